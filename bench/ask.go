@@ -10,11 +10,10 @@ import (
 	"github.com/rackless/rackless/internal/words"
 )
 
-// askLimit is the time that a short command gets.
 const askLimit = 30 * time.Second
 
-// ask runs a short command on a node once, and remembers its answer. A node that does not answer is
-// asked again the next time.
+// ask runs a short command on a node once and caches its output. If the node does not answer, the next call tries
+// again.
 func (r *Runner) ask(ctx context.Context, node string, argv ...string) (Output, error) {
 	key := strings.Join(append([]string{node}, argv...), "\x00")
 	r.mu.Lock()
@@ -47,9 +46,9 @@ func (m *measurement) toolVersion(ctx context.Context) (Output, error) {
 	return m.ask(ctx, m.client.Node, m.engine.VersionCommand...)
 }
 
-// listens tells whether a TCP socket listens on port, by the content of /proc/net/tcp and tcp6. Of each line
-// the second field is the local address, hexadecimal with the port after the colon, and the fourth the state:
-// 0A is LISTEN. See https://docs.kernel.org/networking/proc_net_tcp.html.
+// listens reports whether a TCP socket listens on port, given the content of /proc/net/tcp and tcp6. Field 2 of a
+// line is the local address, in hexadecimal with the port after the colon, and field 4 the state: 0A is LISTEN. See
+// https://docs.kernel.org/networking/proc_net_tcp.html.
 func listens(procNetTCP []byte, port int) bool {
 	for line := range strings.Lines(string(procNetTCP)) {
 		fields := strings.Fields(line)

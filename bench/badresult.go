@@ -7,17 +7,16 @@ import (
 	"unicode"
 )
 
-// A BadResultError says that a tool printed something that is not a result: a zero or impossible figure, a
-// missing column, no figure at all, or a layout that this package does not know. The measurement has failed and
-// can be tried again. Nothing of the output may be published.
+// A BadResultError says that a tool printed no valid result, for example a zero figure or an unknown layout. The
+// measurement failed and can be retried; none of its output may be published.
 type BadResultError struct {
 	Tool   string // e.g. "perftest", "iperf3"
-	Line   int    // number of the offending line of the output, from 1; 0 where the output as a whole is bad
-	Text   string // the offending line, shortened
+	Line   int    // number of the bad line, from 1; 0 if the whole output is bad
+	Text   string // the bad line, shortened
 	Reason string
 }
 
-// maxErrorText bounds how much of a tool's output an error repeats: a broken tool can print megabytes.
+// maxErrorText limits how much output an error repeats, because a broken tool can print megabytes.
 const maxErrorText = 200
 
 func (e *BadResultError) Error() string {
@@ -36,8 +35,8 @@ func BadResult(tool, format string, args ...any) error {
 	return &BadResultError{Tool: tool, Reason: fmt.Sprintf(format, args...)}
 }
 
-// EachLine calls read with each line of a tool's output, with its line end. The first error ends it, and becomes
-// a *BadResultError that names the line.
+// EachLine calls read with each line of a tool's output, including its newline. It stops at the first error and
+// returns it as a *BadResultError that names the line.
 func EachLine(tool string, output []byte, read func(line string) error) error {
 	number := 0
 	for line := range strings.Lines(string(output)) {
@@ -49,13 +48,14 @@ func EachLine(tool string, output []byte, read func(line string) error) error {
 	return nil
 }
 
-// BadOutput is the error for output that is bad as a whole. It names the last line: tools that give up say why there.
+// BadOutput returns the error for output that is bad as a whole. It names the last line, because tools that give up
+// print their reason there.
 func BadOutput(tool string, output []byte, reason string) error {
 	text, n := LastLine(output)
 	return &BadResultError{Tool: tool, Line: n, Text: text, Reason: reason}
 }
 
-// Shorten cuts text to what an error may repeat, and drops bytes that are not UTF-8.
+// Shorten truncates text to the length that errors repeat, and drops bytes that are not UTF-8.
 func Shorten(text string) string {
 	text = strings.ToValidUTF8(strings.TrimSpace(text), "?")
 	if len(text) <= maxErrorText {

@@ -15,75 +15,75 @@ import (
 
 // An Endpoint is one side of a measurement.
 type Endpoint struct {
-	Node     string     // name of the node, as the Executor knows it
-	Addr     netip.Addr // address the server is reached at
-	Device   string     // RDMA device, e.g. "rxe0"; iperf3 does not use it
-	Wire     Wire       // what the port says of its link
-	GIDIndex int        // index of the device's GID for Addr: the RoCE v2 one, e.g. 1 on rxe, 3 on mlx5
-	Place    Place      // where on the node the tool runs; the zero value stands for that of the Options
+	Node     string     // name of the node for the Executor
+	Addr     netip.Addr // address of the server
+	Device   string     // RDMA device, e.g. "rxe0"; unused by iperf3
+	Wire     Wire       // the port's link
+	GIDIndex int        // index of the device's GID for Addr: the RoCE v2 GID, e.g. 1 on rxe, 3 on mlx5
+	Place    Place      // placement of the tool on the node; the zero value takes that of the Options
 }
 
-// Options change how an engine runs. The zero value asks for the engine's own choices.
+// Options change how an engine runs. The zero value leaves all choices to the engine.
 type Options struct {
 	Quick bool // about one second and one size instead of about five to fifteen seconds and all sizes
-	// Bytes is the one message size to measure. 0: bandwidth engines take all of 2^1 to 2^23 bytes (64 KiB with
-	// Quick), latency engines 2 bytes. ib_atomic_lat works on 8 bytes in any case, and iperf3 has no size.
+	// Bytes is the one message size to measure. If 0, bandwidth engines measure all sizes from 2^1 to 2^23 bytes (64
+	// KiB with Quick), and latency engines 2 bytes. ib_atomic_lat always uses 8 bytes, and iperf3 has no size.
 	Bytes int64
-	// Iterations for each size, at least 5. 0 chooses as many as fit in a few seconds on nodes of the kind that
-	// Accelerator names. The p99.9 of n iterations rests on its n/1000 slowest samples.
+	// Iterations for each size, at least 5; 0 means as many as fit in a few seconds on nodes of Accelerator's kind.
+	// The p99.9 of n iterations depends only on the n/1000 slowest samples.
 	Iterations int
-	// how long iperf3, sysbench and perftest with /timed run; 0 means 5, or 2 with Quick.
-	// stress-ng's stream needs 5 or more, and gets them.
+	// duration of iperf3, sysbench and perftest with /timed; 0 means 5, or 2 with Quick. stress-ng's stream runs for
+	// at least 5.
 	Seconds int
 
-	// Raw asks perftest's latency tests for every single latency as well: see Sample.Latencies. It takes one size.
+	// Raw asks perftest's latency tests for every single latency as well, for one size: see Sample.Latencies.
 	Raw bool
 
-	// CPUs to run on, as taskset lists them ("0-3,8"); "": anywhere. It holds for both nodes, where
-	// their Endpoint has no Place.
+	// CPUs to run on, as a list for taskset ("0-3,8"); "" means any. It applies to both nodes, unless their Endpoint
+	// has a Place.
 	CPU  string
-	NUMA string // NUMA nodes whose memory is taken, as numactl lists them ("0"); "": as the kernel chooses. As CPU.
+	NUMA string // NUMA nodes for memory, as a list for numactl ("0"); "" leaves it to the kernel. Applies like CPU.
 
-	// Accelerator is "tcg" or "kvm", as in Sample.Accelerator; "" stands for the Runner's. It
-	// decides how many iterations are chosen, and how long a queue pair waits for an answer. Nested
-	// is for nodes in an emulated host, whatever executes them there, and Adapter for emulated adapters.
+	// Accelerator is "tcg" or "kvm", as in Sample.Accelerator, Nested for nodes in an emulated host, or Adapter for
+	// emulated adapters. "" takes the Runner's. It determines the number of iterations and the acknowledgement
+	// timeout of queue pairs.
 	Accelerator string
-	Port        int // TCP port of this run, on the server. The Runner sets it.
-	// Threads is the number of threads of an engine that loads CPUs or GPUs, on one node. The Runner
-	// sets it to the number of CPUs that the engine may use.
+	Port        int // TCP port of this run on the server. Set by the Runner.
+	// Threads is the number of threads of an engine that loads CPUs or GPUs, on one node. The Runner sets it to the
+	// number of usable CPUs.
 	Threads int
-	Memory  int64 // bytes that the engines that load memory may take, on one node. The Runner sets it.
-	Ranks   int   // of an engine with a Group, all together. The Runner sets it.
+	Memory  int64 // bytes of memory that an engine may use, on one node. Set by the Runner.
+	Ranks   int   // total number for an engine with a Group. Set by the Runner.
 
-	// Program is the name that the node has for a program with several names, see Engine.Others. The Runner sets it.
+	// Program is the node's name for a program with several names, see Engine.Others. Set by the Runner.
 	Program string
-	// WithMPI are the nodes whose program was built with MPI, and has to be told that there is
-	// none. The Runner sets it.
+	// WithMPI lists the nodes with a program that was built with MPI and must be told to run without it. Set by the
+	// Runner.
 	WithMPI []string
-	// Packets are those that the client's RDMA device sent and received meanwhile, where the engine asks for them. The
-	// Runner sets them.
+	// Packets counts the packets of the client's RDMA device during the test, if the engine asks for them. Set by the
+	// Runner.
 	Packets Packets
-	// GPUs are the links that copies to and from GPUs go over. The Runner sets them, where they can be read.
+	// GPUs lists the links for copies to and from GPUs, if they can be read. Set by the Runner.
 	GPUs []GPULink
 }
 
-// An Engine measures one thing: it is a tool with its arguments, and the parser of the tool's output.
+// An Engine is a tool with its arguments and a parser for its output. It measures one thing.
 type Engine struct {
-	Name    string // e.g. "ib_write_bw", with what differs from the plain one after slashes: "ib_send_lat/ud"
+	Name    string // e.g. "ib_write_bw", with differences from the plain engine after slashes: "ib_send_lat/ud"
 	Tool    string // e.g. "perftest"
-	About   string // what it measures, in one line
+	About   string // one-line description
 	Suite   string // one of the Suite constants
-	Program string // what is started on the nodes
-	Others  string // other names of the program, with blanks between them: releases and packages differ
-	Package string // what brings the program: a Debian package, or words that say where it is had
+	Program string // program to start on the nodes
+	Others  string // other names of the program in some releases and packages, separated by blanks
+	Package string // Debian package of the program, or words that say how to get it
 	Local   bool   // measures one node, or several together by a Group: see Runner.RunLocal
 
-	Together *Group   // nil where the engine measures one node, or two
+	Together *Group   // nil if the engine measures one node, or two
 	Measures []string // those that Parse returns; [MetricOf] has their units
 	// Launches is set where the client command starts a program on both nodes and pins each program itself: pinning
 	// the command would pin only the launcher.
 	Launches bool
-	Endless  bool // its server does not end by itself
+	Endless  bool // its server does not exit by itself
 	Counted  bool // Parse wants to know Options.Packets
 	// VersionCommand prints the tool's version, nil if nothing does. Versions find it there and in what the tool
 	// prints when it measures; nil: as usual.
@@ -134,22 +134,20 @@ type Explainer interface {
 // An AskFunc runs a short command on a node, and caches its output.
 type AskFunc func(ctx context.Context, node string, argv ...string) (Output, error)
 
-// Server returns the command that the server's node runs, nil where there is none. It ends by
-// itself after one measurement.
+// Server returns the command for the server's node, or nil. The command exits after one measurement.
 func (e Engine) Server(ep Endpoint, o Options) []string { return e.Plugin.Server(ep, o) }
 
-// Client returns the command that the client's node runs, or the only node.
+// Client returns the command for the client's node, or for the only node.
 func (e Engine) Client(client, server Endpoint, o Options) []string {
 	return e.Plugin.Client(client, server, o)
 }
 
-// startTime is about the time that a tool takes beyond its measuring time, to start, connect and end.
-// Measured with iperf3 on TCG nodes: 0.1 to 0.2 s.
+// startTime is the approximate time that a tool takes to start, connect and end. Measured with iperf3 on TCG nodes:
+// 0.1 to 0.2 s.
 const startTime = 200 * time.Millisecond
 
-// Duration estimates how long a measurement takes, to plan what fits into a budget. For tools that count
-// messages it uses the usual cost of a message under the accelerator of the options, and may be wrong by a
-// factor of two. Load on the machine makes a measurement longer.
+// Duration estimates how long a measurement takes. For tools that count messages it uses their usual cost under the
+// accelerator of the options and may be wrong by a factor of two, more on a loaded machine.
 func (e Engine) Duration(o Options) time.Duration {
 	if l, ok := e.Plugin.(FixedDuration); ok {
 		return startTime + l.Duration(o)
@@ -157,7 +155,7 @@ func (e Engine) Duration(o Options) time.Duration {
 	return startTime + time.Duration(o.RunSeconds())*time.Second
 }
 
-// Metrics returns what the engine measures, as in Sample.Metric.
+// Metrics returns the engine's metrics, as in Sample.Metric.
 func (e Engine) Metrics() []string { return slices.Clone(e.Measures) }
 
 // RunSeconds returns the duration of a test that is limited by time. Two seconds show that a path works;
@@ -178,7 +176,7 @@ func (e Engine) Check(client, server Endpoint, o Options) error {
 		return errors.New("this engine measures one node; use RunLocal")
 	case !e.Local && server.Node == "":
 		return errors.New("this engine measures between two nodes; use Run")
-	// It would measure the loopback device, or a NIC that sends to itself.
+	// It would measure the loopback device, or a NIC sending to itself.
 	case !e.Local && client.Node == server.Node:
 		return fmt.Errorf("client and server are both node %q", client.Node)
 	case !e.Local && !server.Addr.IsValid():
@@ -194,7 +192,7 @@ func (e Engine) Check(client, server Endpoint, o Options) error {
 	return e.Plugin.Check(client, server, o)
 }
 
-// Parse turns what the client printed on its standard output into figures.
+// Parse turns the client's standard output into figures.
 func (e Engine) Parse(stdout []byte) ([]Figure, error) {
 	return e.ParseOutput(Output{Stdout: stdout}, Options{})
 }
@@ -240,8 +238,8 @@ func (e Engine) Version(outputs ...Output) string {
 	return strings.Join(found, ", ")
 }
 
-// These stand for an accelerator in Options.
+// Values for Options.Accelerator.
 const (
-	Nested  = "nested"  // the host of the nodes is emulated itself
-	Adapter = "adapter" // nodes under TCG have emulated adapters, whose RDMA their CPUs do not compute
+	Nested  = "nested"  // the nodes' host is itself emulated
+	Adapter = "adapter" // nodes under TCG have emulated adapters, so that RDMA costs no time of their CPUs
 )

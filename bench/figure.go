@@ -6,20 +6,19 @@ import (
 	"slices"
 )
 
-// A Figure is one number that a tool printed, in the unit that this package reports its metric in.
+// A Figure is one number printed by a tool, in this package's unit for its metric.
 type Figure struct {
 	Metric     string // one of the Metric constants
-	Bytes      int64  // message size; 0 where the tool has none
-	Iterations int64  // as printed; 0 where the tool prints none
+	Bytes      int64  // message size; 0 if the tool has none
+	Iterations int64  // as printed; 0 if not printed
 	Value      float64
 	Unit       string
 	Derived    bool // see Sample.Derived
-	// Latencies are all of them, in us and in the order of time, on the median of a test that was
-	// asked for them with Options.Raw.
+	// Latencies holds all latencies in time order, in us, on the median of a test with Options.Raw.
 	Latencies []float64 `json:"-"`
 }
 
-// A Key says which figure of a lab it is: what has the same key can be compared, and within one result is a repeat.
+// A Key identifies a figure of a lab. Figures with the same key can be compared, and are repeats within one result.
 type Key struct {
 	Test   string `json:"test"`
 	Client string `json:"client"`
@@ -28,7 +27,7 @@ type Key struct {
 	Bytes  int64  `json:"bytes,omitempty"`
 }
 
-// Key returns that of the sample's figure.
+// Key returns the key of the sample's figure.
 func (s *Sample) Key() Key { return Key{s.Test, s.Client, s.Server, s.Metric, s.Bytes} }
 
 // Units of the figures.
@@ -47,8 +46,7 @@ const (
 	UnitSteps    = "steps/s"
 	UnitNsPerDay = "ns/day"
 	UnitGflops   = "Gflop/s" // 10^9 operations on floating point numbers a second
-	// 10^6 instructions a second, as 7-Zip counts them: those of its own model of the work, not
-	// those of the CPU
+	// 10^6 instructions a second, as 7-Zip counts them: instructions of its own model of the work, not of the CPU
 	UnitMIPS = "MIPS"
 )
 
@@ -63,7 +61,7 @@ func CheckNumber(v float64) error {
 	return nil
 }
 
-// CheckValue refuses what cannot be a value of the metric.
+// CheckValue refuses v if it cannot be a value of the metric.
 func CheckValue(metric string, v float64) error {
 	if v == 0 && !MetricOf(metric).Zero {
 		return errors.New("a value of zero is a failed measurement")
@@ -71,7 +69,7 @@ func CheckValue(metric string, v float64) error {
 	return CheckNumber(v)
 }
 
-// Median is the mean of the two middle values: one repeat that went wrong does not move it, unlike a mean.
+// Median returns the mean of the two middle values: unlike a mean, it is not moved by one failed repeat.
 func Median(v []float64) float64 {
 	v = slices.Sorted(slices.Values(v))
 	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2

@@ -9,23 +9,23 @@ import (
 	"strings"
 )
 
-// A Group says where the ranks of an engine run that measures several nodes together: the words after its name.
+// A Group places the ranks of an engine that measures several nodes together. It comes from the words after its name.
 type Group struct {
-	Nodes     int    // the first so many nodes of the lab; 0: all. "n4"
-	PerNode   int    // ranks on each node; 0: one for each CPU. "p2"
+	Nodes     int    // the first nodes of the lab; 0 means all. "n4"
+	PerNode   int    // ranks on each node; 0 means one for each CPU. "p2"
 	Transport string // one of GroupTransports; "" chooses by the nodes' devices
-	Library   string // one of GroupLibraries; "" is what the first node has
-	// Bare runs the same number of ranks on this machine instead, outside of all nodes. "bare"
+	Library   string // one of GroupLibraries; "" means that of the first node
+	// Bare runs the same number of ranks on this machine instead of on nodes. "bare"
 	Bare bool
 }
 
-// GroupTransports are the words for what carries messages between nodes: UCX, libfabric, TCP.
+// GroupTransports are the words for transports between nodes: UCX, libfabric, TCP.
 var GroupTransports = []string{"ucx", "ofi", "tcp"}
 
-// GroupLibraries are the words for the MPI that starts the ranks, where the nodes have both.
+// GroupLibraries are the words for the MPI that starts the ranks, if the nodes have both.
 var GroupLibraries = []string{"openmpi", "mpich"}
 
-// maxGroup bounds the numbers of a Group: larger ones are slips of the pen.
+// maxGroup limits the numbers of a Group: larger ones are typing errors.
 const maxGroup = 4096
 
 // Apply changes the group by one word.
@@ -56,7 +56,6 @@ func (g *Group) Apply(word string) error {
 	return nil
 }
 
-// words are those that make the group.
 func (g Group) words() []string {
 	var all []string
 	if g.Nodes > 0 {
@@ -77,7 +76,7 @@ func (g Group) words() []string {
 	return all
 }
 
-// Group returns where the ranks run of an engine that measures several nodes together; false for other engines.
+// Group returns the group of an engine that measures several nodes together; ok is false for other engines.
 func (e Engine) Group() (Group, bool) {
 	if e.Together == nil {
 		return Group{}, false
@@ -85,49 +84,49 @@ func (e Engine) Group() (Group, bool) {
 	return *e.Together, true
 }
 
-// In returns an engine that measures several nodes together for another group. Its name has the words of the group.
+// In returns the engine for another group, with the group's words in its name.
 func (e Engine) In(g Group) Engine {
 	base, _, _ := strings.Cut(e.Name, "/")
 	e.Name, e.Together = strings.Join(append([]string{base}, g.words()...), "/"), &g
 	return e
 }
 
-// A Program is what the ranks of a group run.
+// A Program is the program of a group's ranks.
 type Program struct {
 	Names []string // the first one that all nodes have is run
 	Args  []string
-	// Source is a program that is compiled on nodes that lack all of Names; "" if there is none. Build are the
-	// arguments of the compiler, and Takes says what it takes. SourceArgs come before Args there.
+	// Source, if not "", is compiled on nodes that lack all of Names, with the compiler's arguments Build. Takes
+	// describes the requirements, and SourceArgs come before Args then.
 	Source     string
 	Build      []string
 	Takes      string
 	SourceArgs []string
-	// Own is set where the program's own library carries messages between nodes, and MPI only starts it. It is told
-	// about the nodes by RACKLESS_NODES: NODE=ADDRESS=DEVICE=GID, with commas between; no device stands for TCP.
+	// Own is set if the program's own library carries messages between nodes, and MPI only starts it. RACKLESS_NODES
+	// tells it the nodes: NODE=ADDRESS=DEVICE=GID, separated by commas; no device means TCP.
 	Own   bool
 	Stdin []byte   // of rank 0
 	Env   []string // of all ranks, as NAME=VALUE
-	// Input is a script that makes the files of a new directory, in which all ranks run; "" if they need none.
+	// Input is a script that makes the files of a new directory in which all ranks run, or "".
 	Input string
-	// Results are files there, with blanks between them, that rank 0 writes; they are read after what it prints.
+	// Results are files in that directory, separated by blanks, that rank 0 writes. They are read after its output.
 	Results string
 }
 
-// A Launch is how a program ran.
+// A Launch is the result of running a program.
 type Launch struct {
 	Output
-	Command []string // of the launcher, which is mpirun
-	MPI     string   // what the launcher says of its version
+	Command []string // of the launcher, mpirun
+	MPI     string   // the launcher's version
 	Where   string   // nodes, ranks and transport, in words
-	// RDMAPackets is how many packets the RDMA devices of all nodes have sent; 0 where none were to.
+	// RDMAPackets is the number of packets sent by the RDMA devices of all nodes, 0 if the run does not use RDMA.
 	RDMAPackets uint64
 }
 
 // A Launcher starts a program on several nodes at once, as mpirun does.
 type Launcher interface {
-	// Size returns the number of nodes and of ranks of a group, or why the lab cannot have it. It asks no node.
+	// Size returns the number of nodes and ranks of a group, or an error if the lab cannot have it. It asks no node.
 	Size(g Group) (nodes, ranks int, err error)
-	// Launch runs a program and waits for its end. It fails where messages did not go by RDMA, and were to.
+	// Launch runs a program and waits for its end. It fails if messages should have gone by RDMA but did not.
 	Launch(ctx context.Context, g Group, p Program) (Launch, error)
 }
 
@@ -136,15 +135,14 @@ type Grouped interface {
 	Program(o Options) Program
 }
 
-// launch runs the program of an engine with a group.
 func (m *measurement) launch(ctx context.Context) (Output, error) {
 	var err error
 	m.launched, err = m.Launcher.Launch(ctx, *m.engine.Together, m.engine.Plugin.(Grouped).Program(m.opts))
 	return m.launched.Output, err
 }
 
-// Allowed tells why an engine cannot measure all nodes together with these options, or nil, also for other engines. It
-// asks no node.
+// Allowed returns an error if an engine cannot measure all nodes together with these options. It returns nil for
+// other engines, and asks no node.
 func (r *Runner) Allowed(e Engine, opts Options) error {
 	if e.Together == nil {
 		return nil
@@ -156,7 +154,6 @@ func (r *Runner) Allowed(e Engine, opts Options) error {
 	return nil
 }
 
-// allowed rejects what the tool would reject, before anything is started.
 func (m *measurement) allowed() error {
 	if err := m.size(); err != nil {
 		return err
@@ -164,7 +161,6 @@ func (m *measurement) allowed() error {
 	return m.engine.Check(m.client, m.server, m.opts)
 }
 
-// size finds out how many ranks the engine has, and enters it into its name and the options.
 func (m *measurement) size() error {
 	if m.engine.Together == nil {
 		return nil
@@ -177,7 +173,7 @@ func (m *measurement) size() error {
 	if err != nil {
 		return err
 	}
-	// Links of many nodes carry more than that of one.
+	// The links of many nodes carry more than the link of one.
 	m.opts.Ranks, m.client.Wire = ranks, Wire{}
 	g.Nodes, g.PerNode = nodes, max(1, ranks/nodes)
 	m.engine = m.engine.In(g)

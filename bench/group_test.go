@@ -38,7 +38,6 @@ func TestWordsOfGroups(t *testing.T) {
 	}
 }
 
-// ranks is a Launcher that has run a program already.
 type ranks struct {
 	nodes, ranks int
 	out          bench.Launch
@@ -98,13 +97,12 @@ func TestAGroupIsMeasuredByItsLauncher(t *testing.T) {
 		len(more.programs[0].Args[3]) >= len(p.Args[3]) {
 		t.Errorf("4 ranks: %q, 16: %q, %v", p.Args, more.programs[0].Args, err)
 	}
-	// What the launcher refuses is a failed measurement, and not lost.
+	// A run that the launcher refuses is a failed measurement, not a missing one.
 	r = &ranks{nodes: 2, ranks: 2, out: table, err: errors.New("no RDMA packet was sent by any node")}
 	if samples, err := launch(t, "mpi_alltoall", r, bench.Options{Quick: true}); err != nil || len(samples) != 1 ||
 		!strings.Contains(samples[0].Error, "no RDMA packet was sent") || samples[0].Metric != "" {
 		t.Errorf("%+v, %v", samples, err)
 	}
-	// A table of other sizes is not what was asked for.
 	r = &ranks{nodes: 2, ranks: 2, out: table}
 	if samples, _ := launch(t, "mpi_alltoall", r, bench.Options{Bytes: 16}); !strings.Contains(samples[0].Error,
 		"cut off") {

@@ -4,22 +4,20 @@ import (
 	"slices"
 )
 
-// A Metric is what is known about one kind of figure, whatever program measured it.
+// A Metric describes one kind of figure, independent of the program.
 type Metric struct {
 	Name, Unit string
-	// Label heads a column of the metric, beside the name of its test.
+	// Label heads the metric's column, next to the name of its test.
 	Label string
-	// Lower tells that less is better.
+	// Lower is set if less is better.
 	Lower bool
-	// Zero tells that 0 is a good result: a count of what goes wrong, and the spread of equal latencies. Any other
-	// metric is 0 only where a measurement failed: perftest prints 0.000 for everything where it could not calibrate
-	// its clock.
+	// Zero is set if 0 is a good result: a count of faults, or the spread of equal latencies. For other metrics 0
+	// means a failed measurement: perftest prints 0.000 for everything if it could not calibrate its clock.
 	Zero bool
-	// Place is that among all metrics, in the order in which they are shown; an unknown one comes last.
+	// Place is the display order among all metrics; an unknown one comes last.
 	Place int
 }
 
-// metrics are all that tests report, in the order in which they are shown.
 var metrics = []Metric{
 	{Name: MetricBWAverage, Unit: UnitGbps, Label: "average"},
 	{Name: MetricBWPeak, Unit: UnitGbps, Label: "peak"},
@@ -59,7 +57,7 @@ var metrics = []Metric{
 	{Name: MetricRatingDecompress, Unit: UnitMIPS, Label: "decompressing"},
 }
 
-// MetricOf returns what is known about a metric: of an unknown one its own name, and no unit.
+// MetricOf returns the description of a metric. An unknown one has its own name and no unit.
 func MetricOf(name string) Metric {
 	for i, m := range metrics {
 		if m.Name == name {
@@ -70,8 +68,8 @@ func MetricOf(name string) Metric {
 	return Metric{Name: name, Label: name, Place: len(metrics)}
 }
 
-// LowerIsBetter reports whether less of a metric is better. The unit decides for metrics that only the program knows
-// that measured them, or that have another unit there: less time, fewer losses.
+// LowerIsBetter reports whether less of a metric is better. For metrics that only their program knows, or that it
+// reports in another unit, the unit decides: less time, fewer losses.
 func LowerIsBetter(name, unit string) bool {
 	if m := MetricOf(name); unit != "" && m.Unit == unit {
 		return m.Lower

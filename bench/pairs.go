@@ -13,16 +13,17 @@ type Pair struct {
 
 // Plans of pairs for Pairs.
 const (
-	PairsAll   = "all"   // each two nodes once: n(n-1)/2 pairs
-	PairsFirst = "first" // each other node against the first: n-1 pairs
-	PairsRing  = "ring"  // each node to the next, the last to the first: n pairs, one for two nodes
-	PairsAuto  = "auto"  // all of few nodes, a ring of many
+	PairsAll   = "all"   // every two nodes once: n(n-1)/2 pairs
+	PairsFirst = "first" // every other node with the first: n-1 pairs
+	PairsRing  = "ring"  // each node with the next, the last with the first: n pairs, one for two nodes
+	PairsAuto  = "auto"  // PairsAll for few nodes, PairsRing for many
 )
 
-// fewNodes are few enough for all pairs: ten. Each takes minutes of which no other is measured.
+// fewNodes is the largest number of nodes for which all pairs are measured: ten pairs. Each takes minutes, and they
+// are measured one at a time.
 const fewNodes = 5
 
-// CheckPairs returns what is wrong with a plan of pairs on any lab, or nil.
+// CheckPairs returns an error if a plan of pairs is wrong for any lab.
 func CheckPairs(plan string) error {
 	plans := []string{PairsAuto, PairsAll, PairsFirst, PairsRing}
 	if slices.Contains(plans, plan) {
@@ -37,8 +38,8 @@ func CheckPairs(plan string) error {
 	return nil
 }
 
-// Pairs returns the pairs of nodes to measure, in the order of the nodes. In all plans but the ring the
-// earlier node of a pair is the server. A plan can also name the pairs, as CLIENT:SERVER,...
+// Pairs returns the pairs of nodes to measure, in the order of the nodes; a plan can also list them, as
+// CLIENT:SERVER,... Except in a ring, the earlier node of a pair is the server.
 func Pairs(nodes []string, plan string) ([]Pair, error) {
 	if len(nodes) < 2 {
 		return nil, fmt.Errorf("make pairs: %d node; at least 2 are needed", len(nodes))

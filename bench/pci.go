@@ -8,27 +8,25 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A PCILink is the link of a device to the machine.
+// A PCILink is the PCIe link of a device.
 type PCILink struct {
 	Address string
-	// Below is the device where the link is that of a bridge above it, which is narrower; "" where it is its own.
+	// Below is the device if the link is that of a narrower bridge above it, or "".
 	Below string
 	topology.Link
 }
 
-// PCIe packets that write to memory: framing and sequence number 4, header with an address of 64
-// bits 16, check sequence 4 (PCI Express Base Specification 3.0, 2.2 and 4.2.2.2; 1 + 2 + 16 + 4 +
-// 1 before PCIe 3). Their payload is at most what the whole way agrees on; 256 is what most
-// machines have.
+// PCIe packets that write to memory: framing and sequence number 4, header with an address of 64 bits 16, check
+// sequence 4 (PCI Express Base Specification 3.0, 2.2 and 4.2.2.2; 1 + 2 + 16 + 4 + 1 before PCIe 3). The largest
+// payload is negotiated along the path, and is 256 on most machines.
 const (
 	tlpBytes    = 24
 	PCIePayload = 256
 )
 
-// PCIeLimit returns the payload in Gb/s that a PCIe link carries one way, with its line code
-// (8b/10b up to 5 GT/s, 128b/130b from 8 GT/s on) and the headers of packets of 256 bytes counted;
-// 0 where speed or width is not one of PCIe. A Gen 2 link of 4 lanes carries 14.6 Gb/s, a Gen 3
-// link of 8 lanes 57.6.
+// PCIeLimit returns the payload in Gb/s of one direction of a PCIe link, less its line code (8b/10b up to 5 GT/s,
+// 128b/130b from 8 GT/s on) and the headers of packets of 256 bytes. It is 14.6 for a Gen 2 link of 4 lanes, 57.6 for
+// Gen 3 and 8 lanes, and 0 if speed or width does not exist in PCIe.
 func PCIeLimit(gts float64, width int) float64 {
 	return 8 * topology.LinkGBps(gts, width) * PCIePayload / (PCIePayload + tlpBytes)
 }
@@ -42,7 +40,7 @@ func (l PCILink) Limit() float64 {
 	return PCIeLimit(*l.SpeedGTs, *l.Width)
 }
 
-// String is "8 GT/s x4 (Gen 3)".
+// String returns the link as in "8 GT/s x4 (Gen 3)".
 func (l PCILink) String() string { return Lanes(*l.SpeedGTs, *l.Width) }
 
 func Lanes(gts float64, width int) string {
@@ -56,7 +54,7 @@ func (l PCILink) Trained() (best string, down bool) {
 	return Lanes(speed, width), speed > *l.SpeedGTs || width > *l.Width
 }
 
-// A GPULink is the link of a GPU that copies from and to a node's memory go over, and where the GPU is.
+// A GPULink is the PCIe link over which a GPU copies from and to a node's memory, and the GPU's NUMA node.
 type GPULink struct {
 	PCILink
 	NUMANode *int // -1: the firmware does not say

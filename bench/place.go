@@ -10,13 +10,12 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A Place says where on its node a tool runs. The zero value is anywhere, as the node's kernel chooses.
+// A Place is the placement of a tool on its node. The zero value leaves it to the node's kernel.
 type Place struct {
-	CPUs   string // as taskset lists them, e.g. "0-3,8"
-	Memory string // NUMA nodes, as numactl lists them, e.g. "0"
+	CPUs   string // list for taskset, e.g. "0-3,8"
+	Memory string // NUMA nodes, list for numactl, e.g. "0"
 }
 
-// notPinned is what a sample says of the zero Place.
 const notPinned = "not pinned"
 
 func (p Place) String() string {
@@ -30,13 +29,13 @@ func (p Place) String() string {
 	return cmp.Or(strings.Join(parts, ", "), notPinned)
 }
 
-// PlaceOf is where the options put a node's tool.
+// PlaceOf returns the placement of the tool on a node.
 func (o Options) PlaceOf(ep Endpoint) Place {
 	return cmp.Or(ep.Place, Place{CPUs: o.CPU, Memory: o.NUMA})
 }
 
-// ServerPlace is where the server runs: on other CPUs or memory than the options have for both
-// nodes, where they are given. It is for Endpoint.Place.
+// ServerPlace returns the server's place, for Endpoint.Place: the place of the options for both nodes, with cpu and
+// numa replacing its parts if not "".
 func (o Options) ServerPlace(cpu, numa string) Place {
 	if cpu == "" && numa == "" {
 		return Place{}
@@ -59,7 +58,7 @@ func (p Place) Wrap(argv []string) []string {
 	return append(wrapped, argv...)
 }
 
-// Check refuses lists that are none.
+// Check refuses malformed lists.
 func (p Place) Check() error {
 	if _, err := countList(p.CPUs); err != nil {
 		return fmt.Errorf("CPUs %q: %w", p.CPUs, err)
@@ -70,8 +69,8 @@ func (p Place) Check() error {
 	return nil
 }
 
-// countList counts the numbers of a list such as "0-3,8". What topology reads besides, such as strides, is none:
-// numactl does not take it.
+// countList counts the numbers of a list such as "0-3,8". It refuses strides and other forms that topology reads but
+// numactl does not.
 func countList(list string) (int, error) {
 	set, err := topology.ParseCPUSet(list)
 	if err != nil || strings.Trim(list, "0123456789,-") != "" || !set.IsSubsetOf(topology.CPURange(0, 4095)) {
@@ -90,7 +89,7 @@ func (p Place) Verify(ctx context.Context, ask AskFunc, node string) error {
 	if err != nil {
 		return err
 	}
-	// nproc counts the CPUs that taskset has left of the list.
+	// nproc counts the CPUs of the list that taskset found.
 	if want, _ := countList(p.CPUs); p.CPUs != "" && cpus != want {
 		return Unfit(node, "of CPUs %s it has %d, not %d", p.CPUs, cpus, want)
 	}
@@ -110,7 +109,7 @@ func (p Place) CPUCount(ctx context.Context, ask AskFunc, node string) (int, err
 	return n, nil
 }
 
-// An UnfitError tells that a node cannot run an engine, and that trying again will not help.
+// An UnfitError says that a node cannot run an engine, and that retrying will not help.
 type UnfitError struct {
 	Node   string
 	Reason string

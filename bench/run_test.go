@@ -10,7 +10,6 @@ import (
 	"github.com/rackless/rackless/bench"
 )
 
-// run runs an engine once in a fake lab whose client prints a text.
 func run(t *testing.T, lab *fakeLab, engine string, client, server bench.Endpoint, opts bench.Options) []bench.Sample {
 	t.Helper()
 	var samples []bench.Sample

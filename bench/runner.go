@@ -16,92 +16,90 @@ import (
 
 // An Executor runs commands on nodes.
 type Executor interface {
-	// Exec runs argv on a node and returns when it has ended. Ending ctx kills the command; Exec
-	// returns soon after, with an error and with what had been printed. A command that ran and
-	// failed is not an error: its status is in the output.
+	// Exec runs argv on a node until it exits; a failure of the command is only a status in the output. Canceling ctx
+	// kills the command, and Exec soon returns an error, with the output so far.
 	Exec(ctx context.Context, node string, argv []string) (Output, error)
 }
 
-// Nodes are what a Runner measures on.
+// Nodes are the nodes of a Runner.
 type Nodes interface {
 	Executor
-	// Serve is Exec for a server: its end is of no interest before awaited is closed, and looks at
-	// whether it has come would only disturb what it serves.
+	// Serve is like Exec, for a server. It does not poll for the server's exit until awaited is closed, because
+	// polling would disturb the measurement.
 	Serve(ctx context.Context, node string, argv []string, awaited <-chan struct{}) (Output, error)
-	// ReadFile returns what a file of a node holds. It takes next to nothing from what runs there.
+	// ReadFile returns the content of a node's file, at little cost to the programs that run there.
 	ReadFile(ctx context.Context, node, path string) ([]byte, error)
 }
 
-// An Output is what a command left behind.
+// An Output is the result of a command.
 type Output struct {
 	Stdout, Stderr []byte
 	ExitCode       int
-	CPU            time.Duration // that a command outside of nodes has used on this machine; 0 of those on nodes
+	CPU            time.Duration // CPU time of a command that ran on this machine outside of nodes, or 0
 }
 
 // Defaults of a Runner.
 const (
 	DefaultRetries     = 2
-	CalibrationRetries = 5 // of perftest that could not calibrate the CPU's clock
+	CalibrationRetries = 5 // for perftest's failure to calibrate the CPU's clock
 	DefaultTimeLimit   = 3 * time.Minute
 
 	listenLimit = 30 * time.Second // for a server to listen
-	firstPort   = 20000            // below those that kernels give to clients by themselves, from 32768 on
-	// Ports is how many ports are used in turn: a port is not used again while a connection of its last run can still
-	// be in TIME_WAIT.
+	firstPort   = 20000            // below the ephemeral ports of kernels, which begin at 32768
+	// Ports is the number of ports that are used in turn. A port is not reused while a connection of its last run can
+	// still be in TIME_WAIT.
 	Ports = 8000
 
-	listenPoll = 20 * time.Millisecond // how often to look whether the server listens
-	grace      = 5 * time.Second       // what one side gets to end after the other side has ended
+	listenPoll = 20 * time.Millisecond // interval of checking whether the server listens
+	grace      = 5 * time.Second       // time for one side to exit after the other has
 )
 
-// A Runner measures between two nodes at a time. Its methods may be called from several goroutines, but
-// measurements that share a node or a link then disturb each other.
+// A Runner measures between two nodes at a time. Its methods may be called from several goroutines, but concurrent
+// measurements that share a node or a link disturb each other.
 type Runner struct {
 	Exec        Nodes
-	Launcher    Launcher // for engines with a Group; nil: they cannot run
-	Accelerator string   // what executes the nodes' CPUs: "kvm" or "tcg"
+	Launcher    Launcher // for engines with a Group, which cannot run if it is nil
+	Accelerator string   // executor of the nodes' CPUs: "kvm" or "tcg"
 	Emulated    bool     // marks all samples: the RDMA device or the CPU is emulated
 
-	// more tries after a failed one; 0 means DefaultRetries, below 0 none; see CalibrationRetries
+	// tries after a failed one; 0 means DefaultRetries, below 0 means no more; see CalibrationRetries
 	Retries int
-	// for one try of the client, beyond the time that it is to measure for; 0 means
-	// DefaultTimeLimit
+	// for one try of the client, in addition to its measuring time; 0 means DefaultTimeLimit
 	TimeLimit time.Duration
 
-	// FirstPort says at which of the ports the first run begins, from 0; one by chance keeps off those of an earlier
-	// program, whose connections may still be in TIME_WAIT: not every tool can listen there.
+	// FirstPort is the index of the first run's port, from 0. A random one avoids the ports of an earlier program,
+	// which may still be in TIME_WAIT: not every tool can listen there.
 	FirstPort int
 
-	WarmUps  int           // measurements before each one, whose figures are dropped; whether they fail does not matter
-	CoolDown time.Duration // wait before each measurement, so that what the last one left behind has gone
+	WarmUps  int           // measurements before each one; their figures and failures are ignored
+	CoolDown time.Duration // wait before each measurement, so that the effects of the last one are gone
 
-	// KeepPrinted leaves with each measurement what its programs printed, see Sample.Printed: a
-	// latency test that lists every latency prints some 100 KiB.
+	// KeepPrinted keeps the output of each measurement's programs, see Sample.Printed. A latency test that lists
+	// every latency prints some 100 KiB.
 	KeepPrinted bool
 
 	Progress func(Progress) // may be nil; called from the goroutine that called Run
 
 	mu      sync.Mutex
-	runs    int               // runs begun, for ports and names
+	runs    int               // runs so far, for ports and names
 	answers map[string]Output // of short commands, by node and command
 }
 
-// Progress tells how a measurement goes on.
+// Progress reports the state of a measurement.
 type Progress struct {
 	Engine, Client, Server string
 	Attempt                int   // from 1
-	Done                   bool  // false: the attempt begins
-	Err                    error // why the attempt failed; nil if it did not, or begins
-	Retry                  bool  // the attempt failed and another one follows
+	Done                   bool  // false if the attempt begins
+	Err                    error // why the attempt failed, or nil
+	Retry                  bool  // the attempt failed, and another one follows
 }
 
-// An ExitError tells that a command ended with another status than 0.
+// An ExitError says that a command exited with a status other than 0.
 type ExitError struct {
 	Node    string
 	Command string
 	Code    int
-	Text    string // the last line that the command printed
+	Text    string // last line of its output
 }
 
 func (e *ExitError) Error() string {
@@ -112,19 +110,19 @@ func (e *ExitError) Error() string {
 	return text
 }
 
-// A measurement is one call of Run.
 type measurement struct {
 	*Runner
 	engine         Engine
 	client, server Endpoint
 	opts           Options
-	launched       Launch // of the last attempt, where the engine has a Group
+	launched       Launch // of the last attempt, if the engine has a Group
 }
 
-// Run measures once, with retries, and returns a sample a figure. If all attempts fail it returns one sample
-// with Error set, which tells the reason of each attempt, and no error: a lab's other pairs can still be
-// measured. The error is for what makes no sense to go on with: bad arguments, or ctx ended; in the latter case
-// the sample of the broken measurement comes with it.
+// Run measures once, with retries, and returns one sample per figure. If all attempts fail, it returns one sample
+// with Error set to the reasons, and no error, because other pairs of the lab can still be measured.
+//
+// It returns an error only if continuing is pointless: for bad arguments, or if ctx is done. In the latter case the
+// sample of the interrupted measurement is returned as well.
 func (r *Runner) Run(ctx context.Context, engine Engine, client, server Endpoint, opts Options) ([]Sample, error) {
 	opts.Accelerator = cmp.Or(opts.Accelerator, r.Accelerator)
 	if r.WarmUps < 0 || r.CoolDown < 0 {
@@ -157,7 +155,7 @@ func (r *Runner) Run(ctx context.Context, engine Engine, client, server Endpoint
 		if base.Output != "" {
 			outputs = append(outputs, fmt.Sprintf("attempt %d:\n%s", attempt, base.Output))
 		}
-		// What a node lacks it still lacks at the next attempt.
+		// Retrying does not supply a missing program.
 		_, unfit := errors.AsType[*UnfitError](err)
 		again := attempt <= m.retriesAfter(err) && ctx.Err() == nil && !unfit
 		m.progress(Progress{Attempt: attempt, Done: true, Err: err, Retry: again})
@@ -172,12 +170,11 @@ func (r *Runner) Run(ctx context.Context, engine Engine, client, server Endpoint
 	}
 }
 
-// RunLocal measures one node, by an engine that needs no other. It is Run in all else.
+// RunLocal is like Run, for an engine that measures one node.
 func (r *Runner) RunLocal(ctx context.Context, engine Engine, node Endpoint, opts Options) ([]Sample, error) {
 	return r.Run(ctx, engine, node, Endpoint{}, opts)
 }
 
-// what says in errors what was to be measured.
 func (m *measurement) what() string {
 	if m.engine.Local {
 		return fmt.Sprintf("measure %s on %q", m.engine.Name, m.client.Node)
@@ -185,7 +182,6 @@ func (m *measurement) what() string {
 	return fmt.Sprintf("measure %s from %q to %q", m.engine.Name, m.client.Node, m.server.Node)
 }
 
-// nodes are the endpoints that take part.
 func (m *measurement) nodes() []Endpoint {
 	if m.engine.Local {
 		return []Endpoint{m.client}
@@ -193,8 +189,8 @@ func (m *measurement) nodes() []Endpoint {
 	return []Endpoint{m.client, m.server}
 }
 
-// prepare finds out whether the nodes can run the engine where they are asked to. An *UnfitError is
-// final: trying again would not help.
+// prepare checks that the nodes can run the engine in the requested places. An *UnfitError is final: a retry would
+// not help.
 func (m *measurement) prepare(ctx context.Context) error {
 	if g, ok := m.engine.Group(); ok && g.Bare {
 		return nil
@@ -210,7 +206,6 @@ func (m *measurement) prepare(ctx context.Context) error {
 	return m.engine.Plugin.Prepare(ctx, m.ask, m.client, m.server, &m.opts)
 }
 
-// coolDown waits for Options.CoolDown.
 func (m *measurement) coolDown(ctx context.Context) error {
 	if m.CoolDown == 0 {
 		return nil
@@ -223,7 +218,6 @@ func (m *measurement) coolDown(ctx context.Context) error {
 	}
 }
 
-// placement says where the tools were held, for the sample.
 func (m *measurement) placement() string {
 	client, server := m.opts.PlaceOf(m.client), m.opts.PlaceOf(m.server)
 	if m.engine.Local || client == server {
@@ -232,7 +226,7 @@ func (m *measurement) placement() string {
 	return fmt.Sprintf("client %v; server %v", client, server)
 }
 
-// retriesAfter is how many more tries there are in all where the last one failed for this reason.
+// retriesAfter returns the total number of retries if the last try failed with err.
 func (m *measurement) retriesAfter(err error) int {
 	p, patient := m.engine.Plugin.(Patient)
 	if bad, ok := errors.AsType[*BadResultError](err); m.Retries >= 0 && ok && patient {
@@ -250,14 +244,13 @@ func (m *measurement) progress(p Progress) {
 	}
 }
 
-// samples are the figures with all that is known about the attempt. Each line of a result file can then be read without
-// any other.
+// samples returns the figures with all facts about the attempt, so that each line of a result file can be read alone.
 func (m *measurement) samples(base Sample, figures []Figure) []Sample {
 	samples := make([]Sample, 0, len(figures))
 	for i, f := range figures {
 		s := base
 		if i > 0 {
-			s.Printed = nil // the first sample holds the output for all of them
+			s.Printed = nil // only the first sample holds the output
 		}
 		s.Metric, s.Bytes, s.Iterations = f.Metric, f.Bytes, f.Iterations
 		s.Value, s.Unit, s.Derived, s.Latencies = f.Value, f.Unit, f.Derived, f.Latencies
@@ -269,7 +262,6 @@ func (m *measurement) samples(base Sample, figures []Figure) []Sample {
 	return samples
 }
 
-// nextPort returns a port that no other run of late had, and the number of the run.
 func (r *Runner) nextPort() (port, run int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -277,13 +269,12 @@ func (r *Runner) nextPort() (port, run int) {
 	return firstPort + (r.FirstPort+r.runs-1)%Ports, r.runs
 }
 
-// ended is how a command ended.
 type ended struct {
 	out Output
 	err error
 }
 
-// commands returns the command lines, with what holds them in their places. There is no server where the tool has none.
+// commands returns the command lines, including the programs that pin them. server is nil if the tool has no server.
 func (m *measurement) commands(opts Options) (client, server []string) {
 	client = m.engine.Client(m.client, m.server, opts)
 	if !m.engine.Launches {
@@ -295,7 +286,6 @@ func (m *measurement) commands(opts Options) (client, server []string) {
 	return client, server
 }
 
-// base returns what is known about an attempt before it is made.
 func (m *measurement) base() Sample {
 	return Sample{
 		Test: m.engine.Name, Client: m.client.Node, Server: m.server.Node,
@@ -304,16 +294,16 @@ func (m *measurement) base() Sample {
 	}
 }
 
-// try makes one attempt. The sample it returns has all that is known about the attempt, but no figure;
-// of one that failed, what the programs printed.
+// try makes one attempt. The returned sample has all facts about the attempt, but no figure; after a failure, it has
+// the output of the programs.
 func (m *measurement) try(ctx context.Context) (base Sample, figures []Figure, err error) {
-	// A node that cannot run the engine still gets a run number and a sample, so that the file says that it was tried.
+	// A node that cannot run the engine still gets a run number and a sample, so that the file records the attempt.
 	unprepared := m.prepare(ctx)
 	opts := m.opts
 	var run int
 	opts.Port, run = m.nextPort()
 	base = m.base()
-	// The time keeps the name unique in a file that several processes append to one after the other.
+	// The time keeps the name unique in a file to which several processes append in turn.
 	base.Run = fmt.Sprintf("%s-%d", base.Started.Format("20060102T150405.000000"), run)
 	if unprepared != nil {
 		return base, nil, unprepared
@@ -334,12 +324,11 @@ func (m *measurement) try(ctx context.Context) (base Sample, figures []Figure, e
 		}
 	}()
 	clientArgs, serverArgs := m.commands(opts)
-	var serverEnd chan ended // nil where the tool has no server
+	var serverEnd chan ended // nil if the tool has no server
 	clientOver := make(chan struct{})
 	if serverArgs != nil {
 		base.ServerCommand = words.CommandLine(serverArgs)
-		// Leaving this function, for whatever reason, kills the server and waits for its end: its port and its
-		// queue pairs are then free.
+		// On return, the server is killed and waited for, so that its port and its queue pairs are free.
 		serverCtx, killServer := context.WithCancel(ctx)
 		serverEnd = make(chan ended, 1)
 		go func() {
@@ -359,7 +348,7 @@ func (m *measurement) try(ctx context.Context) (base Sample, figures []Figure, e
 	}
 	base.Command = words.CommandLine(clientArgs)
 	before := m.packets(ctx)
-	began := time.Now() // with a clock that nobody sets, which UTC takes off
+	began := time.Now() // with the monotonic clock, which UTC drops
 	base.Started = began.UTC()
 	client, serverEarly := m.runClient(ctx, clientArgs, serverEnd)
 	close(clientOver)
@@ -376,7 +365,7 @@ func (m *measurement) try(ctx context.Context) (base Sample, figures []Figure, e
 	figures, err = m.judge(client)
 	switch {
 	case err != nil && serverEarly != nil:
-		// The client's complaint is the consequence, the server's end the cause.
+		// The server's end is the cause, and the client's complaint its consequence.
 		err = fmt.Errorf("%w (%w)", err, serverEarly)
 	case err == nil && serverArgs != nil && !m.engine.Endless:
 		m.awaitServer(serverEnd)
@@ -384,15 +373,15 @@ func (m *measurement) try(ctx context.Context) (base Sample, figures []Figure, e
 	return base, figures, err
 }
 
-// Packets are what an RDMA device has counted.
+// Packets are the counts of an RDMA device.
 type Packets struct{ Sent, Received int64 }
 
 func (p Packets) since(was Packets) Packets {
 	return Packets{p.Sent - was.Sent, p.Received - was.Received}
 }
 
-// packets reads the counters of the client's device, if the engine asks for them. Cards have those of the port, soft
-// RoCE its own; a counter that cannot be read counts nothing.
+// packets reads the counters of the client's device, if the engine asks for them: the port's counters of a card, or
+// soft RoCE's own. An unreadable counter counts as 0.
 func (m *measurement) packets(ctx context.Context) (p Packets) {
 	if !m.engine.Counted {
 		return p
@@ -407,7 +396,6 @@ func (m *measurement) packets(ctx context.Context) (p Packets) {
 	return p
 }
 
-// awaitListen returns once the server listens. Until then the server may end by itself, which is an error.
 func (m *measurement) awaitListen(ctx context.Context, port int, serverEnd chan ended) error {
 	listenCtx, cancel := context.WithTimeout(ctx, listenLimit)
 	defer cancel()
@@ -420,7 +408,7 @@ func (m *measurement) awaitListen(ctx context.Context, port int, serverEnd chan 
 			return nil
 		}
 		if err != nil && listenCtx.Err() == nil {
-			lastErr = err // a node too busy to answer once is no reason to give up
+			lastErr = err // a node may be too busy to answer once
 		}
 		select {
 		case e := <-serverEnd:
@@ -440,8 +428,8 @@ func (m *measurement) awaitListen(ctx context.Context, port int, serverEnd chan 
 	}
 }
 
-// listening looks whether the server listens on a TCP port, which does not use up the one
-// connection that a server of perftest takes.
+// listening reports whether the server listens on a TCP port. It does not connect, because a server of perftest
+// accepts only one connection.
 func (m *measurement) listening(ctx context.Context, port int) (bool, error) {
 	b, err := m.Exec.ReadFile(ctx, m.server.Node, "/proc/net/tcp")
 	if err != nil || listens(b, port) {
@@ -451,7 +439,6 @@ func (m *measurement) listening(ctx context.Context, port int) (bool, error) {
 	return err == nil && listens(b, port), nil // a kernel without IPv6 has no tcp6
 }
 
-// serverEnded makes the error for a server that ended too early.
 func (m *measurement) serverEnded(e ended, when string) error {
 	if e.err != nil {
 		return fmt.Errorf("server %s on %s ended %s: %w", m.engine.Program, m.server.Node, when, e.err)
@@ -459,8 +446,8 @@ func (m *measurement) serverEnded(e ended, when string) error {
 	return fmt.Errorf("server ended %s: %w", when, NewExitError(m.server.Node, m.engine.Program, e.out))
 }
 
-// runClient runs the client within the time limit. A server that fails meanwhile leaves it only a little time,
-// as perftest's client can wait for ever for a server that is gone.
+// runClient runs the client within the time limit. If the server fails meanwhile, the client gets only a little more
+// time, because perftest's client can wait forever for a server that is gone.
 func (m *measurement) runClient(ctx context.Context, args []string, serverEnd chan ended) (client ended,
 	serverEarly error) {
 	limit := cmp.Or(m.TimeLimit, DefaultTimeLimit) + time.Duration(m.opts.RunSeconds())*time.Second
@@ -475,9 +462,9 @@ func (m *measurement) runClient(ctx context.Context, args []string, serverEnd ch
 		} else {
 			out, err = m.Exec.Exec(clientCtx, m.client.Node, args)
 		}
-		// An executor may return what was printed so far, and no error, for a command that it has killed.
+		// An executor may return the output so far, and no error, for a command that it killed.
 		if err == nil && clientCtx.Err() != nil {
-			err = clientCtx.Err() // what was killed has no result, whatever it printed
+			err = clientCtx.Err() // a killed command has no result
 		}
 		if err != nil && clientCtx.Err() != nil {
 			err = context.Cause(clientCtx)
@@ -490,7 +477,7 @@ func (m *measurement) runClient(ctx context.Context, args []string, serverEnd ch
 		case client = <-clientEnd:
 			return client, serverEarly
 		case e, ok := <-serverEnd:
-			// Closed: the server has ended well, and a nil channel is never ready again.
+			// Closed: the server exited well, and a nil channel is never ready again.
 			if !ok {
 				serverEnd = nil
 				continue
@@ -506,8 +493,8 @@ func (m *measurement) runClient(ctx context.Context, args []string, serverEnd ch
 	}
 }
 
-// awaitServer gives the server time to end by itself after a good measurement. How it ends does not matter:
-// the client has its figures.
+// awaitServer gives the server time to exit after a good measurement. Its result does not matter, because the client
+// has its figures.
 func (m *measurement) awaitServer(serverEnd <-chan ended) {
 	select {
 	case <-serverEnd:
@@ -515,7 +502,6 @@ func (m *measurement) awaitServer(serverEnd <-chan ended) {
 	}
 }
 
-// judge decides whether the client has measured anything.
 func (m *measurement) judge(client ended) ([]Figure, error) {
 	if client.err != nil {
 		return nil, fmt.Errorf("run %s on %s: %w", m.engine.Program, m.client.Node, client.err)
@@ -543,7 +529,6 @@ func (m *measurement) judge(client ended) ([]Figure, error) {
 	return figures, nil
 }
 
-// printed is what the programs of an attempt printed, without the streams that they left empty.
 func printed(client, server Output) (all []Stream) {
 	for _, s := range []Stream{{"client stdout", client.Stdout}, {"client stderr", client.Stderr},
 		{"server stdout", server.Stdout}, {"server stderr", server.Stderr}} {
@@ -554,10 +539,9 @@ func printed(client, server Output) (all []Stream) {
 	return all
 }
 
-// maxOutput bounds how much of a stream of a failed measurement is kept, in bytes.
+// maxOutput limits the stored output of each stream of a failed measurement, in bytes.
 const maxOutput = 16 << 10
 
-// transcript is what the programs of an attempt printed, for people.
 func (m *measurement) transcript(client, server Output) string {
 	var b strings.Builder
 	for _, s := range printed(client, server) {
@@ -567,7 +551,7 @@ func (m *measurement) transcript(client, server Output) string {
 			node = m.server.Node
 		}
 		text := s.Text
-		// The beginning says what was run, the end why it failed.
+		// The beginning shows the program, and the end its failure.
 		if len(text) > maxOutput {
 			text = fmt.Appendf(slices.Clone(text[:maxOutput/2]), "\n(%d bytes are left out)\n%s", len(text)-maxOutput,
 				text[len(text)-maxOutput/2:])

@@ -45,23 +45,22 @@ func recorded(t testing.TB, name string) []byte {
 	return data
 }
 
-// A command is what the fake lab does for one start of a client or a server.
 type command func(ctx context.Context) (bench.Output, error)
 
-// fakeLab is an Executor that plays recorded outputs. Time is synctest's: waiting costs nothing.
+// fakeLab is an Executor that plays recorded outputs. It uses synctest's time, so waiting costs nothing.
 type fakeLab struct {
 	clients []command // in the order of the attempts; the last one repeats
-	servers []command // ditto; none: a server that listens until it is killed
+	servers []command // likewise; if empty, a server that listens until it is killed
 	deaf    bool      // servers never listen
-	noProc  error     // the error of looking for the port
+	noProc  error     // error of looking for the port
 	version bench.Output
 	answers map[string]bench.Output // of look-ups, by node and command
 
 	mu        sync.Mutex
 	listening map[string]bool // ports in hexadecimal
-	running   int             // servers now
+	running   int             // running servers
 	ports     []string        // of the servers, in order
-	log       []string        // all commands but the looks for the port
+	log       []string        // all commands except looking for the port
 }
 
 func (l *fakeLab) next(list *[]command) command {
@@ -76,7 +75,7 @@ func (l *fakeLab) next(list *[]command) command {
 
 func (l *fakeLab) Exec(ctx context.Context, node string, argv []string) (bench.Output, error) {
 	if argv[0] == "sh" || argv[0] == "taskset" && argv[len(argv)-1] == "nproc" {
-		return l.answers[strings.Join(append([]string{node}, argv...), " ")], nil // none: it is installed
+		return l.answers[strings.Join(append([]string{node}, argv...), " ")], nil // installed if not set
 	}
 	l.mu.Lock()
 	l.log = append(l.log, node+": "+strings.Join(argv, " "))
@@ -90,7 +89,7 @@ func (l *fakeLab) Exec(ctx context.Context, node string, argv []string) (bench.O
 	return l.serve(ctx, argv[slices.Index(argv, "-p")+1])
 }
 
-// ReadFile is of a kernel without IPv4: all that listens is in tcp6.
+// ReadFile simulates a kernel that lists all sockets in tcp6.
 func (l *fakeLab) ReadFile(ctx context.Context, _, path string) ([]byte, error) {
 	if l.noProc != nil {
 		return nil, l.noProc
@@ -141,7 +140,7 @@ func (l *fakeLab) serve(ctx context.Context, port string) (bench.Output, error) 
 			return c(ctx)
 		}
 	}
-	time.Sleep(300 * time.Millisecond) // a slow node: the first look comes too early
+	time.Sleep(300 * time.Millisecond) // a slow node: the first check comes too early
 	if !l.deaf {
 		l.mu.Lock()
 		l.listening[hex] = true
@@ -151,7 +150,6 @@ func (l *fakeLab) serve(ctx context.Context, port string) (bench.Output, error) 
 	return bench.Output{}, ctx.Err()
 }
 
-// prints is a command that takes a while and prints a fixture.
 func prints(t *testing.T, file string) command {
 	out := recorded(t, ""+file)
 	return func(ctx context.Context) (bench.Output, error) {
@@ -171,7 +169,7 @@ func hangs(ctx context.Context) (bench.Output, error) {
 	return bench.Output{}, ctx.Err()
 }
 
-// miscalibrated is what perftest does where the clock calibration fails: zeros, a line on stderr, status 0.
+// miscalibrated returns perftest with a failed clock calibration: zeros, a line on stderr, status 0.
 func miscalibrated(t *testing.T) command {
 	zeros := string(recorded(t, "perftest/synthetic-bad-zeros.txt"))
 	return fails(0, zeros, "Correlation coefficient r^2: 0.832114 < 0.9\n")
@@ -179,7 +177,6 @@ func miscalibrated(t *testing.T) command {
 
 const goodBW = "perftest/synthetic-write_bw-a-gbits-emulated.txt"
 
-// measure runs one measurement of ib_write_bw from n2 to n1 in a fake lab.
 func measure(t *testing.T, lab *fakeLab, change func(*bench.Runner)) ([]bench.Sample, []string) {
 	t.Helper()
 	lab.version = bench.Output{Stdout: []byte("Version: 6.06\n"), ExitCode: 1}
@@ -354,7 +351,6 @@ func TestAMeasurementThatFailsForGoodIsOneSampleWithAllReasons(t *testing.T) {
 			if s.Error != strings.Join(want, "; ") {
 				t.Errorf("got  %s\nwant %s", s.Error, strings.Join(want, "; "))
 			}
-			// The client starts when the server listens.
 			reached := !strings.Contains(tt.want, " listen")
 			err := bench.WriteSamples(io.Discard, []bench.Sample{s})
 			if s.Attempt != attempts || s.Metric != "" || s.Value != 0 || (s.Command != "") != reached ||
@@ -368,14 +364,14 @@ func TestAMeasurementThatFailsForGoodIsOneSampleWithAllReasons(t *testing.T) {
 	}
 }
 
-// What a failed measurement printed is kept, of both sides and all attempts, for people to see why.
+// The output of a failed measurement is kept, of both sides and all attempts, for diagnosis.
 func TestAFailedMeasurementKeepsWhatWasPrinted(t *testing.T) {
 	const maxOutput = 16 << 10
 	long := strings.Repeat("x", maxOutput)
 	lab := &fakeLab{
 		clients: []command{
 			fails(0, "line one\nline two\n", "a complaint\n"),
-			func(ctx context.Context) (bench.Output, error) { // hangs, after it has printed something
+			func(ctx context.Context) (bench.Output, error) { // hangs after some output
 				<-ctx.Done()
 				return bench.Output{Stdout: []byte("half a table\xff")}, ctx.Err()
 			},
@@ -405,8 +401,7 @@ func TestAFailedMeasurementKeepsWhatWasPrinted(t *testing.T) {
 	}
 }
 
-// What the programs of a good measurement printed is kept where that is asked for: byte by byte,
-// once, and of the attempt that gave the figures.
+// The output of a good measurement is kept on request: byte by byte, once, and only of the successful attempt.
 func TestAGoodMeasurementKeepsWhatWasPrinted(t *testing.T) {
 	table := recorded(t, ""+goodBW)
 	newLab := func() *fakeLab {
@@ -437,7 +432,7 @@ func TestAGoodMeasurementKeepsWhatWasPrinted(t *testing.T) {
 	}
 }
 
-// A measurement that is to take ten minutes has them, and the limit beyond.
+// A measurement of ten minutes may take ten minutes plus the time limit.
 func TestALongMeasurementIsNotCutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lab := &fakeLab{clients: []command{func(ctx context.Context) (bench.Output, error) {

@@ -19,68 +19,67 @@ import (
 	"time"
 )
 
-// A Sample is one figure with everything needed to judge and to repeat it: one line of samples.jsonl.
-// A failed measurement is a Sample too: Error is set, Metric is empty and Value means nothing.
+// A Sample is one figure with all facts needed to judge and to repeat it: one line of samples.jsonl. A failed
+// measurement is a Sample too, with Error set, Metric empty and Value meaningless.
 type Sample struct {
 	// groups the samples of one invocation of a tool, unique in a result file
 	Run    string `json:"run"`
 	Test   string `json:"test"`   // the engine's name, e.g. "ib_write_bw"
 	Client string `json:"client"` // node that ran Command
-	// node that ran ServerCommand, or that answered; empty where one node was measured
+	// node that ran ServerCommand, or that answered; empty if one node was measured
 	Server     string `json:"server"`
 	Metric     string `json:"metric,omitempty"`     // one of the Metric constants
-	Bytes      int64  `json:"bytes,omitempty"`      // message size in bytes; 0 where the tool has none (iperf3)
-	Iterations int64  `json:"iterations,omitempty"` // as the tool printed it; 0 where it prints none
+	Bytes      int64  `json:"bytes,omitempty"`      // message size in bytes; 0 if the tool has no sizes (iperf3)
+	Iterations int64  `json:"iterations,omitempty"` // as printed; 0 if the tool prints no number
 
-	Value float64 `json:"value"` // in Unit; finite and, but for counts of events such as retransmits, above zero
+	Value float64 `json:"value"` // in Unit; finite and above zero, except for counts of events such as retransmits
 	Unit  string  `json:"unit,omitempty"`
-	// Limit is what the wire carries of payload with messages of this size, in Unit; 0 where that
-	// is not known, as with soft RoCE. See Wire.
+	// Limit is the payload that the wire carries with messages of this size, in Unit, or 0 if unknown, as with soft
+	// RoCE. See Wire.
 	Limit float64 `json:"limit,omitempty"`
 
-	// Derived tells that the tool printed 0 because the figure is smaller than its last decimal, and that
-	// Value was computed from another column of the same row (message rate and size, or bandwidth and size).
+	// Derived is set if the tool printed 0 because the figure is below its last decimal, and Value was computed from
+	// another column of the row (message rate and size, or bandwidth and size).
 	Derived bool `json:"derived,omitempty"`
 
-	// Latencies are all of them, in us and in the order of time: on the sample of the median, where
-	// Options.Raw asked for them. They are not part of a line of samples.jsonl.
+	// Latencies holds all latencies in time order, in us, on the sample of the median if Options.Raw is set. They are
+	// not stored in samples.jsonl.
 	Latencies []float64 `json:"-"`
 
-	// Printed is all that the programs printed in the attempt that gave the figure, where
-	// Runner.KeepPrinted asks for it: on the first sample of an invocation. It is no part of a line
-	// either.
+	// Printed is the complete output of the programs in the successful attempt if Runner.KeepPrinted is set, on the
+	// first sample of an invocation. It is not stored in samples.jsonl either.
 	Printed []Stream `json:"-"`
 
 	Tool    string `json:"tool"`              // e.g. "perftest", "iperf3"
-	Version string `json:"version,omitempty"` // the tool's version on the client
-	// the client's command line, quoted for a shell; empty where it did not come to that
+	Version string `json:"version,omitempty"` // tool version on the client
+	// client's command line, quoted for a shell; empty if the client was not started
 	Command       string `json:"command"`
 	ServerCommand string `json:"server_command,omitempty"`
-	// where client and server were held: "not pinned", or CPUs and NUMA nodes
+	// placement of client and server: "not pinned", or CPUs and NUMA nodes
 	Placement string `json:"placement,omitempty"`
-	// RDMAPackets is how many packets the RDMA devices of all nodes sent meanwhile: the proof of a program that could
-	// fall back to TCP that it did not.
+	// RDMAPackets is the number of packets sent by the RDMA devices of all nodes during the test. It proves that a
+	// program did not fall back to TCP.
 	RDMAPackets uint64 `json:"rdma_packets,omitempty"`
-	WarmUps     int    `json:"warm_ups,omitempty"` // measurements made just before, whose figures were dropped
-	Accelerator string `json:"accelerator"`        // "kvm" or "tcg": what executed the nodes' CPUs
-	// true if the RDMA device or the CPU was emulated: not a figure of hardware
+	WarmUps     int    `json:"warm_ups,omitempty"` // warm-up measurements just before; their figures were dropped
+	Accelerator string `json:"accelerator"`        // "kvm" or "tcg": executor of the nodes' CPUs
+	// the RDMA device or the CPU was emulated, so this is not a figure of hardware
 	Emulated bool      `json:"emulated"`
 	Started  time.Time `json:"started"`
 	Seconds  float64   `json:"seconds"` // wall time of the invocation
 	Attempt  int       `json:"attempt"` // 1 for the first try
 	Error    string    `json:"error,omitempty"`
-	// Output is what client and server had printed in each attempt, where the measurement failed;
-	// of a stream with more than 16 KiB, its beginning and its end.
+	// Output is the output of client and server in each attempt, if the measurement failed. Of a stream with more
+	// than 16 KiB it holds the beginning and the end.
 	Output string `json:"output,omitempty"`
 }
 
-// A Stream is what one program of an invocation printed to one of its streams, byte by byte.
+// A Stream is the output of one program of an invocation on one stream, byte by byte.
 type Stream struct {
 	Name string // "client stdout", "client stderr", "server stdout" or "server stderr"
 	Text []byte
 }
 
-// Metrics, with the unit each is reported in.
+// Metrics, with their units.
 const (
 	MetricBWPeak         = "bw_peak"         // Gb/s
 	MetricBWAverage      = "bw_average"      // Gb/s
@@ -92,15 +91,15 @@ const (
 	MetricLatencyStdev   = "latency_stdev"   // us
 	MetricLatencyP99     = "latency_p99"     // us
 	MetricLatencyP999    = "latency_p99.9"   // us
-	MetricTPSPeak        = "tps_peak"        // Mtps; perftest to this day prints the average only
+	MetricTPSPeak        = "tps_peak"        // Mtps; perftest prints only the average so far
 	MetricTPSAverage     = "tps_average"     // Mtps: million transactions a second, latency tests with a duration
-	MetricThroughput     = "throughput"      // Gb/s, iperf3 as the receiver saw it
+	MetricThroughput     = "throughput"      // Gb/s, iperf3, at the receiver
 	MetricRetransmits    = "retransmits"     // segments, iperf3 TCP
 
 	MetricLoss            = "loss"              // %, of the echoes of ping
 	MetricEventRate       = "events_per_second" // events/s, sysbench
 	MetricMemoryBandwidth = "memory_bandwidth"  // GB/s read and written, all CPUs together
-	MetricLoadLatency     = "load_latency"      // ns, of a load that waits for the one before it
+	MetricLoadLatency     = "load_latency"      // ns, of a load that depends on the one before
 	MetricCopyBandwidth   = "copy_bandwidth"    // GB/s, of the slowest GPU
 	MetricBusBandwidth    = "bus_bandwidth"     // GB/s, as nccl-tests defines it
 	MetricCollectiveTime  = "collective_time"   // us, of one collective operation
@@ -114,17 +113,17 @@ const (
 	MetricFairness         = "fairness"          // %: Jain's index of the flows' goodputs
 	MetricDrops            = "drops"             // frames that the switch dropped
 	MetricMarks            = "ecn_marks"         // packets that the switch marked
-	MetricPauses           = "pauses"            // how often senders were held
+	MetricPauses           = "pauses"            // number of times that senders were paused
 	MetricPausedTime       = "paused"            // %, of the senders' time
-	MetricCNPs             = "cnps"              // packets, that senders handled
-	MetricGoBacks          = "go_backs"          // how often senders went back after a loss
+	MetricCNPs             = "cnps"              // packets handled by senders
+	MetricGoBacks          = "go_backs"          // number of times that senders went back after a loss
 	MetricRating           = "rating"            // MIPS: the average of the two below
 	MetricRatingCompress   = "rating_compress"   // MIPS, 7-Zip's rating of compressing
 	MetricRatingDecompress = "rating_decompress" // MIPS, 7-Zip's rating of decompressing
 )
 
-// WriteSamples writes one line of JSON a sample. All samples are checked before the first is written, so that
-// a bad one does not leave half a file.
+// WriteSamples writes one line of JSON per sample. It checks all samples first, so that a bad one does not leave half
+// a file.
 func WriteSamples(w io.Writer, samples []Sample) error {
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)
@@ -144,11 +143,12 @@ func WriteSamples(w io.Writer, samples []Sample) error {
 	return nil
 }
 
-// ReadSamples reads what WriteSamples wrote. Blank lines are skipped; members of a later version are ignored.
-// An error names the line, and no sample is returned with it: a result file is good or it is not.
+// ReadSamples reads the output of WriteSamples, without blank lines and members of later versions. On error it
+// returns no samples, and the error names the line.
 func ReadSamples(r io.Reader) ([]Sample, error) {
 	var samples []Sample
-	// No bufio.Scanner, which refuses lines over 64 KiB: samples carry command lines and what a failed tool printed.
+	// Not a bufio.Scanner, which refuses lines over 64 KiB: samples carry command lines and the output of failed
+	// tools.
 	in := bufio.NewReader(r)
 	for number := 1; ; number++ {
 		line, err := in.ReadBytes('\n')
@@ -172,7 +172,7 @@ func ReadSamples(r io.Reader) ([]Sample, error) {
 	}
 }
 
-// check refuses a sample that says nothing, or that would be published as a figure and is none.
+// check refuses a sample that is empty, or that would be published as a figure although it is not one.
 func (s *Sample) check() error {
 	if s.Test == "" {
 		return errors.New("test is empty")
@@ -181,7 +181,7 @@ func (s *Sample) check() error {
 		return fmt.Errorf("seconds %v: %w", s.Seconds, err)
 	}
 	if s.Error != "" {
-		// A reader that takes the mean of all values must not meet a figure of a run that failed.
+		// Readers that average all values must not meet a figure of a failed run.
 		if s.Metric != "" || s.Value != 0 {
 			return fmt.Errorf("a failed measurement has a metric %q and a value %v", s.Metric, s.Value)
 		}

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Suites: engines that belong together.
+// Suites are groups of engines.
 const (
 	SuiteRDMA   = "rdma"
 	SuiteTCP    = "tcp"
@@ -23,9 +23,9 @@ func Suites() []string {
 	return []string{SuiteRDMA, SuiteTCP, SuiteCPU, SuiteMemory, SuiteGPU, SuiteMPI, SuiteApps, SuiteAI, SuiteAll}
 }
 
-// Fits tells why nodes cannot run an engine, or nil: a program or what it needs is not there. It
-// looks, and measures nothing. Each node is looked at as the client of the one before it, as in the
-// plans of Pairs, and the first as its own: what has to be between two nodes is looked for there.
+// Fits returns an error if nodes cannot run an engine because a program or one of its requirements is missing; it
+// measures nothing. Each node is checked as the client of the one before it, and the first as its own, to check
+// requirements between two nodes.
 func (r *Runner) Fits(ctx context.Context, e Engine, opts Options, nodes ...Endpoint) error {
 	if err := r.Allowed(e, opts); err != nil {
 		return &UnfitError{nodes[0].Node, err.Error()}
@@ -34,7 +34,7 @@ func (r *Runner) Fits(ctx context.Context, e Engine, opts Options, nodes ...Endp
 		if err := r.installed(ctx, e, ep.Node); err != nil {
 			return err
 		}
-		// The first node is its own server here: engines that look between two nodes see that, and leave it out.
+		// The first node is its own server here, and engines skip the checks between two nodes for it.
 		var server Endpoint
 		if !e.Local {
 			server = nodes[max(0, i-1)]
@@ -52,7 +52,6 @@ func FindCommand(names string) []string {
 	return []string{"sh", "-c", "command -v " + strings.Join(strings.Fields(names), " || command -v ")}
 }
 
-// installed returns an *UnfitError where a node lacks an engine's program.
 func (r *Runner) installed(ctx context.Context, e Engine, node string) error {
 	out, err := r.ask(ctx, node, FindCommand(e.Program+" "+e.Others)...)
 	if err != nil {

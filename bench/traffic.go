@@ -8,8 +8,8 @@ type Traffic struct {
 	Datagrams bool   // each message is a datagram (UD)
 	Immediate bool   // each message has immediate data
 	Both      bool   // both sides send: bandwidths are sums
-	Pairs     int    // queue pairs; 0 stands for one
-	GPU       string // number of the GPU whose memory is used; "": main memory
+	Pairs     int    // queue pairs; 0 means one
+	GPU       string // number of the GPU that provides the memory; "" means main memory
 	Echo      int64  // bytes on the wire that come back as many; 0 if the test is no echo
 	Copies    bool   // between a node's memory and its GPUs', over their PCIe links
 }
@@ -27,12 +27,11 @@ func (e Engine) Traffic() Traffic {
 	return Traffic{}
 }
 
-// GPU returns the number of the GPU whose memory a test uses; ok is false where it uses main memory.
+// GPU returns the number of the GPU that provides a test's memory; ok is false if the test uses main memory.
 func (e Engine) GPU() (number string, ok bool) {
 	t := e.Traffic()
 	return t.GPU, t.GPU != ""
 }
 
-// Copies reports whether an engine measures copies between a node's memory and its GPUs', which go
-// over their PCIe links.
+// Copies reports whether an engine measures copies between a node's memory and its GPUs over their PCIe links.
 func (e Engine) Copies() bool { return e.Traffic().Copies }

@@ -4,16 +4,16 @@ import (
 	"fmt"
 )
 
-// A Wire is the slowest link between two nodes. The zero value is one that nothing is known about, or
-// that is none: what soft RoCE says of its rate is made up.
+// A Wire is the slowest link between two nodes. The zero value is an unknown link, or soft RoCE, because its rate is
+// made up.
 type Wire struct {
-	Rate  float64 // Gb/s of one link, as the port says; 0: not known
-	Links int     // those of a bond, over which different flows go; 0 and 1: one
-	MTU   int     // active MTU of the RDMA port: payload of a packet in bytes, 256 to 4096
+	Rate  float64 // Gb/s of one link, as reported by the port; 0 if unknown
+	Links int     // links of a bond, shared by different flows; 0 and 1 mean one
+	MTU   int     // active MTU of the RDMA port: payload bytes of a packet, 256 to 4096
 	IPv6  bool
 }
 
-// Bytes that a RoCE v2 packet takes on an Ethernet beside its payload.
+// Bytes of a RoCE v2 packet on Ethernet in addition to its payload.
 const (
 	// Preamble and start of frame 8, MAC header 14, check sequence 4, gap to the next frame 12
 	// (IEEE 802.3); UDP 8; base transport header 12 and invariant CRC 4 (InfiniBand Architecture
@@ -21,19 +21,18 @@ const (
 	packetBytes = 8 + 14 + 4 + 12 + 8 + 12 + 4
 	ipv4Bytes   = 20
 	ipv6Bytes   = 40
-	rethBytes   = 16 // RDMA extended transport header: in the first packet of a write
-	aethBytes   = 4  // ACK extended transport header: in the first and in the last packet of the answer to a read
-	dethBytes   = 8  // datagram extended transport header: in every packet of a datagram
-	immBytes    = 4  // immediate data: in the last packet of a write with it
+	rethBytes   = 16 // RDMA extended transport header, in the first packet of a write
+	aethBytes   = 4  // ACK extended transport header, in the first and in the last packet of a read response
+	dethBytes   = 8  // datagram extended transport header, in every packet of a datagram
+	immBytes    = 4  // immediate data, in the last packet of a write with it
 )
 
 // PacketHeaders are the bytes of a packet of RoCE v2 over IPv4 that are not payload.
 const PacketHeaders = packetBytes + ipv4Bytes
 
-// Limit returns the payload in Gb/s that the wire carries in messages of a size, with one test's
-// operation; 0 where it is not known. Payload is padded to four bytes. With 25 Gb/s and an MTU of
-// 4096 it is 24.51 Gb/s, which is what a ConnectX-4 Lx reaches. Of a bond it is what all links
-// together carry.
+// Limit returns the payload in Gb/s that the wire carries in messages of a size, with the operation of e, over all
+// links of a bond; 0 if unknown. Payload is padded to four bytes. With 25 Gb/s and an MTU of 4096 the limit is 24.51
+// Gb/s, which a ConnectX-4 Lx reaches.
 func (w Wire) Limit(e Engine, bytes int64) float64 {
 	if w.Rate <= 0 || w.MTU <= 0 || bytes <= 0 {
 		return 0
@@ -51,7 +50,7 @@ func (w Wire) Limit(e Engine, bytes int64) float64 {
 		overhead += min(packets, 2) * aethBytes
 	case "send":
 	default:
-		return 0 // MPI chooses its own way: RDMA, TCP or another, with headers of its own
+		return 0 // MPI chooses the transport: RDMA, TCP or another, with its own headers
 	}
 	if t.Datagrams {
 		overhead += packets * dethBytes
@@ -59,19 +58,18 @@ func (w Wire) Limit(e Engine, bytes int64) float64 {
 	if t.Immediate {
 		overhead += immBytes
 	}
-	// The pad count of the base transport header makes the payload of a packet a multiple of four bytes.
+	// The pad count of the base transport header pads the payload of a packet to a multiple of four bytes.
 	padded := (bytes + 3) / 4 * 4
 	limit := w.links() * w.Rate * float64(bytes) / float64(padded+overhead)
 	if t.Both {
-		limit *= 2 // perftest adds up what both sides sent
+		limit *= 2 // perftest adds up both directions
 	}
 	return limit
 }
 
-// links is at least 1: a port that is not part of a bond says 0.
+// links returns at least 1: a port outside a bond has 0.
 func (w Wire) links() float64 { return float64(max(1, w.Links)) }
 
-// text names the link, or the links, for an error.
 func (w Wire) text() string {
 	if w.Links > 1 {
 		return fmt.Sprintf("a bond of %d links of %g Gb/s", w.Links, w.Rate)
@@ -79,8 +77,8 @@ func (w Wire) text() string {
 	return fmt.Sprintf("a link of %g Gb/s", w.Rate)
 }
 
-// rounding is by how much a good figure may be above the limit: clocks of both sides differ, and
-// the figures are rounded.
+// rounding is the share by which a good figure may exceed the limit: the clocks of both sides differ, and figures are
+// rounded.
 const rounding = 0.005
 
 // Check refuses figures that no wire of this rate allows: an average bandwidth that is above its
@@ -115,9 +113,8 @@ func (w Wire) Check(e Engine, figures []Figure) error {
 	return nil
 }
 
-// leastLatency returns the microseconds that the bits of a message take on the wire, with nothing
-// for cable, switch and NIC: once for what is one way or comes back without payload, twice for an
-// echo.
+// leastLatency returns the microseconds that a message's bits take on the wire, without cable, switch and NIC: twice
+// for an echo, once for messages that are one way or answered without payload.
 func (w Wire) leastLatency(e Engine, bytes int64) float64 {
 	times := 1.0
 	if echo := e.Traffic().Echo; echo > 0 {

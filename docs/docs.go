@@ -5,5 +5,6 @@ import _ "embed"
 
 // LabSchema is the JSON schema (draft 2020-12) of the lab file, for editors and other tools. The tests of package lab
 // generate it.
+//
 //go:embed lab.schema.json
 var LabSchema []byte

@@ -140,7 +140,7 @@ func (s Store) Strays(sys *change.System) ([]string, error) {
 	}
 	p, journal := s.Known()
 	if journal && len(entries) == 0 {
-		p = nil // all of it was taken back, and the plan is still there
+		p = nil // all changes were undone, but the plan still exists
 	}
 	return Marks(sys, entries, p)
 }

@@ -12,16 +12,16 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// An Outcome is a placement and what is known about it.
+// An Outcome is the result of a search: a placement and its bounds.
 type Outcome struct {
 	Placement Placement
 	Bound     int64  // no placement costs less
-	Optimal   bool   // proved: Placement costs no more than Bound
-	Stopped   string // what ended the search before the proof; empty where Optimal is set
+	Optimal   bool   // true if Placement is proved to cost no more than Bound
+	Stopped   string // reason the search stopped before a proof; empty if Optimal
 }
 
-// Assemble makes a plan of a placement: CPUs, pages, addresses, kernel arguments. The placement has
-// to keep the rules, as that of a search does. Decisions and Advice are left empty.
+// Assemble makes a plan from a placement: CPUs, pages, addresses, and kernel arguments. The placement must satisfy
+// the rules, as that of a search does. Decisions and Advice are left empty.
 func Assemble(h *topology.Host, l *lab.Lab, p *Problem, o Outcome) *Plan {
 	a := assembly{newEvaluation(NewLayout(p), &o.Placement), h}
 	terms := Evaluate(p, &o.Placement)
@@ -34,7 +34,7 @@ func Assemble(h *topology.Host, l *lab.Lab, p *Problem, o Outcome) *Plan {
 	}
 	pl.Housekeeping = a.housekeeping()
 	vfs := a.handOutVFs()
-	shift := map[int]int{} // by NUMA node: whose turn it is among its housekeeping cores
+	shift := map[int]int{} // next housekeeping core to use, by NUMA node
 	for i := range p.Requests {
 		n := a.node(i, vfs[i])
 		n.EmulatorCPUs = a.emulatorCPUs(i, shift)
@@ -49,9 +49,8 @@ func Assemble(h *topology.Host, l *lab.Lab, p *Problem, o Outcome) *Plan {
 	return pl
 }
 
-// wiringNotes says which lab nodes have ports of the same card, and which do not reach each other.
 func (a *assembly) wiringNotes() (notes []string) {
-	on, ports := map[int][]string{}, map[int]map[int]bool{} // by card
+	on, ports := map[int][]string{}, map[int]map[int]bool{} // keyed by card
 	for i := range a.pl.Nodes {
 		name := a.p.Requests[i].Name
 		for _, d := range a.pl.Nodes[i].nics() {
@@ -84,13 +83,13 @@ func (a *assembly) wiringNotes() (notes []string) {
 	return notes
 }
 
-// inNetOrder sorts ports so that those in one place of two lab nodes reach each other: the nets that most lab nodes
-// have come first.
+// inNetOrder sorts ports so that ports at the same position of two lab nodes reach each other: nets with most lab
+// nodes come first.
 func inNetOrder[T any](a *assembly, ports []T, device func(T) int) {
 	if !a.wiring.Linked() {
 		return
 	}
-	on := map[int]int{} // lab nodes by net
+	on := map[int]int{} // number of lab nodes per net
 	for i := range a.pl.Nodes {
 		seen := map[int]bool{}
 		for _, d := range a.pl.Nodes[i].nics() {
@@ -110,7 +109,6 @@ func hostModel(h *topology.Host) string {
 	return strings.TrimSpace(h.System.Vendor + " " + h.System.Product)
 }
 
-// An assembly is what the parts of a plan are made of.
 type assembly struct {
 	*evaluation
 	h *topology.Host
@@ -132,12 +130,12 @@ func (a *assembly) housekeeping() Housekeeping {
 	return k
 }
 
-// emulatorCPUs returns the housekeeping core for QEMU's own threads of lab node i: on the NUMA node
-// with such cores that is nearest to it, of equally near ones the one with most of its cores. Lab
+// emulatorCPUs returns the housekeeping core for the QEMU threads of lab node i other than virtual CPUs. The core is
+// on the nearest NUMA node that has such cores, with ties broken by the number of the lab node's cores there. Lab
 // nodes on one NUMA node take turns.
 func (a *assembly) emulatorCPUs(i int, turn map[int]int) topology.CPUSet {
 	if len(a.left) == 0 {
-		return topology.CPUSet{} // a problem with no reserve
+		return topology.CPUSet{} // the problem has no reserve
 	}
 	home := slices.MinFunc(slices.Sorted(maps.Keys(a.left)), func(x, y int) int {
 		return cmp.Or(cmp.Compare(a.nearest(i, x), a.nearest(i, y)), cmp.Compare(a.coresOn[i][y], a.coresOn[i][x]))
@@ -147,7 +145,6 @@ func (a *assembly) emulatorCPUs(i int, turn map[int]int) topology.CPUSet {
 	return topology.CPUs(c.CPUs...)
 }
 
-// node assembles lab node i, all but its housekeeping CPUs. vfs are the virtual functions that it gets.
 func (a *assembly) node(i int, vfs []ownVF) Node {
 	r, pl := &a.p.Requests[i], &a.pl.Nodes[i]
 	n := Node{
@@ -184,9 +181,9 @@ func (a *assembly) node(i int, vfs []ownVF) Node {
 	return n
 }
 
-// cellHomes returns the host's NUMA nodes behind each cell of the guest. A host's node with cores
-// of the lab node or with its memory is a cell. One with cores and no memory joins the nearest with
-// memory, because a guest has no use for a node of CPUs alone and QEMU refuses some.
+// cellHomes returns the host's NUMA nodes for each cell of the guest. Each host node with memory of the lab node is a
+// cell. A host node with cores but no memory joins the nearest cell, because a node with CPUs alone is useless to a
+// guest and QEMU refuses some.
 func (a *assembly) cellHomes(i int) [][]int {
 	pages := map[int]int64{}
 	for _, m := range a.pl.Nodes[i].Memory {
@@ -211,14 +208,13 @@ func (a *assembly) cellHomes(i int) [][]int {
 	return homes
 }
 
-// devices fills in what lab node n gets.
 func (a *assembly) devices(n *Node, pl *NodePlacement, vfs []ownVF) {
 	nics := slices.Clone(pl.NICs)
 	inNetOrder(a, nics, func(d int) int { return d })
 	inNetOrder(a, vfs, func(v ownVF) int { return v.device })
 	whole := append(slices.Clone(pl.GPUs), nics...)
-	// A function that is a device of its own stays with its own entry; what comes along goes to the
-	// first of its bundle.
+	// A function that is a device itself keeps its own entry. Other functions belong to the first device of their
+	// bundle.
 	taken := lists.SetOf(whole, func(d int) string { return a.p.Devices[d].ID })
 	for _, d := range whole {
 		dev := &a.p.Devices[d]
@@ -245,8 +241,8 @@ func (a *assembly) devices(n *Node, pl *NodePlacement, vfs []ownVF) {
 	}
 }
 
-// NearestCell returns the guest's cell for a device on a NUMA node of the host: the one that stands for
-// it, else the nearest, of equally near ones the first; nil where the device's NUMA node is not known.
+// NearestCell returns the guest's cell for a device on a NUMA node of the host: the cell of that node or else the
+// nearest, with ties broken by order. It returns nil if the device's NUMA node is unknown.
 func (n *Node) NearestCell(node *int, distance func(from, to int) int) *int {
 	if node == nil {
 		return nil
@@ -262,14 +258,13 @@ func (n *Node) NearestCell(node *int, distance func(from, to int) int) *int {
 	return &best
 }
 
-// An ownVF is a virtual function of a lab node.
 type ownVF struct {
-	device int // of Problem.Devices
+	device int // index in Problem.Devices
 	index  int
-	name   string // address, or "PF/vfN" where it does not exist yet
+	name   string // address, or "PF/vfN" if it does not exist yet
 }
 
-// handOutVFs gives each lab node its virtual functions: of each PF the free ones in order.
+// handOutVFs assigns the free virtual functions of each PF, in order, to the lab nodes.
 func (a *assembly) handOutVFs() [][]ownVF {
 	next := map[int]int{}
 	all := make([][]ownVF, len(a.pl.Nodes))
@@ -297,13 +292,12 @@ func (a *assembly) vfName(pf string, index int) string {
 	return fmt.Sprintf("%s/vf%d", pf, index)
 }
 
-// sriov returns the host's account of a PF's virtual functions, nil where it has none.
 func (a *assembly) sriov(pf string) *topology.SRIOV {
 	return lists.Find(a.h.NICs, func(n topology.NIC) bool { return n.ID() == pf }).SRIOV
 }
 
-// pfCounts returns how many virtual functions each PF has to have: up to the last that is handed
-// out, and not fewer than there are.
+// pfCounts returns the number of virtual functions that each PF needs: enough to include the last assigned one, and
+// at least the current number.
 func (a *assembly) pfCounts(vfs [][]ownVF) []PFCount {
 	byPF := map[int]*PFCount{}
 	for _, own := range vfs {
@@ -323,7 +317,6 @@ func (a *assembly) pfCounts(vfs [][]ownVF) []PFCount {
 	return lists.Map(slices.Sorted(maps.Keys(byPF)), func(d int) PFCount { return *byPF[d] })
 }
 
-// hugepages adds up the pages of the lab nodes, and those that are in use on the same nodes.
 func (a *assembly) hugepages() []Hugepages {
 	size := a.p.HugepageBytes
 	if size == 0 {
@@ -348,7 +341,6 @@ func (a *assembly) hugepages() []Hugepages {
 	})
 }
 
-// keysOf returns the keys of either map, ascending.
 func keysOf(a, b map[int]int64) []int {
 	return lists.Distinct(slices.AppendSeq(slices.Collect(maps.Keys(a)), maps.Keys(b)))
 }

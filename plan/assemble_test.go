@@ -10,12 +10,10 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// smallHost is the host of smallProblem as far as Assemble asks it.
 func smallHost() *topology.Host {
 	return &topology.Host{System: topology.System{Arch: "x86_64", CPUModel: "Intel(R) Xeon(R)"}}
 }
 
-// labOf is a lab with the nodes of a problem.
 func labOf(p *Problem) *lab.Lab {
 	l := &lab.Lab{Name: p.Lab, Workload: p.Workload}
 	for _, r := range p.Requests {

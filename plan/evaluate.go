@@ -11,32 +11,32 @@ import (
 
 // A Term is one part of a plan's cost. Cost is Value times Weight.
 type Term struct {
-	// Node is the lab node that the term is of; empty for what is of several, which Among names.
+	// Node is the lab node of the term; empty if the term is about several, named in Among.
 	Node   string   `json:"node"`
 	Among  []string `json:"among,omitempty"`
-	Term   string   `json:"term"` // a Term constant
+	Term   string   `json:"term"` // name of the term, such as "device_nearest"
 	Value  int64    `json:"value"`
-	Weight int64    `json:"weight"` // basis points
+	Weight int64    `json:"weight"` // basis points per unit of Value
 	Cost   int64    `json:"cost"`
 }
 
 // Cost adds up the terms.
 func Cost(terms []Term) int64 { return lists.Sum(terms, func(t Term) int64 { return t.Cost }) }
 
-// Evaluate returns what a placement costs: the terms of each lab node in the order of the problem,
-// then those of several. Terms of value 0 are there too, so that nothing is left to guess. The
-// placement has to be one that keeps the rules; package plan/verify says whether it does.
+// Evaluate returns the terms of a placement's cost: the terms of each lab node in the order of the problem, then
+// terms about several nodes. It includes terms of value 0. The placement must satisfy the rules, which package
+// plan/verify checks.
 //
-// docs/planner.md defines each term; the comments here repeat it in a line.
+// docs/planner.md defines each term; the comments here summarize it.
 func Evaluate(p *Problem, pl *Placement) []Term { return NewLayout(p).evaluate(pl) }
 
-// Cost returns what a placement costs, as the sum of what [Evaluate] returns.
+// Cost returns the cost of a placement, the sum of the terms of [Evaluate].
 func (l *Layout) Cost(pl *Placement) int64 { return Cost(l.evaluate(pl)) }
 
 func (l *Layout) evaluate(pl *Placement) []Term {
 	e, p := newEvaluation(l, pl), l.p
-	terms := make([]Term, 0, 20*len(pl.Nodes)) // a lab node has at most that many
-	own := make([]int64, len(p.Requests))      // what each lab node's devices and cores cost, for "unequal"
+	terms := make([]Term, 0, 20*len(pl.Nodes)) // maximum number per lab node
+	own := make([]int64, len(p.Requests))      // cost of each lab node's devices and cores, for "unequal"
 	for i := range p.Requests {
 		r, n, w := &p.Requests[i], &pl.Nodes[i], p.Weights.Of(&p.Requests[i])
 		add := func(name string, value, weight int64) {
@@ -102,10 +102,10 @@ func (l *Layout) evaluate(pl *Placement) []Term {
 	return append(terms, p.unequal(own)...)
 }
 
-// unequal compares lab nodes of one class: whole percents between the dearest and the cheapest, by
-// the terms of devices and cores.
+// unequal compares lab nodes of one class by the cost of devices and cores. Its value is the difference between the
+// highest and the lowest, in whole percent.
 func (p *Problem) unequal(own []int64) []Term {
-	names, costs := map[int][]string{}, map[int][]int64{} // by class
+	names, costs := map[int][]string{}, map[int][]int64{} // keyed by class
 	for i := range p.Requests {
 		r := &p.Requests[i]
 		names[r.Class], costs[r.Class] = append(names[r.Class], r.Name), append(costs[r.Class], own[i])
@@ -123,9 +123,9 @@ func (p *Problem) unequal(own []int64) []Term {
 	return terms
 }
 
-// gpuNIC pairs GPUs with network ports. Each of the larger side goes with the cheapest partner of
-// the other side, GPUs where both are equally many; of equally cheap ones the first counts. It
-// returns the steps of the pairs that go by class, and the percents of the measured ones.
+// gpuNIC pairs GPUs with network ports. Each element of the larger side, or each GPU if both are equal, is paired
+// with the cheapest partner on the other side, with ties broken by order. It returns the sum of steps for unmeasured
+// pairs, and of percents for measured ones.
 func (p *Problem) gpuNIC(gpus, ports []int) (steps, percent int64, measured bool) {
 	from, to := gpus, ports
 	if len(ports) > len(gpus) {
@@ -148,7 +148,7 @@ func (p *Problem) gpuNIC(gpus, ports []int) (steps, percent int64, measured bool
 	return steps, percent, measured
 }
 
-// PairCost returns what a GPU and a NIC on q's ends cost, in basis points.
+// PairCost returns the cost of the GPU and the NIC that q connects, in basis points.
 func (p *Problem) PairCost(q *PairPath) int64 {
 	if q.LossPercent != nil {
 		return int64(*q.LossPercent) * p.Weights.GPUNICMeasured
@@ -156,7 +156,7 @@ func (p *Problem) PairCost(q *PairPath) int64 {
 	return int64(q.Steps) * p.Weights.GPUNICPath
 }
 
-// ports returns the NIC of each network port of the lab node: whole ones, and once for each virtual function.
+// ports returns the NIC of each network port of the lab node: each whole NIC, and the NIC of each virtual function.
 func (n *NodePlacement) ports() []int {
 	ports := slices.Clone(n.NICs)
 	for _, v := range n.VFs {
@@ -167,18 +167,16 @@ func (n *NodePlacement) ports() []int {
 	return ports
 }
 
-// nics returns the NICs that serve the lab node, each once, ascending.
 func (n *NodePlacement) nics() []int { return lists.Distinct(n.ports()) }
 
-// An evaluation indexes a placement.
 type evaluation struct {
 	*Layout
 	pl      *Placement
 	hybrid  bool
-	coresOn []map[int]int64      // of each lab node: cores by NUMA node
-	small   []int64              // of each lab node: efficiency cores
+	coresOn []map[int]int64      // per lab node: cores by NUMA node
+	small   []int64              // per lab node: number of efficiency cores
 	left    map[int][]*Core      // housekeeping cores by NUMA node
-	owners  map[int]map[int]bool // of an L3 cache: lab nodes and tenantOwner
+	owners  map[int]map[int]bool // per L3 cache: lab nodes and tenantOwner
 }
 
 // tenantOwner stands for tenants among the owners of an L3 cache.
@@ -220,7 +218,6 @@ func newEvaluation(l *Layout, pl *Placement) *evaluation {
 	return e
 }
 
-// nearest returns the distance from a NUMA node to the nearest core of lab node i.
 func (e *evaluation) nearest(i, node int) int64 {
 	least := int64(math.MaxInt64)
 	for on := range e.coresOn[i] {
@@ -229,7 +226,6 @@ func (e *evaluation) nearest(i, node int) int64 {
 	return least
 }
 
-// deviceDistances adds up the distances of devices to the nearest core of lab node i, and to all its cores.
 func (e *evaluation) deviceDistances(i int, devices []int) (nearest, all int64) {
 	for _, d := range devices {
 		home := e.p.Devices[d].NUMANode
@@ -244,13 +240,13 @@ func (e *evaluation) deviceDistances(i int, devices []int) (nearest, all int64) 
 	return nearest, all
 }
 
-// deviceShare returns how many cores of lab node i are missing from the NUMA nodes whose share they
-// are, shares rounded down, times the largest distance between NUMA nodes of its devices.
+// deviceShare returns the number of cores that lab node i lacks on the NUMA nodes of its devices, compared with
+// shares in proportion to the devices (rounded down), times the largest distance between those NUMA nodes.
 func (e *evaluation) deviceShare(i int, gpus, ports []int) int64 {
 	shares, all := e.p.homes(gpus)
 	homes, devices := e.p.homes(slices.Concat(gpus, ports))
 	if len(shares) < 2 {
-		// GPUs on several NUMA nodes decide, since they have most of the work.
+		// GPUs on several NUMA nodes determine the shares alone, because they have most of the work.
 		shares, all = homes, devices
 	}
 	var missing, far int64
@@ -259,7 +255,7 @@ func (e *evaluation) deviceShare(i int, gpus, ports []int) int64 {
 	}
 	for node := range homes {
 		for other := range homes {
-			if other != node { // all on one node: the distance to it says everything
+			if other != node { // if all are on one node, the distance to it is enough
 				far = max(far, int64(e.p.Distance(node, other)))
 			}
 		}
@@ -267,7 +263,7 @@ func (e *evaluation) deviceShare(i int, gpus, ports []int) int64 {
 	return missing * far
 }
 
-// homes counts the devices on each NUMA node, and all whose NUMA node is known.
+// homes counts the devices on each NUMA node, and all devices with a known NUMA node.
 func (p *Problem) homes(devices []int) (homes map[int]int64, all int64) {
 	homes = map[int]int64{}
 	for _, d := range devices {
@@ -279,8 +275,8 @@ func (p *Problem) homes(devices []int) (homes map[int]int64, all int64) {
 	return homes, all
 }
 
-// evenMissing returns how many cores are missing where they would be spread evenly over the NUMA
-// nodes that have some, shares rounded down.
+// evenMissing returns the number of cores that would have to move for an even split over the used NUMA nodes, with
+// shares rounded down.
 func evenMissing(cores map[int]int64) (missing int64) {
 	even := total(cores) / int64(len(cores))
 	for _, n := range cores {
@@ -289,8 +285,8 @@ func evenMissing(cores map[int]int64) (missing int64) {
 	return missing
 }
 
-// memory returns page-distances from the pages of lab node i to the nearest of its cores, and how
-// many pages are not on the node that they are the share of, shares rounded down.
+// memory returns the sum of distances from the pages of lab node i to the nearest of its cores, and the number of
+// pages missing from NUMA nodes' shares in proportion to cores (rounded down).
 func (e *evaluation) memory(i int) (far, off int64) {
 	have := map[int]int64{}
 	for _, m := range e.pl.Nodes[i].Memory {
@@ -304,7 +300,6 @@ func (e *evaluation) memory(i int) (far, off int64) {
 	return far, off
 }
 
-// total adds up cores on all NUMA nodes.
 func total(cores map[int]int64) (sum int64) {
 	for _, n := range cores {
 		sum += n
@@ -312,14 +307,14 @@ func total(cores map[int]int64) (sum int64) {
 	return sum
 }
 
-// wholeShare returns the pages that go with n of all cores, rounded down. What rounding leaves over
-// may be on any node: whose it is would depend on how nodes are numbered.
+// wholeShare returns the pages in proportion to n of all cores, rounded down. The remainder may be on any node,
+// because assigning it would make the cost depend on the numbering of nodes.
 func wholeShare(pages, n, all int64) int64 {
-	return pages/all*n + pages%all*n/all // divided first, so that no product overflows
+	return pages/all*n + pages%all*n/all // divide first, so that no product overflows
 }
 
-// Shares splits pages among NUMA nodes in proportion to the cores on each: whole pages, what is
-// left over goes to the largest remainders, of equal ones to the lowest node.
+// Shares splits pages among NUMA nodes in proportion to the cores on each, in whole pages. Remaining pages go to the
+// largest remainders, with ties broken by the lowest node.
 func Shares(pages int64, cores map[int]int64) map[int]int64 {
 	total := total(cores)
 	shares := make(map[int]int64, len(cores))
@@ -338,15 +333,14 @@ func Shares(pages int64, cores map[int]int64) map[int]int64 {
 	return shares
 }
 
-// sharedPorts counts for each NIC that serves lab node i the other lab nodes that it serves.
+// sharedPorts adds up, for each NIC of lab node i, the other lab nodes that use it.
 func (e *evaluation) sharedPorts(i int) int64 {
 	return lists.Sum(e.pl.Nodes[i].nics(), func(d int) int64 {
 		serves := func(n NodePlacement) bool { return slices.Contains(n.nics(), d) }
-		return int64(lists.Count(e.pl.Nodes, serves)) - 1 // itself
+		return int64(lists.Count(e.pl.Nodes, serves)) - 1 // minus itself
 	})
 }
 
-// between adds up what [Wiring.Between] says of lab node i and each other one.
 func (e *evaluation) between(i int) (cards, unlinked int64) {
 	for j := range e.pl.Nodes {
 		if j != i {
@@ -368,7 +362,7 @@ func (e *evaluation) sharedL3(i int) int64 {
 	return shared
 }
 
-// emulator returns the distance from lab node i to the nearest housekeeping core; 0 where there is none.
+// emulator returns the distance from lab node i to the nearest housekeeping core, or 0 without housekeeping cores.
 func (e *evaluation) emulator(i int) int64 {
 	if len(e.left) == 0 {
 		return 0

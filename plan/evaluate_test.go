@@ -9,9 +9,9 @@ import (
 	"github.com/rackless/rackless/lab"
 )
 
-// smallProblem is a host with two NUMA nodes 11 beyond local apart, four cores of two threads on
-// each, and an L3 for every two cores. GPU 0 and NIC 2 hang on node 0, GPU 1 and NIC 3 on node 1.
-// One request asks for two cores, a GPU, a NIC and four pages.
+// smallProblem has two NUMA nodes at distance 21 (11 beyond local) with four cores of two threads each, and an L3 for
+// every two cores. GPU 0 and NIC 2 are on node 0, GPU 1 and NIC 3 on node 1. One request asks for two cores, a GPU, a
+// NIC and four pages.
 func smallProblem() *Problem {
 	zero, one := 0, 1
 	pages := int64(16)
@@ -48,7 +48,6 @@ func smallProblem() *Problem {
 	return p
 }
 
-// valuesOf returns the value of each term of a lab node, without those that are 0.
 func valuesOf(terms []Term, node string) map[string]int64 {
 	values := map[string]int64{}
 	for _, t := range terms {
@@ -137,7 +136,6 @@ func TestEvaluateCountsEachShortcoming(t *testing.T) {
 	}
 }
 
-// twoNodes has a second request like the first.
 func twoNodes() (*Problem, *Placement) {
 	p := smallProblem()
 	p.Requests = append(p.Requests, p.Requests[0])
@@ -153,7 +151,7 @@ func TestEvaluateComparesEqualLabNodes(t *testing.T) {
 	p, pl := twoNodes()
 	terms := Evaluate(p, pl)
 	last := terms[len(terms)-1]
-	// vm01 pays for PHB (2 x 600), for 25 Gb/s (200) and for no RDMA (2000); vm00 for nothing.
+	// vm01 pays for PHB (2 x 600), for 25 Gb/s (200) and for missing RDMA (2000); vm00 pays nothing.
 	want := Term{Among: []string{"vm00", "vm01"}, Term: TermUnequal, Value: 34, Weight: 10, Cost: 340}
 	if diff := cmp.Diff(want, last); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)

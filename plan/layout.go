@@ -11,9 +11,9 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A Layout answers what an exchange has to know of a placement of its problem: a placement is
-// changed at one point, checked against the rules and evaluated in full. The explanations look for
-// runner-ups by it, and the search for a place that leaves CPU 0 to the host.
+// A Layout checks and evaluates modified placements of a problem: after each exchange, it checks the rules and
+// computes the full cost. The explanations use it to find runners-up, and the search uses it to leave CPU 0 to the
+// host.
 type Layout struct {
 	p      *Problem
 	Cores  map[int]*Core // by ID
@@ -30,7 +30,7 @@ func NewLayout(p *Problem) *Layout {
 	return l
 }
 
-// Free returns the cores without an owner, by ID.
+// Free returns the IDs of the cores without an owner.
 func (l *Layout) Free(pl *Placement) []int {
 	given, free := make([]int, 0, len(l.p.Cores)), make([]int, 0, len(l.p.Cores))
 	for _, n := range pl.Nodes {
@@ -55,8 +55,8 @@ func (l *Layout) CoresOn(cores []int) map[int]int64 {
 	return on
 }
 
-// Fits reports whether a placement keeps the rules on cores and memory, 1 to 3 and 6 of
-// docs/planner.md. Devices are not looked at: exchanges leave them where they are.
+// Fits reports whether a placement satisfies the rules on cores and memory, 1 to 3 and 6 of docs/planner.md. It
+// ignores devices, because exchanges do not move them.
 func (l *Layout) Fits(pl *Placement) bool {
 	held := map[int]bool{}
 	for i := range pl.Nodes {
@@ -67,7 +67,7 @@ func (l *Layout) Fits(pl *Placement) bool {
 			held[id] = true
 		}
 	}
-	// Rule 2: the host keeps enough cores in all, on NUMA nodes that the lab names, and in packages that it uses.
+	// Rule 2: the host keeps enough cores in total, on NUMA nodes that the lab names, and in packages that it uses.
 	free, onNode, onPackage := l.Free(pl), map[int]int{}, map[int]int{}
 	for _, id := range free {
 		onNode[l.Cores[id].NUMANode]++
@@ -79,7 +79,7 @@ func (l *Layout) Fits(pl *Placement) bool {
 		return false
 	}
 	for _, k := range l.p.Packages {
-		// A package of which tenants hold every core keeps none.
+		// A package is exempt if tenants hold all of its cores.
 		usable := func(c Core) bool { return c.Package == k.ID && c.Tenant == "" }
 		if k.Busy != "" && onPackage[k.ID] == 0 && slices.ContainsFunc(l.p.Cores, usable) {
 			return false
@@ -88,7 +88,7 @@ func (l *Layout) Fits(pl *Placement) bool {
 	return l.MemoryFits(pl) && l.affine(pl)
 }
 
-// MemoryFits reports whether each lab node has its pages, and no NUMA node gives more than it can.
+// MemoryFits reports whether each lab node has its pages, and each NUMA node has enough of them.
 func (l *Layout) MemoryFits(pl *Placement) bool {
 	used := l.PagesUsed(pl)
 	if slices.ContainsFunc(l.p.NUMANodes, func(n NUMANode) bool { return n.Pages != nil && used[n.ID] > *n.Pages }) {
@@ -114,7 +114,6 @@ func (l *Layout) PagesUsed(pl *Placement) map[int]int64 {
 	return used
 }
 
-// affine reports whether the affinities on NUMA nodes hold.
 func (l *Layout) affine(pl *Placement) bool {
 	for _, a := range l.p.Affinity {
 		for k, i := range a.Requests {
@@ -132,8 +131,8 @@ func (l *Layout) affine(pl *Placement) bool {
 	return true
 }
 
-// Spread puts the memory of lab node i where its cores are, as far as there is room, and the rest
-// as near as there is. It reports whether all has found a place.
+// Spread places the memory of lab node i near its cores: in proportion to them as far as there is room, and the rest
+// on the nearest nodes. It reports whether all of it fits.
 func (l *Layout) Spread(pl *Placement, i int) bool {
 	n := &pl.Nodes[i]
 	n.Memory = nil
@@ -148,7 +147,7 @@ func (l *Layout) Spread(pl *Placement, i int) bool {
 		used[node.ID] += got
 		left -= got
 	}
-	// First each NUMA node its share, then the rest to the nearest that have room.
+	// First take each NUMA node's share, then the rest from the nearest nodes with room.
 	shares := Shares(left, on)
 	order := make([]*NUMANode, len(l.p.NUMANodes))
 	far := map[int]int{}
@@ -172,7 +171,7 @@ func (l *Layout) Spread(pl *Placement, i int) bool {
 	return left == 0
 }
 
-// Exchangeable returns a copy whose cores and memory can be changed.
+// Exchangeable returns a copy with cores and memory that can be changed.
 func (pl *Placement) Exchangeable() *Placement {
 	c := &Placement{Nodes: slices.Clone(pl.Nodes)}
 	for i := range c.Nodes {
@@ -181,9 +180,8 @@ func (pl *Placement) Exchangeable() *Placement {
 	return c
 }
 
-// GivenCPUs returns the CPUs that the plan takes from the host: those of the lab nodes, and those
-// that share a core with them, since an idle sibling that the host used would slow the node down.
-// A number that no CPU has is an error.
+// GivenCPUs returns the CPUs that the plan takes from the host: the lab nodes' CPUs, and siblings on the same cores,
+// because the host's use of a sibling would slow the node down. It returns an error for a number that is not a CPU's.
 func (p *Plan) GivenCPUs(h *topology.Host) (topology.CPUSet, error) {
 	var own topology.CPUSet
 	for i := range p.Nodes {
@@ -198,26 +196,24 @@ func (p *Plan) GivenCPUs(h *topology.Host) (topology.CPUSet, error) {
 	return own.Union(h.WholeCores(own)), nil
 }
 
-// NodeCPUs returns the CPUs that virtual CPUs of lab nodes are pinned to.
+// NodeCPUs returns the CPUs to which virtual CPUs of lab nodes are pinned.
 func (p *Plan) NodeCPUs() topology.CPUSet {
 	return topology.UnionOf(p.Nodes, func(n Node) topology.CPUSet { return n.CPUs() })
 }
 
-// PageSizes returns the sizes of hugepages that the plan uses, in bytes, in order.
+// PageSizes returns the sizes of the plan's hugepages in bytes, in ascending order.
 func (p *Plan) PageSizes() []uint64 {
 	used := lists.Filter(p.Hugepages, func(h Hugepages) bool { return h.PageBytes > 0 })
 	return lists.Distinct(lists.Map(used, func(h Hugepages) uint64 { return h.PageBytes }))
 }
 
-// EmulatorPin returns the CPUs that QEMU's own threads of a lab node may run on: its EmulatorCPUs,
-// and for each NUMA node with hugepages of it on which none of these are the housekeeping CPUs there,
-// or where the host keeps none there the last one of the lab node's own: as it is isolated, the
-// kernel moves nothing there by itself.
+// EmulatorPin returns the CPUs for QEMU's own threads of a lab node. They are its EmulatorCPUs and, for each NUMA
+// node with its hugepages but without any of these, the housekeeping CPUs there. If there are no such CPUs, it is the
+// last of the lab node's own CPUs there; because that CPU is isolated, the kernel moves no thread there by itself.
 //
-// QEMU from 7.2 on clears hugepages by threads that it moves to the NUMA node of the pages. libvirt
-// (seen with 9.0) has confined the process to the CPUs of the emulator pin by then, and a machine
-// of which one has none on that node does not start: "Setting CPU affinity failed: Invalid
-// argument".
+// QEMU since 7.2 clears hugepages in threads that it moves to the NUMA node of the pages. By then libvirt (seen with
+// 9.0) has confined the process to the CPUs of the emulator pin. If no such CPU is on that NUMA node, the machine
+// does not start: "Setting CPU affinity failed: Invalid argument".
 func (p *Plan) EmulatorPin(n *Node, h *topology.Host) topology.CPUSet {
 	pin := n.EmulatorCPUs
 	if pin.IsEmpty() || h == nil {

@@ -8,18 +8,17 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 )
 
-// A Clash is a set of requests that ask for more of a kind than there is for them, wherever they go. All others can
-// have theirs, and without any one of these these can too.
+// A Clash is a set of requests for more of a resource than they can get in any placement. All other requests can be
+// satisfied and, without any one of the set, the remaining ones too.
 type Clash struct {
 	Requests []int    // ascending
-	Parts    []string // Demand constants: what was counted
-	Affinity int      // index of Problem.Affinity that is needed for it, -1 for none
+	Parts    []string // Demand constants of the counted resources
+	Affinity int      // index in Problem.Affinity of the affinity involved, or -1
 }
 
-// DeviceClashes finds sets of requests that cannot have what they ask for of devices and NUMA
-// nodes, by matching: Hall's theorem says that all can have theirs unless some have too little
-// among them. Each kind is looked at alone, so that a problem without clashes may still have no
-// placement.
+// DeviceClashes finds sets of requests that conflict about devices and NUMA nodes, by matching: by Hall's theorem,
+// all requests can be satisfied unless a subset has too few choices. It treats each resource separately, so a problem
+// without clashes may still be infeasible.
 func (p *Problem) DeviceClashes() []Clash {
 	var all []Clash
 	try := func(m *matching, affinity int, parts ...string) {
@@ -79,14 +78,13 @@ func (p *Problem) DeviceClashes() []Clash {
 	return all
 }
 
-// wants goes through the kinds of devices, with what a request asks for of them.
 func (p *Problem) wants(yield func(string, func(*Request) []Want) bool) {
 	_ = yield(DemandGPUs, func(r *Request) []Want { return r.GPUs }) &&
 		yield(DemandNICs, func(r *Request) []Want { return r.NICs }) &&
 		yield(DemandVFs, func(r *Request) []Want { return r.VFs })
 }
 
-// Gives returns how often a device can be given for a kind of demand.
+// Gives returns the number of times that a device can satisfy a kind of demand.
 func (p *Problem) Gives(d int, what string) int {
 	dev := &p.Devices[d]
 	switch {
@@ -98,7 +96,6 @@ func (p *Problem) Gives(d int, what string) int {
 	return 0
 }
 
-// nodesWithCores returns the NUMA nodes, by index, on which a lab node can have a core.
 func (p *Problem) nodesWithCores() []int {
 	return lists.Where(p.NUMANodes, func(n NUMANode) bool {
 		free := func(c Core) bool { return c.Tenant == "" && c.NUMANode == n.ID }
@@ -106,11 +103,12 @@ func (p *Problem) nodesWithCores() []int {
 	})
 }
 
-// bundleMatching is about bundles: each goes to one lab node, and a lab node needs so many for its devices of a kind.
+// bundleMatching matches requests with bundles: each bundle goes to one lab node, and a lab node needs several
+// bundles if one has too few devices of a kind.
 func (p *Problem) bundleMatching(wants func(*Request) []Want, what string) *matching {
 	m := newMatching(p)
 	for i := range p.Requests {
-		size := map[int]int{} // of each bundle: devices that this one could have
+		size := map[int]int{} // per bundle: devices usable by this request
 		asked := 0
 		var seen []int
 		for _, w := range wants(&p.Requests[i]) {
@@ -138,12 +136,11 @@ func (p *Problem) bundleMatching(wants func(*Request) []Want, what string) *matc
 	return m
 }
 
-// A matching gives places to requests.
 type matching struct {
-	capacity map[int]int // of places
+	capacity map[int]int // by place
 	units    []matchUnit
-	holders  map[int][]int // of a place: units
-	tried    map[int]bool  // places, in the present try
+	holders  map[int][]int // units by place
+	tried    map[int]bool  // places tried in the current search
 }
 
 type matchUnit struct {
@@ -155,14 +152,13 @@ func newMatching(p *Problem) *matching {
 	return &matching{capacity: make(map[int]int, len(p.Devices)), holders: map[int][]int{}}
 }
 
-// ask adds a request for so many of some places.
 func (m *matching) ask(request, count int, any []int) {
 	if count > 0 {
 		m.units = append(m.units, matchUnit{request, count, any})
 	}
 }
 
-// tooMany returns requests of which the places do not suffice, few if it can be; nil where all have theirs.
+// tooMany returns a small set of requests for which there are too few places, or nil if all can be satisfied.
 func (m *matching) tooMany() []int {
 	// Largest requests first, so that few lab nodes are named: "vm00 needs 5 GPUs, there are 4" instead of all eight.
 	slices.SortStableFunc(m.units, func(a, b matchUnit) int { return cmp.Compare(b.count, a.count) })
@@ -172,7 +168,7 @@ func (m *matching) tooMany() []int {
 			if m.place(u) {
 				continue
 			}
-			// All places that were tried are held by those who would have to make room, and cannot.
+			// The holders of all tried places cannot move.
 			requests := []int{m.units[u].request}
 			for place := range m.tried {
 				for _, h := range m.holders[place] {
@@ -185,7 +181,7 @@ func (m *matching) tooMany() []int {
 	return nil
 }
 
-// place gives a unit one more place: a free one, or one whose holder finds another (Kuhn's method).
+// place gives a unit one more place: a free one, or one that its holder can exchange for another (Kuhn's algorithm).
 func (m *matching) place(u int) bool {
 	for _, place := range m.units[u].any {
 		if m.tried[place] || m.capacity[place] == 0 || slices.Contains(m.holders[place], u) && m.capacity[place] == 1 {
@@ -209,32 +205,31 @@ func (m *matching) place(u int) bool {
 // InfeasibleSchema names the JSON form of an Infeasible.
 const InfeasibleSchema = "rackless/infeasible/v1"
 
-// Infeasible is the error that says why a lab cannot be placed: a smallest set of what is asked for
-// that conflicts, the facts of the host that it conflicts with, and the nearest that would fit.
-// Package plan/conflict makes it.
+// Infeasible is the error for a lab that cannot be placed. It contains a minimal set of conflicting requests, the
+// facts of the host that conflict with them, and the nearest lab that would fit. Package plan/conflict makes it.
 type Infeasible struct {
 	Schema string `json:"schema"`
-	// Requests are what conflicts: leave any lab node of them out and the others can be placed. In
-	// the order of the lab; what is of no lab node comes last.
+	// Requests are the conflicting demands: without any one of their lab nodes, the others can be placed. They are in
+	// the order of the lab, followed by demands without a lab node.
 	Requests []Demand `json:"requests"`
-	// Facts are those of the host that stand in the way: without any one of them the requests could
-	// be met, or without those marked Together.
+	// Facts are the facts of the host that prevent a placement: without any one of them, or without all marked
+	// Together, the requests could be satisfied.
 	Facts []Fact `json:"facts"`
-	// Message says all that in a sentence, without the names of files or hosts.
+	// Message summarizes the conflict in a sentence, without names of files or hosts.
 	Message string `json:"message"`
-	// Nearest says what would fit, in a sentence.
+	// Nearest describes the nearest request that would fit, in a sentence.
 	Nearest string `json:"nearest"`
-	// Minimal is set where it was tried that no lab node can be left out of Requests. It is not
-	// where time or steps ran out before.
+	// Minimal is true if it was verified that no lab node can be left out of Requests. It is false if time or steps
+	// ran out before.
 	Minimal bool `json:"minimal"`
-	// Stopped says what ended the search before it found a plan or a conflict: then nothing is ruled out.
+	// Stopped is the reason for which the search ended before it found a plan or a conflict. A plan may then exist.
 	Stopped string `json:"stopped"`
 }
 
-// Error returns the message and, on a line of its own, the nearest that would fit.
+// Error returns Message and, on a second line, Nearest.
 func (e *Infeasible) Error() string { return e.Message + "\n" + e.Nearest }
 
-// What a Demand asks for.
+// Kinds of demands.
 const (
 	DemandCores    = "cores"    // Count: cores
 	DemandMemory   = "memory"   // Count: bytes
@@ -242,37 +237,37 @@ const (
 	DemandNICs     = "nics"     // Count: whole NICs
 	DemandVFs      = "vfs"      // Count: virtual functions
 	DemandSMT      = "smt"      // Count: threads that share a core
-	DemandAffinity = "affinity" // of Among
-	DemandReserve  = "reserve"  // Count: cores that the host keeps
+	DemandAffinity = "affinity" // between the nodes in Among
+	DemandReserve  = "reserve"  // Count: cores kept for the host
 )
 
-// A Demand is a part of what is asked for.
+// A Demand is one requirement of the lab.
 type Demand struct {
-	Node  string   `json:"node,omitempty"`  // the lab node; empty for affinity and reserve
-	Among []string `json:"among,omitempty"` // the lab nodes of an affinity
+	Node  string   `json:"node,omitempty"`  // lab node; empty for affinity and reserve
+	Among []string `json:"among,omitempty"` // lab nodes of an affinity
 	What  string   `json:"what"`            // a Demand constant
-	Count int64    `json:"count,omitempty"` // how much, in the unit of What
+	Count int64    `json:"count,omitempty"` // amount, in the unit of its kind
 	Text  string   `json:"text"`            // "2 GPUs"
 }
 
 // Kinds of facts.
 const (
 	FactTenant  = "tenant"  // a tenant holds cores or devices
-	FactBundle  = "bundle"  // devices can only go together
-	FactRefused = "refused" // a device is not given away
-	FactVFs     = "vfs"     // a NIC has only so many virtual functions
+	FactBundle  = "bundle"  // devices can only be given together
+	FactRefused = "refused" // a device cannot be given away
+	FactVFs     = "vfs"     // number of virtual functions of a NIC
 	FactPackage = "package" // a package keeps a core for the host
-	FactMemory  = "memory"  // a NUMA node can give only so much memory
+	FactMemory  = "memory"  // memory limit of a NUMA node
 )
 
-// A Fact is something about the host that stands in the way.
+// A Fact is a property of the host that prevents a placement.
 type Fact struct {
 	Kind     string   `json:"kind"`                // a Fact constant
-	Tenant   string   `json:"tenant,omitempty"`    // of FactTenant
-	Devices  []string `json:"devices,omitempty"`   // the devices that it is about
-	NUMANode *int     `json:"numa_node,omitempty"` // of FactMemory
-	Package  *int     `json:"package,omitempty"`   // of FactPackage
-	// Together is set where no fact alone would have to change, but all of this kind that are marked.
+	Tenant   string   `json:"tenant,omitempty"`    // for FactTenant
+	Devices  []string `json:"devices,omitempty"`   // devices concerned
+	NUMANode *int     `json:"numa_node,omitempty"` // for FactMemory
+	Package  *int     `json:"package,omitempty"`   // for FactPackage
+	// Together is true if changing this fact alone is not enough, but changing all marked facts of this kind is.
 	Together bool   `json:"together,omitempty"`
 	Text     string `json:"text"` // "tenant web holds 0000:06:00.0"
 }

@@ -12,22 +12,22 @@ import (
 // ProblemSchema names the JSON form of a Problem.
 const ProblemSchema = "rackless/problem/v1"
 
-// A Problem is one instance of the planner's problem: what there is, what is asked for and what
-// each shortcoming costs. Nothing that is not in here decides a placement. NUMA nodes, cores,
-// packages and L3 caches are named by the numbers of the host's topology (topology.Host).
+// A Problem is one instance of the planner's problem: the resources, the requests, and the cost of each shortcoming.
+// A placement depends on nothing else. NUMA nodes, cores, packages and L3 caches have the numbers of the host's
+// topology (topology.Host).
 type Problem struct {
 	Schema   string       `json:"schema"`
 	Lab      string       `json:"lab"`
 	Host     string       `json:"host"`
 	Workload lab.Workload `json:"workload"`
 
-	// HugepageBytes is the size of the hugepages behind the memory of the whole lab: 1 GiB or 2 MiB; 0 for none.
+	// HugepageBytes is the size of the hugepages for the whole lab's memory: 1 GiB or 2 MiB; 0 without hugepages.
 	HugepageBytes uint64 `json:"hugepage_bytes"`
-	// PageBytes is the step in which memory is given, and what "pages" counts below: a multiple of
-	// HugepageBytes that divides what each lab node asks for.
+	// PageBytes is the unit in which memory is given, called a page below. It is a multiple of HugepageBytes and
+	// divides the memory of each request.
 	PageBytes uint64 `json:"page_bytes"`
 
-	// ReserveCores is how many cores have to be left for the host, of all that no tenant holds.
+	// ReserveCores is the number of cores to leave for the host, out of the cores without a tenant.
 	ReserveCores int `json:"reserve_cores"`
 
 	NUMANodes []NUMANode `json:"numa_nodes"` // by ID
@@ -39,42 +39,43 @@ type Problem struct {
 	Affinity  []Affinity `json:"affinity,omitempty"`
 	Weights   Weights    `json:"weights"`
 
-	// Notes say what was assumed because the host does not tell.
+	// Notes list assumptions about unknown properties of the host.
 	Notes []string `json:"notes,omitempty"`
 }
 
-// A NUMANode is a NUMA node with what may be given of it.
+// A NUMANode is a NUMA node with its available resources.
 type NUMANode struct {
 	ID int `json:"id"`
-	// Distances are to each node in the order of Problem.NUMANodes; 10 is local. Where the host
-	// does not tell, another node is 20 away.
+	// Distances are SLIT distances to each node in the order of Problem.NUMANodes; 10 is local. If unknown, the
+	// distance to another node is 20.
 	Distances []int `json:"distances"`
-	// Pages is how many pages of Problem.PageBytes the lab may have here; nil where the memory is
-	// not known, and then no limit is checked.
+	// Pages is the number of pages of Problem.PageBytes available to the lab, or nil if the memory is unknown; then
+	// there is no limit.
 	Pages *int64 `json:"pages"`
-	// ReserveCores is how many of its free cores have to be left for the host.
+	// ReserveCores is the number of its free cores to leave for the host.
 	ReserveCores int `json:"reserve_cores,omitempty"`
 }
 
 // A Package is a socket.
 type Package struct {
 	ID int `json:"id"`
-	// Busy is why the host keeps a core of this package (a device that it uses hangs there); empty where it need not.
+	// Busy is the reason for which the host keeps a core of this package, a device in use there; empty if it need
+	// not.
 	Busy string `json:"busy,omitempty"`
 }
 
-// A Core is a physical core with its online threads. It goes as a whole to one owner.
+// A Core is a physical core with its online threads. A core has a single owner.
 type Core struct {
 	ID       int   `json:"id"`
 	CPUs     []int `json:"cpus"` // ascending, at least one
 	NUMANode int   `json:"numa_node"`
-	Package  int   `json:"package"` // -1 where it is not known
-	L3       int   `json:"l3"`      // -1 where it is not known or there is none
+	Package  int   `json:"package"` // -1 if unknown
+	L3       int   `json:"l3"`      // -1 if unknown or missing
 	// Efficiency is set for the small cores of hybrid machines.
 	Efficiency bool `json:"efficiency,omitempty"`
-	// Tenant is who holds the core already; such a core goes to nobody and is not housekeeping.
+	// Tenant is the present holder of the core. A core with a tenant is not available and is not housekeeping.
 	Tenant string `json:"tenant,omitempty"`
-	// Isolated is set where the host's scheduler puts nothing on any CPU of the core as the host runs now.
+	// Isolated is set if all CPUs of the core are currently excluded from the host's scheduler.
 	Isolated bool `json:"isolated,omitempty"`
 }
 
@@ -84,43 +85,45 @@ const (
 	KindNIC = "nic"
 )
 
-// A Device is a GPU or a network function that a lab node may get: whole, or a NIC by virtual functions.
+// A Device is a GPU or NIC that a lab node may get: as a whole, or a NIC by virtual functions.
 type Device struct {
-	ID   string `json:"id"` // PCI address, or the name that the host's source gave it
+	ID   string `json:"id"` // PCI address, or the name in the host's source
 	Kind string `json:"kind"`
-	// NUMANode is where it is; nil where it is not known, and then no distance to it counts.
+	// NUMANode is the device's NUMA node, or nil if unknown; then no distance to it counts.
 	NUMANode *int   `json:"numa_node"`
 	Vendor   string `json:"vendor,omitempty"`
 	Model    string `json:"model,omitempty"`
-	// Bundle is the same number for devices that can only go together: IOMMU groups and functions
-	// of one card, joined. A bundle goes to one lab node or stays.
+	// Bundle is the same number for devices that can only be given together, because of an IOMMU group or as
+	// functions of one card. A bundle goes to one lab node or stays.
 	Bundle int `json:"bundle"`
-	// Functions are the PCI functions that go to the lab node with it: its own, and all of its
-	// bundle but bridges. Empty without addresses.
+	// Functions are the PCI functions that go to the lab node with the device: its own, and all of its bundle except
+	// bridges. Empty if there are no addresses.
 	Functions []string `json:"functions,omitempty"`
-	// Whole says that the device may be given away; Refused is why not.
+	// Whole reports whether the device may be given away. If not, Refused is the reason.
 	Whole   bool   `json:"whole"`
 	Refused string `json:"refused,omitempty"`
-	// Group is what ties its bundle together, for messages: "IOMMU group 14"; Tenant is who holds
-	// it. Both are empty where there is none, or it is not known.
+	// Group names the tie of the bundle for messages, such as "IOMMU group 14". Tenant is the holder of the device.
+	// Both are empty if unknown or missing.
 	Group  string `json:"group,omitempty"`
 	Tenant string `json:"tenant,omitempty"`
 
-	// Of NICs: RateMbps is the rate of its link, 0 where it is down. RateUnknown says that nobody
-	// knows: the NIC is bound to vfio-pci, or the host's source does not tell. RDMA says that it
-	// has or could have RDMA.
+	// For NICs, RateMbps is the link rate, or 0 if the link is down. RateUnknown is set if the rate is unknown,
+	// because the NIC is bound to vfio-pci or the host's source does not tell. RDMA reports whether the NIC has or
+	// could have RDMA.
 	RateMbps    int64 `json:"rate_mbps,omitempty"`
 	RateUnknown bool  `json:"rate_unknown,omitempty"`
 	RDMA        bool  `json:"rdma,omitempty"`
-	// VFs is how many virtual functions of it may be given. A NIC that is given whole gives none.
+	// VFs is the number of its virtual functions that may be given. A NIC given as a whole gives no virtual
+	// functions.
 	VFs int `json:"vfs,omitempty"`
-	// FreeVFs are the indexes of those virtual functions, ascending; VFs of them.
+	// FreeVFs are the indexes of these virtual functions in ascending order; their number is VFs.
 	FreeVFs []int `json:"free_vfs,omitempty"`
-	// Net is the same number for ports that a cable or a switch joins (links of the lab file), 0 where none is named.
+	// Net is the same number for ports joined by a cable or switch (links of the lab file), or 0 if the lab names no
+	// link.
 	Net int `json:"net,omitempty"`
 }
 
-// Card returns the address of the card that the device is a function of, "" if the ID is no address.
+// Card returns the address of the device's card, or "" if the ID is not an address.
 func (d *Device) Card() string {
 	card, _, ok := strings.Cut(d.ID, ".")
 	if !ok || !strings.Contains(card, ":") {
@@ -129,29 +132,29 @@ func (d *Device) Card() string {
 	return card
 }
 
-// A PairPath is what lies between a GPU and a NIC, or between two GPUs. A and B are indexes of
-// Problem.Devices; A is a GPU, and less than B where both are.
+// A PairPath is the path between a GPU and a NIC, or between two GPUs. A and B are indexes in Problem.Devices. A is a
+// GPU, and less than B if both are GPUs.
 type PairPath struct {
 	A     int    `json:"a"`
 	B     int    `json:"b"`
 	Class string `json:"class"` // as nvidia-smi prints it: NV, PIX, PXB, PHB, NODE, SYS
-	// Steps is the class as a number: NV and PIX 0, PXB 1, PHB 2, NODE 3, SYS 4. Where the host
-	// does not tell, the NUMA nodes decide between NODE and SYS.
+	// Steps is the class as a number: NV and PIX 0, PXB 1, PHB 2, NODE 3, SYS 4. If the host does not tell, the NUMA
+	// nodes decide between NODE and SYS.
 	Steps int `json:"steps"`
-	// LossPercent is what was measured between the two instead, against the best pair of the same
-	// study: 0 to 100, rounded up. nil: not measured.
+	// LossPercent is the measured loss of the pair, relative to the best pair of the same study: 0 to 100, rounded
+	// up. It replaces Steps, and is nil if there is no measurement.
 	LossPercent *int `json:"loss_percent,omitempty"`
 }
 
-// classSteps are the path classes as numbers, in the order of nvidia-smi's legend. NVLink and one
-// switch cost nothing, because nothing is nearer.
+// classSteps maps path classes to numbers, in the order of nvidia-smi's legend. NVLink and one switch cost nothing,
+// because nothing is nearer.
 var classSteps = map[topology.PathClass]int{
 	topology.PathNVLink: 0, topology.PathPIX: 0, topology.PathPXB: 1, topology.PathPHB: 2, topology.PathNODE: 3,
 	topology.PathSYS: 4,
 }
 
-// SetClass sets Class and Steps of the path between x and y. It reports false where the host does
-// not tell the class: then the NUMA nodes of the two decide.
+// SetClass sets Class and Steps of the path between x and y. It returns false if the host does not tell the class and
+// the NUMA nodes of the two decide.
 func (q *PairPath) SetClass(c topology.PathClass, x, y *Device) bool {
 	_, known := classSteps[c]
 	if !known {
@@ -164,35 +167,34 @@ func (q *PairPath) SetClass(c topology.PathClass, x, y *Device) bool {
 	return known
 }
 
-// A Request is what a lab node asks for.
+// A Request is the request of a lab node.
 type Request struct {
 	Name  string `json:"name"`
 	VCPUs int    `json:"vcpus"`
-	// Threads is how many vCPUs share a core: 1, or a power of two up to the threads of the host's
-	// cores. VCPUs is a multiple of it.
+	// Threads is the number of vCPUs per core: 1, or a power of two up to the threads of the host's cores. It divides
+	// VCPUs.
 	Threads int `json:"threads"`
-	// Cores is VCPUs / Threads. Only cores with at least Threads CPUs will do.
+	// Cores is VCPUs / Threads. Each core must have at least Threads CPUs.
 	Cores int `json:"cores"`
-	// Pages is the memory, in Problem.PageBytes.
+	// Pages is the memory in units of Problem.PageBytes.
 	Pages int64 `json:"pages"`
 	// GuestNUMA is "auto", "on" or "off".
 	GuestNUMA string `json:"guest_numa"`
 	GPUs      []Want `json:"gpus,omitempty"`
 	NICs      []Want `json:"nics,omitempty"`
 	VFs       []Want `json:"vfs,omitempty"`
-	// Class is the same number for requests that differ in the name only and are in no affinity:
-	// such lab nodes can be swapped.
+	// Class is the same number for requests that differ only in name and have no affinity. Such lab nodes can be
+	// swapped.
 	Class int `json:"class"`
 }
 
-// A Want asks for Count different devices out of Any: for VFs, for Count virtual functions of NICs
-// out of Any, several of one NIC if need be.
+// A Want asks for Count different devices out of Any. For VFs, it asks for Count virtual functions of NICs out of
+// Any, with several from one NIC if needed.
 type Want struct {
 	Count int `json:"count"`
-	// indexes of Problem.Devices, ascending; for GPUs and NICs only devices that are Whole, for VFs
-	// only those with VFs
+	// indexes in Problem.Devices, ascending; for GPUs and NICs only devices with Whole, for VFs only devices with VFs
 	Any  []int  `json:"any"`
-	Text string `json:"text,omitempty"` // as the lab file asks: "2 of vendor nvidia", "0000:06:00.0"
+	Text string `json:"text,omitempty"` // text of the lab file: "2 of vendor nvidia", "0000:06:00.0"
 }
 
 // Values of Affinity.
@@ -203,62 +205,62 @@ const (
 
 // An Affinity ties lab nodes together or keeps them apart, pair by pair.
 type Affinity struct {
-	Requests []int `json:"requests"` // indexes of Problem.Requests, ascending, at least two
-	// NUMA is Same: their cores are on the same set of NUMA nodes; Different: no NUMA node has
-	// cores of two of them; or empty.
+	Requests []int `json:"requests"` // indexes in Problem.Requests, ascending, at least two
+	// NUMA is Same (their cores are on the same set of NUMA nodes), Different (no NUMA node has cores of two of
+	// them), or empty.
 	NUMA string `json:"numa,omitempty"`
-	// NIC is Same: whole NICs and NICs of VFs of each are the same set; Different: no NIC serves two of them; or empty.
+	// NIC is Same (each has the same set of NICs, whole or by VFs), Different (no NIC serves two of them), or empty.
 	NIC string `json:"nic,omitempty"`
 }
 
-// A Placement answers a Problem: Nodes[i] is where Requests[i] goes.
+// A Placement is an answer to a Problem: Nodes[i] is the placement of Requests[i].
 type Placement struct {
 	Nodes []NodePlacement `json:"nodes"`
 }
 
-// A NodePlacement is where one lab node goes.
+// A NodePlacement is the placement of one lab node.
 type NodePlacement struct {
 	Cores  []int      `json:"cores"`          // IDs of Problem.Cores, ascending
-	Memory []NodePage `json:"memory"`         // by NUMA node, none with 0 pages
-	GPUs   []int      `json:"gpus,omitempty"` // indexes of Problem.Devices, ascending
+	Memory []NodePage `json:"memory"`         // by NUMA node, without entries of 0 pages
+	GPUs   []int      `json:"gpus,omitempty"` // indexes in Problem.Devices, ascending
 	NICs   []int      `json:"nics,omitempty"` // likewise
 	VFs    []VFCount  `json:"vfs,omitempty"`  // by device
 }
 
-// NodePage is pages of a NUMA node.
+// NodePage is a number of pages on a NUMA node.
 type NodePage struct {
 	NUMANode int   `json:"numa_node"`
 	Pages    int64 `json:"pages"`
 }
 
-// VFCount is virtual functions of a NIC.
+// VFCount is a number of virtual functions of a NIC.
 type VFCount struct {
 	Device int `json:"device"`
 	Count  int `json:"count"`
 }
 
-// Distance returns the SLIT distance beyond local from NUMA node a to b, by ID: 0 for the node
-// itself. Unknown IDs are a slip of the caller and panic.
+// Distance returns the SLIT distance beyond local from NUMA node a to b, by ID: 0 for the node itself. It panics for
+// unknown IDs.
 func (p *Problem) Distance(a, b int) int {
 	node := func(id int) int { return slices.IndexFunc(p.NUMANodes, func(n NUMANode) bool { return n.ID == id }) }
 	return p.NUMANodes[node(a)].Distances[node(b)] - 10
 }
 
-// Path returns the pair of devices a and b, in any order; nil where Paths has none.
+// Path returns the path between devices a and b in either order, or nil if Paths lacks it.
 func (p *Problem) Path(a, b int) *PairPath {
 	return lists.Ref(p.Paths, func(q *PairPath) bool { return q.A == a && q.B == b || q.A == b && q.B == a })
 }
 
-// A Wiring says which ports are on one card and, where the lab names links, which reach each other.
+// A Wiring tells which ports are on one card and, if the lab names links, which ports reach each other.
 type Wiring struct {
-	card []int // of a device: the first NIC of its card, -1 where it is alone there
-	net  []int // of a device: the same number for ports that reach each other; nil without links
+	card []int // per device: the first NIC of its card, or -1 if it is the only one
+	net  []int // per device: equal for ports that reach each other; nil without links
 }
 
-// Wiring returns how the ports of the problem hang together; nil where no card has two and no link is named.
+// Wiring returns the relations between ports, or nil if no card has two ports and the lab names no link.
 func (p *Problem) Wiring() *Wiring {
 	w := &Wiring{card: slices.Repeat([]int{-1}, len(p.Devices))}
-	// A card counts only once a second of its ports is found: until then its first port is alone.
+	// A card counts only once its second port is found. Until then, its first port is the only one.
 	cards, first, linked := false, map[string]int{}, false
 	for d := range p.Devices {
 		dev := &p.Devices[d]
@@ -277,7 +279,7 @@ func (p *Problem) Wiring() *Wiring {
 		if net := p.Devices[d].Net; linked && net > 0 {
 			w.net = append(w.net, net)
 		} else if linked {
-			// Below 0, so that it is no number of a link; each port without one has its own.
+			// Negative, unlike the number of a link: each port without a link has its own.
 			w.net = append(w.net, -d-1) // virtual functions of one port reach each other
 		}
 	}
@@ -287,7 +289,7 @@ func (p *Problem) Wiring() *Wiring {
 	return w
 }
 
-// Card returns what stands for the card of a device, -1 where it is the only NIC there.
+// Card returns the representative of the device's card, or -1 if the device is the only NIC there.
 func (w *Wiring) Card(d int) int {
 	if w == nil {
 		return -1
@@ -298,16 +300,16 @@ func (w *Wiring) Card(d int) int {
 // Linked reports whether the lab names links.
 func (w *Wiring) Linked() bool { return w != nil && w.net != nil }
 
-// Between compares the ports of two lab nodes: cards counts those of which both have ports, but none in common;
-// unlinked the ports of the one with fewer that have no port of the other to reach. It is symmetric. A port that both
-// have counts for neither: both lab nodes are then on that card already.
+// Between compares the ports of two lab nodes. cards counts cards on which both have ports but no common one.
+// unlinked counts ports of the node with fewer ports that cannot reach a separate port of the other. It is symmetric.
+// A card with a common port does not count, because both lab nodes are then on that card already.
 func (w *Wiring) Between(a, b []int) (cards, unlinked int64) {
-	// How many of the ports are of group k, in the sense of of.
+	// on counts the ports in group k of the grouping.
 	on := func(of, ports []int, k int) int64 {
 		return int64(lists.Count(ports, func(d int) bool { return of[d] == k }))
 	}
 	for x, d := range a {
-		// Each card counts once, at its first port in a.
+		// Count each card once, at its first port in a.
 		k := w.card[d]
 		if k < 0 || on(w.card, a[:x], k) > 0 || on(w.card, b, k) == 0 {
 			continue
@@ -319,8 +321,8 @@ func (w *Wiring) Between(a, b []int) (cards, unlinked int64) {
 	if w.net == nil {
 		return cards, 0
 	}
-	// Among the ports that reach each other, as many pairs can be made as the node with fewer of them has. The ports of
-	// the smaller node that are in no pair are unlinked.
+	// Ports that reach each other form as many pairs as the node with fewer of them allows. Unpaired ports of the
+	// smaller node are unlinked.
 	unlinked = int64(min(len(a), len(b)))
 	for x, d := range a {
 		if k := w.net[d]; on(w.net, a[:x], k) == 0 {

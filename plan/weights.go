@@ -30,8 +30,7 @@ const (
 	TermUnequal          = "unequal"
 )
 
-// Meaning says in a few words what a term counts; it is empty for a name that is not known.
-// docs/planner.md defines them.
+// Meaning describes a term in a few words, or returns "" for an unknown name. docs/planner.md defines the terms.
 func Meaning(term string) string { return meanings[term] }
 
 var meanings = map[string]string{
@@ -56,36 +55,36 @@ var meanings = map[string]string{
 	TermUnequal:          "percents between the best and the worst placed of equal lab nodes",
 }
 
-// Weights say what each shortcoming costs, in basis points: hundredths of a percent of the figure
-// that matters to the workload, as far as measurements say. They are never negative.
-// docs/planner.md names the evidence of each. A study's own figures replace them (plan --model).
+// Weights are the costs of shortcomings in basis points: hundredths of a percent of the workload's key figure,
+// according to measurements. They are never negative. docs/planner.md gives the evidence for each. A study's own
+// figures replace them (plan --model).
 type Weights struct {
-	GPUNICPath     int64 `json:"gpu_nic_path"`     // a step of the path class, for each pair (see Evaluate)
-	GPUNICMeasured int64 `json:"gpu_nic_measured"` // a percent of measured loss, in place of GPUNICPath
-	GPUGPUPath     int64 `json:"gpu_gpu_path"`     // a step of the path class, for each two GPUs of a lab node
-	// a unit of SLIT distance from a device to the nearest core of its lab node
+	GPUNICPath     int64 `json:"gpu_nic_path"`     // per step of the path class of each pair (see Evaluate)
+	GPUNICMeasured int64 `json:"gpu_nic_measured"` // per percent of measured loss, replacing GPUNICPath
+	GPUGPUPath     int64 `json:"gpu_gpu_path"`     // per step of the path class of each two GPUs of a lab node
+	// per unit of SLIT distance from a device to the nearest core of its lab node
 	DeviceNearest int64 `json:"device_nearest"`
-	// The next six are of a lab node as a whole; [Weights.Of] divides them by what they are averaged over.
-	DeviceDistance int64 `json:"device_distance"` // a unit of distance, mean over cores and devices
-	// a unit of distance between devices, mean over cores: those missing from the share of devices on a NUMA node
+	// The next six apply to a lab node as a whole. [Weights.Of] divides them by the number of averaged parts.
+	DeviceDistance int64 `json:"device_distance"` // per unit of distance, mean over cores and devices
+	// per unit of distance between devices, mean over cores, for cores missing from a NUMA node's share by devices
 	DeviceShare int64 `json:"device_share"`
-	// a unit of distance from a page to the nearest core, mean over pages
+	// per unit of distance from a page to the nearest core, mean over pages
 	MemoryDistance  int64 `json:"memory_distance"`
-	MemoryBalance   int64 `json:"memory_balance"`   // all pages away from the cores that they are the share of
-	CoreBalance     int64 `json:"core_balance"`     // all cores are missing from an even split over NUMA nodes
-	EfficiencyCores int64 `json:"efficiency_cores"` // all cores are small ones
-	NUMASpan        int64 `json:"numa_span"`        // each NUMA node with cores beyond the first
-	// the same where the guest must not see its NUMA nodes (guest_numa: off)
+	MemoryBalance   int64 `json:"memory_balance"`   // if all pages are away from the cores that they belong to
+	CoreBalance     int64 `json:"core_balance"`     // if all cores are missing from an even split over NUMA nodes
+	EfficiencyCores int64 `json:"efficiency_cores"` // if all cores are small ones
+	NUMASpan        int64 `json:"numa_span"`        // per NUMA node with cores beyond the first
+	// the same if the guest does not see its NUMA nodes (guest_numa: off)
 	NUMASpanHidden int64 `json:"numa_span_hidden"`
-	// each L3 cache that a lab node shares with another or with a tenant
+	// per L3 cache that a lab node shares with another or with a tenant
 	L3Shared         int64 `json:"l3_shared"`
-	EmulatorDistance int64 `json:"emulator_distance"` // a unit of distance from the nearest core to a housekeeping core
-	NICRate          int64 `json:"nic_rate"`          // a step of link rate below 100 Gb/s, see Device.RateSteps
-	NICRDMA          int64 `json:"nic_rdma"`          // a NIC or VF without RDMA
-	NICShared        int64 `json:"nic_shared"`        // each other lab node on the same port
-	CardShared       int64 `json:"card_shared"`       // each other lab node on another port of the card
-	Unlinked         int64 `json:"unlinked"`          // each port of another lab node that is not reached
-	// a percent between the best and the worst placed of equal lab nodes
+	EmulatorDistance int64 `json:"emulator_distance"` // per unit of distance from a housekeeping core to a lab core
+	NICRate          int64 `json:"nic_rate"`          // per step of link rate below 100 Gb/s, see Device.RateSteps
+	NICRDMA          int64 `json:"nic_rdma"`          // per NIC or VF without RDMA
+	NICShared        int64 `json:"nic_shared"`        // per other lab node on the same port
+	CardShared       int64 `json:"card_shared"`       // per other lab node on another port of the card
+	Unlinked         int64 `json:"unlinked"`          // per port of another lab node that cannot be reached
+	// per percent between the best and the worst placed of equal lab nodes
 	Unequal int64 `json:"unequal"`
 }
 
@@ -114,7 +113,7 @@ var defaultWeights = map[lab.Workload]Weights{
 		20000, 10},
 }
 
-// mean returns the weight of one of n equal parts, rounded, at least 1 where the whole weighs anything.
+// mean returns the weight of one of n equal parts, rounded, but at least 1 if the whole is positive.
 func mean(whole, n int64) int64 {
 	if whole == 0 || n <= 0 {
 		return 0
@@ -122,19 +121,19 @@ func mean(whole, n int64) int64 {
 	return max(1, (whole+n/2)/n)
 }
 
-// NodeWeights are the weights of the terms of one lab node: means are divided by what they are taken over.
+// NodeWeights are the weights of the terms of one lab node, with means divided by their number of parts.
 type NodeWeights struct {
-	DeviceDistance int64 // a core's unit of distance to a device
-	// a core's and a device's unit of distance, where the core is missing from the share of devices
+	DeviceDistance int64 // per unit of distance from a core to a device
+	// per core missing from the share of devices, and unit of distance
 	DeviceShare     int64
-	MemoryDistance  int64 // a page's unit of distance to the nearest core
-	MemoryBalance   int64 // a page away from its share
-	CoreBalance     int64 // a core missing from an even split
-	EfficiencyCores int64 // a small core
-	NUMASpan        int64 // a NUMA node beyond the first
+	MemoryDistance  int64 // per unit of distance from a page to the nearest core
+	MemoryBalance   int64 // per page away from its share
+	CoreBalance     int64 // per core missing from an even split
+	EfficiencyCores int64 // per small core
+	NUMASpan        int64 // per NUMA node beyond the first
 }
 
-// Of returns the weights for the lab node that r asks for.
+// Of returns the weights for the lab node of request r.
 func (w Weights) Of(r *Request) NodeWeights {
 	devices := int64(0)
 	for _, wants := range [][]Want{r.GPUs, r.NICs, r.VFs} {
@@ -156,9 +155,8 @@ func (w Weights) Of(r *Request) NodeWeights {
 	return n
 }
 
-// RateSteps returns how far the link of a NIC is below 100 Gb/s: 0 from 100 Gb/s, 1 from 25, 2 from
-// 10, 3 from 1, 4 below and where it is down. A rate that is not known counts 0: nothing speaks
-// against the NIC.
+// RateSteps returns the steps of a NIC's link rate below 100 Gb/s: 0 from 100 Gb/s, 1 from 25, 2 from 10, 3 from 1, 4
+// below that and if the link is down. An unknown rate counts 0, because it is no evidence against the NIC.
 func (d *Device) RateSteps() int64 {
 	switch mbps := d.RateMbps; {
 	case mbps >= 100_000 || d.RateUnknown:

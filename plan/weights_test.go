@@ -19,7 +19,6 @@ var workloads = []lab.Workload{
 	lab.WorkloadCPUBandwidth, lab.WorkloadMixed,
 }
 
-// weightNames returns the JSON names in the order of the struct, and the values of each workload.
 func weightNames(t *testing.T) (names []string, values map[string][]int64) {
 	t.Helper()
 	values = map[string][]int64{}

@@ -17,17 +17,17 @@ import (
 	"github.com/rackless/rackless/vm"
 )
 
-// NoAdapter is the state of a node whose emulated adapters went with the lab's daemon: QEMU does not connect to them
-// again. Up starts the node again.
+// NoAdapter is the state of a node that lost its emulated adapters with the lab's daemon. QEMU does not reconnect to
+// them, so Up restarts the node.
 const NoAdapter vm.State = "no-adapter"
 
-// An Adapted runtime emulates adapters of its nodes.
+// An Adapted runtime emulates the adapters of its nodes.
 type Adapted interface {
 	checks.AdapterReader
-	// SetFault makes the adapter of a node's NIC fail, or, with an empty fault, work again: then the node is as
-	// before when it returns.
+	// SetFault makes the adapter of a node's NIC fail, or work again if f is empty. In the latter case it returns
+	// when the node works as before.
 	SetFault(ctx context.Context, node string, nic int, f checks.Fault) error
-	// ResetAdapter resets the adapter of a node's NIC. The node is as before when it returns.
+	// ResetAdapter resets the adapter of a node's NIC, and returns when the node works as before.
 	ResetAdapter(ctx context.Context, node string, nic int) error
 }
 
@@ -39,10 +39,11 @@ func (r *Rack) Adapters(ctx context.Context) ([]checks.Adapter, error) {
 	return nil, nil
 }
 
-// HasHostCards tells check whether nodes may have cards of a host.
+// HasHostCards reports to package check whether nodes may have cards of a host.
 func (r *Rack) HasHostCards() bool { return !r.driver.Emulated }
 
-// Adapted returns what acts on the adapter of a node's NIC, which "" names the first of, and the NIC's index.
+// Adapted returns the runtime that controls the adapter of a node's NIC, and the NIC's index. An empty nic means the
+// first.
 func (r *Rack) Adapted(node, nic string) (Adapted, int, error) {
 	for _, n := range r.Lab.Nodes {
 		if n.Name != node {
@@ -63,7 +64,8 @@ func (r *Rack) Adapted(node, nic string) (Adapted, int, error) {
 	return nil, 0, fmt.Errorf("lab %s has no node %s", r.Lab.Name, node)
 }
 
-// adapterWorks returns an error if the adapter of a node's first NIC has failed: no figure of it is one of the lab.
+// adapterWorks returns an error if the adapter of a node's NIC has failed, because its figures would not be the
+// lab's.
 func (r *Rack) adapterWorks(node, nic string) error {
 	all, err := r.Adapters(context.Background())
 	if err != nil {
@@ -72,20 +74,20 @@ func (r *Rack) adapterWorks(node, nic string) error {
 	return checks.Broken(r.Lab, all, node, nic)
 }
 
-// Fail gives an adapter a fault. With last it waits for that time, and ends the fault.
+// Fail gives an adapter a fault. If last is set, it waits that long and then clears the fault.
 func Fail(ctx context.Context, x Adapted, node string, nic int, f checks.Fault, last time.Duration) error {
 	if err := x.SetFault(ctx, node, nic, f); err != nil || last == 0 {
 		return err
 	}
-	_ = wait.For(ctx, last) // whoever interrupts the wait wants its end all the same
+	_ = wait.For(ctx, last) // an interrupted wait also ends the fault
 	return x.SetFault(context.WithoutCancel(ctx), node, nic, "")
 }
 
-// linksFile, in the directory of a lab, holds the links that were asked for, by port.
+// linksFile, in a lab's directory, holds the requested links by port.
 const linksFile = "links.json"
 
-// SetLinks changes links of the switch, and records all links as they are then: as those that are wanted. It returns
-// what the switch says afterwards. All changes were checked before: a wrong one leaves every link as it was.
+// SetLinks changes links of the switch, and returns its counters afterwards. It records all links as wanted, or
+// removes the record if no link is impaired then. fabric.ChangeLinks validates the changes before.
 func (r *Rack) SetLinks(ctx context.Context, c *fabric.Client, changes []fabric.PortLink) (fabric.Counters, error) {
 	for _, p := range changes {
 		if err := c.SetLink(ctx, p.Name, p.Link); err != nil {
@@ -99,14 +101,14 @@ func (r *Rack) SetLinks(ctx context.Context, c *fabric.Client, changes []fabric.
 	if slices.ContainsFunc(after.Ports, func(p fabric.PortCounters) bool { return p.Link.Impaired() }) {
 		return after, r.RecordLinks(after)
 	}
-	// Where nothing was asked for, studies and other programs may do with the links what they like.
+	// Without requested links, studies and other programs may change links freely.
 	if err := os.Remove(filepath.Join(r.Dir, linksFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return after, err
 	}
 	return after, nil
 }
 
-// RecordLinks records the links that the switch has as those that are wanted.
+// RecordLinks records the current links of the switch as wanted.
 func (r *Rack) RecordLinks(have fabric.Counters) error {
 	want := make(map[string]fabric.Link)
 	for _, p := range have.Ports {
@@ -115,7 +117,7 @@ func (r *Rack) RecordLinks(have fabric.Counters) error {
 	return atomicfile.WriteJSON(filepath.Join(r.Dir, linksFile), want)
 }
 
-// LinksSet reports whether links that are wanted are recorded.
+// LinksSet reports whether wanted links are recorded.
 func (r *Rack) LinksSet() bool {
 	_, err := os.Stat(filepath.Join(r.Dir, linksFile))
 	return err == nil
@@ -142,7 +144,7 @@ func (r *Rack) SwitchLinks(ctx context.Context) ([]checks.SwitchLink, error) {
 	var out []checks.SwitchLink
 	for _, p := range have.Ports {
 		w, known := want[p.Name]
-		if !known { // of a node that came later
+		if !known { // of a node that was added later
 			continue
 		}
 		l := checks.SwitchLink{Port: p.Name, Have: "as set", Want: "as set"}

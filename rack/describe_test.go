@@ -13,7 +13,6 @@ import (
 	"github.com/rackless/rackless/vm"
 )
 
-// twoNICs is a node of a lab file.
 func twoNICs(t *testing.T) lab.Node {
 	t.Helper()
 	l, err := lab.Parse("x.yaml", []byte("name: x\nnodes:\n  a: {nics: 2}\n"))
@@ -29,7 +28,7 @@ func TestDescribeNode(t *testing.T) {
 	running := &Node{
 		Process: vm.Process{PID: 7}, Cloned: true, Started: began,
 		Facts: &facts.Node{Host: topology.Host{NICs: []topology.NIC{
-			// rxe1 is that of the first NIC: devices are found by their parent, never by their number.
+			// rxe1 belongs to the first NIC: devices are found by their parent, never by their number.
 			{Name: "eth0", Devices: []topology.RDMADevice{{Name: "rxe1", Ports: []topology.RDMAPort{{Number: 1,
 				GIDs: []topology.GID{{Index: 3, GID: "::ffff:10.0.0.1", Type: "RoCE v2", Netdev: "eth0"}}}}}}},
 			{Name: "eth1", Devices: []topology.RDMADevice{{Name: "rxe0"}}},

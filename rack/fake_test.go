@@ -19,8 +19,8 @@ import (
 	"github.com/rackless/rackless/vm/guest"
 )
 
-// fakeDriver is a third driver, such as one for another hypervisor would be: it is registered as the
-// real ones are, and neither this package nor the real ones know it.
+// fakeDriver is a third driver, as for another hypervisor. It is registered like the real ones, which do not know it,
+// nor does this package.
 const fakeDriver = "fake"
 
 func init() {
@@ -38,14 +38,13 @@ func init() {
 		New: func(r *Rack) Runtime { return &fakeLab{Rack: r} }})
 }
 
-// A fakeLab has machines that are files in the lab's directory: one that exists runs. As of real
-// machines, others than who made them can find them.
+// A fakeLab has machines that are files in the lab's directory: an existing file is a running machine. As with real
+// machines, other processes can find them.
 type fakeLab struct {
 	*Rack
 	closed bool
 }
 
-// fails are the names of nodes that cannot be started.
 var fails sync.Map
 
 func (f *fakeLab) machine(node string) string { return filepath.Join(f.Dir, "machine-"+node) }
@@ -135,8 +134,8 @@ func (f *fakeLab) Close() error {
 	return nil
 }
 
-// A fakeAgent runs programs that print the node's name and their arguments, and end with 3. It runs shells on this
-// machine, with the name of the node as NODE.
+// A fakeAgent runs programs that print the node's name and their arguments, and exit with 3. It runs shells on this
+// machine, with the node's name in NODE.
 type fakeAgent struct {
 	node string
 	argv []string

@@ -1,14 +1,13 @@
-// Package rack is a lab as it runs: it brings a lab up, records its state on disk, finds it again from any later
+// Package rack manages running labs: it brings a lab up, records its state on disk, finds it again from any later
 // process, and ends it.
 //
-// One lab is one directory below Dirs.Run, which holds its state, sockets and logs; `down` removes
-// it whole. A file lock beside the directory lets one process at a time change a lab. There is no
-// process that watches over labs: Up compares what is with what should be, and does the difference.
+// One lab is one directory below Dirs.Run with its state, sockets and logs; `down` removes it completely. A file lock
+// next to the directory allows one process at a time to change a lab. No process watches over labs: Up compares the
+// actual with the wanted state, and applies the difference.
 //
-// What makes the nodes is behind the interface Runtime. Its implementations are packages below
-// this one, which register a Driver when they are imported: emulated runs nodes as processes on a
-// switch of their own, placed runs them as domains of libvirt on the devices of a host. This
-// package knows neither.
+// The interface Runtime hides how nodes are made. Its implementations are packages below this one, which register a
+// Driver when they are imported: emulated runs nodes as processes on its own switch, placed as domains of libvirt on
+// the devices of a host, and vcenter as virtual machines of vSphere. This package does not import them.
 package rack
 
 import (
@@ -33,9 +32,9 @@ import (
 	"github.com/rackless/rackless/vm/guest"
 )
 
-// A Rack is a running lab as this process uses it. Its methods may be called from several goroutines.
+// A Rack is a running lab as seen by this process. Its methods may be called from several goroutines.
 type Rack struct {
-	Lab   *lab.Lab // with the addresses that the nodes have
+	Lab   *lab.Lab // with the actual addresses of the nodes
 	State *State
 	Dirs  Dirs
 	Dir   string // of the lab
@@ -44,7 +43,7 @@ type Rack struct {
 	runtime Runtime
 
 	mu     sync.Mutex
-	agents map[string]*guest.Agent // connections that are open, by node
+	agents map[string]*guest.Agent // open connections, by node
 }
 
 // Open finds a running lab. Close it after use.
@@ -62,8 +61,7 @@ func Open(d Dirs, name string) (*Rack, error) {
 	return newRack(d, s)
 }
 
-// newRack chooses what makes the nodes, by the driver of the state. It neither connects to anything
-// nor starts anything.
+// newRack chooses the runtime by the driver of the state. It does not connect to or start anything.
 func newRack(d Dirs, s *State) (*Rack, error) {
 	driver, err := driverNamed(s.Lab.Name, s.Driver)
 	if err != nil {
@@ -75,8 +73,8 @@ func newRack(d Dirs, s *State) (*Rack, error) {
 	return r, nil
 }
 
-// OpenNode finds the lab of a node that is named as NODE or as LAB/NODE. A NODE that several labs
-// have is an error that lists them.
+// OpenNode finds the lab of a node named NODE or LAB/NODE. If several labs have the node, it returns an error that
+// lists them.
 func OpenNode(d Dirs, node string) (*Rack, string, error) {
 	if labName, n, ok := strings.Cut(node, "/"); ok {
 		r, err := Open(d, labName)
@@ -132,7 +130,7 @@ func (r *Rack) Close() error {
 	return errors.Join(append(errs, r.runtime.Close())...)
 }
 
-// Hosted returns the runtime of a lab whose nodes are placed on a host; false for others.
+// Hosted returns the runtime of a lab on a host; false for others.
 func (r *Rack) Hosted() (Hosted, bool) {
 	h, ok := r.runtime.(Hosted)
 	return h, ok
@@ -141,13 +139,14 @@ func (r *Rack) Hosted() (Hosted, bool) {
 // Switch connects to the control of the switch between the nodes.
 func (r *Rack) Switch() (*fabric.Client, error) { return r.runtime.Switch() }
 
-// SwitchState returns what the switch between the nodes is doing.
+// SwitchState returns the state of the switch between the nodes.
 func (r *Rack) SwitchState() SwitchState { return r.runtime.SwitchState() }
 
 // Logs returns the files with the output of a node.
 func (r *Rack) Logs(node string) Logs { return r.runtime.Logs(node) }
 
-// Console connects to the serial console of a node.
+// Emulated reports whether a part that measurements depend on is emulated: CPUs, the host, NICs, or RDMA that the
+// kernel computes instead of a card.
 func (r *Rack) Console(ctx context.Context, node string) (net.Conn, error) {
 	n, ok := r.State.Node(node)
 	if !ok {
@@ -156,8 +155,8 @@ func (r *Rack) Console(ctx context.Context, node string) (net.Conn, error) {
 	return r.runtime.Console(ctx, n)
 }
 
-// Emulated reports whether something that a measurement runs on is emulated: CPUs, the host, NICs,
-// or RDMA that the kernel computes in place of a card.
+// Emulated reports whether a part that measurements depend on is emulated: CPUs, the host, NICs, or RDMA that the
+// kernel computes instead of a card.
 func (r *Rack) Emulated() bool {
 	s := r.State
 	emulated := r.driver.Emulated || s.EmulatedHost || !IsHardware(s.Accel)
@@ -199,8 +198,8 @@ func (r *Rack) Stream(ctx context.Context, node string, c guest.Command,
 	return exit, nil
 }
 
-// Agent returns a connection to a node's agent, which is made at the first call and shared among all
-// who use this Rack. Close ends it.
+// Agent returns a connection to a node's agent, made on the first call and shared among all users of this Rack. Close
+// ends it.
 func (r *Rack) Agent(ctx context.Context, node string) (*guest.Agent, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -224,14 +223,13 @@ func (r *Rack) Agent(ctx context.Context, node string) (*guest.Agent, error) {
 	return a, nil
 }
 
-// Forget drops the connection to a node's agent, when the node is no longer the one it was.
+// Forget drops the connection to a node's agent, when the node has been replaced.
 func (r *Rack) Forget(node string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.drop(node)
 }
 
-// drop ends the connection to a node's agent, if there is one. The caller holds mu.
 func (r *Rack) drop(node string) {
 	if a := r.agents[node]; a != nil {
 		a.Close()
@@ -239,11 +237,11 @@ func (r *Rack) drop(node string) {
 	}
 }
 
-// NodeNames returns the nodes of all running labs: by name where only one lab has it, and as LAB/NODE.
+// NodeNames returns the nodes of all running labs as LAB/NODE, and by name if only one lab has it.
 func NodeNames(d Dirs) (out []string, err error) {
 	racks, err := OpenAll(d)
-	labs := make(map[string]int) // by node: how many have one of this name
-	// Twice: a name is only offered alone once it is known that no other lab has it.
+	labs := make(map[string]int) // labs with a node of this name
+	// In two passes: a plain name is offered only if no other lab has it.
 	for _, r := range racks {
 		for _, n := range r.Lab.Nodes {
 			labs[n.Name]++
@@ -260,13 +258,12 @@ func NodeNames(d Dirs) (out []string, err error) {
 	return out, err
 }
 
-// A Conn is a lab's connection to what has its nodes. It is made once it is needed. One that could not be made is not
-// tried again: Status asks for each node, and a server that does not answer would take the time limit for each. The
-// zero value is ready.
+// A Conn is a lab's connection to the manager of its nodes, made on first use; the zero value is ready. A failed
+// attempt is not repeated, because Status would wait for the time limit at each node.
 type Conn[T any] struct {
 	mu   sync.Mutex
 	conn *T
-	err  error // why there is none
+	err  error // error of the attempt
 }
 
 // Open returns the connection, which dial makes the first time.
@@ -290,12 +287,10 @@ func (c *Conn[T]) Close(end func(*T) error) error {
 	return end(conn)
 }
 
-// ConsoleFree returns an error if the console of a machine, called what, has a client. QEMU serves
-// one client of a console and leaves others waiting without a word, so it is looked up whether there
-// is one before connecting. (Two that connect in the same instant both get through the look-up, and
-// one of them waits.)
+// ConsoleFree returns an error if the console of a machine has a client, because QEMU serves one client and lets
+// others wait silently. (If two connect at the same instant, both pass the check, and one of them waits.)
 func ConsoleFree(what, socket string) error {
-	// procfs would fail at the name of any user's socket that has a line break.
+	// procfs would fail at any user's socket with a line break in its name.
 	b, err := os.ReadFile("/proc/net/unix")
 	if err != nil {
 		return err
@@ -311,9 +306,8 @@ func ConsoleFree(what, socket string) error {
 //	Num       RefCount Protocol Flags    Type St Inode Path
 //	ffff8880: 00000003 00000000 00000000 0001 03 23456 /run/rackless/pair/vm00/console.sock
 //
-// The accepted end of a connection carries the listener's path. St is 01 for a listener and 03 for
-// a connection; a connection that waits to be accepted has the inode 0 (unix_seq_show in the
-// kernel's net/unix/af_unix.c).
+// The accepted end of a connection has the listener's path. St is 01 for a listener and 03 for a connection; a
+// connection that waits to be accepted has the inode 0 (unix_seq_show in the kernel's net/unix/af_unix.c).
 func accepted(procNetUnix []byte, path string) bool {
 	sc := bufio.NewScanner(bytes.NewReader(procNetUnix))
 	for sc.Scan() {
@@ -324,13 +318,13 @@ func accepted(procNetUnix []byte, path string) bool {
 	return false
 }
 
-// Dirs are the places where rackless keeps things.
+// Dirs are the directories of rackless.
 type Dirs = userdirs.Dirs
 
 // DefaultDirs returns the directories for this user.
 var DefaultDirs = userdirs.Default
 
-// What a longer operation reports of its steps.
+// Progress of the steps of a long operation.
 type (
 	Progress = steps.Progress
 	Event    = steps.Event

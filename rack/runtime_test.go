@@ -15,7 +15,6 @@ import (
 	"github.com/rackless/rackless/vm/guest"
 )
 
-// fakeParse returns a lab of driver fake with nodes vm00, vm01 ...
 func fakeParse(t *testing.T, name string, nodes string) *lab.Lab {
 	t.Helper()
 	l, err := lab.Parse("lab.yaml", []byte("name: "+name+"\nnodes:\n  vm: {count: "+nodes+"}\n"))
@@ -26,7 +25,6 @@ func fakeParse(t *testing.T, name string, nodes string) *lab.Lab {
 	return l
 }
 
-// bringUp brings a lab up that has to come up, and closes it.
 func bringUp(t *testing.T, d Dirs, l *lab.Lab) {
 	t.Helper()
 	r, err := Up(t.Context(), d, l, Options{})
@@ -38,7 +36,7 @@ func bringUp(t *testing.T, d Dirs, l *lab.Lab) {
 	}
 }
 
-// A driver that this package does not know has the whole life of a lab.
+// A driver unknown to this package supports the whole life of a lab.
 func TestLifeOfALabOfAThirdDriver(t *testing.T) {
 	d := Dirs{Run: filepath.Join(t.TempDir(), "run")}
 	var events []string
@@ -113,7 +111,7 @@ func TestLifeOfALabOfAThirdDriver(t *testing.T) {
 	}
 }
 
-// One connection to an agent serves all, until it ends or the node is made again.
+// One connection to an agent serves all users, until it ends or the node is replaced.
 func TestAgentsAreSharedAndReplaced(t *testing.T) {
 	d := Dirs{Run: filepath.Join(t.TempDir(), "run")}
 	bringUp(t, d, fakeParse(t, "shared", "1"))
@@ -257,7 +255,7 @@ func TestNodesOfManyLabs(t *testing.T) {
 	}
 }
 
-// One process at a time changes a lab; others wait and are told for whom.
+// Only one process at a time changes a lab; others wait and learn its holder.
 func TestTheLockOfALab(t *testing.T) {
 	d := Dirs{Run: filepath.Join(t.TempDir(), "run")}
 	unlock, err := Lock(t.Context(), d, "locked", nil)

@@ -13,8 +13,8 @@ import (
 	"github.com/rackless/rackless/vm/guest"
 )
 
-// SetUp does what a lab file asks for in nodes that are up: the steps of each node in their order, then Slurm. Where
-// all of it has been done nothing is changed, and no step of the progress begins.
+// SetUp applies the settings of a lab file in running nodes: the steps of each node in order, then Slurm. If
+// everything is already done, it changes nothing and reports no progress.
 func (r *Rack) SetUp(ctx context.Context, p *Progress) error {
 	if err := r.runSteps(ctx, p); err != nil {
 		return fmt.Errorf("%w; lab %s is up without it: rackless up tries again", err, r.Lab.Name)
@@ -26,12 +26,11 @@ func (r *Rack) SetUp(ctx context.Context, p *Progress) error {
 	return nil
 }
 
-// setupAtOnce is how many nodes are set up at the same time.
 const setupAtOnce = 8
 
 func (r *Rack) runSteps(ctx context.Context, p *Progress) error {
 	nodes := slices.DeleteFunc(slices.Clone(r.Lab.Nodes), func(n lab.Node) bool { return len(n.Setup) == 0 })
-	var mu sync.Mutex // of progress and state
+	var mu sync.Mutex // guards progress and state
 	begun := false
 	return Each(ctx, nodes, setupAtOnce, func(ctx context.Context, n lab.Node) error {
 		for i, s := range n.Setup {
@@ -68,7 +67,7 @@ func (r *Rack) runSteps(ctx context.Context, p *Progress) error {
 	})
 }
 
-// holds reports whether a step need not be run: its check says so, or, where it has none, it has been run on this node.
+// holds reports whether a step is done: by its check, or, without a check, if it has been run on this node.
 func (r *Rack) holds(ctx context.Context, node string, s lab.Step) (bool, error) {
 	if s.Check == "" {
 		n, ok := r.State.Node(node)
@@ -78,7 +77,6 @@ func (r *Rack) holds(ctx context.Context, node string, s lab.Step) (bool, error)
 	return err == nil && res.ExitCode == 0, err
 }
 
-// runStep runs a step, and its check after it.
 func (r *Rack) runStep(ctx context.Context, node string, s lab.Step) error {
 	for _, script := range []string{s.Run, s.Check} {
 		if script == "" {
@@ -99,7 +97,6 @@ func (r *Rack) runStep(ctx context.Context, node string, s lab.Step) error {
 	return nil
 }
 
-// lastLine is the last thing that a command said, as the end of an error message.
 func lastLine(res guest.Result) string {
 	for _, out := range [][]byte{res.Stderr, res.Stdout} {
 		if out = bytes.TrimSpace(out); len(out) > 0 {

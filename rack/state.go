@@ -16,49 +16,50 @@ import (
 	"github.com/rackless/rackless/vm"
 )
 
-// State is what is recorded of a lab in its directory, in state.json.
+// State is the record of a lab, in state.json in its directory.
 type State struct {
 	Version int      `json:"version"`       // of this format
-	Lab     *lab.Lab `json:"lab"`           // as it was last brought up
+	Lab     *lab.Lab `json:"lab"`           // from the last Up
 	Driver  string   `json:"driver"`        // name of a Driver
-	URI     string   `json:"uri,omitempty"` // of the libvirt that has the nodes
+	URI     string   `json:"uri,omitempty"` // of the libvirt with the nodes
 	Accel   string   `json:"accelerator"`
 	Emulate string   `json:"accelerator_reason"` // why not kvm
-	// EmulatedHost is set where this machine is emulated itself (rackless emulate): its KVM is no hardware either.
+	// EmulatedHost is set if this machine is itself emulated (rackless emulate), so that its KVM is not hardware
+	// either.
 	EmulatedHost bool        `json:"emulated_host,omitempty"`
 	QEMU         string      `json:"qemu"`
 	Image        string      `json:"image"`            // key
-	Images       []string    `json:"images,omitempty"` // keys of others that nodes have
+	Images       []string    `json:"images,omitempty"` // keys of other images in use
 	Kernel       string      `json:"kernel"`           // of the guests
 	Package      []string    `json:"packages"`
 	Daemon       *vm.Process `json:"daemon,omitempty"`
 	Nodes        []*Node     `json:"nodes"`
 	Created      time.Time   `json:"created"`
-	Ready        bool        `json:"ready"` // false while up works, and after one that was killed
+	Ready        bool        `json:"ready"` // false while up runs, and after one was killed
 }
 
 const stateVersion = 1
 
-// A Node is one node as it was made.
+// A Node is the state of one node.
 type Node struct {
 	Name        string     `json:"name"`
-	Process     vm.Process `json:"process"`               // that executes its CPUs, if it is on this machine
+	Process     vm.Process `json:"process"`               // executes its CPUs, if on this machine
 	Accelerator string     `json:"accelerator"`           // "kvm" or "tcg"
-	Cloned      bool       `json:"cloned"`                // resumed from a template, not booted
+	Cloned      bool       `json:"cloned"`                // resumed from a template instead of booted
 	ColdReason  string     `json:"cold_reason,omitempty"` // why it was booted
 	Started     time.Time  `json:"started"`
-	Agent       string     `json:"agent"`   // unix socket of the guest agent; "" if its driver has it
+	Agent       string     `json:"agent"`   // unix socket of the guest agent; "" if the driver holds it
 	Console     string     `json:"console"` // unix socket of the serial console; likewise
-	Log         string     `json:"log"`     // file with what the console printed; likewise
+	Log         string     `json:"log"`     // file with the console's output; likewise
 
-	Adapters  *vm.Process `json:"adapters,omitempty"` // the process that emulates its NICs, if it is another one
+	Adapters  *vm.Process `json:"adapters,omitempty"` // process that emulates its NICs, if it is a separate one
 	MachineID string      `json:"machine_id"`
 	Ready     bool        `json:"ready"`            // configured
-	SetUp     []string    `json:"set_up,omitempty"` // what was run of the steps that have no check
+	SetUp     []string    `json:"set_up,omitempty"` // steps without a check that were run
 	Facts     *facts.Node `json:"facts,omitempty"`
 }
 
-// ErrNotRunning is returned for a lab that has no state.
+// ErrNotRunning is returned for a lab without a state.
 var ErrNotRunning = errors.New("no such lab is running")
 
 func loadState(d Dirs, name string) (*State, error) {
@@ -79,8 +80,8 @@ func loadState(d Dirs, name string) (*State, error) {
 // Save writes the state of the lab.
 func (r *Rack) Save() error { return statedir.Write(r.Dir, r.State) }
 
-// checkName refuses what cannot be the name of a lab. The empty one above all, which an unset shell
-// variable makes of an argument: its directory would be that of all labs.
+// checkName refuses invalid names of labs, in particular "", which comes from an unset shell variable: its directory
+// would be that of all labs.
 func checkName(name string) error {
 	if name == userdirs.HostsDir {
 		return fmt.Errorf("lab %q: the name stands for emulated hosts: give the lab another one", name)
@@ -91,7 +92,7 @@ func checkName(name string) error {
 	return nil
 }
 
-// Node returns the state of a node; false if it was not yet started.
+// Node returns the state of a node; false if it was not started yet.
 func (s *State) Node(name string) (*Node, bool) {
 	if i := s.index(name); i >= 0 {
 		return s.Nodes[i], true
@@ -103,7 +104,6 @@ func (s *State) index(name string) int {
 	return slices.IndexFunc(s.Nodes, func(n *Node) bool { return n.Name == name })
 }
 
-// put adds a node or takes the place of the one with its name.
 func (s *State) put(n *Node) {
 	if i := s.index(n.Name); i >= 0 {
 		s.Nodes[i] = n
@@ -112,7 +112,6 @@ func (s *State) put(n *Node) {
 	}
 }
 
-// order sorts the nodes as in the lab.
 func (s *State) order() {
 	place := make(map[string]int)
 	for i, n := range s.Lab.Nodes {
@@ -121,8 +120,8 @@ func (s *State) order() {
 	slices.SortFunc(s.Nodes, func(a, b *Node) int { return place[a.Name] - place[b.Name] })
 }
 
-// seen returns the lab with the addresses that its NICs have: those of cards that are passed
-// through are burned in, and no file says them.
+// seen returns the lab with the actual addresses of its NICs: cards that are passed through have burned-in addresses,
+// which no file has.
 func (s *State) seen() *lab.Lab {
 	l := *s.Lab
 	l.Nodes = slices.Clone(l.Nodes)
@@ -142,8 +141,8 @@ func (s *State) seen() *lab.Lab {
 	return &l
 }
 
-// Lock takes the lock of a lab: one process at a time changes it. waiting, if not nil, is called once
-// if another holds it.
+// Lock locks a lab, so that one process at a time changes it. waiting, if not nil, is called once if another process
+// holds the lock.
 func Lock(ctx context.Context, d Dirs, name string, waiting func(holder string)) (unlock func(), err error) {
 	if err := checkName(name); err != nil {
 		return nil, err

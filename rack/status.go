@@ -20,19 +20,18 @@ import (
 	"github.com/rackless/rackless/vm/guest"
 )
 
-// Starting is the state of a node that up has not finished: not yet started, or not yet configured.
-// The others are package vm's.
+// Starting is the state of a node that up has not started or not configured yet. The other states are package vm's.
 const Starting vm.State = "starting"
 
-// A NodeStatus is one node of the lab file and what it is now.
+// A NodeStatus is one node of the lab file with its current state.
 type NodeStatus struct {
 	Lab   lab.Node
-	Node  *Node // nil if it was not yet started
+	Node  *Node // nil if it was not started yet
 	State vm.State
 	Err   error // why State is empty: the node could not be asked
 }
 
-// Status asks every node of the lab what it is doing, in the order of the lab file.
+// Status returns the state of every node of the lab, in the order of the lab file.
 func (r *Rack) Status(ctx context.Context) []NodeStatus {
 	all := make([]NodeStatus, len(r.Lab.Nodes))
 	index := make([]int, len(all))
@@ -40,7 +39,8 @@ func (r *Rack) Status(ctx context.Context) []NodeStatus {
 		all[i].Lab, index[i] = n, i
 		all[i].Node, _ = r.State.Node(n.Name)
 	}
-	// Asking is waiting: the limit is only there so that 500 nodes do not take 500 descriptors at once. f never fails.
+	// The limit only prevents 500 nodes from taking 500 descriptors at once, because asking is waiting. f never
+	// fails.
 	const limit = 32
 	err := Each(ctx, index, limit, func(ctx context.Context, i int) error {
 		s := &all[i]
@@ -60,7 +60,7 @@ func (r *Rack) Status(ctx context.Context) []NodeStatus {
 	return all
 }
 
-// Alive returns why a node has ended, or nil: also where that cannot be known. It asks QEMU and not the node.
+// Alive returns why a node has ended, or nil, also if that is unknown. It asks QEMU and not the node.
 func (r *Rack) Alive(ctx context.Context, node string) error {
 	n, ok := r.State.Node(node)
 	if !ok {
@@ -72,17 +72,17 @@ func (r *Rack) Alive(ctx context.Context, node string) error {
 	return nil
 }
 
-// DaemonLog is the file to which the lab's daemon writes.
+// DaemonLog returns the path of the log of the lab's daemon.
 func (r *Rack) DaemonLog() string { return filepath.Join(r.Dir, "daemon.log") }
 
-// HomeDir returns the directory that is /home of all nodes with a disk, where they share one. No node has its name.
+// HomeDir returns the directory that nodes with a disk share as /home, if the lab has one. No node has its name.
 func (r *Rack) HomeDir() string { return filepath.Join(r.Dir, "home.dir") }
 
 // NodeDir returns the directory of a node.
 func (r *Rack) NodeDir(node string) string { return filepath.Join(r.Dir, node) }
 
-// PortName returns the name of the switch port of a NIC: the first NIC's port has the node's name,
-// others have ".1", ".2" ... after it.
+// PortName returns the name of the switch port of a NIC: the node's name for the first NIC, followed by ".1", ".2"
+// ... for others.
 func PortName(node string, nic int) string {
 	if nic == 0 {
 		return node
@@ -103,8 +103,8 @@ func (r *Rack) Ports(node string) []string {
 	return names
 }
 
-// OpenAll finds every lab of this user, by name. Labs that are being made or removed just now are
-// left out; others that cannot be read are in the error, beside those that can.
+// OpenAll finds every lab of this user, by name. It leaves out labs that are just being made or removed, and returns
+// an error about other unreadable ones in addition to the readable ones.
 func OpenAll(d Dirs) ([]*Rack, error) {
 	names, err := d.Names()
 	if err != nil {
@@ -130,9 +130,8 @@ func OpenAll(d Dirs) ([]*Rack, error) {
 	return all, errors.Join(errs...)
 }
 
-// CheckRun refuses a directory for running labs that Up would refuse, without making it, and
-// returns the number of bytes that are left in a socket's path for the names of a lab and of a node
-// together.
+// CheckRun refuses a directory for running labs that Up would refuse, without making it. It returns the number of
+// bytes left in a socket's path for the names of a lab and a node together.
 func CheckRun(d Dirs) (names int, err error) {
 	if fi, err := os.Lstat(d.Run); err == nil {
 		if err := statedir.CheckOwner("running labs", d.Run, fi); err != nil {
@@ -163,29 +162,29 @@ func MACsOf(l *lab.Lab, node string) ([]net.HardwareAddr, error) {
 	return macs, nil
 }
 
-// A Description is a lab as it is now. As JSON it is what rackless ls prints, see docs/json.md.
+// A Description is the current state of a lab. Its JSON is the output of rackless ls, see docs/json.md.
 type Description struct {
 	Name     string            `json:"name"`
 	Ready    bool              `json:"ready"`  // up has finished
 	Switch   string            `json:"switch"` // "running", "dead", or "none" on a host's own NICs
 	Driver   string            `json:"driver"`
 	Accel    string            `json:"accelerator"`                  // "kvm", "tcg" or "esxi"
-	Reason   string            `json:"accelerator_reason,omitempty"` // why it is not kvm
+	Reason   string            `json:"accelerator_reason,omitempty"` // reason that Accelerator is not kvm
 	Emulated bool              `json:"emulated"`
 	Kernel   string            `json:"kernel"`
 	Image    string            `json:"image"`
 	Dir      string            `json:"dir"`
-	Home     string            `json:"home,omitempty"` // the directory that is /home of all full nodes
+	Home     string            `json:"home,omitempty"` // directory that is /home of all full nodes
 	Created  time.Time         `json:"created"`
 	Nodes    []NodeDescription `json:"nodes"` // in the order of the lab file
 }
 
-// A NodeDescription is a node as it is now.
+// A NodeDescription is the current state of a node.
 type NodeDescription struct {
 	Name string `json:"name"`
 	// "running", "paused", "dead", "no-adapter", "starting" or "unknown"
 	State      string           `json:"state"`
-	Error      string           `json:"error,omitempty"` // why it is unknown
+	Error      string           `json:"error,omitempty"` // reason that State is unknown
 	PID        int              `json:"pid,omitempty"`
 	CPUs       int              `json:"cpus"`
 	Memory     int64            `json:"memory_bytes"`
@@ -199,12 +198,12 @@ type NodeDescription struct {
 type NICDescription struct {
 	Name    string `json:"name"`
 	MAC     string `json:"mac"`
-	Address string `json:"address"` // with the length of its subnet
+	Address string `json:"address"` // with its prefix length
 	RDMA    string `json:"rdma_device,omitempty"`
-	GID     *int   `json:"roce_v2_gid_index,omitempty"` // of the address; absent if the device has none
+	GID     *int   `json:"roce_v2_gid_index,omitempty"` // of the address; absent if the device has no such GID
 }
 
-// Describe asks the machine of each node how it is, and says what is known about the lab.
+// Describe asks each node's machine for its state, and describes the lab.
 func (r *Rack) Describe(ctx context.Context) Description {
 	s := r.State
 	l := Description{
@@ -221,7 +220,6 @@ func (r *Rack) Describe(ctx context.Context) Description {
 	return l
 }
 
-// describeNode says what is known about a node.
 func describeNode(st NodeStatus) NodeDescription {
 	n := NodeDescription{Name: st.Lab.Name, State: string(st.State), CPUs: st.Lab.CPUs, Memory: int64(st.Lab.Memory)}
 	if st.Err != nil {
@@ -254,7 +252,7 @@ func describeNode(st NodeStatus) NodeDescription {
 // Facts and Exec make a Rack a checks.Reader.
 var _ checks.Reader = (*Rack)(nil)
 
-// Facts returns what the kernel of a node says of it now.
+// Facts returns the current facts of a node, from its kernel.
 func (r *Rack) Facts(ctx context.Context, node string) (*facts.Node, error) {
 	a, err := r.Agent(ctx, node)
 	if err != nil {
@@ -263,9 +261,8 @@ func (r *Rack) Facts(ctx context.Context, node string) (*facts.Node, error) {
 	return a.ReadFacts(ctx)
 }
 
-// execPoll bounds the pause between two looks at a command that Exec runs. Measurements are run by
-// it, and each look takes CPU time from the node that is measured: of an emulated one 2 % at this
-// pause. A measurement is over half of it late, in the mean.
+// execPoll limits the interval of polling a command of Exec, such as a measurement, which ends half an interval late
+// on average. Polling takes CPU time from the node: 2 % of an emulated one at this interval.
 const execPoll = 100 * time.Millisecond
 
 // Exec runs a command on a node.
@@ -273,14 +270,14 @@ func (r *Rack) Exec(ctx context.Context, node string, argv []string) (bench.Outp
 	return r.Serve(ctx, node, argv, nil)
 }
 
-// Serve runs a command on a node, such as the server of a measurement. Until awaited is closed the
-// caller does not wait for its end, and the node is asked seldom whether it has ended.
+// Serve runs a command on a node, such as the server of a measurement. Until awaited is closed, it polls rarely for
+// the command's end.
 func (r *Rack) Serve(ctx context.Context, node string, argv []string, awaited <-chan struct{}) (bench.Output, error) {
 	res, err := r.Run(ctx, node, guest.Command{Argv: argv, MaxPoll: execPoll, Awaited: awaited})
 	return bench.Output{Stdout: res.Stdout, Stderr: res.Stderr, ExitCode: res.ExitCode}, err
 }
 
-// ReadFile returns what a file of a node holds now.
+// ReadFile returns the current content of a node's file.
 func (r *Rack) ReadFile(ctx context.Context, node, path string) ([]byte, error) {
 	a, err := r.Agent(ctx, node)
 	if err != nil {
@@ -289,8 +286,8 @@ func (r *Rack) ReadFile(ctx context.Context, node, path string) ([]byte, error) 
 	return a.ReadFile(ctx, path)
 }
 
-// Endpoint is a node as measurements address it: by its first NIC, with the GID index that was
-// found when the node came up. One without NICs has no address.
+// Endpoint returns the address of a node for measurements: of its first NIC, with the GID index that was found when
+// the node came up. A node without NICs has no address.
 func (r *Rack) Endpoint(node string) (bench.Endpoint, error) {
 	for _, n := range r.Lab.Nodes {
 		if n.Name != node {
@@ -301,7 +298,7 @@ func (r *Rack) Endpoint(node string) (bench.Endpoint, error) {
 			return bench.Endpoint{}, fmt.Errorf("node %s has not been started yet", node)
 		}
 		if len(n.NICs) == 0 {
-			return bench.Endpoint{Node: node}, nil // what is measured on one node alone needs no address
+			return bench.Endpoint{Node: node}, nil // measurements of one node need no address
 		}
 		if err := r.adapterWorks(node, n.NICs[0].Name); err != nil {
 			return bench.Endpoint{}, err

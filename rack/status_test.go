@@ -14,7 +14,6 @@ import (
 	"github.com/rackless/rackless/vm"
 )
 
-// record writes the state of a lab with the nodes, of which none has a process.
 func record(t *testing.T, d Dirs, name string, nodes ...*Node) {
 	t.Helper()
 	l, err := lab.Parse("x.yaml", []byte("name: "+name+"\nnodes:\n  a: {nics: 2}\n  b: {}\n"))
@@ -57,7 +56,7 @@ func TestOpenAllReturnsWhatCanBeReadBesideTheError(t *testing.T) {
 	d := Dirs{Run: t.TempDir()}
 	record(t, d, "good")
 	record(t, d, "worse")
-	if err := os.Mkdir(d.Lab("begun"), 0o700); err != nil { // up has made it and not yet written its state
+	if err := os.Mkdir(d.Lab("begun"), 0o700); err != nil { // made by up, which has not written its state yet
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(d.Lab("worse"), "state.json"), []byte("{"), 0o600); err != nil {
@@ -107,7 +106,7 @@ func TestFactsOfANodeInItsState(t *testing.T) {
 		`{}`:                             nil,
 		`{"facts": null}`:                nil,
 		`{"facts": "hostname a\nx y\n"}`: parsed("hostname a\nx y\n"),
-		// the form of older versions
+		// format of older versions
 		`{"facts": {"Hostname": "a", "Cores": {"0/0": [1]}, "NUMA": 3, "PCI": "x"}}`: parsed("hostname a\n"),
 	} {
 		var n Node

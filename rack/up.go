@@ -19,40 +19,38 @@ import (
 	"github.com/rackless/rackless/vm"
 )
 
-// Options of Up. The zero value does what most want.
+// Options of Up. The zero value suits most users.
 type Options struct {
 	Accel      string // "auto" or "", "kvm", "tcg"
 	Kernel     string // kernel image for the built-in image; "" means Debian's
 	Cold       bool   // boot every node instead of cloning a template
-	Overcommit bool   // start even if the nodes' memory adds up to more than is available
+	Overcommit bool   // start even if the nodes' memory exceeds the available memory
 	Progress   func(Event)
 
-	// Place says where the nodes go, for drivers that place them on the devices of a host.
+	// Place is the placement of the nodes, for drivers that use the devices of a host.
 	Place *Placement
-	// Recreate ends nodes on a host that run and have changed, to start them again.
+	// Recreate stops running nodes on a host that have changed, to start them again.
 	Recreate bool
 
-	// NodeLimit bounds the time until a node that was started has been configured. The zero value
-	// means the driver's own.
+	// NodeLimit limits the time until a started node has been configured. The zero value means the driver's default.
 	NodeLimit time.Duration
 }
 
-// A Placement is where the nodes of a lab go on a host. It is kept with the lab, since the host may
-// be prepared for another lab later, or be another machine.
+// A Placement places the nodes of a lab on a host. It is stored with the lab, because the host may later be prepared
+// for another lab, or be another machine.
 type Placement struct {
-	URI  string         `json:"uri"` // of what manages the host's virtual machines
+	URI  string         `json:"uri"` // of the manager of the host's virtual machines
 	Plan *plan.Plan     `json:"plan"`
-	Host *topology.Host `json:"host"` // that the plan was made for
+	Host *topology.Host `json:"host"` // host of the plan
 }
 
-// An UnfinishedError says what somebody has to do before Up can go on. What it has made so far stays.
+// An UnfinishedError is a task for the user before Up can continue. Up's results so far are kept.
 type UnfinishedError struct{ Do string }
 
 func (e *UnfinishedError) Error() string { return e.Do }
 
-// Up makes the lab run as described: nodes that run already as they should are left alone, so that
-// a second Up changes nothing. If it fails, what it started is stopped again, and a lab that it
-// made is removed.
+// Up makes the lab run as described, and leaves nodes that already do so alone. If Up fails, it stops everything that
+// it started, and removes a lab that it made.
 func Up(ctx context.Context, d Dirs, l *lab.Lab, o Options) (r *Rack, err error) {
 	p := &Progress{Report: o.Progress}
 	defer func() { p.End(err) }()
@@ -66,7 +64,7 @@ func Up(ctx context.Context, d Dirs, l *lab.Lab, o Options) (r *Rack, err error)
 	if r.driver.NeedsPlace && o.Place == nil {
 		return nil, fmt.Errorf("lab %s goes on a host: plan it there first", l.Name)
 	}
-	// After the checks above: what is refused anyway must not wait for another process.
+	// After the checks above, so that a lab that is refused need not wait for another process.
 	unlock, err := Lock(ctx, d, l.Name, func(holder string) {
 		p.Note("waiting for process %s, which works on lab %s", holder, l.Name)
 	})
@@ -81,7 +79,7 @@ func Up(ctx context.Context, d Dirs, l *lab.Lab, o Options) (r *Rack, err error)
 		return nil, err
 	case fresh:
 		old = nil
-	// The old driver alone can end its nodes.
+	// Only the old driver can end its nodes.
 	case old.Driver != s.Driver:
 		other, err := driverNamed(l.Name, old.Driver)
 		if err != nil {
@@ -93,7 +91,7 @@ func Up(ctx context.Context, d Dirs, l *lab.Lab, o Options) (r *Rack, err error)
 	}
 	if err = r.runtime.Up(ctx, old, o, p); err == nil {
 		r.Lab = r.State.seen()
-		// A lab whose nodes cannot be set up stays, so that its user can see why.
+		// A lab with nodes that cannot be set up stays, so that its user can see why.
 		if err = r.SetUp(ctx, p); err != nil {
 			return nil, errors.Join(err, r.Close())
 		}
@@ -102,15 +100,14 @@ func Up(ctx context.Context, d Dirs, l *lab.Lab, o Options) (r *Rack, err error)
 	_, stays := errors.AsType[*UnfinishedError](err)
 	err = errors.Join(err, r.Close())
 	if old == nil && !stays {
-		// The caller may have been interrupted; cleaning up must go on all the same.
+		// The caller's context may be canceled, but cleaning up must go on.
 		err = errors.Join(err, remove(context.WithoutCancel(ctx), d, l.Name))
 	}
 	return nil, err
 }
 
-// StartNodes calls start for each of the nodes, at most limit at once, and records what it returns:
-// the state is saved after each node, so that the next rackless knows what there is if this one is
-// killed. The first error ends the others' context and is returned once all have ended.
+// StartNodes calls start for each node, at most limit at once, and saves the state with each result, for the next
+// rackless if this one is killed. The first error cancels the other calls and is returned when all have ended.
 func (r *Rack) StartNodes(ctx context.Context, nodes []lab.Node, limit int, p *Progress,
 	start func(context.Context, lab.Node) (*Node, error)) error {
 	p.Begin("nodes")
@@ -133,9 +130,8 @@ func (r *Rack) StartNodes(ctx context.Context, nodes []lab.Node, limit int, p *P
 	return err
 }
 
-// AwaitGIDs reads the facts of a node again until each address of its NICs has a RoCE v2 GID on
-// one of its RDMA devices: the kernel enters them in its own time, and on a card not before its
-// link is up. pause is between two reads.
+// AwaitGIDs reads the facts of a node until each address of its NICs has a RoCE v2 GID on one of its RDMA devices:
+// the kernel adds them asynchronously, on a card not before its link is up. pause is the time between two reads.
 func (r *Rack) AwaitGIDs(ctx context.Context, n lab.Node, node *Node, pause time.Duration) error {
 	for {
 		missing := ""
@@ -157,8 +153,8 @@ func (r *Rack) AwaitGIDs(ctx context.Context, n lab.Node, node *Node, pause time
 	}
 }
 
-// ConsoleTail returns the last lines of the log of a node's console as the end of an error message;
-// "" where there are none. The log itself is removed with a node that could not be started.
+// ConsoleTail returns the last lines of a node's console log as the end of an error message, or "". The log itself is
+// removed with a node that could not be started.
 func ConsoleTail(path string) string {
 	b, err := os.ReadFile(path)
 	text := strings.TrimSpace(string(b))
@@ -170,8 +166,8 @@ func ConsoleTail(path string) string {
 	return "; its console ended:\n  " + strings.Join(lines[max(0, len(lines)-few):], "\n  ")
 }
 
-// Each calls f for every item, at most limit at once. The first error ends the others' context and
-// is returned once all have ended.
+// Each calls f for every item, at most limit at once. The first error cancels the other calls and is returned when
+// all have ended.
 func Each[T any](ctx context.Context, items []T, limit int, f func(context.Context, T) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -199,17 +195,18 @@ func Each[T any](ctx context.Context, items []T, limit int, f func(context.Conte
 	return nil
 }
 
-// A Difference is what up would change in a running lab. As JSON it is what lab diff prints, see docs/json.md.
+// A Difference lists the changes that up would make in a running lab. Its JSON is the output of lab diff, see
+// docs/json.md.
 type Difference struct {
 	Lab     string       `json:"lab"`
 	Running bool         `json:"running"`
-	Changes []lab.Change `json:"changes"`          // between the running lab and the file
-	Repairs []string     `json:"repairs"`          // what up would start again, although the file has not changed there
-	Effect  lab.Effect   `json:"effect,omitempty"` // the dearest of the changes: "live", "recreate" or "rebuild"
+	Changes []lab.Change `json:"changes"`          // from the running lab to the file
+	Repairs []string     `json:"repairs"`          // restarts by up that are not due to changes of the file
+	Effect  lab.Effect   `json:"effect,omitempty"` // greatest effect of the changes: "live", "recreate" or "rebuild"
 }
 
-// Compare compares a lab with the running one of its name. If that is not running there are no changes: up would make
-// all of it.
+// Compare compares a lab with the running one of its name. If that does not run there are no changes, because up
+// would make all of it.
 func Compare(ctx context.Context, d Dirs, l *lab.Lab) (Difference, error) {
 	out := Difference{Lab: l.Name, Changes: []lab.Change{}, Repairs: []string{}}
 	r, err := Open(d, l.Name)
@@ -222,8 +219,7 @@ func Compare(ctx context.Context, d Dirs, l *lab.Lab) (Difference, error) {
 	out.Running = true
 	out.Changes = append(out.Changes, lab.Diff(r.State.Lab, l)...)
 	out.Effect = lab.Dearest(out.Changes)
-	// A dead switch or node is no difference to the file, but up would start it again, and who asks what
-	// up does wants to know.
+	// A dead switch or node is no difference to the file, but users of diff want to know that up would restart it.
 	if r.SwitchState() == SwitchDead {
 		out.Repairs = append(out.Repairs, "switch: not running")
 	}
@@ -238,7 +234,7 @@ func Compare(ctx context.Context, d Dirs, l *lab.Lab) (Difference, error) {
 	return out, nil
 }
 
-// Text prints one line a change of a lab with so many nodes.
+// Text formats the changes of a lab with this number of nodes, one per line.
 func (d Difference) Text(nodes int) string {
 	if !d.Running {
 		return fmt.Sprintf("lab %s is not running: up would start %s\n", d.Lab, words.Count(nodes, "node"))
@@ -256,8 +252,8 @@ func (d Difference) Text(nodes int) string {
 	return b.String()
 }
 
-// Down ends a lab and removes everything of it but results. A lab that is not there is not an
-// error; it returns whether one was.
+// Down ends a lab and removes everything of it except results. It reports whether the lab existed; a missing lab is
+// not an error.
 func Down(ctx context.Context, d Dirs, name string) (bool, error) {
 	unlock, err := Lock(ctx, d, name, nil)
 	if err != nil {
@@ -270,10 +266,8 @@ func Down(ctx context.Context, d Dirs, name string) (bool, error) {
 	return true, remove(ctx, d, name)
 }
 
-// remove ends what belongs to a lab and deletes its directory. The caller holds the lock.
-//
-// A state that cannot be read is one that a killed rackless did not write, or that is damaged. Then
-// what there may be are processes of the default driver, which finds them without a state.
+// remove ends everything of a lab and deletes its directory. The caller holds the lock. If the state is unreadable,
+// because it is damaged or a killed rackless did not write it, the default driver finds its processes without it.
 func remove(ctx context.Context, d Dirs, name string) error {
 	s, err := loadState(d, name)
 	if err != nil {
@@ -283,7 +277,7 @@ func remove(ctx context.Context, d Dirs, name string) error {
 	if err != nil {
 		return err
 	}
-	// The limit is of the whole end: a hanging libvirt must not hold the lock for ever.
+	// The limit is for the whole operation: a hanging libvirt must not hold the lock forever.
 	limit := r.driver.DownLimit
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("lab %s was not down within %v", name, limit))
 	defer cancel()
@@ -294,14 +288,14 @@ func remove(ctx context.Context, d Dirs, name string) error {
 	return os.RemoveAll(r.Dir)
 }
 
-// DownAll ends every lab, and returns the names of those that were there.
+// DownAll ends every lab, and returns the names of the existing ones.
 func DownAll(ctx context.Context, d Dirs) ([]string, error) {
 	names, err := d.Names()
 	if err != nil {
 		return nil, err
 	}
-	// A lab may be nothing but a lock as yet: one that comes up just now, or that was killed so
-	// early. Down waits for the one, and removes the lock of the other.
+	// A lab may be only a lock: one that is just starting, or that was killed so early. Down waits for the former,
+	// and removes the lock of the latter.
 	entries, err := os.ReadDir(d.Run)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err

@@ -28,7 +28,7 @@ import (
 	"github.com/rackless/rackless/study/record"
 )
 
-// probe is evaluated in the page. It returns what a reader would have in front of them, as JSON.
+// probe is evaluated in the page. It returns the visible points, texts and counts as JSON.
 var probe = `JSON.stringify({...` + browsertest.Measure + `,
   points: [...document.querySelectorAll('.pt[data-value]')].map(p => p.dataset.bytes + ' ' + p.dataset.value),
   untitled: [...document.querySelectorAll('.pt[data-value]')]
@@ -37,15 +37,14 @@ var probe = `JSON.stringify({...` + browsertest.Measure + `,
   faults: document.querySelectorAll('.finding').length,
 })`
 
-// probed is what probe returns.
 type probed struct {
 	browsertest.Measured
 	Points                     []string
 	Untitled, Failures, Faults int
 }
 
-// figuresProbe is probe with what happens when the head of the first figure of the first table is
-// pressed, and what there is to download. The order is put back.
+// figuresProbe is probe plus the CSV download and the row order after two clicks on the head of the first figure
+// column. It restores the row order.
 var figuresProbe = `(() => {
   const out = JSON.parse(` + probe + `);
   const table = document.querySelector('table.figures');
@@ -63,7 +62,7 @@ var figuresProbe = `(() => {
   return JSON.stringify(out);
 })()`
 
-// wantCSV says from the samples alone which lines the download must have, in any order.
+// wantCSV computes the lines of the CSV download from the samples alone. Their order does not matter.
 func wantCSV(t *testing.T, d record.Record) []string {
 	t.Helper()
 	var all bytes.Buffer
@@ -85,7 +84,7 @@ func wantCSV(t *testing.T, d record.Record) []string {
 	return slices.Sorted(strings.Lines(all.String()))
 }
 
-// TestChromium shows all to one browser: a start costs as much as several pages.
+// TestChromium runs all browser tests in one browser, because a start costs as much as several pages.
 func TestChromium(t *testing.T) {
 	if testing.Short() {
 		t.Skip("pages are not shown to a browser with -short")
@@ -120,7 +119,7 @@ func showsThePage(t *testing.T, b *browsertest.Browser) {
 		}
 		on := slices.Clone(browsertest.Screens)
 		if lab.name != "two-nodes" && lab.name != "failures" && lab.name != "hardware" {
-			// one of each kind is enough for the others
+			// one wide and one narrow screen are enough for the other labs
 			on = []browsertest.Screen{browsertest.Screens[0], browsertest.Screens[3]}
 		}
 		for _, s := range on {
@@ -140,7 +139,7 @@ func showsThePage(t *testing.T, b *browsertest.Browser) {
 				if lab.name != "nothing" && (got.SortDown != "descending" || !slices.IsSortedFunc(got.Down,
 					func(a, b string) int {
 						if a == "" || b == "" {
-							return compareRatios(a, b) // what is missing comes last, whatever the order
+							return compareRatios(a, b) // missing values come last in either order
 						}
 						return -compareRatios(a, b)
 					})) {
@@ -151,7 +150,7 @@ func showsThePage(t *testing.T, b *browsertest.Browser) {
 					head != "client,server,test,bytes,metric,unit,value" {
 					t.Errorf("the download begins with %q", head)
 				}
-				if lab.name != "hostile" { // its names are no names
+				if lab.name != "hostile" { // hostile names are not compared
 					if diff := cmp.Diff(wantCSV(t, lab.data), slices.Sorted(strings.Lines(lines))); diff != "" {
 						t.Errorf("the download (-want +got):\n%s", diff)
 					}
@@ -187,8 +186,8 @@ func showsThePage(t *testing.T, b *browsertest.Browser) {
 	}
 }
 
-// wantPoints says from the samples alone which points the charts must have. With more than three
-// pairs there is one for all pairs.
+// wantPoints computes the expected chart points from the samples alone. With more than three pairs, each chart has
+// one point for all pairs together.
 func wantPoints(d record.Record) []string {
 	drawn := []string{"bw_average", "message_rate", "throughput", "latency_typical", "latency_p99", "latency_p99.9"}
 	type key struct {
@@ -237,8 +236,8 @@ func wantPoints(d record.Record) []string {
 	return out
 }
 
-// compareProbe is probe of a comparison, with what happens when the head of the last but one column
-// is pressed. The order is put back: it must not be on the screenshots.
+// compareProbe is probe for a comparison page, plus the row order after clicks on the last but one column head. It
+// restores the row order, which would otherwise show on the screenshots.
 var compareProbe = `(() => {
   const out = JSON.parse(` + probe + `);
   const table = [...document.querySelectorAll('table.sort')].at(-1);
@@ -338,7 +337,7 @@ func showsAComparison(t *testing.T, b *browsertest.Browser) {
 	}
 }
 
-// compareRatios orders numbers; what is missing comes last.
+// compareRatios orders numbers in descending order, with missing values last.
 func compareRatios(a, b string) int {
 	if a == "" || b == "" {
 		return strings.Compare(b, a)

@@ -16,42 +16,37 @@ import (
 	"github.com/rackless/rackless/report/show"
 )
 
-// A chartPoint is where a point of a chart comes from.
 type chartPoint struct {
 	Test   string
-	Bytes  int64 // 0: the tool has no message size
+	Bytes  int64 // 0 if the tool has no message size
 	Metric string
-	Run    string // "A" or "B" where two results are compared
+	Run    string // "A" or "B" in a comparison of two results
 }
 
-// A scope is what one group of charts is about: a pair, or all pairs of one kind together. In a
-// pair a spread is over the repeats of a measurement; over many pairs it is over the pairs'
-// medians.
+// A scope is the subject of one group of charts: one pair, or all pairs of one kind together. For one pair, a spread
+// is over the repeats of a measurement; for many pairs, over the medians of the pairs.
 type scope struct {
 	Title    string
 	Emulated bool
 	Pairs    int
-	pair     pair // no names where it is many
+	pair     pair // without names if there are many pairs
 	points   map[chartPoint]point
-	keys     []chartPoint // of points, sorted
+	keys     []chartPoint // keys of points, sorted
 	figures  map[chartPoint][]figureKey
 }
 
-// A point is a figure of a chart.
 type point struct {
 	spread
-	derived bool    // at least one value was computed from another column
-	limit   float64 // what the wire carries: the least of all pairs; 0 where one does not say so
+	derived bool
+	limit   float64 // wire limit, the least of all pairs; 0 if unknown for any pair
 }
 
-// maxPairCharts is the number of pairs up to which each pair gets its own charts. More charts than that
-// cannot be compared by eye: the pairs are drawn as one median with a band, and beside each other in a
-// matrix.
+// maxPairCharts is the largest number of pairs for which each pair gets its own charts. With more pairs, the charts
+// show one median with a band, and a matrix compares the pairs.
 const maxPairCharts = 3
 
-// scopes groups the figures for the charts.
 func (r *results) scopes() []scope {
-	// Emulated pairs never join those of hardware: whether a pair is emulated stays in the key of the group.
+	// Emulated and hardware pairs stay in separate groups, because pair.Emulated is part of the key.
 	together := len(r.pairs) > maxPairCharts
 	of := func(p pair) pair {
 		if together {
@@ -81,9 +76,8 @@ func (r *results) scopes() []scope {
 	return out.All
 }
 
-// point is the figure of one pair, or of all pairs together.
 func (r *results) point(keys []figureKey, together bool) point {
-	// The least limit, so that no pair is held against more than its own wire carries.
+	// Use the least limit, so that no pair is compared with more than its own wire can carry.
 	p := point{limit: math.Inf(1)}
 	var all []spread
 	for _, k := range keys {
@@ -98,19 +92,19 @@ func (r *results) point(keys []figureKey, together bool) point {
 	return p
 }
 
-// comparePoints orders points so that those of one line follow each other by size: lineChart starts a new line where
-// test, metric or run change.
+// comparePoints orders points so that the points of one line are adjacent and sorted by size. linesOf starts a new
+// line when the test, metric or run changes.
 func comparePoints(a, b chartPoint) int {
 	return cmp.Or(compareTests(a.Test, b.Test), compareMetrics(a.Metric, b.Metric), cmp.Compare(a.Run, b.Run),
 		cmp.Compare(a.Bytes, b.Bytes))
 }
 
-// limit is what the wire carries at a point, in the unit of its metric; 0 where that is not known.
+// limit returns the wire limit at a point in the unit of its metric, or 0 if it is unknown.
 func (s scope) limit(k chartPoint) float64 {
 	switch k.Metric {
 	case bench.MetricBWAverage:
 		return s.points[k].limit
-	case bench.MetricMessageRate: // as many messages as the bandwidth has: Gb/s are 1e3 Mb/s, of 8 bits a byte
+	case bench.MetricMessageRate: // messages at full bandwidth: 1 Gb/s is 1e3 Mb/s, with 8 bits per byte
 		of := k
 		of.Metric = bench.MetricBWAverage
 		return s.points[of].limit * 1e3 / (8 * float64(k.Bytes))
@@ -118,12 +112,11 @@ func (s scope) limit(k chartPoint) float64 {
 	return 0
 }
 
-// charts draws everything in a scope that can be drawn. Lines need three sizes: a line between two
-// would claim something about all that lies between them. What was measured at fewer sizes, or
-// without one, becomes bars. Every figure with one of the metrics below is drawn exactly once.
+// charts draws every figure of a scope that has one of the metrics below, exactly once. Tests with at least three
+// sizes become lines and the rest become bars, because a line through two points would suggest values between them.
 func (s scope) charts(id string) []chart.Chart {
 	var out []chart.Chart
-	// scale are points of other charts with which the bars share their scale.
+	// The bars are drawn to the same scale as the points in scale, which belong to other charts.
 	add := func(title, by string, wanted func(chartPoint) bool, logY bool, scale ...chartPoint) {
 		lines, rest := s.linesAndBars(wanted)
 		if len(lines) > 0 {
@@ -136,12 +129,12 @@ func (s scope) charts(id string) []chart.Chart {
 	is := func(names ...string) func(chartPoint) bool {
 		return func(k chartPoint) bool { return slices.Contains(names, k.Metric) }
 	}
-	// Logarithmic: bandwidths of 2 bytes and of 8 MiB are four powers of ten apart, and a linear axis would show the
-	// large ones alone.
+	// The axis is logarithmic: bandwidths at 2 bytes and 8 MiB differ by four powers of ten, and a linear axis would
+	// show only the large ones.
 	add("Bandwidth", " by message size", is(bench.MetricBWAverage), true)
 	add("Message rate", " by message size", is(bench.MetricMessageRate), true)
 	add("Throughput", "", is(bench.MetricThroughput), false)
-	// An average is drawn only of tests that have no median, which is the better figure.
+	// An average is drawn only for tests that have no median, which is the better figure.
 	withTypical := make(map[string]bool)
 	for _, k := range s.keys {
 		withTypical[k.Test] = withTypical[k.Test] || k.Metric == bench.MetricLatencyTypical
@@ -152,7 +145,8 @@ func (s scope) charts(id string) []chart.Chart {
 			return k.Test == t && (percentile(k) || k.Metric == bench.MetricLatencyAverage && !withTypical[t])
 		}
 	}
-	// The bars of all latency tests share one scale: they stand beside each other and are compared by their length.
+	// The bars of all latency tests share one scale, because they stand side by side and readers compare their
+	// lengths.
 	var bars []chartPoint
 	for _, t := range testsOf(s.keys) {
 		_, rest := s.linesAndBars(latencyOf(t))
@@ -166,8 +160,8 @@ func (s scope) charts(id string) []chart.Chart {
 	return out
 }
 
-// linesAndBars parts the wanted points by how they are drawn. The number of sizes is that of all wanted points
-// together, so that the runs of one test are drawn in the same way.
+// linesAndBars splits the wanted points into lines and bars. It counts the sizes of all wanted points together, so
+// that both runs of a test are drawn the same way.
 func (s scope) linesAndBars(wanted func(chartPoint) bool) (lines, bars []chartPoint) {
 	all := lists.Filter(s.keys, wanted)
 	sized := lists.Filter(all, func(k chartPoint) bool { return k.Bytes > 0 })
@@ -177,8 +171,8 @@ func (s scope) linesAndBars(wanted func(chartPoint) bool) (lines, bars []chartPo
 	return sized, lists.Filter(all, func(k chartPoint) bool { return k.Bytes == 0 })
 }
 
-// lineChart draws the points as lines, one for each test, metric and run. Charts of lines do not share their axes: a
-// latency of a read may be ten times that of a write, and both must be readable.
+// lineChart draws the points as lines, one for each test, metric and run. Charts do not share their axes: a read's
+// latency may be ten times a write's, and both must be readable.
 func (s scope) lineChart(id, title string, keys []chartPoint, logY bool) chart.Chart {
 	c := chart.New(id, title, chart.Width)
 	c.Emulated = s.Emulated
@@ -201,7 +195,7 @@ func (s scope) lineChart(id, title string, keys []chartPoint, logY bool) chart.C
 	if keys[0].Metric == bench.MetricLoadLatency {
 		xName = "size of what is read"
 	}
-	// All lines of a chart have one unit: lines of two units would share an axis that is true for one of them.
+	// All lines of a chart have the same unit, because they share one axis.
 	metric := bench.MetricOf(keys[0].Metric)
 	unit := show.Unit(metric.Unit)
 	yName := unit
@@ -214,7 +208,7 @@ func (s scope) lineChart(id, title string, keys []chartPoint, logY bool) chart.C
 			func(k chartPoint) chart.Point { return chart.Point{X: float64(k.Bytes), Y: s.limit(k)} })
 		p.Line(chart.Series{Class: wireLimit}, points)
 	}
-	// Over many pairs the spread is a band: whiskers of ten lines would hide each other.
+	// Over many pairs the spread is drawn as a band, because the whiskers of ten lines would hide each other.
 	for _, l := range all {
 		points := s.pointsOf(l.keys)
 		if s.Pairs > 1 && slices.ContainsFunc(points, func(p chart.Point) bool { return p.Low < p.High }) {
@@ -233,10 +227,9 @@ func (s scope) lineChart(id, title string, keys []chartPoint, logY bool) chart.C
 	return c.Done()
 }
 
-// wireLimit is the class of lines that show what the wire carries.
 const wireLimit = "wire-limit"
 
-// span is the axis of the sizes of points, and how far their figures go, spreads included.
+// span returns the axis for the sizes of the points, and the range of their figures including spreads.
 func (s scope) span(keys []chartPoint) (x chart.Axis, lo, hi float64) {
 	small, large := int64(math.MaxInt64), int64(0)
 	lo = math.Inf(1)
@@ -248,14 +241,13 @@ func (s scope) span(keys []chartPoint) (x chart.Axis, lo, hi float64) {
 	return chart.SizeAxis(small, large), lo, hi
 }
 
-// A line is what one line of a chart is of.
 type line struct {
 	chart.Series
-	keys []chartPoint // alike but for their sizes
+	keys []chartPoint // equal except for their sizes
 }
 
-// linesOf parts points, which are sorted, into lines, and decides how these look. The runs of two results have one
-// colour, which says what they are of; dash and marker say whose they are.
+// linesOf splits sorted points into lines and chooses their looks. In a comparison, the colour identifies the test
+// and metric, while dash and marker identify the run.
 func linesOf(keys []chartPoint) []line {
 	var all []line
 	for _, k := range keys {
@@ -271,31 +263,29 @@ func linesOf(keys []chartPoint) []line {
 	for i := range all {
 		l, of := &all[i], all[i].keys[0]
 		l.Series = chart.Series{Name: of.Test, Color: i, Marker: i}
-		if oneTest(all) { // the lines differ in metric
+		if oneTest(all) { // the lines differ in their metric
 			l.Name, l.Dash = bench.MetricOf(of.Metric).Label, i
 		}
 		if i > 0 && of.Run != "" {
 			l.Color = all[i-1].Color
 			if before := all[i-1].keys[0]; before.Test != of.Test || before.Metric != of.Metric {
-				l.Color++ // else it is the other run of the same
+				l.Color++ // otherwise this is the other run of the same line
 			}
 		}
 		l.Series = asRun(l.Series, of.Run)
 	}
 	if len(all) == 2 && all[0].keys[0].Run != all[1].keys[0].Run {
-		all[0].Color, all[1].Color = 0, 1 // as the bars of two runs have them
+		all[0].Color, all[1].Color = 0, 1 // the same colours as the bars of two runs
 	}
 	return all
 }
 
-// oneTest reports whether lines are of one test, and differ in metric.
 func oneTest(all []line) bool {
 	first, last := all[0].keys[0], all[len(all)-1].keys[0]
 	return first.Test == last.Test && first.Metric != last.Metric
 }
 
-// asRun makes the line of a run look as such where two results are compared: the colour says what,
-// dash and marker whose.
+// asRun names a line after its run and sets its dash and marker. Colour is left to identify the test and metric.
 func asRun(s chart.Series, run string) chart.Series {
 	if run != "" {
 		s.Name = run + ": " + s.Name
@@ -308,8 +298,8 @@ func asRun(s chart.Series, run string) chart.Series {
 	return s
 }
 
-// limitLines are the lines of what the wire carries. Tests whose limits are nearly the same, since
-// they differ in headers alone, share one.
+// limitLines returns the wire limits as lines. Tests whose limits nearly agree, because only their headers differ,
+// share one line.
 func (s scope) limitLines(all []line) [][]chartPoint {
 	const near = 1.3
 	var out [][]chartPoint
@@ -319,7 +309,7 @@ func (s scope) limitLines(all []line) [][]chartPoint {
 			continue
 		}
 		same := func(line []chartPoint) bool {
-			// At each of its sizes: lines that cross are not near.
+			// Compare at every size: lines that cross are not near each other.
 			return !slices.ContainsFunc(known, func(k chartPoint) bool {
 				at := slices.IndexFunc(line, func(o chartPoint) bool { return o.Bytes == k.Bytes })
 				return at < 0 || s.limit(k)/s.limit(line[at]) > near || s.limit(line[at])/s.limit(k) > near
@@ -332,10 +322,9 @@ func (s scope) limitLines(all []line) [][]chartPoint {
 	return out
 }
 
-// derivedText says of a figure that no tool printed it.
 const derivedText = "computed from another column"
 
-// name is "A: ib_write_bw, 64 KiB".
+// name returns a name such as "A: ib_write_bw, 64 KiB".
 func (k chartPoint) name() string {
 	name := k.Test
 	if k.Run != "" {
@@ -347,7 +336,6 @@ func (k chartPoint) name() string {
 	return name
 }
 
-// pointsOf are points as a chart draws them.
 func (s scope) pointsOf(keys []chartPoint) []chart.Point {
 	return lists.Map(keys, func(k chartPoint) chart.Point {
 		p := s.points[k]
@@ -356,7 +344,6 @@ func (s scope) pointsOf(keys []chartPoint) []chart.Point {
 	})
 }
 
-// title is a point in words.
 func (s scope) title(k chartPoint) string {
 	p := s.points[k]
 	m := bench.MetricOf(k.Metric)
@@ -380,13 +367,13 @@ func (s scope) title(k chartPoint) string {
 	return title
 }
 
-// barChart draws the points as horizontal bars with their figures written at the end. They start at
-// zero, and the longest that there could be is the largest of these points and of those in scale.
+// barChart draws the points as horizontal bars from zero, with the figures at their ends. The axis ends at the
+// largest value of keys and scale together.
 func (s scope) barChart(id, title string, keys, scale []chartPoint) chart.Chart {
 	c := chart.New(id, title, chart.Width)
 	c.Emulated = s.Emulated
 	_, _, hi := s.span(slices.Concat(keys, scale))
-	a := chart.LinearAxis(hi).Over(chart.Margin, chart.Width-102) // 102: room for the figure after the longest bar
+	a := chart.LinearAxis(hi).Over(chart.Margin, chart.Width-102) // 102: room for the figure
 	unit := show.Unit(bench.MetricOf(keys[0].Metric).Unit)
 	for _, k := range keys {
 		p := s.points[k]
@@ -396,7 +383,7 @@ func (s scope) barChart(id, title string, keys, scale []chartPoint) chart.Chart 
 			class = "pt s1"
 		}
 		y := c.Y + 2
-		c.Rect(class, a.From, y, max(1, a.At(p.Median)-a.From), 16, s.title(k)) // 1: it can be seen and pointed at
+		c.Rect(class, a.From, y, max(1, a.At(p.Median)-a.From), 16, s.title(k)) // 1: stays visible
 		bar := &c.Shapes[len(c.Shapes)-1]
 		bar.Value, bar.Bytes = show.Exact(p.Median), k.Bytes
 		if p.Min < p.Max {

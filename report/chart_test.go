@@ -21,7 +21,6 @@ import (
 	"github.com/rackless/rackless/study/record"
 )
 
-// titles lists the charts of a scope.
 func titles(s scope) []string {
 	var out []string
 	for _, c := range s.charts("c") {
@@ -124,7 +123,7 @@ func TestMarksSayEverythingInWords(t *testing.T) {
 
 var numbers = regexp.MustCompile(`-?[0-9.]+`)
 
-// Whatever the figures are, a line stays in its plot.
+// For any figures, a line stays inside its plot.
 func TestLinesStayInThePlot(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var d record.Record
@@ -135,7 +134,7 @@ func TestLinesStayInThePlot(t *testing.T) {
 			d.Samples = append(d.Samples, s, rate)
 		}
 		for _, c := range collect(d).scopes()[0].charts("c") {
-			var plot []float64 // left and bottom of the plot
+			var plot []float64
 			for _, s := range c.Shapes {
 				if s.Class == "axis" {
 					for _, n := range numbers.FindAllString(s.D, -1) {
@@ -144,7 +143,7 @@ func TestLinesStayInThePlot(t *testing.T) {
 				}
 			}
 			for _, s := range c.Shapes {
-				// A line with an h is of the legend.
+				// A line with an h belongs to the legend.
 				if len(plot) == 0 || !strings.HasPrefix(s.Class, "line") || strings.Contains(s.D, "h") {
 					continue
 				}
@@ -162,7 +161,6 @@ func TestLinesStayInThePlot(t *testing.T) {
 	})
 }
 
-// parsed is a coordinate.
 func parsed(t interface{ Fatal(args ...any) }, s string) float64 {
 	v, err := strconv.ParseFloat(s, 64)
 	if err != nil {
@@ -171,7 +169,6 @@ func parsed(t interface{ Fatal(args ...any) }, s string) float64 {
 	return v
 }
 
-// boxesOf are the places of the boxes of a class.
 func boxesOf(t *testing.T, c chart.Chart, class string) (out []image.Rectangle) {
 	for _, s := range c.Shapes {
 		if s.Class != class {
@@ -196,7 +193,7 @@ func TestPictureHoldsEveryNodeOnceWithoutOverlap(t *testing.T) {
 				t.Fatalf("%d nodes, picture %s: %d boxes and %d links", n, p.ID, len(nodes), len(wires))
 			}
 			bar := all[len(all)-1]
-			if len(all) > 1 { // the spines meet the bar that joins them
+			if len(all) > 1 { // the last box joins the spines and touches them
 				all = all[:len(all)-1]
 			}
 			several := len(all) > 1
@@ -232,12 +229,13 @@ func TestPictureNamesWhatANodeHas(t *testing.T) {
 		"a whole node": {record.Node{Name: "vm00", Address: "10.0.0.1/24", MAC: "52:54:00:00:00:01", RDMADevice: "rxe0",
 			GIDIndex: 1}, "vm00, 10.0.0.1/24, 52:54:00:00:00:01, rxe0, GID 1", []string{"vm00", "10.0.0.1/24",
 			"52:54:00:00:00:01", "rxe0, GID 1"}},
-		"only a name": {record.Node{Name: "vm00"}, "vm00, no RDMA device", []string{"vm00", "–", "–", "no RDMA device"}},
+		"only a name": {record.Node{Name: "vm00"}, "vm00, no RDMA device",
+			[]string{"vm00", "–", "–", "no RDMA device"}},
 		"much too long": {record.Node{Name: strings.Repeat("n", 40), Address: strings.Repeat("a", 40)},
 			strings.Repeat("n", 40) + ", " + strings.Repeat("a", 40) + ", no RDMA device",
 			[]string{strings.Repeat("n", 13) + "…", strings.Repeat("a", 20) + "…", "–", "no RDMA device"}},
-		"a wire with an impairment": {record.Node{Name: "a", RDMADevice: "rxe0", Wires: []record.Wire{{Text: "eth0: up"},
-			{Text: "eth1: up, impaired", Impaired: true, Note: "eth1: delay 50us, loss 0.1%"}}},
+		"a wire with an impairment": {record.Node{Name: "a", RDMADevice: "rxe0", Wires: []record.Wire{
+			{Text: "eth0: up"}, {Text: "eth1: up, impaired", Impaired: true, Note: "eth1: delay 50us, loss 0.1%"}}},
 			"a, rxe0, GID 0, eth1: delay 50us, loss 0.1%",
 			[]string{"a", "–", "–", "rxe0, GID 0", "▲ eth1: delay 50us,", "loss 0.1%"}},
 		"GID index zero": {record.Node{Name: "a", RDMADevice: "mlx5_0"}, "a, mlx5_0, GID 0",
@@ -257,7 +255,7 @@ func TestPictureNamesWhatANodeHas(t *testing.T) {
 	}
 }
 
-// The pictures are XML too, so that they can be cut out of the page and put into other documents.
+// The pictures are well-formed XML, so that they can be copied into other documents.
 func TestPicturesAreWellFormed(t *testing.T) {
 	for name, d := range map[string]record.Record{"two-nodes": loadFixture(t, "two-nodes"),
 		"failures": loadFixture(t, "failures"), "many": synthetic(30, fullMesh(4), sizes(1, 9, 2)),
@@ -282,7 +280,7 @@ func TestPicturesAreWellFormed(t *testing.T) {
 	}
 }
 
-// Bars beside each other are compared by their length, whatever test they are of.
+// Bars of all latency tests share one scale, because readers compare their lengths.
 func TestBarsOfLatencyShareOneScale(t *testing.T) {
 	var d record.Record
 	for i, test := range []string{"ib_write_lat", "ib_read_lat"} {

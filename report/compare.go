@@ -20,59 +20,57 @@ import (
 	"github.com/rackless/rackless/study/record"
 )
 
-// CompareSchema names the form of a Comparison.
+// CompareSchema is the schema of a Comparison.
 const CompareSchema = "rackless/compare/v1"
 
-// A Comparison is two results beside each other. It says what differs and draws no conclusion: one
-// run against one other has no interval, so it cannot tell an effect from chance. That takes a
-// study.
+// A Comparison is two results side by side. It lists the differences without a conclusion: two single runs have no
+// confidence interval, so they cannot tell an effect from chance. A study can.
 type Comparison struct {
 	Schema string   `json:"schema"` // CompareSchema
 	A      Compared `json:"a"`
 	B      Compared `json:"b"`
-	// Differences are the recorded conditions that are not the same: those that matter to figures first.
+	// Differences lists the recorded conditions that differ, with the ones that affect figures first.
 	Differences []Difference     `json:"differences"`
-	Figures     []ComparedFigure `json:"figures"` // what either has, in the order of reports
+	Figures     []ComparedFigure `json:"figures"` // figures of either result, in report order
 }
 
-// A Compared is one of two results.
+// A Compared describes one of the two results.
 type Compared struct {
 	Lab      string    `json:"lab"`
 	Measured time.Time `json:"measured"`
 	Rackless string    `json:"rackless"`
 	Emulated bool      `json:"emulated"`
 	Samples  int       `json:"samples"`
-	Failed   int       `json:"failed"` // measurements
+	Failed   int       `json:"failed"` // failed measurements
 }
 
-// A Difference is a condition that is not the same in both results. Matters is false for what moves
-// no figure by itself, such as the load that was there at the end.
+// A Difference is a condition that differs between the results. Matters is false for conditions that do not affect
+// figures, such as the load at the end.
 type Difference struct {
 	What    string `json:"what"`
-	A       string `json:"a"` // "–": not recorded
+	A       string `json:"a"` // "–" if not recorded
 	B       string `json:"b"`
 	Matters bool   `json:"matters"`
 }
 
-// A ComparedFigure is one figure of both results: medians, where it was measured several times.
-// Ratio and Change are of B against A; they are missing where only one has the figure, and where
-// one was emulated and the other not.
+// A ComparedFigure is one figure of both results, as medians of their repeats. Ratio and Change relate B to A; they
+// are nil if only one result has the figure, or if exactly one of them was emulated.
 type ComparedFigure struct {
 	bench.Key
 	Unit    string   `json:"unit"`
 	A       *float64 `json:"a,omitempty"`
 	B       *float64 `json:"b,omitempty"`
-	CountA  int      `json:"a_count"` // values behind the median
+	CountA  int      `json:"a_count"` // number of values behind the median
 	CountB  int      `json:"b_count"`
 	Ratio   *float64 `json:"ratio,omitempty"`      // B / A
 	Change  *float64 `json:"difference,omitempty"` // B - A
-	Problem string   `json:"problem,omitempty"`    // why there is no ratio
+	Problem string   `json:"problem,omitempty"`    // reason that there is no ratio
 
-	a, b spread // to print them
+	a, b spread
 }
 
-// Compare sets two results beside each other. Pairs of nodes are the same if they have the same
-// names; two results of one pair each are of the same pair whatever its name.
+// Compare sets two results side by side. Pairs of nodes match by name; if both results have exactly one pair, these
+// match regardless of their names.
 func Compare(a, b record.Record) Comparison {
 	named, renamed := namedAs(a, b)
 	ra, rb := collect(a), collect(named)
@@ -92,14 +90,14 @@ func Compare(a, b record.Record) Comparison {
 			f.B, f.CountB, f.b = new(s.Median), s.N, s
 			switch {
 			case f.A == nil:
-			// The figure is there in A, but of the other kind: its key differs in that alone.
+			// A has the figure of the other kind: the keys differ only in Emulated.
 			case ra.values[k.as(!k.Pair.Emulated)] != nil:
 				f.Problem = "one is emulated, and the other is not"
 			case ra.unitOf(k.Test, k.Metric) != f.Unit || rb.unitOf(k.Test, k.Metric) != f.Unit:
 				f.Problem = "the units differ"
 			default:
 				f.Change = new(*f.B - *f.A)
-				// Counts, such as retransmits, may be 0: then there is a difference and no ratio.
+				// Counts such as retransmits may be 0. Then there is a difference but no ratio.
 				if *f.A > 0 {
 					f.Ratio = new(*f.B / *f.A)
 				}
@@ -123,16 +121,16 @@ func Compare(a, b record.Record) Comparison {
 	return c
 }
 
-// as is the same figure, emulated or not.
 func (k figureKey) as(emulated bool) figureKey {
 	k.Pair.Emulated = emulated
 	return k
 }
 
-// namedAs gives B the names of A's nodes, where each has one pair of nodes and they differ in name alone.
+// namedAs renames the nodes of b to the nodes of a, if both results have exactly one pair of nodes with different
+// names.
 func namedAs(a, b record.Record) (named record.Record, renamed bool) {
-	// A lab that was taken down and made again, or copied to another host, often has other names for the same two
-	// places. With more pairs there is no telling which is which.
+	// A lab that was recreated or copied to another host often has new names for the same two nodes. With more pairs
+	// there is no way to match them.
 	pairOf := func(d record.Record) (p pair, n int) {
 		for _, s := range d.Samples {
 			if q := (pair{Client: s.Client, Server: s.Server}); s.Server != "" && q != p {
@@ -146,7 +144,7 @@ func namedAs(a, b record.Record) (named record.Record, renamed bool) {
 	if na != 1 || nb != 1 || pa == pb {
 		return b, false
 	}
-	// The client of one is the client of the other: the direction is kept, whatever the nodes are called.
+	// The client matches the client, so the direction is kept.
 	nameInA := map[string]string{pb.Client: pa.Client, pb.Server: pa.Server}
 	rename := func(names ...*string) {
 		for _, n := range names {
@@ -165,14 +163,13 @@ func namedAs(a, b record.Record) (named record.Record, renamed bool) {
 	return b, true
 }
 
-// compared says what a result is. A failure that a later attempt made good is none.
+// compared summarizes a result. A failure does not count if a later attempt succeeded.
 func compared(d record.Record, r *results) Compared {
 	failed := lists.Count(r.failures, func(f failure) bool { return !f.Retried })
 	return Compared{Lab: d.Lab, Measured: d.Generated, Rackless: d.Rackless, Emulated: d.Emulated || r.emulated > 0,
 		Samples: r.total, Failed: failed}
 }
 
-// name is the first line about a result.
 func (c Compared) name() string {
 	s := fmt.Sprintf("lab %s, measured %s, rackless %s", orDash(c.Lab), show.Time(c.Measured), orDash(c.Rackless))
 	if c.Emulated {
@@ -184,13 +181,11 @@ func (c Compared) name() string {
 	return s
 }
 
-// notRecorded stands in the place of a value that one of the results does not have.
 const notRecorded = "–"
 
-// idle are facts of the environment that move no figure by themselves.
+// idle lists facts of the environment that do not affect figures.
 var idle = []string{"host load", "note"}
 
-// sampleConditions are the conditions that samples have recorded.
 var sampleConditions = []struct {
 	what string
 	text func(s bench.Sample) string
@@ -207,7 +202,6 @@ var sampleConditions = []struct {
 	{"warm-ups", func(s bench.Sample) string { return fmt.Sprint(s.WarmUps) }},
 }
 
-// nodeConditions are those that nodes have recorded.
 var nodeConditions = []struct {
 	what string
 	text func(n record.Node) string
@@ -221,7 +215,6 @@ var nodeConditions = []struct {
 	{"CPUs by", func(n record.Node) string { return n.Accelerator }},
 }
 
-// differences lists the recorded conditions that are not the same.
 func differences(a, b record.Record, renamed bool) []Difference {
 	grave, others := []Difference{}, []Difference(nil)
 	add := func(what string, matters bool, of func(record.Record) string) {
@@ -250,10 +243,10 @@ func differences(a, b record.Record, renamed bool) []Difference {
 		client := command(func(s bench.Sample) string { return s.Command })
 		server := command(func(s bench.Sample) string { return s.ServerCommand })
 		switch x, y := client(a), client(b); {
-		case x == "" || y == "": // that one does not have the test is said beside its figures
+		case x == "" || y == "": // the figures themselves show that one result lacks the test
 		case x != y:
 			add("command of "+test, true, client)
-		default: // the server's has the same arguments, unless both sides were put somewhere else
+		default: // the server has the same arguments, unless the two sides ran in different places
 			add("server's command of "+test, true, server)
 		}
 	}
@@ -266,8 +259,8 @@ func differences(a, b record.Record, renamed bool) []Difference {
 		}
 		return FindingsText(d.Findings)
 	})
-	// A key may come several times, as the notes do: all values of it are compared as one.
-	seen := map[string]bool{"tools": true} // those are above, from the samples
+	// A key may occur several times, as notes do. All its values are compared as one.
+	seen := map[string]bool{"tools": true} // already compared, from the samples
 	for _, f := range slices.Concat(a.Environment, b.Environment) {
 		if seen[f.Key] {
 			continue
@@ -279,7 +272,8 @@ func differences(a, b record.Record, renamed bool) []Difference {
 		})
 	}
 	add("lab", false, func(d record.Record) string { return d.Lab })
-	// How many nodes there are matters to what one switch carries, but only where both results have said it.
+	// The number of nodes affects the load of a shared switch. It is compared only if both results recorded their
+	// nodes.
 	add("nodes", len(a.Nodes) > 0 && len(b.Nodes) > 0, func(d record.Record) string { return number(len(d.Nodes)) })
 	if renamed {
 		add("names of the nodes", false, overSamples(func(s bench.Sample) string {
@@ -293,7 +287,7 @@ func differences(a, b record.Record, renamed bool) []Difference {
 	return append(grave, others...)
 }
 
-// number prints a number; 0 is one that was not recorded.
+// number formats a number, or returns "" for 0, which means not recorded.
 func number[N int | int64](n N) string {
 	if n == 0 {
 		return ""
@@ -301,18 +295,18 @@ func number[N int | int64](n N) string {
 	return fmt.Sprint(n)
 }
 
-// joined are texts, each once and sorted.
+// joined joins the distinct texts in sorted order.
 func joined(all []string, sep string) string {
 	all = slices.DeleteFunc(lists.Distinct(all), func(s string) bool { return s == "" })
 	return strings.Join(all, sep)
 }
 
-// overSamples is what all samples say.
+// overSamples returns a function that joins the distinct texts of all samples.
 func overSamples(text func(s bench.Sample) string) func(record.Record) string {
 	return func(d record.Record) string { return joined(lists.Map(d.Samples, text), "; ") }
 }
 
-// overNodes is what nodes say: once, if all say the same.
+// overNodes returns the texts of all nodes, or a single text if they agree.
 func overNodes(d record.Record, text func(record.Node) string) string {
 	var each, all []string
 	for _, n := range d.Nodes {
@@ -325,24 +319,22 @@ func overNodes(d record.Record, text func(record.Node) string) string {
 	return strings.Join(each, ", ")
 }
 
-// testsIn are the tests of either, each once.
 func testsIn(a, b record.Record) []string {
 	tests := lists.Map(slices.Concat(a.Samples, b.Samples), func(s bench.Sample) string { return s.Test })
 	slices.SortFunc(tests, compareTests)
 	return slices.Compact(tests)
 }
 
-// runsOwn are the parts of a command that differ from run to run and move no figure: the port of
-// TCP, and the address of the server.
+// runsOwn matches the parts of a command that differ from run to run without affecting figures: the TCP port and the
+// address of the server.
 var runsOwn = regexp.MustCompile(
 	` (-p|-P|-B|--port=?) ?\d{4,5}\b| (\d{1,3}\.){3}\d{1,3}$| [0-9a-fA-F:]*:[0-9a-fA-F:]+$`)
 
-// graveDifferences counts the differences that matter.
 func (c Comparison) graveDifferences() int {
 	return lists.Count(c.Differences, func(d Difference) bool { return d.Matters })
 }
 
-// warning says how far the comparison may be trusted, in a sentence that stands first.
+// warning returns a sentence on how far the comparison can be trusted. It is printed first.
 func (c Comparison) warning() string {
 	switch n := c.graveDifferences(); {
 	case c.A.Emulated != c.B.Emulated:
@@ -355,17 +347,16 @@ func (c Comparison) warning() string {
 	return ""
 }
 
-// noVerdict is what two single runs cannot say.
 const noVerdict = "One run against one other has no interval: chance alone moves figures, and how far is not known. " +
 	"For a verdict make a study (rackless study run)."
 
-// compareMetricsShown are the metrics that a short comparison has: those that a test is quoted by.
+// compareMetricsShown are the metrics of a short comparison: the usual headline figures of each test.
 var compareMetricsShown = []string{bench.MetricBWAverage, bench.MetricThroughput, bench.MetricRetransmits,
 	bench.MetricLatencyTypical, bench.MetricLatencyP99, bench.MetricLatencyP999, bench.MetricEventRate,
 	bench.MetricMemoryBandwidth, bench.MetricLoadLatency, bench.MetricBusBandwidth, bench.MetricCopyBandwidth,
 	bench.MetricTPSAverage, bench.MetricLoss, bench.MetricCollectiveTime, bench.MetricRating}
 
-// comparedText prints a value of a figure; "–" where there is none.
+// comparedText formats the value of a figure, or returns "–" if there is none.
 func comparedText(v *float64, s spread) string {
 	if v == nil {
 		return notRecorded
@@ -373,7 +364,6 @@ func comparedText(v *float64, s spread) string {
 	return s.figure(*v)
 }
 
-// ratioText and changeText are how B is to A.
 func (f ComparedFigure) ratioText() string {
 	if f.Ratio == nil {
 		return notRecorded
@@ -381,7 +371,7 @@ func (f ComparedFigure) ratioText() string {
 	return ratioNumber(*f.Ratio)
 }
 
-// ratioNumber has three decimals: a ratio is computed, and its zeros are digits.
+// ratioNumber formats a ratio with three decimals. A ratio is computed, so its trailing zeros are significant.
 func ratioNumber(v float64) string {
 	if v >= 100 {
 		return show.Figure(v)
@@ -389,7 +379,7 @@ func ratioNumber(v float64) string {
 	return fmt.Sprintf("%.3f", v)
 }
 
-// changeText is how far B is from A, with its sign. It has no more decimals than the figures themselves had.
+// changeText formats B - A with its sign. It has no more decimals than the figures themselves.
 func (f ComparedFigure) changeText() string {
 	if f.Change == nil {
 		return notRecorded
@@ -401,7 +391,6 @@ func (f ComparedFigure) changeText() string {
 	return strings.Replace(text, "-", "−", 1)
 }
 
-// sentences are the figures that both are quoted by.
 func (c Comparison) sentences(a record.Record, unit func(string) string) []string {
 	var out []string
 	for _, h := range collect(a).headlines() {
@@ -418,7 +407,7 @@ func (c Comparison) sentences(a record.Record, unit func(string) string) []strin
 			continue
 		}
 		m := bench.MetricOf(h.Metric)
-		// Of one pair the figures themselves say more than their ratio. Of many no figure stands for all.
+		// For one pair, the figures say more than their ratio. For many pairs, no single figure represents all.
 		if len(ratios) == 1 {
 			out = append(out, fmt.Sprintf("%s, %s: %s -> %s %s, B/A %s", h.name(), m.Label,
 				comparedText(first.A, first.a), comparedText(first.B, first.b), unit(m.Unit), first.ratioText()))
@@ -431,7 +420,7 @@ func (c Comparison) sentences(a record.Record, unit func(string) string) []strin
 	return out
 }
 
-// CompareTerminal writes two results side by side as text: what differs in their conditions first, then the figures.
+// CompareTerminal writes two results side by side as text: the differing conditions first, then the figures.
 func CompareTerminal(w io.Writer, a, b record.Record, o TerminalOptions) error {
 	a, b = show.Clean(a, words.Printable), show.Clean(b, words.Printable)
 	c := Compare(a, b)
@@ -451,9 +440,8 @@ func CompareTerminal(w io.Writer, a, b record.Record, o TerminalOptions) error {
 			t.Wrap("- ", "  ", line)
 		}
 	}
-	// The figures are sorted by pair.
 	for rest := c.Figures; len(rest) > 0; {
-		// A table for each pair: more columns than these do not fit beside each other.
+		// One table for each pair, because more columns do not fit side by side.
 		n := slices.IndexFunc(rest, func(f ComparedFigure) bool {
 			return f.Client != rest[0].Client || f.Server != rest[0].Server
 		})
@@ -469,10 +457,9 @@ func CompareTerminal(w io.Writer, a, b record.Record, o TerminalOptions) error {
 	return show.Wrapf(t.Flush(), "print the comparison of lab %q with lab %q", a.Lab, b.Lab)
 }
 
-// asciiDash is for terminals, where figures have no signs beyond ASCII.
+// asciiDash replaces the signs that figures on a terminal must not have, so that they are plain ASCII.
 var asciiDash = strings.NewReplacer(notRecorded, "-", "−", "-")
 
-// differences prints the conditions that are not the same, those that matter first.
 func (t *terminal) differences(c Comparison) {
 	fmt.Fprintln(t)
 	if len(c.Differences) == 0 {
@@ -494,13 +481,13 @@ func (t *terminal) differences(c Comparison) {
 	}
 }
 
-// comparedPair prints the figures of a pair.
 func (t *terminal) comparedPair(all []ComparedFigure) {
 	sizes := map[string][]int64{}
 	for _, f := range all {
 		sizes[f.Test] = append(sizes[f.Test], f.Bytes)
 	}
-	// The same sizes for both results, chosen from what either has: a row with a dash says that one did not measure it.
+	// Both results have the same rows, for the sizes that either measured. A dash marks a size that one did not
+	// measure.
 	for test, s := range sizes {
 		sizes[test] = t.picked(lists.Distinct(s))
 	}
@@ -516,7 +503,7 @@ func (t *terminal) comparedPair(all []ComparedFigure) {
 		for i, s := range []string{comparedText(f.A, f.a), comparedText(f.B, f.b), f.ratioText(), f.changeText()} {
 			columns[i] = append(columns[i], asciiDash.Replace(s))
 		}
-		// One line explains the dashes. What is missing usually has one reason, and a line for each would hide the
+		// One line explains all dashes. Missing figures usually have one cause, and a line for each would hide the
 		// figures.
 		if f.Problem != "" && one == "" {
 			one = fmt.Sprintf("-: %s (%s, %s)", f.Problem, f.Test, sizeOrDash(f.Bytes))

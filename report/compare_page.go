@@ -24,12 +24,10 @@ import (
 //go:embed compare.html
 var compareHTML string
 
-// compareTemplate has the pictures and terms of the page of one result, too.
 var compareTemplate = sync.OnceValue(func() *template.Template {
 	return template.Must(parsePage().New("compare.html").Parse(compareHTML))
 })
 
-// A comparePage is what the template prints.
 type comparePage struct {
 	Comparison
 	Heading, Warning, NoVerdict string
@@ -38,13 +36,12 @@ type comparePage struct {
 	Sentences []string
 	Groups    []chartGroup
 	Rows      []comparedRow
-	Pairs     int // of nodes: with one, the table has no column for it
+	Pairs     int // number of node pairs; with one, the table has no column for it
 	CSV       template.URL
 	CSVName   string
-	Emulated  bool // both are
+	Emulated  bool // both results are emulated
 }
 
-// A comparedRow is a row of the table, with the values that it is sorted by.
 type comparedRow struct {
 	ComparedFigure
 	Pair, Size, Name                        string
@@ -53,8 +50,8 @@ type comparedRow struct {
 	ARepeats, BRepeats                      string
 }
 
-// ComparePage writes two results side by side as one HTML page that needs nothing else. Its policy
-// lets the browser load nothing, and apply and run only what is in it.
+// ComparePage writes two results side by side as one self-contained HTML page. Its content security policy forbids
+// loading anything, and allows only inline styles and scripts of the page.
 func ComparePage(w io.Writer, a, b record.Record) error {
 	p, err := newComparePage(a, b)
 	if err != nil {
@@ -63,8 +60,8 @@ func ComparePage(w io.Writer, a, b record.Record) error {
 	return show.Wrapf(show.Execute(w, compareTemplate(), p), "write the comparison of lab %q with lab %q", a.Lab, b.Lab)
 }
 
-// newComparePage decides what the page shows. The CSV is of the data as they came, because programs read it; all that
-// people read is cleaned first.
+// newComparePage collects the content of the page. The CSV has the original data, for programs; everything shown to
+// people is cleaned first.
 func newComparePage(a, b record.Record) (*comparePage, error) {
 	var raw strings.Builder
 	if err := CompareCSV(&raw, Compare(a, b)); err != nil {
@@ -99,7 +96,6 @@ func newComparePage(a, b record.Record) (*comparePage, error) {
 	return p, nil
 }
 
-// optional is a value exactly, or nothing.
 func optional(v *float64) string {
 	if v == nil {
 		return ""
@@ -107,8 +103,8 @@ func optional(v *float64) string {
 	return show.Exact(*v)
 }
 
-// comparedCharts draws what both have in the same pictures. An emulated line never stands in one
-// picture with one of hardware.
+// comparedCharts draws figures that both results have in shared charts. Emulated and hardware lines never share a
+// chart.
 func comparedCharts(a, b record.Record) []chartGroup {
 	named, _ := namedAs(a, b)
 	sa, sb := collect(a).scopes(), collect(named).scopes()
@@ -118,13 +114,14 @@ func comparedCharts(a, b record.Record) []chartGroup {
 		if k < 0 {
 			continue
 		}
-		// One scope with the points of both, told apart by their run: charts need not know that there are two results.
+		// Merge the points of both results into one scope and tell them apart by Run, so that charts need not know
+		// about two results.
 		s := x
-		if y := sb[k]; y.Title != x.Title { // "20 pairs together", and 12
+		if y := sb[k]; y.Title != x.Title { // such as "20 pairs together" and "12 pairs together"
 			s.Title = fmt.Sprintf("A: %s, B: %s", x.Title, y.Title)
 		}
 		s.points = map[chartPoint]point{}
-		// In any order: the keys are sorted below.
+		// The order does not matter: the keys are sorted below.
 		for run, of := range map[string]scope{"A": x, "B": sb[k]} {
 			for key, p := range of.points {
 				key.Run = run
@@ -136,13 +133,12 @@ func comparedCharts(a, b record.Record) []chartGroup {
 		if c, ok := s.ratioChart(fmt.Sprintf("r%d", i+1)); ok {
 			g.Charts = append(g.Charts, c)
 		}
-		// A picture for each test: six lines that lie close to each other would tell nothing.
+		// One chart for each test, because six lines close to each other would be unreadable.
 		for n, test := range testsOf(s.keys) {
 			one := s
 			one.keys = slices.DeleteFunc(slices.Clone(s.keys), func(k chartPoint) bool { return k.Test != test })
 			for _, c := range one.charts(fmt.Sprintf("c%d-%d", i+1, n+1)) {
-				// Charts of one test are beside those of others here, and their titles were made for charts of all
-				// tests.
+				// Charts of different tests stand side by side here, so each title must name its test.
 				if !strings.Contains(c.Title, test) {
 					c.Title = strings.TrimSuffix(c.Title, " by message size") + ", " + test
 				}
@@ -161,7 +157,6 @@ func comparedCharts(a, b record.Record) []chartGroup {
 	return out
 }
 
-// testsOf are the tests of points, in their order.
 func testsOf(keys []chartPoint) []string {
 	var tests []string
 	for _, k := range keys {
@@ -170,9 +165,8 @@ func testsOf(keys []chartPoint) []string {
 	return tests
 }
 
-// ratioChart draws B / A over the message size, for every test of bandwidth: on the axes of the
-// figures themselves a tenth can hardly be seen. ok is false where there are not three sizes that
-// both have.
+// ratioChart draws B / A over the message size for every bandwidth test, because a difference of a tenth is hardly
+// visible in the figures themselves. ok is false unless both results have three common sizes.
 func (s scope) ratioChart(id string) (out chart.Chart, ok bool) {
 	ratio := func(k chartPoint) float64 {
 		b := k
@@ -190,7 +184,7 @@ func (s scope) ratioChart(id string) (out chart.Chart, ok bool) {
 	for _, test := range testsOf(both) {
 		var points []chart.Point
 		keys := slices.DeleteFunc(slices.Clone(both), func(k chartPoint) bool { return k.Test != test })
-		// Two points are no curve: the table says it better.
+		// Two points make no curve; the table shows them better.
 		if len(keys) < 3 {
 			continue
 		}

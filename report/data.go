@@ -1,10 +1,8 @@
-// Package report turns the results of a lab into something a person reads: one self-contained HTML
-// page and terminal tables. It knows nothing of how the figures came to be, reads no clock and no
-// file: the same Data gives the same bytes.
+// Package report turns the results of a lab into one self-contained HTML page and terminal tables. It does not
+// measure, and reads no clock and no file: the same Data gives the same bytes.
 //
-// Three rules hold in every output. A figure from emulation says so beside the figure. A failed
-// measurement is listed, with its command, and never drawn as a zero. A median never mixes emulated
-// figures with figures of hardware.
+// Three rules hold in every output. An emulated figure is marked as such beside the figure. A failed measurement is
+// listed with its command, and never drawn as a zero. A median never mixes emulated and hardware figures.
 package report
 
 import (
@@ -31,11 +29,10 @@ func titleOf(d record.Record) string {
 	return "Lab without a name"
 }
 
-// CSV writes one line for each sample, for other programs: failed measurements too, so that none is
-// lost. The text is as it was recorded.
+// CSV writes one line for each sample, failed ones included, for other programs. Texts are written as recorded.
 func CSV(w io.Writer, d record.Record) error {
-	// 0 stands for what was not recorded: no run takes no time, and no wire carries nothing. An empty cell is no number
-	// for a spreadsheet.
+	// 0 means not recorded, because no run takes no time and no wire has no bandwidth. An empty cell keeps a
+	// spreadsheet from using it as a number.
 	known := func(v float64) string {
 		if v == 0 {
 			return ""
@@ -45,7 +42,7 @@ func CSV(w io.Writer, d record.Record) error {
 	records := [][]string{{"run", "started", "seconds", "attempt", "client", "server", "test", "metric", "bytes",
 		"value", "unit", "limit", "derived", "iterations", "tool", "version", "placement", "accelerator", "emulated",
 		"command", "server_command", "error"}}
-	// A failed measurement has no value, and not 0: a spreadsheet would take that into its mean.
+	// A failed measurement has an empty value. A spreadsheet would include a 0 in its mean.
 	for _, s := range d.Samples {
 		value := ""
 		if s.Error == "" {
@@ -70,13 +67,12 @@ var markdownPage = show.MarkdownTemplate(markdownText, template.FuncMap{"name": 
 	},
 })
 
-// Markdown writes the report for a page of a repository: what the page says in words, and its tables.
+// Markdown writes the texts and tables of the report for a page of a repository.
 func Markdown(w io.Writer, d record.Record) error {
-	// The model of the page, so that the two cannot say different things of one result.
+	// Markdown uses the page's model, so that the two outputs agree.
 	return show.Wrapf(markdownPage.Execute(w, newPage(d)), "write the report of lab %q as Markdown", d.Lab)
 }
 
-// plain is the table as texts.
 func (t figureTable) plain() show.MarkdownTable {
 	all := show.MarkdownTable{Heads: []string{"client to server", "size>"}}
 	all.Heads = append(all.Heads, lists.Map(t.Columns, func(c figureColumn) string { return c.Title + ">" })...)

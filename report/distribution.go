@@ -19,7 +19,7 @@ func pairOf(d *record.Distribution, emulated bool) pair {
 
 // usablePoints leaves the points that can be drawn. What a file says need not be so.
 func usablePoints(d *record.Distribution) []stats.Point {
-	// A file may come from anywhere: quantiles must rise, and latencies be above zero, or the axes have no logarithm.
+	// Quantiles must rise, and latencies must be positive because the axis is logarithmic.
 	last := 0.0
 	return slices.DeleteFunc(slices.Clone(d.Points), func(p stats.Point) bool {
 		bad := !(p.Quantile >= last && p.Quantile < 1) || !(p.Us > 0) || math.IsInf(p.Us, 0)
@@ -30,13 +30,12 @@ func usablePoints(d *record.Distribution) []stats.Point {
 	})
 }
 
-// A ranOf is a distribution, and which of two results it is of.
 type ranOf struct {
 	*record.Distribution
 	Run string
 }
 
-// distributionsOf are the distributions of a pair; where many pairs are drawn together, theirs are not.
+// distributionsOf returns the distributions of a pair, or nil if s combines several pairs.
 func distributionsOf(d record.Record, s scope, run string) []ranOf {
 	var out []ranOf
 	for i := range d.Distributions {
@@ -47,14 +46,13 @@ func distributionsOf(d record.Record, s scope, run string) []ranOf {
 	return out
 }
 
-// distributionCharts draws the latencies of a pair, one chart for each test and size.
 func distributionCharts(id string, emulated bool, all []ranOf) []chart.Chart {
 	var out []chart.Chart
 	slices.SortStableFunc(all, func(a, b ranOf) int {
 		return cmp.Or(compareTests(a.Test, b.Test), cmp.Compare(a.Bytes, b.Bytes), cmp.Compare(a.Run, b.Run))
 	})
-	// Those of one pair that were run at one size each have one picture, since they are of one
-	// kind; two results have one for each test.
+	// For one result, a chart combines up to six distributions. In a comparison, each test and size has its own
+	// chart.
 	for len(all) > 0 {
 		n := slices.IndexFunc(all, func(d ranOf) bool {
 			return d.Run != "" && (d.Test != all[0].Test || d.Bytes != all[0].Bytes)
@@ -70,7 +68,7 @@ func distributionCharts(id string, emulated bool, all []ranOf) []chart.Chart {
 	return out
 }
 
-// distributionChart draws latencies by the share that is at most as long. ok is false where there is nothing to draw.
+// distributionChart draws the cumulative distributions of latencies. ok is false if no distribution can be drawn.
 func distributionChart(id string, emulated bool, all []ranOf) (c chart.Chart, ok bool) {
 	title := "Latencies, to the slowest"
 	var curves []chart.Distribution
@@ -84,7 +82,7 @@ func distributionChart(id string, emulated bool, all []ranOf) (c chart.Chart, ok
 		if d.Run != "" {
 			title = "Latencies of " + se.Name
 			se = asRun(se, d.Run)
-			se.Color = se.Dash // one of each run, in the colours that bars of runs have
+			se.Color = se.Dash // one curve for each run, in the bar colours of the runs
 		}
 		curves = append(curves, chart.Distribution{Series: se, Points: usable, Title: func(p stats.Point) string {
 			return landmarkTitle(se.Name, p, emulated)
@@ -98,7 +96,6 @@ func distributionChart(id string, emulated bool, all []ranOf) (c chart.Chart, ok
 	return drawn.Latencies("", "µs", curves, curves), true
 }
 
-// landmarkTitle is a point of a distribution in words.
 func landmarkTitle(name string, p stats.Point, emulated bool) string {
 	title := fmt.Sprintf("%s: %s%% took at most %s µs", name, show.Figure(100*p.Quantile), show.Figure(p.Us))
 	if !p.Supported {

@@ -12,7 +12,6 @@ import (
 	"github.com/rackless/rackless/study/record"
 )
 
-// judged is a result of hardware with judgements of every kind.
 func judged() record.Record {
 	d := hardware(1.07)
 	d.Judgements = []expect.Judgement{
@@ -69,7 +68,8 @@ func TestExpectationsAreShown(t *testing.T) {
 	}
 }
 
-// Those of an emulated adapter are held against its wire, and stay emulated. A verdict on a set-up is not repeated.
+// Figures of an emulated adapter are judged by its wire and stay marked as emulated. A verdict about the setup is not
+// repeated.
 func TestExpectationsOfAnEmulatedWireAreShown(t *testing.T) {
 	d := judged()
 	d.Emulated = true
@@ -146,7 +146,7 @@ func TestDistributions(t *testing.T) {
 			t.Errorf("quantile %g is %g, want %g", q, us, want)
 		}
 	}
-	// What a file says may be nonsense.
+	// The content of a file may be invalid.
 	d := got[0]
 	d.Points = append(d.Points[:0:0], d.Points...)
 	d.Points[3].Us, d.Points[5].Quantile = -1, 7

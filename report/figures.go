@@ -13,8 +13,8 @@ import (
 	"github.com/rackless/rackless/study/record"
 )
 
-// A pair is a direction between two nodes. Whether the figures are emulated is part of it, so that
-// no median, chart or matrix can mix the two kinds.
+// A pair is a direction between two nodes. It includes whether the figures are emulated, so that medians, charts and
+// matrices cannot mix emulated and hardware figures.
 type pair struct {
 	Client, Server string
 	Emulated       bool
@@ -22,7 +22,7 @@ type pair struct {
 
 func (p pair) String() string { return between(p.Client, p.Server) }
 
-// between names the nodes of a measurement: two, or the one that was measured alone.
+// between names the nodes of a measurement: two nodes, or the only one.
 func between(client, server string) string {
 	if server == "" {
 		return client
@@ -30,7 +30,7 @@ func between(client, server string) string {
 	return client + " to " + server
 }
 
-// A figureKey says what was measured; the samples that agree in it are repeats of one measurement.
+// A figureKey identifies a measurement. Samples with equal keys are repeats.
 type figureKey struct {
 	Pair   pair
 	Test   string
@@ -38,21 +38,20 @@ type figureKey struct {
 	Metric string
 }
 
-// A spread describes repeats: of one measurement, or of one measurement over many pairs.
+// A spread describes the repeats of one measurement, or one measurement over many pairs.
 type spread struct {
 	N                int
 	Min, Median, Max float64
-	Decimals         int // as many as the tool printed
+	Decimals         int // the most that the tool printed
 }
 
-// short prints one of the spread's figures with three digits. The median of 0.25 and 0.28 lies
-// between them, but has no more decimals than the tool printed.
+// short formats a figure with three digits, but no more decimals than the tool printed. For example, the median of
+// 0.25 and 0.28 would have three decimals.
 func (s spread) short(v float64) string { return show.Number(v, 3, s.Decimals) }
 
-// figure is short with four digits.
+// figure is like short, but with four digits.
 func (s spread) figure(v float64) string { return show.Number(v, 4, s.Decimals) }
 
-// repeats is "n=3, 1.2 to 1.4", or nothing where there were none.
 func (s spread) repeats() string {
 	if s.N <= 1 {
 		return ""
@@ -60,16 +59,15 @@ func (s spread) repeats() string {
 	return fmt.Sprintf("n=%d, %s to %s", s.N, s.figure(s.Min), s.figure(s.Max))
 }
 
-// A failure is a measurement that gave no figure.
 type failure struct {
 	Sample  bench.Sample
-	Reason  string // Sample.Error, or what is wrong with its value
+	Reason  string // Sample.Error, or the fault of its value
 	Retried bool   // a later attempt at the same measurement succeeded
 
 	Emulated bool
 }
 
-// What is what failed: "ib_write_bw, vm00 to vm01, 64 KiB".
+// What names the failed measurement, such as "ib_write_bw, vm00 to vm01, 64 KiB".
 func (f failure) What() string {
 	what := f.Sample.Test + ", " + f.pair().String()
 	if f.Sample.Bytes > 0 {
@@ -80,32 +78,31 @@ func (f failure) What() string {
 
 func (f failure) pair() pair { return pair{f.Sample.Client, f.Sample.Server, f.Emulated} }
 
-// results are the samples in the order in which they are shown.
 type results struct {
 	pairs    []pair
 	tests    []string
-	values   map[figureKey][]float64 // in the order measured
+	values   map[figureKey][]float64 // in measurement order
 	keys     []figureKey             // of values: by test, pair, size, metric
-	limits   map[figureKey]float64   // what the wire carries, where every repeat says so
-	derived  map[figureKey]bool      // figures of which at least one was computed, because the tool printed 0 for it
-	units    map[[2]string]string    // by test and metric: as the first sample has it
-	iters    map[figureKey][2]int64  // fewest and most iterations; the key has no Metric
+	limits   map[figureKey]float64   // wire limits; 0 unless every repeat has one
+	derived  map[figureKey]bool      // computed for at least one repeat, because the tool printed 0
+	units    map[[2]string]string    // by test and metric, from the first sample with a unit
+	iters    map[figureKey][2]int64  // fewest and most iterations; keys have no Metric
 	failures []failure
-	emulated int // samples, failed ones included, that say they are emulated
+	emulated int // number of emulated samples, failed ones included
 	total    int
 }
 
-// compareTests orders tests as a reader looks for them: bandwidth, latency, the rest; write, read, send, the rest.
+// compareTests orders tests by bandwidth, latency, others; then by write, read, send, others.
 func compareTests(a, b string) int {
 	return cmp.Or(cmp.Compare(kindRank(a), kindRank(b)), cmp.Compare(verbRank(a), verbRank(b)), cmp.Compare(a, b))
 }
 
-// kindRank goes by the suffix that perftest gives its programs.
+// kindRank ranks a test by the suffix of perftest's programs.
 func kindRank(test string) int {
 	return rank([]string{"_bw", "_lat"}, func(suffix string) bool { return strings.HasSuffix(test, suffix) })
 }
 
-// rank is the place of the first that is reports true for; those without one come last.
+// rank returns the index of the first element for which is returns true, or len(all).
 func rank(all []string, is func(string) bool) int {
 	i := slices.IndexFunc(all, is)
 	if i < 0 {
@@ -114,14 +111,13 @@ func rank(all []string, is func(string) bool) int {
 	return i
 }
 
-// verbRank puts write first, the operation that RDMA is most often quoted by.
+// verbRank ranks write first, because RDMA is most often quoted by it.
 func verbRank(test string) int {
 	return rank([]string{"_write_", "_read_", "_send_"}, func(v string) bool { return strings.Contains(test, v) })
 }
 
-// fault says why a sample is not a figure; it is empty for a figure. A zero is a failed
-// measurement: perftest prints 0.000 for everything and leaves with status 0 when it could not
-// calibrate its clock.
+// fault returns the reason that a sample is not a figure, or "". A zero is a failure: perftest prints 0.000 for
+// everything and exits with status 0 if it could not calibrate its clock.
 func fault(s bench.Sample) string {
 	m := bench.MetricOf(s.Metric)
 	switch {
@@ -141,7 +137,7 @@ func fault(s bench.Sample) string {
 	return ""
 }
 
-// collect sorts the samples into figures and failures. Nothing is dropped: a sample is one or the other.
+// collect sorts the samples into figures and failures. Every sample is one or the other.
 func collect(d record.Record) *results {
 	r := &results{values: make(map[figureKey][]float64), derived: make(map[figureKey]bool),
 		limits: make(map[figureKey]float64), units: make(map[[2]string]string), iters: make(map[figureKey][2]int64),
@@ -149,7 +145,7 @@ func collect(d record.Record) *results {
 	compare := nodeOrder(d.Nodes)
 	comparePairs := func(a, b pair) int {
 		switch {
-		// Figures of hardware come before emulated ones, which nobody is to take for them.
+		// Hardware figures come before emulated ones, so that the two are not confused.
 		case a.Emulated == b.Emulated:
 			return cmp.Or(compare(a.Client, b.Client), compare(a.Server, b.Server))
 		case a.Emulated:
@@ -171,16 +167,17 @@ func collect(d record.Record) *results {
 		if _, ok := r.values[k]; !ok {
 			r.keys = append(r.keys, k)
 		}
-		// The least limit of all repeats: a figure is not held against more than each of them had.
+		// Keep the least limit of all repeats, so that a figure is not compared with more than each repeat could
+		// reach.
 		if have, ok := r.limits[k]; !ok || s.Limit < have {
-			r.limits[k] = s.Limit // 0 is below any other: not known
+			r.limits[k] = s.Limit // 0 means unknown and is less than any limit
 		}
 		r.values[k] = append(r.values[k], s.Value)
 		r.derived[k] = r.derived[k] || s.Derived
 		if of := [2]string{s.Test, s.Metric}; r.units[of] == "" {
 			r.units[of] = s.Unit
 		}
-		// Iterations are of a row, not of a figure: all metrics of one run have the same.
+		// Iterations belong to a run, so all its metrics have the same.
 		k.Metric = ""
 		it, ok := r.iters[k]
 		if !ok {
@@ -201,26 +198,25 @@ func collect(d record.Record) *results {
 	return r
 }
 
-// unitOf is the unit of a test's metric. For an unknown metric it is the one that came with the samples.
+// unitOf returns the unit of a test's metric. For an unknown metric, it is the unit of the samples.
 func (r *results) unitOf(test, metric string) string {
 	return cmp.Or(bench.MetricOf(metric).Unit, r.units[[2]string{test, metric}])
 }
 
-// nodeOrder compares names of nodes by their place in the lab. Names that are no node of it come after, by name.
+// nodeOrder returns a comparison of node names by their order in the lab. Unknown names come last, sorted.
 func nodeOrder(nodes []record.Node) func(a, b string) int {
 	names := lists.Map(nodes, func(n record.Node) string { return n.Name })
 	place := func(name string) int { return rank(names, func(n string) bool { return n == name }) }
 	return func(a, b string) int { return cmp.Or(cmp.Compare(place(a), place(b)), cmp.Compare(a, b)) }
 }
 
-// compareMetrics orders metrics as bench lists them. Those that it does not know share one rank, and are ordered by
-// name.
+// compareMetrics orders metrics as package bench lists them. Unknown metrics come last, sorted by name.
 func compareMetrics(a, b string) int {
 	return cmp.Or(cmp.Compare(bench.MetricOf(a).Place, bench.MetricOf(b).Place), cmp.Compare(a, b))
 }
 
-// retried reports whether a later attempt at the failed measurement gave a figure. Without a size
-// the command must be the same, because "-a" and a single size are different measurements.
+// retried reports whether a later attempt at the failed measurement succeeded. If the size is unknown, the commands
+// must be equal, because "-a" and a single size are different measurements.
 func retried(samples []bench.Sample, failed bench.Sample) bool {
 	return slices.ContainsFunc(samples, func(s bench.Sample) bool {
 		if s.Test != failed.Test || s.Client != failed.Client || s.Server != failed.Server ||
@@ -234,18 +230,17 @@ func retried(samples []bench.Sample, failed bench.Sample) bool {
 	})
 }
 
-// spreadOf describes values; there must be at least one.
+// spreadOf describes values. There must be at least one.
 func spreadOf(values []float64) spread {
 	v := slices.Sorted(slices.Values(values))
 	n := len(v)
 	return spread{N: n, Min: v[0], Median: v[(n-1)/2] + (v[n/2]-v[(n-1)/2])/2, Max: v[n-1],
-		// The most of all repeats: 1.5 beside 1.25 was printed as 1.50. No tool prints fewer than two, but zeros at the
-		// end are lost in a float64.
+		// The most decimals of any repeat: beside 1.25, 1.5 was printed as 1.50. No tool prints fewer than two, but a
+		// float64 loses trailing zeros.
 		Decimals: max(2, lists.Max(v, show.Decimals))}
 }
 
-// spreadOfMedians describes what differs between pairs: the medians of their repeats, with no more
-// decimals than these had.
+// spreadOfMedians describes the medians of pairs. It has no more decimals than the repeats.
 func spreadOfMedians(of []spread) spread {
 	all := spreadOf(lists.Map(of, func(s spread) float64 { return s.Median }))
 	all.Decimals = lists.Max(of, func(s spread) int { return s.Decimals })

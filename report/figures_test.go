@@ -14,7 +14,6 @@ import (
 	"github.com/rackless/rackless/study/record"
 )
 
-// bw is a sample of a bandwidth.
 func bw(client, server string, n int64, v float64) bench.Sample {
 	return bench.Sample{Test: "ib_write_bw", Client: client, Server: server, Metric: bench.MetricBWAverage, Bytes: n,
 		Value: v, Unit: "Gb/s", Attempt: 1}
@@ -317,7 +316,7 @@ func TestPairsAreComparedInAListOrInAMatrixButNotInBoth(t *testing.T) {
 	for name, c := range map[string]struct {
 		nodes           int
 		pairs           [][2]int
-		lists, matrices int // matrices: one for each of six tests
+		lists, matrices int // one matrix for each of six tests
 	}{
 		"few pairs have charts instead":   {3, [][2]int{{1, 0}, {2, 0}, {2, 1}}, 0, 0},
 		"a star":                          {5, star(5), 1, 0},

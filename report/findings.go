@@ -16,8 +16,8 @@ import (
 	"github.com/rackless/rackless/study/appraise"
 )
 
-// The form of JUnit's reports that servers of continuous integration read: a suite for each kind of
-// subject, a case for each finding. What failed is a failure, what could not be read an error.
+// JUnit's report format, as continuous integration servers read it: a suite for each kind of subject and a case for
+// each finding. Failed findings become failures, and unknown ones become errors.
 type (
 	junitSuites struct {
 		XMLName xml.Name `xml:"testsuites"`
@@ -51,10 +51,10 @@ type (
 
 // JUnit writes findings as a JUnit report. Characters that XML cannot hold are replaced.
 func JUnit(w io.Writer, all []finding.Finding) error {
-	// Errors are kept apart from failures: a check that could not be read says nothing of the lab, and who reruns a job
-	// on errors alone is right to do so.
+	// Errors are separate from failures: a check that could not read its input says nothing about the lab, so a CI
+	// job may be rerun for errors alone.
 	report := junitSuites{Name: "rackless verify"}
-	// The order in which trouble spreads: what is wrong with the host shows again in the nodes.
+	// Faults spread in this order: a fault of the host shows up in the nodes too.
 	for _, name := range []string{"host", "virtual machines", "nodes"} {
 		suite := junitSuite{Name: name}
 		for _, f := range all {
@@ -78,7 +78,6 @@ func JUnit(w io.Writer, all []finding.Finding) error {
 	return err
 }
 
-// suiteOf returns the name of the suite that a finding is in.
 func suiteOf(f finding.Finding) string {
 	switch finding.GroupOf(f.ID) {
 	case finding.Host:
@@ -89,7 +88,7 @@ func suiteOf(f finding.Finding) string {
 	return "nodes"
 }
 
-// add adds a finding as a case. What a server of continuous integration shows of a case is the message: what was found.
+// add adds a finding as a case. Its message is the found state, because continuous integration servers show it first.
 func (s *junitSuite) add(f finding.Finding) {
 	c := junitCase{Class: f.Code + "." + f.ID, Name: f.Subject + ": " + f.Title}
 	reason := &junitReason{Message: f.Have, Type: f.Code,
@@ -109,14 +108,14 @@ func (s *junitSuite) add(f finding.Finding) {
 	s.Cases = append(s.Cases, c)
 }
 
-// Findings has one line a finding, and below what is not OK what was wanted and the fix.
+// Findings returns one line for each finding, followed by the wanted state and the fix if it is not OK.
 func Findings(all []finding.Finding, color bool) string {
 	var w strings.Builder
 	t := &show.Terminal{Color: color}
 	status := map[finding.Status]string{finding.OK: t.Colored("ok     ", text.FgGreen),
 		finding.Failed: t.Colored("FAILED ", text.FgRed), finding.Unknown: t.Colored("unknown", text.FgYellow)}
 	all = show.Clean(all, words.Visible)
-	// Plain columns: a finding is one line that grep finds whole, with the same words before it each time.
+	// Use plain columns, so that grep finds a finding as a whole line with the same words in front each time.
 	subject, title := 0, 0
 	for _, f := range all {
 		subject, title = max(subject, len(f.Subject)), max(title, len(f.Title))
@@ -136,7 +135,7 @@ func Findings(all []finding.Finding, color bool) string {
 	return w.String()
 }
 
-// Appraisal is figures held against a machine as a table, and below it what is to be said of each.
+// Appraisal returns a table of figures compared with a machine, followed by remarks on each.
 func Appraisal(r *appraise.Result) string {
 	g := show.NewGrid("test", "bytes>", "measured>", "unit", "verdict")
 	for _, f := range r.Figures {
@@ -167,10 +166,11 @@ func Appraisal(r *appraise.Result) string {
 	return b.String()
 }
 
-// Deviations has one row for each figure of the baseline, also for those that the measurement lacks.
+// Deviations returns a table with one row for each figure of the baseline, including figures that the measurement
+// lacks.
 func Deviations(all []expect.Deviation) *show.Grid {
 	g := show.NewGrid("", "test", "pair", "metric", "bytes>", "baseline>", "measured>", "unit", "change>", "why")
-	// A figure that failed or is missing has no value: its row says why instead.
+	// A figure that failed or is missing has no value; its row has the reason instead.
 	for _, x := range all {
 		measured, change := "", ""
 		if x.Measured != nil {

@@ -17,8 +17,7 @@ import (
 	"github.com/rackless/rackless/study/record"
 )
 
-// fixtures are the reports that several tests use, by the name of their file in testdata. All
-// figures in them are made up.
+// fixtures are the reports in testdata that several tests use, by file name. All their figures are made up.
 var fixtures = []string{"two-nodes", "failures"}
 
 func TestFixturesAreWhatTheirGeneratorsMake(t *testing.T) {
@@ -30,7 +29,6 @@ func TestFixturesAreWhatTheirGeneratorsMake(t *testing.T) {
 	}
 }
 
-// loadFixture reads a report from testdata.
 func loadFixture(t testing.TB, name string) record.Record {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join("testdata", name+".json"))
@@ -44,7 +42,7 @@ func loadFixture(t testing.TB, name string) record.Record {
 	return d
 }
 
-// marshalFixture prints a report with one sample a line, so that a change is a readable diff.
+// marshalFixture formats a report with one sample on each line, so that diffs of changes are readable.
 func marshalFixture(t *testing.T, d record.Record) []byte {
 	t.Helper()
 	samples := d.Samples
@@ -69,7 +67,7 @@ func marshalFixture(t *testing.T, d record.Record) []byte {
 	return out.Bytes()
 }
 
-// sizes are powers of two from 2^first to 2^last.
+// sizes returns the powers of two from 2^first to 2^last.
 func sizes(first, last, step int) []int64 {
 	var out []int64
 	for e := first; e <= last; e += step {
@@ -78,17 +76,16 @@ func sizes(first, last, step int) []int64 {
 	return out
 }
 
-// jitter is a factor near 1 that depends on nothing but its arguments.
+// jitter returns a factor near 1 that depends only on its arguments.
 func jitter(of ...any) float64 {
 	h := fnv.New32a()
 	fmt.Fprintln(h, of...)
 	return 0.9 + 0.2*float64(h.Sum32()%1000)/1000
 }
 
-// started is when every synthetic measurement began.
 var started = time.Date(2026, 3, 14, 9, 26, 53, 0, time.UTC)
 
-// synthetic makes up a lab and what perftest might print in it, in the range of an emulated lab.
+// synthetic makes up a lab and its perftest results, in the range of an emulated lab.
 func synthetic(nodes int, pairs [][2]int, bytes []int64) record.Record {
 	d := record.Record{
 		Lab: "demo", Title: fmt.Sprintf("Synthetic report of %d nodes", nodes), Generated: started.Add(time.Hour),
@@ -131,7 +128,6 @@ func synthetic(nodes int, pairs [][2]int, bytes []int64) record.Record {
 	return d
 }
 
-// syntheticRun makes up the samples of one test at one size.
 func syntheticRun(client, server record.Node, test string, n int64, attempt int) []bench.Sample {
 	base := bench.Sample{
 		Run: fmt.Sprintf("%s-%s-%s-%d", test, client.Name, server.Name, attempt), Test: test, Client: client.Name,
@@ -152,12 +148,12 @@ func syntheticRun(client, server record.Node, test string, n int64, attempt int)
 		out = append(out, s)
 	}
 	j := jitter(client.Name, server.Name, test, n, attempt)
-	microseconds := (380 + float64(n)*8/250) * j // 0.25 Gb/s at best
+	microseconds := (380 + float64(n)*8/250) * j // at most 0.25 Gb/s
 	if test == "ib_read_bw" || test == "ib_read_lat" {
 		microseconds *= 1.6
 	}
 	if test[len(test)-3:] == "_bw" {
-		rate := 1 / microseconds * 4 // Mpps, several messages in flight
+		rate := 1 / microseconds * 4 // Mpps, with several messages in flight
 		rate = math.Min(rate, 0.25*j*1e3/float64(n)/8)
 		add(bench.MetricBWPeak, "Gb/s", rate*float64(n)*8/1e3*1.2)
 		add(bench.MetricBWAverage, "Gb/s", rate*float64(n)*8/1e3)
@@ -174,7 +170,7 @@ func syntheticRun(client, server record.Node, test string, n int64, attempt int)
 	return out
 }
 
-// syntheticFailures is a short run of three nodes in which things went wrong, with repeats and one size only.
+// syntheticFailures makes up a short run of three nodes with failures and repeats, at one size.
 func syntheticFailures() record.Record {
 	d := synthetic(3, nil, nil)
 	d.Title = "Synthetic report with failures"
@@ -208,7 +204,6 @@ func syntheticFailures() record.Record {
 	return d
 }
 
-// fullMesh is every ordered pair of n nodes.
 func fullMesh(n int) [][2]int {
 	var out [][2]int
 	for i := range n {
@@ -221,7 +216,6 @@ func fullMesh(n int) [][2]int {
 	return out
 }
 
-// star is every other one of n nodes to the first.
 func star(n int) [][2]int {
 	var out [][2]int
 	for i := 1; i < n; i++ {

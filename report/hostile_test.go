@@ -16,15 +16,15 @@ import (
 	"github.com/rackless/rackless/study/record"
 )
 
-// hostile is text that tries to leave wherever it is put: HTML text, attributes, styles, comments, SVG, and a terminal.
+// hostile is text that tries to break out of HTML text, attributes, styles, comments, SVG, and terminal output.
 const hostile = `"'><script>alert(1)</script><img src=x onerror=alert(1)><style>*{display:none}</style>` +
 	`</title></svg></style><!--` + "`" + `{{.}}javascript:alert(1)` + "\x1b[2J\x1b]0;owned\x07\u202e\x00\xff"
 
-// hostImage is the one image of a page: the machine's picture, whole and within the page. What is
-// in it is base64, so that nothing of it can be taken for a part of the page.
+// hostImage matches the only image of a page: the picture of the machine. Its content is base64, so that no part of
+// it can be taken for a part of the page.
 var hostImage = regexp.MustCompile(`<img src="data:image/svg&#43;xml;base64,[A-Za-z0-9/=&#;]+" alt="[^"<>]+">`)
 
-// hostileData has the hostile text in every field that takes text, in a report with one pair of nodes.
+// hostileData returns a report of one pair of nodes, with the hostile text in every text field.
 func hostileData() record.Record {
 	d := synthetic(2, [][2]int{{1, 0}}, []int64{2, 64, 65536})
 	d.Samples = append(d.Samples, bench.Sample{Error: "x", Server: "vm00"}, bench.Sample{Metric: "unheard of", Value: 3,
@@ -34,7 +34,7 @@ func hostileData() record.Record {
 	return d
 }
 
-// poison appends the hostile text to every string but those that decide how a value is sorted.
+// poison appends the hostile text to every string except strings that affect how a value is classified.
 func poison(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.String:
@@ -48,8 +48,8 @@ func poison(v reflect.Value) {
 	case reflect.Struct:
 		for i := range v.NumField() {
 			switch name := v.Type().Field(i).Name; {
-			case !v.Type().Field(i).IsExported(), name == "Metric", name == "Unit": // would make a figure a failure
-			case name == "Error" && v.Field(i).String() == "": // a text here would make a figure a failure
+			case !v.Type().Field(i).IsExported(), name == "Metric", name == "Unit": // makes a figure a failure
+			case name == "Error" && v.Field(i).String() == "": // a text here would turn a figure into a failure
 			case name == "Status" && v.Field(i).String() != "odd":
 			default:
 				poison(v.Field(i))
@@ -58,7 +58,6 @@ func poison(v reflect.Value) {
 	}
 }
 
-// withoutOurs takes the one script and the one image out that a page may have: ours.
 func withoutOurs(t *testing.T, page string) string {
 	t.Helper()
 	script := "<script>" + show.SortScript + pageScript + "</script>"
@@ -108,7 +107,7 @@ func TestHostileTextCannotControlATerminal(t *testing.T) {
 	}
 }
 
-// A field that clean forgets would reach a terminal or a page as it came.
+// A field that Clean misses would reach a terminal or a page unchanged.
 func TestCleanReachesEveryField(t *testing.T) {
 	d := hostileData()
 	before := fmt.Sprintf("%+v", d)

@@ -10,14 +10,14 @@ import (
 	"github.com/rackless/rackless/study/record"
 )
 
-// A headline is the one figure of a test that stands for it where there is room for one only.
+// A headline is the figure that represents a test if there is room for only one.
 type headline struct {
 	Test, Metric string
 	Bytes        int64
 }
 
-// headlineMetrics are the metrics that can stand for a test, the first that a test has wins. A
-// latency test that runs for a time instead of a number of iterations prints an average only.
+// headlineMetrics are the metrics of headlines; the first one that a test has is used. A latency test that runs for a
+// duration instead of a number of iterations prints only an average.
 var headlineMetrics = []string{bench.MetricBWAverage, bench.MetricLatencyTypical, bench.MetricLatencyAverage,
 	bench.MetricThroughput}
 
@@ -33,7 +33,7 @@ func (r *results) headlines() []headline {
 			if len(sizes) == 0 {
 				continue
 			}
-			// The largest message shows what the path carries, the smallest what it costs to send at all.
+			// The largest message shows the capacity of the path, the smallest the cost of sending at all.
 			h := headline{Test: t, Metric: m, Bytes: sizes[len(sizes)-1]}
 			if m == bench.MetricLatencyTypical || m == bench.MetricLatencyAverage {
 				h.Bytes = sizes[0]
@@ -47,7 +47,6 @@ func (r *results) headlines() []headline {
 	return out
 }
 
-// name is "ib_write_bw at 64 KiB".
 func (h headline) name() string {
 	if h.Bytes == 0 {
 		return h.Test
@@ -55,7 +54,7 @@ func (h headline) name() string {
 	return h.Test + " at " + show.Size(h.Bytes)
 }
 
-// over gives the repeats of the pairs that have the headline's figure, in the order of the pairs.
+// over returns the pairs that have the headline's figure, with the spread of their repeats.
 func (r *results) over(h headline, emulated bool) (pairs []pair, repeats []spread) {
 	for _, p := range r.pairs {
 		if p.Emulated != emulated {
@@ -77,42 +76,40 @@ type matrix struct {
 	Rows        []matrixRow
 }
 
-// A matrixRow is a client, with a cell for each server.
 type matrixRow struct {
 	Client string
 	Cells  []matrixCell
 }
 
-// A matrixCell is one pair. State says why there is no figure where there is none.
+// A matrixCell is one pair. State is the reason for a missing figure.
 type matrixCell struct {
 	Text, Value, Title string
-	Heat               int    // 0 to 6, from the lowest cell to the highest
+	Heat               int    // 0 to 6, from lowest to highest cell
 	State              string // "", "self", "failed" or "none"
 }
 
-// heatSteps is the number of colours of cells. The style sheet has the classes h0 to h6.
+// heatSteps is the number of cell colours. The style sheet has the classes h0 to h6.
 const heatSteps = 7
 
-// A pairList compares pairs where a matrix would be mostly empty: a row for each pair, a column for each headline.
+// A pairList compares pairs if a matrix would be mostly empty: a row for each pair, a column for each headline.
 type pairList struct {
 	Emulated bool
 	Columns  []pairColumn
 	Rows     []pairRow
 }
 
-// A pairColumn is the head of a column. Note says how far its cells are apart.
+// A pairColumn is the head of a column. Note describes the spread of its cells.
 type pairColumn struct {
 	headline
 	Label, Unit, Note string
 }
 
-// A pairRow is a pair, with a cell for each column.
 type pairRow struct {
 	pair
 	Cells []matrixCell
 }
 
-// matrices makes the comparison for runs of more pairs than get their own charts, one for each headline.
+// matrices returns a matrix for each headline, if there are too many pairs for separate charts.
 func (r *results) matrices(nodes []record.Node) []matrix {
 	var out []matrix
 	for _, h := range r.headlines() {
@@ -125,7 +122,7 @@ func (r *results) matrices(nodes []record.Node) []matrix {
 	return out
 }
 
-// pairLists makes the same comparison for the runs that get no matrix.
+// pairLists returns the same comparison for kinds of pairs without a matrix.
 func (r *results) pairLists() []pairList {
 	var out []pairList
 	for _, emulated := range []bool{false, true} {
@@ -145,7 +142,8 @@ func (r *results) pairLists() []pairList {
 			}
 			l.Columns = append(l.Columns, c)
 			for i, row := range l.Rows {
-				// Every row has all columns, also of what was not measured: a missing cell would move those behind it.
+				// Every row has all columns, including unmeasured ones, because a missing cell would shift the
+				// following ones.
 				cell, ok := cells[row.pair]
 				if !ok {
 					cell = matrixCell{State: "none", Title: row.String() + ": not measured"}
@@ -160,9 +158,8 @@ func (r *results) pairLists() []pairList {
 	return out
 }
 
-// asMatrix reports whether the pairs of a kind are compared in matrices: when there are many, and
-// more than nodes. A star or a ring has at most as many pairs as nodes, and a matrix of it would
-// have one figure in a row.
+// asMatrix reports whether the pairs of a kind are compared in matrices: if there are more than maxPairCharts and
+// more than nodes. A star or a ring has at most as many pairs as nodes, so a matrix would have one figure per row.
 func (r *results) asMatrix(emulated bool) bool {
 	pairs := 0
 	nodes := make(map[string]bool)
@@ -175,7 +172,7 @@ func (r *results) asMatrix(emulated bool) bool {
 	return len(r.pairs) > maxPairCharts && pairs > len(nodes)
 }
 
-// compare makes the cells of all pairs at one headline. There are none if no pair has a figure.
+// compare returns the cells of all pairs at one headline, or nil if no pair has a figure.
 func (r *results) compare(h headline, emulated bool) (map[pair]matrixCell, pairColumn) {
 	pairs, repeats := r.over(h, emulated)
 	if len(pairs) == 0 {
@@ -189,7 +186,8 @@ func (r *results) compare(h headline, emulated bool) (map[pair]matrixCell, pairC
 		words.Count(len(pairs), "pair"), all.short(all.Min), all.short(all.Median), all.short(all.Max), unit,
 		show.Short(all.Max/all.Min))
 
-	// Colours go from the lowest cell to the highest, however close these are; the note above says how close.
+	// Colours always span from the lowest to the highest cell, even if these are close; the note shows how close they
+	// are.
 	cells := make(map[pair]matrixCell)
 	for i, p := range pairs {
 		s := repeats[i]
@@ -200,7 +198,7 @@ func (r *results) compare(h headline, emulated bool) (map[pair]matrixCell, pairC
 		}
 		cells[p] = c
 	}
-	// A failure without a size was of a run over all sizes, this one included.
+	// A failure without a size belongs to a run over all sizes, including this one.
 	for _, f := range r.failures {
 		p := f.pair()
 		if _, ok := cells[p]; !ok && p.Emulated == emulated && f.Sample.Test == h.Test && (f.Sample.Bytes == 0 ||
@@ -211,12 +209,11 @@ func (r *results) compare(h headline, emulated bool) (map[pair]matrixCell, pairC
 	return cells, column
 }
 
-// Title is "ib_write_bw at 64 KiB, average, Gb/s".
+// Title returns text such as "ib_write_bw at 64 KiB, average, Gb/s".
 func (c pairColumn) Title() string { return fmt.Sprintf("%s, %s, %s", c.name(), c.Label, c.Unit) }
 
-// newMatrix lays the cells out.
 func newMatrix(cells map[pair]matrixCell, c pairColumn, emulated bool, nodes []record.Node) matrix {
-	// The same names in rows and columns, so that the diagonal is where a node meets itself.
+	// Rows and columns have the same names, so that a node meets itself on the diagonal.
 	names := matrixNames(nodes, cells)
 	m := matrix{Title: c.Title(), Note: c.Note, Emulated: emulated, Servers: names}
 	for _, client := range names {
@@ -237,7 +234,7 @@ func newMatrix(cells map[pair]matrixCell, c pairColumn, emulated bool, nodes []r
 	return m
 }
 
-// matrixNames lists the nodes that have a cell, in the lab's order and then by name.
+// matrixNames lists the nodes with a cell, in lab order and then by name.
 func matrixNames(nodes []record.Node, cells map[pair]matrixCell) []string {
 	var names []string
 	for p := range cells {

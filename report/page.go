@@ -24,22 +24,21 @@ import (
 //go:embed page.html
 var pageHTML string
 
-// pageCSS is what reports have beyond the style sheet of all pages.
+// pageCSS extends the style sheet of all pages for reports.
 //
 //go:embed page.css
 var pageCSS string
 
-// pageScript makes the figures of the tables one file to download. Beside it, show.SortScript sorts them.
+// pageScript offers the figures of all tables as one download. show.SortScript sorts the tables.
 //
 //go:embed page.js
 var pageScript string
 
-// pageTemplate escapes every field by the place where it stands. The style sheet is the only text
-// it takes as it is. It is parsed when the first page is written, not at every start of the
-// program.
+// pageTemplate escapes every field for its context; only the style sheet is inserted unchanged. It is parsed when the
+// first page is written, not at every start of the program.
 var pageTemplate = sync.OnceValue(parsePage)
 
-// parsePage parses the template again: compareTemplate adds its own page to a copy.
+// parsePage parses the template. compareTemplate calls it again, to extend a second copy.
 func parsePage() *template.Template {
 	return template.Must(template.New("page.html").Funcs(template.FuncMap{
 		"size": show.Size, "time": show.Time, "fold": words.Fold,
@@ -47,18 +46,17 @@ func parsePage() *template.Template {
 	}).Parse(pageHTML + chart.Template))
 }
 
-// Page writes the report as one HTML page that needs nothing else: no network, no file beside it.
-// Its content security policy lets the browser load nothing at all, and apply and run only what is
-// in it. Without scripts all is there but sorting and the download.
+// Page writes the report as one self-contained HTML page. Its content security policy forbids loading anything, and
+// allows only the page's own styles and scripts. Without scripts, only sorting and the download are missing.
 func Page(w io.Writer, d record.Record) error {
 	return show.Wrapf(show.Execute(w, pageTemplate(), newPage(d)), "write the report of lab %q", d.Lab)
 }
 
-// Parts are what a page shows of the lab itself, without figures: for pages that show figures in other ways.
+// Parts are the parts of a page about the lab itself, for pages that show figures in other ways.
 type Parts struct {
 	Lab     template.HTML // picture and table of the nodes
-	Picture template.HTML // of the nodes alone
-	Machine template.HTML // picture of the machine that it ran on; empty where there is none
+	Picture template.HTML // picture of the nodes alone
+	Machine template.HTML // picture of the lab's machine, or empty
 	Checks  template.HTML
 }
 
@@ -80,15 +78,14 @@ func PartsOf(d record.Record) (Parts, error) {
 	return out, nil
 }
 
-// page is what the template prints. Everything that needs a decision is decided here, so that the
-// template only lays out.
+// A page is the data of the template. All decisions are made here, so that the template is only layout.
 type page struct {
 	record.Record // cleaned
 	show.Head
-	Heading, Summary, Banner string // Banner is empty when nothing is emulated
+	Heading, Summary, Banner string // Banner is empty if nothing is emulated
 	CSVName                  string
-	HostImage                template.URL  // the host's picture as a data URL; empty: none
-	Pictures                 []chart.Chart // of the lab, for narrow and for wide screens
+	HostImage                template.URL  // picture of the host as a data URL, or empty
+	Pictures                 []chart.Chart // of the lab, for narrow and wide screens
 	Groups                   []chartGroup
 	Matrices                 []matrix
 	PairLists                []pairList // instead of Matrices
@@ -96,26 +93,24 @@ type page struct {
 	Failures                 []failure
 	FindingsText             string
 	Judged                   []expect.Judgement
-	NoExpectation            string // what is said of emulated figures
+	NoExpectation            string // note on emulated figures
 	BesideTexts              []string
 	Faults                   []finding.Finding // failed, then unknown
 	Fine                     []finding.Finding
 	Commands                 []command
 }
 
-// A chartGroup is the charts of one scope.
 type chartGroup struct {
 	scope
 	Charts []chart.Chart
 }
 
-// A figureTable is every figure of one test.
 type figureTable struct {
 	Test, Caption string
-	Mixed         bool // some rows are emulated and some are not: each row says which
-	OnePair       bool // all rows are of one pair, which the caption names: no column for it
-	// Derived: some figures were computed, because the tool printed 0 for them. They have a sign, which the page
-	// explains.
+	Mixed         bool // only some rows are emulated: each row is marked
+	OnePair       bool // all rows are of one pair, named in the caption: no column for it
+	// Derived is set if some figures were computed because the tool printed 0. They are marked, and the page explains
+	// the mark.
 	Derived    bool
 	Open       bool
 	Columns    []figureColumn
@@ -123,28 +118,25 @@ type figureTable struct {
 	Rows       []figureRow
 }
 
-// A figureColumn is one metric.
 type figureColumn struct{ Title, Metric, Unit string }
 
-// A figureRow is one pair at one size.
 type figureRow struct {
-	// Repeats are in one row. Pairs are not: a table of a full mesh is long, and folded up in the page.
+	// Repeats share a row, but pairs do not. The page folds the long table of a full mesh.
 	pair
-	Bytes            string // exactly; empty where there is no size
+	Bytes            string // exact size, or empty if there is none
 	Size, Iterations string
-	Fewest           string // iterations, to sort by
+	Fewest           string // fewest iterations, for sorting
 	Cells            []figureCell
 }
 
-// A figureCell is one metric: the median, and with repeats their number and range. Values holds all
-// of them, exactly, and Median what rows are sorted by. Align is the class of the style sheet that
-// puts the decimal points of a column below each other; the longest figure has none.
+// A figureCell is one metric: the median, with the number and range of repeats. Values has all exact values, and rows
+// are sorted by Median. Align is the CSS class that aligns decimal points.
 type figureCell struct{ Text, Repeats, Values, Median, Align string }
 
-// A command is what was run at both ends, to be run again.
+// A command holds the command lines of both ends, for repeating a measurement.
 type command struct{ What, Client, Command, Server, ServerCommand string }
 
-// newPage decides what the page shows. The data are cleaned first, so that no field can be forgotten.
+// newPage collects the content of the page. It cleans the data first, so that no field is forgotten.
 func newPage(d record.Record) page {
 	d = show.Clean(d, words.Visible)
 	r := collect(d)
@@ -156,7 +148,7 @@ func newPage(d record.Record) page {
 		Failures: r.failures,
 	}
 	if d.HostPicture != "" {
-		// As an image: what is in it can neither run nor load anything, nor change the page around it.
+		// As an image, the picture can neither run scripts, load anything, nor change the page.
 		p.HostImage = show.DataURL("image/svg+xml", d.HostPicture)
 	}
 	for i, s := range r.scopes() {
@@ -175,14 +167,13 @@ func newPage(d record.Record) page {
 	return p
 }
 
-// spaceBeforeUnit is where a narrow screen must not break a line.
+// spaceBeforeUnit matches the space between a figure and its unit, to avoid line breaks on narrow screens.
 var spaceBeforeUnit = regexp.MustCompile(`(\d) (Gb/s|µs|B|KiB|MiB|GiB)\b`)
 
-// keepUnits keeps the figures of a sentence together with their units.
 func keepUnits(s string) string { return spaceBeforeUnit.ReplaceAllString(s, "$1\u00a0$2") }
 
-// tables puts every figure into the table of its test.
-// The keys are sorted by test, pair and size, so a row is complete when one of these changes.
+// tables puts every figure into the table of its test. The keys are sorted by test, pair and size, so a row is
+// complete when one of these changes.
 func (r *results) tables(d record.Record) []figureTable {
 	var out []figureTable
 	for _, test := range r.tests {
@@ -206,7 +197,7 @@ func (r *results) tables(d record.Record) []figureTable {
 				t.OnePair = t.OnePair && k.Pair == t.Rows[0].pair
 				t.Mixed = t.Mixed || k.Pair.Emulated != t.Rows[0].Emulated
 			}
-			// It is always there: names are the metrics of these keys.
+			// Always found: names are the metrics of these keys.
 			at, _ := slices.BinarySearchFunc(names, k.Metric, compareMetrics)
 			cell := newFigureCell(r.values[k])
 			if r.derived[k] {
@@ -222,12 +213,12 @@ func (r *results) tables(d record.Record) []figureTable {
 	return out
 }
 
-// align finds the classes: f3 for a figure with three decimals fewer than the longest of its
-// column, i3 for one without a point.
+// align sets the classes of cells: f3 for a figure with three decimals fewer than the longest of its column, i3 for a
+// figure without a decimal point.
 func (t *figureTable) align() {
-	const most = 9 // as many classes as the style sheet has; the figures of a column are never that far apart
-	// A browser cannot align at the point, and right alignment alone would set 9.5 below 10.25 as if they were alike.
-	// The classes add the width of the missing letters.
+	const most = 9 // number of classes in the style sheet, which suffices for any column
+	// Browsers cannot align at the decimal point, and with right alignment 9.5 would not line up with 10.25. The
+	// classes add the width of the missing characters.
 	for column := range t.Columns {
 		longest := lists.Max(t.Rows, func(row figureRow) int { return decimalsIn(row.Cells[column].Text) })
 		for _, row := range t.Rows {
@@ -244,20 +235,18 @@ func (t *figureTable) align() {
 	}
 }
 
-// decimalsIn counts the letters behind the point.
 func decimalsIn(s string) int {
 	_, decimals, _ := strings.Cut(s, ".")
 	return len(decimals)
 }
 
-// newFigureCell shows the median. The values behind it stay in the page, so that others can compute with them.
+// newFigureCell shows the median. The values behind it stay in the page for further computation.
 func newFigureCell(values []float64) figureCell {
 	s := spreadOf(values)
 	return figureCell{Text: s.figure(s.Median), Median: show.Exact(s.Median), Repeats: s.repeats(),
 		Values: strings.Join(lists.Map(values, show.Exact), " ")}
 }
 
-// iterationsText is the number of iterations of the repeats in a row, as a range if they differ.
 func iterationsText(n [2]int64) string {
 	switch {
 	case n[1] == 0:
@@ -268,7 +257,7 @@ func iterationsText(n [2]int64) string {
 	return fmt.Sprintf("%d to %d", n[0], n[1])
 }
 
-// tableCaption says with what the figures were made and whether they are emulated.
+// tableCaption names the pair and the tools, and says whether the figures are emulated.
 func tableCaption(d record.Record, t figureTable) string {
 	tools := joined(lists.Map(d.Samples, func(s bench.Sample) string {
 		if s.Test != t.Test {
@@ -297,7 +286,7 @@ func commands(d record.Record) []command {
 	var out []command
 	seen := make(map[command]bool)
 	for _, s := range d.Samples {
-		// All figures of one run have the same lines.
+		// All figures of one run have the same command lines.
 		c := command{s.Test + ", " + between(s.Client, s.Server), s.Client, s.Command, s.Server, s.ServerCommand}
 		if s.Command == "" && s.ServerCommand == "" || seen[c] {
 			continue

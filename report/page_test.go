@@ -19,7 +19,6 @@ import (
 	"github.com/rackless/rackless/study/record"
 )
 
-// render is the page as text.
 func render(t testing.TB, d record.Record) string {
 	t.Helper()
 	var out bytes.Buffer
@@ -51,7 +50,7 @@ func TestRecordsAreAsCommitted(t *testing.T) {
 	}
 }
 
-// No field of a record can end a table, a fence or a line of its own.
+// No field of a record can end a table, a fence or its line.
 func TestHostileTextStaysTextInMarkdown(t *testing.T) {
 	var out bytes.Buffer
 	if err := Markdown(&out, hostileData()); err != nil {
@@ -86,7 +85,7 @@ func TestPageOfTheSameDataHasTheSameBytes(t *testing.T) {
 
 var valuesAttribute = regexp.MustCompile(`data-values="([^"]*)"`)
 
-// Every figure is in the tables exactly as often as it was measured, whatever the charts and matrices make of it.
+// Every figure is in the tables exactly as often as it was measured, regardless of charts and matrices.
 func TestEverySampleIsInThePage(t *testing.T) {
 	for name, d := range map[string]record.Record{
 		"a fixture of two nodes": loadFixture(t, "two-nodes"),
@@ -173,7 +172,6 @@ func TestPageShowsAFailedCheckBeforeTheOthers(t *testing.T) {
 	}
 }
 
-// A writer that fails, as a full disk does.
 type fullDisk struct{}
 
 var errFull = errors.New("no space left on device")
@@ -331,7 +329,7 @@ func TestColoursHaveTheContrastThatWCAGAsksFor(t *testing.T) {
 	for name, c := range map[string]map[string]float64{"light": light, "dark": dark} {
 		for _, p := range []struct {
 			front, back string
-			least       float64 // 4.5 for text (AA), 3 for what is drawn
+			least       float64 // 4.5 for text (AA), 3 for shapes
 		}{
 			{"fg", "bg", 4.5}, {"soft", "bg", 4.5}, {"link", "bg", 4.5}, {"good", "bg", 4.5}, {"fg", "box", 4.5},
 			{"loud-fg", "loud-bg", 4.5}, {"bad-fg", "bad-bg", 4.5},
@@ -356,7 +354,7 @@ func TestColoursHaveTheContrastThatWCAGAsksFor(t *testing.T) {
 	}
 }
 
-// colours reads the luminance of each variable of a style sheet.
+// colours returns the luminance of each colour variable of a style sheet.
 func colours(t *testing.T, css string) map[string]float64 {
 	out := make(map[string]float64)
 	for _, m := range regexp.MustCompile(`--([\w-]+): (#\w{6})`).FindAllStringSubmatch(css, -1) {

@@ -11,7 +11,7 @@ import (
 	"github.com/rackless/rackless/study/record"
 )
 
-// Measures of the picture, in units of its viewBox. Two columns of boxes with their spine are as wide as a phone.
+// Dimensions of the picture, in units of its viewBox. Two columns of boxes and their spine are as wide as a phone.
 const (
 	boxWidth   = 156
 	boxHeight  = 74 // without notes
@@ -49,7 +49,7 @@ func pictureOf(d record.Record, id, class string, spines int) chart.Chart {
 	for _, n := range d.Nodes {
 		high = max(high, boxHeight+boxLineGap*len(notesOf(n)))
 	}
-	// With several spines a bar joins them in the middle, between the rows.
+	// A bar in the middle, between the rows, joins several spines.
 	barHeight, above := 0, rows
 	if spines > 1 {
 		barHeight, above = spineWidth, (rows+1)/2
@@ -67,7 +67,7 @@ func pictureOf(d record.Record, id, class string, spines int) chart.Chart {
 	var names []string
 	for i, n := range d.Nodes {
 		y, s := rowY(i/columns), i%columns/2
-		// Left or right of its spine, which the wires of both reach.
+		// Nodes alternate between the left and the right of their spine.
 		x, from, long := spine(s)-linkWidth-boxWidth, spine(s)-linkWidth, linkWidth
 		if i%2 != 0 {
 			x = spine(s) + spineWidth + linkWidth
@@ -88,7 +88,7 @@ func pictureOf(d record.Record, id, class string, spines int) chart.Chart {
 		p.Box("switch", spine(0), bar, spine(spines-1)+spineWidth-spine(0), barHeight, 4, "")
 		port, y = "port", bar+barHeight/2
 	case rows == 1:
-		label = "switch" // upright beside a single box there is room for no more
+		label = "switch" // no room for more beside a single row of boxes
 	}
 	p.Desc = fmt.Sprintf("One switch in the middle with %s on it: %s.", words.Count(len(d.Nodes), "node"),
 		strings.Join(names, ", "))
@@ -101,8 +101,8 @@ func pictureOf(d record.Record, id, class string, spines int) chart.Chart {
 	return p.Done()
 }
 
-// drawWires draws the wires of a node whose box begins at y, at equal distances. Their class says how they are by the
-// form of the line, and not by colour alone.
+// drawWires draws the wires of a node, with y as the top of its box, at equal distances. The class shows a wire's
+// state by its line style, and not by colour alone.
 func drawWires(n record.Node, p *chart.Canvas, x, y, long, high int) {
 	wires := n.Wires
 	if wires == nil {
@@ -148,7 +148,7 @@ func drawNode(n record.Node, p *chart.Canvas, x, y, high int) {
 	}
 }
 
-// maxNotes is how many lines of notes a box has: the tables have all.
+// maxNotes limits the lines of notes in a box. The tables have all of them.
 const maxNotes = 4
 
 // notesOf are the lines that say what is wrong with the wires of a node.
@@ -165,7 +165,7 @@ func notesOf(n record.Node) []string {
 	return out
 }
 
-// rdmaText is the RDMA device with the index of its GID, by which perftest is told which address to use.
+// rdmaText returns the RDMA device with its GID index, which perftest takes to select the address.
 func rdmaText(n record.Node) string {
 	if n.RDMADevice == "" {
 		return "no RDMA device"

@@ -14,7 +14,6 @@ import (
 	"github.com/rackless/rackless/study/record"
 )
 
-// emulatedBanner is the sentence that keeps an emulated figure from being read as one of hardware.
 const emulatedBanner = "Emulated: %s on %s. These figures check the setup, not the hardware."
 
 // bannerOf says how far the figures are emulated; it is empty when none is.
@@ -26,7 +25,7 @@ func bannerOf(d record.Record, r *results) string {
 		return fmt.Sprintf("Partly emulated: %d of %s are from an emulated device or CPU and are marked. Those "+
 			"check the setup, not the hardware.", r.emulated, words.Count(r.total, "measured value"))
 	}
-	// Who emulates decides how slow it is, and with it what the figures may be compared with.
+	// Name the emulator, because it determines the speed and so which figures are comparable.
 	by := "TCG"
 	if slices.ContainsFunc(d.Samples, func(s bench.Sample) bool { return s.Accelerator == "kvm" }) {
 		by = "KVM"
@@ -37,7 +36,6 @@ func bannerOf(d record.Record, r *results) string {
 	return fmt.Sprintf(emulatedBanner, emulatedNICs(d), by)
 }
 
-// emulatedNICs says what computes RDMA in an emulated lab.
 func emulatedNICs(d record.Record) string {
 	const soft = "software RoCE (rxe)"
 	cards := lists.Count(d.Nodes, func(n record.Node) bool { return strings.HasPrefix(n.RDMADevice, "mlx5_") })
@@ -59,13 +57,13 @@ func summaryOf(d record.Record, r *results, unit func(string) string) string {
 		return "Nothing was measured."
 	}
 	var parts []string
-	// Pairs of hardware come first. Their figures are the result, also where most pairs are emulated.
+	// Hardware pairs come first. Their figures are the result even if most pairs are emulated.
 	first := r.pairs[0]
 	same := lists.Count(r.pairs, func(p pair) bool { return p.Emulated == first.Emulated })
 	seen := make(map[string]bool) // one test for each metric
 	for _, h := range r.headlines() {
 		pairs, repeats := r.over(h, first.Emulated)
-		// The first test of a metric is the one that readers look for first: see compareTests.
+		// The first test of a metric is the most commonly wanted one, see compareTests.
 		if len(pairs) == 0 || seen[h.Metric] {
 			continue
 		}
@@ -80,12 +78,12 @@ func summaryOf(d record.Record, r *results, unit func(string) string) string {
 			text += fmt.Sprintf(" (%s to %s)", all.short(all.Min), all.short(all.Max))
 		}
 		if part, ok := r.ofWire(h, pairs, repeats); ok && len(d.Judgements) == 0 {
-			// else those say it, and of the wire at its best
+			// judgements already compare the figures with the wire
 			least := ""
 			if len(pairs) > 1 {
 				least = "at least "
 			}
-			// never rounded up to more than was reached
+			// round down, never up to more than was reached
 			text += fmt.Sprintf(", %s%.1f%% of the wire", least, math.Floor(1000*part)/10)
 		}
 		parts = append(parts, text)
@@ -100,8 +98,8 @@ func summaryOf(d record.Record, r *results, unit func(string) string) string {
 	return where + ": " + strings.Join(parts, "; ") + "."
 }
 
-// ofWire returns the least part of what the wire carries that pairs reach at a headline; ok is
-// false where a limit is not known.
+// ofWire returns the smallest share of the wire limit that pairs reach at a headline. ok is false if a limit is
+// unknown.
 func (r *results) ofWire(h headline, pairs []pair, repeats []spread) (part float64, ok bool) {
 	for i, p := range pairs {
 		limit := r.limits[figureKey{p, h.Test, h.Bytes, h.Metric}]
@@ -115,17 +113,16 @@ func (r *results) ofWire(h headline, pairs []pair, repeats []spread) (part float
 	return part, len(pairs) > 0
 }
 
-// faults returns the findings that failed, then those that could not be read.
 func faults(all []finding.Finding) []finding.Finding {
 	failed := func(f finding.Finding) bool { return f.Status == finding.Failed }
 	bad := finding.NotOK(all)
 	return slices.Concat(lists.Filter(bad, failed), slices.DeleteFunc(bad, failed))
 }
 
-// FindingsText is "2 of 30 checks failed, 1 could not be read".
+// FindingsText summarizes findings, such as "2 of 30 checks failed, 1 could not be read".
 func FindingsText(all []finding.Finding) string {
 	ok, failed := finding.Count(all, finding.OK), finding.Count(all, finding.Failed)
-	unknown := len(all) - ok - failed // a status that is not known claims nothing
+	unknown := len(all) - ok - failed // any other status counts as unknown
 	switch {
 	case len(all) == 0:
 		return "No check was made"

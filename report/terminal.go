@@ -18,18 +18,17 @@ import (
 	"github.com/rackless/rackless/study/record"
 )
 
-// TerminalOptions say what the terminal can do.
+// TerminalOptions describe the terminal.
 type TerminalOptions struct {
 	Color bool // use colours; the caller decides, for instance by NO_COLOR
-	// Width is the number of columns: 0 means 80, and less than 60 means 60. Sentences are folded to it; tables are
+	// Width is the number of columns. 0 means 80, and the minimum is 60. Sentences are wrapped to it; tables are
 	// never cut, but fit into 80 columns.
 	Width    int
-	AllSizes bool // show every message size; without it, a test of more than eight sizes shows the usual eight
+	AllSizes bool // show every message size; otherwise tests with more than eight sizes show the usual eight
 }
 
-// Terminal writes the results as text: two tables for each pair, or one over all pairs when there
-// are many, then what failed and what the checks found. Names and messages from outside cannot
-// control the terminal.
+// Terminal writes the results as text: two tables for each pair, or one for all pairs if there are many, then
+// failures and findings. Names and messages from outside cannot control the terminal.
 func Terminal(w io.Writer, d record.Record, o TerminalOptions) error {
 	d = show.Clean(d, words.Printable)
 	r := collect(d)
@@ -40,7 +39,7 @@ func Terminal(w io.Writer, d record.Record, o TerminalOptions) error {
 	if b := bannerOf(d, r); b != "" {
 		t.Wrap("", "", b, text.FgYellow)
 	}
-	// Two tables for each of many pairs would be pages that nobody reads: there the pairs are compared instead.
+	// Two tables for each of many pairs would be unreadable, so the pairs are compared instead.
 	if pairs := r.pairsTried(); len(pairs) <= maxPairCharts {
 		for _, p := range pairs {
 			t.pairTables(p)
@@ -62,21 +61,19 @@ func Terminal(w io.Writer, d record.Record, o TerminalOptions) error {
 	return show.Wrapf(t.Flush(), "print the results of lab %q", d.Lab)
 }
 
-// A terminal is where Terminal prints.
 type terminal struct {
 	*show.Terminal
 	AllSizes bool
 	r        *results
 }
 
-// newTerminal returns a terminal on which the word for a failure is red wherever it stands.
+// newTerminal returns a terminal on which failedWord is always red.
 func newTerminal(w io.Writer, o TerminalOptions) *terminal {
 	t := &terminal{Terminal: show.NewTerminal(w, o.Width, 80, o.Color), AllSizes: o.AllSizes}
 	t.Alarm = failedWord
 	return t
 }
 
-// print writes the lines of a table under its title.
 func (t *terminal) print(title string, emulated bool, lines []string) {
 	if emulated {
 		title += ", emulated"
@@ -87,18 +84,16 @@ func (t *terminal) print(title string, emulated bool, lines []string) {
 	}
 }
 
-// width is how many columns of a terminal lines need.
 func width(lines []string) int { return lists.Max(lines, text.StringWidth) }
 
-// failedWord stands in the cell of a figure whose measurement failed. Capitals are seen without colours too.
+// failedWord replaces the figure of a failed measurement. Capitals stand out without colours, too.
 const failedWord = "FAILED"
 
-// fill makes a table of rows that have their first cells and of the columns to the right of these.
-// The figures of a column stand with their decimal points below each other, so that one ten times
-// as large can be seen to be.
+// fill adds columns to the first cells of rows and returns the table. The decimal points of a column are aligned, so
+// that orders of magnitude are visible.
 func fill(heads []string, rows, columns [][]string) []string {
 	for _, column := range columns {
-		decimals := func(s string) int { // with the point
+		decimals := func(s string) int { // includes the point
 			if i := strings.IndexByte(s, '.'); i >= 0 {
 				return len(s) - i
 			}
@@ -106,7 +101,7 @@ func fill(heads []string, rows, columns [][]string) []string {
 		}
 		most := lists.Max(column, decimals)
 		for i, s := range column {
-			if s != "" && '0' <= s[len(s)-1] && s[len(s)-1] <= '9' { // words stay at the right edge
+			if s != "" && '0' <= s[len(s)-1] && s[len(s)-1] <= '9' { // words stay right-aligned
 				s += strings.Repeat(" ", most-decimals(s))
 			}
 			rows[i] = append(rows[i], s)
@@ -115,10 +110,10 @@ func fill(heads []string, rows, columns [][]string) []string {
 	return show.Ruled(heads, rows)
 }
 
-// resultLegend explains the result column of the table over many pairs, in which tests of both kinds are rows.
+// resultLegend explains the result column of the table over many pairs, which has tests of both kinds.
 const resultLegend = "result: average for bandwidth, typical (median) for latency"
 
-// headlineUnit is the unit of a result, with a word where the legend above would be wrong about it.
+// headlineUnit returns the unit of a result, with a word if resultLegend does not apply to it.
 func headlineUnit(metric string) string {
 	unit := bench.MetricOf(metric).Unit
 	if metric == bench.MetricLatencyAverage {
@@ -127,7 +122,7 @@ func headlineUnit(metric string) string {
 	return unit
 }
 
-// sizeText is a size; empty for a tool that has none.
+// sizeText formats a size, or returns "" for a tool without sizes.
 func sizeText(n int64) string {
 	if n == 0 {
 		return ""
@@ -137,7 +132,7 @@ func sizeText(n int64) string {
 
 func sizeOrDash(n int64) string { return orDash(sizeText(n)) }
 
-// pairsTried are the pairs with figures, then those where every measurement failed.
+// pairsTried returns the pairs with figures, followed by pairs whose measurements all failed.
 func (r *results) pairsTried() []pair {
 	out := slices.Clone(r.pairs)
 	for _, f := range r.failures {
@@ -148,12 +143,11 @@ func (r *results) pairsTried() []pair {
 	return out
 }
 
-// manyPairs prints one row for each test and size over all pairs of a kind.
 func (t *terminal) manyPairs(emulated bool) {
 	var rows [][]string
-	// Pairs of which every measurement failed count, too: the heading must not say that they were not tried.
+	// Count pairs whose measurements all failed, because they were tried, too.
 	total := len(slices.DeleteFunc(t.r.pairsTried(), func(p pair) bool { return p.Emulated != emulated }))
-	failed := make(map[headline]int) // by test and size, without those that a later attempt made good
+	failed := make(map[headline]int) // by test and size, without retried ones
 	for _, f := range t.r.failures {
 		if f.Emulated == emulated && !f.Retried {
 			failed[headline{Test: f.Sample.Test, Bytes: f.Sample.Bytes}]++
@@ -169,7 +163,7 @@ func (t *terminal) manyPairs(emulated bool) {
 		picked[test] = t.picked(sizes)
 		shown, measured = max(shown, len(picked[test])), max(measured, len(sizes))
 	}
-	// by test and size: the keys are in the order of metrics, so the better one comes first
+	// By test and size. The keys are in the order of metrics, so the better one comes first.
 	seen := make(map[headline]bool)
 	for _, k := range t.r.keys {
 		h := headline{k.Test, k.Metric, k.Bytes}
@@ -185,7 +179,7 @@ func (t *terminal) manyPairs(emulated bool) {
 			s.short(s.Min), s.short(s.Median), s.short(s.Max), headlineUnit(h.Metric)})
 		delete(failed, at)
 	}
-	for _, f := range t.r.failures { // what has no row yet, in the order of the samples
+	for _, f := range t.r.failures { // the rest, in the order of the samples
 		at := headline{Test: f.Sample.Test, Bytes: f.Sample.Bytes}
 		if n := failed[at]; n > 0 && f.Emulated == emulated {
 			rows = append(rows, []string{at.Test, sizeOrDash(at.Bytes), "0", fmt.Sprint(n), failedWord, "-", "-", ""})
@@ -198,8 +192,8 @@ func (t *terminal) manyPairs(emulated bool) {
 	notes{}.print(t, shown, measured)
 }
 
-// pairList prints the comparison of few pairs among many nodes, its columns from first to before
-// last. Columns that do not fit beside each other get a second table.
+// pairList prints the comparison of few pairs among many nodes, with the columns first to last-1. Columns that do not
+// fit side by side get a second table.
 func (t *terminal) pairList(l pairList, first, last int) {
 	header := []string{"client to server"}
 	for _, c := range l.Columns[first:last] {
@@ -217,7 +211,7 @@ func (t *terminal) pairList(l pairList, first, last int) {
 			columns[i] = append(columns[i], cellText(c))
 		}
 	}
-	// Halved until it fits: a line that a terminal folds takes the columns apart.
+	// Halve the columns until they fit, because a line wrapped by a terminal loses its columns.
 	w := fill(header, rows, columns)
 	if width(w) > 80 && last-first > 1 {
 		middle := (first + last) / 2
@@ -228,7 +222,6 @@ func (t *terminal) pairList(l pairList, first, last int) {
 	t.print("Pairs side by side", l.Emulated, w)
 }
 
-// cellText is a cell of a comparison as a terminal shows it.
 func cellText(c matrixCell) string {
 	switch c.State {
 	case "":
@@ -241,10 +234,9 @@ func cellText(c matrixCell) string {
 	return "-"
 }
 
-// asciiUnit undoes what show.Unit does for the page.
 func asciiUnit(s string) string { return strings.ReplaceAll(s, "µs", "us") }
 
-// matrix prints the comparison of pairs if its columns fit; if not, the table over all pairs must do.
+// matrix prints the comparison of pairs if its columns fit. Otherwise, the table over all pairs must suffice.
 func (t *terminal) matrix(m matrix) {
 	header := append([]string{"client"}, m.Servers...)
 	columns := make([][]string, len(m.Servers))
@@ -260,7 +252,6 @@ func (t *terminal) matrix(m matrix) {
 	}
 }
 
-// failed lists the measurements that gave no figure, with what was run.
 func (t *terminal) failed() {
 	if len(t.r.failures) == 0 {
 		return
@@ -275,14 +266,13 @@ func (t *terminal) failed() {
 		}
 		t.Wrap("- ", "  ", what+": "+f.Reason)
 		for _, c := range [][2]string{{"server", s.ServerCommand}, {"client", s.Command}} {
-			if c[1] != "" { // not folded: it is there to be copied
+			if c[1] != "" { // not wrapped, so that it can be copied
 				fmt.Fprintf(t, "  %s: %s\n", c[0], c[1])
 			}
 		}
 	}
 }
 
-// findings prints the checks in one line, then those that are not ok.
 func (t *terminal) findings(all []finding.Finding) {
 	fmt.Fprintln(t)
 	color := text.FgGreen
@@ -303,7 +293,7 @@ func (t *terminal) findings(all []finding.Finding) {
 
 func orDash(s string) string { return cmp.Or(s, "-") }
 
-// One of these is said once where figures are emulated, instead of for each.
+// Notes for emulated figures. One of them is printed once, instead of one for each figure.
 const (
 	noExpectation   = "Emulated figures are compared with nothing: they say nothing about hardware."
 	wireExpectation = "Emulated figures are compared with the emulated wire only: they say nothing about hardware."
@@ -317,7 +307,7 @@ func judgedOf(d record.Record) (all []expect.Judgement, note string) {
 		case j.Emulated && j.Wire > 0 && (reached(j) || j.Verdict == expect.VerdictEmulated):
 			note = wireExpectation
 			all = append(all, j)
-		// A file may hold a verdict on an emulated figure, by an earlier release or by hand: it is not repeated.
+		// A verdict on an emulated figure may come from an earlier release or a manual edit. It is not repeated.
 		case j.Emulated || d.Emulated:
 			note = cmp.Or(note, noExpectation)
 		default:
@@ -327,12 +317,12 @@ func judgedOf(d record.Record) (all []expect.Judgement, note string) {
 	return all, note
 }
 
-// open reports whether no verdict on a set-up follows from a judgement.
+// open reports whether a judgement does not imply a verdict on the setup.
 func open(j expect.Judgement) bool {
 	return j.Verdict == expect.VerdictNone || j.Verdict == expect.VerdictEmulated
 }
 
-// judgedName is "ib_write_bw at 64 KiB, vm01 to vm00".
+// judgedName returns text such as "ib_write_bw at 64 KiB, vm01 to vm00".
 func judgedName(j expect.Judgement) string {
 	name := headline{Test: j.Test, Bytes: j.Bytes}.name() + ", " + between(j.Client, j.Server)
 	if j.Emulated {
@@ -341,15 +331,14 @@ func judgedName(j expect.Judgement) string {
 	return name
 }
 
-// judgedFigure is the figure of a judgement with its unit, as pages write it.
 func judgedFigure(j expect.Judgement) string {
 	return show.Figure(j.Value) + " " + show.Unit(bench.MetricOf(j.Metric).Unit)
 }
 
-// reached reports whether a figure reaches what the wire carries, so that there is nothing to do.
+// reached reports whether a figure reaches the wire limit, so that nothing needs to be done.
 func reached(j expect.Judgement) bool { return j.Verdict == expect.VerdictWire }
 
-// causeTitle is a cause with how sure it is.
+// causeTitle names a cause, marked if it is only possible.
 func causeTitle(c expect.Cause) string {
 	if c.Possible {
 		return "perhaps: " + c.What
@@ -357,7 +346,6 @@ func causeTitle(c expect.Cause) string {
 	return c.What
 }
 
-// expectations prints what figures were held against.
 func (t *terminal) expectations(d record.Record) {
 	all, note := judgedOf(d)
 	if note != "" {
@@ -369,7 +357,7 @@ func (t *terminal) expectations(d record.Record) {
 	}
 	t.Title("Against what the path carries")
 	for _, j := range all {
-		// The sign says what the colour says, for terminals and readers without colours.
+		// The sign repeats the meaning of the colour, for output without colours.
 		sign, color := "- ", text.FgYellow
 		switch {
 		case reached(j):
@@ -389,7 +377,6 @@ func (t *terminal) expectations(d record.Record) {
 	}
 }
 
-// beside prints latencies with published ones.
 func (t *terminal) beside(d record.Record) {
 	all := shownBeside(d)
 	if len(all) == 0 {
@@ -401,7 +388,7 @@ func (t *terminal) beside(d record.Record) {
 	}
 }
 
-// shownBeside leaves out what an emulated lab has: a file may say what it likes.
+// shownBeside returns the comparisons, or nil for an emulated lab, for which a file may still contain some.
 func shownBeside(d record.Record) []expect.PublishedComparison {
 	if d.Emulated {
 		return nil
@@ -409,7 +396,7 @@ func shownBeside(d record.Record) []expect.PublishedComparison {
 	return slices.Clone(d.Beside)
 }
 
-// besideText sets a latency beside a published one. Both are in microseconds, which a page may write otherwise than a
+// besideText compares a latency with a published one. Both are in microseconds; unit is their spelling on the page or
 // terminal.
 func besideText(b expect.PublishedComparison, unit string) string {
 	return fmt.Sprintf("%s at %s, %s: %s %s %s; published: %s %s (%s)", b.Test, show.Size(b.Bytes),

@@ -13,18 +13,18 @@ import (
 	"github.com/rackless/rackless/report/show"
 )
 
-// usualSizes are the message sizes at which RDMA figures are commonly quoted: enough to see the shape of a curve.
+// usualSizes are commonly quoted message sizes for RDMA figures, enough to see the shape of a curve.
 var usualSizes = []int64{2, 64, 512, 1 << 10, 4 << 10, 64 << 10, 1 << 20, 8 << 20}
 
-// pickSizes leaves few of the sorted sizes: for each usual one that which is nearest by ratio, and
-// the largest, which in a curve of memory is the memory behind all caches.
+// pickSizes reduces the sorted sizes to the nearest one by ratio for each usual size, and the largest size, which in
+// a memory curve is the memory behind all caches.
 func pickSizes(sizes []int64) []int64 {
 	if len(sizes) <= len(usualSizes) {
 		return sizes
 	}
 	distance := func(a, b int64) float64 { return math.Abs(math.Log(max(1, float64(a))) - math.Log(float64(b))) }
 	var out []int64
-	// By ratio: between 1 KiB and 4 KiB, 2 KiB is as near to the one as to the other.
+	// By ratio, 2 KiB is as near to 1 KiB as to 4 KiB.
 	for _, usual := range usualSizes {
 		nearest := sizes[0]
 		for _, s := range sizes {
@@ -35,10 +35,9 @@ func pickSizes(sizes []int64) []int64 {
 		out = append(out, nearest)
 	}
 	out = append(out, sizes[len(sizes)-1])
-	return slices.Compact(out) // sorted: of two usual sizes the larger never has the smaller neighbour
+	return slices.Compact(out) // already sorted, because a larger usual size never has a smaller nearest size
 }
 
-// picked leaves few of the sizes of a test, unless all were asked for.
 func (t *terminal) picked(sizes []int64) []int64 {
 	if t.AllSizes {
 		return sizes
@@ -46,12 +45,10 @@ func (t *terminal) picked(sizes []int64) []int64 {
 	return pickSizes(sizes)
 }
 
-// sizes are those of some figures, each once and sorted.
 func (r *results) sizes(of func(k figureKey) bool) []int64 {
 	return lists.Distinct(lists.Map(lists.Filter(r.keys, of), func(k figureKey) int64 { return k.Bytes }))
 }
 
-// A testKind says which table a test is in.
 type testKind int
 
 const (
@@ -60,7 +57,7 @@ const (
 	otherTest
 )
 
-// kind goes by what the test measured. The name must do for a test that only failed.
+// kind returns the kind of a test by its metrics, or by its name if it only failed.
 func (r *results) kind(test string) testKind {
 	for _, k := range r.keys {
 		switch {
@@ -82,7 +79,6 @@ func (r *results) kind(test string) testKind {
 	return otherTest
 }
 
-// testsOf are the tests that a pair tried, by their kind.
 func (r *results) testsOf(p pair) map[testKind][]string {
 	figures := lists.Filter(r.keys, func(k figureKey) bool { return k.Pair == p })
 	failures := lists.Filter(r.failures, func(f failure) bool { return f.pair() == p })
@@ -97,8 +93,8 @@ func (r *results) testsOf(p pair) map[testKind][]string {
 	return out
 }
 
-// sizesOf are the sizes to show of a pair's tests, and how many there are to show. A size where a
-// test failed is always shown.
+// sizesOf returns the sizes to show for a pair's tests, and the number of all sizes. A size at which a test failed is
+// always shown.
 func (t *terminal) sizesOf(p pair, tests ...string) (shown []int64, measured int) {
 	var all []int64
 	for _, test := range tests {
@@ -106,8 +102,8 @@ func (t *terminal) sizesOf(p pair, tests ...string) (shown []int64, measured int
 		all = append(all, sizes...)
 		shown = append(shown, t.picked(sizes)...)
 	}
-	// A run over all sizes that failed has no size to be shown at: it gets a row only if nothing else has one.
-	wholeRun := false // something failed that would have measured all sizes
+	// A failed run over all sizes has no size of its own. It gets a row only if there is no other row.
+	wholeRun := false // a run over all sizes failed
 	for _, f := range t.r.failures {
 		switch s := f.Sample; {
 		case f.pair() != p || !slices.Contains(tests, s.Test):
@@ -123,7 +119,6 @@ func (t *terminal) sizesOf(p pair, tests ...string) (shown []int64, measured int
 	return lists.Distinct(shown), len(lists.Distinct(all))
 }
 
-// failedAt reports whether the figure is missing because its measurement failed.
 func (r *results) failedAt(k figureKey) bool {
 	row := k
 	row.Metric = ""
@@ -133,18 +128,18 @@ func (r *results) failedAt(k figureKey) bool {
 		switch {
 		case f.pair() != k.Pair || s.Test != k.Test || s.Bytes != 0 && s.Bytes != k.Bytes:
 			return false
-		case s.Metric == "": // the whole run failed, and no other gave a figure here
+		case s.Metric == "": // the whole run failed, and no other run has figures here
 			return !measured
 		}
 		return s.Metric == k.Metric
 	})
 }
 
-// text is the median of a figure's repeats with three digits, in its unit times ten to the power of
-// shift. A computed figure has no more digits than the one it was computed from.
+// text formats the median of a figure's repeats with three digits, in its unit divided by ten to the power of shift.
+// A computed figure has no more digits than its source.
 func (r *results) text(k figureKey, shift int) string {
 	s := spreadOf(r.values[k])
-	// The shift moves digits from behind the point to before it, so that as many decimals less are left.
+	// The shift moves digits in front of the point, so that many fewer decimals remain.
 	v := s.Median * math.Pow10(shift)
 	if !r.derived[k] {
 		return show.Number(v, 3, max(0, s.Decimals-shift))
@@ -155,20 +150,19 @@ func (r *results) text(k figureKey, shift int) string {
 	if k.Metric == bench.MetricMessageRate {
 		from.Metric = bench.MetricBWAverage
 	}
-	// What was computed from 0.01 is known to one digit, whatever the division prints.
+	// A figure computed from 0.01 is only known to one digit.
 	if of := r.values[from]; len(of) > 0 {
 		digits = min(digits, show.Digits(spreadOf(of).Median))
 	}
 	return "~" + show.Number(v, digits, math.MaxInt)
 }
 
-// notes are what a table needs said below it.
 type notes struct {
 	derived bool
-	repeats [2]int // fewest and most of a cell
+	repeats [2]int // fewest and most of any cell
 }
 
-// cell is a figure, or the word for why there is none.
+// cell formats a figure, or returns the word for its absence.
 func (t *terminal) cell(n *notes, k figureKey, shift int) string {
 	v := t.r.values[k]
 	switch {
@@ -183,7 +177,6 @@ func (t *terminal) cell(n *notes, k figureKey, shift int) string {
 	return t.r.text(k, shift)
 }
 
-// print writes what the reader of the table above must know.
 func (n notes) print(t *terminal, shown, measured int) {
 	if shown < measured {
 		t.Wrap("", "", fmt.Sprintf("%d of %d sizes; --all and the page show all of them", shown, measured))
@@ -200,8 +193,8 @@ func (n notes) print(t *terminal, shown, measured int) {
 	}
 }
 
-// pairTables prints what was measured between two nodes: a table of bandwidth, one of latency, and
-// a line for each other test.
+// pairTables prints the measurements between two nodes: a table of bandwidths, one of latencies, and lines for the
+// other tests.
 func (t *terminal) pairTables(p pair) {
 	tests := t.r.testsOf(p)
 	if of := tests[bandwidthTest]; len(of) > 0 {
@@ -218,8 +211,8 @@ func (t *terminal) pairTables(p pair) {
 	}
 }
 
-// bandwidth prints a row for each message size and a column for each test. More tests than fit
-// beside each other get a second table.
+// bandwidth prints a row for each message size and a column for each test. Tests that do not fit side by side get a
+// second table.
 func (t *terminal) bandwidth(p pair, tests []string) {
 	var n notes
 	shown, measured := t.sizesOf(p, tests...)
@@ -238,7 +231,7 @@ func (t *terminal) bandwidth(p pair, tests []string) {
 		add(test, unit, bench.MetricMessageRate, shift)
 	}
 	rows := lists.Map(shown, func(size int64) []string { return []string{sizeOrDash(size)} })
-	// The tests are halved, not the columns: a rate stays beside the bandwidth that it belongs to.
+	// Halve the tests, not the columns, so that a message rate stays beside its bandwidth.
 	w := fill(header, rows, columns)
 	if width(w) > 80 && len(tests) > 1 {
 		t.bandwidth(p, tests[:len(tests)/2])
@@ -249,8 +242,7 @@ func (t *terminal) bandwidth(p pair, tests []string) {
 	n.print(t, len(shown), measured)
 }
 
-// rateOf picks the test whose message rate has a column, the first that has one, and the unit that
-// suits its largest figure.
+// rateOf returns the first test with a message rate, and the unit that suits its largest figure.
 func (r *results) rateOf(p pair, tests []string, sizes []int64) (test, unit string, shift int) {
 	for _, test := range tests {
 		highest := 0.0
@@ -260,7 +252,7 @@ func (r *results) rateOf(p pair, tests []string, sizes []int64) (test, unit stri
 			}
 		}
 		switch {
-		// Emulated nodes send a few thousand messages a second, and 3.2 kpps is read more easily than 0.0032 Mpps.
+		// Emulated nodes send a few thousand messages per second, and 3.2 kpps is easier to read than 0.0032 Mpps.
 		case highest >= 1:
 			return test, "Mpps", 0
 		case highest > 0:
@@ -270,7 +262,6 @@ func (r *results) rateOf(p pair, tests []string, sizes []int64) (test, unit stri
 	return "", "", 0
 }
 
-// latency prints a row for each test and size.
 func (t *terminal) latency(p pair, tests []string) {
 	metrics := []string{bench.MetricLatencyTypical, bench.MetricLatencyAverage, bench.MetricLatencyP99,
 		bench.MetricLatencyP999, bench.MetricLatencyMax}
@@ -303,7 +294,7 @@ func (t *terminal) latency(p pair, tests []string) {
 	n.print(t, shown, measured)
 }
 
-// other prints a test that has neither table in one line for each size, as iperf3, which has no sizes.
+// other prints a test of the other kind, with a line for each size. An example is iperf3, which has no sizes.
 func (t *terminal) other(p pair, test string) {
 	where := p.String()
 	if p.Emulated {
@@ -331,8 +322,8 @@ func (t *terminal) other(p pair, test string) {
 	n.print(t, len(sizes), measured)
 }
 
-// shortTest is the name of a test without what most of them share: "write_bw" for "ib_write_bw".
+// shortTest returns the name of a test without the common prefix: "write_bw" for "ib_write_bw".
 func shortTest(test string) string { return cmp.Or(strings.TrimPrefix(test, "ib_"), test) }
 
-// shortName is the name of a test in a table of bandwidth: "write" for "ib_write_bw".
+// shortName returns the name of a test for a table of bandwidths: "write" for "ib_write_bw".
 func shortName(test string) string { return cmp.Or(strings.TrimSuffix(shortTest(test), "_bw"), test) }

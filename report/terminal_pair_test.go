@@ -13,13 +13,11 @@ import (
 	"github.com/rackless/rackless/study/record"
 )
 
-// latencySample is a sample of a typical latency at 2 bytes.
 func latencySample(client, server string, v float64) bench.Sample {
 	return bench.Sample{Test: "ib_write_lat", Client: client, Server: server, Metric: bench.MetricLatencyTypical,
 		Bytes: 2, Value: v, Unit: "us", Attempt: 1}
 }
 
-// rate is a sample of a message rate.
 func rate(n int64, v float64) bench.Sample {
 	s := bw("a", "b", n, v)
 	s.Metric, s.Unit = bench.MetricMessageRate, "Mpps"
@@ -118,7 +116,7 @@ func TestTerminalShowsAPairThatOnlyFailed(t *testing.T) {
 	}
 }
 
-// What failed stands where its figure would stand, and only there.
+// A failure is shown in place of its figure, and only there.
 func TestFailedAt(t *testing.T) {
 	fail := func(n int64, attempt int) bench.Sample {
 		return bench.Sample{Test: "ib_write_bw", Client: "a", Server: "b", Bytes: n, Error: "x", Attempt: attempt}

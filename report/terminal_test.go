@@ -13,7 +13,6 @@ import (
 	"github.com/rackless/rackless/study/record"
 )
 
-// onTerminal is what Terminal prints.
 func onTerminal(t *testing.T, d record.Record, o TerminalOptions) string {
 	t.Helper()
 	var out bytes.Buffer
@@ -50,7 +49,7 @@ func TestTerminalIsAsCommitted(t *testing.T) {
 	})
 }
 
-// A command is there to be copied, so it alone may be longer than the terminal is wide.
+// Only a command, which is for copying, may be longer than the terminal is wide.
 func TestTerminalKeepsToItsWidth(t *testing.T) {
 	for _, width := range []int{0, 60, 80, 120} {
 		for _, d := range []record.Record{loadFixture(t, "two-nodes"), loadFixture(t, "failures"),
@@ -60,7 +59,7 @@ func TestTerminalKeepsToItsWidth(t *testing.T) {
 				want = 80
 			}
 			if want == 60 {
-				want = 76 // tables are not cut: figures would be lost
+				want = 76 // tables are not cut, which would lose figures
 			}
 			for line := range strings.Lines(onTerminal(t, d, TerminalOptions{Width: width})) {
 				line = strings.TrimSuffix(line, "\n")

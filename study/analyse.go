@@ -14,50 +14,50 @@ import (
 	"github.com/rackless/rackless/study/stats"
 )
 
-// A Result is what a study shows.
+// A Result is the outcome of a study.
 type Result struct {
 	Study       string       `json:"study"`
 	Question    string       `json:"question,omitempty"`
 	Confidence  float64      `json:"confidence"`
 	Margin      float64      `json:"margin"`
-	Blocks      int          `json:"blocks"` // in which every cell was measured at least once
+	Blocks      int          `json:"blocks"` // blocks in which every cell was measured at least once
 	Runs        Counts       `json:"runs"`
 	Seconds     float64      `json:"seconds"` // from the first start to the last end
 	Comparisons []Comparison `json:"comparisons"`
 	Controls    []Comparison `json:"controls,omitempty"`
 	Series      []Series     `json:"series"`
-	Confounds   []string     `json:"confounds,omitempty"` // what was looked for and found
+	Confounds   []string     `json:"confounds,omitempty"` // confounding influences that were found
 	Failures    []Failure    `json:"failures,omitempty"`
-	Words       []string     `json:"words"` // what it comes to, a sentence each
+	Words       []string     `json:"words"` // the conclusions, one sentence each
 }
 
-// Counts are runs by how they ended.
+// Counts counts runs by outcome.
 type Counts struct {
 	Done      int `json:"done"`
 	Failed    int `json:"failed"`
 	Disturbed int `json:"disturbed"`
 }
 
-// A Comparison is one metric at two levels of a factor, all else being equal.
+// A Comparison compares one metric at two levels of a factor, all else being equal.
 type Comparison struct {
 	Factor string      `json:"factor"`
-	A      string      `json:"a"` // level
-	B      string      `json:"b"` // that is compared with A
+	A      string      `json:"a"` // the level that B is compared with
+	B      string      `json:"b"` // the compared level
 	Where  string      `json:"where,omitempty"`
-	Cells  [2][]string `json:"-"` // on both sides
+	Cells  [2][]string `json:"-"` // cells at level A and at level B
 	Quantity
 	Better stats.Direction  `json:"better"`
-	Effect *stats.Effect    `json:"effect,omitempty"` // nil where there is nothing to compare, and Problem says why
+	Effect *stats.Effect    `json:"effect,omitempty"` // nil if there is nothing to compare; Problem says why
 	Judged *stats.Judgement `json:"judgement,omitempty"`
-	// remarks: of drift, and of percentiles that are not of all latencies together
+	// remarks on drift, and on percentiles that do not come from all latencies together
 	Drift []string `json:"drift,omitempty"`
-	// Confounded are the controls that moved between these levels: what is said about the effect may be their doing.
+	// Confounded lists the controls that moved between these levels, so they may have caused the effect.
 	Confounded []string `json:"confounded,omitempty"`
 	Problem    string   `json:"problem,omitempty"`
-	Lost       int      `json:"lost_blocks,omitempty"` // blocks that a level has no value in
+	Lost       int      `json:"lost_blocks,omitempty"` // blocks without a value at one of the levels
 }
 
-// A Series is the figures of one metric in one cell, in order of time.
+// A Series contains the values of one metric in one cell, in order of time.
 type Series struct {
 	Cell string `json:"cell"`
 	Quantity
@@ -65,10 +65,11 @@ type Series struct {
 	Low    float64   `json:"min"`
 	High   float64   `json:"max"`
 	Values []float64 `json:"values"`
-	Blocks []int     `json:"blocks"` // of each value
-	// Quantiles of all latencies of the cell together, in us: from merged histograms. Empty where the test keeps none.
+	Blocks []int     `json:"blocks"` // block number of each value
+	// Quantiles are the quantiles of all latencies of the cell, in us, from merged histograms. Empty if the test
+	// keeps none.
 	Quantiles []stats.Point `json:"distribution,omitempty"`
-	Count     int64         `json:"count,omitempty"` // latencies in them
+	Count     int64         `json:"count,omitempty"` // number of latencies in Quantiles
 }
 
 // A Failure says how often a test failed in a cell.
@@ -76,10 +77,10 @@ type Failure struct {
 	Cell  string `json:"cell"`
 	Runs  int    `json:"runs"`
 	Tried int    `json:"of"`
-	Error string `json:"error"` // of the last one
+	Error string `json:"error"` // error of the last failed run
 }
 
-// A Quantity is what values are of, so that they can be compared.
+// A Quantity identifies comparable values.
 type Quantity struct {
 	Test   string `json:"test"`
 	Metric string `json:"metric"`
@@ -87,7 +88,7 @@ type Quantity struct {
 	Unit   string `json:"unit"`
 }
 
-// spoken names it in a sentence: "bw average of ib_write_bw, 64 KiB".
+// spoken formats the quantity for a sentence, for example "bw average of ib_write_bw, 64 KiB".
 func (q Quantity) spoken() string {
 	text := strings.ReplaceAll(q.Metric, "_", " ") + " of " + q.Test
 	if q.Bytes > 0 {
@@ -96,7 +97,7 @@ func (q Quantity) spoken() string {
 	return text
 }
 
-// Analyse says what the runs of a study show. It is a pure function of them and of the seed.
+// Analyse evaluates the runs of a study. Its result depends only on the runs and the seed.
 func Analyse(d *Data) (*Result, error) {
 	s := d.Spec
 	r := &Result{Study: s.Name, Question: s.Question, Confidence: s.Confidence, Margin: s.Margin}
@@ -115,22 +116,20 @@ func Analyse(d *Data) (*Result, error) {
 }
 
 type analysis struct {
-	spec   *Spec
-	result *Result
-	order  []Quantity                                // as first met
-	values map[Quantity]map[string]map[int][]float64 // by cell and block
-	// latencies are the histograms of the runs that count.
+	spec      *Spec
+	result    *Result
+	order     []Quantity                                // in order of first appearance
+	values    map[Quantity]map[string]map[int][]float64 // by quantity, cell and block
 	latencies map[latencyKey][]*stats.Histogram
 }
 
-// A latencyKey names the latencies of a test in a block.
 type latencyKey struct {
 	cell, test string
 	bytes      int64
 	block      int
 }
 
-// counted returns the values of a run that count: those of the first attempt that has them and was not disturbed.
+// counted keeps, for each place and test, only the values of the first undisturbed attempt that has any.
 func counted(runs []Observation) []Observation {
 	type place struct {
 		block, place int
@@ -144,8 +143,8 @@ func counted(runs []Observation) []Observation {
 		}
 		c := o
 		c.Values, c.Histograms = nil, nil
-		// A retry measures all tests again, also those that had gone well. The first good figure counts: taking the
-		// last, or the best, would let retries choose results.
+		// The first good figure counts, because taking the last or the best of several attempts would let retries
+		// choose results.
 		for _, v := range o.Values {
 			k := place{o.Block, o.Place, v.Test}
 			if run, ok := taken[k]; ok && run != o.Run {
@@ -161,7 +160,6 @@ func counted(runs []Observation) []Observation {
 	return out
 }
 
-// gather sorts the values by metric, cell and block.
 func (a *analysis) gather(runs []Observation) {
 	s := a.spec
 	var cells group.List[string, Failure]
@@ -180,8 +178,7 @@ func (a *analysis) gather(runs []Observation) {
 			f.Error = o.Error
 		}
 	}
-	// A cell whose runs fail is a finding of its own: a setting that breaks things half of the time must not win by the
-	// other half.
+	// Failures are reported by cell: a setting that fails half of the time must not win by the other half.
 	failed := func(f Failure) bool { return f.Runs > 0 }
 	a.result.Failures = append(a.result.Failures, lists.Filter(cells.All, failed)...)
 	for _, o := range counted(runs) {
@@ -201,23 +198,22 @@ func (a *analysis) gather(runs []Observation) {
 		}
 	}
 	if len(runs) > 0 {
-		// From the first run to the end of the last, pauses and boots included: that is how long the machine could
-		// drift.
+		// Pauses and boots are included, because the machine can drift during them.
 		last := runs[len(runs)-1]
 		a.result.Seconds = last.Started.Sub(runs[0].Started).Seconds() + last.Seconds
 	}
 }
 
-// The control that every study has: a fixed piece of arithmetic on the host, timed in each run once
-// the cell's settings hold, and before its load begins. The load is the one thing of a cell that
-// may move it. Early releases timed it before the settings were made, where it could not see what
-// came with them.
+// The noise floor is a control of every study: the time of a fixed piece of arithmetic on the host. Each run times it
+// after the cell's settings are applied, so that it sees their side effects, and before the load starts, because the
+// load is the one part of a cell that may change it.
 const (
 	floorTest   = "noise floor of the host"
 	floorMetric = "duration"
 )
 
-// figures are the values of a run, and its noise floor where one was measured.
+// figures returns the values of a run, plus its noise floor. Early releases measured the floor only before the cell's
+// settings were applied.
 func (o *Observation) figures() []Value {
 	if o.Before == nil || len(o.Values) == 0 {
 		return o.Values
@@ -232,13 +228,13 @@ func (o *Observation) figures() []Value {
 	return append(slices.Clip(o.Values), Value{Test: floorTest, Metric: floorMetric, Value: loop, Unit: "ms"})
 }
 
-// SettingsText writes the settings of a run in the order of the factors.
+// SettingsText formats the settings of a run in the order of the factors.
 func (s *Spec) SettingsText(settings map[string]string) string {
 	parts := lists.Map(s.Factors, func(f Factor) string { return f.Name + "=" + settings[f.Name] })
 	return strings.Join(parts, " ")
 }
 
-// compared reports whether a metric is one that the study is judged by, and whether it is a control.
+// compared reports whether the study is judged by a metric, and whether the metric is a control.
 func (s *Spec) compared(k Quantity) (ok, control bool) {
 	if k.Test == floorTest {
 		return true, true
@@ -258,11 +254,10 @@ func (s *Spec) compared(k Quantity) (ok, control bool) {
 	return false, false
 }
 
-// series describes each metric in each cell.
 func (a *analysis) series(runs []Observation) error {
 	s := a.spec
-	// Percentiles cannot be averaged, so the histograms of the runs are merged, and quantiles are of all latencies.
-	merged := map[latencyKey]*stats.Histogram{} // over all blocks: the block of the key is 0
+	// Percentiles cannot be averaged, so histograms are merged and the quantiles are taken from all latencies.
+	merged := map[latencyKey]*stats.Histogram{} // over all blocks; block is 0 in the key
 	a.latencies = map[latencyKey][]*stats.Histogram{}
 	for _, o := range counted(runs) {
 		for _, h := range o.Histograms {
@@ -295,7 +290,7 @@ func (a *analysis) series(runs []Observation) error {
 				for _, v := range byBlock[b] {
 					x.Values, x.Blocks = append(x.Values, v), append(x.Blocks, b)
 				}
-				// The first metric stands for all of them.
+				// count cells per block by the first metric only
 				if k == a.order[0] {
 					complete[b]++
 				}
@@ -315,7 +310,7 @@ func (a *analysis) series(runs []Observation) error {
 	return nil
 }
 
-// CellTexts are the cells by their text: of a study of a level against itself there is one.
+// CellTexts returns the distinct cells as text. A study that compares a level with itself has only one.
 func (s *Spec) CellTexts() []string {
 	var all []string
 	for _, c := range s.Cells() {
@@ -326,10 +321,10 @@ func (s *Spec) CellTexts() []string {
 	return all
 }
 
-// sortedKeys gives blocks in the order of time, which halves and drift rest on.
+// sortedKeys returns the blocks in order of time. halves and drift detection depend on that order.
 func sortedKeys(m map[int][]float64) []int { return lists.Keys(m) }
 
-// compare makes all comparisons. Those of all metrics that are judged are one family: their verdicts are read together.
+// compare makes all comparisons. All judged metrics form one family, because their verdicts are read together.
 func (a *analysis) compare() {
 	s := a.spec
 	var all, controls []Comparison
@@ -348,12 +343,12 @@ func (a *analysis) compare() {
 	}
 	Judge(all)
 	Judge(controls)
-	// Controls are judged comparison by comparison: what moved between two levels says nothing of two others.
+	// A control that moved between two levels says nothing about other levels.
 	for i := range all {
 		var effects []stats.Effect
 		var of []*Comparison
 		for j := range controls {
-			// Only controls of the same two levels, and with the same levels of the other factors.
+			// only controls of the same two levels, at the same levels of the other factors
 			c := &controls[j]
 			if c.Factor == all[i].Factor && c.B == all[i].B && c.Where == all[i].Where && c.Effect != nil {
 				effects, of = append(effects, *c.Effect), append(of, c)
@@ -366,7 +361,7 @@ func (a *analysis) compare() {
 	a.result.Comparisons, a.result.Controls = all, controls
 }
 
-// Judge judges comparisons whose verdicts are read together.
+// Judge judges a family of comparisons, whose verdicts are read together.
 func Judge(family []Comparison) {
 	var effects []stats.Effect
 	var at []int
@@ -380,7 +375,7 @@ func Judge(family []Comparison) {
 	}
 }
 
-// contrast compares one metric between the two cells of a pairing.
+// contrast compares one metric between the two levels of a pairing.
 func (a *analysis) contrast(p Pairing, k Quantity) Comparison {
 	s := a.spec
 	factor, levelA, levelB := s.sides(p)
@@ -426,8 +421,7 @@ func (a *analysis) contrast(p Pairing, k Quantity) Comparison {
 	q := stats.Question{Direction: c.Better, Margin: s.Margin, Confidence: s.Confidence, Seed: s.Seed}
 	e, err := stats.Contrast(blocks, q)
 	if errors.Is(err, stats.ErrNotPositive) {
-		// Counts of events may be zero. What difference of them would matter is not known, so
-		// nothing is called equivalent.
+		// For counts of events, which may be zero, no relevant difference is known, so nothing is called equivalent.
 		q.Scale, q.Margin = stats.Difference, 0
 		e, err = stats.Contrast(blocks, q)
 	}
@@ -436,19 +430,19 @@ func (a *analysis) contrast(p Pairing, k Quantity) Comparison {
 		return c
 	}
 	c.Effect = &e
-	if remarks, err := stats.Drifting(blocks, q); err == nil { // with few blocks nothing can be said of drift
+	if remarks, err := stats.Drifting(blocks, q); err == nil { // with few blocks drift cannot be detected
 		c.Drift = append(c.Drift, remarks...)
 	}
 	return c
 }
 
-// quantiles are the metrics that come from all latencies together where those are kept: an average
-// of percentiles is the percentile of nothing.
+// quantiles maps metrics to the quantile to compute from all latencies together, because percentiles cannot be
+// averaged.
 var quantiles = map[string]float64{"latency_typical": 0.5, "latency_p99": 0.99, "latency_p99.9": 0.999}
 
-// quantile compares a quantile of the latencies of two levels, merged over runs and blocks. It is
-// an error where not every run has kept its latencies, or there are too few of them for the
-// quantile: what the tool itself printed for each run is compared then, and a remark says so.
+// quantile compares a quantile of the latencies at two levels, merged over runs and blocks. It returns an error if a
+// run did not keep its latencies, or there are too few of them; the caller then compares the percentiles that the
+// tool printed for each run, and says so in a remark.
 func (a *analysis) quantile(k Quantity, quantile float64, c Comparison, aa bool) (*stats.Effect, error) {
 	var blocks []stats.HistogramBlock
 	va, vb := a.together(k, c.Cells[0]), a.together(k, c.Cells[1])
@@ -470,14 +464,13 @@ func (a *analysis) quantile(k Quantity, quantile float64, c Comparison, aa bool)
 	return &e, err
 }
 
-// histograms returns the latencies of some cells in a block.
 func (a *analysis) histograms(k Quantity, cells []string, block int) []*stats.Histogram {
 	return lists.Flat(cells,
 		func(c string) []*stats.Histogram { return a.latencies[latencyKey{c, k.Test, k.Bytes, block}] })
 }
 
-// together returns the values of a metric in some cells by block, where all of them have one: with
-// a cell missing, a block would weigh the other factors unequally.
+// together returns the values of a metric by block, only for blocks in which each of the cells has a value. A block
+// with a missing cell would weight the other factors unequally.
 func (a *analysis) together(k Quantity, cells []string) map[int][]float64 {
 	all := map[int][]float64{}
 	have := map[int]int{}
@@ -495,8 +488,7 @@ func (a *analysis) together(k Quantity, cells []string) map[int][]float64 {
 	return all
 }
 
-// halves splits the runs of a block of a study of a level against itself: a block is A B B A, so
-// the first and the last are one half.
+// halves splits the runs of a block that compares a level with itself. In A B B A, the first and last form one half.
 func halves[T any](values []T) (a, b []T) {
 	for i, v := range values {
 		if i%4 == 0 || i%4 == 3 {

@@ -7,37 +7,38 @@ import (
 	"time"
 )
 
-// Data is a study as it was made: what Analyse reads.
+// Data is a study with its runs, the input of Analyse.
 type Data struct {
 	Spec *Spec
-	Runs []Observation // in the order in which they were made
+	Runs []Observation // in the order of execution
 }
 
-// Began is when the first run was begun; zero where there is none, or that of some is not known, as of imported ones.
+// Began returns the start of the first run, or the zero time if there are no runs or a start is unknown, as for some
+// imported runs.
 func (d *Data) Began() time.Time {
 	if len(d.Runs) == 0 {
 		return time.Time{}
 	}
-	// The zero time is the earliest of all.
+	// An unknown start, the zero time, is the earliest of all.
 	return slices.MinFunc(d.Runs, func(a, b Observation) int { return a.Started.Compare(b.Started) }).Started
 }
 
-// Names of facts that a change of which may move figures: what each run keeps of them is in its HostState.
+// Names of facts whose change may affect figures. Each run records their values in its HostState.
 const (
 	FactKernel     = "host kernel"
 	FactQEMU       = "QEMU"
 	FactNodeKernel = "kernel of the nodes"
 )
 
-// A Fact is one thing of what a study was made on.
+// A Fact is one property of the environment of a study.
 type Fact struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
 }
 
-// An Observation is one run, or one attempt at it.
+// An Observation is one attempt at a run.
 type Observation struct {
-	Run        int64             `json:"run"` // number in the store
+	Run        int64             `json:"run"` // number in the database
 	Block      int               `json:"block"`
 	Place      int               `json:"place"`
 	Attempt    int               `json:"attempt"`
@@ -50,16 +51,16 @@ type Observation struct {
 	Before     *HostState        `json:"before,omitempty"`
 	After      *HostState        `json:"after,omitempty"`
 	Histograms []Latencies       `json:"-"`
-	// Tools are the versions by test, as far as they told.
+	// Tools are the versions of tools by test, as far as known.
 	Tools map[string]string `json:"tools,omitempty"`
 }
 
-// Statuses of an observation, which say whether it counts.
+// Statuses of an observation.
 const (
-	StatusRunning   = "running" // or cut off: a run that is found running when a study goes on counts as lost
+	StatusRunning   = "running" // or interrupted, if the status is found when a study continues
 	StatusDone      = "done"
-	StatusFailed    = "failed"    // at least one test of it failed; figures of the others count
-	StatusDisturbed = "disturbed" // something else moved it: nothing of it counts
+	StatusFailed    = "failed"    // at least one test failed; figures of the others count
+	StatusDisturbed = "disturbed" // something else affected it: none of its figures count
 )
 
 // A Value is one figure of a run.
@@ -71,53 +72,51 @@ type Value struct {
 	Unit   string  `json:"unit"`
 }
 
-// Quantity is what the value is of.
+// Quantity returns the quantity of the value.
 func (v Value) Quantity() Quantity { return Quantity{v.Test, v.Metric, v.Bytes, v.Unit} }
 
-// Latencies are those of one measurement, as an encoded histogram.
+// Latencies are the latencies of one measurement, as an encoded histogram.
 type Latencies struct {
 	Test  string
 	Bytes int64
 	Data  []byte
 }
 
-// A HostState is what of the host is looked at before and after each run: what may move a figure
-// without any factor having a part in it. Absent values are not known.
+// A HostState is the state of the host before or after a run, as far as it may change a figure independently of any
+// factor. Absent values are not known.
 type HostState struct {
 	At        time.Time `json:"at"`
 	BootID    string    `json:"boot_id"`
-	Uptime    float64   `json:"uptime_seconds,omitempty"` // since the boot: a clock that nobody sets
-	Governors []string  `json:"governors,omitempty"`      // the different ones, sorted
-	MaxMHz    float64   `json:"max_mhz,omitempty"`        // highest limit of frequency among all CPUs
-	MinMHz    float64   `json:"min_mhz,omitempty"`        // lowest of them
-	// whether CPUs may run faster than their nominal frequency: "on", "off", or "on some CPUs"
+	Uptime    float64   `json:"uptime_seconds,omitempty"` // since the boot, from a clock that cannot be set
+	Governors []string  `json:"governors,omitempty"`      // distinct values, sorted
+	MaxMHz    float64   `json:"max_mhz,omitempty"`        // highest scaling_max_freq of all CPUs
+	MinMHz    float64   `json:"min_mhz,omitempty"`        // lowest scaling_max_freq of all CPUs
+	// whether CPUs may exceed their nominal frequency: "on", "off", or "on some CPUs"
 	Turbo     string  `json:"turbo,omitempty"`
 	Throttles uint64  `json:"throttles"`     // thermal throttle events since the boot, of all cores
-	Steal     float64 `json:"steal_seconds"` // CPU time that a hypervisor took, since the boot
-	Busy      float64 `json:"busy_seconds"`  // CPU time that was not idle, since the boot
-	Own       float64 `json:"own_seconds"`   // of that, the nodes', the switch's and the load's
+	Steal     float64 `json:"steal_seconds"` // CPU time taken by a hypervisor since the boot
+	Busy      float64 `json:"busy_seconds"`  // CPU time not idle since the boot
+	Own       float64 `json:"own_seconds"`   // part of Busy used by the nodes, the switch and the load
 	CPUs      int     `json:"cpus"`          // online
-	// time of a fixed piece of arithmetic on this host with nothing of the study running, in ms:
-	// its noise floor
+	// noise floor: time of a fixed piece of arithmetic on this host with nothing of the study running, in ms
 	Loop float64 `json:"loop_ms,omitempty"`
-	// the same once the lab was led into the cell, before its load began: the control of every
-	// study
+	// the same after the cell's settings were applied and before its load began: the control of every study
 	CellLoop float64  `json:"cell_loop_ms,omitempty"`
-	Links    []string `json:"links,omitempty"` // speed and width of PCIe links of devices of the lab
-	// CPUs that the plan gives each node of a lab on this host, as "vm00 2-3,8-9"
+	Links    []string `json:"links,omitempty"` // speed and width of the PCIe links of the lab's devices
+	// CPUs assigned to each node of a lab on this host, as "vm00 2-3,8-9"
 	Placed  []string `json:"placed,omitempty"`
 	Devices []string `json:"nodes_numa,omitempty"` // NUMA node of each device in the nodes, as "vm00 mlx5_0 -1"
-	// Versions of what a study may have been gone on with otherwise: of the host's kernel, of QEMU,
-	// of the nodes' kernel, and of rackless.
+	// Versions that may have changed when a study was continued: of the host's kernel, of QEMU, of the nodes' kernel,
+	// and of rackless.
 	Kernel     string `json:"kernel,omitempty"`
 	QEMU       string `json:"qemu,omitempty"`
 	NodeKernel string `json:"node_kernel,omitempty"`
 	Rackless   string `json:"rackless,omitempty"`
 }
 
-// primary are the metrics that a test is judged by, where the study does not say; nil stands for all that it has.
+// primary returns the metrics that a test is judged by if the study names none; nil stands for all its metrics.
 func primary(test string) []string {
-	name, _, _ := strings.Cut(test, "/") // what comes behind says how it is run
+	name, _, _ := strings.Cut(test, "/") // the rest tells how the test is run
 	switch {
 	case name == "iperf3":
 		return []string{"throughput"}
@@ -137,7 +136,7 @@ func primary(test string) []string {
 	return nil
 }
 
-// elsewhere says that runs are results of others, before anything is said about what they show.
+// elsewhere returns a warning that runs were imported, which precedes all conclusions.
 func (s *Spec) elsewhere() []string {
 	if s.Imported == "" {
 		return nil
@@ -153,7 +152,7 @@ func (s *Spec) elsewhere() []string {
 	return words
 }
 
-// unseen says what nobody looked for: of imported runs the state of the machine is not known.
+// unseen lists properties that were not checked: the state of the machine is unknown for imported runs.
 func (s *Spec) unseen() []string {
 	if s.Imported == "" {
 		return nil

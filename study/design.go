@@ -9,10 +9,10 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 )
 
-// A Cell is one level of each factor, in the order of Spec.Factors: the index of the level.
+// A Cell is one level of each factor: the indexes of the levels, in the order of Spec.Factors.
 type Cell []int
 
-// Cells returns the cells of the study, in a fixed order: the last factor changes fastest.
+// Cells returns the cells of the study in a fixed order, in which the last factor changes fastest.
 func (s *Spec) Cells() []Cell {
 	cells := []Cell{{}}
 	for _, f := range s.Factors {
@@ -27,19 +27,19 @@ func (s *Spec) Cells() []Cell {
 	if s.Design != DesignHalf {
 		return cells
 	}
-	// The half fraction whose defining relation is the product of all factors (Box, Hunter, Hunter,
-	// Statistics for Experimenters, 2nd edition, chapter 6): of an even number of second levels.
-	// With three factors main effects are mixed with interactions of two.
+	// The half fraction with the product of all factors as its defining relation (Box, Hunter, Hunter, Statistics for
+	// Experimenters, 2nd edition, chapter 6): the cells with an even number of second levels. With three factors,
+	// main effects are mixed with two-factor interactions.
 	return slices.DeleteFunc(cells, func(c Cell) bool {
 		sum := lists.Sum(c, func(l int) int { return l })
 		return sum%2 == 1
 	})
 }
 
-// takesIsolcpus reports whether a cell takes the host booted with the lab's CPUs isolated.
+// takesIsolcpus reports whether a cell needs the host booted with the lab's CPUs isolated.
 func (s *Spec) takesIsolcpus(c Cell) bool { return s.Settings(c)[FactorIsolation] == IsolationIsolcpus }
 
-// TakesBoots reports whether the cells of a study take the host booted in different ways.
+// TakesBoots reports whether the cells of a study need differently booted hosts.
 func (s *Spec) TakesBoots() bool {
 	return slices.ContainsFunc(s.Factors, func(f Factor) bool {
 		return f.Name == FactorIsolation && slices.Contains(f.Levels, IsolationIsolcpus) &&
@@ -56,7 +56,7 @@ func (s *Spec) Settings(c Cell) map[string]string {
 	return m
 }
 
-// CellText writes a cell as "placement=pin contention=cpu:2".
+// CellText formats a cell, for example "placement=pin contention=cpu:2".
 func (s *Spec) CellText(c Cell) string {
 	var parts []string
 	for i, l := range c {
@@ -67,20 +67,20 @@ func (s *Spec) CellText(c Cell) string {
 
 // A Run is one place in the order of a study.
 type Run struct {
-	Block int  // from 1
-	Place int  // in the block, from 1
-	Cell  Cell // what it measures
+	Block int // starting at 1
+	Place int // position in the block, starting at 1
+	Cell  Cell
 }
 
-// RunsPerCell is how often a block has each cell: once in each half.
+// RunsPerCell is the number of runs of each cell in a block: one in each half.
 const RunsPerCell = 2
 
-// Block returns the runs of a block, in order. Its first half is a random order of all cells, its
-// second half the same backwards (A B B A): what drifts steadily during a block meets all cells
-// with the same weight. Cells that take the host booted with the lab's CPUs isolated stand
-// together, and so do the others, in random order as well: a split plot, whose boots are two or
-// three in a block. The order follows from the seed and the block's number alone, so that a study
-// can be gone on with.
+// Block returns the runs of a block, in order. The first half is a random order of all cells, and the second half is
+// the same order reversed (A B B A), so that steady drift affects all cells equally.
+//
+// Cells that need the host booted with isolated CPUs are adjacent, and so are the others; the order of the two groups
+// is random. This is a split plot with two or three boots per block. The order depends only on the seed and the
+// block's number, so that a study can be continued.
 func (s *Spec) Block(number int) []Run {
 	cells := s.Cells()
 	rng := rand.New(rand.NewPCG(s.Seed, uint64(number)))
@@ -102,23 +102,21 @@ func (s *Spec) Block(number int) []Run {
 	return runs
 }
 
-// A Pairing is two levels of a factor: B is compared with A, which is the first level.
+// A Pairing is two levels of a factor to compare: B with A, the first level.
 type Pairing struct {
 	Factor string
-	A, B   int // index of the level
-	// Where are the levels of the other factors, which are the same on both sides, as a cell; the
-	// level of the factor itself means nothing in it. nil stands for all of them together, which is
-	// what half a design can show.
+	A, B   int // indexes of the levels
+	// Where is a cell with the levels of the other factors, which are the same on both sides; the level of Factor
+	// itself is ignored. nil compares over all levels of the other factors together, as half a design requires.
 	Where Cell
-	// Joint is set where levels of several factors are compared at once. Factor, A and B mean
-	// nothing then, nor do the levels of its factors in Where.
+	// Joint is set if levels of several factors are compared at once. Factor, A, B, and the levels of the joint
+	// factors in Where are then ignored.
 	Joint *Joint
 }
 
-// Pairings returns what is compared: what the study asks for, and of each factor every level with
-// the first, wherever the other factors are the same. Of half a design no two cells differ in one
-// factor alone, so each factor is compared over all cells: as many of them have each level of each
-// other factor on both sides.
+// Pairings returns all comparisons: the joint ones of the study, then for each factor every level against the first,
+// at each combination of the other factors. In half a design, no two cells differ in one factor alone, so each factor
+// is compared over all cells, which balance the other factors.
 func (s *Spec) Pairings() []Pairing {
 	var all []Pairing
 	for i := range s.Compare {
@@ -143,7 +141,7 @@ func (s *Spec) Pairings() []Pairing {
 	return all
 }
 
-// with returns a cell that has these levels, and the others of c.
+// with returns cell c with the given levels replaced.
 func (s *Spec) with(c Cell, levels map[string]string) Cell {
 	out := slices.Clone(c)
 	for i, f := range s.Factors {
@@ -154,10 +152,9 @@ func (s *Spec) with(c Cell, levels map[string]string) Cell {
 	return out
 }
 
-// and stands between the factors of a joint comparison, and between their levels.
 const and = " and "
 
-// sides names what is compared: the factor, and its level on both sides; of a joint comparison all of them.
+// sides returns the names of the compared factor and of its two levels, joined if there are several factors.
 func (s *Spec) sides(p Pairing) (factor, a, b string) {
 	if p.Joint == nil {
 		i := slices.IndexFunc(s.Factors, func(f Factor) bool { return f.Name == p.Factor })
@@ -172,7 +169,6 @@ func (s *Spec) sides(p Pairing) (factor, a, b string) {
 	return strings.Join(names, and), strings.Join(from, and), strings.Join(to, and)
 }
 
-// cells returns the texts of the cells on both sides of a pairing.
 func (s *Spec) cells(p Pairing) [2][]string {
 	if p.Joint != nil {
 		return [2][]string{{s.CellText(s.with(p.Where, p.Joint.From))}, {s.CellText(s.with(p.Where, p.Joint.To))}}
@@ -180,7 +176,6 @@ func (s *Spec) cells(p Pairing) [2][]string {
 	return [2][]string{s.cellsAt(p, p.A), s.cellsAt(p, p.B)}
 }
 
-// cellsAt returns the texts of the cells of a level of a pairing's factor.
 func (s *Spec) cellsAt(p Pairing, level int) []string {
 	i := slices.IndexFunc(s.Factors, func(f Factor) bool { return f.Name == p.Factor })
 	var all []string
@@ -206,7 +201,7 @@ func (p Pairing) moves(factor string) bool {
 	return ok
 }
 
-// where writes what the cells of a pairing share; "" where they share nothing.
+// where formats the levels that both sides of a pairing share, or returns "" if they share none.
 func (s *Spec) where(p Pairing) string {
 	var parts []string
 	for i, f := range s.Factors {

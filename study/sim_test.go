@@ -15,7 +15,6 @@ import (
 	"github.com/rackless/rackless/study/stats"
 )
 
-// parse reads a study that has to be right.
 func parse(t testing.TB, text string) *study.Spec {
 	t.Helper()
 	s, err := study.Parse("study.yaml", []byte(text))
@@ -25,10 +24,9 @@ func parse(t testing.TB, text string) *study.Spec {
 	return s
 }
 
-// A model gives the figure of a run: its cell, its block, and a random number generator.
+// A model returns the figure of a run from its cell, its block and a random number generator.
 type model func(cell map[string]string, test, metric string, block int, rng *rand.Rand) float64
 
-// simulate makes the runs of a study as a model has them.
 func simulate(s *study.Spec, seed uint64, metrics map[string][]string, unit string, m model) *study.Data {
 	rng := rand.New(rand.NewPCG(seed, 0x5eed))
 	d := &study.Data{Spec: s}
@@ -74,12 +72,12 @@ margin: 5%
 
 var twoMetrics = map[string][]string{"ib_write_lat": {"latency_typical", "latency_p99"}, "ib_write_bw": {"bw_average"}}
 
-// The seed document's conclusion: pinning helps where there is contention, and does nothing on an idle machine.
+// The seed document's conclusion: pinning helps under contention, and has no effect on an idle machine.
 func TestWhatASimulatedStudyShows(t *testing.T) {
 	t.Parallel()
 	d := simulate(parse(t, twoFactors), 1, twoMetrics, "us", func(cell map[string]string, _, metric string, block int,
 		rng *rand.Rand) float64 {
-		v := 100 * math.Exp(0.01*rng.NormFloat64()+0.03*float64(block)) // the machine gets slower from block to block
+		v := 100 * math.Exp(0.01*rng.NormFloat64()+0.03*float64(block)) // the machine slows down from block to block
 		if cell["contention"] == "cpu:2" {
 			v *= 3
 			if cell["placement"] == "pin" {
@@ -117,7 +115,7 @@ func TestWhatASimulatedStudyShows(t *testing.T) {
 	}
 }
 
-// A factor with one level is held at it: nothing is compared by it, and everything is at it.
+// A factor with one level is constant: it is not compared, and all runs are at that level.
 func TestAFactorWithOneLevelIsHeld(t *testing.T) {
 	t.Parallel()
 	s := parse(t, "name: h\nlab: pair.yaml\nfactors:\n  placement: [default, pin]\n  contention: "+
@@ -137,12 +135,12 @@ func TestAFactorWithOneLevelIsHeld(t *testing.T) {
 
 var long = flag.Bool("long", false, "simulate 2000 studies of a level against itself, and not 400")
 
-// A level compared with itself shows nothing: at most 5 % of studies may say otherwise, under each
-// kind of noise. Of 200, a rate of 7 % would pass for 5 % one time in six, and one of 4 % for more
-// than 5 % one time in six. Of the 2000 that make test-long simulates, none may.
+// A level compared with itself must show no effect: under each kind of noise, at most 5 % of studies may report one.
+// With 200 studies, a rate of 7 % would pass for 5 % one time in six, and 4 % would exceed 5 % one time in six. With
+// the 2000 of make test-long, neither may happen.
 func TestAAStudiesRaiseAtMostFalseAlarmsAsStated(t *testing.T) {
 	t.Parallel()
-	studies, most := 400, 0.05+2.6*math.Sqrt(0.05*0.95/400) // what 1 of 200 exceeds by chance
+	studies, most := 400, 0.05+2.6*math.Sqrt(0.05*0.95/400) // exceeded by chance in 1 of 200 tests
 	switch {
 	case *long:
 		studies, most = 2000, 0.05
@@ -195,7 +193,7 @@ func TestAAStudiesRaiseAtMostFalseAlarmsAsStated(t *testing.T) {
 	}
 }
 
-// A control that moves says that something else differs between the levels.
+// If a control moves, something else differs between the levels.
 func TestAControlThatMovesConfoundsTheComparison(t *testing.T) {
 	t.Parallel()
 	s := parse(t, "name: c\nlab: pair.yaml\nfactors:\n  placement: [default, pin]\nmeasure: [{test: ib_write_lat, "+
@@ -226,7 +224,7 @@ func TestWhatFoolsStudiesIsNamed(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		change func(*study.Observation)
-		want   string // "" finds nothing
+		want   string // "" expects no finding
 	}{
 		{"nothing", func(*study.Observation) {}, ""},
 		{"another governor", func(o *study.Observation) {
@@ -346,7 +344,8 @@ func TestFailedRunsAreCountedAndGiveNoFigures(t *testing.T) {
 		rng *rand.Rand) float64 {
 		return 100 + rng.NormFloat64()
 	})
-	// A run failed, was tried again, and failed again in one test; another was disturbed and then made well.
+	// One run failed, was repeated, and failed again in one test. Another was disturbed and then repeated
+	// successfully.
 	bad := d.Runs[3]
 	bad.Status, bad.Error, bad.Values = study.StatusFailed, "ib_write_bw: no result within 3m0s", bad.Values[:2]
 	d.Runs[3] = bad
@@ -404,8 +403,8 @@ func TestTheOrderOfABlock(t *testing.T) {
 	}
 }
 
-// Runs that take another boot of the host stand together in each half of a block, and which come
-// first is a matter of chance; the boots are two or three in a block.
+// Runs with the same boot of the host are adjacent in each half of a block, and their order is random. A block has
+// two or three boots.
 func TestRunsOfOneBootStandTogether(t *testing.T) {
 	t.Parallel()
 	s := parse(t, "name: boots\nlab: pair.yaml\nfactors:\n  isolation: [none, cpuset, isolcpus]\n  contention: "+
@@ -437,14 +436,14 @@ func TestRunsOfOneBootStandTogether(t *testing.T) {
 		}
 		orders[text] = true
 	}
-	// A third of the cells are isolated, and the first cell is any of them: 10 of 30 are expected,
-	// and outside 1 to 23 is one in more than 10000.
+	// A third of the cells are isolated, and the first cell is random: 10 of 30 are expected, and values outside 1 to
+	// 23 are less likely than one in 10000.
 	if isolatedFirst < 1 || isolatedFirst > 23 || len(orders) < 28 {
 		t.Errorf("isolated first in %d of 30 blocks, %d orders", isolatedFirst, len(orders))
 	}
 }
 
-// Of half a design each level of each factor is there equally often, with each level of each other factor.
+// In half a design, each level of a factor occurs equally often with each level of each other factor.
 func TestHalfADesignIsBalanced(t *testing.T) {
 	t.Parallel()
 	s := parse(t, "name: half\nlab: pair.yaml\ndesign: half\nfactors:\n  placement: [default, pin]\n  contention: "+
@@ -468,7 +467,7 @@ func TestHalfADesignIsBalanced(t *testing.T) {
 	}
 }
 
-// Of half a design each factor's own effect is found, whatever the others do.
+// Half a design shows each factor's own effect, whatever the others do.
 func TestHalfADesignShowsMainEffects(t *testing.T) {
 	t.Parallel()
 	s := parse(t, "name: half\nlab: pair.yaml\ndesign: half\nfactors:\n  placement: [default, pin]\n  contention: "+
@@ -494,15 +493,15 @@ func TestHalfADesignShowsMainEffects(t *testing.T) {
 	}
 }
 
-// Percentiles of levels come from all latencies together: a tail that is in few runs, and would
-// vanish in an average of percentiles, is in them.
+// Percentiles of levels come from all latencies together. They include a tail that occurs in few runs, which an
+// average of percentiles would hide.
 func TestPercentilesComeFromAllLatenciesTogether(t *testing.T) {
 	t.Parallel()
 	s := parse(t, "name: tail\nlab: pair.yaml\nfactors:\n  placement: [default, pin]\nmeasure: [{test: ib_write_lat, "+
 		"bytes: 2, metrics: [latency_p99]}]\nblocks: 8\n")
 	d := simulate(s, 1, map[string][]string{"ib_write_lat": {"latency_typical", "latency_p99"}}, "us",
 		func(map[string]string, string, string, int, *rand.Rand) float64 {
-			return 100 // what the tool printed; it is not compared
+			return 100 // printed by the tool; it is not compared
 		})
 	rng := rand.New(rand.NewPCG(1, 2))
 	for i := range d.Runs {
@@ -532,7 +531,7 @@ func TestPercentilesComeFromAllLatenciesTogether(t *testing.T) {
 			t.Errorf("%s: %d latencies, %d points", x.Cell, x.Count, len(x.Quantiles))
 		}
 	}
-	// So it is where a level is compared with itself.
+	// The same holds if a level is compared with itself.
 	same := *s
 	same.Factors = []study.Factor{{Name: "placement", Levels: []string{"default", "default"}}}
 	half := *d
@@ -546,7 +545,7 @@ func TestPercentilesComeFromAllLatenciesTogether(t *testing.T) {
 		r.Comparisons[0].Effect.Quantile != 0.99 || r.Comparisons[0].Effect.A < 900 {
 		t.Errorf("a level against itself: %+v", r.Comparisons)
 	}
-	// Without the latencies of one run it is what the tool printed, and says so.
+	// If the latencies of one run are missing, the printed percentiles are compared, with a remark.
 	d.Runs[3].Histograms = nil
 	if r := analyse(t, d); r.Comparisons[0].Effect.Quantile != 0 ||
 		r.Comparisons[0].Judged.Verdict != stats.Equivalent ||
@@ -558,8 +557,8 @@ func TestPercentilesComeFromAllLatenciesTogether(t *testing.T) {
 	}
 }
 
-// Two settings that each help a little and together much, or only together: the comparison of both
-// at once shows it, at each level of the third factor.
+// Two settings that help little each but much together: the joint comparison shows it at each level of the third
+// factor.
 func TestSeveralFactorsAreComparedAtOnce(t *testing.T) {
 	t.Parallel()
 	const text = `name: joint

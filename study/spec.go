@@ -17,43 +17,45 @@ import (
 	"github.com/rackless/rackless/study/stats"
 )
 
-// A Spec is a study as its file describes it, with defaults filled in. Parse makes it.
+// A Spec is a study as described in its file, with defaults filled in by Parse.
 type Spec struct {
 	Name     string `json:"name"`
-	Question string `json:"question,omitempty"` // what the study is to answer, in words
-	Lab      string `json:"lab"`                // path of the lab file, as written: relative to the study's file
-	// Pair are the client and the server of measurements between two nodes; empty: the lab's second and first node.
+	Question string `json:"question,omitempty"` // the question that the study should answer
+	Lab      string `json:"lab"`                // path of the lab file as written, relative to the study's file
+	// Pair names the client and the server of measurements between two nodes. If empty, they are the lab's second and
+	// first node.
 	Pair []string `json:"pair,omitempty"`
-	// Setup are commands for a shell on each node, before each run: settings of DCB tools or of congestion control.
+	// Setup lists shell commands for each node before each run, such as settings of DCB tools or of congestion
+	// control.
 	Setup   []string `json:"setup,omitempty"`
 	Factors []Factor `json:"factors" rule:"factors"` // in the file's order
-	// Compare are levels of several factors that are compared at once, beside those of each factor by itself.
+	// Compare lists joint comparisons of several factors, in addition to the comparisons by single factor.
 	Compare []Joint   `json:"compare,omitempty"`
 	Measure []Measure `json:"measure"`
 	Design  string    `json:"design"` // DesignFull or DesignHalf
-	Blocks  int       `json:"blocks"` // 0: as many as fit into Budget
-	// Budget is how long the runs may take in all; 0: no limit, Blocks says how many there are.
+	Blocks  int       `json:"blocks"` // 0 means as many as fit into Budget
+	// Budget limits the total time of the runs. 0 means no limit; then Blocks sets the number of blocks.
 	Budget time.Duration `json:"budget_ns,omitempty" yaml:"budget"`
-	Seed   uint64        `json:"seed"` // of the order of the runs and of everything drawn in the analysis
-	// Margin is relative: a smaller difference does not matter, 0.05 is 5 %.
+	Seed   uint64        `json:"seed"` // for the order of runs and all random numbers of the analysis
+	// Margin is the largest relative difference that does not matter; 0.05 is 5 %.
 	Margin     float64 `json:"margin" rule:"margin"`
-	Confidence float64 `json:"confidence" rule:"confidence"` // 0.95
-	// Protected are the CPUs that nodes are pinned to and that load keeps off; "" leaves it to the rig: the upper half.
+	Confidence float64 `json:"confidence" rule:"confidence"` // for example 0.95
+	// Protected lists the CPUs that nodes are pinned to and that load avoids. If "", the rig takes the upper half.
 	Protected string `json:"protected_cpus,omitempty"`
-	// Imported is the format of others' results that the study was made of; "" where rackless
-	// measured. No study file has it.
+	// Imported is the format of imported results, or "" for a study measured by rackless. It is not part of the study
+	// file.
 	Imported string `json:"imported,omitempty" yaml:"-"`
 }
 
-// A Factor is what a study varies. The first level is the one that others are compared with; a
-// factor with one level alone is held at it.
+// A Factor is a setting that a study varies. The other levels are compared with the first one; a factor with a single
+// level is constant.
 type Factor struct {
 	Name   string   `json:"name"`
 	Levels []string `json:"levels"`
 }
 
-// A Joint comparison is of levels of several factors at once: To with From, wherever the other
-// factors are the same. Both name the same factors.
+// A Joint comparison compares levels of several factors at once, To with From, at each combination of the other
+// factors. From and To have the same keys.
 type Joint struct {
 	From map[string]string `json:"from"`
 	To   map[string]string `json:"to"`
@@ -61,70 +63,70 @@ type Joint struct {
 
 // A Measure is a test that each run makes.
 type Measure struct {
-	Test       string `json:"test" yaml:"test"` // as bench names its engines
+	Test       string `json:"test" yaml:"test"` // name of an engine of bench
 	Bytes      int64  `json:"bytes,omitempty" yaml:"bytes"`
 	Iterations int    `json:"iterations,omitempty" yaml:"iterations"`
 	Seconds    int    `json:"seconds,omitempty" yaml:"seconds"`
-	// WarmUps are measurements before each one, whose figures are dropped; CoolDown is how long is waited before each.
+	// WarmUps is the number of measurements before each one, with discarded figures. CoolDown is the pause before
+	// each.
 	WarmUps  int           `json:"warm_ups,omitempty" yaml:"warm_ups"`
 	CoolDown time.Duration `json:"cool_down_ns,omitempty" yaml:"cool_down"`
-	// CPU and NUMA are where on its node the client runs, or a test of one node, as bench.Options
-	// have them; ServerCPU and ServerNUMA are the server's, which are the client's where they are
-	// "".
+	// CPU and NUMA place the client, or a test of one node, as in bench.Options. ServerCPU and ServerNUMA place the
+	// server; if "", they are the client's.
 	CPU        string `json:"cpu,omitempty" yaml:"cpu"`
 	NUMA       string `json:"numa,omitempty" yaml:"numa"`
 	ServerCPU  string `json:"server_cpu,omitempty" yaml:"server_cpu"`
 	ServerNUMA string `json:"server_numa,omitempty" yaml:"server_numa"`
-	// Metrics are those that are compared; the rest is stored. Empty: the test's usual one or two.
+	// Metrics lists the compared metrics; others are only stored. If empty, the test's usual one or two are compared.
 	Metrics []string `json:"metrics,omitempty" yaml:"metrics"`
-	// Control is set where no factor can move the test: if it moves, something else did too, and
-	// the comparison is confounded.
+	// Control marks a test that no factor can move. If it moves, something else did too, and the comparison is
+	// confounded.
 	Control bool `json:"control,omitempty" yaml:"control"`
 }
 
-// Designs.
+// Designs of a study.
 const (
 	DesignFull = "full" // every combination of levels
-	DesignHalf = "half" // of factors with two levels each, half of the combinations: main effects only
+	DesignHalf = "half" // half of the combinations, for factors with two levels each: main effects only
 )
 
-// Names of factors that are no keys of the lab file.
+// Names of factors besides keys of the lab file.
 const (
 	FactorPlacement  = "placement"
 	FactorIsolation  = "isolation"
 	FactorContention = "contention"
 	FactorHugepages  = "hugepages"
-	prefixLab        = "lab."  // a key of the lab file: lab.fabric.mtu
-	prefixLink       = "link." // an impairment of every port of the fabric: link.loss
-	// Where the ranks run of tests that measure several nodes together.
-	FactorMPINodes     = "mpi.nodes"     // the first so many of the lab
-	FactorMPIRanks     = "mpi.ranks"     // on each node
+	prefixLab        = "lab."  // key of the lab file, as in lab.fabric.mtu
+	prefixLink       = "link." // impairment of every port of the fabric, as in link.loss
+	// Placement of ranks for tests over several nodes.
+	FactorMPINodes     = "mpi.nodes"     // the first so many nodes of the lab
+	FactorMPIRanks     = "mpi.ranks"     // number per node
 	FactorMPITransport = "mpi.transport" // auto, or one of bench.GroupTransports
-	FactorMPIBare      = "mpi.bare"      // true: on this machine, outside of nodes
+	FactorMPIBare      = "mpi.bare"      // true runs ranks on this machine, outside of nodes
 )
 
-// TestIncast is a test of the whole lab: all nodes but one send to one, which no engine of bench
-// does alone. A word after a slash is as in bench: incast/dscp26.
+// TestIncast is a test of the whole lab in which all nodes but one send to one; bench has no engine for it. A
+// modifier may follow after a slash, as in bench: incast/dscp26.
 const TestIncast = "incast"
 
-// Incast says whether the measure is an incast, and of which word.
+// Incast reports whether the measure is an incast, and returns its modifier.
 func (m *Measure) Incast() (word string, ok bool) {
 	name, word, _ := strings.Cut(m.Test, "/")
 	return word, name == TestIncast
 }
 
-// ContentionNetwork is the level of contention that is traffic between nodes that are not measured.
+// ContentionNetwork is the level of contention with traffic between nodes that are not measured.
 const ContentionNetwork = "network"
 
-// Levels of isolation: other work may run anywhere, it is kept off the lab's CPUs while the host
-// runs, or the host was booted with these CPUs isolated.
+// Levels of isolation: other work may run anywhere, is kept off the lab's CPUs while the host runs, or the host was
+// booted with these CPUs isolated.
 const (
 	IsolationNone     = "none"
 	IsolationCpuset   = "cpuset"
 	IsolationIsolcpus = "isolcpus"
 )
 
-// levels are the values that factors with fixed ones take; contention has more.
+// levels lists the values of factors with fixed levels; contention has more.
 var levels = map[string][]string{
 	FactorPlacement:  {"default", "pin", "pin+numa", "pin+numa+smt", "wrong-numa"},
 	FactorIsolation:  {IsolationNone, IsolationCpuset, IsolationIsolcpus},
@@ -136,7 +138,7 @@ var levels = map[string][]string{
 	FactorMPIBare:      {"false", "true"},
 }
 
-// Group returns where the ranks run of a test in a cell, as its factors say; what none says is as the test has it.
+// Group returns the placement of a test's ranks in a cell: g with the factors of the cell applied.
 func Group(g bench.Group, settings map[string]string) bench.Group {
 	for factor, to := range map[string]*int{FactorMPINodes: &g.Nodes, FactorMPIRanks: &g.PerNode} {
 		if n, err := strconv.Atoi(settings[factor]); err == nil {
@@ -152,13 +154,12 @@ func Group(g bench.Group, settings map[string]string) bench.Group {
 	return g
 }
 
-// links are the impairments that can be factors, as fabric set takes them.
+// links lists the impairments that can be factors, named as in fabric set.
 var links = []string{"rate", "delay", "jitter", "loss", "reorder", "trust", "ecn", "buffer", "pfc"}
 
-// contention is a load of N workers.
 var contention = lazyregexp.New(`^(cpu|memory):([1-9][0-9]{0,3})$`)
 
-// Limits of a study. Larger ones are mistakes rather than wishes.
+// Limits of a study. Larger values are mistakes.
 const (
 	MaxSpecSize = 1 << 20 // bytes
 	maxFactors  = 8
@@ -174,13 +175,13 @@ const (
 
 // Defaults.
 const (
-	DefaultBlocks     = 8 // or more, where more comparisons need them
+	DefaultBlocks     = 8 // or more, if the number of comparisons requires it
 	DefaultMargin     = 0.05
 	DefaultConfidence = 0.95
 	DefaultSeed       = 1
 )
 
-// Parse reads a study file. name is for errors, which are of type [strictyaml.Errors].
+// Parse reads a study file. name is used in errors, which are of type [strictyaml.Errors].
 func Parse(name string, data []byte) (*Spec, error) {
 	f := &strictyaml.Format{
 		Name: "study", File: "study file", MaxSize: MaxSpecSize, MaxTokens: 30_000, MaxDepth: 16,
@@ -201,21 +202,20 @@ func Parse(name string, data []byte) (*Spec, error) {
 	return nil, r.Errs
 }
 
-// factors reads the factors in the order of the file, which the order of cells and of the report follows. A map of
-// Go's would lose it.
+// factors reads the factors in the order of the file, which cells and the report follow.
 func factors(r *strictyaml.Reader) strictyaml.Rule {
 	return strictyaml.RuleOf(func(path string, n ast.Node) *[]Factor {
 		var all []Factor
 		r.Entries(path, n, func(name string, _ strictyaml.Place, n ast.Node) {
 			f := Factor{Name: name}
-			r.Into(strictyaml.Join(path, name), n, &f.Levels) // as they are written: 1500 is the level "1500"
+			r.Into(strictyaml.Join(path, name), n, &f.Levels) // as text: 1500 is the level "1500"
 			all = append(all, f)
 		})
 		return &all
 	})
 }
 
-// share reads a share as 5% or 0.05.
+// share parses a share written as 5% or 0.05.
 func share(r *strictyaml.Reader, low, high float64) strictyaml.Rule {
 	return strictyaml.RuleOf(func(path string, n ast.Node) *float64 {
 		var text string
@@ -240,7 +240,7 @@ func share(r *strictyaml.Reader, low, high float64) strictyaml.Rule {
 
 var nameForm = lazyregexp.New(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
-// CheckName refuses what is no name of a study.
+// CheckName checks the name of a study.
 func CheckName(name string) error {
 	if !nameForm.MatchString(name) {
 		return fmt.Errorf("name %q: want small letters, digits and dashes, 63 at most", name)
@@ -248,7 +248,7 @@ func CheckName(name string) error {
 	return nil
 }
 
-// check checks what the file says, and fills in the number of blocks.
+// check validates the study, and fills in the number of blocks.
 func (s *Spec) check() error {
 	if err := CheckName(s.Name); err != nil {
 		return err
@@ -273,7 +273,7 @@ func (s *Spec) check() error {
 		}
 	}
 	if s.Blocks == 0 && s.Budget == 0 {
-		// With the smallest number that can show anything, every block would have to agree.
+		// One more than the minimum, with which every block would have to agree.
 		s.Blocks = max(DefaultBlocks, stats.MinBlocks(1-s.Confidence, s.Comparisons())+1)
 	}
 	return nil
@@ -297,7 +297,7 @@ func (s *Spec) checkFactors() error {
 			s.Factors[0].Name)
 	}
 	if s.Design == DesignHalf {
-		// In half of the combinations of two factors the one follows from the other.
+		// In half of the combinations of two factors, each factor determines the other.
 		if len(s.Factors) < 3 {
 			return fmt.Errorf("design half: half of the combinations of %d factors leaves effects that cannot be "+
 				"told apart; it takes three or more, or design full", len(s.Factors))
@@ -308,7 +308,7 @@ func (s *Spec) checkFactors() error {
 			}
 		}
 	}
-	// The product first: the cells of a few long factors would not fit into memory.
+	// The product is checked first: the cells of a few long factors would not fit into memory.
 	n := 1
 	for _, f := range s.Factors {
 		n *= len(f.Levels)
@@ -323,8 +323,8 @@ func (s *Spec) checkFactors() error {
 	return nil
 }
 
-// checkJoints checks that both sides of a comparison name the same factors at levels that the study measures: a side
-// that names fewer would be compared with a mixture of levels.
+// checkJoints checks that both sides of a comparison name the same factors at measured levels. A side with fewer
+// factors would be compared with a mixture of levels.
 func (s *Spec) checkJoints() error {
 	if len(s.Compare) > 0 && s.Design != DesignFull {
 		return fmt.Errorf("compare: design %s has not all combinations of levels", s.Design)
@@ -340,8 +340,7 @@ func (s *Spec) checkJoints() error {
 			name   string
 			levels map[string]string
 		}{{"from", j.From}, {"to", j.To}} {
-			// A level that no run has would make a comparison that never comes, and the study would be judged without
-			// it.
+			// A level without runs would silently drop the comparison.
 			for name, level := range side.levels {
 				if !slices.ContainsFunc(s.Factors, func(f Factor) bool {
 					return f.Name == name && slices.Contains(f.Levels, level)
@@ -370,14 +369,13 @@ func (s *Spec) checkJoints() error {
 	return nil
 }
 
-// check knows the levels of factors that rackless sets itself. Those of lab keys are checked by the lab's own reader,
-// with the file as a whole, since what is valid depends on the rest of it.
+// check checks the levels of factors that rackless sets itself. Lab keys are checked by parsing the whole lab file.
 func (f *Factor) check() error {
 	if len(f.Levels) < 1 || len(f.Levels) > maxLevels {
 		return fmt.Errorf("factor %s: %d levels, want 1 to %d", f.Name, len(f.Levels), maxLevels)
 	}
 	for i, l := range f.Levels {
-		// Levels stand in tables, charts and messages: a line break in one would break these.
+		// Levels appear in tables, charts and messages, which a line break would garble.
 		if l == "" || len(l) > 100 || strings.ContainsFunc(l, func(r rune) bool { return r < ' ' || r == 0x7f }) {
 			return fmt.Errorf("factor %s: level %q is not a value", f.Name, l)
 		}
@@ -420,26 +418,26 @@ func (f *Factor) check() error {
 	return nil
 }
 
-// AA reports whether a factor has one level twice: a study of a level against itself, which must find nothing.
+// AA reports whether a factor has one level twice: a comparison of a level with itself, which must show no effect.
 func (f *Factor) AA() bool { return len(f.Levels) == 2 && f.Levels[0] == f.Levels[1] }
 
-// Load splits a level of contention: "cpu:2" is 2 workers of kind cpu, "idle" none.
+// Load splits a level of contention: "cpu:2" is 2 workers of kind cpu, "idle" is 0 workers.
 func Load(level string) (kind string, workers int) {
 	m := contention.FindStringSubmatch(level)
 	if m == nil {
 		return level, 0
 	}
-	n, _ := strconv.Atoi(m[2]) // digits, as matched
+	n, _ := strconv.Atoi(m[2]) // at most four digits
 	return m[1], n
 }
 
-// LabKey returns the key of the lab file that a factor sets; false where it sets none.
+// LabKey returns the key of the lab file that a factor sets, or false.
 func LabKey(factor string) (string, bool) { return strings.CutPrefix(factor, prefixLab) }
 
-// LinkKey returns the impairment that a factor sets; false where it sets none.
+// LinkKey returns the impairment that a factor sets, or false.
 func LinkKey(factor string) (string, bool) { return strings.CutPrefix(factor, prefixLink) }
 
-// checkMeasures refuses a test that is there twice: its figures could not be told apart in the store.
+// checkMeasures rejects duplicate tests, because their figures could not be told apart in the database.
 func (s *Spec) checkMeasures() error {
 	all := s.Measure
 	if len(all) == 0 {
@@ -457,7 +455,7 @@ func (s *Spec) checkMeasures() error {
 		if m.Bytes < 0 || m.Iterations < 0 || m.Seconds < 0 {
 			return fmt.Errorf("measure: %s: bytes, iterations and seconds are not below zero", m.Test)
 		}
-		// An hour between measurements is a pause that somebody may want; a day is a slip of the pen.
+		// A pause of an hour may be intended; a day is a typing error.
 		if m.WarmUps < 0 || m.WarmUps > maxWarmUps || m.CoolDown < 0 || m.CoolDown > maxCoolDown {
 			return fmt.Errorf("measure: %s: want 0 to %d warm_ups, and a cool_down of 0s to %v", m.Test, maxWarmUps,
 				maxCoolDown)
@@ -474,7 +472,7 @@ func (s *Spec) checkMeasures() error {
 	return nil
 }
 
-// Key names a measurement in a study: the test, and the size where one is set.
+// Key identifies a measurement in a study: the test, and the size if set.
 func (m *Measure) Key() string {
 	if m.Bytes > 0 {
 		return m.Test + "/" + strconv.FormatInt(m.Bytes, 10)
@@ -482,8 +480,8 @@ func (m *Measure) Key() string {
 	return m.Test
 }
 
-// Comparisons is how many comparisons are judged together, as far as that is known before anything
-// was measured: a test whose metrics are not known counts as one.
+// Comparisons returns the number of comparisons that are judged together, as far as known before measuring: a test
+// with unknown metrics counts as one.
 func (s *Spec) Comparisons() int {
 	n := 0
 	for _, m := range s.Measure {

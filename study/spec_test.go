@@ -72,7 +72,7 @@ func TestWhatIsWrongWithAStudyFileIsNamed(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			text := tt.text
-			for key := 'a'; strings.Contains(text, "lab.X"); key++ { // keys that differ
+			for key := 'a'; strings.Contains(text, "lab.X"); key++ { // distinct keys
 				text = strings.Replace(text, "lab.X", "lab."+string(key), 1)
 			}
 			_, err := study.Parse("study.yaml", []byte(text))
@@ -122,7 +122,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			return
 		}
-		// What was accepted can be run: every cell is in a block as often as it should be.
+		// An accepted study can be run: every cell is in a block as often as required.
 		if n := len(s.Block(1)); n != study.RunsPerCell*len(s.Cells()) || n == 0 {
 			t.Fatalf("a block of %d runs for %d cells", n, len(s.Cells()))
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/rackless/rackless/study/stats"
 )
 
-// Text writes an effect with its interval: "+12.1% (+8.0% to +16.5%)".
+// Text formats an effect with its interval: "+12.1% (+8.0% to +16.5%)".
 func (c *Comparison) Text() string {
 	e := c.Effect
 	if e == nil {
@@ -30,8 +30,8 @@ func (c *Comparison) intervalText(i stats.Interval) string {
 	return amount(c.Effect, i.Low, c.Unit) + " to " + amount(c.Effect, i.High, c.Unit)
 }
 
-// amount writes an effect: for ratios in per cent, and as a factor where per cent would be hard to
-// read, all numbers of an effect in the same way.
+// amount formats an effect. Ratios are in per cent, or factors if per cent would be hard to read; all numbers of an
+// effect use the same form.
 func amount(e *stats.Effect, v float64, unit string) string {
 	if e.Scale == stats.Difference {
 		return plain(v, true) + " " + unit
@@ -45,7 +45,7 @@ func amount(e *stats.Effect, v float64, unit string) string {
 	return "x" + plain(v, false)
 }
 
-// large reports whether one of the numbers of an effect is above ten, or below a tenth.
+// large reports whether a number of an effect is at least ten, or below a tenth.
 func large(e *stats.Effect) bool {
 	numbers := []float64{e.Estimate}
 	if i := e.Interval; i.Confidence > 0 && i.Bounded() {
@@ -54,7 +54,7 @@ func large(e *stats.Effect) bool {
 	return slices.ContainsFunc(numbers, func(v float64) bool { return v > 0 && (v >= 10 || v < 0.1) })
 }
 
-// plain writes three significant digits without an exponent, but for what is far from 1.
+// plain formats v with three significant digits, without an exponent. Large values keep all integer digits.
 func plain(v float64, sign bool) string {
 	digits := 0
 	if size := math.Abs(v); size > 0 && size < 100 {
@@ -67,10 +67,10 @@ func plain(v float64, sign bool) string {
 	return text
 }
 
-// words says what the study comes to: effects first, then what makes no difference, then how much
-// is undecided. Noise is never retold as an effect.
+// words returns the conclusions of the study: effects, then equivalences, then the number of undecided comparisons.
+// Noise is never reported as an effect.
 func (a *analysis) words() []string {
-	// What is said about comparisons of the same levels is one sentence.
+	// Comparisons of the same levels share a sentence.
 	var effects, equivalent group.By[string, string]
 	var problems []string
 	undecided := 0
@@ -110,7 +110,6 @@ func (a *analysis) words() []string {
 	return out
 }
 
-// undecidedOf begins the sentence on what is undecided.
 func undecidedOf(n, all int) string {
 	switch {
 	case all == 1:
@@ -121,9 +120,9 @@ func undecidedOf(n, all int) string {
 	return fmt.Sprintf("%d of %d comparisons are", n, all)
 }
 
-// with says what is compared: "With placement=pin instead of default, at contention=cpu:2".
+// with describes a comparison: "With placement=pin instead of default, at contention=cpu:2".
 func with(c *Comparison) string {
-	// Of several factors at once, each with its level.
+	// For several factors, each is shown with its level.
 	factors, levels := strings.Split(c.Factor, and), strings.Split(c.B, and)
 	for i := range factors {
 		if len(levels) == len(factors) {
@@ -137,7 +136,6 @@ func with(c *Comparison) string {
 	return text
 }
 
-// verb says what happened to a metric.
 func verb(c *Comparison) string {
 	if c.Effect.Estimate > c.Effect.NoEffect() {
 		return "rises"
@@ -145,7 +143,7 @@ func verb(c *Comparison) string {
 	return "falls"
 }
 
-// span writes the size of an effect without its sign: "31.0% to 52.0%", in the order of size.
+// span formats the interval of an effect without its sign, the smaller number first: "31.0% to 52.0%".
 func span(c *Comparison) string {
 	e := c.Effect
 	low, high := e.Interval.Low, e.Interval.High
@@ -162,26 +160,25 @@ func span(c *Comparison) string {
 	return fmt.Sprintf("%.1f%% to %.1f%%", 100*(low-1), 100*(high-1))
 }
 
-// Shares of CPU time above which a run is called disturbed.
+// Thresholds above which a run counts as disturbed.
 const (
-	MaxSteal   = 0.02 // of all CPUs' time, taken by a hypervisor
-	MaxForeign = 0.25 // of one CPU's time, used by what is not of the study
-	MaxLoop    = 0.25 // by which the fixed piece of arithmetic took longer than its median of the study
+	MaxSteal   = 0.02 // share of all CPUs' time taken by a hypervisor
+	MaxForeign = 0.25 // share of one CPU's time used by other programs
+	MaxLoop    = 0.25 // relative increase of the noise floor over its median in the study
 )
 
-// MaxJump is how far the clock of the day may be set while a run is measured, in seconds; what
-// slews it stays far below.
+// MaxJump is the largest permitted step of the wall clock during a run, in seconds. Slewing stays far below.
 const MaxJump = 1
 
-// Disturbance says what else moved during a run, going by the host's states around it; "" where
-// nothing did. loops are the noise floors of the runs before it.
+// Disturbance describes disturbances during a run from the host's states around it, or returns "". loops are the
+// noise floors of earlier runs.
 func Disturbance(before, after *HostState, loops []float64) string {
 	if before == nil || after == nil {
 		return ""
 	}
 	var why []string
 	wall := after.At.Sub(before.At).Seconds()
-	span := wall // earlier versions kept the clock of the day alone
+	span := wall // early releases recorded only the wall clock
 	if before.Uptime > 0 && after.Uptime > before.Uptime {
 		span = after.Uptime - before.Uptime
 	}
@@ -214,7 +211,7 @@ func Disturbance(before, after *HostState, loops []float64) string {
 	return strings.Join(why, "; ")
 }
 
-// LookedFor says what Analyse and Disturbance looked for, for readers who want to know what "nothing was found" means.
+// LookedFor lists the checks of Analyse and Disturbance, which define the meaning of "nothing was found".
 func (r *Result) LookedFor() []string {
 	var looked []string
 	if len(r.Controls) > 0 {
@@ -234,7 +231,7 @@ func (r *Result) LookedFor() []string {
 	)
 }
 
-// confounds looks for what is known to fool studies: things that changed between runs, or were never what they seemed.
+// confounds looks for known causes of misleading studies, such as changes between runs or unknown NUMA nodes.
 func confounds(runs []Observation) []string {
 	var out []string
 	add := func(format string, args ...any) {
@@ -244,9 +241,8 @@ func confounds(runs []Observation) []string {
 	}
 	var first *HostState
 	tools := map[string]string{}
-	// What a study goes on with otherwise, after a boot or weeks later, stays so: it is said once,
-	// of the first run that has it. of is "" or a cell, where only runs of one cell can be held
-	// against each other.
+	// A change persists, so it is reported once, for the first run after it. of is "", or a cell if only runs of the
+	// same cell can be compared.
 	last, told := map[string]string{}, map[string]bool{}
 	changed := func(run int64, of, what, now string) {
 		was := last[of+what]
@@ -254,7 +250,7 @@ func confounds(runs []Observation) []string {
 			told[change] = true
 			add("%s is %s from run %d on, and was %s before", what, now, run, was)
 		}
-		if now != "" { // else it is not known, as of runs of early releases
+		if now != "" { // empty if not known, as in runs of early releases
 			last[of+what] = now
 		}
 	}
@@ -266,7 +262,7 @@ func confounds(runs []Observation) []string {
 				tools[test] = o.Tools[test]
 			}
 		}
-		now := cmp.Or(o.Before, o.After) // earlier versions kept the state after a run alone
+		now := cmp.Or(o.Before, o.After) // early releases recorded only the state after a run
 		if now == nil {
 			continue
 		}
@@ -288,7 +284,7 @@ func confounds(runs []Observation) []string {
 		changed(o.Run, "", "the host's kernel", now.Kernel)
 		changed(o.Run, "", "QEMU", now.QEMU)
 		changed(o.Run, "", "rackless", now.Rackless)
-		// A key of the lab file may give cells different kernels.
+		// A key of the lab file may select different kernels for cells.
 		changed(o.Run, fmt.Sprint(o.Cell), "the nodes' kernel", now.NodeKernel)
 		if first.CPUs != now.CPUs {
 			add("%d CPUs are online in run %d, and were %d", now.CPUs, o.Run, first.CPUs)

@@ -15,12 +15,12 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 )
 
-// A Baseline is what a lab was measured to do, with how far a later measurement may be from it:
-// bounds as ReFrame has them, a lower and an upper one for each figure.
+// A Baseline holds the measured figures of a lab and how far later measurements may differ from them. Each figure has
+// a lower and an upper bound, as in ReFrame.
 type Baseline struct {
-	Schema      string     `json:"schema"` // BaselineSchema
+	Schema      string     `json:"schema"` // always BaselineSchema
 	Lab         string     `json:"lab"`
-	Made        string     `json:"made"` // UTC, RFC 3339: when it was measured
+	Made        string     `json:"made"` // time of the measurement, RFC 3339 in UTC
 	Rackless    string     `json:"rackless"`
 	Accelerator string     `json:"accelerator"`
 	Emulated    bool       `json:"emulated"`
@@ -35,13 +35,13 @@ type Expected struct {
 	bench.Key
 	Value float64 `json:"value"`
 	Unit  string  `json:"unit"`
-	// Lower and Upper are how far a figure may be below and above Value, as shares of it: 0.1 is 10
-	// %. nil is no bound: nobody minds a lower latency.
+	// Lower and Upper limit how far a figure may be below and above Value, as a fraction of it: 0.1 is 10 %. nil
+	// means unbounded, as a lower latency is.
 	Lower *float64 `json:"lower,omitempty"`
 	Upper *float64 `json:"upper,omitempty"`
 }
 
-// steady are the metrics that a baseline has: those that repeat. Extremes do not, and neither does a spread.
+// steady lists the metrics of a baseline, which repeat from run to run. Extremes and spreads do not.
 var steady = []string{
 	bench.MetricBWAverage, bench.MetricMessageRate, bench.MetricLatencyTypical, bench.MetricLatencyAverage,
 	bench.MetricLatencyP99, bench.MetricTPSAverage,
@@ -50,11 +50,11 @@ var steady = []string{
 	bench.MetricCollectiveTime, bench.MetricRating, bench.MetricRatingCompress, bench.MetricRatingDecompress,
 }
 
-// DefaultTolerance is how far figures may be from a baseline where nothing else is said.
+// DefaultTolerance is the allowed difference from a baseline if no other is given.
 const DefaultTolerance = 0.1
 
-// A Tolerance is how far a figure may be from its baseline, as shares of it: Bad to the bad side
-// and no bound on the other, or Lower and Upper where those are not 0.
+// A Tolerance limits how far a figure may be from its baseline, as fractions of it. Bad bounds the bad side only;
+// Lower and Upper, if not 0, bound their sides.
 type Tolerance struct{ Bad, Lower, Upper float64 }
 
 // check refuses shares outside 0 to 1, and a tolerance that bounds nothing: a baseline that cannot fail would look
@@ -68,7 +68,6 @@ func (t Tolerance) check() error {
 	return nil
 }
 
-// bounds are how far a figure may be below and above, nil where there is no bound.
 func (t Tolerance) bounds(lowerIsBetter bool) (lower, upper *float64) {
 	bound := func(share float64) *float64 {
 		if share == 0 {
@@ -85,9 +84,8 @@ func (t Tolerance) bounds(lowerIsBetter bool) (lower, upper *float64) {
 	return &t.Bad, bound(t.Upper)
 }
 
-// NewBaseline makes a baseline of a measurement: each figure that repeats, with its metric's
-// tolerance, or else that of all. A measurement with a failure in it is no baseline. Of several
-// values of the same the median counts.
+// NewBaseline makes a baseline of a measurement without failures: the median of each repeatable figure, with the
+// tolerance of its metric, or else all.
 func NewBaseline(samples []bench.Sample, all Tolerance, byMetric map[string]Tolerance) (*Baseline, error) {
 	if err := all.check(); err != nil {
 		return nil, err
@@ -112,7 +110,7 @@ func NewBaseline(samples []bench.Sample, all Tolerance, byMetric map[string]Tole
 			continue
 		}
 		e := Expected{Key: s.Key(), Unit: s.Unit}
-		// The bounds of a repeat are those of the first: they follow from the metric alone.
+		// Repeats have the bounds of the first, because bounds depend only on the metric.
 		if values[e.Key] == nil {
 			e.Lower, e.Upper = cmp.Or(byMetric[s.Metric], all).bounds(bench.LowerIsBetter(s.Metric, s.Unit))
 			b.Figures = append(b.Figures, e)
@@ -129,24 +127,24 @@ func NewBaseline(samples []bench.Sample, all Tolerance, byMetric map[string]Tole
 	return b, nil
 }
 
-// A Deviation is a figure of a baseline, and what was measured now.
+// A Deviation compares a figure of a baseline with the current measurement.
 type Deviation struct {
 	Expected
-	Measured *float64 `json:"measured,omitempty"` // nil: it was not measured, or failed
-	Change   float64  `json:"change,omitempty"`   // of the measured value, as a share of the expected one
+	Measured *float64 `json:"measured,omitempty"` // nil if it was not measured, or failed
+	Change   float64  `json:"change,omitempty"`   // measured minus expected, as a fraction of the expected value
 	OK       bool     `json:"ok"`
-	Reason   string   `json:"reason,omitempty"` // why not
+	Reason   string   `json:"reason,omitempty"` // why it is not OK
 }
 
-// ErrOtherKind is returned where figures are compared that cannot be: emulated ones with those of hardware.
+// ErrOtherKind is returned for comparing emulated figures with hardware figures.
 var ErrOtherKind = errors.New("emulated figures and those of hardware cannot be compared")
 
-// Check compares a measurement with the baseline, in the baseline's order. A figure that is
-// missing, or that failed, is not OK. Figures that the baseline does not have are left out.
+// Check compares a measurement with the baseline, in the baseline's order. A missing or failed figure is not OK;
+// figures that are not in the baseline are ignored.
 func (b *Baseline) Check(samples []bench.Sample) ([]Deviation, error) {
 	values, failed := map[bench.Key][]float64{}, map[bench.Key]string{}
 	for _, s := range samples {
-		// Emulated figures depend on the machine that emulates: a comparison with hardware would fail or pass by
+		// Emulated figures depend on the emulating machine, so a comparison with hardware would pass or fail by
 		// chance.
 		if s.Emulated != b.Emulated {
 			return nil, fmt.Errorf("%w: emulated is %v in the baseline of lab %s, and %v in the measurement",
@@ -159,7 +157,7 @@ func (b *Baseline) Check(samples []bench.Sample) ([]Deviation, error) {
 		values[s.Key()] = append(values[s.Key()], s.Value)
 	}
 	var all []Deviation
-	// By what was expected: a test that was left out must fail, or a suite that shrinks would pass.
+	// The loop is over the baseline: a test that was left out must fail, or a shrinking suite would pass.
 	for _, e := range b.Figures {
 		d := Deviation{Expected: e}
 		v := values[e.Key]
@@ -189,7 +187,7 @@ func (b *Baseline) Check(samples []bench.Sample) ([]Deviation, error) {
 func ReadBaseline(r io.Reader) (*Baseline, error) {
 	b := &Baseline{}
 	dec := json.NewDecoder(r)
-	dec.DisallowUnknownFields() // a bound whose name is misspelt would be none
+	dec.DisallowUnknownFields() // otherwise a misspelled bound would be no bound
 	if err := dec.Decode(b); err != nil {
 		return nil, err
 	}
@@ -224,12 +222,12 @@ func ReadBaseline(r io.Reader) (*Baseline, error) {
 	return b, nil
 }
 
-// ParseTolerances reads tolerances for people: "10%" or "0.1" of all metrics, "latency_p99=20%" of one
-// on its bad side, and "bw_average=2%:5%" of one on both sides, below and above.
+// ParseTolerances reads tolerances as users write them: "10%" or "0.1" for all metrics, "latency_p99=20%" for the bad
+// side of one, and "bw_average=2%:5%" for both sides of one, below and above.
 func ParseTolerances(words []string) (all Tolerance, byMetric map[string]Tolerance, err error) {
 	all.Bad, byMetric = DefaultTolerance, map[string]Tolerance{}
 	for _, word := range words {
-		// One flag for both, given as often as needed: the last word on a metric counts.
+		// One flag for both forms, repeatable: the last word for a metric counts.
 		metric, shares, own := strings.Cut(word, "=")
 		if !own {
 			if all.Bad, err = parseShare(word); err != nil {
@@ -251,7 +249,6 @@ func ParseTolerances(words []string) (all Tolerance, byMetric map[string]Toleran
 	return all, byMetric, nil
 }
 
-// parseShare reads 10% or 0.1.
 func parseShare(text string) (float64, error) {
 	number, percent := strings.CutSuffix(strings.TrimSpace(text), "%")
 	v, err := strconv.ParseFloat(number, 64)

@@ -16,7 +16,7 @@ func baselineSamples(bw, lat float64) []bench.Sample {
 			Value: v, Unit: unit, Tool: "perftest", Accelerator: "kvm"}
 	}
 	return []bench.Sample{
-		one("ib_write_bw", bench.MetricBWPeak, bench.UnitGbps, 65536, 99), // does not repeat
+		one("ib_write_bw", bench.MetricBWPeak, bench.UnitGbps, 65536, 99), // not repeatable
 		one("ib_write_bw", bench.MetricBWAverage, bench.UnitGbps, 65536, bw),
 		one("ib_write_lat", bench.MetricLatencyP99, bench.UnitUsec, 2, lat),
 		one("ib_write_lat", bench.MetricLatencyMax, bench.UnitUsec, 2, 100*lat),
@@ -139,8 +139,8 @@ func FuzzReadBaseline(f *testing.F) {
 	})
 }
 
-// Latency may swing where bandwidth may not, and a figure that is too good is suspicious: each
-// metric has its own bounds.
+// Latencies may vary more than bandwidths, and a figure that is too good is suspicious. So each metric has its own
+// bounds.
 func TestEachMetricHasItsTolerance(t *testing.T) {
 	t.Parallel()
 	b, err := NewBaseline(baselineSamples(24.5, 1.5), Tolerance{Bad: 0.5},

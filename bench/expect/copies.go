@@ -10,20 +10,20 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// copyShare is the part of a PCIe limit that copies of good links reach. Published on PCIe 4.0 x16,
-// which carries 28.8 GB/s: 22 to 26 GB/s (RTX 4080 and 4090 in virtual machines) and 24.8 (A100),
-// on PCIe 5.0 x16 54.7 and 57.0 of 57.6 (MI350X). See TestPublishedCopiesAreAShareOfTheLink.
+// copyShare is the fraction of a PCIe limit that copies over good links reach. Published figures: on PCIe 4.0 x16,
+// which carries 28.8 GB/s, 22 to 26 GB/s (RTX 4080 and 4090 in virtual machines) and 24.8 (A100); on PCIe 5.0 x16,
+// which carries 57.6, 54.7 and 57.0 (MI350X). See TestPublishedCopiesAreAShareOfTheLink.
 const copyShare = 0.75
 
-// CopySideOf gathers what is known about a node whose GPUs were copied to or from: see CopyLinks.
-// place is where the tool ran.
+// CopySideOf returns the known facts about a node that copied to or from its GPUs. place is the tool's placement; for
+// busIDs and node see CopyLinks.
 func CopySideOf(ep bench.Endpoint, place bench.Place, busIDs string, node *facts.Node) Side {
 	s := Side{Node: ep.Node, GPUs: tool.CopyLinks(busIDs, node)}
 	switch {
 	case node == nil:
 	case place.Memory != "":
 		if set, err := topology.ParseCPUSet(place.Memory); err == nil {
-			// a list of NUMA nodes is written as one of CPUs
+			// lists of NUMA nodes have the syntax of CPU lists
 			s.MemoryNodes = slices.Collect(set.All())
 		}
 	case place.CPUs != "":
@@ -32,15 +32,15 @@ func CopySideOf(ep bench.Endpoint, place bench.Place, busIDs string, node *facts
 	return s
 }
 
-// judgeCopies is judge of copies between a node's memory and its GPUs', all in GB/s. What carries
-// them at its best is the link at what the card can do.
+// judgeCopies is judge for copies between a node's memory and its GPUs, all in GB/s. Their upper limit is the link at
+// the card's best.
 func judgeCopies(j *Judgement, w Path) {
 	side := &w.Client
 	best := bench.SlowestLink(side.GPUs, func(g bench.GPULink) float64 { return g.Best().Capacity() }).Best()
 	now := bench.SlowestLink(side.GPUs, func(g bench.GPULink) float64 { return g.Capacity() })
 	j.Wire, j.Bound = best.Capacity(), now.Capacity()
-	// The links were read after the copies. One that could not have carried them has become slow
-	// since, because the GPU was idle.
+	// The links were read after the copies. If a link could not have carried them, it has slowed down since, because
+	// the GPU was idle.
 	idle := j.Value > now.LineRate()
 	what, link := "the PCIe link", now.PCILink
 	if idle {
@@ -68,8 +68,8 @@ func judgeCopies(j *Judgement, w Path) {
 	}
 }
 
-// copyLinkCauses is that the link of the slowest GPU is of a lower generation or narrower than the
-// card's. What it was while it copied nobody has read.
+// copyLinkCauses returns the cause that the link of the slowest GPU has a lower generation or fewer lanes than the
+// card. The state of the link during the copies was not read.
 func copyLinkCauses(j *Judgement, side *Side, now bench.GPULink, idle bool) []Cause {
 	best, down := now.Trained()
 	if !down {
@@ -88,7 +88,7 @@ func copyLinkCauses(j *Judgement, side *Side, now bench.GPULink, idle bool) []Ca
 		return []Cause{{What: fmt.Sprintf("PCIe Gen %d x%d link", topology.Generation(*now.SpeedGTs), *now.Width),
 			Evidence: evidence, Fix: fix, Ceiling: now.Capacity()}}
 	}
-	// The slowest generation that could have carried what was copied: the link was at least that fast meanwhile.
+	// Find the slowest generation that could have carried the copies: the link was at least that fast then.
 	for _, gts := range []float64{5, 8, 16, 32} {
 		width := max(*now.Width, *now.MaxWidth)
 		if gts >= *now.MaxSpeedGTs || topology.LinkGBps(gts, width) < j.Value {
@@ -102,7 +102,6 @@ func copyLinkCauses(j *Judgement, side *Side, now bench.GPULink, idle bool) []Ca
 	return nil
 }
 
-// copyPlaceCauses is memory that is far from a GPU.
 func copyPlaceCauses(side *Side) []Cause {
 	for _, g := range side.GPUs {
 		if g.NUMANode == nil || *g.NUMANode < 0 || len(side.MemoryNodes) == 0 ||
@@ -118,7 +117,6 @@ func copyPlaceCauses(side *Side) []Cause {
 	return nil
 }
 
-// copiesExamined returns the list of examined facts for copies, see [route.examined].
 func copiesExamined(w Path) string {
 	unplaced := slices.ContainsFunc(w.Client.GPUs, func(g bench.GPULink) bool {
 		return g.NUMANode == nil ||

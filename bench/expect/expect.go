@@ -16,12 +16,12 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A Path is what is known about the path between two nodes during a measurement. Unknown values are zero
-// or nil, and nothing is concluded from them.
+// A Path holds the known facts about the path between two nodes during a measurement. Unknown values are zero or nil,
+// and support no conclusion.
 type Path struct {
 	Client, Server Side
-	// Load is the number of running and runnable threads on the host of the nodes (the first number of
-	// /proc/loadavg). HostCPUs is its number of CPUs.
+	// Load is the number of running and runnable threads on the nodes' host (the first number of /proc/loadavg).
+	// HostCPUs is its number of CPUs.
 	Load     float64
 	HostCPUs int
 }
@@ -30,102 +30,102 @@ type Path struct {
 type Side struct {
 	Node   string
 	Device string  // RDMA device, e.g. "mlx5_0"
-	Rate   float64 // Gb/s, as the port reports it; on a bond, that of one member
+	Rate   float64 // Gb/s, as the port reports it; for a bond, the rate of one member
 	IPv6   bool
-	IBMTU  int      // active MTU of the RDMA port: payload of a packet in bytes
+	IBMTU  int      // active MTU of the RDMA port: payload bytes of a packet
 	MTU    int      // of the network device
-	Bond   []string // the member links
+	Bond   []string // member links
 	PCI    bench.PCILink
-	// NUMANode is where the device is, and Near are the CPUs there.
+	// NUMANode is the device's NUMA node, and Near its CPUs.
 	NUMANode *int
 	Near     topology.CPUSet
-	// CPUNodes are the NUMA nodes of the CPUs that the tool could run on.
+	// CPUNodes are the NUMA nodes of the CPUs available to the tool.
 	CPUNodes []int
 	GPU      *GPUMemory // nil if the tool used no GPU memory
-	// For copies between a node and its GPUs, GPUs are those GPUs, and MemoryNodes the NUMA nodes that
-	// the tool was told to take memory from.
+	// For copies between a node and its GPUs: GPUs are these GPUs, and MemoryNodes the NUMA nodes of the tool's
+	// memory.
 	GPUs        []bench.GPULink
 	MemoryNodes []int
-	Steal       *float64 // share of the time in which the hypervisor did not run the node's CPUs although they had work
+	Steal       *float64 // share of time in which the hypervisor did not run the node's busy CPUs
 }
 
-// GPUMemory is the GPU whose memory a tool read and wrote.
+// GPUMemory is the GPU that provided a tool's memory.
 type GPUMemory struct {
 	Name     string // e.g. "GPU 4"
 	NUMANode int
 }
 
-// A Judgement compares a bandwidth with what the path can carry: a Verdict and, for a shortfall, the causes.
+// A Judgement compares a bandwidth with the limits of its path: a Verdict and, for a shortfall, the causes.
 type Judgement struct {
 	Test   string `json:"test"`
 	Client string `json:"client"`
 	Server string `json:"server"`
 	Metric string `json:"metric"`
 	Bytes  int64  `json:"bytes,omitempty"`
-	// The measured value; of repeats, the median. This and all limits here are in Gb/s, for copies to and
-	// from GPUs in GB/s.
+	// Measured value, or the median of repeats. This and all limits here are in Gb/s, for copies to and from GPUs in
+	// GB/s.
 	Value    float64 `json:"gb_per_s"`
 	Verdict  string  `json:"verdict"` // one of the Verdict constants
 	Text     string  `json:"text"`    // the verdict as a sentence
 	Emulated bool    `json:"emulated,omitempty"`
-	// Wire is the payload that the link carries at its best: with the largest MTU and all members of a
-	// bond. Bound is what the path carries in its current state: the narrower of wire and PCIe link.
-	// Both count headers, and are 0 if unknown. For copies, Wire is the PCIe link at the card's best,
-	// and Bound the link in its current state.
+	// Wire is the payload of the link at its best: with the largest MTU and all members of a bond. Bound is the limit
+	// of the path in its current state: the narrower of wire and PCIe link.
+	//
+	// Both count headers, and are 0 if unknown. For copies, Wire is the PCIe link at the card's best, and Bound the
+	// link in its current state.
 	Wire   float64 `json:"wire_gb_per_s,omitempty"`
 	Bound  float64 `json:"bound_gb_per_s,omitempty"`
-	Causes []Cause `json:"causes,omitempty"` // the likeliest first
+	Causes []Cause `json:"causes,omitempty"` // most likely first
 }
 
-// A Cause is why a bandwidth may be lower than the wire.
+// A Cause is a possible reason for a bandwidth below the wire.
 type Cause struct {
 	What     string `json:"what"`     // e.g. "IB MTU 1024"
-	Evidence string `json:"evidence"` // the facts that it follows from
+	Evidence string `json:"evidence"` // facts that support it
 	Fix      string `json:"fix"`
 	// Possible is set if the facts allow the cause but do not prove it.
 	Possible bool `json:"possible,omitempty"`
-	// Ceiling is what the path carries with this cause alone; 0 if it cannot be computed.
+	// Ceiling is the limit of the path with this cause alone, 0 if it cannot be computed.
 	Ceiling float64 `json:"ceiling_gb_per_s,omitempty"`
 }
 
 // Verdicts of a Judgement.
 const (
-	// within WireShare of the wire; copies: as much of the PCIe link at its best as good links
-	// reach
+	// within WireShare of the wire; for copies, above the share of the PCIe link's best that good links reach
 	VerdictWire = "wire"
-	// below the wire, but close to what the path carries in its current state: causes with a ceiling explain it
+	// below the wire, but close to the limit of the path in its current state: causes with a ceiling explain it
 	VerdictExplained = "explained"
-	VerdictShort     = "short"    // below that, too: the causes are likely ones
+	VerdictShort     = "short"    // below that, too: its causes are only likely
 	VerdictNoCause   = "no cause" // below, and no known fact explains it
-	VerdictNone      = "none"     // there is nothing to compare it with
-	// below an emulated wire: what emulates is the limit, so that no cause is looked for
+	VerdictNone      = "none"     // nothing to compare it with
+	// below an emulated wire: the emulation is the limit, so no cause is searched for
 	VerdictEmulated = "emulated"
 )
 
-// What counts as reached.
+// Thresholds for reaching a limit.
 const (
-	// WireShare is the part of the wire that good links reach: see TestPublishedFiguresAreJustBelowTheWire.
+	// WireShare is the fraction of the wire that good links reach: see TestPublishedFiguresAreJustBelowTheWire.
 	WireShare = 0.98
-	// pcieShare is the part of a PCIe limit that is reached where the link is what limits. The
-	// limit counts the headers of packets. Flow control and acknowledgements take 8 to 10 % besides
-	// (R. Neugebauer et al., Understanding PCIe performance for end host networking, SIGCOMM 2018,
-	// section 3), and the NIC's own descriptors some.
+	// pcieShare is the fraction of a PCIe limit, which counts packet headers, that is reached if the PCIe link is the
+	// bottleneck. Flow control and acknowledgements take another 8 to 10 % (R. Neugebauer et al., Understanding PCIe
+	// performance for end host networking, SIGCOMM 2018, section 3), and the NIC's own descriptors some.
 	pcieShare = 0.88
-	// stealShare is from where on stolen time is said to be a cause. A study counts such a run as disturbed.
+	// stealShare is the smallest share of stolen time that counts as a cause. A study counts such a run as disturbed.
 	stealShare = 0.02
-	// smallBytes is the largest message of which a port may carry fewer than the wire takes:
-	// published figures of 4 KiB are at 90 % of 100 Gb/s, those of 64 KiB at 98 %.
+	// smallBytes is the largest message size at which a port's message rate may limit it before the wire: published
+	// figures of 4 KiB reach 90 % of 100 Gb/s, of 64 KiB 98 %.
 	smallBytes = 4096
-	// largestIBMTU is the largest payload of a packet that InfiniBand and RoCE know.
+	// largestIBMTU is the largest packet payload of InfiniBand and RoCE.
 	largestIBMTU = 4096
 )
 
-// Judge compares the bandwidths of a lab with what their paths can carry. It makes one judgement for each
-// test and pair of nodes, at the message size that reports quote (64 KiB, or else the largest). It
-// compares copies between a node's memory and its GPUs with their PCIe links. path returns what is known
-// about a path. Judge ignores other samples of a single node, failed samples, those without a bandwidth,
-// and copies over unknown links. It compares emulated figures with the wire alone, where their adapter keeps to the
-// rate of one (Sample.Limit), and those of soft RoCE with nothing: its rate is made up.
+// Judge compares the bandwidths of a lab with the limits of their paths, and copies between a node's memory and its
+// GPUs with their PCIe links. There is one judgement for each test and pair of nodes, at the message size that
+// reports quote (64 KiB, or else the largest). path returns the known facts about a path.
+//
+// Judge ignores all other samples of a single node, failed samples, samples without a bandwidth, and copies over
+// unknown links. It compares emulated figures with the wire alone, if their adapter keeps to its rate (Sample.Limit).
+// Soft RoCE is compared with nothing, because its rate is made up.
 func Judge(samples []bench.Sample, path func(client, server string, run string) Path) []Judgement {
 	type key struct{ test, client, server string }
 	var groups group.By[key, bench.Sample]
@@ -139,7 +139,7 @@ func Judge(samples []bench.Sample, path func(client, server string, run string) 
 	for _, k := range groups.Keys {
 		all := quoted(groups.Of(k))
 		resent := 0.0
-		// Retransmits are a figure of their own, of the same run.
+		// Retransmits are a separate figure of the same run.
 		for _, s := range samples {
 			if s.Run == all[0].Run && s.Metric == bench.MetricRetransmits {
 				resent += s.Value
@@ -154,7 +154,6 @@ func Judge(samples []bench.Sample, path func(client, server string, run string) 
 	return out
 }
 
-// judgeable reports whether a sample is a bandwidth that something carries whose limit can be known.
 func judgeable(s bench.Sample) bool {
 	switch s.Metric {
 	case bench.MetricBWAverage, bench.MetricThroughput:
@@ -166,17 +165,17 @@ func judgeable(s bench.Sample) bool {
 	return false
 }
 
-// quoted leaves the samples of the size that stands for a test.
+// quoted returns the samples of the message size that stands for a test.
 func quoted(all []bench.Sample) []bench.Sample {
 	size := slices.MaxFunc(all, func(a, b bench.Sample) int { return cmp.Compare(a.Bytes, b.Bytes) }).Bytes
-	// The size that published figures quote, so that a reader can set them beside each other.
+	// Published figures quote this size, so that readers can compare them.
 	if slices.ContainsFunc(all, func(s bench.Sample) bool { return s.Bytes == bench.QuickBytes }) {
 		size = bench.QuickBytes
 	}
 	return slices.DeleteFunc(all, func(s bench.Sample) bool { return s.Bytes != size })
 }
 
-// judge is Judge of repeats of one figure.
+// judge is like Judge, for repeats of one figure.
 func judge(all []bench.Sample, resent float64, w Path) Judgement {
 	s := all[0]
 	values := lists.Map(all, func(x bench.Sample) float64 { return x.Value })
@@ -193,7 +192,7 @@ func judge(all []bench.Sample, resent float64, w Path) Judgement {
 	case s.Metric == bench.MetricCopyBandwidth:
 		judgeCopies(&j, w)
 	default:
-		// What is no perftest has one flow and main memory.
+		// Tools other than perftest use one flow and main memory.
 		t := e.Traffic()
 		r := route{Path: w, engine: e, bytes: s.Bytes, flows: max(1, t.Pairs), both: t.Both, gpu: t.GPU != "",
 			iperf: s.Metric == bench.MetricThroughput}
@@ -202,8 +201,8 @@ func judge(all []bench.Sample, resent float64, w Path) Judgement {
 	return j
 }
 
-// emulated compares a figure with the wire of an adapter that is emulated and keeps to the rate of its port. A figure
-// above the wire is none: see Wire.check.
+// emulated compares a figure with the wire of an emulated adapter that keeps to the rate of its port. Wire.check has
+// already refused figures above the wire.
 func (j *Judgement) emulated(limit float64) {
 	j.Wire, j.Bound, j.Verdict = limit, limit, VerdictEmulated
 	j.Text = fmt.Sprintf("%s of the emulated wire, which carries %s Gb/s, headers counted", part(j.Value/limit),
@@ -215,28 +214,24 @@ func (j *Judgement) emulated(limit float64) {
 	}
 }
 
-// A route is a Path with what is sent over it.
+// A route is a Path with the traffic of a test.
 type route struct {
 	Path
 	engine bench.Engine
 	bytes  int64
-	flows  int // that a bond can spread over its members
+	flows  int // flows that a bond can spread over its members
 	both   bool
 	iperf  bool
-	gpu    bool // the memory of a GPU was used
+	gpu    bool // GPU memory was used
 }
 
-// rate is that of the slower port; 0 where one is not known.
 func (r *route) rate() float64 { return min(r.Client.Rate, r.Server.Rate) }
 
-// members is how many links the narrower bond has; 1 without one.
 func (r *route) members() int { return max(1, min(len(r.Client.Bond), len(r.Server.Bond))) }
 
-// ibMTU is the smaller active MTU of both ports: a queue pair takes that, whatever the other side could do. It is 0
-// where one is not known.
+// ibMTU returns the smaller active MTU of both ports, which a queue pair uses, or 0 if one is unknown.
 func (r *route) ibMTU() int { return min(r.Client.IBMTU, r.Server.IBMTU) }
 
-// wire is what links carry of payload in this test.
 func (r *route) wire(links, ibMTU int) float64 {
 	v6 := r.Client.IPv6 || r.Server.IPv6
 	if r.iperf {
@@ -245,7 +240,7 @@ func (r *route) wire(links, ibMTU int) float64 {
 	return float64(links) * bench.Wire{Rate: r.rate(), MTU: ibMTU, IPv6: v6}.Limit(r.engine, r.bytes)
 }
 
-// narrowest is the side whose PCIe link carries least, and what that is; nil where none is known.
+// narrowest returns the side with the narrowest PCIe link and its limit, or nil if no link is known.
 func (r *route) narrowest() (side *Side, limit float64) {
 	for _, s := range []*Side{&r.Client, &r.Server} {
 		if l := s.PCI.Limit(); l > 0 && (side == nil || l < limit) {
@@ -258,11 +253,11 @@ func (r *route) narrowest() (side *Side, limit float64) {
 	return side, limit
 }
 
-// judge compares the figure with three limits, from the widest to the narrowest: what the wire carries at its best,
-// what the path carries as it is set up, and what is left then has to have causes that no arithmetic gives.
+// judge compares the figure with the wire at its best, and then with the path as it is set up. If the figure is below
+// both, it looks for causes that no arithmetic gives.
 //
-// Where the rate of the port is not known the wire counts as infinitely wide, so that only the PCIe link can explain a
-// figure, and Wire stays 0 in the judgement: an invented number must not reach a reader.
+// If the rate of the port is unknown, the wire counts as infinitely wide, so that only the PCIe link can explain a
+// figure. Wire stays 0 in the judgement, so that no invented number reaches a reader.
 func (r *route) judge(j *Judgement, resent float64) {
 	j.Wire = r.wire(r.members(), largestIBMTU)
 	side, pcie := r.narrowest()
@@ -288,7 +283,7 @@ func (r *route) judge(j *Judgement, resent float64) {
 		return
 	}
 	bounds := slices.Concat(r.linkCauses(wire), r.pcieCauses(wire, side, pcie))
-	// Where nothing is known about the set-up, the wire is at its best.
+	// If nothing is known about the set-up, the wire is at its best.
 	j.Bound = cmp.Or(r.wire(min(r.members(), r.flows), cmp.Or(r.ibMTU(), largestIBMTU)), wire)
 	reached, what := WireShare, "the wire as it is set up"
 	if pcie > 0 && pcie < j.Bound {
@@ -313,7 +308,6 @@ func (r *route) judge(j *Judgement, resent float64) {
 	}
 }
 
-// wireText says what the limit of the wire was computed from.
 func (r *route) wireText(links, ibMTU int) string {
 	text := fmt.Sprintf("%g Gb/s", r.rate())
 	if links > 1 {
@@ -325,7 +319,6 @@ func (r *route) wireText(links, ibMTU int) string {
 	return fmt.Sprintf("%s, IB MTU %d, headers counted", text, ibMTU)
 }
 
-// gbps prints with four digits.
 func gbps(v float64) string {
 	if v >= 100 {
 		return fmt.Sprintf("%.1f", v)
@@ -333,13 +326,12 @@ func gbps(v float64) string {
 	return fmt.Sprintf("%.2f", v)
 }
 
-// part prints a share in per cent, never rounded up to more than was reached.
+// part formats a share in per cent, never rounded up above the reached value.
 func part(share float64) string { return fmt.Sprintf("%.1f %%", math.Floor(1000*share+1e-9)/10) }
 
-// linkCauses are those that the set-up of the link explains by arithmetic.
 func (r *route) linkCauses(wire float64) []Cause {
 	var out []Cause
-	// Messages of one packet carry the same headers whatever the MTU is.
+	// Messages of one packet have the same headers with any MTU.
 	if mtu := r.ibMTU(); !r.iperf && mtu > 0 && mtu < largestIBMTU && r.bytes > int64(mtu) {
 		if c := r.wire(r.members(), mtu); c > 0 && c < wire {
 			at := &r.Client
@@ -375,7 +367,7 @@ func (r *route) linkCauses(wire float64) []Cause {
 	return out
 }
 
-// bond are the links of the narrower bond: the other one cannot send more than it takes.
+// bond returns the links of the narrower bond: the wider one cannot send more than the other receives.
 func (r *route) bond() []string {
 	if len(r.Server.Bond) < len(r.Client.Bond) {
 		return r.Server.Bond
@@ -383,7 +375,6 @@ func (r *route) bond() []string {
 	return r.Client.Bond
 }
 
-// pcieCauses are a PCIe link that carries less than the wire.
 func (r *route) pcieCauses(wire float64, side *Side, limit float64) []Cause {
 	if side == nil || limit >= wire {
 		return nil
@@ -400,7 +391,7 @@ func (r *route) pcieCauses(wire float64, side *Side, limit float64) []Cause {
 	return []Cause{{What: what, Evidence: evidence, Fix: fix, Ceiling: limit}}
 }
 
-// sizeCauses is that messages are small: then it is how many a NIC and a CPU handle that counts.
+// sizeCauses returns the cause that messages are small: then the message rate of NIC and CPU is the limit.
 func (r *route) sizeCauses() []Cause {
 	if r.iperf || r.bytes > smallBytes {
 		return nil
@@ -410,7 +401,6 @@ func (r *route) sizeCauses() []Cause {
 		Fix:      "measure with 64 KiB for a bandwidth, or look at the message rate"}}
 }
 
-// placeCauses are memory and CPUs that are far from the NIC.
 func (r *route) placeCauses() []Cause {
 	var out []Cause
 	for _, s := range []*Side{&r.Client, &r.Server} {
@@ -426,7 +416,8 @@ func (r *route) placeCauses() []Cause {
 			}
 			continue
 		}
-		// A tool that may run near and far is where the scheduler has put it: that is possible, and not shown.
+		// The scheduler chooses the place of a tool that may run near and far, so distance is possible but not
+		// proven.
 		near := slices.Contains(s.CPUNodes, *s.NUMANode)
 		if len(s.CPUNodes) == 0 || near && len(s.CPUNodes) == 1 {
 			continue
@@ -449,7 +440,6 @@ func numbers(all []int) string {
 	return strings.Trim(strings.ReplaceAll(fmt.Sprint(all), " ", ", "), "[]")
 }
 
-// loadCauses are others that used the CPUs.
 func (r *route) loadCauses() []Cause {
 	var evidence []string
 	for _, s := range []*Side{&r.Client, &r.Server} {
@@ -470,7 +460,6 @@ func (r *route) loadCauses() []Cause {
 			"rackless prepare)"}}
 }
 
-// lossCauses are segments that did not arrive.
 func lossCauses(resent float64) []Cause {
 	if resent == 0 {
 		return nil
@@ -479,9 +468,8 @@ func lossCauses(resent float64) []Cause {
 		Fix: "look for drops: ethtool -S and nstat on both nodes, the counters of the switch"}}
 }
 
-// rank puts the causes in order: first those whose ceiling explains at least half of what is
-// missing, the lowest ceiling before the others; then what no arithmetic gives, a fact before a
-// possibility; then ceilings that explain little.
+// rank sorts causes: first ceilings that explain at least half of the shortfall, the lowest first; then causes
+// without ceiling, facts before possibilities; then ceilings that explain little.
 func rank(all []Cause, j *Judgement) []Cause {
 	place := func(c Cause) float64 {
 		switch {
@@ -500,8 +488,8 @@ func rank(all []Cause, j *Judgement) []Cause {
 	return all
 }
 
-// examined lists the facts that were known but explained nothing, and the unknown ones. Without it a
-// reader would take silence for proof that all is well.
+// examined lists the facts that were known but explained nothing, and the unknown ones. Without it a reader would
+// take silence for proof that all is well.
 func (r *route) examined() string {
 	side, _ := r.narrowest()
 	facts := []examinedFact{{"PCIe link", side != nil}}
@@ -514,13 +502,11 @@ func (r *route) examined() string {
 		examinedFact{"load of the host", r.HostCPUs > 0}))
 }
 
-// examinedFact is a fact that may explain a bandwidth.
 type examinedFact struct {
 	what  string
 	known bool
 }
 
-// examined formats facts, the known ones first.
 func examined(facts []examinedFact) string {
 	of := func(known bool) string {
 		some := lists.Filter(facts, func(f examinedFact) bool { return f.known == known })

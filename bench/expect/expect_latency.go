@@ -7,41 +7,41 @@ import (
 	"github.com/rackless/rackless/internal/group"
 )
 
-// A Published is a latency that somebody published of a link that was well set up, to set one's own
-// beside. Cards, switches and CPUs differ: it is no limit and no verdict.
+// A Published is a published latency of a well set-up link, for comparison. It is neither a limit nor a verdict,
+// because cards, switches and CPUs differ.
 type Published struct {
 	Test   string
 	Bytes  int64
 	Metric string
 	Value  float64 // us
-	Of     string  // what it was measured on
+	Of     string  // measured hardware
 }
 
-// published are the latencies of two published descriptions of labs like those that rackless makes.
+// published holds the latencies of two published descriptions of labs like rackless's.
 var published = slices.Concat(
 	publishedOf("ib_write_lat", "ConnectX-4 Lx, 25 Gb/s, two virtual machines back to back", 1.44, 1.53, 5.22),
 	publishedOf("ib_send_lat", "ConnectX-5, 100 Gb/s, two virtual machines and one switch", 2.04, 2.28, 5.08))
 
-// publishedOf are the three latencies of a document, in us, of messages of 2 bytes.
+// publishedOf returns the three latencies of a document, in us, for messages of 2 bytes.
 func publishedOf(test, of string, typical, p99, p999 float64) []Published {
 	return []Published{{test, 2, bench.MetricLatencyTypical, typical, of}, {test, 2, bench.MetricLatencyP99, p99, of},
 		{test, 2, bench.MetricLatencyP999, p999, of}}
 }
 
-// A PublishedComparison is a measured latency next to a published one of the same test.
+// A PublishedComparison pairs a measured latency with a published one of the same test.
 type PublishedComparison struct {
 	Test      string  `json:"test"`
 	Client    string  `json:"client"`
 	Server    string  `json:"server"`
 	Metric    string  `json:"metric"`
 	Bytes     int64   `json:"bytes"`
-	Value     float64 `json:"us"` // as measured; of repeats the median
+	Value     float64 `json:"us"` // as measured, or the median of repeats
 	Published float64 `json:"published_us"`
 	Of        string  `json:"published_of"`
 }
 
-// ComparePublished puts measured latencies next to published ones of the same test, size and metric.
-// Emulated ones are left out: there is nothing to compare.
+// ComparePublished pairs measured latencies with published ones of the same test, size and metric. It leaves out
+// emulated ones, which have no counterpart.
 func ComparePublished(samples []bench.Sample) []PublishedComparison {
 	type key struct{ client, server string }
 	var out []PublishedComparison

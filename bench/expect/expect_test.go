@@ -18,7 +18,6 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// both makes a way whose sides are alike, but for their names.
 func both(s Side) Path {
 	w := Path{Client: s, Server: s}
 	w.Client.Node, w.Server.Node = "vm01", "vm00"
@@ -33,7 +32,6 @@ func pcie(gts float64, width int, most ...int) bench.PCILink {
 	return l
 }
 
-// recordedBandwidth reads a figure out of a recorded output of perftest.
 func recordedBandwidth(t *testing.T, file string, bytes int64) float64 {
 	t.Helper()
 	text, err := os.ReadFile("../tool/testdata/perftest/" + file)
@@ -53,7 +51,7 @@ func recordedBandwidth(t *testing.T, file string, bytes int64) float64 {
 	return 0
 }
 
-// Runs that others published, good and bad ones. What the limits come to is computed here by hand.
+// Published good and bad runs. Their limits are computed here by hand.
 func TestJudgementsOfRecordedRuns(t *testing.T) {
 	// 25 Gb/s, 64 KiB as 16 packets of 4096: 16*82+16 = 1328 bytes of headers, so 25*65536/66864 = 24.503.
 	cx4 := Side{Device: "mlx5_0", Rate: 25, IBMTU: 4096, MTU: 4200, PCI: pcie(8, 8, 8), NUMANode: new(2),
@@ -69,16 +67,16 @@ func TestJudgementsOfRecordedRuns(t *testing.T) {
 	contended := both(cx4)
 	contended.Load, contended.HostCPUs = 64, 64
 	for _, tt := range []struct {
-		name    string // whose run it was
+		name    string // source of the run
 		test    string
 		bytes   int64
 		value   float64
 		resent  float64
 		way     Path
 		verdict string
-		bound   float64  // Gb/s, by hand
-		causes  []string // what, in order
-		says    []string // in the text or in a cause
+		bound   float64  // Gb/s, computed by hand
+		causes  []string // names, in order
+		says    []string // substrings of the text or of a cause
 	}{
 		{name: "an EPYC 7551P with two ConnectX-4 Lx back to back", test: "ib_write_bw", bytes: 65536,
 			value: recordedBandwidth(t, "synthetic-write_bw-cx4lx-25g.txt", 65536),
@@ -99,7 +97,7 @@ func TestJudgementsOfRecordedRuns(t *testing.T) {
 			bound: 23.141, causes: []string{"IB MTU 1024"},
 			says: []string{"98.9 % of the wire as it is set up, which carries 23.14 Gb/s; the wire at its best: " +
 				"24.50 Gb/s", "active MTU of mlx5_0 on vm01 is 1024", "to 4200"}},
-		// Eight H20 and bonds of two 200 Gb/s ports: one queue pair gets one of them.
+		// Eight H20 and bonds of two 200 Gb/s ports: one queue pair uses one of the ports.
 		{name: "one flow on a bond", test: "ib_write_bw/cuda1", bytes: 65536, value: 195.05, way: onGPU("GPU 1", 0),
 			verdict: VerdictExplained, bound: 196.03, causes: []string{"one flow on a bond"},
 			says: []string{"99.5 % of the wire as it is set up", "1 queue pair, and a bond of 2 links (reth0, reth1)",
@@ -109,8 +107,8 @@ func TestJudgementsOfRecordedRuns(t *testing.T) {
 			causes: []string{"one flow on a bond", "wrong NUMA node"},
 			says: []string{"63.4 %", "mlx5_bond_0 (0000:41:00.0) is on NUMA node 0 of vm01, and the memory of GPU " +
 				"4 on node 1"}},
-		// The same machine, GPU 2: nothing that is read of the machine tells its path from that of
-		// GPU 0, which is as fast as the port.
+		// The same machine, GPU 2: no known fact about the machine distinguishes its path from that of GPU 0, which
+		// is as fast as the port.
 		{name: "a slow path in one NUMA node", test: "ib_write_bw/cuda2", bytes: 65536, value: 178.81,
 			way: func() Path {
 				w := onGPU("GPU 2", 0)
@@ -120,10 +118,9 @@ func TestJudgementsOfRecordedRuns(t *testing.T) {
 				"no cause was found in what is known: PCIe link, IB MTU, NUMA nodes; not known: stolen CPU time, " +
 					"load of " +
 					"the host"}},
-		// Intel X520-2, both ports of 10 Gb/s together, in a slot of PCIe 2.0 x4 ("never exceeds
-		// 13.90Gbps", https://ahelpme.com/tag/10-gigabit-sfi-sfp/, with the lines of dmesg on the
-		// slot): 5*4*8/10 = 16, *256/280 = 14.629. By TCP the wire carries 20*1448/1538 = 18.83.
-		// The GPU host that was found to run PCIe at Gen 2 by its bandwidth is among the copies of
+		// Intel X520-2, both ports of 10 Gb/s together, in a slot of PCIe 2.0 x4 ("never exceeds 13.90Gbps",
+		// https://ahelpme.com/tag/10-gigabit-sfi-sfp/, with the lines of dmesg on the slot): 5*4*8/10 = 16, *256/280
+		// = 14.629. By TCP the wire carries 20*1448/1538 = 18.83. The GPU host with PCIe at Gen 2 is in
 		// TestJudgementsOfRecordedCopies.
 		{name: "PCIe Gen 2", test: "iperf3", value: 13.90,
 			way: both(Side{Device: "ixgbe", Rate: 20, MTU: 1500, PCI: pcie(5, 4, 8)}), verdict: VerdictExplained,
@@ -151,7 +148,7 @@ func TestJudgementsOfRecordedRuns(t *testing.T) {
 			value: recordedBandwidth(t, "synthetic-write_bw-cx4lx-25g.txt", 2), way: both(cx4), verdict: VerdictShort,
 			bound:  0.4902,
 			causes: []string{"small messages", "wrong NUMA node"}},
-		// No one has published puts of UCX on such a machine; they are held against what writes are.
+		// There are no published puts of UCX on such a machine, so they are compared with its writes.
 		{name: "puts of UCX on the bond", test: "ucx_put_bw", bytes: 65536, value: 195.05, way: both(h20),
 			verdict: VerdictExplained, bound: 196.03, causes: []string{"one flow on a bond"},
 			says: []string{"measure with several: ib_write_bw/q8"}},
@@ -204,9 +201,9 @@ func TestJudgementsOfRecordedRuns(t *testing.T) {
 	}
 }
 
-// Copies to and from GPUs that others published, good and bad ones. What the limits come to is computed here by hand.
+// Published good and bad copies to and from GPUs. Their limits are computed here by hand.
 func TestJudgementsOfRecordedCopies(t *testing.T) {
-	// A virtual machine with one GPU. The link as it is first, then what the card can do.
+	// A virtual machine with one GPU: the current link, then the card's best.
 	gpu := func(gts float64, width int, mostGTs float64, mostWidth int) Path {
 		l := bench.PCILink{Address: "0000:06:00.0", Link: topology.Link{SpeedGTs: &gts, Width: &width,
 			MaxSpeedGTs: &mostGTs, MaxWidth: &mostWidth}}
@@ -220,25 +217,23 @@ func TestJudgementsOfRecordedCopies(t *testing.T) {
 	stolen := gpu(16, 16, 16, 16)
 	stolen.Client.Steal, stolen.HostCPUs = new(0.25), 64
 	for _, tt := range []struct {
-		name    string // whose run it was
+		name    string // source of the run
 		value   float64
 		way     Path
 		verdict string
-		bound   float64 // GB/s, by hand
+		bound   float64 // GB/s, computed by hand
 		causes  []string
 		says    []string
 	}{
-		// An RTX 5090 in a virtual machine on an EPYC Rome, "about 5 GB/s" both ways where 4090 and
-		// 4080 reach 22 to 26 (6erun/vcpu_benchmarks, README.md and utils/qemu_hook.sh, commit
-		// 8476fab). Its author writes later that it looked like PCIe Gen 2, which 5 GB/s need at
-		// least: 5*16*8/10/8 = 8, *256/280 = 7.314.
+		// An RTX 5090 in a virtual machine on an EPYC Rome, "about 5 GB/s" both ways, while 4090 and 4080 reach 22 to
+		// 26 (6erun/vcpu_benchmarks, README.md and utils/qemu_hook.sh, commit 8476fab). Its author writes later that
+		// it looked like PCIe Gen 2, the slowest that carries 5 GB/s: 5*16*8/10/8 = 8, *256/280 = 7.314.
 		{name: "RTX 5090 at Gen 2", value: 5, way: gpu(5, 16, 32, 16), verdict: VerdictShort, bound: 7.314,
 			causes: []string{"PCIe Gen 2 x16 link"},
 			says: []string{"68.3 % of the PCIe link, which carries 7.31 GB/s (5 GT/s x16 (Gen 2)",
 				"; at its best: 57.6", "the GPU at 0000:06:00.0 on vm00 had 5 GT/s x16 (Gen 2) after the copies",
 				"the card can do 32 GT/s x16 (Gen 5)", "current_link_speed while it copies"}},
-		// What its README shows of the link is 2.5 GT/s, which carries 4 GB/s at most: nobody read
-		// it during the copies.
+		// Its README shows the link at 2.5 GT/s, which carries 4 GB/s at most: it was not read during the copies.
 		{name: "the same, its link read when it was idle", value: 5, way: gpu(2.5, 16, 32, 16), verdict: VerdictShort,
 			bound: 57.614, causes: []string{"PCIe Gen 2 link"},
 			says: []string{"8.6 % of the PCIe link at its best, which carries 57.61 GB/s", "it was faster before",
@@ -257,8 +252,8 @@ func TestJudgementsOfRecordedCopies(t *testing.T) {
 		// nvbandwidth 0.8 on eight A100-SXM4 (https://forums.developer.nvidia.com/t/352186).
 		{name: "A100", value: 24.81, way: gpu(16, 16, 16, 16), verdict: VerdictWire, bound: 28.807,
 			says: []string{"86.1 %"}},
-		// From here on the figure is the bad run's, and what is told about the machine is not: nobody
-		// published a run with it.
+		// From here on the figure is the bad run's, but the facts about the machine are invented: no run with them is
+		// published.
 		{name: "few lanes", value: 5, way: gpu(16, 4, 16, 16), verdict: VerdictShort, bound: 7.202,
 			causes: []string{"PCIe Gen 4 x4 link"}},
 		{name: "one of two GPUs has few lanes", value: 5, way: two, verdict: VerdictShort, bound: 7.202,
@@ -308,7 +303,7 @@ func TestJudgementsOfRecordedCopies(t *testing.T) {
 	}
 }
 
-// Of copies whose link is not known nothing is said, nor of those within a GPU.
+// Neither copies with an unknown link nor copies within a GPU are judged.
 func TestCopiesOverUnknownLinksAreNotJudged(t *testing.T) {
 	known := func(_, _, _ string) Path {
 		return Path{Client: Side{Node: "vm00", GPUs: []bench.GPULink{{PCILink: pcie(16, 16, 16)}}}}
@@ -326,7 +321,7 @@ func TestCopiesOverUnknownLinksAreNotJudged(t *testing.T) {
 	}
 }
 
-// copyShare is what it says: published copies of good links reach it, and none is above what is refused.
+// Published copies of good links reach copyShare, and all are below the limit that is refused.
 func TestPublishedCopiesAreAShareOfTheLink(t *testing.T) {
 	for _, tt := range []struct{ gts, published float64 }{
 		{16, 22}, {16, 26}, {16, 24.81}, // see TestJudgementsOfRecordedCopies
@@ -396,7 +391,7 @@ func TestPCIeLimit(t *testing.T) {
 			t.Errorf("%g GT/s x%d: %g, want %g", tt.gts, tt.width, got, tt.want)
 		}
 	}
-	// Both directions have lanes of their own.
+	// Each direction has its own lanes.
 	w := both(Side{Device: "d", Rate: 100, IBMTU: 4096, PCI: pcie(8, 8, 8)})
 	for test, want := range map[string]float64{"ib_write_bw": 57.6, "ib_write_bw/bidi": 115.2} {
 		j := Judge([]bench.Sample{{Test: test, Client: "a", Server: "b", Metric: bench.MetricBWAverage, Bytes: 65536,
@@ -409,7 +404,7 @@ func TestPCIeLimit(t *testing.T) {
 	}
 }
 
-// An emulated adapter keeps to the rate of its port. Whether the host reaches that says nothing of a set-up.
+// An emulated adapter keeps to the rate of its port. Whether the host reaches that rate says nothing about a set-up.
 func TestEmulatedFiguresAreHeldAgainstTheirWire(t *testing.T) {
 	for value, want := range map[float64]string{24.4: VerdictWire, 12: VerdictEmulated} {
 		j := Judge([]bench.Sample{{Test: "ib_write_bw", Client: "a", Server: "b", Metric: bench.MetricBWAverage,
@@ -436,7 +431,7 @@ func TestEmulatedFiguresAreHeldAgainstNothing(t *testing.T) {
 	}
 }
 
-// What stole time and a far CPU look like; no published bad run says of either what /proc said.
+// Made-up facts for stolen time and a far CPU: no published bad run includes them.
 func TestStolenTimeAndFarCPUsAreNamed(t *testing.T) {
 	s := Side{Device: "mlx5_0", Rate: 100, IBMTU: 4096, NUMANode: new(1), Near: topology.CPURange(8, 15),
 		CPUNodes: []int{0}, PCI: pcie(16, 16, 16), Steal: new(0.25)}
@@ -517,8 +512,8 @@ pci/0000:2c:00.0/max_link_width 16
 	}
 }
 
-// Whatever is known about a way, a judgement can be written as JSON, agrees with its own figures, and
-// names a cause exactly where it says that there is one.
+// For any facts about a path, a judgement can be written as JSON, agrees with its own figures, and has causes exactly
+// if its verdict says so.
 func TestJudgementsAreSound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		side := func(name string) Side {
@@ -564,7 +559,7 @@ func TestJudgementsAreSound(t *testing.T) {
 	})
 }
 
-// The same of copies, whatever the links are read as.
+// The same for copies, with any links.
 func TestJudgementsOfCopiesAreSound(t *testing.T) {
 	d2h, err := tool.EngineByName("gpu_bandwidth_d2h")
 	if err != nil {

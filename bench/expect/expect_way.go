@@ -8,16 +8,15 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// SideOf gathers what is known about one end: from its endpoint, and from what its node says of itself
-// in full, which may be nil. place is where the tool ran. The active MTU of the RDMA port and
-// stolen time are not in there: they are the caller's to add.
+// SideOf returns the known facts about one end, from its endpoint and the full facts of its node, which may be nil.
+// place is the tool's placement. The caller adds the active MTU of the RDMA port and stolen time.
 func SideOf(ep bench.Endpoint, place bench.Place, node *facts.Node) Side {
 	s := Side{Node: ep.Node, Device: ep.Device, Rate: ep.Wire.Rate, IPv6: ep.Wire.IPv6}
 	if node == nil {
 		return s
 	}
 	nic, d := node.RDMADevice(ep.Device)
-	// Of soft RoCE nothing here limits a figure: its rate is made up, and it has no PCIe link.
+	// Soft RoCE has no known limit: its rate is made up, and it has no PCIe link.
 	if d == nil || topology.IsSoftRDMA(d.Name) {
 		return s
 	}
@@ -47,7 +46,7 @@ func SideOf(ep bench.Endpoint, place bench.Place, node *facts.Node) Side {
 	return s
 }
 
-// nodesOf lists the NUMA nodes with CPUs of a place, in rising order; nil where that cannot be told.
+// nodesOf returns the NUMA nodes with CPUs of a place, in rising order, or nil if they are unknown.
 func nodesOf(place bench.Place, node *facts.Node) []int {
 	var all []int
 	set, err := topology.ParseCPUSet(place.CPUs)
@@ -62,8 +61,8 @@ func nodesOf(place bench.Place, node *facts.Node) []int {
 	return all
 }
 
-// Steal is the share of the time in which a node's CPUs had work and were not let run, between two
-// looks at its /proc/stat; nil where they did nothing.
+// Steal returns the share of time in which a node's busy CPUs were not run by the hypervisor, between two reads of
+// its /proc/stat, or nil if the CPUs were idle.
 func Steal(before, after facts.CPUTime) *float64 {
 	steal, busy := after.Steal-before.Steal, after.Busy-before.Busy
 	if steal < 0 || busy < 0 || steal+busy == 0 {

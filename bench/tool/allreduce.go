@@ -13,7 +13,8 @@ import (
 	"github.com/rackless/rackless/internal/lazyregexp"
 )
 
-// The libraries of this file do the collective operations of AI systems, here on CPUs. MPI only starts their ranks.
+// The engines of this file measure the collective operations of AI libraries, here on CPUs. MPI only starts the
+// ranks.
 
 const glooPackage = "image: debian-12+ai+mpi in the lab file, or libgloo-dev, g++ and libopenmpi-dev"
 
@@ -30,7 +31,7 @@ var allReduceEngines = []bench.Engine{
 		Plugin:         uccTest{allReduce}}),
 }
 
-// allReduce has the sizes and iterations of both.
+// allReduce holds the sizes and iterations of both engines.
 var allReduce = mpiTest{osu: osu{program: "osu_allreduce", test: "Allreduce Latency", collective: true, word: 4}}
 
 func allReduceEngine(e bench.Engine) bench.Engine {
@@ -41,10 +42,9 @@ func allReduceEngine(e bench.Engine) bench.Engine {
 	return e
 }
 
-// A glooTest is an all-reduce by Gloo.
 type glooTest struct{ mpiTest }
 
-// glooProgram is what the ranks run.
+// glooProgram is the source of the program that the ranks run.
 //
 //go:embed programs/gloo.cc
 var glooProgram string
@@ -79,7 +79,7 @@ func (p uccTest) Client(_, _ bench.Endpoint, o bench.Options) []string {
 	first, last := p.sizes(o)
 	args := []string{"ucc_perftest", "-c", "allreduce", "-m", "host", "-d", "float32", "-o", "sum", "-b",
 		strconv.FormatInt(first/p.word, 10), "-e", strconv.FormatInt(last/p.word, 10)}
-	osu := p.args(o) // -m FIRST:LAST, and -i and -x where they are not the tool's own
+	osu := p.args(o) // -m FIRST:LAST, and -i and -x unless they are the tool's defaults
 	for i := 2; i+1 < len(osu); i += 2 {
 		args = append(args, map[string]string{"-i": "-n", "-x": "-w"}[osu[i]], osu[i+1])
 	}
@@ -106,7 +106,7 @@ var (
 		{title: "max", kind: columnOther}}
 )
 
-// parseUCC reads the table of ucc_perftest: the time of an operation, as the average over the ranks.
+// parseUCC reads the table of ucc_perftest: the time of an operation, averaged over the ranks.
 func parseUCC(output []byte) (figures []bench.Figure, err error) {
 	below := false
 	err = bench.EachLine(toolUCC, output, func(line string) error {

@@ -10,7 +10,7 @@ import (
 	"github.com/rackless/rackless/bench"
 )
 
-// What ranks on two nodes printed, over RDMA; what is cut off has no figures.
+// Recorded outputs of ranks on two nodes, over RDMA. A truncated output yields no figures.
 func TestAllReducesGiveTheTimesThatTheyPrint(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ file, first, last string }{

@@ -22,7 +22,6 @@ func TestLAMMPSGivesTheRateThatItPrints(t *testing.T) {
 		"29 Sep 2021 - Update 2, Open MPI 4.1.4" {
 		t.Error(v)
 	}
-	// What is cut off has no figures, or all.
 	line := bytes.Index(whole, []byte(" timesteps/s"))
 	for n := range whole {
 		var bad *bench.BadResultError
@@ -51,13 +50,13 @@ func TestLAMMPSGivesTheRateThatItPrints(t *testing.T) {
 	}
 }
 
-// What nodes printed of runs on two ranks; what is cut off has no figures, or all.
+// Recorded outputs of runs on two ranks. A truncated output yields no figures, or all of them.
 func TestApplicationsGiveTheRateThatTheyPrint(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		file, want, version string
 		o                   bench.Options
-		broken              map[string][3]string // what is replaced, by what, and the error
+		broken              map[string][3]string // old text, replacement, and error
 	}{
 		"gromacs": {"recorded-2022.5-water-2ranks.txt",
 			"step_rate 0 10 2.08333 steps/s, simulated 0 10 0.396 ns/day", "2022.5, Open MPI 4.1.4",

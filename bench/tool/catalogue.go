@@ -47,7 +47,6 @@ const (
 	toolUCC         = "ucc"
 )
 
-// noSetup is embedded by plugins without checks, preparation or server.
 type noSetup struct{}
 
 func (noSetup) Check(client, server bench.Endpoint, o bench.Options) error { return nil }
@@ -58,7 +57,7 @@ func (noSetup) Prepare(context.Context, bench.AskFunc, bench.Endpoint, bench.End
 
 func (noSetup) Server(bench.Endpoint, bench.Options) []string { return nil }
 
-// catalogue holds all engines, from table.go or from the file of their tool, in the order to run them in.
+// catalogue holds all engines in the order to run them, from table.go or from the file of their tool.
 var catalogue = slices.Concat(perftestEngines, iperf3Engines, pingEngines, ucxEngines, fiPingpongEngines, hostTools,
 	nvbandwidthEngines, ncclEngines, osuEngines, mpiEngines, applications, transferEngines, allReduceEngines)
 
@@ -66,16 +65,15 @@ var catalogue = slices.Concat(perftestEngines, iperf3Engines, pingEngines, ucxEn
 var defaults = []string{"ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_write_lat", "ib_send_lat", "ib_read_lat",
 	"ib_atomic_lat", "iperf3"}
 
-// Engines returns the engines that are run where none is asked for, in the order to run them in.
-// All measure between two nodes.
+// Engines returns the engines to run by default, in order. All measure between two nodes.
 func Engines() []bench.Engine {
 	return slices.DeleteFunc(Catalogue(), func(e bench.Engine) bool { return !slices.Contains(defaults, e.Name) })
 }
 
-// Catalogue returns all engines, in the order to run them in.
+// Catalogue returns all engines, in the order to run them.
 func Catalogue() []bench.Engine { return slices.Clone(catalogue) }
 
-// EngineByName returns the engine with this name. Those of perftest, of memory, of transfers and with a Group take
+// EngineByName returns the engine with this name. Engines of perftest, of memory, of transfers and with a Group take
 // words after slashes, see docs/measuring.md: "ib_write_bw/uc/q4", "stress_stream/numa1", "mpi_alltoall/n4/p2".
 func EngineByName(name string) (bench.Engine, error) {
 	base, words, varied := strings.Cut(name, "/")
@@ -98,7 +96,6 @@ func EngineByName(name string) (bench.Engine, error) {
 	return e, nil
 }
 
-// variant returns the engine changed by the words after its name.
 func variant(e bench.Engine, words []string) (bench.Engine, error) {
 	if e.Suite == bench.SuiteMemory {
 		return onNUMANodes(e, words)
@@ -129,9 +126,9 @@ func applyAll(words []string, apply func(word string) error) (err error) {
 	return err
 }
 
-// variants belong to suite rdma, in addition to the engines of the catalogue: every operation with every
-// transport that it supports, and GPU memory. Several queue pairs, both directions at once and a time
-// limit are measured with writes only, because other operations take as long and add little.
+// variants belong to suite rdma, in addition to the engines of the catalogue: every operation with every transport
+// that it supports, and GPU memory. Several queue pairs, both directions and a time limit are measured only with
+// writes, because other operations take as long and add little.
 var variants = []string{
 	"ib_write_bw/uc", "ib_send_bw/uc", "ib_send_bw/ud", "ib_write_bw/imm", "ib_atomic_bw/cas",
 	"ib_write_lat/uc", "ib_send_lat/uc", "ib_send_lat/ud", "ib_write_lat/imm", "ib_atomic_lat/cas",
@@ -139,8 +136,8 @@ var variants = []string{
 	"ib_write_bw/cuda0", "ib_write_bw/cuda0/dmabuf",
 }
 
-// Suite returns the engines of a suite, in the order to run them in. Not every node has the tools
-// of all: see Runner.Fits.
+// Suite returns the engines of a suite, in the order to run them. Not every node has the tools of all, see
+// Runner.Fits.
 func Suite(name string) ([]bench.Engine, error) {
 	if !slices.Contains(bench.Suites(), name) {
 		return nil, fmt.Errorf("find suite %q: unknown; use one of %s", name, strings.Join(bench.Suites(), ", "))
@@ -162,7 +159,7 @@ func Suite(name string) ([]bench.Engine, error) {
 	return out, nil
 }
 
-// Select returns the engines of a suite or those with these names; those of every lab where neither is given.
+// Select returns the engines of a suite or with these names, or by default the engines for every lab.
 func Select(suite string, names []string) (out []bench.Engine, err error) {
 	switch {
 	case suite != "" && len(names) > 0:

@@ -9,7 +9,6 @@ import (
 	"github.com/rackless/rackless/bench"
 )
 
-// columnKind says what a column is used for.
 type columnKind int
 
 const (
@@ -19,23 +18,23 @@ const (
 	columnOther                        // a number we check for being one, and drop
 )
 
-// A column is one column of a table, found by its title: a list of them, columnsOf for the header row and makeRow for
-// those below it are a reader for a tool that prints a table.
+// A column is one column of a table, identified by its title. A list of columns, columnsOf for the header row and
+// makeRow for the rows below it together read the output of a tool that prints a table.
 type column struct {
-	title  string // as printed, with single spaces
-	json   string // perftest's key of the same figure with --out_json, where there is one
+	title  string
+	json   string // perftest's key for this figure with --out_json, or ""
 	kind   columnKind
 	metric string
-	scale  float64 // The printed value times scale is in the unit of the metric. 0 stands for 1.
-	// mayBeZero: perftest prints 0.00 for "not measured" (the peak, where there are too many iterations, a
-	// duration, or no timestamps on this side) or for a deviation below its last decimal. The figure is absent.
+	scale  float64 // factor from the printed value to the unit of the metric; 0 stands for 1
+	// mayBeZero is set if perftest prints 0.00 for "not measured" (the peak, if there are too many iterations, a
+	// duration, or no timestamps on this side) or for a deviation below its last decimal. A zero is then no figure.
 	mayBeZero bool
-	// read takes a field that is no plain number in the place of what kind says.
+	// read, if set, parses the field instead of the parser for kind, for fields that are not plain numbers.
 	read func(row *Row, field string) error
 }
 
-// columnsOf finds the columns of a header row by their titles. A title that is not known may be a new layout, and a
-// guessed column is a wrong figure.
+// columnsOf finds the columns of a header row by their titles. An unknown title is an error: the layout may be new,
+// and a guessed column is a wrong figure.
 func columnsOf(titles []string, known []column) ([]column, error) {
 	var cols []column
 	for n, title := range titles {
@@ -53,15 +52,14 @@ func columnsOf(titles []string, known []column) ([]column, error) {
 
 func sameTitle(a, b column) bool { return a.title == b.title }
 
-// A cell is a field of a row in the column of a metric.
 type cell struct {
 	value    float64 // in the unit of the metric
 	rounding float64 // half of the last printed decimal, in the same unit
-	err      error   // of a field that is not a number
+	err      error   // set if the field is not a number
 }
 
-// makeRow adds the figures of a table's row to row, which holds what the table does not tell. The error is a bare
-// reason: the caller knows the line.
+// makeRow adds the figures of a table's row to row, which already holds values that are not in the table. Its error
+// does not name the line, which the caller adds.
 func makeRow(cols []column, fields []string, row Row) (Row, error) {
 	if err := checkFields(fields, len(cols)); err != nil {
 		return Row{}, err

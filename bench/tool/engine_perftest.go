@@ -25,43 +25,43 @@ func costOf(o bench.Options) messageCost {
 		0.03e9}, bench.Adapter: {300 * time.Microsecond, 5e9}}[o.Accelerator], messageCost{time.Millisecond, 0.2e9})
 }
 
-// A messageCost is the time of a small message there and back, and the rate at which larger ones move.
 type messageCost struct {
 	perMessage    time.Duration
 	bitsPerSecond float64
 }
 
-// Limits of perftest itself, and of this package's choices.
+// Limits of perftest, and choices of this package.
 const (
-	minIterations   = 5         // "Iteration num should be between 5 and 100000000"
-	maxIterations   = 100000000 // ditto
-	maxBytes        = 1 << 23   // the largest size of -a, and of the buffers an emulated node has memory for
-	allSizesBytes   = 1<<24 - 2 // what one iteration of -a moves: 2 + 4 + ... + 2^23
-	leastIterations = 20        // of all queue pairs and both directions together; fewer say nothing about a bandwidth
-	mostIterations  = 10000     // more do not make a figure of an emulated NIC better
-	maxPairs        = 16384     // perftest's own
+	minIterations   = 5 // "Iteration num should be between 5 and 100000000"
+	maxIterations   = 100000000
+	maxBytes        = 1 << 23   // largest size of -a, and of the buffers that fit into an emulated node
+	allSizesBytes   = 1<<24 - 2 // bytes of one iteration of -a: 2 + 4 + ... + 2^23
+	leastIterations = 20        // over all queue pairs and both directions; fewer give no meaningful bandwidth
+	mostIterations  = 10000     // more do not improve a figure of an emulated NIC
+	maxPairs        = 16384     // perftest's limit
 	maxDSCP         = 63
 )
 
-// A perftest is one of perftest's programs, and how it is run.
+// A perftest is one of perftest's programs with its options.
 type perftest struct {
 	program   string
 	operation string // "write", "read", "send", "atomic"
-	bandwidth bool   // else a latency
+	bandwidth bool   // latency otherwise
 
-	transport string // "UC", "UD"; "" stands for RC
-	pairs     int    // queue pairs; 0 stands for one
+	transport string // "UC", "UD"; "" means RC
+	pairs     int    // queue pairs; 0 means one
 	both      bool   // both sides send
-	timed     bool   // for a time, not a number of messages
-	immediate bool   // writes tell the other side's CPU
-	compare   bool   // atomics compare and swap; else they fetch and add
-	events    bool   // sleeps until a completion comes; else it polls
-	dscp      string // of what is sent; "": 0
-	gpu       string // number of the GPU whose memory is used; "": main memory
-	dmabuf    bool   // GPU memory is registered by way of dma-buf
+	timed     bool   // ends after a time, not a number of messages
+	immediate bool   // writes with immediate data, which notify the other CPU
+	compare   bool   // compare and swap instead of fetch and add
+	events    bool   // sleeps until a completion comes instead of polling
+	dscp      string // of sent packets; "" means 0
+	gpu       string // number of the GPU that provides the memory; "" means main memory
+	dmabuf    bool   // GPU memory is registered via dma-buf
 }
 
-// perftestEngine derives the program's name from what it does, as perftest does: "ib_write_bw".
+// perftestEngine returns the engine of one of perftest's programs, named after its operation and figure:
+// "ib_write_bw".
 func perftestEngine(operation, figure, about string) bench.Engine {
 	p := perftest{program: "ib_" + operation + "_" + figure, operation: operation, bandwidth: figure == "bw"}
 	return bench.Engine{Name: p.program, Tool: Perftest, About: about, Suite: bench.SuiteRDMA, Program: p.program,
@@ -79,8 +79,8 @@ var perftestEngines = []bench.Engine{
 	perftestEngine("atomic", "lat", "latency of an 8-byte RDMA atomic, from its post to its completion"),
 }
 
-// perftestWords are the words after the name of an engine that switch something on, in the order that names and
-// command lines have, with the options of perftest.
+// perftestWords lists the words after an engine's name that are switches, in the order of names and command lines,
+// with perftest's options.
 var perftestWords = []struct {
 	word    string
 	of      func(p *perftest) *bool
@@ -93,10 +93,9 @@ var perftestWords = []struct {
 	{"events", func(p *perftest) *bool { return &p.events }, []string{"-e"}},
 }
 
-// numberWord is a word that holds a number: of queue pairs, of a GPU, or a DSCP.
+// numberWord is a word with a number: of queue pairs, of a GPU, or a DSCP.
 var numberWord = lazyregexp.New(`^(q|cuda|dscp)([0-9]{1,5})$`)
 
-// apply takes one word after the name of an engine.
 func (p *perftest) apply(word string) error {
 	for _, w := range perftestWords {
 		if w.word == word {
@@ -131,8 +130,8 @@ func (p *perftest) apply(word string) error {
 	return nil
 }
 
-// permitted refuses what InfiniBand has not (InfiniBand Architecture Specification, volume 1, table
-// 38 in 9.3), and what perftest has not.
+// permitted refuses combinations that InfiniBand lacks (InfiniBand Architecture Specification, volume 1, table 38 in
+// 9.3), and combinations that perftest lacks.
 func (p perftest) permitted() error {
 	switch {
 	case p.transport == "UC" && (p.operation == "read" || p.operation == "atomic"):
@@ -153,7 +152,7 @@ func (p perftest) permitted() error {
 	return nil
 }
 
-// name is the engine's name with its words in the one order that samples have.
+// name returns the engine's name with its words in the canonical order of samples.
 func (p perftest) name() string {
 	name := p.program
 	if p.transport != "" {
@@ -211,8 +210,8 @@ func (p perftest) Client(client, server bench.Endpoint, o bench.Options) []strin
 	return append(p.args(client, o), server.Addr.String())
 }
 
-// metrics depend on how the test ends. For a time (-D) perftest keeps no single latencies, so it prints neither
-// percentiles nor extremes, and adds a rate of transactions.
+// metrics returns metrics that depend on how the test ends. With a duration (-D) perftest stores no single latencies:
+// it prints no percentiles or extremes, but adds a transaction rate.
 func (p perftest) metrics() []string {
 	if p.bandwidth {
 		return []string{bench.MetricBWPeak, bench.MetricBWAverage, bench.MetricMessageRate}
@@ -224,15 +223,13 @@ func (p perftest) metrics() []string {
 		bench.MetricLatencyAverage, bench.MetricLatencyStdev, bench.MetricLatencyP99, bench.MetricLatencyP999}
 }
 
-// slowTimeout is the time that a queue pair on a slow node waits for an acknowledgement before it
-// sends again, as perftest's -u takes it: 4.096 us * 2^18, about 1 s. perftest's own 14 stands for
-// 67 ms, and after eight of them a queue pair gives up ("Completion with error"). On nodes in an
-// emulated host, where a ping takes 6 to 60 ms, acknowledgements that were not lost came later than
-// that.
+// slowTimeout is the acknowledgement timeout of queue pairs on slow nodes, for perftest's -u: 4.096 us * 2^18, about
+// 1 s. perftest's default of 14 is 67 ms, and after eight timeouts a queue pair fails ("Completion with error"). On
+// nodes in an emulated host, which take 6 to 60 ms for a ping, acknowledgements exceeded that without being lost.
 const slowTimeout = 18
 
-// args are the arguments both sides need; perftest wants them equal. -F keeps it from giving up
-// over the CPU frequencies, which mean nothing on an emulated CPU.
+// args returns the arguments of both sides, which must be equal. -F keeps perftest from giving up over CPU
+// frequencies, which mean nothing on an emulated CPU.
 func (p perftest) args(ep bench.Endpoint, o bench.Options) []string {
 	args := []string{p.program, "-d", ep.Device, "-x", strconv.Itoa(ep.GIDIndex), "--report_gbits", "-F", "-p",
 		strconv.Itoa(o.Port)}
@@ -246,7 +243,7 @@ func (p perftest) args(ep bench.Endpoint, o bench.Options) []string {
 	}
 	size := p.size(ep, o)
 	switch {
-	case p.operation == "atomic": // for which perftest refuses a size
+	case p.operation == "atomic": // perftest refuses a size for it
 	case size == 0:
 		args = append(args, "-a")
 	default:
@@ -278,10 +275,9 @@ func (p perftest) args(ep bench.Endpoint, o bench.Options) []string {
 	return args
 }
 
-// datagramBytes is the largest datagram where the port does not tell its MTU: every RDMA port takes as much.
+// datagramBytes is the largest datagram if the MTU is unknown: every RDMA port supports it.
 const datagramBytes = 1024
 
-// size returns the message size to measure, 0 for all sizes.
 func (p perftest) size(ep bench.Endpoint, o bench.Options) int64 {
 	quick := int64(bench.QuickBytes)
 	if p.transport == "UD" { // a message is one packet
@@ -294,25 +290,24 @@ func (p perftest) size(ep bench.Endpoint, o bench.Options) int64 {
 		return o.Bytes
 	case !p.bandwidth:
 		return 2
-	case o.Quick || p.timed: // perftest takes no time together with all sizes
+	case o.Quick || p.timed: // perftest does not accept a duration together with all sizes
 		return quick
 	}
 	return 0
 }
 
-// iterations returns how many messages of each size to exchange, by each queue pair and each way.
+// iterations returns the number of messages of each size, per queue pair and direction.
 func (p perftest) iterations(o bench.Options) int {
 	if o.Iterations != 0 {
 		return o.Iterations
 	}
-	// By time and not by a fixed number: the same number of messages takes a millisecond on hardware and minutes on an
-	// emulated CPU.
+	// The time is fixed rather than the number: the same number of messages takes a millisecond on hardware and
+	// minutes on an emulated CPU.
 	perIteration, budget := p.cost(o)
-	n := int(budget.Seconds()/perIteration+5) / 10 * 10 // a round number
+	n := int(budget.Seconds()/perIteration+5) / 10 * 10 // round number
 	return max(minIterations, leastIterations/p.flows(), min(n, mostIterations))
 }
 
-// flows is how many streams share a measurement, each of which makes as many iterations.
 func (p perftest) flows() int {
 	n := max(1, p.pairs)
 	if p.both {
@@ -321,7 +316,7 @@ func (p perftest) flows() int {
 	return n
 }
 
-// cost is about how long a message of each size takes, in seconds, and how long a measurement of them may.
+// cost returns the approximate time of a message of each size, in seconds, and the time budget of all.
 func (p perftest) cost(o bench.Options) (perIteration float64, budget time.Duration) {
 	cost := costOf(o)
 	budget = 5 * time.Second
@@ -331,19 +326,19 @@ func (p perftest) cost(o bench.Options) (perIteration float64, budget time.Durat
 	size := p.size(bench.Endpoint{}, o)
 	var messages, moved float64 = 1, float64(size)
 	if size == 0 {
-		// The 23 sizes have to share the time; most of it goes to the largest ones.
+		// The 23 sizes share the time, and the largest ones take most of it.
 		messages, moved, budget = 23, allSizesBytes, 3*budget
 	}
 	if !p.bandwidth {
 		moved *= 2 // there and back
 	} else {
-		messages /= 5 // messages of a bandwidth test overlap
+		messages /= 5 // messages overlap
 	}
 	messages, moved = messages*float64(p.flows()), moved*float64(p.flows())
 	return messages*cost.perMessage.Seconds() + moved*8/cost.bitsPerSecond, budget
 }
 
-// lasts counts the second that perftest takes on emulated nodes to make its queue pairs and to end.
+// duration includes the second that perftest takes on emulated nodes to make its queue pairs and to end.
 func (p perftest) Duration(o bench.Options) time.Duration {
 	if p.timed {
 		return time.Second + time.Duration(o.RunSeconds())*time.Second
@@ -379,8 +374,7 @@ func (p perftest) Prepare(ctx context.Context, ask bench.AskFunc, client, server
 		needed       bool
 		option, what string
 	}{
-		// Asked beforehand, since a perftest that does not know an option ends at once, and the other side waits for
-		// it.
+		// A perftest that does not know an option exits at once, and the other side would wait for it.
 		{p.immediate, "--write_with_imm", "writes with immediate data need a later perftest"},
 		{p.gpu != "", "--use_cuda", "memory of a GPU needs a perftest that was built with CUDA"},
 		{p.dmabuf, "--use_cuda_dmabuf", "dma-buf needs a later perftest, built with CUDA"},
@@ -406,7 +400,7 @@ func (p perftest) Prepare(ctx context.Context, ask bench.AskFunc, client, server
 		if err != nil {
 			return err
 		}
-		if number, _ := strconv.Atoi(p.gpu); number >= n { // digits, by numberWord
+		if number, _ := strconv.Atoi(p.gpu); number >= n { // digits only, by numberWord
 			return bench.Unfit(ep.Node, "nvidia-smi -L finds %d GPUs, and the test uses number %s, from 0", n, p.gpu)
 		}
 	}
@@ -416,7 +410,7 @@ func (p perftest) Prepare(ctx context.Context, ask bench.AskFunc, client, server
 // Parse is stricter than ParsePerftest: the table must be complete and hold what the engine is run
 // for, because its arguments are known.
 func (p perftest) Parse(out bench.Output, o bench.Options) ([]bench.Figure, error) {
-	// perftest complains on stderr, prints zeros on stdout and exits with status 0.
+	// On failure perftest complains on stderr, prints zeros on stdout and exits with status 0.
 	if err := bench.EachLine(Perftest, out.Stderr, perftestFailure); err != nil {
 		return nil, err
 	}
@@ -430,7 +424,7 @@ func (p perftest) Parse(out bench.Output, o bench.Options) ([]bench.Figure, erro
 		return nil, bench.BadOutput(Perftest, out.Stdout, fmt.Sprintf("the list of latencies (%q) is missing",
 			rawHeader))
 	}
-	// The peak and the deviation may be absent: see column.mayBeZero.
+	// The peak and the deviation may be absent, see column.mayBeZero.
 	absent := []string{bench.MetricBWPeak, bench.MetricTPSPeak, bench.MetricLatencyStdev}
 	for _, row := range res.Rows {
 		for _, m := range p.metrics() {
@@ -443,5 +437,5 @@ func (p perftest) Parse(out bench.Output, o bench.Options) ([]bench.Figure, erro
 	return res.Figures(), nil
 }
 
-// raw reports whether the test lists every latency: those of one size, counted and not timed.
+// raw reports whether the test lists every latency: for one size, counted and not timed.
 func (p perftest) raw(o bench.Options) bool { return o.Raw && !p.bandwidth && !p.timed }

@@ -8,7 +8,7 @@ import (
 	"github.com/rackless/rackless/internal/lazyregexp"
 )
 
-// firstSign is the error for the first line in which a program says why it gave up; nil where none does.
+// firstSign returns the error for the first line that matches sign, in which a program says why it gave up, or nil.
 func firstSign(tool string, output []byte, sign *lazyregexp.Regexp) error {
 	return bench.EachLine(tool, output, func(line string) error {
 		if sign.MatchString(line) {

@@ -23,11 +23,11 @@ func (fiPingpong) Check(client, server bench.Endpoint, o bench.Options) error {
 	return perftest{}.Check(client, server, o)
 }
 
-// fiLargest is the largest of the six sizes that fi_pingpong takes by itself. With "-S all" there
-// are 46, up to 6 MiB, and an emulated link takes minutes.
+// fiLargest is the largest of fi_pingpong's six default sizes. "-S all" has 46, up to 6 MiB, which takes minutes on
+// an emulated link.
 const fiLargest = 1 << 20
 
-// size is the message size; 0 stands for the tool's own.
+// size returns the message size; 0 means the tool's own sizes.
 func (fiPingpong) size(o bench.Options) int64 {
 	if o.Bytes == 0 && o.Quick {
 		return 64
@@ -35,7 +35,7 @@ func (fiPingpong) size(o bench.Options) int64 {
 	return o.Bytes
 }
 
-// iterations are chosen as for perftest, by the largest size that the tool goes through, which takes most of the time.
+// iterations are chosen as for perftest, by the largest size, which takes most of the time.
 func (f fiPingpong) iterations(o bench.Options) int {
 	if o.Bytes = f.size(o); o.Bytes == 0 {
 		o.Bytes = fiLargest
@@ -43,7 +43,7 @@ func (f fiPingpong) iterations(o bench.Options) int {
 	return perftest{}.iterations(o)
 }
 
-// args are those of both sides. The endpoints are connected (msg), as RC of the other tools is.
+// args returns the arguments of both sides. The endpoints are connected (msg), like RC in the other tools.
 func (f fiPingpong) args(ep bench.Endpoint, o bench.Options) []string {
 	args := []string{"fi_pingpong", "-p", "verbs", "-e", "msg", "-d", ep.Device, "-I", strconv.Itoa(f.iterations(o))}
 	if size := f.size(o); size != 0 {
@@ -79,7 +79,7 @@ func (f fiPingpong) Parse(out bench.Output, o bench.Options) ([]bench.Figure, er
 	return figures, nil
 }
 
-// fiColumns are the columns of fi_pingpong; "usec/xfer" is the time of one transfer, half of the round trip.
+// fiColumns are the columns of fi_pingpong. "usec/xfer" is the time of one transfer, half of the round trip.
 var fiColumns = []column{
 	{title: "bytes", read: func(row *Row, field string) (err error) {
 		row.Bytes, err = fiNumber(field, 1<<10)
@@ -89,7 +89,7 @@ var fiColumns = []column{
 		row.Iterations, err = fiNumber(field, 1000)
 		return err
 	}},
-	// The equals sign says that as many came back.
+	// An equals sign means that as many came back.
 	{title: "#ack", read: func(row *Row, field string) error {
 		if n, err := fiNumber(strings.TrimPrefix(field, "="), 1000); err != nil || n != row.Iterations {
 			return errors.New("not all messages came back")
@@ -100,13 +100,11 @@ var fiColumns = []column{
 	{title: "usec/xfer", metric: bench.MetricLatencyAverage}, {title: "Mxfers/sec", read: ignored},
 }
 
-// ignored is for a column that is not read at all.
 func ignored(*Row, string) error { return nil }
 
-// ParseFiPingpong reads the table of fi_pingpong. The bandwidth is not taken: it is that of one
-// message at a time, with two decimals. Nor is the row of messages without content, which "-S all"
-// begins with: no other tool has such a size. Sizes and iterations are as the tool prints them, cut
-// off after one or two digits.
+// ParseFiPingpong reads the table of fi_pingpong. It drops the bandwidth, which is that of one message at a time with
+// two decimals, and the first row of "-S all", of empty messages, which no other tool has. Sizes and iterations are
+// as printed, cut off after one or two digits.
 func ParseFiPingpong(output []byte) ([]bench.Figure, error) {
 	var cols []column
 	var figures []bench.Figure
@@ -139,7 +137,7 @@ func ParseFiPingpong(output []byte) ([]bench.Figure, error) {
 	return figures, err
 }
 
-// fiNumber reads a number as fi_pingpong shortens it: 64, 1.5k, 1m. Of a size k is 1024, of a count 1000.
+// fiNumber reads a number as fi_pingpong shortens it: 64, 1.5k, 1m. k is 1024 for a size, 1000 for a count.
 func fiNumber(text string, k int64) (int64, error) {
 	bad := errors.New("no number of this tool")
 	unit := int64(1)
@@ -159,7 +157,7 @@ func fiNumber(text string, k int64) (int64, error) {
 	}
 	n *= unit
 	if fraction {
-		t, err := parseCount(tenths) // not 0, which the tool leaves out
+		t, err := parseCount(tenths) // not 0, which the tool omits
 		if err != nil {
 			return 0, bad
 		}

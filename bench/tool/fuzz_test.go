@@ -12,10 +12,10 @@ import (
 	"github.com/rackless/rackless/bench"
 )
 
-// largestSeed is that of outputs that the fuzzer begins with: what is longer costs time and shows nothing new.
+// largestSeed limits the fuzzer's seeds: longer outputs cost time and show nothing new.
 const largestSeed = 6 << 10
 
-// addSeeds gives the fuzzer the fixtures of a folder; testdata/fuzz holds what it has found besides.
+// addSeeds gives the fuzzer the fixtures of a folder, in addition to its own findings in testdata/fuzz.
 func addSeeds(f *testing.F, pattern string) {
 	f.Helper()
 	files, err := filepath.Glob(pattern)
@@ -33,7 +33,6 @@ func addSeeds(f *testing.F, pattern string) {
 	}
 }
 
-// checkFigures tells whether what a parser let through may be published.
 func checkFigures(t *testing.T, figures []bench.Figure, err error) {
 	t.Helper()
 	if err != nil {
@@ -80,7 +79,7 @@ func FuzzParsePerftest(f *testing.F) {
 			checkFigures(t, nil, err)
 			return
 		}
-		// A table of nothing but figures that were not measured has rows without figures; engines refuse it.
+		// A table in which nothing was measured has rows without figures, which engines refuse.
 		if len(res.Rows) == 0 {
 			t.Fatal("no row and no error")
 		}
@@ -100,7 +99,6 @@ func FuzzParseIperf3(f *testing.F) {
 	})
 }
 
-// figuresOf is a parser of several tests that takes all of them.
 func figuresOf(parse func([]byte) (Tests, error)) func([]byte) ([]bench.Figure, error) {
 	return func(in []byte) ([]bench.Figure, error) {
 		res, err := parse(in)
@@ -123,8 +121,8 @@ func figuresOf(parse func([]byte) (Tests, error)) func([]byte) ([]bench.Figure, 
 	}
 }
 
-// The parsers of one table, line or sum. FuzzParsers gives each the same input: none may take
-// another tool's output for its own.
+// Parsers of one table, line or sum. FuzzParsers gives each the same input, and none may accept another tool's
+// output.
 var parsers = map[string]func([]byte) ([]bench.Figure, error){
 	"ping":      ParsePing,
 	"sysbench":  readerOf("sysbench_cpu"),
@@ -155,7 +153,7 @@ var parsers = map[string]func([]byte) ([]bench.Figure, error){
 	"7-zip":       readerOf("7zip"),
 }
 
-// readerOf reads an output of a tool of the table, whatever run was asked for.
+// readerOf returns the parser of a tool in the table, for any run.
 func readerOf(engine string) func([]byte) ([]bench.Figure, error) {
 	return func(in []byte) ([]bench.Figure, error) {
 		e, err := EngineByName(engine)
@@ -171,7 +169,6 @@ func readerOf(engine string) func([]byte) ([]bench.Figure, error) {
 	}
 }
 
-// FuzzTests are the parsers of outputs of several tests.
 func FuzzTests(f *testing.F) {
 	parse := map[string]func([]byte) ([]bench.Figure, error){"nvbandwidth": figuresOf(ParseNVBandwidths),
 		"nccl-tests": figuresOf(func(in []byte) (Tests, error) {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestThePageOnMeasuringHasTheFiguresOfRealGPUs makes the table of docs/measuring.md again from what nvbandwidth
-// printed.
+// TestThePageOnMeasuringHasTheFiguresOfRealGPUs recomputes the table of docs/measuring.md from recorded outputs of
+// nvbandwidth.
 func TestThePageOnMeasuringHasTheFiguresOfRealGPUs(t *testing.T) {
 	page := string(readFile(t, "../../docs/measuring.md"))
 	for model, file := range map[string]string{"NVIDIA H200": "recorded-0.8-h200.txt",

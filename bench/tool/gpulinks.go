@@ -10,11 +10,11 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// CopyLinks returns the links of a node's GPUs: busIDs is what nvidia-smi prints of them
-// (pci.bus_id), and node what the node says of itself in full, which may be nil. It is nil where
-// not all of them are known, since the figure of copies is that of the slowest GPU, whichever that
-// is; and on other processors than x86-64: those of NVIDIA and IBM have NVLink to their GPUs, and
-// copies do not go over PCIe there.
+// CopyLinks returns the links of a node's GPUs, or nil unless all are known, because the slowest GPU determines the
+// figure. busIDs is nvidia-smi's list of pci.bus_id, and node the full facts of the node, or nil.
+//
+// It also returns nil on processors other than x86-64: NVIDIA's and IBM's have NVLink to their GPUs, so that copies
+// do not use PCIe.
 func CopyLinks(busIDs string, node *facts.Node) []bench.GPULink {
 	if node == nil || !strings.Contains(node.NVIDIA, "x86_64") {
 		return nil
@@ -33,8 +33,8 @@ func CopyLinks(busIDs string, node *facts.Node) []bench.GPULink {
 	return all
 }
 
-// checkCopies refuses copies that are faster than a GPU's link can be. The driver lowers the speed
-// of an idle link: only what the card can do at its best bounds them.
+// checkCopies refuses copies that are faster than a GPU's link allows. It uses the card's best speed, because the
+// driver lowers the speed of an idle link.
 func (n nvbandwidth) checkCopies(gpus []bench.GPULink, figures []bench.Figure) error {
 	if n.testcase == deviceLocal || len(gpus) == 0 {
 		return nil
@@ -53,13 +53,13 @@ func (n nvbandwidth) checkCopies(gpus []bench.GPULink, figures []bench.Figure) e
 	return nil
 }
 
-// linksScript prints the links of a node's display functions and the line with which NVIDIA's
-// driver names itself, as rackless-facts does, which not every node has.
+// linksScript prints the links of a node's display functions, and the version line of NVIDIA's driver. It does so
+// like rackless-facts, which not every node has.
 //
 //go:embed links.sh
 var linksScript string
 
-// gpuLinks asks a node for the links of its GPUs; none where it does not tell.
+// gpuLinks asks a node for the links of its GPUs. It returns nil if the node does not tell.
 func gpuLinks(ctx context.Context, ask bench.AskFunc, node string) ([]bench.GPULink, error) {
 	ids, err := ask(ctx, node, "nvidia-smi", "--query-gpu=pci.bus_id", "--format=csv,noheader")
 	if err != nil {
@@ -71,7 +71,7 @@ func gpuLinks(ctx context.Context, ask bench.AskFunc, node string) ([]bench.GPUL
 	}
 	said, err := facts.Parse(out.Stdout)
 	if err != nil {
-		return nil, nil // not the format that is known: nothing is known
+		return nil, nil // unknown format
 	}
 	return CopyLinks(string(ids.Stdout), said), nil
 }

@@ -48,17 +48,17 @@ func (iperf3) Parse(out bench.Output, _ bench.Options) ([]bench.Figure, error) {
 	return res.Figures(), nil
 }
 
-// An Iperf3Result is what `iperf3 --json` printed on the client.
+// An Iperf3Result is the client's output of `iperf3 --json`.
 type Iperf3Result struct {
 	Version  string // e.g. "3.12"
 	Protocol string // "TCP" or "UDP"
 	Streams  int
 	Reverse  bool      // the server sent
-	Both     bool      // both sent (--bidir); the figures are those of what the client sent
-	Started  time.Time // zero where the output does not say
+	Both     bool      // both sent (--bidir); the figures are the client's
+	Started  time.Time // zero if unknown
 
-	Throughput  float64 // Gb/s that reached the receiver
-	Retransmits *int64  // segments the sender sent again; nil for UDP and where the system does not count them
+	Throughput  float64 // Gb/s, as received
+	Retransmits *int64  // segments that the sender sent again; nil for UDP, and if the system does not count them
 }
 
 // Figures returns the figures of the run.
@@ -70,7 +70,7 @@ func (r *Iperf3Result) Figures() []bench.Figure {
 	return figures
 }
 
-// iperf3Output is the part of iperf3's JSON that is used, from 3.0 on.
+// iperf3Output is the used part of iperf3's JSON, from 3.0 on.
 type iperf3Output struct {
 	Start struct {
 		Version   string `json:"version"`
@@ -83,18 +83,17 @@ type iperf3Output struct {
 			Reverse    int    `json:"reverse"`
 			Both       int    `json:"bidir"`
 		} `json:"test_start"`
-		// AcceptedConnection is there in a server's output only.
+		// AcceptedConnection is only in a server's output.
 		AcceptedConnection *struct{} `json:"accepted_connection"`
 	} `json:"start"`
 	End struct {
-		Sum         *iperf3Sum `json:"sum"` // UDP only: what was sent, with what was lost of it
+		Sum         *iperf3Sum `json:"sum"` // UDP only: the sender's total, with losses
 		SumSent     *iperf3Sum `json:"sum_sent"`
 		SumReceived *iperf3Sum `json:"sum_received"` // TCP; UDP from about 3.9 on
 	} `json:"end"`
 	Error string `json:"error"`
 }
 
-// An iperf3Sum is one end's total over all streams.
 type iperf3Sum struct {
 	BitsPerSecond float64 `json:"bits_per_second"`
 	Retransmits   *int64  `json:"retransmits"`
@@ -102,19 +101,18 @@ type iperf3Sum struct {
 	LostPackets   int64   `json:"lost_packets"`
 }
 
-// yearTenThousand is the first second that can be written neither as JSON nor into the file of studies.
+// yearTenThousand is the first second that neither JSON nor the file of studies can hold.
 const yearTenThousand = 253402300800
 
-// ParseIperf3 reads the output of `iperf3 --json` on the client, TCP or UDP. The throughput is what the
-// receiver counted: what the sender handed to its kernel says little on UDP. Anything that is not a good
-// result is a *BadResultError; iperf3's own message is its reason where there is one.
+// ParseIperf3 reads the client's output of `iperf3 --json`, TCP or UDP. It takes the receiver's throughput, because
+// the sender's says little on UDP; a *BadResultError has iperf3's own message if there is one.
 func ParseIperf3(output []byte) (*Iperf3Result, error) {
 	var out iperf3Output
 	dec := json.NewDecoder(bytes.NewReader(output))
 	if err := dec.Decode(&out); err != nil {
 		return nil, badJSON(output, dec.InputOffset(), err)
 	}
-	// A file with two runs would pass for one: the figures of the second would be lost without a word.
+	// A file with two runs must not pass for one, or the figures of the second would be lost silently.
 	if _, err := dec.Token(); err != io.EOF {
 		return nil, badJSON(output, dec.InputOffset(), errors.New("more follows the JSON object"))
 	}
@@ -132,23 +130,24 @@ func ParseIperf3(output []byte) (*Iperf3Result, error) {
 		Reverse:  out.Start.TestStart.Reverse != 0,
 		Both:     out.Start.TestStart.Both != 0,
 	}
-	// A clock that was never set says 0, and what is beyond the year 9999 cannot be stored.
+	// A clock that was never set says 0, and times beyond the year 9999 cannot be stored.
 	if at := out.Start.Timestamp.Seconds; at > 0 && at < yearTenThousand {
 		res.Started = time.Unix(at, 0).UTC()
 	}
 	if out.Start.AcceptedConnection != nil {
-		// A server does not learn what the client received.
+		// A server does not learn how much the client received.
 		return nil, bad("this is a server's output; give the client's")
 	}
 	bits := 0.0
 	switch {
 	case res.Protocol != "TCP" && res.Protocol != "UDP":
 		return nil, bad(fmt.Sprintf("unknown protocol %q", bench.Shorten(res.Protocol)))
-	// The receiver counts what arrived. The sender counts what its kernel took, which on UDP may never leave the host.
+	// The receiver counts arrived data. The sender counts data accepted by its kernel, which on UDP may never leave
+	// the host.
 	case out.End.SumReceived != nil:
 		bits = out.End.SumReceived.BitsPerSecond
 	case res.Protocol == "UDP" && out.End.Sum != nil:
-		// Early releases print for UDP only what was sent and how much of it was lost.
+		// For UDP, early releases print only the sent amount and the share that was lost.
 		s := out.End.Sum
 		if s.Packets <= 0 || s.LostPackets < 0 || s.LostPackets > s.Packets {
 			return nil, bad(fmt.Sprintf("%d packets lost of %d is impossible", s.LostPackets, s.Packets))
@@ -170,7 +169,6 @@ func ParseIperf3(output []byte) (*Iperf3Result, error) {
 	return res, nil
 }
 
-// badJSON makes the error for output that is not one JSON object, with the line where it stops being one.
 func badJSON(output []byte, offset int64, err error) error {
 	var syntax *json.SyntaxError
 	var typ *json.UnmarshalTypeError
@@ -198,7 +196,7 @@ var (
 	iperf3TextRow = lazyregexp.New(`^\[ *(\d+|SUM)\] +(\d+\.\d+) *- *(\d+\.\d+) +sec +(.*)$`)
 )
 
-// Rates in bits are of 10^3, amounts of bytes of 2^10 (units.c).
+// Rates in bits use powers of 10^3, amounts in bytes powers of 2^10 (units.c).
 var (
 	iperf3Rates = map[string]float64{"bits/sec": 1, "Kbits/sec": 1e3, "Mbits/sec": 1e6, "Gbits/sec": 1e9,
 		"Tbits/sec": 1e12}
@@ -206,17 +204,16 @@ var (
 		"TBytes": 1 << 40}
 )
 
-// ParseIperf3Text reads what iperf3 prints on the client without --json, TCP or UDP, one way: the
-// rows of the receiver and the sender below the intervals, by their header row. Rates have three
-// digits there.
+// ParseIperf3Text reads the client's output of iperf3 without --json, TCP or UDP, one way: the rows of receiver and
+// sender below the intervals, by their header row. Rates have three digits there.
 func ParseIperf3Text(output []byte) (*Iperf3Result, error) {
 	res := &Iperf3Result{Protocol: "TCP", Reverse: bytes.Contains(output, []byte("\nReverse mode, "))}
 	if m := iperf3TextVersion.FindSubmatch(output); m != nil {
 		res.Version = string(m[1])
 	}
 	streams, sum := map[string]bool{}, false
-	// Early releases print for UDP one row, of what was sent and how much of it was lost, with this
-	// line below. Later ones print a row of either end.
+	// For UDP, early releases print one row, with the sent amount and its losses, and this line below. Later ones
+	// print a row for either end.
 	sent := iperf3TextSent.Match(output)
 	var titles []string // the second header row is that of the summary
 	headers := 0
@@ -236,7 +233,7 @@ func ParseIperf3Text(output []byte) (*Iperf3Result, error) {
 			if !iperf3TextHead.MatchString(line) {
 				return errors.New("unknown layout: the columns are not those of a test one way")
 			}
-		// The row of an end is of the summary, also where the intervals above are cut off.
+		// Rows of an end belong to the summary, even if the intervals above are cut off.
 		case m != nil && (headers == 2 || strings.HasSuffix(line, "sender") || strings.HasSuffix(line, "receiver")):
 			end, err := res.addTextRow(titles, m, sent)
 			if err != nil {
@@ -253,7 +250,7 @@ func ParseIperf3Text(output []byte) (*Iperf3Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Without the row of the sum the throughput would be that of the last stream alone.
+	// Without the sum's row the throughput would be that of the last stream alone.
 	res.Streams = len(streams)
 	err = bench.CheckValue(bench.MetricThroughput, res.Throughput)
 	if res.Throughput == 0 || len(streams) > 1 && !sum {
@@ -265,10 +262,11 @@ func ParseIperf3Text(output []byte) (*Iperf3Result, error) {
 	return res, nil
 }
 
-// addTextRow takes a row of the summary in, and returns whose it is. Of several streams the rows of
-// the sum come last, and take the place of theirs.
+// addTextRow adds a row of the summary, and returns its end. With several streams the rows of the sum come last, and
+// replace theirs.
 func (r *Iperf3Result) addTextRow(titles, m []string, sent bool) (end string, err error) {
-	// Amount, unit, rate, unit; then Retr, or jitter, "ms" and Lost/Total with its share; last, whose row it is.
+	// The fields are amount, unit, rate, unit; then Retr, or jitter, "ms" and Lost/Total with its share; last, the
+	// end.
 	fields := strings.Fields(m[4])
 	if len(fields) < 4 {
 		return "", errors.New("want an amount and a rate")
@@ -283,7 +281,7 @@ func (r *Iperf3Result) addTextRow(titles, m []string, sent bool) (end string, er
 	}
 	from, err1 := strconv.ParseFloat(m[2], 64)
 	to, err2 := strconv.ParseFloat(m[3], 64)
-	// Each has three digits, the time two behind the point.
+	// Amount and rate have three digits, times two decimals.
 	if computed := amount * 8 / (to - from); err1 != nil || err2 != nil || rate > 0 &&
 		!(computed > 0.97*rate && computed < 1.03*rate) {
 		return "", fmt.Errorf("%s %s in %s to %s s are not %s %s", fields[0], fields[1], m[2], m[3], fields[2],
@@ -314,7 +312,7 @@ func (r *Iperf3Result) addTextRow(titles, m []string, sent bool) (end string, er
 	return end, nil
 }
 
-// iperf3Lost reads the share of datagrams that were lost: "0.604 ms 1/382 (0.26%)".
+// iperf3Lost reads the share of lost datagrams: "0.604 ms 1/382 (0.26%)".
 func iperf3Lost(fields []string) (float64, error) {
 	if len(fields) < 3 {
 		return 0, errors.New("column Lost/Total is missing")
@@ -328,8 +326,8 @@ func iperf3Lost(fields []string) (float64, error) {
 	return float64(a) / float64(b), nil
 }
 
-// iperf3Quantity reads an amount or a rate with its unit. A unit that is not in the table is an error: guessed
-// prefixes would be wrong by a factor of a thousand.
+// iperf3Quantity reads an amount or a rate with its unit. An unknown unit is an error: a guessed prefix would be
+// wrong by a factor of a thousand.
 func iperf3Quantity(value, unit string, units map[string]float64) (float64, error) {
 	v, _, err := parseNumber(value)
 	if err != nil {

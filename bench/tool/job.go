@@ -9,12 +9,12 @@ import (
 	"github.com/rackless/rackless/bench"
 )
 
-// A job is a program of science that the nodes of a group run together, on an input that rackless writes. Its texts are
+// A job is a scientific program that the nodes of a group run together, on an input from rackless. Its texts are
 // templates of [runValues].
 type job struct {
-	// fast is the work on CPUs that KVM runs, slow that on emulated ones: about 10 s on one CPU.
+	// fast is the work for CPUs under KVM, slow for emulated ones: about 10 s on one CPU.
 	fast, slow work
-	cube       int // parts of the model in a cube of side 1, if the program prints how many parts there are
+	cube       int // parts of the model in a cube of side 1, if the program prints the number of parts
 	names      string
 	args       string
 	env        []string
@@ -23,11 +23,9 @@ type job struct {
 	results    string
 }
 
-// work is how large a model is, in what the program counts along a side, and how many steps are made with it; 0 if
-// the program has none.
+// work is the side length of a model, in the program's units, and its number of steps; 0 if the program has none.
 type work struct{ side, steps int }
 
-// of returns the work that options ask for.
 func (j *job) of(o bench.Options) work {
 	w := j.slow
 	if o.Accelerator == "kvm" {

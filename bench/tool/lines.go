@@ -18,68 +18,66 @@ import (
 	"github.com/rackless/rackless/internal/words"
 )
 
-// A lineTool is a tool that prints each figure on a line of its own. What differs between such tools is their row in
-// table.go.
+// A lineTool is a tool that prints each figure on a line of its own. Its differences from other such tools are in its
+// row of table.go.
 type lineTool struct {
 	tool string
-	// programs are the names of the program, with blanks between them, if it has several or is in no PATH.
+	// programs are the names of the program, separated by blanks, if it has several or is not in PATH.
 	programs string
 	command  string // a template of [runValues]
-	// stderr says that results may go to the standard error.
-	stderr bool
-	// seconds is the least time that the tool needs for a result.
-	seconds int
-	sizes   *toolSizes // of .Size; nil if the command has none
-	job     *job       // set for the programs that the nodes of a group run together
+	stderr   bool
+	seconds  int
+	sizes    *toolSizes // values of .Size; nil if the command has none
+	job      *job       // set for programs that the nodes of a group run together
 
-	// lines find what is printed. The names of their groups are metrics and counts such as "threads", "bytes" beside
-	// the figure of a size, "instance" beside figures that are added up, and "again" for the only figure if some
-	// releases print it twice. A digit behind a name tells groups of one name apart. Every count has to be there once.
+	// lines match the output. Their groups are metrics and counts such as "threads", each of which must occur once; a
+	// trailing digit distinguishes groups with the same name. "bytes" is the size of a figure, "instance" marks
+	// figures that are added up, and "again" is the only figure, printed twice by some releases.
 	lines []*lazyregexp.Regexp
-	// never matches what no result has, and must what every result has; each with the reason.
+	// never matches lines that no result has, and must lines that every result has; each with the reason.
 	never, must []sign
 	figures     []lineFigure
 	grain       float64 // sizes in bytes are multiples of it, and printed in MiB
 }
 
-// A sign is a line of an output, and why an output with it, or without it, is no result.
 type sign struct {
 	line   *lazyregexp.Regexp
 	reason string
 }
 
-// A lineFigure is a figure of a lineTool. Its unit, and whether more is better, stand in the table of metrics.
+// A lineFigure is a figure of a lineTool. Its unit and direction are in the table of metrics.
 type lineFigure struct {
 	metric string
-	of     string  // the name that it is printed under; "" is the metric
-	scale  float64 // from what is printed to the unit of the metric; 0 is 1
-	count  string  // the count that is its number of iterations
-	// extra is how many of the count the printed rate has beyond it: GROMACS counts the forces of the start as a step.
+	of     string  // name of its group in lines; "" means the metric
+	scale  float64 // factor from the printed value to the unit of the metric; 0 means 1
+	count  string  // name of the count that is its number of iterations
+	// extra is the number of counts that the printed rate includes in excess: GROMACS counts the forces of the start
+	// as a step.
 	extra float64
-	// over are two counts whose quotient the figure has to agree with. mean are two metrics whose mean it has to be.
+	// over names two counts that must have the figure as their quotient, and mean two metrics that must have it as
+	// their mean.
 	over, mean [2]string
-	within     float64 // share by which it may differ from the quotient, beyond the rounding
-	// quotient says that the figure is not printed: it is that of over. unprinted matches the output of releases for
-	// which this holds.
+	within     float64 // largest difference from the quotient, as a share, beyond rounding
+	// quotient is set if the figure is not printed but computed from over. unprinted matches the output of releases
+	// that do not print it.
 	quotient  bool
 	unprinted *lazyregexp.Regexp
-	ranks     float64 // there is no such figure for fewer
+	ranks     float64 // fewest ranks with such a figure
 }
 
-// A toolSizes is the choice of how much memory a tool works on.
 type toolSizes struct {
 	all    []toolSize // the largest first
-	shared int        // how many CPUs share one; 0: all of them
-	// largest is the first to try, quick and emulated those for quick runs and emulated CPUs; "" is the first of all.
+	shared int        // number of CPUs that share one; 0 means all
+	// largest is the first size to try; quick and emulated are for quick runs and emulated CPUs. "" means the first
+	// of all.
 	largest, quick, emulated string
 }
 
 type toolSize struct {
-	word string // as the command has it
+	word string // form on the command line
 	mib  int64
 }
 
-// need returns the bytes that a size takes of a node.
 func (s *toolSizes) need(size toolSize, cpus int) int64 {
 	n := int64(1)
 	if s.shared > 0 {
@@ -88,8 +86,8 @@ func (s *toolSizes) need(size toolSize, cpus int) int64 {
 	return n * size.mib << 20
 }
 
-// choose returns the size for the options: the one that such a run takes, or the least that contains the bytes that are
-// asked for, and a smaller one if that does not fit into the memory.
+// choose returns the size for the options: the usual one for such a run, or the smallest with at least the requested
+// bytes. It takes a smaller one if that does not fit into memory.
 func (s *toolSizes) choose(o bench.Options) toolSize {
 	limit := s.largest
 	switch {
@@ -110,15 +108,14 @@ func (s *toolSizes) choose(o bench.Options) toolSize {
 	return s.all[i]
 }
 
-// runValues are what commands and inputs of the table may contain.
 type runValues struct {
 	Program, Size string
 	CPUs, Seconds int
-	// Of a job: the sides of its model, its steps, and its ranks, also as a rectangle that is as square as it can be.
+	// For a job: the sides of its model, its steps, and its ranks, also as a rectangle that is as square as possible.
 	Side, Steps, Ranks, Columns, Rows int
 }
 
-// fill returns a text of the table with the values of a run. It panics if the template is wrong, which tests find.
+// fill expands a template of the table. It panics if the template is wrong, which tests would find.
 func fill(text string, v runValues) string {
 	var b strings.Builder
 	if err := template.Must(template.New("").Parse(text)).Execute(&b, v); err != nil {
@@ -234,21 +231,18 @@ func (t lineTool) Parse(out bench.Output, o bench.Options) ([]bench.Figure, erro
 	return figures[i : i+1], nil
 }
 
-// A printedNumber is a number of an output.
 type printedNumber struct {
-	number, rounding float64 // rounding is half of the last decimal
+	number, rounding float64 // rounding is half a unit of the last decimal
 	text             string
-	at               int // where it is in the output
+	at               int // offset in the output
 }
 
-// A readout is what an output says.
 type readout struct {
-	counts    map[string]printedNumber // by the names of the groups, also those of metrics
+	counts    map[string]printedNumber // by the names of the groups, including metrics
 	instances map[string]bool
 	rows      []bench.Figure
 }
 
-// read finds what the lines of the table name.
 func (t lineTool) read(output []byte) (*readout, error) {
 	for _, s := range t.never {
 		if at := s.line.FindIndex(output); at != nil {
@@ -283,25 +277,22 @@ func (t lineTool) read(output []byte) (*readout, error) {
 	return p, nil
 }
 
-// isMetric reports whether a group stands for a figure, and not for a count.
 func isMetric(name string) bool {
 	return bench.MetricOf(strings.TrimRight(name, "0123456789")).Unit != ""
 }
 
-// missing returns the error about an output without a name.
 func (t lineTool) missing(output []byte, name string) error {
 	return bench.BadOutput(t.tool, output, "the output is not whole: "+name+" is missing")
 }
 
-// badLine returns the error about the line of an output at an offset.
 func badLine(tool string, output []byte, at int, err error) error {
 	number := 1 + strings.Count(string(output[:at]), "\n")
 	line, _, _ := strings.Cut(string(output[at:]), "\n")
 	return &bench.BadResultError{Tool: tool, Line: number, Text: bench.Shorten(line), Reason: err.Error()}
 }
 
-// take enters what one match of a line says. It adds up the figures of instances, and refuses anything else that comes
-// a second time: that would be of another run.
+// take stores the values of one match of a line. It adds up the figures of instances, and refuses all other
+// repetitions, which would be from another run.
 func (t lineTool) take(p *readout, names []string, output []byte, at []int) error {
 	group := func(i int) string {
 		if at[2*i] < 0 {
@@ -335,7 +326,7 @@ func (t lineTool) take(p *readout, names []string, output []byte, at []int) erro
 			return errors.New(name + " comes a second time")
 		case instance > 0:
 			err = bench.CheckValue(name, x.number)
-		case isMetric(name): // judged with its figure, which not every run has
+		case isMetric(name): // checked with its figure, which some runs lack
 		case x.number >= 1<<53:
 			err = errors.New("larger than any count")
 		default:
@@ -350,8 +341,8 @@ func (t lineTool) take(p *readout, names []string, output []byte, at []int) erro
 	return nil
 }
 
-// row enters a row of a size in MiB and its figure. It refuses sizes that do not grow: two runs in one output would be
-// one curve that turns back.
+// row adds a row with a size in MiB and its figure. It refuses sizes that do not grow: two runs in one output would
+// be one curve that turns back.
 func (t lineTool) row(p *readout, size, value string) error {
 	mib, rounding, err := parseNumber(size)
 	if err != nil {
@@ -369,7 +360,6 @@ func (t lineTool) row(p *readout, size, value string) error {
 	return err
 }
 
-// made returns the figures of what was printed.
 func (t lineTool) made(p *readout, output []byte) ([]bench.Figure, error) {
 	if t.grain > 0 {
 		switch {
@@ -412,8 +402,8 @@ func (t lineTool) made(p *readout, output []byte) ([]bench.Figure, error) {
 	return all, nil
 }
 
-// value returns the value of a figure in the unit of its metric. What is printed has to agree with what follows from
-// the counts: it was torn, or is of another run, if it does not.
+// value returns the value of a figure in the unit of its metric. The printed value must agree with the counts, or
+// else the output was torn or mixes runs.
 func (p *readout) value(f lineFigure) (float64, error) {
 	x, printed := p.counts[cmp.Or(f.of, f.metric)]
 	scale := cmp.Or(f.scale, 1)
@@ -453,7 +443,7 @@ func (p *readout) value(f lineFigure) (float64, error) {
 	return value, nil
 }
 
-// findProgram returns the name that a node has for a program with several: its path if it is in no PATH.
+// findProgram returns the node's name for a program with several names, or its path if it is not in PATH.
 func findProgram(ctx context.Context, ask bench.AskFunc, node, names string) (string, error) {
 	out, err := ask(ctx, node, bench.FindCommand(names)...)
 	if err != nil {
@@ -466,12 +456,12 @@ func findProgram(ctx context.Context, ask bench.AskFunc, node, names string) (st
 	return path.Base(found), nil
 }
 
-// memoryBudget returns the bytes of memory that a tool may take in a place of a node: half of what is
-// available. The rest of the node needs the other half.
+// memoryBudget returns the bytes that a tool may take in a place of a node: half of the available memory. The rest of
+// the node needs the other half.
 func memoryBudget(ctx context.Context, ask bench.AskFunc, node string, p bench.Place) (int64, error) {
 	file, counts := "/proc/meminfo", []string{"MemAvailable"}
 	if _, err := strconv.Atoi(p.Memory); err == nil {
-		// A NUMA node has no MemAvailable. Its free memory and its page cache come close.
+		// A NUMA node has no MemAvailable. Its free memory and page cache are close to it.
 		file = "/sys/devices/system/node/node" + p.Memory + "/meminfo"
 		counts = []string{"MemFree", "Active(file)", "Inactive(file)"}
 	}
@@ -493,5 +483,4 @@ func memoryBudget(ctx context.Context, ask bench.AskFunc, node string, p bench.P
 	return available / 2, nil
 }
 
-// memoryLine is a count of /proc/meminfo, or of the meminfo of a NUMA node.
 var memoryLine = lazyregexp.New(`(?m)^(?:Node [0-9]+ )?(\S+):\s+([0-9]+) kB$`)

@@ -20,9 +20,9 @@ func osuEngine(p osu, about string) bench.Engine {
 		Versions: osuVersions, Plugin: p}
 }
 
-// osuVersions are that of the OSU micro-benchmarks and that of MPI: figures of one program over two libraries are two
-// things. mpirun says "mpirun (Open MPI) 4.1.4", "HYDRA build details:" with the version of MPICH below, or
-// "Intel(R) MPI Library for Linux* OS, Version 2021.19.0 Build 20260929 (id: 1821d9b)".
+// osuVersions finds the versions of the OSU micro-benchmarks and of MPI, because figures of one program over two
+// libraries differ. mpirun prints "mpirun (Open MPI) 4.1.4", "HYDRA build details:" with the version of MPICH below,
+// or "Intel(R) MPI Library for Linux* OS, Version 2021.19.0 Build 20260929 (id: 1821d9b)".
 var osuVersions = []bench.VersionLine{
 	{Name: "", Line: lazyregexp.New(`(?m)^# OSU MPI.* Test v([0-9][0-9A-Za-z.]*)\s*$`)},
 	{Name: "Open MPI ", Line: lazyregexp.New(`(?m)^\S+ \((?:Open MPI|OpenRTE)\) v?([0-9][0-9A-Za-z.]*)$`)},
@@ -44,27 +44,26 @@ var osuEngines = []bench.Engine{
 		"time of an MPI all-to-all over client and server, by message size"),
 }
 
-// An osu is one of the OSU micro-benchmarks, started by mpirun.
 type osu struct {
 	noSetup
 	program    string
-	test       string // as the first line of the output has it
+	test       string // as in the first line of the output
 	bandwidth  bool
 	both       bool // both sides send
 	collective bool
-	word       int64 // bytes of an element, where the operation has elements; 0 stands for 1
+	word       int64 // bytes of an element, if the operation has elements; 0 means 1
 }
 
-// Limits of the OSU micro-benchmarks, and of this package's choices.
+// Limits of the OSU micro-benchmarks, and choices of this package.
 const (
-	osuWindow       = 64      // messages that a bandwidth test sends before it waits, once an iteration
-	osuLargest      = 1 << 22 // its own choice for messages
-	osuLargestOfAll = 1 << 20 // its own choice for collective operations
-	// on slow nodes: an iteration of 64 messages of 4 MiB would take more than a minute there
+	osuWindow       = 64      // messages that a bandwidth test sends in one iteration, before it waits
+	osuLargest      = 1 << 22 // the tool's default for messages
+	osuLargestOfAll = 1 << 20 // the tool's default for collective operations
+	// on slow nodes; there an iteration of 64 messages of 4 MiB would take more than a minute
 	osuSlowLargest    = 1 << 16
-	osuSlowSmallestBW = 1 << 10 // on slow nodes: the bandwidth of one byte is below 0.01 MB/s, which is printed as zero
+	osuSlowSmallestBW = 1 << 10 // on slow nodes; there the bandwidth of one byte is below 0.01 MB/s, printed as zero
 	osuQuickBytes     = 8       // for latency and collective operations
-	osuMostIterations = 10000   // its own choice for the latency of small messages
+	osuMostIterations = 10000   // the tool's default for the latency of small messages
 )
 
 // Traffic implements Carrier.
@@ -121,7 +120,7 @@ func (p osu) Prepare(ctx context.Context, ask bench.AskFunc, client, server benc
 			"ssh to %s (%v) without a password does not work, and mpirun starts programs by it: "+"exit status %d: %s",
 			server.Node, server.Addr, out.ExitCode, text)
 	}
-	// The limit is below that of a short command, whose end would be no answer at all.
+	// The time limit is below that of a short command, because a timeout of the command itself yields no output.
 	out, err = ask(ctx, client.Node, slices.Concat([]string{"timeout", "25"}, mpirun(client, server),
 		[]string{"-np", "2", "uname", "-n"})...)
 	if err != nil {
@@ -142,18 +141,19 @@ func (p osu) Prepare(ctx context.Context, ask bench.AskFunc, client, server benc
 	return nil
 }
 
-// mpirun is what Open MPI, MPICH and Intel MPI have in common to start programs on two nodes: tried
-// with Open MPI 4.1.4 and 5.0.11, MPICH 4.0.2 and 5.0.2 and Intel MPI 2021.19, over ssh. MPICH
-// takes one list of hosts and no second one, Intel MPI fills a host with ranks before it takes the
-// next unless the variable says 1, and Open MPI refuses to run as root, which commands on nodes do,
-// without two variables, and release 5 without a home. Ranks are bound to nothing: Open MPI would
-// bind each to a core, and a sample that says "not pinned" would be wrong.
+// mpirun returns a command to start programs on two nodes with Open MPI, MPICH or Intel MPI. It was tried with Open
+// MPI 4.1.4 and 5.0.11, MPICH 4.0.2 and 5.0.2 and Intel MPI 2021.19, over ssh.
+//
+// MPICH accepts only one list of hosts. Intel MPI fills a host with ranks before it takes the next, unless the
+// variable is 1. Open MPI refuses to run as root, as commands on nodes do, without two variables, and release 5
+// without a home. Ranks are not bound: Open MPI would bind each to a core, and a sample that says "not pinned" would
+// be wrong.
 func mpirun(client, server bench.Endpoint) []string {
 	return []string{"env", mpiHome, "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1", "I_MPI_PERHOST=1",
 		"mpirun", "--bind-to", "none", "-host", client.Addr.String() + "," + server.Addr.String()}
 }
 
-// mpiHome is the home of those who run commands on nodes. The guest agent sets none.
+// mpiHome is the home of commands on nodes. The guest agent sets no home.
 const mpiHome = "HOME=/root"
 
 // Client starts both ranks. What holds a rank in its place stands before its program: ranks do not
@@ -169,8 +169,8 @@ func (p osu) Client(client, server bench.Endpoint, o bench.Options) []string {
 		o.PlaceOf(server).Wrap(program))
 }
 
-// args are the sizes, and how often: its own choice where the nodes are fast, else as many as fit.
-// -x are the ones before, which do not count.
+// args returns the sizes and iterations: the tool's defaults if the nodes are fast, else as many as fit. -x is the
+// number of warm-up iterations, which do not count.
 func (p osu) args(o bench.Options) []string {
 	first, last := p.sizes(o)
 	n := p.iterations(o)
@@ -181,7 +181,6 @@ func (p osu) args(o bench.Options) []string {
 	return args
 }
 
-// sizes are the smallest and the largest message. Each one between is twice the one before.
 func (p osu) sizes(o bench.Options) (first, last int64) {
 	slow := o.Accelerator != "kvm"
 	first, last = max(1, p.word), osuLargest
@@ -203,7 +202,6 @@ func (p osu) sizes(o bench.Options) (first, last int64) {
 	return first, last
 }
 
-// iterations returns how often to measure each size, 0 for the tool's own choice.
 func (p osu) iterations(o bench.Options) int {
 	switch {
 	case o.Iterations != 0:
@@ -225,10 +223,10 @@ func (p osu) iterations(o bench.Options) int {
 		moved += float64(size)
 	}
 	if p.bandwidth {
-		messages, moved = messages*osuWindow/5, moved*osuWindow // messages overlap, as those of perftest do
+		messages, moved = messages*osuWindow/5, moved*osuWindow // messages overlap, as in perftest
 	}
 	if !p.bandwidth || p.both {
-		moved *= 2 // there and back
+		moved *= 2
 	}
 	perIteration := messages*cost.perMessage.Seconds() + moved*8/cost.bitsPerSecond
 	return max(1, min(int(budget.Seconds()/perIteration), osuMostIterations))

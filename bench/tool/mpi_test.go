@@ -80,7 +80,7 @@ func TestCommandLinesOfMPIHoldTheRanksAndNotMpirun(t *testing.T) {
 	}
 }
 
-// A cluster answers commands by node; programs are installed where nothing else is said.
+// A cluster answers commands by node. Programs are installed unless it says otherwise.
 type cluster map[string]bench.Output
 
 func (c cluster) Exec(_ context.Context, node string, argv []string) (bench.Output, error) {
@@ -92,7 +92,7 @@ func (c cluster) Exec(_ context.Context, node string, argv []string) (bench.Outp
 	return out, nil
 }
 
-// Commands that look at the nodes, and what good ones answer.
+// Commands that check the nodes, and the answers of good ones.
 const (
 	sshN1   = "n2 sh -c ssh -o BatchMode=yes -o ConnectTimeout=5 10.0.0.1 true"
 	tryMPI  = "n2 timeout 25 " + mpiStart + "-np 2 uname -n"
@@ -175,7 +175,7 @@ func TestWhatMPILacksIsSaid(t *testing.T) {
 			if err != nil || len(samples) != 1 || samples[0].Error != "attempt 1: "+tt.want {
 				t.Errorf("got  %+v, error %v\nwant %s", samples, err, tt.want)
 			}
-			// Which of two nodes is looked at first is another thing than which is the client.
+			// The node that is checked first need not be the client.
 			_, want, _ := strings.Cut(tt.want, ": ")
 			var unfit *bench.UnfitError
 			if err := r.Fits(t.Context(), e, tt.opts, tt.server, n2); !errors.As(err, &unfit) || unfit.Reason != want {
@@ -236,7 +236,7 @@ func TestBandwidthOfBothWaysMayBeTwiceTheLink(t *testing.T) {
 			t.Errorf("%s of %g Gb/s: %v", tt.engine, tt.gbps, err)
 		}
 	}
-	// 4 MiB take 335 us at 100 Gb/s, whatever is done with them.
+	// 4 MiB take 335 us at 100 Gb/s in any operation.
 	for _, tt := range []struct{ engine, metric string }{{"osu_latency", bench.MetricLatencyAverage},
 		{"osu_allreduce", bench.MetricCollectiveTime}, {"osu_alltoall", bench.MetricCollectiveTime}} {
 		for us, good := range map[float64]bool{334.9: true, 300: false} {
@@ -249,7 +249,7 @@ func TestBandwidthOfBothWaysMayBeTwiceTheLink(t *testing.T) {
 	}
 }
 
-// TestEveryFixtureOfATableParsesAsItsGoldenFileSays has the tables of the OSU micro-benchmarks and of 7-Zip.
+// TestEveryFixtureOfATableParsesAsItsGoldenFileSays covers the tables of the OSU micro-benchmarks and of 7-Zip.
 func TestEveryFixtureOfATableParsesAsItsGoldenFileSays(t *testing.T) {
 	for _, dir := range []string{"osu", "7-zip"} {
 		files, err := filepath.Glob("testdata/" + dir + "/*")
@@ -275,8 +275,8 @@ func TestEveryFixtureOfATableParsesAsItsGoldenFileSays(t *testing.T) {
 	}
 }
 
-// TestRowsOfOSUAreTheFiguresOfItsOutput holds the parser against a second way to read the same
-// tables: every second word of what is between the header and the end.
+// TestRowsOfOSUAreTheFiguresOfItsOutput compares the parser with a second way to read the same tables: every second
+// word between the header and the end.
 func TestRowsOfOSUAreTheFiguresOfItsOutput(t *testing.T) {
 	files, err := filepath.Glob("testdata/osu/stackhpc-*gcc9-*-osu_*.txt")
 	if err != nil {
@@ -284,7 +284,7 @@ func TestRowsOfOSUAreTheFiguresOfItsOutput(t *testing.T) {
 	}
 	n := 0
 	for _, file := range files {
-		if strings.Contains(file, "mbw_mr") { // it has two figures in a row
+		if strings.Contains(file, "mbw_mr") { // two figures in a row
 			continue
 		}
 		in := string(readFile(t, file))
@@ -317,7 +317,7 @@ func TestRowsOfOSUAreTheFiguresOfItsOutput(t *testing.T) {
 	}
 }
 
-// Tests whose tables have other columns, or other lines above them.
+// Tests with other columns in their tables, or other lines above.
 func TestTablesOfOSUBesideTheUsual(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ name, output, program, figure string }{
@@ -367,7 +367,7 @@ func TestTablesOfOSUBesideTheUsual(t *testing.T) {
 	}
 }
 
-// A table of osu_mbw_mr says how many messages of all pairs came through: that and the bandwidth have to agree.
+// A table of osu_mbw_mr has the message rate of all pairs, which must agree with the bandwidth.
 func TestBothColumnsOfOSUsMessageRateAreFigures(t *testing.T) {
 	t.Parallel()
 	res, err := ParseOSU(readFile(t, "testdata/osu/stackhpc-ib-gcc9-openmpi4-ucx-osu_mbw_mr_16.txt"))

@@ -22,8 +22,8 @@ var ncclEngines = []bench.Engine{{
 	Suite: bench.SuiteGPU, Program: "all_reduce_perf",
 	Package: "nccl-tests, built with the node's CUDA", Local: true, Plugin: ncclTests{},
 	Measures: []string{bench.MetricBusBandwidth, bench.MetricCollectiveTime},
-	// Newer releases of nccl-tests tell their version above the table, and NCCL its own where NCCL_DEBUG=VERSION asks
-	// for it.
+	// Newer releases of nccl-tests print their version above the table, and NCCL prints its own with
+	// NCCL_DEBUG=VERSION.
 	Versions: []bench.VersionLine{
 		{Name: "", Line: lazyregexp.New(`(?m)^# nccl-tests version ([0-9][0-9A-Za-z.+-]*)`)},
 		{Name: "NCCL ", Line: lazyregexp.New(`(?m)^NCCL version ([0-9][0-9A-Za-z.+-]*)`)},
@@ -40,7 +40,7 @@ func (ncclTests) Prepare(ctx context.Context, ask bench.AskFunc, ep, _ bench.End
 	case o.Threads == 0:
 		err = bench.Unfit(ep.Node, "nvidia-smi -L finds no GPU")
 	case o.Threads == 1:
-		// The program runs all the same, and prints the time of a copy.
+		// With one GPU the program runs, but prints the time of a copy.
 		err = bench.Unfit(ep.Node,
 			"it has one GPU, and an all-reduce sends data between two or more: gpu_bandwidth_local "+
 				"measures copies within one")
@@ -48,7 +48,6 @@ func (ncclTests) Prepare(ctx context.Context, ask bench.AskFunc, ep, _ bench.End
 	return err
 }
 
-// gpus is how many GPUs a node has by nvidia-smi, which it may not have.
 func gpus(ctx context.Context, ask bench.AskFunc, node string) (int, error) {
 	out, err := ask(ctx, node, "sh", "-c", "nvidia-smi -L")
 	if err != nil || out.ExitCode != 0 {
@@ -70,15 +69,16 @@ func (ncclTests) Parse(out bench.Output, _ bench.Options) ([]bench.Figure, error
 	return ParseNCCLTests(out.Stdout)
 }
 
-// ncclColumns are the titles of nccl-tests' table, with their units. The figures come twice: first for different
-// buffers ("out-of-place"), then for one ("in-place"); RCCL's tests can leave the first out. Releases before 2.11 have
-// "error" in place of "#wrong", and no "root" where the operation has none. "cputime" is the time of the CPU, which -C
-// asks for; i_min and the like are of single iterations.
+// ncclColumns maps the titles of nccl-tests' table to their units. The figures come twice: for different buffers
+// ("out-of-place"), which RCCL's tests can omit, and for one ("in-place").
+//
+// Releases before 2.11 have "error" instead of "#wrong", and no "root" if the operation has none. "cputime" is the
+// time of the CPU, requested by -C; i_min and the like are of single iterations.
 var ncclColumns = map[string]string{"size": "(B)", "count": "(elements)", "type": "", "redop": "", "root": "",
 	"time": "(us)", "cputime": "(us)", "algbw": "(GB/s)", "busbw": "(GB/s)", "error": "", "#wrong": "",
 	"i_min": "(us)", "i_max": "(us)", "i_p99": "(us)", "i_cv%": "(%)", "timestamp": "%Y-%m-%d %H:%M:%S"}
 
-// ParseNCCLTests reads the figures of any program of nccl-tests: see ParseNCCLKinds.
+// ParseNCCLTests reads the figures of any program of nccl-tests, see ParseNCCLKinds.
 func ParseNCCLTests(output []byte) ([]bench.Figure, error) {
 	kinds, err := ParseNCCLKinds(output)
 	if err != nil {
@@ -94,10 +94,12 @@ func ParseNCCLTests(output []byte) ([]bench.Figure, error) {
 	return all, nil
 }
 
-// ParseNCCLKinds reads the table of any program of nccl-tests by its header row, or the JSON that -J writes: the bus
-// bandwidth (GB/s of 10^9 bytes) and the time for different buffers, of each size. Types and operations are tests of
-// their own, named by what is not usual: "", "/half", "/float/max". A bandwidth that rounds to 0.00 is left out, a size
-// of 0 bytes too. Lines of NCCL's own log may stand between the rows and within them.
+// ParseNCCLKinds reads the output of any program of nccl-tests, as a table by its header row or as the JSON of -J.
+// For each size it returns the bus bandwidth (GB/s of 10^9 bytes) and the time for different buffers.
+//
+// Each type and operation is a separate test, named by its differences from the usual: "", "/half", "/float/max". It
+// omits bandwidths that round to 0.00 and sizes of 0 bytes. Lines of NCCL's log may stand between the rows and within
+// them.
 func ParseNCCLKinds(output []byte) (Tests, error) {
 	if bytes.HasPrefix(bytes.TrimSpace(output), []byte("{")) {
 		return ncclDocument(output)
@@ -116,7 +118,6 @@ func ParseNCCLKinds(output []byte) (Tests, error) {
 	return t.res, nil
 }
 
-// ncclKind names the type and the operation of a row, as far as they are not the usual ones.
 func ncclKind(element, operation string) string {
 	part := func(text, usual string) string {
 		if text == "" || text == usual || text == "none" {
@@ -127,15 +128,15 @@ func ncclKind(element, operation string) string {
 	return part(element, "float") + part(operation, "sum")
 }
 
-// How a program of nccl-tests says that it gives up, and what NCCL warned of before.
+// Lines in which a program of nccl-tests gives up, and NCCL's warnings before them.
 var (
 	ncclGaveUp = lazyregexp.New(
 		`^Invalid number of GPUs: |\bTest (?:NCCL |CUDA )?failure\b|\bNCCL WARN `)
 	ncclWarning = lazyregexp.New(`\bNCCL WARN (.*)`)
 )
 
-// ncclFailure is the error for the output of a program that gave up: it quotes the first warning of NCCL, which is
-// nearest to the cause, or else the line in which the program says so. It is nil for outputs without such a line.
+// ncclFailure returns the error for the output of a program that gave up, or nil. It quotes NCCL's first warning,
+// which is nearest to the cause, or else the line in which the program gives up.
 func ncclFailure(output []byte) error {
 	sign := ncclGaveUp
 	if ncclWarning.Match(output) {
@@ -153,20 +154,19 @@ func ncclFailure(output []byte) error {
 	})
 }
 
-// An ncclTable is the state of reading a table.
 type ncclTable struct {
 	titles         []string
-	columns        int // that the rows have: all, or as the first row shows those for different buffers only
+	columns        int // number in the rows: all, or only the columns for different buffers, as the first row shows
 	units, checked bool
-	begun          []string // fields of a row that a line of NCCL's log came into
+	begun          []string // fields of a row that was interrupted by NCCL's log
 	logs           map[string]bool
 	ranks          int
 	hypercube      bool
 	res            Tests
 }
 
-// read takes one line. Its error is a bare reason. Rows can be torn by lines of NCCL's log, so a line that the log
-// came into is kept until the rest of its row has come.
+// read processes one line; its error does not name the line. Lines of NCCL's log can tear rows, so the beginning of a
+// torn row is kept until its rest has come.
 func (t *ncclTable) read(line string) error {
 	line, logged := ncclLog(line, t.logs)
 	if m := ncclRelease.FindStringSubmatch(line); m != nil && t.titles == nil {
@@ -204,9 +204,9 @@ func (t *ncclTable) read(line string) error {
 		t.checked = true
 	case strings.HasPrefix(line, "#"):
 	case t.titles == nil || !t.units:
-		// A program that starts others says so above the table.
+		// A program that starts others prints this above the table.
 	case t.checked:
-		// Below a complete table, launchers and scripts say what they like.
+		// Launchers and scripts may print anything below a complete table.
 	case logged:
 		t.begun = append(t.begun, fields...)
 	default:
@@ -214,7 +214,7 @@ func (t *ncclTable) read(line string) error {
 		t.begun = nil
 		if t.columns == 0 {
 			t.columns = len(t.titles)
-			// Some operations, and runs that measure out-of-place only, fill just the first half of the columns.
+			// Some operations, and runs that measure only out-of-place, fill just the first half of the columns.
 			if half := ncclHalf(t.titles); len(fields) == half {
 				t.columns = half
 			}
@@ -231,7 +231,6 @@ func (t *ncclTable) read(line string) error {
 	return nil
 }
 
-// ncclHeader refuses titles that are not known, and figures that do not come twice.
 func ncclHeader(titles []string) error {
 	count := make(map[string]int)
 	for _, t := range titles {
@@ -259,17 +258,15 @@ var (
 	ncclLogMark = lazyregexp.New(`:\d+:\d+ \[\d+\] `)
 )
 
-// maxHostName is the length of the longest name of a host in Linux, in bytes.
+// maxHostName is the longest host name in Linux, in bytes.
 const maxHostName = 64
 
-// ncclLoggers returns how the lines of NCCL's log begin in an output: "host:pid:".
 func ncclLoggers(output []byte) map[string]bool {
 	return lists.SetOf(ncclLogLine.FindAllSubmatch(output, -1), func(m [][]byte) string { return string(m[1]) })
 }
 
-// ncclLog returns what stands in a line before NCCL's log, and whether the log is in it: a row is
-// printed in pieces, and where NCCL_DEBUG asks for them log lines come in between, with nothing to
-// separate the host's name from the row.
+// ncclLog returns the part of a line before NCCL's log, and whether there is a log line in it. Rows are printed in
+// pieces, and with NCCL_DEBUG log lines come in between, with nothing to separate the host's name from the row.
 func ncclLog(line string, logs map[string]bool) (rest string, logged bool) {
 	if !strings.Contains(line, " NCCL INFO ") && !strings.Contains(line, " NCCL WARN ") {
 		return line, false
@@ -285,8 +282,7 @@ func ncclLog(line string, logs map[string]bool) (rest string, logged bool) {
 	return "", true
 }
 
-// ncclFields are the fields of a row with one for redop, which programs whose operation reduces
-// nothing leave empty in old releases.
+// ncclFields adds a missing field for redop to a row: in old releases programs that reduce nothing leave it empty.
 func ncclFields(titles, fields []string) []string {
 	if at := slices.Index(titles, "redop"); at >= 0 && at < len(fields) {
 		if _, _, err := parseNumber(fields[at]); err == nil {
@@ -296,24 +292,23 @@ func ncclFields(titles, fields []string) []string {
 	return fields
 }
 
-// ncclHalf is the number of columns up to the end of the figures for different buffers.
 func ncclHalf(titles []string) int {
 	return 1 + slices.IndexFunc(titles, func(t string) bool { return t == "error" || t == "#wrong" })
 }
 
-// row reads a row, and recomputes its bandwidth from size and time. That finds columns that have moved between
+// row reads a row, and recomputes its bandwidth from size and time. That detects columns that have moved between
 // releases, which no check of a single number would.
 func (t *ncclTable) row(titles, fields []string) (kind string, figures []bench.Figure, err error) {
 	if err := checkFields(fields, len(titles)); err != nil {
 		return "", nil, err
 	}
-	first := make(map[string]float64) // the first of two figures is the one for different buffers
+	first := make(map[string]float64) // the first of two figures is that for different buffers
 	words := map[string]string{}
 	for i, title := range titles {
 		wrong := title == "error" || title == "#wrong"
 		if title == "type" || title == "redop" || title == "root" || title == "timestamp" ||
 			wrong && fields[i] == "N/A" {
-			// not checked
+			// unchecked
 			words[title] = fields[i]
 			continue
 		}
@@ -344,11 +339,10 @@ func (t *ncclTable) row(titles, fields []string) (kind string, figures []bench.F
 	return ncclKind(words["type"], words["redop"]) + kind, figures, err
 }
 
-// ncclHypercube is the line with which newer releases say that a table is that of hypercube_perf.
 var ncclHypercube = lazyregexp.New(`^#\s*Collective test starting: hypercube_perf\b`)
 
-// counted is what the bandwidths of a row count of its size, in bytes: hypercube_perf leaves out what a rank has
-// already, which is all where there is one rank.
+// counted returns the part of a row's size that its bandwidths count, in bytes: hypercube_perf omits the data that a
+// rank already has, which is all of it for one rank.
 //
 // Source: HyperCubeGetBw in src/hypercube.cu of nccl-tests 2.19.6.
 func (t *ncclTable) counted(size int64) float64 {
@@ -358,13 +352,13 @@ func (t *ncclTable) counted(size int64) float64 {
 	return float64(size)
 }
 
-// ncclFigures are those of a row: times in us, bandwidths in GB/s. ofCPU is set where the time is that of the CPU. It
-// ends before that of the GPUs, which the bandwidths are always of.
+// ncclFigures returns the figures of a row: times in us, bandwidths in GB/s. If ofCPU is set, the time is the CPU's,
+// which ends before the GPUs' time; bandwidths always use the latter.
 func ncclFigures(size int64, counted float64, row ncclTimes, ofCPU bool) ([]bench.Figure, error) {
 	if size == 0 {
 		return nil, nil
 	}
-	// 10^-3 of bytes a microsecond are GB/s. The printed figures are rounded to 0.01, and the time to four digits.
+	// 10^-3 bytes per microsecond are GB/s. The printed figures are rounded to 0.01, and the time to four digits.
 	computed := counted / row.Time / 1e3
 	if computed > row.Alg*1.02+0.01 && !ofCPU || computed < row.Alg*0.98-0.01 {
 		return nil, fmt.Errorf("%d bytes in %g us are not %g GB/s", size, row.Time, row.Alg)
@@ -376,7 +370,6 @@ func ncclFigures(size int64, counted float64, row ncclTimes, ofCPU bool) ([]benc
 	return figures, nil
 }
 
-// ncclRelease is how nccl-tests and RCCL's tests say their own.
 var ncclRelease = lazyregexp.New(`^(?:# nccl-tests version|#? ?rccl-tests: Version) (\S+)`)
 
 // An ncclResult is a row of the JSON. Its numbers have six decimals.
@@ -388,7 +381,7 @@ type ncclResult struct {
 	InPlace    *ncclTimes `json:"in_place"`
 }
 
-// An ncclTimes has the figures of one kind of buffers: us, and GB/s of 10^9 bytes.
+// An ncclTimes holds the figures for one kind of buffers: us, and GB/s of 10^9 bytes.
 type ncclTimes struct {
 	Time    float64  `json:"time"`
 	CPUTime float64  `json:"cpu_time"`
@@ -397,8 +390,8 @@ type ncclTimes struct {
 	Wrong   *float64 `json:"nwrong"`
 }
 
-// ncclDocument reads the JSON that -J writes. It is closed also where the program gave up: then the line on values out
-// of bounds is missing there too.
+// ncclDocument reads the JSON of -J. The document is closed even if the program gave up, but then lacks the line on
+// values out of bounds.
 func ncclDocument(document []byte) (Tests, error) {
 	var d struct {
 		Results []ncclResult `json:"results"`

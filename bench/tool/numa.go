@@ -13,8 +13,7 @@ import (
 	"github.com/rackless/rackless/internal/lazyregexp"
 )
 
-// onNUMA is an engine of one node that runs on the CPUs of one of its NUMA nodes, with the memory
-// of the same or of another one.
+// onNUMA is an engine of one node that runs on the CPUs of one NUMA node, with the memory of the same or another one.
 type onNUMA struct {
 	bench.Plugin
 	cpus, memory int // NUMA nodes
@@ -36,7 +35,6 @@ func onNUMANodes(e bench.Engine, words []string) (bench.Engine, error) {
 	return onNUMA{e.Plugin, cpus, memory}.engine(e), nil
 }
 
-// engine is the engine with its NUMA nodes in its name, which tells its figures from those of others.
 func (p onNUMA) engine(e bench.Engine) bench.Engine {
 	e.Name += "/numa" + strconv.Itoa(p.cpus)
 	if p.memory != p.cpus {
@@ -46,9 +44,8 @@ func (p onNUMA) engine(e bench.Engine) bench.Engine {
 	return e
 }
 
-// ByNUMANode returns what measures the memory of each NUMA node of a machine that has several: from
-// its own CPUs, and from those of the first one. Other engines, and all of them on a machine with
-// one NUMA node, are returned as they are.
+// ByNUMANode returns engines that measure the memory of each NUMA node of a machine with several: from its own CPUs,
+// and from the CPUs of the first one. It returns other engines, and all on a machine with one NUMA node, unchanged.
 func ByNUMANode(e bench.Engine, nodes []int) []bench.Engine {
 	if _, already := e.Plugin.(onNUMA); already || e.Suite != bench.SuiteMemory || len(nodes) < 2 {
 		return []bench.Engine{e}

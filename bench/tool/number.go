@@ -11,15 +11,13 @@ import (
 	"github.com/rackless/rackless/bench"
 )
 
-// newFigure returns a figure in the unit of its metric.
 func newFigure(metric string, bytes, iterations int64, value float64) bench.Figure {
 	return bench.Figure{Metric: metric, Bytes: bytes, Iterations: iterations, Value: value,
 		Unit: bench.MetricOf(metric).Unit}
 }
 
-// parseNumber reads a printed decimal number. It also returns half a unit of its last decimal: the largest
-// amount by which printing can have rounded. Hexadecimal, underscores and words such as "inf", all of which
-// strconv takes, are refused: no tool prints them for a figure.
+// parseNumber reads a printed decimal number, and returns half a unit of its last decimal, the largest rounding error
+// of printing. It refuses hexadecimal, underscores and words such as "inf", which strconv accepts but no tool prints.
 func parseNumber(field string) (value, rounding float64, err error) {
 	if strings.Trim(field, "0123456789.+-eE") != "" {
 		return 0, 0, errors.New("not a decimal number")
@@ -43,7 +41,6 @@ func ParseValue(metric, field string) (float64, error) {
 	return v, nil
 }
 
-// checkFields refuses a row that has not a field for each column of its header.
 func checkFields(fields []string, columns int) error {
 	if len(fields) != columns {
 		return fmt.Errorf("the row has %d fields, the header %d columns", len(fields), columns)
@@ -51,7 +48,7 @@ func checkFields(fields []string, columns int) error {
 	return nil
 }
 
-// parseCount reads a printed message size or iteration count, which is above zero.
+// parseCount reads a printed message size or iteration count, which must be above zero.
 func parseCount(field string) (int64, error) {
 	n, err := strconv.ParseInt(field, 10, 64)
 	if err != nil {
@@ -63,7 +60,6 @@ func parseCount(field string) (int64, error) {
 	return n, nil
 }
 
-// word makes a part of a test's name of a text from outside.
 func word(text string) string {
 	text = strings.Map(func(r rune) rune {
 		if r < 0x80 && (unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("._+-=", r)) {

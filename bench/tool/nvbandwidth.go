@@ -31,10 +31,9 @@ var nvbandwidthEngines = []bench.Engine{
 		"or memory moves it", deviceLocal),
 }
 
-// deviceLocal is the test case whose copies do not leave a GPU.
 const deviceLocal = "device_local_copy"
 
-// An nvbandwidth is one test case of the tool. Its other test cases are read from logs, but not run.
+// An nvbandwidth is one test case of the tool that is run. Others are only read from logs.
 type nvbandwidth struct {
 	noSetup
 	testcase string
@@ -89,8 +88,8 @@ func (n nvbandwidth) Parse(out bench.Output, o bench.Options) ([]bench.Figure, e
 	return figures, nil
 }
 
-// ParseNVBandwidth reads the smallest bandwidth of a test case, in GB/s of 10^9 bytes: the one that
-// a GPU in a slow slot has.
+// ParseNVBandwidth reads the smallest bandwidth of a test case, in GB/s of 10^9 bytes, which is that of a GPU in a
+// slow slot.
 func ParseNVBandwidth(output []byte, testcase string) ([]bench.Figure, error) {
 	all, err := ParseNVBandwidths(output)
 	if err != nil {
@@ -104,7 +103,6 @@ func ParseNVBandwidth(output []byte, testcase string) ([]bench.Figure, error) {
 	return nil, bench.BadOutput(toolNVBandwidth, output, "the results of "+testcase+" are cut off or missing")
 }
 
-// nvTestName is the engine that runs a test case, else a name of its own.
 func nvTestName(testcase string) string {
 	for _, e := range nvbandwidthEngines {
 		if e.Plugin == (nvbandwidth{testcase: testcase}) {
@@ -114,8 +112,8 @@ func nvTestName(testcase string) string {
 	return "nvbandwidth_" + word(testcase)
 }
 
-// ParseNVBandwidths reads the matrices that nvbandwidth 0.6 or later prints of its test cases, as text or as JSON: of
-// each the least bandwidth, or the greatest latency.
+// ParseNVBandwidths reads the matrices of test cases that nvbandwidth 0.6 or later prints, as text or as JSON. It
+// returns the lowest bandwidth, or the highest latency, of each.
 func ParseNVBandwidths(output []byte) (Tests, error) {
 	var m nvMatrix
 	var err error
@@ -130,7 +128,7 @@ func ParseNVBandwidths(output []byte) (Tests, error) {
 		if open := m.testcase + m.both; err == nil && open != "" {
 			err = bench.BadOutput(toolNVBandwidth, output, "the results of "+open+" are cut off or missing")
 		}
-		// What a test case printed before another one failed is right.
+		// Test cases before the one that failed are valid.
 		if open := cmp.Or(m.testcase, m.both); err != nil && open != "" && len(m.res.All) > 0 {
 			m.res.of(nvTestName(open)).Err, err = err, nil
 		}
@@ -138,48 +136,44 @@ func ParseNVBandwidths(output []byte) (Tests, error) {
 	return m.res.checked(toolNVBandwidth, output, err)
 }
 
-// nvJSON finds nvbandwidth's JSON behind what a launcher printed.
 var nvJSON = lazyregexp.New(`(?m)^\{\s*"nvbandwidth"\s*:`)
 
-// nvVersion is the line with the release.
 var nvVersion = lazyregexp.New(`(?m)^nvbandwidth Version: v?([0-9][0-9A-Za-z.+-]*)`)
 
-// nvNoTestcase is the line about a test case that a release does not have. The exit status is 0 all the same.
+// nvNoTestcase matches the line about a test case that a release does not have. The exit status is still 0.
 var nvNoTestcase = lazyregexp.New(`^ERROR: Testcase .* not found!`)
 
-// nvTitle is the line that says what was measured. A test case of both ways between GPUs has a matrix for each way, and
-// last their total.
+// nvTitle matches the line with the measured quantity. A test case of both ways between GPUs has a matrix for each
+// way, and a last one for their total.
 var nvTitle = lazyregexp.New(
 	`^(?:(?:memcpy|multicast) .*?(?: (Read1|Read2|Write1|Write2))? (?:[Tt]otal )?bandwidth \(GB/s\)|` +
 		`(?:memory latency|Device to Device Latency) (SM) .*\(ns\))$`)
 
-// An nvMatrix is the state of reading matrices. Of one in text come first a line "Running NAME.", then one with what is
-// copied and the unit, one that numbers the columns, the rows, and the sum of all, which must be theirs.
+// An nvMatrix is the state of reading matrices. In text, a matrix consists of a line "Running NAME.", a line with the
+// kind of copy and the unit, a line with column numbers, the rows, and their sum, which is checked.
 type nvMatrix struct {
 	res      Tests
-	waived   bool   // a test case was
-	testcase string // nothing is open where it is ""
-	both     string // the test case before, where its total is to come
-	title    bool   // the line with the unit is the next
-	latency  bool   // figures are times and not bandwidths
-	oneWay   bool   // of both ways, whose total comes below
-	peers    bool   // between GPUs, where nothing is measured from one to itself
-	columns  int    // 0 until they are numbered
+	waived   bool   // set if any test case was
+	testcase string // "" if no test case is open
+	both     string // the preceding test case, if its total is still to come
+	title    bool   // the next line has the unit
+	latency  bool   // figures are times, not bandwidths
+	oneWay   bool   // one of both ways; their total comes below
+	peers    bool   // between GPUs: nothing is measured from a GPU to itself
+	columns  int    // 0 until the line with their numbers
 	rows     int    // so far
 	values   []float64
-	// The sum of the rows, and by how much it may be wrong: the printed sum is of what was measured, not of what
-	// was printed of it.
+	// The sum of the rows and its largest error: the printed sum is that of unrounded values.
 	sum, rounding float64
 }
 
-// read takes one line. Its error is a bare reason.
 func (m *nvMatrix) read(line string) error {
 	fields := strings.Fields(line)
 	if v := nvVersion.FindStringSubmatch(line); v != nil {
 		m.res.Version = v[1]
 	}
 	switch {
-	// State by state: each line is known by what stands above it, since the rows of a matrix are only numbers.
+	// The meaning of a line depends on the state, because the rows of a matrix are only numbers.
 	case len(fields) == 2 && fields[0] == "Running" && strings.HasSuffix(fields[1], "."):
 		if m.testcase != "" {
 			return fmt.Errorf("the results of %s are cut off or missing", m.testcase)
@@ -196,7 +190,7 @@ func (m *nvMatrix) read(line string) error {
 	case nvNoTestcase.MatchString(line):
 		return errors.New("the release has no such test case: nvbandwidth -l lists those that it has")
 	case (m.title || m.testcase == "") && strings.HasPrefix(strings.ToLower(line), "waived"):
-		// The machine is none that the test case is for. Release 0.8 does not name it.
+		// The test case does not apply to the machine. Release 0.8 does not name it.
 		m.waived, m.testcase = true, ""
 	case len(fields) == 0 || m.testcase == "":
 	case m.title:
@@ -229,12 +223,10 @@ func (m *nvMatrix) read(line string) error {
 	return nil
 }
 
-// begin opens the results of a test case.
 func (m *nvMatrix) begin(testcase string) {
 	*m = nvMatrix{res: m.res, waived: m.waived, testcase: testcase, title: true}
 }
 
-// unit reads what is measured.
 func (m *nvMatrix) unit(line string) error {
 	line = strings.TrimSpace(line)
 	m.title, m.peers = false, strings.Contains(line, "GPU(row)") && strings.Contains(line, "GPU(column)")
@@ -246,7 +238,6 @@ func (m *nvMatrix) unit(line string) error {
 	return nil
 }
 
-// metric is that of the open test case.
 func (m *nvMatrix) metric() string {
 	if m.latency {
 		return bench.MetricLoadLatency
@@ -254,11 +245,10 @@ func (m *nvMatrix) metric() string {
 	return bench.MetricCopyBandwidth
 }
 
-// row takes the values of a row.
 func (m *nvMatrix) row(fields []string) error {
 	m.rows++
 	for i, f := range fields {
-		// A GPU does not copy to itself here: the diagonal of the matrix has no value.
+		// A GPU does not copy to itself here, so the diagonal of the matrix has no values.
 		if m.peers && i == m.rows-1 && (f == "N/A" || f == "0.00") {
 			continue
 		}
@@ -272,8 +262,8 @@ func (m *nvMatrix) row(fields []string) error {
 	return nil
 }
 
-// end closes the results of a test case. After the matrix of one way the test case goes on with the other way and the
-// total: the last matrix counts.
+// end closes the results of a test case. After the matrix of one way come the other way and the total; the last
+// matrix counts.
 func (m *nvMatrix) end() {
 	if m.oneWay {
 		m.testcase, m.both = "", m.testcase
@@ -291,7 +281,7 @@ func (m *nvMatrix) end() {
 	m.testcase = ""
 }
 
-// document reads the JSON. A test case that was waived is none for this machine.
+// document reads the JSON. It skips test cases that were waived because they do not apply to this machine.
 func (m *nvMatrix) document(document []byte) error {
 	var d struct {
 		Root struct {
@@ -321,14 +311,14 @@ func (m *nvMatrix) document(document []byte) error {
 		}
 		m.begin(c.Name)
 		err := m.unit(c.Description)
-		// The matrices of both ways and their total are in one.
+		// One matrix holds both ways and their total.
 		if n := len(c.Matrix) / 3; n > 0 && strings.Contains(c.Description, " Total ") && len(c.Matrix[0]) == n {
 			c.Matrix = c.Matrix[2*n:]
 		}
 		for _, row := range c.Matrix {
 			err = cmp.Or(err, m.row(row))
 		}
-		// Values have six digits, and the sum is printed apart from them.
+		// Values have six digits, and the sum is printed separately.
 		if err == nil && math.Abs(c.Sum-m.sum) > 1e-4*m.sum {
 			err = fmt.Errorf("the rows add up to %g, and the sum says %g", m.sum, c.Sum)
 		}

@@ -15,16 +15,15 @@ import (
 
 // An OSUResult is the table of one of the OSU micro-benchmarks.
 type OSUResult struct {
-	Test        string // as the line above the table has it, e.g. "Allreduce Latency"
-	Program     string // that prints such a table, with what is not usual: "osu_allreduce", "osu_bw/cuda"
+	Test        string // as in the line above the table, e.g. "Allreduce Latency"
+	Program     string // program with such a table, and differences from the usual: "osu_allreduce", "osu_bw/cuda"
 	Version     string // of the OSU micro-benchmarks
-	First, Last int64  // sizes of the first and the last row; 0 is a size of a latency
+	First, Last int64  // sizes of the first and the last row; a latency can have size 0
 	Figures     []bench.Figure
 }
 
-// osuTests are the tests whose tables are read, by the name in the line above: the program, and
-// what it measures. The title of the column does not tell it: since 7.4 a latency is called as the
-// time of a collective operation is. The names are those in its sources.
+// osuTests maps the test's name in the line above a table, from the sources, to its program and metric. The title of
+// the column is not enough: since 7.4 a latency has the same title as the time of a collective operation.
 var osuTests = map[string]struct{ program, metric string }{
 	"Bandwidth":                         {"osu_bw", bench.MetricBWAverage},
 	"Bi-Directional Bandwidth":          {"osu_bibw", bench.MetricBWAverage},
@@ -37,7 +36,7 @@ var osuTests = map[string]struct{ program, metric string }{
 	"Allgather Latency":                 {"osu_allgather", bench.MetricCollectiveTime},
 	"Allgatherv Latency":                {"osu_allgatherv", bench.MetricCollectiveTime},
 	"Allreduce Latency":                 {"osu_allreduce", bench.MetricCollectiveTime},
-	// where it is not blocking
+	// also with "Non-blocking "
 	"All-to-All Latency":                        {"osu_alltoall", bench.MetricCollectiveTime},
 	"All-to-Allv Latency":                       {"osu_alltoallv", bench.MetricCollectiveTime},
 	"All-to-All Personalized Exchange Latency":  {"osu_alltoall", bench.MetricCollectiveTime},
@@ -62,8 +61,8 @@ var osuTests = map[string]struct{ program, metric string }{
 	"Compare_and_swap latency":                  {"osu_cas_latency", bench.MetricLatencyAverage},
 }
 
-// osuTest is the test with such a name. One that is not blocking is named after the blocking one, and its time is what
-// it takes without the computing beside it.
+// osuTest returns the test with this name. A non-blocking one is named after the blocking one, and its time is
+// without the computation that overlaps it.
 func osuTest(name string) (program, metric string) {
 	blocking, immediate := strings.CutPrefix(name, "Non-blocking ")
 	t := osuTests[blocking]
@@ -73,16 +72,15 @@ func osuTest(name string) (program, metric string) {
 	return t.program, t.metric
 }
 
-// The line above a table: "# OSU MPI-CUDA Bi-Directional Bandwidth Test v7.5". What stands behind
-// MPI is the call of a one-sided test, and where the buffers are. NCCL may stand in its place. Our own program prints
-// the same tables.
+// The line above a table: "# OSU MPI-CUDA Bi-Directional Bandwidth Test v7.5", also printed by rackless's own
+// program. After MPI, or NCCL, come the call of a one-sided test and the location of the buffers.
 var osuTitle = lazyregexp.New(
 	`(?m)^# (?:OSU|rackless) (?:MPI|Gloo|([NRX]CCL))(_\w+)?(?:-([A-Z]+)(?: MANAGED)?)? (\S.*) ` +
 		`Test v([0-9][0-9A-Za-z.]*)\s*$`)
 
-// Lines below the title that say how a test differs from what it does without options, which is another test:
-// "# Datatype: MPI_FLOAT.", "# Synchronization: MPI_Win_fence", and where the buffers are. Above the title stands how
-// many threads or processes each rank has.
+// Lines below the title for options, each of which makes another test: "# Datatype: MPI_FLOAT.", "# Synchronization:
+// MPI_Win_fence", and the location of the buffers. Above the title is the number of threads or processes of each
+// rank.
 var (
 	osuVariant = lazyregexp.New(`^# (?:Datatype|Synchronization|Window creation): MPI_(?:Win_)?(\w+?)\.?\s*$`)
 	osuUsual   = []string{"CHAR", "INT", "flush", "allocate"}
@@ -90,13 +88,14 @@ var (
 	osuRanks   = lazyregexp.New(`^# Number of (?:Sender|Receiver) (?:threads|processes): ([0-9]+)\s*$`)
 )
 
-// mbToGb makes Gb/s of MB/s. OSU's MB is 10^6 bytes: all its releases divide the size by 1e6 (osu_bw.c, osu_bibw.c).
+// mbToGb converts MB/s to Gb/s. OSU's MB is 10^6 bytes: all its releases divide the size by 1e6 (osu_bw.c,
+// osu_bibw.c).
 const mbToGb = 8e-3
 
-// ParseOSU reads the table of a test between two ranks, between pairs of them, or of a collective
-// operation, of releases 5 to 7 by its header row. Other programs may print lines above, below and
-// between the rows. A size that is not twice the one before shows that a row is missing; that some
-// are missing at the end only the caller can know.
+// ParseOSU reads the table of a test between two ranks, between pairs of ranks, or of a collective operation, of
+// releases 5 to 7, by its header row. Other programs may print lines above, below and between the rows.
+//
+// Sizes must double, or else a row is missing. Only the caller can know whether rows are missing at the end.
 func ParseOSU(output []byte) (*OSUResult, error) {
 	var res OSUResult
 	var cols []column
@@ -135,7 +134,7 @@ func ParseOSU(output []byte) (*OSUResult, error) {
 		case strings.HasPrefix(line, "DATA VALIDATION ERROR"):
 			return errOSUData
 		case cols == nil || len(fields) == 0 || strings.Trim(fields[0], "0123456789.") != "":
-			// Words of mpirun, or of what started it.
+			// Lines of mpirun, or of the program that started it.
 		default:
 			row, err := makeRow(cols, fields, Row{})
 			bytes := row.Bytes
@@ -151,7 +150,7 @@ func ParseOSU(output []byte) (*OSUResult, error) {
 			}
 			res.Last = bytes
 			rows++
-			// No bytes are a size of a latency.
+			// A latency can have size 0.
 			if bytes > 0 || bench.MetricOf(row.Figures[0].Metric).Unit == bench.UnitUsec {
 				res.Figures = append(res.Figures, row.Figures...)
 			}
@@ -169,9 +168,8 @@ func ParseOSU(output []byte) (*OSUResult, error) {
 
 var errOSUData = errors.New("the data that arrived are not those that were sent")
 
-// osuMain are the titles of the column with what a test measures, by its unit; osuBeside are
-// columns that options add. The averages of the fastest and of the slowest rank, which -f adds, are
-// neither the least nor the most of all iterations.
+// osuMain lists the titles of a test's main column by unit, and osuBeside the columns that options add. -f adds the
+// averages of the fastest and of the slowest rank, which are not extremes of iterations.
 var (
 	osuMain = map[string][]string{bench.UnitGbps: {"Bandwidth (MB/s)", "MB/s"},
 		bench.UnitUsec: {"Latency (us)", "Avg Latency(us)", "# Avg Latency(us)", "Pure Comm.(us)"}}
@@ -188,19 +186,17 @@ var (
 			}
 			return nil
 		}},
-		// of osu_mbw_mr: the messages of all pairs in a second
+		// message rate of all pairs, of osu_mbw_mr
 		{title: "Messages/s", metric: bench.MetricMessageRate, scale: 1e-6},
 	}
-	// osuHead is a header row. That of a barrier has no sizes.
 	osuHead = lazyregexp.New(`^# (?:Size|Avg Latency\(us\)|Overall\(us\))\s`)
 	osuTail = lazyregexp.New(`^P[0-9]+ Tail (?:Lat\(us\)|BW\(MB/s\))$`)
 )
 
-// osuPercentiles are the metrics of the columns that -z adds to a latency; none is of its 90th percentile.
+// osuPercentiles maps the columns that -z adds to a latency to metrics. There is no metric for the 90th percentile.
 var osuPercentiles = map[string]string{"P50 Tail Lat(us)": bench.MetricLatencyTypical,
 	"P99 Tail Lat(us)": bench.MetricLatencyP99}
 
-// sizeOrNone reads a message size that may be 0, as that of a latency may.
 func sizeOrNone(row *Row, field string) (err error) {
 	if row.Bytes, err = strconv.ParseInt(field, 10, 52); err != nil || row.Bytes < 0 {
 		err = errors.New("not a size")
@@ -208,13 +204,11 @@ func sizeOrNone(row *Row, field string) (err error) {
 	return err
 }
 
-// aboveZero checks a number that is dropped.
 func aboveZero(_ *Row, field string) error {
 	v, _, err := parseNumber(field)
 	return cmp.Or(err, bench.CheckValue("", v))
 }
 
-// osuHeader parts a header row into its columns, whose titles have two blanks or more between them.
 func osuHeader(test, line string) ([]column, error) {
 	if test == "" {
 		return nil, errors.New("the line above the table, which names the test, is missing")

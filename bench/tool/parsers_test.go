@@ -13,7 +13,6 @@ import (
 	"github.com/rackless/rackless/bench"
 )
 
-// figureWords writes figures one a line, without the digits that a conversion adds.
 func figureWords(figures []bench.Figure) []string {
 	var out []string
 	for _, f := range figures {
@@ -82,7 +81,7 @@ func TestRecordedOutputsGiveTheFiguresThatTheyPrint(t *testing.T) {
 	}
 }
 
-// "-S all" begins with messages without content, has one and a half of each power of two, and ends with 6 MiB.
+// "-S all" begins with empty messages, has one and a half of each power of two, and ends with 6 MiB.
 func TestAllSizesOfFiPingpong(t *testing.T) {
 	figures, err := ParseFiPingpong(readFile(t, "testdata/libfabric/recorded-1.17.0-rxe-tcg-all.txt"))
 	if err != nil {
@@ -101,7 +100,7 @@ func TestAllSizesOfFiPingpong(t *testing.T) {
 	}
 }
 
-// The tool shortens 1500 iterations to 1k: what was asked for is told.
+// The tool shortens 1500 iterations to 1k, so the requested number is reported.
 func TestFiPingpongTellsWhatWasAskedFor(t *testing.T) {
 	e := mustEngine(t, "fi_pingpong")
 	out := bench.Output{Stdout: readFile(t, "testdata/libfabric/recorded-1.17.0-rxe-tcg-1536.txt")}
@@ -119,9 +118,9 @@ func TestFiPingpongTellsWhatWasAskedFor(t *testing.T) {
 	}
 }
 
-// TestBusBandwidthIsFoundInEveryLayout has the table with a column root and without, with neither
-// root nor redop, and with nothing in it. A parser that counted columns would take one for another;
-// of an all-reduce over 8 GPUs the bus bandwidth is 7/4 of the other.
+// TestBusBandwidthIsFoundInEveryLayout covers tables with and without the columns root and redop, and empty columns.
+// A parser that counts columns would confuse the bandwidths: for an all-reduce over 8 GPUs the bus bandwidth is 7/4
+// of the other.
 func TestBusBandwidthIsFoundInEveryLayout(t *testing.T) {
 	for _, tt := range []struct {
 		file    string
@@ -132,8 +131,8 @@ func TestBusBandwidthIsFoundInEveryLayout(t *testing.T) {
 	}{
 		{"superbench-ndv4-all_reduce.log", 59, 8589934592, 235.26, 63896},
 		{"superbench-ndv4-all_gather.log", 0, 8589934592, 223.39, 33646},
-		{"superbench-ndv4-alltoall.log", 54, 8589934592, 224.31, 33508},      // nothing is in its column redop
-		{"timez-2xa100-all_reduce-debug.txt", 22, 8589934592, 216.60, 39658}, // NCCL's log came into each row, twice
+		{"superbench-ndv4-alltoall.log", 54, 8589934592, 224.31, 33508},      // its column redop is empty
+		{"timez-2xa100-all_reduce-debug.txt", 22, 8589934592, 216.60, 39658}, // NCCL's log interrupted each row, twice
 		{"dgxc-h100-all_reduce.txt", 61, 17179869184, 479.90, 62648},
 	} {
 		t.Run(tt.file, func(t *testing.T) {
@@ -224,7 +223,8 @@ func TestNVBandwidthSaysWhyThereIsNoResult(t *testing.T) {
 	}
 }
 
-// A hypercube of several ranks does not count what each has already. Of other operations that part is a wrong figure.
+// A hypercube of several ranks does not count data that a rank already has. For other operations such a figure is
+// wrong.
 func TestAHypercubeCountsWhatIsSent(t *testing.T) {
 	const rank = "#  Rank  0 Group  0 Pid   3443 on      node1 device  0 [0000:00:06] NVIDIA H200\n"
 	recorded := string(readFile(t, "testdata/nccl-tests/recorded-2.19.6-h200-hypercube.txt"))
@@ -232,7 +232,7 @@ func TestAHypercubeCountsWhatIsSent(t *testing.T) {
 		"16777216       4194304     float              -1     7.22    0.00    0.00       0     0.19    0.00",
 		"16777216       4194304     float              -1    83.89  150.00  150.00       0    83.89  150.00",
 	).Replace(recorded)
-	// The time of the smaller rows is made long enough that their bandwidth rounds to what was printed.
+	// The time of the smaller rows is increased until their bandwidth rounds to the printed one.
 	for _, short := range []string{"5.65", "5.56", "5.35", "5.38", "6.08", "5.58", "5.61"} {
 		four = strings.ReplaceAll(four, short, "9e9")
 	}
@@ -269,7 +269,6 @@ func TestCopiesAreThoseOfTheSlowestGPU(t *testing.T) {
 	}
 }
 
-// change replaces one text in a fixture, which must be there.
 func change(t *testing.T, file, old, replacement string) string {
 	t.Helper()
 	in := string(readFile(t, "testdata/"+file))
@@ -496,8 +495,8 @@ func TestOutputsThatAreNoResultAreRefusedWithTheirLine(t *testing.T) {
 	}
 }
 
-// TestNoPrefixOfATableGivesWrongFigures cuts outputs at every byte. Those that end with their last
-// figure have a line end behind it.
+// TestNoPrefixOfATableGivesWrongFigures truncates outputs at every byte. Outputs that end with their last figure have
+// a newline after it.
 func TestNoPrefixOfATableGivesWrongFigures(t *testing.T) {
 	for parser, file := range map[string]string{
 		"ping": "recorded-iputils-20221126.txt", "sysbench": "recorded-1.0.20-cpu-2threads.txt",
@@ -538,7 +537,7 @@ func TestThreadsAndInstancesAreCounted(t *testing.T) {
 	}
 }
 
-// Release 0.4 prints no rate: it follows from events and time.
+// Release 0.4 prints no rate, so it is computed from events and time.
 func TestTheRateOfAnEarlySysbenchIsDerived(t *testing.T) {
 	got, err := mustEngine(t, "sysbench_cpu").Parse(readFile(t, "testdata/sysbench/synthetic-0.4.12-cpu.txt"))
 	if want := "events_per_second 0 10000 1600 events/s"; err != nil || !got[0].Derived ||

@@ -14,29 +14,29 @@ import (
 	"github.com/rackless/rackless/machine/finding"
 )
 
-// A PerftestResult is what one run of a perftest tool printed.
+// A PerftestResult is the output of one run of a perftest tool.
 type PerftestResult struct {
 	Test  string            // e.g. "RDMA_Write BW Test"
-	Facts map[string]string // what it says of the run, by the names of perftestFacts, as far as its release does
+	Facts map[string]string // facts about the run, by the names of perftestFacts, as far as the release prints them
 
-	Rows []Row // in the order printed; never empty
-	// Latencies are all of them in us and in the order of time, where -U has listed those of the one row.
+	Rows []Row // in printed order; never empty
+	// Latencies holds all latencies of the only row in time order, in us, if -U listed them.
 	Latencies []float64 `json:",omitempty"`
 	Warnings  []string  // lines such as "Conflicting CPU frequency values detected: ..."
-	// Complete is set when the line or bracket that closes the table was there, or none is to be expected:
-	// a test that runs until it is ended (--run_infinitely) prints a row of the same size again and again.
-	// Without it the output was cut: rows may be missing and the last one may lack digits.
+	// Complete is set if the line or bracket that closes the table was found, or if the test has no such line: with
+	// --run_infinitely it prints rows of the same size until it is killed. Otherwise rows may be missing, and the
+	// last one may lack digits.
 	Complete bool
 }
 
-// A Row is one row of perftest's table: all figures of one message size.
+// A Row is one row of perftest's table, with all figures of one message size.
 type Row struct {
 	Bytes      int64 // message size
 	Iterations int64
-	Figures    []bench.Figure // in the order of the columns; a figure printed as "not measured" is left out
+	Figures    []bench.Figure // in the order of the columns, without figures printed as "not measured"
 }
 
-// Figures returns the figures of all rows, in the order printed.
+// Figures returns the figures of all rows, in printed order.
 func (r *PerftestResult) Figures() []bench.Figure {
 	figures := lists.Flat(r.Rows, func(row Row) []bench.Figure { return row.Figures })
 	for i := range figures {
@@ -47,11 +47,12 @@ func (r *PerftestResult) Figures() []bench.Figure {
 	return figures
 }
 
-// Engine is the name of the engine that runs such a test, so that runs of rackless and of others can be compared by it.
+// Engine returns the name of the engine that runs such a test, so that runs by rackless and by others can be
+// compared.
 func (r *PerftestResult) Engine() string {
 	p := perftest{program: PerftestProgram(r.Test), both: strings.Contains(r.Test, "Bidirectional"),
 		immediate: strings.Contains(r.Test, "_imm"), compare: strings.Contains(r.Test, "CMP_AND_SWAP")}
-	p.pairs, _ = strconv.Atoi(r.Facts[factPairs]) // what is no number says nothing
+	p.pairs, _ = strconv.Atoi(r.Facts[factPairs]) // a fact that is not a number is ignored
 	if c := r.Facts[factConnection]; c != "RC" {
 		p.transport = c
 	}
@@ -69,12 +70,12 @@ func (r *PerftestResult) Engine() string {
 	return name
 }
 
-// perftestOthers are words of names for what no engine does: in the title, or as a fact that is ON.
+// perftestOthers are words of test names that no engine has: from the title, or from a fact that is ON.
 var perftestOthers = []struct{ inTitle, fact, word string }{
 	{"Post List", "", "postlist"}, {"Multicast", "", "multicast"}, {"forwarding", "", "forwarding"},
 	{"", factSRQ, "srq"}, {"", "Dual-port", "dualport"}}
 
-// PerftestProgram is the program that prints a title, "perftest" where it is not known.
+// PerftestProgram returns the program that prints a title, or "perftest" if the title is unknown.
 func PerftestProgram(title string) string {
 	figure := "bw"
 	if strings.Contains(title, "Latency") {
@@ -89,8 +90,8 @@ func PerftestProgram(title string) string {
 	return Perftest
 }
 
-// Lines that perftest prints between the header row and the rows and that do not harm the result. They go to
-// stderr, and end up here where an executor joins the two streams.
+// Harmless lines that perftest prints between the header row and the rows. They go to stderr, and are found here if
+// an executor joins the two streams.
 var perftestWarnings = []string{
 	"Conflicting CPU frequency values detected",
 	"Test integrity may be harmed",
@@ -102,20 +103,20 @@ var perftestWarnings = []string{
 	"destroying current CUDA Ctx",
 }
 
-// noCalibration is a failure that goes away by itself, where other things leave the CPU alone for a moment.
+// noCalibration is a temporary failure, which ends when other programs use less of the CPU.
 const noCalibration = "perftest could not calibrate the CPU clock and its figures mean nothing; run it again"
 
-// Lines that mean that no figure of the run is worth anything, with the reason to give.
+// Lines that make all figures of the run worthless, with the reason to report.
 var perftestFailures = []struct{ text, reason string }{
-	// The clock calibration failed. perftest goes on with a frequency of zero, prints 0.000 for every bandwidth
-	// or "inf" and "-nan" for every latency, and exits with status 0. Seen on TCG with r^2 of 0.589.
+	// The clock calibration failed. perftest continues with a frequency of zero, prints 0.000 for every bandwidth or
+	// "inf" and "-nan" for every latency, and exits with status 0. Seen on TCG with r^2 of 0.589.
 	{"Correlation coefficient", noCalibration},
 	{"Can't produce a report", "perftest found no usable CPU frequency; run it with -F"},
 	{"Completion with error", "a work request failed; look at the state of the RDMA link"},
 	{"Test exited with Error", "perftest gave up"},
 }
 
-// perftestSigns are lines of programs that have no result, with what to look at. A run that goes on may print them too.
+// perftestSigns are lines of programs without a result, with advice. A run that goes on may print them too.
 var perftestSigns = []struct{ text, reason string }{
 	{"Couldn't connect to", noServer}, {"Unable to init the socket connection", noServer},
 	{"Unable to open file descriptor for socket connection", noServer},
@@ -127,7 +128,6 @@ var perftestSigns = []struct{ text, reason string }{
 	{"Couldn't read remote address", "the other end gave up: its output says why"},
 }
 
-// Reasons for several of them.
 const (
 	noServer = "the server was not reached: it is to be started first, with the same options, and its port (-p, by " +
 		"default 18515) to be open"
@@ -135,12 +135,11 @@ const (
 	noMemory = "the memory could not be registered: ulimit -l; for memory of a GPU nvidia-peermem or --use_cuda_dmabuf"
 )
 
-// PerftestSign matches a line that only a program of perftest without a result prints.
+// PerftestSign matches lines that only a perftest program without a result prints.
 var PerftestSign = lazyregexp.New(`(?m)^\s*(?:Couldn't connect to \S+:\d+$|Unable to init the socket connection|` +
 	`Unable to open file descriptor for socket connection|Unable to find the Infiniband/RoCE device|` +
 	`Couldn't get context for the device|IB device \S+ not found)`)
 
-// perftestSign is the error for the line of an output that says why there is no result; nil where none does.
 func perftestSign(output []byte) error {
 	return bench.EachLine(Perftest, output, func(line string) error {
 		for _, s := range perftestSigns {
@@ -152,10 +151,8 @@ func perftestSign(output []byte) error {
 	})
 }
 
-// failedStatus is the line in which perftest gives the status of a completion with error, with its number.
 var failedStatus = lazyregexp.New(`Failed status (?:[a-z ]+\()?([0-9]+)\b`)
 
-// failedCompletion explains the status of a completion with error.
 func failedCompletion(status string) string {
 	if n, err := strconv.Atoi(status); err == nil {
 		if c, ok := finding.FindCode(finding.CompletionStatus, n); ok {
@@ -166,7 +163,6 @@ func failedCompletion(status string) string {
 	return "a work request failed with status " + status + ", which libibverbs does not know"
 }
 
-// perftestFailure is the error for a line that spoils the whole run, or nil.
 func perftestFailure(line string) error {
 	if m := failedStatus.FindStringSubmatch(line); m != nil {
 		return errors.New(failedCompletion(m[1]))
@@ -179,13 +175,12 @@ func perftestFailure(line string) error {
 	return nil
 }
 
-// ParsePerftest reads the output of any perftest bandwidth or latency tool, of the client or the
-// server, as text or as the JSON of --out_json, with the list of all latencies that -U adds to the
-// text. Columns are found by their titles. Bandwidth becomes Gb/s and latency us whatever the
-// output used.
+// ParsePerftest reads the output of any perftest bandwidth or latency tool, of the client or the server: as text,
+// with the list of latencies of -U, or as the JSON of --out_json. It finds columns by their titles, and converts
+// bandwidths to Gb/s and latencies to us.
 //
-// Everything that is not a good result is a *BadResultError: a layout not known, a missing column, a cut row,
-// no row, a figure that is zero without being a rounded one, a line that says that the run failed.
+// Anything but a good result is a *BadResultError: an unknown layout, a missing column, a truncated row, no row, a
+// zero figure that is not due to rounding, or a line that reports a failure.
 func ParsePerftest(output []byte) (*PerftestResult, error) {
 	if bytes.HasPrefix(bytes.TrimSpace(output), []byte("{")) {
 		return parsePerftestJSON(output)
@@ -193,23 +188,22 @@ func ParsePerftest(output []byte) (*PerftestResult, error) {
 	return parsePerftestText(output)
 }
 
-// perftestText is the state of reading perftest's text.
 type perftestText struct {
 	res  PerftestResult
 	cols []column // nil until the header row
-	// listing is set within the list of single latencies that perftest prints with -U, between the header of the
-	// table and the table with its header once more.
+	// listing is set within the list of single latencies of -U. The list stands between the table's header and the
+	// table, which begins with its header again.
 	listing bool
 }
 
-// parsePerftestText reads the table. A table counts as complete only if something closes it: a pipe that breaks
-// between two digits leaves a row that looks good and is wrong.
+// parsePerftestText reads the table. It is complete only if something closes it: a pipe that breaks between two
+// digits leaves a row that looks good and is wrong.
 func parsePerftestText(output []byte) (*PerftestResult, error) {
 	p := perftestText{res: PerftestResult{Facts: map[string]string{}}}
 	explained := failedStatus.Match(output)
 	err := bench.EachLine(Perftest, output, func(line string) error {
 		if explained && strings.Contains(line, "Completion with error") {
-			return nil // the line with the status, which comes after it, says more
+			return nil // the line with the status, which follows, says more
 		}
 		return p.read(strings.TrimSpace(line))
 	})
@@ -231,7 +225,6 @@ func parsePerftestText(output []byte) (*PerftestResult, error) {
 	return res, nil
 }
 
-// read takes one line. Its error is a bare reason: the caller knows the line.
 func (p *perftestText) read(line string) error {
 	res := &p.res
 	if err := perftestFailure(line); err != nil {
@@ -253,8 +246,8 @@ func (p *perftestText) read(line string) error {
 	case isTitle(line) && len(res.Rows) > 0:
 		return errors.New("another run begins")
 	case isRuler(line):
-		// The ruler below the rows closes the table. Where client and server print to one terminal a ruler
-		// also comes between the header row and the first row.
+		// The ruler below the rows closes the table. If client and server share a terminal, a ruler may also come
+		// between the header row and the first row.
 		res.Complete = res.Complete || len(res.Rows) > 0
 	case isWarning(line):
 		res.Warnings = append(res.Warnings, line)
@@ -263,8 +256,8 @@ func (p *perftestText) read(line string) error {
 		if err != nil {
 			return fmt.Errorf("unknown layout: %w", err)
 		}
-		// Client and server on one terminal print the same header twice. After another header it would be open
-		// to which of the two tables a row belongs.
+		// Client and server on one terminal print the same header twice. After a different header, the table of the
+		// rows would be ambiguous.
 		if p.cols != nil && !slices.EqualFunc(p.cols, next, sameTitle) {
 			return errors.New("a second table with other columns")
 		}
@@ -272,7 +265,7 @@ func (p *perftestText) read(line string) error {
 	case p.cols == nil:
 		res.addFacts(line)
 	case res.Complete && !isRow(line, len(p.cols)):
-		// Below the table anything may come: a shell prompt, the release of a GPU buffer.
+		// Anything may follow the table: a shell prompt, the release of a GPU buffer.
 	default:
 		row, err := makeRow(p.cols, strings.Fields(line), Row{})
 		if err != nil {
@@ -283,11 +276,10 @@ func (p *perftestText) read(line string) error {
 	return nil
 }
 
-// rawHeader begins the list of single latencies.
 const rawHeader = "#, usec"
 
-// addLatency takes one line of the list: its number and a latency in us. There is one less of them than iterations
-// where perftest takes the time between posts (all but atomics and reads by an event).
+// addLatency reads one line of the list: its number and a latency in us. There is one fewer than iterations if
+// perftest measures the time between posts (all but atomics and reads by an event).
 func (p *perftestText) addLatency(line string) error {
 	number, value, _ := strings.Cut(line, ", ")
 	if next := len(p.res.Latencies) + 1; number != strconv.Itoa(next) {
@@ -297,7 +289,7 @@ func (p *perftestText) addLatency(line string) error {
 	if err != nil {
 		return errors.New("no number")
 	}
-	// perftest that could not calibrate the CPU's clock prints inf. The table says so as well, and why.
+	// perftest prints inf if it could not calibrate the CPU's clock. The table reports that as well, with the reason.
 	if bench.CheckValue(bench.MetricLatencyTypical, us) != nil {
 		return errors.New("no latency: above 0 and finite")
 	}
@@ -305,12 +297,10 @@ func (p *perftestText) addLatency(line string) error {
 	return nil
 }
 
-// endless reports whether the rows are those of a test that runs until it is ended.
 func (r *PerftestResult) endless() bool {
 	return len(r.Rows) > 1 && !slices.ContainsFunc(r.Rows, func(row Row) bool { return row.Bytes != r.Rows[0].Bytes })
 }
 
-// isTitle reports whether a line names a test, as the first line of a run does.
 func isTitle(line string) bool {
 	return strings.HasSuffix(line, " Test") && !strings.Contains(line, ":")
 }
@@ -321,8 +311,7 @@ func isWarning(line string) bool {
 	return slices.ContainsFunc(perftestWarnings, func(w string) bool { return strings.HasPrefix(line, w) })
 }
 
-// isRow reports whether a line below the table has the form of a row: the right count of fields, all of them
-// numbers.
+// isRow reports whether a line below the table looks like a row: the right number of fields, all of them numbers.
 func isRow(line string, columns int) bool {
 	fields := strings.Fields(line)
 	return len(fields) == columns && !slices.ContainsFunc(fields, func(f string) bool {
@@ -331,23 +320,23 @@ func isRow(line string, columns int) bool {
 	})
 }
 
-// perftestFacts are the facts above the table, which describe a run and do not decide whether it is good. Most lines
-// hold two of them, e.g. "Number of qps   : 1            Transport type : IB", which also stands for RoCE.
+// perftestFacts are the facts above the table that describe a run, but do not affect its validity. Most lines hold
+// two facts, e.g. "Number of qps : 1 Transport type : IB", which also stands for RoCE.
 var perftestFacts = []string{factConnection, factPairs, "Device", "Link type", "Transport type", "Mtu", "GID index",
 	factSRQ, "Dual-port"}
 
-// Facts that are part of the name of a test.
+// Facts that are part of a test's name.
 const (
 	factConnection = "Connection type" // RC, UC, UD, ...
 	factPairs      = "Number of qps"
 	factSRQ        = "Using SRQ"
-	factCUDA       = "CUDA device" // number of the GPU in whose memory the buffers are
+	factCUDA       = "CUDA device" // number of the GPU that holds the buffers
 	factROCm       = "ROCm device"
-	factDMABuf     = "DMA-BUF" // how the card got at that memory
+	factDMABuf     = "DMA-BUF" // access of the card to that memory
 )
 
-// perftestMemory are the lines that say that the buffers are not in main memory, and a word that each has: to
-// search for it takes less time than the expression.
+// perftestMemory are the lines that say that the buffers are not in main memory. Each has a word that is faster to
+// search for than the expression.
 var perftestMemory = []struct {
 	word string
 	line *lazyregexp.Regexp
@@ -362,7 +351,6 @@ var perftestMemory = []struct {
 	{"_dmabuf", lazyregexp.New(`\bib_\w+ .*--use_(?:cuda|rocm)_(dmabuf)`), factDMABuf},
 }
 
-// addFacts takes the facts out of a line above the table.
 func (r *PerftestResult) addFacts(line string) {
 	if r.Test == "" && isTitle(line) {
 		r.Test = line
@@ -384,8 +372,8 @@ func (r *PerftestResult) addFacts(line string) {
 	}
 }
 
-// setFact sets a fact that is not set yet: of client and server on one terminal the first one counts. What is off is
-// none.
+// setFact sets a fact unless it is set: with client and server on one terminal, the first one counts. A fact that is
+// off is ignored.
 func (r *PerftestResult) setFact(name, value string) {
 	if value == "OFF" {
 		return

@@ -10,17 +10,18 @@ import (
 	"github.com/rackless/rackless/bench"
 )
 
-// mibToGb converts what perftest calls "MB/sec" (releases up to 5.x) or "MiB/sec" (later ones). Both are 2^20
-// bytes a second: `ib_write_bw --help` says under --report_gbits "MiB=2^20 byte, while Gb=10^9 bits", and the
-// column has been divided by 0x100000 since the first releases. It is confirmed by the message rate, e.g.
-// 8388608 bytes at 0.000341 Mpps are 2728 MiB/s (and 2860 MB/s) where 2729.60 "MB/sec" are printed.
+// mibToGb converts "MB/sec" (releases up to 5.x) or "MiB/sec" (later ones) of perftest. Both are 2^20 bytes a second:
+// `ib_write_bw --help` says under --report_gbits "MiB=2^20 byte, while Gb=10^9 bits", and the column has been divided
+// by 0x100000 since the first releases.
+//
+// The message rate confirms it: 8388608 bytes at 0.000341 Mpps are 2728 MiB/s (and 2860 MB/s), printed as 2729.60
+// "MB/sec".
 const mibToGb = (1 << 20) * 8 / 1e9
 
-// perftestColumns are the titles perftest has printed from 1.x to 6.x. A title not in this list is an
-// unknown layout, and an error: a guessed column is a wrong figure.
+// perftestColumns are the titles of perftest 1.x to 6.x. An unknown title is an error, because a guessed column is a
+// wrong figure.
 var perftestColumns = makePerftestColumns()
 
-// makePerftestColumns writes the columns of bandwidths once for each unit that perftest has had.
 func makePerftestColumns() []column {
 	cols := []column{
 		{title: "#bytes", json: "MsgSize", kind: columnBytes},
@@ -33,19 +34,19 @@ func makePerftestColumns() []column {
 		{title: perftestStdev, json: "t_stdev", metric: bench.MetricLatencyStdev, mayBeZero: true},
 		{title: "99% percentile[usec]", json: "percentile_99", metric: bench.MetricLatencyP99},
 		{title: "99.9% percentile[usec]", json: "percentile_99.9", metric: bench.MetricLatencyP999},
-		// The short titles are those of published tables, where the long ones did not fit.
+		// The short titles are from published tables that had no space for the long ones.
 		{title: "99%[usec]", metric: bench.MetricLatencyP99},
 		{title: "99.9%[usec]", metric: bench.MetricLatencyP999},
-		// Transactions a second, not millions: 99.03 us one way goes with 5048.78, which is 1/(2 * 99.03 us).
+		// Transactions a second, not millions: 99.03 us one way corresponds to 5048.78, which is 1/(2 * 99.03 us).
 		{title: "tps average", json: "tps_average", metric: bench.MetricTPSAverage, scale: 1e-6},
 		{title: "tps peak", metric: bench.MetricTPSPeak, scale: 1e-6},
 		{title: "#sl", json: "sl", kind: columnOther},
 		{title: "CPU_Util[%]", json: "CPU_util", kind: columnOther},
-		{title: "CPU_Util[%%]", kind: columnOther}, // a format string printed as it is, in some releases
+		{title: "CPU_Util[%%]", kind: columnOther}, // a format string that some releases print as it is
 		{title: "MsgRate Port1[Mpps]", kind: columnOther},
 		{title: "MsgRate Port2[Mpps]", kind: columnOther},
 	}
-	// --out_json has its bandwidths in Gb/s or in MiB/s, and does not tell which: see bandwidthScale.
+	// --out_json has its bandwidths in Gb/s or in MiB/s without a unit: see bandwidthScale.
 	for _, unit := range []string{"Gb/sec", "MB/sec", "MiB/sec"} {
 		scale := mibToGb
 		if unit == "Gb/sec" {
@@ -62,14 +63,14 @@ func makePerftestColumns() []column {
 	return cols
 }
 
-// parseHeader splits a header row into its columns. Titles contain spaces and are set apart by spaces, so the
-// row is matched title by title. No title is the beginning of another.
+// parseHeader splits a header row into its columns. It matches title by title, because titles contain spaces and are
+// separated by spaces; no title is a prefix of another.
 func parseHeader(line string) ([]column, error) {
 	rest := strings.Join(strings.Fields(line), " ") + " "
 	var cols []column
 	seen := make(map[string]bool)
 	for rest != "" {
-		// Titles are parted by as many spaces as there are in some of them, so that the row cannot be split.
+		// Titles are separated by as many spaces as some of them contain, so the row cannot be split.
 		i := slices.IndexFunc(perftestColumns, func(c column) bool { return strings.HasPrefix(rest, c.title+" ") })
 		if i < 0 {
 			return nil, fmt.Errorf("unknown column at %q", bench.Shorten(rest))
@@ -92,16 +93,14 @@ func parseHeader(line string) ([]column, error) {
 	return cols, nil
 }
 
-// perftestStdev is the column that perftest cannot always fill.
 const perftestStdev = "t_stdev[usec]"
 
-// maxDeviation is the largest distance from the average, in us, whose square fits in the C int that perftest
-// (seen in the code of release 4.5) keeps it in: the square root of 2^31 - 1.
+// maxDeviation is the largest distance from the average, in us, with a square that fits into perftest's C int (seen
+// in the code of release 4.5): the square root of 2^31 - 1.
 const maxDeviation = 46340
 
-// deviationOverflowed tells whether perftest could not compute the standard deviation of a row: some latency lies
-// further from the average than perftest can square. It then prints -nan, or a number that means nothing, and
-// which of the two depends on the other latencies. A lab on a busy machine gets there. All other columns are right.
+// deviationOverflowed reports whether a latency was too far from the average for perftest to square, as on a busy
+// machine. Then the standard deviation is -nan or meaningless, but all other columns are right.
 func deviationOverflowed(cells map[string]cell) bool {
 	average, ok := cells[bench.MetricLatencyAverage]
 	least, hasLeast := cells[bench.MetricLatencyMin]
@@ -112,12 +111,11 @@ func deviationOverflowed(cells map[string]cell) bool {
 
 // derive computes a bandwidth or a message rate that was printed as zero from the other of the two.
 //
-// perftest prints a bandwidth with two decimals (six below 0.1 Gb/s with --report_gbits) and a rate with six,
-// so on slow nodes the one is zero for the smallest messages and the other for the largest. That is rounding
-// only as long as the computed value would have been rounded to zero too. Where it would not, the row
-// contradicts itself, and derive returns 0 and false.
+// perftest prints bandwidths with two decimals (six below 0.1 Gb/s with --report_gbits) and rates with six. So on
+// slow nodes the bandwidth of the smallest messages and the rate of the largest are zero. If the computed value would
+// not have been rounded to zero, the row contradicts itself, and derive returns 0 and false.
 func derive(metric string, bytes int64, cells map[string]cell) (v float64, ok bool) {
-	gbPerMpps := float64(bytes) * 8 / 1e3 // 10^6 messages of so many bytes, in 10^9 bits
+	gbPerMpps := float64(bytes) * 8 / 1e3 // 10^6 messages of this many bytes, in 10^9 bits
 	bandwidth, rate := cells[bench.MetricBWAverage], cells[bench.MetricMessageRate]
 	rounding := 0.0
 	switch metric {
@@ -132,7 +130,6 @@ func derive(metric string, bytes int64, cells map[string]cell) (v float64, ok bo
 	return v, true
 }
 
-// checkOrder refuses latencies that no sorted list of samples has.
 func checkOrder(cells map[string]cell) error {
 	last, lastMetric := 0.0, ""
 	for _, m := range []string{bench.MetricLatencyMin, bench.MetricLatencyTypical, bench.MetricLatencyP99,

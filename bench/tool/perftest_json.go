@@ -11,7 +11,6 @@ import (
 	"github.com/rackless/rackless/bench"
 )
 
-// jsonColumn finds the column of a key of --out_json, which becomes its title.
 func jsonColumn(key string) (c column, known bool) {
 	i := slices.IndexFunc(perftestColumns, func(c column) bool { return c.json == key })
 	if key == "" || i < 0 {
@@ -22,17 +21,16 @@ func jsonColumn(key string) (c column, known bool) {
 	return c, true
 }
 
-// A jsonRow is one object of results as key and value texts, in the order printed.
 type jsonRow struct {
-	line int // where it begins
+	line int // first line
 	cols []column
 	vals []string
 }
 
-// parsePerftestJSON reads the file that --out_json writes. Releases up to 6.06 (Debian's 4.5) write keys and
-// words without quotes and a comma after the last member, which encoding/json refuses; and a key that comes
-// again in "results" begins another row, where encoding/json would silently overwrite the first. So the tokens
-// are read here. With -a, 6.06 keeps the last size only: the text has all of them.
+// parsePerftestJSON reads the file of --out_json with a scanner of its own. Releases up to 6.06 (Debian's 4.5) write
+// keys and words without quotes and a comma after the last member, which encoding/json refuses. A repeated key in
+// "results" begins another row; encoding/json would overwrite the first silently. With -a, 6.06 writes the last size
+// only, while the text has all of them.
 func parsePerftestJSON(output []byte) (*PerftestResult, error) {
 	res := &PerftestResult{Facts: map[string]string{}}
 	var rows []*jsonRow
@@ -87,14 +85,14 @@ func parsePerftestJSON(output []byte) (*PerftestResult, error) {
 			row.cols, row.vals = append(row.cols, c), append(row.vals, word)
 		}
 	}
-	// Brackets are counted to the end: of a file that is cut off behind a row, all rows would look whole.
+	// Brackets are counted to the end, because a file cut off after a row would look whole.
 	if !res.Complete {
 		return nil, bench.BadOutput(Perftest, output, "the JSON is cut off")
 	}
 	return res, res.addJSONRows(rows)
 }
 
-// addJSONRows reads the rows once all of them are known, because their common unit has to be found first.
+// addJSONRows adds the rows when all are known, because their common unit must be found first.
 func (r *PerftestResult) addJSONRows(rows []*jsonRow) error {
 	scale, err := bandwidthScale(rows)
 	if err != nil {
@@ -111,7 +109,7 @@ func (r *PerftestResult) addJSONRows(rows []*jsonRow) error {
 				return bad(fmt.Errorf("%s appears twice in a row", c.title))
 			}
 			seen[c.title] = true
-			// The columns were taken from the table of titles, where the scale is that of another unit.
+			// The columns come from the table of titles, which has the scale of another unit.
 			if c.metric == bench.MetricBWPeak || c.metric == bench.MetricBWAverage {
 				jr.cols[i].scale = scale
 			}
@@ -131,17 +129,17 @@ func (r *PerftestResult) addJSONRows(rows []*jsonRow) error {
 	return nil
 }
 
-// bandwidthScale finds the unit of the bandwidths by the message rate, which is in Mpps in any case: rate times
-// size is the bandwidth, and Gb/s and MiB/s lie a factor of 119 apart. So a factor of two is near enough: on slow
-// nodes the rate of 8 MiB messages has one digit. The row with the largest bandwidth decides, as rounding harms
-// it least. Without any bandwidth the scale does not matter.
+// bandwidthScale finds the unit of the bandwidths by the message rate, which is always in Mpps: rate times size is
+// the bandwidth, and Gb/s and MiB/s differ by a factor of 119. A tolerance of a factor of two suffices: on slow nodes
+// the rate of 8 MiB messages has one digit. The row with the largest bandwidth decides, because rounding affects it
+// least.
 func bandwidthScale(rows []*jsonRow) (float64, error) {
 	best, ratio := 0.0, 0.0
 	found := false
 	for _, r := range rows {
 		values := make(map[string]float64)
 		for i, c := range r.cols {
-			values[c.title], _, _ = parseNumber(r.vals[i]) // makeRow gives the error, with its place
+			values[c.title], _, _ = parseNumber(r.vals[i]) // makeRow returns this error, with its place
 			found = found || c.metric == bench.MetricBWAverage
 		}
 		bandwidth := values["BW_average"]
@@ -160,10 +158,10 @@ func bandwidthScale(rows []*jsonRow) (float64, error) {
 	return 0, errors.New("the unit of the bandwidth is unknown: it fits the message rate neither in Gb/s nor in MiB/s")
 }
 
-// setJSONFact takes one member of "test_info", whose keys are the names in the text with underscores.
+// setJSONFact adds one member of "test_info". Its keys are the names in the text with underscores.
 func (r *PerftestResult) setJSONFact(key, value string) {
 	if key == "test" && r.Test == "" {
-		// The text has an underscore of its own here: RDMA_Write.
+		// The text has an underscore here: RDMA_Write.
 		r.Test = strings.Replace(strings.ReplaceAll(value, "_", " "), "RDMA ", "RDMA_", 1)
 	}
 	r.setFact(strings.ReplaceAll(key, "_", " "), value)

@@ -16,7 +16,7 @@ import (
 	"github.com/rackless/rackless/internal/golden"
 )
 
-// perftestFiles returns the recorded and synthetic outputs; testdata/PROVENANCE.tsv tells where they are from.
+// perftestFiles returns the recorded and synthetic outputs; testdata/PROVENANCE.tsv has their sources.
 func perftestFiles(t testing.TB) []string {
 	t.Helper()
 	files, err := filepath.Glob("testdata/perftest/*")
@@ -44,7 +44,6 @@ func parsePerftestFile(t testing.TB, name string) *PerftestResult {
 	return res
 }
 
-// figure returns the only figure of a metric and size, and fails where there is not exactly one.
 func figure(t testing.TB, figures []bench.Figure, metric string, bytes int64) bench.Figure {
 	t.Helper()
 	var found []bench.Figure
@@ -83,14 +82,14 @@ func TestEveryFixtureParsesAsItsGoldenFileSays(t *testing.T) {
 	}
 }
 
-// TestBandwidthAgreesWithRateTimesSize is an oracle of the units: whatever unit the header names, bandwidth
-// and message rate of a row are two roundings of the same measurement.
+// TestBandwidthAgreesWithRateTimesSize verifies units: in any unit, bandwidth and message rate of a row are two
+// roundings of the same measurement.
 func TestBandwidthAgreesWithRateTimesSize(t *testing.T) {
 	checked := 0
 	for _, file := range perftestFiles(t) {
 		res, err := ParsePerftest(readFile(t, file))
 		if err != nil {
-			continue // the golden test looks at these
+			continue // checked by the golden test
 		}
 		for _, row := range res.Rows {
 			v := make(map[string]float64)
@@ -102,7 +101,8 @@ func TestBandwidthAgreesWithRateTimesSize(t *testing.T) {
 				continue
 			}
 			checked++
-			// Half a last decimal of each: 0.005 of either unit (0.042 Gb/s were it MiB/s times 8), and 0.5e-6.
+			// Half of the last decimal of each: 0.005 in either unit (0.042 Gb/s if it were MiB/s times 8), and
+			// 0.5e-6.
 			slack := 0.0055 + 0.55e-6*float64(row.Bytes)*8e-3 + 0.005*bw
 			if want := rate * float64(row.Bytes) * 8e-3; math.Abs(bw-want) > slack {
 				t.Errorf("%s: %d bytes at %v Mpps are %v Gb/s, the bandwidth is %v", file, row.Bytes, rate, want, bw)
@@ -264,7 +264,7 @@ func TestATestThatRunsUntilItIsEndedIsClosedByNothing(t *testing.T) {
 	}
 }
 
-// A log of two runs has figures of two tests, of which the first one's title says nothing of the second's.
+// A log of two runs has figures of two tests, and the first title does not apply to the second.
 func TestTwoRunsAreNotOne(t *testing.T) {
 	in := append(readFile(t, "testdata/perftest/recorded-6.06-rxe-tcg-write_bw-64k.txt"),
 		readFile(t, "testdata/perftest/recorded-6.06-rxe-tcg-read_bw-a.txt")...)

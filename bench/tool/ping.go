@@ -21,13 +21,13 @@ var pingEngines = []bench.Engine{{
 
 type ping struct{ noSetup }
 
-// Echoes that are sent, one every 0.2 s: the shortest interval that ping grants everybody.
+// Number of echoes, one every 0.2 s: the shortest interval that ping allows all users.
 const (
 	pingCount      = 20
 	pingQuickCount = 5
 )
 
-// pingBytes are what an echo has on an Ethernet: 84 of IP, and as packetBytes without UDP and what comes after it.
+// pingBytes is the size of an echo on Ethernet: 84 of IP, and the parts of packetBytes before UDP.
 const pingBytes = 84 + 8 + 14 + 4 + 12
 
 // Traffic implements Carrier.
@@ -44,7 +44,6 @@ func (p ping) Client(_, server bench.Endpoint, o bench.Options) []string {
 	return []string{"ping", "-c", strconv.Itoa(p.echoes(o)), "-i", "0.2", server.Addr.String()}
 }
 
-// echoes is how many are sent: what was asked for, else the usual number.
 func (ping) echoes(o bench.Options) int {
 	switch {
 	case o.Iterations > 0:
@@ -71,18 +70,17 @@ func (ping) Parse(out bench.Output, _ bench.Options) ([]bench.Figure, error) {
 	return ParsePing(out.Stdout)
 }
 
-// Lines of ping. iputils says "5 packets transmitted, 5 received, 0% packet loss, time 808ms", with
-// "+2 errors" or "+1 duplicates" before the loss, and busybox "3 packets transmitted, 3 packets
-// received, 0% packet loss"; iputils "rtt min/avg/max/mdev = ..." and busybox "round-trip
-// min/avg/max = ...".
+// Lines of ping. iputils prints "5 packets transmitted, 5 received, 0% packet loss, time 808ms", with "+2 errors" or
+// "+1 duplicates" before the loss, and busybox "3 packets transmitted, 3 packets received, 0% packet loss"; iputils
+// "rtt min/avg/max/mdev = ..." and busybox "round-trip min/avg/max = ...".
 var (
 	pingCounts = lazyregexp.New(`^([0-9]+) packets transmitted, ([0-9]+) (?:packets )?received(.*)$`)
 	pingLoss   = lazyregexp.New(`^(?:, \+([0-9]+) errors)?, [0-9.]+% packet loss(?:, time [0-9]+ms)?$`)
 	pingTimes  = lazyregexp.New(`^(?:rtt|round-trip) ([a-z/]+) = (\S+) ms(?:, pipe [0-9]+)?$`)
 )
 
-// ParsePing reads the output of ping of iputils or busybox. Times are round-trip times in us. Some lost
-// echoes are a result; no reply at all, or a duplicate, is a failure.
+// ParsePing reads the output of ping of iputils or busybox, with round-trip times in us. Some lost echoes are a
+// result, but no reply at all or a duplicate is a failure.
 func ParsePing(output []byte) ([]bench.Figure, error) {
 	var sent, received int64
 	var times []bench.Figure
@@ -112,8 +110,8 @@ func ParsePing(output []byte) ([]bench.Figure, error) {
 	return append(times, newFigure(bench.MetricLoss, 0, sent, 100*float64(sent-received)/float64(sent))), nil
 }
 
-// pingSummary reads how many echoes were sent and came back. Duplicates are an error although they look harmless: the
-// times would be those of two different machines.
+// pingSummary reads the numbers of echoes sent and received. Duplicates are an error although they look harmless:
+// their times would come from two machines.
 func pingSummary(line string) (sent, received int64, err error) {
 	m := pingCounts.FindStringSubmatch(line)
 	switch {
@@ -130,7 +128,7 @@ func pingSummary(line string) (sent, received int64, err error) {
 	if received, err = parseCount(m[2]); err != nil {
 		return 0, 0, errors.New("no echo came back")
 	}
-	// Some are of another process, or duplicates that are not called so: the times are of unknown echoes.
+	// Some replies belong to another process or are unmarked duplicates, so the times are of unknown echoes.
 	if received > sent {
 		return 0, 0, errors.New("more echoes came back than were sent")
 	}
@@ -146,7 +144,6 @@ var pingColumns = []column{
 	{title: "mdev", metric: bench.MetricLatencyStdev, scale: 1000, mayBeZero: true},
 }
 
-// pingRow reads the times by the titles before the equals sign.
 func pingRow(line string, received int64) ([]bench.Figure, error) {
 	m := pingTimes.FindStringSubmatch(line)
 	if m == nil {
@@ -164,11 +161,11 @@ func pingRow(line string, received int64) ([]bench.Figure, error) {
 	for _, f := range row.Figures {
 		value[f.Metric] = f.Value
 	}
-	// busybox has no mdev; the other three are always there.
+	// busybox has no mdev; the other three are always printed.
 	low, average, high := value[bench.MetricLatencyMin], value[bench.MetricLatencyAverage],
 		value[bench.MetricLatencyMax]
 	switch {
-	case low == 0 || average == 0 || high == 0: // 0 is no value of them
+	case low == 0 || average == 0 || high == 0: // 0 is not a valid time
 		return nil, errors.New("min, avg or max is missing")
 	case low > average || average > high:
 		return nil, errors.New("the times are not in order")

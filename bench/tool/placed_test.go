@@ -11,7 +11,6 @@ import (
 	"github.com/rackless/rackless/bench"
 )
 
-// A scripted lab answers by command.
 type scripted map[string]bench.Output
 
 func (l scripted) Exec(_ context.Context, node string, argv []string) (bench.Output, error) {
@@ -25,7 +24,7 @@ func (l scripted) Exec(_ context.Context, node string, argv []string) (bench.Out
 	return out, nil
 }
 
-// serverless are nodes that no server is started on.
+// serverless nodes start no servers.
 type serverless struct{ bench.Executor }
 
 func (serverless) Serve(_ context.Context, node string, argv []string, _ <-chan struct{}) (bench.Output, error) {

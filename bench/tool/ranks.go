@@ -12,7 +12,7 @@ import (
 	"github.com/rackless/rackless/internal/lazyregexp"
 )
 
-// mpiEngines measure all nodes of a lab together, by the OSU micro-benchmarks where the nodes have them.
+// mpiEngines measure all nodes of a lab together, with the OSU micro-benchmarks if the nodes have them.
 var mpiEngines = []bench.Engine{
 	mpiEngine("mpi_latency", mpiTest{osu: osu{program: "osu_multi_lat", test: "Multi Latency"}, pairs: true},
 		"one-way latency of MPI messages between pairs of ranks that all send, by message size"),
@@ -41,7 +41,7 @@ func mpiEngine(name string, p mpiTest, about string) bench.Engine {
 		Versions: slices.Concat([]bench.VersionLine{rankProgramVersion}, osuVersions), Plugin: p}
 }
 
-// An mpiTest is one of the OSU micro-benchmarks over all ranks of a group, or the test of our own program that prints
+// An mpiTest is one of the OSU micro-benchmarks over all ranks of a group, or the test of rackless's own program with
 // the same table.
 type mpiTest struct {
 	osu
@@ -76,7 +76,8 @@ func (p mpiTest) Client(_, _ bench.Endpoint, o bench.Options) []string {
 	return append([]string{p.osu.program}, p.args(o)...)
 }
 
-// args are those of the OSU micro-benchmarks, with as many iterations as fit where nodes share this machine's CPUs.
+// args returns the arguments of the OSU micro-benchmarks, with as many iterations as fit if nodes share this
+// machine's CPUs.
 func (p mpiTest) args(o bench.Options) []string {
 	if o.Iterations == 0 && o.Accelerator != "kvm" {
 		o.Iterations = max(2, p.osu.iterations(o)*2/max(2, p.messages(o.Ranks)))
@@ -84,8 +85,8 @@ func (p mpiTest) args(o bench.Options) []string {
 	return p.osu.args(o)
 }
 
-// messages is about how many messages an iteration sends. Collective operations have a barrier after each, in a number
-// of steps that grows with the logarithm, as a reduction does.
+// messages returns the approximate number of messages of an iteration. Collective operations have a barrier after
+// each; like a reduction, it takes a number of steps that grows with the logarithm.
 func (p mpiTest) messages(ranks int) int {
 	steps := 0
 	for n := 1; n < ranks; n *= 2 {
@@ -106,11 +107,10 @@ func (p mpiTest) Program(o bench.Options) bench.Program {
 		SourceArgs: []string{strings.TrimPrefix(p.osu.program, "osu_")}}
 }
 
-// rankProgram does what the OSU micro-benchmarks do, for nodes that have none.
+// rankProgram replaces the OSU micro-benchmarks on nodes without them.
 //
 //go:embed programs/mpi.c
 var rankProgram string
 
-// rankProgramVersion finds the version of rankProgram in what it prints.
 var rankProgramVersion = bench.VersionLine{Name: "rackless ",
 	Line: lazyregexp.New(`(?m)^# rackless MPI.* Test v([0-9]+)\s*$`)}

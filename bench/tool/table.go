@@ -10,10 +10,9 @@ import (
 	"github.com/rackless/rackless/internal/lazyregexp"
 )
 
-// This file is the table of the tools that print each figure on a line of its own: their commands, the lines, and
-// which metrics stand in them. Units and directions of metrics stand in metric.go.
+// This file is the table of the tools that print each figure on a line of its own: their commands, lines and metrics.
+// Units and directions of metrics are in metric.go.
 
-// hostTools measure the CPUs and the memory of a node.
 var hostTools = []bench.Engine{
 	sysbenchEngine("sysbench_cpu_single", "prime numbers up to 10000 by one thread: the speed of a CPU", "1"),
 	sysbenchEngine("sysbench_cpu", "prime numbers up to 10000 by one thread a CPU", "{{.CPUs}}"),
@@ -28,8 +27,8 @@ var hostTools = []bench.Engine{
 			stderr:  true, // in some releases
 			// "run duration too short to determine memory rate" below 4.5 s; the arrays have to be filled as well
 			seconds: 6,
-			// An instance takes three arrays of four times the size of the last cache that it is told. A figure from
-			// arrays near the size of the real cache is none of memory.
+			// An instance uses three arrays of four times its configured size of the last cache. A figure from arrays
+			// near the size of the real cache is not one of memory.
 			sizes: &toolSizes{shared: 1, all: []toolSize{{"32M", 384}, {"16M", 192}, {"8M", 96}, {"4M", 48}, {"2M", 24},
 				{"1M", 12}}},
 			// Releases up to 0.14 print one rate for reads and writes together.
@@ -43,8 +42,8 @@ var hostTools = []bench.Engine{
 					"unknown form of a memory rate"}},
 			must: []sign{{lazyregexp.New(`successful run completed`),
 				"the line that says that the run was completed is missing"}},
-			// What it calls MB is 2^20 bytes: its loops read 48 and write 32 bytes for 4 floating-point operations,
-			// and 46.07 and 30.71 MB/s are printed with 4.03 Mflop/s.
+			// The printed MB is 2^20 bytes: its loops read 48 and write 32 bytes for 4 floating-point operations, and
+			// 46.07 and 30.71 MB/s are printed with 4.03 Mflop/s.
 			figures: []lineFigure{{metric: bench.MetricMemoryBandwidth, scale: (1 << 20) / 1e9}},
 		},
 	},
@@ -56,12 +55,12 @@ var hostTools = []bench.Engine{
 		Plugin: lineTool{
 			tool:     toolLMBench,
 			programs: "lat_mem_rd " + lmbenchPlaces,
-			// Each size once, on a ring in random order: runs are repeated, with their spread, and not what is within
-			// one. The stride is of two cache lines: processors fetch the neighbour of a line that they need.
+			// Each size once, on a ring in random order: repetition and spread come from several runs. The stride is
+			// two cache lines, because processors prefetch the neighbour of a line.
 			command: "{{.Program}} -P 1 -W 1 -N 1 -t {{.Size}} 128",
 			stderr:  true,
-			// 512 MiB are several times the last cache of a large server, 64 more than that of most machines, and 16
-			// are what an emulated CPU reads in a minute.
+			// 512 MiB are several times the last cache of a large server, 64 MiB exceed that of most machines, and an
+			// emulated CPU reads 16 MiB in a minute.
 			sizes: &toolSizes{all: powersOfTwo(16), largest: "512", quick: "64", emulated: "16"},
 			lines: []*lazyregexp.Regexp{lazyregexp.New(
 				`(?m)^(?P<bytes>[0-9]\S*) (?P<load_latency>\S+)[ \t\r]*$`)},
@@ -75,11 +74,10 @@ var hostTools = []bench.Engine{
 	},
 }
 
-// Where Debian and Ubuntu keep the programs of lmbench, none of them in the PATH.
+// Paths of the programs of lmbench in Debian and Ubuntu, which are not in PATH.
 const lmbenchPlaces = "/usr/lib/lmbench/bin/x86_64-linux-gnu/lat_mem_rd " +
 	"/usr/lib/lmbench/bin/aarch64-linux-gnu/lat_mem_rd"
 
-// powersOfTwo are sizes of 2^n MiB and less.
 func powersOfTwo(n int) (all []toolSize) {
 	for ; n >= 0; n-- {
 		all = append(all, toolSize{strconv.Itoa(1 << n), 1 << n})
@@ -93,7 +91,7 @@ func sysbenchEngine(name, about, threads string) bench.Engine {
 		VersionCommand: []string{"sysbench", "--version"}, Plugin: lineTool{
 			tool:    toolSysbench,
 			command: "sysbench cpu --cpu-max-prime=10000 --threads=" + threads + " --time={{.Seconds}} run",
-			// Of releases 0.4 to 1.1. 1.1 has another title for the time, and prints the rate twice.
+			// For releases 0.4 to 1.1. 1.1 has another title for the time, and prints the rate twice.
 			lines: []*lazyregexp.Regexp{
 				lazyregexp.New(`(?m)^[ \t]*Number of threads: (?P<threads>\S+)`),
 				lazyregexp.New(`(?m)^[ \t]*events per second:[ \t]+(?P<events_per_second>\S+)`),
@@ -103,18 +101,18 @@ func sysbenchEngine(name, about, threads string) bench.Engine {
 			},
 			must: []sign{{lazyregexp.New(`(?m)^[ \t]*execution time \(avg/stddev\):`),
 				"the output is not whole: its end is missing"}},
-			// Rate and events are counted apart from each other, and differ by some percent on short runs.
+			// Rate and events are counted separately, and differ by some percent on short runs.
 			figures: []lineFigure{{metric: bench.MetricEventRate, count: "events", over: [2]string{"events", "seconds"},
 				within: 0.1, unprinted: lazyregexp.New(`(?m)^sysbench 0\.[0-4]\.`)}},
 		}}
 }
 
-// The program is called 7z by p7zip and by later packages of 7-Zip, 7zz by 7-Zip itself, and 7zr if only its own format
-// is built in.
+// The program is called 7z in p7zip and in later packages of 7-Zip, 7zz in 7-Zip itself, and 7zr if it supports only
+// its own format.
 const sevenZipOthers = "7zz 7zr"
 
-// applications are those that a node runs alone, and those of science that a group of nodes runs together: what
-// hardware studies measure and Debian has.
+// applications are programs that a node runs alone, and scientific ones that a group of nodes runs together. They are
+// common in hardware studies and packaged in Debian.
 var applications = []bench.Engine{
 	{
 		Name: "7zip", Tool: tool7Zip, Suite: bench.SuiteApps, Local: true,
@@ -128,12 +126,12 @@ var applications = []bench.Engine{
 			tool:     tool7Zip,
 			programs: "7z " + sevenZipOthers,
 			command:  "{{.Program}} b -mmt{{.CPUs}} -md{{.Size}}",
-			// At least what two threads take with dictionaries of up to 2^25 bytes, its own largest, to 2^22. Each size
-			// takes some half a minute of an emulated CPU.
+			// At least the memory of two threads with dictionaries of 2^25 bytes, its own largest, down to 2^22. Each
+			// size takes about half a minute on an emulated CPU.
 			sizes: &toolSizes{shared: 2, quick: "22", emulated: "22", all: []toolSize{{"25", 458}, {"24", 234},
 				{"23", 122}, {"22", 66}}},
-			// The averages of 16.02 have no speed. The rating is the last of the columns: speed (KiB/s), usage (%),
-			// rating for one CPU in use, rating (MIPS).
+			// The averages of 16.02 have no speed. The rating is in the last of the columns: speed (KiB/s), usage
+			// (%), rating for one CPU in use, rating (MIPS).
 			lines: []*lazyregexp.Regexp{
 				lazyregexp.New(`(?m)^RAM usage:.*# Benchmark threads:[ \t]+(?P<threads>\S+)[ \t\r]*$`),
 				lazyregexp.New(`(?m)^Avr:(?:[ \t]+\S+){2,3}[ \t]+(?P<rating_compress>\S+)[ \t]+\|` +
@@ -188,8 +186,7 @@ var applications = []bench.Engine{
 				env:     []string{"WM_PROJECT_DIR=/usr/share/openfoam"},
 				results: "{{if gt .Ranks 1}}processor0/{{end}}{{.Steps}}/uniform/profiling",
 				fast:    work{40, 200}, slow: work{20, 40}},
-			// The times that it prints are those of a CPU, or whole seconds: its profile of the loop over the steps
-			// counts.
+			// Its printed times are CPU times or whole seconds, so the profile of the loop over the steps is used.
 			lines: []*lazyregexp.Regexp{
 				lazyregexp.New(`(?m)^nProcs : (?P<ranks>[0-9]+)[ \t\r]*$`),
 				lazyregexp.New(`(?m)^[ \t]+description +"time\.run\(\) .*;\s+calls +(?P<steps>\S+);\s+` +
@@ -217,11 +214,13 @@ var applications = []bench.Engine{
 		}),
 }
 
-// Inputs of the jobs: copper by the embedded atom method, in a cube of so many cells of four atoms a side ("loop geom"
-// gives the atoms the same velocities on any number of ranks); water in a cube of so many boxes of 216 molecules a
-// side, whose forces over long ways are those of particle mesh Ewald, which all ranks share; a flow in a cube of so
-// many cells a side, whose lid moves two fifths of a cell in each step of 1 s; and a matrix of so many rows, from which
-// the sizes of all tests follow. hpcc reads numbers at the beginnings of lines, by their places.
+// Inputs of the jobs:
+//   - copper by the embedded atom method, in a cube of cells of four atoms, with the given number of cells along a side
+//     ("loop geom" gives the atoms the same velocities on any number of ranks)
+//   - water in a cube of boxes of 216 molecules; all ranks share its long-range forces, by particle mesh Ewald
+//   - a flow in a cube of cells; its lid moves two fifths of a cell in each step of 1 s
+//   - a matrix; its number of rows determines the sizes of all tests. hpcc reads numbers at the beginnings of lines, by
+//     position.
 var (
 	//go:embed programs/lammps.in
 	lammpsInput string
@@ -233,7 +232,6 @@ var (
 	hpccInput string
 )
 
-// jobEngine is the engine of a job, whose metrics are those of its figures.
 func jobEngine(name, tool, packages, about, version string, t lineTool) bench.Engine {
 	t.tool = tool
 	program, _, _ := strings.Cut(t.job.names, " ")

@@ -7,21 +7,20 @@ import (
 	"github.com/rackless/rackless/bench"
 )
 
-// Tests are what an output says where a tool runs several tests in turn.
+// Tests is the content of an output with several tests in turn.
 type Tests struct {
-	Version string    // of the tool; "" where it does not tell
-	Started time.Time // zero where it does not tell
+	Version string    // of the tool; "" if unknown
+	Started time.Time // zero if unknown
 	All     []Test    // in the order printed
 }
 
-// A Test is one of them.
+// A Test is one test of an output.
 type Test struct {
-	Name    string // with what differs from the usual: "/half/max"
+	Name    string // with differences from the usual: "/half/max"
 	Figures []bench.Figure
-	Err     error // why there are no figures, or not all
+	Err     error // why figures are missing
 }
 
-// of returns the test with a name, a new one where there is none yet.
 func (t *Tests) of(name string) *Test {
 	i := slices.IndexFunc(t.All, func(x Test) bool { return x.Name == name })
 	if i < 0 {
@@ -31,13 +30,12 @@ func (t *Tests) of(name string) *Test {
 	return &t.All[i]
 }
 
-// add adds figures to those of the test with a name.
 func (t *Tests) add(name string, figures ...bench.Figure) {
 	x := t.of(name)
 	x.Figures = append(x.Figures, figures...)
 }
 
-// checked returns the tests where the output could be read and has some, each with figures or an error.
+// checked returns the tests if the output could be read and has some, each with figures or an error.
 func (t *Tests) checked(tool string, output []byte, err error) (Tests, error) {
 	if err == nil && len(t.All) == 0 {
 		err = bench.BadOutput(tool, output, "there is no result")

@@ -14,16 +14,16 @@ import (
 	"github.com/rackless/rackless/internal/lazyregexp"
 )
 
-// A transfer is a test of a library that moves the caches of language models between machines: the client writes or
-// reads blocks of the server's memory, some at a time. docs/measuring.md says how the libraries get into nodes.
+// A transfer is a test of a library that moves caches of language models between machines: the client writes or reads
+// blocks of the server's memory, several at a time. docs/measuring.md describes how to install the libraries.
 type transfer struct {
 	by        *transferTool
 	operation string // "write" or "read"
-	requests  int    // that are made at once; 0: transferRequests. "b8"
-	tcp       bool   // and not by the RDMA device. "tcp"
+	requests  int    // concurrent requests; 0 means transferRequests. "b8"
+	tcp       bool   // TCP instead of the RDMA device. "tcp"
 }
 
-// A transferTool has what differs between the libraries. Both print the line of Mooncake's benchmark.
+// A transferTool holds the differences between the libraries. Both print the line of Mooncake's benchmark.
 type transferTool struct {
 	tool           string
 	server         func(t transfer, ep bench.Endpoint, o bench.Options) []string
@@ -36,11 +36,12 @@ type transferTool struct {
 
 const (
 	transferRequests = 4
-	transferBuffer   = 16 << 20 // bytes that each side registers
+	transferBuffer   = 16 << 20 // bytes registered by each side
 	transferPacket   = 4096     // bytes of the largest packet: RoCE's largest MTU
 )
 
-// transferTools are Mooncake's transfer engine with the benchmark in its wheel, and NIXL, which has none in its.
+// transferTools are Mooncake's transfer engine, with the benchmark in its wheel, and NIXL, which has no benchmark in
+// its wheel.
 var transferTools = []*transferTool{
 	{tool: toolMooncake, program: "transfer_engine_bench", wheel: "mooncake-transfer-engine-non-cuda", endless: true,
 		versions: `(?m)^mooncake_transfer_engine\w*-([0-9][\w.]*)\.dist-info$`, server: mooncakeServer,
@@ -49,7 +50,6 @@ var transferTools = []*transferTool{
 		server: nixlServer, client: nixlClient, prepare: prepareNIXL},
 }
 
-// transferEngines are a write and a read by each tool.
 var transferEngines = makeTransferEngines()
 
 func makeTransferEngines() (all []bench.Engine) {
@@ -67,7 +67,6 @@ func makeTransferEngines() (all []bench.Engine) {
 	return all
 }
 
-// apply changes the transfer by one word.
 func (t *transfer) apply(word string) error {
 	n, err := strconv.Atoi(strings.TrimPrefix(word, "b"))
 	switch {
@@ -81,7 +80,6 @@ func (t *transfer) apply(word string) error {
 	return nil
 }
 
-// name is that of the engine with the words that make the transfer.
 func (t transfer) name() string {
 	name := t.by.tool + "_" + t.operation
 	if t.requests > 0 {
@@ -120,7 +118,7 @@ func (t transfer) Client(client, server bench.Endpoint, o bench.Options) []strin
 	return t.by.client(t, client, server, o)
 }
 
-// mooncakeArgs are those of both sides. The port is one of many by chance, unless it is the only one.
+// mooncakeArgs returns the arguments of both sides. Mooncake chooses a random port, unless port is set.
 func mooncakeArgs(t transfer, ep bench.Endpoint, port int, mode string) []string {
 	args, protocol := []string{"env"}, []string{"-protocol=rdma", "-device_name=" + ep.Device}
 	if t.tcp {
@@ -136,12 +134,11 @@ func mooncakeArgs(t transfer, ep bench.Endpoint, port int, mode string) []string
 	return append(args, protocol...)
 }
 
-// mooncakeProgram gives Mooncake the ports that it needs for TCP.
+// mooncakeProgram supplies Mooncake with the ports that it needs for TCP.
 //
 //go:embed programs/mooncake.py
 var mooncakeProgram string
 
-// prepareMooncake gives a node the program, where it is needed.
 func prepareMooncake(ctx context.Context, t transfer, ask bench.AskFunc, node string) error {
 	if !t.tcp {
 		return nil
@@ -163,19 +160,18 @@ func mooncakeClient(t transfer, client, server bench.Endpoint, o bench.Options) 
 		"-duration="+strconv.Itoa(o.RunSeconds()), "-report_unit=Gb", "-report_precision=6")
 }
 
-// nixlProgram writes and reads by NIXL.
+// nixlProgram writes and reads with NIXL.
 //
 //go:embed programs/nixl.py
 var nixlProgram string
 
-// Where nodes keep the programs.
 var mooncakePath, nixlPath = programPath(toolMooncake, mooncakeProgram), programPath(toolNIXL, nixlProgram)
 
 func programPath(tool, program string) string {
 	return fmt.Sprintf("/usr/local/bin/rackless-%s-%.4x", tool, sha256.Sum256([]byte(program)))
 }
 
-// give gives a node a program, and then runs another.
+// give installs a program on a node, and then runs another.
 func give(ctx context.Context, ask bench.AskFunc, node, path, program, then string) error {
 	const keep = `[ -x "$1" ] || { printf %s "$2" >"$1.new" && chmod 755 "$1.new" && mv "$1.new" "$1"; } && "$3"`
 	out, err := ask(ctx, node, "sh", "-c", keep, "sh", path, program, then)
@@ -186,12 +182,11 @@ func give(ctx context.Context, ask bench.AskFunc, node, path, program, then stri
 	return err
 }
 
-// prepareNIXL gives a node the program, and has it look for NIXL.
+// prepareNIXL installs the program on a node, and runs it to look for NIXL.
 func prepareNIXL(ctx context.Context, _ transfer, ask bench.AskFunc, node string) error {
 	return give(ctx, ask, node, nixlPath, nixlProgram, nixlPath)
 }
 
-// nixlArgs are those of both sides, with the variables of UCX.
 func nixlArgs(t transfer, ep bench.Endpoint, mode string, at bench.Endpoint, o bench.Options) []string {
 	args := []string{"env", "UCX_TLS=tcp"}
 	if !t.tcp {
@@ -236,7 +231,7 @@ func (t transfer) Parse(out bench.Output, o bench.Options) ([]bench.Figure, erro
 	if seconds <= 0 || batches < 1 || rate <= 0 {
 		return bad("%q: nothing was moved", done[0])
 	}
-	// Both are rounded: the time to hundredths.
+	// Both are rounded, the time to hundredths.
 	if made := float64(moved) * 8 / seconds / 1e9; made < rate*0.9 || made > rate*1.1 {
 		return bad("%q: %d batches are %.4f Gb/s", done[0], batches, made)
 	}

@@ -32,7 +32,7 @@ func TestTransfersGiveTheRateThatItPrints(t *testing.T) {
 		{"mooncake_write", write, sent, "bw_average 65536 808 0.084523 Gb/s", ""},
 		{"mooncake_read", read("read"), bench.Options{Packets: bench.Packets{Sent: 692, Received: 58904 - 47832}},
 			"bw_average 65536 692 0.072381 Gb/s", ""},
-		// One packet less than the data takes.
+		// One packet fewer than the data takes.
 		{"mooncake_write", write, bench.Options{Packets: bench.Packets{Sent: 202*4*16 - 1, Received: 1 << 40}}, "",
 			"12927 packets passed the RDMA device, and 52953088 bytes take 12928"},
 		{"mooncake_read", write, sent, "", "packets passed the RDMA device"},
@@ -48,7 +48,7 @@ func TestTransfersGiveTheRateThatItPrints(t *testing.T) {
 			bench.Options{Packets: bench.Packets{
 				Sent: 27981}}, "bw_average 65536 1648 0.431897 Gb/s", ""},
 		{"nixl_write", []byte("a transfer of NIXL ended with ERR\n"), sent, "", `the line "Test completed" is missing`},
-		// Over TCP no packets pass the device. That it was RDMA would be a lie too.
+		// Over TCP no packets pass the device; counting the run as RDMA would be wrong, too.
 		{"mooncake_write/tcp", write, bench.Options{}, "bw_average 65536 808 0.084523 Gb/s", ""},
 		{"mooncake_write/tcp", write, sent, "", "it moved them in another way"},
 		{"mooncake_write/b8", write, sent, "", "202 batches are 0.1691 Gb/s"},
@@ -89,7 +89,7 @@ func TestTransfersRefuseWhatDoesNotFit(t *testing.T) {
 	}
 }
 
-// What a node says of NIXL, by the program as Python here runs it.
+// The program reports a missing NIXL, run by the local Python.
 func TestTheProgramOfNIXLSaysWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	python, err := exec.LookPath("python3")
@@ -147,7 +147,7 @@ func TestNIXLIsLookedForOnBothNodes(t *testing.T) {
 	}
 }
 
-// A client of the port gets to where Mooncake says that it listens for requests.
+// A client of the port reaches Mooncake at its announced port.
 func TestMooncakeIsReachedAtItsPort(t *testing.T) {
 	t.Parallel()
 	python, err := exec.LookPath("python3")

@@ -13,8 +13,8 @@ import (
 	"github.com/rackless/rackless/bench"
 )
 
-// TestNoPrefixOfAnOutputGivesWrongFigures cuts real outputs at every byte, as a killed tool or a full pipe does.
-// What is left is either refused, or lacks nothing but characters below the last row.
+// TestNoPrefixOfAnOutputGivesWrongFigures truncates real outputs at every byte, as a killed tool or a full pipe does.
+// The rest is either refused, or lacks only characters below the last row.
 func TestNoPrefixOfAnOutputGivesWrongFigures(t *testing.T) {
 	tests := []struct{ engine, file string }{
 		{"ib_write_bw", "perftest/recorded-6.06-rxe-tcg-write_bw-a.txt"},
@@ -46,7 +46,7 @@ func TestNoPrefixOfAnOutputGivesWrongFigures(t *testing.T) {
 					t.Fatalf("%d of %d bytes give other figures:\n%s", n, len(whole), cmp.Diff(want, got))
 				}
 			}
-			// The ruler is 87 dashes, of which three are enough.
+			// The ruler has 87 dashes, and three are enough.
 			if least := len(whole) - 90; refused < least {
 				t.Errorf("%d of %d prefixes refused, want %d or more", refused, len(whole), least)
 			}
@@ -98,9 +98,8 @@ func TestWarningsBetweenHeaderAndRowAreKept(t *testing.T) {
 	}
 }
 
-// TestDigitsOfAnotherLocaleAreNoOtherFigures writes the decimal points of all recorded outputs as
-// German and French do, which a parser that stops at the comma takes for whole numbers. What is
-// left is refused, or the figures were whole.
+// TestDigitsOfAnotherLocaleAreNoOtherFigures replaces the decimal points of all recorded outputs by commas. Outputs
+// are refused unless their figures were whole: a parser must not stop at the comma.
 func TestDigitsOfAnotherLocaleAreNoOtherFigures(t *testing.T) {
 	point := regexp.MustCompile(`([0-9])\.([0-9])`)
 	for dir, parse := range localeParsers() {
@@ -124,13 +123,12 @@ func TestDigitsOfAnotherLocaleAreNoOtherFigures(t *testing.T) {
 				t.Errorf("%s gives other figures with commas (-want +got):\n%s", file, diff)
 			}
 		}
-		if refused == 0 && dir != "7-zip" { // whose figures are whole numbers
+		if refused == 0 && dir != "7-zip" { // its figures are whole numbers
 			t.Errorf("%s: of %d outputs with commas none is refused", dir, len(files))
 		}
 	}
 }
 
-// localeParsers are the parsers by their folder of outputs.
 func localeParsers() map[string]func([]byte) ([]bench.Figure, error) {
 	all := maps.Clone(parsers)
 	all["iperf3"] = func(in []byte) ([]bench.Figure, error) {

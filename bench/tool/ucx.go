@@ -16,14 +16,13 @@ import (
 func ucxEngine(name, about string, bandwidth bool) bench.Engine {
 	return bench.Engine{Name: name, Tool: toolUCX, About: about, Suite: bench.SuiteRDMA, Program: "ucx_perftest",
 		Package: "ucx-utils", Measures: ucx{bandwidth}.metrics(),
-		// A program of its own, which a node may not have: ucx_perftest does not tell.
+		// Separate program, which may be missing: ucx_perftest has no version option.
 		VersionCommand: []string{"sh", "-c", "ucx_info -v"}, Plugin: ucx{bandwidth}}
 }
 
-// These are puts of UCX's lower layer (UCT) over a reliable connection: the same operation over the
-// same device as ib_write_bw and ib_write_lat. The upper layer (UCP) sets its connections up with
-// datagrams, and gives up on nodes as slow as emulated ones ("UD endpoint: unhandled timeout
-// error").
+// These are puts of UCX's lower layer (UCT) over a reliable connection: the same operation over the same device as
+// ib_write_bw and ib_write_lat. The upper layer (UCP) connects with datagrams, and gives up on nodes as slow as
+// emulated ones ("UD endpoint: unhandled timeout error").
 var ucxEngines = []bench.Engine{
 	ucxEngine("ucx_put_bw", "bandwidth of puts by UCX over the RDMA device", true),
 	ucxEngine("ucx_put_lat", "one-way latency of puts by UCX over the RDMA device", false),
@@ -33,10 +32,10 @@ type ucx struct {
 	bandwidth bool
 }
 
-// like is the test of perftest that takes as long: it chooses the size and the number of iterations.
+// like returns the perftest test of equal duration, which determines the size and the number of iterations.
 func (u ucx) like() perftest { return perftest{bandwidth: u.bandwidth} }
 
-// size returns the message size: UCX has no run over all sizes.
+// size returns the message size. UCX cannot measure all sizes in one run.
 func (u ucx) size(o bench.Options) int64 {
 	switch {
 	case o.Bytes != 0:
@@ -44,16 +43,15 @@ func (u ucx) size(o bench.Options) int64 {
 	case u.bandwidth:
 		return bench.QuickBytes
 	}
-	return 8 // its own choice
+	return 8 // default of the tool
 }
 
 func (u ucx) Check(client, server bench.Endpoint, o bench.Options) error {
 	return u.like().Check(client, server, o)
 }
 
-// ucxMPI is the line of the help of a ucx_perftest that was built with MPI, as Debian 13's is. Such
-// a one takes itself for one of two ranks of an MPI job unless it is told otherwise, by an option
-// that others refuse.
+// ucxMPI matches the help of a ucx_perftest built with MPI, like Debian 13's. Such a program runs as one of two ranks
+// of an MPI job unless an option forbids it, which other builds refuse.
 var ucxMPI = lazyregexp.New(`(?m)^\s*-P\s+<0\|1>\s.*\bMPI\b`)
 
 // Prepare finds out on which nodes the program takes itself for a rank of MPI. Client and server may be of different
@@ -123,9 +121,8 @@ func (u ucx) Parse(out bench.Output, o bench.Options) ([]bench.Figure, error) {
 	return figures, nil
 }
 
-// ucxColumns are the columns of ucx_perftest by group and title. The overall figures are of the
-// whole run, the averages of what came after the last line. What it calls MB is 2^20 bytes: 148
-// messages of 65536 bytes a second are printed as 9.26.
+// ucxColumns maps group and title to the columns of ucx_perftest. Overall figures are for the whole run, averages for
+// the part after the last line; MB is 2^20 bytes, because 148 messages of 65536 bytes a second are printed as 9.26.
 var ucxColumns = map[string]column{
 	"latency (usec)/50.0%ile":      {metric: bench.MetricLatencyTypical},
 	"latency (usec)/typical":       {metric: bench.MetricLatencyTypical}, // before 1.11
@@ -144,11 +141,11 @@ var ucxColumns = map[string]column{
 	"/# iterations":                {kind: columnIterations},
 }
 
-// ParseUCX reads the table of ucx_perftest on the client: the line "Final:", or with -f the only
-// one. The table does not tell the message size.
+// ParseUCX reads the table of ucx_perftest on the client: the line "Final:", or with -f the only one. The table does
+// not have the message size.
 func ParseUCX(output []byte, size int64) ([]bench.Figure, error) {
 	var cols []column
-	var groups string // the header row above the titles
+	var groups string // header row above the titles
 	var row *Row
 	err := bench.EachLine(toolUCX, output, func(line string) (err error) {
 		line = strings.TrimRight(line, " \t\r\n")
@@ -160,9 +157,9 @@ func ParseUCX(output []byte, size int64) ([]bench.Figure, error) {
 		case strings.HasPrefix(line, "|"):
 			groups = line
 		case cols == nil:
-			// Words about the connection.
+			// A line about the connection.
 		case strings.HasPrefix(line, "[thread "):
-			// How far it is.
+			// A line of progress.
 		case strings.HasPrefix(line, "Final:") || strings.HasPrefix(line, "   "):
 			if row != nil {
 				return errors.New("a second row of results")
@@ -170,7 +167,7 @@ func ParseUCX(output []byte, size int64) ([]bench.Figure, error) {
 			r, err := makeRow(cols, strings.Fields(strings.TrimPrefix(line, "Final:")), Row{Bytes: size})
 			row = &r
 			return err
-		case row == nil || ucxGaveUp.MatchString(line): // below a complete table anything may stand
+		case row == nil || ucxGaveUp.MatchString(line): // anything may follow a complete table
 			return errors.New("unknown line in the table")
 		}
 		return nil
@@ -181,24 +178,21 @@ func ParseUCX(output []byte, size int64) ([]bench.Figure, error) {
 	case row == nil && ucxGaveUp.Match(output):
 		return nil, firstSign(toolUCX, output, ucxGaveUp)
 	case row == nil || len(row.Figures) == 0 || !bytes.HasSuffix(output, []byte("\n")):
-		// The row is the last line, and nothing closes the table: a line that was not ended may lack digits.
+		// The row is the last line, and nothing closes the table: a line without its newline may lack digits.
 		return nil, bench.BadOutput(toolUCX, output, "the output ends without a whole row of results")
 	}
 	return row.Figures, nil
 }
 
-// ucxGaveUp is in lines of UCX's log on what went wrong.
 var ucxGaveUp = lazyregexp.New(`\bUCX +(?:ERROR|FATAL)\b`)
 
-// ucxHeader finds the columns: a title belongs to the group that stands above it.
 func ucxHeader(groups, titles string) ([]column, error) {
 	var cols []column
 	seen := make(map[string]bool)
 	at := 1
 	for cell := range strings.SplitSeq(strings.Trim(titles, "|"), "|") {
 		title, group := strings.TrimSpace(cell), ""
-		// Groups stand above several titles, in the middle of their width: a title belongs to the cell above its first
-		// letter.
+		// Groups are centered above several titles. A title belongs to the cell above its first letter.
 		if at < len(groups) {
 			begin := strings.LastIndex(groups[:at], "|") + 1
 			if end := strings.Index(groups[at:], "|"); end >= 0 {
@@ -206,7 +200,7 @@ func ucxHeader(groups, titles string) ([]column, error) {
 			}
 		}
 		at += len(cell) + 1
-		if title == "Stage" || title == "Test" { // holds words, or nothing
+		if title == "Stage" || title == "Test" { // text, or empty
 			continue
 		}
 		c, ok := ucxColumns[group+"/"+title]

@@ -10,7 +10,7 @@ import (
 	"github.com/rackless/rackless/bench"
 )
 
-// TestVariantsOfPerftestAreCommandLines has every operation with every transport that it may have.
+// TestVariantsOfPerftestAreCommandLines covers every operation with every transport that supports it.
 func TestVariantsOfPerftestAreCommandLines(t *testing.T) {
 	wide := n1
 	wide.Wire = bench.Wire{MTU: 4096}
@@ -118,8 +118,8 @@ func TestOptionsThatATooOldPerftestLacksAreRefusedByItsHelp(t *testing.T) {
 	}
 }
 
-// Lines of the help of Debian 13's ucx_perftest 1.18.1, which was built with MPI; that of Debian 12
-// has all but the second, and refuses the option.
+// Lines of the help of Debian 13's ucx_perftest 1.18.1, which was built with MPI. Debian 12's lacks the second, and
+// refuses the option.
 func TestUCXThatWasBuiltWithMPIIsToldThatThereIsNone(t *testing.T) {
 	t.Parallel()
 	const without = "     -p <port>      TCP port to use for data exchange (13337)\n     -h             show this " +
@@ -142,8 +142,8 @@ func TestUCXThatWasBuiltWithMPIIsToldThatThereIsNone(t *testing.T) {
 	}
 }
 
-// An average of ucx_perftest is of what came after its last line of progress: where nothing came it
-// is 0/0, and the figures are good. UCX 1.18.1 printed this row.
+// An average of ucx_perftest covers the time after its last line of progress. If nothing came then, it is 0/0, and
+// the figures are good, as in this row of UCX 1.18.1.
 func TestAverageOfNothingOfUCXIsNoFailure(t *testing.T) {
 	t.Parallel()
 	whole := string(readFile(t, "testdata/ucx/recorded-1.18.1-rxe-tcg-put_bw.txt"))
@@ -195,7 +195,7 @@ func TestSuitesHoldEveryEngineOnce(t *testing.T) {
 	}
 }
 
-// Table 38 of the InfiniBand Architecture Specification, and what perftest measures of it: suite rdma leaves none out.
+// Suite rdma covers all of table 38 of the InfiniBand Architecture Specification that perftest can measure.
 func TestSuiteRDMAHasEveryOperationWithEveryTransport(t *testing.T) {
 	engines, err := Suite(bench.SuiteRDMA)
 	if err != nil {
@@ -220,8 +220,8 @@ func TestSuiteRDMAHasEveryOperationWithEveryTransport(t *testing.T) {
 	}
 }
 
-// What else the published table of perftest's options asks for: all sizes, several queue pairs,
-// both ways and a duration, each by its argument.
+// The other options in the published table of perftest's options: all sizes, several queue pairs, both ways and a
+// duration, each by its argument.
 func TestSuiteRDMAHasEveryWayToRunPerftest(t *testing.T) {
 	engines, err := Suite(bench.SuiteRDMA)
 	if err != nil {
@@ -239,12 +239,11 @@ func TestSuiteRDMAHasEveryWayToRunPerftest(t *testing.T) {
 			t.Errorf("%s: in it: %v; runs with %s, want %s", e.Name, holds(engines, e), args, want.args)
 		}
 	}
-	// On the slowest nodes four queue pairs send no more in all than one, or the test would run into its time limit.
+	// On the slowest nodes four queue pairs send no more in total than one, or the test would exceed its time limit.
 	args := mustEngine(t, "ib_write_bw/q4").Server(n1, bench.Options{Accelerator: bench.Nested})
 	if i := slices.Index(args, "-n"); args[i+1] != "5" {
 		t.Errorf("%q, want 5 iterations of each queue pair", args)
 	}
-	// Without a suite nothing takes longer for it.
 	for _, e := range Engines() {
 		if strings.Contains(e.Name, "/") {
 			t.Errorf("%s is run where nothing is asked for", e.Name)
@@ -264,8 +263,8 @@ func TestNCCLTellsWhatItKnowsOfItsVersions(t *testing.T) {
 	}
 }
 
-// A figure whose tool's version is not known cannot be compared: each engine can tell one, but for
-// those whose tools tell nothing.
+// A figure from an unknown version of a tool cannot be compared. Each engine reports a version, unless its tool has
+// no version.
 func TestEveryToolTellsItsVersion(t *testing.T) {
 	silent := []string{"lat_mem_rd", "bw_mem"} // lmbench
 	for _, e := range Catalogue() {
@@ -291,7 +290,6 @@ func TestEnginesOfTheWrongShapeAreRefused(t *testing.T) {
 	}
 }
 
-// holds reports whether an engine is one of several.
 func holds(engines []bench.Engine, e bench.Engine) bool {
 	return slices.ContainsFunc(engines, func(o bench.Engine) bool { return reflect.DeepEqual(o, e) })
 }

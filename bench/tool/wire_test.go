@@ -8,7 +8,7 @@ import (
 	"github.com/rackless/rackless/bench"
 )
 
-// What people published of good links is just below the limit, and never above.
+// Published figures of good links are just below the limit, and never above.
 func TestPublishedFiguresAreJustBelowTheWire(t *testing.T) {
 	for _, tt := range []struct {
 		engine   string
@@ -16,7 +16,7 @@ func TestPublishedFiguresAreJustBelowTheWire(t *testing.T) {
 		bytes    int64
 		measured float64 // Gb/s
 		want     float64 // limit, to four digits
-		least    float64 // part of it that was reached
+		least    float64 // fraction of it that was reached
 	}{
 		// Building a Multi-Node RDMA Lab on a Single Machine: ConnectX-4 Lx, back to back, between
 		// two virtual machines.
@@ -94,7 +94,7 @@ func TestMoreThanTheWireCarriesIsNoResult(t *testing.T) {
 			"24.5 Gb/s") {
 		t.Errorf("31 Gb/s: %v", err)
 	}
-	// What bench advises on a bond, ib_write_bw/q8, goes over both links.
+	// ib_write_bw/q8, which bench advises for a bond, uses both links.
 	bond := bench.SlowerWire(bench.Wire{Rate: 200, MTU: 4096, Links: 2}, bench.Wire{Rate: 200, MTU: 4096, Links: 2})
 	e = mustEngine(t, "ib_write_bw/q8")
 	if err := bond.Check(e, []bench.Figure{{Metric: bench.MetricBWAverage, Bytes: 65536, Value: 390,
@@ -118,8 +118,8 @@ func TestMoreThanTheWireCarriesIsNoResult(t *testing.T) {
 	}
 }
 
-// What UCX puts are RDMA writes. MPI chooses its own way, so that only the rate of the port bounds
-// it; of libfabric there is a latency alone.
+// UCX puts are RDMA writes. MPI chooses its transport, so only the rate of the port bounds it. libfabric has only a
+// latency.
 func TestOtherToolsAreBoundByTheWireToo(t *testing.T) {
 	w := bench.Wire{Rate: 25, MTU: 4096}
 	if got, want := w.Limit(mustEngine(t, "ucx_put_bw"), 65536), w.Limit(mustEngine(t, "ib_write_bw"),

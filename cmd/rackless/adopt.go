@@ -20,14 +20,12 @@ import (
 	"github.com/rackless/rackless/vm/libvirt"
 )
 
-// adoptOptions are the flags of adopt.
 type adoptOptions struct {
 	checkOptions
 	uri               string
 	dryRun, yes, undo bool
 }
 
-// newAdoptCmd makes rackless adopt.
 func newAdoptCmd(a *app) *cobra.Command {
 	o := adoptOptions{checkOptions: checkOptions{form: formatText, failOn: failNever}}
 	cmd := &cobra.Command{
@@ -51,14 +49,14 @@ func newAdoptCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// adopted is what adopt prints as JSON, see docs/json.md.
+// adopted is the JSON output of adopt. See docs/json.md.
 type adopted struct {
 	*adopt.Verdict
 	State   libvirt.State `json:"state"`
 	Changed bool          `json:"changed"`
 }
 
-// adopt mends one domain, or takes that back.
+// adopt mends the description of one domain or, with --undo, restores it.
 func (a *app) adopt(ctx context.Context, o adoptOptions, name string) (err error) {
 	if _, err := os.Stat(name); err == nil {
 		if !o.dryRun || o.undo {
@@ -100,7 +98,7 @@ func (a *app) adopt(ctx context.Context, o adoptOptions, name string) (err error
 			return err
 		}
 	}
-	// To undo what is as it was still closes the journal.
+	// An undo also runs without a difference, because it closes the journal.
 	if !o.dryRun && (out.Diff != "" || o.undo) {
 		if !o.yes {
 			if err := a.agree(ctx, "adopt", o.form, nil, fmt.Sprintf(question, name)); err != nil {
@@ -119,7 +117,6 @@ func (a *app) adopt(ctx context.Context, o adoptOptions, name string) (err error
 	return a.print(o.form, out, d.Outcome(out.Machine, connect, o.undo, out.Changed, out.Diff != ""))
 }
 
-// judge plans a domain on the host.
 func (a *app) judge(ctx context.Context, o adoptOptions, d *adopt.Domain) (*adopt.Verdict, error) {
 	m, err := d.Machine(ctx)
 	if err != nil {
@@ -132,7 +129,6 @@ func (a *app) judge(ctx context.Context, o adoptOptions, d *adopt.Domain) (*adop
 	return adopt.Check(ctx, h, hostName, m)
 }
 
-// showAdoption prints what is wrong and the diff.
 func (a *app) showAdoption(o adoptOptions, v *adopt.Verdict) error {
 	if o.undo {
 		_, err := fmt.Fprint(a.out, v.Diff)

@@ -42,11 +42,11 @@ func TestAPlanThatIsKilledAtAnyMomentHasLeftAWholeOne(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	one := filepath.Join(t.TempDir(), "one.yaml") // it has fewer files
+	one := filepath.Join(t.TempDir(), "one.yaml") // the plan of one.yaml has fewer files
 	mustWrite(t, one, strings.Replace(string(text), "count: 2", "count: 1", 1))
 	start := func(lab string) *exec.Cmd {
 		args := []string{"rackless", "plan", lab, "--snapshot", epycHost, "--out", dir}
-		cmd := &exec.Cmd{Path: exe, Args: args} // TestMain makes this binary the program by that name
+		cmd := &exec.Cmd{Path: exe, Args: args} // TestMain runs this binary as rackless
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
@@ -63,14 +63,14 @@ func TestAPlanThatIsKilledAtAnyMomentHasLeftAWholeOne(t *testing.T) {
 		if err := cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 			t.Fatal(err)
 		}
-		_ = cmd.Wait() // killed, or done before
+		_ = cmd.Wait()
 		if err := wholePlan(dir); err != nil {
 			t.Fatalf("after %d: %v", i, err)
 		}
 	}
 }
 
-// wholePlan checks that a directory holds every file that its checksums name, unchanged, and no other.
+// wholePlan checks that a directory holds exactly the files in its checksum list, unchanged.
 func wholePlan(dir string) error {
 	check := exec.Command("sha256sum", "--quiet", "--check", "SHA256SUMS")
 	check.Dir = dir

@@ -20,14 +20,14 @@ import (
 	"github.com/rackless/rackless/study/results"
 )
 
-// A baseline is kept apart from the measurements: those may be removed, and a CI job has only the
-// file.
+// newBaselineCmd makes rackless baseline. A baseline is stored apart from the measurements, because users may remove
+// measurements and a CI job has only the file.
 func newBaselineCmd(a *app) *cobra.Command {
 	return grouping("baseline", "Compare a measurement with an earlier one, with a tolerance, for example in CI",
 		newBaselineSaveCmd(a), newBaselineCheckCmd(a))
 }
 
-// storedResult reads the measurement that the arguments of report mean.
+// storedResult reads the measurement that the arguments select, as in rackless report.
 func (a *app) storedResult(args []string) (results.Store, record.Record, error) {
 	kept, err := a.results()
 	if err != nil {
@@ -41,8 +41,8 @@ func (a *app) storedResult(args []string) (results.Store, record.Record, error) 
 	return kept, data, err
 }
 
-// newBaselineSaveCmd makes rackless baseline save. It writes into the directory of data unless
-// --out names a file, so that a CI can keep the baseline in its repository.
+// newBaselineSaveCmd makes rackless baseline save. It writes to the data directory, or to the file of --out, which
+// lets a CI keep the baseline in its repository.
 func newBaselineSaveCmd(a *app) *cobra.Command {
 	var out string
 	var tolerances []string
@@ -52,7 +52,8 @@ func newBaselineSaveCmd(a *app) *cobra.Command {
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: a.completeLabs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			// Before anything is read: a wrong tolerance is an error of the command line, whatever is stored.
+			// Check this before reading anything: a wrong tolerance is a usage error, no matter which measurements
+			// are stored.
 			all, byMetric, err := expect.ParseTolerances(tolerances)
 			if err != nil {
 				return cli.Usagef(cmd, "--tolerance %v", err)
@@ -65,8 +66,7 @@ func newBaselineSaveCmd(a *app) *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("lab %s, measured %s: %w", data.Lab, data.Generated.Format(time.DateTime), err)
 			}
-			// The time is that of the measurement, and not of the file: whoever compares wants to know how old the
-			// figures are.
+			// Made is the time of the measurement, not of the file, because comparisons need the age of the figures.
 			b.Lab, b.Made, b.Rackless = data.Lab, data.Generated.UTC().Format(time.RFC3339), data.Rackless
 			path, err := kept.SaveBaseline(out, b)
 			if err != nil {
@@ -83,18 +83,18 @@ func newBaselineSaveCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// baselineOutput is what baseline check prints as JSON, see docs/json.md.
+// baselineOutput is the JSON output of baseline check. See docs/json.md.
 type baselineOutput struct {
 	Lab      string             `json:"lab"`
 	Baseline string             `json:"baseline"` // file
-	Made     string             `json:"made"`     // when the baseline was measured
-	Measured time.Time          `json:"measured"` // what is held against it
+	Made     string             `json:"made"`     // time of the baseline's measurement
+	Measured time.Time          `json:"measured"` // time of the measurement compared with it
 	OK       bool               `json:"ok"`
 	Figures  []expect.Deviation `json:"figures"`
 }
 
-// newBaselineCheckCmd makes rackless baseline check. A figure outside its bounds is status 3, which
-// a CI can tell from an error of the program.
+// newBaselineCheckCmd makes rackless baseline check. It exits with status 3 if a figure is out of bounds, so that a
+// CI can tell this from an error of the program.
 func newBaselineCheckCmd(a *app) *cobra.Command {
 	var file, format string
 	cmd := &cobra.Command{
@@ -118,7 +118,7 @@ func newBaselineCheckCmd(a *app) *cobra.Command {
 			}
 			b, err := expect.ReadBaseline(bytes.NewReader(text))
 			if err != nil {
-				// People edit this file, so that what is wrong in it is an error of theirs, with the status of one.
+				// People edit this file, so an error in it is a usage error.
 				return cli.Usage(fmt.Errorf("%s: %w", path, err))
 			}
 			out := baselineOutput{Lab: data.Lab, Baseline: path, Made: b.Made, Measured: data.Generated, OK: true}
@@ -131,7 +131,7 @@ func newBaselineCheckCmd(a *app) *cobra.Command {
 					bad, out.OK = bad+1, false
 				}
 			}
-			// The table has all figures, so that a reader sees how close the others came.
+			// The table lists all figures, so that a reader sees how close the others came to their bounds.
 			if err := a.print(format, out, report.Deviations(out.Figures)); err != nil || out.OK {
 				return err
 			}

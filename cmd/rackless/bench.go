@@ -29,7 +29,6 @@ import (
 	"github.com/rackless/rackless/study/results"
 )
 
-// benchFlags are the options of the verb bench.
 type benchFlags struct {
 	measure.Request
 	pairs  string
@@ -39,10 +38,10 @@ type benchFlags struct {
 	output string
 }
 
-// maxRepeat bounds --repeat: more is a slip.
+// maxRepeat limits --repeat. A larger number is probably a typing error.
 const maxRepeat = 1000
 
-// newBenchCmd makes rackless bench. Its flags are those of one measurement; what varies is the business of a study.
+// newBenchCmd makes rackless bench. Its flags describe one measurement; a study varies them.
 func newBenchCmd(a *app) *cobra.Command {
 	f := benchFlags{pairs: bench.PairsAuto}
 	cmd := &cobra.Command{
@@ -55,7 +54,7 @@ func newBenchCmd(a *app) *cobra.Command {
 	names := func(all []bench.Engine) []string {
 		return lists.Map(all, func(e bench.Engine) string { return e.Name })
 	}
-	// The defaults are the tests of every lab; those of suites take tools that not every node has.
+	// The default tests run on every lab. The tests of suites need tools that some nodes lack.
 	fs := cmd.Flags()
 	fs.StringVar(&f.pairs, "pairs", bench.PairsAuto, "which pairs of nodes: all, first (each other node to the "+
 		"first), ring, auto (all of up to 5 nodes, a ring of more), or by name, as vm01:vm00 for client and server")
@@ -86,8 +85,8 @@ func newBenchCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// bench verifies the lab, measures it, stores the result and prints it. What fails first is cheap
-// to check: the options, then a study that runs, then the lab.
+// bench verifies the lab, measures it, stores the result, and prints it. Cheap checks come first: the options, then a
+// running study, then the lab.
 func (a *app) bench(ctx context.Context, args []string, f benchFlags) error {
 	engines, err := tool.Select(f.Suite, f.tests)
 	if err = cmp.Or(err, bench.CheckPairs(f.pairs)); err != nil {
@@ -97,7 +96,7 @@ func (a *app) bench(ctx context.Context, args []string, f benchFlags) error {
 		return cli.Usage(fmt.Errorf("--warm-ups %d, --cool-down %v, --repeat %d: the first two are 0 or more, "+
 			"the last 1 to %d", f.WarmUps, f.CoolDown, f.Repeat, maxRepeat))
 	}
-	// Checked first: to measure beside a study spoils the figures of both.
+	// A measurement beside a running study would spoil the figures of both.
 	if by, err := a.studyHolder(); err != nil {
 		return err
 	} else if by != nil && !f.anyway {
@@ -125,11 +124,11 @@ func (a *app) bench(ctx context.Context, args []string, f benchFlags) error {
 	f.Engines, f.Pairs, f.Images, f.Journal = engines, pairs, dirs.Images(), kept.Unfinished(r.Lab.Name)
 	p, end := a.progress()
 	defer end()
-	// The findings go into the result too: a reader a year later sees in what state the lab was measured.
+	// The findings become part of the result, so that a later reader sees the state of the lab.
 	verify := func() ([]finding.Finding, error) {
 		findings, err := checks.Lab(ctx, r.Lab, r, nil, p.Begin)
 		p.End(err)
-		// A lab that is not right gives figures that look right: nothing is measured on it unasked.
+		// A faulty lab gives figures that look right, so bench requires --anyway to measure it.
 		if bad := finding.NotOK(findings); err == nil && len(bad) > 0 && !f.anyway {
 			end()
 			err = cmp.Or(a.show(report.Findings(bad, a.color())), faultf("lab %s: %d checks failed: what is measured "+
@@ -157,7 +156,7 @@ func hostPicture(ctx context.Context) string {
 	return svg.String()
 }
 
-// keepMeasured keeps and prints what was measured. It is printed even where it cannot be kept: on a full disk.
+// keepMeasured stores and prints the measurements. It prints them even if storing fails, for example on a full disk.
 func (a *app) keepMeasured(kept results.Store, data record.Record, f benchFlags) error {
 	dir, unsaved := kept.Save(data, report.Page)
 	if unsaved != nil {
@@ -175,7 +174,7 @@ func (a *app) keepMeasured(kept results.Store, data record.Record, f benchFlags)
 	return errors.Join(unsaved, faults(data.Samples))
 }
 
-// printSamples prints one sample after another: none, where one of them says nothing.
+// printSamples prints the samples one after another, or nothing if one of them is empty.
 func (a *app) printSamples(form string, samples []bench.Sample) error {
 	var lines bytes.Buffer
 	err := bench.WriteSamples(&lines, samples)
@@ -185,9 +184,9 @@ func (a *app) printSamples(form string, samples []bench.Sample) error {
 	return err
 }
 
-// faults returns the exit status for failed measurements, which have been printed.
+// faults returns the exit status for failed measurements, which are already printed.
 func faults(samples []bench.Sample) error {
-	// Each failure has a row of its own in the table above, with its reason.
+	// The table above has a row with the reason for each failure.
 	n := lists.Count(samples, func(s bench.Sample) bool { return s.Error != "" })
 	if n == 0 {
 		return nil

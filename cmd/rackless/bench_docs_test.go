@@ -23,7 +23,6 @@ func TestThePageOnMeasuringHasTheEnginesOfTheSuites(t *testing.T) {
 	numbers := regexp.MustCompile(` (-n|-I) \d+`)
 	warm := regexp.MustCompile(` -w \d+`)
 	size := regexp.MustCompile(`l3-size \d+M`)
-	// What is said below the table.
 	mpi := regexp.MustCompile(
 		`^env HOME\S+ OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 I_MPI_PERHOST=1 ` +
 			`(.* -m )\d+:\d+ -i \d+ -x \d+`)

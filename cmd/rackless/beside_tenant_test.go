@@ -13,10 +13,10 @@ import (
 	"github.com/rackless/rackless/rack/verify/checks"
 )
 
-// tenantScript prints all that a tenant would notice a change of: its process, its definition,
-// where each of its threads may run, and each thread of another virtual machine that may run on its
-// CPU, which is CPU 1. The last line is how long its threads ran and waited for a CPU, in
-// nanoseconds: what waits is what its guest is told as stolen.
+// tenantScript prints all state in which a tenant could notice a change: its process, its definition, the affinity of
+// each of its threads, and each thread of another virtual machine that may run on its CPU, which is CPU 1. The last
+// line is how long its threads ran and waited for a CPU, in nanoseconds. The guest sees the waiting time as stolen
+// time.
 const tenantScript = `
 pid=$(cat /run/libvirt/qemu/tenant.pid)
 echo "process $pid $(cut -d' ' -f22 /proc/$pid/stat)"
@@ -39,11 +39,11 @@ for t in /proc/$pid/task/*; do cat $t/schedstat; done |
 	awk '{ran += $1; waited += $2} END {printf "ran %.0f waited %.0f\n", ran, waited}'
 `
 
-// A tenant is a domain of somebody else's on an emulated host.
+// A tenant is another user's domain on an emulated host.
 type tenant struct {
 	h           *small
 	notices     string
-	ran, waited time.Duration // since it was started
+	ran, waited time.Duration // since the tenant's start
 }
 
 // Commands that start a tenant: one that is gone when the host boots, and one that libvirt starts at each boot.
@@ -63,7 +63,6 @@ func (h *small) newTenant(t *testing.T, command string) *tenant {
 	return now
 }
 
-// look reads what the tenant notices, and its times.
 func (n *tenant) look(t *testing.T) {
 	t.Helper()
 	out := strings.TrimSpace(n.h.mustHost(t, "sh tenant.sh"))
@@ -74,11 +73,10 @@ func (n *tenant) look(t *testing.T) {
 	}
 }
 
-// mostStolen is the share of the time in which the tenant wants to run that it may wait for its
-// CPU, which the host has for itself, too: a virtual CPU of the lab there would take half.
+// mostStolen limits the share of its runnable time in which the tenant may wait for its CPU. The host uses that CPU
+// too; a virtual CPU of the lab there would take half.
 const mostStolen = 0.4
 
-// undisturbed fails the test where something of the tenant is not as it was when it was last looked at.
 func (n *tenant) undisturbed(t *testing.T, since string) {
 	t.Helper()
 	before := *n
@@ -89,9 +87,9 @@ func (n *tenant) undisturbed(t *testing.T, since string) {
 	t.Logf("%s: the tenant ran for %v and waited for %v", since, n.ran-before.ran, n.waited-before.waited)
 }
 
-// hadItsCPU fails the test where the tenant has waited for its CPU too long in all. It is no
-// question for one command: a tenant that wants to run for half a second has waited as long where
-// this machine gives the emulated host's CPU to other tests once.
+// hadItsCPU fails the test if the tenant has waited too long for its CPU in total. A check after each command would
+// be unreliable: a tenant that runs for half a second waits as long if this machine gives the emulated host's CPU to
+// other tests once.
 func (n *tenant) hadItsCPU(t *testing.T) {
 	t.Helper()
 	stolen := n.waited.Seconds() / (n.ran + n.waited).Seconds()
@@ -107,7 +105,7 @@ var byReboot = []string{checks.IDKernelArgs, checks.IDThreads, checks.IDInterrup
 // verified fails the test if verify found a fault by a check that is not among the allowed ones.
 func (h *small) verified(t *testing.T, out string, status int, allowed ...string) {
 	t.Helper()
-	out, _, _ = strings.Cut(out, "\n]") // what follows is for people
+	out, _, _ = strings.Cut(out, "\n]")
 	var findings []finding.Finding
 	if err := json.Unmarshal([]byte(out+"\n]"), &findings); err != nil {
 		t.Fatalf("verify: status %d, %v\n%s", status, err, out)
@@ -126,8 +124,8 @@ func (h *small) verified(t *testing.T, out string, status int, allowed ...string
 	}
 }
 
-// pinScript watches a virtual CPU, moves it to the CPU of the other node, has up say what differs, and moves it back.
-// A look takes emulated CPUs seconds: with pauses between them, up has a CPU meanwhile.
+// pinScript watches a virtual CPU, moves it to the other node's CPU, lets up report the difference, and moves it
+// back. One check takes seconds on emulated CPUs; the pauses give up a CPU in between.
 const pinScript = `
 pin() { virsh vcpupin "$1" | awk '$1 == "0" {print $2}'; }
 await() {
@@ -147,8 +145,7 @@ cat watched
 rackless up lab.yaml
 `
 
-// foreignScript has a process of somebody else's among those that may run on the CPUs of the lab,
-// and verifies that there is none.
+// foreignScript starts another user's process on the CPUs of the lab and runs verify's check for such processes.
 const foreignScript = `
 cd /sys/fs/cgroup/machine.slice && mkdir foreign
 cp /bin/sleep /root/intruder
@@ -158,7 +155,7 @@ rackless verify parts --only RL206; echo "verify: status $?"
 kill $pid; wait; rmdir foreign; rm /root/intruder
 `
 
-// whatDriftsIsSeen moves a pin and brings a foreign process, on the live host, and looks at what is said about it.
+// whatDriftsIsSeen moves a pin and adds a foreign process on the running host, and checks that both are reported.
 func (h *small) whatDriftsIsSeen(t *testing.T) {
 	t.Helper()
 	for _, c := range []struct {

@@ -28,15 +28,14 @@ import (
 	"github.com/rackless/rackless/vm/emulate"
 )
 
-// What stands in readsFiles for files that no endless one is given for.
+// Entries of readsFiles for files that this test does not replace by an endless one.
 const (
 	onlyWritten   = "only written"
-	asStudyReport = "opened by the same function as for study report" // and later, by a server or beside a lab
+	asStudyReport = "opened by the same function as for study report" // opened later, by a server or beside a lab
 )
 
-// readsFiles says for each command and each flag that takes a file how a file without end gets
-// there: /dev/zero, or a link to it. The same is done with a FIFO into which nobody writes. "-" as
-// the first argument gives it as standard input.
+// readsFiles tells, for each command and flag that takes a file, how to pass it an endless file (/dev/zero, a link to
+// it, or a FIFO without a writer). "-" as the first argument passes it as standard input.
 var readsFiles = map[string]string{
 	"host adopt --host":               "host adopt vm.xml --dry-run --host /dev/zero",
 	"host adopt --snapshot":           "host adopt vm.xml --dry-run --snapshot /dev/zero",
@@ -111,15 +110,15 @@ var readsFiles = map[string]string{
 	"verify --snapshot":               "verify --plan plan.json --snapshot /dev/zero",
 }
 
-// Files among the arguments and values of flags, LAB.yaml or [LEVEL=]PATH, and in the texts of
-// flags without such a name.
+// Names of files in usage lines: arguments and values of flags, LAB.yaml or [LEVEL=]PATH, and words in the texts of
+// flags that have no such name.
 var (
 	namesFile = regexp.MustCompile(`\b(FILE|DIR|DIRECTORY|PATH|HOST|RESULT)\b|\w\.yaml\b`)
 	saysFile  = regexp.MustCompile(`\bthis file\b|^file to\b|\bimage to use\b`)
 )
 
-// TestEveryVerbReadsAFileWithoutEnd gives /dev/zero to whatever takes a file, with little memory, and a FIFO, with a
-// signal. A new command or flag that takes one must be in the table.
+// TestEveryVerbReadsAFileWithoutEnd runs every verb that takes a file with /dev/zero and little memory, and with a
+// FIFO and a signal. A new command or flag that takes a file must be in the table.
 func TestEveryVerbReadsAFileWithoutEnd(t *testing.T) {
 	a, _, _ := testApp(t)
 	takes := map[string]bool{}
@@ -160,7 +159,7 @@ func TestEveryVerbReadsAFileWithoutEnd(t *testing.T) {
 	}
 }
 
-// filesWithoutEnd makes a directory with links to a file without end where files are, and with good files beside them.
+// filesWithoutEnd makes a directory with links to an endless file in place of files, and good files beside them.
 func filesWithoutEnd(t *testing.T, endless string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -185,15 +184,15 @@ func filesWithoutEnd(t *testing.T, endless string) string {
 		}
 	}
 	mustWrite(t, filepath.Join(dir, "measured", "report.json"), `{"lab": "pair"}`)
-	// Nodes without ConnectX adapters: up would first download the QEMU that those take into the empty cache.
+	// These nodes have no ConnectX adapters; otherwise up would first download QEMU into the empty cache.
 	mustWrite(t, filepath.Join(dir, "virtio.yaml"), "name: pair\nnodes: {vm: {count: 2, nic: virtio}}\n")
 	mustWrite(t, filepath.Join(dir, "vm.xml"), "<domain><name>vm</name><vcpu>1</vcpu></domain>")
 	mustWrite(t, filepath.Join(dir, "plan.json"), fmt.Sprintf(`{"schema": %q}`, plan.Schema))
 	return dir
 }
 
-// inDirectory makes dir the only directory in which a rackless works. Its memory is collected as users have it, and not
-// as make test says.
+// inDirectory runs a rackless with dir as its only directory. It uses the default garbage collection of users, not
+// the setting of make test.
 func inDirectory(cmd *exec.Cmd, dir string) {
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "GOMEMLIMIT=800MiB", "GOGC=", "RACKLESS_RUN="+filepath.Join(dir, "run"),
@@ -201,8 +200,8 @@ func inDirectory(cmd *exec.Cmd, dir string) {
 		"RACKLESS_STATE="+filepath.Join(dir, "state"), lock.Variable+"="+filepath.Base(dir))
 }
 
-// endInFIFO expects a call of rackless to refuse a FIFO, or to end in good order when it waits for the end of what is
-// written into it and a signal comes.
+// endInFIFO expects a call of rackless to refuse a FIFO, or to end cleanly on a signal while it waits for the end of
+// the input.
 func endInFIFO(t *testing.T, line string) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
@@ -224,12 +223,12 @@ func endInFIFO(t *testing.T, line string) {
 	}
 	begun, opened, refused := make(chan struct{}), make(chan *os.File, 1), false
 	go func() {
-		f, err := os.OpenFile(fifo, os.O_WRONLY, 0) // waits for a reader
+		f, err := os.OpenFile(fifo, os.O_WRONLY, 0) // blocks until there is a reader
 		if err != nil {
 			t.Error(err)
 		}
 		close(begun)
-		// More than a pipe holds: it is being read, when all is written.
+		// More than the buffer of a pipe: if all is written, it is being read.
 		_, err = f.Write(bytes.Repeat([]byte("\n"), 1<<17))
 		if refused = errors.Is(err, syscall.EPIPE); err != nil && !refused {
 			t.Error(err)
@@ -242,7 +241,7 @@ func endInFIFO(t *testing.T, line string) {
 	select {
 	case f := <-opened:
 		defer f.Close()
-		if !refused { // else it ends by itself, and a signal at its last moment is nobody's to handle
+		if !refused { // if refused, the process ends by itself and may not handle the signal
 			if err := cmd.Process.Signal(os.Interrupt); err != nil {
 				t.Log(err)
 			}
@@ -253,7 +252,7 @@ func endInFIFO(t *testing.T, line string) {
 		if openErr != nil {
 			t.Fatal(openErr)
 		}
-		<-begun // else the writer would wait for a reader for ever
+		<-begun // otherwise the writer would wait for a reader forever
 		r.Close()
 		(<-opened).Close()
 	}
@@ -263,7 +262,7 @@ func endInFIFO(t *testing.T, line string) {
 	t.Log(out.String())
 }
 
-// runInLittleMemory expects a call of rackless to fail soon, and neither of want of memory nor with much of it.
+// runInLittleMemory expects a call of rackless to fail soon, but not by running out of memory or by using much of it.
 func runInLittleMemory(t *testing.T, dir string, args []string) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
@@ -271,7 +270,7 @@ func runInLittleMemory(t *testing.T, dir string, args []string) {
 	if args[0] == "-" {
 		input, args = "/dev/zero", args[1:]
 	}
-	// The address space is larger than the memory: the Go runtime sets aside what it never touches.
+	// The limit on address space exceeds that on memory, because the Go runtime reserves space that it never touches.
 	script := `ulimit -v 6000000; exec rackless "$@" <"$0"`
 	cmd := exec.CommandContext(ctx, "sh", append([]string{"-c", script, input}, args...)...)
 	inDirectory(cmd, dir)
@@ -286,7 +285,7 @@ func runInLittleMemory(t *testing.T, dir string, args []string) {
 	t.Logf("%d MiB: %s", usage.Maxrss>>10, out)
 }
 
-// What a daemon makes is for its owner alone, whatever the umask of who starts it.
+// A daemon's files are for its owner alone, regardless of the umask at its start.
 func TestDaemonsHaveAUmask(t *testing.T) {
 	for _, args := range [][]string{{emulated.DaemonCommand}, {"emulate", emulate.DaemonCommand}} {
 		dir := t.TempDir()

@@ -19,17 +19,16 @@ import (
 	"github.com/rackless/rackless/rdma/fabric"
 )
 
-// captureFlags are the options of capture.
 type captureFlags struct {
 	node     string
-	file     string // "-": standard output
+	file     string // "-" is standard output
 	count    uint64
 	duration time.Duration
 	snaplen  int
 	force    bool
 }
 
-// newCaptureCmd makes rackless capture. The switch captures, so that nodes need neither tcpdump nor CPU time for it.
+// newCaptureCmd makes rackless capture. The switch captures, so nodes need neither tcpdump nor CPU time for it.
 func newCaptureCmd(a *app) *cobra.Command {
 	var f captureFlags
 	cmd := &cobra.Command{
@@ -79,11 +78,9 @@ func newCaptureCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// capture copies frames from the switch to the file until a limit is reached or ctx ends, and prints a summary.
 func (a *app) capture(ctx context.Context, r *rack.Rack, c *fabric.Client, f captureFlags) error {
 	var keep func([]byte) bool
-	// By the addresses of its NICs, and not by its port: frames to the node enter the switch at other
-	// ports.
+	// Filter by the addresses of its NICs, not by its port: frames to the node enter the switch at other ports.
 	if f.node != "" {
 		macs, err := rack.MACsOf(r.Lab, f.node)
 		if err != nil {
@@ -96,10 +93,10 @@ func (a *app) capture(ctx context.Context, r *rack.Rack, c *fabric.Client, f cap
 		return err
 	}
 
-	// One end for all ways to end: Ctrl-C, the limits, a disk that is full.
+	// Ctrl-C, the limits, and a full disk all end through ctx.
 	ctx, end := context.WithCancel(ctx)
 	defer end()
-	// What is not wanted is left out here, and not in the switch, which forwards frames meanwhile.
+	// Filter here rather than in the switch, which keeps forwarding frames meanwhile.
 	filter := &fabric.PacketFilter{W: w, Keep: keep, Limit: f.count, Full: end}
 	var began time.Time
 	state := func() string {
@@ -108,7 +105,7 @@ func (a *app) capture(ctx context.Context, r *rack.Rack, c *fabric.Client, f cap
 	}
 	var meter *terminal.Meter
 	opts := fabric.CaptureOptions{Snaplen: f.snaplen}
-	opts.Started = func() { // what enters the switch from now on is captured
+	opts.Started = func() { // frames that enter the switch from now on are captured
 		began = time.Now()
 		fmt.Fprintf(a.err, "capturing to %s; Ctrl-C ends\n", where)
 		meter = terminal.NewMeter(a.err, a.env, state)
@@ -117,7 +114,7 @@ func (a *app) capture(ctx context.Context, r *rack.Rack, c *fabric.Client, f cap
 		}
 	}
 	err = c.Capture(ctx, opts, filter)
-	// A capture that failed before its first packet leaves no empty file behind, nor takes an earlier one's place.
+	// A capture that fails before its first packet must neither leave an empty file nor replace an earlier one.
 	err = errors.Join(err, closeFile(err != nil && (f.force || filter.Packets.Load() == 0)))
 	if meter != nil {
 		meter.Close()
@@ -126,11 +123,11 @@ func (a *app) capture(ctx context.Context, r *rack.Rack, c *fabric.Client, f cap
 	return err
 }
 
-// captureFile opens what is written to. closeFile takes whether the file is to be removed again.
+// captureFile opens the output. closeFile closes it and, if remove is true, deletes it.
 func (a *app) captureFile(labName string, f captureFlags) (w io.Writer, where string, closeFile func(remove bool) error,
 	err error) {
 	if f.file == "-" {
-		// Its bytes would reach the terminal as they came from the network, and some of them steer it.
+		// A terminal would interpret the bytes as escape sequences.
 		if terminal.Of(a.out) != nil {
 			return nil, "", nil, cli.Usage(errors.New("capture: pcapng is binary: send it to a file (-o FILE) or a " +
 				"pipe, not to the terminal"))

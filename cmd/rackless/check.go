@@ -16,14 +16,12 @@ import (
 	"github.com/rackless/rackless/report/tables"
 )
 
-// checkOptions are the flags of check.
 type checkOptions struct {
 	hostFlags
 	form, failOn string
 	diff         bool
 }
 
-// newCheckCmd makes rackless check.
 func newCheckCmd(a *app) *cobra.Command {
 	o := checkOptions{form: formatText, failOn: string(finding.Warning)}
 	cmd := &cobra.Command{
@@ -45,10 +43,9 @@ func newCheckCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// check judges each of the machines.
 func (a *app) check(ctx context.Context, o checkOptions, names []string) error {
 	machines := make([]*inspect.Machine, len(names))
-	from := o.chosen() // of domains that are named
+	from := o.chosen()
 	if from == planner.Local || from == adopt.NoHost {
 		from = ""
 	}

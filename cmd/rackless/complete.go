@@ -10,15 +10,15 @@ import (
 	"github.com/rackless/rackless/internal/userdirs"
 )
 
-// offered returns the words that read finds in the directories of rackless, without those that the
-// command line has already. What cannot be read is left to be typed.
+// offered returns the words that read finds in the directories of rackless, minus the words already on the command
+// line. It ignores errors: the user can still type the word.
 func (a *app) offered(args []string, read func(userdirs.Dirs) ([]string, error),
 	then cobra.ShellCompDirective) ([]string, cobra.ShellCompDirective) {
 	d, err := a.dirs()
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}
-	// With some of the words there may be an error of others: a completion offers what there is.
+	// read may return some words together with an error about others.
 	all, err := read(d)
 	if err != nil && len(all) == 0 {
 		return nil, cobra.ShellCompDirectiveError
@@ -26,7 +26,6 @@ func (a *app) offered(args []string, read func(userdirs.Dirs) ([]string, error),
 	return slices.DeleteFunc(all, func(s string) bool { return slices.Contains(args, s) }), then
 }
 
-// completeLabs offers the running labs, and files.
 func (a *app) completeLabs(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -34,7 +33,6 @@ func (a *app) completeLabs(_ *cobra.Command, args []string, _ string) ([]string,
 	return a.offered(nil, userdirs.Dirs.Names, cobra.ShellCompDirectiveDefault)
 }
 
-// completeLabFiles offers files that can be lab files.
 func completeLabFiles(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -42,7 +40,7 @@ func completeLabFiles(_ *cobra.Command, args []string, _ string) ([]string, cobr
 	return []string{"yaml", "yml"}, cobra.ShellCompDirectiveFilterFileExt
 }
 
-// describeBuiltins gives the commands that cobra makes what all of ours have.
+// describeBuiltins adds examples and our own errors to cobra's built-in commands.
 func describeBuiltins(a *app, root *cobra.Command) {
 	for _, c := range root.Commands() {
 		switch c.Name() {
@@ -50,7 +48,7 @@ func describeBuiltins(a *app, root *cobra.Command) {
 			c.Example = "  rackless help up"
 			c.Run, c.RunE = nil, func(_ *cobra.Command, args []string) error {
 				sub, rest, err := root.Find(args)
-				if err == nil && sub.HasSubCommands() { // a name that it does not have, or an operand
+				if err == nil && sub.HasSubCommands() {
 					err = sub.ValidateArgs(rest)
 				}
 				if err != nil {
@@ -69,7 +67,6 @@ func describeBuiltins(a *app, root *cobra.Command) {
 	}
 }
 
-// newCompletionInstallCmd makes rackless completion install.
 func newCompletionInstallCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:       "install [bash|zsh|fish]",

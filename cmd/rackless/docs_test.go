@@ -20,7 +20,6 @@ import (
 	"github.com/rackless/rackless/lab"
 )
 
-// pages returns the repository's pages for readers, by path from its root.
 func pages(t *testing.T) map[string]string {
 	t.Helper()
 	all, err := filepath.Glob("../../docs/*.md")
@@ -36,7 +35,7 @@ func pages(t *testing.T) map[string]string {
 		}
 		all = append(all, more...)
 	}
-	// The changelog is of its time.
+	// The changelog describes past versions.
 	all = slices.DeleteFunc(all, func(path string) bool { return strings.HasSuffix(path, "CHANGELOG.md") })
 	for _, path := range all {
 		b, err := os.ReadFile(path)
@@ -48,27 +47,26 @@ func pages(t *testing.T) map[string]string {
 	return out
 }
 
-// A mention is a command line that a text shows.
+// A mention is a command line shown in a text.
 type mention struct {
 	line int
 	text string
-	bare bool // within a sentence, where the name of a verb stands for it without its arguments
+	bare bool // within a sentence, in which a verb's name may appear without its arguments
 }
 
 var (
 	codeSpan = regexp.MustCompile("`([^`]+)`")
-	// what may stand before a command, and what the files of CI systems have before one
+	// prefixes of commands: shell prompts, and the keys in files of CI systems
 	prompt = regexp.MustCompile(`^(laptop\$ |host# |\$ |sudo |bin/)+`)
 	inYAML = regexp.MustCompile(`^- (run: )?`)
-	// what help says of a command on the same line, and what is the shell's
+	// text after a command on its line: a description in help, or shell syntax
 	notIts      = regexp.MustCompile(`\s{2,}.*$|\s[|>#].*$`)
 	substituted = regexp.MustCompile(`\$\([^)]*\)`)
 	optional    = strings.NewReplacer("[", "", "]", "")
 )
 
-// commands returns the calls of a program that a page or a help text shows: lines of code blocks,
-// code spans and headings. A flag in a span of its own, in the row of a table that begins with a
-// command, is one of that command.
+// commands returns the calls of a program shown in a page or help text: lines of code blocks, code spans, and
+// headings. A flag in its own span belongs to the command at the start of its table row.
 func commands(page, program string) []mention {
 	is := func(s string) bool { return s == program || strings.HasPrefix(s, program+" ") }
 	var out []mention
@@ -110,7 +108,6 @@ func commands(page, program string) []mention {
 	return out
 }
 
-// shellWords splits a command line as a shell does, as far as pages need it: what stands in quotes is one word.
 func shellWords(line string) []string {
 	var words []string
 	for line != "" {
@@ -125,18 +122,18 @@ func shellWords(line string) []string {
 	return words
 }
 
-// parseOnly checks that a command line is one that the program takes, without running it.
+// parseOnly checks that the program accepts a command line, without running it.
 func parseOnly(root *cobra.Command, m mention) error {
 	root.InitDefaultHelpCmd()
 	args := shellWords(m.text)[1:]
-	if len(args) > 0 && args[0] == "VERB" { // any of them
+	if len(args) > 0 && args[0] == "VERB" { // stands for any verb
 		args = args[1:]
 	}
 	cmd, rest, err := root.Find(args)
 	if err != nil {
 		return err
 	}
-	// a profile or a lab, where others have the name of a command only
+	// their argument is a profile or a lab, while other commands expect a subcommand
 	takesMore := cmd.Name() == "emulate" || cmd.Name() == "bench"
 	if cmd.HasSubCommands() && !takesMore && len(rest) > 0 && !strings.HasPrefix(rest[0], "-") {
 		return fmt.Errorf("%s has no command %s", cmd.CommandPath(), rest[0])
@@ -162,7 +159,7 @@ func TestEveryCommandThatThePagesAndTheHelpShowExists(t *testing.T) {
 	texts := pages(t)
 	walk(newRootCmd(a), func(c *cobra.Command) {
 		if c.Name() == "completion" || c.Parent() != nil && c.Parent().Name() == "completion" {
-			return // cobra's own words, which show shells' commands
+			return // cobra's own help, which shows shell commands
 		}
 		texts[c.CommandPath()+" --help"] = c.Long + "\n" + c.Example
 	})
@@ -181,7 +178,7 @@ func TestEveryCommandThatThePagesAndTheHelpShowExists(t *testing.T) {
 	}
 }
 
-// The test above is worth what it refuses.
+// The test above is only useful if parseOnly refuses wrong commands.
 func TestCommandsThatDoNotExistAreSeen(t *testing.T) {
 	tests := []struct{ page, want string }{
 		{"`rackless fbric`", "rackless has no command fbric"},
@@ -271,7 +268,7 @@ func TestTheREADMEShowsTheLabFileThatItNames(t *testing.T) {
 		t.Errorf("README.md has %d lines, and nobody reads more than 150", n)
 	}
 
-	// Shorter ones stand in sentences.
+	// Shorter spans occur within sentences.
 	spans := 0
 	for line := range strings.Lines(readme) {
 		for _, m := range codeSpan.FindAllStringSubmatch(line, -1) {
@@ -309,7 +306,7 @@ func TestTheSnippetsForEditorsAreLabFiles(t *testing.T) {
 	}
 }
 
-// anchors returns the names that links to the headings of a page may have: as GitHub makes them, and as the site does.
+// anchors returns the link targets of a page's headings, as formed by both GitHub and the site.
 func anchors(page string) map[string]bool {
 	out := make(map[string]bool)
 	fenced := false
@@ -323,7 +320,7 @@ func anchors(page string) map[string]bool {
 			continue
 		}
 		name := strings.TrimSpace(odd.ReplaceAllString(strings.ToLower(title), ""))
-		// Where the two differ, a link would fail in one of them.
+		// A heading for which the two forms differ would break the link in one of them.
 		if github, site := strings.ReplaceAll(name, " ", "-"), hyphens.ReplaceAllString(name, "-"); github == site {
 			out[site] = true
 		}
@@ -333,9 +330,9 @@ func anchors(page string) map[string]bool {
 
 func TestEveryLinkOfThePagesLeadsSomewhere(t *testing.T) {
 	t.Parallel()
-	link := regexp.MustCompile(`\]\(([^)#:]*)(?:#([^)]*))?\)`) // relative ones: no scheme
+	link := regexp.MustCompile(`\]\(([^)#:]*)(?:#([^)]*))?\)`) // relative links: no scheme
 	all := pages(t)
-	n := map[bool]int{} // by whether a heading is named
+	n := map[bool]int{} // keyed by whether the link names a heading
 	for name, page := range all {
 		for _, m := range link.FindAllStringSubmatch(page, -1) {
 			n[m[2] != ""]++
@@ -359,7 +356,7 @@ func TestEveryLinkOfThePagesLeadsSomewhere(t *testing.T) {
 	}
 }
 
-// A page that the site does not list is one that nobody finds.
+// Readers cannot find a page that the site does not list.
 func TestTheSiteListsEveryPage(t *testing.T) {
 	t.Parallel()
 	config, err := os.ReadFile("../../hack/site/hugo.yaml")
@@ -374,14 +371,13 @@ func TestTheSiteListsEveryPage(t *testing.T) {
 	}
 }
 
-// docs/measuring.md shows what is run: the rows of its tables are made again from the code.
+// This test makes the tables of docs/measuring.md again from the code.
 func TestThePageOnMeasuringSaysWhatIsRun(t *testing.T) {
 	page := pages(t)["docs/measuring.md"]
 	const port, gid = 65001, 77
 	words := strings.NewReplacer(" "+strconv.Itoa(port), " PORT", " "+strconv.Itoa(gid)+" ", " GID ", "10.0.0.1",
 		"ADDRESS", "-t 5 ", "-t SECONDS ")
 	ep := bench.Endpoint{Node: "vm00", Addr: netip.MustParseAddr("10.0.0.1"), Device: "DEV", GIDIndex: gid}
-	// iterations returns the argument of -n.
 	iterations := func(engine string, o bench.Options) int {
 		t.Helper()
 		e, err := tool.EngineByName(engine)

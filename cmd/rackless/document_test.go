@@ -11,16 +11,16 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// A typed command is one that people type who build such a lab by hand, on a machine with ConnectX-4 Lx cards. What it
-// prints is held to the form of what they see: fields, names, units, and values where they are facts of the card.
+// A typed command is one that people use when they build such a lab by hand with ConnectX-4 Lx cards. The test
+// compares its output with that of real cards: fields, names, units, and values that are facts of the card.
 type typed struct {
 	command string
-	want    []string // patterns of lines; what a group catches is a rate in Gb/s, which no cable exceeds
+	want    []string // patterns of lines; each group captures a rate in Gb/s, which must not exceed the cable's
 }
 
 const cableGbits = 25
 
-// typedOnHost is what they type on the host, before it is prepared.
+// typedOnHost lists the commands for the host before it is prepared.
 var typedOnHost = []typed{
 	{"lspci | grep -i mellanox", []string{
 		`41:00\.0 Ethernet controller: Mellanox Technologies MT27710 Family \[ConnectX-4 Lx\]`,
@@ -45,12 +45,11 @@ const (
 		`99% percentile\[usec\] +99\.9% percentile\[usec\] *`
 )
 
-// bandwidthRow is a row of a table of bandwidths.
 func bandwidthRow(size, iterations int) string {
 	return fmt.Sprintf(` %d +%d +\d+\.\d+ +(\d+\.\d+)\s+\d+\.\d+\s*`, size, iterations)
 }
 
-// typedOnClient is what they type on the second machine while the same runs on the first without its address.
+// typedOnClient lists the commands for the second machine. The first machine runs the same ones without an address.
 var typedOnClient = []typed{
 	{"ib_write_bw -d mlx5_0 -x 3 10.0.0.1 --report_gbits", []string{bandwidthHead, bandwidthRow(65536, 5000)}},
 	{"ib_write_lat -d mlx5_0 -x 3 10.0.0.1", []string{latencyHead, ` 2 +1000 +\d+\.\d+ +\d+\.\d+ +\d+\.\d+ .*`}},
@@ -63,7 +62,7 @@ var typedOnClient = []typed{
 		`\[ +\d+\] +0\.00-\d+\.\d+ +sec +\S+ [KMG]Bytes +\S+ [KMG]?bits/sec +receiver`}},
 }
 
-// typedOnServer is what they type on the first machine, when there has been traffic.
+// typedOnServer lists the commands for the first machine after there was traffic.
 var typedOnServer = []typed{
 	{"ibstat", []string{`CA 'mlx5_0'`, `\tCA type: MT4117`, `\tNumber of ports: 1`,
 		`\tFirmware version: 14\.\d+\.\d{4}`,
@@ -87,7 +86,7 @@ var typedOnServer = []typed{
 	{`ethtool -S eth0 | grep -iE "error|drop|discard"`, []string{` +rx_discards_phy: \d+`, ` +tx_errors_phy: \d+`}},
 }
 
-// script makes one program of commands: each exec in a node of an emulated host takes seconds.
+// script joins commands into one program, because each exec in a node of an emulated host takes seconds.
 func script(list []typed) string {
 	var b strings.Builder
 	for i, c := range list {
@@ -102,7 +101,7 @@ func script(list []typed) string {
 	return b.String()
 }
 
-// servers starts what the commands of a client talk to, one after the other.
+// servers starts the peers of a client's commands, one after the other.
 func servers(list []typed) string {
 	var all []string
 	for _, c := range list {
@@ -115,7 +114,6 @@ func servers(list []typed) string {
 	return "{ " + strings.Join(all, "; ") + "; } >/dev/null 2>&1 </dev/null &"
 }
 
-// wrong says which commands of a script printed something of another form.
 func wrong(list []typed, out string) (faults []string) {
 	printed := make(map[string]string)
 	for _, part := range strings.Split(out, "=== ")[1:] {
@@ -139,15 +137,15 @@ func wrong(list []typed, out string) (faults []string) {
 	return faults
 }
 
-// typedInNodes types commands of a client, and those of a server, in two nodes, and says what was wrong. run runs a
-// script in the first or second one.
+// typedInNodes runs commands of a client and of its server in two nodes, and returns the mismatches. run runs a
+// script in the first or second node.
 func typedInNodes(client []typed, run func(node int, script string) string) []string {
 	var faults []string
 	for _, c := range client {
 		one := []typed{c}
 		var out string
-		// perftest measures the clock of the CPU first. On a busy machine it says at times that it cannot, and its
-		// figures mean nothing then. Its server ends with the first client, whatever became of that.
+		// perftest first measures the clock of the CPU. On a busy machine it sometimes reports that it cannot, and
+		// its figures are meaningless. Its server ends with the first client in either case.
 		for range 5 {
 			run(0, "killall -q ib_write_bw ib_write_lat iperf3; "+servers(one))
 			out = run(1, script(one))
@@ -160,8 +158,8 @@ func typedInNodes(client []typed, run func(node int, script string) string) []st
 	return append(faults, wrong(typedOnServer, run(0, script(typedOnServer)))...)
 }
 
-// documentCommand is a command of scripts: "document NODE NODE" types the commands in two nodes, with the addresses
-// 10.0.0.1 and 10.0.0.2.
+// documentCommand implements the script command "document NODE NODE". It types the commands in two nodes with the
+// addresses 10.0.0.1 and 10.0.0.2.
 func documentCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: document NODE NODE")
@@ -176,7 +174,6 @@ func documentCommand(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// documented types the commands on the emulated host, or in two nodes of its lab.
 func (e *emulatedHost) documented(t *testing.T, nodes ...string) {
 	t.Helper()
 	run := func(prefix, script string) string {

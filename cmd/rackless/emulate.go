@@ -26,8 +26,8 @@ import (
 	"github.com/rackless/rackless/vm/guest"
 )
 
-// emulateFlags are the flags of emulate.
-// The zero value is a host that goes with this process, as large as its profile.
+// emulateFlags are the flags of emulate. The zero value selects a host that ends with this process and has the size
+// of its profile.
 type emulateFlags struct {
 	name    string
 	scale   int
@@ -37,7 +37,6 @@ type emulateFlags struct {
 	noStdin bool
 }
 
-// newEmulateCmd makes rackless emulate and its subcommands.
 func newEmulateCmd(a *app) *cobra.Command {
 	f := emulateFlags{scale: 1}
 	cmd := &cobra.Command{
@@ -48,8 +47,8 @@ func newEmulateCmd(a *app) *cobra.Command {
 				return cli.Usagef(cmd, "want a profile or a file with one; rackless emulate profiles lists those that "+
 					"come with rackless")
 			}
-			// Without a dash a second argument may be a command or a second profile, and guessing wrong would
-			// start a host for minutes.
+			// Without a dash, a second argument may be a command or a second profile, and a wrong guess would start a
+			// host for minutes.
 			if len(args) == 4 && args[1] == "cp" && cmd.ArgsLenAtDash() < 0 {
 				return nil
 			}
@@ -64,7 +63,7 @@ func newEmulateCmd(a *app) *cobra.Command {
 		},
 		ValidArgsFunction: completeProfiles,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 4 && args[1] == "cp" && cmd.ArgsLenAtDash() < 0 { // as others write it: NAME cp FILE :PATH
+			if len(args) == 4 && args[1] == "cp" && cmd.ArgsLenAtDash() < 0 { // scp style: NAME cp FILE :PATH
 				return a.copyFile(cmd.Context(), emulate.Within(args[0], args[2]), emulate.Within(args[0], args[3]))
 			}
 			return a.emulate(cmd, f, args[0], args[1:])
@@ -83,7 +82,7 @@ func newEmulateCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// profile returns the profile that an argument names, scaled as asked.
+// profile returns the profile that an argument names, scaled by the flags.
 func (f emulateFlags) profile(cmd *cobra.Command, arg string) (*emulate.Profile, error) {
 	p, err := emulate.Find(arg)
 	if err != nil {
@@ -103,7 +102,6 @@ func (f emulateFlags) profile(cmd *cobra.Command, arg string) (*emulate.Profile,
 	return p, nil
 }
 
-// emulate is the verb.
 func (a *app) emulate(cmd *cobra.Command, f emulateFlags, arg string, command []string) error {
 	ctx := cmd.Context()
 	d, err := a.dirs()
@@ -114,14 +112,15 @@ func (a *app) emulate(cmd *cobra.Command, f emulateFlags, arg string, command []
 	if err != nil {
 		return err
 	}
-	// Read before the host is started, which takes minutes: more than the agent takes is refused at once.
+	// Read standard input before the host starts, which takes minutes: input beyond the agent's limit is refused at
+	// once.
 	var stdin []byte
 	if len(command) > 0 && !f.noStdin && terminal.Of(a.in) == nil {
 		if stdin, err = guest.ReadInput(ctx, a.in); err != nil {
 			return err
 		}
 	}
-	// A kept host that runs as asked for is used as it is, which takes no time at all.
+	// If a kept host already runs as requested, use it; this takes no time.
 	name := f.name
 	if kept != nil {
 		name = kept.Name
@@ -147,7 +146,7 @@ func (a *app) emulate(cmd *cobra.Command, f emulateFlags, arg string, command []
 	if err != nil {
 		return err
 	}
-	// Ctrl-C during Start leaves nothing behind: Start removes what it made, and the host ends with this process.
+	// Ctrl-C during Start is safe: Start removes its files, and the host ends with this process.
 	o.Profile, o.Name, o.Keep, o.Cold = profile, name, f.keep, f.cold
 	h, err := emulate.Start(ctx, o)
 	if err != nil {
@@ -155,26 +154,25 @@ func (a *app) emulate(cmd *cobra.Command, f emulateFlags, arg string, command []
 	}
 	end()
 	err = a.useHost(ctx, h, o.Boot.Environment, command, stdin)
-	// The host goes even where the command was interrupted.
+	// The host is removed even if the command was interrupted.
 	return errors.Join(err, h.Close(context.WithoutCancel(ctx), d))
 }
 
-// resolve returns the profile to emulate, and the host of the name if one is kept. The argument may
-// also be that host's name; without --scale and --memory it is taken as it is.
+// resolve returns the profile to emulate, and the host of that name if one is kept. The argument may also be a kept
+// host's name; without --scale and --memory the host is used as it is.
 func (f emulateFlags) resolve(cmd *cobra.Command, d rack.Dirs, arg string) (*emulate.Profile, *emulate.Host, error) {
 	h, err := emulate.Open(d, cmp.Or(f.name, arg))
 	if f.name != "" && err != nil && !errors.Is(err, emulate.ErrNoHost) {
-		return nil, nil, err // a wrong name, also before images are built
+		return nil, nil, err // a wrong name is refused before images are built
 	}
-	if err != nil || !h.Keep || !h.Ready { // none, or Start says what is wrong with it
+	if err != nil || !h.Keep || !h.Ready { // no such host, or Start reports its problem
 		p, err := f.profile(cmd, arg)
 		if err == nil {
 			err = p.Fits() // before images are built, which takes minutes
 		}
 		return p, nil, err
 	}
-	// What was said when the host was made stays, unless something else is asked for now: then it is
-	// another machine, which Start refuses.
+	// The flags given when the host was made still apply. New flags describe another machine, which Start refuses.
 	changed := cmd.Flags().Changed("scale") || cmd.Flags().Changed("memory")
 	if !changed && (arg == h.Name || arg == h.Profile.Name) {
 		return h.Profile, h, nil
@@ -183,7 +181,6 @@ func (f emulateFlags) resolve(cmd *cobra.Command, d rack.Dirs, arg string) (*emu
 	return p, h, err
 }
 
-// useHost runs the command in the host, or opens its console.
 func (a *app) useHost(ctx context.Context, h *emulate.Host, env, command []string, stdin []byte) error {
 	if err := h.AwaitBoot(ctx, a.waits); err != nil {
 		return err
@@ -198,13 +195,12 @@ func (a *app) useHost(ctx context.Context, h *emulate.Host, env, command []strin
 	return cli.Exit(exit)
 }
 
-// waits tells what a command waits for.
 func (a *app) waits(what string) { fmt.Fprintln(a.err, what) }
 
-// hostShell connects the terminal with the console of a host, where root is logged in. Without a
-// terminal, what is read is typed there.
+// hostShell connects the terminal to the console of a host, on which root is logged in. Without a terminal it types
+// standard input there.
 func (a *app) hostShell(ctx context.Context, h *emulate.Host) error {
-	// Without this look, a second shell would wait without a word.
+	// Without this check, a second shell would wait silently.
 	if err := rack.ConsoleFree("host "+h.Name, h.Console()); err != nil {
 		return err
 	}
@@ -213,8 +209,7 @@ func (a *app) hostShell(ctx context.Context, h *emulate.Host) error {
 		return err
 	}
 	defer conn.Close()
-	// Without a terminal a second of silence after the end of the input ends the shell, as with rackless
-	// console.
+	// Without a terminal, a second of silence after the end of the input ends the shell, as in rackless console.
 	t := terminal.Of(a.in)
 	if t == nil {
 		return terminal.Pipe(ctx, conn, a.in, raw(a.out), time.Second)
@@ -228,13 +223,13 @@ func (a *app) hostShell(ctx context.Context, h *emulate.Host) error {
 	return terminal.Connect(ctx, conn, t, raw(a.out))
 }
 
-// hostsOutput is what emulate ls prints as JSON, see docs/json.md.
+// hostsOutput is the JSON output of emulate ls. See docs/json.md.
 type hostsOutput struct {
-	Hosts []emulate.Item `json:"hosts"` // by name
+	Hosts []emulate.Item `json:"hosts"` // sorted by name
 }
 
-// newEmulateLsCmd makes rackless emulate ls. It also lists hosts whose rackless was
-// killed, until the next emulate removes them.
+// newEmulateLsCmd makes rackless emulate ls. It also lists hosts of killed processes, until the next emulate removes
+// them.
 func newEmulateLsCmd(a *app) *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
@@ -244,13 +239,13 @@ func newEmulateLsCmd(a *app) *cobra.Command {
 		Args:              cli.ExactArgs(0, "no argument"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: a.inDirs(func(_ context.Context, d rack.Dirs, _ []string) error {
-			// With some hosts there may be an error too, of those that cannot be read.
+			// List may return both hosts and an error about unreadable ones.
 			hosts, err := emulate.List(d)
 			out := hostsOutput{Hosts: []emulate.Item{}}
 			for _, h := range hosts {
 				out.Hosts = append(out.Hosts, h.Describe())
 			}
-			// Hosts that cannot be read are an error, but not for those that can.
+			// Unreadable hosts do not hide the others.
 			text := tables.Hosts(out.Hosts, time.Now()).String()
 			if len(out.Hosts) == 0 {
 				text = "no host is emulated; start one with: rackless emulate PROFILE\n"
@@ -265,12 +260,12 @@ func newEmulateLsCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// profilesOutput is what emulate profiles prints as JSON, see docs/json.md.
+// profilesOutput is the JSON output of emulate profiles. See docs/json.md.
 type profilesOutput struct {
 	Profiles []emulate.Machine `json:"profiles"`
 }
 
-// newEmulateProfilesCmd makes rackless emulate profiles. A printed profile is a file that emulate takes.
+// newEmulateProfilesCmd makes rackless emulate profiles. A printed profile is a valid file for emulate.
 func newEmulateProfilesCmd(a *app) *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
@@ -283,7 +278,7 @@ func newEmulateProfilesCmd(a *app) *cobra.Command {
 		},
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) == 1 {
-				// Find takes a path as well, but only built-in profiles have a source to print.
+				// Find also accepts a path, but only built-in profiles have a source to print.
 				if strings.ContainsAny(args[0], "./") {
 					return cli.Usage(fmt.Errorf("%s is a file already", args[0]))
 				}
@@ -305,7 +300,6 @@ func newEmulateProfilesCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// newEmulateRmCmd makes rackless emulate rm.
 func newEmulateRmCmd(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:               "rm NAME...",
@@ -314,11 +308,11 @@ func newEmulateRmCmd(a *app) *cobra.Command {
 		ValidArgsFunction: a.completeHosts,
 		RunE: a.inDirs(func(ctx context.Context, d rack.Dirs, args []string) error {
 			var errs []error
-			// Each name by itself: a slip in one leaves no other host behind.
+			// Check each name separately, so that an error in one does not keep the other hosts.
 			for _, name := range args {
 				was, err := emulate.Remove(ctx, d, name)
 				if err == nil && !was {
-					_, err = emulate.Open(d, name) // says which there are
+					_, err = emulate.Open(d, name) // its error lists the hosts
 				}
 				if err != nil {
 					errs = append(errs, err)
@@ -331,7 +325,7 @@ func newEmulateRmCmd(a *app) *cobra.Command {
 	}
 }
 
-// newEmulateCpCmd makes rackless emulate cp. The agent of the host copies, so it needs no network.
+// newEmulateCpCmd makes rackless emulate cp. The host's agent copies, so no network is needed.
 func newEmulateCpCmd(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "cp FILE NAME:PATH | NAME:FILE PATH",
@@ -341,7 +335,6 @@ func newEmulateCpCmd(a *app) *cobra.Command {
 	}
 }
 
-// copyFile copies in the direction that the argument with the name of a host tells.
 func (a *app) copyFile(ctx context.Context, from, to string) error {
 	d, err := a.dirs()
 	if err != nil {
@@ -353,7 +346,7 @@ func (a *app) copyFile(ctx context.Context, from, to string) error {
 	return err
 }
 
-// newHostDaemonCmd is what emulate starts for a host that is kept; it is not for people.
+// newHostDaemonCmd makes the hidden command that emulate starts for a kept host.
 func newHostDaemonCmd(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:     emulate.DaemonCommand + " DIR",
@@ -362,22 +355,21 @@ func newHostDaemonCmd(a *app) *cobra.Command {
 		Hidden:  true,
 		Args:    cli.ExactArgs(1, "the directory of a host"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			syscall.Umask(0o077) // as for the daemon of a lab
+			syscall.Umask(0o077) // as in the daemon of a lab
 			return emulate.RunDaemon(cmd.Context(), args[0], a.out)
 		},
 	}
 }
 
-// completeProfiles offers the built-in profiles, and files.
+// completeProfiles completes built-in profiles, and files.
 func completeProfiles(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveDefault // of the command
+		return nil, cobra.ShellCompDirectiveDefault
 	}
 	names := lists.Map(emulate.Builtin(), func(p *emulate.Profile) string { return p.Name + "\t" + p.Description })
 	return names, cobra.ShellCompDirectiveDefault
 }
 
-// completeHosts offers the hosts that are kept.
 func (a *app) completeHosts(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	return a.offered(args, func(d rack.Dirs) (names []string, err error) {
 		hosts, err := emulate.List(d)

@@ -48,7 +48,7 @@ func emulatedAsTheirProfiles(t *testing.T, profiles []*emulate.Profile) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	run, err := os.MkdirTemp("/tmp", "rl") // short, since sockets lie below it
+	run, err := os.MkdirTemp("/tmp", "rl") // short, because paths of sockets lie below it
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,15 +60,15 @@ func emulatedAsTheirProfiles(t *testing.T, profiles []*emulate.Profile) {
 	}
 	for _, p := range profiles {
 		t.Run(p.Name, func(t *testing.T) {
-			const coresPerNode = 2 // so that each node has more than one
+			const coresPerNode = 2 // each node needs more than one
 			p := p.Scale(p.NUMANodes[0].Cores / coresPerNode)
 			if p.Name == "epyc-7551p" {
 				p.NICs = slices.Clone(p.NICs)
-				p.NICs[1].VFs = 1 // functions 2 and 3, one for each port
+				p.NICs[1].VFs = 1 // functions 2 and 3, one per port
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), commandLimit)
 			defer cancel()
-			d := rack.Dirs{Run: run, Cache: user.Cache} // with the QEMU of ConnectX adapters
+			d := rack.Dirs{Run: run, Cache: user.Cache} // the cache has the QEMU with ConnectX adapters
 			began := time.Now()
 			h, err := emulate.Start(ctx, emulate.Options{Dirs: d, Profile: p, Boot: boot, Accel: "tcg", Cold: true,
 				Progress: &rack.Progress{}})
@@ -79,7 +79,8 @@ func emulatedAsTheirProfiles(t *testing.T, profiles []*emulate.Profile) {
 			var out, complaints bytes.Buffer
 			exit, err := h.Exec(ctx, nil, []string{"/rackless", "inspect", "-o", "json"}, nil, &out, &complaints)
 			if n := p.NICs; n[0].Model != "" {
-				// Over the whole of the machine, where a wire has more ends than two; or over a card's own cable.
+				// From the first to the last port of the machine if a wire has more than two ends, otherwise over one
+				// card's own cable.
 				from, to := n[0].Address, n[len(n)-1].Address
 				if len(n) == 1 {
 					to.Function = 1
@@ -106,8 +107,8 @@ func emulatedAsTheirProfiles(t *testing.T, profiles []*emulate.Profile) {
 	}
 }
 
-// writeOverAWire writes from a port of a ConnectX to another on the same wire, which has a network of its own: a host
-// does not send to itself by a cable.
+// writeOverAWire sends an RDMA write from one ConnectX port to another on the same wire. The second port gets its own
+// network namespace, because a host does not send to itself over a cable.
 const writeOverAWire = `set -e
 here=/sys/bus/pci/devices/$1 there=/sys/bus/pci/devices/$2
 a=$(ls $here/net) b=$(ls $there/net) ra=$(ls $here/infiniband) rb=$(ls $there/infiniband)
@@ -135,7 +136,8 @@ until ib_write_bw -d $ra -x 3 -s 65536 -n 200 --report_gbits 10.0.0.2; do
 	sleep 1
 done`
 
-// writeToAVirtualFunction writes from the first port to a virtual function of the card at the other end of its cable.
+// writeToAVirtualFunction sends an RDMA write from the first port to a virtual function of the card at the other end
+// of its cable.
 const writeToAVirtualFunction = `set -e
 here=/sys/bus/pci/devices/$1 virtual=/sys/bus/pci/devices/$2
 c=$(ls $virtual/net) ra=$(ls $here/infiniband) rc=$(ls $virtual/infiniband)
@@ -153,7 +155,7 @@ until ib_write_bw -d $ra -x 3 -s 65536 -n 100 --report_gbits 10.0.0.3; do
 	sleep 1
 done`
 
-// resetCard resets the card nic as a machine does when it starts: by the bridge above it.
+// resetCard resets the card nic through the bridge above it, as a machine does at power-on.
 const resetCard = `bridge=$(readlink -f /sys/bus/pci/devices/$nic.0/..)
 for f in $bridge/$nic.*; do echo 1 >$f/remove; done
 control=$(dd if=$bridge/config bs=1 skip=62 count=1 2>/dev/null | od -An -tu1)
@@ -164,8 +166,8 @@ put $((control & ~64))
 sleep 1
 echo 1 >/sys/bus/pci/rescan`
 
-// setFirmware has prepare look at what the card's firmware has, sets it, and resets the card. prepare shows what it
-// would do; it does not know the boot loader of this image.
+// setFirmware lets prepare print the firmware changes for a lab as a dry run, changes settings with mstconfig, and
+// resets the card. prepare itself does not know the boot loader of this image.
 const setFirmware = `set -e
 nic=0000:61:00
 cat >/lab.yaml <<EOF
@@ -195,7 +197,8 @@ mstconfig -d $nic.0 query LINK_TYPE_P1 || echo "exit status $?"`
 
 const programPath = "PATH=/usr/sbin:/usr/bin:/sbin:/bin"
 
-// hasFirmware holds a virtual function and the settings of a card's firmware to what driver and tools say of real ones.
+// hasFirmware compares a virtual function and a card's firmware settings with the output of driver and tools for real
+// cards.
 func hasFirmware(ctx context.Context, t *testing.T, h *emulate.Host, from, to topology.PCIAddr) {
 	t.Helper()
 	var out, complaints bytes.Buffer
@@ -216,7 +219,7 @@ func hasFirmware(ctx context.Context, t *testing.T, h *emulate.Host, from, to to
 		{before, `(?m)^ 65536 +100 `, true},
 		{before, `(?m)^ +\d+ +pending +set NUM_OF_VFS=2 in the firmware of NIC 0000:61:00\.0 \(needs a reboot\)$`,
 			true},
-		{before, `SRIOV_EN=1`, false}, // in place already
+		{before, `SRIOV_EN=1`, false},
 		{before, `(?m)^prepare: exit status 3$`, true},
 		{before, `(?m)^/sys/bus/pci/devices/0000:61:00.3$`, true},
 		{before, `(?m)^FW Version: +14\.32\.1010$`, true},
@@ -240,11 +243,11 @@ func hasFirmware(ctx context.Context, t *testing.T, h *emulate.Host, from, to to
 	}
 }
 
-// carriesRDMA holds the ConnectX adapters of a host to what their driver and tools say of the real card.
+// carriesRDMA compares the output of driver and tools for the host's ConnectX adapters with that for the real card.
 func carriesRDMA(ctx context.Context, t *testing.T, h *emulate.Host, model string, from, to topology.PCIAddr) {
 	t.Helper()
 	var out, complaints bytes.Buffer
-	// To the busybox shell, ip would be its own.
+	// In the busybox shell, ip would be busybox's own.
 	exit, err := h.Exec(ctx, []string{programPath}, []string{"dash", "-c", writeOverAWire, "sh", from.String(),
 		to.String()}, nil, &out, &complaints)
 	if err != nil || exit != 0 {
@@ -270,7 +273,6 @@ func carriesRDMA(ctx context.Context, t *testing.T, h *emulate.Host, model strin
 	}
 }
 
-// describeProfile says in words what a host of the profile has to show.
 func describeProfile(p *emulate.Profile) []string {
 	out := []string{
 		"rackless, emulated " + p.Name + ", emulated true, IOMMU true",
@@ -307,7 +309,7 @@ func describeProfile(p *emulate.Profile) []string {
 	}
 	for _, n := range p.NICs {
 		functions := n.Ports
-		if n.Model != "" { // virtual functions are there like others
+		if n.Model != "" {
 			functions *= 1 + n.VFs
 		}
 		for f := range functions {
@@ -340,7 +342,7 @@ func function(a topology.PCIAddr, n int) topology.PCIAddr {
 	return a
 }
 
-// groupMates are the GPUs and NICs that share an IOMMU group with a device: those on the same bridge.
+// groupMates returns the GPUs and NICs that share an IOMMU group with a device because they are on the same bridge.
 func groupMates(p *emulate.Profile, a topology.PCIAddr, behind *topology.PCIAddr) []topology.PCIAddr {
 	mates := []topology.PCIAddr{}
 	if behind == nil || !slices.ContainsFunc(p.Bridges, func(b emulate.Bridge) bool { return b.Address == *behind }) {
@@ -359,7 +361,7 @@ func groupMates(p *emulate.Profile, a topology.PCIAddr, behind *topology.PCIAddr
 	return mates
 }
 
-// describeEmulated says the same of what inspect has read.
+// describeEmulated lists the same properties as found by inspect.
 func describeEmulated(p *emulate.Profile, h *topology.Host) []string {
 	out := []string{
 		fmt.Sprintf("%s, %s, emulated %v, IOMMU %v", h.System.Vendor, h.System.Product, h.Provenance.Emulated,
@@ -384,7 +386,7 @@ func describeEmulated(p *emulate.Profile, h *topology.Host) []string {
 				line += fmt.Sprintf(", L3 of CPUs %s", l.CPUs)
 			}
 		}
-		// The kernel takes a part of each node before it counts.
+		// The kernel reserves a part of each node before it counts.
 		want := float64(p.NUMANodes[min(i, len(p.NUMANodes)-1)].Memory)
 		enough := n.MemoryBytes != nil && float64(*n.MemoryBytes) < want && float64(*n.MemoryBytes) > 0.75*want
 		out = append(out, fmt.Sprintf("%s, distances %v, memory as it should be %v", line, n.Distances, enough))

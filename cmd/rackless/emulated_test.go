@@ -16,7 +16,7 @@ import (
 	"github.com/rackless/rackless/vm/qapi"
 )
 
-// needEmulation skips tests that boot an emulated host, or fails where tests must be complete.
+// needEmulation skips tests that boot an emulated host, or fails if the test run must be complete.
 func needEmulation(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
@@ -32,21 +32,20 @@ func needEmulation(t *testing.T) {
 	}
 }
 
-// An emulatedHost is an emulated host of a test's own, driven by the program as a user drives it.
+// An emulatedHost is a test's own emulated host, controlled through the command line like a user's.
 type emulatedHost struct {
-	name    string   // of the host
-	profile []string // flags and the profile with which it is started
+	name    string
+	profile []string // flags and profile for the start
 	run0    string   // RACKLESS_RUN
 	program string
 	env     []string
 	onStart func()
-	cpu     string // of the host, on which its commands run; "" for any
+	cpu     string // CPU of the host for its commands; "" for any
 }
 
-// newEmulated makes ready for a host; it is removed when the test ends.
 func newEmulated(t *testing.T, name string, profile ...string) *emulatedHost {
 	t.Helper()
-	run, err := os.MkdirTemp("/tmp", "rl") // short, since sockets lie below it
+	run, err := os.MkdirTemp("/tmp", "rl") // short, because paths of sockets lie below it
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +53,7 @@ func newEmulated(t *testing.T, name string, profile ...string) *emulatedHost {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// By this name the test binary is the program: TestMain.
+	// TestMain runs the test binary as the program under this name.
 	program := filepath.Join(run, "rackless")
 	if err := os.Symlink(self, program); err != nil {
 		t.Fatal(err)
@@ -68,12 +67,11 @@ func newEmulated(t *testing.T, name string, profile ...string) *emulatedHost {
 	return e
 }
 
-// commandLimit bounds one command. Nested machines under emulation take minutes to boot; it is
-// longer than up waits for them, whose error says more.
+// commandLimit bounds one command. Emulated nested machines take minutes to boot. The limit exceeds the timeout of
+// up, which has the better error message.
 const commandLimit = 25 * time.Minute
 
-// run runs the program on this machine, and returns what it printed: standard output, and, where it
-// failed, what it said as well.
+// run runs the program on this machine. It returns standard output, followed by standard error if the program failed.
 func (e *emulatedHost) run(t *testing.T, args ...string) (output string, status int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), commandLimit)
@@ -94,7 +92,7 @@ func (e *emulatedHost) run(t *testing.T, args ...string) (output string, status 
 	return output, status
 }
 
-// host runs a command line in the host, with a shell, as root in its home.
+// host runs a command line in the host's shell, as root in its home.
 func (e *emulatedHost) host(t *testing.T, command string) (output string, status int) {
 	t.Helper()
 	argv := []string{"emulate", "-n", e.name, "--"}
@@ -104,7 +102,6 @@ func (e *emulatedHost) host(t *testing.T, command string) (output string, status
 	return e.run(t, append(argv, "sh", "-c", "cd && "+command)...)
 }
 
-// mustHost runs a command line in the host that has to succeed.
 func (e *emulatedHost) mustHost(t *testing.T, command string) string {
 	t.Helper()
 	out, status := e.host(t, command)
@@ -114,19 +111,18 @@ func (e *emulatedHost) mustHost(t *testing.T, command string) string {
 	return out
 }
 
-// start starts the host, unless it runs, and runs a command in it.
+// start starts the host unless it runs, and runs a command in it.
 func (e *emulatedHost) start(t *testing.T, command string) (output string, status int) {
 	t.Helper()
 	return e.run(t, slices.Concat([]string{"emulate", "--keep"}, e.profile, []string{"--", "sh", "-c", command})...)
 }
 
-// bootID prints what differs from boot to boot.
+// bootID prints an identifier of the current boot.
 const bootID = "cat /proc/sys/kernel/random/boot_id"
 
-// reboot is the command that restarts a host.
 const reboot = "systemctl reboot"
 
-// reboot restarts the host and waits until the next boot has come to its end.
+// reboot restarts the host and waits until the next boot is complete.
 func (e *emulatedHost) reboot(t *testing.T) {
 	t.Helper()
 	old := e.mustHost(t, bootID)
@@ -136,9 +132,9 @@ func (e *emulatedHost) reboot(t *testing.T) {
 	}
 }
 
-// offAtReset has the machine end where its processor is reset. A power cut ends it, too; and a QEMU
-// that goes on after a reset takes a third longer to boot, for all that it has translated of the
-// boot before, and must undo where memory is written over.
+// offAtReset makes QEMU exit when the guest resets. After a reset, the same QEMU process takes a third longer to
+// boot, because it must invalidate the translated code of the previous boot when that memory is overwritten. A power
+// cut ends the process in any case.
 func (e *emulatedHost) offAtReset(t *testing.T) {
 	t.Helper()
 	q, err := qapi.DialQMP(t.Context(), filepath.Join(e.run0, "hosts", e.name, "qmp.sock"))
@@ -151,8 +147,8 @@ func (e *emulatedHost) offAtReset(t *testing.T) {
 	}
 }
 
-// bootAgain waits until the host has booted again and its services run, and starts it where its QEMU
-// has ended; false if the old boot still answers after a time.
+// bootAgain waits until the host has booted again and its services run, and starts the host if QEMU has exited. It
+// returns false if the old boot still answers after limit.
 func (e *emulatedHost) bootAgain(t *testing.T, old string, limit time.Duration) bool {
 	t.Helper()
 	for deadline := time.Now().Add(limit); time.Now().Before(deadline); time.Sleep(500 * time.Millisecond) {
@@ -164,10 +160,10 @@ func (e *emulatedHost) bootAgain(t *testing.T, old string, limit time.Duration) 
 	return false
 }
 
-// awaitServices waits until a boot has come to its end.
 func (e *emulatedHost) awaitServices(t *testing.T) {
 	t.Helper()
-	// Until systemd can be asked, the command fails at once. "degraded" is a service that failed: prepare at boot may.
+	// Until systemd answers, the command fails at once. "degraded" means that a service failed, which is possible for
+	// prepare at boot.
 	for deadline := time.Now().Add(commandLimit); ; time.Sleep(time.Second) {
 		out, _ := e.host(t, "systemctl is-system-running --wait; udevadm settle")
 		if strings.HasPrefix(out, "running") || strings.HasPrefix(out, "degraded") {
@@ -179,13 +175,11 @@ func (e *emulatedHost) awaitServices(t *testing.T) {
 	}
 }
 
-// fingerprintScript prints everything of the host that prepare may change: files with their
-// content, modes and owners, and values of the kernel. What a running system changes by itself is
-// left out, such as the slice that libvirtd brings along when somebody first asks it for domains,
-// and its empty directory of storage pools once it has had one, and the CPUs of single interrupts,
-// which irqbalance moves. The drift of the clock that rackless emulate sets is none of prepare's.
-// Of large files it is told when they were last written or renamed, which nothing can put back: to
-// read them takes an emulated CPU seconds.
+// fingerprintScript prints all state of the host that prepare may change: files with content, modes and owners, and
+// kernel settings. It leaves out state that a running system changes by itself: the slice that libvirtd creates when
+// first asked for domains, its empty directory of storage pools, the CPUs of single interrupts, which irqbalance
+// moves, and the clock drift set by rackless emulate. For large files it prints the times of the last write and
+// rename, which cannot be restored: reading the content takes an emulated CPU seconds.
 const fingerprintScript = `
 find /etc /boot /usr/local /var/lib/rackless -xdev \( -path /etc/mtab -o -path /boot/grub/grubenv \
 	-o -path /etc/ld.so.cache -o -path /etc/adjtime -o -path /etc/libvirt/storage -empty \) -prune \
@@ -213,12 +207,11 @@ grep hugetlbfs /proc/mounts
 true
 `
 
-// diffLines returns the lines that two fingerprints differ in; "" if they are the same.
+// diffLines returns the lines in which two fingerprints differ, or "" if they are equal.
 func diffLines(want, got string) string {
 	return cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n"))
 }
 
-// fingerprint returns what of the host prepare may change.
 func (e *emulatedHost) fingerprint(t *testing.T) string {
 	t.Helper()
 	return e.mustHost(t, fingerprintScript)

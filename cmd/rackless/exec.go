@@ -16,7 +16,7 @@ import (
 	"github.com/rackless/rackless/vm/guest"
 )
 
-// newExecCmd makes rackless exec. Its exit status is the command's, as with ssh, so that scripts can rely on it.
+// newExecCmd makes rackless exec. It exits with the command's status, like ssh, so that scripts can rely on it.
 func newExecCmd(a *app) *cobra.Command {
 	var noStdin bool
 	var quiet time.Duration
@@ -50,7 +50,7 @@ func newExecCmd(a *app) *cobra.Command {
 			}
 			exit, err := r.Stream(cmd.Context(), node, c, raw(a.out), raw(a.err))
 			if errors.Is(err, guest.ErrNoProgram) {
-				return &cli.Error{Code: exit, Err: err} // 127, as a shell has it
+				return &cli.Error{Code: exit, Err: err} // 127, as in a shell
 			}
 			if err != nil {
 				return err
@@ -60,12 +60,12 @@ func newExecCmd(a *app) *cobra.Command {
 	}
 	cmd.Flags().BoolVarP(&noStdin, "no-stdin", "n", false, "pass nothing on and leave standard input alone")
 	consoleFlag(cmd, &quiet)
-	// Flags after the node are the command's: "rackless exec vm00 ls -l" does what it looks like.
+	// Flags after the node belong to the command: "rackless exec vm00 ls -l" works as expected.
 	cmd.Flags().SetInterspersed(false)
 	return cmd
 }
 
-// execCommand returns the command in exec's arguments, which may stand behind a "--".
+// execCommand returns the command in exec's arguments, which may follow a "--".
 func execCommand(args []string) []string {
 	switch {
 	case len(args) < 2:
@@ -76,8 +76,8 @@ func execCommand(args []string) []string {
 	return args[1:]
 }
 
-// newSSHCmd makes rackless ssh. The program ssh takes this one's place, so that terminal, signals
-// and exit status are its own; its connection is this program once more, with --stdio.
+// newSSHCmd makes rackless ssh. It replaces its process by ssh, so that terminal, signals and exit status are ssh's
+// own. ssh connects through another rackless process with --stdio.
 func newSSHCmd(a *app) *cobra.Command {
 	var stdio bool
 	cmd := &cobra.Command{
@@ -102,7 +102,6 @@ func newSSHCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// newCpCmd makes rackless cp.
 func newCpCmd(a *app) *cobra.Command {
 	var recursive bool
 	cmd := &cobra.Command{

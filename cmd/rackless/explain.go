@@ -8,7 +8,8 @@ import (
 	"github.com/rackless/rackless/report/show"
 )
 
-// newExplainCmd makes rackless explain. The texts are in the binary: machines with a fault may have no network.
+// newExplainCmd makes rackless explain. The texts are part of the binary, because faulty machines may have no
+// network.
 func newExplainCmd(a *app) *cobra.Command {
 	var format string
 	cmd := &cobra.Command{

@@ -17,7 +17,7 @@ import (
 	"github.com/rackless/rackless/plan/render/export"
 )
 
-// newExportCmd makes rackless export: one verb for all systems, with a row for each in package export.
+// newExportCmd makes rackless export, one verb for all formats of package export.
 func newExportCmd(a *app) *cobra.Command {
 	var host hostFlags
 	var outDir string
@@ -29,7 +29,7 @@ func newExportCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "export FORMAT [LAB.yaml]",
 		Short: "Write a lab for another system: KubeVirt, OpenStack, Proxmox VE, Slurm and more",
-		Long:  strings.Join(table, "\n"), // where the help has %s
+		Long:  strings.Join(table, "\n"), // for the %s in the help
 		Args:  cli.RangeArgs(1, 2, "a format ("+words.Or(names)+") and one LAB.yaml"),
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
 			if len(args) == 0 {
@@ -67,7 +67,6 @@ func newExportCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// export prints or writes the files of one format.
 func (a *app) export(ctx context.Context, format export.Format, file, host, outDir string) error {
 	l, err := loadLab(file)
 	if err != nil {
@@ -89,7 +88,7 @@ func (a *app) export(ctx context.Context, format export.Format, file, host, outD
 		_, err = a.out.Write(export.Stream(files))
 		return err
 	}
-	// The plan says what the files were made of, and tells a directory of an export from others.
+	// The plan records the input of the files, and marks a directory as one of an export.
 	made, err := render.PlanFile(in.Plan)
 	if err != nil {
 		return err
@@ -99,14 +98,13 @@ func (a *app) export(ctx context.Context, format export.Format, file, host, outD
 	return err
 }
 
-// inputOf is what files are rendered from.
 func inputOf(r *planner.Planned, file string) render.Input {
 	return render.Input{Plan: r.Plan, Lab: r.Lab, Host: r.Host,
 		Made: fmt.Sprintf("rackless %s: plan of lab %s (%s) for %s", version, r.Lab.Name, file, r.Plan.Host.Name)}
 }
 
-// writeFiles makes dir a directory of these files, with their sums, and returns what to say of that. The sums are how a
-// later plan knows that nobody has edited the files that it is about to replace.
+// writeFiles puts the files and their checksums into dir, and returns a message about it. A later plan uses the
+// checksums to detect edits before it replaces the files.
 func writeFiles(dir string, files []render.Artifact, made string) (said string, err error) {
 	first := files[0].Path
 	files = directory.WithSums(files, made)

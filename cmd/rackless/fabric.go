@@ -32,8 +32,7 @@ func newLinkShowCmd(a *app) *cobra.Command {
 		Args:              cli.MaxArgs(1, "at most one lab"),
 		ValidArgsFunction: a.completeLabs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			// Faster than that the terminal shows nothing that an eye could read, and the switch is asked in the
-			// loop that forwards frames.
+			// A shorter interval is useless on a terminal, and the switch answers within its forwarding loop.
 			const least = 100 * time.Millisecond
 			if interval < least {
 				return cli.Usagef(cmd, "--interval %v: want %v or more", interval, least)
@@ -42,7 +41,7 @@ func newLinkShowCmd(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			// Rates come from the counters of two snapshots, so that each needs the one before.
+			// Rates are differences of two snapshots, so each needs its predecessor.
 			read := func(before *tables.FabricSnapshot) (*tables.FabricSnapshot, error) {
 				have, err := c.Counters(cmd.Context())
 				if err != nil {
@@ -66,8 +65,8 @@ func newLinkShowCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// openOne opens the lab that is named, or the only one that runs. Of several it is the one whose
-// file is the only one in this directory.
+// openOne opens the lab given by name, or the only running one. Of several running labs it chooses the one with the
+// only lab file in this directory.
 func (a *app) openOne(args []string) (*rack.Rack, error) {
 	racks, err := a.openLabs(args)
 	if err != nil {
@@ -80,7 +79,7 @@ func (a *app) openOne(args []string) (*rack.Rack, error) {
 		return nil, fmt.Errorf("no lab is running; bring one up with: rackless up LAB.yaml")
 	}
 	var names []string
-	files, _ := lab.Files(os.DirFS(".")) // only a help: without it the user is asked
+	files, _ := lab.Files(os.DirFS(".")) // optional: without it the user is asked
 	for _, r := range racks {
 		names = append(names, r.Lab.Name)
 		if len(files) == 1 {
@@ -92,7 +91,7 @@ func (a *app) openOne(args []string) (*rack.Rack, error) {
 	return nil, cli.Usage(fmt.Errorf("several labs run: say which of %s", strings.Join(names, ", ")))
 }
 
-// openSwitch opens the lab that is named, or the only one that runs, and connects to its switch.
+// openSwitch opens the same lab as openOne and connects to its switch.
 func (a *app) openSwitch(args []string) (*rack.Rack, *fabric.Client, error) {
 	r, err := a.openOne(args)
 	if err != nil {
@@ -102,7 +101,6 @@ func (a *app) openSwitch(args []string) (*rack.Rack, *fabric.Client, error) {
 	return r, c, err
 }
 
-// watchFabric shows snapshot after snapshot until ctx ends.
 func (a *app) watchFabric(ctx context.Context, format string, interval time.Duration,
 	read func(*tables.FabricSnapshot) (*tables.FabricSnapshot, error)) error {
 	print := func(out *tables.FabricSnapshot) error {
@@ -114,7 +112,7 @@ func (a *app) watchFabric(ctx context.Context, format string, interval time.Dura
 	case show.ForPrograms(format):
 		print = func(out *tables.FabricSnapshot) error { return show.EncodeNext(a.out, format, out) }
 	case t != nil && a.env("TERM") != "dumb":
-		// The alternate screen keeps what the user had on the screen; at the end the last state is left there.
+		// The alternate screen preserves the user's screen. The last snapshot is printed after leaving it.
 		fmt.Fprint(t, "\x1b[?1049h\x1b[?25l")
 		print = func(out *tables.FabricSnapshot) error {
 			_, err := fmt.Fprint(t, "\x1b[H"+screen(t, out)+"\x1b[J")
@@ -129,13 +127,13 @@ func (a *app) watchFabric(ctx context.Context, format string, interval time.Dura
 	}
 	var last *tables.FabricSnapshot
 	defer func() { end(last) }()
-	// A ticker, so that the time of reading and printing does not add up to the interval.
+	// A ticker keeps the time for reading and printing out of the interval.
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for {
 		out, err := read(last)
 		if ctx.Err() != nil {
-			return nil // how watching ends
+			return nil // the normal end of watching
 		}
 		if err != nil {
 			return err
@@ -152,9 +150,9 @@ func (a *app) watchFabric(ctx context.Context, format string, interval time.Dura
 	}
 }
 
-// screen fits a snapshot into the terminal: lines that do not fit are cut, and ports that do not are counted.
+// screen fits a snapshot into the terminal: it cuts long lines, and counts ports that do not fit.
 func screen(t *os.File, out *tables.FabricSnapshot) string {
-	// Asked each time: a window may have changed since the last screen.
+	// The window may have been resized since the last screen.
 	width, height := terminal.Size(t)
 	lines := []string{fmt.Sprintf("lab %s, %s, %s known, Ctrl-C ends", out.Lab, out.At.Format(time.TimeOnly),
 		words.Count(out.Addresses, "address")), ""}
@@ -191,7 +189,7 @@ func newLinkSetCmd(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			// The links as they are now: what is not named stays, and only the switch knows it.
+			// Start from the current links: settings without a flag stay as they are, and only the switch knows them.
 			before, err := c.Counters(cmd.Context())
 			if err != nil {
 				return err
@@ -200,7 +198,7 @@ func newLinkSetCmd(a *app) *cobra.Command {
 			if err != nil {
 				return cli.Usagef(cmd, "lab %s: %v", r.Lab.Name, err)
 			}
-			// What is printed is what the switch has, and not what it was told.
+			// Print the settings that the switch reports, not the requested ones.
 			after, err := r.SetLinks(cmd.Context(), c, changes)
 			if err != nil {
 				return err

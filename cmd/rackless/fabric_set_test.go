@@ -43,7 +43,7 @@ func TestFabricSetRefusesWhatCannotBe(t *testing.T) {
 	})
 }
 
-// What is given for a key must be a flag, and help must speak of it.
+// Each settable key must have a flag, and the help must mention it.
 func TestEverySettingOfALinkIsAFlag(t *testing.T) {
 	a, _, _ := testApp(t)
 	cmd := newLinkSetCmd(a)

@@ -12,7 +12,6 @@ import (
 	"github.com/rackless/rackless/report/tables"
 )
 
-// counters is a snapshot of two ports, seconds after the switch's start.
 func counters(started time.Time, seconds int, rx, tx uint64) fabric.Counters {
 	return fabric.Counters{
 		At: started.Add(time.Duration(seconds) * time.Second), Started: started, Addresses: 2,

@@ -6,13 +6,13 @@ import (
 	"testing"
 )
 
-// cardScript prints what the firmware of the first card has at its default, now and after the next reset, and the
-// functions of the card.
+// cardScript prints the default, current and next settings of the first card's firmware, and the functions of the
+// card.
 const cardScript = `mstconfig -d 0000:21:00.0 -e query NUM_OF_VFS && ls -d /sys/bus/pci/devices/0000:21:*`
 
-// TestPrepareSetsTheFirmwareOfAConnectX has prepare set in the firmware of a card what a lab with its virtual functions
-// needs, has the lab's nodes drive the functions, and takes it back. The card has one function less than it could
-// have, as somebody set it so by hand. It is one of make test-faults, since the host boots for it.
+// TestPrepareSetsTheFirmwareOfAConnectX lets prepare change a card's firmware for a lab with virtual functions, lets
+// the lab's nodes use the functions, and rolls back. The card starts with one function less than its maximum, as if
+// set by hand. The test belongs to make test-faults because it boots the host.
 func TestPrepareSetsTheFirmwareOfAConnectX(t *testing.T) {
 	h := newStudyHost(t, "cards", "cards-host.yaml", "cards-lab.yaml")
 	card := func(when, firmware string, functions int) {
@@ -54,8 +54,8 @@ func TestPrepareSetsTheFirmwareOfAConnectX(t *testing.T) {
 	}
 }
 
-// nodesDriveTheirFunctions starts the lab: the driver in each node takes its virtual function, and they reach each
-// other by RDMA.
+// nodesDriveTheirFunctions starts the lab. The driver in each node uses its virtual function, and the nodes reach
+// each other by RDMA.
 func (h *small) nodesDriveTheirFunctions(t *testing.T) {
 	t.Helper()
 	h.mustHost(t, "rackless up lab.yaml && rackless verify virtual")

@@ -13,17 +13,17 @@ import (
 	"github.com/rackless/rackless/rack/course"
 )
 
-// followed are the pages whose commands a script types, one after the other, by the command follow.
+// followed lists the pages that a script runs with the command follow, one after the other.
 var followed = []string{"docs/course.md", "docs/first-lab.md"}
 
 var (
-	// What a command says while it works is not shown: it differs from run to run.
+	// Progress output is not compared, because it differs between runs.
 	progressLine = regexp.MustCompile(`(?m)^(ok|failed) .* \d+\.\d\d s\n`)
 	accelerators = regexp.MustCompile(`on (tcg \(emulated\)|kvm)`)
 )
 
-// followCommand is a command of scripts: "follow PAGE" types the commands of a page of docs, and holds the facts of what
-// they print against those that the page shows. With -update-tutorial it writes the page.
+// followCommand is a command of scripts: "follow PAGE" types the commands of a page of docs, and compares the facts of
+// their output with the facts that the page shows. With -update-tutorial it writes the page.
 func followCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: follow PAGE")
@@ -42,7 +42,7 @@ func followCommand(ts *testscript.TestScript, neg bool, args []string) {
 		for i := range b.commands {
 			c := &b.commands[i]
 			n++
-			// Two programs may print at once: what one has said of an error comes last.
+			// Two programs may print at once: put standard error last.
 			err := ts.Exec("sh", "-c", c.text)
 			got := ts.ReadFile("stdout")
 			if err != nil || strings.Contains(got, "Usage:") {
@@ -67,8 +67,8 @@ func followCommand(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// puzzlesCommand is a command of scripts: "puzzles LAB" breaks a running lab by each puzzle. verify sees each by the
-// check that the table names. Each is mended before the next.
+// puzzlesCommand implements the script command "puzzles LAB". It breaks a running lab by each puzzle, expects verify
+// to fail in the check listed in the table, and mends the lab before the next one.
 func puzzlesCommand(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: puzzles LAB")

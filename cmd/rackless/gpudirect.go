@@ -12,7 +12,6 @@ import (
 	"github.com/rackless/rackless/report/hostview"
 )
 
-// newGPUDirectCmd makes rackless gpudirect.
 func newGPUDirectCmd(a *app) *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
@@ -29,7 +28,6 @@ func newGPUDirectCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// gpuDirect judges the machines at paths, or this one.
 func (a *app) gpuDirect(ctx context.Context, format string, paths []string) error {
 	jobs, err := a.hostJobs(ctx, inspectOptions{}, paths)
 	if err != nil {
@@ -49,7 +47,7 @@ func (a *app) gpuDirect(ctx context.Context, format string, paths []string) erro
 				return err
 			}
 			failed++
-			fmt.Fprintf(a.err, "rackless: %v\n", err) // it names the file
+			fmt.Fprintf(a.err, "rackless: %v\n", err) // the error names the file
 			continue
 		}
 		reports = append(reports, r)

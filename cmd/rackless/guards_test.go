@@ -13,7 +13,7 @@ import (
 	"github.com/rackless/rackless/internal/storey"
 )
 
-// aloneInItsGroup leaves an IOMMU group to the NIC in it.
+// aloneInItsGroup removes the other devices from the NIC's IOMMU group.
 const aloneInItsGroup = `cd /sys/bus/pci
 [ ! -e drivers/shpchp/0000:02:00.0 ] || echo 0000:02:00.0 >drivers/shpchp/unbind
 [ ! -e devices/0000:03:01.0 ] || echo 1 >devices/0000:03:01.0/remove`
@@ -51,9 +51,10 @@ func guardsRefuse(t *testing.T, rounds [][]guardCase) {
 	h.refuses(t, "rackless prepare cpus.yaml --yes",
 		"CPU 0 would go to a lab node, and the kernel needs it: plan again with a core of its NUMA node for the host")
 
-	// The NIC on the old bus can be given away: its bridge has no driver, and its neighbour is not there.
+	// The NIC on the conventional PCI bus can be given away, because its bridge has no driver and its neighbour is
+	// removed.
 	h.mustHost(t, aloneInItsGroup)
-	// The plan is kept, and the host is not prepared: killed where the first step is in the journal.
+	// Keep the plan without preparing the host: the process is killed once the first step is in the journal.
 	if out, status := h.host(t, "RACKLESS_FAULT=kill:1:begun rackless prepare lab.yaml --yes"); status != exitKilled {
 		t.Fatalf("status %d\n%s", status, out)
 	}
@@ -72,16 +73,17 @@ func guardsRefuse(t *testing.T, rounds [][]guardCase) {
 			h.each(t, undo)
 		})
 	}
-	// And nothing of it is left in the way. Where Debian's driverctl is installed, it knows of what was given away.
+	// The rounds leave nothing behind that blocks prepare. With Debian's driverctl installed, driverctl lists the
+	// devices given away.
 	h.installDriverctl(t)
 	if out, status := h.host(t, "rackless prepare --yes"); status != exitReboot {
 		t.Errorf("prepare at last: status %d\n%s", status, out)
 	}
-	// GRUB's own scripts took the arguments into all entries, that for recovery too.
+	// GRUB's own scripts put the arguments into all entries, including the one for recovery.
 	if entries := h.mustHost(t, "grep -c isolcpus= /boot/grub/grub.cfg"); entries != "3\n" {
 		t.Errorf("%s entries of GRUB have the arguments", entries)
 	}
-	// What it lists is of now, what it loads at a boot are its files.
+	// list-overrides shows the current state; the files apply at boot.
 	const overrides = "driverctl list-overrides; grep -s '' /etc/driverctl.d/*; true"
 	out := h.mustHost(t, overrides)
 	for _, want := range []string{"0000:06:00.0 vfio-pci", "0000:21:00.0 vfio-pci",
@@ -90,7 +92,7 @@ func guardsRefuse(t *testing.T, rounds [][]guardCase) {
 			t.Errorf("driverctl's overrides after prepare lack %s: %q", want, out)
 		}
 	}
-	// A journal that was removed is missed, and nothing is changed until it is back.
+	// A missing journal is noticed, and nothing is changed until it is back.
 	h.mustHost(t, "mv /var/lib/rackless/host/journal /root/journal")
 	for _, command := range []string{cutRollback, "rackless prepare --yes"} {
 		if out, status := h.host(t, command); status != exitFailed || !strings.Contains(out, "are missing or damaged") {
@@ -108,15 +110,16 @@ func guardsRefuse(t *testing.T, rounds [][]guardCase) {
 type guardCase struct {
 	name     string
 	do, undo string
-	env      string   // of prepare
-	want     []string // in what it says
+	env      string   // environment of prepare
+	want     []string // expected words of the refusal
 }
 
-// guardRounds returns the cases that are made at once: prepare names all reasons, and a refusal takes an emulated host
-// seconds. They use the NIC that goes to a lab node, enp33s0, or the port of virtual functions, enp65s0, between which
-// there is a cable. What hides other reasons, or takes a NIC away from where they look, is a round of its own.
+// guardRounds returns cases grouped into rounds. A refusal takes an emulated host seconds and prepare lists all
+// reasons, so the cases of a round share one. They use enp33s0, which goes to a lab node, or enp65s0, the port with
+// virtual functions; a cable connects both. A case has its own round if it hides other reasons or removes a NIC they
+// need.
 func guardRounds() [][]guardCase {
-	// A NIC comes back from a namespace a while after the namespace has ended.
+	// A NIC leaves a namespace some time after the namespace has ended.
 	back := func(netdev string) string {
 		return "\nfor i in $(seq 60); do [ ! -e /sys/class/net/" + netdev +
 			" ] || break; sleep 0.5; done; udevadm settle; [ -e " +
@@ -262,7 +265,7 @@ virsh define holder.xml`,
 			want: []string{busy + "its network device enp33s0 is in the network namespace of box"},
 		}},
 		{{
-			// The server is at the other end of the cable, which is in a namespace of its own.
+			// The server is at the other end of the cable, which is in its own namespace.
 			name: "a connection to network storage",
 			do: `ip netns add far; ip link set enp65s0 netns far
 ip -n far addr add 192.0.2.9/24 dev enp65s0; ip -n far link set enp65s0 up
@@ -280,7 +283,7 @@ for i in $(seq 60); do ! grep -q ":0CBC 01 " /proc/net/tcp || break; sleep 1; do
 	}
 }
 
-// installDriverctl installs the package, as apt would, in a host that has no network.
+// installDriverctl installs the package, as apt would, on a host without a network.
 func (h *small) installDriverctl(t *testing.T) {
 	t.Helper()
 	dir := t.TempDir()
@@ -302,16 +305,16 @@ func (h *small) installDriverctl(t *testing.T) {
 	h.mustHost(t, "base64 -d driverctl.base64 >driverctl.deb && dpkg --install driverctl.deb")
 }
 
-// each runs scripts that each have to succeed, in one go.
+// each runs scripts in one call. Each of them has to succeed.
 func (h *small) each(t *testing.T, scripts []string) {
 	t.Helper()
 	h.mustHost(t, "(\n"+strings.Join(scripts, "\n) && (\n")+"\n)")
 }
 
-// refuses runs a command that has to refuse, say why, and change nothing.
+// refuses runs a command that has to refuse, give the reasons, and change nothing.
 func (h *small) refuses(t *testing.T, command string, reasons ...string) {
 	t.Helper()
-	// One go, since each costs an emulated CPU a third of a second.
+	// One call, because each costs an emulated CPU a third of a second.
 	out, status := h.host(t, "sh fingerprint >/run/before; "+command+
 		"; status=$?; sh fingerprint | diff -u /run/before - | sed 's/^/changed: /'; exit $status")
 	if status != exitFaults {

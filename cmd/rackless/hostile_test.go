@@ -17,11 +17,10 @@ import (
 	"github.com/rackless/rackless/study/store"
 )
 
-// steering is what must not reach a terminal: it clears the screen, sets a title, has colours in one byte and in
-// two, reverses letters and hides some.
+// steering must not reach a terminal: it clears the screen, sets a title, has colours as one byte and as two,
+// reverses letters, and hides some.
 const steering = "\x1b[2J\x1b]0;t\x07\x1b[31m\u009b31m\u202e\u2066\u200b\U000e0041\r"
 
-// hostileFiles are the same in files of several kinds.
 var hostileFiles = map[string]string{
 	"text": steering + "\n" + steering,
 	"yaml": "name: \"a\\e[2J\\x9b\\u202E\"\n\"b\\e[31m\\u200B\": {\"c\\e]0;t\\a\": d}\nnodes: {\"e\\u2066\": {x: " +
@@ -31,7 +30,7 @@ var hostileFiles = map[string]string{
 		` "metric": "\u2066", "unit": "\u001b]0;t\u0007", "value": 1}], "findings": [{"title": "\u001b[2J"}]}`,
 }
 
-// checkShown reports what in an output could steer a terminal.
+// checkShown reports escape sequences in an output.
 func checkShown(t *testing.T, what, out string) {
 	t.Helper()
 	for i, r := range out {
@@ -42,8 +41,8 @@ func checkShown(t *testing.T, what, out string) {
 	}
 }
 
-// TestNothingInAFileSteersTheTerminal gives files with escape sequences to whatever takes a file, under a name that has
-// some, too.
+// TestNothingInAFileSteersTheTerminal gives files with escape sequences in content and name to every verb that takes
+// a file.
 func TestNothingInAFileSteersTheTerminal(t *testing.T) {
 	for kind, text := range hostileFiles {
 		t.Run(kind, func(t *testing.T) {
@@ -54,7 +53,7 @@ func TestNothingInAFileSteersTheTerminal(t *testing.T) {
 			for what, line := range readsFiles {
 				switch {
 				case line == onlyWritten, line == asStudyReport, strings.HasSuffix(what, "--kernel"):
-					continue // a kernel is any file, and an image is made for it
+					continue // every file is accepted as a kernel, and an image would be built for it
 				}
 				args := strings.Fields(line)
 				for i, arg := range args {
@@ -72,7 +71,7 @@ func TestNothingInAFileSteersTheTerminal(t *testing.T) {
 					t.Fatal(err)
 				}
 				cmd.Stdin = in
-				out, _ := cmd.CombinedOutput() // which verbs take such a file is not the question
+				out, _ := cmd.CombinedOutput() // the test does not depend on which verbs accept such a file
 				checkShown(t, what+" of "+kind, string(out))
 				in.Close()
 				cancel()
@@ -81,7 +80,7 @@ func TestNothingInAFileSteersTheTerminal(t *testing.T) {
 	}
 }
 
-// What stands in a file of studies is shown safely, and is exact where a program reads it.
+// Text in a file of studies is escaped for people, and exact in output for programs.
 func TestNothingInAStudySteersTheTerminal(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "s.db")
@@ -111,7 +110,7 @@ func TestNothingInAStudySteersTheTerminal(t *testing.T) {
 		cmd := exec.CommandContext(t.Context(), "rackless", append(args, "--db", path)...)
 		inDirectory(cmd, dir)
 		cmd.Stdout, cmd.Stderr = out, out
-		_ = cmd.Run() // a study without a spec has no report
+		_ = cmd.Run() // there is no report for a study without a spec
 	}
 	for _, args := range [][]string{{"study", "ls"}, {"study", "report", steering}, {"study", "report", steering,
 		"--format",

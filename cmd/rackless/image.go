@@ -18,8 +18,8 @@ import (
 	"github.com/rackless/rackless/vm/images"
 )
 
-// newImageCmd makes rackless image and its subcommands. up needs none of them: they are for caches that are filled or
-// emptied on purpose, for example in CI.
+// newImageCmd makes rackless image and its subcommands. up does not need them; they fill or empty caches on purpose,
+// for example in CI.
 func newImageCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "image",
@@ -29,7 +29,6 @@ func newImageCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// newImageLsCmd makes rackless image ls.
 func newImageLsCmd(a *app) *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
@@ -52,14 +51,13 @@ func newImageLsCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// buildOutput is what image build prints as JSON, see docs/json.md.
+// buildOutput is the JSON output of image build. See docs/json.md.
 type buildOutput struct {
 	Key    string `json:"key"`
 	Dir    string `json:"dir"`
 	Kernel string `json:"kernel"`
 }
 
-// newImageBuildCmd makes rackless image build.
 func newImageBuildCmd(a *app) *cobra.Command {
 	var format, kernel, arch string
 	cmd := &cobra.Command{
@@ -89,10 +87,9 @@ func newImageBuildCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// archUsage is the help of --arch.
 const archUsage = "architecture of the nodes, amd64 or arm64 (default: that of this machine)"
 
-// inCache does what takes a minute or downloads packages: without steps it would look hung.
+// inCache runs an operation that takes a minute or downloads packages, and shows its steps.
 func (a *app) inCache(d rack.Dirs, do func(o image.Options) error) error {
 	p, end := a.progress()
 	defer end()
@@ -102,7 +99,6 @@ func (a *app) inCache(d rack.Dirs, do func(o image.Options) error) error {
 	return err
 }
 
-// newImageExportCmd makes rackless image export.
 func newImageExportCmd(a *app) *cobra.Command {
 	var format string
 	var g images.Cargo
@@ -132,7 +128,6 @@ func newImageExportCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// newImageImportCmd makes rackless image import.
 func newImageImportCmd(a *app) *cobra.Command {
 	var format, key, digest string
 	cmd := &cobra.Command{
@@ -167,7 +162,6 @@ func newImageImportCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// newImageRmCmd makes rackless image rm.
 func newImageRmCmd(a *app) *cobra.Command {
 	var o images.RemoveOptions
 	var force bool
@@ -201,7 +195,6 @@ func newImageRmCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// completeImages offers the keys of images.
 func (a *app) completeImages(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	return a.offered(args, images.Keys, cobra.ShellCompDirectiveNoFileComp)
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// newInitCmd makes rackless init. Its file can be brought up as it is: a first lab should need no editing.
+// newInitCmd makes rackless init. up accepts its file unchanged, because a first lab should need no editing.
 func newInitCmd(a *app) *cobra.Command {
 	var emulated bool
 	cmd := &cobra.Command{
@@ -28,7 +28,7 @@ func newInitCmd(a *app) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			devices := !emulated && hasDevices(cmd.Context())
 			file := append(args, "lab.yaml")[0]
-			// A lab with devices has to be planned and its host prepared before up takes it.
+			// A lab with devices needs a plan and a prepared host before up.
 			next := "up"
 			if devices {
 				next = "plan"
@@ -40,7 +40,7 @@ func newInitCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// starter is a lab file to begin with. The lab is called as the file, if labs can have that name.
+// starter returns a first lab file. The lab has the name of the file if that is a valid name.
 func starter(file string, devices bool) []byte {
 	text := lab.Starter(strings.TrimSuffix(filepath.Base(file), filepath.Ext(file)), devices)
 	if _, err := lab.Parse(file, text); err != nil {
@@ -49,9 +49,8 @@ func starter(file string, devices bool) []byte {
 	return text
 }
 
-// create writes a new file, and says which verb takes it.
 func (a *app) create(file string, data []byte, next string) error {
-	// O_EXCL and not a look beforehand, so that a file that appears meanwhile is kept too.
+	// O_EXCL rather than a check beforehand, so that a file created in between is not overwritten.
 	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if errors.Is(err, fs.ErrExist) {
 		return cli.Usage(fmt.Errorf("%s exists, and is not overwritten: give another name", file))
@@ -66,8 +65,8 @@ func (a *app) create(file string, data []byte, next string) error {
 	return err
 }
 
-// hasDevices reports whether this machine has a GPU and an RDMA NIC for each of two nodes. A
-// machine that cannot be read has none.
+// hasDevices reports whether this machine has a GPU and an RDMA NIC for each of two nodes. It returns false if the
+// machine cannot be read.
 func hasDevices(ctx context.Context) bool {
 	h, err := inspect.Read(ctx, inspect.Live())
 	if err != nil {

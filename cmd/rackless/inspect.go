@@ -28,7 +28,6 @@ import (
 	"github.com/rackless/rackless/study/importer"
 )
 
-// Forms in which inspect prints a host.
 const (
 	formTable  = "table"
 	formMatrix = "matrix"
@@ -36,13 +35,12 @@ const (
 	formHTML   = "html"
 )
 
-// Severities at which inspect fails, for --fail-on.
+// Values of --fail-on besides the severities.
 const failNever = "never"
 
-// manyGCPercent is how much the heap may grow between collections while many machines are read.
+// manyGCPercent is the GOGC value while many machines are read.
 const manyGCPercent = 400
 
-// inspectOptions are the flags of inspect.
 type inspectOptions struct {
 	form      string
 	snapshots []string
@@ -51,8 +49,8 @@ type inspectOptions struct {
 	grouping  inspect.Grouping
 	diff      bool
 	wide      bool
-	hosts     []string // files of names, or names, to read by ssh
-	save      string   // directory of their snapshots
+	hosts     []string // hosts to read over ssh: names, or files with names
+	save      string   // directory for their snapshots
 	summary   bool
 }
 
@@ -67,8 +65,8 @@ func init() {
 	}
 }
 
-// newInspectCmd makes rackless inspect. The same verb reads this machine, a snapshot and many
-// dumps, so that a script works on all of them.
+// newInspectCmd makes rackless inspect. One verb reads this machine, a snapshot, and many dumps, so that a script
+// works on all of them.
 func newInspectCmd(a *app) *cobra.Command {
 	o := inspectOptions{form: formTable, failOn: failNever}
 	cmd := &cobra.Command{
@@ -98,7 +96,6 @@ func newInspectCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// inspect prints the hosts at paths, or this machine.
 func (a *app) inspect(ctx context.Context, o inspectOptions, paths []string) error {
 	if o.root != "" && len(paths) > 0 {
 		return cli.Usage(fmt.Errorf("--root %s is one machine: leave out %q", o.root, paths[0]))
@@ -115,13 +112,13 @@ func (a *app) inspect(ctx context.Context, o inspectOptions, paths []string) err
 	}
 	defer jobs.Done()
 	many := jobs.Many
-	// Pictures and pages have no form for several hosts in one file.
+	// Pictures and pages cannot hold several hosts in one file.
 	one := append([]string{formSVG, formHTML}, hostview.EnvForms...)
 	if many && slices.Contains(one, o.form) {
 		return cli.Usage(fmt.Errorf("-o %s is of one host, and there are %d: name one, or take -o json", o.form,
 			len(jobs.All)))
 	}
-	// A machine lives in memory for a millisecond: collecting less often costs some 100 MiB for a tenth
+	// A machine's data live for a millisecond. Collecting less often costs about 100 MiB of memory and saves a tenth
 	// of the time. GOGC still overrides it.
 	if len(jobs.All) > 1 && a.env("GOGC") == "" {
 		defer debug.SetGCPercent(debug.SetGCPercent(manyGCPercent))
@@ -133,23 +130,22 @@ func (a *app) inspect(ctx context.Context, o inspectOptions, paths []string) err
 		return err
 	})
 	if failed > 0 && !many {
-		return cmp.Or(err, cli.Exit(exitFailed)) // it has been said
+		return cmp.Or(err, cli.Exit(exitFailed)) // already printed
 	}
 	return ended(err, failed, faults, len(jobs.All))
 }
 
-// A readHost is a host that was read, or why it was not.
 type readHost struct {
 	name  string
 	doc   *hostview.Document
-	fault bool   // a finding at which --fail-on fails
-	text  []byte // as it is printed
+	fault bool   // has a finding at or above the severity of --fail-on
+	text  []byte // the printed form
 	err   error
 }
 
-// eachHost reads hosts: work is done on several at once, and take gets one after the other, in the order of the
-// arguments, so that the output of one command line is always the same. It says what could not be read, and counts it
-// and the hosts with a finding at which --fail-on fails.
+// eachHost reads several hosts at once with work and calls take for one after the other, in the order of the
+// arguments, so that the output is reproducible. It prints errors, and counts failures and hosts with a finding at
+// which --fail-on fails.
 func (a *app) eachHost(ctx context.Context, o inspectOptions, jobs []inspect.Job, work func(*readHost) error,
 	take func(readHost) error) (failed, faults int, err error) {
 	err = parallel.InOrderBy(ctx, o.workers(), jobs, func(ctx context.Context, j inspect.Job) readHost {
@@ -164,7 +160,7 @@ func (a *app) eachHost(ctx context.Context, o inspectOptions, jobs []inspect.Job
 	}, func(r readHost) error {
 		if r.err != nil {
 			failed++
-			fmt.Fprintf(a.err, "rackless: %v\n", r.err) // it names the file
+			fmt.Fprintf(a.err, "rackless: %v\n", r.err) // the error names the file
 			return nil
 		}
 		if r.fault {
@@ -175,7 +171,6 @@ func (a *app) eachHost(ctx context.Context, o inspectOptions, jobs []inspect.Job
 	return failed, faults, err
 }
 
-// ended is the error of reading many hosts.
 func ended(err error, failed, faults, all int) error {
 	switch {
 	case err != nil:
@@ -188,7 +183,6 @@ func ended(err error, failed, faults, all int) error {
 	return nil
 }
 
-// hostJobs says what there is to read.
 func (a *app) hostJobs(ctx context.Context, o inspectOptions, paths []string) (inspect.Jobs, error) {
 	if len(o.hosts) > 0 {
 		return a.remoteJobs(ctx, o, paths)
@@ -198,7 +192,7 @@ func (a *app) hostJobs(ctx context.Context, o inspectOptions, paths []string) (i
 			return inspect.ReadRoot(ctx, o.root)
 		}}}}, nil
 	}
-	// What belongs together is decided by the contents of the files, so it is said where several became one host.
+	// The contents of the files decide which files belong to one host, so report it if several became one host.
 	jobs, err := inspect.Select(paths, a.in, o.grouping)
 	if jobs.Joined > 0 {
 		fmt.Fprintf(a.err, "rackless: %d files are read as texts of one host; --each inspects each for itself\n",
@@ -207,7 +201,6 @@ func (a *app) hostJobs(ctx context.Context, o inspectOptions, paths []string) (i
 	return jobs, err
 }
 
-// diffHosts prints how two hosts differ. A directory without a machine in it is one host, told by all its files.
 func (a *app) diffHosts(ctx context.Context, o inspectOptions, paths []string) error {
 	if len(paths) != 2 || o.root != "" {
 		return cli.Usage(fmt.Errorf("--diff compares two hosts, and there are %d: name two files or directories",
@@ -231,7 +224,6 @@ func (a *app) diffHosts(ctx context.Context, o inspectOptions, paths []string) e
 	return err
 }
 
-// writeTable prints several hosts in a form for programs, or as a table.
 func (a *app) writeTable(form string, hosts interface {
 	WriteTable(w io.Writer, o hostview.TableOptions) error
 }) error {
@@ -241,35 +233,32 @@ func (a *app) writeTable(form string, hosts interface {
 	return hosts.WriteTable(a.out, hostview.TableOptions{Width: a.width(), Color: a.color()})
 }
 
-// printHost prints one host. Of many, JSON is one line each and every other form has a heading.
+// printHost prints one host. With many, JSON has one line per host, and every other form has a heading.
 func (a *app) printHost(r *readHost, o inspectOptions, many bool) error {
-	// A host is printed whole or not at all: what writing it fails on half way is not left in the output
-	// of many.
+	// A host is printed as a whole or not at all, so that an error leaves no partial host in the output of many.
 	var b bytes.Buffer
 	if many && o.form != formatJSON {
 		fmt.Fprintf(&b, "==> %s <==\n", r.name)
 	}
-	// A file and the next program of a pipe have no edge: nothing is left out for want of room.
+	// Output to a file or a pipe has no width limit, so nothing is left out.
 	table := hostview.TableOptions{Width: a.width(), Wide: o.wide || a.width() == 0, Color: a.color()}
 	err := r.doc.Write(&b, o.form, many, table)
 	if many && o.form != formatJSON {
 		b.WriteByte('\n')
 	}
-	r.text, r.doc = b.Bytes(), nil // a text that waits for its turn is smaller than its host
+	r.text, r.doc = b.Bytes(), nil // a text that waits for its turn takes less memory than its host
 	return err
 }
 
-// fails reports whether one of the findings is as bad as limit or worse.
 func fails(all []finding.Finding, limit string) bool {
 	return limit != failNever && slices.ContainsFunc(all, func(f finding.Finding) bool {
 		return f.Severity.Rank() <= finding.Severity(limit).Rank()
 	})
 }
 
-// remoteWorkers is how many hosts are read at once by ssh, which waits most of the time.
+// remoteWorkers is the number of hosts read at once over ssh, which waits most of the time.
 const remoteWorkers = 16
 
-// addHostFlags adds what is for many hosts.
 func (a *app) addHostFlags(cmd *cobra.Command, o *inspectOptions) {
 	f := cmd.Flags()
 	f.StringArrayVar(&o.hosts, "hosts", nil, "inspect the hosts of the file `FILE` or one host ssh://NAME by ssh, or "+
@@ -283,7 +272,6 @@ func (a *app) addHostFlags(cmd *cobra.Command, o *inspectOptions) {
 	cmd.MarkFlagsMutuallyExclusive("hosts", "root")
 }
 
-// workers is how many hosts are read at once.
 func (o inspectOptions) workers() int {
 	if len(o.hosts) > 0 {
 		return remoteWorkers
@@ -291,7 +279,6 @@ func (o inspectOptions) workers() int {
 	return runtime.GOMAXPROCS(0)
 }
 
-// remoteJobs are the hosts of --hosts.
 func (a *app) remoteJobs(ctx context.Context, o inspectOptions, paths []string) (jobs inspect.Jobs, err error) {
 	if len(paths) > 0 {
 		return jobs, cli.Usage(fmt.Errorf("--hosts reads other hosts: leave out %q", paths[0]))
@@ -314,13 +301,12 @@ func (a *app) remoteJobs(ctx context.Context, o inspectOptions, paths []string) 
 	return remote.Client{Program: program}.Jobs(hosts, o.save)
 }
 
-// addInsecure adds --insecure to a verb that talks to vSphere. govc's variable says the same.
+// addInsecure adds --insecure to a verb that talks to vSphere. govc's environment variable has the same effect.
 func addInsecure(cmd *cobra.Command) {
 	cmd.Flags().BoolFunc("insecure", "trust whatever server answers as the vCenter (the same as GOVC_INSECURE=1)",
 		func(string) error { return os.Setenv("GOVC_INSECURE", "1") })
 }
 
-// summarize prints hosts at a glance.
 func (a *app) summarize(ctx context.Context, o inspectOptions, paths []string) error {
 	if o.form != formTable && !show.ForPrograms(o.form) {
 		return cli.Usage(fmt.Errorf("--summary has no form %q: table, json and yaml", o.form))

@@ -13,9 +13,8 @@ import (
 	"github.com/rackless/rackless/vm/kerneltest"
 )
 
-// hostArgs describe a machine that has what this one lacks: two packages and NUMA nodes, an IOMMU,
-// and a second root complex on node 1 with a switch, a NIC that has virtual functions, and a
-// screen.
+// hostArgs describe a machine with two packages and NUMA nodes, an IOMMU, and a second root complex on node 1 with a
+// switch, a NIC with virtual functions, and a display controller.
 var hostArgs = strings.Fields(`-machine q35,kernel-irqchip=split -cpu qemu64 -m 2048
 -smp 8,sockets=2,cores=4,threads=1
 -object memory-backend-ram,id=m0,size=1024M -object memory-backend-ram,id=m1,size=1024M
@@ -25,8 +24,8 @@ var hostArgs = strings.Fields(`-machine q35,kernel-irqchip=split -cpu qemu64 -m 
 -device xio3130-downstream,id=d1,bus=up,chassis=3 -device xio3130-downstream,id=d2,bus=up,chassis=4
 -device igb,bus=d1 -device secondary-vga,bus=d2`)
 
-// guestInit inspects the machine, and waits to be switched off: by itself it might be off before
-// the serial line has passed all on.
+// guestInit inspects the machine and waits to be switched off. If it powered off by itself, output could be lost on
+// the serial line.
 const guestInit = `#!/bin/sh
 b=/bin/busybox
 $b mkdir -p /proc /sys
@@ -39,8 +38,7 @@ echo END
 $b sleep 600
 `
 
-// A real kernel shows what it was given, and inspect, run there, says so: every reader of /sys at
-// work on a machine whose truth is known.
+// This test runs inspect under a real kernel on a machine of known topology, so that every reader of /sys is checked.
 func TestInspectInAMachineOfKnownTopology(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -48,7 +46,7 @@ func TestInspectInAMachineOfKnownTopology(t *testing.T) {
 	}
 	m := kerneltest.Find(t)
 	m.Keep(t, "bin/busybox", "bin/sh")
-	// By the name of rackless this program is rackless: TestMain.
+	// TestMain runs this binary as rackless under that name.
 	m.Add(t, kerneltest.Self(t, "rackless"), cpio.StaticFile("inspect", guestInit, 0o755))
 	text := m.Run(t, hostArgs, "rdinit=/inspect intel_iommu=on iommu=pt isolcpus=2-3")
 	var h topology.Host
@@ -60,7 +58,6 @@ func TestInspectInAMachineOfKnownTopology(t *testing.T) {
 	}
 }
 
-// knownTopology is what hostArgs and guestInit make.
 var knownTopology = []string{
 	"packages 2, cores 8, online 0-7, isolated 2-3",
 	"node 0: CPUs 0-3, distances [10 21]",

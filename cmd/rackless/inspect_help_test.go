@@ -9,8 +9,7 @@ import (
 	"github.com/rackless/rackless/machine/inspect"
 )
 
-// The help of inspect lists what is read, and nothing else: the list of kinds is that of the error about an unknown
-// text.
+// The help of inspect must list exactly the kinds of input named in the error about an unknown text.
 func TestHelpOfInspectListsAllKindsOfTexts(t *testing.T) {
 	t.Parallel()
 	help, err := helpFiles.ReadFile("help/inspect.md")
@@ -26,7 +25,7 @@ func TestHelpOfInspectListsAllKindsOfTexts(t *testing.T) {
 	if !found {
 		t.Fatalf("the error lists no kinds: %v", err)
 	}
-	// Words in place of those of the help, and words that are not in names of kinds.
+	// Words of the error that the help expresses differently, and words that are not part of a kind's name.
 	same := map[string]string{"domain": "dumpxml", "IOMMU": "/sys/kernel/iommu_groups", "groups": "find", "host": "",
 		"of": "", "vSphere": "", "govc": "", "object.save": "", "or": ""}
 	for _, w := range word.FindAllString(known, -1) {

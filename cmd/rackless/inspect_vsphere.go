@@ -12,13 +12,12 @@ import (
 // schemes are the readers of hosts that are not files.
 var schemes = map[string]func(context.Context, string) (*topology.Host, error){lab.VSphereScheme: vsphere.ReadHost}
 
-// vsphereJobs are the hosts of vSphere, or one of them.
 func vsphereJobs(ctx context.Context, name string) (jobs inspect.Jobs, err error) {
 	conn, err := vsphere.Open(ctx, "")
 	if err != nil {
 		return jobs, err
 	}
-	jobs.Close = func() { conn.Close(context.WithoutCancel(ctx)) } // a session ends by itself, too
+	jobs.Close = func() { conn.Close(context.WithoutCancel(ctx)) } // a session also ends by itself
 	hosts := []string{name}
 	if name == "" {
 		jobs.Many = true

@@ -12,13 +12,13 @@ import (
 	"github.com/rackless/rackless/rack"
 )
 
-// planArtifacts are the files of a plan, with the scripts that prepare its host.
+// planArtifacts returns the files of a plan, including the scripts that prepare its host.
 var planArtifacts = host.Artifacts
 
-// upRefuses says what up on this machine refuses of a lab that is right.
+// upRefuses returns the error of up on this machine for a valid lab.
 var upRefuses = rack.Check
 
-// newLabDiffCmd makes rackless lab diff. It shows before up what up would interrupt.
+// newLabDiffCmd makes rackless lab diff. Before up, it shows the nodes that up would interrupt.
 func newLabDiffCmd(a *app) *cobra.Command {
 	var format string
 	cmd := ofLabFile(&cobra.Command{

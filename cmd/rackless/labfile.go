@@ -17,13 +17,13 @@ import (
 	"github.com/rackless/rackless/report/show"
 )
 
-// newLabCmd holds the commands that work on lab files.
+// newLabCmd makes rackless lab, which holds the commands for lab files.
 func newLabCmd(a *app) *cobra.Command {
 	return grouping("lab", "Check a lab file, show its defaults, and what up would change",
 		newLabCheckCmd(a), newLabDefaultsCmd(a), newLabDiffCmd(a), newLabSchemaCmd(a))
 }
 
-// labCheckOutput is the JSON of rackless lab check for a file that is right.
+// labCheckOutput is the JSON output of lab check for a valid file.
 type labCheckOutput struct {
 	File        string `json:"file"`
 	Lab         string `json:"lab"`
@@ -32,16 +32,16 @@ type labCheckOutput struct {
 	Subnet      string `json:"subnet"`
 	MTU         int    `json:"mtu"`                  // bytes
 	RDMAPayload int    `json:"rdma_payload"`         // bytes
-	UpRefuses   string `json:"up_refuses,omitempty"` // why up does not start it all the same
+	UpRefuses   string `json:"up_refuses,omitempty"` // reason for which up refuses it although it is valid
 }
 
-// labFaultsOutput is the JSON of rackless lab check for a file with faults.
+// labFaultsOutput is the JSON output of lab check for a file with errors.
 type labFaultsOutput struct {
 	File   string     `json:"file"`
 	Faults lab.Errors `json:"faults"`
 }
 
-// newLabCheckCmd makes rackless lab check. All faults are listed at once, with status 2, as up would end.
+// newLabCheckCmd makes rackless lab check. It lists all errors at once and exits with status 2, like up.
 func newLabCheckCmd(a *app) *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
@@ -63,7 +63,7 @@ func newLabCheckCmd(a *app) *cobra.Command {
 			}
 			out := labCheckOutput{file, l.Name, string(l.RunBy()), len(l.Nodes), l.Fabric.Subnet.String(), l.Fabric.MTU,
 				l.Fabric.RDMAPayload(), ""}
-			// The file is right all the same: it may be meant for another machine, or for a plan.
+			// The file is valid, and may be meant for another machine or for a plan.
 			if err := upRefuses(l); err != nil {
 				out.UpRefuses = err.Error()
 				fmt.Fprintf(a.err, "the file is right, but up will refuse it: %v\n", err)
@@ -77,7 +77,7 @@ func newLabCheckCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// newLabDefaultsCmd makes rackless lab defaults. Its output is a lab file with the same meaning.
+// newLabDefaultsCmd makes rackless lab defaults. Its output is a lab file with the same meaning and all defaults.
 func newLabDefaultsCmd(a *app) *cobra.Command {
 	return ofLabFile(&cobra.Command{
 		Use:   "defaults [LAB.yaml]",
@@ -88,7 +88,6 @@ func newLabDefaultsCmd(a *app) *cobra.Command {
 	})
 }
 
-// newLabSchemaCmd makes rackless lab schema.
 func newLabSchemaCmd(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "schema",
@@ -101,8 +100,8 @@ func newLabSchemaCmd(a *app) *cobra.Command {
 	}
 }
 
-// ofLabFile completes a verb whose one argument is a lab file, by default the only one in this directory: run gets the
-// lab, and the file for messages.
+// ofLabFile completes a verb whose one argument is a lab file, by default the only one in this directory. run
+// receives the lab, and the file name for messages.
 func ofLabFile(cmd *cobra.Command, run func(ctx context.Context, l *lab.Lab, file string) error) *cobra.Command {
 	cmd.Args, cmd.ValidArgsFunction = cli.MaxArgs(1, "one LAB.yaml"), completeLabFiles
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -119,7 +118,7 @@ func ofLabFile(cmd *cobra.Command, run func(ctx context.Context, l *lab.Lab, fil
 	return cmd
 }
 
-// labFile returns the lab file that an optional argument names, or the only one in this directory.
+// labFile returns the lab file given by an optional argument, or the only one in this directory.
 func labFile(cmd *cobra.Command, args []string) (string, error) {
 	if len(args) > 0 {
 		return args[0], nil
@@ -137,5 +136,4 @@ func labFile(cmd *cobra.Command, args []string) (string, error) {
 	return files[0], nil
 }
 
-// loadLab reads and checks a lab file.
 func loadLab(path string) (*lab.Lab, error) { return planner.ReadLab(path) }

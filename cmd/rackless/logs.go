@@ -14,13 +14,12 @@ import (
 	"github.com/rackless/rackless/internal/words"
 )
 
-// logsFlags are the options of logs.
 type logsFlags struct {
 	follow, qemu, daemon bool
-	lines                int // 0: all
+	lines                int // 0 means all
 }
 
-// newLogsCmd makes rackless logs. Logs are files, so they can be read after a node has died.
+// newLogsCmd makes rackless logs. Logs are files, so they can be read after a node has ended.
 func newLogsCmd(a *app) *cobra.Command {
 	var f logsFlags
 	cmd := &cobra.Command{
@@ -49,7 +48,7 @@ func newLogsCmd(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			// A guest may print what changes the terminal for good.
+			// A guest's output may contain escape sequences that permanently change the terminal.
 			var w io.Writer = a.out
 			if terminal.Of(a.out) != nil {
 				w = &terminal.PlainWriter{W: a.out}
@@ -65,7 +64,7 @@ func newLogsCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// logPath finds the file, and tells on standard error why it is empty where that surprises.
+// logPath finds the file, and explains on standard error if it is unexpectedly empty.
 func (a *app) logPath(arg string, f logsFlags) (string, error) {
 	if f.daemon {
 		r, err := a.openLab(arg)

@@ -16,12 +16,12 @@ import (
 	"github.com/rackless/rackless/report/tables"
 )
 
-// lsOutput is what ls prints as JSON, see docs/json.md.
+// lsOutput is the JSON output of ls. See docs/json.md.
 type lsOutput struct {
-	Labs []rack.Description `json:"labs"` // by name
+	Labs []rack.Description `json:"labs"` // sorted by name
 }
 
-// newLsCmd makes rackless ls. States are asked from the machines, not read from the state on disk, which may be old.
+// newLsCmd makes rackless ls. It asks the machines for their state, because the state on disk may be old.
 func newLsCmd(a *app) *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
@@ -31,13 +31,13 @@ func newLsCmd(a *app) *cobra.Command {
 		Args:              cli.MaxArgs(1, "at most one lab"),
 		ValidArgsFunction: a.completeLabs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			// With some racks there may be an error too, of labs that cannot be read.
+			// openLabs may return both racks and an error about unreadable labs.
 			racks, err := a.openLabs(args)
 			out := lsOutput{Labs: []rack.Description{}}
 			for _, r := range racks {
 				out.Labs = append(out.Labs, r.Describe(cmd.Context()))
 			}
-			// Labs that cannot be read are an error, but not for those that can.
+			// Unreadable labs do not hide the others.
 			if show.ForPrograms(format) {
 				return errors.Join(show.Encode(a.out, format, out), err)
 			}
@@ -48,7 +48,7 @@ func newLsCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// openLabs opens the lab that an optional argument names, else all.
+// openLabs opens the lab given by an optional argument, or all labs.
 func (a *app) openLabs(args []string) ([]*rack.Rack, error) {
 	if len(args) > 0 {
 		r, err := a.openLab(args[0])
@@ -64,7 +64,6 @@ func (a *app) openLabs(args []string) ([]*rack.Rack, error) {
 	return rack.OpenAll(d)
 }
 
-// openLab opens the running lab that an argument names.
 func (a *app) openLab(arg string) (*rack.Rack, error) {
 	name, err := planner.LabName(arg)
 	if err != nil {
@@ -77,7 +76,7 @@ func (a *app) openLab(arg string) (*rack.Rack, error) {
 	return rack.Open(d, name)
 }
 
-// openNode opens the lab of a node, which is named as NODE or LAB/NODE.
+// openNode opens the lab of a node given as NODE or LAB/NODE.
 func (a *app) openNode(arg string) (r *rack.Rack, node string, err error) {
 	d, err := a.dirs()
 	if err != nil {
@@ -86,7 +85,7 @@ func (a *app) openNode(arg string) (r *rack.Rack, node string, err error) {
 	return rack.OpenNode(d, arg)
 }
 
-// printLabs prints the table, and what is wrong on standard error.
+// printLabs prints the table, and problems on standard error.
 func (a *app) printLabs(out lsOutput, err error) error {
 	if len(out.Labs) == 0 {
 		if err == nil {
@@ -97,17 +96,16 @@ func (a *app) printLabs(out lsOutput, err error) error {
 	if err := a.show(tables.Labs(out.Labs, time.Now())); err != nil {
 		return err
 	}
-	// What is beside the table goes to standard error, so that the table stays one for other programs.
+	// Remarks go to standard error, so that other programs can parse the table.
 	for _, line := range tables.LabNotes(out.Labs) {
 		fmt.Fprintln(a.err, line)
 	}
 	return nil
 }
 
-// completeNodes offers the nodes of all running labs.
 func (a *app) completeNodes(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveDefault // of the command
+		return nil, cobra.ShellCompDirectiveDefault
 	}
 	return a.offered(nil, rack.NodeNames, cobra.ShellCompDirectiveNoFileComp)
 }

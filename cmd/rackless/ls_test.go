@@ -35,7 +35,7 @@ func TestWhatIsWrongIsSaidOnStandardError(t *testing.T) {
 		{Name: "one", Switch: "dead", Ready: true, Nodes: []rack.NodeDescription{{Name: "a", State: "dead", PID: 7}}},
 		{Name: "two", Switch: "running", Nodes: []rack.NodeDescription{{Name: "b", State: "unknown",
 			Error: "refused"}}},
-		{Name: "three", Switch: "none", Ready: true}, // on NICs of a host
+		{Name: "three", Switch: "none", Ready: true}, // uses NICs of a host
 		{Name: "four", Switch: "none"},
 	}}, nil)
 	want := "lab one: its switch is not running: rackless up with its lab file starts it again\n" +

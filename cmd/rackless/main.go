@@ -25,29 +25,28 @@ import (
 	"github.com/rackless/rackless/study/conduct"
 )
 
-// version is stamped by the Makefile.
 var version = "devel"
 
 // Exit codes, documented in the root command's help.
 const (
 	exitFailed = 1 // the operation failed
 	exitUsage  = 2 // the command line or a file is wrong
-	exitFaults = 3 // it ran, and found faults
-	exitReboot = 4 // it did what it can before a reboot
+	exitFaults = 3 // the command ran and found faults
+	exitReboot = 4 // all possible steps are done; a reboot is needed
 )
 
-// app is what commands share: the world outside, which tests replace.
+// app holds the program's streams, environment and user ID, which tests replace.
 type app struct {
-	in       *os.File // a *os.File since console and exec ask whether it is a terminal
+	in       *os.File // a *os.File, because console and exec check whether it is a terminal
 	out, err io.Writer
 	env      func(string) string
-	environ  []string // all of env, as NAME=VALUE
+	environ  []string // the whole environment, as NAME=VALUE
 	uid      int
-	told     func() // ends what --verbose began
+	told     func() // ends the output of --verbose
 	all      bool   // the help of all commands was asked for
 }
 
-// dirs are the directories of this user, of which nobody else has a hand in any.
+// dirs returns this user's directories. It checks that other users cannot write to them.
 func (a *app) dirs() (userdirs.Dirs, error) {
 	d, err := userdirs.Default(a.env, a.uid)
 	if err != nil {
@@ -56,7 +55,7 @@ func (a *app) dirs() (userdirs.Dirs, error) {
 	return d, d.Check(a.uid)
 }
 
-// setDefaults sets the flags that the command line leaves out, by the environment and the user's config file.
+// setDefaults sets flags that are missing on the command line from the environment and the user's config file.
 func (a *app) setDefaults(cmd *cobra.Command) error {
 	var d cli.Defaults
 	file, err := userdirs.ConfigFile(a.env, a.uid)
@@ -78,11 +77,11 @@ func (a *app) setDefaults(cmd *cobra.Command) error {
 	return d.Set(cmd, a.env)
 }
 
-// variables are those of the environment that are no flags.
+// variables lists the environment variables that do not correspond to a flag.
 var variables = []string{"RACKLESS_RUN", "RACKLESS_CACHE", "RACKLESS_DATA", "RACKLESS_CONFIG", "RACKLESS_STATE",
 	"RACKLESS_FAULT", "RACKLESS_VSPHERE", "RACKLESS_STUDY_LOCK"}
 
-// tell begins --verbose. A live line of progress would be drawn over: steps are plain lines then.
+// tell starts --verbose. Progress is then printed as plain lines, because a live line would be overwritten.
 func (a *app) tell() {
 	env := a.env
 	a.env = func(name string) string {
@@ -96,20 +95,19 @@ func (a *app) tell() {
 
 func main() { os.Exit(run()) }
 
-// run is main with an exit code.
+// run is main, but returns the exit code.
 func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	a := &app{in: os.Stdin, out: &terminal.Writer{File: os.Stdout}, err: &terminal.Writer{File: os.Stderr},
 		env: os.Getenv, environ: os.Environ(), uid: os.Getuid()}
-	// One Ctrl-C ends what runs in an orderly way; after it the default is back, so that a second
-	// one ends the program at once.
+	// The first Ctrl-C ends the command in an orderly way. It also restores the default, so that a second one kills
+	// the program at once.
 	context.AfterFunc(ctx, stop)
 	userfile.EndWith(ctx)
 	return a.run(ctx, os.Args[1:])
 }
 
-// run executes one command line and returns the exit code.
 func (a *app) run(ctx context.Context, args []string) int {
 	a.told = func() {}
 	root := newRootCmd(a)
@@ -121,7 +119,7 @@ func (a *app) run(ctx context.Context, args []string) int {
 	}
 	code, text := exitCode(err)
 	if text != "" {
-		// An error after Ctrl-C is usually the end of something that was under way.
+		// An error after Ctrl-C is usually a consequence of the interruption.
 		if ctx.Err() != nil {
 			text = "interrupted: " + text
 		}
@@ -130,7 +128,7 @@ func (a *app) run(ctx context.Context, args []string) int {
 	return code
 }
 
-// otherNames are what other tools call a command: ssh and docker, containerlab, kubectl, vagrant, hwloc.
+// otherNames maps commands to their names in other tools: ssh, docker, containerlab, kubectl, vagrant, and hwloc.
 var otherNames = map[string][]string{
 	"cp":      {"copy", "scp"},
 	"doctor":  {"preflight"},
@@ -145,13 +143,14 @@ var otherNames = map[string][]string{
 	"verify":  {"test"},
 }
 
-// newRootCmd makes the command rackless with all verbs. Tests make one for each command line, since cobra keeps flags.
+// newRootCmd makes the command rackless with all verbs. Tests make a new one for each command line, because cobra
+// keeps the values of flags.
 func newRootCmd(a *app) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "rackless",
 		Short: "A rack without the rack: RDMA labs of many nodes on one machine",
-		// run prints errors, once and with the exit code that belongs to them: cobra would add the
-		// whole help below a failure of a lab.
+		// run prints errors once, with the matching exit code. cobra would add the whole help below a failure of a
+		// lab.
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Version:       version,
@@ -185,7 +184,7 @@ func newRootCmd(a *app) *cobra.Command {
 		&cobra.Group{ID: "machine", Title: "This machine:"},
 		&cobra.Group{ID: "learn", Title: "Help:"},
 	)
-	// The groups follow what a user does: a lab, its nodes, figures of it, and the machine below.
+	// The groups follow a user's steps: a lab, its nodes, its figures, and the machine below.
 	group := func(id string, cmds ...*cobra.Command) {
 		for _, c := range cmds {
 			c.GroupID, c.SuggestFor = id, otherNames[c.Name()]
@@ -198,12 +197,11 @@ func newRootCmd(a *app) *cobra.Command {
 	group("machine", newInspectCmd(a), newPrepareCmd(a), newRollbackCmd(a), newHostCmd(a), newDoctorCmd(a),
 		newEmulateCmd(a), newImageCmd(a))
 	group("learn", newExplainCmd(a), newPuzzleCmd(a), newVersionCmd(a))
-	// Hidden, and so in no group.
+	// These are hidden, so they are in no group.
 	root.AddCommand(newDaemonCmd(a))
 	addFormerNames(a, root)
 
-	// cobra adds these two when it runs; here already, so that they stand in the groups and their
-	// errors are usage errors too.
+	// cobra adds these two when it runs. Adding them here puts them into groups and makes their errors usage errors.
 	root.SetHelpCommandGroupID("learn")
 	root.SetCompletionCommandGroupID("learn")
 	setHelp(root)
@@ -214,13 +212,13 @@ func newRootCmd(a *app) *cobra.Command {
 	return root
 }
 
-// helpFiles say what each command does and, in a block of code, how it is called: study-run.md is of
-// "rackless study run".
+// helpFiles contain the long help of each command and, in a code block, its usage. study-run.md belongs to "rackless
+// study run".
 //
 //go:embed help
 var helpFiles embed.FS
 
-// setHelp gives a command, and those below it, the texts of their files. cobra's own commands have none.
+// setHelp gives a command and its subcommands the texts of their files. cobra's own commands have no file.
 func setHelp(cmd *cobra.Command) {
 	for _, c := range cmd.Commands() {
 		setHelp(c)
@@ -230,14 +228,13 @@ func setHelp(cmd *cobra.Command) {
 		return
 	}
 	long, examples, _ := strings.Cut(strings.TrimSuffix(string(text), "\n```\n"), "\n```\n")
-	// A list that the program makes stands where the file has %s.
+	// The %s in the file stands for a list that the program makes.
 	cmd.Long = strings.Replace(strings.TrimSpace(long), "%s", cmd.Long, 1)
 	if examples != "" {
 		cmd.Example = "  " + strings.ReplaceAll(examples, "\n", "\n  ")
 	}
 }
 
-// helpName is the name of a command's file.
 func helpName(cmd *cobra.Command) string {
 	if now := cmd.Annotations[cli.Now]; now != "" {
 		return strings.ReplaceAll(now, " ", "-") + ".md"
@@ -245,12 +242,12 @@ func helpName(cmd *cobra.Command) string {
 	return strings.ReplaceAll(strings.TrimPrefix(cmd.CommandPath(), "rackless "), " ", "-") + ".md"
 }
 
-// exitCode returns what an error ends the program with, and what is still to be said.
+// exitCode returns the exit code for an error, and the text that is still to be printed.
 func exitCode(err error) (code int, text string) {
 	if e, ok := errors.AsType[*cli.Error](err); ok {
 		return e.Code, e.Error()
 	}
-	// Errors of other packages that are the caller's, since what was asked for cannot be done as it stands.
+	// Other packages have errors that the caller caused by an impossible request.
 	_, wrong := errors.AsType[*planner.RequestError](err)
 	if _, changed := errors.AsType[*conduct.ChangedError](err); wrong || changed {
 		return exitUsage, err.Error()
@@ -258,21 +255,21 @@ func exitCode(err error) (code int, text string) {
 	return exitFailed, err.Error()
 }
 
-// hostFlags are --host and --snapshot, which both name the host that a verb is about.
+// hostFlags are --host and --snapshot. Both name the host that a verb works on.
 type hostFlags struct{ host, snapshot string }
 
-// add adds the flags to a verb; what is the verb of their help.
+// add adds the flags to a verb, with help texts that begin with what.
 func (h *hostFlags) add(cmd *cobra.Command, what string) {
 	cmd.Flags().StringVar(&h.host, "host", planner.Local, what+" `HOST`: local, or a file as inspect takes")
-	// Both take the same files. The second reads better where the file is one that rackless snapshot
-	// wrote.
+	// Both accept the same files. The second reads better for a file written by rackless snapshot.
 	cmd.Flags().StringVar(&h.snapshot, "snapshot", "", what+" the machine of the snapshot `FILE`")
 	cli.Offer(cmd, "host", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return []string{planner.Local}, cobra.ShellCompDirectiveDefault // or files
 	})
 }
 
-// check refuses both flags together, because neither is the obvious winner, and an empty one of them or of others.
+// check refuses both flags together, because neither has precedence. It also refuses an empty value of these flags
+// and of others.
 func (h *hostFlags) check(cmd *cobra.Command, what string, others ...string) error {
 	if err := cli.NotEmpty(cmd, what, append([]string{"host", "snapshot"}, others...)...); err != nil {
 		return err
@@ -289,22 +286,20 @@ func (h *hostFlags) chosen() string { return cmp.Or(h.snapshot, h.host) }
 // hosts reads the hosts that --host names.
 func (a *app) hosts() planner.Hosts { return planner.Hosts{Stdin: a.in, Schemes: schemes} }
 
-// grouping makes a command that only groups others.
 func grouping(use, short string, cmds ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{Use: use, Short: short}
 	cmd.AddCommand(cmds...)
 	return cmd
 }
 
-// versionOutput is what version prints as JSON, see docs/json.md.
+// versionOutput is the JSON output of version. See docs/json.md.
 type versionOutput struct {
-	Version string `json:"version"` // of rackless: a tag, what git describe says, or "devel"
-	Go      string `json:"go"`      // that built it
+	Version string `json:"version"` // version of rackless: a tag, the output of git describe, or "devel"
+	Go      string `json:"go"`      // version of Go that built it
 	OS      string `json:"os"`
 	Arch    string `json:"arch"`
 }
 
-// newVersionCmd makes rackless version, for bug reports.
 func newVersionCmd(a *app) *cobra.Command {
 	var format string
 	cmd := &cobra.Command{

@@ -24,11 +24,11 @@ import (
 	"github.com/rackless/rackless/vm"
 )
 
-// TestMain makes this test binary the program too: scripts call it by the name rackless, and so
-// does the daemon that up starts.
+// TestMain runs this test binary as the program if it is called as rackless, by scripts or by the daemon that up
+// starts.
 //
-// Unless -parallel says otherwise, one more test runs at a time than there are CPUs: those that start machines wait
-// for them a third of the time, and the tests of the other packages end before these.
+// Unless -parallel is set, one more test than there are CPUs runs at a time. Tests that start machines wait for them
+// a third of the time, and the tests of the other packages finish earlier.
 func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", strconv.Itoa(runtime.GOMAXPROCS(0)+1)); err != nil {
 		panic(err)
@@ -47,12 +47,12 @@ const (
 // cloudImage names a disk image for testdata/e2e/cloud.txtar, which hack/cloud-image.sh makes.
 const cloudImage = "RACKLESS_CLOUD_IMAGE"
 
-// TestScripts runs the command line as a user would, without a lab.
+// TestScripts runs the command line like a user, without a lab.
 func TestScripts(t *testing.T) {
 	runScripts(t, testscript.Run, scripts, nil)
 }
 
-// TestLabs runs the scripts that start real labs, but for the longest.
+// TestLabs runs the scripts that start real labs, except the longest.
 func TestLabs(t *testing.T) {
 	runLabs(t, testscript.Run, labScripts, isLong)
 }
@@ -69,7 +69,7 @@ func isLong(name string) bool { return strings.HasPrefix(name, "full") }
 // isShort is the opposite of isLong.
 func isShort(name string) bool { return !isLong(name) }
 
-// inTurn runs scripts one after the other. A script that is a parallel test waits behind all others that wait.
+// inTurn runs scripts one after the other. As parallel tests, they would wait behind all other waiting ones.
 type inTurn struct{ *testing.T }
 
 func runInTurn(t *testing.T, p testscript.Params) { testscript.RunT(inTurn{t}, p) }
@@ -81,7 +81,6 @@ func (t inTurn) Run(name string, f func(testscript.T)) {
 func (inTurn) Parallel()     {}
 func (inTurn) Verbose() bool { return testing.Verbose() }
 
-// runLabs runs scripts that start real labs.
 func runLabs(t *testing.T, run func(*testing.T, testscript.Params), pattern string, without func(name string) bool) {
 	t.Helper()
 	t.Parallel()
@@ -116,7 +115,7 @@ func runScripts(t *testing.T, run func(*testing.T, testscript.Params), pattern s
 		t.Fatal(err)
 	}
 	cache := os.Getenv("RACKLESS_CACHE")
-	if cache == "" { // this user's own, so that the image is built once a machine
+	if cache == "" { // the user's cache, so that each machine builds the image once
 		d, err := rack.DefaultDirs(os.Getenv, os.Getuid())
 		if err != nil {
 			t.Fatal(err)
@@ -135,14 +134,14 @@ func runScripts(t *testing.T, run func(*testing.T, testscript.Params), pattern s
 		},
 		Files: all,
 		Setup: func(env *testscript.Env) error {
-			// Short, since sockets lie below it; the directory of a script is not.
+			// Short, because paths of sockets lie below it, and a script's own directory is too long.
 			run, err := os.MkdirTemp("/tmp", "rl")
 			if err != nil {
 				return err
 			}
 			env.Defer(func() { nothingLeft(t, run) })
 			env.Setenv("RACKLESS_RUN", run)
-			// scripts run studies at once, and beside those of other packages
+			// scripts run studies at the same time as each other and as other packages' scripts
 			env.Setenv(lock.Variable, filepath.Base(run))
 			env.Setenv("RACKLESS_CACHE", cache)
 			env.Setenv("RACKLESS_DATA", filepath.Join(env.WorkDir, "data"))
@@ -174,10 +173,10 @@ func nothingLeft(t *testing.T, run string) {
 	}
 }
 
-// apps counts what testApp has made.
+// apps counts the apps made by testApp.
 var apps atomic.Int64
 
-// testApp is the program with its streams in memory, an empty home and no labs.
+// testApp returns the program with its streams in memory, an empty home, and no labs.
 func testApp(t *testing.T) (a *app, out, err *bytes.Buffer) {
 	t.Helper()
 	home := t.TempDir()
@@ -194,7 +193,6 @@ func testApp(t *testing.T) (a *app, out, err *bytes.Buffer) {
 	return &app{in: in, out: out, err: err, env: func(k string) string { return env[k] }, uid: os.Getuid()}, out, err
 }
 
-// walk calls f for every command that people can see.
 func walk(cmd *cobra.Command, f func(*cobra.Command)) {
 	f(cmd)
 	for _, c := range cmd.Commands() {
@@ -216,7 +214,7 @@ func TestEveryCommandHasHelpWithAnExample(t *testing.T) {
 			t.Errorf("%s: Short ends with a full stop: %q", c.CommandPath(), c.Short)
 		}
 		if c.Name() == "help" || c.Parent() != nil && c.Parent().Name() == "completion" {
-			return // cobra's own words
+			return // cobra's own help
 		}
 		for line := range strings.Lines(c.Long) {
 			if len(line) > 101 {
@@ -233,7 +231,7 @@ func TestEveryCommandHasHelpWithAnExample(t *testing.T) {
 
 func TestEveryFileOfHelpHasItsCommand(t *testing.T) {
 	a, _, _ := testApp(t)
-	names := map[string]bool{"lab-daemon.md": true, "emulate-host-daemon.md": true} // hidden
+	names := map[string]bool{"lab-daemon.md": true, "emulate-host-daemon.md": true} // hidden commands
 	walk(newRootCmd(a), func(c *cobra.Command) { names[helpName(c)] = true })
 	files, err := helpFiles.ReadDir("help")
 	if err != nil {
@@ -255,7 +253,7 @@ func TestEveryVisibleCommandStandsInAGroup(t *testing.T) {
 	}
 }
 
-// What is wrong with a command line is the same whatever runs, so it is checked without a script for each.
+// Usage errors do not depend on running labs, so they need no script each.
 func TestWrongCommandLinesEndWithStatus2AndSayWhereToReadMore(t *testing.T) {
 	tests := []struct{ args, want string }{
 		{"lnik", `unknown command "lnik"; did you mean link?`},
@@ -354,7 +352,7 @@ func TestNamesThatAreNoneNeverReachTheDisk(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a, _, _ := testApp(t)
 			want := exitUsage
-			if name == "-" { // a name by its letters; no lab can have it, and nothing is done
+			if name == "-" { // consists of valid letters, but no lab can have this name; nothing happens
 				want = 0
 			}
 			if code := a.run(t.Context(), []string{"down", "--", name}); code != want {

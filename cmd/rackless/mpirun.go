@@ -16,7 +16,6 @@ import (
 	"github.com/rackless/rackless/vm/guest"
 )
 
-// newMPIRunCmd makes rackless mpirun.
 func newMPIRunCmd(a *app) *cobra.Command {
 	var o mpi.Options
 	var names []string
@@ -43,7 +42,7 @@ func newMPIRunCmd(a *app) *cobra.Command {
 				}
 			}
 			dash := cmd.ArgsLenAtDash()
-			if dash < 0 { // the rank file needs no program
+			if dash < 0 { // printing the rank file needs no program
 				dash = len(args)
 				args = append(args, "PROGRAM")
 			}

@@ -68,7 +68,7 @@ var formerNames = []struct {
 	{"lab mend", "puzzle reveal", newPuzzleRevealCmd},
 	{"recommend", "plan --explain", newRecommendCmd},
 	{"report", "bench show", newReportCmd},
-	{"results", "study", func(*app) *cobra.Command { return grouping("results", "Now bench check, study query and raw") }},
+	{"results", "study", func(*app) *cobra.Command { return grouping("results", "See bench check and study") }},
 	{"results check", "bench check", newResultsCheckCmd},
 	{"results import", "study import", newResultsImportCmd},
 	{"results query", "study query", newResultsQueryCmd},

@@ -9,7 +9,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// What people type before they have read anything: each is answered with what is wrong, and what to type instead.
+// This test types commands that people try before they have read anything. Each error explains the problem and
+// suggests a correct command.
 func TestWhatANewcomerTypes(t *testing.T) {
 	t.Chdir("../..")
 	for line, want := range map[string]string{
@@ -63,7 +64,7 @@ func TestWhatANewcomerTypes(t *testing.T) {
 			}
 		})
 	}
-	for line, want := range map[string]string{ // help, wherever it is asked for
+	for line, want := range map[string]string{ // requests for help in all positions
 		"help up": "rackless up [LAB.yaml] [flags]", "up -h a.yaml": "rackless up [LAB.yaml] [flags]",
 		"help lab check": "rackless lab check [LAB.yaml]", "help emulate desktop": "rackless emulate PROFILE",
 		"help up pair": "rackless up [LAB.yaml] [flags]", "study ls": "run one with: rackless study run",

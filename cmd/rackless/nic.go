@@ -18,13 +18,11 @@ import (
 	"github.com/rackless/rackless/report/tables"
 )
 
-// newNICCmd makes rackless nic, for the adapters that rackless emulates.
 func newNICCmd(a *app) *cobra.Command {
 	return grouping("nic", "List the emulated ConnectX adapters of labs, make them fail, and reset them",
 		newNICLsCmd(a), newNICFaultCmd(a), newNICResetCmd(a))
 }
 
-// newNICLsCmd makes rackless nic ls.
 func newNICLsCmd(a *app) *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
@@ -59,7 +57,6 @@ func newNICLsCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// newNICFaultCmd makes rackless nic fault.
 func newNICFaultCmd(a *app) *cobra.Command {
 	var kind, nic, format string
 	var unset bool
@@ -72,7 +69,7 @@ func newNICFaultCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:               "fault NODE",
 		Short:             "Make an emulated adapter fail, or work again",
-		Long:              strings.Join(list, "\n"), // where the help has %s
+		Long:              strings.Join(list, "\n"), // for the %s in the help
 		Args:              cli.ExactArgs(1, "one node"),
 		ValidArgsFunction: a.completeNodes,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -97,7 +94,6 @@ func newNICFaultCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// newNICResetCmd makes rackless nic reset.
 func newNICResetCmd(a *app) *cobra.Command {
 	var nic, format string
 	cmd := &cobra.Command{
@@ -118,7 +114,6 @@ func newNICResetCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// onAdapter does something to the adapter of a node, and prints how it is then.
 func (a *app) onAdapter(ctx context.Context, format, arg, nic string,
 	do func(ctx context.Context, x rack.Adapted, node string, i int) error) error {
 	r, node, err := a.openNode(arg)

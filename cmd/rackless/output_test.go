@@ -35,7 +35,7 @@ import (
 	"github.com/rackless/rackless/vm/images"
 )
 
-// shapes are the types that the verbs print, by the words behind "```json" in docs/json.md.
+// shapes returns the types of the verbs' JSON output, keyed by the words after "```json" in docs/json.md.
 func shapes() map[string]func() any {
 	return map[string]func() any{
 		"ls":               func() any { return new(lsOutput) },
@@ -123,7 +123,6 @@ func TestTheDocumentedJSONIsWhatTheProgramPrints(t *testing.T) {
 	}
 }
 
-// indented is JSON as it is printed.
 func indented(t *testing.T, text []byte) string {
 	t.Helper()
 	var b bytes.Buffer
@@ -133,19 +132,19 @@ func indented(t *testing.T, text []byte) string {
 	return b.String() + "\n"
 }
 
-// findingKeys are the keys of findings by output. Those of inspect are in docs/host.schema.json.
+// findingKeys are the keys of findings by output. docs/host.schema.json has the keys for inspect.
 var findingKeys = map[string][]string{
 	"verify": {"id", "code", "subject", "title", "status", "have", "want", "evidence", "fix"},
 	"doctor": {"id", "title", "status", "evidence", "fix"},
 }
 
-// keys returns the JSON keys of a type and of what it holds.
+// keys returns the JSON keys of a type and of its fields' types.
 func keys(t reflect.Type) []string {
 	switch t.Kind() {
 	case reflect.Pointer, reflect.Slice:
 		return keys(t.Elem())
 	case reflect.Struct:
-		if t.Implements(reflect.TypeFor[encoding.TextMarshaler]()) { // text in JSON: times, addresses, lists of CPUs
+		if t.Implements(reflect.TypeFor[encoding.TextMarshaler]()) { // text in JSON: times, addresses, CPU lists
 			return nil
 		}
 		if t == reflect.TypeFor[finding.Finding]() {
@@ -154,11 +153,11 @@ func keys(t reflect.Type) []string {
 		var all []string
 		for i := range t.NumField() {
 			f := t.Field(i)
-			if !f.IsExported() && !f.Anonymous || f.Tag.Get("json") == "-" { // no JSON has it
+			if !f.IsExported() && !f.Anonymous || f.Tag.Get("json") == "-" { // not part of the JSON
 				continue
 			}
 			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-			if !f.Anonymous { // else its keys are those of what holds it
+			if !f.Anonymous { // an embedded struct's keys belong to the outer struct
 				all = append(all, name)
 			}
 			all = append(all, keys(f.Type)...)
@@ -188,7 +187,7 @@ func TestEveryVerbWithOutputFlagIsDocumented(t *testing.T) {
 			t.Errorf("%s: -o takes %v", c.CommandPath(), words)
 		}
 		if slices.Contains([]string{"inspect", "plan", "query"}, c.Name()) {
-			text = formTable // one of several forms for people
+			text = formTable // one of several formats for people
 		}
 		if f.Shorthand != "o" || f.DefValue != text {
 			t.Errorf("%s: -o is %+v", c.CommandPath(), f)

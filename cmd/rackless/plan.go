@@ -23,7 +23,6 @@ import (
 	"github.com/rackless/rackless/report/tables"
 )
 
-// planOptions are the flags of plan.
 type planOptions struct {
 	hostFlags
 	form    string
@@ -36,7 +35,7 @@ type planOptions struct {
 	db      string   // file of the studies
 	fitted  string   // file for the model that they give
 	limit   time.Duration
-	steps   int64 // of the search; 0 is the usual limit
+	steps   int64 // number of search steps; 0 selects the default limit
 }
 
 // newPlanCmd makes rackless plan. It never changes the host, so it needs no root and can plan for another machine.
@@ -67,7 +66,8 @@ func newPlanCmd(a *app) *cobra.Command {
 	f.BoolVar(&o.compare, "compare", false, "place the same lab as libvirt does by default and by hand, and compare")
 	f.StringArrayVar(&o.studies, "study", nil, "with --explain: use only the study `NAME`; can be given several times")
 	dbFlag(cmd, &o.db)
-	f.StringVar(&o.fitted, "model-out", "", "with --explain: write the model that the studies give to `FILE`, for --model")
+	f.StringVar(&o.fitted, "model-out", "", "with --explain: write the model that the studies give to `FILE`, "+
+		"for --model")
 	f.StringVar(&o.against, "against", "", "show what is different from the plan in `FILE`, as -o json printed it")
 	f.StringVar(&o.outDir, "out", "", "write the artefacts of the plan to `DIR`")
 	f.DurationVar(&o.limit, "time-limit", o.limit, "stop after this `TIME`, with the best plan so far; the usual "+
@@ -79,8 +79,8 @@ func newPlanCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// check refuses flags that contradict each other, that would not count, or whose value is empty: a
-// variable of a script that is not set.
+// check refuses flags that contradict each other, have no effect, or have an empty value, such as an unset variable
+// in a script.
 func (o *planOptions) check(cmd *cobra.Command) error {
 	f := cmd.Flags()
 	if err := o.hostFlags.check(cmd, "a file or directory", "model", "out", "against", "db", "model-out"); err != nil {
@@ -90,7 +90,7 @@ func (o *planOptions) check(cmd *cobra.Command) error {
 		return cli.Usagef(cmd, "--time-limit %v: want more than 0", o.limit)
 	}
 	if f.Changed("time-limit") {
-		o.steps = math.MaxInt64 // who says how long waits as long
+		o.steps = math.MaxInt64 // an explicit time limit applies in full
 	}
 	for _, name := range []string{"study", "db", "model-out"} {
 		if f.Changed(name) && !o.explain {
@@ -104,7 +104,6 @@ func (o *planOptions) check(cmd *cobra.Command) error {
 	return nil
 }
 
-// plan plans one lab on one host.
 func (a *app) plan(ctx context.Context, o planOptions, labFile string) error {
 	l, err := loadLab(labFile)
 	if err != nil {
@@ -143,9 +142,9 @@ func (a *app) plan(ctx context.Context, o planOptions, labFile string) error {
 	return a.writeModel(o.fitted, evidence.Model)
 }
 
-// refused prints why there is no plan, in the form that was asked for; any other error it returns as it is.
+// refused prints the reason for having no plan in the requested form. It returns any other error unchanged.
 func (a *app) refused(form string, q *planner.Query, err error) error {
-	// That a lab does not fit is an answer, and not a failure: programs get it in the form that they asked for.
+	// A lab that does not fit is an answer, not a failure, so programs get it in the requested form.
 	fits := !errors.As(err, new(*plan.Infeasible))
 	if reason := planner.Reason(err); reason != nil && show.ForPrograms(form) {
 		if failed := show.Encode(a.out, form, reason); failed != nil {
@@ -161,11 +160,10 @@ func (a *app) refused(form string, q *planner.Query, err error) error {
 	return err
 }
 
-// finishPlan prints a plan, with what is different from the one before if there is one, and writes its artefacts.
+// finishPlan prints a plan and, if before is set, the differences from it, and writes the plan's files.
 func (a *app) finishPlan(o *planOptions, q *planner.Query, r *planner.Planned, before *plan.Plan,
 	evidence *tables.Recommendation) error {
-	// Files first: a directory that cannot be written is an error before the plan is printed, and not
-	// below it.
+	// Write files first, so that an error about the directory does not follow the printed plan.
 	if o.outDir != "" {
 		in := inputOf(r, q.File)
 		files, err := planArtifacts(in)
@@ -176,7 +174,7 @@ func (a *app) finishPlan(o *planOptions, q *planner.Query, r *planner.Planned, b
 		if err != nil {
 			return err
 		}
-		defer fmt.Fprint(a.err, said) // so that it stands below the plan
+		defer fmt.Fprint(a.err, said) // printed after the plan
 	}
 	document := planDocument{Plan: r.Plan, Compare: r.Others, Recommendation: evidence}
 	if before != nil {
@@ -186,7 +184,7 @@ func (a *app) finishPlan(o *planOptions, q *planner.Query, r *planner.Planned, b
 	if show.ForPrograms(o.form) {
 		return show.Encode(a.out, o.form, document)
 	}
-	// The text is written at once: a pipe that is closed half way gets no half table.
+	// Write the text at once, so that a closed pipe gets no partial table.
 	var b bytes.Buffer
 	if draw := map[string]func(io.Writer, *plan.Plan, *topology.Host) error{formSVG: planview.SVG,
 		formHTML: planview.HTML}[o.form]; draw != nil {
@@ -212,8 +210,8 @@ func (a *app) finishPlan(o *planOptions, q *planner.Query, r *planner.Planned, b
 	return err
 }
 
-// planDocument is what plan prints as JSON, see docs/json.md: the plan, and what was asked beside it. The
-// plan's keys are at the top, so that whoever reads a plan, as verify --plan does, reads this as well.
+// planDocument is the JSON output of plan: the plan, and the answers to other flags. See docs/json.md. The plan's
+// keys are at the top level, so that readers of a plan, such as verify --plan, accept this document too.
 type planDocument struct {
 	*plan.Plan
 	Compare []rivals.Outcome `json:"compare,omitempty"`
@@ -222,14 +220,12 @@ type planDocument struct {
 	Recommendation *tables.Recommendation `json:"recommendation,omitempty"`
 }
 
-// planAgainst is how a plan differs from that of --against.
 type planAgainst struct {
 	Before      int64    `json:"cost_before"`
 	After       int64    `json:"cost_after"`
 	Differences []string `json:"differences"`
 }
 
-// planOn plans a lab on a host, which messages call by name.
 func (a *app) planOn(ctx context.Context, h *topology.Host, name string, l *lab.Lab,
 	file, model string) (*planner.Planned, error) {
 	q, err := planner.New(name, file, l, model)
@@ -243,7 +239,6 @@ func (a *app) planOn(ctx context.Context, h *topology.Host, name string, l *lab.
 	return r, nil
 }
 
-// planAt plans a lab on the host that a flag names.
 func (a *app) planAt(ctx context.Context, host string, l *lab.Lab, file, model string) (*planner.Planned, error) {
 	h, name, err := a.hosts().Read(ctx, host)
 	if err != nil {

@@ -56,10 +56,10 @@ func TestFlagsOfPlanThatContradictEachOtherAreRefused(t *testing.T) {
 	}
 }
 
-// mayBeNull are the keys whose value is null if it is not there; docs/json.md names them.
+// mayBeNull lists the keys that are null if the value is missing. docs/json.md documents them.
 var mayBeNull = map[string]bool{"placement": true}
 
-// nulls returns where in a JSON value a null stands that no page allows: a list without elements is [].
+// nulls returns the positions of undocumented nulls in a JSON value. An empty list must be [].
 func nulls(v any, at, key string) []string {
 	var all []string
 	switch v := v.(type) {
@@ -91,7 +91,7 @@ func TestListsOfAPlanAreNeverNull(t *testing.T) {
 	for _, host := range []struct{ snapshot, lab string }{
 		{epycHost, pairLab}, {examples + "hosts/h20.txt", examples + "h20-four.yaml"},
 		{epycHost, examples + "pair.yaml"},
-		{epycHost, examples + "h20-four.yaml"}, // does not fit
+		{epycHost, examples + "h20-four.yaml"},
 	} {
 		for _, flags := range [][]string{nil, {"--explain", "--compare"}, {"--against", before}} {
 			args := append([]string{"plan", host.lab, "--snapshot", host.snapshot, "-o", "json"}, flags...)
@@ -100,7 +100,7 @@ func TestListsOfAPlanAreNeverNull(t *testing.T) {
 				t.Errorf("%q: %s", args, stderr)
 			}
 			if out.Len() == 0 {
-				continue // said on standard error
+				continue
 			}
 			var v any
 			if err := json.Unmarshal(out.Bytes(), &v); err != nil {

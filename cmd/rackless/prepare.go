@@ -28,7 +28,6 @@ import (
 	"github.com/rackless/rackless/report/tables"
 )
 
-// prepareOptions are the flags of prepare.
 type prepareOptions struct {
 	form   string
 	dryRun bool
@@ -51,7 +50,7 @@ func newPrepareCmd(a *app) *cobra.Command {
 				return cli.Usagef(cmd, "--resume continues with the lab that the host is prepared for: leave %s out",
 					args[0])
 			}
-			return a.prepare(cmd.Context(), o, strings.Join(args, "")) // of which there is one, or none
+			return a.prepare(cmd.Context(), o, strings.Join(args, ""))
 		},
 	}
 	outputFlag(cmd, &o.form)
@@ -69,19 +68,19 @@ func newPrepareCmd(a *app) *cobra.Command {
 }
 
 // prepare waits for the unit that continues at boot, checks the journal, plans if the host is not prepared yet, and
-// makes the steps.
+// applies the steps.
 func (a *app) prepare(ctx context.Context, o prepareOptions, file string) error {
 	s, err := a.changing()
 	if err != nil {
 		return err
 	}
 	store := a.store()
-	if !o.resume && a.uid == 0 { // the unit itself is what would be waited for
+	if !o.resume && a.uid == 0 { // the unit must not wait for itself
 		if err := tune.AwaitBootUnit(ctx, s, a.waits); err != nil {
 			return err
 		}
 	}
-	// Looked at first: to read the host takes a booting machine many seconds.
+	// Read the journal first, because reading the host takes many seconds while it boots.
 	entries, err := change.ReadJournal(store.Journal(), host.Kinds())
 	if err != nil {
 		return err
@@ -97,23 +96,23 @@ func (a *app) prepare(ctx context.Context, o prepareOptions, file string) error 
 		return err
 	}
 	var seen host.Look
-	if !loaded { // the host was read for the plan
+	if !loaded { // the host was already read for the plan
 		seen = host.Look{Host: p.Host, Began: began, Took: time.Since(began)}
 	}
 	return a.prepareFor(ctx, s, o, p, loaded, seen)
 }
 
-// prepareFor prepares the host s for p; loaded says that p is what it is prepared for already. last is how the host was
-// seen last, if it was.
+// prepareFor prepares the host s for p. loaded means that the host has been prepared for p before. last is the last
+// known state of the host, if any.
 func (a *app) prepareFor(ctx context.Context, s *change.System, o prepareOptions, p *host.Prepared, loaded bool,
 	last host.Look) error {
 	ui := a.display()
 	defer ui.Close()
-	// Quiet, since each step has a line of its own in the result, and a log of CI would have all of them twice.
+	// Quiet, because the result has a line for each step, and a log of CI would show all of them twice.
 	seen := &rack.Progress{Report: ui.Quiet()}
 	seen.Begin("look at this host")
 	machine := host.ThisMachine(a.binary(), last)
-	now, err := machine.Inspect(ctx) // the guards' first look, too
+	now, err := machine.Inspect(ctx) // also serves the guards' first check
 	seen.End(nil)
 	if err != nil {
 		return err
@@ -126,7 +125,7 @@ func (a *app) prepareFor(ctx context.Context, s *change.System, o prepareOptions
 	if err != nil {
 		return err
 	}
-	// Remarks are about what no step can do: settings of the firmware, for example.
+	// Remarks concern settings that no step can change, for example in the firmware.
 	remarks, err := host.Remarks(ctx, s, p)
 	if err != nil {
 		return err
@@ -157,7 +156,6 @@ func (a *app) prepareFor(ctx context.Context, s *change.System, o prepareOptions
 	return a.finishPrepare(o, p, results, err, time.Since(began))
 }
 
-// confirmSteps asks the user whether what is left to do shall be made; an error if not.
 func (a *app) confirmSteps(ctx context.Context, o prepareOptions, survey []change.Result) error {
 	left := lists.Count(survey,
 		func(r change.Result) bool { return r.Status == change.Pending || r.Status == change.Refused })
@@ -167,7 +165,7 @@ func (a *app) confirmSteps(ctx context.Context, o prepareOptions, survey []chang
 	return a.agree(ctx, "prepare", o.form, survey, fmt.Sprintf("Make %s on this host?", words.Count(left, "step")))
 }
 
-// agree shows steps and asks whether the host is to be changed; an error if not, or where nobody can be asked.
+// agree shows steps and asks whether to change the host. It returns an error on refusal, or if it cannot ask.
 func (a *app) agree(ctx context.Context, verb, form string, steps []change.Result, question string) error {
 	if show.ForPrograms(form) || terminal.Of(a.err) == nil {
 		return cli.Usage(fmt.Errorf("%s changes the host: look with --dry-run, then say --yes", verb))
@@ -179,7 +177,6 @@ func (a *app) agree(ctx context.Context, verb, form string, steps []change.Resul
 	return nil
 }
 
-// finishPrepare prints what became of prepare.
 func (a *app) finishPrepare(o prepareOptions, p *host.Prepared, results []change.Result, err error,
 	took time.Duration) error {
 	made, reboot := 0, false
@@ -208,7 +205,7 @@ func (a *app) finishPrepare(o prepareOptions, p *host.Prepared, results []change
 		}
 		text = fmt.Sprintf("this host is prepared for lab %s: %s", p.Lab.Name, how)
 	}
-	// For programs, needs_reboot has said it.
+	// Programs read needs_reboot instead.
 	if !show.ForPrograms(o.form) {
 		fmt.Fprintln(a.out, text)
 	}
@@ -218,7 +215,6 @@ func (a *app) finishPrepare(o prepareOptions, p *host.Prepared, results []change
 	return nil
 }
 
-// printSurvey prints what prepare would do.
 func (a *app) printSurvey(o prepareOptions, p *host.Prepared, survey []change.Result) error {
 	reboot, refused := false, false
 	for _, r := range survey {
@@ -237,8 +233,7 @@ func (a *app) printSurvey(o prepareOptions, p *host.Prepared, survey []change.Re
 	return nil
 }
 
-// prepared returns for what the host is to be prepared: what it is prepared for already, which is
-// loaded, or a new plan.
+// prepared returns the current preparation of the host, with loaded set, or makes a new plan.
 func (a *app) prepared(ctx context.Context, store host.Store, o prepareOptions, file string) (p *host.Prepared,
 	loaded bool, err error) {
 	have, err := store.Load()
@@ -248,7 +243,7 @@ func (a *app) prepared(ctx context.Context, store host.Store, o prepareOptions, 
 	case errors.Is(err, host.ErrNotPrepared):
 	case err != nil:
 		return nil, false, err
-	// Choices of the first preparation hold for all that follows: half of the steps would differ otherwise.
+	// The choices of the first preparation stay in force. With others, half of the steps would differ.
 	case file == "":
 		if o.Choices != (host.Choices{}) && o.Choices != have.Choices {
 			return nil, false, cli.Usage(errors.New("how the host is prepared was chosen when it was first prepared: " +
@@ -279,7 +274,6 @@ func (a *app) prepared(ctx context.Context, store host.Store, o prepareOptions, 
 	return p, false, nil
 }
 
-// planHere plans a lab on this machine.
 func (a *app) planHere(ctx context.Context, l *lab.Lab, file, model string) (*host.Prepared, error) {
 	r, err := a.planAt(ctx, planner.Local, l, file, model)
 	if err != nil {
@@ -289,7 +283,7 @@ func (a *app) planHere(ctx context.Context, l *lab.Lab, file, model string) (*ho
 		By: version}, nil
 }
 
-// beside is where progress goes: to the result, or to standard error where that is for programs.
+// beside returns the writer for progress: the result's, or standard error if the result is for programs.
 func (a *app) beside(form string) io.Writer {
 	if show.ForPrograms(form) {
 		return a.err
@@ -297,13 +291,13 @@ func (a *app) beside(form string) io.Writer {
 	return a.out
 }
 
-// store is where it is kept for what this host is prepared. RACKLESS_STATE moves it.
+// store returns the directory that records this host's preparation. RACKLESS_STATE overrides its path.
 func (a *app) store() host.Store { return host.Store{Dir: a.env("RACKLESS_STATE")} }
 
-// system is this machine.
 func (a *app) system() *change.System { return &change.System{Root: "/"} }
 
-// changing is this machine for prepare and rollback, with the fault that a test on an emulated host asks for.
+// changing returns this machine for prepare and rollback. It injects the fault that a test on an emulated host
+// requests.
 func (a *app) changing() (*change.System, error) {
 	s := a.system()
 	fault, err := change.FaultFrom(s, a.env("RACKLESS_FAULT"))
@@ -314,7 +308,7 @@ func (a *app) changing() (*change.System, error) {
 	return s, nil
 }
 
-// binary is the path of this program, for the unit that goes on at boot; "" where it is not known.
+// binary returns the path of this program for the unit that continues at boot, or "" if unknown.
 func (a *app) binary() string {
 	path, err := os.Executable()
 	if err != nil {
@@ -323,7 +317,7 @@ func (a *app) binary() string {
 	return path
 }
 
-// newRollbackCmd makes rackless rollback. It takes no lab: the journal knows what was changed.
+// newRollbackCmd makes rackless rollback. It takes no lab, because the journal records the changes.
 func newRollbackCmd(a *app) *cobra.Command {
 	var form string
 	var dryRun, yes, known bool
@@ -342,7 +336,7 @@ func newRollbackCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// rollback undoes what the journal of prepare records. With known it also accepts a damaged journal.
+// rollback undoes the changes recorded in the journal of prepare. With known it also accepts a damaged journal.
 func (a *app) rollback(ctx context.Context, form string, dryRun, yes, known bool) error {
 	store := a.store()
 	s, err := a.changing()
@@ -353,8 +347,8 @@ func (a *app) rollback(ctx context.Context, form string, dryRun, yes, known bool
 		return a.printRollback(store, form)
 	}
 	open := change.Open
-	// A damaged journal is refused unless the user has been told so: what it has lost stays as it is, and after this
-	// nobody knows that it was ever changed.
+	// A damaged journal is refused unless the user knows about it. Changes missing from it stay in effect, and after
+	// this rollback no record of them remains.
 	if known {
 		open = change.OpenKnown
 	}
@@ -367,16 +361,16 @@ func (a *app) rollback(ctx context.Context, form string, dryRun, yes, known bool
 	entries := j.Entries()
 	if len(entries) == 0 {
 		if had && j.Gap() == "" {
-			p = nil // all of it was taken back, and the plan is still there
+			p = nil // all changes were undone, but the plan still exists
 		}
 		marks, err := host.Marks(s, nil, p)
 		end := store.Clear
 		if err != nil || len(marks) > 0 {
-			end = func(j *change.Journal) error { return j.Close() } // the plan is needed still
+			end = func(j *change.Journal) error { return j.Close() } // the plan is still needed
 		}
 		return errors.Join(end(j), err, a.print(form, out, nothingToTakeBack), fault(host.Unrecorded(j, marks)))
 	}
-	// A device that goes back to its driver under a running guest takes the guest down.
+	// Returning a device of a running guest to its driver would crash the guest.
 	if users := host.Users(s); len(users) > 0 {
 		return errors.Join(j.Close(), faultf("devices of the lab are in use: %s; take the lab down first: "+
 			"rackless down", strings.Join(users, ", ")))
@@ -387,10 +381,10 @@ func (a *app) rollback(ctx context.Context, form string, dryRun, yes, known bool
 			return errors.Join(err, j.Close())
 		}
 	}
-	// Asked before the rollback: after it the journal is empty, and the plan is gone.
+	// Check before the rollback, which empties the journal and removes the plan.
 	out.Reboot = host.ArgumentsInForce(entries)
 	if p != nil && (out.Reboot || j.Gap() == "") {
-		p.Plan.KernelArgs = nil // in force until the reboot, or the administrator's
+		p.Plan.KernelArgs = nil // in force until the reboot, or set by the administrator
 	}
 	ui := a.display()
 	results, stays, err := store.Rollback(ctx, s, j,
@@ -406,8 +400,8 @@ func (a *app) rollback(ctx context.Context, form string, dryRun, yes, known bool
 	if err != nil {
 		return fmt.Errorf("%w\nthe journal keeps what remains: rackless rollback tries it again", err)
 	}
-	// The journal is believed for what it says, and not for what it does not say: a file of ours that it has no
-	// entry of is left over from a journal that was lost.
+	// The journal is trusted for its entries, but it may be incomplete. A rackless file without an entry is left over
+	// from a lost journal.
 	marks, err := host.Marks(s, nil, p)
 	if err == nil {
 		err = fault(host.Unrecorded(j, marks))
@@ -431,11 +425,10 @@ func (a *app) rollback(ctx context.Context, form string, dryRun, yes, known bool
 
 const nothingToTakeBack = "nothing to undo\n"
 
-// printRollback prints what rollback would undo.
 func (a *app) printRollback(store host.Store, form string) error {
 	entries, err := change.ReadJournal(store.Journal(), host.Kinds())
 	if err != nil {
-		return err // of a damaged journal it names the steps, too
+		return err // for a damaged journal, the error lists the steps
 	}
 	results := change.Undone(entries)
 	if show.ForPrograms(form) || len(results) == 0 {

@@ -35,13 +35,13 @@ const (
 	cutKinds    = 1
 )
 
-// fromStep goes on with a long form that was ended.
+// fromStep resumes a long form that was interrupted.
 var fromStep = flag.Int("from-step", 1, "with -every-step, the first step at which the power is cut")
 
-// turns is how often the other command turns round after a kill, of prepare and of rollback.
+// turns is the number of kills, of prepare and of rollback, after which the other command runs.
 const turns = 1
 
-// uncut are the kinds of step that prepare of testdata/faults has none of, with the reason.
+// uncut lists the kinds of step that prepare does not take for testdata/faults, with the reason.
 var uncut = map[string]string{
 	"driverctl":              "TestGuardsRefuseAndNothingIsChanged installs that package",
 	"governor":               "emulated CPUs have none: host/tune",
@@ -54,33 +54,32 @@ var uncut = map[string]string{
 	"partition":              "of a host without kernel arguments: TestE2EVirtualFunctionsBesideATenant",
 }
 
-// What prepare has nothing to do with, and what a fingerprint does not show.
+// Units and modules that are irrelevant to prepare and do not appear in a fingerprint.
 const (
 	idleUnits   = "serial-getty@hvc0.service serial-getty@ttyS0.service kmod-static-nodes.service"
 	idleModules = "kvm_amd"
 )
 
-// A cutHost is a small emulated host on which prepare and rollback are cut off, and the good states
-// that it may be in afterwards.
+// A cutHost is a small emulated host on which prepare and rollback are interrupted, with its valid states afterwards.
 type cutHost struct {
 	*small
 	rng      *rand.Rand // draws steps and moments
-	before   string     // as it is without rackless
-	prepared string     // after prepare, and no reboot
-	// The steps in the order in which they are made, and undone, by kind and subject.
+	before   string     // state without rackless
+	prepared string     // state after prepare without a reboot
+	// The steps of prepare and of rollback in order, by kind and subject.
 	making, takingBack []string
 }
 
-// The commands that are cut off. Status 4 of prepare, a reboot that is needed, is as good as 0.
+// The commands to interrupt. Status 4 of prepare, which means that a reboot is needed, counts as 0.
 const (
 	cutPrepare  = "rackless prepare lab.yaml --yes"
 	cutRollback = "rackless rollback --yes"
 )
 
-// smallProfile is the host of most tests: those of one profile share a template.
+// smallProfile is the host of most tests. Hosts with the same profile share a template.
 const smallProfile = "testdata/faults/host.yaml"
 
-// bootCutHost boots the host. One that boots often is stripped for the boots to come.
+// bootCutHost boots the host. If boots is true, it disables idle units and modules to shorten later boots.
 func bootCutHost(t *testing.T, name string, boots bool) *cutHost {
 	t.Helper()
 	h := &cutHost{small: newSmall(t, name, smallProfile), rng: storey.Rand(t)}
@@ -92,8 +91,8 @@ func bootCutHost(t *testing.T, name string, boots bool) *cutHost {
 	return h
 }
 
-// bootAsItIsOff waits until the host is off, which a command has led to, and boots it by the next command, which says
-// so and reads a file.
+// bootAsItIsOff waits until command has powered the host off. It then boots the host by running the next command in
+// it, which reports the boot and reads a synced file.
 func (h *cutHost) bootAsItIsOff(t *testing.T, command, synced string) {
 	t.Helper()
 	for deadline := time.Now().Add(commandLimit); ; time.Sleep(100 * time.Millisecond) {
@@ -115,7 +114,7 @@ func (h *cutHost) bootAsItIsOff(t *testing.T, command, synced string) {
 	h.awaitServices(t)
 }
 
-// learn prepares the host, to know the states and steps.
+// learn prepares the host to record its states and steps.
 func (h *cutHost) learn(t *testing.T) {
 	t.Helper()
 	h.before = h.state(t)
@@ -130,7 +129,6 @@ func (h *cutHost) learn(t *testing.T) {
 // A small is an emulated host with few CPUs and every kind of device.
 type small struct{ *emulatedHost }
 
-// newSmall boots a host of testdata/faults.
 func newSmall(t *testing.T, name, profile string) *small {
 	t.Helper()
 	needEmulation(t)
@@ -139,7 +137,7 @@ func newSmall(t *testing.T, name, profile string) *small {
 		t.Fatal(err)
 	}
 	h := &small{newEmulated(t, name, "--name", name, file)}
-	// A command that starts many short processes takes half as long where none of them wakes another emulated CPU.
+	// A command that starts many short processes takes half as long if none of them wakes another emulated CPU.
 	h.cpu = "0"
 	if out, status := h.start(t, "true"); status != 0 {
 		t.Fatal(out)
@@ -148,12 +146,12 @@ func newSmall(t *testing.T, name, profile string) *small {
 	return h
 }
 
-// ofBoot is what of a fingerprint only a reboot changes: a kernel that was booted with isolcpus
-// keeps its work queues off those CPUs from the start.
+// ofBoot matches the parts of a fingerprint that only a reboot changes. A kernel booted with isolcpus keeps its work
+// queues off those CPUs from the start.
 var ofBoot = regexp.MustCompile(
 	`(?m)^(BOOT_IMAGE=|/sys/devices/system/cpu/(isolated|nohz_full):|/sys/devices/virtual/workqueue/cpumask:).*\n`)
 
-// state is the host's fingerprint, but for what only a reboot changes.
+// state returns the host's fingerprint without the parts that only a reboot changes.
 func (h *small) state(t *testing.T) string {
 	t.Helper()
 	return ofBoot.ReplaceAllString(h.mustHost(t, "sh fingerprint"), "")
@@ -178,7 +176,8 @@ func (h *cutHost) rollback(t *testing.T) {
 	h.mustHost(t, cutRollback)
 }
 
-// chain kills a command at each of the steps: what goes on after a kill meets the next, and comes to its end at last.
+// chain kills a command at each of the steps. The run that continues after a kill is killed at the next step; the
+// last one completes.
 func (h *cutHost) chain(t *testing.T, command string, steps []string, phase string) {
 	t.Helper()
 	out, status := h.host(t, fmt.Sprintf(`for at in '%s'; do
@@ -193,7 +192,7 @@ done
 	}
 }
 
-// turnRound kills a command at some of the steps and runs the other one, which leads to the state that the host was in.
+// turnRound kills a command at some of the steps and runs the other one, which must lead to state.
 func (h *cutHost) turnRound(t *testing.T, command string, steps []string, other, state string) (kills int) {
 	t.Helper()
 	if !*everyStep {
@@ -215,8 +214,8 @@ func (h *cutHost) turnRound(t *testing.T, command string, steps []string, other,
 	return len(steps)
 }
 
-// phases are the two moments of a step that differ: it is in the journal and nothing has been made
-// of it; all of it has been made, and the journal does not say so.
+// phases are the two moments of a step that differ: the journal has it and it is not applied yet, or it is applied
+// but the journal does not record that.
 var phases = []string{"begun", "made"}
 
 // TestKilledPrepareGoesOnAndRollbackTakesBack kills prepare and rollback at steps of some kinds.
@@ -272,10 +271,9 @@ func killed(t *testing.T, atMost int) {
 		"went on, after %d the other one turned round", kills+turned, strings.Join(kinds, ", "), kills, turned)
 }
 
-// exitKilled is the status of a shell's command that SIGKILL ended.
+// exitKilled is a shell's status for a command that SIGKILL ended.
 const exitKilled = 137
 
-// readSteps takes the steps from the journal of a host that is prepared.
 func (h *cutHost) readSteps(t *testing.T) {
 	t.Helper()
 	dir := t.TempDir()
@@ -353,13 +351,11 @@ func (h *cutHost) cutAtKinds(t *testing.T, command string, kinds []string) {
 	h.same(t, "rolled back in spite of power cuts", h.before)
 }
 
-// kindOf returns the kind of a step of cutHost.making.
 func kindOf(step string) string {
 	kind, _, _ := strings.Cut(step, " ")
 	return kind
 }
 
-// kindsOf returns the kinds of steps, in order of their first step.
 func kindsOf(steps []string) []string {
 	var kinds []string
 	for _, step := range steps {
@@ -370,7 +366,6 @@ func kindsOf(steps []string) []string {
 	return kinds
 }
 
-// oneOfEach returns one step of each of the kinds, by chance, in the order of the steps.
 func (h *cutHost) oneOfEach(steps, kinds []string) []string {
 	chosen := map[string]int{}
 	for _, i := range h.rng.Perm(len(steps)) {
@@ -416,8 +411,8 @@ func (h *cutHost) chainOfCuts(t *testing.T, command string, steps []string, turn
 		"round, else the same one went on", command, len(steps), strings.Join(steps, ", "), turned)
 }
 
-// cutAtEveryStep cuts the power at each step, of prepare and of rollback by turns. After a cut the
-// command comes to its end, or the other one turns round, by turns, too.
+// cutAtEveryStep cuts the power at each step of prepare and of rollback alternately. After a cut it alternates
+// between completing the command and reversing it.
 func (h *cutHost) cutAtEveryStep(t *testing.T) {
 	t.Helper()
 	cuts, turned := 0, 0
@@ -428,7 +423,7 @@ func (h *cutHost) cutAtEveryStep(t *testing.T) {
 		}
 		cuts++
 		when := fmt.Sprintf("the power was cut at step %d of prepare (%s)", n, phase)
-		// Each phase meets both: the moments of steps go by twos, and this by fours.
+		// The phase has period two and this has period four, so that each phase is combined with both.
 		turn := n/2%2 == 1
 		if turn {
 			h.rollback(t)
@@ -460,8 +455,8 @@ func (h *cutHost) cutAtEveryStep(t *testing.T) {
 	}
 }
 
-// cut runs a command that cuts the power, and boots the host; false if the command came to its end. The next command
-// boots a host that is off, and says so. What was synced is there.
+// cut runs a command that cuts the power, and boots the host. It returns false if the command completed. It checks
+// that the next command reports the boot of a powered-off host, and that synced data survived.
 func (h *cutHost) cut(t *testing.T, command string) bool {
 	t.Helper()
 	old := h.mustHost(t, bootID+" | tee synced; sync")
@@ -474,7 +469,7 @@ func (h *cutHost) cut(t *testing.T, command string) bool {
 	return true
 }
 
-// bootedAsWritten holds the kernel's arguments to those in grub.cfg, and to what they are for.
+// bootedAsWritten compares the kernel's arguments with grub.cfg, and checks that isolcpus is in effect.
 func (h *small) bootedAsWritten(t *testing.T, when string) {
 	t.Helper()
 	out := strings.Split(h.mustHost(t, "grep -m 1 '^[[:space:]]*linux[[:space:]]' /boot/grub/grub.cfg; cat "+
@@ -486,13 +481,11 @@ func (h *small) bootedAsWritten(t *testing.T, when string) {
 	}
 }
 
-// putText writes a file of the host.
 func (e *emulatedHost) putText(t *testing.T, to, text string) {
 	t.Helper()
 	e.mustHost(t, fmt.Sprintf("printf %%s '%s' > %s", strings.ReplaceAll(text, "'", `'\''`), to))
 }
 
-// putFile copies a file of the repository into the host.
 func (e *emulatedHost) putFile(t *testing.T, to, from string) {
 	t.Helper()
 	data, err := os.ReadFile(from)

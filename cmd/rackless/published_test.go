@@ -24,14 +24,12 @@ import (
 	"github.com/rackless/rackless/study/store"
 )
 
-// madeLine is the only line of a report that is not the runs' doing.
+// madeLine matches the only line of a report that does not depend on the runs.
 var madeLine = regexp.MustCompile(`(?m)This report was made .*\n`)
 
-// published are the studies under docs/studies.
 var published = []string{"protected", "contention", "loss", "mtu", "loss-connectx", "mtu-connectx", "incast", "cluster",
 	"aa-idle", "aa-load", "aa-loss"}
 
-// publishedStudies unpacks the figures under docs/studies.
 func publishedStudies(t *testing.T) string {
 	t.Helper()
 	packed, err := os.Open("docs/studies/studies.db.gz")
@@ -57,10 +55,10 @@ func publishedStudies(t *testing.T) string {
 	return path
 }
 
-// TestPublishedStudiesAreWhatTheirRunsShow makes the reports under docs/studies again, from the raw
-// figures beside them.
+// TestPublishedStudiesAreWhatTheirRunsShow makes the reports under docs/studies again from the raw figures beside
+// them.
 func TestPublishedStudiesAreWhatTheirRunsShow(t *testing.T) {
-	t.Chdir("../..") // where make ran
+	t.Chdir("../..") // the working directory of make
 	const dir = "docs/studies"
 	db := publishedStudies(t)
 	for _, name := range published {
@@ -114,7 +112,7 @@ func TestTheListOfStudiesHasTheirFigures(t *testing.T) {
 	const neither, ecn, pfc = "0", "32KiB:160KiB:100%", "512KiB:256KiB:3"
 	for _, s := range []struct {
 		study, factor, a, b string
-		with                string // a level of the other factor, if there is one
+		with                string // level of the other factor, if any
 		metric              string
 		shown               string // percents of change, times, or the factor by which it falls
 	}{
@@ -156,7 +154,7 @@ func TestTheListOfStudiesHasTheirFigures(t *testing.T) {
 	}
 }
 
-// The tests of make cluster-demo, too, are what their figures show, and each of them proved that it used RDMA.
+// The tests of make cluster-demo also match their figures, and each proved that it used RDMA.
 func TestPublishedClusterTests(t *testing.T) {
 	const dir = "../../docs/studies/cluster-tests"
 	data, err := results.Load(dir)
@@ -189,7 +187,7 @@ func TestPublishedClusterTests(t *testing.T) {
 	}
 }
 
-// publishedEffect returns the effect in the one comparison of a published study that is asked for.
+// publishedEffect returns the effect of the one comparison of a published study that asked selects.
 func publishedEffect(t *testing.T, db, name string, asked func(study.Comparison) bool) stats.Interval {
 	t.Helper()
 	doc, err := (&app{}).studyDocument(t.Context(), db, "examples/studies/"+name+".yaml")
@@ -203,8 +201,7 @@ func publishedEffect(t *testing.T, db, name string, asked func(study.Comparison)
 	return doc.Result.Comparisons[i].Effect.Interval
 }
 
-// What is said beforehand of how long a run takes is right to a factor of two for the published
-// studies, whose runs were made on TCG nodes.
+// The estimates of run times are right to a factor of two for the published studies, which ran on TCG nodes.
 func TestHowLongRunsTakeIsEstimated(t *testing.T) {
 	a, _, _ := testApp(t)
 	d, err := a.dirs()

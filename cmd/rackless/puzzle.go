@@ -29,9 +29,9 @@ func newPuzzleStartCmd(a *app) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return a.show(fmt.Sprintf("lab %s is broken.\n\n  %s\n\nFind out why, and repair it. rackless puzzle check %[1]s "+
-			"says whether it works again, with --hint\nwhere to look; rackless puzzle reveal %[1]s gives up.\n", l.Lab.Name,
-			p.Story))
+		return a.show(fmt.Sprintf("lab %s is broken.\n\n  %s\n\nFind out why, and repair it. rackless puzzle check "+
+			"%[1]s\nsays whether it works again, with --hint where to look; rackless puzzle reveal\n%[1]s gives up.\n",
+			l.Lab.Name, p.Story))
 	})
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -99,7 +99,6 @@ func newPuzzleRevealCmd(a *app) *cobra.Command {
 	})
 }
 
-// ofPuzzle completes a command that works on the puzzle of a running lab.
 func (a *app) ofPuzzle(cmd *cobra.Command, do func(ctx context.Context, l *course.Lab) error) *cobra.Command {
 	cmd.Args = cli.MaxArgs(1, "at most one lab")
 	cmd.ValidArgsFunction = a.completeLabs

@@ -16,8 +16,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Each command that the pages and the help show is run by a test: its verb stands in a command line of a script, of a
-// page that a script follows, of the release's tests or of a test in Go, and so does each flag that it is shown with.
+// Each command shown by the pages and the help is run by a test. Its verb and each of its shown flags occur in a
+// command line of a script, of a page that a script follows, of the release's tests, or of a test in Go.
 func TestEveryCommandThatThePagesAndTheHelpShowIsRun(t *testing.T) {
 	t.Parallel()
 	a, _, _ := testApp(t)
@@ -48,7 +48,6 @@ func TestEveryCommandThatThePagesAndTheHelpShowIsRun(t *testing.T) {
 	}
 }
 
-// given returns the verb of the words of a command line, and its flags by their long names.
 func given(root *cobra.Command, words []string) (verb string, flags []string) {
 	cmd, rest, err := root.Find(words)
 	if err != nil || cmd == root || cmd.Hidden {
@@ -76,7 +75,6 @@ func verbName(cmd *cobra.Command) string {
 	return strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()+" ")
 }
 
-// ranByTests returns the verbs that tests run, each with the flags that they give it.
 func ranByTests(t *testing.T, root *cobra.Command) map[string]map[string]bool {
 	t.Helper()
 	ran := make(map[string]map[string]bool)
@@ -100,7 +98,7 @@ func ranByTests(t *testing.T, root *cobra.Command) map[string]map[string]bool {
 		for _, words := range literals(t, text) {
 			note(append([]string{"adopt"}, words...))
 		}
-	}, "adopt_test.go") // its helper begins each line
+	}, "adopt_test.go")
 	each(t, func(text string) {
 		for _, words := range literals(t, text) {
 			for i, word := range words {
@@ -113,7 +111,6 @@ func ranByTests(t *testing.T, root *cobra.Command) map[string]map[string]bool {
 	return ran
 }
 
-// each calls do with the text of each file of the patterns.
 func each(t *testing.T, do func(text string), patterns ...string) {
 	t.Helper()
 	for _, pattern := range patterns {
@@ -131,8 +128,8 @@ func each(t *testing.T, do func(text string), patterns ...string) {
 	}
 }
 
-// literals returns the words of what may be a command line in a Go file: of each string, and of the strings that stand
-// side by side among the arguments of a call, or in a list.
+// literals returns the words of possible command lines in a Go file: each string, and the strings next to each other
+// in the arguments of a call or in a list.
 func literals(t *testing.T, file string) (all [][]string) {
 	t.Helper()
 	parsed, err := parser.ParseFile(token.NewFileSet(), "", file, parser.SkipObjectResolution)

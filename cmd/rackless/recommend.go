@@ -21,7 +21,6 @@ import (
 	"github.com/rackless/rackless/study/recommend"
 )
 
-// recommendOptions are the flags of recommend.
 type recommendOptions struct {
 	hostFlags
 	studies  []string
@@ -31,7 +30,6 @@ type recommendOptions struct {
 	format   string
 }
 
-// newRecommendCmd makes rackless recommend.
 func newRecommendCmd(a *app) *cobra.Command {
 	var o recommendOptions
 	cmd := &cobra.Command{
@@ -63,13 +61,13 @@ func newRecommendCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// recommend reads the studies, asks package recommend, and shows what the fitted model would change in the plan.
+// recommend reads the studies, calls package recommend, and shows the changes that the fitted model would make to the
+// plan.
 func (a *app) recommend(ctx context.Context, o recommendOptions, labFile string) error {
 	l, err := loadLab(labFile)
 	if err != nil {
 		return err
 	}
-	// The workload decides which measurements count, and how much.
 	if o.workload != "" {
 		l.Workload = lab.Workload(o.workload)
 	}
@@ -91,7 +89,7 @@ func (a *app) recommend(ctx context.Context, o recommendOptions, labFile string)
 // a model fitted to them would make to the plan.
 func (a *app) recommendation(ctx context.Context, h *topology.Host, name string, l *lab.Lab, labFile, db string,
 	named []string) (out tables.Recommendation, err error) {
-	// Without a model: what a model would change is part of the answer.
+	// Plan without a model first, because the answer includes the changes that a model makes.
 	q, err := planner.New(name, labFile, l, "")
 	if err != nil {
 		return out, cli.Usage(err)
@@ -101,7 +99,7 @@ func (a *app) recommendation(ctx context.Context, h *topology.Host, name string,
 		return out, err
 	}
 	out = tables.Recommendation{Plan: tables.PlanEffect{Differences: []string{}}}
-	// A lab that does not fit has a configuration all the same.
+	// Even a lab that does not fit has a configuration.
 	p, err := q.Problem(h, l)
 	if err != nil {
 		if !planner.DoesNotFit(err) {
@@ -113,7 +111,7 @@ func (a *app) recommendation(ctx context.Context, h *topology.Host, name string,
 		return out, err
 	}
 	out.Host = name
-	// Both plans take a search each: they are made only if there is something to compare.
+	// Each plan takes a search, so make them only if there is something to compare.
 	if out.Model != nil && p != nil {
 		changes, refused, err := q.ModelChanges(ctx, h, l, out.Model)
 		if err != nil {
@@ -124,12 +122,11 @@ func (a *app) recommendation(ctx context.Context, h *topology.Host, name string,
 	return out, nil
 }
 
-// recordedStudies reads studies from their file: those that are named, or all.
 func (a *app) recordedStudies(ctx context.Context, path string, names []string) ([]recommend.Study, error) {
 	db, err := a.readStudies(ctx, path)
-	// A file or a study that was named has to be there; one by default need not.
+	// A named file or study must exist. The default file may be missing.
 	if errors.Is(err, os.ErrNotExist) && len(names) == 0 && path == "" {
-		return nil, nil // nobody has run one yet
+		return nil, nil
 	}
 	if err != nil {
 		return nil, err
@@ -138,7 +135,6 @@ func (a *app) recordedStudies(ctx context.Context, path string, names []string) 
 	return document.Evidence(ctx, db, names)
 }
 
-// writeModel writes the model, whole or not at all.
 func (a *app) writeModel(path string, m *build.Model) error {
 	// An empty file would make plan --model fail later and elsewhere.
 	if m == nil {

@@ -24,8 +24,8 @@ import (
 	"github.com/rackless/rackless/study/store"
 )
 
-// storeStudy writes a study into a file of studies, as study run does: of RDMA latency by
-// placement, with the figures of the published EPYC lab and 2 % noise.
+// storeStudy writes a study into a file of studies, like study run. It contains RDMA latency by placement, with the
+// figures of the published EPYC lab and 2 % noise.
 func storeStudy(t *testing.T, path, name, cpu, cpus, kernel string, emulated bool) {
 	t.Helper()
 	spec, err := study.Parse("study.yaml",
@@ -120,7 +120,7 @@ func TestRecommendFromStudies(t *testing.T) {
 			}
 		}
 	}
-	// The model is what was fitted, and the planner takes it.
+	// The model file contains the fitted model, and the planner accepts it.
 	text, err := os.ReadFile(model)
 	if err != nil {
 		t.Fatal(err)
@@ -139,7 +139,7 @@ func TestRecommendFromStudies(t *testing.T) {
 		t.Errorf("plan --model: exit %d: %s", code, stderr)
 	}
 
-	// With one of the studies alone there is nothing to fit, and it is said why.
+	// One of the studies alone is not enough for a fit, and the output says why.
 	a, stdout, stderr = testApp(t)
 	if code := a.run(context.Background(), []string{"recommend", pairLab, "--snapshot", epycHost, "--db", db, "--study",
 		"emulated"}); code != 0 {
@@ -160,7 +160,7 @@ func TestRecommendFromStudies(t *testing.T) {
 	}
 }
 
-// docs/recommend.md shows what the command prints.
+// docs/recommend.md shows the output of the command.
 func TestThePageOnRecommendationsShowsWhatIsPrinted(t *testing.T) {
 	t.Parallel()
 	page := pages(t)["docs/recommend.md"]

@@ -17,7 +17,7 @@ import (
 	"github.com/rackless/rackless/study/results"
 )
 
-// newReportCmd makes rackless report. It works on stored results alone, so the lab need not run.
+// newReportCmd makes rackless report. It only needs stored results, so the lab need not run.
 func newReportCmd(a *app) *cobra.Command {
 	var output, format, html string
 	var list, all bool
@@ -31,7 +31,7 @@ func newReportCmd(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			// Lists and comparisons have JSON and text alone.
+			// Lists and comparisons are available only as JSON and text.
 			if format != "" && !show.ForPrograms(format) && format != formatText && (list || len(args) == 2) {
 				return cli.Usagef(cmd, "--format %s is of one result", format)
 			}
@@ -80,23 +80,19 @@ func newReportCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// printMeasurement prints the tables of a measurement.
 func (a *app) printMeasurement(data record.Record, allSizes bool) error {
 	return report.Terminal(a.out, data, a.tables(allSizes))
 }
 
-// tables are how tables of measurements are printed where results go to.
 func (a *app) tables(allSizes bool) report.TerminalOptions {
 	return report.TerminalOptions{Color: a.color(), Width: a.width(), AllSizes: allSizes}
 }
 
-// printPaths prints where a measurement is stored.
 func (a *app) printPaths(dir string) {
 	fmt.Fprintf(a.out, "\nresults: %s\npage:    %s\n", filepath.Join(dir, results.SamplesFile),
 		filepath.Join(dir, results.PageFile))
 }
 
-// compareResults shows two results side by side.
 func (a *app) compareResults(kept results.Store, args []string, html, output string, all bool) error {
 	var data [2]record.Record
 	var dirs [2]string
@@ -109,7 +105,7 @@ func (a *app) compareResults(kept results.Store, args []string, html, output str
 			return err
 		}
 	}
-	// A result and its lab's name can be the same measurement: the last one.
+	// A result and its lab's name may refer to the same measurement, the last one.
 	if filepath.Clean(dirs[0]) == filepath.Clean(dirs[1]) {
 		return cli.Usage(fmt.Errorf("%s and %s are the same result, %s; rackless report --list names the others",
 			args[0], args[1], dirs[0]))
@@ -123,13 +119,13 @@ func (a *app) compareResults(kept results.Store, args []string, html, output str
 	return report.CompareTerminal(a.out, data[0], data[1], a.tables(all))
 }
 
-// findResult returns the directory that the arguments of report mean.
+// findResult returns the directory of the result that report's arguments select.
 func findResult(kept results.Store, args []string) (string, error) {
-	// The last measurement of any lab: it is usually the one that was just made.
+	// The default is the last measurement of any lab, usually the one just made.
 	if len(args) == 0 {
 		return kept.Last("")
 	}
-	// A directory or LAB/TIME names one result; any other argument is a lab, whose last result is meant.
+	// A directory or LAB/TIME names one result. Any other argument is a lab and selects its last result.
 	if dir := kept.Find(args[0]); dir != "" {
 		return dir, nil
 	}
@@ -140,7 +136,6 @@ func findResult(kept results.Store, args []string) (string, error) {
 	return kept.Last(name)
 }
 
-// results is where the measurements of this user are kept.
 func (a *app) results() (results.Store, error) {
 	d, err := a.dirs()
 	return results.Store{Data: d.Data}, err
@@ -163,5 +158,5 @@ func (a *app) listResults(kept results.Store, args []string, output string) erro
 	for _, r := range all {
 		fmt.Fprintf(&text, "%s  %-20s  %s\n", r.Time, r.Lab, r.Dir)
 	}
-	return a.print(output, append([]results.Result{}, all...), &text) // none is [] for programs
+	return a.print(output, append([]results.Result{}, all...), &text) // an empty list must be [] for programs
 }

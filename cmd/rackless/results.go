@@ -24,7 +24,7 @@ import (
 	"github.com/rackless/rackless/study/store"
 )
 
-// newResultsQueryCmd makes rackless results query. SQL is the interface for questions that no verb answers.
+// newResultsQueryCmd makes rackless results query. SQL answers questions that no verb covers.
 func newResultsQueryCmd(a *app) *cobra.Command {
 	var path string
 	format := formTable
@@ -51,9 +51,9 @@ func newResultsQueryCmd(a *app) *cobra.Command {
 			case errors.Is(err, show.ErrFull):
 				fmt.Fprintln(a.err, err)
 			case err != nil && ctx.Err() != nil:
-				return context.Cause(ctx) // the time may end before SQLite has the question, which says less then
+				return context.Cause(ctx) // the timeout may pass before SQLite starts
 			case err != nil:
-				return cli.Usage(err) // what SQLite refuses is the statement: the caller's error
+				return cli.Usage(err) // an error of SQLite means a wrong statement: a usage error
 			}
 			return end()
 		},
@@ -66,8 +66,8 @@ func newResultsQueryCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// newResultsCheckCmd makes rackless results check, which answers for logs of any machine: no lab and no study is
-// needed.
+// newResultsCheckCmd makes rackless results check. It needs neither lab nor study, so it works for logs of any
+// machine.
 func newResultsCheckCmd(a *app) *cobra.Command {
 	var snapshot, device, format string
 	options := importer.Options{Version: version, Name: "check"}
@@ -89,7 +89,7 @@ func newResultsCheckCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// openSources opens what arguments name. Standard input is read only if an argument stands for it.
+// openSources opens the arguments. It reads standard input only if an argument stands for it.
 func (a *app) openSources(args []string) (sources []importer.Source, closeAll func(), err error) {
 	if !slices.Contains(args, conduct.Stdin) {
 		return conduct.OpenSources(args, nil)
@@ -99,14 +99,14 @@ func (a *app) openSources(args []string) (sources []importer.Source, closeAll fu
 	return conduct.OpenSources(args, in)
 }
 
-// resultsCheck holds the figures of logs against a machine. What it finds is printed whatever the status is: the status
-// is for scripts, and the reasons are for people.
+// resultsCheck compares the figures of logs with those expected of a machine. It always prints the result: the status
+// is for scripts, the reasons are for people.
 func (a *app) resultsCheck(ctx context.Context, o importer.Options, snapshot, device, format string,
 	args []string) error {
 	if snapshot == conduct.Stdin && slices.Contains(args, conduct.Stdin) {
 		return cli.Usage(errors.New("standard input is either the log or the machine: name a file for one of them"))
 	}
-	// Opened before the machine is read, which takes seconds: a wrong name costs nothing.
+	// Open them before reading the machine, which takes seconds, so that a wrong name is reported at once.
 	sources, closeAll, err := a.openSources(args)
 	if err != nil {
 		return cli.Usage(err)
@@ -125,8 +125,8 @@ func (a *app) resultsCheck(ctx context.Context, o importer.Options, snapshot, de
 	switch err := a.print(format, out, report.Appraisal(out)); {
 	case err != nil:
 		return err
-	// A figure that nothing is known about is no fault of the machine. Where that holds for all of them, the question
-	// was not answered, which must not look like a machine in order.
+	// A figure without a known expectation is not a fault of the machine. If none of them has one, the question is
+	// unanswered, which must not look like success.
 	case unknown == len(out.Figures):
 		if unknown == 1 {
 			return fmt.Errorf("the one figure cannot be compared with %s", out.Host)
@@ -138,7 +138,7 @@ func (a *app) resultsCheck(ctx context.Context, o importer.Options, snapshot, de
 	return nil
 }
 
-// ofMachine adds to an error of the importer that inspect reads the file, where that is so.
+// ofMachine rewords an error of the importer if inspect can read the file.
 func ofMachine(ctx context.Context, err error) error {
 	wrong, ok := errors.AsType[*importer.Error](err)
 	if !ok || !wrong.Unknown {
@@ -150,14 +150,12 @@ func ofMachine(ctx context.Context, err error) error {
 	return fmt.Errorf("%s describes a machine, and is no result: rackless inspect reads it", wrong.File)
 }
 
-// resultsImportOptions are the flags of results import.
 type resultsImportOptions struct {
 	importer.Options
 	db      string
 	replace bool
 }
 
-// newResultsImportCmd makes rackless results import.
 func newResultsImportCmd(a *app) *cobra.Command {
 	o := resultsImportOptions{Options: importer.Options{Version: version}}
 	cmd := &cobra.Command{
@@ -174,7 +172,7 @@ func newResultsImportCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// resultsImport reads results and stores them as studies: all of them, or none if one is not understood.
+// resultsImport reads results and stores them as studies: all of them, or none if one cannot be parsed.
 func (a *app) resultsImport(ctx context.Context, o resultsImportOptions, args []string) error {
 	sources, closeAll, err := a.openSources(args)
 	if err != nil {
@@ -193,7 +191,7 @@ func (a *app) resultsImport(ctx context.Context, o resultsImportOptions, args []
 	if err != nil {
 		return err
 	}
-	// All studies are kept or none: a second import of the same files then finds no half of the first.
+	// Store all studies or none, so that a second import of the same files does not find half of the first.
 	err = errors.Join(conduct.Keep(ctx, db, studies, version, time.Now(), o.replace), db.Close())
 	if errors.Is(err, store.ErrTaken) {
 		return fmt.Errorf("%w; give the import another --name, or let it take that one's place with "+
@@ -209,7 +207,7 @@ func (a *app) resultsImport(ctx context.Context, o resultsImportOptions, args []
 	return nil
 }
 
-// newResultsRawCmd makes rackless results raw. It prints the evidence behind a figure, byte by byte.
+// newResultsRawCmd makes rackless results raw. It prints the evidence for a figure byte by byte.
 func newResultsRawCmd(a *app) *cobra.Command {
 	var path string
 	cmd := &cobra.Command{
@@ -230,7 +228,7 @@ func newResultsRawCmd(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			// Imported runs have none. An empty answer would look as if the tools had printed nothing.
+			// Imported runs have no raw output. An empty answer would look as if the tools had printed nothing.
 			if len(all) == 0 {
 				return fmt.Errorf("run %d has started no tool", run)
 			}

@@ -16,9 +16,9 @@ import (
 	"github.com/rackless/rackless/study/results"
 )
 
-// A disk that is full before a result is written, or becomes so in any of its files: the figures
-// are shown, the error says what is the matter and what to do, and nothing is left that could be
-// taken for a result. With space again the result is kept.
+// TestAFullDiskLosesNoFigures fills the disk before a result is written, or during any of its files. The figures are
+// shown, the error explains the cause and the remedy, and no partial result remains. With free space the result is
+// stored.
 func TestAFullDiskLosesNoFigures(t *testing.T) {
 	if os.Getuid() != 0 {
 		if os.Getenv("CI") != "" {
@@ -32,7 +32,7 @@ func TestAFullDiskLosesNoFigures(t *testing.T) {
 		if os.Getenv("CI") != "" {
 			t.Fatalf("mount a small file system: %v", err)
 		}
-		t.Skipf("mount a small file system: %v", err) // a container may forbid it to its root
+		t.Skipf("mount a small file system: %v", err) // a container may forbid this even to root
 	}
 	t.Cleanup(func() {
 		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
@@ -60,7 +60,7 @@ func TestAFullDiskLosesNoFigures(t *testing.T) {
 	ballast := filepath.Join(dir, "ballast")
 	for _, tt := range []struct {
 		free int64  // bytes
-		file string // that the disk ends in
+		file string // during which the disk becomes full
 	}{
 		{0, results.SamplesFile}, {length[results.SamplesFile] / 2, results.SamplesFile},
 		{length[results.SamplesFile] + length["report.json"]/2,

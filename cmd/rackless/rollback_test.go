@@ -11,8 +11,8 @@ import (
 	"github.com/rackless/rackless/host/change"
 )
 
-// A journal that lost its first step is refused by prepare and rollback. What it knows can be taken
-// back, and it is never said that the host is as it was.
+// prepare and rollback refuse a journal that lost its first step. Its other steps can be undone, and rackless never
+// claims that the host is in its original state.
 func TestRollbackOfADamagedJournal(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -84,7 +84,7 @@ func TestRollbackOfADamagedJournal(t *testing.T) {
 	}
 }
 
-// journalOf makes steps, and returns an app whose journal they are in.
+// journalOf applies steps, and returns an app with the journal of these steps.
 func journalOf(t *testing.T, env map[string]string, ops ...change.Op) (a *app, out, stderr *bytes.Buffer) {
 	t.Helper()
 	store := host.Store{Dir: filepath.Join(t.TempDir(), "state")}
@@ -113,7 +113,7 @@ func journalOf(t *testing.T, env map[string]string, ops ...change.Op) (a *app, o
 	return a, out, stderr
 }
 
-// Somebody has set a value since it was prepared: rollback leaves it, and says what it found and what was set.
+// If a value has changed since prepare, rollback leaves it and reports the current and the set value.
 func TestRollbackSaysWhatSomebodyHasChangedSince(t *testing.T) {
 	t.Parallel()
 	for _, form := range []string{"text", "json"} {
@@ -159,7 +159,7 @@ func TestRollbackSaysWhatSomebodyHasChangedSince(t *testing.T) {
 	}
 }
 
-// The variable of tests would kill prepare, or reset the machine of whoever has it in the environment.
+// The variable for tests would kill prepare or reset a machine that has it in its environment.
 func TestAFaultIsRefusedOnThisMachine(t *testing.T) {
 	t.Parallel()
 	if vendor, err := os.ReadFile("/sys/class/dmi/id/sys_vendor"); err == nil && string(vendor) == "rackless\n" {

@@ -17,7 +17,7 @@ import (
 	"github.com/rackless/rackless/machine/inspect"
 )
 
-// newSnapshotCmd makes rackless snapshot. Identifiers are replaced by default, because snapshots are sent to others.
+// newSnapshotCmd makes rackless snapshot. It replaces identifiers by default, because snapshots are sent to others.
 func newSnapshotCmd(a *app) *cobra.Command {
 	var out string
 	var keep, force bool
@@ -31,8 +31,7 @@ func newSnapshotCmd(a *app) *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			// There is no default: what is written says much about a machine, and belongs where its owner wants
-			// it.
+			// There is no default, because the file reveals much about a machine and its owner decides on the place.
 			if out == "" {
 				return cli.Usage(errors.New("where to? name a file with -o, such as -o host.tar.zst, or - for " +
 					"standard output"))
@@ -55,12 +54,12 @@ func newSnapshotCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// writeFile writes a new file, whole or not at all.
+// writeFile writes a new file atomically.
 func (a *app) writeFile(name string, force bool, write func(io.Writer) error) error {
 	if _, err := os.Lstat(name); err == nil && !force {
 		return cli.Usage(fmt.Errorf("%s is there already; --force writes over it", name))
 	}
-	// It may name the machine: its owner decides who sees it.
+	// It may identify the machine, so its owner decides about access.
 	if err := atomicfile.Write(name, 0o600, write); err != nil {
 		return err
 	}

@@ -18,20 +18,18 @@ import (
 	"github.com/rackless/rackless/study/store"
 )
 
-// newStudyCmd makes rackless study and its subcommands.
 func newStudyCmd(a *app) *cobra.Command {
 	return grouping("study", "Find out whether settings matter, by runs in random order and intervals",
 		newStudyRunCmd(a), newStudyReportCmd(a), newStudyLsCmd(a), newStudyRmCmd(a), newResultsQueryCmd(a),
 		newResultsRawCmd(a), newResultsImportCmd(a))
 }
 
-// dbFlag adds --db.
 func dbFlag(cmd *cobra.Command, path *string) {
 	cmd.Flags().StringVar(path, "db", "", "`FILE` that studies are kept in (default: studies.db in the directory "+
 		"of data)")
 }
 
-// dbPath returns the path of the study database: that of --db, or the one in the directory of data.
+// dbPath returns the path of the study database: the argument of --db, or the one in the data directory.
 func (a *app) dbPath(path string) (string, error) {
 	if path != "" {
 		return path, nil
@@ -40,7 +38,6 @@ func (a *app) dbPath(path string) (string, error) {
 	return filepath.Join(d.Data, "studies.db"), err
 }
 
-// newStudyReportCmd makes rackless study report.
 func newStudyReportCmd(a *app) *cobra.Command {
 	var path, format, out string
 	cmd := &cobra.Command{
@@ -67,10 +64,9 @@ func newStudyReportCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// studyDocument analyses a study.
 func (a *app) studyDocument(ctx context.Context, path, name string) (*study.Document, error) {
 	repeat := ""
-	// By its file a study has a command that makes its runs again, which the report repeats.
+	// For a study given by its file, the report can repeat the command for its runs.
 	if ext := filepath.Ext(name); ext == ".yaml" || ext == ".yml" {
 		spec, _, err := document.ReadSpec(name)
 		if err != nil {
@@ -86,7 +82,6 @@ func (a *app) studyDocument(ctx context.Context, path, name string) (*study.Docu
 	return document.Load(ctx, db, name, repeat)
 }
 
-// newStudyLsCmd makes rackless study ls.
 func newStudyLsCmd(a *app) *cobra.Command {
 	var path, format string
 	cmd := &cobra.Command{
@@ -117,7 +112,7 @@ func newStudyLsCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// readStudies opens the file of studies for questions alone.
+// readStudies opens the file of studies read-only.
 func (a *app) readStudies(ctx context.Context, path string) (*store.DB, error) {
 	path, err := a.dbPath(path)
 	if err != nil {
@@ -126,7 +121,6 @@ func (a *app) readStudies(ctx context.Context, path string) (*store.DB, error) {
 	return document.Open(ctx, path)
 }
 
-// newStudyRmCmd makes rackless study rm.
 func newStudyRmCmd(a *app) *cobra.Command {
 	var path string
 	cmd := &cobra.Command{
@@ -138,7 +132,7 @@ func newStudyRmCmd(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			// Open would make a new file.
+			// Open would create a new file.
 			if _, err := os.Stat(path); err != nil {
 				return document.None(err)
 			}

@@ -12,7 +12,7 @@ import (
 	"github.com/rackless/rackless/study/rig"
 )
 
-// Who has not asked for a reboot is told how to go on, by a status for scripts.
+// Without --reboot, the output explains how to continue, and scripts get a status.
 func TestAStudyThatTakesAnotherBootSaysHowToGoOn(t *testing.T) {
 	t.Parallel()
 	spec := &study.Spec{Name: "iso", Lab: "lab.yaml"}
@@ -42,10 +42,9 @@ func TestAStudyThatTakesAnotherBootSaysHowToGoOn(t *testing.T) {
 	}
 }
 
-// TestAStudyGoesOnOverBoots makes a study in an emulated host that takes it booted in two ways, and
-// leads it from one to the other and back by itself: all runs are made, on the same CPUs, and
-// nothing of it is left on the host. It is one of make test-faults, since it boots a host three
-// times, and a machine in it as often.
+// TestAStudyGoesOnOverBoots runs a study on an emulated host that needs two kinds of boot. The study switches from
+// one to the other and back by itself, makes all runs on the same CPUs, and leaves nothing on the host. It belongs to
+// make test-faults, because it boots a host and a machine in it three times each.
 func TestAStudyGoesOnOverBoots(t *testing.T) {
 	h := newStudyHost(t, "boots", "host.yaml", "boots-lab.yaml", "boots-study.yaml")
 	start := h.state(t)
@@ -53,7 +52,7 @@ func TestAStudyGoesOnOverBoots(t *testing.T) {
 	if out, status := h.host(t, "rackless study run boots-study.yaml"); status != exitReboot {
 		t.Fatalf("without --reboot: status %d\n%s", status, out)
 	}
-	h.host(t, "rackless study run boots-study.yaml --reboot") // it is cut off by the boot
+	h.host(t, "rackless study run boots-study.yaml --reboot") // the boot interrupts it
 	for deadline := time.Now().Add(commandLimit); ; time.Sleep(2 * time.Second) {
 		if out, status := h.host(t, "test ! -e /etc/systemd/system/rackless-study-boots.service && rackless study "+
 			"ls -o json"); status == 0 && strings.Contains(out, `"name": "boots"`) {
@@ -64,8 +63,8 @@ func TestAStudyGoesOnOverBoots(t *testing.T) {
 			t.Fatalf("the study does not come to its end:\n%s", out)
 		}
 	}
-	// Where three attempts at a run were disturbed, as happens on a host that is emulated beside
-	// others, it is given up: that is the study's rule, and no matter here.
+	// A run is given up after three disturbed attempts, which happens on a host that is emulated beside others. That
+	// is the study's rule and irrelevant here.
 	out := h.mustHost(t, `rackless results query "SELECT DISTINCT place, `+
 		`json_extract(cell, '$.isolation') AS isolation, json_extract(before, '$.placed') AS placed, `+
 		`min(json_extract(before, '$.boot_id')) AS boot FROM run `+

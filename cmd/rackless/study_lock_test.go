@@ -14,7 +14,7 @@ import (
 	"github.com/rackless/rackless/study/lock"
 )
 
-// others is the program as another user has it: the same machine, and other directories.
+// others returns the program of another user: the same machine with other directories.
 func others(t *testing.T, a *app, dir string) (*app, *strings.Builder) {
 	t.Helper()
 	env := map[string]string{"HOME": dir, "XDG_RUNTIME_DIR": filepath.Join(dir, "run"), "XDG_DATA_HOME": dir,
@@ -75,7 +75,7 @@ func TestOneStudyAtATimeRunsOnAMachine(t *testing.T) {
 	if code, got := run("bench", "pair"); code != exitFailed || !strings.HasPrefix(got, noLab) {
 		t.Errorf("bench after the study: status %d, %s", code, got)
 	}
-	// What is refused for its directory leaves the machine's lock.
+	// A study refused because of its directory releases the machine's lock.
 	e, err := b.dirs()
 	if err != nil {
 		t.Fatal(err)

@@ -32,7 +32,6 @@ import (
 	"github.com/rackless/rackless/study/store"
 )
 
-// studyRunOptions are the flags of study run.
 type studyRunOptions struct {
 	db      string
 	accel   string
@@ -43,8 +42,7 @@ type studyRunOptions struct {
 	anyway  bool
 }
 
-// newStudyRunCmd makes rackless study run. There is no verb to continue: the same command does,
-// after whatever ended it.
+// newStudyRunCmd makes rackless study run. The same command also continues an interrupted study.
 func newStudyRunCmd(a *app) *cobra.Command {
 	var o studyRunOptions
 	cmd := &cobra.Command{
@@ -67,7 +65,6 @@ func newStudyRunCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// studyRun reads the study file and makes the runs, over boots of the host if they are needed.
 func (a *app) studyRun(ctx context.Context, o studyRunOptions, file string) error {
 	if o.blocks < 0 {
 		return cli.Usage(fmt.Errorf("--blocks %d: give 1 or more, or leave it out for all", o.blocks))
@@ -87,7 +84,7 @@ func (a *app) studyRun(ctx context.Context, o studyRunOptions, file string) erro
 		}
 		return r, a.printDesign(ctx, o, spec, r)
 	}
-	// Nothing is started and no lock taken: a design can be looked at beside a study that runs.
+	// A dry run starts nothing and takes no lock, so a design can be inspected while another study runs.
 	if o.dryRun {
 		if _, err := design(o); err != nil {
 			return err
@@ -95,14 +92,13 @@ func (a *app) studyRun(ctx context.Context, o studyRunOptions, file string) erro
 		studyview.Order(a.out, spec)
 		return nil
 	}
-	// Held until all runs are made, or the host boots: two studies would measure each other.
+	// Held until all runs are made or the host reboots. Two concurrent studies would measure each other.
 	unlock, err := a.lockStudies(d.Run)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	// The design is made again after each boot: the host is another one then, and the plan may have been
-	// undone.
+	// Make the design again after each boot, because the host has changed and the plan may have been undone.
 	return a.studyWithBoots(ctx, o, spec, file, func(o studyRunOptions) (bool, error) {
 		r, err := design(o)
 		if err != nil {
@@ -112,7 +108,7 @@ func (a *app) studyRun(ctx context.Context, o studyRunOptions, file string) erro
 	})
 }
 
-// studyHolder returns who runs a study on this machine; nil where nobody does.
+// studyHolder returns the process that runs a study on this machine, or nil.
 func (a *app) studyHolder() (*lock.Holder, error) {
 	l, err := lock.FromEnv(a.env)
 	if err != nil {
@@ -121,7 +117,6 @@ func (a *app) studyHolder() (*lock.Holder, error) {
 	return l.Holder()
 }
 
-// lockStudies keeps other studies from running on this machine.
 func (a *app) lockStudies(run string) (unlock func(), err error) {
 	l, err := lock.FromEnv(a.env)
 	if err != nil {
@@ -130,7 +125,7 @@ func (a *app) lockStudies(run string) (unlock func(), err error) {
 	return l.Take(run)
 }
 
-// studyRig makes what a study is measured on. Nothing is started.
+// studyRig makes the system to be measured without starting it.
 func (a *app) studyRig(ctx context.Context, o studyRunOptions, d rack.Dirs, spec *study.Spec,
 	file string) (*rig.Rig, error) {
 	labFile := rig.LabFile(file, spec.Lab)
@@ -160,18 +155,18 @@ func (a *app) studyRig(ctx context.Context, o studyRunOptions, d rack.Dirs, spec
 	return r, nil
 }
 
-// conductStudy makes the runs that are left. It reports whether it made any.
+// conductStudy makes the remaining runs. It reports whether it made any.
 func (a *app) conductStudy(ctx context.Context, o studyRunOptions, spec *study.Spec, text []byte,
 	r *rig.Rig) (worked bool, err error) {
 	path, err := a.dbPath(o.db)
 	if err != nil {
 		return false, err
 	}
-	db, err := store.Open(ctx, path) // each run is on the disk before the next begins: a kill costs one run
+	db, err := store.Open(ctx, path) // each run is on disk before the next begins, so a kill costs one run
 	if err != nil {
 		return false, err
 	}
-	// The digest is of the study's file and of the lab's: runs of two versions must not be put together.
+	// The digest covers the study's file and the lab's, because runs of two versions must not be combined.
 	s, err := conduct.Begin(ctx, db, spec, conduct.Digest(text, r.LabText()), string(r.LabText()), version, o.restart)
 	if err != nil {
 		return false, errors.Join(err, db.Close())
@@ -180,7 +175,7 @@ func (a *app) conductStudy(ctx context.Context, o studyRunOptions, spec *study.S
 	defer end()
 	// The rig calls it once, when the lab is up for the first run.
 	r.Look = func(ctx context.Context, lab *rack.Rack) error { return a.surveyLab(ctx, o, db, s, lab) }
-	var doing atomic.Value // what the rig is at, which it tells from the run and the display asks for
+	var doing atomic.Value // the rig's current activity, set by the run and read by the display
 	r.Progress = func(what string) { doing.Store(", " + what) }
 	c := &conduct.Conductor{DB: db, Study: s, Spec: spec, Rig: r, Rackless: version, Blocks: o.blocks,
 		Progress: func(p conduct.Progress) {
@@ -190,7 +185,7 @@ func (a *app) conductStudy(ctx context.Context, o studyRunOptions, spec *study.S
 		}}
 	err = c.Run(ctx)
 	end()
-	// The load ends, and the lab stays as the last cell had it: it is taken down before the host boots.
+	// The load ends, but the lab stays in the last cell's state, so it must be down before the host boots.
 	if _, boot := errors.AsType[*rig.BootError](err); boot && o.reboot {
 		return worked, errors.Join(err, r.Leave(), db.Close())
 	}
@@ -198,7 +193,6 @@ func (a *app) conductStudy(ctx context.Context, o studyRunOptions, spec *study.S
 	if err == nil {
 		outcomes, err = conduct.Outcomes(ctx, db)
 	}
-	// What was changed goes back also after Ctrl-C.
 	if err = errors.Join(err, r.Close(), db.Close()); err != nil {
 		return worked, fmt.Errorf("%w\nthe runs so far are kept: the same command continues", err)
 	}
@@ -218,7 +212,6 @@ func (a *app) conductStudy(ctx context.Context, o studyRunOptions, spec *study.S
 	return worked, nil
 }
 
-// surveyLab verifies the lab of a study, and keeps what the first run found.
 func (a *app) surveyLab(ctx context.Context, o studyRunOptions, db *store.DB, s *store.Study, lab *rack.Rack) error {
 	findings, err := checks.Lab(ctx, lab.Lab, lab, nil, func(string) {})
 	if err != nil {
@@ -230,7 +223,7 @@ func (a *app) surveyLab(ctx context.Context, o studyRunOptions, db *store.DB, s 
 			faultf("lab %s: %s failed: what is measured now would not be what it seems; "+
 				"--anyway measures all the same", lab.Lab.Name, words.Count(len(bad), "check")))}
 	}
-	// Only what the first run found is kept: it describes the machine that the study began on.
+	// Only the findings of the first run are stored, because they describe the machine at the start of the study.
 	if s.Survey != nil {
 		return nil
 	}
@@ -242,7 +235,6 @@ func (a *app) surveyLab(ctx context.Context, o studyRunOptions, db *store.DB, s 
 	return db.SetSurvey(ctx, s)
 }
 
-// printDesign says what is run, and what that can show.
 func (a *app) printDesign(ctx context.Context, o studyRunOptions, s *study.Spec, r *rig.Rig) error {
 	path, err := a.dbPath(o.db)
 	if err != nil {
@@ -256,9 +248,9 @@ func (a *app) printDesign(ctx context.Context, o studyRunOptions, s *study.Spec,
 	})
 }
 
-// studyWithBoots calls run, which makes runs until all are made or the next takes another boot of
-// this host, and says whether it made any. With --reboot it prepares the host for that boot, boots
-// it and goes on; else it says how to.
+// studyWithBoots calls run, which makes runs until all are made or the next needs another boot of this host, and
+// reports whether it made any. With --reboot it prepares the host, reboots it and continues; otherwise it prints
+// instructions.
 func (a *app) studyWithBoots(ctx context.Context, o studyRunOptions, spec *study.Spec, file string,
 	run func(studyRunOptions) (worked bool, err error)) error {
 	if !o.reboot {
@@ -282,23 +274,23 @@ func (a *app) studyWithBoots(ctx context.Context, o studyRunOptions, spec *study
 	if err != nil {
 		return err
 	}
-	// Once the study ends or fails, nothing must go on with it at the next boot, also after Ctrl-C.
+	// After the study ends or fails, nothing may continue it at the next boot, even after Ctrl-C.
 	end := func(err error) error { return errors.Join(err, on.Remove(context.WithoutCancel(ctx), a.system())) }
-	led := on.Installed(a.system()) // the host was booted this way for a run that needs it
+	led := on.Installed(a.system()) // the host was rebooted for a run
 	for {
 		worked, err := run(o)
 		boot, ok := errors.AsType[*rig.BootError](err)
 		if !ok {
 			return errors.Join(end(err), a.printPrepared(spec, err))
 		}
-		// A boot that brought nothing would be followed by the next one, and so on for ever.
+		// If a boot had no effect, further boots would follow forever.
 		if led && !worked {
 			err = fmt.Errorf("%w, although it was prepared for that and rebooted: look at /proc/cmdline, and at "+
 				"rackless prepare --dry-run", err)
 			return end(err)
 		}
 		fmt.Fprintf(a.out, "%v\n", boot)
-		o.restart, led = false, true // from here on it goes on
+		o.restart, led = false, true
 		reboot, err := a.prepareForBoot(ctx, spec, file, boot.Isolated)
 		if err != nil {
 			return end(err)
@@ -306,7 +298,7 @@ func (a *app) studyWithBoots(ctx context.Context, o studyRunOptions, spec *study
 		if !reboot {
 			continue
 		}
-		// Before the reboot, and only then: a study that ends without one leaves no unit behind.
+		// Install the unit right before the reboot, so that a study without a reboot leaves none behind.
 		if err := on.Install(ctx, a.system()); err != nil {
 			return err
 		}
@@ -318,9 +310,8 @@ func (a *app) studyWithBoots(ctx context.Context, o studyRunOptions, spec *study
 	}
 }
 
-// printPrepared prints how the host is prepared at the end of a study that changed it.
 func (a *app) printPrepared(spec *study.Spec, failed error) error {
-	// After a failure the error says what to do, and how the host is prepared is not the news.
+	// After a failure, the error explains the next step and the host's preparation is secondary.
 	if failed != nil || !spec.TakesBoots() {
 		return nil
 	}
@@ -336,8 +327,8 @@ func (a *app) printPrepared(spec *study.Spec, failed error) error {
 	return nil
 }
 
-// prepareForBoot prepares the host for the study's lab with its CPUs isolated at boot, or without,
-// as the same plan has it. It reports whether that takes a boot.
+// prepareForBoot prepares the host for the study's lab with or without CPUs isolated at boot, using the same plan. It
+// reports whether this needs a reboot.
 func (a *app) prepareForBoot(ctx context.Context, spec *study.Spec, file string,
 	isolated bool) (reboot bool, err error) {
 	p, err := a.store().Load()
@@ -348,13 +339,13 @@ func (a *app) prepareForBoot(ctx context.Context, spec *study.Spec, file string,
 	if err != nil {
 		return false, err
 	}
-	// A rollback is refused while the lab holds its devices.
+	// A rollback is refused while the lab uses its devices.
 	if _, err := rack.Down(ctx, d, p.Lab.Name); err != nil {
 		return false, err
 	}
-	// Asked before the rollback, after which the journal no longer says what the kernel was started with.
+	// Check before the rollback, which removes the kernel's boot arguments from the journal.
 	inForce := a.isolatedNow()
-	// Prepared the other way round: the same plan, with or without kernel arguments.
+	// The host has the opposite preparation: the same plan, with or without kernel arguments.
 	if p.Choices.NoReboot == isolated {
 		if err := a.rollback(ctx, formTable, false, true, false); err != nil {
 			return false, err
@@ -371,12 +362,10 @@ func (a *app) prepareForBoot(ctx context.Context, spec *study.Spec, file string,
 				p.Lab.Name, rig.LabFile(file, spec.Lab))
 		}
 	}
-	// Arguments come with a boot and go with one. Without any, before and after, the host is ready at
-	// once.
+	// Arguments are added and removed by a boot. Without any before and after, the host is ready at once.
 	return isolated || inForce, nil
 }
 
-// isolatedNow reports whether the kernel isolates CPUs.
 func (a *app) isolatedNow() bool {
 	text, err := a.system().Value("/sys/devices/system/cpu/isolated")
 	return err == nil && text != ""

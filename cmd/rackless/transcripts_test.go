@@ -13,13 +13,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// A transcript is what a page shows of a command and its output.
+// A transcript is a command and its output as shown on a page.
 type transcript struct {
 	place, command string
-	output         []string // lines; "..." stands for some that are left out
+	output         []string // lines; "..." stands for omitted lines
 }
 
-// transcripts returns those of all pages but those that a test follows.
+// transcripts returns the transcripts of all pages except pages that a test follows.
 func transcripts(t *testing.T) (all []transcript) {
 	t.Helper()
 	for name, page := range pages(t) {
@@ -44,8 +44,9 @@ func transcripts(t *testing.T) (all []transcript) {
 	return all
 }
 
-// facts returns what a page has to show of the output of a command as it is: names, figures and codes, and the first
-// word of each line that is not indented. The words of sentences, and where lines break, may change before the page does.
+// facts returns the parts of a command's output that a page has to show unchanged: names, figures and codes, and the
+// first word of each line that is not indented. The words of sentences and the line breaks may change before the page
+// does.
 func facts(text string) []string {
 	var all []string
 	for line := range strings.Lines(text) {
@@ -87,8 +88,8 @@ func (s transcript) missing(output string) string {
 	return ""
 }
 
-// What the pages show of commands that need no lab is what they print. The lab of "make lab" and emulated hosts are
-// measured again by each who runs them; of those, the other tests look at the commands alone.
+// TestThePagesShowWhatCommandsPrint checks the transcripts of commands that need no lab. Output of the lab of "make
+// lab" and of emulated hosts depends on the machine, so other tests check only its commands.
 func TestThePagesShowWhatCommandsPrint(t *testing.T) {
 	all := transcripts(t)
 	t.Chdir("../..")
@@ -112,7 +113,7 @@ func TestThePagesShowWhatCommandsPrint(t *testing.T) {
 	}
 }
 
-// The test above is worth what it refuses.
+// The test above is only useful if it detects wrong output.
 func TestATranscriptIsHeldAgainstTheOutput(t *testing.T) {
 	for shown, want := range map[string]string{
 		"a\nb": "", "...\nb": "", "a\n...": "", "a\n...\nd": "", "a\nc": "a\nc", "d\n...\na": "a", "a\n...\ne": "e",
@@ -125,24 +126,28 @@ func TestATranscriptIsHeldAgainstTheOutput(t *testing.T) {
 
 func TestThePagesAreHeldToFactsAndNotToSentences(t *testing.T) {
 	t.Parallel()
-	const output = "ok      vm00 rxe0  RDMA port active, at 25 Gb/s\n  read /etc/fstab, see --explain\n94 checks, 0 not ok\n"
+	const output = "ok      vm00 rxe0  RDMA port active, at 25 Gb/s\n  read /etc/fstab, see --explain\n" +
+		"94 checks, 0 not ok\n"
 	for _, same := range []string{
-		"ok vm00 rxe0 is an active port of RDMA at 25 Gb/s\n  from /etc/fstab: --explain\n94 checks, and 0 faults\n",
-		"ok      vm00 rxe0  RDMA port active,\n  at 25 Gb/s read /etc/fstab, see\n  --explain\n94 checks,\n  0 not ok\n",
+		"ok vm00 rxe0 is an active port of RDMA at 25 Gb/s\n  from /etc/fstab: --explain\n" +
+			"94 checks, and 0 faults\n",
+		"ok      vm00 rxe0  RDMA port active,\n  at 25 Gb/s read /etc/fstab, see\n  --explain\n" +
+			"94 checks,\n  0 not ok\n",
 	} {
 		if diff := cmp.Diff(facts(output), facts(same)); diff != "" {
 			t.Errorf("other words are taken for another fact:\n%s", diff)
 		}
 	}
-	for old, changed := range map[string]string{"ok  ": "FAILED  ", "vm00": "vm01", "25": "100", "RDMA": "TCP", "94": "93",
-		"/etc/fstab": "/etc/hosts", "--explain": "--verbose", ", 0 not": ", not", "94 checks": "\n\nend 94 checks"} {
+	for old, changed := range map[string]string{"ok  ": "FAILED  ", "vm00": "vm01", "25": "100", "RDMA": "TCP",
+		"94": "93", "/etc/fstab": "/etc/hosts",
+		"--explain": "--verbose", ", 0 not": ", not", "94 checks": "\n\nend 94 checks"} {
 		if slices.Equal(facts(output), facts(strings.Replace(output, old, changed, 1))) {
 			t.Errorf("%q in place of %q is no other fact", changed, old)
 		}
 	}
 }
 
-// The picture of a plan that the README shows is the one that plan draws.
+// The plan's picture in the README equals the one that plan draws.
 func TestTheREADMEShowsThePictureOfAPlan(t *testing.T) {
 	t.Chdir("../..")
 	a, out, stderr := testApp(t)

@@ -19,12 +19,12 @@ import (
 var updateTutorial = flag.Bool("update-tutorial", false,
 	"follow the tutorial, the course and the first lab, and write what their commands print")
 
-// A block is a fenced block of the tutorial with commands and what they print.
+// A block is a fenced block of the tutorial with commands and their output.
 type block struct {
-	head     string // the line that opens it
+	head     string
 	commands []tutorialCommand
 	figures  bool // numbers differ from run to run
-	status   int  // of its commands
+	status   int
 }
 
 type tutorialCommand struct {
@@ -34,10 +34,9 @@ type tutorialCommand struct {
 	output string
 }
 
-// tutorialPrompt is what a line with a command begins with.
 var tutorialPrompt = regexp.MustCompile(`^(laptop\$|host#|\$) (.*)$`)
 
-// parseTutorial splits a page into text and blocks: pieces are strings and *blocks, in order.
+// parseTutorial splits a page into text and blocks: the result contains strings and *blocks, in order.
 func parseTutorial(page string) ([]any, error) {
 	var pieces []any
 	var text strings.Builder
@@ -86,7 +85,6 @@ func parseTutorial(page string) ([]any, error) {
 	return append(pieces, text.String()), nil
 }
 
-// writeTutorial is the inverse of parseTutorial.
 func writeTutorial(pieces []any) string {
 	var out strings.Builder
 	for _, p := range pieces {
@@ -104,19 +102,19 @@ func writeTutorial(pieces []any) string {
 	return out.String()
 }
 
-// What differs between two runs that are the same: times everywhere, and all numbers of blocks with figures.
+// Patterns of text that differs between two equal runs: times everywhere, and all numbers of blocks with figures.
 var (
 	durations = regexp.MustCompile(`\b\d+(\.\d+)? ?(s|ms|us|min)\b`)
 	numbers   = regexp.MustCompile(`\d+(\.\d+)?`)
 	padding   = regexp.MustCompile(`[ ─-]+`)
 	stamps    = regexp.MustCompile(`\d{8}T\d{6}Z`)
 	releases  = regexp.MustCompile(`\b\d+\.\d+\.\d+-\d+-amd64\b`)
-	// The kernel fills a GID table in the order in which addresses come.
+	// The kernel fills a GID table in the order of arriving addresses.
 	counts    = regexp.MustCompile(`\b(process|none of|sent|received|GID of [0-9a-f.:]+ +index) \d+\b`)
 	uuids     = regexp.MustCompile(`\b[0-9a-f]{8}-[0-9a-f-]{27}\b`)
 	rateUnits = regexp.MustCompile(`\b[kM]?pps\b`)
-	// A figure too small for the tool's decimals is computed and marked, and the mark is explained
-	// below the table: how small one is, is chance.
+	// A figure that is too small for the tool's decimals is computed and marked, and a line below the table explains
+	// the mark. Chance decides whether a figure is that small.
 	computed     = regexp.MustCompile(`~N`)
 	computedNote = regexp.MustCompile(` ~: the tool printed N, for want of decimals; computed from another column`)
 )
@@ -126,7 +124,7 @@ func (b *block) masked(text string) string {
 		"TIME"), "STAMP"), "KERNEL"), "UUID")
 	text = counts.ReplaceAllString(text, "$1 N")
 	if b.figures {
-		// Longer figures break lines elsewhere.
+		// Longer figures change the line breaks.
 		text = strings.ReplaceAll(numbers.ReplaceAllString(text, "N"), "\n", " ")
 		text = computed.ReplaceAllString(rateUnits.ReplaceAllString(text, "pps"), "N")
 	}
@@ -189,7 +187,7 @@ func TestE2ETutorial(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := newEmulated(t, "epyc-7551p", "--scale", "4", "epyc-7551p")
-	// A reader's commands run on all CPUs, and take longer: see newSmall.
+	// Using all CPUs, as a reader's commands do, takes longer; see newSmall.
 	e.cpu = "0"
 	e.onStart = func() {
 		e.putFile(t, "/root/epyc-lab.yaml", "../../examples/epyc-lab.yaml")
@@ -241,7 +239,8 @@ func TestE2ETutorial(t *testing.T) {
 	}
 }
 
-// tutorial runs a command of the tutorial where its prompt says, and returns what it printed, as a reader would see it.
+// tutorial runs a command of the tutorial on the machine of its prompt, and returns its output as a reader would see
+// it.
 func (e *emulatedHost) tutorial(t *testing.T, c *tutorialCommand) (output string, status int) {
 	t.Helper()
 	switch {
@@ -260,8 +259,8 @@ func (e *emulatedHost) tutorial(t *testing.T, c *tutorialCommand) (output string
 
 var iommuGroup = regexp.MustCompile(`(?m)^(/sys/bus/pci/devices/\S+)/iommu_group (\S*iommu_groups/)(\d+)$`)
 
-// groupsByDevice names IOMMU groups by their first device. Their numbers follow from the order in which the kernel
-// finds devices: a host that resumes from a template finds its adapters later than one that boots.
+// groupsByDevice names IOMMU groups by their first device. Their numbers depend on the order in which the kernel
+// finds devices, and a host that resumes from a template finds its adapters later than one that boots.
 func groupsByDevice(fingerprint string) string {
 	first := make(map[string]string)
 	return iommuGroup.ReplaceAllStringFunc(fingerprint, func(line string) string {

@@ -25,7 +25,7 @@ func newUICmd(a *app) *cobra.Command {
 		Short: "Serve labs, studies and results as live pages to this machine, and metrics to Prometheus",
 		Args:  cli.MaxArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			// Only this machine's own address: the pages have no login but the token.
+			// Loopback only, because the pages have no login besides the token.
 			addr, err := ui.Loopback(listen)
 			if err != nil {
 				return cli.Usagef(cmd, "--listen %v", err)
@@ -45,7 +45,6 @@ func newUICmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// serveUI serves until ctx ends.
 func (a *app) serveUI(ctx context.Context, addr, token, db string) error {
 	d, err := a.dirs()
 	if err != nil {
@@ -58,7 +57,7 @@ func (a *app) serveUI(ctx context.Context, addr, token, db string) error {
 	if err != nil {
 		return cli.Usage(err)
 	}
-	// The socket listens before the address is printed, so that whoever opens it at once is answered.
+	// Listen before printing the address, so that a browser that opens it at once gets an answer.
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		return err

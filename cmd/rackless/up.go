@@ -26,7 +26,7 @@ import (
 	"github.com/rackless/rackless/vm/libvirt"
 )
 
-// newUpCmd makes rackless up. The same verb starts, repairs and changes a lab: it compares the lab with its file.
+// newUpCmd makes rackless up. One verb starts, repairs and changes a lab, by comparing the lab with its file.
 func newUpCmd(a *app) *cobra.Command {
 	o := rack.Options{Accel: "auto"}
 	var at placeOptions
@@ -39,7 +39,7 @@ func newUpCmd(a *app) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		// A flag that would be passed over is refused: whoever says --connect means a host.
+		// A flag without effect is refused: with --connect, the user expects another host.
 		if !rack.NeedsPlace(l) && (cmd.Flags().Changed("connect") || at.host != "") {
 			return cli.Usagef(cmd, "lab %s asks for nothing of a host: say driver: libvirt in %s", l.Name, file)
 		}
@@ -70,14 +70,14 @@ func newUpCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// placeOptions say where a lab is placed, and whether the host may be changed for it.
+// placeOptions are the host for a lab, and the permission to change that host.
 type placeOptions struct {
 	uri, host   string
 	dryRun, yes bool
 }
 
-// agreeUp shows the steps that up makes on a host, where its driver has some, and asks whether to make them. It
-// reports whether up goes on.
+// agreeUp shows the steps of up on a host, if its driver has any, and asks whether to take them. It reports whether
+// up continues.
 func (a *app) agreeUp(ctx context.Context, l *lab.Lab, at placeOptions, place *rack.Placement) (bool, error) {
 	if at.yes && !at.dryRun {
 		return true, nil
@@ -102,7 +102,7 @@ func (a *app) agreeUp(ctx context.Context, l *lab.Lab, at placeOptions, place *r
 	return true, a.agree(ctx, "up", formTable, steps, fmt.Sprintf("Make %s in vSphere?", words.Count(left, "step")))
 }
 
-// placement returns where a lab goes: as this host was prepared for it, or as planned for another host.
+// placement returns the preparation of this host for a lab, or a new plan for another host.
 func (a *app) placement(ctx context.Context, l *lab.Lab, file string, at placeOptions) (*rack.Placement, error) {
 	if l.VSphere != nil {
 		if at.host != "" {
@@ -111,7 +111,7 @@ func (a *app) placement(ctx context.Context, l *lab.Lab, file string, at placeOp
 		}
 		at.host, at.uri = planner.HostOf(l, planner.Local), ""
 	}
-	// Another host cannot be asked for what it is prepared: the lab is planned for it here and now.
+	// The preparation of another host cannot be read, so plan the lab for it now.
 	if at.host != "" {
 		r, err := a.planAt(ctx, at.host, l, file, "")
 		if err != nil {
@@ -129,11 +129,11 @@ func (a *app) placement(ctx context.Context, l *lab.Lab, file string, at placeOp
 	return &rack.Placement{URI: at.uri, Plan: p.Plan, Host: p.Host}, nil
 }
 
-// up brings the lab up, and prints how long that took or that nothing had to be done.
+// up brings the lab up. It prints the time taken, or that there was nothing to do.
 func (a *app) up(ctx context.Context, d rack.Dirs, l *lab.Lab, o rack.Options) error {
 	ui := a.display()
 	defer ui.Close()
-	// Whether anything was done is told by the steps: a lab that was up already has none.
+	// The steps tell whether up did anything: a lab that is already up has none.
 	worked := false
 	o.Progress = func(e rack.Event) {
 		worked = worked || e.Step != ""
@@ -153,7 +153,7 @@ func (a *app) up(ctx context.Context, d rack.Dirs, l *lab.Lab, o rack.Options) e
 	if worked {
 		how = "after " + words.Seconds(time.Since(began))
 	}
-	// Small nodes take little.
+	// Nodes without disks use little memory.
 	if bytes, ok := r.Memory(); ok && slices.ContainsFunc(r.Lab.Nodes, lab.Node.HasDisk) {
 		how += ", in " + words.Bytes(bytes) + " of memory"
 	}
@@ -162,7 +162,7 @@ func (a *app) up(ctx context.Context, d rack.Dirs, l *lab.Lab, o rack.Options) e
 	return nil
 }
 
-// accelText names an accelerator, and says of one that is an emulation that it is.
+// accelText names an accelerator, and marks it if it is an emulation.
 func accelText(accel string) string {
 	if rack.IsHardware(accel) {
 		return accel
@@ -170,14 +170,14 @@ func accelText(accel string) string {
 	return accel + " (emulated)"
 }
 
-// newDownCmd makes rackless down. It takes the name of a lab as well as its file, because the file may be gone.
+// newDownCmd makes rackless down. It accepts a lab's name as well as its file, because the file may be gone.
 func newDownCmd(a *app) *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{
 		Use:   "down NAME|LAB.yaml | --all",
 		Short: "Stop a lab and remove everything but its results",
 		Args: func(cmd *cobra.Command, args []string) error {
-			// Either --all or one lab: without both, nothing is ended by a slip.
+			// Require either --all or one lab, so that a slip ends nothing.
 			if all != (len(args) == 0) || len(args) > 1 {
 				return cli.Usagef(cmd, "want the name of a lab, a lab file, or --all")
 			}
@@ -189,7 +189,8 @@ func newDownCmd(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			// One lab that cannot be ended keeps no other from it: what is gone is printed, and then the errors.
+			// Labs that cannot be ended do not keep others running. The result lists the ended labs first, then the
+			// errors.
 			if all {
 				gone, err := rack.DownAll(cmd.Context(), d)
 				for _, n := range gone {
@@ -212,13 +213,13 @@ func newDownCmd(a *app) *cobra.Command {
 				fmt.Fprintf(a.out, "lab %s is down\n", name)
 				return nil
 			}
-			// To end what is not there is no error, so that scripts can do it unasked.
+			// A lab that does not exist is not an error, so that scripts need not check.
 			others, err := d.Names()
 			if err != nil {
 				return err
 			}
 			hint := ""
-			if len(others) > 0 { // the name may be a slip
+			if len(others) > 0 {
 				hint = "; running: " + strings.Join(others, ", ")
 			}
 			fmt.Fprintf(a.out, "lab %s was not running%s\n", name, hint)

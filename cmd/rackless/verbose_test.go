@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// The result is the same with --verbose, and what is told is of one form and one meaning for all verbs.
+// The result does not depend on --verbose, and all verbs report operations in the same form and meaning.
 func TestVerboseSaysWhatIsReadRunAndChanged(t *testing.T) {
 	plan := filepath.Join(t.TempDir(), "plan")
 	svg := filepath.Join(t.TempDir(), "host.svg")
@@ -48,13 +48,13 @@ func TestVerboseSaysWhatIsReadRunAndChanged(t *testing.T) {
 	}
 }
 
-// What does not tell of the programs that it runs would make a liar of --verbose.
+// --verbose would be incomplete if some code ran programs without reporting them.
 func TestEveryPlaceThatRunsAProgramTellsOfIt(t *testing.T) {
 	n := 0
 	err := filepath.WalkDir("../..", func(path string, e fs.DirEntry, err error) error {
 		if err != nil || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") ||
-			strings.HasSuffix(filepath.Dir(path), "test") || // what tests run is no part of rackless, either
-			strings.HasPrefix(path, "../../hack/") { // no part of rackless
+			strings.HasSuffix(filepath.Dir(path), "test") || // programs run by tests do not belong to rackless either
+			strings.HasPrefix(path, "../../hack/") { // not part of rackless
 			return err
 		}
 		b, err := os.ReadFile(path)

@@ -13,7 +13,7 @@ import (
 	"github.com/rackless/rackless/plan/render"
 )
 
-// needsLinux makes a verb that works on labs and hosts, which are Linux.
+// needsLinux makes a verb for labs and hosts, which exist only on Linux.
 func needsLinux(name string) func(*app) *cobra.Command {
 	return func(*app) *cobra.Command {
 		return &cobra.Command{Use: name, Short: "Needs Linux", DisableFlagParsing: true,
@@ -24,10 +24,10 @@ func needsLinux(name string) func(*app) *cobra.Command {
 	}
 }
 
-// upRefuses knows nothing of the machine that runs the lab.
+// upRefuses cannot judge the machine that will run the lab.
 func upRefuses(*lab.Lab) error { return nil }
 
-// planArtifacts are made of what changes a host.
+// planArtifacts always fails here, because the files include scripts for the host.
 func planArtifacts(render.Input) ([]render.Artifact, error) {
 	return nil, errors.New("the files of a plan hold scripts for its host, and are written on Linux")
 }

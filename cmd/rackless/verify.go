@@ -21,8 +21,7 @@ import (
 	"github.com/rackless/rackless/report/show"
 )
 
-// verifyOptions are the flags of verify.
-// form and interval have their defaults before the flags are added; the others are off.
+// verifyOptions are the flags of verify. form and interval get their defaults before the flags are added.
 type verifyOptions struct {
 	form     string
 	only     []string
@@ -32,14 +31,13 @@ type verifyOptions struct {
 	interval time.Duration
 }
 
-// newVerifyCmd makes rackless verify, for a lab and, with --plan, for a host.
 func newVerifyCmd(a *app) *cobra.Command {
 	o := verifyOptions{form: formatText, interval: 10 * time.Second}
 	cmd := &cobra.Command{
 		Use:   "verify [NAME|LAB.yaml]",
 		Short: "Check every fact about a running lab or a prepared host, with evidence and fixes",
 		Args: func(cmd *cobra.Command, args []string) error {
-			// A host and a lab are two targets: with both named, half of the findings would be of the other one.
+			// A host and a lab are two targets. With both, the findings would mix.
 			if cmd.Flags().Changed("plan") {
 				return cli.ExactArgs(0, "no lab beside --plan")(cmd, args)
 			}
@@ -70,7 +68,7 @@ func newVerifyCmd(a *app) *cobra.Command {
 	f.BoolVarP(&o.watch, "watch", "w", false, "check again and again, and print what changes")
 	f.DurationVar(&o.interval, "interval", o.interval, "time between two checks, with --watch")
 	cli.Offer(cmd, "only", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		return finding.Names(), cobra.ShellCompDirectiveNoFileComp // read when it is asked for
+		return finding.Names(), cobra.ShellCompDirectiveNoFileComp
 	})
 	cli.OfferWords(cmd, "interval")
 	return cmd
@@ -82,7 +80,7 @@ func (o *verifyOptions) check(cmd *cobra.Command) error {
 	if err := cli.NotEmpty(cmd, "a file", "plan", "snapshot"); err != nil {
 		return err
 	}
-	// Each round runs programs in the nodes: more often than that verify itself would be their load.
+	// Each round runs programs in the nodes. At a shorter interval, verify itself would load them.
 	const least = time.Second
 	switch {
 	case o.snapshot != "" && o.plan == "":
@@ -96,7 +94,7 @@ func (o *verifyOptions) check(cmd *cobra.Command) error {
 	case o.interval < least:
 		return cli.Usagef(cmd, "--interval %v: want %v or more", o.interval, least)
 	}
-	// Codes such as RL402 are taken as well, since findings and documents have those.
+	// Accept codes such as RL402 too, because findings and documents use them.
 	for i, name := range o.only {
 		c, ok := finding.Find(name)
 		if !ok || c.Name == "" {
@@ -107,7 +105,7 @@ func (o *verifyOptions) check(cmd *cobra.Command) error {
 	return nil
 }
 
-// verification says what there is to verify. The function that it returns ends it.
+// verification returns the target of verify, and a function that releases it.
 func (a *app) verification(ctx context.Context, o *verifyOptions, args []string) (*verify.Target, func(), error) {
 	t, end, err := a.verifyTarget(ctx, o, args)
 	if err != nil {
@@ -128,7 +126,6 @@ func (a *app) verification(ctx context.Context, o *verifyOptions, args []string)
 	return t, end, nil
 }
 
-// verifyTarget returns what is to be checked, and a function that closes its connections.
 func (a *app) verifyTarget(ctx context.Context, o *verifyOptions, args []string) (*verify.Target, func(), error) {
 	strays := func() ([]string, error) { return a.store().Strays(a.system()) }
 	if o.plan == "" {
@@ -152,7 +149,7 @@ func (a *app) verifyTarget(ctx context.Context, o *verifyOptions, args []string)
 	t := verify.OfHost(p)
 	t.Strays = strays
 	if o.snapshot != "" {
-		// A snapshot has no processes, whose state could be checked.
+		// A snapshot has no processes to check.
 		t.Running, t.Strays = nil, nil
 		t.Host = func(ctx context.Context) (*topology.Host, error) {
 			h, _, err := a.hosts().Read(ctx, o.snapshot)
@@ -162,7 +159,6 @@ func (a *app) verifyTarget(ctx context.Context, o *verifyOptions, args []string)
 	return t, func() {}, nil
 }
 
-// findings makes the checks, and shows how far they are.
 func (a *app) findings(ctx context.Context, o *verifyOptions, v *verify.Target) ([]finding.Finding, error) {
 	p, end := a.progress()
 	defer end()
@@ -171,36 +167,35 @@ func (a *app) findings(ctx context.Context, o *verifyOptions, v *verify.Target) 
 	return findings, err
 }
 
-// verifyOnce makes the checks and prints what they found.
 func (a *app) verifyOnce(ctx context.Context, o *verifyOptions, v *verify.Target) error {
 	findings, err := a.findings(ctx, o, v)
 	if err != nil {
 		return err
 	}
-	// On standard error, and not a finding: what cannot be seen from here is neither right nor wrong.
+	// On standard error and not as a finding: a property that cannot be checked from here is neither right nor wrong.
 	if v.Unseen != "" {
 		fmt.Fprintf(a.err, "not checked: %s\n", v.Unseen)
 	}
 	a.keep(o, v, findings)
 	switch o.form {
 	case formatJSON, formatYAML:
-		err = show.Encode(a.out, o.form, append([]finding.Finding{}, findings...)) // none is [] for programs
+		err = show.Encode(a.out, o.form, append([]finding.Finding{}, findings...)) // an empty list is [] for programs
 	case formJUnit:
 		err = report.JUnit(a.out, findings)
 	default:
 		err = a.show(report.Findings(findings, a.color()) +
 			fmt.Sprintf("%s, %d not ok\n", words.Count(len(findings), "check"), len(finding.NotOK(findings))))
 	}
-	// Unknown counts as not OK: a script must not go on where a check could not be made.
+	// Unknown counts as not OK: a script must not continue if a check could not run.
 	if err == nil && len(finding.NotOK(findings)) > 0 {
 		return cli.Exit(exitFaults)
 	}
 	return err
 }
 
-// keep leaves the findings of a whole verify for rackless ui to show. That it cannot is no fault of the lab.
+// keep stores the findings of a complete verify for rackless ui. A failure to store them is not a fault of the lab.
 func (a *app) keep(o *verifyOptions, v *verify.Target, findings []finding.Finding) {
-	// A part of the checks would look in rackless ui as if the others had passed.
+	// After a partial verify, rackless ui would show the other checks as passed.
 	if v.Lab == nil || len(o.only) > 0 {
 		return
 	}
@@ -213,14 +208,13 @@ func (a *app) keep(o *verifyOptions, v *verify.Target, findings []finding.Findin
 	}
 }
 
-// watchVerify makes the checks again and again until ctx ends, and prints what changes.
 func (a *app) watchVerify(ctx context.Context, o *verifyOptions, v *verify.Target) error {
 	var w verify.Watch
 	rounds := 0
 	for {
 		var findings []finding.Finding
 		var err error
-		// The first round shows its steps, since it may take long; later ones would only fill the screen.
+		// Only the first round shows its steps, because it may take long and later ones would fill the screen.
 		if rounds == 0 {
 			findings, err = a.findings(ctx, o, v)
 		} else {
@@ -232,7 +226,7 @@ func (a *app) watchVerify(ctx context.Context, o *verifyOptions, v *verify.Targe
 		if err != nil {
 			return err
 		}
-		// Every round is kept, so that rackless ui shows the present state while this watches.
+		// Store every round, so that rackless ui shows the current state.
 		a.keep(o, v, findings)
 		at := time.Now().UTC().Truncate(time.Second)
 		for _, c := range w.Changes(at, findings) {
@@ -253,22 +247,22 @@ func (a *app) watchVerify(ctx context.Context, o *verifyOptions, v *verify.Targe
 		case <-time.After(o.interval):
 		}
 	}
-	// The status says how things were at the last look, for scripts that watch for a time.
+	// The status reflects the last round, for scripts that watch for a limited time.
 	if w.NotOK() > 0 {
 		return cli.Exit(exitFaults)
 	}
-	if rounds == 0 { // nothing is known of what was never checked
+	if rounds == 0 { // no round completed, so the state is unknown
 		return context.Cause(ctx)
 	}
 	return nil
 }
 
-// printDrift prints one of them: as text with what was wanted and the fix below, where something stopped holding.
+// printDrift prints one change. If a check began to fail, the text includes the expected state and the fix.
 func (a *app) printDrift(form string, c verify.Drift) error {
 	if show.ForPrograms(form) {
 		return show.EncodeNext(a.out, form, c)
 	}
-	// The words are equally long, so that what follows stands in columns.
+	// The words have equal length, so that the columns align.
 	paint := a.painter()
 	status := map[finding.Status]string{finding.OK: paint("32", "ok again"), finding.Failed: paint("31", "FAILED  "),
 		finding.Unknown: paint("33", "unknown ")}[c.Finding.Status]

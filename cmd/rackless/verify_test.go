@@ -20,8 +20,8 @@ import (
 	"github.com/rackless/rackless/report/show"
 )
 
-// A fakeHost is a verification of a host that changes from round to round: its governors are those
-// given, the last one for ever.
+// fakeHost returns a host that changes from round to round: each round has the next governor, and the last one
+// persists.
 func fakeHost(governors ...string) *verify.Target {
 	round := 0
 	return &verify.Target{
@@ -56,7 +56,7 @@ func TestWatchGoesOnUntilItIsInterrupted(t *testing.T) {
 			v := fakeHost(tt.governors...)
 			var err error
 			synctest.Test(t, func(t *testing.T) {
-				// of the bubble's clock, which begins at a full hour
+				// on the bubble's clock, which begins at a full hour
 				ctx, cancel := context.WithTimeout(t.Context(), 35*time.Second)
 				defer cancel()
 				err = a.watchVerify(ctx, &verifyOptions{form: tt.form, interval: 10 * time.Second,
@@ -85,7 +85,7 @@ func TestWatchGoesOnUntilItIsInterrupted(t *testing.T) {
 	}
 }
 
-// What cannot be seen of a lab that is elsewhere is said beside what was checked, and not in it.
+// Checks that are impossible for a remote lab are listed beside the result, not in it.
 func TestWhatIsNotCheckedIsSaid(t *testing.T) {
 	v := fakeHost("performance")
 	v.Unseen = "the host, which is another machine"
@@ -100,7 +100,7 @@ func TestWhatIsNotCheckedIsSaid(t *testing.T) {
 	}
 }
 
-// exitCodeOf is exitCode for what may be nil.
+// exitCodeOf is exitCode, but accepts nil.
 func exitCodeOf(err error) (int, string) {
 	if err == nil {
 		return 0, ""
@@ -131,7 +131,7 @@ func TestPlansThatAreNoneAreRefused(t *testing.T) {
 	}
 }
 
-// The page shows a line of --watch that is cut short.
+// The page shows a shortened line of --watch.
 func TestTheDocumentedLineOfAWatchIsWhatIsPrinted(t *testing.T) {
 	page := pages(t)["docs/json.md"]
 	_, rest, ok := strings.Cut(page, "```json\n{\"at\":")

@@ -22,22 +22,20 @@ import (
 	"github.com/rackless/rackless/vm/vspheretest"
 )
 
-// The login of all guests.
 const guestUser, guestPassword = "lab", "s3cret: of guests"
 
-// transfers is where files of guests are read and written.
+// transfers is the URL path for reading and writing files of guests.
 const transfers = "/tools"
 
-// tools are VMware Tools of all guests: guest operations are carried out in a machine that is really there. The
-// simulator's own would run programs here.
+// tools implements VMware Tools of all guests: it runs guest operations in a real machine. The simulator's own would
+// run programs on this one.
 type tools struct {
 	ctx      context.Context
-	machine  func() (*guest.Agent, error) // what runs programs in it
+	machine  func() (*guest.Agent, error)
 	mu       sync.Mutex
 	programs map[int64]*types.GuestProcessInfo
 }
 
-// installTools gives all virtual machines of a server VMware Tools.
 func installTools(t *testing.T, s *vspheretest.Server, machine func() (*guest.Agent, error)) {
 	r := s.Model.Map()
 	tools := &tools{ctx: t.Context(), machine: machine, programs: map[int64]*types.GuestProcessInfo{}}
@@ -60,7 +58,7 @@ func installTools(t *testing.T, s *vspheretest.Server, machine func() (*guest.Ag
 	}
 }
 
-// agent returns what runs programs in a virtual machine, if it runs and the login is right.
+// agent returns the agent for a virtual machine, if that machine runs and the login is right.
 func (t *tools) agent(ctx *simulator.Context, ref types.ManagedObjectReference, auth types.BaseGuestAuthentication) (
 	*guest.Agent, types.BaseMethodFault) {
 	vm, ok := ctx.Map.Get(ref).(*simulator.VirtualMachine)
@@ -80,10 +78,9 @@ func (t *tools) agent(ctx *simulator.Context, ref types.ManagedObjectReference, 
 	return a, nil
 }
 
-// runLine runs a line as VMware Tools do: a shell reads it. $0 gets its process number.
+// runLine runs a line like VMware Tools, through a shell. It writes the process ID to $0.
 const runLine = `sh -c "exec $1" & echo $! >"$0"; wait $!`
 
-// start starts a line, and returns its process number in the guest.
 func (t *tools) start(a *guest.Agent, line string) (int64, types.BaseMethodFault) {
 	note := "/run/tools-" + guest.NewMachineID()
 	p := &types.GuestProcessInfo{CmdLine: line, StartTime: time.Now()}
@@ -113,7 +110,6 @@ func (t *tools) start(a *guest.Agent, line string) (int64, types.BaseMethodFault
 	}
 }
 
-// transfer reads or writes a file of a guest.
 func (t *tools) transfer(w http.ResponseWriter, r *http.Request) {
 	a, err := t.machine()
 	if err == nil && r.Method == http.MethodPut {
@@ -133,7 +129,6 @@ func (t *tools) transfer(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// transferURL is the address of a file of a guest; "" if there is no such guest.
 func transferURL(ctx *simulator.Context, ref types.ManagedObjectReference, path string) string {
 	vm, ok := ctx.Map.Get(ref).(*simulator.VirtualMachine)
 	if !ok {
@@ -142,7 +137,7 @@ func transferURL(ctx *simulator.Context, ref types.ManagedObjectReference, path 
 	return fmt.Sprintf("https://*%s?%s", transfers, url.Values{"vm": {vm.Name}, "path": {path}}.Encode())
 }
 
-// A GuestProcessManager runs programs. Its name is that of the managed object.
+// A GuestProcessManager runs programs. It is named after the managed object.
 type GuestProcessManager struct {
 	mo.GuestProcessManager
 	tools *tools
@@ -163,7 +158,7 @@ func (m *GuestProcessManager) StartProgramInGuest(ctx *simulator.Context,
 	return &methods.StartProgramInGuestBody{Res: res, Fault_: vspheretest.Refused(fault)}
 }
 
-// ListProcessesInGuest says which of the programs that it has started have ended.
+// ListProcessesInGuest reports which of the started programs have ended.
 func (m *GuestProcessManager) ListProcessesInGuest(ctx *simulator.Context,
 	req *types.ListProcessesInGuest) soap.HasFault {
 	_, fault := m.tools.agent(ctx, req.Vm, req.Auth)
@@ -178,13 +173,13 @@ func (m *GuestProcessManager) ListProcessesInGuest(ctx *simulator.Context,
 	return &methods.ListProcessesInGuestBody{Res: res, Fault_: vspheretest.Refused(fault)}
 }
 
-// A GuestFileManager transfers files. Its name is that of the managed object.
+// A GuestFileManager transfers files. It is named after the managed object.
 type GuestFileManager struct {
 	mo.GuestFileManager
 	tools *tools
 }
 
-// with returns what runs programs in a virtual machine that has a file.
+// with returns the agent for a virtual machine if that machine has the file.
 func (m *GuestFileManager) with(path string, ctx *simulator.Context, ref types.ManagedObjectReference,
 	auth types.BaseGuestAuthentication) (*guest.Agent, types.BaseMethodFault) {
 	a, fault := m.tools.agent(ctx, ref, auth)
@@ -197,7 +192,7 @@ func (m *GuestFileManager) with(path string, ctx *simulator.Context, ref types.M
 	return a, nil
 }
 
-// InitiateFileTransferFromGuest says where a file is to be read.
+// InitiateFileTransferFromGuest returns the URL for reading a file.
 func (m *GuestFileManager) InitiateFileTransferFromGuest(ctx *simulator.Context,
 	req *types.InitiateFileTransferFromGuest) soap.HasFault {
 	_, fault := m.with(req.GuestFilePath, ctx, req.Vm, req.Auth)
@@ -206,7 +201,7 @@ func (m *GuestFileManager) InitiateFileTransferFromGuest(ctx *simulator.Context,
 			Returnval: types.FileTransferInformation{Url: transferURL(ctx, req.Vm, req.GuestFilePath)}}}
 }
 
-// InitiateFileTransferToGuest says where a file is to be written.
+// InitiateFileTransferToGuest returns the URL for writing a file.
 func (m *GuestFileManager) InitiateFileTransferToGuest(ctx *simulator.Context,
 	req *types.InitiateFileTransferToGuest) soap.HasFault {
 	_, fault := m.tools.agent(ctx, req.Vm, req.Auth)

@@ -13,7 +13,8 @@ import (
 	"github.com/rackless/rackless/vm/vspheretest"
 )
 
-// Programs in guests are run by VMware Tools. Those of the test run them in a real node.
+// TestVSphereGuests replaces VMware Tools, which run programs in guests, by an implementation that runs them in a
+// real node.
 func TestVSphereGuests(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -24,7 +25,7 @@ func TestVSphereGuests(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := vspheretest.New(t)
-	run, err := os.MkdirTemp("/tmp", "rl") // short, since sockets lie below it
+	run, err := os.MkdirTemp("/tmp", "rl") // short, because paths of sockets lie below it
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +55,7 @@ func TestVSphereGuests(t *testing.T) {
 	})
 }
 
-// The command line in front of a simulated vCenter, and of what govc saves of it.
+// TestVSphere runs the command line against a simulated vCenter, and on the output of govc for it.
 func TestVSphere(t *testing.T) {
 	s := vspheretest.New(t)
 	testscript.Run(t, testscript.Params{

@@ -18,10 +18,10 @@ import (
 	"github.com/rackless/rackless/study/results"
 )
 
-// ownTest stands in writesFiles for what another test does.
-const ownTest = "TestCaptureFile" // a capture takes a lab that runs
+// ownTest marks entries of writesFiles that another test covers.
+const ownTest = "TestCaptureFile" // a capture needs a running lab
 
-// writesFiles says for each flag that names a file to write how it is written: FILE is the file.
+// writesFiles gives, for each flag that names an output file, a command line that writes FILE.
 var writesFiles = map[string]string{
 	"baseline save --out":   "baseline save RESULT --out FILE",
 	"capture --output":      ownTest,
@@ -33,7 +33,7 @@ var writesFiles = map[string]string{
 	"ui --token-file":       "ui --listen 127.0.0.1:0 --token-file FILE",
 }
 
-// TestWhatIsWrittenIsThereWholeOrNotAtAll names as a file to write what is none, and one on a disk that is full.
+// TestWhatIsWrittenIsThereWholeOrNotAtAll writes to paths that are not regular files, and to a full disk.
 func TestWhatIsWrittenIsThereWholeOrNotAtAll(t *testing.T) {
 	for what, line := range readsFiles {
 		if line == onlyWritten && strings.Contains(what, "--") && writesFiles[what] == "" {
@@ -47,7 +47,7 @@ func TestWhatIsWrittenIsThereWholeOrNotAtAll(t *testing.T) {
 		if line == ownTest {
 			continue
 		}
-		// run returns what a shell script prints in which "$@" is the command and $0 is the file.
+		// run runs a shell script with the command as "$@" and the file as $0, and returns its output.
 		run := func(t *testing.T, file, script string, isolate ...string) string {
 			args := strings.Fields(strings.NewReplacer("FILE", file, "RESULT", result).Replace(line))
 			argv := append(append(isolate, "sh", "-c", script, file, "rackless"), args...)
@@ -98,7 +98,6 @@ func TestWhatIsWrittenIsThereWholeOrNotAtAll(t *testing.T) {
 	}
 }
 
-// filesToWriteFrom makes in dir what the commands of writesFiles read, and returns a result.
 func filesToWriteFrom(t *testing.T, dir string) string {
 	t.Helper()
 	data := record.Record{Lab: "pair", Generated: time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)}

@@ -46,8 +46,8 @@ func survive(t testing.TB, what func() error) (err error) {
 	return what()
 }
 
-// everyPoint asks for the long form of the tests on a real kernel: they die at every point, and not at one of
-// each kind.
+// everyPoint selects the long form of the tests on a real kernel: they die at every point, not at one point of each
+// kind.
 var everyPoint = flag.Bool("every-point", false, "with -e2e, die at every point on a real kernel, too: takes minutes")
 
 // partsOfFaults is in how many parts of the steps the tests on a real kernel die. The others are for make test-e2e.
@@ -212,7 +212,7 @@ func insideFaults(t *testing.T) {
 		{"functions and boot files", part(kindDriver, kindDriverctl, "file")},
 		{"virtual functions", part(kindLink, kindSRIOV)},
 	}
-	// Points of one kind that several parts have, as those of the journal, are died at in the first of them.
+	// A kind of point that several parts share, such as the journal's, is only tested in the first of them.
 	rng := storey.Rand(t)
 	rng.Shuffle(len(parts), func(i, j int) { parts[i], parts[j] = parts[j], parts[i] })
 	parts = parts[:*partsOfFaults]

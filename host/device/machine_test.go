@@ -101,7 +101,6 @@ func testInAMachine(t *testing.T, pattern, flags string) {
 	}
 }
 
-// insideFiles are this test binary and the modules, for the machine's initial file system.
 func insideFiles(t *testing.T, img *image.Image, init string) []cpio.Record {
 	t.Helper()
 	return append([]cpio.Record{

@@ -67,7 +67,7 @@ type view struct {
 	host      *topology.Host
 	noReboot  bool
 	files     []render.Artifact // for the host, see render.HostFiles
-	given     topology.CPUSet   // all CPUs of cores of lab nodes, idle siblings too
+	given     topology.CPUSet   // all CPUs of cores of lab nodes, including idle siblings
 	emulators topology.CPUSet   // housekeeping CPUs that QEMU's own threads run on
 }
 

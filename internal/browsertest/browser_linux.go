@@ -58,8 +58,8 @@ var Screens = []Screen{
 	{"paper", 717, 1046, "dark", "print", "rgb(255, 255, 255)"},
 }
 
-// A Browser is a Chromium driven by the DevTools protocol over two pipes: JSON messages that end
-// with a zero byte. It needs no port.
+// A Browser is a Chromium driven by the DevTools protocol over two pipes, with JSON messages that end with a zero
+// byte. It needs no port.
 type Browser struct {
 	to, from *os.File
 	in       *bufio.Reader

@@ -62,18 +62,17 @@ func Lock(ctx context.Context, what, dir string, waiting func(holder string) err
 		}
 		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		if err == nil && sameFile(f, path) {
-			// For the message of a process that waits; the lock itself is the flock.
+			// For the message of a waiting process; the lock itself is the flock.
 			if err := f.Truncate(0); err == nil {
 				fmt.Fprintf(f, "%d\n", os.Getpid())
 			}
 			return func() {
-				// The file goes while the lock is held: a waiter that opened it before sees that it is
-				// gone and opens the next.
+				// The file is removed while locked: a waiter that opened it before notices that, and opens the next.
 				os.Remove(path)
 				f.Close()
 			}, nil
 		}
-		text, _ := os.ReadFile(path) // empty if it cannot be read, which is said as it is
+		text, _ := os.ReadFile(path) // empty if unreadable, and reported as such
 		holder := strings.TrimSpace(string(text))
 		f.Close()
 		switch {
@@ -93,7 +92,6 @@ func Lock(ctx context.Context, what, dir string, waiting func(holder string) err
 	}
 }
 
-// sameFile reports whether the path still leads to the open file.
 func sameFile(f *os.File, path string) bool {
 	a, err := f.Stat()
 	if err != nil {

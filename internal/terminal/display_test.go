@@ -79,7 +79,7 @@ func TestColoursAreForTerminalsThatWantThem(t *testing.T) {
 	}
 }
 
-// openPTY returns both ends of a new pseudo-terminal of 40 columns and 10 lines, see pts(4).
+// openPTY returns both ends of a new pseudo-terminal with 40 columns and 10 lines (see pts(4)).
 func openPTY(t *testing.T) (master, slave *os.File) {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)

@@ -1,9 +1,9 @@
 // Package build makes the planner's problem from a host and a lab.
 //
-// [Problem] decides what may be given away and what the host keeps: cores beside tenants, memory by
-// NUMA node, devices that are tied by IOMMU groups, virtual functions that are free. It reports
-// everything at once that a lab asks for and the host does not have ([RequestErrors]). A file of
-// measurements ([ParseModel]) replaces published weights and path classes.
+// [Problem] decides which resources lab nodes may get and which the host keeps: cores beside tenants, memory by NUMA
+// node, devices tied by IOMMU groups, and free virtual functions. It reports all requests that the host cannot
+// satisfy at once ([RequestErrors]). A file of measurements ([ParseModel]) replaces published weights and path
+// classes.
 package build
 
 import (
@@ -19,45 +19,43 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// Options are what [Problem] needs beside host and lab.
+// Options are the inputs of [Problem] besides host and lab.
 type Options struct {
-	HostName string            // for messages: a file, or "this machine"
-	Tenants  []topology.Tenant // in place of the host's, where lab.Tenants names a file
-	Model    *Model            // measurements that override the published weights; nil for none
+	HostName string            // name for messages: a file, or "this machine"
+	Tenants  []topology.Tenant // replace the host's tenants if lab.Tenants names a file
+	Model    *Model            // measurements that override the published weights, or nil
 }
 
-// Limits of a Problem. They are far above any machine of today; a description beyond them is a slip
-// or an attack, and is refused with the limit named.
+// Limits of a Problem. They are far above any current machine. A description beyond them is a mistake or an attack,
+// and the error names the limit.
 //
-// They also keep every cost within an int64. By what Evaluate multiplies: a distance is at most
-// 245, and the means of [Weights.Of] take cores, pages and devices out of the products again, so
-// that each term of a lab node stays below 10^13; TermUnequal, which multiplies such a sum by a
-// weight a second time, below 10^18 for all classes together.
+// They also keep every cost within an int64. A distance is at most 245, and the means of [Weights.Of] divide the
+// products in Evaluate by cores, pages and devices, so that each term of a lab node stays below 10^13. TermUnequal
+// multiplies such a sum by a weight a second time, and stays below 10^18 for all classes together.
 const (
 	MaxHostCores   = 4096
 	MaxHostNodes   = 256  // NUMA nodes
 	MaxHostDevices = 1024 // GPUs and NICs
-	// MaxHostMemory is in bytes: what 52 bits of physical address reach, the most that x86-64 and
-	// arm64 processors have.
+	// MaxHostMemory is the largest memory in bytes: 52 bits of physical address, the maximum of x86-64 and arm64
+	// processors.
 	MaxHostMemory = 1 << 52
-	// MaxNICVFs is the most virtual functions of one NIC that are planned with; no NIC of today offers more.
+	// MaxNICVFs is the largest number of virtual functions of one NIC. No current NIC has more.
 	MaxNICVFs = 1024
-	// MaxNodeDevices is the most devices and virtual functions that a lab node may ask for.
+	// MaxNodeDevices is the largest number of devices and virtual functions that a lab node may request.
 	MaxNodeDevices = 256
-	// MaxDistance is the largest SLIT distance. ACPI keeps one in a byte.
+	// MaxDistance is the largest SLIT distance, which ACPI stores in a byte.
 	MaxDistance = 255
 	// MaxWeight is the largest weight of a term.
 	MaxWeight = 1_000_000
 
-	maxFunctions = 1 << 16 // what a PCI domain has addresses for
-	maxOthers    = 4096    // of disks, default routes, bonds and tenants
+	maxFunctions = 1 << 16 // number of addresses in a PCI domain
+	maxOthers    = 4096    // disks, default routes, bonds, and tenants
 )
 
-// Problem makes a planner's problem of a host and a lab. Errors are about what the lab asks for and the host has
-// not; they name the lab node, the key, what is there and what to do. All errors of a run come
-// together, as [RequestErrors].
+// Problem makes a planner's problem from a host and a lab. Its error is a [RequestErrors] with all requests that the
+// host cannot satisfy; each names the lab node, the key, the available amount and the remedy.
 //
-// What the host does not tell is assumed, and Problem.Notes says so. Neither h nor l is changed.
+// Problem.Notes lists assumptions about unknown properties of the host. Problem changes neither h nor l.
 func Problem(h *topology.Host, l *lab.Lab, o Options) (*plan.Problem, error) {
 	b := &problemBuilder{
 		host: h, lab: l, model: o.Model, noted: map[string]bool{},
@@ -71,8 +69,8 @@ func Problem(h *topology.Host, l *lab.Lab, o Options) (*plan.Problem, error) {
 	}
 	b.p.Host = b.name
 	b.name = words.Plain(b.name)
-	// What follows builds on these. With errors here, later ones would be about things that are not so:
-	// a lab that asks for too many cores of a host whose cores could not be read.
+	// Stop here on errors. Later steps depend on these results and would report wrong causes, such as too many
+	// requested cores on a host with unreadable cores.
 	b.checkLimits()
 	b.chooseWeights()
 	if len(b.errs) > 0 {
@@ -101,40 +99,40 @@ func Problem(h *topology.Host, l *lab.Lab, o Options) (*plan.Problem, error) {
 	return b.p, nil
 }
 
-// A problemBuilder is a Problem in the making. Its methods are called in the order of Problem: each may
-// use what those before it have set.
+// A problemBuilder builds a Problem. Its methods run in the order of Problem; each may use the results of earlier
+// ones.
 type problemBuilder struct {
 	host    *topology.Host
 	lab     *lab.Lab
 	model   *Model
 	tenants []topology.Tenant
-	name    string // of the host, fit for messages
+	name    string // name of the host, fit for messages
 	tree    *topology.Tree
 
 	p     *plan.Problem
 	noted map[string]bool
 	errs  RequestErrors
 
-	nodeOf map[int]int // index of Problem.NUMANodes by ID
-	// uses says, in the words of Device.Refused, what a PCI function is needed for. A device with
-	// such a function is not given away.
+	nodeOf map[int]int // index in Problem.NUMANodes by ID
+	// uses maps a PCI function to its use, in the words of Device.Refused. A device with such a function stays with
+	// the host.
 	uses map[topology.PCIAddr]string
-	// blocked are those of uses that leave no virtual functions either: a tenant has the function whole, or it is dead.
+	// blocked is the subset of uses that also rules out virtual functions: a tenant has the whole function, or the
+	// function is dead.
 	blocked map[topology.PCIAddr]string
-	holders map[topology.PCIAddr]string // which tenant holds a function
-	heldVFs map[topology.PCIAddr]int    // how many virtual functions tenants hold that are not told apart
-	// virtual are the virtual functions of each physical one: those that exist, and as far as it is
-	// known where the others would be.
+	holders map[topology.PCIAddr]string // tenant that holds a function
+	heldVFs map[topology.PCIAddr]int    // number of virtual functions held by tenants without known indexes
+	// virtual lists the virtual functions of each physical one: existing ones, and the addresses of others if known.
 	virtual map[topology.PCIAddr][]vfFunction
-	// virtualUses says what uses does of physical functions, for the sake of a virtual one that would be gone with it.
+	// virtualUses is like uses, for physical functions that are needed because of one of their virtual functions.
 	virtualUses map[topology.PCIAddr]string
-	// hostUses are those of uses that keep the host's own CPUs near: disks and default routes, in
-	// the order in which they were found.
+	// hostUses is the subset of uses near which the host keeps its own CPUs: disks and default routes, in the order
+	// found.
 	hostUses []hostUse
-	facts    []deviceFacts // of Problem.Devices, by index
+	facts    []deviceFacts // parallel to Problem.Devices
 }
 
-// note says what was assumed. A note is made once, whichever lab nodes it was found for.
+// note records an assumption, once for all lab nodes that it concerns.
 func (b *problemBuilder) note(format string, args ...any) {
 	if text := fmt.Sprintf(format, args...); !b.noted[text] {
 		b.noted[text] = true
@@ -142,12 +140,11 @@ func (b *problemBuilder) note(format string, args ...any) {
 	}
 }
 
-// fail adds an error about a key of a lab node, or of the whole lab where node is empty.
+// fail adds an error about a key of a lab node, or of the whole lab if node is empty.
 func (b *problemBuilder) fail(node, key, format string, args ...any) {
 	b.errs = append(b.errs, &RequestError{Node: node, Key: key, What: fmt.Sprintf(format, args...)})
 }
 
-// checkLimits refuses hosts and labs that are too large to be meant.
 func (b *problemBuilder) checkLimits() {
 	h := b.host
 	limit := func(n, most int, what string) {
@@ -170,7 +167,7 @@ func (b *problemBuilder) checkLimits() {
 	total := uint64(0)
 	for i := range h.NUMANodes {
 		if m := h.NUMANodes[i].MemoryBytes; m != nil {
-			// Both are far below 2^63, so that their sum does not wrap.
+			// Both are far below 2^63, so their sum does not overflow.
 			total = min(total, MaxHostMemory+1) + min(*m, MaxHostMemory+1)
 		}
 	}
@@ -182,10 +179,9 @@ func (b *problemBuilder) checkLimits() {
 	}
 }
 
-// chooseWeights takes the published weights of the workload, and those of the model in their place.
 func (b *problemBuilder) chooseWeights() {
 	b.p.Workload = cmp.Or(b.lab.Workload, lab.DefaultWorkload)
-	if !slices.Contains(lab.Workloads(), b.p.Workload) { // a Lab that no parser made
+	if !slices.Contains(lab.Workloads(), b.p.Workload) { // a Lab that did not come from the parser
 		b.fail("", "workload", "no weights for workload %q", string(b.p.Workload))
 		return
 	}
@@ -195,14 +191,14 @@ func (b *problemBuilder) chooseWeights() {
 	}
 }
 
-// A RequestError is something that the lab asks for and that the host, or a model, does not allow.
+// A RequestError is a request of the lab that the host, or a model, cannot satisfy.
 type RequestError struct {
-	Node string // the lab node; empty for what concerns the whole lab or the host
-	Key  string // the key of the lab file: "gpus", "host.reserve.cores"; "model" for a model's file; may be empty
-	What string // what is wrong, what is there and what to do
+	Node string // lab node; empty for the whole lab or the host
+	Key  string // key of the lab file: "gpus", "host.reserve.cores"; "model" for a model's file; may be empty
+	What string // problem, available amount, and remedy
 }
 
-// Error returns "node: key: what".
+// Error returns "node: key: " and the description of the problem.
 func (e *RequestError) Error() string {
 	text := ""
 	for _, part := range []string{e.Node, e.Key} {
@@ -213,17 +209,17 @@ func (e *RequestError) Error() string {
 	return text + e.What
 }
 
-// RequestErrors are all errors of one call of [Problem], in the order of the lab; it never returns an
-// empty one. errors.As with a *RequestError finds the first.
+// RequestErrors are all errors of one call of [Problem], in the order of the lab, and never empty. errors.As with a
+// *RequestError finds the first.
 type RequestErrors = lists.Errors[*RequestError]
 
-// maxListed bounds lists of devices and names in messages.
+// maxListed limits the devices and names listed in messages.
 const maxListed = 8
 
-// listText joins names: "a", "a and b", "a, b and c", and counts those past a few.
+// listText joins names as in "a, b and c", and counts names beyond maxListed.
 func listText(names []string) string { return words.Names(names, maxListed) }
 
-// rowText joins names by commas, and counts those past a few.
+// rowText joins names by commas, and counts names beyond maxListed.
 func rowText(names []string) string {
 	if len(names) > maxListed {
 		return words.Names(names, maxListed)

@@ -16,7 +16,6 @@ import (
 	"github.com/rackless/rackless/plan/build"
 )
 
-// readHost reads a machine of the tests.
 func readHost(t testing.TB, path string) *topology.Host {
 	t.Helper()
 	h, err := inspect.ReadFile(t.Context(), filepath.FromSlash(path))
@@ -29,10 +28,9 @@ func readHost(t testing.TB, path string) *topology.Host {
 func epyc(t testing.TB) *topology.Host { return readHost(t, "../../examples/hosts/epyc-7551p.ttar") }
 func h20(t testing.TB) *topology.Host  { return readHost(t, "../../examples/hosts/h20.txt") }
 
-// A change is what a test makes of a lab node.
 type change func(*lab.Node)
 
-// labOf returns a lab of n like nodes: 4 CPUs and 4 GiB each, without devices, as changed.
+// labOf returns a lab of n equal nodes with 4 CPUs, 4 GiB and no devices, modified by changes.
 func labOf(n int, changes ...change) *lab.Lab {
 	l := &lab.Lab{Name: "test", Workload: lab.WorkloadMixed, Hugepages: lab.HugepagesAuto, Tenants: lab.TenantsRead}
 	for i := range n {
@@ -83,7 +81,6 @@ func vfs(requests ...lab.DeviceRequest) change {
 func some(n int) lab.DeviceRequest     { return lab.DeviceRequest{Count: n} }
 func at(addr string) lab.DeviceRequest { return lab.DeviceRequest{Count: 1, Address: addr} }
 
-// problem is Problem, which has to succeed.
 func problem(t testing.TB, h *topology.Host, l *lab.Lab, o build.Options) *plan.Problem {
 	t.Helper()
 	p, err := build.Problem(h, l, o)
@@ -93,8 +90,8 @@ func problem(t testing.TB, h *topology.Host, l *lab.Lab, o build.Options) *plan.
 	return p
 }
 
-// pretty is the JSON of a problem with one element of a list a line, so that a golden file can be
-// read and its changes too.
+// pretty returns the JSON of a problem with one line per list element, so that a golden file and its changes are
+// readable.
 func pretty(t *testing.T, p *plan.Problem) []byte {
 	t.Helper()
 	raw, err := json.Marshal(p)

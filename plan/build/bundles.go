@@ -13,13 +13,13 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// maxBundle bounds what goes together with a device. A group of more functions holds most of a machine.
+// maxBundle limits the functions that go together with a device. A larger group holds most of a machine.
 const maxBundle = 256
 
 // functionSets joins PCI functions that can only go together.
 type functionSets map[topology.PCIAddr]topology.PCIAddr
 
-// root returns what stands for the set of a, and shortens the path to it.
+// root returns the representative of a's set, and shortens the path to it.
 func (s functionSets) root(a topology.PCIAddr) topology.PCIAddr {
 	for {
 		up, ok := s[a]
@@ -33,7 +33,7 @@ func (s functionSets) root(a topology.PCIAddr) topology.PCIAddr {
 	}
 }
 
-// join puts a and c into one set. The lower address stands for it, so that the order of calls does not matter.
+// join puts a and c into one set. The lower address represents it, so that the order of calls does not matter.
 func (s functionSets) join(a, c topology.PCIAddr) {
 	a, c = s.root(a), s.root(c)
 	if c.Compare(a) < 0 {
@@ -44,11 +44,10 @@ func (s functionSets) join(a, c topology.PCIAddr) {
 
 // bundle joins devices that can only go together, and decides which of them may be given away.
 //
-// The functions of a GPU's card go together, because they share its reset and power; the functions
-// of a NIC are NICs of their own. Functions of one IOMMU group go together, because the IOMMU
-// cannot tell them apart: vfio wants each of them bound to it or without driver, and takes no part
-// of a group (Documentation/driver-api/vfio.rst). Bridges stay with the host. So do virtual
-// functions: they are gone when their physical function is given away.
+// The functions of a GPU's card go together, because they share its reset and power. The functions of a NIC are
+// separate NICs. Functions of one IOMMU group go together, because the IOMMU cannot distinguish them: vfio requires
+// that each is bound to it or has no driver, and does not accept part of a group (Documentation/driver-api/vfio.rst).
+// Bridges stay with the host. So do virtual functions, which vanish when their physical function is given away.
 func (b *problemBuilder) bundle() {
 	sets := functionSets{}
 	for i := range b.facts {
@@ -111,7 +110,7 @@ func (b *problemBuilder) bundle() {
 	}
 }
 
-// functionNames lists the functions that go with a device: its own first, then those of its card, then the others.
+// functionNames lists the functions that go with a device: its own first, then others of its card, then the rest.
 func functionNames(f *deviceFacts, all []topology.PCIAddr) []string {
 	var names []string
 	for _, a := range slices.Concat(f.card, all) {
@@ -120,9 +119,9 @@ func functionNames(f *deviceFacts, all []topology.PCIAddr) []string {
 	return names
 }
 
-// refusal returns why the device cannot be given away, or "". What ties it to a function that must
-// stay is named as well. Its own reasons come before those of its company: "it holds the root disk" is
-// clearer than a group that says the same of its neighbour.
+// refusal returns the reason for which the device cannot be given away, or "". For a function that is tied to the
+// device, it also names the tie. Reasons of the device itself come first: "it holds the root disk" is clearer than
+// its group.
 func (b *problemBuilder) refusal(f *deviceFacts, all []topology.PCIAddr, groupOf map[topology.PCIAddr]int) string {
 	if f.refused != "" {
 		return f.refused
@@ -148,7 +147,7 @@ func (b *problemBuilder) refusal(f *deviceFacts, all []topology.PCIAddr, groupOf
 	return ""
 }
 
-// holder returns the tenant that holds one of the functions, or a virtual function of one; empty if none does.
+// holder returns the tenant that holds one of the functions or a virtual function of one, or "".
 func (b *problemBuilder) holder(functions []topology.PCIAddr) string {
 	for _, a := range functions {
 		if name := b.holders[a]; name != "" {
@@ -163,8 +162,8 @@ func (b *problemBuilder) holder(functions []topology.PCIAddr) string {
 	return ""
 }
 
-// noteCompany says what goes along with a device because of its IOMMU group. Nothing forbids it, but
-// the host loses a USB controller or a sound card with it, and should not be surprised.
+// noteCompany notes functions that go along with a device because of its IOMMU group. This is allowed, but the host
+// should not be surprised by the loss of a USB controller or a sound card.
 func (b *problemBuilder) noteCompany(d *plan.Device, f *deviceFacts, all []topology.PCIAddr,
 	groupOf map[topology.PCIAddr]int) {
 	others := lists.Map(lists.Filter(all, func(a topology.PCIAddr) bool { return !slices.Contains(f.card, a) }),
@@ -188,15 +187,15 @@ func (b *problemBuilder) whatIs(a topology.PCIAddr) string {
 // An endpointGroup is an IOMMU group without its bridges and virtual functions.
 type endpointGroup struct {
 	id        int
-	functions []topology.PCIAddr // by address, at least one
-	// why none of them can be given away: a bridge among them does more than forward; empty where
-	// there is none
+	functions []topology.PCIAddr // sorted by address, at least one
+	// reason for keeping them with the host, a bridge with a driver other than pcieport's; empty if there is no such
+	// bridge
 	held string
 }
 
-// heldBy returns why a bridge keeps its IOMMU group with the host, or "". The kernel gives away no
-// group of which a driver drives a function, but for the driver of PCIe ports and those that never
-// touch memory by themselves (driver_managed_dma, since Linux 5.19); before, it looked at fewer.
+// heldBy returns the reason for which a bridge keeps its IOMMU group with the host, or "". The kernel refuses a group
+// in which a function has a driver, except pcieport and drivers without DMA of their own (driver_managed_dma, since
+// Linux 5.19). Older kernels checked fewer drivers.
 func heldBy(p *topology.PCIDevice) string {
 	switch p.Driver {
 	case "", vfioPCI, "pci-stub":
@@ -210,8 +209,8 @@ func heldBy(p *topology.PCIDevice) string {
 		"group away; another slot may help", p.Address, words.Plain(p.Driver))
 }
 
-// iommuGroups returns the groups by number. If the IOMMU is off or the host does not tell, there
-// are none, and a note says what that means.
+// iommuGroups returns the groups by number. If the IOMMU is off or the host does not tell, it returns nothing and
+// notes the consequences.
 func (b *problemBuilder) iommuGroups() []endpointGroup {
 	wanted := b.wantsDevices(plan.KindGPU) || b.wantsDevices(plan.KindNIC) || b.wantsDevices(plan.KindVF)
 	io := &b.host.IOMMU
@@ -262,9 +261,8 @@ func (b *problemBuilder) iommuGroups() []endpointGroup {
 	return groups
 }
 
-// iommuFix returns what turns the IOMMU on. The kernel uses AMD's where the firmware shows it, and
-// Intel's only when it is asked to (Documentation/admin-guide/kernel-parameters.txt: intel_iommu,
-// amd_iommu).
+// iommuFix returns instructions for turning the IOMMU on. The kernel uses AMD's if the firmware reports it, but
+// Intel's only on request (Documentation/admin-guide/kernel-parameters.txt: intel_iommu, amd_iommu).
 func (b *problemBuilder) iommuFix() string {
 	model := strings.ToLower(b.host.System.CPUModel)
 	switch {

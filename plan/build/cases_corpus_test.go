@@ -25,18 +25,18 @@ import (
 	"github.com/rackless/rackless/plan/search"
 )
 
-// A corpusShape is a lab that is cut to a machine's measure.
+// A corpusShape describes a lab that is scaled to a machine.
 type corpusShape struct {
 	name      string
 	nodes     int
-	fill      int // percent of the cores that can be given, of all lab nodes together
+	fill      int // percentage of the available cores for all lab nodes together
 	devices   bool
 	unequal   bool
 	workload  lab.Workload
 	hugepages lab.Hugepages
 }
 
-// corpusShapes go from one lab node on nearly all of a machine to sixteen small ones.
+// corpusShapes range from one lab node on nearly all of a machine to sixteen small ones.
 var corpusShapes = []corpusShape{
 	{"one-nearly-all", 1, 95, true, false, lab.WorkloadRDMALatency, lab.HugepagesAuto},
 	{"two-equal", 2, 80, true, false, lab.WorkloadGPUCollective, lab.HugepagesAuto},
@@ -46,9 +46,9 @@ var corpusShapes = []corpusShape{
 	{"sixteen-equal", 16, 90, false, false, lab.WorkloadGPUCompute, lab.HugepagesAuto},
 }
 
-// cut makes the lab for a machine, or reports that the machine is too small for it.
+// cut makes the lab for a machine, or returns false if the machine is too small.
 func (s corpusShape) cut(h *topology.Host) (*lab.Lab, bool) {
-	// What a single lab node could have says what there is.
+	// The problem of a single small lab node lists the machine's resources.
 	probe := labOf(1, cpus(1), memory(256*lab.MiB))
 	probe.Hugepages = lab.HugepagesOff
 	p, err := build.Problem(h, probe, build.Options{})
@@ -74,7 +74,7 @@ func (s corpusShape) cut(h *topology.Host) (*lab.Lab, bool) {
 	}
 	perNode := lab.GiB
 	if memoryKnown {
-		perNode = lab.Bytes(pages) * lab.Bytes(p.PageBytes) / lab.Bytes(3*s.nodes) * 2 // two thirds of all
+		perNode = lab.Bytes(pages) * lab.Bytes(p.PageBytes) / lab.Bytes(3*s.nodes) * 2
 		perNode -= perNode % (16 * lab.MiB)
 		if s.hugepages == lab.HugepagesAuto && perNode > 4*lab.GiB {
 			perNode -= perNode % lab.GiB
@@ -103,7 +103,7 @@ func (s corpusShape) cut(h *topology.Host) (*lab.Lab, bool) {
 		give -= cores
 		n := lab.Node{Name: fmt.Sprintf("vm%02d", i), CPUs: cores, Memory: perNode, SMT: lab.Off, GuestNUMA: lab.Auto}
 		if s.devices {
-			// Equal shares of what there is, at most two of a kind.
+			// Equal shares of the available devices, at most two of a kind.
 			if k := min(2, gpuCount/s.nodes); k > 0 {
 				gpus(some(k))(&n)
 			}
@@ -119,8 +119,8 @@ func (s corpusShape) cut(h *topology.Host) (*lab.Lab, bool) {
 	return l, true
 }
 
-// machinesToPlan reads the machines that are kept here, and those of a larger collection where
-// RACKLESS_CORPUS names its directory.
+// machinesToPlan reads the machines of this repository, and a larger collection if RACKLESS_CORPUS names its
+// directory.
 func machinesToPlan(t *testing.T) map[string]*topology.Host {
 	t.Helper()
 	hosts := corpus(t)
@@ -153,7 +153,7 @@ var long = flag.Bool("long", false, "plan each lab on each machine twice, and no
 func TestEveryMachineIsPlanned(t *testing.T) {
 	t.Parallel()
 	hosts := machinesToPlan(t)
-	// A fifth of a second for the hardest; and what has to be proved of all.
+	// A fifth of a second for the hardest case; want is the percentage of cases that must be proved.
 	limits, want := search.Options{Steps: 1_000_000}, int64(90)
 	if os.Getenv("RACKLESS_CORPUS") != "" {
 		limits.Steps, want = 0, 95
@@ -222,8 +222,8 @@ func TestEveryMachineIsPlanned(t *testing.T) {
 			})
 		}
 	})
-	t.Logf("%d of %d machines: %d plans, %d of them proved, %d took over 2 s; %d labs cannot be placed, %d are refused, %d "+
-		"undecided", len(names), len(hosts), planned.Load(),
+	t.Logf("%d of %d machines: %d plans, %d of them proved, %d took over 2 s; %d labs cannot be placed, %d are "+
+		"refused, %d undecided", len(names), len(hosts), planned.Load(),
 		provedOnes.Load(), slow.Load(), infeasible.Load(), refused.Load(), stopped.Load())
 	if planned.Load() == 0 {
 		t.Errorf("no plan for %d machines", len(names))

@@ -23,8 +23,8 @@ const (
 	hostR740 = "../../examples/hosts/r740.ttar"
 )
 
-// The examples that the README shows, as a short text each: what goes where and what it costs. A
-// change of any of them is to be looked at.
+// TestPlansOfTheExamples compares short texts of the examples in the README: placement and cost. Any change needs a
+// review.
 func TestPlansOfTheExamples(t *testing.T) {
 	t.Parallel()
 	measured := readModel(t, "h20-measured.yaml")
@@ -49,7 +49,7 @@ func TestPlansOfTheExamples(t *testing.T) {
 	}
 }
 
-// text is what a plan says, as far as people look at it first.
+// text returns the parts of a plan that people read first.
 func (c *solved) text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "cost %d, bound %d\n", c.pl.Cost, c.pl.Bound)
@@ -94,7 +94,6 @@ func readModel(t testing.TB, name string) *build.Model {
 	return m
 }
 
-// cpusOfCores returns all threads of cores.
 func cpusOfCores(cores ...int) topology.CPUSet {
 	var all topology.CPUSet
 	for _, c := range cores {
@@ -103,7 +102,6 @@ func cpusOfCores(cores ...int) topology.CPUSet {
 	return all
 }
 
-// span is the numbers from first to last.
 func span(first, last int) []int {
 	var all []int
 	for n := first; n <= last; n++ {
@@ -112,10 +110,9 @@ func span(first, last int) []int {
 	return all
 }
 
-// The author of the EPYC lab placed it by hand: two cores of the first and of the last node for the
-// host, the rest of nodes 0 and 2 for vm00, of 1 and 3 for vm01. His memory was bound to both nodes
-// of a virtual machine without saying how much to each; here it is given the split that costs him
-// least.
+// The author of the EPYC lab placed it by hand: two cores of the first and of the last node for the host, the rest of
+// nodes 0 and 2 for vm00, and of nodes 1 and 3 for vm01. He bound memory to both nodes of a virtual machine without
+// amounts, so this test uses the split with the lowest cost.
 func TestTheEPYCPairIsAsGoodAsTheHandPlan(t *testing.T) {
 	t.Parallel()
 	c := proved(t, readHost(t, hostEPYC), labFile(t, "epyc-pair.yaml"), build.Options{})
@@ -159,8 +156,8 @@ func memoryOn(a int, pagesA int64, b int, pagesB int64) []plan.NodePage {
 	return all
 }
 
-// What the hand plan left to luck: pages are set aside on each node, emulator threads are off the
-// virtual CPUs, and devices are on the guest's node that stands for their own.
+// The hand plan left three things to chance, which the plan must determine: pages are reserved on each node, emulator
+// threads are off the virtual CPUs, and devices are on the guest node that corresponds to their own.
 func TestTheEPYCPairIsCompleteWhereTheHandPlanWasNot(t *testing.T) {
 	t.Parallel()
 	c := proved(t, readHost(t, hostEPYC), labFile(t, "epyc-pair.yaml"), build.Options{})
@@ -200,8 +197,8 @@ func TestTheEPYCPairIsCompleteWhereTheHandPlanWasNot(t *testing.T) {
 			host = host.Union(cpusOfCores(core))
 		}
 	}
-	// The boot CPU keeps the time: nohz_full leaves it out whatever it is told
-	// (kernel-parameters.txt), so that it is of no use to a lab node.
+	// The boot CPU keeps the time: nohz_full always excludes it (kernel-parameters.txt), so a lab node must not use
+	// it.
 	if !host.Overlaps(topology.CPUs(0)) {
 		t.Errorf("the host keeps CPUs %s; want the boot CPU among them", host)
 	}
@@ -239,7 +236,6 @@ func TestTheEPYCPairIsCompleteWhereTheHandPlanWasNot(t *testing.T) {
 // nearest are the GPUs of the H20 host that share a switch with a NIC (PIX in its matrix).
 var nearest = map[string]string{"NIC0": "GPU1", "NIC1": "GPU3", "NIC2": "GPU4", "NIC3": "GPU6"}
 
-// side is the NUMA node of a device of the H20 host.
 func side(id string) int {
 	switch id {
 	case "GPU0", "GPU1", "GPU2", "GPU3", "NIC0", "NIC1":
@@ -248,7 +244,6 @@ func side(id string) int {
 	return 1
 }
 
-// local fails unless a lab node has its cores, memory and devices all on one NUMA node.
 func (c *solved) local(t *testing.T, i int, devices []string) {
 	t.Helper()
 	nodes, _ := c.nodesOf(i)
@@ -262,7 +257,6 @@ func (c *solved) local(t *testing.T, i int, devices []string) {
 	}
 }
 
-// nicOf returns the one NIC of lab node i: whole, or the one of its virtual function.
 func (c *solved) nicOf(t *testing.T, i int) string {
 	t.Helper()
 	n := &c.r.Placement.Nodes[i]
@@ -276,8 +270,8 @@ func (c *solved) nicOf(t *testing.T, i int) string {
 	return c.p.Devices[nics[0]].ID
 }
 
-// Each NIC shares a switch with one GPU. Of two GPUs to a NIC that is one, and the other is as near
-// as the rest of its node: three steps of 900 for each lab node.
+// Each NIC shares a switch with one GPU. Of two GPUs per NIC, one is that near, and the other is as far as the rest
+// of its node: three steps of 900 for each lab node.
 func TestFourLabNodesOnTheH20(t *testing.T) {
 	t.Parallel()
 	c := proved(t, readHost(t, hostH20), labFile(t, "h20-four.yaml"), build.Options{})
@@ -292,14 +286,14 @@ func TestFourLabNodesOnTheH20(t *testing.T) {
 	if got := c.sum(plan.TermGPUNICPath); got != 4*3*900 {
 		t.Errorf("GPU-NIC paths cost %d; want %d", got, 4*3*900)
 	}
-	// What remains is that the matrix does not tell the rate of a link.
+	// The remaining cost comes from unknown link rates in the matrix.
 	if want := c.sum(plan.TermGPUNICPath) + c.sum(plan.TermNICRate); c.pl.Cost != want {
 		t.Errorf("cost %d; want %d and nothing else", c.pl.Cost, want)
 	}
 }
 
-// The matrix calls GPU0, GPU2 and GPU3 equally near to NIC0. Measured, GPU0 is as fast as GPU1, and
-// the others lose a tenth.
+// The matrix shows GPU0, GPU2 and GPU3 equally near to NIC0. By measurement, GPU0 is as fast as GPU1, and the others
+// lose a tenth.
 func TestMeasurementsMoveNIC0ToGPU0AndGPU1(t *testing.T) {
 	t.Parallel()
 	h := readHost(t, hostH20)
@@ -327,8 +321,8 @@ func TestMeasurementsMoveNIC0ToGPU0AndGPU1(t *testing.T) {
 				with = append(with, c.ids(n.GPUs)...)
 			}
 		}
-		// GPU2 may come along: its measured loss of 9 percent is less than the class NODE makes of
-		// a pair that was not measured.
+		// GPU2 may be included: its measured loss of 9 percent is less than the cost of class NODE for an unmeasured
+		// pair.
 		if !slices.Contains(with, "GPU0") || !slices.Contains(with, "GPU1") {
 			t.Errorf("NIC0 goes with %v; want GPU0 and GPU1 among them", with)
 		}
@@ -366,8 +360,8 @@ func TestEightLabNodesOnTheH20(t *testing.T) {
 	if diff := cmp.Diff(map[string]int{"NIC0": 2, "NIC1": 2, "NIC2": 2, "NIC3": 2}, shared); diff != "" {
 		t.Errorf("lab nodes on each NIC (-want +got):\n%s", diff)
 	}
-	// Four GPUs three steps from their NIC, eight times one other lab node on the port, and 27
-	// percent between the best and the worst placed.
+	// Four GPUs three steps from their NIC, eight pairs of lab nodes that share a port, and 27 percent between the
+	// best and the worst placed.
 	if want := int64(4*3*900+8*500+27*50) + c.sum(plan.TermNICRate); c.pl.Cost != want {
 		t.Errorf("cost %d; want %d", c.pl.Cost, want)
 	}
@@ -390,7 +384,7 @@ func TestTwoLabNodesOnTheH20(t *testing.T) {
 	}
 }
 
-// The same input gives the same plan, byte for byte, and neither host nor lab is changed by planning.
+// The same input gives the same plan, byte for byte, and planning changes neither host nor lab.
 func TestTheSameInputGivesTheSamePlan(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ host, lab string }{{hostEPYC, "epyc-pair.yaml"}, {hostH20, "h20-four.yaml"},

@@ -8,12 +8,12 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A machine is a host of these tests, in a few words: cores as synthetic.Host describes them,
-// and then what a description cannot say.
+// A machine is a short description of a test host: cores as described to synthetic.Host, and then properties that
+// such a description lacks.
 type machine struct {
 	desc      string
 	gib       []int   // memory of each NUMA node
-	distances [][]int // nil: 10 and 20
+	distances [][]int // nil means 10 and 20
 	kinds     map[int]string
 	devices   []device
 	change    func(*topology.Host)
@@ -23,11 +23,11 @@ type machine struct {
 type device struct {
 	kind  string // "gpu", "nic" or "disk"
 	node  int
-	group int // of the IOMMU; 0 gives it one of its own
+	group int // IOMMU group; 0 gives the device its own
 	vfs   int
 }
 
-// host builds the machine. Device k is behind a root port of its own on bus 10 + k, in hexadecimal 0x10 and up.
+// host builds the machine. Device k is behind its own root port on bus 10 + k, in hexadecimal 0x10 and up.
 func (m machine) host(t tester) *topology.Host {
 	t.Helper()
 	h, err := synthetic.Host(m.desc)
@@ -92,7 +92,7 @@ func (m machine) add(h *topology.Host, k int, d device) {
 	}
 }
 
-// distances of sockets with several nodes each: near within a socket, far to another.
+// socketDistances returns distances for sockets with several nodes each: near within a socket, far to another.
 func socketDistances(sockets, nodes, near, far int) [][]int {
 	var all [][]int
 	for i := range sockets * nodes {
@@ -112,10 +112,9 @@ func socketDistances(sockets, nodes, near, far int) [][]int {
 	return all
 }
 
-// workload and reserve change a lab as a whole.
 func workload(w lab.Workload) func(*lab.Lab) { return func(l *lab.Lab) { l.Workload = w } }
 
-// reserve has the host keep cores, and so much memory that a test can count with: none.
+// reserve makes the host keep cores, and no memory, so that a test can calculate with exact amounts.
 func reserve(cores int) func(*lab.Lab) {
 	return func(l *lab.Lab) { l.Reserve.Cores, l.Reserve.Memory = &cores, new(lab.Bytes(0)) }
 }

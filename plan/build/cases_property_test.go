@@ -14,8 +14,8 @@ import (
 	"github.com/rackless/rackless/plan/search"
 )
 
-// drawMachine draws a machine that is small enough for every lab on it to be proved at once, with
-// whatever a term or rule is about.
+// drawMachine draws a machine that is small enough for an immediate proof of every lab, and covers all terms and
+// rules.
 func drawMachine(t *rapid.T) *topology.Host {
 	sockets, nodes := rapid.IntRange(1, 3).Draw(t, "sockets"), rapid.IntRange(1, 2).Draw(t, "nodes")
 	m := machine{desc: fmt.Sprintf("pack:%d numa:%d l3:%d core:%d pu:%d", sockets, nodes, rapid.IntRange(1, 2).Draw(t,
@@ -61,8 +61,7 @@ func drawMachine(t *rapid.T) *topology.Host {
 	return h
 }
 
-// drawRequest draws a lab that states all it asks for, so that nothing in it is cut to the
-// machine's measure: "auto" takes more of a larger machine.
+// drawRequest draws a lab with explicit amounts, because "auto" takes more of a larger machine.
 func drawRequest(t *rapid.T) *lab.Lab {
 	l := &lab.Lab{Name: "drawn", Tenants: lab.TenantsRead,
 		Hugepages: rapid.SampledFrom([]lab.Hugepages{lab.Hugepages1GiB, lab.HugepagesOff}).Draw(t, "pages"),
@@ -95,8 +94,8 @@ func drawRequest(t *rapid.T) *lab.Lab {
 	return l
 }
 
-// best is the cheapest plan of a lab on a machine; nil where it cannot be placed. A search that is
-// stopped says nothing, and the draw is given up.
+// best returns the cheapest plan of a lab on a machine, or nil if it does not fit. It discards the draw if the search
+// stops early.
 func best(t *rapid.T, h *topology.Host, l *lab.Lab) *solved {
 	c, err := solve(t, h, l, build.Options{HostName: "drawn"}, search.Options{})
 	var refused build.RequestErrors
@@ -111,8 +110,8 @@ func best(t *rapid.T, h *topology.Host, l *lab.Lab) *solved {
 	return c
 }
 
-// A resource that nobody has to use cannot make the best plan worse. A disk of the host, which
-// keeps a core near it, is no resource.
+// An unused resource cannot make the best plan worse. A disk of the host, near which the host keeps a core, is not
+// such a resource.
 func TestMoreOfAResourceNeverCostsMore(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -144,11 +143,11 @@ func TestMoreOfAResourceNeverCostsMore(t *testing.T) {
 	})
 }
 
-// addCore adds a core like the first of a NUMA node: same package, same L3, as many threads, with
-// CPU numbers behind all others.
+// addCore adds a core like the first of a NUMA node: same package, same L3, and as many threads, with CPU numbers
+// above all others.
 func addCore(h *topology.Host, node int) {
 	k := h.Cores[slices.IndexFunc(h.Cores, func(k topology.Core) bool { return *k.NUMANode == node })]
-	first := 1000 + h.CPUs.Online.Len() // above all that there are
+	first := 1000 + h.CPUs.Online.Len() // above all existing numbers
 	cpus := topology.CPURange(first, first+k.CPUs.Len()-1)
 	k.ID, k.CPUs = len(h.Cores), cpus
 	h.Cores = append(h.Cores, k)
@@ -166,7 +165,7 @@ func addCore(h *topology.Host, node int) {
 	}
 }
 
-// How firmware and kernel number CPUs, cores and NUMA nodes says nothing about the machine.
+// The cost must not depend on the numbering of CPUs, cores and NUMA nodes by firmware and kernel.
 func TestRenumberingNeverChangesTheCost(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -189,7 +188,7 @@ func TestRenumberingNeverChangesTheCost(t *testing.T) {
 	})
 }
 
-// renumbered gives CPUs and NUMA nodes other numbers, and cores those that follow from their CPUs.
+// renumbered renumbers CPUs and NUMA nodes, and cores accordingly.
 func renumbered(h *topology.Host, cpu, node func(int) int) *topology.Host {
 	cpus := func(s topology.CPUSet) topology.CPUSet {
 		var all topology.CPUSet
@@ -204,7 +203,7 @@ func renumbered(h *topology.Host, cpu, node func(int) int) *topology.Host {
 		}
 	}
 	h.CPUs.Online = cpus(h.CPUs.Online)
-	order := make([]int, len(h.NUMANodes)) // of the old places, in the order of the new numbers
+	order := make([]int, len(h.NUMANodes)) // old positions in the order of the new numbers
 	for i := range h.NUMANodes {
 		n := &h.NUMANodes[i]
 		n.ID, n.CPUs, order[i] = node(n.ID), cpus(n.CPUs), i

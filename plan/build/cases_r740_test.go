@@ -11,9 +11,8 @@ import (
 	"github.com/rackless/rackless/plan/build"
 )
 
-// One lab node has 44 of 48 cores, as in the published measurements. Both NICs and the disk are on
-// node 0, where the host keeps one core of its four; the other three are of node 1, which is far
-// from the NIC.
+// One lab node has 44 of 48 cores, as in the published measurements. Both NICs and the disk are on node 0, on which
+// the host keeps one of its four cores. The other three are on node 1, far from the NIC.
 func TestOneLabNodeOnNearlyAllOfTheR740(t *testing.T) {
 	t.Parallel()
 	c := proved(t, readHost(t, hostR740), labFile(t, "r740-one.yaml"), build.Options{})
@@ -25,7 +24,7 @@ func TestOneLabNodeOnNearlyAllOfTheR740(t *testing.T) {
 	if len(n.VCPUs) != 44 || n.SMT {
 		t.Errorf("%d virtual CPUs, SMT %v; want a whole core for each of 44", len(n.VCPUs), n.SMT)
 	}
-	// Memory as the cores are: 160 GiB by 23 to 21.
+	// Memory in proportion to the cores: 160 GiB by 23 to 21.
 	want := []plan.NodeMemory{{NUMANode: 0, Bytes: 84 << 30, PageBytes: 1 << 30}, {NUMANode: 1, Bytes: 76 << 30,
 		PageBytes: 1 << 30}}
 	if diff := cmp.Diff(want, n.Memory); diff != "" {
@@ -38,15 +37,14 @@ func TestOneLabNodeOnNearlyAllOfTheR740(t *testing.T) {
 	if len(c.pl.VFs) != 1 || c.pl.VFs[0].Count != 1 {
 		t.Errorf("virtual functions %+v; want 1 of one port", c.pl.VFs)
 	}
-	// Each of 21 far cores is 11 units away, of which a unit weighs 216 over 44 cores, rounded; and a second node.
+	// Each of the 21 far cores is 11 units away. A unit weighs 216 over 44 cores, rounded. The second node costs 300.
 	if c.pl.Cost != 21*11*5+300 {
 		t.Errorf("cost %d; want %d", c.pl.Cost, 21*11*5+300)
 	}
 }
 
-// Eight equal lab nodes of five cores each on two sockets, with the NIC on the first. All ways to
-// split them are few enough to try: how many cores each has on node 0, and how many share each
-// port.
+// Eight equal lab nodes of five cores each on two sockets, with the NIC on the first. There are few enough splits to
+// try all: the number of cores of each node on node 0, and the number of nodes per port.
 func TestEightLabNodesOnTheR740(t *testing.T) {
 	t.Parallel()
 	c := proved(t, readHost(t, hostR740), labFile(t, "r740-eight.yaml"), build.Options{})
@@ -85,8 +83,8 @@ func TestEightLabNodesOnTheR740(t *testing.T) {
 	}
 }
 
-// r740Split places eight lab nodes of five cores: near[i] of lab node i on node 0, virtual
-// functions of the first port for the first so many.
+// r740Split places eight lab nodes of five cores with near[i] cores of lab node i on node 0. The first lab nodes, as
+// many as first says, use virtual functions of the first port.
 func r740Split(p *plan.Problem, near [8]int, first int) *plan.Placement {
 	var cores [2][]int
 	for _, k := range p.Cores {
@@ -113,8 +111,8 @@ func r740Split(p *plan.Problem, near [8]int, first int) *plan.Placement {
 	return pl
 }
 
-// A port without a cable is planned as one of unknown rate. With the other port in the same card
-// up, no lab node may need it.
+// A port without a cable is planned as one of unknown rate. If the other port of the card is up, no lab node may need
+// it.
 func TestAPortWithoutALinkIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	h := readHost(t, hostR740)

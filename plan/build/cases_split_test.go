@@ -12,13 +12,13 @@ import (
 	"github.com/rackless/rackless/plan/build"
 )
 
-// How cores are split over NUMA nodes: by the devices there, else evenly where it costs the same.
-// Right answers are those of another solver and of people who run such machines.
+// Cores are split over NUMA nodes according to the devices there, or evenly at equal cost. The expected answers come
+// from another solver, and from operators of such machines.
 func TestCoresAreSplitAsDevicesAre(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		host, workload, node string
-		want                 []int // cores, most first
+		want                 []int // cores per NUMA node, descending
 	}{
 		{hostH20, "gpu-collective", "cpus: 80, memory: 400GiB, gpus: 8, nics: 4", []int{20, 20}},
 		{hostH20, "gpu-collective", "cpus: 80, memory: 400GiB, gpus: 6, nics: 2", []int{27, 13}}, // 4 + 2 GPUs
@@ -54,8 +54,8 @@ func TestCoresAreSplitAsDevicesAre(t *testing.T) {
 	}
 }
 
-// Two lab nodes on ports of one card share a PCIe link, and fail together: that costs something, and is said. Where the
-// lab names links, ports are those that reach each other, and in the order in which they do.
+// Two lab nodes on ports of one card share a PCIe link and fail together, which has a cost and a note. If the lab
+// names links, the ports of two nodes must reach each other, in matching order.
 func TestPortsOfLabNodes(t *testing.T) {
 	t.Parallel()
 	const a0, a1, b0, b1 = "0000:41:00.0", "0000:41:00.1", "0000:61:00.0", "0000:61:00.1"
@@ -65,7 +65,7 @@ func TestPortsOfLabNodes(t *testing.T) {
 	for name, tt := range map[string]struct {
 		links, nodes    string
 		want            [][]string // ports of each lab node in one of the right answers; nil for any
-		cards, unlinked int64      // values of the terms, added up
+		cards, unlinked int64      // sums of the terms' values
 	}{
 		"a card each":                     {nodes: "vm: " + node("count: 2, nics: 1")},
 		"a card each, with GPUs":          {nodes: "vm: " + node("count: 2, gpus: 1, nics: 1")},

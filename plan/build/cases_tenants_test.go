@@ -23,8 +23,8 @@ import (
 
 const webUUID = "6695eb01-f6a4-8304-79aa-97f2502e193f"
 
-// web has cores 8 to 11 of node 1 with both threads, 8 GiB in pages of 1 GiB there, its emulator on
-// core 31, and GPU 1 of the EPYC machine with its audio function.
+// web has cores 8 to 11 of node 1 with both threads, 8 GiB in pages of 1 GiB there, its emulator on core 31, and GPU
+// 1 of the EPYC machine with its audio function.
 func web() topology.Tenant {
 	t := topology.Tenant{Name: "web", UUID: webUUID, State: "running", VCPUs: 8, MemoryBytes: new(uint64(8 * gib)),
 		Hugepages:   new(uint64(gib)),
@@ -62,7 +62,7 @@ const webDomain = `<domain type='kvm' id='7'>
   </devices>
 </domain>`
 
-// virsh answers as the program does on a machine with one domain, which runs.
+// virsh answers like the program on a machine with one running domain.
 func virsh(_ context.Context, argv ...string) ([]byte, error) {
 	line := strings.Join(argv, " ")
 	switch {
@@ -79,7 +79,7 @@ func virsh(_ context.Context, argv ...string) ([]byte, error) {
 	return nil, fs.ErrNotExist
 }
 
-// besideWeb asks for what web leaves.
+// besideWeb requests the resources that web leaves.
 func besideWeb(changes ...func(*lab.Lab)) *lab.Lab {
 	l := labOf(1, cpus(16), memory(16*lab.GiB), gpus(some(1)), nics(some(1)))
 	l.Reserve.Cores = new(4)
@@ -108,7 +108,7 @@ func TestALabBesideATenant(t *testing.T) {
 	}
 }
 
-// The memory of the tenant is gone from its node: what is left there is what a lab node can have.
+// The memory of the tenant is not available to lab nodes on its NUMA node.
 func TestTheMemoryOfATenantIsGone(t *testing.T) {
 	t.Parallel()
 	h := machine{desc: "pack:1 numa:2 core:8 pu:2", gib: []int{32, 32}}.host(t)
@@ -122,7 +122,7 @@ func TestTheMemoryOfATenantIsGone(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", n.Name, diff)
 		}
 	}
-	// Without the tenant there is room on both nodes, and each lab node has one to itself.
+	// Without the tenant both nodes have room, and each lab node gets one of them.
 	l.Tenants = lab.TenantsIgnore
 	free := proved(t, h, l, build.Options{})
 	if free.pl.Cost > c.pl.Cost {
@@ -130,7 +130,7 @@ func TestTheMemoryOfATenantIsGone(t *testing.T) {
 	}
 }
 
-// A tenant that libvirt tells of, one that is written down and one that a file names are the same tenant.
+// Tenants from libvirt, from the host's description, and from a file give the same problem.
 func TestTenantsFromLibvirtAndFromAFileAreTheSame(t *testing.T) {
 	t.Parallel()
 	read, err := inspect.Read(t.Context(), inspect.Source{Name: "epyc", Run: virsh,
@@ -195,7 +195,7 @@ func TestTenantsThatAreOffOrFloat(t *testing.T) {
 	})
 }
 
-// A plan is made, then a tenant comes up on its CPUs and takes its GPU: the plan is refused with the tenant's name.
+// After planning, a tenant starts on the plan's CPUs and takes its GPU: the plan is refused with the tenant's name.
 func TestATenantThatCameAfterThePlan(t *testing.T) {
 	t.Parallel()
 	h := epyc(t)
@@ -211,7 +211,7 @@ func TestATenantThatCameAfterThePlan(t *testing.T) {
 	}
 }
 
-// What a tenant holds can make a lab impossible; then the tenant is named.
+// If a tenant's resources make a lab impossible, the error names the tenant.
 func TestATenantInTheWay(t *testing.T) {
 	t.Parallel()
 	h := epyc(t)
@@ -223,8 +223,8 @@ func TestATenantInTheWay(t *testing.T) {
 	}
 }
 
-// whyNot returns what is said about a lab that cannot be placed: by Problem, where that is seen in the
-// request alone, or by package conflict.
+// whyNot returns the reason for an infeasible lab: from Problem if the request alone shows it, or else from package
+// conflict.
 func whyNot(t *testing.T, h *topology.Host, l *lab.Lab) string {
 	t.Helper()
 	c, err := solve(t, h, l, build.Options{}, search.Options{})

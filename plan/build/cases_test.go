@@ -17,7 +17,6 @@ import (
 	"github.com/rackless/rackless/plan/verify"
 )
 
-// A solved is a plan with all that it was made of.
 type solved struct {
 	h  *topology.Host
 	l  *lab.Lab
@@ -26,15 +25,13 @@ type solved struct {
 	pl *plan.Plan
 }
 
-// A solver is a *testing.T, a *testing.B or a *rapid.T.
 type solver interface {
 	tester
 	Context() context.Context
 }
 
-// solve goes the whole way from a host and a lab to a plan, and checks what is so of every plan:
-// its own checker finds no fault, its cost is the sum of its terms, and it says the same when it is
-// read back from its JSON. err is that of Problem or Solve.
+// solve makes a plan from a host and a lab and checks invariants of every plan: its checker finds no fault, its cost
+// is the sum of its terms, and reading it back from JSON gives the same plan. err is that of Problem or Solve.
 func solve(t solver, h *topology.Host, l *lab.Lab, o build.Options, s search.Options) (*solved, error) {
 	t.Helper()
 	p, err := build.Problem(h, l, o)
@@ -52,7 +49,6 @@ func solve(t solver, h *topology.Host, l *lab.Lab, o build.Options, s search.Opt
 	return c, nil
 }
 
-// judge finds fault with what is so of every plan.
 func (c *solved) judge(t tester) {
 	t.Helper()
 	if err := verify.Plan(c.h, c.l, c.p, c.pl); err != nil {
@@ -88,7 +84,6 @@ func planJSON(t tester, pl *plan.Plan) []byte {
 	return text
 }
 
-// proved is solve where a plan and its proof have to come.
 func proved(t solver, h *topology.Host, l *lab.Lab, o build.Options) *solved {
 	t.Helper()
 	c, err := solve(t, h, l, o, search.Options{})
@@ -102,7 +97,6 @@ func proved(t solver, h *topology.Host, l *lab.Lab, o build.Options) *solved {
 	return c
 }
 
-// labFile reads one of the examples.
 func labFile(t testing.TB, name string) *lab.Lab {
 	t.Helper()
 	path := filepath.Join("..", "..", "examples", name)
@@ -113,7 +107,6 @@ func labFile(t testing.TB, name string) *lab.Lab {
 	return parseLab(t, string(text))
 }
 
-// parseLab parses the text of a lab file.
 func parseLab(t testing.TB, text string) *lab.Lab {
 	t.Helper()
 	l, err := lab.Parse("lab.yaml", []byte(text))
@@ -123,7 +116,6 @@ func parseLab(t testing.TB, text string) *lab.Lab {
 	return l
 }
 
-// ids returns the names of devices by index, as one sorted list.
 func (c *solved) ids(lists ...[]int) []string {
 	all := []string{}
 	for _, list := range lists {
@@ -135,7 +127,6 @@ func (c *solved) ids(lists ...[]int) []string {
 	return all
 }
 
-// nodesOf returns on which NUMA nodes lab node i has cores, ascending, and how many on each.
 func (c *solved) nodesOf(i int) (nodes []int, cores map[int]int) {
 	cores = map[int]int{}
 	for _, id := range c.r.Placement.Nodes[i].Cores {
@@ -150,7 +141,6 @@ func (c *solved) nodesOf(i int) (nodes []int, cores map[int]int) {
 	return nodes, cores
 }
 
-// value returns what a term of a lab node counts, 0 where the plan has none.
 func (c *solved) value(node, term string) int64 {
 	for _, k := range c.pl.Terms {
 		if k.Node == node && k.Term == term {
@@ -160,7 +150,6 @@ func (c *solved) value(node, term string) int64 {
 	return 0
 }
 
-// sum returns what a term costs over all lab nodes.
 func (c *solved) sum(term string) int64 {
 	var sum int64
 	for _, k := range c.pl.Terms {
@@ -171,7 +160,6 @@ func (c *solved) sum(term string) int64 {
 	return sum
 }
 
-// fromJSON copies a value by way of its JSON.
 func fromJSON[T any](t tester, v *T) *T {
 	t.Helper()
 	text, err := json.Marshal(v)

@@ -9,8 +9,8 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// addCores takes the cores of the host with their online CPUs. If the host lists none, it makes
-// them of the CPUs that the nodes have.
+// addCores adds the cores of the host with their online CPUs. If the host lists none, it derives them from the CPUs
+// of the nodes.
 func (b *problemBuilder) addCores() {
 	if len(b.host.Cores) > 0 {
 		b.takeCores()
@@ -39,7 +39,7 @@ func (b *problemBuilder) addCores() {
 	}
 }
 
-// online returns those of cpus that are online, as far as the host tells.
+// online returns the subset of cpus that is online, as far as known.
 func (b *problemBuilder) online(cpus topology.CPUSet) topology.CPUSet {
 	if !b.host.CPUs.Online.IsEmpty() {
 		cpus = cpus.Intersect(b.host.CPUs.Online)
@@ -50,8 +50,8 @@ func (b *problemBuilder) online(cpus topology.CPUSet) topology.CPUSet {
 	return cpus
 }
 
-// takeCores takes the cores that the host lists. A core none of whose CPUs is online is left out: it
-// can run nothing until somebody turns it on, and a plan is for the host as it is.
+// takeCores adds the cores that the host lists. It leaves out a core without an online CPU, because a plan is for the
+// current state of the host.
 func (b *problemBuilder) takeCores() {
 	var lost topology.CPUSet
 	slow := b.slowCores()
@@ -79,13 +79,12 @@ func (b *problemBuilder) takeCores() {
 	}
 }
 
-// kindGap is by what factor the highest frequencies of two kinds of cores differ at least. Cores of
-// one kind differ too, by what frequency the maker allows each: up to a tenth.
+// kindGap is the smallest ratio of highest frequencies between two kinds of cores. Cores of one kind differ by up to
+// a tenth, because vendors rate them individually.
 const kindGap = 1.2
 
-// slowCores returns the frequency below which cores are small ones, where the host says how fast
-// each core gets and not of what kind it is: that of the core after the widest gap. It is 0 where
-// they are all of one kind, or nothing is known.
+// slowCores returns the frequency below which cores count as small, if the host reports frequencies but not kinds. It
+// is that of the core after the widest gap, or 0 if all cores are of one kind or data are missing.
 func (b *problemBuilder) slowCores() int64 {
 	var all []int64
 	for _, c := range b.host.Cores {
@@ -107,16 +106,16 @@ func (b *problemBuilder) slowCores() int64 {
 	return limit
 }
 
-// known returns the number of a package or cache, -1 if it is not known.
+// known returns the number of a package or cache, or -1 if it is unknown.
 func known(p *int) int {
 	if p == nil {
 		return -1
 	}
-	return max(*p, -1) // no reader gives other negative numbers
+	return max(*p, -1) // readers return no other negative numbers
 }
 
-// nodeOfCore returns the NUMA node of a core: as stated, else the node whose CPUs have its own, else
-// the only one. Dumps that tell of cores and of nodes need not tell which belong together.
+// nodeOfCore returns the NUMA node of a core: as stated, else the node with its CPUs, else the only node. A dump may
+// list cores and nodes without their relation.
 func (b *problemBuilder) nodeOfCore(c *topology.Core) (int, bool) {
 	if c.NUMANode != nil {
 		if _, ok := b.nodeOf[*c.NUMANode]; ok {
@@ -132,13 +131,12 @@ func (b *problemBuilder) nodeOfCore(c *topology.Core) (int, bool) {
 	return 0, false
 }
 
-// makeCores makes cores of the CPUs of the nodes, or of the machine where it has no nodes.
+// makeCores derives cores from the CPUs of the nodes, or of the machine if it has no nodes.
 //
-// Machines that are known by their GPU matrix alone list CPUs as x86 servers number them: first one
-// thread of every core, then all second ones, so that each node has two equally long ranges
-// ("0-47,96-143"). Only where every node has that form with the same distance between the ranges,
-// siblings are assumed; a core too few is less harm than two lab nodes on one core, but half a
-// machine without need is harm too, so the note says what was assumed.
+// Machines known only by their GPU matrix list CPUs in the order of x86 servers: first one thread of every core, then
+// all second threads, so that each node has two equally long ranges ("0-47,96-143"). It assumes siblings only if
+// every node has that form with the same distance between the ranges. Taking a core for two would put two lab nodes
+// on one core, and taking two cores for one would waste half a machine, so a note states the assumption.
 func (b *problemBuilder) makeCores() {
 	type place struct {
 		node int
@@ -195,10 +193,10 @@ func (b *problemBuilder) makeCores() {
 		}
 		taken = taken.Union(p.cpus)
 	}
-	if !twice.IsEmpty() { // a virtual machine whose CPUs are on no node in particular
+	if !twice.IsEmpty() { // a virtual machine with CPUs listed on several nodes
 		b.note("CPUs %s are said to be on several NUMA nodes: taken as on the first", twice)
 	}
-	// Numbers are by lowest CPU, as those of a host are.
+	// Number the cores by lowest CPU, as on other hosts.
 	slices.SortStableFunc(b.p.Cores, func(a, c plan.Core) int { return cmp.Compare(a.CPUs[0], c.CPUs[0]) })
 	for i := range b.p.Cores {
 		b.p.Cores[i].ID = i
@@ -208,13 +206,13 @@ func (b *problemBuilder) makeCores() {
 	}
 }
 
-// noSMT reports whether the kernel says that no core has a second thread online (/sys/devices/system/cpu/smt/control).
+// noSMT reports whether the kernel excludes second threads (/sys/devices/system/cpu/smt/control).
 func noSMT(control string) bool {
 	return control == "off" || control == "forceoff" || control == "notsupported"
 }
 
-// siblingOffset returns how far the second of two equally long ranges of CPUs is behind the first,
-// or 0 if the set is anything else.
+// siblingOffset returns the distance from the first to the second of two equally long ranges of CPUs, or 0 for any
+// other set.
 func siblingOffset(cpus topology.CPUSet) int {
 	list := slices.Collect(cpus.All())
 	half := len(list) / 2
@@ -233,7 +231,7 @@ func siblingOffset(cpus topology.CPUSet) int {
 	return offset
 }
 
-// freeCores returns the cores that no tenant holds. Before holdCores it is all of them.
+// freeCores returns the cores without a tenant. Before holdCores these are all cores.
 func (b *problemBuilder) freeCores() []plan.Core {
 	return lists.Filter(b.p.Cores, func(c plan.Core) bool { return c.Tenant == "" })
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/rackless/rackless/plan/build"
 )
 
-// coreLines shows cores in short: "0: 0,32 node 0 package 0", with what is special behind it.
+// coreLines formats cores in short as "0: 0,32 node 0 package 0", followed by special properties.
 func coreLines(p *plan.Problem) []string {
 	var lines []string
 	for _, c := range p.Cores {
@@ -30,7 +30,6 @@ func coreLines(p *plan.Problem) []string {
 	return lines
 }
 
-// notesWith returns the notes that have a text in them.
 func notesWith(p *plan.Problem, part string) []string {
 	var notes []string
 	for _, n := range p.Notes {
@@ -41,7 +40,6 @@ func notesWith(p *plan.Problem, part string) []string {
 	return notes
 }
 
-// set parses a CPU list.
 func set(t testing.TB, s string) topology.CPUSet {
 	t.Helper()
 	v, err := topology.ParseCPUSet(s)
@@ -51,7 +49,7 @@ func set(t testing.TB, s string) topology.CPUSet {
 	return v
 }
 
-// nodesOnly is a machine of which nothing is known but the CPUs of its NUMA nodes.
+// nodesOnly returns a machine described only by the CPUs of its NUMA nodes.
 func nodesOnly(t testing.TB, lists ...string) *topology.Host {
 	h := &topology.Host{}
 	for i, l := range lists {
@@ -67,7 +65,7 @@ func TestCores(t *testing.T) {
 		name string
 		host *topology.Host
 		want []string
-		note string // the only one about cores
+		note string // the only note about cores
 	}{
 		{"two ranges at one distance are siblings", nodesOnly(t, "0-1,4-5", "2-3,6-7"),
 			[]string{"0: 0,4 node 0 package -1", "1: 1,5 node 0 package -1", "2: 2,6 node 1 package -1",
@@ -146,7 +144,7 @@ func TestCoresThatTenantsHold(t *testing.T) {
 	tests := []struct {
 		name    string
 		tenants []topology.Tenant
-		held    []string // of 4 cores with two threads each
+		held    []string // out of 4 cores with two threads each
 		notes   []string
 	}{
 		{"pinned virtual CPUs hold their cores", []topology.Tenant{{Name: "web", State: "running", VCPUs: 2,

@@ -21,7 +21,7 @@ import (
 	"github.com/rackless/rackless/plan/build"
 )
 
-// corpus returns the machines that inspect is tested with, which nobody changes. The map is the caller's.
+// corpus returns the machines of inspect's tests, which callers must not modify. The map belongs to the caller.
 func corpus(t testing.TB) map[string]*topology.Host {
 	t.Helper()
 	hosts, err := readCorpus()
@@ -31,7 +31,7 @@ func corpus(t testing.TB) map[string]*topology.Host {
 	return maps.Clone(hosts)
 }
 
-// readCorpus reads the machines, once for all tests: to unpack them takes seconds.
+// readCorpus reads the machines once for all tests, because unpacking them takes seconds.
 var readCorpus = sync.OnceValues(func() (map[string]*topology.Host, error) {
 	hosts := map[string]*topology.Host{}
 	for _, root := range []string{"../../machine/inspect/testdata", "../../machine/dump/hwlocxml/testdata",
@@ -54,8 +54,8 @@ var readCorpus = sync.OnceValues(func() (map[string]*topology.Host, error) {
 	return hosts, nil
 })
 
-// corpusLabs are asked of every machine: one that most can give, one that takes what there is, and
-// one that asks for devices.
+// corpusLabs are tried on every machine: one that most can satisfy, one that uses all resources, and one with
+// devices.
 func corpusLabs() []*lab.Lab {
 	small := labOf(2, cpus(1), memory(256*lab.MiB))
 	small.Reserve.Cores = new(1)
@@ -66,8 +66,8 @@ func corpusLabs() []*lab.Lab {
 	return []*lab.Lab{small, auto, devices, labOf(1, cpus(1), memory(lab.GiB), vfs(some(2)))}
 }
 
-// Every machine gives a Problem that keeps the promises of its types, or errors that say why not.
-// The same machine gives the same bytes, and stays as it was.
+// Every machine gives a well-formed Problem, or errors with reasons. The same machine gives the same bytes, and is
+// not modified.
 func TestEveryMachineGivesAProblem(t *testing.T) {
 	t.Parallel()
 	hosts := corpus(t)
@@ -114,7 +114,6 @@ func jsonText(t testing.TB, v any) string {
 	return string(b)
 }
 
-// checkErrors fails unless an error of Problem is one that people can read.
 func checkErrors(t tester, err error) {
 	t.Helper()
 	var all build.RequestErrors
@@ -128,7 +127,7 @@ func checkErrors(t tester, err error) {
 	}
 }
 
-// The lab files that are shown as examples fit the machines that they are named after.
+// The example lab files fit the machines in their names.
 func TestExamplesFitTheirMachines(t *testing.T) {
 	t.Parallel()
 	for prefix, host := range map[string]func(testing.TB) *topology.Host{"epyc-": epyc, "h20-": h20} {
@@ -159,12 +158,12 @@ func TestExamplesFitTheirMachines(t *testing.T) {
 	}
 }
 
-// Domains of libvirt as another tool's users have them, on machines that they fit.
+// Domains of libvirt made by users of another tool, on machines that they fit.
 func TestDomainsOfLibvirtAsTenants(t *testing.T) {
 	t.Parallel()
 	node := func(list string) *topology.CPUSet { return new(set(t, list)) }
-	// insights-xml_rhosp.xml: OpenStack, 4 pinned virtual CPUs, the emulator on the same CPUs,
-	// memory bound to both nodes.
+	// insights-xml_rhosp.xml: OpenStack, 4 pinned virtual CPUs, the emulator on the same CPUs, memory bound to both
+	// nodes.
 	rhosp := topology.Tenant{Name: "instance-000008d6", UUID: "601da52c-450f-4d8e-b502-50151536fa69", State: "running",
 		VCPUs:        4,
 		EmulatorCPUs: node("1-2,13-14"), MemoryBytes: new(uint64(8290304 << 10)), MemoryNodes: node("0-1"),

@@ -14,27 +14,27 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// deviceFacts is what Problem knows of a device beyond what a Problem needs.
+// deviceFacts holds facts about a device that are not part of a Problem.
 type deviceFacts struct {
 	addr    *topology.PCIAddr
-	names   []string // others that it goes by: GPU0, mlx5_0, enp65s0f0np0
-	number  string   // of its vendor, "0x10de"; empty if it is not known
+	names   []string // other names: GPU0, mlx5_0, enp65s0f0np0
+	number  string   // PCI number of its vendor, "0x10de"; empty if unknown
 	card    []topology.PCIAddr
-	member  string // the bond or bridge that one of its ports is in
-	refused string // why it cannot be given away, apart from its bundle
-	held    string // why it gives no virtual functions either
+	member  string // bond or bridge that contains one of its ports
+	refused string // reason not to give it away, apart from its bundle
+	held    string // reason for giving no virtual functions either
 	vfs     []vfFunction
 	sriov   *topology.SRIOV
 }
 
-// A vfFunction is a virtual function that exists, or where one would be.
+// A vfFunction is a virtual function that exists, or the address of one that could be created.
 type vfFunction struct {
 	index int
 	addr  topology.PCIAddr
 }
 
-// addDevices lists the GPUs and NICs that a lab node may get, sorted, so that indexes and with them the
-// choice among equals do not depend on the order in which a source lists them.
+// addDevices lists the GPUs and NICs that a lab node may get. They are sorted, so that indexes, and with them the
+// choice among equals, do not depend on the order in the source.
 func (b *problemBuilder) addDevices() {
 	type entry struct {
 		d plan.Device
@@ -75,7 +75,6 @@ func (b *problemBuilder) addDevices() {
 	b.noteUnknownNodes()
 }
 
-// addLinks numbers the ports that the lab's links join.
 func (b *problemBuilder) addLinks() {
 	for k, link := range b.lab.Links {
 		for _, name := range link {
@@ -94,8 +93,7 @@ func (b *problemBuilder) addLinks() {
 	}
 }
 
-// noteUnknownNodes says which devices a lab node may get whose distance counts nothing, since nobody
-// knows where they are.
+// noteUnknownNodes notes available devices with an unknown NUMA node, because the cost omits their distance.
 func (b *problemBuilder) noteUnknownNodes() {
 	var ids []string
 	for i := range b.p.Devices {
@@ -111,7 +109,7 @@ func (b *problemBuilder) noteUnknownNodes() {
 	}
 }
 
-// noteStandIns says which GPUs are none, if lab nodes want any.
+// noteStandIns notes GPUs that are stand-ins, if lab nodes want any.
 func (b *problemBuilder) noteStandIns() {
 	standIns := lists.Filter(b.host.GPUs, func(g topology.GPU) bool { return g.Kind == topology.GPUStandIn })
 	ids := lists.Map(standIns, func(g topology.GPU) string { return g.ID() })
@@ -121,8 +119,8 @@ func (b *problemBuilder) noteStandIns() {
 	}
 }
 
-// compareIDs orders devices by address, those without one behind them by name, with numbers in
-// names as numbers: GPU2 before GPU10.
+// compareIDs orders devices by address, followed by devices without one by name. Numbers in names compare as numbers:
+// GPU2 before GPU10.
 func compareIDs(x *plan.Device, fx *deviceFacts, y *plan.Device, fy *deviceFacts) int {
 	switch {
 	case fx.addr != nil && fy.addr != nil:
@@ -146,13 +144,12 @@ func trailingNumber(s string) (text string, n int) {
 	return s, -1
 }
 
-// kindWord returns what messages call a kind of device.
 func kindWord(kind string) string {
 	return cmp.Or(map[string]string{plan.KindGPU: "GPU", plan.KindVF: "virtual function"}[kind], "NIC")
 }
 
-// gpu makes a Device of a GPU. One whose virtual functions exist (SR-IOV vGPUs) is not
-// given whole: the functions would vanish under whoever uses them.
+// gpu makes a Device from a GPU. A GPU with existing virtual functions (SR-IOV vGPUs) cannot be given as a whole,
+// because the functions would vanish for their users.
 func (b *problemBuilder) gpu(g *topology.GPU) (plan.Device, deviceFacts) {
 	d := plan.Device{ID: g.ID(), Kind: plan.KindGPU, Vendor: g.Vendor, Model: g.Model}
 	f := deviceFacts{addr: g.Address, names: nonEmpty(g.Name, g.UUID)}
@@ -168,12 +165,12 @@ func (b *problemBuilder) gpu(g *topology.GPU) (plan.Device, deviceFacts) {
 	return d, f
 }
 
-// nonEmpty returns those of names that are not empty.
 func nonEmpty(names ...string) []string {
 	return slices.DeleteFunc(names, func(s string) bool { return s == "" })
 }
 
-// describe fills in where a device is, and what its PCI function says of it. It returns the function, nil for none.
+// describe sets the location of a device and the properties of its PCI function. It returns the function, or nil if
+// there is no such function.
 func (b *problemBuilder) describe(d *plan.Device, f *deviceFacts, node *int) (p *topology.PCIDevice) {
 	if f.addr != nil {
 		f.card, p = []topology.PCIAddr{*f.addr}, b.tree.Device(*f.addr)
@@ -190,8 +187,8 @@ func (b *problemBuilder) describe(d *plan.Device, f *deviceFacts, node *int) (p 
 	return p
 }
 
-// nic makes a Device of a NIC. Names of its ports and RDMA devices count as its own, because that is
-// what people know it by: mlx5_0, enp65s0f0np0.
+// nic makes a Device from a NIC. Names of its ports and RDMA devices count as its own, because people use those
+// names: mlx5_0, enp65s0f0np0.
 func (b *problemBuilder) nic(n *topology.NIC) (plan.Device, deviceFacts) {
 	d := plan.Device{ID: n.ID(), Kind: plan.KindNIC, Model: n.Model}
 	f := deviceFacts{addr: n.Address, names: slices.Concat(nonEmpty(n.Name), n.Netdevs, n.RDMA)}
@@ -213,8 +210,8 @@ func (b *problemBuilder) nic(n *topology.NIC) (plan.Device, deviceFacts) {
 	return d, f
 }
 
-// linkRate returns the rate of a NIC's link in Mb/s, 0 if it is not known: that of the network device,
-// else of an RDMA port that is up.
+// linkRate returns the rate of a NIC's link in Mb/s, or 0 if unknown. It prefers the network device over an active
+// RDMA port.
 func linkRate(n *topology.NIC) int64 {
 	var rate int64
 	if n.SpeedMbps != nil {
@@ -230,7 +227,7 @@ func linkRate(n *topology.NIC) int64 {
 	}
 	for _, d := range n.Devices {
 		for _, port := range d.Ports {
-			// A rate beyond any link, or none at all, is not one.
+			// Ignore a rate that is not positive or beyond any link.
 			if r := port.RateGbps; r != nil && port.State == "ACTIVE" && *r > 0 && *r < 1e6 {
 				rate = max(rate, int64(*r*1000))
 			}
@@ -239,7 +236,8 @@ func linkRate(n *topology.NIC) int64 {
 	return rate
 }
 
-// linkDown reports whether a NIC without a rate says that its link is down. One that is bound to vfio-pci says nothing.
+// linkDown reports whether a NIC without a rate reports that its link is down. One that is bound to vfio-pci reports
+// nothing.
 func linkDown(n *topology.NIC) bool {
 	// operstates: RFC 2863, Documentation/networking/operstates.rst
 	down := func(p topology.Netdev) bool {
@@ -251,9 +249,8 @@ func linkDown(n *topology.NIC) bool {
 	})
 }
 
-// rdmaDrivers are the network drivers of NICs that have RDMA, by the driver that adds it. Left out
-// are drivers most of whose NICs have none (i40e, be2net, cxgb4): those are known by the RDMA
-// devices that they show.
+// rdmaDrivers are the network drivers of NICs with RDMA. Drivers with mostly other NICs (i40e, be2net, cxgb4) are
+// left out; their NICs with RDMA are recognised by their RDMA devices.
 //
 // Source: drivers/infiniband/hw of Linux, the auxiliary devices that each driver there binds to.
 var rdmaDrivers = []string{
@@ -261,13 +258,13 @@ var rdmaDrivers = []string{
 	"ice", "irdma", // irdma
 	"bnxt_en", "bnxt_re", // bnxt_re
 	"qede", "qedr", // qedr
-	"hns_roce", "hns_roce_hw_v2", // the PCI driver is hns3, also of NICs without: see couldRDMA
+	"hns_roce", "hns_roce_hw_v2", // the PCI driver is hns3, also for NICs without RDMA: see couldRDMA
 	"ionic", "ionic_rdma", // ionic_rdma
-	"efa", "erdma", "hfi1", "qib", "ib_mthca", "vmw_pvrdma", // themselves
+	"efa", "erdma", "hfi1", "qib", "ib_mthca", "vmw_pvrdma", // RDMA drivers themselves
 }
 
-// couldRDMA reports whether a NIC has RDMA devices, or would have with its driver. A NIC that waits
-// for a guest is bound to vfio-pci, and shows neither.
+// couldRDMA reports whether a NIC has RDMA devices, or would have with its driver. A NIC that waits for a guest is
+// bound to vfio-pci, and shows neither.
 func couldRDMA(n *topology.NIC, p *topology.PCIDevice) bool {
 	if len(n.RDMA) > 0 || len(n.Devices) > 0 {
 		return true
@@ -294,7 +291,6 @@ func couldRDMA(n *topology.NIC, p *topology.PCIDevice) bool {
 	return false
 }
 
-// wantsDevices reports whether a lab node asks for devices of a kind.
 func (b *problemBuilder) wantsDevices(kind string) bool {
 	return slices.ContainsFunc(b.lab.Nodes, func(n lab.Node) bool {
 		switch kind {

@@ -11,8 +11,8 @@ import (
 	"github.com/rackless/rackless/plan/build"
 )
 
-// A stand-in is given to lab nodes as a GPU is, with its audio, and the plan says what it is; a lab
-// that wants no GPU need not hear of it.
+// A stand-in is given to lab nodes like a GPU, with its audio function, and the plan names it as a stand-in. A lab
+// without GPUs gets no such note.
 func TestStandInsOfAnEmulatedHostGoAsGPUsAndAreCalledWhatTheyAre(t *testing.T) {
 	t.Parallel()
 	const classOtherDisplay = topology.ID24(0x038000)

@@ -14,11 +14,10 @@ import (
 	"github.com/rackless/rackless/plan/build"
 )
 
-// A card is a PCI function of a test's host.
 type card struct {
 	addr   string
 	class  topology.ID24
-	group  int // of the IOMMU; below 0 for none
+	group  int // IOMMU group; negative means no group
 	change func(*topology.PCIDevice)
 }
 
@@ -31,7 +30,6 @@ const (
 	classBridge   = topology.ID24(0x060400)
 )
 
-// cardHost is a machine of one NUMA node with PCI functions, completed as readers do it.
 func cardHost(t testing.TB, cards ...card) *topology.Host {
 	t.Helper()
 	h := described(t, "pack:1 core:8 pu:2")
@@ -51,18 +49,18 @@ func cardHost(t testing.TB, cards ...card) *topology.Host {
 	return h
 }
 
-// takesConsole is the end of notes on screens.
+// takesConsole ends notes about screens.
 const takesConsole = "a lab node that gets it takes the console along. Log in over the network or a serial console " +
 	"(console=ttyS0), or make another adapter the primary one in the firmware"
 
-// noIOMMU is why devices of a virtual machine stay.
+// noIOMMU is the reason for which devices of a virtual machine stay.
 const noIOMMU = "this is a virtual machine without an IOMMU, which its hypervisor would have to give it, and VFIO " +
 	"gives no device away without one"
 
 func bootVGA(d *topology.PCIDevice) { d.BootVGA = new(true) }
 
-// asks is a lab that asks for what every host of these tests can give: nothing, or a device of each
-// kind where wants says so. Notes are only made of what a lab asks for.
+// asks returns a lab that every host of these tests can satisfy: without devices, or with a device of each of the
+// kinds. Notes only concern requested devices.
 func asks(kinds ...string) *lab.Lab {
 	l := labOf(1)
 	for _, k := range kinds {
@@ -78,7 +76,8 @@ func asks(kinds ...string) *lab.Lab {
 	return l
 }
 
-// deviceLines shows devices in short: "gpu 0000:06:00.0 bundle 0 with 0000:06:00.1", or why it stays.
+// deviceLines formats devices in short as "gpu 0000:06:00.0 bundle 0 with 0000:06:00.1", or with the reason for
+// staying.
 func deviceLines(p *plan.Problem) []string {
 	var lines []string
 	for _, d := range p.Devices {
@@ -346,7 +345,7 @@ func TestVirtualFunctions(t *testing.T) {
 			}
 		})
 	}
-	// A Host that nobody completed: only one side tells of the other.
+	// A Host that was not completed: only one side records the relation to the other.
 	for name, change := range map[string]func(*topology.Host){
 		"the NIC tells": func(h *topology.Host) {
 			h.NICs[0].SRIOV, h.PCI[0].SRIOV, h.PCI[1].PF = &topology.SRIOV{Total: new(2),
@@ -451,7 +450,7 @@ func TestPaths(t *testing.T) {
 		{A: "GPU0", B: "GPU1", Class: topology.PathNVLink, Links: 4},
 		{A: "NIC0", B: "GPU0", Class: topology.PathPXB},
 		{A: "GPU1", B: "NIC0", Class: topology.PathPHB},
-		// no such link exists: the way over PCIe counts
+		// no such link exists, so the PCIe path counts
 		{A: "GPU2", B: "NIC0", Class: topology.PathNVLink, PCIe: topology.PathPIX},
 		{A: "GPU3", B: "NIC0", Class: topology.PathNVLink},
 		{A: "GPU3", B: "NIC1", Class: topology.PathSelf},
@@ -477,7 +476,8 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-// A dump may say that bridges stand on one another hundreds deep, and every pair of devices would walk that way again.
+// A dump may contain bridges stacked hundreds deep. Walking that path again for every pair of devices would take too
+// long.
 func TestDeepTreesAreNotWalkedForEveryPair(t *testing.T) {
 	t.Parallel()
 	var cards []card
@@ -561,11 +561,11 @@ func TestClassesAndAffinity(t *testing.T) {
 	t.Parallel()
 	l := labOf(7, gpus())
 	l.Nodes[2].CPUs = 6
-	gpus(lab.DeviceRequest{Count: 1, Vendor: "nvidia"})(&l.Nodes[4]) // the same devices, in two words
+	gpus(lab.DeviceRequest{Count: 1, Vendor: "nvidia"})(&l.Nodes[4]) // the same devices, requested in different words
 	gpus(lab.DeviceRequest{Count: 1, Model: "3090"})(&l.Nodes[5])
 	l.Affinity = []lab.Affinity{
 		{Nodes: []string{"vm06", "vm01"}, NUMA: lab.Different, NIC: lab.Different},
-		{Nodes: []string{"vm00", "vm03"}}, // asks for nothing
+		{Nodes: []string{"vm00", "vm03"}}, // requires nothing
 	}
 	p := problem(t, epyc(t), l, build.Options{})
 	checkWellFormed(t, p)

@@ -14,7 +14,6 @@ import (
 	"github.com/rackless/rackless/plan/build"
 )
 
-// with changes a lab as a whole.
 func with(l *lab.Lab, changes ...func(*lab.Lab)) *lab.Lab {
 	for _, c := range changes {
 		c(l)
@@ -22,7 +21,6 @@ func with(l *lab.Lab, changes ...func(*lab.Lab)) *lab.Lab {
 	return l
 }
 
-// altered changes a host.
 func altered(h *topology.Host, changes ...func(*topology.Host)) *topology.Host {
 	for _, c := range changes {
 		c(h)
@@ -39,7 +37,6 @@ func addr(t testing.TB, s string) topology.PCIAddr {
 	return a
 }
 
-// described is a machine from a description.
 func described(t testing.TB, desc string) *topology.Host {
 	t.Helper()
 	h, err := synthetic.Host(desc)
@@ -84,12 +81,11 @@ func TestErrorsSayWhatIsThereAndWhatToDo(t *testing.T) {
 	}
 	tests := []struct {
 		name string
-		host *topology.Host // nil: the EPYC
+		host *topology.Host // nil means the EPYC
 		lab  *lab.Lab
 		o    build.Options
 		want string
 	}{
-		// Devices by address.
 		{"an address that is not there", nil, labOf(1, gpus(at("0000:99:00.0"))), build.Options{},
 			"vm00: gpus: no device 0000:99:00.0 on epyc: GPUs are 0000:06:00.0, 0000:21:00.0"},
 		{"a NIC's address that is not there", nil, labOf(1, nics(at("NIC7"))), build.Options{},
@@ -124,7 +120,6 @@ func TestErrorsSayWhatIsThereAndWhatToDo(t *testing.T) {
 		{"one device twice", nil, labOf(1, gpus(at("0000:06:00.0"), at("06:00.0"))), build.Options{},
 			"vm00: gpus: asks for 0000:06:00.0 twice: one GPU is one device"},
 
-		// Devices by count and selector.
 		{"more GPUs than there are", nil, labOf(1, gpus(some(3))), build.Options{},
 			"vm00: gpus: asks for 3 and epyc can give 2 (0000:06:00.0 and 0000:21:00.0)"},
 		{"more NICs than may go", nil, labOf(1, nics(some(5))), build.Options{},
@@ -169,7 +164,6 @@ func TestErrorsSayWhatIsThereAndWhatToDo(t *testing.T) {
 		{"a count that no request can have", nil, labOf(1, gpus(some(0), some(-1))), build.Options{},
 			"vm00: gpus: asks for 0: want 1 to 256 in all"},
 
-		// CPUs.
 		{"more CPUs than there are", nil, labOf(1, cpus(64)), build.Options{},
 			"vm00: cpus: 64 need 32 cores with 2 threads each, and epyc can give 30: it has 32 cores, and keeps 2 " +
 				"for itself"},
@@ -196,7 +190,6 @@ func TestErrorsSayWhatIsThereAndWhatToDo(t *testing.T) {
 		{"a setting that is none", nil, labOf(1, smt("maybe")), build.Options{},
 			`vm00: smt: "maybe": want auto, on or off`},
 
-		// Memory.
 		{"more memory than there is", nil, labOf(1, memory(lab.TiB)), build.Options{},
 			"vm00: memory: asks for 1TiB: epyc can give 240GiB: it has 250.0 GiB, keeps 8.0 GiB, and counts in " +
 				"pages of 1GiB"},
@@ -226,7 +219,7 @@ func TestErrorsSayWhatIsThereAndWhatToDo(t *testing.T) {
 			l.Hugepages = "4KiB"
 		}), build.Options{}, `hugepages: "4KiB": want auto, 1GiB, 2MiB or off`},
 
-		// What the host keeps.
+		// The host's reserve.
 		{"no core for the host", nil, with(labOf(1), func(l *lab.Lab) { l.Reserve.Cores = new(0) }), build.Options{},
 			"host.reserve.cores: 0: the host needs at least 1 core: interrupts, QEMU's own threads and you"},
 		{"more cores for the host than there are", nil, with(labOf(1), func(l *lab.Lab) {
@@ -253,7 +246,6 @@ func TestErrorsSayWhatIsThereAndWhatToDo(t *testing.T) {
 			"bytes: want 0 or more\n" +
 			"host.reserve.numa_nodes: node 2: -1 bytes of memory: want 0 or more"},
 
-		// Affinity.
 		{"affinity of strangers", nil, with(labOf(2), func(l *lab.Lab) {
 			l.Affinity = []lab.Affinity{{Nodes: []string{"vm00", "vm09"}, NUMA: lab.Same},
 				{Nodes: []string{"vm00", "vm00"}, NUMA: lab.Same},
@@ -270,7 +262,6 @@ func TestErrorsSayWhatIsThereAndWhatToDo(t *testing.T) {
 			l.Nodes[1].Name = "vm00"
 		}), build.Options{}, "vm00: two lab nodes have this name: give each its own"},
 
-		// The model.
 		{"weights that are none", nil, labOf(1),
 			weights(map[string]int64{"gpu_path": 1, "unequal": -1, "l3_shared": 1_000_001}),
 			"model: no weight is called gpu_path: they are gpu_nic_path, gpu_nic_measured, gpu_gpu_path, " +
@@ -296,7 +287,7 @@ func TestErrorsSayWhatIsThereAndWhatToDo(t *testing.T) {
 			build.MeasuredPair{GPU: "GPU0", NIC: "mlx5_bond_0", Gbps: 2}),
 			"model: pair 2 (GPU0, mlx5_bond_0) is there twice: keep one figure"},
 
-		// Labs and hosts that no parser made.
+		// Labs and hosts that did not come from a parser.
 		{"no nodes", nil, labOf(0), build.Options{}, "nodes: the lab has no nodes: give it at least one"},
 		{"a workload that is none", nil, with(labOf(1), func(l *lab.Lab) {
 			l.Workload = "games"

@@ -26,7 +26,6 @@ func weights(w *plan.Weights) (names []string, values map[string]*int64) {
 	return names, values
 }
 
-// overrideWeights puts the model's weights in place of the published ones, and says so.
 func (b *problemBuilder) overrideWeights() {
 	names, known := weights(&b.p.Weights)
 	for _, name := range slices.Sorted(maps.Keys(b.model.Weights)) {
@@ -44,7 +43,6 @@ func (b *problemBuilder) overrideWeights() {
 	}
 }
 
-// modelSource returns where the model's figures are from, to end a note with.
 func (b *problemBuilder) modelSource() string {
 	if b.model.Source == "" {
 		return ", as the model says"
@@ -52,23 +50,22 @@ func (b *problemBuilder) modelSource() string {
 	return ", as the model says (" + words.Plain(b.model.Source) + ")"
 }
 
-// applyMeasurements turns measured bandwidths into what each pair loses against the best of the same
-// file. The loss and not the bandwidth is kept: weights are per percent, and a file of a faster NIC
-// must not make every other term look small.
+// applyMeasurements turns measured bandwidths into each pair's loss relative to the best pair of the same file. It
+// stores the loss because weights are per percent, and a file of a faster NIC must not diminish all other terms.
 func (b *problemBuilder) applyMeasurements() {
 	if b.model == nil || len(b.model.Pairs) == 0 {
 		return
 	}
 	best := 0.0
 	for i, m := range b.model.Pairs {
-		if !(m.Gbps > 0) || math.IsInf(m.Gbps, 0) { // NaN is not more than 0
+		if !(m.Gbps > 0) || math.IsInf(m.Gbps, 0) { // also true for NaN
 			b.fail("", "model", "pair %d (%s, %s): %v Gb/s: want a number above 0", i+1, words.Plain(m.GPU),
 				words.Plain(m.NIC), m.Gbps)
 			continue
 		}
 		best = max(best, m.Gbps)
 	}
-	at := map[[2]int]int{} // index of Problem.Paths
+	at := map[[2]int]int{} // index in Problem.Paths
 	between := 0
 	for i := range b.p.Paths {
 		q := &b.p.Paths[i]
@@ -97,13 +94,12 @@ func (b *problemBuilder) applyMeasurements() {
 	}
 }
 
-// lossPercent returns how far gbps is below best, in percent, rounded up: a plan is not made better
-// than was measured. A billionth is taken for the rounding of the division.
+// lossPercent returns the difference of gbps from best in percent, rounded up so that a plan is never better than
+// measured. It subtracts a billionth for the rounding of the division.
 func lossPercent(best, gbps float64) int {
 	return min(max(int(math.Ceil((best-gbps)/best*100-1e-9)), 0), 100)
 }
 
-// modelDevice returns the device that pair i of the model names, or -1.
 func (b *problemBuilder) modelDevice(i int, kind, name string) int {
 	if found := b.lookUp(name, kind); len(found) == 1 {
 		return found[0]
@@ -113,30 +109,30 @@ func (b *problemBuilder) modelDevice(i int, kind, name string) int {
 	return -1
 }
 
-// A Model is what was measured on a host, in place of the published figures. Its file is JSON or YAML (plan --model).
+// A Model contains measurements of a host that replace the published figures. Its file is JSON or YAML (plan
+// --model).
 type Model struct {
-	// Weights replaces single weights by their JSON names: {"gpu_nic_path": 700}.
+	// Weights overrides single weights by their JSON names: {"gpu_nic_path": 700}.
 	Weights map[string]int64 `json:"weights,omitempty" yaml:"weights"`
 	// Pairs are measured bandwidths between GPUs and NICs.
 	Pairs []MeasuredPair `json:"pairs,omitempty" yaml:"pairs"`
-	// Source says where the figures are from; it is repeated as evidence.
+	// Source describes the origin of the figures. Plans repeat it as evidence.
 	Source string `json:"source,omitempty" yaml:"source"`
 }
 
 // A MeasuredPair is the bandwidth between a GPU and a NIC.
 type MeasuredPair struct {
 	GPU  string  `json:"gpu" yaml:"gpu"`   // address or name
-	NIC  string  `json:"nic" yaml:"nic"`   // likewise
-	Gbps float64 `json:"gbps" yaml:"gbps"` // more than 0; the best pair of the file has no loss
+	NIC  string  `json:"nic" yaml:"nic"`   // address or name
+	Gbps float64 `json:"gbps" yaml:"gbps"` // positive; the best pair of the file has no loss
 }
 
-// MaxModelSize bounds the file of a model, in bytes. A thousand pairs take 100 KiB.
+// MaxModelSize limits the file of a model, in bytes. A thousand pairs take 100 KiB.
 const MaxModelSize = 1 << 20
 
-// ParseModel reads a Model from YAML, of which JSON is a part. The name is only used in messages.
-// Keys that a Model does not have are refused, and so are anchors, tags and several documents: a
-// file of figures needs none, and they can make a small file large. Whether weights and devices are
-// called so, and whether the figures can be right, [Problem] says. The error is a [strictyaml.Errors].
+// ParseModel reads a Model from YAML, which includes JSON. The name is only used in messages. Unknown keys are
+// errors, and so are anchors, tags and several documents, because they are unnecessary here and can make a small file
+// expand. The error is a [strictyaml.Errors]. [Problem] checks the names of weights and devices, and the figures.
 func ParseModel(name string, data []byte) (*Model, error) {
 	const want = "weights, pairs or both"
 	r := strictyaml.New(&strictyaml.Format{
@@ -163,12 +159,10 @@ func ParseModel(name string, data []byte) (*Model, error) {
 	return m, nil
 }
 
-// maxBridges bounds the bridges above a device whose paths are followed. Real trees have less than
-// ten; a hostile dump may have a chain of hundreds, and every pair of devices below it would walk
-// it again.
+// maxBridges limits the bridges above a device that are followed. Real trees have fewer than ten. A hostile dump may
+// have a chain of hundreds, which every pair of devices below would walk again.
 const maxBridges = 32
 
-// addPaths lists what lies between GPUs and NICs, and between GPUs.
 func (b *problemBuilder) addPaths() {
 	deep := make([]bool, len(b.p.Devices))
 	for i := range b.facts {
@@ -198,7 +192,8 @@ func (b *problemBuilder) addPaths() {
 	}
 }
 
-// pathClass asks the host. NVLinks join GPUs only: if a source reports one to a NIC, the PCIe path counts.
+// pathClass returns the host's path class. NVLinks join only GPUs, so if a source reports one to a NIC, the PCIe path
+// counts.
 func (b *problemBuilder) pathClass(i, j int) topology.PathClass {
 	path := b.tree.Path(b.p.Devices[i].ID, b.p.Devices[j].ID)
 	if path.Class == topology.PathNVLink && b.p.Devices[j].Kind != plan.KindGPU {

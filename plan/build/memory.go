@@ -12,30 +12,27 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// What the host keeps of its memory where the lab does not say: a share of it, for page cache, QEMU
-// itself and daemons. The bounds are for the whole host: a small one needs half a GiB whatever its
-// size, and a host of 1 TiB needs no more than one of 128 GiB.
+// The host's default share of memory, for page cache, QEMU itself and daemons. The bounds apply to the whole host: a
+// small one needs half a GiB whatever its size, and a host of 1 TiB needs no more than one of 128 GiB.
 const (
 	reserveShare    = 16
 	minReserveBytes = 512 << 20
 	maxReserveBytes = 8 << 30
 )
 
-// The sizes of pages that a Problem counts in.
 const (
 	pageBytes1GiB = 1 << 30
 	pageBytes2MiB = 2 << 20
 )
 
-// A memoryUse is the memory of the NUMA nodes, in bytes, by index of Problem.NUMANodes.
+// A memoryUse is the memory of the NUMA nodes in bytes, by index in Problem.NUMANodes.
 type memoryUse struct {
-	bytes    []*uint64 // of the node; nil if it is not known
+	bytes    []*uint64 // size of the node; nil if unknown
 	unusable []bool    // memory that must not back guests
-	reserve  []uint64  // what the host keeps
-	held     []uint64  // what tenants hold
+	reserve  []uint64  // kept by the host
+	held     []uint64  // held by tenants
 }
 
-// memory adds up what the nodes have and who has it.
 func (b *problemBuilder) memory() *memoryUse {
 	n := len(b.p.NUMANodes)
 	m := &memoryUse{bytes: make([]*uint64, n), unusable: make([]bool, n), reserve: make([]uint64, n),
@@ -46,8 +43,7 @@ func (b *problemBuilder) memory() *memoryUse {
 		node := b.hostNode(at)
 		if node != nil {
 			m.bytes[at] = node.MemoryBytes
-			// A GPU's own memory is taken from the guest that the GPU is given to, and persistent
-			// memory keeps what its files are.
+			// A GPU's own memory is lost when the GPU is given to a guest, and persistent memory holds files.
 			m.unusable[at] = node.Kind == "gpu" || node.GPU != nil || node.Kind == "nvdimm"
 		}
 		if m.bytes[at] == nil && n == 1 {
@@ -79,10 +75,9 @@ func (b *problemBuilder) memory() *memoryUse {
 
 func (m *memoryUse) usable(at int) bool { return !m.unusable[at] }
 
-// total is the known memory that may back guests.
 func (m *memoryUse) total() uint64 { return m.among(m.usable) }
 
-// among adds up the known memory of some nodes: at most MaxHostMemory, see checkLimits.
+// among adds up the known memory of some nodes. The sum is at most MaxHostMemory, see checkLimits.
 func (m *memoryUse) among(these func(at int) bool) (sum uint64) {
 	for at, v := range m.bytes {
 		if v != nil && these(at) {
@@ -92,8 +87,8 @@ func (m *memoryUse) among(these func(at int) bool) (sum uint64) {
 	return sum
 }
 
-// spread divides an amount among the nodes in proportion to their memory, rounded up. among says
-// which nodes take part; those of unknown memory get nothing.
+// spread divides an amount among nodes in proportion to their memory, rounded up. among selects the nodes; nodes of
+// unknown memory get nothing.
 func (m *memoryUse) spread(amount uint64, among func(at int) bool) []uint64 {
 	parts, sum := make([]uint64, len(m.bytes)), m.among(among)
 	amount = min(amount, MaxHostMemory)
@@ -101,7 +96,7 @@ func (m *memoryUse) spread(amount uint64, among func(at int) bool) []uint64 {
 		if v == nil || sum == 0 || !among(at) {
 			continue
 		}
-		// amount * *v / sum over 128 bits; *v is at most sum, so that the quotient fits.
+		// amount * *v / sum in 128 bits. *v is at most sum, so the quotient fits.
 		high, low := bits.Mul64(amount, *v)
 		quotient, rest := bits.Div64(high, low, sum)
 		if rest > 0 {
@@ -112,8 +107,8 @@ func (m *memoryUse) spread(amount uint64, among func(at int) bool) []uint64 {
 	return parts
 }
 
-// reserveMemory takes off what the host keeps: the whole spread by size, and what the lab says of
-// single nodes in place of their share.
+// reserveMemory subtracts the host's reserve: the total, spread by size, with the lab's amounts for single nodes in
+// place of their share.
 func (b *problemBuilder) reserveMemory(m *memoryUse) {
 	keep := uint64(0)
 	if r := b.lab.Reserve.Memory; r == nil {
@@ -137,9 +132,9 @@ func (b *problemBuilder) reserveMemory(m *memoryUse) {
 	}
 }
 
-// holdMemory takes off what tenants hold: what they say, and of hugepages what is in use, if that is
-// more. The larger of the two, and not their sum: pages in use are usually those of tenants that say so,
-// but a program that is no tenant may hold some too, and a tenant that is shut off uses none yet.
+// holdMemory subtracts the memory that tenants hold: the larger of their stated amounts and the hugepages in use. It
+// does not add both, because pages in use usually belong to tenants that state them. But other programs may use
+// pages, and a tenant that is shut off uses none yet.
 func (b *problemBuilder) holdMemory(m *memoryUse) {
 	huge := make([]uint64, len(m.bytes))
 	for i := range b.tenants {
@@ -177,13 +172,12 @@ func (b *problemBuilder) holdMemory(m *memoryUse) {
 	}
 }
 
-// addUpTo adds, and stops at what no host has: amounts are from dumps, and their sum must not wrap.
+// addUpTo adds with a limit above any host's memory, because amounts come from dumps and their sum must not overflow.
 func addUpTo(a, b uint64) uint64 {
 	return min(min(a, MaxHostMemory)+min(b, MaxHostMemory), MaxHostMemory)
 }
 
-// hugepagesInUse returns the bytes of hugepages that somebody uses, of each node. If tenants are
-// ignored, so are the pages that they use.
+// hugepagesInUse returns the bytes of used hugepages of each node. If tenants are ignored, so are their pages.
 func (b *problemBuilder) hugepagesInUse(m *memoryUse) []uint64 {
 	used := make([]uint64, len(m.bytes))
 	perNode := false
@@ -203,7 +197,6 @@ func (b *problemBuilder) hugepagesInUse(m *memoryUse) []uint64 {
 	return used
 }
 
-// poolsInUse adds up the pages that are not free, where the pool says which are.
 func poolsInUse(pools []topology.HugepagePool) uint64 {
 	sum := uint64(0)
 	for _, p := range pools {
@@ -219,7 +212,7 @@ func poolsInUse(pools []topology.HugepagePool) uint64 {
 	return sum
 }
 
-// pages returns how many pages of a size are left on each node; nil if its memory is not known.
+// pages returns the number of available pages of a size on each node, or nil for unknown memory.
 func (m *memoryUse) pages(pageBytes uint64) []*int64 {
 	pages := make([]*int64, len(m.bytes))
 	for at, v := range m.bytes {
@@ -234,9 +227,8 @@ func (m *memoryUse) pages(pageBytes uint64) []*int64 {
 	return pages
 }
 
-// choosePages decides the size of pages: what the lab asks for, or the largest that it and the host
-// allow. With auto, pages of 1 GiB are chosen only if every lab node asks for whole GiB: no memory is
-// rounded up for the sake of larger pages.
+// choosePages decides the size of pages: the lab's choice, or the largest that lab and host allow. For auto, it
+// chooses 1 GiB only if every lab node requests whole GiB, so that larger pages never round up memory.
 func (b *problemBuilder) choosePages() (pageBytes uint64, huge bool) {
 	can1GiB, why1GiB := b.canPages(pageBytes1GiB)
 	can2MiB, why2MiB := b.canPages(pageBytes2MiB)
@@ -255,7 +247,7 @@ func (b *problemBuilder) choosePages() (pageBytes uint64, huge bool) {
 		}
 		return pageBytes2MiB, true
 	case lab.HugepagesAuto, "":
-	default: // a Lab that no parser made
+	default: // a Lab that did not come from the parser
 		b.fail("", "hugepages", "%q: want auto, 1GiB, 2MiB or off", string(b.lab.Hugepages))
 	}
 	broken := func(n lab.Node) bool { return !n.AutoMemory && n.Memory%lab.GiB != 0 }
@@ -268,9 +260,9 @@ func (b *problemBuilder) choosePages() (pageBytes uint64, huge bool) {
 	return pageBytes2MiB, can2MiB
 }
 
-// canPages reports whether the host can have hugepages of 1 GiB or 2 MiB, and why not. Pools that
-// the kernel shows settle it: it shows one for each size that the processor has. Without any the
-// architecture decides: x86-64 and arm64 with pages of 4 KiB have both sizes.
+// canPages reports whether the host can have hugepages of 1 GiB or 2 MiB, with the reason if not. The kernel shows a
+// pool for each size that the processor supports. Without any pool the architecture decides: x86-64 and arm64 with
+// pages of 4 KiB support both sizes.
 func (b *problemBuilder) canPages(size uint64) (ok bool, why string) {
 	pools := lists.Flat(b.host.NUMANodes, func(n topology.NUMANode) []topology.HugepagePool { return n.Hugepages })
 	if pools = append(pools, b.host.Memory.Hugepages...); len(pools) > 0 {
@@ -289,14 +281,13 @@ func (b *problemBuilder) canPages(size uint64) (ok bool, why string) {
 	}
 }
 
-// SLIT distances where the host tells none: what firmware reports that measured nothing (ACPI
+// SLIT distances for a host that reports none. Firmware without measurements reports the same values (ACPI
 // specification, System Locality Information Table).
 const (
 	distanceLocal  = 10
 	distanceRemote = 20
 )
 
-// addNodes takes the NUMA nodes of the host, or makes one of the whole machine, and the distances between them.
 func (b *problemBuilder) addNodes() {
 	b.nodeOf = map[int]int{}
 	if len(b.host.NUMANodes) == 0 {
@@ -305,7 +296,8 @@ func (b *problemBuilder) addNodes() {
 		b.nodeOf[0] = 0
 		return
 	}
-	// Distances are in the order of the host's list, which need not be that of the IDs in a host that no reader made.
+	// Distances follow the order of the host's list, which may differ from that of the IDs in a host that did not
+	// come from a reader.
 	var order []int
 	for i := range b.host.NUMANodes {
 		order = append(order, i)
@@ -331,8 +323,8 @@ func (b *problemBuilder) addNodes() {
 	}
 }
 
-// distances returns the row of node n, which is at place own of the problem; order gives the place
-// in the host's list of each node of the problem.
+// distances returns the row of node n, which has index own in the problem. order maps each node of the problem to its
+// index in the host's list.
 func (b *problemBuilder) distances(n *topology.NUMANode, order []int, own int) []int {
 	row := make([]int, len(order))
 	known := len(n.Distances) == len(order)
@@ -355,8 +347,7 @@ func (b *problemBuilder) distances(n *topology.NUMANode, order []int, own int) [
 		case !known:
 			row[at] = distanceRemote
 		case n.Distances[i] < distanceLocal:
-			// Below 10 is reserved by ACPI. It is no distance, so the other node is as far as one
-			// that nothing is known about.
+			// ACPI reserves distances below 10. Treat them as unknown.
 			b.note("NUMA node %d: distance %d to another node, less than 10: taken as 20", n.ID, n.Distances[i])
 			row[at] = distanceRemote
 		case n.Distances[i] > MaxDistance:
@@ -369,17 +360,15 @@ func (b *problemBuilder) distances(n *topology.NUMANode, order []int, own int) [
 	return row
 }
 
-// hostNode returns what the host says of node at of the problem; nil if the node stands for the whole machine.
+// hostNode returns the host's data of node at of the problem, or nil if the node stands for the whole machine.
 func (b *problemBuilder) hostNode(at int) *topology.NUMANode {
 	return b.host.NUMANode(b.p.NUMANodes[at].ID)
 }
 
-// nodeSet returns the number of node at of the problem, as nodesets have it.
 func (b *problemBuilder) nodeSet(at int) topology.CPUSet { return topology.CPUs(b.p.NUMANodes[at].ID) }
 
-// knownNode returns the number of a node of the problem that a device of the host stands on, or
-// nil. On a machine of one node everything is on it, also what says -1, as the kernel does where
-// firmware names no node.
+// knownNode returns the number of the problem's node for a device of the host, or nil. On a machine of one node this
+// is always that node, even for -1, which the kernel reports if the firmware names no node.
 func (b *problemBuilder) knownNode(node *int, what string) *int {
 	if len(b.p.NUMANodes) == 1 {
 		return new(b.p.NUMANodes[0].ID)

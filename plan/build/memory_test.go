@@ -15,7 +15,7 @@ import (
 
 const gib = uint64(1) << 30
 
-// memoryHost has NUMA nodes of so many GiB; -1 stands for not known.
+// memoryHost returns a host with NUMA nodes of these sizes in GiB; -1 means unknown.
 func memoryHost(t testing.TB, sizes ...int) *topology.Host {
 	t.Helper()
 	h := described(t, fmt.Sprintf("numa:%d core:8 pu:2", len(sizes)))
@@ -28,7 +28,7 @@ func memoryHost(t testing.TB, sizes ...int) *topology.Host {
 	return h
 }
 
-// pagesText shows the pages of each node: "60 60 ?".
+// pagesText formats the pages of each node as "60 60 ?".
 func pagesText(p *plan.Problem) string {
 	var parts []string
 	for _, n := range p.NUMANodes {
@@ -126,7 +126,7 @@ func TestPagesOfNUMANodes(t *testing.T) {
 			t.Parallel()
 			l := labOf(1, memory(lab.GiB))
 			l.Hugepages, l.Reserve = lab.Hugepages1GiB, test.reserve
-			for i := range test.host.NUMANodes { // so that no note is about them
+			for i := range test.host.NUMANodes { // avoids notes about them
 				for j := range test.host.NUMANodes {
 					test.host.NUMANodes[i].Distances = append(test.host.NUMANodes[i].Distances,
 						map[bool]int{true: 10, false: 20}[i == j])
@@ -164,7 +164,7 @@ func TestPageSizes(t *testing.T) {
 		name  string
 		host  *topology.Host
 		asked lab.Hugepages
-		size  lab.Bytes // of the lab node
+		size  lab.Bytes // memory of the lab node
 		want  string
 	}{
 		{"auto with whole GiB", memoryHost(t, 64), lab.HugepagesAuto, 4 * lab.GiB, "4 of 1GiB"},

@@ -103,7 +103,7 @@ func TestParseModelErrors(t *testing.T) {
 	}
 }
 
-// Every weight can be overridden by the name that it has in JSON.
+// Every weight can be overridden by its JSON name.
 func TestWeightsHaveTheirJSONNames(t *testing.T) {
 	t.Parallel()
 	var w plan.Weights
@@ -144,7 +144,7 @@ func TestLossIsRoundedUp(t *testing.T) {
 	}
 }
 
-// What ParseModel takes, JSON says again, and ParseModel takes that too.
+// A model accepted by ParseModel survives a round trip through JSON.
 func FuzzParseModel(f *testing.F) {
 	for _, s := range []string{
 		"weights: {gpu_nic_path: 700}\nsource: x\n", "pairs:\n- gpu: GPU0\n  nic: NIC0\n  gbps: 39.2\n",

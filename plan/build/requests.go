@@ -14,8 +14,7 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// addRequests turns the nodes of the lab into Requests: first what they ask for themselves, then
-// what is left is shared among those that ask for "auto".
+// addRequests turns the nodes of the lab into Requests: first explicit amounts, then shares of the rest for "auto".
 func (b *problemBuilder) addRequests() {
 	for i := range b.lab.Nodes {
 		n := &b.lab.Nodes[i]
@@ -32,7 +31,7 @@ func (b *problemBuilder) addRequests() {
 	b.addMemory()
 }
 
-// setting checks a Setting; the zero value is auto. Only a Lab that no parser made has others.
+// setting checks a Setting; the zero value is auto. Only a Lab that did not come from the parser has other values.
 func (b *problemBuilder) setting(node, key string, s lab.Setting) lab.Setting {
 	switch s {
 	case lab.Auto, lab.On, lab.Off:
@@ -44,16 +43,16 @@ func (b *problemBuilder) setting(node, key string, s lab.Setting) lab.Setting {
 	return lab.Auto
 }
 
-// A coreSupply is the cores that no tenant holds.
+// A coreSupply counts the cores without a tenant.
 type coreSupply struct {
-	free int   // all of them
-	wide []int // how many have at least so many threads, by threads
+	free int
+	wide []int // number of cores with at least that many threads, by threads
 }
 
-// widest returns the threads of the widest core, as a power of two.
+// widest returns the threads of the widest core, rounded down to a power of two.
 func (s *coreSupply) widest() int { return powerBelow(len(s.wide) - 1) }
 
-// with returns how many cores have at least so many threads.
+// with returns the number of cores with at least that many threads.
 func (s *coreSupply) with(threads int) int {
 	if threads < len(s.wide) {
 		return s.wide[threads]
@@ -61,12 +60,11 @@ func (s *coreSupply) with(threads int) int {
 	return 0
 }
 
-// powerBelow returns the largest power of two that is at most n, and 1 below that.
+// powerBelow returns the largest power of two that is at most n, and 1 for smaller n.
 func powerBelow(n int) int {
 	return 1 << (bits.Len(uint(max(1, n))) - 1)
 }
 
-// supply counts the cores that no tenant holds.
 func (b *problemBuilder) supply() *coreSupply {
 	s := &coreSupply{}
 	for _, c := range b.freeCores() {
@@ -81,15 +79,15 @@ func (b *problemBuilder) supply() *coreSupply {
 	return s
 }
 
-// addCPUs decides how many virtual CPUs and cores each lab node gets.
+// addCPUs decides the number of virtual CPUs and cores of each lab node.
 //
-// Threads of a core go to one lab node, so two virtual CPUs share a core where the count allows it;
-// "smt: off" gives each a core of its own, whose other thread stays idle. On a host with cores of
-// different widths, wide ones are taken only if there are enough of them.
+// Threads of a core go to one lab node, so two virtual CPUs share a core if the count is even. "smt: off" gives each
+// a separate core, whose other thread stays idle. On a host with cores of different widths, wide ones are used only
+// if there are enough of them.
 //
-// Nodes with "cpus: auto" get equally many cores of what the others and the host leave, rounded
-// down; what is lost by rounding stays with the host. If the cores are of different widths, each
-// such core counts as one virtual CPU, unless the node asks for "smt: on".
+// Nodes with "cpus: auto" get equal numbers of the cores left by the others and the host, rounded down; the remainder
+// stays with the host. If the cores have different widths, each counts as one virtual CPU, unless the node requests
+// "smt: on".
 func (b *problemBuilder) addCPUs() {
 	s := b.supply()
 	left := s.free - b.p.ReserveCores
@@ -129,9 +127,8 @@ func (b *problemBuilder) addCPUs() {
 	b.shareCores(s, left, autos)
 }
 
-// threadsFor returns how many virtual CPUs are to share a core: the largest power of two that
-// divides their number and that the widest cores have, or less where there are not enough such
-// cores and narrower ones would do.
+// threadsFor returns the number of virtual CPUs per core: the largest power of two that divides their number and that
+// the widest cores have, or less if there are too few such cores and narrower ones suffice.
 func threadsFor(s *coreSupply, vcpus int, atLeastTwo bool, most int) int {
 	widest := 1
 	for t := s.widest(); t > 1; t /= 2 {
@@ -149,7 +146,6 @@ func threadsFor(s *coreSupply, vcpus int, atLeastTwo bool, most int) int {
 	return widest
 }
 
-// tooManyCPUs says that a lab node alone asks for more cores than there are.
 func (b *problemBuilder) tooManyCPUs(s *coreSupply, r *plan.Request, most int) string {
 	text := fmt.Sprintf("%d need %s", r.VCPUs, words.Count(r.Cores, "core"))
 	if r.Threads > 1 {
@@ -162,7 +158,6 @@ func (b *problemBuilder) tooManyCPUs(s *coreSupply, r *plan.Request, most int) s
 	return text + fmt.Sprintf(", and keeps %d for itself", b.p.ReserveCores)
 }
 
-// threadsFix says what to do about cores of one thread.
 func (b *problemBuilder) threadsFix() string {
 	if c := b.host.CPUs.SMT; c == "off" || c == "forceoff" {
 		return "SMT is off on the host: turn it on (/sys/devices/system/cpu/smt/control, the firmware, or without " +
@@ -171,8 +166,8 @@ func (b *problemBuilder) threadsFix() string {
 	return "ask for smt: auto or off"
 }
 
-// shareCores gives equally many of the cores that are left to the nodes that leave it to the planner:
-// labs measure lab nodes against each other, so equal ones are worth more than a core that is used.
+// shareCores gives equal numbers of the remaining cores to the nodes with "auto". Labs compare lab nodes with each
+// other, so equal sizes are worth more than using every core.
 func (b *problemBuilder) shareCores(s *coreSupply, left int, autos []int) {
 	for _, i := range autos {
 		n, r := &b.lab.Nodes[i], &b.p.Requests[i]
@@ -180,7 +175,7 @@ func (b *problemBuilder) shareCores(s *coreSupply, left int, autos []int) {
 		if same := s.with(r.Threads) == s.free; n.SMT == lab.Off || !same && n.SMT != lab.On {
 			r.Threads = 1
 		}
-		// Nodes that ask for wide cores share those; the others would leave them none.
+		// Nodes that request wide cores share the wide cores first; the other nodes would leave too few.
 		r.Cores = min(left, s.with(r.Threads)) / len(autos)
 		r.VCPUs = r.Cores * r.Threads
 		if r.Cores < 1 {
@@ -192,13 +187,13 @@ func (b *problemBuilder) shareCores(s *coreSupply, left int, autos []int) {
 	}
 }
 
-// addMemory decides the size of pages and how many of them each lab node gets. Nodes with "memory:
-// auto" get equally many of those that are left, in whole GiB where that is at least one.
+// addMemory decides the size of pages and their number for each lab node. Nodes with "memory: auto" get equal shares
+// of the remaining pages, in whole GiB if the share is at least one.
 func (b *problemBuilder) addMemory() {
 	m := b.memory()
 	size, huge := b.choosePages()
 	if size == pageBytes1GiB && b.lab.Hugepages != lab.Hugepages1GiB && b.autoPages(m, size) < 1 {
-		size = pageBytes2MiB // a share of less than 1 GiB is better than none
+		size = pageBytes2MiB // a share of less than 1 GiB is better than nothing
 		if ok, why := b.canPages(size); !ok {
 			huge = false
 			b.note("no hugepages: %s", why)
@@ -217,7 +212,7 @@ func (b *problemBuilder) addMemory() {
 	}
 	there, known, all := totalPages(m.pages(size))
 	auto := b.autoPages(m, size)
-	var rounded group.By[lab.Bytes, string] // lab nodes by what they ask for
+	var rounded group.By[lab.Bytes, string] // lab nodes by requested amount
 	for i := range b.lab.Nodes {
 		n, r := &b.lab.Nodes[i], &b.p.Requests[i]
 		switch {
@@ -248,11 +243,10 @@ func (b *problemBuilder) addMemory() {
 	}
 }
 
-// stepOf returns the step in which memory is given: the largest power of two of pages, up to 1 GiB,
-// that divides what each lab node asks for and is small beside it. Large steps keep the weight of
-// one a whole number that means something, and the search short; the rest of a NUMA node that is
-// less than a step is left to the host. It follows from the requests alone: if it grew with the
-// host, more memory could make a plan worse.
+// stepOf returns the unit for giving memory: the largest power of two of pages, up to 1 GiB, that divides every
+// request and is small beside it. Large units keep weights meaningful whole numbers and the search short; a NUMA
+// node's remainder stays with the host. The unit depends on the requests alone: if it grew with the host, more memory
+// could make a plan worse.
 func (b *problemBuilder) stepOf(page uint64) uint64 {
 	refuses := func(n lab.Node, step uint64) bool {
 		asked := uint64(pagesFor(n.Memory, page)) * page
@@ -266,27 +260,24 @@ func (b *problemBuilder) stepOf(page uint64) uint64 {
 	return step
 }
 
-// stepsOfRequest is in how many steps the memory of a lab node comes at least, where steps are larger than pages.
+// stepsOfRequest is the minimum number of steps in a lab node's memory if steps are larger than pages.
 const stepsOfRequest = 16
 
-// pagesFor returns how many pages hold an amount of memory.
 func pagesFor(memory lab.Bytes, size uint64) int64 { return int64((uint64(memory) + size - 1) / size) }
 
-// bytesText prints an amount of memory.
 func bytesText(n uint64) string { return lab.Bytes(min(n, 1<<62)).String() }
 
-// explicitBytes adds up the memory that lab nodes ask for by size, in whole pages.
 func (b *problemBuilder) explicitBytes(size uint64) uint64 {
 	return lists.Sum(b.lab.Nodes, func(n lab.Node) uint64 {
 		if n.AutoMemory || n.Memory < 1 || n.Memory > MaxHostMemory {
 			return 0
 		}
-		return uint64(pagesFor(n.Memory, size)) * size // in all at most 500 times 2^52
+		return uint64(pagesFor(n.Memory, size)) * size // in total at most 500 times 2^52
 	})
 }
 
-// autoPages returns how many pages each lab node with "memory: auto" gets. If there is no such node it
-// is the largest number, which is never too few.
+// autoPages returns the number of pages for each lab node with "memory: auto". Without such a node it returns the
+// largest number, which never limits.
 func (b *problemBuilder) autoPages(m *memoryUse, size uint64) int64 {
 	autos := int64(lists.Count(b.lab.Nodes, func(n lab.Node) bool { return n.AutoMemory }))
 	if autos == 0 {
@@ -300,7 +291,7 @@ func (b *problemBuilder) autoPages(m *memoryUse, size uint64) int64 {
 	return share
 }
 
-// totalPages adds up pages; known is set where those of any node are, all where those of each are.
+// totalPages adds up pages. known reports whether the number of any node is known, and all whether that of each is.
 func totalPages(pages []*int64) (sum int64, known, all bool) {
 	all = true
 	for _, p := range pages {
@@ -314,8 +305,8 @@ func totalPages(pages []*int64) (sum int64, known, all bool) {
 	return sum, known, all
 }
 
-// memoryThere says how much memory the lab may have, and where the rest is, so that whoever reads the
-// error can see which of the numbers to change.
+// memoryThere describes the memory available to the lab and the uses of the rest, so that a reader of the error sees
+// which of the numbers to change.
 func (b *problemBuilder) memoryThere(m *memoryUse, pages int64) string {
 	keep, held := uint64(0), uint64(0)
 	for at, v := range m.bytes {
@@ -332,7 +323,7 @@ func (b *problemBuilder) memoryThere(m *memoryUse, pages int64) string {
 	return text + fmt.Sprintf(", and counts in pages of %s", bytesText(b.p.PageBytes))
 }
 
-// roundText prints an amount of memory in GiB, or in MiB below one.
+// roundText formats an amount of memory in GiB, or in MiB below one.
 func roundText(n uint64) string {
 	if n < pageBytes1GiB {
 		return fmt.Sprintf("%d MiB", n>>20)
@@ -340,8 +331,8 @@ func roundText(n uint64) string {
 	return fmt.Sprintf("%.1f GiB", float64(n)/pageBytes1GiB)
 }
 
-// numberClasses gives the same number to lab nodes that ask for the same and are in no affinity:
-// those can be swapped without anything changing.
+// numberClasses gives the same class number to lab nodes with equal requests and without affinity. Swapping such
+// nodes does not change a plan.
 func (b *problemBuilder) numberClasses() {
 	members := lists.Flat(b.p.Affinity, func(a plan.Affinity) []int { return a.Requests })
 	tied := lists.SetOf(members, func(i int) int { return i })
@@ -352,7 +343,7 @@ func (b *problemBuilder) numberClasses() {
 		same := *r
 		same.Name, same.Class = "", 0
 		same.GPUs, same.NICs, same.VFs = withoutText(r.GPUs), withoutText(r.NICs), withoutText(r.VFs)
-		key, _ := json.Marshal(same) // of numbers and words: it cannot fail
+		key, _ := json.Marshal(same) // cannot fail for numbers and strings
 		number, known := classes[string(key)]
 		if tied[i] || !known {
 			number = next
@@ -365,7 +356,7 @@ func (b *problemBuilder) numberClasses() {
 	}
 }
 
-// withoutText drops how wants were worded: the same devices are the same whether a count or a vendor chose them.
+// withoutText drops the wording of wants: a count and a vendor may select the same devices.
 func withoutText(wants []plan.Want) []plan.Want {
 	return lists.Map(wants, func(w plan.Want) plan.Want {
 		w.Text = ""

@@ -7,10 +7,10 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// addPackages lists the packages of the cores, and says of each why the host needs a core there:
-// interrupts of a disk or of the NIC that the host is reached by are best served beside them.
+// addPackages lists the packages of the cores, with the reason for which the host needs a core on each: interrupts of
+// a disk or of the host's main NIC are best served beside them.
 func (b *problemBuilder) addPackages() {
-	packagesOn := map[int][]int{} // packages of the cores of a node
+	packagesOn := map[int][]int{} // packages of a node's cores
 	free := map[int]bool{}
 	var ids []int
 	for _, c := range b.p.Cores {
@@ -31,7 +31,7 @@ func (b *problemBuilder) addPackages() {
 		if node == nil {
 			continue
 		}
-		// Of a node without cores, or one that covers several packages, it is not known where the device hangs.
+		// If a node has no cores or covers several packages, the package of the device is unknown.
 		if on := packagesOn[*node]; len(on) == 1 {
 			setOnce(busy, on[0], u.text)
 		}
@@ -47,17 +47,17 @@ func (b *problemBuilder) addPackages() {
 	}
 }
 
-// Cores that the host keeps where the lab does not say: one of each package, and two in all on
-// machines that can spare them, but no more than a quarter.
+// Default number of the host's cores: one per package, and two in total on machines that can spare them, but at most
+// a quarter.
 const (
-	spareCores      = 8 // from so many cores on
+	spareCores      = 8 // number of cores from which two are kept
 	spareReserve    = 2
 	smallestReserve = 1
-	largestReserve  = 4 // a core in so many
+	largestReserve  = 4 // at most one in so many
 )
 
-// reserveCores decides how many cores the host keeps: what the lab asks for, else the default above,
-// and never less than what single NUMA nodes are to keep together.
+// reserveCores decides how many cores the host keeps: the lab's number, else the default above, and at least the sum
+// for single NUMA nodes.
 func (b *problemBuilder) reserveCores() {
 	free := map[int]int{} // by NUMA node
 	cores := b.freeCores()
@@ -107,7 +107,6 @@ func (b *problemBuilder) reserveCores() {
 	b.p.ReserveCores = max(keep, sum)
 }
 
-// coresThere says how many cores no tenant holds.
 func (b *problemBuilder) coresThere(free int) string {
 	if held := len(b.p.Cores) - free; held > 0 {
 		return words.Count(free, "core") + " that no tenant holds, of " + words.Count(len(b.p.Cores), "core")
@@ -115,7 +114,6 @@ func (b *problemBuilder) coresThere(free int) string {
 	return words.Count(free, "core")
 }
 
-// nodesThere lists the NUMA nodes of the host.
 func (b *problemBuilder) nodesThere() string {
 	var ids topology.CPUSet
 	for at := range b.p.NUMANodes {

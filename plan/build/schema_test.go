@@ -18,18 +18,18 @@ import (
 	"github.com/rackless/rackless/plan/build"
 )
 
-// The schema is made here, from the Go types and their doc comments, as that of the host is: the
-// comments are in the source only. "go test ./plan -run Schema -update" writes it.
+// The schema is generated from the Go types and their doc comments, like that of the host. It must happen in a test
+// because comments exist only in the source. "go test ./plan/build -run Schema -update" writes the file.
 const schemaFile = "../../docs/plan.schema.json"
 
 // schemaID identifies the schema in editors. It is never fetched.
 const schemaID = "https://github.com/rackless/rackless/docs/plan.schema.json"
 
-// addressWithPrefix is an IP address with the length of its subnet, as netip.Prefix prints it: "10.0.0.1/24".
+// addressWithPrefix matches an IP address with the length of its subnet, as printed by netip.Prefix: "10.0.0.1/24".
 const addressWithPrefix = `^[0-9a-f.:]+/[0-9]+$`
 
-// textSchemas are the types that are text in JSON. Reflection does not look at MarshalText, and of
-// what a lab may say it does not know the words.
+// textSchemas are the types that are text in JSON. Reflection ignores MarshalText, and does not know the words that a
+// lab may use.
 func textSchemas() map[reflect.Type]*jsonschema.Schema {
 	return map[reflect.Type]*jsonschema.Schema{
 		reflect.TypeFor[topology.CPUSet](): {Type: "string", Pattern: `^([0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*)?$`,
@@ -48,7 +48,7 @@ func planSchema(t testing.TB) []byte {
 	r := &jsonschema.Reflector{
 		Anonymous:                 true, // no $id from Go's package path
 		ExpandedStruct:            true,
-		AllowAdditionalProperties: true, // keys are added over time, and --compare and --against add theirs
+		AllowAdditionalProperties: true, // keys are added over time, and by --compare and --against
 		Mapper: func(t reflect.Type) *jsonschema.Schema {
 			s, ok := texts[t]
 			if !ok {
@@ -59,13 +59,13 @@ func planSchema(t testing.TB) []byte {
 		},
 	}
 	for _, dir := range []string{"..", "../../lab", "../../machine/topology"} {
-		// The paths of the sources are joined with that of this package.
+		// AddGoComments joins the paths of the sources with this package's.
 		if err := r.AddGoComments("github.com/rackless/rackless/plan/build", dir); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for k, text := range r.CommentMap {
-		r.CommentMap[k] = strings.Join(strings.Fields(text), " ") // a line's end in the source is none in a description
+		r.CommentMap[k] = strings.Join(strings.Fields(text), " ") // unwrap the comment's lines
 	}
 	s := r.Reflect(&plan.Plan{})
 	s.ID = schemaID
@@ -93,7 +93,6 @@ func TestSchemaFileIsCurrent(t *testing.T) {
 	golden.Check(t, schemaFile, got)
 }
 
-// compiledSchema reads a schema as another tool would.
 func compiledSchema(t testing.TB, text []byte) *judge.Schema {
 	t.Helper()
 	doc, err := judge.UnmarshalJSON(bytes.NewReader(text))
@@ -111,7 +110,7 @@ func compiledSchema(t testing.TB, text []byte) *judge.Schema {
 	return s
 }
 
-// strictSchema is the schema without leave for keys that it does not name.
+// strictSchema returns the schema without permission for additional keys.
 func strictSchema(t testing.TB, text []byte) []byte {
 	t.Helper()
 	var root any
@@ -142,7 +141,7 @@ func strictSchema(t testing.TB, text []byte) []byte {
 	return out
 }
 
-// explained is a plan with a decision and an advice, as --explain adds them.
+// explained returns a plan with a decision and a piece of advice, as with --explain.
 func explained(c *solved) *plan.Plan {
 	pl, more := *c.pl, int64(700)
 	pl.Decisions = []plan.Decision{{Node: "vm00", What: "memory", Choice: "on node 0", RunnerUp: "on node 1",
@@ -210,7 +209,7 @@ func TestTheSchemaRefusesWhatIsNoPlan(t *testing.T) {
 	}
 }
 
-// What a key means stands in the schema: that is what an editor shows.
+// The schema describes the keys, because editors show its descriptions.
 func TestTheSchemaDescribesWhatANameDoesNotSay(t *testing.T) {
 	t.Parallel()
 	var root struct {

@@ -11,11 +11,11 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// stateOff is libvirt's word for a domain that does not run.
+// stateOff is libvirt's state of a stopped domain.
 const stateOff = "shut off"
 
-// chooseTenants returns the tenants that the lab wants to be respected, sorted, so that their order
-// in a file does not matter.
+// chooseTenants returns the tenants that the lab respects. They are sorted, so that their order in a file does not
+// matter.
 func (b *problemBuilder) chooseTenants(given []topology.Tenant) []topology.Tenant {
 	var tenants []topology.Tenant
 	switch b.lab.Tenants {
@@ -42,19 +42,17 @@ func (b *problemBuilder) chooseTenants(given []topology.Tenant) []topology.Tenan
 	return tenants
 }
 
-// tenantName returns what messages call a tenant.
 func tenantName(t *topology.Tenant) string {
 	return words.Plain(cmp.Or(t.Name, t.UUID, "without a name"))
 }
 
-// holdCores marks the cores that tenants hold. One that is shut off holds them as well: it may be
-// started at any time. A core that two tenants share is the first one's, by name; for the lab it is
-// taken in both cases.
+// holdCores marks the cores that tenants hold, including tenants that are shut off, because they may start at any
+// time. A core shared by two tenants counts for the first by name; in both cases the lab cannot have it.
 func (b *problemBuilder) holdCores() {
 	if len(b.tenants) == 0 {
 		return
 	}
-	// CPUs that are offline, or that no core has, are in many a cpuset; "all" means all that there are.
+	// Many cpusets contain CPUs that are offline or belong to no core. all holds the CPUs of cores.
 	var all topology.CPUSet
 	coreOf := map[int]*plan.Core{}
 	for i := range b.p.Cores {
@@ -100,10 +98,9 @@ func (b *problemBuilder) holdCores() {
 	}
 }
 
-// tenantCPUs returns the CPUs that a tenant is pinned to, and whether it has virtual CPUs that may
-// run anywhere. A pin to all CPUs of the host is none: libvirt writes such pins too. Threads of the
-// emulator and for I/O count like virtual CPUs where they are pinned; where they float, they are
-// few and the kernel moves them out of the way.
+// tenantCPUs returns the CPUs that a tenant is pinned to, and whether some of its virtual CPUs may run anywhere. A
+// pin to all CPUs of the host does not count: libvirt writes such pins too. Pinned emulator and I/O threads count
+// like virtual CPUs. If they float, they are few and the kernel moves them out of the way.
 func tenantCPUs(t *topology.Tenant, all topology.CPUSet) (held topology.CPUSet, floats bool) {
 	pin := func(cpus topology.CPUSet) bool {
 		if all.IsSubsetOf(cpus) {
@@ -117,7 +114,7 @@ func tenantCPUs(t *topology.Tenant, all topology.CPUSet) (held topology.CPUSet, 
 		pinned[p.VCPU] = true
 		floats = !pin(p.CPUs) || floats
 	}
-	if t.VCPUs > len(pinned) { // the others run where <vcpu cpuset> lets them
+	if t.VCPUs > len(pinned) { // <vcpu cpuset> limits the others
 		floats = t.Floating == nil || !pin(*t.Floating) || floats
 	}
 	for _, cpus := range []*topology.CPUSet{t.EmulatorCPUs, t.IOThreadCPUs} {

@@ -12,15 +12,13 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// A hostUse is a device that the host itself needs.
 type hostUse struct {
-	id   string // of the function or disk, for messages
-	node *int   // its NUMA node; nil if it is not known
+	id   string // ID of the function or disk, for messages
+	node *int   // its NUMA node; nil if unknown
 	text string // "disk nvme0n1 (/)"
 }
 
-// findUses finds the PCI functions that must stay with the host, or with a tenant, and what for. Of
-// several reasons the first found counts.
+// findUses finds the PCI functions that must stay with the host or a tenant, with the first reason found for each.
 func (b *problemBuilder) findUses() {
 	b.uses, b.blocked = map[topology.PCIAddr]string{}, map[topology.PCIAddr]string{}
 	b.holders, b.heldVFs = map[topology.PCIAddr]string{}, map[topology.PCIAddr]int{}
@@ -50,7 +48,7 @@ func (b *problemBuilder) findUses() {
 	for i := range b.tenants {
 		name := tenantName(&b.tenants[i])
 		for _, d := range b.tenants[i].Devices {
-			if d.Virtual { // so many of its virtual functions are gone, and the NIC cannot be given away
+			if d.Virtual { // that many of its virtual functions are unavailable, and the NIC stays
 				setOnce(b.uses, d.PCI, "tenant "+name+" holds a virtual function of it")
 				b.heldVFs[d.PCI]++
 				continue
@@ -68,13 +66,13 @@ func (b *problemBuilder) findUses() {
 	b.findVirtualUses()
 }
 
-// withoutIOMMU reports whether the host is a virtual machine that has no IOMMU: no setting of its own turns one on.
+// withoutIOMMU reports whether the host is a virtual machine without an IOMMU. Its own settings cannot turn one on.
 func (b *problemBuilder) withoutIOMMU() bool {
 	on := b.host.IOMMU.Enabled
 	return on != nil && !*on && b.host.IsVirtual() && !b.host.Provenance.Emulated
 }
 
-// nodeAt returns the NUMA node of something: its own, else that of its function.
+// nodeAt returns own, or else the NUMA node of function a.
 func (b *problemBuilder) nodeAt(a *topology.PCIAddr, own *int) *int {
 	if a != nil {
 		if f := b.tree.Device(*a); f != nil {
@@ -84,15 +82,14 @@ func (b *problemBuilder) nodeAt(a *topology.PCIAddr, own *int) *int {
 	return own
 }
 
-// setOnce sets what a key has, unless it has something.
 func setOnce[K comparable, V any](m map[K]V, key K, v V) {
 	if _, known := m[key]; !known {
 		m[key] = v
 	}
 }
 
-// findVirtualUses finds the physical functions whose virtual ones are needed. To give the physical
-// function to a guest takes its driver off the host, and the virtual functions with it.
+// findVirtualUses finds the physical functions with virtual functions in use. Giving a physical function to a guest
+// removes its driver from the host, and with it the virtual functions.
 func (b *problemBuilder) findVirtualUses() {
 	b.virtual = map[topology.PCIAddr][]vfFunction{}
 	add := func(pf topology.PCIAddr, s *topology.SRIOV) {
@@ -108,7 +105,8 @@ func (b *problemBuilder) findVirtualUses() {
 	for _, d := range b.host.PCI {
 		add(d.Address, d.SRIOV)
 	}
-	// Those that only their own side tells of are numbered by address, as the kernel makes them.
+	// Virtual functions that are missing from their physical function's list are numbered by address, in the kernel's
+	// order.
 	orphans := map[topology.PCIAddr][]topology.PCIAddr{}
 	for _, d := range b.host.PCI {
 		if d.PF != nil && len(b.virtual[*d.PF]) == 0 {
@@ -132,12 +130,12 @@ func (b *problemBuilder) findVirtualUses() {
 	}
 }
 
-// findRoutes finds the NICs of the default routes: those that the host's reader saw behind them,
-// and those whose network device is the route's or is a member of it.
+// findRoutes finds the NICs of the default routes: NICs that the host's reader found behind them, and NICs with a
+// network device that is the route's or a member of it.
 func (b *problemBuilder) findRoutes() {
 	for _, r := range b.host.Routes {
 		text := "the default route (" + words.Plain(r.Netdev) + ")"
-		behind := map[topology.PCIAddr]*int{} // NICs, and their NUMA nodes as far as NICs say them
+		behind := map[topology.PCIAddr]*int{} // NICs and, if known, their NUMA nodes
 		for _, s := range r.PCI {
 			if a, err := topology.ParsePCIAddr(s); err == nil {
 				behind[a] = nil
@@ -162,8 +160,8 @@ func (b *problemBuilder) findRoutes() {
 	}
 }
 
-// netdevsBehind returns the network devices that carry what is sent through netdev: itself and, if it
-// is a bond, its members. Bridges are found from the other side, by the master of a port.
+// netdevsBehind returns the network devices that carry traffic through netdev: itself and, for a bond, its members.
+// Bridges are found from the other side, by the master of a port.
 func (b *problemBuilder) netdevsBehind(netdev string) []string {
 	if netdev == "" {
 		return nil
@@ -175,9 +173,8 @@ func (b *problemBuilder) netdevsBehind(netdev string) []string {
 	return behind
 }
 
-// findScreen finds the screen of the host: the function that the firmware shows its messages on,
-// where a monitor is seen on it or where it is the only one. One that is bound to vfio-pci has been
-// given up as a screen already.
+// findScreen finds the screen of the host: the function used for the firmware's messages, if a monitor is connected
+// or it is the only display function. One bound to vfio-pci is no longer used as a screen.
 func (b *problemBuilder) findScreen() {
 	screens, boot := b.host.Screens()
 	if boot != nil && boot.Driver != vfioPCI {
@@ -195,7 +192,6 @@ func (b *problemBuilder) findScreen() {
 	}
 }
 
-// noteScreen says what goes with a screen that the lab may get.
 func (b *problemBuilder) noteScreen(d *topology.PCIDevice, what string) {
 	g := b.host.GPU(d.Address)
 	if d.Driver == vfioPCI || g == nil || g.Kind == topology.GPUDisplay || !b.wantsDevices(plan.KindGPU) {

@@ -9,13 +9,12 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// assumedVFs is how many virtual functions a ConnectX is taken to have where nothing but its name
-// is known. The number is a setting of its firmware (NUM_OF_VFS), and 8 is what NVIDIA's guides
-// set.
+// assumedVFs is the number of virtual functions assumed for a ConnectX of which only the name is known. The number is
+// a firmware setting (NUM_OF_VFS), and NVIDIA's guides set 8.
 const assumedVFs = 8
 
-// countVFs decides how many virtual functions each NIC can give, and which. Those that tenants hold
-// keep their index: functions are named by it, and it must not move under a tenant that is running.
+// countVFs decides how many virtual functions each NIC can give, and which ones. Functions held by tenants keep their
+// index, because they are named by it and it must not change for a running tenant.
 func (b *problemBuilder) countVFs() {
 	wanted := b.wantsDevices(plan.KindVF)
 	mates := b.groupMates()
@@ -28,7 +27,7 @@ func (b *problemBuilder) countVFs() {
 		total := totalVFs(f.sriov)
 		if f.addr != nil {
 			f.vfs = b.virtual[*f.addr]
-			// A tenant that has the NIC whole leaves no virtual functions, and one that does not answer has none.
+			// A tenant with the whole NIC leaves no virtual functions, and a NIC that does not respond has none.
 			if why, ok := b.blocked[*f.addr]; ok {
 				f.held = why
 				continue
@@ -39,11 +38,11 @@ func (b *problemBuilder) countVFs() {
 		}
 		taken := map[int]bool{}
 		for _, vf := range f.vfs {
-			total = max(total, vf.index+1) // it exists, whatever the firmware says
+			total = max(total, vf.index+1) // it exists, regardless of the firmware's number
 			if _, used := b.uses[vf.addr]; used {
 				taken[vf.index] = true
 			}
-			// A virtual function that shares its group cannot go alone.
+			// A virtual function that shares its IOMMU group cannot be given alone.
 			if group, shared := mates[vf.addr]; shared && wanted {
 				b.note("NIC %s: its virtual functions share IOMMU group %d with other functions: they may not go to "+
 					"different lab nodes", d.ID, group)
@@ -73,8 +72,7 @@ func (b *problemBuilder) countVFs() {
 
 func isMLX5(device string) bool { return strings.HasPrefix(device, "mlx5_") }
 
-// totalVFs returns how many virtual functions there can be: as many as the firmware offers, or those
-// that exist if it does not tell.
+// totalVFs returns the maximum number of virtual functions: the firmware's, or the existing ones if that is unknown.
 func totalVFs(s *topology.SRIOV) int {
 	if s == nil {
 		return 0
@@ -86,10 +84,10 @@ func totalVFs(s *topology.SRIOV) int {
 	return min(total, MaxNICVFs)
 }
 
-// virtualFunctions returns the virtual functions of pf with their addresses: those that exist, and
-// where the others would be. A tenant that is shut off may hold one that does not exist now. Offset
-// and stride are those of the SR-IOV capability (PCI Express Base Specification, 9.2.1.2): function
-// n is at the routing ID of its physical function plus offset plus n times stride.
+// virtualFunctions returns the virtual functions of pf with their addresses, both existing and possible ones, because
+// a tenant that is shut off may hold one that does not exist now. Offset and stride come from the SR-IOV capability
+// (PCI Express Base Specification, 9.2.1.2): function n is at the routing ID of its physical function plus offset
+// plus n times stride.
 func virtualFunctions(pf topology.PCIAddr, s *topology.SRIOV) []vfFunction {
 	if s == nil {
 		return nil
@@ -123,7 +121,7 @@ func virtualFunctions(pf topology.PCIAddr, s *topology.SRIOV) []vfFunction {
 	return out
 }
 
-// groupMates returns the IOMMU groups of the functions that share theirs with others, bridges left out.
+// groupMates returns the IOMMU groups of the functions that share theirs with others, not counting bridges.
 func (b *problemBuilder) groupMates() map[topology.PCIAddr]int {
 	first := map[int]topology.PCIAddr{}
 	mates := map[topology.PCIAddr]int{}

@@ -14,8 +14,8 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// wants turns what a lab node asks of one kind of devices into Wants. key is the key of the lab
-// file; count is how many there are to be, for a Lab whose requests are not written out.
+// wants turns a lab node's requests for one kind of device into Wants. key is the key of the lab file. count is the
+// number of devices, for a Lab without expanded requests.
 func (b *problemBuilder) wants(node, key, kind string, requests []lab.DeviceRequest, count int) []plan.Want {
 	if len(requests) == 0 && count > 0 {
 		requests = []lab.DeviceRequest{{Count: count}}
@@ -54,9 +54,8 @@ func (b *problemBuilder) wants(node, key, kind string, requests []lab.DeviceRequ
 	return wants
 }
 
-// checkTogether finds requests of one lab node that leave each other too few. What lab nodes leave
-// each other is for the search. It counts and does not match: what slips through is found infeasible
-// by the search, with a worse message.
+// checkTogether finds requests of one lab node that leave too little for each other; the search handles conflicts
+// between lab nodes. It only counts devices. A conflict that it misses is found by the search, with a worse message.
 func (b *problemBuilder) checkTogether(node, key, kind string, wants []plan.Want, total int) {
 	var all []int
 	for i, w := range wants {
@@ -74,7 +73,7 @@ func (b *problemBuilder) checkTogether(node, key, kind string, wants []plan.Want
 	}
 }
 
-// requestText says what a request asks for, as the lab file does.
+// requestText formats a request as in the lab file.
 func requestText(r lab.DeviceRequest) string {
 	if r.Address != "" {
 		return r.Address
@@ -98,7 +97,6 @@ func requestText(r lab.DeviceRequest) string {
 	return fmt.Sprintf("%d of %s", r.Count, strings.Join(parts, ", "))
 }
 
-// rateText prints a rate of a link: 25 Gb/s.
 func rateText(mbps int64) string {
 	if mbps >= 1000 && mbps%100 == 0 {
 		return fmt.Sprintf("%g Gb/s", float64(mbps)/1000)
@@ -106,7 +104,6 @@ func rateText(mbps int64) string {
 	return fmt.Sprintf("%d Mb/s", mbps)
 }
 
-// offer counts what devices can give: themselves, or their virtual functions.
 func (b *problemBuilder) offer(kind string, devices []int) int {
 	if kind != plan.KindVF {
 		return len(devices)
@@ -114,7 +111,6 @@ func (b *problemBuilder) offer(kind string, devices []int) int {
 	return lists.Sum(devices, func(d int) int { return b.p.Devices[d].VFs })
 }
 
-// offerText says how many there are, and on which devices.
 func (b *problemBuilder) offerText(kind string, n int, devices []int) string {
 	if len(devices) == 0 {
 		return fmt.Sprint(n)
@@ -127,10 +123,10 @@ func (b *problemBuilder) offerText(kind string, n int, devices []int) string {
 	return fmt.Sprintf("%d (%s%s)", n, of, listText(ids))
 }
 
-// othersRefused says why other devices, that the request would have liked as well, are not given. To
-// somebody who sees eight GPUs in the machine, "can give 6" without it is a riddle.
+// othersRefused explains why other devices that match the request are unavailable. Otherwise "can give 6" would
+// confuse users with eight GPUs.
 func (b *problemBuilder) othersRefused(kind string, r lab.DeviceRequest) string {
-	var refused group.By[string, string] // devices by the reason
+	var refused group.By[string, string] // devices by reason
 	for i, d := range b.p.Devices {
 		if why := b.notGiven(kind, i); why != "" && d.Kind == deviceKind(kind) && b.mismatch(i, r) == "" {
 			refused.Add(why, words.Plain(d.ID))
@@ -146,7 +142,6 @@ func (b *problemBuilder) othersRefused(kind string, r lab.DeviceRequest) string 
 	return text
 }
 
-// deviceKind returns the kind of the devices that give what is asked for.
 func deviceKind(kind string) string {
 	if kind == plan.KindVF {
 		return plan.KindNIC
@@ -154,7 +149,6 @@ func deviceKind(kind string) string {
 	return kind
 }
 
-// notGiven returns why a device does not give what is asked for, or "".
 func (b *problemBuilder) notGiven(kind string, device int) string {
 	d, f := &b.p.Devices[device], &b.facts[device]
 	if kind != plan.KindVF {
@@ -174,8 +168,8 @@ func (b *problemBuilder) notGiven(kind string, device int) string {
 	return "it offers no virtual functions"
 }
 
-// bySelector returns the devices that a request without an address may get. If there are none it
-// explains which condition ruled out which devices, and returns nil.
+// bySelector returns the devices that a request without an address may get. If it finds no device, it returns nil and
+// reports an error that explains which condition excluded which devices.
 func (b *problemBuilder) bySelector(node, key, kind string, r lab.DeviceRequest) []int {
 	if r.NUMANode != nil {
 		if _, ok := b.nodeOf[*r.NUMANode]; !ok {
@@ -184,7 +178,7 @@ func (b *problemBuilder) bySelector(node, key, kind string, r lab.DeviceRequest)
 		}
 	}
 	any := []int{}
-	var excluded group.By[string, string] // devices by the condition
+	var excluded group.By[string, string] // devices by condition
 	there := 0
 	for i, d := range b.p.Devices {
 		if d.Kind != deviceKind(kind) {
@@ -198,7 +192,7 @@ func (b *problemBuilder) bySelector(node, key, kind string, r lab.DeviceRequest)
 		}
 	}
 	if len(any) > 0 || r == (lab.DeviceRequest{Count: r.Count}) || there > 0 && len(excluded.Keys) == 0 {
-		return any // too few, perhaps: the caller says so
+		return any // may be too few: the caller reports it
 	}
 	parts := lists.Map(excluded.Keys, func(why string) string { return listText(excluded.Of(why)) + " " + why })
 	text := strings.Join(parts, "; ")
@@ -215,7 +209,7 @@ func (b *problemBuilder) bySelector(node, key, kind string, r lab.DeviceRequest)
 
 const partOfGPU = "%s is a part of a GPU: " + lab.NoPartsOfGPUs
 
-// mismatch returns the first condition of a request that device i does not meet, as words that follow its ID, or "".
+// mismatch returns the first condition of a request that device i fails, worded to follow its ID, or "".
 func (b *problemBuilder) mismatch(i int, r lab.DeviceRequest) string {
 	d, f := &b.p.Devices[i], &b.facts[i]
 	switch {
@@ -248,13 +242,12 @@ func containsFold(s, part string) bool {
 	return strings.Contains(strings.ToLower(s), strings.ToLower(part))
 }
 
-// sameNumber reports whether a vendor's number is the one asked for: 0x10de, 10DE.
+// sameNumber reports whether two spellings of a vendor's number are equal: 0x10de, 10DE.
 func sameNumber(number, asked string) bool {
 	id, err := topology.ParseID16(asked)
 	return err == nil && len(asked) >= 4 && number == id.String()
 }
 
-// byAddress returns the device that a request names, or nil after an error.
 func (b *problemBuilder) byAddress(node, key, kind string, r lab.DeviceRequest) []int {
 	fail := func(format string, args ...any) []int {
 		b.fail(node, key, format, args...)
@@ -294,7 +287,7 @@ func (b *problemBuilder) byAddress(node, key, kind string, r lab.DeviceRequest) 
 	return found
 }
 
-// lookUp returns the devices of a kind that go by a name: one by address, else those with the name.
+// lookUp returns the devices of a kind with a name: the one with that address, or else all with that name.
 func (b *problemBuilder) lookUp(name, kind string) []int {
 	addr, err := topology.ParsePCIAddr(name)
 	var found []int
@@ -310,7 +303,7 @@ func (b *problemBuilder) lookUp(name, kind string) []int {
 	return found
 }
 
-// cardOf returns the device of a kind whose card has the function, or -1.
+// cardOf returns the device of a kind with the function on its card, or -1.
 func (b *problemBuilder) cardOf(a topology.PCIAddr, kind string) int {
 	for i := range b.facts {
 		if b.p.Devices[i].Kind == kind && slices.Contains(b.facts[i].card, a) {
@@ -320,8 +313,8 @@ func (b *problemBuilder) cardOf(a topology.PCIAddr, kind string) int {
 	return -1
 }
 
-// elsewhere says what an address is that is no device of the kind, or "": a device of another kind,
-// a screen, a virtual function.
+// elsewhere describes an address that is not a device of the kind: a device of another kind, a screen, or a virtual
+// function. It returns "" for other addresses.
 func (b *problemBuilder) elsewhere(kind, name string) string {
 	other := plan.KindNIC
 	if deviceKind(kind) == plan.KindNIC {
@@ -356,7 +349,6 @@ func (b *problemBuilder) elsewhere(kind, name string) string {
 	return fmt.Sprintf("%s is no %s", a, kindWord(deviceKind(kind)))
 }
 
-// devicesThere lists the devices that could have been meant.
 func (b *problemBuilder) devicesThere(kind string) string {
 	ids := lists.Where(b.p.Devices, func(d plan.Device) bool {
 		return d.Kind == deviceKind(kind) && (kind != plan.KindVF || d.VFs > 0)
@@ -371,13 +363,12 @@ func (b *problemBuilder) devicesThere(kind string) string {
 	return what + " are " + rowText(b.ids(ids))
 }
 
-// ids returns the IDs of devices as messages show them.
 func (b *problemBuilder) ids(devices []int) []string {
 	return lists.Map(devices, func(d int) string { return words.Plain(b.p.Devices[d].ID) })
 }
 
-// addAffinity turns the names in the lab's affinity into indexes of Problem.Requests. The lab file is
-// checked for these mistakes where it is read; a Lab that a program made is checked here.
+// addAffinity turns the names in the lab's affinity into indexes of Problem.Requests. The parser checks lab files for
+// the same mistakes; this covers a Lab made by a program.
 func (b *problemBuilder) addAffinity() {
 	index := map[string]int{}
 	for i := range b.p.Requests {
@@ -415,7 +406,6 @@ func (b *problemBuilder) addAffinity() {
 	}
 }
 
-// togetherness checks what an affinity asks for.
 func (b *problemBuilder) togetherness(key string, t lab.Togetherness) string {
 	switch t {
 	case lab.Same:
@@ -423,14 +413,14 @@ func (b *problemBuilder) togetherness(key string, t lab.Togetherness) string {
 	case lab.Different:
 		return plan.Different
 	case "":
-	default: // a Lab that no parser made
+	default: // a Lab that did not come from the parser
 		b.fail("", "affinity", "%s: %q: want same or different", key, string(t))
 	}
 	return ""
 }
 
-// cannotShare reports, as an error, lab nodes that are to share NICs and ask for whole ones, which
-// only one of them can have.
+// cannotShare reports lab nodes that are to share NICs although they request whole ones, which only one of them can
+// have.
 func (b *problemBuilder) cannotShare(members []int) bool {
 	for _, i := range members {
 		if r := &b.p.Requests[i]; len(r.NICs) > 0 {

@@ -12,7 +12,6 @@ import (
 	"github.com/rackless/rackless/plan/build"
 )
 
-// A tester is what testing.TB and *rapid.T have in common.
 type tester interface {
 	Helper()
 	Error(args ...any)
@@ -21,8 +20,8 @@ type tester interface {
 	Fatalf(format string, args ...any)
 }
 
-// checkWellFormed fails unless a problem keeps what its types promise. Everything that reads a
-// Problem relies on it: an index out of range would be a panic somewhere else.
+// checkWellFormed fails unless a problem satisfies the invariants of its types. All readers of a Problem rely on
+// them: an index out of range would panic elsewhere.
 func checkWellFormed(t tester, p *plan.Problem) {
 	t.Helper()
 	if p.Schema != plan.ProblemSchema || p.HugepageBytes != 0 && p.HugepageBytes != 1<<30 && p.HugepageBytes != 2<<20 ||
@@ -166,7 +165,7 @@ func checkRequestsWellFormed(t tester, p *plan.Problem) {
 	}
 }
 
-// The bound that MaxHostCores documents, on the worst problem that Problem can make.
+// Checks the bound in MaxHostCores on the worst problem that Problem can make.
 func TestNoCostOverflows(t *testing.T) {
 	t.Parallel()
 	const (

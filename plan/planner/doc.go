@@ -1,4 +1,4 @@
-// Package planner answers questions about plans: it reads host, model and tenants, limits the time of each search, lets
-// the plan be checked, and asks for the reasons or the conflict. The parts that do that are pure and lie below package
-// plan.
+// Package planner answers questions about plans. It reads the host, the model and the tenants, limits the time of
+// each search, checks the plan, and asks for the reasons or the conflict. The parts below package plan that do this
+// are pure.
 package planner

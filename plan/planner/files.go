@@ -51,7 +51,7 @@ func (s Hosts) Read(ctx context.Context, host string) (h *topology.Host, name st
 	return h, host, err
 }
 
-// ReadPlan reads what plan -o json printed. Its errors are *RequestError.
+// ReadPlan reads the output of plan -o json. Its errors are *RequestError.
 func ReadPlan(path string) (*plan.Plan, error) {
 	data, err := userfile.Read(path, userfile.Document)
 	if err != nil {
@@ -67,7 +67,6 @@ func ReadPlan(path string) (*plan.Plan, error) {
 	return &p, request(err)
 }
 
-// readModel reads the file of --model.
 func readModel(path string) (*build.Model, error) {
 	if path == "" {
 		return nil, nil
@@ -80,8 +79,8 @@ func readModel(path string) (*build.Model, error) {
 	return m, request(err)
 }
 
-// readTenants reads the tenants that a lab file names, in the form of "rackless inspect -o json".
-// nil stands for those of the host.
+// readTenants reads the tenants from the file that a lab file names, in the format of "rackless inspect -o json". It
+// returns nil if the lab file selects the host's tenants.
 func readTenants(from string) ([]topology.Tenant, error) {
 	if from == lab.TenantsRead || from == lab.TenantsIgnore || from == "" {
 		return nil, nil
@@ -97,9 +96,9 @@ func readTenants(from string) ([]topology.Tenant, error) {
 	return tenants, request(err)
 }
 
-// parseTenants reads one list of tenants as JSON. An empty one is not nil.
+// parseTenants reads one JSON list of tenants. It returns a non-nil slice for an empty list.
 func parseTenants(data []byte) ([]topology.Tenant, error) {
-	type plain topology.Tenant // whose own decoding takes unknown keys and counts no lines
+	type plain topology.Tenant // Tenant's own decoding accepts unknown keys and reports no lines
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
 	err := d.Decode(new([]plain))
@@ -118,7 +117,7 @@ func parseTenants(data []byte) ([]topology.Tenant, error) {
 	return tenants, nil
 }
 
-// jsonLine returns the line that an error of package json is about, "line 5: "; empty where it does not say.
+// jsonLine returns the line of an error of package json, as in "line 5: ", or "" if the error has no position.
 func jsonLine(data []byte, err error) string {
 	var offset int64
 	if e, ok := errors.AsType[*json.SyntaxError](err); ok {
@@ -141,8 +140,8 @@ func HostOf(l *lab.Lab, host string) string {
 	return host
 }
 
-// ReadLab reads and checks a lab file. An error says which lab file was meant, where the path is a slip, and what the
-// file is, where it is of another kind. All errors are *RequestError.
+// ReadLab reads and checks a lab file. Its error suggests a lab file if the path is misspelt, or names the type of a
+// file of another kind. All errors are *RequestError.
 func ReadLab(path string) (*lab.Lab, error) {
 	text, err := userfile.Read(path, userfile.Text)
 	if err != nil {
@@ -159,8 +158,8 @@ func ReadLab(path string) (*lab.Lab, error) {
 	return l, nil
 }
 
-// instead says that there is no lab file at path, and which one may be meant: one that is written alike, or those that
-// there are in its directory or else in examples, where the name of a lab leads to as well.
+// instead reports that there is no lab file at path, and suggests others: one with a similar name, or the lab files
+// in the same directory and in examples.
 func instead(path string, isDir bool) string {
 	text, look := "no such lab file", []string{filepath.Dir(path), "examples"}
 	if isDir {
@@ -168,7 +167,7 @@ func instead(path string, isDir bool) string {
 	}
 	byName, names := map[string]string{}, []string{}
 	for _, dir := range look {
-		files, _ := lab.Files(os.DirFS(dir)) // one that cannot be read has none to offer
+		files, _ := lab.Files(os.DirFS(dir)) // an unreadable directory has no suggestions
 		for _, f := range files {
 			if name := strings.TrimSuffix(f, filepath.Ext(f)); byName[name] == "" {
 				byName[name] = filepath.Join(dir, f)
@@ -192,9 +191,8 @@ func instead(path string, isDir bool) string {
 	return text + "; there are " + strings.Join(names, ", ")
 }
 
-// LabName returns the name of the lab that an argument means: itself, or the name in the lab file
-// that it leads to. What it returns is the name of a directory below that of the running labs, so
-// nothing else must get through. Its errors are *RequestError.
+// LabName returns the name of the lab given by an argument: the argument, or the name in the lab file that it refers
+// to. The result is used as the name of a directory, so it must be a valid name. Its errors are *RequestError.
 func LabName(arg string) (string, error) {
 	if strings.ContainsAny(arg, "./") {
 		l, err := ReadLab(arg)
@@ -210,7 +208,6 @@ func LabName(arg string) (string, error) {
 	return arg, nil
 }
 
-// isName reports whether a word can be the name of a lab or of a node.
 func isName(s string) bool {
 	return s != "" && len(s) <= lab.MaxName && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789-") == ""
 }

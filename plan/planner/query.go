@@ -21,19 +21,19 @@ import (
 	"github.com/rackless/rackless/plan/verify"
 )
 
-// DefaultLimit is how long a search may take, unless the user says otherwise. Usual ones take
-// milliseconds; it ends those that nobody would wait for.
+// DefaultLimit is the default time limit of a search. Typical searches take milliseconds; the limit ends the ones
+// that are too long to wait for.
 const DefaultLimit = 30 * time.Second
 
-// A RequestError says that what was asked for is wrong: a lab file, a model, a list of tenants, a plan.
+// A RequestError reports an error in the input: a lab file, a model, a list of tenants, or a plan.
 type RequestError struct{ Err error }
 
 func (e *RequestError) Error() string { return e.Err.Error() }
 
-// Unwrap returns the error that says what is wrong.
+// Unwrap returns the underlying error.
 func (e *RequestError) Unwrap() error { return e.Err }
 
-// request marks an error as one of what was asked for; nil stays nil.
+// request marks err as an error in the input. It returns nil for nil.
 func request(err error) error {
 	if err == nil {
 		return nil
@@ -41,14 +41,14 @@ func request(err error) error {
 	return &RequestError{err}
 }
 
-// DoesNotFit reports whether an error of Solve says that host and lab do not go together.
+// DoesNotFit reports whether an error of Solve means that the lab does not fit the host.
 func DoesNotFit(err error) bool {
 	var together *plan.Infeasible
 	var alone build.RequestErrors
 	return errors.As(err, &together) || errors.As(err, &alone)
 }
 
-// A StoppedError says what ended a search before it found a plan, or the proof that there is none.
+// A StoppedError gives the reason for which a search ended before it found a plan or proved that there is no plan.
 type StoppedError struct{ Why string }
 
 func (e *StoppedError) Error() string {
@@ -56,8 +56,8 @@ func (e *StoppedError) Error() string {
 		"counts no steps, or ask for less"
 }
 
-// Reason returns for programs why there is no plan: what does not fit together, what one lab node asks for and the
-// host does not have, or what stopped the search. It is nil for other errors.
+// Reason returns the reason for having no plan in a form for programs: a conflict, a lab node's request that the host
+// cannot satisfy, or the limit that stopped the search. It returns nil for other errors.
 func Reason(err error) *plan.Infeasible {
 	if reason, ok := errors.AsType[*plan.Infeasible](err); ok {
 		return reason
@@ -77,7 +77,6 @@ func Reason(err error) *plan.Infeasible {
 	return nil
 }
 
-// threeDigits rounds a time for messages.
 func threeDigits(d time.Duration) time.Duration {
 	unit := time.Duration(1)
 	for d/unit >= 1000 {
@@ -86,18 +85,18 @@ func threeDigits(d time.Duration) time.Duration {
 	return d.Round(unit)
 }
 
-// A Query says how a lab is planned.
+// A Query contains the parameters for planning a lab.
 type Query struct {
 	build.Options
-	File             string        // of the lab, for messages
-	ModelFile        string        // of Options.Model, for messages
-	Limit            time.Duration // of all that Solve does
-	Steps            int64         // of the search for the plan, search.DefaultSteps where it is 0
-	Explain, Compare bool          // also the reasons, and what others would do
+	File             string        // lab file, for messages
+	ModelFile        string        // file of Options.Model, for messages
+	Limit            time.Duration // time limit of Solve in total
+	Steps            int64         // step limit of the search for the plan; 0 means search.DefaultSteps
+	Explain, Compare bool          // also give reasons, and results of other methods
 }
 
-// New returns a query for a lab on a host of some name, with the tenants that the lab file names and
-// the model in a file; "" is no model. Its errors are the caller's.
+// New returns a query for a lab on the host of that name, with the tenants that the lab file selects and the model in
+// a file; "" means no model. Its errors are the caller's.
 func New(hostName, file string, l *lab.Lab, modelFile string) (q Query, err error) {
 	q = Query{Options: build.Options{HostName: hostName}, File: file, ModelFile: modelFile, Limit: DefaultLimit}
 	if q.Model, err = readModel(modelFile); err != nil {
@@ -107,8 +106,8 @@ func New(hostName, file string, l *lab.Lab, modelFile string) (q Query, err erro
 	return q, err
 }
 
-// Problem makes the problem of a lab on a host. Its errors say in which file the fault is, and as
-// package plan knows no files, that is added here.
+// Problem makes the problem of a lab on a host. It adds file names to the errors, because package plan does not know
+// files.
 func (q *Query) Problem(h *topology.Host, l *lab.Lab) (*plan.Problem, error) {
 	p, err := build.Problem(without(l, h), l, q.Options)
 	if err == nil {
@@ -123,16 +122,16 @@ func (q *Query) Problem(h *topology.Host, l *lab.Lab) (*plan.Problem, error) {
 	return nil, request(fmt.Errorf("%s%w", place, err))
 }
 
-// A Planned is a plan and what it was made of.
+// A Planned is a plan with its inputs.
 type Planned struct {
 	Host   *topology.Host
 	Lab    *lab.Lab
 	Plan   *plan.Plan
-	Others []rivals.Outcome // with Query.Compare
+	Others []rivals.Outcome // set if Query.Compare
 }
 
-// Solve finds the plan of a lab on a host, and has it checked. The error of what cannot be placed is
-// a *plan.Infeasible.
+// Solve finds the plan of a lab on a host, and checks it. Its error is a *plan.Infeasible if the lab cannot be
+// placed.
 func (q *Query) Solve(ctx context.Context, h *topology.Host, l *lab.Lab) (*Planned, error) {
 	h = without(l, h)
 	p, err := q.Problem(h, l)
@@ -141,7 +140,7 @@ func (q *Query) Solve(ctx context.Context, h *topology.Host, l *lab.Lab) (*Plann
 	}
 	within, cancel := context.WithTimeout(ctx, q.Limit)
 	defer cancel()
-	// What is asked beside the plan has a part of the time: a plan that took all of its own is explained too.
+	// Reserve a part of the time for explanations, so that a plan that uses all of its own time is explained too.
 	forPlan := q.Limit
 	if q.Explain {
 		forPlan = q.Limit * 2 / 3
@@ -150,7 +149,7 @@ func (q *Query) Solve(ctx context.Context, h *topology.Host, l *lab.Lab) (*Plann
 	defer cancelSolving()
 	r, err := search.Solve(solving, p, search.Options{Steps: q.Steps})
 	switch {
-	case ctx.Err() != nil: // interrupted: what was found so far is nobody's wish, least of all as files
+	case ctx.Err() != nil: // interrupted: the user does not want a partial result, least of all as files
 		return nil, ctx.Err()
 	case errors.Is(err, search.ErrInfeasible):
 		return nil, infeasible(within, q, p)
@@ -181,7 +180,7 @@ func (q *Query) Solve(ctx context.Context, h *topology.Host, l *lab.Lab) (*Plann
 		if err != nil {
 			return nil, err
 		}
-		out.Plan.Advice = append(out.Plan.Advice, found...) // none is [] in JSON
+		out.Plan.Advice = append(out.Plan.Advice, found...) // an empty list is [] in JSON
 	}
 	if q.Compare {
 		out.Others = rivals.Compare(p)
@@ -189,10 +188,9 @@ func (q *Query) Solve(ctx context.Context, h *topology.Host, l *lab.Lab) (*Plann
 	return out, nil
 }
 
-// explainSteps bounds each of the searches for runners-up, of which there are a few for each lab node.
+// explainSteps limits each search for a runner-up. There are a few such searches for each lab node.
 const explainSteps = 1_000_000
 
-// infeasible returns why a lab cannot be placed.
 func infeasible(ctx context.Context, q *Query, p *plan.Problem) error {
 	reason, err := conflict.Find(ctx, p, func(ctx context.Context, p *plan.Problem) (bool, error) {
 		return search.Fits(ctx, p, explainSteps)
@@ -203,11 +201,11 @@ func infeasible(ctx context.Context, q *Query, p *plan.Problem) error {
 	return reason
 }
 
-// ModelChanges returns how the plan of a lab differs with a fitted model, which takes two searches; or why there is no
-// plan.
+// ModelChanges returns the differences that a fitted model makes to the plan of a lab, using two searches, or the
+// reason for having no plan.
 func (q Query) ModelChanges(ctx context.Context, h *topology.Host, l *lab.Lab, m *build.Model) (differences []string,
 	refused string, err error) {
-	// With the weights that come with rackless, which is what plan uses without --model.
+	// Use the built-in weights, like plan without --model.
 	before, err := q.Solve(ctx, h, l)
 	if err == nil {
 		q.Model, q.ModelFile = m, "the fitted model"

@@ -12,7 +12,6 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// epyc is a real machine, a lab for it and the query that plans it.
 func epyc(t *testing.T, text string) (Query, *topology.Host, *lab.Lab) {
 	t.Helper()
 	h, name, err := Hosts{}.Read(t.Context(), "../../examples/hosts/epyc-7551p.ttar")

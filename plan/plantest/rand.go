@@ -1,10 +1,9 @@
 package plantest
 
-// A Rand is a source of random numbers that gives the same ones for the same seed everywhere
-// (splitmix64, Steele et al. 2014).
+// A Rand is a source of random numbers that depends only on its seed (splitmix64, Steele et al. 2014).
 type Rand struct{ x uint64 }
 
-// NewRand returns the source for a seed.
+// NewRand returns a source for a seed.
 func NewRand(seed uint64) *Rand { return &Rand{seed} }
 
 func (r *Rand) next() uint64 {
@@ -15,13 +14,13 @@ func (r *Rand) next() uint64 {
 	return z ^ z>>31
 }
 
-// Intn returns a number in 0 to n-1; n is at least 1.
+// Intn returns a number from 0 to n-1. n is at least 1.
 func (r *Rand) Intn(n int) int { return int(r.next() % uint64(n)) }
 
 // In returns a number from low to high, both included.
 func (r *Rand) In(low, high int) int { return low + r.Intn(high-low+1) }
 
-// Chance returns true in percent of all cases.
+// Chance returns true with a probability of percent.
 func (r *Rand) Chance(percent int) bool { return r.Intn(100) < percent }
 
 // Pick returns one of the values.

@@ -1,5 +1,5 @@
-// Package plantest makes small random Problems for the tests of the planner's packages, with every special case that
-// a Problem can have.
+// Package plantest makes small random Problems for tests of the planner's packages, with all special cases of a
+// Problem.
 package plantest
 
 import (
@@ -10,16 +10,15 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// Small returns a random problem that is small enough to try every placement of it, and as odd as
-// problems come: numbers with gaps, packages that cut across NUMA nodes, caches that span them,
-// unknown caches and homes, bundles, tenants, affinities, memory that is short. Many have no
-// solution.
+// Small returns a random problem for which every placement can be tried. It has unusual properties: gaps in numbers,
+// packages that cut across NUMA nodes, caches that span them, unknown caches and NUMA nodes, bundles, tenants,
+// affinities, scarce memory. Many have no solution.
 func Small(seed uint64) *plan.Problem {
 	r := NewRand(seed)
 	w := Pick(r, lab.WorkloadMixed, lab.WorkloadRDMALatency, lab.WorkloadGPUCollective, lab.WorkloadCPUBandwidth,
 		lab.WorkloadGPUCompute, lab.WorkloadRDMABandwidth)
 	p := Empty(w)
-	// Weights that nobody published too: zeros and ties are where bounds go wrong.
+	// Also use weights other than the published ones: zeros and ties are the hard cases for bounds.
 	if r.Chance(25) {
 		for _, v := range []*int64{&p.Weights.NUMASpan, &p.Weights.L3Shared, &p.Weights.EmulatorDistance,
 			&p.Weights.MemoryBalance, &p.Weights.NICShared, &p.Weights.CardShared, &p.Weights.DeviceShare,
@@ -43,14 +42,14 @@ func Small(seed uint64) *plan.Problem {
 	return p
 }
 
-// Empty returns a problem with nothing in it.
+// Empty returns an empty problem.
 func Empty(w lab.Workload) *plan.Problem {
 	return &plan.Problem{Schema: plan.ProblemSchema, Lab: "lab", Host: "host", Workload: w, PageBytes: 1 << 30,
 		HugepageBytes: 1 << 30, Weights: plan.DefaultWeights(w)}
 }
 
-// smallNodes adds NUMA nodes, a fifth of the time with a table of distances that is not symmetric,
-// and sometimes with memory that is not local to its own cores.
+// smallNodes adds NUMA nodes, a fifth of the time with an asymmetric table of distances, and sometimes with memory
+// that is not local to its own cores.
 func smallNodes(r *Rand, p *plan.Problem, nodes int) {
 	symmetric := r.Chance(80)
 	ids := []int{0, 1, 2}
@@ -94,7 +93,7 @@ func smallNodes(r *Rand, p *plan.Problem, nodes int) {
 	p.ReserveCores = r.In(0, 2)
 }
 
-// smallCores adds cores in even groups or, where they are not tidy, each anywhere.
+// smallCores adds cores in even groups, or each core at a random place.
 func smallCores(r *Rand, p *plan.Problem, nodes int) {
 	cores := r.In(3, 8)
 	tidy := r.Chance(60)
@@ -124,7 +123,6 @@ func smallCores(r *Rand, p *plan.Problem, nodes int) {
 	}
 }
 
-// smallDevices adds GPUs, then NICs, some of them at no known NUMA node and some in one bundle.
 func smallDevices(r *Rand, p *plan.Problem, nodes int) {
 	gpus, nics := r.In(0, 3), r.In(0, 3)
 	for k := range gpus + nics {
@@ -136,7 +134,7 @@ func smallDevices(r *Rand, p *plan.Problem, nodes int) {
 			d.Bundle = r.Intn(gpus + nics)
 		}
 		if k >= gpus {
-			d.Kind, d.ID = plan.KindNIC, fmt.Sprintf("0000:%02x:00.%d", (k-gpus)/2, (k-gpus)%2) // two on a card
+			d.Kind, d.ID = plan.KindNIC, fmt.Sprintf("0000:%02x:00.%d", (k-gpus)/2, (k-gpus)%2) // two per card
 			d.RateMbps = Pick(r, int64(0), 10_000, 25_000, 100_000)
 			d.RDMA = r.Chance(70)
 			if r.Chance(60) {
@@ -156,7 +154,6 @@ func smallDevices(r *Rand, p *plan.Problem, nodes int) {
 	}
 }
 
-// smallRequests adds one to three requests, with affinity between some, and some of them equal.
 func smallRequests(r *Rand, p *plan.Problem) {
 	kinds := [][]int{nil, nil, nil}
 	for i, d := range p.Devices {
@@ -209,7 +206,7 @@ func smallRequests(r *Rand, p *plan.Problem) {
 			a.Requests = []int{0, 1, 2}
 		}
 		p.Affinity = append(p.Affinity, a)
-		// Those in an affinity cannot be swapped.
+		// Requests with an affinity cannot be swapped.
 		for _, i := range a.Requests {
 			p.Requests[i].Class = 10 + i
 		}

@@ -15,10 +15,11 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// All returns every artefact of a plan, in the order in which they are used, README.md first. Paths
-// are below the directory of the plan and unique. The same input gives the same bytes.
+// All returns every artefact of a plan, in the order of use, README.md first. Paths are unique and relative to the
+// directory of the plan. The same input gives the same bytes.
 //
-// A plan whose kernel arguments no boot loader could carry, and one that [Domains] cannot render, is an error.
+// All returns an error for a plan with kernel arguments that no boot loader can carry, or that [Domains] cannot
+// render.
 func All(in Input) ([]Artifact, error) {
 	v, err := newView(in)
 	if err != nil {
@@ -45,8 +46,8 @@ func All(in Input) ([]Artifact, error) {
 		topologies, v.switches()), nil
 }
 
-// PlanFile returns the plan itself as a file for people, too: indented, with < and > as they are. A directory with
-// it is known to be of a plan.
+// PlanFile returns the plan itself as a readable file: indented, with < and > unescaped. Its presence marks a
+// directory as one of a plan.
 func PlanFile(p *plan.Plan) (Artifact, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -58,26 +59,26 @@ func PlanFile(p *plan.Plan) (Artifact, error) {
 	return Artifact{Path: "plan.json", Mode: 0o644, Data: b.Bytes()}, nil
 }
 
-// A view is a plan as the artefacts of host, guests and network look at it. Domains have a model of their own, the
-// machine: they refuse plans that all other artefacts can be written for, such as one for a host that is known by a
-// matrix of devices only.
+// A view holds the data of a plan for the artefacts of host, guests and network. Domains have their own model,
+// machine, because they refuse plans for which all other artefacts can be written, such as one for a host known only
+// by a matrix of devices.
 type view struct {
 	in    Input
 	plan  *plan.Plan
 	host  *topology.Host
 	lab   string // the lab's name, safe in names of files and units
-	made  string // what made the files, in one line
+	made  string // origin of the files, in one line
 	nics  map[string]*topology.NIC
-	given topology.CPUSet    // all CPUs of cores of lab nodes, idle siblings too
-	whole []topology.PCIAddr // functions that go to lab nodes, in the order of the plan
-	ports [][]port           // of each lab node
+	given topology.CPUSet    // all CPUs of cores of lab nodes, including idle siblings
+	whole []topology.PCIAddr // functions passed to lab nodes, in the order of the plan
+	ports [][]port           // by lab node
 }
 
-// A port is a network port of a lab node: a NIC that it has whole, a virtual function, or an emulated one.
+// A port is a network port of a lab node: a whole NIC, a virtual function, or an emulated port.
 type port struct {
 	node string
 	nic  lab.NIC
-	card *plan.NodeDevice // nil: emulated
+	card *plan.NodeDevice // nil if emulated
 	pf   *topology.PCIAddr
 }
 
@@ -86,8 +87,8 @@ func (p *port) isVF() bool {
 	return p.card != nil && p.card.Kind == plan.KindVF && p.card.VF != nil && p.pf != nil
 }
 
-// newView refuses only what would make a wrong file: kernel arguments that a boot loader would cut or split, and CPUs
-// that the host does not have. What is not known is left out of the artefacts.
+// newView refuses only plans that would give a wrong file: kernel arguments that a boot loader would cut or split,
+// and CPUs that the host lacks. The artefacts leave out unknown data.
 func newView(in Input) (*view, error) {
 	if in.Plan == nil || in.Lab == nil {
 		return nil, errors.New("no plan or no lab")
@@ -115,8 +116,8 @@ func newView(in Input) (*view, error) {
 				continue
 			}
 			for _, f := range c.Functions {
-				// Names that are no addresses are of a host that is known by a matrix; Domains
-				// refuses it with the reason.
+				// IDs that are not addresses come from a host known by a matrix, which Domains refuses with the
+				// reason.
 				if a, err := topology.ParsePCIAddr(f); err == nil && !seen[a] {
 					seen[a] = true
 					v.whole = append(v.whole, a)
@@ -127,7 +128,6 @@ func newView(in Input) (*view, error) {
 	return v, nil
 }
 
-// portsOf returns the ports of a lab node, with the addresses of the NICs that they are on.
 func portsOf(n *plan.Node) []port {
 	var ports []port
 	for _, p := range n.Ports() {
@@ -142,15 +142,12 @@ func portsOf(n *plan.Node) []port {
 	return ports
 }
 
-// allPorts returns the ports of all lab nodes in order.
 func (v *view) allPorts() []port { return slices.Concat(v.ports...) }
 
-// hasVFs reports whether the plan makes virtual functions.
 func (v *view) hasVFs() bool {
 	return slices.ContainsFunc(v.allPorts(), func(p port) bool { return p.isVF() })
 }
 
-// isolated returns the CPUs that the kernel arguments isolate; empty where they isolate none.
 func (v *view) isolated() topology.CPUSet {
 	for _, arg := range v.plan.KernelArgs {
 		if list, ok := cmdline.Isolcpus(arg); ok {
@@ -160,51 +157,51 @@ func (v *view) isolated() topology.CPUSet {
 	return topology.CPUSet{}
 }
 
-// header is the comment at the top of a file in which # begins one.
 func (v *view) header(what string) string { return comment("# ", v.made) + comment("# ", what) }
 
 func text(path string, data string) Artifact {
 	return Artifact{Path: path, Mode: 0o644, Data: []byte(data)}
 }
 
-// An Artifact is a file to write: nothing here writes it.
+// An Artifact is a file for the caller to write.
 type Artifact struct {
-	Path string // below the directory of the plan, with forward slashes: "domains/vm00.xml"
+	Path string // relative to the directory of the plan, with forward slashes: "domains/vm00.xml"
 	Mode fs.FileMode
 	Data []byte
 }
 
-// Input is what artefacts are made of.
+// Input is the input for all artefacts.
 type Input struct {
 	Plan *plan.Plan
 	Lab  *lab.Lab
 	Host *topology.Host
-	// Made says what made the files and from what: "rackless v1 plan of lab epyc-pair
-	// (examples/epyc-pair.yaml) for epyc-7551p.ttar".
+	// Made names the program and its input: "rackless v1 plan of lab epyc-pair (examples/epyc-pair.yaml) for
+	// epyc-7551p.ttar".
 	Made string
 
-	// Steps prepare the host by hand, and Kernel are the ways to give it the kernel arguments, one for each kind of
-	// boot loader, as [github.com/rackless/rackless/host.Artifacts] makes them of the ops that prepare a host.
+	// Steps prepare the host by hand, and Kernel lists the ways to set the kernel arguments, one per kind of boot
+	// loader. Both come from [github.com/rackless/rackless/host.Artifacts], which derives them from the ops that
+	// prepare a host.
 	Kernel, Steps []Step
 
-	// What follows is for Domains alone: the other artefacts are about nodes of a cloud image on a real host.
+	// The following fields are for Domains alone. The other artefacts describe nodes of a cloud image on a real host.
 
-	// Boot is what nodes boot; nil means a disk with a cloud image, by UEFI.
+	// Boot is the kernel that nodes boot. If nil, they boot a disk with a cloud image by UEFI.
 	Boot *Boot
-	// Seeds are paths on the machine of libvirt, by node: disks that cloud-init reads (NoCloud) in nodes without Boot.
+	// Seeds are paths on libvirt's machine, by node, of disks for cloud-init (NoCloud) in nodes without Boot.
 	Seeds map[string]string
-	// ConsoleDir is a directory on the machine of libvirt for what the consoles of nodes print; ""
-	// keeps nothing. See [ConsolePath].
+	// ConsoleDir is a directory on libvirt's machine for the console output of nodes, or "" to discard it. See
+	// [ConsolePath].
 	ConsoleDir string
-	// Emulated makes domains that need no KVM: QEMU translates what they execute (TCG). Pinning,
-	// NUMA nodes and hugepages are as planned.
+	// Emulated makes domains that need no KVM: QEMU translates the guest's code (TCG). Pinning, NUMA nodes and
+	// hugepages stay as planned.
 	Emulated bool
 }
 
-// A Boot is a kernel that QEMU starts by itself, with a root file system in memory: the node has no
-// disk, no firmware to wait for, and no network but the lab's.
+// A Boot is a kernel that QEMU starts directly, with a root file system in memory. The node has no disk, no firmware
+// to wait for, and no network other than the lab's.
 type Boot struct {
-	Kernel    string // path on the machine of libvirt
-	Initramfs string // path on the machine of libvirt
+	Kernel    string // path on libvirt's machine
+	Initramfs string // path on libvirt's machine
 	Args      string // the kernel's command line
 }

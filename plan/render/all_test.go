@@ -14,14 +14,13 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// Artifacts makes all artefacts of a plan. Package host, which imports this one, adds the commands: artifacts_test.go,
-// which is outside of the package, puts that in place.
+// Artifacts makes all artefacts of a plan. artifacts_test.go, which is outside of the package, replaces it to add the
+// commands of package host, because that package imports this one.
 var Artifacts = All
 
-// Example is an input for artifacts_test.go.
+// Example is an input for artefacts_test.go.
 var Example = hostEPYC
 
-// render returns all artefacts of an input by path.
 func render(t testing.TB, in Input) map[string]Artifact {
 	t.Helper()
 	all, err := Artifacts(in)
@@ -38,7 +37,6 @@ func render(t testing.TB, in Input) map[string]Artifact {
 	return byPath
 }
 
-// skipsGolden reports whether another test has the golden file, or the file says nothing of its own.
 func skipsGolden(name string) bool {
 	return strings.HasPrefix(name, "domains/") || name == "plan.json" || name == "lab.yaml"
 }
@@ -69,7 +67,7 @@ func TestEveryFileSaysWhatMadeIt(t *testing.T) {
 		in := c.in(t)
 		for name, a := range render(t, in) {
 			if name == "plan.json" || name == "lab.yaml" {
-				continue // JSON has no comments; the lab file says its own name
+				continue // JSON has no comments; the lab file contains its own name
 			}
 			head := string(a.Data[:min(len(a.Data), 600)])
 			if !strings.Contains(strings.Join(strings.Fields(head), " "), in.Made) {

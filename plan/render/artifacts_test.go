@@ -20,7 +20,6 @@ import (
 
 func init() { render.Artifacts = host.Artifacts }
 
-// kernelFiles makes files of a kernel with four NUMA nodes, as one that has not been prepared.
 func kernelFiles(t *testing.T) string {
 	t.Helper()
 	root := t.TempDir()
@@ -34,8 +33,8 @@ func kernelFiles(t *testing.T) string {
 	}
 	for node := range 4 {
 		dir := fmt.Sprintf("sys/devices/system/node/node%d/hugepages/hugepages-1048576kB/", node)
-		files[dir+"nr_hugepages"] = fmt.Sprint(8 * node) // more than is wanted on the last
-		files[dir+"free_hugepages"] = "64"               // nobody uses any
+		files[dir+"nr_hugepages"] = fmt.Sprint(8 * node) // more than wanted on the last
+		files[dir+"free_hugepages"] = "64"               // all free
 	}
 	for cpu := range 64 {
 		dir := fmt.Sprintf("sys/devices/system/cpu/cpu%d/cpufreq/", cpu)
@@ -53,7 +52,7 @@ func kernelFiles(t *testing.T) string {
 	return root
 }
 
-// values reads all files of a kernel but what ops remember, which is below run.
+// values reads all files of a kernel except the state of ops, which is below run.
 func values(t *testing.T, root string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -75,8 +74,8 @@ func values(t *testing.T, root string) map[string]string {
 	return all
 }
 
-// TestCommandsAndOpsLeadToTheSameValues makes the changes that need no more than files in two copies of a kernel, by
-// the ops in one, and by the commands that they show in the other.
+// TestCommandsAndOpsLeadToTheSameValues makes the changes that need only files in two copies of a kernel: by the ops
+// in one, and by the commands that they show in the other.
 func TestCommandsAndOpsLeadToTheSameValues(t *testing.T) {
 	t.Parallel()
 	in := render.Example(t)
@@ -84,9 +83,9 @@ func TestCommandsAndOpsLeadToTheSameValues(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	files := []string{"hugepages", "value", "file", "cpumask", "irqs"} // kinds of ops that need files alone
+	files := []string{"hugepages", "value", "file", "cpumask", "irqs"} // kinds of ops that need only files
 	steps = slices.DeleteFunc(steps, func(s change.Step) bool { return !slices.Contains(files, s.Op.Kind()) })
-	// The host of the example is known by a dump that tells no governors.
+	// The example's host comes from a dump without governors.
 	steps = append(steps, change.Step{Op: &tune.Governor{}})
 	byOps, byCommands := kernelFiles(t), kernelFiles(t)
 	before := values(t, byOps)
@@ -114,14 +113,14 @@ func TestCommandsAndOpsLeadToTheSameValues(t *testing.T) {
 	if changed := cmp.Diff(before, made); strings.Count(changed, "\n+") < 64 {
 		t.Errorf("little is changed:\n%s", changed)
 	}
-	// The commands move interrupts too that are on CPUs of the host already.
+	// The commands also move interrupts that are already on CPUs of the host.
 	made["proc/irq/2/smp_affinity_list"] = "0-1,30-33,62-63"
 	if diff := cmp.Diff(made, values(t, byCommands)); diff != "" {
 		t.Errorf("(-ops +commands):\n%s", diff)
 	}
 }
 
-// Each kind of op says how a person would do the same, and the page of commands has them all.
+// Each kind of op has commands for a person, and the page of commands contains all of them.
 func TestEveryOpHasCommands(t *testing.T) {
 	t.Parallel()
 	for kind, op := range host.Kinds() {

@@ -5,14 +5,14 @@ import (
 	"strings"
 )
 
-// A Step is one change of the host, with the commands by which a person makes it.
+// A Step is one change of the host, with the commands for making it by hand.
 type Step struct {
 	What, Why, Risk string
-	Boot            bool // it takes effect at the next boot
+	Boot            bool // takes effect at the next boot
 	Commands        []string
 }
 
-// commands returns the page of commands that prepare the host; nothing if the input has no steps.
+// commands returns the page of commands that prepare the host, or nothing if the input has no steps.
 func (v *view) commands() []Artifact {
 	if len(v.in.Steps) == 0 {
 		return nil
@@ -55,7 +55,6 @@ func writePart(b *strings.Builder, title string, steps []Step) {
 	}
 }
 
-// setsFirmware reports whether the plan asks anything of the firmware of NICs.
 func (v *view) setsFirmware() bool {
 	for _, s := range v.in.Steps {
 		if s.Boot {

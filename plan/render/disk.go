@@ -10,21 +10,20 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// DiskPath returns where the disk of a lab node is expected on the host: in the directory of libvirt's pool "default".
+// DiskPath returns the path of a lab node's disk on the host: in the directory of libvirt's pool "default".
 func DiskPath(labName, node string) string {
 	return "/var/lib/libvirt/images/" + lab.VMName(labName, node) + ".qcow2"
 }
 
-// Indexes of the root ports of emulated devices: see emulatedPorts.
+// Indexes of the root ports of emulated devices, see emulatedPorts.
 const (
 	diskPort = iota + 1
 	networkPort
 	serialPort
 	randomPort
-	seedPort // where there is a seed
+	seedPort // used if there is a seed
 )
 
-// devices returns all devices: the controllers of t, what is emulated, what is passed through.
 func (m *machine) devices(n *plan.Node, t *tree, why reasons) *libvirtxml.DomainDeviceList {
 	pty := &libvirtxml.DomainChardevSource{Pty: &libvirtxml.DomainChardevSourcePty{}}
 	d := &libvirtxml.DomainDeviceList{
@@ -76,7 +75,7 @@ func (m *machine) devices(n *plan.Node, t *tree, why reasons) *libvirtxml.Domain
 	return d
 }
 
-// ConsolePath is the file in dir with what the console of a node has printed since it was started.
+// ConsolePath returns the file in dir for the console output of a node since its start.
 func ConsolePath(dir, labName, node string) string {
 	return dir + "/" + lab.VMName(labName, node) + "-console.log"
 }
@@ -88,7 +87,6 @@ func (m *machine) consoleLog(n *plan.Node) *libvirtxml.DomainChardevLog {
 	return &libvirtxml.DomainChardevLog{File: ConsolePath(m.in.ConsoleDir, m.in.Plan.Lab, n.Name), Append: "off"}
 }
 
-// behind returns the address of an emulated device behind its root port.
 func behind(port int) *libvirtxml.DomainAddress {
 	return &libvirtxml.DomainAddress{PCI: pciAddress(0, port, 0, 0)}
 }
@@ -134,11 +132,10 @@ func (m *machine) management(n *plan.Node, why reasons) libvirtxml.DomainInterfa
 	}
 }
 
-// managementMAC returns the address of the management interface: always the same for a lab node, so
-// that its lease and its name in the guest stay, in the range that QEMU and libvirt use, and none
-// of the lab's own.
+// managementMAC returns the address of the management interface. It is stable for a lab node, so that its lease and
+// its name in the guest stay. It is in the range of QEMU and libvirt, and differs from the lab's own addresses.
 func (m *machine) managementMAC(node string) string {
-	for try := 0; ; try++ { // ends: a lab has at most 4000 ports
+	for try := 0; ; try++ { // terminates: a lab has at most 4000 ports
 		sum := sha256.Sum256(fmt.Appendf(nil, "%s/%s/management/%d", m.in.Plan.Lab, node, try))
 		if mac := fmt.Sprintf("52:54:00:%02x:%02x:%02x", sum[0], sum[1], sum[2]); !m.usedMACs[mac] {
 			m.usedMACs[mac] = true
@@ -147,8 +144,9 @@ func (m *machine) managementMAC(node string) string {
 	}
 }
 
-// passThrough adds function i of p. The first one says what they are. libvirt manages them: it takes each from its
-// driver when the guest starts and gives it back afterwards, so that the domain works where no unit has prepared it.
+// passThrough adds function i of p. The first function has a comment about the device. libvirt manages the functions:
+// it unbinds each from its driver at the guest's start and rebinds it later, so that the domain works on an
+// unprepared host.
 func passThrough(d *libvirtxml.DomainDeviceList, p *placed, i int, why reasons) {
 	f, reason := &p.functions[i], ""
 	if i == 0 {

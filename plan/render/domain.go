@@ -16,17 +16,16 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// DomainPath returns the path of a lab node's domain below the directory of the plan.
+// DomainPath returns the path of a lab node's domain, relative to the directory of the plan.
 func DomainPath(node string) string { return "domains/" + node + ".xml" }
 
-// Domains returns the libvirt domain of each node of the plan, in its order: domains/NODE.xml. Each
-// can be given to "virsh define" as it is.
+// Domains returns the libvirt domain of each node of the plan, in its order: domains/NODE.xml. "virsh define" accepts
+// each file as it is.
 //
-// What cannot be rendered is an error that says what is missing: a device without a PCI address
-// (the host is known by a matrix only), a virtual function that does not exist yet and whose
-// address does not follow from what the host tells, a machine that is neither x86_64 nor aarch64, a
-// plan that contradicts itself. All such faults are named at once, and then there are no artefacts:
-// half a lab is of no use.
+// Domains returns an error for a plan that cannot be rendered: for a device without a PCI address (a host known only
+// by a matrix), a future virtual function with an address that does not follow from the host's data, a machine that
+// is neither x86_64 nor aarch64, or an inconsistent plan. The error names all faults, and there are no artefacts,
+// because half a lab is useless.
 func Domains(in Input) ([]Artifact, error) {
 	if in.Plan == nil {
 		return nil, errors.New("render domains: no plan")
@@ -49,21 +48,21 @@ func Domains(in Input) ([]Artifact, error) {
 	return artefacts, errors.Join(faults...)
 }
 
-// Architectures, as uname -m prints them and as libvirt names them.
+// Architectures, as printed by uname -m and as named by libvirt.
 const (
 	archX86 = "x86_64"
 	archARM = "aarch64"
 )
 
-// A machine is what the domains of one plan have in common.
+// A machine holds the common properties of a plan's domains.
 type machine struct {
 	in   Input
 	host *topology.Host
 	arch string
 	amd  bool
-	// guessedArch is set where the host's source does not tell its architecture.
+	// guessedArch is set if the host's source does not give its architecture.
 	guessedArch bool
-	usedMACs    map[string]bool // by the lab's own ports, lower case
+	usedMACs    map[string]bool // addresses of the lab's own ports, lower case
 }
 
 func newMachine(in Input) (*machine, error) {
@@ -97,14 +96,14 @@ func newMachine(in Input) (*machine, error) {
 	return m, nil
 }
 
-// isAMD tells by the CPU's name, which is all that a Host has of it. Hygon's are AMD's design.
+// isAMD checks the CPU's name, the only data that a Host has. Hygon CPUs have AMD's design.
 func isAMD(model string) bool {
 	return slices.ContainsFunc([]string{"AMD", "EPYC", "Ryzen", "Hygon"},
 		func(word string) bool { return strings.Contains(model, word) })
 }
 
-// checkName refuses what the lab file would not have taken: a plan may come from a file that was
-// edited. Names become parts of paths and of commands that people copy.
+// checkName refuses names that the lab file would not allow, because a plan may come from an edited file. Names
+// become parts of paths and of commands that people copy.
 func checkName(kind, name string) error {
 	for i, r := range name {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || i > 0 && (r == '-' || r == '_') {
@@ -119,9 +118,9 @@ func checkName(kind, name string) error {
 	return nil
 }
 
-// uuid returns the UUID of a lab node, the same whenever and wherever the plan is made, so that
-// "virsh define" replaces an earlier version of the same node and never another domain of its name.
-// Version 5 (RFC 9562, section 5.5) in the namespace of URLs.
+// uuid returns the UUID of a lab node. It depends only on the names, so that "virsh define" replaces an earlier
+// version of the same node and never another domain with its name. It is of version 5 (RFC 9562, section 5.5) in the
+// namespace of URLs.
 func uuid(labName, node string) string {
 	namespace := [16]byte{0x6b, 0xa7, 0xb8, 0x11, 0x9d, 0xad, 0x11, 0xd1, 0x80, 0xb4, 0x00, 0xc0, 0x4f, 0xd4, 0x30,
 		0xc8}
@@ -132,7 +131,6 @@ func uuid(labName, node string) string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", u[0:4], u[4:6], u[6:8], u[8:10], u[10:16])
 }
 
-// domain renders one lab node. The order is that of libvirt's own documents.
 func (m *machine) domain(n *plan.Node) ([]byte, error) {
 	if err := checkNode(n); err != nil {
 		return nil, err
@@ -173,7 +171,7 @@ func (m *machine) domain(n *plan.Node) ([]byte, error) {
 		OnPoweroff:    "destroy", OnReboot: m.onReboot(), OnCrash: "destroy",
 		Devices: m.devices(n, tree, why),
 	}
-	if len(slots) > 0 && m.arch == archX86 { // the virt machine of aarch64 has no such states
+	if len(slots) > 0 && m.arch == archX86 { // aarch64's machine type virt has no such states
 		no := &libvirtxml.DomainPMPolicy{Enabled: "no"}
 		d.PM = &libvirtxml.DomainPM{SuspendToMem: no, SuspendToDisk: no}
 		why.add("pm", "devices that are passed through do not outlive a guest that sleeps")
@@ -184,7 +182,6 @@ func (m *machine) domain(n *plan.Node) ([]byte, error) {
 	return explainedXML(d, why)
 }
 
-// tree returns the devices of a node and where in the guest they are.
 func (m *machine) tree(n *plan.Node) ([]slot, *tree, error) {
 	slots, err := m.slots(n)
 	if err != nil {
@@ -195,13 +192,12 @@ func (m *machine) tree(n *plan.Node) ([]slot, *tree, error) {
 		emulated++
 	}
 	t, err := layOut(n, m.groups(slots), emulated)
-	if err != nil { // without switches more fit
+	if err != nil { // more devices fit without switches
 		t, err = layOut(n, alone(slots), emulated)
 	}
 	return slots, t, err
 }
 
-// virtType is libvirt's name of what executes the guest.
 func (m *machine) virtType() string {
 	if m.in.Emulated {
 		return "qemu"
@@ -216,8 +212,8 @@ func (m *machine) ioThreadWhy() string {
 	return "one thread of its own serves the disk, so that disk requests never wait for QEMU's main loop"
 }
 
-// onReboot says what becomes of a guest that boots again. One that has its root in memory would be
-// nobody then, without name and addresses.
+// onReboot returns the action for a guest's reboot. A guest with its root in memory would lose its name and
+// addresses.
 func (m *machine) onReboot() string {
 	if m.in.Boot != nil {
 		return "destroy"
@@ -249,7 +245,7 @@ func (m *machine) os(why reasons) *libvirtxml.DomainOS {
 		return os
 	}
 	os.BootDevices = []libvirtxml.DomainBootDevice{{Dev: "hd"}}
-	if m.in.Emulated && m.arch == archX86 { // which has a BIOS, the quicker start where instructions are translated
+	if m.in.Emulated && m.arch == archX86 { // it has a BIOS, which starts faster under emulation
 		return os
 	}
 	os.Firmware = "efi"
@@ -262,5 +258,4 @@ func (m *machine) os(why reasons) *libvirtxml.DomainOS {
 	return os
 }
 
-// lowLatency reports whether the lab is about the time of single messages.
 func (m *machine) lowLatency() bool { return m.in.Plan.Workload == lab.WorkloadRDMALatency }

@@ -19,19 +19,18 @@ const (
 	gib = 1 << 30
 )
 
-// A home is what a cell of a guest has of one NUMA node of the host.
+// A home is a guest cell's share of one NUMA node of the host.
 type home struct {
 	node   int
 	cpus   []int // in the order of virtual CPUs
 	memory uint64
 }
 
-// A shape is a lab node in short.
 type shape struct {
 	name    string
 	threads int
 	page    uint64
-	cells   [][]home // none of them empty
+	cells   [][]home // no empty ones
 	flat    bool     // guest NUMA off
 	farther int      // distance between cells
 	house   []int    // CPUs of emulator and I/O thread
@@ -39,7 +38,6 @@ type shape struct {
 	nics    int
 }
 
-// node makes the plan's node of s.
 func (s shape) node() plan.Node {
 	n := plan.Node{
 		Name: s.name, Threads: s.threads, SMT: s.threads > 1, GuestNUMA: !s.flat,
@@ -80,7 +78,7 @@ func (s shape) node() plan.Node {
 	return n
 }
 
-// threads returns CPUs first to last and each one's sibling, side by side.
+// siblings returns CPUs first to last, each followed by its sibling.
 func siblings(first, last, sibling int) []int {
 	var cpus []int
 	for c := first; c <= last; c++ {
@@ -165,7 +163,7 @@ func epycPair(t testing.TB) Input {
 		})
 }
 
-// h20 is a host of the shape of an 8-GPU server: one lab node gets four GPUs and two NICs, half of them on each socket.
+// h20 is a host like an 8-GPU server. One lab node gets four GPUs and two NICs, half of them on each socket.
 func h20(t testing.TB) Input {
 	h := intelHost()
 	h.System.CPUModel = "Intel(R) Xeon(R) Platinum 8469C"
@@ -204,7 +202,6 @@ func r740(t testing.TB) Input {
 	return in
 }
 
-// domainCase is an input and what its files are called.
 type domainCase struct {
 	name string
 	in   func(testing.TB) Input

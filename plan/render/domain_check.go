@@ -8,13 +8,12 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// maxBytes bounds the memory of one NUMA node, so that sums cannot overflow: 2^48 is what an x86 of
-// 2026 can address with four levels of tables.
+// maxBytes limits the memory of one NUMA node, so that sums cannot overflow. An x86 of 2026 can address 2^48 bytes
+// with four levels of page tables.
 const maxBytes = 1 << 48
 
-// checkNode refuses a node that contradicts itself. plan.Assemble makes no such node; a plan from a
-// file may have been edited, and libvirt would say of most of this only that it is wrong, not
-// where.
+// checkNode refuses an inconsistent node. plan.Assemble makes no such node, but a plan from a file may have been
+// edited, and libvirt's errors would rarely name the place.
 func checkNode(n *plan.Node) error {
 	if len(n.VCPUs) == 0 {
 		return errors.New("no vcpus")
@@ -44,8 +43,8 @@ func checkNode(n *plan.Node) error {
 	return checkMemory(n)
 }
 
-// checkCells goes through the virtual CPUs of the cells: consecutive, whole cores, all of them. QEMU takes CPUs in any
-// order, but the guest's kernel numbers its cores by it, and pins and caches in the domain count on that.
+// checkCells checks that the virtual CPUs of the cells are consecutive, whole cores, and complete. QEMU accepts CPUs
+// in any order, but the guest's kernel numbers its cores in that order, and the domain's pins and caches rely on it.
 func checkCells(n *plan.Node) error {
 	next := 0
 	for i, c := range n.Cells {
@@ -61,7 +60,7 @@ func checkCells(n *plan.Node) error {
 			return fmt.Errorf("cell %d has %d distances; want %d", i, len(c.Distances), len(n.Cells))
 		}
 		for k, d := range c.Distances {
-			// 10 is local by ACPI's definition of the SLIT, and a byte is what the table has for one.
+			// ACPI's SLIT defines 10 as local, and stores a distance in a byte.
 			if d < 10 || d > 254 || k == i && d != 10 {
 				return fmt.Errorf("cell %d is %d away from cell %d; want 10 for itself and 10 to 254 for others", i, d,
 					k)
@@ -75,7 +74,6 @@ func checkCells(n *plan.Node) error {
 	return nil
 }
 
-// checkMemory goes through the memory: that of the node, and that of its cells, which share no NUMA node.
 func checkMemory(n *plan.Node) error {
 	on := map[int]plan.NodeMemory{}
 	var total, cells uint64

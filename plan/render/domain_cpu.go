@@ -13,10 +13,10 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// cpuTune pins every thread of QEMU that the plan has a place for; nil where the plan pins nothing.
+// cpuTune pins every thread of QEMU for which the plan has CPUs. It returns nil if the plan pins nothing.
 //
-// Nothing gets a real-time priority (vcpusched): a virtual CPU that spins at one starves the
-// kernel's own threads on its CPU, and alone on an isolated CPU it waits for nobody anyway.
+// No thread gets a real-time priority (vcpusched): a spinning virtual CPU with such a priority starves the kernel's
+// own threads on its CPU, and a virtual CPU alone on an isolated CPU need not wait anyway.
 func (m *machine) cpuTune(n *plan.Node, why reasons) *libvirtxml.DomainCPUTune {
 	if n.Unpinned {
 		return nil
@@ -62,7 +62,6 @@ func pinWhy(n *plan.Node, c *plan.Cell) string {
 	return b.String()
 }
 
-// numbers prints a list of numbers as a CPU list: "0,2".
 func numbers(list []int) string { return topology.CPUs(list...).String() }
 
 func cpuTopology(n *plan.Node, why reasons) *libvirtxml.DomainCPUTopology {
@@ -84,7 +83,7 @@ func (m *machine) cpu(n *plan.Node, why reasons) *libvirtxml.DomainCPU {
 		return c
 	}
 	c.Mode, c.Check = "host-passthrough", "none"
-	if m.arch != archX86 { // libvirt knows migratable for x86 only
+	if m.arch != archX86 { // libvirt supports migratable only for x86
 		why.add("cpu", "the host's own processor with all that it can do")
 		return c
 	}
@@ -110,15 +109,15 @@ func (m *machine) features(n *plan.Node, why reasons) *libvirtxml.DomainFeatureL
 	f.APIC = &libvirtxml.DomainFeatureAPIC{}
 	f.VMPort = off
 	why.add("features/vmport", "VMware's backdoor port, which some guest software takes for a sign of VMware")
-	if m.in.Emulated { // the rest is KVM's
+	if m.in.Emulated { // the rest needs KVM
 		return f
 	}
-	// QEMU 11.1.3's VMRUN leaves the vector of an interrupt that it injects in the CPU's exception_index. Whatever
-	// then makes that CPU leave its loop before the guest's next exit, as each change of the host's memory map does,
-	// delivers the interrupt a second time, although interrupts are disabled: the guest's handler waits for a lock
-	// that the first one holds. An end of interrupt that is a write to the APIC is an exit, and comes before the
-	// handlers of timers and IPIs take locks. With KVM's paravirtual one, a bit in memory, the first exit may come
-	// after all of the handler.
+	// QEMU 11.1.3's VMRUN leaves the vector of an injected interrupt in the CPU's exception_index. If the CPU then
+	// leaves its loop before the guest's next exit, as on each change of the host's memory map, the interrupt is
+	// delivered a second time although interrupts are disabled. The guest's handler then waits for a lock that its
+	// first instance holds. An end-of-interrupt write to the APIC is an exit, and comes before the handlers of timers
+	// and IPIs take locks. With KVM's paravirtual one, a bit in memory, the first exit may come after the whole
+	// handler.
 	if m.host.System.Vendor == topology.VendorEmulated {
 		f.APIC.EOI = off.State
 		why.add("features/apic", "the QEMU of an emulated host may deliver an interrupt twice until the guest's next "+
@@ -148,7 +147,7 @@ func (m *machine) features(n *plan.Node, why reasons) *libvirtxml.DomainFeatureL
 	return f
 }
 
-// hasGeForce reports whether a consumer GPU of NVIDIA is among the devices.
+// hasGeForce reports whether the devices include a consumer GPU of NVIDIA.
 func (m *machine) hasGeForce(n *plan.Node) bool {
 	return slices.ContainsFunc(n.Cards, func(c plan.NodeDevice) bool {
 		return c.Kind == plan.KindGPU && (strings.Contains(c.Model, "GeForce") || strings.Contains(c.Model, "TITAN"))
@@ -158,11 +157,11 @@ func (m *machine) hasGeForce(n *plan.Node) bool {
 func (m *machine) clock(why reasons) *libvirtxml.DomainClock {
 	c := &libvirtxml.DomainClock{Offset: "utc"}
 	if m.arch != archX86 {
-		return c // the generic timer of the architecture is the only one
+		return c // the architecture's generic timer is the only one
 	}
 	if m.in.Emulated {
-		// The HPET stays, which is QEMU's default: a guest falls back on it where the other timers
-		// of an emulation, late as they are, look broken.
+		// Keep the HPET, which is QEMU's default: a guest uses it if the other timers, which are late under
+		// emulation, look broken.
 		return c
 	}
 	why.add("clock/timer", "clocks that tick through QEMU: lost ticks are made up for, and the one that costs an exit "+
@@ -176,8 +175,8 @@ func (m *machine) clock(why reasons) *libvirtxml.DomainClock {
 	return c
 }
 
-// maxPlainVCPUs is how many virtual CPUs the interrupts of a PC reach without a virtual IOMMU: an
-// APIC ID of 8 bits, less the one for all.
+// maxPlainVCPUs is the number of virtual CPUs that interrupts of a PC can reach without a virtual IOMMU: an 8-bit
+// APIC ID, minus the broadcast ID.
 const maxPlainVCPUs = 255
 
 // needsIOMMU reports whether libvirt would refuse the domain without extended interrupt mode.
@@ -196,15 +195,15 @@ func iommu(n *plan.Node, why reasons) *libvirtxml.DomainIOMMU {
 	}
 }
 
-// memoryBacking says which pages the guest is made of. passthrough is set where it has devices of the host.
+// memoryBacking describes the guest's pages. passthrough is set if the guest has devices of the host.
 //
-// It never has <locked/>, nor a hard_limit with it. VFIO pins the whole guest by itself, and
-// libvirt raises the limit of locked memory to the guest's size and 1 GiB for it. A hard_limit
-// would also be the limit of QEMU's memory cgroup, and a guess too low kills the guest.
+// It never uses <locked/>, nor the hard_limit that this needs. VFIO pins the whole guest by itself, and libvirt
+// raises the limit of locked memory to the guest's size plus 1 GiB for that. A hard_limit would also limit QEMU's
+// memory cgroup, and a guess that is too low kills the guest.
 func memoryBacking(n *plan.Node, passthrough bool, why reasons) *libvirtxml.DomainMemoryBacking {
 	b := &libvirtxml.DomainMemoryBacking{}
 	var sizes []uint64
-	cells := map[uint64]topology.CPUSet{} // by size of page: the guest's cells
+	cells := map[uint64]topology.CPUSet{} // guest cells by page size
 	for _, c := range n.Cells {
 		if size := pageBytes(n, &c); size > 0 {
 			sizes = lists.Add(sizes, size)
@@ -214,7 +213,7 @@ func memoryBacking(n *plan.Node, passthrough bool, why reasons) *libvirtxml.Doma
 	slices.Sort(sizes)
 	for _, size := range sizes {
 		set := ""
-		if n.GuestNUMA { // libvirt refuses a nodeset where the guest has no cells
+		if n.GuestNUMA { // libvirt refuses a nodeset for a guest without cells
 			set = cells[size].String()
 		}
 		b.MemoryHugePages = cmp.Or(b.MemoryHugePages, &libvirtxml.DomainMemoryHugepages{})
@@ -240,24 +239,23 @@ func memoryBacking(n *plan.Node, passthrough bool, why reasons) *libvirtxml.Doma
 	return b
 }
 
-// pageBytes returns the size of the pages behind a cell; 0 where they are no hugepages.
+// pageBytes returns the size of the hugepages of a cell, or 0 without hugepages.
 func pageBytes(n *plan.Node, c *plan.Cell) uint64 {
 	return lists.Find(n.Memory,
 		func(m plan.NodeMemory) bool { return m.Bytes > 0 && slices.Contains(c.NUMANodes, m.NUMANode) }).PageBytes
 }
 
-// memoryNodes returns the host's NUMA nodes that hold the memory of a cell. A cell may stand for
-// nodes that have only cores of it.
+// memoryNodes returns the host's NUMA nodes with memory of a cell. Other nodes of a cell have only cores of it.
 func memoryNodes(n *plan.Node, c *plan.Cell) topology.CPUSet {
 	held := lists.Filter(n.Memory,
 		func(m plan.NodeMemory) bool { return m.Bytes > 0 && slices.Contains(c.NUMANodes, m.NUMANode) })
 	return topology.UnionOf(held, func(m plan.NodeMemory) topology.CPUSet { return topology.CPUs(m.NUMANode) })
 }
 
-// numaTune binds memory to where the plan counted it; nil where the plan binds nothing. The mode is
-// strict also where one cell spans NUMA nodes: interleave would spread the load more evenly, but
-// the kernel goes on with any other node when one of the set is out of pages, and takes what
-// another lab node was promised. strict fails instead, at the start and with a message.
+// numaTune binds memory to the NUMA nodes of the plan. It returns nil if the plan binds nothing. The mode is strict
+// even if one cell spans NUMA nodes. interleave would spread the load more evenly, but if a node of the set runs out
+// of pages, the kernel uses any other node and takes pages planned for another lab node. strict fails at the start,
+// with a message.
 func numaTune(n *plan.Node, why reasons) *libvirtxml.DomainNUMATune {
 	if n.Unbound {
 		return nil
@@ -284,7 +282,7 @@ func numaTune(n *plan.Node, why reasons) *libvirtxml.DomainNUMATune {
 	return t
 }
 
-// numa returns the guest's NUMA nodes; nil where it is to see none.
+// numa returns the guest's NUMA nodes, or nil if the guest sees none.
 func numa(n *plan.Node, why reasons) *libvirtxml.DomainNuma {
 	if !n.GuestNUMA {
 		return nil

@@ -12,26 +12,27 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// A slot is what takes one slot of the guest: the functions of one card that go to the node, or one virtual function.
+// A slot describes the content of one slot of the guest: the functions of one card that go to the node, or one
+// virtual function.
 type slot struct {
-	functions []function // ascending by guest
-	cell      *int       // where it belongs; nil where that is not known
-	kind      string     // of the card: a GPU, a NIC or a virtual function of one; "" of what comes with another
+	functions []function // ascending by guest number
+	cell      *int       // its guest cell; nil if unknown
+	kind      string     // kind of the card: GPU, NIC or virtual function; "" for a companion function
 	card      topology.PCIAddr
-	why       string // what it is
+	why       string
 }
 
-// A function is a PCI function of the host in its place in the guest's slot.
+// A function is a PCI function of the host with its number in the guest's slot.
 type function struct {
 	host  topology.PCIAddr
 	guest uint8
-	// mac is set for a virtual function whose address libvirt is to set.
+	// mac is set for a virtual function to which libvirt gives that address.
 	mac string
 }
 
-// slots returns the devices of a node in the order of its cards. Functions of one card stay
-// together: drivers look for the other functions of a GPU in its own slot. Virtual functions are
-// neighbours on the host only, and each gets a slot.
+// slots returns the devices of a node in the order of its cards. Functions of one card share a slot, because drivers
+// look for the other functions of a GPU in its slot. Virtual functions are neighbours only on the host, and each gets
+// a slot.
 func (m *machine) slots(n *plan.Node) ([]slot, error) {
 	g := gathering{m: m, byDevice: map[topology.PCIAddr]int{}, taken: map[topology.PCIAddr]bool{}}
 	ports := 0
@@ -63,18 +64,16 @@ func (m *machine) slots(n *plan.Node) ([]slot, error) {
 	return g.slots, nil
 }
 
-// A gathering is slots in the making.
 type gathering struct {
 	m        *machine
 	slots    []slot
-	byDevice map[topology.PCIAddr]int // by address with function 0: index of slots
+	byDevice map[topology.PCIAddr]int // index in slots, by address with function 0
 	taken    map[topology.PCIAddr]bool
 	faults   []error
 }
 
 func (g *gathering) fault(err error) { g.faults = append(g.faults, err) }
 
-// card adds the functions of c.
 func (g *gathering) card(c *plan.NodeDevice, mac string) {
 	ids := c.Functions
 	if len(ids) == 0 {
@@ -87,7 +86,7 @@ func (g *gathering) card(c *plan.NodeDevice, mac string) {
 			continue
 		}
 		if a.Domain > 0xffff {
-			// Such domains are made up by drivers (VMD, Hyper-V), and libvirt takes four digits.
+			// Drivers (VMD, Hyper-V) invent such domains, and libvirt accepts only four digits.
 			g.fault(fmt.Errorf("device %q is in PCI domain %x, and libvirt knows those up to ffff: it cannot be "+
 				"passed through", id, a.Domain))
 			continue
@@ -118,7 +117,6 @@ func (g *gathering) card(c *plan.NodeDevice, mac string) {
 	}
 }
 
-// functionOf returns the function that a card is: the first of those that go with it.
 func functionOf(c *plan.NodeDevice) string {
 	switch {
 	case len(c.Functions) > 0:
@@ -129,8 +127,8 @@ func functionOf(c *plan.NodeDevice) string {
 	return c.ID
 }
 
-// number gives each function its number in the guest: the host's, as drivers of the other functions
-// expect it. Without function 0 the guest would not look for others, so then they count from 0.
+// number sets each function's number in the guest to the host's, as drivers of the other functions expect. Without
+// function 0 the guest would not look for others, so they are then numbered from 0.
 func (s *slot) number() {
 	slices.SortFunc(s.functions, func(a, b function) int { return cmp.Compare(a.host.Function, b.host.Function) })
 	if s.functions[0].guest == 0 {
@@ -146,7 +144,6 @@ func (m *machine) isVF(a topology.PCIAddr) bool {
 	return d != nil && d.PF != nil
 }
 
-// deviceWhy says what a device is and where it hangs on the host.
 func (m *machine) deviceWhy(c *plan.NodeDevice, id string) string {
 	var b strings.Builder
 	switch {
@@ -165,8 +162,8 @@ func (m *machine) deviceWhy(c *plan.NodeDevice, id string) string {
 		b.WriteString(", " + c.Model)
 	}
 	if a, err := m.address(id); err == nil && c.VF != nil && strings.Contains(id, "/vf") {
-		// The offset may change with the number of functions that are made (SR-IOV specification,
-		// "First VF Offset"), which is worth a look.
+		// The offset may change with the number of functions (SR-IOV specification, "First VF Offset"), so it is
+		// worth a check.
 		fmt.Fprintf(&b, " (it does not exist yet and will be %s by the NIC's SR-IOV offset and stride: look at "+
 			"virtfn%d of the NIC once it is made)", a, *c.VF)
 	}
@@ -178,8 +175,8 @@ func (m *machine) deviceWhy(c *plan.NodeDevice, id string) string {
 	return b.String()
 }
 
-// Address returns the PCI address of a device of a plan: of a virtual function that does not exist yet, the one that it
-// will have. It fails where Domains does.
+// Address returns the PCI address of a plan's device. For a virtual function that does not exist yet, it is the
+// future address. Address fails for the same devices as Domains.
 func Address(in Input, id string) (topology.PCIAddr, error) {
 	m, err := newMachine(in)
 	if err != nil {
@@ -188,7 +185,7 @@ func Address(in Input, id string) (topology.PCIAddr, error) {
 	return m.address(id)
 }
 
-// address returns the PCI address that a plan means by id: an address, or a virtual function that need not exist yet.
+// address returns the PCI address for an ID of a plan: an address, or a virtual function that need not exist yet.
 func (m *machine) address(id string) (topology.PCIAddr, error) {
 	pf, index, ok := strings.Cut(id, "/vf")
 	if ok {
@@ -203,12 +200,12 @@ func (m *machine) address(id string) (topology.PCIAddr, error) {
 	return a, nil
 }
 
-// vfAddress returns the address of virtual function index of pf: as the host lists it, else as it will be.
+// vfAddress returns the address of virtual function index of pf: the one that the host lists, or else the future one.
 //
-// Routing IDs of virtual functions follow from that of the physical one: RID(PF) + First VF Offset
-// + index * VF Stride, in 16 bits of bus, device and function, so that a carry leads to the next
-// bus. Source: PCI Express Base Specification, "First VF Offset" and "VF Stride" of the SR-IOV
-// capability; Linux shows them as sriov_offset and sriov_stride before any virtual function exists.
+// Routing IDs of virtual functions follow from that of the physical one: RID(PF) + First VF Offset + index * VF
+// Stride, in 16 bits of bus, device and function, so that a carry leads to the next bus. Source: PCI Express Base
+// Specification, "First VF Offset" and "VF Stride" of the SR-IOV capability. Linux shows them as sriov_offset and
+// sriov_stride before any virtual function exists.
 func (m *machine) vfAddress(pfID, indexText string) (topology.PCIAddr, error) {
 	index, err := strconv.ParseUint(indexText, 10, 16)
 	if err != nil {
@@ -241,7 +238,6 @@ func (m *machine) vfAddress(pfID, indexText string) (topology.PCIAddr, error) {
 		Function: uint8(rid & 7)}, nil
 }
 
-// sriov returns the host's account of a PF's virtual functions, nil where it has none.
 func (m *machine) sriov(pf topology.PCIAddr) *topology.SRIOV {
 	if d := m.host.Device(pf); d != nil && d.SRIOV != nil {
 		return d.SRIOV
@@ -252,9 +248,9 @@ func (m *machine) sriov(pf topology.PCIAddr) *topology.SRIOV {
 	return nil
 }
 
-// settableMAC returns mac where libvirt can give it to the virtual function, else "". libvirt asks
-// the network device of the physical function to set it, which InfiniBand's does not do, and which
-// a physical function without a network driver has not.
+// settableMAC returns mac if libvirt can give it to the virtual function, else "". libvirt asks the physical
+// function's network device to set it. InfiniBand devices do not support this, and without a network driver there is
+// no device.
 func (m *machine) settableMAC(c *plan.NodeDevice, mac string) string {
 	pf, err := topology.ParsePCIAddr(c.ID)
 	if err != nil || !isMAC(mac) {
@@ -280,11 +276,10 @@ func (m *machine) settableMAC(c *plan.NodeDevice, mac string) string {
 	return mac
 }
 
-// classInfiniBand is the class and subclass of InfiniBand controllers: network, InfiniBand.
+// classInfiniBand is the PCI class and subclass of InfiniBand controllers.
 const classInfiniBand = 0x0207
 
-// isMAC reports whether s is six bytes in the form that libvirt takes. One with the group bit set
-// is no address of a NIC.
+// isMAC reports whether s is six bytes in libvirt's format. An address with the group bit set is not a NIC's.
 func isMAC(s string) bool {
 	b, ok := parseMAC(s)
 	return ok && b[0]&1 == 0

@@ -14,7 +14,7 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// small is a plan that can be rendered, for tests to spoil.
+// small returns a plan that can be rendered, for tests to spoil.
 func small() Input {
 	return input("lab", "host", intelHost(), shape{
 		name: "vm", threads: 2, page: gib, farther: 21, house: []int{0}, nics: 1,
@@ -154,7 +154,7 @@ func TestWhatCannotBeRenderedIsNamed(t *testing.T) {
 	}
 }
 
-// manyCards returns different devices, each in a slot of its own.
+// manyCards returns different devices, each in a separate slot.
 func manyCards(count int, cell *int) []plan.NodeDevice {
 	var cards []plan.NodeDevice
 	for i := range count {
@@ -179,7 +179,7 @@ func TestAllFaultsAreNamedAtOnce(t *testing.T) {
 	}
 }
 
-// TestNamesCannotLeaveComments: hyphens in a row are in names that the lab file takes.
+// TestNamesCannotLeaveComments uses names with consecutive hyphens, which the lab file allows.
 func TestNamesCannotLeaveComments(t *testing.T) {
 	in := small()
 	in.Plan.Lab, in.Plan.Nodes[0].Name = "a--b---c", "vm--0"
@@ -274,13 +274,13 @@ func TestMACOfAVirtualFunctionIsSetWhereItCanBe(t *testing.T) {
 	}
 }
 
-// TestFunctionsOfACardKeepTheirNumbers: audio stays function 1 of a GPU; a second port that comes
-// alone becomes function 0.
+// TestFunctionsOfACardKeepTheirNumbers checks that audio stays function 1 of a GPU, and that a second port alone
+// becomes function 0.
 func TestFunctionsOfACardKeepTheirNumbers(t *testing.T) {
 	in := small()
 	n := &in.Plan.Nodes[0]
 	n.Cards = []plan.NodeDevice{
-		// the last: of the same IOMMU group, another card
+		// the last is in the same IOMMU group, but on another card
 		card("gpu", "RTX", 0, 0, "0000:06:00.0", "0000:06:00.1", "0000:06:00.3", "0000:07:00.0"),
 		card("nic", "port 2", 1, 1, "0000:41:00.1"),
 		card("nic", "X", 1, 1, "0000:61:00.0"), card("nic", "X", 1, 1, "0000:61:00.1"), // the card's other port is kept
@@ -345,8 +345,8 @@ func TestWindowOfTheFirmware(t *testing.T) {
 	}
 }
 
-// TestEightCellsOfSixteenDevices is the largest guest that is promised: bus numbers ascend, and no
-// expander's reach the next.
+// TestEightCellsOfSixteenDevices renders the largest supported guest: bus numbers ascend, and the buses of no
+// expander reach the next.
 func TestEightCellsOfSixteenDevices(t *testing.T) {
 	artefacts, err := Domains(largest())
 	if err != nil {
@@ -392,7 +392,7 @@ func largest() Input {
 }
 
 func TestUUIDIsOfItsLabAndNode(t *testing.T) {
-	// By "python3 -c 'import uuid; print(uuid.uuid5(uuid.NAMESPACE_URL,
+	// Computed by "python3 -c 'import uuid; print(uuid.uuid5(uuid.NAMESPACE_URL,
 	// "https://github.com/rackless/rackless/lab/epyc-pair/node/vm00"))'".
 	if got, want := uuid("epyc-pair", "vm00"), "31df6c36-8d37-5c36-a790-4492f0fe5907"; got != want {
 		t.Errorf("%s, want %s", got, want)
@@ -413,7 +413,7 @@ func TestManagementAddressIsNoneOfTheLabs(t *testing.T) {
 	}
 }
 
-// TestPlanFromAFileRendersTheSame: what is written as JSON and read back is the same plan.
+// TestPlanFromAFileRendersTheSame writes a plan as JSON and reads it back.
 func TestPlanFromAFileRendersTheSame(t *testing.T) {
 	for _, c := range domainCases() {
 		in := c.in(t)

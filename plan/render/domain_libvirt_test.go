@@ -19,7 +19,7 @@ import (
 	"github.com/rackless/rackless/vm/libvirttest"
 )
 
-// need returns the path of a program, without which the test is skipped, or failed where tests must be complete.
+// need returns the path of a program. Without it, the test is skipped, or fails if tests must be complete.
 func need(t *testing.T, program, debian string) string {
 	t.Helper()
 	path, err := exec.LookPath(program)
@@ -36,7 +36,7 @@ func need(t *testing.T, program, debian string) string {
 func TestSchemaOfLibvirtTakesDomains(t *testing.T) {
 	t.Parallel()
 	validate := need(t, "virt-xml-validate", "libvirt-clients")
-	need(t, "xmllint", "libxml2-utils") // which it runs
+	need(t, "xmllint", "libxml2-utils") // virt-xml-validate runs it
 	dir := t.TempDir()
 	for _, c := range append(domainCases(), domainCase{"largest", func(testing.TB) Input { return largest() }}) {
 		artefacts, err := Domains(c.in(t))
@@ -55,7 +55,6 @@ func TestSchemaOfLibvirtTakesDomains(t *testing.T) {
 	}
 }
 
-// A daemon is a libvirtd of the test's own.
 type daemon struct {
 	*libvirttest.Daemon
 	kvm bool // it can define domains of type kvm
@@ -79,7 +78,7 @@ func startLibvirt(t *testing.T) *daemon {
 	return &daemon{Daemon: d, kvm: err == nil}
 }
 
-// define gives a domain to libvirt and returns what libvirt makes of it. It starts nothing.
+// define defines a domain in libvirt and returns libvirt's version of it. It does not start the domain.
 func (d *daemon) define(t *testing.T, name string, data []byte) []byte {
 	t.Helper()
 	file := filepath.Join(d.Dir, name+".xml")
@@ -87,7 +86,7 @@ func (d *daemon) define(t *testing.T, name string, data []byte) []byte {
 		t.Fatal(err)
 	}
 	if _, err := d.Virsh("define", "--validate", file); err != nil {
-		// Since 9.2 libvirt looks for the firmware when a domain is defined, before that when it is started.
+		// libvirt looks for the firmware when a domain is defined since 9.2, and before that when it is started.
 		if strings.Contains(err.Error(), "firmware") && os.Getenv("CI") == "" {
 			t.Skipf("%v; install Debian's ovmf and qemu-efi-aarch64 to run this test", err)
 		}
@@ -138,12 +137,12 @@ func TestLibvirtKeepsThePlacement(t *testing.T) {
 	}
 }
 
-// emulated turns a domain of KVM into one that libvirt defines where there is none, with nothing else changed.
+// emulated turns a domain of KVM into one that libvirt can define without KVM, with no other changes.
 func emulated(data []byte) []byte {
 	return bytes.Replace(data, []byte("<domain type='kvm'>"), []byte("<domain type='qemu'>"), 1)
 }
 
-// A xmlNode is an element as it stands, whatever types this module has for it.
+// An xmlNode is any XML element, independent of this module's types.
 type xmlNode struct {
 	name     string
 	attrs    map[string]string
@@ -191,7 +190,6 @@ func treeOf(t *testing.T, data []byte) *xmlNode {
 	}
 }
 
-// sizes replaces a size with its unit by bytes.
 func (n *xmlNode) sizes(t *testing.T) {
 	unit, ok := n.attrs["unit"]
 	if !ok {
@@ -213,11 +211,11 @@ func (n *xmlNode) sizes(t *testing.T) {
 	n.text = ""
 }
 
-// missing returns what a has and b has not, "" if b has all of it. b may have more.
+// missing returns the first part of a that b lacks, or "". b may have additional parts.
 func missing(a, b *xmlNode) string {
 	for name, want := range a.attrs {
 		got := b.attrs[name]
-		if name == "machine" { // libvirt replaces the alias by the version that it stands for
+		if name == "machine" { // libvirt replaces the alias by a version
 			got = want
 		}
 		if got != want {

@@ -11,12 +11,11 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// The guest's PCI tree. Bus 0 is the machine's own. Emulated devices and devices of no known place
-// hang on root ports of it. Of a guest that sees NUMA nodes, each node that has devices gets an
-// expander bus: a root bus of its own, which the firmware's tables (_PXM) place on that node.
-// Without it the guest reads numa_node = -1 for every device, and NCCL and MPI guess. Behind it
-// each device has a root port, because passing a device through below the port of an emulated
-// switch, or two below one port, is not what drivers are tested with.
+// The guest's PCI tree. Bus 0 is the machine's own, with root ports for emulated devices and for devices of unknown
+// location. If the guest sees NUMA nodes, each node with devices gets an expander bus: a separate root bus that the
+// firmware's tables (_PXM) place on that node. Without it the guest reads numa_node = -1 for every device, and NCCL
+// and MPI guess. Each device there has its own root port, because drivers are not tested with devices passed through
+// below an emulated switch, or with two below one port.
 //
 //	slot of bus 0   what is there
 //	0x00            the host bridge
@@ -30,45 +29,41 @@ const (
 	plainSlots    = 8
 	expanderSlot  = 0x0a
 	maxExpanders  = 17
-	portsPerSlot  = 8  // functions of a slot, a root port each
-	slotsPerBus   = 32 // of an expander bus or within a switch, whose slots are all free
+	portsPerSlot  = 8  // functions of a slot, each a root port
+	slotsPerBus   = 32 // of an expander bus or within a switch; all slots are free
 	emulatedPorts = 4  // disk, network, serial, random numbers
 
-	// Buses are numbered by the guest's firmware, depth first, from the number of their root bus
-	// on. So the buses behind bus 0 have to end below the first expander bus, and those behind an
-	// expander below the next: 32 for bus 0 and equal shares of the rest for the expanders. With
-	// shares by the number of expanders alone, a device more or less on one node does not renumber
-	// the others.
+	// The guest's firmware numbers buses depth first, starting at the number of their root bus. So the buses behind
+	// bus 0 must end below the first expander bus, and the buses of an expander below the next: 32 for bus 0, and
+	// equal shares of the rest for the expanders. The shares depend only on the number of expanders, so a change of
+	// devices on one node does not renumber the others.
 	allBuses   = 256
 	plainBuses = 32
 )
 
-// A tree is the controllers of a guest and where its devices are.
 type tree struct {
 	controllers []libvirtxml.DomainController
 	devices     []placed       // in the order of slots
-	why         map[int]string // of controllers that have a reason, by their index
+	why         map[int]string // comments on controllers, by their index
 }
 
-// Models of PCI controllers.
 const (
-	pcieRoot        = "pcie-root"         // bus 0, that the machine has by itself
+	pcieRoot        = "pcie-root"         // bus 0, part of the machine
 	pcieRootPort    = "pcie-root-port"    // a slot for one device
-	pcieExpanderBus = "pcie-expander-bus" // another root bus, with a NUMA node of its own
+	pcieExpanderBus = "pcie-expander-bus" // another root bus, with its own NUMA node
 	pcieUpstream    = "pcie-switch-upstream-port"
 	pcieDownstream  = "pcie-switch-downstream-port"
 )
 
-// placed is a slot with the index of the controller that it is behind.
 type placed struct {
 	slot
 	bus int
 }
 
-// A group is the slots behind one root port: one, or those behind the switch below it.
+// A group holds the slots behind one root port: a single one, or several behind the switch below the port.
 type group []slot
 
-// buses returns how many buses the groups take: one for each port, and one within each switch.
+// buses returns the number of buses for the groups: one per port, and one within each switch.
 func buses(groups []group) (n int) {
 	for _, g := range groups {
 		n += len(g)
@@ -79,8 +74,8 @@ func buses(groups []group) (n int) {
 	return n
 }
 
-// layOut builds the tree. Controllers are numbered from 0 in an order in which each stands behind
-// one before it, as libvirt demands. emulated is the number of ports for emulated devices.
+// layOut builds the tree. Controllers are numbered from 0, each after the one above it, as libvirt requires. emulated
+// is the number of ports for emulated devices.
 func layOut(n *plan.Node, groups []group, emulated int) (*tree, error) {
 	t := &tree{why: map[int]string{}}
 	t.add(pcieRoot, nil, nil)
@@ -105,7 +100,6 @@ func layOut(n *plan.Node, groups []group, emulated int) (*tree, error) {
 	return t, t.expanders(byCell, 1+emulated+buses(plain))
 }
 
-// expanders adds the expander buses, each with its root ports. used is how many buses there are already.
 func (t *tree) expanders(byCell [][]group, used int) error {
 	count := lists.Count(byCell, func(groups []group) bool { return len(groups) > 0 })
 	if count == 0 {
@@ -146,7 +140,6 @@ func (t *tree) expanders(byCell [][]group, used int) error {
 	return nil
 }
 
-// add appends a controller and returns its index.
 func (t *tree) add(model string, target *libvirtxml.DomainControllerPCITarget,
 	address *libvirtxml.DomainAddressPCI) int {
 	index := len(t.controllers)
@@ -159,7 +152,8 @@ func (t *tree) add(model string, target *libvirtxml.DomainControllerPCITarget,
 	return index
 }
 
-// port adds a root port for g, number i of count on the bus, from a slot on; and below it a switch for several.
+// port adds a root port for g, number i of count on the bus, in slots starting at from. For several slots it adds a
+// switch below the port.
 func (t *tree) port(g group, bus, from, i, count int) {
 	root := t.add(pcieRootPort, nil, portAddress(bus, from, i, count))
 	if len(g) == 1 {
@@ -175,7 +169,6 @@ func (t *tree) port(g group, bus, from, i, count int) {
 	}
 }
 
-// alone puts each slot behind a root port of its own.
 func alone(slots []slot) []group {
 	groups := make([]group, len(slots))
 	for i, s := range slots {
@@ -184,10 +177,10 @@ func alone(slots []slot) []group {
 	return groups
 }
 
-// groups puts GPUs and NICs of one guest NUMA node that are below one switch of the host together, as far as a switch
-// has slots. All else is alone.
+// groups groups GPUs and NICs of one guest NUMA node that are below one switch of the host, up to the slots of a
+// switch. Each other slot is alone.
 func (m *machine) groups(slots []slot) []group {
-	at := make([]int, len(slots)) // the first slot of its group, by slot
+	at := make([]int, len(slots)) // first slot of each slot's group
 	size := make([]int, len(slots))
 	pci := topology.NewTree(m.host)
 	join := func(i, j int) bool {
@@ -230,7 +223,8 @@ func portAddress(bus, from, i, count int) *libvirtxml.DomainAddressPCI {
 	return a
 }
 
-// pciAddress is an address of the host in a source, else one in the guest, where bus is the index of a controller.
+// pciAddress returns an address of the host for a source, or otherwise of the guest, in which bus is a controller's
+// index.
 func pciAddress(domain, bus, slot, function int) *libvirtxml.DomainAddressPCI {
 	return &libvirtxml.DomainAddressPCI{Domain: new(uint(domain)), Bus: new(uint(bus)), Slot: new(uint(slot)),
 		Function: new(uint(function))}

@@ -13,7 +13,7 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// anyShape draws a lab node on a host of 8 NUMA nodes with 16 cores each; thread t of core c is CPU c + 128t.
+// anyShape draws a lab node on a host of 8 NUMA nodes with 16 cores each. Thread t of core c is CPU c + 128t.
 func anyShape(t *rapid.T) shape {
 	s := shape{
 		name:    rapid.StringMatching(`[a-z0-9][a-z0-9-]{0,18}[a-z0-9]`).Draw(t, "name"),
@@ -41,7 +41,7 @@ func anyShape(t *rapid.T) shape {
 			}
 		}
 		homes := []home{h}
-		if !s.flat && rapid.IntRange(0, 4).Draw(t, "joined") == 0 { // a node of cores alone that joined this one
+		if !s.flat && rapid.IntRange(0, 4).Draw(t, "joined") == 0 { // a node with only cores that joined this one
 			homes = append(homes, home{node: nodes[i+4], cpus: span(16*nodes[i+4]+1, 16*nodes[i+4]+s.threads)})
 		}
 		if s.flat && i > 0 {
@@ -93,7 +93,7 @@ func TestAnyPlanRendersToItsPlacement(t *testing.T) {
 	})
 }
 
-// FuzzPlan renders plans that nobody made: there is an error or a domain, and never a panic.
+// FuzzPlan renders arbitrary plans. The result is an error or a domain, never a panic.
 func FuzzPlan(f *testing.F) {
 	for _, c := range domainCases() {
 		text, err := json.Marshal(c.in(f).Plan)

@@ -46,13 +46,13 @@ func TestSameInputGivesSameBytes(t *testing.T) {
 	}
 }
 
-// A placement is what a domain says of where it runs, whatever it is written like.
+// A placement describes the CPUs, memory and devices of a domain, independent of the XML's spelling.
 type placement struct {
 	Pins     map[int]string
 	Emulator string
 	IOThread map[int]string
 	Memory   uint64
-	Nodes    string // of the host, for all memory
+	Nodes    string // host nodes of all memory
 	Mode     string
 	MemNodes map[int]string
 	Cells    map[int]cellPlacement
@@ -71,12 +71,12 @@ type devicePlacement struct {
 	Host string
 	MAC  string
 	Cell int // -1: on bus 0
-	// Slot tells functions of one slot from others: the index of their controller.
+	// Slot identifies the functions of one slot: the index of their controller.
 	Slot     int
 	Function int
 }
 
-// inBytes reads an amount of memory in the units that are written here and those that libvirt prints.
+// inBytes converts an amount of memory from the units written here and those printed by libvirt.
 func inBytes(t *testing.T, value uint64, unit string) uint64 {
 	t.Helper()
 	shift, ok := map[string]int{"b": 0, "KiB": 10, "MiB": 20, "GiB": 30}[unit]
@@ -86,7 +86,6 @@ func inBytes(t *testing.T, value uint64, unit string) uint64 {
 	return value << shift
 }
 
-// placementOf reads a domain's placement.
 func placementOf(t *testing.T, d *libvirtxml.Domain) placement {
 	t.Helper()
 	bytes := func(value uint, unit string) uint64 { return inBytes(t, uint64(value), unit) }
@@ -138,7 +137,6 @@ func placementOf(t *testing.T, d *libvirtxml.Domain) placement {
 	return p
 }
 
-// devicesOf follows each device that is passed through up to a root bus.
 func devicesOf(d *libvirtxml.Domain) []devicePlacement {
 	controllers := map[uint]libvirtxml.DomainController{}
 	for _, c := range d.Devices.Controllers {
@@ -175,7 +173,7 @@ func devicesOf(d *libvirtxml.Domain) []devicePlacement {
 	return list
 }
 
-// checkPlacement reads an artefact back and compares it with the plan's node, by the words of the plan alone.
+// checkPlacement reads an artefact back and compares it with the plan's node, using only data of the plan.
 func checkPlacement(t *testing.T, in Input, a Artifact) {
 	t.Helper()
 	d := readDomain(t, a.Data)
@@ -237,7 +235,7 @@ func checkPlacement(t *testing.T, in Input, a Artifact) {
 		cellsOfPages = cellsOfPages.Union(topology.CPUs(c.Cell))
 	}
 	if page := n.Memory[0].PageBytes; page > 0 {
-		want.Pages[cellsOfPages.String()] = page // all cells of these tests have one size
+		want.Pages[cellsOfPages.String()] = page // all cells of these tests have the same page size
 	}
 	if n.Unbound {
 		want.Nodes, want.Mode, want.MemNodes = "", "", map[int]string{}
@@ -259,8 +257,8 @@ func checkPlacement(t *testing.T, in Input, a Artifact) {
 	checkDevices(t, n, got.Devices)
 }
 
-// checkDevices holds the devices of a domain against the cards of the plan: each function once, on
-// its cell, functions of one card in one slot.
+// checkDevices compares the devices of a domain with the cards of the plan: each function once, on its cell, and
+// functions of one card in one slot.
 func checkDevices(t *testing.T, n *plan.Node, got []devicePlacement) {
 	t.Helper()
 	type seat struct{ slot, function int }
@@ -304,7 +302,7 @@ func checkDevices(t *testing.T, n *plan.Node, got []devicePlacement) {
 	}
 }
 
-// A guest of an emulated host says by an exit that it has got an interrupt, and one of a real host by a bit in memory.
+// A guest of an emulated host signals the end of an interrupt by an exit, one of a real host by a bit in memory.
 func TestGuestsOfEmulatedHostsExitAtTheEndOfInterrupts(t *testing.T) {
 	for vendor, want := range map[string]string{topology.VendorEmulated: "off", "Supermicro": ""} {
 		in := epycPair(t)

@@ -6,11 +6,11 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// StandInVendor is the vendor of the subsystem of devices that stand for those of a host.
+// StandInVendor is the subsystem vendor of devices that stand in for devices of a host.
 const StandInVendor = "0xfffe"
 
-// SwitchedGuest returns a host with switches, what is on the buses of a node of it as QEMU's arguments, and the devices
-// of the host by their addresses in the guest.
+// SwitchedGuest returns a host with switches, QEMU's arguments for the buses of a node on it, and the devices of the
+// host by their addresses in the guest.
 func SwitchedGuest(t *testing.T) (*topology.Host, []string, map[string]string) {
 	t.Helper()
 	in := switched(t)

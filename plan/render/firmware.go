@@ -11,12 +11,10 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// firmware returns the notes on the firmware of the machine.
 func (v *view) firmware() []Artifact {
 	return []Artifact{text("firmware/bios.md", v.page("bios.md", v.plan))}
 }
 
-// iommuFound says whether the IOMMU is on.
 func (v *view) iommuFound() string {
 	switch on := v.host.IOMMU.Enabled; {
 	case on == nil:
@@ -27,8 +25,8 @@ func (v *view) iommuFound() string {
 	return "**off**, or not switched on in the kernel"
 }
 
-// groupsFound says whether the IOMMU groups of the plan's devices have strangers. Bridges are none: they stay with the
-// kernel, and a group may go to a guest with its bridges left behind.
+// groupsFound describes whether the IOMMU groups of the plan's devices contain other devices. Bridges do not count:
+// they stay with the kernel, and a group may go to a guest without its bridges.
 func (v *view) groupsFound() string {
 	ours := lists.SetOf(v.whole, func(a topology.PCIAddr) topology.PCIAddr { return a })
 	var shared []string
@@ -72,7 +70,6 @@ func (v *view) sriovFound() string {
 	return strings.Join(found, ", ")
 }
 
-// largestBAR returns the size of the largest BAR of the devices of the plan.
 func (v *view) largestBAR() uint64 {
 	var largest uint64
 	for _, a := range v.whole {
@@ -85,26 +82,24 @@ func (v *view) largestBAR() uint64 {
 	return largest
 }
 
-// machineName names the host as its firmware does.
 func (v *view) machineName() string {
 	s := v.host.System
 	return mdText(strings.Join(strings.Fields(s.Vendor+" "+s.Product+" "+s.CPUModel), " "))
 }
 
-// mdComment returns the first lines of a Markdown file: what made it, out of sight of the reader of the page.
+// mdComment returns the first lines of a Markdown file: its origin, in a comment invisible to readers.
 func mdComment(s string) string {
 	return "<!-- " + strings.ReplaceAll(strings.ReplaceAll(oneLine(s), "--", "- -"), ">", " ") + " -->\n\n"
 }
 
-// mdText makes text from outside plain in Markdown: nothing of it is markup, and it ends no table cell.
+// mdText escapes outside text for Markdown, so that it contains no markup and ends no table cell.
 func mdText(s string) string {
 	return strings.NewReplacer(`\`, `\\`, "`", "\\`", "*", `\*`, "[", `\[`, "<", "&lt;", "|", `\|`).Replace(oneLine(s))
 }
 
-// OVMF gives 64-bit BARs a window of 32 GiB, and leaves out what does not fit: the guest's driver
-// then finds a BAR of size 0 (NVIDIA's says "BAR0 is 0M @ 0x0"). Versions of 2023 and later take an
-// eighth of the address space where they know its width; the argument is a least size for them, and
-// the very size since 2025. Above maxWindow OVMF ignores it.
+// OVMF gives 64-bit BARs a window of 32 GiB, and leaves out BARs that do not fit. The guest's driver then finds a BAR
+// of size 0 (NVIDIA's says "BAR0 is 0M @ 0x0"). Versions since 2023 take an eighth of the address space if they know
+// its width. The argument is a minimum for them, and since 2025 the exact size. Above maxWindow OVMF ignores it.
 //
 // Source: OvmfPkg/Library/PlatformInitLib/MemDetect.c in https://github.com/tianocore/edk2.
 const (
@@ -112,17 +107,17 @@ const (
 	maxWindow     = 16 << 40
 )
 
-// window widens the firmware's window where the devices need it.
+// window enlarges the firmware's window if the devices need it.
 func (m *machine) window(d *libvirtxml.Domain, slots []slot, why reasons) {
-	if m.arch != archX86 { // the virt machine of aarch64 has a window of 512 GiB by itself
+	if m.arch != archX86 { // aarch64's machine type virt has a window of 512 GiB by itself
 		return
 	}
 	need := m.windowBytes(slots)
 	if need <= defaultWindow {
 		return
 	}
-	// The window is placed below the highest address of the guest, so the guest has to have as many
-	// address bits as the host.
+	// The window is placed below the highest address of the guest, so the guest needs as many address bits as the
+	// host.
 	d.CPU.MaxPhysAddr = &libvirtxml.DomainCPUMaxPhysAddr{Mode: "passthrough"}
 	why.add("cpu/maxphysaddr", "room for the window of the devices' memory: see the end of this file")
 	d.QEMUCommandline = &libvirtxml.DomainQEMUCommandline{Args: []libvirtxml.DomainQEMUCommandlineArg{
@@ -133,9 +128,8 @@ func (m *machine) window(d *libvirtxml.Domain, slots []slot, why reasons) {
 		"of type fwcfg, refuses names of the firmware", need>>30, defaultWindow>>30))
 }
 
-// windowBytes returns what the 64-bit BARs of the slots may take, as a power of two: a root port's
-// window begins at a multiple of its largest BAR, so in the worst case each port takes its sum
-// rounded up to a power of two.
+// windowBytes returns the space for the 64-bit BARs of the slots as a power of two. A root port's window begins at a
+// multiple of its largest BAR, so in the worst case each port takes its sum rounded up to a power of two.
 func (m *machine) windowBytes(slots []slot) uint64 {
 	var total uint64
 	for _, s := range slots {
@@ -156,7 +150,6 @@ func (m *machine) windowBytes(slots []slot) uint64 {
 	return powerOfTwo(total)
 }
 
-// powerOfTwo rounds up.
 func powerOfTwo(n uint64) uint64 {
 	if n < 2 {
 		return n

@@ -12,11 +12,10 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// guestDir is where the files of a lab node are.
 func guestDir(node string) string { return "guests/" + safeName(node) + "/" }
 
-// guests returns what is set inside of the lab nodes: seeds for cloud-init, and the network's part
-// of them for netplan and for NetworkManager. topologies are the files for NCCL.
+// guests returns the settings inside of the lab nodes: seeds for cloud-init, and their network part for netplan and
+// for NetworkManager. topologies are the files for NCCL.
 func (v *view) guests(topologies []Artifact) []Artifact {
 	var all []Artifact
 	management := v.managementMACs()
@@ -41,16 +40,16 @@ func (v *view) guests(topologies []Artifact) []Artifact {
 	return all
 }
 
-// A Seed is what cloud-init reads in a lab node, whatever starts it.
+// A Seed is the input of cloud-init in a lab node, on any hypervisor.
 type Seed struct {
 	MetaData, UserData, NetworkConfig string
-	// ManagementMAC is the address of the interface that NetworkConfig configures by DHCP; "" where it has none.
+	// ManagementMAC is the address of the interface that NetworkConfig configures by DHCP, or "".
 	ManagementMAC string
 }
 
-// Seeds returns the seeds of the lab nodes in the order of the plan: those of [All], for systems that take them as
-// values. domains says that these run the domains of [Domains]: only of those it is known where a guest sees its
-// devices, as the files for NCCL say.
+// Seeds returns the same seeds as [All], in the order of the plan, for systems that take them as values. domains
+// tells that the nodes run as the domains of [Domains]. Only then the guest addresses of devices are known, which the
+// files for NCCL contain.
 func Seeds(in Input, domains bool) ([]Seed, error) {
 	v, err := newView(in)
 	var topologies []Artifact
@@ -69,13 +68,11 @@ func Seeds(in Input, domains bool) ([]Seed, error) {
 	return seeds, nil
 }
 
-// metaData returns what cloud-init is told about a node.
 func (v *view) metaData(node string) string {
 	return v.header("For cloud-init (NoCloud). Another instance-id makes it run once more.") +
 		"instance-id: " + yamlQuote("rackless-"+v.plan.Lab+"-"+node) + "\nlocal-hostname: " + yamlQuote(node) + "\n"
 }
 
-// userData returns what cloud-init does in lab node i. It gets its file for NCCL, if there is one among topologies.
 func (v *view) userData(i int, links []link, topologies []Artifact) string {
 	node, nccl := v.plan.Nodes[i].Name, ""
 	for _, t := range topologies {
@@ -90,13 +87,12 @@ func (v *view) userData(i int, links []link, topologies []Artifact) string {
 	}{node, len(links) > 1, nccl})
 }
 
-// networkConfig returns what cloud-init configures of the network.
 func (v *view) networkConfig(links []link, management string) string {
 	return v.header("For cloud-init (NoCloud): network configuration, version 2.") + v.netplan(links, management, "")
 }
 
-// managementMACs returns the addresses of the management interfaces as the domains have them; ""
-// where there can be no domain.
+// managementMACs returns the addresses of the management interfaces in the domains, with "" for nodes that cannot
+// have a domain.
 func (v *view) managementMACs() []string {
 	macs := make([]string, len(v.plan.Nodes))
 	m, err := newMachine(v.in)
@@ -109,32 +105,31 @@ func (v *view) managementMACs() []string {
 	return macs
 }
 
-// A link is a port of a lab node as its own system finds it.
+// A link is a port of a lab node with the data by which its own system finds it.
 type link struct {
 	ID     string // of the connection: rackless-eth0
 	Addr   string // 10.0.0.1/24
 	MTU    int
-	MAC    string // by which it is found
-	Driver string // by which it is found where MAC is not known: the only one with this driver
-	Why    string // how it is found, and what to check
+	MAC    string // address that identifies the port
+	Driver string // identifies the port if MAC is unknown: the only one with this driver
+	Why    string // how to find it, and checks
 }
 
-// Found reports whether there is a sure way to tell the port from others.
+// Found reports whether the port can be reliably distinguished from others.
 func (l link) Found() bool { return l.MAC != "" || l.Driver != "" }
 
-// standInMAC begins the addresses that snapshots put in place of real ones. No vendor has it: the
-// bit for "locally administered" is set.
+// standInMAC is the prefix of addresses that snapshots substitute for real ones. The bit for "locally administered"
+// is set, so it belongs to no vendor.
 const standInMAC = "02:00:00:"
 
 // links returns the ports of lab node i.
 //
-// A virtual function and an emulated NIC have the MAC address of the plan. A NIC that is passed
-// through as a whole keeps the one that is burned in, which the plan cannot change: it is taken
-// from what the host says of the NIC, unless the host has it from elsewhere (a snapshot without
-// identities, a bond).
+// A virtual function and an emulated NIC have the MAC address of the plan. A NIC that is passed through as a whole
+// keeps its burned-in address, which the plan cannot change. It comes from the host's data on the NIC, unless that
+// may be another address (in a snapshot without identities, or for a bond).
 func (v *view) links(i int) []link {
 	var links []link
-	used := map[string]int{} // functions of the node by driver
+	used := map[string]int{} // number of functions of the node by driver
 	for _, c := range v.plan.Nodes[i].Cards {
 		if c.Kind == plan.KindNIC {
 			for _, f := range c.Functions {
@@ -173,8 +168,8 @@ func (v *view) links(i int) []link {
 	return links
 }
 
-// burnedIn returns the MAC address of the first port of a NIC, "" where it is not known for sure. A wrong address is
-// worse than none: the guest would wait for an interface that never comes, and leave the real one alone.
+// burnedIn returns the MAC address of the first port of a NIC, or "" if it is uncertain. A wrong address is worse
+// than none: the guest would wait for an interface that never appears, and ignore the real one.
 func (v *view) burnedIn(id string) string {
 	nic := v.nics[id]
 	if nic == nil {
@@ -185,7 +180,7 @@ func (v *view) burnedIn(id string) string {
 			continue
 		}
 		b, ok := parseMAC(p.MAC)
-		// Members of a bond all show the bond's address. Group addresses and zeros are nobody's.
+		// All members of a bond show the bond's address. Group addresses and zeros are not a NIC's.
 		if !ok || p.Master != "" || b[0]&1 == 1 || b == [6]byte{} || strings.HasPrefix(p.MAC, standInMAC) {
 			return ""
 		}
@@ -194,8 +189,8 @@ func (v *view) burnedIn(id string) string {
 	return ""
 }
 
-// guestDriver returns the driver that a NIC of the host has in a guest: the same as on the host, where a driver of
-// networks has it. With vfio-pci, whose business is to keep it, vendor and class say which one it would be.
+// guestDriver returns the driver of a host's NIC in a guest: the host's driver if it is a network driver. If it is
+// vfio-pci, which only reserves the NIC, vendor and class determine the driver.
 func (v *view) guestDriver(id string) string {
 	if nic := v.nics[id]; nic != nil && isDriver(nic.Driver) {
 		return nic.Driver
@@ -208,8 +203,8 @@ func (v *view) guestDriver(id string) string {
 	return ""
 }
 
-// netplan returns a netplan document, version 2, indented. With a management address it has that
-// interface as well, by DHCP.
+// netplan returns an indented netplan document, version 2. With a management address it also configures that
+// interface by DHCP.
 func (v *view) netplan(links []link, management, indent string) string {
 	return v.page("netplan", struct {
 		Links              []link
@@ -218,13 +213,12 @@ func (v *view) netplan(links []link, management, indent string) string {
 	}{links, management, indent, management != "" || slices.ContainsFunc(links, link.Found)})
 }
 
-// packages are what a node needs for RDMA and for looking at itself; the same names in Debian,
-// Ubuntu, Fedora and RHEL. One unknown name would make cloud-init install none.
+// packages returns the packages that a node needs for RDMA and for inspection, with the same names in Debian, Ubuntu,
+// Fedora and RHEL. One unknown name would make cloud-init install nothing.
 func packages() []string {
 	return []string{"ethtool", "infiniband-diags", "numactl", "pciutils", "perftest", "qemu-guest-agent", "rdma-core"}
 }
 
-// hostNames returns the lines of /etc/hosts: each node by its name, and its further ports by node and port.
 func (v *view) hostNames() []string {
 	var lines []string
 	for i := range v.plan.Nodes {
@@ -242,18 +236,17 @@ func (v *view) hostNames() []string {
 //go:embed pages/rackless-gid.sh
 var gidProgram []byte
 
-// gidScript returns the program that finds GIDs.
 func (v *view) gidScript() []byte {
 	return slices.Concat([]byte("#!/bin/sh\n"), []byte(v.header("Finds the RoCE v2 GID of an address.")),
 		gidProgram)
 }
 
-// yamlQuote returns s as a text in double quotes. Go's escapes are all known to YAML 1.2 (section
-// 5.7); bytes that are no UTF-8 become spaces before.
+// yamlQuote returns s in double quotes. YAML 1.2 (section 5.7) supports all of Go's escapes. oneLine replaces bytes
+// that are not UTF-8 by spaces.
 func yamlQuote(s string) string { return strconv.Quote(oneLine(s)) }
 
-// cleanMAC returns a MAC address in lower case, or zeros for what is none: the kernel then refuses
-// it, and the script says so.
+// cleanMAC returns a MAC address in lower case, or zeros if it is invalid. The kernel refuses zeros, and the script
+// reports it.
 func cleanMAC(s string) string {
 	if _, ok := parseMAC(s); !ok {
 		return "00:00:00:00:00:00"
@@ -261,7 +254,6 @@ func cleanMAC(s string) string {
 	return strings.ToLower(s)
 }
 
-// parseMAC reads six bytes with colons.
 func parseMAC(s string) (b [6]byte, ok bool) {
 	parts := strings.Split(s, ":")
 	if len(parts) != 6 {

@@ -20,7 +20,7 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// The keys of netplan that are used here; strict decoding refuses any other
+// A netplanFile has the keys of netplan in use here. Strict decoding refuses any other
 // (https://netplan.readthedocs.io/en/stable/netplan-yaml/).
 type netplanFile struct {
 	Network netplanBody `yaml:"network"`
@@ -130,7 +130,7 @@ func TestUserDataIsCloudConfig(t *testing.T) {
 			t.Errorf("%s has %q; want %q in it", path, files[path], want)
 		}
 	}
-	// The file for NCCL is the one beside it.
+	// The seed contains the same file for NCCL as the directory.
 	beside := string(all["guests/vm07/nccl-topology.xml"].Data)
 	if diff := cmp.Diff(beside, files["/etc/nccl-topology.xml"]); diff != "" ||
 		files["/etc/nccl.conf"] != "NCCL_TOPO_FILE=/etc/nccl-topology.xml\n" {

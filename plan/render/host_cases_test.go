@@ -9,8 +9,8 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// withLab gives an input its lab, with the names and addresses of the ports, and the kernel
-// arguments and pages that follow from its nodes.
+// withLab gives an input its lab with names and addresses of the ports, and the kernel arguments and pages that
+// follow from its nodes.
 func withLab(t testing.TB, in Input, file string) Input {
 	t.Helper()
 	l, err := lab.Parse("lab.yaml", []byte(file))
@@ -61,7 +61,6 @@ func withLab(t testing.TB, in Input, file string) Input {
 	return in
 }
 
-// hostCase is an input with everything that a plan has.
 type hostCase struct {
 	name string
 	in   func(testing.TB) Input
@@ -71,14 +70,14 @@ func hostCases() []hostCase {
 	return []hostCase{{"epyc-pair", hostEPYC}, {"h20-vfs", hostH20}, {"r740-vf", hostR740}}
 }
 
-// hostEPYC is the lab with two nodes on a workstation: whole NICs, their addresses not known, and a
-// kernel that was started for a plan made by hand.
+// hostEPYC is the lab with two nodes on a workstation: whole NICs with unknown addresses, and a kernel with arguments
+// of a manual plan.
 func hostEPYC(t testing.TB) Input {
 	return withLab(t, epycPair(t), "name: epyc-pair\nworkload: rdma-latency\nnodes:\n  vm: {count: 2, cpus: 28, "+
 		"memory: 32GiB, gpus: 1}\n")
 }
 
-// dualSocket returns a host with two sockets of cores cores with two threads, numbered as Intel's are.
+// dualSocket returns a host with two sockets of that many cores with two threads each, in Intel's numbering.
 func dualSocket(cores int) *topology.Host {
 	h := intelHost()
 	h.System.Vendor, h.System.Arch = "Dell Inc.", "x86_64"
@@ -101,7 +100,6 @@ func dualSocket(cores int) *topology.Host {
 	return h
 }
 
-// addNIC adds a port of a ConnectX of the host.
 func addNIC(t testing.TB, h *topology.Host, address, netdev, mac string, mbps int64, node int) {
 	t.Helper()
 	a := addr(t, address)
@@ -117,8 +115,8 @@ func addNIC(t testing.TB, h *topology.Host, address, netdev, mac string, mbps in
 	})
 }
 
-// hostH20 is a server with eight GPUs: each lab node has one, and a virtual function of a NIC of
-// its socket. One node has a whole NIC besides.
+// hostH20 is a server with eight GPUs: each lab node has one, and a virtual function of a NIC of its socket. One node
+// also has a whole NIC.
 func hostH20(t testing.TB) Input {
 	h := dualSocket(48)
 	h.System.Product, h.System.CPUModel = "8-GPU server", "Intel(R) Xeon(R) Platinum 8469C"
@@ -156,7 +154,7 @@ func hostH20(t testing.TB) Input {
 	return in
 }
 
-// hostR740 is a server with one large guest, a virtual function, and a virtual machine that was there before.
+// hostR740 is a server with one large guest, a virtual function, and an existing virtual machine.
 func hostR740(t testing.TB) Input {
 	h := dualSocket(24)
 	h.System.Product, h.System.CPUModel = "PowerEdge R740", "Intel(R) Xeon(R) Gold 6248R CPU @ 3.00GHz"

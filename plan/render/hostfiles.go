@@ -8,15 +8,12 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// hypervisors are the services that start guests: what the guests need has to be there before them.
-// A host has one of the two.
+// hypervisors are the services that start guests; a host has one of the two variants. The guests' requirements must
+// be ready before these services.
 const hypervisors = "libvirtd.service virtqemud.service libvirt-guests.service"
 
-// housekeeping returns the CPUs of the host.
 func (v *view) housekeeping() topology.CPUSet { return v.plan.Housekeeping.CPUs }
 
-// hostFiles returns the configuration of the host: mounts, a drop-in for irqbalance, a udev rule and a file for
-// modprobe.
 func (v *view) hostFiles() []Artifact {
 	files := v.hugepageMounts()
 	if !v.given.IsEmpty() {
@@ -26,7 +23,7 @@ func (v *view) hostFiles() []Artifact {
 	return append(files, v.earlyVFIO()...)
 }
 
-// HostFiles returns the files that configure the host itself, each with the path at which it belongs on the host.
+// HostFiles returns the files that configure the host itself, each with its path on the host.
 func HostFiles(in Input) ([]Artifact, error) {
 	v, err := newView(in)
 	if err != nil {
@@ -41,12 +38,11 @@ func HostFiles(in Input) ([]Artifact, error) {
 	return files, nil
 }
 
-// UnitName returns the name of a file of a lab in a directory that others have files in as well.
+// UnitName returns a lab's file name in a directory with files of others.
 func UnitName(lab, suffix string) string { return "rackless-" + safeName(lab) + suffix }
 
-// hugepageMounts returns a mount for each size of pages that is not the kernel's default: libvirt
-// takes pages of a size only from a mount of that size, and systemd mounts only the default one, at
-// /dev/hugepages.
+// hugepageMounts returns a mount for each page size that is not the kernel's default. libvirt takes pages only from a
+// mount of their size, and systemd mounts only the default one, at /dev/hugepages.
 func (v *view) hugepageMounts() []Artifact {
 	// The default of x86 and of arm64 with pages of 4 KiB is 2 MiB.
 	standard := uint64(2 << 20)
@@ -70,13 +66,12 @@ func (v *view) hugepageMounts() []Artifact {
 	return mounts
 }
 
-// drivers returns the modules that would take the functions of the lab nodes on the host, sorted.
 func (v *view) drivers() []string {
 	all := lists.Flat(v.whole, func(a topology.PCIAddr) []string { return v.driversOf(a) })
 	return lists.Distinct(all)
 }
 
-// driversOf returns the modules for a function: what the host says, else what is known about its vendor and class.
+// driversOf returns the modules for a function: the host's, or else known ones for its vendor and class.
 func (v *view) driversOf(a topology.PCIAddr) []string {
 	d := v.host.Device(a)
 	if d == nil {
@@ -99,8 +94,8 @@ func (v *view) driversOf(a topology.PCIAddr) []string {
 	return nil
 }
 
-// isDriver reports whether a name is that of a driver which uses a function itself. Drivers of PCI are named like their
-// modules; anything else has no place in a file for modprobe.
+// isDriver reports whether a name is that of a driver that uses a function itself. PCI drivers have the names of
+// their modules; other names do not belong in a file for modprobe.
 func isDriver(name string) bool {
 	switch name {
 	case "", "vfio-pci", "vfio_pci", "pci-stub":
@@ -111,11 +106,11 @@ func isDriver(name string) bool {
 
 const moduleLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-"
 
-// udevRules and modprobeFile are the names of the files below /etc.
+// udevRules returns the name of the udev file below /etc.
 func (v *view) udevRules() string    { return "10-rackless-" + v.lab + ".rules" }
 func (v *view) modprobeFile() string { return "rackless-" + v.lab + ".conf" }
 
-// earlyVFIO returns what keeps other drivers away from the functions while the machine boots.
+// earlyVFIO returns the files that keep other drivers from binding the functions during boot.
 func (v *view) earlyVFIO() []Artifact {
 	if len(v.whole) == 0 {
 		return nil
@@ -130,11 +125,11 @@ func (v *view) earlyVFIO() []Artifact {
 	}
 }
 
-// tuned returns a profile for tuned, for hosts where that service owns such settings.
+// tuned returns a profile for tuned, for hosts on which that service manages such settings.
 func (v *view) tuned() []Artifact {
 	if v.given.IsEmpty() {
 		return nil
 	}
-	summary := strings.ReplaceAll("Host of lab "+oneLine(v.plan.Lab), "$", "") // $ begins a variable of tuned
+	summary := strings.ReplaceAll("Host of lab "+oneLine(v.plan.Lab), "$", "") // tuned's variables begin with $
 	return []Artifact{text("tuned/rackless-"+v.lab+"/tuned.conf", v.page("tuned.conf", summary))}
 }

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// hostile is text that would do harm wherever it is taken for more than text.
+// hostile returns text that is harmful if it is interpreted as anything but text.
 func hostile() []string {
 	return []string{
 		"$(touch pwned)", "`touch pwned`", "'; touch pwned; '", "\"; touch pwned; \"", "x\ntouch pwned\n",
@@ -20,8 +20,8 @@ func hostile() []string {
 	}
 }
 
-// FuzzHostileTextStaysText puts text into everything that comes from files of others, and looks
-// whether what comes out is still what it was.
+// FuzzHostileTextStaysText puts hostile text into all fields from other people's files, and checks that the output
+// contains it only as text.
 func FuzzHostileTextStaysText(f *testing.F) {
 	for _, s := range hostile() {
 		f.Add(s)
@@ -59,7 +59,7 @@ func FuzzHostileTextStaysText(f *testing.F) {
 			if strings.ContainsAny(a.Path, "\n %$`'\"\\*?[") || strings.Contains(a.Path, "../..") {
 				t.Fatalf("path %q", a.Path)
 			}
-			// Whatever came in has its line breaks taken away, so a line that begins with the harm was made by it.
+			// Line breaks are removed from all input, so a line that begins with the harmful text was created by it.
 			for line := range strings.Lines(string(a.Data)) {
 				if line == "touch pwned\n" || strings.HasPrefix(line, "touch pwned") && !strings.HasSuffix(a.Path,
 					".md") {
@@ -69,7 +69,7 @@ func FuzzHostileTextStaysText(f *testing.F) {
 			if a.Path != "commands.txt" {
 				continue
 			}
-			// What came in is all comments: the shell sees the command of the step alone.
+			// The input becomes comments, so that the shell sees only the command of the step.
 			cmd := exec.Command(sh, "-c", string(a.Data))
 			cmd.Env = []string{"PATH=/nowhere"}
 			out, err := cmd.CombinedOutput()

@@ -7,7 +7,6 @@ import (
 	"github.com/rackless/rackless/machine/cmdline"
 )
 
-// kernel returns the kernel arguments as a file; nothing if the plan needs none.
 func (v *view) kernel() []Artifact {
 	if len(v.plan.KernelArgs) == 0 {
 		return nil
@@ -15,7 +14,6 @@ func (v *view) kernel() []Artifact {
 	return []Artifact{text("kernel/cmdline.txt", v.page("cmdline.txt", v.plan))}
 }
 
-// kernelWhy lists the reason of each argument.
 func (v *view) kernelWhy() string {
 	var b strings.Builder
 	b.WriteString("What the kernel has to be started with, and why:")
@@ -29,7 +27,6 @@ func (v *view) kernelWhy() string {
 	return b.String()
 }
 
-// kernelRemarks say what the reader has to know of the arguments on this host.
 func (v *view) kernelRemarks() []string {
 	var notes []string
 	perNode := false
@@ -69,7 +66,8 @@ func (v *view) kernelRemarks() []string {
 	return notes
 }
 
-// kernelOlder reports whether a release ("6.8.0-45-generic") is before major.minor; known is false where it is none.
+// kernelOlder reports whether a release ("6.8.0-45-generic") is before major.minor. known is false if it cannot be
+// parsed.
 func kernelOlder(release string, major, minor int) (older, known bool) {
 	var a, b int
 	if n, _ := fmt.Sscanf(release, "%d.%d", &a, &b); n != 2 {

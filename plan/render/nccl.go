@@ -10,8 +10,8 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// The elements of NCCL's topology XML that matter for distance. NCCL adds the rest, such as the GPUs' numbers, from
-// the guest itself. Sources: NCCL, src/graph/xml.cc and topo.cc.
+// The elements of NCCL's topology XML that matter for distance. NCCL adds others, such as the GPUs' numbers, from the
+// guest. Sources: NCCL, src/graph/xml.cc and topo.cc.
 type (
 	ncclSystem struct {
 		XMLName xml.Name  `xml:"system"`
@@ -27,19 +27,18 @@ type (
 	ncclPCI struct {
 		BusID string           `xml:"busid,attr"`
 		Class topology.ID24    `xml:"class,attr"`
-		Speed string           `xml:"link_speed,attr"` // empty where it is not known
-		Width int              `xml:"link_width,attr"` // 0 where it is not known
+		Speed string           `xml:"link_speed,attr"` // empty if unknown
+		Width int              `xml:"link_width,attr"` // 0 if unknown
 		PCI   []*ncclPCI       `xml:"pci"`
-		host  topology.PCIAddr // of a switch: its upstream port on the host
+		host  topology.PCIAddr // upstream port of a switch on the host
 	}
 )
 
-// ncclPath is where the file of a node is.
 func ncclPath(node string) string { return guestDir(node) + "nccl-topology.xml" }
 
-// ncclTopologies returns a file for NCCL_TOPO_FILE for each lab node with GPUs: the guest's devices below the switches
-// that they are below on the host, with the links of the host. The switches that the guest has are emulated, and say
-// 2.5 GT/s and one lane, which NCCL believes.
+// ncclTopologies returns a file for NCCL_TOPO_FILE for each lab node with GPUs. It shows the guest's devices below
+// the host's switches, with the host's link speeds. The guest's own switches are emulated and report 2.5 GT/s and one
+// lane, which NCCL believes.
 func ncclTopologies(in Input) ([]Artifact, error) {
 	m, err := newMachine(in)
 	if err != nil {
@@ -55,7 +54,7 @@ func ncclTopologies(in Input) ([]Artifact, error) {
 		if err != nil {
 			return nil, err
 		}
-		// NCCL's own parser takes spaces alone for indentation, and older versions double quotes alone.
+		// NCCL's own parser accepts only spaces as indentation, and in older versions only double quotes.
 		data, err := xml.MarshalIndent(m.ncclTopology(n, t), "", "  ")
 		if err != nil {
 			return nil, err
@@ -70,11 +69,11 @@ func ncclTopologies(in Input) ([]Artifact, error) {
 	return all, nil
 }
 
-// ncclTopology returns the tree of one node. Devices whose NUMA node is not known are left out: NCCL then reads of
-// them what the guest shows.
+// ncclTopology returns the tree of one node. It leaves out devices with an unknown NUMA node, for which NCCL then
+// uses the guest's data.
 func (m *machine) ncclTopology(n *plan.Node, t *tree) *ncclSystem {
 	hostTree := topology.NewTree(m.host)
-	physical := map[topology.PCIAddr]topology.PCIAddr{} // of virtual functions, which need not exist yet
+	physical := map[topology.PCIAddr]topology.PCIAddr{} // physical functions of virtual ones, which need not exist yet
 	for i := range n.Cards {
 		c := &n.Cards[i]
 		if pf, err := topology.ParsePCIAddr(c.ID); err == nil && c.Kind == plan.KindVF {
@@ -91,7 +90,7 @@ func (m *machine) ncclTopology(n *plan.Node, t *tree) *ncclSystem {
 		}
 		s.CPUs = append(s.CPUs, ncclCPU{Node: cell.Cell, Affinity: cpus.Mask(), Arch: m.arch})
 	}
-	made := 0 // switches, which have no address in the guest
+	made := 0 // number of switches, which have no address in the guest
 	buses := t.buses()
 	for _, p := range t.devices {
 		if p.cell == nil {
@@ -127,7 +126,7 @@ func (m *machine) ncclTopology(n *plan.Node, t *tree) *ncclSystem {
 	return s
 }
 
-// madeUp returns the address of a switch that the guest does not have. NCCL takes such ones from clouds' files.
+// madeUp returns an address for a switch that the guest lacks. NCCL accepts such addresses in clouds' files.
 func madeUp(n int) topology.PCIAddr {
 	return topology.PCIAddr{Domain: 0xffff, Bus: 0xff - uint8(n/32), Device: uint8(n % 32)}
 }
@@ -137,7 +136,7 @@ func isNCCLs(base uint8) bool {
 	return base == topology.ClassDisplay || base == topology.ClassNetwork || base == topology.ClassAccelerator
 }
 
-// isSwitch reports whether a bridge begins a switch, seen from the processor.
+// isSwitch reports whether a bridge is the upstream port of a switch.
 func isSwitch(d *topology.PCIDevice) bool {
 	return d.Bridge != nil && (d.Bridge.Port == "upstream port" || d.Bridge.Port == topology.PortSwitch)
 }
@@ -159,8 +158,8 @@ func newNCCLPCI(d *topology.PCIDevice, at topology.PCIAddr) *ncclPCI {
 	return x
 }
 
-// buses returns the number of the bus behind each controller, by the controller's index, as firmware numbers them:
-// depth first, which is the order of the controllers behind a root bus.
+// buses returns the number of the bus behind each controller, by the controller's index, in the numbering of
+// firmware: depth first, which is the order of the controllers behind a root bus.
 func (t *tree) buses() []int {
 	numbers := make([]int, len(t.controllers))
 	last := make([]int, len(t.controllers)) // the highest bus so far, by root bus

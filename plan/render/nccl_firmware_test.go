@@ -17,13 +17,13 @@ import (
 	"github.com/rackless/rackless/vm/qapi"
 )
 
-// What Debian's ovmf has: the firmware, and the store of its variables.
+// Files of Debian's ovmf: the firmware, and the store of its variables.
 const (
 	firmwareCode = "/usr/share/OVMF/OVMF_CODE_4M.fd"
 	firmwareVars = "/usr/share/OVMF/OVMF_VARS_4M.fd"
 )
 
-// A qemuDevice is a PCI device of a guest, as QEMU's query-pci has it.
+// A qemuDevice is a PCI device of a guest in QEMU's query-pci.
 type qemuDevice struct {
 	Bus      int    `json:"bus"`
 	Slot     int    `json:"slot"`
@@ -34,9 +34,9 @@ type qemuDevice struct {
 	} `json:"pci_bridge"`
 }
 
-// The firmware of a guest numbers the buses, and nobody knows the addresses of its devices before. UEFI itself numbers
-// those of a domain with expanders and switches, whose passed-through devices are others here; the file for NCCL must
-// name the same.
+// The guest's firmware numbers the buses, so the addresses of devices are only predictions. This test lets UEFI
+// number the buses of a domain with expanders and switches, with other devices in place of passed-through ones. The
+// file for NCCL must have the same addresses.
 func TestTheFirmwareGivesTheAddressesOfTheNCCLFile(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -85,9 +85,8 @@ func TestTheFirmwareGivesTheAddressesOfTheNCCLFile(t *testing.T) {
 	}
 }
 
-// busesOf returns the buses of a domain as QEMU's arguments, as libvirt makes them, with a device that QEMU emulates in
-// place of each that is passed through: its ID is the address of the physical one on the host, and the device of its
-// subsystem too.
+// busesOf returns the buses of a domain as QEMU's arguments, like libvirt's. Each passed-through device is replaced
+// by one that QEMU emulates; its ID and its subsystem device are the host address of the physical one.
 func busesOf(t *testing.T, d *libvirtxml.Domain) []string {
 	t.Helper()
 	var args []string
@@ -142,8 +141,8 @@ func busesOf(t *testing.T, d *libvirtxml.Domain) []string {
 	return args
 }
 
-// devices returns what stands for the devices of the host, by their addresses in the guest, as far as the firmware has
-// numbered the buses.
+// devices returns the replacements for the host's devices, by their guest addresses, for buses that the firmware has
+// numbered.
 func devices(ctx context.Context, t *testing.T, q *qapi.Conn) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -169,7 +168,6 @@ func devices(ctx context.Context, t *testing.T, q *qapi.Conn) map[string]string 
 	return found
 }
 
-// startQEMU returns the monitor of a QEMU that ends with the test.
 func startQEMU(ctx context.Context, t *testing.T, binary string, args []string) *qapi.Conn {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "qmp")

@@ -14,7 +14,7 @@ import (
 	"github.com/rackless/rackless/vm/kerneltest"
 )
 
-// guestInit prints what the kernel of a guest says of each PCI function, and waits to be switched off.
+// guestInit prints the guest kernel's data on each PCI function, and waits to be switched off.
 const guestInit = `#!/bin/sh
 b=/bin/busybox
 $b mkdir -p /sys
@@ -28,9 +28,9 @@ echo END
 $b sleep 600
 `
 
-// The kernel of a node finds a GPU and a NIC below one switch of its own where they are below one on the host. One
-// switch of the guest stands for switches in a row, so that only the file for NCCL tells them apart. The firmware is
-// SeaBIOS, since the kernel of nodes is none for UEFI, which has a test of its own.
+// The kernel of a node finds a GPU and a NIC below a common switch if they share one on the host. One switch of the
+// guest represents a chain of switches, which only the file for NCCL distinguishes. The firmware is SeaBIOS, because
+// the nodes' kernel does not boot by UEFI; another test covers UEFI.
 func TestTheGuestHasTheTreeOfTheHost(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -64,7 +64,6 @@ func TestTheGuestHasTheTreeOfTheHost(t *testing.T) {
 	}
 }
 
-// guestTree reads what guestInit prints: the tree, and where the devices of the host are in it.
 func guestTree(t *testing.T, text string) (*topology.Tree, map[topology.PCIAddr]topology.PCIAddr) {
 	t.Helper()
 	h := &topology.Host{NUMANodes: []topology.NUMANode{{ID: 0}, {ID: 1}}}

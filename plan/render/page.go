@@ -14,14 +14,13 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// The pages and the files of settings that people read are templates, so that they can be edited as what they are.
-// Their dot is the plan. What comes from a lab, a plan or a host goes through md, line, word, quote or note, which
-// keep it text: text/template itself escapes nothing.
+// The pages and settings files for people are templates, so that they can be edited in their own format. Their dot is
+// the plan. All text from a lab, a plan or a host must pass through md, line, word, quote or note, because
+// text/template does not escape.
 //
 //go:embed pages/*.tmpl
 var pageFiles embed.FS
 
-// page fills a template of pages/ with data, which is the plan for most of them.
 func (v *view) page(name string, data any) string {
 	file := name + ".tmpl"
 	t := template.Must(template.New(file).Funcs(v.functions()).ParseFS(pageFiles, "pages/"+file))
@@ -32,11 +31,10 @@ func (v *view) page(name string, data any) string {
 	return b.String()
 }
 
-// functions are what the templates can ask, besides the fields of the plan.
 func (v *view) functions() template.FuncMap {
 	steps := 0
 	return template.FuncMap{
-		// Forms of text.
+		// Text.
 		"comment": func() string { return mdComment(v.made) },
 		"header":  func(text ...any) string { return v.header(fmt.Sprint(text...)) },
 		"note":    comment,
@@ -51,11 +49,11 @@ func (v *view) functions() template.FuncMap {
 		"numbers": numbers,
 		"mib":     func(bytes uint64) uint64 { return bytes >> 20 },
 		"step":    func() int { steps++; return steps },
-		// The lab and the host.
+		// Lab and host.
 		"lab":      func() string { return v.lab },
 		"made":     func() string { return strings.TrimSuffix(mdText(v.made), ".") },
 		"fabric":   func() any { return v.in.Lab.Fabric },
-		"payload":  func() int { return v.in.Lab.Fabric.MTU - 28 }, // of a ping that fills a packet: less IPv4, ICMP
+		"payload":  func() int { return v.in.Lab.Fabric.MTU - 28 }, // of a ping: MTU less IP and ICMP headers
 		"frame":    func() int { return v.in.Lab.Fabric.MTU + ethernetOverhead },
 		"host":     func() *topology.Host { return v.host },
 		"machine":  v.machineName,
@@ -69,19 +67,19 @@ func (v *view) functions() template.FuncMap {
 		"tenants":  v.tenantPins,
 		"iface":    v.pfNetdev,
 		"rate":     v.slowestLink,
-		// The machine's firmware.
+		// Firmware.
 		"iommu":      v.iommuFound,
 		"groups":     v.groupsFound,
 		"offers":     v.sriovFound,
 		"largestBAR": v.largestBAR,
-		// Files and units of the lab.
+		// Files and units.
 		"nic":     v.setsFirmware,
 		"why":     v.argumentReasons,
 		"reasons": v.kernelWhy,
 		"remarks": v.kernelRemarks,
 		"pages":   v.pageChecks,
 		"checks":  v.checks,
-		// Lab nodes.
+		// Lab nodes and their devices.
 		"domain":     func(node string) string { return readWord(lab.VMName(v.plan.Lab, node)) },
 		"domainPath": DomainPath,
 		"disk": func(node, suffix string) string {
@@ -100,19 +98,18 @@ func (v *view) functions() template.FuncMap {
 	}
 }
 
-// readme returns the page that leads through all other files.
 func (v *view) readme() []byte { return []byte(v.page("README.md", v.plan)) }
 
-// switches returns notes on the network between the nodes. Marks of RDMA traffic are those that NICs and switches agree
-// on: priority 3 is lossless, and DSCP 26 (AF31) is mapped to it.
+// switches returns notes on the network between the nodes. The marks of RDMA traffic follow the convention of NICs
+// and switches: priority 3 is lossless, and DSCP 26 (AF31) maps to it.
 func (v *view) switches() []Artifact {
 	return []Artifact{text("switch.md", v.page("switch.md", v.plan))}
 }
 
-// readWord is a word of a command that people copy from a page. Names with line breaks are none that a lab can have.
+// readWord returns a word of a command that people copy from a page. A lab's names cannot contain line breaks.
 func readWord(s string) string { return words.ShellWord(oneLine(s)) }
 
-// code returns commands as a block of Markdown: indented, so that nothing in them can end it.
+// code returns commands as a block of Markdown, indented so that no text in them can end the block.
 func code(lines []string) string {
 	var b strings.Builder
 	for _, l := range lines {
@@ -121,7 +118,6 @@ func code(lines []string) string {
 	return b.String()
 }
 
-// indent moves text to the right by some spaces, and leaves empty lines empty.
 func indent(by int, text string) string {
 	var b strings.Builder
 	for l := range strings.Lines(text) {
@@ -133,7 +129,6 @@ func indent(by int, text string) string {
 	return b.String()
 }
 
-// argumentReasons returns the kernel arguments with what each is for, as Markdown.
 func (v *view) argumentReasons() []string {
 	var items []string
 	for i, arg := range v.plan.KernelArgs[:min(len(v.plan.KernelArgs), len(v.plan.KernelWhy))] {
@@ -142,7 +137,6 @@ func (v *view) argumentReasons() []string {
 	return items
 }
 
-// tickless returns the CPUs without a timer tick as the kernel shows them afterwards.
 func (v *view) tickless() []topology.CPUSet {
 	var sets []topology.CPUSet
 	for _, arg := range v.plan.KernelArgs {
@@ -153,7 +147,6 @@ func (v *view) tickless() []topology.CPUSet {
 	return sets
 }
 
-// knownDevices returns the functions that go to lab nodes whole, as far as it is known what they are.
 func (v *view) knownDevices() []*topology.PCIDevice {
 	var all []*topology.PCIDevice
 	for _, a := range v.whole {
@@ -164,8 +157,8 @@ func (v *view) knownDevices() []*topology.PCIDevice {
 	return all
 }
 
-// tenantPins returns the commands that keep virtual machines that may run anywhere off the CPUs of the lab nodes. Those
-// that are pinned already were placed by somebody, and the plan has gone around them.
+// tenantPins returns the commands that keep unpinned virtual machines off the CPUs of the lab nodes. Pinned ones were
+// placed deliberately, and the plan avoids their CPUs.
 func (v *view) tenantPins() []string {
 	keep := v.housekeeping().Union(v.plan.Housekeeping.TenantCPUs).String()
 	var lines []string
@@ -182,7 +175,6 @@ func (v *view) tenantPins() []string {
 	return lines
 }
 
-// pageChecks are the commands that show the pages of each NUMA node.
 func (v *view) pageChecks() []string {
 	var lines []string
 	for _, p := range v.plan.Hugepages {
@@ -195,13 +187,11 @@ func (v *view) pageChecks() []string {
 	return lines
 }
 
-// A topic is a part of the host's preparation as the page shows it.
 type topic struct {
 	Title, Note string
-	Checks      []string // commands with what they must print
+	Checks      []string // commands with the output that they must print
 }
 
-// checks returns how to see that the host is as planned, in the order of the steps.
 func (v *view) checks() []topic {
 	var all []topic
 	if pages := v.pageChecks(); len(pages) > 0 {
@@ -249,8 +239,8 @@ func (v *view) vfChecks() []string {
 	return lines
 }
 
-// vfPlace returns the address of a virtual function as the domains have it: if the kernel gives it another one, the
-// domains name the wrong device, which the page shows before a node is started.
+// vfPlace returns the address of a virtual function in the domains. If the kernel assigns another one, the domains
+// name the wrong device; the page's check shows this before a node is started.
 func (v *view) vfPlace(p *port) string {
 	if m, err := newMachine(v.in); err == nil {
 		if a, err := m.vfAddress(p.card.ID, fmt.Sprint(*p.card.VF)); err == nil {
@@ -260,7 +250,7 @@ func (v *view) vfPlace(p *port) string {
 	return "an address"
 }
 
-// numaText is what numactl -H begins with. It writes "1 nodes", too.
+// numaText returns the beginning of numactl -H's output, including its "1 nodes".
 func numaText(n plan.Node) string {
 	if len(n.Cells) < 2 {
 		return "available: 1 nodes (0)"
@@ -277,7 +267,6 @@ func numaText(n plan.Node) string {
 		strings.Join(parts, "; "))
 }
 
-// cellsOfDevices says on which guest node each device has to be.
 func cellsOfDevices(n plan.Node) string {
 	var parts []string
 	for _, c := range n.Cards {
@@ -288,14 +277,12 @@ func cellsOfDevices(n plan.Node) string {
 	return strings.Join(parts, ", ")
 }
 
-// A guestPort is a port of a lab node as the page shows it.
 type guestPort struct {
 	Node, Port, Addr, IP string
-	Missing              string // why there is no sure way to find it; "" where there is one
-	Near                 string // runs a test on the cores of the port's NUMA node, in a guest that sees NUMA nodes
+	Missing              string // reason for which it cannot be found reliably, or ""
+	Near                 string // runs a test on the port's NUMA node, if the guest sees NUMA nodes
 }
 
-// guestPorts returns the ports of lab node i.
 func (v *view) guestPorts(i int) []guestPort {
 	n := &v.plan.Nodes[i]
 	var all []guestPort
@@ -313,7 +300,7 @@ func (v *view) guestPorts(i int) []guestPort {
 	return all
 }
 
-// measuredPair returns the first ports of the first two lab nodes that have any; nil where fewer have.
+// measuredPair returns the first ports of the first two lab nodes with ports, or nil if there are fewer.
 func (v *view) measuredPair() *struct{ Server, Client guestPort } {
 	var first []guestPort
 	for i := range v.ports {
@@ -327,10 +314,11 @@ func (v *view) measuredPair() *struct{ Server, Client guestPort } {
 	return &struct{ Server, Client guestPort }{first[0], first[1]}
 }
 
-// ethernetOverhead is what a frame has beyond its IP packet: addresses and type 14 bytes, a VLAN tag 4, the checksum 4.
+// ethernetOverhead is a frame's size beyond its IP packet: addresses and type 14 bytes, a VLAN tag 4, the checksum 4.
 const ethernetOverhead = 14 + 4 + 4
 
-// pfNetdev returns the network device of the physical functions, where they have one alone, as a word of a command.
+// pfNetdev returns the network device of the physical functions as a word of a command, or a placeholder unless there
+// is exactly one.
 func (v *view) pfNetdev() string {
 	var names []string
 	for _, p := range v.allPorts() {
@@ -348,8 +336,9 @@ func (v *view) pfNetdev() string {
 	return words.ShellWord(names[0])
 }
 
-// slowestLink returns the lowest rate among the links of the lab, and the least that a test must reach on it; nil where
-// none is known. Of a RoCE v2 frame with 4096 bytes of payload 2 % is headers and gaps, and as much again is allowed.
+// slowestLink returns the lowest known link rate of the lab, and the minimum result of a test on it. It returns nil
+// if no rate is known. Headers and gaps are 2 % of a RoCE v2 frame with 4096 bytes of payload, and the minimum allows
+// another 2 %.
 func (v *view) slowestLink() *struct{ Gbps, Least int64 } {
 	var rates []int64
 	for _, p := range v.allPorts() {

@@ -12,7 +12,6 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// cards are NICs of one function each, of no known place.
 func cards(kind string, functions ...string) []plan.NodeDevice {
 	var list []plan.NodeDevice
 	for _, f := range functions {
@@ -81,7 +80,6 @@ func TestPortsAreWhereTheGuestFindsThem(t *testing.T) {
 	}
 }
 
-// readDomain reads a domain as libvirt's own types have it.
 func readDomain(t *testing.T, text []byte) *libvirtxml.Domain {
 	t.Helper()
 	d := &libvirtxml.Domain{}
@@ -91,7 +89,7 @@ func readDomain(t *testing.T, text []byte) *libvirtxml.Domain {
 	return d
 }
 
-// The domain itself says where its devices are; what Ports says must be the same.
+// The domain and Ports must agree about the positions of devices.
 func TestPortsAgreeWithTheDomain(t *testing.T) {
 	for _, c := range domainCases() {
 		in := c.in(t)

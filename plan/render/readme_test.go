@@ -21,7 +21,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// mention finds names of files of the plan's directory in a page.
+// mention matches names of files of the plan's directory in a page.
 var mention = regexp.MustCompile(`(?:^|[\s(` + "`" +
 	`])((?:kernel|firmware|tuned|domains|guests)/[A-Za-z0-9_./*-]*[A-Za-z0-9*])`)
 
@@ -81,7 +81,7 @@ func TestTheReadmeChecksWhatThePlanSays(t *testing.T) {
 	}
 }
 
-// The command of the page that lists what the commands have written finds each file below /etc.
+// The page has a command that lists the files written by its commands. It must find each file below /etc.
 func TestTheWayBackRemovesEachFile(t *testing.T) {
 	t.Parallel()
 	sh := findProgram(t, "sh")
@@ -157,7 +157,7 @@ func TestTheHostMayKeepNothing(t *testing.T) {
 	}
 }
 
-// commands returns the lines of code of a page that begin with one of the words, and for each the comment after it.
+// commands returns the lines of code of a page that begin with one of the words, and the comment after each.
 func commands(page string, words ...string) (lines, after []string) {
 	all := strings.Split(page, "\n")
 	for i, line := range all {
@@ -175,7 +175,6 @@ func commands(page string, words ...string) (lines, after []string) {
 	return lines, after
 }
 
-// below returns the numbers of a list that are less than limit, with the list's own separator.
 func below(list string, limit int) string {
 	separator := " "
 	if strings.Contains(list, ",") {
@@ -232,8 +231,8 @@ func TestCommandsOfTheReadmeWorkOnLibvirt(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v\n%s", line, err, out)
 		}
-		// libvirt shows CPUs that this machine has, in maps of whole bytes, and there may be fewer
-		// of them than in the plan.
+		// libvirt shows only CPUs that this machine has, in maps of whole bytes, and the machine may have fewer than
+		// the plan.
 		if got, want := strings.TrimSpace(string(out)), below(want[i], (present+7)/8*8); strings.HasSuffix(verb,
 			"pin") && got != want {
 			t.Errorf("%s\nprints %s\nthe page says %s", line, got, want)

@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// oneLine makes text from outside harmless where a line break would end a comment or a value:
-// control characters and separators become spaces.
+// oneLine replaces control characters and separators by spaces, so that a line break in outside text cannot end a
+// comment or a value.
 func oneLine(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r == utf8.RuneError || unicode.IsControl(r) || unicode.In(r, unicode.Zl, unicode.Zp, unicode.Cf) {
@@ -20,10 +20,10 @@ func oneLine(s string) string {
 	return strings.Join(strings.Fields(s), " ")
 }
 
-// commentWidth is where comments are wrapped.
+// commentWidth is the width for wrapping comments.
 const commentWidth = 110
 
-// comment returns text as lines that begin with prefix. Words longer than a line stay whole.
+// comment returns text as lines that begin with prefix. It does not split words longer than a line.
 func comment(prefix, text string) string {
 	var b strings.Builder
 	for part := range strings.SplitSeq(text, "\n") {
@@ -44,9 +44,8 @@ func comment(prefix, text string) string {
 	return b.String()
 }
 
-// safeName returns s as a part of file names and of names of systemd units: letters, digits,
-// hyphens and underscores stay, any other byte becomes _ and two hexadecimal digits. Names of labs
-// stay as they are.
+// safeName returns s as a part of names of files and systemd units: letters, digits, hyphens and underscores stay,
+// any other byte becomes _ and two hexadecimal digits. Names of labs do not change.
 func safeName(s string) string {
 	var b strings.Builder
 	for i := range len(s) {

@@ -11,9 +11,9 @@ import (
 	"github.com/rackless/rackless/internal/words"
 )
 
-// findProgram looks for a program, and skips the test out loud without it. What set-up installs is
-// asked for by need instead. cloud-init is never installed for tests: it would set up the machine
-// again at its next boot.
+// findProgram looks for a program, and skips the test with a message if it is missing. For programs that the setup
+// installs, use need instead. cloud-init is never installed for tests, because it would set up the machine again at
+// the next boot.
 func findProgram(t testing.TB, name string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
@@ -80,7 +80,6 @@ func TestSafeNamesAreDifferentForDifferentNames(t *testing.T) {
 	}
 }
 
-// scripts returns the commands of every case and the program of its guests, by case and path.
 func scripts(t *testing.T) map[string][]byte {
 	t.Helper()
 	all := map[string][]byte{}

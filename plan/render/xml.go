@@ -8,27 +8,28 @@ import (
 	"unicode/utf8"
 )
 
-// RacklessNamespace is the namespace of what rackless notes below <metadata>, which libvirt keeps and does not read.
+// RacklessNamespace is the namespace of rackless's elements in <metadata>, which libvirt preserves without reading
+// them.
 const RacklessNamespace = "https://github.com/rackless/rackless/libvirt/1"
 
-// prefixes are how XML writes the namespaces of elements that are not libvirt's own.
+// prefixes are the XML prefixes of namespaces other than libvirt's own.
 var prefixes = map[string]string{
 	RacklessNamespace: "rackless:",
-	"http://libvirt.org/schemas/domain/qemu/1.0": "qemu:", // arguments that libvirt hands to QEMU as they are
+	"http://libvirt.org/schemas/domain/qemu/1.0": "qemu:", // arguments that libvirt passes to QEMU unchanged
 }
 
-// A Mark is the element of rackless in the metadata of a domain: which lab node it is.
+// A Mark is the element of rackless in the metadata of a domain. It identifies the lab node.
 type Mark struct {
 	XMLName xml.Name `xml:"https://github.com/rackless/rackless/libvirt/1 node"`
 	Lab     string   `xml:"lab,attr"`
 	Name    string   `xml:"name,attr"`
 	Plan    string   `xml:"plan,attr"` // the schema of the plan: "rackless/plan/v1"
 	Host    string   `xml:"host,attr,omitempty"`
-	// Defined is added by who defines the domain; nil in what Domains makes.
+	// Defined is added by the code that defines the domain. Domains leaves it nil.
 	Defined *Defined `xml:"https://github.com/rackless/rackless/libvirt/1 defined"`
 }
 
-// Defined is the document that a domain was defined with, of which libvirt itself keeps neither form nor order.
+// Defined is the document with which a domain was defined, because libvirt preserves neither its form nor its order.
 type Defined struct {
 	Digest string `xml:"digest,attr"`
 	Packed string `xml:",chardata"`
@@ -37,28 +38,26 @@ type Defined struct {
 // A place is an element below the root of a document.
 type place struct {
 	path  string // names from below the root, as in "cpu/numa/cell"
-	index int    // among the elements of this name inside the same element
+	index int    // among the elements of this name within the same parent
 }
 
-// reasons are why a document has its settings. Each becomes the comment above its element. libvirt
-// drops comments when it takes a file in, so they are about the file alone.
+// reasons explain the settings of a document. Each becomes the comment above its element. libvirt drops comments, so
+// they only matter in the file.
 type reasons map[place]string
 
-// add notes the reason for the first element of the path.
 func (r reasons) add(path, why string) { r.addAt(path, 0, why) }
 
 // addAt notes the reason for one of several elements of the path.
 func (r reasons) addAt(path string, index int, why string) { r[place{path, index}] = xmlComment(why) }
 
-// XML returns v as XML for people: two spaces of indentation, elements without content closed in
-// themselves, attributes in single quotes as libvirt has them. Characters that XML cannot hold
-// become U+FFFD, as encoding/xml has it: who takes names from outside checks them first.
+// XML returns v as XML for people: two spaces of indentation, self-closing empty elements, and attributes in single
+// quotes like libvirt's. Invalid characters become U+FFFD, as in encoding/xml, so callers must check outside names
+// first.
 func XML(v any) ([]byte, error) { return explainedXML(v, nil) }
 
-// explainedXML is XML with comments.
 func explainedXML(v any, why reasons) ([]byte, error) {
-	// encoding/xml has no self-closing tags and no comments above an element: what it wrote is read
-	// back and printed otherwise.
+	// encoding/xml supports neither self-closing tags nor comments above elements, so its output is parsed and
+	// printed again.
 	compact, err := xml.Marshal(v)
 	var root element
 	if err == nil {
@@ -72,7 +71,7 @@ func explainedXML(v any, why reasons) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// An element is one node of any document. Elements of libvirt have text or children, never both.
+// An element is a node of any document. libvirt's elements have text or children, never both.
 type element struct {
 	XMLName  xml.Name
 	Attrs    []xml.Attr `xml:",any,attr"`
@@ -80,7 +79,7 @@ type element struct {
 	Text     string     `xml:",chardata"`
 }
 
-// print writes e, which is at a place, inside an element of the namespace outer.
+// print writes e, located at place, within an element of the namespace outer.
 func (e *element) print(b *bytes.Buffer, indent string, at place, outer string, why reasons) {
 	if text := why[at]; text != "" {
 		printComment(b, indent, text)
@@ -113,18 +112,18 @@ func (e *element) print(b *bytes.Buffer, indent string, at place, outer string, 
 	}
 }
 
-// Both escape what would end the text, and white space that a parser would otherwise normalise away.
+// Both escape characters that would end the text, and white space that a parser would otherwise normalise.
 var (
 	attrEscaper = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", "'", "&apos;", "\t", "&#9;", "\n",
 		"&#10;", "\r", "&#13;")
 	textEscaper = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", "\r", "&#13;")
 )
 
-// xmlComment makes text fit for a comment: XML has no form for two hyphens inside of one, so they are
-// set apart. Control characters, line breaks among them, become spaces.
+// xmlComment makes text fit for a comment. It separates two hyphens, which XML does not allow in comments, and
+// replaces control characters, including line breaks, by spaces.
 func xmlComment(text string) string {
 	text = strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f || r >= utf8.RuneError && r <= 0xffff { // U+FFFE and U+FFFF are no characters of XML
+		if r < ' ' || r == 0x7f || r >= utf8.RuneError && r <= 0xffff { // XML does not allow U+FFFE and U+FFFF
 			return ' '
 		}
 		return r
@@ -135,10 +134,9 @@ func xmlComment(text string) string {
 	return strings.TrimSpace(text)
 }
 
-// columns is how wide comments may get: what fits beside line numbers on most screens.
+// columns is the width of comments. It leaves room for line numbers on most screens.
 const columns = 110
 
-// printComment breaks the text into lines.
 func printComment(b *bytes.Buffer, indent, text string) {
 	line := indent + "<!--"
 	for word := range strings.FieldsSeq(text) {
@@ -151,7 +149,7 @@ func printComment(b *bytes.Buffer, indent, text string) {
 	b.WriteString(line + " -->\n")
 }
 
-// scaled returns bytes in the largest unit that is exact, up to GiB.
+// scaled returns bytes in the largest exact unit, up to GiB.
 func scaled(b uint64) (value uint, unit string) {
 	for _, u := range []struct {
 		unit  string

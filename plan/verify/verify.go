@@ -86,7 +86,7 @@ type checker struct {
 // A finding is the actual place of a lab node.
 type finding struct {
 	cores []*coreView
-	gpus  []int // indexes of Problem.Devices, ascending
+	gpus  []int // indexes in Problem.Devices, ascending
 	nics  []int // indexes too
 	vfs   []int // NIC of each virtual function, ascending
 }

@@ -13,23 +13,23 @@ import (
 	"github.com/rackless/rackless/rack/adopt"
 )
 
-// Hosts that descriptions are held against, as package synthetic has them: CPUs 0 and 1 are a core where cores have two
-// threads. After "apart" siblings are n and n + half of all.
+// Hosts for the descriptions, in the syntax of package synthetic. CPUs 0 and 1 are a core if cores have two threads.
+// After "apart" siblings are n and n + half of all.
 const (
 	fourNodes = "numa:4(memory=32GiB) core:4 pu:2"       // 0-7, 8-15, 16-23, 24-31
 	noThreads = "numa:2(memory=64GiB) core:8 pu:1"       // 0-7, 8-15
 	desktop   = "apart [numa(memory=64GiB)] core:8 pu:2" // siblings n and n+8
-	isolated  = "isolated " + twoNodes                   // 4-15 and 20-31 are
+	isolated  = "isolated " + twoNodes                   // CPUs 4-15 and 20-31 are isolated
 	epyc      = "../../examples/hosts/epyc-7551p.ttar"   // siblings n and n+32; nodes of 8 cores; GPUs 06:00 and 21:00
 )
 
-// An answer is what is wrong with a machine on a host, found by hand: by reading the description against the host, not
-// by running what is tested.
+// An answer lists the faults of a machine on a host, found by hand by comparing the description with the host, not by
+// running the tested code.
 type answer struct {
-	machine string // a file of the collection, or a description
+	machine string // file of the collection, or a description
 	host    string
-	wrong   string // checks that find something
-	unread  string // a part of what is not understood; empty: all is
+	wrong   string // failing checks
+	unread  string // part of the message about unread text; "" if all is understood
 	why     string
 }
 
@@ -54,7 +54,8 @@ var collected = []answer{
 	{"kubevirt-cpu_pinning.xml", noThreads, "RL064", "", "I/O threads on the CPUs of the virtual CPUs"},
 }
 
-// others are machines of the collection whose licences keep them out of this repository. RACKLESS_CORPUS names it.
+// others are machines of the collection that cannot be in this repository because of their licences. RACKLESS_CORPUS
+// names its directory.
 var others = []answer{
 	{"domains/4gamers1pc-vm-cpu0-0.xml", "apart pack:2 [numa(memory=32GiB)] core:8 pu:2", "", "",
 		"a thread of each core, on one node with its memory; emulator and I/O threads beside"},
@@ -107,7 +108,6 @@ func numatune(mode, nodes string) string {
 	return "<numatune><memory mode='" + mode + "' nodeset='" + nodes + "'/></numatune>"
 }
 
-// floating is a domain with a set of CPUs for all of its virtual CPUs.
 func floating(cpus string, elements ...string) string {
 	return strings.Replace(domain("vm", 4, 4, elements...), "<vcpu>", "<vcpu cpuset='"+cpus+"'>", 1)
 }
@@ -236,7 +236,6 @@ var synthetics = []answer{
 	{domain("vm", 2, 4, devices(hostdev("99", 0))), epyc, "RL078", "", "no such device"},
 }
 
-// machineOf returns a machine of a table by its file or its text.
 func machineOf(t *testing.T, name, dir string) *inspect.Machine {
 	t.Helper()
 	file := "vm.xml"
@@ -254,7 +253,6 @@ func machineOf(t *testing.T, name, dir string) *inspect.Machine {
 	return m
 }
 
-// standing returns the host of an answer.
 func standing(t *testing.T, name string) *topology.Host {
 	t.Helper()
 	desc, apart := strings.CutPrefix(name, "apart ")
@@ -273,7 +271,7 @@ func standing(t *testing.T, name string) *topology.Host {
 	return h
 }
 
-// renumber gives the CPUs of a host the numbers that most machines have: the first threads of all cores come first.
+// renumber gives the CPUs of a host the usual numbers: the first threads of all cores come first.
 func renumber(h *topology.Host) {
 	half := h.CPUs.Online.Len() / 2
 	move := func(s *topology.CPUSet) {
@@ -311,7 +309,7 @@ func TestMachinesOfOtherPeople(t *testing.T) {
 	}
 }
 
-// hold compares what is found of a machine with the answer, and judges what mending makes of it.
+// hold compares the findings about a machine with the answer, and checks the result of mending.
 func hold(t *testing.T, a answer, dir string) {
 	m, h := machineOf(t, a.machine, dir), standing(t, a.host)
 	v, err := adopt.Check(t.Context(), h, "host", m)

@@ -18,7 +18,7 @@ import (
 // byte.
 type Domain struct {
 	libvirt.Domain
-	Text string // as it will be at its next start
+	Text string // definition for its next start
 
 	conn    *libvirt.Conn
 	journal string
@@ -38,8 +38,8 @@ func (d *Domain) Machine(ctx context.Context) (*inspect.Machine, error) {
 	return inspect.ParseMachine(ctx, d.Text, d.Name+".xml")
 }
 
-// Apply defines the domain again, with a text that was made of d.Text. It may be called again for a domain that was
-// adopted before: what is undone later is the description before the first time.
+// Apply redefines the domain with text, which was made from d.Text. It may be called again for an adopted domain:
+// Undo always restores the description from before the first time.
 func (d *Domain) Apply(ctx context.Context, text string) (err error) {
 	j, err := change.Open(d.journal, d.kinds())
 	if err != nil {
@@ -57,7 +57,7 @@ func (d *Domain) Apply(ctx context.Context, text string) (err error) {
 	return err
 }
 
-// ErrNotAdopted is a domain that rackless has not changed, or that was undone.
+// ErrNotAdopted is returned for a domain that rackless has not changed, or that was undone.
 var ErrNotAdopted = errors.New("rackless has not adopted it")
 
 // Before returns the description from before the domain was adopted.
@@ -72,8 +72,8 @@ func (d *Domain) Before() (string, error) {
 	return string(entries[0].Before), nil
 }
 
-// Undo brings the description back from before the domain was adopted. What somebody else has changed since beside
-// that would be lost: then nothing is done, which is an error.
+// Undo restores the description from before the domain was adopted. If other parts were changed since, which would be
+// lost, it fails and changes nothing.
 func (d *Domain) Undo(ctx context.Context) (err error) {
 	before, err := d.Before()
 	if err != nil {
@@ -100,10 +100,9 @@ func (d *Domain) kinds() change.Kinds {
 	return change.Kinds{kind: func() change.Op { return &definition{conn: d.conn} }}
 }
 
-// kind names the op in journals.
 const kind = "libvirt domain"
 
-// A definition is the op: the definition of one domain. Its state is the whole of the domain's XML.
+// A definition is the journaled operation: it defines one domain. Its state is the domain's complete XML.
 type definition struct {
 	Name string `json:"name"`
 	UUID string `json:"uuid"`
@@ -123,7 +122,7 @@ func (o *definition) Read(ctx context.Context, _ *change.System) (change.State, 
 	return change.State(text), err
 }
 
-// Done compares what the two texts say of the machine: libvirt writes what it is given in a form of its own.
+// Done compares the meaning of the two texts, because libvirt rewrites its input.
 func (o *definition) Done(s change.State) bool {
 	now, err := inspect.ParseMachine(context.Background(), string(s), o.Name)
 	wanted, err2 := inspect.ParseMachine(context.Background(), o.XML, o.Name)
@@ -138,8 +137,8 @@ func (o *definition) Restore(ctx context.Context, _ *change.System, before chang
 	return o.conn.RedefineForeign(ctx, o.Name, []byte(before))
 }
 
-// Outcome says what became of the domain that the user calls by name. connect is the URI that its user has to name; ""
-// for the usual one. differs says that the other description is another one.
+// Outcome describes the result for the domain with the user's name for it. connect is the URI that the user must
+// specify, or ""; differs is set if the new description is different.
 func (d *Domain) Outcome(name, connect string, undo, changed, differs bool) string {
 	const later = "\nIt runs as before until it is shut down and started again; a reboot in the guest is not enough."
 	text := "\n"

@@ -19,52 +19,51 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A Verdict is what is wrong with a machine on a host, and how to mend it.
+// A Verdict holds the faults of a machine on a host, and the edit that mends them.
 type Verdict struct {
 	Machine  string            `json:"machine"`
 	Host     string            `json:"host"`
 	Findings []finding.Finding `json:"findings"`
-	// Unread says what of the description could not be understood. Nothing is known about that.
+	// Unread lists the parts of the description that could not be understood, and are not checked.
 	Unread []string `json:"unread,omitempty"`
-	// Diff changes the description so that the findings of Mended are gone, as diff -u prints it; empty where no edit
-	// of the description does that.
+	// Diff is a change of the description that removes the findings of Mended, in the format of diff -u, or "" if
+	// there is no such edit.
 	Diff   string   `json:"diff,omitempty"`
-	Mended []string `json:"mended,omitempty"` // the checks, each once
-	Text   string   `json:"-"`                // the description after Diff; empty where there is none
-	// Unmended says why findings that a description can cause are still there.
+	Mended []string `json:"mended,omitempty"` // IDs of checks, without duplicates
+	Text   string   `json:"-"`                // description after Diff, or ""
+	// Unmended says why findings that a description can cause remain.
 	Unmended string `json:"unmended,omitempty"`
 }
 
-// mendable are the checks of what a description says of CPUs, memory and cells. All others are about the host, or about
-// which devices the machine has.
+// mendable lists the checks of CPUs, memory and cells in a description. All others are about the host, or about the
+// machine's devices.
 var mendable = []string{"RL060", "RL061", "RL062", "RL063", "RL064", "RL065", "RL066", "RL067", "RL068", "RL070",
 	"RL071", "RL072"}
 
-// wrong returns the findings that an edit of the description could mend.
 func wrong(all []finding.Finding) []finding.Finding {
 	return slices.DeleteFunc(slices.Clone(all), func(f finding.Finding) bool {
 		return !slices.Contains(mendable, f.ID)
 	})
 }
 
-// A syntax reads a description and writes parts of it again.
+// A syntax reads a description and rewrites parts of it.
 type syntax interface {
-	// emulator puts QEMU's own threads on CPUs of the host.
+	// emulator moves QEMU's own threads to CPUs of the host.
 	emulator(text string, cpus topology.CPUSet) (string, error)
 	// reorder pins the virtual CPUs to these CPUs of the host, in order.
 	reorder(text string, cpus []int) (string, error)
 	// memory binds the machine's memory to the NUMA nodes of its CPUs.
 	memory(text string, t *topology.Tenant, h *topology.Host) (string, error)
-	// place takes CPUs, memory and cells from a plan of the machine alone.
+	// place sets CPUs, memory and cells from a plan of the machine alone.
 	place(text string, p *placement) (string, error)
 }
 
-// Check judges a machine on a host whose other tenants are as h has them. A tenant of h with its UUID or name is the
-// machine as it was, and makes way for it.
+// Check checks a machine on a host with the other tenants in h. A tenant of h with the machine's UUID or name is its
+// earlier description, and is replaced.
 func Check(ctx context.Context, h *topology.Host, hostName string, m *inspect.Machine) (*Verdict, error) {
 	others := *h
 	others.Tenants = nil
-	state := "shut off" // a machine that the host does not have needs what a start needs
+	state := "shut off" // a machine that is not on the host needs the resources of a start
 	for _, t := range h.Tenants {
 		if same(&t, &m.Tenant) {
 			state = t.State
@@ -78,7 +77,7 @@ func Check(ctx context.Context, h *topology.Host, hostName string, m *inspect.Ma
 	j := job{host: &others, state: state, machine: m, hostName: hostName, syntax: syntaxOf(m.Text)}
 	v := &Verdict{Machine: m.Tenant.Name, Host: hostName, Findings: j.judge(m.Tenant), Unread: m.Unread}
 	if v.Findings == nil {
-		v.Findings = []finding.Finding{} // as JSON a list, even when it is empty
+		v.Findings = []finding.Finding{} // an empty list in JSON instead of null
 	}
 	if len(wrong(v.Findings)) == 0 {
 		return v, nil
@@ -94,8 +93,8 @@ func Check(ctx context.Context, h *topology.Host, hostName string, m *inspect.Ma
 	return v, j.mend(ctx, v)
 }
 
-// CheckAll judges machines of one host. Each is held against the others too: those before it as they are when they are
-// mended, so that all diffs together fit on the host.
+// CheckAll checks machines of one host, each together with the others. Earlier machines count as mended, so that all
+// diffs together fit on the host.
 func CheckAll(ctx context.Context, h *topology.Host, hostName string, machines []*inspect.Machine) ([]*Verdict, error) {
 	now := slices.Clone(machines)
 	verdicts := make([]*Verdict, len(machines))
@@ -124,8 +123,8 @@ func CheckAll(ctx context.Context, h *topology.Host, hostName string, machines [
 	return verdicts, nil
 }
 
-// withTenant puts a tenant in the place of the one that has its UUID or name, whose state it takes, or behind all. What
-// the host does not have is shut off.
+// withTenant replaces the tenant with t's UUID or name, keeping its state, or appends t. A tenant that the host does
+// not have is shut off.
 func withTenant(tenants []topology.Tenant, t topology.Tenant) []topology.Tenant {
 	for i := range tenants {
 		if same(&tenants[i], &t) {
@@ -138,18 +137,16 @@ func withTenant(tenants []topology.Tenant, t topology.Tenant) []topology.Tenant 
 	return append(tenants, t)
 }
 
-// same reports whether two descriptions are of one machine.
 func same(a, b *topology.Tenant) bool { return a.UUID != "" && a.UUID == b.UUID || a.Name == b.Name }
 
-// NoHost is the name of the host of machines that are judged alone.
+// NoHost is the host name for machines that are checked without a host.
 const NoHost = "none"
 
-// Nowhere is the host of machines that are judged by their description alone.
+// Nowhere returns the host for machines that are checked by their description alone.
 func Nowhere() *topology.Host {
 	return &topology.Host{Provenance: topology.Provenance{Kind: topology.SourceTexts}}
 }
 
-// A job is the work on one machine.
 type job struct {
 	host     *topology.Host // without the machine
 	hostName string
@@ -165,7 +162,7 @@ func (j *job) judge(t topology.Tenant) []finding.Finding {
 	return diagnose.Tenant(j.host, t)
 }
 
-// mend tries edits from the smallest to the largest, and keeps the one that leaves the least wrong.
+// mend tries edits from the smallest to the largest, and keeps the one with the fewest remaining faults.
 func (j *job) mend(ctx context.Context, v *Verdict) error {
 	before := wrong(v.Findings)
 	j.emulatorWrong = slices.ContainsFunc(before, func(f finding.Finding) bool { return f.ID == "RL064" })
@@ -207,7 +204,7 @@ func (j *job) mend(ctx context.Context, v *Verdict) error {
 	return nil
 }
 
-// withLineEnds ends all lines as those of the text of before do, where those all end in CRLF.
+// withLineEnds converts line ends to CRLF if all lines of before have them.
 func withLineEnds(text, before string) string {
 	if n := strings.Count(before, "\n"); n == 0 || n != strings.Count(before, "\r\n") {
 		return text
@@ -222,10 +219,8 @@ func cause(err error) string {
 	return err.Error()
 }
 
-// moveEmulator puts QEMU's own threads on CPUs that nobody is pinned to.
 func (j *job) moveEmulator(context.Context) (string, error) { return j.emulatorOf(j.machine.Text) }
 
-// emulatorOf moves the emulator in a text with the pins of the machine as it is.
 func (j *job) emulatorOf(text string) (string, error) {
 	cpus := housekeeping(j.host, &j.machine.Tenant)
 	if cpus.IsEmpty() {
@@ -235,7 +230,7 @@ func (j *job) emulatorOf(text string) (string, error) {
 	return j.syntax.emulator(text, cpus)
 }
 
-// reorder pins the virtual CPUs to the CPUs that they have, the threads of a core side by side.
+// reorder pins the virtual CPUs to their current CPUs, with the threads of a core side by side.
 func (j *job) reorder(context.Context) (string, error) {
 	own := j.machine.Tenant.Pinned()
 	var order []int
@@ -250,7 +245,7 @@ func (j *job) reorder(context.Context) (string, error) {
 	return j.syntax.reorder(j.machine.Text, order)
 }
 
-// moveMemory binds memory to the NUMA nodes of the CPUs, and moves the emulator as well where that is wrong too.
+// moveMemory binds memory to the NUMA nodes of the CPUs, and also moves the emulator if it is wrong.
 func (j *job) moveMemory(context.Context) (string, error) {
 	text, err := j.syntax.memory(j.machine.Text, &j.machine.Tenant, j.host)
 	if err != nil || !j.emulatorWrong {
@@ -259,19 +254,18 @@ func (j *job) moveMemory(context.Context) (string, error) {
 	return j.emulatorOf(text)
 }
 
-// placeAnew plans the machine on the host with its devices, and with NUMA nodes in the guest where it has several.
+// placeAnew plans the machine on the host with its devices, and with NUMA nodes in the guest if it has several.
 func (j *job) placeAnew(ctx context.Context) (string, error) {
 	return j.place(ctx, j.severalNodes(), topology.CPUSet{})
 }
 
-// severalNodes reports whether the machine has NUMA nodes in the guest.
 func (j *job) severalNodes() bool {
 	nodes := j.machine.Tenant.GuestNodes
 	return nodes != nil && *nodes > 1
 }
 
-// placePresent plans the virtual CPUs that the machine starts with. oVirt lets many more be plugged in later, often
-// more than the host has CPUs: those share the CPUs of the others.
+// placePresent plans the virtual CPUs with which the machine starts. oVirt allows many more to be plugged in later,
+// often more than the host has CPUs; they share the CPUs of the others.
 func (j *job) placePresent(ctx context.Context) (string, error) {
 	absent := j.machine.Tenant.Absent
 	if absent == nil || absent.IsEmpty() {
@@ -283,7 +277,6 @@ func (j *job) placePresent(ctx context.Context) (string, error) {
 	return j.place(ctx, false, *absent)
 }
 
-// placeWithCells plans the machine with NUMA nodes in the guest, which it does not have now.
 func (j *job) placeWithCells(ctx context.Context) (string, error) {
 	return j.place(ctx, true, topology.CPUSet{})
 }
@@ -297,8 +290,8 @@ func (j *job) place(ctx context.Context, cells bool, absent topology.CPUSet) (st
 	return j.syntax.place(j.machine.Text, p)
 }
 
-// housekeeping returns CPUs for the threads of a machine's emulator: online, not isolated, of no tenant, and as far as
-// there are such, no sibling of a tenant's and on the NUMA nodes of its own CPUs.
+// housekeeping returns CPUs for a machine's emulator threads: online, not isolated, and not of a tenant. If possible
+// they are not siblings of a tenant's CPUs, and on the NUMA nodes of the machine's CPUs.
 func housekeeping(h *topology.Host, t *topology.Tenant) topology.CPUSet {
 	own := t.Pinned()
 	taken := own.Union(topology.UnionOf(h.Tenants, func(o topology.Tenant) topology.CPUSet { return o.Pinned() }))

@@ -18,14 +18,12 @@ import (
 	"github.com/rackless/rackless/rack/adopt"
 )
 
-// domain is a domain by its elements.
 func domain(name string, vcpus, gib int, elements ...string) string {
 	return fmt.Sprintf("<domain type='kvm'>\n  <name>%s</name>\n  <memory unit='GiB'>%d</memory>\n  "+
 		"<vcpu>%d</vcpu>\n  %s\n"+
 		"</domain>\n", name, gib, vcpus, strings.Join(elements, "\n  "))
 }
 
-// pins is a <cputune> with a CPU for each virtual CPU, and what else stands in it.
 func pins(rest string, cpus ...int) string {
 	var b strings.Builder
 	b.WriteString("<cputune>\n")
@@ -38,7 +36,7 @@ func pins(rest string, cpus ...int) string {
 	return b.String() + "  </cputune>"
 }
 
-// plugged is a domain that starts with that many virtual CPUs; the others can be plugged in later.
+// plugged returns a domain that starts with this number of virtual CPUs; the others can be plugged in later.
 func plugged(text string, vcpus int) string {
 	return strings.Replace(text, "<vcpu>", fmt.Sprintf("<vcpu current='%d'>", vcpus), 1)
 }
@@ -52,13 +50,13 @@ const (
 	snapshot = "../../machine/diagnose/testdata/cases/"
 )
 
-// machines are virtual machines with the host that each is held against: a snapshot that has a domain of the name, a
-// machine in one line of text, or none. wrong are the checks that find something, and left those that no edit mends;
-// after are those of the mended machine, where that shows more.
+// machines are virtual machines with their hosts: a snapshot that includes the domain, a machine in one line of text,
+// or "". wrong are the failing checks, left the checks that no edit mends, and after the failing checks of the mended
+// machine, if different.
 var machines = []struct{ name, text, beside, host, wrong, left, after string }{
 	{name: "vm-a", host: snapshot + "siblings-torn.tar.gz", wrong: "RL066"},
 	{name: "gpu-vm", host: snapshot + "flat-guest.tar.gz", wrong: "RL037 RL067 RL077", left: "RL037 RL077",
-		after: "RL037 RL077 RL087"}, // with cells, it is seen that its devices are on none
+		after: "RL037 RL077 RL087"}, // with cells, its devices are found to be on no cell
 	{name: "../../machine/inspect/testdata/devices/libvirt/insights-rhel_7_4_xml.xml", host: twoNodes},
 	{name: "../../machine/inspect/testdata/devices/libvirt/insights-xml_rhosp.xml",
 		host: "numa:2 core:12 pu:1", wrong: "RL064"},
@@ -150,7 +148,6 @@ func hostOf(t testing.TB, name string) *topology.Host {
 	return h
 }
 
-// read returns a machine of the table, and its host.
 func read(t *testing.T, name, text, beside, host string) (*inspect.Machine, *topology.Host) {
 	t.Helper()
 	h := hostOf(t, host)
@@ -231,7 +228,7 @@ func TestMachines(t *testing.T) {
 				return
 			}
 			golden.Check(t, filepath.Join("testdata", title+".diff"), v.Diff)
-			// The diff applies, and what it makes has nothing of that wrong any more, and nothing else.
+			// The diff applies, and the result has only the faults that remain.
 			mended, err := inspect.ParseMachine(t.Context(), patched(t, m, v.Diff), m.File)
 			if err != nil {
 				t.Fatal(err)
@@ -277,7 +274,7 @@ func patched(t testing.TB, m *inspect.Machine, diff string) string {
 	return string(text)
 }
 
-// With -corpus, a directory, what is found of each domain in it is printed: for people who look for false alarms.
+// -corpus prints the findings about each domain in a directory, to look for false alarms.
 var corpus = flag.String("corpus", "", "print what is found of each description in this `DIR`")
 
 func TestCorpus(t *testing.T) {

@@ -19,11 +19,11 @@ type placement struct {
 	cells bool // the guest gets the NUMA nodes of the plan
 
 	vcpus  int             // of the machine
-	absent topology.CPUSet // those of them that are not in the plan
+	absent topology.CPUSet // virtual CPUs that are not in the plan
 }
 
-// cpus returns the CPU of each virtual CPU of the machine, from those of the plan in order. Those that are not in the
-// plan take turns on the same CPUs: then they disturb nobody else, and are near their memory.
+// cpus returns the CPU of each virtual CPU of the machine, in plan order. Virtual CPUs that are not in the plan share
+// the planned CPUs in turn, to disturb only the machine itself and stay near its memory.
 func (p *placement) cpus() []int {
 	planned := p.input.Plan.Nodes[0].VCPUs
 	cpus := make([]int, p.vcpus)
@@ -39,11 +39,10 @@ func (p *placement) cpus() []int {
 	return cpus
 }
 
-// nodeName is what the machine is called in its lab.
 const nodeName = "vm"
 
-// plan finds the best place for the machine on the host, with the devices that it has. Where they cannot be given away
-// the devices are the fault of other findings, and the machine is placed without them.
+// plan finds the best place for the machine on the host, with its devices. If these cannot be passed through, other
+// findings report that, and the machine is placed without them.
 func (j *job) plan(ctx context.Context, cells bool, absent topology.CPUSet) (*placement, error) {
 	var first error
 	for _, devices := range []bool{true, false} {

@@ -10,13 +10,12 @@ import (
 	"github.com/rackless/rackless/plan/render/export"
 )
 
-// proxmox is a configuration of Proxmox VE: a line for each key.
 type proxmox struct{}
 
-// proxmoxKey matches a line that only such a configuration has, and no other text that tells a part of a machine.
+// proxmoxKey matches a line that only such a configuration has, not other texts about a machine.
 var proxmoxKey = lazyregexp.New(`(?m)^(?:affinity|boot|cores|cpu|memory|name|numa\d*|ostype|sockets|vcpus): `)
 
-// syntaxOf tells the two descriptions apart: XML begins with an angle bracket. It is nil for other texts.
+// syntaxOf distinguishes the two descriptions: XML begins with an angle bracket. It returns nil for other texts.
 func syntaxOf(text string) syntax {
 	switch {
 	case strings.HasPrefix(strings.TrimSpace(text), "<"):
@@ -39,10 +38,8 @@ func (proxmox) memory(string, *topology.Tenant, *topology.Host) (string, error) 
 	return "", errors.New("the memory of a machine of Proxmox VE is bound with its CPUs, by numaN")
 }
 
-// placed matches the lines that say where a machine runs.
 var placed = lazyregexp.New(`^(affinity|numa\d*): `)
 
-// cellCPUs matches the virtual CPUs of a NUMA node of the guest.
 var cellCPUs = lazyregexp.New(`cpus=[^,]*,`)
 
 func (proxmox) place(text string, p *placement) (string, error) {
@@ -56,7 +53,7 @@ func (proxmox) place(text string, p *placement) (string, error) {
 			fresh = append(fresh, line)
 		}
 	}
-	if !p.absent.IsEmpty() { // the one node of the guest has those as well
+	if !p.absent.IsEmpty() { // the guest's only node includes them
 		if len(fresh) > 3 {
 			return "", errors.New("virtual CPUs that can be plugged in later are in none of its NUMA nodes")
 		}
@@ -64,7 +61,7 @@ func (proxmox) place(text string, p *placement) (string, error) {
 			fresh[i] = cellCPUs.ReplaceAllString(fresh[i], fmt.Sprintf("cpus=0-%d,", p.vcpus-1))
 		}
 	}
-	// Below the first section stand snapshots, which are what they were.
+	// The sections below the first are snapshots, which stay unchanged.
 	now, snapshots, cut := strings.Cut(text, "\n[")
 	if cut {
 		now, snapshots = now+"\n", "["+snapshots
@@ -76,7 +73,7 @@ func (proxmox) place(text string, p *placement) (string, error) {
 			b.WriteString(line)
 			continue
 		}
-		if !done { // where the first of them stood
+		if !done { // at the position of the first one
 			b.WriteString(strings.Join(fresh, ""))
 		}
 		done = true

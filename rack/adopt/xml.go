@@ -16,8 +16,8 @@ import (
 	"github.com/rackless/rackless/plan/render"
 )
 
-// domainXML is libvirt's description. Only the elements that change are written again; everything else keeps its bytes,
-// comments and order, so that the diff is about what is wrong.
+// domainXML is libvirt's description. Only changed elements are rewritten; everything else keeps its bytes, comments
+// and order, so that the diff is minimal.
 type domainXML struct{}
 
 func parse(text string) (*libvirtxml.Domain, error) {
@@ -43,8 +43,8 @@ func (domainXML) emulator(text string, cpus topology.CPUSet) (string, error) {
 	return replace(text, &libvirtxml.Domain{CPUTune: d.CPUTune}, "cputune")
 }
 
-// ioThreads returns the numbers of the I/O threads of a domain: those that it names, and for the others the lowest that
-// are free, as libvirt gives them.
+// ioThreads returns the numbers of a domain's I/O threads: its own numbers, and for the others the lowest free ones,
+// as in libvirt.
 func ioThreads(d *libvirtxml.Domain) []uint {
 	var ids []uint
 	if d.IOThreadIDs != nil {
@@ -65,7 +65,6 @@ func (domainXML) reorder(text string, cpus []int) (string, error) {
 	return replace(text, &libvirtxml.Domain{CPUTune: d.CPUTune}, "cputune")
 }
 
-// vcpuPins pins each virtual CPU to one CPU.
 func vcpuPins(cpus []int) (pins []libvirtxml.DomainCPUTuneVCPUPin) {
 	for v, cpu := range cpus {
 		pins = append(pins, libvirtxml.DomainCPUTuneVCPUPin{VCPU: uint(v), CPUSet: fmt.Sprint(cpu)})
@@ -151,7 +150,7 @@ func (domainXML) place(text string, p *placement) (string, error) {
 	if p.cells {
 		cpu.Topology, cpu.Numa = planned.CPU.Topology, planned.CPU.Numa
 	} else if numa != nil && cpu.Numa != nil {
-		// One cell stays one, with its memory on all nodes of the plan.
+		// A single cell stays one, with its memory on all nodes of the plan.
 		for i, c := range cpu.Numa.Cell {
 			cell := uint(i)
 			if c.ID != nil {
@@ -170,13 +169,13 @@ func (domainXML) place(text string, p *placement) (string, error) {
 	return replace(text, &libvirtxml.Domain{CPU: cpu}, "cpu")
 }
 
-// order is that of libvirt's documents, for elements that a domain does not have yet: a new one goes behind the last
-// that stands before it here.
+// order is the order of elements in libvirt's documents. A new element is inserted after the last existing one that
+// precedes it here.
 var order = []string{"name", "uuid", "title", "description", "metadata", "maxMemory", "memory", "currentMemory",
 	"memoryBacking", "vcpu", "vcpus", "iothreads", "iothreadids", "cputune", "numatune", "resource", "os", "features",
 	"cpu"}
 
-// replace puts an element of a domain, alone in d, in the place of that of the text.
+// replace replaces an element of the text by that of d, which has no other.
 func replace(text string, d *libvirtxml.Domain, name string) (string, error) {
 	data, err := render.XML(d)
 	if err != nil {
@@ -188,7 +187,7 @@ func replace(text string, d *libvirtxml.Domain, name string) (string, error) {
 	}
 	at, ok := fresh[name]
 	if !ok {
-		return text, nil // nothing to say: the text keeps what it has
+		return text, nil // nothing to write: the text is unchanged
 	}
 	element := strings.TrimSpace(string(data[at.from:at.to]))
 	have, err := children(text)
@@ -231,10 +230,9 @@ func beside(text string) (string, error) {
 	return b.String(), nil
 }
 
-// A span is the bytes of an element.
 type span struct{ from, to int }
 
-// children returns where the elements right below the root are; of several of one name, the first.
+// children returns the spans of the root's child elements, by name, and of the first if there are several.
 func children(text string) (map[string]span, error) {
 	found := map[string]span{}
 	d := xml.NewDecoder(strings.NewReader(text))

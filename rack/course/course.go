@@ -1,6 +1,5 @@
 // Package course breaks a running lab with common faults, and checks whether it works again: the puzzles of
-// docs/course.md. What was broken is recorded in the directory of the lab, so that it can be undone, and ends with
-// the lab.
+// docs/course.md. The fault is recorded in the lab's directory, so that it can be undone, and ends with the lab.
 package course
 
 import (
@@ -20,29 +19,28 @@ import (
 	"github.com/rackless/rackless/vm/guest"
 )
 
-// puzzleFile, in the directory of a lab, is there while the lab is broken.
+// puzzleFile exists in a lab's directory while the lab is broken.
 const puzzleFile = "puzzle.json"
 
-// A record is what is kept of a puzzle.
 type record struct {
 	Number int               `json:"number"`
 	Links  []fabric.PortLink `json:"links,omitempty"` // as they were before
 }
 
-// A Lab is a running lab that puzzles break.
+// A Lab is a running lab for puzzles.
 type Lab struct {
 	*rack.Rack
-	Progress *rack.Progress // told what is done
+	Progress *rack.Progress // reports the steps
 }
 
-// An Outcome is what Judge says.
+// An Outcome is the result of Judge.
 type Outcome struct {
 	Puzzle Puzzle
 	Checks int
 	NotOK  int
 }
 
-// Puzzle returns the puzzle that the lab is broken by.
+// Puzzle returns the puzzle with which the lab is broken.
 func (l *Lab) Puzzle() (Puzzle, error) {
 	_, p, err := l.open()
 	return p, err
@@ -63,7 +61,6 @@ func (l *Lab) open() (k record, p Puzzle, err error) {
 	return k, l.named(Puzzles()[k.Number-1]), nil
 }
 
-// named puts the name of the node into the texts of a puzzle.
 func (l *Lab) named(p Puzzle) Puzzle {
 	for _, text := range []*string{&p.Story, &p.Hint, &p.Cause} {
 		*text = strings.ReplaceAll(*text, "NODE", l.Lab.Nodes[p.Node].Name)
@@ -71,8 +68,8 @@ func (l *Lab) named(p Puzzle) Puzzle {
 	return p
 }
 
-// Break breaks the lab by a puzzle, from 1, and returns it. A lab that the puzzle does not fit, or that has the fault
-// already, is left as it is.
+// Break breaks the lab by the puzzle with this number, from 1, and returns it. If the puzzle does not fit the lab, or
+// the lab already has the fault, it is left unchanged.
 func (l *Lab) Break(ctx context.Context, number int) (p Puzzle, err error) {
 	unlock, err := rack.Lock(ctx, l.Dirs, l.Lab.Name, nil)
 	if err != nil {
@@ -103,17 +100,18 @@ func (l *Lab) Break(ctx context.Context, number int) (p Puzzle, err error) {
 		return p, err
 	}
 	if err := l.doBreak(ctx, p, c, before); err != nil {
-		// The caller may have been interrupted.
+		// The caller's context may be canceled.
 		return p, errors.Join(fmt.Errorf("puzzle %d: %w", number, err), l.mend(context.WithoutCancel(ctx), k, p))
 	}
 	return p, nil
 }
 
-// doBreak does what breaks the lab, if verify has a check that sees it.
+// doBreak breaks the lab, provided that a check of verify sees the fault.
 func (l *Lab) doBreak(ctx context.Context, p Puzzle, c *fabric.Client, now fabric.Counters) error {
 	port := []string{rack.PortName(l.Lab.Nodes[p.Node].Name, 0)}
 	if p.Busy {
-		// What waits for a receiver waits at its port: of a sender that is broken, that of the next node.
+		// Frames to a busy receiver wait at the receiver's port. If the broken node is the sender, that is the next
+		// node's.
 		at := port
 		if p.Node == 0 {
 			at = []string{rack.PortName(l.Lab.Nodes[1].Name, 0)}
@@ -160,7 +158,6 @@ func (l *Lab) doBreak(ctx context.Context, p Puzzle, c *fabric.Client, now fabri
 	return nil
 }
 
-// failing makes one check, and returns what does not hold.
 func (l *Lab) failing(ctx context.Context, check string) ([]finding.Finding, error) {
 	t, err := verify.OfLab(ctx, l.Rack)
 	if err != nil {
@@ -174,7 +171,6 @@ func (l *Lab) failing(ctx context.Context, check string) ([]finding.Finding, err
 	return finding.NotOK(all), err
 }
 
-// script runs a script of a puzzle in its node.
 func (l *Lab) script(ctx context.Context, p Puzzle, script string) error {
 	if script == "" {
 		return nil
@@ -194,7 +190,7 @@ func (l *Lab) script(ctx context.Context, p Puzzle, script string) error {
 	return err
 }
 
-// Mend undoes what Break did, also where a part of it was repaired by hand, and returns the puzzle.
+// Mend undoes Break, even if a part was repaired by hand, and returns the puzzle.
 func (l *Lab) Mend(ctx context.Context) (Puzzle, error) {
 	unlock, err := rack.Lock(ctx, l.Dirs, l.Lab.Name, nil)
 	if err != nil {
@@ -218,11 +214,11 @@ func (l *Lab) mend(ctx context.Context, k record, p Puzzle) error {
 		}
 		errs = append(errs, err)
 	}
-	// Last what the lab file asks for: an adapter that was reset has lost what was set in its driver.
+	// The lab file's settings come last, because an adapter that was reset has lost its driver's settings.
 	return errors.Join(append(errs, l.script(ctx, p, p.Mends), l.SetUp(ctx, l.Progress), l.close(ctx, k))...)
 }
 
-// close gives the switch the links from before the puzzle, and ends it.
+// close restores the switch's links from before the puzzle, and ends it.
 func (l *Lab) close(ctx context.Context, k record) error {
 	c, err := l.Switch()
 	if err != nil {
@@ -234,7 +230,7 @@ func (l *Lab) close(ctx context.Context, k record) error {
 	return os.Remove(filepath.Join(l.Dir, puzzleFile))
 }
 
-// Judge makes all checks. Where they hold, the puzzle is solved, and it ends.
+// Judge makes all checks. If they pass, the puzzle is solved and ends.
 func (l *Lab) Judge(ctx context.Context) (o Outcome, err error) {
 	unlock, err := rack.Lock(ctx, l.Dirs, l.Lab.Name, nil)
 	if err != nil {

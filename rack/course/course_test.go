@@ -14,7 +14,8 @@ import (
 	"github.com/rackless/rackless/rdma/fabric"
 )
 
-// That each puzzle breaks a lab, that verify sees it and that it is mended is tested on a running one, in cmd/rackless.
+// A test in cmd/rackless checks on a running lab that each puzzle breaks it, that verify sees that, and that it is
+// mended.
 func TestEveryPuzzleIsWhole(t *testing.T) {
 	t.Parallel()
 	names := make(map[string]bool)

@@ -9,26 +9,26 @@ import (
 	"github.com/rackless/rackless/rdma/fabric"
 )
 
-// A Puzzle is one way to break a lab of two nodes or more. What it changes is what a user's lab lacks, too.
+// A Puzzle is one way to break a lab of two or more nodes. It models a fault that users' labs can have.
 type Puzzle struct {
 	Name    string `yaml:"name"`    // one word
-	Story   string `yaml:"story"`   // what a user of the lab reports
-	Hint    string `yaml:"hint"`    // where to look
-	Cause   string `yaml:"cause"`   // what was broken: shown once it is repaired
-	Finding string `yaml:"finding"` // the check of verify that fails
-	Node    int    `yaml:"node"`    // which node is broken, by its place in the lab
+	Story   string `yaml:"story"`   // report of a user of the lab
+	Hint    string `yaml:"hint"`    // advice for the search
+	Cause   string `yaml:"cause"`   // the fault, shown after the repair
+	Finding string `yaml:"finding"` // the failing check of verify
+	Node    int    `yaml:"node"`    // index of the broken node in the lab
 
-	// What is done. A script runs in the node, with these variables: dev, addr, len and mtu are its NIC, its address,
-	// the length of the prefix and the MTU; peer is the address of the other node. Mends takes Breaks back, also where
-	// a part of it was repaired by hand. It is not needed where a step of setup does it.
+	// Breaks and Mends are scripts that run in the node, with these variables: dev, addr, len and mtu are its NIC,
+	// address, prefix length and MTU; peer is the address of the other node. Mends undoes Breaks, even if a part was
+	// repaired by hand. It is empty if a step of setup does that.
 	Breaks string            `yaml:"breaks"`
 	Mends  string            `yaml:"mends"`
-	Busy   bool              `yaml:"busy"`  // the port of the node is made busy before
-	Link   []fabric.LinkEdit `yaml:"link"`  // of the same port: what breaks it
+	Busy   bool              `yaml:"busy"`  // make the node's port busy first
+	Link   []fabric.LinkEdit `yaml:"link"`  // changes of the node's port that break it
 	Fault  checks.Fault      `yaml:"fault"` // of the node's adapter
 }
 
-// busy is a port at which packets wait, so that a lossless fabric or marks have something to do.
+// busy makes packets wait at a port, so that a lossless fabric or marks take effect.
 var busy = []fabric.LinkEdit{{Key: "rate", Text: "1Gbit"}, {Key: "trust", Text: "dscp"},
 	{Key: "ecn", Text: "32KiB:128KiB:10%"}, {Key: "pfc", Text: "256KiB:128KiB:3"}}
 

@@ -1,5 +1,5 @@
-// Package doctor checks whether a machine can run emulated labs, what it lacks, and how to fix it. It checks everything
-// that rack.Up needs, and changes nothing.
+// Package doctor checks whether a machine can run emulated labs, and how to fix it if not. It checks everything that
+// rack.Up needs, and changes nothing.
 package doctor
 
 import (
@@ -31,16 +31,16 @@ import (
 
 // A Report holds the findings of Look. Its JSON is the output of rackless doctor, see docs/json.md.
 type Report struct {
-	Part          // what up needs
-	Emulated Part `json:"emulated_hosts"` // what emulate needs beside that
-	RealHost Part `json:"real_host"`      // what prepare, and up on devices of this host, need
+	Part          // for up
+	Emulated Part `json:"emulated_hosts"` // for emulate, in addition
+	RealHost Part `json:"real_host"`      // for prepare, and for up with devices of this host
 }
 
-// Options are the options of Look.
+// Options change how Look examines the machine.
 type Options struct {
 	Dirs     rack.Dirs
-	Probe    bool // build the node image if it is missing, to find out whether KVM can be used
-	NoBoot   bool // no trial boot under KVM: what it would show is left open
+	Probe    bool // build the node image if it is missing, to find out whether KVM works
+	NoBoot   bool // skip the trial boot under KVM, and leave its result open
 	Progress *rack.Progress
 }
 
@@ -56,10 +56,9 @@ func Look(ctx context.Context, o Options) Report {
 	return r
 }
 
-// A doctor looks at one machine.
 type doctor struct {
 	dirs     rack.Dirs
-	root     fs.FS                        // "/", which tests replace
+	root     fs.FS                        // "/", replaced by tests
 	system   distro.System                // of root
 	look     func(string) (string, error) // exec.LookPath
 	probe    bool
@@ -67,32 +66,31 @@ type doctor struct {
 	progress *rack.Progress
 
 	items []finding.Finding
-	qemu  qemu.Driver  // filled in by checkQEMU
-	image *image.Image // the current image, complete; nil if there is none
+	qemu  qemu.Driver  // set by checkQEMU
+	image *image.Image // complete image of this version, or nil
 }
 
-// ok returns the finding of a check that passed. It needs no fix.
 func ok(format string, args ...any) finding.Finding {
 	return finding.Finding{Status: finding.OK, Evidence: fmt.Sprintf(format, args...)}
 }
 
-// warn returns the finding that labs come up, but slower or smaller than they could.
+// warn returns the finding that labs work, but slower or smaller than possible.
 func warn(evidence, fix string) finding.Finding {
 	return finding.Finding{Status: finding.Warn, Evidence: evidence, Fix: fix}
 }
 
-// lack returns the finding that labs do not come up.
+// lack returns the finding that labs cannot work.
 func lack(evidence, fix string) finding.Finding {
 	return finding.Finding{Status: finding.Lack, Evidence: evidence, Fix: fix}
 }
 
-// add records a finding. Programs know checks by their id, so ids must not change.
+// add records a finding. Programs identify checks by id, so ids must not change.
 func (d *doctor) add(id, title string, f finding.Finding) {
 	f.ID, f.Title = id, title
 	d.items = append(d.items, f)
 }
 
-// run makes all checks, in the order in which up needs the things: later checks use what earlier ones found.
+// run makes all checks, in the order of up's needs: later checks use the results of earlier ones.
 func (d *doctor) run(ctx context.Context) {
 	d.progress.Begin("QEMU")
 	d.add("qemu", "QEMU", d.checkQEMU(ctx))
@@ -113,8 +111,8 @@ func (d *doctor) run(ctx context.Context) {
 	d.checkLimits()
 }
 
-// checkQEMU finds QEMU, and records its path and version for the checks of KVM and of templates.
-// Where there is none, one in the cache serves, which up unpacks where apt has it.
+// checkQEMU finds QEMU, and records its path and version for the checks of KVM and of templates. Without an installed
+// QEMU, one in the cache will do, which up unpacks if apt has it.
 func (d *doctor) checkQEMU(ctx context.Context) finding.Finding {
 	binary, version, err := vm.Find()
 	if err == nil {
@@ -133,27 +131,27 @@ func (d *doctor) checkQEMU(ctx context.Context) finding.Finding {
 	return lack(err.Error(), d.install(image.QEMUPackage(runtime.GOARCH), "QEMU 8.0 or newer")+", or "+image.ImportFix)
 }
 
-// unpacks reports whether up can get what it lacks from Debian.
+// unpacks reports whether up can get missing programs from Debian.
 func (d *doctor) unpacks() bool {
 	_, err := d.look("apt-get")
 	return err == nil && d.system.Debian()
 }
 
-// builds reports whether up can build node images: from the lists of Debian that this machine's apt has.
+// builds reports whether up can build node images, which needs apt's lists of Debian.
 func (d *doctor) builds() bool {
 	lists, err := fs.Glob(d.root, "var/lib/apt/lists/*_debian_dists_*_Packages*")
 	return d.system.Debian() || err == nil && len(lists) > 0
 }
 
-// qemuDownload is what unpacking QEMU fetches.
 const qemuDownload = "52 MB to download"
 
-// install returns how the package that Debian calls name is installed here. what says what it is where nobody knows.
+// install returns how to install the package with Debian's name here. On an unknown distribution it names the
+// program.
 func (d *doctor) install(name, what string) string {
 	return cmp.Or(d.system.Install(name), "install "+what)
 }
 
-// checkConnectX looks for a QEMU that can have emulated ConnectX adapters. A lab without them needs none.
+// checkConnectX looks for a QEMU that supports emulated ConnectX adapters. Labs without adapters do not need it.
 func (d *doctor) checkConnectX(ctx context.Context) finding.Finding {
 	have := vm.Emulator{Path: d.qemu.Binary, Version: d.qemu.Version, Lead: d.qemu.Lead}
 	if have.Path != "" && have.HasVFIOUser() {
@@ -171,7 +169,7 @@ func (d *doctor) checkConnectX(ctx context.Context) finding.Finding {
 	return warn("they need QEMU 10.1 or newer with vfio-user: nodes have soft RoCE instead", image.ImportFix)
 }
 
-// checkHome looks for what full nodes share a /home by. A lab without home: shared needs none.
+// checkHome looks for the means to share /home among full nodes. Labs without home: shared do not need it.
 func (d *doctor) checkHome() finding.Finding {
 	installed := vm.Emulator{Path: d.qemu.Binary, Version: d.qemu.Version}
 	switch {
@@ -209,8 +207,8 @@ func (d *doctor) checkImage(ctx context.Context) finding.Finding {
 	return lack(err.Error(), "make the cache readable, or set RACKLESS_CACHE")
 }
 
-// toBuild returns the finding that something is missing which only the build of an image needs. Where
-// an image exists, labs come up without it, so it is a warning.
+// toBuild returns the finding that a need of image builds is missing. It is a warning if an image exists, because
+// labs then work.
 func (d *doctor) toBuild(evidence, fix string) finding.Finding {
 	if d.image != nil {
 		return warn(evidence, fix)
@@ -218,7 +216,7 @@ func (d *doctor) toBuild(evidence, fix string) finding.Finding {
 	return lack(evidence, fix)
 }
 
-// checkPackages looks for the programs that build an image. Running an image needs none of them.
+// checkPackages looks for the programs that build an image. Running an image does not need them.
 func (d *doctor) checkPackages() finding.Finding {
 	programs := []string{"apt-get", "apt-cache", "dpkg-deb"}
 	missing := slices.DeleteFunc(slices.Clone(programs), func(p string) bool {
@@ -246,8 +244,8 @@ func (d *doctor) checkLists() finding.Finding {
 	return ok("%s in /var/lib/apt/lists", words.Count(len(lists), "list"))
 }
 
-// checkKVM boots the image under KVM. That /dev/kvm exists is not enough: nested KVM may be broken, or
-// the user may not open it. Without KVM labs still come up, so it is never more than a warning.
+// checkKVM boots the image under KVM: even if /dev/kvm exists, nested KVM may be broken, or the user may not open it.
+// Labs work without KVM, so the result is at most a warning.
 func (d *doctor) checkKVM(ctx context.Context) finding.Finding {
 	const slow = "nodes are emulated (TCG): everything works, more slowly"
 	if _, err := fs.Stat(d.root, "dev/kvm"); errors.Is(err, fs.ErrNotExist) {
@@ -272,8 +270,7 @@ func (d *doctor) checkKVM(ctx context.Context) finding.Finding {
 	return warn(reason+"; "+slow, "use a machine with hardware virtualisation for speed")
 }
 
-// checkTemplates counts the templates for the current image and QEMU. It is fine to have none: the first
-// up makes one.
+// checkTemplates counts the templates for the current image and QEMU. Zero is fine, because the first up makes one.
 func (d *doctor) checkTemplates() finding.Finding {
 	all, err := vm.Cache{Dir: d.dirs.Templates()}.List()
 	if err != nil {
@@ -298,8 +295,7 @@ func (d *doctor) checkTemplates() finding.Finding {
 	return ok("%d for the present image and QEMU", usable)
 }
 
-// checkMemory checks that there is memory for a lab, which has at least two nodes. A control group may
-// allow less memory than the machine has.
+// checkMemory checks the memory for a lab of at least two nodes. A control group may allow less than the machine has.
 func (d *doctor) checkMemory() finding.Finding {
 	room, err := rack.ReadRoom()
 	if err != nil {
@@ -327,7 +323,7 @@ func checkCPUs(n int) finding.Finding {
 	return ok("%s", evidence)
 }
 
-// checkDirs checks the three directories of a user, and the length of the socket paths in the first.
+// checkDirs checks the three directories of a user, and the length of socket paths in the first.
 func (d *doctor) checkDirs() {
 	d.add("run", "running labs", checkDir(d.dirs.Run, "RACKLESS_RUN", finding.Lack))
 	d.add("cache", "cache", checkDir(d.dirs.Cache, "RACKLESS_CACHE", finding.Lack))
@@ -335,8 +331,8 @@ func (d *doctor) checkDirs() {
 	d.add("run-path", "path of sockets", d.checkSockets())
 }
 
-// checkDir checks that a directory can be written or created, without creating it. lacking is the status
-// if it cannot be used.
+// checkDir checks that a directory can be written or created, without creating it. lacking is the status if it
+// cannot.
 func checkDir(path, env string, lacking finding.Status) finding.Finding {
 	if err := writable(path); err != nil {
 		return finding.Finding{Status: lacking, Evidence: err.Error(),
@@ -345,8 +341,8 @@ func checkDir(path, env string, lacking finding.Status) finding.Finding {
 	return ok("%s can be written", path)
 }
 
-// checkSockets checks that the names of lab and node fit into the paths of unix sockets, which the kernel
-// limits to 107 bytes (unix(7), sun_path).
+// checkSockets checks that the names of lab and node fit into the paths of unix sockets, which the kernel limits to
+// 107 bytes (unix(7), sun_path).
 func (d *doctor) checkSockets() finding.Finding {
 	names, err := rack.CheckRun(d.dirs)
 	const long = 2 * lab.MaxName
@@ -363,15 +359,15 @@ func (d *doctor) checkSockets() finding.Finding {
 	return ok("%s is short enough", d.dirs.Run)
 }
 
-// Disk space in bytes. An image takes 120 MiB, and twice that while it is built; a template of the
-// default shape takes 200 MiB. Labs need room for several templates.
+// Disk space in bytes, for several templates. An image takes 120 MiB, and twice that while it is built; a template of
+// the default shape takes 200 MiB.
 const (
 	diskForImage = 512 << 20
 	diskForLabs  = 2 << 30
 )
 
-// checkDisk checks the free space of the file system that has the cache, or will have it. With an image
-// in the cache, little space is only a warning.
+// checkDisk checks the free space of the cache's file system. If the cache has an image, little space is only a
+// warning.
 func (d *doctor) checkDisk() finding.Finding {
 	dir := existing(d.dirs.Cache)
 	var st unix.Statfs_t
@@ -390,8 +386,7 @@ func (d *doctor) checkDisk() finding.Finding {
 	return ok("%s", evidence)
 }
 
-// existing returns the path, or its nearest ancestor that exists. Directories that rackless has not made
-// yet are judged by that ancestor.
+// existing returns the path, or its nearest existing ancestor. Future directories are checked by that ancestor.
 func existing(path string) string {
 	for {
 		if _, err := os.Stat(path); err == nil || !errors.Is(err, fs.ErrNotExist) || path == filepath.Dir(path) {
@@ -401,8 +396,8 @@ func existing(path string) string {
 	}
 }
 
-// writable returns an error if a directory cannot be written or created. It asks access(2) instead of
-// writing a file, because doctor changes nothing.
+// writable returns an error if a directory cannot be written or created. It uses access(2) and writes no file,
+// because doctor changes nothing.
 func writable(path string) error {
 	dir := existing(path)
 	fi, err := os.Stat(dir)
@@ -418,8 +413,8 @@ func writable(path string) error {
 	return nil
 }
 
-// The needs of a lab of 64 nodes, with a margin of two. In the lab's daemon each node has a listener, a
-// connection and an agent's connection. Its QEMU has about five threads.
+// The needs of a lab of 64 nodes, with a margin of two. Each node has a listener, a connection and an agent's
+// connection in the lab's daemon, and about five threads in its QEMU.
 const (
 	manyNodes    = 64
 	filesNeeded  = 2 * 4 * manyNodes
@@ -427,7 +422,7 @@ const (
 	noLimitAtAll = ^uint64(0)
 )
 
-// checkLimits checks the limits of this process, which its children inherit: nodes and the daemon.
+// checkLimits checks the limits of this process, which nodes and the daemon inherit.
 func (d *doctor) checkLimits() {
 	d.add("nofile", "open files", rlimit(unix.RLIMIT_NOFILE, filesNeeded,
 		"raise it: ulimit -Hn, or LimitNOFILE= of the service"))
@@ -441,7 +436,7 @@ func (d *doctor) checkLimits() {
 	}
 }
 
-// rlimit checks a hard limit. Go programs, such as the lab's daemon, raise the soft limit to it themselves.
+// rlimit checks a hard limit. Go programs, such as the lab's daemon, raise the soft limit to it.
 func rlimit(which int, needed uint64, fix string) finding.Finding {
 	var l unix.Rlimit
 	if err := unix.Getrlimit(which, &l); err != nil {
@@ -450,8 +445,7 @@ func rlimit(which int, needed uint64, fix string) finding.Finding {
 	return enough(l.Max, needed, fix)
 }
 
-// enough compares a limit with the needs of a large lab. A lower limit is a warning, because small labs
-// fit anyway.
+// enough compares a limit with the needs of a large lab. A lower limit is a warning, because small labs still fit.
 func enough(have, needed uint64, fix string) finding.Finding {
 	text := strconv.FormatUint(have, 10)
 	if have == noLimitAtAll {

@@ -14,7 +14,6 @@ import (
 	"github.com/rackless/rackless/vm/image"
 )
 
-// files is a machine's root with these files.
 func files(pairs ...string) fstest.MapFS {
 	m := fstest.MapFS{}
 	for i := 0; i < len(pairs); i += 2 {
@@ -23,7 +22,6 @@ func files(pairs ...string) fstest.MapFS {
 	return m
 }
 
-// found returns the finding of a check that a doctor has made.
 func found(t *testing.T, d *doctor, id string) finding.Finding {
 	t.Helper()
 	for _, i := range d.items {
@@ -36,7 +34,7 @@ func found(t *testing.T, d *doctor, id string) finding.Finding {
 	return finding.Finding{}
 }
 
-// withFix fails the test where a check that is not OK has no fix, or one that is has some.
+// withFix fails the test unless exactly the checks that are not OK have a fix.
 func withFix(t *testing.T, what string, v finding.Finding) finding.Finding {
 	t.Helper()
 	if (v.Status == finding.OK) != (v.Fix == "") {
@@ -78,7 +76,7 @@ func TestDoctorOnPackages(t *testing.T) {
 	}
 }
 
-// Without an installed QEMU the fix is that of the distribution, and on Debian there is nothing to fix.
+// Without an installed QEMU the fix is to install the distribution's, and on Debian there is nothing to fix.
 func TestDoctorWithoutQEMU(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	there := func(string) (string, error) { return "/usr/bin/apt-get", nil }
@@ -141,7 +139,7 @@ func TestDoctorOnDirectories(t *testing.T) {
 	if err := os.WriteFile(plain, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	short := "/tmp/rl-doctor-test" // not made by anybody
+	short := "/tmp/rl-doctor-test" // does not exist
 	d := &doctor{dirs: rack.Dirs{Run: short, Cache: filepath.Join(dir, "a/b"), Data: filepath.Join(plain, "x")},
 		root: files()}
 	d.checkDirs()

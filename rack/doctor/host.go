@@ -15,9 +15,9 @@ import (
 	"github.com/rackless/rackless/vm/image"
 )
 
-// A Part is what one use of the machine takes.
+// A Part holds the checks for one use of the machine.
 type Part struct {
-	Ready  bool              `json:"ready"` // nothing is lacking
+	Ready  bool              `json:"ready"` // nothing is missing
 	Checks []finding.Finding `json:"checks"`
 }
 
@@ -25,7 +25,6 @@ func part(items []finding.Finding) Part {
 	return Part{Ready: finding.Count(items, finding.Lack) == 0, Checks: items}
 }
 
-// emulated looks at what rackless emulate needs beside what labs need.
 func (d *doctor) emulated(ctx context.Context) Part {
 	e := &doctor{dirs: d.dirs, root: d.root, system: d.system, look: d.look}
 	have := e.checkHostImage(ctx)
@@ -46,7 +45,7 @@ func (d *doctor) checkHostImage(ctx context.Context) finding.Finding {
 	return ok("%s, whole: Debian %s", images[0].Key, images[0].Recipe.Release)
 }
 
-// checkHostTools looks for programs. Those that build the image alone are not needed where there is one.
+// checkHostTools looks for programs. If an image exists, it does not need the programs that only build images.
 func (d *doctor) checkHostTools(built bool) finding.Finding {
 	missing := image.MissingTools(d.look)
 	if _, err := d.look("mke2fs"); err != nil {
@@ -68,7 +67,7 @@ func (d *doctor) checkHostTools(built bool) finding.Finding {
 	return f
 }
 
-// leastHost is the memory in bytes that the smallest profile of rackless takes, with QEMU.
+// leastHost is the memory in bytes for rackless's smallest profile, including QEMU.
 const leastHost = 4 << 30
 
 func checkHostMemory() finding.Finding {
@@ -83,7 +82,6 @@ func checkHostMemory() finding.Finding {
 	return ok("%s available", words.Bytes(int64(room.Available)))
 }
 
-// realHost looks at what prepare and up need of a host whose devices a lab is to have.
 func (d *doctor) realHost() Part {
 	h := &doctor{root: d.root, system: d.system, look: d.look}
 	h.add("root", "root", checkRoot(os.Getuid()))
@@ -108,7 +106,6 @@ func checkRoot(uid int) finding.Finding {
 	return ok("this is root")
 }
 
-// checkPath looks for a file of the kernel or of a service.
 func (d *doctor) checkPath(have, path, fix string) finding.Finding {
 	if _, err := fs.Stat(d.root, path); err != nil {
 		return lack("no /"+path, fix)
@@ -116,7 +113,8 @@ func (d *doctor) checkPath(have, path, fix string) finding.Finding {
 	return ok("%s", have)
 }
 
-// inVM reports whether this machine is a virtual one, by the flag that hypervisors set: it has no firmware to set.
+// inVM reports whether this machine is virtual, by the CPU flag of hypervisors. Then it has no firmware settings to
+// change.
 func (d *doctor) inVM() bool {
 	b, err := fs.ReadFile(d.root, "proc/cpuinfo")
 	return err == nil && slices.Contains(strings.Fields(string(b)), "hypervisor")
@@ -161,10 +159,10 @@ func (d *doctor) checkLibvirt() finding.Finding {
 		", and start it")
 }
 
-// checkDevices counts what a lab may have. Of PCI functions the class says what they are (PCI Code and ID Assignment).
+// checkDevices counts the devices for a lab, by the class of PCI functions (PCI Code and ID Assignment).
 func (d *doctor) checkDevices() finding.Finding {
 	gpus := 0
-	all, _ := fs.Glob(d.root, "sys/bus/pci/devices/*/class") // a pattern without fault
+	all, _ := fs.Glob(d.root, "sys/bus/pci/devices/*/class") // the pattern is valid
 	for _, path := range all {
 		class, err := fs.ReadFile(d.root, path)
 		if c := string(class); err == nil && (strings.HasPrefix(c, "0x0302") || strings.HasPrefix(c, "0x0300") ||
@@ -181,7 +179,7 @@ func (d *doctor) checkDevices() finding.Finding {
 	return ok("%s; rackless inspect shows them", evidence)
 }
 
-// Text has a line for each check, with its fix below. paint colours a text, where that is wanted.
+// Text returns one line for each check, with its fix below. paint colors a text, if set.
 func (r Report) Text(paint func(code, s string) string) string {
 	var b strings.Builder
 	for _, p := range []struct {
@@ -209,7 +207,7 @@ func (r Report) Text(paint func(code, s string) string) string {
 }
 
 func lines(b *strings.Builder, checks []finding.Finding, paint func(code, s string) string) {
-	// Green, yellow and red of ECMA-48. The words say the same, for those who see or have no colours.
+	// Green, yellow and red of ECMA-48. The words have the same meaning, for readers without colors.
 	color := map[finding.Status]string{finding.OK: "32", finding.Warn: "33", finding.Lack: "31"}
 	width := lists.Max(checks, func(c finding.Finding) int { return len(c.Title) })
 	for _, c := range checks {

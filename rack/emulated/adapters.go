@@ -28,34 +28,32 @@ import (
 	"github.com/rackless/rackless/vm/qemu"
 )
 
-// The daemon of a lab also emulates its ConnectX adapters: one server has all of them, so that what one adapter writes
-// into the memory of another is a copy. Their Ethernet frames pass the switch as those of every NIC.
+// A lab's daemon also emulates its ConnectX adapters, in one server, so that a write by one adapter into another's
+// memory is a copy. Their Ethernet frames pass the switch like the frames of any NIC.
 
-// Unpaced is an environment variable of rackless up. If it is set, the adapters of a new lab do not keep to the rate of
-// their ports, to measure what emulates them. What such a lab's bench says is above the wire, and so refused.
+// Unpaced is an environment variable of rackless up. If set, the adapters of a new lab ignore the rate of their
+// ports, to measure the emulation, and the lab's bench refuses the figures as above the wire.
 const Unpaced = "RACKLESS_UNPACED"
 
-// adapterSocket is where the QEMU of a node connects to an adapter.
 func adapterSocket(labDir, node string, nic int) string {
 	return filepath.Join(labDir, "x-"+rack.PortName(node, nic)+".sock")
 }
 
-// adapters are the ConnectX adapters of a lab.
 type adapters struct {
 	dir   string
 	log   *slog.Logger
-	plugs *fabric.Plugs // of the lab's switch
+	plugs *fabric.Plugs
 
 	mu    sync.Mutex
-	off   map[string]bool // ports that the switch has set down
+	off   map[string]bool // ports set down by the switch
 	there map[string]*adapter
 
-	direct sync.Mutex       // guards the rest; the switch waits for it, so nobody who holds it waits for the switch
-	server *connectx.Server // nil while there has been none
+	direct sync.Mutex       // guards the rest; the switch waits for it, so its holder must not wait for the switch
+	server *connectx.Server // nil before the first adapter
 	seen   bool             // RDMA must pass the switch as frames
 }
 
-// An adapter is one that is emulated, and its cable to the switch.
+// An adapter is an emulated adapter with its cable to the switch.
 type adapter struct {
 	model lab.NICModel
 	mac   string
@@ -63,7 +61,7 @@ type adapter struct {
 	plug  *fabric.Plug
 }
 
-// sync makes the adapters those of a lab. The switch must have the ports of the lab.
+// sync makes the adapters match a lab. The switch must have the ports of the lab.
 func (a *adapters) sync(l *lab.Lab) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -77,7 +75,7 @@ func (a *adapters) sync(l *lab.Lab) error {
 			name := rack.PortName(n.Name, i)
 			wanted[name] = true
 			if have := a.there[name]; have != nil {
-				// Another model or address is another card.
+				// A different model or address is a different card.
 				if have.model == n.NIC && have.mac == nic.MAC {
 					continue
 				}
@@ -96,8 +94,8 @@ func (a *adapters) sync(l *lab.Lab) error {
 	return errors.Join(errs...)
 }
 
-// add plugs a new adapter into its port of the switch. The plug is there before the adapter, whose frames it takes from
-// the first one on.
+// add plugs a new adapter into its port of the switch. It creates the plug first, so that the plug takes all frames
+// of the adapter.
 func (a *adapters) add(name string, model lab.NICModel, mac, socket string) error {
 	hw, err := net.ParseMAC(mac)
 	if err != nil || len(hw) != 6 {
@@ -122,8 +120,8 @@ func (a *adapters) add(name string, model lab.NICModel, mac, socket string) erro
 		return err
 	}
 	a.there[name] = &adapter{model: model, mac: mac, port: port, plug: plug}
-	// Each adapter has a thread for its guest, and all have one for their timer. A thread that comes back from a system
-	// call must not wait for another to give up its share of the Go scheduler, which may take 10 ms.
+	// Each adapter has a thread for its guest, and all share one for their timer. A thread that returns from a system
+	// call must not wait for a share of the Go scheduler, which may take 10 ms.
 	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), runtime.NumCPU()+1+len(a.there)))
 	go receive(port, plug)
 	return nil
@@ -141,7 +139,7 @@ func (a *adapters) start() {
 	raise()
 }
 
-// restore gives the adapters of a node, whose guest is stopped, the states of those of its template.
+// restore sets the adapters of a node to the states of its template's adapters. The guest is stopped.
 func (a *adapters) restore(node, template string) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -163,9 +161,8 @@ func (a *adapters) restore(node, template string) error {
 	}
 }
 
-// raise gives all threads of the daemon the priority of those that guests wait for, where it may:
-// the Go scheduler hands over from one to another, and one that comes late to its turn delays all.
-// Threads to come inherit it.
+// raise gives all threads of the daemon the priority of threads that guests wait for, if permitted: the Go scheduler
+// hands over between threads, and a late one delays all. New threads inherit it.
 func raise() {
 	tasks, err := os.ReadDir("/proc/self/task")
 	if err != nil {
@@ -178,8 +175,8 @@ func raise() {
 	}
 }
 
-// setDirect says whether RDMA between adapters is copied from memory to memory. Where a link of the switch is impaired
-// or somebody captures it is not, and its packets pass the switch.
+// setDirect sets whether RDMA between adapters is copied from memory to memory. If a link is impaired or captured, it
+// is off, and RDMA packets pass the switch.
 func (a *adapters) setDirect(on bool) {
 	a.direct.Lock()
 	defer a.direct.Unlock()
@@ -189,13 +186,12 @@ func (a *adapters) setDirect(on bool) {
 	}
 }
 
-// receive hands the frames of a plug to its adapter until it is pulled. The link goes down with it.
+// receive passes the frames of a plug to its adapter until it is pulled, and then sets the link down.
 func receive(port *connectx.Port, plug *fabric.Plug) {
 	port.Receive(plug.Receive)
 	port.SetLink(false)
 }
 
-// remove ends an adapter.
 func (a *adapters) remove(name string) error {
 	have := a.there[name]
 	delete(a.there, name)
@@ -203,7 +199,6 @@ func (a *adapters) remove(name string) error {
 	return have.port.Close()
 }
 
-// close ends all adapters.
 func (a *adapters) close() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -217,8 +212,8 @@ func (a *adapters) close() error {
 	return errors.Join(errs...)
 }
 
-// setDown gives the NIC at a port of the switch its carrier, or takes it away. An adapter is of this process, and a NIC
-// of QEMU's own is told by QMP. A node that does not run learns it when its NIC connects to the switch.
+// setDown sets the carrier of the NIC at a port of the switch: of an adapter in this process, or of QEMU's own NIC by
+// QMP. A node that does not run gets it when its NIC connects to the switch.
 func (a *adapters) setDown(port string, down bool) error {
 	a.mu.Lock()
 	a.off[port] = down
@@ -237,7 +232,7 @@ func (a *adapters) setDown(port string, down bool) error {
 			if rack.PortName(n.Name, i) == port && !n.ConnectX() {
 				err := setCarrier(filepath.Join(a.dir, n.Name, vm.SocketQMP), fmt.Sprintf("n%d", i), !down)
 				if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED) {
-					return nil // it does not run
+					return nil // not running
 				}
 				return err
 			}
@@ -246,13 +241,12 @@ func (a *adapters) setDown(port string, down bool) error {
 	return nil
 }
 
-// carrierLimit bounds the wait for a QEMU that speaks with another client, or takes the state of its template, in which
-// every NIC has a carrier.
+// carrierLimit limits the wait for a QEMU that talks to another client, or loads its template's state, in which every
+// NIC has a carrier.
 const carrierLimit = 30 * time.Second
 
 var errIncoming = errors.New("it still takes the state of its template")
 
-// setCarrier sets the carrier of a QEMU's network device.
 func setCarrier(socket, netdev string, up bool) error {
 	ctx, cancel := context.WithTimeout(context.Background(), carrierLimit)
 	defer cancel()

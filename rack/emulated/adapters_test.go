@@ -14,7 +14,7 @@ import (
 	"github.com/rackless/rackless/vm/qemu"
 )
 
-// The adapters follow the lab: one for each NIC of a node that has such, each in its port of the switch.
+// The adapters follow the lab: one for each ConnectX NIC of a node, each in its port of the switch.
 func TestAdaptersFollowTheLab(t *testing.T) {
 	dir, err := os.MkdirTemp("", "rla")
 	if err != nil {
@@ -72,7 +72,7 @@ func TestAdaptersFollowTheLab(t *testing.T) {
 	}
 }
 
-// A node gets all adapters of its template, of the same model, or none.
+// A node gets all adapters of its template, of the same model, or nothing.
 func restores(t *testing.T, a *adapters) {
 	t.Helper()
 	template := t.TempDir()

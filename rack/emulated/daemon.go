@@ -24,32 +24,30 @@ import (
 	"github.com/rackless/rackless/vm/qapi"
 )
 
-// DaemonCommand is the hidden command of the rackless binary that runs RunDaemon; its one argument
-// is the lab's directory.
+// DaemonCommand is the hidden command of the rackless binary that runs RunDaemon. Its argument is the lab's
+// directory.
 const DaemonCommand = "lab-daemon"
 
 // Sockets in a lab's directory.
 const (
 	switchSocket = "fabric.sock" // control of the switch, see package fabric
-	// to the guest agents: a first line {"node":NAME}, answered {"error":WHY}, then as with the
-	// agent itself. {"adapters":true} makes the ConnectX adapters those of the lab's state, and {"fault":...} has
-	// one fail; both have the same answer. {"list":true} is answered with the adapters
+	// to the guest agents: a first line {"node":NAME}, answered with {"error":WHY}, then the agent's protocol.
+	// {"adapters":true} makes the ConnectX adapters match the lab's state, and {"fault":...} has one fail; both have
+	// the same answer. {"list":true} is answered with the adapters
 	agentsSocket = "agents.sock"
 )
 
-// portOf is the switch port of a NIC, to which QEMU connects.
 func portOf(labDir, node string, nic int) fabric.Port {
 	name := rack.PortName(node, nic)
 	return fabric.Port{Name: name, Path: filepath.Join(labDir, "p-"+name+".sock")}
 }
 
-// ports returns the switch ports of a whole lab.
 func ports(labDir string, l *lab.Lab) []fabric.Port {
 	var all []fabric.Port
 	for _, n := range l.Nodes {
 		for i := range n.NICs {
 			p := portOf(labDir, n.Name, i)
-			if n.ConnectX() { // which obeys pauses
+			if n.ConnectX() { // an adapter obeys pauses
 				p.Rate = connectx.Rate(string(n.NIC))
 			}
 			all = append(all, p)
@@ -58,8 +56,8 @@ func ports(labDir string, l *lab.Lab) []fabric.Port {
 	return all
 }
 
-// RunDaemon is what the daemon of a lab does until ctx ends: it is the switch, and it holds the
-// connections to the guest agents. It writes daemon.Ready to w when both can be used.
+// RunDaemon runs a lab's daemon until ctx is done: the switch, and the connections to the guest agents. It writes
+// daemon.Ready to w when both can be used.
 func RunDaemon(ctx context.Context, dir string, w io.Writer, log *slog.Logger) error {
 	r, err := rack.Open(rack.Dirs{Run: filepath.Dir(dir)}, filepath.Base(dir))
 	if err != nil {
@@ -70,7 +68,7 @@ func RunDaemon(ctx context.Context, dir string, w io.Writer, log *slog.Logger) e
 		return err
 	}
 	cards := &adapters{dir: dir, log: log, plugs: &fabric.Plugs{}, off: make(map[string]bool)}
-	// Without its switch the lab is not one, and without its agents neither: the end of one ends the other.
+	// A lab needs both its switch and its agents, so the end of one ends the other.
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	var switchErr, cardsErr error
@@ -91,13 +89,12 @@ func RunDaemon(ctx context.Context, dir string, w io.Writer, log *slog.Logger) e
 		fmt.Fprintln(w, daemon.Ready)
 	})
 	err = serveAgents(ctx, l, &agents{dir: dir, muxes: make(map[string]*qapi.Mux), cards: cards})
-	// Whatever has ended, the other must not be left without it.
+	// Whichever ended, end the other, too.
 	cancel()
 	wg.Wait()
 	return errors.Join(err, switchErr, cardsErr, cards.close())
 }
 
-// waitSwitch returns when the switch answers.
 func waitSwitch(ctx context.Context, path string) error {
 	return wait.Until(ctx, 2*time.Millisecond, func() (bool, error) {
 		_, err := fabric.Dial(path)
@@ -105,8 +102,8 @@ func waitSwitch(ctx context.Context, path string) error {
 	})
 }
 
-// agents are the connections to the guest agents of a lab, each made once somebody asks for it. The
-// port of an agent serves one client, which the daemon is, for all of a lab's clients.
+// agents holds the connections to the guest agents of a lab, each made on first use. An agent's port serves one
+// client, the daemon, which shares it among all clients of the lab.
 type agents struct {
 	dir   string
 	cards *adapters
@@ -126,7 +123,6 @@ func (a *agents) of(node string) *qapi.Mux {
 	return m
 }
 
-// serveAgents connects clients to the agents of the nodes until ctx ends.
 func serveAgents(ctx context.Context, l net.Listener, a *agents) error {
 	defer func() {
 		for _, m := range a.muxes {
@@ -136,7 +132,6 @@ func serveAgents(ctx context.Context, l net.Listener, a *agents) error {
 	return daemon.Serve(ctx, l, func(conn net.Conn) { a.serve(ctx, conn) })
 }
 
-// serve connects one client with the agent that it names.
 func (a *agents) serve(ctx context.Context, conn net.Conn) {
 	r := bufio.NewReader(conn)
 	line, err := r.ReadBytes('\n')
@@ -144,7 +139,6 @@ func (a *agents) serve(ctx context.Context, conn net.Conn) {
 	if err != nil || json.Unmarshal(line, &sel) != nil {
 		return
 	}
-	// A client that hangs up wants no answer.
 	switch {
 	case sel.Adapters:
 		_ = answer(conn, a.syncAdapters())
@@ -160,34 +154,33 @@ func (a *agents) serve(ctx context.Context, conn net.Conn) {
 		_ = answer(conn, a.cards.restore(sel.Restore, sel.Template))
 		return
 	}
-	// The name becomes part of a path, so that it may lead nowhere else.
+	// The name becomes part of a path, and must not leave the directory.
 	if sel.Node == "" || strings.ContainsAny(sel.Node, "/.") {
 		return
 	}
 	m := a.of(sel.Node)
-	// The answer tells that the agent's port is connected, or why not; a command would say so too.
+	// The answer says whether the agent's port is connected; a command would report that, too.
 	if err := answer(conn, m.Open(ctx)); err != nil {
 		return
 	}
-	// A client that hangs up knows itself what it lost.
+	// A client that hangs up knows the consequences.
 	_ = m.Serve(ctx, struct {
 		io.Reader
 		io.Writer
 	}{r, conn})
 }
 
-// A request is the first line of a client.
 type request struct {
-	Node     string `json:"node,omitempty"`     // whose agent the connection is for
+	Node     string `json:"node,omitempty"`     // node of the agent for this connection
 	Adapters bool   `json:"adapters,omitempty"` // the state has other adapters now
-	// Restore names a node whose adapters become those of the template in a directory.
+	// Restore names a node. Its adapters get the states of the template in a directory.
 	Restore  string `json:"restore,omitempty"`
 	Template string `json:"template,omitempty"`
-	List     bool   `json:"list,omitempty"` // how the adapters are, see listed
+	List     bool   `json:"list,omitempty"` // list the adapters, see listed
 	Fault    *fault `json:"fault,omitempty"`
 }
 
-// answer writes the one line that a client waits for: an empty error is success.
+// answer writes the one line that a client waits for: an empty error means success.
 func answer(w io.Writer, err error) error {
 	why := ""
 	if err != nil {
@@ -196,7 +189,6 @@ func answer(w io.Writer, err error) error {
 	return json.NewEncoder(w).Encode(map[string]string{"error": why})
 }
 
-// syncAdapters makes the adapters those of the lab as its state has it now.
 func (a *agents) syncAdapters() error {
 	r, err := rack.Open(rack.Dirs{Run: filepath.Dir(a.dir)}, filepath.Base(a.dir))
 	if err != nil {
@@ -205,8 +197,8 @@ func (a *agents) syncAdapters() error {
 	return a.cards.sync(r.State.Lab)
 }
 
-// startDaemon starts the daemon of a lab as a process of its own and returns when it is ready. The
-// state must have been saved.
+// startDaemon starts the daemon of a lab as a separate process, and returns when it is ready. The state must have
+// been saved.
 func startDaemon(ctx context.Context, dir string) (*vm.Process, error) {
 	p, err := daemon.Start(ctx, "the lab's daemon", filepath.Join(dir, "daemon.log"), DaemonCommand, dir)
 	if err != nil {

@@ -1,11 +1,10 @@
-// Package emulated runs labs without a host's devices: each node is a QEMU process that this user
-// starts, each NIC is an emulated one on a switch that rackless runs, and RDMA is computed by the
-// kernels of the nodes. It registers the driver "qemu" at package rack.
+// Package emulated runs labs without devices of a host: each node is a QEMU process of this user, each NIC is
+// emulated on a switch of rackless, and RDMA is computed by the kernels of the nodes. It registers the driver "qemu"
+// with package rack.
 //
-// One daemon a lab carries the switch and holds the connections to the guest agents. Nodes and
-// daemon are processes without a parent that watches over them: they are found again by what the
-// state records, and those that a killed rackless did not record by the lab's directory in their
-// arguments.
+// One daemon per lab runs the switch and holds the connections to the guest agents. No parent process watches nodes
+// and daemon. They are found by the state, or, if a killed rackless did not record them, by the lab's directory in
+// their arguments.
 package emulated
 
 import (
@@ -40,13 +39,13 @@ func init() {
 	})
 }
 
-// An emulatedLab is the life of one emulated lab.
+// An emulatedLab is the runtime of one emulated lab.
 type emulatedLab struct{ *rack.Rack }
 
-// Close has nothing to do: connections to switch and agents are closed by their users.
+// Close does nothing: connections to switch and agents are closed by their users.
 func (r *emulatedLab) Close() error { return nil }
 
-// NodeState asks the node's QEMU.
+// NodeState asks the node's QEMU for its state.
 func (r *emulatedLab) NodeState(ctx context.Context, n *rack.Node) (vm.State, error) {
 	st, err := vm.QueryState(ctx, n.Process, filepath.Dir(n.Agent))
 	if err == nil && st != vm.Dead && lostAdapters(r.State, n) {
@@ -55,13 +54,13 @@ func (r *emulatedLab) NodeState(ctx context.Context, n *rack.Node) (vm.State, er
 	return st, err
 }
 
-// lostAdapters says whether the process that emulates a node's adapters has ended. QEMU does not connect to another
-// one. A node without a word of it has NICs of QEMU's own.
+// lostAdapters reports whether the process that emulates a node's adapters has ended, because QEMU cannot reconnect
+// to another. A node without a recorded process has QEMU's own NICs.
 func lostAdapters(s *rack.State, n *rack.Node) bool {
 	return n.Adapters != nil && (s.Daemon == nil || *n.Adapters != *s.Daemon || !s.Daemon.Alive())
 }
 
-// Logs are in the directory of the node.
+// Logs returns the logs in the node's directory.
 func (r *emulatedLab) Logs(node string) rack.Logs {
 	dir := r.NodeDir(node)
 	return rack.Logs{Console: filepath.Join(dir, "console.log"), QEMU: filepath.Join(dir, "qemu.log")}
@@ -76,7 +75,7 @@ func (r *emulatedLab) Switch() (*fabric.Client, error) {
 	return c, nil
 }
 
-// SwitchState is that of the lab's daemon, which carries the switch.
+// SwitchState returns the state of the lab's daemon, which runs the switch.
 func (r *emulatedLab) SwitchState() rack.SwitchState {
 	if d := r.State.Daemon; d != nil && d.Alive() {
 		return rack.SwitchRunning
@@ -84,8 +83,8 @@ func (r *emulatedLab) SwitchState() rack.SwitchState {
 	return rack.SwitchDead
 }
 
-// Agent connects to a node's agent through the lab's daemon: the port of an agent serves one
-// connection at a time, and the daemon shares it.
+// Agent connects to a node's agent through the lab's daemon, which shares the agent's port: it serves one connection
+// at a time.
 func (r *emulatedLab) Agent(ctx context.Context, node string) (*guest.Agent, error) {
 	conn, err := qapi.DialPlain(ctx, filepath.Join(r.Dir, agentsSocket), func(nc net.Conn) error {
 		return selectNode(ctx, nc, node)
@@ -96,15 +95,15 @@ func (r *emulatedLab) Agent(ctx context.Context, node string) (*guest.Agent, err
 	return guest.NewAgent(conn), nil
 }
 
-// selectNode tells the daemon which node's agent this connection is for. That the agent cannot be
-// reached now is not an error: commands will say so.
+// selectNode tells the daemon the node for this connection. It is not an error if the agent is unreachable now,
+// because commands will report that.
 func selectNode(ctx context.Context, nc net.Conn, node string) error {
 	stop := context.AfterFunc(ctx, func() { nc.Close() })
 	defer stop()
 	if err := json.NewEncoder(nc).Encode(map[string]string{"node": node}); err != nil {
 		return err
 	}
-	// Byte by byte, so that nothing of what follows is taken.
+	// Byte by byte, to leave the following data unread.
 	var b [1]byte
 	for b[0] != '\n' {
 		if _, err := nc.Read(b[:]); err != nil {
@@ -132,9 +131,8 @@ func (r *emulatedLab) Console(ctx context.Context, n *rack.Node) (net.Conn, erro
 	return conn, err
 }
 
-// Down ends every process of the lab. They are found by the lab's directory in their arguments and
-// not only in the state, which a killed rackless may have left incomplete; an identity holds the
-// start time, so that no other process that was given the same number is ever signalled.
+// Down ends every process of the lab, found by the state and by the lab's directory in its arguments: a killed
+// rackless may have left the state incomplete. Start times prevent signals to a process that reused a number.
 func (r *emulatedLab) Down(ctx context.Context) error {
 	procs, err := vm.Strays(r.Dir)
 	if err != nil {
@@ -156,7 +154,6 @@ func (r *emulatedLab) Down(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// killDaemons ends the daemons of a lab, of which a killed rackless may have left one that no state knows.
 func killDaemons(ctx context.Context, dir string) error {
 	procs, err := vm.ProcessesUsing("", DaemonCommand+"\x00"+dir+"\x00")
 	if err != nil {
@@ -166,18 +163,18 @@ func killDaemons(ctx context.Context, dir string) error {
 	return errors.Join(errs...)
 }
 
-// What driver qemu gives one node. Lab files may ask for more, for hosts.
+// Limits of a node of driver qemu. Lab files may ask for more, for hosts.
 const (
-	// maxCPUs is what was tried. QEMU itself ends at 255, the APIC IDs that it has without x2APIC,
-	// which the CPU of its emulation lacks.
+	// maxCPUs is the largest tested number. QEMU's limit is 255 APIC IDs without x2APIC, which its emulated CPU
+	// lacks.
 	maxCPUs = 64
-	// maxPorts is what was tried: each takes one of the 31 slots of the node's only PCI bus.
+	// maxPorts is the largest tested number: each takes one of the 31 slots of the node's only PCI bus.
 	maxPorts = 8
 )
 
-// Supported refuses what driver qemu cannot do. What a lab says about its place on a host (workload,
-// host, hugepages, tenants, affinity, links, smt, guest_numa) is not refused: an emulated node has no place
-// there. Devices of a host are refused: an emulated device is no substitute.
+// Supported refuses settings that driver qemu cannot provide, such as devices of a host, which emulated ones cannot
+// replace. It accepts settings about the place on a host (workload, host, hugepages, tenants, affinity, links, smt,
+// guest_numa), because emulated nodes have no place there.
 func Supported(l *lab.Lab) error {
 	if d := l.Driver; d != "" && d != lab.DriverAuto && d != lab.DriverQEMU {
 		return fmt.Errorf("lab %s: driver %s puts nodes on a host, and is not for emulated ones: use auto or qemu",
@@ -195,7 +192,6 @@ func Supported(l *lab.Lab) error {
 	return nil
 }
 
-// supported returns what is wrong with a node, to be read behind its name.
 func supported(n lab.Node) error {
 	const host = "to place the lab on a host that has them, see rackless plan"
 	switch {

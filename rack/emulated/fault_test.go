@@ -26,8 +26,8 @@ import (
 	"github.com/rackless/rackless/vm/guest"
 )
 
-// TestMain lets the test binary be a rackless of its own: the daemon, which Up starts from the
-// running executable, and an "up" that can be killed.
+// TestMain lets the test binary act as rackless: as the daemon, which Up starts from the running executable, and as
+// an "up" that can be killed.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 3 && (os.Args[1] == DaemonCommand || os.Args[1] == "up") {
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
@@ -71,14 +71,14 @@ func upFile(ctx context.Context, path string) error {
 	return r.Close()
 }
 
-// A place is where a test runs its labs: the user's cache, everything else its own.
+// A place holds the directories of a test's labs: the user's cache, and otherwise its own.
 type place struct {
 	rack.Dirs
 	t   *testing.T
 	tmp string // TMPDIR of the children
 }
 
-// newPlace also makes sure that image and template are there, so that a lab comes up in about a second.
+// newPlace also ensures that image and template exist, so that a lab comes up in about a second.
 func newPlace(t *testing.T) *place {
 	t.Helper()
 	if testing.Short() {
@@ -113,7 +113,7 @@ func newPlace(t *testing.T) *place {
 	return p
 }
 
-// limited ends a test that would hang: far above what any of them takes, since the machine may be busy.
+// limited returns a context that ends a hanging test, far beyond its usual time because the machine may be busy.
 func limited(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeoutCause(t.Context(), 30*time.Minute, errors.New("the test's own limit"))
@@ -121,7 +121,7 @@ func limited(t *testing.T) context.Context {
 	return ctx
 }
 
-// parse returns a lab with nodes vm00, vm01 ... Their QEMU is that of the PATH, for which tests put others.
+// parse returns a lab with nodes vm00, vm01 ... Their QEMU is found in the PATH, which tests can replace.
 func parse(t *testing.T, name string, nodes int) *lab.Lab {
 	t.Helper()
 	l, err := lab.Parse("lab.yaml", []byte(text(name, nodes)))
@@ -135,7 +135,6 @@ func text(name string, nodes int) string {
 	return fmt.Sprintf("name: %s\nnodes:\n  vm: {count: %d, nic: virtio}\n", name, nodes)
 }
 
-// up brings a lab up in this process.
 func (p *place) up(l *lab.Lab, o rack.Options) error {
 	p.t.Helper()
 	o.Accel = "tcg"
@@ -146,7 +145,7 @@ func (p *place) up(l *lab.Lab, o rack.Options) error {
 	return r.Close()
 }
 
-// child starts an "up" in a process of its own. steps, if not nil, gets the names of its steps as they begin.
+// child starts an "up" in a separate process. steps, if not nil, gets the names of its steps as they begin.
 func (p *place) child(name string, nodes int, steps io.Writer, env ...string) (*exec.Cmd, *bytes.Buffer) {
 	p.t.Helper()
 	self, err := os.Executable()
@@ -162,7 +161,7 @@ func (p *place) child(name string, nodes int, steps io.Writer, env ...string) (*
 		"RACKLESS_DATA=" + p.Data, "TMPDIR=" + p.tmp}, env...)...)
 	said := new(bytes.Buffer)
 	cmd.Stdout, cmd.Stderr = steps, said
-	// Its daemon must not keep Wait waiting for the pipes that it inherits.
+	// Its daemon must not keep Wait waiting for inherited pipes.
 	cmd.WaitDelay = 100 * time.Millisecond
 	if err := cmd.Start(); err != nil {
 		p.t.Fatal(err)
@@ -170,7 +169,7 @@ func (p *place) child(name string, nodes int, steps io.Writer, env ...string) (*
 	return cmd, said
 }
 
-// usable checks that a lab's nodes are what the lab says and reach each other.
+// usable checks that a lab's nodes match the lab and reach each other.
 func (p *place) usable(l *lab.Lab) {
 	p.t.Helper()
 	r, err := rack.Open(p.Dirs, l.Name)
@@ -193,7 +192,7 @@ func (p *place) usable(l *lab.Lab) {
 	}
 }
 
-// processes returns what runs below the directory of running labs, or of one lab if its name is given.
+// processes returns the processes below the directory of running labs, or of one lab if its name is given.
 func (p *place) processes(name string) []vm.Process {
 	p.t.Helper()
 	procs, err := vm.ProcessesUsing("", filepath.Join(p.Run, name)+"/")
@@ -220,7 +219,7 @@ func (p *place) processes(name string) []vm.Process {
 func (p *place) nothingLeft() {
 	p.t.Helper()
 	for _, proc := range p.processes("") {
-		cmdline, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", proc.PID)) // for the message alone
+		cmdline, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", proc.PID)) // only for the message
 		p.t.Errorf("process %d is left: %q", proc.PID, cmdline)
 		if err := proc.Kill(context.Background()); err != nil {
 			p.t.Error(err)
@@ -264,7 +263,7 @@ func killedInUp(t *testing.T, kills int) {
 	t.Helper()
 	p := newPlace(t)
 	l := parse(t, "kill", 2)
-	if err := p.up(l, rack.Options{}); err != nil { // makes image and template where they are missing
+	if err := p.up(l, rack.Options{}); err != nil { // makes missing images and templates
 		t.Fatal(err)
 	}
 	p.down(l.Name)
@@ -277,16 +276,16 @@ func killedInUp(t *testing.T, kills int) {
 	p.nothingLeft()
 
 	random := storey.Rand(t)
-	// In each part of the time once, in any order: what chance alone would leave out is tested too.
+	// Once in each part of the time, in random order, so that chance leaves out no part.
 	for i, part := range random.Perm(kills) {
 		after := time.Duration((float64(part) + random.Float64()) / float64(kills) * 1.1 * float64(whole))
 		what := fmt.Sprintf("kill %d, after %v of about %v", i, after, whole)
 		cmd, _ := p.child(l.Name, len(l.Nodes), nil)
-		time.Sleep(after) // the moment is what is tested
+		time.Sleep(after) // this test depends on the moment
 		if err := cmd.Process.Signal(syscall.SIGKILL); err != nil && !errors.Is(err, os.ErrProcessDone) {
 			t.Fatal(err)
 		}
-		_ = cmd.Wait() // killed, or done before that
+		_ = cmd.Wait() // killed, or finished before that
 		if i%2 == 0 {
 			if err := p.up(l, rack.Options{}); err != nil {
 				t.Errorf("%s: up again: %v", what, err)
@@ -304,7 +303,6 @@ func killedInUp(t *testing.T, kills int) {
 	}
 }
 
-// notify calls f once, when a line has been written to it.
 type notify struct {
 	line string
 	f    func()
@@ -341,7 +339,7 @@ func TestInterruptedUpLeavesNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 			if err := <-ended; err == nil {
-				p.down("int") // it was faster than the signal
+				p.down("int") // it finished before the signal
 			} else if !strings.Contains(said.String(), "interrupt") && !strings.Contains(said.String(), "cancel") {
 				t.Errorf("it said %q", said)
 			}
@@ -353,8 +351,8 @@ func TestInterruptedUpLeavesNothing(t *testing.T) {
 	}
 }
 
-// wrap puts a script in the place of QEMU, in which real is the path of the real one. Only machines
-// that are cloned run it to its end.
+// wrap replaces QEMU with a script, in which real is the path of the real one. Only cloned machines run the whole
+// script.
 func (p *place) wrap(script string) {
 	p.t.Helper()
 	path, _, err := vm.Find()
@@ -551,7 +549,7 @@ func TestLabsWithNamesLikeOthers(t *testing.T) {
 		t.Errorf("%d processes of lab a are left", n)
 	}
 	p.usable(long)
-	// "" is what an unset variable makes of an argument
+	// "" comes from an unset variable
 	for _, name := range []string{"", ".", "..", "a/b", "../run/ab"} {
 		if _, err := rack.Down(limited(t), p.Dirs, name); err == nil || !strings.Contains(err.Error(),
 			"not a name of a lab") {

@@ -20,28 +20,25 @@ import (
 	"github.com/rackless/rackless/vm/guest"
 )
 
-// Faults of adapters: the daemon has them, and the commands ask it.
+// The daemon holds the faults of adapters, and the commands query it.
 
 var _ rack.Adapted = (*emulatedLab)(nil)
 
-// A fault is what is to happen to an adapter.
 type fault struct {
 	Port  string       `json:"port"`
-	Kind  checks.Fault `json:"kind,omitempty"` // "": none any more
+	Kind  checks.Fault `json:"kind,omitempty"` // "" clears the fault
 	Reset bool         `json:"reset,omitempty"`
 }
 
-// listed are the adapters of a lab.
 type listed struct {
 	Error    string           `json:"error,omitempty"`
 	Adapters []checks.Adapter `json:"adapters"`
 }
 
-// fail does what is asked of an adapter.
 func (a *adapters) fail(f *fault) error {
 	a.mu.Lock()
 	have := a.there[f.Port]
-	a.mu.Unlock() // the switch waits for it, and what the port sends waits for the switch
+	a.mu.Unlock() // the switch waits for it, and sends of the port wait for the switch
 	kind := connectx.Fault(f.Kind)
 	switch {
 	case have == nil:
@@ -57,7 +54,6 @@ func (a *adapters) fail(f *fault) error {
 	return nil
 }
 
-// list says how the adapters of the lab are.
 func (a *agents) list() listed {
 	out := listed{Adapters: []checks.Adapter{}}
 	r, err := rack.Open(rack.Dirs{Run: filepath.Dir(a.dir)}, filepath.Base(a.dir))
@@ -88,7 +84,8 @@ func (a *agents) list() listed {
 	return out
 }
 
-// ask sends a request to the daemon of a lab. A daemon that does not know it closes the connection without an answer.
+// ask sends a request to the daemon of a lab. A daemon that does not know the request closes the connection without
+// an answer.
 func ask(ctx context.Context, dir string, q request) (got listed, err error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(dir, agentsSocket))
 	if err != nil {
@@ -121,7 +118,7 @@ func (r *emulatedLab) Adapters(ctx context.Context) ([]checks.Adapter, error) {
 	return got.Adapters, nil
 }
 
-// SetFault implements rack.Adapted. That nothing answers at the other end of the cable is the switch's doing.
+// SetFault implements rack.Adapted. The switch makes the other end of the cable silent.
 func (r *emulatedLab) SetFault(ctx context.Context, node string, nic int, f checks.Fault) error {
 	c, err := r.Switch()
 	if err != nil {
@@ -141,7 +138,7 @@ func (r *emulatedLab) SetFault(ctx context.Context, node string, nic int, f chec
 		}
 	}
 	if f == checks.FaultLink {
-		_, err := ask(ctx, r.Dir, request{Fault: &fault{Port: port}}) // it has no other fault any more
+		_, err := ask(ctx, r.Dir, request{Fault: &fault{Port: port}}) // no other fault remains
 		return err
 	}
 	return r.change(ctx, node, fault{Port: rack.PortName(node, nic), Kind: f}, f == "")
@@ -152,7 +149,7 @@ func (r *emulatedLab) ResetAdapter(ctx context.Context, node string, nic int) er
 	return r.change(ctx, node, fault{Port: rack.PortName(node, nic), Reset: true}, true)
 }
 
-// change does something to an adapter. Where it works afterwards, the node gets back what it had.
+// change applies a fault to an adapter. If the adapter works afterwards, the node's settings are restored.
 func (r *emulatedLab) change(ctx context.Context, node string, f fault, works bool) error {
 	if _, err := ask(ctx, r.Dir, request{Fault: &f}); err != nil || !works {
 		return err
@@ -160,22 +157,21 @@ func (r *emulatedLab) change(ctx context.Context, node string, f fault, works bo
 	return r.mend(ctx, node)
 }
 
-// How long a driver may take to recover its adapter: it polls every 2 s, and waits for what it was doing. One that has
-// given the adapter up is bound again after bindAfter.
+// Time for a driver to recover its adapter: it polls every 2 s, and finishes current work first. If a driver has
+// given up its adapter, it is bound again after bindAfter.
 const (
 	mendLimit = 3 * time.Minute
 	bindAfter = 5 * time.Second
 )
 
-// bindScript binds the driver again to adapters without a network device.
 const bindScript = `cd /sys/bus/pci/devices && for d in *; do
 	[ "$(cat $d/vendor)" = 0x15b3 ] && [ ! -e $d/net ] || continue
 	[ -e $d/driver ] && echo $d >$d/driver/unbind
 	echo $d >/sys/bus/pci/drivers/mlx5_core/bind
 done`
 
-// mend waits until the adapters of a node work, and configures them again where a driver that has recovered from an
-// error has made their network devices again.
+// mend waits until the adapters of a node work, and configures them again if a recovered driver has made new network
+// devices.
 func (r *emulatedLab) mend(ctx context.Context, node string) error {
 	i := slices.IndexFunc(r.Lab.Nodes, func(n lab.Node) bool { return n.Name == node })
 	have, ok := r.State.Node(node)
@@ -207,7 +203,7 @@ func (r *emulatedLab) mend(ctx context.Context, node string) error {
 	return r.AwaitGIDs(ctx, n, &mended, 100*time.Millisecond)
 }
 
-// recovered waits until the drivers of a node have set up all adapters without a fault, and returns what the node says.
+// recovered waits until the drivers of a node have set up all adapters without a fault, and returns the node's facts.
 func (r *emulatedLab) recovered(ctx context.Context, n lab.Node) (*facts.Node, error) {
 	for since := time.Now(); ; {
 		all, err := r.Adapters(ctx)
@@ -224,7 +220,7 @@ func (r *emulatedLab) recovered(ctx context.Context, n lab.Node) (*facts.Node, e
 			}
 		}
 		if time.Since(since) > bindAfter {
-			// What it prints is of no interest: the adapter works afterwards, or ctx ends.
+			// Its output does not matter: the adapter works afterwards, or ctx ends.
 			_, err := r.Run(ctx, n.Name, guest.Command{Argv: []string{"sh", "-c", bindScript}})
 			if err != nil {
 				return nil, err
@@ -237,12 +233,12 @@ func (r *emulatedLab) recovered(ctx context.Context, n lab.Node) (*facts.Node, e
 	}
 }
 
-// settled says whether the drivers of all adapters of a node that have no fault have set them up.
 func settled(all []checks.Adapter, node string) bool {
-	return !slices.ContainsFunc(all, func(a checks.Adapter) bool { return a.Node == node && a.Fault == "" && !a.Driver })
+	return !slices.ContainsFunc(all, func(a checks.Adapter) bool {
+		return a.Node == node && a.Fault == "" && !a.Driver
+	})
 }
 
-// configured says whether the network devices of a node are as the lab has them.
 func configured(l *lab.Lab, n lab.Node, f *facts.Node) bool {
 	return !slices.ContainsFunc(n.NICs, func(nic lab.NIC) bool {
 		d := f.Netdev(nic.Name)

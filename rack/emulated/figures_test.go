@@ -13,9 +13,8 @@ import (
 	"github.com/rackless/rackless/rack"
 )
 
-// TestFiguresAreThoseThatTheToolPrints runs perftest on two nodes and reads what it prints as a
-// user would, beside the harness: a sample is the tool's figure, digit by digit. How large it is
-// says something of this machine alone, and is not tested.
+// TestFiguresAreThoseThatTheToolPrints runs perftest on two nodes and reads its output like a user, independent of
+// the harness: a sample has the tool's figure, digit by digit. Its size depends on this machine, and is not tested.
 func TestFiguresAreThoseThatTheToolPrints(t *testing.T) {
 	p := newPlace(t)
 	ctx := limited(t)
@@ -62,7 +61,6 @@ func TestFiguresAreThoseThatTheToolPrints(t *testing.T) {
 	}
 }
 
-// A recorder runs commands on a rack and keeps what they printed.
 type recorder struct {
 	*rack.Rack
 	mu  sync.Mutex
@@ -87,8 +85,7 @@ func (r *recorder) Serve(ctx context.Context, node string, argv []string, awaite
 	return out, err
 }
 
-// column returns a column of the table that a client has printed last: the attempts before it, if
-// there were some, gave no figure.
+// column returns a column of a client's last table, because earlier attempts gave no figure.
 func (r *recorder) column(t *testing.T, tool, server string, column int) float64 {
 	t.Helper()
 	r.mu.Lock()

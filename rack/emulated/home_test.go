@@ -11,7 +11,6 @@ import (
 	"github.com/rackless/rackless/vm"
 )
 
-// Full nodes share a directory of the lab, and no other nodes do.
 func TestFullNodesShareAHome(t *testing.T) {
 	t.Parallel()
 	l := parseText(t, "name: x\nhome: shared\nnodes: {a: {image: debian-12}, b: {}, c: {image: d.qcow2}}")

@@ -24,8 +24,8 @@ import (
 	"github.com/rackless/rackless/vm/qemu"
 )
 
-// startNodes starts the nodes that are missing and configures all that need it: with a change that is
-// made live, such as another MTU, all of them.
+// startNodes starts the missing nodes and configures all that need it. A change that is applied live, such as another
+// MTU, concerns all of them.
 func (u *upRun) startNodes(ctx context.Context) error {
 	live := slices.ContainsFunc(u.changes, func(c lab.Change) bool { return c.Effect == lab.Live })
 	running := make(map[string]*rack.Node)
@@ -49,7 +49,6 @@ func (u *upRun) startNodes(ctx context.Context) error {
 	return u.reach(ctx)
 }
 
-// nameNodes tells the nodes that run on which others there are now.
 func (u *upRun) nameNodes(ctx context.Context, work []lab.Node) error {
 	if u.before == nil || slices.Equal(u.before.HostNames(), u.Lab.HostNames()) {
 		return nil
@@ -72,22 +71,20 @@ func (u *upRun) nameNodes(ctx context.Context, work []lab.Node) error {
 	})
 }
 
-// meshNodes is the largest lab in which up lets every pair of nodes ping each other. Under
-// emulation a node that pings for the first time takes a quarter of a second of CPU time, so that
-// in larger labs one node pings all others, which on one switch shows every node's path in and out;
-// verify does the full mesh.
+// meshNodes is the largest lab in which up lets every pair of nodes ping each other; verify always does. In larger
+// labs one node pings all others, which tests each node's path in both directions: an emulated node's first ping
+// takes a quarter of a second of CPU time.
 const meshNodes = 16
 
-// reach checks that the nodes that were started and all others answer each other at the full MTU.
-// An answer shows both directions, so that of two nodes one pings. Nodes that were started ping over
-// their setup connections, on which a ping that is ready waits; see guest.Setup.
+// reach checks that started nodes and all others answer each other at the full MTU; one ping tests both directions.
+// Started nodes ping over their setup connections, which have a ping ready; see guest.Setup.
 func (u *upRun) reach(ctx context.Context) error {
 	if len(u.Lab.Nodes) < 2 {
 		return nil
 	}
 	u.progress.Begin("reach")
 	from := lists.Filter(u.Lab.Nodes, func(n lab.Node) bool { return u.setups[n.Name] != nil })
-	if len(from) == 0 { // settings of running nodes have changed
+	if len(from) == 0 { // only settings of running nodes have changed
 		if f := checks.ReachFrom(ctx, u.Lab, 0, u.Rack); f.Status != finding.OK {
 			return fmt.Errorf("node %s: %s of its peers answer; %s", f.Subject, f.Have, f.Fix)
 		}
@@ -96,7 +93,7 @@ func (u *upRun) reach(ctx context.Context) error {
 	if len(u.Lab.Nodes) > meshNodes {
 		from = from[:1]
 	}
-	// The i-th does not ping those before it: their pings have shown both directions.
+	// The i-th does not ping the nodes before it, because their pings have tested both directions.
 	targets := make(map[string][]netip.Addr)
 	for i, n := range from {
 		targets[n.Name] = checks.Peers(u.Lab, n, from[:i]...)
@@ -118,18 +115,18 @@ func (u *upRun) reach(ctx context.Context) error {
 	})
 }
 
-// workers is how many nodes come up at once. Under TCG a node that comes up keeps a core busy, and
-// more of them than cores only wait for each other; a few more hide the waits.
+// workers returns how many nodes start at once. A starting node keeps a core busy under TCG, so more nodes than cores
+// wait for each other; a few more hide the waits.
 func workers() int { return 2 * runtime.NumCPU() }
 
-// nodeLimit bounds the time until a node that was started has been configured. By hand a clone
-// takes 0.5 s, a boot 5 s; the machine may be shared and slow.
+// nodeLimit limits the time until a started node has been configured. A clone takes 0.5 s, a boot 5 s, but the
+// machine may be shared and slow.
 const nodeLimit = 240 * time.Second
 
-// fullNodeLimit is the same of a full node, which boots for 20 s on an idle machine.
+// fullNodeLimit is nodeLimit for a full node, which boots for 20 s on an idle machine.
 const fullNodeLimit = 15 * time.Minute
 
-// startNode starts a node unless it runs, and configures it. have is the node as it runs, or nil.
+// startNode starts a node unless it runs, and configures it. have is the running node, or nil.
 func (u *upRun) startNode(ctx context.Context, n lab.Node, have *rack.Node) (*rack.Node, error) {
 	limit := cmp.Or(u.opts.NodeLimit, nodeLimit)
 	if n.HasDisk() {
@@ -139,7 +136,7 @@ func (u *upRun) startNode(ctx context.Context, n lab.Node, have *rack.Node) (*ra
 	defer cancel()
 	node := &rack.Node{Name: n.Name, MachineID: guest.NewMachineID()}
 	if have != nil {
-		// A copy: the node in the state stays as it was if this fails.
+		// A copy, so that the node in the state stays unchanged on failure.
 		copied := *have
 		node = &copied
 	} else {
@@ -184,7 +181,7 @@ func (u *upRun) startNode(ctx context.Context, n lab.Node, have *rack.Node) (*ra
 		node.Facts, err = agent.Configure(ctx, id)
 		return err
 	})
-	// The adapters of a card have names of their own, and are known by their GIDs.
+	// The RDMA devices of a card have their own names, and are found by their GIDs.
 	for i := 0; i < len(n.NICs) && err == nil && !n.ConnectX(); i++ {
 		d := fmt.Sprintf("rxe%d", i)
 		if _, made := node.Facts.RDMADevice(d); made == nil {
@@ -213,7 +210,6 @@ func (u *upRun) startNode(ctx context.Context, n lab.Node, have *rack.Node) (*ra
 	return node, nil
 }
 
-// setup returns the conversation with a node that this Up has started; nil for one that ran before.
 func (u *upRun) setup(node string) *guest.Setup {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -230,8 +226,8 @@ func (u *upRun) closeSetups() error {
 	return errors.Join(errs...)
 }
 
-// watch calls f, and cancels it at once if the node's process ends meanwhile: f may wait for an answer
-// of the guest, which would only come to an end with its limit.
+// watch calls f, and cancels it at once if the node's process ends: f may wait for an answer of the guest, until its
+// time limit.
 func watch(ctx context.Context, n *rack.Node, f func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -249,7 +245,6 @@ func watch(ctx context.Context, n *rack.Node, f func(context.Context) error) err
 	return nil
 }
 
-// identity is what a node is told that it is.
 func identity(l *lab.Lab, n lab.Node, node *rack.Node) guest.Identity {
 	id := guest.Identity{Name: n.Name, MachineID: node.MachineID, MTU: l.Fabric.MTU, Hosts: l.HostNames()}
 	for _, nic := range n.NICs {
@@ -258,7 +253,7 @@ func identity(l *lab.Lab, n lab.Node, node *rack.Node) guest.Identity {
 	return id
 }
 
-// ensureHome makes the directory that the full nodes of the lab share, unless it is there. It goes with the lab.
+// ensureHome makes the directory that the full nodes of the lab share, unless it exists. It is removed with the lab.
 func (u *upRun) ensureHome() error {
 	if !u.emulator.Has("virtio-9p-pci") {
 		return fmt.Errorf("lab %s: QEMU %s has no virtio-9p-pci, by which nodes share /home: leave home out, or "+
@@ -272,24 +267,23 @@ func (u *upRun) ensureHome() error {
 	return nil
 }
 
-// securityModel chooses where QEMU keeps the owners and modes that guests give to files: in attributes of each file, or
-// where the file system has none, as a tmpfs had before Linux 6.6, in files beside it. A guest's root makes no file of
-// this machine's root, no device and no program with another user's rights, either way.
+// securityModel chooses how QEMU stores the owners and modes of guests' files: in attributes of each file, or in
+// extra files if the file system does not support that, like a tmpfs before Linux 6.6. Either way, a guest's root
+// cannot create a file of this machine's root, a device, or a program with another user's rights.
 func securityModel(dir string) string {
 	if err := unix.Setxattr(dir, "user.rackless", nil, 0); err != nil {
 		return "mapped-file"
 	}
-	_ = unix.Removexattr(dir, "user.rackless") // it means nothing
+	_ = unix.Removexattr(dir, "user.rackless") // a failure is harmless
 	return "mapped-xattr"
 }
 
-// mountHome mounts the directory, and has the system do so when it starts again. Directories that users of the system
-// have already are copied into it first, where it has none of their names.
+// mountHome mounts the directory, now and at each boot. First, it copies existing users' directories into it, except
+// names that it already has.
 //
 //go:embed mount_home.sh
 var mountHome string
 
-// shareHome mounts the lab's directory in a node that runs.
 func (u *upRun) shareHome(ctx context.Context, n lab.Node) error {
 	agent, err := u.Agent(ctx, n.Name)
 	if err != nil {
@@ -302,8 +296,7 @@ func (u *upRun) shareHome(ctx context.Context, n lab.Node) error {
 	return nil
 }
 
-// fits checks that the memory of the nodes that are to be started is there, in the worst case that
-// every guest touches all of its own.
+// fits checks the memory for the nodes to be started, in the worst case that every guest touches all of its memory.
 func fits(name string, start []lab.Node) error {
 	room, err := rack.ReadRoom()
 	if err != nil {
@@ -312,7 +305,7 @@ func fits(name string, start []lab.Node) error {
 	return fitsIn(name, start, room.Available)
 }
 
-// fitsIn is fits on a machine with so much memory. NodeOverhead is what a QEMU needs beside its guest.
+// fitsIn is fits for this much memory. NodeOverhead is QEMU's own need besides its guest.
 func fitsIn(name string, start []lab.Node, available lab.Bytes) error {
 	want := lists.Sum(start, func(n lab.Node) lab.Bytes { return n.Memory + rack.NodeOverhead })
 	if want <= available {

@@ -16,8 +16,8 @@ import (
 	"github.com/rackless/rackless/vm/guest"
 )
 
-// oldLab puts the state of a lab that was recorded with the version of 2026-11-25 into a directory
-// of running labs. Its processes have the identity of p.
+// oldLab puts the state of a lab that was recorded with the version of 2026-11-25 into a directory of running labs.
+// Its processes have the identity of p.
 func oldLab(t *testing.T, p vm.Process) rack.Dirs {
 	t.Helper()
 	d := rack.Dirs{Run: t.TempDir()}
@@ -47,7 +47,6 @@ func oldLab(t *testing.T, p vm.Process) rack.Dirs {
 	return d
 }
 
-// A lab that an older rackless has brought up is seen, and ended.
 func TestLabOfAnOlderVersion(t *testing.T) {
 	t.Parallel()
 	cmd := exec.Command("sleep", "600")
@@ -106,7 +105,7 @@ func TestLabOfAnOlderVersion(t *testing.T) {
 	}
 }
 
-// Of a lab whose processes are gone, every question has an answer that says what to do.
+// For a lab without processes, every query has an answer with advice.
 func TestDeadLab(t *testing.T) {
 	t.Parallel()
 	d := oldLab(t, vm.Process{PID: 1 << 30})
@@ -133,8 +132,7 @@ func TestDeadLab(t *testing.T) {
 	}
 }
 
-// The daemon carries the switch and reaches for the agents, whether or not there are nodes yet; Down
-// finds it without the state that would tell of it.
+// The daemon runs the switch and connects to the agents, even without nodes. Down finds it without its state.
 func TestDaemonWithoutNodes(t *testing.T) {
 	t.Parallel()
 	d := oldLab(t, vm.Process{PID: 1 << 30})
@@ -165,7 +163,7 @@ func TestDaemonWithoutNodes(t *testing.T) {
 	if slices.Sort(names); !slices.Equal(names, []string{"vm00", "vm01"}) {
 		t.Errorf("ports: %q", names)
 	}
-	// The daemon lacks the ports that a lab has now, and has one too many.
+	// The daemon lacks the lab's new ports, and has one too many.
 	want, err := lab.Parse("old.yaml", []byte("name: old\nnodes:\n  vm00: {nics: 2}\n"))
 	if err != nil {
 		t.Fatal(err)

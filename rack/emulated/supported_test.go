@@ -63,7 +63,6 @@ func TestWhatTheDriverCannotDoIsRefused(t *testing.T) {
 	}
 }
 
-// The examples are for the driver or for hosts, and none of them is for neither.
 func TestSupportedExamples(t *testing.T) {
 	files, err := filepath.Glob("../../examples/*.yaml")
 	if err != nil || len(files) == 0 {

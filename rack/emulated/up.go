@@ -23,16 +23,15 @@ import (
 	"github.com/rackless/rackless/vm/qemu"
 )
 
-// Up implements rack.Runtime: it compares the lab that runs with the one that is asked for, prepares
-// what new nodes start from, and then does the difference. If that fails, a lab that was there keeps
-// the nodes that it had.
+// Up implements rack.Runtime. It prepares the needs of new nodes before it changes the running lab, which keeps its
+// nodes on failure.
 func (r *emulatedLab) Up(ctx context.Context, old *rack.State, o rack.Options, p *rack.Progress) (err error) {
 	u := &upRun{Rack: r.Rack, opts: o, progress: p, setups: make(map[string]*guest.Setup)}
 	defer func() { err = errors.Join(err, u.closeSetups()) }()
-	if arch(r.Lab) == runtime.GOARCH { // as if the file left it out
+	if arch(r.Lab) == runtime.GOARCH { // as if the file omitted it
 		u.change(func(l *lab.Lab) { l.Arch = "" })
 	}
-	// Before the labs are compared: it decides what the NICs are.
+	// Before the labs are compared, because it decides the NIC models.
 	if err := u.chooseEmulator(ctx, old); err != nil {
 		return err
 	}
@@ -57,17 +56,16 @@ func (r *emulatedLab) Up(ctx context.Context, old *rack.State, o rack.Options, p
 		err = fmt.Errorf("%w; free space there, or set RACKLESS_RUN to a directory with more", err)
 	}
 	if err != nil && old != nil {
-		// The caller may have been interrupted; cleaning up must go on all the same.
+		// The caller's context may be canceled, but cleaning up must go on.
 		err = errors.Join(err, u.undo(context.WithoutCancel(ctx)))
 	}
 	return err
 }
 
-// settleLimit is far more than a process takes to end on any machine.
+// settleLimit is far longer than a process takes to end on any machine.
 const settleLimit = time.Minute
 
-// settle waits for the processes that are ending: until they are gone they count as
-// alive, and would be left as they are.
+// settle waits for processes that are ending. Until they are gone they count as alive, and would be kept.
 func settle(ctx context.Context, s *rack.State) error {
 	ctx, cancel := context.WithTimeout(ctx, settleLimit)
 	defer cancel()
@@ -84,7 +82,6 @@ func settle(ctx context.Context, s *rack.State) error {
 	return nil
 }
 
-// whole reports whether every process of the lab is there.
 func whole(s *rack.State) bool {
 	if s.Daemon == nil || !s.Daemon.Alive() || len(s.Nodes) != len(s.Lab.Nodes) {
 		return false
@@ -94,30 +91,30 @@ func whole(s *rack.State) bool {
 	})
 }
 
-// An upRun is one run of Up. Rack.Lab is the lab that is asked for.
+// An upRun is one run of Up. Rack.Lab is the requested lab.
 type upRun struct {
 	*rack.Rack
 	opts     rack.Options
 	progress *rack.Progress
-	before   *lab.Lab     // that ran, or nil
-	changes  []lab.Change // between the lab that ran and the one that is asked for
+	before   *lab.Lab     // the running lab, or nil
+	changes  []lab.Change // from the running lab to the requested one
 
 	emulator    vm.Emulator
-	emulatorErr error // why there is none
+	emulatorErr error // why emulator is not set
 	qemu        *qemu.Driver
-	images      map[string]*image.Image // by their names in the lab file
+	images      map[string]*image.Image // by name in the lab file
 	keys        *guest.Keys             // for ssh; nil in a lab without full nodes
-	home        qemu.Home               // of all full nodes, where they share one
+	home        qemu.Home               // shared by all full nodes, if the lab asks for it
 
 	mu      sync.Mutex
-	started []vm.Process            // of nodes, by this Up
-	setups  map[string]*guest.Setup // conversations with the nodes that were started, by name
+	started []vm.Process            // nodes started by this Up
+	setups  map[string]*guest.Setup // setup connections of started nodes, by name
 }
 
 func hasConnectX(l *lab.Lab) bool { return slices.ContainsFunc(l.Nodes, lab.Node.ConnectX) }
 
-// setNICs gives each node of the lab the NICs that model returns. The lab that is kept says so: it is compared with the
-// next one, and shown by ls.
+// setNICs sets the NIC model of each node. The stored lab includes it, for the comparison with the next lab, and for
+// ls.
 func (u *upRun) setNICs(model func(lab.Node) lab.NICModel) {
 	u.change(func(l *lab.Lab) {
 		for i, n := range l.Nodes {
@@ -126,7 +123,6 @@ func (u *upRun) setNICs(model func(lab.Node) lab.NICModel) {
 	})
 }
 
-// change changes the lab that is asked for.
 func (u *upRun) change(do func(*lab.Lab)) {
 	l := *u.Lab
 	l.Nodes = slices.Clone(l.Nodes)
@@ -134,10 +130,9 @@ func (u *upRun) change(do func(*lab.Lab)) {
 	u.Lab, u.State.Lab = &l, &l
 }
 
-// arch is the architecture of the lab's nodes, as Go names it.
 func arch(l *lab.Lab) string { return cmp.Or(string(l.Arch), runtime.GOARCH) }
 
-// decideNICs decides what the NICs are of nodes that leave it open. Those that run have theirs.
+// decideNICs chooses NIC models for nodes that leave them open. Running nodes keep theirs.
 func (u *upRun) decideNICs(old *rack.State) {
 	running := make(map[string]lab.NICModel)
 	if old != nil {
@@ -153,9 +148,8 @@ func (u *upRun) decideNICs(old *rack.State) {
 	})
 }
 
-// chooseEmulator decides what the NICs of the lab's nodes are, and finds their QEMU. For ConnectX adapters that is the
-// installed one where it can, else one in the cache. Where neither can be had, the nodes have virtio NICs, and why is
-// said.
+// chooseEmulator chooses the NIC models of the lab's nodes and finds a QEMU for them: for ConnectX adapters the
+// installed one if capable, or else one in the cache. Without either it reports why, and nodes get virtio NICs.
 func (u *upRun) chooseEmulator(ctx context.Context, old *rack.State) error {
 	u.decideNICs(old)
 	var begin sync.Once
@@ -178,15 +172,14 @@ func (u *upRun) chooseEmulator(ctx context.Context, old *rack.State) error {
 	return nil
 }
 
-// prepare makes what nodes start from: image, accelerator, templates. It comes before any change of
-// the lab, since it takes longest and fails most often: for want of memory, of a network to fetch
-// packages from, or of a QEMU. A lab that runs is then as it was.
+// prepare makes the prerequisites of nodes: image, accelerator, templates. It runs before any change of a running
+// lab, because it takes longest and fails most often, for lack of memory, of a network for packages, or of a QEMU.
 func (u *upRun) prepare(ctx context.Context, old *rack.State) error {
 	p := u.progress
 	if u.emulatorErr != nil {
 		return u.emulatorErr
 	}
-	// Only nodes that are to be started count: those that run have their memory.
+	// Only nodes to be started count, because running ones have their memory.
 	if !u.opts.Overcommit {
 		keep, _ := u.sort(old)
 		start := slices.DeleteFunc(slices.Clone(u.Lab.Nodes), func(n lab.Node) bool {
@@ -238,7 +231,7 @@ func (u *upRun) prepare(ctx context.Context, old *rack.State) error {
 	return nil
 }
 
-// ensureImages makes the images of all nodes. The built-in one is always there: it is what tells whether KVM works.
+// ensureImages makes the images of all nodes, and always the built-in one, which shows whether KVM works.
 func (u *upRun) ensureImages(ctx context.Context) error {
 	p := u.progress
 	o := image.Options{Cache: u.Dirs.Images(), Kernel: u.opts.Kernel, Progress: p.Say, Watch: p.Watch}
@@ -268,7 +261,6 @@ func (u *upRun) ensureImages(ctx context.Context) error {
 	return nil
 }
 
-// spec is the machine that a node of the lab becomes.
 func (u *upRun) spec(n lab.Node) qemu.Spec {
 	s := qemu.Spec{Lab: u.Lab.Name, Name: n.Name, Dir: u.NodeDir(n.Name), CPUs: n.CPUs, Memory: int64(n.Memory),
 		Adapters: n.ConnectX()}
@@ -288,9 +280,9 @@ func (u *upRun) spec(n lab.Node) qemu.Spec {
 	return s
 }
 
-// reconcile does the difference between the lab's old state, nil if there is none, and the one
-// that is asked for. The state is saved before anything is started and after each node, so that
-// the next rackless knows what there may be if this one is killed.
+// reconcile applies the difference between the lab's old state, or nil, and the requested one. It saves the state
+// before anything is started and after each node, so that the next rackless knows which processes may exist if this
+// one is killed.
 func (u *upRun) reconcile(ctx context.Context, old *rack.State) error {
 	p := u.progress
 	if err := os.MkdirAll(u.Dir, 0o700); err != nil {
@@ -316,11 +308,11 @@ func (u *upRun) reconcile(ctx context.Context, old *rack.State) error {
 			}
 		}
 	}
-	// The state was saved: a process that runs and is not in it belongs to no node.
+	// The state was saved, so a process that is not in it belongs to no node.
 	if err := u.stopStrays(ctx); err != nil {
 		return err
 	}
-	// A node that is recreated must not find the sockets and logs of the one before.
+	// A recreated node must not find the old sockets and logs.
 	for _, n := range drop {
 		if err := os.RemoveAll(u.NodeDir(n.Name)); err != nil {
 			return err
@@ -347,8 +339,8 @@ func (u *upRun) reconcile(ctx context.Context, old *rack.State) error {
 	return nil
 }
 
-// sort decides which nodes of the old state stay and which must go: those that the lab no longer
-// has, that must be recreated, or that have died.
+// sort decides which nodes of the old state stay, and which must go: nodes that the lab no longer has, that must be
+// recreated, or that have died.
 func (u *upRun) sort(old *rack.State) (keep, drop []*rack.Node) {
 	if old == nil {
 		return nil, nil
@@ -373,8 +365,8 @@ func (u *upRun) sort(old *rack.State) (keep, drop []*rack.Node) {
 	return keep, drop
 }
 
-// stopStrays ends processes below the lab's directory that the state does not know: a rackless was
-// killed between starting and noting them.
+// stopStrays ends processes below the lab's directory that the state lacks, because a rackless was killed between
+// starting and recording them.
 func (u *upRun) stopStrays(ctx context.Context) error {
 	all, err := vm.Strays(u.Dir)
 	if err != nil {
@@ -392,9 +384,8 @@ func (u *upRun) stopStrays(ctx context.Context) error {
 	return nil
 }
 
-// ensureDaemon starts the lab's daemon, or gives the running one the ports of the lab as it is asked
-// for. A running one is not restarted: the links of all nodes would go down with the switch, and
-// with them what their users do.
+// ensureDaemon starts the lab's daemon, or gives the running one the ports of the requested lab. It does not restart
+// a running daemon: the links of all nodes would go down with the switch, and disturb their users.
 func (u *upRun) ensureDaemon(ctx context.Context) error {
 	want := ports(u.Dir, u.Lab)
 	if u.State.Daemon == nil || !u.State.Daemon.Alive() {
@@ -416,7 +407,7 @@ func (u *upRun) ensureDaemon(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Nodes that are started find their ports. The port of a NIC that became another model is another one.
+	// Nodes that are started find their ports. If a NIC becomes another model, its port changes.
 	same := func(h fabric.PortCounters, w fabric.Port) bool { return h.Name == w.Name && h.Rate == w.Rate }
 	for _, h := range have.Ports {
 		if !slices.ContainsFunc(want, func(w fabric.Port) bool { return same(h, w) }) {
@@ -439,11 +430,11 @@ func (u *upRun) ensureDaemon(ctx context.Context) error {
 	return err
 }
 
-// undoLimit bounds the end of the nodes that a failed Up has started, which takes a fraction of a second.
+// undoLimit limits the stop of the nodes that a failed Up has started, which takes a fraction of a second.
 const undoLimit = 30 * time.Second
 
-// undo stops the nodes that this Up has started; the others run on. Nodes that were dropped stay
-// so: they had died, or had to be recreated.
+// undo stops the nodes that this Up has started; the others run on. Dropped nodes are not restored, because they had
+// died or had to be recreated.
 func (u *upRun) undo(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, undoLimit)
 	defer cancel()

@@ -16,16 +16,16 @@ import (
 	"github.com/rackless/rackless/rack/emulated"
 )
 
-// adapterLab has a pair of nodes with emulated adapters, and beside them a pair with soft RoCE.
+// adapterLab has a pair of nodes with emulated adapters, and a pair with soft RoCE.
 const adapterLab = `name: adapters
 nodes:
   cx: {count: 2, nic: connectx-4-lx}
   rx: {count: 2, nic: virtio}
 `
 
-// BenchmarkAdapters compares emulated adapters with soft RoCE: the same test between two nodes of each kind, one after
-// the other. Adapters are unpaced, as a rate would hide what they can do. A case reports both figures, their ratio and
-// the ratio to reach; floor is what the machine does without adapters and without guests, in the same run.
+// BenchmarkAdapters compares emulated adapters with soft RoCE: the same test between two nodes of each kind, in turn.
+// Adapters are unpaced, because a rate would hide their limits. A case reports both figures, their ratio and the
+// target ratio; floor is the machine's figure without adapters and guests, in the same run.
 func BenchmarkAdapters(b *testing.B) {
 	b.Setenv(emulated.Unpaced, "1")
 	m := newMachine(b)
@@ -45,10 +45,10 @@ func BenchmarkAdapters(b *testing.B) {
 	for _, c := range []struct {
 		name, unit string
 		column     int
-		target     float64 // times better than soft RoCE; 0: none
+		target     float64 // target ratio to soft RoCE; 0 means no target
 		frames     bool
 		test       []string
-		few        []string // of soft RoCE, which is slower
+		few        []string // for soft RoCE, which is slower
 	}{
 		{"write-lat-2", "us", latency, 25, false, []string{"ib_write_lat", "-n", "2000"}, []string{"-n", "1000"}},
 		{"read-lat-2", "us", latency, 25, false, []string{"ib_read_lat", "-n", "2000"}, []string{"-n", "1000"}},
@@ -69,7 +69,7 @@ func BenchmarkAdapters(b *testing.B) {
 		b.Run(c.name, func(b *testing.B) {
 			var cx, rx float64
 			for b.Loop() {
-				if c.frames { // a link that the two do not use is impaired, so that nothing is copied past the switch
+				if c.frames { // impair an unused link, so that nothing is copied past the switch
 					m.rackless(b, m.cache, "fabric", "set", "adapters", "--port", "rx00", "--delay", "1us")
 				}
 				cx = m.perftest(b, "cx", addr["cx"], c.column, c.test)
@@ -122,7 +122,6 @@ func BenchmarkAdapters(b *testing.B) {
 	})
 }
 
-// output is what the program prints.
 func (m *machine) output(b *testing.B, args ...string) string {
 	b.Helper()
 	cmd := exec.CommandContext(m.ctx, m.bin, args...)
@@ -134,8 +133,8 @@ func (m *machine) output(b *testing.B, args ...string) string {
 	return string(out)
 }
 
-// perftest runs one of its programs between the two nodes of a kind, and returns a column of its row of figures. On a
-// busy machine it fails to calibrate its clock, and prints 0 or inf: then it is run again.
+// perftest runs one of its programs between the two nodes of a kind, and returns a column of its row of figures. It
+// repeats runs that print 0 or inf because a busy machine prevented the calibration of the clock.
 func (m *machine) perftest(b *testing.B, kind, addr string, column int, test []string) float64 {
 	b.Helper()
 	device := map[string][]string{"cx": {"-d", "mlx5_0", "-x", "3"}, "rx": {"-d", "rxe0", "-x", "1"}}[kind]
@@ -151,7 +150,7 @@ func (m *machine) perftest(b *testing.B, kind, addr string, column int, test []s
 		cmd := exec.CommandContext(m.ctx, m.bin, client...)
 		cmd.Env = server.Env
 		out, err := cmd.Output()
-		_ = server.Wait() // the client's end says what there is to say
+		_ = server.Wait() // the client's error is enough
 		check(b, m.ctx.Err())
 		for line := range strings.Lines(string(out)) {
 			w := strings.Fields(line)
@@ -169,14 +168,14 @@ func (m *machine) perftest(b *testing.B, kind, addr string, column int, test []s
 	return 0
 }
 
-// roundTrip is the time of a byte there and back over a Unix socket between two processes, in us: the floor of what two
-// guests and a server that speak by sockets can reach, there and back.
+// roundTrip is the round-trip time of a byte over a Unix socket between two processes, in us: the minimum for two
+// guests and a server connected by sockets.
 func roundTrip(b *testing.B) float64 {
 	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	check(b, err)
 	defer syscall.Close(fds[0])
 	other := os.NewFile(uintptr(fds[1]), "socket")
-	cat := exec.Command("cat") // sends back what it gets
+	cat := exec.Command("cat") // echoes its input
 	cat.Stdin, cat.Stdout = other, other
 	check(b, cat.Start())
 	check(b, other.Close())

@@ -1,6 +1,6 @@
-// Package labbench measures how long labs and emulated hosts take to come up and go down: whole processes, as a user
-// runs them. "make bench" runs it round by round, so that a busy minute of the machine falls on all cases and not on
-// one; docs/performance.md says what the figures mean.
+// Package labbench measures how long labs and emulated hosts take to start and stop: whole processes, as a user runs
+// them. "make bench" runs it round by round, so that a busy minute of the machine affects all cases;
+// docs/performance.md explains the figures.
 package labbench
 
 import (
@@ -37,13 +37,13 @@ var (
 		"Debian's package")
 )
 
-// A machine is this one, with directories for the labs of the benchmark.
+// A machine is this machine, with directories for the labs of the benchmark.
 type machine struct {
 	ctx                  context.Context
 	bin, tmp, run, cache string
 }
 
-// BenchmarkLab has a case for each thing that users wait for. Cases with a target report it as s-to-reach.
+// BenchmarkLab has a case for each operation that users wait for. Cases with a target report it as s-to-reach.
 func BenchmarkLab(b *testing.B) {
 	m := newMachine(b)
 	// Image and templates are made before anything is timed.
@@ -53,7 +53,7 @@ func BenchmarkLab(b *testing.B) {
 	}
 	for _, c := range []struct {
 		name   string
-		target time.Duration // 0: none
+		target time.Duration // 0 means no target
 		run    func(b *testing.B)
 	}{
 		{"pair", 1500 * time.Millisecond, m.upDown("pair")},
@@ -72,21 +72,21 @@ func BenchmarkLab(b *testing.B) {
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			c.run(b)
-			if c.target > 0 { // behind the loop, whose start forgets what was reported
+			if c.target > 0 { // after the loop, because its start resets reported metrics
 				b.ReportMetric(c.target.Seconds(), "s-to-reach")
 			}
 		})
 	}
 }
 
-// newMachine takes down, at the end, whatever a case has left.
+// newMachine also registers a cleanup that takes down leftover labs.
 func newMachine(b *testing.B) *machine {
 	b.Helper()
 	bin, err := filepath.Abs(*program)
 	check(b, err)
 	dirs, err := rack.DefaultDirs(os.Getenv, os.Getuid())
 	check(b, err)
-	tmp, err := os.MkdirTemp("/tmp", "rb") // not b.TempDir: the names of sockets in it must stay short
+	tmp, err := os.MkdirTemp("/tmp", "rb") // not b.TempDir, because the names of sockets in it must be short
 	check(b, err)
 	// Without this an interrupt would end the benchmark at once, and leave its labs.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -107,7 +107,6 @@ func check(b *testing.B, err error) {
 	}
 }
 
-// rackless runs the program with its directories below the temporary one.
 func (m *machine) rackless(b *testing.B, cache string, args ...string) {
 	b.Helper()
 	cmd := exec.CommandContext(m.ctx, m.bin, args...)
@@ -130,7 +129,7 @@ func (m *machine) down(b *testing.B, lab string) {
 	m.rackless(b, m.cache, "down", lab)
 }
 
-// upDown times up, with image and template in the cache, and reports what a node takes of the host's memory then.
+// upDown times up, with image and template in the cache, and reports the host's memory per node.
 func (m *machine) upDown(lab string) func(b *testing.B) {
 	return func(b *testing.B) {
 		for b.Loop() {
@@ -143,7 +142,6 @@ func (m *machine) upDown(lab string) func(b *testing.B) {
 	}
 }
 
-// downOnly times down.
 func (m *machine) downOnly(lab string) func(b *testing.B) {
 	return func(b *testing.B) {
 		for b.Loop() {
@@ -155,7 +153,7 @@ func (m *machine) downOnly(lab string) func(b *testing.B) {
 	}
 }
 
-// host times a command in an emulated host that is there for it alone, on a quarter of the profile's CPUs.
+// host times a command in an emulated host started for it, on a quarter of the profile's CPUs.
 func (m *machine) host(profile string, flags ...string) func(b *testing.B) {
 	return func(b *testing.B) {
 		args := slices.Concat([]string{"emulate", profile, "--scale", "4", "-n"}, flags, []string{"--", "true"})
@@ -165,13 +163,13 @@ func (m *machine) host(profile string, flags ...string) func(b *testing.B) {
 	}
 }
 
-// cold times a start with a cache that has the image and no template.
+// cold times a start with the image but without a template in the cache.
 func (m *machine) cold(b *testing.B) {
 	for b.Loop() {
 		b.StopTimer()
 		cache, err := os.MkdirTemp(m.tmp, "cold")
 		check(b, err)
-		for _, shared := range []string{"images", "kvm-probe.json"} { // the probe is made once a boot of the host
+		for _, shared := range []string{"images", "kvm-probe.json"} { // the probe runs once per boot of the host
 			if target := filepath.Join(m.cache, shared); exists(target) {
 				check(b, os.Symlink(target, filepath.Join(cache, shared)))
 			}
@@ -190,7 +188,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// weigh reports the median memory of the nodes of a running lab, shared pages divided by those who share them. It
+// weigh reports the median memory of the nodes of a running lab, with shared pages divided among their users. It
 // hardly differs between runs, so the last one is enough.
 func (m *machine) weigh(b *testing.B, lab string) {
 	b.Helper()
@@ -216,8 +214,8 @@ func (m *machine) weigh(b *testing.B, lab string) {
 	b.ReportMetric(all[len(all)/2], "MiB/node")
 }
 
-// floor resumes n clones of the template that up uses, all at once, with nothing around them: no switch, no state, no
-// checks. With configure each is made a node by its setup port, else it ends when its agent answers.
+// floor resumes n clones of the template that up uses at once, without switch, state and checks. With configure each
+// is configured by its setup port; otherwise it ends when its agent answers.
 func (m *machine) floor(n int, configure bool) func(b *testing.B) {
 	return func(b *testing.B) {
 		binary, version, err := vm.Find()
@@ -238,7 +236,7 @@ func (m *machine) floor(n int, configure bool) func(b *testing.B) {
 			check(b, d.Prepare(m.ctx, spec(0), func(string) {}))
 			nodes, errs := make([]*qemu.Node, n), make([]error, n)
 			var wg sync.WaitGroup
-			b.StartTimer() // what is made ready above, up has ready as well
+			b.StartTimer() // up has the preparations above as well
 			for i := range n {
 				wg.Go(func() { nodes[i], errs[i] = resume(m.ctx, d, spec(i), i, configure) })
 			}
@@ -255,7 +253,7 @@ func (m *machine) floor(n int, configure bool) func(b *testing.B) {
 	}
 }
 
-// resume starts one clone and waits until it has run code of its own.
+// resume starts one clone and waits until it has run its own code.
 func resume(ctx context.Context, d *qemu.Driver, s qemu.Spec, i int, configure bool) (*qemu.Node, error) {
 	node, err := d.Start(ctx, s)
 	if err != nil {
@@ -275,16 +273,16 @@ func resume(ctx context.Context, d *qemu.Driver, s qemu.Spec, i int, configure b
 	return node, agent.Close()
 }
 
-// vng times virtme-ng without KVM from its start to the end of a command in one node of the same kernel, without RDMA.
-// It is another's program: its failure spoils nothing else.
+// vng times virtme-ng without KVM from its start to the end of a command in one node of the same kernel, without
+// RDMA. A failure of this external program does not affect other results.
 func (m *machine) vng(b *testing.B) {
 	if _, err := exec.LookPath("vng"); err != nil || *kernel == "" {
 		b.Skip("no comparison with virtme-ng: pip install virtme-ng, and give -vng-kernel")
 	}
 	version := strings.TrimPrefix(filepath.Base(*kernel), "vmlinuz-")
 	for b.Loop() {
-		// It prints nothing where there is no terminal, but for --verbose. Its status is 255 there, though the command
-		// ran: what counts is that the command printed the version in a line of its own.
+		// Without a terminal it prints nothing unless --verbose is set, and its status is 255 although the command
+		// ran. It is a success if the command printed the version on a separate line.
 		out, err := exec.CommandContext(m.ctx, "vng", "--run", *kernel, "--disable-kvm", "--memory", "512M", "--cpus",
 			"1", "--verbose", "--", "uname -r").CombinedOutput()
 		if !slices.ContainsFunc(strings.Split(string(out), "\n"), func(line string) bool {

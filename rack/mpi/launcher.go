@@ -19,20 +19,18 @@ import (
 	"github.com/rackless/rackless/vm/guest"
 )
 
-// A Launcher runs the programs of package bench on the nodes of a lab, or beside them on this machine.
+// A Launcher runs the programs of package bench on the nodes of a lab, or on this machine for comparison.
 type Launcher struct {
 	Runner
 	Lab      *lab.Lab
 	Endpoint func(node string) (bench.Endpoint, error)
-	Plan     func() (*plan.Plan, error) // of nodes that are placed on a host; nil: there is none
-	// Bare runs a command on this machine with the packages that the nodes have, and without installing them. nil: it
-	// cannot.
+	Plan     func() (*plan.Plan, error) // of nodes placed on a host, or nil
+	// Bare, if set, runs a command on this machine with the nodes' packages, without installing them.
 	Bare func(ctx context.Context, argv []string, stdin []byte) (bench.Output, error)
-	// BareCPUs is how many ranks may run on this machine at a time, each on a CPU of its own; more share them.
+	// BareCPUs is the number of ranks on this machine that get their own CPUs; more share them.
 	BareCPUs int
 }
 
-// nodes are those of a group.
 func (l *Launcher) nodes(g bench.Group) ([]Node, error) {
 	n := cmp.Or(g.Nodes, len(l.Lab.Nodes))
 	if n > len(l.Lab.Nodes) {
@@ -40,13 +38,13 @@ func (l *Launcher) nodes(g bench.Group) ([]Node, error) {
 	}
 	names := lists.Map(l.Lab.Nodes[:n], func(node lab.Node) string { return node.Name })
 	at := l.Endpoint
-	if at == nil { // only to count: no node is asked
+	if at == nil { // only to count, without asking a node
 		at = func(name string) (bench.Endpoint, error) { return bench.Endpoint{Node: name}, nil }
 	}
 	return NodesOf(l.Lab, names, at)
 }
 
-// Size returns how many nodes and ranks a group has.
+// Size returns the number of nodes and ranks of a group.
 func (l *Launcher) Size(g bench.Group) (nodes, ranks int, err error) {
 	counter := Launcher{Lab: l.Lab}
 	all, err := counter.nodes(g)
@@ -58,7 +56,7 @@ func (l *Launcher) Size(g bench.Group) (nodes, ranks int, err error) {
 	return len(slots), ranks, err
 }
 
-// Ready returns why the programs of a group cannot run, and prepares what takes long.
+// Ready returns why the programs of a group cannot run, and makes slow preparations.
 func (l *Launcher) Ready(ctx context.Context, g bench.Group) error {
 	_, _, err := l.Size(g)
 	if err == nil && g.Bare && l.Bare != nil {
@@ -76,7 +74,7 @@ func (l *Launcher) bareVersion(ctx context.Context) (string, error) {
 	return first, err
 }
 
-// Launch runs a program. A run by RDMA on several nodes whose devices have sent nothing is an error.
+// Launch runs a program. It fails for a run by RDMA on several nodes if their devices have sent nothing.
 func (l *Launcher) Launch(ctx context.Context, g bench.Group, p bench.Program) (bench.Launch, error) {
 	if g.Bare {
 		return l.bare(ctx, g, p)
@@ -117,14 +115,15 @@ func (l *Launcher) Launch(ctx context.Context, g bench.Group, p bench.Program) (
 	out.Where = fmt.Sprintf("%s on %s by %s", words.Count(res.Ranks, "rank"), words.Count(len(nodes), "node"),
 		res.Transport)
 	out.RDMAPackets += lists.Sum(res.Nodes, func(n Traffic) uint64 { return n.PacketsSent })
-	// The ranks of a measurement always send messages: no packets are no proof, however little went by TCP.
+	// The ranks of a measurement always send messages, so no packets are no proof, even with little TCP traffic.
 	if err == nil && res.Exit == 0 && res.Transport != TCP && len(nodes) > 1 && out.RDMAPackets == 0 {
 		err = fmt.Errorf("%w by any node: the library fell back to another transport", ErrFellBack)
 	}
 	return out, err
 }
 
-// own is the transport of a program whose own library carries its messages, and what that is told about the nodes.
+// own returns the transport of a program that carries messages by its own library, and the variables that describe
+// the nodes to it.
 func own(nodes []Node, t Transport, env []string) (Transport, []string, error) {
 	switch t {
 	case UCX, OFI:
@@ -144,7 +143,6 @@ func own(nodes []Node, t Transport, env []string) (Transport, []string, error) {
 	return t, append(slices.Clone(env), "RACKLESS_NODES="+strings.Join(of, ",")), nil
 }
 
-// bare runs as many ranks on this machine as the nodes have.
 func (l *Launcher) bare(ctx context.Context, g bench.Group, p bench.Program) (bench.Launch, error) {
 	if l.Bare == nil || len(p.Names) == 0 || p.Source != "" {
 		return bench.Launch{}, errors.New("only programs of packages run outside of nodes, such as lammps")
@@ -176,11 +174,10 @@ func (l *Launcher) bare(ctx context.Context, g bench.Group, p bench.Program) (be
 		Where: words.Count(ranks, "rank") + " on this machine, outside of nodes"}, err
 }
 
-// have prints the first of some programs that a node has.
 const have = `for p; do command -v "$p" >/dev/null && { echo "$p"; exit; }; done; exit 1`
 
-// compile makes a program of its second argument by the MPI that is its third, where there is none at the path yet, and
-// prints it. The compiler gets the other arguments.
+// compile builds its second argument with the MPI in its third, unless the path exists, and prints the program. Other
+// arguments go to the compiler.
 const compile = `path=$1 source=$2 mpi=$3; shift 3
 export HOME="${HOME:-/root}" # without which the mpicc of Open MPI 5 does not start
 [ -x "$path" ] || {
@@ -188,11 +185,11 @@ export HOME="${HOME:-/root}" # without which the mpicc of Open MPI 5 does not st
 	printf %s "$source" | $cc -O2 -s -o "$path.new" "$@" && mv "$path.new" "$path"
 } && cat "$path"`
 
-// receive keeps a program from its standard input, where there is none at the path yet.
+// receive stores a program from its standard input, unless the path exists.
 const receive = `[ -x "$1" ] || { cat >"$1.new" && chmod 755 "$1.new" && mv "$1.new" "$1"; }`
 
-// makeInput fills a directory by the script that is its second argument, where there is none yet, pack does so and
-// prints it, and unpack keeps it.
+// makeInput fills a directory by the script in its second argument, unless the directory exists. pack also prints the
+// directory, and unpack stores it.
 const (
 	makeInput = `[ -d "$1" ] || {
 	rm -rf "$1.new" && mkdir "$1.new" && (cd "$1.new" && sh -e -c "$2" >&2 </dev/null) && mv "$1.new" "$1"
@@ -201,12 +198,11 @@ const (
 	unpack = `[ -d "$1" ] || { rm -rf "$1.new" && mkdir "$1.new" && tar -C "$1.new" -x && mv "$1.new" "$1"; }`
 )
 
-// inputDir is the directory of a program's input. It is kept for the next run of the same.
+// inputDir returns the directory of a program's input, which is kept for later runs.
 func inputDir(p bench.Program) string {
 	return fmt.Sprintf("/tmp/rackless-%.8x", sha256.Sum256([]byte(p.Input)))
 }
 
-// provide makes the input of a program on all nodes that lack it.
 func (l *Launcher) provide(ctx context.Context, nodes []Node, p bench.Program) error {
 	if p.Input == "" {
 		return nil
@@ -232,8 +228,8 @@ func within(p bench.Program, argv []string) []string {
 	return append([]string{"sh", "-c", script, inputDir(p), p.Results}, argv...)
 }
 
-// find returns the command of each rank: a program that all nodes have, or one that is compiled on the first node and
-// copied to the others.
+// find returns the command of each rank: a program that all nodes have, or one compiled on the first node and copied
+// to the others.
 func (l *Launcher) find(ctx context.Context, nodes []Node, p bench.Program, library string) ([]string, error) {
 	own := ""
 	look := slices.Clone(p.Names)
@@ -262,7 +258,7 @@ func (l *Launcher) find(ctx context.Context, nodes []Node, p bench.Program, libr
 			p.Build...)...)
 		if err != nil {
 			err = fmt.Errorf("compile a test of MPI: %w", err)
-			if !strings.Contains(err.Error(), "No space left on device") { // the error of a disk says what to do
+			if !strings.Contains(err.Error(), "No space left on device") { // the error of a full disk has advice
 				takes := p.Takes
 				if library == "mpich" {
 					takes = "image: debian-12+mpich, or libmpich-dev and gcc"
@@ -275,7 +271,7 @@ func (l *Launcher) find(ctx context.Context, nodes []Node, p bench.Program, libr
 	return slices.Concat([]string{own}, p.SourceArgs, p.Args), nil
 }
 
-// give makes what stands at a path on the first node by one script, which prints it, and has the others take it by
+// give makes a file or directory on the first node with a script that prints it, and stores it on the others with
 // another.
 func (l *Launcher) give(ctx context.Context, nodes []Node, make, take, path string, args ...string) error {
 	run := func(n Node, stdin []byte, argv ...string) ([]byte, error) {
@@ -296,7 +292,6 @@ func (l *Launcher) give(ctx context.Context, nodes []Node, make, take, path stri
 	return err
 }
 
-// onEach asks all nodes at once.
 func onEach[T any](nodes []Node, ask func(Node) (T, error)) ([]T, error) {
 	out, errs := make([]T, len(nodes)), make([]error, len(nodes))
 	var wg sync.WaitGroup

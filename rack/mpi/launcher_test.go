@@ -19,7 +19,6 @@ import (
 	"github.com/rackless/rackless/vm/guest"
 )
 
-// programs is a lab whose nodes have some programs.
 type programs struct {
 	fake
 	has      map[string][]string // by node
@@ -106,7 +105,7 @@ func TestLaunches(t *testing.T) {
 		lab      *programs
 		group    bench.Group
 		program  bench.Program
-		command  string // its end
+		command  string // end of the command
 		compiled int
 		want     string // of the error
 	}{
@@ -151,7 +150,6 @@ func TestLaunches(t *testing.T) {
 	}
 }
 
-// The input of a program is made once, and all ranks run in it.
 func TestInputs(t *testing.T) {
 	p := bench.Program{Names: []string{"icoFoam"}, Args: []string{"-parallel"}, Env: []string{"WM=/usr"},
 		Input: "blockMesh", Results: "1/profiling"}
@@ -166,13 +164,13 @@ func TestInputs(t *testing.T) {
 			!strings.HasSuffix(got, " -x WM=/usr icoFoam -parallel") {
 			t.Errorf("%s, made %d times, %v", got, f.compiled, err)
 		}
-		ran := f.streamed[5:] // behind what writes the rank file
+		ran := f.streamed[5:] // after the command that writes the rank file
 		if want := []string{"sh", "-c", ran[2], inputDir(p), p.Results}; !slices.Equal(ran[:5], want) ||
 			!slices.Equal(ran[5:], out.Command) {
 			t.Errorf("%q", f.streamed)
 		}
 	}
-	has["b"] = has["b"][:1] // it was rebooted
+	has["b"] = has["b"][:1] // rebooted
 	if _, err := l.Launch(t.Context(), bench.Group{}, p); err != nil || !slices.Contains(has["b"], inputDir(p)) {
 		t.Errorf("%q, %v", has, err)
 	}
@@ -183,7 +181,6 @@ func TestInputs(t *testing.T) {
 	}
 }
 
-// The scripts run here as in a node.
 func TestScriptsOfInputs(t *testing.T) {
 	bin := t.TempDir()
 	dir := bin + "/x"

@@ -1,5 +1,5 @@
-// Package mpi runs MPI programs on the nodes of a lab, over the transport that fits their devices, and proves with the
-// counters of these devices what carried the messages.
+// Package mpi runs MPI programs on the nodes of a lab, over the transport that fits their devices, and proves with
+// the counters of these devices that the messages used it.
 package mpi
 
 import (
@@ -27,54 +27,54 @@ import (
 	"github.com/rackless/rackless/vm/image"
 )
 
-// A Transport is what carries messages between nodes.
+// A Transport carries messages between nodes.
 type Transport string
 
 // The transports.
 const (
-	Auto Transport = "auto" // UCX, or OFI where the UCX of a node cannot use its device
+	Auto Transport = "auto" // UCX, or OFI if the UCX of a node cannot use its device
 	UCX  Transport = "ucx"
 	OFI  Transport = "ofi" // libfabric
 	TCP  Transport = "tcp"
-	// RDMA is that of a program whose own library uses the devices. MPI starts it over TCP, so that the packets of the
-	// devices are the program's.
+	// RDMA is the transport of a program with its own library for the devices. MPI starts it over TCP, so that the
+	// packets of the devices are the program's.
 	RDMA Transport = "rdma"
 )
 
-// Transports lists those of MPI, in the order in which help and errors name them.
+// Transports lists the transports of MPI, in the order of help and errors.
 func Transports() []string { return []string{string(Auto), string(UCX), string(OFI), string(TCP)} }
 
-// Options say what is run, and where.
+// Options select the program and its nodes.
 type Options struct {
 	Nodes   []Node
-	Ranks   int // of all nodes together; 0: as many as the nodes take
-	PerNode int // at most so many on a node; 0: one for each of its CPUs
+	Ranks   int // total; 0 means as many as the nodes take
+	PerNode int // limit for each node; 0 means one for each of its CPUs
 	// Oversubscribe allows more ranks than the nodes have CPUs.
 	Oversubscribe bool
 	Transport     Transport
-	Library       string   // one of bench.GroupLibraries; "": whichever the first node has
-	Program       []string // with its arguments
+	Library       string   // one of bench.GroupLibraries; "" means that of the first node
+	Program       []string // with arguments
 	Env           []string // of all ranks, as NAME=VALUE
-	Lab           string   // its name, for the head of the rank file
-	// Plan places the nodes on a host; nil: they are emulated. Ranks are bound to cores by it.
+	Lab           string   // name, for the head of the rank file
+	// Plan, if set, places the nodes on a host, and binds the ranks to cores. If nil, the nodes are emulated.
 	Plan  *plan.Plan
 	Stdin []byte
-	// Within returns a command that runs the launcher's; nil: it is run as it is.
+	// Within, if set, returns a command that runs the launcher's.
 	Within func(argv []string) []string
 	Stdout io.Writer
 	Stderr io.Writer
 }
 
-// A Node is one that ranks run on.
+// A Node is a node with ranks.
 type Node struct {
 	bench.Endpoint
 	Subnet netip.Prefix // of its address
-	NIC    string       // network device that has it
+	NIC    string       // network device with the address
 	CPUs   int
-	Slots  int // ranks there, of a hostfile; 0: as Options.PerNode says
+	Slots  int // number of ranks, from a hostfile; 0 means Options.PerNode
 }
 
-// A Runner runs commands on nodes: a *rack.Rack.
+// A Runner runs commands on nodes, as a *rack.Rack does.
 type Runner interface {
 	// Alive returns why a node has ended, or nil. It does not disturb the node.
 	Alive(ctx context.Context, node string) error
@@ -85,7 +85,7 @@ type Runner interface {
 
 // A Result is a run that ended.
 type Result struct {
-	Exit      int       `json:"exit"` // of the launcher, which is that of the first rank that failed
+	Exit      int       `json:"exit"` // of the launcher, which passes on that of the first rank that failed
 	Ranks     int       `json:"ranks"`
 	Launcher  string    `json:"launcher"` // such as "mpirun (Open MPI) 4.1.4"
 	Command   []string  `json:"command"`
@@ -93,23 +93,23 @@ type Result struct {
 	Nodes     []Traffic `json:"nodes"`
 }
 
-// Traffic is what a node sent and received in a run.
+// Traffic is the traffic of a node in a run.
 type Traffic struct {
 	Node            string `json:"node"`
 	Device          string `json:"device"`
 	PacketsSent     uint64 `json:"packets_sent"` // by RDMA
 	PacketsReceived uint64 `json:"packets_received"`
-	BytesSent       uint64 `json:"bytes_sent"` // by the network device of its address, with those of soft RoCE
+	BytesSent       uint64 `json:"bytes_sent"` // by the address's network device, including soft RoCE
 }
 
-// ErrFellBack is the error of a run whose messages were to go by RDMA, and did not.
+// ErrFellBack is returned for a run that should have used RDMA, and did not.
 var ErrFellBack = errors.New("no RDMA packet was sent")
 
-// quiet is what the network devices of all nodes may send together in a run of a program that sends no messages of its
-// own, for each rank: what starts it, over ssh.
+// quiet is the largest number of bytes per rank that all nodes' network devices may send in a run of a program
+// without messages, for starting it over ssh.
 const quiet = 256 << 10
 
-// Run runs a program and waits for its end. A result comes with ErrFellBack too.
+// Run runs a program and waits for its end. With ErrFellBack, it also returns the result.
 func Run(ctx context.Context, r Runner, o Options) (*Result, error) {
 	slots, err := o.slots()
 	if err != nil {
@@ -162,13 +162,13 @@ func Run(ctx context.Context, r Runner, o Options) (*Result, error) {
 	return res, res.proof()
 }
 
-// endPoll bounds the pause between two looks whether a run has ended. Each costs the first node a few milliseconds.
+// endPoll limits the interval of checking whether a run has ended. Each check costs the first node a few
+// milliseconds.
 const endPoll = 100 * time.Millisecond
 
-// lifePause is the time between two looks whether all nodes live.
 const lifePause = time.Second
 
-// stream runs a command on the first node, and ends it when a node ends: ranks wait for ever for one that is gone.
+// stream runs a command on the first node, and stops it when a node ends: ranks wait forever for a missing one.
 func stream(ctx context.Context, r Runner, nodes []Node, c guest.Command, stdout, stderr io.Writer) (int, error) {
 	ctx, end := context.WithCancelCause(ctx)
 	var watch sync.WaitGroup
@@ -190,7 +190,6 @@ func stream(ctx context.Context, r Runner, nodes []Node, c guest.Command, stdout
 	return exit, err
 }
 
-// proof returns why messages did not go as they were to.
 func (res *Result) proof() error {
 	if res.Transport == TCP || len(res.Nodes) < 2 || res.Exit != 0 {
 		return nil
@@ -208,7 +207,7 @@ func (res *Result) proof() error {
 	return fmt.Errorf("%w by any node, and %s went by TCP: the library fell back", ErrFellBack, words.Bytes(bytes))
 }
 
-// Text says what a run was and what carried it, in a line for the run and one for each node.
+// Text describes a run and its transport, in one line for the run and one for each node.
 func (res *Result) Text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s on %s by %s, %s\n", words.Count(res.Ranks, "rank"), words.Count(len(res.Nodes), "node"),
@@ -220,7 +219,7 @@ func (res *Result) Text() string {
 	return b.String()
 }
 
-// slots returns how many ranks run on each node; nodes at the end may have none.
+// slots returns the number of ranks on each node, without nodes at the end that have no ranks.
 func (o *Options) slots() ([]int, error) {
 	if len(o.Nodes) == 0 || len(o.Program) == 0 {
 		return nil, errors.New("no nodes or no program")
@@ -255,8 +254,8 @@ func (o *Options) slots() ([]int, error) {
 	return slots, nil
 }
 
-// versions are those that a run needs to know of a node: of the launcher that it starts, and of UCX where it may not
-// work with the device.
+// versions returns the versions that a run needs from a node: the launcher's if it starts there, and UCX's if it may
+// not work with the device.
 func (o *Options) versions(n Node) string {
 	v := ""
 	if n.Node == o.Nodes[0].Node {
@@ -268,10 +267,9 @@ func (o *Options) versions(n Node) string {
 	return v
 }
 
-// soft reports whether a node's device is soft RoCE.
 func soft(n Node) bool { return strings.HasPrefix(n.Device, "rxe") }
 
-// choose is the transport of a run. One node needs none, and gets what it is asked for all the same.
+// choose returns the transport of a run. A single node does not need one, but gets the requested one.
 func choose(asked Transport, nodes []Node, probed []probe) Transport {
 	if asked != Auto && asked != "" {
 		return asked
@@ -284,8 +282,8 @@ func choose(asked Transport, nodes []Node, probed []probe) Transport {
 	return UCX
 }
 
-// command is the launcher with its arguments and the program. It binds the ranks by a rank file, or where that is empty
-// to the cores in their order.
+// command returns the launcher with its arguments and the program. It binds ranks by a rank file, or to the cores in
+// order if that is empty.
 func command(t Transport, nodes []Node, slots []int, p probe, rankfile string, env, program []string) []string {
 	env = append(environment(t, nodes, slots), env...)
 	var hosts []string
@@ -294,7 +292,7 @@ func command(t Transport, nodes []Node, slots []int, p probe, rankfile string, e
 		hosts = append(hosts, fmt.Sprintf("%s:%d", n.Node, slots[i]))
 		ranks += slots[i]
 	}
-	// The guest agent runs commands without a home, in which Open MPI 5 keeps its session.
+	// The guest agent sets no home, in which Open MPI 5 keeps its session.
 	argv := []string{"env", "HOME=/root"}
 	if p.hydra() {
 		bindTo := "core"
@@ -333,12 +331,12 @@ func command(t Transport, nodes []Node, slots []int, p probe, rankfile string, e
 	return append(argv, program...)
 }
 
-// agent is ssh that keeps its connections for the next run: on emulated CPUs an exchange of keys takes longer than all
-// else of a command on another node.
+// agent is ssh with connections that persist for the next run: on emulated CPUs a key exchange takes most of the time
+// of a command on another node.
 const agent = "ssh -o ControlMaster=auto -o ControlPath=/run/rackless-ssh-%h -o ControlPersist=10m"
 
-// openMPI selects a transport in Open MPI, and no other beside it: where it cannot be had, the run fails and does not
-// fall back.
+// openMPI selects exactly one transport in Open MPI, so that a run fails instead of falling back if it is
+// unavailable.
 var openMPI = map[Transport][]string{
 	UCX: {"--mca", "pml", "ucx"},
 	OFI: {"--mca", "pml", "cm", "--mca", "mtl", "ofi", "--mca", "mtl_ofi_provider_include", "verbs;ofi_rxm"},
@@ -347,13 +345,12 @@ var openMPI = map[Transport][]string{
 
 var overTCP = []string{"--mca", "pml", "ob1", "--mca", "btl", "self,vader,tcp"}
 
-// ucxOverTCP keeps UCX to TCP between the nodes' addresses.
 func ucxOverTCP(nodes []Node) []string {
 	nics := slices.Sorted(slices.Values(lists.Map(nodes, func(n Node) string { return n.NIC })))
 	return []string{"UCX_TLS=tcp,self,sm", "UCX_NET_DEVICES=" + strings.Join(slices.Compact(nics), ",")}
 }
 
-// environment is what the libraries below MPI are told about the nodes' devices.
+// environment returns the variables that describe the nodes' devices to the libraries below MPI.
 func environment(t Transport, nodes []Node, slots []int) []string {
 	var devices, gids []string
 	ranks := 0
@@ -365,20 +362,20 @@ func environment(t Transport, nodes []Node, slots []int) []string {
 	switch t {
 	case UCX, RDMA:
 		env := []string{"UCX_NET_DEVICES=" + strings.Join(slices.Compact(devices), ","), "UCX_TLS=rc_v,ud_v,self,sm"}
-		// Nodes with different cards have the address at different places, and UCX takes one index for all.
+		// Nodes with different cards have the address at different GID indexes, but UCX takes one index for all.
 		if gids = slices.Compact(gids); len(gids) == 1 {
 			env = append(env, "UCX_IB_GID_INDEX="+gids[0])
 		}
 		return env
 	case OFI:
-		// libfabric makes a completion queue for 256 peers otherwise, which is one entry more than soft RoCE has:
-		// 32768 where max_cqe is 32767.
+		// By default libfabric makes a completion queue for 256 peers, which has one entry more than soft RoCE
+		// allows: 32768 for a max_cqe of 32767.
 		return []string{"FI_PROVIDER=verbs;ofi_rxm", fmt.Sprintf("FI_UNIVERSE_SIZE=%d", max(16, ranks))}
 	}
 	return nil
 }
 
-// NodesOfFile are the nodes of a hostfile. Errors name the file.
+// NodesOfFile returns the nodes of a hostfile. Errors name the file.
 func NodesOfFile(l *lab.Lab, file string, text []byte, endpoint func(node string) (bench.Endpoint, error)) ([]Node,
 	error) {
 	names, slots, err := parseHostfile(text)
@@ -394,8 +391,8 @@ func NodesOfFile(l *lab.Lab, file string, text []byte, endpoint func(node string
 	return nil, fmt.Errorf("%s: %w", file, err)
 }
 
-// parseHostfile reads a hostfile of Open MPI ("vm00 slots=2") or MPICH ("vm00:2"), in which # begins a comment, and
-// returns the names of its nodes and the ranks on each; 0: it does not say.
+// parseHostfile reads a hostfile of Open MPI ("vm00 slots=2") or MPICH ("vm00:2"), with comments from # on. It
+// returns the names of the nodes and their numbers of ranks, or 0 if not given.
 func parseHostfile(text []byte) (names []string, slots []int, err error) {
 	number := 0
 	for line := range strings.Lines(string(text)) {
@@ -429,10 +426,10 @@ func parseHostfile(text []byte) (names []string, slots []int, err error) {
 	return names, slots, nil
 }
 
-// maxSlots bounds the ranks that a hostfile asks for on a node: larger numbers are slips of the pen.
+// maxSlots limits the ranks that a hostfile may request on a node: larger numbers are typing errors.
 const maxSlots = 4096
 
-// NodesOf are the nodes of a lab, or those of them that are named, in that order.
+// NodesOf returns the nodes of a lab, or only the named ones, in this order.
 func NodesOf(l *lab.Lab, names []string, endpoint func(node string) (bench.Endpoint, error)) (nodes []Node, err error) {
 	if len(names) == 0 {
 		names = append(names, l.NodeNames()...)
@@ -458,8 +455,8 @@ func NodesOf(l *lab.Lab, names []string, endpoint func(node string) (bench.Endpo
 	return nodes, nil
 }
 
-// ForLab returns the launcher of a running lab. Outside of nodes it runs the packages of the first node's image, which
-// it unpacks where images says when they are first needed.
+// ForLab returns the launcher of a running lab. On this machine it runs the packages of the first node's image,
+// unpacked on first use into the directories of images.
 func ForLab(r *rack.Rack, images image.Options) *Launcher {
 	var unpacked *image.Image
 	return &Launcher{Runner: r, Lab: r.Lab, Endpoint: r.Endpoint, BareCPUs: runtime.NumCPU(),

@@ -10,7 +10,7 @@ import (
 	"github.com/rackless/rackless/rack"
 )
 
-// rankfile binds the ranks of a run to cores by the plan of the lab, or in their order without one.
+// rankfile returns a file that binds the ranks of a run to cores by the plan of the lab, or in order without a plan.
 func (o *Options) rankfile(slots []int) string {
 	var nodes []openmpi.Node
 	for i, s := range slots {
@@ -31,9 +31,8 @@ func (o *Options) Rankfile() (string, error) {
 	return o.rankfile(slots), nil
 }
 
-// crowded reports whether a node has more ranks than CPUs.
 func crowded(nodes []Node, slots []int) bool {
-	for i, s := range slots { // nodes at the end may have none
+	for i, s := range slots { // nodes at the end may have no ranks
 		if s > nodes[i].CPUs {
 			return true
 		}
@@ -41,18 +40,17 @@ func crowded(nodes []Node, slots []int) bool {
 	return false
 }
 
-// rankfilePath is where the first node keeps a rank file. Runs beside each other may have different ones.
+// rankfilePath returns the path of a rank file on the first node, which differs between concurrent runs.
 func rankfilePath(text string) string {
 	return fmt.Sprintf("/run/rackless-ranks-%.4x", sha256.Sum256([]byte(text)))
 }
 
-// writing returns a command that writes a rank file before it runs another.
 func writing(text string, argv []string) []string {
 	const script = `printf %s "$1" >"$0" && shift && exec "$@"`
 	return append([]string{"sh", "-c", script, rankfilePath(text), text}, argv...)
 }
 
-// PlanOf returns the plan by which a running lab is placed on a host; nil for others.
+// PlanOf returns the plan that placed a running lab on a host, or nil.
 func PlanOf(r *rack.Rack) (*plan.Plan, error) {
 	h, ok := r.Hosted()
 	if !ok {

@@ -20,7 +20,7 @@ func TestRankfilesOfRuns(t *testing.T) {
 	}
 }
 
-// The shell of a node writes the file as it is, and runs the command with its arguments.
+// A node's shell writes the file unchanged, and runs the command with its arguments.
 func TestARunWritesItsRankfile(t *testing.T) {
 	text := "rank 0=a slot=0 # 100 % of \"a\" \\n\n"
 	argv := writing(text, []string{"printf", "%s.", "one two", "three"})

@@ -15,8 +15,8 @@ import (
 	"github.com/rackless/rackless/vm/libvirttest"
 )
 
-// oldLab puts the state of a lab that was recorded with the version of 2026-11-25 into a directory
-// of running labs. libvirt is at uri.
+// oldLab puts the state of a lab that was recorded with the version of 2026-11-25 into a directory of running labs.
+// libvirt is at uri.
 func oldLab(t *testing.T, uri string) rack.Dirs {
 	t.Helper()
 	d := rack.Dirs{Run: t.TempDir()}
@@ -35,7 +35,6 @@ func oldLab(t *testing.T, uri string) rack.Dirs {
 	return d
 }
 
-// A lab that an older rackless has placed on a host is seen.
 func TestLabOfAnOlderVersion(t *testing.T) {
 	t.Parallel()
 	all, err := rack.OpenAll(oldLab(t, "qemu:///session"))
@@ -67,7 +66,7 @@ func TestLabOfAnOlderVersion(t *testing.T) {
 	if err != nil || p.Plan.Lab != "oldplaced" || p.Host.System.Arch != "x86_64" {
 		t.Errorf("placement %+v, %v", p, err)
 	}
-	// Ranks of MPI are bound by it.
+	// The plan binds MPI ranks.
 	if bound, err := mpi.PlanOf(r); err != nil || !cmp.Equal(bound, p.Plan) {
 		t.Errorf("plan %+v, %v", bound, err)
 	}
@@ -85,7 +84,7 @@ func TestLabOfAnOlderVersion(t *testing.T) {
 	}
 }
 
-// A lab whose libvirt does not answer is seen, with the reason, and stays until it can be ended.
+// A lab with a libvirt that does not answer is listed with the reason, and stays until it can be ended.
 func TestLibvirtThatDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	d := oldLab(t, "qemu:///nowhere")
@@ -109,7 +108,7 @@ func TestLibvirtThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
-// Domains that are gone are no obstacle to the end of their lab.
+// Missing domains do not prevent the end of their lab.
 func TestDownOfALabOfAnOlderVersion(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {

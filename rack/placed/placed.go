@@ -1,9 +1,8 @@
-// Package placed runs labs on the devices of a host: each node is a domain of libvirt, on this
-// machine or on another, with the CPUs, memory and cards that a plan gives it. It registers the
-// driver "libvirt" at package rack.
+// Package placed runs labs on the devices of a host: each node is a libvirt domain on this machine or on another,
+// with the CPUs, memory and cards from a plan. It registers the driver "libvirt" with package rack.
 //
-// libvirt holds the nodes and shares their agents, so that there is no daemon of rackless; and the
-// nodes are on the host's own NICs, so that there is no switch of rackless either.
+// Rackless has no daemon and no switch for such labs: libvirt holds the nodes and shares their agents, and the nodes
+// use the host's own NICs.
 package placed
 
 import (
@@ -34,7 +33,7 @@ func init() {
 	rack.Register(rack.Driver{
 		Name:  string(lab.DriverLibvirt),
 		Where: "on this host's devices",
-		// Hugepages are given back quickly; devices are reset, which takes seconds each.
+		// Hugepages are freed quickly, but each device reset takes seconds.
 		DownLimit:  5 * time.Minute,
 		NeedsPlace: true,
 		Check:      supported,
@@ -42,8 +41,8 @@ func init() {
 	})
 }
 
-// supported refuses a /home that nodes share, and the images of full nodes: a node on a host boots the built-in image
-// or a disk of the user.
+// supported refuses a shared /home and the images of full nodes: a node on a host boots the built-in image or a disk
+// of the user.
 func supported(l *lab.Lab) error {
 	if l.Home == lab.HomeShared {
 		return fmt.Errorf("lab %s: home: shared is for emulated nodes; on a host, let the nodes mount a file server",
@@ -58,7 +57,6 @@ func supported(l *lab.Lab) error {
 	return nil
 }
 
-// A placedLab is the life of one lab that is placed on a host.
 type placedLab struct {
 	*rack.Rack
 	conn rack.Conn[libvirt.Conn] // to State.URI
@@ -66,7 +64,6 @@ type placedLab struct {
 
 var _ rack.Hosted = (*placedLab)(nil)
 
-// libvirt returns the connection to the libvirt that has the lab's nodes, which Close ends.
 func (p *placedLab) libvirt(ctx context.Context) (*libvirt.Conn, error) {
 	return p.conn.Open(func() (*libvirt.Conn, error) { return libvirt.Connect(ctx, p.State.URI) })
 }
@@ -74,10 +71,9 @@ func (p *placedLab) libvirt(ctx context.Context) (*libvirt.Conn, error) {
 // Close ends the connection to libvirt.
 func (p *placedLab) Close() error { return p.conn.Close((*libvirt.Conn).Close) }
 
-// domain returns the name of a node's domain.
 func (p *placedLab) domain(node string) string { return lab.VMName(p.Lab.Name, node) }
 
-// NodeState is what the node's domain is doing, in the words of package vm.
+// NodeState returns the state of the node's domain, as a state of package vm.
 func (p *placedLab) NodeState(ctx context.Context, n *rack.Node) (vm.State, error) {
 	c, err := p.libvirt(ctx)
 	if err != nil {
@@ -97,8 +93,7 @@ func (p *placedLab) NodeState(ctx context.Context, n *rack.Node) (vm.State, erro
 	return vm.Running, nil
 }
 
-// Agent reaches a node's agent through libvirt, which holds the agent's port: it serves one client, so
-// that nothing else can connect to it.
+// Agent reaches a node's agent through libvirt, which holds the agent's port as its only client.
 func (p *placedLab) Agent(ctx context.Context, node string) (*guest.Agent, error) {
 	c, err := p.libvirt(ctx)
 	if err != nil {
@@ -107,33 +102,33 @@ func (p *placedLab) Agent(ctx context.Context, node string) (*guest.Agent, error
 	return c.Agent(ctx, p.domain(node))
 }
 
-// Console returns an error that says how to open the console: libvirt holds it, also on other machines,
-// and virsh is the client for it.
+// Console returns an error that says how to open the console with virsh, because libvirt holds it, possibly on
+// another machine.
 func (p *placedLab) Console(_ context.Context, n *rack.Node) (net.Conn, error) {
 	return nil, fmt.Errorf("node %s is a domain of libvirt: virsh -c %s console %s", n.Name, p.State.URI,
 		p.domain(n.Name))
 }
 
-// libvirtLogs is where libvirt of a system keeps the logs of its domains, and where it may write.
+// libvirtLogs is the directory in which a system's libvirt may write, and keeps the logs of its domains.
 const libvirtLogs = "/var/log/libvirt/qemu"
 
-// Logs are where libvirt keeps them.
+// Logs returns libvirt's logs.
 func (p *placedLab) Logs(node string) rack.Logs {
 	return rack.Logs{QEMU: filepath.Join(libvirtLogs, p.domain(node)+".log"),
 		Console: render.ConsolePath(libvirtLogs, p.Lab.Name, node)}
 }
 
-// Switch returns an error: the NICs are the host's, and what is between them is not rackless'.
+// Switch returns an error: the NICs and the network between them are the host's.
 func (p *placedLab) Switch() (*fabric.Client, error) {
 	return nil, fmt.Errorf("lab %s is on this host's own NICs: there is no switch of rackless between them", p.Lab.Name)
 }
 
-// SwitchState is always SwitchNone.
+// SwitchState returns SwitchNone.
 func (p *placedLab) SwitchState() rack.SwitchState { return rack.SwitchNone }
 
 func placementFile(dir string) string { return filepath.Join(dir, "placement.json") }
 
-// Placement reads where the lab was placed when it was last brought up.
+// Placement returns the placement of the lab from its last Up.
 func (p *placedLab) Placement() (*rack.Placement, error) {
 	path := placementFile(p.Dir)
 	place := &rack.Placement{}
@@ -156,14 +151,14 @@ func (p *placedLab) Local(ctx context.Context) (bool, error) {
 	return c.Local(), nil
 }
 
-// Domains reads the domains of the lab, with the threads and the memory that the kernel has of them.
-// Domains that are not defined are left out: for the checks they do not exist.
+// Domains reads the domains of the lab, with their threads and memory from the kernel. It leaves out undefined
+// domains, which do not exist for the checks.
 func (p *placedLab) Domains(ctx context.Context) ([]checks.Domain, error) {
 	c, err := p.libvirt(ctx)
 	if err != nil {
 		return nil, err
 	}
-	// Pins are those of the definitions in force, as inspect reads those of all virtual machines.
+	// Pins come from the live definitions, which inspect reads for any virtual machine.
 	h, err := inspect.Read(ctx, inspect.Live())
 	if err != nil {
 		return nil, err
@@ -187,7 +182,6 @@ func (p *placedLab) Domains(ctx context.Context) ([]checks.Domain, error) {
 	return all, nil
 }
 
-// domainOf reads one domain.
 func domainOf(ctx context.Context, c *libvirt.Conn, node, name string) (checks.Domain, error) {
 	d := checks.Domain{Node: node, Name: name}
 	have, err := c.Get(ctx, name)
@@ -203,21 +197,21 @@ func domainOf(ctx context.Context, c *libvirt.Conn, node, name string) (checks.D
 		return d, err
 	}
 	d.PID, d.VCPUs, d.IOThreads = threads.PID, threads.VCPUs, threads.IOThreads
-	// A process that cannot be looked at is a finding, not the end of all others.
+	// A process that cannot be read is a finding, and must not stop the others.
 	if p, err := inspect.ReadProcess(os.DirFS("/"), d.PID); err == nil {
 		d.Process = p
 	}
 	return d, nil
 }
 
-// Down ends the domains of the lab. Nodes of the built-in image are in memory alone, so that there
-// is nothing to shut down cleanly; those of a disk image are asked first.
+// Down ends the domains of the lab. Nodes of the built-in image are only in memory, so they need no clean shutdown;
+// nodes with a disk image are asked first.
 func (p *placedLab) Down(ctx context.Context) error {
 	c, err := p.libvirt(ctx)
 	if err != nil {
 		return err
 	}
-	// A guest that writes to a disk of its own gets time to end; no more than a person waits.
+	// A guest with its own disk gets time to shut down, but no more than users wait.
 	grace := 30 * time.Second
 	if p.State.Image != "" {
 		grace = 0
@@ -229,7 +223,7 @@ func (p *placedLab) Down(ctx context.Context) error {
 	if err := c.Down(ctx, names, grace); err != nil {
 		return err
 	}
-	// What up has given libvirt goes with its last lab.
+	// up's files for libvirt are removed with its last lab.
 	unlock, err := rack.Lock(ctx, p.Dirs, imagesLock, nil)
 	if err != nil {
 		return err
@@ -238,6 +232,6 @@ func (p *placedLab) Down(ctx context.Context) error {
 	return c.Uninstall(ctx)
 }
 
-// imagesLock is held by who installs an image at libvirt, until its domains are defined, and by who
-// removes images that no domain boots. No lab has the name.
+// imagesLock is held while an image is given to libvirt, until its domains are defined, and while images without
+// domains are removed. No lab has this name.
 const imagesLock = "libvirt.images"

@@ -27,7 +27,6 @@ import (
 	"github.com/rackless/rackless/vm/qemu"
 )
 
-// An upRun is one run of Up.
 type upRun struct {
 	*rack.Rack
 	opts     rack.Options
@@ -35,12 +34,11 @@ type upRun struct {
 	conn     *libvirt.Conn
 	input    render.Input
 
-	answered atomic.Int64 // nanoseconds that the first guest took to answer; 0: none has
+	answered atomic.Int64 // nanoseconds until the first guest answered; 0 before that
 }
 
-// Up implements rack.Runtime. The plan is rendered as domains, which package libvirt compares with
-// those that are there: it starts what is missing and changes nothing that is as planned. Then each
-// guest that was started is told through its agent who it is.
+// Up implements rack.Runtime. It renders the plan as domains, has package libvirt start missing ones and leave
+// unchanged ones alone, and tells each started guest its identity through its agent.
 func (p *placedLab) Up(ctx context.Context, old *rack.State, o rack.Options, progress *rack.Progress) error {
 	progress.Begin("libvirt")
 	p.State.URI = o.Place.URI
@@ -70,8 +68,8 @@ func (p *placedLab) Up(ctx context.Context, old *rack.State, o rack.Options, pro
 	return nil
 }
 
-// define makes the domains run. It holds the lock of the images meanwhile: an image that no domain
-// boots yet would be removed by a `down` of the last other lab.
+// define makes the domains run. It holds the lock of the images meanwhile, or a `down` of the last other lab would
+// remove an image that no domain boots yet.
 func (u *upRun) define(ctx context.Context, old *rack.State) ([]libvirt.Change, error) {
 	unlock, err := rack.Lock(ctx, u.Dirs, imagesLock, nil)
 	if err != nil {
@@ -91,9 +89,8 @@ func (u *upRun) define(ctx context.Context, old *rack.State) ([]libvirt.Change, 
 		Progress: func(name string, a libvirt.Action) { u.progress.Note("%s: %s", name, a) }})
 }
 
-// specs renders the domains, and gives libvirt the image that they boot from. The console of a node
-// is logged where a system's libvirt may write; that of a user's session has no such place that
-// others could find again.
+// specs renders the domains, and gives libvirt their image. It logs the console of a node in the directory of a
+// system's libvirt; a user session has no such place that other processes could find.
 func (u *upRun) specs(ctx context.Context) ([]libvirt.Spec, error) {
 	s := u.State
 	s.QEMU, s.EmulatedHost = u.conn.Caps.QEMU, u.opts.Place.Host.System.Vendor == topology.VendorEmulated
@@ -131,7 +128,8 @@ func (u *upRun) specs(ctx context.Context) ([]libvirt.Spec, error) {
 	return specs, nil
 }
 
-// seeds gives libvirt a disk for each node, by which cloud-init makes the user's system the node of the plan.
+// seeds gives libvirt a disk for each node, with which cloud-init configures the user's system as the node of the
+// plan.
 func (u *upRun) seeds(ctx context.Context) error {
 	u.progress.Begin("seeds")
 	common, err := image.Seeds.Ensure(ctx, image.Options{Cache: u.Dirs.Images(), Progress: u.progress.Say,
@@ -159,8 +157,8 @@ func (u *upRun) seeds(ctx context.Context) error {
 	return err
 }
 
-// accelerator decides what executes the nodes. Of this machine's KVM a boot tells whether it works,
-// of another machine's only libvirt.
+// accelerator chooses the nodes' accelerator. A trial boot tests this machine's KVM; for another machine, libvirt's
+// capabilities decide.
 func (u *upRun) accelerator(ctx context.Context, img *image.Image) (err error) {
 	s := u.State
 	if !u.conn.Local() {
@@ -173,14 +171,14 @@ func (u *upRun) accelerator(ctx context.Context, img *image.Image) (err error) {
 	}
 	u.progress.Begin("accelerator")
 	binary, version, err := vm.Find()
-	if binary == "" { // one that is too old for emulated nodes is good for the trial
+	if binary == "" { // a version too old for emulated nodes suffices for the trial
 		return err
 	}
-	// Kept with the labs that run: the cache may be on a disk that cannot be written, and a boot forgets what was
-	// found in either.
+	// The result is kept in the directory of running labs: the cache may be on a read-only disk, and a reboot
+	// invalidates the result.
 	d := &qemu.Driver{Binary: binary, Version: version, Image: img}
 	s.Accel, s.Emulate, err = rack.Accelerator(u.opts.Accel, func() (bool, string, error) {
-		if s.EmulatedHost { // its KVM is known, where it has one, and a trial boot there takes half a minute
+		if s.EmulatedHost { // KVM is known there, and a trial boot takes half a minute
 			usable, reason := vm.OpensKVM()
 			return usable, reason, nil
 		}
@@ -189,12 +187,11 @@ func (u *upRun) accelerator(ctx context.Context, img *image.Image) (err error) {
 	return err
 }
 
-// ownImages reports whether nodes boot disks of the user.
 func (u *upRun) ownImages() bool {
 	return slices.ContainsFunc(u.State.Lab.Nodes, func(n lab.Node) bool { return n.Image != lab.DefaultImage })
 }
 
-// image returns the built-in image, which nodes boot, or the trial of KVM; nil where neither does.
+// image returns the built-in image, or nil if neither nodes nor the trial of KVM boot it.
 func (u *upRun) image(ctx context.Context) (*image.Image, error) {
 	// Neither a node nor a trial of this machine's KVM would boot it.
 	if u.ownImages() && !u.conn.Local() {
@@ -206,8 +203,8 @@ func (u *upRun) image(ctx context.Context) (*image.Image, error) {
 		Watch: p.Watch})
 }
 
-// record writes what there is going to be before anything is started, so that down finds it whatever
-// happens. Nodes that the lab no longer has are forgotten.
+// record writes the intended state before anything is started, so that down finds everything in any case. It removes
+// nodes that the lab no longer has.
 func (u *upRun) record(old *rack.State) error {
 	if err := os.MkdirAll(u.Dir, 0o700); err != nil {
 		return err
@@ -223,11 +220,10 @@ func (u *upRun) record(old *rack.State) error {
 	return u.Save()
 }
 
-// startNodes waits for the guests that have been started, and tells each who it is. All at once: they
-// boot on CPUs of their own.
+// startNodes waits for the started guests and configures them, all at once, because they boot on separate CPUs.
 func (u *upRun) startNodes(ctx context.Context, changes []libvirt.Change) error {
 	var work []lab.Node
-	// A node that was never configured is told again, although its domain is as planned.
+	// A node that was never configured is configured again, although its domain is as planned.
 	for i, n := range u.State.Lab.Nodes {
 		if have, ok := u.State.Node(n.Name); changes[i].Action != libvirt.Keep || !ok || !have.Ready {
 			work = append(work, n)
@@ -236,28 +232,26 @@ func (u *upRun) startNodes(ctx context.Context, changes []libvirt.Change) error 
 	return u.StartNodes(ctx, work, len(work), u.progress, u.configureNode)
 }
 
-// nodeLimit bounds the time until a node that was started has been configured: a large guest with
-// all of its memory in hugepages boots in a minute, and one that is emulated in an emulated host in
-// ten.
+// nodeLimit limits the time until a started node has been configured: a large guest with all of its memory in
+// hugepages boots in a minute, and one emulated in an emulated host in ten.
 const nodeLimit = 20 * time.Minute
 
-// restartAfter is when a guest of an emulated host that does not answer is started again: five times as long as guests
-// there take on a machine that does nothing else. One that takes far longer than another node of its lab stands still,
-// too (overdue). restarts is how often: what stands still in seven boots has another reason.
+// restartAfter is the time after which a guest of an emulated host that does not answer is restarted: five times the
+// usual boot time on an idle machine. A guest that takes far longer than another node of its lab is restarted, too
+// (overdue). restarts limits the restarts: a guest that hangs in seven boots has another problem.
 const (
 	restartAfter = 8 * time.Minute
 	restarts     = 6
 )
 
-// overdue reports whether a guest has been waited for too long, where another one, on the same busy machine, took that
-// long to answer; 0 where none has answered.
+// overdue reports whether a guest took too long to answer. other is the time of another guest on the same busy
+// machine, or 0 if no guest has answered.
 func overdue(waited, other time.Duration) bool {
 	return waited > restartAfter || other > 0 && waited > 2*other+30*time.Second
 }
 
-// awaitAgent waits for the guest of a domain that was started. A guest under an emulated host's KVM that gets an
-// interrupt twice can stand still in its boot (docs/emulate.md). Since its ends of interrupts are exits this is rare,
-// and not impossible: it is then started again, at once where its console says so.
+// awaitAgent waits for the guest of a started domain. Under an emulated host's KVM a guest rarely hangs during boot,
+// because it gets an interrupt twice (docs/emulate.md); it is then restarted, at once if its console reports it.
 func (u *upRun) awaitAgent(ctx context.Context, node, domain string) (*guest.Agent, error) {
 	if !u.State.EmulatedHost || u.State.Accel != "kvm" {
 		return u.conn.AwaitAgent(ctx, domain)
@@ -289,7 +283,7 @@ func (u *upRun) standsStill(ctx context.Context, node string) error {
 	if u.input.ConsoleDir != "" {
 		console = render.ConsolePath(u.input.ConsoleDir, u.Lab.Name, node)
 	}
-	var old int64 // what it said before
+	var old int64 // size of the earlier output
 	if fi, err := os.Stat(console); err == nil {
 		old = fi.Size()
 	}
@@ -306,8 +300,8 @@ func (u *upRun) standsStill(ctx context.Context, node string) error {
 	return nil
 }
 
-// lockedUp reports whether the kernel wrote into its console, behind the first bytes, that a CPU stands still: it looks
-// for that itself, every few seconds (kernel/watchdog.c).
+// lockedUp reports whether the kernel's console, after the first bytes, reports a hanging CPU, which the kernel
+// checks every few seconds (kernel/watchdog.c).
 func lockedUp(console string, behind int64) bool {
 	f, err := os.Open(console)
 	if err != nil {
@@ -318,7 +312,6 @@ func lockedUp(console string, behind int64) bool {
 	return err == nil && bytes.Contains(text, []byte("watchdog: BUG: soft lockup - CPU#"))
 }
 
-// configureNode waits for the guest of a node and tells it who it is.
 func (u *upRun) configureNode(ctx context.Context, n lab.Node) (*rack.Node, error) {
 	limit := cmp.Or(u.opts.NodeLimit, nodeLimit)
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("node %s did not answer within %v", n.Name, limit))
@@ -353,7 +346,7 @@ func (u *upRun) configureNode(ctx context.Context, n lab.Node) (*rack.Node, erro
 	if err := u.AwaitGIDs(ctx, n, node, time.Second); err != nil {
 		return nil, err
 	}
-	// On another machine, and where /proc hides the processes of others, the node has no process here.
+	// On another machine, or if /proc hides other users' processes, the node has no process here.
 	if threads, err := u.conn.Threads(ctx, name); err == nil && threads.PID > 0 {
 		if proc, err := vm.FindProcess(threads.PID); err == nil {
 			node.Process = proc

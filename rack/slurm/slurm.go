@@ -1,6 +1,6 @@
-// Package slurm runs Slurm on the full nodes of a lab: it writes their configuration from the properties of the nodes,
-// and starts munge, slurmd and slurmctld. All of it is on the disks of the nodes, so that a node that is started again
-// takes jobs again.
+// Package slurm runs Slurm on the full nodes of a lab: it writes their configuration from the properties of the
+// nodes, and starts munge, slurmd and slurmctld. Everything is on the nodes' disks, so that a restarted node takes
+// jobs again.
 package slurm
 
 import (
@@ -29,14 +29,14 @@ import (
 	"github.com/rackless/rackless/vm/image"
 )
 
-// Nodes are those of a running lab: a *rack.Rack.
+// Nodes run commands on the nodes of a running lab, as a *rack.Rack does.
 type Nodes interface {
 	Run(ctx context.Context, node string, c guest.Command) (guest.Result, error)
 	Facts(ctx context.Context, node string) (*facts.Node, error)
 }
 
-// Start makes Slurm run on the nodes of a lab that have it, as the lab is now. Where it runs so already nothing is
-// changed. begin is called before the first change. dir is the directory of the lab, in which its munge key stays.
+// Start configures and starts Slurm on the lab's nodes with Slurm, after calling begin, unless it already runs with
+// this configuration. dir is the directory of the lab, which keeps its munge key.
 func Start(ctx context.Context, l *lab.Lab, dir string, nodes Nodes, begin func()) error {
 	if l.Slurm == nil {
 		return nil
@@ -77,7 +77,6 @@ func Start(ctx context.Context, l *lab.Lab, dir string, nodes Nodes, begin func(
 	return failed(l.Slurm.Controller, "wait for Slurm's nodes", res, err)
 }
 
-// clusterOf is the lab as Slurm is told about it.
 func clusterOf(ctx context.Context, l *lab.Lab, nodes Nodes) (slurm.Cluster, error) {
 	names := l.SlurmNodes()
 	c := slurm.Cluster{Name: l.Name, Controller: l.Slurm.Controller, MPI: "pmix",
@@ -100,10 +99,9 @@ func clusterOf(ctx context.Context, l *lab.Lab, nodes Nodes) (slurm.Cluster, err
 	return c, err
 }
 
-// fileKey is the key of munge, by which the nodes of a lab know each other.
 const fileKey = "munge.key"
 
-// ensureKey reads the key, or makes it. It can be read by the lab's user alone.
+// ensureKey reads the key, or makes it, readable only by the lab's user.
 func ensureKey(path string) ([]byte, error) {
 	key, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -118,14 +116,12 @@ func ensureKey(path string) ([]byte, error) {
 	return key, err
 }
 
-// A configuration is what makes Slurm run on a node.
 type configuration struct {
-	check   string // commands that succeed where it does
+	check   string // commands that succeed if it is in place
 	run     string // commands that read the archive
 	archive []byte
 }
 
-// digestFile is the file of a node that has the digest of its configuration.
 const digestFile = "/etc/slurm/rackless.sha256"
 
 func configure(files []render.Artifact, key []byte, controller bool) configuration {
@@ -140,7 +136,7 @@ func configure(files []render.Artifact, key []byte, controller bool) configurati
 	for _, f := range files {
 		add("etc/slurm/"+f.Path, "root", int64(f.Mode.Perm()), f.Data)
 	}
-	if controller { // first, so that the slurmd beside it need not ask again
+	if controller { // first, so that the slurmd beside it need not retry
 		units = "munge slurmctld slurmd"
 		add("etc/slurm/controller", "root", 0o644, nil)
 	}
@@ -159,17 +155,16 @@ for u in %s; do systemctl --quiet is-active $u || exit 1; done`, digestFile, dig
 		run: runScript}
 }
 
-// runScript takes the archive.
+// runScript unpacks the archive and starts the services.
 //
 //go:embed configure.sh
 var runScript string
 
-// awaitIdle waits until Slurm can use all nodes, and says after a while why it cannot.
+// awaitIdle waits until Slurm can use all nodes. After a time limit it prints the reason.
 //
 //go:embed await_idle.sh
 var awaitIdle string
 
-// failed is the error of a command that did not do what it is for.
 func failed(node, what string, res guest.Result, err error) error {
 	if err == nil && res.ExitCode != 0 {
 		err = fmt.Errorf("exit status %d: %s", res.ExitCode,

@@ -1,6 +1,6 @@
-// Package ssh connects to full nodes by ssh: it has the keys of a lab, and the connection from this machine, which
-// needs neither a network nor root. sshd is started in the node by its agent, on a port of the machine whose other end
-// is a socket in the node's directory.
+// Package ssh connects to full nodes by ssh, with the keys of a lab and a connection from this machine that needs
+// neither a network nor root. The agent starts sshd in the node, on a port of the machine that ends in a socket in
+// the node's directory.
 package ssh
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/rackless/rackless/vm/guest"
 )
 
-// Files in the directory of a lab. The private ones can be read by its user alone.
+// Files in the directory of a lab. Only its user can read the private ones.
 const (
 	fileKey     = "id_ed25519"
 	fileHostKey = "host_ed25519"
@@ -38,11 +38,10 @@ func EnsureKeys(lab string) (*guest.Keys, error) {
 	if k.HostPrivate, k.HostPublic, err = ensure(filepath.Join(lab, fileHostKey)); err != nil {
 		return nil, err
 	}
-	// Whatever name a node has: its port leads to no other machine.
+	// For any host name, because the port of a node leads to no other machine.
 	return &k, atomicfile.WriteFile(filepath.Join(lab, fileKnown), []byte("* ssh-ed25519 "+k.HostPublic+"\n"), 0o600)
 }
 
-// ensure reads a key, or makes it.
 func ensure(path string) (private, public string, err error) {
 	b, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -58,12 +57,11 @@ func ensure(path string) (private, public string, err error) {
 	if err != nil {
 		return "", "", fmt.Errorf("%s: %w; rackless down, then up, makes another one", path, err)
 	}
-	block, _ := pem.Decode(b) // which ParsePrivateKey has found
+	block, _ := pem.Decode(b) // found by ParsePrivateKey
 	return base64.StdEncoding.EncodeToString(block.Bytes),
 		base64.StdEncoding.EncodeToString(signer.PublicKey().Marshal()), nil
 }
 
-// newKey returns a file with a new private key.
 func newKey() ([]byte, error) {
 	_, key, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -76,11 +74,11 @@ func newKey() ([]byte, error) {
 	return pem.EncodeToMemory(block), nil
 }
 
-// ErrNoSSH is a node without an ssh server.
+// ErrNoSSH is returned for a node without an ssh server.
 var ErrNoSSH = errors.New("has no ssh server")
 
-// options are the arguments of ssh and scp for the nodes of the lab in a directory. self is this
-// program; it carries the connection. Nothing of the user's own configuration counts.
+// options returns the arguments of ssh and scp for the nodes of the lab in a directory, without the user's own
+// configuration. self is this program, which carries the connection.
 func options(labDir, labName, self string) []string {
 	proxy := strings.ReplaceAll(words.Quote(self), "%", "%%") + " ssh --stdio " + words.Quote(labName) + "/%h"
 	args := []string{"-F", "none"}
@@ -88,7 +86,7 @@ func options(labDir, labName, self string) []string {
 		"ProxyCommand=" + proxy, "User=root", "IdentityFile=" + filepath.Join(labDir, fileKey), "IdentitiesOnly=yes",
 		"IdentityAgent=none", "UserKnownHostsFile=" + filepath.Join(labDir, fileKnown), "GlobalKnownHostsFile=none",
 		"StrictHostKeyChecking=yes", "LogLevel=ERROR", "KexAlgorithms=^curve25519-sha256",
-		"ConnectTimeout=120", // a sshd that could not start says nothing
+		"ConnectTimeout=120", // an sshd that could not start is silent
 	} {
 		args = append(args, "-o", o)
 	}

@@ -26,7 +26,6 @@ import (
 	"github.com/rackless/rackless/vm/qemu"
 )
 
-// check returns why a node cannot be reached by ssh.
 func check(r *rack.Rack, node string) error {
 	i := slices.IndexFunc(r.State.Lab.Nodes, func(n lab.Node) bool { return n.Name == node })
 	if i >= 0 && (!r.State.Lab.Nodes[i].HasDisk() || r.State.Driver != string(lab.DriverQEMU)) {
@@ -36,8 +35,8 @@ func check(r *rack.Rack, node string) error {
 	return nil
 }
 
-// Run becomes ssh to a node, which runs a command there, or a shell if that is empty. As always with ssh, the node's
-// shell reads the words of the command.
+// Run replaces this process by ssh to a node, which runs a command there, or a shell if it is empty. As always with
+// ssh, the node's shell interprets the words of the command.
 func Run(r *rack.Rack, node string, command []string) error {
 	if err := check(r, node); err != nil {
 		return err
@@ -49,8 +48,8 @@ func Run(r *rack.Rack, node string, command []string) error {
 	return become(r, "ssh", args)
 }
 
-// Copy runs scp, and returns its status. Paths on a node have the form NODE:PATH, or LAB/NODE:PATH, whose lab is r.
-// Of a node whose disk was too small the error says so: all that scp hears of it is that writing failed.
+// Copy runs scp, and returns its status. Paths on a node of r have the form NODE:PATH or LAB/NODE:PATH. If a node's
+// disk was too small, the error says so, because scp learns only that writing failed.
 func Copy(ctx context.Context, r *rack.Rack, recursive bool, paths []string) (exit int, err error) {
 	args, err := copyArgs(r, recursive, paths)
 	if err != nil {
@@ -76,8 +75,8 @@ func Copy(ctx context.Context, r *rack.Rack, recursive bool, paths []string) (ex
 	return cmd.ProcessState.ExitCode(), err
 }
 
-// room returns an error where the file system of a path on a node has no room for one more write of scp. What cannot be
-// found out is no error.
+// room returns an error if the file system of a path on a node has no room for another write of scp. It ignores
+// unknown values.
 func room(ctx context.Context, r *rack.Rack, node, path string) error {
 	const script = `cd && p=${1:-.} && { [ -e "$p" ] || p=$(dirname -- "$p"); } && df -B1 --output=avail,target -- "$p"`
 	res, err := r.Run(ctx, node, guest.Command{Argv: []string{"sh", "-c", script, "sh", path}})
@@ -103,7 +102,7 @@ func copyArgs(r *rack.Rack, recursive bool, paths []string) (args []string, err 
 		node, path := split(p)
 		if node == "" {
 			if strings.HasPrefix(p, ":") {
-				p = "./" + p // scp would take what is before the colon for a host
+				p = "./" + p // scp would take the part before the colon for a host
 			}
 			args = append(args, p)
 			continue
@@ -126,7 +125,7 @@ func copyArgs(r *rack.Rack, recursive bool, paths []string) (args []string, err 
 	return args, nil
 }
 
-// FirstNode returns the first node that paths name, or "".
+// FirstNode returns the first node in paths, or "".
 func FirstNode(paths []string) string {
 	for _, p := range paths {
 		if node, _ := split(p); node != "" {
@@ -136,7 +135,7 @@ func FirstNode(paths []string) string {
 	return ""
 }
 
-// split splits [LAB/]NODE:PATH. As with scp, what begins with . or / is a file of this machine.
+// split splits [LAB/]NODE:PATH. As with scp, a path that begins with . or / is local.
 func split(s string) (node, path string) {
 	node, path, ok := strings.Cut(s, ":")
 	if !ok || strings.HasPrefix(s, "/") || strings.HasPrefix(s, ".") {
@@ -145,7 +144,7 @@ func split(s string) (node, path string) {
 	return node, path
 }
 
-// become runs a program of OpenSSH in the place of this one, so that terminal, signals and exit status are its own.
+// become replaces this process by a program of OpenSSH, which then has its terminal, signals and exit status.
 func become(r *rack.Rack, name string, args []string) error {
 	path, argv, err := program(r, name, args)
 	if err != nil {
@@ -154,7 +153,6 @@ func become(r *rack.Rack, name string, args []string) error {
 	return syscall.Exec(path, argv, os.Environ())
 }
 
-// program returns a program of OpenSSH with its arguments for the nodes of a lab.
 func program(r *rack.Rack, name string, args []string) (path string, argv []string, err error) {
 	if path, err = exec.LookPath(name); err != nil {
 		return "", nil, fmt.Errorf("%s is not in PATH: install Debian package openssh-client", name)
@@ -168,7 +166,7 @@ func program(r *rack.Rack, name string, args []string) (path string, argv []stri
 	return path, argv, nil
 }
 
-// Serve joins in and out to a sshd that it starts in a node, until one of them ends.
+// Serve connects in and out to an sshd that it starts in a node, until one of them ends.
 func Serve(ctx context.Context, r *rack.Rack, node string, in io.Reader, out io.Writer) error {
 	if err := check(r, node); err != nil {
 		return err
@@ -180,7 +178,7 @@ func Serve(ctx context.Context, r *rack.Rack, node string, in io.Reader, out io.
 	defer agent.Close()
 	for i := range qemu.SSHPorts {
 		socket := filepath.Join(r.NodeDir(node), qemu.SSHSocket(i))
-		// QEMU serves one client of a port at a time, and lets others wait without a word.
+		// QEMU serves one client of a port at a time, and lets others wait silently.
 		l := flock.New(socket+".lock", flock.SetPermissions(0o600))
 		free, err := l.TryLock()
 		if err != nil {
@@ -203,19 +201,19 @@ func Serve(ctx context.Context, r *rack.Rack, node string, in io.Reader, out io.
 	return fmt.Errorf("node %s: all of its %d connections by ssh are in use: end one", node, qemu.SSHPorts)
 }
 
-// endLimit is how long a sshd whose client has gone has to end, and openLimit how long QEMU has to tell the node that
-// there is a client: it is idle then, but may have to wait for a CPU.
+// endLimit is the time for an sshd to end after its client has gone, and openLimit the time for QEMU to tell the node
+// about a new client: QEMU is idle then, but may wait for a CPU.
 const endLimit, openLimit = 3 * time.Second, time.Minute
 
-// The states of a port, as its driver in the node shows them: nobody has either end open, and only the host has.
+// The states of a port, as shown by its driver in the node: both ends are closed, or only the host's is open.
 const (
 	portFree = "guest_connected: 0\nhost_connected: 0\n"
 	portOpen = "guest_connected: 0\nhost_connected: 1\n"
 )
 
-// becomes waits until the i-th port of a node is in a state, and reports whether that came. The sshd of an earlier
-// connection would read what is for the next; and a sshd that starts before the node knows of its client, or when it
-// has yet to hear that the last one went, reads the end of the file, ends, and nobody would be told.
+// becomes waits until the i-th port of a node is in a state, and reports whether it is. An sshd of an earlier
+// connection would read the next client's data. An sshd that starts before the node knows its client, or that the
+// last one left, would read the end of the file and exit unnoticed.
 func becomes(ctx context.Context, agent *guest.Agent, i int, want string, limit time.Duration) (bool, error) {
 	for began := time.Now(); time.Since(began) < limit; {
 		state, err := agent.ReadFile(ctx, qemu.SSHPortState(i))
@@ -248,7 +246,7 @@ func serve(ctx context.Context, agent *guest.Agent, socket string, i int, in io.
 	if err := agent.Detach(ctx, "/usr/lib/rackless/sshd", qemu.SSHPort(i)); err != nil {
 		return fmt.Errorf("start sshd: %w", err)
 	}
-	// The end of either side is that of the connection. The client's comes first, as sshd closes no port.
+	// The connection ends with either side. The client's end comes first, because sshd closes no port.
 	over := make(chan error, 2)
 	go func() { _, err := io.Copy(conn, in); over <- err }()
 	go func() { _, err := io.Copy(out, conn); over <- err }()

@@ -14,7 +14,7 @@ import (
 	"github.com/rackless/rackless/rack"
 )
 
-// The keys of a lab are made once, can be read by its user alone, and fit what the nodes and known_hosts get of them.
+// The keys of a lab are made once, are readable only by its user, and match the files of nodes and known_hosts.
 func TestKeysStay(t *testing.T) {
 	dir := t.TempDir()
 	first, err := EnsureKeys(dir)
@@ -33,7 +33,6 @@ func TestKeysStay(t *testing.T) {
 			t.Errorf("%s: %v, %v", name, fi, err)
 		}
 	}
-	// As the node writes it.
 	file := "-----BEGIN OPENSSH PRIVATE KEY-----\n" + first.Private + "\n-----END OPENSSH PRIVATE KEY-----\n"
 	signer, err := ssh.ParsePrivateKey([]byte(file))
 	if err != nil || base64.StdEncoding.EncodeToString(signer.PublicKey().Marshal()) != first.Public {

@@ -16,7 +16,6 @@ import (
 	"github.com/rackless/rackless/vm/vspheretest"
 )
 
-// parameters returns those of a virtual machine that have these names.
 func parameters(vm *simulator.VirtualMachine, names ...string) map[string]string {
 	all := map[string]string{}
 	for _, name := range names {
@@ -29,7 +28,7 @@ func parameters(vm *simulator.VirtualMachine, names ...string) map[string]string
 	return all
 }
 
-// Latency sensitivity "high" has all CPUs and all memory reserved, and leaves the choice of cores to ESXi.
+// Latency sensitivity "high" reserves all CPUs and all memory, and leaves the choice of cores to ESXi.
 func TestLatencySensitivityHigh(t *testing.T) {
 	b := newBench(t)
 	before := b.Inventory(t)
@@ -55,7 +54,7 @@ func TestLatencySensitivityHigh(t *testing.T) {
 	}
 	b.upAgainAndDown(t, l, place, before)
 
-	// One that does not have them does not start.
+	// A node that lacks them does not start.
 	l, place = b.plan(t, 1, ", settings: {cpu_reservation_mhz: 100}")
 	if r, err := b.up(t, l, place); err == nil {
 		r.Close()
@@ -65,7 +64,7 @@ func TestLatencySensitivityHigh(t *testing.T) {
 	b.same(t, before)
 }
 
-// A node on two NUMA nodes of the host has some of its own, each bound to one of the host's. They are of one size.
+// A node on two NUMA nodes of the host has several virtual ones of equal size, each bound to one of the host's.
 func TestNUMAAffinityOfVirtualNodes(t *testing.T) {
 	b := newBench(t)
 	before := b.Inventory(t)
@@ -107,8 +106,8 @@ func TestNUMAAffinityOfVirtualNodes(t *testing.T) {
 	}
 }
 
-// Nodes have an adapter at each network that the file names, that of the template where it has one there, and are in
-// the resource pool and on the datastore of the file. The address is that of the adapter at the first network.
+// Nodes have an adapter on each network in the file, the template's if it has one there, and are in the file's
+// resource pool and datastore. The address is that of the adapter on the first network.
 func TestNetworksAndPlaces(t *testing.T) {
 	b := newBench(t)
 	cluster := find[*simulator.ClusterComputeResource](b, "ClusterComputeResource", "DC0_C0")

@@ -22,17 +22,17 @@ import (
 	"github.com/rackless/rackless/vm/vspheretest"
 )
 
-// A server is a simulated vCenter to which the connection may be lost. Its switches and clones are like those of a
-// vCenter too.
+// A server is a simulated vCenter that can lose the connection. Its switches and clones behave like a real vCenter's,
+// too.
 type server struct {
 	*vspheretest.Server
 
-	// Lose is how many calls that change something are answered before the connection is lost: the next one is made,
-	// and its answer is not sent; later ones do not arrive. Negative: it is not lost.
+	// Lose is the number of changing calls that are answered before the connection is lost. The next one is made
+	// without an answer; later ones do not arrive. Negative means never.
 	Lose atomic.Int64
-	// Calls counts calls that change something.
+	// Calls counts changing calls.
 	Calls atomic.Int64
-	// Meddle, if not nil, is called with each virtual machine that is about to be changed: somebody else at work.
+	// Meddle, if not nil, is called with each virtual machine before a change, to simulate another client.
 	Meddle func(vm *simulator.VirtualMachine)
 
 	refuse func(*simulator.Context, *simulator.Method) (mo.Reference, types.BaseMethodFault)
@@ -55,8 +55,8 @@ func newServer(t *testing.T) *server {
 	return s
 }
 
-// judge refuses what a vCenter refuses and its simulator does not. An object that the session has of its own takes the
-// place of the simulator's, and its methods those that this lacks.
+// judge refuses calls that a vCenter refuses but its simulator accepts. A session's own object replaces the
+// simulator's, which supplies missing methods.
 func (s *server) judge(ctx *simulator.Context, m *simulator.Method) (mo.Reference, types.BaseMethodFault) {
 	object := ctx.Map.Get(m.This)
 	vm, isVM := object.(*simulator.VirtualMachine)
@@ -85,13 +85,12 @@ func (s *server) judge(ctx *simulator.Context, m *simulator.Method) (mo.Referenc
 	return s.refuse(ctx, m)
 }
 
-// changing are the calls that change something.
 var changing = []string{"<CloneVM_Task", "<ReconfigVM_Task", "<PowerOnVM_Task", "<PowerOffVM_Task", "<Destroy_Task",
 	"<UpdatePassthruConfig", "<ConfigurePowerPolicy", "<ReconfigureDvs_Task",
 	"<UpdateModuleOptionString", "<CustomizeVM_Task", "<RelocateVM_Task", "<CreateDVS_Task", "<AddDVPortgroup_Task",
 	"<AddVirtualSwitch", "<AddPortGroup", "<RemovePortGroup", "<RemoveVirtualSwitch"}
 
-// lossy counts the calls that change something, and loses the connection where Lose says.
+// lossy counts changing calls, and loses the connection as set by Lose.
 func (s *server) lossy(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -99,7 +98,7 @@ func (s *server) lossy(next http.Handler) http.Handler {
 		lose := s.Lose.Load()
 		if slices.ContainsFunc(changing, func(c string) bool { return strings.Contains(string(body), c) }) {
 			if n := s.Calls.Add(1); lose >= 0 && n == lose+1 {
-				next.ServeHTTP(httptest.NewRecorder(), r) // it is made
+				next.ServeHTTP(httptest.NewRecorder(), r) // made, without an answer
 			}
 		}
 		if lose >= 0 && s.Calls.Load() > lose {
@@ -109,10 +108,10 @@ func (s *server) lossy(next http.Handler) http.Handler {
 	})
 }
 
-// freeSpace is counted down by the simulator for clones that it refuses.
+// freeSpace is decreased by the simulator even for clones that it refuses.
 var freeSpace = regexp.MustCompile(`<freeSpace>\d+</freeSpace>`)
 
-// Inventory returns all that is in the inventory, but what is counted up by any work: tasks, times and versions.
+// Inventory returns the whole inventory, except for values that any work changes: tasks, times and versions.
 func (s *server) Inventory(t *testing.T) string {
 	t.Helper()
 	c := s.Client(t)
@@ -145,7 +144,6 @@ func (s *server) Inventory(t *testing.T) string {
 	return b.String()
 }
 
-// Snapshot makes a snapshot of a virtual machine.
 func (s *server) Snapshot(t *testing.T, name string) {
 	t.Helper()
 	task, err := object.NewVirtualMachine(s.Client(t), s.VM(name).Self).CreateSnapshot(t.Context(), "base", "", false,
@@ -158,7 +156,7 @@ func (s *server) Snapshot(t *testing.T, name string) {
 	}
 }
 
-// Restart makes what a restart of the host would.
+// Restart has the effects of a restart of the host.
 func (s *server) Restart() {
 	for _, e := range s.Model.Map().All("HostSystem") {
 		for _, p := range e.(*simulator.HostSystem).Config.PciPassthruInfo {

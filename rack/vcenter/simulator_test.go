@@ -11,7 +11,6 @@ import (
 	"github.com/rackless/rackless/vm/vspheretest"
 )
 
-// uplink returns the key of a NIC that a host has and no switch uses; "" for none.
 func uplink(network *types.HostNetworkInfo, device string) string {
 	i := slices.IndexFunc(network.Pnic, func(p types.PhysicalNic) bool { return p.Device == device })
 	if i < 0 {
@@ -31,8 +30,8 @@ func uplink(network *types.HostNetworkInfo, device string) string {
 	return key
 }
 
-// A HostNetworkSystem makes standard switches with their MTU and uplinks, which the simulator forgets, and refuses what
-// is taken. Its name is that of the managed object.
+// A HostNetworkSystem makes standard switches with their MTU and uplinks, which the simulator ignores, and refuses
+// resources in use. Its name is that of the managed object.
 type HostNetworkSystem struct {
 	*simulator.HostNetworkSystem
 	server *server
@@ -87,7 +86,6 @@ func (n *HostNetworkSystem) RemoveVirtualSwitch(req *types.RemoveVirtualSwitch) 
 	return n.HostNetworkSystem.RemoveVirtualSwitch(req)
 }
 
-// uses reports whether a device of a virtual machine has such a backing.
 func (s *server) uses(is func(types.BaseVirtualDeviceBackingInfo) bool) bool {
 	for _, e := range s.Model.Map().All("VirtualMachine") {
 		for _, d := range e.(*simulator.VirtualMachine).Config.Hardware.Device {
@@ -99,7 +97,7 @@ func (s *server) uses(is func(types.BaseVirtualDeviceBackingInfo) bool) bool {
 	return false
 }
 
-// A folder makes distributed switches whose port group of uplinks says that it is one.
+// A folder makes distributed switches with an uplink port group that is marked as such.
 type folder struct{ *simulator.Folder }
 
 // CreateDVSTask makes a switch.
@@ -112,7 +110,7 @@ func (f *folder) CreateDVSTask(ctx *simulator.Context, req *types.CreateDVS_Task
 		return res
 	}
 	dvs := ctx.Map.Get(ref).(*simulator.DistributedVirtualSwitch)
-	// Another context waits for the port group, which the simulator is making.
+	// Another context waits for the port group that the simulator is making.
 	ctx.Map.WithLock(new(simulator.Context), dvs, func() {
 		config := dvs.Config.(*types.VMwareDVSConfigInfo)
 		config.ConfigVersion = "1"
@@ -123,8 +121,8 @@ func (f *folder) CreateDVSTask(ctx *simulator.Context, req *types.CreateDVS_Task
 	return res
 }
 
-// judgeSwitch refuses a wrong version or MTU, and uplinks that are taken. It sets the members: the simulator accepts
-// them, and forgets them.
+// judgeSwitch refuses a wrong version or MTU, and uplinks in use. It sets the members, which the simulator accepts
+// but ignores.
 func (s *server) judgeSwitch(ctx *simulator.Context, m *simulator.Method,
 	dvs *simulator.DistributedVirtualSwitch) types.BaseMethodFault {
 	config := dvs.Config.(*types.VMwareDVSConfigInfo)
@@ -167,8 +165,8 @@ func (s *server) members(ctx *simulator.Context, dvs *simulator.DistributedVirtu
 	return nil
 }
 
-// leave takes a host out of a switch that no virtual machine uses: the simulator forgets to take the switch's port
-// groups away from the host.
+// leave removes a host from a switch that no virtual machine uses, and the switch's port groups from the host, which
+// the simulator does not do.
 func (s *server) leave(ctx *simulator.Context, dvs *simulator.DistributedVirtualSwitch,
 	config *types.VMwareDVSConfigInfo, h *simulator.HostSystem) types.BaseMethodFault {
 	if s.onSwitch(dvs.Uuid, "") {
@@ -190,7 +188,7 @@ func (s *server) leave(ctx *simulator.Context, dvs *simulator.DistributedVirtual
 	return nil
 }
 
-// onSwitch reports whether a virtual machine has an adapter on a switch, or on one port group of it.
+// onSwitch reports whether a virtual machine has an adapter on a switch, or on one of its port groups.
 func (s *server) onSwitch(uuid, portgroup string) bool {
 	return s.uses(func(b types.BaseVirtualDeviceBackingInfo) bool {
 		card, ok := b.(*types.VirtualEthernetCardDistributedVirtualPortBackingInfo)
@@ -198,7 +196,6 @@ func (s *server) onSwitch(uuid, portgroup string) bool {
 	})
 }
 
-// forget takes a port group away from all hosts and clusters.
 func (s *server) forget(ctx *simulator.Context, ref types.ManagedObjectReference) {
 	for _, e := range ctx.Map.All("HostSystem") {
 		h := e.(*simulator.HostSystem)
@@ -210,13 +207,13 @@ func (s *server) forget(ctx *simulator.Context, ref types.ManagedObjectReference
 	}
 }
 
-// without returns references but one. The simulator's objects share them: they are not changed in place.
+// without returns references except one, in a new slice because the simulator's objects share them.
 func without(all []types.ManagedObjectReference, ref types.ManagedObjectReference) []types.ManagedObjectReference {
 	return slices.DeleteFunc(slices.Clone(all), func(r types.ManagedObjectReference) bool { return r == ref })
 }
 
-// judgeDestroy refuses to remove what is in use, and removes the port group of a switch's uplinks with it, which the
-// simulator forgets.
+// judgeDestroy refuses to remove objects in use, and removes a switch's uplink port group with it, which the
+// simulator does not do.
 func (s *server) judgeDestroy(ctx *simulator.Context, ref types.ManagedObjectReference) types.BaseMethodFault {
 	switch o := ctx.Map.Get(ref).(type) {
 	case *simulator.DistributedVirtualPortgroup:
@@ -238,7 +235,8 @@ func (s *server) judgeDestroy(ctx *simulator.Context, ref types.ManagedObjectRef
 	return nil
 }
 
-// judgeMove refuses to move what runs, or has a device of its host. The simulator forgets to tell the hosts.
+// judgeMove refuses to move a running machine, or one with a device of its host. It updates the hosts, which the
+// simulator does not do.
 func (s *server) judgeMove(ctx *simulator.Context, vm *simulator.VirtualMachine,
 	to *types.ManagedObjectReference) types.BaseMethodFault {
 	if vm.Runtime.PowerState != types.VirtualMachinePowerStatePoweredOff {
@@ -253,7 +251,6 @@ func (s *server) judgeMove(ctx *simulator.Context, vm *simulator.VirtualMachine,
 	return nil
 }
 
-// ofHost reports whether a virtual machine has a device of its host.
 func ofHost(vm *simulator.VirtualMachine) bool {
 	return slices.ContainsFunc(vm.Config.Hardware.Device, func(d types.BaseVirtualDevice) bool {
 		switch d.(type) {

@@ -17,13 +17,12 @@ import (
 	"github.com/rackless/rackless/vm/vspheretest"
 )
 
-// switches are a distributed one, for the virtual functions of nodes, and a standard one. The simulator wants all hosts
-// of the cluster on a switch.
+// switches are a distributed one, for the virtual functions of nodes, and a standard one. The simulator requires all
+// hosts of the cluster on a switch.
 const switches = `switches: {ROCE-DVS: {uplinks: [vmnic2], port_groups: [ROCE-PG], vlan: 120, hosts: [DC0_C0_H0,
   DC0_C0_H1, DC0_C0_H2]},
   vSwitch7: {kind: standard, mtu: 1500, uplinks: [vmnic3], port_groups: [storage, spare]}}`
 
-// find returns the object of a kind that has a name; nil for none.
 func find[T any](b *bench, kind, name string) (found T) {
 	for _, e := range b.Model.Map().All(kind) {
 		if e.Entity().Name == name {
@@ -39,7 +38,6 @@ func TestSwitches(t *testing.T) {
 	b.group = "ROCE-PG"
 	l, place := b.plan(t, 2, ", "+switches)
 
-	// The diff comes first, and changes nothing.
 	survey, _, err := rack.Survey(t.Context(), l, place)
 	if err != nil {
 		t.Fatal(err)
@@ -107,7 +105,7 @@ func TestSwitches(t *testing.T) {
 		t.Error(err)
 	}
 
-	// What somebody else has put into a switch of the lab stays.
+	// Objects that others put into a switch of the lab stay.
 	c := b.Client(t)
 	task, err := object.NewDistributedVirtualSwitch(c, dvs.Self).AddPortgroup(t.Context(),
 		[]types.DVPortgroupConfigSpec{{Name: "theirs"}})
@@ -129,7 +127,7 @@ func TestSwitches(t *testing.T) {
 	b.same(t, before)
 }
 
-// lists fails if inspect does not list the switches of the lab, live and from what govc saves.
+// lists fails if inspect does not list the switches of the lab, live and from govc's output.
 func (b *bench) lists(t *testing.T) {
 	t.Helper()
 	want := []topology.VirtualSwitch{
@@ -182,7 +180,7 @@ func TestSwitchesThatAreRefused(t *testing.T) {
 	}
 }
 
-// A node goes to the host that the file names: its disks stay, and all else is that of the new host.
+// A node moves to the host in the file. Its disks stay, and everything else is on the new host.
 func TestNodesMove(t *testing.T) {
 	b := newBench(t)
 	before := b.Inventory(t)
@@ -220,7 +218,7 @@ func TestNodesMove(t *testing.T) {
 		if (err != nil) != (lose >= 0) {
 			t.Errorf("the connection is lost at call %d of %d: %v", lose+1, b.Calls.Load(), err)
 		}
-		if err != nil { // what was broken off goes on
+		if err != nil { // an interrupted run continues
 			if r, err = b.up(t, moved, there); err != nil {
 				t.Fatalf("after the connection was lost at call %d: %v", lose+1, err)
 			}

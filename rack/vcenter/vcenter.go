@@ -1,8 +1,8 @@
 // Package vcenter runs labs in vSphere: each node is a virtual machine of an ESXi host, with the CPUs, memory and
-// devices that a plan gives it. It registers the driver "vsphere" at package rack.
+// devices from a plan. It registers the driver "vsphere" with package rack.
 //
-// Up makes the steps of package vsphere, in a journal, and Down undoes all that the journal knows of: the virtual
-// machines, and what was changed of the host. Guests are reached by way of VMware Tools.
+// Up makes the steps of package vsphere, in a journal, and Down undoes all changes in the journal: the virtual
+// machines, and changes of the host. Guests are reached by VMware Tools.
 package vcenter
 
 import (
@@ -39,7 +39,7 @@ func init() {
 	})
 }
 
-// supported refuses images: nodes are clones.
+// supported refuses images, because nodes are clones.
 func supported(l *lab.Lab) error {
 	for _, n := range l.Nodes {
 		if n.Image != lab.DefaultImage {
@@ -50,13 +50,12 @@ func supported(l *lab.Lab) error {
 	return nil
 }
 
-// survey says how each step stands.
 func survey(ctx context.Context, l *lab.Lab, place *rack.Placement) ([]change.Result, error) {
 	c, err := vsphere.Open(ctx, "")
 	if err != nil {
 		return nil, err
 	}
-	defer c.Close(context.WithoutCancel(ctx)) // a session ends by itself, too
+	defer c.Close(context.WithoutCancel(ctx)) // a session also ends by itself
 	steps, err := vsphere.Steps(ctx, c, l, place.Plan, place.Host)
 	if err != nil {
 		return nil, err
@@ -64,13 +63,11 @@ func survey(ctx context.Context, l *lab.Lab, place *rack.Placement) ([]change.Re
 	return change.Survey(ctx, new(change.System), steps)
 }
 
-// A runtime is the life of one lab in vSphere.
 type runtime struct {
 	*rack.Rack
 	conn rack.Conn[vsphere.Conn]
 }
 
-// session returns the connection, which Close ends.
 func (r *runtime) session(ctx context.Context) (*vsphere.Conn, error) {
 	return r.conn.Open(func() (*vsphere.Conn, error) { return vsphere.Open(ctx, r.State.URI) })
 }
@@ -80,18 +77,17 @@ func (r *runtime) Close() error {
 	return r.conn.Close(func(c *vsphere.Conn) error {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
-		c.Close(ctx) // where the connection is lost, vCenter ends the session itself
+		c.Close(ctx) // if the connection is lost, vCenter ends the session itself
 		return nil
 	})
 }
 
-// journal is where the changes of the lab are written. It outlives a restart of this machine, which a lab's own
-// directory may not.
+// journal returns the path of the lab's journal. It survives a restart of this machine, unlike a lab's own directory.
 func (r *runtime) journal() string {
 	return filepath.Join(r.Dirs.Data, "vsphere", r.Lab.Name, "journal")
 }
 
-// Up makes the steps that are left.
+// Up makes the remaining steps.
 func (r *runtime) Up(ctx context.Context, old *rack.State, o rack.Options, p *rack.Progress) error {
 	p.Begin("vSphere")
 	if old != nil {
@@ -122,7 +118,7 @@ func (r *runtime) Up(ctx context.Context, old *rack.State, o rack.Options, p *ra
 	}
 	for _, n := range r.State.Lab.Nodes {
 		node := &rack.Node{Name: n.Name, Accelerator: r.State.Accel, Started: time.Now().UTC(), Ready: true}
-		// A node that has moved has been started again.
+		// A node that has moved has been restarted.
 		if old != nil && old.Lab.VSphere.Host == r.Lab.VSphere.Host {
 			if have, ok := old.Node(n.Name); ok {
 				node.Started = have.Started
@@ -162,7 +158,7 @@ func (r *runtime) make(ctx context.Context, c *vsphere.Conn, steps []change.Step
 	return nil
 }
 
-// Down undoes what the journal knows of. Where it knows nothing, vSphere is not asked.
+// Down undoes the changes in the journal. If there are no changes, vSphere is not asked.
 func (r *runtime) Down(ctx context.Context) (err error) {
 	entries, err := change.ReadJournal(r.journal(), vsphere.Kinds(nil))
 	if err != nil {
@@ -186,7 +182,7 @@ func (r *runtime) Down(ctx context.Context) (err error) {
 	return os.RemoveAll(filepath.Dir(r.journal()))
 }
 
-// NodeState is what the node's virtual machine is doing.
+// NodeState returns the state of the node's virtual machine.
 func (r *runtime) NodeState(ctx context.Context, n *rack.Node) (vm.State, error) {
 	c, err := r.session(ctx)
 	if err != nil {
@@ -202,10 +198,10 @@ func (r *runtime) NodeState(ctx context.Context, n *rack.Node) (vm.State, error)
 	return vm.Dead, err
 }
 
-// toolsLimit is how long a guest that has just been started may take until VMware Tools answer in it.
+// toolsLimit is the time for VMware Tools to answer in a guest that has just been started.
 const toolsLimit = 5 * time.Minute
 
-// Agent reaches into a guest by way of VMware Tools. It waits for them where the node has just been started.
+// Agent reaches a guest by VMware Tools. It waits for them if the node has just been started.
 func (r *runtime) Agent(ctx context.Context, node string) (*guest.Agent, error) {
 	c, err := r.session(ctx)
 	if err != nil {
@@ -218,13 +214,13 @@ func (r *runtime) Agent(ctx context.Context, node string) (*guest.Agent, error) 
 	return c.Agent(ctx, r.State.Lab, node, limit)
 }
 
-// Console returns an error that says where the console is.
+// Console returns an error that says how to find the console.
 func (r *runtime) Console(_ context.Context, n *rack.Node) (net.Conn, error) {
 	return nil, fmt.Errorf("the console of node %s is that of virtual machine %s in the vSphere Client", n.Name,
 		lab.VMName(r.Lab.Name, n.Name))
 }
 
-// Logs are in the datastore, where rackless does not look.
+// Logs returns nothing: the logs are in the datastore, which rackless does not read.
 func (r *runtime) Logs(string) rack.Logs { return rack.Logs{} }
 
 // Switch returns an error: the NICs are the host's.
@@ -232,5 +228,5 @@ func (r *runtime) Switch() (*fabric.Client, error) {
 	return nil, fmt.Errorf("lab %s is on NICs of its host: there is no switch of rackless between them", r.Lab.Name)
 }
 
-// SwitchState is always SwitchNone.
+// SwitchState returns SwitchNone.
 func (r *runtime) SwitchState() rack.SwitchState { return rack.SwitchNone }

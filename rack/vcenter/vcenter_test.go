@@ -29,15 +29,15 @@ import (
 	"github.com/rackless/rackless/vm/vspheretest"
 )
 
-// A bench is a simulated vCenter that the environment of this process names, and where a lab's files go.
+// A bench is a simulated vCenter, set in the environment of this process, and the directories of a lab.
 type bench struct {
 	*server
 	dirs  rack.Dirs
 	host  string
-	group string // the port group of virtual functions
+	group string // port group of virtual functions
 	top   string // lines at the top of the lab file
 	size  string // of each node
-	ports string // what nodes have: "vfs" or "nics"
+	ports string // kind of ports of nodes: "vfs" or "nics"
 }
 
 func newBench(t *testing.T) *bench {
@@ -52,7 +52,6 @@ func newBench(t *testing.T) *bench {
 		size: "cpus: 2, memory: 4GiB", ports: "vfs"}
 }
 
-// plan plans a lab of some nodes on the host.
 func (b *bench) plan(t *testing.T, nodes int, more string) (*lab.Lab, *rack.Placement) {
 	t.Helper()
 	r, err := b.tryPlan(t, nodes, more)
@@ -94,7 +93,6 @@ func (b *bench) up(t *testing.T, l *lab.Lab, p *rack.Placement) (*rack.Rack, err
 	return rack.Up(t.Context(), b.dirs, l, rack.Options{Place: p})
 }
 
-// same fails if the inventory is not as it was.
 func (b *bench) same(t *testing.T, before string) {
 	t.Helper()
 	if diff := cmp.Diff(before, b.Inventory(t)); diff != "" {
@@ -109,14 +107,13 @@ func (b *bench) down(t *testing.T) {
 	}
 }
 
-// The lab of the paper on RoCE SR-IOV, on one host in place of sixteen.
+// The lab of the paper on RoCE SR-IOV, on one host instead of sixteen.
 func TestSixteenNodesWithVirtualFunctions(t *testing.T) {
 	b := newBench(t)
 	before := b.Inventory(t)
 	l, place := b.plan(t, 16, `, settings: {cpu_shares: high, memory_shares: 4096, secure_boot: true,
   pciPassthru.64bitMMIOSizeGB: 128}`)
 
-	// The diff comes first, and changes nothing.
 	survey, has, err := rack.Survey(t.Context(), l, place)
 	if err != nil || !has {
 		t.Fatalf("survey: %v, %v", has, err)
@@ -150,7 +147,7 @@ func TestSixteenNodesWithVirtualFunctions(t *testing.T) {
 	if r.Emulated() {
 		t.Error("it says that the CPUs are emulated")
 	}
-	// A machine that restarts forgets which labs run, and not what it has changed.
+	// A machine that restarts forgets the running labs, but not its changes.
 	if err := os.RemoveAll(b.dirs.Run); err != nil {
 		t.Fatal(err)
 	}
@@ -206,7 +203,6 @@ func checkNode(t *testing.T, name string, have *simulator.VirtualMachine, cpus, 
 	}
 }
 
-// noSecrets fails if a file of the lab has the password.
 func noSecrets(t *testing.T, b *bench) {
 	t.Helper()
 	password, _ := b.URL.User.Password()
@@ -225,8 +221,8 @@ func noSecrets(t *testing.T, b *bench) {
 	}
 }
 
-// Whenever the connection is lost, before the answer to a call that was made, down undoes what there is. With
-// -short it is lost at one call of three.
+// down undoes all changes if the connection is lost at any time before the answer to a call. With -short it is lost
+// at every third call.
 func TestTheConnectionIsLost(t *testing.T) {
 	b := newBench(t)
 	before := b.Inventory(t)
@@ -311,7 +307,7 @@ func TestRefusals(t *testing.T) {
 	refused("a linked clone without a snapshot", "has no snapshot", linked, at)
 }
 
-// A linked clone lies on the snapshot of its template; a whole NIC is passed through.
+// A linked clone uses the snapshot of its template; a whole NIC is passed through.
 func TestLinkedClonesWithWholeNICs(t *testing.T) {
 	b := newBench(t)
 	b.Snapshot(t, vspheretest.Template)
@@ -338,7 +334,6 @@ func TestLinkedClonesWithWholeNICs(t *testing.T) {
 	b.same(t, before)
 }
 
-// upAgainAndDown brings a lab up that is up, and takes it down, which gives the inventory back as it was.
 func (b *bench) upAgainAndDown(t *testing.T, l *lab.Lab, place *rack.Placement, before string) {
 	t.Helper()
 	if again, err := b.up(t, l, place); err != nil {
@@ -376,7 +371,7 @@ func TestDevicesThatESXiChooses(t *testing.T) {
 	b.upAgainAndDown(t, l, place, before)
 }
 
-// A virtual machine that is there keeps its CPUs, its memory and its virtual functions; the lab's own are no tenants.
+// Existing virtual machines keep their CPUs, memory and virtual functions; the lab's own are not tenants.
 func TestTenantsKeepWhatTheyHave(t *testing.T) {
 	b := newBench(t)
 	web := b.VM(vspheretest.Running).Config
@@ -422,7 +417,6 @@ func TestTenantsKeepWhatTheyHave(t *testing.T) {
 	b.same(t, before)
 }
 
-// Guests are told their names and addresses when they start the first time.
 func TestGuestsAreCustomized(t *testing.T) {
 	b := newBench(t)
 	before := b.Inventory(t)
@@ -446,7 +440,7 @@ func TestGuestsAreCustomized(t *testing.T) {
 	b.upAgainAndDown(t, l, place, before)
 }
 
-// Options of a module are in force once the host has been restarted. No node keeps it from that.
+// Options of a module are in force after a restart of the host, which no node prevents.
 func TestModuleOptions(t *testing.T) {
 	b := newBench(t)
 	before := b.Inventory(t)
@@ -469,7 +463,7 @@ func TestModuleOptions(t *testing.T) {
 	b.same(t, before)
 }
 
-// Where the host has to be restarted, what was made stays, and the next up goes on.
+// If the host must be restarted, earlier results stay, and the next up continues.
 func TestTheHostHasToBeRestarted(t *testing.T) {
 	b := newBench(t)
 	b.NeedsRestart = true
@@ -495,7 +489,6 @@ func TestTheHostHasToBeRestarted(t *testing.T) {
 	b.same(t, before)
 }
 
-// CPUs cannot change while a node runs.
 func TestARunningNodeIsNotChanged(t *testing.T) {
 	b := newBench(t)
 	before := b.Inventory(t)

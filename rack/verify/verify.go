@@ -28,22 +28,22 @@ import (
 	"github.com/rackless/rackless/rack/verify/checks"
 )
 
-// A Target is what is checked. Parts that are nil are left out.
+// A Target is a lab or host to check. Parts that are nil are left out.
 type Target struct {
 	Plan   *plan.Plan
-	Unseen string // what the lab has but cannot be seen from here, and why; "" if there is nothing
+	Unseen string // parts of the lab that cannot be read from here, and why, or ""
 
 	Host    func(context.Context) (*topology.Host, error)
-	Running func(context.Context) (*facts.Running, error)  // what runs on Host
-	Strays  func() ([]string, error)                       // what prepare has made on Host and its journal does not know
-	Domains func(context.Context) ([]checks.Domain, error) // virtual machines of the plan
-	Lab     *lab.Lab                                       // whose nodes are read through Nodes
+	Running func(context.Context) (*facts.Running, error)  // reads the activity of Host
+	Strays  func() ([]string, error)                       // reads prepare's changes of Host that its journal lacks
+	Domains func(context.Context) ([]checks.Domain, error) // reads the plan's virtual machines
+	Lab     *lab.Lab                                       // its nodes are read through Nodes
 	Nodes   checks.Reader
 
-	LinksSet bool // how the links of the lab's switch are to be is recorded
+	LinksSet bool // the wanted links of the lab's switch are recorded
 }
 
-// OfHost is this machine, compared with a plan.
+// OfHost returns this machine as a target, with a plan for comparison.
 func OfHost(p *plan.Plan) *Target {
 	return &Target{
 		Plan:    p,
@@ -52,7 +52,7 @@ func OfHost(p *plan.Plan) *Target {
 	}
 }
 
-// Checks returns the identifiers of the checks that can be made with what the target has.
+// Checks returns the identifiers of the checks that the parts of the target allow.
 func (t *Target) Checks() []string {
 	made := map[finding.Group]bool{
 		finding.Host:   t.Plan != nil && t.Host != nil,
@@ -70,10 +70,10 @@ func (t *Target) Checks() []string {
 	})
 }
 
-// Findings makes the checks: of the host, of the virtual machines, and of the nodes from inside.
-// With only, it makes those with these identifiers, and reads no more than they need. progress is
-// told what is being done. An error means that something could not be read at all; what one node
-// does not tell is a finding.
+// Findings makes the checks of the host, of the virtual machines, and of the nodes from inside. If only is set, it
+// makes just these checks, and reads no more than they need. progress reports the steps.
+//
+// It returns an error if a part could not be read at all; a value that a node does not report is a finding.
 func (t *Target) Findings(ctx context.Context, only []string, progress func(what string)) ([]finding.Finding, error) {
 	wanted := func(groups ...finding.Group) bool {
 		return len(only) == 0 || slices.ContainsFunc(only, func(id string) bool {
@@ -96,7 +96,7 @@ func (t *Target) Findings(ctx context.Context, only []string, progress func(what
 
 	var all []finding.Finding
 	if t.Host != nil && wanted(finding.Host) {
-		var own []int // processes that may be where nothing else may
+		var own []int // processes that may run on the lab's CPUs
 		for _, d := range domains {
 			if d.PID > 0 {
 				own = append(own, d.PID)
@@ -128,7 +128,7 @@ func (t *Target) Findings(ctx context.Context, only []string, progress func(what
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	// That a node does not answer is no check of its own, and must not be lost.
+	// A silent node has no separate check, and must not be lost.
 	return slices.DeleteFunc(all, func(f finding.Finding) bool {
 		return len(only) > 0 && !slices.Contains(only, f.ID) && !f.Silent
 	}), nil
@@ -141,7 +141,7 @@ type step struct {
 	err      error // of the part that failed
 }
 
-// read returns a part of a target; its zero value where the target does not have it, or after an error.
+// read returns a part of a target, or its zero value if the target does not have it, or after an error.
 func read[T any](s *step, what string, from func(context.Context) (T, error)) (v T) {
 	if from == nil || s.err != nil {
 		return v
@@ -151,7 +151,6 @@ func read[T any](s *step, what string, from func(context.Context) (T, error)) (v
 	return v
 }
 
-// readNodes reads the facts of every node. A node that does not answer is left out.
 func (t *Target) readNodes(ctx context.Context) map[string]*facts.Node {
 	nodes := make(map[string]*facts.Node)
 	var mu sync.Mutex
@@ -177,19 +176,18 @@ type Record struct {
 	Findings []finding.Finding `json:"findings"`
 }
 
-// recordFile returns the path of a lab's record.
 func recordFile(d rack.Dirs, lab string) string { return filepath.Join(d.Data, "checks", lab+".json") }
 
-// SaveRecord replaces the record of a lab. The file is written completely or not at all.
+// SaveRecord replaces the record of a lab atomically.
 func SaveRecord(d rack.Dirs, lab string, k Record) error {
 	path := recordFile(d, lab)
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
-	return atomicfile.WriteJSON(path, k) // for its owner: it contains addresses
+	return atomicfile.WriteJSON(path, k) // for its owner, because it contains addresses
 }
 
-// LastRecord returns the record of a lab; the zero value if the lab was never verified.
+// LastRecord returns the record of a lab, or the zero value if the lab was never verified.
 func LastRecord(d rack.Dirs, lab string) (Record, error) {
 	var k Record
 	text, err := userfile.Read(recordFile(d, lab), userfile.Document)
@@ -202,8 +200,8 @@ func LastRecord(d rack.Dirs, lab string) (Record, error) {
 	return k, json.Unmarshal(text, &k)
 }
 
-// OfLab is a running lab. Of one that is placed on this host, the host and its virtual machines are
-// checked against the plan too. r must stay open while the target is used.
+// OfLab returns a running lab as a target, including the host and its virtual machines if it is placed on this host.
+// r must stay open while the target is used.
 func OfLab(ctx context.Context, r *rack.Rack) (*Target, error) {
 	hosted, ok := r.Hosted()
 	if !ok {
@@ -227,26 +225,25 @@ func OfLab(ctx context.Context, r *rack.Rack) (*Target, error) {
 	return t, nil
 }
 
-// A Drift is a check whose outcome is another than before. As JSON it is one line of verify --watch, see docs/json.md.
+// A Drift is a check with a changed outcome. Its JSON is one line of verify --watch, see docs/json.md.
 type Drift struct {
 	At      time.Time       `json:"at"`
-	Before  finding.Status  `json:"before,omitempty"` // left out of what was not ok when watching began
+	Before  finding.Status  `json:"before,omitempty"` // absent for findings that were not ok when watching began
 	Finding finding.Finding `json:"finding"`
 }
 
-// A Watch remembers which checks are not OK. Its zero value has seen no round yet.
+// A Watch remembers the checks that are not OK. Its zero value is the state before the first round.
 type Watch struct {
 	off   map[subjectOfCheck]finding.Finding
 	began bool
 }
 
-// A subjectOfCheck is what stays the same of a finding while its outcome changes.
 type subjectOfCheck struct{ id, subject string }
 
-// Changes returns what is different from the findings before, in the order of the new ones. In the
-// first round that is all that is not ok.
+// Changes returns the differences from the previous findings, in the order of the new ones. In the first round these
+// are all findings that are not ok.
 //
-// A check that was not made this time, because its node does not answer, is as it was.
+// A check that was not made this time, because its node does not answer, is unchanged.
 func (w *Watch) Changes(at time.Time, now []finding.Finding) []Drift {
 	var out []Drift
 	before := w.off
@@ -276,7 +273,7 @@ func (w *Watch) Changes(at time.Time, now []finding.Finding) []Drift {
 	for key, was := range before {
 		switch {
 		case seen[key]:
-		case was.Silent: // it answers again: then the finding is not made at all
+		case was.Silent: // its node answers again, so the finding is absent
 			again := was
 			again.Status, again.Have, again.Fix = finding.OK, "it answers again", ""
 			answer = append(answer, Drift{at, was.Status, again})
@@ -289,5 +286,5 @@ func (w *Watch) Changes(at time.Time, now []finding.Finding) []Drift {
 	return append(out, answer...)
 }
 
-// NotOK returns how many checks were not OK after the last round.
+// NotOK returns the number of checks that were not OK in the last round.
 func (w *Watch) NotOK() int { return len(w.off) }

@@ -9,7 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// checkAxis holds for every axis: ends around the values, ticks in order and few, values land between the ends.
+// checkAxis checks the properties of every axis: it encloses the values, its ticks are few and in order, and values
+// map to points between its ends.
 func checkAxis(t *rapid.T, a Axis, lo, hi float64) {
 	const rounding = 1 + 1e-6
 	a = a.Over(100, 400)
@@ -48,7 +49,7 @@ func TestAxesHoldTheirValues(t *testing.T) {
 }
 
 func TestTicksAreRoundNumbers(t *testing.T) {
-	text := func(a Axis) string { // over the height of a plot
+	text := func(a Axis) string { // along the height of a plot
 		var out []string
 		for _, v := range a.Over(plotHeight, 0).Ticks {
 			out = append(out, a.Label(v))

@@ -1,8 +1,8 @@
-// Package chart draws the charts of all pages as SVG: scales and their ticks, legends, lines with their markers, bands
-// and whiskers, distributions of latencies. What is drawn, and in which words, is the business of its callers.
+// Package chart draws the charts of all pages as SVG: scales and ticks, legends, lines with markers, bands and
+// whiskers, and distributions of latencies. The callers choose the data and the wording.
 //
-// A chart is a list of paths and texts. [Template] prints it, and the style sheet of package show colours it: a shape
-// has a class and never a colour, so that one chart serves light, dark and paper.
+// A chart is a list of paths and texts. [Template] renders it, and the style sheet of package show colours it. A
+// shape has a class and never a colour, so that one chart works in light, dark and print styles.
 //
 // The package is pure.
 package chart

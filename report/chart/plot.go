@@ -12,25 +12,23 @@ import (
 	"github.com/rackless/rackless/study/stats"
 )
 
-// A Series is how the line of a series looks, and its name in the legend.
+// A Series is the look of a series' line, and its name in the legend.
 type Series struct {
 	Name        string
-	Color, Dash int    // the style sheet has six colours and four dashes, which are used in turn
-	Marker      int    // the shape at its points, so that series differ in more than colour
-	Class       string // in place of colour and dash, for a line that has no markers
+	Color, Dash int    // indexes into the style sheet's six colours and four dashes, modulo their number
+	Marker      int    // shape of its points, so that series do not differ in colour alone
+	Class       string // replaces colour and dash for a line without markers
 }
 
-// line is the class of the line.
 func (s Series) line() string {
 	return cmp.Or(s.Class, fmt.Sprintf("line l%d d%d", s.Color%6, s.Dash%4))
 }
 
-// fill is the class of the markers and of the band.
 func (s Series) fill() string { return fmt.Sprintf("s%d", s.Color%6) }
 
-// Legend writes the names of series beside each other as far as there is room, each behind a piece of its line.
+// Legend writes the names of the series, each after a sample of its line. Names that do not fit start a new row.
 func (c *Canvas) Legend(all ...Series) {
-	const key = 31.0 // the piece of line, and the gap to the name
+	const key = 31.0 // width of the line sample and the gap before the name
 	x := float64(Margin)
 	c.Y += LineHeight
 	for _, s := range all {
@@ -54,22 +52,21 @@ func (c *Canvas) Legend(all ...Series) {
 	}
 }
 
-// A Plot is the part of a chart that has two axes, with what is drawn between them.
+// A Plot is the area of a chart between its two axes.
 type Plot struct {
 	*Canvas
 	X, Y Axis
 }
 
-// plotHeight is that of a plot without its labels.
 const plotHeight = 210
 
-// Plot draws two axes with their names and the grid.
+// Plot draws two axes with their names, and the grid.
 func (c *Canvas) Plot(x, y Axis, xName, yName string) Plot {
 	c.Y += LineHeight + 2
 	c.Text("tick", Margin, c.Y-4, yName)
 	top, right := c.Y+6, float64(c.Width-Margin)
 	bottom := top + plotHeight
-	// The y axis first: how wide its labels are decides where the plot begins.
+	// The y axis comes first, because the width of its labels sets the left edge of the plot.
 	y = y.Over(bottom, top)
 	left := Margin + 6.0
 	for _, t := range y.Ticks {
@@ -90,14 +87,14 @@ func (c *Canvas) Plot(x, y Axis, xName, yName string) Plot {
 	return Plot{c, x, y}
 }
 
-// A Point is one of a line. It has a marker if it has a Title.
+// A Point is a point of a line. It has a marker if it has a Title.
 type Point struct {
 	X, Y      float64 // values
-	Low, High float64 // of the spread around Y
+	Low, High float64 // ends of the spread around Y
 	Title     string
 	Value     string
 	Bytes     int64
-	Faint     bool // it rests on too little to be relied on
+	Faint     bool // based on too few samples to be reliable
 }
 
 // Line draws a line through points, without markers.
@@ -109,21 +106,21 @@ func (p Plot) Line(s Series, points []Point) {
 	p.Path(s.line(), line.String(), "")
 }
 
-// Band draws the spread of points as an area. It takes the place of whiskers where these would hide each other.
+// Band draws the spread of points as an area. It replaces whiskers that would hide each other.
 func (p Plot) Band(s Series, points []Point) {
 	var band Line
 	for _, at := range points {
 		band.To(p.X.At(at.X), p.Y.At(at.High))
 	}
-	// Back along the lowest values, so that the path encloses the band.
+	// Return along the lowest values to close the band.
 	for _, at := range slices.Backward(points) {
 		band.To(p.X.At(at.X), p.Y.At(at.Low))
 	}
 	p.Path("band "+s.fill(), band.String()+"z", "")
 }
 
-// Curve draws points with their markers, and a line through them. What is faint is a line of its own: a reader takes
-// the end of a curve for a property of what was measured, also where it is chance.
+// Curve draws points with their markers and a line through them. Faint stretches have their own line style, because
+// readers take the end of a curve for a property of the system even when it is chance.
 func (p Plot) Curve(s Series, points []Point, whiskers bool) {
 	for rest := points; len(rest) > 0; {
 		n := 1
@@ -132,7 +129,7 @@ func (p Plot) Curve(s Series, points []Point, whiskers bool) {
 		}
 		from := len(points) - len(rest)
 		if rest[0].Faint {
-			// It begins where the other ends, without a gap.
+			// Start at the end of the previous stretch, so that there is no gap.
 			p.Line(Series{Class: fmt.Sprintf("line faint l%d", s.Color%6)}, points[max(0, from-1):from+n])
 		} else {
 			p.Line(s, rest[:n])
@@ -151,27 +148,27 @@ func (p Plot) Curve(s Series, points []Point, whiskers bool) {
 	}
 }
 
-// landmarks are the quantiles that have a mark and a line of the grid on an axis of probability.
+// landmarks are the quantiles that have a mark and a grid line on a probability axis.
 var landmarks = []float64{0.5, 0.9, 0.99, 0.999, 0.9999}
 
-// depth is the place of a quantile on an axis that widens the slowest: as far apart as 90 % and 99
-// % are 99 % and 99.9 %.
+// depth returns the position of a quantile on an axis that stretches the slowest latencies: 90 % and 99 % are as far
+// apart as 99 % and 99.9 %.
 func depth(quantile float64) float64 { return -math.Log10(1 - min(quantile, 1-1e-12)) }
 
-// IsLandmark reports whether a quantile is one of the landmarks, but for rounding.
+// IsLandmark reports whether a quantile equals one of the landmarks except for rounding.
 func IsLandmark(quantile float64) bool {
 	return slices.ContainsFunc(landmarks, func(q float64) bool { return math.Abs(q-quantile) < 1e-9 })
 }
 
-// A Distribution is the single latencies of a test. Its points have to rise, in both coordinates.
+// A Distribution holds the individual latencies of a test. Its points must rise in both coordinates.
 type Distribution struct {
 	Series
 	Points []stats.Point
-	Title  func(p stats.Point) string // of a landmark, in words
+	Title  func(p stats.Point) string // describes a landmark in words
 }
 
-// Latencies draws some distributions by the share of latencies that is at most as long. The axes hold all of them, so
-// that several charts of one test can be compared. what names them in the description.
+// Latencies draws the cumulative distributions in drawn. The axes are sized for all, so that several charts of one
+// test can be compared; what names the distributions in the description.
 func (c *Canvas) Latencies(what, unit string, drawn, all []Distribution) Chart {
 	keys := lists.Map(drawn, func(d Distribution) Series { return d.Series })
 	c.Legend(keys...)
@@ -190,8 +187,8 @@ func (c *Canvas) Latencies(what, unit string, drawn, all []Distribution) Chart {
 	for _, d := range drawn {
 		var points []Point
 		for _, at := range d.Points {
-			// Low quantiles have few latencies on their side, too. There it is the fastest that are not sure, and no
-			// one decides by these.
+			// At low quantiles the fastest latencies are unsupported too, but they are not drawn faint, because they
+			// do not matter for decisions.
 			x := Point{X: depth(at.Quantile), Y: at.Us, Faint: !at.Supported && at.Quantile >= 0.5}
 			faint = faint || x.Faint
 			if IsLandmark(at.Quantile) {
@@ -209,7 +206,8 @@ func (c *Canvas) Latencies(what, unit string, drawn, all []Distribution) Chart {
 	return c.Done()
 }
 
-// Unit is the unit of an axis, and that it is logarithmic, which the ticks alone do not tell at once.
+// Unit returns the label of an axis: its unit, and whether it is logarithmic, which the ticks do not show at a
+// glance.
 func (a Axis) Unit(unit string) string {
 	if a.Log {
 		unit += ", logarithmic"

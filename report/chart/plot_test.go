@@ -10,12 +10,11 @@ import (
 	"github.com/rackless/rackless/study/stats"
 )
 
-// with are the shapes whose class begins so.
 func with(c Chart, class string) []Shape {
 	return slices.DeleteFunc(slices.Clone(c.Shapes), func(s Shape) bool { return !strings.HasPrefix(s.Class, class) })
 }
 
-// Names stand beside each other as long as there is room, and long ones are folded and never cut.
+// Names stand side by side while there is room. Long names are wrapped and never cut.
 func TestALegendKeepsEveryName(t *testing.T) {
 	c := New("id", "title", Width)
 	long := "placement=a-name-that-is-much-longer-than-a-line contention=and-another-one-that-is-as-long"
@@ -36,7 +35,6 @@ func TestALegendKeepsEveryName(t *testing.T) {
 	if len(rows) < 4 || names[0] != "one" || c.Shapes[2].Y != c.Shapes[5].Y {
 		t.Errorf("lines of text %v; want the two short names on one, then the folded one and the limit", rows)
 	}
-	// The style sheet has six colours and four dashes.
 	if n := len(with(c.Chart, "line l1 d1")); n != 1 || len(with(c.Chart, "s1")) != 1 {
 		t.Errorf("the eighth series has no colour of the style sheet: %+v", c.Shapes)
 	}
@@ -73,7 +71,7 @@ func TestABandEnclosesTheSpread(t *testing.T) {
 	}
 }
 
-// Charts of one test are drawn on the axes of all of it, and say where a tail is too thin to be relied on.
+// Charts of one test share the axes of the whole test, and mark a tail that has too few samples.
 func TestLatenciesShareTheirAxes(t *testing.T) {
 	points := func(us float64, supported bool) Distribution {
 		return Distribution{Title: func(p stats.Point) string { return fmt.Sprint(p.Us) },

@@ -15,7 +15,7 @@ import (
 	"github.com/rackless/rackless/internal/browsertest"
 )
 
-// probe looks into the pages, which have no script of their own, each in a frame as wide as a screen.
+// probe measures the pages, which have no script of their own. Each is in a frame as wide as a screen.
 const probe = `(() => {
   const seen = {};
   for (const f of document.querySelectorAll('iframe')) {
@@ -40,7 +40,6 @@ const probe = `(() => {
   return JSON.stringify(seen);
 })()`
 
-// probed is what the probe saw of a page.
 type probed struct {
 	Sideways, Shown, Unlabelled, Unscoped int
 	Tiny                                  []string
@@ -48,14 +47,13 @@ type probed struct {
 	Background                            string
 }
 
-// screens are what pages are read on, with the sheet of the picture that is shown there.
+// screens are the screen sizes for pages, with the sheet of the picture shown on each.
 var screens = []struct {
 	name  string
 	width int
 	sheet sheet
 }{{"phone", 390, phoneSheet}, {"laptop", 1400, pageSheet}}
 
-// probePages shows pages on all screens.
 func probePages(t *testing.T, b *browsertest.Browser, pages map[string][]byte, scheme string) map[string]probed {
 	t.Helper()
 	var frames strings.Builder
@@ -82,7 +80,7 @@ func probePages(t *testing.T, b *browsertest.Browser, pages map[string][]byte, s
 	return seen
 }
 
-// TestChromium shows all to one browser: a start costs as much as several pages.
+// TestChromium runs all browser tests in one browser, because a start costs as much as several pages.
 func TestChromium(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -93,7 +91,7 @@ func TestChromium(t *testing.T) {
 	t.Run("shows a dark page to those who want one", func(t *testing.T) { showsADarkPage(t, b) })
 }
 
-// A real browser finds every text where the layout put it: no wider than it was thought to be, and legible.
+// A real browser shows every text at its layout position, no wider than computed, and legible.
 func showsThePagesAsTheyWereLaidOut(t *testing.T, b *browsertest.Browser) {
 	docs := map[string]*Document{"hostile": hostileDocument(), "planned": planned()}
 	for _, c := range hostCases() {

@@ -14,7 +14,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// Kinds of cards: classes of the style sheet.
+// Kinds of cards, which are also classes of the style sheet.
 const (
 	cardGPU    = "gpu"
 	cardNIC    = "nic"
@@ -23,8 +23,8 @@ const (
 	cardOther  = "other"
 )
 
-// cards are the functions that are worth drawing: GPUs, NICs, disks, accelerators, and whatever
-// something is wrong with. Virtual functions are counted on the card of their physical function.
+// cards returns the functions worth drawing: GPUs, NICs, disks, accelerators, and devices with findings. Virtual
+// functions are only counted on the card of their physical function.
 func (v *view) cards(disks map[topology.PCIAddr][]*topology.Disk) map[topology.PCIAddr]placedCard {
 	out := map[topology.PCIAddr]placedCard{}
 	for i := range v.Host.GPUs {
@@ -45,7 +45,7 @@ func (v *view) cards(disks map[topology.PCIAddr][]*topology.Disk) map[topology.P
 			continue
 		}
 		switch {
-		// Disks before what is wrong: the card of a disk says more, and has the findings as well.
+		// Disks come before findings, because a disk's card says more and shows the findings too.
 		case len(disks[d.Address]) > 0 || d.Class != nil && storageAlone(*d.Class):
 			out[d.Address] = placedCard{v.diskCard(d, disks[d.Address]), nil}
 		case d.Class != nil && d.Class.Base() == topology.ClassAccelerator || v.wrong(d) && !v.gpuPart(d):
@@ -55,38 +55,37 @@ func (v *view) cards(disks map[topology.PCIAddr][]*topology.Disk) map[topology.P
 	return out
 }
 
-// isVF reports whether d is a virtual function whose physical function is in the tree too.
+// isVF reports whether d is a virtual function of a physical function that is in the tree too.
 func (v *view) isVF(d *topology.PCIDevice) bool { return d.PF != nil && v.tree.Device(*d.PF) != nil }
 
-// gpuPart reports whether d is a function of a device that is a GPU.
 func (v *view) gpuPart(d *topology.PCIDevice) bool {
 	return slices.ContainsFunc(v.Host.GPUs, func(g topology.GPU) bool {
 		return g.Address != nil && slices.Contains(g.Functions, d.Address)
 	})
 }
 
-// wrong reports whether a finding that is more than a note is about d.
+// wrong reports whether d has a finding more severe than a note.
 func (v *view) wrong(d *topology.PCIDevice) bool {
 	return slices.ContainsFunc(v.findings[d.Address.String()], func(f finding.Finding) bool {
 		return f.Severity != finding.Info
 	})
 }
 
-// storageAlone reports whether a storage controller is worth drawing when no disk of it is known:
-// NVMe, RAID and SAS are, the SATA controller of every chipset is not.
+// storageAlone reports whether a storage controller without known disks is worth drawing: NVMe, RAID and SAS are, but
+// the SATA controllers in every chipset are not.
 func storageAlone(class topology.ID24) bool {
-	// SCSI, RAID, SAS and non-volatile memory, by base class and subclass of PCI.
+	// PCI base class and subclass of SCSI, RAID, SAS and non-volatile memory controllers.
 	return slices.Contains([]uint16{0x0100, 0x0104, 0x0107, 0x0108}, class.Sub())
 }
 
-// newCard makes a card; lines that would be empty are left out. about is what findings call it.
+// newCard makes a card without its empty lines. about lists further names of the device in findings.
 func (v *view) newCard(id, kind, name, at string, about []string, lines ...string) card {
 	lines = slices.DeleteFunc(lines, func(l string) bool { return l == "" })
 	title := strings.TrimSpace(name + " " + at)
 	if name == at {
 		title = name
 	}
-	// Findings call a device by its address or by a name of the system, such as eth0: about has the latter.
+	// Findings name a device by its address or by a system name such as eth0, which is in about.
 	c := card{ID: id, Kind: kind, Title: title, Lines: lines, Full: strings.Join(append([]string{title}, lines...),
 		"\n"), Marks: v.marks(append(about, id)...), Name: name, At: at}
 	if v.Placement != nil {
@@ -95,7 +94,6 @@ func (v *view) newCard(id, kind, name, at string, about []string, lines ...strin
 	return c
 }
 
-// addressOrName is the short address, or what the source calls the device.
 func (v *view) addressOrName(a *topology.PCIAddr, name string) string {
 	if a == nil {
 		return name
@@ -103,8 +101,8 @@ func (v *view) addressOrName(a *topology.PCIAddr, name string) string {
 	return v.shortAddr(*a)
 }
 
-// gpuCard is the card of a GPU; d is its function, or nil where the source does not know the PCI tree. A finding may
-// name any function of the device, such as its audio.
+// gpuCard returns the card of a GPU. d is its function, or nil if the PCI tree is unknown. A finding may name any
+// function of the device, such as its audio function.
 func (v *view) gpuCard(g *topology.GPU, d *topology.PCIDevice) card {
 	at := v.addressOrName(g.Address, g.Name)
 	model, driver := modelText(g.Model, d), driverText(g.Driver, d)
@@ -128,9 +126,9 @@ func (v *view) gpuCard(g *topology.GPU, d *topology.PCIDevice) card {
 	if len(g.Functions) > 1 {
 		parts = "+ " + words.Count(len(g.Functions)-1, "function")
 	}
-	// NVLinks tell more than the size of a BAR, which moves down a line.
+	// NVLinks matter more than the size of a BAR, so the BAR moves down a line.
 	if links != "" {
-		parts, bar = joined(" · ", parts, bar), "" // one line has no room for all
+		parts, bar = joined(" · ", parts, bar), ""
 	}
 	about := []string{g.Name}
 	about = append(about, lists.Map(g.Functions, topology.PCIAddr.String)...)
@@ -138,10 +136,10 @@ func (v *view) gpuCard(g *topology.GPU, d *topology.PCIDevice) card {
 		joined(" · ", memory, links, bar), joined(" · ", driver, group, parts))
 }
 
-// nicCard is the card of a NIC. That the default route goes over it stands first and in bold: who gives this NIC to a
-// VM cuts off the host.
+// nicCard returns the card of a NIC. A default route comes first and in bold, because giving this NIC to a VM would
+// cut off the host.
 func (v *view) nicCard(n *topology.NIC, d *topology.PCIDevice) card {
-	name := cmp.Or(v.names[n.ID()], "VF") // a virtual function whose physical function is elsewhere has no name
+	name := cmp.Or(v.names[n.ID()], "VF") // a virtual function without its physical function has no name
 	mtu, vfs, route := "", "", ""
 	if text := nicMTU(n); text != unknown {
 		mtu = "MTU " + text
@@ -164,7 +162,7 @@ func (v *view) nicCard(n *topology.NIC, d *topology.PCIDevice) card {
 	return c
 }
 
-// foreign is a driver that says something about who holds the device.
+// foreign returns the driver if it shows that the device is reserved for a VM or a user-space driver, or "".
 func foreign(driver string) string {
 	if slices.Contains([]string{"vfio-pci", "pci-stub", "uio_pci_generic", "igb_uio"}, driver) {
 		return driver
@@ -172,8 +170,8 @@ func foreign(driver string) string {
 	return ""
 }
 
-// diskCard is the card of a storage controller with its disks. What is mounted from them stands in bold: the host may
-// need it.
+// diskCard returns the card of a storage controller with its disks. Mount points are in bold, because the host may
+// need them.
 func (v *view) diskCard(d *topology.PCIDevice, disks []*topology.Disk) card {
 	at, id := v.shortAddr(d.Address), d.Address.String()
 	model := modelText(d.DeviceName, d)
@@ -190,10 +188,10 @@ func (v *view) diskCard(d *topology.PCIDevice, disks []*topology.Disk) card {
 		} else {
 			known = false
 		}
-		// The disk's own name; pci.ids knows the controller.
+		// Prefer the disk's own model: pci.ids only knows the controller.
 		model = cmp.Or(k.Model, model)
 	}
-	// A sum without one of the disks would be a wrong total.
+	// Without the size of every disk, the sum would be wrong.
 	total := ""
 	if known {
 		total = words.Size(size)
@@ -206,7 +204,6 @@ func (v *view) diskCard(d *topology.PCIDevice, disks []*topology.Disk) card {
 	return c
 }
 
-// otherCard is the card of an accelerator, or of a device that a finding is about.
 func (v *view) otherCard(d *topology.PCIDevice) card {
 	name := d.ClassName
 	if name == "" && d.Class != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/rackless/rackless/machine/inspect"
 )
 
-// The machines of the readers' tests: dumps of hwloc, NCCL, nvidia-smi and lspci, and trees of
-// /sys. Whatever is read can be shown.
+// The machines of the readers' tests: dumps of hwloc, NCCL, nvidia-smi and lspci, and trees of /sys. Every machine
+// that can be read can be shown.
 func TestEveryMachineOfTheReadersCanBeShown(t *testing.T) {
 	t.Parallel()
 	s := compiled(t, strict(t, schema(t)))
@@ -27,7 +27,7 @@ func TestEveryMachineOfTheReadersCanBeShown(t *testing.T) {
 		}
 		h, err := inspect.ReadFile(context.Background(), file)
 		if err != nil {
-			return nil // no machine: an expected output, or a file that must be refused
+			return nil // an expected output, or a file that must be rejected
 		}
 		shown++
 		kinds[h.Provenance.Kind]++

@@ -16,53 +16,52 @@ import (
 	"github.com/rackless/rackless/report/show"
 )
 
-// A Document is a Host with what follows from it, in the form that programs read: schema
-// "rackless/host/v1", described by docs/host.schema.json.
+// A Document is a Host with the conclusions drawn from it, in the form for programs: schema "rackless/host/v1",
+// described by docs/host.schema.json.
 //
-// The lists named here are always there, as [] where there is nothing, so that a program can walk
-// them without asking. All other keys are those of topology.Host, and absent where nothing is
-// known. A field here hides the field of the same key in Host.
+// The lists named here are always present, as [] if empty. All other keys come from topology.Host and are absent if
+// unknown. A field here hides the field with the same key in Host.
 type Document struct {
 	Schema     string              `json:"schema"`          // topology.Schema
-	Provenance topology.Provenance `json:"provenance"`      // where the machine's description is from
+	Provenance topology.Provenance `json:"provenance"`      // source of the machine's description
 	System     topology.System     `json:"system,omitzero"` // the machine as a whole
 
 	Packages  []topology.Package   `json:"packages"`   // by id
 	NUMANodes []topology.NUMANode  `json:"numa_nodes"` // by id
 	Cores     []topology.Core      `json:"cores"`      // by id
 	PCI       []topology.PCIDevice `json:"pci"`        // PCI functions and bridges, by address
-	GPUs      []topology.GPU       `json:"gpus"`       // by address, else in the order of the source
-	// NICs, virtual functions too, are by address, else in the order of the source.
+	GPUs      []topology.GPU       `json:"gpus"`       // by address, else in source order
+	// NICs, including virtual functions, by address, else in source order.
 	NICs []topology.NIC `json:"nics"`
 
 	*topology.Host
 
-	// Reported are the paths that a tool stated, in the form of Paths.
+	// Reported are the paths that a tool reported, in the form of Paths.
 	Reported []Path `json:"reported_paths,omitempty"`
-	// Paths are those between all GPUs and NICs, each pair once, as far as they are known. A
-	// virtual function is left out: it is where its physical function is.
+	// Paths are the known paths between all GPUs and NICs, each pair once. Virtual functions are omitted, because
+	// their paths are the same as their physical function's.
 	Paths []Path `json:"paths"`
-	// NodePaths are those from GPUs and NICs to the memory of NUMA nodes.
+	// NodePaths are the paths from GPUs and NICs to the memory of NUMA nodes.
 	NodePaths []topology.NodePath `json:"node_paths,omitempty"`
-	// Findings are what is wrong with the machine, or worth knowing, the worst first.
+	// Findings are the faults and notable facts of the machine, worst first.
 	Findings []finding.Finding `json:"findings"`
 
-	// Placement is drawn into the picture, if there is one.
+	// Placement is drawn into the picture if set.
 	Placement *Placement `json:"-"`
 }
 
-// A Path is what lies between two devices.
+// A Path is the connection between two devices.
 type Path struct {
-	A     string `json:"a"`     // address of a GPU or NIC, or its name where it has none
+	A     string `json:"a"`     // address of a GPU or NIC, or its name without an address
 	B     string `json:"b"`     //
 	Class string `json:"class"` // a cell of the matrix: "NV18", "PIX"
-	// PCIe is the path over PCI Express where Class is NVLink and that path is known.
+	// PCIe is the path over PCI Express if Class is NVLink and that path is known.
 	PCIe string `json:"pcie,omitempty"`
-	// Expected is what such a path usually gives over its narrowest link. It is not a measurement of this machine.
+	// Expected is the usual rate of such a path over its narrowest link. It is not a measurement of this machine.
 	Expected *topology.Expectation `json:"expected,omitempty"`
 }
 
-// NewDocument makes the document of h, which stays shared with it.
+// NewDocument returns the document of h, which it shares.
 func NewDocument(h *topology.Host, findings []finding.Finding) *Document {
 	d := &Document{
 		Schema: topology.Schema, Provenance: h.Provenance, System: h.System,
@@ -72,16 +71,16 @@ func NewDocument(h *topology.Host, findings []finding.Finding) *Document {
 	}
 	d.Reported = append(d.Reported, lists.Map(h.Reported, newPath)...)
 	t := topology.NewTree(h)
-	// Paths name both ends by ID and do not say which of them is a GPU.
+	// Paths name both ends by ID and do not say which is a GPU.
 	gpus := make(map[string]bool, len(h.GPUs))
-	// A GPU that only drives a screen moves nothing that anybody waits for.
+	// The rate of a GPU that only drives a screen does not matter.
 	for i := range h.GPUs {
 		gpus[h.GPUs[i].ID()] = h.GPUs[i].Kind != topology.GPUDisplay
 	}
 	d.NodePaths = t.NodePaths()
 	for _, p := range t.Paths() {
 		path := newPath(p)
-		// The published figures are of GPUs: between two NICs nothing is expected.
+		// The published figures are for GPUs, so nothing is expected between two NICs.
 		if gpus[p.A] || gpus[p.B] {
 			if e, ok := t.Expect(p); ok {
 				path.Expected = &e
@@ -92,7 +91,7 @@ func NewDocument(h *topology.Host, findings []finding.Finding) *Document {
 	return d
 }
 
-// present returns s, or an empty slice for nil: [] in JSON, not null.
+// present returns s, or an empty slice for nil, so that JSON has [] and not null.
 func present[T any](s []T) []T {
 	if s == nil {
 		return []T{}
@@ -104,7 +103,7 @@ func newPath(p topology.Path) Path {
 	return Path{A: p.A, B: p.B, Class: p.Label(), PCIe: p.PCIe.String()}
 }
 
-// WriteJSON writes the document as one JSON value with a newline at its end: on one line, for JSON lines, or indented.
+// WriteJSON writes the document as one JSON value with a final newline: indented, or on one line for JSON lines.
 func (d *Document) WriteJSON(w io.Writer, indent bool) error {
 	write := show.EncodeNext
 	if indent {
@@ -120,8 +119,8 @@ func (d *Document) written(err error) error {
 	return show.Wrapf(err, "write host %q", d.Provenance.Name)
 }
 
-// Write writes the host in a form: json, yaml, matrix, svg, html, one of the forms of WriteEnv, or else tables.
-// The JSON of one of many takes one line.
+// Write writes the host in a form: json, yaml, matrix, svg, html, one of EnvForms, or else tables. If many is set,
+// JSON takes one line.
 func (d *Document) Write(w io.Writer, form string, many bool, o TableOptions) error {
 	switch form {
 	case show.JSON:
@@ -140,18 +139,17 @@ func (d *Document) Write(w io.Writer, form string, many bool, o TableOptions) er
 	return d.WriteTable(w, o)
 }
 
-// A Diff is how two hosts differ.
+// A Diff is the difference between two hosts.
 type Diff struct {
-	A           string               `json:"a"` // what was read
+	A           string               `json:"a"` // source of host A
 	B           string               `json:"b"`
 	Differences []compare.Difference `json:"differences"`
 }
 
-// titles are headings of parts whose names are not enough.
 var titles = map[string]string{"cpus": "CPUs", "numa_nodes": "NUMA nodes", "order": "Order of devices", "gpus": "GPUs",
 	"nics": "NICs and RDMA", "pci": "PCI functions"}
 
-// WriteTable writes the differences by part, with the values of both hosts and the things that differ alike.
+// WriteTable writes the differences by part, with the values of both hosts and the devices that differ.
 func (d Diff) WriteTable(w io.Writer, o TableOptions) error {
 	t := &terminal{Terminal: show.NewTerminal(w, o.Width, 80, o.Color)}
 	t.Wrap("", "  ", fmt.Sprintf("A is %s, B is %s", d.A, d.B))
@@ -172,12 +170,12 @@ func (d Diff) WriteTable(w io.Writer, o TableOptions) error {
 	return t.Flush()
 }
 
-// partTitle is the heading of a part. One that a later version adds has a heading all the same.
+// partTitle returns the heading of a part, even of a part that a later version adds.
 func partTitle(part string) string {
 	return cmp.Or(titles[part], strings.ToUpper(part[:1])+strings.ReplaceAll(part[1:], "_", " "))
 }
 
-// thingsOf names the things of a difference. Four names show which these are; the JSON has more of them.
+// thingsOf names the devices of a difference. It names at most four; the JSON has more.
 func thingsOf(d compare.Difference) string {
 	if d.Count <= 1 && len(d.Things) == 0 {
 		return ""

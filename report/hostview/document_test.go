@@ -16,7 +16,6 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// written is what a function writes.
 func written(t testing.TB, write func(*bytes.Buffer) error) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -26,14 +25,12 @@ func written(t testing.TB, write func(*bytes.Buffer) error) []byte {
 	return b.Bytes()
 }
 
-// fullHost has a value in every field of the model, and something in every list.
 func fullHost() *topology.Host {
 	h := &topology.Host{}
 	fill(reflect.ValueOf(h).Elem(), 0)
 	return h
 }
 
-// fill sets every field to something that is not its zero value.
 func fill(v reflect.Value, depth int) {
 	switch x := v.Addr().Interface().(type) {
 	case *topology.CPUSet:
@@ -75,7 +72,6 @@ func fill(v reflect.Value, depth int) {
 	}
 }
 
-// decoded is a document as another program reads it.
 func decoded(t testing.TB, d *Document) map[string]any {
 	t.Helper()
 	var v map[string]any
@@ -102,7 +98,7 @@ func TestListsAreThereWhenThereIsNothingInThem(t *testing.T) {
 	}
 }
 
-// The keys that the format promises, with the values of a machine that is known.
+// The keys that the format promises, with the values of a known machine.
 func TestThePromisedKeysHaveTheirPromisedForm(t *testing.T) {
 	v := decoded(t, NewDocument(epyc(), epycFindings()))
 	at := func(keys ...any) any {
@@ -177,7 +173,7 @@ func TestThePromisedKeysHaveTheirPromisedForm(t *testing.T) {
 	}
 }
 
-// What is expected of a path goes by the slower link, by the port above it, and by the speed that it has under load.
+// The expectation for a path follows its slower link, the port above it, and its speed under load.
 func TestAnExpectationIsForTheSlowerLinkUnderLoad(t *testing.T) {
 	gen := func(g float64) *float64 { return &g }
 	host := func(a, b topology.Link) *topology.Host {
@@ -191,7 +187,7 @@ func TestAnExpectationIsForTheSlowerLinkUnderLoad(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		a, b topology.Link
-		want string // basis and upper bound, "" for no expectation
+		want string // basis and upper bound, or "" without an expectation
 	}{
 		{"two full links", full, full, "Gen5 x16 52"},
 		{"an idle GPU", topology.Link{SpeedGTs: gen(2.5), Width: new(16), MaxSpeedGTs: gen(32), MaxWidth: new(16)},
@@ -242,12 +238,12 @@ func TestReportedPathsHaveTheFormOfPaths(t *testing.T) {
 	}
 }
 
-// Nothing of the model is lost: a Host that is filled to the last field comes back as it was.
+// The document keeps the whole model: a Host with every field set comes back unchanged.
 func TestADocumentHoldsTheWholeHost(t *testing.T) {
 	h := fullHost()
 	out := written(t, func(b *bytes.Buffer) error { return NewDocument(h, nil).WriteJSON(b, true) })
 	var got topology.Host
-	h.Reported = nil // in a form of its own
+	h.Reported = nil // it has its own form
 	if err := json.Unmarshal(bytes.ReplaceAll(out, []byte("reported_paths"), []byte("x")), &got); err != nil {
 		t.Fatal(err)
 	}
@@ -259,7 +255,7 @@ func TestADocumentHoldsTheWholeHost(t *testing.T) {
 func TestYAMLSaysWhatJSONSays(t *testing.T) {
 	t.Parallel()
 	h := armVFs()
-	h.System.Product = "yes: no\n- # '\"" // what YAML would take for something else
+	h.System.Product = "yes: no\n- # '\"" // YAML would misread this text unless quoted
 	h.System.Board = "0x20"
 	h.System.Vendor = "1e3"
 	h.NUMANodes[0].MemoryBytes = new(uint64(1<<63 + 1))
@@ -279,7 +275,7 @@ func TestYAMLSaysWhatJSONSays(t *testing.T) {
 			into *any
 		}{{back, &got}, {written(t, func(b *bytes.Buffer) error { return d.WriteJSON(b, false) }), &want}} {
 			in := json.NewDecoder(bytes.NewReader(one.text))
-			in.UseNumber() // 2^63+1 is no float64
+			in.UseNumber() // 2^63+1 does not fit a float64
 			if err := in.Decode(one.into); err != nil {
 				t.Fatalf("%s: %v", c.name, err)
 			}
@@ -304,7 +300,7 @@ func TestOneLineOfJSONIsOneLine(t *testing.T) {
 	}
 }
 
-// Whoever cannot write hears of it.
+// Write errors are reported.
 func TestErrorsOfWritingAreReported(t *testing.T) {
 	d := NewDocument(epyc(), epycFindings())
 	for name, write := range map[string]func(io.Writer) error{
@@ -319,7 +315,6 @@ func TestErrorsOfWritingAreReported(t *testing.T) {
 	}
 }
 
-// full is a disk without room.
 type full struct{}
 
 var errFull = errors.New("no space left on device")

@@ -16,7 +16,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// Forms of a host that are environment variables, for a shell and for files of variables.
+// Forms of a host as environment variables, for shells and env files.
 const (
 	NCCLEnv    = "nccl-env"
 	UCXEnv     = "ucx-env"
@@ -24,19 +24,19 @@ const (
 	MVAPICHEnv = "mvapich-env"
 )
 
-// EnvForms are all of them.
+// EnvForms lists all of them.
 var EnvForms = []string{NCCLEnv, UCXEnv, OpenMPIEnv, MVAPICHEnv}
 
-// A library is what reads the variables of a form, with the names that it has for them.
+// A library is a communication library that is configured by environment variables, with the names of its variables.
 type library struct {
 	Title   string // with the source of the names
-	devices string // "NAME=" and what stands before the first device
-	between string // devices
-	noPort  bool   // devices are named without their port
-	Why     string // the reason for devices
-	GID     string // the index of a RoCE GID
-	Network string // the network devices over which ranks find each other, as devices
-	// class is the variable of the class of traffic over RoCE, level of that over InfiniBand
+	devices string // "NAME=" and the text before the first device
+	between string // separator of devices
+	noPort  bool   // devices are named without a port
+	Why     string // the reason for the value of devices
+	GID     string // variable for the index of a RoCE GID
+	Network string // variable for the network devices of the bootstrap, like devices
+	// class is the variable for the traffic class over RoCE, level for the service level over InfiniBand
 	class, level string
 }
 
@@ -55,12 +55,12 @@ var libraries = map[string]library{
 		"MV2_DEFAULT_SERVICE_LEVEL", "MV2_DEFAULT_SERVICE_LEVEL"},
 }
 
-// An rdmaLink is an RDMA port that programs between nodes should use, or that they should not, and why.
+// An rdmaLink is an RDMA port, either used or left out with a reason.
 type rdmaLink struct {
 	nic  *topology.NIC
-	name string // mlx5_0
+	name string // such as mlx5_0
 	port *topology.RDMAPort
-	Left string // why it is left out
+	Left string // reason to leave it out, or ""
 }
 
 //go:embed env.tmpl
@@ -71,7 +71,7 @@ var envTemplate = sync.OnceValue(func() *template.Template {
 	return template.Must(template.New("env").Funcs(template.FuncMap{"join": join}).Parse(envText))
 })
 
-// An envFile is what the template writes. What the library chooses well by itself is a comment.
+// An envFile is the data of the template. Settings that the library chooses well by itself are written as comments.
 type envFile struct {
 	library
 	*topology.Host
@@ -79,10 +79,10 @@ type envFile struct {
 	Links, Used         []rdmaLink
 }
 
-// WriteEnv writes the variables by which a library uses the RDMA devices of the host, each below the reason for its
-// value.
+// WriteEnv writes the environment variables that make a library use the host's RDMA devices, each below the reason
+// for its value.
 func (d *Document) WriteEnv(w io.Writer, form string) error {
-	// The root directory is what a live machine is called.
+	// A live machine is named after its root directory.
 	name := d.Provenance.Name
 	if name == "/" {
 		name = ""
@@ -109,7 +109,7 @@ func (d *Document) WriteEnv(w io.Writer, form string) error {
 	return err
 }
 
-// RoCE reports whether a port carries RDMA over Ethernet.
+// RoCE reports whether any used port carries RDMA over Ethernet.
 func (e envFile) RoCE() bool { return slices.ContainsFunc(e.Used, rdmaLink.roce) }
 
 // NVIDIA reports whether the host has a GPU with NVIDIA's driver.
@@ -117,7 +117,7 @@ func (e envFile) NVIDIA() bool {
 	return slices.ContainsFunc(e.GPUs, func(g topology.GPU) bool { return g.Driver == "nvidia" })
 }
 
-// TrafficClass is the variable of the class of traffic.
+// TrafficClass returns the variable for the traffic class or service level.
 func (e envFile) TrafficClass() string {
 	if e.RoCE() {
 		return e.class
@@ -125,18 +125,18 @@ func (e envFile) TrafficClass() string {
 	return e.level
 }
 
-// Route is the network device of the default route, "" where there is none.
+// Route returns the network device of the default route, or "".
 func (e envFile) Route() string {
 	return strings.Join(lists.Map(e.Routes[:min(1, len(e.Routes))],
 		func(r topology.Route) string { return r.Netdev }), "")
 }
 
-// Netdevs are the network devices of the ports.
+// Netdevs returns the network devices of the used ports.
 func (e envFile) Netdevs() string {
 	return strings.Join(slices.Compact(lists.Flat(e.Used, func(x rdmaLink) []string { return x.nic.Netdevs })), ",")
 }
 
-// HiddenTree reports whether NCCL cannot see how near GPUs and NICs are.
+// HiddenTree reports whether NCCL cannot see the distance between GPUs and NICs.
 func (e envFile) HiddenTree() bool {
 	isSwitch := func(d topology.PCIDevice) bool { return d.Bridge != nil && d.Bridge.Port == topology.PortSwitch }
 	return e.IsVirtual() && len(e.GPUs) > 0 && len(e.NICs) > 0 && !slices.ContainsFunc(e.PCI, isSwitch)
@@ -146,7 +146,6 @@ func (x rdmaLink) String() string { return fmt.Sprintf("%s:%d", x.name, x.port.N
 
 func (x rdmaLink) roce() bool { return x.port.LinkLayer == "Ethernet" }
 
-// rdmaLinks returns the RDMA ports of a host in the order of its NICs.
 func rdmaLinks(h *topology.Host) []rdmaLink {
 	var all []rdmaLink
 	fastest := 0.0
@@ -178,7 +177,8 @@ func rdmaLinks(h *topology.Host) []rdmaLink {
 	return all
 }
 
-// Nearest says which ports are nearest to each GPU, which NCCL decides by itself and people pin processes by.
+// Nearest lists the nearest ports for each GPU, which NCCL finds by itself, and the CPUs next to the ports, for
+// pinning processes.
 func (e envFile) Nearest() (all []string) {
 	say := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
 	tree := topology.NewTree(e.Host)
@@ -212,9 +212,9 @@ func (e envFile) Nearest() (all []string) {
 	return all
 }
 
-// A gidIndex is the GIDs of RoCE. Libraries take one index, which is right on all ports or on none.
+// A gidIndex holds the GID indexes of the RoCE ports. Libraries take one index for all ports.
 type gidIndex struct {
-	Found, Missing []string // ports, with what was found
+	Found, Missing []string // ports, with their GIDs if found
 	Index          int
 	Same           bool
 }

@@ -12,75 +12,71 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// unplaced is the key of what has no known NUMA node.
+// unplaced is the map key for devices without a known NUMA node.
 const unplaced = -1
 
-// A block is a root complex with what is worth drawing below it.
+// A block is a root complex with the devices worth drawing below it.
 type block struct {
 	Title    string
 	Branches []branch
-	Folded   string // what is there and not drawn; "" for nothing
-	Loose    bool   // the branches are devices of which no tree is known
+	Folded   string // summary of the devices that are not drawn, or ""
+	Loose    bool   // the branches are devices without a known tree
 }
 
-// A branch is one line of the tree: a bridge, the wire down from it, and either the devices at its
-// end or a switch that fans out.
+// A branch is one line of the tree: a bridge, its downstream link, and either the devices at the end of the link or a
+// switch that fans out.
 type branch struct {
-	Bridge *bridgeBox // nil where devices stand on the root bus
-	Wire   wire       // from the bridge, or from the trunk, to what follows
+	Bridge *bridgeBox // nil for devices on the root bus
+	Wire   wire       // from the bridge, or from the trunk, to the next element
 	Cards  []card     // the functions of one device
-	Switch *bridgeBox // the last bridge of a chain that fans out, where it is not Bridge itself
-	Fan    []branch   // below Switch, or else below Bridge
+	Switch *bridgeBox // the last bridge of a chain that fans out, unless it is Bridge
+	Fan    []branch   // below Switch, or below Bridge if Switch is nil
 }
 
-// A bridgeBox is a bridge, or a chain of bridges in which each has one child.
+// A bridgeBox is a bridge, or a chain of bridges with one child each.
 type bridgeBox struct {
-	Text  string // "40:01.1", "40:01.1 +2"
+	Text  string // such as "40:01.1" or "40:01.1 +2"
 	Full  string
 	Marks []mark
 }
 
 // A wire is a PCI Express link.
 type wire struct {
-	GBps   float64 // one way; 0 where it is not known
-	Now    string  // "Gen4 x16"; "" where it is not known
-	Most   string  // what the device could do, where that is more
+	GBps   float64 // in one direction; 0 if unknown
+	Now    string  // such as "Gen4 x16"; "" if unknown
+	Most   string  // the device's maximum, if that is more
 	Full   string
-	Warned bool // a finding that is more than a note is about it
+	Warned bool // has a finding more severe than a note
 }
 
-// known reports whether something is known about the link.
 func (w wire) known() bool { return w.Now != "" || w.Most != "" }
 
-// slow reports whether the link is known to be below what the device could do.
 func (w wire) slow() bool { return w.Now != "" && w.Most != "" }
 
-// A card is a device's function.
 type card struct {
-	ID     string // of the GPU, NIC or function
+	ID     string // ID of the GPU, NIC or function
 	Kind   string // gpu, nic, disk, screen or other: a class of the style sheet
 	Title  string
 	Lines  []string
-	Strong int // so many of Lines are set in bold: what must not be overlooked
+	Strong int // number of Lines in bold, which must not be overlooked
 	Full   string
 	Marks  []mark
 
-	Name, At string // what Title is made of: "NIC0", "41:00.0"
-	Own      string // the line that has names of this device alone
-	Members  []card // those that this card stands for, if there are several
-	Owners   []int  // with a Placement
+	Name, At string // parts of Title: "NIC0", "41:00.0"
+	Own      string // the line with names of this device alone
+	Members  []card // the cards that this one stands for, if several
+	Owners   []int  // indexes into the Placement's owners
 }
 
-// placeOf is the node that a device stands on, or unplaced.
 func (v *view) placeOf(node *int) int {
-	// The kernel says -1 of a device whose firmware does not tell its node.
+	// The kernel reports -1 if the firmware does not tell the device's node.
 	if node = v.nodeOf(node); node != nil && *node >= 0 {
 		return *node
 	}
 	return unplaced
 }
 
-// shortAddr is the address without its domain where that is 0. lspci prints it so where all are in domain 0.
+// shortAddr returns the address, without its domain if that is 0. lspci does the same if all devices are in domain 0.
 func (v *view) shortAddr(a topology.PCIAddr) string {
 	s := a.String()
 	if a.Domain == 0 {
@@ -89,8 +85,8 @@ func (v *view) shortAddr(a topology.PCIAddr) string {
 	return s
 }
 
-// forests are the root complexes of each NUMA node, with those devices below them that are worth
-// drawing. What cannot be placed is at unplaced.
+// forests returns the root complexes of each NUMA node with the devices worth drawing below them. Devices without a
+// known node are at unplaced.
 func (v *view) forests() map[int][]block {
 	disks := map[topology.PCIAddr][]*topology.Disk{}
 	for i := range v.Host.Storage {
@@ -107,11 +103,13 @@ func (v *view) forests() map[int][]block {
 		}
 		return nodes[id]
 	}
-	// In two passes: which bridges stand above something drawn is known only when all of that hangs in its tree.
+	// This takes two passes, because all drawn devices must be in their trees before it is known which bridges are
+	// above them.
 	for i := range v.Host.PCI {
 		d := &v.Host.PCI[i]
 		if c, drawn := cards[d.Address]; drawn {
-			// What the function itself states counts more than its GPU or NIC, whose node may come from another tool.
+			// The node of the function takes precedence over the node of its GPU or NIC, which may come from another
+			// tool.
 			forest(cmp.Or(d.NUMANode, c.node)).add(v, d, c.card)
 		}
 	}
@@ -135,18 +133,18 @@ func (v *view) forests() map[int][]block {
 	return out
 }
 
-// A placedCard is a card with the node that its GPU or NIC states.
 type placedCard struct {
 	card
 	node *int
 }
 
-// partOfCard reports whether a function is shown by the card of another: the audio of a GPU, a virtual function.
+// partOfCard reports whether another function's card shows this function, such as the audio of a GPU or a virtual
+// function.
 func (v *view) partOfCard(d *topology.PCIDevice, cards map[topology.PCIAddr]placedCard) bool {
 	if d.PF != nil && cards[*d.PF].ID != "" {
 		return true
 	}
-	// Audio, USB and serial functions of a GPU are on the same card, whatever the number of the GPU's own function.
+	// Audio, USB and serial functions of a GPU belong to its card, whatever the number of the GPU's own function.
 	first := d.Address
 	for f := range uint8(8) {
 		first.Function = f
@@ -157,7 +155,7 @@ func (v *view) partOfCard(d *topology.PCIDevice, cards map[topology.PCIAddr]plac
 	return false
 }
 
-// addLoose adds the GPUs and NICs that are known only by a name, or whose function is not in the tree.
+// addLoose adds the GPUs and NICs that are known only by name, or have no function in the tree.
 func (v *view) addLoose(out map[int][]block) {
 	loose := map[int]*block{}
 	add := func(node *int, c card) {
@@ -180,34 +178,32 @@ func (v *view) addLoose(out map[int][]block) {
 	}
 }
 
-// A nodeForest is the trees of one NUMA node.
+// A nodeForest holds the trees of one NUMA node.
 //
-// From a Host to its picture there are four steps. cards decides what is worth drawing. A
-// nodeForest puts it into tries, by NUMA node and root complex. blocks turns each trie into
-// branches, in which a chain of bridges is one line. layout gives these a place.
+// A Host becomes a picture in four steps. cards selects the functions worth drawing. A nodeForest puts them into
+// tries, by NUMA node and root complex. blocks turns each trie into branches and merges a chain of bridges into one
+// line. layout positions the branches.
 type nodeForest struct {
 	roots  map[string]*trie
-	order  []string // of roots with something drawn
+	order  []string // roots with a drawn function
 	folded map[string]*fold
 }
 
-// A trie is a bridge, or a root, with what is drawn below it.
+// A trie is a bridge or a root, with the drawn functions below it.
 type trie struct {
-	bridge *topology.PCIDevice // nil for the root
+	bridge *topology.PCIDevice
 	kids   []*trie
 	leaves []leaf
 }
 
-// A leaf is a function that is drawn.
 type leaf struct {
 	device *topology.PCIDevice
 	card   card
 }
 
-// A fold counts what is not drawn below a root.
+// A fold counts the functions below a root that are not drawn.
 type fold struct{ bridges, functions int }
 
-// add hangs a function into the tree of its root complex, below the bridges above it.
 func (f *nodeForest) add(v *view, d *topology.PCIDevice, c card) {
 	name := v.tree.RootOf(d.Address)
 	at := f.roots[name]
@@ -216,7 +212,7 @@ func (f *nodeForest) add(v *view, d *topology.PCIDevice, c card) {
 		f.roots[name] = at
 		f.order = append(f.order, name)
 	}
-	// Ancestors has the nearest first. The trie is walked from the root down.
+	// Ancestors returns the nearest bridge first, but the trie is walked from the root down.
 	up := v.tree.Ancestors(d.Address)
 	for _, bridge := range slices.Backward(up) {
 		i := slices.IndexFunc(at.kids, func(k *trie) bool { return k.bridge == bridge })
@@ -229,7 +225,7 @@ func (f *nodeForest) add(v *view, d *topology.PCIDevice, c card) {
 	at.leaves = append(at.leaves, leaf{d, c})
 }
 
-// fold counts a function that is not drawn, unless it is a bridge above one that is.
+// fold counts a function that is not drawn, unless it is a bridge above a drawn one.
 func (f *nodeForest) fold(v *view, d *topology.PCIDevice) {
 	name := v.tree.RootOf(d.Address)
 	if d.IsBridge() {
@@ -249,17 +245,16 @@ func (f *nodeForest) fold(v *view, d *topology.PCIDevice) {
 	}
 }
 
-// contains reports whether a bridge is in the tree.
 func (t *trie) contains(d *topology.PCIDevice) bool {
 	return t.bridge == d || slices.ContainsFunc(t.kids, func(k *trie) bool { return k.contains(d) })
 }
 
-// String is "3 bridges, 12 functions".
+// String returns text such as "3 bridges, 12 functions".
 func (n fold) String() string {
 	return joined(", ", counted(n.bridges, "bridge"), counted(n.functions, "function"))
 }
 
-// blocks are the roots with something drawn, then one line about the others.
+// blocks returns the roots with drawn functions, followed by a summary of the other roots.
 func (f *nodeForest) blocks(v *view) []block {
 	var out []block
 	for _, name := range f.order {
@@ -281,9 +276,8 @@ func (f *nodeForest) blocks(v *view) []block {
 	return out
 }
 
-// rootBlocks is the block of a root, or the blocks of what stands below a root that is not known. One trunk for all of
-// the latter would say that they have a root in common, so each bridge has a block of its own, and devices without a
-// bridge stand beside each other.
+// rootBlocks returns the block of a root. If the root is unknown, each bridge below it becomes its own block and the
+// devices without a bridge share one, because a common trunk would claim a common root.
 func (v *view) rootBlocks(name string, root *trie) []block {
 	bridges := lists.Map(root.kids, v.branch)
 	leaves := v.leafBranches(root.leaves)
@@ -298,11 +292,10 @@ func (v *view) rootBlocks(name string, root *trie) []block {
 	return out
 }
 
-// branch makes the lines of a bridge. A chain of bridges, each with one child, is one line.
+// branch returns the line of a bridge, or of a chain of bridges with one child each.
 func (v *view) branch(t *trie) branch {
 	chain := []*topology.PCIDevice{t.bridge}
-	// Such a chain is one way with several names on it: a line for each bridge would make the tree deep and tell
-	// nothing.
+	// Such a chain is a single path: a line for each bridge would deepen the tree without adding information.
 	for len(t.kids) == 1 && len(t.leaves) == 0 {
 		t = t.kids[0]
 		chain = append(chain, t.bridge)
@@ -312,13 +305,14 @@ func (v *view) branch(t *trie) branch {
 		b := leaves[0]
 		b.Bridge = v.bridgeBox(chain)
 		if !b.Wire.known() {
-			// The other end of the same link.
+			// Take the other end of the same link.
 			b.Wire = newWire(t.bridge.Link)
 		}
 		b.warn()
 		return b
 	}
-	// What fans out is a switch. Of a chain the last bridge is its upstream port, and the link is the one above that.
+	// A bridge that fans out is a switch. In a chain, the last bridge is its upstream port, and the link is the one
+	// above that port.
 	b := branch{Bridge: v.bridgeBox(chain[:1])}
 	if last := len(chain) - 1; last > 0 {
 		b.Bridge = v.bridgeBox(chain[:last])
@@ -332,9 +326,9 @@ func (v *view) branch(t *trie) branch {
 	return b
 }
 
-// bridgeBox is the box of a chain of bridges, the first of which is the nearest to the root.
+// bridgeBox returns the box of a chain of bridges, ordered from the root.
 func (v *view) bridgeBox(chain []*topology.PCIDevice) *bridgeBox {
-	// The domain is that of the root complex, which the block is named after.
+	// Leave out the domain, which is in the title of the block.
 	b := &bridgeBox{Text: chain[0].Address.String()}
 	if _, short, ok := strings.Cut(b.Text, ":"); ok {
 		b.Text = short
@@ -355,12 +349,11 @@ func (v *view) bridgeBox(chain []*topology.PCIDevice) *bridgeBox {
 	return b
 }
 
-// leafBranches are the functions below one bridge, those of one device together.
+// leafBranches returns the functions below one bridge, with the functions of one device in one branch.
 func (v *view) leafBranches(leaves []leaf) []branch {
 	var out []branch
 	for i, l := range leaves {
-		// Virtual functions here are those whose physical function is elsewhere: each is a device of its own to who
-		// uses it.
+		// Virtual functions here have their physical function elsewhere, so each is a separate device for its user.
 		if i > 0 && leaves[i-1].device.Address.SameDevice(l.device.Address) && leaves[i-1].device.PF == nil &&
 			l.device.PF == nil {
 			b := &out[len(out)-1]
@@ -375,11 +368,10 @@ func (v *view) leafBranches(leaves []leaf) []branch {
 	return out
 }
 
-// wireOf is the link that data of a function takes.
 func (v *view) wireOf(d *topology.PCIDevice) wire {
 	w := newWire(d.Link)
 	for i := range v.Host.GPUs {
-		// What PCI Express carries says nothing of a GPU that is joined to its processor otherwise.
+		// A coherent GPU is attached over NVLink C2C, so its PCI Express rate does not matter.
 		if g := &v.Host.GPUs[i]; g.Address != nil && *g.Address == d.Address && g.IsCoherent() {
 			c2c := wire{Now: "C2C"}
 			if g.C2CGBps != nil {
@@ -392,14 +384,13 @@ func (v *view) wireOf(d *topology.PCIDevice) wire {
 	return w
 }
 
-// newWire is the link of a function: it runs to the bridge above it.
 func newWire(l *topology.Link) wire {
 	var w wire
 	if l == nil {
 		return w
 	}
 	w.Now, w.Most = linkTexts(l)
-	// A link of which only the most is known is drawn as heavy as that: wire.texts says "at most".
+	// If only the maximum is known, the link is drawn at that rate. wire.texts adds "at most".
 	gts, lanes := l.SpeedGTs, l.Width
 	if w.Now == "" {
 		gts, lanes = l.MaxSpeedGTs, l.MaxWidth
@@ -411,7 +402,6 @@ func newWire(l *topology.Link) wire {
 	return w
 }
 
-// gbpsText is "15.8 GB/s", and nothing for what is not known.
 func gbpsText(gbps float64) string {
 	if gbps <= 0 {
 		return ""
@@ -419,7 +409,7 @@ func gbpsText(gbps float64) string {
 	return strconv.FormatFloat(gbps, 'g', 3, 64) + " GB/s"
 }
 
-// warn notes whether a finding is about the link: checks RL001 to RL009 are about links.
+// warn sets Wire.Warned if a finding is about the link. The link checks are RL001 to RL009.
 func (b *branch) warn() {
 	all := lists.Flat(b.Cards, func(c card) []mark { return c.Marks })
 	for _, box := range []*bridgeBox{b.Bridge, b.Switch} {

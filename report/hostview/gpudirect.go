@@ -12,7 +12,7 @@ import (
 	"github.com/rackless/rackless/report/show"
 )
 
-// GPUDirect says of machines whether GPUDirect RDMA works in them, in tables of a width in columns; 0 is no limit.
+// GPUDirect returns tables that show whether GPUDirect RDMA works on machines. width is in columns; 0 means no limit.
 func GPUDirect(reports []*gpudirect.Report, width int) string {
 	var text strings.Builder
 	for i, r := range reports {
@@ -24,14 +24,12 @@ func GPUDirect(reports []*gpudirect.Report, width int) string {
 	return text.String()
 }
 
-// verdicts are statuses in words.
 var verdicts = map[finding.Status]string{finding.OK: "ok", finding.Failed: "not ok", finding.Unknown: "not known"}
 
-// said is what is said about pairs, beside which they are.
 type said struct{ path, verdict, evidence, fix string }
 
-// gpuDirectGrid has a line for each fact of the machine, and one for all pairs that are alike: the NICs of which the
-// same is said for a GPU, and the GPUs with the same NICs.
+// gpuDirectGrid has a row for each fact of the machine. Pairs with the same result share a row: NICs with the same
+// result for a GPU, and GPUs with the same NICs.
 func gpuDirectGrid(r *gpudirect.Report) *show.Grid {
 	type of struct {
 		of string
@@ -55,7 +53,6 @@ func gpuDirectGrid(r *gpudirect.Report) *show.Grid {
 	return g
 }
 
-// saidOf says the checks that decide of a pair.
 func saidOf(p *gpudirect.Pair) said {
 	var evidence, fixes []string
 	for _, f := range p.Checks {

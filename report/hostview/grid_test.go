@@ -9,7 +9,6 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// shown is a grid as lines of cells with bars between them.
 func shown(g *grid, width int) string {
 	heads, rows := g.fitted(width, 2)
 	var lines []string
@@ -80,7 +79,7 @@ func TestRowsBeyondALimitAreCounted(t *testing.T) {
 	}
 }
 
-// Letters of East Asia take two columns each.
+// East Asian characters take two columns each.
 func TestWideLettersAreCountedAsWide(t *testing.T) {
 	g := &grid{Heads: []head{{Name: "a", Least: 4}, {Name: "b"}}, Rows: [][]cell{cells("界界界界界", "x")}}
 	if got := shown(g, 9); got != "a|b\n界界…|x" && got != "a|b\n界界界|x" {

@@ -20,42 +20,43 @@ import (
 	"github.com/rackless/rackless/report/show"
 )
 
-// A Group is many hosts at a glance: what each has, what is wrong with which, and which are not as the others.
+// A Group is an overview of many hosts: their sizes, their findings, and the hosts that differ from the others.
 type Group struct {
 	Hosts    []Member       `json:"hosts"`
-	Findings []GroupFinding `json:"findings"` // the worst first
-	// Typical is the host that shares its facts with most others; "" for no host.
+	Findings []GroupFinding `json:"findings"` // worst first
+	// Typical is the host that shares its facts with the most other hosts, or "".
 	Typical  string         `json:"typical,omitempty"`
-	Outliers []GroupOutlier `json:"outliers"` // the rarest first
+	Outliers []GroupOutlier `json:"outliers"` // rarest first
 }
 
 // A Member is a host of a group.
 type Member struct {
 	Name        string  `json:"name"`
-	Model       string  `json:"model"` // of the machine, else of its CPUs
-	CPUs        int     `json:"cpus"`  // online
+	Model       string  `json:"model"` // model of the machine, else of its CPUs
+	CPUs        int     `json:"cpus"`  // online CPUs
 	NUMANodes   int     `json:"numa_nodes"`
 	MemoryBytes *uint64 `json:"memory_bytes,omitempty"`
 	GPUs        int     `json:"gpus"`
 	NICs        int     `json:"nics"`
 	Kernel      string  `json:"kernel,omitempty"`
 	Findings    int     `json:"findings"`
-	Worst       string  `json:"worst,omitempty"` // severity
+	Worst       string  `json:"worst,omitempty"` // worst severity
 }
 
-// A GroupFinding is what several hosts have in common.
+// A GroupFinding is a finding that several hosts have in common.
 type GroupFinding struct {
-	finding.Finding          // of the first of them
+	finding.Finding          // of the first of Hosts
 	Hosts           []string `json:"hosts"`
 }
 
-// A GroupOutlier is what some hosts differ in from the typical one: A is its value, B theirs.
+// A GroupOutlier is a difference of some hosts from the typical one: A is the typical value, B the value of Hosts.
 type GroupOutlier struct {
 	compare.Difference
 	Hosts []string `json:"hosts"`
 }
 
-// NewGroup makes the document of hosts, in the order of their names' list. Names of files of one directory lose it.
+// NewGroup returns the overview of docs, whose names are given in the same order. If all names are files of one
+// directory, the directory is removed from them.
 func NewGroup(names []string, docs []*Document) Group {
 	names = short(names)
 	g := Group{Hosts: []Member{}, Findings: []GroupFinding{}, Outliers: []GroupOutlier{}}
@@ -96,12 +97,11 @@ func newMember(name string, d *Document) Member {
 	return m
 }
 
-// physicalNICs are NICs without their virtual functions.
 func physicalNICs(all []topology.NIC) []topology.NIC {
 	return slices.DeleteFunc(slices.Clone(all), func(n topology.NIC) bool { return n.PF != nil })
 }
 
-// add files a host's findings with those of others that say the same.
+// add merges a host's findings with equal findings of other hosts.
 func (g *Group) add(host string, findings []finding.Finding) {
 	for _, f := range findings {
 		i := slices.IndexFunc(g.Findings, func(x GroupFinding) bool {
@@ -115,8 +115,7 @@ func (g *Group) add(host string, findings []finding.Finding) {
 	}
 }
 
-// WriteTable writes a line for each host, the findings with the hosts that have them, and what hosts differ in from the
-// typical one.
+// WriteTable writes a line for each host, the findings with their hosts, and the differences from the typical host.
 func (g Group) WriteTable(w io.Writer, o TableOptions) error {
 	t := &terminal{Terminal: show.NewTerminal(w, o.Width, 80, o.Color)}
 	grid := show.NewGrid("host", "machine", "cpus>", "numa>", "memory>", "gpus>", "nics>", "kernel", "findings")
@@ -144,7 +143,7 @@ func (g Group) WriteTable(w io.Writer, o TableOptions) error {
 	return t.Flush()
 }
 
-// writeOutliers writes what differs, by the hosts that differ so: of one odd machine all is said in one place.
+// writeOutliers writes the differences grouped by hosts, so that everything about one odd machine is in one place.
 func (g Group) writeOutliers(t *terminal) {
 	if g.Typical == "" {
 		return
@@ -173,14 +172,13 @@ func (g Group) writeOutliers(t *terminal) {
 	}
 }
 
-// Bounds of what is printed: hosts in a line, and differences of the same hosts. Another kind of machine differs in
-// hundreds.
+// Limits of the output: hosts named in a line, and differences of the same hosts. A different kind of machine would
+// have hundreds of differences.
 const (
 	maxNamed    = 8
 	maxOutliers = 12
 )
 
-// some names hosts, and says how many of all they are.
 func (g Group) some(hosts []string) string {
 	names := words.List(hosts)
 	if len(hosts) > maxNamed {
@@ -189,7 +187,6 @@ func (g Group) some(hosts []string) string {
 	return fmt.Sprintf("%s (%d of %d)", names, len(hosts), len(g.Hosts))
 }
 
-// short returns the names of files without the directory that all are in.
 func short(names []string) []string {
 	out := slices.Clone(names)
 	for i, n := range names {

@@ -12,13 +12,11 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// hostile is text that tries to leave wherever it is put: HTML text, attributes, styles, comments,
-// SVG, DOT, and a terminal.
+// hostile is text that tries to break out of HTML text, attributes, styles, comments, SVG, DOT, and terminal output.
 const hostile = `"'><script>alert(1)</script><img src=x onerror=alert(1)><style>*{display:none}</style>` +
 	`</title></svg></style><!--` + "`" + `{{.}}javascript:alert(1)"];evil[label="\N\` +
 	"\x1b[2J\x1b]0;owned\x07\u202e\x00\xff\ufffe\ufdfd\n&amp;]]>"
 
-// hostileDocument has the hostile text in every field that takes text.
 func hostileDocument() *Document {
 	h := epyc()
 	for _, other := range []*topology.Host{dgx(), matrixOnly(), memoryOnly()} {
@@ -37,7 +35,6 @@ func hostileDocument() *Document {
 	return NewDocument(h, append(findings, epycFindings()...))
 }
 
-// poison appends the hostile text to every string.
 func poison(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.String:
@@ -110,7 +107,6 @@ func TestHostileTextStaysTextInThePicture(t *testing.T) {
 	}
 }
 
-// wellFormed returns the names of all elements of an XML text.
 func wellFormed(t testing.TB, out []byte) []string {
 	t.Helper()
 	in := xml.NewDecoder(bytes.NewReader(out))

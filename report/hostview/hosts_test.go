@@ -7,10 +7,9 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// The hosts of the tests are made here, not read: what a reader makes of a dump may change, and a
-// golden file should then not. Real machines are in corpus_test.go.
+// The hosts of these tests are built here instead of read from dumps, so that changes of a reader do not change
+// golden files. Real machines are in corpus_test.go.
 
-// A hostCase is a host of the golden files.
 type hostCase struct {
 	name     string
 	host     *topology.Host
@@ -48,13 +47,12 @@ func set(list string) topology.CPUSet {
 
 const gib = 1 << 30
 
-// link is a link of so many lanes of generation gen, which could be of generation mostGen with most lanes.
+// link returns a link that runs at generation gen with lanes lanes, and could run at mostGen with most lanes.
 func link(gen, lanes, mostGen, most int) *topology.Link {
 	gts := func(g int) *float64 { return new([]float64{0, 2.5, 5, 8, 16, 32, 64}[g]) }
 	return &topology.Link{SpeedGTs: gts(gen), Width: new(lanes), MaxSpeedGTs: gts(mostGen), MaxWidth: new(most)}
 }
 
-// port adds a bridge: a root port where parent is "".
 func port(h *topology.Host, at, parent, root string, node int, secondary, subordinate uint8, l *topology.Link) {
 	d := topology.PCIDevice{
 		Address: addr(at), Root: root, Class: new(topology.ID24(0x060400)), Vendor: new(topology.VendorAMD),
@@ -69,8 +67,8 @@ func port(h *topology.Host, at, parent, root string, node int, secondary, subord
 	h.PCI = append(h.PCI, d)
 }
 
-// function adds a device's function and returns it for what is special about it. It stays valid
-// until the next one is added.
+// function adds a device's function and returns it for further changes. The pointer is valid until the next function
+// is added.
 func function(h *topology.Host, at, parent, root string, node int, class topology.ID24, vendor, device topology.ID16,
 	name string, l *topology.Link) *topology.PCIDevice {
 	d := topology.PCIDevice{
@@ -87,8 +85,8 @@ func function(h *topology.Host, at, parent, root string, node int, class topolog
 	return &h.PCI[len(h.PCI)-1]
 }
 
-// epyc is one package with four nodes, two GPUs, two NICs with two ports each, on a node each; two
-// virtual machines on isolated CPUs.
+// epyc is one package with four nodes, two GPUs and two dual-port NICs on a node each, and two virtual machines on
+// isolated CPUs.
 func epyc() *topology.Host {
 	h := &topology.Host{
 		Provenance: topology.Provenance{Kind: topology.SourceTree, Name: "epyc.tar.zst"},
@@ -208,7 +206,7 @@ func epycFindings() []finding.Finding {
 	}
 }
 
-// laptop has one node, cores of two kinds, a GPU of its processor and no server's parts.
+// laptop has one node, two kinds of cores, an integrated GPU and no server parts.
 func laptop() *topology.Host {
 	h := &topology.Host{
 		Provenance: topology.Provenance{Kind: topology.SourceLive, Name: "/", ThisSystem: true},
@@ -256,8 +254,8 @@ func laptop() *topology.Host {
 	return h
 }
 
-// dgx has two nodes, four PCIe switches with two GPUs and two NICs each, two more NICs, eight
-// disks, and NVLink between all GPUs.
+// dgx has two nodes, four PCIe switches with two GPUs and two NICs each, two more NICs, eight disks, and NVLink
+// between all GPUs.
 func dgx() *topology.Host {
 	h := &topology.Host{
 		Provenance: topology.Provenance{Kind: topology.SourceTree, Name: "dgx"},
@@ -370,7 +368,7 @@ func dgxFindings() []finding.Finding {
 			Evidence: "mtu=1500", Consequence: "It is slow.", Fix: "Set 4200."})
 }
 
-// grid64 has 64 nodes of four CPUs each, two in a package.
+// grid64 has 64 nodes with four CPUs each, two nodes per package.
 func grid64() *topology.Host {
 	h := &topology.Host{
 		Provenance: topology.Provenance{Kind: topology.SourceHwloc, Name: "256ia64-64n2s2c.xml", Tool: "hwloc 2.9.0",
@@ -396,7 +394,7 @@ func grid64() *topology.Host {
 	return h
 }
 
-// matrixOnly is a machine known by its nvidia-smi topo -m alone: no addresses, no memory, some cells missing.
+// matrixOnly is a machine read from nvidia-smi topo -m alone: it has no addresses, no memory, and some missing cells.
 func matrixOnly() *topology.Host {
 	h := &topology.Host{Provenance: topology.Provenance{Kind: topology.SourceTopo, Name: "topo.txt",
 		Filled: []string{"gpus", "nics", "reported_paths"}}}
@@ -419,7 +417,7 @@ func matrixOnly() *topology.Host {
 			class := topology.PathSYS
 			switch {
 			case n == 3 && g == 7:
-				continue // a cell that is missing
+				continue // a missing cell
 			case g == 2*n:
 				class = topology.PathPIX
 			case g/4 == n/2:
@@ -433,8 +431,8 @@ func matrixOnly() *topology.Host {
 	return h
 }
 
-// memoryOnly has nodes without CPUs (CXL, high-bandwidth memory), nodes without memory, a gap in
-// the numbers, and devices on a node that nobody knows.
+// memoryOnly has nodes without CPUs (CXL, high-bandwidth memory), nodes without memory, a gap in the node numbers,
+// and devices on a node that does not exist.
 func memoryOnly() *topology.Host {
 	h := &topology.Host{
 		Provenance: topology.Provenance{Kind: topology.SourceTree, Name: "cxl"},
@@ -464,7 +462,7 @@ func memoryOnly() *topology.Host {
 	return h
 }
 
-// armVFs has 128 CPUs with numbers that alternate between two nodes, and a NIC with 128 virtual functions.
+// armVFs has 128 CPUs whose numbers alternate between two nodes, and a NIC with 128 virtual functions.
 func armVFs() *topology.Host {
 	h := &topology.Host{
 		Provenance: topology.Provenance{Kind: topology.SourceTree, Name: "arm.tree"},
@@ -522,7 +520,6 @@ func armFindings() []finding.Finding {
 	return out
 }
 
-// nothing is a host of which nothing is known.
 func nothing() *topology.Host {
 	h := &topology.Host{}
 	h.Complete()

@@ -7,50 +7,50 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// Measures of the picture, in pixels.
+// Dimensions of the picture, in pixels.
 const (
-	gap         = 12  // between rooms, and between root complexes
-	smallRoom   = 156 // width inside, of a room without devices
+	gap         = 12  // between rooms and between root complexes
+	smallRoom   = 156 // inner width of a room without devices
 	bridgeWidth = 64
-	wireLength  = 74 // "of Gen4 x16" fits
+	wireLength  = 74 // fits "of Gen4 x16"
 	indent      = 14
 	maxIndent   = 4 // levels
 )
 
-// A sheet is what a picture is drawn on.
 type sheet struct {
-	width  int  // of the whole, at most
+	width  int  // of the whole picture, at most
 	column int  // of a root complex
-	margin int  // around what is in a room or a group
-	edge   int  // around everything
-	alone  bool // no page around it says what the machine is and lists the findings
+	margin int  // inside a room or a group
+	edge   int  // around the picture
+	alone  bool // no surrounding page shows the machine's name and findings
 }
 
-// Sheets: a large screen, a page on a large screen, and a phone. On a phone the picture is as wide
-// as a root complex with its frames.
+// Sheets for a large screen, a page on a large screen, and a phone. On a phone, the picture is as wide as one root
+// complex with its frames.
 var (
 	wideSheet  = sheet{width: MaxWidth, column: 360, margin: 10, edge: 12, alone: true}
 	pageSheet  = sheet{width: 1208, column: 360, margin: 10, edge: 2}
 	phoneSheet = sheet{width: 372, column: 344, margin: 6, edge: 2}
 )
 
-// layout arranges the scene. Root complexes of a room stand in as many columns as make the whole the least high.
+// layout arranges the scene. It picks the number of columns of root complexes that makes the picture the least high.
 func (sh sheet) layout(v *view, s *scene) *picture {
 	inner := sh.width - 2*sh.edge
 	most := max(1, (inner-4*sh.margin+gap)/(sh.column+gap))
 	var best *picture
-	// All numbers of columns are tried: there are at most four, and how high a room becomes depends on how its blocks
-	// happen to fill the columns.
+	// Try every number of columns: there are at most four, and the height of a room depends on how its blocks happen
+	// to fill them.
 	for columns := range most {
-		// More columns must pay: a wide room that is half empty reads worse than a narrow one.
+		// Another column must save 7 % of the height, because a wide, half-empty room is harder to read than a narrow
+		// one.
 		if p := sh.arrange(v, s, columns+1, inner); best == nil || p.H*100 < best.H*93 {
 			best = p
 		}
 	}
-	// The panels below need some width for their sentences, however small the machine is.
+	// Even for a small machine, the panels below need enough width for their sentences.
 	w := max(best.W, min(inner, 2*sh.column))
 	if v.Placement.guests() > 4 {
-		w = max(w, min(inner, 4*sh.column)) // or their panel would be far higher than wide
+		w = max(w, min(inner, 4*sh.column)) // keeps their panel from becoming far higher than wide
 	}
 	out := &picture{W: w + 2*sh.edge, H: sh.edge}
 	panels := []*picture{sh.guestsPanel(v, w), best, sh.nvlinkPanel(s, w), legendPanel(v, best, w)}
@@ -69,10 +69,9 @@ func (sh sheet) layout(v *view, s *scene) *picture {
 	return out
 }
 
-// arrange places the rooms, with root complexes in so many columns.
 func (sh sheet) arrange(v *view, s *scene, columns, width int) *picture {
 	groups := lists.Map(s.Groups, func(g roomGroup) *picture { return sh.layoutGroup(v, g, columns, width, 0) })
-	// Once it is known which groups stand beside each other, their rooms are made to fill the height of the highest.
+	// Lay the groups out again with the height of their row, so that their rooms fill it.
 	highest := make([]int, len(groups))
 	pack(groups, width, 0, func(_ *picture, i int, at rect) { highest[i] = at.H })
 	for i, g := range s.Groups {
@@ -85,11 +84,10 @@ func (sh sheet) arrange(v *view, s *scene, columns, width int) *picture {
 	})
 }
 
-// framed reports whether a group has a box with a title around its rooms.
 func (g *roomGroup) framed() bool { return g.Title != "" && !g.Odd }
 
-// layoutGroup draws the rooms of a package, at least so many pixels high; its box is drawn by who
-// knows how high the row is.
+// layoutGroup draws the rooms of a package, at least high pixels high. The caller draws the box around them, because
+// only the caller knows the height of the row.
 func (sh sheet) layoutGroup(v *view, g roomGroup, columns, width, high int) *picture {
 	const title = 18
 	if g.framed() {
@@ -114,13 +112,14 @@ func (sh sheet) layoutGroup(v *view, g roomGroup, columns, width, high int) *pic
 	return p
 }
 
-// layoutRoom draws what is in a room; its frame is drawn by who knows how high the row is.
+// layoutRoom draws the content of a room. The caller draws the frame, because only the caller knows the height of the
+// row.
 func (sh sheet) layoutRoom(v *view, r room, columns, width int) *picture {
 	cells := lists.Sum(r.Caches, func(c cacheCells) int { return len(c.Cells) })
 	columns = max(1, min(columns, len(r.Blocks)))
 	inner := columns*sh.column + (columns-1)*gap
 	switch {
-	// Rooms without devices are as narrow as their cores allow: of a machine with many small nodes more fit into a row.
+	// Rooms without devices are as narrow as their cores allow, so that more of them fit into a row.
 	case len(r.Blocks) == 0 && len(r.Holdings) > 0 && cells <= 32:
 		inner = sh.column * 2 / 3
 	case len(r.Blocks) == 0 && cells <= 32:
@@ -132,13 +131,14 @@ func (sh sheet) layoutRoom(v *view, r room, columns, width int) *picture {
 	p := &picture{W: inner + 2*sh.margin}
 	y := sh.margin + 8
 	title := p.text(sh.margin, y, r.Title, fontTitle, "", inner)
-	// Beside the title, where a reader looks first; the panel of findings has those that find no room.
+	// Marks go beside the title, the first place that readers look at. The panel of findings lists the marks that do
+	// not fit.
 	if room := inner - title - 8; room >= markSize {
 		p.marks(sh.margin+title+8, y-4, r.Marks, room)
 	}
 	y += 5
 	y += 12
-	for _, l := range r.lines(inner * 9 / 5) { // of two lines; they are not broken quite at their ends
+	for _, l := range r.lines(inner * 9 / 5) { // 90 % of two lines, because lines are not broken exactly at their ends
 		y = p.paragraph(sh.margin, y, l, fontSmall, "soft", inner, 15, 2)
 	}
 	y -= 7
@@ -153,7 +153,6 @@ func (sh sheet) layoutRoom(v *view, r room, columns, width int) *picture {
 	return p
 }
 
-// lines are what is said about a room in so many pixels.
 func (r *room) lines(width int) []string {
 	if r.CPUs == nil {
 		return r.Lines
@@ -161,7 +160,6 @@ func (r *room) lines(width int) []string {
 	return append([]string{cpuLine(*r.CPUs, width)}, r.Lines...)
 }
 
-// cpuLine is a node's CPUs in so many pixels.
 func cpuLine(cpus topology.CPUSet, width int) string {
 	if cpus.IsEmpty() {
 		return "no CPUs"
@@ -175,12 +173,13 @@ func cpuLine(cpus topology.CPUSet, width int) string {
 	return line
 }
 
-// columns draws root complexes from y down, each in the column that is the shortest so far, and returns where they end.
+// columns draws root complexes from y down, each in the currently shortest column. It returns the y of their lower
+// end.
 func (p *picture) columns(at *Placement, blocks []block, columns, x, y, width int) int {
 	ends := slices.Repeat([]int{y}, columns)
 	for _, b := range blocks {
 		q := layoutBlock(at, b, width)
-		// The order of the blocks is kept within each column, and the columns end nearly even.
+		// This keeps the order of blocks within each column, and the columns end at nearly the same height.
 		c := slices.Index(ends, slices.Min(ends))
 		p.place(q, x+c*(width+gap), ends[c])
 		ends[c] += q.H + 8
@@ -188,13 +187,13 @@ func (p *picture) columns(at *Placement, blocks []block, columns, x, y, width in
 	return slices.Max(ends) - 4
 }
 
-// cells draws the cores of a room in at most width pixels, those that share a cache framed together, and returns how
-// high they are. Frames and pitch leave 2 pixels around each cell, and total is the number of cells in all caches.
+// cells draws the cores of a room in at most width pixels, with a frame around the cores of one cache, and returns
+// their height. total is the number of cores in all caches.
 func (p *picture) cells(at *Placement, caches []cacheCells, x, y, width, total int) int {
 	if total == 0 {
 		return 0
 	}
-	// Cells of 14 pixels show threads and hatching; those of 5 are the least that can be told apart on a screen.
+	// Cells of 14 pixels show threads and hatching. 5 pixels is the smallest size that can be told apart on a screen.
 	size := 14
 	switch {
 	case total > 256:
@@ -207,7 +206,7 @@ func (p *picture) cells(at *Placement, caches []cacheCells, x, y, width, total i
 	for _, c := range caches {
 		perRow := min(len(c.Cells), max(1, (width-4)/pitch))
 		lines := (len(c.Cells) + perRow - 1) / perRow
-		perRow = (len(c.Cells) + lines - 1) / lines // as even as can be: no last line of one cell
+		perRow = (len(c.Cells) + lines - 1) / lines // balances the lines, so that the last has more than one cell
 		w, h := perRow*pitch+4-2, lines*pitch+4-2
 		if left > 0 && left+w > width {
 			row += high + 4
@@ -225,12 +224,12 @@ func (p *picture) cells(at *Placement, caches []cacheCells, x, y, width, total i
 	return row + high - y
 }
 
-// cell draws a core at r. With a placement it has the colours of the owners of its threads, and their sign if there is
-// one and room for it.
+// cell draws a core at r. With a placement, it has the colours of its threads' owners, and the owner's sign if there
+// is one owner and enough room.
 func (p *picture) cell(r rect, at *Placement, c coreCell) {
 	shape := cellShape{rect: r, Classes: []string{"k0"}, coreCell: c}
 	if at != nil {
-		// Here a core is about who has it: hatching and lines between threads would hide the colours.
+		// With a placement, the colours show the owners; hatching and lines between threads would hide them.
 		shape.Classes, shape.Isolated, shape.Threads = nil, false, 1
 		shape.Classes = append(shape.Classes, lists.Map(c.Owners, at.class)...)
 		if len(c.Owners) == 0 {
@@ -246,10 +245,9 @@ func (p *picture) cell(r rect, at *Placement, c coreCell) {
 	}
 }
 
-// pack places pictures in rows of at most width pixels, as evenly as it can where all are of one
-// width. Low ones of one width that follow each other stand in one column. Those in a row are made
-// equally high, and the last row so high that the whole has at least the height high. frame draws
-// what is around each.
+// pack places pictures in rows of at most width pixels. If all have the same width, it balances the rows and stacks
+// low neighbours in one column. Pictures in a row get the same height, and the last row grows until the whole is high
+// pixels high. frame draws around each picture.
 func pack(items []*picture, width, high int, frame func(p *picture, i int, at rect)) *picture {
 	out := &picture{}
 	if len(items) == 0 {
@@ -261,7 +259,7 @@ func pack(items []*picture, width, high int, frame func(p *picture, i int, at re
 		for _, c := range row {
 			tall = max(tall, c.H)
 		}
-		// Only the last row can grow without moving what is below it.
+		// Only the last row can grow without moving other rows.
 		if n == len(rows)-1 {
 			tall = max(tall, high-out.H)
 		}
@@ -269,8 +267,8 @@ func pack(items []*picture, width, high int, frame func(p *picture, i int, at re
 			y := out.H
 			for i := c.first; i < c.end; i++ {
 				at := rect{x, y, items[i].W, items[i].H}
-				// Only a picture that is alone in its column is made as high as the row. In a stack, none would be the
-				// right one to grow.
+				// Only a picture that is alone in its column grows to the height of the row. In a stack, any choice
+				// would be arbitrary.
 				if c.end-c.first == 1 {
 					at.H = tall
 				}
@@ -287,10 +285,10 @@ func pack(items []*picture, width, high int, frame func(p *picture, i int, at re
 	return out
 }
 
-// A stack is pictures above each other: items first to before end.
+// A stack is a column of pictures: items[first:end].
 type stack struct{ first, end, W, H int }
 
-// stacked puts pictures that follow each other and are equally wide into stacks no higher than the highest picture.
+// stacked puts consecutive pictures of equal width into stacks no higher than the highest picture.
 func stacked(items []*picture) []stack {
 	highest := lists.Max(items, func(q *picture) int { return q.H })
 	var out []stack
@@ -304,13 +302,13 @@ func stacked(items []*picture) []stack {
 	return out
 }
 
-// packRows breaks stacks into rows of at most width pixels. Where widths differ, each row takes as many as fit, in
-// their order.
+// packRows breaks stacks into rows of at most width pixels. If widths differ, each row takes as many as fit, in
+// order.
 func packRows(all []stack, width int) [][]stack {
 	perRow := len(all)
 	if same := !slices.ContainsFunc(all, func(s stack) bool { return s.W != all[0].W }); same {
 		fit := max(1, (width+gap)/(all[0].W+gap))
-		// As even as can be: five of a width in rows of three and two, and not of four and one.
+		// Balance the rows: five stacks become rows of three and two, not of four and one.
 		rows := (len(all) + fit - 1) / fit
 		perRow = (len(all) + rows - 1) / rows
 	}

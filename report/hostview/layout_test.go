@@ -13,11 +13,10 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// sheets are those that pictures are drawn on.
 var sheets = map[string]sheet{"wide": wideSheet, "page": pageSheet, "phone": phoneSheet}
 
-// flaws returns what a reader would stumble over in a picture: texts that overlap or leave their
-// box, cards and rooms on top of each other, and whatever is not on the sheet.
+// flaws returns visible defects of a picture: texts that overlap or leave their box, overlapping cards and rooms, and
+// anything outside the sheet.
 func flaws(p *picture, sh sheet) []string {
 	var out []string
 	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
@@ -39,7 +38,7 @@ func flaws(p *picture, sh sheet) []string {
 	boxes := slices.Concat(p.Boxes, p.Tops)
 	for _, s := range p.Texts {
 		words = append(words, named{s.rect, fmt.Sprintf("text %q", s.Text)})
-		// A text is in a box or beside it, and never across its edge.
+		// A text is inside a box or beside it, and never crosses its edge.
 		for _, b := range boxes {
 			if !inside(s.rect, b.rect) && !apart(s.rect, b.rect) {
 				say("text %q at %v is across the edge of box %s at %v", s.Text, s.rect, b.Class, b.rect)
@@ -73,7 +72,7 @@ func flaws(p *picture, sh sheet) []string {
 				if b.Y >= a.bottom() {
 					break
 				}
-				sign := b.what == "cell" && a.what != "cell" && inside(b.rect, a.rect) // of an owner, on a card
+				sign := b.what == "cell" && a.what != "cell" && inside(b.rect, a.rect) // an owner's sign on a card
 				if a.X < b.right() && b.X < a.right() && !sign {
 					say("%s at %v and %s at %v overlap", a.what, a.rect, b.what, b.rect)
 				}
@@ -101,8 +100,8 @@ func TestNothingOverlapsInThePicturesOfTheGoldenHosts(t *testing.T) {
 	}
 }
 
-// drawnHost draws a machine: any number of packages, nodes and cores, and a PCI tree with bridges
-// and switches of any depth, in which links, nodes and names may be missing.
+// drawnHost draws a random machine: any number of packages, nodes and cores, and a PCI tree with bridges and switches
+// of any depth, with random gaps in links, nodes and names.
 func drawnHost(t *rapid.T) *Document {
 	h := &topology.Host{}
 	text := rapid.OneOf(rapid.StringN(0, 40, 120), rapid.SampledFrom([]string{"", "eth0", "NVIDIA H100 80GB HBM3",
@@ -159,7 +158,7 @@ func drawnHost(t *rapid.T) *Document {
 			d.Parent = &parent
 		}
 		if rapid.Bool().Draw(t, "on a node") {
-			d.NUMANode = new(rapid.IntRange(0, nodes).Draw(t, "node")) // one more than there are
+			d.NUMANode = new(rapid.IntRange(0, nodes).Draw(t, "node")) // one more than exists
 		}
 		if rapid.Bool().Draw(t, "linked") {
 			d.Link = link(rapid.IntRange(1, 6).Draw(t, "gen"), rapid.SampledFrom([]int{1, 4, 8, 16, 32}).Draw(t,
@@ -216,7 +215,7 @@ func TestNothingOverlapsInThePictureOfAnyHost(t *testing.T) {
 	})
 }
 
-// Every output of every host: none fails, and those that have a grammar follow it.
+// Every output of every host succeeds, and outputs with a grammar follow it.
 func TestEveryOutputOfAnyHostIsWellFormed(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
@@ -231,7 +230,7 @@ func TestEveryOutputOfAnyHostIsWellFormed(t *testing.T) {
 	})
 }
 
-// Everything that is known about is somewhere in the picture: each GPU and NIC once, and each NUMA node.
+// Every known device is in the picture: each GPU and NIC once, and each NUMA node.
 func TestEveryDeviceIsDrawnOnce(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -278,7 +277,7 @@ func TestEveryDeviceIsDrawnOnce(t *testing.T) {
 	})
 }
 
-// A loop in a dump, or bridges nested as deep as buses go, end.
+// Drawing ends even if a dump has a loop, or has bridges nested as deep as bus numbers allow.
 func TestLoopsAndDeepTreesAreDrawn(t *testing.T) {
 	t.Parallel()
 	h := &topology.Host{NUMANodes: []topology.NUMANode{{ID: 0}}}
@@ -309,7 +308,6 @@ func TestLoopsAndDeepTreesAreDrawn(t *testing.T) {
 
 func (r rect) bottom() int { return r.Y + r.H }
 
-// walk calls f for all branches.
 func walk(bs []branch, f func(branch)) {
 	for _, b := range bs {
 		f(b)

@@ -5,7 +5,6 @@ import (
 	"slices"
 )
 
-// layoutBlock draws a root complex.
 func layoutBlock(at *Placement, b block, width int) *picture {
 	p := &picture{W: width, owners: at}
 	if len(b.Branches) == 0 {
@@ -13,7 +12,7 @@ func layoutBlock(at *Placement, b block, width int) *picture {
 		p.text(2, 13, b.Folded, fontSmall, "soft", width-4)
 		return p
 	}
-	// Drawn first, since what comes later lies on top; how high it is, is known last.
+	// The frame is added first, because later shapes lie on top. Its height is set at the end.
 	frame := len(p.Boxes)
 	p.box(rect{0, 0, width, 0}, "root", 5, b.Title)
 	p.text(8, 15, b.Title, fontSmall, "soft", width-16)
@@ -32,8 +31,7 @@ func layoutBlock(at *Placement, b block, width int) *picture {
 	return p
 }
 
-// loose draws devices of which no tree is known, two beside each other. What can be said of their
-// links is on their cards.
+// loose draws devices without a known tree, two in a row. Their cards include the text about their links.
 func (p *picture) loose(all []branch, y, width int) int {
 	half := (width - 24) / 2
 	var cards []card
@@ -45,7 +43,7 @@ func (p *picture) loose(all []branch, y, width int) int {
 			cards = append(cards, c)
 		}
 	}
-	// Both of a row take the height of the higher one.
+	// Both cards of a row take the height of the higher one.
 	for i := 0; i < len(cards); i += 2 {
 		high := 0
 		for j := i; j < min(i+2, len(cards)); j++ {
@@ -56,10 +54,10 @@ func (p *picture) loose(all []branch, y, width int) int {
 	return y
 }
 
-// branches draws the lines of the tree that hang on a trunk at x, which begins at from, from y down
-// to at most the pixel right. It returns where they end.
+// branches draws the branches of a trunk at x that begins at from, between y and the right edge at right. It returns
+// the y of their lower end.
 func (p *picture) branches(all []branch, level, x, from, y, right int) int {
-	// A branch is at least 40 pixels high, with its line in the middle.
+	// A branch is at least 40 pixels high, with its line in the middle of them.
 	trunk := y
 	for _, b := range all {
 		wireY := y + 20
@@ -86,13 +84,13 @@ func (p *picture) branches(all []branch, level, x, from, y, right int) int {
 			p.marks(in.right()+6, wireY, b.Switch.Marks, right-in.right()-6)
 		}
 		if b.Bridge != nil && len(b.Bridge.Marks) > 0 {
-			// Beside the bridge where nothing else is, else below it.
+			// Put the marks beside the bridge if there is room, else below it.
 			if len(b.Cards) == 0 && b.Switch == nil {
 				p.marks(end+6, wireY, b.Bridge.Marks, right-end-6)
 			} else {
 				mid := wireY + 20
 				if b.Wire.known() {
-					mid = p.wireEnd(b.Wire, wireY) + 7 // below what stands below the wire
+					mid = p.wireEnd(b.Wire, wireY) + 7 // below the texts under the wire
 				}
 				p.marks(at, mid, b.Bridge.Marks, bridgeWidth+6)
 				bottom = max(bottom, mid+10)
@@ -101,13 +99,13 @@ func (p *picture) branches(all []branch, level, x, from, y, right int) int {
 		y = bottom + 4
 		if len(b.Fan) > 0 {
 			down := x
-			// Deeper trees stay at this indent: cards need the width more than their depth needs to be seen.
+			// Deeper trees keep this indent, because cards need the width more than readers need to see the depth.
 			if level < maxIndent {
 				down = x + indent
 			}
 			start := wireY + 10
 			if b.Switch != nil {
-				// From below the switch to the trunk, around what is below the bridge.
+				// Draw from below the switch to the trunk, around the elements below the bridge.
 				elbow := y - 4
 				p.line("trunk", 15, "", [2]int{end + wireLength + 12, wireY + 10}, [2]int{end + wireLength + 12, elbow},
 					[2]int{down, elbow})
@@ -120,18 +118,18 @@ func (p *picture) branches(all []branch, level, x, from, y, right int) int {
 	return y
 }
 
-// wired draws the wire from x and the cards at its end, and returns where they end.
+// wired draws the wire from x and the cards at its end. It returns the y of their lower end.
 func (p *picture) wired(b branch, x, y, right int) int {
 	wireY := y + 20
 	left, end := x+wireLength, wireY
 	if b.Wire.known() || b.Bridge != nil {
 		end = p.wire(b.Wire, x, left, wireY)
-	} else { // a device of the root bus has no link
+	} else { // a device on the root bus has no link
 		left = x + 18
 		p.line("trunk", 15, "", [2]int{x, wireY}, [2]int{left, wireY})
 	}
 	top := y + 2
-	// Further functions of the device hang on the same wire, by a line from it to each card.
+	// Connect further functions of the device to the same wire, by a line to each card.
 	for i, c := range b.Cards {
 		h := p.card(c, left, top, right-left)
 		if i > 0 {
@@ -142,30 +140,30 @@ func (p *picture) wired(b branch, x, y, right int) int {
 	return max(top-4, end)
 }
 
-// wireWidth is the weight of a link's line, in tenths of a pixel: the root of its GB/s in pixels. Were it the rate
-// itself, a link of 64 GB/s would hide the tree or one of 1 GB/s could not be seen.
+// wireWidth returns the width of a link's line in tenths of a pixel: the square root of its GB/s, in pixels. With a
+// linear width, a link of 64 GB/s would hide the tree, or one of 1 GB/s would be invisible.
 func wireWidth(gbps float64) int { return min(max(10, int(math.Round(10*math.Sqrt(gbps)))), 120) }
 
-// wireTexts are what stands above a link and, line by line, below it: what it is, what that carries, and what the
-// device could do.
+// texts returns the text above a link and the lines below it: its generation and width, its rate, and the device's
+// maximum.
 func (w wire) texts() (above string, below []string) {
 	above, below = w.Now, []string{gbpsText(w.GBps)}
 	switch {
 	case w.Now == "" && w.Most != "":
-		above, below = w.Most, append(below, "at most") // what it does now is not known
+		above, below = w.Most, append(below, "at most") // the current state is unknown
 	case w.Most != "":
 		below = append(below, "of "+w.Most)
 	}
 	return above, slices.DeleteFunc(below, func(s string) bool { return s == "" })
 }
 
-// wireEnd is where the texts below a link end that is drawn at y.
+// wireEnd returns the lower end of the texts below a link at y.
 func (p *picture) wireEnd(w wire, y int) int {
 	_, below := w.texts()
 	return y + 7 + 14*len(below)
 }
 
-// wire draws a link, its line as heavy as its rate, and returns where it ends.
+// wire draws a link with a width according to its rate. It returns the lower end of its texts.
 func (p *picture) wire(w wire, from, to, y int) int {
 	class, text := "wire", "soft"
 	switch {
@@ -186,10 +184,9 @@ func (p *picture) wire(w wire, from, to, y int) int {
 	return p.wireEnd(w, y)
 }
 
-// stackEdge is how far the edge of the cards below shows of a card that stands for several.
+// stackEdge is the visible edge, in pixels, of the cards below a card that stands for several.
 const stackEdge = 3
 
-// card draws a device and returns how high it is.
 func (p *picture) card(c card, x, y, width int) int {
 	edge := 0
 	if len(c.Members) > 0 {

@@ -13,10 +13,10 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A class is what may lie between two devices.
+// A class is a kind of path between two devices.
 type class struct{ Class, Means string }
 
-// legend explains the classes in our own words; the shape of the lines is that of nvidia-smi.
+// legend explains the classes in our own words, in the line format of nvidia-smi.
 var legend = []class{
 	{"X", "the device itself"},
 	{"SYS", "through the interconnect between NUMA nodes"},
@@ -27,31 +27,29 @@ var legend = []class{
 	{"NV#", "over # bonded NVLinks, or XGMI links of AMD"},
 }
 
-// WriteMatrix writes the view of nvidia-smi topo -m for all GPUs and NICs, also where nvidia-smi
-// does not exist: a row and a column for each device, then the CPUs and the NUMA node next to it.
-// Columns are aligned with spaces. A path that is not known is "?". As with nvidia-smi, devices
-// that only drive a screen are not listed, and a virtual function is where its physical function
-// is.
+// WriteMatrix writes the matrix of nvidia-smi topo -m for all GPUs and NICs, even without nvidia-smi: a row and a
+// column for each device, then the CPUs and the NUMA node next to it. Columns are aligned with spaces, and an unknown
+// path is "?".
+//
+// Like nvidia-smi, it leaves out devices that only drive a screen and virtual functions.
 func (d *Document) WriteMatrix(w io.Writer) error {
 	v := newView(d)
-	// Lists of CPUs are never shortened here: programs read them.
+	// Never shorten the CPU lists here, because programs read them.
 	lines := append(matrixLines(v.matrix(), 1<<20), v.legendLines()...)
 	_, err := io.WriteString(w, strings.Join(lines, "\n")+"\n")
 	return show.Wrapf(err, "write the matrix of host %q", d.Provenance.Name)
 }
 
-// A matrixRow is a device in the matrix.
 type matrixRow struct {
 	ID, Name string
-	Cells    []string // its classes, "" where it is not known
+	Cells    []string // path classes; "" if unknown
 	CPUs     *topology.CPUSet
 	Node     *int // NUMA node
-	Memory   *int // the NUMA node that a GPU's memory is
+	Memory   *int // the NUMA node formed by a GPU's memory
 	GPU      bool
-	Title    string // what the device is
+	Title    string // description of the device
 }
 
-// matrix is the rows, each with a cell for each row.
 func (v *view) matrix() []matrixRow {
 	var rows []matrixRow
 	for _, g := range v.gpus {
@@ -73,19 +71,19 @@ func (v *view) matrix() []matrixRow {
 		for j := range rows {
 			rows[i].Cells[j] = v.classes[[2]string{rows[i].ID, rows[j].ID}]
 		}
-		// nvidia-smi marks the device itself so, and programs look for it.
+		// nvidia-smi marks the device itself with an X, and programs look for it.
 		rows[i].Cells[i] = "X"
 	}
 	return rows
 }
 
-// nicTitle is what a legend calls a NIC: its RDMA devices, else its network devices, else its address.
+// nicTitle returns the name of a NIC in a legend: its RDMA devices, else its network devices, else its ID.
 func nicTitle(n *topology.NIC) string {
 	return cmp.Or(strings.Join(n.RDMA, ","), strings.Join(n.Netdevs, ","), n.ID())
 }
 
-// alikeRows are rows in which one stands for three or more NICs that have the same paths to everything else. In its
-// own column it has their paths to each other.
+// alikeRows merges three or more NICs with the same paths to everything else into one row. In its own column, that
+// row has the path between these NICs.
 func alikeRows(rows []matrixRow) []matrixRow {
 	same := func(i, j int) bool {
 		a, b := rows[i], rows[j]
@@ -97,7 +95,7 @@ func alikeRows(rows []matrixRow) []matrixRow {
 		return !a.GPU && !b.GPU && intText(a.Node) == intText(b.Node) && setText(a.CPUs, 1<<20) == setText(b.CPUs,
 			1<<20)
 	}
-	var kept []int // places in rows
+	var kept []int
 	var out []matrixRow
 	taken := make([]bool, len(rows))
 	for i, r := range rows {
@@ -117,7 +115,8 @@ func alikeRows(rows []matrixRow) []matrixRow {
 				names, titles = append(names, rows[m].Name), append(titles, rows[m].Title)
 			}
 			r.Name, r.Title = fmt.Sprintf("%s x%d", span(names), len(members)), span(titles)
-			// Among three or more members with equal rows all paths are the same, so any of them stands for all.
+			// Three or more members with equal rows have equal paths between each other, so any one of these stands
+			// for all.
 			r.Cells = slices.Clone(r.Cells)
 			r.Cells[i] = r.Cells[members[1]]
 		}
@@ -130,7 +129,7 @@ func alikeRows(rows []matrixRow) []matrixRow {
 	return out
 }
 
-// matrixLines are the lines of a matrix, with CPU lists of at most so many letters.
+// matrixLines returns the lines of a matrix, with CPU lists of at most so many letters.
 func matrixLines(rows []matrixRow, letters int) []string {
 	if len(rows) == 0 {
 		return []string{"No GPUs and no NICs are known."}
@@ -141,13 +140,13 @@ func matrixLines(rows []matrixRow, letters int) []string {
 		heads = append(heads, "GPU NUMA ID")
 	}
 	return matrixTable(rows, rows, heads, func(r matrixRow) []string {
-		// An empty list is N/A, as nvidia-smi has it: a cell that is not there would shift those behind it.
+		// An empty list is N/A as in nvidia-smi, because a missing cell would shift the cells after it.
 		cpus := "N/A"
 		if r.CPUs != nil && !r.CPUs.IsEmpty() {
 			cpus = cpusText(*r.CPUs, letters)
 		}
 		var row []string
-		// nvidia-smi knows no affinity of NICs; where we know none either, the row is the same.
+		// nvidia-smi has no affinity for NICs. If none is known, the row looks the same.
 		if r.GPU || r.CPUs != nil || r.Node != nil {
 			row = append(row, cpus, orNA(r.Node))
 		}
@@ -158,16 +157,17 @@ func matrixLines(rows []matrixRow, letters int) []string {
 	})
 }
 
-// betweenLines are the part of the matrix that is between NICs and GPUs: a row for each NIC, a column for each GPU.
+// betweenLines returns the part of the matrix between NICs and GPUs: a row for each NIC, a column for each GPU.
 func betweenLines(rows []matrixRow) []string {
 	gpus := slices.IndexFunc(rows, func(r matrixRow) bool { return !r.GPU })
 	return matrixTable(rows[gpus:], rows[:gpus], []string{""}, func(r matrixRow) []string { return []string{r.Title} })
 }
 
-// matrixTable are the lines of a table of devices and devices. The latter are the first of all devices. more is what
-// stands behind the classes of a row, under the heads.
+// matrixTable returns the lines of a table of path classes. The devices in columns must be the first ones of all
+// devices. more returns the cells after the classes of a row, which stand under heads.
 func matrixTable(rows, columns []matrixRow, heads []string, more func(matrixRow) []string) []string {
-	// Programs read the output of nvidia-smi topo -m by its columns: an empty head stands above the names there, too.
+	// The first head is empty, because programs parse the columns of nvidia-smi topo -m, which also has an empty head
+	// there.
 	names := lists.Map(columns, func(c matrixRow) string { return c.Name })
 	cells := lists.Map(rows, func(r matrixRow) []string {
 		return slices.Concat([]string{r.Name}, lists.Map(r.Cells[:len(columns)], classCell), more(r))
@@ -175,7 +175,7 @@ func matrixTable(rows, columns []matrixRow, heads []string, more func(matrixRow)
 	return show.Lines(show.Columns(slices.Concat([]string{""}, names, heads)...), cells)
 }
 
-// classCell is a class as the matrix shows it. nvidia-smi sets the X apart in the same way.
+// classCell formats a class. It indents the X, as nvidia-smi does.
 func classCell(class string) string {
 	if class == "X" {
 		return " X"
@@ -183,7 +183,7 @@ func classCell(class string) string {
 	return orUnknown(class)
 }
 
-// orNA is a number, or what nvidia-smi prints for none.
+// orNA formats a number, or returns N/A for nil as nvidia-smi does.
 func orNA(n *int) string {
 	if n == nil {
 		return "N/A"
@@ -191,7 +191,6 @@ func orNA(n *int) string {
 	return intText(n)
 }
 
-// legendLines explain the classes and name the NICs.
 func (v *view) legendLines() []string {
 	rows := v.matrix()
 	if len(rows) == 0 {

@@ -19,8 +19,7 @@ func matrixOf(t testing.TB, h *topology.Host) string {
 	return string(written(t, func(b *bytes.Buffer) error { return NewDocument(h, nil).WriteMatrix(b) }))
 }
 
-// cells reads the matrix as nvidia-smi's would be read, and returns the class of each pair by the
-// names of rows and columns.
+// cellsOf parses the matrix like nvidia-smi's, and returns the class of each pair by the names of row and column.
 func cellsOf(t testing.TB, text string) map[[2]string]string {
 	t.Helper()
 	m, err := smi.ParseMatrix([]byte(text))
@@ -42,11 +41,11 @@ func TestTheMatrixIsReadBackAsItWasWritten(t *testing.T) {
 		d := NewDocument(c.host, nil)
 		v := newView(d)
 		if len(v.gpus) == 0 {
-			continue // nvidia-smi prints no matrix without a GPU, so none is read
+			continue // nvidia-smi prints no matrix without a GPU, so the parser finds none
 		}
 		t.Run(c.name, func(t *testing.T) {
 			if slices.ContainsFunc(v.matrix(), func(r matrixRow) bool { return slices.Contains(r.Cells, "") }) {
-				// A reader must not take what is not known for a path.
+				// An unknown cell must not be parsed as a path.
 				if _, err := smi.ParseMatrix([]byte(matrixOf(t, c.host))); err == nil || !strings.Contains(err.Error(),
 					`"?"`) {
 					t.Errorf("a cell that is not known is read as %v", err)
@@ -67,7 +66,7 @@ func TestTheMatrixIsReadBackAsItWasWritten(t *testing.T) {
 	}
 }
 
-// Where nvidia-smi's own matrix is the source, ours has the same cells, affinities and legend.
+// If nvidia-smi's own matrix is the source, ours has the same cells, affinities and legend.
 func TestAMatrixThatWasReadIsWrittenAsItWas(t *testing.T) {
 	files, err := filepath.Glob("../../machine/dump/smi/testdata/*.txt")
 	if err != nil {
@@ -81,7 +80,7 @@ func TestAMatrixThatWasReadIsWrittenAsItWas(t *testing.T) {
 		}
 		first, err := smi.Parse(text, "first")
 		if err != nil {
-			continue // a file of another test: one that must be refused
+			continue // a file of another test that must be rejected
 		}
 		compared++
 		second, err := smi.Parse([]byte(matrixOf(t, first)), "first")
@@ -89,7 +88,7 @@ func TestAMatrixThatWasReadIsWrittenAsItWas(t *testing.T) {
 			t.Errorf("%s: %v in\n%s", f, err, matrixOf(t, first))
 			continue
 		}
-		// By place: an old nvidia-smi named the rows of NICs after their RDMA devices.
+		// Compare by position, because old versions of nvidia-smi named the rows of NICs after their RDMA devices.
 		classes := func(h *topology.Host) (all [][]string) {
 			for _, r := range newView(NewDocument(h, nil)).matrix() {
 				all = append(all, r.Cells)
@@ -214,7 +213,7 @@ func TestNICsWithTheSamePathsAreOneRow(t *testing.T) {
 	if got := text(alikeRows(near)); got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
-	// Another node, another path among them, or two of them: each has its row.
+	// NICs keep their own rows if there are only two of them, or if their node or their paths differ.
 	far := slices.Clone(near)
 	far[4].Node = new(1)
 	if got := alikeRows(far); len(got) != len(far) {

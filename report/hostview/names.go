@@ -14,23 +14,23 @@ import (
 	"github.com/rackless/rackless/report/show"
 )
 
-// A view is a Document in which every text is printable, with what every output needs to know about it.
+// A view is a Document with printable texts only, and the lookups that the outputs need.
 type view struct {
 	*Document
 	tree     *topology.Tree
-	gpus     []*topology.GPU              // those that compute, in the order of the Host
-	displays []*topology.GPU              // those that only drive a screen
+	gpus     []*topology.GPU              // GPUs for computing, in Host order
+	displays []*topology.GPU              // GPUs that only drive a screen
 	nics     []*topology.NIC              // without virtual functions
-	vfs      map[topology.PCIAddr]int     // virtual functions that are there, by physical function
-	names    map[string]string            // GPU0, NIC3: by ID
-	classes  map[[2]string]string         // cells of the matrix, by the IDs of both devices, in both orders
-	findings map[string][]finding.Finding // by what they are about, in the form of subjects
+	vfs      map[topology.PCIAddr]int     // number of virtual functions by physical function
+	names    map[string]string            // by ID: GPU0, NIC3
+	classes  map[[2]string]string         // matrix cells by the IDs of both devices, in both orders
+	findings map[string][]finding.Finding // by subject
 }
 
-// newView cleans the document and looks up what its outputs need: everything from outside is printable and on one line
-// from here on.
+// newView cleans the document and prepares its lookups. From here on, all texts from outside are printable and on one
+// line.
 func newView(d *Document) *view {
-	// Clean copies the document, and fixes would be put on one line with all other texts.
+	// Clean copies the document but would put fixes on one line like all other texts.
 	fixes := d.Findings
 	d = show.Clean(d, words.Printable)
 	for i, f := range fixes {
@@ -54,7 +54,7 @@ func newView(d *Document) *view {
 		}
 	}
 	for i := range d.Host.PCI {
-		// Counted by what is there, since a source may list virtual functions and not say how many are enabled.
+		// Count the listed virtual functions, since a source may list them without saying how many are enabled.
 		if pf := d.Host.PCI[i].PF; pf != nil {
 			v.vfs[*pf]++
 		}
@@ -73,8 +73,8 @@ func newView(d *Document) *view {
 	return v
 }
 
-// number gives devices the names by which a matrix calls them: those that they brought along where
-// all have one of this form (a matrix may start at GPU4), or prefix0, prefix1, ... in their order.
+// number sets the names of devices in a matrix. If all devices have distinct names of the form prefixN, they keep
+// them (a matrix may start at GPU4); otherwise they become prefix0, prefix1, ... in order.
 func number[T any](names map[string]string, prefix string, all []T, of func(T) (id, name string)) {
 	seen := map[string]bool{}
 	for _, x := range all {
@@ -86,14 +86,14 @@ func number[T any](names map[string]string, prefix string, all []T, of func(T) (
 	}
 	for i, x := range all {
 		id, name := of(x)
-		if len(seen) < len(all) { // some have none of this form, or one that another has
+		if len(seen) < len(all) { // not all names have the form and are distinct
 			name = prefix + strconv.Itoa(i)
 		}
 		names[id] = name
 	}
 }
 
-// nodeOf returns the node of a device: on a machine with one node everything is on it.
+// nodeOf returns the NUMA node of a device. On a machine with one node, every device is on that node.
 func (v *view) nodeOf(n *int) *int {
 	if n == nil && len(v.Host.NUMANodes) == 1 {
 		return &v.Host.NUMANodes[0].ID
@@ -101,7 +101,6 @@ func (v *view) nodeOf(n *int) *int {
 	return n
 }
 
-// device returns the PCI function at a, or nil.
 func (v *view) device(a *topology.PCIAddr) *topology.PCIDevice {
 	if a == nil {
 		return nil
@@ -109,9 +108,10 @@ func (v *view) device(a *topology.PCIAddr) *topology.PCIDevice {
 	return v.tree.Device(*a)
 }
 
-// affinity returns the CPUs next to a device: as its source states them, as the kernel does, or those of its node.
+// affinity returns the CPUs next to a device, as stated by its source, else by the kernel, else by its node.
 func (v *view) affinity(stated *topology.CPUSet, addr *topology.PCIAddr, node *int) *topology.CPUSet {
-	// nvidia-smi prints an affinity that may differ from that of the kernel. Who pins by it should see it.
+	// nvidia-smi's affinity may differ from the kernel's. A user that pins processes by nvidia-smi should see its
+	// value.
 	if stated != nil {
 		return stated
 	}
@@ -126,15 +126,15 @@ func (v *view) affinity(stated *topology.CPUSet, addr *topology.PCIAddr, node *i
 	return nil
 }
 
-// vfText is how many virtual functions a NIC has, and how many it could have: "4 of 16". It
-// is none where SR-IOV is not offered.
+// vfText returns the number of virtual functions of a NIC and its maximum, such as "4 of 16". It returns none if the
+// NIC does not offer SR-IOV.
 func (v *view) vfText(n *topology.NIC, d *topology.PCIDevice) string {
 	now := 0
 	if n.Address != nil {
 		now = v.vfs[*n.Address]
 	}
 	s := n.SRIOV
-	// Sources put it at the NIC or at its function; lspci knows the function alone.
+	// Sources record SR-IOV at the NIC or at its function; lspci only knows the function.
 	if s == nil && d != nil {
 		s = d.SRIOV
 	}
@@ -144,7 +144,7 @@ func (v *view) vfText(n *topology.NIC, d *topology.PCIDevice) string {
 	case s == nil:
 		return strconv.Itoa(now)
 	}
-	// Some sources list virtual functions, and some only count them: the highest number is right.
+	// Some sources list virtual functions and others only count them, so the highest number is right.
 	now = max(now, len(s.VFs))
 	if s.Enabled != nil {
 		now = max(now, *s.Enabled)
@@ -155,13 +155,13 @@ func (v *view) vfText(n *topology.NIC, d *topology.PCIDevice) string {
 	return fmt.Sprintf("%d of %d", now, *s.Total)
 }
 
-// subjects are what a finding is about, in the form in which a device or node is looked up: an
-// address as sysfs writes it, "node 1", or a name.
+// subjects returns the subjects of a finding in the form used for lookups: an address as in sysfs, "node 1", or a
+// name.
 func subjects(f finding.Finding) []string {
 	parts := strings.Split(f.Subject, ",")
 	for i, s := range parts {
 		s = strings.TrimSpace(s)
-		// Some sources leave the domain out, and write letters large.
+		// Some sources omit the domain or use upper-case letters.
 		if a, err := topology.ParsePCIAddr(s); err == nil {
 			s = a.String()
 		}
@@ -170,16 +170,16 @@ func subjects(f finding.Finding) []string {
 	return parts
 }
 
-// A findingGroup is findings that differ only in their subject and evidence: one line says what is
-// wrong and how to mend it.
+// A findingGroup holds findings that differ only in their subject and evidence, so one line can describe the fault
+// and the fix.
 type findingGroup struct {
-	finding.Finding // the first
+	finding.Finding // the first one
 	Subjects        []string
-	Evidences       []string // beside Subjects
+	Evidences       []string // in the order of Subjects
 }
 
-// grouped joins findings that say the same of several subjects, the worst first. The order is that
-// of the first of each.
+// grouped joins findings that differ only in subject and evidence, the worst first, then in order of first
+// appearance.
 func grouped(all []finding.Finding) []findingGroup {
 	return groupedBy(all, func(f finding.Finding) finding.Finding {
 		f.Subject, f.Evidence = "", ""
@@ -187,14 +187,14 @@ func grouped(all []finding.Finding) []findingGroup {
 	})
 }
 
-// families joins findings of one kind, whatever they advise.
+// families joins findings of one kind, even if their fixes differ.
 func families(all []finding.Finding) []findingGroup {
 	return groupedBy(all, func(f finding.Finding) finding.Finding {
 		return finding.Finding{ID: f.ID, Title: f.Title, Severity: f.Severity}
 	})
 }
 
-// groupedBy joins the findings that have the same key: the finding without what may differ.
+// groupedBy joins findings with equal keys. key returns a finding without the fields that may differ.
 func groupedBy(all []finding.Finding, key func(finding.Finding) finding.Finding) []findingGroup {
 	var groups group.List[finding.Finding, findingGroup]
 	for _, f := range all {
@@ -202,12 +202,11 @@ func groupedBy(all []finding.Finding, key func(finding.Finding) finding.Finding)
 		g.Subjects, g.Evidences = append(g.Subjects, f.Subject), append(g.Evidences, f.Evidence)
 	}
 	out := groups.All
-	// Stable, so that findings of one severity stay in the order of the checks.
+	// The sort is stable, so findings of one severity stay in the order of the checks.
 	slices.SortStableFunc(out, func(a, b findingGroup) int { return cmp.Compare(a.Severity.Rank(), b.Severity.Rank()) })
 	return out
 }
 
-// findingsText counts the findings: "1 error, 2 warnings, 3 notes".
 func findingsText(all []finding.Finding) string {
 	var n [3]int
 	for _, f := range all {
@@ -216,7 +215,6 @@ func findingsText(all []finding.Finding) string {
 	return cmp.Or(joined(", ", counted(n[0], "error"), counted(n[1], "warning"), counted(n[2], "note")), "no findings")
 }
 
-// some joins names in one sentence: the first few, and how many more there are.
 func some(names []string, most int) string {
 	if len(names) <= most {
 		return strings.Join(names, ", ")

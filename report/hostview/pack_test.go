@@ -10,7 +10,6 @@ import (
 	"github.com/rackless/rackless/machine/finding"
 )
 
-// packed returns where the pictures came to be, one line for each.
 func packed(width, high int, sizes ...[2]int) string {
 	var items []*picture
 	for _, s := range sizes {
@@ -54,7 +53,7 @@ func TestPicturesArePackedInRows(t *testing.T) {
 	}
 }
 
-// Whatever is packed keeps its size at least, lies within the whole and on nothing else.
+// Packed pictures keep at least their size, lie inside the whole, and do not overlap.
 func TestPackedPicturesDoNotOverlap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var items []*picture

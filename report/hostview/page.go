@@ -21,10 +21,12 @@ import (
 //go:embed page.html
 var pageHTML string
 
-// pictureCSS has the colours and the rules of the pictures. The colours of things are from the
-// palette of Okabe and Ito, which readers with any common colour vision can tell apart, made darker
-// or lighter until text on them or beside them can be read; no meaning is carried by colour alone.
-// The value before each var() is for programs that do not know variables: the light colour.
+// pictureCSS holds the colours and rules of the pictures. Colours are from the palette of Okabe and Ito, which
+// readers with any common colour vision can tell apart, adjusted in brightness so that text on or beside them is
+// readable.
+//
+// No meaning depends on colour alone. The value before each var() is the light colour, for programs without support
+// for variables.
 //
 //go:embed picture.css
 var pictureCSS string
@@ -32,19 +34,17 @@ var pictureCSS string
 //go:embed page.css
 var pageCSS string
 
-// pageTemplate escapes every field by the place where it stands. The style sheet and the pictures
-// are the only texts that it takes as they are.
+// pageTemplate escapes every field for its context. Only the style sheet and the pictures are inserted unchanged.
 var pageTemplate = sync.OnceValue(func() *template.Template {
 	return template.Must(template.New("page.html").Funcs(template.FuncMap{"known": orUnknown, "class": cellClass,
 		"int": intText, "cpus": func(s *topology.CPUSet) string { return setText(s, 60) }}).Parse(pageHTML))
 })
 
-// maxPageRows is how many rows of a table a page has: a browser takes its time for more.
+// maxPageRows limits the rows of a table on a page, because more would be slow in a browser.
 const maxPageRows = 500
 
-// WritePage writes the machine as one HTML page that needs nothing else: the findings, the picture,
-// the paths and the tables. Its content security policy lets the browser load nothing at all and
-// apply only the style sheet that is in it.
+// WritePage writes the machine as one self-contained HTML page with findings, picture, paths and tables. Its content
+// security policy forbids loading anything, and allows only the page's own style sheet.
 func (d *Document) WritePage(w io.Writer) error {
 	v := newView(d)
 	p := newPage
@@ -54,16 +54,15 @@ func (d *Document) WritePage(w io.Writer) error {
 	return show.Wrapf(show.Execute(w, pageTemplate(), p(v)), "write the page of host %q", d.Provenance.Name)
 }
 
-// page is what the template prints. Everything that needs a decision is decided here, so that the
-// template only lays out.
+// A page is the data of the template. All decisions are made here, so that the template is only layout.
 type page struct {
 	show.Head
 	Heading       string
 	Facts, Source []string
 	Emulated      bool
-	Summary, Calm string // of the findings, and what is said where there are none
+	Summary, Calm string // of the findings, and the text without any
 	Findings      []pageFinding
-	Pictures      template.HTML // SVG that svg.go has escaped
+	Pictures      template.HTML // SVG escaped by svg.go
 	Matrix        []matrixRow
 	Alike         bool // a row of Matrix stands for several devices
 	Legend        []class
@@ -75,26 +74,24 @@ type page struct {
 	Contradictions, Inferred []string
 }
 
-// A pageFinding is a group of findings. Its Evidence is that of the only subject, and empty where there are several.
+// A pageFinding is a group of findings. Evidence is set only if the group has a single subject.
 type pageFinding struct {
 	findingGroup
 	Class, Word, Where, Evidence string
 	Places                       []finding.Finding
 }
 
-// A pageExpectation is what is usual for a kind of path, and how many pairs of devices have such a path.
+// A pageExpectation is the usual performance of a kind of path, and the number of device pairs with such a path.
 type pageExpectation struct {
 	Class, Link, Basis, GBps, Usec string
 	Pairs                          int
 }
 
-// A pageGrid is a grid as texts.
 type pageGrid struct {
 	grid
 	Texts [][]string
 }
 
-// newPage decides what the page shows.
 func newPage(v *view) page {
 	p := page{
 		Head: show.NewHead(show.Base+pictureCSS+pageCSS, ""), Heading: v.heading(), Facts: v.facts(),
@@ -114,12 +111,12 @@ func newPage(v *view) page {
 	return p
 }
 
-// pictures are the picture for large and for small screens, and the same with every device on a card of its own where
-// cards stand for several.
+// pictures returns the picture for large and for small screens. If cards stand for several devices, a second version
+// shows every device on its own card.
 func (v *view) pictures() template.HTML {
 	var b bytes.Buffer
 	for i, s := range v.scenes() {
-		// Two sizes of each picture are in one page: each needs IDs of its own.
+		// The page has each picture in two sizes, so each needs its own IDs.
 		id := ""
 		if i > 0 {
 			id = "-every"
@@ -134,7 +131,6 @@ func (v *view) pictures() template.HTML {
 	return template.HTML(b.String())
 }
 
-// scenes are those of the page.
 func (v *view) scenes() []*scene {
 	s := newScene(v)
 	switch {
@@ -159,7 +155,6 @@ func newPageFinding(g findingGroup) pageFinding {
 	return f
 }
 
-// cellClass is the class of the style sheet that a cell of the matrix has.
 func cellClass(class string) string {
 	switch {
 	case class == "":
@@ -172,7 +167,6 @@ func cellClass(class string) string {
 	return strings.ToLower(class)
 }
 
-// expected are the expectations of the paths, each kind once.
 func (v *view) expected() []pageExpectation {
 	span := func(low, high float64) string {
 		return strconv.FormatFloat(low, 'f', -1, 64) + " to " + strconv.FormatFloat(high, 'f', -1, 64)
@@ -184,7 +178,7 @@ func (v *view) expected() []pageExpectation {
 		}
 		e := pageExpectation{Class: p.Class, Link: p.Expected.Link, Basis: p.Expected.Basis,
 			GBps: span(p.Expected.GBpsMin, p.Expected.GBpsMax), Usec: span(p.Expected.UsecMin, p.Expected.UsecMax)}
-		// Eight GPUs and eight NICs have 64 paths and few kinds of them: a row for each kind.
+		// Eight GPUs and eight NICs have 64 paths of only a few kinds, so each kind has one row.
 		i := slices.IndexFunc(out, func(o pageExpectation) bool { o.Pairs = 0; return o == e })
 		if i < 0 {
 			i = len(out)
@@ -203,7 +197,7 @@ func (v *view) expected() []pageExpectation {
 	return out
 }
 
-// newPageGrid is a grid at its full width: a page scrolls where a terminal has to drop columns.
+// newPageGrid returns a grid at its full width. A page scrolls, while a terminal must drop columns.
 func newPageGrid(g grid) pageGrid {
 	g.limit(maxPageRows)
 	// A stride or a count of CPUs says more than a hundred numbers.

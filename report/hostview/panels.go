@@ -13,7 +13,6 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// headPanel is what the machine is.
 func headPanel(v *view, width int) *picture {
 	p := &picture{W: width}
 	y := p.paragraph(0, 18, v.heading(), fontHead, "", width, 24, 2) - 6
@@ -21,7 +20,7 @@ func headPanel(v *view, width int) *picture {
 		y = p.paragraph(0, y, fact, fontPlain, "", width, 17, 4)
 	}
 	source := ""
-	if v.Placement == nil { // else the facts say what the plan is for
+	if v.Placement == nil { // otherwise the facts name the machine of the plan
 		source = v.source()
 	}
 	if v.Provenance.Emulated {
@@ -31,10 +30,10 @@ func headPanel(v *view, width int) *picture {
 	return p
 }
 
-// maxListed is how many kinds of findings the picture lists.
+// maxListed limits the kinds of findings that the picture lists.
 const maxListed = 24
 
-// findingsPanel lists the findings: the signs in the picture have only their IDs.
+// findingsPanel lists the findings, because marks in the picture only have their IDs.
 func (sh sheet) findingsPanel(v *view, width int) *picture {
 	p := &picture{W: width}
 	if len(v.Findings) == 0 {
@@ -56,18 +55,18 @@ func (sh sheet) findingsPanel(v *view, width int) *picture {
 		x += p.text(x, y, g.ID, fontBold, "", 60) + 8
 		y = p.paragraph(x, y, some(g.Subjects, 4)+": "+g.Title, fontSmall, "", width-sh.margin-x, 14, 2) - 14
 	}
-	// The frame was drawn first, to be below the texts. Its height is known only now.
+	// The frame was added first, to lie below the texts. Its height is known only now.
 	p.H = y + 10
 	p.Boxes[0].H = p.H
 	return p
 }
 
-// nvlinkPanel shows the NVLinks: a bar where every two GPUs are joined alike, else a ring of GPUs
-// with a chord for each pair.
+// nvlinkPanel shows the NVLinks: a bar if every two GPUs have the same links, else a ring of GPUs with a chord for
+// each pair.
 func (sh sheet) nvlinkPanel(s *scene, width int) *picture {
 	var sets []*picture
 	for _, set := range s.NVLink {
-		// Chords between more than 16 GPUs are a blot, in which none can be followed.
+		// With more than 16 GPUs, single chords cannot be made out.
 		if set.Uniform || len(set.GPUs) > 16 {
 			sets = append(sets, sh.nvlinkBar(set, width))
 		} else {
@@ -80,7 +79,6 @@ func (sh sheet) nvlinkPanel(s *scene, width int) *picture {
 	return pack(sets, width, 0, func(p *picture, i int, at rect) { p.box(at, "panel", 6, nvlinkText(s.NVLink[i])) })
 }
 
-// nvlinkText describes a set in words.
 func nvlinkText(set nvlinkSet) string {
 	if set.Uniform {
 		return fmt.Sprintf("%s between %s: %s between every two", set.Name, some(set.GPUs, 16), set.Classes[0].text())
@@ -93,9 +91,8 @@ func nvlinkText(set nvlinkSet) string {
 	return set.Name + " " + strings.Join(parts, "; ")
 }
 
-// nvlinkBar draws the GPUs in rows, each on a bar.
 func (sh sheet) nvlinkBar(set nvlinkSet, width int) *picture {
-	// Pixels of a GPU's box. Between two of them are 8.
+	// Size of a GPU's box in pixels. Boxes are 8 pixels apart.
 	const chip, high = 62, 24
 	inner := width - 2*sh.margin
 	perRow := min(len(set.GPUs), max(1, (inner+8)/(chip+8)))
@@ -118,7 +115,7 @@ func (sh sheet) nvlinkBar(set nvlinkSet, width int) *picture {
 			p.line("nvlink", 60, "", [2]int{x + chip/2, y + high}, [2]int{x + chip/2, bar})
 		}
 		p.line("nvlink", 80, nvlinkText(set), [2]int{sh.margin, bar}, [2]int{sh.margin + len(row)*(chip+8) - 8, bar})
-		if r > 0 { // the bars are one
+		if r > 0 { // joins this bar to the one above
 			p.line("nvlink", 80, "", [2]int{sh.margin, bar - high - 22}, [2]int{sh.margin, bar})
 		}
 		y = bar + 12
@@ -127,14 +124,13 @@ func (sh sheet) nvlinkBar(set nvlinkSet, width int) *picture {
 	return p
 }
 
-// chip draws a GPU by its name.
 func (p *picture) chip(x, y, w, h int, name string) {
 	p.Tops = append(p.Tops, boxShape{rect{x, y, w, h}, "card gpu", 4, drawable(name)})
 	text := fontBold.Fit(drawable(name), w-6)
 	p.text(x+(w-fontBold.Width(text))/2, y+h/2+4, text, fontBold, "", w-6)
 }
 
-// chord is the weight of the line of a pair, in tenths of a pixel: by its rate, else by its links.
+// chord returns the width of a pair's line in tenths of a pixel, by its rate, or by its links if the rate is unknown.
 func chord(c nvlinkClass) int {
 	if c.Rate > 0 {
 		return wireWidth(c.Rate)
@@ -142,11 +138,10 @@ func chord(c nvlinkClass) int {
 	return min(100, 15+12*max(c.Links, 1))
 }
 
-// nvlinkRing draws the GPUs in a ring, with a chord for each pair that is as heavy as it has links.
 func (sh sheet) nvlinkRing(set nvlinkSet, width int) *picture {
 	const chip, high = 56, 24
 	n := len(set.GPUs)
-	// 17 pixels of radius for each GPU give it an arc of about 107, so that chips 56 wide do not touch.
+	// A radius of 17 pixels per GPU gives each GPU an arc of about 107 pixels, so chips 56 wide do not touch.
 	radius := max(60, n*17)
 	// On a narrow sheet the ring is as wide as the sheet, and chips may overlap.
 	if 2*radius+chip+2*sh.margin > width {
@@ -163,7 +158,7 @@ func (sh sheet) nvlinkRing(set nvlinkSet, width int) *picture {
 		at[i] = [2]int{cx + int(math.Round(float64(radius)*math.Cos(angle))),
 			cy + int(math.Round(float64(radius)*math.Sin(angle)))}
 	}
-	// Below the chips, which are drawn last and hide the ends of the chords.
+	// The chips are drawn later and hide the ends of the chords.
 	for _, c := range set.Classes {
 		for _, pair := range c.Pairs {
 			full := fmt.Sprintf("%s: %s and %s", c.text(), set.GPUs[pair[0]], set.GPUs[pair[1]])
@@ -173,7 +168,7 @@ func (sh sheet) nvlinkRing(set nvlinkSet, width int) *picture {
 	for i, name := range set.GPUs {
 		p.chip(at[i][0]-chip/2, at[i][1]-high/2, chip, high, name)
 	}
-	// What the weights of the chords mean.
+	// Explain the widths of the chords.
 	y := cy + radius + high/2 + 20
 	for _, c := range set.Classes {
 		p.line("nvlink", chord(c), "", [2]int{sh.margin, y - 4}, [2]int{sh.margin + 40, y - 4})
@@ -185,13 +180,13 @@ func (sh sheet) nvlinkRing(set nvlinkSet, width int) *picture {
 	return p
 }
 
-// A legendBox is a panel that is filled like text.
+// A legendBox is a panel that is filled like a line of text.
 type legendBox struct {
 	*picture
 	x, y int
 }
 
-// entry makes room for a sign of the given width and its words, and returns where the sign begins.
+// entry adds the words of an entry and returns the x of its sign, which is sign pixels wide.
 func (l *legendBox) entry(sign int, words string) int {
 	need := sign + 6 + fontSmall.Width(words)
 	if l.x > 0 && l.x+need > l.W {
@@ -203,7 +198,7 @@ func (l *legendBox) entry(sign int, words string) int {
 	return at
 }
 
-// legendPanel explains the signs that a picture has: what is not in it would only be read in vain.
+// legendPanel explains only the signs that occur in the picture.
 func legendPanel(v *view, drawn *picture, width int) *picture {
 	l := &legendBox{picture: &picture{W: width}, y: 14}
 	classes := drawn.classes()
@@ -228,7 +223,7 @@ func legendPanel(v *view, drawn *picture, width int) *picture {
 		l.line(class, wireWidth(gbps), "", [2]int{at, l.y - 4}, [2]int{at + 30, l.y - 4})
 	}
 	if classes["wire"] || classes["wire slow"] || classes["wire slow warned"] {
-		// The weight is the root of the rate: each of these is twice as heavy as the one before.
+		// The width is the square root of the rate, so each of these lines is twice as wide as the previous one.
 		for _, gbps := range []float64{1, 4, 16, 64} {
 			wire("wire", gbps, fmt.Sprintf("%g GB/s", gbps))
 		}
@@ -261,8 +256,8 @@ func legendPanel(v *view, drawn *picture, width int) *picture {
 	return l.picture
 }
 
-// cells explains the cores of a picture. With a placement they have the colours of owners and show nothing else
-// but that they are efficient.
+// cells explains the cores of a picture. With a placement, cores show their owners' colours, and otherwise only
+// whether they are efficiency cores.
 func (l *legendBox) cells(v *view, drawn *picture) {
 	has := func(f func(cellShape) bool) bool { return slices.ContainsFunc(drawn.Cells, f) }
 	cell := func(c coreCell, words string, f func(cellShape) bool) {
@@ -303,7 +298,6 @@ func (l *legendBox) cells(v *view, drawn *picture) {
 	cell(coreCell{Threads: 1, Efficient: true}, "efficiency core", efficient)
 }
 
-// classes are those of the boxes and lines of a picture.
 func (p *picture) classes() map[string]bool {
 	all := lists.SetOf(p.Boxes, func(b boxShape) string { return b.Class })
 	for _, l := range p.Lines {
@@ -312,32 +306,30 @@ func (p *picture) classes() map[string]bool {
 	return all
 }
 
-// An nvlinkSet is GPUs that NVLinks join, directly or through each other.
 type nvlinkSet struct {
-	Name    string   // NVLink, or XGMI: what AMD's GPUs are joined by, and NCCL's files call NVLink as well
-	IDs     []string // of the GPUs, in the order of the Host
-	GPUs    []string // their names
+	Name    string   // "NVLink", or "XGMI" for AMD GPUs, which NCCL's files also call NVLink
+	IDs     []string // GPU IDs in Host order
+	GPUs    []string // GPU names
 	Classes []nvlinkClass
-	Uniform bool // every two are joined by the same number of links
+	Uniform bool // every two GPUs have the same number of links
 }
 
-// An nvlinkClass is the pairs that are joined by the same number of links.
 type nvlinkClass struct {
-	Label string // NV18
+	Label string // such as NV18
 	Links int
-	Rate  float64  // of all links together, one way, in GB/s; 0 where it is not known
-	Pairs [][2]int // places in GPUs
+	Rate  float64  // all links together, one way, in GB/s; 0 if unknown
+	Pairs [][2]int // indexes into GPUs
 }
 
-// nvlinkRates are GB/s of one NVLink, one way, by what names of models contain: the data sheets of NVIDIA. The first
-// that fits counts. Some names contain others, as H200 contains H20, but then both have the same rate.
+// nvlinkRates are the GB/s of one NVLink in one direction, by a part of the GPU model's name, from NVIDIA's data
+// sheets. The first match counts. A name may contain another, such as H200 and H20, but then both have the same rate.
 var nvlinkRates = []struct {
 	model string
 	rate  float64
 }{{"P100", 20}, {"B100", 50}, {"B200", 50}, {"B300", 50}, {"V100", 25}, {"A100", 25}, {"A800", 25}, {"A30", 25},
 	{"H100", 25}, {"H800", 25}, {"H20", 25}, {"GH200", 25}}
 
-// nvlinkRate is the rate of one NVLink of a GPU, 0 where it is not known.
+// nvlinkRate returns the rate of one NVLink of a GPU, or 0 if it is unknown.
 func (v *view) nvlinkRate(g *topology.GPU) float64 {
 	model := modelText(g.Model, v.device(g.Address))
 	for _, r := range nvlinkRates {
@@ -348,16 +340,13 @@ func (v *view) nvlinkRate(g *topology.GPU) float64 {
 	return 0
 }
 
-// text is "NV18, 450 GB/s".
 func (c nvlinkClass) text() string { return joined(", ", c.Label, gbpsText(c.Rate)) }
 
-// isAMD reports whether a GPU is known to be AMD's.
 func (v *view) isAMD(g *topology.GPU) bool {
 	d := v.device(g.Address)
 	return d != nil && d.Vendor != nil && *d.Vendor == topology.VendorAMD || strings.HasPrefix(g.ComputeArch, "gfx")
 }
 
-// nvlinkSets finds the sets among the GPUs.
 func (v *view) nvlinkSets() []nvlinkSet {
 	n := len(v.gpus)
 	label := func(i, j int) string {
@@ -369,7 +358,7 @@ func (v *view) nvlinkSets() []nvlinkSet {
 	seen := make([]bool, n)
 	var out []nvlinkSet
 	for first := range n {
-		// All that can be reached over NVLinks: members grows while it is walked.
+		// Collect all GPUs that can be reached over NVLinks. members grows during the loop.
 		members := []int{first}
 		for k := 0; k < len(members) && !seen[first]; k++ {
 			for j := range n {
@@ -386,7 +375,7 @@ func (v *view) nvlinkSets() []nvlinkSet {
 		if v.isAMD(v.gpus[first]) {
 			set.Name = "XGMI"
 		}
-		pairs := map[string][][2]int{} // by label
+		pairs := map[string][][2]int{}
 		for a, m := range members {
 			seen[m] = true
 			set.IDs = append(set.IDs, v.gpus[m].ID())
@@ -399,7 +388,7 @@ func (v *view) nvlinkSets() []nvlinkSet {
 		}
 		for l, p := range pairs {
 			c := nvlinkClass{Label: l, Pairs: p}
-			fmt.Sscanf(l, "NV%d", &c.Links) // 0 where the source did not say how many
+			fmt.Sscanf(l, "NV%d", &c.Links) // 0 if the source has no count
 			c.Rate = float64(c.Links) * v.nvlinkRate(v.gpus[first])
 			set.Classes = append(set.Classes, c)
 		}

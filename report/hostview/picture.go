@@ -11,24 +11,23 @@ import (
 	"github.com/rackless/rackless/report/show"
 )
 
-// A picture is shapes with their places, in pixels: what the SVG will show, as data, so that a test
-// can look for what overlaps. Shapes are painted in the order boxes, cells, lines, tops, marks,
-// texts.
+// A picture holds shapes with their positions in pixels. Keeping the content of the SVG as data lets tests look for
+// overlaps. Shapes are painted in the order boxes, cells, lines, tops, marks, texts.
 type picture struct {
 	W, H  int
 	Boxes []boxShape
 	Cells []cellShape
 	Lines []lineShape
-	Tops  []boxShape // boxes that lines end below
+	Tops  []boxShape // boxes that cover the ends of lines
 	Marks []markShape
 	Texts []textShape
 
-	owners *Placement // whose owners its cards name
+	owners *Placement // the source of the owners' names on cards
 }
 
 type rect struct{ X, Y, W, H int }
 
-// A boxShape is a rectangle. Pointing at it shows its title.
+// A boxShape is a rectangle. Its title is shown on hover.
 type boxShape struct {
 	rect
 	Class  string
@@ -36,58 +35,52 @@ type boxShape struct {
 	Title  string
 }
 
-// A cellShape is a core.
 type cellShape struct {
 	rect
-	Classes []string // of its colour, or of its parts from left to right
+	Classes []string // class of its colour, or of each part from left to right
 	coreCell
 }
 
-// A lineShape is a line through points.
 type lineShape struct {
 	Points [][2]int
 	Class  string
-	Width  int // tenths of a pixel
+	Width  int // in tenths of a pixel
 	Title  string
 }
 
-// A markShape is the sign of a finding.
 type markShape struct {
 	rect
 	Severity finding.Severity
 	Title    string
 }
 
-// A textShape is a line of text. Its rect is where its letters may be.
+// A textShape is a line of text. Its rect bounds the letters.
 type textShape struct {
 	rect
 	Text  string
 	Font  font
 	Class string
 
-	ID   string // by which a Link finds it, unique in its picture
+	ID   string // target of a Link, unique in its picture
 	Link string
 }
 
 func (r rect) right() int { return r.X + r.W }
 
-// box adds a rectangle and returns it.
 func (p *picture) box(r rect, class string, radius int, title string) rect {
 	p.Boxes = append(p.Boxes, boxShape{r, class, radius, drawable(title)})
 	return r
 }
 
-// line adds a line through points, so many tenths of a pixel wide.
+// line adds a line through points. width is in tenths of a pixel.
 func (p *picture) line(class string, width int, title string, points ...[2]int) {
 	p.Lines = append(p.Lines, lineShape{points, class, width, drawable(title)})
 }
 
-// ascent is how far letters reach above the line that they stand on, and descent below it, in parts
-// of ten of the font's size.
+// ascent and descent are the extents of letters above and below the baseline, in tenths of the font size.
 const ascent, descent = 10, 3
 
-// text writes at most room pixels of s with its left end at x, standing on the line y, and returns
-// how wide it may become.
+// text adds s with its left end at x on baseline y, cut to room pixels. It returns the maximum width of the text.
 func (p *picture) text(x, y int, s string, f font, class string, room int) int {
 	s = f.Fit(drawable(s), room)
 	if s == "" || room <= 0 {
@@ -99,18 +92,18 @@ func (p *picture) text(x, y int, s string, f font, class string, room int) int {
 	return w
 }
 
-// anchor gives the last text an ID, or links it to the text that has one.
+// anchor gives the last text an ID, or links it to the text with that ID.
 func (p *picture) anchor(id, link string) {
 	if n := len(p.Texts); n > 0 {
 		p.Texts[n-1].ID, p.Texts[n-1].Link = id, link
 	}
 }
 
-// paragraph writes text in at most so many lines, high pixels apart, and returns where the next line stands.
+// paragraph writes text in at most most lines, high pixels apart. It returns the baseline after the last line.
 func (p *picture) paragraph(x, y int, s string, f font, class string, room, high, most int) int {
 	lines := f.Lines(drawable(s), room)
 	if len(lines) > most {
-		lines = append(lines[:most-1:most-1], strings.Join(lines[most-1:], " ")) // the last is cut where it is written
+		lines = append(lines[:most-1:most-1], strings.Join(lines[most-1:], " ")) // p.text cuts the last line
 	}
 	for _, l := range lines {
 		p.text(x, y, l, f, class, room)
@@ -119,7 +112,6 @@ func (p *picture) paragraph(x, y int, s string, f font, class string, room, high
 	return y
 }
 
-// place adds another picture with its corner at x, y.
 func (p *picture) place(q *picture, x, y int) {
 	p.Boxes = placed(p.Boxes, q.Boxes, x, y, func(s *boxShape) *rect { return &s.rect })
 	p.Cells = placed(p.Cells, q.Cells, x, y, func(s *cellShape) *rect { return &s.rect })
@@ -136,7 +128,7 @@ func (p *picture) place(q *picture, x, y int) {
 	}
 }
 
-// placed adds shapes moved by x, y to others. at gives the place of a shape.
+// placed appends shapes to to, moved by x, y. at returns the rect of a shape.
 func placed[S any](to, shapes []S, x, y int, at func(*S) *rect) []S {
 	known := len(to)
 	to = append(to, shapes...)
@@ -148,7 +140,6 @@ func placed[S any](to, shapes []S, x, y int, at func(*S) *rect) []S {
 	return to
 }
 
-// Fonts of the picture.
 var (
 	fontHead  = font{Size: 18, Bold: true}
 	fontTitle = font{Size: 13, Bold: true}
@@ -159,10 +150,8 @@ var (
 	fontID    = font{Size: 10, Bold: true}
 )
 
-// markSize is the width and height of the sign of a finding.
 const markSize = 11
 
-// marksNeed is the room that the first of some findings takes, with the number of the others.
 func marksNeed(all []mark) int {
 	label := all[0].ID
 	if len(all) > 1 {
@@ -171,8 +160,8 @@ func marksNeed(all []mark) int {
 	return markSize + 3 + fontID.Width(label)
 }
 
-// marks draws findings side by side from x, with the middle of their signs at y, in at most room
-// pixels: each with its ID, as far as there is room, then how many more there are.
+// marks draws findings side by side from x in at most room pixels, centred on y. Each has its ID as far as there is
+// room, and the last one drawn has the count of the others.
 func (p *picture) marks(x, y int, all []mark, room int) {
 	const sign = markSize + 3
 	end := x + room
@@ -183,8 +172,7 @@ func (p *picture) marks(x, y int, all []mark, room int) {
 		p.Marks = append(p.Marks, markShape{rect{x, y - markSize/2, markSize, markSize}, m.Severity, m.Full})
 		label, more := m.ID, len(all)-i-1
 		next := x + sign + fontID.Width(label) + 6
-		// The number of the others belongs to the last sign that has room, so it has to be known before the next one is
-		// drawn.
+		// The count belongs to the last sign with room, so decide before drawing the next one.
 		last := more > 0 && next+marksNeed(all[i+1:]) > end
 		if last {
 			label += " +" + strconv.Itoa(more)
@@ -197,11 +185,10 @@ func (p *picture) marks(x, y int, all []mark, room int) {
 	}
 }
 
-// A font is what a text of a picture is written in.
 type font = show.Font
 
-// drawable leaves out what a picture has no place for: marks that stack above or below a letter, and the few
-// letters that are as wide as a sentence. Lines stay apart.
+// drawable makes text safe to draw: it removes combining marks, which stack above or below a letter, and replaces the
+// few characters that are as wide as a sentence. Newlines are kept.
 func drawable(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {

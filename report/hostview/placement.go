@@ -11,16 +11,16 @@ import (
 	"github.com/rackless/rackless/report/show"
 )
 
-// A Placement says who has what of a host. A Document with one draws it: the owners, and in the picture of the host the
-// cores, memory and devices of each. The Findings of the Document are then those of the placement.
+// A Placement assigns the host's cores, memory and devices to owners. A Document with a Placement shows the owners,
+// also in the picture of the host, and its Findings are about the placement.
 type Placement struct {
 	Heading string
 	Facts   []string
 	Owners  []Owner // lab nodes first
-	// Nodes has memory and remarks by NUMA node.
+	// Nodes holds memory and remarks by NUMA node.
 	Nodes   map[int]NodeShare
-	Devices map[string][]int // owners of a function, by its ID in the host; places in Owners
-	Tables  []Table          // the same for those who cannot see the picture, and what else the page has
+	Devices map[string][]int // owners of a function by its ID in the host, as indexes into Owners
+	Tables  []Table          // the placement as text, and further tables of the page
 }
 
 // An Owner has a part of the host.
@@ -28,24 +28,24 @@ type Owner struct {
 	Name  string
 	Role  Role
 	CPUs  topology.CPUSet
-	Lines []string // of its room, for lab nodes
+	Lines []string // texts of its room, for lab nodes
 }
 
-// A Role says what an owner is. It is the class of its colour, too.
+// A Role is the kind of an owner, and also the CSS class of its colour.
 type Role string
 
-// The roles of owners.
+// Roles of owners.
 const (
 	RoleGuest    Role = "guest"    // a lab node
 	RoleHost     Role = "host"     // the host itself
 	RoleEmulator Role = "emulator" // emulator and I/O threads of lab nodes
-	RoleTenant   Role = "tenant"   // virtual machines that were there before
+	RoleTenant   Role = "tenant"   // other virtual machines on the host
 	RoleFree     Role = "free"
 )
 
-// A NodeShare is a NUMA node, shared out.
+// A NodeShare is the part of each owner in a NUMA node.
 type NodeShare struct {
-	Bytes map[int]uint64 // memory of owners, by their places in Owners
+	Bytes map[int]uint64 // memory by owner, as an index into Owners
 	Lines []string
 }
 
@@ -56,8 +56,8 @@ type Table struct {
 	Rows    [][]string
 }
 
-// sign is the letter of an owner. Owners of one colour differ in it, and a copy in black and white has it. Lab nodes
-// have capitals, then numbers. The others have the small letter that their role begins with.
+// sign returns the letter of an owner, which tells owners of one colour apart, also in black and white. Lab nodes
+// have capital letters and then numbers; other owners have the initial of their role.
 func (p *Placement) sign(owner int) string {
 	switch role := p.Owners[owner].Role; {
 	case role == RoleFree:
@@ -70,11 +70,11 @@ func (p *Placement) sign(owner int) string {
 	return strconv.Itoa(owner + 1)
 }
 
-// guestColors is how many colours there are for lab nodes: more could not be told apart.
+// guestColors is the number of colours for lab nodes. More could not be told apart.
 const guestColors = 5
 
-// class is the class of an owner's colour. The style sheet has the colours k0 to k4; lab nodes beyond them have one for
-// a second time, with another sign.
+// class returns the CSS class of an owner's colour. Lab nodes have k0 to k4; further nodes reuse these with other
+// signs.
 func (p *Placement) class(owner int) string {
 	if role := p.Owners[owner].Role; role != RoleGuest {
 		return string(role)
@@ -82,8 +82,8 @@ func (p *Placement) class(owner int) string {
 	return "k" + strconv.Itoa(owner%guestColors)
 }
 
-// ownersOf are the owners of the threads of a core. Threads without an owner are left out: siblings that stay idle are
-// with who has the core.
+// ownersOf returns the owners of the threads of a core. Threads without an owner are left out: an idle sibling counts
+// for the owner of its core.
 func (p *Placement) ownersOf(cpus topology.CPUSet) []int {
 	if p == nil {
 		return nil
@@ -97,17 +97,16 @@ func (p *Placement) ownersOf(cpus topology.CPUSet) []int {
 	return out
 }
 
-// A holding is what an owner has in a room.
 type holding struct {
 	owner int
 	text  string
 	bytes uint64
 }
 
-// share puts what the placement says of a NUMA node into its room.
 func (v *view) share(r *room, n *topology.NUMANode) {
 	share := v.Placement.Nodes[n.ID]
-	// The first line, cores and memory, stays. The others are of the host without a plan, such as what is free.
+	// Keep the first line, cores and memory. The other lines describe the host without a plan, such as its free
+	// memory.
 	r.Lines = append(r.Lines[:min(1, len(r.Lines))], share.Lines...)
 	if n.MemoryBytes != nil {
 		r.Memory = *n.MemoryBytes
@@ -115,7 +114,7 @@ func (v *view) share(r *room, n *topology.NUMANode) {
 	for i, o := range v.Placement.Owners {
 		cpus := o.CPUs.Intersect(n.CPUs)
 		bytes := share.Bytes[i]
-		// Owners of other nodes would fill every room with lines that say nothing of it.
+		// Owners on other nodes would fill every room with irrelevant lines.
 		if cpus.IsEmpty() && bytes == 0 {
 			continue
 		}
@@ -130,13 +129,12 @@ func (v *view) share(r *room, n *topology.NUMANode) {
 	}
 }
 
-// swatch draws the sign of an owner and returns how wide it is.
 func (p *picture) swatch(at *Placement, owner, x, y int) int {
 	p.cell(rect{x, y, 14, 14}, at, coreCell{Threads: 1, Owners: []int{owner}})
 	return 20
 }
 
-// holdings draws what owners have in a room, and a bar of its memory, and returns where they end.
+// holdings draws the owners' parts of a room and a bar of its memory. It returns the y of their lower end.
 func (p *picture) holdings(at *Placement, r *room, x, y, width int) int {
 	for _, h := range r.Holdings {
 		left := x + p.swatch(at, h.owner, x, y)
@@ -148,7 +146,8 @@ func (p *picture) holdings(at *Placement, r *room, x, y, width int) int {
 	p.box(rect{x, y, width, 12}, "cache", 2, "memory: "+words.Size(r.Memory))
 	from := x
 	for _, h := range r.Holdings {
-		// Rounded down and cut at the end, so that parts of a sum that does not add up stay within the bar.
+		// Round down and cut at the end, so that the bar is not exceeded even if the parts add up to more than the
+		// sum.
 		if wide := min(int(float64(width)*float64(h.bytes)/float64(r.Memory)), x+width-from); wide > 0 {
 			p.box(rect{from, y, wide, 12}, "share "+at.class(h.owner), 2, at.Owners[h.owner].Name+": "+
 				words.Size(h.bytes))
@@ -158,7 +157,6 @@ func (p *picture) holdings(at *Placement, r *room, x, y, width int) int {
 	return y + 18
 }
 
-// guests counts the lab nodes; without a placement there are none.
 func (p *Placement) guests() int {
 	if p == nil {
 		return 0
@@ -166,17 +164,16 @@ func (p *Placement) guests() int {
 	return lists.Count(p.Owners, func(o Owner) bool { return o.Role == RoleGuest })
 }
 
-// maxGuests is how many lab nodes are described; of more only the first line is shown.
+// maxGuests is the largest number of lab nodes that are fully described. Beyond it, each has only its first line.
 const maxGuests = 24
 
-// guestsPanel shows the lab nodes as rooms.
 func (sh sheet) guestsPanel(v *view, width int) *picture {
 	at := v.Placement
 	if at == nil {
 		return &picture{}
 	}
 	inner := width - 2*sh.margin
-	// Lab nodes say less than a root complex: narrower, more of them stand in a row.
+	// Lab nodes have less text than a root complex, so narrower boxes let more of them stand in a row.
 	if width >= 2*sh.column {
 		inner = sh.column * 5 / 6
 	}
@@ -203,8 +200,8 @@ func (sh sheet) guestsPanel(v *view, width int) *picture {
 	return pack(rooms, width, 0, func(p *picture, _ int, r rect) { p.box(r, "panel", 6, "") })
 }
 
-// placementPage is the page of a placement: its tables in place of those of the host. Calm completes the heading "What
-// crosses NUMA nodes" where nothing does.
+// placementPage is the page of a placement. It has the placement's tables instead of the host's, and Calm completes
+// the heading "What crosses NUMA nodes" if there are no findings.
 func (v *view) placementPage() page {
 	p := page{Head: show.NewHead(show.Base+pictureCSS+pageCSS, ""), Heading: v.heading(), Facts: v.facts(),
 		Emulated: v.Provenance.Emulated, Summary: v.summary(), Calm: "Nothing does.", Pictures: v.pictures()}
@@ -220,7 +217,6 @@ func (v *view) placementPage() page {
 	return p
 }
 
-// summary is the heading of the findings.
 func (v *view) summary() string {
 	head := "Findings: "
 	if v.Placement != nil {
@@ -229,7 +225,6 @@ func (v *view) summary() string {
 	return head + findingsText(v.Findings)
 }
 
-// describePlacement is the picture in one sentence.
 func (v *view) describePlacement() string {
 	return fmt.Sprintf("Lab nodes and NUMA nodes as rooms, with the owner of each core, of memory and of devices: %s. "+
 		"Tables below the picture on the page, and -o table, say the same.", findingsText(v.Findings))

@@ -14,25 +14,24 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A scene is what the picture shows, before anybody has decided where: packages with their NUMA
-// nodes as rooms, in each room its CPUs and the part of the PCI tree that is next to it.
+// A scene is the content of the picture before layout: packages with their NUMA nodes as rooms. Each room has its
+// CPUs and its part of the PCI tree.
 type scene struct {
 	Groups []roomGroup
 	NVLink []nvlinkSet
 }
 
-// A roomGroup is the rooms of a package.
 type roomGroup struct {
-	Title string // "" where nothing is known of packages: no box is drawn
+	Title string // "" if packages are unknown; then no box is drawn
 	Rooms []room
-	Odd   bool // what is in it has no known place
-	order int  // among the groups
+	Odd   bool // its devices have no known place
+	order int
 }
 
-// A room is a NUMA node, or what has none.
+// A room is a NUMA node, or holds devices without one.
 type room struct {
 	Title  string
-	Full   string // shown on pointing at it
+	Full   string // shown on hover
 	CPUs   *topology.CPUSet
 	Lines  []string
 	Caches []cacheCells
@@ -40,41 +39,39 @@ type room struct {
 	Marks  []mark
 	Odd    bool
 
-	Holdings []holding // what owners have in it, with a Placement
+	Holdings []holding // owners' parts, with a Placement
 	Memory   uint64
 }
 
-// A mark is a finding at the place that it is about.
+// A mark is a finding shown at its subject.
 type mark struct {
 	ID       string
 	Severity finding.Severity
 	Full     string
 }
 
-// cacheCells are the cores that share an L3, as cells.
+// cacheCells are the cores that share an L3 cache, as cells.
 type cacheCells struct {
-	Known bool // that they share one; false where nothing is known of caches
+	Known bool // the L3 cache is known
 	Cells []coreCell
 	Full  string
 }
 
-// A coreCell is a core.
 type coreCell struct {
 	Threads   int
 	Isolated  bool
 	Efficient bool
-	Owners    []int // with a Placement: of each thread, or of all
+	Owners    []int // with a Placement: owner of each thread, or a single owner
 }
 
-// maxCells is how many cores of a node are drawn; a number says more than thousands of cells.
+// maxCells limits the cores drawn for a node. A number says more than thousands of cells.
 const maxCells = 1024
 
-// newScene arranges what is known about a machine.
 func newScene(v *view) *scene {
 	s := &scene{NVLink: v.nvlinkSets()}
 	forests := v.forests()
 	add := func(title string, order int, r room, odd bool) {
-		// Nodes of one package need not follow each other in the list.
+		// Nodes of one package need not be adjacent in the list.
 		i := slices.IndexFunc(s.Groups, func(g roomGroup) bool { return g.Title == title })
 		if i < 0 {
 			i = len(s.Groups)
@@ -89,7 +86,7 @@ func newScene(v *view) *scene {
 		delete(forests, n.ID)
 	}
 	if len(v.Host.NUMANodes) == 0 {
-		// lspci names the node of each device and knows no more of it.
+		// lspci reports the node of each device, but nothing else about the node.
 		for _, id := range lists.Keys(forests) {
 			if id != unplaced {
 				add("", 0, room{Title: fmt.Sprintf("NUMA node %d", id), Lines: []string{"known from its devices alone"},
@@ -106,7 +103,7 @@ func newScene(v *view) *scene {
 		add(title, 0, v.machineRoom(forests[unplaced]), false)
 		delete(forests, unplaced)
 	}
-	// What is left is on a node that is not in the list, or on none.
+	// The remaining devices are on a node that is not listed, or on none.
 	for _, id := range lists.Keys(forests) {
 		r := room{Title: fmt.Sprintf("NUMA node %d", id), Lines: []string{"named by devices, not by the kernel"},
 			Blocks: forests[id], Odd: true}
@@ -114,16 +111,15 @@ func newScene(v *view) *scene {
 			r.Title, r.Lines = "NUMA node not known", []string{"nothing says to which node these are attached"}
 		}
 		r.Full = r.Title + ": " + r.Lines[0]
-		// The title keeps them out of the group "", which a machine without known packages has.
+		// The title " " keeps them out of the group "" of a machine without known packages.
 		add(" ", 1<<30, r, true)
 	}
 	slices.SortStableFunc(s.Groups, func(a, b roomGroup) int { return cmp.Compare(a.order, b.order) })
 	return s
 }
 
-// groupOf returns the package or packages that a node is in, and where they stand in the picture. A node without CPUs
-// is drawn with the nearest node that has some. The orders of what is in no known package are above those of any
-// package, so that it comes last: nodes without CPUs after packages, what has no place at the very end.
+// groupOf returns the title of a node's package or packages, and its order in the picture. A node without CPUs joins
+// the package of the nearest node with CPUs. Nodes without a known package come after all packages.
 func (v *view) groupOf(n *topology.NUMANode) (title string, order int) {
 	if len(v.Host.Packages) == 0 {
 		return "", 0
@@ -135,8 +131,8 @@ func (v *view) groupOf(n *topology.NUMANode) (title string, order int) {
 			if i >= len(v.Host.NUMANodes) || v.Host.NUMANodes[i].CPUs.IsEmpty() {
 				continue
 			}
-			// Such a node is memory on a device or on another bus. By the firmware's distances it belongs to the
-			// package that reaches it first.
+			// Such a node is memory on a device or on another bus. It belongs to the package with the shortest
+			// distance, as reported by the firmware.
 			if best < 0 || dist < n.Distances[best] {
 				best = i
 			}
@@ -155,7 +151,7 @@ func (v *view) groupOf(n *topology.NUMANode) (title string, order int) {
 	})
 }
 
-// packagesOf returns the packages that CPUs are in, as the packages or else the cores have it.
+// packagesOf returns the packages of the CPUs, from the list of packages or else from the cores.
 func (v *view) packagesOf(cpus topology.CPUSet) []int {
 	var ids []int
 	for i := range v.Host.Packages {
@@ -174,7 +170,7 @@ func (v *view) packagesOf(cpus topology.CPUSet) []int {
 	return lists.Distinct(ids)
 }
 
-// packageTitle is "Package 0 · AMD EPYC 7551P", or "Packages 0 and 1".
+// packageTitle returns a title such as "Package 0 · AMD EPYC 7551P" or "Packages 0 and 1".
 func (v *view) packageTitle(ids []int) string {
 	switch {
 	case len(ids) > 2 && len(ids) == len(v.Host.Packages):
@@ -191,7 +187,6 @@ func (v *view) packageTitle(ids []int) string {
 	return title
 }
 
-// nodeRoom is the room of a NUMA node.
 func (v *view) nodeRoom(n *topology.NUMANode, blocks []block) room {
 	r := room{Title: fmt.Sprintf("NUMA node %d", n.ID), CPUs: &n.CPUs, Blocks: blocks,
 		Marks: v.marks(fmt.Sprintf("node %d", n.ID))}
@@ -212,7 +207,7 @@ func (v *view) nodeRoom(n *topology.NUMANode, blocks []block) room {
 			free = words.Size(*n.FreeBytes) + " free"
 		}
 	case slices.ContainsFunc(v.Host.NUMANodes, func(n topology.NUMANode) bool { return n.MemoryBytes != nil }):
-		memory = "memory not known" // where it is known of others; a matrix, for one, never says
+		memory = "memory not known" // unknown here but known for other nodes; a matrix never has it
 	}
 	line(v.coresText(n.CPUs), memory)
 	line(free)
@@ -236,7 +231,6 @@ func (v *view) nodeRoom(n *topology.NUMANode, blocks []block) room {
 	return r
 }
 
-// machineRoom is the room of a machine of which no NUMA node is known.
 func (v *view) machineRoom(blocks []block) room {
 	cpus := v.onlineCPUs()
 	r := room{Title: "Machine", Blocks: blocks, Caches: v.cacheCells(cpus), Lines: []string{"no NUMA nodes are known"}}
@@ -248,13 +242,11 @@ func (v *view) machineRoom(blocks []block) room {
 	return r
 }
 
-// coresText counts the cores of a node.
 func (v *view) coresText(cpus topology.CPUSet) string {
 	cores := lists.Count(v.Host.Cores, func(c topology.Core) bool { return c.CPUs.Overlaps(cpus) })
 	return counted(cores, "core")
 }
 
-// tenantsOn names the tenants whose virtual CPUs are pinned to some of the CPUs.
 func (v *view) tenantsOn(cpus topology.CPUSet) []string {
 	held := lists.Filter(v.Host.Tenants, func(t topology.Tenant) bool {
 		return slices.ContainsFunc(t.Pins, func(p topology.Pin) bool { return p.CPUs.Overlaps(cpus) })
@@ -262,10 +254,9 @@ func (v *view) tenantsOn(cpus topology.CPUSet) []string {
 	return lists.Map(held, func(t topology.Tenant) string { return t.Name })
 }
 
-// cacheCells are the cores of a node by the L3 that they share. Where no cores are known each CPU is a cell.
+// cacheCells returns the cores of a node grouped by their shared L3 cache. If no cores are known, each CPU is a cell.
 func (v *view) cacheCells(cpus topology.CPUSet) []cacheCells {
-	// No machine has more than eight threads a core, so there are too many cores as well, and they need not be gone
-	// through.
+	// No machine has more than eight threads per core, so there are more than maxCells cores; skip the loop.
 	if cpus.Len() > maxCells*8 {
 		return nil
 	}
@@ -276,7 +267,7 @@ func (v *view) cacheCells(cpus topology.CPUSet) []cacheCells {
 	var out group.List[int, cacheCells] // by L3
 	total := 0
 	add := func(l3 *int, own topology.CPUSet, efficient bool) {
-		id := -1 // the group of the cores whose L3 is not known
+		id := -1 // for cores without a known L3
 		if l3 != nil {
 			id = *l3
 		}
@@ -296,16 +287,15 @@ func (v *view) cacheCells(cpus topology.CPUSet) []cacheCells {
 			add(nil, topology.CPUs(c), false)
 		}
 	}
-	// All or none: half of the cores would look like a node that has no more.
+	// Draw all cores or none: some of them would look like all cores of the node.
 	if total > maxCells {
 		return nil
 	}
 	return out.All
 }
 
-// cacheText describes an L3.
 func (v *view) cacheText(id *int) string {
-	// A source may say which L3 a core has and not list the caches.
+	// A source may report the L3 of a core without listing the caches.
 	if id == nil || *id >= len(v.Host.L3) {
 		return "L3 not known"
 	}
@@ -313,7 +303,6 @@ func (v *view) cacheText(id *int) string {
 	return joined(", ", fmt.Sprintf("L3 %d: CPUs %s", l.ID, l.CPUs), optionalSize(l.SizeBytes))
 }
 
-// marks are the findings about any of the subjects, the worst first.
 func (v *view) marks(about ...string) []mark {
 	var out []mark
 	for _, s := range about {
@@ -327,11 +316,11 @@ func (v *view) marks(about ...string) []mark {
 	return out
 }
 
-// leastAlike is how many devices have to be alike before one card stands for them: two are compared at a glance.
+// leastAlike is the smallest number of equal devices that share one card. Two are easily compared.
 const leastAlike = 3
 
-// collapse puts devices that are alike and hang side by side on one card: 64 equal NICs would drown eight GPUs. It
-// reports whether there were any.
+// collapse merges equal neighbouring devices into one card, because 64 equal NICs would hide eight GPUs. It reports
+// whether it merged any.
 func (s *scene) collapse() bool {
 	any := false
 	for _, g := range s.Groups {
@@ -344,17 +333,16 @@ func (s *scene) collapse() bool {
 	return any
 }
 
-// collapsed are branches in which one stands for those that are alike, in the place of the first. *any is set if there
-// were any.
+// collapsed merges equal branches into the first of them. It sets *any if it merged any.
 func collapsed(all []branch, any *bool) []branch {
 	var out []branch
 	alike := map[string][]branch{}
-	// What branches that stand for each other have in common; "" for one that stays by itself. GPUs and screens do, and
-	// cards with something in bold, which must not be overlooked.
+	// key returns a key that mergeable branches have in common, or "" for a branch that cannot be merged. GPUs and
+	// screens are never merged, nor cards with bold lines, which must not be overlooked.
 	key := func(b branch) string {
 		k := fmt.Sprint(b.Wire, b.Bridge != nil)
 		if b.Bridge != nil {
-			// A box may stand for a chain of bridges: only chains of one length are alike.
+			// A box may stand for a chain of bridges. Only chains of equal length are merged.
 			k += markKey(b.Bridge.Marks) + strings.Repeat("+", strings.Count(b.Bridge.Full, ", then "))
 		}
 		for _, c := range b.Cards {
@@ -383,7 +371,7 @@ func collapsed(all []branch, any *bool) []branch {
 		case len(cards) < leastAlike:
 			b.Fan = collapsed(b.Fan, any)
 			out = append(out, b)
-		// The others of same are in this one, and therefore left out.
+		// The branch of the first card stands for all; the others are left out.
 		case same[0].Cards[0].ID == b.Cards[0].ID:
 			*any = true
 			out = append(out, merged(same, cards))
@@ -392,19 +380,17 @@ func collapsed(all []branch, any *bool) []branch {
 	return out
 }
 
-// cardKey is what alike cards have in common. Own is the line with names of that device alone, in which all cards
-// differ.
+// cardKey returns the text that equal cards share, without Own, which differs for every card.
 func cardKey(c card) string {
 	lines := lists.Filter(c.Lines, func(l string) bool { return l != c.Own })
 	return fmt.Sprintf("|%s%s%v%q", c.Kind, markKey(c.Marks), c.Owners, lines)
 }
 
-// markKey is what findings have in common that say the same of different devices.
 func markKey(all []mark) string {
 	return words.Join(lists.Map(all, func(m mark) string { return m.ID + string(m.Severity) }), "")
 }
 
-// merged is the branch that stands for all of these. The members stay on the card: pointing at it shows them all.
+// merged returns the branch that stands for all. Its card keeps the members and shows them on hover.
 func merged(all []branch, cards []card) branch {
 	b, c := all[0], cards[0]
 	var names, at, own, full []string
@@ -427,14 +413,15 @@ func merged(all []branch, cards []card) branch {
 	return b
 }
 
-// span is "NIC0-3,8" for names that differ in the number at their end, else the first and the last.
+// span returns text such as "NIC0-3,8" for names that differ only in their final number, else the first and last
+// name.
 func span(names []string) string {
 	first, last := names[0], names[len(names)-1]
 	if first == last {
 		return first
 	}
 	prefix := strings.TrimRight(first, "0123456789")
-	var numbers topology.CPUSet // which prints numbers as is wanted here
+	var numbers topology.CPUSet // CPUSet formats ranges of numbers
 	for _, n := range names {
 		digits, ok := strings.CutPrefix(n, prefix)
 		number, err := strconv.Atoi(digits)

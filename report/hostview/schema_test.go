@@ -15,18 +15,16 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// The schema is made here, from the Go types and their doc comments, and not in the program:
-// nothing there needs it, and the comments are in the source only. "go test ./report/hostview -run
-// Schema -update" writes it.
+// The schema is generated in this test, from the Go types and their doc comments, because the comments are only in
+// the source and the program does not need the schema. "go test ./report/hostview -run Schema -update" writes it.
 const schemaFile = "../../docs/host.schema.json"
 
-// schemaID names the schema; editors use it as a key, nothing is fetched from there.
+// schemaID names the schema. Editors use it as a key and do not fetch it.
 const schemaID = "https://github.com/rackless/rackless/docs/host.schema.json"
 
-// hiddenPath is the name of the definition that is left out.
 const hiddenPath = "hidden path"
 
-// textSchemas are the types that are text in JSON. Reflection does not look at MarshalText.
+// textSchemas are the types that are text in JSON. Reflection ignores MarshalText.
 var textSchemas = map[reflect.Type]*jsonschema.Schema{
 	reflect.TypeFor[topology.CPUSet](): {Type: "string", Pattern: `^([0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*)?$`,
 		Description: "A list of numbers in the kernel's format: \"0-3,8\"; empty: none."},
@@ -38,14 +36,14 @@ var textSchemas = map[reflect.Type]*jsonschema.Schema{
 	reflect.TypeFor[topology.ID24]():      {Type: "string", Pattern: `^0x[0-9a-f]{6}$`},
 }
 
-// schema makes the JSON schema (draft 2020-12) of a Document.
+// schema generates the JSON schema (draft 2020-12) of a Document.
 func schema(t testing.TB) []byte {
 	t.Helper()
 	r := &jsonschema.Reflector{
 		Anonymous:                 true, // no $id from Go's package path
 		ExpandedStruct:            true,
-		AllowAdditionalProperties: true, // keys are added over time; a program must not stumble over them
-		// A path of the model is not the path of the document, which hides it.
+		AllowAdditionalProperties: true, // later versions add keys, which must not break programs
+		// Document hides the Path of the model with its own.
 		Namer: func(t reflect.Type) string {
 			if t == reflect.TypeFor[topology.Path]() {
 				return hiddenPath
@@ -61,20 +59,20 @@ func schema(t testing.TB) []byte {
 			return &text
 		},
 	}
-	// The paths of the sources are joined with that of this package.
+	// AddGoComments joins the path of each source with that of this package.
 	for _, dir := range []string{".", "../../machine/topology", "../../machine/finding"} {
 		if err := r.AddGoComments("github.com/rackless/rackless/report/hostview", dir); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for k, text := range r.CommentMap {
-		r.CommentMap[k] = strings.Join(strings.Fields(text), " ") // a line's end in the source is none in a description
+		r.CommentMap[k] = strings.Join(strings.Fields(text), " ") // descriptions have no line breaks
 	}
 	s := r.Reflect(&Document{})
 	s.ID = schemaID
 	s.Title = "rackless host"
 	delete(s.Definitions, hiddenPath)
-	// Those of inspect have no outcome, and all that they have is always there.
+	// Findings of inspect have no outcome, and all their other keys are always present.
 	found := s.Definitions["Finding"]
 	for _, key := range []string{"code", "status", "have", "want"} {
 		found.Properties.Delete(key)
@@ -105,7 +103,6 @@ func schema(t testing.TB) []byte {
 
 func TestSchemaFileIsCurrent(t *testing.T) { golden.Check(t, schemaFile, schema(t)) }
 
-// compiled reads a schema as another tool would.
 func compiled(t testing.TB, text []byte) *judge.Schema {
 	t.Helper()
 	doc, err := judge.UnmarshalJSON(bytes.NewReader(text))
@@ -123,7 +120,6 @@ func compiled(t testing.TB, text []byte) *judge.Schema {
 	return s
 }
 
-// strict is the schema without leave for keys that it does not name.
 func strict(t testing.TB, text []byte) []byte {
 	t.Helper()
 	var root any
@@ -198,7 +194,7 @@ func TestTheSchemaRefusesWhatIsNoHost(t *testing.T) {
 	}
 }
 
-// What a key means stands in the schema: that is what an editor shows.
+// The schema describes its keys, because editors show these descriptions.
 func TestTheSchemaDescribesTheTopLevelAndTheUnits(t *testing.T) {
 	var root struct {
 		Properties map[string]struct{ Description string }

@@ -12,7 +12,6 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// heading names the machine: "Dell Inc. PowerEdge R740".
 func (v *view) heading() string {
 	if v.Placement != nil {
 		return v.Placement.Heading
@@ -20,20 +19,20 @@ func (v *view) heading() string {
 	s := v.System
 	var names []string
 	for _, n := range []string{s.Vendor, s.Product} {
-		// Boards of no brand say so, in many words.
+		// Unbranded boards have placeholders instead of names.
 		lower := strings.ToLower(strings.TrimSpace(n))
 		if lower != "" && !strings.Contains(lower, "o.e.m") && lower != "default string" {
 			names = append(names, strings.TrimSpace(n))
 		}
 	}
-	// Many vendors begin the name of the product with their own.
+	// Many product names begin with the vendor's name.
 	if len(names) == 2 && strings.HasPrefix(strings.ToLower(names[1]), strings.ToLower(names[0])) {
 		names = names[1:] // "HP" and "HP EliteBook"
 	}
 	if len(names) == 0 {
 		names = append(names, "A machine of unknown make")
 	}
-	// "virtual machine" once is enough.
+	// Say "virtual machine" only once.
 	if s.Hypervisor != "" {
 		names = append(names, fmt.Sprintf("(virtual machine under %s)", s.Hypervisor))
 	} else if s.InVM != nil && *s.InVM {
@@ -42,7 +41,7 @@ func (v *view) heading() string {
 	return strings.Join(names, " ")
 }
 
-// source says where the facts are from, in one sentence; "" on the machine itself.
+// source returns one sentence about the origin of the facts, or "" for the machine itself.
 func (v *view) source() string {
 	p := v.Provenance
 	if p.ThisSystem || p.Kind == "" {
@@ -59,18 +58,17 @@ func (v *view) source() string {
 	return "From " + cmp.Or(kind, p.Kind) + prefixed(", ", p.Name) + prefixed(", written by ", p.Tool) + "."
 }
 
-// sources are source and filled, as far as they say something.
 func (v *view) sources() []string {
 	return slices.DeleteFunc([]string{v.source(), v.filled()}, func(s string) bool { return s == "" })
 }
 
-// filled says which parts of the model the source could fill, where it is one that cannot fill them all.
+// filled lists the parts of the model that a partial source can fill, or returns "" for a complete source.
 func (v *view) filled() string {
 	switch v.Provenance.Kind {
 	case topology.SourceLive, topology.SourceTree, "":
 		return ""
 	}
-	// A reader of a partial source must not take what is missing for what is not there.
+	// Readers of a partial source must not take a missing part for an absent one.
 	parts := v.Provenance.Filled
 	if len(parts) == 0 {
 		parts = v.Host.Parts()
@@ -81,7 +79,7 @@ func (v *view) filled() string {
 	return "It tells: " + strings.ReplaceAll(strings.Join(parts, ", "), "_", " ") + "."
 }
 
-// facts are lines about the machine as a whole; what is not known is left out of them.
+// facts returns lines about the machine as a whole, without unknown values.
 func (v *view) facts() []string {
 	if v.Placement != nil {
 		return v.Placement.Facts
@@ -96,7 +94,6 @@ func (v *view) facts() []string {
 	}, func(s string) bool { return s == "" })
 }
 
-// cpuModel is the model of all packages, or of the first CPU.
 func (v *view) cpuModel() string {
 	if v.System.CPUModel != "" || len(v.Host.Packages) == 0 {
 		return v.System.CPUModel
@@ -108,7 +105,6 @@ func (v *view) cpuModel() string {
 	return model
 }
 
-// prefixed is prefix and s, or nothing.
 func prefixed(prefix, s string) string {
 	if s == "" {
 		return ""
@@ -116,11 +112,9 @@ func prefixed(prefix, s string) string {
 	return prefix + s
 }
 
-// smtWords are the kernel's words for the state of SMT, in English.
 var smtWords = strings.NewReplacer("forceoff", "forced off", "notsupported", "not supported", "notimplemented",
 	"not implemented")
 
-// countsText is "1 package, 32 cores, 64 CPUs, 4 NUMA nodes".
 func (v *view) countsText() string {
 	h := v.Host
 	hardware := joined(", ", counted(len(h.Packages), "package"), counted(len(h.Cores), "core"),
@@ -131,7 +125,7 @@ func (v *view) countsText() string {
 	return joined(", ", hardware, counted(len(h.NUMANodes), "NUMA node"))
 }
 
-// onlineCPUs are those that the kernel lists, or else those of all cores and nodes.
+// onlineCPUs returns the CPUs that the kernel lists as online, or else the CPUs of all cores and nodes.
 func (v *view) onlineCPUs() topology.CPUSet {
 	h := v.Host
 	all := h.CPUs.Online
@@ -142,23 +136,22 @@ func (v *view) onlineCPUs() topology.CPUSet {
 	return all
 }
 
-// totalMemory is that of the machine, or the sum of its nodes where each is known.
+// totalMemory returns the memory of the machine, or the sum over its nodes if all are known.
 func (v *view) totalMemory() *uint64 {
 	if v.Host.Memory.TotalBytes != nil {
 		return v.Host.Memory.TotalBytes
 	}
 	nodes := v.Host.NUMANodes
-	// A sum without one of them would be a wrong total.
+	// Without the size of every node, the sum would be wrong.
 	if len(nodes) == 0 || slices.ContainsFunc(nodes, func(n topology.NUMANode) bool { return n.MemoryBytes == nil }) {
 		return nil
 	}
 	return new(lists.Sum(nodes, func(n topology.NUMANode) uint64 { return *n.MemoryBytes }))
 }
 
-// memoryText is the memory of the machine; nothing where it is not known.
 func (v *view) memoryText() string {
 	m := v.totalMemory()
-	var gpus uint64 // Linux counts what POWER9 and Grace GPUs have
+	var gpus uint64 // Linux counts the memory of POWER9 and Grace GPUs
 	for _, n := range v.Host.NUMANodes {
 		if n.Kind == "gpu" && n.MemoryBytes != nil {
 			gpus += *n.MemoryBytes
@@ -174,7 +167,6 @@ func (v *view) memoryText() string {
 	return text
 }
 
-// iommuText says whether the IOMMU is on; nothing where no source tells.
 func (v *view) iommuText() string {
 	on := v.Host.IOMMU.Enabled
 	switch {
@@ -186,7 +178,6 @@ func (v *view) iommuText() string {
 	return "IOMMU on" + prefixed(" with ", counted(len(v.Host.IOMMU.Groups), "group"))
 }
 
-// stateText says which CPUs are not like the others.
 func (v *view) stateText() string {
 	s := v.Host.CPUs
 	var parts []string
@@ -201,7 +192,6 @@ func (v *view) stateText() string {
 	return strings.Join(parts, "; ")
 }
 
-// tuningText says what the kernel does with memory behind a program's back, and the machine's hugepages.
 func (v *view) tuningText() string {
 	m := v.Host.Memory
 	hugepages := poolsText(m.Hugepages)
@@ -220,12 +210,11 @@ func (v *view) tuningText() string {
 	case m.SwapKnown:
 		swap = "no swap"
 	}
-	// The kernel's numbers mean nothing to a reader; one that a later kernel adds is shown as it is.
+	// Translate the kernel's numbers, but show an unknown one from a later kernel unchanged.
 	balancing := cmp.Or(map[string]string{"0": "off", "1": "on", "2": "tiering"}[m.NUMABalancing], m.NUMABalancing)
 	return joined(", ", hugepages, swap, prefixed("NUMA balancing ", balancing), prefixed("THP ", m.THP))
 }
 
-// routeTexts are the default routes, one line each.
 func (v *view) routeTexts() []string {
 	return lists.Map(v.Host.Routes, func(r topology.Route) string {
 		return fmt.Sprintf("Default route (%s): %s", orUnknown(r.Family), orUnknown(r.Netdev)) +
@@ -233,7 +222,6 @@ func (v *view) routeTexts() []string {
 	})
 }
 
-// contradictions are what the sources of the host tell differently, one line each.
 func (v *view) contradictions() []string {
 	return lists.Map(v.Host.Contradictions, func(c topology.Contradiction) string {
 		return fmt.Sprintf("%s: %s by %s; %s by %s", c.Fact, orUnknown(c.Value), orUnknown(c.Source),

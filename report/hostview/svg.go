@@ -16,13 +16,14 @@ import (
 	"github.com/rackless/rackless/report/show"
 )
 
-// MaxWidth is the width of the picture that WriteSVG draws, at most, in pixels.
+// MaxWidth is the maximum width of the picture from WriteSVG, in pixels.
 const MaxWidth = 1600
 
-// WriteSVG writes the machine as one SVG picture: packages with their NUMA nodes as rooms, in each
-// its cores, memory and the part of the PCI tree that is next to it. A link is drawn as heavy as
-// its rate, and equal devices stand on one card; findings are marked where they are. The picture
-// needs no other file and has no script; it follows the reader's choice of light or dark.
+// WriteSVG writes the machine as one SVG picture: packages with their NUMA nodes as rooms, which hold cores, memory
+// and the local part of the PCI tree. A link's width shows its rate, equal devices share a card, and findings are
+// marked at their subjects.
+//
+// The picture is self-contained, has no script, and follows the reader's choice of light or dark.
 func (d *Document) WriteSVG(w io.Writer) error {
 	v := newView(d)
 	b := bytes.NewBufferString(`<?xml version="1.0" encoding="UTF-8"?>` + "\n")
@@ -33,7 +34,6 @@ func (d *Document) WriteSVG(w io.Writer) error {
 	return show.Wrapf(err, "draw host %q", d.Provenance.Name)
 }
 
-// describe is the picture in one sentence, for those who cannot see it.
 func (v *view) describe() string {
 	if v.Placement != nil {
 		return v.describePlacement()
@@ -45,8 +45,8 @@ func (v *view) describe() string {
 //go:embed picture.svg.tmpl
 var pictureSVG string
 
-// pictureTemplate takes classes, IDs and the style sheet as they are: those are made here. Titles and texts come from
-// the machine, and it escapes them.
+// pictureTemplate inserts classes, IDs and the style sheet unchanged, because they come from this package. It escapes
+// titles and texts, which come from the machine.
 var pictureTemplate = sync.OnceValue(func() *template.Template {
 	return template.Must(template.New("picture").Funcs(template.FuncMap{
 		"text":  escaped,
@@ -63,31 +63,30 @@ var pictureTemplate = sync.OnceValue(func() *template.Template {
 	}).Parse(pictureSVG))
 })
 
-// svg writes the picture of v. id is that of its title and description, unique in a page; style is empty where the page
-// has the style sheet.
+// svg writes the picture of v. id is used for its title and description, and must be unique in a page. style is empty
+// if the page already has the style sheet.
 func (p *picture) svg(b *bytes.Buffer, v *view, id, class, style string) {
 	err := pictureTemplate().Execute(b, struct {
 		*picture
 		ID, Class, Heading, Description, Style string
 		Paths                                  []svgPath
 	}{p, id, strings.TrimSpace("hv " + class), v.heading(), v.describe(), style, p.svgCells()})
-	if err != nil { // the template and the data are ours, and a buffer takes all
+	if err != nil { // cannot fail: template and data are from this package, and b accepts all
 		panic(err)
 	}
 }
 
-// each writes shapes one after the other.
 func each[S any](shapes []S, svg func(S) string) string {
 	return strings.Join(lists.Map(shapes, svg), "")
 }
 
-// svgBox is a box. It and svgText are Go rather than template, because most of a picture is boxes and texts.
+// svgBox formats a box. Boxes and texts are formatted in Go instead of the template, because they are most of a
+// picture.
 func svgBox(s boxShape) string {
 	return fmt.Sprintf(`<rect class="%s" x="%d" y="%d" width="%d" height="%d" rx="%d"`, s.Class, s.X, s.Y, s.W, s.H,
 		s.Radius) + closed("rect", s.Title)
 }
 
-// closed ends an element, which may have a title.
 func closed(element, title string) string {
 	if title == "" {
 		return "/>\n"
@@ -95,7 +94,6 @@ func closed(element, title string) string {
 	return "><title>" + escaped(title) + "</title></" + element + ">\n"
 }
 
-// svgText is a text in the picture with this ID.
 func svgText(picture string, s textShape) string {
 	var b strings.Builder
 	if s.Link != "" {
@@ -108,7 +106,7 @@ func svgText(picture string, s textShape) string {
 	if s.ID != "" {
 		fmt.Fprintf(&b, ` id="%s-%s"`, picture, s.ID)
 	}
-	baseline := s.Y + s.Font.Size*ascent/10 // the line that the letters stand on
+	baseline := s.Y + s.Font.Size*ascent/10
 	fmt.Fprintf(&b, ` x="%d" y="%d" font-size="%d"`, s.X, baseline, s.Font.Size)
 	if s.Font.Bold {
 		b.WriteString(` font-weight="700"`)
@@ -120,22 +118,21 @@ func svgText(picture string, s textShape) string {
 	return b.String() + "\n"
 }
 
-// An svgPath is cores of one colour, or lines and hatches on them.
+// An svgPath combines all cores of one colour, or all thread lines or hatches.
 type svgPath struct {
 	Class string
 	D     *strings.Builder
 }
 
-// svgCells draws the cores: all of one colour are one path.
 func (p *picture) svgCells() []svgPath {
-	// A machine may have a thousand cores: an element for each would make the picture slow to show.
-	var paths group.List[string, svgPath] // in the order of the picture, hatches last
+	// A machine may have a thousand cores, and an element for each would make the picture slow to show.
+	var paths group.List[string, svgPath] // in drawing order, hatches last
 	draw := func(class, format string, args ...any) {
 		fmt.Fprintf(paths.At(class, svgPath{class, &strings.Builder{}}).D, format, args...)
 	}
 	for _, c := range p.Cells {
 		n := len(c.Classes)
-		// A disc, as two half circles: shape and not colour tells efficiency cores apart.
+		// A disc, drawn as two half circles. Efficiency cores differ in shape and not only in colour.
 		if c.Efficient && n == 1 {
 			draw(c.Classes[0], "M%d %da%d %[3]d 0 1 0 %[4]d 0a%[3]d %[3]d 0 1 0 -%[4]d 0z", c.X, c.Y+c.H/2, c.W/2,
 				c.W/2*2)
@@ -147,7 +144,7 @@ func (p *picture) svgCells() []svgPath {
 		}
 	}
 	for _, c := range p.Cells {
-		// Lines between threads are left out where a thread would have less than 4 pixels.
+		// Leave out the lines between threads if a thread would have less than 4 pixels.
 		for t := 1; t < c.Threads && c.W >= 4*c.Threads; t++ {
 			draw("split", "M%d %dv%d", c.X+c.W*t/c.Threads, c.Y, c.H)
 		}
@@ -160,8 +157,8 @@ func (p *picture) svgCells() []svgPath {
 	return paths.All
 }
 
-// svgMark is the sign of a finding. Severities differ in shape: a square with a cross, a
-// triangle with a stroke, a disc with an i.
+// svgMark draws the sign of a finding. Severities differ in shape: a square with a cross, a triangle with a stroke, a
+// disc with an i.
 func svgMark(s markShape) string {
 	x, y, w := s.X, s.Y, s.W
 	cx := float64(x) + float64(w)/2
@@ -185,11 +182,10 @@ func svgMark(s markShape) string {
 	return "<g>" + title + sign + "</g>\n"
 }
 
-// xmlEscapes are the letters that mean something in XML.
 var xmlEscapes = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&#34;", "'", "&#39;")
 
-// escaped is text in XML. What XML has no place for (most control characters) is replaced: an
-// escape of it would not be well-formed either.
+// escaped escapes text for XML. It replaces characters that XML forbids, such as most control characters, because
+// even their escapes would not be well-formed.
 func escaped(s string) string {
 	return xmlEscapes.Replace(strings.Map(func(r rune) rune {
 		if unicode.Is(unicode.Cc, r) && r != '\n' && r != '\t' || r == 0xfffe || r == 0xffff {

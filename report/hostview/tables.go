@@ -16,17 +16,16 @@ import (
 	"github.com/rackless/rackless/report/show"
 )
 
-// Titles that say where the paths between devices belong.
+// Titles of the tables after which the matrix of paths is printed.
 const (
 	titleNodes = "NUMA nodes"
 	titleGPUs  = "GPUs"
 	titleNICs  = "NICs"
 )
 
-// grids are the tables of a machine, without those that would be empty.
+// grids returns the nonempty tables of a machine.
 //
-// In each grid Drop orders what goes where the terminal is narrow, the highest first. What tells devices apart, and
-// where they are, stays.
+// On a narrow terminal, columns with the highest Drop go first. Columns that identify a device or its place stay.
 func (v *view) grids() []grid {
 	all := []grid{v.nodeGrid(), v.gpuGrid(), v.nicGrid(), v.settingGrid(), v.bondGrid(), v.switchGrid(),
 		v.diskGrid(), v.tenantGrid(), v.askedGrid()}
@@ -36,8 +35,7 @@ func (v *view) grids() []grid {
 	return slices.DeleteFunc(all, func(g grid) bool { return len(g.Rows) == 0 })
 }
 
-// nodeGrid lists the NUMA nodes. Only some machines have nodes of more than one kind of memory: there the kind has a
-// column.
+// nodeGrid lists the NUMA nodes. The memory kind has a column only if the nodes have different kinds.
 func (v *view) nodeGrid() grid {
 	g := grid{Title: titleNodes, Heads: []head{
 		{Name: "node", Right: true}, {Name: "CPUs", Least: 14}, {Name: "cores", Right: true},
@@ -53,7 +51,7 @@ func (v *view) nodeGrid() grid {
 		cores := lists.Count(v.Host.Cores, func(c topology.Core) bool {
 			return c.NUMANode != nil && *c.NUMANode == n.ID
 		})
-		// Without a list of cores, 0 of them would be wrong of every node.
+		// Without a list of cores, a count of 0 would be wrong for every node.
 		coreText := strconv.Itoa(cores)
 		if len(v.Host.Cores) == 0 {
 			coreText = unknown
@@ -69,10 +67,9 @@ func (v *view) nodeGrid() grid {
 	return g
 }
 
-// special reports whether the memory of a node is more than plain memory.
+// special reports whether a node's memory is anything but plain DRAM.
 func special(n *topology.NUMANode) bool { return n.Kind != "" && n.Kind != "dram" || n.GPU != nil }
 
-// nodeKind says what the memory of a node is.
 func nodeKind(n *topology.NUMANode) string {
 	of := ""
 	if n.GPU != nil {
@@ -81,7 +78,6 @@ func nodeKind(n *topology.NUMANode) string {
 	return orUnknown(joined(" ", n.Kind, n.MemoryMode, of))
 }
 
-// l3Text is "2 x 8 MiB" of the level-3 caches of a set of CPUs.
 func (v *view) l3Text(cpus topology.CPUSet) string {
 	if len(v.Host.L3) == 0 {
 		return unknown
@@ -90,7 +86,7 @@ func (v *view) l3Text(cpus topology.CPUSet) string {
 	if len(here) == 0 {
 		return none
 	}
-	// A size is told only if all of them have it: of unequal caches the number alone is true.
+	// Show a size only if all caches have it. For unequal caches, only the number is correct.
 	text, size := strconv.Itoa(len(here)), here[0].SizeBytes
 	if size == nil || *size == 0 || slices.ContainsFunc(here,
 		func(c topology.L3) bool { return c.SizeBytes == nil || *c.SizeBytes != *size }) {
@@ -99,7 +95,7 @@ func (v *view) l3Text(cpus topology.CPUSet) string {
 	return text + " x " + words.Size(*size)
 }
 
-// gpuGrid lists the GPUs, those that only drive a screen last. These have no name, since the matrix leaves them out.
+// gpuGrid lists the GPUs, with display GPUs last. Display GPUs have no name, because the matrix leaves them out.
 func (v *view) gpuGrid() grid {
 	g := grid{Title: titleGPUs, Heads: []head{
 		{Name: ""}, {Name: "address"}, {Name: "model", Least: 14}, {Name: "node", Right: true, Keep: true},
@@ -109,7 +105,7 @@ func (v *view) gpuGrid() grid {
 	add := func(name string, gpu *topology.GPU) {
 		d := v.device(gpu.Address)
 		model := modelText(gpu.Model, d)
-		// Such a GPU stands in the table, and its row must not be taken for one that computes.
+		// Mark a display GPU, so that it is not taken for a GPU that computes.
 		if gpu.Kind == topology.GPUDisplay {
 			model += " (display)"
 		}
@@ -130,7 +126,7 @@ func (v *view) gpuGrid() grid {
 	return g
 }
 
-// addressText is the address, or none for what is known by another tool's name alone.
+// addressText returns the address, or none for a device known only by another tool's name.
 func addressText(a *topology.PCIAddr) string {
 	if a == nil {
 		return none
@@ -138,7 +134,7 @@ func addressText(a *topology.PCIAddr) string {
 	return a.String()
 }
 
-// driverText is the driver; none where it is known that there is none.
+// driverText returns the driver, or none if the device is known to have no driver.
 func driverText(driver string, d *topology.PCIDevice) string {
 	if driver == "" && d != nil && d.DriverKnown {
 		return none
@@ -146,10 +142,10 @@ func driverText(driver string, d *topology.PCIDevice) string {
 	return orUnknown(driver)
 }
 
-// bracketed is the name that a product is sold under in an entry of pci.ids: "GA102 [GeForce RTX 3090]".
+// bracketed matches the product name in an entry of pci.ids, such as "GA102 [GeForce RTX 3090]".
 var bracketed = regexp.MustCompile(`\[([^\]]+)\]\s*$`)
 
-// modelText is the shortest name that a reader knows: the one in brackets, the whole one, or the IDs.
+// modelText returns the shortest name that readers know: the one in brackets, the whole model, or the IDs.
 func modelText(model string, d *topology.PCIDevice) string {
 	if m := bracketed.FindStringSubmatch(model); m != nil {
 		return m[1]
@@ -165,7 +161,7 @@ func modelText(model string, d *topology.PCIDevice) string {
 	return fmt.Sprintf("%04x:%04x", uint16(*d.Vendor), uint16(*d.Device))
 }
 
-// nicGrid lists the NICs, without virtual functions: these are counted in the row of their physical function.
+// nicGrid lists the NICs. Virtual functions are counted in the row of their physical function.
 func (v *view) nicGrid() grid {
 	g := grid{Title: titleNICs, Heads: []head{
 		{Name: ""}, {Name: "address"}, {Name: "netdevs", Least: 12}, {Name: "RDMA", Least: 6},
@@ -186,24 +182,22 @@ func (v *view) nicGrid() grid {
 	return g
 }
 
-// listText joins names; none where there are none.
 func listText(names []string) string { return cmp.Or(strings.Join(names, ","), none) }
 
-// nicSpeed is the speed, or "down" where all that could have one is known to be without a link.
+// nicSpeed returns the speed, or "down" if all ports are known to be without a link.
 func nicSpeed(n *topology.NIC) string {
 	if n.SpeedMbps != nil {
 		return speedText(*n.SpeedMbps)
 	}
 	down := lists.Count(n.Ports,
 		func(p topology.Netdev) bool { return p.Carrier != nil && !*p.Carrier || p.State == "down" })
-	// One port with a link is enough for the NIC to be of use, and its speed is then merely not known.
+	// With one port up the NIC is usable, and its speed is merely unknown.
 	if down > 0 && down == len(n.Ports) {
 		return "down"
 	}
 	return unknown
 }
 
-// nicMTU is the MTU of the ports, a range where they differ.
 func nicMTU(n *topology.NIC) string {
 	var all []int
 	for _, p := range n.Ports {
@@ -221,13 +215,11 @@ func nicMTU(n *topology.NIC) string {
 	return fmt.Sprintf("%d-%d", low, high)
 }
 
-// settings are those of a NIC's firmware that matter for RDMA and for virtual machines. Others, some 250 of them, are
-// in the JSON.
+// settings are the firmware settings that matter for RDMA and virtual machines. The JSON has the other 250 or so.
 var settings = []string{"SRIOV_EN", "NUM_OF_VFS", "ATS_ENABLED", "LINK_TYPE_P1", "LINK_TYPE_P2", "PCI_WR_ORDERING",
 	"ROCE_ADAPTIVE_ROUTING_EN", "ROCE_CC_PRIO_MASK_P1", "ROCE_CC_PRIO_MASK_P2", "CNP_DSCP_P1", "CNP_DSCP_P2",
 	"ROCE_CONTROL", "MAX_ACC_OUT_READ", "ADVANCED_PCI_SETTINGS", "INTERNAL_CPU_MODEL"}
 
-// settingGrid lists what decides how NICs treat packets, of those of which it is known.
 func (v *view) settingGrid() grid {
 	g := grid{Title: "Settings of NICs", Heads: []head{
 		{Name: ""}, {Name: "RDMA port", Least: 8}, {Name: "RDMA MTU", Right: true}, {Name: "trust"}, {Name: "PFC"},
@@ -237,7 +229,7 @@ func (v *view) settingGrid() grid {
 		var states, mtus, trust, pfc, firmware []string
 		for _, d := range n.Devices {
 			for _, p := range d.Ports {
-				if p.State != "" && p.State != "ACTIVE" { // those that work have a speed above
+				if p.State != "" && p.State != "ACTIVE" { // active ports show their speed above
 					state := p.LinkLayer + " " + p.State
 					if p.PhysState != "" {
 						state += " (" + p.PhysState + ")"
@@ -271,7 +263,6 @@ func (v *view) settingGrid() grid {
 	return g
 }
 
-// bondGrid lists the bonds.
 func (v *view) bondGrid() grid {
 	g := grid{Title: "Bonds", Heads: []head{
 		{Name: "bond"}, {Name: "mode"}, {Name: "hash"}, {Name: "members", Least: 12}, {Name: "speed", Right: true},
@@ -289,7 +280,6 @@ func (v *view) bondGrid() grid {
 	return g
 }
 
-// switchGrid lists the virtual switches, with a row for each port group.
 func (v *view) switchGrid() grid {
 	g := grid{Title: "Virtual switches", Heads: []head{
 		{Name: "switch", Least: 10}, {Name: "kind"}, {Name: "MTU", Right: true}, {Name: "uplinks", Least: 8},
@@ -316,10 +306,10 @@ func (v *view) switchGrid() grid {
 	return g
 }
 
-// allVLANs is the VLAN of a port group of a standard switch that has all of them.
+// allVLANs is the VLAN ID of a standard switch's port group that carries all VLANs.
 const allVLANs = 4095
 
-// diskGrid lists the disks, those that the host needs first.
+// diskGrid lists the disks, with disks that the host needs first.
 func (v *view) diskGrid() grid {
 	g := grid{Title: "Storage", Heads: []head{
 		{Name: "disk"}, {Name: "address"}, {Name: "node", Right: true, Keep: true}, {Name: "size", Right: true},
@@ -334,7 +324,6 @@ func (v *view) diskGrid() grid {
 	return g
 }
 
-// diskNode is the node of a disk, or else of the function that it is behind.
 func (v *view) diskNode(d *topology.Disk) *int {
 	node := d.NUMANode
 	if function := v.device(d.PCI); node == nil && function != nil {
@@ -343,8 +332,8 @@ func (v *view) diskNode(d *topology.Disk) *int {
 	return v.nodeOf(node)
 }
 
-// tenantGrid lists the virtual machines that are there already. CPUs of virtual CPUs that are pinned come before those
-// on which the others may float; "any" is a VM that nothing keeps anywhere.
+// tenantGrid lists the existing virtual machines. Pinned CPUs take precedence over CPUs on which a VM may float;
+// "any" is a VM without restrictions.
 func (v *view) tenantGrid() grid {
 	g := grid{Title: "Tenants", Heads: []head{
 		{Name: "name", Least: 10}, {Name: "state"}, {Name: "vCPUs", Right: true}, {Name: "on CPUs", Least: 12},
@@ -359,7 +348,7 @@ func (v *view) tenantGrid() grid {
 			}
 			return d.PCI.String()
 		})
-		// No VM has none: its source does not tell.
+		// Every VM has CPUs: 0 means that the source does not know the number.
 		vcpus := unknown
 		if t.VCPUs > 0 {
 			vcpus = strconv.Itoa(t.VCPUs)
@@ -379,8 +368,8 @@ func (v *view) tenantGrid() grid {
 	return g
 }
 
-// askedGrid lists what the kernel was asked for on its command line, beside what is in force: it may give less, such as
-// hugepages that it could not get.
+// askedGrid lists the parameters on the kernel command line and the values in force, which may be lower, for example
+// if hugepages could not be allocated.
 func (v *view) askedGrid() grid {
 	g := grid{Title: "Kernel parameters", Heads: []head{{Name: "parameter"}, {Name: "asked", Least: 12},
 		{Name: "in force", Least: 12}, {Name: "read from", Least: 12, Drop: 1}}}
@@ -394,31 +383,29 @@ func (v *view) askedGrid() grid {
 	return g
 }
 
-// A grid is a table before anybody has decided how wide it may be. The terminal and the page print the same grids.
+// A grid is a table before its width is known. The terminal and the page print the same grids.
 type grid struct {
 	Title string
 	Heads []head
 	Rows  [][]cell
-	More  int    // rows that were left out
-	Note  string // below the table; empty for none
+	More  int    // number of omitted rows
+	Note  string // printed below the table
 }
 
-// A head is a column.
 type head struct {
 	Name  string
-	Right bool // numbers stand at the right
-	Least int  // letters to which its cells may be shortened when there is no room; 0: they may not
-	Keep  bool // that nothing is known of it is worth a column
-	Drop  int  // when there still is no room, the column with the highest Drop goes; 0: it stays
+	Right bool // right-aligned, for numbers
+	Least int  // minimum cell width when space is short; 0: never shortened
+	Keep  bool // shown even if all cells are unknown
+	Drop  int  // order of removal when space is still short, highest first; 0: never
 }
 
-// A cell is a text, or a set of CPUs, which cpusText shortens.
+// A cell is a text, or a set of CPUs that cpusText can shorten.
 type cell struct {
 	text string
 	cpus *topology.CPUSet
 }
 
-// fit is the cell in at most so many letters.
 func (c cell) fit(letters int) string {
 	if c.cpus != nil && !c.cpus.IsEmpty() {
 		return cpusText(*c.cpus, letters)
@@ -427,10 +414,10 @@ func (c cell) fit(letters int) string {
 	if text.StringWidth(s) <= letters {
 		return s
 	}
-	return text.Trim(show.Cut(s, letters), letters) // letters that take two columns need the second
+	return text.Trim(show.Cut(s, letters), letters) // cuts again, as wide characters take two columns
 }
 
-// String is the whole cell.
+// String returns the whole cell.
 func (c cell) String() string {
 	if c.cpus != nil {
 		return setText(c.cpus, 1<<20)
@@ -438,14 +425,13 @@ func (c cell) String() string {
 	return c.text
 }
 
-// cells makes a row of texts.
 func cells(texts ...string) []cell {
 	return lists.Map(texts, func(t string) cell { return cell{text: t} })
 }
 
-// tell drops the columns in which no cell says anything, but for the first three, which say what a row is.
+// tell removes columns without any content, except the first three, which identify the row.
 func (g *grid) tell() {
-	// From the right, so that places of columns that are still to be looked at stay.
+	// Go from the right, so that the indexes of the remaining columns stay valid.
 	for i := len(g.Heads) - 1; i >= 3; i-- {
 		says := slices.ContainsFunc(g.Rows, func(r []cell) bool {
 			s := r[i].String()
@@ -461,11 +447,10 @@ func (g *grid) tell() {
 	}
 }
 
-// fitted is a grid that is at most width letters wide, if that can be had, with gap letters between its columns: the
-// names of its columns, which of them are to the right, and its rows. It stays wider where all columns that are left
-// have to be whole.
+// fitted fits the grid into width columns, with gap columns between cells. The result is wider if no column can be
+// shortened or dropped any further.
 func (g *grid) fitted(width, gap int) (heads []head, rows [][]string) {
-	keep := make([]int, len(g.Heads)) // places of the columns that stay
+	keep := make([]int, len(g.Heads))
 	widths := make([]int, len(g.Heads))
 	for i, h := range g.Heads {
 		keep[i] = i
@@ -476,9 +461,8 @@ func (g *grid) fitted(width, gap int) (heads []head, rows [][]string) {
 	}
 	total := func() int { return gap*(len(keep)-1) + lists.Sum(keep, func(i int) int { return widths[i] }) }
 	for total() > width {
-		// The widest column that can give gives; columns go only when none can.
-		// One letter at a time, always from the widest: long models and lists shrink together, instead of one to
-		// nothing.
+		// Shorten the widest column that can be shortened, by one letter at a time, so that long models and lists
+		// shrink together. Columns are dropped only if none can be shortened.
 		widest := -1
 		for _, i := range keep {
 			if least := g.Heads[i].Least; least > 0 && widths[i] > max(least, len(g.Heads[i].Name)) &&
@@ -507,7 +491,6 @@ func (g *grid) fitted(width, gap int) (heads []head, rows [][]string) {
 	return lists.Map(keep, func(i int) head { return g.Heads[i] }), rows
 }
 
-// limit leaves out the rows after the first n, and counts them.
 func (g *grid) limit(n int) {
 	if len(g.Rows) > n {
 		g.More = len(g.Rows) - n

@@ -16,24 +16,25 @@ import (
 	"github.com/rackless/rackless/report/show"
 )
 
-// TableOptions say what the terminal can do.
+// TableOptions describe the terminal.
 type TableOptions struct {
-	Width int  // columns; 0 means 80, at least 60
-	Wide  bool // tables and the matrix of paths are whole, as for a file, whatever the width
+	Width int  // in columns, at least 60; 0 means 80
+	Wide  bool // ignore Width for tables and the matrix of paths, as for a file
 	Color bool // use colours; the caller decides, for instance by NO_COLOR
 }
 
-// How much of a long list a terminal shows. The other forms have all of it.
+// Limits for long lists on a terminal. The other forms have all items.
 const (
 	maxRows     = 16
 	maxUnread   = 8
 	maxSubjects = 6
-	maxAlike    = 3 // findings of one kind that differ in what they advise
+	maxAlike    = 3 // findings of one kind with different fixes
 )
 
-// WriteTable writes the machine as text: what it is, its NUMA nodes, devices and paths, then what
-// is wrong with it and what could not be read. Long lists are shortened and say by how much.
-// Sentences are folded to the width and tables fit into it; fixes that are commands are not folded.
+// WriteTable writes the machine as text: its name, NUMA nodes, devices and paths, then findings and unreadable parts.
+// Long lists are shortened and end with the number of omitted items.
+//
+// Sentences and tables are fitted to the width, but fixes that are commands are not wrapped.
 func (d *Document) WriteTable(w io.Writer, o TableOptions) error {
 	v := newView(d)
 	t := &terminal{Terminal: show.NewTerminal(w, o.Width, 80, o.Color)}
@@ -52,8 +53,8 @@ func (d *Document) WriteTable(w io.Writer, o TableOptions) error {
 		t.Wrap("", "", "Its devices are emulated: speeds and paths are those of an emulator.", text.FgYellow)
 	}
 	grids := v.grids()
-	after := 0 // the paths stand behind the devices that they are between
-	// A machine without NICs has no such table: the paths follow the last of the three that is there.
+	after := 0 // the paths follow the tables of their devices
+	// Some tables may be missing, so the paths follow the last existing one of the three.
 	for i, g := range grids {
 		if slices.Contains([]string{titleNodes, titleGPUs, titleNICs}, g.Title) {
 			after = i + 1
@@ -77,13 +78,11 @@ func (d *Document) WriteTable(w io.Writer, o TableOptions) error {
 	return show.Wrapf(t.Flush(), "print host %q", d.Provenance.Name)
 }
 
-// A terminal is where WriteTable prints.
 type terminal struct {
 	*show.Terminal
-	room int // columns for a table; sentences are folded to Width
+	room int // columns for a table; sentences use Width
 }
 
-// grid prints a table under its title.
 func (t *terminal) grid(g grid) {
 	g.limit(maxRows)
 	heads, rows := g.fitted(t.room, 2)
@@ -100,7 +99,6 @@ func (t *terminal) grid(g grid) {
 	}
 }
 
-// table prints the lines of a table with faint heads.
 func (t *terminal) table(lines []string) {
 	for i, l := range lines {
 		if i == 0 {
@@ -110,14 +108,14 @@ func (t *terminal) table(lines []string) {
 	}
 }
 
-// matrix prints the paths between GPUs and NICs where there is something to compare: in full, or
-// what goes from GPUs to NICs, if there is room.
+// matrix prints the paths if there are at least two devices and at least one GPU: the full matrix, or only the paths
+// from GPUs to NICs, if it fits.
 func (t *terminal) matrix(v *view) {
 	if len(v.gpus) == 0 || len(v.gpus)+len(v.nics) < 2 {
 		return
 	}
 	fmt.Fprintln(t)
-	// From what says most to what needs least room. No line is folded: a matrix whose rows are broken cannot be read.
+	// Try the most detailed view first. Lines are not wrapped, because a matrix with broken rows is unreadable.
 	rows := v.matrix()
 	alike := alikeRows(rows)
 	views := [][]string{matrixLines(rows, 40), matrixLines(alike, 40)}
@@ -138,7 +136,7 @@ func (t *terminal) matrix(v *view) {
 	t.Wrap("", "", fmt.Sprintf("Paths between %d GPUs and NICs: -o matrix shows them.", len(v.gpus)+len(v.nics)))
 }
 
-// severityStyle is the mark and the colour of a severity. The mark says it too where colours do not.
+// severityStyle returns the mark and the colour of a severity. The mark is for output without colours.
 func severityStyle(s finding.Severity) (mark string, color text.Color) {
 	switch s.Rank() {
 	case 0:
@@ -149,7 +147,7 @@ func severityStyle(s finding.Severity) (mark string, color text.Color) {
 	return "i", text.FgCyan
 }
 
-// WriteFindings writes findings alone, as WriteTable writes them, below a title.
+// WriteFindings writes only findings, in the format of WriteTable, below a title.
 func WriteFindings(w io.Writer, title string, all []finding.Finding, o TableOptions) error {
 	t := &terminal{Terminal: show.NewTerminal(w, o.Width, 80, o.Color)}
 	t.Wrap("", "", title, text.Bold)
@@ -157,8 +155,8 @@ func WriteFindings(w io.Writer, title string, all []finding.Finding, o TableOpti
 	return t.Flush()
 }
 
-// findings prints the findings, the worst first. Of many that are alike only a few are printed whole; one line names
-// the subjects of the others.
+// findings prints the findings, worst first. Of many similar ones, only a few are printed in full; one line names the
+// subjects of the others.
 func (t *terminal) findings(all []finding.Finding) {
 	fmt.Fprintln(t)
 	if len(all) == 0 {
@@ -168,15 +166,15 @@ func (t *terminal) findings(all []finding.Finding) {
 	_, color := severityStyle(finding.Worst(all))
 	fmt.Fprintln(t, t.Colored("Findings: "+findingsText(all), text.Bold, color))
 	groups := grouped(all)
-	kinds := map[string]int{} // groups of each so far
+	kinds := map[string]int{}
 	for i, g := range groups {
 		kind := g.ID + g.Title
 		switch kinds[kind]++; {
-		// Findings of one kind that advise the same are one group already. These advise different things, such as
-		// another slot each.
+		// Equal findings are already one group. These have the same kind but different fixes, such as different
+		// slots.
 		case kinds[kind] <= maxAlike:
 			t.finding(g)
-		// With the first one too many all of the rest are told at once, so that no subject is missing.
+		// Past the limit, one line has all remaining subjects.
 		case kinds[kind] == maxAlike+1:
 			same := findingGroup{Finding: finding.Finding{ID: g.ID, Severity: g.Severity, Title: "the same"}}
 			for _, o := range groups[i:] {
@@ -190,7 +188,6 @@ func (t *terminal) findings(all []finding.Finding) {
 	fmt.Fprintf(t, "rackless explain %s says more.\n", groups[0].ID)
 }
 
-// finding prints what is wrong, where, what was read and how to mend it.
 func (t *terminal) finding(g findingGroup) {
 	mark, color := severityStyle(g.Severity)
 	head := fmt.Sprintf("%s: %s", some(g.Subjects, maxSubjects), g.Title)
@@ -209,8 +206,8 @@ func (t *terminal) finding(g findingGroup) {
 	}
 }
 
-// sourced lists what the sources of the host tell differently, what follows from them and none of them states, and what
-// was there and could not be had.
+// sourced lists contradictions between the host's sources, inferred facts that no source states, and files or
+// commands that could not be read.
 func (t *terminal) sourced(v *view) {
 	list := func(title string, items []string) {
 		if len(items) == 0 {

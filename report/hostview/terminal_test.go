@@ -113,7 +113,7 @@ func TestAColumnThatSaysNothingIsLeftOutButNotTheNode(t *testing.T) {
 	}
 }
 
-// A link of which a digit is cut off would be another link.
+// A link with a missing digit would look like another link.
 func TestLinksAndDistancesAreNeverCut(t *testing.T) {
 	t.Parallel()
 	h := epyc()

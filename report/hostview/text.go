@@ -14,7 +14,6 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// optionalSize is a size, or unknown.
 func optionalSize(n *uint64) string {
 	if n == nil {
 		return unknown
@@ -22,13 +21,12 @@ func optionalSize(n *uint64) string {
 	return words.Size(*n)
 }
 
-// unknown stands in a table where a fact is not known, none where it is known that there is nothing.
+// unknown means that a fact is not known, none that there is known to be nothing.
 const (
 	unknown = "?"
 	none    = "-"
 )
 
-// speedText prints a network speed: "25 Gb/s", "100 Mb/s".
 func speedText(mbps int64) string {
 	if mbps < 1000 {
 		return strconv.FormatInt(mbps, 10) + " Mb/s"
@@ -36,7 +34,6 @@ func speedText(mbps int64) string {
 	return strconv.FormatFloat(float64(mbps)/1000, 'f', -1, 64) + " Gb/s"
 }
 
-// counted is "1 core" or "2 cores", and nothing of none.
 func counted(n int, what string) string {
 	if n == 0 {
 		return ""
@@ -44,13 +41,12 @@ func counted(n int, what string) string {
 	return words.Count(n, what)
 }
 
-// joined puts the parts that say something on one line.
+// joined joins the parts that are not empty, unknown or none.
 func joined(sep string, parts ...string) string {
 	parts = slices.DeleteFunc(slices.Clone(parts), func(s string) bool { return s == "" || s == unknown || s == none })
 	return strings.Join(parts, sep)
 }
 
-// intText prints an optional number.
 func intText(n *int) string {
 	if n == nil {
 		return unknown
@@ -58,7 +54,8 @@ func intText(n *int) string {
 	return strconv.Itoa(*n)
 }
 
-// rateText is "Gen4 x16"; a part that is not known is left out, and a speed that is no generation's stays in GT/s.
+// rateText returns text such as "Gen4 x16". It omits unknown parts, and shows a speed that matches no generation in
+// GT/s.
 func rateText(gts *float64, width *int) string {
 	speed, lanes := "", ""
 	if gts != nil {
@@ -74,14 +71,13 @@ func rateText(gts *float64, width *int) string {
 	return joined(" ", speed, lanes)
 }
 
-// linkTexts returns a link's rate now, and what the device could do where that is more. What a link
-// does now is "" where that is not known.
+// linkTexts returns a link's current rate, or "" if it is unknown, and the device's maximum if that is higher.
 func linkTexts(l *topology.Link) (now, most string) {
 	if l == nil {
 		return "", ""
 	}
 	now, most = rateText(l.SpeedGTs, l.Width), rateText(l.MaxSpeedGTs, l.MaxWidth)
-	// Both halves count: a link of the full width at a lower speed carries as little as a narrow one.
+	// Compare both parts: a full-width link at a lower speed is as slow as a narrow one.
 	slower := l.SpeedGTs != nil && l.MaxSpeedGTs != nil && *l.SpeedGTs < *l.MaxSpeedGTs
 	narrower := l.Width != nil && l.MaxWidth != nil && *l.Width < *l.MaxWidth
 	if now != "" && !slower && !narrower {
@@ -90,8 +86,8 @@ func linkTexts(l *topology.Link) (now, most string) {
 	return now, most
 }
 
-// linkText is a link in a cell: "Gen4 x16" where it runs at its most, "Gen1/4 x8/16" where the
-// device could do more, "max Gen4 x16" where the present rate is not known.
+// linkText formats a link for a cell: "Gen4 x16" at its maximum, "Gen1/4 x8/16" below it, or "max Gen4 x16" if the
+// current rate is unknown.
 func linkText(l *topology.Link) string {
 	if l == nil {
 		return unknown
@@ -103,14 +99,14 @@ func linkText(l *topology.Link) string {
 	speed := nowOf(l.SpeedGTs, l.MaxSpeedGTs, "Gen", generation)
 	for _, gts := range []*float64{l.SpeedGTs, l.MaxSpeedGTs} {
 		if gts != nil && topology.Generation(*gts) == 0 {
-			speed = rateText(l.SpeedGTs, nil) // no generation has this speed
+			speed = rateText(l.SpeedGTs, nil) // the speed matches no generation
 		}
 	}
 	width := nowOf(l.Width, l.MaxWidth, "x", strconv.Itoa)
 	return orUnknown(strings.TrimSpace(speed + " " + width))
 }
 
-// nowOf is "now/most" behind a prefix, only one of them where they do not differ, and "" where neither is known.
+// nowOf returns prefix and "now/most". It has only one value if most is not higher, and is "" if neither is known.
 func nowOf[T cmp.Ordered](now, most *T, prefix string, print func(T) string) string {
 	switch {
 	case now == nil && most == nil:
@@ -123,9 +119,8 @@ func nowOf[T cmp.Ordered](now, most *T, prefix string, print func(T) string) str
 	return prefix + print(*now) + "/" + print(*most)
 }
 
-// cpusText prints a set in at most so many letters: as the kernel's list; else with a stride, which
-// the kernel reads too ("0-126:2"); else as much of the list as there is room for, with the number
-// of CPUs.
+// cpusText formats a set in at most so many letters: as the kernel's list; else with a stride that the kernel also
+// accepts ("0-126:2"); else as the start of the list with the number of CPUs.
 func cpusText(s topology.CPUSet, letters int) string {
 	list := s.String()
 	if len(list) <= letters {
@@ -134,16 +129,16 @@ func cpusText(s topology.CPUSet, letters int) string {
 	if strided := stridedText(s); strided != "" && len(strided) <= letters {
 		return strided
 	}
-	// Cut at a comma: half of a range would name CPUs that are not in the set.
+	// Cut at a comma, because half of a range would name CPUs that are not in the set.
 	tail := fmt.Sprintf(",… (%d)", s.Len())
-	head := list[:max(letters-len(tail)+2, 0)] // the ellipsis is 3 bytes and one letter
+	head := list[:max(letters-len(tail)+2, 0)] // the ellipsis has 3 bytes but is one letter
 	if i := strings.LastIndexByte(head, ','); i > 0 {
 		return head[:i] + tail
 	}
 	return words.Count(s.Len(), "CPU")
 }
 
-// stridedText is the set as one range with a stride, "" where it is none.
+// stridedText returns the set as one range with a stride, or "" if it is not such a range.
 func stridedText(s topology.CPUSet) string {
 	last, stride := -1, 0
 	for c := range s.All() {
@@ -162,7 +157,6 @@ func stridedText(s topology.CPUSet) string {
 	return fmt.Sprintf("%d-%d:%d", s.Min(), last, stride)
 }
 
-// setText is cpusText of an optional set.
 func setText(s *topology.CPUSet, letters int) string {
 	switch {
 	case s == nil:
@@ -173,7 +167,6 @@ func setText(s *topology.CPUSet, letters int) string {
 	return cpusText(*s, letters)
 }
 
-// pagesText is "16 x 1 GiB (5 free)" of a pool.
 func pagesText(p topology.HugepagePool) string {
 	text := fmt.Sprintf("%d x %s", p.Total, words.Size(p.SizeBytes))
 	if p.Free != nil {
@@ -182,8 +175,7 @@ func pagesText(p topology.HugepagePool) string {
 	return text
 }
 
-// poolsText lists the pools that have pages. It is none where the pools are known and empty, and
-// unknown where there are no pools.
+// poolsText lists the pools that have pages. It returns none if all pools are empty, and unknown without pools.
 func poolsText(pools []topology.HugepagePool) string {
 	if len(pools) == 0 {
 		return unknown
@@ -192,7 +184,7 @@ func poolsText(pools []topology.HugepagePool) string {
 	return cmp.Or(strings.Join(lists.Map(full, pagesText), ", "), none)
 }
 
-// distancesText prints a row of the SLIT; of many nodes only what it ranges over.
+// distancesText formats a row of the SLIT, shortened to its range if there are many nodes.
 func distancesText(row []int) string {
 	switch {
 	case len(row) == 0:
@@ -203,5 +195,4 @@ func distancesText(row []int) string {
 	return fmt.Sprintf("%d to %d", slices.Min(row), slices.Max(row))
 }
 
-// orUnknown is s, or unknown where it is empty.
 func orUnknown(s string) string { return cmp.Or(s, unknown) }

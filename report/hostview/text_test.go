@@ -97,7 +97,7 @@ func TestLongListsOfCPUsAreShortenedWithoutBecomingWrong(t *testing.T) {
 	}
 }
 
-// A stride is a form that the kernel reads, and it means the same CPUs.
+// A strided list is accepted by the kernel and means the same CPUs.
 func TestAShortenedListReadsBackAsTheSameCPUs(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cpus := topology.CPUs(rapid.SliceOfDistinct(rapid.IntRange(0, 300), rapid.ID[int]).Draw(t, "cpus")...)
@@ -147,7 +147,7 @@ func TestTextFromOutsideCannotControlATerminal(t *testing.T) {
 			t.Errorf("%q became %q, want %q", in, got, want)
 		}
 	}
-	if got := words.Visible("a\r\nb\rc"); got != "a\nb"+`\rc` { // a line of Windows ends in both
+	if got := words.Visible("a\r\nb\rc"); got != "a\nb"+`\rc` { // \r\n is the end of a line on Windows
 		t.Errorf("got %q", got)
 	}
 }
@@ -239,7 +239,8 @@ func TestLongListsOfNamesSayHowManyMore(t *testing.T) {
 	}
 }
 
-// The memory of a machine is never that of its first node: it is what the kernel says of all, or the sum, or not known.
+// The memory of a machine is the kernel's total, or else the sum over its nodes, or unknown, but never that of one
+// node.
 func TestMemoryIsThatOfAllNodes(t *testing.T) {
 	const gib = 1 << 30
 	nodes := []topology.NUMANode{{ID: 0, MemoryBytes: new(uint64(64 * gib))},

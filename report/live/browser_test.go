@@ -15,9 +15,8 @@ import (
 	"github.com/rackless/rackless/internal/browsertest"
 )
 
-// probe is evaluated in a page. It waits until the page has moved so many times, or half a minute,
-// and returns what a reader would have in front of them, as JSON. POKE asks for the page at once, as
-// it is when a tab comes to the front again.
+// probe is evaluated in a page. It waits until the page has updated a given number of times, or half a minute, and
+// returns its visible content as JSON. POKE requests an update at once, like a tab that comes to the front.
 const probe = `(async () => {
   const moving = () => [...document.querySelectorAll('[data-live]')].map(e => e.outerHTML).join('\n');
   const marked = document.querySelector('.scroll, nav.frame'); // has to be the same element at the end
@@ -68,7 +67,6 @@ type probed struct {
 	Background, Silence, Address                                                                    string
 }
 
-// browse shows a page to the browser after it has logged in with the token.
 func browse(t *testing.T, b *browsertest.Browser, base, path, name string, s browsertest.Screen, script string) probed {
 	t.Helper()
 	seen := b.OpenServed(t, base+path+"?token="+token, name, s, script)
@@ -103,11 +101,10 @@ func browse(t *testing.T, b *browsertest.Browser, base, path, name string, s bro
 	return got
 }
 
-// poke has the page ask the server without waiting for its timer.
 const poke = "document.dispatchEvent(new Event('visibilitychange'));"
 
-// wanted is the probe that waits for so many moves. The page's own timer, which is the same on every
-// screen, brings them on the first one; on the others nobody waits for it.
+// wanted is the probe for a given number of updates. On the first screen these come from the page's own timer; on the
+// others, the probe does not wait for the timer.
 func wanted(moves int, s browsertest.Screen) string {
 	how := poke
 	if s.Name == browsertest.Screens[0].Name {
@@ -116,14 +113,13 @@ func wanted(moves int, s browsertest.Screen) string {
 	return strings.NewReplacer("WANTED", fmt.Sprint(moves), "POKE", how).Replace(probe)
 }
 
-// movingFake is a source whose clock goes on, so that its counters do.
 func movingFake(t *testing.T) *fake {
 	f := typical(t)
 	f.moving = true
 	return f
 }
 
-// serveHour starts a server that has kept forty minutes of a lab, with a gap, and returns its address.
+// serveHour starts a server with forty minutes of a lab's history, including a gap, and returns its address.
 func serveHour(t *testing.T) string {
 	t.Helper()
 	f := typical(t)
@@ -149,7 +145,7 @@ func serveHour(t *testing.T) string {
 	return ts.URL
 }
 
-// TestChromium shows all to one browser: a start costs as much as several pages.
+// TestChromium runs all browser tests in one browser, because a start costs as much as several pages.
 func TestChromium(t *testing.T) {
 	if testing.Short() {
 		t.Skip("pages are not shown to a browser with -short")
@@ -188,7 +184,7 @@ func showsMovingPages(t *testing.T, b *browsertest.Browser) {
 			}
 		})
 		t.Run("host on "+s.Name, func(t *testing.T) {
-			// The tables of the machine itself have their names in headings; report/hostview has tests of its own.
+			// The tables of the machine have headings instead; report/hostview tests them.
 			script := strings.NewReplacer("All('table')", "All('[aria-labelledby] table')", "'nav, section,",
 				"'nav, section[aria-labelledby],").Replace(wanted(0, s))
 			if got := browse(t, b, base, "/host", "ui-host", s, script); !slices.Contains(got.Links, "/") {
@@ -196,7 +192,7 @@ func showsMovingPages(t *testing.T, b *browsertest.Browser) {
 			}
 		})
 		if s.Name != "phone-light" && s.Name != "laptop-dark" && s.Name != "paper" {
-			continue // what is in these has tests of its own
+			continue // their content has its own tests
 		}
 		t.Run("study on "+s.Name, func(t *testing.T) {
 			got := browse(t, b, base, "/studies/contention", "ui-study", s, wanted(0, s))
@@ -229,14 +225,15 @@ func showsMovingPages(t *testing.T, b *browsertest.Browser) {
 	}
 }
 
-// When runs of a study end, its page says so and offers them; and what was paused stands still until it goes on.
+// The page of a study announces finished runs and offers to show them. A paused page stays unchanged until it
+// continues.
 func followsAStudyAndPauses(t *testing.T, b *browsertest.Browser) {
 	f := movingFake(t)
 	f.onStudies = func(n int) {
 		if n < 3 {
 			return
 		}
-		f.studies = slices.Clone(f.studies) // pages are written from the one before
+		f.studies = slices.Clone(f.studies) // pages may still use the old slice
 		f.studies[1].Done = 13
 	}
 	base := serve(t, f)
@@ -274,7 +271,6 @@ func followsAStudyAndPauses(t *testing.T, b *browsertest.Browser) {
 	}
 }
 
-// What a reader has opened stays open when the figures change.
 func keepsOpenWhatWasOpened(t *testing.T, b *browsertest.Browser) {
 	f := movingFake(t)
 	f.labs[1].Reason = assertion
@@ -290,7 +286,6 @@ func keepsOpenWhatWasOpened(t *testing.T, b *browsertest.Browser) {
 	}
 }
 
-// A server that has ended is said, and the figures stay.
 func saysWhenTheServerIsGone(t *testing.T, b *browsertest.Browser) {
 	f := movingFake(t)
 	ts := httptest.NewUnstartedServer(nil)
@@ -300,8 +295,8 @@ func saysWhenTheServerIsGone(t *testing.T, b *browsertest.Browser) {
 	f.mu.Lock()
 	f.onStudies = func(n int) {
 		if n == 2 {
-			go func() { // the answer to this request is among what is cut off
-				ts.Listener.Close() // first, so that no connection takes the place of those that end
+			go func() { // in the background, because this request is cut off too
+				ts.Listener.Close() // first, so that no new connection replaces a closed one
 				ts.CloseClientConnections()
 			}()
 		}

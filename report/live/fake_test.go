@@ -16,14 +16,13 @@ import (
 	"github.com/rackless/rackless/study/record"
 )
 
-// assertion is what QEMU prints of a fault of its own.
+// assertion is QEMU's output for an internal failure.
 const assertion = "/dev/kvm opens, but the trial boot failed: qemu-system-x86_64: ../target/i386/kvm/kvm.c:3213: " +
 	"kvm_buf_set_msrs: Assertion `ret == cpu->kvm_msr_buf->nmsrs' failed."
 
-// start is when the tests' clock begins.
 var start = time.Date(2026, 11, 22, 21, 0, 0, 0, time.UTC)
 
-// A fake is a source whose parts can be made to fail or to hang. All that it says is made up.
+// A fake is a source with made-up data. Its methods can be made to fail or hang.
 type fake struct {
 	labs    []Lab
 	fabrics map[string]Fabric
@@ -34,16 +33,16 @@ type fake struct {
 	data    record.Record
 	host    Host
 
-	fail   map[string]error // by method
-	panics string           // the method that does
-	hang   chan struct{}    // methods in stuck wait for it, whatever their context says
+	fail   map[string]error // errors by method
+	panics string           // method that panics
+	hang   chan struct{}    // methods in stuck wait for it, even if their context is done
 
 	mu        sync.Mutex
 	stuck     map[string]bool
 	calls     map[string]int
 	now       time.Time
-	onStudies func(n int) // told how often studies were asked for
-	moving    bool        // the clock goes on by a tick whenever somebody looks
+	onStudies func(n int) // called with the number of Studies calls so far
+	moving    bool        // the clock advances by a tick at each reading
 }
 
 func (f *fake) enter(method string) error {
@@ -66,11 +65,10 @@ func (f *fake) enter(method string) error {
 	return f.fail[method]
 }
 
-// tick is how far a clock that moves goes on at each look: a page looks some tens of times, so that what the next one
-// shows is new, however fast it comes.
+// tick is the step of a moving clock. It is small because a page reads the clock tens of times, and each update must
+// show new values.
 const tick = 200 * time.Millisecond
 
-// clock returns the time, which stands still until a test lets it pass, or goes on with each look.
 func (f *fake) clock() time.Time {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -98,7 +96,7 @@ func (f *fake) Fabric(_ context.Context, lab string) (Fabric, error) {
 	}
 	out.Ports = append([]Port{}, out.Ports...)
 	out.At = f.clock()
-	// The counters move with the clock: 125,000 bytes a second are 1 Mb/s.
+	// The counters follow the clock: 125,000 bytes per second are 1 Mb/s.
 	passed := uint64(out.At.Sub(start).Milliseconds())
 	for i := range out.Ports {
 		p := &out.Ports[i]
@@ -114,7 +112,7 @@ func (f *fake) RDMA(_ context.Context, lab string) ([]NodeRDMA, error) {
 }
 func (f *fake) Host(context.Context) (Host, error) { return f.host, f.enter("host") }
 func (f *fake) Studies(context.Context) ([]Study, error) {
-	err := f.enter("studies") // which may change them
+	err := f.enter("studies") // which may change the studies
 	return f.studies, err
 }
 func (f *fake) Study(_ context.Context, name string) (*study.Document, error) {
@@ -129,7 +127,6 @@ func (f *fake) Result(_ context.Context, r Result) (record.Record, error) {
 	return f.data, f.enter("result " + r.Lab + " " + r.Time)
 }
 
-// typical is what a machine with two labs, studies and results says.
 func typical(t testing.TB) *fake {
 	t.Helper()
 	gid := 1
@@ -197,7 +194,6 @@ func typical(t testing.TB) *fake {
 	}
 }
 
-// document is a study of eight runs of which the second level is the slower one.
 func document(t testing.TB, name string) *study.Document {
 	t.Helper()
 	spec, err := study.Parse("study.yaml",

@@ -16,20 +16,19 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 )
 
-// A guard stands before all pages. Whoever is on this machine can connect to them, and so can every
-// web page that the user's browser shows: it lets pass who has the token.
+// A guard protects all pages, because every local user and every web page in the user's browser can connect to them.
+// It only admits requests with the token.
 type guard struct {
 	token  string
-	hosts  []string // values of the header Host
-	cookie string   // name
+	hosts  []string // allowed values of the Host header
+	cookie string
 	next   http.Handler
-	room   chan struct{} // a place for each request that is answered at the same time
+	room   chan struct{} // one slot for each concurrent request
 }
 
-// maxRequests at the same time are far more than a few pages and a Prometheus make.
+// maxRequests limits concurrent requests. It is far more than a few pages and a Prometheus need.
 const maxRequests = 64
 
-// newGuard makes a guard for what listens at addr.
 func newGuard(addr, token string, next http.Handler) *guard {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -39,12 +38,12 @@ func newGuard(addr, token string, next http.Handler) *guard {
 	for _, h := range []string{host, "127.0.0.1", "::1", "localhost"} {
 		g.hosts = append(g.hosts, net.JoinHostPort(h, port))
 	}
-	// A browser sends cookies to all ports of a host: the name keeps those of several apart.
+	// A browser sends cookies to all ports of a host, so the name includes the port.
 	g.cookie = "rackless-" + port
 	return g
 }
 
-// ServeHTTP lets a request pass if it is for this server by one of its names, only reads, and has the token.
+// ServeHTTP admits a request if it addresses this server by one of its names, only reads, and has the token.
 func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Security-Policy", policy())
@@ -54,8 +53,8 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Cache-Control", "no-store")
-	// The name of a foreign web site can be made to lead to this machine after its page was loaded
-	// (DNS rebinding). Its requests have its name in them.
+	// DNS rebinding can point the name of a foreign web site at this machine after its page was loaded. Its requests
+	// still carry that name in their Host header.
 	if !slices.Contains(g.hosts, strings.ToLower(r.Host)) {
 		writeNotice(w, http.StatusForbidden, notice{Title: "Not under this name", Text: "These pages are served as " +
 			g.hosts[0] + " alone. Through a tunnel, use the same port on both ends."})
@@ -75,8 +74,8 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		http.SetCookie(w, &http.Cookie{Name: g.cookie, Value: g.pass(), Path: "/", HttpOnly: true,
 			SameSite: http.SameSiteStrictMode})
-		// The token is not to stay in the address, which is in the history and on screenshots. Two
-		// slashes would lead to another host.
+		// Redirect, because the token must not stay in the address, which appears in the history and on screenshots.
+		// A path with two leading slashes would lead to another host.
 		h.Set("Location", "/"+strings.TrimLeft(r.URL.EscapedPath(), "/"))
 		w.WriteHeader(http.StatusSeeOther)
 		return
@@ -95,7 +94,6 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// knows reports whether a request comes with the token, or with the cookie that was given for it.
 func (g *guard) knows(r *http.Request) bool {
 	if all := r.Header.Values("Authorization"); len(all) > 0 {
 		scheme, value, _ := strings.Cut(all[0], " ")
@@ -104,7 +102,6 @@ func (g *guard) knows(r *http.Request) bool {
 	return slices.ContainsFunc(r.CookiesNamed(g.cookie), func(c *http.Cookie) bool { return same(c.Value, g.pass()) })
 }
 
-// refuse asks for the token.
 func (g *guard) refuse(w http.ResponseWriter) {
 	w.Header().Set("WWW-Authenticate", `Bearer realm="rackless ui"`)
 	writeNotice(w, http.StatusUnauthorized, notice{
@@ -114,21 +111,22 @@ func (g *guard) refuse(w http.ResponseWriter) {
 	})
 }
 
-// pass is the value of the cookie: it follows from the token, which does not follow from it. Other
-// services of this machine, on other ports, may see cookies.
+// pass returns the value of the cookie. It is a hash of the token, because services on other ports of this machine
+// may see cookies but must not learn the token.
 func (g *guard) pass() string {
 	sum := sha256.Sum256([]byte("cookie of rackless ui\n" + g.token))
 	return hex.EncodeToString(sum[:])
 }
 
-// same compares without telling by its time how much of a guess is right, nor how long the right one is.
+// same compares in constant time, so that timing reveals neither how much of a guess is right nor the length of the
+// token.
 func same(have, want string) bool {
 	a, b := sha256.Sum256([]byte(have)), sha256.Sum256([]byte(want))
 	return want != "" && subtle.ConstantTimeCompare(a[:], b[:]) == 1
 }
 
-// policy is the content security policy: what is served here and, of style sheets and scripts that
-// stand in a page, those with the hashes given.
+// policy returns the content security policy. It allows resources of this server, and inline styles and scripts with
+// the given hashes.
 func policy(hashes ...string) string {
 	style, script := "", ""
 	for _, h := range hashes {
@@ -143,15 +141,15 @@ func policy(hashes ...string) string {
 		"; img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 }
 
-// The pages of a study and of a result are made to stand alone, as files: with a policy of their
-// own, and without a link to other pages. Served from here they get the policy of the server and a link.
+// The pages of a study and of a result are standalone files with their own policy and without links. Served from
+// here, they get the server's policy and a link back.
 var (
 	ownPolicy = regexp.MustCompile(`<meta http-equiv="Content-Security-Policy" content="([^"]*)">\n?`)
 	ownHashes = regexp.MustCompile(`(style|script)-src '(sha256-[A-Za-z0-9+/=]{44})'`)
 )
 
-// framed puts a link back at the top of a page and a part of ours at its end, adds our style sheet
-// and script to its own, and returns the policy that goes with it.
+// framed adds nav at the top of a page, end at its end, and our style sheet and script. It returns the matching
+// content security policy.
 func framed(page, nav, end []byte) (out []byte, csp string, err error) {
 	head, body, found := bytes.Cut(page, []byte("</head>\n<body>\n"))
 	at := ownPolicy.FindSubmatchIndex(head)
@@ -160,7 +158,8 @@ func framed(page, nav, end []byte) (out []byte, csp string, err error) {
 	}
 	hashes := lists.Map(ownHashes.FindAllStringSubmatch(html.UnescapeString(string(head[at[2]:at[3]])), -1),
 		func(m []string) string { return m[1] + " " + m[2] })
-	// A policy in the page would hold beside that of the response, and forbid what is added.
+	// The policy in the page is removed, because it would apply together with that of the response and forbid the
+	// additions.
 	main := max(0, bytes.LastIndex(body, []byte("</main>")))
 	return bytes.Join([][]byte{head[:at[0]], head[at[1]:], []byte(assets), []byte("</head>\n<body>\n"), nav,
 		body[:main], end, body[main:]}, nil), policy(hashes...), nil

@@ -13,8 +13,8 @@ import (
 	"github.com/rackless/rackless/report/chart"
 )
 
-// The hour that is kept of each lab. The switch counts for itself, so that it can be read often; a device's counters
-// cost its node CPU time.
+// Intervals for the hour of history of each lab. The switch counts anyway, so reading it often is cheap; reading a
+// device costs its node CPU time.
 const (
 	sampleEvery = 15 * time.Second
 	deviceEvery = time.Minute
@@ -25,45 +25,42 @@ var (
 	deviceHour = window{least: deviceEvery / 2, most: 3 * deviceEvery, span: time.Hour}
 )
 
-// Bounds of memory: a track has 280 points of 72 bytes and 8 events of 4 KB at most, all of them 50 MB.
+// Limits of memory. A track has at most 280 points of 72 bytes and 8 events of 4 KB; all tracks together need 50 MB.
 const (
 	maxTracks = 1024             // ports and devices of all labs
-	maxEvents = 64               // counters of one device
-	eventStep = 10 * time.Minute // between events that are kept, beside the last ones
+	maxEvents = 64               // counters per device
+	eventStep = 10 * time.Minute // minimum interval between kept events, except the latest
 )
 
-// A history is an hour of the counters of all labs.
 type history struct {
 	mu   sync.Mutex
 	labs map[string]*labHistory
 }
 
-// A labHistory is what is kept of one lab.
 type labHistory struct {
-	created, switched time.Time // of the lab, and of its switch
-	asked             time.Time // when its page was last opened
+	created, switched time.Time // start of the lab, and of its switch
+	asked             time.Time // last opening of its page
 	ports             map[string]track
 	devices           map[device]track
-	skipped           bool // there was no room for some
+	skipped           bool // some tracks did not fit
 }
 
-// A device is an RDMA device of a node.
 type device struct{ node, name string }
 
-// A track is the last reading and what was between earlier ones.
+// A track holds the last reading and the rates between earlier ones.
 type track struct {
 	last   counts
 	past   past
-	events []events // the oldest first
+	events []events // oldest first
 }
 
-// events are what a device counts by names of its own.
+// events are the device-specific counters at one time.
 type events struct {
 	at  time.Time
 	all map[string]uint64
 }
 
-// of returns what is kept of a lab, which is there afterwards.
+// of returns the history of a lab, creating it if necessary.
 func (h *history) of(lab string) *labHistory {
 	l := h.labs[lab]
 	if l == nil {
@@ -76,7 +73,6 @@ func (h *history) of(lab string) *labHistory {
 	return l
 }
 
-// room reports whether another track may be kept.
 func (h *history) room() bool {
 	n := 0
 	for _, l := range h.labs {
@@ -85,13 +81,14 @@ func (h *history) room() bool {
 	return n < maxTracks
 }
 
-// add notes a reading of what has a key, unless it comes too soon after the last one; false where there is no room.
+// add records a reading, unless it comes too soon after the last one. It returns false if there is no room for a new
+// track.
 func add[K comparable](h *history, all map[K]track, key K, now counts, w window) bool {
 	t, ok := all[key]
 	if !ok && !h.room() {
 		return false
 	}
-	// Readers of pages read more often than the hour is kept.
+	// Open pages may read more often than the history needs.
 	if since := now.at.Sub(t.last.at); since < 0 || since >= w.least {
 		t.past, t.last = t.past.next(t.last, now, w), now
 		all[key] = t
@@ -99,7 +96,7 @@ func add[K comparable](h *history, all map[K]track, key K, now counts, w window)
 	return true
 }
 
-// fabric notes the counters of a switch. What another switch of the lab has counted is forgotten.
+// fabric records the counters of a switch. If the switch was restarted, it drops the earlier ones.
 func (h *history) fabric(lab string, f Fabric) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -113,7 +110,7 @@ func (h *history) fabric(lab string, f Fabric) {
 	}
 }
 
-// rdma notes the counters of RDMA devices. A node that did not answer has a gap.
+// rdma records the counters of RDMA devices. A node that did not answer has a gap.
 func (h *history) rdma(lab string, at time.Time, nodes []NodeRDMA) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -134,7 +131,8 @@ func (h *history) rdma(lab string, at time.Time, nodes []NodeRDMA) {
 	}
 }
 
-// nextEvents adds what a device counts. Where a counter fell, the device counts again.
+// nextEvents appends the counters of a device. If a counter fell, the device was reset, so the earlier ones are
+// dropped.
 func nextEvents(all []events, now events) []events {
 	kept := events{now.at, make(map[string]uint64)}
 	for _, name := range lists.Keys(now.all) {
@@ -151,26 +149,26 @@ func nextEvents(all []events, now events) []events {
 		}
 	}
 	out := lists.Filter(all, func(e events) bool { return now.at.Sub(e.at) <= deviceHour.span })
-	// A table says what was added, and draws nothing: few are enough.
+	// The page only shows a table of differences, so a few events are enough.
 	if n := len(out); n > 1 && out[n-1].at.Sub(out[n-2].at) < eventStep {
 		out = out[:n-1]
 	}
 	return append(out, kept)
 }
 
-// opened notes that somebody looks at the page of a lab, so that its nodes are asked, and returns what is kept of it.
+// opened records that the page of a lab was opened, so that its devices are read, and returns the lab's history.
 func (h *history) opened(lab string, now time.Time) labHistory {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	l := h.of(lab)
 	l.asked = now
 	out := *l
-	// Copies: the tracks in them never change.
+	// Clone the maps; their tracks never change.
 	out.ports, out.devices = maps.Clone(l.ports), maps.Clone(l.devices)
 	return out
 }
 
-// wanted reports whether the devices of a lab are to be read: somebody has looked at its page within the hour.
+// wanted reports whether the devices of a lab should be read, because its page was opened within the hour.
 func (h *history) wanted(lab string, now time.Time) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -178,7 +176,7 @@ func (h *history) wanted(lab string, now time.Time) bool {
 	return l != nil && !l.asked.IsZero() && now.Sub(l.asked) <= deviceHour.span
 }
 
-// keep forgets labs that are gone, and those that were made again under their name.
+// keep drops the history of labs that are gone or were recreated under the same name.
 func (h *history) keep(labs []Lab) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -194,7 +192,7 @@ func (h *history) keep(labs []Lab) {
 	})
 }
 
-// Sample keeps an hour of the counters of all labs until ctx ends, also while nobody looks.
+// Sample records an hour of the counters of all labs until ctx is done, even if no page is open.
 func (p *Pages) Sample(ctx context.Context) {
 	tick := time.NewTicker(sampleEvery)
 	defer tick.Stop()
@@ -208,15 +206,15 @@ func (p *Pages) Sample(ctx context.Context) {
 	}
 }
 
-// sample reads the switches of all labs, and the devices of those that are looked at. What is read
-// gets into the history where it is read, as what pages and scrapes read does.
+// sample reads the switches of all labs, and the devices of labs with recently opened pages. The readers themselves
+// record the readings in the history, also for pages and scrapes.
 func (s *server) sample(ctx context.Context, devices bool) {
 	labs, _, err := s.labs.get(ctx)
 	s.forget(labs, err)
 	var wg sync.WaitGroup
 	for _, l := range labs {
 		if l.HasSwitch {
-			wg.Go(func() { _, _, _ = s.flows.get(ctx, l.Name) }) // an error is a gap
+			wg.Go(func() { _, _, _ = s.flows.get(ctx, l.Name) }) // an error leaves a gap
 		}
 		if devices && l.Ready && s.past.wanted(l.Name, s.now()) {
 			wg.Go(func() { _, _, _ = s.rdma.get(ctx, l.Name) })
@@ -225,26 +223,27 @@ func (s *server) sample(ctx context.Context, devices bool) {
 	wg.Wait()
 }
 
-// A past is what passed a port, the oldest first. It is never changed: pages may still be written from it.
+// A past holds the rates of a port or device, oldest first. It is never changed, because pages may still be rendered
+// from it.
 type past []point
 
-// A point is what passed between two readings, each second.
+// A point holds the rates per second between two readings.
 type point struct {
 	from, at time.Time
 	rx, tx   float64
-	lost     uint64 // in all
+	lost     uint64 // total, not a rate
 }
 
-// counts are two counters at a time, of a port or of a device, and what was lost.
+// counts are the counters of a port or device at one time.
 type counts struct {
 	at           time.Time
 	rx, tx, lost uint64
 }
 
-// A window bounds a past. A rate over less than least or more than most says nothing: there the past has a gap.
+// A window bounds a past. The past has a gap if two readings are closer than least or further apart than most.
 type window struct{ least, most, span time.Duration }
 
-// next is the past after another reading; what is older than the window is not in it.
+// next returns the past with another reading, without points older than the window.
 func (p past) next(was, now counts, w window) past {
 	var out past
 	for _, x := range p {
@@ -253,7 +252,7 @@ func (p past) next(was, now counts, w window) past {
 		}
 	}
 	gap := now.at.Sub(was.at)
-	// What was removed and added again counts from zero.
+	// A port or device that was removed and added again counts from zero.
 	if was.at.IsZero() || gap < w.least || gap > w.most || now.rx < was.rx || now.tx < was.tx {
 		return out
 	}
@@ -265,7 +264,7 @@ func (p past) next(was, now counts, w window) past {
 	return append(out, x)
 }
 
-// most is the highest rate, at least 1.
+// most returns the highest rate, but at least 1.
 func (p past) most() float64 {
 	most := 1.0
 	for _, x := range p {
@@ -274,10 +273,10 @@ func (p past) most() float64 {
 	return most
 }
 
-// A box is where a past is drawn: times from x to x+w, rates from its bottom y+h, which is 0, to its top y.
+// A box is the area for drawing a past: times from x to x+w, rates from 0 at y+h up to y.
 type box struct{ x, y, w, h float64 }
 
-// draw draws a past that ends at a time. The lines are broken where nothing was read.
+// draw returns the lines of a past that ends at end. They are interrupted at gaps.
 func (p past) draw(b box, end time.Time, span time.Duration, top float64) (rx, tx string) {
 	at := func(t time.Time) float64 { return b.x + b.w*max(0, 1-end.Sub(t).Seconds()/span.Seconds()) }
 	var lines [2]chart.Line
@@ -285,7 +284,7 @@ func (p past) draw(b box, end time.Time, span time.Duration, top float64) (rx, t
 	for i, x := range p {
 		for k, v := range [2]float64{x.rx, x.tx} {
 			y := b.y + b.h*(1-v/top)
-			// A single reading is a line as long as the time that it is of.
+			// A single reading becomes a line over its interval.
 			if i == 0 || !x.from.Equal(p[i-1].at) {
 				parts[k] += lines[k].String()
 				lines[k] = nil
@@ -297,11 +296,9 @@ func (p past) draw(b box, end time.Time, span time.Duration, top float64) (rx, t
 	return parts[0] + lines[0].String(), parts[1] + lines[1].String()
 }
 
-// A gap is a time in which nothing was read.
 type gap struct{ from, to time.Time }
 
-// gaps are the times of the span before end that a past says nothing of, but for those that are as
-// short as readings lie apart.
+// gaps returns the times without readings in the span before end, ignoring normal intervals between readings.
 func (p past) gaps(end time.Time, w window) []gap {
 	var out []gap
 	since := end.Add(-w.span)
@@ -318,22 +315,22 @@ func (p past) gaps(end time.Time, w window) []gap {
 	return out
 }
 
-// A flow is a snapshot of a switch, with what it did before.
+// A flow is a snapshot of a switch with the recent past of its ports.
 type flow struct {
 	Fabric
-	past map[string]past // by port, in bits a second
+	past map[string]past // by port, in bits per second
 }
 
-// minute is what the tables show: two looks further apart say nothing about now.
+// minute is the window of the tables. Readings further apart say nothing about the current rate.
 var minute = window{least: 200 * time.Millisecond, most: time.Minute, span: time.Minute}
 
-// counts are what a port has counted, in bits.
+// counts returns the counters of a port in bits.
 func (f *Fabric) counts(p *Port) counts { return counts{f.At, 8 * p.RxBytes, 8 * p.TxBytes, p.drops()} }
 
-// next adds a snapshot to a flow. Neither is changed: pages may still be written from the one before.
+// next returns a new flow with a snapshot added. f is not changed, because pages may still be rendered from it.
 func (f *flow) next(now Fabric) *flow {
 	out := &flow{Fabric: now, past: make(map[string]past)}
-	if f == nil || !f.Started.Equal(now.Started) { // another switch counts from zero
+	if f == nil || !f.Started.Equal(now.Started) { // a restarted switch counts from zero
 		return out
 	}
 	before := make(map[string]counts)
@@ -347,7 +344,7 @@ func (f *flow) next(now Fabric) *flow {
 	return out
 }
 
-// rate returns the last point of a port; nil where there is none that is of now.
+// rate returns the last point of a port, or nil if it is not current.
 func (f *flow) rate(port string) *point {
 	all := f.past[port]
 	if len(all) == 0 || !all[len(all)-1].at.Equal(f.At) {
@@ -356,13 +353,12 @@ func (f *flow) rate(port string) *point {
 	return &all[len(all)-1]
 }
 
-// A spark is a small picture of the last minute of a port.
 type spark struct{ Rx, Tx, Label string }
 
-// sparkBox lies in the viewBox that the template has, with room for the lines' width.
+// sparkBox fits the template's viewBox, with room for the width of the lines.
 var sparkBox = box{0, 1, 120, 24}
 
-// spark draws the past of a port; nil while there is too little of it.
+// spark draws the past of a port, or returns nil if it has fewer than two points.
 func (f *flow) spark(port string) *spark {
 	all := f.past[port]
 	if len(all) < 2 {

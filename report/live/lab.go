@@ -19,25 +19,23 @@ import (
 	"github.com/rackless/rackless/study/record"
 )
 
-// A labPage is what the template prints of one lab.
 type labPage struct {
 	labView
 	At         string
 	Nav        template.HTML
 	Picture    template.HTML
-	Key        bool // links of several kinds are drawn
+	Key        bool // the picture has links in several styles
 	Checks     template.HTML
-	CheckedAgo string // empty: never
+	CheckedAgo string // empty if never checked
 	ResultsErr string
 	Results    []resultView
-	Every      string // how often the ports are read
+	Every      string // interval of reading the ports
 	Hour       []hourChart
 	Devices    []hourChart
 	Events     []eventRow
 	Skipped    bool
 }
 
-// An hourChart is the hour of a port or a device.
 type hourChart struct {
 	ID, Title, Now, Lost, Desc string
 	Top, Half                  string // values of the two grid lines
@@ -46,17 +44,14 @@ type hourChart struct {
 	Gaps                       []gapBox
 }
 
-// A gapBox is where nothing was read.
 type gapBox struct{ X, W, Title string }
 
-// An eventRow is what a device counts by a name of its own.
+// An eventRow is a device-specific counter.
 type eventRow struct{ Device, Name, Count, Hour string }
 
-// chartBox lies in the viewBox of the template.
 var chartBox = box{4, 16, 352, 64}
 
-// lab sends the page of a running lab. That it is opened is the reason why the devices in its nodes
-// are read from then on.
+// lab sends the page of a running lab. Opening it starts the reading of the devices in the lab's nodes.
 func (s *server) lab(w http.ResponseWriter, r *http.Request) {
 	ctx := r.Context()
 	labs, _, err := s.labs.get(ctx)
@@ -75,7 +70,6 @@ func (s *server) lab(w http.ResponseWriter, r *http.Request) {
 	write(w, http.StatusOK, kindHTML, render("lab", v))
 }
 
-// newLabPage decides what the page of a lab shows.
 func (s *server) newLabPage(l labState, results []Result) (*labPage, error) {
 	now := s.now()
 	v := &labPage{labView: newLabView(1, l, now), At: show.Time(now), Nav: wayBack(), Every: words.Lasting(sampleEvery)}
@@ -83,12 +77,12 @@ func (s *server) newLabPage(l labState, results []Result) (*labPage, error) {
 	for _, n := range d.Nodes {
 		v.Key = v.Key || slices.ContainsFunc(n.Wires, func(w record.Wire) bool { return w.Down || w.Impaired })
 	}
-	var since []Result // of this lab, and not of an earlier one of its name
+	var since []Result // results of this lab, not of an earlier one with its name
 	for _, x := range results {
 		if x.Lab != l.Name {
 			continue
 		}
-		// A lab that was made again under its name has other nodes: checks of the one before say nothing of it.
+		// A recreated lab has other nodes, so earlier checks do not apply.
 		if x.Generated.After(l.Created) {
 			since = append(since, x)
 		}
@@ -108,7 +102,7 @@ func (s *server) newLabPage(l labState, results []Result) (*labPage, error) {
 	return v, nil
 }
 
-// pictured are the nodes as the picture has them: how each is, and a wire for each of its NICs.
+// pictured returns the nodes for the picture, with their states and a wire for each NIC.
 func pictured(l labState) []record.Node {
 	var ports map[[2]string]Port
 	if l.flow != nil {
@@ -119,7 +113,7 @@ func pictured(l labState) []record.Node {
 		x := record.Node{Name: n.Name, State: n.State, Off: n.State == "dead" ||
 			n.State == "no-adapter" || n.State == "unknown"}
 		for _, c := range n.NICs {
-			// The first NIC that has one: a box has room for one address, and the table has all of them.
+			// Use the first NIC with an address: a box has room for only one, and the table has all.
 			x.Address = cmp.Or(x.Address, c.Address)
 			if x.RDMADevice == "" && c.RDMA != "" && c.GID != nil {
 				x.RDMADevice, x.GIDIndex = c.RDMA, *c.GID
@@ -146,7 +140,6 @@ func pictured(l labState) []record.Node {
 	return out
 }
 
-// history draws the hour of a lab.
 func (v *labPage) history(l labState, h labHistory, now time.Time) {
 	v.Skipped = h.skipped
 	if l.flow != nil {
@@ -170,10 +163,9 @@ func (v *labPage) history(l labState, h labHistory, now time.Time) {
 	}
 }
 
-// of draws a track.
 func (c hourChart) of(t track, w window, now time.Time, text func(float64) string) hourChart {
-	// From zero, so that an hour of small ripples does not look like one of load.
-	axis := chart.LinearAxis(max(2, t.past.most())) // half of it is written too, as a whole number
+	// The axis starts at zero, so that small ripples do not look like load.
+	axis := chart.LinearAxis(max(2, t.past.most())) // at least 2, since half of it is written as a whole number
 	c.Top, c.Half = text(axis.Hi), text(axis.Hi/2)
 	c.Rx, c.Tx = t.past.draw(chartBox, now, w.span, axis.Hi)
 	var missed time.Duration
@@ -186,7 +178,7 @@ func (c hourChart) of(t track, w window, now time.Time, text func(float64) strin
 			fmt.Sprintf("not read from %s to %s UTC", clock(g.from), clock(g.to))})
 	}
 	lost := lists.Sum(t.past, func(p point) uint64 { return p.lost })
-	// What is older is not "now": the switch may be gone, or the page may be one that was kept open.
+	// Older points are not current: the switch may be gone, or the page may have been kept open.
 	if n := len(t.past); n > 0 && now.Sub(t.past[n-1].at) <= w.most {
 		last := t.past[n-1]
 		c.Now = fmt.Sprintf("%s %s, %s %s", text(last.rx), c.RxName, text(last.tx), c.TxName)
@@ -204,10 +196,8 @@ func (c hourChart) of(t track, w window, now time.Time, text func(float64) strin
 	return c
 }
 
-// clock is a time of day.
 func clock(t time.Time) string { return t.UTC().Format("15:04:05") }
 
-// eventRows are the counters of a device that are not zero, and what was added in the hour.
 func eventRows(name string, all []events) []eventRow {
 	if len(all) == 0 {
 		return nil
@@ -215,7 +205,7 @@ func eventRows(name string, all []events) []eventRow {
 	first, last := all[0], all[len(all)-1]
 	var out []eventRow
 	for _, k := range lists.Keys(last.all) {
-		// A device has dozens of counters. Those that never moved would bury the few that did.
+		// A device has dozens of counters. The ones at zero would bury the few others.
 		if n := last.all[k]; n > 0 {
 			row := eventRow{Device: name, Name: words.Printable(k), Count: countText(n), Hour: "–"}
 			if len(all) > 1 {
@@ -227,7 +217,7 @@ func eventRows(name string, all []events) []eventRow {
 	return out
 }
 
-// hostPage sends the page of this machine: what rackless inspect shows, and below what rackless doctor says.
+// hostPage sends the page of this machine: the content of rackless inspect, followed by that of rackless doctor.
 func (s *server) hostPage(w http.ResponseWriter, r *http.Request) {
 	h, at, err := s.host.get(r.Context())
 	var page bytes.Buffer
@@ -254,13 +244,11 @@ func (s *server) hostPage(w http.ResponseWriter, r *http.Request) {
 	writeFramed(w, page.Bytes(), []byte(wayBack()), render("doctor", v))
 }
 
-// A doctorUse is a table of what a use of the host takes.
 type doctorUse struct {
 	For  string
 	Rows []doctorRow
 }
 
-// A doctorRow is a check of the host.
 type doctorRow struct {
 	Title, Status string
 	Evidence, Fix words.Message

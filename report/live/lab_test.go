@@ -37,7 +37,7 @@ func TestThePageOfALab(t *testing.T) {
 	for _, want := range []string{
 		`<h1>Lab pair <span class="tag">emulated</span></h1>`, `<a href="/">`,
 		`data-source="/labs/pair" data-every="5"`,
-		"<title>vm01 eth0: up, impaired by delay 50us, loss 0.1%", `class="wire impaired"`, ">running<", // the picture
+		"<title>vm01 eth0: up, impaired by delay 50us, loss 0.1%", `class="wire impaired"`, ">running<", // picture
 		"As <code>rackless verify</code> or <code>rackless bench</code> found them", "1 failed",
 		`<figcaption id="p1-c">vm00 eth0 <small>`, "Not read for", `<rect class="gap"`, "not read from ",
 		`<figcaption id="r1-c">vm00 rxe0 <small>now 0 packets/s received, 100 packets/s sent`,
@@ -54,7 +54,7 @@ func TestThePageOfALab(t *testing.T) {
 	if t.Failed() {
 		t.Log(body)
 	}
-	// An earlier lab of the name was checked, and not this one.
+	// An earlier lab of this name was checked, but not this one.
 	f.labs[1].Created = start.Add(time.Second)
 	f.pass(time.Minute)
 	if body := page(t, mux, "/labs/pair"); !strings.Contains(body, "None was made since the lab came up") {
@@ -62,7 +62,6 @@ func TestThePageOfALab(t *testing.T) {
 	}
 }
 
-// page returns what the server answers.
 func page(t *testing.T, h http.Handler, path string) string {
 	t.Helper()
 	w := httptest.NewRecorder()
@@ -81,7 +80,7 @@ func TestTheHourHasGapsWhereNothingWasRead(t *testing.T) {
 		h.fabric("pair", Fabric{At: start.Add(at), Started: started,
 			Ports: []Port{{PortCounters: fabric.PortCounters{Name: "p", RxBytes: rx}}}})
 	}
-	for at := time.Duration(0); at <= 10*time.Minute; at += sampleEvery / 5 { // as often as pages ask
+	for at := time.Duration(0); at <= 10*time.Minute; at += sampleEvery / 5 { // as often as pages read
 		read(at, made, uint64(at/time.Second)*1000)
 	}
 	all := h.opened("pair", start).ports["p"].past
@@ -102,7 +101,7 @@ func TestTheHourHasGapsWhereNothingWasRead(t *testing.T) {
 	if gaps := all.gaps(end, portHour); len(gaps) != 3 || gaps[1].to.Sub(gaps[1].from) < 5*time.Minute {
 		t.Errorf("got %v, want three gaps", gaps)
 	}
-	// An hour later nothing of it is left, and another switch begins again.
+	// An hour later it is all dropped, and another switch starts anew.
 	read(80*time.Minute, made, 1<<30)
 	if n := len(h.opened("pair", start).ports["p"].past); n != 0 {
 		t.Errorf("%d points are older than the hour", n)
@@ -166,7 +165,7 @@ func manyCounters() map[string]uint64 {
 	return out
 }
 
-// What a program printed of itself is folded up, wherever it comes from.
+// Messages of other programs are folded, wherever they come from.
 func TestForeignMessagesAreFoldedUp(t *testing.T) {
 	t.Parallel()
 	f := typical(t)

@@ -17,42 +17,39 @@ import (
 	"github.com/rackless/rackless/machine/finding"
 )
 
-// A family is the metrics of one name.
+// A family is all metrics of one name.
 type family struct {
 	desc *prometheus.Desc
 	kind prometheus.ValueType
 }
 
-// counter is a family of what only grows, until its source starts again.
+// counter returns a family whose values only grow, until their source restarts.
 func counter(name, help string, labels ...string) family {
 	return family{prometheus.NewDesc("rackless_"+name, help, labels, nil), prometheus.CounterValue}
 }
 
-// gauge is a family of what goes up and down.
+// gauge returns a family whose values rise and fall.
 func gauge(name, help string, labels ...string) family {
 	return family{prometheus.NewDesc("rackless_"+name, help, labels, nil), prometheus.GaugeValue}
 }
 
-// ofPortCounter is a counter of a port of a switch.
 func ofPortCounter(name, help string, more ...string) family {
 	return counter("fabric_port_"+name, help, slices.Concat(ofPort, more)...)
 }
 
-// ofRDMACounter is a counter of a port of an RDMA device.
 func ofRDMACounter(name, help string, more ...string) family {
 	return counter("rdma_port_"+name, help, slices.Concat(ofRDMA, more)...)
 }
 
-// Labels that several families have.
 var (
 	ofNode = []string{"lab", "node"}
 	ofPort = []string{"lab", "node", "nic"}
 	ofRDMA = []string{"lab", "node", "device", "port"}
 )
 
-// A source that fails is a gauge of 0, and its metrics are absent: what was true before would be a lie.
+// If a source fails, its gauge is 0 and its metrics are absent, because their old values would be wrong.
 var (
-	// What the server is, and which parts of the machine it could read.
+	// Information about the server, and the parts of the machine that it could read.
 	buildInfo = gauge("build_info", "Version of rackless, and of Go that it was built with; always 1.", "version",
 		"goversion")
 	sourceUp = gauge("source_up", "1 if this part could be read: labs, studies, results.", "source")
@@ -62,7 +59,7 @@ var (
 	labReady  = gauge("lab_ready", "1 if bringing the lab up has come to its end.", "lab")
 	nodeState = gauge("node_state", "1 for the state that the node is in, 0 for the others.", "lab", "node", "state")
 
-	// The ports of a lab's switch. Bytes and frames are counted by the switch, not by the nodes.
+	// Ports of a lab's switch. The switch counts bytes and frames, not the nodes.
 	fabricUp    = gauge("fabric_up", "1 if the switch of the lab answered.", "lab")
 	portUp      = gauge("fabric_port_up", "1 if the node's NIC is connected to the port.", ofPort...)
 	portRxBytes = ofPortCounter("receive_bytes_total",
@@ -83,7 +80,7 @@ var (
 	portPaused     = ofPortCounter("paused_seconds_total", "For how long in all the node was not read from.")
 	portQueueBytes = gauge("fabric_port_queue_bytes", "Bytes that wait for the node now.", ofPort...)
 
-	// What the RDMA devices of the nodes count themselves. Reading them costs the nodes CPU time.
+	// Counters of the RDMA devices themselves. Reading them costs the nodes CPU time.
 	rdmaUp = gauge("rdma_up", "1 if the RDMA counters of the node were read; 0 also while a study measures, "+
 		"which reading them would disturb.", ofNode...)
 	rdmaAge       = gauge("rdma_age_seconds", "How long ago the RDMA counters of the lab were read.", "lab")
@@ -92,17 +89,17 @@ var (
 	rdmaEvents    = ofRDMACounter("events_total",
 		"What the device itself counts, by the name that its driver gives it in hw_counters.", "counter")
 
-	// The outcomes of checks, as verify and bench stored them: a scrape makes no checks.
+	// Outcomes of checks, as stored by verify and bench. A scrape runs no checks.
 	checkState = gauge("check_state", "1 for the outcome that the check had when the lab was last verified, by "+
 		"verify or by bench, 0 for the others.", "lab", "check", "code", "subject", "state")
 	checkAge = gauge("check_age_seconds", "How long ago that was.", "lab")
 
-	// Stored measurements. The figures themselves are not metrics: they are of one moment, and have a report.
+	// Stored measurements. Their figures are not metrics, because they belong to one moment and have a report.
 	resultsStored = gauge("results", "Measurements of the lab that are stored.", "lab")
 	resultAge     = gauge("result_age_seconds", "How long ago the last of them was made.", "lab")
 	resultFailed  = gauge("result_failed_measurements", "Measurements without a figure in the last result.", "lab")
 
-	// How far studies are.
+	// Progress of studies.
 	studyRunning = gauge("study_running", "1 while runs of the study are made.", "study")
 	studyRuns    = gauge("study_runs", "Runs of the study by how they ended; they start anew when the study does.",
 		"study", "status")
@@ -112,13 +109,12 @@ var (
 		"About how long the study still takes, as its runs have taken so far; absent while that is not known.", "study")
 )
 
-// A scrape collects what the source says at one time.
 type scrape struct {
 	s   *server
 	ctx context.Context
 }
 
-// Describe sends nothing: which metrics there are depends on what there is.
+// Describe sends nothing, because the set of metrics depends on the current labs and studies.
 func (scrape) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.
@@ -141,8 +137,8 @@ func (c scrape) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// A sink takes metrics. One that is there already, because two things have the same name, is left
-// out: a second one would make the whole scrape invalid.
+// A sink collects metrics. It drops a metric that it already has, because a duplicate, caused by two objects with one
+// name, would invalidate the whole scrape.
 type sink struct {
 	out  chan<- prometheus.Metric
 	seen map[string]bool
@@ -160,7 +156,6 @@ func (m *sink) put(f family, value float64, labels ...string) {
 	m.out <- prometheus.MustNewConstMetric(f.desc, f.kind, value, labels...)
 }
 
-// truth is a bool as Prometheus has it.
 func truth(b bool) float64 {
 	if b {
 		return 1
@@ -168,7 +163,6 @@ func truth(b bool) float64 {
 	return 0
 }
 
-// lab puts a lab with its nodes and, where a switch of rackless joins them, its ports.
 func (m *sink) lab(l labState) {
 	m.put(labInfo, 1, l.Name, l.Driver, l.Accelerator, strconv.FormatBool(l.Emulated))
 	m.put(labReady, truth(l.Ready), l.Name)
@@ -208,10 +202,9 @@ func (m *sink) lab(l labState) {
 	}
 }
 
-// noCounter are files of hw_counters that hold settings.
+// noCounter lists the files of hw_counters that hold settings.
 var noCounter = []string{"lifespan"}
 
-// nodesRDMA reads the RDMA counters of all labs at the same time.
 func (m *sink) nodesRDMA(c scrape, labs []labState) {
 	type read struct {
 		nodes []NodeRDMA
@@ -221,7 +214,7 @@ func (m *sink) nodesRDMA(c scrape, labs []labState) {
 	var wg sync.WaitGroup
 	for i, l := range labs {
 		if !l.Ready {
-			continue // its nodes are at work on coming up
+			continue // its nodes are still booting
 		}
 		wg.Go(func() {
 			nodes, at, err := c.s.rdma.get(c.ctx, l.Name)
@@ -232,15 +225,14 @@ func (m *sink) nodesRDMA(c scrape, labs []labState) {
 	}
 	wg.Wait()
 	now := c.s.now()
-	// In the order of the labs again, whichever of them answered first.
+	// Emit in the order of the labs, not of their answers.
 	for i, l := range labs {
 		answered := map[string]bool{}
 		for _, n := range all[i].nodes {
 			answered[n.Node] = n.Err == nil
 			for _, d := range n.Devices {
 				device := []string{l.Name, n.Node, d.Name, "1"}
-				// The two that every driver has. What else a device counts differs by vendor, and keeps the vendor's
-				// name.
+				// Every driver has these two. The other counters differ by vendor and keep the vendor's names.
 				for name, f := range map[string]family{"port_rcv_packets": rdmaRxPackets,
 					"port_xmit_packets": rdmaTxPackets} {
 					if v, ok := d.Port[name]; ok {
@@ -263,14 +255,13 @@ func (m *sink) nodesRDMA(c scrape, labs []labState) {
 	}
 }
 
-// checked are findings, and when they were made.
 type checked struct {
 	at       time.Time
 	findings []finding.Finding
 }
 
-// lastChecks are those of the last verify of a running lab, or of its last measurement, which makes
-// them too: the later ones, by lab.
+// lastChecks returns, by lab, the findings of the last verify or the last measurement of a running lab, whichever is
+// later.
 func lastChecks(labs []labState, results []Result) map[string]checked {
 	last := map[string]checked{}
 	for _, r := range results {
@@ -286,7 +277,6 @@ func lastChecks(labs []labState, results []Result) map[string]checked {
 	return last
 }
 
-// checks puts the last checks of each lab.
 func (m *sink) checks(labs []labState, results []Result, now time.Time) {
 	for lab, c := range lastChecks(labs, results) {
 		m.put(checkAge, now.Sub(c.at).Seconds(), lab)
@@ -298,7 +288,7 @@ func (m *sink) checks(labs []labState, results []Result, now time.Time) {
 	}
 }
 
-// results are the latest first, so the first of a lab is its last.
+// results adds the stored results. They are sorted latest first, so the first of a lab is its last.
 func (m *sink) results(all []Result, now time.Time) {
 	stored := map[string]int{}
 	for _, r := range all {
@@ -309,13 +299,13 @@ func (m *sink) results(all []Result, now time.Time) {
 		m.put(resultAge, now.Sub(r.Generated).Seconds(), r.Lab)
 		m.put(resultFailed, float64(r.Failed), r.Lab)
 	}
-	// Of labs that do not run, too: their results are still there.
+	// Include labs that are not running, because their results are still stored.
 	for lab, n := range stored {
 		m.put(resultsStored, float64(n), lab)
 	}
 }
 
-// study puts how far a study is. What is not known yet is absent: a 0 would be read as the end.
+// study adds the progress of a study. Unknown values are absent, because a 0 would look like the end.
 func (m *sink) study(x Study) {
 	if x.Error != "" {
 		return
@@ -332,15 +322,14 @@ func (m *sink) study(x Study) {
 	}
 }
 
-// registry has the metrics of one scrape.
 func (s *server) registry(ctx context.Context) *prometheus.Registry {
 	r := prometheus.NewPedanticRegistry()
 	r.MustRegister(scrape{s, ctx})
 	return r
 }
 
-// metrics answers a scrape. One that fails in part is an error as a whole, since half of it would look like values that
-// went to nothing.
+// metrics answers a scrape. If any metric fails, the whole scrape fails, because missing metrics would look like
+// values that disappeared.
 func (s *server) metrics(w http.ResponseWriter, r *http.Request) {
 	promhttp.HandlerFor(s.registry(r.Context()), promhttp.HandlerOpts{ErrorHandling: promhttp.HTTPErrorOnError}).
 		ServeHTTP(w, r)

@@ -15,7 +15,7 @@ import (
 	"github.com/rackless/rackless/rdma/fabric"
 )
 
-// newServer is a server without its guard.
+// newServer returns a server without its guard.
 func newServer(t *testing.T, f *fake) *server {
 	t.Helper()
 	return newPages(f, Options{Version: "test", Now: f.clock, Limit: 2 * time.Second})
@@ -32,7 +32,6 @@ func TestMetricsAreNamedAsPrometheusWantsThem(t *testing.T) {
 	}
 }
 
-// golden reads a file of testdata.
 func golden(t *testing.T, name string) string {
 	b, err := os.ReadFile("testdata/" + name)
 	if err != nil {
@@ -59,8 +58,7 @@ func TestMetricsSayWhatTheSourceSays(t *testing.T) {
 	}
 }
 
-// A node that does not answer, and a lab that must not be asked, have no counters: those of before
-// would look like a standstill.
+// A node that does not answer and a lab that is not ready have no counters. Old values would look like a standstill.
 func TestCountersThatWereNotReadAreAbsent(t *testing.T) {
 	t.Parallel()
 	f := typical(t)
@@ -83,7 +81,7 @@ func TestCountersThatWereNotReadAreAbsent(t *testing.T) {
 	count("rackless_fabric_up", 2)
 }
 
-// Two things of one name must not cost the scrape.
+// Two objects with the same name do not break the scrape.
 func TestTwoOfOneNameAreOneMetric(t *testing.T) {
 	t.Parallel()
 	f := typical(t)
@@ -105,7 +103,7 @@ func TestRates(t *testing.T) {
 	other.Started = start.Add(time.Second)
 	for name, tt := range map[string]struct {
 		looks  []Fabric
-		rx, tx float64 // NaN: none
+		rx, tx float64 // NaN: no point
 	}{
 		"one look":                 {[]Fabric{at(0, 1, 1)}, math.NaN(), math.NaN()},
 		"two looks":                {[]Fabric{at(0, 1000, 0), at(2, 2000, 500)}, 4000, 2000},
@@ -137,7 +135,7 @@ func TestRates(t *testing.T) {
 	}
 }
 
-// However long a page is looked at, what is kept of it is a minute.
+// A page that stays open keeps only a minute of points.
 func TestThePastIsAMinute(t *testing.T) {
 	t.Parallel()
 	var f *flow

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestMonitoringExamplesAskForMetricsThatExist reads the queries of examples/monitoring: their metrics, and the labels
-// that they select, group and show by, are those of /metrics.
+// TestMonitoringExamplesAskForMetricsThatExist reads the queries in examples/monitoring. /metrics must have their
+// metrics, and the labels used for selecting, grouping and display.
 func TestMonitoringExamplesAskForMetricsThatExist(t *testing.T) {
 	t.Parallel()
 	families, err := newServer(t, typical(t)).registry(t.Context()).Gather()

@@ -17,7 +17,7 @@ import (
 	"github.com/rackless/rackless/report/show"
 )
 
-// A state is all that the source says at one time, each part with what went wrong with it.
+// A state is the source's data at one time, with an error for each part.
 type state struct {
 	labs    []labState
 	studies []Study
@@ -26,18 +26,17 @@ type state struct {
 	labsErr, studiesErr, resultsErr error
 }
 
-// A labState is a lab with what its switch did.
 type labState struct {
 	Lab
-	flow    *flow // nil: there is none, or flowErr
+	flow    *flow // nil without a switch or if flowErr is set
 	flowErr error
 }
 
-// state asks the source for everything that a page or a scrape shows of all labs, at the same time.
 func (s *server) state(ctx context.Context) *state {
 	st := &state{}
 	var wg sync.WaitGroup
-	// Three parts that wait for different things: switches, a database, files. A page takes as long as the slowest.
+	// The three parts wait for different things (switches, a database, files), so a page takes as long as the
+	// slowest.
 	wg.Go(func() {
 		labs, _, err := s.labs.get(ctx)
 		st.labsErr, st.labs = err, make([]labState, len(labs))
@@ -59,7 +58,6 @@ func (s *server) state(ctx context.Context) *state {
 	return st
 }
 
-// labState asks the switch of a lab, if it has one.
 func (s *server) labState(ctx context.Context, l Lab) labState {
 	out := labState{Lab: l}
 	if l.HasSwitch {
@@ -68,7 +66,7 @@ func (s *server) labState(ctx context.Context, l Lab) labState {
 	return out
 }
 
-// forget drops what was read of labs that are gone. A list that could not be read says nothing of them.
+// forget drops the readings of labs that are gone. It keeps them if the list of labs could not be read.
 func (s *server) forget(labs []Lab, err error) {
 	if err != nil && len(labs) == 0 {
 		return
@@ -79,43 +77,39 @@ func (s *server) forget(labs []Lab, err error) {
 	s.rdma.keep(has)
 }
 
-// overviewView is what the template prints. Everything that needs a decision is decided before, and
-// every text from outside is clean.
+// An overviewView is the data of the template. All decisions are made here, and every text from outside is clean.
 type overviewView struct {
 	Summary, At, Version            string
-	Emulated                        bool // a lab is
+	Emulated                        bool // any lab is emulated
 	Labs                            []labView
 	Studies                         []studyView
 	Results                         []resultView
-	Older                           int // results that are not listed
+	Older                           int // number of results that are not listed
 	LabsErr, StudiesErr, ResultsErr string
 }
 
-// A labView is a lab as the page shows it.
 type labView struct {
-	ID       int // on the page
+	ID       int // number on the page
 	Name     string
 	Href     string
 	About    string
-	NoKVM    words.Message // why; empty where there is KVM
+	NoKVM    words.Message // reason for missing KVM, or empty
 	Emulated bool
 	Warnings []string
 	Nodes    []nodeView
 	Switch   bool
-	Since    string // of the switch
+	Since    string // start of the switch
 	Ports    []portView
 	PortsErr string
-	Impaired bool // a port is
+	Impaired bool // any port is impaired
 }
 
-// A nodeView is a row of the table of nodes.
 type nodeView struct {
 	Name, State, Class, Address, RDMA, GID, Memory, Since string
 	CPUs                                                  int
-	Errors                                                string // folded up by the template
+	Errors                                                string // folded by the template
 }
 
-// A portView is a row of the table of ports.
 type portView struct {
 	Name                               string
 	Connected                          bool
@@ -127,14 +121,13 @@ type portView struct {
 	Spark                              *spark
 }
 
-// A studyView is a row of the table of studies, and the head of the page of one.
+// A studyView is a row of the table of studies, and the head of a study's page.
 type studyView struct {
 	Study
 	Href, State, Count, TimeLeft string
-	Percent                      int // of Total
+	Percent                      int // Done as a share of Total
 }
 
-// A resultView is a row of the table of results.
 type resultView struct {
 	Lab, When, Href, What, Checks string
 	Emulated, Bad                 bool
@@ -145,7 +138,7 @@ func (s *server) overview(w http.ResponseWriter, r *http.Request) {
 	write(w, http.StatusOK, kindHTML, render("overview", s.newOverview(s.state(r.Context()))))
 }
 
-// newOverview decides what the overview shows. A part that could not be read is replaced by its error.
+// newOverview collects the content of the overview. A part that could not be read is replaced by its error.
 func (s *server) newOverview(st *state) *overviewView {
 	now := s.now()
 	v := &overviewView{At: show.Time(now), Version: words.Printable(s.version), LabsErr: errorText(st.labsErr),
@@ -161,14 +154,14 @@ func (s *server) newOverview(st *state) *overviewView {
 		v.Emulated = v.Emulated || l.Emulated
 		v.Labs = append(v.Labs, newLabView(i+1, l, now))
 	}
-	for _, x := range slices.Backward(st.studies) { // the latest first, as results
+	for _, x := range slices.Backward(st.studies) { // latest first, like results
 		if x.Running {
 			running++
 		}
 		v.Studies = append(v.Studies, newStudyView(x))
 	}
 	v.Results = append(v.Results, lists.Map(st.results[:min(len(st.results), MaxResults)], newResultView)...)
-	// Counted, so that nobody takes the list for all there is.
+	// Show the number of omitted results, so that the list does not look complete.
 	v.Older = max(0, len(st.results)-MaxResults)
 	v.Summary = fmt.Sprintf("%s with %s, %d running; %s, %d running; %s.", words.Count(len(st.labs), "lab"),
 		words.Count(nodes, "node"), up,
@@ -180,7 +173,6 @@ func (s *server) newOverview(st *state) *overviewView {
 	return v
 }
 
-// errorText is an error for a page, empty for none.
 func errorText(err error) string {
 	if err == nil {
 		return ""
@@ -188,7 +180,7 @@ func errorText(err error) string {
 	return words.Visible(err.Error())
 }
 
-// newLabView shows a lab. What is wrong with it stands above its tables, with the command that mends it.
+// newLabView shows a lab. Its faults are above the tables, each with the command that fixes it.
 func newLabView(id int, l labState, now time.Time) labView {
 	v := labView{ID: id, Name: words.Printable(l.Name), Href: "/labs/" + url.PathEscape(l.Name), Emulated: l.Emulated,
 		Switch: l.HasSwitch, PortsErr: errorText(l.flowErr)}
@@ -226,7 +218,6 @@ func newLabView(id int, l labState, now time.Time) labView {
 	return v
 }
 
-// newNodeView shows a node, with the addresses of all of its NICs in one cell.
 func newNodeView(n Node, now time.Time) nodeView {
 	v := nodeView{Name: words.Printable(n.Name), State: words.Printable(n.State), CPUs: n.CPUs, Errors: n.Error}
 	switch n.State {
@@ -256,7 +247,6 @@ func newNodeView(n Node, now time.Time) nodeView {
 	return v
 }
 
-// newPortView shows a port under the name of the NIC that is connected to it.
 func newPortView(f *flow, p Port) portView {
 	name := p.Name
 	if p.Node != "" {
@@ -268,14 +258,14 @@ func newPortView(f *flow, p Port) portView {
 		RxBytes: words.Bytes(p.RxBytes), TxBytes: words.Bytes(p.TxBytes), RxFrames: countText(p.RxFrames),
 		Frames: countText(p.TxFrames), Spark: f.spark(p.Name),
 	}
-	// No rate before the second look: a 0 would be read as silence on the wire.
+	// There is no rate before the second reading, and a 0 would look like an idle wire.
 	if x := f.rate(p.Name); x != nil {
 		v.RxRate, v.TxRate = words.Rate(x.rx), words.Rate(x.tx)
 	}
 	return v
 }
 
-// newStudyView shows a study. The address is made of the name as it is, and only what is read is cleaned.
+// newStudyView shows a study. Href uses the original name; only displayed texts are cleaned.
 func newStudyView(x Study) studyView {
 	v := studyView{Study: x, Href: "/studies/" + url.PathEscape(x.Name)}
 	for _, s := range []*string{&v.Name, &v.Question, &v.Lab, &v.Cell, &v.Error} {
@@ -291,7 +281,7 @@ func newStudyView(x Study) studyView {
 		v.State = "complete"
 	}
 	v.Count = words.Count(x.Done, "run")
-	// Without a planned number a bar would have no end.
+	// Without a planned number of runs, a progress bar would have no end.
 	if x.Total > 0 {
 		v.Percent = min(100, 100*x.Done/x.Total)
 		v.Count = fmt.Sprintf("%d of %s", x.Done, words.Count(x.Total, "run"))
@@ -302,7 +292,7 @@ func newStudyView(x Study) studyView {
 	return v
 }
 
-// newResultView shows a result; of one without details only where and when it was measured.
+// newResultView shows a result. Without details, it only has the lab and the time.
 func newResultView(x Result) resultView {
 	v := resultView{
 		Lab: words.Printable(x.Lab), When: words.Printable(x.Time), Href: "/results/" + url.PathEscape(x.Lab) + "/" +
@@ -312,7 +302,7 @@ func newResultView(x Result) resultView {
 	if !x.Generated.IsZero() {
 		v.When = show.Time(x.Generated)
 	}
-	// Details are read of the latest ones only: a machine may hold thousands of results.
+	// Only the latest results have details, because a machine may hold thousands of results.
 	if !x.Detailed || x.Error != "" {
 		return v
 	}
@@ -327,7 +317,7 @@ func newResultView(x Result) resultView {
 	for _, f := range x.Findings {
 		count[f.Status]++
 	}
-	// Findings that could not be read count, too: nobody has seen that all is well there.
+	// A finding that could not be read counts as bad, because it was not seen to be OK.
 	v.Bad = x.Failed > 0 || len(x.Findings) != count[finding.OK]
 	var checks []string
 	for _, status := range lists.Keys(count) {
@@ -337,5 +327,4 @@ func newResultView(x Result) resultView {
 	return v
 }
 
-// countText sets thousands apart: counters are long.
 func countText(n uint64) string { return show.Grouped(strconv.FormatUint(n, 10)) }

@@ -33,13 +33,12 @@ var (
 	iconSVG string
 )
 
-// assets is what every page has in its head.
 const assets = `<link rel="icon" href="/icon.svg" type="image/svg+xml">
 <link rel="stylesheet" href="/live.css">
 <script src="/live.js" defer></script>
 `
 
-// templates escape every field by the place where it stands.
+// templates escape every field for its context.
 var templates = sync.OnceValue(func() *template.Template {
 	return template.Must(template.New("live.html").Funcs(template.FuncMap{
 		"time": show.Time, "bytes": words.Bytes[uint64], "count": countText, "size": show.Size,
@@ -47,16 +46,15 @@ var templates = sync.OnceValue(func() *template.Template {
 	}).Parse(liveHTML))
 })
 
-// Options of a server.
+// Options configure the pages.
 type Options struct {
-	Addr    string // that is listened at: "127.0.0.1:8080"
-	Token   string // whoever has it sees everything
-	Version string // of rackless
+	Addr    string // listening address: "127.0.0.1:8080"
+	Token   string // grants access to all pages
+	Version string // version of rackless
 	Now     func() time.Time
-	Limit   time.Duration // how long a page waits for a part of the source; 0: 3 s
+	Limit   time.Duration // longest wait of a page for a part of the source; 0: 3 s
 }
 
-// A server answers requests.
 type server struct {
 	src     Source
 	version string
@@ -72,19 +70,19 @@ type server struct {
 	documents shelf[*study.Document]
 }
 
-// How long what was read serves. Counters are looked at about every second; the rest is asked for
-// less often, since each question to a node costs it a little.
+// Lifetimes of cached readings. Pages read counters about every second; the rest is read less often, because each
+// request costs a node a little CPU time.
 const (
 	freshLabs    = 2 * time.Second
 	freshFlow    = 900 * time.Millisecond
 	freshStudies = 2 * time.Second
 	freshResults = 5 * time.Second
 	freshStudy   = 5 * time.Second  // an analysis takes a while
-	freshRDMA    = 10 * time.Second // a program is run in every node
-	freshHost    = time.Minute      // all of /sys is read
+	freshRDMA    = 10 * time.Second // runs a program in every node
+	freshHost    = time.Minute      // reads all of /sys
 )
 
-// Pages are the handler of all pages.
+// Pages is the handler of all pages.
 type Pages struct {
 	http.Handler
 	s *server
@@ -96,7 +94,7 @@ func New(src Source, o Options) *Pages {
 	return &Pages{newGuard(o.Addr, o.Token, s.mux()), s}
 }
 
-// newPages returns the server behind the guard.
+// newPages returns the server without its guard.
 func newPages(src Source, o Options) *server {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -107,9 +105,9 @@ func newPages(src Source, o Options) *server {
 	s.studies = newReading(o, freshStudies, o.Limit, src.Studies)
 	s.results = newReading(o, freshResults, o.Limit, src.Results)
 	s.host = newReading(o, freshHost, 10*o.Limit, src.Host)
-	// A rate needs two looks, so the last flow is kept with the reading, and goes with it when the lab is gone.
+	// A rate needs two readings, so the last flow is kept with the reading and dropped together with it.
 	s.flows.make = func(lab string) *reading[*flow] {
-		var last *flow // one read at a time uses it
+		var last *flow // safe, because there is only one read at a time
 		return newReading(o, freshFlow, o.Limit, func(ctx context.Context) (*flow, error) {
 			f, err := src.Fabric(ctx, lab)
 			if err != nil {
@@ -135,8 +133,7 @@ func newPages(src Source, o Options) *server {
 	return s
 }
 
-// mux has the addresses of all pages. The policy of the pages allows no style and no script of another origin, so both
-// are served here.
+// mux routes all pages. It also serves style sheets and scripts, because the pages' policy forbids other origins.
 func (s *server) mux() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { notFound(w) })
@@ -165,7 +162,7 @@ func (s *server) mux() http.Handler {
 	})
 }
 
-// write sends a whole answer. That the reader has gone away is his business.
+// write sends a complete response. It ignores errors, because the client may have gone away.
 func write(w http.ResponseWriter, status int, kind string, body []byte) {
 	w.Header().Set("Content-Type", kind)
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
@@ -175,52 +172,46 @@ func write(w http.ResponseWriter, status int, kind string, body []byte) {
 
 const kindHTML = "text/html; charset=utf-8"
 
-// render is what a template makes of data: a page, or a part of one.
 func render(name string, data any) []byte {
 	var b bytes.Buffer
 	if err := templates().ExecuteTemplate(&b, name, data); err != nil {
-		panic(err) // the templates are ours, and their data has no field that could be wrong
+		panic(err) // a bug: the templates and their data are from this package
 	}
 	return b.Bytes()
 }
 
-// A notice is a page that says one thing.
 type notice struct {
 	Title, Text string
-	Detail      string // an error, as it came; long ones are folded up
+	Detail      string // an error, unchanged; the template folds long ones
 	Nav         template.HTML
 }
 
-// writeNotice sends a notice; what it says may come from outside.
 func writeNotice(w http.ResponseWriter, status int, n notice) {
 	n.Title, n.Text = words.Printable(n.Title), words.Printable(n.Text)
 	write(w, status, kindHTML, render("notice", n))
 }
 
-// failed says that something could not be read.
 func failed(w http.ResponseWriter, status int, title, text string, err error) {
 	writeNotice(w, status, notice{Title: title, Text: text, Detail: err.Error(), Nav: wayBack()})
 }
 
-// notFound answers for an address that leads to nothing.
 func notFound(w http.ResponseWriter) {
 	writeNotice(w, http.StatusNotFound, notice{Title: "There is no such page",
 		Text: "The lab, study or result may be gone.", Nav: wayBack()})
 }
 
-// wayBack is the head of pages that are not about a study: a link to the overview.
+// wayBack returns a link to the overview, as the head of pages that are not about a study.
 func wayBack() template.HTML { return template.HTML(render("nav", progressView{})) }
 
-// A progressView is the head of a study's page.
 type progressView struct {
-	Study  *studyView // nil: on pages of something else
-	Source string     // where it is had anew
-	New    int        // runs since the page was made
+	Study  *studyView // nil on other pages
+	Source string     // address for updates
+	New    int        // runs finished since the page was made
 	Err    string
 }
 
-// pick returns the one of a list that a request is for. Where there is none it answers, and returns nil: what could not
-// be read may be there.
+// pick returns the requested element of a list. If it is missing, pick responds with an error and returns nil; err
+// may be the reason that it is missing.
 func pick[T any](w http.ResponseWriter, what string, all []T, err error, is func(*T) bool) *T {
 	for i := range all {
 		if is(&all[i]) {
@@ -235,19 +226,18 @@ func pick[T any](w http.ResponseWriter, what string, all []T, err error, is func
 	return nil
 }
 
-// named finds the study of a request.
 func named(r *http.Request) func(*Study) bool {
 	return func(s *Study) bool { return s.Name == r.PathValue("name") }
 }
 
-// progress is the head of a study's page that was made when so many runs had ended.
+// progress returns the head of a study's page that was made after since runs had ended.
 func (s *server) progress(st *Study, since int) progressView {
 	v := newStudyView(*st)
 	return progressView{Study: &v, Source: v.Href + "/state?since=" + strconv.Itoa(since),
 		New: max(0, st.ended()-since)}
 }
 
-// study sends the page of a study as it is now, below its progress. A study of which nothing can be shown yet still has
+// study sends the page of a study with its progress on top. If the study has nothing to show yet, the page has only
 // the progress.
 func (s *server) study(w http.ResponseWriter, r *http.Request) {
 	all, _, err := s.studies.get(r.Context())
@@ -259,11 +249,12 @@ func (s *server) study(w http.ResponseWriter, r *http.Request) {
 	doc, _, err := s.documents.get(r.Context(), st.Name)
 	since := st.ended()
 	if err == nil {
-		since = len(doc.Data.Runs) // those that the page shows, and not those that ended while it was made
+		since = len(doc.Data.Runs) // runs on the page, not counting later ones
 		err = studyview.Page(&page, doc)
 	}
 	nav := render("nav", s.progress(st, since))
-	// An analysis needs runs. Before there are any the page still has the progress, and becomes the study's by itself.
+	// An analysis needs runs. Before the first one, the page shows the progress and later turns into the study's page
+	// by itself.
 	if err != nil {
 		n := notice{Title: "Study " + st.Name, Text: "What it shows cannot be said now.", Detail: err.Error(),
 			Nav: template.HTML(nav)}
@@ -276,7 +267,6 @@ func (s *server) study(w http.ResponseWriter, r *http.Request) {
 	writeFramed(w, page.Bytes(), nav, nil)
 }
 
-// writeFramed sends a page that was made to stand alone, with a part of ours at its end.
 func writeFramed(w http.ResponseWriter, page, nav, end []byte) {
 	out, csp, err := framed(page, nav, end)
 	if err != nil {
@@ -287,7 +277,7 @@ func writeFramed(w http.ResponseWriter, page, nav, end []byte) {
 	write(w, http.StatusOK, kindHTML, out)
 }
 
-// studyState is the head of a study's page alone, for the script.
+// studyState sends only the head of a study's page, for the script.
 func (s *server) studyState(w http.ResponseWriter, r *http.Request) {
 	since, err := strconv.Atoi(r.URL.Query().Get("since"))
 	if err != nil {
@@ -297,7 +287,7 @@ func (s *server) studyState(w http.ResponseWriter, r *http.Request) {
 	all, _, err := s.studies.get(r.Context())
 	v := progressView{Source: fmt.Sprintf("/studies/%s/state?since=%d", url.PathEscape(r.PathValue("name")), since)}
 	if err != nil && !slices.ContainsFunc(all, func(x Study) bool { return named(r)(&x) }) {
-		v.Err = words.Printable(err.Error()) // in the head of a page that is open, which stays
+		v.Err = words.Printable(err.Error()) // shown in the head of the open page
 	} else if st := pick(w, "Studies", all, err, named(r)); st != nil {
 		v = s.progress(st, since)
 	} else {
@@ -306,8 +296,7 @@ func (s *server) studyState(w http.ResponseWriter, r *http.Request) {
 	write(w, http.StatusOK, kindHTML, render("nav", v))
 }
 
-// result sends the page of a measurement. It is read again each time: unlike the overview it does
-// not ask for itself again.
+// result sends the page of a measurement. It is not cached, because the page does not reload itself.
 func (s *server) result(w http.ResponseWriter, r *http.Request) {
 	all, _, err := s.results.get(r.Context())
 	found := pick(w, "Results", all, err, func(x *Result) bool {
@@ -318,7 +307,7 @@ func (s *server) result(w http.ResponseWriter, r *http.Request) {
 	}
 	var page bytes.Buffer
 	read := func(ctx context.Context) (record.Record, error) { return s.src.Result(ctx, *found) }
-	// For its limit and its guard against panics, though nobody shares this reading.
+	// This reading is not shared, but provides the limit and the guard against panics.
 	once := &reading[record.Record]{limit: 10 * time.Second, now: s.now, read: read}
 	data, _, err := once.get(r.Context())
 	if err == nil {

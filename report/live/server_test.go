@@ -18,11 +18,10 @@ import (
 
 const token = "correct-horse-battery-staple"
 
-// serve starts a server for the tests, and returns its address.
 func serve(t *testing.T, f *fake) string {
 	t.Helper()
 	ts := httptest.NewUnstartedServer(nil)
-	// Long enough for a machine that is busy, and hanging sources are waited for so long.
+	// Long enough for a busy machine, but tests with hanging sources wait this long.
 	ts.Config.Handler = New(f, Options{Addr: ts.Listener.Addr().String(), Token: token, Version: "test <1>",
 		Now: f.clock, Limit: 2 * time.Second})
 	ts.Start()
@@ -30,7 +29,7 @@ func serve(t *testing.T, f *fake) string {
 	return ts.URL
 }
 
-// ask makes a request as change has altered it. Without one it has the token.
+// ask makes a request modified by change. If change is nil, it has the token.
 func ask(t *testing.T, address string, change func(*http.Request)) (*http.Response, string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
@@ -134,7 +133,7 @@ func TestTheTokenInTheAddressBecomesACookie(t *testing.T) {
 	if strings.Contains(set, token) {
 		t.Errorf("the cookie has the token in it: %s", set)
 	}
-	// Somebody else's address must not be where it leads.
+	// The redirect must not lead to another host.
 	for path, want := range map[string]string{"//example.org/": "/example.org/", "///example.org": "/example.org",
 		"/%2F/example.org": "/%2F/example.org", `/%5Cexample.org`: `/%5Cexample.org`} {
 		resp, _ := ask(t, base+path+"?token="+token, func(*http.Request) {})
@@ -217,7 +216,7 @@ func TestEveryAnswerForbidsWhatItDoesNotNeed(t *testing.T) {
 				t.Errorf("%s: %s is %q, want %q", path, name, got, want)
 			}
 		}
-		// The sorting and the download of tables are the one script in a page, with its hash in the policy.
+		// The script for sorting and downloading tables is the only one in a page, with its hash in the policy.
 		if !strings.Contains(csp, "script-src 'self' 'sha256-") && inline.MatchString(body) &&
 			strings.Contains(resp.Header.Get("Content-Type"), "html") {
 			t.Errorf("%s has something inline: %q", path, inline.FindString(body))
@@ -244,7 +243,7 @@ func TestTheOverviewShowsEverything(t *testing.T) {
 		`<a href="/labs/half">half</a> <span class="tag">emulated</span>`, "Not ready:", "vm00 is dead",
 		"its machine did not answer within 1s",
 		"no KVM: /dev/kvm is not there",
-		"the switch of lab half does not answer", // in its place, beside what the other lab says
+		"the switch of lab half does not answer", // in its place, beside the data of the other lab
 		"vm00 eth0", `<td class="n rate">1.00 Mb/s</td><td class="n rate">2.00 Mb/s</td>`, "delay 50us, loss 0.1%",
 		"52\u202f211", "last minute: at most 2.00 Mb/s",
 		`<a href="/studies/contention">contention</a>`, "10 of 32 runs", "about 9 min",
@@ -311,7 +310,7 @@ func TestAPartThatFailsIsSaidInItsPlace(t *testing.T) {
 	}
 }
 
-// What hangs is left alone: it is asked once, whoever comes.
+// A hanging source is read only once, however many readers come.
 func TestAPartThatHangsDoesNotHoldThePage(t *testing.T) {
 	t.Parallel()
 	for part, want := range map[string]string{"labs": "61 figures", "fabric pair": "61 figures",
@@ -343,7 +342,7 @@ func TestAPartThatHangsDoesNotHoldThePage(t *testing.T) {
 	}
 }
 
-// A panic in what reads one thing is said where that would stand, and the server goes on.
+// If reading one part panics, the page reports that in its place, and the server continues.
 func TestAFaultOfAReaderDoesNotEndTheServer(t *testing.T) {
 	t.Parallel()
 	for part, path := range map[string]string{"labs": "/", "studies": "/studies/contention", "host": "/host",
@@ -453,7 +452,7 @@ func TestHostileNamesStayText(t *testing.T) {
 		!strings.HasPrefix(resp.Header.Get("Content-Type"), "text/plain") {
 		t.Errorf("metrics: status %d, %s\n%s", resp.StatusCode, resp.Header.Get("Content-Type"), text)
 	}
-	// The links lead to what has the name.
+	// The links lead to the objects of that name.
 	for _, path := range []string{"/labs/" + url.PathEscape(evil), "/studies/" + url.PathEscape(evil),
 		"/results/" + url.PathEscape(evil) + "/" +
 			url.PathEscape(evil)} {
@@ -477,7 +476,7 @@ func TestThePageOfAStudyIsLive(t *testing.T) {
 	if strings.Contains(body, "http-equiv") {
 		t.Error("the page kept its own policy, which forbids the script that moves it")
 	}
-	// Both the sheet and the script in the page have their hashes in the policy.
+	// Both the style sheet and the script in the page have their hashes in the policy.
 	if csp := resp.Header.Get("Content-Security-Policy"); strings.Count(csp, "'sha256-") != 2 {
 		t.Errorf("policy %q", csp)
 	}

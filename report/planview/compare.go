@@ -15,12 +15,10 @@ import (
 	"github.com/rackless/rackless/report/show"
 )
 
-// maxRivalTerms is how many terms are named of each rival.
 const maxRivalTerms = 3
 
-// Compare prints a plan beside what others would have done with the same request: what it costs
-// under our model, what it breaks, and where most of the difference is. It goes below what Table
-// prints.
+// Compare prints a plan beside the placements of other tools for the same request: their cost under our model, the
+// rules that they break, and the terms with the largest difference. It follows the output of Table.
 func Compare(w io.Writer, pl *plan.Plan, outcomes []rivals.Outcome, o Options) error {
 	p := newPage(w, o)
 	p.title("The same lab as placed by the rules of others")
@@ -28,7 +26,7 @@ func Compare(w io.Writer, pl *plan.Plan, outcomes []rivals.Outcome, o Options) e
 		r := lists.Find(rivals.All(), func(r rivals.Rival) bool { return r.ID == o.Rival })
 		return cmp.Or(r.Name, o.Rival)
 	}
-	// The names come last: they are the only cells that may be long, and only the last column folds.
+	// Names come last, because they may be long and only the last column wraps.
 	rows := [][]string{{strconv.FormatInt(pl.Cost, 10), "", "none", "rackless"}}
 	for i := range outcomes {
 		out := &outcomes[i]
@@ -51,7 +49,6 @@ func Compare(w io.Writer, pl *plan.Plan, outcomes []rivals.Outcome, o Options) e
 	return p.flush()
 }
 
-// rival prints what is to be said of one rival.
 func (p page) rival(pl *plan.Plan, o *rivals.Outcome, name string) {
 	p.title(name)
 	for _, b := range o.Broken {
@@ -69,11 +66,11 @@ func (p page) rival(pl *plan.Plan, o *rivals.Outcome, name string) {
 	}
 }
 
-// termsAgainst names the terms, summed over lab nodes, that differ most from ours. By lab node they
-// would say little: a rival often gives equal lab nodes each other's places.
+// termsAgainst names the terms that differ most from ours, summed over lab nodes. Single lab nodes would say little,
+// because rivals often swap the places of equal nodes.
 func termsAgainst(ours, theirs []plan.Term) string {
 	more := map[string]int64{}
-	var names []string // in the order in which they come
+	var names []string
 	for k, t := range slices.Concat(ours, theirs) {
 		if _, known := more[t.Term]; !known {
 			names = append(names, t.Term)
@@ -92,8 +89,8 @@ func termsAgainst(ours, theirs []plan.Term) string {
 	return strings.Join(words, "; ")
 }
 
-// Against prints how a plan differs from an earlier one: both costs, and the differences in words, as package
-// plan/advise finds them. The plan goes below it, by Table.
+// Against prints how a plan differs from an earlier one: both costs, and the differences in words from package
+// plan/advise. Table prints the plan below it.
 func Against(w io.Writer, before, after *plan.Plan, differences []string, o Options) error {
 	p := newPage(w, o)
 	p.wrap("before:  ", 9, costText(before)+".")

@@ -1,5 +1,5 @@
-// Package planview prints plans for people: where the lab nodes go and why, what other tools would do, and what a
-// change would do.
+// Package planview prints plans for people: the places of the lab nodes and the reasons, the placements of other
+// tools, and the effect of a change.
 //
-// Everything is plain text without colours, folded to a width. The form for programs is the JSON of [plan.Plan] itself.
+// Everything is plain text without colours, wrapped to a width. For programs, use the JSON of [plan.Plan].
 package planview

@@ -17,15 +17,14 @@ import (
 	"github.com/rackless/rackless/report/show"
 )
 
-// SVG draws a plan into the picture of its host: the owner of each core, of memory and of devices.
+// SVG draws a plan into the picture of its host, with the owners of cores, memory and devices.
 func SVG(w io.Writer, pl *plan.Plan, h *topology.Host) error { return document(pl, h).WriteSVG(w) }
 
 // HTML writes a page with the picture and the tables of a plan.
 func HTML(w io.Writer, pl *plan.Plan, h *topology.Host) error { return document(pl, h).WritePage(w) }
 
-// document is the host with the placement in it.
-//
-// Its findings are what crosses NUMA nodes, and not those of inspect: the picture of a plan is about the plan.
+// document returns the host with the placement. Its findings are about paths across NUMA nodes instead of those of
+// inspect, because the picture is about the plan.
 func document(pl *plan.Plan, h *topology.Host) *hostview.Document {
 	d := hostview.NewDocument(h, crossings(pl, h))
 	p := &hostview.Placement{Heading: "Plan of lab " + pl.Lab, Facts: []string{"On " + hostText(pl), costText(pl)},
@@ -42,9 +41,9 @@ func document(pl *plan.Plan, h *topology.Host) *hostview.Document {
 			}
 		}
 	}
-	// After the lab nodes, owners come in a fixed order: host, emulator threads, tenants, free. See owners.
+	// After the lab nodes, owners have a fixed order: host, emulator threads, tenants, free. See owners.
 	tenant := len(pl.Nodes) + 2
-	// A device that the plan gives to a lab node is drawn as that node's.
+	// A device that the plan gives to a lab node is drawn as that node's, even if a tenant has it.
 	for i := range h.Tenants {
 		for _, dev := range h.Tenants[i].Devices {
 			if id := dev.PCI.String(); len(p.Devices[id]) == 0 {
@@ -57,8 +56,7 @@ func document(pl *plan.Plan, h *topology.Host) *hostview.Document {
 	return d
 }
 
-// owners are the lab nodes, and then who has the rest. Their order is that of the places by which memory and devices
-// name them.
+// owners returns the lab nodes and then the owners of the rest. Memory and devices refer to owners by their index.
 func owners(pl *plan.Plan, h *topology.Host) []hostview.Owner {
 	var out []hostview.Owner
 	var emulators topology.CPUSet
@@ -86,9 +84,8 @@ func owners(pl *plan.Plan, h *topology.Host) []hostview.Owner {
 		hostview.Owner{Name: "free", Role: hostview.RoleFree, CPUs: free(pl, h)})
 }
 
-// free are the CPUs that nobody has.
 func free(pl *plan.Plan, h *topology.Host) topology.CPUSet {
-	// CPUs that are offline belong to nobody. A host that does not tell which are online has those of its NUMA nodes.
+	// Offline CPUs have no owner. If the host does not know its online CPUs, use those of its NUMA nodes.
 	left := h.CPUs.Online.Union(topology.UnionOf(h.NUMANodes,
 		func(n topology.NUMANode) topology.CPUSet { return n.CPUs }))
 	if h.CPUs.Online.Len() > 0 {
@@ -102,16 +99,15 @@ func free(pl *plan.Plan, h *topology.Host) topology.CPUSet {
 	return left
 }
 
-// siblings are the other threads of the cores that some CPUs are of. Nobody can be given them.
+// siblings returns the other threads of the cores of cpus. They must stay unassigned.
 func siblings(h *topology.Host, cpus topology.CPUSet) topology.CPUSet {
 	return h.WholeCores(cpus).Difference(cpus)
 }
 
-// shares are the parts of NUMA nodes: memory of lab nodes, what others hold of the pages, and the rest, which is the
-// host's.
+// shares divides the NUMA nodes: memory of lab nodes, hugepages held by others, and the rest for the host.
 func shares(pl *plan.Plan, h *topology.Host) map[int]hostview.NodeShare {
 	out := map[int]hostview.NodeShare{}
-	// A copy with a map in it: who changes more than the map puts it back.
+	// at returns a copy that shares its map. After changes to other fields, store the copy in out.
 	at := func(node int) hostview.NodeShare {
 		s := out[node]
 		if s.Bytes == nil {
@@ -130,7 +126,7 @@ func shares(pl *plan.Plan, h *topology.Host) map[int]hostview.NodeShare {
 	for _, p := range pl.Hugepages {
 		s := at(p.NUMANode)
 		s.Lines = append(s.Lines, "hugepages: "+pagesText(p, ""))
-		// Pages that were in use before the lab are the tenants'.
+		// Pages in use before the lab belong to the tenants.
 		s.Bytes[host+2] += uint64(p.Held) * p.PageBytes
 		out[p.NUMANode] = s
 	}
@@ -138,7 +134,7 @@ func shares(pl *plan.Plan, h *topology.Host) map[int]hostview.NodeShare {
 		n := &h.NUMANodes[i]
 		s := at(n.ID)
 		if n.MemoryBytes != nil {
-			// Never below 0, whatever the plan and the pages in use add up to.
+			// Never below 0, even if the parts exceed the total.
 			left := *n.MemoryBytes
 			for _, b := range s.Bytes {
 				left -= min(left, b)
@@ -150,25 +146,25 @@ func shares(pl *plan.Plan, h *topology.Host) map[int]hostview.NodeShare {
 	return out
 }
 
-// crossings are what of a plan crosses NUMA nodes, with the lab node in place of a check's ID: on the picture it stands
-// beside the sign.
+// crossings returns a finding for each part of the plan that crosses NUMA nodes. Its ID is the lab node instead of a
+// check, because the picture shows IDs beside the signs.
 func crossings(pl *plan.Plan, h *topology.Host) []finding.Finding {
 	var out []finding.Finding
 	for i := range pl.Nodes {
 		n := &pl.Nodes[i]
 		on := h.NodesOf(n.CPUs())
 		if len(on) == 0 {
-			continue // the host does not tell
+			continue // unknown to the host
 		}
 		add := func(severity finding.Severity, subject, title string) {
 			out = append(out, finding.Finding{ID: n.Name, Severity: severity, Subject: subject, Title: title})
 		}
 		runs := "its cores are on NUMA " + nodesText(on)
-		// The first node is taken for the one that it is meant to be on.
+		// The first node counts as the intended one.
 		for _, id := range on[1:] {
 			add(finding.Warning, fmt.Sprintf("node %d", id), runs)
 		}
-		var nics []int // nodes
+		var nics []int // NUMA nodes
 		for _, c := range n.Cards {
 			if c.Kind != plan.KindGPU && c.NUMANode != nil {
 				nics = append(nics, *c.NUMANode)
@@ -183,7 +179,7 @@ func crossings(pl *plan.Plan, h *topology.Host) []finding.Finding {
 			if c.NUMANode != nil && !slices.Contains(on, *c.NUMANode) {
 				add(finding.Warning, c.ID, fmt.Sprintf("device on NUMA node %d: %s", *c.NUMANode, runs))
 			}
-			// What the NIC reads from the GPU's memory crosses the interconnect then, wherever the cores are.
+			// Then the NIC's reads of GPU memory cross the interconnect, wherever the cores are.
 			if c.Kind == plan.KindGPU && c.NUMANode != nil && len(nics) > 0 && !slices.Contains(nics, *c.NUMANode) {
 				add(finding.Warning, c.ID, "no NIC of the lab node is on the NUMA node of its GPU")
 			}
@@ -200,7 +196,6 @@ func crossings(pl *plan.Plan, h *topology.Host) []finding.Finding {
 	return out
 }
 
-// nodesText is "node 0", or "nodes 0 and 1".
 func nodesText(ids []int) string {
 	names := lists.Map(ids, strconv.Itoa)
 	if len(ids) == 1 {
@@ -209,7 +204,7 @@ func nodesText(ids []int) string {
 	return "nodes " + words.List(names)
 }
 
-// tables say what the picture shows, and what the table on a terminal says beyond that.
+// tables returns the content of the picture as tables, and the further content of the terminal's table.
 func tables(pl *plan.Plan) []hostview.Table {
 	nodes := hostview.Table{Title: "Lab nodes", Columns: show.Columns("node", "vCPUs>", "cores>", "CPUs", "memory",
 		"emulator CPUs")}

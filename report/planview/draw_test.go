@@ -12,7 +12,7 @@ import (
 	"github.com/rackless/rackless/report/hostview"
 )
 
-// twoNodes is a host of two NUMA nodes with four cores of two threads each.
+// twoNodes returns a host of two NUMA nodes with four cores of two threads each.
 func twoNodes() *topology.Host {
 	h := &topology.Host{}
 	for n := range 2 {
@@ -62,7 +62,7 @@ func TestWhatCrossesNUMANodesIsAWarning(t *testing.T) {
 	}
 }
 
-// Every CPU of the host has one owner, but for siblings that stay idle.
+// Every CPU of the host has exactly one owner, except idle siblings.
 func TestEveryCPUHasOneOwner(t *testing.T) {
 	t.Parallel()
 	pl := &plan.Plan{Housekeeping: plan.Housekeeping{CPUs: topology.CPUs(0, 8, 4, 12), TenantCPUs: topology.CPUs(7)},

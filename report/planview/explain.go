@@ -12,10 +12,8 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// Explain prints why a plan is so: each choice, the next best one and what that would cost, the
-// evidence, and what would make the host better. It goes below what Table prints. Evidence that
-// several choices rest on is listed once, with a number. A plan without decisions has nothing to
-// explain.
+// Explain prints the reasons for a plan: each choice with its runner-up and extra cost, the evidence, and advice for
+// the host. Evidence shared by several choices is listed once, with a number. It follows the output of Table.
 func Explain(w io.Writer, pl *plan.Plan, o Options) error {
 	p := newPage(w, o)
 	e := newExplanation(pl)
@@ -41,31 +39,29 @@ func Explain(w io.Writer, pl *plan.Plan, o Options) error {
 	return p.flush()
 }
 
-// shortEvidence is the length in bytes up to which a line is said again rather than referred to: a
-// reference to a short line makes the reader look for what he could have read.
+// shortEvidence is the length in bytes up to which shared evidence is repeated. A short line is easier to read than a
+// reference to it.
 const shortEvidence = 80
 
-// An explanation orders decisions for reading.
 type explanation struct {
 	groups []decisionGroup
 	shared []string // evidence of several decisions, numbered from 1
 }
 
-// A decisionGroup is the decisions of the host, of a lab node, or of several that decide alike.
+// A decisionGroup holds the decisions for the host, one lab node, or several lab nodes with equal decisions.
 type decisionGroup struct {
 	title     string
 	rank      int // 0 the host, 1 all lab nodes, 2 several, 3 one
 	decisions []*plan.Decision
 }
 
-// newExplanation groups the decisions of a plan, and numbers the evidence that several of them rest on.
 func newExplanation(pl *plan.Plan) *explanation {
 	e := &explanation{}
-	// Alike decisions of several lab nodes are said once.
+	// Equal decisions of several lab nodes are printed once.
 	keyOf := func(d *plan.Decision) string {
 		alike := *d
 		alike.Node = ""
-		key, _ := json.Marshal(alike) // text and numbers: it cannot fail
+		key, _ := json.Marshal(alike) // cannot fail: only texts and numbers
 		return string(key)
 	}
 	nodes := map[string][]string{}
@@ -74,13 +70,13 @@ func newExplanation(pl *plan.Plan) *explanation {
 			nodes[keyOf(d)] = append(nodes[keyOf(d)], d.Node)
 		}
 	}
-	rests := map[string]int{} // how many decisions that are printed rest on a line of evidence
+	rests := map[string]int{} // number of printed decisions by line of evidence
 	for i := range pl.Decisions {
 		d := &pl.Decisions[i]
 		title, rank := "Host", 0
 		if d.Node != "" {
 			alike := nodes[keyOf(d)]
-			// Printed with the first of them, under the names of all.
+			// Print it with the first lab node, under the names of all.
 			if alike[0] != d.Node {
 				continue
 			}
@@ -102,10 +98,9 @@ func newExplanation(pl *plan.Plan) *explanation {
 			rests[line]++
 		}
 	}
-	// What concerns several lab nodes at once comes before what concerns one.
+	// Groups of several lab nodes come before single ones.
 	slices.SortStableFunc(e.groups, func(a, b decisionGroup) int { return cmp.Compare(a.rank, b.rank) })
-	// Numbered in the order in which they are first met.
-	// A long line of evidence that several decisions rest on is printed once, and referred to by its number.
+	// Print a long line of evidence shared by several decisions only once. Number these lines by first appearance.
 	for _, g := range e.groups {
 		for _, d := range g.decisions {
 			for _, line := range d.Evidence {
@@ -118,7 +113,8 @@ func newExplanation(pl *plan.Plan) *explanation {
 	return e
 }
 
-// someNames is "vm00", "vm00 and vm01", or "all lab nodes". Two are always named: "all" is no shorter.
+// someNames returns text such as "vm00", "vm00 and vm01", or "All lab nodes". Two nodes are always named, because
+// "All lab nodes" is no shorter.
 func someNames(names []string, all int) string {
 	switch {
 	case len(names) == all && all > 2:
@@ -129,7 +125,6 @@ func someNames(names []string, all int) string {
 	return words.List(names)
 }
 
-// decision prints one choice.
 func (p page) decision(d *plan.Decision, e *explanation) {
 	margin := strings.Repeat(" ", labelColumn+2)
 	p.labelled(strings.ReplaceAll(d.What, "_", " "), capital(d.Choice)+".")
@@ -149,7 +144,7 @@ func (p page) decision(d *plan.Decision, e *explanation) {
 	}
 }
 
-// priceText says what a runner-up costs. Without a cost it has been looked for, and there is none.
+// priceText describes the cost of a runner-up. A nil cost means that there is no such alternative on this host.
 func priceText(cost *int64) string {
 	switch {
 	case cost == nil:
@@ -157,14 +152,14 @@ func priceText(cost *int64) string {
 	case *cost == 0:
 		return "at the same cost"
 	case *cost < 0:
-		// Only where the search was stopped before its proof.
+		// This happens only if the search was stopped before its proof.
 		return fmt.Sprintf("which costs %d less: the search was stopped too early", -*cost)
 	}
 	return fmt.Sprintf("which costs %d more", *cost)
 }
 
-// capital makes the first letter of a sentence a large one, but for words that are names of programs or
-// of options, which have digits, underscores, dots or an equals sign in them: ib_write_lat, isolcpus=.
+// capital capitalizes the first letter of a sentence, unless its first word is the name of a program or an option,
+// with digits, underscores, dots or an equals sign: ib_write_lat, isolcpus=.
 func capital(s string) string {
 	word, _, _ := strings.Cut(s, " ")
 	if s == "" || strings.ContainsAny(word, "_0123456789=.") {
@@ -173,7 +168,6 @@ func capital(s string) string {
 	return strings.ToUpper(s[:1]) + s[1:]
 }
 
-// advice prints what would make the host better.
 func (p page) advice(pl *plan.Plan) {
 	if len(pl.Advice) == 0 {
 		return

@@ -16,7 +16,6 @@ import (
 	"github.com/rackless/rackless/plan/search"
 )
 
-// written is what a function prints.
 func written(t *testing.T, write func(*bytes.Buffer) error) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -26,7 +25,6 @@ func written(t *testing.T, write func(*bytes.Buffer) error) []byte {
 	return b.Bytes()
 }
 
-// A planned is an example, planned.
 type planned struct {
 	host    *topology.Host
 	lab     *lab.Lab
@@ -34,7 +32,7 @@ type planned struct {
 	plan    *plan.Plan
 }
 
-// example plans a lab of the examples, after a change if there is one, on a host of the examples.
+// example plans an example lab on an example host. change, if set, modifies the lab first.
 func example(t *testing.T, hostFile, labFile string, change func(l *lab.Lab)) *planned {
 	t.Helper()
 	dir := filepath.Join("..", "..", "examples")
@@ -57,12 +55,11 @@ func example(t *testing.T, hostFile, labFile string, change func(l *lab.Lab)) *p
 	return planOf(t, h, l)
 }
 
-// solve searches until the proof: what a cut-off search finds is not for golden files.
+// solve searches until the plan is proved optimal, because golden files need reproducible results.
 func solve(ctx context.Context, p *plan.Problem) (*search.Result, error) {
 	return search.Solve(ctx, p, search.Options{Steps: 3_000_000})
 }
 
-// planOf plans, explains and advises.
 func planOf(t *testing.T, h *topology.Host, l *lab.Lab) *planned {
 	t.Helper()
 	ctx := context.Background()

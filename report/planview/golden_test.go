@@ -11,7 +11,6 @@ import (
 	"github.com/rackless/rackless/plan/rivals"
 )
 
-// An exampleCase is a host and a lab of the examples.
 type exampleCase struct {
 	name, host, lab string
 	change          func(l *lab.Lab)
@@ -19,7 +18,7 @@ type exampleCase struct {
 
 var exampleCases = []exampleCase{
 	{"epyc-pair", "epyc-7551p.ttar", "epyc-pair.yaml", nil},
-	// The matrix of the H20 machine says nothing of its memory.
+	// The matrix of the H20 machine has no memory sizes.
 	{"h20-four", "h20.txt", "h20-four.yaml", func(l *lab.Lab) {
 		for i := range l.Nodes {
 			l.Nodes[i].AutoMemory, l.Nodes[i].Memory = false, 64*lab.GiB

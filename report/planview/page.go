@@ -14,41 +14,36 @@ import (
 	"github.com/rackless/rackless/report/show"
 )
 
-// Options say how to print.
+// Options control the output.
 type Options struct {
-	Width int // columns: 0 means 100, at least 60
+	Width int // columns, at least 60; 0 means 100
 }
 
-// A page is what is printed.
 type page struct{ *show.Terminal }
 
 func newPage(w io.Writer, o Options) page { return page{show.NewTerminal(w, o.Width, 100, false)} }
 
 func (p page) flush() error { return show.Wrapf(p.Flush(), "print plan") }
 
-// wrap prints text folded to the width: the first line behind first, the others behind as many spaces
-// as indent says. Names in it may come from a dump or a file, so nothing in it reaches the terminal
-// that could steer it.
+// wrap prints text wrapped to the width. The first line starts with first, the others with indent spaces. Texts may
+// come from a dump or a file, so characters that control a terminal are removed.
 func (p page) wrap(first string, indent int, s string) {
 	p.Line(show.Hang(first+strings.Join(strings.Fields(words.Printable(s)), " "), p.Width, indent))
 }
 
-// labelColumn is the width of the labels of a block.
 const labelColumn = 14
 
-// labelled prints "label  text" with the text in a column of its own.
 func (p page) labelled(label, s string) {
 	p.wrap(fmt.Sprintf("  %-*s", labelColumn, words.Printable(label)), labelColumn+2, s)
 }
 
-// title prints a heading below an empty line.
 func (p page) title(s string) {
 	p.Line("")
 	p.wrap("", 2, s)
 }
 
-// table prints rows in the house style: no borders, two spaces between columns. The last column is
-// folded to the width, but never below 12 columns: a narrower one could not be read.
+// table prints rows in the house style: no borders, two spaces between columns. The last column is wrapped to the
+// width, but is at least 12 columns wide.
 func (p page) table(columns []show.Column, rows [][]string) {
 	used := 0
 	for i, c := range columns {
@@ -67,11 +62,10 @@ func (p page) table(columns []show.Column, rows [][]string) {
 	}
 }
 
-// setOrNone is the set as the kernel writes it, "none" where it is empty.
 func setOrNone(s topology.CPUSet) string { return cmp.Or(s.String(), "none") }
 
-// cardText is "GPU 0000:06:00.0 (NUMA node 0, guest node 0) with 0000:06:00.1". The guest's node is
-// worth a word only if there are several.
+// cardText returns text such as "GPU 0000:06:00.0 (NUMA node 0, guest node 0) with 0000:06:00.1". The guest node is
+// only included if there are several.
 func cardText(c *plan.NodeDevice, guestNUMA bool) string {
 	s := plan.DeviceName(c.Kind, c.ID)
 	if c.Kind == plan.KindVF {
@@ -79,7 +73,7 @@ func cardText(c *plan.NodeDevice, guestNUMA bool) string {
 		if c.VF != nil {
 			s = fmt.Sprintf("VF %d of %s", *c.VF, c.ID)
 		}
-		// One that does not exist yet is named after its PF.
+		// A VF that does not exist yet is named after its PF.
 		if len(c.Functions) > 0 {
 			if _, err := topology.ParsePCIAddr(c.Functions[0]); err == nil {
 				s += ": " + c.Functions[0]
@@ -102,14 +96,15 @@ func cardText(c *plan.NodeDevice, guestNUMA bool) string {
 	return s
 }
 
-// costText is "cost 1240 basis points, proved optimal", or how far from the bound the plan may be and why.
+// costText returns text such as "cost 1240 basis points, proved optimal", or the distance from the bound and the
+// reason for stopping.
 func costText(p *plan.Plan) string {
 	if p.Optimal {
 		return fmt.Sprintf("cost %d basis points, proved optimal", p.Cost)
 	}
 	s := fmt.Sprintf("cost %d basis points, not proved optimal", p.Cost)
 	if p.Bound > 0 {
-		// Rounded up: "within 0 %" would claim a proof.
+		// Round up, because "within 0 %" would claim a proof.
 		gap := (100*(p.Cost-p.Bound) + p.Bound - 1) / p.Bound
 		s = fmt.Sprintf("cost %d basis points, within %d %% of the least: no plan costs less than %d", p.Cost, gap,
 			p.Bound)

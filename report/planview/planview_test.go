@@ -14,7 +14,6 @@ import (
 	"github.com/rackless/rackless/plan/rivals"
 )
 
-// large is a plan of n lab nodes with something of everything.
 func large(n int) *plan.Plan {
 	pl := &plan.Plan{
 		Schema: plan.Schema, Lab: "large", Workload: "mixed", Host: plan.HostRef{Name: "host.ttar", Model: "ACME 2000"},
@@ -65,7 +64,6 @@ func large(n int) *plan.Plan {
 	return pl
 }
 
-// everything is all that can be printed of a plan.
 func everything(t *testing.T, pl *plan.Plan, o Options) string {
 	t.Helper()
 	outcomes := []rivals.Outcome{
@@ -206,7 +204,6 @@ func TestAnEmptyPlanIsPrinted(t *testing.T) {
 	}
 }
 
-// A full disk takes nothing.
 type fullDisk struct{}
 
 var errFull = errors.New("disk full")

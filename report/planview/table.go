@@ -14,11 +14,11 @@ import (
 	"github.com/rackless/rackless/report/show"
 )
 
-// maxBlocks is how many lab nodes get a block of their own; more become rows of a table. Sixteen blocks
-// are about two screens.
+// maxBlocks is the largest number of lab nodes with a block each. More nodes become rows of a table. Sixteen blocks
+// fill about two screens.
 const maxBlocks = 16
 
-// Table prints a plan: the lab nodes, what the host keeps and has to have, and what the plan costs.
+// Table prints a plan: the lab nodes, the resources and settings of the host, and the cost.
 func Table(w io.Writer, pl *plan.Plan, o Options) error {
 	p := newPage(w, o)
 	p.plan(pl)
@@ -31,7 +31,7 @@ func (p page) plan(pl *plan.Plan) {
 	if pl.Host.Provenance.Emulated {
 		p.wrap("", 2, "The host is emulated: its paths are those of an emulator.")
 	}
-	// Both forms have the same facts. Blocks are easier to read, rows to compare.
+	// Both forms have the same facts. Blocks are easier to read, rows are easier to compare.
 	if len(pl.Nodes) > maxBlocks {
 		p.nodeTable(pl)
 	} else {
@@ -44,7 +44,6 @@ func (p page) plan(pl *plan.Plan) {
 	p.notes(pl)
 }
 
-// hostText says what a plan is for.
 func hostText(pl *plan.Plan) string {
 	s := cmp.Or(pl.Host.Model, pl.Host.Name, "the host")
 	if pl.Host.Model != "" && pl.Host.Name != "" {
@@ -53,7 +52,6 @@ func hostText(pl *plan.Plan) string {
 	return s + fmt.Sprintf(", workload %s: %s", pl.Workload, words.Count(len(pl.Nodes), "lab node"))
 }
 
-// node prints the block of a lab node.
 func (p page) node(n *plan.Node) {
 	head := fmt.Sprintf("%s: %s on %s", n.Name, words.Count(len(n.VCPUs), "virtual CPU"), words.Count(n.Cores, "core"))
 	if n.SMT {
@@ -79,7 +77,6 @@ func (p page) node(n *plan.Node) {
 	p.labelled("emulator", "CPUs "+emulatorText(n))
 }
 
-// emulatorText has the CPUs of the emulator, and those of I/O threads where they are others.
 func emulatorText(n *plan.Node) string {
 	s := setOrNone(n.EmulatorCPUs)
 	if !n.IOThreadCPUs.IsEmpty() && !n.IOThreadCPUs.Equal(n.EmulatorCPUs) {
@@ -88,12 +85,12 @@ func emulatorText(n *plan.Node) string {
 	return s
 }
 
-// memoryText is "8 GiB on NUMA node 0 and 8 GiB on node 1, in pages of 1 GiB".
+// memoryText returns text such as "8 GiB on NUMA node 0 and 8 GiB on node 1, in pages of 1 GiB".
 func memoryText(n *plan.Node) string {
 	var parts []string
 	same := true
 	for i, m := range n.Memory {
-		// A node whose parts have pages of two sizes is not said to have either.
+		// If the parts have different page sizes, no page size is shown.
 		same = same && m.PageBytes == n.Memory[0].PageBytes
 		where := "NUMA node"
 		if i > 0 {
@@ -110,7 +107,7 @@ func memoryText(n *plan.Node) string {
 	return words.List(parts)
 }
 
-// cellText says which nodes of the host a NUMA node of the guest stands for, and what is in it.
+// cellText names the host nodes that a guest NUMA node stands for, and its virtual CPUs and memory.
 func cellText(c *plan.Cell) string {
 	nodes := lists.Map(c.NUMANodes, strconv.Itoa)
 	what := "NUMA nodes "
@@ -129,15 +126,14 @@ func cellText(c *plan.Cell) string {
 	return s + ", " + words.Size(c.Bytes)
 }
 
-// nodeTable prints a row for each lab node, with what somebody looks up in it: CPUs and devices come last,
-// because only the last column folds.
+// nodeTable prints a row for each lab node. CPUs and devices come last, because only the last column wraps.
 func (p page) nodeTable(pl *plan.Plan) {
 	p.title("Lab nodes")
 	var rows [][]string
 	for _, n := range pl.Nodes {
 		var on, shown []string
 		on = append(on, lists.Map(n.Memory, func(m plan.NodeMemory) string { return strconv.Itoa(m.NUMANode) })...)
-		// Two spaces set the CPUs apart from the devices in the one column that folds.
+		// Two spaces separate the CPUs from the devices, which share the wrapping column.
 		shown = append(shown, setOrNone(n.CPUs())+" ")
 		for _, c := range n.Cards {
 			if c.Kind == plan.KindVF && c.VF != nil {
@@ -151,7 +147,6 @@ func (p page) nodeTable(pl *plan.Plan) {
 	p.table(show.Columns("node", "vCPUs>", "memory>", "NUMA", "emulator", "CPUs and devices"), rows)
 }
 
-// host prints what the host keeps and what it has to have.
 func (p page) host(pl *plan.Plan) {
 	p.title("Host")
 	last := ""
@@ -165,7 +160,7 @@ func (p page) host(pl *plan.Plan) {
 	}
 }
 
-// hostRows are what the host keeps and has to have, with what each is.
+// hostRows returns labels and texts of the resources that the host keeps and the settings that it needs.
 func hostRows(pl *plan.Plan) [][2]string {
 	out := [][2]string{{"housekeeping", fmt.Sprintf("%s: CPUs %s", words.Count(pl.Housekeeping.Cores, "core"),
 		setOrNone(pl.Housekeeping.CPUs))}}
@@ -185,7 +180,7 @@ func hostRows(pl *plan.Plan) [][2]string {
 	return out
 }
 
-// pagesText is "16 x 1 GiB on NUMA node 0 beside 4 in use".
+// pagesText returns text such as "16 x 1 GiB on NUMA node 0 beside 4 in use".
 func pagesText(h plan.Hugepages, where string) string {
 	s := fmt.Sprintf("%d x %s%s", h.Count, words.Size(h.PageBytes), where)
 	if h.Held > 0 {
@@ -194,10 +189,9 @@ func pagesText(h plan.Hugepages, where string) string {
 	return s
 }
 
-// maxTerms is how many terms of the cost are listed.
 const maxTerms = 8
 
-// terms prints the terms that cost most. Terms of no cost are left out here; the JSON has them.
+// terms prints the most expensive terms. Only the JSON has the terms without cost.
 func (p page) terms(pl *plan.Plan) {
 	rows, more := termRows(pl)
 	if len(rows) == 0 {
@@ -212,7 +206,6 @@ func (p page) terms(pl *plan.Plan) {
 
 func termColumns() []show.Column { return show.Columns("cost>", "value x weight>", "of", "what") }
 
-// termRows are the terms that cost most, and how many more there are.
 func termRows(pl *plan.Plan) (rows [][]string, more int) {
 	costly := slices.DeleteFunc(slices.Clone(pl.Terms), func(t plan.Term) bool { return t.Cost == 0 })
 	slices.SortStableFunc(costly, func(a, b plan.Term) int { return cmp.Compare(b.Cost, a.Cost) })
@@ -224,7 +217,7 @@ func termRows(pl *plan.Plan) (rows [][]string, more int) {
 	return rows, more
 }
 
-// meaningOr is the meaning of a term, or its name where this version does not know it.
+// meaningOr returns the meaning of a term, or its name if it is unknown to this version.
 func meaningOr(term string) string { return cmp.Or(plan.Meaning(term), term) }
 
 func (p page) notes(pl *plan.Plan) {

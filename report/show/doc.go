@@ -1,5 +1,5 @@
-// Package show holds what all outputs of reports have in common, so that they look like one family: the style sheet,
-// tables and terminals, how figures are written, and how text from outside is made safe to show.
+// Package show holds the common parts of all reports, so that they look alike: the style sheet, tables and terminals,
+// the formatting of figures, and the cleaning of texts from outside.
 //
 // The package is pure.
 package show

@@ -10,21 +10,21 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// Forms of a result: for people, and for programs.
+// Output forms: for people, and for programs.
 const (
 	Text = "text"
 	JSON = "json"
 	YAML = "yaml"
 )
 
-// ForPrograms reports whether a form is one that Encode writes.
+// ForPrograms reports whether Encode supports a form.
 func ForPrograms(form string) bool { return form == JSON || form == YAML }
 
-// Encode writes v as JSON, indented, or as YAML with the same keys in the same order. It is written
-// whole or not at all.
+// Encode writes v as indented JSON, or as YAML with the same keys in the same order. It writes everything at once, or
+// nothing if the encoding fails.
 func Encode(w io.Writer, form string, v any) error { return encode(w, form, v, "  ") }
 
-// EncodeNext writes one value of a stream: as a line of JSON, or as a document of YAML.
+// EncodeNext writes one value of a stream: as a line of JSON, or as a YAML document.
 func EncodeNext(w io.Writer, form string, v any) error {
 	if form == YAML {
 		if _, err := io.WriteString(w, "---\n"); err != nil {
@@ -37,7 +37,7 @@ func EncodeNext(w io.Writer, form string, v any) error {
 func encode(w io.Writer, form string, v any, indent string) error {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false) // "<" is a letter like others outside a page
+	e.SetEscapeHTML(false) // outside of HTML, "<" needs no escape
 	e.SetIndent("", indent)
 	if err := e.Encode(v); err != nil {
 		return err
@@ -53,8 +53,8 @@ func encode(w io.Writer, form string, v any, indent string) error {
 	return err
 }
 
-// toYAML turns JSON into YAML. JSON is YAML: it is read as such, with the order of its keys, which a plain decode would
-// sort.
+// toYAML converts JSON to YAML. JSON is valid YAML, so it is parsed as YAML to keep the order of its keys, which a
+// plain decode would sort.
 func toYAML(text []byte) ([]byte, error) {
 	var v any
 	if err := yaml.UnmarshalWithOptions(text, &v, yaml.UseOrderedMap()); err != nil {
@@ -63,8 +63,8 @@ func toYAML(text []byte) ([]byte, error) {
 	return yaml.MarshalWithOptions(v, yaml.IndentSequence(true))
 }
 
-// Wrapf puts what was being done before an error, as fmt.Errorf does. No error stays none, so that the last step of an
-// output, which is the one that can fail, needs no branch.
+// Wrapf prefixes an error with a description of the failed step, as fmt.Errorf does. It returns nil for nil, so that
+// the last step of an output needs no branch.
 func Wrapf(err error, format string, args ...any) error {
 	if err == nil {
 		return nil
@@ -72,17 +72,16 @@ func Wrapf(err error, format string, args ...any) error {
 	return fmt.Errorf(format+": %w", append(args, err)...)
 }
 
-// Clean gives a deep copy in which every text went through f: keys of maps, and texts of named
-// types too. It is done once, before anything is computed, so that no output can forget a field.
-// What is not exported is shared with the original. f is asked once for each text: studies of a
-// million figures have few.
+// Clean returns a deep copy with f applied to every text, including map keys and named string types, so that no
+// output misses a field. Unexported fields are shared with the original.
+//
+// f is called once for each distinct text, because studies of a million figures have few.
 func Clean[T any](v T, f func(string) string) T {
 	c := cleaner{f: f, known: map[string]string{}}
 	c.clean(reflect.ValueOf(&v).Elem())
 	return v
 }
 
-// A cleaner remembers what f made of each text.
 type cleaner struct {
 	f     func(string) string
 	known map[string]string
@@ -97,7 +96,6 @@ func (c *cleaner) text(s string) string {
 	return out
 }
 
-// clean cleans a value in its place, and copies what it refers to.
 func (c *cleaner) clean(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.String:
@@ -149,7 +147,7 @@ func (c *cleaner) clean(v reflect.Value) {
 	}
 }
 
-// hasText reports whether a type can hold text: lists of a million numbers need no second look.
+// hasText reports whether a type can hold text. It lets clean skip lists of a million numbers.
 func hasText(t reflect.Type) bool {
 	switch t.Kind() {
 	case reflect.String, reflect.Pointer, reflect.Slice, reflect.Array, reflect.Map, reflect.Struct:

@@ -5,10 +5,9 @@ import (
 	"strings"
 )
 
-// A picture says its own size, so it must know how wide its texts are, in whatever font the reader
-// has. The tables are the advance widths of DejaVu Sans, in thousandths of the font size, for the
-// letters from space to tilde. It is the widest of the usual fonts without serifs: what fits in it
-// fits in the others.
+// Widths of the characters from space to tilde, in thousandths of the font size. A picture states its own size, so
+// the widths of its texts must be known for any font of the reader. These are the advance widths of DejaVu Sans, the
+// widest of the usual sans-serif fonts, so texts that fit in it fit in the others too.
 var (
 	regularWidths = [95]uint16{318, 401, 460, 838, 636, 950, 780, 275, 390, 390, 500, 838, 318, 361, 318, 337,
 		636, 636, 636, 636, 636, 636, 636, 636, 636, 636, 337, 337, 838, 838, 838, 531,
@@ -30,7 +29,7 @@ type Font struct {
 	Bold bool
 }
 
-// Width is how wide the text may become, in pixels, rounded up.
+// Width returns the maximum width of a text in pixels, rounded up.
 func (f Font) Width(s string) int {
 	sum := 0.0
 	for _, r := range s {
@@ -39,8 +38,8 @@ func (f Font) Width(s string) int {
 	return int(math.Ceil(sum))
 }
 
-// advance is the width of a letter. Of scripts without a table the widest letter is assumed: those
-// of East Asia are as wide as high, emoji a little wider.
+// advance returns the width of a character. For scripts without a table, it assumes the widest character: East Asian
+// characters are as wide as high, and emoji a little wider.
 func (f Font) advance(r rune) float64 {
 	size := float64(f.Size) / 1000
 	switch {
@@ -50,13 +49,13 @@ func (f Font) advance(r rune) float64 {
 		return float64(regularWidths[r-' ']) * size
 	case r == '·':
 		return 400 * size
-	case r < 0x530: // Latin, Greek, Cyrillic, and some of what stands between them
+	case r < 0x530: // Latin, Greek, Cyrillic, and some scripts between them
 		return 1250 * size
 	}
 	return 1400 * size
 }
 
-// Fit shortens text to so many pixels.
+// Fit shortens text to at most pixels.
 func (f Font) Fit(s string, pixels int) string {
 	if f.Width(s) <= pixels {
 		return s
@@ -70,8 +69,8 @@ func (f Font) Fit(s string, pixels int) string {
 	return s
 }
 
-// Lines breaks text at spaces, and words that are longer than a line wherever they have to be: a
-// name is worth nothing when it is cut.
+// Lines breaks text at spaces, and breaks words that are longer than a line. It never shortens, because a shortened
+// name is useless.
 func (f Font) Lines(s string, room int) []string {
 	var out []string
 	line := ""
@@ -80,7 +79,7 @@ func (f Font) Lines(s string, room int) []string {
 			line = next
 			continue
 		}
-		if f.Width(w) > room && line != "" { // starts on this line: a word alone before it would look lost
+		if f.Width(w) > room && line != "" { // start on this line, so that no short word is alone on it
 			line += " "
 		} else if line != "" {
 			out = append(out, line)
@@ -98,8 +97,8 @@ func (f Font) Lines(s string, room int) []string {
 	return out
 }
 
-// fitting is how many bytes of the text stand on a line, at least one letter's: up to a sign that
-// parts words in names, if there is one late enough.
+// fitting returns the number of bytes that fit on a line, at least one character. It prefers to end after a separator
+// such as "-" or "/" if there is one in the second half.
 func (f Font) fitting(s string, room int) int {
 	sum, last := 0.0, 0
 	for i, r := range s {

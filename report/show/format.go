@@ -12,49 +12,45 @@ import (
 	"github.com/rackless/rackless/internal/words"
 )
 
-// Size prints a count of bytes in the largest binary unit that divides it, so that no digit is lost:
-// 65536 is "64 KiB", 65537 is "65537 B".
+// Size formats a number of bytes in the largest binary unit that divides it: 65536 is "64 KiB", 65537 is "65537 B".
 func Size(n int64) string { return words.ExactIn(n, "B", "KiB", "MiB", "GiB") }
 
-// Figure prints a computed figure, such as a tick of an axis, with four significant digits, without
-// an exponent and without zeros at the end: these would be what is left of its last binary digit.
+// Figure formats a computed figure, such as a tick of an axis, with four significant digits, without an exponent and
+// without trailing zeros, which would only be artifacts of rounding.
 func Figure(v float64) string { return trimZeros(Number(v, 4, math.MaxInt)) }
 
-// Short is Figure with three digits.
+// Short is like Figure, but with three digits.
 func Short(v float64) string { return trimZeros(Number(v, 3, math.MaxInt)) }
 
-// Number prints a figure with so many significant digits and at most so many decimals, and never
-// with more than it has: perftest prints two to six decimals, and "0.2300" would claim more than
-// its "0.23" did. What stands before the point is always whole: zeros in the place of digits would
-// be wrong digits.
+// Number formats a figure with at most digits significant digits and decimals decimals, and never more than the
+// figure has: perftest's "0.23" does not become "0.2300". Digits before the point are never replaced by zeros.
 func Number(v float64, digits, decimals int) string {
 	if v == 0 || math.IsNaN(v) || math.IsInf(v, 0) {
 		return strconv.FormatFloat(v, 'g', -1, 64)
 	}
-	// The exponent after rounding: 9.9996 has four digits as "10.00".
+	// Use the exponent after rounding: 9.9996 with four digits is "10.00".
 	_, e, _ := strings.Cut(strconv.FormatFloat(v, 'e', digits-1, 64), "e")
 	exponent, err := strconv.Atoi(e)
 	if err != nil {
-		panic(fmt.Sprintf("exponent of %v: %v", v, err)) // FormatFloat always writes one
+		panic(fmt.Sprintf("exponent of %v: %v", v, err)) // cannot happen: FormatFloat always writes an exponent
 	}
 	decimals = max(0, min(decimals, Decimals(v), digits-1-exponent))
 	return strconv.FormatFloat(v, 'f', decimals, 64)
 }
 
-// Decimals counts the decimals of a figure as a tool printed it, but for zeros at the end, which a
-// float64 does not keep.
+// Decimals counts the decimals of a figure as printed by a tool, without trailing zeros, which a float64 loses.
 func Decimals(v float64) int {
 	_, decimals, _ := strings.Cut(Exact(v), ".")
 	return len(decimals)
 }
 
-// Digits counts the significant digits of a figure, in the same way.
+// Digits counts the significant digits of a figure, also without trailing zeros.
 func Digits(v float64) int {
 	return max(1, len(strings.Trim(strings.Replace(Exact(math.Abs(v)), ".", "", 1), "0")))
 }
 
-// Tick is Figure with the thousands of large numbers set apart, because on a logarithmic axis only
-// their length differs.
+// Tick is like Figure, but groups the thousands of large numbers, because on a logarithmic axis numbers differ only
+// in length.
 func Tick(v float64) string {
 	if v < 10000 {
 		return Figure(v)
@@ -62,7 +58,7 @@ func Tick(v float64) string {
 	return Grouped(Figure(v))
 }
 
-// Grouped sets the thousands of a whole number apart, by a narrow space that does not break.
+// Grouped groups the thousands of a whole number with narrow no-break spaces.
 func Grouped(digits string) string {
 	for i := len(digits) - 3; i > 0; i -= 3 {
 		digits = digits[:i] + "\u202f" + digits[i:]
@@ -70,7 +66,7 @@ func Grouped(digits string) string {
 	return digits
 }
 
-// trimZeros leaves out zeros at the end of decimals, and the point if nothing is left behind it.
+// trimZeros removes trailing zeros of the decimals, and the point if no decimals are left.
 func trimZeros(s string) string {
 	if !strings.Contains(s, ".") {
 		return s
@@ -78,11 +74,11 @@ func trimZeros(s string) string {
 	return strings.TrimRight(strings.TrimRight(s, "0"), ".")
 }
 
-// Exact prints a figure so that parsing it gives the same float64. It has no exponent, so that a search for what a tool
-// printed finds it.
+// Exact formats a figure so that parsing it returns the same float64. It has no exponent, so that a search for a
+// tool's output finds it.
 func Exact(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
 
-// Unit is the unit as the page prints it. Tools print "us" because they stay within ASCII; a page need not.
+// Unit returns the unit for pages. Tools print "us" to stay within ASCII, but a page can show "µs".
 func Unit(unit string) string {
 	if unit == "us" {
 		return "µs"
@@ -90,7 +86,7 @@ func Unit(unit string) string {
 	return unit
 }
 
-// Time prints a time in UTC; the zero time is one that was not recorded.
+// Time formats a time in UTC. The zero time is "not recorded".
 func Time(t time.Time) string {
 	if t.IsZero() {
 		return "not recorded"
@@ -98,7 +94,7 @@ func Time(t time.Time) string {
 	return t.UTC().Format("2006-01-02 15:04:05 UTC")
 }
 
-// Cut shortens text to so many letters, for a place of fixed width such as a box in a picture.
+// Cut shortens text to at most letters characters, for fixed-width places such as a box in a picture.
 func Cut(s string, letters int) string {
 	r := []rune(s)
 	if len(r) <= letters {
@@ -107,9 +103,10 @@ func Cut(s string, letters int) string {
 	return strings.TrimRight(string(r[:max(letters-1, 0)]), " ") + "…"
 }
 
-// Fold breaks the lines of a text that are wider than width columns, between words. What follows stands below the text
-// of its line: below its last column, if it has columns, else a little to the right of its beginning. Where width is 0
-// the text does not go to a terminal, and stays as it is: programs search it by lines.
+// Fold wraps lines that are wider than width columns, between words. Continuation lines are indented to the line's
+// last column, if it has columns, else by two spaces.
+//
+// If width is 0, the output is not a terminal and the text stays unchanged, because programs search it by lines.
 func Fold(s string, width int) string {
 	if width <= 0 {
 		return s
@@ -128,8 +125,8 @@ func Fold(s string, width int) string {
 	return out.String()
 }
 
-// Hang breaks one line between words, never within one: it may be an address to copy. Its further lines begin at column
-// indent.
+// Hang wraps one line between words. It never breaks a word, which may be an address to copy. Continuation lines
+// start at column indent.
 func Hang(line string, width, indent int) string {
 	words := strings.SplitAfter(line, " ")
 	at := 0
@@ -150,11 +147,10 @@ func Hang(line string, width, indent int) string {
 	return strings.Join(lines, "\n")
 }
 
-// hanging returns the column below which a line goes on.
 func hanging(line string, width int) int {
 	begin := len(line) - len(strings.TrimLeft(line, " "))
 	at := begin + 2
-	// The last column counts that leaves room for some words.
+	// Use the last column that leaves room for some words.
 	for i := begin; ; {
 		n := strings.Index(line[i:], "  ")
 		if n < 0 {
@@ -168,15 +164,15 @@ func hanging(line string, width int) int {
 	}
 }
 
-// continues reports whether a line goes on with the last column of the row above it, as where a description has two.
+// continues reports whether a line continues the last column of the row above, as in a description of two lines.
 func continues(row, line string) bool {
 	at := len(line) - len(strings.TrimLeft(line, " "))
-	const least = 12 // less is a list below a list
+	const least = 12 // a smaller indentation is a nested list
 	return at >= least && at < len(line) && at < len(row) && row[at-2:at] == "  " && row[at] != ' '
 }
 
-// Reflow is Fold for prose whose lines were broken for another width: those of a paragraph are joined first, and those
-// of a description in columns. Other lines that are indented stay lines.
+// Reflow is like Fold, for prose that was wrapped to another width. It first joins the lines of a paragraph, and of a
+// description in columns. Other indented lines stay separate.
 func Reflow(s string, width int) string {
 	if width <= 0 {
 		return s

@@ -21,11 +21,11 @@ import (
 // A Column is a column of a table.
 type Column struct {
 	Name  string
-	Right bool // numbers stand at the right
-	Fold  int  // letters to which cells are folded; 0: they are not
+	Right bool // right-aligned, for numbers
+	Fold  int  // maximum cell width for wrapping; 0: not wrapped
 }
 
-// Columns are columns with these names; one that ends with ">" is a column of numbers.
+// Columns returns columns with these names. A name that ends with ">" makes a column of numbers.
 func Columns(names ...string) []Column {
 	all := make([]Column, len(names))
 	for i, n := range names {
@@ -34,16 +34,16 @@ func Columns(names ...string) []Column {
 	return all
 }
 
-// Lines are a table in the house style: no borders, two spaces between columns, none at the end of a
-// line. The first line has the names.
+// Lines formats a table in the house style: no borders, two spaces between columns, no trailing spaces. The first
+// line has the names.
 func Lines(columns []Column, rows [][]string) []string {
 	style := plain()
 	style.Box.PaddingLeft, style.Box.PaddingRight = "", "  "
 	return render(style, columns, rows, text.WrapSoft)
 }
 
-// Ruled are the lines of a table of figures: a rule below its heads, which may have several lines, all columns but the
-// first to the right, and no cell wider than its eighteen columns, so that a terminal of 80 has room for four or more.
+// Ruled formats a table of figures: a rule below its heads, which may have several lines, and all columns but the
+// first right-aligned. Cells are at most eighteen columns wide, so that a terminal of 80 has room for four or more.
 func Ruled(heads []string, rows [][]string) []string {
 	columns := make([]Column, len(heads))
 	for i, h := range heads {
@@ -54,7 +54,6 @@ func Ruled(heads []string, rows [][]string) []string {
 	return render(style, columns, rows, text.WrapHard)
 }
 
-// plain is a style without lines that leaves heads as they are.
 func plain() table.Style {
 	style := table.StyleLight
 	style.Options = table.OptionsNoBordersAndSeparators
@@ -62,11 +61,11 @@ func plain() table.Style {
 	return style
 }
 
-// render lays a table out. Cells may have several lines; those of fold are made where a column is narrower than a cell.
+// render lays a table out. Cells may have several lines; fold wraps cells that are wider than their column.
 func render(style table.Style, columns []Column, rows [][]string, fold table.WidthEnforcer) []string {
 	w := table.NewWriter()
 	w.SetStyle(style)
-	// go-pretty measures letters by the columns they take, so that wide ones and combining ones stay aligned.
+	// go-pretty measures display columns, so that wide and combining characters stay aligned.
 	names := make([]string, len(columns))
 	configs := make([]table.ColumnConfig, len(columns))
 	for i, c := range columns {
@@ -96,14 +95,14 @@ func row(cells []string) table.Row {
 	return out
 }
 
-// A Grid is a table of texts: a head in capitals, and columns that stand apart by spaces, so that
-// it reads well on a terminal and in a file. There are no lines and no colours in it.
+// A Grid is a table of texts with upper-case heads and space-separated columns, without lines or colours. It is
+// readable on a terminal and in a file.
 type Grid struct {
 	columns []Column
 	rows    [][]string
 }
 
-// NewGrid takes the column heads; one that ends with ">" is a column of numbers, aligned to the right.
+// NewGrid returns a grid with these column heads. A head that ends with ">" makes a right-aligned column of numbers.
 func NewGrid(head ...string) *Grid {
 	g := &Grid{columns: Columns(head...)}
 	for i := range g.columns {
@@ -122,10 +121,10 @@ func (g *Grid) Add(cells ...string) {
 	g.rows = append(g.rows, cells)
 }
 
-// Empty reports whether there is no row.
+// Empty reports whether the grid has no rows.
 func (g *Grid) Empty() bool { return len(g.rows) == 0 }
 
-// WithoutEmpty leaves out the columns in which no row has anything.
+// WithoutEmpty returns the grid without columns that are empty in all rows.
 func (g *Grid) WithoutEmpty() *Grid {
 	out := &Grid{rows: make([][]string, len(g.rows))}
 	for i, c := range g.columns {
@@ -140,10 +139,10 @@ func (g *Grid) WithoutEmpty() *Grid {
 	return out
 }
 
-// String is the table, a line for each row.
+// String returns the table, with a line for each row.
 func (g *Grid) String() string { return strings.Join(Lines(g.columns, g.rows), "\n") + "\n" }
 
-// Fit is the table for a terminal of width columns: cells of its widest columns are folded until it has room. 0 is no
+// Fit returns the grid with its widest columns wrapped to fit width columns. 0 means that the output is not a
 // terminal.
 func (g *Grid) Fit(width int) *Grid {
 	widths := make([]int, len(g.columns))
@@ -158,7 +157,7 @@ func (g *Grid) Fit(width int) *Grid {
 	if width <= 0 || total <= width || len(widths) == 0 {
 		return g
 	}
-	const least = 8 // narrower, words would be broken
+	const least = 8 // narrower columns would break words
 	out := &Grid{columns: slices.Clone(g.columns), rows: g.rows}
 	for ; total > width; total-- {
 		widest := slices.Index(widths, slices.Max(widths))
@@ -171,18 +170,18 @@ func (g *Grid) Fit(width int) *Grid {
 	return out
 }
 
-// A table is laid out in memory, and nobody reads one that is longer.
+// Limits of a table, which is laid out in memory. Longer tables are unreadable anyway.
 const (
 	maxTableRows = 10_000
 	maxTableText = 16 << 20 // bytes
 )
 
-// ErrFull is the error of a row that a table does not take any more.
+// ErrFull is returned for rows beyond the limits of a table.
 var ErrFull = errors.New("there is more: a table shows the first 10000 rows or 16 MiB, --format csv and json print all")
 
-// Rows returns what prints rows of any columns: as CSV, as JSON or YAML of one object after another, and else as a
-// table. CSV and objects are written as they come, so that a million rows take no memory. A table needs all of its rows
-// before the first can be printed, since a column is as wide as its widest cell: it has a limit.
+// Rows returns functions that print rows: as CSV, as a stream of JSON or YAML objects, or else as a table. CSV and
+// objects are written immediately. A table must hold all its rows, because a column is as wide as its widest cell, so
+// it is limited.
 func Rows(out io.Writer, form string) (head func([]string) error, row func([]any) error, end func() error) {
 	switch form {
 	case "csv":
@@ -202,7 +201,7 @@ func Rows(out io.Writer, form string) (head func([]string) error, row func([]any
 		}, func() error { return nil }
 	}
 	var g *Grid
-	// The head comes even where there are no rows, so the grid is made there.
+	// head is called even if there are no rows, so the grid is created there.
 	rows, size := 0, 0
 	return func(c []string) error {
 			g = NewGrid(printable(c)...)
@@ -221,8 +220,8 @@ func Rows(out io.Writer, form string) (head func([]string) error, row func([]any
 		}
 }
 
-// cellTexts writes values for people and spreadsheets. NULL is an empty cell. Numbers have all of their digits, as CSV
-// is read by programs; blobs are not for people.
+// cellTexts formats values for people and spreadsheets. NULL is an empty cell, and a blob is shown by its size.
+// Numbers keep all their digits, because programs read CSV.
 func cellTexts(values []any) []string {
 	out := make([]string, len(values))
 	for i, v := range values {
@@ -239,7 +238,6 @@ func cellTexts(values []any) []string {
 	return out
 }
 
-// printable makes texts from outside safe to show in a table.
 func printable(texts []string) []string {
 	out := make([]string, len(texts))
 	for i, s := range texts {
@@ -248,8 +246,7 @@ func printable(texts []string) []string {
 	return out
 }
 
-// Markdown makes text mean itself in Markdown, on one line. An underscore inside a word marks
-// nothing and stays readable.
+// Markdown escapes text for Markdown, on one line. An underscore inside a word needs no escape.
 func Markdown(s string) string {
 	var b strings.Builder
 	runes := []rune(strings.Join(strings.Fields(s), " "))
@@ -272,8 +269,8 @@ func Markdown(s string) string {
 	return b.String()
 }
 
-// MarkdownTemplate makes a template of a page of a repository, with further functions. In it, md makes a text mean
-// itself, list and code write lists and blocks of code of plain texts.
+// MarkdownTemplate parses a template for Markdown pages with additional functions. In it, md escapes a text, and list
+// and code format plain texts as lists and code blocks.
 func MarkdownTemplate(text string, more template.FuncMap) *template.Template {
 	own := template.FuncMap{"md": func(v any) string { return Markdown(fmt.Sprint(v)) }, "list": markdownList,
 		"code": markdownCode}
@@ -284,13 +281,13 @@ func markdownList(items []string) string {
 	return strings.Join(lists.Map(items, func(s string) string { return "- " + Markdown(s) + "\n" }), "")
 }
 
-// A MarkdownTable is a table of plain texts. The heads are as Columns takes them.
+// A MarkdownTable is a table of plain texts. Its heads are in the form of Columns.
 type MarkdownTable struct {
 	Heads []string
 	Rows  [][]string
 }
 
-// String writes the table as Markdown.
+// String formats the table as Markdown.
 func (t MarkdownTable) String() string {
 	var names, rules []string
 	for _, c := range Columns(t.Heads...) {
@@ -307,7 +304,7 @@ func (t MarkdownTable) String() string {
 	return strings.Join(lists.Map(rows, func(r []string) string { return "| " + strings.Join(r, " | ") + " |\n" }), "")
 }
 
-// markdownCode is a block of code; its fence is longer than any in the text.
+// markdownCode returns a code block. Its fence is longer than any in the text.
 func markdownCode(lines ...string) string {
 	s, fence := strings.Join(lines, "\n"), "```"
 	for strings.Contains(s, fence) {

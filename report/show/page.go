@@ -9,7 +9,7 @@ import (
 	"io"
 )
 
-// Base is the style of text and tables, for pages whose pictures have a style of their own.
+// Base is the style of text and tables, for pages whose pictures have their own style.
 //
 //go:embed base.css
 var Base string
@@ -17,24 +17,24 @@ var Base string
 //go:embed page.css
 var charts string
 
-// Style is the style sheet of the pages: Base, and charts. It is the one text in them that is not escaped.
+// Style is the style sheet of the pages: Base and the style of charts. It is the only text in them that is not
+// escaped.
 var Style = Base + charts
 
-// SortScript sorts the tables of class sort by the column whose head is pressed. Pages have it
-// beside nothing else that runs, and work without it.
+// SortScript sorts the tables of class sort by a clicked column head. Pages work without it, too.
 //
 //go:embed sort.js
 var SortScript string
 
-// SortStyle is the style of those tables, and of the button that downloads their figures; it goes behind Style.
+// SortStyle is the style of sortable tables and of the button that downloads their figures. It follows Style.
 //
 //go:embed sort.css
 var SortStyle string
 
-// A Head is the style sheet and the script of a page that needs nothing but itself. The content security policy in
-// the page names their hashes, so that a browser applies and runs these and nothing that a text smuggled in.
+// A Head holds the style sheet and the script of a self-contained page. The page's content security policy has their
+// hashes, so that a browser uses only these, and nothing injected by a text.
 type Head struct {
-	Style                 template.CSS // not escaped: it is ours, as Script is
+	Style                 template.CSS // Style and Script are ours and not escaped
 	Script                template.JS
 	StyleHash, ScriptHash string
 }
@@ -48,7 +48,8 @@ func NewHead(style, script string) Head {
 	return Head{template.CSS(style), template.JS(script), hash(style), hash(script)}
 }
 
-// Execute writes what a template makes of data. Templates write a page in thousands of small pieces.
+// Execute writes the output of a template. It buffers the output, because templates write in thousands of small
+// pieces.
 func Execute(w io.Writer, t *template.Template, data any) error {
 	b := bufio.NewWriter(w)
 	if err := t.Execute(b, data); err != nil {
@@ -57,10 +58,10 @@ func Execute(w io.Writer, t *template.Template, data any) error {
 	return b.Flush()
 }
 
-// DataURL is the address of content that stands in the address itself.
+// DataURL returns a URL that contains its content.
 func DataURL[T string | []byte](kind string, content T) template.URL {
 	return template.URL("data:" + kind + ";base64," + base64.StdEncoding.EncodeToString([]byte(content)))
 }
 
-// CSV is the kind of the tables that a page offers for download.
+// CSV is the media type of tables offered for download.
 const CSV = "text/csv;charset=utf-8"

@@ -10,7 +10,7 @@ import (
 
 func TestATerminalFoldsAndColours(t *testing.T) {
 	var b strings.Builder
-	w := NewTerminal(&b, 20, 80, true) // narrower than the least width, which is 60
+	w := NewTerminal(&b, 20, 80, true) // narrower than the minimum of 60
 	w.Alarm = "FAILED"
 	w.Title("head")
 	w.Wrap("- ", "  ", strings.Repeat("word ", 20), text.FgGreen)
@@ -51,7 +51,7 @@ func TestMarkdownIsEscapedEverywhere(t *testing.T) {
 
 func TestAHeadNamesWhatIsInIt(t *testing.T) {
 	h := NewHead("", "")
-	const empty = "sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=" // of no bytes at all
+	const empty = "sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=" // hash of an empty text
 	if h.StyleHash != empty || h.ScriptHash != empty {
 		t.Errorf("got %+v", h)
 	}

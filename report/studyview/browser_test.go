@@ -18,8 +18,8 @@ import (
 	"github.com/rackless/rackless/study"
 )
 
-// probe is evaluated in the page. It returns what a reader would have in front of them, as JSON,
-// and what happens when the heads of tables are pressed.
+// probe is evaluated in the page. It returns the visible content as JSON, and the order of tables after clicks on
+// their heads.
 var probe = `(() => {
   const out = {...` + browsertest.Measure + `,
     uncaptioned: [...document.querySelectorAll('table')].filter(t => !t.caption?.textContent.trim()).length,
@@ -55,7 +55,6 @@ var probe = `(() => {
   return JSON.stringify(out);
 })()`
 
-// probed is what probe returns.
 type probed struct {
 	browsertest.Measured
 	Uncaptioned, Unpressable int
@@ -150,7 +149,7 @@ func (got *probed) check(t *testing.T, d *study.Document, s browsertest.Screen) 
 	checkOrder(t, got.Down, -1)
 }
 
-// checkTwo looks whether the runs that are side by side are the ones that were picked, with all their figures.
+// checkTwo checks that the two selected runs are shown side by side with all their figures.
 func (got *probed) checkTwo(t *testing.T, d *study.Document) {
 	t.Helper()
 	if len(d.Data.Runs) < 3 {
@@ -185,7 +184,7 @@ func (got *probed) checkTwo(t *testing.T, d *study.Document) {
 	}
 }
 
-// checkOrder looks whether numbers rise (1) or fall (-1). What is missing has to be last.
+// checkOrder checks that numbers rise (1) or fall (-1), with missing values last.
 func checkOrder(t *testing.T, column []string, sign float64) {
 	t.Helper()
 	last, ended := 0.0, false

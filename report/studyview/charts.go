@@ -14,14 +14,14 @@ import (
 	"github.com/rackless/rackless/study/stats"
 )
 
-// A canvas is a chart that has the signs of studies: dots, verdicts, runs.
+// A canvas is a chart with the marks of studies: dots, verdicts, runs.
 type canvas struct{ *chart.Canvas }
 
-// maxDots is how many runs of a cell are drawn; of more, every second, third, ... in order of size,
-// so that the picture is the same.
+// maxDots limits the runs drawn for a cell. Of more runs, every second, third, ... by size is drawn, so that the
+// picture keeps its shape.
 const maxDots = 400
 
-// dots draws all runs that count, by cell, one picture for each compared metric.
+// dots draws all counted runs by cell, with one picture for each compared metric.
 func (v *view) dots() []chart.Chart {
 	var out []chart.Chart
 	for _, m := range groups(v.Result.Comparisons).Keys {
@@ -51,7 +51,7 @@ func (v *view) dots() []chart.Chart {
 				show.Figure(s.Low), show.Figure(s.High), words.Count(len(s.Values), "run")))
 			c.dotStrip(a, s, unit)
 		}
-		// One axis for all cells of a metric: that strips lie below each other is what makes them comparable.
+		// All cells of a metric share one axis, so that their strips can be compared.
 		c.XAxis(a)
 		c.AxisName(a.Unit(unit))
 		scale := "linear"
@@ -65,7 +65,6 @@ func (v *view) dots() []chart.Chart {
 	return out
 }
 
-// dotStrip draws the runs of one cell as dots on a strip, and their median.
 func (c canvas) dotStrip(a chart.Axis, s *study.Series, unit string) {
 	_, middle := c.Strip(a, 24)
 	every := (len(s.Values) + maxDots - 1) / maxDots
@@ -73,8 +72,8 @@ func (c canvas) dotStrip(a chart.Axis, s *study.Series, unit string) {
 	for i := range order {
 		order[i] = i
 	}
-	// By size where some are left out, so that the extremes and the shape stay. Else in the order of time, which the
-	// titles tell.
+	// If some runs are left out, sort by value, so that the extremes and the shape remain. Otherwise keep the order
+	// of time, which is in the titles.
 	if every > 1 {
 		slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(s.Values[i], s.Values[j]) })
 	}
@@ -83,7 +82,7 @@ func (c canvas) dotStrip(a chart.Axis, s *study.Series, unit string) {
 		if n%every != 0 || !finite(value) {
 			continue
 		}
-		// Beside each other in height, so that equal runs can be told apart; the order of the heights means nothing.
+		// Vary the height, so that equal runs can be told apart. The height has no meaning.
 		y := middle + float64(n*5%9-4)*2
 		c.Path("dot", chart.Circle(a.At(value), y, 2.6),
 			fmt.Sprintf("block %d: %s %s", s.Blocks[i], show.Figure(value), unit))
@@ -92,11 +91,11 @@ func (c canvas) dotStrip(a chart.Axis, s *study.Series, unit string) {
 		fmt.Sprintf("median %s %s", show.Figure(s.Median), unit))
 }
 
-// maxLines is how many cells one picture of latencies has: more lines cannot be told apart.
+// maxLines limits the cells in one picture of latencies. More lines cannot be told apart.
 const maxLines = 6
 
-// distributions draws the latencies of cells, from the fastest to the slowest, for every test that has them. The
-// pictures of one test have the same axes, so that they can be compared.
+// distributions draws the latencies of cells, from fastest to slowest, for every test that has them. The pictures of
+// one test share their axes, so that they can be compared.
 func (v *view) distributions() []chart.Chart {
 	type key struct {
 		test  string
@@ -132,13 +131,11 @@ func (v *view) distributions() []chart.Chart {
 	return out
 }
 
-// latencyTitle is a point of a distribution in words.
 func (v *view) latencyTitle(s *study.Series, p stats.Point) string {
 	return fmt.Sprintf("%s: %s of %d are at most %s %s", s.Cell, percent(p.Quantile), s.Count, show.Figure(p.Us),
 		v.unit("us"))
 }
 
-// groups are the comparisons by what they compare.
 func groups(all []study.Comparison) (by group.By[study.Quantity, *study.Comparison]) {
 	for i := range all {
 		by.Add(all[i].Quantity, &all[i])
@@ -146,13 +143,13 @@ func groups(all []study.Comparison) (by group.By[study.Quantity, *study.Comparis
 	return by
 }
 
-// forests draws the effects with their intervals, a picture for each metric: a reader compares settings by one metric
-// at a time, and only effects on one metric can share an axis.
+// forests draws the effects with their intervals, with one picture for each metric. Only effects on the same metric
+// can share an axis.
 func (v *view) forests() []chart.Chart {
 	var out []chart.Chart
 	by := groups(v.Result.Comparisons)
 	for _, m := range by.Keys {
-		// Effects by ratio and by difference cannot share an axis.
+		// Ratios and differences cannot share an axis.
 		for _, s := range []stats.Scale{stats.Ratio, stats.Difference} {
 			part := slices.DeleteFunc(slices.Clone(by.Of(m)), func(c *study.Comparison) bool {
 				return (c.Effect != nil && c.Effect.Scale == stats.Difference) != (s == stats.Difference)
@@ -165,7 +162,6 @@ func (v *view) forests() []chart.Chart {
 	return out
 }
 
-// forest draws comparisons of one metric below each other, on one axis.
 func (v *view) forest(id string, m study.Quantity, all []*study.Comparison) chart.Chart {
 	c := canvas{chart.New(id, nameOf(m), chart.Width)}
 	a := effectAxis(all)
@@ -197,9 +193,9 @@ func (v *view) forest(id string, m study.Quantity, all []*study.Comparison) char
 			c.Rect("margin", low, top, high-low, 20, "")
 		}
 		c.Path("no-effect", chart.Path("M%s %sv20", a.At(e.NoEffect()), top), "")
-		// An interval without bounds goes over the whole plot: so few blocks exclude nothing.
+		// An unbounded interval spans the whole plot: too few blocks exclude nothing.
 		class, d := "interval open", chart.Path("M%s %sH%s", a.From-14, middle, a.To+14)
-		if e.Interval.Bounded() { // with ends, so that a narrow interval can still be seen
+		if e.Interval.Bounded() { // draw ends, so that a narrow interval is visible
 			low, high := a.At(max(e.Interval.Low, a.Lo)), a.At(min(e.Interval.High, a.Hi))
 			class, d = "interval", chart.Path("M%s %sH%sM%s %sv10M%s %sv10", low, middle, high, low, middle-5, high,
 				middle-5)
@@ -207,11 +203,11 @@ func (v *view) forest(id string, m study.Quantity, all []*study.Comparison) char
 		c.Path(class+" v-"+verdict.Class, d, "")
 		c.sign(verdict, a.At(e.Estimate), middle, fmt.Sprintf("%s, %s", levels(x), says))
 	}
-	// The axis says in words which side is better: for a latency it is the left one.
+	// Label the better side of the axis in words, because for a latency it is the left one.
 	if drawn > 0 {
 		c.XAxis(a)
 		left, right := "← lower, better", "higher, worse →"
-		// All have the same metric, and so the same better side.
+		// All comparisons have the same metric, so the same side is better.
 		if all[0].Better == stats.HigherIsBetter {
 			left, right = "← lower, worse", "higher, better →"
 		}
@@ -228,8 +224,8 @@ func (v *view) forest(id string, m study.Quantity, all []*study.Comparison) char
 	return c.Done()
 }
 
-// sign draws the verdict at the estimate: a disc of its colour with its sign in it. The signs are
-// paths and not letters, because not every font has them.
+// sign draws the verdict at the estimate, as a coloured disc with a sign. The signs are paths, because not every font
+// has these characters.
 func (c canvas) sign(v verdict, x, y float64, title string) {
 	c.Path("disc f-"+v.Class, chart.Circle(x, y, 7), title)
 	glyph := chart.Path("M%s %sc0 -3.4 5 -3.4 5 0c0 1.9 -2.5 1.6 -2.5 3.4m0 1.6v1.2", x-2.5, y-1.6) // a question mark
@@ -244,8 +240,8 @@ func (c canvas) sign(v verdict, x, y float64, title string) {
 	c.Path("glyph", glyph, "")
 }
 
-// effectAxis holds the effects, their intervals and their margins: logarithmic for ratios, since
-// half is as far from one as double.
+// effectAxis returns an axis for the effects, their intervals and margins. It is logarithmic for ratios, because half
+// is as far from one as double.
 func effectAxis(all []*study.Comparison) chart.Axis {
 	lo, hi := math.Inf(1), math.Inf(-1)
 	ratio := true
@@ -259,14 +255,14 @@ func effectAxis(all []*study.Comparison) chart.Axis {
 	for _, x := range all {
 		if e := x.Effect; e != nil {
 			ratio = e.Scale != stats.Difference
-			// No effect is always on the axis: whether an interval crosses it is what the picture is for.
+			// Always include the value of no effect, because the picture shows whether an interval crosses it.
 			include(e.Estimate, e.NoEffect(), e.Bounds().Low, e.Bounds().High)
 			if e.Interval.Bounded() {
 				include(e.Interval.Low, e.Interval.High)
 			}
 		}
 	}
-	if lo > hi { // nothing is compared
+	if lo > hi { // no effects
 		lo, hi = 1, 1
 	}
 	a := chart.Axis{Lo: lo, Hi: hi, Log: ratio, Label: ratioLabel}
@@ -276,14 +272,14 @@ func effectAxis(all []*study.Comparison) chart.Axis {
 		a.Label, a.Candidates = signed, chart.Steps(a.Lo, a.Hi)
 		return a.Over(chart.Inset, chart.Width-chart.Inset)
 	}
-	a.Lo = max(a.Lo, 1e-15) // the logarithm of an underflow is none
+	a.Lo = max(a.Lo, 1e-15) // an underflow to 0 has no logarithm
 	pad := max(math.Pow(a.Hi/a.Lo, 0.05), 1.001)
 	a.Lo, a.Hi = a.Lo/pad, a.Hi*pad
 	a.Candidates = chart.LogTicks(a.Lo, a.Hi)
 	return a.Over(chart.Inset, chart.Width-chart.Inset)
 }
 
-// ratioLabel writes a ratio as study's texts do: per cent, and a factor where per cent would be hard to read.
+// ratioLabel formats a ratio like the texts of study: in percent, or as a factor if percent would be hard to read.
 func ratioLabel(v float64) string {
 	switch {
 	case math.Abs(v-1) < 1e-9:
@@ -296,11 +292,10 @@ func ratioLabel(v float64) string {
 	return signed(100*(v-1)) + "%"
 }
 
-// signed writes a figure with its sign; zero has none.
 func signed(v float64) string {
 	v = math.Round(v*1e9) / 1e9 // sums of steps are not exact
 	switch {
-	case v == 0: // also the negative one
+	case v == 0: // also minus zero
 		return "0"
 	case v > 0:
 		return "+" + show.Short(v)

@@ -14,8 +14,8 @@ import (
 	"github.com/rackless/rackless/study/record"
 )
 
-// CSV writes one line for each run and figure, for other programs. A run without a figure has one
-// line, so that no run is lost.
+// CSV writes one line for each run and figure, for other programs. A run without figures has one line, so that no run
+// is missing.
 func CSV(w io.Writer, d *study.Document) error {
 	if err := checkDocument(d); err != nil {
 		return err
@@ -23,7 +23,7 @@ func CSV(w io.Writer, d *study.Document) error {
 	out := csv.NewWriter(w)
 	head := []string{"study", "run", "block", "place", "attempt"}
 	head = append(head, lists.Map(d.Data.Spec.Factors, func(f study.Factor) string { return f.Name })...)
-	// Errors stay in the writer, which is asked once a run: one that takes no more need not be given a million lines.
+	// Errors stay in the writer. Checking them once per run avoids formatting a million lines for a failed writer.
 	write := func(record []string) { _ = out.Write(record) }
 	write(append(head, "status", "started", "test", "metric", "bytes", "value", "unit"))
 	for i := range d.Data.Runs {
@@ -35,13 +35,13 @@ func CSV(w io.Writer, d *study.Document) error {
 			strconv.Itoa(o.Attempt)}
 		run = append(run, lists.Map(d.Data.Spec.Factors, func(f study.Factor) string { return o.Cell[f.Name] })...)
 		run = append(run, o.Status, o.Started.UTC().Format(time.RFC3339))
-		run = run[:len(run):len(run)] // so that appending copies
-		// Who counts runs by their lines must count this one, too.
+		run = run[:len(run):len(run)] // so that append copies
+		// Programs that count runs by lines must see this one, too.
 		if len(o.Values) == 0 {
 			write(append(run, "", "", "", "", ""))
 		}
 		for _, v := range o.Values {
-			// Empty, and not 0 or NaN: programs take either for a measurement.
+			// Empty, because programs would take 0 or NaN for a measurement.
 			size, value := "", ""
 			if v.Bytes > 0 {
 				size = strconv.FormatInt(v.Bytes, 10)
@@ -56,10 +56,10 @@ func CSV(w io.Writer, d *study.Document) error {
 	return show.Wrapf(out.Error(), "write study %q as CSV", d.Data.Spec.Name)
 }
 
-// finite reports whether a value is a number: an analysis of too few runs has NaN and infinite ends.
+// finite reports whether a value is neither NaN nor infinite, as in an analysis of too few runs.
 func finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
 
-// A number is null in JSON where it is none: JSON has neither NaN nor infinity.
+// A number is null in JSON if it is NaN or infinite, which JSON does not support.
 type number float64
 
 // MarshalJSON implements json.Marshaler.
@@ -70,7 +70,7 @@ func (n number) MarshalJSON() ([]byte, error) {
 	return json.Marshal(float64(n))
 }
 
-// The types of the JSON shadow those fields of study's own that may hold what is no number.
+// These JSON types shadow the fields of study's types that may be NaN or infinite.
 type (
 	jsonDocument struct {
 		Schema    string     `json:"schema"`
@@ -80,7 +80,7 @@ type (
 		Repeat    string     `json:"repeat,omitempty"`
 		Spec      any        `json:"spec"`
 		Result    jsonResult `json:"result"`
-		// Lab is as results of rackless bench have it, without figures.
+		// Lab has the form of rackless bench results, without figures.
 		Lab         *record.Record  `json:"lab,omitempty"`
 		Environment []study.Fact    `json:"environment,omitempty"`
 		Commands    []study.Command `json:"commands,omitempty"`
@@ -101,7 +101,7 @@ type (
 		study.Observation
 		Values []jsonValue `json:"values"`
 	}
-	figure    study.Value // under another name: embedded as Value, it would hide the field Value
+	figure    study.Value // renamed, as an embedded Value would hide the field Value
 	jsonValue struct {
 		figure
 		Value number `json:"value"`

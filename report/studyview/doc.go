@@ -1,4 +1,5 @@
-// Package studyview shows the result of a study: as text, Markdown, CSV and JSON, and as one self-contained HTML page.
+// Package studyview shows the result of a study: as text, Markdown, CSV and JSON, and as one self-contained HTML
+// page.
 //
-// Everything is decided in study and study/stats; here it is only said. The package is pure but for the io.Writer.
+// All analysis is done in study and study/stats; this package only formats it. It is pure except for the io.Writer.
 package studyview

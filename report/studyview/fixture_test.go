@@ -46,18 +46,17 @@ margin: 5%
 seed: 7
 `
 
-// A model is the median of a metric in a cell, and its noise from run to run as the standard
-// deviation of the logarithm.
+// A model returns the median of a metric in a cell, and its noise between runs as the standard deviation of the
+// logarithm.
 type model func(cell map[string]string, test, metric string) (value, noise float64)
 
-// metricsOf are the metrics of tests, with their units.
 var metricsOf = map[string][][2]string{
 	"ib_write_lat": {{"latency_typical", "us"}, {"latency_p99", "us"}}, "ib_write_bw": {{"bw_average", "Gb/s"}},
 	"sysbench-cpu": {{"events", "events/s"}},
 	"iperf3":       {{"throughput", "Gb/s"}, {"retransmits", "segments"}},
 }
 
-// simulate makes the runs of a study as a model has them: always the same for the same study.
+// simulate makes the runs of a study according to a model. The same study always gives the same runs.
 func simulate(t testing.TB, text string, m model) *study.Data {
 	t.Helper()
 	spec, err := study.Parse("study.yaml", []byte(text))
@@ -76,7 +75,7 @@ func simulate(t testing.TB, text string, m model) *study.Data {
 			for _, x := range spec.Measure {
 				for _, metric := range metricsOf[x.Test] {
 					v, noise := m(o.Cell, x.Test, metric[0])
-					// the machine gets slower from block to block
+					// the machine slows down from block to block
 					v *= math.Exp(noise*rng.NormFloat64() + 0.01*float64(b))
 					o.Values = append(o.Values, study.Value{Test: x.Test, Metric: metric[0], Bytes: x.Bytes,
 						Value: math.Round(v*1000) / 1000, Unit: metric[1]})
@@ -93,7 +92,7 @@ func simulate(t testing.TB, text string, m model) *study.Data {
 	return d
 }
 
-// latencies are those of one run: most near the median, a few far away.
+// latencies makes the latencies of one run: most near the median, a few far away.
 func latencies(t testing.TB, rng *rand.Rand, typical float64) []byte {
 	t.Helper()
 	h := stats.NewHistogram()
@@ -113,7 +112,7 @@ func latencies(t testing.TB, rng *rand.Rand, typical float64) []byte {
 	return data
 }
 
-// pinModel has one clear effect, one that is shown to be none, and one that the runs cannot show.
+// pinModel has one clear effect, one proven absence of an effect, and one effect that the runs cannot show.
 func pinModel(cell map[string]string, test, metric string) (value, noise float64) {
 	switch metric {
 	case "latency_typical", "latency_p99":
@@ -157,7 +156,7 @@ func pinDocument(t testing.TB) *study.Document {
 	failed := &d.Runs[13]
 	failed.Status, failed.Error = study.StatusFailed, "ib_write_bw: no result within 3m0s"
 	failed.Values = slices.DeleteFunc(failed.Values, func(v study.Value) bool { return v.Test == "ib_write_bw" })
-	// Another run was disturbed, and made again.
+	// Another run was disturbed and repeated.
 	disturbed := d.Runs[40]
 	disturbed.Before = &study.HostState{At: disturbed.Started, BootID: "b", CPUs: 8, Loop: 13.4}
 	disturbed.Status, disturbed.Error = study.StatusDisturbed, "something else on the host used 1.20 CPUs"
@@ -198,7 +197,6 @@ func pinDocument(t testing.TB) *study.Document {
 const hostile = `"'><script>alert(1)</script><img src=x onerror=alert(1)><style>*{display:none}</style></title></svg>` +
 	`<!--` + "`" + `{{.}}|**b**` + "\x1b[2J\x1b]0;owned\x07\u202e\x00"
 
-// hostileDocument has such a text wherever a text from outside can be.
 func hostileDocument(t testing.TB) *study.Document {
 	t.Helper()
 	d := pinDocument(t)
@@ -209,7 +207,7 @@ func hostileDocument(t testing.TB) *study.Document {
 		}
 		return s + hostile
 	})
-	// Cells are known by their text, so they have to be poisoned as study would: level by level.
+	// Cells are identified by their text, so it must be poisoned as study builds it: level by level.
 	for i := range poisoned.Result.Series {
 		poisoned.Result.Series[i].Cell = poisoned.Data.Spec.CellText(poisoned.Data.Spec.Cells()[i%4])
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/rackless/rackless/study/stats"
 )
 
-// A study on few CPUs says why it is the opposite of what is published, in every output; others do not.
+// A study on few CPUs explains in every output why it is the opposite of published results. Other studies do not.
 func TestWhyFewCPUsGiveTheOpposite(t *testing.T) {
 	t.Parallel()
 	few := func() *study.Document {
@@ -75,7 +75,7 @@ func TestWhyFewCPUsGiveTheOpposite(t *testing.T) {
 	}
 }
 
-// What a program printed is folded up in tables of failures and runs.
+// Messages of other programs are folded in tables of failures and runs.
 func TestPagesFoldForeignMessages(t *testing.T) {
 	t.Parallel()
 	const assertion = "the node ended: qemu-system-x86_64: ../hw/core/cpu.c:12: reset: Assertion `0' failed"

@@ -32,29 +32,27 @@ var pageCSS string
 //go:embed page.js
 var pageScript string
 
-// pageTemplate escapes every field by the place where it stands. The style sheet and the script are
-// the only texts that it takes as they are.
+// pageTemplate escapes every field for its context. Only the style sheet and the script are inserted unchanged.
 var pageTemplate = sync.OnceValue(func() *template.Template {
 	return template.Must(template.New("page.html").Funcs(template.FuncMap{"time": show.Time, "second": secondText,
 		"long": long, "fold": words.Fold}).Parse(pageHTML + chart.Template))
 })
 
-// secondText is a time in a column that says that it is UTC.
+// secondText formats a time for a column whose head says UTC.
 func secondText(t time.Time) string { return strings.TrimSuffix(show.Time(t), " UTC") }
 
-// long reports whether a text needs a wide column, so as not to become a tower of single words.
+// long reports whether a text needs a wide column, so that it does not wrap at every word.
 func long(s string) bool { return utf8.RuneCountInString(s) > 24 }
 
-// Limits of a page: a browser takes its time for more, and drops longer addresses.
+// Limits of a page. Browsers become slow beyond them, and reject longer data URLs.
 const (
 	maxPageRuns = 2000
 	maxPageCSV  = 1 << 20
-	maxWords    = 6 // sentences of the summary that are not folded up
+	maxWords    = 6 // sentences of the summary before the rest is folded
 )
 
-// Page writes the study as one HTML page that needs nothing else: no network and no file beside it.
-// Its content security policy lets the browser load nothing at all, and apply and run only the
-// style sheet and the script that are in it.
+// Page writes the study as one self-contained HTML page. Its content security policy forbids loading anything, and
+// allows only the page's own style sheet and script.
 func Page(w io.Writer, d *study.Document) error {
 	v, err := newView(d, words.Visible, show.Unit)
 	if err != nil {
@@ -67,44 +65,41 @@ func Page(w io.Writer, d *study.Document) error {
 	return show.Wrapf(show.Execute(w, pageTemplate(), p), "write the page of study %q", v.Result.Study)
 }
 
-// page is what the template prints. Everything that needs a decision is decided here, so that the
-// template only lays out.
+// A page is the data of the template. All decisions are made here, so that the template is only layout.
 type page struct {
 	study.Document // cleaned
 	show.Head
-	Heading, Banner        string // Banner is empty when nothing is emulated
+	Heading, Banner        string // Banner is empty if nothing is emulated
 	Words, MoreWords       []string
 	OppositeTitle          string
-	Opposite               string // empty where there is nothing to say
+	Opposite               string // empty if it does not apply
 	Tally, Counts, Rule    string
-	FailedText             string // empty where none failed
+	FailedText             string // empty if no run failed
 	Forests, Dots, Latency []chart.Chart
-	Scaling                []chart.Chart // where the number of nodes is a factor
+	Scaling                []chart.Chart // if the number of nodes is a factor
 	TimeLines              []chart.Chart
 	Comparisons, Controls  comparisons
 	LookedFor              []string
-	Parts                  *report.Parts // nil where the lab was not recorded
+	Parts                  *report.Parts // nil if the lab was not recorded
 	Made                   []setting
 	Factors, Figures       []string // heads of the table of runs
 	Runs                   []runRow
 	RunsLeftOut            int
-	CSV                    template.URL // empty where it would be too long
+	CSV                    template.URL // empty if it would be too long
 	CSVName, CSVSize       string
 }
 
-// comparisons are a table of them, with what is to be said of its rows.
 type comparisons struct {
 	Rows  []comparisonRow
 	Notes []string
 }
 
-// A comparisonRow is a row of a table of comparisons, with the values that it is sorted by.
 type comparisonRow struct {
 	*study.Comparison
 	Name, Levels, AText, BText, EffectText, PText string
 	AValue, BValue, EffectValue, PValue           string
 	Verdict                                       verdict
-	Rank                                          int // of the verdict
+	Rank                                          int // order of the verdict
 }
 
 // A runRow is a run with its figures, in the order of page.Figures.
@@ -114,10 +109,10 @@ type runRow struct {
 	Figures []figureCell
 }
 
-// A figureCell is a figure as it is shown, and exactly. Both are empty where the run has none.
+// A figureCell is a figure as shown and as its exact value. Both are empty if the run has none.
 type figureCell struct{ Text, Value string }
 
-// page decides what the page shows. d is the document before it was cleaned.
+// page collects the content of the page. d is the document before cleaning.
 func (v *view) page(d *study.Document) (*page, error) {
 	p := &page{
 		Document: *v.Document, Head: show.NewHead(show.Style+show.SortStyle+pageCSS, show.SortScript+pageScript),
@@ -137,7 +132,7 @@ func (v *view) page(d *study.Document) (*page, error) {
 	if len(p.Words) > maxWords {
 		p.Words, p.MoreWords = p.Words[:maxWords], p.Words[maxWords:]
 	}
-	// The lab of a study is shown as a report of a measurement shows it: the survey before the first run is one without
+	// A study's lab is shown as in the report of a measurement, from the survey before the first run, which has no
 	// figures.
 	if v.Lab != nil {
 		parts, err := report.PartsOf(*v.Lab)
@@ -147,9 +142,9 @@ func (v *view) page(d *study.Document) (*page, error) {
 		p.Parts = &parts
 	}
 	v.runRows(p)
-	// Studies may have millions of figures: the CSV is given up as soon as it is too long, and not when it is whole.
+	// Studies may have millions of figures, so the CSV is abandoned as soon as it is too long.
 	b := &short{left: maxPageCSV}
-	switch err := CSV(b, d); { // of the document as it came: it is for programs
+	switch err := CSV(b, d); { // uncleaned, because the CSV is for programs
 	case errors.Is(err, errTooLong):
 		p.CSVSize = "more than " + show.Size(maxPageCSV)
 	case err != nil:
@@ -161,10 +156,9 @@ func (v *view) page(d *study.Document) (*page, error) {
 	return p, nil
 }
 
-// errTooLong ends the writing of a CSV that no browser would download from an address.
+// errTooLong stops writing a CSV that is too long for a data URL.
 var errTooLong = errors.New("too long for a page")
 
-// A short keeps so many bytes, and takes no more.
 type short struct {
 	bytes.Buffer
 	left int
@@ -177,16 +171,14 @@ func (s *short) Write(p []byte) (int, error) {
 	return s.Buffer.Write(p)
 }
 
-// unsafeInNames are the letters that are not safe in the name of a file everywhere.
+// unsafeInNames matches characters that are not safe in file names on every system.
 var unsafeInNames = regexp.MustCompile(`[^A-Za-z0-9_-]`)
 
-// fileName keeps of a name what is safe in the name of a file.
 func fileName(s string) string {
 	s = cmp.Or(unsafeInNames.ReplaceAllString(s, ""), "study")
 	return s[:min(len(s), 60)]
 }
 
-// comparisonTable are comparisons as rows, each with the exact values that a press on a head sorts by.
 func (v *view) comparisonTable(all []study.Comparison) comparisons {
 	out := comparisons{Notes: notes(all)}
 	for i := range all {
@@ -194,7 +186,7 @@ func (v *view) comparisonTable(all []study.Comparison) comparisons {
 		row := comparisonRow{Comparison: c, Name: nameOf(c.Quantity), Levels: c.B + " against " + c.A,
 			EffectText: c.Text(), PText: pText(c), Verdict: verdictOf(c)}
 		row.AText, row.BText = v.sides(c)
-		// What was found stands above what was not when the column is sorted.
+		// Sorting by verdict puts effects above missing effects.
 		row.Rank = slices.Index([]string{"better", "worse", "equivalent", "undecided", "none"}, row.Verdict.Class)
 		if e := c.Effect; e != nil {
 			row.AValue, row.BValue, row.EffectValue = show.Exact(e.A), show.Exact(e.B), show.Exact(e.Estimate)
@@ -207,22 +199,22 @@ func (v *view) comparisonTable(all []study.Comparison) comparisons {
 	return out
 }
 
-// runRows fills in the table of runs: a row for each run, a column for each metric.
+// runRows fills the table of runs: a row for each run, a column for each metric.
 func (v *view) runRows(p *page) {
 	p.Factors = append(p.Factors, lists.Map(v.Data.Spec.Factors, func(f study.Factor) string { return f.Name })...)
 	runs := v.Data.Runs
-	// The first ones: the time line has all runs, and CSV and JSON have their figures.
+	// Show the first runs. The time line has all runs, and CSV and JSON have their figures.
 	if len(runs) > maxPageRuns {
 		p.RunsLeftOut = len(runs) - maxPageRuns
 		runs = runs[:maxPageRuns]
 	}
-	// Columns are in the order in which metrics first appear, since runs of one study need not have the same metrics.
+	// Columns are in order of first appearance, because runs of one study may have different metrics.
 	column := map[study.Quantity]int{}
 	for i := range runs {
 		o := &runs[i]
 		row := runRow{Observation: o}
 		row.Levels = append(row.Levels, lists.Map(p.Factors, func(f string) string { return o.Cell[f] })...)
-		// The last figure of each metric, of which a run may have many.
+		// Show the last figure of each metric, because a run may have several.
 		row.Figures = make([]figureCell, len(column))
 		for _, x := range o.Values {
 			m := x.Quantity()
@@ -239,7 +231,7 @@ func (v *view) runRows(p *page) {
 		}
 		p.Runs = append(p.Runs, row)
 	}
-	for i := range p.Runs { // the first ones knew fewer columns
+	for i := range p.Runs { // earlier rows have fewer columns
 		row := &p.Runs[i]
 		row.Figures = append(row.Figures, make([]figureCell, len(column)-len(row.Figures))...)
 	}

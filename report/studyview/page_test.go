@@ -26,8 +26,8 @@ func pageOf(t *testing.T, d *study.Document) string {
 	return string(written(t, func(b *bytes.Buffer) error { return Page(b, d) }))
 }
 
-// aaDocument is of a level against itself, in too few blocks for an interval, with a control that
-// moved and one comparison without a partner.
+// aaDocument compares a level with itself, in too few blocks for an interval. It has a control that moved and one
+// comparison without a partner.
 func aaDocument(t *testing.T) *study.Document {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(1, 1))
@@ -59,7 +59,7 @@ func TestPagesAreWellFormed(t *testing.T) {
 				t.Errorf("%s: a link leads to %q, which is not there", name, m[1])
 			}
 		}
-		// Style sheet and script are no XML, and empty elements need no end in HTML.
+		// Style sheet and script are not XML, and HTML allows elements without an end.
 		page = regexp.MustCompile(`(?s)<(style|script)>.*?</(style|script)>`).ReplaceAllString(page, "")
 		page = regexp.MustCompile(`<(meta|br|img)\b([^>]*)>`).ReplaceAllString(page, "<$1$2/>")
 		page = strings.NewReplacer("<!DOCTYPE html>", "", " open>", ">").Replace(page)
@@ -185,7 +185,7 @@ func TestALargeStudyMakesAPageThatCanBeOpened(t *testing.T) {
 	d := simulate(t, "name: large\nlab: pair.yaml\nfactors:\n  placement: [default, pin]\n  contention: [idle, "+
 		"\"cpu:1\", \"cpu:2\", \"cpu:3\"]\nmeasure: [{test: iperf3, metrics: [throughput]}]\nblocks: 300\n",
 		func(map[string]string, string, string) (float64, float64) { return 9, 0.1 })
-	d.Spec.Name = strings.Repeat("large", 20) // the CSV has it in every line
+	d.Spec.Name = strings.Repeat("large", 20) // every line of the CSV contains it
 	page := pageOf(t, document(t, d))
 	if len(page) > 6<<20 {
 		t.Errorf("the page has %d bytes", len(page))
@@ -223,7 +223,8 @@ func TestLinesKeepEveryLetter(t *testing.T) {
 	}
 }
 
-// All axes of the page: ends around the values, ticks in order within them, labels that do not touch.
+// All axes of the page enclose their values, have their ticks in order between the ends, and labels that do not
+// overlap.
 func TestAxesHoldTheirValues(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -15,14 +15,14 @@ import (
 	"github.com/rackless/rackless/study/stats"
 )
 
-// A scale is the figures of one metric over the number of nodes, of messages of one size, with all other factors alike.
+// A scale holds the figures of one metric by number of nodes, for one message size and equal levels of the other
+// factors.
 type scale struct {
 	study.Quantity
 	rest   string // levels of the other factors
 	points []chart.Point
 }
 
-// name tells it from others in its chart.
 func (s *scale) name() string {
 	if s.Bytes == 0 {
 		return s.rest
@@ -30,7 +30,7 @@ func (s *scale) name() string {
 	return strings.TrimSuffix(show.Size(s.Bytes)+", "+s.rest, ", ")
 }
 
-// scaling draws how figures change with the number of nodes, where that is a factor: a chart for each metric of a test,
+// scaling draws how figures change with the number of nodes, if that is a factor: a chart for each metric of a test,
 // with the medians of the runs and their intervals.
 func (v *view) scaling() []chart.Chart {
 	var out []chart.Chart
@@ -49,7 +49,6 @@ func (v *view) scaling() []chart.Chart {
 	return out
 }
 
-// scales are the lines of all charts, by the titles of these.
 func (v *view) scales() (by group.By[string, *scale]) {
 	spec := v.Data.Spec
 	var lines []*scale
@@ -93,7 +92,7 @@ func (v *view) scales() (by group.By[string, *scale]) {
 	return by
 }
 
-// scalingPoint is the median of the runs of a cell with its interval, or with their range where they are too few.
+// scalingPoint returns the median of a cell's runs with its interval, or with their range if there are too few runs.
 func (v *view) scalingPoint(nodes int, s *study.Series) chart.Point {
 	p := chart.Point{X: float64(nodes), Y: s.Median, Low: s.Low, High: s.High, Value: show.Exact(s.Median),
 		Bytes: s.Bytes}
@@ -106,7 +105,6 @@ func (v *view) scalingPoint(nodes int, s *study.Series) chart.Point {
 	return p
 }
 
-// scalingChart draws some lines on axes that hold all.
 func (v *view) scalingChart(id, title string, drawn, all []*scale) chart.Chart {
 	c := chart.New(id, title, chart.Width)
 	var legend []chart.Series

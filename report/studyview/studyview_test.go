@@ -52,7 +52,7 @@ func TestEveryOutputIsAsItWas(t *testing.T) {
 			"csv":          func(b *bytes.Buffer) error { return CSV(b, d) },
 		} {
 			if name == "long" && file == "csv" {
-				continue // the other one shows the form
+				continue // the other document shows the form
 			}
 			golden.Check(t, "testdata/"+name+"."+file, written(t, write))
 		}
@@ -66,7 +66,7 @@ func TestEveryOutputIsAsItWas(t *testing.T) {
 func TestTextFitsIntoTheWidth(t *testing.T) {
 	t.Parallel()
 	d := pinDocument(t)
-	d.Repeat = "" // never folded
+	d.Repeat = "" // never wrapped
 	for _, width := range []int{80, 100, 120} {
 		for line := range strings.SplitSeq(string(written(t, func(b *bytes.Buffer) error {
 			return Text(b, d, Options{Width: width})

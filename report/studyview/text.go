@@ -18,8 +18,8 @@ import (
 	"github.com/rackless/rackless/study/stats"
 )
 
-// Text writes the study for a terminal: what it comes to in words, then the comparisons and
-// everything that speaks against them. Names and messages from outside cannot control the terminal.
+// Text writes the study for a terminal: the conclusions in words, then the comparisons and everything that weakens
+// them. Names and messages from outside cannot control the terminal.
 func Text(w io.Writer, d *study.Document, o Options) error {
 	v, err := newView(d, words.Printable, func(u string) string { return u })
 	if err != nil {
@@ -30,13 +30,11 @@ func Text(w io.Writer, d *study.Document, o Options) error {
 	return show.Wrapf(t.Flush(), "print study %q", v.Result.Study)
 }
 
-// A terminal is where Text prints.
 type terminal struct {
 	*show.Terminal
 	*view
 }
 
-// write prints from what was asked to what speaks against the answer.
 func (t *terminal) write() {
 	t.Wrap("", "", t.heading(), text.Bold)
 	if t.Emulated {
@@ -61,8 +59,8 @@ func (t *terminal) write() {
 		t.comparisons("Controls, which no factor can move", t.Result.Controls)
 	}
 	t.Title("What could have fooled this study")
-	// Unlike the page, a terminal leaves out what was looked for where something was found: there the finding must not
-	// scroll away.
+	// Unlike the page, a terminal omits the list of checks if any of them found something, so that the finding does
+	// not scroll away.
 	if len(t.Result.Confounds) == 0 {
 		t.Wrap("  ", "  ", "none of what was looked for was found; looked for:")
 		t.list("  - ", t.Result.LookedFor())
@@ -77,33 +75,31 @@ func (t *terminal) write() {
 	}
 	if t.Repeat != "" {
 		t.Title("To repeat it")
-		fmt.Fprintln(t, "  "+t.Repeat) // not folded: it may be copied
+		fmt.Fprintln(t, "  "+t.Repeat) // not wrapped, so that it can be copied
 	}
 }
 
-// list prints sentences. Their lines after the first stand below the text of the first.
 func (t *terminal) list(first string, all []string, colors ...text.Color) {
 	for _, s := range all {
 		t.Wrap(first, strings.Repeat(" ", len(first)), s, colors...)
 	}
 }
 
-// A column of the table of comparisons. Its texts are folded to Most.
+// A column is a column of the table of comparisons. Its texts are wrapped to at most Most.
 type column struct {
 	Head        string
 	Most, width int
 	Right       bool
 }
 
-// Places in the table of comparisons.
 const (
 	columnGap    = 2
 	metricColumn = 0
 	effectColumn = 3
 )
 
-// comparisons prints one table whose rows stand below what is compared with what: three metrics of
-// a pairing are read together.
+// comparisons prints one table, with its rows grouped below the compared levels, because several metrics of a pairing
+// are read together.
 func (t *terminal) comparisons(title string, all []study.Comparison) {
 	t.Title(title)
 	rows := make([][]string, len(all))
@@ -125,7 +121,7 @@ func (t *terminal) comparisons(title string, all []study.Comparison) {
 			align = text.AlignRight
 		}
 		lines := strings.Split(fold(c.Head, c.width), "\n")
-		for n, l := range lines { // padded, so that the column is as wide as it was made, whatever is in it
+		for n, l := range lines { // pad to the full width of the column
 			lines[n] = align.Apply(l, c.width)
 		}
 		heads[i] = show.Column{Name: strings.Join(lines, "\n"), Right: c.Right}
@@ -149,8 +145,8 @@ func (t *terminal) comparisons(title string, all []study.Comparison) {
 			rows[i][k] = fold(rows[i][k], columns[k].width)
 		}
 		rows[i][len(columns)-1] = t.Colored(rows[i][len(columns)-1], verdictColor(c))
-		// Each row is laid out by itself, under the heads that make its columns as wide as those of the others:
-		// headings stand between the rows of one table.
+		// Lay out each row separately, because headings stand between the rows. The padded heads give all rows the
+		// same column widths.
 		for _, l := range show.Lines(heads, rows[i:i+1])[len(head):] {
 			t.Line(l)
 		}
@@ -164,7 +160,7 @@ func (t *terminal) comparisons(title string, all []study.Comparison) {
 	}
 }
 
-// columns are those of the table of comparisons, as wide as their texts need and the terminal allows.
+// columns returns the columns of the table of comparisons, as wide as their texts need and the terminal allows.
 func (t *terminal) columns(rows [][]string) []column {
 	columns := []column{{Head: "metric, unit", Most: 44}, {Head: "A", Most: 14, Right: true},
 		{Head: "B", Most: 14, Right: true}, {Head: "effect (interval)", Most: 40}, {Head: "p", Most: 9, Right: true},
@@ -178,7 +174,7 @@ func (t *terminal) columns(rows [][]string) []column {
 		}
 		total += c.width + columnGap
 	}
-	// What is too wide is taken from the effect first, which folds well before its interval, then from the metric.
+	// Shrink the effect first, which can wrap before its interval, and then the metric.
 	interval := 16
 	for _, r := range rows {
 		_, s, _ := strings.Cut(r[effectColumn], " (")
@@ -194,7 +190,7 @@ func (t *terminal) columns(rows [][]string) []column {
 	return columns
 }
 
-// verdictColor is green for better and red for worse; other verdicts have no colour, since they are no news.
+// verdictColor returns green for better and red for worse. Other verdicts have no colour.
 func verdictColor(c *study.Comparison) text.Color {
 	switch {
 	case c.Judged == nil:
@@ -206,7 +202,7 @@ func verdictColor(c *study.Comparison) text.Color {
 	return 0
 }
 
-// fold breaks text before an interval where it does not fit into one line, else at spaces.
+// fold breaks text before an interval if it does not fit on one line, and otherwise at spaces.
 func fold(s string, width int) string {
 	if text.StringWidth(s) <= width {
 		return s
@@ -227,7 +223,7 @@ var markdownPage = show.MarkdownTemplate(markdownText, template.FuncMap{"heading
 	"oppositeTitle": func() string { return oppositeTitle },
 })
 
-// Markdown writes the study for a page of a repository: what the page says, in the same order, without pictures.
+// Markdown writes the study for a page of a repository: the texts of the page in the same order, without pictures.
 func Markdown(w io.Writer, d *study.Document) error {
 	v, err := newView(d, words.Visible, show.Unit)
 	if err != nil {
@@ -243,7 +239,6 @@ func failuresTable(all []study.Failure) show.MarkdownTable {
 		})}
 }
 
-// madeTable says how the study was made.
 func (v *view) madeTable() show.MarkdownTable {
 	rows := lists.Map(v.made(), func(s setting) []string { return []string{s.Name, s.Value} })
 	if v.Lab != nil {
@@ -253,13 +248,12 @@ func (v *view) madeTable() show.MarkdownTable {
 	return show.MarkdownTable{Heads: []string{"", ""}, Rows: rows}
 }
 
-// comparisons is a table of comparisons.
 func (v *view) comparisons(all []study.Comparison) show.MarkdownTable {
 	var rows [][]string
 	for i := range all {
 		c := &all[i]
 		a, b := v.sides(c)
-		// The word alone: signs and colours of the page do not survive every renderer of Markdown.
+		// Use only the word, because not every Markdown renderer keeps signs and colours.
 		verdict := verdictOf(c).Word
 		if len(c.Confounded) > 0 {
 			verdict += " (confounded)"
@@ -271,11 +265,11 @@ func (v *view) comparisons(all []study.Comparison) show.MarkdownTable {
 		"effect of B (interval)", "p>", "verdict"}, Rows: rows}
 }
 
-// An Estimate returns about how long a run of a study takes, and what that rests on. It is asked only
-// where the study has a budget.
+// An Estimate returns the approximate duration of a study's run, and the basis for it. It is only called if the study
+// has a budget.
 type Estimate func() (run time.Duration, how string, err error)
 
-// Design says what a study runs, and what that can show.
+// Design describes the runs of a study and the effects that they can show.
 func Design(w io.Writer, s *study.Spec, estimate Estimate) error {
 	cells, comparisons := s.Cells(), s.Comparisons()
 	fmt.Fprintf(w, "study %s: %s, %s in a block, seed %d\n", s.Name, words.Count(len(cells), "cell"),
@@ -296,7 +290,7 @@ func Design(w io.Writer, s *study.Spec, estimate Estimate) error {
 	runs := s.Blocks * study.RunsPerCell * len(cells)
 	fmt.Fprintf(w, "%s, %s in all, for %s\n", words.Count(s.Blocks, "block"), words.Count(runs, "run"),
 		words.Count(comparisons, "comparison"))
-	// So few blocks can be permuted in too few ways: the smallest possible p is above the corrected level, whatever the
+	// So few blocks have too few permutations: the smallest possible p is above the corrected level, whatever the
 	// figures.
 	if s.Blocks < least {
 		fmt.Fprintf(w, "so few blocks can show no effect at all, whatever its size: it takes %d or more\n", least)
@@ -310,20 +304,19 @@ func Design(w io.Writer, s *study.Spec, estimate Estimate) error {
 	return nil
 }
 
-// printEstimate says for how many blocks a budget seems to suffice before any run has been made,
-// and what so many can show.
+// printEstimate estimates, before any run, how many blocks fit into a budget and which effects they can show.
 func printEstimate(w io.Writer, s *study.Spec, estimate Estimate, least int) error {
 	run, how, err := estimate()
 	if err != nil {
 		return err
 	}
 	block := run * time.Duration(study.RunsPerCell*len(s.Cells()))
-	blocks := max(1, int(s.Budget/block)) // a block that was begun is finished
+	blocks := max(1, int(s.Budget/block)) // a started block is finished
 	all := s.Blocks > 0 && blocks >= s.Blocks
 	if all {
 		blocks = s.Blocks
 	}
-	// No more digits than the estimate is good for.
+	// Print no more digits than the estimate justifies.
 	round := 100 * time.Millisecond
 	if run >= 10*time.Second {
 		round = time.Second
@@ -334,14 +327,14 @@ func printEstimate(w io.Writer, s *study.Spec, estimate Estimate, least int) err
 	case blocks < least:
 		fmt.Fprintf(w, "so few blocks can show no effect at all, whatever its size: %d take about %v\n", least,
 			(block * time.Duration(least)).Round(time.Second))
-	case !all: // else it has been said
+	case !all: // otherwise already printed
 		fmt.Fprintf(w, "smallest effect that is found in 4 of 5 studies of %s: %s\n", words.Count(blocks, "block"),
 			study.SmallestEffects(s, blocks))
 	}
 	return nil
 }
 
-// Order prints the order of the first block, and of all where there are few.
+// Order prints the order of the runs in the first blocks, at most three.
 func Order(w io.Writer, s *study.Spec) {
 	blocks := max(1, min(s.Blocks, 3))
 	for b := 1; b <= blocks; b++ {

@@ -12,11 +12,11 @@ import (
 	"github.com/rackless/rackless/study"
 )
 
-// wideWidth is the width of a chart that takes a line of a large screen alone.
+// wideWidth is the width of a chart that fills a row of a large screen.
 const wideWidth = 1200
 
-// timeLines draws the runs in the order in which they were made, once for narrow and once for wide
-// screens. Of imported runs that order is not known.
+// timeLines draws the runs in the order in which they were made, once for narrow and once for wide screens. It
+// returns nil for imported runs, whose order is unknown.
 func (v *view) timeLines() []chart.Chart {
 	if len(v.Data.Runs) == 0 || v.Data.Spec.Imported != "" {
 		return nil
@@ -24,16 +24,16 @@ func (v *view) timeLines() []chart.Chart {
 	return []chart.Chart{v.timeLine("time-narrow", "narrow", chart.Width), v.timeLine("time-wide", "wide", wideWidth)}
 }
 
-// dotSize is the radius of a run on an axis of runs, so that neighbours do not touch if that can be.
+// dotSize returns the radius of a run's dot. Neighbours do not touch unless there are too many runs.
 func dotSize(x chart.Axis) float64 { return min(3.2, max(1, (x.At(1)-x.At(0))*0.42)) }
 
-// timeLine draws a row for each cell and a place for each run. Cells that the plan does not have, such as those of an
-// earlier version of the study, get rows below.
+// timeLine draws a row for each cell and a position for each run. Cells that are not in the plan, for example from an
+// earlier version of the study, get rows at the bottom.
 func (v *view) timeLine(id, class string, width int) chart.Chart {
 	runs := v.Data.Runs
 	c := canvas{chart.New(id, "Time line of the runs", width)}
 	c.Class = class
-	// Runs stand beside each other in their order, however long each took.
+	// Runs are equally spaced, whatever their duration.
 	x := chart.Axis{Hi: float64(len(runs)), From: chart.Inset, To: float64(width - chart.Inset)}
 	c.statuses()
 	cells := v.Data.Spec.CellTexts()
@@ -50,9 +50,9 @@ func (v *view) timeLine(id, class string, width int) chart.Chart {
 		var others []int
 		for i, o := range runs {
 			switch {
-			// The run is in another row, at the same place: a reader sees in which order the cells took turns.
+			// The run is in another row at the same position, so that readers see how the cells alternated.
 			case rows[i] != cell:
-			case o.Status == study.StatusDone: // one path for all: there may be thousands
+			case o.Status == study.StatusDone: // one path for all, because there may be thousands
 				done.WriteString(chart.Circle(x.At(float64(i)+0.5), middle, dotSize(x)))
 			default:
 				others = append(others, i)
@@ -78,7 +78,6 @@ func (v *view) timeLine(id, class string, width int) chart.Chart {
 	return c.Done()
 }
 
-// statuses writes the legend.
 func (c canvas) statuses() {
 	x := float64(chart.Margin)
 	c.Y += chart.LineHeight
@@ -96,7 +95,7 @@ func (c canvas) run(status string, x, y, size float64, title string) {
 	switch status {
 	case study.StatusDone:
 		c.Path("done", chart.Circle(x, y, size), title)
-	// Three shapes, and not only three colours: the page is printed, too, and read by those who see few colours.
+	// Shapes differ in addition to colours, for printed pages and colour-blind readers.
 	case study.StatusDisturbed:
 		c.Path("disturbed", chart.Path("M%s %sl%s %sh-%sz", x, y-size-1, size+1, 2*size+1, 2*size+2), title)
 	default:
@@ -105,7 +104,6 @@ func (c canvas) run(status string, x, y, size float64, title string) {
 	}
 }
 
-// blockLines parts the blocks.
 func (c canvas) blockLines(runs []study.Observation, x chart.Axis, top, height float64) {
 	var d strings.Builder
 	for i := 1; i < len(runs); i++ {
@@ -118,7 +116,6 @@ func (c canvas) blockLines(runs []study.Observation, x chart.Axis, top, height f
 	}
 }
 
-// blockLabels numbers the blocks, as many of them as have room.
 func (c canvas) blockLabels(runs []study.Observation, x chart.Axis) {
 	c.Y += 14
 	end := 0.0
@@ -140,11 +137,10 @@ func (c canvas) blockLabels(runs []study.Observation, x chart.Axis) {
 	}
 }
 
-// floorHeight is that of the plot of the noise floor.
 const floorHeight = 80
 
-// floor draws how long the same piece of arithmetic took before each run. What moves it moves every
-// figure, and no factor does.
+// floor draws how long the same piece of arithmetic took before each run. Changes in it affect every figure and are
+// not due to any factor.
 func (c canvas) floor(runs []study.Observation, x chart.Axis) {
 	var all []float64
 	for _, o := range runs {
@@ -155,14 +151,14 @@ func (c canvas) floor(runs []study.Observation, x chart.Axis) {
 	if len(all) == 0 {
 		return
 	}
-	// The median, which a few disturbed runs do not move. The limit is that by which study judges runs.
+	// Use the median, which a few disturbed runs do not move. Package study judges runs by the same limit.
 	usual := slices.Sorted(slices.Values(all))[len(all)/2]
 	limit := usual * (1 + study.MaxLoop)
 	c.Y += 10
 	c.Paragraph("", chart.TextFont, "Noise floor: time of a fixed piece of arithmetic before each run, ms")
 	top := c.Y + 4
 	lowest, highest := slices.Min(all), slices.Max(all)
-	// The limit is in the plot even where no run came near it, so that a quiet machine looks quiet.
+	// The limit is always in the plot, so that a quiet machine looks quiet.
 	pad := 0.08 * (max(highest, limit) - lowest)
 	y := chart.Axis{Lo: lowest - pad, Hi: max(highest, limit) + pad, From: top + floorHeight, To: top}
 	c.Rect("ground", x.From-14, top, x.To-x.From+28, floorHeight, "")

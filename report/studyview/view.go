@@ -19,22 +19,21 @@ import (
 	"github.com/rackless/rackless/study/stats"
 )
 
-// Schema names the form of the JSON.
+// Schema is the schema of the JSON.
 const Schema = "rackless/study/v1"
 
-// Options say what the terminal can do.
+// Options describe the terminal.
 type Options struct {
 	Color bool // use colours; the caller decides, for instance by NO_COLOR
-	Width int  // columns, 0 means 100, at least 60; sentences are folded to it, tables need 80
+	Width int  // columns, at least 60; 0 means 100; sentences are wrapped to it, tables need 80
 }
 
-// A view is a document with every text made safe, and what several outputs say of it.
+// A view is a document with safe texts, and the statements shared by several outputs.
 type view struct {
 	*study.Document
-	unit func(string) string // how units are written
+	unit func(string) string
 }
 
-// newView makes texts safe by clean.
 func newView(d *study.Document, clean, unit func(string) string) (*view, error) {
 	if err := checkDocument(d); err != nil {
 		return nil, err
@@ -50,14 +49,12 @@ func checkDocument(d *study.Document) error {
 	return nil
 }
 
-// emulatedText is the banner.
 const emulatedText = "Emulated. The nodes' CPUs or RDMA devices were software. That one setting beats another here " +
 	"shows that the method works; it says nothing about a network card, a GPU or a real host."
 
-// heading is the question, or the name where there is none.
 func (v *view) heading() string { return cmp.Or(v.Result.Question, "Study "+v.Result.Study) }
 
-// A verdict is how a comparison is spoken of and drawn: by a sign and a colour, so that either is enough.
+// A verdict is the display of a comparison's verdict. Its sign or its colour alone identifies it.
 type verdict struct {
 	Class, Sign, Word string
 }
@@ -69,7 +66,8 @@ var verdicts = map[stats.Verdict]verdict{
 	stats.Undecided:  {"undecided", "?", "undecided"},
 }
 
-// verdictOf is the verdict on a comparison. One that a later version may add is shown by its word, as undecided.
+// verdictOf returns the verdict of a comparison. An unknown one from a later version is shown by its word, with the
+// style of undecided.
 func verdictOf(c *study.Comparison) verdict {
 	if c.Judged == nil {
 		return verdict{"none", "–", "not compared"}
@@ -80,11 +78,10 @@ func verdictOf(c *study.Comparison) verdict {
 	return verdict{"undecided", "?", string(c.Judged.Verdict)}
 }
 
-// tally counts the verdicts in words: "6 comparisons: 2 better, 4 undecided".
 func (v *view) tally() string {
 	var parts []string
 	all := v.Result.Comparisons
-	// In this order, also where all are undecided: the sentence reads alike from study to study.
+	// Keep this order, so that the sentence reads alike in every study.
 	for _, word := range []string{"better", "worse", "equivalent", "undecided", "not compared"} {
 		n := 0
 		for i := range all {
@@ -103,7 +100,6 @@ func (v *view) tally() string {
 	return s + "."
 }
 
-// counts says how many runs there were and which counted.
 func (v *view) counts() string {
 	n := v.Result.Runs
 	s := fmt.Sprintf("%s: %d done", words.Count(n.Done+n.Failed+n.Disturbed, "run"), n.Done)
@@ -123,10 +119,9 @@ func (v *view) counts() string {
 	return s + "."
 }
 
-// durationText is short: "1 h 5 min", "12 min", "40 s".
 func durationText(d time.Duration) string {
 	switch minutes := int(d.Round(time.Minute) / time.Minute); {
-	// Each unit goes on a little past the next one, since "1 min" of 95 s would be rounded by half.
+	// Each unit extends a little past the next one, because rounding 95 s to "2 min" would lose too much.
 	case d < 100*time.Second:
 		return fmt.Sprintf("%.0f s", d.Seconds())
 	case minutes < 100:
@@ -136,10 +131,8 @@ func durationText(d time.Duration) string {
 	}
 }
 
-// percent writes a share: "5%", "99.9%".
 func percent(share float64) string { return show.Figure(100*share) + "%" }
 
-// rule says how verdicts come about.
 func (v *view) rule() string {
 	s := fmt.Sprintf("Intervals have a confidence of %s; p is corrected for the number of comparisons.",
 		percent(v.Result.Confidence))
@@ -149,7 +142,7 @@ func (v *view) rule() string {
 	return s
 }
 
-// nameOf names what is compared: "ib_write_bw, 64 KiB: bw average".
+// nameOf names a compared quantity, such as "ib_write_bw, 64 KiB: bw average".
 func nameOf(q study.Quantity) string {
 	name := q.Test
 	if q.Bytes > 0 {
@@ -158,10 +151,10 @@ func nameOf(q study.Quantity) string {
 	return name + ": " + strings.ReplaceAll(q.Metric, "_", " ")
 }
 
-// levels says what is compared with what: "placement: pin against default".
+// levels names the compared levels, such as "placement: pin against default".
 func levels(c *study.Comparison) string { return fmt.Sprintf("%s: %s against %s", c.Factor, c.B, c.A) }
 
-// sides are the values at both levels with the unit; empty where there is no effect.
+// sides returns the values at both levels with the unit, or "–" if there is no effect.
 func (v *view) sides(c *study.Comparison) (a, b string) {
 	if c.Effect == nil {
 		return "–", "–"
@@ -173,20 +166,19 @@ func (v *view) sides(c *study.Comparison) (a, b string) {
 	return show.Figure(c.Effect.A) + unit, show.Figure(c.Effect.B) + unit
 }
 
-// pText is the p value after correction.
 func pText(c *study.Comparison) string {
 	switch {
 	case c.Judged == nil:
 		return "–"
-	// Below it the digits say only how many runs there were.
+	// Below this, the digits only reflect the number of runs.
 	case c.Judged.P < 0.0001:
 		return "<0.0001"
 	}
 	return show.Short(c.Judged.P)
 }
 
-// remarks are what has to be known of a comparison beside its verdict. That it is confounded is not
-// among them: it is said wherever the verdict is.
+// remarks returns remarks on a comparison beside its verdict. Confounding is not included, because it is shown with
+// the verdict everywhere.
 func remarks(c *study.Comparison) []string {
 	var out []string
 	switch {
@@ -202,7 +194,6 @@ func remarks(c *study.Comparison) []string {
 	return out
 }
 
-// notes are the remarks on a table of comparisons, each once.
 func notes(all []study.Comparison) []string {
 	var of group.By[string, *study.Comparison]
 	for i := range all {
@@ -213,8 +204,8 @@ func notes(all []study.Comparison) []string {
 	var out []string
 	for _, r := range of.Keys {
 		c := of.Of(r)[0]
-		// A remark that holds for all of a study's comparisons is said once: a list of forty equal lines hides the one
-		// that differs.
+		// A remark that applies to several comparisons is printed once, because a list of forty equal lines would
+		// hide a different one.
 		who := fmt.Sprintf("%s, %s %s", nameOf(c.Quantity), c.Factor, c.B)
 		switch n := len(of.Of(r)); {
 		case n > 1:
@@ -227,10 +218,8 @@ func notes(all []study.Comparison) []string {
 	return out
 }
 
-// A setting is one line of how the study was made.
 type setting struct{ Name, Value string }
 
-// made says how the study was made: what was varied and measured, and in which order.
 func (v *view) made() []setting {
 	s := v.Data.Spec
 	out := []setting{{"Study", s.Name}}
@@ -263,7 +252,7 @@ func (v *view) made() []setting {
 	}
 	order := fmt.Sprintf("blocks of %s, twice each, in random order and the same order backwards; seed %d",
 		words.Count(len(s.Cells()), "cell")+" ("+design+")", s.Seed)
-	// Blocks guard against drift only where they were made as blocks: those of imported runs are not.
+	// Blocks protect against drift only if the runs were made as blocks, which is not true for imported runs.
 	if s.Imported != "" {
 		order = fmt.Sprintf("not known: imported (%s); blocks are the numbers of repeats", s.Imported)
 	}
@@ -277,9 +266,9 @@ func (v *view) made() []setting {
 	return out
 }
 
-// Write writes an analysed study in a format: md, json, yaml, csv, html, or text, for which the options are.
+// Write writes an analysed study in a format: md, json, yaml, csv, html, or text. The options apply to text.
 func Write(w io.Writer, format string, doc *study.Document, o Options) error {
-	// The formats are made of one document, so that they never say different things of a study.
+	// All formats use the same document, so that they agree.
 	switch format {
 	case "md":
 		return Markdown(w, doc)
@@ -293,15 +282,12 @@ func Write(w io.Writer, format string, doc *study.Document, o Options) error {
 	return Text(w, doc, o)
 }
 
-// oppositeTitle stands before opposite.
 const oppositeTitle = "Why this is the opposite of what is published."
 
-// opposite says why a study finds that pinning or isolation costs, where published measurements
-// find that it helps: the pinned nodes have fewer CPUs than they have threads that are always at
-// work. It is empty where the study does not find that, or where the number of CPUs does not
-// explain it.
+// opposite explains why pinning or isolation costs in this study although published measurements show a benefit: the
+// pinned nodes have fewer CPUs than permanently busy threads. It returns "" if that does not apply.
 func (v *view) opposite() string {
-	worse := make(map[string]bool) // tests
+	worse := make(map[string]bool) // by test
 	for i := range v.Result.Comparisons {
 		c := &v.Result.Comparisons[i]
 		if c.Judged != nil && c.Judged.Verdict == stats.Worse && pins(c) {
@@ -311,7 +297,7 @@ func (v *view) opposite() string {
 	if len(worse) == 0 || v.Lab == nil {
 		return ""
 	}
-	// Only emulated nodes are pinned to CPUs that nothing has planned.
+	// Only emulated nodes have protected CPUs, because they are pinned without a plan.
 	var all, protected topology.CPUSet
 	for _, f := range v.Environment {
 		set, err := topology.ParseCPUSet(f.Value)
@@ -343,12 +329,11 @@ func (v *view) opposite() string {
 		share)
 }
 
-// pins reports whether a comparison is of pinned nodes with nodes that are not.
 func pins(c *study.Comparison) bool {
 	return strings.Contains(c.Factor, study.FactorPlacement) && strings.Contains(c.B, "pin")
 }
 
-// published retells the figure of isolated CPUs that differs most among those of some tests; it is empty where none is.
+// published describes the largest published effect of isolated CPUs on any of the tests, or returns "".
 func (v *view) published(tests map[string]bool) string {
 	most, said := 1.0, ""
 	for _, d := range recommend.Documents() {

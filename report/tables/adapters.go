@@ -10,9 +10,9 @@ import (
 	"github.com/rackless/rackless/report/show"
 )
 
-// Adapters is what rackless nic ls prints as JSON, see docs/json.md.
+// Adapters is the JSON output of rackless nic ls. See docs/json.md.
 type Adapters struct {
-	Adapters []LabAdapter `json:"adapters"` // by lab, in the order of its nodes
+	Adapters []LabAdapter `json:"adapters"` // by lab, in node order
 }
 
 // A LabAdapter is an adapter of a lab.
@@ -21,7 +21,7 @@ type LabAdapter struct {
 	checks.Adapter
 }
 
-// AdapterGrid has one row an adapter.
+// AdapterGrid returns a table with one row for each adapter.
 func AdapterGrid(out Adapters) *show.Grid {
 	g := show.NewGrid("lab", "node", "nic", "model", "mac", "rate", "machine", "driver", "link", "downs>", "resets>",
 		"fault")

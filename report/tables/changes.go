@@ -12,13 +12,13 @@ import (
 	"github.com/rackless/rackless/internal/words"
 )
 
-// Schemas of the documents.
+// Schemas of the JSON documents.
 const (
 	PrepareSchema  = "rackless/prepare/v1"
 	RollbackSchema = "rackless/rollback/v1"
 )
 
-// A Step is a step as prepare and rollback print it. See docs/json.md.
+// A Step is one step in the JSON of prepare and rollback. See docs/json.md.
 type Step struct {
 	Kind    string        `json:"kind"`
 	Subject string        `json:"subject"`
@@ -30,30 +30,30 @@ type Step struct {
 	Error   string        `json:"error,omitempty"`
 }
 
-// A DoneStep is a step that was made or undone.
+// A DoneStep is a step that was applied or undone.
 type DoneStep struct {
 	Step
-	// Changed is what a rollback has left, since somebody has changed it after prepare.
+	// Changed lists values that rollback left alone because they were changed after prepare.
 	Changed []change.Changed `json:"changed_since,omitempty"`
 }
 
-// A SurveyStep is a step of prepare --dry-run.
+// A SurveyStep is a step in the JSON of prepare --dry-run.
 type SurveyStep struct {
 	Step
-	// Commands are those that a person would type for the step.
+	// Commands are the shell commands that have the same effect as the step.
 	Commands []string `json:"commands,omitempty"`
 }
 
-// Prepare is what rackless prepare prints for programs.
+// Prepare is the JSON output of rackless prepare.
 type Prepare struct {
 	Schema string     `json:"schema"`
 	Lab    string     `json:"lab"`
-	DryRun bool       `json:"dry_run"`      // never set: see [Survey]
-	Reboot bool       `json:"needs_reboot"` // before the host is as planned
+	DryRun bool       `json:"dry_run"`      // always false; a dry run prints a [Survey]
+	Reboot bool       `json:"needs_reboot"` // the host needs a reboot to match the plan
 	Steps  []DoneStep `json:"steps"`
 }
 
-// Survey is what rackless prepare --dry-run prints for programs.
+// Survey is the JSON output of rackless prepare --dry-run.
 type Survey struct {
 	Schema string       `json:"schema"`
 	Lab    string       `json:"lab"`
@@ -62,15 +62,15 @@ type Survey struct {
 	Steps  []SurveyStep `json:"steps"`
 }
 
-// Rollback is what rackless rollback prints for programs.
+// Rollback is the JSON output of rackless rollback.
 type Rollback struct {
 	Schema string     `json:"schema"`
 	DryRun bool       `json:"dry_run"`
-	Reboot bool       `json:"needs_reboot"` // until the kernel runs without the arguments
+	Reboot bool       `json:"needs_reboot"` // the kernel still runs with the removed arguments
 	Steps  []DoneStep `json:"steps"`
 }
 
-// Steps returns what became of steps as it is printed for programs.
+// Steps returns results in their JSON form.
 func Steps(results []change.Result) []DoneStep {
 	out := make([]DoneStep, len(results))
 	for i, r := range results {
@@ -79,7 +79,7 @@ func Steps(results []change.Result) []DoneStep {
 	return out
 }
 
-// SurveySteps returns what is left to do, and how a person would do it, as it is printed for programs.
+// SurveySteps returns the remaining steps and their shell commands in their JSON form.
 func SurveySteps(survey []change.Result) []SurveyStep {
 	out := make([]SurveyStep, len(survey))
 	for i, r := range survey {
@@ -100,11 +100,11 @@ func step(r change.Result) Step {
 // A StepDetail says how much is printed of a step.
 type StepDetail int
 
-// The details, each with those before it.
+// Levels of detail. Each includes the previous ones.
 const (
 	StepNames    StepDetail = iota
-	StepReasons             // why, and at which risk
-	StepCommands            // that a person would type for the step
+	StepReasons             // the reason and the risk
+	StepCommands            // the equivalent shell commands
 )
 
 // WriteSteps prints steps for people. Those that are in place are counted.
@@ -130,7 +130,7 @@ func WriteSteps(w io.Writer, results []change.Result, detail StepDetail) {
 		}
 		if detail >= StepCommands {
 			word := "type"
-			for _, line := range r.Commands() { // an empty line may be one of a file
+			for _, line := range r.Commands() { // an empty line may be part of a file's content
 				fmt.Fprintln(w, strings.TrimRight(fmt.Sprintf("               %-5s %s", word, line), " "))
 				word = ""
 			}
@@ -141,7 +141,6 @@ func WriteSteps(w io.Writer, results []change.Result, detail StepDetail) {
 	}
 }
 
-// writeReason prints a text of several lines, with the word before the first.
 func writeReason(w io.Writer, word, text string) {
 	for line := range strings.SplitSeq(text, "\n") {
 		if line != "" {
@@ -162,7 +161,7 @@ func StepProgress(out io.Writer, seen *steps.Progress, all int) func(change.Resu
 		}
 		seen.End(nil)
 		n++
-		// What is in place is told at the end or not at all.
+		// Steps already in effect are only counted at the end, if at all.
 		if r.Status == change.InPlace {
 			return
 		}

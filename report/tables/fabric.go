@@ -18,8 +18,8 @@ import (
 type FabricSnapshot struct {
 	Lab       string       `json:"lab"`
 	At        time.Time    `json:"at"`
-	Started   time.Time    `json:"started"`   // of the switch; counts begin there
-	Addresses int          `json:"addresses"` // MAC addresses that the switch knows
+	Started   time.Time    `json:"started"`   // start of the switch and of its counters
+	Addresses int          `json:"addresses"` // MAC addresses learned by the switch
 	Captures  int          `json:"captures"`  // captures that run
 	Ports     []FabricPort `json:"ports"`
 }
@@ -32,23 +32,23 @@ type FabricPort struct {
 	RxBytes    uint64 `json:"rx_bytes"`
 	TxFrames   uint64 `json:"tx_frames"`
 	TxBytes    uint64 `json:"tx_bytes"`
-	RxDrops    uint64 `json:"rx_drops"` // frames from the node that were for nobody
+	RxDrops    uint64 `json:"rx_drops"` // frames from the node that were not forwarded
 	TxDrops    uint64 `json:"tx_drops"` // frames for the node that did not reach it
 	QueueBytes int    `json:"queue_bytes"`
 	QueuePeak  int    `json:"queue_peak_bytes"`
 	Reconnects uint64 `json:"reconnects"`
 
-	// The link to the node, left out if it has no impairments, and what it did.
+	// Link to the node, omitted if unimpaired, and the effects of its impairments.
 	Link       fabric.Link `json:"link,omitzero"`
 	InFlight   int         `json:"in_flight_bytes"`
-	BufferFull uint64      `json:"buffer_full"` // these two are in TxDrops
+	BufferFull uint64      `json:"buffer_full"` // BufferFull and Lost are part of TxDrops
 	Lost       uint64      `json:"lost"`
 	Reordered  uint64      `json:"reordered"`
 	ECNMarked  uint64      `json:"ecn_marked"`
-	Pauses     uint64      `json:"pauses"` // the node was not read from, as a receiver with PFC did not keep up
+	Pauses     uint64      `json:"pauses"` // times that the node was held for a slow PFC receiver
 	Paused     float64     `json:"paused_seconds"`
 
-	// Over the time since the snapshot before; absent in the first.
+	// Rates since the previous snapshot; absent in the first.
 	RxRate *float64 `json:"rx_bits_per_second,omitempty"`
 	TxRate *float64 `json:"tx_bits_per_second,omitempty"`
 }
@@ -69,7 +69,7 @@ func DescribeFabric(name string, c fabric.Counters, before *FabricSnapshot) *Fab
 			QueueBytes: p.QueueBytes, QueuePeak: p.QueuePeak, Link: p.Link, InFlight: p.InFlight,
 			BufferFull: p.Drops.BufferFull, Lost: p.Drops.Lost, Reordered: p.Reordered, ECNMarked: p.ECNMarked,
 			Pauses: p.Pauses, Paused: p.Paused.Seconds()}
-		// The first connection is the node's start. What counts is how often it came back.
+		// The first connection is the start of the node; only later ones are reconnects.
 		if p.Connects > 0 {
 			f.Reconnects = p.Connects - 1
 		}
@@ -83,7 +83,7 @@ func DescribeFabric(name string, c fabric.Counters, before *FabricSnapshot) *Fab
 	return out
 }
 
-// Text is the table of all ports and, where links are impaired, one of these.
+// Text returns a table of all ports, and a table of impaired links if there are any.
 func (s *FabricSnapshot) Text() string {
 	text := fabricGrid(s).String()
 	if g := impairedGrid(s.Ports); g != nil {
@@ -92,8 +92,8 @@ func (s *FabricSnapshot) Text() string {
 	return text
 }
 
-// fabricGrid prints exact frame counts, since those are compared, and rounded bytes. There are
-// columns for rates if any is known.
+// fabricGrid prints exact frame counts, because users compare them, and rounded bytes. It has rate columns if any
+// rate is known.
 func fabricGrid(out *FabricSnapshot) *show.Grid {
 	head := []string{"port", "link", "rx frames>", "rx bytes>", "tx frames>", "tx bytes>", "drops>", "queue>"}
 	rates := slices.ContainsFunc(out.Ports, func(p FabricPort) bool { return p.RxRate != nil })
@@ -126,13 +126,13 @@ func fabricGrid(out *FabricSnapshot) *show.Grid {
 	return g
 }
 
-// Links are the links of a lab. As JSON they are what rackless fabric set prints, see docs/json.md.
+// Links are the links of a lab. They are the JSON output of rackless fabric set, see docs/json.md.
 type Links struct {
 	Lab   string            `json:"lab"`
-	Ports []fabric.PortLink `json:"ports"` // all of the lab, in the order in which they were added
+	Ports []fabric.PortLink `json:"ports"` // all ports of the lab, in the order of their addition
 }
 
-// DescribeLinks reads the links of a lab.
+// DescribeLinks returns the links of c.
 func DescribeLinks(name string, c fabric.Counters) *Links {
 	out := &Links{Lab: name, Ports: []fabric.PortLink{}}
 	for _, p := range c.Ports {
@@ -141,7 +141,7 @@ func DescribeLinks(name string, c fabric.Counters) *Links {
 	return out
 }
 
-// Text has a row for each port. Values are as the flags take them.
+// Text returns a table with a row for each port. Values have the format of the flags.
 func (l *Links) Text() string {
 	g := show.NewGrid(append(linkHead(), "link")...)
 	for _, p := range l.Ports {
@@ -154,19 +154,18 @@ func (l *Links) Text() string {
 	return g.String()
 }
 
-// linkHead are the heads of a table of links: the flags of rackless fabric set, by the same names.
+// linkHead returns the heads of a table of links, named after the flags of rackless fabric set.
 func linkHead() []string {
 	head := []string{"port"}
 	head = append(head, lists.Map(fabric.LinkKeys(), func(key string) string { return key + ">" })...)
 	return head
 }
 
-// linkCells are the settings as texts, empty where there is none.
 func linkCells(l fabric.Link) []string {
 	var cells []string
 	for _, key := range fabric.LinkKeys() {
 		text := l.Get(key)
-		// Most links have one or two settings: zeros in all other columns would hide them.
+		// Most links have one or two settings, which zeros in all other columns would hide.
 		if text == "0" {
 			text = ""
 		}
@@ -175,11 +174,11 @@ func linkCells(l fabric.Link) []string {
 	return cells
 }
 
-// impairedGrid shows the impaired links and what they did, or is nil if there are none. The ports
-// whose senders were held are in it too.
+// impairedGrid returns a table of the impaired links and their effects, or nil if there are none. It includes ports
+// with paused senders.
 func impairedGrid(ports []FabricPort) *show.Grid {
 	g := show.NewGrid(append(linkHead(), "buffer full>", "lost>", "reordered>", "marked>", "held>")...)
-	// A receiver that holds its senders back is an impairment, too, though nobody has set it.
+	// A receiver that pauses its senders counts as an impairment, although it is not a setting.
 	for _, p := range ports {
 		if !p.Link.Impaired() && p.Pauses == 0 {
 			continue

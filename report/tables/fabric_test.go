@@ -12,7 +12,6 @@ import (
 	"github.com/rackless/rackless/rdma/fabric"
 )
 
-// counters is a snapshot of two ports, seconds after the switch's start.
 func counters(started time.Time, seconds int, rx, tx uint64) fabric.Counters {
 	return fabric.Counters{
 		At: started.Add(time.Duration(seconds) * time.Second), Started: started, Addresses: 2,
@@ -83,7 +82,7 @@ func TestLinkGrids(t *testing.T) {
 		"PORT   RATE  DELAY  LOSS              ECN  BUFFER FULL  LOST  REORDERED  MARKED    HELD\n" +
 		"vm00  1Gbit   50us  0.1%  30KiB:90KiB:10%            0     3          0       0  0.00 s\n" +
 		"vm01      -      -     -                -            0     0          0       0  1.50 s\n"
-	want = strings.Replace(want, "     10  2.00", "     13  2.00", 1) // the lost ones are among the drops
+	want = strings.Replace(want, "     10  2.00", "     13  2.00", 1) // lost frames count as drops
 	if diff := cmp.Diff(want, DescribeFabric("pair", c, nil).Text()); diff != "" {
 		t.Errorf("fabric (-want +got):\n%s", diff)
 	}

@@ -15,13 +15,12 @@ import (
 	"github.com/rackless/rackless/vm/images"
 )
 
-// Hosts has one row for each emulated host.
+// Hosts returns a table with one row for each emulated host.
 func Hosts(hosts []emulate.Item, now time.Time) *show.Grid {
 	g := show.NewGrid("host", "profile", "state", "CPUs>", "nodes>", "memory>", "disk>", "accel", "since", "made",
 		"kept")
 	for _, h := range hosts {
-		// A host that is not kept ends with the process that made it: a reader who wonders where it will go finds the
-		// process here.
+		// A host that is not kept ends together with the process that created it, so the table names that process.
 		since, made, kept := "", "booted", fmt.Sprintf("no, goes with process %d", h.Owner)
 		if h.Booted != nil {
 			since = words.Ago(now.Sub(*h.Booted))
@@ -38,7 +37,8 @@ func Hosts(hosts []emulate.Item, now time.Time) *show.Grid {
 	return g
 }
 
-// Images has one row for each image, with its templates below it, and then the templates without an image.
+// Images returns a table with one row for each image followed by its templates, and then the templates without an
+// image.
 func Images(out images.Listing, now time.Time) *show.Grid {
 	g := show.NewGrid("key", "what", "state", "kernel", "shape", "size>", "made")
 	age := func(t *time.Time) string {
@@ -56,7 +56,7 @@ func Images(out images.Listing, now time.Time) *show.Grid {
 		g.Add("  "+t.Key, "template", t.State, "", shape, words.Bytes(t.Bytes), age(t.Made))
 	}
 	for _, i := range out.Images {
-		// The star marks what the next lab starts from. Other images serve labs that run, until they are pruned.
+		// The star marks the image of the next lab. Other images serve running labs until they are pruned.
 		mark := " "
 		if i.Current {
 			mark = "*"
@@ -82,7 +82,7 @@ func Images(out images.Listing, now time.Time) *show.Grid {
 	return g
 }
 
-// Profiles has one row for each profile.
+// Profiles returns a table with one row for each profile.
 func Profiles(all []emulate.Machine) *show.Grid {
 	g := show.NewGrid("profile", "CPUs>", "nodes>", "memory>", "GPUs>", "NICs>", "what")
 	for _, p := range all {
@@ -92,7 +92,7 @@ func Profiles(all []emulate.Machine) *show.Grid {
 	return g
 }
 
-// Labs has one row a node. Nodes with several NICs list them in one field, by commas.
+// Labs returns a table with one row for each node. Several NICs of a node share a field, separated by commas.
 func Labs(labs []rack.Description, now time.Time) *show.Grid {
 	g := show.NewGrid("lab", "node", "state", "address", "rdma", "gid", "driver", "accel", "since", "made")
 	for _, l := range labs {
@@ -107,7 +107,7 @@ func Labs(labs []rack.Description, now time.Time) *show.Grid {
 					gids = append(gids, strconv.Itoa(*nic.GID))
 				}
 			}
-			// A node that was never started has neither.
+			// A node that was never started has neither value.
 			since, made := "", ""
 			if n.Started != nil {
 				since, made = words.Ago(now.Sub(*n.Started)), "booted"

@@ -20,10 +20,11 @@ type Recommendation struct {
 
 // A PlanEffect is what the model does to the plan of the lab.
 type PlanEffect struct {
-	// Differences are those between the plan with published figures and that with the model; none
-	// where there is no model.
+	// Differences are between the plan with published figures and the plan with the model. They are empty if there is
+	// no model.
 	Differences []string `json:"differences"`
-	// Refused is why the lab cannot be placed on the host, so that no weights can be fitted and no plans compared.
+	// Refused is the reason that the lab cannot be placed on the host. Then no weights were fitted and no plans
+	// compared.
 	Refused string `json:"refused,omitempty"`
 }
 
@@ -45,7 +46,6 @@ func (r *Recommendation) Text() string {
 	return b.String()
 }
 
-// settings is the table of the settings.
 func settings(all []recommend.Choice) *show.Grid {
 	g := show.NewGrid("setting", "recommended", "lab and planner have", "confidence")
 	for _, c := range all {
@@ -54,9 +54,9 @@ func settings(all []recommend.Choice) *show.Grid {
 	return g
 }
 
-// gpus says which GPUs are best for a NIC: in a table where they were measured, by classes on a line where not.
+// gpus ranks the GPUs for a NIC: as a table if they were measured, or by path class on one line if not.
 func gpus(k recommend.Ranking) string {
-	// Classes order GPUs, and give no figure: a table would have empty cells only.
+	// Path classes order GPUs but have no figures, so a table would only have empty cells.
 	if k.Carry == recommend.NoEvidence {
 		line := ""
 		for i, x := range k.GPUs {

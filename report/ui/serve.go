@@ -1,5 +1,4 @@
-// Package ui serves labs, studies and results of a user as live pages to this machine, and as metrics
-// to Prometheus.
+// Package ui serves labs, studies and results of a user as live pages to this machine, and as metrics to Prometheus.
 package ui
 
 import (
@@ -21,7 +20,7 @@ import (
 	"github.com/rackless/rackless/report/live"
 )
 
-// Loopback returns the address to listen at. It refuses every address that others could connect to.
+// Loopback returns the address to listen at. It rejects every address that is reachable from other machines.
 func Loopback(listen string) (string, error) {
 	host, port, err := net.SplitHostPort(listen)
 	if err != nil {
@@ -31,7 +30,7 @@ func Loopback(listen string) (string, error) {
 		return "", fmt.Errorf("%s: %q is not a port", listen, port)
 	}
 	if host == "localhost" {
-		host = "127.0.0.1" // what the name leads to is not in our hands
+		host = "127.0.0.1" // the name might resolve to another address
 	}
 	ip, err := netip.ParseAddr(host)
 	if err != nil || !ip.IsLoopback() || ip.Zone() != "" {
@@ -41,25 +40,25 @@ func Loopback(listen string) (string, error) {
 	return net.JoinHostPort(ip.Unmap().String(), port), nil
 }
 
-// A token that somebody has chosen has to be as long as 128 random bits are in letters and digits.
-// Other characters would need quotes in a shell, an address or a header.
+// goodToken matches acceptable tokens. 22 letters and digits hold 128 random bits, and other characters would need
+// quoting in a shell, an address or a header.
 var goodToken = regexp.MustCompile(`^[A-Za-z0-9_-]{22,512}$`)
 
-// ReadToken returns the token in a file, and makes the file with a fresh one if it is not there.
+// ReadToken returns the token in a file. If the file does not exist, it creates the file with fresh as the token.
 func ReadToken(path, fresh string, uid int) (string, error) {
-	// Made first and looked at second: of two programs that start at once one makes the token, and the other reads it.
+	// Try to create the file first: if two programs start at once, one creates the token and the other reads it.
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err == nil {
 		_, err = fmt.Fprintln(f, fresh)
 		if err = errors.Join(err, f.Close()); err != nil {
-			os.Remove(path) // a part of a token would be refused the next time
+			os.Remove(path) // a partial token would be rejected the next time
 		}
 		return fresh, err
 	}
 	if !errors.Is(err, os.ErrExist) {
 		return "", err
 	}
-	// O_NONBLOCK: a pipe without a writer is refused below, and not waited for.
+	// O_NONBLOCK: do not wait for the writer of a pipe, which is rejected below.
 	f, err = os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return "", err
@@ -69,8 +68,8 @@ func ReadToken(path, fresh string, uid int) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// Of the open file and not of its name, which may lead to another one by now. Whoever owns the file can give out
-	// its token.
+	// Check the open file instead of its name, which may refer to another file by now. The owner of the file can
+	// reveal its token.
 	if st, ok := info.Sys().(*syscall.Stat_t); !info.Mode().IsRegular() || ok && int(st.Uid) != uid {
 		return "", fmt.Errorf("%s is not your file: name another", path)
 	}
@@ -89,10 +88,10 @@ func ReadToken(path, fresh string, uid int) (string, error) {
 	return token, nil
 }
 
-// Serve serves the pages of a source until ctx ends. by is the version of rackless; errors of single
-// connections go to errs.
+// Serve serves the pages of a source until ctx is done. by is the version of rackless. Errors of single connections
+// are logged to errs.
 func Serve(ctx context.Context, l net.Listener, s *Source, token, by string, errs *log.Logger) error {
-	// Bounds for whoever connects without a token: a connection that says nothing must not stay open.
+	// Limits for clients without a token: an idle connection must not stay open.
 	pages := live.New(s, live.Options{Addr: l.Addr().String(), Token: token, Version: by})
 	sampled, stop := context.WithCancel(ctx)
 	var sampling sync.WaitGroup
@@ -113,7 +112,7 @@ func Serve(ctx context.Context, l net.Listener, s *Source, token, by string, err
 		return err
 	case <-ctx.Done():
 	}
-	// What is being answered is finished, if it does not take long.
+	// Finish the responses in progress, unless they take too long.
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*time.Second)
 	defer cancel()
 	if err := server.Shutdown(last); err != nil && !errors.Is(err, context.DeadlineExceeded) {

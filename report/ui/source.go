@@ -31,20 +31,20 @@ import (
 	"github.com/rackless/rackless/study/store"
 )
 
-// A Source reads what the pages show: labs, studies and results of a user.
+// A Source reads the data of the pages: labs, studies and results of a user.
 type Source struct {
 	Dirs rack.Dirs
-	DB   string    // file of studies
+	DB   string    // the database of studies
 	Lock lock.Lock // of studies
 
 	mu      sync.Mutex
-	details map[string]live.Result // by directory; what is in one never changes
+	details map[string]live.Result // by directory, whose content never changes
 }
 
 var _ live.Source = (*Source)(nil)
 
-// Labs implements live.Source. Labs are asked at the same time: one whose nodes do not answer must
-// not delay the others.
+// Labs implements live.Source. It reads all labs concurrently, so that one with unresponsive nodes does not delay the
+// others.
 func (u *Source) Labs(ctx context.Context) ([]live.Lab, error) {
 	racks, err := rack.OpenAll(u.Dirs)
 	labs := make([]live.Lab, len(racks))
@@ -54,7 +54,7 @@ func (u *Source) Labs(ctx context.Context) ([]live.Lab, error) {
 			defer r.Close()
 			labs[i] = liveLab(r.Describe(ctx))
 			labs[i].Emulated = r.Emulated()
-			// What was found in an earlier lab of the name says nothing of this one.
+			// Findings of an earlier lab with this name do not apply.
 			if k, err := verify.LastRecord(u.Dirs, r.Lab.Name); err == nil && k.At.After(labs[i].Created) {
 				labs[i].Checked, labs[i].Findings = k.At, k.Findings
 			}
@@ -64,7 +64,6 @@ func (u *Source) Labs(ctx context.Context) ([]live.Lab, error) {
 	return labs, err
 }
 
-// liveLab is a lab as the pages show it.
 func liveLab(l rack.Description) live.Lab {
 	out := live.Lab{Name: l.Name, Ready: l.Ready, HasSwitch: l.Switch != "none", Driver: l.Driver, Accelerator: l.Accel,
 		Reason: l.Reason, Created: l.Created}
@@ -99,12 +98,11 @@ func (u *Source) Fabric(ctx context.Context, name string) (live.Fabric, error) {
 	return liveFabric(have, r.Lab, r.Ports), nil
 }
 
-// liveFabric names the ports after the NICs that are connected to them; ports returns those of a
-// node, in the order of its NICs.
+// liveFabric names the ports after their NICs. ports returns the ports of a node, in the order of its NICs.
 func liveFabric(c fabric.Counters, l *lab.Lab, ports func(node string) []string) live.Fabric {
 	type nic struct{ node, name string }
 	of := make(map[string]nic)
-	// The switch knows its ports by names of its own. Whoever reads a page knows nodes and their NICs.
+	// The switch has its own port names, but readers of a page know nodes and NICs.
 	for _, n := range l.Nodes {
 		for i, port := range ports(n.Name) {
 			of[port] = nic{n.Name, n.NICs[i].Name}
@@ -118,7 +116,7 @@ func liveFabric(c fabric.Counters, l *lab.Lab, ports func(node string) []string)
 	return out
 }
 
-// linkWords is "set down, delay 50us, loss 0.1%"; empty where nothing impairs the link.
+// linkWords returns text such as "set down, delay 50us, loss 0.1%", or "" for an unimpaired link.
 func linkWords(l fabric.Link) string {
 	var words []string
 	if l.Down {
@@ -133,9 +131,9 @@ func linkWords(l fabric.Link) string {
 	return strings.Join(words, ", ")
 }
 
-// RDMA implements live.Source. A program is run in every node for it: while a study measures, none is.
+// RDMA implements live.Source. It runs a program in every node, so it fails while a study is measuring.
 func (u *Source) RDMA(ctx context.Context, name string) ([]live.NodeRDMA, error) {
-	by, err := u.Lock.Holder() // of whatever labs: nodes that work would disturb it
+	by, err := u.Lock.Holder() // of any lab: busy nodes would disturb it
 	if err != nil {
 		return nil, err
 	}
@@ -147,9 +145,9 @@ func (u *Source) RDMA(ctx context.Context, name string) ([]live.NodeRDMA, error)
 		return nil, err
 	}
 	defer r.Close()
-	// A place for each, so that the answers stand in the order of the nodes, whichever comes first.
+	// Answers are in the order of the nodes, not of their arrival.
 	all := make([]live.NodeRDMA, len(r.Lab.Nodes))
-	room := make(chan struct{}, 16) // nodes at once: their CPUs are this machine's CPUs
+	room := make(chan struct{}, 16) // concurrent nodes: their CPUs are this machine's CPUs
 	var wg sync.WaitGroup
 	for i, n := range r.Lab.Nodes {
 		wg.Go(func() {
@@ -171,7 +169,7 @@ func (u *Source) RDMA(ctx context.Context, name string) ([]live.NodeRDMA, error)
 	return all, nil
 }
 
-// Host implements live.Source. Nothing is booted to find out about KVM: that would disturb what is measured.
+// Host implements live.Source. It does not boot a VM to check KVM, which would disturb measurements.
 func (u *Source) Host(ctx context.Context) (live.Host, error) {
 	h, err := inspect.Read(ctx, inspect.Live())
 	if err != nil {
@@ -183,8 +181,8 @@ func (u *Source) Host(ctx context.Context) (live.Host, error) {
 	return live.Host{Document: hostview.NewDocument(h, diagnose.Host(h)), Doctor: uses}, nil
 }
 
-// Studies implements live.Source. The file of studies may hold millions of figures: SQL counts the
-// runs, and no run is read.
+// Studies implements live.Source. The database may hold millions of figures, so SQL counts the runs without reading
+// them.
 func (u *Source) Studies(ctx context.Context) ([]live.Study, error) {
 	db, err := store.OpenReader(ctx, u.DB)
 	if errors.Is(err, os.ErrNotExist) {
@@ -211,7 +209,7 @@ func (u *Source) Studies(ctx context.Context) ([]live.Study, error) {
 	for i, s := range studies {
 		o := outcomes[s.ID]
 		all = append(all, liveStudy(s, o))
-		// One study at a time runs: if one does, it is the one that began a run last.
+		// At most one study runs at a time: the one that started a run last.
 		began := s.Created
 		if o.Last.After(began) {
 			began = o.Last
@@ -223,14 +221,14 @@ func (u *Source) Studies(ctx context.Context) ([]live.Study, error) {
 	for i := range all {
 		all[i].Running = measuring && i == latest
 		if !all[i].Running {
-			all[i].Cell = "" // of a run that was cut off
+			all[i].Cell = "" // of an interrupted run
 		}
 	}
 	return all, nil
 }
 
-// liveStudy is a study with its progress. What is left is estimated from the runs that are done, because failed ones
-// end early; a budget may end the study sooner.
+// liveStudy returns a study with its progress. The remaining time is estimated from completed runs, because failed
+// ones end early. A budget may end the study sooner.
 func liveStudy(s *store.Study, o store.Outcome) live.Study {
 	out := live.Study{Name: s.Name, Created: s.Created}
 	var spec study.Spec
@@ -257,15 +255,16 @@ func liveStudy(s *store.Study, o store.Outcome) live.Study {
 	if out.Done == 0 {
 		return out
 	}
-	// By what runs took so far, with their warm-ups: the plan alone does not say how long a boot or a tool takes.
+	// Use the duration of the runs so far, including warm-ups: the plan alone does not tell how long a boot or a tool
+	// takes.
 	each := o.Took / float64(out.Done)
 	if out.Total > 0 {
 		out.Left = time.Duration(float64(out.Total-made) * each * float64(time.Second))
 	}
 	if spec.Budget > 0 {
 		left := spec.Budget.Seconds() - o.Spent
-		// A block that does not fit any more is not begun.
-		// As the conductor decides it, or the page would promise a block that never comes.
+		// A block that no longer fits is not started. This follows the conductor's decision, so that the page does
+		// not promise a block that never runs.
 		if perBlock > 0 && made%perBlock == 0 && float64(perBlock)*each > left {
 			out.Complete, out.Left = true, 0
 			return out
@@ -290,10 +289,9 @@ func (u *Source) Study(ctx context.Context, name string) (*study.Document, error
 	return document.Load(ctx, db, name, "")
 }
 
-// results is where measurements are stored.
 func (u *Source) results() results.Store { return results.Store{Data: u.Dirs.Data} }
 
-// Results implements live.Source. Those that no page lists are only named, since there may be thousands.
+// Results implements live.Source. Results that no page lists are only named, because there may be thousands.
 func (u *Source) Results(ctx context.Context) ([]live.Result, error) {
 	stored, err := u.results().List("")
 	if err != nil {
@@ -305,7 +303,7 @@ func (u *Source) Results(ctx context.Context) ([]live.Result, error) {
 	all := make([]live.Result, len(stored))
 	for i, r := range stored {
 		all[i] = live.Result{Lab: r.Lab, Time: r.Time}
-		// The metrics tell of the last result of each lab, however many other labs have measured since.
+		// Also read the last result of each lab, which the metrics need.
 		if ctx.Err() == nil && (i < live.MaxResults || !seen[r.Lab]) {
 			all[i] = u.detail(r)
 		}
@@ -314,9 +312,8 @@ func (u *Source) Results(ctx context.Context) ([]live.Result, error) {
 	return all, context.Cause(ctx)
 }
 
-// detail reads a result for a list, once.
 func (u *Source) detail(r results.Result) live.Result {
-	// A stored result never changes, so it is read once for as long as the pages are served.
+	// A stored result never changes, so it is cached.
 	u.mu.Lock()
 	have, ok := u.details[r.Dir]
 	u.mu.Unlock()
@@ -326,7 +323,7 @@ func (u *Source) detail(r results.Result) live.Result {
 	out := live.Result{Lab: r.Lab, Time: r.Time, Detailed: true}
 	data, err := results.Load(r.Dir)
 	if err != nil {
-		out.Error = err.Error() // and not kept: it may be mended
+		out.Error = err.Error() // not cached, because it may be repaired
 		return out
 	}
 	out.Generated, out.Emulated, out.Findings = data.Generated, data.Emulated, data.Findings

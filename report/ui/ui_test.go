@@ -103,7 +103,6 @@ func TestReadToken(t *testing.T) {
 	}
 }
 
-// testSource is a source of a machine with nothing on it, and with a lock of its own.
 func testSource(t *testing.T) *Source {
 	t.Helper()
 	dir := t.TempDir()
@@ -115,7 +114,7 @@ func testSource(t *testing.T) *Source {
 		Lock: l}
 }
 
-// Whatever machine the test runs on, it has a page, and nothing is made for it.
+// The test's own machine has a page, and creating it starts nothing.
 func TestTheHostOfThisTest(t *testing.T) {
 	t.Parallel()
 	u := testSource(t)
@@ -148,7 +147,7 @@ func TestPortsAreNamedAfterNICs(t *testing.T) {
 	}
 }
 
-// The source of the pages is read where there is nothing, and from a real file of studies.
+// The source works without any data, and with a real database of studies.
 func TestUISource(t *testing.T) {
 	t.Parallel()
 	u := testSource(t)
@@ -242,7 +241,7 @@ func TestProgressOfStudies(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Blocks of two levels, each twice: four runs. The newest run is of going.
+	// Blocks of two levels, each twice: four runs. The newest run belongs to going.
 	going := add("going", "blocks: 6\n")
 	run(going, 9, 1, 1, study.StatusDone, "")
 	run(going, 9, 2, 1, study.StatusDisturbed, "load")
@@ -307,7 +306,7 @@ func TestProgressOfStudies(t *testing.T) {
 	if diff := cmp.Diff(want, got()); diff != "" {
 		t.Errorf("one runs (-want +got):\n%s", diff)
 	}
-	// While it does, nodes are left alone.
+	// While it runs, nodes are left alone.
 	if _, err := u.RDMA(t.Context(), "pair"); err == nil || !strings.Contains(err.Error(), "must not be disturbed") {
 		t.Errorf("got %v", err)
 	}
@@ -320,13 +319,13 @@ func TestProgressOfStudies(t *testing.T) {
 	}
 }
 
-// A real switch with a real lab's state on disk; the nodes are played by this test.
+// This test uses a real switch with a real lab's state on disk, and plays the nodes itself.
 func TestUISourceReadsARunningSwitch(t *testing.T) {
 	t.Parallel()
 	u := testSource(t)
 	d := &u.Dirs
 	var err error
-	d.Run, err = os.MkdirTemp("/tmp", "rl") // short, since sockets lie below it
+	d.Run, err = os.MkdirTemp("/tmp", "rl") // short, because sockets are created below it
 	if err != nil {
 		t.Fatal(err)
 	}

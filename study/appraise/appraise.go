@@ -22,50 +22,50 @@ import (
 
 // Verdicts of a Figure.
 const (
-	Normal  = "normal"  // what such a path gives at its best
-	Limited = "limited" // as much as this machine gives as it is set up: the causes say what limits it
-	Low     = "low"     // less than that: the causes are likely ones
-	Above   = "above"   // more than the machine can carry: it is of another one, or went another way
-	Unknown = "unknown" // there is nothing to hold it against
+	Normal  = "normal"  // the best that such a path gives
+	Limited = "limited" // the most that this machine gives as configured; the causes name the limits
+	Low     = "low"     // less than Limited; the causes are likely ones
+	Above   = "above"   // more than the machine can carry: measured on another machine or over another path
+	Unknown = "unknown" // there is no expectation to compare it with
 )
 
-// A Figure is a measured figure, and how it compares. Of several sizes it is the one that reports quote.
+// A Figure is a measured value and its verdict. If a test was run at several sizes, it is the size that reports
+// quote.
 type Figure struct {
-	Level   string  `json:"level"` // of the study that the logs would be
+	Level   string  `json:"level"` // level that the log would have in a study
 	Test    string  `json:"test"`
 	Metric  string  `json:"metric"`
 	Bytes   int64   `json:"bytes,omitempty"`
-	Value   float64 `json:"value"` // of repeats the median
+	Value   float64 `json:"value"` // median of repeats
 	Unit    string  `json:"unit"`
 	Verdict string  `json:"verdict"`
 	Text    string  `json:"text"`
-	// Bound is what the path carries as it is, in Unit; 0 where that is not known.
+	// Bound is the most that the path carries as configured, in Unit, or 0 if it is not known.
 	Bound    float64           `json:"bound,omitempty"`
-	Devices  []string          `json:"devices,omitempty"`  // that the figure is of
-	Causes   []expect.Cause    `json:"causes,omitempty"`   // the likeliest first
-	Findings []finding.Finding `json:"findings,omitempty"` // of the devices and what is above them
+	Devices  []string          `json:"devices,omitempty"`  // devices on the path
+	Causes   []expect.Cause    `json:"causes,omitempty"`   // likeliest first
+	Findings []finding.Finding `json:"findings,omitempty"` // about Devices and the bridges above them
 }
 
-// Faulty reports whether a figure is not what the machine should give: it is low, or limited by what is wrong.
+// Faulty reports whether the machine should give a better figure: it is low, impossibly high, or limited by something
+// that a finding reports.
 func (f *Figure) Faulty() bool {
 	return f.Verdict == Low || f.Verdict == Above || f.Verdict == Limited && len(f.Findings) > 0
 }
 
-// machine is a host with what is asked of it.
 type machine struct {
 	*topology.Host
 	tree     *topology.Tree
 	node     *facts.Node
 	findings []finding.Finding
-	device   string // that logs are of which name none
+	device   string // device of logs that name none
 }
 
-// seriesKey says which samples are repeats, and other sizes, of one figure.
+// A seriesKey identifies one figure, measured repeatedly or at several sizes.
 type seriesKey struct{ level, test, metric string }
 
-// Check holds the figures of logs against a host and what was found wrong with it, in the order of the logs. Of a test
-// the metric counts that says most of the path; one without such a metric has a figure with the reason. device is the
-// RDMA or network device of logs that name none; "" is the fastest.
+// Check compares the figures of logs with a host and its findings, by the metric of each test that says most about
+// the path. device is the RDMA or network device of logs that name none; "" selects the fastest.
 func Check(h *topology.Host, findings []finding.Finding, studies []*importer.Study, device string) []Figure {
 	m := &machine{Host: h, tree: topology.NewTree(h), node: &facts.Node{Host: *h}, findings: findings, device: device}
 	var series group.By[seriesKey, importer.Sample]
@@ -79,9 +79,8 @@ func Check(h *topology.Host, findings []finding.Finding, studies []*importer.Stu
 	var all []Figure
 	said := map[[2]string]bool{}
 	for _, k := range series.Keys {
-		// A metric that is judged is left out where its test has a better one. Any other one is left out where its test
-		// has one that is judged; else the first of them stays, so that the test appears with the reason why it is not
-		// judged.
+		// A judged metric is dropped if its test has a better one. Other metrics are dropped if the test has a judged
+		// metric; otherwise the first one stays, so that the test appears with the reason why it is not judged.
 		better := judged
 		if slices.Contains(judged, k.metric) {
 			better = instead[k.metric]
@@ -98,22 +97,22 @@ func Check(h *topology.Host, findings []finding.Finding, studies []*importer.Stu
 	return all
 }
 
-// judged are the metrics that something is known about.
+// judged lists the metrics for which an expectation exists.
 var judged = []string{bench.MetricBWAverage, bench.MetricThroughput, bench.MetricCopyBandwidth,
 	bench.MetricBusBandwidth, triad, bench.MetricLatencyTypical, bench.MetricLatencyAverage}
 
-// triad is the figure of STREAM that is quoted.
+// triad is the figure of STREAM that is usually quoted.
 const triad = "triad"
 
-// instead are metrics that say the same in a better way: of a test that has them, the others are left out.
+// instead maps a metric to better ones: if a test has one of these, the key is dropped.
 var instead = map[string][]string{bench.MetricLatencyAverage: {bench.MetricLatencyTypical, bench.MetricBWAverage},
 	bench.MetricLatencyTypical: {bench.MetricBWAverage}}
 
-// quotedBytes is the message size that published bandwidths are of.
+// quotedBytes is the message size of published bandwidths.
 const quotedBytes = 65536
 
-// quoted leaves the samples of one size: 64 KiB of messages, the smallest of latencies, and of collective operations
-// and others the largest.
+// quoted keeps the samples of one size: 64 KiB for message bandwidths, the smallest for latencies, and the largest
+// for everything else.
 func quoted(all []importer.Sample) []importer.Sample {
 	bySize := func(a, b importer.Sample) int { return cmp.Compare(a.Bytes, b.Bytes) }
 	size := slices.MaxFunc(all, bySize).Bytes
@@ -128,7 +127,6 @@ func quoted(all []importer.Sample) []importer.Sample {
 	return slices.DeleteFunc(slices.Clone(all), func(x importer.Sample) bool { return x.Bytes != size })
 }
 
-// figure judges the samples of one size.
 func (m *machine) figure(k seriesKey, all []importer.Sample) Figure {
 	f := Figure{Level: k.level, Test: k.test, Metric: k.metric, Bytes: all[0].Bytes, Unit: all[0].Unit,
 		Verdict: Unknown, Value: bench.Median(lists.Map(all, func(x importer.Sample) float64 { return x.Value }))}
@@ -153,21 +151,19 @@ func (m *machine) figure(k seriesKey, all []importer.Sample) Figure {
 	return f
 }
 
-// oneRank is about a log of nccl-tests that lists one GPU.
 const oneRank = "no expectation: the log is of one GPU, so that nothing was sent to another: these are times of " +
 	"copies within it, or of nothing at all"
 
-// alone reports whether a log is of one GPU.
 func alone(w importer.Where) bool { return w.Hosts <= 1 && len(w.Ranks) == 1 }
 
-// tooMuch is from where on a figure is more than a limit that has headers counted: how large the packets of PCIe are is
-// not known, and they are up to 9 % of it.
+// tooMuch is the tolerance for figures above a limit that already deducts packet headers. These take up to 9 %,
+// because the packet size of PCIe is not known.
 const tooMuch = 1.1
 
-// othersShare is the part of a limit that other tools than perftest reach on good links.
+// othersShare is the share of a limit that tools other than perftest reach on good links.
 const othersShare = 0.9
 
-// take enters what bench says of samples that are of an engine's, over a way.
+// take fills f with the judgement of bench, as if the samples came from engine e over path w.
 func (f *Figure) take(all []importer.Sample, e bench.Engine, w expect.Path) {
 	var samples []bench.Sample
 	for _, x := range all {
@@ -178,12 +174,12 @@ func (f *Figure) take(all []importer.Sample, e bench.Engine, w expect.Path) {
 		}
 		samples = append(samples, s)
 	}
-	// A shortfall of which no cause is known is low as well: the machine should give more.
+	// A shortfall without a known cause is low as well: the machine should give more.
 	verdicts := map[string]string{expect.VerdictWire: Normal, expect.VerdictExplained: Limited,
 		expect.VerdictShort: Low, expect.VerdictNoCause: Low, expect.VerdictNone: Unknown}
 	for _, j := range expect.Judge(samples, func(_, _, _ string) expect.Path { return w }) {
 		f.Verdict, f.Text, f.Bound, f.Causes = verdicts[j.Verdict], j.Text, j.Bound, j.Causes
-		// What perftest alone reaches is no measure for MPI, UCX and TCP, which have work of their own.
+		// MPI, UCX and TCP have overhead of their own, so they need not reach the bandwidth of perftest.
 		if f.Verdict == Low && samples[0].Tool != "perftest" && !e.Local && j.Value >= othersShare*j.Bound {
 			f.Verdict, f.Causes = Normal, nil
 		}
@@ -196,7 +192,7 @@ func (f *Figure) take(all []importer.Sample, e bench.Engine, w expect.Path) {
 	}
 }
 
-// overLink marks a figure that is more than the bits of the NIC's PCIe link carry, whatever the headers are.
+// overLink marks a figure that exceeds the raw bit rate of the NIC's PCIe link.
 func (f *Figure) overLink(e bench.Engine, link bench.PCILink) {
 	if e.Local || f.Unit != bench.UnitGbps || link.SpeedGTs == nil || link.Width == nil {
 		return
@@ -213,7 +209,7 @@ func (f *Figure) overLink(e bench.Engine, link bench.PCILink) {
 	}
 }
 
-// related are the findings that matter of devices and of the bridges above them.
+// related returns the findings, except informational ones, about devices and the bridges above them.
 func (m *machine) related(devices []string) []finding.Finding {
 	names := map[string]bool{}
 	for _, id := range devices {
@@ -233,7 +229,7 @@ func (m *machine) related(devices []string) []finding.Finding {
 	}
 	var all []finding.Finding
 	for _, f := range m.findings {
-		// A finding may be about several devices: "mlx5_0, mlx5_1".
+		// A finding may name several devices: "mlx5_0, mlx5_1".
 		subjects := strings.FieldsFunc(f.Subject, func(r rune) bool { return r == ',' || r == ' ' })
 		if f.Severity != finding.Info && slices.ContainsFunc(subjects, func(s string) bool { return names[s] }) {
 			all = append(all, f)
@@ -242,9 +238,9 @@ func (m *machine) related(devices []string) []finding.Finding {
 	return all
 }
 
-// uplink is the narrowest link between a device and the host, and where it is. Below a virtual machine's bridges there
-// is none: their links are made up. Its rate is that under load: the present width, and for GPUs, which slow down when
-// idle, the highest speed of both ends.
+// uplink returns the narrowest PCIe link between a device and the host, as it runs under load: at the present width
+// and, for GPUs, which slow down when idle, the highest speed of both ends. A virtual machine's bridges are ignored,
+// because their links are made up.
 func (m *machine) uplink(device topology.PCIAddr) (bench.PCILink, bool) {
 	d := m.tree.Device(device)
 	least, ok := m.tree.Trained(d)
@@ -261,11 +257,11 @@ func (m *machine) uplink(device topology.PCIAddr) (bench.PCILink, bool) {
 	return link, true
 }
 
-// oneWay are test cases of nvbandwidth whose copies go the way of an engine's, by the GPU's own threads.
+// oneWay maps test cases of nvbandwidth that copy with the GPU's own threads to the engine that copies in the same
+// direction.
 var oneWay = map[string]string{"nvbandwidth_host_to_device_memcpy_sm": "gpu_bandwidth_h2d",
 	"nvbandwidth_device_to_host_memcpy_sm": "gpu_bandwidth_d2h"}
 
-// copies judges what nvbandwidth copied between the host's memory and GPUs, or between GPUs.
 func (m *machine) copies(f *Figure, all []importer.Sample) {
 	e, err := tool.EngineByName(cmp.Or(oneWay[f.Test], f.Test))
 	switch {
@@ -288,7 +284,7 @@ func (m *machine) copies(f *Figure, all []importer.Sample) {
 	side := expect.Side{Node: "this machine"}
 	for _, g := range m.gpus() {
 		link, ok := m.uplink(*g.Address)
-		// NCCL's topology and others have one figure of a link, which is that under load.
+		// Sources such as NCCL's topology have one figure per link, which is its rate under load.
 		link.MaxSpeedGTs, link.MaxWidth = cmp.Or(link.MaxSpeedGTs, link.SpeedGTs), cmp.Or(link.MaxWidth, link.Width)
 		if !ok || link.MaxSpeedGTs == nil || link.MaxWidth == nil || link.SpeedGTs == nil {
 			f.Text = fmt.Sprintf("no expectation: the PCIe link of %s is not known", g.ID())
@@ -304,7 +300,7 @@ func (m *machine) copies(f *Figure, all []importer.Sample) {
 	f.take(all, e, expect.Path{Client: side})
 }
 
-// coherent holds a copy against NVLink C2C, by what the topology of NCCL says of it: only that it cannot be more.
+// coherent compares a copy with the NVLink C2C rate in NCCL's topology, which is only an upper bound.
 func (m *machine) coherent(f *Figure) {
 	for _, g := range m.gpus() {
 		if g.C2CGBps == nil {
@@ -323,15 +319,16 @@ func (m *machine) coherent(f *Figure) {
 	}
 }
 
-// gpus are those that compute.
+// gpus returns the GPUs that compute.
 func (m *machine) gpus() []topology.GPU {
 	return lists.Filter(m.GPUs, func(g topology.GPU) bool { return g.Kind != topology.GPUDisplay && g.Address != nil })
 }
 
-// peersShare is the part of an expectation below which a figure is low: the published ranges are of other machines.
+// peersShare is the share of an expectation below which a figure is low; the published ranges come from other
+// machines.
 const peersShare = 0.7
 
-// peers judges what GPUs send each other: by the path of the pair that has the slowest one.
+// peers judges transfers between GPUs by the slowest path between any two of them.
 func (m *machine) peers(f *Figure, of importer.Where) {
 	if of.Hosts > 1 {
 		m.overNICs(f, of.Hosts)
@@ -359,7 +356,7 @@ func (m *machine) peers(f *Figure, of importer.Where) {
 	}
 	var worst topology.Expectation
 	var pair topology.Path
-	var unknown *topology.Path // the slowest of which nothing is known
+	var unknown *topology.Path // the slowest path without an expectation
 	linked, told := false, true
 	for i := range gpus {
 		f.Devices = append(f.Devices, gpus[i].ID())
@@ -394,7 +391,7 @@ func (m *machine) peers(f *Figure, of importer.Where) {
 	}
 	f.Verdict, f.Text = Normal, usual
 	most := 2 * worst.GBpsMax
-	if worst.Link == "" { // of NVLink more is known than the class of a path
+	if worst.Link == "" { // NVLink has no Link, and its expectation is more precise than that of a path class
 		most = 1.3 * worst.GBpsMax
 	}
 	switch {
@@ -410,7 +407,7 @@ func (m *machine) peers(f *Figure, of importer.Where) {
 	case f.Value < worst.GBpsMin:
 		f.Verdict = Limited
 	}
-	// Below one switch (PIX) there is no better path that GPUs without NVLink could have.
+	// On PCIe, GPUs without NVLink have no better path than one switch (PIX).
 	if f.Verdict == Low && worst.Link == "" {
 		f.Causes = []expect.Cause{{What: "another way than NVLink", Evidence: fmt.Sprintf("%.3g GB/s may be what "+
 			"PCIe or shared memory gives", f.Value), Possible: true, Ceiling: f.Bound, Fix: "NCCL_DEBUG=INFO: " +
@@ -423,15 +420,15 @@ func (m *machine) peers(f *Figure, of importer.Where) {
 	}
 }
 
-// A Result is all figures of some logs, held against one host.
+// A Result contains all figures of some logs, compared with one host.
 type Result struct {
 	Host    string   `json:"host"`
 	OK      bool     `json:"ok"` // no figure is faulty
 	Figures []Figure `json:"figures"`
-	Failed  []string `json:"failed,omitempty"` // tests that gave no figure, with the reason
+	Failed  []string `json:"failed,omitempty"` // tests without a figure, with the reason
 }
 
-// NewResult holds the figures of studies against a host, as Check does.
+// NewResult compares the figures of studies with a host, as Check does.
 func NewResult(name string, h *topology.Host, findings []finding.Finding, studies []*importer.Study,
 	device string) *Result {
 	r := &Result{Host: name, Figures: Check(h, findings, studies, device)}
@@ -445,7 +442,7 @@ func NewResult(name string, h *topology.Host, findings []finding.Finding, studie
 	return r
 }
 
-// Count returns how many figures are faulty, and how many there is nothing to hold against.
+// Count returns the number of faulty figures and of figures without an expectation.
 func (r *Result) Count() (faulty, unknown int) {
 	for i := range r.Figures {
 		switch f := &r.Figures[i]; {

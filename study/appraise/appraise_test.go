@@ -16,7 +16,6 @@ import (
 	"github.com/rackless/rackless/study/importer"
 )
 
-// log imports one file of bench's fixtures, with some of its text changed.
 func log(t *testing.T, name string, replace ...string) []*importer.Study {
 	t.Helper()
 	data, err := os.ReadFile("../../bench/tool/testdata/" + name)
@@ -36,7 +35,6 @@ func link(gts float64, width int) *topology.Link {
 	return &topology.Link{SpeedGTs: &gts, Width: &width, MaxSpeedGTs: new(16.0), MaxWidth: new(16)}
 }
 
-// h200 and h100 are machines whose GPUs are those of the recorded logs.
 func h200() *topology.Host { return withGPUs("NVIDIA H200") }
 func h100() *topology.Host { return withGPUs("NVIDIA H100 80GB HBM3") }
 
@@ -48,7 +46,7 @@ func withGPUs(model string) *topology.Host {
 	return h
 }
 
-// host has a NIC of 100 Gb/s and two GPUs, each pair below a root port, and the links as given.
+// host returns a machine with a 100 Gb/s NIC and two GPUs, each pair below a root port.
 func host(nic, gpu, uplink *topology.Link) *topology.Host {
 	a := func(s string) topology.PCIAddr {
 		addr, err := topology.ParsePCIAddr(s)
@@ -92,7 +90,6 @@ func cpu(h *topology.Host, model string) *topology.Host {
 	return h
 }
 
-// coherent joins the GPUs to the processor by NVLink C2C.
 func coherent(h *topology.Host, gbps *float64) *topology.Host {
 	for i := range h.GPUs {
 		h.GPUs[i].Model, h.GPUs[i].C2CGBps = "NVIDIA GH200 480GB", gbps
@@ -100,7 +97,6 @@ func coherent(h *topology.Host, gbps *float64) *topology.Host {
 	return h
 }
 
-// figures is a study with one figure.
 func figures(test, metric, unit string, value float64, hosts int) []*importer.Study {
 	s := &importer.Study{Spec: &study.Spec{Factors: []study.Factor{{Name: "variant"}}},
 		Runs: []importer.Run{{Cell: map[string]string{"variant": "a"}, Samples: []importer.Sample{{
@@ -120,7 +116,7 @@ func machines(_ *testing.T, gbps float64) []*importer.Study {
 	return figures("nccl_all_reduce", bench.MetricBusBandwidth, bench.UnitGBps, gbps, 2)
 }
 
-// mesh is a machine as nvidia-smi topo tells it: GPUs that all have so many NVLinks to each other, or the path SYS.
+// mesh returns a machine with the given number of NVLinks between all GPUs, or for 0 the path SYS.
 func mesh(gpus, links int) *topology.Host {
 	h := &topology.Host{}
 	for i := range gpus {
@@ -138,7 +134,6 @@ func mesh(gpus, links int) *topology.Host {
 	return h
 }
 
-// ranks is a log of nccl-tests over GPUs of one machine.
 func ranks(gbps float64, gpus int, model string) []*importer.Study {
 	s := figures("nccl_all_reduce", bench.MetricBusBandwidth, bench.UnitGBps, gbps, 1)
 	origin := &s[0].Runs[0].Samples[0].Origin
@@ -157,7 +152,7 @@ func TestFiguresAreHeldAgainstTheMachine(t *testing.T) {
 		device  string
 		test    string
 		verdict string
-		text    string // in its words or those of a cause
+		text    string // in the text of the figure or of a cause
 	}{
 		{"the wire is reached", host(good, good, good), log(t, full, "24.50", "97.60"), "", "ib_write_bw",
 			appraise.Normal, "within 98% of the wire"},
@@ -283,7 +278,8 @@ func TestFiguresAreHeldAgainstTheMachine(t *testing.T) {
 	}
 }
 
-// A finding of a device on the way makes a limit a fault; findings of others and what is merely worth knowing do not.
+// A finding about a device on the path turns a limit into a fault; findings about other devices and informational
+// ones do not.
 func TestALimitWithAFindingIsAFault(t *testing.T) {
 	studies := log(t, "nvbandwidth/synthetic-0.8.json", "55.2512", "6.1", "54.1033", "6.0", "109.3545", "12.1")
 	h := host(link(16, 16), link(16, 16), link(16, 4))

@@ -7,12 +7,12 @@ import (
 	"testing"
 )
 
-// The makers state channels and the rate of the memory; what they carry together follows from that: 8 bytes a transfer.
+// Makers state the number of channels and the memory rate; the total follows from them, at 8 bytes a transfer.
 func TestWhatChannelsCarryFollowsFromTheirNumberAndRate(t *testing.T) {
 	for _, c := range channels {
 		var n, generation, rate float64
 		if strings.HasPrefix(c.of, "LPDDR") {
-			continue // 546 GB/s, by the data sheet
+			continue // data sheet: 546 GB/s
 		}
 		if _, err := fmt.Sscanf(c.of, "%g x DDR%g-%g", &n, &generation, &rate); err != nil {
 			t.Fatalf("%q: %v", c.of, err)

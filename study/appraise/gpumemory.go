@@ -9,8 +9,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// gpuMemories are what the memory of a kind of GPU carries, in GB/s of 10^9 bytes, by its name. A name comes before
-// those that match it too.
+// gpuMemories lists the memory bandwidth of GPU models, in GB/s of 10^9 bytes. The first matching name counts.
 //
 // Source: NVIDIA's data sheets of these GPUs.
 var gpuMemories = []memoryOf{
@@ -33,7 +32,7 @@ var gpuMemories = []memoryOf{
 // is in use.
 const localShare = 0.75
 
-// within judges copies within a GPU's memory. nvbandwidth counts each byte once, and it is read and written.
+// within judges copies within a GPU's memory. nvbandwidth counts each byte once, although a copy reads and writes it.
 func (m *machine) within(f *Figure) {
 	gpus := m.gpus()
 	kinds := func(g topology.GPU) int {

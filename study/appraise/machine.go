@@ -12,19 +12,18 @@ import (
 	"github.com/rackless/rackless/study/importer"
 )
 
-// memoryOf is what the memory channels of a kind of processor carry. Its rate is that of one processor with all
-// channels filled, in GB/s of 10^9 bytes.
+// memoryOf is the bandwidth of one processor with all memory channels filled, in GB/s of 10^9 bytes.
 type memoryOf struct {
 	name *lazyregexp.Regexp
 	gbps float64
 	of   string
 }
 
-// channels are what the memory channels of one processor carry, in GB/s, by its name: channels times transfers times 8
-// bytes, with the fastest memory that the maker specifies, which faster memory of a system may exceed.
+// channels lists the memory bandwidth of processor models, in GB/s per processor: channels times transfers times 8
+// bytes. It assumes the fastest memory that the maker specifies; a system may have faster memory.
 //
-// Source: the makers' specifications (AMD's product pages of EPYC, Intel ARK, NVIDIA's Grace data sheet, Marvell's and
-// Ampere's product briefs).
+// Source: the makers' specifications (AMD's product pages of EPYC, Intel ARK, NVIDIA's Grace data sheet, Marvell's
+// and Ampere's product briefs).
 var channels = []memoryOf{
 	{lazyregexp.New(`EPYC 7\d\d1P?\b`), 170.7, "8 x DDR4-2666"},
 	{lazyregexp.New(`EPYC 7\w\w[23][PX]?\b`), 204.8, "8 x DDR4-3200"},
@@ -32,7 +31,7 @@ var channels = []memoryOf{
 	{lazyregexp.New(`EPYC 9\w\w5\w*\b`), 614.4, "12 x DDR5-6400"},
 	{lazyregexp.New(`Xeon\(R\) (?:Platinum|Gold|Silver|Bronze) [3-8]1\d\d`), 128, "6 x DDR4-2666"},
 	{lazyregexp.New(`Xeon\(R\) (?:Platinum|Gold|Silver|Bronze) [3-8]2\d\d`), 140.8, "6 x DDR4-2933"},
-	// Cooper Lake has the names of Ice Lake, with an H.
+	// Cooper Lake is named like Ice Lake, with an H.
 	{lazyregexp.New(`Xeon\(R\) (?:Platinum|Gold) [5-8]3\d\dH`), 153.6, "6 x DDR4-3200"},
 	{lazyregexp.New(`Xeon\(R\) (?:Platinum|Gold|Silver) [4-8]3\d\d`), 204.8, "8 x DDR4-3200"},
 	{lazyregexp.New(`Xeon\(R\) (?:Platinum|Gold|Silver) [4-8]4\d\d`), 307.2, "8 x DDR5-4800"},
@@ -46,12 +45,11 @@ var channels = []memoryOf{
 	{lazyregexp.New(`Altra`), 204.8, "8 x DDR4-3200"},
 }
 
-// memoryShare is the part of what the channels carry that STREAM reaches with all of them filled and a thread on each
-// core. Published are 63 to 88 % (Xeon E5, EPYC 7002), and 60 to 71 % (ThunderX2): without streaming stores the caches
-// read what is written, which STREAM does not count, and that takes a quarter of triad.
+// memoryShare is the share of the channel bandwidth that STREAM must reach with all channels filled and a thread per
+// core. Published are 63 to 88 % (Xeon E5, EPYC 7002) and 60 to 71 % (ThunderX2). Without streaming stores, caches
+// read each line before it is written; STREAM does not count this, which costs a quarter of triad.
 const memoryShare = 0.55
 
-// memory judges the triad of STREAM.
 func (m *machine) memory(f *Figure) {
 	model := m.System.CPUModel
 	if model == "" && len(m.Packages) > 0 {
@@ -90,15 +88,14 @@ func (m *machine) memory(f *Figure) {
 	}
 }
 
-// linkShare is the part of a PCIe link's rate that is left for data below the headers of packets.
+// linkShare is the share of a PCIe link's rate that is left for data after packet headers.
 const linkShare = 0.8
 
-// usualLatency and longLatency bound the one-way times of small messages over RDMA, in microseconds: published are 1.4
-// and 2.0 between virtual machines, back to back and over one switch (bench.ComparePublished); each further switch adds
-// some 0.3, and sleeping processors and interrupts tens.
+// usualLatency and longLatency bound the one-way times of small messages over RDMA, in microseconds. Published
+// between virtual machines are 1.4 back to back and 2.0 over one switch (bench.ComparePublished). Each further switch
+// adds some 0.3, and sleeping processors and interrupts add tens.
 const usualLatency, longLatency = 5, 15
 
-// latency judges the time of small messages.
 func (m *machine) latency(f *Figure, all []importer.Sample) {
 	if f.Bytes > 64 {
 		f.Text = "no expectation: of latencies those of small messages are compared"
@@ -131,10 +128,10 @@ func (m *machine) latency(f *Figure, all []importer.Sample) {
 	}
 }
 
-// overNICs judges the bus bandwidth of a collective operation over several machines: rings and trees pass each byte
-// through the NICs of each machine once, so that what these carry together is the limit.
+// overNICs judges the bus bandwidth of a collective operation over several machines. Rings and trees pass each byte
+// through the NICs of each machine once, so the total rate of these NICs is the limit.
 //
-// Source: doc/PERFORMANCE.md of nccl-tests, on what bus bandwidth is to be compared with.
+// Source: doc/PERFORMANCE.md of nccl-tests, on interpreting bus bandwidth.
 func (m *machine) overNICs(f *Figure, hosts int) {
 	ring := slices.ContainsFunc([]string{"_all_reduce", "_all_gather", "_reduce_scatter", "_broadcast", "_reduce"},
 		func(op string) bool { return strings.HasSuffix(strings.SplitN(f.Test, "/", 2)[0], op) })
@@ -168,7 +165,7 @@ func (m *machine) overNICs(f *Figure, hosts int) {
 	}
 	var limits []string
 	for _, p := range ports {
-		if p.gbps < fastest/4 { // for management
+		if p.gbps < fastest/4 { // a management port
 			continue
 		}
 		f.Bound += p.gbps
@@ -185,8 +182,8 @@ func (m *machine) overNICs(f *Figure, hosts int) {
 	usual := fmt.Sprintf("%.3g%% of the %.4g GB/s of %d NICs of each of %d machines", 100*f.Value/f.Bound, f.Bound,
 		len(f.Devices), hosts)
 	switch {
-	// Where switches reduce, each byte passes a NIC once and not twice, which doubles the bus bandwidth at most. 2.2 is
-	// that with the margin of tooMuch.
+	// If switches reduce, each byte passes a NIC once instead of twice, which at most doubles the bus bandwidth. 2.2
+	// includes the margin of tooMuch.
 	case f.Value > 2.2*f.Bound:
 		f.Verdict, f.Text = Above, "more than in-network reduction gives: "+usual
 	case f.Value > tooMuch*f.Bound:

@@ -14,12 +14,12 @@ import (
 	"github.com/rackless/rackless/study/importer"
 )
 
-// engineOf is the engine whose limits hold for an imported test: words that no engine has are left out, and other tools
-// that send messages over RDMA are held against what perftest's write carries.
+// engineOf returns the engine whose limits apply to an imported test. It ignores modifiers that no engine has, and
+// maps other tools that send messages over RDMA to perftest's write.
 func engineOf(test string) (bench.Engine, bool) {
 	base, words, _ := strings.Cut(test, "/")
 	switch {
-	// Tests of both ways print the sum of both, as perftest does with -b.
+	// Bidirectional tests print the sum of both directions, as perftest does with -b.
 	case strings.Contains(base, "bibw"):
 		base, words = "ib_write_bw", "bidi"
 	case strings.HasPrefix(base, "osu_"), strings.HasPrefix(base, "ucx_"):
@@ -32,7 +32,7 @@ func engineOf(test string) (bench.Engine, bool) {
 		return e, false
 	}
 	for w := range strings.SplitSeq(words, "/") {
-		// A word that does not fit the others leaves what is known so far.
+		// A modifier that does not fit is ignored.
 		if more, err := tool.EngineByName(e.Name + "/" + w); err == nil {
 			e = more
 		}
@@ -40,8 +40,7 @@ func engineOf(test string) (bench.Engine, bool) {
 	return e, true
 }
 
-// message judges a bandwidth between two machines. Of the other end only what both have to have is known: the rate of
-// the port and the MTU.
+// message judges a bandwidth between two machines, assuming the same port rate and MTU at the other end.
 func (m *machine) message(f *Figure, all []importer.Sample) {
 	e, ok := engineOf(f.Test)
 	if !ok {
@@ -58,7 +57,7 @@ func (m *machine) message(f *Figure, all []importer.Sample) {
 		f.Text = "no expectation: " + why
 		return
 	}
-	// What the log says counts more: the port may have been set to another MTU since.
+	// The MTU in the log takes precedence: the port's MTU may have changed since.
 	if origin.MTU > 0 {
 		side.IBMTU = origin.MTU
 	}
@@ -74,8 +73,8 @@ func (m *machine) message(f *Figure, all []importer.Sample) {
 	}
 }
 
-// side is the end of a path that is this machine: the device that the log names, else its fastest, and then the reason
-// says so.
+// side returns this machine's end of a path: the named device, or the fastest one. why says so if a device had to be
+// chosen, or explains why there is no usable device.
 func (m *machine) side(device string, tcp bool) (side *expect.Side, why string) {
 	if tcp {
 		return m.tcpSide(device)
@@ -83,7 +82,7 @@ func (m *machine) side(device string, tcp bool) (side *expect.Side, why string) 
 	var best *topology.RDMADevice
 	devices := 0
 	for _, d := range m.RDMADevices() {
-		// Soft RoCE is of no interest unless the log is of it.
+		// Soft RoCE counts only if the log names it.
 		if topology.IsSoftRDMA(d.Name) && d.Name != device {
 			continue
 		}
@@ -122,7 +121,6 @@ func (m *machine) side(device string, tcp bool) (side *expect.Side, why string) 
 	return &s, why
 }
 
-// tcpSide is the network device of a name, else the fastest.
 func (m *machine) tcpSide(device string) (*expect.Side, string) {
 	var side *expect.Side
 	var nic *topology.NIC
@@ -148,7 +146,6 @@ func (m *machine) tcpSide(device string) (*expect.Side, string) {
 		side.Device)
 }
 
-// addLink enters the narrowest link between a NIC and the host.
 func (m *machine) addLink(s *expect.Side, nic *topology.NIC) {
 	if nic == nil || nic.Address == nil {
 		return
@@ -159,7 +156,7 @@ func (m *machine) addLink(s *expect.Side, nic *topology.NIC) {
 	}
 }
 
-// rate is that of port 1, in Gb/s; 0 where it is not known or the port is down.
+// rate returns the rate of port 1 in Gb/s, or 0 if it is not known or the port is down.
 func rate(d *topology.RDMADevice) float64 {
 	port := d.Port(1)
 	if port == nil || port.RateGbps == nil || port.State != "" && !strings.Contains(port.State, "ACTIVE") {
@@ -168,7 +165,7 @@ func rate(d *topology.RDMADevice) float64 {
 	return *port.RateGbps
 }
 
-// ibMTU is the payload of a packet of RoCE over a network device: the largest that fits beside the headers.
+// ibMTU returns the largest RoCE payload that fits into a packet of a network device, next to the headers.
 func ibMTU(mtu int) int {
 	const headers = 20 + 8 + 12 + 16 + 4 + 8 // IPv4 and UDP, BTH, RETH, ICRC, immediate
 	return lists.Find([]int{4096, 2048, 1024, 512, 256}, func(payload int) bool { return payload+headers <= mtu })

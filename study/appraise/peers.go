@@ -13,19 +13,19 @@ import (
 	"github.com/rackless/rackless/study/importer"
 )
 
-// An nvlinkOf is the NVLink of a kind of GPU.
 type nvlinkOf struct {
 	name  *lazyregexp.Regexp
-	arch  string // compute capability of all such GPUs; "" where others have it too
+	arch  string // compute capability of all such GPUs, or "" if other models share it
 	links int
 	gbps  float64
 }
 
-// nvlinks are how many links of NVLink a kind of GPU has, and what each carries one way in 10^9 bytes a second.
+// nvlinks lists the number of NVLinks of GPU models, and the rate of each link in one direction, in 10^9 bytes per
+// second.
 //
-// Source: NVIDIA's data sheets of P100 (160 GB/s both ways), V100 (300), A100 (600), A800 (400),
-// H100 (900), H800 (400) and B200 (1800), of A40, RTX A6000 and GeForce RTX 3090 (112.5), and of
-// Quadro RTX 8000 and GeForce RTX 2080 Ti (100).
+// Source: NVIDIA's data sheets of P100 (160 GB/s both ways), V100 (300), A100 (600), A800 (400), H100 (900), H800
+// (400) and B200 (1800), of A40, RTX A6000 and GeForce RTX 3090 (112.5), and of Quadro RTX 8000 and GeForce RTX 2080
+// Ti (100).
 var nvlinks = []nvlinkOf{
 	{lazyregexp.New(`A800`), "", 8, 25},
 	{lazyregexp.New(`H800`), "", 8, 25},
@@ -38,15 +38,15 @@ var nvlinks = []nvlinkOf{
 	{lazyregexp.New(`RTX 8000|TITAN RTX|2080 Ti|Quadro RTX`), "sm_75", 2, 25},
 }
 
-// allLinked matches names of GPUs that are modules on a board, where all links are in use.
+// allLinked matches GPUs that are modules on a board, on which all links are in use.
 var allLinked = lazyregexp.New(`SXM|HBM3|\bH20$|\bH200$|\bB[23]00\b`)
 
-// Shares of NVLink that all-reduces reach. Published with NVSwitch: 235 of 300 GB/s (8 A100), 480 of 450 (8 H100, where
-// the switch adds).
+// Shares of the NVLink rate that all-reduces reach. Published with NVSwitch: 235 of 300 GB/s (8 A100), 480 of 450 (8
+// H100, because the switch adds).
 const nvlinkLeast, nvlinkMost = 0.75, 1.1
 
-// expect is what a path between two GPUs usually gives. model is what the log calls them. together is how many links a
-// collective operation has, whose rings go over the links to all other GPUs; 0 for copies from one to another.
+// expect returns the usual bandwidth of a path between two GPUs. model is the GPU model in the log. together is the
+// number of links used by a collective operation, or 0 for copies between two GPUs.
 func (m *machine) expect(p topology.Path, model string, together int) (topology.Expectation, bool) {
 	a, b := m.gpu(p.A), m.gpu(p.B)
 	if a == nil || b == nil {
@@ -60,7 +60,7 @@ func (m *machine) expect(p topology.Path, model string, together int) (topology.
 	links, says := 0, ""
 	switch {
 	case p.Class == topology.PathNVLink:
-		// Without a count of the path, all links of the GPU lead to the other one, as they do through NVSwitch.
+		// Without a link count for the path, all links of the GPU lead to the other one, as they do through NVSwitch.
 		links = p.Links
 		if links == 0 && a.NVLinks != nil {
 			links = *a.NVLinks
@@ -84,7 +84,7 @@ func (m *machine) expect(p topology.Path, model string, together int) (topology.
 		Basis: fmt.Sprintf("%d links of %.4g GB/s%s", links, nvlinks[i].gbps, says)}, all > 0
 }
 
-// pcis are the links of PCI Express that kinds of GPUs have by their data sheets, all with 16 lanes, in GT/s.
+// pcis lists the PCI Express speeds of GPU models by their data sheets, in GT/s. All have 16 lanes.
 var pcis = []struct {
 	name *lazyregexp.Regexp
 	gts  float64
@@ -94,10 +94,10 @@ var pcis = []struct {
 	{lazyregexp.New(`V100|P100|P40\b|T4\b|GTX 10[78]0|RTX 20[78]0|Quadro|TITAN|MI[56]0`), 8},
 }
 
-// geForce matches GPUs that have no peer-to-peer: their data passes the root complex.
+// geForce matches GPUs without peer-to-peer: their data passes through the root complex.
 var geForce = lazyregexp.New(`GeForce`)
 
-// byDataSheet is what a path of a class gives between GPUs of a model whose links the machine does not tell.
+// byDataSheet returns the usual bandwidth of a path class between GPUs whose link speeds come from their data sheets.
 func byDataSheet(c topology.PathClass, model string) (topology.Expectation, bool) {
 	if geForce.MatchString(model) && (c == topology.PathPIX || c == topology.PathPXB) {
 		c = topology.PathPHB
@@ -113,7 +113,8 @@ func byDataSheet(c topology.PathClass, model string) (topology.Expectation, bool
 	return topology.Expectation{}, false
 }
 
-// notKnown says why nothing is expected of a path, with what its class gives where the links of the GPUs decide.
+// notKnown explains why a path has no expectation. If it depends on the GPUs' links, it lists the range for each PCIe
+// generation.
 func (m *machine) notKnown(p topology.Path) string {
 	why := fmt.Sprintf("no expectation: what the path %s between %s and %s gives is not known", p.Label(), p.A, p.B)
 	if g := m.gpu(p.A); g == nil || g.Address != nil {
@@ -137,13 +138,13 @@ func (m *machine) notKnown(p topology.Path) string {
 		p.Label(), p.A, p.B, strings.Join(ranges, ", "))
 }
 
-// tellsNVLink reports whether the source of the machine says which NVLinks a GPU has, if it is none. Files that only
-// say where GPUs are, such as those for NCCL_TOPO_FILE and of lspci, do not.
+// tellsNVLink reports whether the source of the machine would list NVLinks. Files with only the locations of GPUs,
+// such as NCCL_TOPO_FILE and lspci output, would not.
 func (m *machine) tellsNVLink(g *topology.GPU) bool {
 	return g.NVLinks != nil || g.ComputeArch != "" || len(m.Reported) > 0
 }
 
-// together is how many links each of some GPUs has to the others at least.
+// together returns the smallest number of links that one of the GPUs has to the others.
 func (m *machine) together(gpus []topology.GPU) int {
 	least := 0
 	for i := range gpus {
@@ -164,8 +165,8 @@ func (m *machine) gpu(id string) *topology.GPU {
 	return lists.Ref(m.GPUs, func(g *topology.GPU) bool { return g.ID() == id })
 }
 
-// measured are the GPUs that a log is of: those at its PCI addresses, or with its numbers where the machine has no
-// addresses; else all. all says that it is not known which.
+// measured returns the GPUs of a log, matched by PCI address, or by number if the machine has no addresses. If they
+// do not match, it returns all GPUs, and all is true.
 func (m *machine) measured(ranks []importer.Rank) (gpus []topology.GPU, all bool) {
 	gpus = slices.DeleteFunc(slices.Clone(m.GPUs), func(g topology.GPU) bool { return g.Kind == topology.GPUDisplay })
 	if len(ranks) == 0 || len(ranks) == len(gpus) {
@@ -177,7 +178,7 @@ func (m *machine) measured(ranks []importer.Rank) (gpus []topology.GPU, all bool
 			if g.Address == nil {
 				return g.Name == "GPU"+strconv.Itoa(r.Device)
 			}
-			// "0000:3b:00", or of older releases "0x3b".
+			// "0000:3b:00", or "0x3b" in older releases
 			return strings.HasPrefix(g.Address.String(), r.Bus+".") || fmt.Sprintf("0x%02x", g.Address.Bus) == r.Bus
 		})
 		if i < 0 {

@@ -14,7 +14,7 @@ import (
 	"github.com/rackless/rackless/study/store"
 )
 
-// A ChangedError says that a study was begun with other files.
+// A ChangedError reports that a study was begun with other files.
 type ChangedError struct {
 	Study string
 	Begun time.Time
@@ -25,9 +25,8 @@ func (e *ChangedError) Error() string {
 		"another name, or forget its runs with --restart", e.Study, e.Begun.Local().Format(time.DateTime))
 }
 
-// Begin finds the study in the file, or adds it. With restart, the runs that it has are forgotten. digest
-// is that of its files, labText its lab file and by the version of rackless. The error of one that was
-// begun with other files is a *ChangedError.
+// Begin finds the study by its name, or adds it; with restart it first removes the study and its runs. It returns a
+// *ChangedError if digest, which is that of the study's files, has changed. by is the version of rackless.
 func Begin(ctx context.Context, db *store.DB, spec *study.Spec, digest, labText, by string,
 	restart bool) (*store.Study, error) {
 	s, err := db.Find(ctx, spec.Name)
@@ -52,8 +51,8 @@ func Begin(ctx context.Context, db *store.DB, spec *study.Spec, digest, labText,
 	return s, db.Create(ctx, s)
 }
 
-// Estimate returns about how long a run of a study takes, and what that rests on: the mean of earlier
-// runs with its tests in the file of studies at path, or byFile where there are none.
+// Estimate returns the approximate time of one run of a study, and the basis of the estimate: the mean of earlier
+// runs with the same tests in the database at path, or else byFile.
 func Estimate(ctx context.Context, path string, s *study.Spec, byFile time.Duration) (run time.Duration, how string,
 	err error) {
 	const source = "by what the study's file says of its tests"
@@ -61,7 +60,7 @@ func Estimate(ctx context.Context, path string, s *study.Spec, byFile time.Durat
 	if errors.Is(err, os.ErrNotExist) {
 		return byFile, source, nil
 	}
-	if err != nil { // a file of an early release is brought up to date when the study begins
+	if err != nil { // a database of an early release is upgraded when the study begins
 		return byFile, fmt.Sprintf("%s; earlier runs cannot be read: %v", source, err), nil
 	}
 	mean, runs, err := Earlier(ctx, db, s)
@@ -74,22 +73,21 @@ func Estimate(ctx context.Context, path string, s *study.Spec, byFile time.Durat
 	return mean, fmt.Sprintf("the mean of %s with these tests in %s", words.Count(runs, "run"), path), nil
 }
 
-// Earlier returns how long the runs took that make the same tests as a study, on average, and how
-// many there are: of that study itself where it has been begun, else of all others in the file.
-// Only runs that are done count: one that failed may have waited for minutes.
+// Earlier returns the mean time and the number of successful earlier runs with the same tests: runs of this study if
+// there are any, else of all others. Failed runs are ignored, because they may have waited for minutes.
 func Earlier(ctx context.Context, db *store.DB, spec *study.Spec) (perRun time.Duration, runs int, err error) {
 	studies, err := db.Studies(ctx)
 	if err != nil {
 		return 0, 0, err
 	}
-	var own, others []float64 // seconds of runs
+	var own, others []float64 // seconds per run
 	want := timings(spec)
 	for _, s := range studies {
 		var have study.Spec
 		if err := json.Unmarshal(s.Spec, &have); err != nil {
 			return 0, 0, fmt.Errorf("study %s: %w", s.Name, err)
 		}
-		// Imported runs are left out: how long others took says nothing about this machine.
+		// Imported runs are skipped: they say nothing about this machine.
 		if have.Imported != "" || !slices.Equal(timings(&have), want) {
 			continue
 		}
@@ -117,7 +115,7 @@ func Earlier(ctx context.Context, db *store.DB, spec *study.Spec) (perRun time.D
 	return seconds(mean(took)), len(took), nil
 }
 
-// timings are what of the tests of a study makes a run long or short, a text for each test, sorted.
+// timings returns, sorted, the parameters of each test that determine the length of a run.
 func timings(s *study.Spec) []string {
 	var all []string
 	for _, m := range s.Measure {

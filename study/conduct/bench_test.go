@@ -15,8 +15,8 @@ import (
 	"github.com/rackless/rackless/study/store"
 )
 
-// BenchmarkReportOfAMillionFigures reads a study of 1,000 runs with 1,000 figures each out of its
-// file, analyses it, and writes what it shows as text or as a page.
+// BenchmarkReportOfAMillionFigures reads a study of 1,000 runs with 1,000 figures each from its database, analyses
+// it, and writes the report as text or as a page.
 func BenchmarkReportOfAMillionFigures(b *testing.B) {
 	const blocks, perRun = 250, 1000
 	spec, err := study.Parse("s.yaml", fmt.Appendf(nil,

@@ -1,11 +1,11 @@
-// Package conduct makes the runs of a study: in the order of the design. Each run is recorded when it begins and when
-// it ends, so that the study continues after a kill or a reboot. What a run is made on is behind an interface.
+// Package conduct makes the runs of a study, in the order of the design. It records the begin and the end of each
+// run, so that the study continues after a kill or a reboot. The machine that is measured is behind the interface
+// Rig.
 //
-// A run is in the file before it begins, with the status "running", and gets its figures in one transaction when
-// it ends. So whatever ends the process leaves either a whole run or one that is found running by the next
-// start, which counts it as cut off: it says nothing of its cell, and is no attempt at it. A run that failed, or
-// that something disturbed, stays in the file and is made again, up to MaxAttempts times, in its place in the
-// order. Blocks stay complete in this way, and nothing depends on what the figures are.
+// A run is stored with the status "running" before it begins, and gets its figures in one transaction when it ends.
+// So a crash leaves either a complete run or one with status "running", which the next start marks as cut off and
+// does not count as an attempt. A failed or disturbed run stays stored and is repeated at once, up to MaxAttempts
+// times. Blocks thus stay complete, and nothing depends on the measured figures.
 package conduct
 
 import (
@@ -28,37 +28,37 @@ import (
 	"github.com/rackless/rackless/study/store"
 )
 
-// A Rig is what is measured on.
+// A Rig is the machine or lab that a study measures.
 type Rig interface {
-	// Rest ends what a run has started, so that the machine is idle.
+	// Rest stops everything that a run has started, so that the machine is idle.
 	Rest(ctx context.Context) error
 	// Loop measures the noise floor of the machine at rest, in ms.
 	Loop(ctx context.Context) (float64, error)
-	// Ready says why the machine, as it has been started, cannot be led into a cell; the study ends
-	// there, before the run begins, and can be gone on with.
+	// Ready returns an error if the machine, as booted, cannot be set up for a cell. The study then ends before the
+	// run begins, and can be continued.
 	Ready(settings map[string]string) error
 	// Apply sets the machine up for a cell, except for its load.
 	Apply(ctx context.Context, settings map[string]string) error
-	// Load starts the load of the cell that was applied, if it has any. Rest ends it.
+	// Load starts the load of the applied cell, if it has any. Rest ends it.
 	Load(ctx context.Context, settings map[string]string) error
-	// State reads what may move a figure without any factor having a part in it.
+	// State reads the properties of the host that may change a figure independently of any factor.
 	State(loop float64) (*study.HostState, error)
-	// Environment says what is measured on, once a cell has been applied.
+	// Environment describes the measured machine, once a cell has been applied.
 	Environment() []study.Fact
-	// Measure makes one test. A measurement that failed is a sample with an error; an error ends the study.
+	// Measure makes one test. A failed measurement is a sample with an error; a returned error ends the run.
 	Measure(ctx context.Context, m study.Measure) ([]bench.Sample, error)
 }
 
-// A StopError ends the study, where another error would end the run. Apply may return one.
+// A StopError ends the study; any other error ends only the run. Apply may return one.
 type StopError struct{ Err error }
 
 func (e *StopError) Error() string { return e.Err.Error() }
 func (e *StopError) Unwrap() error { return e.Err }
 
-// cutOff begins the error of a run that says nothing of its cell: it is no attempt at it.
+// cutOff begins the error of a run that was cut off and does not count as an attempt.
 const cutOff = "cut off: "
 
-// MaxAttempts is how often a run is tried that fails, or that something disturbs.
+// MaxAttempts limits the attempts at a run that fails or is disturbed.
 const MaxAttempts = 3
 
 // A Conductor makes the runs of a study.
@@ -67,32 +67,32 @@ type Conductor struct {
 	Study *store.Study
 	Spec  *study.Spec
 	Rig   Rig
-	Now   func() time.Time // nil: time.Now
-	// Rackless is the version that makes the runs, which a study that is gone on with may have changed.
+	Now   func() time.Time // nil means time.Now
+	// Rackless is the version that makes the runs. It may differ from the version that began the study.
 	Rackless string
-	// Blocks ends Run after this many blocks, made now or before; 0: all of the study.
+	// Blocks ends Run after this many blocks, including earlier ones; 0 means all blocks of the study.
 	Blocks int
 
-	Progress func(Progress) // told before and after each run; may be nil
+	Progress func(Progress) // called before and after each run; may be nil
 
 	loops  []float64
 	took   []float64 // seconds of the runs so far
-	unable int       // runs in a row whose cell could not be had
+	unable int       // consecutive runs that could not be set up
 }
 
-// Progress is how far a study is.
+// Progress reports how far a study is.
 type Progress struct {
 	Run     study.Run
 	Cell    string
 	Attempt int
-	Status  string // "" as it begins
+	Status  string // "" when a run begins
 	Error   string
-	Done    int           // runs that are done
-	Total   int           // of a study with a budget, as many as it seems to hold; 0 where it is not known yet
-	Left    time.Duration // about; 0 where it is not known yet
+	Done    int           // successful runs and runs that were given up
+	Total   int           // all runs; with a budget, the number that is likely to fit; 0 if not known yet
+	Left    time.Duration // estimated time left; 0 if not known yet
 }
 
-// Digest is the fingerprint of what a study rests on: its file and the lab file.
+// Digest returns the fingerprint of a study's files: its study file and its lab file.
 func Digest(files ...[]byte) string {
 	h := sha256.New()
 	for _, f := range files {
@@ -109,27 +109,25 @@ func (c *Conductor) now() time.Time {
 	return time.Now()
 }
 
-// place names a run in the order.
 type place struct{ block, place int }
 
-// A slot is what has become of the run at a place.
+// A slot tracks the attempts at the run of one place.
 type slot struct {
-	attempts int // numbers that are taken
-	tries    int // attempts that came to their end: one that was cut off says nothing about the run
+	attempts int // highest attempt number so far
+	tries    int // attempts that were not cut off
 	done     bool
 }
 
-// open reports whether the run is still to be made.
 func (s *slot) open() bool { return !s.done && s.tries < MaxAttempts }
 
-// Run makes all runs that are still to be made, of the first Blocks blocks. It returns when the last has ended, when
-// the budget does not hold another block, or with the first error that no repetition would mend.
+// Run makes the remaining runs of the first Blocks blocks. It returns when all are done, when the budget does not
+// allow another block, or at the first error that a repetition would not fix.
 func (c *Conductor) Run(ctx context.Context) error {
 	slots, spent, err := c.soFar(ctx)
 	if err != nil {
 		return err
 	}
-	settled := 0 // runs that are done, or given up
+	settled := 0 // runs that succeeded or were given up
 	for _, s := range slots {
 		if !s.open() {
 			settled++
@@ -138,8 +136,7 @@ func (c *Conductor) Run(ctx context.Context) error {
 	perBlock := len(c.Spec.Block(1))
 	began := c.now()
 	used := func() time.Duration { return spent + c.now().Sub(began) }
-	// A study that is gone on with walks the same order again: what is settled is left out of each block, and the rest
-	// keeps its place.
+	// A continued study walks the same order again and skips settled runs.
 	last := c.last()
 	for block := 1; last == 0 || block <= last; block++ {
 		left := slices.DeleteFunc(c.Spec.Block(block), func(r study.Run) bool {
@@ -149,14 +146,14 @@ func (c *Conductor) Run(ctx context.Context) error {
 		if len(left) == 0 {
 			continue
 		}
-		// Of a study none of whose runs counts so far nothing is known, but that the time is over one day.
+		// If no run has succeeded yet, takes returns 0, so the study only ends once the budget is used up.
 		if b := c.Spec.Budget; b > 0 && used()+c.takes(len(left)) > b {
 			return nil
 		}
 		for _, r := range left {
 			p := place{r.Block, r.Place}
 			slots[p] = cmp.Or(slots[p], &slot{})
-			// At once, while the machine is as it was: a run that is made up for at the end would stand outside of its
+			// Repeat at once, while the machine is in the same state: a run repeated at the end would be outside its
 			// block.
 			for s := slots[p]; s.open(); {
 				s.attempts++
@@ -173,7 +170,7 @@ func (c *Conductor) Run(ctx context.Context) error {
 	return nil
 }
 
-// soFar reads what has become of the runs, and how long they took in all.
+// soFar reads the state of all earlier runs, and their total time.
 func (c *Conductor) soFar(ctx context.Context) (slots map[place]*slot, spent time.Duration, err error) {
 	runs, err := c.DB.Runs(ctx, c.Study.ID)
 	if err != nil {
@@ -183,7 +180,7 @@ func (c *Conductor) soFar(ctx context.Context) (slots map[place]*slot, spent tim
 	for i := range runs {
 		r := &runs[i]
 		if r.Status == study.StatusRunning {
-			// rackless was killed, or the machine went down.
+			// rackless was killed, or the machine went down
 			r.Status, r.Error = study.StatusFailed, cutOff+"rackless ended before the run did"
 			if err := c.DB.End(ctx, r, nil); err != nil {
 				return nil, 0, err
@@ -192,7 +189,7 @@ func (c *Conductor) soFar(ctx context.Context) (slots map[place]*slot, spent tim
 		p := place{r.Block, r.Place}
 		slots[p] = cmp.Or(slots[p], &slot{})
 		s := slots[p]
-		// An attempt that was cut off keeps its number, so that no two rows of the store have the same.
+		// An attempt that was cut off keeps its number, so that no two rows of the database have the same.
 		s.attempts = max(s.attempts, r.Attempt)
 		if !strings.HasPrefix(r.Error, cutOff) {
 			s.tries++
@@ -207,7 +204,7 @@ func (c *Conductor) soFar(ctx context.Context) (slots map[place]*slot, spent tim
 	return slots, spent, nil
 }
 
-// last is the number of the last block to make; 0 where the budget decides.
+// last returns the number of the last block to make, or 0 if the budget decides.
 func (c *Conductor) last() int {
 	if c.Blocks > 0 && (c.Spec.Blocks == 0 || c.Blocks < c.Spec.Blocks) {
 		return c.Blocks
@@ -215,7 +212,8 @@ func (c *Conductor) last() int {
 	return c.Spec.Blocks
 }
 
-// takes is about how long some runs take, by those that were made; 0 where none was.
+// takes estimates the time of some runs from the successful ones so far. It returns 0 if there have been no such
+// runs.
 func (c *Conductor) takes(runs int) time.Duration {
 	if len(c.took) == 0 {
 		return 0
@@ -225,15 +223,15 @@ func (c *Conductor) takes(runs int) time.Duration {
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// total is how many runs the study will have: those of its blocks, or of as many of them as the
-// budget seems to hold by the runs so far; 0 where no run has been.
+// total estimates the number of runs. With a budget it is the number that fits, in whole blocks, at the mean time so
+// far, or 0 if that is not known yet and the study has no fixed number of blocks.
 func (c *Conductor) total(done, perBlock int, used time.Duration) int {
 	all := c.last() * perBlock
 	if c.Spec.Budget == 0 || len(c.took) == 0 {
 		return all
 	}
 	fit := done + max(0, int((c.Spec.Budget-used).Seconds()/mean(c.took)))
-	// A block that was begun is brought to its end.
+	// A begun block is completed.
 	fit = max(fit/perBlock, (done+perBlock)/perBlock) * perBlock
 	if all > 0 {
 		fit = min(fit, all)
@@ -241,7 +239,7 @@ func (c *Conductor) total(done, perBlock int, used time.Duration) int {
 	return fit
 }
 
-// Outcomes counts the runs of all studies as soFar does, by the number of the study.
+// Outcomes counts the runs of all studies by outcome, like soFar. The keys are the IDs of the studies.
 func Outcomes(ctx context.Context, db *store.DB) (map[int64]store.Outcome, error) {
 	return db.Outcomes(ctx, MaxAttempts, cutOff)
 }
@@ -252,8 +250,7 @@ func mean(v []float64) float64 {
 	return sum / float64(len(v))
 }
 
-// one makes one attempt at a run. The error is one that ends the study; what only this run cannot
-// get over is its status.
+// one makes one attempt at a run. An error ends the study; a failure of only this run is in its status.
 func (c *Conductor) one(ctx context.Context, run study.Run, attempt, done, total int) (status string, err error) {
 	settings := c.Spec.Settings(run.Cell)
 	if err := c.Rig.Ready(settings); err != nil {
@@ -264,8 +261,7 @@ func (c *Conductor) one(ctx context.Context, run study.Run, attempt, done, total
 	c.tell(p)
 	r := &study.Observation{Block: run.Block, Place: run.Place, Attempt: attempt, Cell: settings, Started: c.now()}
 	began := c.now()
-	// The noise floor is timed before the run is entered, with nothing of the study running: it must see what others
-	// do to the machine, and nothing else.
+	// The noise floor is timed with nothing of the study running, so that it shows only other processes.
 	if err := c.Rig.Rest(ctx); err != nil {
 		return "", err
 	}
@@ -277,19 +273,19 @@ func (c *Conductor) one(ctx context.Context, run study.Run, attempt, done, total
 		return "", err
 	}
 	samples, err := c.measure(ctx, r, loop)
-	// A cell that cannot be set up fails at once each time. Without this limit a study would fail all of its runs that
-	// way, one after the other.
+	// A cell that cannot be set up fails at once each time. Without this limit, all runs of a study would fail that
+	// way.
 	if r.Before != nil {
 		c.unable = 0
 	} else {
 		c.unable++
 	}
 	if ctx.Err() != nil {
-		// It stays "running", as after a kill: the next start finds it so.
+		// The run stays "running", as after a kill, and the next start marks it as cut off.
 		return "", context.Cause(ctx)
 	}
 	if stop, ok := errors.AsType[*StopError](err); ok {
-		r.Before, r.After = nil, nil // what a run that was cut off says of the host is no part of the study
+		r.Before, r.After = nil, nil // the host's state during a run that was cut off is not part of the study
 		r.Status, r.Error = study.StatusFailed, cutOff+stop.Error()
 		return "", errors.Join(stop.Err, c.DB.End(ctx, r, nil))
 	}
@@ -311,14 +307,13 @@ func (c *Conductor) one(ctx context.Context, run study.Run, attempt, done, total
 	return r.Status, nil
 }
 
-// verdict is how a run ended, and why it did not end well.
 func verdict(samples []bench.Sample, err error, disturbed string) (status, why string) {
 	if err != nil {
 		return study.StatusFailed, err.Error()
 	}
 	failed := lists.Map(lists.Filter(samples, func(s bench.Sample) bool { return s.Error != "" }),
 		func(s bench.Sample) string { return fmt.Sprintf("%s: %s", s.Test, s.Error) })
-	// Failed comes before disturbed, but the reader learns both: the disturbance may be why it failed.
+	// Failed takes precedence over disturbed, but the text has both: the disturbance may have caused the failure.
 	if len(failed) > 0 && disturbed != "" {
 		failed = append(failed, "and it was disturbed: "+disturbed)
 	}
@@ -331,14 +326,13 @@ func verdict(samples []bench.Sample, err error, disturbed string) (status, why s
 	return study.StatusDone, ""
 }
 
-// remember notes the noise floor before a run, by which later ones are judged.
+// remember records the noise floor before a run. Later runs are compared with it.
 func (c *Conductor) remember(r *study.Observation) {
 	if r.Before != nil && r.Before.Loop > 0 {
 		c.loops = append(c.loops, r.Before.Loop)
 	}
 }
 
-// keep writes down how a run ended, with its figures and latencies.
 func (c *Conductor) keep(ctx context.Context, r *study.Observation, samples []bench.Sample) error {
 	for i := range samples {
 		if err := addLatencies(r, &samples[i]); err != nil {
@@ -355,15 +349,15 @@ func (c *Conductor) tell(p Progress) {
 	}
 }
 
-// measure sets the rig up for the cell and makes all tests. What it learns of the host goes into the run; its error is
-// the run's.
+// measure sets the rig up for the cell and makes all tests. It records the host's state in r; an error fails the run.
 func (c *Conductor) measure(ctx context.Context, r *study.Observation, loop float64) (samples []bench.Sample,
 	err error) {
 	inCell, err := c.enter(ctx, r.Cell)
 	if err != nil {
 		return nil, fmt.Errorf("set the lab up for the cell: %w", err)
 	}
-	// Asked once, in the first run that comes so far: some of it is known only when the lab is up.
+	// Environment is read once, in the first run that gets here, because parts of it are known only when the lab is
+	// up.
 	if c.Study.Environment == nil {
 		c.Study.Environment = c.Rig.Environment()
 		if err := c.DB.SetEnvironment(ctx, c.Study); err != nil {
@@ -389,8 +383,7 @@ func (c *Conductor) measure(ctx context.Context, r *study.Observation, loop floa
 	return samples, c.Rig.Rest(ctx)
 }
 
-// enter sets the rig up for the cell, and measures the noise floor there: once all that comes with
-// the cell is so, and before the load begins, which alone may move it.
+// enter sets the rig up for the cell, and measures the noise floor before the load begins, which alone may change it.
 func (c *Conductor) enter(ctx context.Context, settings map[string]string) (loop float64, err error) {
 	if err := c.Rig.Apply(ctx, settings); err != nil {
 		return 0, err
@@ -401,15 +394,15 @@ func (c *Conductor) enter(ctx context.Context, settings map[string]string) (loop
 	return loop, c.Rig.Load(ctx, settings)
 }
 
-// rows turns samples into those of the store, and failed ones, with what their tools had printed, into JSON. What all
-// figures of an invocation have in common is kept with the first.
+// rows converts samples to rows of the database, and failed samples to JSON with their tools' output. Data common to
+// all figures of an invocation is stored with the first.
 func rows(samples []bench.Sample) (out []store.Sample, failed []json.RawMessage) {
 	seen := map[string]bool{}
 	for _, s := range samples {
 		x := store.Sample{Test: s.Test, Metric: s.Metric, Bytes: s.Bytes, Value: s.Value, Unit: s.Unit}
 		if !seen[s.Run] || s.Error != "" {
 			seen[s.Run] = true
-			x.Raw, _ = json.Marshal(s) // a Sample has nothing that JSON cannot say
+			x.Raw, _ = json.Marshal(s) // marshaling a Sample cannot fail
 			x.Printed = s.Printed
 		}
 		if s.Error != "" {
@@ -421,7 +414,6 @@ func rows(samples []bench.Sample) (out []store.Sample, failed []json.RawMessage)
 	return out, failed
 }
 
-// addLatencies keeps the single latencies of a sample that has them.
 func addLatencies(r *study.Observation, s *bench.Sample) error {
 	if len(s.Latencies) == 0 {
 		return nil
@@ -437,16 +429,17 @@ func addLatencies(r *study.Observation, s *bench.Sample) error {
 	return err
 }
 
-// A Record is a study as it is in the store.
+// A Record is a study as stored in the database.
 type Record struct {
 	Study *store.Study
 	Data  *study.Data
-	// Invocations are the first sample of each test with each command line; Emulated says whether any figure was.
+	// Invocations are the first sample of each test with each command line. Emulated reports whether any figure was
+	// emulated.
 	Invocations []bench.Sample
 	Emulated    bool
 }
 
-// Load reads a study as it was made, for analysis.
+// Load reads a stored study for analysis.
 func Load(ctx context.Context, db *store.DB, name string) (*Record, error) {
 	s, err := db.Find(ctx, name)
 	if err != nil {
@@ -466,7 +459,7 @@ func Load(ctx context.Context, db *store.DB, name string) (*Record, error) {
 		return nil, err
 	}
 	d.Runs = slices.DeleteFunc(runs, func(o study.Observation) bool {
-		return o.Status == study.StatusRunning // under way, or cut off
+		return o.Status == study.StatusRunning // in progress, or cut off
 	})
 	byID := map[int64]*study.Observation{}
 	for i := range d.Runs {
@@ -504,8 +497,7 @@ func Load(ctx context.Context, db *store.DB, name string) (*Record, error) {
 	return rec, nil
 }
 
-// versions gives the first run, where an early release made it, the versions that were kept for the
-// whole study then, so that what goes on with others is seen.
+// versions fills in the first run's versions from the study, because early releases kept them only there.
 func (r *Record) versions() {
 	if len(r.Data.Runs) == 0 || r.Data.Spec.Imported != "" {
 		return
@@ -529,5 +521,5 @@ func (r *Record) versions() {
 
 var portFlag = regexp.MustCompile(` -p [0-9]+`)
 
-// ports takes the port out of a command line: it is another one in every run.
+// ports removes the port from a command line, because it differs in every run.
 func ports(command string) string { return portFlag.ReplaceAllString(command, "") }

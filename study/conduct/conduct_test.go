@@ -19,20 +19,19 @@ import (
 	"github.com/rackless/rackless/study/store"
 )
 
-// A fakeRig answers as a machine would, on a clock of its own.
 type fakeRig struct {
 	at      time.Time
-	applied []string // cells, in order
+	applied []string
 	cell    map[string]string
 	spec    *study.Spec
 	loading bool
 
-	ready   func(settings map[string]string) error               // nil: every cell can be had
-	apply   func(n int) error                                    // nil: fine; n counts from 1
-	measure func(n int, m study.Measure) ([]bench.Sample, error) // nil: a figure
+	ready   func(settings map[string]string) error               // nil accepts every cell
+	apply   func(n int) error                                    // nil does nothing; n counts from 1
+	measure func(n int, m study.Measure) ([]bench.Sample, error) // nil returns one figure
 	state   func(n int, s *study.HostState)
-	facts   []study.Fact // nil: its accelerator
-	// by the cell that the machine is in, which stays until the next is applied; nil: 10
+	facts   []study.Fact // nil returns its accelerator
+	// loop returns the noise floor in the applied cell, which stays until the next one is applied; nil returns 10.
 	loop func(cell map[string]string) float64
 	n    int
 }
@@ -121,7 +120,6 @@ func setUp(t *testing.T, text string) (*conduct.Conductor, *fakeRig, string) {
 	return c, f, path
 }
 
-// again opens the study as the next start of rackless does.
 func again(t *testing.T, path, text string) (*conduct.Conductor, *fakeRig) {
 	t.Helper()
 	spec, err := study.Parse("study.yaml", []byte(text))
@@ -168,7 +166,6 @@ func TestAStudyIsRunAndRead(t *testing.T) {
 	if got := statuses(t, c); got != "map[done:24]" || len(f.applied) != 24 {
 		t.Errorf("%s, and %d cells were applied", got, len(f.applied))
 	}
-	// A second start finds nothing to do.
 	c2 := *c
 	if err := c2.Run(t.Context()); err != nil || len(f.applied) != 24 {
 		t.Errorf("%v, %d", err, len(f.applied))
@@ -199,8 +196,7 @@ func TestAStudyIsRunAndRead(t *testing.T) {
 	}
 }
 
-// After a cut at any run, the next start makes those that are missing and no others; the order
-// stays that of the design.
+// After an interruption at any run, the next start makes exactly the missing runs, and keeps the order of the design.
 func TestAStudyThatIsCutOffGoesOn(t *testing.T) {
 	t.Parallel()
 	for at := 1; at <= 24; at++ {
@@ -231,7 +227,7 @@ func TestAStudyThatIsCutOffGoesOn(t *testing.T) {
 		if got := append(f.applied[:at-1:at-1], f2.applied...); !slices.Equal(got, want) {
 			t.Errorf("cut at run %d: another order than the design's", at)
 		}
-		// What was cut off has no figures.
+		// The interrupted run has no figures.
 		rec, err := conduct.Load(t.Context(), c2.DB, "fake")
 		if err != nil {
 			t.Fatal(err)
@@ -276,7 +272,7 @@ func TestARunThatFailsOrIsDisturbedIsMadeAgain(t *testing.T) {
 		{"a tenant woke up", func(f *fakeRig) {
 			f.state = func(n int, s *study.HostState) {
 				if n == 7 {
-					s.Busy = float64(s.At.Second()) // grows while nothing of the study's own does
+					s.Busy = float64(s.At.Second()) // grows without any work of the study
 				}
 			}
 		}, "map[disturbed:1 done:24]"},
@@ -318,7 +314,7 @@ func TestARunThatFailsOrIsDisturbedIsMadeAgain(t *testing.T) {
 	}
 }
 
-// A failed run has no figure, and the reason.
+// A failed run has no figure, but an error.
 func TestAFailedTestLeavesNoFigure(t *testing.T) {
 	t.Parallel()
 	c, f, _ := setUp(t, "name: fake\nlab: pair.yaml\nfactors:\n  placement: [default, pin]\nmeasure: [{test: "+
@@ -356,8 +352,8 @@ func TestAStudyWhoseLabCannotBeHadEnds(t *testing.T) {
 	}
 }
 
-// Runs that take the machine started in another way wait until it is: no run begins, nothing counts
-// as tried, and the runs of one kind stand together.
+// Runs that need the machine booted differently wait for that boot: no run begins, no attempt is counted, and runs of
+// the same kind are adjacent.
 func TestAStudyThatTakesBootsGoesOnAfterEach(t *testing.T) {
 	t.Parallel()
 	const text = "name: fake\nlab: pair.yaml\nfactors:\n  isolation: [none, cpuset, isolcpus]\n  contention: [idle, " +
@@ -402,7 +398,7 @@ func TestAStudyThatTakesBootsGoesOnAfterEach(t *testing.T) {
 	}
 }
 
-// A look at the first blocks is a part of the study: the runs after it are those that are left.
+// A first study of a few blocks is part of the whole study: a later start makes only the remaining runs.
 func TestFewerBlocksAreGoneOnWith(t *testing.T) {
 	t.Parallel()
 	c, f, path := setUp(t, text)
@@ -416,7 +412,7 @@ func TestFewerBlocksAreGoneOnWith(t *testing.T) {
 		t.Fatalf("%v, %d runs, want two blocks of 4", err, len(f.applied))
 	}
 	c2, f2 := again(t, path, text)
-	c2.Blocks = 7 // more than there are
+	c2.Blocks = 7
 	if err := c2.Run(t.Context()); err != nil || len(f2.applied) != 16 {
 		t.Fatalf("%v, %d runs, want the other four blocks", err, len(f2.applied))
 	}
@@ -429,7 +425,7 @@ func TestABudgetHoldsWholeBlocks(t *testing.T) {
 	t.Parallel()
 	// A run takes 10 s on the fake clock, a block 40 s.
 	c, _, path := setUp(t, strings.Replace(text, "blocks: 6", "budget: 150s", 1))
-	var begun []string // runs in all and time left, as each begins
+	var begun []string // total runs and time left, at the start of each run
 	c.Progress = func(p conduct.Progress) {
 		if p.Status == "" {
 			begun = append(begun, fmt.Sprintf("%d/%d %v", p.Done, p.Total, p.Left))
@@ -445,7 +441,7 @@ func TestABudgetHoldsWholeBlocks(t *testing.T) {
 	if got := statuses(t, c); got != "map[done:12]" {
 		t.Errorf("got %s, want three blocks of 4", got)
 	}
-	// What was spent is not forgotten.
+	// A continued study counts the time that was spent before.
 	c2, _ := again(t, path, strings.Replace(text, "blocks: 6", "budget: 150s", 1))
 	if err := c2.Run(t.Context()); err != nil {
 		t.Fatal(err)
@@ -455,7 +451,7 @@ func TestABudgetHoldsWholeBlocks(t *testing.T) {
 	}
 }
 
-// On a machine that is never quiet a budget ends too, although no run has shown how long one takes.
+// A budget also ends on a machine that is never quiet, although no successful run shows how long one takes.
 func TestABudgetEndsWhereNoRunCounts(t *testing.T) {
 	t.Parallel()
 	c, f, _ := setUp(t, strings.Replace(text, "blocks: 6", "budget: 150s", 1))
@@ -470,13 +466,13 @@ func TestABudgetEndsWhereNoRunCounts(t *testing.T) {
 	if err := c.Run(ctx); err != nil {
 		t.Fatal(err)
 	}
-	// Three attempts at 4 runs of 10 s each are 120 s a block.
+	// 3 attempts at 4 runs of 10 s each are 120 s a block.
 	if got := statuses(t, c); got != "map[disturbed:24]" {
 		t.Errorf("got %s, want two blocks", got)
 	}
 }
 
-// A rig may find, before a run, that nothing can be measured: the study ends there, and the run is no attempt.
+// If a rig finds before a run that nothing can be measured, the study ends, and the run does not count as an attempt.
 func TestAStudyEndsWhereItsRigSaysStop(t *testing.T) {
 	t.Parallel()
 	c, f, path := setUp(t, text)
@@ -497,12 +493,12 @@ func TestAStudyEndsWhereItsRigSaysStop(t *testing.T) {
 	}
 }
 
-// A study that is gone on with after the machine was changed says so, once for each thing that is another one.
+// A study that continues after the machine was changed reports each change once.
 func TestAStudyThatGoesOnWithOthersNamesThem(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name   string
-		before func(*study.HostState) // of the runs before it was cut off
+		before func(*study.HostState)
 		want   []string
 	}{
 		{"each run has its own", func(s *study.HostState) {
@@ -537,7 +533,7 @@ func TestAStudyThatGoesOnWithOthersNamesThem(t *testing.T) {
 			if err := c.Run(ctx); !errors.Is(err, context.Canceled) {
 				t.Fatal(err)
 			}
-			if tt.name != "each run has its own" { // what State leaves is what the run has
+			if tt.name != "each run has its own" { // otherwise State sets the versions
 				forget(t, c, tt.before)
 			}
 			c, f = again(t, path, text)
@@ -563,7 +559,7 @@ func TestAStudyThatGoesOnWithOthersNamesThem(t *testing.T) {
 	}
 }
 
-// forget changes the states of all runs in the file, as another version of rackless would have left them.
+// forget changes the states of all stored runs to simulate an older version of rackless.
 func forget(t *testing.T, c *conduct.Conductor, change func(*study.HostState)) {
 	t.Helper()
 	runs, err := c.DB.Runs(t.Context(), c.Study.ID)
@@ -581,9 +577,8 @@ func forget(t *testing.T, c *conduct.Conductor, change func(*study.HostState)) {
 	}
 }
 
-// What comes with a cell, and is not the factor's doing, is seen by the control that every study
-// has. The noise floor before the run, which is that of the cell before, could not see it: the
-// cells before those of a level are drawn at random.
+// A side effect of a cell that is not due to its factor moves the control of the study. The noise floor before the
+// run cannot show it, because it is measured in the previous cell, which is drawn at random.
 func TestWhatComesWithACellMovesTheControl(t *testing.T) {
 	t.Parallel()
 	for _, moves := range []bool{false, true} {
@@ -591,9 +586,9 @@ func TestWhatComesWithACellMovesTheControl(t *testing.T) {
 		runs := 0
 		f.loop = func(cell map[string]string) float64 {
 			runs++
-			ms := 10 + float64(runs*7%11)/100 // its own noise
+			ms := 10 + float64(runs*7%11)/100
 			if moves && cell["placement"] == "pin" {
-				ms *= 1.1 // less than what counts as disturbed
+				ms *= 1.1 // too little to count as disturbed
 			}
 			return ms
 		}

@@ -11,8 +11,8 @@ import (
 	"github.com/rackless/rackless/study/conduct"
 )
 
-// A disk that is full in the midst of a study ends it, and loses nothing: what was run is there,
-// and with space again the study goes on.
+// A disk that fills up in the middle of a study ends it without loss: all finished runs are stored, and the study
+// continues once there is space again.
 func TestAFullDiskEndsAStudyAndLosesNothing(t *testing.T) {
 	if os.Getuid() != 0 {
 		if os.Getenv("CI") != "" {
@@ -25,7 +25,7 @@ func TestAFullDiskEndsAStudyAndLosesNothing(t *testing.T) {
 		if os.Getenv("CI") != "" {
 			t.Fatalf("mount a small file system: %v", err)
 		}
-		t.Skipf("mount a small file system: %v", err) // a container may forbid it to its root
+		t.Skipf("mount a small file system: %v", err) // a container may not allow it even to root
 	}
 	t.Cleanup(func() {
 		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {

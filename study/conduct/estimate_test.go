@@ -12,7 +12,8 @@ import (
 	"github.com/rackless/rackless/study/store"
 )
 
-// Runs of other studies with the same tests say how long one takes, and those of the study itself say it better.
+// Runs of other studies with the same tests predict the time of a run; earlier runs of the study itself predict it
+// better.
 func TestEarlierRunsSayHowLongOneTakes(t *testing.T) {
 	t.Parallel()
 	db, err := store.Open(t.Context(), filepath.Join(t.TempDir(), "s.db"))
@@ -45,7 +46,7 @@ func TestEarlierRunsSayHowLongOneTakes(t *testing.T) {
 				t.Fatal(err)
 			}
 			if r.Status, r.Seconds = study.StatusDone, took; i == len(seconds)-1 {
-				r.Status = study.StatusFailed // it waited for what did not come
+				r.Status = study.StatusFailed
 			}
 			if err := db.End(t.Context(), r, nil); err != nil {
 				t.Fatal(err)
@@ -65,7 +66,7 @@ func TestEarlierRunsSayHowLongOneTakes(t *testing.T) {
 	add(spec("fewer", "{test: iperf3, seconds: 3}"), "", 4, 600)
 	add(spec("elsewhere", tests), "perftest", 9, 600)
 	earlier(0, 0)
-	// Order, metrics and places of tests do not matter.
+	// The order, metrics and CPUs of tests do not matter.
 	add(spec("other", "{test: ib_write_lat, bytes: 2, iterations: 200, metrics: [latency_p99], cpu: \"0\"}, {test: "+
 		"iperf3, seconds: 3, control: true}"), "", 5, 6, 600)
 	add(spec("another", tests), "", 10, 600)

@@ -18,9 +18,8 @@ import (
 	"github.com/rackless/rackless/study/store"
 )
 
-// placements imports a tree of vcpu_benchmarks with so many repeats, whose figures are made up
-// after what its authors report in words: guest NUMA raises STREAM, pinning alone does not, and
-// what only the GPU does stays as it is. Repeats vary by a per cent or so.
+// placements imports a tree of vcpu_benchmarks with made-up figures after its authors' findings: guest NUMA raises
+// STREAM, pinning alone does not, and GPU tests do not change. Repeats vary by about one per cent.
 func placements(t *testing.T, repeats int) []*importer.Study {
 	t.Helper()
 	fsys := fstest.MapFS{}
@@ -92,9 +91,8 @@ func TestImportedRepeatsEndInVerdicts(t *testing.T) {
 	}
 }
 
-// What the suite's own report was fooled by: it compares with the first configuration by the
-// alphabet, and its "local" and "remote" STREAM bind memory alone, so that threads of all nodes run
-// in both.
+// The suite's own report misleads in two ways: it compares with the alphabetically first configuration, and its
+// "local" and "remote" STREAM bind only memory, so threads run on all nodes in both.
 func TestTrapsOfVCPUBenchmarks(t *testing.T) {
 	t.Parallel()
 	stream := func(triad float64) *fstest.MapFile {
@@ -138,7 +136,7 @@ func TestTrapsOfVCPUBenchmarks(t *testing.T) {
 	if words := strings.Join(r.Words, "\n"); strings.Contains(words, "stream_numa") {
 		t.Errorf("words:\n%s", words)
 	}
-	// What is not compared is kept: it says how fast the memory of each guest node is.
+	// Tests that are not compared are kept: they show the memory rate of each guest node.
 	kept := map[string]int{}
 	for _, run := range all[0].Runs {
 		for _, x := range run.Samples {
@@ -151,8 +149,8 @@ func TestTrapsOfVCPUBenchmarks(t *testing.T) {
 	}
 }
 
-// latencyLog is what ib_write_lat prints run after run, with the list of -U if asked for; the
-// figures are made up, those of level pin a fifth lower.
+// latencyLog returns made-up output of several runs of ib_write_lat, optionally with the list of -U. Level pin is a
+// fifth lower.
 func latencyLog(level string, runs int, list bool) string {
 	factor := map[string]float64{"default": 1, "pin": 0.8}[level]
 	const ruler = "---------------------------------------------------------------------------------------\n"
@@ -177,8 +175,8 @@ func latencyLog(level string, runs int, list bool) string {
 	return b.String()
 }
 
-// Percentiles of logs that list every latency are those of all of them together. Where they do not,
-// what each run had is compared, and that is said.
+// If logs list every latency, percentiles are taken from all of them together. Otherwise the percentiles of the runs
+// are compared, and a remark says so.
 func TestImportedLatenciesAreMerged(t *testing.T) {
 	t.Parallel()
 	for _, list := range []bool{true, false} {
@@ -247,7 +245,7 @@ func TestAnImportIsWholeOrNotThere(t *testing.T) {
 	if _, err := db.Find(ctx, "another"); !errors.Is(err, store.ErrNoStudy) {
 		t.Errorf("half of the import is there: %v", err)
 	}
-	// It takes the place where that is asked for, runs and all.
+	// With replace, the import replaces the study and its runs.
 	if err := conduct.Keep(ctx, db, []*importer.Study{first, second}, "test", time.Unix(2e9, 0), true); err != nil {
 		t.Fatal(err)
 	}
@@ -255,7 +253,7 @@ func TestAnImportIsWholeOrNotThere(t *testing.T) {
 	if err != nil || len(rec.Data.Runs) != 3 || rec.Study.Created.Unix() != 2e9 {
 		t.Errorf("runs %d, created %v, error %v", len(rec.Data.Runs), rec.Study.Created, err)
 	}
-	// Where a figure stood is kept.
+	// The location of each figure is stored.
 	var raw struct {
 		Tool   string          `json:"tool"`
 		Origin importer.Origin `json:"origin"`

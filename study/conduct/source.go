@@ -21,8 +21,8 @@ import (
 // Stdin is the argument that stands for standard input.
 const Stdin = "-"
 
-// OpenSources opens what arguments name, all before the first is read: a wrong name costs nothing. in is standard
-// input. The caller closes them.
+// OpenSources opens all named files and directories before the first is read, so that a wrong name is found early.
+// The caller must call closeAll.
 func OpenSources(args []string, in io.Reader) (sources []importer.Source, closeAll func(), err error) {
 	var closers []func()
 	closeAll = func() {
@@ -47,7 +47,7 @@ func OpenSources(args []string, in io.Reader) (sources []importer.Source, closeA
 	return sources, closeAll, nil
 }
 
-// copyStdin writes standard input into a file, which is removed when the source is closed.
+// copyStdin copies standard input to a temporary file, which is removed when the source is closed.
 func copyStdin(in io.Reader) (src importer.Source, closeSource func(), err error) {
 	text, err := io.ReadAll(io.LimitReader(in, importer.MaxFileSize+1))
 	if err != nil {
@@ -70,8 +70,7 @@ func copyStdin(in io.Reader) (src importer.Source, closeSource func(), err error
 	return src, func() { closeFile(); remove() }, nil
 }
 
-// openSource opens what an argument names: LEVEL=PATH, or a PATH, which may have an equals sign
-// of its own. Links cannot lead out of it.
+// openSource opens LEVEL=PATH, or a PATH that may itself contain an equals sign. Links cannot lead out of it.
 func openSource(arg string) (src importer.Source, closeSource func(), err error) {
 	level, path := "", arg
 	info, err := os.Stat(arg)
@@ -89,7 +88,7 @@ func openSource(arg string) (src importer.Source, closeSource func(), err error)
 	if err != nil {
 		return importer.Source{}, nil, err
 	}
-	// What the user names may be a link; what is found in it may not lead out.
+	// The path that the user gives may be a link, but links below it must not lead out.
 	dir, err := filepath.EvalSymlinks(abs)
 	if err != nil {
 		return importer.Source{}, nil, err
@@ -98,7 +97,7 @@ func openSource(arg string) (src importer.Source, closeSource func(), err error)
 	if !info.IsDir() {
 		dir, src.Path, src.Base = filepath.Dir(dir), filepath.Base(dir), filepath.Base(filepath.Dir(abs))
 	}
-	// os.Root refuses links that lead out of the directory, also those that are made while it is read.
+	// os.Root refuses links that lead out of the directory, even links created while it is read.
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return importer.Source{}, nil, err
@@ -107,7 +106,7 @@ func openSource(arg string) (src importer.Source, closeSource func(), err error)
 	return src, func() { _ = root.Close() }, nil
 }
 
-// WriteInvocation writes how a tool was started and what it printed.
+// WriteInvocation writes a tool's command lines and its output.
 func WriteInvocation(w io.Writer, x store.Invocation) error {
 	var s bench.Sample
 	if err := json.Unmarshal(x.Raw, &s); err != nil {
@@ -124,7 +123,7 @@ func WriteInvocation(w io.Writer, x store.Invocation) error {
 	if s.Error != "" {
 		fmt.Fprintf(&b, "failed: %s\n", s.Error)
 	}
-	// Printed is what a good attempt printed; of a failed one the sample has the beginning and the end.
+	// Printed holds the output of a successful attempt; for a failed one, the sample holds the beginning and the end.
 	switch {
 	case len(x.Printed) > 0:
 		for _, p := range x.Printed {
@@ -142,11 +141,11 @@ func WriteInvocation(w io.Writer, x store.Invocation) error {
 	return err
 }
 
-// maxFailures is how many failures a run of imported results tells of; a file may hold thousands.
+// maxFailures limits how many failures of an imported run are stored; a file may hold thousands.
 const maxFailures = 5
 
-// Keep writes imported studies down, all of them or none. now is when, and rackless the version
-// that does. A name that is taken is an error, unless replace is set.
+// Keep stores all imported studies, or none if there is an error, with the time and the version of rackless. A name
+// that is taken is an error unless replace is set.
 func Keep(ctx context.Context, db *store.DB, studies []*importer.Study, rackless string, now time.Time,
 	replace bool) error {
 	var all []*store.Made
@@ -169,8 +168,8 @@ func Keep(ctx context.Context, db *store.DB, studies []*importer.Study, rackless
 	return db.AddAll(ctx, all, replace)
 }
 
-// keptRun is an imported run as the store has it. What all figures of a test have in common is kept
-// with the first, and where they stood with it.
+// keptRun converts an imported run for the database. Data common to all figures of a test, including their origin, is
+// stored with the first.
 func keptRun(r importer.Run) (*store.MadeRun, error) {
 	out := &store.MadeRun{Observation: study.Observation{Block: r.Block, Place: r.Place, Attempt: 1, Cell: r.Cell,
 		Status: study.StatusDone, Started: r.Started}}
@@ -180,8 +179,7 @@ func keptRun(r importer.Run) (*store.MadeRun, error) {
 			out.Error += fmt.Sprintf("; and %d more", n-maxFailures)
 		}
 	}
-	// As in rows: the raw sample, with tool and origin, is written once for all figures of a test, which are most of a
-	// file.
+	// As in rows, the raw sample with tool and origin is stored once per test, because it takes most of a file.
 	seen := map[string]bool{}
 	for _, x := range r.Samples {
 		if err := addLatencies(&out.Observation, &x.Sample); err != nil {

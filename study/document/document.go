@@ -24,7 +24,7 @@ import (
 	"github.com/rackless/rackless/study/store"
 )
 
-// Open opens the file of studies for questions alone.
+// Open opens the database of studies for reading.
 func Open(ctx context.Context, path string) (*store.DB, error) {
 	db, err := store.OpenReader(ctx, path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -33,12 +33,12 @@ func Open(ctx context.Context, path string) (*store.DB, error) {
 	return db, err
 }
 
-// None is the error of a file of studies that is not there.
+// None returns the error for a missing database of studies.
 func None(err error) error {
 	return fmt.Errorf("no study has been run: %w; run one with: rackless study run STUDY.yaml", err)
 }
 
-// Load analyses a study. repeat is the command that makes it again; "" where that is not known.
+// Load reads and analyses a study. repeat is the command that repeats it, or "" if not known.
 func Load(ctx context.Context, db *store.DB, name, repeat string) (*study.Document, error) {
 	rec, err := conduct.Load(ctx, db, name)
 	if err != nil {
@@ -48,8 +48,7 @@ func Load(ctx context.Context, db *store.DB, name, repeat string) (*study.Docume
 	if err != nil {
 		return nil, fmt.Errorf("study %s: %w", name, err)
 	}
-	// The analysis is made again from the raw runs each time, so that a newer rackless judges old studies by its own
-	// rules.
+	// The analysis always starts from the raw runs, so that a newer rackless judges old studies by its own rules.
 	doc := &study.Document{Result: result, Data: rec.Data, Emulated: rec.Emulated, Repeat: repeat,
 		Environment: rec.Study.Environment, Generated: time.Now().UTC().Truncate(time.Second),
 		Rackless: rec.Study.Rackless}
@@ -61,7 +60,7 @@ func Load(ctx context.Context, db *store.DB, name, repeat string) (*study.Docume
 	}
 	for _, s := range rec.Invocations {
 		if s.Command == "" {
-			continue // imported: with which command it was measured is not known
+			continue // imported: the command line is not known
 		}
 		doc.Commands = append(doc.Commands, study.Command{Test: s.Test, Client: s.Command, Server: s.ServerCommand,
 			Tool: strings.TrimSpace(s.Tool + " " + s.Version)})
@@ -69,16 +68,16 @@ func Load(ctx context.Context, db *store.DB, name, repeat string) (*study.Docume
 	return doc, nil
 }
 
-// A List is what study ls prints as JSON, see docs/json.md.
+// A List is the JSON output of study ls; see docs/json.md.
 type List struct {
 	Studies []Entry `json:"studies"`
 }
 
-// An Entry is a study, with its runs by how they ended.
+// An Entry is a study with the number of its runs by outcome.
 type Entry struct {
 	Name      string    `json:"name"`
 	Created   time.Time `json:"created"`
-	Lab       string    `json:"lab"` // file
+	Lab       string    `json:"lab"` // lab file
 	Done      int       `json:"done"`
 	Failed    int       `json:"failed"`
 	Disturbed int       `json:"disturbed"`
@@ -96,7 +95,7 @@ func Entries(ctx context.Context, db *store.DB) ([]Entry, error) {
 	}
 	all := []Entry{}
 	for _, s := range studies {
-		// The name of the lab file is in the study as it was asked for; the table has the text of the file.
+		// The name of the lab file is only in the spec; the table of studies has its text.
 		var spec study.Spec
 		if err := json.Unmarshal(s.Spec, &spec); err != nil {
 			return nil, fmt.Errorf("study %s: %w", s.Name, err)
@@ -108,7 +107,7 @@ func Entries(ctx context.Context, db *store.DB) ([]Entry, error) {
 	return all, nil
 }
 
-// ReadSpec reads and checks the file of a study. It returns the text too, whose digest runs are kept with.
+// ReadSpec reads and checks a study file. It also returns the text, because runs are stored with its digest.
 func ReadSpec(file string) (spec *study.Spec, text []byte, err error) {
 	if text, err = userfile.Read(file, userfile.Text); err == nil {
 		if spec, err = study.Parse(file, text); err != nil {
@@ -118,8 +117,7 @@ func ReadSpec(file string) (spec *study.Spec, text []byte, err error) {
 	return spec, text, err
 }
 
-// Evidence reads studies for package recommend: those that are named, or all. Studies that have no figures yet are
-// left out unless they are named.
+// Evidence reads studies for package recommend: the named ones, or all that have figures.
 func Evidence(ctx context.Context, db *store.DB, names []string) ([]recommend.Study, error) {
 	all := len(names) == 0
 	if all {
@@ -143,15 +141,14 @@ func Evidence(ctx context.Context, db *store.DB, names []string) ([]recommend.St
 	return out, nil
 }
 
-// evidence reads one study as evidence. Its lab file is optional: imported studies have none.
 func evidence(ctx context.Context, db *store.DB, name string) (*recommend.Study, error) {
 	rec, err := conduct.Load(ctx, db, name)
 	if err != nil {
 		return nil, err
 	}
 	s := &recommend.Study{Name: name, Data: rec.Data, Environment: rec.Study.Environment, Emulated: rec.Emulated}
-	if rec.Study.Lab != "" { // imported ones have none
-		// A file that an older version wrote may be wrong by now: the study is good without it.
+	if rec.Study.Lab != "" { // imported studies have no lab file
+		// A lab file of an older version may no longer be valid; the study is usable without it.
 		if l, err := lab.Parse("lab of study "+name, []byte(rec.Study.Lab)); err == nil {
 			s.Lab = l
 		}
@@ -159,16 +156,16 @@ func evidence(ctx context.Context, db *store.DB, name string) (*recommend.Study,
 	return s, nil
 }
 
-// ShowProgress shows a run as a step. Once a block of a study with a budget is done, it says how
-// many the budget holds, and what they can show. doing is what the run is at.
+// ShowProgress displays a run as a step; doing holds the run's current activity. After the first block of a study
+// with a budget, it notes how many blocks fit and the smallest effect they can show.
 func ShowProgress(to *steps.Progress, s *study.Spec, p conduct.Progress, doing *atomic.Value) {
 	if p.Status != "" {
 		var err error
 		if p.Status != study.StatusDone {
 			to.Note("%s: %s", p.Status, p.Error)
 		}
-		// The display marks a failed step: that is for failures of rackless or the lab.
-		if p.Status == study.StatusFailed { // a disturbed run is not one: its note has said it
+		// The display's mark for failed steps is only for failures of rackless or the lab.
+		if p.Status == study.StatusFailed { // a disturbed run is not a failure, and its note was shown above
 			err = errors.New(p.Status)
 		}
 		to.End(err)

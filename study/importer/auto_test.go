@@ -8,7 +8,6 @@ import (
 	"github.com/rackless/rackless/study/importer"
 )
 
-// samplesOf has a log of each format, and a test that it is of.
 var samplesOf = map[string]struct{ file, test string }{
 	importer.Perftest:    {perftestLog, "ib_write_bw"},
 	importer.NCCLTests:   {ncclLog, "nccl-tests"},
@@ -17,10 +16,10 @@ var samplesOf = map[string]struct{ file, test string }{
 	importer.NVBandwidth: {"../../bench/tool/testdata/nvbandwidth/recorded-0.8-h100.txt", "gpu_bandwidth_h2d"},
 }
 
-// The content tells the format of each log that is read: of one alone, below prose, and below the log of another tool.
+// The content identifies the format of each log: alone, after prose, and after the log of another tool.
 func TestTheFormatOfEachLogIsFound(t *testing.T) {
 	t.Parallel()
-	// A tree, samples.jsonl and several tools together have tests of their own.
+	// Directory trees, samples.jsonl and logs of several tools are tested elsewhere.
 	apart := []string{importer.Auto, importer.VCPUBenchmarks, importer.Rackless, importer.Logs}
 	for _, format := range importer.Formats() {
 		if slices.Contains(apart, format) {
@@ -50,7 +49,6 @@ func TestTheFormatOfEachLogIsFound(t *testing.T) {
 						tests[x.Test] = true
 					}
 				}
-				// Runs of one tool stay of its format.
 				if format == importer.Perftest {
 					tt.format = format
 				}

@@ -21,21 +21,20 @@ import (
 // A Source is a file or a directory to import.
 type Source struct {
 	FS    fs.FS
-	Path  string // in FS; "." is all of it
-	Name  string // as the user wrote it, for messages
-	Base  string // its own name: that of the study, and of the level where nothing else names one
-	Level string // of everything in it; "" where directories name the levels
+	Path  string // in FS; "." is the whole FS
+	Name  string // as given by the user, for messages
+	Base  string // base name; names the study, and the level if nothing else does
+	Level string // level of everything in it; "" if directories name the levels
 }
 
-// A file is a file of a source, read.
 type file struct {
 	source int
 	name   string // for messages
-	rel    string // below the source; the name of the file where the source is one
+	rel    string // path below the source; the file's name if the source is a file
 	data   []byte
-	size   int    // bytes in the file: data is less where it is a run of several
-	sum    string // SHA-256 of all that the file holds, hexadecimal
-	above  int    // lines of the file above data, where data is a run of several
+	size   int    // size of the file; data is less if it is one of several runs
+	sum    string // SHA-256 of the whole file, hexadecimal
+	above  int    // lines of the file before data, if data is one of several runs
 }
 
 // dir returns the directories between the source and the file.
@@ -47,7 +46,7 @@ func (f *file) dir() []string {
 	return strings.Split(d, "/")
 }
 
-// fail is an error at a line of data; 0 is none.
+// fail returns an error at a line of data, or without a line if line is 0.
 func (f *file) fail(line int, format string, args ...any) error {
 	if line > 0 {
 		line += f.above
@@ -55,11 +54,9 @@ func (f *file) fail(line int, format string, args ...any) error {
 	return &Error{File: f.name, Line: line, What: fmt.Sprintf(format, args...)}
 }
 
-// origin says where a figure of the file stands.
 func (f *file) origin(level string) Origin { return Origin{File: f.name, SHA256: f.sum, Level: level} }
 
-// readAll reads all files of the sources, those of a source in natural order. Names that begin with
-// a dot are left out, as directory listings do.
+// readAll reads all files of the sources, in natural order within a source. It skips names that begin with a dot.
 func readAll(sources []Source) ([]*file, error) {
 	var all []*file
 	for i, src := range sources {
@@ -73,7 +70,7 @@ func readAll(sources []Source) ([]*file, error) {
 					return fs.SkipDir
 				}
 				return nil
-			// Whoever gives a home directory by mistake gets an answer at once, and not after all of it was read.
+			// Fail early if a home directory is given by mistake.
 			case d.IsDir() && strings.Count(p, "/") >= maxDepth:
 				return &Error{File: path.Join(src.Name, p),
 					What: fmt.Sprintf("deeper than %d directories: give the directory that holds the results",
@@ -81,7 +78,7 @@ func readAll(sources []Source) ([]*file, error) {
 			case d.IsDir():
 				return nil
 			case !d.Type().IsRegular():
-				// Links may lead anywhere, and pipes never end.
+				// links may lead anywhere, and pipes never end
 				return nil
 			case len(all)+len(rels) >= maxFiles:
 				return &Error{File: src.Name, What: fmt.Sprintf("more than %d files: give the directory that holds "+
@@ -93,11 +90,11 @@ func readAll(sources []Source) ([]*file, error) {
 		if err != nil {
 			return nil, named(src, err)
 		}
-		// The order decides which file is the first repeat: run2 comes before run10, as people number them.
+		// The order decides which file is the first repeat. It is numeric, so run2 comes before run10.
 		slices.SortFunc(rels, natural)
 		for _, p := range rels {
 			f := &file{source: i, rel: p, name: path.Join(src.Name, p)}
-			if p == src.Path { // the source is this file
+			if p == src.Path {
 				f.rel, f.name = path.Base(p), src.Name
 			}
 			if f.data, err = read(src.FS, p); err != nil {
@@ -122,8 +119,8 @@ func readAll(sources []Source) ([]*file, error) {
 	return all, nil
 }
 
-// endLast ends the last line, which editors and web pages leave open, where its row is whole: it has as many fields as
-// the one above it, and as many decimals in the last of them. A figure that was cut off has fewer.
+// endLast adds the newline that editors and web pages omit at the end, if the last row is complete: it has as many
+// fields as the row above, and as many decimals in the last field.
 func endLast(text []byte) []byte {
 	end := bytes.LastIndexByte(text, '\n')
 	if end < 0 || end == len(text)-1 {
@@ -142,7 +139,7 @@ func endLast(text []byte) []byte {
 	return append(slices.Clip(text), '\n')
 }
 
-// named gives an error of the file system the name that the user knows.
+// named replaces the path in an error of the file system by the name that the user gave.
 func named(src Source, err error) error {
 	if _, own := errors.AsType[*Error](err); own {
 		return err
@@ -153,7 +150,7 @@ func named(src Source, err error) error {
 	return &Error{File: src.Name, What: err.Error()}
 }
 
-// read bounds what it takes: what is imported comes from strangers, and a file that never ends would take all memory.
+// read reads at most MaxFileSize bytes: imported files are not trusted, and an endless one would take all memory.
 func read(fsys fs.FS, name string) ([]byte, error) {
 	f, err := fsys.Open(name)
 	if err != nil {
@@ -168,15 +165,13 @@ func read(fsys fs.FS, name string) ([]byte, error) {
 	return data, err
 }
 
-// detect finds the format by the contents of the files. Files that no format knows do not speak
-// against one that others have: a log of a tool that gave up may hold nothing that tells it. Logs
-// of several tools are read together.
+// detect determines the format from the contents of the files, or Logs for logs of several tools. It ignores
+// unrecognized files, which may be logs of a tool that gave up.
 func detect(files []*file) (string, error) {
 	if isVCPUBenchmarks(files) {
 		return VCPUBenchmarks, nil
 	}
-	// A directory tells the suite by its file names alone, so it is asked first: each of the files by itself would be
-	// taken for a log of another tool.
+	// The suite is checked first, by its file names, because each single file looks like a log of another tool.
 	found := ""
 	for _, f := range files {
 		switch got := sniff(f.data); {
@@ -193,11 +188,11 @@ func detect(files []*file) (string, error) {
 	return found, nil
 }
 
-// readFormats says what is read, for those whose results are not.
+// readFormats lists the supported formats in the error for unknown results.
 const readFormats = "read are logs of perftest, nccl-tests (RCCL's too), OSU, iperf3 and nvbandwidth, a directory of " +
 	"vcpu-benchmarks, and samples.jsonl of rackless"
 
-// Tool returns the format of results that a text is in, which is the name of the tool that printed it; "" for none.
+// Tool returns the format of a text, which is the name of the tool that printed it, or "" if it is unknown.
 func Tool(text []byte) string {
 	if len(text) > MaxFileSize {
 		return ""
@@ -205,10 +200,10 @@ func Tool(text []byte) string {
 	return sniff(text)
 }
 
-// sniff tells a single file's format; "" where it cannot.
+// sniff returns the format of a single file, or "" if it is unknown.
 func sniff(data []byte) string {
 	trimmed := bytes.TrimSpace(data)
-	// Several objects of JSON may lie in one array; what the first one is decides.
+	// Several JSON objects may be in an array; the first one decides.
 	if rest, ok := bytes.CutPrefix(trimmed, []byte("[")); ok {
 		trimmed = bytes.TrimSpace(rest)
 	}
@@ -228,7 +223,7 @@ func sniff(data []byte) string {
 			return l.name
 		}
 	}
-	// A command line or remarks may stand above a tool's JSON.
+	// A command line or remarks may precede a tool's JSON.
 	for _, at := range objectLine.FindAllIndex(data, maxObjects) {
 		for _, l := range logFormats {
 			if l.json != nil && l.json.Match(data[at[1]-1:]) {
@@ -239,8 +234,8 @@ func sniff(data []byte) string {
 	return lists.Find(logFormats, func(l logFormat) bool { return l.gaveUp != nil && l.gaveUp.Match(data) }).name
 }
 
-// isVCPUBenchmarks looks for a directory with the results of the suite's first three tests, or of
-// two of them: the suite can leave tests out.
+// isVCPUBenchmarks reports whether a directory contains results of at least two of the suite's tests: the suite can
+// leave tests out.
 func isVCPUBenchmarks(files []*file) bool {
 	have := map[string]int{}
 	for _, f := range files {
@@ -254,7 +249,7 @@ func isVCPUBenchmarks(files []*file) bool {
 	return false
 }
 
-// slug makes a study's name of any name.
+// slug derives a valid study name from any name.
 func slug(s string) string {
 	s = strings.Map(func(r rune) rune {
 		switch {
@@ -269,7 +264,7 @@ func slug(s string) string {
 	return strings.Trim(s[:min(len(s), 40)], "-")
 }
 
-// natural compares names as people number them: run2 comes before run10.
+// natural compares names with numbers by value: run2 comes before run10.
 func natural(a, b string) int {
 	digits := func(s string) int {
 		i := 0
@@ -281,7 +276,7 @@ func natural(a, b string) int {
 	x, y := a, b
 	for x != "" && y != "" {
 		if i, j := digits(x), digits(y); i > 0 && j > 0 {
-			// Compared as texts, the longer one first being the larger number: no length overflows.
+			// Numbers are compared as text, with the longer one being larger, so that no length overflows.
 			m, n := strings.TrimLeft(x[:i], "0"), strings.TrimLeft(y[:j], "0")
 			if c := cmp.Or(cmp.Compare(len(m), len(n)), cmp.Compare(m, n)); c != 0 {
 				return c

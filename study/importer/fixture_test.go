@@ -12,7 +12,6 @@ import (
 	"github.com/rackless/rackless/study/importer"
 )
 
-// testdata reads a file of this package, or of bench, whose tools' outputs are there already.
 func testdata(t testing.TB, name string) string {
 	t.Helper()
 	data, err := os.ReadFile(filepath.FromSlash(name))
@@ -31,7 +30,6 @@ const (
 	ncclOld      = "../../bench/tool/testdata/nccl-tests/superbench-ndv4-all_reduce.log"
 )
 
-// files makes a source of files by their paths.
 func files(name string, of map[string]string) importer.Source {
 	fsys := fstest.MapFS{}
 	for p, text := range of {
@@ -40,9 +38,8 @@ func files(name string, of map[string]string) importer.Source {
 	return importer.Source{FS: fs.FS(fsys), Path: ".", Name: name, Base: filepath.Base(name)}
 }
 
-// suite writes the files that vcpu_benchmarks leaves for one configuration, in the layout of its
-// run_vcpu_benchmark.sh. The figures are made up: the project has published none of its own. triad
-// is in MB/s.
+// suite writes the files of vcpu_benchmarks for one configuration, in the layout of run_vcpu_benchmark.sh, with
+// made-up figures. triad is in MB/s.
 func suite(into map[string]string, dir string, triad, events, matmul float64, nodes int) {
 	put := func(name, format string, args ...any) { into[dir+"/"+name] = fmt.Sprintf(format, args...) }
 	put("numa_topology.txt", "available: %d nodes (0-%d)\nnode 0 cpus: 0 1\n", nodes, nodes-1)
@@ -69,7 +66,6 @@ func streamText(triad float64) string {
 		"1.000000e-13 on all three arrays\n", 0.9*triad, 0.9*triad, triad, triad)
 }
 
-// cudaText is what CUDA's bandwidthTest of 10.1 and later prints.
 func cudaText(gbps float64) string {
 	text := "[CUDA Bandwidth Test] - Starting...\nRunning on...\n\n Device 0: NVIDIA H200\n Quick Mode\n\n"
 	for _, d := range []string{"Host to Device", "Device to Host", "Device to Device"} {

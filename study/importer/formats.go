@@ -15,54 +15,52 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 )
 
-// A logFormat is a format in which a file is what one run of a tool printed, or several runs one after the other.
+// A logFormat is a format of files that hold the output of one or more runs of a tool.
 type logFormat struct {
 	name string
-	// head tells the tool of a log of text, and json of one that is JSON.
+	// head identifies the tool of a text log, and json of a JSON log.
 	head, json *lazyregexp.Regexp
-	// read reads a run, which may be one of several tests.
-	read func(f *file) []reading
-	// start matches the first line of a run, with a ruler above it that is not the one that closes the run before: a
-	// run that was cut off ends there. nil where a file is one in any case. What is JSON is cut into its objects.
+	read       func(f *file) []reading
+	// start matches the first line of a run and the ruler above it, unless that ruler ends the previous run. nil
+	// means that a file is always one run. JSON is split into its objects instead.
 	start *lazyregexp.Regexp
-	// sides tells whether what begins at one start and what begins at the next are one run after
-	// all; nil where they never are.
+	// sides reports whether two consecutive parts, each beginning at a match of start, belong to one run; nil means
+	// never.
 	sides func(a, b []byte) bool
-	// gaveUp matches what the program prints that gives up before it has said what it is; nil where nothing is known.
+	// gaveUp matches the output of a program that fails before it identifies itself, or is nil if that is not known.
 	gaveUp *lazyregexp.Regexp
 	setups []setup
 }
 
-// A setup is what a log says of a run beside its test. Where runs of one test differ in it they are no repeats, and the
-// word and the value become part of the name.
+// A setup is a setting that a log reports besides its test. Runs that differ in a setup are different tests, with
+// word and value in their names.
 type setup struct {
 	word    string
-	line    *lazyregexp.Regexp // the value is its group
-	counted bool               // or how many such lines there are
+	line    *lazyregexp.Regexp // its group is the value
+	counted bool               // the value is the number of matching lines
 }
 
-// logFormats are read here. The first one whose text or JSON matches is that of a log.
+// logFormats lists the formats of logs. The first one whose head or json matches is used.
 var logFormats = []logFormat{ncclFormat, perftestFormat, osuFormat, iperf3Format, nvFormat,
 	{name: Rackless}, // read by the method rackless
 }
 
-// formatOf is the format with a name; one without a name where there is none.
+// formatOf returns the format with a name, or an empty one.
 func formatOf(name string) logFormat {
 	return lists.Find(logFormats, func(l logFormat) bool { return l.name == name })
 }
 
 func isLog(format string) bool { return formatOf(format).name != "" }
 
-// A reading is what a log says of one test of a run.
 type reading struct {
 	test, tool, version string
-	started             time.Time // zero where the log does not say
+	started             time.Time // zero if the log does not tell
 	figures             []bench.Figure
 	where               Where
-	err                 error // why there are no figures, or not all
+	err                 error // why figures are missing
 }
 
-// one reads a log of one test. The reading names the test also where there is an error.
+// one adapts a reader for logs of one test. The reading names the test even if there is an error.
 func one(read func(f *file) (reading, error)) func(*file) []reading {
 	return func(f *file) []reading {
 		r, err := read(f)
@@ -71,7 +69,7 @@ func one(read func(f *file) (reading, error)) func(*file) []reading {
 	}
 }
 
-// readings are those of all tests of a log; of is what stands before the name of each.
+// readings converts all tests of a log; of is prefixed to their names.
 func readings(of, by string, res tool.Tests, at Where) []reading {
 	return lists.Map(res.All, func(t tool.Test) reading {
 		return reading{test: of + t.Name, tool: by, version: res.Version, started: res.Started, figures: t.Figures,
@@ -79,7 +77,6 @@ func readings(of, by string, res tool.Tests, at Where) []reading {
 	})
 }
 
-// perftestFormat is of the programs of perftest, ib_write_bw and others.
 var perftestFormat = logFormat{name: Perftest, head: perftestLog, json: perftestJSON, read: one((*file).perftest),
 	start: perftestStart, sides: perftestSides, gaveUp: tool.PerftestSign,
 	setups: []setup{
@@ -94,25 +91,24 @@ const perftestTitleText = `[ \t]*(?:RDMA_(?:Write|Read)(?:_imm)?|Send(?:_imm)?|A
 var (
 	perftestTitle = lazyregexp.New(`(?m)^` + perftestTitleText)
 	perftestHead  = lazyregexp.New(`(?m)^\s*#bytes\s+#iterations\b`)
-	perftestJSON  = lazyregexp.New(`^\{[^\0]{0,200}?test_info`) // up to 6.06 without quotes
+	perftestJSON  = lazyregexp.New(`^\{[^\0]{0,200}?test_info`) // without quotes up to 6.06
 	perftestLog   = lazyregexp.New(`(?m)^(?:` + perftestTitleText + `|\s*#bytes\s+#iterations\b)`)
 	perftestStart = lazyregexp.New(`(?m)^(?:` + perftestMemory + `)?(?:-{3,}[ \t]*\r?\n)?` + perftestTitleText)
 )
 
-// perftestMemory are the lines above a run's title: the command line, and what perftest tells of
-// the GPU whose memory it takes.
+// perftestMemory matches the lines above a run's title: the command line, and messages about the GPU whose memory is
+// used.
 const perftestMemory = `(?:(?:.*[\s/$#]|)ib_(?:write|read|send|atomic)_(?:bw|lat)(?: .*)?\n)?` +
 	`(?:(?:WARNING|Requested|Conflicting|\*|initializing|Perftest doesn't|Using ROCm|Listing|CUDA|Picking|` +
 	`\[pid =|creating|making|using|Using|allocat|Calling|cu[A-Z]\w+\().*\n|[ \t]*\r?\n)*`
 
-// perftestSides tells whether two parts of a log are the client and the server of one run that
-// print to one terminal: the first has but its title there when the second begins, and the second
+// perftestSides reports whether a and b are client and server of one run on one terminal: a has only its title, and b
 // has the header rows of both.
 func perftestSides(a, b []byte) bool {
 	return len(perftestHead.FindAllIndex(a, 1)) == 0 && len(perftestHead.FindAllIndex(b, 2)) == 2
 }
 
-// perftest names the test from the title of the log and what stands below it, as bench names its engines.
+// perftest derives the name of the test, in bench's naming of engines, from the title and the text below it.
 func (f *file) perftest() (reading, error) {
 	res, err := tool.ParsePerftest(f.data)
 	if err == nil && !res.Complete {
@@ -124,7 +120,7 @@ func (f *file) perftest() (reading, error) {
 	}
 	r := reading{test: res.Engine(), tool: "perftest", figures: res.Figures(),
 		where: Where{Device: res.Facts["Device"]}}
-	// Nothing but digits is a number here: "4096[B]".
+	// The MTU may have a suffix: "4096[B]".
 	r.where.MTU, _ = strconv.Atoi(strings.TrimSuffix(res.Facts["Mtu"], "[B]"))
 	if len(r.figures) == 0 {
 		err = errors.New("no row has a figure")
@@ -132,7 +128,6 @@ func (f *file) perftest() (reading, error) {
 	return r, err
 }
 
-// iperf3Format is of what the client of iperf3 prints.
 var iperf3Format = logFormat{name: Iperf3, head: iperf3Head, json: iperf3JSON, read: one((*file).iperf3),
 	start: iperf3Text, gaveUp: iperf3GaveUp, setups: []setup{
 		{word: "rate", line: lazyregexp.New(`"target_bitrate"\s*:\s*([1-9][0-9]*)`)},
@@ -140,17 +135,17 @@ var iperf3Format = logFormat{name: Iperf3, head: iperf3Head, json: iperf3JSON, r
 	}}
 
 var (
-	// iperf3's --json has no name of the tool but here; the title is that of -T.
+	// iperf3's --json does not name the tool, so this matches its first keys; the title comes from -T.
 	iperf3JSON = lazyregexp.New(`^\{\s*(?:"title"\s*:\s*"[^"\n]*"\s*,\s*)?"start"\s*:`)
 	iperf3Text = lazyregexp.New(`(?m)^(?:Connecting to host \S+, port \d+|Server listening on \d+.*)[ \t]*$`)
-	// People copy the rows of the ends alone, which iperf of version 2 does not print.
+	// Copied logs may contain only the final rows, which iperf version 2 does not print.
 	iperf3Head = lazyregexp.New(iperf3Text.String() +
 		`|(?m)^\[ *(?:\d+|SUM)\] .* [KMGT]?bits/sec .*\b(?:sender|receiver)[ \t]*$`)
 	iperf3GaveUp = lazyregexp.New(`(?m)^iperf3: error - `)
 )
 
-// iperf3 reads what the client printed, as text or with --json. The test's name says what a plain
-// run has not: UDP, the way back, several streams.
+// iperf3 reads the client's output, as text or from --json. The test's name includes deviations from a plain run:
+// UDP, reverse direction, several streams.
 func (f *file) iperf3() (reading, error) {
 	var res *tool.Iperf3Result
 	var err error
@@ -178,24 +173,24 @@ func (f *file) iperf3() (reading, error) {
 	return reading{test: test, tool: "iperf3", version: res.Version, started: res.Started, figures: res.Figures()}, nil
 }
 
-// ncclFormat is of nccl-tests and of RCCL's, which are the same programs.
+// ncclFormat also covers RCCL's tests, which are the same programs.
 var ncclFormat = logFormat{name: NCCLTests, head: ncclHead, json: ncclJSON, read: (*file).ncclTests, start: ncclStart,
 	sides: ncclSides, gaveUp: lazyregexp.New(`\bTest (?:NCCL|CUDA) failure\b|\bNCCL WARN `),
 	setups: []setup{{word: "gpus", line: ncclRank, counted: true}}}
 
 var (
-	// Of a program that gives up before it has a table, only its parameters may be left.
+	// A program that gives up before it prints a table may leave only its parameters.
 	ncclHead = lazyregexp.New(`(?m)^#\s+(?:size\s+count\s.*\bbusbw\b|nThread \d+ nGpus \d+ minBytes \d+ )`)
 	ncclJSON = lazyregexp.New(`^\{\s*"version"\s*:\s*\d+\s*,\s*"start_time"\s*:`)
-	// Newer releases say more above the line with the arguments. A command line may stand above that.
+	// Newer releases print more above the line with the arguments, and a command line may precede that.
 	ncclStart = lazyregexp.New(
 		`(?m)^(?:# nccl-tests version .*\n)?(?:# Collective test starting: .*\n)?# nThread |` + ncclCommandText)
 )
 
-// ncclSides tells whether a has but the command line of the run that b is of.
+// ncclSides reports whether a is only the command line of run b.
 func ncclSides(a, _ []byte) bool { return !ncclHead.Match(a) }
 
-// ncclOperations are the programs of nccl-tests, without _perf; a name comes before those that it contains.
+// ncclOperations are the programs of nccl-tests without _perf. Longer names come before names that they contain.
 var ncclOperations = []string{"all_reduce", "all_gather", "reduce_scatter", "alltoallv", "alltoall", "broadcast",
 	"gather", "hypercube", "reduce", "scatter", "sendrecv"}
 
@@ -203,11 +198,10 @@ var ncclOperations = []string{"all_reduce", "all_gather", "reduce_scatter", "all
 const ncclCommandText = `(?:[^\n#]*[ /"'$>])?(?:all_reduce|all_gather|reduce_scatter|alltoallv?|` +
 	`broadcast|gather|hypercube|reduce|scatter|sendrecv)_perf[ \t]+-.*`
 
-// maxRanks is more than the GPUs of any machine.
+// maxRanks exceeds the number of GPUs in any machine.
 const maxRanks = 65
 
-// Lines that name the collective: newer releases of nccl-tests have one, and the JSON has the arguments. RCCL's tests
-// are the same programs, for GPUs of AMD.
+// Lines that name the collective. RCCL's tests are the same programs for AMD GPUs.
 var (
 	ncclStarting = lazyregexp.New(`(?m)^#\s*Collective test starting:\s*(\w+)_perf\b|"args":\["[^"]*?(\w+)_perf"`)
 	ncclCommand  = lazyregexp.New(`(?m)^` + ncclCommandText)
@@ -216,8 +210,8 @@ var (
 	rccl         = lazyregexp.New(`(?m)^#? ?rccl-tests: Version |^RCCL version `)
 )
 
-// ncclTests finds out which collective a log is of: older releases do not print it, so the file's name has to say it.
-// Types and operations of a run are tests of their own.
+// ncclTests reads a log of nccl-tests. Older releases do not print the collective, so it may come from the file's
+// name. Data types and operations of a run are separate tests.
 func (f *file) ncclTests() []reading {
 	test, by := NCCLTests, NCCLTests
 	name := path.Base(f.rel)
@@ -231,7 +225,7 @@ func (f *file) ncclTests() []reading {
 		test, by = "rccl-tests", "rccl-tests"
 	}
 	compact := strings.NewReplacer("-", "", "_", "").Replace(strings.ToLower(name))
-	// The longer names stand before those that are parts of them: reduce_scatter before reduce.
+	// Longer names come first: reduce_scatter before reduce.
 	i := slices.IndexFunc(ncclOperations, func(op string) bool {
 		return strings.Contains(compact, strings.ReplaceAll(op, "_", ""))
 	})
@@ -250,7 +244,7 @@ func (f *file) ncclTests() []reading {
 		func(m [][]byte) string { return string(m[1]) + string(m[2]) })
 	where := Where{Hosts: len(hosts)}
 	for _, m := range ncclGPU.FindAllSubmatch(f.data, maxRanks) {
-		device, _ := strconv.Atoi(string(m[1])) // digits, and few of them
+		device, _ := strconv.Atoi(string(m[1])) // at most three digits
 		where.Ranks = append(where.Ranks, Rank{device, strings.ToLower(string(m[2])), string(m[3])})
 	}
 	if len(hosts) > 1 || len(where.Ranks) == maxRanks {
@@ -259,7 +253,6 @@ func (f *file) ncclTests() []reading {
 	return readings(test, by, kinds, where)
 }
 
-// osuFormat is of the OSU micro-benchmarks.
 var osuFormat = logFormat{name: OSU, head: osuHead, read: one((*file).osu), start: osuHead, setups: []setup{
 	{word: "pairs", line: lazyregexp.New(`\[ pairs: ([0-9]+) \]`)},
 	{word: "window", line: lazyregexp.New(`\[ window size: ([0-9]+) \]`)},
@@ -268,8 +261,8 @@ var osuFormat = logFormat{name: OSU, head: osuHead, read: one((*file).osu), star
 var osuHead = lazyregexp.New(`(?m)^(?:# Number of (?:Sender|Receiver) .*\n)*` +
 	`# OSU (?:MPI|[NRX]CCL)\S* \S.* Test v[0-9]`)
 
-// osu reads the table of one of the OSU micro-benchmarks. Nothing closes such a table: where it was
-// cut off behind a row is not seen.
+// osu reads the table of an OSU micro-benchmark. The table has no end mark, so truncation after a complete row is not
+// detected.
 func (f *file) osu() (reading, error) {
 	res, err := tool.ParseOSU(f.data)
 	if err != nil {
@@ -278,7 +271,6 @@ func (f *file) osu() (reading, error) {
 	return reading{test: res.Program, tool: "osu", version: res.Version, figures: res.Figures}, nil
 }
 
-// nvFormat is of nvbandwidth.
 var nvFormat = logFormat{name: NVBandwidth, head: nvHead, json: nvJSON, read: (*file).nvBandwidth,
 	start: lazyregexp.New(`(?m)^nvbandwidth Version: |^\{\s*"nvbandwidth"`)}
 
@@ -286,12 +278,11 @@ var (
 	nvHead = lazyregexp.New(
 		`(?m)^nvbandwidth Version: |^Running \w+(?:memcpy|copy|latency)\w*\.\s*$|^\{\s*"nvbandwidth"`)
 	nvJSON = lazyregexp.New(`^\{\s*"nvbandwidth"\s*:`)
-	// nvDevice matches a GPU in the list of nvbandwidth: "Device 0: NVIDIA H100 80GB HBM3 (00000000:19:00)".
+	// nvDevice matches a GPU in nvbandwidth's list: "Device 0: NVIDIA H100 80GB HBM3 (00000000:19:00)".
 	nvDevice = lazyregexp.New(
 		`(?m)^Device (\d{1,3}): (.*) \(0000([0-9A-Fa-f]{4}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2})\)\s*$`)
 )
 
-// nvBandwidth reads all test cases of a run, and which GPUs it had.
 func (f *file) nvBandwidth() []reading {
 	tests, err := tool.ParseNVBandwidths(f.data)
 	if err != nil {
@@ -299,7 +290,7 @@ func (f *file) nvBandwidth() []reading {
 	}
 	var where Where
 	for _, m := range nvDevice.FindAllSubmatch(f.data, maxRanks) {
-		device, _ := strconv.Atoi(string(m[1])) // digits, and few of them
+		device, _ := strconv.Atoi(string(m[1])) // at most three digits
 		where.Ranks = append(where.Ranks, Rank{device, strings.ToLower(string(m[3])), string(m[2])})
 	}
 	return readings("", NVBandwidth, tests, where)

@@ -13,7 +13,7 @@ import (
 	"github.com/rackless/rackless/study/importer"
 )
 
-// sound tells whether what was imported may be kept: the rules that every figure of rackless obeys.
+// sound checks that imported figures obey the rules for all figures of rackless.
 func sound(t *testing.T, all []*importer.Study, err error) {
 	t.Helper()
 	if err != nil {
@@ -38,7 +38,7 @@ func sound(t *testing.T, all []*importer.Study, err error) {
 			}
 			seen[place{r.Block, r.Place}] = true
 			for _, x := range r.Samples {
-				// What did not go wrong often enough to count is 0 by right: lost packets, retransmitted segments.
+				// Counts of errors may be 0: lost packets, retransmitted segments.
 				if math.IsNaN(x.Value) || math.IsInf(x.Value, 0) || x.Value < 0 || x.Value == 0 &&
 					x.Metric != bench.MetricLoss && x.Metric != bench.MetricRetransmits {
 					t.Fatalf("figure %+v is published", x)
@@ -65,7 +65,7 @@ func seed(f *testing.F, names ...string) {
 	}
 }
 
-// FuzzVCPUBenchmarks gives every file of the suite the same contents: none may be taken for another's.
+// FuzzVCPUBenchmarks gives every file of the suite the same contents: no file may be taken for another test's.
 func FuzzVCPUBenchmarks(f *testing.F) {
 	seed(f, "testdata/vcpu-benchmarks/superbench-streamResultNeo.log",
 		"testdata/vcpu-benchmarks/superbench-streamResultZen.log",
@@ -102,11 +102,10 @@ func FuzzVCPUBenchmarks(f *testing.F) {
 	})
 }
 
-// FuzzLogs reads a file as one of the formats at a time: to read it as all of them leaves the
-// fuzzer few executions a second.
+// FuzzLogs reads a file as one format at a time, because reading it as all of them slows the fuzzer down.
 func FuzzLogs(f *testing.F) {
 	formats := importer.Formats()
-	// The fuzzer finds the other formats by itself: to begin with all of them takes most of its time.
+	// The seeds cover one format only: the fuzzer finds the others, and seeds of all would take most of its time.
 	add := func(data []byte) { f.Add(data[:min(len(data), 6<<10)], uint8(0)) }
 	for _, n := range []string{perftestLog, perftestJSON, perftestBad, ncclLog, ncclOld,
 		"testdata/vcpu-benchmarks/superbench-streamResultNeo.log",

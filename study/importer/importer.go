@@ -18,7 +18,7 @@ import (
 	"github.com/rackless/rackless/study"
 )
 
-// Formats that can be imported. Auto finds out by the contents.
+// Formats that can be imported. Auto detects the format from the contents.
 const (
 	Auto           = "auto"
 	VCPUBenchmarks = "vcpu-benchmarks"
@@ -28,7 +28,7 @@ const (
 	Iperf3         = "iperf3"
 	OSU            = "osu"
 	NVBandwidth    = "nvbandwidth"
-	Logs           = "logs" // of several tools, each file by its contents
+	Logs           = "logs" // logs of several tools; each file's format is detected
 )
 
 // Formats returns all formats, Auto first.
@@ -38,82 +38,82 @@ func Formats() []string {
 	return append(formats, Logs)
 }
 
-// Limits of an import. Larger ones are mistakes, or meant to harm.
+// Limits of an import. Larger imports are mistakes or attacks.
 const (
-	MaxFileSize = 16 << 20 // bytes of a file
+	MaxFileSize = 16 << 20 // bytes per file
 	maxFiles    = 4096
 	maxDepth    = 6
-	maxLevels   = 64 // as many as a study has cells
+	maxLevels   = 64 // the maximum number of cells of a study
 	maxRepeats  = 1000
 	maxFigures  = 1 << 20
 )
 
-// Options say how results are understood.
+// Options control how results are interpreted.
 type Options struct {
 	Format  string // one of Formats; "" is Auto
-	Name    string // of the study; "" takes that of the first source
-	Factor  string // that levels of logs belong to; "" is "variant". The other formats have one of their own.
-	Version string // of rackless, for the record
+	Name    string // name of the study; "" takes that of the first source
+	Factor  string // factor of the levels of logs; "" is "variant". Other formats define their own.
+	Version string // version of rackless, recorded in the study
 }
 
-// A Study is results of others as a study of rackless.
+// A Study is a set of imported results in the form of a study.
 type Study struct {
 	Spec        *study.Spec
-	Environment []study.Fact // where the results are from, first of all
-	Digest      string       // of all files that were read, hexadecimal SHA-256
-	Runs        []Run        // in the order of their blocks
-	Notes       []string     // what a reader should know, in sentences; they are in Environment as well
+	Environment []study.Fact // begins with the sources of the results
+	Digest      string       // SHA-256 of all files that were read, hexadecimal
+	Runs        []Run        // in order of their blocks
+	Notes       []string     // remarks for the reader, in sentences; also in Environment
 }
 
 // A Run is one repeat at one level.
 type Run struct {
-	Block   int // the number of the repeat, from 1
-	Place   int // in the block, from 1
+	Block   int // number of the repeat, starting at 1
+	Place   int // position in the block, starting at 1
 	Cell    map[string]string
-	Started time.Time // zero where that is not known
+	Started time.Time // zero if not known
 	Samples []Sample
-	// Failures are the tests that gave no figure, with their files and the reasons.
+	// Failures lists the tests without a figure, with their files and reasons.
 	Failures []string
 }
 
-// A Sample is one figure and where it stood.
+// A Sample is one figure and its origin.
 type Sample struct {
 	bench.Sample
 	Origin Origin `json:"origin"`
 }
 
-// An Origin is where a figure stood.
+// An Origin is the location of a figure.
 type Origin struct {
 	File   string `json:"file"`
 	SHA256 string `json:"sha256"`          // of the file
-	Level  string `json:"level,omitempty"` // the level's name in the results
+	Level  string `json:"level,omitempty"` // name of the level in the results
 	Where
 }
 
-// Where is what a log says of the machines.
+// Where describes the machines of a log.
 type Where struct {
 	Device string `json:"device,omitempty"` // RDMA device of the client
 	MTU    int    `json:"mtu,omitempty"`    // payload of an RDMA packet, in bytes
-	Hosts  int    `json:"hosts,omitempty"`  // how many machines there were
-	Ranks  []Rank `json:"ranks,omitempty"`  // GPUs of one machine, where the log lists them
+	Hosts  int    `json:"hosts,omitempty"`  // number of machines
+	Ranks  []Rank `json:"ranks,omitempty"`  // GPUs of a single machine, if the log lists them
 }
 
-// A Rank is a GPU that a log of nccl-tests lists.
+// A Rank is a GPU listed in a log of nccl-tests.
 type Rank struct {
-	Device int    `json:"device"`          // its number for CUDA
-	Bus    string `json:"bus"`             // "0000:3b:00", or of older releases "0x3b"
+	Device int    `json:"device"`          // CUDA device number
+	Bus    string `json:"bus"`             // "0000:3b:00", or "0x3b" in older releases
 	Model  string `json:"model,omitempty"` //
 }
 
 // Figures counts the figures of a study.
 func (s *Study) Figures() int { return lists.Sum(s.Runs, func(r Run) int { return len(r.Samples) }) }
 
-// An Error is what cannot be read.
+// An Error reports a file that cannot be read.
 type Error struct {
 	File string
-	Line int // 0 where the whole file is meant
+	Line int // 0 if the error concerns the whole file
 	What string
-	// Unknown is set where the file is in no format of results.
+	// Unknown is set if the file has no known format.
 	Unknown bool
 }
 
@@ -124,8 +124,8 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s:%d: %s", e.File, e.Line, e.What)
 }
 
-// Import reads results. There is one study for each host that the results tell apart: machines are
-// no setting that somebody varied, and what one has another may lack.
+// Import reads results. It returns one study for each host in the results, because hosts may lack settings that
+// others have and are not levels of a factor.
 func Import(sources []Source, o Options) ([]*Study, error) {
 	if len(sources) == 0 {
 		return nil, errors.New("nothing to import")
@@ -161,7 +161,6 @@ func Import(sources []Source, o Options) ([]*Study, error) {
 	return im.studies()
 }
 
-// importing is an import under way.
 type importing struct {
 	Options
 	sources  []Source
@@ -171,20 +170,19 @@ type importing struct {
 	notes    map[string][]string     // by group
 }
 
-// An outcome is what one file or line says: what was measured at a level, once.
+// An outcome is the result of one file or line: one measurement at a level.
 type outcome struct {
-	group    string // host; "" where there is one
+	group    string // host; "" if there is only one
 	level    string
-	test     string   // of logs
-	setup    []string // of logs: see setups
+	test     string   // for logs
+	setup    []string // for logs; see setups
 	repeat   int
 	started  time.Time
 	samples  []Sample
 	failures []string
 }
 
-// fact and note are kept by host, since each host becomes a study of its own. A fact is a value, a note a sentence
-// that also goes to the user.
+// fact and note record a fact or a note by host, because each host becomes a study. Notes are also shown to the user.
 func (im *importing) fact(group, name, value string) {
 	im.facts[group] = append(im.facts[group], study.Fact{Name: name, Value: value})
 }
@@ -193,7 +191,6 @@ func (im *importing) note(group, format string, args ...any) {
 	im.notes[group] = append(im.notes[group], fmt.Sprintf(format, args...))
 }
 
-// factor names what varies.
 func (im *importing) factor() (string, error) {
 	if im.Format == VCPUBenchmarks {
 		if im.Factor != "" && im.Factor != study.FactorPlacement {
@@ -206,7 +203,7 @@ func (im *importing) factor() (string, error) {
 	return f, text("factor", f)
 }
 
-// text refuses what cannot be a name of a factor or a level.
+// text checks that s may name a factor or a level.
 func text(what, s string) error {
 	control := func(r rune) bool { return r < ' ' || r == 0x7f }
 	if s == "" || len(s) > 100 || !utf8.ValidString(s) || strings.ContainsFunc(s, control) {
@@ -215,7 +212,6 @@ func text(what, s string) error {
 	return nil
 }
 
-// studies puts the outcomes in order, one study for each group.
 func (im *importing) studies() ([]*Study, error) {
 	factor, err := im.factor()
 	if err != nil {
@@ -234,15 +230,14 @@ func (im *importing) studies() ([]*Study, error) {
 	if figures == 0 {
 		return nil, im.nothing()
 	}
-	// All figures are held in memory, and are written in one transaction.
+	// All figures are kept in memory and written in one transaction.
 	if figures > maxFigures {
 		return nil, fmt.Errorf("%d figures, and an import has at most %d: import the files apart, under several names",
 			figures, maxFigures)
 	}
 	var all []*Study
 	taken := map[string]string{}
-	// A study has one host, since what a setting does on one says nothing of another. Several hosts in one tree become
-	// several studies, named after them.
+	// The effect of a setting on one host says nothing about another, so several hosts become several studies.
 	for _, group := range slices.SortedFunc(maps.Keys(byGroup), natural) {
 		n := name
 		if len(byGroup) > 1 {
@@ -264,7 +259,6 @@ func (im *importing) studies() ([]*Study, error) {
 	return all, nil
 }
 
-// nothing is the error of results without a figure.
 func (im *importing) nothing() error {
 	files := "the one file"
 	if n := len(im.files); n != 1 {
@@ -279,8 +273,8 @@ func (im *importing) nothing() error {
 	return errors.New(text)
 }
 
-// study puts the outcomes of one host in order. Outcomes of the same level and repeat are one run: logs usually hold
-// one test a file, and each file would otherwise be a run of its own.
+// study converts the outcomes of one host. Outcomes of the same level and repeat form one run, because logs usually
+// have one test each.
 func (im *importing) study(name, factor, group string, outcomes []*outcome) (*Study, error) {
 	levels := levelsOf(outcomes)
 	if len(levels) > maxLevels {
@@ -329,7 +323,7 @@ func (im *importing) study(name, factor, group string, outcomes []*outcome) (*St
 	forgetTimes(s.Runs)
 	s.Spec = &study.Spec{
 		Name: name, Imported: im.Format, Factors: []study.Factor{{Name: factor, Levels: levels}},
-		// Nobody chose margin and confidence when this was measured: those of a study that says nothing of them hold.
+		// The results do not define margin and confidence, so the defaults apply.
 		Design: study.DesignFull, Blocks: blocks,
 		Seed: study.DefaultSeed, Margin: study.DefaultMargin, Confidence: study.DefaultConfidence,
 	}
@@ -338,18 +332,18 @@ func (im *importing) study(name, factor, group string, outcomes []*outcome) (*St
 	return s, nil
 }
 
-// levelsOf returns the levels in the order of placement's, default first, and others as they were met.
+// levelsOf returns the levels: known placements first, in their usual order, then others in order of appearance.
 func levelsOf(outcomes []*outcome) []string {
 	var levels []string
 	for _, o := range outcomes {
 		levels = lists.Add(levels, o.level)
 	}
-	order := slices.Concat(placements, levels) // a placement is found where it stands first
+	order := slices.Concat(placements, levels) // a known placement is found at its first position
 	slices.SortFunc(levels, func(a, b string) int { return slices.Index(order, a) - slices.Index(order, b) })
 	return levels
 }
 
-// forgetTimes drops the times of start where not every run has one: an order of which half is known is no order.
+// forgetTimes clears all start times unless every run has one, because a partial order is of no use.
 func forgetTimes(runs []Run) {
 	if slices.ContainsFunc(runs, func(r Run) bool { return r.Started.IsZero() }) {
 		for i := range runs {
@@ -358,7 +352,6 @@ func forgetTimes(runs []Run) {
 	}
 }
 
-// environment says where the results are from.
 func (im *importing) environment(group string, s *Study) []study.Fact {
 	facts := []study.Fact{
 		{Name: "imported", Value: fmt.Sprintf("results of %s, measured elsewhere", im.Format)},
@@ -379,7 +372,7 @@ func (im *importing) environment(group string, s *Study) []study.Fact {
 	return facts
 }
 
-// digest is the fingerprint of all files, with their names: sha256sum of the lines that sha256sum prints for them.
+// digest returns the fingerprint of all files with their names: the SHA-256 of the output of sha256sum for them.
 func (im *importing) digest() string {
 	h := sha256.New()
 	for _, f := range im.files {
@@ -388,7 +381,7 @@ func (im *importing) digest() string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// measures says what is compared: of each format what its authors judge by.
+// measures returns the tests to compare, by the metrics that the authors of each format use.
 func (im *importing) measures(s *Study) []study.Measure {
 	var tests []string
 	largest := map[string]int64{}
@@ -403,7 +396,7 @@ func (im *importing) measures(s *Study) []study.Measure {
 		m := study.Measure{Test: name}
 		judged, ok := vcpuJudged[name]
 		switch {
-		// Small messages measure how long a launch takes. The largest one measures the links.
+		// Small messages measure launch latency; the largest one measures the links.
 		case strings.HasPrefix(name, "nccl"), strings.HasPrefix(name, "rccl"):
 			m.Bytes, m.Metrics = largest[name], []string{bench.MetricBusBandwidth}
 		case im.Format == VCPUBenchmarks && !ok:
@@ -419,14 +412,14 @@ func (im *importing) measures(s *Study) []study.Measure {
 	return all
 }
 
-// Text says what became of the results: what was imported, what failed, and notes.
+// Text summarizes an import: the results, failures and notes.
 func (s *Study) Text() string {
 	var b strings.Builder
 	f := s.Spec.Factors[0]
 	fmt.Fprintf(&b, "study %s: %s, %s of %s (%s), %s, %s\n", s.Spec.Name, s.Spec.Imported,
 		words.Count(len(f.Levels), "level"), f.Name, words.Printable(strings.Join(f.Levels, ", ")),
 		words.Count(s.Spec.Blocks, "repeat"), words.Count(s.Figures(), "figure"))
-	// A directory of a thousand failed logs would scroll away what was imported: three of each run tell the kind.
+	// Thousands of failed logs would hide the summary, so three failures per run are shown.
 	failures := 0
 	for _, r := range s.Runs {
 		failures += len(r.Failures)

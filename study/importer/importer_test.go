@@ -12,7 +12,6 @@ import (
 	"github.com/rackless/rackless/study/importer"
 )
 
-// one imports sources that make one study.
 func one(t *testing.T, o importer.Options, sources ...importer.Source) *importer.Study {
 	t.Helper()
 	all, err := importer.Import(sources, o)
@@ -25,7 +24,6 @@ func one(t *testing.T, o importer.Options, sources ...importer.Source) *importer
 	return all[0]
 }
 
-// find returns the values of a metric at a level, by block.
 func find(s *importer.Study, level, test, metric string, bytes int64) []string {
 	var out []string
 	for _, r := range s.Runs {
@@ -78,7 +76,7 @@ func TestATreeOfVCPUBenchmarksIsAStudyOfPlacement(t *testing.T) {
 			t.Errorf("%s %s: %q, want %q", tt.test, tt.metric, got, tt.want)
 		}
 	}
-	// The name in the results stays.
+	// The origin keeps the name used in the results.
 	for _, r := range s.Runs {
 		if r.Cell["placement"] == "pin" && r.Samples[0].Origin.Level != "vcpu_pin" {
 			t.Errorf("origin %+v, want level vcpu_pin", r.Samples[0].Origin)
@@ -275,7 +273,7 @@ func TestALastLineWithoutAnEndIsReadWhereItIsWhole(t *testing.T) {
 	for cut := range len("4194304             12164.86") - len("4194304") {
 		cuts[fmt.Sprintf("cut%d.txt", cut+1)] = whole[:len(whole)-cut-1]
 	}
-	// A table without columns: the row that was cut off is as long as the one above it.
+	// In a table without aligned columns, a truncated row can be as long as the one above it.
 	unaligned := strings.Join(strings.Fields(whole[strings.LastIndex(whole, "\n")+1:]), " ")
 	cuts["unaligned.txt"] = whole + "\n" + "1" + unaligned[:len(unaligned)-1]
 	s := one(t, importer.Options{}, files("logs", cuts))
@@ -298,7 +296,7 @@ func TestLevelsCanBeNamed(t *testing.T) {
 	}
 }
 
-// Others are compared with the first level, and that is default where there is one, whatever sorts before it.
+// Other levels are compared with the first level. That is default if present, regardless of sorting.
 func TestDefaultIsTheFirstLevel(t *testing.T) {
 	t.Parallel()
 	tree, logs := map[string]string{}, map[string]string{}
@@ -314,7 +312,7 @@ func TestDefaultIsTheFirstLevel(t *testing.T) {
 	}
 }
 
-// The suite's report takes the memory of the first guest node for the machine's: an import takes none from there.
+// The suite's report takes the memory of the first guest node for the whole machine's; an import does not.
 func TestTheMemoryOfOneGuestNodeIsNotTakenForAll(t *testing.T) {
 	t.Parallel()
 	tree := map[string]string{}
@@ -384,7 +382,7 @@ func TestOtherLogs(t *testing.T) {
 	}
 }
 
-// A program that gives up early may not say what it is. Its log is known by that, and the line that says why is quoted.
+// A program that gives up early may not identify itself. Its log is recognized by its error, which is quoted.
 func TestLogsOfProgramsThatGaveUp(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ format, text, want string }{
@@ -409,8 +407,8 @@ func TestLogsOfProgramsThatGaveUp(t *testing.T) {
 	}
 }
 
-// A script that calls a tool again and again leaves one log. Each run is of its own test, and a run
-// of another message size is part of the same repeat.
+// A script that calls a tool repeatedly leaves one log. Each run has its own test, and runs with other message sizes
+// belong to the same repeat.
 func TestALogOfSeveralRuns(t *testing.T) {
 	t.Parallel()
 	bench := func(name string) string { return testdata(t, "../../bench/tool/testdata/"+name) }
@@ -435,7 +433,7 @@ func TestALogOfSeveralRuns(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name, file, text string
-		runs             []string // repeat: tests with the number of their figures' sizes
+		runs             []string // repeat: tests, with the number of message sizes
 		failures         []string
 	}{
 		{"perftest, several tests", "x.log", write + read + write + lat,
@@ -558,8 +556,8 @@ func TestALogOfSeveralRuns(t *testing.T) {
 	}
 }
 
-// People keep the logs of all their tools side by side. What no tool printed is noted, and of each
-// test the metric is compared that it is about.
+// Logs of several tools may be in one directory. Unrecognized files are noted, and each test is compared by its main
+// metric.
 func TestLogsOfSeveralToolsAreOneStudy(t *testing.T) {
 	t.Parallel()
 	tree := map[string]string{}
@@ -654,7 +652,7 @@ func TestWhatCannotBeImportedIsNamedWithItsPlace(t *testing.T) {
 	}
 }
 
-// The error on unknown results lists the formats that are read.
+// The error for unknown results lists the supported formats.
 func TestUnknownResultsHearWhatIsRead(t *testing.T) {
 	t.Parallel()
 	_, err := importer.Import([]importer.Source{files("r", map[string]string{"a.txt": "hello"})}, importer.Options{})

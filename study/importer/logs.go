@@ -9,20 +9,20 @@ import (
 	"github.com/rackless/rackless/internal/group"
 )
 
-// logs reads formats in which a file is a run or several. The level of a run is that of its source,
-// else the first directory below the source, else the source's own name.
+// logs reads log files, each with one or more runs. The level of a run is that of its source, or the first directory
+// below the source, or the source's name.
 func (im *importing) logs() error {
 	var all []*outcome
 	for _, f := range im.files {
 		src := im.sources[f.source]
 		level := src.Level
-		// As people sort their logs: one directory for each setting that they compare.
+		// Logs are usually sorted into one directory per setting.
 		if dirs := f.dir(); level == "" && len(dirs) > 0 {
 			level = dirs[0]
 		}
 		level = cmp.Or(level, src.Base)
 		format := im.Format
-		// With --format logs each file is of its own tool.
+		// With --format logs, each file may come from a different tool.
 		if format == Logs {
 			format = sniff(f.data)
 		}
@@ -52,7 +52,7 @@ func (im *importing) logs() error {
 	return nil
 }
 
-// outcomes reads a run. An error ends the import.
+// outcomes reads a run. An error aborts the import.
 func (f *file) outcomes(l logFormat, level string) ([]*outcome, error) {
 	switch {
 	case l.name == Rackless:
@@ -75,7 +75,7 @@ func (f *file) outcomes(l logFormat, level string) ([]*outcome, error) {
 	return all, nil
 }
 
-// setup returns the words of a format's setups for a run, "" for each that it does not say.
+// setup returns the values of a format's setups for a run, with "" for each value that the log does not report.
 func (f *file) setup(l logFormat) (words []string) {
 	for _, s := range l.setups {
 		word := ""
@@ -89,8 +89,8 @@ func (f *file) setup(l logFormat) (words []string) {
 	return words
 }
 
-// nameSetups makes tests of their own of the runs of one test and level whose setups differ. Setups that only levels
-// differ in are what the levels are compared by.
+// nameSetups adds a setup's value to the name of a test if runs at one level differ in it, which makes them separate
+// tests. Setups that differ only between levels are part of the comparison.
 func nameSetups(all []*outcome) {
 	type place struct {
 		level, test string
@@ -101,7 +101,7 @@ func nameSetups(all []*outcome) {
 		for i, word := range o.setup {
 			p := place{o.level, o.test, i}
 			if len(o.samples) == 0 {
-				continue // a failed run makes no test of the good ones
+				continue // a failed run must not split a test
 			}
 			if first := seen[p]; word != "" && first != "" && first != word {
 				differs[place{"", o.test, i}] = true
@@ -124,15 +124,14 @@ func nameSetups(all []*outcome) {
 	}
 }
 
-// A series is what is compared: figures of a test with one message size.
+// A series identifies comparable figures: a test with one message size.
 type series struct {
 	test  string
 	bytes int64
 }
 
-// numberRepeats numbers the runs of a test at a level. Runs of other message sizes are parts of one
-// repeat, as a script leaves them that calls the tool for each size. One that failed is a repeat
-// too, unless no size came twice: then it was one of the sizes.
+// numberRepeats numbers the runs of a test at a level. Runs with different message sizes form one repeat. A failed
+// run is a repeat of its own, unless no size occurs twice: then it was one of the sizes.
 func numberRepeats(runs []*outcome) {
 	swept := isSweep(runs)
 	repeats := map[series]int{}
@@ -157,7 +156,7 @@ func numberRepeats(runs []*outcome) {
 	}
 }
 
-// isSweep tells whether several runs have figures, and no series is in two of them.
+// isSweep reports whether several runs have figures and no series occurs in two of them.
 func isSweep(runs []*outcome) bool {
 	in := map[series]*outcome{}
 	good := 0
@@ -176,7 +175,7 @@ func isSweep(runs []*outcome) bool {
 	return good > 1
 }
 
-// rackless reads samples.jsonl. A bad line spoils the file: rackless writes none.
+// rackless reads samples.jsonl. A bad line makes the file invalid, because rackless writes no such lines.
 func (f *file) rackless(o *outcome) error {
 	samples, err := bench.ReadSamples(bytes.NewReader(f.data))
 	if err != nil {
@@ -195,8 +194,7 @@ func (f *file) rackless(o *outcome) error {
 	return nil
 }
 
-// add enters the figures of a run. A figure may round to zero where the tool prints few decimals,
-// and bench has worked it out from another column then.
+// add adds the figures of a run. If a figure would round to zero, bench has derived it from another column.
 func (o *outcome) add(r reading, origin Origin) {
 	for _, x := range r.figures {
 		o.samples = append(o.samples, Sample{bench.Sample{
@@ -206,7 +204,6 @@ func (o *outcome) add(r reading, origin Origin) {
 	}
 }
 
-// fail notes why a log is no result of a test.
 func (o *outcome) fail(f *file, test string, err error) {
 	o.failures = append(o.failures, fmt.Sprintf("%s: %s", test, fileText(f, err)))
 }

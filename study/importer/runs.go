@@ -9,8 +9,8 @@ import (
 	"github.com/rackless/rackless/internal/lazyregexp"
 )
 
-// runs cuts a log into the runs that are in it one after the other, as a script leaves them that
-// calls a tool again and again. What stands above the first is with the first.
+// runs splits a log into its runs, for example of a script that calls a tool repeatedly. Text before the first run
+// belongs to it.
 func (f *file) runs(l logFormat) ([]*file, error) {
 	if l.start == nil {
 		return []*file{f}, nil
@@ -25,10 +25,10 @@ func (f *file) runs(l logFormat) ([]*file, error) {
 	return all, nil
 }
 
-// texts cuts a log of text where a run begins; after maxRepeats runs it stops to look.
+// texts splits a text log at the start of each run, up to maxRepeats runs.
 func (f *file) texts(l logFormat) []*file {
 	var all []*file
-	var cuts []int // where all runs but the first begin
+	var cuts []int // starts of all runs but the first
 	for i, at := range l.start.FindAllIndex(f.data, maxRepeats+1) {
 		if i > 0 {
 			cuts = append(cuts, at[0])
@@ -37,8 +37,8 @@ func (f *file) texts(l logFormat) []*file {
 	from := 0
 	for _, cut := range append(cuts, len(f.data)) {
 		part := f.part(from, cut)
-		// Client and server that print to one terminal have a title each, and are one run. A command line without
-		// results behind the last run is none.
+		// Client and server that print to one terminal are one run. A command line without results at the end is not
+		// a run.
 		if n := len(all); n > 0 && l.sides != nil && (l.sides(all[n-1].data, part.data) || !l.head.Match(part.data) &&
 			cut == len(f.data)) {
 			all[n-1] = f.part(from-len(all[n-1].data), cut)
@@ -50,14 +50,14 @@ func (f *file) texts(l logFormat) []*file {
 	return all
 }
 
-// objectLine is a line that may begin an object of JSON; maxObjects bounds how many are tried, since each try may read
-// up to the end of the file.
+// objectLine matches a line that may begin a JSON object. maxObjects limits the attempts, since each may read to the
+// end of the file.
 var objectLine = lazyregexp.New(`(?m)^[ \t]*\{`)
 
 const maxObjects = 64
 
-// objects cuts the JSON of tools out of a log in which text stands before or behind it. JSON that a tool prints between
-// its own lines of text stays where it is, for its parser.
+// objects separates JSON objects of tools from text before and after them. JSON that a tool prints between its own
+// lines of text is left to its parser.
 func (f *file) objects() []*file {
 	var all []*file
 	from := 0
@@ -93,11 +93,11 @@ func (f *file) objects() []*file {
 	return all
 }
 
-// array matches an array of objects in JSON; the prompt of a shell may begin with a bracket, too.
+// array matches a JSON array of objects, as opposed to a shell prompt that begins with a bracket.
 var array = lazyregexp.New(`^\s*\[\s*(?:\{|\]|$)`)
 
-// byTool cuts files of text in which several tools printed, one after the other, into a part for each stretch of one
-// tool. What stands above the first tool goes with it.
+// byTool splits text files with output of several tools into one part per stretch of one tool. Text before the first
+// tool belongs to its part.
 func byTool(files []*file) []*file {
 	var all, parts []*file
 	for _, f := range files {
@@ -126,7 +126,7 @@ func byTool(files []*file) []*file {
 		slices.SortStableFunc(starts, func(a, b start) int { return cmp.Compare(a.at, b.at) })
 		from, last := 0, 0
 		for i := 1; i < len(starts); i++ {
-			// A tool's beginning that no results follow is a word of another tool.
+			// A match of start without results after it comes from another tool's output.
 			if starts[i].format == starts[last].format ||
 				!formatOf(starts[i].format).head.Match(f.data[starts[i].at:]) {
 				continue
@@ -144,7 +144,7 @@ func byTool(files []*file) []*file {
 	return all
 }
 
-// part is a run in the file, with lines numbered as in the file.
+// part returns a section of the file that keeps the file's line numbers.
 func (f *file) part(from, to int) *file {
 	p := *f
 	p.data = f.data[from:to]
@@ -152,16 +152,14 @@ func (f *file) part(from, to int) *file {
 	return &p
 }
 
-// documents cuts a file of JSON into its objects, which may be in one array; nil where it is no
-// such JSON, or one object, for the parser to say what is wrong with it. After maxRepeats runs it
-// stops to look.
+// documents splits a JSON file, or an array, into its objects, up to maxRepeats runs. It returns nil if the file is
+// not such JSON or is a single object, so that the parser reports errors.
 func (f *file) documents() []*file {
 	at := bytes.IndexAny(f.data, "{[")
 	if at < 0 || len(bytes.TrimSpace(f.data[:at])) > 0 {
 		return nil
 	}
-	// Not json.Unmarshal: several objects one after the other are no JSON document, and a bad one in the middle must
-	// not lose those before it.
+	// json.Unmarshal does not accept consecutive objects, and a bad one in the middle must not lose earlier ones.
 	dec := json.NewDecoder(bytes.NewReader(f.data[at:]))
 	if f.data[at] == '[' {
 		if _, err := dec.Token(); err != nil {

@@ -8,9 +8,8 @@ import (
 	"github.com/rackless/rackless/study/importer"
 )
 
-// Logs as strangers had them, each with the tests that it is of, and figures: what the text says of a run is part of a
-// test's name, and different tests are never repeats of one. Sources: NVIDIA/nccl-tests, linux-rdma/perftest, iperf3
-// and OSU, as people showed them in public reports.
+// Logs from public reports of users. Settings in the text become part of a test's name, and different tests are never
+// repeats of one. Sources: NVIDIA/nccl-tests, linux-rdma/perftest, iperf3 and OSU.
 func TestLogsOfStrangers(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ file, test, metric, want string }{
@@ -37,7 +36,7 @@ func TestLogsOfStrangers(t *testing.T) {
 					if x.Test != tt.test {
 						t.Errorf("a figure of %s", x.Test)
 					}
-					if x.Metric == tt.metric { // the last is that of the largest message
+					if x.Metric == tt.metric { // the last is the figure of the largest message
 						best = strconv.FormatFloat(x.Value, 'g', 4, 64)
 					}
 				}

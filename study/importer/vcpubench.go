@@ -17,22 +17,21 @@ import (
 	"github.com/rackless/rackless/internal/lazyregexp"
 )
 
-// Files of a run of vcpu_benchmarks (https://github.com/6erun/vcpu_benchmarks) that are not results
-// of a test. Its summary.csv says again what the others say, and takes the wrong column of newer
-// nccl-tests for the bus bandwidth: it is not read.
+// Files of a vcpu_benchmarks run (https://github.com/6erun/vcpu_benchmarks) that are not results of a test. Its
+// summary.csv is not read: it repeats the other files, and takes the wrong column of newer nccl-tests for the bus
+// bandwidth.
 const (
 	vcpuTopology = "numa_topology.txt" // numactl --hardware in the guest
 	vcpuMetadata = "metadata.json"
 )
 
-// A vcpuTest reads what a program of the suite printed.
 type vcpuTest struct {
 	tool  string
 	parse func(log []byte) ([]bench.Figure, error)
 }
 
-// vcpuTests are the suite's tests by their files. They keep the suite's names: "local" and "remote"
-// bind memory to guest node 0 and to node 1, and no thread.
+// vcpuTests maps file names to the suite's tests, under the suite's names: "local" and "remote" bind memory, but not
+// threads, to guest nodes 0 and 1.
 var vcpuTests = map[string]vcpuTest{
 	"cpu_single.txt":         {"sysbench", sysbenchOfAnyThreads},
 	"cpu_all.txt":            {"sysbench", sysbenchOfAnyThreads},
@@ -45,7 +44,8 @@ var vcpuTests = map[string]vcpuTest{
 	"nccl_allreduce.txt":     {"nccl-tests", tool.ParseNCCLTests},
 }
 
-// sysbenchOfAnyThreads reads sysbench's CPU test: the suite starts as many threads as the guest has CPUs.
+// sysbenchOfAnyThreads parses sysbench's CPU test. The number of threads is not checked, because the suite starts one
+// per guest CPU.
 func sysbenchOfAnyThreads(log []byte) ([]bench.Figure, error) {
 	e, err := tool.EngineByName("sysbench_cpu")
 	if err != nil {
@@ -54,10 +54,10 @@ func sysbenchOfAnyThreads(log []byte) ([]bench.Figure, error) {
 	return e.Parse(log)
 }
 
-// streamHead is how STREAM heads its table, from 5.8 on: rates are in MB/s of 10^6 bytes.
+// streamHead matches the table header of STREAM 5.8 and later. Rates are in MB/s of 10^6 bytes.
 var streamHead = lazyregexp.New(`(?m)^Function\s+(?:Best )?Rate (?:\()?MB/s\)?\s`)
 
-// stream reads STREAM's table of four kernels. It is good once the program has checked its arrays.
+// stream parses STREAM's table of four kernels. It is valid only if the program has verified its arrays.
 func stream(log []byte) ([]bench.Figure, error) {
 	kernels := []string{"Copy", "Scale", "Add", "Triad"}
 	var figures []bench.Figure
@@ -73,11 +73,10 @@ func stream(log []byte) ([]bench.Figure, error) {
 		case strings.HasPrefix(line, "Failed Validation"),
 			strings.Contains(line, "Expected") && strings.Contains(line, "Observed"):
 			return errors.New("STREAM found its arrays wrong")
-		// Printed last, after the arrays were checked. Rates without it may be of loops that a compiler removed.
+		// Printed last, after the arrays were checked. Without it, a compiler may have removed the loops.
 		case strings.HasPrefix(line, "Solution Validates"):
 			valid = true
-		// In this order and no other: STREAM prints its kernels as it runs them, so that a row out of place is of
-		// another table.
+		// STREAM prints its kernels in this order, so a row out of place belongs to another table.
 		case headed && ok && len(figures) < len(kernels) && name == kernels[len(figures)]:
 			fields := strings.Fields(rest)
 			if len(fields) != 4 {
@@ -104,13 +103,12 @@ func stream(log []byte) ([]bench.Figure, error) {
 	return figures, nil
 }
 
-// testD2D is the part of gpu_bandwidth that stays inside a GPU.
+// testD2D is the part of gpu_bandwidth within a GPU.
 const testD2D = "gpu_bandwidth_d2d"
 
-// vcpuJudged are the tests that are compared, as the suite's own report does: of STREAM the triad,
-// of latencies the largest array, which is memory. What only the GPU does is the same in every
-// placement and therefore a control. STREAM bound to one node is there in guests with several
-// alone, so that it cannot be compared with the default.
+// vcpuJudged lists the compared tests, as in the suite's own report: the triad of STREAM, and the largest array of
+// latencies, which is main memory. Tests that use only the GPU are controls, because placement does not affect them.
+// STREAM bound to one node exists only in guests with several nodes, so it cannot be compared with the default.
 var vcpuJudged = map[string]struct {
 	metrics []string
 	largest bool
@@ -125,10 +123,10 @@ var vcpuJudged = map[string]struct {
 	"gpu_compute":   {control: true},
 }
 
-// placements are the levels of the factor placement, in order.
 var placements = []string{"default", "pin", "pin+numa", "pin+numa+smt"}
 
-// placementOf is the level that a directory of results stands for; its own name where that is none of rackless's.
+// placementOf returns the placement level that a directory name stands for, or the name itself if it matches no
+// level.
 func placementOf(name string) string {
 	plain := strings.NewReplacer("_", "-", "+", "-", " ", "-").Replace(strings.ToLower(name))
 	plain = strings.TrimPrefix(plain, "vcpu-")
@@ -139,12 +137,10 @@ func placementOf(name string) string {
 	return name
 }
 
-// repeatDir is a directory that numbers a repeat.
 var repeatDir = lazyregexp.New(`^(?:(?:run|rep|repeat)[-_]?)?\d{1,4}$`)
 
-// vcpuBenchmarks reads a tree RESULTS/GPU/CONFIG, a part of one, or several: CONFIG is the level,
-// GPU the host. The suite itself makes one run; more are directories with numbers below CONFIG, or
-// further sources.
+// vcpuBenchmarks reads trees RESULTS/GPU/CONFIG, or parts of them: CONFIG is the level, GPU the host. The suite
+// itself makes one run; repeats are numbered directories below CONFIG, or further sources.
 func (im *importing) vcpuBenchmarks() error {
 	type dir struct {
 		source int
@@ -159,7 +155,7 @@ func (im *importing) vcpuBenchmarks() error {
 	named := map[place]string{}
 	for _, d := range files.Keys {
 		if !slices.ContainsFunc(files.Of(d), func(f *file) bool { _, ok := vcpuTests[path.Base(f.rel)]; return ok }) {
-			continue // a report, or what somebody wrote beside the results
+			continue // a report, or other files beside the results
 		}
 		src := im.sources[d.source]
 		group, config, err := vcpuPlace(src, d.path)
@@ -167,7 +163,7 @@ func (im *importing) vcpuBenchmarks() error {
 			return err
 		}
 		p := place{group, placementOf(config)}
-		// Two directories of one level would be taken for repeats of the same setting, which their authors held apart.
+		// Two directories of one level would be taken for repeats, but their authors meant different settings.
 		if other, ok := named[p]; ok && other != config {
 			return &Error{File: path.Join(src.Name, d.path),
 				What: fmt.Sprintf("%q and %q are both placement %s: rename one, or import them apart", other, config,
@@ -184,7 +180,6 @@ func (im *importing) vcpuBenchmarks() error {
 	return nil
 }
 
-// vcpuPlace tells host and configuration of a directory.
 func vcpuPlace(src Source, dir string) (group, config string, err error) {
 	var parts []string
 	if dir != "." {
@@ -209,7 +204,6 @@ func vcpuPlace(src Source, dir string) (group, config string, err error) {
 	return "", cmp.Or(src.Level, src.Base), nil
 }
 
-// vcpuFile reads one file of a run.
 func (im *importing) vcpuFile(f *file, config string, o *outcome) {
 	base := path.Base(f.rel)
 	t, ok := vcpuTests[base]
@@ -222,7 +216,7 @@ func (im *importing) vcpuFile(f *file, config string, o *outcome) {
 	if !ok {
 		return
 	}
-	// The suite's own name of the test: what it measures is in no line of the file.
+	// The file's content does not name the test, so the file name does.
 	test := strings.TrimSuffix(base, ".txt")
 	figures, err := t.parse(f.data)
 	if err != nil {
@@ -238,7 +232,7 @@ func (im *importing) vcpuFile(f *file, config string, o *outcome) {
 	}
 }
 
-// fileText is an error with the name of its file in front, once, and its line as the file counts them.
+// fileText formats an error with the file name, once, and the line number within the whole file.
 func fileText(f *file, err error) string {
 	var own *Error
 	if errors.As(err, &own) {
@@ -253,13 +247,13 @@ func fileText(f *file, err error) string {
 
 var availableNodes = lazyregexp.New(`(?m)^available: (\d{1,4}) nodes`)
 
-// vcpuTopology says how many NUMA nodes the guest had: whether the setting took effect.
+// vcpuTopology records the number of guest NUMA nodes, which shows whether the setting took effect.
 func (im *importing) vcpuTopology(f *file, o *outcome) {
 	m := availableNodes.FindSubmatch(f.data)
 	if m == nil {
 		return
 	}
-	nodes, _ := strconv.Atoi(string(m[1])) // digits, as matched
+	nodes, _ := strconv.Atoi(string(m[1])) // at most four digits
 	im.fact(o.group, fmt.Sprintf("guest NUMA nodes, %s, repeat %d", o.level, o.repeat), strconv.Itoa(nodes))
 	if nodes < 2 && strings.Contains(o.level, "numa") {
 		im.note(o.group, "%s: the guest of placement=%s had %d NUMA node: the setting did not take effect, or the "+
@@ -267,8 +261,8 @@ func (im *importing) vcpuTopology(f *file, o *outcome) {
 	}
 }
 
-// vcpuMetadata takes the time and the devices of newer runs. What is missing or odd in it stays
-// unknown: no figure rests on it.
+// vcpuMetadata reads the time and the devices of newer runs. Missing or odd values are ignored: no figure depends on
+// them.
 func (im *importing) vcpuMetadata(f *file, o *outcome) {
 	var meta struct {
 		Timestamp string   `json:"timestamp"`
@@ -279,7 +273,7 @@ func (im *importing) vcpuMetadata(f *file, o *outcome) {
 		im.note(o.group, "%s: no metadata: %s.", f.name, bench.Shorten(err.Error()))
 		return
 	}
-	// A machine whose clock was never set writes a time near 1970, which would put the run in front of all others.
+	// A machine whose clock was never set reports a time near 1970, which would place the run before all others.
 	if t, err := time.Parse(time.RFC3339Nano, meta.Timestamp); err == nil && t.Year() > 2000 {
 		o.started = t.UTC()
 	}
@@ -292,7 +286,7 @@ func (im *importing) vcpuMetadata(f *file, o *outcome) {
 	}
 }
 
-// memLatency reads the suite's pointer chase: lines of an array's size in bytes and the time of a load in ns.
+// memLatency parses the suite's pointer chase: lines with an array size in bytes and the time of a load in ns.
 func memLatency(log []byte) ([]bench.Figure, error) {
 	var figures []bench.Figure
 	last := int64(0)
@@ -306,8 +300,7 @@ func memLatency(log []byte) ([]bench.Figure, error) {
 			return errors.New("want a size and a latency")
 		}
 		size, err := strconv.ParseInt(fields[0], 10, 64)
-		// The chase goes from small arrays to large ones. A size that falls shows that two runs were written into one
-		// file.
+		// The chase goes from small to large arrays. A smaller size shows that two runs were written into one file.
 		if err != nil || size <= last {
 			return fmt.Errorf("size %q: want bytes, more than in the line before", bench.Shorten(fields[0]))
 		}
@@ -328,7 +321,7 @@ func memLatency(log []byte) ([]bench.Figure, error) {
 
 var matmulLine = lazyregexp.New(`^(\d+) matmuls: ([0-9.]+)s \(([0-9.]+)ms each\)$`)
 
-// matmul reads the suite's one line of matrix products. The time of one has to agree with that of all.
+// matmul parses the suite's line of matrix products, and checks the time per product against the total.
 func matmul(log []byte) ([]bench.Figure, error) {
 	var each float64
 	err := bench.EachLine("matmul", log, func(line string) error {
@@ -345,7 +338,7 @@ func matmul(log []byte) ([]bench.Figure, error) {
 		}
 		n, total := values[0], values[1]
 		each = values[2]
-		// The total is printed to 1 ms, each to 0.1 ms.
+		// The total is rounded to 1 ms, each to 0.1 ms.
 		if computed := total * 1000 / n; computed > each*1.01+0.1 || computed < each*0.99-0.1 {
 			return fmt.Errorf("%s products in %s s are not %s ms each", m[1], m[2], m[3])
 		}
@@ -361,11 +354,11 @@ func matmul(log []byte) ([]bench.Figure, error) {
 }
 
 var (
-	// copyLine is one of gpu_bandwidth_bench.py.
+	// Lines of gpu_bandwidth_bench.py.
 	copyDevice = lazyregexp.New(`^GPU (\d+) \[`)
 	copyLine   = lazyregexp.New(`^\s+(Host-to-Device|Device-to-Host|Device-to-Device): (\S+) GB/s$`)
-	// CUDA's bandwidthTest: a title, the unit in the header of the table, and rows of size and
-	// bandwidth. Before CUDA 10.1 the unit is MB/s.
+	// Lines of CUDA's bandwidthTest: a title, the unit in the header of the table, and rows of size and bandwidth.
+	// Before CUDA 10.1 the unit is MB/s.
 	cudaDevice = lazyregexp.New(`^\s*Device (\d+): `)
 	cudaTitle  = lazyregexp.New(`^\s*(Host to Device|Device to Host|Device to Device) Bandwidth, 1 Device\(s\)\s*$`)
 	cudaUnit   = lazyregexp.New(`^\s*Transfer Size \(Bytes\)\s+Bandwidth\(([GM])B/s\)\s*$`)
@@ -374,16 +367,15 @@ var (
 
 var directions = map[string]string{"Host to Device": "h2d_bw", "Device to Host": "d2h_bw", "Device to Device": "d2d_bw"}
 
-// copies are the state of reading the suite's copies.
 type copies struct {
 	figures           []bench.Figure
 	device, direction string
-	scale             float64 // to GB/s; 0 before the header of a table
+	scale             float64 // factor to GB/s; 0 before the header of a table
 	began, passed     int     // runs of bandwidthTest
 }
 
-// gpuBandwidth reads the suite's copies between host and GPU, by CUDA's bandwidthTest or by
-// PyTorch. It makes them five times: all count, and not the best alone.
+// gpuBandwidth parses the suite's copies between host and GPU, by CUDA's bandwidthTest or by PyTorch. The suite
+// repeats them five times, and all repeats count, not just the best.
 func gpuBandwidth(log []byte) ([]bench.Figure, error) {
 	var c copies
 	if err := bench.EachLine("gpu_bandwidth", log, c.read); err != nil {
@@ -395,11 +387,11 @@ func gpuBandwidth(log []byte) ([]bench.Figure, error) {
 	switch {
 	case len(c.figures) == 0:
 		return bad("no bandwidth of a known layout; rocm-bandwidth-test is not read")
-	// A run of bandwidthTest that was broken off has good rows, and lacks the line that says how it ended.
+	// An aborted bandwidthTest has good rows, but no line with its result.
 	case c.began != c.passed:
 		return bad("bandwidthTest began %d times and passed %d times", c.began, c.passed)
 	}
-	// What was cut off lacks the last directions.
+	// Truncated output lacks the last directions.
 	count := map[string]int{}
 	for _, x := range c.figures {
 		count[x.Metric]++
@@ -415,7 +407,7 @@ func gpuBandwidth(log []byte) ([]bench.Figure, error) {
 	return c.figures, nil
 }
 
-// read takes one line, of either of the two programs that the suite may have called: they have no line in common.
+// read parses one line of either program; they have no line in common.
 func (c *copies) read(line string) error {
 	line = strings.TrimRight(line, "\r\n")
 	if m := copyDevice.FindStringSubmatch(line); m != nil {

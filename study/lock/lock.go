@@ -1,4 +1,4 @@
-// Package lock keeps two studies on one machine from measuring each other.
+// Package lock prevents two studies on one machine from disturbing each other.
 package lock
 
 import (
@@ -19,46 +19,45 @@ import (
 	"github.com/rackless/rackless/internal/lazyregexp"
 )
 
-// The lock of the machine is a socket in Linux's abstract namespace, see unix(7), on which a study
-// listens while it runs. All users see it, whatever directories they have; it has no file that
-// another user could put a link in the place of, make unreadable or leave behind; it is gone with
-// the process, however that ends; and the kernel tells whoever connects whose it is. Each network
-// namespace has its own, so that a study in a container does not see one outside, as it would not
-// with a file either, unless both had the directory. Any user can hold the name without a study, as
-// any user can start a study: the refusal says who does.
+// machineName is the name of the machine's lock: an abstract Unix socket, see unix(7), on which a study listens while
+// it runs. All users see it. It has no file that another user could replace by a link, make unreadable or leave
+// behind. It disappears with the process, and the kernel identifies the holder to anyone that connects.
+//
+// Each network namespace has its own abstract sockets, so a study in a container does not see one outside; nor would
+// it see a file, unless both shared the directory. Any user can hold the name without running a study, just as any
+// user can start a study; the error message names the holder.
 const machineName = "rackless-study"
 
-// Variable is the environment variable that names another lock. It is for tests, which would refuse
-// each other.
+// Variable is the environment variable that names another lock. Tests use it, because they would otherwise block each
+// other.
 const Variable = "RACKLESS_STUDY_LOCK"
 
-// goodName is what a name of the lock looks like: a socket's takes 107 bytes.
+// goodName matches valid names of a lock. A socket's name has at most 107 bytes.
 var goodName = lazyregexp.New(`^[a-zA-Z0-9._-]{1,100}$`)
 
-// A Holder is the process of a study that runs.
+// A Holder is the process of a running study.
 type Holder struct {
-	pid int // 0 where this process cannot see it
+	pid int // 0 if this process cannot see it
 	uid uint32
 }
 
-// String names the process, its user and its command line.
+// String returns the process, its user and its command line.
 func (h *Holder) String() string {
 	who := "user " + fmt.Sprint(h.uid)
 	if u, err := user.LookupId(fmt.Sprint(h.uid)); err == nil {
 		who = "user " + u.Username
 	}
-	if h.pid == 0 { // of another PID namespace
+	if h.pid == 0 { // in another PID namespace
 		return "a process of " + who
 	}
 	line, err := commandLine(h.pid)
 	if err != nil || len(line) == 0 {
 		return fmt.Sprintf("process %d of %s", h.pid, who)
 	}
-	// The text belongs to another user, and may hold control characters.
+	// The command line belongs to another user, and may contain control characters.
 	return fmt.Sprintf("process %d of %s: %.200q", h.pid, who, strings.Join(line, " "))
 }
 
-// commandLine returns the arguments of a process, none for a kernel thread.
 func commandLine(pid int) ([]string, error) {
 	p, err := procfs.NewProc(pid)
 	if err != nil {
@@ -70,8 +69,7 @@ func commandLine(pid int) ([]string, error) {
 // A Lock is the lock of this machine.
 type Lock struct{ addr net.UnixAddr }
 
-// FromEnv returns the lock of this machine, or the one that Variable names. An error is the caller's:
-// the name is not one.
+// FromEnv returns the lock of this machine, or the one named by Variable. It returns an error if the name is invalid.
 func FromEnv(getenv func(string) string) (Lock, error) {
 	name := cmp.Or(getenv(Variable), machineName)
 	if !goodName.MatchString(name) {
@@ -80,9 +78,9 @@ func FromEnv(getenv func(string) string) (Lock, error) {
 	return Lock{net.UnixAddr{Net: "unix", Name: "@" + name}}, nil
 }
 
-// Holder returns who runs a study on this machine; nil where nobody does.
+// Holder returns the process that runs a study on this machine, or nil if there is no running study.
 func (l Lock) Holder() (*Holder, error) {
-	// An abstract address, that of no file: it is free the moment its holder ends, however that ends.
+	// An abstract address is free as soon as its holder ends, however that happens.
 	c, err := net.DialUnix("unix", nil, &l.addr)
 	if errors.Is(err, syscall.ECONNREFUSED) {
 		return nil, nil
@@ -108,12 +106,11 @@ func (l Lock) Holder() (*Holder, error) {
 	return &Holder{pid: int(cred.Pid), uid: cred.Uid}, nil
 }
 
-// takeMachine takes the lock of the machine, or says who has it.
 func (l Lock) takeMachine() (listener *net.UnixListener, err error) {
-	// Its holder may end between the two looks. A child that it has just started may have the socket a while longer.
+	// The holder may end between Listen and Holder. A child that it just forked may keep the socket a little longer.
 	for range 100 {
 		if listener, err = net.ListenUnix("unix", &l.addr); err == nil {
-			go func() { // who asks is not left waiting
+			go func() { // accept connections, so that Holder returns at once
 				for {
 					c, err := listener.Accept()
 					if errors.Is(err, net.ErrClosed) {
@@ -142,8 +139,7 @@ func (l Lock) takeMachine() (listener *net.UnixListener, err error) {
 	return nil, fmt.Errorf("lock this machine for a study: %w", err)
 }
 
-// leaveMachine gives the lock of the machine back. A child of this process has the socket, too, from its fork until it
-// runs its program: after the shutdown nobody can connect to that either.
+// leaveMachine releases the lock. A forked child shares the socket until exec, so shut it down before closing it.
 func leaveMachine(listener *net.UnixListener) {
 	if raw, err := listener.SyscallConn(); err == nil {
 		_ = raw.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RDWR) })
@@ -151,8 +147,8 @@ func leaveMachine(listener *net.UnixListener) {
 	listener.Close()
 }
 
-// Take takes the lock for a study of labs in the directory run, or says who has it. A file in that
-// directory is locked too: rackless ui sees by it that the study is one of these labs.
+// Take acquires the lock for a study of labs in the directory run. It also locks a file in that directory, which
+// tells rackless ui that the study is about one of these labs.
 func (l Lock) Take(run string) (unlock func(), err error) {
 	listener, err := l.takeMachine()
 	if err != nil {
@@ -178,19 +174,19 @@ func (l Lock) Take(run string) (unlock func(), err error) {
 		}
 		return nil, fmt.Errorf("%s: %w", f.Name(), err)
 	}
-	return func() { // the kernel takes both away in any case
+	return func() { // the kernel releases both when the process ends
 		_ = unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_UNLCK})
 		_ = f.Close()
 		leaveMachine(listener)
 	}, nil
 }
 
-// file is locked while a study of labs in the directory run runs. The lock is that of an open file, see F_OFD_SETLK in
-// fcntl(2): unlike one of flock(2), it can be looked at. To try a lock would be to take it from whoever wants it just
-// then.
+// file returns the path of the file that is locked during a study of labs in the directory run. The lock is an open
+// file description lock, see F_OFD_SETLK in fcntl(2), because it can be queried without acquiring it, unlike a
+// flock(2) lock.
 func file(run string) string { return filepath.Join(run, "study.lock") }
 
-// HeldIn reports whether a study of labs in the directory run runs.
+// HeldIn reports whether a study of labs in the directory run is running.
 func HeldIn(run string) (bool, error) {
 	f, err := os.Open(file(run))
 	if errors.Is(err, os.ErrNotExist) {
@@ -200,7 +196,7 @@ func HeldIn(run string) (bool, error) {
 		return false, err
 	}
 	defer f.Close()
-	lock := unix.Flock_t{Type: unix.F_RDLCK} // what stands against a reader is a writer
+	lock := unix.Flock_t{Type: unix.F_RDLCK} // a read lock conflicts with the writer's lock
 	err = unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &lock)
 	return lock.Type == unix.F_WRLCK, err
 }

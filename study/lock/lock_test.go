@@ -22,7 +22,7 @@ func TestTheLockOfTheMachineHasAName(t *testing.T) {
 	}
 }
 
-// A child has all open files of its parent until it runs its program, which on a busy machine takes a while.
+// A child shares all open files of its parent until exec, which takes a while on a busy machine.
 func TestAChildThatStartsDoesNotHoldTheLock(t *testing.T) {
 	t.Parallel()
 	l, err := FromEnv(func(string) string { return fmt.Sprintf("rackless-child-test-%d", os.Getpid()) })
@@ -108,7 +108,7 @@ func TestALockIsSeenWithoutTakingIt(t *testing.T) {
 	holds(false)
 	lock(unix.F_WRLCK)
 	holds(true)
-	holds(true) // to look takes nothing away
+	holds(true)
 	lock(unix.F_UNLCK)
 	holds(false)
 }

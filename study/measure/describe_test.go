@@ -14,7 +14,7 @@ import (
 	"github.com/rackless/rackless/study/record"
 )
 
-// Memory is measured by the NUMA nodes that every node has, and that have CPUs to measure from.
+// Memory is measured on the NUMA nodes that have CPUs and exist on every node.
 func TestNUMANodesThatAllNodesHave(t *testing.T) {
 	t.Parallel()
 	node := func(cpus ...int) *facts.Node {
@@ -43,7 +43,7 @@ func TestNUMANodesThatAllNodesHave(t *testing.T) {
 	}
 }
 
-// A node of a real host may have no NIC, for what is measured on one node alone.
+// A node on a real host may have no NIC, for tests that run on a single node.
 func TestAReportHasNodesWithoutNICs(t *testing.T) {
 	t.Parallel()
 	l, err := lab.Parse("lab.yaml", []byte("name: x\ndriver: libvirt\nnodes:\n  a: {cpus: 1, memory: 256MiB, nics: "+

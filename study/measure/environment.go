@@ -18,8 +18,8 @@ import (
 	"github.com/rackless/rackless/study/record"
 )
 
-// environment lists what figures depend on besides the lab file. Host names and addresses of the
-// host are left out: reports are passed on.
+// environment lists the conditions that affect figures. It omits names and addresses of the host, because reports are
+// passed on.
 func environment(s *rack.State, samples []bench.Sample) []record.Fact {
 	var out []record.Fact
 	add := func(key, value string) {
@@ -33,7 +33,7 @@ func environment(s *rack.State, samples []bench.Sample) []record.Fact {
 	if err := unix.Uname(&u); err == nil {
 		add("host kernel", unix.ByteSliceToString(u.Release[:]))
 	}
-	if load, err := loadAverage(); err == nil { // left out if it cannot be read
+	if load, err := loadAverage(); err == nil { // omitted if it cannot be read
 		add("host load", fmt.Sprintf("%.2f %.2f %.2f (1, 5, 15 minutes)", load.Load1, load.Load5, load.Load15))
 	}
 	add("QEMU", s.QEMU)
@@ -52,7 +52,7 @@ func environment(s *rack.State, samples []bench.Sample) []record.Fact {
 		if n.Facts == nil {
 			continue
 		}
-		// Of soft RoCE the name of the device says nothing, and that it is software says everything.
+		// The name of a soft RoCE device says nothing; that it is software matters most.
 		for _, d := range n.Facts.RDMADevices() {
 			what := d.Name
 			if topology.IsSoftRDMA(d.Name) {
@@ -73,7 +73,7 @@ func environment(s *rack.State, samples []bench.Sample) []record.Fact {
 		}
 	}
 	add("tools", strings.Join(tools, ", "))
-	// The packages that figures depend on; the others of the image would hide them.
+	// Only the packages that affect figures; the others of the image would hide them.
 	for _, p := range s.Package {
 		if strings.HasPrefix(p, "perftest=") || strings.HasPrefix(p, "ibverbs-providers=") ||
 			strings.HasPrefix(p, "linux-image-") {
@@ -83,7 +83,7 @@ func environment(s *rack.State, samples []bench.Sample) []record.Fact {
 	return out
 }
 
-// cpuModel returns the name of the first CPU as the kernel has it, or nothing.
+// cpuModel returns the kernel's name of the first CPU, or "".
 func cpuModel() string {
 	proc, err := procfs.NewDefaultFS()
 	if err != nil {
@@ -96,7 +96,6 @@ func cpuModel() string {
 	return cpus[0].ModelName
 }
 
-// loadAverage returns how many threads of the host ran or wanted to.
 func loadAverage() (*procfs.LoadAvg, error) {
 	proc, err := procfs.NewDefaultFS()
 	if err != nil {

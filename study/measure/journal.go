@@ -14,22 +14,22 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 )
 
-// A journal keeps what was measured as it comes, so that a measurement that was cut off can go on. Its first line is
-// what was asked for; each other one has what one test gave between two nodes, on a node, or on all.
+// A journal stores results as they come, so that an interrupted measurement can continue. Its first line is the
+// request; each further line has the results of one test between two nodes, on a node, or on all nodes.
 type journal struct {
 	path string
-	file *os.File // nil: nothing is kept
-	made []entry  // before
+	file *os.File // nil: nothing is stored
+	made []entry  // entries of the interrupted measurement
 	done int
 }
 
-// An entry is a line. Samples in JSON have no single latencies.
+// An entry is a line of the journal. Its samples lack single latencies, which JSON omits.
 type entry struct {
 	Samples   []bench.Sample `json:"samples"`
 	Latencies [][]float64    `json:"latencies"`
 }
 
-// openJournal begins a journal at a path, or goes on with the one that is there. "" is a journal that keeps nothing.
+// openJournal creates a journal at a path, or continues the existing one. With path "", the journal stores nothing.
 func openJournal(path, asked string, goOn bool) (*journal, error) {
 	j := &journal{path: path}
 	if path == "" {
@@ -47,7 +47,7 @@ func openJournal(path, asked string, goOn bool) (*journal, error) {
 	if j.file, err = os.Create(path); err != nil {
 		return nil, err
 	}
-	// A line that was cut off goes, and with it the rest.
+	// A truncated last line is dropped.
 	if err = j.line(asked); err == nil {
 		for _, e := range j.made {
 			err = errors.Join(err, j.line(e))
@@ -56,7 +56,6 @@ func openJournal(path, asked string, goOn bool) (*journal, error) {
 	return j, err
 }
 
-// read takes the entries of a journal for the same request.
 func (j *journal) read(asked string) error {
 	text, err := os.ReadFile(j.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -76,7 +75,7 @@ func (j *journal) read(asked string) error {
 		line, err := in.ReadBytes('\n')
 		var e entry
 		if err != nil || json.Unmarshal(line, &e) != nil || len(e.Samples) != len(e.Latencies) {
-			return nil // the end, or where a kill has cut it off
+			return nil // the end, or a line truncated by a kill
 		}
 		for i := range e.Samples {
 			e.Samples[i].Latencies = e.Latencies[i]
@@ -93,7 +92,8 @@ func (j *journal) line(v any) error {
 	return err
 }
 
-// next returns the samples of the next measurement: those that were made before, or those of measure, which are kept.
+// next returns the samples of the next measurement, either from the journal or by calling measure and storing the
+// result.
 func (j *journal) next(measure func() ([]bench.Sample, error), warn func(error)) ([]bench.Sample, error) {
 	j.done++
 	if j.done <= len(j.made) {
@@ -106,7 +106,7 @@ func (j *journal) next(measure func() ([]bench.Sample, error), warn func(error))
 	}
 	if j.file != nil {
 		e := entry{samples, lists.Map(samples, func(s bench.Sample) []float64 { return s.Latencies })}
-		if failed := j.line(e); failed != nil { // a full disk is no reason to end
+		if failed := j.line(e); failed != nil { // a full disk does not end the measurement
 			warn(failed)
 			j.end()
 		}
@@ -114,7 +114,7 @@ func (j *journal) next(measure func() ([]bench.Sample, error), warn func(error))
 	return samples, nil
 }
 
-// cut closes the journal of a measurement that was cut off, and says in the error how it goes on.
+// cut closes the journal of an interrupted measurement, and adds to the error how to continue.
 func (j *journal) cut(err error) error {
 	if j.file != nil {
 		j.file.Close()
@@ -125,7 +125,6 @@ func (j *journal) cut(err error) error {
 	return err
 }
 
-// end removes the journal of a measurement that has ended.
 func (j *journal) end() {
 	if j.file != nil {
 		j.file.Close()

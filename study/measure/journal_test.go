@@ -11,7 +11,7 @@ import (
 	"github.com/rackless/rackless/bench"
 )
 
-// A measurement that is cut off after its second test goes on with the third.
+// A measurement that is interrupted after its second test continues with the third.
 func TestAMeasurementGoesOnWhereItWasCutOff(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "lab", "x")
@@ -47,13 +47,13 @@ func TestAMeasurementGoesOnWhereItWasCutOff(t *testing.T) {
 	_, err := run(true, "q", "")
 	want(err, "no measurement of this lab was cut off: leave out --continue")
 	if _, err = run(false, "q", "a"); err == nil || err.Error() != "interrupted" {
-		t.Fatal(err) // nothing is kept
+		t.Fatal(err)
 	}
 	_, err = run(false, "q", "c")
 	want(err, "interrupted; 2 measured before are kept: the same command with --continue goes on")
 	_, err = run(true, "r", "")
 	want(err, `what was cut off was another measurement: "q"`)
-	// A kill can end the file within a line.
+	// A kill can truncate the file within a line.
 	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
 	if err == nil {
 		_, err = f.WriteString(`{"samples":[{"test":"c"`)
@@ -77,14 +77,14 @@ func TestAMeasurementGoesOnWhereItWasCutOff(t *testing.T) {
 	}
 }
 
-// What cannot be kept is measured all the same.
+// Measurements continue even if they cannot be stored.
 func TestAJournalOnAFullDisk(t *testing.T) {
 	t.Parallel()
 	j, err := openJournal(filepath.Join(t.TempDir(), "x"), "q", false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	j.file.Close() // no write succeeds
+	j.file.Close() // makes writes fail
 	warned := 0
 	for range 2 {
 		samples, err := j.next(func() ([]bench.Sample, error) { return []bench.Sample{{Test: "a"}}, nil },

@@ -27,34 +27,35 @@ import (
 	"github.com/rackless/rackless/vm/image"
 )
 
-// A Request says what to measure.
+// A Request describes a measurement.
 type Request struct {
 	Engines []bench.Engine
-	// Suite is the name of the suite that Engines are; "" where the tests were named one by one. Of a
-	// suite, the tests that the nodes have no tool for are left out; a test that was named fails.
+	// Suite is the name of the suite in Engines, or "" if the tests were named individually. Tests of a suite are
+	// skipped if the nodes lack their tool; a named test fails instead.
 	Suite   string
-	Pairs   []bench.Pair // of nodes, for engines that run between two
+	Pairs   []bench.Pair // pairs of nodes, for engines that run between two
 	Options bench.Options
-	// ServerCPU and ServerNUMA are where the server's tool runs, as bench.Options has CPU and NUMA;
-	// "" is where Options have both.
+	// ServerCPU and ServerNUMA place the server's tool, like CPU and NUMA of bench.Options. If both are "", Options
+	// apply to the server as well.
 	ServerCPU, ServerNUMA string
-	WarmUps               int           // measurements before each one, whose figures are dropped
-	CoolDown              time.Duration // before each measurement
-	Repeat                int           // how often everything is measured, one round after the other; 0: once
-	// Images is where images are kept, for what is measured outside of nodes.
+	WarmUps               int           // measurements before each one, with discarded figures
+	CoolDown              time.Duration // pause before each measurement
+	Repeat                int           // number of rounds; 0 means one
+	// Images is the directory of images, for engines that run outside of nodes.
 	Images string
-	// Journal is a file that keeps what was measured until all is; "": none. Continue goes on with what is there.
+	// Journal is a file that stores results until the measurement is complete, or "" for no journal. Continue resumes
+	// from an existing one.
 	Journal  string
 	Continue bool
 }
 
-// mostRaw is the number of iterations up to which every latency is kept, for the distribution: what
-// a node prints has to fit into one answer of its agent.
+// mostRaw is the highest number of iterations for which every latency is kept: a node's output must fit into one
+// answer of its agent.
 const mostRaw = 200_000
 
-// Run measures a lab, and returns the report on it. verify, which takes longer, is called when the request has been
-// found to be one for these nodes: its error is returned, and its findings are in the report. A measurement that failed
-// is a sample with its reason; an error means that there is nothing to report. by is the version of rackless.
+// Run measures a lab and returns the report. It calls verify, which takes longer, once the request is known to suit
+// the nodes, returns its error, and reports its findings. A failed measurement is a sample with a reason; an error
+// means that there is no report. by is the version of rackless.
 func Run(ctx context.Context, r *rack.Rack, q Request, verify func() ([]finding.Finding, error), p *rack.Progress,
 	by string) (data record.Record, err error) {
 	defer func() { p.End(err) }()
@@ -78,10 +79,9 @@ func Run(ctx context.Context, r *rack.Rack, q Request, verify func() ([]finding.
 	return data, nil
 }
 
-// manyPairs are more than a small lab has.
+// manyPairs is more than the pairs of a small lab.
 const manyPairs = 10
 
-// A session is what one measurement of a lab needs.
 type session struct {
 	Request
 	runner        *bench.Runner
@@ -89,11 +89,11 @@ type session struct {
 	known         *paths
 	opts          bench.Options
 	engines       []bench.Engine
-	single, pairs [][2]bench.Endpoint // where engines run: on each node alone, and between pairs
+	single, pairs [][2]bench.Endpoint // endpoints of engines: on each node alone, and between pairs
 	watch         watched
 }
 
-// begin refuses what the nodes cannot do at all, such as more ranks than they have CPUs.
+// begin prepares a session. It fails if the nodes cannot run an engine at all, for example with more ranks than CPUs.
 func begin(ctx context.Context, r *rack.Rack, q Request, p *rack.Progress) (*session, error) {
 	s := &session{Request: q, progress: p, opts: q.Options, engines: q.Engines}
 	s.runner = &bench.Runner{Exec: r, FirstPort: rand.IntN(bench.Ports), Accelerator: r.State.Accel,
@@ -101,7 +101,7 @@ func begin(ctx context.Context, r *rack.Rack, q Request, p *rack.Progress) (*ses
 		CoolDown: q.CoolDown, Progress: func(e bench.Progress) { noteFailure(p, e) }}
 	launcher := mpi.ForLab(r, image.Options{Cache: q.Images, Progress: func(s string) { p.Note("%s", s) }})
 	s.runner.Launcher = launcher
-	// Too many ranks are no reason to lose what was measured before.
+	// This check comes first, so that too many ranks do not end a measurement halfway.
 	for _, e := range q.Engines {
 		err := s.runner.Allowed(e, q.Options)
 		if g, together := e.Group(); err == nil && together {
@@ -114,8 +114,7 @@ func begin(ctx context.Context, r *rack.Rack, q Request, p *rack.Progress) (*ses
 	return s, nil
 }
 
-// run runs every engine between every pair or on every node, one at a time: two at once would
-// measure each other.
+// run runs every engine between every pair or on every node, one at a time so that they do not disturb each other.
 func (s *session) run(ctx context.Context, r *rack.Rack) ([]bench.Sample, error) {
 	if err := s.choose(ctx, r); err != nil {
 		return nil, err
@@ -129,14 +128,14 @@ func (s *session) run(ctx context.Context, r *rack.Rack) ([]bench.Sample, error)
 		return nil, err
 	}
 	all, err := s.measure(ctx, kept)
-	// A suite whose tests were all left out has measured nothing, and an empty report would look like a success.
+	// If all tests of a suite were skipped, an empty report would look like a success.
 	if err == nil && len(all) == 0 {
 		err = fmt.Errorf("suite %s: the nodes of lab %s have no tool for any of its tests", s.Suite, r.Lab.Name)
 	}
 	return all, err
 }
 
-// choose finds where engines run, and which engines of a suite can.
+// choose sets the endpoints of engines, and keeps the engines of a suite that the nodes can run.
 func (s *session) choose(ctx context.Context, r *rack.Rack) (err error) {
 	var nodes []bench.Endpoint
 	endpoints := make(map[string]bench.Endpoint)
@@ -154,7 +153,7 @@ func (s *session) choose(ctx context.Context, r *rack.Rack) (err error) {
 		server.Place = s.opts.ServerPlace(s.ServerCPU, s.ServerNUMA)
 		s.pairs = append(s.pairs, [2]bench.Endpoint{endpoints[pair.Client], server})
 	}
-	// 0 iterations are the tool's own choice, which is far below.
+	// 0 iterations means the tool's default, which is far below.
 	s.opts.Raw = s.opts.Iterations <= mostRaw
 	if r.State.EmulatedHost {
 		s.opts.Accelerator = bench.Nested
@@ -166,7 +165,7 @@ func (s *session) choose(ctx context.Context, r *rack.Rack) (err error) {
 	if s.Suite == "" {
 		return nil
 	}
-	// CPUs or memory that the user names are an answer to the same question.
+	// CPUs or memory nodes named by the user replace the choice of NUMA nodes.
 	if s.opts.CPU == "" && s.opts.NUMA == "" {
 		if s.engines, err = byNUMANode(ctx, r, s.engines); err != nil {
 			return err
@@ -176,7 +175,6 @@ func (s *session) choose(ctx context.Context, r *rack.Rack) (err error) {
 	return err
 }
 
-// endsOf returns where an engine runs.
 func (s *session) endsOf(e bench.Engine) [][2]bench.Endpoint {
 	switch _, together := e.Group(); {
 	case together:
@@ -187,8 +185,7 @@ func (s *session) endsOf(e bench.Engine) [][2]bench.Endpoint {
 	return s.pairs
 }
 
-// foretell counts the measurements, and says how long many of them take: whoever starts them may wish to know before,
-// and not after the first of them.
+// foretell counts the measurements, and reports the expected time of many of them before the first one starts.
 func (s *session) foretell() {
 	var takes, quick time.Duration
 	fast := s.opts
@@ -208,8 +205,8 @@ func (s *session) foretell() {
 	}
 }
 
-// journal opens the journal of a measurement. Without one it cannot go on after it was cut off, which only --continue
-// asks for.
+// journal opens the journal of a measurement. Without one an interrupted measurement cannot continue, which is an
+// error only with --continue.
 func (s *session) journal(what string) (*journal, error) {
 	kept, err := openJournal(s.Journal, what, s.Continue)
 	if err != nil && s.Continue {
@@ -229,11 +226,10 @@ func (s *session) unkept(err error) {
 	s.progress.Note("a measurement that is cut off cannot go on: %v", err)
 }
 
-// measure makes the measurements that the journal lacks.
 func (s *session) measure(ctx context.Context, kept *journal) (all []bench.Sample, err error) {
 	for _, e := range s.engines {
 		s.progress.Begin(e.Name)
-		var failed error // the reason has been said when the last attempt ended
+		var failed error // the reason was shown after the last attempt
 		ends := s.endsOf(e)
 		for i, end := range ends {
 			if len(ends) > 1 {
@@ -260,7 +256,7 @@ func (s *session) measure(ctx context.Context, kept *journal) (all []bench.Sampl
 	return all, nil
 }
 
-// asked says in words what a measurement is, to find out whether one that was cut off is the same.
+// asked describes a measurement, to check whether an interrupted one is the same.
 func asked(lab string, engines []bench.Engine, q Request) string {
 	names := lists.Map(engines, func(e bench.Engine) string { return e.Name })
 	return fmt.Sprintf("%s: %s; %v; %+v; %d rounds, %d warm-ups, %v between; server %s %s", lab,
@@ -268,14 +264,13 @@ func asked(lab string, engines []bench.Engine, q Request) string {
 		q.ServerNUMA)
 }
 
-// watched is how far a measurement of a lab is.
 type watched struct {
 	began      time.Time
-	begun, all int // measurements
+	begun, all int
 }
 
-// next begins the next measurement, and returns what says which it is and how much is left, by what those before it
-// took: a test of bandwidth takes twice as long as one of latency, which a mean of several is right about.
+// next begins the next measurement. It returns functions for its description and the time left, estimated from the
+// mean time of the earlier ones.
 func (w *watched) next(client, server string) (look func() string, left func() time.Duration) {
 	done, began := w.begun, time.Now()
 	mean := began.Sub(w.began) / time.Duration(max(1, done))
@@ -291,7 +286,6 @@ func (w *watched) next(client, server string) (look func() string, left func() t
 	return func() string { return what }, func() time.Duration { return rest - time.Since(began) }
 }
 
-// noteFailure tells of an attempt that failed.
 func noteFailure(p *rack.Progress, e bench.Progress) {
 	if e.Err == nil {
 		return
@@ -303,11 +297,11 @@ func noteFailure(p *rack.Progress, e bench.Progress) {
 	p.Note("%s %s: attempt %d failed: %v", e.Engine, where, e.Attempt, e.Err)
 }
 
-// runnable returns the engines that the nodes can run. Those that are left out for one reason are named in one note.
+// runnable returns the engines that the nodes can run, and notes the others by reason.
 func runnable(ctx context.Context, runner *bench.Runner, engines []bench.Engine, opts bench.Options,
 	nodes []bench.Endpoint, p *rack.Progress) ([]bench.Engine, error) {
 	var fit []bench.Engine
-	var out group.By[string, string] // names, by reason
+	var out group.By[string, string] // names by reason
 	for _, e := range engines {
 		err := runner.Fits(ctx, e, opts, nodes...)
 		unfit, ok := errors.AsType[*bench.UnfitError](err)
@@ -330,8 +324,8 @@ func runnable(ctx context.Context, runner *bench.Runner, engines []bench.Engine,
 	return fit, nil
 }
 
-// byNUMANode has the engines of memory measure the NUMA nodes with CPUs that all nodes of the lab
-// have, where those are several.
+// byNUMANode repeats the memory engines for each NUMA node with CPUs that all nodes of the lab have, if there are
+// several.
 func byNUMANode(ctx context.Context, r *rack.Rack, engines []bench.Engine) ([]bench.Engine, error) {
 	if !slices.ContainsFunc(engines, func(e bench.Engine) bool { return e.Suite == bench.SuiteMemory }) {
 		return engines, nil
@@ -348,7 +342,7 @@ func byNUMANode(ctx context.Context, r *rack.Rack, engines []bench.Engine) ([]be
 	return out, nil
 }
 
-// numaNodes are the NUMA nodes with CPUs that all nodes of a lab have.
+// numaNodes returns the NUMA nodes with CPUs that all nodes of a lab have.
 func numaNodes(nodes []*facts.Node) []int {
 	have := map[int]int{}
 	for _, n := range nodes {
@@ -358,12 +352,12 @@ func numaNodes(nodes []*facts.Node) []int {
 			}
 		}
 	}
-	// A placement is one for both ends: a NUMA node that only some of the nodes have would fail on the others.
+	// A placement applies to both ends: a NUMA node that some nodes lack would fail there.
 	maps.DeleteFunc(have, func(_, count int) bool { return count < len(nodes) })
 	return lists.Keys(have)
 }
 
-// Describe gathers what a report on a lab shows beside the figures. by is the version of rackless.
+// Describe collects the data of a lab's report besides the judgements. by is the version of rackless.
 func Describe(r *rack.Rack, findings []finding.Finding, samples []bench.Sample, by string) record.Record {
 	s := r.State
 	data := record.Record{
@@ -375,7 +369,7 @@ func Describe(r *rack.Rack, findings []finding.Finding, samples []bench.Sample, 
 		node := reportNode(r.Lab, n)
 		node.Accelerator, node.Driver = s.Nodes[i].Accelerator, s.Driver
 		if ep, err := r.Endpoint(n.Name); err == nil && ep.Device != "" {
-			// else the node is shown without an RDMA device, and a finding says why
+			// otherwise the node is shown without an RDMA device, and a finding has the reason
 			node.RDMADevice, node.GIDIndex, node.IBMTU = ep.Device, ep.GIDIndex, r.Lab.Fabric.RDMAPayload()
 		}
 		data.Nodes = append(data.Nodes, node)
@@ -383,7 +377,7 @@ func Describe(r *rack.Rack, findings []finding.Finding, samples []bench.Sample, 
 	return data
 }
 
-// reportNode is a node as its lab has it, known by its first NIC. One on a real host may have none.
+// reportNode returns a node of a lab with its first NIC. A node on a real host may have none.
 func reportNode(l *lab.Lab, n lab.Node) record.Node {
 	node := record.Node{Name: n.Name, CPUs: n.CPUs, Memory: int64(n.Memory)}
 	if len(n.NICs) > 0 {

@@ -14,25 +14,25 @@ import (
 	"github.com/rackless/rackless/rack/verify/checks"
 )
 
-// A factReader is the lab as paths needs it: *rack.Rack.
+// A factReader provides the facts of a lab's nodes; it is a *rack.Rack except in tests.
 type factReader interface {
 	bench.Executor
 	Facts(ctx context.Context, node string) (*facts.Node, error)
 }
 
-// paths collects what is known about the paths between nodes while they are measured. What cannot be read
-// stays unknown, and is no error. For emulated labs nothing is read, because their figures are not judged.
+// paths collects properties of the paths between nodes during measurements. Unreadable ones stay unknown, and
+// emulated labs are skipped, because their figures are not judged.
 type paths struct {
 	lab      factReader
 	emulated bool
 	opts     bench.Options
-	ibMTU    map[string]int         // active, by node and RDMA device, as the checks found it
-	nodes    map[string]*facts.Node // nil: it could not be read
+	ibMTU    map[string]int         // active MTU by node and RDMA device, from the checks
+	nodes    map[string]*facts.Node // nil if it could not be read
 	runs     map[string]expect.Path // by run
 }
 
-// newPaths takes the active MTUs from the findings of the verification that has just been made: asking the ports again
-// would disturb what is measured next.
+// newPaths takes the active MTUs from the last verification, because querying the ports would disturb the next
+// measurement.
 func newPaths(lab factReader, emulated bool, opts bench.Options, findings []finding.Finding) *paths {
 	w := &paths{lab: lab, emulated: emulated, opts: opts, ibMTU: map[string]int{}, nodes: map[string]*facts.Node{},
 		runs: map[string]expect.Path{}}
@@ -44,7 +44,7 @@ func newPaths(lab factReader, emulated bool, opts bench.Options, findings []find
 	return w
 }
 
-// observe measures by run, and keeps what there was to know of the path meanwhile.
+// observe calls run, and records the path's properties around it.
 func (w *paths) observe(ctx context.Context, e bench.Engine, client, server bench.Endpoint,
 	run func() ([]bench.Sample, error)) ([]bench.Sample, error) {
 	if w.emulated || e.Local && !e.Copies() {
@@ -54,7 +54,7 @@ func (w *paths) observe(ctx context.Context, e bench.Engine, client, server benc
 	if !e.Local {
 		before[server.Node] = w.cpuTime(ctx, server.Node)
 	}
-	// Only the measurement is between the two readings of the CPU time. Everything slower is read after it.
+	// Only the measurement is between the two readings of CPU time. Everything slower is read afterwards.
 	samples, err := run()
 	if err != nil || len(samples) == 0 {
 		return samples, err
@@ -65,7 +65,7 @@ func (w *paths) observe(ctx context.Context, e bench.Engine, client, server benc
 	} else {
 		p.Client, p.Server = w.side(ctx, e, client), w.side(ctx, e, server)
 	}
-	// A side whose node said nothing before has nothing to be compared with.
+	// A side without a first reading has nothing to compare with.
 	for _, s := range []*expect.Side{&p.Client, &p.Server} {
 		b := before[s.Node]
 		if b == nil {
@@ -78,7 +78,7 @@ func (w *paths) observe(ctx context.Context, e bench.Engine, client, server benc
 	if load, err := loadAverage(); err == nil {
 		p.Load = load.Load1
 	} else {
-		p.HostCPUs = 0 // a load that is not known is not judged
+		p.HostCPUs = 0 // an unknown load is not judged
 	}
 	w.runs[samples[0].Run] = p
 	return samples, nil
@@ -87,7 +87,7 @@ func (w *paths) observe(ctx context.Context, e bench.Engine, client, server benc
 // path is what expect.Judge asks.
 func (w *paths) path(_, _, run string) expect.Path { return w.runs[run] }
 
-// cpuTime is what the CPUs of a node have done; nil where it does not say.
+// cpuTime returns the CPU times of a node, or nil if they cannot be read.
 func (w *paths) cpuTime(ctx context.Context, node string) *facts.CPUTime {
 	out, err := w.lab.Exec(ctx, node, []string{"cat", "/proc/stat"})
 	if err != nil || out.ExitCode != 0 {
@@ -100,12 +100,11 @@ func (w *paths) cpuTime(ctx context.Context, node string) *facts.CPUTime {
 	return &t
 }
 
-// side is what is known about one end of a path. The facts of a node are read once: they do not change while it is
-// measured, and reading them all takes longer than a short test.
+// side describes one end of a path. It reads a node's facts only once, because that takes longer than a short test.
 func (w *paths) side(ctx context.Context, e bench.Engine, ep bench.Endpoint) expect.Side {
 	node, ok := w.nodes[ep.Node]
 	if !ok {
-		node, _ = w.lab.Facts(ctx, ep.Node) // nil: nothing is known
+		node, _ = w.lab.Facts(ctx, ep.Node) // nil if unknown
 		w.nodes[ep.Node] = node
 	}
 	s := expect.SideOf(ep, w.opts.PlaceOf(ep), node)
@@ -116,19 +115,19 @@ func (w *paths) side(ctx context.Context, e bench.Engine, ep bench.Endpoint) exp
 	return s
 }
 
-// copySide is what is known about a node that has just copied to or from its GPUs. Links are read
-// again: a driver lowers the speed of one that is idle.
+// copySide describes a node that has just copied to or from its GPUs. It reads the links again, because a driver
+// lowers the speed of an idle link.
 func (w *paths) copySide(ctx context.Context, ep bench.Endpoint) expect.Side {
 	var ids string
 	out, err := w.lab.Exec(ctx, ep.Node, []string{"nvidia-smi", "--query-gpu=pci.bus_id", "--format=csv,noheader"})
 	if err == nil && out.ExitCode == 0 {
 		ids = string(out.Stdout)
 	}
-	node, _ := w.lab.Facts(ctx, ep.Node) // nil: nothing is known
+	node, _ := w.lab.Facts(ctx, ep.Node) // nil if unknown
 	return expect.CopySideOf(ep, w.opts.PlaceOf(ep), ids, node)
 }
 
-// gpu asks NVIDIA's driver where a GPU is, and the node's kernel on which NUMA node that is.
+// gpu asks NVIDIA's driver for a GPU's PCI address, and takes the NUMA node from the facts of the node.
 func (w *paths) gpu(ctx context.Context, node *facts.Node, name, gpu string) *expect.GPUMemory {
 	out, err := w.lab.Exec(ctx, name, []string{"nvidia-smi", "--query-gpu=pci.bus_id", "--format=csv,noheader", "-i",
 		gpu})

@@ -14,8 +14,7 @@ import (
 	"github.com/rackless/rackless/rack/verify/checks"
 )
 
-// aLab is two nodes with cards, and with a GPU of NVIDIA's. /proc/stat of a node goes on by 3 s of
-// work and 1 s of stolen time with each look.
+// aLab is two nodes with NICs and an NVIDIA GPU. Each reading of /proc/stat adds 3 s of work and 1 s of stolen time.
 type aLab struct {
 	looks map[string]int
 	asked []string
@@ -86,7 +85,7 @@ func TestWhatIsKnownOfAPath(t *testing.T) {
 	if c.GPU == nil || c.GPU.NUMANode != 1 || c.GPU.Name != "GPU 4" {
 		t.Errorf("GPU: %+v", c.GPU)
 	}
-	// What does not answer is not known, and stops nothing.
+	// Values that cannot be read are unknown, and stop nothing.
 	w = newPaths(&aLab{looks: map[string]int{}, deaf: true}, false, bench.Options{}, nil)
 	if _, err := w.observe(t.Context(), e, at("vm01"), at("vm00"), measured); err != nil {
 		t.Fatal(err)
@@ -94,7 +93,7 @@ func TestWhatIsKnownOfAPath(t *testing.T) {
 	if c := w.path("", "", "r").Client; c.Rate != 100 || c.Steal != nil || c.GPU != nil || c.NUMANode != nil {
 		t.Errorf("a node that does not answer: %+v", c)
 	}
-	// An emulated lab is not asked anything: it would cost time, and its figures are held against their wire at most.
+	// An emulated lab is not queried: it would cost time, and its figures are only compared with their link rate.
 	lab = &aLab{looks: map[string]int{}}
 	w = newPaths(lab, true, bench.Options{}, findings)
 	if _, err := w.observe(t.Context(), e, at("vm01"), at("vm00"), measured); err != nil || len(lab.asked) > 0 ||
@@ -135,14 +134,13 @@ func TestWhatIsKnownOfCopies(t *testing.T) {
 			t.Errorf("asked %q", asked)
 		}
 	}
-	// Copies within a GPU are held against nothing, and nothing is asked for them.
+	// Copies within a GPU have no path, so nothing is queried for them.
 	lab = &aLab{looks: map[string]int{}}
 	w = newPaths(lab, false, bench.Options{}, nil)
 	if _, err := w.observe(t.Context(), engine("gpu_bandwidth_local"), bench.Endpoint{Node: "vm01"}, bench.Endpoint{},
 		measured); err != nil || len(lab.asked) > 0 || len(w.runs) > 0 {
 		t.Errorf("%v; asked %q, knows %v", err, lab.asked, w.runs)
 	}
-	// A node that does not answer stops nothing.
 	w = newPaths(&aLab{looks: map[string]int{}, deaf: true}, false, bench.Options{}, nil)
 	if _, err := w.observe(t.Context(), engine("gpu_bandwidth_d2h"), bench.Endpoint{Node: "vm01"}, bench.Endpoint{},
 		measured); err != nil || w.path("vm01", "", "r").Client.GPUs != nil {

@@ -16,45 +16,45 @@ import (
 	"github.com/rackless/rackless/study/stats"
 )
 
-// A Recommendation is the configuration for a lab on a host, and why.
+// A Recommendation is the recommended configuration for a lab on a host, with reasons.
 type Recommendation struct {
 	Lab      string       `json:"lab"`
 	Host     string       `json:"host"`
 	Workload lab.Workload `json:"workload"`
 	Settings []Choice     `json:"settings"`
-	Rankings []Ranking    `json:"gpu_nic"` // of each NIC, where there are GPUs
-	Model    *build.Model `json:"model"`   // for plan --model; null where nothing was measured that it takes
+	Rankings []Ranking    `json:"gpu_nic"` // for each NIC, if there are GPUs
+	Model    *build.Model `json:"model"`   // for plan --model; null if nothing usable was measured
 	Fitted   []Fitted     `json:"fitted"`
-	// Kept says why weights are left as published.
+	// Kept says why weights keep their published values.
 	Kept    []string `json:"kept"`
 	Studies []Source `json:"studies"`
 }
 
-// A Choice is the level of a setting that is recommended.
+// A Choice is the recommended level of a setting.
 type Choice struct {
 	Setting Setting `json:"setting"`
 	Level   string  `json:"level"`
-	Now     string  `json:"now"` // as lab and planner have it
-	// Confidence is where the evidence that decided first is from.
+	Now     string  `json:"now"` // current level in the lab file or plan
+	// Confidence is the origin of the evidence that decided first.
 	Confidence Carry `json:"confidence"`
 	// Why has a sentence for each step of the decision.
 	Why []string `json:"why"`
-	// Contradictions are what lower ranks of evidence say against it, and evidence that is at odds with itself.
+	// Contradictions lists lower-ranked evidence against the choice, and evidence that contradicts itself.
 	Contradictions []string   `json:"contradictions"`
-	Evidence       []Evidence `json:"evidence"` // that matters to the workload, whether it decides or not
+	Evidence       []Evidence `json:"evidence"` // all evidence relevant to the workload, even if it decides nothing
 }
 
-// A Source is a study that was looked at.
+// A Source is a study that was considered.
 type Source struct {
 	Study string `json:"study"`
 	Carry Carry  `json:"carry"`
-	Why   string `json:"why"` // how that was decided
-	// Confounds are what is known to fool studies and was found in this one.
+	Why   string `json:"why"` // reason for Carry
+	// Confounds lists confounding influences found in the study.
 	Confounds []string `json:"confounds"`
 }
 
-// Recommend says which configuration a lab should have on a host. p is the planner's problem of the
-// two, whose weights are those to replace; it may be nil, and then no weights are fitted.
+// Recommend recommends a configuration for a lab on a host. p is the planner's problem for them, with the weights to
+// be replaced; if it is nil, no weights are fitted.
 func Recommend(h *topology.Host, l *lab.Lab, p *plan.Problem, studies []Study, documents []Document) (*Recommendation,
 	error) {
 	if len(l.Nodes) == 0 {
@@ -75,8 +75,7 @@ func Recommend(h *topology.Host, l *lab.Lab, p *plan.Problem, studies []Study, d
 	}
 	all = append(all, published(documents, h, l)...)
 	rs := rules(h, l, p)
-	// Each setting is decided by itself: studies that change several at once are told apart in evidence, and together
-	// looks at the outcome.
+	// Each setting is decided separately; together then checks the combination.
 	for i := range rs {
 		rule := &rs[i]
 		own := lists.Filter(all, func(e Evidence) bool { return e.Setting == rule.setting && e.matters(l.Workload) })
@@ -93,7 +92,7 @@ func Recommend(h *topology.Host, l *lab.Lab, p *plan.Problem, studies []Study, d
 	return r, nil
 }
 
-// order is that in which evidence is shown: by rank, and last what decides nothing.
+// order sorts evidence for display: by rank, with evidence that decides nothing last.
 func order(c Carry) int {
 	if c.rank() < 0 {
 		return ranks
@@ -101,7 +100,7 @@ func order(c Carry) int {
 	return c.rank()
 }
 
-// A pairVerdict is what evidence of one rank says on two levels together.
+// A pairVerdict is the combined verdict of the evidence of one rank on two levels.
 type pairVerdict int
 
 const (
@@ -109,13 +108,12 @@ const (
 	better
 	worse
 	same
-	mixed // better for one metric or in one condition, worse in another
+	mixed // better for one metric or in one condition, worse for another
 )
 
-// A pair is two levels of a setting; b is compared with a.
+// A pair is two levels of a setting. Verdicts are about b compared with a.
 type pair struct{ a, b string }
 
-// pairsOf are all pairs of some levels, in their order.
 func pairsOf(levels []string) []pair {
 	var all []pair
 	for i, a := range levels {
@@ -124,16 +122,16 @@ func pairsOf(levels []string) []pair {
 	return all
 }
 
-// A weighing is a verdict on a pair, with those pieces of evidence that carry it; none where it is unknown.
+// A weighing is a verdict on a pair with the evidence for it, which is empty if the verdict is unknown.
 type weighing struct {
 	verdict  pairVerdict
 	evidence []Evidence
 }
 
-// weigh says what the evidence of a rank comes to.
+// weigh combines the evidence of a rank into a verdict.
 func weigh(all []Evidence, rank int, p pair) weighing {
 	var up, down, even []Evidence
-	open := false // something was asked and not answered
+	open := false // some evidence is undecided
 	for _, e := range all {
 		if e.From == p.b && e.To == p.a {
 			e = e.turned()
@@ -142,7 +140,7 @@ func weigh(all []Evidence, rank int, p pair) weighing {
 			continue
 		}
 		switch {
-		// That one study found no difference does not settle it while another one has asked and could not tell.
+		// A study that found no difference settles nothing while another study is undecided.
 		case !e.Decides || e.Verdict == stats.Undecided:
 			open = true
 		case e.Verdict == stats.Better:
@@ -166,20 +164,20 @@ func weigh(all []Evidence, rank int, p pair) weighing {
 	return weighing{}
 }
 
-// newChoice is a choice of what lab and planner have.
+// newChoice returns a choice of the current level.
 func newChoice(r *rule, all []Evidence) Choice {
 	return Choice{Setting: r.setting, Level: r.now, Now: r.now, Confidence: NoEvidence, Contradictions: []string{},
 		Evidence: append([]Evidence{}, all...)}
 }
 
-// decide chooses a level of a setting by the rule of the package.
+// decide chooses a level of a setting by the rule in the package documentation.
 func decide(r *rule, all []Evidence) Choice {
 	c := newChoice(r, all)
 	if r.fixed != "" {
 		c.Why, c.Level = []string{r.fixed}, r.levels[0]
 		return c
 	}
-	// Any MTU is possible: one that somebody measured can be chosen beside the usual ones.
+	// Any MTU is possible: a measured one is a candidate besides the usual ones.
 	left := slices.Clone(r.levels)
 	for _, e := range all {
 		for _, level := range []string{e.From, e.To} {
@@ -188,13 +186,12 @@ func decide(r *rule, all []Evidence) Choice {
 			}
 		}
 	}
-	// The simpler level of a pair comes first, so that the ties below are decided for what changes less of the host.
+	// The simpler level of a pair comes first, so that ties are decided for fewer changes to the host.
 	slices.SortStableFunc(left, r.simpler)
 	settled := map[pair]weighing{}
-	// Rank by rank: what was measured here decides as far as it goes, and lower ranks only choose among what it has
-	// left.
+	// Higher ranks decide first; lower ranks only choose among the remaining levels.
 	for rank := range ranks {
-		// The planner has weighed what is published for each lab node by itself.
+		// The planner has already weighed published evidence for each lab node individually.
 		if r.now == levelByNode && rank >= PublishedForKind.rank() {
 			break
 		}
@@ -205,7 +202,7 @@ func decide(r *rule, all []Evidence) Choice {
 				settled[p], found[p] = w, w
 			}
 		}
-		// First what is better: what a worse level is the same as does not matter.
+		// First remove worse levels: it does not matter which other level they equal.
 		for _, want := range []pairVerdict{better, worse, same, mixed} {
 			for _, p := range candidates {
 				if found[p].verdict == want && slices.Contains(left, p.a) && slices.Contains(left, p.b) {
@@ -214,7 +211,7 @@ func decide(r *rule, all []Evidence) Choice {
 				}
 			}
 		}
-		// What this rank says on what a higher one has settled.
+		// Report evidence of this rank that contradicts a higher one.
 		for _, p := range pairsOf(r.levels) {
 			w, high := weigh(all, rank, p), settled[p]
 			if w.verdict != unknown && high.verdict != unknown && w.verdict != high.verdict &&
@@ -237,8 +234,8 @@ func decide(r *rule, all []Evidence) Choice {
 		if c.Confidence != NoEvidence {
 			c.Why = append(c.Why, untold+"as lab and planner have it")
 		}
-	// Only if something is known at all: without evidence nothing is changed.
-	case len(left) < len(r.levels) && r.now != levelAuto: // what the lab has is out
+	// Change the level only if some evidence exists.
+	case len(left) < len(r.levels) && r.now != levelAuto: // the current level was ruled out
 		c.Level = left[0]
 		c.Why = append(c.Why, untold+left[0]+" changes less")
 	}
@@ -252,7 +249,7 @@ func decide(r *rule, all []Evidence) Choice {
 	return c
 }
 
-// drop says why a level of a pair is not chosen, and returns that level.
+// drop rules out one level of a pair, records the reason, and returns that level.
 func (c *Choice) drop(p pair, w weighing) (out string) {
 	e := w.evidence
 	c.Confidence = c.Confidence.or(e[0].Carry)
@@ -276,7 +273,7 @@ func (c *Choice) drop(p pair, w weighing) (out string) {
 	return out
 }
 
-// or is where evidence is from, unless it has been said already.
+// or returns c, or other if c is NoEvidence.
 func (c Carry) or(other Carry) Carry {
 	if c == NoEvidence {
 		return other
@@ -284,7 +281,7 @@ func (c Carry) or(other Carry) Carry {
 	return c
 }
 
-// farNodes says what is known about nodes that are pinned far from their devices, which is never recommended.
+// farNodes adds evidence about nodes that are pinned far from their devices, which is never recommended.
 func (c *Choice) farNodes(all []Evidence) {
 	for rank := range ranks {
 		w := weigh(all, rank, pair{levelWrong, levelPin})
@@ -301,7 +298,6 @@ func (c *Choice) farNodes(all []Evidence) {
 	}
 }
 
-// text says what a verdict on a pair means.
 func (v pairVerdict) text(p pair) string {
 	switch v {
 	case better:
@@ -314,9 +310,7 @@ func (v pairVerdict) text(p pair) string {
 	return "each is better in something"
 }
 
-// tell writes the strongest piece of evidence, and how many more there are.
 func tell(all []Evidence) string {
-	// The first of the strongest.
 	e := slices.MaxFunc(all, func(a, b Evidence) int { return cmp.Compare(a.strength(), b.strength()) })
 	text := strings.ReplaceAll(e.Metric, "_", " ") + " of " + e.Test
 	if e.Where != "" {
@@ -332,7 +326,7 @@ func tell(all []Evidence) string {
 	return text
 }
 
-// strength is how far a piece of evidence is from no effect.
+// strength measures the distance of an effect from no effect.
 func (e *Evidence) strength() float64 {
 	switch {
 	case e.Ratio >= 1:
@@ -340,12 +334,11 @@ func (e *Evidence) strength() float64 {
 	case e.Ratio > 0:
 		return 1 / e.Ratio
 	}
-	return e.Low // of a range; 0 where no figure is known
+	return e.Low // of a range; 0 if no figure is known
 }
 
-// reserve never recommends to keep no core for the host: it needs some. Evidence says what they
-// cost: as long as that is not more than their share of all cores, it is the cores that are
-// missing, and nothing else. That is how the document on vSphere reads its figures.
+// reserve keeps the current number of cores for the host, which always needs some. A loss up to the share of the
+// reserved cores is due to these cores alone, as the document on vSphere reads its figures.
 func reserve(r *rule, all []Evidence, cores int) Choice {
 	c := newChoice(r, all)
 	for _, e := range all {
@@ -354,12 +347,12 @@ func reserve(r *rule, all []Evidence, cores int) Choice {
 		if !ok || !fine || !e.Decides || e.Carry.rank() < 0 || kept <= first {
 			continue
 		}
-		// all is in the order of ranks, so the first that speaks is of the highest.
+		// all is sorted by rank, so the first usable evidence has the highest rank.
 		if c.Confidence != NoEvidence && c.Confidence.rank() < e.Carry.rank() {
-			continue // a higher rank has spoken
+			continue // a higher rank has decided
 		}
 		share := float64(kept-first) / float64(of)
-		// The least loss that the interval allows; of a document's range, the whole of it is told.
+		// Use the smallest loss within the interval. For a range from a document, tell shows all of it.
 		least := e.loss()
 		if e.High > 0 {
 			low := Evidence{Ratio: e.High, lowerIsBetter: e.lowerIsBetter}
@@ -380,7 +373,7 @@ func reserve(r *rule, all []Evidence, cores int) Choice {
 	return c
 }
 
-// keptCores reads "4" of a study's factor, and "4 of 48" of a document.
+// keptCores parses "4" from a study's factor, or "4 of 48" from a document.
 func keptCores(level string, cores int) (kept, of int, ok bool) {
 	number, total, found := strings.Cut(level, " of ")
 	kept, err := strconv.Atoi(number)
@@ -396,11 +389,11 @@ func keptCores(level string, cores int) (kept, of int, ok bool) {
 	return kept, of, of > 0 && kept >= 0 && kept <= of
 }
 
-// together keeps settings from being recommended in a combination that nobody measured: NUMA nodes
-// are shown to guests whose CPUs are pinned.
+// together avoids a combination of settings that was never measured: guests see NUMA nodes only if their CPUs are
+// pinned.
 func together(all []Choice) {
 	index := func(s Setting) int { return slices.IndexFunc(all, func(c Choice) bool { return c.Setting == s }) }
-	pin, numa := &all[index(Placement)], &all[index(GuestNUMA)] // rules has both for every host
+	pin, numa := &all[index(Placement)], &all[index(GuestNUMA)] // rules returns both for every host
 	if numa.Level == levelOn && pin.Level == levelDefault {
 		pin.Level = levelPin
 		pin.Why = append(pin.Why, "pinned all the same: guest_numa is on, and what a guest is told of its NUMA "+

@@ -16,7 +16,7 @@ import (
 	"github.com/rackless/rackless/study/stats"
 )
 
-// ofFactor makes a study of one factor and one metric of RDMA latency, in us by level.
+// ofFactor returns a study of one factor and one metric of RDMA latency, in us by level.
 func ofFactor(t testing.TB, h *topology.Host, factor, levels string, us map[string]float64) recommend.Study {
 	t.Helper()
 	s := parseStudy(t, fmt.Sprintf("name: one\nfactors:\n  %s: %s\nmeasure: [{test: ib_write_lat, bytes: 2, metrics: "+
@@ -36,7 +36,7 @@ func TestTheRule(t *testing.T) {
 		setting              recommend.Setting
 		level                string
 		why                  string
-		against              string // "" wants none
+		against              string // "" expects no contradiction
 	}{
 		{"the order of levels in the file does not matter", "isolation", "[isolcpus, none]",
 			map[string]float64{"none": 3, "isolcpus": 2}, recommend.Isolation, "isolcpus",
@@ -82,7 +82,7 @@ func TestTheRule(t *testing.T) {
 	}
 }
 
-// A metric that is undecided stands in the way of "it makes no difference", and does not in that of "better".
+// An undecided metric prevents the conclusion "no difference", but not the conclusion "better".
 func TestOneOpenMetricKeepsASettingFromBeingCalledIndifferent(t *testing.T) {
 	t.Parallel()
 	h := readHost(t, hostEPYC)
@@ -103,7 +103,7 @@ func TestOneOpenMetricKeepsASettingFromBeingCalledIndifferent(t *testing.T) {
 			switch {
 			case test == "ib_read_lat" && tt.open:
 				n++
-				return 2 + 1.9*float64(int(n*n*7919)%101)/101, "us" // anything
+				return 2 + 1.9*float64(int(n*n*7919)%101)/101, "us" // pure noise
 			case test == "ib_write_lat" && cell["hugepages"] == "1GiB":
 				return tt.typical, "us"
 			}
@@ -117,7 +117,7 @@ func TestOneOpenMetricKeepsASettingFromBeingCalledIndifferent(t *testing.T) {
 	}
 }
 
-// A study whose comparison of a level with itself finds something is not believed in anything else.
+// If a study finds a difference between a level and itself, none of its results are used.
 func TestAFalseAlarmOfALevelAgainstItselfTakesTheWholeStudyAway(t *testing.T) {
 	t.Parallel()
 	h := readHost(t, hostEPYC)
@@ -136,7 +136,7 @@ func TestAFalseAlarmOfALevelAgainstItselfTakesTheWholeStudyAway(t *testing.T) {
 	if c := of(); c.Level != "none" {
 		t.Fatalf("as measured isolation = %s: %q; want none", c.Level, c.Why)
 	}
-	nth := map[string]int{} // of a block and a cell; halves of it are compared with each other
+	nth := map[string]int{} // by block and cell; the halves are compared with each other
 	for i := range d.Runs {
 		key := fmt.Sprint(d.Runs[i].Block, d.Runs[i].Cell["isolation"])
 		if n := nth[key] % 4; n == 0 || n == 3 {
@@ -182,9 +182,9 @@ func TestWeightsThatTheDataDoNotDetermineAreKept(t *testing.T) {
 		s      recommend.Study
 		change func(*plan.Problem)
 		weight string
-		low    int64 // of the fitted value; 0 and 0 want none
+		low    int64 // range of the fitted value; 0 and 0 expect none
 		high   int64
-		kept   string // why
+		kept   string
 	}{
 		{"one latency gives one weight", h, latencyLab, ofFactor(t, h, "placement", "[pin, wrong-numa]", far), nil,
 			plan.TermDeviceNearest, 455, 505, "device_distance: no study of this host tells wrong-numa and pin apart " +
@@ -199,7 +199,7 @@ func TestWeightsThatTheDataDoNotDetermineAreKept(t *testing.T) {
 			plan.TermDeviceNearest, 0, 0, "wrong-numa and pin are not told apart"},
 		{"another machine's study", h, latencyLab, elsewhere(ofFactor(t, h, "placement", "[pin, wrong-numa]", far)),
 			nil, plan.TermDeviceNearest, 0, 0, "no study of this host compares wrong-numa with pin"},
-		// Half is lost by hiding one node: 5000, and numa_span's 50.
+		// Hiding one node loses half: 5000, plus numa_span's 50.
 		{"STREAM doubles with guest NUMA on two nodes", two, cpuLab, stream(two, 200), nil, "numa_span_hidden", 4950,
 			5150, "device_nearest, device_distance: no study"},
 		{"guest NUMA harms", two, cpuLab, stream(two, 50), nil, "numa_span_hidden", 0, 1, ""},
@@ -235,7 +235,6 @@ func TestWeightsThatTheDataDoNotDetermineAreKept(t *testing.T) {
 	}
 }
 
-// few leaves three blocks of a study.
 func few(s recommend.Study) recommend.Study {
 	s.Data = &study.Data{Spec: s.Data.Spec, Runs: slices.DeleteFunc(slices.Clone(s.Data.Runs),
 		func(o study.Observation) bool {
@@ -244,13 +243,12 @@ func few(s recommend.Study) recommend.Study {
 	return s
 }
 
-// elsewhere makes a study one of another machine.
 func elsewhere(s recommend.Study) recommend.Study {
 	s.Environment = []study.Fact{{Name: "host CPU", Value: "another"}}
 	return s
 }
 
-// The table in the package has the figures of the documents.
+// The embedded table contains the figures of the documents.
 func TestDocumentsAreWhole(t *testing.T) {
 	t.Parallel()
 	levels := map[recommend.Setting][]string{
@@ -289,9 +287,9 @@ func TestDocumentsAreWhole(t *testing.T) {
 	}
 }
 
-// All comparisons of a study are read together, those between other levels than the first too: six
-// of four levels. In seven blocks the smallest p value is 2/128, which is below 5 % after
-// correction for three comparisons and not for six; in eight it is 2/256.
+// All comparisons of a study form one family, including pairs without the first level: six pairs of four levels. In
+// seven blocks the smallest p value is 2/128, which is below 5 % after correction for three comparisons but not for
+// six. In eight blocks it is 2/256.
 func TestVerdictsAreCorrectedForAllPairsOfLevels(t *testing.T) {
 	t.Parallel()
 	h := readHost(t, hostEPYC)
@@ -309,7 +307,7 @@ func TestVerdictsAreCorrectedForAllPairsOfLevels(t *testing.T) {
 	}
 }
 
-// What is no evidence does not stand in the way of evidence either.
+// Data that is no evidence does not prevent a decision.
 func TestWhatIsNoEvidenceDoesNotHinder(t *testing.T) {
 	t.Parallel()
 	h := readHost(t, hostEPYC)
@@ -349,7 +347,7 @@ func TestWhatIsNoEvidenceDoesNotHinder(t *testing.T) {
 	}
 }
 
-// A document's figure counts where host and lab have what it is about.
+// A document's figure counts only if the host and the lab have the hardware in question.
 func TestFiguresThatDoNotApplyAreLeftOut(t *testing.T) {
 	t.Parallel()
 	one, err := synthetic.Host("pack:1 numa:1 core:16 pu:1")
@@ -366,7 +364,7 @@ func TestFiguresThatDoNotApplyAreLeftOut(t *testing.T) {
 	if text := strings.Join(choice(t, r, recommend.Placement).Why, "\n"); strings.Contains(text, "NUMA nodes") {
 		t.Errorf("a host with one NUMA node has no far ones: %s", text)
 	}
-	// STREAM speaks for guest NUMA, and NCCL against it only where there are GPUs.
+	// STREAM supports guest NUMA. NCCL opposes it, but only if there are GPUs.
 	epyc := readHost(t, hostEPYC)
 	if r, err = recommend.Recommend(epyc, plain, nil, nil, recommend.Documents()); err != nil {
 		t.Fatal(err)
@@ -379,7 +377,8 @@ func TestFiguresThatDoNotApplyAreLeftOut(t *testing.T) {
 	}
 }
 
-// GPUs are ranked where the other factors are at their first levels: under load it may be the load that is measured.
+// GPUs are ranked by runs with the other factors at their first levels: under load, the load might be measured
+// instead.
 func TestPairsAreThoseOfTheFirstLevels(t *testing.T) {
 	t.Parallel()
 	h := h20Host(t)

@@ -2,7 +2,7 @@ package recommend
 
 import (
 	"cmp"
-	_ "embed" // for the evidence
+	_ "embed" // for published.yaml
 	"fmt"
 	"slices"
 	"strings"
@@ -16,10 +16,10 @@ import (
 	"github.com/rackless/rackless/study/stats"
 )
 
-// A Carry says how far a piece of evidence carries over to the host in question.
+// A Carry says how far a piece of evidence applies to the host in question.
 type Carry string
 
-// How far evidence carries, the farthest first.
+// Origins of evidence, from the most to the least applicable.
 const (
 	MeasuredHere      Carry = "measured here"
 	MeasuredOnKind    Carry = "measured on the same kind of host"
@@ -31,11 +31,10 @@ const (
 	NoEvidence        Carry = "no evidence: default"
 )
 
-// ranks is how many ranks of evidence there are; rank is that of evidence, -1 where it decides nothing.
 const ranks = 4
 
-// rank is 0 for the evidence that counts most. Other hardware, a host that is not known and documents are of one rank:
-// all three leave it open whether the effect carries over.
+// rank returns the rank of evidence: 0 counts most, and -1 decides nothing. Other hardware, unknown hosts and
+// documents share a rank, because each leaves open whether the effect carries over.
 func (c Carry) rank() int {
 	switch c {
 	case MeasuredElsewhere, MeasuredUnknown, Published:
@@ -48,38 +47,37 @@ func (c Carry) rank() int {
 type Evidence struct {
 	Setting Setting       `json:"setting"`
 	From    string        `json:"from"`
-	To      string        `json:"to"` // the verdict is on this one, compared with From
+	To      string        `json:"to"` // the verdict is on To compared with From
 	Verdict stats.Verdict `json:"verdict"`
 	Test    string        `json:"test"`
 	Metric  string        `json:"metric"`
-	Where   string        `json:"where,omitempty"` // what else was the case: load, other settings
-	// Effect is what To does to the metric, in words with unit and, where it was measured, the interval.
+	Where   string        `json:"where,omitempty"` // other conditions: load, other settings
+	// Effect describes the effect of To on the metric, with its unit and, if measured, its interval.
 	Effect string `json:"effect"`
-	// Ratio is the metric at To over that at From, with its interval; 0 where no figure is known.
+	// Ratio is the metric at To divided by the metric at From, with its interval. It is 0 if no figure is known.
 	Ratio float64 `json:"ratio,omitempty"`
 	Low   float64 `json:"low,omitempty"`
 	High  float64 `json:"high,omitempty"`
-	// Source is the study's name, or title and table of a document.
+	// Source is the study's name, or the title and table of a document.
 	Source string `json:"source"`
 	Carry  Carry  `json:"carry"`
-	// Remark says why it decides nothing, or with what it was measured together.
+	// Remark says why the evidence decides nothing, or which settings changed together.
 	Remark  string `json:"remark,omitempty"`
 	Decides bool   `json:"decides"`
 
 	lowerIsBetter bool
-	isTurned      bool           // Effect is of From in place of To
-	together      bool           // other settings changed with this one
-	aside         bool           // it is shown, and says neither yes nor no nor "undecided" of its setting
-	workloads     []lab.Workload // for which the metric matters; nil for all
+	isTurned      bool           // Effect describes From compared with To
+	together      bool           // other settings changed as well
+	aside         bool           // shown only; it does not count as undecided either
+	workloads     []lab.Workload // to which the metric matters; nil means all
 }
 
-// matters reports whether the metric matters to a workload.
 func (e *Evidence) matters(w lab.Workload) bool {
 	return e.workloads == nil || slices.Contains(e.workloads, w)
 }
 
-// loss returns how much of the metric is lost at To, as a share: 0.29 for a latency that is 29 %
-// higher, 0.36 for a bandwidth that is 36 % lower.
+// loss returns the share of the metric that is lost at To: 0.29 for a latency that is 29 % higher, 0.36 for a
+// bandwidth that is 36 % lower.
 func (e *Evidence) loss() float64 {
 	if e.lowerIsBetter {
 		return e.Ratio - 1
@@ -87,7 +85,6 @@ func (e *Evidence) loss() float64 {
 	return 1 - e.Ratio
 }
 
-// turned is the same evidence told the other way round.
 func (e Evidence) turned() Evidence {
 	e.From, e.To, e.isTurned = e.To, e.From, !e.isTurned
 	switch e.Verdict {
@@ -105,7 +102,7 @@ func (e Evidence) turned() Evidence {
 	return e
 }
 
-// shown is the effect, with the direction that it is told in where that is not the usual one.
+// shown formats the effect, with its direction if From and To were swapped.
 func (e *Evidence) shown() string {
 	if e.isTurned {
 		return fmt.Sprintf("%s with %s in place of %s", e.Effect, e.From, e.To)
@@ -113,24 +110,23 @@ func (e *Evidence) shown() string {
 	return e.Effect
 }
 
-// A Study is a study as it was made, with what is known about the machine that it was made on.
+// A Study is a study with its runs and a description of the measured machine.
 type Study struct {
 	Name        string
 	Data        *study.Data
 	Environment []study.Fact // of the first run; may be empty
-	Emulated    bool         // any figure of it is from an emulated machine
-	Lab         *lab.Lab     // that was measured; nil where it is not known
+	Emulated    bool         // whether any figure is from an emulated machine
+	Lab         *lab.Lab     // the measured lab; nil if not known
 }
 
-// Where says how far a study carries over to a host, and by what that was decided. Studies keep no
-// identity of their machine, since they are passed on: the same model of CPU, the same CPUs and the
-// same kernel are taken for the same host.
+// Where returns how far a study carries over to a host, with the reason. Studies record no identity of their machine,
+// because they are passed on, so equal CPU models, CPUs and kernels are taken for the same host.
 func Where(s *Study, h *topology.Host) (Carry, string) {
 	facts := map[string]string{}
 	for _, f := range s.Environment {
 		facts[f.Name] = cmp.Or(facts[f.Name], f.Value)
 	}
-	// A study without figures says it in its environment alone.
+	// If a study has no figures, only its environment tells.
 	if s.Emulated || strings.Contains(facts["accelerator"], "emulated") {
 		return Emulated, "it measured emulated machines, which say nothing about hardware"
 	}
@@ -163,9 +159,8 @@ func Where(s *Study, h *topology.Host) (Carry, string) {
 	return MeasuredHere, "model of the CPU, CPUs and kernel are the same"
 }
 
-// comparisons makes all comparisons of a study, each two levels of a factor once; the analysis of a
-// study itself compares with the first level only. All verdicts are read together, so they are
-// judged as one family.
+// comparisons returns the comparisons of all pairs of levels, judged as one family; Analyse compares only with the
+// first level.
 func comparisons(d *study.Data) (all []study.Comparison, confounds []string, err error) {
 	base, err := study.Analyse(d)
 	if err != nil {
@@ -174,7 +169,7 @@ func comparisons(d *study.Data) (all []study.Comparison, confounds []string, err
 	all, confounds = base.Comparisons, base.Confounds
 	for i, f := range d.Spec.Factors {
 		for first := 1; first < len(f.Levels)-1; first++ {
-			// Moving one level to the front makes the analysis compare the others with that one.
+			// With another level in front, Analyse compares the others with that one.
 			spec := *d.Spec
 			spec.Factors = slices.Clone(spec.Factors)
 			spec.Factors[i].Levels = slices.Concat(f.Levels[first:first+1], f.Levels[:first], f.Levels[first+1:])
@@ -190,7 +185,7 @@ func comparisons(d *study.Data) (all []study.Comparison, confounds []string, err
 	return all, confounds, nil
 }
 
-// doubt says why nothing of a study is to be believed; "" where nothing speaks against it.
+// doubt returns a reason to distrust the whole study, or "".
 func doubt(all []study.Comparison) string {
 	for _, c := range all {
 		if c.A == c.B && c.Judged != nil && (c.Judged.Verdict == stats.Better || c.Judged.Verdict == stats.Worse) {
@@ -201,13 +196,12 @@ func doubt(all []study.Comparison) string {
 	return ""
 }
 
-// evidence turns a study into evidence. The second value are the confounds that the study's analysis has found.
 func (s *Study) evidence(carry Carry) (all []Evidence, confounds []string, err error) {
 	found, confounds, err := comparisons(s.Data)
 	if err != nil {
 		return nil, nil, fmt.Errorf("study %s: %w", s.Name, err)
 	}
-	// A study whose A/A comparison finds a difference has an error that all its other verdicts share.
+	// A study whose A/A comparison finds a difference has an error that affects all its verdicts.
 	doubt := doubt(found)
 	for i := range found {
 		c := &found[i]
@@ -250,7 +244,7 @@ func (s *Study) evidence(carry Carry) (all []Evidence, confounds []string, err e
 			all = append(all, e)
 		}
 	}
-	// A step that changes several settings at once tells nothing of each where the same study took them one by one.
+	// A step that changes several settings at once is set aside for a setting that the study also changed alone.
 	for i := range all {
 		e := &all[i]
 		single := slices.ContainsFunc(all, func(o Evidence) bool {
@@ -265,18 +259,18 @@ func (s *Study) evidence(carry Carry) (all []Evidence, confounds []string, err e
 	return all, confounds, nil
 }
 
-// Measured reports whether a study has figures: one that was begun and broken off at once has none.
+// Measured reports whether a study has figures. A study that was aborted early may have none.
 func (s *Study) Measured() bool {
 	return slices.ContainsFunc(s.Data.Runs, func(o study.Observation) bool {
 		return len(o.Values) > 0 && (o.Status == study.StatusDone || o.Status == study.StatusFailed)
 	})
 }
 
-// A Document is a published one, with the figures in it that speak for or against a setting.
+// A Document is a published document with its figures for or against settings.
 type Document struct {
 	Title string `yaml:"title"`
-	// Kind is part of the names of the CPUs or GPUs that it measured: a host that has one is of its
-	// kind. Empty: of no kind that could be told from a host.
+	// Kind lists words in names of the measured CPUs or GPUs: a host with such a model is of the same kind. It is
+	// empty if a host cannot be matched.
 	Kind    []string        `yaml:"kind"`
 	Figures []Figure        `yaml:"figures"`
 	Pairs   []PublishedPair `yaml:"pairs"`
@@ -284,33 +278,33 @@ type Document struct {
 
 // A Figure is one comparison in a document.
 type Figure struct {
-	Table string `yaml:"table"` // where in the document
-	// What was compared: To with From. The verdict is the author's.
+	Table string `yaml:"table"` // location in the document
+	// The comparison of To with From, with the author's verdict.
 	Setting Setting       `yaml:"setting"`
 	From    string        `yaml:"from"`
 	To      string        `yaml:"to"`
 	Verdict stats.Verdict `yaml:"verdict"`
-	Test    string        `yaml:"test"` // as bench or a study would name it
+	Test    string        `yaml:"test"` // named as in bench or a study
 	Metric  string        `yaml:"metric"`
 	Where   string        `yaml:"where"`
-	// A and B are the metric at From and To; or Low and High are its ratio, where the author gives
-	// a range. All are 0 where the author states it without a figure.
+	// A and B are the metric at From and To. If the author gives a range, Low and High are the ratio instead. All are
+	// 0 if the author gives no figure.
 	A    float64 `yaml:"a"`
 	B    float64 `yaml:"b"`
 	Unit string  `yaml:"unit"`
 	Low  float64 `yaml:"low"`
 	High float64 `yaml:"high"`
-	Says string  `yaml:"says"` // the author's finding, retold; for figures with A and B it may be empty
-	// Workloads are those that it speaks to; nil stands for those that the test's figure matters to.
+	Says string  `yaml:"says"` // the author's finding in our words; may be empty if A and B are set
+	// Workloads are the workloads concerned; nil means all that the test's figure matters to.
 	Workloads []lab.Workload `yaml:"workloads"`
-	// Host that it takes: more than one NUMA node, SMT, a lab with GPUs.
+	// Requirements: more than one NUMA node, SMT, a lab with GPUs.
 	NeedsNUMA bool `yaml:"needs_numa"`
 	NeedsSMT  bool `yaml:"needs_smt"`
 	NeedsGPUs bool `yaml:"needs_gpus"`
 }
 
-// A PublishedPair is the measured bandwidth between a GPU and a NIC of a machine, with their path.
-// Another machine's figures count where all its paths are the same.
+// A PublishedPair is the measured bandwidth between a GPU and a NIC of a machine, with their path. It applies to
+// another machine only if all paths are the same.
 type PublishedPair struct {
 	GPU   string             `yaml:"gpu"`
 	NIC   string             `yaml:"nic"`
@@ -332,10 +326,9 @@ var Documents = sync.OnceValue(func() []Document {
 	return all.Documents
 })
 
-// ofKind reports whether a host is of the kind that a document measured.
 func (d *Document) ofKind(h *topology.Host) bool {
 	return slices.ContainsFunc(d.Kind, func(kind string) bool {
-		has := func(model string) bool { // whole words: an H200 is no H20
+		has := func(model string) bool { // whole words: an H200 is not an H20
 			return strings.Contains(" "+strings.NewReplacer("-", " ", "(", " ", ")", " ").Replace(model)+" ",
 				" "+kind+" ")
 		}
@@ -343,7 +336,7 @@ func (d *Document) ofKind(h *topology.Host) bool {
 	})
 }
 
-// evidence returns what documents say on a lab on a host; what needs hardware that they do not have is left out.
+// published returns the evidence of documents for a lab on a host. It omits figures that require other hardware.
 func published(documents []Document, h *topology.Host, l *lab.Lab) []Evidence {
 	numa, threads := shape(h)
 	gpus := slices.ContainsFunc(l.Nodes, func(n lab.Node) bool { return n.GPUs > 0 })
@@ -363,7 +356,7 @@ func published(documents []Document, h *topology.Host, l *lab.Lab) []Evidence {
 	return all
 }
 
-// evidence retells a figure. The verdict is the author's: no runs are published that could be judged again.
+// evidence converts a figure with the author's verdict.
 func (f *Figure) evidence(title string, carry Carry) Evidence {
 	e := Evidence{
 		Setting: f.Setting, From: f.From, To: f.To, Verdict: f.Verdict, Test: f.Test, Metric: f.Metric, Where: f.Where,

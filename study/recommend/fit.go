@@ -15,8 +15,8 @@ import (
 	"github.com/rackless/rackless/study/stats"
 )
 
-// The planner's weights are in basis points of the figure that matters to the workload, so a weight
-// is a measured loss divided by what the term counts:
+// The planner's weights are in basis points of the workload's main figure, so a weight is a measured loss divided by
+// the term's count:
 //
 //	device_nearest     loss of p99 latency on far NUMA nodes / (SLIT distance of those nodes - 10)
 //	device_distance    loss of typical latency on far NUMA nodes / (the same)
@@ -26,11 +26,11 @@ import (
 //	numa_span_hidden   numa_span + loss by hiding NUMA nodes from the guest / (NUMA nodes of the host - 1)
 //	gpu_nic_path       sum of steps x loss / sum of steps^2 over measured pairs: least squares through the origin
 //
-// The first two are how docs/planner.md derives the published weights from the published lab: for
-// that lab's figures they come out the same. What the data do not determine keeps its published
-// weight, and Recommendation.Kept says why.
+// The published weights were derived with the first two formulas (docs/planner.md), so the published lab's figures
+// give the same weights. Weights that the data does not determine keep their published values, and
+// Recommendation.Kept says why.
 
-// A Fitted is a weight that was measured.
+// A Fitted is a weight fitted to measurements.
 type Fitted struct {
 	Weight    string `json:"weight"`
 	Value     int64  `json:"value"`
@@ -38,7 +38,7 @@ type Fitted struct {
 	How       string `json:"how"`
 }
 
-// fit makes the model of what studies of this host, or of its kind, have measured.
+// fit fits the planner's model to studies of this host or its kind.
 func (r *Recommendation) fit(p *plan.Problem, w lab.Workload, all []Evidence, pairs []pairSource) {
 	f := &fitter{r: r, p: p, w: w}
 	for _, e := range all {
@@ -72,7 +72,6 @@ func (r *Recommendation) fit(p *plan.Problem, w lab.Workload, all []Evidence, pa
 	}
 }
 
-// A fitter fits the weights of one problem.
 type fitter struct {
 	r    *Recommendation
 	p    *plan.Problem
@@ -81,20 +80,20 @@ type fitter struct {
 	used []string // sources
 }
 
-// set rounds to the planner's whole basis points, and cuts off what would let one term outweigh all others.
+// set records a fitted weight, rounded to whole basis points and limited so that one term cannot outweigh all others.
 func (f *fitter) set(weight string, value float64, published int64, source, how string) {
 	v := int64(math.Round(min(max(value, 0), build.MaxWeight)))
 	f.r.Fitted = append(f.r.Fitted, Fitted{weight, v, published, how})
 	f.used = lists.Add(f.used, source)
 }
 
-// keep notes why weights stay as published. Every weight is either fitted or kept with a reason.
+// keep records why weights keep their published values. Every weight is either fitted or kept with a reason.
 func (f *fitter) keep(weights, format string, args ...any) {
 	f.r.Kept = append(f.r.Kept, weights+": "+fmt.Sprintf(format, args...))
 }
 
-// ofMetric returns the losses at To compared with From, of the evidence that has an answer and of
-// the best rank, and how many are without one. The metric "" stands for all.
+// ofMetric returns the decided evidence of the best rank on To compared with From, and the number of undecided
+// pieces. The metric "" matches all.
 func (f *fitter) ofMetric(s Setting, from, to, metric string) (found []Evidence, open int) {
 	best := ranks
 	for _, e := range f.own {
@@ -116,18 +115,18 @@ func (f *fitter) ofMetric(s Setting, from, to, metric string) (found []Evidence,
 	return found, open
 }
 
-// meanLoss is the mean over several tests, not below 0.
+// meanLoss returns the mean loss over several tests, at least 0.
 func meanLoss(all []Evidence) float64 {
 	sum := 0.0
 	sum += lists.Sum(all, func(e Evidence) float64 { return e.loss() })
 	return max(0, sum/float64(len(all)))
 }
 
-// far returns the SLIT distance beyond 10 of all NUMA nodes from each other; false where they
-// differ: a study does not say on which nodes it was.
+// far returns the SLIT distance beyond 10 between NUMA nodes, or false if distances differ, because a study does not
+// record its nodes.
 func (f *fitter) far() (int, bool) {
 	distance := 0
-	// Of more than one distance it is open which of them the measured loss belongs to.
+	// With several distances it is unknown which one caused the measured loss.
 	for i, n := range f.p.NUMANodes {
 		for j, d := range n.Distances {
 			if i != j && distance != 0 && d != distance {
@@ -141,7 +140,7 @@ func (f *fitter) far() (int, bool) {
 	return distance - 10, distance > 10
 }
 
-// farNodes fits what it costs to be far from a device.
+// farNodes fits the cost of distance from a device.
 func (f *fitter) farNodes() {
 	const both = plan.TermDeviceNearest + ", " + plan.TermDeviceDistance
 	found, open := f.ofMetric(Placement, levelPin, levelWrong, "")
@@ -182,7 +181,7 @@ func (f *fitter) farNodes() {
 		loss := meanLoss(own)
 		value := 1e4 * loss / float64(distance)
 		how := fmt.Sprintf("%.1f%% lost over %d units of distance: %s", 100*loss, distance, tell(own))
-		if !latency { // one loss for both
+		if !latency { // both weights share one loss
 			value = value * float64(x.published) / sum
 			how += ", shared by both in their published proportion"
 		}
@@ -194,7 +193,7 @@ func (f *fitter) farNodes() {
 	}
 }
 
-// hiddenNodes fits what it costs to hide NUMA nodes from a guest that spans them.
+// hiddenNodes fits the cost of hiding NUMA nodes from a guest that spans them.
 func (f *fitter) hiddenNodes() {
 	const weight = "numa_span_hidden"
 	found, open := f.ofMetric(GuestNUMA, levelOn, levelOff, "")
@@ -222,7 +221,7 @@ func (f *fitter) hiddenNodes() {
 	}
 }
 
-// paths fits what a step of the path class costs, for pairs that were not measured.
+// paths fits the cost of a step of the path class, for pairs that were not measured.
 func (f *fitter) paths(sources []pairSource) {
 	const weight = plan.TermGPUNICPath
 	if f.w != lab.WorkloadGPUCollective && f.w != lab.WorkloadRDMABandwidth && f.w != lab.WorkloadMixed {
@@ -239,7 +238,7 @@ func (f *fitter) paths(sources []pairSource) {
 	index := func(id string) int {
 		return slices.IndexFunc(f.p.Devices, func(d plan.Device) bool { return d.ID == id })
 	}
-	// The loss is relative to the best pair: a path of no steps costs nothing, so the line goes through the origin.
+	// The loss is relative to the best pair. A path of no steps costs nothing, so the line goes through the origin.
 	var cross, square float64
 	steps := map[int]bool{}
 	for _, p := range pairs {
@@ -253,7 +252,7 @@ func (f *fitter) paths(sources []pairSource) {
 			steps[path.Steps] = true
 		}
 	}
-	// With one distance any slope would fit.
+	// With only one distance, any slope would fit.
 	if len(steps) < 2 {
 		f.keep(weight, "no study of this host measured GPUs at different distances from a NIC")
 		return

@@ -13,7 +13,7 @@ import (
 	"github.com/rackless/rackless/study/stats"
 )
 
-// A Ranking is the GPUs of a host for one NIC, the best first.
+// A Ranking lists the GPUs of a host for one NIC, the best first.
 type Ranking struct {
 	NIC    string      `json:"nic"`
 	Source string      `json:"source"`
@@ -21,31 +21,29 @@ type Ranking struct {
 	GPUs   []RankedGPU `json:"gpus"`
 }
 
-// A RankedGPU is a GPU's place in a ranking.
+// A RankedGPU is one place in a ranking.
 type RankedGPU struct {
 	GPU  string  `json:"gpu"`
-	Path string  `json:"path"`           // its class: PIX, PXB, PHB, NODE, SYS
-	Gbps float64 `json:"gbps,omitempty"` // measured; 0 where it was not
-	// Tied is set where nothing tells it from the one above it.
+	Path string  `json:"path"`           // path class: PIX, PXB, PHB, NODE, SYS
+	Gbps float64 `json:"gbps,omitempty"` // 0 if not measured
+	// Tied is set if nothing distinguishes the GPU from the one above it.
 	Tied bool `json:"tied"`
 }
 
-// A measuredPair is a GPU and a NIC of the host with their bandwidth.
 type measuredPair struct {
-	gpu, nic string // as the host calls them
+	gpu, nic string // names on the host
 	gbps     float64
-	tied     bool // with the one above it, of the same NIC
+	tied     bool // with the previous pair of the same NIC
 }
 
-// pairSource are the pairs that one study or document has measured.
 type pairSource struct {
 	source string
 	carry  Carry
-	pairs  []measuredPair // of each NIC the best first
+	pairs  []measuredPair // the best first for each NIC
 }
 
-// rank ranks the GPUs for each NIC: as measured on this host, as published for a machine with the
-// same paths, else by the class of the path. It returns what was measured.
+// rank ranks the GPUs for each NIC: as measured on this host, or as published for a machine with the same paths, or
+// by the class of the path. It returns the measured pairs that were used.
 func (r *Recommendation) rank(h *topology.Host, studies []Study, documents []Document) []pairSource {
 	var sources []pairSource
 	for i := range studies {
@@ -70,13 +68,14 @@ func (r *Recommendation) rank(h *topology.Host, studies []Study, documents []Doc
 	var used []pairSource
 	for i := range h.NICs {
 		nic := h.NICs[i].ID()
-		// Virtual functions are where their NIC is, and the host's own NIC is for no GPU.
+		// Virtual functions share the path of their NIC, and a NIC without RDMA serves no GPU.
 		if len(gpus) == 0 || h.NICs[i].PF != nil || rdma && len(h.NICs[i].RDMA) == 0 {
 			continue
 		}
 		k := Ranking{NIC: nic, Source: "class of the path", Carry: NoEvidence}
 		for _, s := range sources {
-			// The first source that has the NIC gives all of its GPUs: figures of two sources were not measured alike.
+			// All GPUs of a NIC come from the first source that has it, because figures of different sources are not
+			// comparable.
 			own := slices.DeleteFunc(slices.Clone(s.pairs), func(p measuredPair) bool { return p.nic != nic })
 			if len(own) == 0 {
 				continue
@@ -93,7 +92,7 @@ func (r *Recommendation) rank(h *topology.Host, studies []Study, documents []Doc
 	return used
 }
 
-// byClass adds the GPUs that were not measured, by their paths, behind those that were.
+// byClass appends the GPUs that were not measured, ordered by path class.
 func byClass(k Ranking, tree *topology.Tree, gpus []string) Ranking {
 	var rest []RankedGPU
 	class := map[string]topology.PathClass{}
@@ -113,7 +112,7 @@ func byClass(k Ranking, tree *topology.Tree, gpus []string) Ranking {
 	return k
 }
 
-// computing are the GPUs of a host that do more than drive a screen.
+// computing returns the GPUs of a host other than display adapters.
 func computing(h *topology.Host) []string {
 	var all []string
 	for i := range h.GPUs {
@@ -124,14 +123,14 @@ func computing(h *topology.Host) []string {
 	return all
 }
 
-// classRank orders path classes, the nearest first; unknown ones are last.
+// classRank orders path classes, with the nearest first and unknown ones last.
 func classRank(c topology.PathClass) int {
 	order := []topology.PathClass{topology.PathSYS, topology.PathNODE, topology.PathPHB, topology.PathPXB,
 		topology.PathPIX, topology.PathNVLink}
 	return -slices.Index(order, c)
 }
 
-// between is the way over PCIe: NVLinks join GPUs only.
+// between returns the PCIe path class: NVLinks connect only GPUs.
 func between(t *topology.Tree, gpu, nic string) topology.PathClass {
 	p := t.Path(gpu, nic)
 	if p.Class == topology.PathNVLink {
@@ -140,7 +139,7 @@ func between(t *topology.Tree, gpu, nic string) topology.PathClass {
 	return p.Class
 }
 
-// gpuOf and nicOf find a device of the host by any of its names; "" where there is none, or more than one.
+// gpuOf and nicOf find a device of the host by any of its names. They return "" unless exactly one matches.
 func gpuOf(h *topology.Host, name string) string {
 	var found []string
 	for i := range h.GPUs {
@@ -162,7 +161,7 @@ func nicOf(h *topology.Host, name string) string {
 	return only(found)
 }
 
-// only is the one device that has a name: which of two is meant nobody knows.
+// only returns the single element of found, or "" if the name is ambiguous or unknown.
 func only(found []string) string {
 	if len(found) == 1 {
 		return found[0]
@@ -170,8 +169,8 @@ func only(found []string) string {
 	return ""
 }
 
-// pairs returns the bandwidths that a document measured on a machine like the host: where every GPU
-// and NIC that it names is there, with the same path between them.
+// pairs returns the bandwidths that a document measured on a machine with the same GPUs and NICs and the same paths
+// between them.
 func (d *Document) pairs(h *topology.Host) []measuredPair {
 	if slices.ContainsFunc(h.GPUs, func(g topology.GPU) bool { return g.Model != "" }) && !d.ofKind(h) {
 		return nil
@@ -180,7 +179,7 @@ func (d *Document) pairs(h *topology.Host) []measuredPair {
 	var all []measuredPair
 	for _, p := range d.Pairs {
 		gpu, nic := gpuOf(h, p.GPU), nicOf(h, p.NIC)
-		// One pair that does not fit is enough: the machine is another one, even where the names are the same.
+		// One different pair shows that the machine is another one, even if the names are the same.
 		if gpu == "" || nic == "" || between(tree, gpu, nic) != p.Class {
 			return nil
 		}
@@ -192,9 +191,9 @@ func (d *Document) pairs(h *topology.Host) []measuredPair {
 	return all
 }
 
-// pairs returns the bandwidths between GPUs and a NIC that a study measured: of a factor
-// lab.nodes.NODE.gpus (or lab.defaults.gpus), whose levels are GPUs, in Gb/s. The NIC is the one
-// that the lab's nodes name; the other factors are at their first levels.
+// pairs returns the bandwidths between GPUs and a NIC from a study with a factor lab.nodes.NODE.gpus or
+// lab.defaults.gpus, in Gb/s. The levels of that factor are GPUs, the NIC is the one named by the lab's nodes, and
+// other factors are at their first levels.
 func (s *Study) pairs(h *topology.Host) []measuredPair {
 	spec := s.Data.Spec
 	factor := -1
@@ -233,9 +232,9 @@ func (s *Study) pairs(h *topology.Host) []measuredPair {
 	slices.SortStableFunc(all, func(a, b measuredPair) int { return cmp.Compare(b.gbps, a.gbps) })
 	found, _, err := comparisons(s.Data)
 	if err != nil {
-		return nil // evidence has told the caller
+		return nil // evidence has already returned this error
 	}
-	var first []string // as a comparison writes what its levels share
+	var first []string // formatted like Comparison.Where
 	for i, f := range spec.Factors {
 		if i != factor {
 			first = append(first, f.Name+"="+f.Levels[0])
@@ -252,13 +251,13 @@ func (s *Study) pairs(h *topology.Host) []measuredPair {
 	return all
 }
 
-// apart reports whether a comparison tells its levels apart, whether or not the difference matters.
+// apart reports whether a comparison distinguishes its levels, even if the difference does not matter.
 func apart(c *study.Comparison) bool {
 	return c.Judged != nil && len(c.Confounded) == 0 && c.Judged.P <= 1-c.Effect.Confidence &&
 		c.Effect.Interval.Bounded() && !c.Effect.Interval.Contains(c.Effect.NoEffect())
 }
 
-// firstElsewhere reports whether all factors but one are at their first level.
+// firstElsewhere reports whether all factors except one are at their first level.
 func (s *Study) firstElsewhere(cell map[string]string, factor int) bool {
 	for i, f := range s.Data.Spec.Factors {
 		if i != factor && cell[f.Name] != f.Levels[0] {
@@ -268,7 +267,7 @@ func (s *Study) firstElsewhere(cell map[string]string, factor int) bool {
 	return true
 }
 
-// nic returns the one NIC of the host that the lab's nodes ask for by name; "" where there is none, or more than one.
+// nic returns the one NIC of the host that the lab's nodes request by name, or "" unless there is exactly one.
 func (s *Study) nic(h *topology.Host) string {
 	if s.Lab == nil {
 		return ""
@@ -284,8 +283,8 @@ func (s *Study) nic(h *topology.Host) string {
 	return only(found)
 }
 
-// model turns measured pairs into those of the planner's model. The loss of a pair is against the
-// best of the file, so pairs of one kind of source are taken, the best.
+// model converts measured pairs for the planner. It takes only sources of the best rank, because losses are relative
+// to the best pair.
 func model(sources []pairSource) (pairs []build.MeasuredPair, from string) {
 	for _, s := range sources {
 		if s.carry.rank() != sources[0].carry.rank() {

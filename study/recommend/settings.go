@@ -13,10 +13,10 @@ import (
 	"github.com/rackless/rackless/study"
 )
 
-// A Setting is what is chosen.
+// A Setting is an option of the configuration.
 type Setting string
 
-// The settings.
+// Settings of a lab on a host.
 const (
 	Placement  Setting = "placement"
 	GuestNUMA  Setting = "guest_numa"
@@ -24,12 +24,12 @@ const (
 	Isolation  Setting = "isolation"
 	Hugepages  Setting = "hugepages"
 	MTU        Setting = "mtu"
-	Reserve    Setting = "reserve"     // cores that the host keeps
-	PeerMemory Setting = "peer_memory" // the module through which a NIC reaches a GPU's memory
-	gpuDevice  Setting = "gpus"        // which GPU a lab node has: ranked, not decided
+	Reserve    Setting = "reserve"     // cores reserved for the host
+	PeerMemory Setting = "peer_memory" // kernel module that gives a NIC access to a GPU's memory
+	gpuDevice  Setting = "gpus"        // GPU of a lab node: ranked, not decided
 )
 
-// Levels that have a name in the code.
+// Levels that the code refers to by name.
 const (
 	levelDefault = "default"
 	levelPin     = "pin"
@@ -40,16 +40,15 @@ const (
 	levelByNode  = "by node" // lab nodes differ
 )
 
-// A rule is what is known about a setting before any evidence.
+// A rule describes a setting before any evidence is considered.
 type rule struct {
 	setting Setting
-	levels  []string // that can be recommended, the one that changes least of the host first
-	now     string   // what lab file and planner make of it; need not be one of the levels
-	fixed   string   // why there is nothing to choose; "" where there is
+	levels  []string // candidates, the one with the fewest changes to the host first
+	now     string   // current level by lab file and plan; need not be in levels
+	fixed   string   // reason why there is no choice, or ""
 }
 
-// rules are the settings of a lab on a host, in the order in which they are shown. p is the planner's problem of the
-// two, or nil.
+// rules returns the settings of a lab on a host, in display order. p is the planner's problem for them, or nil.
 func rules(h *topology.Host, l *lab.Lab, p *plan.Problem) []rule {
 	numa, threads := shape(h)
 	common := func(of func(i int) string) string {
@@ -61,7 +60,7 @@ func rules(h *topology.Host, l *lab.Lab, p *plan.Problem) []rule {
 		}
 		return now
 	}
-	// What auto stands for is the planner's to say.
+	// The planner resolves auto.
 	shown := common(func(i int) string { return string(l.ShownNUMA(&l.Nodes[i])) })
 	smt := common(func(i int) string {
 		switch {
@@ -79,15 +78,15 @@ func rules(h *topology.Host, l *lab.Lab, p *plan.Problem) []rule {
 	all := []rule{
 		{setting: Placement, levels: []string{levelDefault, levelPin}, now: levelPin},
 		{setting: GuestNUMA, levels: []string{levelOff, levelOn}, now: shown},
-		// The same number of virtual CPUs is twice the cores without siblings, or half of them with: that is the
-		// larger change.
+		// Changing SMT with the same number of virtual CPUs needs twice the cores, or half: that is the larger
+		// change.
 		{setting: SMT, levels: siblings, now: smt},
 		{setting: Isolation, levels: []string{"none", "cpuset", "isolcpus"}, now: "isolcpus"},
 		{setting: Hugepages, levels: []string{levelOff, "2MiB", "1GiB"}, now: string(l.Hugepages)},
 		{setting: MTU, levels: []string{"1500", "4200", "9000"}, now: strconv.Itoa(l.Fabric.MTU)},
 		{setting: Reserve, levels: nil, now: levelAuto},
 	}
-	// A setting that the host cannot have is fixed: evidence from other hosts must not choose it.
+	// A setting that the host does not support is fixed, so that evidence from other hosts cannot choose it.
 	if numa == 1 {
 		all[1].fixed, all[1].now = "the host has one NUMA node: there is nothing to show", levelOff
 	}
@@ -103,8 +102,7 @@ func rules(h *topology.Host, l *lab.Lab, p *plan.Problem) []rule {
 	return all
 }
 
-// shape returns how many NUMA nodes with CPUs a host has, and how many threads its cores have at
-// most; 0 where it is not known.
+// shape returns the number of NUMA nodes with CPUs, and the largest number of threads per core; 0 if not known.
 func shape(h *topology.Host) (numa, threads int) {
 	numa += lists.Count(h.NUMANodes, func(n topology.NUMANode) bool { return !n.CPUs.IsEmpty() })
 	for i := range h.Cores {
@@ -113,8 +111,7 @@ func shape(h *topology.Host) (numa, threads int) {
 	return numa, threads
 }
 
-// simpler orders levels of a setting: the one that changes less of the host is first. Numbers that
-// the rule does not name, of an MTU, are ordered by size behind those that it does.
+// simpler orders the levels of a setting by their changes to the host. Unlisted MTUs come last, by size.
 func (r *rule) simpler(a, b string) int {
 	place := func(level string) int {
 		if i := slices.Index(r.levels, level); i >= 0 {
@@ -123,14 +120,13 @@ func (r *rule) simpler(a, b string) int {
 		return len(r.levels)
 	}
 	number := func(level string) int {
-		n, _ := strconv.Atoi(level) // what is no number is 0, and then its text orders it
+		n, _ := strconv.Atoi(level) // text without a number gives 0 and is then ordered as text
 		return n
 	}
 	return cmp.Or(cmp.Compare(place(a), place(b)), cmp.Compare(number(a), number(b)), cmp.Compare(a, b))
 }
 
-// settingsOf says what a level of a study's factor means: placement is several settings in one. It
-// is nil for factors that are no setting, as load and impairments are.
+// settingsOf translates a level of a study's factor to settings, or to nil for factors such as load and impairments.
 func settingsOf(factor, level string) map[Setting]string {
 	if factor == study.FactorPlacement {
 		m := map[Setting]string{Placement: levelPin, GuestNUMA: levelOff, SMT: levelOff}
@@ -162,14 +158,13 @@ func settingsOf(factor, level string) map[Setting]string {
 	return nil
 }
 
-// workloadsOf says for which workloads the figure of a test is one that matters. Every figure
-// matters to lab.WorkloadMixed.
+// workloadsOf returns the workloads to which the figure of a test matters. Every figure matters to lab.WorkloadMixed.
 func workloadsOf(test string) []lab.Workload {
 	name, variant, _ := strings.Cut(test, "/")
 	all := []lab.Workload{lab.WorkloadMixed}
 	switch {
 	case strings.HasPrefix(name, "nccl_"), strings.HasPrefix(name, "rccl_"), strings.Contains(variant, "cuda"):
-		return append(all, lab.WorkloadGPUCollective) // from one GPU's memory to another's
+		return append(all, lab.WorkloadGPUCollective) // between the memories of GPUs
 	case strings.HasPrefix(name, "gpu_"):
 		return append(all, lab.WorkloadGPUCompute)
 	case strings.HasSuffix(name, "_lat"), name == "fi_pingpong", name == "osu_latency":

@@ -17,62 +17,62 @@ import (
 // out, never invented.
 type Record struct {
 	Lab       string            `json:"lab"`
-	Title     string            `json:"title,omitempty"` // empty: "Lab " and the lab's name
+	Title     string            `json:"title,omitempty"` // default: "Lab " and the lab's name
 	Generated time.Time         `json:"generated"`       // printed in UTC
 	Rackless  string            `json:"rackless"`        // version of rackless
-	Nodes     []Node            `json:"nodes"`           // their order is the order of rows, columns and pairs
+	Nodes     []Node            `json:"nodes"`           // in the order of rows, columns and pairs
 	Findings  []finding.Finding `json:"findings,omitempty"`
 	Samples   []bench.Sample    `json:"samples,omitempty"`
-	// Judgements hold the bandwidths against what the path carries, and Beside has latencies beside
-	// published ones. Results of earlier releases have neither.
+	// Judgements compare bandwidths with the limits of their path, and Beside compares latencies with published ones.
+	// Results of earlier releases have neither.
 	Judgements []expect.Judgement           `json:"expectations,omitempty"`
 	Beside     []expect.PublishedComparison `json:"published,omitempty"`
-	// Distributions are what is kept of all single latencies.
+	// Distributions summarize the individual latencies.
 	Distributions []Distribution `json:"latency_distributions,omitempty"`
 	Environment   []Fact         `json:"environment,omitempty"` // printed in this order
-	// HostPicture is an SVG document of the machine that the lab ran on, as "rackless inspect -o
-	// svg" writes it; empty: not shown.
+	// HostPicture is an SVG document of the machine that the lab ran on, as written by "rackless inspect -o svg". It
+	// is not shown if empty.
 	HostPicture string `json:"host_picture,omitempty"`
-	Emulated    bool   `json:"emulated"` // the lab was emulated; a Sample may say so for itself too
-	// EmulatedHost is set for a lab on an emulated host, where KVM is emulated, too.
+	Emulated    bool   `json:"emulated"` // the whole lab was emulated; a Sample may be marked too
+	// EmulatedHost is set if the lab ran on an emulated host, so that KVM was emulated too.
 	EmulatedHost bool `json:"emulated_host,omitempty"`
-	// NoSwitch is set for nodes on a host's own NICs: what is drawn between them is not a switch of rackless.
+	// NoSwitch is set for nodes on the host's own NICs, which are not connected by a rackless switch.
 	NoSwitch bool `json:"-"`
 }
 
-// A Node is one machine of the lab as the report shows it.
+// A Node is one machine of the lab.
 type Node struct {
 	Name        string `json:"name"`
 	Address     string `json:"address,omitempty"` // with prefix length: "10.77.0.10/24"
 	MAC         string `json:"mac,omitempty"`
-	RDMADevice  string `json:"rdma_device,omitempty"` // "rxe0"; empty: the node has none
-	GIDIndex    int    `json:"gid_index"`             // of the RoCE v2 address; means nothing without RDMADevice
+	RDMADevice  string `json:"rdma_device,omitempty"` // "rxe0"; empty if the node has none
+	GIDIndex    int    `json:"gid_index"`             // of the RoCE v2 address; unused without RDMADevice
 	MTU         int    `json:"mtu,omitempty"`         // of the network device, in bytes
 	IBMTU       int    `json:"ib_mtu,omitempty"`      // active MTU of the RDMA port, in bytes
 	CPUs        int    `json:"cpus,omitempty"`
 	Memory      int64  `json:"memory,omitempty"`      // bytes
 	Accelerator string `json:"accelerator,omitempty"` // "kvm" or "tcg"
-	Driver      string `json:"driver,omitempty"`      // what made the node: "qemu"
-	// What follows is known about a node that runs, and only drawn.
-	State string `json:"-"` // in place of the MAC
-	Off   bool   `json:"-"` // it does not run as it should
-	Wires []Wire `json:"-"` // nil: one, of which nothing is known
+	Driver      string `json:"driver,omitempty"`      // source of the node, such as "qemu"
+	// The following fields are known only for a running node and only appear in pictures.
+	State string `json:"-"` // shown instead of the MAC
+	Off   bool   `json:"-"` // it is not running as it should
+	Wires []Wire `json:"-"` // nil means one wire without details
 }
 
 // A Wire is a link from a NIC of a running node to the switch.
 type Wire struct {
 	Text           string
 	Down, Impaired bool
-	Note           string // what is wrong with it; written into the node's box
+	Note           string // a fault of the link, written into the node's box
 }
 
-// A Fact is one line about the surroundings of a measurement, such as the host's CPU model or a tool's version.
+// A Fact is one line about the environment of a measurement, such as the host's CPU model or a tool's version.
 type Fact struct {
 	Key   string `json:"key"`
 	Value string `json:"value"`
 }
 
-// A Distribution is what is kept of the single latencies of a test: of all repeats together.
+// A Distribution summarizes the individual latencies of a test over all repeats.
 type Distribution struct {
 	Test     string        `json:"test"`
 	Client   string        `json:"client"`
@@ -80,10 +80,10 @@ type Distribution struct {
 	Bytes    int64         `json:"bytes,omitempty"`
 	Emulated bool          `json:"emulated"`
 	Count    int64         `json:"count"`  // latencies
-	Points   []stats.Point `json:"points"` // latencies in us by quantile, rising, as far as one lies beyond
+	Points   []stats.Point `json:"points"` // rising latencies in us by quantile, while one lies beyond
 }
 
-// Distributions makes the distributions of the samples that have single latencies.
+// Distributions summarizes the samples that have individual latencies.
 func Distributions(samples []bench.Sample) []Distribution {
 	type key struct {
 		test, client, server string
@@ -97,11 +97,12 @@ func Distributions(samples []bench.Sample) []Distribution {
 		}
 	}
 	var out []Distribution
-	// Repeats are merged: the tail is made of rare events, and each repeat saw only some of them.
+	// Repeats are merged: tails consist of rare events, and each repeat saw only some of them.
 	for _, k := range of.Keys {
 		all := stats.NewHistogram()
 		for _, us := range slices.Concat(of.Of(k)...) {
-			// One that the histogram does not take is none: longer than a minute, or no number. Parsers refuse those.
+			// The histogram rejects values above a minute and non-numbers. Parsers reject them too, so the error can
+			// be ignored.
 			_ = all.Record(us)
 		}
 		out = append(out, Distribution{Test: k.test, Client: k.client, Server: k.server, Bytes: k.bytes,

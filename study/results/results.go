@@ -1,5 +1,5 @@
-// Package results keeps measurements on disk: those of rackless bench, and the baselines that later
-// ones are compared with. Each is complete or not there.
+// Package results stores measurements on disk: results of rackless bench, and the baselines that later results are
+// compared with. Each is stored completely or not at all.
 package results
 
 import (
@@ -20,25 +20,25 @@ import (
 	"github.com/rackless/rackless/study/record"
 )
 
-// The files of a measurement, which lie in a directory DATA/results/LAB/TIME of their own.
+// The files of a measurement, in its directory DATA/results/LAB/TIME.
 const (
-	SamplesFile = "samples.jsonl" // one figure a line, see docs/measuring.md
-	reportFile  = "report.json"   // everything that the page shows, samples included
+	SamplesFile = "samples.jsonl" // one figure per line; see docs/measuring.md
+	reportFile  = "report.json"   // all data of the page, including samples
 	PageFile    = "index.html"
 )
 
-// timeFormat gives names that sort by time.
+// timeFormat is the format of directory names, which sort by time.
 const timeFormat = "20060102T150405Z"
 
-// A Store is where the measurements of a user are kept.
+// A Store is the directory of a user's measurements.
 type Store struct {
-	Data string // the directory, see rack.Dirs
+	Data string // see rack.Dirs
 }
 
-// Dir is the directory that the measurements of all labs lie in.
+// Dir returns the directory of the measurements of all labs.
 func (s Store) Dir() string { return filepath.Join(s.Data, "results") }
 
-// Unfinished is a file that keeps what is measured of a lab until all is.
+// Unfinished returns the journal file of a lab's unfinished measurement.
 func (s Store) Unfinished(lab string) string { return filepath.Join(s.Dir(), lab, ".unfinished") }
 
 // Save writes a measurement, with the page that page writes of it, and returns its directory. Where the disk is full,
@@ -48,7 +48,7 @@ func (s Store) Save(data record.Record, page func(io.Writer, record.Record) erro
 	if err := os.MkdirAll(parent, 0o755); err != nil {
 		return "", fmt.Errorf("results: %w; set RACKLESS_DATA to a directory that can be written", err)
 	}
-	// All files are written beside their place and moved there together, so that a reader never finds a part of a
+	// The files are written to a temporary directory and moved together, so that a reader never sees a partial
 	// result.
 	work, err := os.MkdirTemp(parent, ".new-")
 	if err != nil {
@@ -58,7 +58,7 @@ func (s Store) Save(data record.Record, page func(io.Writer, record.Record) erro
 	if err := os.Chmod(work, 0o755); err != nil {
 		return "", err
 	}
-	// The samples are also in the report. They have a file of their own for tools that read JSON line by line.
+	// The samples are also in the report. Their own file is for tools that read JSON line by line.
 	for _, file := range []struct {
 		name string
 		fill func(w io.Writer) error
@@ -80,12 +80,12 @@ func (s Store) Save(data record.Record, page func(io.Writer, record.Record) erro
 		}
 	}
 	name := data.Generated.UTC().Format(timeFormat)
-	for i := 0; ; i++ { // two measurements that end in the same second
+	for i := 0; ; i++ { // two measurements may end in the same second
 		dir := filepath.Join(parent, name)
 		if i > 0 {
 			dir = fmt.Sprintf("%s-%d", dir, i)
 		}
-		err := atomicfile.Rename(work, dir) // fails on a directory that has something in it
+		err := atomicfile.Rename(work, dir) // fails if dir exists and is not empty
 		if err == nil {
 			return dir, nil
 		}
@@ -95,7 +95,7 @@ func (s Store) Save(data record.Record, page func(io.Writer, record.Record) erro
 	}
 }
 
-// writeFile writes one file of a result. What could not be written may show only when it is closed.
+// writeFile writes one file of a result. Some write errors appear only on close.
 func writeFile(path string, fill func(w io.Writer) error) error {
 	f, err := os.Create(path)
 	if err != nil {
@@ -104,14 +104,14 @@ func writeFile(path string, fill func(w io.Writer) error) error {
 	return errors.Join(fill(f), f.Close())
 }
 
-// A Result is one stored measurement. As JSON it is what rackless report --list prints.
+// A Result is one stored measurement, as printed by rackless report --list in JSON.
 type Result struct {
 	Lab  string `json:"lab"`
 	Time string `json:"time"`
 	Dir  string `json:"dir"`
 }
 
-// List returns the stored measurements, of one lab or of all, oldest first.
+// List returns the stored measurements of one lab or of all labs, oldest first.
 func (s Store) List(lab string) ([]Result, error) {
 	found, err := filepath.Glob(filepath.Join(s.Dir(), "*", "*", reportFile))
 	if err != nil {
@@ -121,7 +121,7 @@ func (s Store) List(lab string) ([]Result, error) {
 	for _, f := range found {
 		dir := filepath.Dir(f)
 		r := Result{Lab: filepath.Base(filepath.Dir(dir)), Time: filepath.Base(dir), Dir: dir}
-		// Directories that begin with a dot are results that are being written, or that were broken off.
+		// Names that begin with a dot are incomplete results.
 		if !strings.HasPrefix(r.Time, ".") && (lab == "" || r.Lab == lab) {
 			all = append(all, r)
 		}
@@ -130,8 +130,8 @@ func (s Store) List(lab string) ([]Result, error) {
 	return all, nil
 }
 
-// Find returns the directory that an argument names: a directory with a measurement, or LAB/TIME as
-// List has them. It is "" where the argument is neither.
+// Find returns the directory of a measurement, given as a directory or as LAB/TIME in the form of List. It returns ""
+// if arg is neither.
 func (s Store) Find(arg string) string {
 	dirs := []string{arg}
 	if filepath.IsLocal(arg) && strings.Count(arg, "/") > 0 {
@@ -175,13 +175,13 @@ func Load(dir string) (record.Record, error) {
 	return data, nil
 }
 
-// BaselineFile is where the baseline of a lab is kept, unless the user names another file.
+// BaselineFile returns the default file of a lab's baseline.
 func (s Store) BaselineFile(lab string) string {
 	return filepath.Join(s.Data, "baselines", lab+".json")
 }
 
-// SaveBaseline writes a baseline to a file, or to that of its lab where file is "", and returns the
-// path. It is written whole or not at all: a baseline that is cut off would stop every check.
+// SaveBaseline writes a baseline to file, or to its lab's default file if file is "", and returns the path. It writes
+// atomically, because a truncated baseline would break every check.
 func (s Store) SaveBaseline(file string, b *expect.Baseline) (path string, err error) {
 	path = file
 	if path == "" {

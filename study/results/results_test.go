@@ -29,7 +29,7 @@ func TestWhatIsSavedIsFoundAgain(t *testing.T) {
 	}
 	var dirs []string
 	for _, data := range []record.Record{measurement("pair", 1), measurement("other", 2), measurement("pair", 3),
-		measurement("pair", 3)} { // two in one second
+		measurement("pair", 3)} {
 		dir, err := s.Save(data, report.Page)
 		if err != nil {
 			t.Fatal(err)
@@ -62,7 +62,6 @@ func TestWhatIsSavedIsFoundAgain(t *testing.T) {
 			t.Errorf("Find(%q) = %q, want %q", arg, got, want)
 		}
 	}
-	// What is being written is no measurement yet.
 	if err := os.MkdirAll(filepath.Join(s.Dir(), "pair", ".new-1"), 0o755); err != nil {
 		t.Fatal(err)
 	}

@@ -16,21 +16,20 @@ import (
 	"github.com/rackless/rackless/vm"
 )
 
-// An emulatedSite is this machine with processes as nodes: they are pinned by their threads, and
-// their links are impaired on the lab's own switch.
+// An emulatedSite is this machine with processes as nodes. Nodes are pinned by their threads, and their links are
+// impaired on the lab's own switch.
 type emulatedSite struct{ *Rig }
 
-// survey chooses the CPUs that the nodes may be pinned to.
 func (e *emulatedSite) survey() (err error) {
 	e.protected, err = protect(e.all, e.spec.Protected)
 	return err
 }
 
-// ready is always nil: nodes that are emulated do not mind how the host is booted.
+// ready always returns nil, because emulated nodes do not depend on how the host was booted.
 func (e *emulatedSite) ready(map[string]string) error { return nil }
 
-// apply changes nothing of the nodes themselves: the same processes are moved to other CPUs and their
-// links impaired, unless the lab file is a factor. The lab is looked at before its links are impaired.
+// apply moves the running processes to other CPUs and impairs their links, after look. It starts nodes again only if
+// the lab file is a factor.
 func (e *emulatedSite) apply(ctx context.Context, l *lab.Lab, settings map[string]string) error {
 	if err := e.upWith(ctx, l, e.options); err != nil {
 		return err
@@ -38,8 +37,8 @@ func (e *emulatedSite) apply(ctx context.Context, l *lab.Lab, settings map[strin
 	if err := e.look(ctx); err != nil {
 		return err
 	}
-	// Where the study has no impairments among its factors, they stay as they are.
-	// After the look, which fails on a lab whose links lose packets, as it should.
+	// If no impairment is a factor, the links stay as they are. This follows look, which fails on a lab with lossy
+	// links.
 	link, any, err := e.link(settings)
 	if err == nil && any {
 		err = e.setLinks(ctx, link)
@@ -50,7 +49,6 @@ func (e *emulatedSite) apply(ctx context.Context, l *lab.Lab, settings map[strin
 	return e.pin(settings[study.FactorPlacement] == variant.Pin)
 }
 
-// restore lets all threads run everywhere and makes the links whole.
 func (e *emulatedSite) restore(ctx context.Context) error {
 	if e.rack == nil {
 		return nil
@@ -58,8 +56,7 @@ func (e *emulatedSite) restore(ctx context.Context) error {
 	return errors.Join(e.pin(false), e.repairLinks(ctx))
 }
 
-// loadCPUs keeps load off the protected CPUs at the level cpuset alone. Nothing of this machine is
-// prepared, so that load has no rule to leave.
+// loadCPUs keeps load off the protected CPUs only at level cpuset.
 func (e *emulatedSite) loadCPUs(isolation string) (cpus topology.CPUSet, outside bool) {
 	if isolation == study.IsolationCpuset {
 		return e.all.Difference(e.protected), false
@@ -67,7 +64,7 @@ func (e *emulatedSite) loadCPUs(isolation string) (cpus topology.CPUSet, outside
 	return e.all, false
 }
 
-// accelerator takes a KVM that is there to work: an estimate needs no trial boot.
+// accelerator assumes that /dev/kvm works if it exists: an estimate does not justify a trial boot.
 func (e *emulatedSite) accelerator() string {
 	if _, err := os.Stat("/dev/kvm"); err == nil {
 		return "kvm"
@@ -78,7 +75,7 @@ func (e *emulatedSite) accelerator() string {
 func (e *emulatedSite) helpers() []int            { return nil }
 func (e *emulatedSite) describe(*study.HostState) {}
 
-// environment names the CPUs that nodes are pinned to: a reader cannot tell from the lab file.
+// environment names the CPUs that nodes are pinned to, which the lab file does not tell.
 func (e *emulatedSite) environment() []study.Fact {
 	if e.protected.IsEmpty() {
 		return nil
@@ -86,7 +83,7 @@ func (e *emulatedSite) environment() []study.Fact {
 	return []study.Fact{{Name: "protected CPUs", Value: e.protected.String()}}
 }
 
-// protect chooses the CPUs that nodes are pinned to: those asked for, or the upper half.
+// protect returns the CPUs that nodes are pinned to: the given ones, or the upper half.
 func protect(all topology.CPUSet, asked string) (topology.CPUSet, error) {
 	if asked == "" {
 		cpus := slices.Collect(all.All())
@@ -102,12 +99,11 @@ func protect(all topology.CPUSet, asked string) (topology.CPUSet, error) {
 	return set, nil
 }
 
-// onHosts says why a level is not possible on emulated nodes.
 const onHosts = "nodes of an emulated lab have none of that: it takes a lab with driver: libvirt on a host that " +
 	"rackless prepare has prepared"
 
-// check refuses what only a prepared host can give. The links are checked all together: delay and
-// jitter may fit one by one and not with each other.
+// check rejects settings that need a prepared host. It checks all links together, because delay and jitter may be
+// valid separately but not in combination.
 func (e *emulatedSite) check(l *lab.Lab, settings map[string]string) error {
 	for factor, level := range settings {
 		fail := func(format string, args ...any) error {
@@ -129,7 +125,7 @@ func (e *emulatedSite) check(l *lab.Lab, settings map[string]string) error {
 	return emulated.Supported(l)
 }
 
-// link returns the impairments of a cell; false where it says nothing of them.
+// link returns the impairments of a cell, or false if the cell has none among its factors.
 func (e *emulatedSite) link(settings map[string]string) (l fabric.Link, any bool, err error) {
 	l.Seed = e.spec.Seed
 	for factor, level := range settings {
@@ -146,8 +142,7 @@ func (e *emulatedSite) link(settings map[string]string) (l fabric.Link, any bool
 	return l, true, l.Validate()
 }
 
-// pin lets the threads of nodes and switch run on the protected CPUs alone, each node on one of
-// them in turn; or everywhere.
+// pin restricts nodes and switch to the protected CPUs, one CPU per node in turn, or removes the restriction.
 func (e *emulatedSite) pin(pin bool) error {
 	cpus := slices.Collect(e.protected.All())
 	set := func(p vm.Process, to topology.CPUSet) error {
@@ -165,7 +160,7 @@ func (e *emulatedSite) pin(pin bool) error {
 			return err
 		}
 	}
-	// In turn, and not by load: the placement of a cell has to be the same in each of its runs.
+	// The CPUs are assigned in turn, not by load, so that a cell has the same placement in each run.
 	for i, n := range e.rack.State.Nodes {
 		to := e.all
 		if pin {

@@ -19,12 +19,12 @@ import (
 	"github.com/rackless/rackless/vm/guest"
 )
 
-// A faultyRig is a real one in which something goes wrong at a run.
+// A faultyRig is a real rig that injects a fault into some runs.
 type faultyRig struct {
 	*Rig
 	t     *testing.T
-	run   int                      // counts from 1
-	fault map[int]func(*faultyRig) // by run, before it is measured
+	run   int                      // starts at 1
+	fault map[int]func(*faultyRig) // by run, called before measuring
 }
 
 func (f *faultyRig) Measure(ctx context.Context, m study.Measure) ([]bench.Sample, error) {
@@ -35,8 +35,8 @@ func (f *faultyRig) Measure(ctx context.Context, m study.Measure) ([]bench.Sampl
 	return f.Rig.Measure(ctx, m)
 }
 
-// State leaves out what else runs on this machine: beside other tests each run would be disturbed, and made three
-// times.
+// State omits the load of this machine: with other tests running, each run would count as disturbed and be repeated
+// three times.
 func (f *faultyRig) State(float64) (*study.HostState, error) {
 	s, err := f.Rig.State(0)
 	if err == nil {
@@ -45,7 +45,6 @@ func (f *faultyRig) State(float64) (*study.HostState, error) {
 	return s, err
 }
 
-// sh runs a script on a node.
 func (f *faultyRig) sh(node, script string) {
 	f.t.Helper()
 	res, err := f.rack.Run(f.t.Context(), node, guest.Command{Argv: []string{"sh", "-c", script}})
@@ -54,7 +53,6 @@ func (f *faultyRig) sh(node, script string) {
 	}
 }
 
-// kill ends the process of a node.
 func (f *faultyRig) kill(node string) {
 	f.t.Helper()
 	for _, n := range f.rack.State.Nodes {
@@ -66,7 +64,7 @@ func (f *faultyRig) kill(node string) {
 	}
 }
 
-// What goes wrong on real nodes is a failed run with its reason, and never a figure; and the study goes on.
+// A fault on a real node gives a failed run with a reason and without figures, and the study continues.
 func TestFaultsOfNodesAndToolsLeaveNoFigure(t *testing.T) {
 	t.Parallel()
 	dirs := nodeDirs(t)
@@ -91,26 +89,26 @@ func TestFaultsOfNodesAndToolsLeaveNoFigure(t *testing.T) {
 	})
 	const program = "/usr/bin/ib_write_lat"
 	f := &faultyRig{Rig: r, t: t}
-	stand := func(script string) func(*faultyRig) { // in the tool's place, on the client
+	stand := func(script string) func(*faultyRig) { // replaces the tool on the client
 		return func(f *faultyRig) {
 			f.sh("vm01", "cp "+program+" /tmp/real; printf '#!/bin/sh\\n"+script+
 				"\\n' > /tmp/false; chmod +x /tmp/false; mount --bind /tmp/false "+program)
 		}
 	}
 	f.fault = map[int]func(*faultyRig){
-		2: func(f *faultyRig) { // a node dies while it is measured
+		2: func(f *faultyRig) { // a node dies during the measurement
 			go func() {
 				time.Sleep(200 * time.Millisecond)
 				f.kill("vm00")
 			}()
 		},
 		4: stand("echo all is lost; echo garbage"),
-		5: func(f *faultyRig) { // other digits: a locale
+		5: func(f *faultyRig) { // digits of another locale
 			f.sh("vm01", "umount "+program)
 			stand(`LC_ALL=C /tmp/real "$@" | sed "s/\\\\([0-9]\\\\)[.]\\\\([0-9]\\\\)/\\\\1,\\\\2/g"`)(f)
 		},
 		6: func(f *faultyRig) { f.sh("vm01", "umount "+program) },
-		7: func(f *faultyRig) { // hangs, after it has printed something
+		7: func(f *faultyRig) { // hangs after printing some output
 			f.limit = 3 * time.Second
 			stand(`[ "$1" != --version ] || exec /tmp/real --version; echo half a table; exec sleep 4242`)(f)
 		},
@@ -156,7 +154,7 @@ func TestFaultsOfNodesAndToolsLeaveNoFigure(t *testing.T) {
 	if len(failed) != 4 {
 		t.Fatalf("%d runs failed, want 4: %q", len(failed), failed)
 	}
-	var outputs []string // of the runs that failed
+	var outputs []string
 	err = db.Query(t.Context(), "SELECT coalesce(json_extract(raw, '$.output'), '') FROM invocation WHERE n < 0 "+
 		"ORDER BY run", func([]string) error {
 		return nil
@@ -168,7 +166,7 @@ func TestFaultsOfNodesAndToolsLeaveNoFigure(t *testing.T) {
 		t.Fatalf("what the tools printed in %d runs is kept, want 4: %v", len(outputs), err)
 	}
 	for i, want := range []struct{ reason, output string }{
-		{"", ""}, // the node is gone, with what it printed
+		{"", ""}, // the node is gone, and its output as well
 		{"garbage", "all is lost\ngarbage\n"},
 		{"read result of perftest", "#bytes"},
 		{"no result within 8s", "client on vm01, stdout:\nhalf a table\n"},

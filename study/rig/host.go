@@ -22,26 +22,25 @@ import (
 	"github.com/rackless/rackless/study"
 )
 
-// A hostSite is this host, as it is prepared for the lab. Another cell is another arrangement of the
-// lab's plan: domains that differ are ended and started again.
+// A hostSite is this host, prepared for the lab. Each cell is another variant of the lab's plan: domains that differ
+// are stopped and started again.
 type hostSite struct {
 	*Rig
-	place    *rack.Placement // as the host is prepared
-	host     *topology.Host  // as it is now
+	place    *rack.Placement // placement for which the host was prepared
+	host     *topology.Host  // current topology
 	planner  Planner
-	plans    map[string]*plan.Plan // of the labs of cells, by the lab's file
-	devices  []string              // of the nodes of the last cell, see devicesOf
-	arranged bool                  // the lab was brought into a cell
+	plans    map[string]*plan.Plan // plans of cells by the text of the lab file
+	devices  []string              // devices of the nodes in the last cell; see devicesOf
+	arranged bool                  // apply has brought the lab up for a cell
 }
 
-// pageSizes are the levels of hugepages, in bytes.
 var pageSizes = map[string]uint64{"off": 0, "2MiB": 2 << 20, "1GiB": 1 << 30}
 
-// A Planner plans a lab on the host as it was before it was prepared.
+// A Planner plans a lab on the host in its state before preparation.
 type Planner func(*lab.Lab) (*plan.Plan, error)
 
-// planOf returns the plan of a cell's lab. The host is prepared for the lab as its file says, so
-// that another may have less of everything, and nothing else.
+// planOf returns the plan of a cell's lab. The host is prepared for the study's lab file, so a cell may need less,
+// but nothing more or different.
 func (r *hostSite) planOf(l *lab.Lab) (*plan.Plan, error) {
 	whole, err := r.labFor(nil)
 	if err != nil || bytes.Equal(l.YAML(), whole.YAML()) {
@@ -61,13 +60,12 @@ func (r *hostSite) planOf(l *lab.Lab) (*plan.Plan, error) {
 	if err := r.preparedFor(whole, l, p); err != nil {
 		return nil, err
 	}
-	// CPUs that the lab has fewer of are still kept from the host.
-	// The host was booted for the whole lab, and stays so for all cells: a smaller lab must not make its own demands.
+	// CPUs that a smaller lab does not need stay reserved, because the host stays booted for the whole lab.
 	p.Housekeeping, p.KernelArgs = r.place.Plan.Housekeeping, r.place.Plan.KernelArgs
 	for i := range p.Nodes {
 		for _, set := range []*topology.CPUSet{&p.Nodes[i].EmulatorCPUs, &p.Nodes[i].IOThreadCPUs} {
-			// The planner of a smaller lab may put emulators on CPUs that are now free, and that the study keeps for
-			// nodes.
+			// For a smaller lab, the planner may put emulator threads on CPUs that are now free but that the study
+			// reserves for nodes.
 			if *set = set.Difference(r.protected); set.IsEmpty() {
 				*set = p.Housekeeping.CPUs
 			}
@@ -77,7 +75,7 @@ func (r *hostSite) planOf(l *lab.Lab) (*plan.Plan, error) {
 	return p, nil
 }
 
-// preparedFor says whether a host that is prepared for the whole lab can have another one as planned.
+// preparedFor returns an error if a host prepared for the whole lab does not support the plan of another one.
 func (r *hostSite) preparedFor(whole, l *lab.Lab, p *plan.Plan) error {
 	if more := p.NodeCPUs().Difference(r.protected); !more.IsEmpty() {
 		return fmt.Errorf("the host is prepared for a lab on CPUs %s, and the plan of this one has nodes on CPUs %s",
@@ -88,7 +86,7 @@ func (r *hostSite) preparedFor(whole, l *lab.Lab, p *plan.Plan) error {
 		for _, card := range n.Cards {
 			parts = parts || card.Kind == plan.KindVF
 			if !slices.ContainsFunc(r.place.Plan.Nodes, func(b plan.Node) bool {
-				// The address of a virtual function is that of its node.
+				// A virtual function's address belongs to its node.
 				return (card.Kind != plan.KindVF || b.Name == n.Name) &&
 					slices.ContainsFunc(b.Cards, func(have plan.NodeDevice) bool { return sameCard(have, card) })
 			}) {
@@ -97,7 +95,7 @@ func (r *hostSite) preparedFor(whole, l *lab.Lab, p *plan.Plan) error {
 			}
 		}
 	}
-	// The MTU of a physical function bounds that of its virtual ones, and prepare has set it.
+	// The MTU of a physical function limits that of its virtual functions, and prepare has set it.
 	if parts && l.Fabric.MTU > whole.Fabric.MTU {
 		return fmt.Errorf("the NICs whose virtual functions the lab has are prepared for an MTU of %d: let the lab "+
 			"file have the largest, %d", whole.Fabric.MTU, l.Fabric.MTU)
@@ -105,12 +103,10 @@ func (r *hostSite) preparedFor(whole, l *lab.Lab, p *plan.Plan) error {
 	return nil
 }
 
-// sameCard reports whether two devices of plans are one.
 func sameCard(a, b plan.NodeDevice) bool {
 	return a.ID == b.ID && a.Kind == b.Kind && (a.VF == nil) == (b.VF == nil) && (a.VF == nil || *a.VF == *b.VF)
 }
 
-// arrangement returns the plan of a cell with this lab. host is the machine as it is now.
 func (r *hostSite) arrangement(host *topology.Host, l *lab.Lab, settings map[string]string) (*plan.Plan, error) {
 	p, err := r.planOf(l)
 	if err != nil {
@@ -133,7 +129,6 @@ func (r *hostSite) arrangement(host *topology.Host, l *lab.Lab, settings map[str
 	return p, nil
 }
 
-// check refuses settings of a cell that this host cannot give as it is prepared.
 func (r *hostSite) check(l *lab.Lab, settings map[string]string) error {
 	for _, factor := range lists.Keys(settings) {
 		level := settings[factor]
@@ -175,13 +170,12 @@ func (r *hostSite) check(l *lab.Lab, settings map[string]string) error {
 	return r.pagesThere(p)
 }
 
-// within says whether the kernel lets the nodes run on the CPUs that they are to be pinned to. The
-// partition that prepare makes is of the CPUs of its plan, and nodes that change places stay in it;
-// one that has nobody to change places with is to go to CPUs of the host's, and does not get there.
+// within returns an error if cgroups keep nodes off their CPUs. The partition made by prepare holds the CPUs of its
+// plan, so nodes can exchange places within it, but a node without a partner cannot move.
 func (r *hostSite) within(p *plan.Plan) error {
 	allowed, err := topology.ParseCPUSet(r.machine.text("sys/fs/cgroup/machine.slice/cpuset.cpus"))
 	if err != nil || allowed.IsEmpty() {
-		return nil // no cgroups of version 2, or libvirt's machines are not limited
+		return nil // no cgroup v2, or machine.slice is not limited
 	}
 	for _, n := range p.Nodes {
 		if outside := topology.CPUs(n.VCPUs...).Difference(allowed); !n.Unpinned && !outside.IsEmpty() {
@@ -194,11 +188,11 @@ func (r *hostSite) within(p *plan.Plan) error {
 	return nil
 }
 
-// A BootError says that a run needs this host booted differently: with the CPUs of the lab
-// isolated, or with none of them isolated.
+// A BootError reports that a run needs the host booted differently: with the CPUs of the lab isolated, or with none
+// of them isolated.
 type BootError struct {
 	Isolated bool
-	CPUs     topology.CPUSet // of the lab
+	CPUs     topology.CPUSet // CPUs of the lab
 }
 
 // Error implements error.
@@ -209,25 +203,23 @@ func (e *BootError) Error() string {
 	return fmt.Sprintf("the next run takes this host booted without isolcpus for CPUs %s", e.CPUs)
 }
 
-// ready compares the CPUs that the kernel was booted with isolated with the level of isolation: they
-// cannot be changed while it runs.
+// ready compares the CPUs isolated at boot with the level of isolation. They cannot be changed while the kernel runs.
 func (r *hostSite) ready(settings map[string]string) error {
 	level, ok := settings[study.FactorIsolation]
 	if !ok {
 		return nil
 	}
 	want := level == study.IsolationIsolcpus
-	// Partly isolated fits neither level: some of the nodes' CPUs would have load balanced onto them and others not.
+	// Partial isolation fits neither level: the kernel would balance load onto some of the nodes' CPUs only.
 	if have := r.protected.IsSubsetOf(r.isolated()); have != want || !want && r.isolated().Overlaps(r.protected) {
 		return &BootError{Isolated: want, CPUs: r.protected}
 	}
 	return nil
 }
 
-// confined reports whether what is started here is kept off CPUs of the lab, as prepare has it without isolcpus.
+// confined reports whether processes started here are kept off CPUs of the lab, which prepare does without isolcpus.
 func (r *hostSite) confined() bool { return !r.protected.IsSubsetOf(r.all) }
 
-// pagesThere says whether the host has the hugepages of a plan.
 func (r *hostSite) pagesThere(p *plan.Plan) error {
 	for _, want := range p.Hugepages {
 		var total uint64
@@ -245,12 +237,11 @@ func (r *hostSite) pagesThere(p *plan.Plan) error {
 	return nil
 }
 
-// isolated are the CPUs that the kernel balances no load on.
+// isolated returns the CPUs that the kernel does not balance load on.
 func (r *hostSite) isolated() topology.CPUSet {
 	return *cmp.Or(r.host.CPUs.Isolated, &topology.CPUSet{})
 }
 
-// survey reads the host, for what follows from it.
 func (r *hostSite) survey() error {
 	u, err := url.Parse(r.place.URI)
 	if err != nil {
@@ -270,8 +261,8 @@ func (r *hostSite) survey() error {
 	return nil
 }
 
-// apply brings the lab up by the plan of the cell. What the nodes were given is read from inside them
-// each time: domains that were started again may see their devices on other NUMA nodes.
+// apply brings the lab up by the plan of the cell. It reads devices inside the nodes each time, because their NUMA
+// nodes may change when domains restart.
 func (r *hostSite) apply(ctx context.Context, l *lab.Lab, settings map[string]string) error {
 	p, err := r.arrangement(r.host, l, settings)
 	if err != nil {
@@ -286,10 +277,10 @@ func (r *hostSite) apply(ctx context.Context, l *lab.Lab, settings map[string]st
 	return r.look(ctx)
 }
 
-// restoreLimit bounds restore. Nodes that are emulated in an emulated host boot in ten minutes.
+// restoreLimit limits restore. Nodes that are emulated in an emulated host take ten minutes to boot.
 const restoreLimit = 20 * time.Minute
 
-// restore brings the lab back to its plan, also where the last cell could not be brought up.
+// restore brings the lab back to its plan, even if the last cell could not be brought up.
 func (r *hostSite) restore(ctx context.Context) error {
 	if !r.arranged {
 		return nil
@@ -303,7 +294,7 @@ func (r *hostSite) restore(ctx context.Context) error {
 	return r.upArranged(ctx, l, r.place.Plan)
 }
 
-// upArranged brings the lab up as a plan says; domains that differ are started again.
+// upArranged brings the lab up by a plan, restarting domains that differ.
 func (r *hostSite) upArranged(ctx context.Context, l *lab.Lab, p *plan.Plan) error {
 	place := *r.place
 	place.Plan = p
@@ -313,9 +304,9 @@ func (r *hostSite) upArranged(ctx context.Context, l *lab.Lab, p *plan.Plan) err
 	return r.upWith(ctx, l, o)
 }
 
-// pcieLinks says how the PCIe links of the lab's devices are trained: "0000:41:00.0 8.0 GT/s PCIe
-// x8". GPUs slow theirs down when they are idle, so that of those only the width counts. Virtual
-// functions have the link of their physical function.
+// pcieLinks returns the trained PCIe links of the lab's devices, for example "0000:41:00.0 8.0 GT/s PCIe x8". For
+// GPUs it returns only the width, because idle GPUs slow their links down. Virtual functions share the link of their
+// physical function.
 func (r *hostSite) pcieLinks() []string {
 	var all []string
 	for _, n := range r.place.Plan.Nodes {
@@ -335,8 +326,8 @@ func (r *hostSite) pcieLinks() []string {
 	return lists.Distinct(all)
 }
 
-// loadCPUs gives load the lab's CPUs too at the level none. A host that was prepared without isolcpus
-// keeps all slices of systemd off them, so that load has to be started outside of all slices there.
+// loadCPUs includes the lab's CPUs at level none. A host prepared without isolcpus keeps all slices of systemd off
+// them, so load must be started outside of all slices.
 func (r *hostSite) loadCPUs(isolation string) (cpus topology.CPUSet, outside bool) {
 	switch {
 	case isolation == study.IsolationCpuset:
@@ -350,8 +341,7 @@ func (r *hostSite) loadCPUs(isolation string) (cpus topology.CPUSet, outside boo
 func (r *hostSite) accelerator() string { return "kvm" }
 func (r *hostSite) helpers() []int      { return r.machine.helpers() }
 
-// describe adds links and devices: a link that was trained again, or a device that moved, is a reason
-// for a figure to differ that no factor has a part in.
+// describe adds links and devices, because retrained links or moved devices can change figures.
 func (r *hostSite) describe(s *study.HostState) {
 	s.Links, s.Devices = r.pcieLinks(), r.devices
 	for _, n := range r.place.Plan.Nodes {
@@ -359,7 +349,7 @@ func (r *hostSite) describe(s *study.HostState) {
 	}
 }
 
-// readDevices reads on which NUMA nodes the nodes of a lab have what they were given.
+// readDevices reads the NUMA nodes of devices as seen inside the nodes of a lab.
 func (r *hostSite) readDevices(ctx context.Context) error {
 	r.devices = nil
 	for _, n := range r.rack.State.Nodes {
@@ -372,16 +362,14 @@ func (r *hostSite) readDevices(ctx context.Context) error {
 	return nil
 }
 
-// devicesOf lists the PCI functions of a node with their NUMA nodes, as "vm00 0000:01:00.0 -1":
-// GPUs and NICs that are real, or real to it. Where there is but one NUMA node it does not matter
-// whether the firmware names it.
+// devicesOf lists a node's PCI functions, except QEMU's own, with their NUMA nodes, as "vm00 0000:01:00.0 -1". With
+// only one NUMA node, they do not matter.
 func devicesOf(node string, f *facts.Node) []string {
 	if len(f.NUMANodes) < 2 {
 		return nil
 	}
 	var all []string
 	for _, p := range f.PCI {
-		// What QEMU makes up for every machine has no place.
 		if p.Vendor == nil || *p.Vendor != topology.VendorRedHat {
 			all = append(all, fmt.Sprintf("%s %s %d", node, p.Address, *cmp.Or(p.NUMANode, new(-1))))
 		}
@@ -389,13 +377,13 @@ func devicesOf(node string, f *facts.Node) []string {
 	return all
 }
 
-// environment names what the host was prepared with, so that two studies can be compared.
+// environment lists the resources that the host was prepared with, for comparison between studies.
 func (r *hostSite) environment() []study.Fact {
 	all := []study.Fact{{Name: "libvirt", Value: r.place.URI}, {Name: "CPUs of the lab", Value: r.protected.String()}}
 	if set := r.isolated(); !set.IsEmpty() {
 		all = append(all, study.Fact{Name: "isolated CPUs", Value: set.String()})
 	}
-	// By node and size, since a lab may have been prepared with pages of two sizes.
+	// by NUMA node and page size, because a lab may have pages of two sizes
 	pools := map[string]uint64{}
 	for _, n := range r.host.NUMANodes {
 		for _, pool := range n.Hugepages {

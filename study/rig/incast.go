@@ -21,30 +21,28 @@ import (
 	"github.com/rackless/rackless/vm/guest"
 )
 
-// An incast is the pattern that congests a switch: many nodes send to one at once. The client of the pair and all
-// nodes beside the pair, but the last, send to the server. Meanwhile the client sends small messages to the last
-// node, to which nobody else sends: this flow is a victim where the client is paused because of what it does to the
+// An incast is the traffic pattern that congests a switch: many nodes send to one at the same time. The client of the
+// pair and all other nodes but the last send to the server. Meanwhile the client also sends small messages to the
+// last node, which receives nothing else. This flow is a victim if the client is paused because of its traffic to the
 // server (head-of-line blocking).
 //
-// Nodes sleep until completions come. If they polled, their CPUs would be the bottleneck on emulated nodes.
+// Nodes sleep until completions come: with polling, CPUs would be the bottleneck on emulated nodes.
 
-// Of an incast, where the study does not say.
+// Defaults of an incast.
 const (
 	incastBytes      = 64 << 10
 	incastMessages   = 600
 	victimBytes      = 64
 	victimIterations = 300
-	leastIncast      = 4 // nodes
+	leastIncast      = 4 // minimum number of nodes
 )
 
-// mostLate is how late the last flow may begin, of the time that all take. Flows that were not under way together say
-// nothing of an incast.
+// mostLate limits the delay of the last flow's start, as a share of the total time, because an incast needs flows
+// that run together.
 const mostLate = 0.3
 
-// bits is how much a flow has carried.
 func bits(s bench.Sample) float64 { return 8 * float64(s.Bytes) * float64(s.Iterations) }
 
-// incastEngines are those of the flows and of the victim.
 func incastEngines(word string) (flow, victim bench.Engine, err error) {
 	if word != "" {
 		word = "/" + word
@@ -54,7 +52,6 @@ func incastEngines(word string) (flow, victim bench.Engine, err error) {
 	return flow, victim, cmp.Or(err1, err2)
 }
 
-// checkIncast refuses an incast that is not possible in a lab.
 func (r *Rig) checkIncast(l *lab.Lab) error {
 	for _, m := range r.spec.Measure {
 		word, ok := m.Incast()
@@ -75,7 +72,8 @@ func (r *Rig) checkIncast(l *lab.Lab) error {
 	return nil
 }
 
-// incast measures. All figures are of the test; the goodput of each flow is of a test with the sender's name too.
+// incast runs an incast. All figures are named after the test; the goodput of each flow also has the sender in its
+// name.
 func (r *Rig) incast(ctx context.Context, m study.Measure, word string) ([]bench.Sample, error) {
 	flow, victim, err := incastEngines(word)
 	if err != nil {
@@ -111,13 +109,13 @@ func (r *Rig) incast(ctx context.Context, m study.Measure, word string) ([]bench
 	return summarize(m, senders, flows, seen, after.since(before), took), nil
 }
 
-// incastFlows runs all flows at once, the last of which is the victim.
+// incastFlows runs all flows at the same time. The last one is the victim.
 func (r *Rig) incastFlows(ctx context.Context, m study.Measure, flow, victim bench.Engine, from, to []string) (
 	flows [][]bench.Sample, seen []bench.Sample, err error) {
-	// One runner for all incasts: it asks a node for the version of a tool once, and uses other ports each time.
+	// All incasts share a runner, which asks a node for a tool's version once and uses different ports each time.
 	if r.flows == nil {
 		r.flows = r.runner(m)
-		r.flows.Retries = -1 // a flow that runs again would run alone
+		r.flows.Retries = -1 // a repeated flow would run alone
 	}
 	r.flows.Exec = r.rack
 	all, errs := make([][]bench.Sample, len(from)), make([]error, len(from))
@@ -140,11 +138,10 @@ func (r *Rig) incastFlows(ctx context.Context, m study.Measure, flow, victim ben
 	return all[:last], all[last], errors.Join(errs...)
 }
 
-// incastCounts are counters of the switch and of the senders' adapters.
 type incastCounts struct {
 	drops, marks, pauses, cnps, goBacks uint64
 	paused                              time.Duration
-	rate                                int64 // bits a second, of the slowest link; 0 if none has a rate
+	rate                                int64 // bits per second of the slowest link; 0 if no link has a rate
 }
 
 func (c incastCounts) since(o incastCounts) incastCounts {
@@ -152,7 +149,8 @@ func (c incastCounts) since(o incastCounts) incastCounts {
 		c.goBacks - o.goBacks, c.paused - o.paused, c.rate}
 }
 
-// hwCounters are of a node's RDMA devices. A soft RoCE device has others, which count as 0.
+// hwCounters prints the counters of a node's RDMA devices. Soft RoCE devices have other counters, so theirs count as
+// 0.
 const hwCounters = `cd /sys/class/infiniband 2>/dev/null || exit 0
 for f in */ports/*/hw_counters; do
 	for c in rp_cnp_handled packet_seq_err local_ack_timeout_err; do [ ! -f $f/$c ] || echo $c $(cat $f/$c); done
@@ -191,7 +189,7 @@ func (c *incastCounts) ofSwitch(s fabric.Counters) {
 	}
 }
 
-// ofAdapter adds lines of a name and a number. A node may print anything: what is no such line is passed over.
+// ofAdapter adds lines with a name and a number. Other lines are ignored, because a node may print anything.
 func (c *incastCounts) ofAdapter(text []byte) {
 	for line := range bytes.Lines(text) {
 		name, number, _ := strings.Cut(string(bytes.TrimSpace(line)), " ")
@@ -207,7 +205,7 @@ func (c *incastCounts) ofAdapter(text []byte) {
 	}
 }
 
-// summarize makes the samples of an incast. Where a flow has failed there is only its error.
+// summarize returns the samples of an incast. If a flow has failed, they contain only errors.
 func summarize(m study.Measure, senders []string, flows [][]bench.Sample, seen []bench.Sample, c incastCounts,
 	took time.Duration) []bench.Sample {
 	var out []bench.Sample
@@ -223,7 +221,7 @@ func summarize(m study.Measure, senders []string, flows [][]bench.Sample, seen [
 		}
 		return value
 	}
-	var began, ended []float64 // of the flows' data, in seconds
+	var began, ended []float64 // start and end of the flows' data, in seconds
 	first := flows[0][0].Started
 	for i, f := range flows {
 		rates = append(rates, pick(f, m.Test+"/"+senders[i], bench.MetricBWAverage))
@@ -241,8 +239,8 @@ func summarize(m study.Measure, senders []string, flows [][]bench.Sample, seen [
 			"was too busy to start them together", late, length)
 		return out[:1]
 	}
-	// A flow is taken to end with its program, which on a busy machine ends later than its data. Flows that seem to run
-	// together because of that seem to carry more than the link.
+	// A flow is timed to the end of its program, which on a busy machine comes late; the sum may then exceed the
+	// link's rate.
 	goodput := float64(len(flows)) * bits(flows[0][0]) / length
 	if wire := float64(c.rate); wire > 0 && goodput > wire {
 		out[0].Error = fmt.Sprintf("a goodput of %.4g Gb/s over a link of %.4g: this machine was too busy to time "+

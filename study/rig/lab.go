@@ -14,7 +14,7 @@ import (
 	"github.com/rackless/rackless/study"
 )
 
-// LabFile returns where the lab file of a study lies: beside the study's file, unless it says otherwise.
+// LabFile returns the path of a study's lab file. A relative name is relative to the study's file.
 func LabFile(studyFile, name string) string {
 	if filepath.IsAbs(name) {
 		return name
@@ -22,7 +22,7 @@ func LabFile(studyFile, name string) string {
 	return filepath.Join(filepath.Dir(studyFile), name)
 }
 
-// labFor returns the lab of a cell: the file with the keys that are factors.
+// labFor returns the lab of a cell: the lab file with the factors that are its keys.
 func (r *Rig) labFor(settings map[string]string) (*lab.Lab, error) {
 	l, err := lab.Parse(r.file, r.text)
 	if err != nil {
@@ -33,7 +33,7 @@ func (r *Rig) labFor(settings map[string]string) (*lab.Lab, error) {
 		return l, nil
 	}
 	var doc yaml.MapSlice
-	// In order: addresses follow the order of the nodes.
+	// ordered, because addresses follow the order of the nodes
 	if err := yaml.UnmarshalWithOptions(r.text, &doc, yaml.UseOrderedMap()); err != nil {
 		return nil, fmt.Errorf("%s: %w", r.file, err)
 	}
@@ -53,11 +53,10 @@ func (r *Rig) labFor(settings map[string]string) (*lab.Lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Errors name what was set: the lines are not those of the file.
+	// Errors name the changed keys, because line numbers differ from the lab file.
 	return lab.Parse(r.file+" with "+strings.Join(what, ", "), text)
 }
 
-// labKeys are the factors of a cell that are keys of the lab file, sorted.
 func labKeys(settings map[string]string) []string {
 	return slices.DeleteFunc(lists.Keys(settings), func(factor string) bool {
 		_, ok := study.LabKey(factor)
@@ -65,7 +64,6 @@ func labKeys(settings map[string]string) []string {
 	})
 }
 
-// set sets a key of a document, by its path.
 func set(doc yaml.MapSlice, path []string, value any) (yaml.MapSlice, error) {
 	for i, item := range doc {
 		if item.Key != path[0] {
@@ -90,16 +88,15 @@ func set(doc yaml.MapSlice, path []string, value any) (yaml.MapSlice, error) {
 	return append(doc, yaml.MapItem{Key: path[0], Value: inner}), err
 }
 
-// local reports whether all tests of the study are of one node alone.
+// local reports whether all tests of the study run on a single node.
 func (r *Rig) local() bool {
 	return !slices.ContainsFunc(r.spec.Measure, func(m study.Measure) bool {
-		e, err := tool.EngineByName(m.Test) // an incast is none
+		e, err := tool.EngineByName(m.Test) // an incast has no engine
 		return err != nil || !e.Local
 	})
 }
 
-// pair returns the client and the server that are measured. Where only single nodes are measured,
-// of a lab of one node, there is no server.
+// pair returns the client and the server of the study. server is "" if a lab of one node has only local tests.
 func (r *Rig) pair(l *lab.Lab) (client, server string, err error) {
 	names := l.NodeNames()
 	if len(r.spec.Pair) == 2 {
@@ -120,7 +117,7 @@ func (r *Rig) pair(l *lab.Lab) (client, server string, err error) {
 	return names[1], names[0], nil
 }
 
-// others are the nodes of a lab that are not measured.
+// others returns the nodes with a NIC that are not measured.
 func others(l *lab.Lab, client, server string) []lab.Node {
 	return lists.Filter(l.Nodes,
 		func(n lab.Node) bool { return n.Name != client && n.Name != server && len(n.NICs) > 0 })

@@ -11,7 +11,7 @@ import (
 	"github.com/rackless/rackless/study"
 )
 
-// The file of a study takes just the levels that a plan can be arranged in.
+// A study file accepts exactly the levels for which a plan has variants.
 func TestLevelsOfPlacementAreThoseOfVariants(t *testing.T) {
 	t.Parallel()
 	levels := variant.Levels()
@@ -35,8 +35,7 @@ func TestLevelsOfPlacementAreThoseOfVariants(t *testing.T) {
 	}
 }
 
-// Load keeps off the protected CPUs at the level cpuset alone, and at the level none it gets to
-// them wherever it stands.
+// Load avoids the protected CPUs only at level cpuset, and reaches them at level none on every site.
 func TestCPUsOfLoad(t *testing.T) {
 	t.Parallel()
 	set := func(text string) topology.CPUSet {

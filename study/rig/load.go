@@ -22,10 +22,8 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// stressor is the program that makes load.
 const stressor = "stress-ng"
 
-// loadTool says whether load can be made here.
 func loadTool() error {
 	for _, tool := range []struct{ name, debian string }{{stressor, stressor}, {"taskset", "util-linux"}} {
 		if _, err := exec.LookPath(tool.name); err != nil {
@@ -35,20 +33,18 @@ func loadTool() error {
 	return nil
 }
 
-// A load is stress-ng with its workers.
 type load struct {
 	cmd    *exec.Cmd
 	stderr bytes.Buffer
 	ended  chan error
-	want   int // workers
-	// those that it may use once it is outside of all slices; empty: those that it was started with
+	want   int // number of workers
+	// expected CPUs of a load outside of all slices; empty if the load is started inside
 	cpus topology.CPUSet
 }
 
-// A program of systemd that starts another one in a cgroup outside all slices, which prepare keeps off the lab's CPUs.
+// scopeRunner starts a program in a cgroup outside of systemd's slices, which prepare keeps off the lab's CPUs.
 const scopeRunner = "systemd-run"
 
-// outsideTools says whether load can be started outside all slices.
 func outsideTools() error {
 	if _, err := exec.LookPath(scopeRunner); err != nil {
 		return fmt.Errorf("%s is not in PATH: it starts load in a cgroup without that rule", scopeRunner)
@@ -59,15 +55,15 @@ func outsideTools() error {
 	return nil
 }
 
-// startLoad starts workers on some CPUs; outside all slices, they are none of those that this process is kept off.
+// startLoad starts workers on the given CPUs. With outside, these may include CPUs that this process is kept off.
 func startLoad(kind string, workers int, cpus topology.CPUSet, outside bool) (*load, error) {
 	l := &load{ended: make(chan error, 1), want: workers}
 	var args []string
-	if outside { // the scope's process is that of the program, once systemd has placed it
+	if outside { // the scope's process becomes the program once systemd has placed it
 		args = []string{scopeRunner, "--scope", "--quiet", "--collect", "--slice=-.slice", "--"}
 		l.cpus = cpus
 	}
-	// By taskset and not by stress-ng's own option, so that workers that it starts later are bound as well.
+	// taskset also binds workers that stress-ng starts later, unlike its own option.
 	args = append(args, "taskset", "--cpu-list", cpus.String(), stressor, "--quiet")
 	switch kind {
 	case "cpu":
@@ -80,12 +76,12 @@ func startLoad(kind string, workers int, cpus topology.CPUSet, outside bool) (*l
 	trace.Runs("", args)
 	l.cmd = exec.Command(args[0], args[1:]...)
 	l.cmd.Stderr = &l.stderr
-	// A group of its own, so that it can be ended with its workers; and it ends with the thread
-	// that started it, so with rackless, however that ends.
+	// The process group allows killing all workers at once. Pdeathsig ends the load with its parent thread, and thus
+	// with rackless.
 	l.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	started := make(chan error)
 	go func() {
-		runtime.LockOSThread() // Pdeathsig is about the thread
+		runtime.LockOSThread() // Pdeathsig refers to the parent thread
 		err := l.cmd.Start()
 		started <- err
 		if err == nil {
@@ -98,14 +94,13 @@ func startLoad(kind string, workers int, cpus topology.CPUSet, outside bool) (*l
 	return l, nil
 }
 
-// settleTime is how long a load runs before anything is measured: its workers have started and the
-// kernel's scheduler has spread them.
+// settleTime is the time before measuring in which a load's workers start and the kernel's scheduler spreads them.
 const settleTime = time.Second
 
-// settle waits until the load is there. It fails where it has ended.
+// settle waits until the load is running. It fails if the load has ended.
 func (l *load) settle(ctx context.Context) error {
 	select {
-	// Put back for stop, which asks as well.
+	// put back for stop, which reads it as well
 	case err := <-l.ended:
 		l.ended <- err
 		return l.died("the load has ended at once", err)
@@ -116,10 +111,10 @@ func (l *load) settle(ctx context.Context) error {
 	}
 }
 
-// reachTime is how long systemd may take to place a load.
+// reachTime limits the time that systemd takes to place a load.
 const reachTime = 20 * time.Second
 
-// reaches waits until the load may use the CPUs that it was started for: another cgroup may have some for itself.
+// reaches waits until the load may use all its CPUs. It fails if another cgroup has some of them exclusively.
 func (l *load) reaches(ctx context.Context) error {
 	for began := time.Now(); !l.cpus.IsEmpty(); {
 		have, err := cpusOf(l.cmd.Process.Pid)
@@ -140,14 +135,13 @@ func (l *load) reaches(ctx context.Context) error {
 	return nil
 }
 
-// died is the error of a load that has ended by itself, with err.
 func (l *load) died(what string, err error) error {
 	return fmt.Errorf("%s: %w: %s", what, cmp.Or(err, errors.New("status 0")), strings.TrimSpace(l.stderr.String()))
 }
 
-// time returns how long the load has used CPUs, in seconds.
+// time returns the CPU time used by the load, in seconds.
 func (l *load) time(m machine) float64 {
-	// The workers are children, or children of children, in the load's process group.
+	// The workers are descendants in the load's process group.
 	workers := m.pids(func(pid int) bool {
 		group, err := syscall.Getpgid(pid)
 		return err == nil && group == l.cmd.Process.Pid
@@ -157,15 +151,14 @@ func (l *load) time(m machine) float64 {
 	return sum
 }
 
-// stop ends the load and returns how long it has used CPUs, in seconds. A load that had ended
-// before is an error: what was measured meanwhile had none.
+// stop ends the load and returns its CPU time in seconds, with an error if the load had ended earlier.
 func (l *load) stop() (float64, error) {
 	var early error
 	select {
 	case err := <-l.ended:
 		early = l.died("the load ended while it was needed", err)
 	default:
-		// Workers in the group get it too; stress-ng itself waits for them, so that their time is in its own.
+		// The signal also reaches workers in the group. stress-ng waits for them, so its CPU time includes theirs.
 		_ = syscall.Kill(-l.cmd.Process.Pid, syscall.SIGTERM)
 		select {
 		case <-l.ended:
@@ -174,7 +167,7 @@ func (l *load) stop() (float64, error) {
 			<-l.ended
 		}
 	}
-	_ = syscall.Kill(-l.cmd.Process.Pid, syscall.SIGKILL) // workers that are left
+	_ = syscall.Kill(-l.cmd.Process.Pid, syscall.SIGKILL) // remaining workers
 	state := l.cmd.ProcessState
 	if state == nil {
 		return 0, early
@@ -182,13 +175,13 @@ func (l *load) stop() (float64, error) {
 	return (state.UserTime() + state.SystemTime()).Seconds(), early
 }
 
-// confine lets all threads of a process run on some CPUs alone. Threads that come later inherit it.
+// confine restricts all threads of a process to some CPUs. New threads inherit the restriction.
 func confine(pid int, to topology.CPUSet) error {
 	var set unix.CPUSet
 	for c := range to.All() {
 		set.Set(c)
 	}
-	// A thread that is made meanwhile by one that has not been moved yet is found in the next pass.
+	// A thread started meanwhile by an unrestricted one is found in the next pass.
 	done := map[int]bool{}
 	for {
 		entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
@@ -212,10 +205,9 @@ func confine(pid int, to topology.CPUSet) error {
 	}
 }
 
-// ownCPUs returns the CPUs that this process may use.
 func ownCPUs() (topology.CPUSet, error) { return cpusOf(0) }
 
-// cpusOf returns the CPUs that a process may use; 0 is this one.
+// cpusOf returns the CPUs that a process may use; pid 0 is this process.
 func cpusOf(pid int) (topology.CPUSet, error) {
 	var set unix.CPUSet
 	if err := unix.SchedGetaffinity(pid, &set); err != nil {

@@ -21,10 +21,10 @@ import (
 	"github.com/rackless/rackless/study"
 )
 
-// A machine is what the kernel shows of the host.
+// A machine reads the kernel's files about the host.
 type machine struct{ root fs.FS }
 
-// text reads a file without its newline; "" where it cannot be read.
+// text reads a file and trims it. It returns "" if the file cannot be read.
 func (m machine) text(name string) string {
 	b, err := fs.ReadFile(m.root, name)
 	if err != nil {
@@ -33,12 +33,11 @@ func (m machine) text(name string) string {
 	return strings.TrimSpace(string(b))
 }
 
-// state reads what may move a figure without any factor having a part in it.
 func (m machine) state() (*study.HostState, error) {
 	s := &study.HostState{At: time.Now().UTC(), BootID: m.text("proc/sys/kernel/random/boot_id"),
 		Kernel: m.text("proc/sys/kernel/osrelease")}
 	up, _, _ := strings.Cut(m.text("proc/uptime"), " ")
-	if v, err := strconv.ParseFloat(up, 64); err == nil { // left out if it cannot be read
+	if v, err := strconv.ParseFloat(up, 64); err == nil { // omitted if it cannot be read
 		s.Uptime = v
 	}
 	b, err := fs.ReadFile(m.root, "proc/stat")
@@ -49,7 +48,7 @@ func (m machine) state() (*study.HostState, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Both count from the boot: a run is judged by the difference of the states around it.
+	// Both count since the boot. A run is judged by the difference of the states around it.
 	s.Busy, s.Steal = times.Busy, times.Steal
 	if online, err := topology.ParseCPUSet(m.text("sys/devices/system/cpu/online")); err == nil {
 		s.CPUs = online.Len()
@@ -77,15 +76,15 @@ func (m machine) state() (*study.HostState, error) {
 	return s, nil
 }
 
-// turbo says whether CPUs may run faster than their nominal frequency; "" where the kernel does not.
+// turbo returns whether CPUs may exceed their nominal frequency, or "" if the kernel does not tell.
 //
-// Sources: Documentation/admin-guide/pm/intel_pstate.rst (no_turbo) and cpufreq.rst ("The boost
-// File in sysfs"); amd-pstate.rst: with it each CPU has a file of its own.
+// Sources: Documentation/admin-guide/pm/intel_pstate.rst (no_turbo) and cpufreq.rst ("The boost File in sysfs");
+// amd-pstate.rst: with it each CPU has a file of its own.
 func (m machine) turbo(cpus []string) string {
 	const cpu = "sys/devices/system/cpu/"
 	said := map[string]string{"0": "off", "1": "on"}
 	not := map[string]string{"0": "on", "1": "off"}
-	// intel_pstate's file says the opposite of what cpufreq's says.
+	// The meaning of intel_pstate's file is the opposite of cpufreq's.
 	if all := cmp.Or(not[m.text(cpu+"intel_pstate/no_turbo")], said[m.text(cpu+"cpufreq/boost")]); all != "" {
 		return all
 	}
@@ -102,7 +101,7 @@ func (m machine) turbo(cpus []string) string {
 	return turbo
 }
 
-// processTime returns how long a process has used CPUs, in seconds; 0 where it is gone.
+// processTime returns the CPU time of a process in seconds, or 0 if it is gone.
 func (m machine) processTime(pid int) float64 {
 	t, err := facts.ParseProcessTime(m.text(fmt.Sprintf("proc/%d/stat", pid)))
 	if err != nil {
@@ -111,7 +110,7 @@ func (m machine) processTime(pid int) float64 {
 	return t
 }
 
-// State reads the state of the host. loop is what Loop gave, 0 where it was not asked.
+// State reads the state of the host. loop is the result of Loop, or 0 if Loop was not called.
 func (r *Rig) State(loop float64) (*study.HostState, error) {
 	s, err := r.machine.state()
 	if err != nil {
@@ -126,7 +125,7 @@ func (r *Rig) State(loop float64) (*study.HostState, error) {
 	return s, nil
 }
 
-// Environment says what is measured on.
+// Environment describes the measured lab and machine.
 func (r *Rig) Environment() []study.Fact {
 	s := r.rack.State
 	all := []study.Fact{{Name: "lab", Value: r.lab.Name + ", " + r.file}}
@@ -154,21 +153,21 @@ func (r *Rig) Environment() []study.Fact {
 	return all
 }
 
-// libvirtDaemons answer what the study asks of a lab that is placed on this host. What they do for
-// others meanwhile is not told apart.
+// libvirtDaemons serve a lab placed on this host. Their work for others is counted as well, because it cannot be
+// separated.
 var libvirtDaemons = []string{"libvirtd", "virtqemud", "virtlogd"}
 
-// helpers are the processes of libvirt, which work for the study beside those that it measures.
+// helpers returns the processes of libvirt, which work for the study besides the nodes.
 func (m machine) helpers() []int {
 	return m.pids(func(pid int) bool {
-		// The name of the program; none where the process has ended.
+		// comm is "" if the process has ended.
 		return slices.Contains(libvirtDaemons, m.text(fmt.Sprintf("proc/%d/comm", pid)))
 	})
 }
 
-// pids are those of the processes that are meant; none where the processes cannot be listed.
+// pids returns the processes that meant selects. It returns nil if processes cannot be listed.
 func (m machine) pids(meant func(pid int) bool) []int {
-	dirs, _ := fs.Glob(m.root, "proc/[0-9]*") // the pattern is a good one, and nothing else is an error
+	dirs, _ := fs.Glob(m.root, "proc/[0-9]*") // the pattern is valid, and Glob returns no other error
 	var all []int
 	for _, dir := range dirs {
 		if pid, err := strconv.Atoi(path.Base(dir)); err == nil && meant(pid) {
@@ -178,11 +177,10 @@ func (m machine) pids(meant func(pid int) bool) []int {
 	return all
 }
 
-// own returns the CPU time that the study itself has used: nodes, switch, load, this process and
-// what works for it, in seconds.
+// own returns the CPU time that the study itself has used, in seconds: nodes, switch, load, helpers and this process.
 func (r *Rig) own() float64 {
-	// The total of all processes that ever were: a run is judged by a difference, and nodes may have been started again
-	// in it.
+	// Processes that have ended count, too: a run is judged by a difference, and nodes may have been restarted during
+	// it.
 	r.remember()
 	sum := r.spent
 	for _, t := range r.seen {
@@ -198,14 +196,13 @@ func (r *Rig) own() float64 {
 	return sum
 }
 
-// remember notes the CPU times of nodes, switch and helpers: what they have used counts when they are gone, too.
+// remember records the CPU times of processes of the study, so that they still count after these have ended.
 func (r *Rig) remember() {
 	for _, pid := range r.processes() {
 		r.seen[pid] = max(r.seen[pid], r.machine.processTime(pid))
 	}
 }
 
-// processes are those of the nodes and of the switch, and what works for the study.
 func (r *Rig) processes() []int {
 	if r.rack == nil {
 		return nil
@@ -218,10 +215,10 @@ func (r *Rig) processes() []int {
 	return all
 }
 
-// Loop measures the noise floor: how long a fixed piece of arithmetic takes on this host, in
-// milliseconds, the median of several. No factor can move it: nodes are idle and no load runs.
+// Loop measures the noise floor: the median time of a fixed piece of arithmetic on this host, in milliseconds. No
+// factor should move it, because nodes are idle and no load runs.
 func (r *Rig) Loop(ctx context.Context) (float64, error) {
-	// Odd, so that the median is one of them. A single interrupt moves one of nine, and not the median.
+	// Odd, so that the median is one of the values. A single interrupt affects only one of nine, and not the median.
 	const times = 9
 	var all []float64
 	buf := make([]byte, 256<<10)
@@ -230,7 +227,8 @@ func (r *Rig) Loop(ctx context.Context) (float64, error) {
 			return 0, context.Cause(ctx)
 		}
 		began := time.Now()
-		// 2 MiB in all: a few milliseconds, long against the clock's grain and short against a scheduler's slice.
+		// 2 MiB in all: a few milliseconds, long compared with the clock's resolution and short compared with a time
+		// slice.
 		for range 8 {
 			sum := sha256.Sum256(buf)
 			copy(buf, sum[:])

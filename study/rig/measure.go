@@ -15,7 +15,7 @@ import (
 	"github.com/rackless/rackless/vm/image"
 )
 
-// Measure makes one test of a run. A measurement that failed is a sample with an error.
+// Measure makes one test of a run. A failed measurement is a sample with an error.
 func (r *Rig) Measure(ctx context.Context, m study.Measure) ([]bench.Sample, error) {
 	if r.rack == nil {
 		return nil, errors.New("measured before a cell was applied")
@@ -43,7 +43,7 @@ func (r *Rig) Measure(ctx context.Context, m study.Measure) ([]bench.Sample, err
 		return nil, err
 	}
 	o := options(m)
-	// An emulated host executes its nodes many times slower than their own accelerator says.
+	// An emulated host runs its nodes many times slower than their own accelerator suggests.
 	if r.rack.State.EmulatedHost {
 		o.Accelerator = bench.Nested
 	}
@@ -53,7 +53,7 @@ func (r *Rig) Measure(ctx context.Context, m study.Measure) ([]bench.Sample, err
 		if err := launcher.Ready(ctx, g); err != nil {
 			return nil, err
 		}
-		// What a program outside of nodes uses is the study's own, as what the nodes use.
+		// CPU time of programs outside of nodes counts as the study's own, like that of nodes.
 		bare := launcher.Bare
 		launcher.Bare = func(ctx context.Context, argv []string, stdin []byte) (bench.Output, error) {
 			out, err := bare(ctx, argv, stdin)
@@ -62,7 +62,7 @@ func (r *Rig) Measure(ctx context.Context, m study.Measure) ([]bench.Sample, err
 		}
 		runner.Launcher = launcher
 		samples, err := runner.RunLocal(ctx, e.In(g), from, o)
-		for i := range samples { // its name is the same in all cells, which are compared
+		for i := range samples { // use the same name in all cells, so that they can be compared
 			samples[i].Test = m.Test
 		}
 		return samples, err
@@ -78,29 +78,25 @@ func (r *Rig) Measure(ctx context.Context, m study.Measure) ([]bench.Sample, err
 	return runner.Run(ctx, e, from, to, o)
 }
 
-// runner runs the tools of a test.
 func (r *Rig) runner(m study.Measure) *bench.Runner {
 	return &bench.Runner{Exec: r.rack, FirstPort: rand.IntN(bench.Ports), Accelerator: r.rack.State.Accel,
 		Emulated:  r.rack.Emulated(),
 		TimeLimit: r.limit, WarmUps: m.WarmUps, CoolDown: m.CoolDown, KeepPrinted: true}
 }
 
-// options are those of a test of the study.
 func options(m study.Measure) bench.Options {
 	return bench.Options{Quick: m.Bytes == 0, Bytes: m.Bytes, Iterations: m.Iterations, Seconds: m.Seconds, Raw: true,
 		CPU: m.CPU, NUMA: m.NUMA}
 }
 
-// What a run takes beside its tests: on emulated nodes 0.7 to 1.3 s went to states, noise floor,
-// placement and the nodes' answers, in the studies of docs/studies.
+// runTime is the time of a run besides its tests: 0.7 to 1.3 s on emulated nodes in the studies of docs/studies.
 const runTime = time.Second
 
-// incastTime is a guess of what an incast takes; a busy machine takes longer. It only makes the announced time.
+// incastTime is the guessed time of an incast, used only for the announced time; a busy machine takes longer.
 const incastTime = 10 * time.Second
 
-// Takes is about how long a run of the study takes, by what its file says of the tests: the mean
-// over its cells. Where a cell's lab is brought up again it takes longer, which is not known
-// beforehand.
+// Takes estimates the time of a run from the tests in the study's file, as the mean over its cells. Bringing a cell's
+// lab up again takes longer, which is not known in advance.
 func (r *Rig) Takes() (time.Duration, error) {
 	accel := r.options.Accel
 	if accel != "kvm" && accel != "tcg" {
@@ -113,7 +109,7 @@ func (r *Rig) Takes() (time.Duration, error) {
 	for _, m := range r.spec.Measure {
 		o := options(m)
 		o.Accelerator = accel
-		if _, ok := m.Incast(); ok { // nobody knows which flow will be the slowest, nor what the links do to it
+		if _, ok := m.Incast(); ok { // it is unknown which flow will be slowest, and how the links affect it
 			tests += incastTime
 			continue
 		}

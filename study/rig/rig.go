@@ -1,9 +1,8 @@
-// Package rig sets up a lab, emulated or on this host, and the machine below it for a cell of a study, measures there,
-// and records the state of the machine. What it changes is gone when it is closed: load ends, links are whole, threads
-// may run everywhere again.
+// Package rig sets up a lab, emulated or on this host, and the machine below it for a cell of a study, measures
+// there, and records the state of the machine. Closing a rig undoes its changes: the load ends, links are unimpaired,
+// and threads may run everywhere again.
 //
-// What a setting takes differs between emulated labs and labs on a host; the difference is behind
-// the interface site.
+// The interface site hides the differences between emulated labs and labs on a host.
 package rig
 
 import (
@@ -32,70 +31,67 @@ import (
 	"github.com/rackless/rackless/vm/guest"
 )
 
-// A Rig is a lab and its machine, ready for a study.
+// A Rig is a lab with its machine, set up for a study.
 type Rig struct {
-	Progress func(string) // told of what takes long; may be nil
-	// Look is called once, when the first cell's lab is up, before its links are impaired and load
-	// begins; its error ends that run, and with it the study if it stays. May be nil.
+	Progress func(string) // reports steps that take long; may be nil
+	// Look, if set, is called once the first cell's lab is up, before its links are impaired and load begins. An
+	// error fails the run, and Look is called again in the next one.
 	Look func(context.Context, *rack.Rack) error
 
 	dirs    rack.Dirs
 	spec    *study.Spec
-	file    string // the lab file
+	file    string // path of the lab file
 	text    []byte
 	options rack.Options
-	limit   time.Duration // for a tool; 0: bench's own
+	limit   time.Duration // time limit of a tool; 0 means that of bench
 
 	site      site
 	machine   machine
-	all       topology.CPUSet // CPUs that this process may use
-	protected topology.CPUSet // the ones that nodes are pinned to
-	looked    bool            // Look was called, and found nothing wrong
-	dissolved bool            // the nodes have lost the partition of CPUs that prepare made
+	all       topology.CPUSet // CPUs available to this process
+	protected topology.CPUSet // CPUs that nodes are pinned to
+	looked    bool            // Look was called and returned nil
+	dissolved bool            // Load has removed the CPU partition made by prepare
 
 	rack     *rack.Rack // nil before the first Apply
 	lab      *lab.Lab
-	settings map[string]string // of the cell that was applied
-	load     contender         // nil where there is none
-	spent    float64           // CPU seconds of loads and of programs outside of nodes that have ended
-	seen     map[int]float64   // CPU seconds of nodes and switches, by process
+	settings map[string]string // of the applied cell
+	load     contender         // nil if there is no load
+	spent    float64           // CPU seconds of ended loads and of programs outside of nodes
+	seen     map[int]float64   // CPU seconds by process of nodes, switches and helpers
 
-	flows *bench.Runner // of incasts
+	flows *bench.Runner
 }
 
-// A site is what the lab of a study runs on. It knows which settings of a cell are possible there
-// and how: on emulated nodes by their threads and their switch, on a host by another plan.
+// A site is the platform of a study's lab, which implements the settings of a cell.
 type site interface {
-	// survey finds out what the site has, which CPUs are the lab's above all.
+	// survey reads the site's resources, in particular the CPUs of the lab.
 	survey() error
-	// check returns an error for settings that are not possible. All cells are checked before the first
-	// run: a study of hours must not end at a cell that was never possible.
+	// check returns an error for impossible settings. All cells are checked before the first run, so that a study
+	// does not fail after hours.
 	check(l *lab.Lab, settings map[string]string) error
-	// ready returns a [BootError] if the host has to be booted otherwise for the settings.
+	// ready returns a [BootError] if the settings need the host booted differently.
 	ready(settings map[string]string) error
-	// apply brings the lab up as the settings have it, but for load.
+	// apply brings the lab up with the settings, except for load.
 	apply(ctx context.Context, l *lab.Lab, settings map[string]string) error
-	// restore undoes what apply has changed.
 	restore(ctx context.Context) error
-	// loadCPUs returns the CPUs that load on this machine may use at a level of isolation, and
-	// whether it has to leave what prepare confined all slices of systemd to.
+	// loadCPUs returns the CPUs that load may use at a level of isolation. outside reports whether load must leave
+	// systemd's slices, because prepare has confined them.
 	loadCPUs(isolation string) (cpus topology.CPUSet, outside bool)
-	// accelerator guesses what will execute the nodes if no accelerator was asked for.
+	// accelerator guesses the accelerator of the nodes if the user selected none.
 	accelerator() string
-	// helpers are processes that work for the lab beside its nodes and its switch.
+	// helpers returns the processes that work for the lab besides its nodes and switch.
 	helpers() []int
-	// describe adds to the state of the host what only the site knows.
+	// describe adds properties to the state of the host that only the site knows.
 	describe(s *study.HostState)
-	// environment says where the lab is, for the report.
 	environment() []study.Fact
 }
 
-// New reads the lab file and finds out what the machine has. Nothing is started. planner is asked
-// for labs that are placed on this host, where the lab file is a factor; it may be nil for others.
+// New reads the lab file and checks the machine, without starting anything. planner plans labs placed on this host if
+// keys of the lab file are factors; otherwise it may be nil.
 func New(dirs rack.Dirs, spec *study.Spec, labFile string, o rack.Options, planner Planner) (*Rig, error) {
 	r := &Rig{dirs: dirs, spec: spec, file: labFile, options: o, machine: machine{root: os.DirFS("/")},
 		seen: map[int]float64{}}
-	// Whether there is a placement decides: only labs that a host was prepared for have one.
+	// Only labs for which a host was prepared have a placement.
 	r.site = &emulatedSite{r}
 	if o.Place != nil {
 		r.site = &hostSite{Rig: r, place: o.Place, planner: planner, plans: map[string]*plan.Plan{}}
@@ -110,7 +106,7 @@ func New(dirs rack.Dirs, spec *study.Spec, labFile string, o rack.Options, plann
 	if err := r.site.survey(); err != nil {
 		return nil, err
 	}
-	// What cannot be done is known before anything is measured.
+	// Impossible tests are rejected before anything is measured.
 	for _, m := range spec.Measure {
 		_, incast := m.Incast()
 		if _, err := tool.EngineByName(m.Test); err != nil && !incast {
@@ -122,8 +118,7 @@ func New(dirs rack.Dirs, spec *study.Spec, labFile string, o rack.Options, plann
 			}
 		}
 	}
-	// Every cell is checked now: one that is not possible would otherwise end the study hours later, when its turn
-	// comes.
+	// All cells are checked now, because an impossible one would otherwise end the study hours later.
 	for _, c := range spec.Cells() {
 		if err := r.check(spec.Settings(c)); err != nil {
 			return nil, err
@@ -132,10 +127,9 @@ func New(dirs rack.Dirs, spec *study.Spec, labFile string, o rack.Options, plann
 	return r, nil
 }
 
-// LabText returns the lab file as it was read.
+// LabText returns the text of the lab file.
 func (r *Rig) LabText() []byte { return r.text }
 
-// check refuses settings of a cell that are not possible here.
 func (r *Rig) check(settings map[string]string) error {
 	if level, ok := settings[study.FactorContention]; ok {
 		if kind, n := study.Load(level); n > 0 {
@@ -148,7 +142,7 @@ func (r *Rig) check(settings map[string]string) error {
 	if err != nil {
 		return err
 	}
-	// The site asks the rig about its lab, which is that of the cell while it is checked.
+	// site.check uses the rig's lab, which must be that of the cell.
 	r.lab = l
 	if err := r.site.check(l, settings); err != nil {
 		return err
@@ -157,7 +151,7 @@ func (r *Rig) check(settings map[string]string) error {
 		return err
 	}
 	for _, m := range r.spec.Measure {
-		e, _ := tool.EngineByName(m.Test) // an incast is none
+		e, _ := tool.EngineByName(m.Test) // an incast has no engine
 		if g, ok := e.Group(); ok {
 			if _, _, err := (&mpi.Launcher{Lab: l}).Size(study.Group(g, settings)); err != nil {
 				return fmt.Errorf("measure: %s: %w", m.Test, err)
@@ -176,10 +170,10 @@ func (r *Rig) check(settings map[string]string) error {
 	return nil
 }
 
-// Ready says whether the host is booted as a cell takes it; a [BootError] if not.
+// Ready returns a [BootError] if a cell needs the host booted differently.
 func (r *Rig) Ready(settings map[string]string) error { return r.site.ready(settings) }
 
-// Apply brings lab and machine into a cell, but for its load.
+// Apply sets the lab and the machine up for a cell, except for its load.
 func (r *Rig) Apply(ctx context.Context, settings map[string]string) error {
 	if err := r.Rest(ctx); err != nil {
 		return err
@@ -192,7 +186,7 @@ func (r *Rig) Apply(ctx context.Context, settings map[string]string) error {
 	return r.site.apply(ctx, l, settings)
 }
 
-// Load starts the load of a cell that was applied. It runs when Load returns.
+// Load starts the load of an applied cell, and returns once it is running.
 func (r *Rig) Load(ctx context.Context, settings map[string]string) error {
 	cpus, outside := r.site.loadCPUs(settings[study.FactorIsolation])
 	if outside {
@@ -220,13 +214,13 @@ func (r *Rig) Load(ctx context.Context, settings map[string]string) error {
 	return r.load.settle(ctx)
 }
 
-// look has the lab looked at, once.
+// look calls Look until it succeeds once.
 func (r *Rig) look(ctx context.Context) error {
 	if r.Look == nil || r.looked {
 		return nil
 	}
 	r.tell("look at the lab")
-	// A study that was killed has left links impaired.
+	// A killed study may have left links impaired.
 	if err := r.repairLinks(ctx); err != nil {
 		return err
 	}
@@ -237,23 +231,21 @@ func (r *Rig) look(ctx context.Context) error {
 	return nil
 }
 
-// tell says what is being done.
 func (r *Rig) tell(what string) {
 	if r.Progress != nil {
 		r.Progress(what)
 	}
 }
 
-// upWith brings a lab up; nothing happens where it is so already.
+// upWith brings a lab up, with no effect if it is up already.
 func (r *Rig) upWith(ctx context.Context, l *lab.Lab, o rack.Options) error {
-	// Details of a step scroll by in a lab that is brought up by hand. In a study of days they would bury its own
-	// progress.
+	// Only steps are reported: their details would hide the progress of a study that takes days.
 	o.Progress = func(e rack.Event) {
 		if e.Step != "" {
 			r.tell(e.Step)
 		}
 	}
-	r.remember() // nodes that go take their CPU time along
+	r.remember() // CPU times are lost with nodes that stop
 	if err := r.closeRack(); err != nil {
 		return err
 	}
@@ -284,8 +276,7 @@ func (r *Rig) setUp(ctx context.Context) error {
 	}, func(err error) error { return err })
 }
 
-// Rest ends the load, so that the machine is idle but for the nodes, and keeps others off their
-// CPUs again as prepare had it.
+// Rest ends the load, so that only the nodes are left, and restores the partition that keeps others off their CPUs.
 func (r *Rig) Rest(ctx context.Context) error {
 	var err error
 	if r.load != nil {
@@ -302,20 +293,18 @@ func (r *Rig) Rest(ctx context.Context) error {
 	return err
 }
 
-// system is this machine, to change it.
 func (r *Rig) system() *change.System { return &change.System{Root: "/"} }
 
-// Leave ends the load, and leaves the lab as the last cell had it: for who takes it down.
+// Leave ends the load and leaves the lab in the state of the last cell, for a caller that takes it down next.
 func (r *Rig) Leave() error { return errors.Join(r.Rest(context.Background()), r.closeRack()) }
 
-// Close undoes what was changed: the load ends, links are whole again, nodes run where they
-// may, or as planned. The lab stays up.
+// Close undoes all changes: it ends the load, removes the impairments of links, and returns nodes to their planned or
+// unrestricted CPUs. The lab stays up.
 func (r *Rig) Close() error {
 	ctx := context.Background()
 	return errors.Join(r.Rest(ctx), r.site.restore(ctx), r.closeRack())
 }
 
-// closeRack ends the connections to the lab, if it was brought up.
 func (r *Rig) closeRack() error {
 	if r.rack == nil {
 		return nil
@@ -325,7 +314,7 @@ func (r *Rig) closeRack() error {
 	return err
 }
 
-// repairLinks takes all impairments off the links, if a factor of the study is one.
+// repairLinks removes all impairments, if a factor of the study is an impairment.
 func (r *Rig) repairLinks(ctx context.Context) error {
 	if !slices.ContainsFunc(r.spec.Factors, func(f study.Factor) bool { _, ok := study.LinkKey(f.Name); return ok }) {
 		return nil
@@ -333,7 +322,7 @@ func (r *Rig) repairLinks(ctx context.Context) error {
 	return r.setLinks(ctx, fabric.Link{})
 }
 
-// setLinks gives all links of the lab's switch the same impairments, and no others.
+// setLinks sets the impairments of all links of the lab's switch.
 func (r *Rig) setLinks(ctx context.Context, l fabric.Link) error {
 	c, err := r.rack.Switch()
 	if err != nil {

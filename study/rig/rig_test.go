@@ -23,7 +23,7 @@ import (
 	"github.com/rackless/rackless/study"
 )
 
-// TestMain lets the test binary be the daemon of a lab, which Up starts from the running executable.
+// TestMain lets the test binary act as the daemon of a lab, which Up starts from the running executable.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 3 && os.Args[1] == emulated.DaemonCommand {
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
@@ -38,8 +38,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// nodeDirs returns where nodes of a test run, with images and templates from the user's cache.
-// Without what nodes need the test is skipped, or failed where tests must be complete.
+// nodeDirs returns directories for nodes of a test, with images from the user's cache. It skips the test if
+// prerequisites are missing, or fails it if tests must be complete.
 func nodeDirs(t *testing.T) rack.Dirs {
 	t.Helper()
 	if testing.Short() {
@@ -55,7 +55,7 @@ func nodeDirs(t *testing.T) rack.Dirs {
 	if err != nil {
 		t.Fatal(err)
 	}
-	run, err := os.MkdirTemp("", "rl-rig-") // short: paths of sockets end at 107 bytes
+	run, err := os.MkdirTemp("", "rl-rig-") // short, because socket paths have at most 107 bytes
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func nodeDirs(t *testing.T) rack.Dirs {
 	return dirs
 }
 
-// newRig makes a rig of a study of two nodes, which are not started.
+// newRig returns a rig for a study of two nodes, without starting them.
 func newRig(t *testing.T, labText, factors string) (*Rig, error) {
 	t.Helper()
 	return rigOf(t, labText, "iperf3", factors)
@@ -213,7 +213,7 @@ func TestWhetherCPUsMayRunFaster(t *testing.T) {
 	const cpu = "sys/devices/system/cpu/"
 	for _, tt := range []struct {
 		name  string
-		files map[string]string // below cpu
+		files map[string]string // below the cpu directory
 		want  string
 	}{
 		{"intel_pstate lets them", map[string]string{"intel_pstate/no_turbo": "0\n"}, "on"},
@@ -237,7 +237,7 @@ func TestWhetherCPUsMayRunFaster(t *testing.T) {
 	}
 }
 
-// stressNG needs the program that makes load.
+// stressNG skips the test if load cannot be generated, or fails it in CI.
 func stressNG(t *testing.T) {
 	t.Helper()
 	if err := loadTool(); err != nil {
@@ -248,7 +248,6 @@ func stressNG(t *testing.T) {
 	}
 }
 
-// affinities returns where the processes of a group may run.
 func affinities(t *testing.T, group int) []string {
 	t.Helper()
 	dirs, err := filepath.Glob("/proc/[0-9]*")
@@ -266,7 +265,7 @@ func affinities(t *testing.T, group int) []string {
 		}
 		var set unix.CPUSet
 		if unix.SchedGetaffinity(pid, &set) != nil {
-			continue // gone
+			continue // process has ended
 		}
 		var cpus []int
 		for c := range 1024 {
@@ -279,7 +278,7 @@ func affinities(t *testing.T, group int) []string {
 	return all
 }
 
-// The load is real, runs where it may, is counted, and is gone when it is stopped.
+// The load runs on its CPUs, is counted, and is gone after stop.
 func TestLoadRunsWhereItMayAndIsGoneAfterwards(t *testing.T) {
 	t.Parallel()
 	stressNG(t)
@@ -331,7 +330,7 @@ func TestALoadThatEndedIsAnError(t *testing.T) {
 	if err := unix.Kill(-l.cmd.Process.Pid, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	l.ended <- <-l.ended // it has ended
+	l.ended <- <-l.ended // wait until it has ended
 	if _, err := l.stop(); err == nil || !strings.Contains(err.Error(), "the load ended while it was needed") {
 		t.Errorf("got %v", err)
 	}
@@ -374,9 +373,8 @@ func TestTheNoiseFloorIsMeasured(t *testing.T) {
 	}
 }
 
-// A guest with NUMA nodes whose GPU says -1 is what fooled a study: what binds by the device's node
-// binds to node 0. Devices that QEMU makes up have no place, and in a guest with one node there is
-// nothing to get wrong.
+// A guest with several NUMA nodes and a GPU that reports -1 has misled a study: programs that bind to the device's
+// node bind to node 0.
 func TestDevicesWithoutAPlaceAreSeen(t *testing.T) {
 	t.Parallel()
 	const devices = "pci/0000:00:02.0/class 0x020000\npci/0000:00:02.0/vendor 0x1af4\npci/0000:00:02.0/numa_node -1\n" +

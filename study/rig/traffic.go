@@ -16,23 +16,21 @@ import (
 	"github.com/rackless/rackless/vm/guest"
 )
 
-// A contender is a load beside what is measured.
+// A contender is a load that competes with the measured program.
 type contender interface {
-	// settle waits until the load is there. It fails where it has ended, or does nothing.
+	// settle waits until the load is running. It fails if the load has ended or does nothing.
 	settle(ctx context.Context) error
-	// time returns how long the load has used CPUs of the host, in seconds, besides those of nodes and switch.
+	// time returns the load's CPU time on the host in seconds, excluding nodes and switch.
 	time(m machine) float64
-	// stop ends the load and returns how long it has used CPUs, as time does. A load that had ended
-	// before is an error: what was measured meanwhile had none.
+	// stop ends the load and returns its CPU time like time, with an error if the load had ended earlier.
 	stop() (float64, error)
 }
 
-// nodeRunner runs commands on nodes, as rack.Rack does.
 type nodeRunner interface {
 	Run(ctx context.Context, node string, c guest.Command) (guest.Result, error)
 }
 
-// traffic is TCP between the nodes that are not measured, each to the next, as much as goes through.
+// traffic is unlimited TCP between the nodes that are not measured, each to the next.
 type traffic struct {
 	nodes nodeRunner
 	among []lab.Node
@@ -40,26 +38,23 @@ type traffic struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 	mu     sync.Mutex
-	err    error // of the first stream that could not go on
+	err    error // error of the first stream that failed
 }
 
-// Of the streams.
 const (
-	// A stream is short, so that what a rackless that was killed leaves behind in the nodes ends by
-	// itself; another one follows.
+	// streamTime is short, so that streams left in the nodes by a killed rackless end by themselves. A new stream
+	// follows each one.
 	streamTime = 60 * time.Second
-	// Ports of others than bench's, which go up to 27999.
+	// Ports above the range of bench, which ends at 27999.
 	firstStreamPort, streamPorts = 28000, 1000
-	// connectTime is how long a server may take until it listens.
-	connectTime = 30 * time.Second
+	connectTime                  = 30 * time.Second
 )
 
-// startTraffic starts the streams.
 func startTraffic(nodes nodeRunner, among []lab.Node) *traffic {
 	t := &traffic{nodes: nodes, among: among}
 	ctx, cancel := context.WithCancel(context.Background())
 	t.cancel = cancel
-	// Of two nodes one stream is enough; of more they make a ring.
+	// Two nodes need one stream; more form a ring.
 	streams := len(among)
 	if streams == 2 {
 		streams = 1
@@ -70,9 +65,9 @@ func startTraffic(nodes nodeRunner, among []lab.Node) *traffic {
 	return t
 }
 
-// stream sends from one node to another until ctx ends.
+// stream keeps sending from one node to another until ctx is done.
 func (t *traffic) stream(ctx context.Context, from, to lab.Node) {
-	// Each stream has the next port: the last one's may be in TIME_WAIT.
+	// Each stream uses the next port, because the previous one may be in TIME_WAIT.
 	for k := 0; ctx.Err() == nil; k++ {
 		port := strconv.Itoa(firstStreamPort + k%streamPorts)
 		if err := t.once(ctx, from.Name, to, port); err != nil && ctx.Err() == nil {
@@ -84,7 +79,6 @@ func (t *traffic) stream(ctx context.Context, from, to lab.Node) {
 	}
 }
 
-// once makes one stream.
 func (t *traffic) once(ctx context.Context, from string, to lab.Node, port string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
@@ -103,16 +97,15 @@ func (t *traffic) once(ctx context.Context, from string, to lab.Node, port strin
 		select {
 		case e := <-served:
 			return errors.Join(err, e)
-		case <-time.After(200 * time.Millisecond): // the server may not listen yet
+		case <-time.After(200 * time.Millisecond): // the server may not be listening yet
 		}
-		// A client that ran for long did reach its server: it did not fail because nobody listened yet.
+		// A client that ran for long had reached its server, so its failure is final.
 		if time.Now().After(deadline) || time.Since(began) > streamTime/2 {
 			return err
 		}
 	}
 }
 
-// run runs a program on a node until it has ended.
 func (t *traffic) run(ctx context.Context, node string, argv ...string) error {
 	res, err := t.nodes.Run(ctx, node, guest.Command{Argv: argv})
 	if err == nil && res.ExitCode != 0 {
@@ -123,8 +116,8 @@ func (t *traffic) run(ctx context.Context, node string, argv ...string) error {
 	return err
 }
 
-// leastTraffic is what has to have left a node before the load is there, in bytes: more than the
-// opening of a connection.
+// leastTraffic is the number of bytes a node must have sent before the load counts as running, more than for a
+// handshake.
 const leastTraffic = 1 << 20
 
 // settle waits until the first node has sent.
@@ -151,7 +144,6 @@ func (t *traffic) settle(ctx context.Context) error {
 	}
 }
 
-// sent is how many bytes the first of the nodes has sent, as its kernel counts.
 func (t *traffic) sent(ctx context.Context) (int64, error) {
 	n := t.among[0]
 	file := "/sys/class/net/" + n.NICs[0].Name + "/statistics/tx_bytes"
@@ -166,14 +158,14 @@ func (t *traffic) sent(ctx context.Context) (int64, error) {
 	return v, nil
 }
 
-// failed is the error of the first stream that could not go on. What fails after it may be its consequence.
+// failed returns the error of the first stream that failed. Later failures may be consequences.
 func (t *traffic) failed() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.err
 }
 
-// time is 0: what streams cost is used by nodes and switch.
+// time returns 0, because nodes and switch use the CPU time of streams.
 func (t *traffic) time(machine) float64 { return 0 }
 
 func (t *traffic) stop() (float64, error) {

@@ -30,7 +30,7 @@ func TestTrafficTakesNodesThatAreNotMeasured(t *testing.T) {
 	}
 }
 
-// Real nodes send to each other while others would be measured, and no longer.
+// Real nodes send to each other until traffic is stopped.
 func TestTrafficFlowsBetweenNodesUntilItIsStopped(t *testing.T) {
 	t.Parallel()
 	dirs := nodeDirs(t)
@@ -67,7 +67,7 @@ func TestTrafficFlowsBetweenNodesUntilItIsStopped(t *testing.T) {
 	if len(load.among) != 2 || load.among[0].Name != "vm02" || load.among[1].Name != "vm03" {
 		t.Errorf("load between %v, want the two nodes that are not measured", load.among)
 	}
-	// How fast it is says something of this machine alone: what is tested is that it flows, and ends.
+	// The rate depends on this machine, so only the flow and its end are tested.
 	before, err := load.sent(ctx)
 	if err != nil {
 		t.Fatal(err)
@@ -97,7 +97,6 @@ func TestTrafficFlowsBetweenNodesUntilItIsStopped(t *testing.T) {
 	}
 }
 
-// eventually waits until something is so. The limit is only there to end a test of what never is.
 func eventually(t *testing.T, what string, so func() bool) {
 	t.Helper()
 	for began := time.Now(); !so(); time.Sleep(20 * time.Millisecond) {

@@ -23,7 +23,7 @@ func BenchmarkContrast40Blocks10000Resamples(b *testing.B) {
 	}
 }
 
-// histograms makes a study of latencies: blocks with two runs of each level, whose levels differ by the block's noise.
+// histograms simulates a study of latencies: blocks with two runs of each level, with noise between blocks.
 func histograms(tb testing.TB, seed uint64, blocks, samples int, factor float64) []HistogramBlock {
 	tb.Helper()
 	rng := newRand(seed)
@@ -73,9 +73,8 @@ func BenchmarkDetectable12Blocks(b *testing.B) {
 	}
 }
 
-// BenchmarkReportOfAMillionSamples does all that a report needs: 1,040,000 latencies are recorded,
-// encoded, decoded and merged, three quantiles and twelve metrics of 40 blocks compared and judged,
-// with trends, disturbances and what could have been shown.
+// BenchmarkReportOfAMillionSamples does all work of a report: 1,040,000 latencies, and three quantiles and twelve
+// metrics of 40 blocks.
 func BenchmarkReportOfAMillionSamples(b *testing.B) {
 	for b.Loop() {
 		const blocks = 40

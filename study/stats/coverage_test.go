@@ -8,16 +8,15 @@ import (
 	"testing"
 )
 
-// rivals are other intervals, for comparison.
+// rivals are other kinds of intervals, for comparison.
 var rivals = []string{"percentile", "BCa", "Student's t"}
 
-// studentTable has the two-sided 95 % quantiles of Student's t by number of blocks, from the usual tables.
+// studentTable maps numbers of blocks to the two-sided 95 % quantiles of Student's t, from published tables.
 var studentTable = map[int]float64{5: 2.7764, 6: 2.5706, 8: 2.3646, 12: 2.2010, 20: 2.0930, 40: 2.0227}
 
-// rivalIntervals returns the 95 % intervals of the rivals.
 func rivalIntervals(d []float64, rng *rand.Rand) []Interval {
 	const resamples = 399
-	const low, high = 9, 389 // of the sorted ones, from 0
+	const low, high = 9, 389 // indexes into the sorted values, from 0
 	m, se := mean(d), deviation(d)/math.Sqrt(float64(len(d)))
 	sample := make([]float64, len(d))
 	var means []float64
@@ -36,7 +35,7 @@ func rivalIntervals(d []float64, rng *rand.Rand) []Interval {
 	}
 }
 
-// bca is a limit of the bias-corrected and accelerated interval (Efron 1987, JASA 82).
+// bca returns a limit of the bias-corrected and accelerated interval (Efron 1987, JASA 82).
 func bca(d, means []float64, p float64) float64 {
 	below := 0
 	for _, v := range means {
@@ -60,7 +59,7 @@ func bca(d, means []float64, p float64) float64 {
 func TestIntervalsHoldTheTruth(t *testing.T) {
 	t.Parallel()
 	n := studies(1000)
-	rivalStudies := 10 // these are slow, and not what is promised: no check depends on them
+	rivalStudies := 10 // rivals are slow, and no check depends on them
 	if *long {
 		rivalStudies = 200
 	}
@@ -68,8 +67,8 @@ func TestIntervalsHoldTheTruth(t *testing.T) {
 		"standard deviations of block differences; others in %d studies", n, rivalStudies)
 	models := []struct {
 		name string
-		draw func(*rand.Rand) float64 // a block difference; its mean is 0
-		// symmetric differences are what the method promises coverage for.
+		draw func(*rand.Rand) float64 // draws a block difference with mean 0
+		// symmetric marks differences for which the method promises coverage.
 		symmetric bool
 	}{
 		{"normal", func(r *rand.Rand) float64 { return r.NormFloat64() }, true},
@@ -150,7 +149,7 @@ func TestIntervalsOfQuantilesHoldTheTruth(t *testing.T) {
 	}
 }
 
-// latencies makes a study as histograms does, without the histograms, which take most of the time.
+// latencies simulates a study like histograms, but without building histograms, which take most of the time.
 func latencies(rng *rand.Rand, blocks, samples int, factor, quantile float64) *merger {
 	sparse := make([][2]counts, blocks)
 	for i := range sparse {
@@ -169,7 +168,6 @@ func latencies(rng *rand.Rand, blocks, samples int, factor, quantile float64) *m
 	return mergerOf(sparse, quantile)
 }
 
-// bucketOf is the index of the bucket that a value in nanoseconds falls into.
 func bucketOf(ns int64) int {
 	shift := 0
 	for ns>>shift >= 2*halfGroup {

@@ -1,11 +1,10 @@
-// Package stats says what the measurements of a study show: how large an effect is, how certain that is, and when the
-// runs do not tell.
+// Package stats evaluates the measurements of a study: the size of an effect, its certainty, or that the runs do not
+// tell.
 //
-// A study makes its runs in blocks, each with every level of a factor, in random order. What
-// changes slowly on a machine (temperature, other load) then moves all levels of a block alike and
-// drops out of the difference between them. So the unit of everything here is the block, not the
-// run and not the sample: the samples of one run are not independent of each other, and a million
-// of them say no more about the next run than one.
+// A study makes its runs in blocks, each with every level of a factor, in random order. Slow changes of the machine
+// (temperature, other load) then affect all levels of a block alike and cancel out of their difference. So the unit
+// of analysis is the block: the samples of one run are not independent, and a million of them say no more about the
+// next run than one.
 //
 //	Contrast, QuantileContrast    two levels compared: estimate, interval, p value
 //	Judge                         better, worse, equivalent or undecided, for a family of comparisons
@@ -14,7 +13,6 @@
 //	Drifting                      effects that changed while the study was made
 //	Histogram                     latencies, merged without averaging percentiles
 //
-// The package is pure: no I/O, no clock, no globals. Random numbers come from a generator that
-// starts at the caller's seed, so the same input gives the same output. docs/statistics.md explains
-// the methods in plain words, with what simulations say about them.
+// The package has no I/O, clock or globals. Random numbers come from a generator with the caller's seed, so the same
+// input gives the same output. docs/statistics.md explains the methods and reports simulations of them.
 package stats

@@ -9,26 +9,25 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 )
 
-// A trend says how values change over time.
 type trend struct {
-	// slope is the median change from one value to the next: that of all pairs (Sen 1968,
-	// "Estimates of the regression coefficient based on Kendall's tau", JASA 63).
+	// slope is the median change from one value to the next, over all pairs (Sen 1968, "Estimates of the regression
+	// coefficient based on Kendall's tau", JASA 63).
 	slope float64
 	// p is the two-sided p value of the Mann-Kendall test against no trend (Mann 1945,
 	// "Nonparametric tests against trend", Econometrica 13).
 	p float64
-	// lag1 is the correlation of each value with the one before.
+	// lag1 is the correlation of each value with its predecessor.
 	lag1 float64
-	// lag1P is its p value against independence, by random orders; one-sided, since only neighbours
-	// that are alike make intervals too narrow.
+	// lag1P is the p value of lag1 against independence, from random orders. It is one-sided, because only similar
+	// neighbours make intervals too narrow.
 	lag1P float64
 }
 
-// driftAlpha is the level for remarks. There are two tests, so an honest study gets a remark in about 2 of 100 cases.
+// driftAlpha is the level for remarks. With two tests, about 2 of 100 studies without drift get a remark.
 const driftAlpha = 0.01
 
-// Drifting returns remarks, for people, on an effect that changed over the blocks of a comparison, which must be in the
-// order of time. What moves both levels of a block alike is not looked for: it drops out of their difference.
+// Drifting returns remarks for the reader if an effect changed over the blocks of a comparison, which must be in
+// order of time. Changes that affect both levels of a block alike cancel out and are not reported.
 func Drifting(blocks []Block, q Question) ([]string, error) {
 	e, err := q.effect(len(blocks))
 	if err != nil {
@@ -43,14 +42,14 @@ func Drifting(blocks []Block, q Question) ([]string, error) {
 		return []string{fmt.Sprintf("the effect itself changed by %s from the first block to the last (Mann-Kendall "+
 			"p = %.2g): the estimate is an average over the study",
 			change(t.slope*float64(len(blocks)-1), e.Scale), t.p)}, nil
-	case t.lag1P <= driftAlpha: // neighbours are alike in every trend, too
+	case t.lag1P <= driftAlpha: // neighbours are similar in every trend, too
 		return []string{fmt.Sprintf("the effects of neighbouring blocks are alike (correlation %.2f, p = %.2g): the "+
 			"interval may be too narrow", t.lag1, t.lag1P)}, nil
 	}
 	return nil, nil
 }
 
-// change writes a change on the scale of the arithmetic.
+// change formats a change given on the internal scale.
 func change(v float64, scale Scale) string {
 	if scale == Difference {
 		return fmt.Sprintf("%+.3g", v)
@@ -58,7 +57,6 @@ func change(v float64, scale Scale) string {
 	return fmt.Sprintf("%+.1f %%", 100*math.Expm1(v))
 }
 
-// trendOf values in the order of time.
 func trendOf(values []float64, seed uint64) trend {
 	n := len(values)
 	t := trend{p: 1, lag1P: 1}
@@ -66,7 +64,7 @@ func trendOf(values []float64, seed uint64) trend {
 		return t
 	}
 	var slopes []float64
-	s := 0 // pairs that rise, less those that fall
+	s := 0 // rising pairs minus falling pairs
 	for i := range n {
 		for j := i + 1; j < n; j++ {
 			slopes = append(slopes, (values[j]-values[i])/float64(j-i))
@@ -78,9 +76,9 @@ func trendOf(values []float64, seed uint64) trend {
 	return t
 }
 
-// kendallP is the two-sided p value of Kendall's S. Without ties and up to 60 values it is exact,
-// from the number of orders with so many inversions; else normal, with the correction for ties and
-// continuity of Kendall 1975, Rank Correlation Methods, 4th edition, chapter 4.
+// kendallP returns the two-sided p value of Kendall's S. It is exact without ties and up to 60 values, from the
+// number of orders with at most as many inversions. Otherwise it is the normal approximation with corrections for
+// ties and continuity of Kendall 1975, Rank Correlation Methods, 4th edition, chapter 4.
 func kendallP(s int, values []float64) float64 {
 	n := len(values)
 	sorted := slices.Sorted(slices.Values(values))
@@ -105,7 +103,7 @@ func kendallP(s int, values []float64) float64 {
 		z := float64(s-1) / math.Sqrt(variance/18)
 		return math.Erfc(z / math.Sqrt2)
 	}
-	// share[k] of the orders of m values has k inversions; of m+1 values, the new one adds 0 to m.
+	// share[k] of the orders of m values have k inversions. Each further value adds 0 to m inversions.
 	share := []float64{1}
 	for m := 1; m < n; m++ {
 		next := make([]float64, len(share)+m)
@@ -116,13 +114,13 @@ func kendallP(s int, values []float64) float64 {
 		}
 		share = next
 	}
-	inversions := (n*(n-1)/2 - s) / 2 // of an order that rises as much
+	inversions := (n*(n-1)/2 - s) / 2 // inversions of an order with the same S
 	p := 0.0
 	p += lists.Sum(share[:inversions+1], func(v float64) float64 { return v })
 	return min(1, 2*p)
 }
 
-// lag1 is the correlation of neighbours, and the share of random orders in which it is as high.
+// lag1 returns the correlation of neighbours, and the share of random orders with at least that correlation.
 func lag1(values []float64, seed uint64) (r, p float64) {
 	centred := slices.Clone(values)
 	m := mean(values)
@@ -131,7 +129,7 @@ func lag1(values []float64, seed uint64) (r, p float64) {
 		centred[i] -= m
 		squares += centred[i] * centred[i]
 	}
-	// All are equal: there is nothing that could be in order.
+	// All values are equal, so there is no order.
 	if squares == 0 {
 		return 0, 1
 	}
@@ -142,8 +140,7 @@ func lag1(values []float64, seed uint64) (r, p float64) {
 		}
 		return sum
 	}
-	// A permutation test: no distribution of the noise is assumed, and the mean of the products would have one of its
-	// own in so few blocks.
+	// A permutation test assumes no distribution of the noise, and allows for the bias of the products in few blocks.
 	observed := products()
 	rng := newRand(seed)
 	const orders = 1999
@@ -157,7 +154,7 @@ func lag1(values []float64, seed uint64) (r, p float64) {
 	return observed / squares, float64(count+1) / (orders + 1)
 }
 
-// Median of the values, which are left as they are; 0 of none.
+// Median returns the median of values without reordering them, or 0 if there are no values.
 func Median(values []float64) float64 {
 	if len(values) == 0 {
 		return 0

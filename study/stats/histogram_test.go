@@ -16,7 +16,6 @@ import (
 	"pgregory.net/rapid"
 )
 
-// recorded makes a histogram of the values.
 func recorded(t interface{ Fatal(...any) }, us ...float64) *Histogram {
 	h := NewHistogram()
 	for _, v := range us {
@@ -48,10 +47,10 @@ func TestQuantilesOfMergedHistogramsAreThoseOfAllValues(t *testing.T) {
 		}
 		all := slices.Concat(a, b)
 		slices.Sort(all)
-		// Written as the library does, so that a product at a half is rounded to the same side.
+		// The same expression as in the library, so that a product at a half is rounded to the same side.
 		rank := min(len(all), max(1, int((100*q/100)*float64(len(all))+0.5)))
 		got, _ := h.Quantile(q)
-		// The quantile 0 is the lowest value, which the library gives as the bucket's lower end.
+		// For quantile 0 the library returns the lower end of the lowest value's bucket.
 		if want := all[rank-1]; math.Abs(got-want) > 0.001*want+0.0005+1e-12 {
 			t.Errorf("Quantile(%v) of %d values = %v, want %v", q, len(all), got, want)
 		}
@@ -104,7 +103,6 @@ func TestHistogramSurvivesEncoding(t *testing.T) {
 	})
 }
 
-// encoded makes the bytes of a histogram with any header and payload.
 func encoded(digits int32, lowest, highest int64, payload []byte) []byte {
 	var raw bytes.Buffer
 	z := zlib.NewWriter(&raw)
@@ -166,7 +164,7 @@ func FuzzDecodeHistogram(f *testing.F) {
 	f.Add(encoded(5, 1, math.MaxInt64, []byte{2}))
 	f.Add(encoded(digits, lowestNs, highestNs, []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		// Most of what a fuzzer writes is no base64, so the bytes are tried as a payload too.
+		// Fuzzed input is rarely base64, so it is tried as a payload as well.
 		for _, d := range [][]byte{data, encoded(digits, lowestNs, highestNs, data)} {
 			h, err := DecodeHistogram(d)
 			if err != nil {
@@ -280,7 +278,7 @@ func TestQuantileContrastMergesAndDoesNotAverage(t *testing.T) {
 	if j := Judge([]Effect{e})[0]; j.Verdict != Worse || e.P != 2.0/128 {
 		t.Errorf("20 %% more latency: %v, p = %v; want worse, 2/128", j, e.P)
 	}
-	// Swapped, everything is mirrored.
+	// With A and B swapped, the result is mirrored.
 	for i := range study {
 		study[i].A, study[i].B = study[i].B, study[i].A
 	}

@@ -11,10 +11,10 @@ import (
 	"github.com/rackless/rackless/internal/words"
 )
 
-// A Verdict on B compared with A.
+// A Verdict is a verdict on B compared with A.
 type Verdict string
 
-// The verdicts.
+// Verdicts of a comparison.
 const (
 	Better     Verdict = "better"
 	Worse      Verdict = "worse"
@@ -22,21 +22,19 @@ const (
 	Undecided  Verdict = "undecided"
 )
 
-// A Judgement is a verdict with what it rests on.
+// A Judgement is a verdict with its reason.
 type Judgement struct {
 	Verdict Verdict `json:"verdict"`
 	// P is the p value after Holm's correction.
 	P float64 `json:"p"`
-	// Reason is a sentence for people.
+	// Reason is a sentence for the reader.
 	Reason string `json:"reason"`
 }
 
-// Holm corrects the p values of a family of comparisons, so that the probability of even one false
-// alarm in the family stays below the level at which they are read (Holm 1979, "A simple
-// sequentially rejective multiple test procedure", Scandinavian J. of Statistics 6). The smallest
-// of m is multiplied by m, the next by m-1, and so on; none gets smaller than one before it, and
-// none larger than 1. It holds whatever the metrics of a run have to do with each other. A p value
-// that is not a number counts as 1.
+// Holm corrects the p values of a family of comparisons, so that the probability of even one false alarm in the
+// family stays below the level at which they are read (Holm 1979, "A simple sequentially rejective multiple test
+// procedure", Scandinavian J. of Statistics 6). The smallest of m is multiplied by m, the next by m-1, and so on;
+// results are monotonic and at most 1. It is valid for any dependence between the metrics. NaN counts as 1.
 func Holm(p []float64) []float64 {
 	order := make([]int, len(p))
 	adjusted := make([]float64, len(p))
@@ -56,18 +54,17 @@ func Holm(p []float64) []float64 {
 	return adjusted
 }
 
-// Judge gives a verdict on every effect of a family: all comparisons whose verdicts are read
-// together. The p values are corrected for their number by Holm.
+// Judge gives a verdict on every effect of a family: all comparisons with verdicts that are read together. It
+// corrects the p values by Holm.
 //
-//  1. equivalent: the inner interval lies within the margin. This goes before the next rule: an
-//     effect that is surely there and surely too small to matter does not matter.
-//  2. better or worse: the corrected p value is at most 1 - Confidence, and the interval does not
-//     hold "no effect". The effect may then still be smaller than the margin; the interval says how
-//     small.
-//  3. undecided: everything else. It is not "no effect": the reason says what would decide it.
+//  1. equivalent: the inner interval lies within the margin. This rule comes first, because an
+//     effect that is certain but too small to matter does not matter.
+//  2. better or worse: the corrected p value is at most 1 - Confidence, and the interval excludes
+//     "no effect". The effect may still be smaller than the margin; the interval shows how small.
+//  3. undecided: everything else. This does not mean "no effect"; the reason says how to decide.
 //
-// Equivalence is not corrected for the number of comparisons: to call a difference that matters
-// equivalent has at most the probability 1 - Confidence, each time.
+// Equivalence is not corrected for the number of comparisons: for each comparison, the probability of calling a
+// difference that matters equivalent is at most 1 - Confidence.
 func Judge(family []Effect) []Judgement {
 	judgements := make([]Judgement, len(family))
 	for i, adjusted := range Holm(lists.Map(family, func(e Effect) float64 { return e.P })) {
@@ -76,13 +73,12 @@ func Judge(family []Effect) []Judgement {
 	return judgements
 }
 
-// judge gives the verdict on one effect of a family of the given size.
 func judge(e Effect, adjusted float64, comparisons int) Judgement {
 	alpha := 1 - e.Confidence
 	j := Judgement{P: adjusted}
 	significant := adjusted <= alpha+1e-12 && e.Interval.Bounded() && !e.Interval.Contains(e.NoEffect())
 	switch {
-	// Equivalence is asked first: a small effect that is certain is still one that does not matter.
+	// Equivalence is checked first: a small effect that is certain still does not matter.
 	case e.Margin > 0 && e.Inner.Bounded() && e.Inner.Within(e.Bounds()):
 		j.Verdict = Equivalent
 		j.Reason = "the effect is smaller than what matters"
@@ -102,14 +98,13 @@ func judge(e Effect, adjusted float64, comparisons int) Judgement {
 	return j
 }
 
-// undecided says why nothing could be decided.
 func undecided(e Effect, adjusted float64, comparisons int) string {
 	alpha := 1 - e.Confidence
 	if least := MinBlocks(alpha, comparisons); e.Blocks < least {
 		return fmt.Sprintf("%s cannot show an effect in %s: at least %d are needed", words.Count(e.Blocks, "block"),
 			words.Count(comparisons, "comparison"), least)
 	}
-	// From here on there are blocks enough. The reasons go from what no figure could change to what more blocks would.
+	// There are enough blocks from here on. Too few resamples come first, because no figure could change that.
 	if e.SmallestP*float64(comparisons) > alpha {
 		return fmt.Sprintf("too few resamples for %s: ask for at least %.0f", words.Count(comparisons, "comparison"),
 			2*float64(comparisons)/alpha)
@@ -127,13 +122,12 @@ func undecided(e Effect, adjusted float64, comparisons int) string {
 	return "the interval holds no effect, and without a margin nothing is equivalent"
 }
 
-// Moved judges the controls of one comparison, metrics that the factor cannot move, as a family of their own: that they
-// are watched must not make the comparison itself weaker. It returns the indexes of those that moved: something else
-// than the factor differed between the levels, and the comparison is confounded.
+// Moved judges the controls of one comparison, which are metrics that the factor cannot move. It returns the indexes
+// of the controls that moved, in which case the comparison is confounded.
 //
-// A control has moved only after Holm's correction. Uncorrected, one of ten honest studies with two
-// controls would be thrown away, and a warning that is often wrong is soon not read. A control that
-// moved by less than its margin, or that is too noisy to say anything, has not moved.
+// Controls are a family of their own, so that adding them does not weaken the comparison. Holm's correction applies:
+// without it, one of ten sound studies with two controls would be discarded, and readers would ignore the warning. A
+// control that moved by less than its margin, or is too noisy, has not moved.
 func Moved(controls []Effect) []int {
 	var moved []int
 	for i, j := range Judge(controls) {
@@ -144,32 +138,32 @@ func Moved(controls []Effect) []int {
 	return moved
 }
 
-// An Interval from Low to High. For a difference, -Inf and +Inf stand for no limit; for a ratio, 0 and +Inf.
+// An Interval is the range from Low to High. Without limits, it is -Inf to +Inf for a difference and 0 to +Inf for a
+// ratio.
 type Interval struct {
 	Low, High float64
-	// Confidence that the interval has: at least what was asked for, since with few blocks there
-	// are only some steps to choose from. 0 where there are too few blocks for limits, and for
-	// intervals that are no estimates.
+	// Confidence is the actual confidence of the interval. It is at least the requested one, because few blocks allow
+	// only some steps. It is 0 if there are too few blocks for limits, or if the interval is not an estimate.
 	Confidence float64
 }
 
-// Bounded reports whether the interval has limits: whether there were blocks enough for it.
+// Bounded reports whether the interval has limits, which requires enough blocks.
 func (i Interval) Bounded() bool { return !math.IsInf(i.Low, -1) && !math.IsInf(i.High, 1) }
 
-// Contains reports whether the value lies in the interval; its limits do.
+// Contains reports whether v lies in the interval, including its limits.
 func (i Interval) Contains(v float64) bool { return i.Low <= v && v <= i.High }
 
-// Within reports whether the interval lies in another one.
+// Within reports whether the interval lies within o.
 func (i Interval) Within(o Interval) bool { return o.Low <= i.Low && i.High <= o.High }
 
-// intervalJSON has null where there is no limit: JSON has no infinity.
+// intervalJSON uses null for a missing limit, because JSON has no infinity.
 type intervalJSON struct {
 	Low        *float64 `json:"low"`
 	High       *float64 `json:"high"`
 	Confidence float64  `json:"confidence"`
 }
 
-// MarshalJSON writes null for a limit that does not exist.
+// MarshalJSON writes null for a missing limit.
 func (i Interval) MarshalJSON() ([]byte, error) {
 	out := intervalJSON{Confidence: i.Confidence}
 	if i.Bounded() {
@@ -178,7 +172,7 @@ func (i Interval) MarshalJSON() ([]byte, error) {
 	return json.Marshal(out)
 }
 
-// UnmarshalJSON reads null as no limit: -Inf and +Inf, for a ratio too.
+// UnmarshalJSON reads null as -Inf or +Inf, even for a ratio.
 func (i *Interval) UnmarshalJSON(data []byte) error {
 	var in intervalJSON
 	if err := json.Unmarshal(data, &in); err != nil {
@@ -194,15 +188,15 @@ func (i *Interval) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// MedianInterval returns the interval of the median of a distribution of which values were drawn: two of the values,
-// equally many places from both ends, which enclose it with at least the confidence that is asked for, whatever the
-// distribution (David and Nagaraja 2003, Order Statistics, 3rd edition, section 7.1). It takes 6 values for 95 %; with
-// fewer the interval has no limits.
+// MedianInterval returns a confidence interval for the median of a distribution, given values drawn from it. The
+// limits are two of the values, equally far from both ends of their order, and hold for any distribution (David and
+// Nagaraja 2003, Order Statistics, 3rd edition, section 7.1). 95 % requires 6 values; with fewer the interval has no
+// limits.
 func MedianInterval(values []float64, confidence float64) Interval {
 	n := len(values)
 	sorted := slices.Sorted(slices.Values(values))
 	out := Interval{Low: math.Inf(-1), High: math.Inf(1)}
-	// The share of draws in which at most k of n values lie below the median: of n throws of a coin.
+	// Share of draws in which at most k of n values lie below the median, as in n tosses of a coin.
 	share, term := 0.0, math.Exp2(-float64(n))
 	for k := 0; k < n/2; k++ {
 		if share += term; 2*share > 1-confidence+1e-12 {

@@ -28,7 +28,7 @@ func TestIntervalsOfMedians(t *testing.T) {
 	}
 }
 
-// The interval encloses the median as often as it says, of a distribution that is far from symmetric.
+// The interval contains the median as often as promised, even for a very asymmetric distribution.
 func TestMedianIntervalsKeepTheirPromise(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(1, 2))

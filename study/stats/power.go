@@ -13,26 +13,26 @@ const (
 	DefaultPower = 0.8
 )
 
-// Power asks what a study can show, before it is made.
+// Power computes the effects that a study can show, before it is made.
 type Power struct {
-	// Spread is the standard deviation of block differences, as Effect.Spread has it.
+	// Spread is the standard deviation of block differences, as in Effect.Spread.
 	Spread float64
 	// Scale is Ratio unless set: Spread is then on the scale of logarithms, and effects are relative.
 	Scale Scale
 	// Alpha is the rate of false alarms in the family; 0 means DefaultAlpha.
 	Alpha float64
-	// Comparisons is the size of the family, for Holm; 0 means 1. Its strictest step is reckoned
-	// with, so the promise holds for each comparison, whatever becomes of the others.
+	// Comparisons is the size of the family, for Holm; 0 means 1. Results assume the strictest step, so they hold for
+	// each comparison, whatever the others show.
 	Comparisons int
-	// Power is the probability with which the effect is to be found; 0 means DefaultPower.
+	// Power is the probability of finding the effect; 0 means DefaultPower.
 	Power float64
 	// Seed of the simulation.
 	Seed uint64
 }
 
-// MinBlocks is the smallest number of blocks with which anything can be significant: of the 2^b
-// ways to flip b blocks the observation and its mirror image are two, so no p value is below 2/2^b.
-// At 0.05 that takes 6 blocks for one comparison, and 9 for ten of them.
+// MinBlocks returns the smallest number of blocks with which a result can be significant. Of the 2^b ways to flip b
+// blocks, two are the observation and its mirror image, so no p value is below 2/2^b. At 0.05, one comparison needs 6
+// blocks, and ten need 9.
 func MinBlocks(alpha float64, comparisons int) int {
 	if !(alpha > 0) {
 		return MaxBlocks + 1 // no p value is 0
@@ -45,19 +45,16 @@ func MinBlocks(alpha float64, comparisons int) int {
 	return MaxBlocks
 }
 
-// Detectable is the smallest effect that a study of so many blocks finds with the asked power: for
-// Ratio relative (0.03: a ratio of 1.03 or of 1/1.03), for Difference in the metric's unit. It is
-// math.Inf(1) if no effect can be shown, because there are fewer than MinBlocks or the spread is
-// not known.
+// Detectable returns the smallest effect that a study of so many blocks finds with the requested power. It is
+// relative for Ratio (0.03 is a ratio of 1.03 or 1/1.03), and in the metric's unit for Difference. It is math.Inf(1)
+// if no effect can be shown, because there are fewer than MinBlocks or the spread is not known.
 //
-// It is that of the test that Contrast makes. Up to 12 blocks, and where the p value needed is
-// among the smallest there are, 2000 studies with normal noise are simulated: for each of them the
-// lower limit of the interval says how large an effect it would have needed. With more blocks the
-// test is close to Student's, whose power is approximated (Abramowitz and Stegun 1964, Handbook of
-// Mathematical Functions, 26.7.5 and 26.7.10). Both are rounded up by what simulation and
-// approximation may be wrong. With tails heavier than normal at the same standard deviation effects
-// are found more often. Above 16 blocks Question.Resamples must be at least 10 Comparisons/Alpha;
-// the default is enough for 50 comparisons.
+// The result is for the test of Contrast. Up to 12 blocks, and if the required p value is among the smallest
+// possible, it simulates 2000 studies with normal noise: the lower limit of each interval gives the effect that the
+// study would have needed. With more blocks the test is close to Student's, with approximated power (Abramowitz and
+// Stegun 1964, Handbook of Mathematical Functions, 26.7.5 and 26.7.10). Both results are rounded up by their possible
+// error. Noise with heavier tails at the same standard deviation makes effects easier to find. Above 16 blocks,
+// Question.Resamples must be at least 10 Comparisons/Alpha; the default suffices for 50 comparisons.
 func (w Power) Detectable(blocks int) float64 {
 	alpha, comparisons, power := w.defaults()
 	if blocks < MinBlocks(alpha, comparisons) || blocks > MaxBlocks || !(w.Spread >= 0) || math.IsInf(w.Spread, 0) ||
@@ -71,24 +68,23 @@ func (w Power) Detectable(blocks int) float64 {
 	return math.Expm1(effect)
 }
 
-// defaults are the values to reckon with.
 func (w Power) defaults() (alpha float64, comparisons int, power float64) {
 	return cmp.Or(w.Alpha, DefaultAlpha), max(1, w.Comparisons), cmp.Or(w.Power, DefaultPower)
 }
 
-// How Detectable computes.
+// Parameters of Detectable.
 const (
 	simulatedStudies = 2000
 	simulatedBlocks  = 12
-	// approximationError is how much the approximation for many blocks may be too small; the
-	// simulations of the tests show less.
+	// approximationError is a factor that covers the error of the approximation for many blocks; the simulations of
+	// the tests show less.
 	approximationError = 1.03
 )
 
-// standardEffect is the smallest detectable effect in standard deviations of the block differences,
-// at a level for a single comparison.
+// standardEffect returns the smallest detectable effect in standard deviations of the block differences, at the level
+// of a single comparison.
 func standardEffect(blocks int, alpha, power float64, seed uint64) float64 {
-	// k is how many subsets' means may lie on the wrong side, as in resampled.interval.
+	// k is the number of subset means that may lie on the wrong side, as in resampled.interval.
 	k := int(math.Ldexp(alpha/2, min(blocks, 62)) + 1e-9)
 	if blocks <= simulatedBlocks || blocks <= exactBlocks && k < 50 {
 		return simulatedEffect(blocks, k, power, seed)
@@ -99,15 +95,15 @@ func standardEffect(blocks int, alpha, power float64, seed uint64) float64 {
 	return approximationError * noncentral / math.Sqrt(float64(blocks))
 }
 
-// simulatedEffect finds by simulation the effect that is significant in a share of all studies.
+// simulatedEffect simulates studies and returns the effect that is significant in a share power of them.
 func simulatedEffect(blocks, k int, power float64, seed uint64) float64 {
 	rng := newRand(seed)
 	d := make([]float64, blocks)
 	var sums, means []float64
-	// From 14 blocks on fewer, for the sake of time; the effect is then rounded up by more.
+	// From 14 blocks on, fewer are simulated to save time; the effect is then rounded up by more.
 	needed := make([]float64, min(simulatedStudies, 1<<24>>blocks))
-	// Each study of pure noise says how large an effect would have had to be in it to be found. The quantile of these
-	// is the effect that most studies find.
+	// For each study of pure noise, find the effect that would have made it significant, then take the quantile of
+	// these.
 	for i := range needed {
 		for j := range d {
 			d[j] = rng.NormFloat64()
@@ -120,17 +116,16 @@ func simulatedEffect(blocks, k int, power float64, seed uint64) float64 {
 		needed[i] = -kthSmallest(means, k-1)
 	}
 	slices.Sort(needed)
-	// Two standard errors more than the share, so that the promise is kept in spite of the simulation's own noise.
+	// The rank is two standard errors higher than the share, to allow for the noise of the simulation.
 	n := float64(len(needed))
 	rank := int(math.Ceil(n*power + 2*math.Sqrt(n*power*(1-power))))
 	return needed[min(rank, len(needed))-1]
 }
 
-// normalQuantile of the standard normal distribution.
 func normalQuantile(p float64) float64 { return math.Sqrt2 * math.Erfinv(2*p-1) }
 
-// studentQuantile of Student's t, by Abramowitz and Stegun 26.7.5; right to 0.1 % for p up to
-// 0.9995 from 12 degrees of freedom on.
+// studentQuantile returns a quantile of Student's t, by Abramowitz and Stegun 26.7.5. It is accurate to 0.1 % for p
+// up to 0.9995 and at least 12 degrees of freedom.
 func studentQuantile(p, freedom float64) float64 {
 	z := normalQuantile(p)
 	z2 := z * z

@@ -14,7 +14,7 @@ func TestEffectsAreFoundWithThePromisedPower(t *testing.T) {
 	for _, comparisons := range []int{1, 10} {
 		least, shown := 1.0, 0
 		for _, blocks := range []int{6, 8, 10, 12, 13, 20, 40} {
-			// The three models have the same standard deviation, so the promise is the same.
+			// The three models have the same standard deviation, so the same promise applies.
 			effect := Power{Spread: noiseModels[0].blockSpread(), Comparisons: comparisons, Seed: 1}.Detectable(blocks)
 			if math.IsInf(effect, 1) {
 				if blocks >= MinBlocks(0.05, comparisons) {
@@ -50,9 +50,9 @@ func TestEffectsAreFoundWithThePromisedPower(t *testing.T) {
 	}
 }
 
-// The promise is for noise of one form at both levels. Where only one level has a tail, block
-// differences have it: away from "no effect" the effect is found nearly always, towards it less
-// often than promised. docs/statistics.md says so among the limits.
+// The promise assumes noise of the same form at both levels. If only one level has a tail, so do the block
+// differences: an effect away from "no effect" is found nearly always, and one towards it less often than promised.
+// docs/statistics.md lists this limit.
 func TestATailOfOneLevelIsTheLimitOfThePromise(t *testing.T) {
 	t.Parallel()
 	n := studies(1000)

@@ -9,20 +9,20 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 )
 
-// A HistogramBlock holds the latencies of one block: a histogram for each run of a level.
+// A HistogramBlock holds the latencies of one block, with a histogram for each run of a level.
 type HistogramBlock struct {
 	A, B []*Histogram
 }
 
-// QuantileContrast compares a quantile (0.99) of two levels. The levels' quantiles are those of the
-// histograms of all blocks merged, never averages of the blocks' own.
+// QuantileContrast compares a quantile of two levels, for example 0.99. The quantile of a level comes from the merged
+// histograms of all blocks, and is never an average of blocks.
 //
-// It rests on the same subsets of blocks as Contrast. The p value swaps A and B in the blocks of a
-// subset, merges, and compares the quantiles again: a randomisation test, exact whatever the noise.
-// The interval takes the quantiles of subsets of blocks, merged. A quantile is not a mean, so this
-// holds approximately only, by simulation on the safe side (docs/statistics.md).
+// It uses the same subsets of blocks as Contrast. The p value swaps A and B in the blocks of a subset, merges, and
+// compares the quantiles again, which is a randomisation test that is exact for any noise. The interval comes from
+// the quantiles of merged subsets of blocks. A quantile is not a mean, so the interval is approximate; simulations
+// show that it errs on the safe side (docs/statistics.md).
 //
-// A quantile that a level's values do not support (Supported) is refused.
+// It returns an error if a level has too few values for the quantile; see Supported.
 func QuantileContrast(blocks []HistogramBlock, quantile float64, q Question) (Effect, error) {
 	e, err := q.effect(len(blocks))
 	if err != nil {
@@ -36,7 +36,7 @@ func QuantileContrast(blocks []HistogramBlock, quantile float64, q Question) (Ef
 	return c.contrast(e, q)
 }
 
-// contrast answers the question; e has what effect of the question has filled in.
+// contrast answers the question; e is the result of q.effect.
 func (c *merger) contrast(e Effect, q Question) (Effect, error) {
 	e.Quantile = c.quantile
 	e.A, e.B = c.value(c.quantileOf(c.a, nil)), c.value(c.quantileOf(c.b, nil))
@@ -57,7 +57,7 @@ func (c *merger) contrast(e Effect, q Question) (Effect, error) {
 	return e, e.finite()
 }
 
-// resample does for a quantile what the function of this name does for a mean.
+// resample is the counterpart for quantiles of the function resample for means.
 func (c *merger) resample(estimate float64, resamples int, seed uint64) resampled {
 	size := len(c.a)
 	r := resampled{exact: size <= exactBlocks}
@@ -73,8 +73,8 @@ func (c *merger) resample(estimate float64, resamples int, seed uint64) resample
 		for _, i := range subset {
 			swappedA[i], swappedB[i] = c.a[i], c.b[i]
 		}
-		// From the side of the observation: swapping the other blocks gives the mirror image, so
-		// the other side has as many.
+		// Only the side of the observation is counted: swapping the complementary blocks gives the mirror image, so
+		// the other side has the same number.
 		if estimate >= 0 && swapped >= estimate-tolerance || estimate < 0 && swapped <= estimate+tolerance {
 			extreme++
 		}
@@ -95,22 +95,20 @@ func (c *merger) resample(estimate float64, resamples int, seed uint64) resample
 	return r
 }
 
-// A merger finds quantiles of many combinations of the same histograms without merging them: of
-// each block and level it keeps the running counts over the buckets that any of them uses, so that
-// a quantile is a binary search over sums of those.
+// A merger computes quantiles of combinations of histograms without merging them. It keeps cumulative counts over the
+// used buckets for each block and level, so that a quantile is a binary search over their sums.
 type merger struct {
 	quantile float64
 	ratio    bool
 	a, b     []cumulative
-	// buckets are the used ones' indexes, ascending.
+	// buckets are the indexes of the used buckets, ascending.
 	buckets []int
 	all     []int
 }
 
-// A cumulative has for each bucket how many values of a block lie in it or below.
+// A cumulative is, for each bucket, the number of values of a block in the bucket or below.
 type cumulative []int64
 
-// total number of values.
 func (c cumulative) total() int64 {
 	if len(c) == 0 {
 		return 0
@@ -118,10 +116,9 @@ func (c cumulative) total() int64 {
 	return c[len(c)-1]
 }
 
-// counts are how many values lie in each bucket of a histogram.
+// counts is the number of values in each bucket of a histogram.
 type counts map[int]int64
 
-// newMerger checks the blocks and sums up their histograms.
 func newMerger(blocks []HistogramBlock, quantile float64) (*merger, error) {
 	if !(quantile > 0 && quantile < 1) {
 		return nil, fmt.Errorf("quantile %v: must be between 0 and 1", quantile)
@@ -135,7 +132,7 @@ func newMerger(blocks []HistogramBlock, quantile float64) (*merger, error) {
 				if h == nil {
 					return nil, fmt.Errorf("block %d, level %c: a run without a histogram", i+1, 'A'+side)
 				}
-				// Half of what can be counted, so that both levels together can be too.
+				// Half of the range, so that both levels together fit as well.
 				if totals[side] > math.MaxInt64/2-h.Count() {
 					return nil, fmt.Errorf("block %d, level %c: more values than can be counted", i+1, 'A'+side)
 				}
@@ -160,9 +157,8 @@ func newMerger(blocks []HistogramBlock, quantile float64) (*merger, error) {
 	return mergerOf(sparse, quantile), nil
 }
 
-// mergerOf sums up the counts of the levels by block.
 func mergerOf(sparse [][2]counts, quantile float64) *merger {
-	// Buckets that no block uses are left out: every resample goes through all that are kept.
+	// Unused buckets are left out, because every resample visits all buckets.
 	used := make(map[int]bool)
 	for _, sides := range sparse {
 		for _, c := range sides {
@@ -180,7 +176,6 @@ func mergerOf(sparse [][2]counts, quantile float64) *merger {
 	return c
 }
 
-// accumulate sums up the counts over the buckets in use.
 func (c *merger) accumulate(n counts) cumulative {
 	sums := make(cumulative, len(c.buckets))
 	var sum int64
@@ -191,25 +186,23 @@ func (c *merger) accumulate(n counts) cumulative {
 	return sums
 }
 
-// effect compares the quantiles of the blocks in the subset (nil: all), on the scale of the arithmetic.
+// effect compares the quantiles of the blocks in subset on the internal scale. nil means all blocks.
 func (c *merger) effect(a, b []cumulative, subset []int) float64 {
 	va, vb := c.value(c.quantileOf(a, subset)), c.value(c.quantileOf(b, subset))
 	if !c.ratio {
 		return vb - va
 	}
-	// A latency of 0 ns is one below the clock's resolution: half a nanosecond stands for it here,
-	// since the quantiles of all blocks are above 0.
+	// A latency of 0 ns is below the clock's resolution, and counts as half a nanosecond.
 	return math.Log(max(vb, 0.5/nsPerUs) / max(va, 0.5/nsPerUs))
 }
 
-// quantileOf returns the position in buckets at which the quantile of the merged blocks lies, by
-// the rule of Histogram.Quantile.
+// quantileOf returns the position in buckets of the quantile of the merged blocks, by the rule of Histogram.Quantile.
 func (c *merger) quantileOf(blocks []cumulative, subset []int) int {
 	if subset == nil {
 		subset = c.all
 	}
 	total := lists.Sum(subset, func(i int) int64 { return blocks[i].total() })
-	// The same expressions as the library's, so that rounding is the same too.
+	// The same expressions as in the library, for the same rounding.
 	rank := min(total, max(1, int64((100*c.quantile/100)*float64(total)+0.5)))
 	low, high := 0, len(c.buckets)-1
 	for low < high {
@@ -224,16 +217,15 @@ func (c *merger) quantileOf(blocks []cumulative, subset []int) int {
 	return low
 }
 
-// value is the latency in microseconds that the bucket at a position stands for.
+// value returns the latency in microseconds of the bucket at a position.
 func (c *merger) value(position int) float64 {
 	return float64(highestOfBucket(c.buckets[position])) / nsPerUs
 }
 
-// The layout of HdrHistogram with three digits: 2048 buckets of 1 ns, then groups of 1024 buckets,
-// those of each group twice as wide as those before.
+// HdrHistogram with three digits has 2048 buckets of 1 ns, then groups of 1024 buckets with twice the width of the
+// previous group.
 const halfGroup = 1024
 
-// highestOfBucket is the highest value in nanoseconds that falls into the bucket at an index of the counts.
 func highestOfBucket(index int) int64 {
 	if index < 2*halfGroup {
 		return int64(index)

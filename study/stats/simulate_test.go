@@ -7,29 +7,26 @@ import (
 	"testing"
 )
 
-// A noiseModel makes the noise of a simulated machine.
 type noiseModel struct {
 	name string
-	// run is the noise of a single run, on the scale of the arithmetic.
-	run func(*rand.Rand) float64
-	// spread is the standard deviation of run.
+	// run returns the noise of a single run, on the internal scale.
+	run    func(*rand.Rand) float64
 	spread float64
-	// machine starts what moves all runs alike, by their place in time (0 to 1); nil: nothing.
+	// machine returns the noise common to all runs, as a function of time (0 to 1). nil means no common noise.
 	machine func(*rand.Rand) func(time float64) float64
 }
 
 func normal(rng *rand.Rand) float64 { return 0.03 * rng.NormFloat64() }
 
-// student3 is Student's t with 3 degrees of freedom, scaled to a standard deviation of 0.03.
+// student3 draws from Student's t with 3 degrees of freedom, scaled to a standard deviation of 0.03.
 func student3(rng *rand.Rand) float64 {
 	z, x, y, w := rng.NormFloat64(), rng.NormFloat64(), rng.NormFloat64(), rng.NormFloat64()
 	return 0.03 / math.Sqrt(3) * z / math.Sqrt((x*x+y*y+w*w)/3)
 }
 
-// skewed is that of a run with a long tail to one side: an exponential distribution.
+// skewed draws from an exponential distribution, which has a long tail to one side.
 func skewed(rng *rand.Rand) float64 { return 0.03 * (rng.ExpFloat64() - 1) }
 
-// noiseModels are those that all simulations share.
 var noiseModels = []noiseModel{
 	{name: "normal", run: normal, spread: 0.03},
 	{name: "skewed", run: skewed, spread: 0.03},
@@ -47,8 +44,8 @@ var noiseModels = []noiseModel{
 	}},
 }
 
-// simulate makes a study with two runs of each level a block, in the order A B B A or B A A B, and
-// returns logarithms of values: what B has more than A is effect.
+// simulate generates a study with two runs of each level per block, in the order A B B A or B A A B. It returns
+// logarithms of values, with effect added for B.
 func (m noiseModel) simulate(rng *rand.Rand, blocks int, effect float64) []Block {
 	machine := func(float64) float64 { return 0 }
 	if m.machine != nil {
@@ -69,7 +66,6 @@ func (m noiseModel) simulate(rng *rand.Rand, blocks int, effect float64) []Block
 	return study
 }
 
-// exponents turns logarithms into values.
 func exponents(study []Block) []Block {
 	for _, b := range study {
 		for _, values := range [][]float64{b.A, b.B} {
@@ -81,19 +77,19 @@ func exponents(study []Block) []Block {
 	return study
 }
 
-// blockSpread is the standard deviation of the block differences of simulate, without a machine's drift.
-// of the mean of 2 runs less the mean of 2 others: sqrt(1/2 + 1/2)
+// blockSpread returns the standard deviation of simulate's block differences, without a machine's drift. Each is the
+// mean of 2 runs less the mean of 2 others: sqrt(1/2 + 1/2).
 func (m noiseModel) blockSpread() float64 { return m.spread }
 
-// tolerance is how far a simulated share may be from the true one: 2.6 standard errors, which 1 of 200 exceeds.
+// tolerance returns the permitted deviation of a simulated share from the true one: 2.6 standard errors, which 1 of
+// 200 exceeds.
 func tolerance(share float64, n int) float64 {
 	return 2.6 * math.Sqrt(share*(1-share)/float64(n))
 }
 
-// long asks for the long form of the simulations, which make test-long runs.
 var long = flag.Bool("long", false, "simulate four times as many studies")
 
-// studies is how many studies are simulated. What may differ by chance, see tolerance, is less for more of them.
+// studies returns the number of studies to simulate. More studies have a smaller tolerance.
 func studies(full int) int {
 	switch {
 	case testing.Short():
@@ -104,7 +100,6 @@ func studies(full int) int {
 	return full
 }
 
-// question of simulated studies.
 var question = Question{Direction: HigherIsBetter, Margin: 0.02, Resamples: 2000, Seed: 7}
 
 func TestSameAgainstSameRaisesFewFalseAlarms(t *testing.T) {
@@ -175,7 +170,7 @@ func TestFamilyOfComparisonsRaisesFewFalseAlarms(t *testing.T) {
 
 func TestDifferenceThatMattersIsRarelyCalledEquivalent(t *testing.T) {
 	t.Parallel()
-	// The worst case: the true effect is just the margin.
+	// Worst case: the true effect equals the margin.
 	n := studies(1000)
 	for _, m := range noiseModels {
 		rng := newRand(11)

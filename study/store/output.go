@@ -16,20 +16,19 @@ import (
 	"github.com/rackless/rackless/study"
 )
 
-// An Invocation is one start of a tool in a run.
+// An Invocation is one execution of a tool in a run.
 type Invocation struct {
-	N       int64           // of its first figure; below zero: it failed and has none
-	Raw     json.RawMessage // a sample as bench writes it
-	Printed []bench.Stream  // in the order of their names; none of one that failed, whose Raw has it
+	N       int64           // number of its first figure; negative if it failed and has none
+	Raw     json.RawMessage // sample in the format of bench
+	Printed []bench.Stream  // sorted by name; empty for failed invocations, whose output is in Raw
 }
 
-// maxPrinted bounds what is unpacked of one stream. What a node prints has to fit into an answer of
-// its agent, which is less.
+// maxPrinted limits the unpacked size of one stream. A node's output is smaller, because it must fit into one answer
+// of its agent.
 const maxPrinted = 256 << 20
 
-// insertStreams enters what the programs of an invocation printed. Lists of latencies shrink to
-// well below a half (BenchmarkOutputs), and the fastest level is nearly as good at that as the slow
-// ones. gzip, because whoever asks the file in SQL has something at hand that reads it.
+// insertStreams stores the output of an invocation's programs in gzip, which SQL users can unpack. The fastest level
+// already shrinks lists of latencies to well below half (BenchmarkOutputs).
 func insertStreams(ctx context.Context, tx *sql.Tx, run int64, n int, streams []bench.Stream) error {
 	for _, s := range streams {
 		var packed bytes.Buffer
@@ -51,9 +50,8 @@ func insertStreams(ctx context.Context, tx *sql.Tx, run int64, n int, streams []
 	return nil
 }
 
-// Invocations returns the starts of tools of a run with what they printed: those that gave figures
-// in their order, then those that failed. Files of early releases, and runs that were imported,
-// have nothing of what was printed.
+// Invocations returns the invocations of a run with their output: first the successful ones in order, then the failed
+// ones. Files of early releases and imported runs have no output.
 func (d *DB) Invocations(ctx context.Context, run int64) ([]Invocation, error) {
 	var found bool
 	if err := d.sql.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM run WHERE id = ?)",
@@ -86,7 +84,7 @@ func (d *DB) Invocations(ctx context.Context, run int64) ([]Invocation, error) {
 	return all, nil
 }
 
-// unpack bounds its result: a few bytes of gzip can unpack to gigabytes, and the file may be somebody else's.
+// unpack limits its result: the file may be untrusted, and a few bytes of gzip can unpack to gigabytes.
 func unpack(packed []byte) ([]byte, error) {
 	r, err := gzip.NewReader(bytes.NewReader(packed))
 	if err != nil {
@@ -99,10 +97,10 @@ func unpack(packed []byte) ([]byte, error) {
 	return text, err
 }
 
-// ErrTaken is returned where the file has a study of a name already.
+// ErrTaken is returned if the file already has a study of that name.
 var ErrTaken = errors.New("there is a study of this name already")
 
-// A Made is a study whose runs have all been made, elsewhere.
+// A Made is a complete study with runs that were made elsewhere.
 type Made struct {
 	Study *Study
 	Runs  []*MadeRun
@@ -114,10 +112,10 @@ type MadeRun struct {
 	Samples []Sample
 }
 
-// AddAll adds studies with all their runs: all of them or none. A study whose name is taken is
-// refused with [ErrTaken], or takes the place of the other one where replace is set.
+// AddAll adds studies with all their runs, or none if there is an error. If a name is taken, it returns [ErrTaken],
+// or replaces the study if replace is set.
 func (d *DB) AddAll(ctx context.Context, all []*Made, replace bool) error {
-	// Series are shared by all studies. Those of a transaction that failed are forgotten with it.
+	// All studies share the series. New ones are discarded if the transaction fails.
 	ids := map[series]int64{}
 	err := d.change(ctx, func(tx *sql.Tx) error {
 		for _, m := range all {
@@ -143,26 +141,26 @@ func (d *DB) AddAll(ctx context.Context, all []*Made, replace bool) error {
 	return d.learn(ids, err)
 }
 
-// An Outcome counts what has come of the runs of a study.
+// An Outcome summarizes the runs of a study.
 type Outcome struct {
 	Done, Failed, Disturbed int
-	GivenUp                 int               // places in the order whose run was tried as often as runs are, in vain
-	Took                    float64           // seconds of the runs that are done
-	Spent                   float64           // and of all others, too
-	Last                    time.Time         // when a run was begun last
-	Cell                    map[string]string // of that run, where it is under way or was cut off
-	Emulated                bool              // a figure was
+	GivenUp                 int               // places at which all permitted attempts failed
+	Took                    float64           // seconds of successful runs
+	Spent                   float64           // seconds of all runs
+	Last                    time.Time         // start of the last run
+	Cell                    map[string]string // cell of the last run, if it is in progress or was interrupted
+	Emulated                bool              // whether any figure was emulated
 }
 
-// outcomes has a row for each study with runs. SQL counts: a file of studies may be large, and rackless ui asks every
-// second. Beside the one max(), SQLite takes the plain columns from the row that has it: cell, status and start are
-// those of the last run.
+// outcomes returns a row for each study with runs. SQL does the counting, because a file of studies may be large and
+// rackless ui queries it every second. Next to max(), SQLite takes plain columns from the row with the maximum, here
+// the last run.
 //
 //go:embed outcomes.sql
 var outcomes string
 
-// Outcomes counts the runs of all studies, by the number of the study. A run is given up after so many attempts, of
-// which those whose error begins with noAttempt are none.
+// Outcomes summarizes the runs of all studies, by the ID of the study. A run is given up after the given number of
+// attempts; attempts with an error that begins with noAttempt do not count.
 func (d *DB) Outcomes(ctx context.Context, attempts int, noAttempt string) (map[int64]Outcome, error) {
 	all := map[int64]Outcome{}
 	_, err := query(ctx, d, func(row *sql.Rows, o *Outcome) error {

@@ -84,7 +84,7 @@ func TestWhatToolsPrintedIsKeptByteByByte(t *testing.T) {
 	}
 }
 
-// A file from before outputs were kept is asked as it is: what is published lies in places that cannot be written to.
+// A file without the table output is read without an upgrade, because published files may be read-only.
 func TestAFileWithoutOutputsIsRead(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "s.db")
@@ -115,8 +115,8 @@ func TestAFileWithoutOutputsIsRead(t *testing.T) {
 	}
 }
 
-// BenchmarkOutputs stores what a hundred latency tests print that list each of 20,000 latencies,
-// and says what a stream takes.
+// BenchmarkOutputs stores the output of a hundred latency tests with 20,000 latencies each, and reports the size of a
+// stream.
 func BenchmarkOutputs(b *testing.B) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	var text bytes.Buffer

@@ -13,11 +13,12 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// maxValue is the most bytes of one value in an answer, and of a statement.
+// maxValue limits the bytes of one value in an answer, and of a statement.
 const maxValue = 64 << 20
 
-// Query answers a question in SQL, row by row. Values are nil, int64, float64, string or []byte. On a DB of
-// [OpenReader] a question is one statement that reads, and nothing else is run. It ends with ctx.
+// Query runs a question in SQL and passes on the answer row by row. Values are nil, int64, float64, string or []byte.
+// On a DB of [OpenReader], the question must be a single statement that only reads. The query is interrupted when ctx
+// is done.
 func (d *DB) Query(ctx context.Context, question string, head func(columns []string) error,
 	row func(values []any) error) error {
 	if d.how != writer {
@@ -50,7 +51,6 @@ func (d *DB) Query(ctx context.Context, question string, head func(columns []str
 	}, question)
 }
 
-// ask runs a statement and gives its rows to use.
 func (d *DB) ask(ctx context.Context, use func(*sql.Rows) error, question string, args ...any) error {
 	conn, err := d.sql.Conn(ctx)
 	if err != nil {
@@ -58,7 +58,8 @@ func (d *DB) ask(ctx context.Context, use func(*sql.Rows) error, question string
 	}
 	defer conn.Close()
 	if d.how != writer {
-		// The file is opened read-only. ATTACH would open a second one for writing, and VACUUM INTO attaches, too.
+		// The file is opened read-only, but ATTACH could open a second one for writing, and VACUUM INTO attaches as
+		// well.
 		_, err := sqlite.Limit(conn, sqlite3.SQLITE_LIMIT_ATTACHED, 0)
 		if _, e := sqlite.Limit(conn, sqlite3.SQLITE_LIMIT_LENGTH, maxValue); err != nil || e != nil {
 			return errors.Join(err, e)
@@ -80,9 +81,9 @@ func (d *DB) ask(ctx context.Context, use func(*sql.Rows) error, question string
 	return err
 }
 
-// interruptWith stops what conn runs when ctx ends, until stop is called. The driver itself does so up to the first row
-// alone, and a query may search for its second one for ever. The driver does not offer SQLite's handle of a
-// connection: it is in a field of its own.
+// interruptWith interrupts conn's query when ctx is done, until stop is called. The driver itself does so only before
+// the first row, but a query may search for its second row forever. SQLite's handle is in an unexported field of the
+// driver's connection.
 func interruptWith(ctx context.Context, conn *sql.Conn) (stop func(), err error) {
 	var handle uintptr
 	err = conn.Raw(func(driver any) error {
@@ -102,14 +103,13 @@ func interruptWith(ctx context.Context, conn *sql.Conn) (stop func(), err error)
 	})
 	return func() {
 		if !unused() {
-			<-done // the handle must not be closed before
+			<-done // the handle must not be closed earlier
 		}
 	}, err
 }
 
-// readsOnly returns an error where a question is not one statement that reads. SQLite would not let others change the
-// file, but it would run them: PRAGMA changes what later statements may do, and of several statements the answers of
-// all but one are lost.
+// readsOnly returns an error unless the question is one statement that reads. SQLite would protect the file, but
+// would still run others: PRAGMA affects later statements, and of several statements only one answer is returned.
 func readsOnly(question string) error {
 	text, err := oneStatement(question)
 	if err != nil {
@@ -131,7 +131,7 @@ func readsOnly(question string) error {
 		"and the like", words[0])
 }
 
-// oneStatement returns the statement of a question without comments and semicolons, as SQLite divides it into tokens.
+// oneStatement returns the statement of a question without comments and semicolons, using SQLite's rules for tokens.
 func oneStatement(question string) (string, error) {
 	through := func(s, end string) string {
 		if _, after, ok := strings.Cut(s[1:], end); ok {
@@ -159,7 +159,7 @@ func oneStatement(question string) (string, error) {
 			ended = begun
 			continue
 		case strings.Contains("?$@:#\x00", token):
-			// A variable may have a semicolon in its name, and has no value here.
+			// Variables have no values here, and their names may contain semicolons.
 			return "", fmt.Errorf("%q outside a text: a question has no variables", token)
 		}
 		if strings.TrimSpace(token) != "" {

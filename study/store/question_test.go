@@ -15,8 +15,8 @@ import (
 	"github.com/rackless/rackless/study/store"
 )
 
-// hostile are statements that would change the file, its directory or what later statements may do. DIR stands for
-// the directory, DB for the file.
+// hostile lists statements that would change the file, its directory or later statements. DIR is the directory, DB
+// the file.
 var hostile = []string{
 	"DELETE FROM study",
 	"DROP TABLE run",
@@ -70,7 +70,6 @@ var hostile = []string{
 	"",
 }
 
-// contents are the digests of the files in a directory.
 func contents(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	files := map[string]string{}
@@ -88,7 +87,6 @@ func contents(t *testing.T, dir string) map[string]string {
 	return files
 }
 
-// ask asks one question of the file at path, as a command does.
 func ask(t *testing.T, path, question string) (rows []string, err error) {
 	t.Helper()
 	r, err := store.OpenReader(t.Context(), path)
@@ -115,7 +113,7 @@ func TestNoStatementChangesTheFileOrItsDirectory(t *testing.T) {
 	for what, path := range map[string]string{"nobody writes": closed, "somebody writes": written} {
 		dir := filepath.Dir(path)
 		before := contents(t, dir)
-		// The index of the log says what is being read. It has nothing that is not in the other two.
+		// The index of the log changes with each reader. It has no data of its own.
 		delete(before, "s.db-shm")
 		for _, q := range hostile {
 			q = strings.NewReplacer("DIR", dir, "DB", path).Replace(q)
@@ -165,7 +163,7 @@ func TestStatementsThatReadAreAnswered(t *testing.T) {
 	}
 }
 
-// A query that never finds its second row ends with its context, and leaves nothing behind.
+// A query that never finds its second row ends with its context, and leaks nothing.
 func TestAQueryWithoutEndIsStopped(t *testing.T) {
 	t.Parallel()
 	path := closedFile(t)

@@ -1,11 +1,11 @@
-// Package store keeps studies in one SQLite file: what was asked, every run with the state of the
-// host around it, every figure, every latency histogram, raw. What it all comes to is computed again
-// from there. docs/study.md documents the tables for whoever reads them with SQL.
+// Package store keeps studies in one SQLite file: the definition and, raw, every run with the state of the host,
+// every figure, and every latency histogram. Results are recomputed from these. docs/study.md documents the tables
+// for SQL users.
 //
-// One process writes, any number read while it does (write-ahead log).
+// One process writes, and any number may read at the same time (write-ahead log).
 //
-// Values are by far the most rows. So a row of theirs has two numbers beside its key, and what values have in
-// common (test, metric, size, unit) stands in the table series. The view sample puts both together for SQL.
+// Most rows are values. To keep them small, each has only two numbers besides its key; the properties that values
+// share (test, metric, size, unit) are in the table series. The view sample joins both for SQL.
 package store
 
 import (
@@ -25,7 +25,7 @@ import (
 	"syscall"
 	"time"
 
-	"modernc.org/sqlite" // the driver "sqlite"
+	"modernc.org/sqlite" // driver "sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/rackless/rackless/bench"
@@ -33,27 +33,26 @@ import (
 	"github.com/rackless/rackless/study"
 )
 
-// A DB is an open file of studies.
+// A DB is an open file of studies, in the form of an SQLite database.
 type DB struct {
 	sql    *sql.DB
 	path   string
-	url    string // of the path alone, as SQLite takes it
+	url    string // URL of the path without options
 	how    way
-	insert *sql.Stmt // rowsAtOnce values; nil of a DB for questions alone
-	old    bool      // a file, opened for questions alone, that has no table output
+	insert *sql.Stmt // inserts rowsAtOnce values; nil for readers
+	old    bool      // an old file, opened by a reader, without the table output
 
 	mu     sync.Mutex
-	series map[series]int64 // those that are known to be in the file; they never leave it
+	series map[series]int64 // series known to be in the file, which are never deleted
 }
 
-// ErrNoStudy is returned where the file has no study of a name.
+// ErrNoStudy is returned if the file has no study of that name.
 var ErrNoStudy = errors.New("there is no such study")
 
 //go:embed schema
 var schemaFiles embed.FS
 
-// migrations lead a file from each version of the schema to the next. They are never changed, only
-// added to: files of any age are out there.
+// migrations upgrade a file from each schema version to the next. They must never be changed, only extended.
 var migrations = sync.OnceValue(func() (all []string) {
 	for {
 		text, err := schemaFiles.ReadFile(fmt.Sprintf("schema/%d.sql", len(all)+1))
@@ -64,21 +63,21 @@ var migrations = sync.OnceValue(func() (all []string) {
 	}
 })
 
-// readable is the oldest version of the schema that can be asked without being brought up to date:
-// what came later are tables that files without them have nothing for.
+// readable is the oldest schema version that can be read without an upgrade: later versions only add tables for which
+// old files have no data.
 const readable = 3
 
-// outputSince is the version with which the table output came.
+// outputSince is the first version with the table output.
 const outputSince = 4
 
-// Open opens the file at a path, and makes it if need be. Files of older versions of rackless are
-// brought up to date; one of a newer version is an error.
+// Open opens the file at a path, and creates it if it is missing. It upgrades files of older versions of rackless; a
+// file of a newer version is an error.
 func Open(ctx context.Context, path string) (*DB, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, err
 	}
 	trace.Changes("open %s to write", path)
-	// SQLite makes its files with the mode of the first: host names and addresses are in them.
+	// The file contains host names and addresses. SQLite creates its other files with the same mode.
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|syscall.O_NONBLOCK, 0o600)
 	if err != nil {
 		return nil, err
@@ -93,7 +92,7 @@ func Open(ctx context.Context, path string) (*DB, error) {
 	return open(ctx, path, writer)
 }
 
-// OpenReader opens a file for questions alone: what is asked cannot change it.
+// OpenReader opens a file read-only, so that queries cannot change it.
 func OpenReader(ctx context.Context, path string) (*DB, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -105,8 +104,8 @@ func OpenReader(ctx context.Context, path string) (*DB, error) {
 	d, err := open(ctx, path, reader)
 	var coded *sqlite.Error
 	if errors.As(err, &coded) && coded.Code()&0xff == sqlite3.SQLITE_CANTOPEN {
-		// SQLite reads a file with a write-ahead log beside it, even an empty one, which a file
-		// system that is mounted read-only does not take.
+		// SQLite reads a file together with a write-ahead log, which it creates if necessary. A file system that is
+		// mounted read-only does not allow that.
 		if _, e := os.Lstat(path + "-wal"); errors.Is(e, os.ErrNotExist) {
 			return open(ctx, path, immutable)
 		}
@@ -114,21 +113,19 @@ func OpenReader(ctx context.Context, path string) (*DB, error) {
 	return d, err
 }
 
-// Ways to open a file.
 type way int
 
 const (
 	writer way = iota
 	reader
-	immutable // a reader of a file that nobody can write, which is not looked at for changes
+	immutable // a reader of a file on a read-only file system, which is not checked for changes
 )
 
-// open sets what SQLite is told on each connection. A writer waits for another one up to ten seconds instead of
-// failing at once, transactions take the write lock when they begin (immediate), since one that reads first and writes
-// later can only fail where two do so, and synchronous(FULL) keeps a run that has been reported as done through a
-// power cut.
+// open opens the database with the options of each connection. A writer waits up to ten seconds for another one.
+// Transactions take the write lock at their start (immediate), because if two of them read first and write later, one
+// must fail. synchronous(FULL) preserves a run that was reported as done through a power cut.
 func open(ctx context.Context, path string, how way) (*DB, error) {
-	// Names with "?" or "%" in them are paths too; a relative one would be taken for a host.
+	// Paths may contain "?" or "%", and a relative one would be taken for a host.
 	full, err := filepath.Abs(path)
 	if err != nil {
 		return nil, err
@@ -141,7 +138,7 @@ func open(ctx context.Context, path string, how way) (*DB, error) {
 	if how == writer {
 		q.Add("_pragma", "journal_mode(WAL)")
 	} else {
-		q.Set("mode", "ro") // query_only alone could be switched off by the question itself
+		q.Set("mode", "ro") // query_only alone could be switched off by the query itself
 		q["_pragma"] = append(q["_pragma"], "query_only(1)", "trusted_schema(0)")
 	}
 	if how == immutable {
@@ -161,8 +158,8 @@ func open(ctx context.Context, path string, how way) (*DB, error) {
 	return d, nil
 }
 
-// migrate brings the schema up to date in one transaction: a kill leaves the file as it was. A reader cannot do that,
-// and is let in where its queries do not need what is missing.
+// migrate upgrades the schema in one transaction, so that a kill leaves the file unchanged. A reader cannot upgrade,
+// and accepts an old schema if its queries do not need the missing tables.
 func (d *DB) migrate(ctx context.Context, readOnly bool) error {
 	var have int
 	if err := d.sql.QueryRowContext(ctx, "PRAGMA user_version").Scan(&have); err != nil {
@@ -182,7 +179,7 @@ func (d *DB) migrate(ctx context.Context, readOnly bool) error {
 			have, len(migrations()))
 	}
 	return d.change(ctx, func(tx *sql.Tx) error {
-		// Another process may have been first.
+		// Another process may have upgraded it meanwhile.
 		if err := tx.QueryRowContext(ctx, "PRAGMA user_version").Scan(&have); err != nil {
 			return err
 		}
@@ -196,20 +193,19 @@ func (d *DB) migrate(ctx context.Context, readOnly bool) error {
 	})
 }
 
-// change makes changes in one transaction: all of them, or none where do fails.
+// change calls do in one transaction, which is rolled back if do fails.
 func (d *DB) change(ctx context.Context, do func(tx *sql.Tx) error) error {
 	tx, err := d.sql.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
-	defer tx.Rollback() // after a commit it has nothing to do
+	defer tx.Rollback() // no effect after a commit
 	if err := do(tx); err != nil {
 		return err
 	}
 	return tx.Commit()
 }
 
-// query returns the rows of an answer, each as scan reads it.
 func query[T any](ctx context.Context, d *DB, scan func(row *sql.Rows, into *T) error, question string,
 	args ...any) ([]T, error) {
 	var all []T
@@ -225,15 +221,14 @@ func query[T any](ctx context.Context, d *DB, scan func(row *sql.Rows, into *T) 
 	return all, err
 }
 
-// text is a column of JSON that may be absent, to write. To read one, its address as that of bytes does.
+// text converts JSON, which may be nil, for a column to write. To read such a column, pass its address as *[]byte.
 func text(j json.RawMessage) sql.NullString {
 	return sql.NullString{String: string(j), Valid: j != nil}
 }
 
-// stamp is how the file has a time.
+// stamp formats a time for the file.
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
-// A stampOf reads a time.
 type stampOf struct{ *time.Time }
 
 // Scan implements [sql.Scanner].
@@ -242,7 +237,7 @@ func (s stampOf) Scan(column any) (err error) {
 	return err
 }
 
-// A jsonOf is a column of JSON: of a pointer to what is read, or of what is written. Nil is absent.
+// A jsonOf is a column of JSON; of is the value to write, or a pointer to the value to read. nil is stored as NULL.
 type jsonOf struct{ of any }
 
 // Scan implements [sql.Scanner].
@@ -262,7 +257,7 @@ func (j jsonOf) Value() (driver.Value, error) {
 	return string(b), err
 }
 
-// Close closes the file. Where nobody else has it open, no log is beside it any more.
+// Close closes the file. If no other process has it open, no log is left beside it.
 func (d *DB) Close() error {
 	var err error
 	if d.insert != nil {
@@ -270,9 +265,8 @@ func (d *DB) Close() error {
 	}
 	err = errors.Join(err, d.sql.Close())
 	if log, e := os.Lstat(d.path + "-wal"); d.how == reader && e == nil && log.Size() == 0 {
-		// SQLite leaves the empty log that it makes for readers, and takes it away where the last
-		// one to close the file may write it. Where that cannot be done it stays, which harms
-		// nobody.
+		// SQLite leaves the empty log of a reader, and removes it when a connection that may write is closed, so open
+		// one. If that fails, the log does no harm.
 		if w, err := sql.Open("sqlite", d.url); err == nil {
 			w.Exec("PRAGMA schema_version")
 			w.Close()
@@ -290,14 +284,14 @@ type Study struct {
 	Lab      string
 	Created  time.Time
 	Rackless string
-	// Environment is what the first run was made on; nil before it.
+	// Environment describes the platform of the first run, or is nil before that run.
 	Environment []study.Fact
-	// Survey are nodes, machine and checks of the lab as the first run found them; nil before it,
-	// and of studies that were made elsewhere or by early releases.
+	// Survey has the lab's nodes, machine and checks at the first run. It is nil before that run, for imported
+	// studies, and for studies of early releases.
 	Survey json.RawMessage
 }
 
-// Create adds a study. The error of one whose name is taken is [ErrTaken].
+// Create adds a study. It returns [ErrTaken] if the name is taken.
 func (d *DB) Create(ctx context.Context, s *Study) error {
 	return d.change(ctx, func(tx *sql.Tx) error { return d.insertStudy(ctx, tx, s) })
 }
@@ -316,19 +310,19 @@ func (d *DB) insertStudy(ctx context.Context, tx *sql.Tx, s *Study) error {
 	return err
 }
 
-// SetEnvironment enters what the first run of a study was made on.
+// SetEnvironment stores s.Environment.
 func (d *DB) SetEnvironment(ctx context.Context, s *Study) error {
 	_, err := d.sql.ExecContext(ctx, "UPDATE study SET environment = ? WHERE id = ?", jsonOf{s.Environment}, s.ID)
 	return err
 }
 
-// SetSurvey enters what the first run of a study found.
+// SetSurvey stores s.Survey.
 func (d *DB) SetSurvey(ctx context.Context, s *Study) error {
 	_, err := d.sql.ExecContext(ctx, "UPDATE study SET survey = ? WHERE id = ?", text(s.Survey), s.ID)
 	return err
 }
 
-// Remove takes a study away, with all that is of it.
+// Remove deletes a study with all its data.
 func (d *DB) Remove(ctx context.Context, name string) error {
 	r, err := d.sql.ExecContext(ctx, "DELETE FROM study WHERE name = ?", name)
 	if err != nil {
@@ -352,7 +346,7 @@ func (d *DB) Studies(ctx context.Context) ([]*Study, error) {
 		"ORDER BY id")
 }
 
-// Find returns the study of a name; [ErrNoStudy] where there is none.
+// Find returns the study of a name, or [ErrNoStudy] if it is missing.
 func (d *DB) Find(ctx context.Context, name string) (*Study, error) {
 	all, err := d.Studies(ctx)
 	if err != nil {
@@ -379,19 +373,19 @@ type Sample struct {
 	Bytes  int64
 	Value  float64
 	Unit   string
-	Raw    json.RawMessage // nil on all but the first of an invocation
-	// Printed is what the programs of the invocation printed, where Raw is set. It is written by
-	// End, and read back by Invocations.
+	Raw    json.RawMessage // only in the first sample of an invocation; otherwise nil
+	// Printed is the output of the invocation's programs, set together with Raw. End writes it, and Invocations reads
+	// it.
 	Printed []bench.Stream
 }
 
-// Begin enters a run of a study that starts now, and sets its number.
+// Begin stores a run that starts now, and sets its number.
 func (d *DB) Begin(ctx context.Context, of int64, r *study.Observation) error {
 	r.Status = study.StatusRunning
 	return d.change(ctx, func(tx *sql.Tx) error { return insertRun(ctx, tx, of, r) })
 }
 
-// insertRun leaves the duration empty of a run that has only begun, so that a query can tell it from one that took no
+// insertRun inserts a run. If the run has only begun, its duration is NULL, which differs from a run that took no
 // time.
 func insertRun(ctx context.Context, tx *sql.Tx, of int64, r *study.Observation) error {
 	res, err := tx.ExecContext(ctx, "INSERT INTO run (study, block, place, attempt, cell, status, started, seconds, "+
@@ -405,11 +399,10 @@ func insertRun(ctx context.Context, tx *sql.Tx, of int64, r *study.Observation) 
 	return err
 }
 
-// nullable is a column that is absent where there is no text.
 func nullable(s string) sql.NullString { return sql.NullString{String: s, Valid: s != ""} }
 
-// End enters how a run ended, with its figures and latencies: all of it or nothing. failed are the starts of tools that
-// gave no figure, each a sample as bench writes it.
+// End stores the outcome of a run with its figures and latencies, completely or not at all. failed are the
+// invocations without figures, each a sample in the format of bench.
 func (d *DB) End(ctx context.Context, r *study.Observation, samples []Sample, failed ...json.RawMessage) error {
 	ids := map[series]int64{}
 	err := d.change(ctx, func(tx *sql.Tx) error {
@@ -428,7 +421,7 @@ func (d *DB) End(ctx context.Context, r *study.Observation, samples []Sample, fa
 	return d.learn(ids, err)
 }
 
-// learn keeps the series that a transaction entered, once it is sure that they are in the file.
+// learn remembers the series that a transaction added, once it has been committed.
 func (d *DB) learn(ids map[series]int64, err error) error {
 	if err == nil {
 		d.mu.Lock()
@@ -438,7 +431,6 @@ func (d *DB) learn(ids map[series]int64, err error) error {
 	return err
 }
 
-// insertFigures enters the figures and latencies of a run, and adds their series to ids.
 func (d *DB) insertFigures(ctx context.Context, tx *sql.Tx, r *study.Observation, samples []Sample,
 	ids map[series]int64) error {
 	if err := d.insertSeries(ctx, tx, samples, ids); err != nil {
@@ -461,11 +453,11 @@ func insertInvocation(ctx context.Context, tx *sql.Tx, run int64, n int, raw jso
 	return err
 }
 
-// rowsAtOnce values go into one statement: a statement costs more than a row, but the driver looks
-// for each argument among all of them.
+// rowsAtOnce is the number of values per statement. A statement costs more than a row, but the driver searches all
+// arguments for each argument.
 const rowsAtOnce = 100
 
-// A series is what values of many runs have in common.
+// A series is the common part of values from many runs.
 type series struct {
 	test, metric string
 	bytes        int64
@@ -474,9 +466,9 @@ type series struct {
 
 func (x *Sample) series() series { return series{x.Test, x.Metric, x.Bytes, x.Unit} }
 
-// insertSeries finds the numbers of the series of some samples, and enters those that are new.
+// insertSeries finds the IDs of the series of samples, and inserts missing ones.
 func (d *DB) insertSeries(ctx context.Context, tx *sql.Tx, samples []Sample, ids map[series]int64) error {
-	// A copy, so that nobody waits for the lock while the database is asked.
+	// Use a copy, so that the lock is not held during queries.
 	d.mu.Lock()
 	known := maps.Clone(d.series)
 	d.mu.Unlock()
@@ -487,7 +479,7 @@ func (d *DB) insertSeries(ctx context.Context, tx *sql.Tx, samples []Sample, ids
 		}
 		id, ok := known[k]
 		if !ok {
-			// DO UPDATE and not DO NOTHING: that would return no row.
+			// DO UPDATE, because DO NOTHING would return no row.
 			err := tx.QueryRowContext(ctx, "INSERT INTO series (test, metric, bytes, unit) VALUES (?, ?, ?, ?) ON "+
 				"CONFLICT DO UPDATE SET bytes = bytes RETURNING id", k.test, k.metric, k.bytes, k.unit).Scan(&id)
 			if err != nil {
@@ -499,8 +491,8 @@ func (d *DB) insertSeries(ctx context.Context, tx *sql.Tx, samples []Sample, ids
 	return nil
 }
 
-// insertSamples enters the figures of a run. What a tool printed and how it was started is kept with its first figure:
-// it would otherwise be most of the file.
+// insertSamples inserts the figures of a run. A tool's output and command line are stored only with its first figure,
+// because they would otherwise take most of the file.
 func (d *DB) insertSamples(ctx context.Context, tx *sql.Tx, run int64, samples []Sample, ids map[series]int64) error {
 	for i, x := range samples {
 		if x.Raw == nil {
@@ -524,7 +516,7 @@ func (d *DB) insertSamples(ctx context.Context, tx *sql.Tx, run int64, samples [
 	}
 	from := 0
 	many := tx.StmtContext(ctx, d.insert)
-	defer many.Close() // that of the transaction; it is gone with it
+	defer many.Close() // ends with the transaction
 	for ; len(samples)-from >= rowsAtOnce; from += rowsAtOnce {
 		if err := enter(many, from, rowsAtOnce); err != nil {
 			return err
@@ -540,9 +532,9 @@ func (d *DB) insertSamples(ctx context.Context, tx *sql.Tx, run int64, samples [
 	return errors.Join(enter(rest, from, len(samples)-from), rest.Close())
 }
 
-// insertValues returns the statement that enters n values: the run, the number of the first, then
-// series and value of each. With ROLLBACK a value that is there already ends the transaction; the
-// usual way, which ends the statement alone, would have SQLite keep what every page was before it.
+// insertValues returns the statement that inserts n values. Its arguments are the run, the number of the first value,
+// then series and value of each. ROLLBACK on a duplicate spares SQLite keeping the previous contents of every page
+// for a rollback of the statement alone.
 func insertValues(n int) string {
 	var b strings.Builder
 	b.WriteString("WITH first(run, n) AS (SELECT ?, ?) INSERT OR ROLLBACK INTO value SELECT run, n + column1, " +
@@ -554,7 +546,7 @@ func insertValues(n int) string {
 	return b.String()
 }
 
-// Runs returns the runs of a study in the order in which they were made, without figures and latencies.
+// Runs returns the runs of a study in order of execution, without figures and latencies.
 func (d *DB) Runs(ctx context.Context, of int64) ([]study.Observation, error) {
 	return query(ctx, d, func(row *sql.Rows, r *study.Observation) error {
 		return row.Scan(&r.Run, &r.Block, &r.Place, &r.Attempt, jsonOf{&r.Cell}, &r.Status, stampOf{&r.Started},
@@ -563,10 +555,10 @@ func (d *DB) Runs(ctx context.Context, of int64) ([]study.Observation, error) {
 		"after FROM run WHERE study = ? ORDER BY id", of)
 }
 
-// A figure is where a value is.
+// A figure identifies a value.
 type figure struct{ run, n int64 }
 
-// Samples returns the figures of a study, run by run.
+// Samples returns the figures of a study, ordered by run.
 func (d *DB) Samples(ctx context.Context, study int64) ([]Sample, error) {
 	type value struct {
 		at     figure
@@ -580,8 +572,8 @@ func (d *DB) Samples(ctx context.Context, study int64) ([]Sample, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Names and invocations are put in here, because joined they cost more than the values; and
-	// after the values, so that those of a run that ends meanwhile are there, too.
+	// Names and invocations are added here, because a join costs more than reading the values. They are read after
+	// the values, so that a run that ends meanwhile has them.
 	names := map[int64]series{}
 	if _, err := query(ctx, d, func(row *sql.Rows, s *series) error {
 		var id int64

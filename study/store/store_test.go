@@ -45,7 +45,7 @@ func newStudy(t testing.TB, db *store.DB) *store.Study {
 
 func TestWhatIsWrittenIsRead(t *testing.T) {
 	t.Parallel()
-	// A name that a URI would read otherwise.
+	// a name with special characters of URIs
 	path := filepath.Join(t.TempDir(), "a?b%20 c", "studies.db")
 	db := open(t, path)
 	s := newStudy(t, db)
@@ -85,7 +85,7 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Histograms = nil // Latencies returns them
+	r.Histograms = nil // returned by Latencies
 	for _, diff := range []string{cmp.Diff(s, gotStudy), cmp.Diff([]study.Observation{*r}, gotRuns),
 		cmp.Diff(samples, gotSamples), cmp.Diff(map[int64][]study.Latencies{r.Run: latencies}, gotLatencies)} {
 		if diff != "" {
@@ -101,7 +101,7 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 	}
 }
 
-// closedFile returns the path of a file with one study, in a directory of its own, that nobody has open.
+// closedFile returns the path of a file with one study, in its own directory, that no process has open.
 func closedFile(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "s.db")
@@ -116,7 +116,7 @@ func closedFile(t *testing.T) string {
 	return path
 }
 
-// When the last writer has closed the file, there is no log beside it any more, and none when it has been read.
+// After the last writer has closed the file, there is no log beside it, not even after reading.
 func TestAClosedFileIsRead(t *testing.T) {
 	t.Parallel()
 	path := closedFile(t)
@@ -144,7 +144,7 @@ func TestAClosedFileIsRead(t *testing.T) {
 	}
 }
 
-// A reader that closes does not take the log of a writer that goes on.
+// A reader that closes the file does not remove the log of an active writer.
 func TestAReaderThatClosesLeavesTheWriter(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "s.db")
@@ -155,7 +155,7 @@ func TestAReaderThatClosesLeavesTheWriter(t *testing.T) {
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}
-	r, err := store.OpenReader(t.Context(), path) // before there is a log
+	r, err := store.OpenReader(t.Context(), path) // while there is no log
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,9 +172,8 @@ func TestAReaderThatClosesLeavesTheWriter(t *testing.T) {
 	}
 }
 
-// A file on a file system that is mounted read-only is read: nothing can be written beside it.
+// A file on a read-only file system can be read, although nothing can be written beside it.
 func TestAFileThatCannotBeWrittenIsRead(t *testing.T) {
-	// a file on such a file system: the test, run in a mount namespace of its own
 	const inside = "RACKLESS_TEST_READ_ONLY"
 	if path := os.Getenv(inside); path != "" {
 		r, err := store.OpenReader(t.Context(), path)
@@ -247,7 +246,7 @@ func TestReadersReadWhileOneWrites(t *testing.T) {
 				finished++
 			}
 		}
-		// The figures are read after the runs, and come all of a run at once.
+		// Figures are read after the runs, and all figures of a run become visible together.
 		if len(samples)%2 != 0 || len(samples) < 2*finished {
 			t.Errorf("%d runs are done, and there are %d figures", finished, len(samples))
 		}
@@ -312,7 +311,7 @@ func TestWhatIsRemovedIsGoneWithItsRuns(t *testing.T) {
 	}
 }
 
-// BenchmarkSamples stores a million figures of a thousand runs, as the largest studies have.
+// BenchmarkSamples stores a million figures in a thousand runs, the size of the largest studies.
 func BenchmarkSamples(b *testing.B) {
 	samples := make([]store.Sample, 1000)
 	for i := range samples {
@@ -337,7 +336,7 @@ func BenchmarkSamples(b *testing.B) {
 	b.ReportMetric(1e6*float64(b.N)/b.Elapsed().Seconds(), "samples/s")
 }
 
-// The table of docs/study.md names the tables that there are, with the columns that they have.
+// docs/study.md lists exactly the existing tables with their columns.
 func TestTheSchemaIsAsDocumented(t *testing.T) {
 	t.Parallel()
 	const doc = "../../docs/study.md"

@@ -14,7 +14,7 @@ type Item struct {
 	PID     int    `json:"pid,omitempty"`       // of QEMU, while it is running
 	Size
 	Accel      string     `json:"accelerator"`                  // "kvm" or "tcg"
-	Reason     string     `json:"accelerator_reason,omitempty"` // why it is not kvm
+	Reason     string     `json:"accelerator_reason,omitempty"` // reason that Accelerator is not kvm
 	Cloned     bool       `json:"cloned"`                       // resumed from a template
 	ColdReason string     `json:"cold_reason,omitempty"`        // why it was booted
 	Made       time.Time  `json:"made"`

@@ -25,7 +25,7 @@ type State struct {
 	Boot        string     `json:"boot"`  // key of the Boot
 	QEMU        string     `json:"qemu"`  // version
 	Accel       string     `json:"accelerator"`
-	AccelReason string     `json:"accelerator_reason,omitempty"` // why it is not kvm
+	AccelReason string     `json:"accelerator_reason,omitempty"` // reason that Accelerator is not kvm
 	Made        time.Time  `json:"made"`
 	// Ready is set after the host's agent has answered. It stays false if making the host was interrupted.
 	Ready bool `json:"ready"`

@@ -50,7 +50,7 @@ func TestE2EALabOnAnotherMachineBySSH(t *testing.T) {
 	}
 }
 
-// Over the network, with a real TLS: a lab comes up and goes, and its images travel through libvirt's own connection.
+// Over real TLS: a lab comes up and goes down, and its images are uploaded through libvirt's own connection.
 func TestE2EALabOnAnotherMachineByTLS(t *testing.T) {
 	storey.E2E(t)
 	t.Parallel()

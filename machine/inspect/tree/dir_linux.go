@@ -107,7 +107,7 @@ func (d *Directory) open(name string, flags int) (int, error) {
 type step struct {
 	fd    int
 	name  string
-	above *step // nil for the root
+	above *step
 }
 
 // openByStep is open without openat2. It opens one element after the other, never through a link, and follows links

@@ -1,5 +1,5 @@
-// Package directory keeps the artefacts of a plan in their own directory, with checksums: it replaces only an earlier
-// plan that has not been changed.
+// Package directory keeps the artefacts of a plan in a separate directory with checksums. It replaces only an earlier
+// plan without changes.
 package directory
 
 import (
@@ -20,14 +20,14 @@ import (
 	"github.com/rackless/rackless/plan/render"
 )
 
-// A directory is known to be of a plan, and untouched since, by these two files: then it may be replaced.
+// These two files show that a directory belongs to a plan and is unmodified, so that it may be replaced.
 const (
 	planFile = "plan.json"
 	sumsFile = "SHA256SUMS"
 )
 
-// WithSums adds the file with the checksums of the others, in the form of sha256sum, which passes
-// over lines that begin with #.
+// WithSums adds a file with the checksums of the others in the format of sha256sum, which skips lines that begin with
+// #.
 func WithSums(files []render.Artifact, made string) []render.Artifact {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "# %s\n# sha256sum -c %s says what has been changed since.\n", strings.Join(strings.Fields(made),
@@ -38,10 +38,9 @@ func WithSums(files []render.Artifact, made string) []render.Artifact {
 	return append(files[:len(files):len(files)], render.Artifact{Path: sumsFile, Mode: 0o644, Data: b.Bytes()})
 }
 
-// Write makes dir a directory with these files and nothing else. They are written beside
-// it and put in its place in one step, so that it holds the earlier plan or this one, whole,
-// whatever comes between. What is there is replaced only if it is an earlier plan that nobody has
-// touched; else the error is a *RefusedError.
+// Write makes dir a directory with exactly these files. It writes them beside dir and exchanges the two in one step,
+// so that dir always holds either the earlier plan or this one as a whole. It replaces only an unmodified earlier
+// plan; otherwise the error is a *RefusedError.
 func Write(dir string, files []render.Artifact) (err error) {
 	dir, err = destination(dir)
 	if err != nil {
@@ -58,7 +57,7 @@ func Write(dir string, files []render.Artifact) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(work)) }() // with the earlier plan in it, if all went well
+	defer func() { err = errors.Join(err, os.RemoveAll(work)) }() // contains the earlier plan on success
 	fresh := filepath.Join(work, "plan")
 	if err := os.Mkdir(fresh, 0o755); err != nil { // not work itself, which only its owner may enter
 		return err
@@ -74,7 +73,7 @@ func Write(dir string, files []render.Artifact) (err error) {
 	return putInPlace(fresh, dir, exchange)
 }
 
-// A RefusedError says why a directory is not written to.
+// A RefusedError gives the reason for not writing to a directory.
 type RefusedError struct{ Err error }
 
 func (e *RefusedError) Error() string { return e.Err.Error() }
@@ -82,7 +81,7 @@ func (e *RefusedError) Error() string { return e.Err.Error() }
 // Unwrap returns the reason.
 func (e *RefusedError) Unwrap() error { return e.Err }
 
-// destination returns the directory that a path stands for, absolute and without links, as far as it is there.
+// destination returns the absolute path of a directory, with the links of its existing part resolved.
 func destination(path string) (string, error) {
 	if path == "" {
 		return "", errors.New("no directory is named")
@@ -91,13 +90,13 @@ func destination(path string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// A link stays where it is, and what it points to is replaced.
+	// Keep a link, and replace its target.
 	if _, err := os.Lstat(dir); err == nil {
 		if dir, err = filepath.EvalSymlinks(dir); err != nil {
 			return "", err
 		}
 	}
-	// Whoever stands in a directory that is replaced, stands in one that is gone.
+	// Replacing the current directory would leave this process and its shell in a removed one.
 	here, err := os.Getwd()
 	if err == nil {
 		here, err = filepath.EvalSymlinks(here)
@@ -112,9 +111,8 @@ func destination(path string) (string, error) {
 	return dir, nil
 }
 
-// writeBelow writes files below a directory.
 func writeBelow(dir string, files []render.Artifact) error {
-	root, err := os.OpenRoot(dir) // no path of an artefact leads out of it
+	root, err := os.OpenRoot(dir) // artefact paths cannot lead out of it
 	if err != nil {
 		return err
 	}
@@ -130,10 +128,9 @@ func writeBelow(dir string, files []render.Artifact) error {
 	return nil
 }
 
-// putInPlace makes fresh the directory dir. What was dir is then where fresh was, or gone. The two
-// change places by swap, which is a parameter so that tests can be on a file system that cannot do
-// it (NFS, and what knows no flags of renameat2): there dir is missing for a moment, and is never
-// lost.
+// putInPlace makes fresh the directory dir. The former dir is then at the path of fresh, or removed. swap exchanges
+// the two; it is a parameter so that tests can simulate a file system that cannot do this (NFS, and others without
+// the flags of renameat2). On those, dir is missing for a moment but never lost.
 func putInPlace(fresh, dir string, swap func(a, b string) error) error {
 	if err := atomicfile.SyncTree(fresh); err != nil {
 		return err
@@ -142,13 +139,13 @@ func putInPlace(fresh, dir string, swap func(a, b string) error) error {
 	switch {
 	case err == nil:
 		return atomicfile.SyncDir(filepath.Dir(dir))
-	case errors.Is(err, fs.ErrNotExist): // dir, since fresh is there
+	case errors.Is(err, fs.ErrNotExist): // dir does not exist, since fresh does
 		return atomicfile.Rename(fresh, dir)
 	case errors.Is(err, syscall.EINVAL), errors.Is(err, syscall.ENOSYS), errors.Is(err, syscall.EOPNOTSUPP):
 	default:
 		return err
 	}
-	aside := filepath.Dir(fresh) + ".old" // as unique as the temporary directory, and not removed with it
+	aside := filepath.Dir(fresh) + ".old" // as unique as the temporary directory, but not removed with it
 	if err := atomicfile.Rename(dir, aside); err != nil {
 		return err
 	}
@@ -161,9 +158,8 @@ func putInPlace(fresh, dir string, swap func(a, b string) error) error {
 	return os.RemoveAll(aside)
 }
 
-// replaceable returns what is at dir now, nil where there is nothing, and an error where it is
-// anything but an empty directory or an earlier plan as it was written: what somebody has put there
-// or changed by hand is not for this program to delete.
+// replaceable returns information on dir, or nil if it does not exist. It returns an error unless dir is empty or an
+// unmodified earlier plan, because this program must not delete files that a user has added or changed.
 func replaceable(dir string) (fs.FileInfo, error) {
 	info, err := os.Stat(dir)
 	switch {
@@ -209,7 +205,6 @@ func replaceable(dir string) (fs.FileInfo, error) {
 	return info, err
 }
 
-// readSums reads the checksums of a directory that holds a plan.
 func readSums(dir string) (map[string]string, error) {
 	var marker struct {
 		Schema string `json:"schema"`

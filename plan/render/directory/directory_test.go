@@ -16,7 +16,6 @@ import (
 	"github.com/rackless/rackless/plan/render"
 )
 
-// planFiles are the files of a plan, small, with a word in each by which it is known.
 func planFiles(word string) []render.Artifact {
 	return WithSums([]render.Artifact{
 		{Path: "README.md", Mode: 0o644, Data: []byte("# " + word + "\n")},
@@ -27,7 +26,7 @@ func planFiles(word string) []render.Artifact {
 	}, "rackless: plan of lab "+word)
 }
 
-// tree lists what is below a directory, with modes; directories end with a slash.
+// tree lists the paths below a directory with modes. Directories end with a slash.
 func tree(t testing.TB, dir string) []string {
 	t.Helper()
 	var all []string
@@ -52,7 +51,6 @@ func tree(t testing.TB, dir string) []string {
 	return all
 }
 
-// word returns the word of the plan in a directory.
 func word(t testing.TB, dir string) string {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(dir, "guests/vm00/network"))
@@ -76,7 +74,7 @@ func TestArtefactsAreWrittenWithTheirModesAndNothingIsLeftBeside(t *testing.T) {
 	t.Parallel()
 	base := t.TempDir()
 	dir := filepath.Join(base, "new parent", "plan")
-	for _, w := range []string{"first", "second", "second"} { // fresh, over another, over the same
+	for _, w := range []string{"first", "second", "second"} { // new, over another plan, over the same plan
 		if err := Write(dir, planFiles(w)); err != nil {
 			t.Fatal(err)
 		}
@@ -130,7 +128,7 @@ func TestWhatIsNoUntouchedPlanIsNotReplaced(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		change func(t *testing.T, dir string)
-		want   string // of the error; empty where it may be replaced
+		want   string // part of the error; empty if it may be replaced
 	}{
 		{"an untouched plan may be", func(*testing.T, string) {}, ""},
 		{"so may one of which a file is gone", func(t *testing.T, dir string) {
@@ -274,7 +272,6 @@ func TestAFaultOnTheWayLeavesTheEarlierPlan(t *testing.T) {
 	}
 }
 
-// twoDirectories are a fresh plan, in a working directory as Write has it, and an earlier one.
 func twoDirectories(t *testing.T) (base, fresh, dir string) {
 	t.Helper()
 	base = t.TempDir()
@@ -307,7 +304,7 @@ func TestAnEarlierPlanComesBackWhereTheNewOneCannotBeRenamed(t *testing.T) {
 	t.Parallel()
 	base, fresh, dir := twoDirectories(t)
 	swap := func(a, b string) error {
-		if err := os.RemoveAll(fresh); err != nil { // so that the rename that follows fails
+		if err := os.RemoveAll(fresh); err != nil { // makes the following rename fail
 			t.Fatal(err)
 		}
 		return unix.EINVAL
@@ -337,7 +334,7 @@ func TestAnyOtherFaultOfTheExchangeChangesNothing(t *testing.T) {
 	}
 }
 
-// needExchange skips where the file system of the tests cannot do it.
+// needExchange skips the test if the file system cannot exchange directories.
 func needExchange(t *testing.T) {
 	t.Helper()
 	_, fresh, dir := twoDirectories(t)

@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// exchange is for Linux.
+// exchange fails: it needs Linux.
 func exchange(a, b string) error {
 	if _, err := os.Lstat(b); err != nil {
 		return err

@@ -13,12 +13,12 @@ import (
 //go:embed ansible/*.tmpl
 var ansibleFiles embed.FS
 
-// Expressions of Ansible stand in braces, so those of the templates do not.
+// Ansible's expressions use braces, so the templates use other delimiters.
 var ansibleTemplates = template.Must(template.New("ansible").Delims("<<", ">>").Funcs(functions).
 	ParseFS(ansibleFiles, "ansible/*.tmpl"))
 
-// Ansible returns an inventory with a group of the lab's name. Full nodes of an emulated lab are reached as rackless
-// ssh does, all others by their first address on the fabric.
+// Ansible returns an inventory with a group of the lab's name. Full nodes of an emulated lab are reached through
+// rackless ssh, all others by their first address on the fabric.
 func Ansible(in render.Input) ([]render.Artifact, error) {
 	l := in.Lab
 	if l == nil {

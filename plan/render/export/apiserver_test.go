@@ -21,8 +21,8 @@ import (
 	"github.com/rackless/rackless/plan/render/export"
 )
 
-// A real API server takes the objects for KubeVirt and for its networks, by the definitions of their own makers, and
-// refuses them where a key is misspelt.
+// A real API server accepts the objects for KubeVirt and its networks according to their projects' own definitions,
+// and refuses misspelt keys.
 func TestAnAPIServerTakesTheObjects(t *testing.T) {
 	t.Parallel()
 	if !*judges {
@@ -52,7 +52,7 @@ func TestAnAPIServerTakesTheObjects(t *testing.T) {
 		}
 		for _, f := range files {
 			if f.Path == "kubelet.yaml" {
-				continue // which the kubelet reads from a file
+				continue // the kubelet reads it from a file
 			}
 			for _, object := range documents.Split(string(f.Data), -1) {
 				if !strings.Contains(object, "\nkind: ") {
@@ -77,10 +77,8 @@ func TestAnAPIServerTakesTheObjects(t *testing.T) {
 	}
 }
 
-// documents is what stands between the documents of a YAML file.
 var documents = regexp.MustCompile(`(?m)^---\n`)
 
-// definition defines a kind of KubeVirt's by its schema.
 const definition = `apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
 metadata: {name: %[1]ss.kubevirt.io}
@@ -96,7 +94,6 @@ spec:
       %[3]s
 `
 
-// kubeVirtSchemas returns the schemas of the kinds that are exported, out of KubeVirt's source.
 func kubeVirtSchemas(t *testing.T) map[string]string {
 	t.Helper()
 	text, err := os.ReadFile(kubeVirtDefinitions(t))
@@ -129,7 +126,7 @@ func startAPIServer(t *testing.T, program string) *apiServer {
 	port := strconv.Itoa(free.Addr().(*net.TCPAddr).Port)
 	free.Close()
 	s := &apiServer{url: "https://127.0.0.1:" + port, token: rand.Text()}
-	// Its certificate is made when it starts.
+	// The server makes its certificate at its start.
 	s.client.Transport = &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
 	var said bytes.Buffer
 	cmd := exec.CommandContext(t.Context(), program, t.TempDir(), port, s.token)
@@ -143,7 +140,7 @@ func startAPIServer(t *testing.T, program string) *apiServer {
 			return s
 		}
 		if time.Now().After(deadline) {
-			_ = cmd.Process.Kill() // so that what it said can be read
+			_ = cmd.Process.Kill() // makes its output readable
 			_ = cmd.Wait()
 			t.Fatalf("the API server is not ready:\n%s", said.String())
 		}
@@ -167,7 +164,7 @@ func (s *apiServer) ask(t *testing.T, method, path string, body []byte) (code in
 	return res.StatusCode, string(text), err
 }
 
-// plurals are where objects are, by their kinds.
+// plurals maps kinds to the paths of their objects.
 var plurals = map[string]string{"Namespace": "/api/v1/namespaces", "Secret": "/api/v1/namespaces/default/secrets",
 	"CustomResourceDefinition":    "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
 	"KubeVirt":                    "/apis/kubevirt.io/v1/namespaces/kubevirt/kubevirts",
@@ -176,7 +173,7 @@ var plurals = map[string]string{"Namespace": "/api/v1/namespaces", "Secret": "/a
 	"SriovNetworkNodePolicy": "/apis/sriovnetwork.openshift.io/v1/namespaces/sriov-network-operator/" +
 		"sriovnetworknodepolicies"}
 
-// apply does what kubectl apply --server-side --validate=strict does.
+// apply sends an object like kubectl apply --server-side --validate=strict.
 func (s *apiServer) apply(t *testing.T, object string) (code int, said string) {
 	t.Helper()
 	var o struct {
@@ -194,7 +191,7 @@ func (s *apiServer) apply(t *testing.T, object string) (code int, said string) {
 	return code, said
 }
 
-// must applies an object that has to be taken. A kind that has just been defined takes a moment until it is there.
+// must applies an object that the server has to accept. A newly defined kind takes a moment to become available.
 func (s *apiServer) must(t *testing.T, object string) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {

@@ -1,9 +1,9 @@
 // Package export turns a plan into the files of other systems that run virtual machines or jobs on them: KubeVirt,
-// OpenStack Nova, Proxmox VE, Slurm, Open MPI, Ansible. Nothing here runs or writes anything, and the same input gives
-// the same bytes.
+// OpenStack Nova, Proxmox VE, Slurm, Open MPI, Ansible. It runs and writes nothing, and the same input gives the same
+// bytes.
 //
-// What a system cannot be told is said in a comment of its files. docs/export.md lists that, and what judges each
-// format.
+// If a system cannot express a property, a comment in its files mentions it. docs/export.md lists these limits and
+// the checks of each format.
 package export
 
 import (
@@ -22,16 +22,16 @@ import (
 	"github.com/rackless/rackless/plan/render"
 )
 
-// A Format is a system that labs are written for.
+// A Format is a system for which labs can be exported.
 type Format struct {
-	Name  string // as the command line takes it
-	Files string // what is written, for people
-	// Unplaced is set where the lab file says it all: the input has neither plan nor host.
+	Name  string // as on the command line
+	Files string // description of the files, for people
+	// Unplaced is set if the lab file is sufficient. The input then has neither plan nor host.
 	Unplaced bool
 	Render   func(render.Input) ([]render.Artifact, error)
 }
 
-// Formats are all formats, in the order in which documents list them.
+// Formats returns all formats in the order of the documents.
 func Formats() []Format {
 	return []Format{
 		{Name: "kubevirt", Files: "VirtualMachines, networks and node settings for KubeVirt", Render: KubeVirt},
@@ -54,8 +54,8 @@ func Find(name string) (Format, bool) {
 	return Format{}, false
 }
 
-// Stream returns the files one after another, each below a comment with its name: what is printed where no directory
-// is named. Files of YAML are still a stream of documents.
+// Stream concatenates the files for printing, each below a comment with its name. The result for YAML files is again
+// a stream of documents.
 func Stream(files []render.Artifact) []byte {
 	var b bytes.Buffer
 	for i, f := range files {
@@ -70,7 +70,6 @@ func Stream(files []render.Artifact) []byte {
 	return b.Bytes()
 }
 
-// check refuses an input without a plan, and one of a host whose devices have no addresses.
 func check(in *render.Input) error {
 	if in.Plan == nil || in.Lab == nil {
 		return errors.New("no plan or no lab")
@@ -93,15 +92,15 @@ func check(in *render.Input) error {
 	return nil
 }
 
-// A share is what a lab node has of one NUMA node of the host.
+// A share is a lab node's part of one NUMA node of the host.
 type share struct {
 	node  int   // of the host
 	vcpus []int // ascending
 	bytes uint64
 }
 
-// shares returns what a lab node has of each NUMA node of the host, in the order of its virtual CPUs: for systems whose
-// guests have a NUMA node for each of the host's, whether the plan shows them or not.
+// shares returns a lab node's part of each NUMA node of the host, in the order of its virtual CPUs. It is for systems
+// that give guests a NUMA node for each of the host's, even if the plan hides them.
 func shares(h *topology.Host, n *plan.Node) []share {
 	var all []share
 	at := func(node int) *share {
@@ -132,8 +131,8 @@ func shares(h *topology.Host, n *plan.Node) []share {
 	return all
 }
 
-// withCPUs returns the shares that have virtual CPUs. Memory of the others goes to the first of them, which the note
-// says; it is empty where there is none.
+// withCPUs returns the shares with virtual CPUs. It adds the memory of the others to the first of them and then
+// returns a note about it.
 func withCPUs(all []share) (kept []share, note string) {
 	kept = append(kept, lists.Filter(all, func(s share) bool { return len(s.vcpus) > 0 })...)
 	for _, s := range all {
@@ -145,7 +144,7 @@ func withCPUs(all []share) (kept []share, note string) {
 	return kept, note
 }
 
-// pageBytes returns the size of a lab node's hugepages; 0 for none.
+// pageBytes returns the size of a lab node's hugepages, or 0 without hugepages.
 func pageBytes(n *plan.Node) uint64 {
 	for _, m := range n.Memory {
 		if m.PageBytes > 0 {
@@ -155,10 +154,9 @@ func pageBytes(n *plan.Node) uint64 {
 	return 0
 }
 
-// ids are vendor and device of a PCI function as four digits each.
 type ids struct{ vendor, device string }
 
-// idsOf returns the numbers by which other systems pick a device. A host of a dump without them cannot be exported.
+// idsOf returns the numbers by which other systems select a device. It fails for a host from a dump without them.
 func idsOf(h *topology.Host, id string) (ids, error) {
 	a, err := topology.ParsePCIAddr(id)
 	if err != nil {
@@ -172,7 +170,6 @@ func idsOf(h *topology.Host, id string) (ids, error) {
 	return ids{fmt.Sprintf("%04x", uint16(*d.Vendor)), fmt.Sprintf("%04x", uint16(*d.Device))}, nil
 }
 
-// whole returns the cards of a lab node that are given as a whole: GPUs and NICs, in the order of the plan.
 func whole(n *plan.Node) []plan.NodeDevice {
 	return lists.Filter(n.Cards, func(c plan.NodeDevice) bool { return c.Kind != plan.KindVF })
 }
@@ -192,10 +189,10 @@ func near(h *topology.Host, n *plan.Node) bool {
 	return true
 }
 
-// dns returns a name as Kubernetes takes it: lower case, digits and hyphens.
+// dns returns a name in the form of Kubernetes: lower case, digits and hyphens.
 func dns(s string) string { return strings.ToLower(strings.ReplaceAll(s, "_", "-")) }
 
-// unique refuses node names that other systems would take for one.
+// unique refuses node names that become equal in other systems.
 func unique(nodes []string, name func(string) string) error {
 	first := map[string]string{}
 	for _, n := range nodes {
@@ -208,18 +205,17 @@ func unique(nodes []string, name func(string) string) error {
 	return nil
 }
 
-// planned are the names of the plan's nodes.
 func planned(in render.Input) []string {
 	return lists.Map(in.Plan.Nodes, func(n plan.Node) string { return n.Name })
 }
 
-// gib is the unit of memory that most systems take.
+// Units of memory in most systems.
 const (
 	mib = 1 << 20
 	gib = 1 << 30
 )
 
-// kibi writes an amount of memory as Kubernetes takes it: a whole number of the largest unit.
+// kibi formats an amount of memory for Kubernetes: a whole number of the largest unit.
 func kibi(n uint64) string {
 	if n%gib == 0 {
 		return fmt.Sprintf("%dGi", n/gib)
@@ -227,10 +223,9 @@ func kibi(n uint64) string {
 	return fmt.Sprintf("%dMi", n/mib)
 }
 
-// columns is where comments are wrapped.
+// columns is the width for wrapping comments.
 const columns = 100
 
-// comment returns text as lines that begin with "# ".
 func comment(text string) string {
 	var b strings.Builder
 	line := "#"
@@ -245,29 +240,26 @@ func comment(text string) string {
 	return b.String()
 }
 
-// head is the comment at the top of each file: what made it, and what the file is.
 func head(in render.Input, what string) string { return made(in.Made) + comment(what) }
 
-// made is the comment that says what made a file.
 func made(by string) string { return comment(cmp.Or(by, "Made by rackless.")) }
 
-// functions are those of all templates. What stands for a name or a text is a scalar of YAML.
+// functions are the functions of all templates. Names and texts become scalars of YAML.
 var functions = template.FuncMap{"comment": comment, "made": made, "scalar": scalar, "indented": indented}
 
-// filled fills in a template.
 func filled(t *template.Template, name string, data any) (string, error) {
 	var b strings.Builder
 	err := t.ExecuteTemplate(&b, name+".tmpl", data)
 	return b.String(), err
 }
 
-// scalar writes a text as a value of YAML, quoted where it would be taken for something else.
+// scalar formats a text as a YAML value, with quotes if needed.
 func scalar(text string) (string, error) {
 	data, err := yaml.Marshal(text)
 	return strings.TrimSpace(string(data)), err
 }
 
-// indented sets the lines of a text in, as a block of YAML has them.
+// indented indents the lines of a text as a block of YAML.
 func indented(by int, text string) string {
 	var b strings.Builder
 	for line := range strings.Lines(strings.TrimSuffix(text, "\n") + "\n") {
@@ -279,7 +271,7 @@ func indented(by int, text string) string {
 	return b.String()
 }
 
-// text is an artefact that everybody may read.
+// text makes a world-readable artefact.
 func text(path, data string) render.Artifact {
 	return render.Artifact{Path: path, Mode: 0o644, Data: []byte(data)}
 }

@@ -45,7 +45,6 @@ func judge(t *testing.T, environment, program string) string {
 	return path
 }
 
-// ask runs a judge on files in a directory of their own, and returns its answer.
 func ask(t *testing.T, files []render.Artifact, argv ...string) []byte {
 	t.Helper()
 	dir := t.TempDir()
@@ -107,7 +106,7 @@ func TestAnsibleReadsTheInventory(t *testing.T) {
 		if c.name != "slurm" {
 			continue
 		}
-		// The arguments of ssh are templates of Ansible, which it fills in itself.
+		// The arguments of ssh are Ansible templates that Ansible expands.
 		said := string(ask(t, files, filepath.Join(filepath.Dir(inventory), "ansible"), "-i", "inventory.yaml",
 			"login", "-c", "local",
 			"-m", "debug", "-a", `{"msg": "{{ ansible_ssh_common_args }} {{ ansible_ssh_private_key_file }}"}`))
@@ -120,7 +119,6 @@ func TestAnsibleReadsTheInventory(t *testing.T) {
 	}
 }
 
-// computeHost is the host of a plan as Nova's own classes take it.
 type computeHost struct {
 	Cells []computeCell `json:"cells"`
 }
@@ -159,7 +157,7 @@ func computeHostOf(h *topology.Host, p *plan.Plan) computeHost {
 	return c
 }
 
-// Nova's own code reads what is written, and finds a place for the servers of the lab on the host of the plan.
+// Nova's own code reads the files, and places the servers of the lab on the host of the plan.
 func TestNovaPlacesTheServers(t *testing.T) {
 	t.Parallel()
 	if !*judges {
@@ -187,8 +185,8 @@ func TestNovaPlacesTheServers(t *testing.T) {
 			want[in.Plan.Lab+"-"+n.Name] = len(n.VCPUs)
 		}
 		if c.name == "r740-eight" {
-			// Five of these nodes span both NUMA nodes, and the lab fills the host. Nova puts the halves where it finds
-			// room first, and the last one finds none: docs/export.md says so.
+			// Five of these nodes span both NUMA nodes, and the lab fills the host. Nova puts the halves on the first
+			// node with room, and finds no place for the last server. docs/export.md mentions this.
 			want["r740-eight-vm07"] = 0
 		}
 		got := map[string]int{}
@@ -201,7 +199,7 @@ func TestNovaPlacesTheServers(t *testing.T) {
 	}
 }
 
-// The kubelet's own code reads its configuration, and finds what is wrong with others.
+// The kubelet's own code accepts its configuration, and finds errors in wrong ones.
 func TestTheKubeletTakesItsConfiguration(t *testing.T) {
 	t.Parallel()
 	if !*judges {
@@ -229,7 +227,7 @@ func TestTheKubeletTakesItsConfiguration(t *testing.T) {
 	}
 }
 
-// moduleFile is a file in the cache of Go modules, which hack/judges.sh fetches.
+// moduleFile returns a file in the cache of Go modules, which hack/judges.sh downloads.
 func moduleFile(t *testing.T, path string) string {
 	t.Helper()
 	cache, err := exec.CommandContext(t.Context(), "go", "env", "GOMODCACHE").Output()
@@ -239,23 +237,23 @@ func moduleFile(t *testing.T, path string) string {
 	return filepath.Join(strings.TrimSpace(string(cache)), path)
 }
 
-// kubeVirtDefinitions is the file of KubeVirt's source that defines its objects.
+// kubeVirtDefinitions returns the file of KubeVirt's source that defines its objects.
 func kubeVirtDefinitions(t *testing.T) string {
 	t.Helper()
 	return moduleFile(t, "kubevirt.io/kubevirt@v1.6.0/pkg/virt-operator/resource/generate/components/"+
 		"validations_generated.go")
 }
 
-// The definitions of KubeVirt, by which an API server judges its objects, know every key that is written and take its
-// value, and KubeVirt's own admission refuses nothing. A misspelt key and a feature gate that is not there are found,
-// else the judges would be none.
+// TestKubeVirtTakesTheObjects checks keys and values against KubeVirt's definitions, which an API server uses to
+// judge objects, and runs KubeVirt's own admission. It also verifies that these find a misspelt key and an unknown
+// feature gate.
 func TestKubeVirtTakesTheObjects(t *testing.T) {
 	t.Parallel()
 	if !*judges {
 		t.Skip("make test-judges fetches the source of KubeVirt")
 	}
 	admission := judge(t, "kubevirt", "../kubevirt")
-	python := judge(t, "nova", "python") // which has YAML and JSON schemas
+	python := judge(t, "nova", "python") // it has YAML and JSON schemas
 	definitions := kubeVirtDefinitions(t)
 	script, err := filepath.Abs("testdata/judge-kubevirt.py")
 	if err != nil {
@@ -298,8 +296,8 @@ func TestKubeVirtTakesTheObjects(t *testing.T) {
 	}
 }
 
-// Open MPI binds each rank of the rank file to the virtual CPUs that the domain of libvirt pins where the line says: on
-// its NUMA node, to those CPUs of the host. It sees the CPUs of the domain by hwloc, which makes them up.
+// Open MPI binds each rank of the rank file to the virtual CPUs of the line's NUMA node that libvirt's domain pins to
+// the line's host CPUs. hwloc simulates the CPUs of the domain.
 func TestOpenMPIBindsTheRanks(t *testing.T) {
 	t.Parallel()
 	mpirun := judge(t, "openmpi", "../usr/bin/mpirun.openmpi")
@@ -333,7 +331,7 @@ func TestOpenMPIBindsTheRanks(t *testing.T) {
 					}
 				}
 			}
-			var ranks strings.Builder // of this node alone, which is this machine here
+			var ranks strings.Builder // ranks of this node alone, simulated on this machine
 			var where, on []string
 			for _, m := range rank.FindAllStringSubmatch(string(files[1].Data), -1) {
 				if render.DomainPath(m[2]) == file.Path {

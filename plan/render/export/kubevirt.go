@@ -16,13 +16,14 @@ import (
 //go:embed kubevirt/*.tmpl
 var kubeFiles embed.FS
 
-// The templates of the files. make test-judges holds what is written against KubeVirt's definitions.
+// kubeTemplates are the templates of the files. make test-judges checks the results against KubeVirt's definitions.
 var kubeTemplates = template.Must(template.New("kubevirt").Funcs(functions).ParseFS(kubeFiles, "kubevirt/*.tmpl"))
 
-// KubeVirt returns a VirtualMachine for each node of the plan, with what the cluster and the host need for it.
+// KubeVirt returns a VirtualMachine for each node of the plan, and the configuration that it needs on the cluster and
+// the host.
 //
-// Kubernetes chooses the CPUs and devices of a machine itself, by the rules that kubelet.yaml sets. So the plan gives
-// sizes, shapes and counts, and the host by a label.
+// Kubernetes chooses the CPUs and devices of a machine itself, by the rules in kubelet.yaml. So the files only
+// contain sizes, shapes and counts of the plan, and select the host by a label.
 func KubeVirt(in render.Input) ([]render.Artifact, error) {
 	k := kube{in: in}
 	if err := k.read(); err != nil {
@@ -41,22 +42,21 @@ func KubeVirt(in render.Input) ([]render.Artifact, error) {
 	return files, nil
 }
 
-// A kube is a plan as Kubernetes looks at it, for the templates.
 type kube struct {
 	in render.Input
 
 	Made     string // a comment
-	Lab      string // the value of the label rackless/lab, by which the machines find the host of the plan
+	Lab      string // value of the label rackless/lab, by which the machines select the plan's host
 	MTU      int
-	Isolated bool            // each machine gets a core more, for QEMU's own threads
-	Reserved topology.CPUSet // what Kubernetes keeps for the host's own processes
+	Isolated bool            // each machine gets an additional core for QEMU's own threads
+	Reserved topology.CPUSet // kept for the host's own processes
 	SMT      bool
 	Spans    bool // some machine has CPUs or memory of several NUMA nodes
 
-	FirstNode              int // the NUMA node whose memory is kept for the host
+	FirstNode              int // NUMA node with the memory reserved for the host
 	SystemMiB, ReservedMiB uint64
 
-	Devices  []kubeDevice // that are given as a whole, each kind once
+	Devices  []kubeDevice // passed as a whole, each kind once
 	Networks []kubeNetwork
 	Machines []kubeMachine
 }
@@ -68,7 +68,7 @@ type kubeDevice struct {
 	Resource string
 }
 
-// A kubeNetwork is a NIC whose virtual functions the SR-IOV network operator makes and hands out.
+// A kubeNetwork is a NIC with virtual functions that the SR-IOV network operator creates and assigns.
 type kubeNetwork struct {
 	PF, Vendor     string
 	Name, Resource string
@@ -87,8 +87,8 @@ type kubeMachine struct {
 
 type kubePort struct{ Name, MAC, Network string }
 
-// What is kept free where the lab file does not say, in MiB: for the host's own processes, and what the kubelet keeps
-// by default, which counts with what is reserved.
+// Default reserve in MiB if the lab file has none: for the host's own processes, and the kubelet's default eviction
+// limit, which counts toward the reserve.
 const (
 	systemMiB    = 2048
 	evictionHard = 100
@@ -136,8 +136,8 @@ func (k *kube) read() error {
 	return nil
 }
 
-// reserve takes a core for each machine from what the host keeps, for QEMU's own threads: Kubernetes has no pool of
-// shared CPUs for them. The last core stays with the host.
+// reserve takes a core per machine from the host's cores for QEMU's own threads, because Kubernetes has no pool of
+// shared CPUs for them. It takes none unless a core remains for the host.
 func (k *kube) reserve() {
 	k.Reserved = k.in.Plan.Housekeeping.CPUs
 	var cores []topology.CPUSet
@@ -162,11 +162,10 @@ func (k *kube) reserve() {
 	k.ReservedMiB = k.SystemMiB + evictionHard
 }
 
-// name is the name of the machine of a lab node.
 func (k *kube) name(node string) string { return dns(k.in.Plan.Lab + "-" + node) }
 
-// network is the name of a network of VFs of a NIC, which is one of lower case letters, digits and hyphens. As the name
-// of a resource of the SR-IOV operator it has underscores.
+// network returns the name of a network of VFs of a NIC: lower case letters, digits and hyphens. The SR-IOV
+// operator's resource of that name has underscores.
 func (k *kube) network(pf string) string {
 	return dns(k.in.Plan.Lab) + "-" + strings.NewReplacer(":", "-", ".", "-").Replace(pf)
 }

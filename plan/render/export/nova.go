@@ -14,13 +14,12 @@ import (
 	"github.com/rackless/rackless/plan/render"
 )
 
-// physicalNetwork is the name of the fabric between the hosts' NICs and Neutron.
+// physicalNetwork is Neutron's name of the fabric between the hosts' NICs.
 const physicalNetwork = "fabric"
 
-// Nova returns what a compute host needs in nova.conf for the plan, and the commands that make flavors, ports and
-// servers.
+// Nova returns the settings for a compute host's nova.conf, and the commands that make flavors, ports and servers.
 //
-// Nova chooses the CPUs of a server itself, from those of cpu_dedicated_set, a NUMA node of the host for each of the
+// Nova chooses the CPUs of a server itself from cpu_dedicated_set, using one NUMA node of the host for each of the
 // guest's.
 func Nova(in render.Input) ([]render.Artifact, error) {
 	if err := check(&in); err != nil {
@@ -56,12 +55,11 @@ func Nova(in render.Input) ([]render.Artifact, error) {
 
 type nova struct {
 	in      render.Input
-	aliases map[string]string // by ID of a device
-	lines   []string          // of alias, in nova.conf
-	specs   []string          // of device_spec
+	aliases map[string]string // by device ID
+	lines   []string          // alias lines of nova.conf
+	specs   []string          // lines of device_spec
 }
 
-// device enters a device that is given as a whole.
 func (n *nova) device(c *plan.NodeDevice) error {
 	id, err := idsOf(n.in.Host, c.ID)
 	if err != nil {
@@ -84,20 +82,19 @@ func (n *nova) device(c *plan.NodeDevice) error {
 //go:embed nova/*.tmpl
 var novaFiles embed.FS
 
-// The templates of nova.conf and openstack.sh. oslo.config reads no comment behind a value.
+// The templates of nova.conf and openstack.sh. oslo.config does not support a comment after a value.
 var novaTemplates = template.Must(template.New("nova").Funcs(functions).Funcs(template.FuncMap{
 	"network": func() string { return physicalNetwork }}).ParseFS(novaFiles, "nova/*.tmpl"))
 
-// A novaPage is what the templates are filled with.
 type novaPage struct {
 	render.Input
 	CPUs          topology.CPUSet // of all nodes
 	Held, Devices []string        // lines of nova.conf
-	Fabrics       []string        // subnets of ports that are virtual functions, in the order in which nodes have them
+	Fabrics       []string        // subnets of ports that are virtual functions, in the order of the nodes' ports
 	Servers       []novaServer
 }
 
-// A novaServer is a node with the flavor that it shares with others of its size; Specs are set at the first of them.
+// A novaServer is a node with its flavor, which it shares with equal nodes. Specs are set for the first of them.
 type novaServer struct {
 	Node, Flavor, Size string
 	Notes, Specs       []string
@@ -107,10 +104,9 @@ type novaServer struct {
 type novaPort struct {
 	lab.NIC
 	Name   string
-	Fabric int // its place in Fabrics
+	Fabric int // index in Fabrics
 }
 
-// page gathers what the templates say.
 func (n *nova) page() novaPage {
 	p := novaPage{Input: n.in, Devices: append(slices.Clone(n.specs), n.lines...)}
 	for _, h := range n.in.Plan.Hugepages {
@@ -122,7 +118,7 @@ func (n *nova) page() novaPage {
 	if m := n.in.Lab.Reserve.Memory; m != nil {
 		p.Held = append(p.Held, fmt.Sprintf("reserved_host_memory_mb = %d", uint64(*m)/mib))
 	}
-	flavors := map[string]string{} // name by what it is
+	flavors := map[string]string{} // name by specs
 	for i := range n.in.Plan.Nodes {
 		node := &n.in.Plan.Nodes[i]
 		p.CPUs = p.CPUs.Union(node.CPUs())
@@ -150,7 +146,7 @@ func (n *nova) page() novaPage {
 	return p
 }
 
-// flavor returns the extra specs of a lab node's flavor, with the name of each.
+// flavor returns the extra specs of a lab node's flavor, with notes.
 func (n *nova) flavor(node *plan.Node) (specs []string, notes []string) {
 	add := func(format string, args ...any) { specs = append(specs, fmt.Sprintf(format, args...)) }
 	sockets, cores, threads, _ := node.Topology()

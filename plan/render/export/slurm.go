@@ -13,8 +13,8 @@ import (
 	"github.com/rackless/rackless/plan/render/slurm"
 )
 
-// Slurm returns the configuration of a cluster of the plan's nodes, whose controller is the first of them unless the
-// lab file names one. The nodes are as the plan says that their guests will see themselves.
+// Slurm returns the configuration of a cluster of the plan's nodes. Its controller is the first node unless the lab
+// file names one. The nodes are described as their guests will see themselves.
 func Slurm(in render.Input) ([]render.Artifact, error) {
 	if err := check(&in); err != nil {
 		return nil, fmt.Errorf("export slurm: %w", err)
@@ -36,9 +36,9 @@ func Slurm(in render.Input) ([]render.Artifact, error) {
 	return slurm.Files(c)
 }
 
-// switches are the network between the nodes of a plan, for jobs that should stay close together: a NIC of the host is
-// a switch between its virtual functions, and the fabric joins the NICs. A node counts where its first port is, which
-// is that of the fabric's first subnet. If no NIC joins nodes, the fabric is the only switch.
+// switches returns the network between the nodes of a plan, for jobs that should stay close together. A NIC of the
+// host is a switch between its virtual functions, and the fabric joins the NICs. A node belongs to the switch of its
+// first port, which is on the fabric's first subnet. If no NIC joins nodes, the fabric is the only switch.
 func switches(p *plan.Plan) []slurm.Switch {
 	var leaves group.By[string, string]
 	joined := false
@@ -67,10 +67,9 @@ func switches(p *plan.Plan) []slurm.Switch {
 	return append(all, fabric)
 }
 
-// guest returns a lab node as its own system will see it: cores, NUMA nodes, and the devices on them.
 func guest(h *topology.Host, n *plan.Node) *topology.Host {
 	g := &topology.Host{Provenance: topology.Provenance{Kind: topology.SourceSynthetic, Name: n.Name}}
-	// The kernel keeps some for itself, and a node with less than it says is drained.
+	// The kernel keeps some memory, and Slurm drains a node with less than configured.
 	g.Memory.TotalBytes = new(n.MemoryBytes / 16 * 15)
 	sockets, cores, threads, _ := n.Topology()
 	for core := range sockets * cores {
@@ -90,7 +89,7 @@ func guest(h *topology.Host, n *plan.Node) *topology.Host {
 		}
 	}
 	for _, c := range n.Cards {
-		a, _ := topology.ParsePCIAddr(c.ID) // check has seen to it that it is one
+		a, _ := topology.ParsePCIAddr(c.ID) // check has verified that it is an address
 		var cell *int
 		if n.GuestNUMA {
 			cell = c.Cell
@@ -107,7 +106,7 @@ func guest(h *topology.Host, n *plan.Node) *topology.Host {
 		}
 		nic := topology.NIC{Address: &a, Model: c.Model, NUMANode: cell}
 		if d := h.Device(a); d != nil && d.Vendor != nil && *d.Vendor == topology.VendorMellanox {
-			nic.RDMA = []string{fmt.Sprintf("mlx5_%d", len(g.NICs))} // as its driver counts them
+			nic.RDMA = []string{fmt.Sprintf("mlx5_%d", len(g.NICs))} // as numbered by its driver
 		}
 		g.NICs = append(g.NICs, nic)
 	}

@@ -1,5 +1,5 @@
-// Package openmpi writes the files that tell Open MPI's mpirun where ranks run: a hostfile, and a rank file that binds
-// each rank to a core, from the plan of a lab.
+// Package openmpi writes files for Open MPI's mpirun from the plan of a lab: a hostfile, and a rank file that binds
+// each rank to a core.
 package openmpi
 
 import (
@@ -12,10 +12,10 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// A Node is one that ranks run on.
+// A Node is a node that runs ranks.
 type Node struct {
 	Name  string
-	CPUs  int // used where the plan has no such node: as many cores, all alike
+	CPUs  int // number of equal cores to use if the plan lacks the node
 	Ranks int
 }
 
@@ -26,7 +26,7 @@ func NodesOf(p *plan.Plan) []Node {
 	})
 }
 
-// Hostfile names the nodes with their ranks.
+// Hostfile lists the nodes with their numbers of ranks.
 func Hostfile(nodes []Node) string {
 	var b strings.Builder
 	for _, n := range nodes {
@@ -35,8 +35,8 @@ func Hostfile(nodes []Node) string {
 	return b.String()
 }
 
-// Rankfile binds each rank to a core of its node, with the reason. A core gets a second rank if a node has more
-// ranks than cores. The plan is nil in a lab without one.
+// Rankfile binds each rank to a core of its node, with the reason. If a node has more ranks than cores, cores get
+// several ranks. The plan is nil in a lab without one.
 func Rankfile(lab string, p *plan.Plan, nodes []Node) string {
 	basis := "The plan says which cores are next to the network."
 	if p == nil {
@@ -60,14 +60,13 @@ func Rankfile(lab string, p *plan.Plan, nodes []Node) string {
 	return b.String()
 }
 
-// A core is one that a rank can be bound to.
 type core struct {
-	number int    // as Open MPI counts those of the node, socket by socket
-	why    string // where it is
+	number int    // Open MPI's number within the node, socket by socket
+	why    string // its location
 }
 
-// coresOf returns the cores of a node in the order in which ranks take them. Those of the NUMA node of the first port
-// come first, through which messages pass, and then those of the NUMA nodes next to it.
+// coresOf returns the cores of a node in the order of ranks: the NUMA node of the first port first, because messages
+// pass through that port, then the NUMA nodes next to it.
 func coresOf(p *plan.Plan, node Node) (cores []core) {
 	i := -1
 	if p != nil {

@@ -20,18 +20,15 @@ import (
 	"github.com/rackless/rackless/plan/render"
 )
 
-// errMissing is returned where Slurm has not been unpacked.
 var errMissing = errors.New("no Slurm is unpacked in the cache: make setup does it")
 
-// daemons are a Slurm that runs.
 type daemons struct {
 	dir   string
-	root  string // of the packages
+	root  string // directory of the packages
 	env   []string
 	procs []*exec.Cmd
 }
 
-// find returns the directory with the packages.
 func find() (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -44,9 +41,9 @@ func find() (string, error) {
 	return root, nil
 }
 
-// start runs Slurm with the files that are meant for /etc/slurm. What concerns a machine as a whole is changed:
-// paths, users and ports, the devices of gres.conf, which are empty files, and how processes are confined. Nodes have
-// the CPUs and the memory that the files say. It returns when all nodes are idle.
+// start runs Slurm with files for /etc/slurm, and returns when all nodes are idle. It replaces machine-wide settings:
+// paths, users and ports, the confinement of processes, and the devices of gres.conf, which become empty files. Nodes
+// have the CPUs and the memory of the files.
 func start(files []render.Artifact) (c *daemons, err error) {
 	root, err := find()
 	if err != nil {
@@ -95,9 +92,8 @@ func start(files []render.Artifact) (c *daemons, err error) {
 	return c, nil
 }
 
-// await waits until done says so.
 func await(done func() bool) error {
-	const limit = 60 * time.Second // by hand all is there within a second
+	const limit = 60 * time.Second // outside of tests, all of it takes less than a second
 	for began := time.Now(); time.Since(began) < limit; time.Sleep(20 * time.Millisecond) {
 		if done() {
 			return nil
@@ -106,7 +102,6 @@ func await(done func() bool) error {
 	return fmt.Errorf("not ready within %v", limit)
 }
 
-// write writes the files and the key, and returns the names of the nodes.
 func (c *daemons) write(files []render.Artifact) (nodes []string, err error) {
 	me, err := user.Current()
 	if err != nil {
@@ -164,7 +159,7 @@ func set(text, setting string) string {
 	return text + setting + "\n"
 }
 
-// alone gives each node a line of its own, with a port of this machine, and returns their names.
+// alone gives each node a separate line with a port of this machine, and returns their names.
 func alone(text, host string) (string, []string, error) {
 	lines := strings.Split(text, "\n")
 	var nodes []string
@@ -189,7 +184,6 @@ func alone(text, host string) (string, []string, error) {
 	return set(strings.Join(lines, "\n"), fmt.Sprintf("SlurmctldPort=%d", port)), nodes, err
 }
 
-// freePort returns a port that nobody listens at.
 func freePort() (int, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -199,7 +193,7 @@ func freePort() (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
-// expand returns the names that a list of Slurm's stands for: vm[00-02,07],head.
+// expand returns the names in a host list of Slurm: vm[00-02,07],head.
 func expand(list string) (names []string) {
 	for _, m := range regexp.MustCompile(`([^,\[]+)(?:\[([^\]]*)\])?,?`).FindAllStringSubmatch(list, -1) {
 		if m[2] == "" {
@@ -238,7 +232,7 @@ func (c *daemons) start(name string, args ...string) error {
 	return nil
 }
 
-// Run runs a client, such as srun, and returns what it prints.
+// Run runs a client, such as srun, and returns its output.
 func (c *daemons) Run(argv ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -253,7 +247,6 @@ func (c *daemons) Run(argv ...string) (string, error) {
 	return string(out), err
 }
 
-// logs is the end of what the daemons said.
 func (c *daemons) logs() string {
 	var b strings.Builder
 	found, _ := filepath.Glob(filepath.Join(c.dir, "*.log"))

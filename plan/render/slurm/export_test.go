@@ -12,7 +12,7 @@ import (
 	"github.com/rackless/rackless/plan/render"
 )
 
-// Slurm itself starts with what rackless export writes, as the golden files of render/export have it.
+// Slurm itself starts with the output of rackless export, taken from the golden files of render/export.
 func TestSlurmTakesTheExportedFiles(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

@@ -1,6 +1,6 @@
-// Package slurm writes the configuration of Slurm for a cluster: slurm.conf, gres.conf, topology.conf and cgroup.conf.
-// The same files serve a lab, whose nodes are known from inside ([NodeOf]), and real machines, known from a dump or
-// from a plan. They are the same on all nodes of a cluster.
+// Package slurm writes the configuration of Slurm for a cluster: slurm.conf, gres.conf, topology.conf and
+// cgroup.conf. The same files serve a lab, with nodes that describe themselves ([NodeOf]), and real machines,
+// described by a dump or a plan. They are the same on all nodes of a cluster.
 //
 // They are for Slurm 22.05 (Debian 12) and newer.
 package slurm
@@ -23,15 +23,15 @@ import (
 	"github.com/rackless/rackless/plan/render"
 )
 
-// A Cluster is what Slurm has to know.
+// A Cluster is the input for Slurm's configuration.
 type Cluster struct {
 	Name       string
 	Controller string   // machine with slurmctld; it need not be one of Nodes
-	Nodes      []Node   // at least one; in the order in which the files name them
-	Switches   []Switch // the network between the nodes; without any there is no topology.conf
-	// MPI is the plugin by which srun starts MPI programs unless it is told another: "pmix", "pmi2". Empty: none.
+	Nodes      []Node   // at least one, in the order of the files
+	Switches   []Switch // network between the nodes; without any, there is no topology.conf
+	// MPI is srun's default plugin for MPI programs: "pmix", "pmi2", or empty for none.
 	MPI string
-	// Made says what made the files and from what, in one line.
+	// Made names the program and the input of the files, in one line.
 	Made string
 }
 
@@ -39,19 +39,19 @@ type Cluster struct {
 type Node struct {
 	Name      string
 	Sockets   int   // of the machine
-	Cores     int   // of a socket
-	Threads   int   // of a core
-	MemoryMiB int64 // that jobs may have together; 0: Slurm does not count memory
+	Cores     int   // per socket
+	Threads   int   // per core
+	MemoryMiB int64 // total for jobs; 0 means that Slurm does not count memory
 	Devices   []Device
 }
 
-// A Device is a GPU or a NIC that jobs ask for, as in --gres=gpu:1,nic:1.
+// A Device is a GPU or a NIC that jobs request, as in --gres=gpu:1,nic:1.
 type Device struct {
 	Kind string // GPU or NIC
 	Type string // such as "h100" or "mlx5_0": --gres=nic:mlx5_0:1; may be empty
-	File string // such as /dev/nvidia0; empty where it is not known: then Slurm does not heed Cores
-	// Cores are those next to the device, in the order of Slurm, which is that of hwloc: the first core of the first
-	// socket is 0. Empty: all are as good.
+	File string // such as /dev/nvidia0; empty if unknown, in which case Slurm ignores Cores
+	// Cores are the cores next to the device, in the order of Slurm and hwloc: the first core of the first socket is
+	// 0. Empty means that all are equal.
 	Cores topology.CPUSet
 }
 
@@ -68,10 +68,10 @@ type Switch struct {
 	Switches []string
 }
 
-// name is what becomes a part of a line: Slurm reads blanks, commas, brackets and equals signs as its own.
+// name matches names that are safe in a line: Slurm interprets blanks, commas, brackets and equals signs.
 var name = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`)
 
-// check refuses what Slurm could not read, or would read as something else.
+// check refuses text that Slurm could not read, or would misinterpret.
 func (c Cluster) check() error {
 	if len(c.Nodes) == 0 {
 		return errors.New("no node")
@@ -150,8 +150,8 @@ var conf = template.Must(template.New("slurm.conf").Funcs(template.FuncMap{"join
 	"names": func(nodes []Node) []string { return lists.Map(nodes, func(n Node) string { return n.Name }) },
 }).Parse(confText))
 
-// memoryPerCPU is the memory of a CPU in MiB where nodes have least; 0 where that of one is not known. A job that does
-// not ask gets it: else it would get all memory of its nodes, and others wait.
+// memoryPerCPU returns the smallest memory per CPU of any node in MiB, or 0 if that of a node is unknown. It is the
+// default for jobs. Otherwise a job without a request would get all memory of its nodes, and others would wait.
 func (c Cluster) memoryPerCPU() int64 {
 	least := int64(math.MaxInt64)
 	for _, n := range c.Nodes {
@@ -163,7 +163,7 @@ func (c Cluster) memoryPerCPU() int64 {
 	return max(1, least)
 }
 
-// line is what a node has, in slurm.conf.
+// line returns a node's line in slurm.conf without its name.
 func (n Node) line() string {
 	s := fmt.Sprintf("CPUs=%d Sockets=%d CoresPerSocket=%d ThreadsPerCore=%d", n.Sockets*n.Cores*n.Threads,
 		n.Sockets, n.Cores, n.Threads)
@@ -189,7 +189,6 @@ func (d Device) word() string {
 	return d.Kind + ":" + d.Type
 }
 
-// kinds are the kinds of devices that nodes have, in the order of the constants.
 func (c Cluster) kinds() (kinds []string) {
 	for _, n := range c.Nodes {
 		kinds = append(kinds, lists.Map(n.Devices, func(d Device) string { return d.Kind })...)
@@ -208,7 +207,6 @@ func (c Cluster) gresConf() string {
 	return b.String()
 }
 
-// devices are the lines of a node in gres.conf.
 func (n Node) devices() string {
 	var b strings.Builder
 	for _, d := range n.Devices {
@@ -218,7 +216,6 @@ func (n Node) devices() string {
 	return b.String()
 }
 
-// setting returns a further setting of a line; "" if it has no value.
 func setting(name, value string) string {
 	if value == "" {
 		return ""
@@ -235,7 +232,7 @@ func (c Cluster) topologyConf() string {
 	return b.String()
 }
 
-// cgroupConf keeps jobs on their cores, within their memory, and off the GPUs that they did not ask for.
+// cgroupConf confines jobs to their cores, their memory, and the GPUs that they requested.
 func (c Cluster) cgroupConf() string {
 	gpus := slices.ContainsFunc(c.Nodes, func(n Node) bool {
 		return slices.ContainsFunc(n.Devices, func(d Device) bool { return d.Kind == GPU && d.File != "" })
@@ -247,7 +244,7 @@ func (c Cluster) cgroupConf() string {
 	return "ConstrainCores=yes\nConstrainRAMSpace=yes\nConstrainDevices=" + devices + "\n"
 }
 
-// alike returns the names of nodes by what is said about them. Nodes of which nothing is said are left out.
+// alike groups the names of nodes by the result of say. It leaves out nodes with an empty result.
 func alike(nodes []Node, say func(Node) string) *group.By[string, string] {
 	var all group.By[string, string]
 	for _, n := range nodes {
@@ -258,8 +255,8 @@ func alike(nodes []Node, say func(Node) string) *group.By[string, string] {
 	return &all
 }
 
-// HostList writes names as Slurm does: vm[00-03,07],head. Names that differ in a number at their end are gathered where
-// they follow one another.
+// HostList formats names like Slurm: vm[00-03,07],head. It combines consecutive names that differ in a number at
+// their end.
 func HostList(names []string) string {
 	var out []string
 	for i := 0; i < len(names); {
@@ -281,7 +278,7 @@ func HostList(names []string) string {
 	return strings.Join(out, ",")
 }
 
-// ranges writes the numbers of names behind a stem: 00-03,07.
+// ranges formats the numbers of names after a stem: 00-03,07.
 func ranges(names []string, stem int) string {
 	var out []string
 	for i := 0; i < len(names); {
@@ -299,7 +296,7 @@ func ranges(names []string, stem int) string {
 	return strings.Join(out, ",")
 }
 
-// cut splits a name before the digits at its end. More of them than a number has are part of the name.
+// cut splits a name before the digits at its end. If there are more than nine digits, it does not split.
 func cut(name string) (stem, digits string) {
 	stem = strings.TrimRight(name, "0123456789")
 	if len(name)-len(stem) > 9 {

@@ -20,7 +20,6 @@ import (
 	"github.com/rackless/rackless/plan/render"
 )
 
-// labCluster is four equal nodes of a lab and a larger one.
 func labCluster() Cluster {
 	c := Cluster{Name: "full", Controller: "vm00", MPI: "pmix", Made: "Made\nfor a test."}
 	for _, name := range []string{"vm00", "vm01", "vm02", "vm03"} {
@@ -36,7 +35,6 @@ func labCluster() Cluster {
 	return c
 }
 
-// epyc is a real machine, known from a dump.
 func epyc(t testing.TB) Cluster {
 	t.Helper()
 	h, err := inspect.ReadFile(context.Background(), filepath.Join("../../..", "examples", "hosts", "epyc-7551p.ttar"))
@@ -87,13 +85,13 @@ func TestWhatSlurmCannotReadIsRefused(t *testing.T) {
 	}
 }
 
-// The cores of Slurm are numbered socket by socket, whatever the kernel does.
+// Slurm numbers cores socket by socket, independent of the kernel.
 func TestCoresAreThoseOfSlurm(t *testing.T) {
 	t.Parallel()
 	pkg := func(i int) *int { return &i }
 	h := &topology.Host{NUMANodes: []topology.NUMANode{{ID: 0, CPUs: topology.CPUs(0, 2, 4, 6)},
 		{ID: 1, CPUs: topology.CPUs(1, 3, 5, 7)}}}
-	for i := range 4 { // cores of two sockets in turn, each with its sibling 4 CPUs on
+	for i := range 4 { // cores of two sockets alternately, each with its sibling 4 CPUs later
 		h.Cores = append(h.Cores, topology.Core{ID: i, Package: pkg(i % 2), CPUs: topology.CPUs(i, i+4)})
 	}
 	h.GPUs = []topology.GPU{{Vendor: "NVIDIA Corporation", Model: "GA102 [GeForce RTX 3090]", NUMANode: pkg(1)},
@@ -146,7 +144,6 @@ func TestHostLists(t *testing.T) {
 	})
 }
 
-// run starts Slurm with the files of a cluster.
 func run(t *testing.T, c Cluster) *daemons {
 	t.Helper()
 	files, err := Files(c)
@@ -173,7 +170,7 @@ func started(t *testing.T, files []render.Artifact) *daemons {
 	return s
 }
 
-// Slurm itself reads the files, and gives jobs the cores that are next to their devices.
+// Slurm itself reads the files, and gives jobs the cores next to their devices.
 func TestSlurmRunsJobsAsTheFilesSay(t *testing.T) {
 	t.Parallel()
 	c := labCluster()
@@ -184,7 +181,7 @@ func TestSlurmRunsJobsAsTheFilesSay(t *testing.T) {
 		argv []string
 	}{
 		{"5", []string{"--nodes=5", "sh", "-c", "echo $SLURM_NNODES"}},
-		// The two leaves have no five nodes, and a job of two nodes stays on one of them.
+		// Neither leaf has five nodes, and a job of two nodes stays on one of them.
 		{"spine.leaf1.big", []string{"--nodelist=big", "sh", "-c", "echo $SLURM_TOPOLOGY_ADDR"}},
 		{"CPU_IDs=8-9", []string{"--nodelist=big", "--gres=nic:mlx5_0:1", "sh", "-c",
 			"scontrol show job --details $SLURM_JOB_ID"}},
@@ -212,7 +209,7 @@ func TestSlurmRunsJobsAsTheFilesSay(t *testing.T) {
 	}
 }
 
-// A node whose machine was read from a dump is one that Slurm takes: a real one and one of several hundred cores.
+// Slurm accepts nodes read from dumps: a real machine, and one of several hundred cores.
 func TestSlurmTakesRealMachines(t *testing.T) {
 	t.Parallel()
 	c := epyc(t)

@@ -10,25 +10,25 @@ import (
 	"github.com/rackless/rackless/machine/finding"
 )
 
-// An Adapter is an emulated adapter of a node, as the process that emulates it sees it. As JSON it is what rackless nic
-// ls prints, see docs/json.md.
+// An Adapter is an emulated adapter of a node, as its emulator sees it. Its JSON is the output of rackless nic ls,
+// see docs/json.md.
 type Adapter struct {
 	Node      string `json:"node"`
-	NIC       string `json:"nic"` // its network device in the node
+	NIC       string `json:"nic"` // network device in the node
 	Model     string `json:"model"`
 	MAC       string `json:"mac"`
 	RateBits  int64  `json:"rate_bits_per_second"`
-	Connected bool   `json:"connected"` // the node's machine has it
-	Driver    bool   `json:"driver"`    // and a driver has set it up
+	Connected bool   `json:"connected"` // connected to the node's machine
+	Driver    bool   `json:"driver"`    // set up by a driver
 	LinkUp    bool   `json:"link_up"`
-	Flaps     bool   `json:"link_flaps"` // its link went down three times within a minute
-	LinkDowns uint64 `json:"link_downs"` // since it was made
+	Flaps     bool   `json:"link_flaps"` // link went down three times within a minute
+	LinkDowns uint64 `json:"link_downs"` // since it was created
 	Resets    uint64 `json:"resets"`
 	Fault     Fault  `json:"fault,omitempty"`
-	Crash     string `json:"crash,omitempty"` // the panic of rackless that the fault is, if it is one
+	Crash     string `json:"crash,omitempty"` // panic of rackless that caused the fault, if any
 }
 
-// Fault is how an adapter fails.
+// Fault is a kind of failure of an adapter.
 type Fault string
 
 // Faults of adapters.
@@ -42,7 +42,7 @@ const (
 	FaultBus      Fault = "off-bus"
 )
 
-// Faults are all faults, with what each is.
+// Faults lists all faults with their descriptions.
 var Faults = []struct {
 	Kind Fault
 	Help string
@@ -58,29 +58,27 @@ var Faults = []struct {
 
 // An AdapterReader is a Reader of a lab with emulated adapters.
 type AdapterReader interface {
-	// Adapters returns the adapters of the lab, in the order of its nodes; none where no NIC is an emulated adapter.
+	// Adapters returns the adapters of the lab in the order of its nodes, or nil if no NIC is emulated.
 	Adapters(ctx context.Context) ([]Adapter, error)
 }
 
-// HasHostCards reports whether nodes of the lab that r reads may have cards of a host: NICs that nothing emulates.
+// HasHostCards reports whether nodes of the lab that r reads may have cards of a host, which are not emulated.
 func HasHostCards(r Reader) bool {
 	h, ok := r.(interface{ HasHostCards() bool })
 	return ok && h.HasHostCards()
 }
 
-// An adapterCheck is one of the checks that each adapter has.
 type adapterCheck struct {
 	id, title, want string
-	holds           func(a *Adapter) bool // as the emulation sees it
+	holds           func(a *Adapter) bool // according to the emulation
 	have            string
-	where           string // what in the node says it
+	where           string // evidence in the node
 	consequence     string
-	fix             string // of an adapter that is not emulated
-	lost            bool   // the node cannot be asked for facts of the adapter: its kernel would wait for an answer
+	fix             string // for an adapter that is not emulated
+	lost            bool   // the node cannot be asked about the adapter, because its kernel would wait for an answer
 }
 
-// adapterChecks are in the order of what depends on what. An adapter fails one of them: a card that is gone has no
-// cable.
+// adapterChecks are in order of dependency. An adapter fails only the first: a card that is gone has no cable.
 var adapterChecks = []adapterCheck{
 	{id: IDAdapter, title: "the node has its adapters", want: "connected",
 		holds: func(a *Adapter) bool { return a.Connected },
@@ -125,9 +123,8 @@ var adapterChecks = []adapterCheck{
 			"means anything"},
 }
 
-// adapterFindings makes the checks of the adapters: one finding for those that hold, and one for
-// each that does not. What the node says is the evidence, and what the emulation says the cause; a
-// fault that the node has not noticed yet is one too.
+// adapterFindings returns one finding for each check that all adapters pass, and one for each failure, noticed by the
+// node or not. The evidence comes from the node, and the cause from the emulation.
 func adapterFindings(l *lab.Lab, all []adapterState) []finding.Finding {
 	var out []finding.Finding
 	failed := make([]bool, len(all))
@@ -150,7 +147,6 @@ func adapterFindings(l *lab.Lab, all []adapterState) []finding.Finding {
 	return out
 }
 
-// failed is the finding of an adapter that fails a check.
 func (c *adapterCheck) failed(l *lab.Lab, s *adapterState, said string) finding.Finding {
 	f := finding.Finding{ID: c.id, Subject: s.node + " " + s.nic, Title: c.title, Status: finding.Failed, Have: c.have,
 		Want: c.want, Consequence: c.consequence, Evidence: "in the node: " + said, Fix: c.fix}
@@ -177,7 +173,6 @@ func (c *adapterCheck) failed(l *lab.Lab, s *adapterState, said string) finding.
 	return f
 }
 
-// text is what is known about the adapter from outside.
 func (a *Adapter) text() string {
 	link, fault := "link down", "no fault"
 	if a.LinkUp {
@@ -189,7 +184,6 @@ func (a *Adapter) text() string {
 	return fmt.Sprintf("%s, %s, %s", fault, link, words.Count(int(a.LinkDowns), "link down"))
 }
 
-// fix is what ends the fault.
 func (a *Adapter) fix(l *lab.Lab) string {
 	switch {
 	case !a.Connected:
@@ -204,7 +198,6 @@ func (a *Adapter) fix(l *lab.Lab) string {
 	return which
 }
 
-// name is the adapter as the arguments of rackless nic name it.
 func (a *Adapter) name(l *lab.Lab) string {
 	name := l.Name + "/" + a.Node
 	if a.NIC != "eth0" {
@@ -213,7 +206,7 @@ func (a *Adapter) name(l *lab.Lab) string {
 	return name
 }
 
-// lostAdapters returns the nodes that have an adapter of which their kernel cannot be asked, with the reason.
+// lostAdapters returns the nodes with an adapter that their kernel cannot be asked about, with the reason.
 func lostAdapters(known []finding.Finding) map[string]finding.Finding {
 	lost := make(map[string]finding.Finding)
 	for _, f := range known {
@@ -226,7 +219,7 @@ func lostAdapters(known []finding.Finding) map[string]finding.Finding {
 	return lost
 }
 
-// explained gives the findings of a link that an adapter's fault has taken down the fix of that.
+// explained replaces the fix of findings about a link by that of the adapter's fault that took the link down.
 func explained(out, adapters []finding.Finding) {
 	for i := range out {
 		f := &out[i]
@@ -243,8 +236,8 @@ func explained(out, adapters []finding.Finding) {
 	}
 }
 
-// Broken returns why a figure of a node's NIC would be one of a failed adapter; nil where its adapter works, or is not
-// emulated.
+// Broken returns an error if figures of a node's NIC would be from a failed adapter, or nil if the adapter works or
+// is not emulated.
 func Broken(l *lab.Lab, all []Adapter, node, nic string) error {
 	for _, f := range adapterFindings(l, states(all)) {
 		if f.Status == finding.Failed && f.Subject == node+" "+nic {

@@ -15,50 +15,48 @@ import (
 	"github.com/rackless/rackless/lab"
 )
 
-// What a node's kernel says of its mlx5 functions. It is read without asking the adapter for anything, as whoever asks
-// one that does not answer waits for a minute: configuration space, what the network stack has noted, and the messages
-// of the driver, of which the last ones count.
+// The state of a node's mlx5 functions according to its kernel. It is read without access to the adapter, because a
+// request to one that does not answer blocks for a minute: from configuration space, the network stack's state, and
+// the driver's last messages.
 
-// adapterScript prints "pci ADDRESS VENDOR DRIVER" of each function, "net ADDRESS DEVICE FLAGS CARRIER" of its network
-// devices, "uptime SECONDS", and the driver's messages. The vendor is read from the function: the file that the kernel
-// has of it says nothing of a function that has left the bus.
+// adapterScript prints "pci ADDRESS VENDOR DRIVER" for each function, "net ADDRESS DEVICE FLAGS CARRIER" for its
+// network devices, "uptime SECONDS", and the driver's messages. The vendor is read from the function, because the
+// kernel's file does not change when a function has left the bus.
 //
 //go:embed adapter.sh
 var adapterScript string
 
-// A nodeAdapter is an mlx5 function as its node sees it.
 type nodeAdapter struct {
 	pci, nic, driver string
-	ones             bool  // its configuration space reads ones
+	ones             bool  // configuration space reads all ones
 	carrier          *bool // of a network device that is up
 	now              float64
 
-	bus, fatal, syndrome, gaveUp string // messages since the driver took the adapter last
+	bus, fatal, syndrome, gaveUp string // messages since the driver last bound the adapter
 	timeout, unplugged           string
 	timeoutAt                    float64
-	downs                        []float64 // when the link went down; at most flapCount
+	downs                        []float64 // times of link down; at most flapCount
 }
 
-// How long a message counts that says nothing of how things are now.
+// Age up to which a message about a past event counts.
 const (
 	timeoutCounts = 5 * 60 // s
 	flapWindow    = 60     // s
 	flapCount     = 3
 )
 
-// Bounds of what a node's output may have: it is the node's, and so not trusted.
+// Limits for a node's output, which is not trusted.
 const (
 	maxFunctions = 64
-	maxMessage   = 160 // characters of a message that are shown
+	maxMessage   = 160 // characters shown of a message
 )
 
-// parseAdapters reads what adapterScript prints.
 func parseAdapters(out string) []nodeAdapter {
 	var all []nodeAdapter
 	of := func(pci string) *nodeAdapter {
 		i := slices.IndexFunc(all, func(a nodeAdapter) bool { return a.pci == pci })
 		if i < 0 {
-			return &nodeAdapter{} // of a function that is gone
+			return &nodeAdapter{} // for a function that is gone
 		}
 		return &all[i]
 	}
@@ -78,7 +76,7 @@ func parseAdapters(out string) []nodeAdapter {
 		case len(f) == 2 && f[0] == "uptime":
 			now, _ = strconv.ParseFloat(f[1], 64)
 			if all == nil {
-				all = []nodeAdapter{} // it was read, and there is none
+				all = []nodeAdapter{} // not nil, because it was read
 			}
 		default:
 			at, text, ok := strings.Cut(strings.TrimPrefix(strings.TrimSpace(line), "["), "] mlx5_core ")
@@ -95,7 +93,7 @@ func parseAdapters(out string) []nodeAdapter {
 	return all
 }
 
-// message notes what a message of the driver says (health.c, cmd.c, events.c and main.c of mlx5_core).
+// message records a message of the driver (health.c, cmd.c, events.c and main.c of mlx5_core).
 func (a *nodeAdapter) message(at float64, text string) {
 	has := func(part string) bool { return strings.Contains(text, part) }
 	text = string([]rune(text)[:min(len([]rune(text)), maxMessage)])
@@ -123,7 +121,8 @@ func (a *nodeAdapter) message(at float64, text string) {
 	}
 }
 
-// says returns what the node says of a fault, or nothing. past are messages of what may be over.
+// says returns the node's evidence of a fault, or "". If past is set, messages about faults that may be over count,
+// too.
 func (a *nodeAdapter) says(id string, past bool) string {
 	switch id {
 	case IDAdapter:
@@ -168,16 +167,16 @@ func (a *nodeAdapter) says(id string, past bool) string {
 	return ""
 }
 
-// An adapterState is an adapter as the two sides know it. A nil one is not there to ask.
+// An adapterState is an adapter as seen by the emulation and by the node, each nil if unavailable.
 type adapterState struct {
 	node, nic string
 	emulated  *Adapter
 	seen      *nodeAdapter
 }
 
-// said is what the node says of a fault. Where the emulation is there to ask, it knows whether what was is over.
+// said returns the node's evidence of a fault. The emulation, if available, decides whether a past fault is over.
 func (s *adapterState) said(c *adapterCheck) string {
-	if s.seen == nil || c.id == IDAdapterLink && s.flaps() { // which is down now and then
+	if s.seen == nil || c.id == IDAdapterLink && s.flaps() { // a flapping link is down at times
 		return ""
 	}
 	return s.seen.says(c.id, s.emulated == nil || !c.holds(s.emulated))
@@ -190,8 +189,8 @@ func (s *adapterState) flaps() bool {
 	return s.seen.says(IDAdapterFlaps, true) != ""
 }
 
-// seenAdapters joins what the emulation and the nodes say. Of a node with cards of a host only
-// those count that are NICs of the lab.
+// seenAdapters joins the states from the emulation and from the nodes. Of a node with host cards, only NICs of the
+// lab count.
 func seenAdapters(ctx context.Context, l *lab.Lab, r Reader, emulated []Adapter) []adapterState {
 	all := states(emulated)
 	perNode, cards := make([][]nodeAdapter, len(l.Nodes)), HasHostCards(r)
@@ -203,10 +202,10 @@ func seenAdapters(ctx context.Context, l *lab.Lab, r Reader, emulated []Adapter)
 		for until := time.Now().Add(settleLimit); ; {
 			out, err := r.Exec(ctx, n.Name, []string{"sh", "-c", adapterScript})
 			if err != nil || out.ExitCode != 0 {
-				return // the node's other checks say that it does not answer
+				return // the node's other checks report that it does not answer
 			}
 			perNode[i] = parseAdapters(string(out.Stdout))
-			// An event that the emulation has told, or the end of a recovery, may be about to arrive.
+			// The node may be about to notice an event of the emulation, or the end of a recovery.
 			if !disagree(join(n, all, perNode[i])) || time.Now().After(until) || wait.For(ctx, settlePause) != nil {
 				return
 			}
@@ -219,7 +218,6 @@ func seenAdapters(ctx context.Context, l *lab.Lab, r Reader, emulated []Adapter)
 	return out
 }
 
-// states are the adapters as the emulation alone knows them.
 func states(emulated []Adapter) []adapterState {
 	var all []adapterState
 	for i := range emulated {
@@ -228,8 +226,8 @@ func states(emulated []Adapter) []adapterState {
 	return all
 }
 
-// join gives a node's adapters what the node says of them. Functions are in the order of the NICs; one whose network
-// device is there says which it is.
+// join adds the node's view to its adapters. Functions are matched by their network devices, or else by the order of
+// the NICs.
 func join(n lab.Node, emulated []adapterState, seen []nodeAdapter) []adapterState {
 	own := lists.Filter(emulated, func(s adapterState) bool { return s.node == n.Name })
 	if len(own) == 0 {
@@ -257,7 +255,6 @@ func join(n lab.Node, emulated []adapterState, seen []nodeAdapter) []adapterStat
 	return own
 }
 
-// disagree says whether a node has a fault that the emulation does not have.
 func disagree(all []adapterState) bool {
 	return slices.ContainsFunc(all, func(s adapterState) bool {
 		return s.emulated != nil && slices.ContainsFunc(adapterChecks, func(c adapterCheck) bool {

@@ -12,8 +12,8 @@ import (
 
 const healthyAdapter = "pci 0000:01:00.0 b315 mlx5_core\nnet 0000:01:00.0 eth0 0x1003 1\nuptime 900.1\n"
 
-// A node says what its adapter has, whether it is emulated or a card. What is over is no finding where the emulation
-// can be asked whether it is.
+// A node reports the faults of its adapter, emulated or a card. Past faults are no findings if the emulation says
+// that they are over.
 func TestNodesTellTheFaultsOfAdapters(t *testing.T) {
 	downs := func(at ...int) string {
 		text := healthyAdapter
@@ -25,7 +25,7 @@ func TestNodesTellTheFaultsOfAdapters(t *testing.T) {
 	recorded := func(name string) string { return recorded(t, "adapter-"+name+".txt") }
 	for _, tt := range []struct {
 		name, says string
-		card, both string // the check that fails of a card, and of an adapter whose emulation has no fault
+		card, both string // failing check for a card, and for an adapter without fault in its emulation
 		evidence   string
 	}{
 		{"healthy", healthyAdapter, "", "", ""},
@@ -91,12 +91,11 @@ func TestNodesTellTheFaultsOfAdapters(t *testing.T) {
 	}
 }
 
-// A placedLab is a lab whose nodes have cards of a host.
 type placedLab struct{ *fakeLab }
 
 func (placedLab) HasHostCards() bool { return true }
 
-// A port of a card that is no NIC of the lab may have no cable.
+// A port of a card that is not a NIC of the lab may have no cable.
 func TestOtherPortsOfACardAreNotTheLabs(t *testing.T) {
 	f := newFakeLab(t, testLab(t, 1, 1))
 	f.nodes["vm00"].adapters = "pci 0000:01:00.0 b315 mlx5_core\nnet 0000:01:00.0 eth9 0x1003 0\nuptime 1\n"
@@ -105,7 +104,6 @@ func TestOtherPortsOfACardAreNotTheLabs(t *testing.T) {
 	}
 }
 
-// FuzzAdapters reads what a node may print.
 func FuzzAdapters(f *testing.F) {
 	f.Add(healthyAdapter)
 	f.Add("[1] mlx5_core 0000:01:00.0: Fatal error 5 detected\n[ mlx5_core : \npci\nuptime x\n")

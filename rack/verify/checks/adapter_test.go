@@ -12,7 +12,6 @@ import (
 	"github.com/rackless/rackless/machine/finding"
 )
 
-// An adaptedLab is a lab whose nodes have emulated adapters.
 type adaptedLab struct {
 	*fakeLab
 	adapters []Adapter
@@ -32,12 +31,11 @@ func newAdaptedLab(t *testing.T, change func(a *Adapter)) *adaptedLab {
 	return f
 }
 
-// Each fault has its own finding, and no other check of adapters fails.
 func TestFaultsOfAdapters(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		change func(a *Adapter)
-		want   string // the check that fails; "" for none
+		want   string // failing check, or ""
 		lost   bool   // nothing is read from the node
 	}{
 		{"none", func(*Adapter) {}, "", false},

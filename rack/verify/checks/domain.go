@@ -14,25 +14,25 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// A Domain is what is known about the virtual machine of a lab node: from libvirt which thread is
-// which, from the kernel what is in force.
+// A Domain is the virtual machine of a lab node: its threads according to libvirt, and its state according to the
+// kernel.
 type Domain struct {
-	Node  string // of the plan
-	Name  string // as messages call it: libvirt's "LAB.NODE"
-	State string // libvirt's word; only one that is "running" can be looked at
-	PID   int    // of QEMU; 0 where it does not run
-	// VCPUs are the threads of the virtual CPUs in their order, as query-cpus-fast of QMP tells them.
+	Node  string // name in the plan
+	Name  string // name in messages: libvirt's "LAB.NODE"
+	State string // libvirt's word; only a "running" domain can be examined
+	PID   int    // of QEMU; 0 if it does not run
+	// VCPUs are the threads of the virtual CPUs in order, from QMP's query-cpus-fast.
 	VCPUs []int
-	// IOThreads are those of the I/O threads, as query-iothreads tells them.
+	// IOThreads are the I/O threads, from query-iothreads.
 	IOThreads []int
-	// Definition is the live one, with its pins, as inspect reads it; nil leaves its check out.
+	// Definition is the live definition with its pins, as inspect reads it. If nil, it is not checked.
 	Definition *topology.Tenant
-	// Process is what the kernel shows of it now (inspect.ReadProcess); nil where it could not be read.
+	// Process is the kernel's view of QEMU (inspect.ReadProcess), nil if unreadable.
 	Process *facts.Process
 }
 
-// Domains compares virtual machines with the plan. h tells the IOMMU groups of devices, as far as
-// it is known, and may be nil; it is not compared. It is pure.
+// Domains compares virtual machines with the plan, and reads nothing. h supplies the IOMMU groups of devices and may
+// be nil; it is not compared.
 func Domains(p *plan.Plan, h *topology.Host, domains []Domain) []finding.Finding {
 	var out []finding.Finding
 	for i := range p.Nodes {
@@ -50,10 +50,9 @@ func Domains(p *plan.Plan, h *topology.Host, domains []Domain) []finding.Finding
 	return coded(out)
 }
 
-// Threads, mappings and open files of a QEMU are libvirt-qemu's: /proc shows them to root alone.
+// A QEMU's threads, mappings and open files belong to user libvirt-qemu, and /proc shows them only to root.
 const fixRoot = "run rackless verify as root"
 
-// A domainCheck compares one virtual machine.
 type domainCheck struct {
 	host *hostCheck
 	n    *plan.Node
@@ -61,7 +60,7 @@ type domainCheck struct {
 	sheet
 }
 
-// findings makes the checks of one virtual machine. Only one that runs has threads and memory to look at.
+// findings makes the checks of one virtual machine. Only a running one has threads and memory to check.
 func (c *domainCheck) findings() []finding.Finding {
 	f := finding.Finding{ID: IDDomain, Have: cmp.Or(c.d.State, "state not known"), Want: running,
 		Evidence: "virsh domstate " + c.d.Name, Fix: "virsh start " + c.d.Name + " says why not; QEMU's own words " +
@@ -69,14 +68,14 @@ func (c *domainCheck) findings() []finding.Finding {
 	switch {
 	case c.d.State != running || c.d.PID == 0:
 		c.judge(false, f)
-		return c.out // of what does not run nothing else can be said
+		return c.out // a stopped domain has nothing else to check
 	case c.d.Process == nil:
 		c.unknown(f, running+", and its process cannot be looked at", fixRoot)
 		return c.out
 	}
 	f.Have += fmt.Sprintf(", process %d", c.d.PID)
 	c.judge(true, f)
-	// A study may leave a node unpinned on purpose: where its virtual CPUs run is then no fault.
+	// A study may leave a node unpinned on purpose. Its virtual CPUs may then run anywhere.
 	if !c.n.Unpinned {
 		c.vcpus()
 	}
@@ -88,7 +87,6 @@ func (c *domainCheck) findings() []finding.Finding {
 	return c.out
 }
 
-// unread adds a finding on what could not be read of the process.
 func (c *domainCheck) unread(f finding.Finding, why string) {
 	if len(c.d.Process.Unread) > 0 {
 		why += ": " + few(c.d.Process.Unread, 2)
@@ -96,16 +94,14 @@ func (c *domainCheck) unread(f finding.Finding, why string) {
 	c.unknown(f, why, fixRoot)
 }
 
-// thread returns a thread of the process by its ID.
 func (c *domainCheck) thread(tid int) *facts.Thread {
 	return lists.Ref(c.d.Process.Threads, func(t *facts.Thread) bool { return t.TID == tid })
 }
 
 func (c *domainCheck) status() string { return fmt.Sprintf("/proc/%d/task/*/status", c.d.PID) }
 
-// vcpus compares what the kernel lets each virtual CPU use with the plan. It asks the kernel and not libvirt, whose
-// definition says what was asked for. A fix by vcpupin is offered only if every fault can be mended so: a virtual CPU
-// that is missing or too much needs a new start.
+// vcpus compares the CPUs that the kernel allows each virtual CPU with the plan; libvirt has only the requested CPUs.
+// It offers a fix by vcpupin only if that repairs every fault: missing or extra virtual CPUs need a restart.
 func (c *domainCheck) vcpus() {
 	n := len(c.n.VCPUs)
 	f := finding.Finding{ID: IDVCPUAffinity, Want: fmt.Sprintf("%s, each on its CPU of %s",
@@ -115,7 +111,7 @@ func (c *domainCheck) vcpus() {
 		return
 	}
 	var wrong, fixes []string
-	// Both lists to their ends: a virtual CPU too much is as wrong as one that is missing.
+	// Both lists to the end: an extra virtual CPU is as wrong as a missing one.
 	for i := range max(n, len(c.d.VCPUs)) {
 		switch {
 		case i >= len(c.d.VCPUs):
@@ -135,7 +131,7 @@ func (c *domainCheck) vcpus() {
 			fixes = append(fixes, fmt.Sprintf("virsh vcpupin %s %d %s --live --config", c.d.Name, i, want))
 		}
 	}
-	// More may be wrong than the plan has, where the domain has virtual CPUs beyond it.
+	// wrong can be longer than the plan if the domain has extra virtual CPUs.
 	f.Have = fmt.Sprintf("%d of %d on their CPU", n-min(n, len(wrong)), n)
 	if len(wrong) > 0 {
 		f.Have += ": " + few(wrong, 4)
@@ -150,11 +146,10 @@ func (c *domainCheck) vcpus() {
 	c.judge(len(wrong) == 0, f)
 }
 
-// pinned checks threads that share a set of CPUs.
 func (c *domainCheck) pinned(f finding.Finding, threads []*facts.Thread, want topology.CPUSet) {
 	var wrong []string
 	for _, t := range threads {
-		// One that may use fewer of them is QEMU's choice: it keeps a thread on each NUMA node with memory.
+		// QEMU may choose fewer of them: it keeps a thread on each NUMA node with memory.
 		if t.Allowed.IsEmpty() || !t.Allowed.IsSubsetOf(want) {
 			wrong = append(wrong, fmt.Sprintf("%d %s may use %s", t.TID, words.Printable(t.Name), list(t.Allowed)))
 		}
@@ -166,15 +161,14 @@ func (c *domainCheck) pinned(f finding.Finding, threads []*facts.Thread, want to
 	c.judge(len(wrong) == 0, f)
 }
 
-// emulator takes for QEMU's own all threads that are neither virtual CPUs nor I/O threads.
 func (c *domainCheck) emulator() {
 	want := c.emulatorPin()
 	f := finding.Finding{ID: IDEmulatorAffinity, Want: list(want), Evidence: c.status(),
 		Fix: "virsh emulatorpin " + c.d.Name + " " + want.String() + " --live --config"}
 	if want.IsEmpty() {
-		return // a plan that leaves the host no core has no place for them
+		return // a plan without a core for the host has no place for them
 	}
-	// Without the list of virtual CPUs their threads would be taken for QEMU's own, on the wrong CPUs.
+	// Without the list of virtual CPUs, their threads would count as QEMU's own, on the wrong CPUs.
 	if len(c.d.VCPUs) == 0 || c.d.Process.Threads == nil {
 		c.unread(f, "which threads are QEMU's own is not known")
 		return
@@ -189,9 +183,8 @@ func (c *domainCheck) emulator() {
 	c.pinned(f, threads, want)
 }
 
-// emulatorPin is what the definition is to have. Of a host that is not known it cannot be told
-// which housekeeping CPUs are beside the memory: then a definition that has those of the plan is
-// believed.
+// emulatorPin returns the wanted emulator pin of the definition. For an unknown host, the housekeeping CPUs near the
+// memory are unknown, so it accepts a definition that includes the plan's CPUs.
 func (c *domainCheck) emulatorPin() topology.CPUSet {
 	if h := c.host.h; h == nil || len(h.NUMANodes) == 0 {
 		def := c.d.Definition
@@ -202,7 +195,7 @@ func (c *domainCheck) emulatorPin() topology.CPUSet {
 	return c.host.p.EmulatorPin(c.n, c.host.h)
 }
 
-// iothreads has nothing to say where the plan has no place for I/O threads, or the domain has none.
+// iothreads makes no finding if the plan has no place for I/O threads, or the domain has no such threads.
 func (c *domainCheck) iothreads() {
 	want := c.n.IOThreadCPUs
 	if want.IsEmpty() || len(c.d.IOThreads) == 0 {
@@ -216,8 +209,7 @@ func (c *domainCheck) iothreads() {
 			threads = append(threads, t)
 		}
 	}
-	// A thread of libvirt's account that the kernel does not have ended between the two looks, or is of
-	// another boot.
+	// A thread in libvirt's list that the kernel lacks ended in between, or is of another boot.
 	if len(threads) < len(c.d.IOThreads) {
 		c.unread(f, "threads of I/O threads are not there")
 		return
@@ -225,7 +217,6 @@ func (c *domainCheck) iothreads() {
 	c.pinned(f, threads, want)
 }
 
-// pins compares the live definition.
 func (c *domainCheck) pins() {
 	def := c.d.Definition
 	if def == nil {
@@ -237,7 +228,7 @@ func (c *domainCheck) pins() {
 	var wrong []string
 	differs := func(what string, have *topology.CPUSet, want topology.CPUSet) {
 		switch {
-		case want.IsEmpty(): // the plan has no place for it
+		case want.IsEmpty(): // not in the plan
 		case have == nil:
 			wrong = append(wrong, "no "+what)
 		case !have.Equal(want):
@@ -262,8 +253,8 @@ func (c *domainCheck) pins() {
 		differs("iothreadpin", def.IOThreadCPUs, c.n.IOThreadCPUs)
 	}
 	switch {
-	// The mode counts as much as the set: with any other than strict the kernel takes pages elsewhere when
-	// a node is full.
+	// The mode matters as much as the set: unless it is strict, the kernel takes pages from elsewhere if a node is
+	// full.
 	case !c.n.Unbound:
 		var nodes []int
 		for _, m := range c.n.Memory {
@@ -284,21 +275,20 @@ func (c *domainCheck) pins() {
 	c.judge(len(wrong) == 0, f)
 }
 
-// guestMemory returns the mappings that are the guest's memory. Each of its cells is one mapping of
-// just its size, if need be all in one. Where there is none of that size the largest are taken
-// until they make up the whole; ok is false where they do not.
+// guestMemory returns the mappings of the guest's memory: one of the exact size of the whole, or one for each cell.
+// Otherwise it takes the largest mappings up to the whole; ok is false if they do not reach it.
 func guestMemory(all []facts.Mapping, n *plan.Node) (ram []facts.Mapping, ok bool) {
 	var candidates []facts.Mapping
 	for _, m := range all {
-		// What is in an ordinary file is a library or a disk, and no memory of the guest.
+		// A mapping of an ordinary file is a library or a disk, not guest memory.
 		memory := m.File == "" || m.Huge || strings.HasPrefix(m.File, "/memfd:") ||
 			strings.HasPrefix(m.File, "/dev/zero") || strings.HasPrefix(m.File, "/dev/shm/")
 		if memory && m.Bytes > 0 {
 			candidates = append(candidates, m)
 		}
 	}
-	// Of equally large ones those in hugepages come first, then those with a policy, which QEMU
-	// sets on a guest's memory alone, then those that are in use.
+	// Among equally large mappings, hugepages come first, then mappings with a policy, which QEMU sets only on guest
+	// memory, then mappings in use.
 	first := func(is bool) int {
 		if is {
 			return 0
@@ -315,8 +305,7 @@ func guestMemory(all []facts.Mapping, n *plan.Node) (ram []facts.Mapping, ok boo
 			cells = append(cells, cell.Bytes)
 		}
 	}
-	// QEMU makes one mapping of all memory where the guest sees no NUMA nodes, and one a cell where it
-	// does.
+	// QEMU makes one mapping of all memory if the guest sees no NUMA nodes, and otherwise one per cell.
 	for _, want := range [][]uint64{{n.MemoryBytes}, cells} {
 		if ram := exactly(candidates, want); ram != nil {
 			return ram, true
@@ -332,7 +321,6 @@ func guestMemory(all []facts.Mapping, n *plan.Node) (ram []facts.Mapping, ok boo
 	return ram, sum >= n.MemoryBytes
 }
 
-// exactly returns a mapping of each size, the first of each; nil where there is none of one of them.
 func exactly(candidates []facts.Mapping, sizes []uint64) []facts.Mapping {
 	var out []facts.Mapping
 	used := map[uint64]bool{} // by address
@@ -347,7 +335,6 @@ func exactly(candidates []facts.Mapping, sizes []uint64) []facts.Mapping {
 	return out
 }
 
-// memory checks where the guest's pages are, and how large.
 func (c *domainCheck) memory() {
 	evidence := fmt.Sprintf("/proc/%d/numa_maps", c.d.PID)
 	want := map[int]uint64{} // bytes by NUMA node
@@ -362,7 +349,7 @@ func (c *domainCheck) memory() {
 	pages := finding.Finding{ID: IDMemoryPages, Want: "pages of " + words.Exact(page), Evidence: evidence,
 		Fix: "define the domain of the plan again (memoryBacking), shut the node down and start it"}
 	ram, ok := guestMemory(c.d.Process.Mappings, c.n)
-	// QEMU's own buffers are far smaller than any guest: what is left cannot be the guest's memory.
+	// QEMU's own buffers are far smaller than any guest, so the rest cannot be the guest's memory.
 	if !ok {
 		c.unread(nodes, "no memory as large as the guest's is to be seen")
 		if page > 0 {
@@ -372,19 +359,19 @@ func (c *domainCheck) memory() {
 	}
 	have, bySize := map[int]uint64{}, map[uint64]uint64{}
 	var total uint64
-	// numa_maps counts pages, and of hugepages in their own size.
+	// numa_maps counts pages, with hugepages in their own size.
 	for i := range ram {
 		for node, n := range ram[i].Pages {
 			have[node] += n * ram[i].PageBytes
 		}
-		// A mapping that nothing has touched has a size of pages all the same, where the kernel says it.
+		// Even an untouched mapping has a page size, if the kernel reports it.
 		bySize[ram[i].PageBytes] += ram[i].Bytes
 		total += ram[i].Resident()
 	}
 	var wrong []string
 	for _, node := range lists.Keys(have) {
-		// Less than planned on a node says nothing yet: what is not touched is nowhere. What is missing there
-		// is too much elsewhere.
+		// Less than planned on a node is not a fault yet, because untouched pages are nowhere. If they are on other
+		// nodes, these have too much.
 		if have[node] > want[node] {
 			wrong = append(wrong, fmt.Sprintf("%s on NUMA node %d", amount(have[node]), node))
 		}
@@ -405,7 +392,7 @@ func (c *domainCheck) memory() {
 			nodes.Have += " only"
 		}
 	}
-	// Hugepages are all taken before the guest starts; others as it touches them.
+	// Hugepages are all allocated before the guest starts, other pages on first touch.
 	c.judge(len(wrong) == 0 && (whole || page == 0), nodes)
 
 	if page == 0 {
@@ -423,7 +410,6 @@ func (c *domainCheck) memory() {
 	c.judge(len(bySize) == 1 && bySize[page] > 0, pages)
 }
 
-// nodesText writes amounts of memory by NUMA node.
 func nodesText(bytes map[int]uint64) string {
 	var parts []string
 	for _, node := range lists.Keys(bytes) {
@@ -437,7 +423,6 @@ func nodesText(bytes map[int]uint64) string {
 	return strings.Join(parts, ", ")
 }
 
-// amount writes an amount of memory: whole GiB, else MiB.
 func amount(bytes uint64) string {
 	if bytes >= 1<<30 && bytes%(1<<30) == 0 {
 		return fmt.Sprintf("%d GiB", bytes>>30)
@@ -445,7 +430,6 @@ func amount(bytes uint64) string {
 	return fmt.Sprintf("%.4g MiB", float64(bytes)/(1<<20))
 }
 
-// vfio checks which devices QEMU holds.
 func (c *domainCheck) vfio() {
 	f := finding.Finding{ID: IDVFIOHeld, Evidence: fmt.Sprintf("/proc/%d/fd", c.d.PID),
 		Fix: "define the domain of the plan again, shut the node down and start it; virsh dumpxml " + c.d.Name +
@@ -461,7 +445,7 @@ func (c *domainCheck) vfio() {
 		}
 		groups[fmt.Sprintf("/dev/vfio/%d", *d.IOMMUGroup)] = true
 	}
-	// QEMU opens a group once, however many functions of it the node gets.
+	// QEMU opens a group once, for any number of its functions.
 	want := lists.Keys(groups)
 	f.Want = cmp.Or(few(want, 6), "no device")
 	if c.d.Process.VFIO == nil {
@@ -478,7 +462,7 @@ func (c *domainCheck) vfio() {
 	}
 	f.Have = cmp.Or(few(c.d.Process.VFIO, 6), "no device")
 	if len(held) == 0 && len(cdevs) > 0 {
-		// Which function such a file is for is in no name; their number is what can be compared.
+		// The names of these files do not show their functions, so only their number is compared.
 		f.Want = words.Count(len(c.n.Devices), "device") + " of /dev/vfio/devices"
 		c.judge(len(cdevs) == len(c.n.Devices), f)
 		return

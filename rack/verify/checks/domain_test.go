@@ -13,8 +13,8 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// started returns virtual machines as libvirt starts them of a plan: a thread for each virtual CPU,
-// QEMU's own and one for I/O; a mapping for each cell; the groups of its devices open.
+// started returns virtual machines as libvirt starts them for a plan: a thread for each virtual CPU, one of QEMU's
+// own and one for I/O, a mapping for each cell, and the open groups of its devices.
 func started(t fataler, p *plan.Plan, h *topology.Host) []Domain {
 	t.Helper()
 	var all []Domain
@@ -55,8 +55,8 @@ func started(t fataler, p *plan.Plan, h *topology.Host) []Domain {
 	return all
 }
 
-// memoryOf returns the mappings of a QEMU with the memory of a lab node where the plan has it: each
-// cell its own, and around them what QEMU has besides.
+// memoryOf returns the mappings of a QEMU with a node's memory as planned, one per cell, and QEMU's other mappings
+// around them.
 func memoryOf(n *plan.Node) []facts.Mapping {
 	all := []facts.Mapping{
 		{Start: 0x1000, Bytes: 1 << 20, Policy: "default", File: "/usr/bin/qemu-system-x86_64",
@@ -244,7 +244,7 @@ func TestEachFaultOfAVirtualMachineIsFound(t *testing.T) {
 	}
 }
 
-// A guest of ordinary pages has what it touched.
+// A guest with ordinary pages has only touched pages.
 func TestMemoryThatWasNeverTouchedIsNotHeldAgainstAGuest(t *testing.T) {
 	c := epyc(t)
 	n := &c.p.Nodes[0]
@@ -268,7 +268,7 @@ func TestMemoryThatWasNeverTouchedIsNotHeldAgainstAGuest(t *testing.T) {
 	}
 }
 
-// In what real QEMUs map, the guest's memory is found by its size; see facts/testdata/README.md.
+// The guest's memory is found by its size in the mappings of real QEMUs; see facts/testdata/README.md.
 func TestTheMemoryOfARealGuestIsFound(t *testing.T) {
 	const size = 64 << 20
 	for name, file := range map[string]string{"qemu-huge": `/memfd:memory-backend-memfd\040(deleted)`, "qemu-plain": "",
@@ -294,8 +294,8 @@ func TestTheMemoryOfARealGuestIsFound(t *testing.T) {
 					t.Errorf("got %+v, %v", got, ok)
 				}
 			}
-			// Of a size that no mapping has, the largest are it, up to the whole; of one that is
-			// larger than all, nothing is claimed.
+			// If no mapping has the size, the largest ones are taken up to the whole. If the size is larger than all,
+			// nothing is.
 			if got, ok := guestMemory(all, &plan.Node{MemoryBytes: size - 4096}); !ok || len(got) != 1 {
 				t.Errorf("of another size: %d mappings, %v", len(got), ok)
 			}

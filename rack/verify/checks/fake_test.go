@@ -22,7 +22,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// recorded returns what a program of a real node printed; testdata/README.md says how it was recorded.
+// recorded returns the output of a program on a real node; testdata/README.md describes the recording.
 func recorded(t *testing.T, name string) string {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join("testdata", name))
@@ -41,36 +41,36 @@ func testLab(t *testing.T, nodes, nics int) *lab.Lab {
 	return l
 }
 
-// A fakeLab is a Reader that answers as the nodes of a real lab do, and as broken ones do.
+// A fakeLab is a Reader that answers like the nodes of a real lab, or like broken ones.
 type fakeLab struct {
 	lab *lab.Lab
 
 	mu    sync.Mutex
 	nodes map[string]*fakeNode
 	calls []string       // "node program", in order
-	pairs map[string]int // of running ibv_rc_pingpong, by node
-	clash []string       // what ran twice at a time
+	pairs map[string]int // running ibv_rc_pingpong, by node
+	clash []string       // programs that ran twice at a time
 
-	run func(node string, argv []string) (bench.Output, error) // in place of the programs below, unless nil
+	run func(node string, argv []string) (bench.Output, error) // replaces the programs below, if set
 }
 
-// A fakeNode says how a node answers. A nil function answers as a healthy node does.
+// A fakeNode defines the answers of a node. A nil function answers like a healthy node.
 type fakeNode struct {
 	facts    *facts.Node
 	factsErr error
-	settles  time.Time // until then the operstate of eth0 is "unknown", although it has a carrier
+	settles  time.Time // until then the operstate of eth0 is "unknown" in spite of a carrier
 	devinfo  func(dev string) (bench.Output, error)
 	fping    func(addrs []string) (bench.Output, error)
 	server   func(ctx context.Context) (bench.Output, error)
 	client   func(ctx context.Context, server string) (bench.Output, error)
-	adapters string        // what adapterScript prints
-	wrong    string        // a file that arrives with other bytes
+	adapters string        // output of adapterScript
+	wrong    string        // a file that arrives corrupted
 	hangs    bool          // files do not arrive
 	listens  chan struct{} // closed by the server when it listens
 }
 
-// newFakeLab returns a healthy lab. Its nodes are the recorded one with their own names, numbers
-// and addresses, and with a device a NIC.
+// newFakeLab returns a healthy lab. Its nodes are copies of the recorded one with their own names, numbers and
+// addresses, and with one device per NIC.
 func newFakeLab(t *testing.T, l *lab.Lab) *fakeLab {
 	t.Helper()
 	f := &fakeLab{lab: l, nodes: map[string]*fakeNode{}, pairs: map[string]int{}}
@@ -98,12 +98,10 @@ func newFakeLab(t *testing.T, l *lab.Lab) *fakeLab {
 	return f
 }
 
-// nicAt returns which of a node's NICs has a network device.
 func nicAt(n *facts.Node, name string) int {
 	return slices.IndexFunc(n.NICs, func(nic topology.NIC) bool { return nic.Has(name) })
 }
 
-// rdmaDev returns an RDMA device of a node to be changed.
 func rdmaDev(n *facts.Node, name string) *topology.RDMADevice {
 	_, d := n.RDMADevice(name)
 	return d
@@ -111,10 +109,8 @@ func rdmaDev(n *facts.Node, name string) *topology.RDMADevice {
 
 func port1(n *facts.Node, rdma string) *topology.RDMAPort { return rdmaDev(n, rdma).Port(1) }
 
-// removeNetdev takes a network device from a node, and leaves the RDMA devices on it.
 func removeNetdev(n *facts.Node, name string) { n.NICs[nicAt(n, name)].Ports = nil }
 
-// removeRDMA takes an RDMA device from a node.
 func removeRDMA(n *facts.Node, name string) {
 	for i := range n.NICs {
 		n.NICs[i].Devices = slices.DeleteFunc(n.NICs[i].Devices, func(d topology.RDMADevice) bool {
@@ -133,7 +129,7 @@ func (f *fakeLab) Facts(ctx context.Context, node string) (*facts.Node, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	// A copy of what changes, as a real answer is.
+	// A copy of the changing parts, like a real answer.
 	c := *n.facts
 	if time.Now().Before(n.settles) {
 		d := *c.Netdev("eth0")
@@ -148,7 +144,6 @@ func (f *fakeLab) Facts(ctx context.Context, node string) (*facts.Node, error) {
 	return &c, nil
 }
 
-// fetch answers as the script that fetches files.
 func (n *fakeNode) fetch(files []string) (bench.Output, error) {
 	var out bench.Output
 	for _, f := range files {
@@ -184,7 +179,7 @@ func (f *fakeLab) Exec(ctx context.Context, node string, argv []string) (bench.O
 			return n.fping(addrs)
 		}
 		return bench.Output{Stdout: []byte(strings.Join(addrs, " is alive\n") + " is alive\n")}, nil
-	case "busybox": // httpd serves until it is ended
+	case "busybox": // httpd serves until it is killed
 		<-ctx.Done()
 		return bench.Output{}, context.Cause(ctx)
 	case "sh":
@@ -205,7 +200,7 @@ func (f *fakeLab) Exec(ctx context.Context, node string, argv []string) (bench.O
 	return bench.Output{}, fmt.Errorf("%s: %s: no such program", node, argv[0])
 }
 
-// pingpong is one side of ibv_rc_pingpong: a client has an address at its end.
+// pingpong is one side of ibv_rc_pingpong. A client's arguments end with an address.
 func (f *fakeLab) pingpong(ctx context.Context, node string, n *fakeNode, argv []string) (bench.Output, error) {
 	defer f.enter(node)()
 	addr, err := netip.ParseAddr(argv[len(argv)-1])
@@ -214,7 +209,7 @@ func (f *fakeLab) pingpong(ctx context.Context, node string, n *fakeNode, argv [
 			return n.server(ctx)
 		}
 		close(n.listens)
-		<-ctx.Done() // a real one ends by itself, too; the check must not depend on it
+		<-ctx.Done() // a real one exits by itself, but the check must not depend on that
 		return bench.Output{}, context.Cause(ctx)
 	}
 	peer := f.owner(addr)
@@ -232,7 +227,7 @@ func (f *fakeLab) pingpong(ctx context.Context, node string, n *fakeNode, argv [
 		"7397.05 usec/iter\n")}, nil
 }
 
-// enter notes that a side runs on a node, and that it is not the only one.
+// enter records that a side runs on a node, and whether another one does.
 func (f *fakeLab) enter(node string) (leave func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -250,7 +245,7 @@ func (f *fakeLab) enter(node string) (leave func()) {
 func (f *fakeLab) count(node string, packets uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	// the first of its devices, which is named after nothing where it is a card's
+	// the first of its devices; a card's has no fixed name
 	for _, d := range f.nodes[node].facts.Counters {
 		if _, soft := d.HW[counterSent]; soft {
 			d.HW[counterSent] += packets
@@ -271,14 +266,13 @@ func (f *fakeLab) owner(addr netip.Addr) string {
 	return ""
 }
 
-// A program that prints stdout and stderr and ends with a status.
 func prints(code int, stdout, stderr string) (bench.Output, error) {
 	return bench.Output{ExitCode: code, Stdout: []byte(stdout), Stderr: []byte(stderr)}, nil
 }
 
 var errSilent = errors.New("vm01: the guest agent does not answer within 5s")
 
-// checkLab makes the checks and fails the test where a finding breaks the rules that all must keep.
+// checkLab makes the checks, and fails the test if a finding breaks the common rules.
 func checkLab(t *testing.T, f *fakeLab, only ...string) []finding.Finding {
 	t.Helper()
 	got, err := Lab(t.Context(), f.lab, f, only, func(string) {})
@@ -289,7 +283,6 @@ func checkLab(t *testing.T, f *fakeLab, only ...string) []finding.Finding {
 	return got
 }
 
-// wellFormed fails the test where a finding breaks the rules that all must keep.
 func wellFormed(t interface{ Errorf(string, ...any) }, got []finding.Finding) {
 	for _, g := range got {
 		if c, ok := finding.Find(g.Code); !ok || c.Name != g.ID {
@@ -313,7 +306,7 @@ func wellFormed(t interface{ Errorf(string, ...any) }, got []finding.Finding) {
 	}
 }
 
-// faults returns the findings that are not OK, one a line: id, subject, status, have and fix.
+// faults returns the findings that are not OK, one per line: id, subject, status, have and fix.
 func faults(all []finding.Finding) []string {
 	var out []string
 	for _, f := range all {

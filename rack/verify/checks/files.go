@@ -19,19 +19,17 @@ import (
 const (
 	filesPort  = 18701
 	filesLimit = 60 * time.Second // for one pair
-	// filesToSend lists some files of the node's image that are large enough to be in memory of their own, and small
-	// enough to be sent in a moment.
+	// filesToSend lists files of the node's image that are large enough for memory of their own, and small enough to
+	// send quickly.
 	filesToSend = "find /usr/bin -type f -size +128k -size -1024k | sort | head -n 3"
 )
 
-// fileSenders returns the nodes with the built-in image and emulated adapters.
 func fileSenders(l *lab.Lab) []lab.Node {
 	return lists.Filter(l.Nodes, func(n lab.Node) bool { return n.ConnectX() && !n.HasDisk() && len(n.NICs) > 0 })
 }
 
-// files lets every member send files of its image to the next one, and compares their sums. The server sends them from
-// the page cache, so the adapter reads memory that the node has had since it was cloned: other checks, whose data is
-// new, do not read it.
+// files lets every member send files of its image to the next one, and compares checksums. The server sends from the
+// page cache, so the adapter reads memory that the node has had since it was cloned; other checks send only new data.
 func files(ctx context.Context, members []lab.Node, known []finding.Finding, r Reader) []finding.Finding {
 	out := make([]finding.Finding, len(members))
 	parallel(len(members), func(i int) {
@@ -40,7 +38,6 @@ func files(ctx context.Context, members []lab.Node, known []finding.Finding, r R
 	return out
 }
 
-// sendFiles checks one pair.
 func sendFiles(ctx context.Context, server, client lab.Node, known []finding.Finding, r Reader) finding.Finding {
 	addr := net.JoinHostPort(server.NICs[0].Addr.Addr().String(), strconv.Itoa(filesPort))
 	f := finding.Finding{ID: IDAdapterFiles, Subject: server.Name + " -> " + client.Name, Status: finding.OK,
@@ -75,7 +72,8 @@ func sendFiles(ctx context.Context, server, client lab.Node, known []finding.Fin
 	switch {
 	case err != nil && errors.Is(context.Cause(ctx), late):
 		return outcome(finding.Unknown, client.Name+": "+late.Error(),
-			"rackless fabric shows links that lose or delay frames: clear them, or verify when the machine is less busy")
+			"rackless link show lists links that lose or delay frames: clear them, or verify when the machine is less "+
+				"busy")
 	case err != nil:
 		return outcome(finding.Unknown, client.Name+": "+err.Error(), fixUnread)
 	case res.ExitCode != 0:
@@ -98,7 +96,7 @@ func sendFiles(ctx context.Context, server, client lab.Node, known []finding.Fin
 	return f
 }
 
-// fetchFiles fetches files from a server that runs meanwhile, and prints their sums on the client as md5sum does.
+// fetchFiles fetches files from a server that runs meanwhile, and prints their checksums on the client like md5sum.
 func fetchFiles(ctx context.Context, server, client, addr string, names []string, r Reader) (bench.Output, error) {
 	ctx, stop := context.WithCancel(ctx)
 	done := make(chan struct{})
@@ -124,7 +122,6 @@ rm -f $got`
 	return r.Exec(ctx, client, append([]string{"sh", "-c", script, "sh", addr}, names...))
 }
 
-// readSums reads the output of md5sum.
 func readSums(out []byte) (sums map[string]string, names []string) {
 	sums = map[string]string{}
 	for line := range strings.Lines(string(out)) {

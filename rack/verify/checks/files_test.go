@@ -11,7 +11,6 @@ import (
 	"github.com/rackless/rackless/machine/finding"
 )
 
-// adapterLab is testLab with emulated adapters.
 func adapterLab(t *testing.T, nodes int) *lab.Lab {
 	l := testLab(t, nodes, 1)
 	for i := range l.Nodes {

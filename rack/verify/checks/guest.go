@@ -15,10 +15,11 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// Guests compares what nodes see of themselves with the plan. nodes are by name, and nil or missing
-// where a node does not answer. h tells what the devices are and what their links can do; it is not
-// compared. Where it is nil, as of a machine that is elsewhere, checks of devices are left out but
-// those of NICs, which have names. It is pure.
+// Guests compares the facts of nodes with the plan, and reads nothing. nodes are by name, and nil or missing if a
+// node does not answer.
+//
+// h supplies the kinds and link capabilities of devices; it is not compared. If it is nil, as for a remote machine,
+// only the NICs are checked, which have names.
 func Guests(p *plan.Plan, h *topology.Host, nodes map[string]*facts.Node) []finding.Finding {
 	host := newHostCheck(p, h, nil, nil)
 	var out []finding.Finding
@@ -42,10 +43,9 @@ func Guests(p *plan.Plan, h *topology.Host, nodes map[string]*facts.Node) []find
 	return coded(out)
 }
 
-// A guestCheck compares one node.
 type guestCheck struct {
 	host      *hostCheck
-	elsewhere bool // nothing is known of the host
+	elsewhere bool // the host is unknown
 	n         *plan.Node
 	f         *facts.Node
 	sheet
@@ -53,12 +53,11 @@ type guestCheck struct {
 
 const fixRedefine = "define the domain of the plan again, shut the node down and start it"
 
-// unread adds a finding on what the node did not say.
 func (c *guestCheck) unread(f finding.Finding) {
 	c.unknown(f, "the node does not say", inNode("cat %s", f.Evidence))
 }
 
-// cpus wants the guest's CPUs online from 0 on without a gap, as QEMU makes them.
+// cpus requires the guest's online CPUs to start at 0 without gaps, as QEMU makes them.
 func (c *guestCheck) cpus() {
 	want := topology.CPURange(0, len(c.n.VCPUs)-1)
 	f := finding.Finding{ID: IDGuestCPUs, Want: words.Count(len(c.n.VCPUs), "CPU") + ": " + list(want),
@@ -72,10 +71,10 @@ func (c *guestCheck) cpus() {
 	c.judge(have.Equal(want), f)
 }
 
-// siblings compares the guest's cores with the plan's: virtual CPUs of one core are consecutive.
+// siblings compares the guest's cores with the plan's. The virtual CPUs of a core are consecutive.
 func (c *guestCheck) siblings() {
 	threads := 1
-	// Without SMT in the guest each virtual CPU is a core of its own, whatever the host's cores are.
+	// Without SMT in the guest each virtual CPU is a core, regardless of the host's cores.
 	if c.n.SMT {
 		threads = min(max(c.n.Threads, 1), topology.MaxCPUs)
 	}
@@ -91,8 +90,7 @@ func (c *guestCheck) siblings() {
 	var wrong []string
 	for _, core := range c.f.Cores {
 		set := core.CPUs
-		// QEMU numbers the threads of a core one after the other, so that a core begins at a multiple of its
-		// threads.
+		// QEMU numbers the threads of a core consecutively, so a core begins at a multiple of its threads.
 		first := set.Min()
 		if first%threads != 0 || set.Len() != threads || !set.Equal(topology.CPURange(first, first+threads-1)) {
 			wrong = append(wrong, set.String())
@@ -106,18 +104,17 @@ func (c *guestCheck) siblings() {
 	c.judge(len(wrong) == 0, f)
 }
 
-// memorySlack is how much less than its cell a NUMA node of a guest may have: the firmware's and
-// the kernel's part, which is reserved before memory is counted. An eighth and 256 MiB hold a crash
-// kernel, the tables of pages, and what lies below 1 MiB; cells that are mixed up differ by more.
+// memorySlack is the amount by which a NUMA node of a guest may be smaller than its cell: firmware and kernel reserve
+// memory before it is counted. An eighth and 256 MiB cover a crash kernel, page tables, and the memory below 1 MiB,
+// while mixed-up cells differ by more.
 func memorySlack(cell uint64) uint64 { return cell/8 + 256<<20 }
 
-// numa compares cells with the nodes that the guest's kernel has made of them, by number: what
-// binds memory in the guest does so by these numbers. Without guest NUMA one node, or none at all,
-// is right.
+// numa compares cells with the NUMA nodes of the guest's kernel by number, because programs in the guest bind memory
+// by these numbers. Without guest NUMA, one node or no list at all is right.
 func (c *guestCheck) numa() {
 	f := finding.Finding{ID: IDGuestNUMA, Evidence: "/sys/devices/system/node/node*/cpu*, meminfo, distance"}
 	if !c.n.GuestNUMA {
-		// A kernel without NUMA has no such directory at all.
+		// A kernel without NUMA lacks the directory.
 		f.Want, f.Have = "one NUMA node", words.Count(len(c.f.NUMANodes), "NUMA node")
 		c.judge(len(c.f.NUMANodes) <= 1, f)
 		return
@@ -131,7 +128,7 @@ func (c *guestCheck) numa() {
 		c.unread(f)
 		return
 	}
-	// From both sides: a node of the guest that the plan lacks, and a cell that the guest lacks.
+	// In both directions: guest nodes that the plan lacks, and cells that the guest lacks.
 	for _, n := range c.f.NUMANodes {
 		have = append(have, fmt.Sprintf("node %d with CPUs %s", n.ID, list(n.CPUs)))
 		if !slices.ContainsFunc(c.n.Cells, func(cell plan.Cell) bool { return cell.Cell == n.ID }) {
@@ -167,7 +164,7 @@ func (c *guestCheck) numa() {
 	c.judge(len(wrong) == 0, f)
 }
 
-// cellCPUs returns the CPUs of a cell; none where a plan from a file has numbers that no kernel has.
+// cellCPUs returns the CPUs of a cell, or nothing if a plan from a file has invalid numbers.
 func cellCPUs(cell *plan.Cell) topology.CPUSet {
 	if cell.VCPUs <= 0 || cell.VCPUs > topology.MaxCPUs || cell.FirstVCPU < 0 ||
 		cell.FirstVCPU > topology.MaxCPUs-cell.VCPUs {
@@ -176,7 +173,7 @@ func cellCPUs(cell *plan.Cell) topology.CPUSet {
 	return topology.CPURange(cell.FirstVCPU, cell.FirstVCPU+cell.VCPUs-1)
 }
 
-// A kind of device, as far as a guest can tell: virtual functions have the vendor of their NIC.
+// A kind of device, as a guest can distinguish it. Virtual functions have the vendor of their NIC.
 type deviceKind struct {
 	base   uint8 // class without subclass
 	vendor topology.ID16
@@ -188,7 +185,7 @@ func (k deviceKind) String() string {
 	return fmt.Sprintf("%s of vendor %s", cmp.Or(name, fmt.Sprintf("function of class 0x%02x", k.base)), k.vendor)
 }
 
-// cardKind returns the kind of a card of the plan; ok is false where the host does not tell what it is.
+// cardKind returns the kind of a card of the plan; ok is false if the host does not report it.
 func (c *guestCheck) cardKind(card *plan.NodeDevice) (kind deviceKind, d *topology.PCIDevice, ok bool) {
 	a, err := topology.ParsePCIAddr(card.ID)
 	d = c.host.tree.Device(a)
@@ -198,8 +195,8 @@ func (c *guestCheck) cardKind(card *plan.NodeDevice) (kind deviceKind, d *topolo
 	return deviceKind{d.Class.Base(), *d.Vendor}, d, true
 }
 
-// functions returns what the guest has of a kind, by address. A display of the machine's own, or
-// its paravirtual NIC, is of another vendor.
+// functions returns the guest's functions of a kind, by address. The machine's own display and paravirtual NIC have
+// another vendor.
 func (c *guestCheck) functions(kind deviceKind) []*topology.PCIDevice {
 	var all []*topology.PCIDevice
 	for i := range c.f.PCI {
@@ -211,10 +208,9 @@ func (c *guestCheck) functions(kind deviceKind) []*topology.PCIDevice {
 	return all
 }
 
-// kinds returns the cards of the node by kind, in the order of the plan.
 func (c *guestCheck) kinds() (order []deviceKind, cards map[deviceKind][]*plan.NodeDevice) {
 	cards = map[deviceKind][]*plan.NodeDevice{}
-	// Cards that the host does not know cannot be counted, and are not silently left out.
+	// Cards that the host does not have cannot be counted, but must not be ignored silently.
 	for i := range c.n.Cards {
 		kind, _, ok := c.cardKind(&c.n.Cards[i])
 		if !ok {
@@ -230,8 +226,7 @@ func (c *guestCheck) kinds() (order []deviceKind, cards map[deviceKind][]*plan.N
 
 // members counts the functions of a card that are of its own kind: a GPU's audio is not, a second port of a NIC is.
 func (c *guestCheck) members(card *plan.NodeDevice, kind deviceKind) int {
-	// Only functions of the card's own kind are looked for in the guest, so that only those are counted
-	// here.
+	// The guest is searched only for functions of the card's own kind, so only these count here.
 	return max(1, lists.Count(card.Functions, func(id string) bool {
 		a, err := topology.ParsePCIAddr(id)
 		d := c.host.tree.Device(a)
@@ -239,7 +234,7 @@ func (c *guestCheck) members(card *plan.NodeDevice, kind deviceKind) int {
 	}))
 }
 
-// devices counts the guest's functions by kind. Addresses in the guest are QEMU's, and say nothing of the host's.
+// devices counts the guest's functions by kind. Guest addresses are chosen by QEMU, and unrelated to the host's.
 func (c *guestCheck) devices() {
 	order, cards := c.kinds()
 	for i := range c.n.Cards {
@@ -252,7 +247,7 @@ func (c *guestCheck) devices() {
 	}
 	for _, kind := range order {
 		want := lists.Sum(cards[kind], func(card *plan.NodeDevice) int { return c.members(card, kind) })
-		// More than planned is wrong as well: the domain may be one of another plan.
+		// More than planned is wrong as well: the domain may belong to another plan.
 		have := len(c.functions(kind))
 		c.judge(have == want, finding.Finding{ID: IDGuestDevices, Subject: c.n.Name + " " + kind.String(),
 			Have: strconv.Itoa(have), Want: strconv.Itoa(want), Evidence: "/sys/bus/pci/devices/*/class, vendor",
@@ -264,19 +259,18 @@ func (c *guestCheck) devices() {
 	}
 }
 
-// deviceNodes checks on which NUMA nodes of the guest its devices are: of its NICs by their names, of others by kind.
 func (c *guestCheck) deviceNodes(order []deviceKind, cards map[deviceKind][]*plan.NodeDevice) {
 	const fix = "the domain has to have an expander bus for each cell with devices: " + fixRedefine
 	port := 0
 	for i := range c.n.Cards {
 		card := &c.n.Cards[i]
-		// NICs and virtual functions are the ports of the node in the order of its cards; see render.
+		// NICs and virtual functions are the node's ports in the order of its cards; see render.
 		if card.Kind == plan.KindGPU || port >= len(c.n.NICs) {
 			continue
 		}
 		nic := c.n.NICs[port]
 		port++
-		// The plan does not say where the card belongs, so that any node of the guest is right.
+		// The plan has no cell for the card, so any node of the guest is right.
 		if card.Cell == nil {
 			continue
 		}
@@ -319,8 +313,7 @@ func (c *guestCheck) deviceNodes(order []deviceKind, cards map[deviceKind][]*pla
 				have = append(have, *d.NUMANode)
 			}
 		}
-		// Which of several equal devices is which cannot be told in the guest, so that the nodes are compared
-		// as lists.
+		// Equal devices cannot be distinguished in the guest, so the nodes are compared as lists.
 		slices.Sort(want)
 		slices.Sort(have)
 		c.judge(slices.Equal(want, have), finding.Finding{ID: IDGuestNode, Subject: c.n.Name + " " + kind.String(),
@@ -328,7 +321,6 @@ func (c *guestCheck) deviceNodes(order []deviceKind, cards map[deviceKind][]*pla
 	}
 }
 
-// nodeList writes the NUMA nodes of devices, of one after the other.
 func nodeList(nodes []int) string {
 	if len(nodes) == 0 {
 		return "none"
@@ -336,8 +328,8 @@ func nodeList(nodes []int) string {
 	return "node " + words.Join(nodes, ", ")
 }
 
-// links checks the links of whole cards. Functions of a kind are compared from the best to the
-// worst, because a guest does not know the host's addresses.
+// links checks the links of whole cards. Functions of a kind are compared from best to worst, because a guest does
+// not know the host's addresses.
 func (c *guestCheck) links() {
 	order, cards := c.kinds()
 	for _, kind := range order {
@@ -353,7 +345,7 @@ func (c *guestCheck) links() {
 		}
 		var have []*topology.Link
 		for _, d := range c.functions(kind) {
-			if d.Link != nil && d.Link.Width != nil { // virtual functions have none
+			if d.Link != nil && d.Link.Width != nil { // virtual functions have no link
 				have = append(have, d.Link)
 			}
 		}
@@ -372,25 +364,23 @@ func (c *guestCheck) links() {
 		ok := len(have) == len(want)
 		for i := range min(len(have), len(want)) {
 			ok = ok && laneCount(have[i]) >= laneCount(want[i])
-			// GPUs lower the speed while they are idle.
+			// Idle GPUs lower the speed.
 			ok = ok && (kind.base != topology.ClassNetwork || laneSpeed(have[i]) >= laneSpeed(want[i]))
 		}
 		c.judge(ok, f)
 	}
 }
 
-// best returns a link that runs as its two ends can.
 func best(l *topology.Link) *topology.Link {
 	gts, lanes := l.Best()
 	return &topology.Link{SpeedGTs: gts, Width: lanes}
 }
 
-// worseLink orders links from the best: by lanes, then by speed.
+// worseLink sorts links from the best: by lanes, then by speed.
 func worseLink(a, b *topology.Link) int {
 	return cmp.Or(cmp.Compare(laneCount(b), laneCount(a)), cmp.Compare(laneSpeed(b), laneSpeed(a)))
 }
 
-// laneCount returns how many lanes a link has, or 0 if that is not known.
 func laneCount(l *topology.Link) int {
 	if l.Width == nil {
 		return 0
@@ -398,7 +388,7 @@ func laneCount(l *topology.Link) int {
 	return *l.Width
 }
 
-// laneSpeed returns the speed of a link in GT/s, or 0 if that is not known.
+// laneSpeed returns the speed of a link in GT/s, or 0 if unknown.
 func laneSpeed(l *topology.Link) float64 {
 	if l.SpeedGTs == nil {
 		return 0
@@ -408,7 +398,6 @@ func laneSpeed(l *topology.Link) float64 {
 
 func linkTexts(all []*topology.Link) string { return strings.Join(lists.Map(all, linkText), ", ") }
 
-// gpuDirect checks that a NIC can reach GPU memory, in guests that have NVIDIA's driver.
 func (c *guestCheck) gpuDirect() {
 	hasRDMA := slices.ContainsFunc(c.f.NICs, func(n topology.NIC) bool { return len(n.Devices) > 0 })
 	if c.f.NVIDIA == "" || !hasRDMA || len(c.functions(deviceKind{topology.ClassDisplay, topology.VendorNVIDIA})) == 0 {

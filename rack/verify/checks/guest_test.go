@@ -13,7 +13,7 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// coresOf makes the cores of a guest from the core of each of n CPUs.
+// coresOf groups n CPUs of a guest into cores.
 func coresOf(n int, core func(cpu int) int) []topology.Core {
 	var all []topology.Core
 	for cpu := range n {
@@ -34,22 +34,19 @@ func address(s string) topology.PCIAddr {
 	return a
 }
 
-// function returns a PCI function of a node.
 func function(f *facts.Node, a string) *topology.PCIDevice {
 	return topology.NewTree(&f.Host).Device(address(a))
 }
 
-// removeFunction takes a PCI function from a node.
 func removeFunction(f *facts.Node, a string) {
 	f.PCI = slices.DeleteFunc(f.PCI, func(d topology.PCIDevice) bool { return d.Address == address(a) })
 }
 
-// addMLX5 gives a node an RDMA device of a card.
 func addMLX5(f *facts.Node) {
 	f.NICs = append(f.NICs, topology.NIC{Devices: []topology.RDMADevice{{Name: "mlx5_0"}}})
 }
 
-// seen returns what nodes say of themselves that are just what the plan says.
+// seen returns facts of nodes that match the plan exactly.
 func seen(t fataler, p *plan.Plan, h *topology.Host) map[string]*facts.Node {
 	t.Helper()
 	all := map[string]*facts.Node{}
@@ -108,7 +105,7 @@ func seen(t fataler, p *plan.Plan, h *topology.Host) map[string]*facts.Node {
 	return all
 }
 
-// twoCells is two lab nodes that see two NUMA nodes each, with a GPU on one and a NIC on the other.
+// twoCells has two lab nodes that see two NUMA nodes each, with a GPU on one and a NIC on the other.
 func twoCells(t *testing.T) *planCase {
 	t.Helper()
 	h := exampleHost(t, "epyc-7551p.ttar")
@@ -251,7 +248,7 @@ func TestEveryCheckOfGuestsIsMade(t *testing.T) {
 	addMLX5(nodes["vm00"])
 	all := slices.Concat(Guests(c.p, c.h, nodes), Domains(c.p, c.h, started(t, c.p, c.h)), c.host())
 	for _, id := range finding.Names() {
-		vf := id == IDVFs || id == IDPF // of the other example
+		vf := id == IDVFs || id == IDPF // from the other example
 		if made := slices.ContainsFunc(all, func(f finding.Finding) bool {
 			return f.ID == id
 		}); !made && !vf && !slices.Contains(finding.Names(finding.Lab, finding.Adapter,
@@ -261,7 +258,7 @@ func TestEveryCheckOfGuestsIsMade(t *testing.T) {
 	}
 }
 
-// A node with a card has a driver's device, with a name of its own; see node.go.
+// On a node with a card, the device is made by the driver and has its own name; see node.go.
 func TestTheRDMADeviceOfANICIsFound(t *testing.T) {
 	n := testLab(t, 2, 1).Nodes[0]
 	const (
@@ -297,14 +294,14 @@ func TestTheRDMADeviceOfANICIsFound(t *testing.T) {
 	}
 }
 
-// A node makes a soft RoCE device for a ConnectX whose driver makes none. That is not the device that the lab asks for:
-// verify says so and why, and up fails once the driver has had its time.
+// A node makes a soft RoCE device for a ConnectX without a device from its driver. The lab asks for the driver's
+// device, so verify reports the reason, and up fails after waiting for the driver.
 func TestSoftRoCEInPlaceOfAnAdaptersRDMA(t *testing.T) {
 	const eth0 = "net/eth0/mtu 4200\nnet/eth0/class 0x020000\n"
 	const rxe0, mlx5 = "rdma/rxe0/parent eth0\n", "rdma/mlx5_0/parent eth0\nrdma/mlx5_0/1/state 4: ACTIVE\n"
 	for _, tt := range []struct {
-		name, facts, later string // what the node says at first, and then
-		image, says        string // its image; what its kernel says of the driver
+		name, facts, later string // first facts of the node, and later ones
+		image, says        string // image of the node; kernel messages about the driver
 		have, fix          string // of the finding and the error; "" if all is well
 	}{
 		{name: "its driver's", facts: eth0 + mlx5},
@@ -360,7 +357,7 @@ func TestSoftRoCEInPlaceOfAnAdaptersRDMA(t *testing.T) {
 	}
 }
 
-// Cards count packets for a port, where soft RoCE counts its own.
+// Cards count packets per port, while soft RoCE has its own counters.
 func TestTrafficCountsByTheCountersOfThePort(t *testing.T) {
 	l := testLab(t, 2, 1)
 	f := newFakeLab(t, l)

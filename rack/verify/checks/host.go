@@ -15,13 +15,11 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// Host compares a host, as it was just read and not nil, with what the plan wants it to be. It is pure.
+// Host compares a host, just read and not nil, with the plan. It reads nothing. A fact that the host does not report
+// makes its check Unknown, never OK.
 //
-// run is what runs on it; nil where that is not known, as of a snapshot: checks that rest on it
-// alone are then left out. own are the processes of the lab's own virtual machines, whose threads
-// Domains judges.
-//
-// A fact that the host does not tell makes its check Unknown, never OK.
+// run is the current activity of the host. If it is nil, as for a snapshot, the checks that need it are left out. own
+// are the processes of the lab's virtual machines; Domains checks their threads.
 func Host(p *plan.Plan, h *topology.Host, run *facts.Running, own ...int) []finding.Finding {
 	c := newHostCheck(p, h, run, own)
 	for _, check := range []func(){
@@ -31,13 +29,13 @@ func Host(p *plan.Plan, h *topology.Host, run *facts.Running, own ...int) []find
 		check()
 	}
 	coded(c.out)
-	// By code, so that equal checks stand together; their subjects stay in the order of the plan.
+	// By code, so that equal checks are together; subjects stay in plan order.
 	slices.SortStableFunc(c.out, func(a, b finding.Finding) int { return cmp.Compare(a.Code, b.Code) })
 	return c.out
 }
 
-// Journal says whether the journal of rackless prepare knows of all that prepare has made on the host: strays are what
-// it does not know of, and err is why it cannot be read.
+// Journal checks that the journal of rackless prepare lists all of prepare's changes on the host. strays are changes
+// that are missing in it, and err is an error of reading it.
 func Journal(strays []string, err error) finding.Finding {
 	c := sheet{subject: hostSubject}
 	f := finding.Finding{ID: IDJournal, Want: "all that rackless prepare has made is in its journal", Have: "all of it",
@@ -54,16 +52,15 @@ func Journal(strays []string, err error) finding.Finding {
 	return coded(c.out)[0]
 }
 
-// A hostCheck is one comparison.
 type hostCheck struct {
 	p   *plan.Plan
 	h   *topology.Host
 	run *facts.Running
 	own []int
 
-	lab    topology.CPUSet // of virtual CPUs
-	whole  topology.CPUSet // those, and their siblings
-	groups grouping        // what control groups keep apart
+	lab    topology.CPUSet // CPUs of virtual CPUs
+	whole  topology.CPUSet // lab and its siblings
+	groups grouping        // isolation by control groups
 	tree   *topology.Tree
 	sheet
 }
@@ -71,10 +68,10 @@ type hostCheck struct {
 func newHostCheck(p *plan.Plan, h *topology.Host, run *facts.Running, own []int) *hostCheck {
 	h = cmp.Or(h, &topology.Host{})
 	c := &hostCheck{p: p, h: h, run: run, own: own, tree: topology.NewTree(h),
-		sheet: sheet{subject: hostSubject}} // a plan from a file may name nothing
+		sheet: sheet{subject: hostSubject}} // a plan from a file may have empty names
 	c.lab = p.NodeCPUs()
-	// A core is taken whole as soon as one of its threads runs a virtual CPU: what runs on the sibling
-	// shares its caches and units.
+	// A core belongs to the lab as a whole once one of its threads runs a virtual CPU, because siblings share its
+	// caches and units.
 	c.whole = c.lab.Union(h.WholeCores(c.lab))
 	if run != nil {
 		c.groups = group(run.Cgroups, c.whole)
@@ -82,7 +79,6 @@ func newHostCheck(p *plan.Plan, h *topology.Host, run *facts.Running, own []int)
 	return c
 }
 
-// unread adds a finding on what could not be read.
 func (c *hostCheck) unread(id, subject, want, evidence string) {
 	c.unknown(finding.Finding{ID: id, Subject: subject, Want: want, Evidence: evidence}, "not known",
 		"run rackless verify on the host itself, as root; "+evidence+" has to be readable there")
@@ -93,7 +89,7 @@ const (
 	fileCPU     = "/sys/devices/system/cpu/"
 )
 
-// list writes a set so that an empty one can be seen.
+// list formats a set so that an empty one is visible.
 func list(s topology.CPUSet) string {
 	if s.IsEmpty() {
 		return "none"
@@ -101,7 +97,6 @@ func list(s topology.CPUSet) string {
 	return s.String()
 }
 
-// few joins the first of many.
 func few(all []string, most int) string {
 	if len(all) > most {
 		return words.Names(all, most)
@@ -109,8 +104,8 @@ func few(all []string, most int) string {
 	return strings.Join(all, ", ")
 }
 
-// cpus asks for every CPU of the plan: those of virtual CPUs, of emulators and of I/O threads. libvirt refuses to
-// start a domain of which one is offline.
+// cpus requires every CPU of the plan: for virtual CPUs, emulators and I/O threads. libvirt refuses to start a domain
+// if one is offline.
 func (c *hostCheck) cpus() {
 	const file = fileCPU + "online"
 	all := c.lab
@@ -131,20 +126,21 @@ func (c *hostCheck) cpus() {
 	c.judge(missing.IsEmpty(), f)
 }
 
-// kernelArgs compares the command line with the arguments of the plan. What an argument is for can be had without it:
-// a kernel may be built with the IOMMU on or with devices of the host passed through, and control groups isolate CPUs
-// without a reboot. Then the effect counts, and the finding says where it was seen. Arguments whose effect has a check
-// of its own are left to that one, which judges what is in force and not what was asked for.
+// kernelArgs compares the command line with the arguments of the plan. If an argument's effect exists without it, the
+// effect counts, and the finding names its source: a kernel may be built with the IOMMU on or with passthrough for
+// host devices, and control groups isolate CPUs without a reboot.
+//
+// Arguments with a check for their effect are left to that check, which judges the actual state.
 func (c *hostCheck) kernelArgs() {
 	byGroups := c.isolatedByGroups()
 	for _, arg := range c.p.KernelArgs {
 		name, value, _ := strings.Cut(arg, "=")
 		switch name {
 		case "isolcpus", "nohz_full", "hugepagesz", "hugepages", "default_hugepagesz":
-			continue // what came of them is checked
+			continue // their effects are checked
 		case "rcu_nocbs":
 			if byGroups && len(c.asked(name)) == 0 {
-				continue // the way without a reboot cannot have it
+				continue // isolation without a reboot cannot have it
 			}
 		}
 		f := finding.Finding{ID: IDKernelArgs, Subject: arg, Want: arg, Evidence: "/proc/cmdline",
@@ -162,13 +158,13 @@ func (c *hostCheck) kernelArgs() {
 		switch name {
 		case "rcu_nocbs":
 			want, err := topology.ParseCPUSet(value)
-			// More CPUs than the plan names are as good: callbacks of the planned ones are offloaded.
+			// More CPUs than planned are as good: the callbacks of the planned ones are offloaded.
 			for _, a := range asked {
 				have, err2 := topology.ParseCPUSet(a)
 				ok = ok || err == nil && err2 == nil && want.IsSubsetOf(have)
 			}
 		case "intel_iommu":
-			// A kernel that was built with it on needs no argument.
+			// A kernel built with it on needs no argument.
 			if on := c.h.IOMMU.Enabled; !ok && on != nil && *on {
 				ok, f.Have, f.Evidence = true, "the IOMMU is on without it", "/sys/class/iommu"
 			}
@@ -182,7 +178,6 @@ func (c *hostCheck) kernelArgs() {
 	}
 }
 
-// asked returns the values that a parameter has on the command line.
 func (c *hostCheck) asked(name string) []string {
 	if c.h.Kernel.Cmdline == nil {
 		return nil
@@ -196,11 +191,11 @@ func (c *hostCheck) asked(name string) []string {
 	return values
 }
 
-// hostDomain returns an IOMMU group that the host keeps, and how its devices reach memory.
+// hostDomain returns an IOMMU group that the host keeps, and its type of DMA translation.
 func (c *hostCheck) hostDomain() (id int, kind string) {
 	for _, g := range c.h.IOMMU.Groups {
-		// Groups of VFIO are translated however the kernel was started, and bridges have no DMA of their own:
-		// neither tells of the host's own devices.
+		// Groups of VFIO are translated regardless of the command line, and bridges have no DMA of their own, so both
+		// say nothing about the host's own devices.
 		ours := slices.ContainsFunc(g.Devices, func(a topology.PCIAddr) bool {
 			d := c.tree.Device(a)
 			return d != nil && (topology.IsVFIO(d.Driver) || d.IsBridge())
@@ -212,8 +207,8 @@ func (c *hostCheck) hostDomain() (id int, kind string) {
 	return 0, ""
 }
 
-// governor looks at the cores of the lab alone: on the others the host may save power. No governor at all is right on a
-// machine that scales no frequencies, and unknown on one whose files could not be read.
+// governor checks only the lab's cores, because the host may save power on the others. No governor is right on a
+// machine without frequency scaling, and unknown if the files could not be read.
 func (c *hostCheck) governor() {
 	evidence := fileCPU + "cpu*/cpufreq/scaling_governor"
 	other := map[string]topology.CPUSet{}
@@ -231,7 +226,7 @@ func (c *hostCheck) governor() {
 	f := finding.Finding{ID: IDGovernor, Want: "performance", Evidence: evidence,
 		Fix: "cpupower frequency-set -g performance"}
 	if known.IsEmpty() {
-		// A kernel that scales no frequencies has no such files; inspect lists those that it could not read.
+		// A kernel without frequency scaling has no such files; inspect lists files that it could not read.
 		if slices.ContainsFunc(c.h.Unread, func(u topology.Unread) bool {
 			return strings.Contains(u.Path, "scaling_governor")
 		}) || len(c.h.Cores) == 0 {
@@ -254,7 +249,7 @@ func (c *hostCheck) governor() {
 	c.judge(len(other) == 0, f)
 }
 
-// iommu matters to plans that give devices away.
+// iommu is checked for plans with passed-through devices.
 func (c *hostCheck) iommu() {
 	if !slices.ContainsFunc(c.p.Nodes, func(n plan.Node) bool { return len(n.Devices) > 0 }) {
 		return
@@ -276,12 +271,12 @@ func (c *hostCheck) iommu() {
 			"explain RL020 has more"})
 }
 
-// links returns what is wrong with the links of the host's devices, by address of the device.
+// links returns findings about the links of the host's devices, by device address.
 func (c *hostCheck) links() map[string]finding.Finding {
 	wrong := map[string]finding.Finding{}
 	for _, f := range diagnose.Host(c.h) {
-		// RL002 is a link with fewer lanes than it could have, RL003 one that is slower. Where a link is
-		// both, the first in diagnose's order stands for it.
+		// RL002 is a link with too few lanes, RL003 one that is too slow. If both apply, the first in diagnose's
+		// order is used.
 		if f.ID == "RL002" || f.ID == "RL003" {
 			if _, two := wrong[f.Subject]; !two {
 				wrong[f.Subject] = f

@@ -13,26 +13,25 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// guestGroup is the control group that libvirt puts virtual machines into.
+// guestGroup is libvirt's control group for virtual machines.
 const guestGroup = "machine.slice"
 
-// A grouping is what control groups keep for the lab.
+// A grouping is the set of CPUs that control groups reserve for the lab.
 type grouping struct {
-	kept topology.CPUSet // CPUs that nobody outside of the guests' groups may use
-	how  string          // in words
+	kept topology.CPUSet // CPUs that only the guests' groups may use
+	how  string          // explanation
 }
 
-// group finds which of the CPUs cpus are kept by control groups: those of a partition, which the
-// kernel lets nobody else use, and those that every populated group at the top but that of the
-// guests is kept off. Threads that are in no group below the root are not seen here;
-// foreign-threads sees them.
+// group finds the CPUs among cpus that control groups reserve: the CPUs of a partition, which the kernel reserves,
+// and CPUs that no populated top-level group except the guests' may use. Threads in the root group are not seen here,
+// but by the check foreign-threads.
 func group(all []facts.Cgroup, cpus topology.CPUSet) grouping {
 	var g grouping
 	var how []string
 	for _, cg := range all {
-		// "root invalid (...)" is what a partition is called that the kernel does not keep.
+		// The kernel reports "root invalid (...)" for a partition that it does not enforce.
 		if cg.Partition == "root" || cg.Partition == "isolated" {
-			// A partition of somebody else's keeps its own CPUs, which are not the lab's.
+			// A foreign partition reserves its own CPUs, which are not the lab's.
 			if mine := cg.CPUs.Intersect(cpus); !mine.IsEmpty() {
 				g.kept = g.kept.Union(mine)
 				how = append(how, fmt.Sprintf("%s is a partition (%s) with %s", cg.Path, cg.Partition, mine))
@@ -49,8 +48,7 @@ func group(all []facts.Cgroup, cpus topology.CPUSet) grouping {
 		others = others.Union(cg.CPUs)
 		names = append(names, cg.Path)
 	}
-	// Without any group of the host's there is nobody to be kept off, which is what a system without
-	// systemd's slices looks like.
+	// Without any group of the host, as on a system without systemd's slices, no CPUs are reserved.
 	if free := cpus.Difference(others); len(names) > 0 && !free.Difference(g.kept).IsEmpty() {
 		g.kept = g.kept.Union(free)
 		how = append(how, fmt.Sprintf("%s may use %s only", few(names, 4), list(others)))
@@ -59,7 +57,6 @@ func group(all []facts.Cgroup, cpus topology.CPUSet) grouping {
 	return g
 }
 
-// isolatedByKernel returns the CPUs that the kernel lists as isolated; ok is false where it is not known.
 func (c *hostCheck) isolatedByKernel() (set topology.CPUSet, ok bool) {
 	if c.h.CPUs.Isolated == nil {
 		return set, false
@@ -67,16 +64,13 @@ func (c *hostCheck) isolatedByKernel() (set topology.CPUSet, ok bool) {
 	return *c.h.CPUs.Isolated, true
 }
 
-// isolatedByGroups reports whether the CPUs of virtual CPUs are isolated, and it is control groups that make it so.
 func (c *hostCheck) isolatedByGroups() bool {
 	kernel, _ := c.isolatedByKernel()
 	return !c.lab.IsSubsetOf(kernel) && c.lab.IsSubsetOf(kernel.Union(c.groups.kept))
 }
 
-// isolation makes two checks: of the CPUs that run virtual CPUs, and of their siblings, which share
-// caches and execution units with them. Either the kernel or control groups may keep others off.
-// Groups can be changed at run time, so that a snapshot, which does not have them, cannot tell that
-// nothing isolates.
+// isolation checks the CPUs of virtual CPUs and their siblings, which share caches and execution units. The kernel or
+// control groups may isolate them, but a snapshot lacks control groups and cannot prove that nothing does.
 func (c *hostCheck) isolation() {
 	const file = fileCPU + "isolated"
 	evidence := file
@@ -90,7 +84,7 @@ func (c *hostCheck) isolation() {
 		c.unread(IDSiblings, hostSubject, list(siblings), evidence)
 		return
 	}
-	// Part of the CPUs may be isolated by the kernel and part by groups: the two add up.
+	// Kernel and control groups may each isolate a part of the CPUs.
 	force := kernel.Union(c.groups.kept)
 	var how []string
 	if kernel.Overlaps(c.whole) {
@@ -115,14 +109,14 @@ func (c *hostCheck) isolation() {
 	}
 	c.judge(missing.IsEmpty(), f)
 
-	// A sibling that is a CPU of another lab node is isolated with that one.
+	// A sibling that belongs to another lab node is isolated with that node.
 	missing = siblings.Difference(force)
 	f = finding.Finding{ID: IDSiblings, Have: "every sibling is one of the plan, or isolated", Want: list(siblings) +
 		" isolated", Evidence: evidence + ", " + fileCPU + "cpu*/topology/thread_siblings_list"}
 	if siblings.IsEmpty() {
 		f.Want = "whole cores"
 	}
-	// Without the list of cores it is not known who is whose sibling.
+	// Without the list of cores, siblings are unknown.
 	if len(c.h.Cores) == 0 {
 		c.unread(IDSiblings, hostSubject, "whole cores", fileCPU+"cpu*/topology/thread_siblings_list")
 		return
@@ -135,11 +129,11 @@ func (c *hostCheck) isolation() {
 }
 
 // noHzFull compares the tick with the plan's nohz_full=. Isolation by control groups leaves the tick on, which is the
-// price of doing without a reboot and no fault.
+// price of avoiding a reboot and not a fault.
 func (c *hostCheck) noHzFull() {
 	const file = fileCPU + "nohz_full"
 	i := slices.IndexFunc(c.p.KernelArgs, func(arg string) bool { return strings.HasPrefix(arg, "nohz_full=") })
-	// A plan without nohz_full leaves the tick on, and asks nothing of the host here.
+	// A plan without nohz_full leaves the tick on.
 	if i < 0 {
 		return
 	}
@@ -156,8 +150,8 @@ func (c *hostCheck) noHzFull() {
 		return
 	}
 	if c.h.CPUs.NoHzFull == nil {
-		// The file is there in every kernel that can stop the tick, beside that of isolated CPUs.
-		// inspect lists what it could not read.
+		// Every kernel that can stop the tick has the file, next to that of isolated CPUs. inspect lists unreadable
+		// files.
 		_, known := c.isolatedByKernel()
 		if !known || slices.ContainsFunc(c.h.Unread, func(u topology.Unread) bool {
 			return strings.HasSuffix(u.Path, "cpu/nohz_full")
@@ -184,16 +178,15 @@ func (c *hostCheck) noHzFull() {
 	c.judge(missing.IsEmpty(), f)
 }
 
-// ofTheMachine reports whether a thread is one of the kernel's that follow a NUMA node or an
-// interrupt. Those of a node work only when memory of that node runs out or is in pieces; those of
-// an interrupt run where it is served, which another check says.
+// ofTheMachine reports whether t is a kernel thread of a NUMA node, which works only if memory is exhausted or
+// fragmented, or of an interrupt, which another check covers.
 func ofTheMachine(t *facts.Thread) bool {
 	return t.Kernel && (strings.HasPrefix(t.Name, "kswapd") || strings.HasPrefix(t.Name, "kcompactd") ||
 		strings.HasPrefix(t.Name, "irq/"))
 }
 
-// threads finds threads of others on the lab's CPUs: those that ran there last and may stay, and those that may run
-// nowhere else. One that may run there but was last elsewhere disturbs nobody yet; whether it can come, isolation says.
+// threads finds foreign threads on the lab's CPUs: threads that ran there last and may stay, and threads that may run
+// only there. Threads that may run there but were last elsewhere are left to the isolation check.
 func (c *hostCheck) threads() {
 	if c.run == nil {
 		return
@@ -203,10 +196,10 @@ func (c *hostCheck) threads() {
 		c.unread(IDThreads, hostSubject, "none", evidence)
 		return
 	}
-	var foreign, kernel []string // those of programs are named first: they can be moved
+	var foreign, kernel []string // programs come first, because they can be moved
 	for i := range c.run.Threads {
 		t := &c.run.Threads[i]
-		// Threads of one CPU alone belong to that CPU, and nobody can move them.
+		// Threads bound to a single CPU cannot be moved.
 		if t.Fixed || ofTheMachine(t) || slices.Contains(c.own, t.PID) || c.servesOwn(t) {
 			continue
 		}
@@ -237,8 +230,8 @@ func (c *hostCheck) threads() {
 // Linux 6.4 made those of vhost threads of QEMU, and Linux 6.13 those of KVM.
 var threadsOfMachines = []string{"vhost-", "kvm-nx-lpage-recovery-", "kvm-pit/"}
 
-// servesOwn reports whether t is a thread of the kernel that works for one of the lab's virtual machines. Domains cannot
-// see such threads, and libvirt pins them with the emulator.
+// servesOwn reports whether t is a thread of the kernel that works for one of the lab's virtual machines. Libvirt pins
+// such threads with the emulator.
 func (c *hostCheck) servesOwn(t *facts.Thread) bool {
 	return t.Kernel && slices.ContainsFunc(threadsOfMachines, func(prefix string) bool {
 		pid, err := strconv.Atoi(strings.TrimPrefix(t.Name, prefix))
@@ -246,16 +239,14 @@ func (c *hostCheck) servesOwn(t *facts.Thread) bool {
 	})
 }
 
-// interrupts finds interrupts of the host on the lab's CPUs. What runs now tells for each CPU how
-// often it served one; a snapshot has only the sum of all CPUs, which proves something where all
-// CPUs that may serve are the lab's.
+// interrupts finds interrupts of the host on the lab's CPUs. A snapshot has no counts per CPU but only totals, which
+// prove something only if all CPUs that may serve the interrupt are the lab's.
 func (c *hostCheck) interrupts() {
 	f := finding.Finding{ID: IDInterrupts, Want: "none on " + list(c.lab),
 		Evidence: "/proc/interrupts, /proc/irq/*/effective_affinity_list"}
 	var foreign []string
 	n := 0
-	// inspect reads interrupts for isolated CPUs: where none are known to be isolated, that none is
-	// listed says nothing.
+	// inspect reads interrupts of isolated CPUs. Without isolated CPUs, an empty list says nothing.
 	isolated, known := c.isolatedByKernel()
 	switch {
 	case c.run == nil && !(known && c.lab.IsSubsetOf(isolated)), c.run != nil && c.run.Interrupts == nil:
@@ -264,7 +255,7 @@ func (c *hostCheck) interrupts() {
 	case c.run == nil:
 		for i := range c.h.IRQs {
 			q := &c.h.IRQs[i]
-			// The count is of all CPUs: one that may be served elsewhere proves nothing.
+			// The count is a total: if the interrupt may be served elsewhere, it proves nothing.
 			if q.CPUs.IsEmpty() || !q.CPUs.IsSubsetOf(c.lab) || q.Count == nil || *q.Count == 0 ||
 				c.tree.ForGuest(q.Device) {
 				continue
@@ -296,7 +287,7 @@ func (c *hostCheck) interrupts() {
 	c.judge(len(foreign) == 0, f)
 }
 
-// workqueues looks at the CPUs that work of the kernel without a CPU of its own may use.
+// workqueues checks the CPUs of unbound kernel work.
 func (c *hostCheck) workqueues() {
 	if c.run == nil {
 		return

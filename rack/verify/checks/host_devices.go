@@ -13,8 +13,8 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// address returns the function that the plan names: "0000:41:00.0", or "0000:41:00.0/vf3", which
-// has an address once it exists.
+// address returns the function in the plan: "0000:41:00.0", or "0000:41:00.0/vf3", which has an address once it
+// exists.
 func (c *hostCheck) address(id string) (topology.PCIAddr, error) {
 	name, vf, isVF := strings.Cut(id, "/vf")
 	a, err := topology.ParsePCIAddr(name)
@@ -35,10 +35,9 @@ func (c *hostCheck) address(id string) (topology.PCIAddr, error) {
 	return a, fmt.Errorf("virtual function %d of %s does not exist", index, a)
 }
 
-// sysPCI is the directory of a function.
 func sysPCI(a topology.PCIAddr) string { return "/sys/bus/pci/devices/" + a.String() }
 
-// devices checks each function of each node, and the link of each card once: all its functions share it.
+// devices checks each function of each node, and the link of each card once, because its functions share it.
 func (c *hostCheck) devices() {
 	links := c.links()
 	for i := range c.p.Nodes {
@@ -49,7 +48,7 @@ func (c *hostCheck) devices() {
 				ours[a] = true
 			}
 		}
-		seen := map[int]bool{} // groups
+		seen := map[int]bool{} // IOMMU groups
 		for _, id := range n.Devices {
 			c.function(n, id, ours, seen)
 		}
@@ -61,7 +60,6 @@ func (c *hostCheck) devices() {
 	}
 }
 
-// function checks one function of a lab node.
 func (c *hostCheck) function(n *plan.Node, id string, ours map[topology.PCIAddr]bool, seen map[int]bool) {
 	subject := n.Name + " " + id
 	a, err := c.address(id)
@@ -75,7 +73,7 @@ func (c *hostCheck) function(n *plan.Node, id string, ours map[topology.PCIAddr]
 		if strings.Contains(id, "/vf") {
 			fix = "rackless prepare makes virtual functions"
 		}
-		// Each of its checks says so when it is asked for alone.
+		// Each of its checks fails, because any may be selected alone.
 		for _, f := range []finding.Finding{{ID: IDDevice, Want: "there"},
 			{ID: IDGroup, Want: "a group of its own, or one that goes to the node whole"},
 			{ID: IDVFIO, Want: "vfio-pci"}} {
@@ -98,7 +96,6 @@ func (c *hostCheck) function(n *plan.Node, id string, ours map[topology.PCIAddr]
 	c.judge(topology.IsVFIO(d.Driver), f)
 }
 
-// present checks that a function answers, and is where the plan counted with it.
 func (c *hostCheck) present(n *plan.Node, id string, d *topology.PCIDevice) {
 	f := finding.Finding{ID: IDDevice, Subject: n.Name + " " + id, Have: "there", Want: "there",
 		Evidence: sysPCI(d.Address)}
@@ -112,8 +109,7 @@ func (c *hostCheck) present(n *plan.Node, id string, d *topology.PCIDevice) {
 		return
 	}
 	ok := true
-	// A card that has moved to another slot keeps its address on some machines, and is far from the node's
-	// CPUs then.
+	// On some machines, a card that moved to another slot keeps its address, but is then far from the node's CPUs.
 	if i >= 0 && n.Cards[i].NUMANode != nil {
 		node := *n.Cards[i].NUMANode
 		f.Want, f.Evidence = fmt.Sprintf("there, on NUMA node %d", node), f.Evidence+"/numa_node"
@@ -128,11 +124,11 @@ func (c *hostCheck) present(n *plan.Node, id string, d *topology.PCIDevice) {
 	c.judge(ok, f)
 }
 
-// group checks the IOMMU group of a function, once for all functions of it that go to one lab node.
+// group checks the IOMMU group of a function, once per lab node for all its functions in the group.
 func (c *hostCheck) group(subject string, d *topology.PCIDevice, ours map[topology.PCIAddr]bool, seen map[int]bool) {
 	want := "every other function of the group on vfio-pci, pci-stub or no driver"
-	// Where the IOMMU is known to be off or on, a function without a group is a fault; where it is not, a
-	// group may just not have been read.
+	// A function without a group is a fault if the IOMMU is known to be on or off. Otherwise the group may only be
+	// unread.
 	if d.IOMMUGroup == nil {
 		if c.h.IOMMU.Enabled != nil {
 			c.judge(false, finding.Finding{ID: IDGroup, Subject: subject, Have: "in no group", Want: want,
@@ -151,12 +147,12 @@ func (c *hostCheck) group(subject string, d *topology.PCIDevice, ours map[topolo
 	others := 0
 	for i := range c.h.PCI {
 		m := &c.h.PCI[i]
-		// Bridges stay with the kernel: VFIO asks nothing of those whose driver leaves memory alone.
+		// Bridges stay with the kernel: VFIO accepts drivers that do not access memory.
 		if m.IOMMUGroup == nil || *m.IOMMUGroup != id || m.IsBridge() || ours[m.Address] {
 			continue
 		}
 		others++
-		// pci-stub holds a function for nobody, which is as good as no driver to VFIO.
+		// pci-stub does not use its function, so VFIO treats it like no driver.
 		if m.Driver != "" && !topology.IsVFIO(m.Driver) && m.Driver != "pci-stub" {
 			blocked = append(blocked, fmt.Sprintf("%s is on %s", m.Address, m.Driver))
 		}
@@ -174,17 +170,16 @@ func (c *hostCheck) group(subject string, d *topology.PCIDevice, ours map[topolo
 	c.judge(len(blocked) == 0, f)
 }
 
-// link checks the PCI Express link of a card, by what diagnose says of it.
 func (c *hostCheck) link(subject, id string, wrong map[string]finding.Finding) {
 	a, err := topology.ParsePCIAddr(id)
 	d := c.tree.Device(a)
 	if err != nil || d == nil {
-		return // device says so
+		return // reported by device
 	}
 	if slices.ContainsFunc(c.h.GPUs, func(g topology.GPU) bool {
 		return g.Kind == topology.GPUStandIn && g.Address != nil && *g.Address == a
 	}) {
-		return // an emulated one that has no link
+		return // emulated, without a link
 	}
 	f := finding.Finding{ID: IDPCIeLink, Subject: subject, Have: linkText(d.Link),
 		Want: "what the device and its port can both do", Evidence: sysPCI(a) +
@@ -201,7 +196,6 @@ func (c *hostCheck) link(subject, id string, wrong map[string]finding.Finding) {
 	c.judge(!bad, f)
 }
 
-// linkText writes the speed and the lanes of a link: "8 GT/s x16".
 func linkText(l *topology.Link) string {
 	if l == nil || l.SpeedGTs == nil || l.Width == nil {
 		return "not known"
@@ -209,8 +203,8 @@ func linkText(l *topology.Link) string {
 	return fmt.Sprintf("%s GT/s x%d", strconv.FormatFloat(*l.SpeedGTs, 'f', -1, 64), *l.Width)
 }
 
-// virtualFunctions counts those of each physical function that the plan takes some of. More than planned is right: they
-// may be another lab's. Which of them are there is checked function by function.
+// virtualFunctions counts the virtual functions of each physical function in the plan. More than planned is right,
+// because they may belong to another lab; function checks their presence.
 func (c *hostCheck) virtualFunctions() {
 	for _, want := range c.p.VFs {
 		a, err := topology.ParsePCIAddr(want.PF)
@@ -241,7 +235,6 @@ func (c *hostCheck) virtualFunctions() {
 	}
 }
 
-// port checks that a physical function has a link.
 func (c *hostCheck) port(a topology.PCIAddr) {
 	const want = "up, with a carrier"
 	i := slices.IndexFunc(c.h.NICs, func(n topology.NIC) bool { return n.Address != nil && *n.Address == a })
@@ -251,12 +244,12 @@ func (c *hostCheck) port(a topology.PCIAddr) {
 	}
 	for _, p := range c.h.NICs[i].Ports {
 		if strings.Contains(p.PhysPort, "vf") || strings.Contains(p.PhysPort, "sf") {
-			continue // stands for a virtual function in the host's switch
+			continue // represents a virtual function in the host's switch
 		}
 		f := finding.Finding{ID: IDPF, Subject: a.String() + " " + p.Name, Have: "operstate " + cmp.Or(p.State,
 			"not known"), Want: want, Evidence: "/sys/class/net/" + p.Name + "/operstate, carrier, speed",
 			Fix: "ip link set " + p.Name + " up; without a carrier see ethtool " + p.Name + " and the cable"}
-		// A port whose driver does not tell its carrier is judged by its state alone.
+		// If the driver does not report a carrier, only the port's state counts.
 		up := p.State == "up"
 		if p.Carrier != nil {
 			f.Have += map[bool]string{true: ", carrier", false: ", no carrier"}[*p.Carrier]

@@ -11,19 +11,17 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// running is libvirt's word for the state of a domain that runs.
 const running = "running"
 
-// pool returns the pages of a size on a NUMA node. Where there are none it is nil, and why says
-// what the host has in their place; why is empty where the host does not tell.
+// pool returns the pages of a size on a NUMA node. If it is nil, why describes the host's pages, or is empty if they
+// are unknown.
 func (c *hostCheck) pool(node int, size uint64) (pool *topology.HugepagePool, why string) {
 	n := c.h.NUMANode(node)
 	switch {
 	case len(c.h.NUMANodes) == 0:
 	case n == nil:
 		why = fmt.Sprintf("the host has no NUMA node %d", node)
-	// A node without any pool at all was not read: every kernel with hugepages has one of its default size
-	// on each node.
+	// A node without any pool was not read: every kernel with hugepages has a pool of the default size on each node.
 	case len(n.Hugepages) > 0:
 		if pool = topology.Pool(n.Hugepages, size); pool == nil {
 			why = "no pages of that size: neither the kernel nor the CPU may know them"
@@ -32,22 +30,21 @@ func (c *hostCheck) pool(node int, size uint64) (pool *topology.HugepagePool, wh
 	return pool, why
 }
 
-// up reports whether a lab node runs.
 func (c *hostCheck) up(node string) bool {
 	return slices.ContainsFunc(c.h.Tenants, func(t topology.Tenant) bool {
 		return t.Name == c.p.Lab+"."+node && t.State == running
 	})
 }
 
-// hugepages makes two checks of each pool: that it is large enough, and that enough of it is free for the nodes that do
-// not run yet. Nodes that run have their pages already, so that free ones are compared with the others' needs alone.
+// hugepages checks that each pool is large enough, and has enough free pages for the nodes that do not run yet.
+// Running nodes already have their pages.
 func (c *hostCheck) hugepages() {
 	for _, want := range c.p.Hugepages {
 		subject := fmt.Sprintf("node %d", want.NUMANode)
 		dir := fmt.Sprintf("/sys/devices/system/node/node%d/hugepages/hugepages-%dkB/", want.NUMANode,
 			want.PageBytes>>10)
 		unit := " of " + words.Exact(want.PageBytes)
-		// Held are the pages of tenants: without them the lab's would not fit beside.
+		// Held pages are used by tenants, and are needed in addition to the lab's.
 		need := max(want.Count+want.Held, 0)
 		have, why := c.pool(want.NUMANode, want.PageBytes)
 		if have == nil {
@@ -67,7 +64,7 @@ func (c *hostCheck) hugepages() {
 			Evidence: dir + "nr_hugepages", Fix: fmt.Sprintf("echo %d > %snr_hugepages; where fewer come of it, "+
 				"hugepagesz and hugepages=NODE:COUNT on the command line, and reboot", need, dir)})
 
-		// Pages of nodes that run are taken, and no longer free.
+		// Running nodes have taken their pages, which are no longer free.
 		var missing int64
 		for i := range c.p.Nodes {
 			if n := &c.p.Nodes[i]; !c.up(n.Name) {
@@ -86,7 +83,6 @@ func (c *hostCheck) hugepages() {
 	}
 }
 
-// pagesOn returns how many pages of a pool a lab node takes.
 func pagesOn(n *plan.Node, pool plan.Hugepages) int64 {
 	var pages int64
 	for _, m := range n.Memory {
@@ -97,8 +93,8 @@ func pagesOn(n *plan.Node, pool plan.Hugepages) int64 {
 	return pages
 }
 
-// hugetlbfs asks for a mount of each size of page: QEMU maps files in it. libvirt looks for mounts
-// when its daemon starts, and does not see one that is made later.
+// hugetlbfs requires a mount for each page size, in which QEMU maps files. libvirt looks for mounts only when its
+// daemon starts.
 func (c *hostCheck) hugetlbfs() {
 	if c.run == nil {
 		return

@@ -19,7 +19,6 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// contextOf returns a context; that of a property has none.
 func contextOf(t fataler) context.Context {
 	if tb, ok := t.(testing.TB); ok {
 		return tb.Context()
@@ -60,7 +59,6 @@ func TestAPreparedHostPassesEveryCheck(t *testing.T) {
 	}
 }
 
-// Whatever the plan: a host that is just what it says passes.
 func TestAHostMadeToThePlanPasses(t *testing.T) {
 	hosts := []string{"epyc-7551p.ttar", "r740.ttar"}
 	tried := 0
@@ -102,7 +100,6 @@ func TestAHostMadeToThePlanPasses(t *testing.T) {
 	}
 }
 
-// Each change makes just the findings fail that are about it.
 func TestEachFaultOfAHostIsFound(t *testing.T) {
 	cpus := func(list string) *topology.CPUSet {
 		s, err := topology.ParseCPUSet(list)
@@ -116,7 +113,7 @@ func TestEachFaultOfAHostIsFound(t *testing.T) {
 		name   string
 		host   func(*testing.T) *planCase
 		change func(c *planCase)
-		want   []string // "status id | subject | have", of which a part is enough
+		want   []string // substrings of "status id | subject | have"
 	}{
 		{"a CPU is offline", epyc, func(c *planCase) {
 			c.h.CPUs.Online = c.h.CPUs.Online.Difference(topology.CPUs(40, 41))
@@ -312,7 +309,7 @@ func TestEachFaultOfAHostIsFound(t *testing.T) {
 	}
 }
 
-// matches compares lines with the beginnings that they should have; lines of one beginning may be several.
+// matches compares lines with their expected beginnings; several lines may share one.
 func matches(t *testing.T, got, want []string) {
 	t.Helper()
 	used := map[string]bool{}
@@ -331,20 +328,18 @@ func matches(t *testing.T, got, want []string) {
 	}
 }
 
-// device returns function k of lab node i.
 func (c *planCase) device(t *testing.T, i, k int) *topology.PCIDevice {
 	t.Helper()
 	return deviceOf(t, c.p, c.h, c.p.Nodes[i].Devices[k])
 }
 
-// nic returns the NIC of the first lab node.
 func (c *planCase) nic(t *testing.T) *topology.PCIDevice {
 	t.Helper()
 	i := slices.IndexFunc(c.p.Nodes[0].Cards, func(d plan.NodeDevice) bool { return d.Kind == plan.KindNIC })
 	return deviceOf(t, c.p, c.h, c.p.Nodes[0].Cards[i].ID)
 }
 
-// Either way of isolation will do, and the finding says which is in force.
+// Either kind of isolation suffices, and the finding names it.
 func TestIsolationByControlGroups(t *testing.T) {
 	unprepared := func(t *testing.T) (*planCase, topology.CPUSet, topology.CPUSet) {
 		c := epyc(t)
@@ -355,7 +350,7 @@ func TestIsolationByControlGroups(t *testing.T) {
 	}
 	groups := func(others, guests topology.CPUSet, partition string) []facts.Cgroup {
 		return []facts.Cgroup{
-			{Path: "dev-hugepages.mount", CPUs: others.Union(guests)}, // nobody is in it
+			{Path: "dev-hugepages.mount", CPUs: others.Union(guests)}, // empty
 			{Path: "init.scope", CPUs: others, Partition: "member", Populated: true},
 			{Path: "machine.slice", CPUs: guests, Partition: partition, Populated: true},
 			{Path: "machine.slice/machine-qemu-1.scope", CPUs: guests, Partition: "member", Populated: true},
@@ -367,7 +362,7 @@ func TestIsolationByControlGroups(t *testing.T) {
 		name  string
 		make  func(c *planCase, lab, keep topology.CPUSet) []facts.Cgroup
 		want  []string
-		force string // part of what is said to be in force
+		force string // part of the reported isolation
 	}{
 		{"the other slices are kept to the host's CPUs", func(c *planCase, lab, keep topology.CPUSet) []facts.Cgroup {
 			return groups(keep, c.h.CPUs.Online, "member")
@@ -429,7 +424,7 @@ func TestThreadsOfTheLabAreNotForeign(t *testing.T) {
 		facts.Thread{PID: 5004, TID: 5004, Name: "kvm-nx-lpage-recovery-5000", Kernel: true, Allowed: lab,
 			LastCPU: lab.Min()},
 		facts.Thread{PID: 5005, TID: 5005, Name: "kvm-pit/5000", Kernel: true, Allowed: lab, LastCPU: lab.Min()},
-		// not the kernel's: it only calls itself so
+		// not the kernel's, in spite of its name
 		facts.Thread{PID: 5003, TID: 5003, Name: "vhost-5000", Allowed: lab, LastCPU: lab.Min()})
 	c.own = []int{5000}
 	matches(t, notOK(c.host()), []string{"failed foreign-threads | host | 1 foreign thread: 5003 vhost-5000"})
@@ -445,14 +440,13 @@ func TestThreadsOfAnInterruptOrANUMANodeAreNotForeign(t *testing.T) {
 			LastCPU: lab.Min()})
 	}
 	matches(t, notOK(c.host()), nil)
-	for _, name := range []string{"kswapd1", "irq/25-pciehp"} { // programs that only call themselves so
+	for _, name := range []string{"kswapd1", "irq/25-pciehp"} { // programs with names of kernel threads
 		c.run.Threads = append(c.run.Threads, facts.Thread{PID: 141, TID: 141, Name: name, Allowed: lab,
 			LastCPU: lab.Min()})
 	}
 	matches(t, notOK(c.host()), []string{"failed foreign-threads | host | 2 foreign threads: 141 kswapd1"})
 }
 
-// A plan may come from a file that anybody has written.
 func TestAHostilePlanIsJudgedAndDoesNotPanic(t *testing.T) {
 	c := epyc(t)
 	p := c.p
@@ -478,7 +472,7 @@ func TestAHostilePlanIsJudgedAndDoesNotPanic(t *testing.T) {
 		map[string]*facts.Node{"vm00": {}}))
 }
 
-// The running machine is one more host: what is read of it can be judged, whatever comes of it.
+// The running machine can be checked as a host, with any result.
 func TestThisMachineCanBeJudged(t *testing.T) {
 	run, err := inspect.ReadRunning(t.Context(), os.DirFS("/"))
 	if err != nil {

@@ -10,19 +10,18 @@ import (
 	"github.com/rackless/rackless/machine/finding"
 )
 
-// noMAC is what devices without an address, such as tunnels, have in its place.
+// noMAC is the MAC of devices without an address, such as tunnels.
 const noMAC = "00:00:00:00:00:00"
 
-// identity checks that nothing is shared that must differ: nodes are copies of one template until
-// they are told who they are. What two devices of one node share, such as a VLAN its parent's MAC,
-// is no fault.
+// identity checks that nodes do not share values that must differ: nodes are copies of one template until they are
+// configured. Devices of one node may share values, as a VLAN shares its parent's MAC.
 func identity(l *lab.Lab, nodes []*facts.Node) finding.Finding {
 	type seen struct{ what, value string }
-	owner := make(map[seen]string) // the first node that had it
+	owner := make(map[seen]string) // first node with the value
 	var shared []string
 	note := func(node, what, value string) {
 		if value == "" {
-			return // the kernel did not say
+			return // not reported by the kernel
 		}
 		key := seen{what, value}
 		if other, dup := owner[key]; !dup {
@@ -56,7 +55,7 @@ func identity(l *lab.Lab, nodes []*facts.Node) finding.Finding {
 			}
 		}
 	}
-	// Several devices of the same two nodes may share a value: it is told once.
+	// Several devices of the same two nodes may share a value, which is reported once.
 	shared = lists.Distinct(shared)
 	f := finding.Finding{ID: IDIdentity, Subject: "lab " + l.Name, Title: "nothing shared between nodes",
 		Status: finding.OK, Have: fmt.Sprintf("%d nodes, nothing shared", known), Want: "host names, machine-ids, " +
@@ -67,7 +66,7 @@ func identity(l *lab.Lab, nodes []*facts.Node) finding.Finding {
 		f.Status, f.Have = finding.Failed, strings.Join(shared, "; ")
 		f.Fix = fmt.Sprintf("rackless down %s, then up: nodes are told who they are when they start", l.Name)
 	case known < len(nodes):
-		// What the others share with a node that did not answer is not known.
+		// A node that did not answer may share values with others.
 		f.Status, f.Have = finding.Unknown, fmt.Sprintf("%d of %d nodes answer, nothing shared between them", known,
 			len(nodes))
 		f.Fix = "rackless ls shows which node does not run; rackless up LAB.yaml starts it again"

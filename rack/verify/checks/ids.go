@@ -1,8 +1,8 @@
 package checks
 
-// The names of checks in the catalogue of package finding are stable: scripts depend on them.
+// The names of checks in the catalogue of package finding are stable, because scripts depend on them.
 
-// Identifiers of the checks of a host against its plan.
+// Identifiers of checks of a host against its plan.
 const (
 	IDHostCPUs      = "host-cpus"
 	IDIsolated      = "isolated"
@@ -26,7 +26,7 @@ const (
 	IDJournal       = "prepare-journal"
 )
 
-// Identifiers of the checks of virtual machines against their plan.
+// Identifiers of checks of virtual machines against their plan.
 const (
 	IDDomain           = "domain-running"
 	IDVCPUAffinity     = "vcpu-affinity"
@@ -38,7 +38,7 @@ const (
 	IDVFIOHeld         = "vfio-held"
 )
 
-// Identifiers of the checks of nodes.
+// Identifiers of checks of nodes.
 const (
 	IDSwitchLinks = "switch-links" // the links of the switch are as they were set
 
@@ -53,13 +53,13 @@ const (
 	IDIdentity = "identity"        // no two nodes share a name, an address or a random state
 
 	IDAdapter         = "adapter"          // the node has its emulated adapters
-	IDAdapterBus      = "adapter-bus"      // they answer on PCIe
-	IDAdapterFirmware = "adapter-firmware" // their firmware runs
-	IDAdapterCommands = "adapter-commands" // and answers commands
-	IDAdapterCable    = "adapter-cable"    // their cables are plugged in
-	IDAdapterLink     = "adapter-link"     // their links are up
-	IDAdapterFlaps    = "adapter-flaps"    // and stay up
-	IDAdapterFiles    = "adapter-files"    // files that a node sends from its page cache arrive as they are
+	IDAdapterBus      = "adapter-bus"      // adapters answer on PCIe
+	IDAdapterFirmware = "adapter-firmware" // firmware runs
+	IDAdapterCommands = "adapter-commands" // firmware answers commands
+	IDAdapterCable    = "adapter-cable"    // cables are plugged in
+	IDAdapterLink     = "adapter-link"     // links are up
+	IDAdapterFlaps    = "adapter-flaps"    // links stay up
+	IDAdapterFiles    = "adapter-files"    // files that a node sends from its page cache arrive unchanged
 
 	IDGuestCPUs     = "guest-cpus"
 	IDGuestSiblings = "guest-siblings"

@@ -15,32 +15,31 @@ import (
 
 // A Reader reads the live lab.
 type Reader interface {
-	// Facts returns what the kernel of a node says of it now.
+	// Facts returns the current facts of a node, from its kernel.
 	Facts(ctx context.Context, node string) (*facts.Node, error)
 	bench.Executor
 }
 
-// atOnce is how many nodes are read at the same time: under emulation more of them only wait for each other.
+// atOnce limits how many nodes are read at the same time: under emulation more of them only wait for each other.
 const atOnce = 4
 
-// Lab checks the facts of a RoCE lab, node by node, and returns the findings in the order of the
-// nodes. only names the checks to make; none means all. An error means that checking itself was
-// broken off; a node that does not answer is a finding.
+// Lab checks the facts of a RoCE lab and returns the findings in the order of the nodes. only selects the checks; nil
+// means all. An error means that checking was interrupted; a node that does not answer is a finding.
 func Lab(ctx context.Context, l *lab.Lab, r Reader, only []string, progress func(what string)) ([]finding.Finding,
 	error) {
 	wanted := func(ids ...string) bool {
 		return len(only) == 0 || slices.ContainsFunc(ids, func(id string) bool { return slices.Contains(only, id) })
 	}
 	nodes := make([]*facts.Node, len(l.Nodes))
-	// First of all: of a node whose adapter does not answer, nothing must be read that waits for it.
+	// Adapters come first: other reads of a node would wait for an adapter that does not answer.
 	ids := lists.Map(adapterChecks, func(c adapterCheck) string { return c.id })
 	out := adapters(ctx, l, r, wanted(ids...))
 	known, lost := slices.Clone(out), lostAdapters(out)
 	if wanted(IDLink, IDMTU, IDAddress, IDPort, IDIBMTU, IDGID, IDIdentity, IDTraffic) {
-		// A place for each node, so that findings stand in the order of the lab whoever answers first.
+		// One list per node, so that findings are in the order of the lab and not of the answers.
 		perNode := make([][]finding.Finding, len(l.Nodes))
 		progress("read the nodes")
-		// The active IB MTU costs a process on the node: not for those who ask for something else.
+		// The active IB MTU costs a process on the node, so it is read only for these checks.
 		withIBMTU := wanted(IDIBMTU, IDTraffic)
 		parallel(len(l.Nodes), func(i int) {
 			if f, is := lost[l.Nodes[i].Name]; is {
@@ -59,7 +58,7 @@ func Lab(ctx context.Context, l *lab.Lab, r Reader, only []string, progress func
 		progress("reach every peer at full MTU")
 		out = append(out, Reach(ctx, l, r)...)
 	}
-	// After the checks of the nodes, whose findings say where no message can get through.
+	// After the checks of the nodes, because their findings show which messages cannot get through.
 	if wanted(IDTraffic) && ctx.Err() == nil {
 		progress("send RDMA messages around the ring")
 		out = append(out, traffic(ctx, l, nodes, out, r)...)
@@ -84,11 +83,11 @@ func Lab(ctx context.Context, l *lab.Lab, r Reader, only []string, progress func
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	// A node that does not answer has one finding, of IDLink, for all: whatever was asked for, it must not be lost.
+	// A node that does not answer has one finding, of IDLink, for all. It must not be lost if other checks were
+	// selected.
 	return coded(slices.DeleteFunc(out, func(f finding.Finding) bool { return !wanted(f.ID) && !f.Silent })), nil
 }
 
-// addrsOf returns all addresses of a node.
 func addrsOf(n lab.Node) []netip.Addr {
 	return lists.Map(n.NICs, func(nic lab.NIC) netip.Addr { return nic.Addr.Addr() })
 }
@@ -107,34 +106,30 @@ func parallel(n int, f func(i int)) {
 	wg.Wait()
 }
 
-// judge returns a finding that is OK if have is want.
 func judge(id, subject, title, have, want, evidence, fix string) finding.Finding {
 	f := finding.Finding{ID: id, Subject: subject, Title: title, Have: have, Want: want, Evidence: evidence, Fix: fix}
 	return f.Judged(have == want)
 }
 
-// unread returns a finding for what could not be read.
 func unread(id, subject, title, evidence, why, fix string) finding.Finding {
 	return finding.Finding{ID: id, Subject: subject, Title: title, Status: finding.Unknown, Have: why,
 		Evidence: evidence, Fix: fix}
 }
 
-// silent returns the one finding of a node that does not answer.
 func silent(id, node, why, fix string) finding.Finding {
 	f := unread(id, node, "node answers", "guest agent", why, fix)
 	f.Silent = true
 	return f
 }
 
-// notRead returns the one finding of a node whose adapter does not answer.
 func notRead(node string, why finding.Finding) finding.Finding {
 	f := silent(IDLink, node, "not read, as the node's kernel would wait for its adapter: "+why.Have, why.Fix)
 	f.Evidence = why.ID
 	return f
 }
 
-// adapters makes the checks of adapters: emulated ones, and those of a host that nodes have. With read the nodes are
-// asked what their kernels say of them. A lab without adapters has none.
+// adapters makes the checks of emulated adapters, and of host cards in nodes. If read is set, it also reads the
+// adapters' state in the nodes' kernels.
 func adapters(ctx context.Context, l *lab.Lab, r Reader, read bool) []finding.Finding {
 	var all []Adapter
 	if from, ok := r.(AdapterReader); ok {

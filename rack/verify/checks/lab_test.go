@@ -62,7 +62,7 @@ func TestAHealthyLabHasAFindingForEveryCheckInTheLabsOrder(t *testing.T) {
 const addRXE0 = `in the node: rdma link add rxe0 type rxe netdev eth0 ` +
 	`(modprobe crc32_generic if it says "No such file or directory")`
 
-// Each fault is made on vm01 of two nodes, and all findings that it causes are listed: no more and no fewer.
+// Each fault is made on vm01 of two nodes. The findings that it causes are listed completely.
 func TestFaultsOfANode(t *testing.T) {
 	const again = "rackless ls shows whether the node runs"
 	noTraffic := func(why, fix string) string {
@@ -269,11 +269,10 @@ func TestWhatARealNodePrintsIsReadAsHealthy(t *testing.T) {
 	}
 }
 
-// What a node says of itself is a host like any other: the rules that judge hosts judge it.
 func TestRulesOfHostsRunOnANode(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
-		old, new string // in what the node prints
+		old, new string // in the node's output
 		want     []string
 	}{
 		{"a healthy node", "", "", nil},
@@ -318,7 +317,7 @@ func TestTheGIDIsFoundWhereverItIsAndUsed(t *testing.T) {
 		"2: ::ffff:10.0.0.2 IB/RoCE v1 eth0; 3: ::ffff:10.0.0.2 RoCE v2 eth0") {
 		t.Errorf("got %+v", got[1])
 	}
-	if !strings.Contains(got[2].Evidence, " -g 1 ") { // the client's is where it always was
+	if !strings.Contains(got[2].Evidence, " -g 1 ") { // the client's is unchanged
 		t.Errorf("evidence %q", got[2].Evidence)
 	}
 }
@@ -339,7 +338,6 @@ func TestEveryNICOfANodeIsChecked(t *testing.T) {
 		"rdma-active-mtu | vm01 rxe1 | unknown | no such device | " + second,
 		"rdma-gid | vm01 rxe1 | unknown | no such device | " + second,
 	}
-	// Messages go between the first NICs, which are healthy.
 	if diff := cmp.Diff(want, faults(checkLab(t, f))); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
@@ -360,7 +358,7 @@ func TestOnlyMakesTheChecksThatAreNamed(t *testing.T) {
 	const silentNode = "link of vm01"
 	tests := []struct {
 		only []string
-		want []string // id of subject
+		want []string // "id of subject"
 		runs []string // programs
 	}{
 		{[]string{IDLink}, []string{"link of vm00 eth0", "link of vm01 eth0"}, nil},
@@ -400,7 +398,7 @@ func TestOnlyMakesTheChecksThatAreNamed(t *testing.T) {
 				t.Errorf("ran %q, want %q", runs, tt.runs)
 			}
 
-			// A device that is gone fails whatever is asked of it: nothing to check is not "ok".
+			// A missing device fails all of its checks: nothing to check is not "ok".
 			f = newFakeLab(t, testLab(t, 2, 1))
 			f.nodes["vm01"].facts.NICs = nil
 			bad := faults(checkLab(t, f, tt.only...))
@@ -408,7 +406,6 @@ func TestOnlyMakesTheChecksThatAreNamed(t *testing.T) {
 				t.Errorf("without devices, not ok: %q", bad)
 			}
 
-			// So does a node that does not answer.
 			f = newFakeLab(t, testLab(t, 2, 1))
 			f.nodes["vm01"].factsErr = errSilent
 			f.nodes["vm01"].fping = func([]string) (bench.Output, error) { return bench.Output{}, errSilent }
@@ -425,7 +422,7 @@ func TestOnlyMakesTheChecksThatAreNamed(t *testing.T) {
 		}
 	}
 	for _, id := range finding.Names(finding.Lab) {
-		if !asked[id] && id != IDSwitchLinks { // that is asked of the switch, in links_test.go
+		if !asked[id] && id != IDSwitchLinks { // checked in links_test.go
 			t.Errorf("nobody asked for %s alone", id)
 		}
 	}
@@ -436,7 +433,7 @@ func TestIdentity(t *testing.T) {
 	tests := []struct {
 		name string
 		make func(a, b, c *facts.Node) // of three nodes
-		want string                    // what is shared; "" for nothing
+		want string                    // shared value, or ""
 	}{
 		{"nothing is shared", func(a, b, c *facts.Node) {}, ""},
 		{"two have one host name", func(a, b, c *facts.Node) {

@@ -6,21 +6,21 @@ import (
 	"github.com/rackless/rackless/machine/finding"
 )
 
-// A SwitchLink is the link from the switch of a lab to a port, as far as it differs from what was asked for.
+// A SwitchLink is a link from the switch of a lab to a port, with its differences from the requested link.
 type SwitchLink struct {
 	Port       string
-	Have, Want string // settings that differ, such as "loss 3%" and "loss 0"; equal if none does
+	Have, Want string // settings that differ, such as "loss 3%" and "loss 0"; equal without differences
 	Fix        string
 }
 
-// A LinkReader is a Reader of a lab whose switch is told how its links are to be.
+// A LinkReader is a Reader of a lab with requested links of its switch.
 type LinkReader interface {
-	// SwitchLinks returns the links of all ports; none if nothing was asked for.
+	// SwitchLinks returns the links of all ports, or nil if no links were requested.
 	SwitchLinks(ctx context.Context) ([]SwitchLink, error)
 }
 
-// switchLinks checks that the links of the switch are as they were set: a switch that is started again has forgotten
-// them, and a program that sets them for a test may leave them so.
+// switchLinks checks that the links of the switch are as they were set: a restarted switch has forgotten them, and a
+// program may leave its test settings behind.
 func switchLinks(ctx context.Context, r Reader) []finding.Finding {
 	from, ok := r.(LinkReader)
 	if !ok {

@@ -18,7 +18,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// nodeFindings checks what can be seen from within one node. It returns nil facts for a node that does not answer.
+// nodeFindings makes the checks within one node. It returns nil facts for a node that does not answer.
 func nodeFindings(ctx context.Context, l *lab.Lab, n lab.Node, r Reader, withIBMTU bool) (*facts.Node,
 	[]finding.Finding) {
 	f, err := settledFacts(ctx, n, r)
@@ -27,8 +27,7 @@ func nodeFindings(ctx context.Context, l *lab.Lab, n lab.Node, r Reader, withIBM
 			"rackless ls shows whether it runs; rackless up LAB.yaml starts it again")}
 	}
 	var out []finding.Finding
-	// One line of findings a NIC, in the order in which the parts depend on each other: link, RDMA port,
-	// MTU, GID.
+	// One line of findings per NIC, in order of dependency: link, RDMA port, MTU, GID.
 	for i, nic := range n.NICs {
 		dev := rdmaDeviceOf(f, n, i)
 		dev.asked(ctx, n, r)
@@ -46,19 +45,19 @@ func nodeFindings(ctx context.Context, l *lab.Lab, n lab.Node, r Reader, withIBM
 	return f, out
 }
 
-// settleLimit is how long operstate may lag behind the carrier: the kernel (net/core/link_watch.c)
-// brings it up to date at most once a second.
+// settleLimit is the longest time that operstate may lag behind the carrier: the kernel (net/core/link_watch.c)
+// updates it at most once a second.
 const (
 	settleLimit = 2 * time.Second
 	settlePause = 200 * time.Millisecond
 )
 
-// settledFacts reads a node, again while a link has its carrier and its operstate does not know it
-// yet, as right after the node came up.
+// settledFacts reads a node, and repeats that while the operstate of a link lags behind its carrier, as right after a
+// start.
 func settledFacts(ctx context.Context, n lab.Node, r Reader) (*facts.Node, error) {
 	for deadline := time.Now().Add(settleLimit); ; {
 		f, err := r.Facts(ctx, n.Name)
-		// A carrier with another state than "up" is one that the kernel has not come to yet.
+		// A carrier with a state other than "up" has not been processed by the kernel yet.
 		lagging := err == nil && slices.ContainsFunc(n.NICs, func(nic lab.NIC) bool {
 			d := f.Netdev(nic.Name)
 			return d != nil && d.Carrier != nil && *d.Carrier && d.State != "up"
@@ -69,22 +68,21 @@ func settledFacts(ctx context.Context, n lab.Node, r Reader) (*facts.Node, error
 	}
 }
 
-// An rdmaDevice is the RDMA device of a node's NIC.
 type rdmaDevice struct {
 	name string
-	port *topology.RDMAPort // its first; nil where it is not there
-	card bool               // the NIC is a card with a driver, and not one for which soft RoCE makes a device
-	soft string             // the soft RoCE device that an emulated ConnectX has in place of that of its driver
-	why  string             // the reason why an emulated ConnectX has none, as its node says it
-	load string             // and the command that loads the driver there
+	port *topology.RDMAPort // first port; nil if the device is missing
+	card bool               // the NIC is a card with a driver, not a device for soft RoCE
+	soft string             // soft RoCE device of an emulated ConnectX, in place of its driver's
+	why  string             // why an emulated ConnectX has no RDMA device, according to its node
+	load string             // command that loads the driver there
 }
 
-// software says whether the device of a node's first NIC is made by software, which takes its time on a busy machine.
+// software reports whether the device of a node's first NIC is made by software, which takes time on a busy machine.
 func (d *rdmaDevice) software(n lab.Node) bool { return !d.card || n.ConnectX() }
 
-// rdmaDeviceOf finds the device of a node's NIC: the one that says so, or has GIDs of it. Where there is none it has
-// the name that nodes give to soft RoCE devices, which they make one for each NIC without RDMA, in order; a card's
-// device has a name of its own. Of an emulated ConnectX a soft one does not count.
+// rdmaDeviceOf finds the RDMA device of a node's NIC, by its network device or its GIDs, except for a soft device of
+// an emulated ConnectX. A missing device gets the name of the soft RoCE device that nodes make for each NIC without
+// RDMA, in order.
 func rdmaDeviceOf(f *facts.Node, n lab.Node, index int) rdmaDevice {
 	nic := n.NICs[index]
 	dev := rdmaDevice{name: "rxe" + strconv.Itoa(index), card: n.ConnectX()}
@@ -99,8 +97,8 @@ func rdmaDeviceOf(f *facts.Node, n lab.Node, index int) rdmaDevice {
 	}
 	for on, d := range f.RDMADevices() {
 		port := d.Port(1)
-		// GIDs name their network device. Without one, as on a link that never was up, the function that both
-		// belong to says it.
+		// GIDs name their network device. Without GIDs, as on a link that never was up, the common PCI function
+		// identifies the device.
 		named := slices.ContainsFunc(port.GIDs, func(g topology.GID) bool { return g.Netdev == nic.Name })
 		switch {
 		case !named && !on.Has(nic.Name):
@@ -114,12 +112,12 @@ func rdmaDeviceOf(f *facts.Node, n lab.Node, index int) rdmaDevice {
 	return dev
 }
 
-// driverScript prints why the driver of a ConnectX has made no RDMA device, as far as the kernel says it.
+// driverScript prints the kernel's reasons why the driver of a ConnectX made no RDMA device.
 const driverScript = `[ -d /sys/module/mlx5_ib ] || echo "module mlx5_ib is not loaded"
 dmesg | grep -F mlx5_ib | tail -n 1`
 
-// asked asks the node of an emulated ConnectX without an RDMA device for the reason. The drivers of a small node are
-// packed, without a list for modprobe.
+// asked sets the reason why an emulated ConnectX has no RDMA device, from its node. The drivers of a small node are
+// compressed, without an index for modprobe.
 func (d *rdmaDevice) asked(ctx context.Context, n lab.Node, r bench.Executor) {
 	if d.port != nil || !n.ConnectX() {
 		return
@@ -137,7 +135,6 @@ func (d *rdmaDevice) asked(ctx context.Context, n lab.Node, r bench.Executor) {
 	d.why = string(said[:min(len(said), maxMessage)])
 }
 
-// absent says what there is in place of the device.
 func (d *rdmaDevice) absent() string {
 	text := "no such device"
 	if d.soft != "" {
@@ -149,13 +146,13 @@ func (d *rdmaDevice) absent() string {
 	return text
 }
 
-// driverPatience is how long a node may take to make the RDMA devices of its adapters once it has been configured: a
-// full node loads their driver beside its other services.
+// driverPatience is the time for a configured node to make the RDMA devices of its adapters: a full node loads their
+// driver while its other services start.
 const driverPatience = 10 * time.Second
 
-// AdapterRDMA returns what a node says of itself once each of its emulated ConnectX has the RDMA device of its driver.
-// have is what it has said before. That one has none is an error with its reason: a node makes a soft RoCE device for a
-// NIC without RDMA, and so would work, as another one than the lab asks for.
+// AdapterRDMA waits until each emulated ConnectX of a node has its driver's RDMA device, and returns the node's
+// facts; have are the facts so far. It fails if a device is missing, because the node then uses a soft RoCE device
+// instead.
 func AdapterRDMA(ctx context.Context, n lab.Node, have *facts.Node, r Reader) (*facts.Node, error) {
 	for until := time.Now().Add(driverPatience); n.ConnectX(); {
 		i := 0
@@ -181,8 +178,8 @@ func AdapterRDMA(ctx context.Context, n lab.Node, have *facts.Node, r Reader) (*
 	return have, nil
 }
 
-// linkFindings checks one network device. One that is missing fails all of its checks, so that each
-// of them says so when it is asked for alone.
+// linkFindings checks one network device. If it is missing, all of its checks fail, because any may be selected
+// alone.
 func linkFindings(l *lab.Lab, node string, nic lab.NIC, f *facts.Node) []finding.Finding {
 	const (
 		wantState = "operstate up, carrier 1"
@@ -203,7 +200,7 @@ func linkFindings(l *lab.Lab, node string, nic lab.NIC, f *facts.Node) []finding
 			mtu = strconv.Itoa(*d.MTU)
 		}
 		switch {
-		case d.Carrier == nil: // a device that is down has none to read
+		case d.Carrier == nil: // unreadable for a device that is down
 		case *d.Carrier:
 			state += ", carrier 1"
 		default: // up, but nothing at the other end
@@ -219,11 +216,10 @@ func linkFindings(l *lab.Lab, node string, nic lab.NIC, f *facts.Node) []finding
 	}
 }
 
-// inNode is a fix that is a command to run in the node.
 func inNode(format string, args ...any) string { return "in the node: " + fmt.Sprintf(format, args...) }
 
-// add is the fix for an RDMA device that is missing. The kernel's complaint about a checksum that
-// it cannot load reads as if the network device were missing.
+// add returns the fix for a missing RDMA device. The kernel's error about a checksum module that it cannot load reads
+// as if the network device were missing.
 func (d *rdmaDevice) add(nic lab.NIC) string {
 	switch {
 	case d.soft != "":
@@ -238,7 +234,7 @@ func (d *rdmaDevice) add(nic lab.NIC) string {
 		"directory\")", d.name, nic.Name)
 }
 
-// portFinding wants Ethernet: a port of InfiniBand carries no RoCE, whatever its state.
+// portFinding requires Ethernet: an InfiniBand port carries no RoCE in any state.
 func portFinding(node string, nic lab.NIC, d rdmaDevice) finding.Finding {
 	const want = "ACTIVE on Ethernet"
 	subject := node + " " + d.name
@@ -249,9 +245,9 @@ func portFinding(node string, nic lab.NIC, d rdmaDevice) finding.Finding {
 		"/sys/class/infiniband/"+d.name+"/ports/1/state, link_layer", inNode("ip link set %s up", nic.Name))
 }
 
-// ibMTUFinding compares the MTU that the RDMA device uses. The kernel takes the largest of 256,
-// 512, 1024, 2048 and 4096 that the link's MTU holds with its headers; two ends that differ drop
-// what is too long for one of them.
+// ibMTUFinding compares the MTU of the RDMA device. The kernel takes the largest of 256, 512, 1024, 2048 and 4096
+// that fits into the link's MTU with headers; two ends with different MTUs drop packets that are too long for one of
+// them.
 func ibMTUFinding(ctx context.Context, l *lab.Lab, node string, nic lab.NIC, d rdmaDevice, r Reader) finding.Finding {
 	const title = "active IB MTU"
 	subject := node + " " + d.name
@@ -272,12 +268,12 @@ func ibMTUFinding(ctx context.Context, l *lab.Lab, node string, nic lab.NIC, d r
 		}
 		return unread(IDIBMTU, subject, title, command, why, inNode("%s; dmesg", command))
 	}
-	// The kernel derives it from the link's MTU at once, so what is wrong here is the link.
+	// The kernel derives it from the link's MTU at once, so the fault is in the link.
 	return judge(IDIBMTU, subject, title, mtu, strconv.Itoa(l.Fabric.RDMAPayload()), command+": active_mtu",
 		inNode("ip link set %s mtu %d", nic.Name, l.Fabric.MTU))
 }
 
-// activeMTU picks "4096" out of ibv_devinfo's "active_mtu:  4096 (5)".
+// activeMTU extracts "4096" from ibv_devinfo's "active_mtu: 4096 (5)".
 func activeMTU(devinfo string) (string, bool) {
 	for line := range strings.Lines(devinfo) {
 		if k, v, ok := strings.Cut(strings.TrimSpace(line), ":"); ok && k == "active_mtu" {
@@ -289,8 +285,8 @@ func activeMTU(devinfo string) (string, bool) {
 	return "", false
 }
 
-// gidFinding looks for the RoCE v2 GID of the NIC's address. An address that has a GID of another type only is told
-// apart from one without any: the remedy differs.
+// gidFinding looks for the RoCE v2 GID of the NIC's address. It distinguishes an address with a GID of another type
+// from one without a GID, because the remedies differ.
 func gidFinding(node string, nic lab.NIC, d rdmaDevice) finding.Finding {
 	addr := nic.Addr.Addr()
 	f := finding.Finding{ID: IDGID, Subject: node + " " + d.name, Title: "RoCE v2 GID of " + addr.String(),
@@ -304,14 +300,14 @@ func gidFinding(node string, nic lab.NIC, d rdmaDevice) finding.Finding {
 			return fmt.Sprintf("%d: %s %s %s", g.Index, gidText(&g), g.Type, g.Netdev)
 		})
 	f.Evidence = fmt.Sprintf("/sys/class/infiniband/%s/ports/1/gids, gid_attrs (%s)", d.name, strings.Join(table, "; "))
-	// Any index will do: tools of the house look it up, and do not count on a fixed one.
+	// Any index is right: rackless's tools look it up, and do not assume a fixed one.
 	if i, ok := d.port.RoCEv2Index(addr); ok {
 		f.Have = fmt.Sprintf("index %d", i)
 		return f
 	}
 	f.Status, f.Have, f.Fix = finding.Failed, "none", inNode("ip addr add %s dev %s", nic.Addr, nic.Name)
 	if kind, ok := otherType(d.port, addr); ok {
-		// The address is there: adding it again is refused, but a device made again reads it again.
+		// The address exists, so adding it again is refused, but a new RDMA device reads it again.
 		f.Have, f.Fix = "only "+kind, inNode("rdma link delete %s, then rdma link add %s type rxe netdev %s", d.name,
 			d.name, nic.Name)
 		if d.card {
@@ -322,7 +318,6 @@ func gidFinding(node string, nic lab.NIC, d rdmaDevice) finding.Finding {
 	return f
 }
 
-// otherType returns the type of a GID for the address that is not RoCE v2.
 func otherType(port *topology.RDMAPort, addr netip.Addr) (string, bool) {
 	for _, g := range port.GIDs {
 		if g.Addr() == addr {
@@ -332,7 +327,7 @@ func otherType(port *topology.RDMAPort, addr netip.Addr) (string, bool) {
 	return "", false
 }
 
-// gidText writes a GID as netip does, an IPv4 address as "::ffff:10.0.0.1": the kernel writes out every zero.
+// gidText formats a GID like netip, an IPv4 address as "::ffff:10.0.0.1". The kernel writes all zeros.
 func gidText(g *topology.GID) string {
 	a, _ := netip.ParseAddr(g.GID)
 	return a.String()

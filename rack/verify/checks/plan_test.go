@@ -20,16 +20,15 @@ import (
 	"github.com/rackless/rackless/plan/search"
 )
 
-// fataler is what a test and a property have in common.
+// fataler is the common interface of tests and properties.
 type fataler interface {
 	Helper()
 	Fatal(...any)
 }
 
-// hostJSON are the hosts of examples/hosts, read once each.
 var hostJSON sync.Map
 
-// exampleHost reads a host of examples/hosts. It may be changed.
+// exampleHost reads a host of examples/hosts. The result may be modified.
 func exampleHost(t fataler, name string) *topology.Host {
 	t.Helper()
 	data, ok := hostJSON.Load(name)
@@ -50,7 +49,6 @@ func exampleHost(t fataler, name string) *topology.Host {
 	return h
 }
 
-// planned plans a lab on a host. ok is false where it does not fit.
 func planned(t fataler, h *topology.Host, file string, text []byte) (p *plan.Plan, ok bool) {
 	t.Helper()
 	l, err := lab.Parse(file, text)
@@ -69,7 +67,7 @@ func planned(t fataler, h *topology.Host, file string, text []byte) (p *plan.Pla
 		Stopped: r.Stopped}), true
 }
 
-// prepare changes a host to what a plan wants, as the scripts of package render do and a reboot.
+// prepare changes a host to match a plan, like the scripts of package render and a reboot.
 func prepare(t fataler, p *plan.Plan, h *topology.Host) {
 	t.Helper()
 	line := ""
@@ -80,7 +78,7 @@ func prepare(t fataler, p *plan.Plan, h *topology.Host) {
 	h.Kernel.Cmdline = &line
 	given := given(p, h)
 	h.CPUs.Isolated = &given
-	// The kernel keeps the boot CPU for itself.
+	// The kernel keeps the tick on the boot CPU.
 	h.CPUs.NoHzFull = new(given.Difference(topology.CPUs(0)))
 	for i := range h.Cores {
 		if h.Cores[i].Governor != "" {
@@ -107,7 +105,7 @@ func prepare(t fataler, p *plan.Plan, h *topology.Host) {
 		for _, id := range p.Nodes[i].Devices {
 			d := deviceOf(t, p, h, id)
 			d.Driver, d.DriverKnown = "vfio-pci", true
-			if d.Link != nil { // one of the examples trained slowly
+			if d.Link != nil { // one of the examples has a degraded link
 				trained := best(d.Link)
 				d.Link.SpeedGTs, d.Link.Width = trained.SpeedGTs, trained.Width
 			}
@@ -118,7 +116,6 @@ func prepare(t fataler, p *plan.Plan, h *topology.Host) {
 	}
 }
 
-// given returns the CPUs of all cores of lab nodes.
 func given(p *plan.Plan, h *topology.Host) topology.CPUSet {
 	var all topology.CPUSet
 	for i := range p.Nodes {
@@ -131,7 +128,7 @@ func given(p *plan.Plan, h *topology.Host) topology.CPUSet {
 	return all
 }
 
-// makeVFs gives a physical function its virtual ones, each in a group of its own, and a link.
+// makeVFs gives a physical function its virtual ones, each in its own group, and a link.
 func makeVFs(t fataler, h *topology.Host, want plan.PFCount) {
 	t.Helper()
 	a, err := topology.ParsePCIAddr(want.PF)
@@ -145,7 +142,7 @@ func makeVFs(t fataler, h *topology.Host, want plan.PFCount) {
 	pf.SRIOV.Enabled, pf.SRIOV.VFs = new(want.Count), nil
 	node, vendor := pf.NUMANode, pf.Vendor
 	for i := range want.Count {
-		// Real ones follow the offset of the PF; which address it is does not matter here.
+		// Real ones follow the offset of the PF, but any address will do here.
 		at := topology.PCIAddr{Domain: a.Domain, Bus: a.Bus, Device: uint8(10 + i/8 + 8*int(a.Function)),
 			Function: uint8(i % 8)}
 		pf.SRIOV.VFs = append(pf.SRIOV.VFs, topology.VF{Index: i, Address: &at})
@@ -172,7 +169,6 @@ func find(h *topology.Host, a topology.PCIAddr) *topology.PCIDevice {
 	return nil
 }
 
-// deviceOf returns the function that a plan names.
 func deviceOf(t fataler, p *plan.Plan, h *topology.Host, id string) *topology.PCIDevice {
 	t.Helper()
 	a, err := newHostCheck(p, h, nil, nil).address(id)
@@ -186,7 +182,7 @@ func deviceOf(t fataler, p *plan.Plan, h *topology.Host, id string) *topology.PC
 	return d
 }
 
-// quiet is what runs on a host that leaves the CPUs of lab nodes alone.
+// quiet returns the activity of a host that leaves the CPUs of lab nodes alone.
 func quiet(p *plan.Plan, h *topology.Host) *facts.Running {
 	keep := h.CPUs.Online.Difference(given(p, h))
 	busy := topology.CPUs(given(p, h).Min())
@@ -194,7 +190,7 @@ func quiet(p *plan.Plan, h *topology.Host) *facts.Running {
 		Threads: []facts.Thread{
 			{PID: 1, TID: 1, Name: "systemd", Allowed: keep, LastCPU: keep.Min()},
 			{PID: 17, TID: 17, Name: "ksoftirqd/2", Kernel: true, Fixed: true, Allowed: busy, LastCPU: busy.Min()},
-			// It may go anywhere, and is not there: nothing balances load onto isolated CPUs.
+			// It may run anywhere but is elsewhere, because load is not balanced onto isolated CPUs.
 			{PID: 60, TID: 60, Name: "khugepaged", Kernel: true, Allowed: h.CPUs.Online, LastCPU: keep.Min()},
 			// It slept on a CPU that it may no longer use.
 			{PID: 900, TID: 901, Name: "dockerd", Allowed: keep, LastCPU: busy.Min()},
@@ -202,7 +198,7 @@ func quiet(p *plan.Plan, h *topology.Host) *facts.Running {
 		Interrupts: []facts.Interrupt{
 			{Number: 24, CPUs: topology.CPUs(keep.Min()), Counts: map[int]uint64{keep.Min(): 4711, busy.Min(): 3},
 				Action: "nvme0q1"},
-			// managed: it is used by nobody there
+			// managed: it served nothing there
 			{Number: 25, CPUs: busy, Counts: map[int]uint64{keep.Min(): 4711}, Action: "nvme0q2"},
 			{Number: 26, CPUs: busy, Counts: map[int]uint64{busy.Min(): 99}, Action: "vfio-msix[0](0000:41:00.0)"},
 		},
@@ -218,7 +214,7 @@ func quiet(p *plan.Plan, h *topology.Host) *facts.Running {
 	return run
 }
 
-// A planCase is a plan and the host that it was made for, prepared, with the lab at rest.
+// A planCase is a plan with its host, prepared and at rest.
 type planCase struct {
 	p   *plan.Plan
 	h   *topology.Host
@@ -226,10 +222,10 @@ type planCase struct {
 	own []int
 }
 
-// epyc is two lab nodes, each with a GPU and a NIC and memory of two NUMA nodes, on a machine of 32 cores.
+// epyc has two lab nodes, each with a GPU and a NIC and memory of two NUMA nodes, on a machine of 32 cores.
 func epyc(t *testing.T) *planCase { return newPlanCase(t, "epyc-7551p.ttar", "epyc-pair.yaml") }
 
-// r740 is eight lab nodes with a virtual function each.
+// r740 has eight lab nodes with one virtual function each.
 func r740(t *testing.T) *planCase { return newPlanCase(t, "r740.ttar", "r740-eight.yaml") }
 
 func newPlanCase(t *testing.T, host, labFile string) *planCase {
@@ -251,7 +247,6 @@ func (c *planCase) host() []finding.Finding {
 	return append(Host(c.p, c.h, c.run, c.own...), Journal(nil, nil))
 }
 
-// notOK returns the findings that are not OK, a line each.
 func notOK(all []finding.Finding) []string {
 	var out []string
 	for _, f := range all {

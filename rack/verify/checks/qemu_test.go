@@ -21,8 +21,8 @@ import (
 	"github.com/rackless/rackless/vm/qapi"
 )
 
-// need returns the path of a program, and skips the test where it is not installed. Continuous
-// integration has all of them, so there it is a failure.
+// need returns the path of a program, and skips the test if it is not installed. Continuous integration has all
+// programs, so there it fails.
 func need(t *testing.T, program, debian string) string {
 	t.Helper()
 	path, err := exec.LookPath(program)
@@ -36,14 +36,14 @@ func need(t *testing.T, program, debian string) string {
 	return ""
 }
 
-// A realQEMU is a machine that was started and has not run an instruction.
+// A realQEMU is a started machine that has not run an instruction.
 type realQEMU struct {
 	pid       int
 	vcpus     []int
 	iothreads []int
 }
 
-// startQEMU starts a machine of two virtual CPUs whose memory is all there, on NUMA node 0.
+// startQEMU starts a machine of two virtual CPUs with preallocated memory on NUMA node 0.
 func startQEMU(t *testing.T, memory string) realQEMU {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "qmp")
@@ -67,7 +67,7 @@ func startQEMU(t *testing.T, memory string) realQEMU {
 		<-ended
 	})
 	var conn *qapi.Conn
-	for { // until the socket is there; a machine under load may take long
+	for { // until the socket exists, which takes long on a busy machine
 		var err error
 		if conn, err = qapi.DialQMP(t.Context(), socket); err == nil {
 			break
@@ -101,7 +101,6 @@ func startQEMU(t *testing.T, memory string) realQEMU {
 	return realQEMU{cmd.Process.Pid, ask("query-cpus-fast"), ask("query-iothreads")}
 }
 
-// pin lets a thread run on the given CPUs only.
 func pin(t *testing.T, tid int, cpus ...int) {
 	t.Helper()
 	var set unix.CPUSet
@@ -113,13 +112,13 @@ func pin(t *testing.T, tid int, cpus ...int) {
 	}
 }
 
-// A machine that this kernel runs is judged by what this kernel says of it.
+// A real machine is checked against the facts of this kernel.
 func TestARealVirtualMachine(t *testing.T) {
 	var mine unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &mine); err != nil {
 		t.Fatal(err)
 	}
-	var cpus []int // that this process may use
+	var cpus []int // available to this process
 	for c := 0; len(cpus) < 2 && c < 1024; c++ {
 		if mine.IsSet(c) {
 			cpus = append(cpus, c)
@@ -134,7 +133,7 @@ func TestARealVirtualMachine(t *testing.T) {
 	memory, page := "memory-backend-ram", uint64(0)
 	if free, err := os.ReadFile("/sys/devices/system/node/node0/hugepages/hugepages-2048kB/free_hugepages"); err ==
 		nil && len(strings.TrimSpace(string(free))) > 2 {
-		// There are hundreds, which this test may borrow some of; it sets none aside.
+		// With hundreds of free hugepages the test may use some; it does not reserve any.
 		memory, page = "memory-backend-memfd,hugetlb=on,hugetlbsize=2M", huge
 	}
 	q := startQEMU(t, memory)

@@ -12,7 +12,7 @@ import (
 	"github.com/rackless/rackless/machine/finding"
 )
 
-// steps runs the checks of a node's steps of setup. A step without one has no finding.
+// steps runs the checks of a node's setup steps. A step without a check has no finding.
 func steps(ctx context.Context, n lab.Node, r Reader) (out []finding.Finding) {
 	for i, s := range n.Setup {
 		if s.Check == "" {
@@ -35,7 +35,6 @@ func steps(ctx context.Context, n lab.Node, r Reader) (out []finding.Finding) {
 	return out
 }
 
-// said is the last line of the first output that has one, to be read behind a status.
 func said(outputs ...[]byte) string {
 	for _, out := range outputs {
 		if out = bytes.TrimSpace(out); len(out) > 0 {
@@ -45,7 +44,7 @@ func said(outputs ...[]byte) string {
 	return ""
 }
 
-// slurm checks that the nodes with Slurm are ready, and, where none of them is busy, that a job runs on all.
+// slurm checks that the nodes with Slurm are ready, and, if all are idle, that a job runs on all.
 func slurm(ctx context.Context, l *lab.Lab, r Reader, job bool) []finding.Finding {
 	nodes := l.SlurmNodes()
 	at := l.Slurm.Controller
@@ -89,7 +88,7 @@ func slurm(ctx context.Context, l *lab.Lab, r Reader, job bool) []finding.Findin
 	return out
 }
 
-// jobSeconds bounds a job, which waits for nothing: emulated nodes start it within two seconds.
+// jobSeconds limits a job, which does not wait: emulated nodes start it within two seconds.
 const jobSeconds = "120"
 
 func slurmJob(ctx context.Context, l *lab.Lab, r Reader, nodes, busy []string) finding.Finding {

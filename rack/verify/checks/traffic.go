@@ -16,8 +16,7 @@ import (
 	"github.com/rackless/rackless/machine/finding"
 )
 
-// Names of the counters of packets sent and received: those of rxe, in hw_counters, and those that
-// cards have for a port.
+// Names of the counters of packets sent and received: rxe's, in hw_counters, and the cards' per port.
 const (
 	counterSent      = "sent_pkts"
 	counterReceived  = "rcvd_pkts"
@@ -26,22 +25,21 @@ const (
 )
 
 const (
-	trafficMessages = 20               // of 4096 bytes there and back
-	trafficPort     = 18700            // TCP port over which ibv_rc_pingpong introduces itself
+	trafficMessages = 20               // of 4096 bytes, sent and returned
+	trafficPort     = 18700            // TCP port on which ibv_rc_pingpong exchanges its parameters
 	trafficLimit    = 30 * time.Second // for one pair
 	connectPause    = 100 * time.Millisecond
-	// softTries is how often messages are sent where software answers them. ibv_rc_pingpong gives up after seven
-	// timeouts of 67 ms, which a node without its share of the CPU may need for an answer.
+	// softTries is the number of tries if software answers messages. ibv_rc_pingpong gives up after seven timeouts of
+	// 67 ms, which a node short of CPU time may exceed.
 	softTries = 3
 )
 
-// traffic sends RDMA messages from every node to the next, the last to the first, between their
-// first NICs, and checks that both devices counted them. Where what is known about a node says that
-// they cannot get through they are not sent: the kernel tries for ever to send what its link does
-// not take.
+// traffic sends RDMA messages from the first NIC of every node to that of the next, and from the last to the first,
+// and checks that both devices counted them. It skips pairs that known findings rule out, because the kernel tries
+// forever to send packets that its link refuses.
 func traffic(ctx context.Context, l *lab.Lab, nodes []*facts.Node, known []finding.Finding,
 	r Reader) []finding.Finding {
-	var members []int // a node without a NIC is in no ring
+	var members []int // the ring omits nodes without a NIC
 	for i := range l.Nodes {
 		if len(l.Nodes[i].NICs) > 0 {
 			members = append(members, i)
@@ -61,9 +59,8 @@ func traffic(ctx context.Context, l *lab.Lab, nodes []*facts.Node, known []findi
 	return out
 }
 
-// ringTurns divides the pairs (i, i+1 mod n) of a ring of n nodes, named by i, into turns in which
-// no node is in two pairs: the even ones, the odd ones, and with an odd number of nodes the last
-// one alone, since both its neighbours in the ring are even or odd with it.
+// ringTurns divides the pairs (i, i+1 mod n) of a ring of n nodes, named by i, into turns in which no node is in two
+// pairs: the even pairs, the odd ones, and for odd n the last one alone.
 func ringTurns(n int) [][]int {
 	switch {
 	case n < 2:
@@ -81,24 +78,21 @@ func ringTurns(n int) [][]int {
 	return turns
 }
 
-// A trafficCheck is the check of one pair.
 type trafficCheck struct {
 	l              *lab.Lab
 	client, server lab.Node
 	r              Reader
 }
 
-// firstDevice returns the RDMA device of a node's first NIC.
 func firstDevice(f *facts.Node, n lab.Node) rdmaDevice { return rdmaDeviceOf(f, n, 0) }
 
-// command is the side without a peer's address: the server's.
 func (t *trafficCheck) command(dev string, gid int) []string {
 	return []string{"ibv_rc_pingpong", "-d", dev, "-g", strconv.Itoa(gid), "-m", strconv.Itoa(t.l.Fabric.RDMAPayload()),
 		"-s", "4096", "-n", strconv.Itoa(trafficMessages), "-p", strconv.Itoa(trafficPort)}
 }
 
-// A packet that goes to a wrong MAC reaches another RDMA device, which knows no such queue pair and
-// drops it without a word, while ping is answered from there all the same.
+// A packet to a wrong MAC reaches another RDMA device, which lacks the queue pair and drops it silently, while ping
+// is still answered from there.
 const fixCompare = "in both nodes ip neigh must show the other's MAC; compare GIDs and MTU: see " + IDGID + " and " +
 	IDIBMTU
 
@@ -112,8 +106,7 @@ func (t *trafficCheck) finding(ctx context.Context, client, server *facts.Node,
 		return f
 	}
 	sides := []rdmaDevice{firstDevice(client, t.client), firstDevice(server, t.server)}
-	// What is known already is repeated as the reason, with its own fix: no second finding on the same
-	// fault.
+	// A known fault is repeated as the reason, with its own fix, instead of a second finding.
 	for i, n := range []lab.Node{t.client, t.server} {
 		if why, bad := obstacle(known, n, sides[i].name); bad {
 			f.Evidence = why.Evidence
@@ -121,21 +114,19 @@ func (t *trafficCheck) finding(ctx context.Context, client, server *facts.Node,
 				why.Fix)
 		}
 	}
-	clientGID, _ := gidIndex(sides[0], t.client) // a node without one has an obstacle
+	clientGID, _ := gidIndex(sides[0], t.client) // a node without a GID has an obstacle
 	serverGID, _ := gidIndex(sides[1], t.server)
 	clientArgs := append(t.command(sides[0].name, clientGID), t.server.NICs[0].Addr.Addr().String())
 	f.Evidence = strings.Join(clientArgs, " ") + "; /sys/class/infiniband/" + sides[0].name + "/ports/1/hw_counters"
 
 	const fixUnread = "rackless ls shows whether the nodes run"
-	// Counters before and after: an exchange that the kernel moved over another device would succeed all
-	// the same.
+	// Counters before and after, because an exchange over another device would succeed as well.
 	before, err := t.counters(ctx)
 	if err != nil {
 		return outcome(finding.Unknown, err.Error(), fixUnread)
 	}
 	late := fmt.Errorf("no end within %v", trafficLimit)
-	// RDMA has no time limit of its own here: a queue pair whose packets are dropped retries until
-	// somebody ends it.
+	// RDMA has no time limit here: a queue pair with dropped packets retries until it is destroyed.
 	limited, cancel := context.WithTimeoutCause(ctx, trafficLimit, late)
 	defer cancel()
 	res, err := t.exchange(limited, clientArgs, t.command(sides[1].name, serverGID))
@@ -167,8 +158,8 @@ func (t *trafficCheck) finding(ctx context.Context, client, server *facts.Node,
 		}
 		sent, received := after[i].sent-before[i].sent, after[i].received-before[i].received
 		moved = append(moved, fmt.Sprintf("%s sent %d, received %d packets", name, sent, received))
-		// Each message of 4096 bytes is a packet at least, and each has an answer, so that both sides count as
-		// many both ways.
+		// Each message of 4096 bytes takes at least one packet and has an answer, so each side counts as many in both
+		// directions.
 		if sent < trafficMessages || received < trafficMessages {
 			f.Status = finding.Failed
 			f.Fix = "the messages went another way than through " + sides[i].name +
@@ -182,12 +173,10 @@ func (t *trafficCheck) finding(ctx context.Context, client, server *facts.Node,
 	return f
 }
 
-// errServerEnded is in the error of an exchange of which the server gave up first.
 var errServerEnded = errors.New("the server ended")
 
-// exchange runs the two sides until the client has ended, which it does with an error where its
-// server does not listen yet: then it is started again. When exchange returns neither of them runs,
-// so that their nodes are free for the next pair.
+// exchange runs the two sides until both have ended, so the nodes are free for the next pair. It restarts the client
+// if the server did not listen yet.
 func (t *trafficCheck) exchange(ctx context.Context, client, server []string) (res bench.Output, err error) {
 	ctx, stop := context.WithCancel(ctx)
 	ended := make(chan string, 1)
@@ -213,7 +202,7 @@ func (t *trafficCheck) exchange(ctx context.Context, client, server []string) (r
 		case <-ctx.Done():
 			return res, context.Cause(ctx)
 		case why := <-ended:
-			if ctx.Err() != nil { // which ended the server too
+			if ctx.Err() != nil { // which ended the server, too
 				return res, context.Cause(ctx)
 			}
 			return res, fmt.Errorf("%s: %w: %s", t.server.Name, errServerEnded, why)
@@ -222,7 +211,6 @@ func (t *trafficCheck) exchange(ctx context.Context, client, server []string) (r
 	}
 }
 
-// obstacle returns what is known about a node that keeps RDMA messages from the first of its NICs.
 func obstacle(known []finding.Finding, n lab.Node, dev string) (finding.Finding, bool) {
 	subjects := []string{n.Name, n.Name + " " + n.NICs[0].Name, n.Name + " " + dev}
 	ids := []string{IDAdapterCable, IDAdapterLink, IDAdapterFlaps, IDLink, IDMTU, IDPort, IDIBMTU, IDGID}
@@ -235,7 +223,6 @@ func obstacle(known []finding.Finding, n lab.Node, dev string) (finding.Finding,
 	return known[i], true
 }
 
-// gidIndex returns the index of the RoCE v2 GID of a node's first NIC.
 func gidIndex(d rdmaDevice, n lab.Node) (int, bool) {
 	if d.port == nil {
 		return 0, false
@@ -245,7 +232,6 @@ func gidIndex(d rdmaDevice, n lab.Node) (int, bool) {
 
 type packetCount struct{ sent, received uint64 }
 
-// counters reads the packet counters of the client and the server.
 func (t *trafficCheck) counters(ctx context.Context) ([]packetCount, error) {
 	var out []packetCount
 	for _, n := range []lab.Node{t.client, t.server} {
@@ -258,7 +244,7 @@ func (t *trafficCheck) counters(ctx context.Context) ([]packetCount, error) {
 			return nil, fmt.Errorf("%s has no %s", n.Name, d.name)
 		}
 		counters := f.Counters[d.name]
-		// Soft RoCE has counters of its own in hw_counters; cards have those of the port.
+		// Soft RoCE has its own counters in hw_counters, cards have counters of the port.
 		sent, ok1 := counters.HW[counterSent]
 		received, ok2 := counters.HW[counterReceived]
 		if !ok1 || !ok2 {

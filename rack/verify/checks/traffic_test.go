@@ -17,7 +17,7 @@ import (
 	"github.com/rackless/rackless/machine/finding"
 )
 
-// A node in two pairs at once would answer for both on one TCP port, and its counters would be of both.
+// A node in two pairs at once would serve both on one TCP port, and its counters would include both.
 func TestNoNodeIsInTwoPairsOfATurnAndEveryPairHasOne(t *testing.T) {
 	for n := range 66 {
 		var all []int
@@ -52,8 +52,7 @@ func TestNoNodeIsInTwoPairsOfATurnAndEveryPairHasOne(t *testing.T) {
 	}
 }
 
-// Here the pairs run as they do in a lab, all that may at once, and every one of them waits until
-// the others had time to start.
+// Here the pairs run as in a lab, with all pairs of a turn at once. Each waits until the others had time to start.
 func TestTheRingSendsFromEveryNodeToTheNextAndNeverTwoAtOnceOnANode(t *testing.T) {
 	for _, n := range []int{2, 3, 4, 5, 8, 9} {
 		t.Run(fmt.Sprintf("%d nodes", n), func(t *testing.T) {
@@ -69,7 +68,7 @@ func TestTheRingSendsFromEveryNodeToTheNextAndNeverTwoAtOnceOnANode(t *testing.T
 					wantPairs = append(wantPairs, node.Name+" -> "+next)
 					me := f.nodes[node.Name]
 					me.client = func(ctx context.Context, server string) (bench.Output, error) {
-						time.Sleep(time.Second) // of the bubble: until every other pair of this turn sleeps, too
+						time.Sleep(time.Second) // of the synctest bubble: until every other pair of this turn sleeps
 						f.count(node.Name, 41)
 						f.count(server, 41)
 						return bench.Output{}, nil
@@ -244,7 +243,7 @@ func TestTraffic(t *testing.T) {
 	}
 }
 
-// A node that messages cannot reach is in two pairs; neither is tried, and the others are.
+// An unreachable node is in two pairs. Both are skipped, and the others are tried.
 func TestPairsWithoutAChanceAreNotTried(t *testing.T) {
 	f := newFakeLab(t, testLab(t, 5, 1))
 	f.nodes["vm02"].facts.Netdev("eth0").MTU = new(1500)

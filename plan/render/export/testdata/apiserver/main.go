@@ -1,5 +1,5 @@
-// Program apiserver is a kube-apiserver with the etcd that it needs, for a test: apiserver DIR PORT TOKEN. It keeps
-// everything in the directory, listens on 127.0.0.1, and whoever has the token may do anything.
+// Program apiserver runs a kube-apiserver and the etcd that it needs for a test: apiserver DIR PORT TOKEN. It keeps
+// all data in the directory, listens on 127.0.0.1, and gives full access to clients with the token.
 package main
 
 import (
@@ -28,7 +28,6 @@ func main() {
 	os.Exit(cli.Run(cmd))
 }
 
-// prepare starts etcd, and returns the arguments of the API server.
 func prepare(dir, port, token string) ([]string, error) {
 	config := embed.NewConfig()
 	config.Dir, config.LogLevel = filepath.Join(dir, "etcd"), "error"

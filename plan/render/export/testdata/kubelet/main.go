@@ -1,5 +1,5 @@
-// The program kubelet reads a file as the kubelet reads its --config, and prints its faults, by Kubernetes' own code.
-// It is a module of its own, so that Kubernetes is no dependency of rackless: the tests of render/export run it.
+// Program kubelet reads a file like the kubelet's --config, and prints its errors, using Kubernetes' own code. It is
+// a separate module, so that rackless does not depend on Kubernetes. The tests of render/export run it.
 package main
 
 import (
@@ -10,13 +10,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	features "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/klog/v2"
-	_ "k8s.io/kubernetes/pkg/features" // which registers the gates
+	_ "k8s.io/kubernetes/pkg/features" // registers the gates
 	kubeletconfig "k8s.io/kubernetes/pkg/kubelet/apis/config"
 	"k8s.io/kubernetes/pkg/kubelet/apis/config/scheme"
 	"k8s.io/kubernetes/pkg/kubelet/apis/config/validation"
 )
 
-// config judges a KubeletConfiguration: keys, values, and how they go together.
 func config(path string) error {
 	data, err := os.ReadFile(path)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Program kubevirt gives the virtual machines of a file to KubeVirt's own admission, with the configuration of another
-// file, and prints what that refuses: machines.yaml, kubevirt.yaml.
+// Program kubevirt runs KubeVirt's own admission on the virtual machines of one file (machines.yaml) with the
+// configuration of another (kubevirt.yaml), and prints the errors.
 package main
 
 import (
@@ -43,7 +43,7 @@ func judge(machines, config string) (refused []string, err error) {
 			return err
 		}
 		n++
-		// In this order as KubeVirt's own webhook does.
+		// In the order of KubeVirt's own webhook.
 		if err := defaults.SetDefaultVirtualMachineInstanceSpec(cluster, &vm.Spec.Template.Spec); err != nil {
 			return err
 		}
@@ -63,7 +63,6 @@ func judge(machines, config string) (refused []string, err error) {
 	return refused, err
 }
 
-// each calls f until the documents of a file are read.
 func each(path string, f func(*yaml.YAMLOrJSONDecoder) error) error {
 	r, err := os.Open(path)
 	if err != nil {
