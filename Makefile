@@ -56,7 +56,7 @@ cluster-demo: setup-cluster ## four Debian nodes: MPI and Mooncake over RDMA wit
 	bin/rackless up examples/cluster.yaml
 	hack/wheels.sh mooncake cluster vm00 vm01
 	bin/rackless bench cluster --quick --pairs vm01:vm00 --tests $(CLUSTER_TESTS)
-	bin/rackless report cluster --html out/cluster-tests.html
+	bin/rackless bench show cluster --html out/cluster-tests.html
 	bin/rackless study run examples/studies/cluster.yaml --restart --blocks $(CLUSTER_BLOCKS)
 	bin/rackless study report cluster --format html --out out/cluster.html
 	bin/rackless study report cluster
@@ -84,9 +84,9 @@ publish-studies: build ## write docs/studies from the runs in out/studies.db, an
 
 publish-cluster: build ## write the tests of the last make cluster-demo, with their figures, into docs/studies
 	@mkdir -p docs/studies/cluster-tests
-	dir=$$(bin/rackless report cluster | sed -n 's,^results: *\(.*\)/samples.jsonl$$,\1,p') && \
+	dir=$$(bin/rackless bench show cluster | sed -n 's,^results: *\(.*\)/samples.jsonl$$,\1,p') && \
 		cp "$$dir/samples.jsonl" "$$dir/report.json" docs/studies/cluster-tests/
-	bin/rackless report cluster --format md >docs/studies/cluster-tests.md
+	bin/rackless bench show cluster --format md >docs/studies/cluster-tests.md
 
 test: ## install what the tests need, and run those that start labs and hosts too: 15 minutes on two cores (SEED=N draws the samples of a run again)
 	@hack/setup.sh test

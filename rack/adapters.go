@@ -156,7 +156,7 @@ func (r *Rack) SwitchLinks(ctx context.Context) ([]checks.SwitchLink, error) {
 		}
 		if len(is) > 0 {
 			l.Have, l.Want = strings.Join(is, ", "), strings.Join(asked, ", ")
-			l.Fix = fmt.Sprintf("rackless fabric set %s --port %s %s", r.Lab.Name, p.Name, strings.Join(flags, " "))
+			l.Fix = fmt.Sprintf("rackless link set %s --port %s %s", r.Lab.Name, p.Name, strings.Join(flags, " "))
 		}
 		out = append(out, l)
 	}

@@ -61,7 +61,7 @@ func (a *app) adopt(ctx context.Context, o adoptOptions, name string) (err error
 	if _, err := os.Stat(name); err == nil {
 		if !o.dryRun || o.undo {
 			return cli.Usage(fmt.Errorf("%s is a file, and adopt changes domains: add --dry-run, or use "+
-				"rackless check %[1]s --diff | patch %[1]s", name))
+				"rackless host check %[1]s --diff | patch %[1]s", name))
 		}
 		return a.check(ctx, o.checkOptions, []string{name})
 	}

@@ -20,14 +20,14 @@ import (
 	"github.com/rackless/rackless/study/results"
 )
 
-// newBaselineCmd makes rackless baseline. A baseline is stored apart from the measurements, because users may remove
-// measurements and a CI job has only the file.
+// newBaselineCmd makes rackless bench baseline. A baseline is stored apart from the measurements, because users may
+// remove measurements and a CI job has only the file.
 func newBaselineCmd(a *app) *cobra.Command {
 	return grouping("baseline", "Compare a measurement with an earlier one, with a tolerance, for example in CI",
 		newBaselineSaveCmd(a), newBaselineCheckCmd(a))
 }
 
-// storedResult reads the measurement that the arguments select, as in rackless report.
+// storedResult reads the measurement that the arguments select, as in rackless bench show.
 func (a *app) storedResult(args []string) (results.Store, record.Record, error) {
 	kept, err := a.results()
 	if err != nil {
@@ -41,8 +41,8 @@ func (a *app) storedResult(args []string) (results.Store, record.Record, error) 
 	return kept, data, err
 }
 
-// newBaselineSaveCmd makes rackless baseline save. It writes to the data directory, or to the file of --out, which
-// lets a CI keep the baseline in its repository.
+// newBaselineSaveCmd makes rackless bench baseline save. It writes to the data directory, or to the file of --out,
+// which lets a CI keep the baseline in its repository.
 func newBaselineSaveCmd(a *app) *cobra.Command {
 	var out string
 	var tolerances []string
@@ -93,8 +93,8 @@ type baselineOutput struct {
 	Figures  []expect.Deviation `json:"figures"`
 }
 
-// newBaselineCheckCmd makes rackless baseline check. It exits with status 3 if a figure is out of bounds, so that a
-// CI can tell this from an error of the program.
+// newBaselineCheckCmd makes rackless bench baseline check. It exits with status 3 if a figure is out of bounds, so that
+// a CI can tell this from an error of the program.
 func newBaselineCheckCmd(a *app) *cobra.Command {
 	var file, format string
 	cmd := &cobra.Command{
@@ -110,7 +110,8 @@ func newBaselineCheckCmd(a *app) *cobra.Command {
 			path := cmp.Or(file, kept.BaselineFile(data.Lab))
 			text, err := userfile.Read(path, userfile.Data)
 			if errors.Is(err, os.ErrNotExist) {
-				return fmt.Errorf("lab %s has no baseline: %w; make one with: rackless baseline save %s", data.Lab, err,
+				return fmt.Errorf("lab %s has no baseline: %w; make one with: rackless bench baseline save "+
+					"%s", data.Lab, err,
 					data.Lab)
 			}
 			if err != nil {

@@ -28,7 +28,7 @@ type captureFlags struct {
 	force    bool
 }
 
-// newCaptureCmd makes rackless capture. The switch captures, so nodes need neither tcpdump nor CPU time for it.
+// newCaptureCmd makes rackless link capture. The switch captures, so nodes need neither tcpdump nor CPU time for it.
 func newCaptureCmd(a *app) *cobra.Command {
 	var f captureFlags
 	cmd := &cobra.Command{

@@ -209,7 +209,7 @@ func (a *app) hostShell(ctx context.Context, h *emulate.Host) error {
 		return err
 	}
 	defer conn.Close()
-	// Without a terminal, a second of silence after the end of the input ends the shell, as in rackless console.
+	// Without a terminal, a second of silence after the end of the input ends the shell, as in rackless exec.
 	t := terminal.Of(a.in)
 	if t == nil {
 		return terminal.Pipe(ctx, conn, a.in, raw(a.out), time.Second)

@@ -129,7 +129,7 @@ func newCpCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// newConsoleCmd makes rackless console, the former name of exec without a command.
+// newConsoleCmd makes rackless exec, the former name of exec without a command.
 func newConsoleCmd(a *app) *cobra.Command {
 	var quiet time.Duration
 	cmd := &cobra.Command{

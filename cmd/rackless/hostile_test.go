@@ -114,22 +114,22 @@ func TestNothingInAStudySteersTheTerminal(t *testing.T) {
 	}
 	for _, args := range [][]string{{"study", "ls"}, {"study", "report", steering}, {"study", "report", steering,
 		"--format",
-		"md"}, {"study", "rm", steering + "x"}, {"results", "query", "SELECT * FROM sample, study"},
-		{"results", "query", "SELECT 1 AS '" + steering + "'"}, {"results", "query", steering},
-		{"results", "raw", "1"}} {
+		"md"}, {"study", "rm", steering + "x"}, {"study", "query", "SELECT * FROM sample, study"},
+		{"study", "query", "SELECT 1 AS '" + steering + "'"}, {"study", "query", steering},
+		{"study", "raw", "1"}} {
 		var out strings.Builder
 		run(&out, args...)
 		checkShown(t, strings.Join(args, " "), out.String())
 	}
 	var csv strings.Builder
-	run(&csv, "results", "query", "--format", "csv", question)
+	run(&csv, "study", "query", "--format", "csv", question)
 	if want := "name,lab\n" + steering + "," + steering + "\n"; strings.ReplaceAll(csv.String(), `"`, "") != want {
 		t.Errorf("csv to a program: got %q, want %q", csv.String(), want)
 	}
 	master, slave := openPTY(t)
 	for _, format := range []string{"csv", "json", "table"} {
 		go func() {
-			run(slave, "results", "query", "--format", format, question)
+			run(slave, "study", "query", "--format", format, question)
 			io.WriteString(slave, "the end\n")
 		}()
 		var shown strings.Builder

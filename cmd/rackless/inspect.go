@@ -60,8 +60,8 @@ func init() {
 		if tool == "" {
 			return ""
 		}
-		return "results of " + tool + ": rackless results check FILE compares the figures with a machine, and " +
-			"rackless results import FILE keeps them as a study"
+		return "results of " + tool + ": rackless bench check FILE compares the figures with a machine, and " +
+			"rackless study import FILE keeps them as a study"
 	}
 }
 

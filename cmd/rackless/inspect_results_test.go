@@ -20,7 +20,7 @@ func TestInspectSaysWhatTakesResults(t *testing.T) {
 		}
 		for _, file := range files {
 			_, err := inspect.ReadFile(t.Context(), file)
-			if err == nil || !strings.Contains(err.Error(), "rackless results check") {
+			if err == nil || !strings.Contains(err.Error(), "rackless bench check") {
 				t.Errorf("%s: %v, want the verbs that take results", file, err)
 			}
 		}

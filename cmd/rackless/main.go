@@ -261,7 +261,7 @@ type hostFlags struct{ host, snapshot string }
 // add adds the flags to a verb, with help texts that begin with what.
 func (h *hostFlags) add(cmd *cobra.Command, what string) {
 	cmd.Flags().StringVar(&h.host, "host", planner.Local, what+" `HOST`: local, or a file as inspect takes")
-	// Both accept the same files. The second reads better for a file written by rackless snapshot.
+	// Both accept the same files. The second reads better for a file written by rackless host snapshot.
 	cmd.Flags().StringVar(&h.snapshot, "snapshot", "", what+" the machine of the snapshot `FILE`")
 	cli.Offer(cmd, "host", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return []string{planner.Local}, cobra.ShellCompDirectiveDefault // or files

@@ -256,7 +256,7 @@ func TestEveryVisibleCommandStandsInAGroup(t *testing.T) {
 // Usage errors do not depend on running labs, so they need no script each.
 func TestWrongCommandLinesEndWithStatus2AndSayWhereToReadMore(t *testing.T) {
 	tests := []struct{ args, want string }{
-		{"lnik", `unknown command "lnik"; did you mean link?`},
+		{"puzle", `unknown command "puzle"; did you mean puzzle?`},
 		{"deploy pair.yaml", `unknown command "deploy"; did you mean up?`},
 		{"destroy", `unknown command "destroy"; did you mean down?`},
 		{"status", `unknown command "status"; did you mean ls?`},
@@ -279,7 +279,7 @@ func TestWrongCommandLinesEndWithStatus2AndSayWhereToReadMore(t *testing.T) {
 		{"down pair --all", "down: want the name of a lab, a lab file, or --all"},
 		{"exec", "exec: want a node and a command: rackless exec NODE -- COMMAND"},
 		{"exec vm00 --", "exec: want a command after --, or nothing after the node for a shell"},
-		{"console", "console: want a node, which rackless ls shows, have 0 arguments"},
+		{"exec", "exec: want a node and a command"},
 		{"logs", "logs: want a node, or with --daemon a lab; have 0 arguments"},
 		{"logs vm00 --qemu --daemon", "logs: --qemu and --daemon are two logs: say one of them"},
 		{"logs vm00 --lines -1", "logs: --lines -1: want 0 (all) or more"},
@@ -325,10 +325,10 @@ func TestWithoutLabsVerbsSayHowToGetOne(t *testing.T) {
 		{"ls", 0, "no lab is running; " + up + "\n", ""},
 		{"ls -o json", 0, "{\n  \"labs\": []\n}\n", ""},
 		{"ls pair", exitFailed, "", "rackless: lab pair: no such lab is running; " + up + "\n"},
-		{"fabric", exitFailed, "", "rackless: no lab is running; " + up + "\n"},
-		{"capture", exitFailed, "", "rackless: no lab is running; " + up + "\n"},
+		{"link show", exitFailed, "", "rackless: no lab is running; " + up + "\n"},
+		{"link capture", exitFailed, "", "rackless: no lab is running; " + up + "\n"},
 		{"exec vm00 true", exitFailed, "", "rackless: node vm00: no lab is running; " + up + "\n"},
-		{"console vm00", exitFailed, "", "rackless: node vm00: no lab is running; " + up + "\n"},
+		{"exec vm00", exitFailed, "", "rackless: node vm00: no lab is running; " + up + "\n"},
 		{"logs pair/vm00", exitFailed, "", "rackless: lab pair: no such lab is running; " + up + "\n"},
 		{"down pair", 0, "lab pair was not running\n", ""},
 		{"down --all", 0, "no lab was running\n", ""},
@@ -371,7 +371,7 @@ func TestInterruptedIsSaid(t *testing.T) {
 	a, _, stderr := testApp(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if code := a.run(ctx, []string{"fabric"}); code != exitFailed || !strings.HasPrefix(stderr.String(),
+	if code := a.run(ctx, []string{"link", "show"}); code != exitFailed || !strings.HasPrefix(stderr.String(),
 		"rackless: interrupted: ") {
 		t.Errorf("got status %d, %q", code, stderr)
 	}

@@ -70,11 +70,11 @@ func (a *app) exactFor(cmd *cobra.Command) {
 	if !ok || terminal.Of(w) != nil {
 		return
 	}
-	switch strings.TrimPrefix(cmd.CommandPath(), "rackless ") {
+	switch cmp.Or(cmd.Annotations[cli.Now], strings.TrimPrefix(cmd.CommandPath(), "rackless ")) {
 	// The results of these verbs are files or the output of another program, in any format.
-	case "capture", "export", "lab defaults", "lab schema", "logs", "results raw", "snapshot":
+	case "export", "host snapshot", "lab defaults", "lab schema", "link capture", "logs", "study raw":
 		w.Exact()
-	case "check": // patch reads only the diff, and line ends are part of it
+	case "host check": // patch reads only the diff, and line ends are part of it
 		if f := cmd.Flags().Lookup("diff"); f.Value.String() == "true" {
 			w.Exact()
 		}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rackless/rackless/plan/rivals"
 	"github.com/rackless/rackless/rack/adopt"
 
 	"github.com/goccy/go-yaml"
@@ -41,13 +42,13 @@ func shapes() map[string]func() any {
 		"ls":               func() any { return new(lsOutput) },
 		"emulate-ls":       func() any { return new(hostsOutput) },
 		"emulate-profiles": func() any { return new(profilesOutput) },
-		"fabric":           func() any { return new(tables.FabricSnapshot) },
+		"link-show":        func() any { return new(tables.FabricSnapshot) },
 		"nic":              func() any { return new(tables.Adapters) },
-		"fabric-set":       func() any { return new(tables.Links) },
-		"baseline":         func() any { return new(baselineOutput) },
+		"link-set":         func() any { return new(tables.Links) },
+		"bench-baseline":   func() any { return new(baselineOutput) },
 		"results-check":    func() any { return new(appraise.Result) },
-		"check":            func() any { return new([]*adopt.Verdict) },
-		"adopt":            func() any { return new(adopted) },
+		"host-check":       func() any { return new([]*adopt.Verdict) },
+		"host-adopt":       func() any { return new(adopted) },
 		"study-ls":         func() any { return new(document.List) },
 		"recommend":        func() any { return new(tables.Recommendation) },
 		"image-ls":         func() any { return new(images.Listing) },
@@ -61,13 +62,20 @@ func shapes() map[string]func() any {
 		"rollback":         func() any { return new(tables.Rollback) },
 		"version":          func() any { return new(versionOutput) },
 		"explain":          func() any { return new(finding.Explanation) },
-		"gpudirect":        func() any { return new([]*gpudirect.Report) },
+		"host-gpudirect":   func() any { return new([]*gpudirect.Report) },
 		"verify":           func() any { return new([]finding.Finding) },
 		"report-list":      func() any { return new([]results.Result) },
 		"report-compare":   func() any { return new(report.Comparison) },
 
 		"inspect-summary": func() any { return new(hostview.Group) },
-		"plan":            func() any { return new(planDocument) },
+		// Its recommendation has an example of its own.
+		"plan": func() any {
+			return new(struct {
+				*plan.Plan
+				Compare []rivals.Outcome `json:"compare,omitempty"`
+				Against *planAgainst     `json:"against,omitempty"`
+			})
+		},
 		"plan-infeasible": func() any { return new(plan.Infeasible) },
 	}
 }

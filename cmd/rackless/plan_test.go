@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -106,7 +107,8 @@ func TestListsOfAPlanAreNeverNull(t *testing.T) {
 			if err := json.Unmarshal(out.Bytes(), &v); err != nil {
 				t.Errorf("%q: %v", args, err)
 			}
-			if bad := nulls(v, "", ""); len(bad) > 0 {
+			bad := slices.DeleteFunc(nulls(v, "", ""), func(at string) bool { return at == ".recommendation.model" })
+			if len(bad) > 0 {
 				t.Errorf("%q: null at %q", args, bad)
 			}
 		}

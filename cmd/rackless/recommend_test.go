@@ -18,7 +18,6 @@ import (
 
 	"github.com/rackless/rackless/machine/inspect"
 	"github.com/rackless/rackless/plan/build"
-	"github.com/rackless/rackless/report/tables"
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/study/recommend"
 	"github.com/rackless/rackless/study/store"
@@ -97,14 +96,15 @@ func TestRecommendFromStudies(t *testing.T) {
 	storeStudy(t, db, "emulated", h.System.CPUModel, cpus, h.Kernel.Release, true)
 
 	a, stdout, stderr := testApp(t)
-	if code := a.run(context.Background(), []string{"recommend", pairLab, "--snapshot", epycHost, "--db", db,
+	if code := a.run(context.Background(), []string{"plan", pairLab, "--explain", "--snapshot", epycHost, "--db", db,
 		"--model-out", model, "-o", "json"}); code != 0 {
 		t.Fatalf("exit %d: %s", code, stderr)
 	}
-	var out tables.Recommendation
-	if err := json.Unmarshal(stdout.Bytes(), &out); err != nil {
+	var document planDocument
+	if err := json.Unmarshal(stdout.Bytes(), &document); err != nil {
 		t.Fatal(err)
 	}
+	out := document.Recommendation
 	got := map[string]recommend.Carry{}
 	for _, s := range out.Studies {
 		got[s.Study] = s.Carry
@@ -141,7 +141,7 @@ func TestRecommendFromStudies(t *testing.T) {
 
 	// One of the studies alone is not enough for a fit, and the output says why.
 	a, stdout, stderr = testApp(t)
-	if code := a.run(context.Background(), []string{"recommend", pairLab, "--snapshot", epycHost, "--db", db, "--study",
+	if code := a.run(context.Background(), []string{"plan", pairLab, "--explain", "--snapshot", epycHost, "--db", db, "--study",
 		"emulated"}); code != 0 {
 		t.Fatalf("exit %d: %s", code, stderr)
 	}
@@ -154,7 +154,7 @@ func TestRecommendFromStudies(t *testing.T) {
 		}
 	}
 	a, _, stderr = testApp(t)
-	if code := a.run(context.Background(), []string{"recommend", pairLab, "--snapshot", epycHost, "--db", db, "--study",
+	if code := a.run(context.Background(), []string{"plan", pairLab, "--explain", "--snapshot", epycHost, "--db", db, "--study",
 		"none"}); code != exitFailed || !strings.Contains(stderr.String(), "has here, laptop, emulated") {
 		t.Errorf("exit %d: %s", code, stderr)
 	}
@@ -164,7 +164,7 @@ func TestRecommendFromStudies(t *testing.T) {
 func TestThePageOnRecommendationsShowsWhatIsPrinted(t *testing.T) {
 	t.Parallel()
 	page := pages(t)["docs/recommend.md"]
-	shown := regexp.MustCompile("(?s)```console\n\\$ rackless (recommend [^\n]*)\n(.*?)```").FindStringSubmatch(page)
+	shown := regexp.MustCompile("(?s)```console\n\\$ rackless (plan [^\n]* --explain)\n(.*?)```").FindStringSubmatch(page)
 	if shown == nil {
 		t.Fatal("docs/recommend.md shows no example")
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/rackless/rackless/study/results"
 )
 
-// newReportCmd makes rackless report. It only needs stored results, so the lab need not run.
+// newReportCmd makes rackless bench show. It only needs stored results, so the lab need not run.
 func newReportCmd(a *app) *cobra.Command {
 	var output, format, html string
 	var list, all bool
@@ -107,7 +107,7 @@ func (a *app) compareResults(kept results.Store, args []string, html, output str
 	}
 	// A result and its lab's name may refer to the same measurement, the last one.
 	if filepath.Clean(dirs[0]) == filepath.Clean(dirs[1]) {
-		return cli.Usage(fmt.Errorf("%s and %s are the same result, %s; rackless report --list names the others",
+		return cli.Usage(fmt.Errorf("%s and %s are the same result, %s; rackless bench show --list names the others",
 			args[0], args[1], dirs[0]))
 	}
 	switch {

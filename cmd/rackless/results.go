@@ -24,7 +24,7 @@ import (
 	"github.com/rackless/rackless/study/store"
 )
 
-// newResultsQueryCmd makes rackless results query. SQL answers questions that no verb covers.
+// newResultsQueryCmd makes rackless study query. SQL answers questions that no verb covers.
 func newResultsQueryCmd(a *app) *cobra.Command {
 	var path string
 	format := formTable
@@ -66,7 +66,7 @@ func newResultsQueryCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// newResultsCheckCmd makes rackless results check. It needs neither lab nor study, so it works for logs of any
+// newResultsCheckCmd makes rackless bench check. It needs neither lab nor study, so it works for logs of any
 // machine.
 func newResultsCheckCmd(a *app) *cobra.Command {
 	var snapshot, device, format string
@@ -207,7 +207,7 @@ func (a *app) resultsImport(ctx context.Context, o resultsImportOptions, args []
 	return nil
 }
 
-// newResultsRawCmd makes rackless results raw. It prints the evidence for a figure byte by byte.
+// newResultsRawCmd makes rackless study raw. It prints the evidence for a figure byte by byte.
 func newResultsRawCmd(a *app) *cobra.Command {
 	var path string
 	cmd := &cobra.Command{

@@ -88,12 +88,12 @@ no
 		{"1", 0, all},
 		{"2", exitFailed, "rackless: run 2 has started no tool\n"},
 		{"3", exitFailed, fmt.Sprintf("rackless: %s has no run 3\n", path)},
-		{"one", exitUsage, "rackless: results raw: run \"one\": want a number, as the column run of the view sample " +
-			"has them\nsee: rackless results raw --help\n"},
-		{"-1", exitUsage, "rackless: results raw: run \"-1\": want a number"},
+		{"one", exitUsage, "rackless: study raw: run \"one\": want a number, as the column run of the view sample " +
+			"has them\nsee: rackless study raw --help\n"},
+		{"-1", exitUsage, "rackless: study raw: run \"-1\": want a number"},
 	} {
 		a, out, stderr := testApp(t)
-		code := a.run(t.Context(), []string{"results", "raw", "--db", path, "--", tt.run})
+		code := a.run(t.Context(), []string{"study", "raw", "--db", path, "--", tt.run})
 		if got := out.String() + stderr.String(); code != tt.code || !strings.HasPrefix(got, tt.want) {
 			t.Errorf("run %s: status %d, got\n%s\nwant status %d and\n%s", tt.run, code, got, tt.code, tt.want)
 		}

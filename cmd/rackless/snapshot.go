@@ -17,7 +17,8 @@ import (
 	"github.com/rackless/rackless/machine/inspect"
 )
 
-// newSnapshotCmd makes rackless snapshot. It replaces identifiers by default, because snapshots are sent to others.
+// newSnapshotCmd makes rackless host snapshot. It replaces identifiers by default, because snapshots are sent to
+// others.
 func newSnapshotCmd(a *app) *cobra.Command {
 	var out string
 	var keep, force bool
@@ -26,7 +27,7 @@ func newSnapshotCmd(a *app) *cobra.Command {
 		Short: "Save everything that inspect reads of this machine in one file",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return cli.Usagef(cmd, "the file to write stands behind -o: rackless snapshot -o %s", args[0])
+				return cli.Usagef(cmd, "the file to write stands behind -o: rackless host snapshot -o %s", args[0])
 			}
 			return nil
 		},

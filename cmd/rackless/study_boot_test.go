@@ -65,7 +65,7 @@ func TestAStudyGoesOnOverBoots(t *testing.T) {
 	}
 	// A run is given up after three disturbed attempts, which happens on a host that is emulated beside others. That
 	// is the study's rule and irrelevant here.
-	out := h.mustHost(t, `rackless results query "SELECT DISTINCT place, `+
+	out := h.mustHost(t, `rackless study query "SELECT DISTINCT place, `+
 		`json_extract(cell, '$.isolation') AS isolation, json_extract(before, '$.placed') AS placed, `+
 		`min(json_extract(before, '$.boot_id')) AS boot FROM run `+
 		`WHERE status <> 'failed' GROUP BY place ORDER BY place"`)

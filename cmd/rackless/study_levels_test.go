@@ -50,7 +50,7 @@ func TestAStudyOfEveryPlacement(t *testing.T) {
 		h.mustHost(t, "rackless study run "+tt.study)
 		h.mustHost(t, "systemctl stop watch")
 		name := strings.TrimSuffix(tt.study, "-study.yaml")
-		done := h.mustHost(t, `rackless results query "SELECT cell, status, count(*) AS runs FROM run `+
+		done := h.mustHost(t, `rackless study query "SELECT cell, status, count(*) AS runs FROM run `+
 			`JOIN study ON study.id = run.study WHERE study.name = '`+name+`' GROUP BY cell, status"`)
 		seen := h.mustHost(t, "sort -u /root/seen")
 		t.Logf("%s: the kernel said\n%s\nruns:\n%s", tt.study, seen, done)
@@ -73,7 +73,7 @@ func TestAStudyWhoseClockIsSet(t *testing.T) {
 	h.mustHost(t, "rackless prepare lab.yaml --no-reboot --yes && rackless up lab.yaml")
 	h.mustHost(t, "systemd-run --quiet --unit=clock --setenv=HOME=/root sh /root/clock.sh")
 	h.mustHost(t, "rackless study run clock-study.yaml")
-	runs := h.mustHost(t, `rackless results query "SELECT run.status, count(*), max(error) FROM run `+
+	runs := h.mustHost(t, `rackless study query "SELECT run.status, count(*), max(error) FROM run `+
 		`JOIN study ON study.id = run.study WHERE study.name = 'clock' GROUP BY run.status ORDER BY run.status"`)
 	t.Logf("runs:\n%s", runs)
 	if !regexp.MustCompile(`(?m)^\s*disturbed +[12] +.*the clock went backwards`).MatchString(runs) ||

@@ -23,14 +23,14 @@ const ownTest = "TestCaptureFile" // a capture needs a running lab
 
 // writesFiles gives, for each flag that names an output file, a command line that writes FILE.
 var writesFiles = map[string]string{
-	"baseline save --out":   "baseline save RESULT --out FILE",
-	"capture --output":      ownTest,
-	"plan --out":            "plan lab.yaml --snapshot host.ttar --out FILE",
-	"recommend --model-out": "recommend h20.yaml --snapshot h20.txt --model-out FILE",
-	"report --html":         "report RESULT --html FILE",
-	"snapshot --output":     "snapshot --force -o FILE",
-	"study report --out":    "study report aa-idle --db studies.db --format html --out FILE",
-	"ui --token-file":       "ui --listen 127.0.0.1:0 --token-file FILE",
+	"bench baseline save --out": "bench baseline save RESULT --out FILE",
+	"link capture --output":     ownTest,
+	"plan --out":                "plan lab.yaml --snapshot host.ttar --out FILE",
+	"plan --model-out":          "plan h20.yaml --snapshot h20.txt --explain --model-out FILE",
+	"bench show --html":         "bench show RESULT --html FILE",
+	"host snapshot --output":    "host snapshot --force -o FILE",
+	"study report --out":        "study report aa-idle --db studies.db --format html --out FILE",
+	"ui --token-file":           "ui --listen 127.0.0.1:0 --token-file FILE",
 }
 
 // TestWhatIsWrittenIsThereWholeOrNotAtAll writes to paths that are not regular files, and to a full disk.

@@ -90,7 +90,7 @@ func TestChromiumShowsTheSite(t *testing.T) {
 		}
 	}
 	for query, want := range map[string]string{"incast": "Incast: several senders", "RL402": "RL402: link MTU",
-		"fabric+set": "Commands: rackless fabric set", "nothing-like-it": "0 sections have nothing-like-it"} {
+		"fabric+set": "Commands: rackless link set", "nothing-like-it": "0 sections have nothing-like-it"} {
 		if seen := b.OpenServed(t, server.URL+"/search.html?q="+query, "search-"+query, Screens[0],
 			searchProbe); !strings.Contains(seen.Probe, want) || len(seen.Problems) > 0 {
 			t.Errorf("the search for %s finds %.2000q, and no %q; %q", query, seen.Probe, want, seen.Problems)

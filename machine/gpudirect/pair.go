@@ -12,8 +12,8 @@ import (
 
 // Further commands, for facts that one machine cannot tell.
 const (
-	inGuest = "run rackless gpudirect in the guest too"
-	onHost  = "run rackless gpudirect on the host too"
+	inGuest = "run rackless host gpudirect in the guest too"
+	onHost  = "run rackless host gpudirect on the host too"
 )
 
 // driver checks that the GPU's driver lends its memory, and that the host or one guest owns both devices.
@@ -124,7 +124,7 @@ func (j *judge) path(g *topology.GPU, n *topology.NIC, nearest *topology.NIC) fi
 	switch {
 	case class == topology.PathUnknown:
 		f.Evidence = "path not known"
-		f.Fix = "read the PCI tree of the machine: rackless snapshot"
+		f.Fix = "read the PCI tree of the machine: rackless host snapshot"
 		return as(finding.Unknown, f)
 	case class <= topology.PathPXB:
 		return as(finding.OK, f)
@@ -160,7 +160,7 @@ func (j *judge) acs(g *topology.GPU, n *topology.NIC) finding.Finding {
 	known := slices.ContainsFunc(j.PCI, func(d topology.PCIDevice) bool { return d.ACS != nil })
 	if a == nil || b == nil || !known || j.IsVirtual() {
 		f.Evidence = "ACSCtl of the ports: not known"
-		f.Fix = "read the machine as root: rackless snapshot, or lspci -vvv"
+		f.Fix = "read the machine as root: rackless host snapshot, or lspci -vvv"
 		if j.IsVirtual() {
 			f.Evidence = "this is a virtual machine: the ports of its host decide"
 			f.Fix = onHost

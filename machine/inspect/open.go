@@ -392,7 +392,7 @@ func Misplaced(path string, text []byte, want string, err error) error {
 	if is == "" {
 		if o, unread := openStream(bytes.NewReader(text), path, ""); unread == nil {
 			is = "the description of a machine (" + o.Format + "): rackless inspect reads it, --host takes that of a " +
-				"host, and rackless check that of a virtual machine"
+				"host, and rackless host check that of a virtual machine"
 		}
 	}
 	if is != "" && !strings.HasPrefix(is, want) {
@@ -424,7 +424,7 @@ func unknownError(raw, text []byte) error {
 }
 
 var errNoRoot = errors.New("no directory with sys or proc in it, nor /sys or /sys/devices/system itself: " +
-	"rackless snapshot writes a whole machine")
+	"rackless host snapshot writes a whole machine")
 
 // archiveDepth limits the search for machines in archives. The deepest seen has directories of a collector, a node
 // and a dump.
@@ -495,7 +495,7 @@ func rootsBelow(path string) ([]string, error) {
 
 // notThere is the error for a path that does not exist. It is an fs.ErrNotExist.
 func notThere(path string) error {
-	fix := "rackless snapshot -o FILE keeps a machine in a file"
+	fix := "rackless host snapshot -o FILE keeps a machine in a file"
 	if strings.HasPrefix(path, "ssh://") {
 		fix = "hosts are read by ssh with: rackless inspect --hosts " + path
 	}

@@ -34,7 +34,8 @@ func (b *problemBuilder) addCores() {
 		}
 	}
 	if len(b.p.Cores) == 0 && len(b.errs) == 0 {
-		b.fail("", "", "%s: its CPUs are not known: read the machine itself, or a snapshot of it (rackless snapshot)",
+		b.fail("", "", "%s: its CPUs are not known: read the machine itself, or a snapshot of it (rackless host "+
+			"snapshot)",
 			b.name)
 	}
 }

@@ -305,7 +305,7 @@ func TestErrorsSayWhatIsThereAndWhatToDo(t *testing.T) {
 			labOf(1), build.Options{},
 			"epyc: more than 4096TiB of memory, and no more can be planned with"},
 		{"no CPUs", &topology.Host{}, labOf(1), build.Options{},
-			"epyc: its CPUs are not known: read the machine itself, or a snapshot of it (rackless snapshot)"},
+			"epyc: its CPUs are not known: read the machine itself, or a snapshot of it (rackless host snapshot)"},
 		{"one core twice", &topology.Host{Cores: []topology.Core{{ID: 1, CPUs: topology.CPUs(0)},
 			{ID: 1, CPUs: topology.CPUs(1)}}}, labOf(1), build.Options{},
 			"epyc: two cores have the number 1"},

@@ -194,7 +194,7 @@ func (m *machine) address(id string) (topology.PCIAddr, error) {
 	a, err := topology.ParsePCIAddr(id)
 	if err != nil {
 		return a, fmt.Errorf("device %q has no PCI address: the host was read from what names devices only (%s); "+
-			"read the machine itself (rackless snapshot) "+
+			"read the machine itself (rackless host snapshot) "+
 			"and plan again", id, cmp.Or(m.in.Plan.Host.Provenance.Kind, "a matrix"))
 	}
 	return a, nil
@@ -215,7 +215,7 @@ func (m *machine) vfAddress(pfID, indexText string) (topology.PCIAddr, error) {
 	pf, err := topology.ParsePCIAddr(pfID)
 	if err != nil {
 		return topology.PCIAddr{}, fmt.Errorf("virtual function %d of %q: the NIC has no PCI address: read the "+
-			"machine itself (rackless snapshot) and plan again", index, pfID)
+			"machine itself (rackless host snapshot) and plan again", index, pfID)
 	}
 	s := cmp.Or(m.sriov(pf), &topology.SRIOV{})
 	for _, vf := range s.VFs {

@@ -150,7 +150,7 @@ func (d *Domain) Outcome(name, connect string, undo, changed, differs bool) stri
 	case undo:
 		text += "domain " + name + " has its old description again"
 	default:
-		text += "domain " + name + " has the new description; to take it back: rackless adopt " + name +
+		text += "domain " + name + " has the new description; to take it back: rackless host adopt " + name +
 			" --undo"
 		if connect != "" {
 			text += " --connect " + connect

@@ -50,7 +50,7 @@ func (l *Lab) open() (k record, p Puzzle, err error) {
 	path := filepath.Join(l.Dir, puzzleFile)
 	err = atomicfile.ReadJSON(path, &k)
 	if errors.Is(err, os.ErrNotExist) {
-		return k, p, fmt.Errorf("lab %s has no puzzle: rackless lab break %[1]s --puzzle 1", l.Lab.Name)
+		return k, p, fmt.Errorf("lab %s has no puzzle: rackless puzzle start %[1]s --puzzle 1", l.Lab.Name)
 	}
 	if err == nil && (k.Number < 1 || k.Number > len(Puzzles())) {
 		err = fmt.Errorf("%s: puzzle %d is not in this version", path, k.Number)
@@ -77,7 +77,8 @@ func (l *Lab) Break(ctx context.Context, number int) (p Puzzle, err error) {
 	}
 	defer unlock()
 	if k, _, err := l.open(); err == nil {
-		return p, fmt.Errorf("lab %s is broken already, by puzzle %d: rackless lab mend %[1]s repairs it", l.Lab.Name,
+		return p, fmt.Errorf("lab %s is broken already, by puzzle %d: rackless puzzle reveal %[1]s repairs "+
+			"it", l.Lab.Name,
 			k.Number)
 	}
 	if len(l.Lab.Nodes) < 2 {

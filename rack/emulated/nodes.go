@@ -108,7 +108,8 @@ func (u *upRun) reach(ctx context.Context) error {
 			return fmt.Errorf("node %s: %w", n.Name, err)
 		}
 		if len(answered) < len(peers) {
-			return fmt.Errorf("node %s reaches %d of %d peers at MTU %d; see rackless fabric %s", n.Name, len(answered),
+			return fmt.Errorf("node %s reaches %d of %d peers at MTU %d; see rackless link show "+
+				"%s", n.Name, len(answered),
 				len(peers), u.Lab.Fabric.MTU, u.Lab.Name)
 		}
 		return nil

@@ -154,7 +154,7 @@ func (w *tapWriter) interfaces(ifaces []iface) error {
 			TimestampResolution: 9} // nanoseconds
 		var err error
 		if w.ng == nil {
-			opts := pcapgo.NgWriterOptions{SectionInfo: pcapgo.NgSectionInfo{Application: "rackless fabric",
+			opts := pcapgo.NgWriterOptions{SectionInfo: pcapgo.NgSectionInfo{Application: "rackless",
 				OS: "linux"}}
 			w.ng, err = pcapgo.NewNgWriterInterface(w.buf, ng, opts)
 		} else {

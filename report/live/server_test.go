@@ -526,7 +526,7 @@ func TestMoreResultsThanAPageLists(t *testing.T) {
 		f.results = append(f.results, Result{Lab: "old", Time: "x"})
 	}
 	_, body := ask(t, serve(t, f)+"/", nil)
-	if !strings.Contains(body, "3 older: <code>rackless report --list</code>") {
+	if !strings.Contains(body, "3 older: <code>rackless bench show --list</code>") {
 		t.Error("it is not said that there are older ones")
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/rackless/rackless/report/show"
 )
 
-// A FabricSnapshot is what the ports of a switch have counted. As JSON it is what rackless fabric prints, see
+// A FabricSnapshot is what the ports of a switch have counted. As JSON it is what rackless link show prints, see
 // docs/json.md.
 type FabricSnapshot struct {
 	Lab       string       `json:"lab"`
@@ -126,7 +126,7 @@ func fabricGrid(out *FabricSnapshot) *show.Grid {
 	return g
 }
 
-// Links are the links of a lab. They are the JSON output of rackless fabric set, see docs/json.md.
+// Links are the links of a lab. They are the JSON output of rackless link set, see docs/json.md.
 type Links struct {
 	Lab   string            `json:"lab"`
 	Ports []fabric.PortLink `json:"ports"` // all ports of the lab, in the order of their addition
@@ -154,7 +154,7 @@ func (l *Links) Text() string {
 	return g.String()
 }
 
-// linkHead returns the heads of a table of links, named after the flags of rackless fabric set.
+// linkHead returns the heads of a table of links, named after the flags of rackless link set.
 func linkHead() []string {
 	head := []string{"port"}
 	head = append(head, lists.Map(fabric.LinkKeys(), func(key string) string { return key + ">" })...)

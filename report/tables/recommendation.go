@@ -11,8 +11,8 @@ import (
 	"github.com/rackless/rackless/study/recommend"
 )
 
-// A Recommendation is a recommendation, and what it does to the plan. As JSON it is what rackless recommend
-// prints, see docs/json.md.
+// A Recommendation is a recommendation, and what it does to the plan. In JSON it is a part of the output
+// of rackless plan --explain, see docs/json.md.
 type Recommendation struct {
 	*recommend.Recommendation
 	Plan PlanEffect `json:"plan"`

@@ -63,7 +63,7 @@ func (r *Recommendation) fit(p *plan.Problem, w lab.Workload, all []Evidence, pa
 	if len(sources) == 0 {
 		return
 	}
-	r.Model = &build.Model{Pairs: measured, Source: "rackless recommend; " + strings.Join(sources, "; ")}
+	r.Model = &build.Model{Pairs: measured, Source: "rackless plan --explain; " + strings.Join(sources, "; ")}
 	if len(r.Fitted) > 0 {
 		r.Model.Weights = map[string]int64{}
 	}

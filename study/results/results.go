@@ -104,7 +104,7 @@ func writeFile(path string, fill func(w io.Writer) error) error {
 	return errors.Join(fill(f), f.Close())
 }
 
-// A Result is one stored measurement, as printed by rackless report --list in JSON.
+// A Result is one stored measurement, as printed by rackless bench show --list in JSON.
 type Result struct {
 	Lab  string `json:"lab"`
 	Time string `json:"time"`

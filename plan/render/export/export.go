@@ -84,7 +84,7 @@ func check(in *render.Input) error {
 		for _, c := range n.Cards {
 			if _, err := topology.ParsePCIAddr(c.ID); err != nil {
 				return fmt.Errorf("device %q of node %q has no PCI address: the host was read from what names "+
-					"devices only (%s); read the machine itself (rackless snapshot) and plan again", c.ID, n.Name,
+					"devices only (%s); read the machine itself (rackless host snapshot) and plan again", c.ID, n.Name,
 					cmp.Or(in.Plan.Host.Provenance.Kind, "a matrix"))
 			}
 		}
@@ -165,7 +165,7 @@ func idsOf(h *topology.Host, id string) (ids, error) {
 	d := h.Device(a)
 	if d == nil || d.Vendor == nil || d.Device == nil {
 		return ids{}, fmt.Errorf("the host's source does not tell vendor and device number of %s: take a snapshot "+
-			"of the machine (rackless snapshot) and plan again", id)
+			"of the machine (rackless host snapshot) and plan again", id)
 	}
 	return ids{fmt.Sprintf("%04x", uint16(*d.Vendor)), fmt.Sprintf("%04x", uint16(*d.Device))}, nil
 }

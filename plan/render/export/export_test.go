@@ -94,7 +94,7 @@ func TestAHostWithoutAddressesIsRefused(t *testing.T) {
 		if f.Unplaced {
 			continue
 		}
-		if _, err := f.Render(in); err == nil || !strings.Contains(err.Error(), "rackless snapshot") {
+		if _, err := f.Render(in); err == nil || !strings.Contains(err.Error(), "rackless host snapshot") {
 			t.Errorf("%s: error %v does not say how to read the machine", f.Name, err)
 		}
 		if _, err := f.Render(render.Input{}); err == nil {

@@ -47,7 +47,7 @@ var Faults = []struct {
 	Kind Fault
 	Help string
 }{
-	{FaultLink, "the port of the switch is shut, as by rackless fabric set --down"},
+	{FaultLink, "the port of the switch is shut, as by rackless link set --down"},
 	{FaultCable, "the cable is pulled: the driver reports \"Cable unplugged\""},
 	{FaultFlap, "the link goes down for a second, comes back for a second, and so on"},
 	{FaultCommands, "the firmware takes commands and answers none; the driver waits 60 s for each"},
@@ -189,7 +189,7 @@ func (a *Adapter) fix(l *lab.Lab) string {
 	case !a.Connected:
 		return "rackless up with the lab's file starts the node again"
 	case a.Fault == "":
-		return "rackless fabric " + l.Name + " shows the port; find out who takes the link down"
+		return "rackless link show " + l.Name + " shows the port; find out who takes the link down"
 	}
 	which := "rackless nic fault " + a.name(l) + " --clear"
 	if a.Crash != "" {

@@ -78,7 +78,7 @@ func sendFiles(ctx context.Context, server, client lab.Node, known []finding.Fin
 		return outcome(finding.Unknown, client.Name+": "+err.Error(), fixUnread)
 	case res.ExitCode != 0:
 		return outcome(finding.Failed, fmt.Sprintf("%s: exit status %d: %s", client.Name, res.ExitCode,
-			bytes.TrimSpace(res.Stderr)), inNode("busybox httpd, wget: see rackless fabric for lost frames"))
+			bytes.TrimSpace(res.Stderr)), inNode("busybox httpd, wget: see rackless link show for lost frames"))
 	}
 	got, _ := readSums(res.Stdout)
 	var wrong []string

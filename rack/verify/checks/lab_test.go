@@ -86,10 +86,11 @@ func TestFaultsOfANode(t *testing.T) {
 			d := n.facts.Netdev("eth0")
 			d.State, d.Carrier = "down", new(false)
 		}, []string{
-			"link | vm01 eth0 | failed | operstate down, carrier 0 | rackless fabric pair shows the port: rackless " +
+			"link | vm01 eth0 | failed | operstate down, carrier 0 | rackless link show pair shows the port: " +
+				"rackless " +
 				"fabric set pair --up opens one that is set down, and rackless up LAB.yaml starts a dead switch again",
 			noTraffic("vm01 eth0: link up: operstate down, carrier 0",
-				"rackless fabric pair shows the port: rackless fabric set pair --up opens one that is set down, and "+
+				"rackless link show pair shows the port: rackless link set pair --up opens one that is set down, and "+
 					"rackless up LAB.yaml starts a "+
 					"dead switch again"),
 		}},

@@ -26,7 +26,7 @@ func switchLinks(ctx context.Context, r Reader) []finding.Finding {
 	if !ok {
 		return nil
 	}
-	const evidence = "rackless fabric"
+	const evidence = "rackless link show"
 	all, err := from.SwitchLinks(ctx)
 	if err != nil {
 		return []finding.Finding{unread(IDSwitchLinks, "switch", "", evidence, err.Error(), "rackless up with the "+

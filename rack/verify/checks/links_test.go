@@ -20,7 +20,7 @@ func (r linkReader) SwitchLinks(context.Context) ([]SwitchLink, error) { return 
 
 func TestLinksOfTheSwitchAreComparedWithWhatWasAsked(t *testing.T) {
 	t.Parallel()
-	fix := "rackless fabric set pair --port vm01 --loss 0"
+	fix := "rackless link set pair --port vm01 --loss 0"
 	r := linkReader{links: []SwitchLink{{Port: "vm00", Have: "as set", Want: "as set", Fix: fix},
 		{Port: "vm01", Have: "loss 5%", Want: "loss 0", Fix: fix}}}
 	for _, tt := range []struct {

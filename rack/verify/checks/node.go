@@ -205,7 +205,7 @@ func linkFindings(l *lab.Lab, node string, nic lab.NIC, f *facts.Node) []finding
 			state += ", carrier 1"
 		default: // up, but nothing at the other end
 			state += ", carrier 0"
-			fixState = fmt.Sprintf("rackless fabric %s shows the port: rackless fabric set %[1]s --up opens one that "+
+			fixState = fmt.Sprintf("rackless link show %s shows the port: rackless link set %[1]s --up opens one that "+
 				"is set down, and rackless up LAB.yaml starts a dead switch again", l.Name)
 		}
 	}

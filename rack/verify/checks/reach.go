@@ -121,7 +121,7 @@ func ReachFrom(ctx context.Context, l *lab.Lab, from int, r Reader) finding.Find
 	f.Status = finding.Failed
 	f.Have += ", silent: " + strings.Join(silent, ", ")
 	f.Fix = "see the findings of these nodes; if they have none, whether the switch holds their ports: " +
-		"rackless fabric " + l.Name
+		"rackless link show " + l.Name
 	// The node's own MTU is too small, so the fix is here and not at the peer.
 	if nics := tooLong(me, string(res.Stderr)); len(nics) > 0 {
 		fixes := lists.Map(nics,

@@ -18,7 +18,7 @@ import (
 func TestReachFrom(t *testing.T) {
 	const (
 		fabric = "see the findings of these nodes; if they have none, whether the switch holds their ports: " +
-			"rackless fabric pair"
+			"rackless link show pair"
 		command = "fping -M -r 3 -t 1000 -i 1 -b 4172 10.0.0.2"
 		badSize = "fping: data size 99999 not valid, must be lower than 65488\n"
 	)
