@@ -77,7 +77,7 @@ func TestFilesThatDoNotArriveInTimeAreNoFault(t *testing.T) {
 		f.nodes["vm01"].hangs = true
 		got := checkLab(t, f, IDAdapterFiles)
 		if len(got) != 2 || got[0].Status != finding.Unknown || got[0].Have != "vm01: no end within 1m0s" ||
-			!strings.Contains(got[0].Fix, "rackless fabric") || got[1].Status != finding.OK {
+			!strings.Contains(got[0].Fix, "rackless link show") || got[1].Status != finding.OK {
 			t.Errorf("findings %+v", got)
 		}
 	})
