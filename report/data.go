@@ -59,8 +59,7 @@ func CSV(w io.Writer, d record.Record) error {
 //go:embed report.md.tmpl
 var markdownText string
 
-var markdownPage = show.MarkdownTemplate(markdownText, template.FuncMap{"name": judgedName, "figure": judgedFigure,
-	"cause": causeTitle, "orDash": orDash, "table": figureTable.plain,
+var markdownPage = show.MarkdownTemplate(markdownText, template.FuncMap{"orDash": orDash, "table": figureTable.plain,
 	"facts": func(all []record.Fact) show.MarkdownTable {
 		rows := lists.Map(all, func(e record.Fact) []string { return []string{e.Key, e.Value} })
 		return show.MarkdownTable{Heads: []string{"", ""}, Rows: rows}

@@ -102,6 +102,7 @@ type pairList struct {
 type pairColumn struct {
 	headline
 	Label, Unit, Note string
+	Size              string // of messages; empty where there is none
 }
 
 type pairRow struct {
@@ -181,7 +182,7 @@ func (r *results) compare(h headline, emulated bool) (map[pair]matrixCell, pairC
 	m := bench.MetricOf(h.Metric)
 	unit := show.Unit(m.Unit)
 	all := spreadOfMedians(repeats)
-	column := pairColumn{headline: h, Label: m.Label, Unit: unit}
+	column := pairColumn{headline: h, Label: m.Label, Unit: unit, Size: sizeText(h.Bytes)}
 	column.Note = fmt.Sprintf("%s: lowest %s, median %s, highest %s %s (%s times the lowest).",
 		words.Count(len(pairs), "pair"), all.short(all.Min), all.short(all.Median), all.short(all.Max), unit,
 		show.Short(all.Max/all.Min))

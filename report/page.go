@@ -12,7 +12,6 @@ import (
 	"sync"
 
 	"github.com/rackless/rackless/bench"
-	"github.com/rackless/rackless/bench/expect"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/finding"
@@ -40,10 +39,7 @@ var pageTemplate = sync.OnceValue(parsePage)
 
 // parsePage parses the template. compareTemplate calls it again, to extend a second copy.
 func parsePage() *template.Template {
-	return template.Must(template.New("page.html").Funcs(template.FuncMap{
-		"size": show.Size, "time": show.Time, "fold": words.Fold,
-		"name": judgedName, "figure": judgedFigure, "reached": reached, "open": open, "cause": causeTitle,
-	}).Parse(pageHTML + chart.Template))
+	return template.Must(template.New("page.html").Parse(pageHTML + chart.Template))
 }
 
 // Page writes the report as one self-contained HTML page. Its content security policy forbids loading anything, and
@@ -78,28 +74,7 @@ func PartsOf(d record.Record) (Parts, error) {
 	return out, nil
 }
 
-// A page is the data of the template. All decisions are made here, so that the template is only layout.
-type page struct {
-	record.Record // cleaned
-	show.Head
-	Heading, Summary, Banner string // Banner is empty if nothing is emulated
-	CSVName                  string
-	HostImage                template.URL  // picture of the host as a data URL, or empty
-	Pictures                 []chart.Chart // of the lab, for narrow and wide screens
-	Groups                   []chartGroup
-	Matrices                 []matrix
-	PairLists                []pairList // instead of Matrices
-	Tables                   []figureTable
-	Failures                 []failure
-	FindingsText             string
-	Judged                   []expect.Judgement
-	NoExpectation            string // note on emulated figures
-	BesideTexts              []string
-	Faults                   []finding.Finding // failed, then unknown
-	Fine                     []finding.Finding
-	Commands                 []command
-}
-
+// A chartGroup is the charts of one scope.
 type chartGroup struct {
 	scope
 	Charts []chart.Chart
@@ -141,11 +116,12 @@ func newPage(d record.Record) page {
 	d = show.Clean(d, words.Visible)
 	r := collect(d)
 	p := page{
-		Record: d, Head: show.NewHead(show.Style+show.SortStyle+pageCSS, show.SortScript+pageScript),
+		Head: show.NewHead(show.Style+show.SortStyle+pageCSS, show.SortScript+pageScript),
+		Lab:  d.Lab, Generated: show.Time(d.Generated), Rackless: d.Rackless, Measured: len(d.Samples) > 0,
 		Heading: titleOf(d), Summary: keepUnits(summaryOf(d, r, show.Unit)), Banner: bannerOf(d, r),
-		CSVName: "figures.csv", Pictures: picturesOf(d), Matrices: r.matrices(d.Nodes), PairLists: r.pairLists(),
-		Tables: r.tables(d), FindingsText: FindingsText(d.Findings), Commands: commands(d), Faults: faults(d.Findings),
-		Failures: r.failures,
+		CSVName: "figures.csv", Pictures: picturesOf(d), Nodes: nodeRows(d.Nodes), Matrices: r.matrices(d.Nodes),
+		PairLists: r.pairLists(), Tables: r.tables(d), FindingsText: FindingsText(d.Findings), Commands: commands(d),
+		Faults: faultItems(d.Findings), Failures: failureItems(r.failures), Environment: d.Environment,
 	}
 	if d.HostPicture != "" {
 		// As an image, the picture can neither run scripts, load anything, nor change the page.
@@ -159,7 +135,8 @@ func newPage(d record.Record) page {
 			p.Groups = append(p.Groups, g)
 		}
 	}
-	p.Judged, p.NoExpectation = judgedOf(d)
+	judged, note := judgedOf(d)
+	p.Judged, p.NoExpectation = judgedItems(judged), note
 	for _, b := range shownBeside(d) {
 		p.BesideTexts = append(p.BesideTexts, besideText(b, show.Unit("us")))
 	}

@@ -1,0 +1,127 @@
+package report
+
+import (
+	"html/template"
+
+	"github.com/rackless/rackless/bench/expect"
+	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/machine/finding"
+	"github.com/rackless/rackless/report/chart"
+	"github.com/rackless/rackless/report/show"
+	"github.com/rackless/rackless/study/record"
+)
+
+// A page is the data of the template. All decisions are made here, so that the template is only layout.
+type page struct {
+	show.Head
+	Lab, Generated, Rackless string
+	Heading, Summary, Banner string // Banner is empty if nothing is emulated
+	CSVName                  string
+	Measured                 bool          // there are samples, perhaps failed ones
+	HostImage                template.URL  // picture of the host as a data URL, or empty
+	Pictures                 []chart.Chart // of the lab, for narrow and wide screens
+	Nodes                    []nodeRow
+	Groups                   []chartGroup
+	Matrices                 []matrix
+	PairLists                []pairList // instead of Matrices
+	Tables                   []figureTable
+	Failures                 []failureItem
+	FindingsText             string
+	Judged                   []judgedItem
+	NoExpectation            string // note on emulated figures
+	BesideTexts              []string
+	Faults                   []faultItem // failed, then unknown
+	Fine                     []finding.Finding
+	Environment              []record.Fact
+	Commands                 []command
+}
+
+// A nodeRow is a node of the lab in the table of nodes.
+type nodeRow struct {
+	record.Node
+	Size string // of its memory; empty if it is not known
+}
+
+// nodeRows returns a row for each node.
+func nodeRows(nodes []record.Node) []nodeRow {
+	return lists.Map(nodes, func(n record.Node) nodeRow { return nodeRow{Node: n, Size: sizeText(n.Memory)} })
+}
+
+// A judgedItem is a figure held against what its path carries.
+type judgedItem struct {
+	Class              string // of the style sheet
+	Mark               string // before its name
+	Reached            bool
+	Name, Figure, Text string
+	Causes             []judgedCause
+}
+
+// A judgedCause is a cause of a figure that is lower than its path carries.
+type judgedCause struct{ What, Evidence, Fix string }
+
+// judgedItems returns the judgements as the page shows them.
+func judgedItems(all []expect.Judgement) []judgedItem {
+	return lists.Map(all, func(j expect.Judgement) judgedItem {
+		item := judgedItem{Class: "judged", Mark: "↓", Reached: reached(j), Name: judgedName(j),
+			Figure: judgedFigure(j), Text: j.Text}
+		switch {
+		case reached(j):
+			item.Class, item.Mark = "judged fine", "✓"
+		case open(j):
+			item.Class = "judged open"
+		}
+		if j.Verdict == expect.VerdictNone {
+			item.Mark = "?"
+		}
+		for _, c := range j.Causes {
+			item.Causes = append(item.Causes, judgedCause{What: causeTitle(c), Evidence: c.Evidence, Fix: c.Fix})
+		}
+		return item
+	})
+}
+
+// A failureItem is a failed measurement.
+type failureItem struct {
+	What, Reason           string
+	Folded                 words.Message // Reason for the page
+	Retried                bool
+	Attempt                int
+	Client, Server, Output string // the command lines, and what both printed
+}
+
+// failureItems returns failures as the page shows them.
+func failureItems(all []failure) []failureItem {
+	return lists.Map(all, func(f failure) failureItem {
+		return failureItem{What: f.What(), Reason: f.Reason, Folded: words.Fold(f.Reason), Retried: f.Retried,
+			Attempt: f.Sample.Attempt, Client: f.Sample.Command, Server: f.Sample.ServerCommand,
+			Output: f.Sample.Output}
+	})
+}
+
+// A faultItem is a finding that is not OK.
+type faultItem struct {
+	finding.Finding
+	Mark              string         // before its status
+	Found, FoundWhere *words.Message // Have and Evidence for the page; nil if they are empty
+}
+
+// faultItems returns the findings that are not OK as the page shows them: failed ones, then unknown ones.
+func faultItems(all []finding.Finding) []faultItem {
+	return lists.Map(faults(all), func(f finding.Finding) faultItem {
+		item := faultItem{Finding: f, Mark: "?", Found: folded(f.Have), FoundWhere: folded(f.Evidence)}
+		if f.Status == finding.Failed {
+			item.Mark = "✗"
+		}
+		return item
+	})
+}
+
+// folded returns a text as a message, and nil for an empty one.
+func folded(text string) *words.Message {
+	if text == "" {
+		return nil
+	}
+	m := words.Fold(text)
+	return &m
+}
