@@ -254,8 +254,8 @@ func (r DeviceRequest) flow() string {
 	if r.RateMbps > 0 {
 		rate = formatRate(r.RateMbps)
 	}
-	return mapping("count", count, "vendor", known(r.Vendor), "model", known(r.Model),
-		"numa_node", given(r.NUMANode), "rate", rate)
+	return mapping("count", count, "vendor", scalarOrEmpty(r.Vendor), "model", scalarOrEmpty(r.Model),
+		"numa_node", formatPtr(r.NUMANode), "rate", rate)
 }
 
 // flowList formats requests as the value of a key. Labs recorded by older versions have no requests; then it formats

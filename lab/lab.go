@@ -193,7 +193,7 @@ const (
 	Different Togetherness = "different"
 )
 
-func togethernesses() []Togetherness { return []Togetherness{Same, Different} }
+func affinityValues() []Togetherness { return []Togetherness{Same, Different} }
 
 // A DeviceRequest asks for devices of the host. Empty fields match any device.
 type DeviceRequest struct {

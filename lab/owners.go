@@ -40,7 +40,7 @@ func (o *owners) claim(e *entry, names []string) {
 			path, _ := e.written(k.key)
 			own := claim{path, r.at, names[0]}
 			if first, taken := o.whole[r.Address]; taken {
-				o.twice(r.Address, first, own)
+				o.reportDuplicate(r.Address, first, own)
 				continue
 			}
 			o.whole[r.Address] = own
@@ -59,7 +59,7 @@ func (o *owners) claim(e *entry, names []string) {
 	}
 }
 
-func (o *owners) twice(address string, first, second claim) {
+func (o *owners) reportDuplicate(address string, first, second claim) {
 	e := Error{Key: second.path, What: "one device for two nodes", Have: fmt.Sprintf("%s for %s (line %d) and for %s",
 		strictyaml.Quote(address), first.node, first.at.Line, second.node), Fix: "give one of them another device, " +
 		"or ask by count"}

@@ -62,7 +62,7 @@ func (d *decoder) types() map[reflect.Type]strictyaml.Rule {
 		reflect.TypeFor[SwitchKind]():  oneOf(d, switchKinds(), nil),
 		reflect.TypeFor[PowerPolicy](): oneOf(d, powerPolicies(), map[string]string{
 			"high-performance": "write static", "balanced": "write dynamic", "low-power": "write low"}),
-		reflect.TypeFor[Togetherness](): oneOf(d, togethernesses(), map[string]string{
+		reflect.TypeFor[Togetherness](): oneOf(d, affinityValues(), map[string]string{
 			"together": "write same", "shared": "write same", "equal": "write same",
 			"apart": "write different", "separate": "write different", "distinct": "write different",
 		}),

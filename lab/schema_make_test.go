@@ -203,7 +203,7 @@ func (fileAffinity) JSONSchemaExtend(s *jsonschema.Schema) {
 	*nodes = jsonschema.Schema{Type: "array", Items: &jsonschema.Schema{Type: "string"}, MinItems: length(1),
 		Description: nodes.Description}
 	for _, key := range []string{"numa", "nic"} {
-		oneOfThese(property(s, key), togethernesses(), "")
+		oneOfThese(property(s, key), affinityValues(), "")
 		s.AnyOf = append(s.AnyOf, &jsonschema.Schema{Required: []string{key}})
 	}
 }

@@ -97,9 +97,9 @@ func (r Reserve) flow() string {
 		if n.Cores > 0 {
 			cores = strconv.Itoa(n.Cores)
 		}
-		nodes = append(nodes, strconv.Itoa(n.Node), mapping("cores", cores, "memory", given(n.Memory)))
+		nodes = append(nodes, strconv.Itoa(n.Node), mapping("cores", cores, "memory", formatPtr(n.Memory)))
 	}
-	return mapping("cores", given(r.Cores), "memory", given(r.Memory), "numa_nodes", mapping(nodes...))
+	return mapping("cores", formatPtr(r.Cores), "memory", formatPtr(r.Memory), "numa_nodes", mapping(nodes...))
 }
 
 // flow formats a value as in a lab file, with keys from its json tags. It returns "" for a zero value.
@@ -170,14 +170,14 @@ func sequence[T any](all []T, text func(T) string) string {
 	return "[" + list(all, text) + "]"
 }
 
-func given[T any](value *T) string {
+func formatPtr[T any](value *T) string {
 	if value == nil {
 		return ""
 	}
 	return fmt.Sprint(*value)
 }
 
-func known(s string) string {
+func scalarOrEmpty(s string) string {
 	if s == "" {
 		return ""
 	}

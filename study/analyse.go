@@ -102,7 +102,7 @@ func Analyse(d *Data) (*Result, error) {
 	s := d.Spec
 	r := &Result{Study: s.Name, Question: s.Question, Confidence: s.Confidence, Margin: s.Margin}
 	a := &analysis{spec: s, result: r, values: map[Quantity]map[string]map[int][]float64{}}
-	a.gather(d.Runs)
+	a.groupValues(d.Runs)
 	if len(a.order) == 0 {
 		return nil, errors.New("no run has given a figure: there is nothing to compare")
 	}
@@ -160,7 +160,7 @@ func counted(runs []Observation) []Observation {
 	return out
 }
 
-func (a *analysis) gather(runs []Observation) {
+func (a *analysis) groupValues(runs []Observation) {
 	s := a.spec
 	var cells group.List[string, Failure]
 	for _, o := range runs {
@@ -387,7 +387,7 @@ func (a *analysis) contrast(p Pairing, k Quantity) Comparison {
 	if bench.LowerIsBetter(k.Metric, k.Unit) {
 		c.Better = stats.LowerIsBetter
 	}
-	va, vb := a.together(k, c.Cells[0]), a.together(k, c.Cells[1])
+	va, vb := a.completeBlocks(k, c.Cells[0]), a.completeBlocks(k, c.Cells[1])
 	var blocks []stats.Block
 	for _, b := range sortedKeys(va) {
 		x := stats.Block{A: va[b], B: vb[b]}
@@ -445,7 +445,7 @@ var quantiles = map[string]float64{"latency_typical": 0.5, "latency_p99": 0.99, 
 // tool printed for each run, and says so in a remark.
 func (a *analysis) quantile(k Quantity, quantile float64, c Comparison, aa bool) (*stats.Effect, error) {
 	var blocks []stats.HistogramBlock
-	va, vb := a.together(k, c.Cells[0]), a.together(k, c.Cells[1])
+	va, vb := a.completeBlocks(k, c.Cells[0]), a.completeBlocks(k, c.Cells[1])
 	for _, b := range sortedKeys(va) {
 		if len(vb[b]) == 0 {
 			continue
@@ -469,9 +469,9 @@ func (a *analysis) histograms(k Quantity, cells []string, block int) []*stats.Hi
 		func(c string) []*stats.Histogram { return a.latencies[latencyKey{c, k.Test, k.Bytes, block}] })
 }
 
-// together returns the values of a metric by block, only for blocks in which each of the cells has a value. A block
-// with a missing cell would weight the other factors unequally.
-func (a *analysis) together(k Quantity, cells []string) map[int][]float64 {
+// completeBlocks returns the values of a metric by block, only for blocks in which each of the cells has a value. A
+// block with a missing cell would weight the other factors unequally.
+func (a *analysis) completeBlocks(k Quantity, cells []string) map[int][]float64 {
 	all := map[int][]float64{}
 	have := map[int]int{}
 	for _, c := range cells {

@@ -68,7 +68,8 @@ func TestAdoptADomain(t *testing.T) {
 	state := t.TempDir()
 	rackless := func(code int, want string, args ...string) string {
 		t.Helper()
-		cmd := exec.CommandContext(t.Context(), "rackless", append([]string{"host", "adopt", "--connect", d.URI}, args...)...)
+		cmd := exec.CommandContext(t.Context(), "rackless",
+			append([]string{"host", "adopt", "--connect", d.URI}, args...)...)
 		cmd.Env = append(os.Environ(), "RACKLESS_STATE="+state)
 		out, _ := cmd.CombinedOutput()
 		if got := cmd.ProcessState.ExitCode(); got != code || !strings.Contains(string(out), want) {

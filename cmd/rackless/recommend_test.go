@@ -141,7 +141,8 @@ func TestRecommendFromStudies(t *testing.T) {
 
 	// One of the studies alone is not enough for a fit, and the output says why.
 	a, stdout, stderr = testApp(t)
-	if code := a.run(context.Background(), []string{"plan", pairLab, "--explain", "--snapshot", epycHost, "--db", db, "--study",
+	if code := a.run(context.Background(), []string{"plan", pairLab, "--explain", "--snapshot", epycHost, "--db", db,
+		"--study",
 		"emulated"}); code != 0 {
 		t.Fatalf("exit %d: %s", code, stderr)
 	}
@@ -154,7 +155,8 @@ func TestRecommendFromStudies(t *testing.T) {
 		}
 	}
 	a, _, stderr = testApp(t)
-	if code := a.run(context.Background(), []string{"plan", pairLab, "--explain", "--snapshot", epycHost, "--db", db, "--study",
+	if code := a.run(context.Background(), []string{"plan", pairLab, "--explain", "--snapshot", epycHost, "--db", db,
+		"--study",
 		"none"}); code != exitFailed || !strings.Contains(stderr.String(), "has here, laptop, emulated") {
 		t.Errorf("exit %d: %s", code, stderr)
 	}
@@ -164,7 +166,8 @@ func TestRecommendFromStudies(t *testing.T) {
 func TestThePageOnRecommendationsShowsWhatIsPrinted(t *testing.T) {
 	t.Parallel()
 	page := pages(t)["docs/recommend.md"]
-	shown := regexp.MustCompile("(?s)```console\n\\$ rackless (plan [^\n]* --explain)\n(.*?)```").FindStringSubmatch(page)
+	example := regexp.MustCompile("(?s)```console\n\\$ rackless (plan [^\n]* --explain)\n(.*?)```")
+	shown := example.FindStringSubmatch(page)
 	if shown == nil {
 		t.Fatal("docs/recommend.md shows no example")
 	}

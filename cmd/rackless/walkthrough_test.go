@@ -14,7 +14,8 @@ import (
 
 // TestAHostFromPrepareToRollback takes the steps of the tutorial on a small emulated host, for two nodes with a virtual
 // function each: prepare with its reboot, up, verify, bench, down, rollback. A domain of somebody else's runs beside
-// them, which libvirt starts at each boot. At the end the host is file by file as it was at the start.
+// them, which libvirt starts at each boot. Its CPU is one of two that the whole host has then, so its share is not
+// asked. At the end the host is file by file as it was at the start.
 func TestAHostFromPrepareToRollback(t *testing.T) {
 	t.Parallel()
 	h := newSmall(t, "path", smallProfile)
@@ -66,7 +67,6 @@ func TestAHostFromPrepareToRollback(t *testing.T) {
 	// Of interrupts that irqbalance has moved since, rollback says that it leaves them.
 	step("rackless rollback --yes", 0, `(this host is as it was: )?\d+ steps undone`, "The kernel still runs with ")
 	tenant.undisturbed(t, "down and rollback")
-	tenant.hadItsCPU(t)
 	if diff := diffLines(before, h.state(t)); diff != "" {
 		t.Errorf("the host is not as it was (-before +after):\n%s", diff)
 	}

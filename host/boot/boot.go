@@ -78,12 +78,12 @@ func fits(line string) error {
 // undone first.
 func subject(thing string, args []string) string { return thing + ": " + strings.Join(args, " ") }
 
-// settled makes an op read as its earlier state after Restore, even if changes by others make the files differ.
-type settled struct{ now, before change.State }
+// restoredState makes an op read as its earlier state after Restore, even if changes by others make the files differ.
+type restoredState struct{ now, before change.State }
 
-func (t *settled) settle(now, before change.State) { t.now, t.before = now, before }
+func (t *restoredState) recordRestored(now, before change.State) { t.now, t.before = now, before }
 
-func (t *settled) read(now change.State) change.State {
+func (t *restoredState) read(now change.State) change.State {
 	if t.before != "" && now == t.now {
 		return t.before
 	}

@@ -34,7 +34,7 @@ type entries struct {
 	Env  string   `json:"env,omitempty"` // GRUB's environment block, which entries may refer to
 	// Grubby is the path of grubby, which shows the entries as GRUB reads them.
 	Grubby string `json:"grubby,omitempty"`
-	settled
+	restoredState
 }
 
 // kernelCmdline is the file from which kernel-install takes the options of new entries.
@@ -50,7 +50,7 @@ func (o *entries) where() string   { return "in the boot entries of " + strings.
 
 func (o *entries) Read(ctx context.Context, s *change.System) (change.State, error) {
 	state, err := change.Encode(o.read(ctx, s))
-	return o.settled.read(state), err
+	return o.restoredState.read(state), err
 }
 
 // read reads all files that hold a part of a command line. It includes GRUB's environment only if an entry refers to
@@ -302,7 +302,7 @@ func (o *entries) Restore(ctx context.Context, s *change.System, before change.S
 		}
 	}
 	state, err := change.Encode(o.read(ctx, s))
-	o.settle(state, before)
+	o.recordRestored(state, before)
 	return err
 }
 
@@ -341,7 +341,7 @@ func (o *entries) pattern(was *entriesState) string {
 type rpmOSTree struct {
 	Args    []string `json:"args"`
 	Program string   `json:"program"`
-	settled
+	restoredState
 }
 
 func (o *rpmOSTree) Kind() string    { return "kernel-args-rpm-ostree" }
@@ -350,7 +350,7 @@ func (o *rpmOSTree) where() string   { return "by rpm-ostree, in a new deploymen
 
 func (o *rpmOSTree) Read(ctx context.Context, s *change.System) (change.State, error) {
 	line, err := o.line(ctx, s)
-	return o.settled.read(change.State(line)), err
+	return o.restoredState.read(change.State(line)), err
 }
 
 func (o *rpmOSTree) line(ctx context.Context, s *change.System) (string, error) {
@@ -408,7 +408,7 @@ func (o *rpmOSTree) Restore(ctx context.Context, s *change.System, before change
 		return err
 	}
 	after, err := o.line(ctx, s)
-	o.settle(change.State(after), before)
+	o.recordRestored(change.State(after), before)
 	return err
 }
 

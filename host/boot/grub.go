@@ -26,7 +26,7 @@ type grub struct {
 	Program  string   `json:"program"`  // the path of grub-mkconfig or grub2-mkconfig
 	Settings string   `json:"settings"` // the file to change: our own in grub.d, or /etc/default/grub
 	DropIn   bool     `json:"drop_in"`  // Settings is our own file
-	settled
+	restoredState
 }
 
 const (
@@ -49,7 +49,7 @@ func (g *grub) where() string   { return "by GRUB: " + g.Settings + ", and " + g
 
 func (g *grub) Read(ctx context.Context, s *change.System) (change.State, error) {
 	state, err := change.Encode(g.read(ctx, s))
-	return g.settled.read(state), err
+	return g.restoredState.read(state), err
 }
 
 func (g *grub) read(ctx context.Context, s *change.System) (st grubState, err error) {
@@ -298,7 +298,7 @@ func (g *grub) Restore(ctx context.Context, s *change.System, before change.Stat
 		return err
 	}
 	state, err := change.Encode(g.read(ctx, s))
-	g.settle(state, before)
+	g.recordRestored(state, before)
 	return err
 }
 

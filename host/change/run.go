@@ -57,7 +57,7 @@ func Survey(ctx context.Context, s *System, steps []Step) ([]Result, error) {
 			return nil, fmt.Errorf("%s: %w", step.What, err)
 		}
 		r.Before = state
-		if r.Status, err = standing(ctx, s, &step, state); err != nil {
+		if r.Status, err = statusOf(ctx, s, &step, state); err != nil {
 			return nil, fmt.Errorf("%s: %w", step.What, err)
 		}
 		if r.Status == Pending && step.Guard != nil {
@@ -69,8 +69,8 @@ func Survey(ctx context.Context, s *System, steps []Step) ([]Result, error) {
 	return results, nil
 }
 
-// standing returns the status of a step before anything is done.
-func standing(ctx context.Context, s *System, step *Step, state State) (Status, error) {
+// statusOf returns the status of a step before anything is done.
+func statusOf(ctx context.Context, s *System, step *Step, state State) (Status, error) {
 	if step.Op.Done(state) {
 		if step.Boot && step.InForce != nil {
 			if ok, err := step.InForce(ctx, s); err != nil || !ok {
@@ -165,7 +165,7 @@ func makeStep(ctx context.Context, s *System, j *Journal, step *Step, r *Result,
 	}
 	r.Before = state
 	e := j.find(keyOf(step.Op))
-	if r.Status, err = standing(ctx, s, step, state); err != nil || r.Status == Waiting {
+	if r.Status, err = statusOf(ctx, s, step, state); err != nil || r.Status == Waiting {
 		return err
 	}
 	// Do an op again if it was begun and not finished, even if it looks done: Read need not see every part of it.

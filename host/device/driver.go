@@ -41,7 +41,7 @@ func (d *Driver) Read(_ context.Context, s *change.System) (change.State, error)
 
 func (d *Driver) read(s *change.System) (st driverState, err error) {
 	f := d.function(s)
-	if !f.there() {
+	if !f.exists() {
 		return driverState{Gone: true}, nil
 	}
 	var err1, err2, err3 error

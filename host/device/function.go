@@ -35,7 +35,7 @@ type function struct {
 
 func (f function) path(name string) string { return pciDevices + "/" + f.a.String() + "/" + name }
 
-func (f function) there() bool { return f.s.Exists(pciDevices + "/" + f.a.String()) }
+func (f function) exists() bool { return f.s.Exists(pciDevices + "/" + f.a.String()) }
 
 // driver returns the driver that the function is bound to, or "".
 func (f function) driver() (string, error) { return f.s.LinkName(f.path("driver")) }
@@ -97,7 +97,7 @@ func (i identity) String() string {
 // check returns an error if the card at the address is not the one in the plan. Addresses change if a card is added
 // or removed.
 func (f function) check(want identity) error {
-	if !f.there() {
+	if !f.exists() {
 		return fmt.Errorf("%s is not there: %w; put the card back, or make a new plan (rackless plan)", f.a,
 			fs.ErrNotExist)
 	}

@@ -74,7 +74,7 @@ func (m *sim) load(module string) {
 			continue
 		}
 		for a := range m.natives {
-			if f := (function{m.s, m.k, a}); f.there() {
+			if f := (function{m.s, m.k, a}); f.exists() {
 				if override, err := f.override(); err == nil && override == "" && m.natives[a] == driver &&
 					m.driverOf(a) == "" {
 					_ = m.bind(a, driver)

@@ -82,7 +82,7 @@ func parseSRIOVState(state change.State) (*sriovState, error) {
 // of none; missing settings are left out of the state and not restored.
 func (f function) sriov(ctx context.Context) (*sriovState, error) {
 	st := &sriovState{}
-	if !f.there() {
+	if !f.exists() {
 		st.Gone = true
 		return st, nil
 	}
@@ -200,7 +200,7 @@ func (o *SRIOV) Do(ctx context.Context, s *change.System) error {
 			return fmt.Errorf("%s has no virtual function %d", o.PF, vf.Index)
 		}
 		ours[vf.Index] = true
-		if err := f.settle(ctx, vf, st.VFs[vf.Index]); err != nil {
+		if err := f.applyVF(ctx, vf, st.VFs[vf.Index]); err != nil {
 			return fmt.Errorf("virtual function %d (%s): %w", vf.Index, st.VFs[vf.Index].Address, err)
 		}
 	}
@@ -326,8 +326,8 @@ func (f function) remake(ctx context.Context, st *sriovState, count int) (*sriov
 	return f.sriov(ctx)
 }
 
-// settle writes a virtual function's settings while it has no driver, and reserves it for vfio-pci.
-func (f function) settle(ctx context.Context, want LabVF, have vfState) error {
+// applyVF writes a virtual function's settings while it has no driver, and reserves it for vfio-pci.
+func (f function) applyVF(ctx context.Context, want LabVF, have vfState) error {
 	changes, err := f.changes(have.Settings, want.Settings)
 	if err != nil || have.Driver == vfioPCI && len(changes) == 0 {
 		return err
@@ -498,7 +498,7 @@ func (o *SRIOV) Restore(ctx context.Context, s *change.System, before change.Sta
 		}
 	}
 	for i, vf := range want.VFs {
-		if err := f.unsettle(ctx, i, have.VFs[i], vf); err != nil {
+		if err := f.restoreVF(ctx, i, have.VFs[i], vf); err != nil {
 			return fmt.Errorf("virtual function %d (%s): %w", i, have.VFs[i].Address, err)
 		}
 	}
@@ -525,8 +525,8 @@ func (o *SRIOV) Restore(ctx context.Context, s *change.System, before change.Sta
 	return nil
 }
 
-// unsettle restores the settings of a virtual function while no driver is bound.
-func (f function) unsettle(ctx context.Context, index int, have, want vfState) error {
+// restoreVF restores the settings of a virtual function while no driver is bound.
+func (f function) restoreVF(ctx context.Context, index int, have, want vfState) error {
 	changes := differences(have.Settings, want.Settings)
 	if len(changes) == 0 {
 		return nil

@@ -68,13 +68,13 @@ type builder struct {
 	h      *topology.Host
 	o      Options
 	guards *guards
-	whole  []given
+	whole  []passedFunction
 	pfs    []*SRIOV
 	takers map[topology.PCIAddr][]string // nodes that get virtual functions, by physical function
 }
 
-// A given is a function that goes to a lab node whole.
-type given struct {
+// A passedFunction is a function that goes to a lab node whole.
+type passedFunction struct {
 	op   *Driver
 	node string
 	what string // "GPU", "NIC, MODEL", or "comes with 0000:01:00.0"
@@ -119,7 +119,7 @@ func (b *builder) collect() error {
 					}
 				}
 				b.guards.ours[a] = true
-				b.whole = append(b.whole, given{&Driver{Address: a, Card: b.card(a), k: b.k}, n.Name, what})
+				b.whole = append(b.whole, passedFunction{&Driver{Address: a, Card: b.card(a), k: b.k}, n.Name, what})
 			}
 		}
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A judged link is a link that matters, with its expected and present rate.
-type judged struct {
+// A checkedLink link is a link that matters, with its expected and present rate.
+type checkedLink struct {
 	dev  *topology.PCIDevice // the lower end: a device, or the upstream port of a switch
 	link *topology.Link
 	// the only device that uses the link: dev, or the device behind a card's own switch; nil for a switch with
@@ -27,17 +27,17 @@ type judged struct {
 }
 
 // subject returns the address of the card, even if the link is that of a switch on it.
-func (j *judged) subject() string {
+func (j *checkedLink) subject() string {
 	return cmp.Or(j.end, j.dev).Address.String()
 }
 
 // links returns the links to judge, by address: links of GPUs, NICs, drives, accelerators, and switches. It returns
 // nil for a virtual machine, because an emulator's link rates mean nothing.
-func (v *view) links() []judged {
+func (v *view) links() []checkedLink {
 	if v.virtual {
 		return nil
 	}
-	var out []judged
+	var out []checkedLink
 	for i := range v.PCI {
 		d := &v.PCI[i]
 		// All functions of a device share the link: judge only the first. A function in D3cold reads as all ones.
@@ -54,7 +54,8 @@ func (v *view) links() []judged {
 		} else if !v.matters(d) || v.behindOwnSwitch(d) {
 			continue
 		}
-		j := judged{dev: d, link: d.Link, end: end, nowSpeed: speed(d.Link.SpeedGTs), nowWidth: width(d.Link.Width)}
+		j := checkedLink{dev: d, link: d.Link, end: end, nowSpeed: speed(d.Link.SpeedGTs),
+			nowWidth: width(d.Link.Width)}
 		j.speed, j.width = bestOf(d.Link)
 		if p := d.Link.Port; p != nil {
 			j.hasPortSpeed = speed(p.MaxSpeedGTs) > 0 && j.speed > 0
@@ -132,16 +133,16 @@ func speedFact(name string, gts float64) string {
 
 func widthFact(name string, lanes float64) string { return fmt.Sprintf("%s=%.0f", name, lanes) }
 
-func (j *judged) slow() bool { return j.nowSpeed > 0 && j.nowSpeed < j.speed }
+func (j *checkedLink) slow() bool { return j.nowSpeed > 0 && j.nowSpeed < j.speed }
 
-func (j *judged) narrow() bool { return j.nowWidth > 0 && j.nowWidth < j.width }
+func (j *checkedLink) narrow() bool { return j.nowWidth > 0 && j.nowWidth < j.width }
 
 // managers are drivers that lower the speed of an idle GPU's link.
 var managers = []string{"nvidia", "nouveau", "amdgpu", "radeon", "i915", "xe"}
 
 // excuse returns a harmless reason for a slow link, or "". A link that is also narrow has trained badly, whatever the
 // driver.
-func (v *view) excuse(j *judged) string {
+func (v *view) excuse(j *checkedLink) string {
 	e := j.end
 	switch {
 	case e == nil || j.narrow():
@@ -162,7 +163,7 @@ func (v *view) excuse(j *judged) string {
 
 const noPort = "the port above is not known, so the slot may be the limit"
 
-func (j *judged) speeds() string {
+func (j *checkedLink) speeds() string {
 	port := noPort
 	if j.hasPortSpeed {
 		port = at(pci(j.link.Port.Address), speedFact("max_link_speed", speed(j.link.Port.MaxSpeedGTs)))
@@ -171,7 +172,7 @@ func (j *judged) speeds() string {
 		speedFact("max_link_speed", speed(j.link.MaxSpeedGTs))), port)
 }
 
-func (j *judged) port() string {
+func (j *checkedLink) port() string {
 	p := j.link.Port
 	if p == nil {
 		return "the port above it"
@@ -188,7 +189,7 @@ func driverFact(d *topology.PCIDevice) string {
 }
 
 // slowLink finds slow links without an excuse; sleepyLink reports the excused ones.
-func slowLink(v *view, j judged, add func(finding.Finding)) {
+func slowLink(v *view, j checkedLink, add func(finding.Finding)) {
 	// Only the speed counts here. A narrow link has its own finding, with another remedy.
 	if !j.slow() || v.excuse(&j) != "" {
 		return
@@ -213,7 +214,7 @@ func slowLink(v *view, j judged, add func(finding.Finding)) {
 	add(v.shared(&j, f))
 }
 
-func sleepyLink(v *view, j judged, add func(finding.Finding)) {
+func sleepyLink(v *view, j checkedLink, add func(finding.Finding)) {
 	why := v.excuse(&j)
 	if !j.slow() || why == "" {
 		return
@@ -230,7 +231,7 @@ func sleepyLink(v *view, j judged, add func(finding.Finding)) {
 }
 
 // narrowLink accepts no excuse: unlike the speed, the number of lanes does not change to save power.
-func narrowLink(v *view, j judged, add func(finding.Finding)) {
+func narrowLink(v *view, j checkedLink, add func(finding.Finding)) {
 	if !j.narrow() {
 		return
 	}
@@ -255,7 +256,7 @@ func narrowLink(v *view, j judged, add func(finding.Finding)) {
 
 // shared adds the cards below to a finding on a switch's link. It turns a note into a warning if the link carries
 // less than half of the rate of one card below.
-func (v *view) shared(j *judged, f finding.Finding) finding.Finding {
+func (v *view) shared(j *checkedLink, f finding.Finding) finding.Finding {
 	if j.end != nil {
 		return f
 	}
@@ -289,7 +290,7 @@ func narrowSwitch(v *view, add func(finding.Finding)) {
 		namedLimit(v, d, add)
 		now, ok := v.tree.Trained(d)
 		if d.Bridge == nil || !ok || d.Bridge.Port != "upstream port" && d.Bridge.Port != topology.PortSwitch ||
-			v.tree.OnlyDevice(d.Address) != nil || slices.ContainsFunc(told, func(j judged) bool {
+			v.tree.OnlyDevice(d.Address) != nil || slices.ContainsFunc(told, func(j checkedLink) bool {
 			slower, narrower := j.smaller()
 			return j.dev == d && (j.slow() || j.narrow() || slower || narrower)
 		}) {
@@ -346,12 +347,12 @@ func isXIO3130(d *topology.PCIDevice) bool {
 }
 
 // smaller reports whether the port above supports less speed or fewer lanes than the device.
-func (j *judged) smaller() (slower, narrower bool) {
+func (j *checkedLink) smaller() (slower, narrower bool) {
 	return j.hasPortSpeed && j.speed < speed(j.link.MaxSpeedGTs), j.hasPortWidth && j.width < width(j.link.MaxWidth)
 }
 
 // slotLimited compares the maximum of the two ends, not the present rate.
-func slotLimited(v *view, j judged, add func(finding.Finding)) {
+func slotLimited(v *view, j checkedLink, add func(finding.Finding)) {
 	devSpeed, devWidth := speed(j.link.MaxSpeedGTs), width(j.link.MaxWidth)
 	slower, narrower := j.smaller()
 	if !slower && !narrower {

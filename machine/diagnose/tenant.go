@@ -28,9 +28,9 @@ func atWork(t *topology.Tenant) int {
 	return t.VCPUs - t.Absent.Len()
 }
 
-// bound returns all CPUs that virtual CPUs of t are limited to, by pins or by the cpuset of unpinned ones. It is
+// allowedCPUs returns all CPUs that virtual CPUs of t are limited to, by pins or by the cpuset of unpinned ones. It is
 // empty if they may run anywhere.
-func bound(t *topology.Tenant) topology.CPUSet {
+func allowedCPUs(t *topology.Tenant) topology.CPUSet {
 	own := t.Pinned()
 	if t.Floating == nil || !own.IsEmpty() && unpinned(t).IsEmpty() {
 		return own
@@ -38,8 +38,8 @@ func bound(t *topology.Tenant) topology.CPUSet {
 	return own.Union(*t.Floating)
 }
 
-// held formats the pins or the cpuset of t's virtual CPUs.
-func held(t *topology.Tenant) string {
+// pinEvidence formats the pins or the cpuset of t's virtual CPUs.
+func pinEvidence(t *topology.Tenant) string {
 	if own := t.Pinned(); !own.IsEmpty() || t.Floating == nil {
 		return "vcpupin " + own.String()
 	}
@@ -50,13 +50,13 @@ func held(t *topology.Tenant) string {
 // may share a set that has a CPU for each of their virtual CPUs.
 func sharedCPUs(_ *view, p tenantPair, add func(finding.Finding)) {
 	a, b := p.a, p.b
-	both := bound(a).Intersect(bound(b))
+	both := allowedCPUs(a).Intersect(allowedCPUs(b))
 	if both.IsEmpty() || a.Pinned().IsEmpty() && b.Pinned().IsEmpty() &&
-		bound(a).Union(bound(b)).Len() >= a.VCPUs+b.VCPUs {
+		allowedCPUs(a).Union(allowedCPUs(b)).Len() >= a.VCPUs+b.VCPUs {
 		return
 	}
 	f := finding.Finding{Severity: finding.Warning, Subject: a.Name + "," + b.Name,
-		Evidence:    all(domain(a, held(a)), domain(b, held(b))),
+		Evidence:    all(domain(a, pinEvidence(a)), domain(b, pinEvidence(b))),
 		Consequence: "both may run on CPUs " + both.String() + ": each waits while the other one works",
 		Fix:         "give each tenant CPUs of its own"}
 	if stopped(a) || stopped(b) {
@@ -116,7 +116,7 @@ func floatsIsolated(v *view, add func(finding.Finding)) {
 
 // pinnedOffline includes the other threads of QEMU: libvirt refuses a domain for any of them.
 func pinnedOffline(v *view, t *topology.Tenant, add func(finding.Finding)) {
-	want := bound(t)
+	want := allowedCPUs(t)
 	if t.EmulatorCPUs != nil {
 		want = want.Union(*t.EmulatorCPUs)
 	}
@@ -154,7 +154,7 @@ func someUnpinned(v *view, t *topology.Tenant, add func(finding.Finding)) {
 // fewCPUs finds virtual CPUs that wait for each other: more virtual CPUs than CPUs to run on, or two pinned to one
 // CPU.
 func fewCPUs(v *view, t *topology.Tenant, add func(finding.Finding)) {
-	want, on := atWork(t), bound(t)
+	want, on := atWork(t), allowedCPUs(t)
 	var absent topology.CPUSet
 	if t.Absent != nil {
 		absent = *t.Absent
@@ -176,7 +176,7 @@ func fewCPUs(v *view, t *topology.Tenant, add func(finding.Finding)) {
 		f.Evidence = domain(t, words.Few(twice, 4, ", "))
 		f.Consequence = "virtual CPUs on one CPU take turns: each runs half of the time"
 	case !free && !on.IsEmpty() && on.Len() < want:
-		f.Evidence = domain(t, fmt.Sprintf("vcpu=%d", want), held(t))
+		f.Evidence = domain(t, fmt.Sprintf("vcpu=%d", want), pinEvidence(t))
 		f.Consequence = fmt.Sprintf("%d virtual CPUs take turns on %s", want, words.Count(on.Len(), "CPU"))
 	case !v.CPUs.Online.IsEmpty() && v.CPUs.Online.Len() < want:
 		f.Evidence = all(domain(t, fmt.Sprintf("vcpu=%d", want)), at("/sys/devices/system/cpu/online",

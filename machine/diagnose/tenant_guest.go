@@ -155,7 +155,7 @@ func flatNUMA(v *view, t *topology.Tenant, add func(finding.Finding)) {
 			return
 		}
 		if t.Floating != nil {
-			facts = append(facts, held(t))
+			facts = append(facts, pinEvidence(t))
 		} else {
 			facts = append(facts, "vcpupin=none")
 		}

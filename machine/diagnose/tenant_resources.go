@@ -127,7 +127,7 @@ func farMemory(v *view, t *topology.Tenant, add func(finding.Finding)) {
 		return
 	}
 	whole := topology.TenantCell{MemoryNodes: t.MemoryNodes, MemoryMode: t.MemoryMode}
-	if v.farFrom(t, whole, bound(t), nodeSet, add) {
+	if v.farFrom(t, whole, allowedCPUs(t), nodeSet, add) {
 		return
 	}
 	for i, c := range t.Cells {
@@ -168,7 +168,7 @@ func (v *view) farFrom(t *topology.Tenant, c topology.TenantCell, cpus topology.
 // farDevice checks only the first function of a device, and every virtual function, because virtual functions are
 // given away one by one.
 func farDevice(v *view, t *topology.Tenant, add func(finding.Finding)) {
-	nodes := v.NodesOf(bound(t))
+	nodes := v.NodesOf(allowedCPUs(t))
 	if !v.several || len(nodes) == 0 {
 		return
 	}
@@ -186,7 +186,7 @@ func farDevice(v *view, t *topology.Tenant, add func(finding.Finding)) {
 		return
 	}
 	add(finding.Finding{Subject: t.Name,
-		Evidence: all(words.Few(far, 4, "; "), domain(t, fmt.Sprintf("%s (nodes %s)", held(t), join(nodes)))),
+		Evidence: all(words.Few(far, 4, "; "), domain(t, fmt.Sprintf("%s (nodes %s)", pinEvidence(t), join(nodes)))),
 		Fix:      "pin the tenant to CPUs of the device's node, or give it a device of nodes " + join(nodes)})
 }
 

@@ -96,8 +96,9 @@ func worst(checks []finding.Finding) finding.Status {
 	return slices.MaxFunc(lists.Map(checks, func(f finding.Finding) finding.Status { return f.Status }), byRank)
 }
 
-// as returns f with a status. It clears the fix of a check that passed, and the consequence unless the check failed.
-func as(s finding.Status, f finding.Finding) finding.Finding {
+// withStatus returns f with a status. It clears the fix of a check that passed, and the consequence unless the check
+// failed.
+func withStatus(s finding.Status, f finding.Finding) finding.Finding {
 	f.Status = s
 	if s == finding.OK {
 		f.Fix = ""
@@ -116,7 +117,7 @@ func (j *judge) failed(f finding.Finding, subject string) finding.Finding {
 	if ok {
 		f.Consequence, f.Fix = said.Consequence, cmp.Or(f.Fix, said.Fix)
 	}
-	return as(finding.Failed, f)
+	return withStatus(finding.Failed, f)
 }
 
 // class returns the path class over PCI Express between a GPU and a NIC, even if NVLink also joins them.
@@ -177,7 +178,7 @@ func (j *judge) registration() []finding.Finding {
 		switch module := j.Kernel.PeerMemory(); {
 		case module != "":
 			f.Evidence = "/proc/modules: " + module
-			f = as(finding.OK, f)
+			f = withStatus(finding.OK, f)
 		case lends:
 			f.Evidence += "; /proc/driver/nvidia/version: the open driver, which has dma-buf with Linux " +
 				j.Kernel.Release + "; rdma-core: " + cmp.Or(j.System.RDMACore, "not known")
@@ -191,19 +192,20 @@ func (j *judge) registration() []finding.Finding {
 		default:
 			f.Evidence += "; whether driver and kernel have dma-buf: not known"
 			f.Fix = "modprobe nvidia-peermem where lsmod does not list it"
-			f = as(finding.Unknown, f)
+			f = withStatus(finding.Unknown, f)
 		}
 		out = append(out, f)
 	}
 	if len(amd) > 0 {
-		out = append(out, as(finding.Unknown, finding.Finding{ID: f.ID, Title: f.Title, Subject: strings.Join(amd, ","),
+		out = append(out, withStatus(finding.Unknown, finding.Finding{ID: f.ID, Title: f.Title,
+			Subject: strings.Join(amd, ","),
 			Evidence: fmt.Sprintf("amdgpu on Linux %s: whether it was built with peer memory or dma-buf is not known",
 				cmp.Or(j.Kernel.Release, "of unknown version")),
 			Fix: "look for /sys/kernel/mm/memory_peers/amdkfd, or for CONFIG_DMABUF_MOVE_NOTIFY=y and " +
 				"CONFIG_PCI_P2PDMA=y in /boot/config-*; ROCm's driver from outside the kernel has it"}))
 	}
 	if kept > 0 {
-		out = append(out, as(finding.Unknown, finding.Finding{ID: f.ID, Title: f.Title, Subject: "guests",
+		out = append(out, withStatus(finding.Unknown, finding.Finding{ID: f.ID, Title: f.Title, Subject: "guests",
 			Evidence: fmt.Sprintf("%s of %d on vfio-pci: the guests' drivers decide", words.Count(kept, "GPU"),
 				len(j.gpus)), Fix: inGuest}))
 	}
@@ -219,7 +221,7 @@ func (j *judge) dmaBuf(f finding.Finding, gpu string) finding.Finding {
 	release, err := strconv.Atoi(major)
 	switch {
 	case err != nil:
-		return as(finding.Unknown, f)
+		return withStatus(finding.Unknown, f)
 	case release < 34:
 		f = j.failed(f, gpu)
 		f.Consequence = cmp.Or(f.Consequence, "no NIC can register memory of the GPUs")
@@ -228,10 +230,10 @@ func (j *judge) dmaBuf(f finding.Finding, gpu string) finding.Finding {
 	for _, n := range j.nics {
 		if n.Driver != "mlx5_core" {
 			f.Evidence += "; driver of " + n.ID() + ": " + cmp.Or(n.Driver, "not known")
-			return as(finding.Unknown, f)
+			return withStatus(finding.Unknown, f)
 		}
 	}
-	return as(finding.OK, f)
+	return withStatus(finding.OK, f)
 }
 
 // iommu checks whether an IOMMU translates the addresses that devices use to reach each other. In a guest the host's
@@ -260,7 +262,7 @@ func (j *judge) iommu() finding.Finding {
 	})
 	read := func(s finding.Status, evidence string) finding.Finding {
 		f.Evidence = evidence
-		return as(s, f)
+		return withStatus(s, f)
 	}
 	switch {
 	case j.IsVirtual():

@@ -26,23 +26,23 @@ func (j *judge) driver(g *topology.GPU, n *topology.NIC) finding.Finding {
 		f.Code, f.Evidence = "RL104", "model="+g.Model
 		f.Consequence = "GeForce cards have no GPUDirect RDMA: data is copied through memory of the host"
 		f.Fix = "take a card for workstations or servers"
-		return as(finding.Failed, f)
+		return withStatus(finding.Failed, f)
 	case kept != topology.IsVFIO(n.Driver) && g.Driver != "" && n.Driver != "":
 		f.Evidence = fmt.Sprintf("driver=%s of the GPU, driver=%s of the NIC", g.Driver, n.Driver)
 		f.Consequence = "one is kept for virtual machines and the other is the host's"
 		f.Fix = "give both to one virtual machine, or none"
-		return as(finding.Failed, f)
+		return withStatus(finding.Failed, f)
 	case kept:
 		f.Fix = inGuest
-		return as(finding.Unknown, f)
+		return withStatus(finding.Unknown, f)
 	case g.Driver == "nvidia" || g.Driver == "amdgpu":
-		return as(finding.OK, f)
+		return withStatus(finding.OK, f)
 	case g.Driver != "":
 		f.Code = "RL101"
 		return j.failed(f, g.ID())
 	}
 	f.Fix = "install the driver of NVIDIA or AMD where lspci -k shows none"
-	return as(finding.Unknown, f)
+	return withStatus(finding.Unknown, f)
 }
 
 // rdma checks that the NIC has an RDMA device. On vfio-pci only the guest can tell.
@@ -52,20 +52,20 @@ func (j *judge) rdma(n *topology.NIC) finding.Finding {
 	switch {
 	case len(devices) > 0:
 		f.Evidence += words.Join(devices, ",")
-		return as(finding.OK, f)
+		return withStatus(finding.OK, f)
 	case topology.IsVFIO(n.Driver):
 		f.Evidence += "driver=vfio-pci"
 		f.Fix = inGuest
-		return as(finding.Unknown, f)
+		return withStatus(finding.Unknown, f)
 	case !j.Kernel.ModulesKnown:
 		f.Evidence += "not known"
 		f.Fix = "show it with ibv_devinfo, or take a snapshot"
-		return as(finding.Unknown, f)
+		return withStatus(finding.Unknown, f)
 	}
 	f.Evidence += "none of this NIC"
 	f.Consequence = "nothing is sent by RDMA"
 	f.Fix = "load the RDMA driver of the NIC, such as mlx5_ib"
-	return as(finding.Failed, f)
+	return withStatus(finding.Failed, f)
 }
 
 // bar checks that the GPU's BAR shows all of its memory. A window is enough for a transfer, except the smallest, of
@@ -79,17 +79,17 @@ func (j *judge) bar(g *topology.GPU) finding.Finding {
 		if j.found[small].Severity == finding.Warning {
 			return j.failed(f, g.ID())
 		}
-		return as(finding.OK, f)
+		return withStatus(finding.OK, f)
 	case g.BAR1Bytes == nil || g.MemoryBytes == nil:
 		f.Evidence = fmt.Sprintf("BAR %s, memory %s", bytes(g.BAR1Bytes), bytes(g.MemoryBytes))
 		f.Fix = "nvidia-smi -q -d MEMORY shows both: BAR1 as large as FB is best"
 		if topology.IsVFIO(g.Driver) {
 			f.Fix = inGuest
 		}
-		return as(finding.Unknown, f)
+		return withStatus(finding.Unknown, f)
 	}
 	f.Evidence = fmt.Sprintf("BAR %s of %s", bytes(g.BAR1Bytes), bytes(g.MemoryBytes))
-	return as(finding.OK, f)
+	return withStatus(finding.OK, f)
 }
 
 func bytes(n *uint64) string {
@@ -125,13 +125,13 @@ func (j *judge) path(g *topology.GPU, n *topology.NIC, nearest *topology.NIC) fi
 	case class == topology.PathUnknown:
 		f.Evidence = "path not known"
 		f.Fix = "read the PCI tree of the machine: rackless host snapshot"
-		return as(finding.Unknown, f)
+		return withStatus(finding.Unknown, f)
 	case class <= topology.PathPXB:
-		return as(finding.OK, f)
+		return withStatus(finding.OK, f)
 	case g.IsCoherent():
 		f.Evidence += "; the GPU is joined to the processor by NVLink C2C"
 		f.Fix = "NCCL_NET_GDR_C2C=1 takes the way over the processor; measure it"
-		return as(finding.Unknown, f)
+		return withStatus(finding.Unknown, f)
 	case class == topology.PathSYS:
 		f.Code = "RL011"
 	case class == topology.PathNODE:
@@ -141,7 +141,7 @@ func (j *judge) path(g *topology.GPU, n *topology.NIC, nearest *topology.NIC) fi
 	default:
 		f.Fix = cmp.Or(f.Fix, "measure it: processors for servers pass requests between their ports, and NCCL uses "+
 			"this path with NCCL_NET_GDR_LEVEL=PHB only")
-		return as(finding.Unknown, f)
+		return withStatus(finding.Unknown, f)
 	}
 	f = j.failed(f, g.ID())
 	f.Consequence = cmp.Or(f.Consequence, "NCCL copies through memory of the host")
@@ -165,13 +165,13 @@ func (j *judge) acs(g *topology.GPU, n *topology.NIC) finding.Finding {
 			f.Evidence = "this is a virtual machine: the ports of its host decide"
 			f.Fix = onHost
 		}
-		return as(finding.Unknown, f)
+		return withStatus(finding.Unknown, f)
 	}
 	ats := fmt.Sprintf("ATS of GPU %s, of NIC %s", enabled(a.ATS), enabled(b.ATS))
 	ports := j.tree.Redirecting(a, b)
 	if len(ports) == 0 {
 		f.Evidence = "ACSCtl: no port between them redirects; " + ats
-		return as(finding.OK, f)
+		return withStatus(finding.OK, f)
 	}
 	f.Evidence = "ACSCtl: ReqRedir+ at " + words.Few(ports, 4, " ") + "; " + ats
 	f = j.failed(f, ports[0].String())

@@ -41,7 +41,7 @@ func (r *reader) readPCI() {
 	placeByBusNumbers(b.found)
 	namePorts(b.found)
 	numberVFs(b.found)
-	b.knowWhatIsAbsent()
+	b.markAbsent()
 	if b.headOnly > 0 {
 		functions := "a bridge, GPU or NIC"
 		if b.headOnly > 1 {
@@ -115,9 +115,9 @@ func (b *pciBus) readFunction(p pciPlace) {
 	b.found = append(b.found, d)
 }
 
-// knowWhatIsAbsent marks drivers and reset methods as known to be absent, if other functions of the same tree show
+// markAbsent marks drivers and reset methods as known to be absent, if other functions of the same tree show
 // them.
-func (b *pciBus) knowWhatIsAbsent() {
+func (b *pciBus) markAbsent() {
 	for i := range b.found {
 		d := &b.found[i]
 		d.DriverKnown = d.DriverKnown || b.anyDriver

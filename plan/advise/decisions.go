@@ -265,7 +265,7 @@ type settingAnswer struct {
 // otherSetting solves the problem with a setting changed in all lab nodes of i's class, and makes the result the
 // runner-up.
 func (d *decider) otherSetting(one *draft, i int, text string, change func(r *plan.Request)) answer {
-	class := likes(d.p, i)
+	class := sameClass(d.p, i)
 	key := fmt.Sprintf("%s %d", one.What, d.p.Requests[i].Class)
 	a := d.settings[key]
 	if a == nil {
@@ -366,7 +366,7 @@ func (d *decider) smt(one *draft, i int) {
 	}
 	need := r.VCPUs / other
 	text = fmt.Sprintf("%s: %s instead of %d", text, words.Count(need, "core"), r.Cores)
-	asked := len(likes(d.p, i)) * (need - r.Cores)
+	asked := len(sameClass(d.p, i)) * (need - r.Cores)
 	asked += lists.Sum(d.p.Requests, func(o plan.Request) int { return o.Cores })
 	if have := usable - d.p.ReserveCores; asked > have {
 		one.RunnerUp = text

@@ -145,7 +145,7 @@ func TestTheRunnerUpIsTheBestOfAllOtherSets(t *testing.T) {
 			// With one want of one GPU and one want of one NIC, sets are pairs. Another test covers requests of one
 			// class.
 			if len(req.VFs) > 0 || len(req.GPUs)+len(req.NICs) == 0 || len(req.GPUs) > 1 || len(req.NICs) > 1 ||
-				len(likes(p, i)) > 1 {
+				len(sameClass(p, i)) > 1 {
 				continue
 			}
 			wants := slices.Concat(req.GPUs, req.NICs)

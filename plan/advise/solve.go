@@ -139,9 +139,9 @@ func demand(q *plan.Problem, i, device int) bool {
 	return false
 }
 
-// likes returns the requests of i's class, including i. They are changed together: after a change of only one, the
+// sameClass returns the requests of i's class, including i. They are changed together: after a change of only one, the
 // search would just swap two of them at no cost.
-func likes(p *plan.Problem, i int) []int {
+func sameClass(p *plan.Problem, i int) []int {
 	return lists.Where(p.Requests, func(r plan.Request) bool { return r.Class == p.Requests[i].Class })
 }
 
@@ -210,7 +210,7 @@ func (o *oracle) otherDevices(i int) alternative {
 // its whole class loses the card; otherwise it gets a class of its own. It reports whether enough devices are left.
 func (o *oracle) losing(i int, kept []int, lost int) (q *plan.Problem, possible bool) {
 	q, possible = changed(o.p), true
-	losers := likes(o.p, i)
+	losers := sameClass(o.p, i)
 	if len(kept) > 0 {
 		if len(losers) > 1 {
 			for _, r := range o.p.Requests {

@@ -70,7 +70,7 @@ func (b *problemBuilder) bundle() {
 	held := map[topology.PCIAddr]string{}
 	for _, g := range groups {
 		for _, a := range g.functions {
-			groupOf[a], held[a] = g.id, g.held
+			groupOf[a], held[a] = g.id, g.keptBecause
 		}
 	}
 
@@ -190,13 +190,13 @@ type endpointGroup struct {
 	functions []topology.PCIAddr // sorted by address, at least one
 	// reason for keeping them with the host, a bridge with a driver other than pcieport's; empty if there is no such
 	// bridge
-	held string
+	keptBecause string
 }
 
-// heldBy returns the reason for which a bridge keeps its IOMMU group with the host, or "". The kernel refuses a group
-// in which a function has a driver, except pcieport and drivers without DMA of their own (driver_managed_dma, since
-// Linux 5.19). Older kernels checked fewer drivers.
-func heldBy(p *topology.PCIDevice) string {
+// bridgeKeepsGroup returns the reason for which a bridge keeps its IOMMU group with the host, or "". The kernel refuses
+// a group in which a function has a driver, except pcieport and drivers without DMA of their own (driver_managed_dma,
+// since Linux 5.19). Older kernels checked fewer drivers.
+func bridgeKeepsGroup(p *topology.PCIDevice) string {
 	switch p.Driver {
 	case "", vfioPCI, "pci-stub":
 		return ""
@@ -231,7 +231,7 @@ func (b *problemBuilder) iommuGroups() []endpointGroup {
 		grouped[a] = true
 		p := b.tree.Device(a)
 		if p != nil && (p.IsBridge() || p.Class != nil && p.Class.Base() == topology.ClassBridge) {
-			held[id] = cmp.Or(held[id], heldBy(p))
+			held[id] = cmp.Or(held[id], bridgeKeepsGroup(p))
 			return
 		}
 		if p != nil && p.PF != nil {

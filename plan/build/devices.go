@@ -16,15 +16,15 @@ import (
 
 // deviceFacts holds facts about a device that are not part of a Problem.
 type deviceFacts struct {
-	addr    *topology.PCIAddr
-	names   []string // other names: GPU0, mlx5_0, enp65s0f0np0
-	number  string   // PCI number of its vendor, "0x10de"; empty if unknown
-	card    []topology.PCIAddr
-	member  string // bond or bridge that contains one of its ports
-	refused string // reason not to give it away, apart from its bundle
-	held    string // reason for giving no virtual functions either
-	vfs     []vfFunction
-	sriov   *topology.SRIOV
+	addr        *topology.PCIAddr
+	names       []string // other names: GPU0, mlx5_0, enp65s0f0np0
+	number      string   // PCI number of its vendor, "0x10de"; empty if unknown
+	card        []topology.PCIAddr
+	member      string // bond or bridge that contains one of its ports
+	refused     string // reason not to give it away, apart from its bundle
+	noVFsReason string // reason for giving no virtual functions either
+	vfs         []vfFunction
+	sriov       *topology.SRIOV
 }
 
 // A vfFunction is a virtual function that exists, or the address of one that could be created.

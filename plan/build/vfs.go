@@ -29,7 +29,7 @@ func (b *problemBuilder) countVFs() {
 			f.vfs = b.virtual[*f.addr]
 			// A tenant with the whole NIC leaves no virtual functions, and a NIC that does not respond has none.
 			if why, ok := b.blocked[*f.addr]; ok {
-				f.held = why
+				f.noVFsReason = why
 				continue
 			}
 		} else if f.sriov == nil && slices.ContainsFunc(f.names, isMLX5) {

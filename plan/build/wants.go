@@ -157,8 +157,8 @@ func (b *problemBuilder) notGiven(kind string, device int) string {
 	switch {
 	case d.VFs > 0:
 		return ""
-	case f.held != "":
-		return f.held
+	case f.noVFsReason != "":
+		return f.noVFsReason
 	case totalVFs(f.sriov) > 0:
 		return "all its virtual functions are held by tenants"
 	case f.number == topology.VendorMellanox.String():

@@ -212,10 +212,10 @@ func (c *conflict) findParts() {
 	}
 	for _, i := range c.set {
 		r := &c.p.Requests[i]
-		playing := lists.Count(allParts, func(what string) bool { return c.plays(r, what) })
+		playing := lists.Count(allParts, func(what string) bool { return c.isRelevant(r, what) })
 		for _, what := range allParts {
 			// Keep the last part, so that the message can explain why the lab node is in the set.
-			if playing > 1 && c.plays(r, what) && c.drop(without(what, []string{r.Name})) {
+			if playing > 1 && c.isRelevant(r, what) && c.drop(without(what, []string{r.Name})) {
 				c.parts.not[[2]string{r.Name, what}] = true
 				playing--
 			}

@@ -102,7 +102,7 @@ func (c *conflict) cut(keep, whom []int, what string) string {
 	threads := map[int]bool{}
 	for _, i := range whom {
 		r := &c.p.Requests[i]
-		if !c.plays(r, what) {
+		if !c.isRelevant(r, what) {
 			continue
 		}
 		n := amount(c.p, r, what)

@@ -20,7 +20,7 @@ func (c *conflict) demands() []plan.Demand {
 	out := []plan.Demand{}
 	for _, i := range c.set {
 		r := &c.p.Requests[i]
-		playing := lists.Filter(demandOrder, func(what string) bool { return c.plays(r, what) })
+		playing := lists.Filter(demandOrder, func(what string) bool { return c.isRelevant(r, what) })
 		if playing == nil { // any request needs at least a core
 			playing = []string{plan.DemandCores}
 		}
@@ -38,8 +38,8 @@ func (c *conflict) demands() []plan.Demand {
 	return out
 }
 
-// plays reports whether a demand of a request is relevant to the conflict.
-func (c *conflict) plays(r *plan.Request, what string) bool {
+// isRelevant reports whether a demand of a request is relevant to the conflict.
+func (c *conflict) isRelevant(r *plan.Request, what string) bool {
 	return c.parts.all[what] && !c.parts.not[[2]string{r.Name, what}] && amount(c.p, r, what) > 0
 }
 
@@ -160,7 +160,7 @@ func (c *conflict) message() string {
 	head := c.nodeList(c.set) + " cannot " + all + "be placed: "
 	clauses := []string{c.needs()}
 	clauses = append(clauses, lists.Map(c.parts.affinity, c.affinityText)...)
-	clauses = append(clauses, c.there())
+	clauses = append(clauses, c.supplyText())
 	clauses = slices.DeleteFunc(clauses, func(s string) bool { return s == "" })
 	text := strings.Join(clauses, ", and ")
 	var facts []string
@@ -255,11 +255,11 @@ func (c *conflict) need(r *plan.Request) string {
 	var what []string
 	for _, d := range demandOrder {
 		switch {
-		case !c.plays(r, d):
-		case d == plan.DemandCores && c.plays(r, plan.DemandSMT):
+		case !c.isRelevant(r, d):
+		case d == plan.DemandCores && c.isRelevant(r, plan.DemandSMT):
 			what = append(what, fmt.Sprintf("%s with %d threads each (%d vCPUs)", words.Count(r.Cores, "core"),
 				r.Threads, r.VCPUs))
-		case d == plan.DemandSMT && c.plays(r, plan.DemandCores): // mentioned with the cores
+		case d == plan.DemandSMT && c.isRelevant(r, plan.DemandCores): // mentioned with the cores
 		default:
 			what = append(what, c.demandText(r, d))
 		}
@@ -267,9 +267,9 @@ func (c *conflict) need(r *plan.Request) string {
 	return andList(what)
 }
 
-// there describes the available amounts of the relevant demands, so that the reader sees need and supply side by
+// supplyText describes the available amounts of the relevant demands, so that the reader sees need and supply side by
 // side.
-func (c *conflict) there() string {
+func (c *conflict) supplyText() string {
 	var parts []string
 	add := func(text func() string, kinds ...string) {
 		if slices.ContainsFunc(kinds, func(what string) bool { return c.parts.all[what] }) {

@@ -125,7 +125,7 @@ func newModel(p *plan.Problem) (*model, error) {
 	m.emulator = m.free > m.asked
 	m.findRepresentatives()
 	m.findSymmetries()
-	m.foresee()
+	m.prepareLookahead()
 	m.priceMemory()
 	return m, nil
 }

@@ -248,9 +248,9 @@ func cheapest(costs []int64, k int) []int64 {
 	return sums
 }
 
-// foresee prepares the bounds of ahead.go for requests with several devices. With a single device each choice is
-// examined anyway.
-func (m *model) foresee() {
+// prepareLookahead prepares the bounds of ahead.go for requests with several devices. With a single device each choice
+// is examined anyway.
+func (m *model) prepareLookahead() {
 	n := len(m.nodes)
 	if n > outlookNodes {
 		return

@@ -36,7 +36,7 @@ func (p *Port) runSend(q *queue) {
 	case q.State != roce.ReadyToSend:
 		return
 	}
-	p.answers = nil
+	p.verifiedPeerQueue = nil
 	var peer *Port // receiver of the requests, locked until all are done unless it is p itself
 	defer func() {
 		if peer != nil && peer != p {
@@ -215,11 +215,11 @@ func (m *message) target() bool {
 		return false
 	}
 	// The peer's path must lead back to this port, not only contain an address that this port claims.
-	if m.p.answers != d {
+	if m.p.verifiedPeerQueue != d {
 		if m.p.s.lookup(m.peer.nic.Network, &d.attr.Path) != m.p {
 			return false
 		}
-		m.p.answers = d
+		m.p.verifiedPeerQueue = d
 	}
 	// Both ends know each other's packet numbers, which were agreed when the connection was set up.
 	_, send := q.wire.qp.PSNs()

@@ -61,9 +61,9 @@ type Port struct {
 	wqe           [maxWQE]byte
 	list          []seg // for one call of domain.copy
 	src, dst      []seg
-	// answers is a queue of the peer known to lead back to this port, for the messages of one batch. Both ports stay
-	// locked during the batch, so they keep their addresses.
-	answers *queue
+	// verifiedPeerQueue is a queue of the peer known to lead back to this port, for the messages of one batch. Both
+	// ports stay locked during the batch, so they keep their addresses.
+	verifiedPeerQueue *queue
 
 	shown atomic.Pointer[registers] // for reads without the lock
 	beat  atomic.Uint32
@@ -86,9 +86,9 @@ const (
 	cableLow  = 32 << 10
 )
 
-// took records that the cable has taken n bytes, and resumes a port on hold: at once if here is set, or else by the
-// timer.
-func (p *Port) took(n int, here bool) {
+// drainedCable records that the cable has taken n bytes, and resumes a port on hold: at once if here is set, or else by
+// the timer.
+func (p *Port) drainedCable(n int, here bool) {
 	p.cable -= n
 	if !p.held || p.cable > cableLow {
 		return
@@ -163,7 +163,7 @@ func (p *Port) flushFrames() {
 		for i, n := 0, 0; ; i++ {
 			p.s.maps.RLock()
 			p.mu.Lock()
-			p.guard(func() { p.took(n, i < flushTurns) })
+			p.guard(func() { p.drainedCable(n, i < flushTurns) })
 			batch := p.frames
 			p.frames, p.spare = p.spare[:0], batch
 			p.mu.Unlock()

@@ -12,8 +12,8 @@ import (
 // never is later than any time, in nanoseconds of the switch's monotonic clock.
 const never = math.MaxInt64
 
-// turns is the number of priorities that take turns, which are those below the two for control.
-const turns = priorities - 2
+// roundRobin is the number of priorities that take turns, which are those below the two for control.
+const roundRobin = priorities - 2
 
 // A parked frame is in a chunk, with its prefix. It may share the chunk with others.
 type parked struct {
@@ -169,7 +169,7 @@ func (s *shaper) turn() int {
 	if s.busy == 0 {
 		return -1
 	}
-	if highest := bits.Len8(s.busy) - 1; highest >= turns {
+	if highest := bits.Len8(s.busy) - 1; highest >= roundRobin {
 		return highest
 	}
 	if later := s.busy >> (s.served + 1); later != 0 {
@@ -233,7 +233,7 @@ func (s *shaper) advance(now int64) {
 		}
 		s.free, s.rest = free, rest
 		f := s.take(prio)
-		if prio < turns {
+		if prio < roundRobin {
 			s.served = prio
 		}
 		switch {

@@ -26,22 +26,22 @@ func GPUDirect(reports []*gpudirect.Report, width int) string {
 
 var verdicts = map[finding.Status]string{finding.OK: "ok", finding.Failed: "not ok", finding.Unknown: "not known"}
 
-type said struct{ path, verdict, evidence, fix string }
+type pairTexts struct{ path, verdict, evidence, fix string }
 
 // gpuDirectGrid has a row for each fact of the machine. Pairs with the same result share a row: NICs with the same
 // result for a GPU, and GPUs with the same NICs.
 func gpuDirectGrid(r *gpudirect.Report) *show.Grid {
 	type of struct {
 		of string
-		said
+		pairTexts
 	}
 	var nics, gpus group.By[of, string]
 	for i := range r.Pairs {
 		p := &r.Pairs[i]
-		nics.Add(of{p.GPU, saidOf(p)}, p.NIC)
+		nics.Add(of{p.GPU, pairTextsOf(p)}, p.NIC)
 	}
 	for _, k := range nics.Keys {
-		gpus.Add(of{strings.Join(nics.Of(k), ", "), k.said}, k.of)
+		gpus.Add(of{strings.Join(nics.Of(k), ", "), k.pairTexts}, k.of)
 	}
 	g := show.NewGrid("what", "path", "verdict", "evidence", "fix")
 	for _, f := range r.Facts {
@@ -53,7 +53,7 @@ func gpuDirectGrid(r *gpudirect.Report) *show.Grid {
 	return g
 }
 
-func saidOf(p *gpudirect.Pair) said {
+func pairTextsOf(p *gpudirect.Pair) pairTexts {
 	var evidence, fixes []string
 	for _, f := range p.Checks {
 		if f.Status == p.Status {
@@ -62,5 +62,5 @@ func saidOf(p *gpudirect.Pair) said {
 		}
 	}
 	fixes = slices.DeleteFunc(fixes, func(s string) bool { return s == "" })
-	return said{p.Path.String(), verdicts[p.Status], strings.Join(evidence, "; "), strings.Join(fixes, "; ")}
+	return pairTexts{p.Path.String(), verdicts[p.Status], strings.Join(evidence, "; "), strings.Join(fixes, "; ")}
 }

@@ -170,8 +170,8 @@ func Keep(ctx context.Context, db *store.DB, studies []*importer.Study, rackless
 
 // keptRun converts an imported run for the database. Data common to all figures of a test, including their origin, is
 // stored with the first.
-func keptRun(r importer.Run) (*store.MadeRun, error) {
-	out := &store.MadeRun{Observation: study.Observation{Block: r.Block, Place: r.Place, Attempt: 1, Cell: r.Cell,
+func keptRun(r importer.Run) (*store.ImportedRun, error) {
+	out := &store.ImportedRun{Observation: study.Observation{Block: r.Block, Place: r.Place, Attempt: 1, Cell: r.Cell,
 		Status: study.StatusDone, Started: r.Started}}
 	if n := len(r.Failures); n > 0 {
 		out.Status, out.Error = study.StatusFailed, strings.Join(r.Failures[:min(n, maxFailures)], "; ")

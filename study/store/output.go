@@ -103,11 +103,11 @@ var ErrTaken = errors.New("there is a study of this name already")
 // A Made is a complete study with runs that were made elsewhere.
 type Made struct {
 	Study *Study
-	Runs  []*MadeRun
+	Runs  []*ImportedRun
 }
 
-// A MadeRun is a run with its figures.
-type MadeRun struct {
+// A ImportedRun is a run with its figures.
+type ImportedRun struct {
 	study.Observation
 	Samples []Sample
 }

@@ -81,9 +81,9 @@ const longPoll = 500 * time.Millisecond
 // streamPoll is the longest interval for streamed commands, because each poll takes three agent calls.
 const streamPoll = time.Second
 
-// settle is the initial time in which MaxPoll is ignored and polls become rarer: measuring tools calibrate the CPU's
-// clock at their start, and polls would upset that.
-const settle = 500 * time.Millisecond
+// startupQuiet is the initial time in which MaxPoll is ignored and polls become rarer: measuring tools calibrate the
+// CPU's clock at their start, and polls would upset that.
+const startupQuiet = 500 * time.Millisecond
 
 // maxPoll returns the longest interval between status queries of a command that has run since a time. An emulated
 // guest pays milliseconds for each query: at one every 50 ms, a command of minutes used up a CPU.
@@ -91,7 +91,7 @@ func (c Command) maxPoll(since time.Time) time.Duration {
 	if c.MaxPoll == 0 {
 		return min(max(50*time.Millisecond, time.Since(since)/16), streamPoll)
 	}
-	if time.Since(since) < settle {
+	if time.Since(since) < startupQuiet {
 		return longPoll
 	}
 	return c.MaxPoll

@@ -114,7 +114,7 @@ func buildQEMU(ctx context.Context, o Options, work, out string, img *Image) err
 		return err
 	}
 	img.Packages = debs
-	if err := img.gather(root, out, r); err != nil {
+	if err := img.copyProgram(root, out, r); err != nil {
 		return err
 	}
 	if cmp.Or(r.Arch, amd64) != runtime.GOARCH { // cannot be run here
@@ -148,9 +148,9 @@ func upstream(version string) string {
 	return v
 }
 
-// gather copies the program with its libraries and firmware from root to out, under their base names. out has no
+// copyProgram copies the program with its libraries and firmware from root to out, under their base names. out has no
 // subdirectories, so it serves as the path of libraries (--library-path) and of firmware (-L).
-func (i *Image) gather(root, out string, r Recipe) error {
+func (i *Image) copyProgram(root, out string, r Recipe) error {
 	program, err := findProgram(root, r.Programs[0])
 	if err != nil {
 		return err

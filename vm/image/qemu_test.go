@@ -60,7 +60,7 @@ func TestGatherMakesOneDirectory(t *testing.T) {
 		t.Errorf("the QEMU for arm64 is %s, for %s", got, img.Arch())
 	}
 	img = Image{Dir: out}
-	if err := img.gather(root, out, qemuRecipe("amd64", "amd64")); err != nil {
+	if err := img.copyProgram(root, out, qemuRecipe("amd64", "amd64")); err != nil {
 		t.Fatal(err)
 	}
 	slices.Sort(img.Others)

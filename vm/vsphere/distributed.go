@@ -82,14 +82,14 @@ func (o *switchOp) members(ctx context.Context, op types.ConfigSpecOperation, ho
 	return finish(ctx)(s.Reconfigure(ctx, spec))
 }
 
-// settle waits for vCenter's pending tasks on the switch.
-func (o *switchOp) settle(ctx context.Context) error {
+// awaitTasks waits for vCenter's pending tasks on the switch.
+func (o *switchOp) awaitTasks(ctx context.Context) error {
 	folder, found, err := o.child(ctx, o.Name)
 	if err == nil {
-		err = o.conn.settle(ctx, folder.Reference())
+		err = o.conn.awaitTasks(ctx, folder.Reference())
 	}
 	if err == nil && found != nil {
-		err = o.conn.settle(ctx, found.Reference())
+		err = o.conn.awaitTasks(ctx, found.Reference())
 	}
 	return err
 }
@@ -156,7 +156,7 @@ func (o *switchOp) lookDistributed(ctx context.Context) (*switchState, error) {
 }
 
 func (o *switchOp) makeDistributed(ctx context.Context) error {
-	if err := o.settle(ctx); err != nil {
+	if err := o.awaitTasks(ctx); err != nil {
 		return err
 	}
 	folder, found, err := o.child(ctx, o.Name)

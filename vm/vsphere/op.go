@@ -90,7 +90,7 @@ func (m *machine) find(ctx context.Context) (*object.VirtualMachine, *mo.Virtual
 func (m *machine) settled(ctx context.Context) (*object.VirtualMachine, *mo.VirtualMachine, error) {
 	vm, have, err := m.find(ctx)
 	if err == nil && have != nil {
-		err = m.conn.settle(ctx, vm.Reference())
+		err = m.conn.awaitTasks(ctx, vm.Reference())
 	}
 	if err != nil || have == nil {
 		return nil, nil, err
@@ -98,8 +98,8 @@ func (m *machine) settled(ctx context.Context) (*object.VirtualMachine, *mo.Virt
 	return m.find(ctx)
 }
 
-// settle waits for vCenter's pending tasks on an object, because tasks continue after a connection was lost.
-func (c *Conn) settle(ctx context.Context, ref types.ManagedObjectReference) error {
+// awaitTasks waits for vCenter's pending tasks on an object, because tasks continue after a connection was lost.
+func (c *Conn) awaitTasks(ctx context.Context, ref types.ManagedObjectReference) error {
 	var e mo.ManagedEntity
 	pc := property.DefaultCollector(c.client.Client)
 	if err := pc.RetrieveOne(ctx, ref, []string{"recentTask"}, &e); err != nil {
@@ -198,7 +198,7 @@ func (o *cloneOp) Do(ctx context.Context, s *change.System) error {
 		return err
 	}
 	// If a clone was requested before the connection was lost, wait for it instead of making a second.
-	if err := o.conn.settle(ctx, template.Reference()); err != nil {
+	if err := o.conn.awaitTasks(ctx, template.Reference()); err != nil {
 		return err
 	}
 	switch now, err := o.Read(ctx, s); {
@@ -284,7 +284,7 @@ func (o *cloneOp) Restore(ctx context.Context, s *change.System, _ change.State)
 	}
 	// A removed template has no pending clones.
 	if template, err := f.VirtualMachine(ctx, o.Template); err == nil {
-		if err := o.conn.settle(ctx, template.Reference()); err != nil {
+		if err := o.conn.awaitTasks(ctx, template.Reference()); err != nil {
 			return err
 		}
 	}

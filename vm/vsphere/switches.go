@@ -337,7 +337,7 @@ func (o *switchOp) makeStandard(ctx context.Context) error {
 // Restore removes the switch if it did not exist before and all of it is the lab's.
 func (o *switchOp) Restore(ctx context.Context, _ *change.System, before change.State) error {
 	if !o.standard() {
-		if err := o.settle(ctx); err != nil {
+		if err := o.awaitTasks(ctx); err != nil {
 			return err
 		}
 	}

@@ -48,7 +48,7 @@ func Diff(a, b *topology.Host) []Difference {
 	for _, name := range names {
 		va, inA := d.a[name]
 		vb, inB := d.b[name]
-		if inA && inB && same(name.last(), va, vb) || !d.told(name, inA, inB) {
+		if inA && inB && same(name.last(), va, vb) || !d.isDifference(name, inA, inB) {
 			continue
 		}
 		diff := Difference{Part: name.part, Fact: name.fact, Things: []string{}}
@@ -80,9 +80,9 @@ type differ struct {
 // there is the fact that an element exists.
 const there = "present"
 
-// told reports whether a fact that one host lacks is a difference. It is if the host lacks the element but knows
-// others of the kind, or if the fact is one that is absent while a link is down.
-func (d *differ) told(f fact, inA, inB bool) bool {
+// isDifference reports whether a fact that one host lacks is a difference. It is if the host lacks the element but
+// knows others of the kind, or if the fact is one that is absent while a link is down.
+func (d *differ) isDifference(f fact, inA, inB bool) bool {
 	if inA && inB {
 		return true
 	}

@@ -55,11 +55,11 @@ func Join(parts []Part) *topology.Host {
 		j.value("", "", reflect.ValueOf(j.h).Elem(), reflect.ValueOf(p.Host).Elem())
 	}
 	j.h.Provenance = provenance(parts)
-	nics = gather(j, "nics", nics, nicKeys)
+	nics = groupByKey(j, "nics", nics, nicKeys)
 	nics = j.placeByName(nics)
 	nics = j.placeByOrder(nics)
-	gpus = j.placeGPUs(gather(j, "gpus", gpus, gpuKeys))
-	j.h.NICs, j.h.GPUs = settle(nics, renamed), settle(gpus, renamed)
+	gpus = j.placeGPUs(groupByKey(j, "gpus", gpus, gpuKeys))
+	j.h.NICs, j.h.GPUs = renameDevices(nics, renamed), renameDevices(gpus, renamed)
 	// Paths to a device that no account lists are dropped.
 	for _, p := range reported {
 		if a, b := renamed[p.A], renamed[p.B]; a != "" && b != "" {
@@ -345,8 +345,8 @@ type member[T any] struct {
 	ids    []string
 }
 
-// settle returns the members' devices, and maps their old IDs to the new ones in renamed.
-func settle[T any](all []member[T], renamed map[string]string) []T {
+// renameDevices returns the members' devices, and maps their old IDs to the new ones in renamed.
+func renameDevices[T any](all []member[T], renamed map[string]string) []T {
 	return lists.Map(all, func(m member[T]) T {
 		for _, old := range m.ids {
 			renamed[old] = m.id()
@@ -384,10 +384,10 @@ func gpuKeys(g *topology.GPU) []string {
 	return []string{"name " + g.Name}
 }
 
-// gather merges members that share a key directly or through others, by union-find: a chain of name, address and
+// groupByKey merges members that share a key directly or through others, by union-find: a chain of name, address and
 // other name ends in one group in any order of accounts. The first member of a group is its root, so that the first
 // account counts.
-func gather[T any](j *joiner, list string, in []member[T], keysOf func(*T) []string) []member[T] {
+func groupByKey[T any](j *joiner, list string, in []member[T], keysOf func(*T) []string) []member[T] {
 	root := make([]int, len(in)) // first member of each one's group
 	find := func(i int) int {
 		for root[i] != i {
@@ -411,7 +411,7 @@ func gather[T any](j *joiner, list string, in []member[T], keysOf func(*T) []str
 	// A second loop, because a later member may have joined two groups.
 	for i := range in {
 		if to := find(i); to != i {
-			absorb(j, list, &in[to], &in[i])
+			merge(j, list, &in[to], &in[i])
 		}
 	}
 	for i := range in {
@@ -422,8 +422,8 @@ func gather[T any](j *joiner, list string, in []member[T], keysOf func(*T) []str
 	return out
 }
 
-// absorb merges member b into a, including its IDs.
-func absorb[T any](j *joiner, list string, a, b *member[T]) {
+// merge merges member b into a, including its IDs.
+func merge[T any](j *joiner, list string, a, b *member[T]) {
 	path := list + "[" + a.id() + "]"
 	a.ids = append(a.ids, b.ids...)
 	j.from[path], j.source = cmp.Or(j.from[path], a.source), b.source
@@ -453,7 +453,7 @@ func (j *joiner) placeByName(nics []member[topology.NIC]) []member[topology.NIC]
 			}
 		}
 	}
-	return gather(j, "nics", nics, nicKeys)
+	return groupByKey(j, "nics", nics, nicKeys)
 }
 
 // addressInName returns the PCI address in a name by systemd's scheme, with decimal numbers (lspci's are
@@ -528,7 +528,7 @@ func (j *joiner) placeByOrder(nics []member[topology.NIC]) []member[topology.NIC
 		n.Address = &free[i]
 	}
 	j.inOrder(rdmaName(named[0]), free)
-	return gather(j, "nics", nics, nicKeys)
+	return groupByKey(j, "nics", nics, nicKeys)
 }
 
 // free returns a vendor's physical functions that satisfy is and are not taken, by address.
@@ -580,7 +580,7 @@ func (j *joiner) placeKnown(gpus []member[topology.GPU]) []member[topology.GPU] 
 	if !placed {
 		return gpus
 	}
-	return gather(j, "gpus", gpus, gpuKeys)
+	return groupByKey(j, "gpus", gpus, gpuKeys)
 }
 
 // placeGPUs assigns functions to a matrix's GPUs if there are as many of both, because the tools number GPUs in
@@ -624,5 +624,5 @@ func (j *joiner) placeGPUs(gpus []member[topology.GPU]) []member[topology.GPU] {
 		m.device.Address = &free[i]
 	}
 	j.inOrder(named[0].device.Name, free)
-	return gather(j, "gpus", gpus, gpuKeys)
+	return groupByKey(j, "gpus", gpus, gpuKeys)
 }
