@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -110,7 +111,7 @@ type Plugin interface {
 // A VersionLine finds a version in what programs print, in its one group. Name comes before it, for a library.
 type VersionLine struct {
 	Name string
-	Line *lazyregexp.Regexp
+	Line func() *regexp.Regexp
 }
 
 // A FixedDuration is a plugin whose tool ignores Options.Seconds, for example because it counts messages.
@@ -231,7 +232,7 @@ func (e Engine) Version(outputs ...Output) string {
 	}
 	var found []string
 	for _, v := range lines {
-		if m := v.Line.FindSubmatch(printed); m != nil {
+		if m := v.Line().FindSubmatch(printed); m != nil {
 			found = append(found, v.Name+string(m[1]))
 		}
 	}

@@ -242,7 +242,7 @@ var nameForm = lazyregexp.New(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
 // CheckName checks the name of a study.
 func CheckName(name string) error {
-	if !nameForm.MatchString(name) {
+	if !nameForm().MatchString(name) {
 		return fmt.Errorf("name %q: want small letters, digits and dashes, 63 at most", name)
 	}
 	return nil
@@ -406,7 +406,7 @@ func (f *Factor) check() error {
 			}
 			continue
 		}
-		if slices.Contains(known, l) || f.Name == FactorContention && contention.MatchString(l) {
+		if slices.Contains(known, l) || f.Name == FactorContention && contention().MatchString(l) {
 			continue
 		}
 		more := ""
@@ -423,7 +423,7 @@ func (f *Factor) AA() bool { return len(f.Levels) == 2 && f.Levels[0] == f.Level
 
 // Load splits a level of contention: "cpu:2" is 2 workers of kind cpu, "idle" is 0 workers.
 func Load(level string) (kind string, workers int) {
-	m := contention.FindStringSubmatch(level)
+	m := contention().FindStringSubmatch(level)
 	if m == nil {
 		return level, 0
 	}

@@ -112,7 +112,7 @@ func parseUCC(output []byte) (figures []bench.Figure, err error) {
 	err = bench.EachLine(toolUCC, output, func(line string) error {
 		fields := strings.Fields(line)
 		switch {
-		case uccHead.MatchString(line):
+		case uccHead().MatchString(line):
 			below = true
 		case !below || len(fields) == 0 || fields[0] == "avg" || strings.Trim(fields[0], "0123456789") != "":
 		case !strings.HasSuffix(line, "\n"):

@@ -103,7 +103,7 @@ func (p *perftest) apply(word string) error {
 			return nil
 		}
 	}
-	m := numberWord.FindStringSubmatch(word)
+	m := numberWord().FindStringSubmatch(word)
 	switch {
 	case word == "rc":
 		p.transport = ""

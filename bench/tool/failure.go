@@ -3,15 +3,15 @@ package tool
 import (
 	"errors"
 	"fmt"
+	"regexp"
 
 	"github.com/rackless/rackless/bench"
-	"github.com/rackless/rackless/internal/lazyregexp"
 )
 
 // firstSign returns the error for the first line that matches sign, in which a program says why it gave up, or nil.
-func firstSign(tool string, output []byte, sign *lazyregexp.Regexp) error {
+func firstSign(tool string, output []byte, sign func() *regexp.Regexp) error {
 	return bench.EachLine(tool, output, func(line string) error {
-		if sign.MatchString(line) {
+		if sign().MatchString(line) {
 			return errors.New("the program gave up")
 		}
 		return nil

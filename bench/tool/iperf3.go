@@ -208,18 +208,18 @@ var (
 // sender below the intervals, by their header row. Rates have three digits there.
 func ParseIperf3Text(output []byte) (*Iperf3Result, error) {
 	res := &Iperf3Result{Protocol: "TCP", Reverse: bytes.Contains(output, []byte("\nReverse mode, "))}
-	if m := iperf3TextVersion.FindSubmatch(output); m != nil {
+	if m := iperf3TextVersion().FindSubmatch(output); m != nil {
 		res.Version = string(m[1])
 	}
 	streams, sum := map[string]bool{}, false
 	// For UDP, early releases print one row, with the sent amount and its losses, and this line below. Later ones
 	// print a row for either end.
-	sent := iperf3TextSent.Match(output)
+	sent := iperf3TextSent().Match(output)
 	var titles []string // the second header row is that of the summary
 	headers := 0
 	err := bench.EachLine(toolIperf3, output, func(line string) error {
 		line = strings.TrimSpace(line)
-		m := iperf3TextRow.FindStringSubmatch(line)
+		m := iperf3TextRow().FindStringSubmatch(line)
 		switch {
 		case strings.HasPrefix(line, "iperf3: "):
 			return errors.New("iperf3 gave up")
@@ -230,7 +230,7 @@ func ParseIperf3Text(output []byte) (*Iperf3Result, error) {
 		case strings.HasPrefix(line, "[ ID]"):
 			headers++
 			titles = strings.Fields(strings.TrimPrefix(line, "[ ID]"))
-			if !iperf3TextHead.MatchString(line) {
+			if !iperf3TextHead().MatchString(line) {
 				return errors.New("unknown layout: the columns are not those of a test one way")
 			}
 		// Rows of an end belong to the summary, even if the intervals above are cut off.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"path"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -33,7 +34,7 @@ type lineTool struct {
 	// lines match the output. Their groups are metrics and counts such as "threads", each of which must occur once; a
 	// trailing digit distinguishes groups with the same name. "bytes" is the size of a figure, "instance" marks
 	// figures that are added up, and "again" is the only figure, printed twice by some releases.
-	lines []*lazyregexp.Regexp
+	lines []func() *regexp.Regexp
 	// never matches lines that no result has, and must lines that every result has; each with the reason.
 	never, must []sign
 	figures     []lineFigure
@@ -41,7 +42,7 @@ type lineTool struct {
 }
 
 type sign struct {
-	line   *lazyregexp.Regexp
+	line   func() *regexp.Regexp
 	reason string
 }
 
@@ -61,7 +62,7 @@ type lineFigure struct {
 	// quotient is set if the figure is not printed but computed from over. unprinted matches the output of releases
 	// that do not print it.
 	quotient  bool
-	unprinted *lazyregexp.Regexp
+	unprinted func() *regexp.Regexp
 	ranks     float64 // fewest ranks with such a figure
 }
 
@@ -245,14 +246,14 @@ type readout struct {
 
 func (t lineTool) read(output []byte) (*readout, error) {
 	for _, s := range t.never {
-		if at := s.line.FindIndex(output); at != nil {
+		if at := s.line().FindIndex(output); at != nil {
 			return nil, badLine(t.tool, output, at[0], errors.New(s.reason))
 		}
 	}
 	p := &readout{counts: map[string]printedNumber{}, instances: map[string]bool{}}
 	var named []string
 	for _, line := range t.lines {
-		re := line.Get()
+		re := line()
 		named = append(named, re.SubexpNames()...)
 		for _, at := range re.FindAllSubmatchIndex(output, -1) {
 			if err := t.take(p, re.SubexpNames(), output, at); err != nil {
@@ -261,7 +262,7 @@ func (t lineTool) read(output []byte) (*readout, error) {
 		}
 	}
 	for _, s := range t.must {
-		if !s.line.Match(output) {
+		if !s.line().Match(output) {
 			return nil, bench.BadOutput(t.tool, output, s.reason)
 		}
 	}
@@ -376,7 +377,7 @@ func (t lineTool) made(p *readout, output []byte) ([]bench.Figure, error) {
 			continue
 		}
 		x, ok := p.counts[cmp.Or(f.of, f.metric)]
-		if !ok && !f.quotient && (f.unprinted == nil || !f.unprinted.Match(output)) {
+		if !ok && !f.quotient && (f.unprinted == nil || !f.unprinted().Match(output)) {
 			return nil, t.missing(output, cmp.Or(f.of, f.metric))
 		}
 		if err := bench.CheckValue(f.metric, x.number); ok && err != nil {
@@ -470,7 +471,7 @@ func memoryBudget(ctx context.Context, ask bench.AskFunc, node string, p bench.P
 		return 0, err
 	}
 	available := int64(0)
-	for _, m := range memoryLine.FindAllStringSubmatch(string(out.Stdout), -1) {
+	for _, m := range memoryLine().FindAllStringSubmatch(string(out.Stdout), -1) {
 		kib, err := strconv.ParseInt(m[2], 10, 52)
 		if at := slices.Index(counts, m[1]); at >= 0 && err == nil {
 			available += kib << 10

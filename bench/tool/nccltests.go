@@ -139,11 +139,11 @@ var (
 // which is nearest to the cause, or else the line in which the program gives up.
 func ncclFailure(output []byte) error {
 	sign := ncclGaveUp
-	if ncclWarning.Match(output) {
+	if ncclWarning().Match(output) {
 		sign = ncclWarning
 	}
 	return bench.EachLine(toolNCCLTests, output, func(line string) error {
-		if !sign.MatchString(line) {
+		if !sign().MatchString(line) {
 			return nil
 		}
 		reason := "the program gave up"
@@ -169,13 +169,13 @@ type ncclTable struct {
 // torn row is kept until its rest has come.
 func (t *ncclTable) read(line string) error {
 	line, logged := ncclLog(line, t.logs)
-	if m := ncclRelease.FindStringSubmatch(line); m != nil && t.titles == nil {
+	if m := ncclRelease().FindStringSubmatch(line); m != nil && t.titles == nil {
 		t.res.Version = m[1]
 	}
 	fields := strings.Fields(line)
 	switch {
 	case len(fields) == 0:
-	case ncclHypercube.MatchString(line):
+	case ncclHypercube().MatchString(line):
 		t.hypercube = true
 	case len(fields) > 2 && fields[0] == "#" && fields[1] == "Rank":
 		t.ranks++
@@ -262,7 +262,7 @@ var (
 const maxHostName = 64
 
 func ncclLoggers(output []byte) map[string]bool {
-	return lists.SetOf(ncclLogLine.FindAllSubmatch(output, -1), func(m [][]byte) string { return string(m[1]) })
+	return lists.SetOf(ncclLogLine().FindAllSubmatch(output, -1), func(m [][]byte) string { return string(m[1]) })
 }
 
 // ncclLog returns the part of a line before NCCL's log, and whether there is a log line in it. Rows are printed in
@@ -271,7 +271,7 @@ func ncclLog(line string, logs map[string]bool) (rest string, logged bool) {
 	if !strings.Contains(line, " NCCL INFO ") && !strings.Contains(line, " NCCL WARN ") {
 		return line, false
 	}
-	if mark := ncclLogMark.FindStringIndex(line); mark != nil {
+	if mark := ncclLogMark().FindStringIndex(line); mark != nil {
 		pid := mark[0] + 1 + strings.IndexByte(line[mark[0]+1:], ':') + 1
 		for i := mark[0] - 1; i >= max(0, mark[0]-maxHostName) && line[i] > ' '; i-- {
 			if logs[line[i:pid]] {

@@ -24,7 +24,7 @@ var numaWord = lazyregexp.New(`^numa([0-9]{1,4})(?:-([0-9]{1,4}))?$`)
 // onNUMANodes returns the engine on the NUMA nodes that the words say: "numa1" for the CPUs and the
 // memory of NUMA node 1, "numa0-1" for the CPUs of 0 and the memory of 1.
 func onNUMANodes(e bench.Engine, words []string) (bench.Engine, error) {
-	m := numaWord.FindStringSubmatch(words[0])
+	m := numaWord().FindStringSubmatch(words[0])
 	if m == nil || len(words) > 1 {
 		return bench.Engine{},
 			fmt.Errorf("%q: %s takes numaN, or numaN-M for the CPUs of NUMA node N and the memory of M",

@@ -117,7 +117,7 @@ func nvTestName(testcase string) string {
 func ParseNVBandwidths(output []byte) (Tests, error) {
 	var m nvMatrix
 	var err error
-	if at := nvJSON.FindIndex(output); at != nil {
+	if at := nvJSON().FindIndex(output); at != nil {
 		err = m.document(output[at[0]:])
 	} else {
 		err = bench.EachLine(toolNVBandwidth, output, m.read)
@@ -169,7 +169,7 @@ type nvMatrix struct {
 
 func (m *nvMatrix) read(line string) error {
 	fields := strings.Fields(line)
-	if v := nvVersion.FindStringSubmatch(line); v != nil {
+	if v := nvVersion().FindStringSubmatch(line); v != nil {
 		m.res.Version = v[1]
 	}
 	switch {
@@ -182,12 +182,12 @@ func (m *nvMatrix) read(line string) error {
 		if slices.ContainsFunc(m.res.All, func(t Test) bool { return t.Name == nvTestName(m.testcase) }) {
 			return fmt.Errorf("%s comes a second time", m.testcase)
 		}
-	case m.testcase == "" && m.both != "" && nvTitle.MatchString(strings.TrimSpace(line)):
+	case m.testcase == "" && m.both != "" && nvTitle().MatchString(strings.TrimSpace(line)):
 		m.begin(m.both)
 		return m.unit(line)
 	case strings.HasPrefix(line, "[CUDA_ERROR") || strings.HasPrefix(line, "CUDA_ERROR"):
 		return errors.New("the program gave up")
-	case nvNoTestcase.MatchString(line):
+	case nvNoTestcase().MatchString(line):
 		return errors.New("the release has no such test case: nvbandwidth -l lists those that it has")
 	case (m.title || m.testcase == "") && strings.HasPrefix(strings.ToLower(line), "waived"):
 		// The test case does not apply to the machine. Release 0.8 does not name it.
@@ -230,7 +230,7 @@ func (m *nvMatrix) begin(testcase string) {
 func (m *nvMatrix) unit(line string) error {
 	line = strings.TrimSpace(line)
 	m.title, m.peers = false, strings.Contains(line, "GPU(row)") && strings.Contains(line, "GPU(column)")
-	t := nvTitle.FindStringSubmatch(line)
+	t := nvTitle().FindStringSubmatch(line)
 	if t == nil {
 		return errors.New("unknown layout: want the line that says what is copied, in GB/s")
 	}

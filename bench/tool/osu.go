@@ -102,8 +102,8 @@ func ParseOSU(output []byte) (*OSUResult, error) {
 	rows, ranks := 0, ""
 	err := bench.EachLine(toolOSU, output, func(line string) (err error) {
 		fields := strings.Fields(line)
-		title := osuTitle.FindStringSubmatch(strings.TrimSpace(line))
-		header := osuHead.MatchString(line)
+		title := osuTitle().FindStringSubmatch(strings.TrimSpace(line))
+		header := osuHead().MatchString(line)
 		switch {
 		case title != nil && res.Test != "" || cols != nil && header:
 			return errors.New("a second table")
@@ -118,14 +118,14 @@ func ParseOSU(output []byte) (*OSUResult, error) {
 				}
 			}
 			res.Program += ranks
-		case title == nil && osuRanks.MatchString(line):
-			ranks += "/" + osuRanks.FindStringSubmatch(line)[1]
-		case cols == nil && osuBuffers.MatchString(line):
-			if m := osuBuffers.FindStringSubmatch(line); m[1]+m[2] != "DEVICEDEVICE" {
+		case title == nil && osuRanks().MatchString(line):
+			ranks += "/" + osuRanks().FindStringSubmatch(line)[1]
+		case cols == nil && osuBuffers().MatchString(line):
+			if m := osuBuffers().FindStringSubmatch(line); m[1]+m[2] != "DEVICEDEVICE" {
 				res.Program += "/" + strings.ToLower(m[1]+"-"+m[2])
 			}
-		case cols == nil && osuVariant.MatchString(line):
-			if word := osuVariant.FindStringSubmatch(line)[1]; res.Program != "" && !slices.Contains(osuUsual, word) {
+		case cols == nil && osuVariant().MatchString(line):
+			if word := osuVariant().FindStringSubmatch(line)[1]; res.Program != "" && !slices.Contains(osuUsual, word) {
 				res.Program += "/" + strings.ToLower(word)
 			}
 		case header:
@@ -231,7 +231,7 @@ func osuHeader(test, line string) ([]column, error) {
 		}
 		if m, ok := osuPercentiles[title]; ok && metric == bench.MetricLatencyAverage {
 			known = append(known, column{title: title, metric: m})
-		} else if osuTail.MatchString(title) {
+		} else if osuTail().MatchString(title) {
 			known = append(known, column{title: title, read: aboveZero})
 		}
 		titles = append(titles, title)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -164,7 +165,7 @@ func failedCompletion(status string) string {
 }
 
 func perftestFailure(line string) error {
-	if m := failedStatus.FindStringSubmatch(line); m != nil {
+	if m := failedStatus().FindStringSubmatch(line); m != nil {
 		return errors.New(failedCompletion(m[1]))
 	}
 	for _, f := range perftestFailures {
@@ -200,7 +201,7 @@ type perftestText struct {
 // digits leaves a row that looks good and is wrong.
 func parsePerftestText(output []byte) (*PerftestResult, error) {
 	p := perftestText{res: PerftestResult{Facts: map[string]string{}}}
-	explained := failedStatus.Match(output)
+	explained := failedStatus().Match(output)
 	err := bench.EachLine(Perftest, output, func(line string) error {
 		if explained && strings.Contains(line, "Completion with error") {
 			return nil // the line with the status, which follows, says more
@@ -339,7 +340,7 @@ const (
 // search for than the expression.
 var perftestMemory = []struct {
 	word string
-	line *lazyregexp.Regexp
+	line func() *regexp.Regexp
 	fact string
 }{
 	{"Picking", lazyregexp.New(`^Picking device No\. ([0-9]+)`), factCUDA},
@@ -359,7 +360,7 @@ func (r *PerftestResult) addFacts(line string) {
 		if !strings.Contains(line, m.word) {
 			continue
 		}
-		if found := m.line.FindStringSubmatch(line); found != nil && r.Facts[m.fact] == "" {
+		if found := m.line().FindStringSubmatch(line); found != nil && r.Facts[m.fact] == "" {
 			r.Facts[m.fact] = found[1]
 		}
 	}

@@ -113,13 +113,13 @@ func ParsePing(output []byte) ([]bench.Figure, error) {
 // pingSummary reads the numbers of echoes sent and received. Duplicates are an error although they look harmless:
 // their times would come from two machines.
 func pingSummary(line string) (sent, received int64, err error) {
-	m := pingCounts.FindStringSubmatch(line)
+	m := pingCounts().FindStringSubmatch(line)
 	switch {
 	case m == nil:
 		return 0, 0, errors.New("unknown form of the summary")
 	case strings.Contains(m[3], "duplicates"):
 		return 0, 0, errors.New("an echo came back twice: two nodes have the address, or the network has a loop")
-	case !pingLoss.MatchString(m[3]):
+	case !pingLoss().MatchString(m[3]):
 		return 0, 0, errors.New("unknown form of the summary")
 	}
 	if sent, err = parseCount(m[1]); err != nil {
@@ -145,7 +145,7 @@ var pingColumns = []column{
 }
 
 func pingRow(line string, received int64) ([]bench.Figure, error) {
-	m := pingTimes.FindStringSubmatch(line)
+	m := pingTimes().FindStringSubmatch(line)
 	if m == nil {
 		return nil, errors.New("unknown form of the times")
 	}

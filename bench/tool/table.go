@@ -2,6 +2,7 @@ package tool
 
 import (
 	_ "embed" // for the inputs of jobs
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,7 +33,7 @@ var hostTools = []bench.Engine{
 			sizes: &toolSizes{shared: 1, all: []toolSize{{"32M", 384}, {"16M", 192}, {"8M", 96}, {"4M", 48}, {"2M", 24},
 				{"1M", 12}}},
 			// Releases up to 0.14 print one rate for reads and writes together.
-			lines: []*lazyregexp.Regexp{lazyregexp.New(`(?m)^stress-ng: info:\s+\[[0-9]+\] stream: memory rate: ` +
+			lines: []func() *regexp.Regexp{lazyregexp.New(`(?m)^stress-ng: info:\s+\[[0-9]+\] stream: memory rate: ` +
 				`(?P<memory_bandwidth1>\S+) MB(?: read)?/sec, (?:(?P<memory_bandwidth2>\S+) MB write/sec, )?` +
 				`\S+ Mflop/sec(?: \(instance (?P<instance>[0-9]+)\))?[ \t\r]*$`)},
 			never: []sign{
@@ -62,7 +63,7 @@ var hostTools = []bench.Engine{
 			// 512 MiB are several times the last cache of a large server, 64 MiB exceed that of most machines, and an
 			// emulated CPU reads 16 MiB in a minute.
 			sizes: &toolSizes{all: powersOfTwo(16), largest: "512", quick: "64", emulated: "16"},
-			lines: []*lazyregexp.Regexp{lazyregexp.New(
+			lines: []func() *regexp.Regexp{lazyregexp.New(
 				`(?m)^(?P<bytes>[0-9]\S*) (?P<load_latency>\S+)[ \t\r]*$`)},
 			never: []sign{
 				{lazyregexp.New(`(?s)"stride=.*"stride=`), "a second stride"},
@@ -92,7 +93,7 @@ func sysbenchEngine(name, about, threads string) bench.Engine {
 			tool:    toolSysbench,
 			command: "sysbench cpu --cpu-max-prime=10000 --threads=" + threads + " --time={{.Seconds}} run",
 			// For releases 0.4 to 1.1. 1.1 has another title for the time, and prints the rate twice.
-			lines: []*lazyregexp.Regexp{
+			lines: []func() *regexp.Regexp{
 				lazyregexp.New(`(?m)^[ \t]*Number of threads: (?P<threads>\S+)`),
 				lazyregexp.New(`(?m)^[ \t]*events per second:[ \t]+(?P<events_per_second>\S+)`),
 				lazyregexp.New(`(?m)^[ \t]*events/s \(eps\):[ \t]+(?P<again>\S+)`),
@@ -132,7 +133,7 @@ var applications = []bench.Engine{
 				{"23", 122}, {"22", 66}}},
 			// The averages of 16.02 have no speed. The rating is in the last of the columns: speed (KiB/s), usage
 			// (%), rating for one CPU in use, rating (MIPS).
-			lines: []*lazyregexp.Regexp{
+			lines: []func() *regexp.Regexp{
 				lazyregexp.New(`(?m)^RAM usage:.*# Benchmark threads:[ \t]+(?P<threads>\S+)[ \t\r]*$`),
 				lazyregexp.New(`(?m)^Avr:(?:[ \t]+\S+){2,3}[ \t]+(?P<rating_compress>\S+)[ \t]+\|` +
 					`(?:[ \t]+\S+){2,3}[ \t]+(?P<rating_decompress>\S+)[ \t\r]*$`),
@@ -151,7 +152,7 @@ var applications = []bench.Engine{
 		`(?m)^LAMMPS \(([^)\n]+)\)`, lineTool{
 			job: &job{names: "lmp lmp_mpi", args: "-log none", stdin: lammpsInput, fast: work{20, 2000},
 				slow: work{10, 100}, cube: 4},
-			lines: []*lazyregexp.Regexp{
+			lines: []func() *regexp.Regexp{
 				lazyregexp.New(`(?m)^Loop time of (?P<seconds>\S+) on (?P<ranks>[0-9]+) procs for (?P<steps>[0-9]+) ` +
 					`steps with (?P<parts>[0-9]+) atoms[ \t\r]*$`),
 				lazyregexp.New(
@@ -167,7 +168,7 @@ var applications = []bench.Engine{
 				args: "mdrun -s water.tpr -g md.log -ntomp 1 -pin off -notunepme -dlb no -noconfout",
 				env:  []string{"GMX_MAXBACKUP=-1"}, input: gromacsInput, results: "md.log", fast: work{2, 2000},
 				slow: work{2, 40}, cube: 648},
-			lines: []*lazyregexp.Regexp{
+			lines: []func() *regexp.Regexp{
 				lazyregexp.New(`(?m)^Using (?P<ranks>[0-9]+) MPI process`),
 				lazyregexp.New(`(?m)^ +nsteps += (?P<steps>[0-9]+)[ \t\r]*$`),
 				lazyregexp.New(`(?m)^There are: (?P<parts>[0-9]+) Atoms`),
@@ -187,7 +188,7 @@ var applications = []bench.Engine{
 				results: "{{if gt .Ranks 1}}processor0/{{end}}{{.Steps}}/uniform/profiling",
 				fast:    work{40, 200}, slow: work{20, 40}},
 			// Its printed times are CPU times or whole seconds, so the profile of the loop over the steps is used.
-			lines: []*lazyregexp.Regexp{
+			lines: []func() *regexp.Regexp{
 				lazyregexp.New(`(?m)^nProcs : (?P<ranks>[0-9]+)[ \t\r]*$`),
 				lazyregexp.New(`(?m)^[ \t]+description +"time\.run\(\) .*;\s+calls +(?P<steps>\S+);\s+` +
 					`totalTime +(?P<seconds>\S+);`),
@@ -199,7 +200,7 @@ var applications = []bench.Engine{
 		`HPC Challenge Benchmark version ([0-9][\w.]*)`, lineTool{
 			job: &job{names: "hpcc", input: hpccInput, results: "hpccoutf.txt", fast: work{4000, 0},
 				slow: work{400, 0}},
-			lines: []*lazyregexp.Regexp{
+			lines: []func() *regexp.Regexp{
 				lazyregexp.New(`(?m)^CommWorldProcs=(?P<ranks>\S+)`),
 				lazyregexp.New(`(?m)^HPL_N=(?P<side>\S+)`),
 				lazyregexp.New(`(?m)^HPL_Tflops=(?P<flop_rate>\S+)`),

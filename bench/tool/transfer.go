@@ -217,9 +217,9 @@ func (t transfer) Parse(out bench.Output, o bench.Options) ([]bench.Figure, erro
 	bad := func(format string, args ...any) ([]bench.Figure, error) {
 		return nil, bench.BadResult(t.by.tool, format, args...)
 	}
-	done := transferDone.FindSubmatch(out.Stderr)
+	done := transferDone().FindSubmatch(out.Stderr)
 	if done == nil {
-		if e := mooncakeError.FindSubmatch(out.Stderr); e != nil {
+		if e := mooncakeError().FindSubmatch(out.Stderr); e != nil {
 			return bad("it gave up: %s", bytes.TrimSpace(e[1]))
 		}
 		return bad("the line \"Test completed\" is missing")

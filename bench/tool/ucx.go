@@ -63,7 +63,7 @@ func (u ucx) Prepare(ctx context.Context, ask bench.AskFunc, client, server benc
 		if err != nil {
 			return err
 		}
-		if ucxMPI.Match(out.Stdout) || ucxMPI.Match(out.Stderr) {
+		if ucxMPI().Match(out.Stdout) || ucxMPI().Match(out.Stderr) {
 			o.WithMPI = append(o.WithMPI, ep.Node)
 		}
 	}
@@ -167,7 +167,7 @@ func ParseUCX(output []byte, size int64) ([]bench.Figure, error) {
 			r, err := makeRow(cols, strings.Fields(strings.TrimPrefix(line, "Final:")), Row{Bytes: size})
 			row = &r
 			return err
-		case row == nil || ucxGaveUp.MatchString(line): // anything may follow a complete table
+		case row == nil || ucxGaveUp().MatchString(line): // anything may follow a complete table
 			return errors.New("unknown line in the table")
 		}
 		return nil
@@ -175,7 +175,7 @@ func ParseUCX(output []byte, size int64) ([]bench.Figure, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case row == nil && ucxGaveUp.Match(output):
+	case row == nil && ucxGaveUp().Match(output):
 		return nil, firstSign(toolUCX, output, ucxGaveUp)
 	case row == nil || len(row.Figures) == 0 || !bytes.HasSuffix(output, []byte("\n")):
 		// The row is the last line, and nothing closes the table: a line without its newline may lack digits.

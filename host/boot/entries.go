@@ -242,7 +242,7 @@ func (o *entries) witness(ctx context.Context, s *change.System) error {
 	}
 	env, _ := fileText(st.Files[o.Env])
 	variable := parseOptions(envForm, env).line()
-	seen := lists.Count(grubbyArgs.Get().FindAllStringSubmatch(string(out), -1),
+	seen := lists.Count(grubbyArgs().FindAllStringSubmatch(string(out), -1),
 		func(m []string) bool { return cmdline.Has(strings.ReplaceAll(m[1], kernelopts, variable), o.Args) })
 	if seen < len(lines) {
 		return fmt.Errorf("%d entries in %s have the arguments, and %s --info=ALL shows them in %d: does this "+
@@ -268,14 +268,14 @@ func (o *entries) Restore(ctx context.Context, s *change.System, before change.S
 	}
 	byName := map[string]string{} // paths in before, by name without the boot counter
 	for file := range was.Files {
-		byName[bootCount.ReplaceAllString(file, ".conf")] = file
+		byName[bootCount().ReplaceAllString(file, ".conf")] = file
 	}
 	for _, file := range slices.Sorted(maps.Keys(now.Files)) {
 		text, ok := fileText(now.Files[file])
 		if !ok {
 			continue
 		}
-		old, known := byName[bootCount.ReplaceAllString(file, ".conf")]
+		old, known := byName[bootCount().ReplaceAllString(file, ".conf")]
 		oldText, hadText := fileText(was.Files[old])
 		if !known || !hadText {
 			old, oldText = "", o.pattern(&was)

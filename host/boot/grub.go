@@ -410,10 +410,10 @@ type grubDefaults struct {
 
 func parseGrubDefaults(text string) (*grubDefaults, error) {
 	d := &grubDefaults{text: text, at: [2][2]int{{-1, -1}, {-1, -1}}}
-	for _, m := range grubAssignment.FindAllStringSubmatchIndex(text, -1) {
+	for _, m := range grubAssignment().FindAllStringSubmatchIndex(text, -1) {
 		name, operator, rest := text[m[4]:m[5]], text[m[6]:m[7]], text[m[8]:m[9]]
 		line := 1 + strings.Count(text[:m[0]], "\n")
-		value := grubValue.FindStringSubmatchIndex(rest)
+		value := grubValue().FindStringSubmatchIndex(rest)
 		if operator != "=" || value == nil {
 			return nil, fmt.Errorf("line %d: %s is set in a way that only a shell can read", line, name)
 		}

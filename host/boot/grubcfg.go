@@ -79,7 +79,7 @@ func scriptTokens(text string) ([]scriptToken, error) {
 			at += len(comment)
 			continue
 		}
-		m := scriptPiece.FindStringSubmatch(text[at:])
+		m := scriptPiece().FindStringSubmatch(text[at:])
 		if m == nil {
 			return nil, fmt.Errorf("line %d: a quote that never ends", 1+strings.Count(text[:at], "\n"))
 		}
@@ -92,7 +92,7 @@ func scriptTokens(text string) ([]scriptToken, error) {
 			tokens = append(tokens, scriptToken{"\n", false})
 		case m[0] == "\\\n" || m[0] == "\\":
 		default:
-			word += escaped + single + scriptEscape.ReplaceAllString(double, "$1") + plain
+			word += escaped + single + scriptEscape().ReplaceAllString(double, "$1") + plain
 			inWord, quoted = true, quoted || plain == ""
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -37,7 +38,7 @@ func formOf(file string) optionsForm {
 }
 
 // optionPieces matches the pieces of each form, one per line, as the first group.
-var optionPieces = map[optionsForm]*lazyregexp.Regexp{
+var optionPieces = map[optionsForm]func() *regexp.Regexp{
 	// Key, white space, value: The Boot Loader Specification, "Type #1 Boot Loader Entry Keys".
 	entryForm:   lazyregexp.New(`(?m)^[ \t]*options[ \t]+(.*)$`),
 	cmdlineForm: lazyregexp.New(`(?m)^([ \t]*[^#\s].*)$`),
@@ -48,7 +49,7 @@ var optionPieces = map[optionsForm]*lazyregexp.Regexp{
 func parseOptions(form optionsForm, text string) *optionsFile {
 	f := &optionsFile{form: form}
 	from := 0 // the start of the text around the next piece
-	for _, m := range optionPieces[form].FindAllStringSubmatchIndex(text, -1) {
+	for _, m := range optionPieces[form]().FindAllStringSubmatchIndex(text, -1) {
 		f.around = append(f.around, text[from:m[2]])
 		f.pieces = append(f.pieces, text[m[2]:m[3]])
 		from = m[3]

@@ -33,7 +33,7 @@ func AwaitBootUnit(ctx context.Context, s *change.System, waits func(what string
 	for first := true; ; first = false {
 		state, err := s.Query(ctx, "systemctl", "show", "--property=ActiveState,Job", bootUnitName)
 		// A oneshot unit is activating while its program runs. Earlier in the boot it has a start job.
-		if err != nil || !strings.Contains(string(state), "=activating") && !hasJob.Match(state) {
+		if err != nil || !strings.Contains(string(state), "=activating") && !hasJob().Match(state) {
 			return context.Cause(ctx)
 		}
 		if first {

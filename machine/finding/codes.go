@@ -4,6 +4,7 @@ import (
 	"cmp"
 	_ "embed"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -84,7 +85,7 @@ const (
 // that a vendor's syndrome does not count as the card's own. A bare syndrome is the card's own (from the kernel) or
 // the vendor's (from perftest); their numbers do not overlap.
 var printed = []struct {
-	form  *lazyregexp.Regexp
+	form  func() *regexp.Regexp
 	base  int      // base of numbers without 0x; 0 means 10
 	kinds []string // kinds of the form's groups, or several kinds for its only group
 }{
@@ -152,17 +153,17 @@ type found []Code
 // in the output of a program.
 func Codes(text string) []Code {
 	var f found
-	call := ofCall.MatchString(text)
+	call := ofCall().MatchString(text)
 	if call {
-		for _, m := range callNumber.FindAllStringSubmatch(text, -1) {
+		for _, m := range callNumber().FindAllStringSubmatch(text, -1) {
 			f.number(CallError, m[1]+m[2]+m[3], 10)
 		}
 	}
 	f.printed(text, call)
-	if aerText.MatchString(text) {
-		for _, m := range aerFlag.FindAllStringSubmatch(text, -1) {
+	if aerText().MatchString(text) {
+		for _, m := range aerFlag().FindAllStringSubmatch(text, -1) {
 			for _, c := range codes() {
-				if (c.Kind == Corrected && !uncorrected.MatchString(text) || c.Kind == Uncorrected) &&
+				if (c.Kind == Corrected && !uncorrected().MatchString(text) || c.Kind == Uncorrected) &&
 					c.calls(m[1]+m[2]) {
 					f.number(c.Kind, c.Digits, 0)
 				}
@@ -182,7 +183,7 @@ func Codes(text string) []Code {
 
 func (f *found) printed(text string, call bool) {
 	for _, p := range printed {
-		for _, m := range p.form.FindAllStringSubmatch(text, -1) {
+		for _, m := range p.form().FindAllStringSubmatch(text, -1) {
 			for i, kind := range p.kinds {
 				digits, base := m[min(i+1, len(m)-1)], p.base
 				if kind == CompletionStatus {
@@ -197,7 +198,7 @@ func (f *found) printed(text string, call bool) {
 				}
 			}
 		}
-		text = p.form.ReplaceAllString(text, " ; ")
+		text = p.form().ReplaceAllString(text, " ; ")
 	}
 }
 
@@ -248,7 +249,7 @@ func (c Code) named(text string, call bool) int {
 		// ENOMEM is unambiguous in any text.
 		own := c.Kind == CallError && (call || w == c.Name && strings.Contains(text, w)) ||
 			strings.Count(w, " ") >= 2 && c.Kind != CallError ||
-			strings.Contains(w, "_") || (c.Kind == Corrected || c.Kind == Uncorrected) && aerText.MatchString(text) &&
+			strings.Contains(w, "_") || (c.Kind == Corrected || c.Kind == Uncorrected) && aerText().MatchString(text) &&
 			strings.Contains(w, " ") || c.Kind == AsyncEvent && strings.Contains(lower, "event")
 		if w != "" && (len(w) == len(text) && at == 0 || own && at >= 0 && isWord(lower, at, len(w))) {
 			longest = max(longest, len(w))

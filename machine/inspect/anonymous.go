@@ -159,7 +159,7 @@ func (a *anonymizer) text(s string) string {
 func eachShape(s string, token, between func(string) string) string {
 	var out strings.Builder
 	last := 0
-	for _, at := range shapes.Get().FindAllStringIndex(s, -1) {
+	for _, at := range shapes().FindAllStringIndex(s, -1) {
 		// A match inside something longer is not an identity: a word, or "10.0.0.5::10.0.0.1" of ip=.
 		if isPart(s[:at[0]], s[at[0]:at[1]], s[at[1]:]) {
 			continue

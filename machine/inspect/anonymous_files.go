@@ -21,7 +21,7 @@ type rule func(a *anonymizer, s string) string
 
 // rules are selected by the end of the file name.
 var rules = []struct {
-	match *lazyregexp.Regexp
+	match func() *regexp.Regexp
 	rule  rule
 }{
 	{lazyregexp.New(`^proc/cmdline$`), (*anonymizer).cmdline},
@@ -46,7 +46,7 @@ var rules = []struct {
 
 func ruleOf(name string) rule {
 	for _, r := range rules {
-		if r.match.MatchString(name) {
+		if r.match().MatchString(name) {
 			return r.rule
 		}
 	}
@@ -78,7 +78,7 @@ func keyed(keys string, replace rule) rule {
 	identifying := lazyregexp.New(`(?i)^(?:` + keys + `)[ \t]*[:=][ \t]*([^\s,][^,\n]*)`)
 	return func(a *anonymizer, s string) string {
 		return a.text(eachLine(s, func(line string) string {
-			m := identifying.FindStringSubmatchIndex(line)
+			m := identifying().FindStringSubmatchIndex(line)
 			if m == nil {
 				return line
 			}
@@ -114,7 +114,7 @@ func (a *anonymizer) pciConfig(s string) string {
 func addresses(digits string) rule {
 	form := lazyregexp.New(`\b[0-9A-Fa-f]{` + digits + `}\b`)
 	return func(a *anonymizer, s string) string {
-		return form.Get().ReplaceAllStringFunc(s, func(token string) string {
+		return form().ReplaceAllStringFunc(s, func(token string) string {
 			b, _ := hex.DecodeString(token)
 			if len(b) == 4 {
 				slices.Reverse(b)
@@ -156,7 +156,7 @@ func (a *anonymizer) udev(s string) string {
 var builder = lazyregexp.New(`\([^()@\s]+@[^()\s]+\)`)
 
 func (a *anonymizer) version(s string) string {
-	return a.text(builder.Get().ReplaceAllString(s, "(builder@host)"))
+	return a.text(builder().ReplaceAllString(s, "(builder@host)"))
 }
 
 func (a *anonymizer) output(b []byte) []byte {

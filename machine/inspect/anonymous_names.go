@@ -42,7 +42,7 @@ func (a *anonymizer) learnHost(root fs.FS) {
 
 func (a *anonymizer) isHost(word string) bool {
 	for _, name := range a.hosts {
-		for _, part := range append(wordShape.FindAllString(name, -1), name) {
+		for _, part := range append(wordShape().FindAllString(name, -1), name) {
 			if len(part) > 2 && strings.EqualFold(part, word) {
 				return true
 			}
@@ -52,7 +52,7 @@ func (a *anonymizer) isHost(word string) bool {
 }
 
 func (a *anonymizer) keepWords(s string) {
-	for _, w := range wordShape.FindAllString(s, -1) {
+	for _, w := range wordShape().FindAllString(s, -1) {
 		a.keep[w] = true
 	}
 }
@@ -78,7 +78,7 @@ func (a *anonymizer) names(s string) string { return eachLine(s, a.nameLine) }
 func (a *anonymizer) nameLine(line string) string { return eachShape(line, a.token, a.nameWords) }
 
 func (a *anonymizer) nameWords(s string) string {
-	return nameShape.Get().ReplaceAllStringFunc(s, func(w string) string {
+	return nameShape().ReplaceAllStringFunc(s, func(w string) string {
 		if address, err := netip.ParseAddr(w); err == nil {
 			return a.addr(address).String()
 		}
@@ -93,7 +93,7 @@ func (a *anonymizer) word(w string) string {
 	if a.isHost(w) {
 		return "host"
 	}
-	if a.keep[w] || plainWord.MatchString(w) || isOrdinary(strings.ToLower(w)) {
+	if a.keep[w] || plainWord().MatchString(w) || isOrdinary(strings.ToLower(w)) {
 		return w
 	}
 	return "name" + a.digits("name", w, 8)

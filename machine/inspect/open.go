@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -350,7 +351,7 @@ var ErrUnknown = errors.New("not a machine in a form that rackless knows")
 
 // relatives are rackless's other files, with the commands that read them. A comment may precede their keys.
 var relatives = []struct {
-	is   *lazyregexp.Regexp
+	is   func() *regexp.Regexp
 	what string
 }{
 	{lazyregexp.New(`(?m)^(numa_nodes|threads_per_core)[ \t]*:`),
@@ -363,7 +364,7 @@ var relatives = []struct {
 // Relative tells which other rackless file a text is and which command reads it, or "" if it is not one.
 func Relative(text []byte) string {
 	for _, r := range relatives {
-		if r.is.Match(text[:min(len(text), sniffLen)]) {
+		if r.is().Match(text[:min(len(text), sniffLen)]) {
 			return r.what
 		}
 	}
@@ -410,7 +411,7 @@ func unknownError(raw, text []byte) error {
 		known = lists.Add(known, k.Name)
 	}
 	what := Relative(text)
-	if what == "" && kernelLog.Match(raw) {
+	if what == "" && kernelLog().Match(raw) {
 		what = oddLog
 	}
 	if what != "" {

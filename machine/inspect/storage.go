@@ -400,7 +400,7 @@ func unescape(s string) string {
 	if !strings.Contains(s, `\`) {
 		return s
 	}
-	return escaped.Get().ReplaceAllStringFunc(s, func(code string) string {
+	return escaped().ReplaceAllStringFunc(s, func(code string) string {
 		v, _ := strconv.ParseUint(code[1:], 8, 8)
 		return string([]byte{byte(v)})
 	})

@@ -37,7 +37,7 @@ var rdmaCoreLibrary = lazyregexp.New(`^libibverbs\.so\.1\.[0-9]+\.([0-9]+\.[0-9]
 // rdmaCore returns the release of rdma-core, from the library directories of Debian and others.
 func (r *reader) rdmaCore() string {
 	for _, dir := range []string{"usr/lib/" + r.h.System.Arch + "-linux-gnu", "usr/lib64"} {
-		if m := rdmaCoreLibrary.FindStringSubmatch(r.linkBase(dir + "/libibverbs.so.1")); m != nil {
+		if m := rdmaCoreLibrary().FindStringSubmatch(r.linkBase(dir + "/libibverbs.so.1")); m != nil {
 			return m[1]
 		}
 	}

@@ -116,7 +116,7 @@ func (r *reader) readDomains(uri string) {
 			return
 		}
 		for uuid := range strings.FieldsSeq(string(out)) {
-			if !uuidShape.MatchString(uuid) {
+			if !uuidShape().MatchString(uuid) {
 				r.commandFailed(fmt.Errorf("%q is not a UUID", where.Clip(uuid)), nil, argv...)
 				continue
 			}

@@ -524,7 +524,7 @@ func TestIsUUID(t *testing.T) {
 		"6695eb01-f6a4-8304-79aa-97f2502e193g": false, "6695eb01xf6a4-8304-79aa-97f2502e193f": false,
 		"--file-xxxx-xxxx-xxxx-xxxxxxxxxxxxxxx": false,
 	} {
-		if got := uuidShape.MatchString(s); got != want {
+		if got := uuidShape().MatchString(s); got != want {
 			t.Errorf("uuidShape.MatchString(%q) = %v; want %v", s, got, want)
 		}
 	}

@@ -20,7 +20,7 @@ func syntaxOf(text string) syntax {
 	switch {
 	case strings.HasPrefix(strings.TrimSpace(text), "<"):
 		return domainXML{}
-	case proxmoxKey.MatchString(text):
+	case proxmoxKey().MatchString(text):
 		return proxmox{}
 	}
 	return nil
@@ -49,7 +49,7 @@ func (proxmox) place(text string, p *placement) (string, error) {
 	}
 	var fresh []string
 	for line := range strings.Lines(string(files[0].Data)) {
-		if placed.MatchString(line) {
+		if placed().MatchString(line) {
 			fresh = append(fresh, line)
 		}
 	}
@@ -58,7 +58,7 @@ func (proxmox) place(text string, p *placement) (string, error) {
 			return "", errors.New("virtual CPUs that can be plugged in later are in none of its NUMA nodes")
 		}
 		for i := range fresh {
-			fresh[i] = cellCPUs.ReplaceAllString(fresh[i], fmt.Sprintf("cpus=0-%d,", p.vcpus-1))
+			fresh[i] = cellCPUs().ReplaceAllString(fresh[i], fmt.Sprintf("cpus=0-%d,", p.vcpus-1))
 		}
 	}
 	// The sections below the first are snapshots, which stay unchanged.
@@ -69,7 +69,7 @@ func (proxmox) place(text string, p *placement) (string, error) {
 	var b strings.Builder
 	done := false
 	for line := range strings.Lines(now) {
-		if !placed.MatchString(line) {
+		if !placed().MatchString(line) {
 			b.WriteString(line)
 			continue
 		}

@@ -38,7 +38,7 @@ func TestProcessorsHaveTheirChannels(t *testing.T) {
 	} {
 		got := ""
 		for _, c := range channels {
-			if c.name.MatchString(model) {
+			if c.name().MatchString(model) {
 				got = c.of
 				break
 			}

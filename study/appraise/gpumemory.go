@@ -36,7 +36,7 @@ const localShare = 0.75
 func (m *machine) within(f *Figure) {
 	gpus := m.gpus()
 	kinds := func(g topology.GPU) int {
-		return slices.IndexFunc(gpuMemories, func(o memoryOf) bool { return o.name.MatchString(g.Model) })
+		return slices.IndexFunc(gpuMemories, func(o memoryOf) bool { return o.name().MatchString(g.Model) })
 	}
 	if len(gpus) == 0 || kinds(gpus[0]) < 0 || slices.ContainsFunc(gpus, func(g topology.GPU) bool {
 		return kinds(g) != kinds(gpus[0]) || g.MIG == "Enabled"

@@ -3,6 +3,7 @@ package appraise
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -14,7 +15,7 @@ import (
 
 // memoryOf is the bandwidth of one processor with all memory channels filled, in GB/s of 10^9 bytes.
 type memoryOf struct {
-	name *lazyregexp.Regexp
+	name func() *regexp.Regexp
 	gbps float64
 	of   string
 }
@@ -55,7 +56,7 @@ func (m *machine) memory(f *Figure) {
 	if model == "" && len(m.Packages) > 0 {
 		model = m.Packages[0].Model
 	}
-	i := slices.IndexFunc(channels, func(c memoryOf) bool { return c.name.MatchString(model) })
+	i := slices.IndexFunc(channels, func(c memoryOf) bool { return c.name().MatchString(model) })
 	switch {
 	case m.IsVirtual():
 		f.Text = "no expectation: what memory a virtual machine is given is not known"

@@ -3,6 +3,7 @@ package appraise
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,7 +15,7 @@ import (
 )
 
 type nvlinkOf struct {
-	name  *lazyregexp.Regexp
+	name  func() *regexp.Regexp
 	arch  string // compute capability of all such GPUs, or "" if other models share it
 	links int
 	gbps  float64
@@ -53,7 +54,7 @@ func (m *machine) expect(p topology.Path, model string, together int) (topology.
 		return topology.Expectation{}, false
 	}
 	arch, name := cmp.Or(a.ComputeArch, b.ComputeArch), cmp.Or(model, a.Model, b.Model)
-	i := slices.IndexFunc(nvlinks, func(n nvlinkOf) bool { return n.name.MatchString(name) })
+	i := slices.IndexFunc(nvlinks, func(n nvlinkOf) bool { return n.name().MatchString(name) })
 	if i < 0 {
 		i = slices.IndexFunc(nvlinks, func(n nvlinkOf) bool { return n.arch == arch && arch != "" })
 	}
@@ -68,7 +69,7 @@ func (m *machine) expect(p topology.Path, model string, together int) (topology.
 		if i >= 0 {
 			links = max(links, min(together, nvlinks[i].links))
 		}
-	case i >= 0 && !m.tellsNVLink(a) && allLinked.MatchString(name):
+	case i >= 0 && !m.tellsNVLink(a) && allLinked().MatchString(name):
 		links, says = nvlinks[i].links, " by the data sheet of "+name+" (the machine does not tell its NVLinks)"
 	default:
 		if e, ok := m.tree.Expect(p); ok || a.Address != nil || b.Address != nil {
@@ -86,7 +87,7 @@ func (m *machine) expect(p topology.Path, model string, together int) (topology.
 
 // pcis lists the PCI Express speeds of GPU models by their data sheets, in GT/s. All have 16 lanes.
 var pcis = []struct {
-	name *lazyregexp.Regexp
+	name func() *regexp.Regexp
 	gts  float64
 }{
 	{lazyregexp.New(`H[128]00|H20\b|B[123]00|RTX PRO|RTX 50[789]0|MI3[0-5]\d`), 32},
@@ -99,11 +100,11 @@ var geForce = lazyregexp.New(`GeForce`)
 
 // byDataSheet returns the usual bandwidth of a path class between GPUs whose link speeds come from their data sheets.
 func byDataSheet(c topology.PathClass, model string) (topology.Expectation, bool) {
-	if geForce.MatchString(model) && (c == topology.PathPIX || c == topology.PathPXB) {
+	if geForce().MatchString(model) && (c == topology.PathPIX || c == topology.PathPXB) {
 		c = topology.PathPHB
 	}
 	for _, pci := range pcis {
-		if pci.name.MatchString(model) {
+		if pci.name().MatchString(model) {
 			e, ok := topology.Expect(c, pci.gts, 16)
 			e.Link = fmt.Sprintf("%s by the data sheet of %s (the machine does not tell its links)",
 				topology.Rate{GTs: pci.gts, Lanes: 16}, model)

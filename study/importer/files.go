@@ -216,22 +216,22 @@ func sniff(data []byte) string {
 		if json.Unmarshal(line, &head) == nil && head.Run != nil && head.Test != nil {
 			return Rackless
 		}
-		return lists.Find(logFormats, func(l logFormat) bool { return l.json != nil && l.json.Match(trimmed) }).name
+		return lists.Find(logFormats, func(l logFormat) bool { return l.json != nil && l.json().Match(trimmed) }).name
 	}
 	for _, l := range logFormats {
-		if l.head != nil && l.head.Match(data) {
+		if l.head != nil && l.head().Match(data) {
 			return l.name
 		}
 	}
 	// A command line or remarks may precede a tool's JSON.
-	for _, at := range objectLine.FindAllIndex(data, maxObjects) {
+	for _, at := range objectLine().FindAllIndex(data, maxObjects) {
 		for _, l := range logFormats {
-			if l.json != nil && l.json.Match(data[at[1]-1:]) {
+			if l.json != nil && l.json().Match(data[at[1]-1:]) {
 				return l.name
 			}
 		}
 	}
-	return lists.Find(logFormats, func(l logFormat) bool { return l.gaveUp != nil && l.gaveUp.Match(data) }).name
+	return lists.Find(logFormats, func(l logFormat) bool { return l.gaveUp != nil && l.gaveUp().Match(data) }).name
 }
 
 // isVCPUBenchmarks reports whether a directory contains results of at least two of the suite's tests: the suite can

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"path"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,16 +20,16 @@ import (
 type logFormat struct {
 	name string
 	// head identifies the tool of a text log, and json of a JSON log.
-	head, json *lazyregexp.Regexp
+	head, json func() *regexp.Regexp
 	read       func(f *file) []reading
 	// start matches the first line of a run and the ruler above it, unless that ruler ends the previous run. nil
 	// means that a file is always one run. JSON is split into its objects instead.
-	start *lazyregexp.Regexp
+	start func() *regexp.Regexp
 	// sides reports whether two consecutive parts, each beginning at a match of start, belong to one run; nil means
 	// never.
 	sides func(a, b []byte) bool
 	// gaveUp matches the output of a program that fails before it identifies itself, or is nil if that is not known.
-	gaveUp *lazyregexp.Regexp
+	gaveUp func() *regexp.Regexp
 	setups []setup
 }
 
@@ -36,8 +37,8 @@ type logFormat struct {
 // word and value in their names.
 type setup struct {
 	word    string
-	line    *lazyregexp.Regexp // its group is the value
-	counted bool               // the value is the number of matching lines
+	line    func() *regexp.Regexp // its group is the value
+	counted bool                  // the value is the number of matching lines
 }
 
 // logFormats lists the formats of logs. The first one whose head or json matches is used.
@@ -105,7 +106,7 @@ const perftestMemory = `(?:(?:.*[\s/$#]|)ib_(?:write|read|send|atomic)_(?:bw|lat
 // perftestSides reports whether a and b are client and server of one run on one terminal: a has only its title, and b
 // has the header rows of both.
 func perftestSides(a, b []byte) bool {
-	return len(perftestHead.FindAllIndex(a, 1)) == 0 && len(perftestHead.FindAllIndex(b, 2)) == 2
+	return len(perftestHead().FindAllIndex(a, 1)) == 0 && len(perftestHead().FindAllIndex(b, 2)) == 2
 }
 
 // perftest derives the name of the test, in bench's naming of engines, from the title and the text below it.
@@ -116,7 +117,7 @@ func (f *file) perftest() (reading, error) {
 			"the table is cut off: the line below it is missing, so rows and digits may be, too")
 	}
 	if err != nil {
-		return reading{test: tool.PerftestProgram(string(bytes.TrimSpace(perftestTitle.Find(f.data))))}, err
+		return reading{test: tool.PerftestProgram(string(bytes.TrimSpace(perftestTitle().Find(f.data))))}, err
 	}
 	r := reading{test: res.Engine(), tool: "perftest", figures: res.Figures(),
 		where: Where{Device: res.Facts["Device"]}}
@@ -139,7 +140,7 @@ var (
 	iperf3JSON = lazyregexp.New(`^\{\s*(?:"title"\s*:\s*"[^"\n]*"\s*,\s*)?"start"\s*:`)
 	iperf3Text = lazyregexp.New(`(?m)^(?:Connecting to host \S+, port \d+|Server listening on \d+.*)[ \t]*$`)
 	// Copied logs may contain only the final rows, which iperf version 2 does not print.
-	iperf3Head = lazyregexp.New(iperf3Text.String() +
+	iperf3Head = lazyregexp.New(iperf3Text().String() +
 		`|(?m)^\[ *(?:\d+|SUM)\] .* [KMGT]?bits/sec .*\b(?:sender|receiver)[ \t]*$`)
 	iperf3GaveUp = lazyregexp.New(`(?m)^iperf3: error - `)
 )
@@ -149,7 +150,7 @@ var (
 func (f *file) iperf3() (reading, error) {
 	var res *tool.Iperf3Result
 	var err error
-	if iperf3Head.Match(f.data) || iperf3GaveUp.Match(f.data) {
+	if iperf3Head().Match(f.data) || iperf3GaveUp().Match(f.data) {
 		res, err = tool.ParseIperf3Text(f.data)
 	} else {
 		res, err = tool.ParseIperf3(f.data)
@@ -188,7 +189,7 @@ var (
 )
 
 // ncclSides reports whether a is only the command line of run b.
-func ncclSides(a, _ []byte) bool { return !ncclHead.Match(a) }
+func ncclSides(a, _ []byte) bool { return !ncclHead().Match(a) }
 
 // ncclOperations are the programs of nccl-tests without _perf. Longer names come before names that they contain.
 var ncclOperations = []string{"all_reduce", "all_gather", "reduce_scatter", "alltoallv", "alltoall", "broadcast",
@@ -215,13 +216,13 @@ var (
 func (f *file) ncclTests() []reading {
 	test, by := NCCLTests, NCCLTests
 	name := path.Base(f.rel)
-	if m := ncclStarting.FindSubmatch(f.data); m != nil {
+	if m := ncclStarting().FindSubmatch(f.data); m != nil {
 		name = string(m[1]) + string(m[2])
-	} else if m := ncclCommand.Find(f.data); m != nil {
+	} else if m := ncclCommand().Find(f.data); m != nil {
 		name = string(m[:bytes.LastIndex(m, []byte("_perf"))])
 		name = name[strings.LastIndexAny(name, " /\"'$>")+1:]
 	}
-	if rccl.Match(f.data) {
+	if rccl().Match(f.data) {
 		test, by = "rccl-tests", "rccl-tests"
 	}
 	compact := strings.NewReplacer("-", "", "_", "").Replace(strings.ToLower(name))
@@ -240,10 +241,10 @@ func (f *file) ncclTests() []reading {
 	if err != nil {
 		return []reading{{test: test, err: err}}
 	}
-	hosts := lists.SetOf(ncclRank.FindAllSubmatch(f.data, -1),
+	hosts := lists.SetOf(ncclRank().FindAllSubmatch(f.data, -1),
 		func(m [][]byte) string { return string(m[1]) + string(m[2]) })
 	where := Where{Hosts: len(hosts)}
-	for _, m := range ncclGPU.FindAllSubmatch(f.data, maxRanks) {
+	for _, m := range ncclGPU().FindAllSubmatch(f.data, maxRanks) {
 		device, _ := strconv.Atoi(string(m[1])) // at most three digits
 		where.Ranks = append(where.Ranks, Rank{device, strings.ToLower(string(m[2])), string(m[3])})
 	}
@@ -289,7 +290,7 @@ func (f *file) nvBandwidth() []reading {
 		return []reading{{test: NVBandwidth, err: err}}
 	}
 	var where Where
-	for _, m := range nvDevice.FindAllSubmatch(f.data, maxRanks) {
+	for _, m := range nvDevice().FindAllSubmatch(f.data, maxRanks) {
 		device, _ := strconv.Atoi(string(m[1])) // at most three digits
 		where.Ranks = append(where.Ranks, Rank{device, strings.ToLower(string(m[3])), string(m[2])})
 	}

@@ -79,9 +79,9 @@ func (f *file) outcomes(l logFormat, level string) ([]*outcome, error) {
 func (f *file) setup(l logFormat) (words []string) {
 	for _, s := range l.setups {
 		word := ""
-		if n := len(s.line.FindAllIndex(f.data, -1)); s.counted && n > 0 {
+		if n := len(s.line().FindAllIndex(f.data, -1)); s.counted && n > 0 {
 			word = fmt.Sprint(s.word, n)
-		} else if m := s.line.FindSubmatch(f.data); !s.counted && m != nil {
+		} else if m := s.line().FindSubmatch(f.data); !s.counted && m != nil {
 			word = s.word + string(m[1])
 		}
 		words = append(words, word)

@@ -29,7 +29,7 @@ func (f *file) runs(l logFormat) ([]*file, error) {
 func (f *file) texts(l logFormat) []*file {
 	var all []*file
 	var cuts []int // starts of all runs but the first
-	for i, at := range l.start.FindAllIndex(f.data, maxRepeats+1) {
+	for i, at := range l.start().FindAllIndex(f.data, maxRepeats+1) {
 		if i > 0 {
 			cuts = append(cuts, at[0])
 		}
@@ -39,7 +39,7 @@ func (f *file) texts(l logFormat) []*file {
 		part := f.part(from, cut)
 		// Client and server that print to one terminal are one run. A command line without results at the end is not
 		// a run.
-		if n := len(all); n > 0 && l.sides != nil && (l.sides(all[n-1].data, part.data) || !l.head.Match(part.data) &&
+		if n := len(all); n > 0 && l.sides != nil && (l.sides(all[n-1].data, part.data) || !l.head().Match(part.data) &&
 			cut == len(f.data)) {
 			all[n-1] = f.part(from-len(all[n-1].data), cut)
 		} else {
@@ -69,7 +69,7 @@ func (f *file) objects() []*file {
 		}
 		from = to
 	}
-	for _, at := range objectLine.FindAllIndex(f.data, maxObjects) {
+	for _, at := range objectLine().FindAllIndex(f.data, maxObjects) {
 		begin := at[1] - 1
 		if begin < from {
 			continue
@@ -80,7 +80,7 @@ func (f *file) objects() []*file {
 		}
 		name, end := sniff(object), begin+len(object)
 		if l := formatOf(name); l.json == nil || sniff(f.data[from:begin]) == name || sniff(f.data[end:]) == name &&
-			!objectLine.Match(f.data[end:]) {
+			!objectLine().Match(f.data[end:]) {
 			continue
 		}
 		add(begin, false)
@@ -101,7 +101,7 @@ var array = lazyregexp.New(`^\s*\[\s*(?:\{|\]|$)`)
 func byTool(files []*file) []*file {
 	var all, parts []*file
 	for _, f := range files {
-		if array.Match(f.data) {
+		if array().Match(f.data) {
 			parts = append(parts, f)
 		} else {
 			parts = append(parts, f.objects()...)
@@ -113,12 +113,12 @@ func byTool(files []*file) []*file {
 			format string
 		}
 		var starts []start
-		if !array.Match(f.data) && !bytes.HasPrefix(bytes.TrimSpace(f.data), []byte("{")) {
+		if !array().Match(f.data) && !bytes.HasPrefix(bytes.TrimSpace(f.data), []byte("{")) {
 			for _, l := range logFormats {
-				if l.head == nil || !l.head.Match(f.data) {
+				if l.head == nil || !l.head().Match(f.data) {
 					continue
 				}
-				for _, at := range l.start.FindAllIndex(f.data, maxRepeats+1) {
+				for _, at := range l.start().FindAllIndex(f.data, maxRepeats+1) {
 					starts = append(starts, start{at[0], l.name})
 				}
 			}
@@ -128,10 +128,10 @@ func byTool(files []*file) []*file {
 		for i := 1; i < len(starts); i++ {
 			// A match of start without results after it comes from another tool's output.
 			if starts[i].format == starts[last].format ||
-				!formatOf(starts[i].format).head.Match(f.data[starts[i].at:]) {
+				!formatOf(starts[i].format).head().Match(f.data[starts[i].at:]) {
 				continue
 			}
-			if part := f.part(from, starts[i].at); formatOf(starts[last].format).head.Match(part.data) {
+			if part := f.part(from, starts[i].at); formatOf(starts[last].format).head().Match(part.data) {
 				part.size = len(part.data)
 				all, from = append(all, part), starts[i].at
 			}

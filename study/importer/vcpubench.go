@@ -66,9 +66,9 @@ func stream(log []byte) ([]bench.Figure, error) {
 		line = strings.TrimRight(line, "\r\n")
 		name, rest, ok := strings.Cut(line, ":")
 		switch {
-		case streamHead.MatchString(line) && headed:
+		case streamHead().MatchString(line) && headed:
 			return errors.New("a second table")
-		case streamHead.MatchString(line):
+		case streamHead().MatchString(line):
 			headed = true
 		case strings.HasPrefix(line, "Failed Validation"),
 			strings.Contains(line, "Expected") && strings.Contains(line, "Observed"):
@@ -185,7 +185,7 @@ func vcpuPlace(src Source, dir string) (group, config string, err error) {
 	if dir != "." {
 		parts = strings.Split(dir, "/")
 	}
-	if n := len(parts); n > 0 && repeatDir.MatchString(parts[n-1]) {
+	if n := len(parts); n > 0 && repeatDir().MatchString(parts[n-1]) {
 		parts = parts[:n-1]
 	}
 	bad := func(what string) (group, config string, err error) {
@@ -249,7 +249,7 @@ var availableNodes = lazyregexp.New(`(?m)^available: (\d{1,4}) nodes`)
 
 // vcpuTopology records the number of guest NUMA nodes, which shows whether the setting took effect.
 func (im *importing) vcpuTopology(f *file, o *outcome) {
-	m := availableNodes.FindSubmatch(f.data)
+	m := availableNodes().FindSubmatch(f.data)
 	if m == nil {
 		return
 	}
@@ -325,7 +325,7 @@ var matmulLine = lazyregexp.New(`^(\d+) matmuls: ([0-9.]+)s \(([0-9.]+)ms each\)
 func matmul(log []byte) ([]bench.Figure, error) {
 	var each float64
 	err := bench.EachLine("matmul", log, func(line string) error {
-		m := matmulLine.FindStringSubmatch(strings.TrimSpace(line))
+		m := matmulLine().FindStringSubmatch(strings.TrimSpace(line))
 		if m == nil || each > 0 {
 			return nil
 		}
@@ -410,18 +410,18 @@ func gpuBandwidth(log []byte) ([]bench.Figure, error) {
 // read parses one line of either program; they have no line in common.
 func (c *copies) read(line string) error {
 	line = strings.TrimRight(line, "\r\n")
-	if m := copyDevice.FindStringSubmatch(line); m != nil {
+	if m := copyDevice().FindStringSubmatch(line); m != nil {
 		c.device = m[1]
-	} else if m := copyLine.FindStringSubmatch(line); m != nil {
+	} else if m := copyLine().FindStringSubmatch(line); m != nil {
 		return c.add(strings.ReplaceAll(m[1], "-to-", " to "), m[2], 1, 0)
-	} else if m := cudaDevice.FindStringSubmatch(line); m != nil {
+	} else if m := cudaDevice().FindStringSubmatch(line); m != nil {
 		c.device, c.direction, c.scale = m[1], "", 0
 		c.began++
-	} else if m := cudaTitle.FindStringSubmatch(line); m != nil {
+	} else if m := cudaTitle().FindStringSubmatch(line); m != nil {
 		c.direction, c.scale = m[1], 0
-	} else if m := cudaUnit.FindStringSubmatch(line); m != nil {
+	} else if m := cudaUnit().FindStringSubmatch(line); m != nil {
 		c.scale = map[string]float64{"G": 1, "M": 1e-3}[m[1]]
-	} else if m := cudaRow.FindStringSubmatch(line); m != nil && c.direction != "" && c.scale > 0 {
+	} else if m := cudaRow().FindStringSubmatch(line); m != nil && c.direction != "" && c.scale > 0 {
 		size, err := strconv.ParseInt(m[1], 10, 64)
 		if err != nil {
 			return fmt.Errorf("size %q is not a number of bytes", bench.Shorten(m[1]))

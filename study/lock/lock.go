@@ -72,7 +72,7 @@ type Lock struct{ addr net.UnixAddr }
 // FromEnv returns the lock of this machine, or the one named by Variable. It returns an error if the name is invalid.
 func FromEnv(getenv func(string) string) (Lock, error) {
 	name := cmp.Or(getenv(Variable), machineName)
-	if !goodName.MatchString(name) {
+	if !goodName().MatchString(name) {
 		return Lock{}, fmt.Errorf("%s %q: want letters, digits, dots and dashes, 100 at most", Variable, name)
 	}
 	return Lock{net.UnixAddr{Net: "unix", Name: "@" + name}}, nil

@@ -224,7 +224,7 @@ func (x archiveIndex) check() error {
 		}
 		seen := []string{manifestName}
 		for _, s := range img.Sums {
-			if !fileName.MatchString(s.Name) || slices.Contains(seen, s.Name) || !sha256Hex.MatchString(s.SHA256) ||
+			if !fileName().MatchString(s.Name) || slices.Contains(seen, s.Name) || !sha256Hex().MatchString(s.SHA256) ||
 				s.Size < 0 || s.Size > maxArchiveFile {
 				return fmt.Errorf("%s: image %s has a file %.80q of %d bytes, which is not taken", indexName, img.Key,
 					s.Name, s.Size)

@@ -50,7 +50,7 @@ func Type(head []byte) string {
 	if !bytes.Contains(head, []byte("<ObjectContent")) {
 		return ""
 	}
-	m := objectType.FindStringSubmatch(string(head))
+	m := objectType().FindStringSubmatch(string(head))
 	if m == nil {
 		return ""
 	}

@@ -36,7 +36,7 @@ const strayText = "the state of a link, and no function above it"
 // for their data.
 func (p *parser) detail(s string, n int) {
 	d := p.current
-	if d == nil && strings.HasPrefix(s, "LnkSta:") && aLink.MatchString(s) {
+	if d == nil && strings.HasPrefix(s, "LnkSta:") && aLink().MatchString(s) {
 		p.notes.Note(n, strayText)
 		p.strayLink = cmp.Or(p.strayLink, n)
 	}
@@ -46,7 +46,7 @@ func (p *parser) detail(s string, n int) {
 	key, value, ok := strings.Cut(s, ":")
 	value = strings.TrimSpace(value)
 	if !ok {
-		if region.MatchString(s) {
+		if region().MatchString(s) {
 			d.region(s)
 		} else if strings.HasPrefix(s, "!!! Unknown header type 7f") {
 			d.Dead = true
@@ -66,10 +66,10 @@ func (p *parser) detail(s string, n int) {
 		d.IOMMUGroup = p.number(key, value, n)
 	case "Flags":
 		// With a single -v, this line has data that otherwise has lines of its own.
-		if m := flagNode.FindStringSubmatch(value); m != nil {
+		if m := flagNode().FindStringSubmatch(value); m != nil {
 			d.NUMANode = p.number(key, m[1], n)
 		}
-		if m := flagGroup.FindStringSubmatch(value); m != nil {
+		if m := flagGroup().FindStringSubmatch(value); m != nil {
 			d.IOMMUGroup = p.number(key, m[1], n)
 		}
 	case "Kernel driver in use":
@@ -90,7 +90,7 @@ func (p *parser) detail(s string, n int) {
 			d.dropEmptyLink()
 		}
 	case "Status":
-		if m := power.FindStringSubmatch(s); m != nil && d.section == "Power Management" {
+		if m := power().FindStringSubmatch(s); m != nil && d.section == "Power Management" {
 			d.PowerState = m[1]
 			if m[1] == "D3" {
 				d.PowerState = "D3hot" // lspci could read it, so it has power
@@ -130,16 +130,16 @@ func (d *device) extended(s, key, value string) {
 	case key == "IOVCtl":
 		d.vfsOff = strings.Contains(value, "Enable-")
 	case strings.HasPrefix(key, "Initial VFs"):
-		if m := vfCounts.FindStringSubmatch(s); m != nil {
+		if m := vfCounts().FindStringSubmatch(s); m != nil {
 			s := d.sriov()
 			s.Total, s.Enabled = rid(m[1]), rid(m[2])
 		}
 	case strings.HasPrefix(key, "VF offset"):
-		if m := vfPlaces.FindStringSubmatch(s); m != nil {
+		if m := vfPlaces().FindStringSubmatch(s); m != nil {
 			s := d.sriov()
 			s.Offset, s.Stride = rid(m[1]), rid(m[2])
 		}
-	case region.MatchString(s):
+	case region().MatchString(s):
 		d.region(s)
 	}
 }
@@ -164,7 +164,7 @@ func (p *parser) capability(d *device, s string, n int) {
 		}
 		return
 	}
-	m := capability.FindStringSubmatch(s)
+	m := capability().FindStringSubmatch(s)
 	if m == nil {
 		return
 	}
@@ -178,7 +178,7 @@ func (p *parser) capability(d *device, s string, n int) {
 		d.sriov()
 	} else if name, ok := strings.CutPrefix(what, "Subsystem: "); ok { // a bridge's subsystem
 		d.subsystem(name)
-	} else if e := express.FindStringSubmatch(what); e != nil {
+	} else if e := express().FindStringSubmatch(what); e != nil {
 		d.section = "Express"
 		d.port(e[1])
 	}
@@ -213,7 +213,7 @@ func (d *device) bridge() *topology.Bridge {
 
 // buses reads "Bus: primary=00, secondary=01, subordinate=02, sec-latency=0".
 func (d *device) buses(s string) {
-	m := buses.FindStringSubmatch(s)
+	m := buses().FindStringSubmatch(s)
 	if m == nil {
 		return
 	}
@@ -252,7 +252,7 @@ func (d *device) dropEmptyLink() {
 // speedAndWidth parses "Port #0, Speed 16GT/s, Width x16, ASPM L1" and "Speed 2.5GT/s (downgraded), Width x8 (ok)".
 // It returns no speed for a width of 0, because such a link is down.
 func speedAndWidth(s string) (speed *float64, width *int) {
-	if m := linkWidth.FindStringSubmatch(s); m != nil {
+	if m := linkWidth().FindStringSubmatch(s); m != nil {
 		v, err := strconv.Atoi(m[1])
 		switch {
 		case err == nil && v == 0:
@@ -261,7 +261,7 @@ func speedAndWidth(s string) (speed *float64, width *int) {
 			width = &v
 		}
 	}
-	if m := linkSpeed.FindStringSubmatch(s); m != nil {
+	if m := linkSpeed().FindStringSubmatch(s); m != nil {
 		if v, err := strconv.ParseFloat(m[1], 64); err == nil && v > 0 && v <= 1024 {
 			speed = &v
 		}
@@ -284,7 +284,7 @@ const (
 // region reads a range of addresses: "Region 1: Memory at 3f000000000 (64-bit, prefetchable) [size=64G]". It skips a
 // range without a size: the range has no address, or lspci read a dump.
 func (d *device) region(s string) {
-	m := region.FindStringSubmatch(s)
+	m := region().FindStringSubmatch(s)
 	if m == nil {
 		return
 	}
@@ -314,7 +314,7 @@ func (d *device) region(s string) {
 			return
 		}
 	}
-	size := regionSize.FindStringSubmatch(m[3])
+	size := regionSize().FindStringSubmatch(m[3])
 	if size == nil && !b.Unassigned {
 		return
 	}

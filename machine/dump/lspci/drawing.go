@@ -69,7 +69,7 @@ func (p *parser) draw(line string, n int) error {
 			}
 		}
 	}
-	if rootBus.MatchString(line[min(col+2, len(line)):]) {
+	if rootBus().MatchString(line[min(col+2, len(line)):]) {
 		// The first root of the piece is not the machine's first root.
 		p.drawing.open = []branch{{col, nil}}
 		return p.drawItem(line, col+2, nil, n)
@@ -84,7 +84,7 @@ func (p *parser) draw(line string, n int) error {
 // drawCut reads an item on a bus with its number cut off. For a bridge it reads the buses behind it; other functions
 // have no known address, and are noted.
 func (p *parser) drawCut(line string, at, n int) error {
-	m := cutBridge.FindStringSubmatch(line[min(at, len(line)):])
+	m := cutBridge().FindStringSubmatch(line[min(at, len(line)):])
 	if m == nil {
 		p.notes.Note(n, "the bus of %q is cut off, so its address is not known", where.Clip(strings.TrimSpace(line)))
 		return nil
@@ -118,7 +118,7 @@ func (p *parser) drawBus(line string, at int, b *bus, n int) error {
 func (p *parser) drawItem(line string, at int, b *bus, n int) error {
 	at = min(at, len(line))
 	if b == nil {
-		m := rootBus.FindStringSubmatch(line[at:])
+		m := rootBus().FindStringSubmatch(line[at:])
 		if m == nil {
 			return where.At(n, "column %d: want the number of a root bus, such as [0000:40]", at+1)
 		}
@@ -127,7 +127,7 @@ func (p *parser) drawItem(line string, at int, b *bus, n int) error {
 		root.root = pci.RootName(topology.PCIAddr{Domain: root.domain, Bus: root.number})
 		return p.drawBus(line, at+len(m[0]), root, n)
 	}
-	m := slotDrawn.FindStringSubmatch(line[at:])
+	m := slotDrawn().FindStringSubmatch(line[at:])
 	if m == nil {
 		return where.At(n, "column %d: want a function, such as 1c.0", at+1)
 	}
@@ -136,7 +136,7 @@ func (p *parser) drawItem(line string, at int, b *bus, n int) error {
 		d.drawn, d.Parent, d.Root, d.ParentUnknown = true, b.above, b.root, b.above == nil && b.root == ""
 	}
 	rest := line[at+len(m[0]):]
-	if m := behind.FindStringSubmatch(rest); m != nil {
+	if m := behind().FindStringSubmatch(rest); m != nil {
 		first, last := hex8(m[1]), hex8(cmp.Or(m[2], m[1]))
 		// Bus numbers rise on the way down, so a bus behind a bridge has a higher number than the bridge's own bus.
 		if first <= b.number || last < first {

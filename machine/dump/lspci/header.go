@@ -58,19 +58,19 @@ func (p *parser) header(address, rest string, n int) error {
 // listed parses "Host bridge [0600]: Intel Corporation Device [8086:0d57] (rev 01) (prog-if 00 [Normal decode])".
 func (p *parser) listed(rest string, n int) (id topology.PCIDevice, err error) {
 	var iface uint8
-	if m := progIf.FindStringSubmatch(rest); m != nil {
+	if m := progIf().FindStringSubmatch(rest); m != nil {
 		iface = hex8(m[1])
-		rest = progIf.ReplaceAllString(rest, "")
+		rest = progIf().ReplaceAllString(rest, "")
 	}
-	if m := revision.FindStringSubmatch(rest); m != nil {
+	if m := revision().FindStringSubmatch(rest); m != nil {
 		id.Revision = new(topology.ID8(hex8(m[1])))
-		rest = revision.ReplaceAllString(rest, "")
+		rest = revision().ReplaceAllString(rest, "")
 	}
 	if iface == 0xff && id.Revision != nil && *id.Revision == 0xff {
 		iface = 0 // the function reads as all ones, so the interface is meaningless
 	}
 	class, name, ok := strings.Cut(rest, ": ")
-	if m := spaced.FindStringSubmatch(rest); !ok && m != nil && p.group != nil {
+	if m := spaced().FindStringSubmatch(rest); !ok && m != nil && p.group != nil {
 		class, name, ok = m[1]+m[3], m[2]+m[4], true
 	}
 	if !ok {
@@ -82,7 +82,7 @@ func (p *parser) listed(rest string, n int) (id topology.PCIDevice, err error) {
 }
 
 func (p *parser) class(id *topology.PCIDevice, s string, iface uint8) {
-	if m := classNumber.FindStringSubmatch(s); m != nil {
+	if m := classNumber().FindStringSubmatch(s); m != nil {
 		v, _ := strconv.ParseUint(m[2]+m[3], 16, 16)
 		id.Class, id.ClassName = new(topology.ID24(v)<<8|topology.ID24(iface)), m[1]
 		return
@@ -102,9 +102,9 @@ func parseName(s string) (vendor, device *topology.ID16, vendorName, deviceName 
 		return &n
 	}
 	s = strings.TrimSpace(s)
-	if m := nameNumbers.FindStringSubmatch(s); m != nil {
+	if m := nameNumbers().FindStringSubmatch(s); m != nil {
 		vendor, device, s = id(m[2]+m[4]), id(m[3]+m[5]), m[1]
-	} else if m := unknownDevice.FindStringSubmatch(s); m != nil {
+	} else if m := unknownDevice().FindStringSubmatch(s); m != nil {
 		device, s = id(m[2]), m[1]
 	}
 	v, vendorName, deviceName := splitName(s)
@@ -116,7 +116,7 @@ func parseName(s string) (vendor, device *topology.ID16, vendorName, deviceName 
 func (p *parser) oneLine(rest string, n int) (id topology.PCIDevice, err error) {
 	var values []string
 	var iface uint8
-	for _, f := range field.FindAllString(rest, -1) {
+	for _, f := range field().FindAllString(rest, -1) {
 		switch {
 		case strings.HasPrefix(f, "-r"):
 			id.Revision = new(topology.ID8(hex8(f[2:])))
@@ -147,7 +147,7 @@ var numberOf = lazyregexp.New(`^(?:(.*?) ?\[([0-9a-f]{4})\]|(?:Device )?([0-9a-f
 
 // numbered parses "Intel Corporation [8086]", "8086" or "Intel Corporation".
 func numbered(s string) (*topology.ID16, string) {
-	m := numberOf.FindStringSubmatch(s)
+	m := numberOf().FindStringSubmatch(s)
 	if m == nil {
 		return nil, s
 	}
@@ -378,11 +378,11 @@ var (
 // guess recognizes GPUs and NICs of a drawing by name, because it has no classes. The function's class stays unknown.
 func (p *parser) guess(d *device) {
 	switch name := d.DeviceName; {
-	case d.IsBridge() || name == "" || notDevice.MatchString(name):
-	case d.Vendor != nil && *d.Vendor == topology.VendorNVIDIA && nvidiaGPU.MatchString(name),
-		otherGPU.MatchString(name):
+	case d.IsBridge() || name == "" || notDevice().MatchString(name):
+	case d.Vendor != nil && *d.Vendor == topology.VendorNVIDIA && nvidiaGPU().MatchString(name),
+		otherGPU().MatchString(name):
 		p.h.GPUs = append(p.h.GPUs, topology.GPU{Address: new(d.Address)})
-	case anyNIC.MatchString(name):
+	case anyNIC().MatchString(name):
 		p.h.NICs = append(p.h.NICs, topology.NIC{Address: new(d.Address)})
 	}
 }

@@ -67,7 +67,7 @@ var (
 var Line = lazyregexp.New(startForm + `|^(?i:IOMMU group) \d+:?$`)
 
 // Sniff reports whether head, the start of a text, looks like the output of lspci.
-func Sniff(head []byte) bool { return start.Match(head) || aLink.Match(head) }
+func Sniff(head []byte) bool { return start().Match(head) || aLink().Match(head) }
 
 // Parse reads the output of lspci. name appears in messages and the provenance. The error is an *Error.
 func Parse(b []byte, name string) (*topology.Host, error) {
@@ -116,7 +116,7 @@ func parse(b []byte, name string) (*topology.Host, error) {
 	// surely lspci's shows this prefix.
 	text := string(b)
 	prefix := ""
-	if m := start.FindStringSubmatch(text); m != nil {
+	if m := start().FindStringSubmatch(text); m != nil {
 		prefix = m[1]
 	}
 	n := 0
@@ -159,35 +159,35 @@ func (p *parser) line(line string, n int) error {
 	case line == "":
 		p.current, p.inRecord, p.group = nil, false, nil
 		return nil
-	case strings.IndexByte("-+\\ |", line[0]) >= 0 && drawn.MatchString(line):
+	case strings.IndexByte("-+\\ |", line[0]) >= 0 && drawn().MatchString(line):
 		p.current = nil
 		return p.draw(line, n)
 	case line[0] == ' ' || line[0] == '\t':
 		p.detail(strings.TrimSpace(line), n)
 		return nil
 	}
-	if m := dump.FindStringSubmatch(line); m != nil {
+	if m := dump().FindStringSubmatch(line); m != nil {
 		p.hex(m[1], m[2])
 		return nil
 	}
-	if m := function.FindStringSubmatch(line); m != nil {
+	if m := function().FindStringSubmatch(line); m != nil {
 		return p.header(m[1], m[2], n)
 	}
-	if m := named.FindStringSubmatch(line); m != nil {
+	if m := named().FindStringSubmatch(line); m != nil {
 		d, err := p.at(m[1], n)
 		p.current, p.inRecord = d, false
 		return err
 	}
-	if m := path.FindStringSubmatch(line); m != nil {
+	if m := path().FindStringSubmatch(line); m != nil {
 		return p.path(m[1], strings.Split(m[2], "/"), m[3], n)
 	}
-	if m := record.FindStringSubmatch(line); m != nil {
+	if m := record().FindStringSubmatch(line); m != nil {
 		// "Device:" is a device's name or, in older records (-vm), the address.
-		if p.inRecord || m[1] == "Slot" || m[1] == "Device" && function.MatchString(m[2]+" x") {
+		if p.inRecord || m[1] == "Slot" || m[1] == "Device" && function().MatchString(m[2]+" x") {
 			return p.record(m[1], m[2], n)
 		}
 	}
-	if almost.MatchString(line) && p.current == nil {
+	if almost().MatchString(line) && p.current == nil {
 		address, _, _ := strings.Cut(line, " ")
 		return p.badAddress(address, n)
 	}
@@ -202,7 +202,7 @@ func heading(line string) []string {
 	if !strings.Contains(line, "roup") && !strings.Contains(line, "ROUP") {
 		return nil
 	}
-	return group.FindStringSubmatch(line)
+	return group().FindStringSubmatch(line)
 }
 
 // unmarked returns the line of a function below a group's heading without indentation, IDs and marks: "\t[10de:1b80]
@@ -216,7 +216,7 @@ func unmarked(line string) string {
 		}
 		rest = strings.TrimLeft(after, " \t")
 	}
-	if function.MatchString(rest) {
+	if function().MatchString(rest) {
 		return withID(rest, strings.TrimSuffix(line, rest))
 	}
 	return line
@@ -226,7 +226,7 @@ var shownID = lazyregexp.New(`\[[0-9a-f]{4}:[0-9a-f]{4}\]`)
 
 // withID appends the ID in before to the line of a function, at its place in lspci's output.
 func withID(line, before string) string {
-	if ids := shownID.FindAllString(before, 1); ids != nil && !shownID.MatchString(line) {
+	if ids := shownID().FindAllString(before, 1); ids != nil && !shownID().MatchString(line) {
 		return line + " " + ids[0]
 	}
 	return line

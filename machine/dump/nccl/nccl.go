@@ -17,7 +17,7 @@ var sniffRoot = lazyregexp.New(`<(?:system\s+version\s*=|graphs\s)`)
 
 // Sniff reports whether head, the start of a file, looks like a topology or a graph of NCCL. Parse refuses graphs,
 // with advice.
-func Sniff(head []byte) bool { return sniffRoot.Match(head) }
+func Sniff(head []byte) bool { return sniffRoot().Match(head) }
 
 // Parse reads a topology. name appears in messages and the provenance. The error is an *Error.
 func Parse(b []byte, name string) (*topology.Host, error) {

@@ -2,13 +2,15 @@ package paste
 
 import (
 	"bytes"
+	"regexp"
+	"slices"
+
 	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/internal/lists"
-	"slices"
 )
 
 // labels match the rank or node at the start of each line in a launcher's combined output.
-var labels = []*lazyregexp.Regexp{
+var labels = []func() *regexp.Regexp{
 	lazyregexp.New(`^(?:.{0,40}?)\[[\w.@-]*\d+,(\d+)\]<std(?:out|err)>:`), // mpirun --tag-output
 	lazyregexp.New(`^\[((?:default|rank)\d+)\]:`),                         // torchrun
 	lazyregexp.New(`^ *(\d+): `),                                          // srun --label
@@ -26,20 +28,20 @@ const maxLabels = 4096
 // First returns the lines of the first of several ranks or nodes that printed into one text, and all labels. It
 // empties the other lines, to keep line numbers. A text of a single node has no labels.
 func First(text []byte) ([]byte, []string) {
-	if heads := block.FindAllIndex(text, maxLabels); len(heads) > 1 {
-		all := lists.Map(block.FindAllSubmatch(text, maxLabels),
+	if heads := block().FindAllIndex(text, maxLabels); len(heads) > 1 {
+		all := lists.Map(block().FindAllSubmatch(text, maxLabels),
 			func(m [][]byte) string { return string(m[1]) + string(m[2]) })
 		second := heads[1][0]
 		rest := each(text[second:], func(line []byte) []byte { return line[len(bytes.TrimRight(line, "\r\n")):] })
 		return slices.Concat(text[:second], rest), all
 	}
-	if numbered.Match(text) {
+	if numbered().Match(text) {
 		return text, nil
 	}
 	for _, form := range labels {
 		if all := labelsOf(text, form); len(all) > 1 {
 			return each(text, func(line []byte) []byte {
-				if m := form.FindSubmatch(line); m != nil && string(m[1]) != all[0] {
+				if m := form().FindSubmatch(line); m != nil && string(m[1]) != all[0] {
 					return line[len(bytes.TrimRight(line, "\r\n")):]
 				}
 				return line
@@ -51,7 +53,7 @@ func First(text []byte) ([]byte, []string) {
 
 // labelsOf returns the labels that nearly all lines have, in order of appearance. It returns nil if a label occurs
 // only once, because then the labels are keys.
-func labelsOf(text []byte, form *lazyregexp.Regexp) (all []string) {
+func labelsOf(text []byte, form func() *regexp.Regexp) (all []string) {
 	count := map[string]int{}
 	lines, labelled := 0, 0
 	for line := range bytes.Lines(text) {
@@ -59,7 +61,7 @@ func labelsOf(text []byte, form *lazyregexp.Regexp) (all []string) {
 			continue
 		}
 		lines++
-		if m := form.FindSubmatch(line); m != nil && len(count) <= maxLabels {
+		if m := form().FindSubmatch(line); m != nil && len(count) <= maxLabels {
 			labelled++
 			if count[string(m[1])]++; count[string(m[1])] == 1 {
 				all = append(all, string(m[1]))

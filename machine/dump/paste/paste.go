@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"html"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode"
@@ -28,9 +29,9 @@ var escape = lazyregexp.New(Escape)
 // A mark is a prefix that a launcher or logger adds to lines. It must occur on at least the given share of the lines
 // that are not blank, because a launcher's own lines lack it.
 type mark struct {
-	form  *lazyregexp.Regexp
+	form  func() *regexp.Regexp
 	share float64
-	own   *lazyregexp.Regexp // matches a tool's own line with such a prefix; may be nil
+	own   func() *regexp.Regexp // matches a tool's own line with such a prefix; may be nil
 }
 
 const (
@@ -99,7 +100,7 @@ const maxMarks = 4
 func Clean(text []byte) []byte {
 	text = utf8(text)
 	if bytes.ContainsAny(text, "\x1b\\^") {
-		text = escape.ReplaceAll(text, nil)
+		text = escape().ReplaceAll(text, nil)
 	}
 	if bytes.ContainsFunc(text, func(r rune) bool { return r > unicode.MaxASCII || r == '\r' }) {
 		text = []byte(spaces.Replace(string(text)))
@@ -108,7 +109,7 @@ func Clean(text []byte) []byte {
 		text = overwritten(text)
 	}
 	if bytes.ContainsAny(text, "`~<[") {
-		text = tag.ReplaceAll(fence.ReplaceAll(text, nil), nil)
+		text = tag().ReplaceAll(fence().ReplaceAll(text, nil), nil)
 	}
 	// XML uses these entities itself.
 	if bytes.IndexByte(text, '<') < 0 && slices.ContainsFunc(entities, func(e string) bool {
@@ -173,7 +174,7 @@ func withoutSame(text []byte) []byte {
 			continue
 		}
 		if lines++; lines == 1 {
-			common = same.Find(line)
+			common = same().Find(line)
 		}
 		common = common[:shared(common, line)]
 		if len(common) == 0 {
@@ -181,11 +182,11 @@ func withoutSame(text []byte) []byte {
 		}
 	}
 	// Cut the common prefix at the end of a name: "node1: " and "node12: " have "node1" in common.
-	common = same.Find(common)
+	common = same().Find(common)
 	// A key may occur twice; names of nodes have digits.
-	if named := bytes.HasSuffix(common, []byte(": ")); own.Match(common) || named && (lines < 2 || lines == 2 &&
+	if named := bytes.HasSuffix(common, []byte(": ")); own().Match(common) || named && (lines < 2 || lines == 2 &&
 		!bytes.ContainsAny(common, "0123456789")) {
-		common = lead.Find(common)
+		common = lead().Find(common)
 	}
 	if len(common) == 0 {
 		return text
@@ -206,7 +207,7 @@ func shared(a, b []byte) int {
 func withoutMark(text []byte) []byte {
 	for _, m := range marks {
 		lines, marked := 0, 0
-		if m.own != nil && m.own.Match(text) {
+		if m.own != nil && m.own().Match(text) {
 			continue
 		}
 		for line := range bytes.Lines(text) {
@@ -214,12 +215,12 @@ func withoutMark(text []byte) []byte {
 				continue
 			}
 			lines++
-			if m.form.Match(line) {
+			if m.form().Match(line) {
 				marked++
 			}
 		}
 		if marked > 0 && float64(marked) >= m.share*float64(lines) {
-			return each(text, func(line []byte) []byte { return line[len(m.form.Find(line)):] })
+			return each(text, func(line []byte) []byte { return line[len(m.form().Find(line)):] })
 		}
 	}
 	return text

@@ -144,7 +144,7 @@ func ParseMatrix(b []byte) (*Matrix, error) {
 	if first != nil && first.Why != peerAccess && first.Line < found.Line {
 		found.note(first.Line, "a matrix that is not read: %s", first.Why)
 	}
-	if v := version.FindStringSubmatch(text); v != nil {
+	if v := version().FindStringSubmatch(text); v != nil {
 		found.Version = v[1]
 	}
 	return found, nil
@@ -202,20 +202,20 @@ func (m *Matrix) readLegend(lines []line) int {
 			break
 		}
 		for i, w := range l.words {
-			entry := legendEntry.FindStringSubmatch(w)
+			entry := legendEntry().FindStringSubmatch(w)
 			if entry == nil || nics[entry[1]] == nil {
 				continue
 			}
 			d, value := nics[entry[1]], entry[2]
 			for _, next := range l.words[i+1:] {
-				if legendEntry.MatchString(next) {
+				if legendEntry().MatchString(next) {
 					break
 				}
 				value = strings.TrimSpace(value + " " + next)
 			}
 			listed[d.Name] = true
 			switch {
-			case !rdmaName.MatchString(value):
+			case !rdmaName().MatchString(value):
 				m.note(l.number, "legend of %s: %q is not the name of an RDMA device", d.Name, where.Clip(value))
 			case d.RDMA != "" && d.RDMA != value:
 				m.note(l.number, "legend of %s: %q, but it was %q before", d.Name, where.Clip(value), d.RDMA)

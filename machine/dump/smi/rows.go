@@ -31,7 +31,7 @@ func splitLines(text string) []line {
 	for raw := range strings.SplitSeq(text, "\n") {
 		n++
 		if strings.ContainsAny(raw, "\x1b[") {
-			raw = ansi.ReplaceAllString(raw, "")
+			raw = ansi().ReplaceAllString(raw, "")
 		}
 		words := strings.FieldsFunc(raw, func(r rune) bool { return unicode.IsSpace(r) || r == '|' || r == '`' })
 		words = slices.DeleteFunc(words, func(w string) bool { return strings.Trim(w, "-:=+*#~>") == "" })
@@ -59,8 +59,8 @@ var (
 	valueForm = lazyregexp.New(`^(?:N/A|[0-9][0-9,-]*)$`)
 )
 
-func isGPU(s string) bool    { return gpuName.MatchString(s) }
-func isDevice(s string) bool { return isGPU(s) || nicName.MatchString(s) }
+func isGPU(s string) bool    { return gpuName().MatchString(s) }
+func isDevice(s string) bool { return isGPU(s) || nicName().MatchString(s) }
 
 // gpuIndex returns the number in a GPU's name, or nil for a NIC.
 func gpuIndex(name string) *int {
@@ -87,14 +87,14 @@ type header struct {
 // parseHeader reads device names from the first GPU of a line on, then titles; the last title may be cut off.
 func parseHeader(l line) (h header, ok bool) {
 	h.line = l.number
-	at := slices.IndexFunc(l.words, func(w string) bool { return isGPU(headerWord.FindString(w)) })
+	at := slices.IndexFunc(l.words, func(w string) bool { return isGPU(headerWord().FindString(w)) })
 	if at < 0 {
 		return h, false
 	}
 	var words []string
 	for _, w := range l.words[at:] {
-		if runTogether.MatchString(w) {
-			words = append(words, headerWord.FindAllString(w, -1)...)
+		if runTogether().MatchString(w) {
+			words = append(words, headerWord().FindAllString(w, -1)...)
 		} else {
 			words = append(words, w)
 		}
@@ -127,7 +127,7 @@ func (l line) row(isDevice func(string) bool) (name string, words []string) {
 
 func (l line) isRow() bool {
 	_, words := l.row(isDevice)
-	return len(words) > 0 && labels.MatchString(words[0])
+	return len(words) > 0 && labels().MatchString(words[0])
 }
 
 // matrixAt reads the matrix that begins at the first line, with or without its header, and returns the number of
@@ -212,7 +212,7 @@ func (h header) rows(lines []line) (m *Matrix, used int, err *Error) {
 			break
 		}
 		first := next == h.lost
-		if first && (name != h.names[next] || !labels.MatchString(words[0])) {
+		if first && (name != h.names[next] || !labels().MatchString(words[0])) {
 			return nil, 0, nil // prose
 		}
 		if name != h.names[next] {
@@ -265,7 +265,7 @@ func (h header) row(m *Matrix, row int, words []string, mayBeCut bool) (whole bo
 		copy(m.Cells[row], cells[:max(0, len(cells)-1)]) // drop the last one: "NV1" may be the start of "NV18"
 		m.Cells[row][row].Class = topology.PathSelf
 		return false, nil
-	case len(rest) == 0 || valueForm.MatchString(rest[0]):
+	case len(rest) == 0 || valueForm().MatchString(rest[0]):
 		return false, rowError(d.Line, d.Name, "", "a cell is missing: the row has %d paths, the header %d columns",
 			len(cells), n)
 	}
@@ -278,10 +278,10 @@ func (h header) row(m *Matrix, row int, words []string, mayBeCut bool) (whole bo
 
 func parseCells(words []string) (cells []Cell, rest []string) {
 	for i, w := range words {
-		if !labels.MatchString(w) {
+		if !labels().MatchString(w) {
 			return cells, words[i:]
 		}
-		for _, s := range label.FindAllString(w, -1) {
+		for _, s := range label().FindAllString(w, -1) {
 			class, links, err := topology.ParsePathLabel(s)
 			if err != nil {
 				return cells, words[i:]
@@ -307,7 +307,7 @@ func (m *Matrix) values(d *Device, titles int, words []string) *Error {
 			values = append(values, node)
 			w = "N/A"
 		}
-		if !valueForm.MatchString(w) {
+		if !valueForm().MatchString(w) {
 			if d.IsGPU() {
 				m.note(d.Line, "%s: %q behind the paths is not understood", d.Name, where.Clip(w))
 			}

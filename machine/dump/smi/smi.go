@@ -21,8 +21,8 @@ var (
 // Sniff reports whether head, the start of a text, looks like the output of nvidia-smi topo -m or a text that
 // contains it.
 func Sniff(head []byte) bool {
-	s := ansi.ReplaceAllString(string(head), "")
-	return sniffHeader.MatchString(s) || sniffRow.MatchString(s) || strings.Contains(s, "nvidia-smi topo -m")
+	s := ansi().ReplaceAllString(string(head), "")
+	return sniffHeader().MatchString(s) || sniffRow().MatchString(s) || strings.Contains(s, "nvidia-smi topo -m")
 }
 
 // Parse reads the matrix in b into a Host: GPUs and NICs by name, their paths, and the NUMA nodes as far as the
@@ -174,7 +174,7 @@ var gpuNodes = lazyregexp.New(`^([0-9]+),[0-9]+-[0-9]+$`)
 // numaNode returns the NUMA node of a GPU. On GB200 the affinity also lists the nodes of GPU memory ("0,2-17"), which
 // all come after the nodes with CPUs.
 func (d *Device) numaNode() *int {
-	if m := gpuNodes.FindStringSubmatch(d.NUMAAffinity); m != nil {
+	if m := gpuNodes().FindStringSubmatch(d.NUMAAffinity); m != nil {
 		return number(m[1])
 	}
 	return number(d.NUMAAffinity)

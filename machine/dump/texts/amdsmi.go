@@ -66,9 +66,9 @@ var (
 func (r *reader) concise(a *amd) {
 	table, gpu := false, ""
 	for _, line := range r.lines() {
-		table = table || conciseHead.MatchString(line)
-		m := conciseRow.FindStringSubmatch(line)
-		if gpu != "" && m == nil && conciseName.MatchString(line) {
+		table = table || conciseHead().MatchString(line)
+		m := conciseRow().FindStringSubmatch(line)
+		if gpu != "" && m == nil && conciseName().MatchString(line) {
 			a.fact(gpu, "card series", line)
 		}
 		if gpu = ""; !table || m == nil {
@@ -76,7 +76,7 @@ func (r *reader) concise(a *amd) {
 		}
 		gpu = "GPU" + m[1]
 		a.fact("GPU"+m[1], "did", m[2])
-		if p := partitions.FindStringSubmatch(line); p != nil {
+		if p := partitions().FindStringSubmatch(line); p != nil {
 			a.fact("GPU"+m[1], "compute partition", p[1])
 		}
 	}
@@ -95,12 +95,12 @@ var (
 func (r *reader) amdSMI(a *amd) {
 	gpu, section := "", ""
 	for _, line := range r.lines() {
-		if m := amdRow.FindStringSubmatch(line); m != nil {
+		if m := amdRow().FindStringSubmatch(line); m != nil {
 			gpu = m[1]
 			a.fact(gpu, "gpu name", m[2])
 			continue
 		}
-		if m := amdState.FindStringSubmatch(line); m != nil && gpu != "" {
+		if m := amdState().FindStringSubmatch(line); m != nil && gpu != "" {
 			a.fact(gpu, "compute partition", m[2])
 			a.fact(gpu, "vram size", m[3])
 			a.facts[gpu].Index = count(m[1])
@@ -256,18 +256,18 @@ func (r *reader) amdTables(a *amd) {
 	table, columns := "", []string(nil)
 	for n, line := range r.lines() {
 		words := strings.Fields(line)
-		if m := tableTitle.FindStringSubmatch(line); m != nil {
+		if m := tableTitle().FindStringSubmatch(line); m != nil {
 			table, columns = m[1], nil
-		} else if m := gpuLine.FindStringSubmatch(line); m != nil {
+		} else if m := gpuLine().FindStringSubmatch(line); m != nil {
 			a.label("GPU" + m[1])
 			if node := count(m[3]); node != nil {
 				a.nodes["GPU"+m[1]] = *node
 			}
-		} else if m := gpuFact.FindStringSubmatch(line); m != nil {
+		} else if m := gpuFact().FindStringSubmatch(line); m != nil {
 			a.fact("GPU"+m[1], m[2], m[3])
-		} else if len(words) == 0 || table == "" || !gpuLabel.MatchString(words[0]) {
+		} else if len(words) == 0 || table == "" || !gpuLabel().MatchString(words[0]) {
 			continue
-		} else if !slices.ContainsFunc(words, func(w string) bool { return !gpuLabel.MatchString(w) }) {
+		} else if !slices.ContainsFunc(words, func(w string) bool { return !gpuLabel().MatchString(w) }) {
 			// A wide table is split into several blocks of columns.
 			if columns = words; len(words) == 1 {
 				a.label(words[0])
@@ -291,7 +291,7 @@ func (r *reader) amdJSON(a *amd) {
 		number, isCard := strings.CutPrefix(card, "card")
 		for key, value := range values {
 			s, _ := value.(string)
-			if m := jsonPair.FindStringSubmatch(key); m != nil {
+			if m := jsonPair().FindStringSubmatch(key); m != nil {
 				a.set(m[1], "GPU"+m[2], "GPU"+m[3], s)
 			} else if node := count(s); isCard && node != nil && strings.HasPrefix(key, "(Topology) Numa") {
 				a.label("GPU" + number)

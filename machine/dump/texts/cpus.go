@@ -24,7 +24,7 @@ func (r *reader) lscpu() {
 		if key == "CPU socket(s)" { // before util-linux 2.23
 			key = "Socket(s)"
 		}
-		if m := nodeCPUs.FindStringSubmatch(key); m != nil {
+		if m := nodeCPUs().FindStringSubmatch(key); m != nil {
 			id := count(m[1])
 			if set := r.cpus(line, value); set != nil && id != nil {
 				r.node(*id).CPUs = *set
@@ -248,7 +248,7 @@ func (r *reader) numactl() {
 				available = *c
 			}
 		}
-		if m := nodeLine.FindStringSubmatch(key); m != nil {
+		if m := nodeLine().FindStringSubmatch(key); m != nil {
 			id := count(m[1])
 			if id == nil {
 				continue
@@ -266,7 +266,7 @@ func (r *reader) numactl() {
 			case "free":
 				node.FreeBytes = size(value)
 			}
-		} else if m := distanceLine.FindStringSubmatch(line); m != nil {
+		} else if m := distanceLine().FindStringSubmatch(line); m != nil {
 			id, _ := strconv.Atoi(m[1])
 			for word := range strings.FieldsSeq(m[2]) {
 				if d := count(word); d != nil {

@@ -22,11 +22,11 @@ var limitLine = lazyregexp.New(limitForm)
 // dmesg reads the links that limit functions, the maximum rates of these functions, and the IOMMU groups.
 func (r *reader) dmesg() {
 	for n, line := range r.lines() {
-		if m := groupAdded.FindStringSubmatch(line); m != nil {
+		if m := groupAdded().FindStringSubmatch(line); m != nil {
 			r.inGroup(m[1]+m[3], count(m[2]+m[4]))
 			continue
 		}
-		m := limitLine.FindStringSubmatch(line)
+		m := limitLine().FindStringSubmatch(line)
 		if m == nil {
 			continue
 		}

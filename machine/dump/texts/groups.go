@@ -59,15 +59,15 @@ func (r *reader) iommuGroups() {
 			continue
 		}
 		line, target, _ := strings.Cut(line, " -> ")
-		if m := groupPath.FindStringSubmatch(line); m != nil {
+		if m := groupPath().FindStringSubmatch(line); m != nil {
 			group = count(cmp.Or(m[1], m[2]))
 		}
-		members := member.FindAllString(line, -1)
+		members := member().FindAllString(line, -1)
 		for _, m := range members {
 			r.inGroup(m, group)
 		}
 		// A link leads to the function's path, which includes the bridges above it.
-		if path := member.FindAllString(target, -1); len(members) == 1 && len(path) > 1 {
+		if path := member().FindAllString(target, -1); len(members) == 1 && len(path) > 1 {
 			r.below(members[0], path[len(path)-2])
 		}
 	}

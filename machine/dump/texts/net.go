@@ -51,7 +51,7 @@ func (r *reader) ipLink() {
 	}
 	var d *topology.Netdev
 	for _, line := range r.lines() {
-		if m := ipLine.FindStringSubmatch(line); m != nil {
+		if m := ipLine().FindStringSubmatch(line); m != nil {
 			// "eth0.100@eth0" is on top of another device, and "eth0@if3" is the end of a pair in a container.
 			if d = nil; m[2] == "lo" || m[3] != "" || isSoftware(m[2]) {
 				continue
@@ -85,8 +85,8 @@ var ipBriefBare = lazyregexp.New(`^([\w.-]+)(@\S+)? +(UP|DOWN|UNKNOWN|DORMANT|LO
 
 func (r *reader) ipBrief() {
 	for _, line := range r.lines() {
-		m := ipBrief.FindStringSubmatch(line)
-		if bare := ipBriefBare.FindStringSubmatch(line); bare != nil {
+		m := ipBrief().FindStringSubmatch(line)
+		if bare := ipBriefBare().FindStringSubmatch(line); bare != nil {
 			m = append(bare, "", "")
 		}
 		if m == nil || m[1] == "lo" || m[2] != "" || isSoftware(m[1]) {
@@ -202,7 +202,7 @@ func (r *reader) mlxconfig() {
 			}
 			continue
 		}
-		m := settingLine.FindStringSubmatch(line)
+		m := settingLine().FindStringSubmatch(line)
 		if m == nil {
 			continue
 		}

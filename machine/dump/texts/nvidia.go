@@ -66,7 +66,7 @@ func (r *reader) nvlinkStatus() {
 				Kind: topology.GPUDiscrete, Vendor: "NVIDIA Corporation", NVLinks: new(0)})
 		}
 		g = &r.h.GPUs[at]
-		if m := gpuTitle.FindStringSubmatch(title); m != nil {
+		if m := gpuTitle().FindStringSubmatch(title); m != nil {
 			g.Model, g.UUID = m[1], m[2]
 		}
 	}, func(active bool) {
@@ -210,7 +210,7 @@ func (r *reader) nvidiaTable() {
 	driver := ""
 	var columns, units []string
 	for _, line := range r.lines() {
-		if m := smiHead.FindStringSubmatch(line); m != nil {
+		if m := smiHead().FindStringSubmatch(line); m != nil {
 			driver, columns, units = m[1], strings.Split(line, ","), nil
 			for i := range columns {
 				name, unit, _ := strings.Cut(columns[i], " [")
@@ -218,11 +218,11 @@ func (r *reader) nvidiaTable() {
 			}
 			continue
 		}
-		if m := smiMemory.FindStringSubmatch(line); m != nil && len(r.h.GPUs) > 0 {
+		if m := smiMemory().FindStringSubmatch(line); m != nil && len(r.h.GPUs) > 0 {
 			r.h.GPUs[len(r.h.GPUs)-1].MemoryBytes = size(m[1])
 			continue
 		}
-		if m := smiGPU.FindStringSubmatch(line); m != nil && address(m[3]) != nil {
+		if m := smiGPU().FindStringSubmatch(line); m != nil && address(m[3]) != nil {
 			g := r.nvidia(*address(m[3]))
 			g.DriverVer, g.PersistMode = driver, new(m[2] == "On")
 			if !strings.HasSuffix(m[1], "...") {

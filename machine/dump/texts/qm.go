@@ -171,7 +171,7 @@ var vfioHost = lazyregexp.New(`\bvfio-pci[^\s<>]*?(?:\bhost"?[=:]"?|/devices/)` 
 // HandedOver returns the host functions that QEMU's arguments pass to the guest.
 func HandedOver(arguments string) []topology.TenantDevice {
 	var list []topology.TenantDevice
-	for _, m := range vfioHost.Get().FindAllStringSubmatch(arguments, -1) {
+	for _, m := range vfioHost().FindAllStringSubmatch(arguments, -1) {
 		if a := address(m[1]); a != nil {
 			list = append(list, topology.TenantDevice{PCI: *a})
 		}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -100,21 +101,21 @@ const devinfoKeys = `fw_ver|node_guid|sys_image_guid|vendor_part_id|hw_ver|board
 
 // unfold inserts a line break before each key that follows another one. It runs twice, because matches cannot
 // overlap.
-func (r *reader) unfold(inline *lazyregexp.Regexp) {
+func (r *reader) unfold(inline func() *regexp.Regexp) {
 	for range 2 {
-		r.Text.Text = inline.ReplaceAllString(r.Text.Text, "$1\n$2")
+		r.Text.Text = inline().ReplaceAllString(r.Text.Text, "$1\n$2")
 	}
 }
 
 // piece returns the device on the command line, or an unnamed one, and a port, for a text that begins in the middle
 // of a device. It returns no device for other texts. port is the prefix of lines with a port number.
-func (r *reader) piece(names *lazyregexp.Regexp, port string) (*topology.RDMADevice, *topology.RDMAPort) {
+func (r *reader) piece(names func() *regexp.Regexp, port string) (*topology.RDMADevice, *topology.RDMAPort) {
 	begun, numbered := false, false
 	for _, line := range r.lines() {
-		if names.MatchString(line) {
+		if names().MatchString(line) {
 			break
 		}
-		begun = begun || r.Kind.Form.MatchString(line)
+		begun = begun || r.Kind.Form().MatchString(line)
 		numbered = numbered || strings.HasPrefix(line, port)
 	}
 	if !begun {
@@ -146,7 +147,7 @@ func (r *reader) ibvDevinfo() {
 		if d == nil {
 			continue
 		}
-		if m := gidEntry.FindStringSubmatch(l.key); m != nil {
+		if m := gidEntry().FindStringSubmatch(l.key); m != nil {
 			value, kind, _ := strings.Cut(l.value, ",")
 			value, kind = gid(strings.TrimSpace(value)), strings.TrimSpace(kind)
 			index := count(m[1])
@@ -245,7 +246,7 @@ func (r *reader) ibstat() {
 	r.unfold(ibstatInline)
 	d, p := r.piece(caLine, "Port ")
 	for n, line := range r.lines() {
-		if m := caLine.FindStringSubmatch(line); m != nil {
+		if m := caLine().FindStringSubmatch(line); m != nil {
 			d, _ = rdma(r.nic(m[1]), m[1], nil)
 			p = &topology.RDMAPort{}
 			continue
@@ -287,7 +288,7 @@ var statusHead = lazyregexp.New(`^Infiniband device '([^']+)' port (\d+) status:
 func (r *reader) ibstatus() {
 	var p *topology.RDMAPort
 	for n, line := range r.lines() {
-		if m := statusHead.FindStringSubmatch(line); m != nil {
+		if m := statusHead().FindStringSubmatch(line); m != nil {
 			_, p = rdma(r.nic(m[1]), m[1], count(m[2]))
 			continue
 		}
@@ -338,7 +339,7 @@ func (r *reader) rdmaDev() {
 
 // objects reads iproute2's output on RDMA: a list of JSON objects, or lines with a device name, possibly a port
 // number, and "key value key value". Both forms have the same keys. Objects without a name are skipped.
-func (r *reader) objects(line *lazyregexp.Regexp) (out []map[string]string) {
+func (r *reader) objects(line func() *regexp.Regexp) (out []map[string]string) {
 	var list []map[string]any
 	if strings.HasPrefix(strings.TrimSpace(r.Text.Text), "[") {
 		r.json(&list)

@@ -33,17 +33,17 @@ func commandIn(line string) (command string, sure bool) {
 		return "", false
 	}
 	if strings.ContainsAny(line[:min(len(line), 100)], "$#%>+❯") {
-		if m := prompt.FindStringSubmatch(line); m != nil {
+		if m := prompt().FindStringSubmatch(line); m != nil {
 			return strings.TrimSpace(m[1]), strings.ContainsRune(line, '@') || line[0] == '$'
 		}
 	}
 	if strings.IndexByte("=#*~-", line[0]) >= 0 {
-		if m := title.FindStringSubmatch(line); m != nil {
+		if m := title().FindStringSubmatch(line); m != nil {
 			return strings.TrimSpace(m[1]), false
 		}
 		return "", false
 	}
-	if m := bare.FindStringSubmatch(line); m != nil && len(line) < 100 {
+	if m := bare().FindStringSubmatch(line); m != nil && len(line) < 100 {
 		return m[1], false
 	}
 	return "", false
@@ -120,9 +120,9 @@ func (t *Text) enough() bool {
 		switch {
 		case line == "":
 			continue
-		case t.Kind.Sure != nil && t.Kind.Sure.MatchString(line):
+		case t.Kind.Sure != nil && t.Kind.Sure().MatchString(line):
 			return true
-		case t.Kind.Form.MatchString(line):
+		case t.Kind.Form().MatchString(line):
 			n++
 		}
 		lines++
@@ -139,14 +139,14 @@ func (s *splitter) line(line string, n int, rest []byte) int {
 			if k.Command == nil {
 				continue
 			}
-			if m := k.Command.FindStringSubmatch(command); m != nil {
+			if m := k.Command().FindStringSubmatch(command); m != nil {
 				s.begin(k, n+1, append(m, "")[1], s.pos+whole)
 				s.out[len(s.out)-1].named = true
 				return whole
 			}
 		}
 		// The output of an unknown command belongs to no text.
-		if sure || other.MatchString(command) {
+		if sure || other().MatchString(command) {
 			s.end()
 			return whole
 		}
@@ -164,7 +164,7 @@ func (s *splitter) line(line string, n int, rest []byte) int {
 	// Both a command line and the first line of its output can begin a text: right below a command line, the first
 	// line continues the text.
 	if k := s.head(strings.TrimRight(trimmed, " \t\r")); k != nil {
-		if last := s.last(); last == nil || last.Kind != k || k.First.MatchString(strings.TrimSpace(line)) &&
+		if last := s.last(); last == nil || last.Kind != k || k.First().MatchString(strings.TrimSpace(line)) &&
 			!s.blank() {
 			s.begin(k, n, "", s.pos)
 		}
@@ -223,7 +223,7 @@ func (s *splitter) head(line string) *Kind {
 				continue
 			}
 			if slices.ContainsFunc(k.Heads, func(h string) bool { return strings.HasPrefix(line, h) }) &&
-				(k.Form == nil || k.Form.MatchString(line)) {
+				(k.Form == nil || k.Form().MatchString(line)) {
 				return k
 			}
 		}

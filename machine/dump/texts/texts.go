@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"iter"
 	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,9 +25,9 @@ type Kind struct {
 	// Heads are beginnings of lines, without indentation, that begin a text of this kind.
 	Heads []string
 	// Form is the required form of a line with such a beginning; nil if the beginning suffices.
-	Form *lazyregexp.Regexp
+	Form func() *regexp.Regexp
 	// Command matches the command line above the text. Its first group is the device in question.
-	Command *lazyregexp.Regexp
+	Command func() *regexp.Regexp
 	// Key is an attribute that identifies JSON of this kind.
 	Key string
 	// Element is the root element of XML of this kind.
@@ -36,14 +37,14 @@ type Kind struct {
 	// Many is set if a machine may have several such texts, for example one per device.
 	Many bool
 	// First matches a line that begins another text of the same kind; nil if such texts are joined.
-	First *lazyregexp.Regexp
+	First func() *regexp.Regexp
 	// Hints speed up Form: a matching line contains at least one of them. May be nil.
 	Hints []string
 	// Least is the number of lines of Form that a text without a command line must have. Two are enough if it has no
 	// other lines.
 	Least int
 	// Sure matches a line that suffices alone; nil if Least always applies.
-	Sure *lazyregexp.Regexp
+	Sure func() *regexp.Regexp
 	// Parse reads a text of a kind from another package.
 	Parse func(b []byte, name string) (*topology.Host, error)
 
@@ -172,12 +173,12 @@ var Kinds = []*Kind{
 }
 
 // Command matches a command line that runs form, with or without a path and sudo.
-func Command(form string) *lazyregexp.Regexp {
+func Command(form string) func() *regexp.Regexp {
 	return lazyregexp.New(`^(?:sudo (?:-\w+ )*)?(?:LC_ALL=\w+ |LANG=\w+ )*(?:/\S*/)?` + form + `(?:\s|$)`)
 }
 
 // virsh matches a virsh command with the name of a domain or device, possibly after options.
-func virsh(verb string) *lazyregexp.Regexp {
+func virsh(verb string) func() *regexp.Regexp {
 	return Command(`virsh .*` + verb + `(?: --[a-z]+)*[ =](\S+)`)
 }
 
@@ -260,10 +261,10 @@ func (r *reader) lines() iter.Seq2[int, string] {
 }
 
 // matches yields the submatches of each line that matches form, with the line number from 0.
-func (r *reader) matches(form *lazyregexp.Regexp) iter.Seq2[int, []string] {
+func (r *reader) matches(form func() *regexp.Regexp) iter.Seq2[int, []string] {
 	return func(yield func(int, []string) bool) {
 		for n, line := range r.lines() {
-			if m := form.FindStringSubmatch(line); m != nil && !yield(n, m) {
+			if m := form().FindStringSubmatch(line); m != nil && !yield(n, m) {
 				return
 			}
 		}

@@ -208,9 +208,9 @@ func fields(line string) []string {
 
 // expand returns the hosts that a word matches.
 func expand(word string) ([]string, error) {
-	m := hostRange.FindStringSubmatch(word)
+	m := hostRange().FindStringSubmatch(word)
 	if m == nil {
-		if !hostName.MatchString(word) {
+		if !hostName().MatchString(word) {
 			return nil, fmt.Errorf("%q is not a host: want a name, user@name or ssh://user@name:port", word)
 		}
 		return []string{word}, nil
