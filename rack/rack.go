@@ -145,8 +145,7 @@ func (r *Rack) SwitchState() SwitchState { return r.runtime.SwitchState() }
 // Logs returns the files with the output of a node.
 func (r *Rack) Logs(node string) Logs { return r.runtime.Logs(node) }
 
-// Emulated reports whether a part that measurements depend on is emulated: CPUs, the host, NICs, or RDMA that the
-// kernel computes instead of a card.
+// Console connects to the serial console of a node.
 func (r *Rack) Console(ctx context.Context, node string) (net.Conn, error) {
 	n, ok := r.State.Node(node)
 	if !ok {

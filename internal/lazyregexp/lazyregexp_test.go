@@ -11,7 +11,7 @@ func TestNew(t *testing.T) {
 	if m := re().FindStringSubmatch("GPU12"); len(m) != 3 || m[2] != "12" {
 		t.Errorf("submatches %q", m)
 	}
-	if re() != re() {
+	if first := re(); first != re() {
 		t.Error("compiled twice")
 	}
 }

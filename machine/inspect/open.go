@@ -383,8 +383,8 @@ const oddLog = "a kernel log (dmesg) with none of the lines that are read from o
 var kernelLog = lazyregexp.New(`(?m)^(?:<\d+>)?(?:\[ *\d+\.\d{6}\] |\[\w{3} \w{3} +\d+ [\d:]{8} \d{4}\] |` +
 	`\w{3} +\d+ [\d:]{8} \S+ kernel: )`)
 
-// Results, if set, recognizes texts for Relative that match nothing else, and returns their description. The program
-// sets it to the code for measurement results, which nothing below the program imports.
+// Results recognizes, if it is set, texts for Relative that match nothing else, and returns their description. The
+// program sets it to the code for measurement results, which nothing below the program imports.
 var Results func(text []byte) string
 
 // Misplaced adds to err that text describes a machine or is another file of rackless than want.
