@@ -28,8 +28,9 @@ setup-emulate: ## install what "rackless emulate" needs too: the tutorial begins
 setup-cluster:
 	@hack/setup.sh cluster
 
+# The program has no tables of a debugger either: a stack trace does not need them. "go build" makes one with them.
 build: ## compile bin/rackless, one static binary
-	$(GO) build -trimpath -buildvcs=false -ldflags "-X main.version=$(VERSION)" -o bin/rackless ./cmd/rackless
+	$(GO) build -trimpath -buildvcs=false $(NO_DWARF) -ldflags "-w -X main.version=$(VERSION)" -o bin/rackless ./cmd/rackless
 
 lab: setup ## from nothing to a measured two-node lab that keeps running (LAB=file for another)
 	@$(MAKE) --no-print-directory build

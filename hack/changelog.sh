@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Prints the changes since the last release, or, with a version, moves them into CHANGELOG.md under its heading.
-# Each change is a file in changelog/unreleased: KIND-SUBJECT.md with the text of one entry, so that two changes
+# Each change is a file in docs/changelog/unreleased: KIND-SUBJECT.md with the text of one entry, so that two changes
 # never conflict.
 set -eu
 cd "$(dirname "$0")/.."
@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 entries() {
 	for kind in added changed removed fixed; do
 		first=1
-		for f in changelog/unreleased/"$kind"-*.md; do
+		for f in docs/changelog/unreleased/"$kind"-*.md; do
 			[ -e "$f" ] || continue
 			[ -z "$first" ] || printf '\n### %s\n\n' "${kind^}"
 			first=
@@ -31,4 +31,4 @@ version=$1
 	sed -n '/^## /,$p' CHANGELOG.md
 } >CHANGELOG.md.new
 mv CHANGELOG.md.new CHANGELOG.md
-rm -f changelog/unreleased/*.md
+rm -f docs/changelog/unreleased/*.md

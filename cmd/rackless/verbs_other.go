@@ -27,9 +27,9 @@ func needsLinux(name string) func(*app) *cobra.Command {
 // upRefuses cannot judge the machine that will run the lab.
 func upRefuses(*lab.Lab) error { return nil }
 
-// planArtifacts always fails here, because the files include scripts for the host.
+// planArtifacts always fails here, because the commands that prepare a host come from code for Linux.
 func planArtifacts(render.Input) ([]render.Artifact, error) {
-	return nil, errors.New("the files of a plan hold scripts for its host, and are written on Linux")
+	return nil, errors.New("plan --out writes the commands that prepare the host, and works on Linux only")
 }
 
 var (

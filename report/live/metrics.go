@@ -68,7 +68,7 @@ var (
 		"Ethernet bytes from the switch to the node, without preamble and checksum.")
 	portRxFrames = ofPortCounter("receive_frames_total", "Frames from the node into the switch.")
 	portTxFrames = ofPortCounter("transmit_frames_total", "Frames from the switch to the node.")
-	portRxDrops  = ofPortCounter("receive_drops_total", "Frames from the node that were for nobody.")
+	portRxDrops  = ofPortCounter("receive_drops_total", "Frames from the node that the switch forwarded to no port.")
 	portTxDrops  = ofPortCounter("transmit_drops_total", "Frames for the node that did not reach it, by reason.",
 		"reason")
 	portReordered = ofPortCounter("transmit_reordered_frames_total",
@@ -76,8 +76,8 @@ var (
 	portECN = ofPortCounter("transmit_ecn_marked_frames_total",
 		"Frames that the impaired link to the node marked as having met congestion.")
 	portPauses = ofPortCounter("pauses_total",
-		"How often the node was not read from, as a receiver with PFC did not keep up.")
-	portPaused     = ofPortCounter("paused_seconds_total", "For how long in all the node was not read from.")
+		"How often the node was held because a receiver with PFC did not keep up.")
+	portPaused     = ofPortCounter("paused_seconds_total", "Time for which the node was held, by a pause of its NIC or by not reading from it.")
 	portQueueBytes = gauge("fabric_port_queue_bytes", "Bytes that wait for the node now.", ofPort...)
 
 	// Counters of the RDMA devices themselves. Reading them costs the nodes CPU time.

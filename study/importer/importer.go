@@ -100,9 +100,9 @@ type Where struct {
 
 // A Rank is a GPU listed in a log of nccl-tests.
 type Rank struct {
-	Device int    `json:"device"`          // CUDA device number
-	Bus    string `json:"bus"`             // "0000:3b:00", or "0x3b" in older releases
-	Model  string `json:"model,omitempty"` //
+	Device int    `json:"device"` // CUDA device number
+	Bus    string `json:"bus"`    // "0000:3b:00", or "0x3b" in older releases
+	Model  string `json:"model,omitempty"`
 }
 
 // Figures counts the figures of a study.
