@@ -18,6 +18,10 @@ const callTimeout = 4 * time.Second
 // sendTimeout limits the wait for the client to accept a message. QEMU reads on a separate thread.
 const sendTimeout = time.Second
 
+// maxCall limits the data of an access to the client's memory. QEMU loses the rest of a message that its socket takes
+// only in part, and Linux takes a message of at most 32 KiB and a header as a whole or not at all.
+const maxCall = 32 << 10
+
 // remote reads or writes the client's memory by messages. Memory calls it for entries without a file, such as ROMs,
 // the low addresses that QEMU maps during boot, and memory that QEMU does not share. It is slow and takes QEMU's big
 // lock.
@@ -26,7 +30,7 @@ func (s *Server) remote(write bool, addr uint64, p []byte) bool {
 		if s.silent.Load() {
 			return false
 		}
-		n := min(len(p), 64<<10)
+		n := min(len(p), maxCall)
 		m := make([]byte, headerSize+dmaHeader, headerSize+dmaHeader+n)
 		le.PutUint16(m[2:], cmdDMARead)
 		le.PutUint64(m[headerSize:], addr)
