@@ -127,7 +127,8 @@ func (s *Server) awaitReply(c chan []byte, end time.Time) []byte {
 	}
 }
 
-// readNow answers a read of registers if the device can answer it at once, and reports whether it did.
+// readNow answers a read of registers if the device can answer it at once, and reports whether it did. If the answer
+// cannot be sent, the connection ends, and the read must not be answered again.
 func (s *Server) readNow(m []byte) bool {
 	if le.Uint16(m[2:]) != cmdRegionRead || len(m) < headerSize+minPayload[cmdRegionRead] {
 		return false
@@ -139,7 +140,11 @@ func (s *Server) readNow(m []byte) bool {
 	}
 	out := make([]byte, 16+n)
 	copy(out, p[:16])
-	return s.dev.ReadNow(int(region), off, out[16:]) && s.reply(m, out, 0) == nil
+	if !s.dev.ReadNow(int(region), off, out[16:]) {
+		return false
+	}
+	_ = s.reply(m, out, 0)
+	return true
 }
 
 // gotReply passes a reply to its caller, or drops it if it is too late. The channel has room for it, so this does not

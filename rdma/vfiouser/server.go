@@ -63,11 +63,12 @@ type Server struct {
 	conn int   // the client's socket, or -1
 	irqs []int // eventfds by vector, or -1
 
-	// sendMu keeps the messages of several threads whole, and guards calls and callID. It is held while a descriptor
-	// is closed, so that no message goes to a file that reuses the number.
-	sendMu sync.Mutex
-	calls  map[uint16]chan []byte
-	callID uint16
+	// sendMu keeps the messages of several threads whole, and guards calls, callID and sendErr. It is held while a
+	// descriptor is closed, so that no message goes to a file that reuses the number.
+	sendMu  sync.Mutex
+	calls   map[uint16]chan []byte
+	callID  uint16
+	sendErr error // the first failure to send, which ends the connection
 	// silent means that the client has not answered in time. It is not asked again until it sends something, because
 	// each access would block others for as long.
 	silent  atomic.Bool
@@ -164,17 +165,20 @@ func (s *Server) accept() {
 		s.rxMu.Unlock()
 		s.dev.Connected()
 		err = s.guarded()
+		if failure := s.hangUp(fd); failure != nil {
+			err = failure
+		}
 		if !s.closed.Load() {
 			s.logf("connection ends: %v", err)
 		}
-		s.hangUp(fd)
 		s.dev.Disconnected()
 		s.Mem.clear()
 	}
 }
 
-// hangUp closes the resources of a connection. Callers that wait for a reply get nil.
-func (s *Server) hangUp(fd int) {
+// hangUp closes the resources of a connection, and returns the failure to send that ended it, if any. Callers that
+// wait for a reply get nil.
+func (s *Server) hangUp(fd int) (failure error) {
 	s.mu.Lock()
 	s.conn = -1
 	s.dropIRQs(0, len(s.irqs))
@@ -187,6 +191,7 @@ func (s *Server) hangUp(fd int) {
 		delete(s.calls, id)
 	}
 	_ = unix.Close(fd)
+	failure, s.sendErr = s.sendErr, nil
 	s.sendMu.Unlock()
 	s.rx.closeFDs()
 	s.current.close()
@@ -194,6 +199,7 @@ func (s *Server) hangUp(fd int) {
 		s.pending[i].close()
 	}
 	s.pending = nil
+	return failure
 }
 
 // Interrupt raises an MSI-X vector. QEMU sets up an eventfd for each vector that the guest enabled, and does the
@@ -315,7 +321,8 @@ func (s *Server) reply(m, out []byte, errno unix.Errno) error {
 	return s.send(append(h, out...))
 }
 
-// send writes a whole message. It may block until the client reads, at most for the socket's send timeout.
+// send writes a whole message. It may block until the client reads, at most for the socket's send timeout. Then it
+// ends the connection: the client may have the beginning of the message, and would take another one for the rest.
 func (s *Server) send(m []byte) error {
 	s.sendMu.Lock()
 	defer s.sendMu.Unlock()
@@ -325,13 +332,18 @@ func (s *Server) send(m []byte) error {
 	if fd < 0 {
 		return errors.New("vfio-user: no client")
 	}
+	if s.sendErr != nil {
+		return s.sendErr
+	}
 	for len(m) > 0 {
 		n, err := unix.SendmsgN(fd, m, nil, nil, unix.MSG_NOSIGNAL)
 		if errors.Is(err, unix.EINTR) {
 			continue
 		}
 		if err != nil {
-			return err
+			s.sendErr = fmt.Errorf("vfio-user: send: %w", err)
+			_ = unix.Shutdown(fd, unix.SHUT_RDWR) // wakes the thread that reads
+			return s.sendErr
 		}
 		m = m[n:]
 	}

@@ -1,11 +1,117 @@
 package vfiouser
 
 import (
+	"bytes"
 	"errors"
+	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
+
+// recvOrEnd returns the next whole message, or nil if the connection has ended, even within a message.
+func (c *client) recvOrEnd() []byte {
+	c.t.Helper()
+	m := make([]byte, headerSize)
+	for n := 0; n < len(m); {
+		k, err := unix.Read(c.fd, m[n:])
+		if k == 0 || errors.Is(err, unix.ECONNRESET) {
+			return nil
+		}
+		if err != nil {
+			c.t.Fatalf("after %d bytes of a message of %d: %v", n, len(m), err)
+		}
+		if n += k; n == headerSize {
+			size := int(le.Uint32(m[4:]))
+			if size < headerSize || size > maxData {
+				c.t.Fatalf("a message of %d bytes", size)
+			}
+			m = append(m, make([]byte, size-headerSize)...)
+		}
+	}
+	return m
+}
+
+// mapRemote maps memory without a file, which is accessed by messages.
+func (c *client) mapRemote() {
+	c.t.Helper()
+	if _, errno := c.call(cmdDMAMap, quads(mapReadWrite|32, 0, 0x100000, 0x100000)); errno != 0 {
+		c.t.Fatal(errno)
+	}
+}
+
+// shorten makes the socket's buffer so small that the server sends a message in several pieces.
+func (d *testDevice) shorten(t *testing.T) {
+	d.s.mu.Lock()
+	defer d.s.mu.Unlock()
+	if err := unix.SetsockoptInt(d.s.conn, unix.SOL_SOCKET, unix.SO_SNDBUF, 1); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A client that does not read in time gets the beginning of a message. Another message would be taken for the rest,
+// so the connection must end.
+func TestNothingFollowsHalfAMessage(t *testing.T) {
+	t.Parallel()
+	d, c := serve(t)
+	c.mapRemote()
+	d.shorten(t)
+	d.s.Mem.lock.RLock()
+	if d.s.Mem.Write(0x100000, make([]byte, maxCall)) {
+		t.Error("memory was written without an answer")
+	}
+	d.s.Mem.lock.RUnlock()
+	read := make([]byte, headerSize, headerSize+16)
+	le.PutUint16(read[2:], cmdRegionRead)
+	read = append(read, append(quads(0), words(0, 4)...)...)
+	le.PutUint32(read[4:], uint32(len(read)))
+	_, _ = unix.Write(c.fd, read) // fails if the connection has ended already
+	if m := c.recvOrEnd(); m != nil {
+		t.Errorf("a message followed: %.64x", m)
+	}
+	dial(t, d.s.cfg.Path).call(cmdReset, nil)
+	if got := d.told(); got != "connected disconnected connected reset" {
+		t.Errorf("the device was told %q", got)
+	}
+}
+
+// A client that reads slowly, but within the timeout, gets all messages of several threads whole.
+func TestMessagesOfThreadsAreNotMixed(t *testing.T) {
+	t.Parallel()
+	d, c := serve(t)
+	c.mapRemote()
+	d.shorten(t)
+	const threads = 4
+	var all sync.WaitGroup
+	for i := range threads {
+		all.Go(func() {
+			d.s.Mem.lock.RLock()
+			defer d.s.Mem.lock.RUnlock()
+			if !d.s.Mem.Write(0x100000, bytes.Repeat([]byte{byte(i + 1)}, maxCall)) {
+				t.Errorf("thread %d: memory was not written", i)
+			}
+		})
+	}
+	var sum int
+	for range threads {
+		time.Sleep(sendTimeout / 4)
+		r := c.recvOrEnd()
+		if len(r) != dmaData+maxCall {
+			t.Fatalf("a message of %d bytes", len(r))
+		}
+		data := r[dmaData:]
+		if !bytes.Equal(data, bytes.Repeat(data[:1], len(data))) {
+			t.Error("the data of a message are of several threads")
+		}
+		sum += int(data[0])
+		c.replyDMA(r, nil)
+	}
+	all.Wait()
+	if sum != 1+2+3+4 {
+		t.Errorf("the sum of the messages is %d", sum)
+	}
+}
 
 // QEMU sends without blocking, and takes a message sent in part for sent. Doorbells fill its socket if the server is
 // busy, so an answer must be taken as a whole or not at all.
@@ -33,5 +139,20 @@ func TestAnAnswerIsSentAsAWhole(t *testing.T) {
 	}
 	if whole == 0 || refused == 0 {
 		t.Errorf("%d answers were taken and %d refused, want some of both", whole, refused)
+	}
+}
+
+// After an error of the protocol QEMU does not read any more, but still sends. Its connection ends at its next read.
+func TestAClientThatDoesNotReadIsDisconnected(t *testing.T) {
+	t.Parallel()
+	d, c := serve(t)
+	c.call(cmdReset, nil)
+	if err := unix.Shutdown(c.fd, unix.SHUT_RD); err != nil {
+		t.Fatal(err)
+	}
+	c.send(cmdRegionRead, 0, append(quads(0), words(0, 4)...))
+	dial(t, d.s.cfg.Path).call(cmdReset, nil)
+	if got := d.told(); got != "connected reset disconnected connected reset" {
+		t.Errorf("the device was told %q", got)
 	}
 }
