@@ -2,6 +2,7 @@ package vfiouser
 
 import (
 	"bytes"
+	"errors"
 	"time"
 	"unsafe"
 
@@ -98,23 +99,25 @@ func (s *Server) call(m []byte) []byte {
 func (s *Server) awaitReply(c chan []byte, end time.Time) []byte {
 	// The current message is still in use, so further messages go into another buffer.
 	s.rx.detach()
-	defer s.rx.deadline(-1)
+	s.rx.deadline(end)
+	defer s.rx.deadline(time.Time{})
 	for {
 		select {
 		case r := <-c:
 			return r
 		default:
 		}
-		left := time.Until(end)
-		s.rx.deadline(left)
 		// The client decides how many messages come before its reply, so their number is limited.
-		if left <= 0 || len(s.pending) > 4096 {
+		if time.Now().After(end) || len(s.pending) > 4096 {
 			s.silent.Store(true)
 			return nil
 		}
 		r, err := s.rx.next()
 		switch {
-		case err != nil:
+		case errors.Is(err, errLate):
+			continue
+		case err != nil: // the connection ends as soon as its thread reads
+			s.silent.Store(true)
 			return nil
 		case le.Uint32(r.bytes[8:])&0xf == flagReply:
 			r.close()

@@ -50,6 +50,65 @@ func (d *testDevice) shorten(t *testing.T) {
 	}
 }
 
+// A command is answered after one callTimeout even if it makes several accesses to memory of a client that does not
+// answer, or that stops again and again in its answer. The rest of a late answer is read as such.
+func TestACommandWaitsOnceForALateAnswer(t *testing.T) {
+	t.Parallel()
+	for _, x := range []struct {
+		name  string
+		early int // bytes of the answer sent while the server waits
+	}{{"nothing", 0}, {"bytes of the header", 12}} {
+		t.Run(x.name, func(t *testing.T) {
+			t.Parallel()
+			d, c := serve(t)
+			c.mapRemote()
+			tv := unix.NsecToTimeval((4 * callTimeout).Nanoseconds())
+			if err := unix.SetsockoptTimeval(c.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv); err != nil {
+				t.Fatal(err)
+			}
+			start := time.Now()
+			c.send(cmdRegionWrite, 0, region(0, 0, []byte{0xd0})) // reads memory, then writes memory
+			r := c.recv()
+			if le.Uint16(r[2:]) != cmdDMARead {
+				t.Fatalf("asked %x", r)
+			}
+			answer := append(bytes.Clone(r[:dmaData]), "hello"...)
+			le.PutUint32(answer[4:], uint32(len(answer)))
+			le.PutUint32(answer[8:], flagReply)
+			sent := make(chan error, 1)
+			go func() {
+				for i := range x.early {
+					if _, err := unix.Write(c.fd, answer[i:i+1]); err != nil {
+						sent <- err
+						return
+					}
+					time.Sleep(callTimeout / 8)
+				}
+				sent <- nil
+			}()
+			w := c.recv()
+			if le.Uint16(w[2:]) != cmdRegionWrite || le.Uint32(w[8:]) != flagReply {
+				t.Errorf("instead of the reply to the write came %x", w)
+			}
+			if took := time.Since(start); took > callTimeout*7/4 { // a busy machine is late, but not by another wait
+				t.Errorf("the write took %v", took)
+			}
+			if err := <-sent; err != nil {
+				t.Fatal(err)
+			}
+			if _, err := unix.Write(c.fd, answer[x.early:]); err != nil {
+				t.Fatal(err)
+			}
+			if p, errno := c.call(cmdRegionRead, append(quads(0), words(0, 1)...)); errno != 0 || p[16] != 0xd0 {
+				t.Errorf("after the late answer: %v %x", errno, p)
+			}
+			if got := d.told(); got != "connected " {
+				t.Errorf("the device was told %q", got)
+			}
+		})
+	}
+}
+
 // A client that does not read in time gets the beginning of a message. Another message would be taken for the rest,
 // so the connection must end.
 func TestNothingFollowsHalfAMessage(t *testing.T) {
@@ -110,6 +169,30 @@ func TestMessagesOfThreadsAreNotMixed(t *testing.T) {
 	all.Wait()
 	if sum != 1+2+3+4 {
 		t.Errorf("the sum of the messages is %d", sum)
+	}
+}
+
+// A thread that waits for an answer may read a message with lost files. Then the connection must end, although another
+// thread reads next.
+func TestLostFilesEndTheConnection(t *testing.T) {
+	t.Parallel()
+	_, c := serve(t)
+	c.mapRemote()
+	c.send(cmdRegionWrite, 0, region(0, 0, []byte{0xd0}))
+	c.recv()
+	fds := make([]int, 2*maxFDs)
+	for i := range fds {
+		fds[i] = c.fd
+	}
+	c.send(cmdDMAMap, 0, quads(mapReadWrite|32, 0, 0x300000, 0x1000), fds...)
+	for m := c.recvOrEnd(); m != nil; m = c.recvOrEnd() {
+		if le.Uint32(m[8:])&0xf == flagReply && le.Uint16(m[2:]) == cmdDMAMap {
+			t.Error("the mapping was answered")
+		}
+		if le.Uint32(m[8:])&0xf != flagReply {
+			t.Errorf("the server continues with command %d", le.Uint16(m[2:]))
+			return
+		}
 	}
 }
 

@@ -27,8 +27,12 @@ type stream struct {
 	iov   unix.Iovec
 	hdr   unix.Msghdr   // of the last receive
 	gap   time.Duration // smoothed waiting time of receives
-	limit time.Duration // of a receive; negative for none
+	until time.Time     // the end of waiting; zero for none
+	err   error         // the end of the stream
 }
+
+// errLate means that the time of a receive has ended. The bytes received so far are kept for the next call.
+var errLate = errors.New("vfio-user: no message in time")
 
 // fdAt is a file with the stream position of the last byte read with it. A read may begin with earlier messages
 // without files, and ends with the part that has the file. So the file belongs to the message with this byte.
@@ -59,9 +63,21 @@ func (m *message) close() {
 	}
 }
 
-// next returns the next message. Its bytes are valid until the next call of next, unless detach is called first. The
-// client chooses the length, so it is checked first.
+// next returns the next message. Its bytes are valid until the next call of next, unless detach is called first. An
+// error other than errLate is final, for all threads that read.
 func (s *stream) next() (message, error) {
+	if s.err != nil {
+		return message{}, s.err
+	}
+	m, err := s.split()
+	if err != nil && !errors.Is(err, errLate) {
+		s.err = err
+	}
+	return m, err
+}
+
+// split reads the next message. The client chooses the length, so it is checked first.
+func (s *stream) split() (message, error) {
 	if err := s.fill(headerSize); err != nil {
 		return message{}, err
 	}
@@ -92,7 +108,7 @@ func (s *stream) detach() {
 func (s *stream) fill(n int) error {
 	if s.tmp == nil {
 		s.tmp, s.oob = make([]byte, 64<<10), make([]byte, unix.CmsgSpace(4*maxFDs))
-		s.gap, s.limit = maxGap, -1
+		s.gap = maxGap
 		tv := unix.NsecToTimeval(Nap.Nanoseconds())
 		if err := unix.SetsockoptTimeval(s.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv); err != nil {
 			return err
@@ -106,12 +122,12 @@ func (s *stream) fill(n int) error {
 		switch {
 		case errno == unix.EINTR:
 			continue
+		case errno == unix.EAGAIN:
+			return errLate
 		case errno != 0:
 			return errno
 		case k == 0:
 			return io.EOF
-		case s.hdr.Flags&unix.MSG_CTRUNC != 0:
-			return errors.New("vfio-user: too many files with a message")
 		}
 		if s.r > 64<<10 {
 			s.buf, s.r = append(s.buf[:0], s.buf[s.r:]...), 0
@@ -119,6 +135,9 @@ func (s *stream) fill(n int) error {
 		s.buf = append(s.buf, s.tmp[:k]...)
 		if n := s.hdr.Controllen; n > 0 {
 			s.keepFDs(s.oob[:n])
+		}
+		if s.hdr.Flags&unix.MSG_CTRUNC != 0 {
+			return errors.New("vfio-user: too many files with a message")
 		}
 	}
 	return nil
@@ -144,7 +163,14 @@ func (s *stream) receive() (int, unix.Errno) {
 			s.gap += (min(time.Since(start), 4*maxGap) - s.gap) / 8
 			return k, errno
 		}
-		if flags == 0 && !Wait(s.fd, s.limit) {
+		if flags != 0 {
+			continue
+		}
+		left := time.Duration(-1)
+		if !s.until.IsZero() {
+			left = max(0, time.Until(s.until))
+		}
+		if !Wait(s.fd, left) && left == 0 {
 			return 0, errno
 		}
 	}
@@ -179,5 +205,5 @@ func (s *stream) closeFDs() {
 	s.files = nil
 }
 
-// deadline limits the time of each receive. A negative d removes the limit.
-func (s *stream) deadline(d time.Duration) { s.limit = d }
+// deadline ends the waiting of next at a time, even in the middle of a message. The zero time removes the limit.
+func (s *stream) deadline(t time.Time) { s.until = t }
