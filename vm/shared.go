@@ -11,10 +11,12 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/rackless/rackless/internal/trace"
+	"github.com/rackless/rackless/rdma/vfiouser"
 )
 
 // A VFIOUser is a PCI device emulated by another process. That process maps the guest's memory for DMA, so the guest
@@ -28,20 +30,23 @@ type VFIOUser struct {
 
 // Device returns the value of QEMU's option -device.
 func (d VFIOUser) Device() string {
+	// QEMU drops the device if it waits for less time than a busy process may take.
+	const timeout = uint32(vfiouser.ReplyTimeout / time.Millisecond)
 	type address struct {
 		Type string `json:"type"`
 		Path string `json:"path"`
 	}
 	// Only JSON syntax can contain a socket address here.
 	b, err := json.Marshal(struct {
-		Driver string  `json:"driver"`
-		ID     string  `json:"id"`
-		Bus    string  `json:"bus"`
-		Addr   string  `json:"addr,omitempty"`
-		Multi  bool    `json:"multifunction,omitempty"`
-		Socket address `json:"socket"`
-	}{"vfio-user-pci", d.ID, d.Bus, fmt.Sprintf("0x0.%d", d.Function), d.Multi, address{"unix", d.Socket}})
-	if err != nil { // cannot fail: only strings
+		Driver  string  `json:"driver"`
+		ID      string  `json:"id"`
+		Bus     string  `json:"bus"`
+		Addr    string  `json:"addr,omitempty"`
+		Multi   bool    `json:"multifunction,omitempty"`
+		Timeout uint32  `json:"x-msg-timeout"` // milliseconds
+		Socket  address `json:"socket"`
+	}{"vfio-user-pci", d.ID, d.Bus, fmt.Sprintf("0x0.%d", d.Function), d.Multi, timeout, address{"unix", d.Socket}})
+	if err != nil { // cannot fail: only strings and numbers
 		panic(err)
 	}
 	return string(b)

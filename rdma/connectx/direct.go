@@ -10,8 +10,8 @@ import (
 // handles only messages that succeed at once. Errors, retries and datagrams go by the wire.
 
 // sendBatch and sendBytes limit the requests and bytes of one call of runSend. The timer's thread continues from
-// there, so that no guest holds a lock for long: the port's reads wait for the lock, and QEMU fails a guest's read
-// after 5 s without an answer.
+// there, so that no guest holds a lock for long: the port's reads wait for the lock, and QEMU drops the adapter after
+// vfiouser.ReplyTimeout without an answer.
 const (
 	sendBatch = 256
 	sendBytes = 8 << 20

@@ -16,6 +16,7 @@ import (
 	"github.com/u-root/u-root/pkg/cpio"
 
 	"github.com/rackless/rackless/rdma/connectx"
+	"github.com/rackless/rackless/vm"
 	"github.com/rackless/rackless/vm/image"
 	"github.com/rackless/rackless/vm/kerneltest"
 )
@@ -85,7 +86,7 @@ func boot(t *testing.T, dir, name, addr, adapter, memory string, qemu, node *ima
 		"-append", "addr="+addr+" rdinit=/first "+image.KernelArgs,
 		"-chardev", "socket,id=con,server=on,wait=off,path="+con, "-serial", "chardev:con",
 		"-device", "pcie-root-port,id=rp0,chassis=1",
-		"-device", fmt.Sprintf(`{"driver":"vfio-user-pci","bus":"rp0","socket":{"type":"unix","path":%q}}`, adapter))
+		"-device", vm.VFIOUser{ID: "nic", Bus: "rp0", Socket: adapter}.Device())
 	ctx, cancel := context.WithTimeout(t.Context(), guestLimit)
 	cmd := exec.CommandContext(ctx, e.Path, args...)
 	var out bytes.Buffer
@@ -100,7 +101,8 @@ func boot(t *testing.T, dir, name, addr, adapter, memory string, qemu, node *ima
 			t.Logf("%s: QEMU said: %s", name, out.Bytes())
 		}
 		// QEMU prints this about messages that violate its protocol. For some of them it drops the adapter.
-		if bad := regexp.MustCompile("unexpected reply|bad header|VFIO_USER_DMA").Find(out.Bytes()); bad != nil {
+		bad := regexp.MustCompile("timed out|unexpected reply|bad header|VFIO_USER_DMA")
+		if bad.Match(out.Bytes()) {
 			t.Errorf("%s: QEMU said: %s", name, out.Bytes())
 		}
 	})

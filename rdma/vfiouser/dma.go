@@ -12,8 +12,12 @@ import (
 // dmaHeader is the size of an address and a count of 64 bits each (struct VFIOUserDMARW of QEMU).
 const dmaHeader = 16
 
+// ReplyTimeout is the time that a client should wait for a reply: QEMU's x-msg-timeout. QEMU takes a reply that comes
+// later for an error of the protocol and drops the device, and its default of 5 s is too short for a busy machine.
+const ReplyTimeout = 30 * time.Second
+
 // callTimeout limits the wait for the client's answer to an access to its memory. QEMU answers from its main loop,
-// which may take more than a second on a busy machine, and gives up on us after 5 s.
+// which may take more than a second on a busy machine, and its guest may wait for us meanwhile.
 const callTimeout = 4 * time.Second
 
 // sendTimeout limits the wait for the client to accept a message. QEMU reads on a separate thread.
