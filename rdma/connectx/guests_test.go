@@ -3,6 +3,7 @@ package connectx_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -68,6 +69,8 @@ type machine struct {
 	name string
 	con  net.Conn
 	buf  []byte
+	// adapters is done, with the reason, if a guest has lost its adapter. Then the test fails at once.
+	adapters context.Context
 }
 
 // Kinds of guest memory: an anonymous file that the adapter maps, or QEMU's own memory that it accesses by messages.
@@ -76,7 +79,8 @@ const (
 	privateMemory = "memory-backend-ram,id=ram,size=512M"
 )
 
-func boot(t *testing.T, dir, name, addr, adapter, memory string, qemu, node *image.Image, initrd string) *machine {
+func boot(t *testing.T, adapters context.Context, dir, name, addr, adapter, memory string, qemu, node *image.Image,
+	initrd string) *machine {
 	t.Helper()
 	e := qemu.Emulator()
 	con := filepath.Join(dir, name+".con")
@@ -106,15 +110,28 @@ func boot(t *testing.T, dir, name, addr, adapter, memory string, qemu, node *ima
 			t.Errorf("%s: QEMU said: %s", name, out.Bytes())
 		}
 	})
-	m := &machine{t: t, name: name}
+	m := &machine{t: t, name: name, adapters: adapters}
 	for end := time.Now().Add(guestLimit); ; time.Sleep(50 * time.Millisecond) {
 		c, err := net.Dial("unix", con)
 		if err == nil {
 			m.con = c
+			context.AfterFunc(adapters, func() { _ = c.Close() }) // ends the wait for the guest
 			return m
 		}
-		if time.Now().After(end) {
-			t.Fatalf("%s: %v: %s", name, err, out.Bytes())
+		if adapters.Err() != nil || time.Now().After(end) {
+			t.Fatalf("%s: %v, %v", name, err, context.Cause(adapters))
+		}
+	}
+}
+
+// watch returns a logger for adapters, and a context that it cancels if the connection of an adapter ends.
+func watch(t *testing.T) (context.Context, func(format string, args ...any)) {
+	ctx, lost := context.WithCancelCause(t.Context())
+	return ctx, func(format string, args ...any) {
+		text := fmt.Sprintf(format, args...)
+		t.Log(text)
+		if strings.Contains(text, "connection ends") {
+			lost(errors.New(text))
 		}
 	}
 }
@@ -135,6 +152,9 @@ func (m *machine) until(pattern string) (before string, match []string) {
 		_ = m.con.SetReadDeadline(end)
 		n, err := m.con.Read(b)
 		if err != nil {
+			if cause := context.Cause(m.adapters); cause != nil {
+				err = cause
+			}
 			m.t.Fatalf("%s: %v before %q: %s", m.name, err, pattern, m.buf)
 		}
 		m.buf = append(m.buf, b[:n]...)
@@ -193,7 +213,8 @@ func TestUnmodifiedDriver(t *testing.T) {
 	m.Keep(t, guestFiles...)
 	m.Add(t, cpio.StaticFile("first", firstProgram, 0o755))
 
-	s := connectx.NewServer(connectx.Options{Log: t.Logf})
+	adapters, logf := watch(t)
+	s := connectx.NewServer(connectx.Options{Log: logf})
 	defer s.Close()
 	var ports [3]*connectx.Port
 	var ms [3]*machine
@@ -215,8 +236,8 @@ func TestUnmodifiedDriver(t *testing.T) {
 	}
 	for i, memory := range []string{sharedMemory, sharedMemory, privateMemory} {
 		name := string(rune('a' + i))
-		ms[i] = boot(t, dir, name, fmt.Sprintf("10.0.0.%d", i+1), filepath.Join(dir, name+".nic"), memory, qemu, node,
-			m.Initrd)
+		ms[i] = boot(t, adapters, dir, name, fmt.Sprintf("10.0.0.%d", i+1), filepath.Join(dir, name+".nic"), memory,
+			qemu, node, m.Initrd)
 	}
 	for _, m := range ms {
 		if _, up := m.until(`READY (\w+)\s`); up[1] != "up" {
