@@ -48,7 +48,7 @@ func TestWhatANewcomerTypes(t *testing.T) {
 		"study report demo":                      "run one with: rackless study run STUDY.yaml",
 		"results raw x":                          "want a number",
 		"plan examples/pair.yaml --time-limit 5": "want a number with its unit, such as 30s",
-		"fabric set pair --loss 200%":            "want 0% to 100%",
+		"link set pair --loss 200%":              "want 0% to 100%",
 		"report A B":                             `"A" is not the name of a lab`,
 		"version extra":                          "want no argument, have 1 argument",
 		"image rm":                               "want keys, which rackless image ls shows, or --all",

@@ -88,7 +88,7 @@ func TestFaultsOfANode(t *testing.T) {
 		}, []string{
 			"link | vm01 eth0 | failed | operstate down, carrier 0 | rackless link show pair shows the port: " +
 				"rackless " +
-				"fabric set pair --up opens one that is set down, and rackless up LAB.yaml starts a dead switch again",
+				"link set pair --up opens one that is set down, and rackless up LAB.yaml starts a dead switch again",
 			noTraffic("vm01 eth0: link up: operstate down, carrier 0",
 				"rackless link show pair shows the port: rackless link set pair --up opens one that is set down, and "+
 					"rackless up LAB.yaml starts a "+
