@@ -50,11 +50,22 @@ func TestAHostFromPrepareToRollback(t *testing.T) {
 	h.reboot(t)
 	h.bootedAsWritten(t, "prepared and booted")
 	step("cat /sys/devices/system/cpu/isolated", 0, "[0-9]")
-	// What the rest of the boot brings after rackless-prepare.service may have an interrupt to move.
-	step("rackless prepare --yes", 0, "this host is prepared for lab parts: (as it was|1 step )")
 	tenant.startedAgain(t)
 
-	step("rackless up lab.yaml", 0, "lab parts is up: 2 nodes on kvm, ")
+	// Devices that appear after rackless-prepare.service have interrupts to move: up refuses the host until prepare has
+	// moved them, and says so. On a slow boot that happens more than once.
+	for range 3 {
+		step("rackless prepare --yes", 0, "this host is prepared for lab parts: (as it was|1 step )")
+		out, status := h.host(t, "rackless up lab.yaml")
+		if status == exitFaults && strings.Contains(out, "(move interrupts to CPUs ") {
+			continue
+		}
+		if status != 0 || !strings.Contains(out, "lab parts is up: 2 nodes on kvm, ") {
+			t.Fatalf("rackless up lab.yaml: status %d\n%s", status, out)
+		}
+		break
+	}
+	step("rackless ls", 0, "parts +vm00 +running")
 	step("virsh list --name | grep . | sort", 0, "parts.vm00$", "parts.vm01$", "tenant$")
 	step("rackless exec vm00 -- ibv_devinfo", 0, `hca_id:\s+\S+$`, `.*PORT_ACTIVE`)
 	out, status := h.host(t, "rackless verify parts -o json")
