@@ -28,9 +28,9 @@ setup-emulate: ## install what "rackless emulate" needs too: the tutorial begins
 setup-cluster:
 	@hack/setup.sh cluster
 
-# The program has no tables of a debugger either: a stack trace does not need them. "go build" makes one with them.
+# Without symbols and tables of a debugger, as in releases: a stack trace does not need them. "go build" has them.
 build: ## compile bin/rackless, one static binary
-	$(GO) build -trimpath -buildvcs=false $(NO_DWARF) -ldflags "-w -X main.version=$(VERSION)" -o bin/rackless ./cmd/rackless
+	$(GO) build -trimpath -buildvcs=false $(NO_DWARF) -ldflags "-s -w -X main.version=$(VERSION)" -o bin/rackless ./cmd/rackless
 
 lab: setup ## from nothing to a measured two-node lab that keeps running (LAB=file for another)
 	@$(MAKE) --no-print-directory build
