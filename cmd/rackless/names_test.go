@@ -48,3 +48,14 @@ func TestDefaultsOfFormerNamesCount(t *testing.T) {
 		t.Errorf("status %d, %q, %q: want the file of the variable", code, out, stderr)
 	}
 }
+
+// Each command of the short help exists, and is listed in the whole help too.
+func TestEverydayCommandsExist(t *testing.T) {
+	a, _, _ := testApp(t)
+	root := newRootCmd(a)
+	for _, e := range everyday {
+		if c, _, err := root.Find([]string{e.name}); err != nil || c.Hidden {
+			t.Errorf("%s: %v, %v; want a visible command", e.name, c, err)
+		}
+	}
+}

@@ -89,7 +89,7 @@ func (a *app) exactFor(cmd *cobra.Command) {
 
 func (a *app) help(cmd *cobra.Command) error {
 	if cmd == cmd.Root() && !a.all {
-		return a.show(show.Reflow(briefHelp(cmd), a.width()))
+		return a.show(show.Reflow(briefHelp(cmd), a.width()) + "\n")
 	}
 	return a.show(show.Reflow(strings.TrimSpace(cmp.Or(cmd.Long, cmd.Short)), a.width()) + "\n\n" + cmd.UsageString())
 }
