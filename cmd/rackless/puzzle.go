@@ -30,7 +30,7 @@ func newPuzzleStartCmd(a *app) *cobra.Command {
 			return err
 		}
 		return a.show(fmt.Sprintf("lab %s is broken.\n\n  %s\n\nFind out why, and repair it. rackless puzzle check "+
-			"%[1]s\nsays whether it works again, with --hint where to look; rackless puzzle reveal\n%[1]s gives up.\n",
+			"%[1]s says whether it works again, with --hint\nwhere to look; rackless puzzle reveal %[1]s gives up.\n",
 			l.Lab.Name, p.Story))
 	})
 	run := cmd.RunE
