@@ -60,8 +60,8 @@ func newPuzzleCmd(a *app) *cobra.Command {
 		newPuzzleStartCmd(a), newPuzzleCheckCmd(a), newPuzzleRevealCmd(a))
 }
 
-// formerNames are commands under the names that they had before version 0.2, by their present ones. They are hidden,
-// work as before, and say the new name.
+// formerNames are commands under the names that they had before they were grouped, by their present ones. They are
+// hidden, work as before, and say the new name.
 var formerNames = []struct {
 	old, now string
 	make     func(*app) *cobra.Command
@@ -101,7 +101,8 @@ func addFormerNames(a *app, root *cobra.Command) {
 		c.Use = strings.TrimSpace(words[len(words)-1] + " " + operands)
 		markFormer(c, f.now)
 		parent.AddCommand(c)
-		if present, _, err := root.Find(strings.Fields(f.now)); err == nil && present != root {
+		// A command that became a flag shares no defaults with the command of the flag.
+		if present, rest, err := root.Find(strings.Fields(f.now)); err == nil && len(rest) == 0 {
 			cli.SetFormerly(present, f.old)
 		}
 	}

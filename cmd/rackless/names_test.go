@@ -59,3 +59,19 @@ func TestEverydayCommandsExist(t *testing.T) {
 		}
 	}
 }
+
+// Defaults of recommend, which became a flag of plan, do not change plan.
+func TestDefaultsOfRecommendAreNotThoseOfPlan(t *testing.T) {
+	a, out, stderr := testApp(t)
+	env := a.env
+	a.env = func(name string) string {
+		if name == "RACKLESS_RECOMMEND_OUTPUT" {
+			return "json"
+		}
+		return env(name)
+	}
+	if code := a.run(t.Context(), []string{"plan", pairLab, "--snapshot", epycHost}); code != 0 ||
+		strings.HasPrefix(out.String(), "{") {
+		t.Errorf("status %d, %q, %.40q: want a plan as text", code, stderr, out)
+	}
+}

@@ -154,7 +154,7 @@ func TestMessagesOfThreadsAreNotMixed(t *testing.T) {
 	}
 	var sum int
 	for range threads {
-		time.Sleep(sendTimeout / 4)
+		time.Sleep(sendTimeout / 16)
 		r := c.recvOrEnd()
 		if len(r) != dmaData+maxCall {
 			t.Fatalf("a message of %d bytes", len(r))
