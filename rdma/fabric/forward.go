@@ -53,7 +53,7 @@ func (b *bridge) forward(p *port, buf []byte) (used int, err error) {
 			}
 		}
 		switch {
-		case to == p || last.dst == controlAddress:
+		case to == p || last.dst == controlAddress || isControl(frame):
 			p.counters.RxFiltered++
 		case to != nil:
 			b.emit(to.conn, s)

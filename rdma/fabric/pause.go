@@ -18,8 +18,12 @@ const (
 	pauseSize    = 60     // bytes: the shortest frame, without FCS
 )
 
-// controlAddress is the destination of MAC control. It never leaves a link, so that no node can pause another's NIC.
+// controlAddress is the destination of MAC control.
 const controlAddress mac = 0x0180c2000001
+
+// isControl reports whether a frame is MAC control. It never leaves a link, whatever its destination, so that no node
+// can pause another's NIC.
+func isControl(frame []byte) bool { return binary.BigEndian.Uint16(frame[12:]) == etherControl }
 
 // headroom is the number of bytes that a queue may hold above PFC.High, for frames sent before the pause arrives. A
 // NIC that does not obey pauses loses any frames beyond.

@@ -133,9 +133,12 @@ func TestHeadroomIsBounded(t *testing.T) {
 func TestMACControlStaysOnItsLink(t *testing.T) {
 	s, nodes := attachAll(t, 2, nil)
 	teach(t, nodes)
-	nodes[0].send(frame(controlAddress, station(0), 60, 1), frame(station(1), station(0), 60, 2))
+	direct := frame(station(1), station(0), 60, 1)
+	binary.BigEndian.PutUint16(direct[12:], etherControl)
+	nodes[0].send(frame(controlAddress, station(0), 60, 1), direct, frame(station(1), station(0), 60, 2), direct)
 	nodes[1].expect(frame(station(1), station(0), 60, 2))
-	if c := s.portCounters("p0"); c.RxFiltered != 1 {
+	s.until("filtered", "p0", func(p PortCounters) bool { return p.RxFiltered == 3 })
+	if c := s.portCounters("p0"); c.RxFiltered != 3 {
 		t.Errorf("%+v", c)
 	}
 }

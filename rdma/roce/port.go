@@ -160,7 +160,12 @@ func (p *Port) Receive(now time.Duration, frame []byte) bool {
 		return true
 	}
 	if len(frame) >= 20 && be.Uint16(frame[12:]) == etherPause {
-		p.pause(now, frame[14:])
+		// Another address would be that of a peer, which must not pause this port across a switch.
+		if [6]byte(frame) == pauseAddress {
+			p.pause(now, frame[14:])
+		} else {
+			p.Counters.RxDropped++
+		}
 		return true
 	}
 	c := &p.Counters

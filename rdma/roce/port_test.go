@@ -177,6 +177,21 @@ func TestPausedPriorityIsSilent(t *testing.T) {
 	}
 }
 
+// Only the other end of the cable may pause a port, and it sends to the address for that.
+func TestAPauseToAnotherAddressIsDropped(t *testing.T) {
+	p := NewPort(PortConfig{Wire: &tee{}, Rate: 25e9})
+	for _, to := range [][]byte{{2, 0, 0, 0, 0, 1}, {0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, {1, 0x80, 0xc2, 0, 0, 0}} {
+		f := pauseFrame(pauseLink, 0xffff)
+		copy(f, to)
+		if !p.Receive(0, f) || p.paused(0, 0) || p.Counters.RxControl != 0 {
+			t.Errorf("a pause to %x: %+v", to, p.Counters)
+		}
+	}
+	if p.Counters.RxDropped != 3 {
+		t.Errorf("%d frames were dropped, want 3", p.Counters.RxDropped)
+	}
+}
+
 func TestHeldPortKeepsWhatItHas(t *testing.T) {
 	w := &tee{}
 	p := NewPort(PortConfig{Wire: w, Rate: 1e9})

@@ -62,6 +62,9 @@ func (p *Port) stop(now time.Duration, prio int, until time.Duration) {
 	p.pausedUntil[prio] = until
 }
 
+// pauseAddress is the destination of pauses, which no bridge forwards (IEEE 802.3 annex 31B.1).
+var pauseAddress = [6]byte{0x01, 0x80, 0xc2, 0, 0, 1}
+
 // etherPause is the EtherType of MAC control, with the opcodes for pauses of the link and of priorities (IEEE 802.3
 // annex 31B, 802.1Q annex 36.2.1).
 const (
