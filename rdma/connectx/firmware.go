@@ -231,11 +231,17 @@ const (
 )
 
 // firmwareReg answers a firmware register; known is false for other registers. d is the request, and o starts as its
-// copy.
+// copy. A virtual function only reads, because its owner may be a guest of the card's owner.
 func (p *Port) firmwareReg(reg uint32, d, o []byte, write bool) (st status, known bool) {
 	f := p.nic.Firmware
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	switch reg {
+	case regNVDA, regNVDI, regMFRL:
+		if write && p.nic.VF > 0 {
+			return badParam, true
+		}
+	}
 	switch reg {
 	case regMGIR:
 		p.information(o)

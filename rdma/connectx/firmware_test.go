@@ -271,3 +271,40 @@ func FuzzWindow(f *testing.F) {
 		w.f.Write(vfiouser.RegionConfig, uint64(at)%4000, b)
 	})
 }
+
+// A virtual function reads the settings of its card, but only the physical function changes them.
+func TestAVirtualFunctionDoesNotSetUpTheCard(t *testing.T) {
+	_, f, g := virtual(t, 0)
+	before := f.VFs()
+	register := func(from *guest, reg uint32, write bool) status {
+		in := make([]byte, regData+keptSize)
+		be.PutUint16(in, opAccessReg)
+		if !write {
+			be.PutUint16(in[6:], 1)
+		}
+		be.PutUint32(in[8:], reg)
+		d := in[regData:]
+		nvLength.put(d, pciSize)
+		be.PutUint32(d[nvType:], tlvPCI)
+		putAll(d[nvValue:], map[bits]uint64{pciSRIOVValid: 1, pciPFsValid: 1, pciPFs: 1})
+		st, _ := from.command(in, regData+keptSize)
+		return st
+	}
+	for _, reg := range []uint32{regNVDA, regNVDI, regMFRL} {
+		if st := register(g[1], reg, true); st != badParam {
+			t.Errorf("register %#x, written: status %#x", reg, st)
+		}
+	}
+	if st := register(g[1], regNVDA, false); st != ok {
+		t.Errorf("read: status %#x", st)
+	}
+	f.reset()
+	if n := f.VFs(); n != before {
+		t.Errorf("the card has %d virtual functions, had %d", n, before)
+	}
+	register(g[0], regNVDA, true)
+	f.reset()
+	if n := f.VFs(); n != 0 {
+		t.Errorf("set by the physical function, the card has %d virtual functions", n)
+	}
+}

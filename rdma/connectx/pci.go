@@ -96,6 +96,7 @@ func (p *Port) hardReset() {
 		p.fault, p.crashed, p.broken = Healthy, "", false
 		p.faults++
 	}
+	p.private.Store(false)
 	p.dropState()
 	p.shareLink()
 	p.NICMode = nicDisabled // until a driver sets its command queue
@@ -130,7 +131,9 @@ func (f *function) Reset() {
 	p.lock()
 	defer p.unlock()
 	if !p.restored {
-		p.nic.Firmware.reset()
+		if p.nic.VF == 0 {
+			p.nic.Firmware.reset()
+		}
 		p.hardReset()
 	}
 }

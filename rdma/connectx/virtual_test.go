@@ -131,6 +131,8 @@ func TestVirtualFunctionsAreThereAsTheFirmwareSays(t *testing.T) {
 	w[0].set(tlvPCI, v)
 	seen("set to 1", physical, function, function)
 	w[2].f.Reset()
+	seen("set to 1, after a reset of a virtual function", physical, function, function)
+	w[0].f.Reset()
 	seen("set to 1, after a reset", physical, function, none)
 	b := make([]byte, 64)
 	if w[2].f.Read(7, 0, b); le.Uint32(b) != function {
