@@ -148,6 +148,9 @@ func (c *client) recv() []byte {
 	b := make([]byte, headerSize)
 	for n := 0; n < len(b); {
 		k, err := unix.Read(c.fd, b[n:])
+		if err == unix.EINTR { // with a timeout of the socket, also after a signal of Go's scheduler
+			continue
+		}
 		if err != nil || k == 0 {
 			c.t.Fatalf("read: %d, %v", k, err)
 		}

@@ -16,6 +16,9 @@ func (c *client) recvOrEnd() []byte {
 	m := make([]byte, headerSize)
 	for n := 0; n < len(m); {
 		k, err := unix.Read(c.fd, m[n:])
+		if errors.Is(err, unix.EINTR) { // with a timeout of the socket, also after a signal of Go's scheduler
+			continue
+		}
 		if k == 0 || errors.Is(err, unix.ECONNRESET) {
 			return nil
 		}
