@@ -44,7 +44,7 @@ func (p *Port) runSend(q *queue) {
 		}
 	}()
 	for n, bytes := 0, uint64(0); ; n++ {
-		if n == sendBatch || bytes > sendBytes {
+		if n == sendBatch || bytes >= sendBytes || n > 0 && p.spent() {
 			p.wait(q, p.s.now())
 			return
 		}
@@ -100,14 +100,26 @@ func (p *Port) sendOne(q *queue, to **Port) (end int, n uint64) {
 	if wr.Fail != 0 || wr.Op == roce.WRLocalInv || wr.Op == roce.WRNop || peer == nil {
 		return viaWire, 0
 	}
-	*to = peer
 	if !had && peer != p {
-		if !p.lockPeer(peer) {
+		if peer.private.Load() {
+			return viaWire, 0
+		}
+		locked, kept := p.lockPeer(peer)
+		if locked {
+			*to = peer
+		}
+		if !kept {
 			// The queue may have run, failed or been destroyed while the lock was released.
 			_, late := p.waiting[q]
 			if p.Queues[q.Num] != q || late || q.State != roce.ReadyToSend || p.onWire(q) {
 				return waits, 0
 			}
+		}
+		if !locked {
+			p.wait(q, p.s.now()+retryAfter)
+			return waits, 0
+		}
+		if !kept {
 			if w, blocks, found = p.nextWQE(q); found {
 				p.parse(q, w, wr)
 			}
@@ -116,13 +128,22 @@ func (p *Port) sendOne(q *queue, to **Port) (end int, n uint64) {
 			}
 		}
 	}
+	*to = peer
 	m := message{p: p, q: q, wr: wr, blocks: blocks, peer: peer, src: p.src[:0], dst: p.dst[:0]}
-	end = m.run()
-	// The lists are reused, and must not keep references to guest memory.
-	p.src, p.dst = m.src, m.dst
-	clear(p.src)
-	clear(p.dst)
+	if end = m.run(); end != waits {
+		q.copied = 0
+	}
+	p.src, p.dst = reusable(m.src), reusable(m.dst)
 	return end, m.n
+}
+
+// reusable returns a list for the next use. It keeps no references to guest memory, and a long list is given back.
+func reusable(list []seg) []seg {
+	if cap(list) > 1<<10 {
+		return nil
+	}
+	clear(list)
+	return list[:0]
 }
 
 // unlockPeer unlocks a peer. Its own thread flushes its new frames, because nic.Frames may block and our lock is
@@ -131,7 +152,8 @@ func (p *Port) unlockPeer(o *Port) {
 	if len(o.frames) > 0 || o.netDirty {
 		o.wakeBy(p.s.now())
 	}
-	o.mu.Unlock()
+	o.visited = false
+	o.release()
 }
 
 // A message is a request being processed, with both ports locked. Until its time comes it must not change anything,
@@ -143,6 +165,7 @@ type message struct {
 	blocks   uint16
 	n        uint64
 	src, dst []seg
+	partial  bool // do has copied only a part
 }
 
 // run processes the message, if it can succeed. While the message waits, q.due holds the booked time, so that it is
@@ -156,13 +179,16 @@ func (m *message) run() int {
 	if m.reads() {
 		access = roce.LocalWrite
 	}
+	// The limit is log_max_msg, 30.
+	for _, e := range m.wr.SG {
+		m.n += uint64(e.Len)
+	}
+	if m.n > 1<<30 || m.n > sendBytes && m.access() == 0 {
+		return viaWire // a long SEND cannot be copied in parts, as others may take its receive meanwhile
+	}
 	var fits bool
 	// Access to memory by messages may fail or wait for its guest. The wire handles both without the peer's lock.
 	if m.src, fits = p.gatherList(m.src, m.wr, q.PD, access); !fits || !mapped(m.src) {
-		return viaWire
-	}
-	// The limit is log_max_msg, 30.
-	if m.n = total(m.src); m.n > 1<<30 {
 		return viaWire
 	}
 	if !m.ofPeer(m.promising) {
@@ -175,6 +201,10 @@ func (m *message) run() int {
 	if !m.ofPeer(m.do) {
 		q.due = 0
 		return viaWire
+	}
+	if m.partial {
+		p.wait(q, p.s.now())
+		return waits
 	}
 	m.counted()
 	q.SI += m.blocks
@@ -256,21 +286,25 @@ func (m *message) do() bool {
 	if a := m.access(); a != 0 && !(m.remote(a) && mapped(m.dst)) {
 		return false
 	}
+	if m.partial = m.n-min(m.n, m.q.copied) > sendBytes; m.partial {
+		m.part(sendBytes)
+		return true
+	}
 	c := m.peer.counters(m.d)
 	switch m.wr.Op {
 	case roce.WRWrite:
-		move(m.dst, m.src)
+		m.part(m.n)
 		c.RxWrites++
 	case roce.WRWriteImm:
 		var r roce.RecvWR
 		if !m.peer.nextRecv(m.d, &r) {
 			return false
 		}
-		move(m.dst, m.src)
+		m.part(m.n)
 		m.received(r.ID)
 		c.RxWrites++
 	case roce.WRRead:
-		move(m.src, m.dst)
+		m.part(m.n)
 		c.RxReads++
 	case roce.WRCmpSwap, roce.WRFetchAdd:
 		// The memory must be in one piece with an aligned guest address, which may differ from the key's alignment in
@@ -286,6 +320,17 @@ func (m *message) do() bool {
 		return m.send()
 	}
 	return true
+}
+
+// part copies up to n bytes of a message that is not a SEND, after those that are copied already. A long message is
+// copied in parts, as both ports are locked meanwhile.
+func (m *message) part(n uint64) {
+	from, to := skip(m.src, m.q.copied), skip(m.dst, m.q.copied)
+	if m.wr.Op == roce.WRRead {
+		from, to = to, from
+	}
+	move(first(to, n), from)
+	m.q.copied += n
 }
 
 // access returns the rights that the request needs to the memory that it names at the receiver.

@@ -15,22 +15,25 @@ const (
 
 // sendFrames processes the posted requests of an Ethernet send queue. As on the card, a failed request puts the queue
 // into its error state. The driver's reporter (en/reporter_tx.c) resets it by MODIFY_SQ.
+//
+// A request of one WQE may be 64 Ki frames, so it is begun again from its next frame after a pause.
 func (p *Port) sendFrames(q *queue) {
 	if q.State != wqReady {
 		return
 	}
-	for range sendBatch {
+	for {
 		w, blocks, found := p.nextWQE(q)
 		if !found {
 			return
 		}
-		if p.net.Backlog() > maxBacklog {
-			p.wait(q, p.s.now()+50*time.Microsecond)
+		id, signaled := sendID(w), w[11]&flagComplete != 0
+		st, rest := p.sendFrame(q, w)
+		if rest != 0 {
+			p.wait(q, rest)
 			return
 		}
 		q.SI += blocks
-		id, signaled := sendID(w), w[11]&flagComplete != 0
-		st := p.sendFrame(q, w)
+		q.frame = 0
 		if st != roce.OK || signaled {
 			p.completion(q, &roce.Completion{ID: id, Status: st})
 		}
@@ -40,7 +43,6 @@ func (p *Port) sendFrames(q *queue) {
 			return
 		}
 	}
-	p.wait(q, p.s.now())
 }
 
 // ethSize is the minimum size of an Ethernet segment (struct mlx5_wqe_eth_seg): flags, MSS and 2 bytes of inline
@@ -48,13 +50,18 @@ func (p *Port) sendFrames(q *queue) {
 // of their length is set, these two bytes are a VLAN tag to insert instead.
 const ethSize = 16
 
-func (p *Port) sendFrame(q *queue, w []byte) roce.Status {
+// sendFrame sends the frames of a request, from q.frame on. If it must stop before the last one, it returns the time
+// at which to go on.
+func (p *Port) sendFrame(q *queue, w []byte) (st roce.Status, rest time.Duration) {
+	if rest = p.ethernetPause(); rest != 0 {
+		return 0, rest
+	}
 	op := w[3]
 	if op == wqeNop {
-		return roce.OK
+		return roce.OK, 0
 	}
 	if op != wqeSend && op != wqeLSO || len(w) < ctrlSize+ethSize {
-		return roce.LocalQPOp
+		return roce.LocalQPOp, 0
 	}
 	e := w[ctrlSize:]
 	flags, mss, inline := e[4], int(be.Uint16(e[6:])), int(be.Uint16(e[12:])&0x3ff)
@@ -65,7 +72,7 @@ func (p *Port) sendFrame(q *queue, w []byte) roce.Status {
 	}
 	if inline > 0 {
 		if 14+inline > len(e) {
-			return roce.LocalQPOp
+			return roce.LocalQPOp, 0
 		}
 		head = e[14 : 14+inline]
 		if inline > 2 {
@@ -74,7 +81,7 @@ func (p *Port) sendFrame(q *queue, w []byte) roce.Status {
 	}
 	f, st := p.gatherFrame(q, head, data)
 	if st != roce.OK {
-		return st
+		return st, 0
 	}
 	if be.Uint16(e[12:])>>15 != 0 && len(f) >= 12 {
 		f = append(f[:12:12], append([]byte{0x81, 0, e[14], e[15]}, f[12:]...)...)
@@ -82,13 +89,29 @@ func (p *Port) sendFrame(q *queue, w []byte) roce.Status {
 	if op != wqeLSO {
 		mss = 0
 	}
-	for _, f := range segment(f, mss, inline) {
+	cut := newSegments(f, mss, inline)
+	for ; q.frame < cut.count; q.frame++ {
+		if rest = p.ethernetPause(); rest != 0 {
+			return 0, rest
+		}
+		f := cut.frame(q.frame)
 		if flags&0xc0 != 0 { // L3 and L4 checksums
 			fixChecksums(f)
 		}
 		p.transmit(f)
 	}
-	return roce.OK
+	return roce.OK, 0
+}
+
+// ethernetPause returns the time at which a send queue may go on, or 0 for now.
+func (p *Port) ethernetPause() time.Duration {
+	if p.net.Backlog() > maxBacklog {
+		return p.s.now() + 50*time.Microsecond
+	}
+	if p.spent() {
+		return p.s.now()
+	}
+	return 0
 }
 
 // gatherFrame assembles a frame from its inline headers and its data segments. The frame is a copy, so later writes
@@ -98,13 +121,16 @@ func (p *Port) gatherFrame(q *queue, head, data []byte) ([]byte, roce.Status) {
 	if st := parseData(data, &wr); st != roce.OK {
 		return nil, st
 	}
+	n := uint64(0)
+	for _, e := range wr.SG {
+		n += uint64(e.Len)
+	}
+	if n+uint64(len(head)) > maxLSO {
+		return nil, roce.LocalLength
+	}
 	list, fits := p.gatherList(nil, &wr, q.PD, roce.LocalRead)
 	if !fits {
 		return nil, roce.LocalProtection
-	}
-	n := total(list)
-	if n+uint64(len(head)) > maxLSO {
-		return nil, roce.LocalLength
 	}
 	f := make([]byte, len(head), len(head)+int(n)+4)
 	copy(f, head)
@@ -282,42 +308,55 @@ func fixChecksums(f []byte) {
 	be.PutUint16(l4[at:], c)
 }
 
-// segment cuts a TCP packet into frames of mss bytes after head bytes of headers; with mss 0 it is one frame. The
-// headers are repeated with new lengths, IPv4 identification and sequence numbers, as in the card's TSO. Other
-// packets, or headers that do not fit into head, go out unchanged: a frame that is too long is dropped by the switch,
-// which is better than an index out of range.
-func segment(f []byte, mss, head int) [][]byte {
+// segments cuts a TCP packet into count frames of mss bytes after head bytes of headers. The headers are repeated with
+// new lengths, IPv4 identification and sequence numbers, as in the card's TSO.
+type segments struct {
+	f             []byte
+	mss, head     int
+	l3, l4, count int
+	ipv4          bool
+}
+
+// newSegments returns the segments of f. With mss 0, for other packets, and if the headers do not fit into head, there
+// is one, f itself: a frame that is too long is dropped by the switch, which is better than an index out of range.
+func newSegments(f []byte, mss, head int) segments {
+	one := segments{f: f, count: 1}
 	kind, ip := ipPacket(f)
 	if mss == 0 || head > len(f) || len(f)-head <= mss {
-		return [][]byte{f}
+		return one
 	}
-	l3 := len(f) - len(ip)
-	l4 := l3 + 40
-	if kind == 0x0800 && len(ip) > 0 {
-		l4 = l3 + int(ip[0]&15)*4
+	s := segments{f: f, mss: mss, head: head, l3: len(f) - len(ip), ipv4: kind == 0x0800}
+	s.l4 = s.l3 + 40
+	if s.ipv4 && len(ip) > 0 {
+		s.l4 = s.l3 + int(ip[0]&15)*4
 	}
-	if kind != 0x0800 && kind != 0x86dd || l4 < l3+20 || l4+20 > head {
-		return [][]byte{f}
+	if kind != 0x0800 && kind != 0x86dd || s.l4 < s.l3+20 || s.l4+20 > head {
+		return one
 	}
-	var out [][]byte
-	seq := be.Uint32(f[l4+4:])
-	for o := head; o < len(f); o += mss {
-		e := min(o+mss, len(f))
-		g := append(append(make([]byte, 0, head+e-o), f[:head]...), f[o:e]...)
-		if kind == 0x0800 {
-			be.PutUint16(g[l3+2:], uint16(len(g)-l3))
-			be.PutUint16(g[l3+4:], be.Uint16(f[l3+4:])+uint16(len(out)))
-		} else {
-			be.PutUint16(g[l3+4:], uint16(len(g)-l3-40))
-		}
-		be.PutUint32(g[l4+4:], seq+uint32(o-head))
-		if e < len(f) {
-			g[l4+13] &^= 0x09 // only the last frame has FIN and PSH
-		}
-		if o > head {
-			g[l4+13] &^= 0x80 // only the first frame has CWR
-		}
-		out = append(out, g)
+	s.count = (len(f) - head + mss - 1) / mss
+	return s
+}
+
+// frame returns segment i.
+func (s *segments) frame(i int) []byte {
+	if s.mss == 0 {
+		return s.f
 	}
-	return out
+	o := s.head + i*s.mss
+	e := min(o+s.mss, len(s.f))
+	g := append(append(make([]byte, 0, s.head+e-o), s.f[:s.head]...), s.f[o:e]...)
+	if s.ipv4 {
+		be.PutUint16(g[s.l3+2:], uint16(len(g)-s.l3))
+		be.PutUint16(g[s.l3+4:], be.Uint16(s.f[s.l3+4:])+uint16(i))
+	} else {
+		be.PutUint16(g[s.l3+4:], uint16(len(g)-s.l3-40))
+	}
+	be.PutUint32(g[s.l4+4:], be.Uint32(s.f[s.l4+4:])+uint32(o-s.head))
+	if e < len(s.f) {
+		g[s.l4+13] &^= 0x09 // only the last frame has FIN and PSH
+	}
+	if i > 0 {
+		g[s.l4+13] &^= 0x80 // only the first frame has CWR
+	}
+	return g
 }

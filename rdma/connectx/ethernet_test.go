@@ -2,6 +2,7 @@ package connectx
 
 import (
 	"bytes"
+	"slices"
 	"testing"
 	"time"
 
@@ -37,10 +38,11 @@ func tcp(to, from [6]byte, n int) []byte {
 
 func TestSegmentsAndChecksums(t *testing.T) {
 	f := tcp(mac(1), mac(0), 2500)
-	got := segment(f, 1000, 54)
-	if len(got) != 3 {
-		t.Fatalf("%d frames", len(got))
+	cut := newSegments(f, 1000, 54)
+	if cut.count != 3 {
+		t.Fatalf("%d frames", cut.count)
 	}
+	got := [][]byte{cut.frame(0), cut.frame(1), cut.frame(2)}
 	var data []byte
 	for i, g := range got {
 		fixChecksums(g)
@@ -202,11 +204,9 @@ func TestLayoutFields(t *testing.T) {
 
 // A guest's table may forward each frame to itself many times, but the search must end.
 func TestTablesThatLeadToThemselves(t *testing.T) {
-	p := &Port{}
-	p.Flows = map[flowKey]*flow{{Table: 1}: {Action: actionForward}}
-	for range maxDests {
-		p.Flows[flowKey{Table: 1}].Dests = append(p.Flows[flowKey{Table: 1}].Dests, destTable<<24|1)
-	}
+	p := &Port{tables: newTables()}
+	p.setFlowEntry(flowKey{Table: 1}, &flow{Action: actionForward,
+		Dests: slices.Repeat([]uint32{destTable<<24 | 1}, maxDests)})
 	p.Root = 1
 	if out := p.steer(make([]byte, 60)); len(out) != 0 {
 		t.Errorf("got %d targets, want none", len(out))

@@ -173,6 +173,7 @@ func createCQ(p *Port, in, out []byte, _ uint32) status {
 	if !fits {
 		return badParam
 	}
+	p.notePrivate(c.DBR &^ (pageSize - 1))
 	c.Ctx = append([]byte(nil), x...)
 	p.CQs[n] = c
 	put24(out, n)

@@ -94,7 +94,10 @@ func FuzzFrame(f *testing.F) {
 		g[0].p.DeliverBatch(append(appendFrame(nil, b), b...))
 		fixChecksums(append([]byte(nil), b...))
 		if len(b) > 2 {
-			segment(b, int(b[0]), int(b[1]))
+			cut := newSegments(b, int(b[0]), int(b[1]))
+			for i := range cut.count {
+				cut.frame(i)
+			}
 		}
 		if len(b) >= 14 {
 			headers(b)

@@ -29,7 +29,7 @@ type guest struct {
 	uar    uint64
 }
 
-const guestMemory = 8 << 20
+const guestMemory = 64 << 20
 
 // newLab creates adapters with joined wires. If set, cut selects lost frames.
 func newLab(t testing.TB, n int, nic NIC, cut func(frame []byte) bool) (*Server, []*guest) {
@@ -255,13 +255,17 @@ const (
 	logRQ = 4 // WQEs of 16 << 1 bytes
 )
 
-func (g *guest) newQP(service uint8) *testQP {
+func (g *guest) newQP(service uint8) *testQP { return g.qpWith(map[bits]uint64{qpcSt: uint64(service)}) }
+
+// qpWith creates a QP with some fields of its context set otherwise.
+func (g *guest) qpWith(change map[bits]uint64) *testQP {
 	q := &testQP{g: g, cq: g.newCQ(), ring: g.alloc(pageSize), dbr: g.alloc(8)}
 	q.num = g.create(opCreateQP, 0x110+8, func(in []byte) {
 		x := in[0x18:]
-		putAll(x, map[bits]uint64{qpcSt: uint64(service), qpcPd: uint64(g.pd), qpcLogSqSize: logSQ, qpcLogRqSize: logRQ,
+		putAll(x, map[bits]uint64{qpcPd: uint64(g.pd), qpcLogSqSize: logSQ, qpcLogRqSize: logRQ,
 			qpcLogRqStride: 1, qpcCqnSnd: uint64(q.cq.num), qpcCqnRcv: uint64(q.cq.num), qpcDbrAddr: q.dbr,
 			qpcUserIndex: 0x1234})
+		putAll(x, change)
 		g.pages(in[0x110:], q.ring, 1)
 	})
 	return q

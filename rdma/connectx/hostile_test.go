@@ -128,13 +128,17 @@ func FuzzSteer(f *testing.F) {
 		}
 		p.lock()
 		defer p.unlock()
-		p.Root, p.Flows, p.Misses = 1, map[flowKey]*flow{}, map[uint32]uint32{}
+		p.Root, p.Flows, p.flows, p.Misses = 1, map[flowKey]*flow{}, flowTables{}, map[uint32]uint32{}
 		p.TIRs = map[uint32]*tir{1: {RQ: 5}, 2: {Indirect: true, RQT: 1, Fields: 15, L4: 1}, 3: {Indirect: true}}
 		p.RQTs = map[uint32][]uint32{1: {7, 8, 9}}
 		for ; len(b) >= 8; b = b[8:] {
 			x := &flow{Action: uint16(b[4]), Dests: []uint32{uint32(b[5])<<24 | uint32(b[6]&3)<<8 | uint32(b[7]&7)}}
 			x.Mask[b[2]%matchSize], x.Value[b[2]%matchSize] = 0xff, b[3]
-			p.Flows[flowKey{uint32(b[0] & 7), uint32(b[1])}] = x
+			if b[0]&0x10 != 0 {
+				p.deleteFlowEntry(flowKey{uint32(b[0] & 7), uint32(b[1])})
+			} else {
+				p.setFlowEntry(flowKey{uint32(b[0] & 7), uint32(b[1])}, x)
+			}
 			p.Misses[uint32(b[0]&7)] = uint32(b[7] & 7)
 		}
 		if n := len(p.steer(frame)); n > maxDests {

@@ -34,6 +34,22 @@ const (
 	modeKLM      = 2 // pieces of other keys: memory windows, and fast registration of lists with gaps
 )
 
+// Limits of a key, whichever command or request sets it: the logs of its page size, and the pieces of a list. Each
+// access goes through the whole list, so it is short; the driver uses at most 64 pieces (log_max_klm_list_size).
+const (
+	minPageShift = 12
+	maxPageShift = 40
+	maxPieces    = 1 << 12
+)
+
+// maxPages returns the largest length of Pages.
+func (k *mkey) maxPages() int {
+	if k.Mode == modeKLM {
+		return 2 * maxPieces
+	}
+	return maxCommand / 8
+}
+
 // anyQP is the QPN of a key that all queues of its domain may use.
 const anyQP = 0xffffff
 
@@ -72,14 +88,15 @@ func (p *Port) readKey(k *mkey, n uint32, x, pas []byte) status {
 	}
 	if k.Free {
 		// A work request will set the pages.
+		k.Shift = min(max(k.Shift, minPageShift), maxPageShift)
 		count := int(mkcTranslationsOctwordSize.get(x)) * 2
-		if count > maxCommand/8 || !p.charge(count) {
+		if count > k.maxPages() || !p.charge(count) {
 			return limit
 		}
 		k.Pages = make([]uint64, count)
 		return ok
 	}
-	if k.Shift < 12 || k.Shift > 40 || k.Len > 1<<46 || k.Start+k.Len < k.Start {
+	if k.Shift < minPageShift || k.Shift > maxPageShift || k.Len > 1<<46 || k.Start+k.Len < k.Start {
 		return badParam
 	}
 	count := (k.Start&(1<<k.Shift-1) + k.Len + 1<<k.Shift - 1) >> k.Shift
@@ -129,11 +146,26 @@ type seg struct {
 	b    []byte
 }
 
-// translate appends the memory behind n bytes at va of a key to out. pd is the domain of the queue that uses it. Only
-// translate decides which memory a queue or a peer may access. It checks key, protection domain, rights and range at
-// each use, because the key may have been destroyed or changed since the last. The slices are valid while the lock on
-// maps is held.
+// maxSegs limits the list of one translation. A guest can make any number of pieces of a few bytes, and each takes more
+// memory here than it has there.
+const maxSegs = 1 << 16
+
+// translate appends the memory behind n bytes at va of a key to out, up to maxSegs pieces. pd is the domain of the
+// queue that uses it. The slices are valid while the lock on maps is held.
 func (p *Port) translate(out []seg, key, pd uint32, va, n uint64, a roce.Access) ([]seg, roce.Fault) {
+	return p.find(out, false, key, pd, va, n, a)
+}
+
+// check returns the fault that translate finds, whatever the number of pieces.
+func (p *Port) check(key, pd uint32, va, n uint64, a roce.Access) roce.Fault {
+	_, f := p.find(nil, true, key, pd, va, n, a)
+	return f
+}
+
+// find implements translate and check, which makes no list. Only find decides which memory a queue or a peer may
+// access. It checks key, protection domain, rights and range at each use, because the key may have been destroyed or
+// changed since the last.
+func (p *Port) find(out []seg, check bool, key, pd uint32, va, n uint64, a roce.Access) ([]seg, roce.Fault) {
 	k := p.Keys[key>>8]
 	switch {
 	case k == nil || k.Key != key || k.Free:
@@ -150,10 +182,10 @@ func (p *Port) translate(out []seg, key, pd uint32, va, n uint64, a roce.Access)
 	}
 	switch k.Mode {
 	case modePhysical:
-		return p.physical(out, va, n)
+		return p.physical(out, check, va, n)
 	case modeMTT:
 	case modeKLM:
-		return p.pieces(out, k, va, n, a)
+		return p.pieces(out, check, k, va, n, a)
 	default:
 		return out, roce.FaultKey
 	}
@@ -172,7 +204,7 @@ func (p *Port) translate(out []seg, key, pd uint32, va, n uint64, a roce.Access)
 		}
 		l = min(l, n)
 		var f roce.Fault
-		if out, f = p.physical(out, at, l); f != 0 {
+		if out, f = p.physical(out, check, at, l); f != 0 {
 			return out, f
 		}
 		o, n = o+l, n-l
@@ -182,7 +214,7 @@ func (p *Port) translate(out []seg, key, pd uint32, va, n uint64, a roce.Access)
 
 // pieces appends memory behind a key of mode KLM. A piece needs the local right that corresponds to the access. Its
 // own key must not be another list, or a guest could create a circle of such keys.
-func (p *Port) pieces(out []seg, k *mkey, va, n uint64, a roce.Access) ([]seg, roce.Fault) {
+func (p *Port) pieces(out []seg, check bool, k *mkey, va, n uint64, a roce.Access) ([]seg, roce.Fault) {
 	local := roce.LocalRead
 	if a&(roce.LocalWrite|roce.RemoteWrite|roce.RemoteAtomic) != 0 {
 		local = roce.LocalWrite
@@ -199,7 +231,7 @@ func (p *Port) pieces(out []seg, k *mkey, va, n uint64, a roce.Access) ([]seg, r
 			return out, roce.FaultKey
 		}
 		var f roce.Fault
-		if out, f = p.translate(out, key, k.PD, k.Pages[i+1]+o, l, local); f != 0 {
+		if out, f = p.find(out, check, key, k.PD, k.Pages[i+1]+o, l, local); f != 0 {
 			return out, f
 		}
 		o, va, n = 0, va+l, n-l
@@ -212,7 +244,7 @@ func (p *Port) pieces(out []seg, k *mkey, va, n uint64, a roce.Access) ([]seg, r
 
 // physical appends memory at an address of the adapter. A range may span several mappings. A key of mode 0 covers all
 // of the guest's memory, but only the guest's kernel can create one.
-func (p *Port) physical(out []seg, addr, n uint64) ([]seg, roce.Fault) {
+func (p *Port) physical(out []seg, check bool, addr, n uint64) ([]seg, roce.Fault) {
 	if addr+n < addr || n > 1<<40 {
 		return out, roce.FaultAddress
 	}
@@ -226,7 +258,12 @@ func (p *Port) physical(out []seg, addr, n uint64) ([]seg, roce.Fault) {
 				return out, roce.FaultAddress
 			}
 		}
-		out = append(out, seg{p.mem, addr, l, b})
+		if !check {
+			if len(out) == maxSegs {
+				return out, roce.FaultAddress
+			}
+			out = append(out, seg{p.mem, addr, l, b})
+		}
 		addr, n = addr+l, n-l
 	}
 	return out, 0
@@ -237,6 +274,33 @@ func total(v []seg) (n uint64) {
 		n += v[i].n
 	}
 	return n
+}
+
+// skip removes the first n bytes of a list, and first all after the first n. They change the list.
+func skip(v []seg, n uint64) []seg {
+	for len(v) > 0 && v[0].n <= n {
+		n -= v[0].n
+		v = v[1:]
+	}
+	if len(v) > 0 && n > 0 {
+		s := &v[0]
+		s.addr, s.n = s.addr+n, s.n-n
+		if s.b != nil {
+			s.b = s.b[n:]
+		}
+	}
+	return v
+}
+
+func first(v []seg, n uint64) []seg {
+	for i := range v {
+		if s := &v[i]; s.n >= n {
+			s.n = n
+			return v[:i+1]
+		}
+		n -= v[i].n
+	}
+	return v
 }
 
 // mapped reports whether all pieces are memory of this process.

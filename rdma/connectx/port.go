@@ -24,11 +24,24 @@ type Port struct {
 	vfu   *vfiouser.Server
 	mem   *vfiouser.Memory
 
+	// maps is read-locked while the guest's memory is in use, and write-locked while its table changes. Package
+	// vfiouser takes the write lock with no other lock held.
+	maps sync.RWMutex
 	// mu guards the fields below, except the atomics. Two ports are locked in the order of their ids (see lockPeer).
 	//
-	// The lock order is outMu, Server.maps for reading, mu, Server.mu, the locks of vfiouser. A thread with mu must
-	// not lock maps again: a writer waiting between its two read locks would block it forever.
+	// The lock order is outMu, maps for reading, mu, Server.mu, the locks of vfiouser. A thread with mu must not wait
+	// for maps: a writer may wait for a reader that waits for mu.
 	mu sync.Mutex
+	// frozen means that a thread with mu has released it to wait for the client (see ask). Only that thread may use
+	// the fields until it signals thaw.
+	frozen bool
+	thaw   sync.Cond
+	// visited means that the thread of another port has locked this one.
+	visited bool
+	// private means that the guest has memory without a file for its queues, or that the port has asked its client
+	// for memory since its last reset. Other ports then use the wire, because they must not wait for the client.
+	private atomic.Bool
+	until   time.Duration // end of the current turn; 0 before its first call of spent
 	tables
 	config [4096]byte
 	// configCopy is a copy of config, valid unless configChanged is set.
@@ -68,15 +81,18 @@ type Port struct {
 	shown atomic.Pointer[registers] // for reads without the lock
 	beat  atomic.Uint32
 
-	wakeAt atomic.Int64 // the earliest deadline
-	lines  atomic.Int32 // number of lines written to the log
-	light  atomic.Bool  // the other end of the cable sees the port
+	wakeAt  atomic.Int64  // the earliest deadline
+	retryAt time.Duration // no tick before; only for the timer's thread
+	lines   atomic.Int32  // number of lines written to the log
+	light   atomic.Bool   // the other end of the cable sees the port
 
 	outMu  sync.Mutex // held while frames are passed to the cable, to keep their order
 	frames []byte     // frames to pass to the cable after unlock, in the form of NIC.Batch
 	spare  []byte     // the previous buffer of frames, for reuse
-	cable  int        // bytes in frames and in batches that the cable has not taken yet
-	held   bool       // net is on hold, because too much waits for the cable
+	// cable is the number of bytes in frames, in loop, and in batches that the cable has not taken yet.
+	cable int
+	given atomic.Int64 // bytes that the cable has taken, still counted in cable
+	held  bool         // net is on hold, because too much waits
 }
 
 // If more than cableHigh bytes wait for the cable, the port sends nothing until only cableLow are left, for example
@@ -86,15 +102,13 @@ const (
 	cableLow  = 32 << 10
 )
 
-// drainedCable records that the cable has taken n bytes, and resumes a port on hold: at once if here is set, or else by
-// the timer.
-func (p *Port) drainedCable(n int, here bool) {
-	p.cable -= n
-	if !p.held || p.cable > cableLow {
+// drainedCable counts the bytes that the cable has taken, and resumes a port on hold: at once if here is set, or else
+// by the timer.
+func (p *Port) drainedCable(here bool) {
+	p.cable -= int(p.given.Swap(0))
+	if !p.resume() {
 		return
 	}
-	p.held = false
-	p.net.Hold(false)
 	now := p.s.now()
 	if here {
 		p.poll(now)
@@ -102,6 +116,25 @@ func (p *Port) drainedCable(n int, here bool) {
 	}
 	p.netAt = now
 	p.wakeBy(now)
+}
+
+// queued counts n bytes of a frame that waits for the cable or for the port itself, and puts the port on hold if too
+// much waits.
+func (p *Port) queued(n int) {
+	if p.cable += n; !p.held && p.cable > cableHigh {
+		p.held = true
+		p.net.Hold(true)
+	}
+}
+
+// resume ends the hold of the port if little enough waits, and reports whether it has.
+func (p *Port) resume() bool {
+	if !p.held || p.cable > cableLow {
+		return false
+	}
+	p.held = false
+	p.net.Hold(false)
+	return true
 }
 
 // Limits on a guest's allocations.
@@ -115,8 +148,75 @@ const (
 // lock locks the port and keeps guest memory in place. With the read lock on maps, slices of guest memory stay valid
 // until unlock, because a client's DMA_UNMAP waits for the write lock.
 func (p *Port) lock() {
-	p.s.maps.RLock()
+	p.acquire()
+	p.until = 0
+}
+
+// acquire takes the locks of the port, and release releases them.
+func (p *Port) acquire() {
+	p.maps.RLock()
 	p.mu.Lock()
+	p.awaitThaw()
+}
+
+func (p *Port) release() {
+	p.mu.Unlock()
+	p.maps.RUnlock()
+}
+
+// enter is like acquire for a thread that must not wait for the client. It returns false if the port is frozen, or if
+// the table of the guest's memory is about to change.
+func (p *Port) enter() bool {
+	if !p.maps.TryRLock() {
+		return false
+	}
+	p.mu.Lock()
+	if p.frozen {
+		p.release()
+		return false
+	}
+	return true
+}
+
+// retryAfter is the time after which the timer tries again to enter a port.
+const retryAfter = 200 * time.Microsecond
+
+// awaitThaw waits until no thread has frozen the port. mu is held before and after, but not meanwhile.
+func (p *Port) awaitThaw() {
+	for p.frozen {
+		p.thaw.Wait()
+	}
+}
+
+// ask calls f, which waits for the client's answer about its memory, with the port frozen: a slow client must delay
+// only its own guest, so threads that can do without the port find it frozen and go on. The thread of another port
+// does not ask.
+func (p *Port) ask(f func() bool) bool {
+	if p.visited {
+		return false
+	}
+	p.private.Store(true)
+	p.frozen = true
+	p.mu.Unlock()
+	defer func() {
+		p.mu.Lock()
+		p.frozen = false
+		p.thaw.Broadcast()
+	}()
+	return f()
+}
+
+// maxTurn limits the work for one port in one go. The ports share a thread, and their locks are awaited by others.
+const maxTurn = time.Millisecond
+
+// spent reports whether the current turn, which begins with the first call, has lasted long enough. Work without a
+// small bound asks it after each step, and leaves the rest to the next tick.
+func (p *Port) spent() bool {
+	now := p.s.now()
+	if p.until == 0 {
+		p.until = now + maxTurn
+	}
+	return now >= p.until
 }
 
 // unlock unlocks the port and sends the queued frames. It calls Frames without the lock, because that may block or
@@ -125,13 +225,15 @@ func (p *Port) unlock() {
 	if v := recover(); v != nil {
 		p.crash(v)
 	}
+	if p.given.Load() > 0 {
+		p.guard(func() { p.drainedCable(true) })
+	}
 	if p.netDirty {
 		p.guard(p.pollNow)
 	}
 	n := len(p.frames)
 	p.publish()
-	p.mu.Unlock()
-	p.s.maps.RUnlock()
+	p.release()
 	if n > 0 {
 		p.flushFrames()
 	}
@@ -158,20 +260,25 @@ const flushTurns = 8
 // flushFrames passes queued frames to the cable, one goroutine at a time. TryLock keeps their order without waiting:
 // the owner of outMu also sends frames that others queue meanwhile. The two buffers alternate, so nothing is
 // allocated.
+//
+// If the port cannot be entered, the next tick continues.
 func (p *Port) flushFrames() {
 	for p.outMu.TryLock() {
-		for i, n := 0, 0; ; i++ {
-			p.s.maps.RLock()
-			p.mu.Lock()
-			p.guard(func() { p.drainedCable(n, i < flushTurns) })
+		for i := 0; ; i++ {
+			if !p.enter() {
+				p.outMu.Unlock()
+				p.wakeBy(p.s.now() + retryAfter)
+				return
+			}
+			p.until = 0
+			p.guard(func() { p.drainedCable(i < flushTurns) })
 			batch := p.frames
 			p.frames, p.spare = p.spare[:0], batch
-			p.mu.Unlock()
-			p.s.maps.RUnlock()
+			p.release()
 			if len(batch) == 0 {
 				break
 			}
-			n = p.give(batch)
+			p.given.Add(int64(p.give(batch)))
 		}
 		p.outMu.Unlock()
 		// A goroutine that queued a frame meanwhile found outMu locked and did not send the frame.
@@ -201,21 +308,30 @@ func (p *Port) give(batch []byte) (n int) {
 	return n
 }
 
-// lockPeer locks another port in addition to this one. It returns false if it had to unlock this port meanwhile, so
-// the caller must read its tables again. To avoid a deadlock of two ports that send to each other, it waits for a
-// lower id only with no port locked.
-func (p *Port) lockPeer(o *Port) bool {
+// lockPeer locks another port in addition to this one. locked is false if the other cannot be entered. kept is false
+// if this port was unlocked meanwhile, so the caller must read its tables again.
+//
+// To avoid a deadlock of two ports that send to each other, it waits for a lower id only with no port locked.
+func (p *Port) lockPeer(o *Port) (locked, kept bool) {
+	if !o.maps.TryRLock() {
+		return false, true
+	}
+	kept = true
 	if p.id < o.id {
 		o.mu.Lock()
-		return true
+	} else if !o.mu.TryLock() {
+		kept = false
+		p.mu.Unlock()
+		o.mu.Lock()
+		p.mu.Lock()
 	}
-	if o.mu.TryLock() {
-		return true
+	if o.frozen || p.frozen {
+		o.release()
+		p.awaitThaw()
+		return false, kept
 	}
-	p.mu.Unlock()
-	o.mu.Lock()
-	p.mu.Lock()
-	return false
+	o.visited = true
+	return true, kept
 }
 
 // maxLines limits a port's lines in the log, so that no guest can fill it.
@@ -227,21 +343,20 @@ func (p *Port) logf(format string, args ...any) {
 	}
 }
 
-// maxTick limits one call of tick. The ports share a thread, and a guest with full queues would otherwise delay all
-// others.
-const maxTick = 2 * time.Millisecond
-
-// tick runs the due send queues and polls net.
-func (p *Port) tick(now time.Duration) {
-	p.lock()
+// tick runs the due send queues and polls net. It returns false if the port could not be entered.
+func (p *Port) tick(now time.Duration) bool {
+	if !p.enter() {
+		return false
+	}
 	defer p.unlock()
+	p.until = 0
 	p.wakeAt.Store(int64(never))
 	for q, at := range p.waiting {
 		if at <= now {
 			delete(p.waiting, q)
 			p.runSend(q)
 		}
-		if p.s.now()-now > maxTick {
+		if p.spent() {
 			break // the other queues continue after all ports had their turn
 		}
 	}
@@ -252,6 +367,7 @@ func (p *Port) tick(now time.Duration) {
 		p.poll(now)
 	}
 	p.wakeBy(p.netAt)
+	return true
 }
 
 func (p *Port) wait(q *queue, at time.Duration) {
@@ -312,10 +428,10 @@ func (p *Port) SetLink(up bool) {
 // Close removes the adapter, after which its guest reads all ones. It sets gone to stop accesses, ends the
 // connection, and only then drops the tables, because the connection's thread uses them until vfu.Close returns.
 func (p *Port) Close() error {
-	p.mu.Lock()
+	p.acquire()
 	p.gone, p.link = true, false
 	p.publish()
-	p.mu.Unlock()
+	p.release()
 	err := p.vfu.Close()
 	p.lock()
 	p.dropState()
@@ -371,15 +487,17 @@ func (p *Port) dropState() {
 	maps.DeleteFunc(p.s.gids, func(_ gidKey, o *Port) bool { return o == p })
 	p.s.mu.Unlock()
 	p.tables = newTables()
-	p.net = roce.NewPort(roce.PortConfig{Wire: (*wire)(p), Room: (*wire)(p).room, Rate: uint64(p.nic.RateBits),
+	p.net = roce.NewPort(roce.PortConfig{Wire: (*wire)(p), Room: (*wire)(p).room, Yield: p.spent, Rate: uint64(p.nic.RateBits),
 		Congestion: &p.Cong, QoS: &p.QoS, Group: p.group, Line: p.nic.Cable.sending()})
-	p.netDirty, p.netAt, p.failed, p.loop, p.rxFree = false, never, nil, nil, 0
+	p.netDirty, p.netAt, p.failed, p.rxFree = false, never, nil, 0
 	p.waiting = map[*queue]time.Duration{}
 	p.wakeAt.Store(int64(never))
-	for f, rest := nextFrame(p.frames); f != nil; f, rest = nextFrame(rest) {
-		p.cable -= len(f)
+	for _, b := range [][]byte{p.frames, p.loop} {
+		for f, rest := nextFrame(b); f != nil; f, rest = nextFrame(rest) {
+			p.cable -= len(f)
+		}
 	}
-	p.frames, p.held = p.frames[:0], false
+	p.frames, p.loop, p.held = p.frames[:0], nil, false
 }
 
 // never is later than all deadlines.
@@ -440,20 +558,26 @@ func (t *timer) pass() time.Duration {
 	ports := t.s.ports
 	t.s.mu.RUnlock()
 	for _, p := range ports {
-		if at := time.Duration(p.wakeAt.Load()); at <= now {
-			p.tick(now)
+		if p.due() <= now {
+			p.retryAt = 0
+			if !p.tick(now) {
+				p.retryAt = now + retryAfter
+			}
 		}
-		next = min(next, time.Duration(p.wakeAt.Load()))
+		next = min(next, p.due())
 	}
 	return next
 }
+
+// due returns the time of the port's next tick. Only the timer's thread calls it.
+func (p *Port) due() time.Duration { return max(time.Duration(p.wakeAt.Load()), p.retryAt) }
 
 func (t *timer) sleep(until time.Duration) {
 	t.until.Store(int64(until))
 	// A port may have set an earlier deadline since pass read it.
 	t.s.mu.RLock()
 	for _, p := range t.s.ports {
-		until = min(until, time.Duration(p.wakeAt.Load()))
+		until = min(until, p.due())
 	}
 	t.s.mu.RUnlock()
 	d := until - t.s.now()
@@ -470,12 +594,18 @@ func (t *timer) sleep(until time.Duration) {
 	}
 }
 
-// wakeBy requests a call of tick at a time. The port's lock is held.
+// wakeBy requests a call of tick at a time. The port's lock need not be held: a tick that clears wakeAt meanwhile does
+// all that is due.
 func (p *Port) wakeBy(at time.Duration) {
-	if int64(at) >= p.wakeAt.Load() {
-		return
+	for {
+		old := p.wakeAt.Load()
+		if int64(at) >= old {
+			return
+		}
+		if p.wakeAt.CompareAndSwap(old, int64(at)) {
+			break
+		}
 	}
-	p.wakeAt.Store(int64(at))
 	if t := p.s.timer; int64(at) < t.until.Load() {
 		t.until.Store(int64(at))
 		t.wake()

@@ -138,13 +138,17 @@ func (p *Port) setState(q *queue, to roce.State) {
 	q.State = to
 	qpcState.put(q.Ctx, uint64(to))
 	delete(p.waiting, q)
-	q.due, q.idle = 0, 0
+	q.due, q.copied, q.idle = 0, 0, 0
 	p.wireState(q, to)
 	switch to {
 	case roce.Reset:
 		q.SI, q.RI = 0, 0
 	case roce.Failed:
-		p.flush(q)
+		if p.spent() { // many queues may fail at once
+			p.wait(q, p.s.now())
+		} else {
+			p.flush(q)
+		}
 	case roce.ReadyToSend:
 		q.rang = p.s.now()
 		p.wait(q, q.rang) // for requests that were posted before
@@ -264,6 +268,9 @@ func (p *Port) umr(q *queue, key uint32, w []byte) roce.Status {
 		return roce.OK
 	}
 	n := min(octwords*2, len(pas)/8)
+	if n > k.maxPages() {
+		return roce.LocalLength
+	}
 	if grow := n - len(k.Pages); grow > 0 {
 		if !p.charge(grow) {
 			return roce.LocalQPOp
@@ -300,7 +307,7 @@ func umrContext(k *mkey, x []byte, mask uint64) {
 		k.Len = mkcLen.get(x)
 	}
 	if mask&umrPage != 0 {
-		k.Shift = max(12, uint8(mkcLogPageSize.get(x)))
+		k.Shift = min(max(minPageShift, uint8(mkcLogPageSize.get(x))), maxPageShift)
 	}
 	if mask&umrStart != 0 {
 		k.Start = mkcStartAddr.get(x)

@@ -68,9 +68,12 @@ type queue struct {
 
 	rang time.Duration // time of the last doorbell
 	due  time.Duration // when the wire will have carried the message at the head; 0 if not booked
-	idle time.Duration // pause before the next flush of a failed queue
-	attr roce.Attr     // derived from Ctx by setAttr
-	wire *wireQP
+	// copied is the number of bytes of the message at the head that the direct path has copied.
+	copied uint64
+	frame  int           // number of frames of the request at the head that an Ethernet queue has sent
+	idle   time.Duration // pause before the next flush of a failed queue
+	attr   roce.Attr     // derived from Ctx by setAttr
+	wire   *wireQP
 }
 
 // bounded reports whether the sizes of a queue are within the card's limits. A receive WQE holds at least a data
@@ -103,6 +106,7 @@ func (p *Port) shape(q *queue, pas []byte, logPage, pageOff uint64) status {
 	if q.NoSend && q.NoRecv {
 		return ok
 	}
+	p.notePrivate(q.DBR &^ (pageSize - 1))
 	var fits bool
 	if q.Ring, fits = p.newRing(pas, logPage, pageOff, size); !fits {
 		return badParam
@@ -110,7 +114,7 @@ func (p *Port) shape(q *queue, pas []byte, logPage, pageOff uint64) status {
 	return ok
 }
 
-func (p *Port) enter(q *queue, out []byte) status {
+func (p *Port) addQueue(q *queue, out []byte) status {
 	q.Num = p.number(kindQueue, maxQueueNumber, func(n uint32) bool { return p.Queues[n] != nil })
 	if q.Num == 0 {
 		p.drop(&q.Ring)
@@ -166,7 +170,7 @@ func createQP(p *Port, in, out []byte, _ uint32) status {
 	if st := p.shape(q, in[0x110:], qpcLogPageSize.get(x), qpcPageOffset.get(x)); st != ok {
 		return st
 	}
-	return p.enter(q, out)
+	return p.addQueue(q, out)
 }
 
 // createWQ creates an RQ, SQ or RMP. Their contexts hold a struct wq in the same place.
@@ -193,7 +197,7 @@ func createWQ(kind uint8) handler {
 		if st := p.shape(q, w[0xc0:], wqLogWqPgSz.get(w), wqPageOffset.get(w)); st != ok {
 			return st
 		}
-		return p.enter(q, out)
+		return p.addQueue(q, out)
 	}
 }
 
@@ -207,7 +211,7 @@ func createXSRQ(p *Port, in, out []byte, _ uint32) status {
 	if st := p.shape(q, in[0x110:], xsrqLogPageSize.get(x), xsrqPageOffset.get(x)); st != ok {
 		return st
 	}
-	return p.enter(q, out)
+	return p.addQueue(q, out)
 }
 
 // modifyWQ changes the state of an RQ or SQ. The driver moves its queues from Reset to Ready and back. In Reset, the
@@ -220,7 +224,7 @@ func modifyWQ(kind uint8) handler {
 		}
 		to := roce.State(sqcState.get(in[0x20:])) // rqc has it in the same place
 		if to == wqReset {
-			q.SI, q.RI = 0, 0
+			q.SI, q.RI, q.frame = 0, 0, 0
 			delete(p.waiting, q)
 		}
 		q.State = to
@@ -268,8 +272,8 @@ func (p *Port) receives(q *queue) *queue {
 	return s
 }
 
-// maxSegs limits the list of a receive. The largest WQE holds this many segments.
-const maxSegs = 64
+// maxRecvSegs limits the list of a receive. The largest WQE holds this many segments.
+const maxRecvSegs = 64
 
 // nextRecv takes the next posted receive, with the index for its completion as ID. A WQE is a list of data segments,
 // each with length, key and address. In a linked queue its first segment has the index of the next WQE in bytes 2 and
@@ -282,7 +286,7 @@ func (p *Port) nextRecv(q *queue, wr *roce.RecvWR) bool {
 	if s == nil || s.NoRecv || s.DBR == 0 || p.posted(s) == 0 {
 		return false
 	}
-	var b [16 * maxSegs]byte
+	var b [16 * maxRecvSegs]byte
 	mask := uint32(1)<<s.RecvLog - 1
 	at := uint32(s.RI)
 	if s.Linked {

@@ -25,8 +25,16 @@ func (p *Port) newRing(pas []byte, logPage, pageOff, size uint64) (ring, bool) {
 	r.Pages = make([]uint64, n)
 	for i := range r.Pages {
 		r.Pages[i] = be.Uint64(pas[8*i:]) &^ 0xfff
+		p.notePrivate(r.Pages[i])
 	}
 	return r, true
+}
+
+// notePrivate notes if a page of a queue is memory without a file.
+func (p *Port) notePrivate(page uint64) {
+	if !p.private.Load() && p.mem.Slice(page, pageSize) == nil && p.mem.Has(page, pageSize) {
+		p.private.Store(true)
+	}
 }
 
 // charge adds stored page addresses to the guest's total, and returns false above the limit. drop or destroyKey

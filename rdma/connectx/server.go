@@ -36,11 +36,6 @@ type Server struct {
 	start time.Time
 	// direct means that messages between two adapters of the server are copied, without frames on the wire.
 	direct atomic.Bool
-	// maps is read-locked while guest memory is in use, and write-locked while a table of it changes. All adapters
-	// share one lock, because a message uses two adapters, and with two locks two readers could wait for each other's
-	// writers. Package vfiouser takes the write lock with no other lock held.
-	maps sync.RWMutex
-
 	// mu guards ports, ids and gids. It may be taken with a port's lock held (setGID, dropState), never the other way
 	// round.
 	mu sync.RWMutex
@@ -137,6 +132,7 @@ func (s *Server) AddNIC(n NIC) (*Port, error) {
 		m.device++ // in the table of mlx5_core the next id is the virtual function's
 	}
 	p := &Port{s: s, nic: n, model: m, link: n.Link}
+	p.thaw.L = &p.mu
 	p.hardReset()
 	s.mu.Lock()
 	s.ids++
@@ -147,8 +143,8 @@ func (s *Server) AddNIC(n NIC) (*Port, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.publish()
-	v, err := vfiouser.Listen(vfiouser.Config{Path: n.Socket, BAR0: barSize, Vectors: vectors, Maps: &s.maps,
-		Log: p.logf}, (*function)(p))
+	v, err := vfiouser.Listen(vfiouser.Config{Path: n.Socket, BAR0: barSize, Vectors: vectors, Maps: &p.maps,
+		Ask: p.ask, Log: p.logf}, (*function)(p))
 	if err != nil {
 		return nil, err
 	}
@@ -213,10 +209,8 @@ func (p *Port) guard(f func()) {
 func (p *Port) outside(f func()) {
 	defer func() {
 		if v := recover(); v != nil {
-			p.s.maps.RLock()
-			defer p.s.maps.RUnlock()
-			p.mu.Lock()
-			defer p.mu.Unlock()
+			p.acquire()
+			defer p.release()
 			p.crash(v)
 		}
 	}()

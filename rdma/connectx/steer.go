@@ -82,7 +82,7 @@ type flowKey struct{ Table, Index uint32 }
 // matchSize is the size of the outer headers of a match (struct fte_match_set_lyr_2_4).
 const matchSize = 0x40
 
-// flow is an entry of a flow table. Value is stored masked, so that a match is one comparison.
+// flow is an entry of a flow table. Value is stored masked, so that it can be looked up.
 type flow struct {
 	Mask, Value [matchSize]byte
 	Other       bool // matches on unsupported fields
@@ -135,12 +135,12 @@ func setFlow(p *Port, in, _ []byte, _ uint32) status {
 	for i := range n {
 		f.Dests = append(f.Dests, be.Uint32(in[0x340+8*i:]))
 	}
-	p.Flows[k] = f
+	p.setFlowEntry(k, f)
 	return ok
 }
 
 func deleteFlow(p *Port, in, _ []byte, _ uint32) status {
-	delete(p.Flows, flowKey{be.Uint32(in[0x14:]) & 0xffffff, be.Uint32(in[0x20:])})
+	p.deleteFlowEntry(flowKey{be.Uint32(in[0x14:]) & 0xffffff, be.Uint32(in[0x20:])})
 	return ok
 }
 
@@ -182,6 +182,7 @@ func destroyTable(p *Port, in, _ []byte, _ uint32) status {
 			delete(p.Flows, k)
 		}
 	}
+	delete(p.flows, n)
 	if p.Root == n {
 		p.Root = 0
 	}
@@ -245,31 +246,23 @@ func headers(f []byte) (m [matchSize]byte) {
 func (p *Port) steer(f []byte) []target {
 	m := headers(f)
 	var out []target
-	visits := maxVisits
-	p.walk(p.Root, &m, &visits, &out)
+	visits, masks := maxVisits, maxMasks
+	p.walk(p.Root, &m, &visits, &masks, &out)
 	return out
 }
 
 // walk follows a table. The matching entry with the smallest index wins; groups have ranges of indices, so precise
-// masks come first. A guest's tables may form circles and lead to many others, so the number of visits is limited.
-func (p *Port) walk(table uint32, m *[matchSize]byte, visits *int, out *[]target) {
+// masks come first. A guest's tables may form circles and lead to many others, so the numbers of visits and of masks
+// are limited.
+func (p *Port) walk(table uint32, m *[matchSize]byte, visits, masks *int, out *[]target) {
 	if *visits == 0 || len(*out) >= maxDests {
 		return
 	}
 	*visits--
-	var best *flow
-	var at uint32
-	for k, f := range p.Flows {
-		if k.Table != table || f.Other || !f.matches(m) {
-			continue
-		}
-		if best == nil || k.Index < at {
-			best, at = f, k.Index
-		}
-	}
+	best := p.match(table, m, masks)
 	if best == nil {
 		if next := p.Misses[table]; next != 0 {
-			p.walk(next, m, visits, out)
+			p.walk(next, m, visits, masks, out)
 		}
 		return
 	}
@@ -279,22 +272,13 @@ func (p *Port) walk(table uint32, m *[matchSize]byte, visits *int, out *[]target
 	for _, d := range best.Dests {
 		switch d >> 24 {
 		case destTable:
-			p.walk(d&0xffffff, m, visits, out)
+			p.walk(d&0xffffff, m, visits, masks, out)
 		case destTIR:
 			if t := p.TIRs[d&0xffffff]; t != nil && len(*out) < maxDests {
 				*out = append(*out, p.spread(t, m))
 			}
 		}
 	}
-}
-
-func (f *flow) matches(m *[matchSize]byte) bool {
-	for i := range m {
-		if m[i]&f.Mask[i] != f.Value[i] {
-			return false
-		}
-	}
-	return true
 }
 
 // Fields of a receive hash, in the order of hashing.

@@ -53,6 +53,7 @@ type tables struct {
 	Regs      map[uint32][]byte
 	Traffic   traffic
 	count     counts
+	flows     flowTables // index of Flows
 }
 
 // kind is a kind of numbered object, for its next free number.
@@ -90,7 +91,7 @@ func randomNumbers() map[kind]uint32 {
 func newTables() tables {
 	return tables{Next: randomNumbers(), EQs: map[uint32]*eq{}, CQs: map[uint32]*cq{}, Queues: map[uint32]*queue{},
 		Keys: map[uint32]*mkey{}, PDs: map[uint32]bool{}, GIDs: map[uint32]gidEntry{}, TIRs: map[uint32]*tir{},
-		RQTs: map[uint32][]uint32{}, Flows: map[flowKey]*flow{}, Groups: map[uint32]*flowGroup{},
+		RQTs: map[uint32][]uint32{}, Flows: map[flowKey]*flow{}, flows: flowTables{}, Groups: map[uint32]*flowGroup{},
 		Misses:   map[uint32]uint32{},
 		Counters: map[uint32]*roce.Counters{}, Mcast: map[mcast]bool{}, Others: map[uint64]bool{},
 		Cong: roce.DefaultCongestion(), QoS: roce.DefaultQoS(), MTU: 1500 + 22, Regs: map[uint32][]byte{}}
@@ -198,6 +199,7 @@ func (p *Port) Restore(state []byte) error {
 	gids := t.GIDs
 	t.GIDs = map[uint32]gidEntry{}
 	p.tables = t
+	p.indexFlows()
 	for i, g := range gids {
 		// Adapters restored from one state share its addresses until their guests set their own. Only the first
 		// adapter can be reached by them.
@@ -229,6 +231,11 @@ func (t *tables) sound() bool {
 	}
 	for _, e := range t.EQs {
 		if e.Log > maxEventLog || e.Vector >= vectors {
+			return false
+		}
+	}
+	for _, k := range t.Keys {
+		if k.Mode == modeMTT && (k.Shift < minPageShift || k.Shift > maxPageShift) || len(k.Pages) > k.maxPages() {
 			return false
 		}
 	}

@@ -22,6 +22,7 @@ func (w *wire) Send(_ time.Duration, frame []byte) {
 	}
 	if [6]byte(frame) == [6]byte(frame[6:]) { // from the port to itself
 		p.loop = appendFrame(p.loop, frame)
+		p.queued(len(frame))
 		return
 	}
 	if n := len(p.frames); cap(p.frames)-n > 4 && &p.frames[:n+5][n+4] == &frame[0] { // already built in place
@@ -29,10 +30,7 @@ func (w *wire) Send(_ time.Duration, frame []byte) {
 	} else {
 		p.frames = appendFrame(p.frames, frame)
 	}
-	if p.cable += len(frame); !p.held && p.cable > cableHigh {
-		p.held = true
-		p.net.Hold(true)
-	}
+	p.queued(len(frame))
 }
 
 // room returns the space for the next frame in p.frames.
@@ -57,12 +55,14 @@ func (p *Port) group(to roce.GID) (qpns []uint32) {
 func (p *Port) poll(now time.Duration) {
 	p.netDirty = false
 	p.netAt = p.net.Poll(now)
-	for i := 0; len(p.loop) > 0 && i < sendBatch; i++ { // two QPs of the port could talk to each other forever
+	for len(p.loop) > 0 && !p.spent() { // two QPs of the port could talk to each other forever
 		var f []byte
 		f, p.loop = nextFrame(p.loop)
 		if !p.net.Receive(now, f) {
 			p.receive(f)
 		}
+		p.cable -= len(f)
+		p.resume()
 		p.netAt = p.net.Poll(now)
 	}
 	if p.netAt < 0 {
@@ -214,10 +214,7 @@ func (d domain) Check(key uint32, va, n uint64, a roce.Access) error {
 	if !d.p.bound(key, d.qpn) {
 		return roce.FaultKey
 	}
-	list, f := d.p.translate(d.p.list[:0], key, d.pd, va, n, a)
-	clear(list)
-	d.p.list = list
-	return fault(f)
+	return fault(d.p.check(key, d.pd, va, n, a))
 }
 
 // Read implements roce.Memory.
@@ -248,8 +245,7 @@ func (d domain) copy(key uint32, va uint64, b []byte, a roce.Access, write bool)
 		}
 		b = b[s.n:]
 	}
-	clear(list)
-	d.p.list = list
+	d.p.list = reusable(list)
 	return fault(fail)
 }
 

@@ -15,6 +15,9 @@ type PortConfig struct {
 	Rate uint64 // bits/s on the cable; 0 means as fast as it is polled
 	// Line is the cable's sending direction, if several ports share the cable; nil otherwise.
 	Line *Line
+	// Yield reports whether Poll should leave the rest of its work to the next call, which is then due at once. It is
+	// asked after each step; nil means never.
+	Yield func() bool
 	// Group returns the QPs that joined a multicast group; it may be nil.
 	Group func(to GID) []uint32
 	// Congestion and QoS are read at each use, so that a device may change them at any time; nil means defaults.
@@ -40,6 +43,7 @@ type Port struct {
 	lineFree    time.Duration // when the cable has carried the last frame
 	lineRest    float64       // and the fraction of a nanosecond
 	busy        bool          // the cable was the limit at the end of Poll
+	more        bool          // Poll ends before all that is due is done
 	held        bool
 	pausedUntil [forLink + 1]time.Duration
 	pausedFrom  [forLink + 1]time.Duration
@@ -228,12 +232,16 @@ func (p *Port) schedule(q *QP, at time.Duration) {
 // Poll runs the due timers and sends frames. It must be called after Receive and Doorbell, and at next, which is
 // negative if nothing is pending. It sends a limited number of frames, so next may be now.
 func (p *Port) Poll(now time.Duration) (next time.Duration) {
+	p.more = false
 	for len(p.timers) > 0 && p.timers[0].timer <= now {
 		q := p.timers[0]
 		p.timers.set(q, never)
 		q.expire(now)
 		p.schedule(q, q.deadline(now))
 		p.wake(q)
+		if p.yield() {
+			return now
+		}
 	}
 	p.unpark(now)
 	// A late Poll sends the frames that the cable would have carried meanwhile, unless the port was idle.
@@ -243,14 +251,24 @@ func (p *Port) Poll(now time.Duration) (next time.Duration) {
 		p.lineFree = max(p.lineFree, now)
 	}
 	p.busy = false
-	sent := 0
-	for ; sent < pollBatch && !p.down && !p.held; sent++ {
+	for sent := 0; !p.more && !p.down && !p.held; {
 		if p.cfg.Rate > 0 && p.lineFree > now || !p.send(now) {
 			break
 		}
+		if sent++; sent == pollBatch || p.yield() {
+			p.more = true
+		}
 	}
-	p.busy = !p.down && !p.held && p.waiting() && (sent == pollBatch || p.lineFree > now)
-	return p.next(now, sent == pollBatch)
+	p.busy = !p.down && !p.held && p.waiting() && (p.more || p.lineFree > now)
+	return p.next(now, p.more)
+}
+
+// yield reports whether Poll should end, and remembers it.
+func (p *Port) yield() bool {
+	if p.cfg.Yield != nil && p.cfg.Yield() {
+		p.more = true
+	}
+	return p.more
 }
 
 func (p *Port) waiting() bool { return p.ready.len() > 0 || len(p.cnps) > 0 || p.queued > 0 }
@@ -338,6 +356,9 @@ func (p *Port) sendQP(now time.Duration) bool {
 		if k == idle || at > now {
 			p.schedule(q, at)
 			p.schedule(q, q.deadline(now))
+			if p.yield() {
+				return false
+			}
 			continue
 		}
 		frame := q.build(now, k, p.cfg.Room())

@@ -162,6 +162,10 @@ func (q *QP) requestReady(now time.Duration) bool {
 			return q.room(w)
 		}
 		q.local(w)
+		if q.port.yield() { // the owner may post as fast as its requests complete
+			q.port.wake(q)
+			return false
+		}
 	}
 	if s.n == 0 && q.state == SendDrain && !s.drained {
 		s.drained = true

@@ -22,8 +22,7 @@ const maxMaps = 65535
 // A file is mapped once, even if the client maps and unmaps parts of it repeatedly, as QEMU does at boot. Removing an
 // entry of the table unmaps nothing, so no slice dangles.
 //
-// Methods that read the table require the read lock (Config.Maps) until their slices are no longer used. All devices
-// of a process share the lock, so that one can copy into another's memory.
+// Methods that read the table require the read lock (Config.Maps) until their slices are no longer used.
 type Memory struct {
 	lock  *sync.RWMutex
 	files map[fileID]*file

@@ -39,13 +39,16 @@ type Device interface {
 	ReadNow(region int, off uint64, p []byte) bool
 }
 
-// Config describes a device. Maps is shared by the devices of a process that copy into each other's memory: see Memory.
+// Config describes a device.
 type Config struct {
 	Path    string        // of the Unix socket
 	BAR0    uint64        // size in bytes
 	Vectors int           // MSI-X vectors
 	Maps    *sync.RWMutex // lock of Memory
-	Log     func(format string, args ...any)
+	// Ask calls ask, which waits for the client for up to some seconds, and returns its result. The device may refuse
+	// by returning false at once, or let others use its locks meanwhile. Nil only calls ask.
+	Ask func(ask func() bool) bool
+	Log func(format string, args ...any)
 }
 
 // Server serves a device to clients.
@@ -87,6 +90,11 @@ type Server struct {
 func Listen(c Config, dev Device) (*Server, error) {
 	s := &Server{cfg: c, dev: dev, conn: -1, done: make(chan struct{}), calls: map[uint16]chan []byte{}}
 	s.Mem.lock, s.Mem.remote = c.Maps, s.remote
+	if c.Ask != nil {
+		s.Mem.remote = func(write bool, addr uint64, p []byte) bool {
+			return c.Ask(func() bool { return s.remote(write, addr, p) })
+		}
+	}
 	s.irqs = make([]int, c.Vectors)
 	for i := range s.irqs {
 		s.irqs[i] = -1

@@ -1,0 +1,418 @@
+package connectx
+
+import (
+	"io"
+	"math/rand/v2"
+	"net"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rackless/rackless/rdma/roce"
+	"github.com/rackless/rackless/rdma/vfiouser"
+)
+
+// physicalKey returns a key for all of the guest's memory, by its physical addresses.
+func (g *guest) physicalKey() uint32 {
+	return g.create(opCreateKey, 0x110, func(in []byte) {
+		putAll(in[0x10:], map[bits]uint64{mkcAccessMode10: modePhysical, mkcPd: uint64(g.pd), mkcLength64: 1})
+		for _, r := range allRights {
+			r.put(in[0x10:], 1)
+		}
+	}) << 8
+}
+
+// heap returns the bytes of live memory.
+func heap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// peakHeap samples the heap until stop is called, which returns its growth.
+func peakHeap() (stop func() int64) {
+	base := heap()
+	var done atomic.Bool
+	peak := make(chan int64)
+	go func() {
+		most := base
+		for !done.Load() {
+			var m runtime.MemStats
+			runtime.ReadMemStats(&m)
+			most = max(most, int64(m.HeapAlloc))
+			time.Sleep(5 * time.Millisecond)
+		}
+		peak <- most - base
+	}()
+	return func() int64 {
+		done.Store(true)
+		return <-peak
+	}
+}
+
+// lateness samples how late the shared timer calls another port. The returned function ends it and returns the most.
+func lateness(p *Port) (stop func() time.Duration) {
+	var done atomic.Bool
+	most := make(chan time.Duration)
+	go func() {
+		var worst time.Duration
+		for !done.Load() {
+			at := p.s.now()
+			p.lock()
+			p.wakeBy(at)
+			p.unlock()
+			begin := time.Now()
+			for time.Duration(p.wakeAt.Load()) <= at && !done.Load() {
+				time.Sleep(100 * time.Microsecond)
+			}
+			worst = max(worst, time.Since(begin))
+			time.Sleep(time.Millisecond)
+		}
+		most <- worst
+	}()
+	return func() time.Duration {
+		done.Store(true)
+		return <-most
+	}
+}
+
+// tooLate is a lateness of the timer that no load of the machine explains. Before the work of a turn was limited, it
+// was 4 to 15 s.
+const tooLate = 2 * time.Second
+
+// A free key has no page size in its context. Pages of one byte would make a list longer than the memory behind it.
+func TestPagesOfAKeyAreNotSmall(t *testing.T) {
+	_, g := newLab(t, 1, NIC{}, nil)
+	a := g[0]
+	for _, log := range []uint64{0, 11, 63} {
+		n := a.create(opCreateKey, 0x110, func(in []byte) {
+			putAll(in[0x10:], map[bits]uint64{mkcFree: 1, mkcUmrEn: 1, mkcAccessMode10: modeMTT, mkcPd: uint64(a.pd),
+				mkcQpn: anyQP, mkcTranslationsOctwordSize: 8, mkcLogPageSize: log})
+		})
+		if k := a.p.Keys[n]; k.Shift < minPageShift || k.Shift > maxPageShift {
+			t.Errorf("a page size of 1<<%d became 1<<%d", log, k.Shift)
+		}
+	}
+}
+
+// The memory that a request takes is limited, whatever its pieces are.
+func TestAListOfTinyPiecesIsRefused(t *testing.T) {
+	for _, direct := range []bool{true, false} {
+		s, g := newLab(t, 2, NIC{}, nil)
+		s.SetDirect(direct)
+		a, v := g[0], g[1]
+		kq := a.qpWith(map[bits]uint64{qpcSt: serviceRC, qpcFre: 1})
+		kq.connect(0, 1, 0x300, nil)
+		at := a.alloc(pageSize)
+		base := a.key(at, pageSize, a.pd, allRights...)
+		// The list that a request may set is longer than the driver's, but its pieces are counted.
+		klm := a.create(opCreateKey, 0x110, func(in []byte) {
+			putAll(in[0x10:], map[bits]uint64{mkcFree: 1, mkcUmrEn: 1, mkcAccessMode10: modeKLM, mkcPd: uint64(a.pd),
+				mkcQpn: anyQP, mkcTranslationsOctwordSize: maxPieces})
+		}) << 8
+		list := a.alloc(16 * maxPieces)
+		for i := range uint64(maxPieces) {
+			be.PutUint64(a.mem[list+16*i:], 1<<32|uint64(base))
+			be.PutUint64(a.mem[list+16*i+8:], at)
+		}
+		w := umrWQE(klm, umrLen|umrStart|umrAccess|umrFree, nil,
+			map[bits]uint64{mkcLr: 1, mkcLw: 1, mkcRr: 1, mkcRw: 1, mkcLen: maxPieces})
+		w.segs[0][0] = 0 // the list is in memory
+		be.PutUint16(w.segs[0][4:], maxPieces)
+		w.segs = append(w.segs[:7], dataSeg(list, a.key(list, 16*maxPieces, a.pd, allRights...), 16*maxPieces))
+		kq.send(w)
+		if e := kq.cq.wait(); e[63]>>4 != cqeRequest {
+			t.Fatalf("umr: %x", e)
+		}
+		q, _ := pair(a, v, serviceRC, nil)
+		to := v.alloc(1 << 20)
+		rkey := v.key(to, 1<<20, v.pd, allRights...)
+		many := testWQE{op: wqeWrite, segs: [][]byte{remoteSeg(to, rkey)}}
+		for range 20 { // 81,920 pieces
+			many.segs = append(many.segs, dataSeg(0, klm, maxPieces))
+		}
+		grown := peakHeap()
+		q.send(many)
+		if e := q.cq.wait(); e[63]>>4 != cqeRequest {
+			t.Errorf("direct %v: %x", direct, e)
+		}
+		if n := grown(); n > 64<<20 {
+			t.Errorf("direct %v: a request took %d MiB of memory", direct, n>>20)
+		}
+		if got := v.mem[to+20*maxPieces-1]; got != a.mem[at] {
+			t.Errorf("direct %v: the last byte is %d", direct, got)
+		}
+		if _, f := a.p.translate(make([]seg, maxSegs), base, a.pd, at, 8, roce.LocalRead); f != roce.FaultAddress {
+			t.Errorf("a list of more than %d pieces: %v", maxSegs, f)
+		}
+	}
+}
+
+// Frames of an adapter to itself wait in the adapter, and count like those that wait for the cable.
+func TestFramesToOneselfAreLimited(t *testing.T) {
+	for _, nic := range []NIC{{}, {RateBits: 100e9, Latency: time.Microsecond}} {
+		_, g := newLab(t, 1, nic, nil)
+		a := g[0]
+		key := a.physicalKey()
+		q := a.newQP(serviceUC)
+		q.connect(0, 0, 0x2222, map[bits]uint64{qpcMtu: 5}) // no queue has this number
+		var ws []testWQE
+		for range 2 {
+			w := testWQE{op: wqeWrite, segs: [][]byte{remoteSeg(0, 0)}}
+			for range 12 {
+				w.segs = append(w.segs, dataSeg(0, key, guestMemory/2))
+			}
+			ws = append(ws, w)
+		}
+		grown := peakHeap()
+		q.send(ws...)
+		for range 50 {
+			time.Sleep(2 * time.Millisecond)
+			a.p.lock()
+			n := len(a.p.loop)
+			a.p.unlock()
+			if n > 1<<20 {
+				t.Fatalf("at %d bit/s %d bytes of frames wait for their own sender", nic.RateBits, n)
+			}
+		}
+		if n := grown(); n > 64<<20 {
+			t.Errorf("at %d bit/s the frames took %d MiB", nic.RateBits, n>>20)
+		}
+	}
+}
+
+// One guest's flow tables and large sends do not stop the timer that all share.
+func TestAGuestsWorkDoesNotStopTheTimerOfOthers(t *testing.T) {
+	t.Run("flow tables", func(t *testing.T) {
+		_, g := newLab(t, 2, NIC{}, nil)
+		a := g[1]
+		a.p.lock()
+		for i := range uint32(60000) { // as SET_FLOW_TABLE_ENTRY does
+			f := &flow{Action: actionForward}
+			f.Mask = [matchSize]byte(slicesOf(0xff))
+			be.PutUint32(f.Value[4:], i)
+			a.p.setFlowEntry(flowKey{1 + i%64, i}, f)
+		}
+		for i := range uint32(63) {
+			a.p.Misses[1+i] = 2 + i
+		}
+		a.p.Root = 1
+		m := mac(1)
+		frame := append(append(append([]byte{}, m[:]...), m[:]...), make([]byte, 60)...)
+		for range 64 {
+			a.p.loop = appendFrame(a.p.loop, frame)
+			a.p.queued(len(frame))
+		}
+		a.p.netAt = 0
+		a.p.wakeBy(0)
+		late := lateness(g[0].p)
+		a.p.unlock()
+		for end := time.Now().Add(waitLimit); ; time.Sleep(time.Millisecond) {
+			a.p.lock()
+			n := len(a.p.loop)
+			a.p.unlock()
+			if n == 0 {
+				break
+			}
+			if time.Now().After(end) {
+				t.Fatalf("%d bytes of frames are not steered", n)
+			}
+		}
+		if d := late(); d > tooLate {
+			t.Errorf("the timer of another adapter was late by %v", d)
+		}
+	})
+	t.Run("segments of one byte", func(t *testing.T) {
+		_, g := newLab(t, 2, NIC{}, nil)
+		a := g[1]
+		sq, dbr := a.alloc(1<<11*64), a.alloc(8)
+		cq, key := a.newCQ(), a.physicalKey()
+		num := a.create(0x904, 0x20+0x30+0xc0+8*32, func(in []byte) {
+			x := in[0x20:]
+			putAll(x, map[bits]uint64{sqcCqn: uint64(cq.num), sqcUserIndex: 1})
+			w := x[0x30:]
+			putAll(w, map[bits]uint64{wqWqType: 1, wqPd: uint64(a.pd), wqDbrAddr: dbr, wqLogWqSz: 11,
+				wqLogWqStride: 6})
+			a.pages(w[0xc0:], sq, 32)
+		})
+		a.must(0x905, num, 0x110, func(in []byte) { sqcState.put(in[0x20:], wqReady) })
+		a.p.SetLink(false)
+		for i := uint64(0); i < 1<<11; i += 4 {
+			w := a.mem[sq+64*i:][:256]
+			clear(w)
+			be.PutUint32(w, uint32(i)<<8|wqeLSO)
+			be.PutUint32(w[4:], num<<8|(2+4+2))
+			e := w[16:]
+			be.PutUint16(e[6:], 1)   // MSS
+			be.PutUint16(e[12:], 54) // bytes of headers in line
+			h := e[14:]
+			h[12], h[13] = 8, 0
+			h[14] = 0x45
+			h[14+9] = protoTCP
+			d := e[16+(54-2+15)&^15:]
+			be.PutUint32(d, 65535)
+			be.PutUint32(d[4:], key)
+			e[4] = 0xc0
+		}
+		late := lateness(g[0].p)
+		be.PutUint32(a.mem[dbr+4:], 1<<11)
+		a.f.Write(vfiouser.RegionBAR0, a.uar+dbSend, be.AppendUint32(be.AppendUint32(nil, 0), num<<8))
+		time.Sleep(500 * time.Millisecond)
+		if d := late(); d > tooLate {
+			t.Errorf("the timer of another adapter was late by %v", d)
+		}
+		a.p.lock()
+		defer a.p.unlock()
+		if n := a.p.count.txDropped; n == 0 {
+			t.Error("no segment was made")
+		}
+	})
+}
+
+func slicesOf(b byte) []byte {
+	s := make([]byte, matchSize)
+	for i := range s {
+		s[i] = b
+	}
+	return s
+}
+
+// The index of flows finds what a look at each entry finds.
+func TestTheIndexOfFlowsFindsTheFirstMatch(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	tables := newTables()
+	for range 20000 {
+		k := flowKey{r.Uint32N(3), r.Uint32N(40)}
+		if r.IntN(4) == 0 {
+			tables.deleteFlowEntry(k)
+		} else {
+			f := &flow{Other: r.IntN(10) == 0}
+			for i := range 2 {
+				f.Mask[i] = byte(r.IntN(4))
+				f.Value[i] = byte(r.IntN(4)) & f.Mask[i]
+			}
+			tables.setFlowEntry(k, f)
+		}
+		var m [matchSize]byte
+		m[0], m[1], m[2] = byte(r.IntN(4)), byte(r.IntN(4)), byte(r.IntN(256))
+		table, left := r.Uint32N(3), maxMasks
+		var want *flow
+		first := uint32(0)
+		for k, f := range tables.Flows {
+			if k.Table == table && !f.Other && m[0]&f.Mask[0] == f.Value[0] && m[1]&f.Mask[1] == f.Value[1] &&
+				(want == nil || k.Index < first) {
+				want, first = f, k.Index
+			}
+		}
+		if got := tables.match(table, &m, &left); got != want {
+			t.Fatalf("found %+v, want %+v of index %d", got, want, first)
+		}
+	}
+	tables.indexFlows()
+	for k := range tables.Flows {
+		tables.deleteFlowEntry(k)
+	}
+	for table, of := range tables.flows {
+		if len(of) > 0 {
+			t.Errorf("table %d has %d masks without entries", table, len(of))
+		}
+	}
+}
+
+// A long message of the direct path is copied in parts, and arrives whole.
+func TestALongMessageIsCopiedInParts(t *testing.T) {
+	_, g := newLab(t, 2, NIC{}, nil)
+	a, b := g[0], g[1]
+	const n = sendBytes*2 + 12345
+	if n > guestMemory/2 {
+		t.Fatalf("guests have %d bytes", guestMemory)
+	}
+	from, to := a.alloc(n), b.alloc(n)
+	fill(a.mem[from:from+n], 7)
+	ka, kb := a.physicalKey(), b.physicalKey()
+	q, _ := pair(a, b, serviceRC, nil)
+	for _, op := range []byte{wqeWrite, wqeRead} {
+		clear(b.mem[to : to+n])
+		if op == wqeRead {
+			copy(b.mem[to:], a.mem[from:from+n])
+			clear(a.mem[from : from+n])
+		}
+		q.send(testWQE{op: op, segs: [][]byte{remoteSeg(to, kb), dataSeg(from, ka, n/2), dataSeg(from+n/2, ka, n-n/2)}})
+		if e := q.cq.wait(); e[63]>>4 != cqeRequest {
+			t.Fatalf("op %#x: %x", op, e)
+		}
+		if string(a.mem[from:from+n]) != string(b.mem[to:to+n]) {
+			t.Errorf("op %#x: the data differ", op)
+		}
+		if c := b.p.net.Counters.Rx.Packets; c != 0 {
+			t.Errorf("op %#x: %d packets came by the wire", op, c)
+		}
+	}
+}
+
+// A guest whose client does not answer delays only itself: not a peer that sends to it, the timer that all share, or
+// changes of other guests' memory.
+func TestASilentClientDelaysOnlyItsGuest(t *testing.T) {
+	_, g := newLab(t, 3, NIC{}, nil)
+	v, a, third := g[0], g[1], g[2]
+	c, err := net.Dial("unix", a.p.nic.Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	go io.Copy(io.Discard, c) // reads all, and answers nothing
+	for end := time.Now().Add(waitLimit); !a.p.Status().Connected; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("no connection")
+		}
+	}
+	a.boot()
+	none := a.noMemory()
+	cqn := a.create(opCreateCQ, 0x110+8, func(in []byte) {
+		putAll(in[0x10:], map[bits]uint64{cqcLogCqSize: 6, cqcCEqnOrApuElement: uint64(a.eq),
+			cqcDbrAddr: a.alloc(8)})
+		be.PutUint64(in[0x110:], none)
+	})
+	if !a.p.private.Load() {
+		t.Error("a queue in memory without a file is not noticed")
+	}
+	own := map[bits]uint64{qpcSt: serviceRC, qpcCqnSnd: uint64(cqn), qpcCqnRcv: uint64(cqn)}
+	q, vq := a.qpWith(own), v.newQP(serviceRC)
+	vq.connect(0, 1, q.num, nil)
+	q.connect(1, 0, vq.num, own)
+	x, y := v.newQP(serviceRC), third.newQP(serviceRC)
+	x.connect(0, 2, y.num, nil)
+	y.connect(2, 0, x.num, nil)
+	at, to := v.alloc(64), a.alloc(64)
+	key := v.key(at, 64, v.pd, allRights...)
+	q.recv(a.key(to, 64, a.pd, allRights...), to, 64)
+	go vq.send(testWQE{op: wqeSend, segs: [][]byte{dataSeg(at, key, 64)}})
+	frozen := func() bool {
+		a.p.mu.Lock()
+		defer a.p.mu.Unlock()
+		return a.p.frozen
+	}
+	for end := time.Now().Add(waitLimit); !frozen(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the client is not asked for the memory of the completion")
+		}
+	}
+	begin := time.Now()
+	third.must(opQueryContext, 0, 0x110, nil)
+	_ = v.p.Status()
+	for _, p := range []*Port{v.p, third.p} {
+		p.maps.Lock() // as for a change of the guest's memory
+		p.maps.Unlock()
+	}
+	x.send(testWQE{op: wqeNop})
+	x.cq.wait()
+	late := lateness(third.p)
+	time.Sleep(20 * time.Millisecond)
+	late()
+	// The client is given up after 4 s.
+	if d := time.Since(begin); d > 2*time.Second {
+		t.Errorf("others waited for %v", d)
+	}
+}
