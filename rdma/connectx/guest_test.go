@@ -255,7 +255,9 @@ const (
 	logRQ = 4 // WQEs of 16 << 1 bytes
 )
 
-func (g *guest) newQP(service uint8) *testQP { return g.qpWith(map[bits]uint64{qpcSt: uint64(service)}) }
+func (g *guest) newQP(service uint8) *testQP {
+	return g.qpWith(map[bits]uint64{qpcSt: uint64(service)})
+}
 
 // qpWith creates a QP with some fields of its context set otherwise.
 func (g *guest) qpWith(change map[bits]uint64) *testQP {

@@ -416,3 +416,49 @@ func TestASilentClientDelaysOnlyItsGuest(t *testing.T) {
 		t.Errorf("others waited for %v", d)
 	}
 }
+
+// Requests in flight are copies that the port keeps, so their memory is limited for all queues together.
+func TestRequestsInFlightAreLimited(t *testing.T) {
+	_, g := newLab(t, 2, NIC{}, func([]byte) bool { return true })
+	a := g[0]
+	const queues, blocks = 700, 1 << 12
+	ring := a.alloc(blocks * 64)
+	key := a.physicalKey()
+	for o := uint64(0); o < blocks*64; o += maxWQE {
+		w := a.mem[ring+o:][:maxWQE]
+		be.PutUint32(w, wqeSend)
+		be.PutUint32(w[4:], 63)
+		for i := 1; i < 63; i++ { // 62 pieces of one byte
+			copy(w[16*i:], dataSeg(0, key, 1))
+		}
+	}
+	dbrs, cq := a.alloc(8*queues), a.newCQ()
+	grown := peakHeap()
+	var all []*testQP
+	for i := range uint64(queues) {
+		q := &testQP{g: a, cq: cq, ring: ring, dbr: dbrs + 8*i}
+		q.num = a.create(opCreateQP, 0x110+8*blocks*64/pageSize, func(in []byte) {
+			putAll(in[0x18:], map[bits]uint64{qpcSt: serviceRC, qpcPd: uint64(a.pd), qpcLogSqSize: 12,
+				qpcRqType: receivesSRQ, qpcCqnSnd: uint64(cq.num), qpcCqnRcv: uint64(cq.num), qpcDbrAddr: q.dbr})
+			a.pages(in[0x110:], ring, blocks*64/pageSize)
+		})
+		q.connect(0, 1, 0x999, nil)
+		be.PutUint32(a.mem[q.dbr+4:], blocks)
+		q.si = blocks
+		q.ring1()
+		all = append(all, q)
+	}
+	if n := grown(); n > maxInFlight+32<<20 {
+		t.Errorf("the requests of %d queues take %d MiB", queues, n>>20)
+	}
+	charged := a.p.NPages
+	for _, q := range all {
+		a.must(opDestroyQP, q.num, 0x10, nil)
+	}
+	if a.p.NPages > charged-queues*queuePages {
+		t.Errorf("%d pages are charged after the end of all queues, %d before", a.p.NPages, charged)
+	}
+	if a.p.NPages != a.p.charged() {
+		t.Errorf("%d pages are charged, but objects have %d", a.p.NPages, a.p.charged())
+	}
+}

@@ -143,6 +143,10 @@ const (
 	// address takes 8 bytes here, so maxPages is 128 MiB.
 	maxObjects = 1 << 18
 	maxPages   = 1 << 24 // page addresses in all objects
+	// queuePages is charged for a queue itself, with its contexts and one request in flight. maxInFlight limits the
+	// bytes of further requests.
+	queuePages  = 4096 / 8
+	maxInFlight = 64 << 20
 )
 
 // lock locks the port and keeps guest memory in place. With the read lock on maps, slices of guest memory stay valid
@@ -487,8 +491,8 @@ func (p *Port) dropState() {
 	maps.DeleteFunc(p.s.gids, func(_ gidKey, o *Port) bool { return o == p })
 	p.s.mu.Unlock()
 	p.tables = newTables()
-	p.net = roce.NewPort(roce.PortConfig{Wire: (*wire)(p), Room: (*wire)(p).room, Yield: p.spent, Rate: uint64(p.nic.RateBits),
-		Congestion: &p.Cong, QoS: &p.QoS, Group: p.group, Line: p.nic.Cable.sending()})
+	p.net = roce.NewPort(roce.PortConfig{Wire: (*wire)(p), Room: (*wire)(p).room, Memory: maxInFlight, Yield: p.spent,
+		Rate: uint64(p.nic.RateBits), Congestion: &p.Cong, QoS: &p.QoS, Group: p.group, Line: p.nic.Cable.sending()})
 	p.netDirty, p.netAt, p.failed, p.rxFree = false, never, nil, 0
 	p.waiting = map[*queue]time.Duration{}
 	p.wakeAt.Store(int64(never))

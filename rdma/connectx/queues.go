@@ -116,7 +116,7 @@ func (p *Port) shape(q *queue, pas []byte, logPage, pageOff uint64) status {
 
 func (p *Port) addQueue(q *queue, out []byte) status {
 	q.Num = p.number(kindQueue, maxQueueNumber, func(n uint32) bool { return p.Queues[n] != nil })
-	if q.Num == 0 {
+	if q.Num == 0 || !p.charge(queuePages) {
 		p.drop(&q.Ring)
 		return limit
 	}
@@ -132,6 +132,7 @@ func destroyQueue(p *Port, q *queue, _, _ []byte) status {
 		p.net.Remove(q.wire.qp)
 	}
 	p.drop(&q.Ring)
+	p.NPages -= queuePages
 	delete(p.waiting, q)
 	delete(p.Queues, q.Num)
 	return ok

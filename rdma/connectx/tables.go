@@ -24,7 +24,7 @@ type tables struct {
 	CmdEQ     uint32
 	Caps      []byte // general capabilities set by the driver, or nil
 	Pages     []uint64
-	NPages    int // page addresses in all objects
+	NPages    int // charged, see charged
 	Next      map[kind]uint32
 	EQs       map[uint32]*eq
 	CQs       map[uint32]*cq
@@ -199,6 +199,7 @@ func (p *Port) Restore(state []byte) error {
 	gids := t.GIDs
 	t.GIDs = map[uint32]gidEntry{}
 	p.tables = t
+	p.NPages = t.charged()
 	p.indexFlows()
 	for i, g := range gids {
 		// Adapters restored from one state share its addresses until their guests set their own. Only the first
@@ -214,6 +215,23 @@ func (p *Port) Restore(state []byte) error {
 		}
 	}
 	return nil
+}
+
+// charged returns the pages that are charged to the guest for its objects.
+func (t *tables) charged() (n int) {
+	for _, q := range t.Queues {
+		n += queuePages + len(q.Ring.Pages)
+	}
+	for _, c := range t.CQs {
+		n += len(c.Ring.Pages)
+	}
+	for _, e := range t.EQs {
+		n += len(e.Ring.Pages)
+	}
+	for _, k := range t.Keys {
+		n += len(k.Pages)
+	}
+	return n
 }
 
 // sound reports whether contexts and queues have the sizes that other code relies on.

@@ -15,6 +15,9 @@ type PortConfig struct {
 	Rate uint64 // bits/s on the cable; 0 means as fast as it is polled
 	// Line is the cable's sending direction, if several ports share the cable; nil otherwise.
 	Line *Line
+	// Memory limits the bytes that the port keeps of requests in flight, beyond one request for each QP; 0 means no
+	// limit. A QP above it takes its next request when its earlier ones have ended.
+	Memory int
 	// Yield reports whether Poll should leave the rest of its work to the next call, which is then due at once. It is
 	// asked after each step; nil means never.
 	Yield func() bool
@@ -39,6 +42,8 @@ type Port struct {
 	host   [8]ring[[]byte]
 	queued int // bytes in host
 	turn   int // alternates between host and QPs
+
+	memory int // bytes of requests of all QPs
 
 	lineFree    time.Duration // when the cable has carried the last frame
 	lineRest    float64       // and the fraction of a nanosecond
@@ -262,6 +267,9 @@ func (p *Port) Poll(now time.Duration) (next time.Duration) {
 	p.busy = !p.down && !p.held && p.waiting() && (p.more || p.lineFree > now)
 	return p.next(now, p.more)
 }
+
+// full reports whether requests take as much memory as they may.
+func (p *Port) full() bool { return p.cfg.Memory > 0 && p.memory >= p.cfg.Memory }
 
 // yield reports whether Poll should end, and remembers it.
 func (p *Port) yield() bool {

@@ -38,6 +38,7 @@ const (
 	defWindow  = 256
 	maxMessage = 1 << 30 // log_max_msg of adapters; at the smallest MTU half of the numbers
 	gsiQPN     = 1
+	maxReads   = 16 // reads and atomics that a responder remembers: log_max_ra_res_qp of adapters is 4
 	// gsiQKey is the well-known Q_Key of QP 1. Keys with the top bit are for privileged users.
 	gsiQKey     = 0x80010000
 	defaultPKey = 0xffff
@@ -59,6 +60,7 @@ func newQP(p *Port, cfg QPConfig) *QP {
 
 // clear resets all but configuration, state and attributes. The sender is dry until a doorbell announces requests.
 func (q *QP) clear() {
+	q.hold(-q.snd.memory)
 	q.snd, q.rcv, q.flow, q.cnpAt, q.reported = sender{ackAt: never, dry: true}, responder{}, flow{}, never, false
 }
 
@@ -85,7 +87,7 @@ func (q *QP) Modify(to State, a *Attr) error {
 	}
 	if to == ReadyToReceive && q.state == Init {
 		q.rcv.psn = a.RecvPSN & psnMask
-		q.rcv.saved = make([]saved, 0, a.PeerReads)
+		q.rcv.saved = make([]saved, 0, q.attr.PeerReads)
 	}
 	if to == ReadyToSend && q.state == ReadyToReceive {
 		psn := a.SendPSN & psnMask
@@ -108,6 +110,7 @@ func (q *QP) setAttr(a *Attr) error {
 		at.Window = defWindow
 	}
 	at.MTU = cmp.Or(at.MTU, maxPayload)
+	at.PeerReads = min(at.PeerReads, maxReads)
 	if at.MTU < 256 || at.MTU > maxPayload || at.MTU&(at.MTU-1) != 0 {
 		return fmt.Errorf("path MTU %d: it must be 256, 512, 1024, 2048 or 4096", at.MTU)
 	}
@@ -197,7 +200,7 @@ func (q *QP) fail(why Status) {
 	q.state = Failed
 	if why != OK && q.snd.n > 0 {
 		q.completeSend(q.snd.at(0), why)
-		q.snd.pop()
+		q.pop()
 	}
 	q.flush()
 }
@@ -207,7 +210,7 @@ func (q *QP) fail(why Status) {
 func (q *QP) flush() {
 	for q.snd.n > 0 {
 		q.completeSend(q.snd.at(0), Flushed)
-		q.snd.pop()
+		q.pop()
 	}
 	q.snd.ackAt = never
 	var w SendWR

@@ -1,6 +1,9 @@
 package roce
 
-import "time"
+import (
+	"time"
+	"unsafe"
+)
 
 // txWR is a send request in flight. psn is the number of its first packet; a read takes as many numbers as it has
 // responses (9.7.2).
@@ -33,6 +36,7 @@ type sender struct {
 	late          bool          // the timer was late and got a second term
 	drained       bool          // EventDrained was sent
 	dry           bool          // no more requests are posted
+	memory        int           // bytes of ring and of the lists of its requests
 }
 
 func (s *sender) at(i int) *txWR { return &s.ring[(s.head+i)&(len(s.ring)-1)] }
@@ -70,10 +74,12 @@ func (s *sender) sentTo() uint32 {
 	return s.next
 }
 
-// slot returns the place for one more request, growing the ring if necessary.
-func (s *sender) slot() *txWR {
+// newest returns the place for one more request, growing the ring if necessary.
+func (q *QP) newest() *txWR {
+	s := &q.snd
 	if s.n == len(s.ring) {
 		ring := make([]txWR, max(8, 2*s.n))
+		q.hold((len(ring) - len(s.ring)) * int(unsafe.Sizeof(txWR{})))
 		for i := range s.n {
 			ring[i] = *s.at(i)
 		}
@@ -84,6 +90,25 @@ func (s *sender) slot() *txWR {
 	return w
 }
 
+// hold counts n more bytes for the requests of the QP, at the QP and at its port.
+func (q *QP) hold(n int) {
+	q.snd.memory += n
+	q.port.memory += n
+}
+
+// pop removes the oldest request. If the QP has no other, it gives its memory back, unless its port has plenty.
+func (q *QP) pop() {
+	s := &q.snd
+	s.pop()
+	if p := q.port; s.n == 0 && p.cfg.Memory > 0 && p.memory > p.cfg.Memory/2 {
+		s.ring, s.head = nil, 0
+		q.hold(-s.memory)
+	}
+}
+
+// listBytes returns the size of a request's lists.
+func listBytes(w *SendWR) int { return cap(w.SG)*int(unsafe.Sizeof(SGE{})) + cap(w.Inline) }
+
 // fetch takes the next posted request. Requests are taken from the device only if they may be sent soon, so that a
 // failed QP has few to flush.
 func (q *QP) fetch() bool {
@@ -92,8 +117,15 @@ func (q *QP) fetch() bool {
 	if s.dry || q.state != ReadyToSend || s.n >= 2*q.attr.Window {
 		return false
 	}
-	w := s.slot()
-	if s.dry = !q.cfg.Owner.NextSend(&w.SendWR); s.dry {
+	// A QP may always have one request, so that each gets on.
+	if s.n > 0 && q.port.full() {
+		return false
+	}
+	w := q.newest()
+	before := listBytes(&w.SendWR)
+	s.dry = !q.cfg.Owner.NextSend(&w.SendWR)
+	q.hold(listBytes(&w.SendWR) - before)
+	if s.dry {
 		return false
 	}
 	w.psn, w.got, w.pkts, w.length = s.next, 0, 0, 0
@@ -204,7 +236,7 @@ func (q *QP) local(w *txWR) {
 func (q *QP) endLocals() {
 	for s := &q.snd; s.n > 0 && s.cur > 0 && s.at(0).pkts == 0; {
 		q.completeSend(s.at(0), OK)
-		s.pop()
+		q.pop()
 	}
 }
 
@@ -354,7 +386,7 @@ func (q *QP) sent(now time.Duration, w *txWR, last bool) {
 	s.una = s.top
 	if last {
 		q.completeSend(w, OK)
-		s.pop()
+		q.pop()
 		q.endLocals()
 	}
 }
@@ -481,7 +513,7 @@ func (q *QP) endHead() {
 	w := s.at(0)
 	s.una = (w.psn + w.pkts) & psnMask
 	q.completeSend(w, OK)
-	s.pop()
+	q.pop()
 	q.endLocals()
 }
 
