@@ -77,7 +77,8 @@ var (
 		"Frames that the impaired link to the node marked as having met congestion.")
 	portPauses = ofPortCounter("pauses_total",
 		"How often the node was held because a receiver with PFC did not keep up.")
-	portPaused     = ofPortCounter("paused_seconds_total", "Time for which the node was held, by a pause of its NIC or by not reading from it.")
+	portPaused = ofPortCounter("paused_seconds_total",
+		"Time for which the node was held, by a pause of its NIC or by not reading from it.")
 	portQueueBytes = gauge("fabric_port_queue_bytes", "Bytes that wait for the node now.", ofPort...)
 
 	// Counters of the RDMA devices themselves. Reading them costs the nodes CPU time.
