@@ -339,7 +339,9 @@ func (p *Port) command(i uint64) {
 		p.out[0] = byte(internalError)
 	}
 	// Write the answer first, then the bit that returns the entry to the driver.
-	p.mem.Write(at+32, p.out[:16])
+	if !p.mem.Write(at+32, p.out[:16]) {
+		return // the driver would take what stands there for the answer
+	}
 	p.mem.Store32(at+60, [4]byte{e[60], e[61], e[62], 0})
 	// The driver polls the bit until it has armed its first EQ, and waits for events afterwards.
 	if q := p.EQs[p.CmdEQ]; p.Events && q != nil {

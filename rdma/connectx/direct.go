@@ -251,6 +251,9 @@ func (m *message) target() bool {
 		}
 		m.p.verifiedPeerQueue = d
 	}
+	if d.wire.qp.Holds() {
+		return false
+	}
 	// Both ends know each other's packet numbers, which were agreed when the connection was set up.
 	_, send := q.wire.qp.PSNs()
 	if expected, _ := d.wire.qp.PSNs(); send != expected {
@@ -411,8 +414,11 @@ func (m *message) send() bool {
 }
 
 func (m *message) received(id uint64) {
-	m.peer.completion(m.d, &roce.Completion{ID: id, Recv: true, Op: m.wr.Op, Bytes: uint32(m.n), Imm: m.wr.Imm,
-		Solicited: m.wr.Solicited})
+	c := roce.Completion{ID: id, Recv: true, Op: m.wr.Op, Bytes: uint32(m.n), Solicited: m.wr.Solicited}
+	if m.wr.Op != roce.WRSend {
+		c.Imm = m.wr.Imm
+	}
+	m.peer.completion(m.d, &c)
 }
 
 // invalidate revokes a key, if work requests may change it: a fast registration in the queue's domain, or a window

@@ -1,6 +1,7 @@
 package connectx
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"path/filepath"
@@ -248,6 +249,15 @@ type testQP struct {
 	ring, dbr uint64
 	cq        *testCQ
 	si, ri    uint16
+	wide      bool // receive WQEs have 64 bytes, not 32
+}
+
+// step returns the size of a receive WQE.
+func (q *testQP) step() uint64 {
+	if q.wide {
+		return 64
+	}
+	return 32
 }
 
 const (
@@ -334,21 +344,27 @@ func (g *guest) key(addr, n uint64, pd uint32, rights ...bits) uint32 {
 var allRights = []bits{mkcLr, mkcLw, mkcRr, mkcRw, mkcA}
 
 func (q *testQP) recv(key uint32, addr uint64, n uint32) {
-	w := q.g.mem[q.ring+uint64(q.ri&(1<<logRQ-1))*32:][:32]
+	q.recvList(dataSeg(addr, key, n))
+}
+
+// recvList posts a receive of up to one segment, or three if the queue is wide.
+func (q *testQP) recvList(segs ...[]byte) {
+	w := q.g.mem[q.ring+uint64(q.ri&(1<<logRQ-1))*q.step():][:q.step()]
 	clear(w)
-	be.PutUint32(w, n)
-	be.PutUint32(w[4:], key)
-	be.PutUint64(w[8:], addr)
-	be.PutUint32(w[20:], reservedKey)
+	for i, s := range segs {
+		copy(w[16*i:], s)
+	}
+	be.PutUint32(w[16*len(segs)+4:], reservedKey)
 	q.ri++
 	be.PutUint32(q.g.mem[q.dbr:], uint32(q.ri))
 }
 
 // A testWQE is a send request: a control segment and the given segments.
 type testWQE struct {
-	op   byte
-	imm  uint32
-	segs [][]byte
+	op    byte
+	flags byte // of the control segment; 0 is flagComplete
+	imm   uint32
+	segs  [][]byte
 }
 
 func remoteSeg(addr uint64, key uint32) []byte {
@@ -372,13 +388,13 @@ func (q *testQP) send(ws ...testWQE) {
 			units += len(s) / 16
 		}
 		b = be.AppendUint32(b, q.num<<8|uint32(units))
-		b = be.AppendUint32(b, flagComplete)
+		b = be.AppendUint32(b, uint32(cmp.Or(w.flags, flagComplete)))
 		b = be.AppendUint32(b, w.imm)
 		for _, s := range w.segs {
 			b = append(b, s...)
 		}
 		for len(b) > 0 {
-			at := q.ring + 512 + uint64(q.si&(1<<logSQ-1))*64
+			at := q.ring + q.step()<<logRQ + uint64(q.si&(1<<logSQ-1))*64
 			n := copy(q.g.mem[at:at+64], b)
 			b = b[n:]
 			q.si++

@@ -70,6 +70,10 @@ func (q *QP) State() State { return q.state }
 // PSNs returns the next numbers to receive and to send, as QUERY_QP shows them.
 func (q *QP) PSNs() (recv, send uint32) { return q.rcv.psn, q.snd.next }
 
+// Holds reports whether the QP has taken a receive for a message that has not ended. An unreliable message that was
+// cut off leaves it for the next one.
+func (q *QP) Holds() bool { return q.rcv.held }
+
 // Modify moves the QP to a state with the attributes a. Reset clears everything, and Failed flushes. The QP takes no
 // posted request before the next Doorbell.
 func (q *QP) Modify(to State, a *Attr) error {
