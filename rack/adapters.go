@@ -39,6 +39,33 @@ func (r *Rack) Adapters(ctx context.Context) ([]checks.Adapter, error) {
 	return nil, nil
 }
 
+// Claims implements checks.ClaimReader. The switch does not learn such an address, and the adapters refuse it.
+func (r *Rack) Claims(ctx context.Context) (all []string, err error) {
+	if !r.driver.Emulated {
+		return nil, nil
+	}
+	c, err := r.Switch()
+	if err != nil {
+		return nil, err
+	}
+	have, err := c.Counters(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range have.Ports {
+		if p.Foreign > 0 {
+			all = append(all, fmt.Sprintf("%s has sent frames from the MAC address of another node's NIC", p.Name))
+		}
+	}
+	adapters, err := r.Adapters(ctx)
+	for _, a := range adapters {
+		if a.Refused > 0 {
+			all = append(all, fmt.Sprintf("%s has claimed a RoCE address of another node's adapter", a.Node))
+		}
+	}
+	return all, err
+}
+
 // HasHostCards reports to package check whether nodes may have cards of a host.
 func (r *Rack) HasHostCards() bool { return !r.driver.Emulated }
 

@@ -47,6 +47,7 @@ func ports(labDir string, l *lab.Lab) []fabric.Port {
 	for _, n := range l.Nodes {
 		for i := range n.NICs {
 			p := portOf(labDir, n.Name, i)
+			p.MAC, p.Node = n.NICs[i].MAC, n.Name
 			if n.ConnectX() { // an adapter obeys pauses
 				p.Rate = connectx.Rate(string(n.NIC))
 			}

@@ -78,7 +78,7 @@ func (a *agents) list() listed {
 			out.Adapters = append(out.Adapters, checks.Adapter{Node: n.Name, NIC: nic.Name, Model: string(have.model),
 				MAC: have.mac, RateBits: connectx.Rate(string(have.model)), Connected: s.Connected, Driver: s.Driver,
 				LinkUp: s.Up, Flaps: s.Flaps, LinkDowns: s.LinkDowns, Resets: s.Resets, Fault: kind,
-				Crash: s.Crash})
+				Crash: s.Crash, Refused: s.Refused})
 		}
 	}
 	return out

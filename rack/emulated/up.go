@@ -407,8 +407,11 @@ func (u *upRun) ensureDaemon(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Nodes that are started find their ports. If a NIC becomes another model, its port changes.
-	same := func(h fabric.PortCounters, w fabric.Port) bool { return h.Name == w.Name && h.Rate == w.Rate }
+	// Nodes that are started find their ports. If a NIC gets another model or address, its port changes. The daemon of
+	// an older rackless knows no address.
+	same := func(h fabric.PortCounters, w fabric.Port) bool {
+		return h.Name == w.Name && h.Rate == w.Rate && (h.MAC == w.MAC || h.MAC == "")
+	}
 	for _, h := range have.Ports {
 		if !slices.ContainsFunc(want, func(w fabric.Port) bool { return same(h, w) }) {
 			if err := sw.RemovePort(ctx, h.Name); err != nil {

@@ -219,6 +219,7 @@ type Status struct {
 	Crash     string // the panic of this program that caused the fault, or ""
 	LinkDowns uint64 // number of times that the link went down
 	Resets    uint64 // of this function
+	Refused   uint64 // number of claims of another adapter's address, which were refused
 }
 
 // Status returns the adapter's state.
@@ -229,7 +230,8 @@ func (p *Port) Status() Status {
 		return at < p.s.now()-flapWindow
 	})
 	return Status{Connected: p.connected, Driver: p.CmdQ != 0 && len(p.EQs) > 0, Up: p.up(), Fault: p.fault,
-		Crash: p.crashed, Flaps: len(recent) >= flaps, LinkDowns: p.downs, Resets: p.resets}
+		Crash: p.crashed, Flaps: len(recent) >= flaps, LinkDowns: p.downs, Resets: p.resets,
+		Refused: p.refused}
 }
 
 // fatalSyndrome is the syndrome in the health buffer: a firmware error (MLX5_HEALTH_SYNDR_FW_ERR).

@@ -243,6 +243,9 @@ func TestAnAddressBelongsToItsFirstPort(t *testing.T) {
 	if st := g[2].claim(gidOf(1), mac(1)); st == ok {
 		t.Error("a second claim was accepted")
 	}
+	if n := g[2].p.Status().Refused; n != 1 {
+		t.Errorf("%d claims were refused, want 1", n)
+	}
 	if st := g[2].claim(gidOf(1), mac(2)); st != ok {
 		t.Errorf("the same GID with another MAC, as link-local ones may be: %#x", st)
 	}

@@ -60,6 +60,7 @@ type Port struct {
 	downAt        []time.Duration // times at which the link last went down
 	crashed       string          // the panic that stopped the adapter
 	resets        uint64
+	refused       uint64 // number of claims of another port's address
 	downs         uint64 // number of times the link went down; the guest's own counter restarts with each reset
 	in, out       []byte
 	outLen        int

@@ -262,6 +262,7 @@ func setRoCEAddress(p *Port, in, _ []byte, _ uint32) status {
 	be.PutUint16(g.MAC[:], uint16(gidSourceMac4732.get(x)))
 	be.PutUint32(g.MAC[2:], gidSourceMac310.get32(x))
 	if !p.setGID(i, g) {
+		p.refused++
 		p.logf("the address %v with MAC %v is another adapter's: refused", netip.AddrFrom16(g.GID).Unmap(),
 			net.HardwareAddr(g.MAC[:]))
 		return badParam

@@ -249,6 +249,9 @@ func (b *bridge) addPort(def Port) error {
 		return errors.Join(fmt.Errorf("add port %q: %w", def.Name, err), sock.close())
 	}
 	b.ports = append(b.ports, p)
+	if m, _ := def.address(); m != 0 {
+		b.table.owners[m] = p
+	}
 	// Captures of all ports include later ports.
 	for _, t := range b.taps {
 		t.addPort(p)
@@ -301,6 +304,9 @@ func (b *bridge) removePort(name string) error {
 	}
 	p := b.ports[i]
 	b.ports = slices.Delete(b.ports, i, i+1)
+	if m, _ := p.address(); b.table.owners[m] == p {
+		delete(b.table.owners, m)
+	}
 	b.tellDirect()
 	if p.conn != nil {
 		p.conn.close()
@@ -331,6 +337,7 @@ const (
 // needs the room.
 type table struct {
 	entries map[mac]*entry
+	owners  map[mac]*port // of the addresses of NICs, by Port.MAC
 }
 
 type entry struct {
@@ -338,7 +345,7 @@ type entry struct {
 	seen int64 // Unix nanoseconds of the last frame from this address
 }
 
-func newTable() *table { return &table{entries: make(map[mac]*entry)} }
+func newTable() *table { return &table{entries: make(map[mac]*entry), owners: make(map[mac]*port)} }
 
 // lookup returns the port for m, or nil if it is unknown at time now (Unix nanoseconds).
 func (t *table) lookup(m mac, now int64) *port {
@@ -350,10 +357,14 @@ func (t *table) lookup(m mac, now int64) *port {
 }
 
 // learn records that m is behind p. It returns false if p has too many addresses; frames to m are then flooded, which
-// is slower but correct.
+// is slower but correct. It ignores the address of another machine's NIC, whose traffic p must not capture.
 func (t *table) learn(m mac, p *port, now int64) bool {
 	if m.group() || m == 0 {
 		return true // no station has such an address, and a frame that claims it must not capture others' traffic
+	}
+	if o := t.owners[m]; o != nil && o != p && (o.Node == "" || o.Node != p.Node) {
+		p.counters.Foreign++
+		return true
 	}
 	e := t.entries[m]
 	if e != nil && e.port == p {

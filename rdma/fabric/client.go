@@ -58,7 +58,8 @@ func (c *Client) Counters(ctx context.Context) (Counters, error) {
 
 // AddPort adds a port to the running switch. When it returns, a node can connect.
 func (c *Client) AddPort(ctx context.Context, p Port) error {
-	_, err := c.ask(ctx, request{Command: commandAddPort, Port: p.Name, Path: p.Path, Rate: p.Rate})
+	_, err := c.ask(ctx, request{Command: commandAddPort, Port: p.Name, Path: p.Path, Rate: p.Rate, MAC: p.MAC,
+		Node: p.Node})
 	return err
 }
 

@@ -43,6 +43,8 @@ type request struct {
 	Port    string `json:"port,omitempty"`
 	Path    string `json:"path,omitempty"` // add-port
 	Rate    int64  `json:"rate_bits_per_second,omitempty"`
+	MAC     string `json:"mac,omitempty"`
+	Node    string `json:"node,omitempty"`
 	Snaplen int    `json:"snaplen,omitempty"` // capture: bytes kept of each frame, 0 for all
 	Link    *Link  `json:"link,omitempty"`    // set-link: the whole link; omitted fields are not impaired
 }
@@ -193,7 +195,8 @@ func (c *control) answer(req request) response {
 			n := c.b.snapshot()
 			r.Counters = &n
 		case commandAddPort:
-			return c.b.addPort(Port{req.Port, req.Path, req.Rate})
+			return c.b.addPort(Port{Name: req.Port, Path: req.Path, Rate: req.Rate, MAC: req.MAC,
+				Node: req.Node})
 		case commandRemovePort:
 			return c.b.removePort(req.Port)
 		case commandSetLink:

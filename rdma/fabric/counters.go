@@ -18,6 +18,7 @@ type PortCounters struct {
 	Name      string    `json:"name"`
 	Path      string    `json:"path"`
 	Rate      int64     `json:"rate_bits_per_second,omitzero"` // of a NIC that obeys pauses
+	MAC       string    `json:"mac,omitempty"`                 // of its NIC, if the switch was told
 	Connected bool      `json:"connected"`
 	Since     time.Time `json:"since"`      // last change of Connected, or the port's addition
 	Connects  uint64    `json:"connects"`   // accepted connections
@@ -38,6 +39,7 @@ type PortCounters struct {
 	Addresses  int    `json:"addresses"`
 	Unlearned  uint64 `json:"unlearned"`   // rx frames with an unlearned source because the port has too many addresses
 	Moves      uint64 `json:"moves"`       // addresses taken over from another port
+	Foreign    uint64 `json:"foreign"`     // rx frames whose source is the address of another machine's NIC
 	QueueBytes int    `json:"queue_bytes"` // waiting for the node now, with prefixes
 	QueuePeak  int    `json:"queue_peak"`  // maximum of waiting bytes
 	Reads      uint64 `json:"reads"`       // system calls that read from the node
@@ -77,7 +79,7 @@ func (b *bridge) snapshot() Counters {
 	}
 	for _, p := range b.ports {
 		pc := p.counters
-		pc.Name, pc.Path, pc.Rate = p.Name, p.Path, p.Rate
+		pc.Name, pc.Path, pc.Rate, pc.MAC = p.Name, p.Path, p.Rate, p.MAC
 		pc.RxFrames, pc.RxBytes = pc.RxFrames+p.copied[0].Load(), pc.RxBytes+p.copied[1].Load()
 		pc.TxFrames, pc.TxBytes = pc.TxFrames+p.copied[2].Load(), pc.TxBytes+p.copied[3].Load()
 		pc.Addresses = p.macs

@@ -1,8 +1,10 @@
 package fabric
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"net"
 	"path/filepath"
 	"slices"
 	"sync/atomic"
@@ -20,6 +22,10 @@ type Port struct {
 	// Rate is the rate in bits a second of a NIC that obeys pauses. 0 means that it does not, and PFC then stops
 	// reading from it.
 	Rate int64 `json:"rate_bits_per_second,omitzero"`
+	// MAC is the address of the NIC, and Node names the machine that it belongs to. The switch learns this address only
+	// on ports of the same machine, as one of its NICs may stand in for another. "" protects nothing.
+	MAC  string `json:"mac,omitempty"`
+	Node string `json:"node,omitempty"`
 }
 
 func (p Port) validate() error {
@@ -34,7 +40,25 @@ func (p Port) validate() error {
 	case p.Rate < 0:
 		return fmt.Errorf("add port %q: rate of %d bit/s: want 0 or more", p.Name, p.Rate)
 	}
+	if _, err := p.address(); err != nil {
+		return fmt.Errorf("add port %q: %v", p.Name, err)
+	}
 	return nil
+}
+
+// address returns MAC as a number, or 0 for none.
+func (p Port) address() (mac, error) {
+	if p.MAC == "" {
+		return 0, nil
+	}
+	hw, err := net.ParseMAC(p.MAC)
+	if err == nil && len(hw) != 6 {
+		err = fmt.Errorf("address %s: want 6 bytes", p.MAC)
+	}
+	if err != nil {
+		return 0, err
+	}
+	return mac(binary.BigEndian.Uint64(append([]byte{0, 0}, hw...))), nil
 }
 
 // A port is an existing Port: its listening socket, its counters and, if a node is attached, its connection.

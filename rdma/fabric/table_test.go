@@ -69,3 +69,40 @@ func TestTableForgetsAPort(t *testing.T) {
 		t.Error("forget removed too much or too little")
 	}
 }
+
+// The address of a machine's NIC is learned on the ports of that machine only.
+func TestANICKeepsItsAddress(t *testing.T) {
+	victim := &port{Port: Port{Name: "a/1", Node: "a"}}
+	second := &port{Port: Port{Name: "a/2", Node: "a"}}
+	other := &port{Port: Port{Name: "b", Node: "b"}}
+	alone := &port{Port: Port{Name: "c"}}
+	tab := newTable()
+	one, two, three := station(1), station(2), station(3)
+	tab.owners[one], tab.owners[two] = victim, alone
+	for i, s := range []struct {
+		m    mac
+		from *port
+		want *port
+	}{
+		{one, other, nil},     // before the owner has sent a frame
+		{one, victim, victim}, //
+		{one, other, victim},  // nor after
+		{one, second, second}, // a bond takes the address to another port
+		{one, victim, victim}, // and back
+		{two, other, nil},     // a port without a machine shares with none
+		{two, alone, alone},   //
+		{three, other, other}, // addresses that a machine made up move freely
+		{three, victim, victim},
+	} {
+		if !tab.learn(s.m, s.from, int64(i)) {
+			t.Errorf("step %d: too many addresses", i)
+		}
+		if got := tab.lookup(s.m, int64(i)); got != s.want {
+			t.Errorf("step %d: at port %v, want %v", i, got, s.want)
+		}
+	}
+	if other.counters.Foreign != 3 || victim.counters.Foreign != 0 || second.counters.Foreign != 0 {
+		t.Errorf("foreign addresses: %d, %d and %d", other.counters.Foreign, victim.counters.Foreign,
+			second.counters.Foreign)
+	}
+}

@@ -26,6 +26,8 @@ type Adapter struct {
 	Resets    uint64 `json:"resets"`
 	Fault     Fault  `json:"fault,omitempty"`
 	Crash     string `json:"crash,omitempty"` // panic of rackless that caused the fault, if any
+	// Refused is the number of times that its node has claimed the address of another node's adapter.
+	Refused uint64 `json:"refused_addresses,omitzero"`
 }
 
 // Fault is a kind of failure of an adapter.

@@ -136,3 +136,19 @@ func TestTheFixNamesTheSecondNIC(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
+
+// claimedLab is a lab whose switch has seen claims of other nodes' addresses.
+type claimedLab struct {
+	*fakeLab
+	claimed []string
+}
+
+func (c *claimedLab) Claims(context.Context) ([]string, error) { return c.claimed, nil }
+
+func TestAClaimOfAnothersAddressIsSeen(t *testing.T) {
+	f := &claimedLab{newFakeLab(t, testLab(t, 2, 1)), []string{"vm01 has claimed an address"}}
+	out, err := Lab(t.Context(), f.lab, f, []string{IDIdentity}, func(string) {})
+	if err != nil || len(out) != 1 || out[0].Status != finding.Failed || !strings.Contains(out[0].Have, f.claimed[0]) {
+		t.Errorf("%v, %+v", err, out)
+	}
+}

@@ -1,6 +1,7 @@
 package checks
 
 import (
+	"context"
 	"fmt"
 	"strings"
 
@@ -14,8 +15,8 @@ import (
 const noMAC = "00:00:00:00:00:00"
 
 // identity checks that nodes do not share values that must differ: nodes are copies of one template until they are
-// configured. Devices of one node may share values, as a VLAN shares its parent's MAC.
-func identity(l *lab.Lab, nodes []*facts.Node) finding.Finding {
+// configured. Devices of one node may share values, as a VLAN shares its parent's MAC. claims are those of ClaimReader.
+func identity(l *lab.Lab, nodes []*facts.Node, claims []string) finding.Finding {
 	type seen struct{ what, value string }
 	owner := make(map[seen]string) // first node with the value
 	var shared []string
@@ -62,6 +63,10 @@ func identity(l *lab.Lab, nodes []*facts.Node) finding.Finding {
 			"boot IDs, MACs, GUIDs, GIDs and random numbers differ", Evidence: "/proc/sys/kernel/hostname, " +
 			"/etc/machine-id, /proc/sys/kernel/random, /sys/class/net, /sys/class/infiniband of every node"}
 	switch {
+	case len(claims) > 0:
+		f.Status, f.Have = finding.Failed, strings.Join(append(shared, claims...), "; ")
+		f.Evidence = "the lab's switch and adapters"
+		f.Fix = fmt.Sprintf("find the program on that node; rackless down %s, then up starts the counts again", l.Name)
 	case len(shared) > 0:
 		f.Status, f.Have = finding.Failed, strings.Join(shared, "; ")
 		f.Fix = fmt.Sprintf("rackless down %s, then up: nodes are told who they are when they start", l.Name)
@@ -72,4 +77,19 @@ func identity(l *lab.Lab, nodes []*facts.Node) finding.Finding {
 		f.Fix = "rackless ls shows which node does not run; rackless up LAB.yaml starts it again"
 	}
 	return f
+}
+
+// A ClaimReader is a Reader of a lab with a switch and adapters that know the address of each NIC.
+type ClaimReader interface {
+	// Claims describes the nodes that have claimed the address of another node's NIC.
+	Claims(ctx context.Context) ([]string, error)
+}
+
+// claims returns the claims that are known. If they cannot be read, other checks say why.
+func claims(ctx context.Context, r Reader) []string {
+	if from, ok := r.(ClaimReader); ok {
+		all, _ := from.Claims(ctx)
+		return all
+	}
+	return nil
 }

@@ -49,7 +49,7 @@ func Lab(ctx context.Context, l *lab.Lab, r Reader, only []string, progress func
 			nodes[i], perNode[i] = nodeFindings(ctx, l, l.Nodes[i], r, withIBMTU)
 			explained(perNode[i], known)
 		})
-		out = append(append(out, slices.Concat(perNode...)...), identity(l, nodes))
+		out = append(append(out, slices.Concat(perNode...)...), identity(l, nodes, claims(ctx, r)))
 	}
 	if wanted(IDSwitchLinks) && ctx.Err() == nil {
 		out = append(out, switchLinks(ctx, r)...)
