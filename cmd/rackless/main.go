@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/signal"
 	"runtime"
@@ -246,6 +247,10 @@ func helpName(cmd *cobra.Command) string {
 func exitCode(err error) (code int, text string) {
 	if e, ok := errors.AsType[*cli.Error](err); ok {
 		return e.Code, e.Error()
+	}
+	// The end of a pipe ends the program silently, as the signal would that raw ignores.
+	if e, ok := errors.AsType[*fs.PathError](err); ok && e.Path == os.Stdout.Name() && errors.Is(e, syscall.EPIPE) {
+		return 128 + int(syscall.SIGPIPE), ""
 	}
 	// Other packages have errors that the caller caused by an impossible request.
 	_, wrong := errors.AsType[*planner.RequestError](err)

@@ -5,10 +5,12 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -94,8 +96,10 @@ func (a *app) help(cmd *cobra.Command) error {
 	return a.show(show.Reflow(strings.TrimSpace(cmp.Or(cmd.Long, cmd.Short)), a.width()) + "\n\n" + cmd.UsageString())
 }
 
-// raw returns a writer for the output of another program, which is shown unchanged.
+// raw returns a writer for the output of another program, which is shown unchanged. A closed pipe then is an error of
+// Write instead of the end of rackless, which would leave the program running.
 func raw(w io.Writer) io.Writer {
+	signal.Ignore(syscall.SIGPIPE)
 	if w, ok := w.(*terminal.Writer); ok {
 		return w.File
 	}

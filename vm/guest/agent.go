@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	_ "embed"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/internal/trace"
+	"github.com/rackless/rackless/internal/wait"
 )
 
 // A Conn carries commands to a guest agent, and its answers; *qapi.Conn does it over a unix socket, and libvirt in
@@ -103,6 +105,7 @@ func (a *Agent) Run(ctx context.Context, c Command) (Result, error) {
 	if len(c.Argv) == 0 {
 		return Result{}, errors.New("no command")
 	}
+	trace.Runs(a.Node, c.Argv)
 	began := time.Now()
 	pid, err := a.start(ctx, c)
 	if err != nil {
@@ -146,7 +149,6 @@ func (a *Agent) start(ctx context.Context, c Command) (pid int, err error) {
 	if ctx.Err() != nil {
 		return 0, context.Cause(ctx)
 	}
-	trace.Runs(a.Node, c.Argv)
 	args := map[string]any{"path": c.Argv[0], "arg": c.Argv[1:], "capture-output": true}
 	if len(c.Stdin) > 0 {
 		args["input-data"] = base64.StdEncoding.EncodeToString(c.Stdin)
@@ -154,8 +156,8 @@ func (a *Agent) start(ctx context.Context, c Command) (pid int, err error) {
 	var started struct {
 		PID int `json:"pid"`
 	}
-	// Agent commands are not interrupted by ctx: that would break the connection between request and answer, and a
-	// started program could not be killed. They return at once unless the guest has stopped.
+	// The end of ctx does not interrupt an agent command at once: that would break the connection between request and
+	// answer, and a started program could not be killed.
 	err = a.call(ctx, "guest-exec", args, &started)
 	return started.PID, err
 }
@@ -175,12 +177,18 @@ func (a *Agent) status(ctx context.Context, pid int) (status, error) {
 // answerLimit is the default AnswerLimit, which is longer than the default limit of a Mux.
 const answerLimit = 30 * time.Second
 
-// call sends one command and waits for its answer even after ctx ends.
+// call sends one command and waits for its answer, after the end of ctx for killLimit more.
 func (a *Agent) call(ctx context.Context, command string, args, result any) error {
 	limit := cmp.Or(a.AnswerLimit, answerLimit)
-	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), limit, fmt.Errorf("no answer within %v", limit))
+	late := fmt.Errorf("no answer within %v", limit)
+	answer, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), limit, late)
 	defer cancel()
-	return a.conn.Call(ctx, command, args, result)
+	defer context.AfterFunc(ctx, func() {
+		if wait.For(answer, killLimit) == nil {
+			cancel()
+		}
+	})()
+	return a.conn.Call(answer, command, args, result)
 }
 
 func (s status) result() (Result, error) {
@@ -201,13 +209,18 @@ func (s status) result() (Result, error) {
 	return r, nil
 }
 
-// killLimit limits the attempt to kill a command after its caller has given up.
+// killLimit limits the calls that remain after a caller has given up.
 const killLimit = 5 * time.Second
+
+// last returns a context for these calls.
+func last(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), killLimit)
+}
 
 // end kills a command and returns its output so far and the reason.
 func (a *Agent) end(ctx context.Context, pid int) (Result, error) {
-	cause := a.kill(ctx, pid)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), killLimit)
+	cause := errors.Join(context.Cause(ctx), a.kill(ctx, pid))
+	ctx, cancel := last(ctx)
 	defer cancel()
 	for ctx.Err() == nil {
 		var st status
@@ -223,16 +236,20 @@ func (a *Agent) end(ctx context.Context, pid int) (Result, error) {
 	return Result{}, cause
 }
 
-// kill kills a process in the guest and returns the cause of ctx.
+// killScript kills a process with its descendants and its process group.
+//
+//go:embed kill.sh
+var killScript string
+
+// kill kills a command in the guest, even if ctx is done.
 func (a *Agent) kill(ctx context.Context, pid int) error {
-	cause := context.Cause(ctx)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), killLimit)
+	ctx, cancel := last(ctx)
 	defer cancel()
-	err := a.conn.Call(ctx, "guest-exec", map[string]any{"path": "kill", "arg": []string{"-9", strconv.Itoa(pid)}}, nil)
-	if err != nil {
-		return errors.Join(cause, fmt.Errorf("end process %d in the guest: %w", pid, err))
+	args := map[string]any{"path": "sh", "arg": []string{"-c", killScript, strconv.Itoa(pid)}}
+	if err := a.conn.Call(ctx, "guest-exec", args, nil); err != nil {
+		return fmt.Errorf("end process %d in the guest: %w", pid, err)
 	}
-	return cause
+	return nil
 }
 
 // maxInput limits a command's standard input, which goes to the guest agent in one message.

@@ -232,14 +232,17 @@ func (g *guestConn) status(ctx context.Context, a *guestArgs) (any, error) {
 	return answer, nil
 }
 
-// openFile opens a file. A file to be read once must exist; a growing one may come later.
+// openFile opens a file, which it makes with mode w+.
 func (g *guestConn) openFile(ctx context.Context, a *guestArgs) (any, error) {
 	f := &guestFile{path: a.Path}
+	var err error
 	if a.Mode == "r" {
-		var err error
-		if f.text, err = g.get(ctx, a.Path); err != nil {
-			return nil, err
-		}
+		f.text, err = g.get(ctx, a.Path)
+	} else {
+		err = g.put(ctx, a.Path, nil)
+	}
+	if err != nil {
+		return nil, err
 	}
 	handle := int64(len(g.open) + 1)
 	for g.open[handle] != nil {
