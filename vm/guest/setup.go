@@ -111,7 +111,22 @@ type Setup struct {
 }
 
 // NewSetup uses a connection. Close closes it.
-func NewSetup(nc net.Conn) *Setup { return &Setup{nc: nc, r: bufio.NewReader(nc)} }
+func NewSetup(nc net.Conn) *Setup { return &Setup{nc: nc, r: bufio.NewReaderSize(nc, maxSetupLine)} }
+
+// Limits of a guest's answer on the setup port. Its image may be a stranger's.
+const (
+	maxSetupLine = 64 << 10
+	maxSetup     = 1 << 20
+)
+
+// line reads one line.
+func (s *Setup) line() (string, error) {
+	b, err := s.r.ReadSlice('\n')
+	if errors.Is(err, bufio.ErrBufferFull) {
+		err = fmt.Errorf("a line of more than %d KiB, which begins with %.80q", maxSetupLine>>10, b)
+	}
+	return string(b), err
+}
 
 // Close ends the session.
 func (s *Setup) Close() error { return s.nc.Close() }
@@ -119,9 +134,9 @@ func (s *Setup) Close() error { return s.nc.Close() }
 // Ready returns when the guest waits for its identity.
 func (s *Setup) Ready(ctx context.Context) error {
 	defer s.bind(ctx)()
-	line, err := s.r.ReadString('\n')
+	line, err := s.line()
 	if err == nil && line != "ready\n" {
-		err = fmt.Errorf("it said %q", line)
+		err = fmt.Errorf("it said %.80q", line)
 	}
 	return s.wrap(ctx, "wait for the guest", err)
 }
@@ -176,11 +191,14 @@ func (s *Setup) ask(ctx context.Context, words []string) ([]byte, error) {
 		return nil, err
 	}
 	var out []byte
-	for {
-		line, err := s.r.ReadString('\n')
+	for read := 0; ; {
+		line, err := s.line()
+		read += len(line)
 		switch {
 		case err != nil:
 			return nil, err
+		case read > maxSetup:
+			return nil, fmt.Errorf("an answer of more than %d MiB, which ends with %.80q", maxSetup>>20, line)
 		case line == "ready\n": // from a node that was booted
 		case line == "done\n":
 			return out, nil

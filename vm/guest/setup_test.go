@@ -1,6 +1,8 @@
 package guest
 
 import (
+	"io"
+	"net"
 	"net/netip"
 	"regexp"
 	"strings"
@@ -35,5 +37,42 @@ func TestIdentityInWords(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, w[5:]); diff != "" { // skips clock and seed
 		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+// A guest of a stranger's image may never end a line or an answer.
+func TestSetupIsBounded(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ said, want string }{
+		"a line without an end":       {strings.Repeat("x", 1<<10), "a line of more than 64 KiB"},
+		"an answer without an end":    {"a line\nb line\n", "an answer of more than 1 MiB"},
+		"it is ready again and again": {"ready\n", "an answer of more than 1 MiB"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			here, there := net.Pipe()
+			defer here.Close()
+			go func() { _, _ = io.Copy(io.Discard, there) }()
+			written := 0
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				for {
+					n, err := io.WriteString(there, test.said)
+					if written += n; err != nil {
+						return
+					}
+				}
+			}()
+			s := NewSetup(here)
+			_, err := s.ask(t.Context(), []string{"configure"})
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got %v", err)
+			}
+			here.Close()
+			if <-ended; written > maxSetup+2*maxSetupLine {
+				t.Errorf("%d bytes were read", written)
+			}
+		})
 	}
 }
