@@ -184,7 +184,7 @@ func (m *Mux) open(ctx context.Context) error {
 			return nil
 		}
 	}
-	conn, err := dial(ctx, m.Agent, true, nil)
+	conn, err := dial(ctx, m.Agent, session{unsynced: true})
 	if err != nil {
 		return err
 	}

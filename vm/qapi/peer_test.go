@@ -471,3 +471,54 @@ func TestEventThatComesWithTheEndIsNotLost(t *testing.T) {
 		c.Close()
 	}
 }
+
+// A guest that answers without end does not hold its client, and its events are not kept.
+func TestAnAgentWithoutEnd(t *testing.T) {
+	noLeaks(t)
+	said := strings.Repeat(`{"return": {}}`+"\n"+`{"event": "x", "data": {}}`+"\n", 100)
+	path := serve(t, func(l *link) {
+		for {
+			if _, err := io.WriteString(l, said); err != nil {
+				return
+			}
+		}
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := DialAgent(ctx, path); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v", err)
+	}
+	m := &Mux{Agent: path, Limit: 50 * time.Millisecond}
+	defer m.Close()
+	if _, err := m.forward(t.Context(), request{Execute: "guest-ping"}, "guest-ping"); err == nil {
+		t.Error("a command was answered")
+	}
+}
+
+func TestEventsAreBounded(t *testing.T) {
+	noLeaks(t)
+	path := serve(t, func(l *link) {
+		l.say(`{"QMP": {}}` + "\n")
+		if _, _, err := l.request(); err != nil {
+			return
+		}
+		for i := range 3 * maxEvents {
+			l.say(`{"event": "e%d"}`+"\n", i)
+		}
+		l.say(`{"event": "large", "data": %q}`+"\n", strings.Repeat("x", maxEventData))
+		l.say(`{"return": {}}` + "\n")
+		agent(l)
+	})
+	c, err := DialQMP(limited(t), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if len(c.events) != maxEvents {
+		t.Errorf("%d events are kept, want %d", len(c.events), maxEvents)
+	}
+	want := fmt.Sprintf("e%d", 3*maxEvents-1) // the newest
+	if e, err := c.WaitEvent(limited(t), "large", want); err != nil || e.Name != want {
+		t.Errorf("got event %q, %v, want %s", e.Name, err, want)
+	}
+}

@@ -90,7 +90,7 @@ type request struct {
 
 // DialQMP connects to QEMU's machine protocol at the unix socket path and negotiates capabilities.
 func DialQMP(ctx context.Context, path string) (*Conn, error) {
-	c, err := dial(ctx, path, false, nil)
+	c, err := dial(ctx, path, session{events: true})
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +111,7 @@ func DialQMP(ctx context.Context, path string) (*Conn, error) {
 // DialAgent connects to a guest agent at the unix socket path and synchronises with it. It waits for the agent's
 // answer, so ctx should have a deadline.
 func DialAgent(ctx context.Context, path string) (*Conn, error) {
-	c, err := dial(ctx, path, true, nil)
+	c, err := dial(ctx, path, session{unsynced: true})
 	if err != nil {
 		return nil, err
 	}
@@ -125,18 +125,24 @@ func DialAgent(ctx context.Context, path string) (*Conn, error) {
 // DialPlain connects to a server of the agent's protocol that needs no synchronising, such as a Mux. hello, if not
 // nil, is called first with the connection.
 func DialPlain(ctx context.Context, path string, hello func(net.Conn) error) (*Conn, error) {
-	return dial(ctx, path, false, hello)
+	return dial(ctx, path, session{hello: hello})
 }
 
-// dial connects. If the session must still be synchronised, malformed lines are skipped until then.
-func dial(ctx context.Context, path string, unsynced bool, hello func(net.Conn) error) (*Conn, error) {
+// A session says how a connection begins.
+type session struct {
+	unsynced bool                 // malformed lines are skipped until it is synchronised
+	events   bool                 // the other side sends events
+	hello    func(net.Conn) error // if set, called first
+}
+
+func dial(ctx context.Context, path string, how session) (*Conn, error) {
 	var d net.Dialer
 	nc, err := d.DialContext(ctx, "unix", path)
 	if err != nil {
 		return nil, err // net.OpError includes the operation and the path
 	}
-	if hello != nil {
-		if err := hello(nc); err != nil {
+	if how.hello != nil {
+		if err := how.hello(nc); err != nil {
 			nc.Close()
 			return nil, err
 		}
@@ -148,14 +154,20 @@ func dial(ctx context.Context, path string, unsynced bool, hello func(net.Conn) 
 		done:    make(chan struct{}),
 		notify:  make(chan struct{}, 1),
 	}
-	c.unsynced.Store(unsynced)
+	c.unsynced.Store(how.unsynced)
 	c.call <- struct{}{}
-	go c.read()
+	go c.read(how.events)
 	return c, nil
 }
 
+// Limits of the events that nobody has waited for: the oldest ones are dropped. A guest can cause events of QEMU.
+const (
+	maxEvents    = 1024
+	maxEventData = 64 << 10 // of one event; a larger one is dropped
+)
+
 // read sorts incoming messages into replies and events until the connection ends.
-func (c *Conn) read() {
+func (c *Conn) read(events bool) {
 	defer close(c.done)
 	sc := bufio.NewScanner(c.nc)
 	sc.Buffer(make([]byte, 64<<10), maxLine)
@@ -168,8 +180,14 @@ func (c *Conn) read() {
 		if err != nil || !ok {
 			continue
 		}
+		if m.Event != "" && (!events || len(m.Event)+len(m.Data) > maxEventData) {
+			continue
+		}
 		if m.Event != "" {
 			c.mu.Lock()
+			if len(c.events) == maxEvents {
+				c.events = slices.Delete(c.events, 0, 1)
+			}
 			c.events = append(c.events, Event{Name: m.Event, Data: m.Data})
 			c.mu.Unlock()
 			select {
@@ -311,6 +329,9 @@ func (c *Conn) sync(ctx context.Context) error {
 		if m.Return != nil && json.Unmarshal(m.Return, &got) == nil && got == id {
 			c.unsynced.Store(false)
 			return nil
+		}
+		if ctx.Err() != nil { // the guest answers without end
+			return fmt.Errorf("qapi %s: %s: no answer: %w", c.name, name, context.Cause(ctx))
 		}
 	}
 }
