@@ -7,6 +7,7 @@ import (
 	"net"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"github.com/rackless/rackless/rdma/connectx"
 	"github.com/rackless/rackless/vm"
@@ -87,26 +88,29 @@ func newAdapters(dir string, p *Profile, log func(format string, args ...any)) (
 		if n.VFs > 0 {
 			nic.Cable = cables[port]
 		}
-		var frames chan []byte
+		var end *wireEnd
 		if port < len(n.Wires) {
 			name := n.Wires[port]
 			w := wires[name]
 			if w == nil {
-				w = &wire{at: make(map[[6]byte]chan<- []byte)}
+				w = &wire{at: make(map[[6]byte]*station)}
 				wires[name] = w
 			}
-			frames = w.plug()
-			nic.Link, nic.Network, nic.Frames = true, name, func(frame []byte) { w.send(frames, frame) }
+			end = w.plug(portID(n, 0))
+			nic.Link, nic.Network, nic.Frames = true, name, func(frame []byte) { w.send(end, frame) }
 		}
 		added, err := a.server.AddNIC(nic)
 		if err != nil {
 			errs = append(errs, err)
 			return
 		}
-		if frames != nil && function < n.Ports {
+		if end == nil {
+			return
+		}
+		if function < n.Ports {
 			ends[n.Wires[port]] = append(ends[n.Wires[port]], added)
 		}
-		go a.deliver(added, frames)
+		go a.deliver(added, end.frames)
 	})
 	for _, of := range ends {
 		if len(of) == 2 { // three or more are on a switch, whose ports are up regardless of the others
@@ -122,46 +126,113 @@ func newAdapters(dir string, p *Profile, log func(format string, args ...any)) (
 // A wire joins its ports: two by a cable, more by a switch, which learns the ports of addresses.
 type wire struct {
 	mu   sync.Mutex
-	ends []chan<- []byte
-	at   map[[6]byte]chan<- []byte // port on which an address was last seen
+	ends []*wireEnd
+	at   map[[6]byte]*station
 }
 
-// Limits of a wire.
+type wireEnd struct {
+	card      string
+	frames    chan []byte
+	addresses int       // stations here
+	swept     time.Time // last search for aged ones
+}
+
+// A station is the port on which an address was last seen.
+type station struct {
+	end  *wireEnd
+	seen time.Time
+}
+
+// Limits of a wire. Those of addresses are the ones of the switch of a lab, see package fabric.
 const (
 	wireFrames    = 4096 // frames queued for a port; further frames are dropped
-	wireAddresses = 4096 // learned addresses; frames to others are flooded
+	wireAddresses = 1024 // learned addresses of a port; frames to others are flooded
+	wireAgeing    = 300 * time.Second
+	wireSweep     = time.Second // between two searches for aged addresses of a port
+
+	// wireHold is the time for which a port keeps an address that it has used. Without it, a guest would get the frames
+	// of another by one frame with its address.
+	wireHold = 3 * time.Second
 )
 
-func (w *wire) plug() chan []byte {
-	frames := make(chan []byte, wireFrames)
+// plug adds a port of a card.
+func (w *wire) plug(card string) *wireEnd {
+	e := &wireEnd{card: card, frames: make(chan []byte, wireFrames)}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.ends = append(w.ends, frames)
-	return frames
+	w.ends = append(w.ends, e)
+	return e
 }
 
-// send sends a frame from a port, which is identified by its channel. The frame is valid only during the call.
-func (w *wire) send(from chan<- []byte, frame []byte) {
-	if len(frame) < 12 {
+// send sends a frame from a port. The frame is valid only during the call.
+func (w *wire) send(from *wireEnd, frame []byte) {
+	if len(frame) < 14 || macControl(frame) {
 		return
 	}
 	frame = bytes.Clone(frame)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	source := [6]byte(frame[6:])
-	if _, known := w.at[source]; source[0]&1 == 0 && (known || len(w.at) < wireAddresses) { // not a group address
-		w.at[source] = from
+	now := time.Now()
+	w.learn([6]byte(frame[6:]), from, now)
+	var to *wireEnd
+	if s := w.at[[6]byte(frame)]; s != nil && now.Sub(s.seen) <= wireAgeing {
+		to = s.end
 	}
-	to := w.at[[6]byte(frame)]
 	for _, end := range w.ends {
 		if end == from || to != nil && end != to {
 			continue
 		}
 		select {
-		case end <- frame:
+		case end.frames <- frame:
 		default: // waiting would stall the sending guest
 		}
 	}
+}
+
+// macControl reports whether a frame is for the other end of a cable only, such as a pause, which no switch forwards.
+func macControl(frame []byte) bool {
+	at := 12
+	for at+6 <= len(frame) && (frame[at] == 0x81 && frame[at+1] == 0 || frame[at] == 0x88 && frame[at+1] == 0xa8) {
+		at += 4 // a VLAN
+	}
+	return frame[at] == 0x88 && frame[at+1] == 0x08
+}
+
+// learn records that an address is behind a port, unless a port of another card has just used it.
+func (w *wire) learn(address [6]byte, from *wireEnd, now time.Time) {
+	if address[0]&1 != 0 || address == [6]byte{} { // no station's
+		return
+	}
+	s := w.at[address]
+	switch {
+	case s != nil && s.end == from:
+		s.seen = now
+		return
+	case s != nil && s.end.card != from.card && now.Sub(s.seen) < wireHold: // a bond moves addresses within its card
+		return
+	case from.addresses >= wireAddresses && !w.sweep(from, now):
+		return
+	}
+	if s != nil {
+		s.end.addresses--
+	}
+	w.at[address] = &station{from, now}
+	from.addresses++
+}
+
+// sweep removes the aged addresses of a port, and reports whether there is room then.
+func (w *wire) sweep(e *wireEnd, now time.Time) bool {
+	if now.Sub(e.swept) < wireSweep {
+		return false
+	}
+	e.swept = now
+	for address, s := range w.at {
+		if s.end == e && now.Sub(s.seen) > wireAgeing {
+			delete(w.at, address)
+			e.addresses--
+		}
+	}
+	return e.addresses < wireAddresses
 }
 
 // deliver hands frames to a port until the adapters end. The sender does not call the receiving port itself: a chain
