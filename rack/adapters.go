@@ -17,8 +17,8 @@ import (
 	"github.com/rackless/rackless/vm"
 )
 
-// NoAdapter is the state of a node that lost its emulated adapters with the lab's daemon. QEMU does not reconnect to
-// them, so Up restarts the node.
+// NoAdapter is the state of a node that lost an emulated adapter, with the lab's daemon or the connection to it. QEMU
+// does not reconnect, so Up restarts the node.
 const NoAdapter vm.State = "no-adapter"
 
 // An Adapted runtime emulates the adapters of its nodes.

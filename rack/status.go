@@ -60,14 +60,17 @@ func (r *Rack) Status(ctx context.Context) []NodeStatus {
 	return all
 }
 
-// Alive returns why a node has ended, or nil, also if that is unknown. It asks QEMU and not the node.
+// Alive returns why a node has ended or lost its adapters, or nil, also if that is unknown. It does not ask the node.
 func (r *Rack) Alive(ctx context.Context, node string) error {
 	n, ok := r.State.Node(node)
 	if !ok {
 		return fmt.Errorf("node %s has not been started", node)
 	}
-	if st, err := r.runtime.NodeState(ctx, n); err == nil && st == vm.Dead {
+	switch st, err := r.runtime.NodeState(ctx, n); {
+	case err == nil && st == vm.Dead:
 		return fmt.Errorf("node %s has ended: see rackless logs %s; rackless up makes it again", node, node)
+	case err == nil && st == NoAdapter:
+		return fmt.Errorf("node %s has lost its ConnectX: rackless up starts it again", node)
 	}
 	return nil
 }

@@ -35,29 +35,33 @@ func init() {
 		DownLimit: 30 * time.Second, // ending 16 nodes takes a fraction of a second
 		Emulated:  true,
 		Check:     Supported,
-		New:       func(r *rack.Rack) rack.Runtime { return &emulatedLab{r} },
+		New:       func(r *rack.Rack) rack.Runtime { return &emulatedLab{Rack: r} },
 	})
 }
 
 // An emulatedLab is the runtime of one emulated lab.
-type emulatedLab struct{ *rack.Rack }
+type emulatedLab struct {
+	*rack.Rack
+	lost lostAdapters
+}
 
 // Close does nothing: connections to switch and agents are closed by their users.
 func (r *emulatedLab) Close() error { return nil }
 
-// NodeState asks the node's QEMU for its state.
+// NodeState asks the node's QEMU for its state, and the lab's daemon for its adapters.
 func (r *emulatedLab) NodeState(ctx context.Context, n *rack.Node) (vm.State, error) {
 	st, err := vm.QueryState(ctx, n.Process, filepath.Dir(n.Agent))
-	if err == nil && st != vm.Dead && lostAdapters(r.State, n) {
+	if err != nil || st == vm.Dead || n.Adapters == nil {
+		return st, err
+	}
+	lost, err := r.lost.now(ctx, r.Dir, r.State)
+	if err != nil {
+		return "", err
+	}
+	if lost[n.Name] != "" {
 		st = rack.NoAdapter
 	}
-	return st, err
-}
-
-// lostAdapters reports whether the process that emulates a node's adapters has ended, because QEMU cannot reconnect
-// to another. A node without a recorded process has QEMU's own NICs.
-func lostAdapters(s *rack.State, n *rack.Node) bool {
-	return n.Adapters != nil && (s.Daemon == nil || *n.Adapters != *s.Daemon || !s.Daemon.Alive())
+	return st, nil
 }
 
 // Logs returns the logs in the node's directory.

@@ -178,7 +178,7 @@ func (p *place) usable(l *lab.Lab) {
 		return
 	}
 	defer r.Close()
-	if !r.State.Ready || !whole(r.State) || len(r.State.Nodes) != len(l.Nodes) {
+	if !r.State.Ready || !whole(r.State, nil) || len(r.State.Nodes) != len(l.Nodes) {
 		p.t.Errorf("lab %s is up but not whole: %+v", l.Name, r.State)
 	}
 	for i, n := range l.Nodes {

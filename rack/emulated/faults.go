@@ -84,6 +84,8 @@ func (a *agents) list() listed {
 	return out
 }
 
+var errOldDaemon = errors.New("the daemon of this lab is of an older rackless: run rackless down first")
+
 // ask sends a request to the daemon of a lab. A daemon that does not know the request closes the connection without
 // an answer.
 func ask(ctx context.Context, dir string, q request) (got listed, err error) {
@@ -96,8 +98,11 @@ func ask(ctx context.Context, dir string, q request) (got listed, err error) {
 	if err = json.NewEncoder(conn).Encode(q); err == nil {
 		err = json.NewDecoder(conn).Decode(&got)
 	}
+	if ctx.Err() != nil {
+		return got, context.Cause(ctx)
+	}
 	if errors.Is(err, io.EOF) {
-		return got, errors.New("the daemon of this lab is of an older rackless: run rackless down first")
+		return got, errOldDaemon
 	}
 	if err == nil && got.Error != "" {
 		err = errors.New(got.Error)

@@ -66,7 +66,7 @@ func TestLabOfAnOlderVersion(t *testing.T) {
 	}
 	r := all[0]
 	s := r.State
-	if s.Driver != string(lab.DriverQEMU) || s.Accel != "tcg" || !s.Ready || !r.Emulated() || !whole(s) ||
+	if s.Driver != string(lab.DriverQEMU) || s.Accel != "tcg" || !s.Ready || !r.Emulated() || !whole(s, nil) ||
 		r.SwitchState() != rack.SwitchRunning {
 		t.Errorf("state %+v, emulated %v, switch %s", s, r.Emulated(), r.SwitchState())
 	}

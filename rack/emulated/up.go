@@ -39,8 +39,11 @@ func (r *emulatedLab) Up(ctx context.Context, old *rack.State, o rack.Options, p
 		if err := settle(ctx, old); err != nil {
 			return err
 		}
+		if u.lost, err = findLost(ctx, r.Dir, old); err != nil {
+			return err
+		}
 		u.before, u.changes = old.Lab, lab.Diff(old.Lab, r.Lab)
-		if len(u.changes) == 0 && old.Ready && whole(old) {
+		if len(u.changes) == 0 && old.Ready && whole(old, u.lost) {
 			r.State = old
 			return nil
 		}
@@ -82,12 +85,12 @@ func settle(ctx context.Context, s *rack.State) error {
 	return nil
 }
 
-func whole(s *rack.State) bool {
+func whole(s *rack.State, lost map[string]string) bool {
 	if s.Daemon == nil || !s.Daemon.Alive() || len(s.Nodes) != len(s.Lab.Nodes) {
 		return false
 	}
 	return !slices.ContainsFunc(s.Nodes, func(n *rack.Node) bool {
-		return !n.Ready || !n.Process.Alive() || lostAdapters(s, n)
+		return !n.Ready || !n.Process.Alive() || lost[n.Name] != ""
 	})
 }
 
@@ -96,8 +99,9 @@ type upRun struct {
 	*rack.Rack
 	opts     rack.Options
 	progress *rack.Progress
-	before   *lab.Lab     // the running lab, or nil
-	changes  []lab.Change // from the running lab to the requested one
+	before   *lab.Lab          // the running lab, or nil
+	changes  []lab.Change      // from the running lab to the requested one
+	lost     map[string]string // running nodes without their adapters, with the reason
 
 	emulator    vm.Emulator
 	emulatorErr error // why emulator is not set
@@ -300,8 +304,8 @@ func (u *upRun) reconcile(ctx context.Context, old *rack.State) error {
 	if len(drop) > 0 {
 		p.Begin("stop nodes")
 		for _, n := range drop {
-			if n.Process.Alive() && lostAdapters(old, n) {
-				p.Note("node %s has lost its ConnectX, as the lab's daemon ended: it is started again", n.Name)
+			if why := u.lost[n.Name]; why != "" && n.Process.Alive() {
+				p.Note("node %s has lost its ConnectX, as %s: it is started again", n.Name, why)
 			}
 			if err := n.Process.Kill(ctx); err != nil {
 				return err
@@ -356,7 +360,7 @@ func (u *upRun) sort(old *rack.State) (keep, drop []*rack.Node) {
 	}
 	for _, n := range old.Nodes {
 		wanted := slices.ContainsFunc(u.Lab.Nodes, func(w lab.Node) bool { return w.Name == n.Name })
-		if wanted && !recreate[n.Name] && n.Process.Alive() && !lostAdapters(old, n) {
+		if wanted && !recreate[n.Name] && n.Process.Alive() && u.lost[n.Name] == "" {
 			keep = append(keep, n)
 		} else {
 			drop = append(drop, n)

@@ -1,0 +1,70 @@
+package emulated
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/rackless/rackless/rack"
+)
+
+// A lostAdapters holds the last answer about lost adapters, because ls asks about each node of a lab.
+type lostAdapters struct {
+	mu   sync.Mutex
+	at   time.Time
+	lost map[string]string
+	err  error
+}
+
+// lostAge is the age up to which an answer is used again.
+const lostAge = 200 * time.Millisecond
+
+func (l *lostAdapters) now(ctx context.Context, dir string, s *rack.State) (map[string]string, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if time.Since(l.at) > lostAge {
+		l.lost, l.err = findLost(ctx, dir, s)
+		l.at = time.Now()
+	}
+	return l.lost, l.err
+}
+
+// askLimit limits the wait for the daemon of a lab.
+const askLimit = 10 * time.Second
+
+// findLost returns the nodes that have lost an emulated adapter, with the reason. QEMU does not connect to an adapter
+// again, so such a node must be started again. A node without a recorded daemon has QEMU's own NICs.
+func findLost(ctx context.Context, dir string, s *rack.State) (map[string]string, error) {
+	lost := make(map[string]string)
+	connected := false // there are adapters to ask for
+	for _, n := range s.Nodes {
+		switch {
+		case n.Adapters == nil:
+		case s.Daemon == nil || *n.Adapters != *s.Daemon || !s.Daemon.Alive():
+			lost[n.Name] = "the lab's daemon ended"
+		default:
+			connected = true
+		}
+	}
+	if !connected {
+		return lost, nil
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, askLimit, fmt.Errorf("no answer within %v", askLimit))
+	defer cancel()
+	got, err := ask(ctx, dir, request{List: true})
+	if errors.Is(err, errOldDaemon) { // it cannot be asked
+		return lost, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("lab %s: its daemon does not answer: %w; rackless down and up start the lab again",
+			s.Lab.Name, err)
+	}
+	for _, a := range got.Adapters {
+		if n, ok := s.Node(a.Node); ok && n.Adapters != nil && !a.Connected && lost[a.Node] == "" {
+			lost[a.Node] = "the connection to its adapter of " + a.NIC + " ended"
+		}
+	}
+	return lost, nil
+}
