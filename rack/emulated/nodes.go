@@ -103,6 +103,9 @@ func (u *upRun) reach(ctx context.Context) error {
 		if len(peers) == 0 {
 			return nil
 		}
+		limit := cmp.Or(u.opts.NodeLimit, nodeLimit)
+		ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no answer within %v", limit))
+		defer cancel()
 		answered, err := u.setup(n.Name).Reach(ctx, checks.PingPayload(u.Lab), peers)
 		if err != nil {
 			return fmt.Errorf("node %s: %w", n.Name, err)
