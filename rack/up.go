@@ -156,14 +156,11 @@ func (r *Rack) AwaitGIDs(ctx context.Context, n lab.Node, node *Node, pause time
 // ConsoleTail returns the last lines of a node's console log as the end of an error message, or "". The log itself is
 // removed with a node that could not be started.
 func ConsoleTail(path string) string {
-	b, err := os.ReadFile(path)
-	text := strings.TrimSpace(string(b))
-	if err != nil || text == "" {
+	lines := vm.EndOf(path, 5)
+	if lines == nil {
 		return ""
 	}
-	const few = 5
-	lines := strings.Split(text, "\n")
-	return "; its console ended:\n  " + strings.Join(lines[max(0, len(lines)-few):], "\n  ")
+	return "; its console ended:\n  " + strings.Join(lines, "\n  ")
 }
 
 // Each calls f for every item, at most limit at once. The first error cancels the other calls and is returned when

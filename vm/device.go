@@ -214,11 +214,12 @@ func (t *qtest) flush() error {
 		t.fail(err)
 	}
 	for ; t.asked > 0 && t.err == nil; t.asked-- {
-		line, err := t.r.ReadString('\n')
+		b, err := t.r.ReadSlice('\n')
 		if err != nil {
 			t.fail(err)
 			break
 		}
+		line := string(b)
 		word, value, _ := strings.Cut(strings.TrimSpace(line), " ")
 		if word != "OK" {
 			t.fail(fmt.Errorf("it said %.80q", line))

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -121,7 +120,7 @@ func (m Machine) Start(from *Template) (*Child, error) {
 			args = append(args, "-S")
 		}
 	}
-	log, err := os.OpenFile(c.log(), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	log, err := os.OpenFile(c.log(), os.O_CREATE|os.O_WRONLY|os.O_TRUNC|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -255,32 +254,6 @@ func (c *Child) Explain(ctx context.Context, err error) error {
 		return context.Cause(ctx)
 	}
 	return err
-}
-
-// LastLine returns the last non-empty line of a log that may be growing, or "".
-func LastLine(path string) string {
-	f, err := os.Open(path)
-	if err != nil {
-		return ""
-	}
-	defer f.Close()
-	const tail = 4096 // a boot prints thousands of lines, and the console is read repeatedly
-	if size, err := f.Seek(0, io.SeekEnd); err == nil {
-		_, _ = f.Seek(max(0, size-tail), io.SeekStart)
-	}
-	b, _ := io.ReadAll(io.LimitReader(f, tail))
-	lines := strings.Split(strings.TrimSpace(string(b)), "\n")
-	return strings.TrimSpace(lines[len(lines)-1])
-}
-
-// LastLines returns the end of a log as one line, for an error message.
-func LastLines(path string) string {
-	b, err := os.ReadFile(path)
-	if err != nil || len(b) == 0 {
-		return "(nothing)"
-	}
-	lines := strings.Split(strings.TrimSpace(string(b)), "\n")
-	return strings.Join(lines[max(0, len(lines)-3):], " | ")
 }
 
 // Escape escapes a value for QEMU's comma-separated options, by doubling commas.

@@ -192,6 +192,9 @@ func (c Cache) Make(ctx context.Context, t Template, b Boot) (_ *Template, err e
 
 // freeze waits until the guest has settled, and returns the state of the machine's devices. Then the machine is
 // stopped, its memory is in its files, and its disk is complete.
+// maxState limits the state of a machine's devices, which is 0.4 MB of a node.
+const maxState = 256 << 20
+
 func (b Boot) freeze(ctx context.Context, dir string) ([]byte, error) {
 	release, err := b.Settle(ctx, dir)
 	if err != nil {
@@ -218,7 +221,10 @@ func (b Boot) freeze(ctx context.Context, dir string) ([]byte, error) {
 		nc, err := l.Accept()
 		if err == nil {
 			defer nc.Close()
-			state, err = io.ReadAll(nc)
+			state, err = io.ReadAll(io.LimitReader(nc, maxState+1))
+		}
+		if err == nil && len(state) > maxState {
+			err = fmt.Errorf("the machine's state has more than %d MiB", maxState>>20)
 		}
 		got <- err
 	}()

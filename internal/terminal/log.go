@@ -51,6 +51,13 @@ func PrintLog(ctx context.Context, w io.Writer, path string, lines int, follow b
 		if err != nil {
 			return err
 		}
+		at, err := file.Seek(0, io.SeekCurrent)
+		if err == nil && now.Size() < at { // it was cut, and begins anew
+			_, err = file.Seek(0, io.SeekStart)
+		}
+		if err != nil {
+			return err
+		}
 		if have, err := file.Stat(); err != nil {
 			return err
 		} else if !os.SameFile(have, now) { // the node was recreated with a new log

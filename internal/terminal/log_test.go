@@ -129,6 +129,11 @@ func TestFollowing(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect(t, r, "three\n")
+	// The log is cut, as it was too long.
+	if err := os.WriteFile(path, []byte("4\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, r, "4\n")
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}

@@ -79,6 +79,7 @@ func RunDaemon(ctx context.Context, dir string, w io.Writer, log *slog.Logger) e
 			Control: filepath.Join(dir, switchSocket), Log: log, Direct: cards.setDirect, Down: cards.setDown,
 			Plugs: cards.plugs})
 	})
+	wg.Go(func() { vm.TrimLogs(ctx, dir) })
 	wg.Go(func() {
 		if waitSwitch(ctx, filepath.Join(dir, switchSocket)) != nil {
 			return

@@ -41,6 +41,9 @@ func RunDaemon(ctx context.Context, dir string, w io.Writer) error {
 		}
 		defer a.close()
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go vm.TrimLogs(ctx, dir)
 	fmt.Fprintln(w, daemon.Ready)
 	mux := &qapi.Mux{
 		Agent: filepath.Join(dir, vm.SocketAgent),

@@ -254,7 +254,7 @@ func giveUp(ctx context.Context, console string) (context.Context, context.Cance
 	go func() {
 		var up time.Time
 		for wait.For(ctx, time.Second) == nil {
-			said, err := os.ReadFile(console)
+			said, err := vm.ReadEnd(console, 64<<10) // a guest may print without end
 			switch {
 			case up.IsZero() && err == nil && bytes.Contains(said, []byte(" login: ")):
 				up = time.Now()
