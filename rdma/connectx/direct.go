@@ -62,6 +62,10 @@ func (p *Port) runSend(q *queue) {
 	}
 }
 
+// peerRetry is the time after which a queue tries again to lock a peer that waits for its client or whose guest's memory
+// changes.
+const peerRetry = 200 * time.Microsecond
+
 const (
 	sent    = iota
 	waits   // the queue is empty, or the request's time has not come
@@ -116,7 +120,7 @@ func (p *Port) sendOne(q *queue, to **Port) (end int, n uint64) {
 			}
 		}
 		if !locked {
-			p.wait(q, p.s.now()+retryAfter)
+			p.wait(q, p.s.now()+peerRetry)
 			return waits, 0
 		}
 		if !kept {

@@ -51,7 +51,7 @@ func (p *Port) sendFrames(q *queue) {
 const ethSize = 16
 
 // sendFrame sends the frames of a request, from q.frame on. If it must stop before the last one, it returns the time
-// at which to go on.
+// at which to go on. It sends at least one, since reading the data of a request may take longer than a turn.
 func (p *Port) sendFrame(q *queue, w []byte) (st roce.Status, rest time.Duration) {
 	if rest = p.ethernetPause(); rest != 0 {
 		return 0, rest
@@ -79,28 +79,41 @@ func (p *Port) sendFrame(q *queue, w []byte) (st roce.Status, rest time.Duration
 			data = e[min(len(e), ethSize+(inline-2+15)&^15):]
 		}
 	}
-	f, st := p.gatherFrame(q, head, data)
-	if st != roce.OK {
-		return st, 0
-	}
-	if be.Uint16(e[12:])>>15 != 0 && len(f) >= 12 {
-		f = append(f[:12:12], append([]byte{0x81, 0, e[14], e[15]}, f[12:]...)...)
-	}
-	if op != wqeLSO {
-		mss = 0
-	}
-	cut := newSegments(f, mss, inline)
-	for ; q.frame < cut.count; q.frame++ {
-		if rest = p.ethernetPause(); rest != 0 {
-			return 0, rest
+	if q.frame == 0 || p.begun.q != q {
+		f, st := p.gatherFrame(q, head, data)
+		if st != roce.OK {
+			return st, 0
 		}
+		if be.Uint16(e[12:])>>15 != 0 && len(f) >= 12 {
+			f = append(f[:12:12], append([]byte{0x81, 0, e[14], e[15]}, f[12:]...)...)
+		}
+		if op != wqeLSO {
+			mss = 0
+		}
+		p.begun = begun{q, newSegments(f, mss, inline)}
+	}
+	cut := &p.begun.segments
+	for q.frame < cut.count {
 		f := cut.frame(q.frame)
 		if flags&0xc0 != 0 { // L3 and L4 checksums
 			fixChecksums(f)
 		}
 		p.transmit(f)
+		if q.frame++; q.frame < cut.count {
+			if rest = p.ethernetPause(); rest != 0 {
+				return 0, rest
+			}
+		}
 	}
+	p.begun = begun{}
 	return roce.OK, 0
+}
+
+// begun is the request at the head of an Ethernet queue of which some frames are sent. A port keeps one, so that its
+// data are usually read once.
+type begun struct {
+	q *queue
+	segments
 }
 
 // ethernetPause returns the time at which a send queue may go on, or 0 for now.

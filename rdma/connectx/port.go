@@ -74,6 +74,7 @@ type Port struct {
 	wr            sendWR
 	wqe           [maxWQE]byte
 	list          []seg // for one call of domain.copy
+	begun         begun
 	src, dst      []seg
 	// verifiedPeerQueue is a queue of the peer known to lead back to this port, for the messages of one batch. Both
 	// ports stay locked during the batch, so they keep their addresses.
@@ -82,10 +83,10 @@ type Port struct {
 	shown atomic.Pointer[registers] // for reads without the lock
 	beat  atomic.Uint32
 
-	wakeAt  atomic.Int64  // the earliest deadline
-	retryAt time.Duration // no tick before; only for the timer's thread
-	lines   atomic.Int32  // number of lines written to the log
-	light   atomic.Bool   // the other end of the cable sees the port
+	wakeAt atomic.Int64 // the earliest deadline
+	timer  *timer
+	lines  atomic.Int32 // number of lines written to the log
+	light  atomic.Bool  // the other end of the cable sees the port
 
 	outMu  sync.Mutex // held while frames are passed to the cable, to keep their order
 	frames []byte     // frames to pass to the cable after unlock, in the form of NIC.Batch
@@ -169,23 +170,6 @@ func (p *Port) release() {
 	p.maps.RUnlock()
 }
 
-// enter is like acquire for a thread that must not wait for the client. It returns false if the port is frozen, or if
-// the table of the guest's memory is about to change.
-func (p *Port) enter() bool {
-	if !p.maps.TryRLock() {
-		return false
-	}
-	p.mu.Lock()
-	if p.frozen {
-		p.release()
-		return false
-	}
-	return true
-}
-
-// retryAfter is the time after which the timer tries again to enter a port.
-const retryAfter = 200 * time.Microsecond
-
 // awaitThaw waits until no thread has frozen the port. mu is held before and after, but not meanwhile.
 func (p *Port) awaitThaw() {
 	for p.frozen {
@@ -211,7 +195,7 @@ func (p *Port) ask(f func() bool) bool {
 	return f()
 }
 
-// maxTurn limits the work for one port in one go. The ports share a thread, and their locks are awaited by others.
+// maxTurn limits the work for one port in one go, because its lock is awaited by others.
 const maxTurn = time.Millisecond
 
 // spent reports whether the current turn, which begins with the first call, has lasted long enough. Work without a
@@ -265,17 +249,10 @@ const flushTurns = 8
 // flushFrames passes queued frames to the cable, one goroutine at a time. TryLock keeps their order without waiting:
 // the owner of outMu also sends frames that others queue meanwhile. The two buffers alternate, so nothing is
 // allocated.
-//
-// If the port cannot be entered, the next tick continues.
 func (p *Port) flushFrames() {
 	for p.outMu.TryLock() {
 		for i := 0; ; i++ {
-			if !p.enter() {
-				p.outMu.Unlock()
-				p.wakeBy(p.s.now() + retryAfter)
-				return
-			}
-			p.until = 0
+			p.lock()
 			p.guard(func() { p.drainedCable(i < flushTurns) })
 			batch := p.frames
 			p.frames, p.spare = p.spare[:0], batch
@@ -348,13 +325,10 @@ func (p *Port) logf(format string, args ...any) {
 	}
 }
 
-// tick runs the due send queues and polls net. It returns false if the port could not be entered.
-func (p *Port) tick(now time.Duration) bool {
-	if !p.enter() {
-		return false
-	}
+// tick runs the due send queues and polls net.
+func (p *Port) tick(now time.Duration) {
+	p.lock()
 	defer p.unlock()
-	p.until = 0
 	p.wakeAt.Store(int64(never))
 	for q, at := range p.waiting {
 		if at <= now {
@@ -362,7 +336,7 @@ func (p *Port) tick(now time.Duration) bool {
 			p.runSend(q)
 		}
 		if p.spent() {
-			break // the other queues continue after all ports had their turn
+			break // the other queues continue after those that wait for the port
 		}
 	}
 	for _, at := range p.waiting {
@@ -372,7 +346,6 @@ func (p *Port) tick(now time.Duration) bool {
 		p.poll(now)
 	}
 	p.wakeBy(p.netAt)
-	return true
 }
 
 func (p *Port) wait(q *queue, at time.Duration) {
@@ -438,6 +411,7 @@ func (p *Port) Close() error {
 	p.publish()
 	p.release()
 	err := p.vfu.Close()
+	p.timer.close()
 	p.lock()
 	p.dropState()
 	p.unlock()
@@ -494,6 +468,7 @@ func (p *Port) dropState() {
 	p.tables = newTables()
 	p.net = roce.NewPort(roce.PortConfig{Wire: (*wire)(p), Room: (*wire)(p).room, Memory: maxInFlight, Yield: p.spent,
 		Rate: uint64(p.nic.RateBits), Congestion: &p.Cong, QoS: &p.QoS, Group: p.group, Line: p.nic.Cable.sending()})
+	p.begun = begun{}
 	p.netDirty, p.netAt, p.failed, p.rxFree = false, never, nil, 0
 	p.waiting = map[*queue]time.Duration{}
 	p.wakeAt.Store(int64(never))
@@ -508,28 +483,29 @@ func (p *Port) dropState() {
 // never is later than all deadlines.
 const never = time.Duration(math.MaxInt64)
 
-// timer calls the ports at their deadlines. It has its own thread, because Go's timers are late by up to a
-// millisecond in an idle program, and wires need microseconds.
+// timer calls a port at its deadlines. It has its own thread, because Go's timers are late by up to a millisecond in an
+// idle program, and wires need microseconds; and each port has one, so that the work for one guest and the waiting for
+// its client delay no other.
 //
 // A deadline is set and read without a lock. wakeBy stores wakeAt, then reads until; sleep stores until, then reads
 // wakeAt. So at least one of them sees the other's value, and no deadline is missed.
 type timer struct {
-	s      *Server
+	p      *Port
 	fd     int          // eventfd that ends a sleep
 	until  atomic.Int64 // end of the current sleep
 	closed atomic.Bool
 	done   chan struct{}
 }
 
-// newTimer starts the thread. Writing to the eventfd never blocks, so a port may wake the timer with its lock held.
-func newTimer(s *Server) *timer {
+// newTimer returns a timer, which run starts. Writing to the eventfd never blocks, so a port may wake the timer with
+// its lock held.
+func newTimer(p *Port) *timer {
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {
 		fd = -1 // sleep then sleeps in short steps
 	}
-	t := &timer{s: s, fd: fd, done: make(chan struct{})}
+	t := &timer{p: p, fd: fd, done: make(chan struct{})}
 	t.until.Store(int64(never))
-	go t.run()
 	return t
 }
 
@@ -552,40 +528,19 @@ func (t *timer) run() {
 	// By default the kernel may wake a thread 50 us late, to save power.
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1000, 0, 0, 0)
 	for !t.closed.Load() {
-		t.sleep(t.pass())
-	}
-}
-
-func (t *timer) pass() time.Duration {
-	t.until.Store(0) // a deadline set now needs no wakeup: it is read below, or in the next pass
-	next, now := never, t.s.now()
-	t.s.mu.RLock()
-	ports := t.s.ports
-	t.s.mu.RUnlock()
-	for _, p := range ports {
-		if p.due() <= now {
-			p.retryAt = 0
-			if !p.tick(now) {
-				p.retryAt = now + retryAfter
-			}
+		t.until.Store(0) // a deadline set during the tick needs no wakeup: sleep reads it
+		if now := t.p.s.now(); t.p.wakeAt.Load() <= int64(now) {
+			t.p.tick(now)
 		}
-		next = min(next, p.due())
+		t.sleep()
 	}
-	return next
 }
 
-// due returns the time of the port's next tick. Only the timer's thread calls it.
-func (p *Port) due() time.Duration { return max(time.Duration(p.wakeAt.Load()), p.retryAt) }
-
-func (t *timer) sleep(until time.Duration) {
-	t.until.Store(int64(until))
-	// A port may have set an earlier deadline since pass read it.
-	t.s.mu.RLock()
-	for _, p := range t.s.ports {
-		until = min(until, p.due())
-	}
-	t.s.mu.RUnlock()
-	d := until - t.s.now()
+func (t *timer) sleep() {
+	until := t.p.wakeAt.Load()
+	t.until.Store(until)
+	// The port may have set an earlier deadline meanwhile.
+	d := time.Duration(min(until, t.p.wakeAt.Load())) - t.p.s.now()
 	if d <= 0 {
 		return
 	}
@@ -599,19 +554,13 @@ func (t *timer) sleep(until time.Duration) {
 	}
 }
 
-// wakeBy requests a call of tick at a time. The port's lock need not be held: a tick that clears wakeAt meanwhile does
-// all that is due.
+// wakeBy requests a call of tick at a time. The port's lock is held.
 func (p *Port) wakeBy(at time.Duration) {
-	for {
-		old := p.wakeAt.Load()
-		if int64(at) >= old {
-			return
-		}
-		if p.wakeAt.CompareAndSwap(old, int64(at)) {
-			break
-		}
+	if int64(at) >= p.wakeAt.Load() {
+		return
 	}
-	if t := p.s.timer; int64(at) < t.until.Load() {
+	p.wakeAt.Store(int64(at))
+	if t := p.timer; t != nil && int64(at) < t.until.Load() {
 		t.until.Store(int64(at))
 		t.wake()
 	}

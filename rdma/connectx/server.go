@@ -44,7 +44,6 @@ type Server struct {
 	ids   int              // number of assigned ids
 	gids  map[gidKey]*Port // ports by address, each the first to claim it (see setGID)
 
-	timer  *timer
 	strict bool // a panic ends the program, for tests
 }
 
@@ -108,7 +107,6 @@ func (c *Cable) receiving() *roce.Line {
 func NewServer(o Options) *Server {
 	s := &Server{opt: o, start: time.Now(), gids: map[gidKey]*Port{}}
 	s.direct.Store(true)
-	s.timer = newTimer(s)
 	return s
 }
 
@@ -148,7 +146,8 @@ func (s *Server) AddNIC(n NIC) (*Port, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.vfu, p.mem = v, &v.Mem
+	p.vfu, p.mem, p.timer = v, &v.Mem, newTimer(p)
+	go p.timer.run()
 	s.mu.Lock()
 	s.ports = append(s.ports, p)
 	s.mu.Unlock()
@@ -178,7 +177,6 @@ func (s *Server) Close() error {
 			err = e
 		}
 	}
-	s.timer.close()
 	return err
 }
 
