@@ -44,7 +44,7 @@ func (p *Port) runSend(q *queue) {
 		}
 	}()
 	for n, bytes := 0, uint64(0); ; n++ {
-		if n == sendBatch || bytes >= sendBytes || n > 0 && p.spent() {
+		if n == sendBatch || bytes >= sendBytes || n%8 == 7 && p.spent() {
 			p.wait(q, p.s.now())
 			return
 		}
