@@ -13,6 +13,7 @@ import (
 var labels = []func() *regexp.Regexp{
 	lazyregexp.New(`^(?:.{0,40}?)\[[\w.@-]*\d+,(\d+)\]<std(?:out|err)>:`), // mpirun --tag-output
 	lazyregexp.New(`^\[((?:default|rank)\d+)\]:`),                         // torchrun
+	lazyregexp.New(`^\[(\d{1,5})\](?: |$)`),                               // mpiexec -prepend-rank
 	lazyregexp.New(`^ *(\d+): `),                                          // srun --label
 	lazyregexp.New(`^([A-Za-z][\w.-]*\d[\w.-]*): `),                       // pdsh
 }

@@ -27,6 +27,7 @@ func TestFirstTakesOneOfSeveralRanks(t *testing.T) {
 			[]string{"n1", "n2"}},
 		{clush + "n[1-3] (3)" + clush + "a" + clush + "n4" + clush, clush + "n[1-3] (3)" + clush + "a\n\n\n\n",
 			[]string{"n[1-3]", "n4"}},
+		{"[0] a\n[1] b\n[0] c\n[1] d\n", "[0] a\n\n[0] c\n\n", []string{"0", "1"}},
 		{"0: a\n0: b\n", "0: a\n0: b\n", nil},
 		{"hostpci0: a\nhostpci1: b\n", "hostpci0: a\nhostpci1: b\n", nil},
 		{"2: eth0: <UP> mtu\n2: eth0 inet\n3: eth1: <UP> mtu\n3: eth1 inet\n",

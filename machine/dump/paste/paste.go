@@ -32,44 +32,57 @@ type mark struct {
 	form  func() *regexp.Regexp
 	share float64
 	own   func() *regexp.Regexp // matches a tool's own line with such a prefix; may be nil
+	// within matches the mark inside a line, between the two groups that stay: launchers put it before each piece of a
+	// line that a tool prints in pieces. It may be nil.
+	within func() *regexp.Regexp
 }
 
 const (
 	clock = `\d\d:\d\d:\d\d(?:[.,]\d+)?`
 	date  = `\d{4}-\d\d-\d\d[T ]` + clock + `(?:Z|[+-]\d\d:?\d\d)?`
+	// tagged is the mark of mpirun --tag-output.
+	tagged = `\[[\w.@-]*\d+,\d+\]<std(?:out|err)>:`
 )
 
 var marks = []mark{
 	// mpirun --tag-output, with --timestamp-output before it.
-	{lazyregexp.New(`^(?:[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d ` + clock + ` (?:[A-Z]+ )?\d{4})?` +
-		`\[[\w.@-]*\d+,\d+\]<std(?:out|err)>:`), 0.5, nil},
+	{lazyregexp.New(`^(?:[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d ` + clock + ` (?:[A-Z]+ )?\d{4})?` + tagged), 0.5, nil,
+		lazyregexp.New(`(.)` + tagged + `()`)},
+	// mpiexec -prepend-rank.
+	{lazyregexp.New(`(?m)^\[\d{1,5}\](?: |$)`), 0.9, bracketed, lazyregexp.New(`(\S)\[\d{1,5}\]( +-?[\d.])`)},
 	// torchrun --tee, and newer ones.
-	{lazyregexp.New(`^\[(?:default\d+\]:|rank\d+\]:? )`), 0.5, nil},
+	{lazyregexp.New(`^\[(?:default\d+\]:|rank\d+\]:? )`), 0.5, nil, nil},
 	// docker compose logs.
-	{lazyregexp.New(`^[A-Za-z][\w.-]* +\| `), 0.9, nil},
+	{lazyregexp.New(`^[A-Za-z][\w.-]* +\| `), 0.9, nil, nil},
 	// kubectl logs --prefix.
-	{lazyregexp.New(`^\[pod/[^\]\s]+\] `), 0.9, nil},
+	{lazyregexp.New(`^\[pod/[^\]\s]+\] `), 0.9, nil, nil},
 	// dmesg -T of lines that a script has logged.
-	{lazyregexp.New(`^\[[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d ` + clock + ` \d{4}\] `), 0.9, nil},
+	{lazyregexp.New(`^\[[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d ` + clock + ` \d{4}\] `), 0.9, nil, nil},
 	// rsyslog and journalctl -o short-iso.
-	{lazyregexp.New(`^` + date + ` [\w.-]+ [\w./-]+(?:\[\d+\])?: `), 0.9, nil},
+	{lazyregexp.New(`^` + date + ` [\w.-]+ [\w./-]+(?:\[\d+\])?: `), 0.9, nil, nil},
 	// Files of containerd, and logs of GitLab.
-	{lazyregexp.New(`^` + date + ` (?:std(?:out|err) [FP] ?|\d\d[OE][ +])`), 0.9, nil},
+	{lazyregexp.New(`^` + date + ` (?:std(?:out|err) [FP] ?|\d\d[OE][ +])`), 0.9, nil, nil},
 	// kubectl logs --timestamps, docker logs -t, ts, the logs of CI, and Python's logging with its level.
 	{lazyregexp.New(`^\[?` + date + `\]?` +
-		`(?:(?: - [\w.]+)? (?:- |\[)?(?:DEBUG|INFO|WARNING|ERROR)(?: -|\]|:)?)? `), 0.9, nil},
+		`(?:(?: - [\w.]+)? (?:- |\[)?(?:DEBUG|INFO|WARNING|ERROR)(?: -|\]|:)?)? `), 0.9, nil, nil},
 	// ts with only a time.
-	{lazyregexp.New(`^\[?` + clock + `\]? `), 0.9, nil},
+	{lazyregexp.New(`^\[?` + clock + `\]? `), 0.9, nil, nil},
 	// journalctl and syslog.
-	{lazyregexp.New(`^[A-Z][a-z]{2} [ \d]\d ` + clock + ` [\w.-]+ [\w./-]+(?:\[\d+\])?: `), 0.9, nil},
+	{lazyregexp.New(`^[A-Z][a-z]{2} [ \d]\d ` + clock + ` [\w.-]+ [\w./-]+(?:\[\d+\])?: `), 0.9, nil, nil},
 	// ts.
-	{lazyregexp.New(`^[A-Z][a-z]{2} [ \d]\d ` + clock + ` `), 0.9, nil},
+	{lazyregexp.New(`^[A-Z][a-z]{2} [ \d]\d ` + clock + ` `), 0.9, nil, nil},
 	// srun --label.
-	{lazyregexp.New(`^ *\d+: `), 0.8, numbered},
+	{lazyregexp.New(`^ *\d+: `), 0.8, numbered, nil},
 }
 
 // numbered matches tools that begin their own lines with a number, as srun does: ip and rdma, virsh vcpupin, numactl.
 var numbered = lazyregexp.New(`(?m)^ *\d+: [\w.@-]+: (?:node_type |<)|^\W*VCPU: CPU Affinity|^\W*node distances:`)
+
+// bracketed matches tools that begin their own lines with a number in brackets: iperf, and the kernel for PCI Express
+// errors.
+var bracketed = lazyregexp.New(`(?m)^\[ *ID\] |^\[ *\d+\] +(?:local |(?:RxErr|BadTLP|BadDLLP|Rollover|Timeout|` +
+	`NonFatalErr|` +
+	`DLP|SDES|TLP|FCP|CmpltTO|CmpltAbrt|UnxCmplt|RxOF|MalfTLP|ECRC|UnsupReq|ACSViol)\b)`)
 
 // same matches a prefix that may be common to all lines: quotes and indentation, or the name of a node, from pdsh, or
 // of a file, from grep.
@@ -220,7 +233,13 @@ func withoutMark(text []byte) []byte {
 			}
 		}
 		if marked > 0 && float64(marked) >= m.share*float64(lines) {
-			return each(text, func(line []byte) []byte { return line[len(m.form().Find(line)):] })
+			return each(text, func(line []byte) []byte {
+				line = line[len(m.form().Find(line)):]
+				if m.within != nil {
+					line = m.within().ReplaceAll(line, []byte("$1$2"))
+				}
+				return line
+			})
 		}
 	}
 	return text
