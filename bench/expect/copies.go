@@ -61,7 +61,8 @@ func judgeCopies(j *Judgement, w Path) {
 		}
 	}
 	r := route{Path: w}
-	j.Verdict, j.Causes = VerdictShort, rank(slices.Concat(links, copyPlaceCauses(side), r.loadCauses()), j)
+	j.Verdict, j.Causes = VerdictShort, rank(slices.Concat(nearby(links, j.Value), copyPlaceCauses(side),
+		r.loadCauses()), j)
 	if len(j.Causes) == 0 {
 		j.Verdict = VerdictNoCause
 		j.Text += "; no cause was found in " + copiesExamined(w)

@@ -24,6 +24,8 @@ type Path struct {
 	// HostCPUs is its number of CPUs.
 	Load     float64
 	HostCPUs int
+	// Foreign is set if another program than this one ran the tool: advice then names the options of the tools.
+	Foreign bool
 }
 
 // A Side is one end of a Path.
@@ -115,6 +117,8 @@ const (
 	// smallBytes is the largest message size at which a port's message rate may limit it before the wire: published
 	// figures of 4 KiB reach 90 % of 100 Gb/s, of 64 KiB 98 %.
 	smallBytes = 4096
+	// severalTimes is the smallest multiple of a figure at which a limit is too far above it to be its cause.
+	severalTimes = 3
 	// largestIBMTU is the largest packet payload of InfiniBand and RoCE.
 	largestIBMTU = 4096
 )
@@ -297,7 +301,8 @@ func (r *route) judge(j *Judgement, resent float64) {
 		}
 		return
 	}
-	j.Causes = rank(slices.Concat(bounds, r.sizeCauses(), r.placeCauses(), r.loadCauses(), lossCauses(resent)), j)
+	j.Causes = rank(slices.Concat(nearby(bounds, j.Value), r.sizeCauses(), r.placeCauses(), r.loadCauses(),
+		lossCauses(resent)), j)
 	j.Verdict = VerdictShort
 	if j.Bound == wire {
 		j.Text = fmt.Sprintf("%s of the wire, which carries %s", part(j.Value/wire), atBest)
@@ -306,6 +311,12 @@ func (r *route) judge(j *Judgement, resent float64) {
 		j.Verdict = VerdictNoCause
 		j.Text += "; no cause was found in " + r.examined()
 	}
+}
+
+// nearby returns the causes whose ceiling is not several times above a figure: something else stopped the figure before
+// it came near such a ceiling.
+func nearby(all []Cause, value float64) []Cause {
+	return lists.Filter(all, func(c Cause) bool { return c.Ceiling <= severalTimes*value })
 }
 
 func (r *route) wireText(links, ibMTU int) string {
@@ -338,11 +349,15 @@ func (r *route) linkCauses(wire float64) []Cause {
 			if r.Server.IBMTU < r.Client.IBMTU {
 				at = &r.Server
 			}
+			inLab := " (in a lab file: fabric: {mtu: 4200})"
+			if r.Foreign {
+				inLab = ""
+			}
 			out = append(out, Cause{What: fmt.Sprintf("IB MTU %d", mtu), Ceiling: c,
 				Evidence: fmt.Sprintf("active MTU of %s on %s is %d, so a packet carries %d bytes and %d of headers",
 					at.Device, at.Node, mtu, mtu, bench.PacketHeaders),
-				Fix: "set the MTU of the network devices and of the switch to 4200 (in a lab file: fabric: {mtu: " +
-					"4200}), which gives an IB MTU of 4096"})
+				Fix: "set the MTU of the network devices and of the switch to 4200" + inLab + ", which gives an IB " +
+					"MTU of 4096"})
 		}
 	}
 	if n, used := r.members(), min(r.members(), r.flows); used < n {
@@ -356,6 +371,9 @@ func (r *route) linkCauses(wire float64) []Cause {
 			flows, several = "1 TCP connection", fmt.Sprintf("iperf3 -P %d", 4*n)
 		case r.flows > 1:
 			flows = fmt.Sprintf("%d queue pairs", r.flows)
+		}
+		if !r.iperf && r.Foreign {
+			several = fmt.Sprintf("perftest has -q %d", 4*n)
 		}
 		if used > 1 {
 			what = "few flows on a bond"
@@ -426,12 +444,16 @@ func (r *route) placeCauses() []Cause {
 		if s.Near.Len() > 0 {
 			options = fmt.Sprintf("--cpu %v %s", s.Near, options)
 		}
-		where := "ran on CPUs of node"
+		where := "ran on CPUs of node " + numbers(s.CPUNodes)
 		if near {
-			where = "was free to run on CPUs of nodes"
+			where = "was free to run on CPUs of nodes " + numbers(s.CPUNodes)
 		}
-		out = append(out, Cause{What: "wrong NUMA node", Possible: near, Fix: "measure with " + options,
-			Evidence: fmt.Sprintf("%s, and the tool %s %s", device, where, numbers(s.CPUNodes))})
+		if r.Foreign {
+			where = "may have run on another: the log does not tell its CPUs"
+			options = fmt.Sprintf("numactl --cpunodebind=%d --membind=%[1]d before the tool", *s.NUMANode)
+		}
+		out = append(out, Cause{What: "wrong NUMA node", Possible: near || r.Foreign, Fix: "measure with " + options,
+			Evidence: fmt.Sprintf("%s, and the tool %s", device, where)})
 	}
 	return out
 }

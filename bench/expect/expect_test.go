@@ -431,6 +431,44 @@ func TestEmulatedFiguresAreHeldAgainstNothing(t *testing.T) {
 	}
 }
 
+// A limit several times above a figure is not its cause, and a log of others has no advice in flags of this program.
+func TestCausesOfLogsOfOthers(t *testing.T) {
+	s := Side{Device: "mlx5_0", Rate: 200, IBMTU: 1024, MTU: 9000, NUMANode: new(1), Near: topology.CPURange(8, 15),
+		CPUNodes: []int{0, 1}, PCI: pcie(16, 16, 16), Bond: []string{"a", "b"}}
+	s.PCI.Address = "0000:41:00.0"
+	for _, tt := range []struct {
+		value   float64
+		foreign bool
+		want    []string
+		never   string
+	}{
+		{180, false, []string{"PCIe Gen 4 x16 link", "in a lab file", "ib_write_bw/q8",
+			"--cpu 8-15 --numa 1"},
+			"numactl"},
+		{180, true, []string{"PCIe Gen 4 x16 link", "IB MTU 1024", "perftest has -q 8",
+			"numactl --cpunodebind=1 --membind=1", "the log does not tell its CPUs"}, "--numa"},
+		{1.69, true, []string{"wrong NUMA node"}, "PCIe Gen"},
+		{1.69, false, []string{"wrong NUMA node"}, "IB MTU"},
+	} {
+		w := both(s)
+		w.Foreign = tt.foreign
+		j := Judge([]bench.Sample{{Test: "ib_write_bw", Client: "vm01", Server: "vm00", Metric: bench.MetricBWAverage,
+			Bytes: 65536, Value: tt.value}}, func(_, _, _ string) Path { return w })[0]
+		text, err := json.Marshal(j.Causes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range tt.want {
+			if !strings.Contains(string(text), want) {
+				t.Errorf("%g Gb/s: no %q in %s", tt.value, want, text)
+			}
+		}
+		if strings.Contains(string(text), tt.never) {
+			t.Errorf("%g Gb/s: %q in %s", tt.value, tt.never, text)
+		}
+	}
+}
+
 // Made-up facts for stolen time and a far CPU: no published bad run includes them.
 func TestStolenTimeAndFarCPUsAreNamed(t *testing.T) {
 	s := Side{Device: "mlx5_0", Rate: 100, IBMTU: 4096, NUMANode: new(1), Near: topology.CPURange(8, 15),
