@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strings"
 
 	"github.com/rackless/rackless/bench"
 )
@@ -24,4 +25,12 @@ func alsoPrinted(exit *bench.ExitError, parseErr error) error {
 		return fmt.Errorf("%w: %w", exit, bad)
 	}
 	return exit
+}
+
+// withMark returns a line of a heading with "# " in front, if bare matches it, and any other line as it is.
+func withMark(bare func() *regexp.Regexp, line string) string {
+	if strings.HasPrefix(line, "# ") || !bare().MatchString(line) {
+		return line
+	}
+	return "# " + strings.TrimLeft(line, "# \t")
 }

@@ -139,6 +139,9 @@ var parsers = map[string]func([]byte) ([]bench.Figure, error){
 	"nccl-tests": ParseNCCLTests,
 	"osu": func(in []byte) ([]bench.Figure, error) {
 		res, err := ParseOSU(in)
+		if err == nil && res.Gap != "" {
+			err = bench.BadOutput(toolOSU, in, res.Gap) // as the engine says it
+		}
 		if err != nil {
 			return nil, err
 		}

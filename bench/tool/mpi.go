@@ -2,6 +2,7 @@ package tool
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -242,6 +243,8 @@ func (p osu) Parse(out bench.Output, o bench.Options) ([]bench.Figure, error) {
 	switch program, _ := osuTest(res.Test); {
 	case program != p.program: // names of tests differ between releases
 		err = fmt.Errorf("the table is one of %q, not of %q", res.Test, p.test)
+	case res.Gap != "":
+		err = errors.New(res.Gap)
 	case res.First > first || res.Last != last:
 		err = fmt.Errorf("the table is cut off: it has messages of %d to %d bytes, not of %d to %d", res.First,
 			res.Last, first, last)

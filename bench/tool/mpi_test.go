@@ -367,6 +367,28 @@ func TestTablesOfOSUBesideTheUsual(t *testing.T) {
 	}
 }
 
+// Rows that somebody left out are no error of the table; a size that does not follow by doubling is one.
+func TestRowsThatAreLeftOutOfATable(t *testing.T) {
+	t.Parallel()
+	const head = "#OSU MPI Bandwidth Test v5.7\n#Size              Bandwidth (MB/s)\n"
+	for _, tt := range []struct{ rows, gap, err string }{
+		{"1   1.78\n2   3.55\n", "", ""},
+		{"1   1.78\n8   14.18\n1024   1385.68\n", "8 bytes come after 1: a row is missing", ""},
+		{"1   1.78\n3   14.18\n", "", "3 bytes come after 1"},
+		{"8   1.78\n4   14.18\n", "", "4 bytes come after 8"},
+	} {
+		res, err := ParseOSU([]byte(head + tt.rows))
+		switch {
+		case tt.err != "":
+			if err == nil || !strings.Contains(err.Error(), tt.err) {
+				t.Errorf("%q: %v, want %s", tt.rows, err, tt.err)
+			}
+		case err != nil || res.Gap != tt.gap:
+			t.Errorf("%q: %+v, %v; want gap %q", tt.rows, res, err, tt.gap)
+		}
+	}
+}
+
 // A table of osu_mbw_mr has the message rate of all pairs, which must agree with the bandwidth.
 func TestBothColumnsOfOSUsMessageRateAreFigures(t *testing.T) {
 	t.Parallel()

@@ -154,6 +154,11 @@ func ncclFailure(output []byte) error {
 	})
 }
 
+// ncclBare matches the lines of a heading or an end without "#", which web pages take for a mark of theirs.
+var ncclBare = lazyregexp.New(`^[ \t]*#?[ \t]*(?:size\s+count\s+type\b|\(B\)\s+\(elements\)|` +
+	`Out of bounds values :|Avg bus bandwidth|Rank\s+\d+ (?:Group|Pid)\b|nThread \d+ nGpus|Using devices\s*$|` +
+	`Errors with asterisks|Collective test (?:starting|concluded):)`)
+
 type ncclTable struct {
 	titles         []string
 	columns        int // number in the rows: all, or only the columns for different buffers, as the first row shows
@@ -169,6 +174,7 @@ type ncclTable struct {
 // torn row is kept until its rest has come.
 func (t *ncclTable) read(line string) error {
 	line, logged := ncclLog(line, t.logs)
+	line = withMark(ncclBare, line)
 	if m := ncclRelease().FindStringSubmatch(line); m != nil && t.titles == nil {
 		t.res.Version = m[1]
 	}

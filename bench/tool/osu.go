@@ -19,6 +19,7 @@ type OSUResult struct {
 	Program     string // program with such a table, and differences from the usual: "osu_allreduce", "osu_bw/cuda"
 	Version     string // of the OSU micro-benchmarks
 	First, Last int64  // sizes of the first and the last row; a latency can have size 0
+	Gap         string // the first place at which rows are missing, or ""
 	Figures     []bench.Figure
 }
 
@@ -78,6 +79,11 @@ var osuTitle = lazyregexp.New(
 	`(?m)^# (?:OSU|rackless) (?:MPI|Gloo|([NRX]CCL))(_\w+)?(?:-([A-Z]+)(?: MANAGED)?)? (\S.*) ` +
 		`Test v([0-9][0-9A-Za-z.]*)\s*$`)
 
+// osuBare matches the lines of a heading without "# ", which web pages take for a mark of theirs, or without the space.
+var osuBare = lazyregexp.New(`^[ \t]*#?[ \t]*(?:(?:OSU|rackless) (?:MPI|Gloo|[NRX]CCL)\S* \S.* Test v[0-9]\S*\s*$|` +
+	`(?:Size|Avg Latency\(us\)|Overall\(us\))[ \t]{2,}\S|(?:Datatype|Synchronization|Window creation): MPI_|` +
+	`Send Buffer on |Number of (?:Sender|Receiver) )`)
+
 // Lines below the title for options, each of which makes another test: "# Datatype: MPI_FLOAT.", "# Synchronization:
 // MPI_Win_fence", and the location of the buffers. Above the title is the number of threads or processes of each
 // rank.
@@ -95,12 +101,14 @@ const mbToGb = 8e-3
 // ParseOSU reads the table of a test between two ranks, between pairs of ranks, or of a collective operation, of
 // releases 5 to 7, by its header row. Other programs may print lines above, below and between the rows.
 //
-// Sizes must double, or else a row is missing. Only the caller can know whether rows are missing at the end.
+// Sizes double. If one is a larger multiple of the one before, rows between them are missing (OSUResult.Gap), as in
+// texts from which people left rows out. Only the caller can know whether rows are missing at the end.
 func ParseOSU(output []byte) (*OSUResult, error) {
 	var res OSUResult
 	var cols []column
 	rows, ranks := 0, ""
 	err := bench.EachLine(toolOSU, output, func(line string) (err error) {
+		line = withMark(osuBare, line)
 		fields := strings.Fields(line)
 		title := osuTitle().FindStringSubmatch(strings.TrimSpace(line))
 		header := osuHead().MatchString(line)
@@ -142,10 +150,16 @@ func ParseOSU(output []byte) (*OSUResult, error) {
 			case err != nil:
 				return err
 			case rows > 0 && bytes != max(1, 2*res.Last):
-				return fmt.Errorf("%d bytes come after %d: a row is missing", bytes, res.Last)
-			case !strings.HasSuffix(line, "\n"):
+				missing := fmt.Sprintf("%d bytes come after %d: a row is missing", bytes, res.Last)
+				if !doubles(res.Last, bytes) {
+					return errors.New(missing)
+				}
+				res.Gap = cmp.Or(res.Gap, missing)
+			}
+			if !strings.HasSuffix(line, "\n") {
 				return errors.New("the output ends within a row")
-			case rows == 0:
+			}
+			if rows == 0 {
 				res.First = bytes
 			}
 			res.Last = bytes
@@ -164,6 +178,14 @@ func ParseOSU(output []byte) (*OSUResult, error) {
 		return nil, bench.BadOutput(toolOSU, output, "there is no row of a table")
 	}
 	return &res, nil
+}
+
+// doubles reports whether a size follows from an earlier one by doubling it.
+func doubles(from, to int64) bool {
+	for from = max(1, from); from < to; {
+		from *= 2
+	}
+	return from == to
 }
 
 var errOSUData = errors.New("the data that arrived are not those that were sent")

@@ -127,19 +127,39 @@ var perftestSigns = []struct{ text, reason string }{
 	{"IB device", noDevice}, {"No IB devices found", noDevice},
 	{"Couldn't allocate MR", noMemory}, {"Couldn't create MR", noMemory}, {"Couldn't register MR", noMemory},
 	{"Couldn't read remote address", "the other end gave up: its output says why"},
+	{"Unable to create QP", noQP}, {"Failed to create QP", noQP}, {"Couldn't create CQ", noCQ},
+	{"Failed to create CQs", noCQ}, {"Couldn't allocate PD", noResources}, {"Failed to allocate PD", noResources},
+	{"Couldn't create IB resources", noResources},
+	{"Unable to Connect the HCA's through the link", "the queue pairs could not be connected: the state of the port " +
+		"(ibstat), GID index (-x) and subnet of both ends"},
+	{"Unable to set up socket connection", noServer}, {"Parser function exited with Error", "an option is not known " +
+		"or does not fit the others: -h lists them"},
 }
+
+// perftestWaits is printed by each server before its client comes.
+const perftestWaits = "* Waiting for client to connect... *"
 
 const (
 	noServer = "the server was not reached: it is to be started first, with the same options, and its port (-p, by " +
 		"default 18515) to be open"
 	noDevice = "there is no such RDMA device, or it cannot be opened: ibv_devices lists them (-d)"
+	noQP     = "the device refused the queue pair: connection type (-c), inline size (-I), depth (-t), number (-q), " +
+		"and locked memory (ulimit -l); an EFA adapter needs -c SRD and a perftest that was built with its extended " +
+		"calls"
+	noCQ        = "the device refused the completion queue: depth (-t, -r) and number of queue pairs (-q)"
+	noResources = "the device refused resources: locked memory (ulimit -l), the driver's messages (dmesg), rights in " +
+		"a container"
 	noMemory = "the memory could not be registered: ulimit -l; for memory of a GPU nvidia-peermem or --use_cuda_dmabuf"
 )
 
 // PerftestSign matches lines that only a perftest program without a result prints.
 var PerftestSign = lazyregexp.New(`(?m)^\s*(?:Couldn't connect to \S+:\d+$|Unable to init the socket connection|` +
 	`Unable to open file descriptor for socket connection|Unable to find the Infiniband/RoCE device|` +
-	`Couldn't get context for the device|IB device \S+ not found)`)
+	`Couldn't get context for the device|IB device \S+ not found|Unable to create QP\.|Failed to create QP\.|` +
+	`Couldn't create IB resources|Couldn't create CQ\b|Failed to create CQs|Couldn't (?:allocate|create|` +
+	`register) MR\b|` +
+	`Couldn't allocate PD|Unable to Connect the HCA's through the link|` +
+	`Unable to set up socket connection|Failed to modify QP|\* Waiting for client to connect\.\.\. \*)`)
 
 func perftestSign(output []byte) error {
 	return bench.EachLine(Perftest, output, func(line string) error {
@@ -195,6 +215,7 @@ type perftestText struct {
 	// listing is set within the list of single latencies of -U. The list stands between the table's header and the
 	// table, which begins with its header again.
 	listing bool
+	ruled   bool // there is a ruler
 }
 
 // parsePerftestText reads the table. It is complete only if something closes it: a pipe that breaks between two
@@ -217,17 +238,28 @@ func parsePerftestText(output []byte) (*PerftestResult, error) {
 		return nil, err
 	case p.listing:
 		return nil, bench.BadOutput(Perftest, output, "the list of latencies is cut off")
+	case len(res.Rows) == 0 && bytes.Contains(output, []byte(perftestWaits)):
+		return nil, bench.BadOutput(Perftest, output, "the output ends without a row of figures: it is of a server, "+
+			"and "+
+			"no client came, or none that measured")
 	case len(res.Rows) == 0:
 		return nil, bench.BadOutput(Perftest, output, "the output ends without a row of figures")
 	case len(res.Latencies) > 0 && len(res.Rows) > 1:
 		return nil, bench.BadResult(Perftest, "there are %d rows, and one list of latencies", len(res.Rows))
 	}
-	res.Complete = res.Complete || res.endless() && bytes.HasSuffix(output, []byte("\n"))
+	// perftest prints a ruler above its title as well. In a copy without any, the line below the table says nothing.
+	res.Complete = res.Complete || (res.endless() || !p.ruled) && bytes.HasSuffix(output, []byte("\n"))
 	return res, nil
 }
 
+// perftestBare matches the beginning of a header row whose titles may lack their "#".
+var perftestBare = lazyregexp.New(`^#?\s*bytes\s+#?\s*iterations\b`)
+
 func (p *perftestText) read(line string) error {
 	res := &p.res
+	if at := perftestBare().FindStringIndex(line); at != nil {
+		line = "#bytes #iterations" + line[at[1]:]
+	}
 	if err := perftestFailure(line); err != nil {
 		return err
 	}
@@ -247,6 +279,7 @@ func (p *perftestText) read(line string) error {
 	case isTitle(line) && len(res.Rows) > 0:
 		return errors.New("another run begins")
 	case isRuler(line):
+		p.ruled = true
 		// The ruler below the rows closes the table. If client and server share a terminal, a ruler may also come
 		// between the header row and the first row.
 		res.Complete = res.Complete || len(res.Rows) > 0

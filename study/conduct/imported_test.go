@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -17,6 +18,38 @@ import (
 	"github.com/rackless/rackless/study/stats"
 	"github.com/rackless/rackless/study/store"
 )
+
+// Each format is found in what comes from standard input, as in a file.
+func TestEachFormatOfStandardInput(t *testing.T) {
+	t.Parallel()
+	for file, want := range map[string]string{
+		"perftest/synthetic-write_bw-cx4lx-25g.txt":    importer.Perftest,
+		"perftest/synthetic-json-valid.json":           importer.Perftest,
+		"nccl-tests/dgxc-h100-all_reduce.txt":          importer.NCCLTests,
+		"nccl-tests/synthetic-2.17-all_reduce.json":    importer.NCCLTests,
+		"nccl-tests/synthetic-rccl-broadcast.txt":      importer.NCCLTests,
+		"osu/stackhpc-ib-gcc9-openmpi4-ucx-osu_bw.txt": importer.OSU,
+		"iperf3/recorded-3.12-tcp.txt":                 importer.Iperf3,
+		"iperf3/recorded-3.12-tcp.json":                importer.Iperf3,
+		"nvbandwidth/recorded-0.8-h100.txt":            importer.NVBandwidth,
+		"nvbandwidth/synthetic-0.8.json":               importer.NVBandwidth,
+	} {
+		f, err := os.Open("../../bench/tool/testdata/" + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sources, end, err := conduct.OpenSources([]string{conduct.Stdin}, f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, err := importer.Import(sources, importer.Options{})
+		if err != nil || all[0].Spec.Imported != want || all[0].Figures() == 0 {
+			t.Errorf("%s: %v of %v, want %s", file, err, all, want)
+		}
+		end()
+		f.Close()
+	}
+}
 
 // placements imports a tree of vcpu_benchmarks with made-up figures after its authors' findings: guest NUMA raises
 // STREAM, pinning alone does not, and GPU tests do not change. Repeats vary by about one per cent.

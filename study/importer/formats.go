@@ -3,6 +3,7 @@ package importer
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"path"
 	"regexp"
 	"slices"
@@ -89,11 +90,14 @@ var perftestFormat = logFormat{name: Perftest, head: perftestLog, json: perftest
 const perftestTitleText = `[ \t]*(?:RDMA_(?:Write|Read)(?:_imm)?|Send(?:_imm)?|Atomic \w+|Raw Ethernet \w+)` +
 	`(?: Bidirectional)?(?: Post List)? (?:BW|Latency)(?: forwarding)?(?: Multicast)? Test[ \t]*\r?$`
 
+// perftestRow matches the header row of a table; web pages may have taken a "#" from it.
+const perftestRow = `\s*#?[ \t]*bytes[ \t]+#?[ \t]*iterations\b`
+
 var (
 	perftestTitle = lazyregexp.New(`(?m)^` + perftestTitleText)
-	perftestHead  = lazyregexp.New(`(?m)^\s*#bytes\s+#iterations\b`)
+	perftestHead  = lazyregexp.New(`(?m)^` + perftestRow)
 	perftestJSON  = lazyregexp.New(`^\{[^\0]{0,200}?test_info`) // without quotes up to 6.06
-	perftestLog   = lazyregexp.New(`(?m)^(?:` + perftestTitleText + `|\s*#bytes\s+#iterations\b)`)
+	perftestLog   = lazyregexp.New(`(?m)^(?:` + perftestTitleText + `|` + perftestRow + `)`)
 	perftestStart = lazyregexp.New(`(?m)^(?:` + perftestMemory + `)?(?:-{3,}[ \t]*\r?\n)?` + perftestTitleText)
 )
 
@@ -120,7 +124,7 @@ func (f *file) perftest() (reading, error) {
 		return reading{test: tool.PerftestProgram(string(bytes.TrimSpace(perftestTitle().Find(f.data))))}, err
 	}
 	r := reading{test: res.Engine(), tool: "perftest", figures: res.Figures(),
-		where: Where{Device: res.Facts["Device"]}}
+		where: Where{Device: res.Facts["Device"], Link: res.Facts["Link type"]}}
 	// The MTU may have a suffix: "4096[B]".
 	r.where.MTU, _ = strconv.Atoi(strings.TrimSuffix(res.Facts["Mtu"], "[B]"))
 	if len(r.figures) == 0 {
@@ -176,16 +180,17 @@ func (f *file) iperf3() (reading, error) {
 
 // ncclFormat also covers RCCL's tests, which are the same programs.
 var ncclFormat = logFormat{name: NCCLTests, head: ncclHead, json: ncclJSON, read: (*file).ncclTests, start: ncclStart,
-	sides: ncclSides, gaveUp: lazyregexp.New(`\bTest (?:NCCL|CUDA) failure\b|\bNCCL WARN `),
+	sides: ncclSides, gaveUp: lazyregexp.New(`\bTest (?:NCCL|CUDA) failure\b|\bNCCL (?:WARN|INFO) `),
 	setups: []setup{{word: "gpus", line: ncclRank, counted: true}}}
 
 var (
 	// A program that gives up before it prints a table may leave only its parameters.
-	ncclHead = lazyregexp.New(`(?m)^#\s+(?:size\s+count\s.*\bbusbw\b|nThread \d+ nGpus \d+ minBytes \d+ )`)
+	// Web pages may have taken the "#" from the lines.
+	ncclHead = lazyregexp.New(`(?m)^#?[ \t]*(?:size\s+count\s.*\bbusbw\b|nThread \d+ nGpus \d+ minBytes \d+ )`)
 	ncclJSON = lazyregexp.New(`^\{\s*"version"\s*:\s*\d+\s*,\s*"start_time"\s*:`)
 	// Newer releases print more above the line with the arguments, and a command line may precede that.
 	ncclStart = lazyregexp.New(
-		`(?m)^(?:# nccl-tests version .*\n)?(?:# Collective test starting: .*\n)?# nThread |` + ncclCommandText)
+		`(?m)^(?:#? *nccl-tests version .*\n)?(?:#? *Collective test starting: .*\n)?#? *nThread \d|` + ncclCommandText)
 )
 
 // ncclSides reports whether a is only the command line of run b.
@@ -204,10 +209,10 @@ const maxRanks = 65
 
 // Lines that name the collective. RCCL's tests are the same programs for AMD GPUs.
 var (
-	ncclStarting = lazyregexp.New(`(?m)^#\s*Collective test starting:\s*(\w+)_perf\b|"args":\["[^"]*?(\w+)_perf"`)
+	ncclStarting = lazyregexp.New(`(?m)^#?[ \t]*Collective test starting:\s*(\w+)_perf\b|"args":\["[^"]*?(\w+)_perf"`)
 	ncclCommand  = lazyregexp.New(`(?m)^` + ncclCommandText)
-	ncclRank     = lazyregexp.New(`(?m)^#\s+Rank\s+\d+ .*\bon\s+(\S+) device |"hostname":"([^"]+)"`)
-	ncclGPU      = lazyregexp.New(`(?m)^#\s+Rank\s+\d+ .* device +(\d{1,3}) \[(\S+)\] (.*?)\s*$`)
+	ncclRank     = lazyregexp.New(`(?m)^#?[ \t]*Rank\s+\d+ .*\bon\s+(\S+) device |"hostname":"([^"]+)"`)
+	ncclGPU      = lazyregexp.New(`(?m)^#?[ \t]*Rank\s+\d+ .* device +(\d{1,3}) \[(\S+)\] (.*?)\s*$`)
 	rccl         = lazyregexp.New(`(?m)^#? ?rccl-tests: Version |^RCCL version `)
 )
 
@@ -230,20 +235,37 @@ func (f *file) ncclTests() []reading {
 	i := slices.IndexFunc(ncclOperations, func(op string) bool {
 		return strings.Contains(compact, strings.ReplaceAll(op, "_", ""))
 	})
+	operation := ""
 	if i >= 0 {
-		test = strings.TrimSuffix(test, "-tests") + "_" + ncclOperations[i]
+		operation = ncclOperations[i]
 	}
 	kinds, err := tool.ParseNCCLKinds(f.data)
-	if err == nil && i < 0 && len(f.data) < f.size {
+	if err == nil && operation == "" {
+		operation = ncclByRatio(kinds)
+	}
+	if operation != "" {
+		test = strings.TrimSuffix(test, "-tests") + "_" + operation
+	}
+	remarks := tool.NCCLRemarks(f.data)
+	if err == nil && operation == "" && len(f.data) < f.size {
 		err = f.fail(1, "which collective this run of several is, neither the log nor its name says: "+
 			"all_reduce.log would")
 	}
 	if err != nil {
+		// A log without figures may still say why.
+		for _, r := range lists.Filter(remarks, func(r tool.Remark) bool { return r.Fix != "" && !r.Possible }) {
+			err = fmt.Errorf("%w; it says that %s (%s): %s", err, r.What, r.Evidence, r.Fix)
+		}
 		return []reading{{test: test, err: err}}
 	}
-	hosts := lists.SetOf(ncclRank().FindAllSubmatch(f.data, -1),
-		func(m [][]byte) string { return string(m[1]) + string(m[2]) })
-	where := Where{Hosts: len(hosts)}
+	var hosts []string
+	where := Where{Remarks: remarks}
+	for _, m := range ncclRank().FindAllSubmatch(f.data, tool.MaxNCCLRanks) {
+		host := string(m[1]) + string(m[2])
+		hosts = lists.Add(hosts, host)
+		where.Placed = append(where.Placed, slices.Index(hosts, host))
+	}
+	where.Hosts = len(hosts)
 	for _, m := range ncclGPU().FindAllSubmatch(f.data, maxRanks) {
 		device, _ := strconv.Atoi(string(m[1])) // at most three digits
 		where.Ranks = append(where.Ranks, Rank{device, strings.ToLower(string(m[2])), string(m[3])})
@@ -254,13 +276,37 @@ func (f *file) ncclTests() []reading {
 	return readings(test, by, kinds, where)
 }
 
+// ncclByRatio returns the operation that the figures themselves tell, or "". Only an all-reduce moves more than the
+// size of its data: its bus bandwidth is up to twice size/time, that of all others at most equal to it.
+//
+// Source: doc/PERFORMANCE.md of nccl-tests.
+func ncclByRatio(kinds tool.Tests) string {
+	const roundedAway = 1.2
+	for _, t := range kinds.All {
+		if strings.HasSuffix(t.Name, "/cputime") {
+			continue // that time ends before the operation
+		}
+		times := map[int64]float64{} // us by size
+		for _, x := range t.Figures {
+			switch {
+			case x.Metric == bench.MetricCollectiveTime:
+				times[x.Bytes] = x.Value
+			case x.Metric == bench.MetricBusBandwidth && times[x.Bytes] > 0 && x.Value >= 1 &&
+				x.Value > roundedAway*float64(x.Bytes)/times[x.Bytes]/1e3:
+				return "all_reduce"
+			}
+		}
+	}
+	return ""
+}
+
 var osuFormat = logFormat{name: OSU, head: osuHead, read: one((*file).osu), start: osuHead, setups: []setup{
 	{word: "pairs", line: lazyregexp.New(`\[ pairs: ([0-9]+) \]`)},
 	{word: "window", line: lazyregexp.New(`\[ window size: ([0-9]+) \]`)},
 }}
 
-var osuHead = lazyregexp.New(`(?m)^(?:# Number of (?:Sender|Receiver) .*\n)*` +
-	`# OSU (?:MPI|[NRX]CCL)\S* \S.* Test v[0-9]`)
+var osuHead = lazyregexp.New(`(?m)^(?:#? ?Number of (?:Sender|Receiver) .*\n)*` +
+	`(?:# ?OSU (?:MPI|[NRX]CCL)\S* \S.* Test v[0-9]|OSU (?:MPI|[NRX]CCL)\S* \S.* Test v[0-9]\S*[ \t]*$)`)
 
 // osu reads the table of an OSU micro-benchmark. The table has no end mark, so truncation after a complete row is not
 // detected.
@@ -269,7 +315,11 @@ func (f *file) osu() (reading, error) {
 	if err != nil {
 		return reading{test: "osu"}, err
 	}
-	return reading{test: res.Program, tool: "osu", version: res.Version, figures: res.Figures}, nil
+	r := reading{test: res.Program, tool: "osu", version: res.Version, figures: res.Figures}
+	if res.Gap != "" {
+		r.where.Remarks = []tool.Remark{{What: "the table is not whole", Evidence: res.Gap}}
+	}
+	return r, nil
 }
 
 var nvFormat = logFormat{name: NVBandwidth, head: nvHead, json: nvJSON, read: (*file).nvBandwidth,

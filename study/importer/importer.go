@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/bench/tool"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/study"
@@ -96,6 +97,12 @@ type Where struct {
 	MTU    int    `json:"mtu,omitempty"`    // payload of an RDMA packet, in bytes
 	Hosts  int    `json:"hosts,omitempty"`  // number of machines
 	Ranks  []Rank `json:"ranks,omitempty"`  // GPUs of a single machine, if the log lists them
+	// Placed has the number of its machine for each rank, from 0, if the log lists the ranks of several machines.
+	Placed []int `json:"-"`
+	// Link is the link layer of the device: "IB" or "Ethernet".
+	Link string `json:"-"`
+	// Remarks are facts of the log besides its figures.
+	Remarks []tool.Remark `json:"-"`
 }
 
 // A Rank is a GPU listed in a log of nccl-tests.

@@ -1,6 +1,8 @@
 package importer_test
 
 import (
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -9,7 +11,8 @@ import (
 )
 
 // Logs from public reports of users. Settings in the text become part of a test's name, and different tests are never
-// repeats of one. Sources: NVIDIA/nccl-tests, linux-rdma/perftest, iperf3 and OSU.
+// repeats of one. Sources: NVIDIA/nccl-tests, NVIDIA/nccl#1453 and #229, linux-rdma/perftest (#105), openucx/ucx#8851,
+// verl-project/verl#1516 (figures made up), iperf3 and OSU.
 func TestLogsOfStrangers(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ file, test, metric, want string }{
@@ -18,6 +21,10 @@ func TestLogsOfStrangers(t *testing.T) {
 		{"nccl-alltoallv.txt", "nccl_alltoallv", "bus_bandwidth", "34.17"},
 		{"nccl-alltoall.txt", "nccl_alltoall", "bus_bandwidth", "34.17"},
 		{"nccl-mpirun-tag-output.txt", "nccl_alltoall", "bus_bandwidth", "34.17"},
+		{"nccl-prepend-rank.txt", "nccl_all_reduce", "bus_bandwidth", "4.09"},
+		{"rccl-two-hosts.txt", "rccl_all_reduce", "bus_bandwidth", "6.84"},
+		{"osu-no-space.txt", "osu_bw", "bw_average", "170.5"},
+		{"perftest-no-marks.txt", "ib_read_bw", "bw_average", "3.284"},
 		{"perftest-cuda.txt", "ib_write_bw/cuda0/dmabuf", "bw_average", "140.4"},
 		{"perftest-host.txt", "ib_write_bw", "bw_average", "390"},
 		{"iperf3-bidir.json", "iperf3/bidir", "throughput", "8.964"},
@@ -50,12 +57,43 @@ func TestLogsOfStrangers(t *testing.T) {
 	for file, want := range map[string]string{
 		"perftest-status-4.txt":  "status 4, local protection error",
 		"perftest-status-12.txt": "status 12, transport retry counter exceeded",
+		"perftest-no-qp.txt":     `line 6 "Unable to create QP.": the device refused the queue pair`,
+		"nccl-ofi-tcp.txt":       "it says that the plugin for libfabric took the provider tcp, which is no RDMA",
 		"nccl-gave-up.txt":       "NCCL WARN NET/IB : Got completion from peer 192.0.2.12<60054> with error 4",
 	} {
 		_, err := importer.Import([]importer.Source{files("d", map[string]string{
 			file: testdata(t, "testdata/cases/"+file)})}, importer.Options{Name: "a"})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", file, err, want)
+		}
+	}
+}
+
+// Web pages take "#" at the beginning of a line for a mark of theirs. The figures are the same without it.
+func TestHeadingsWithoutTheirMarks(t *testing.T) {
+	t.Parallel()
+	values := func(text string) (all []float64) {
+		for _, r := range one(t, importer.Options{Name: "a"}, files("d", map[string]string{"x.txt": text})).Runs {
+			for _, x := range r.Samples {
+				all = append(all, x.Value)
+			}
+		}
+		return all
+	}
+	for _, tt := range []struct{ file, mark, without string }{
+		{"nccl-tests/dgxc-h100-all_reduce.txt", `(?m)^# *`, ""},
+		{"nccl-tests/dgxc-h100-all_reduce.txt", `(?m)^# +`, "#"},
+		{"nccl-tests/synthetic-rccl-broadcast.txt", `(?m)^#`, ""},
+		{"osu/stackhpc-ib-gcc9-openmpi4-ucx-osu_bw.txt", `(?m)^# `, ""},
+		{"osu/synthetic-7.5-osu_bibw-cuda-tail.txt", `(?m)^# `, "#"},
+		{"osu/synthetic-7.5-osu_latency-avg.txt", `(?m)^# `, "#"},
+		{"perftest/synthetic-write_bw-cx4lx-25g.txt", `#iterations`, "iterations"},
+		{"perftest/synthetic-write_bw-cx4lx-25g.txt", `(?m)#|^-+$`, ""},
+	} {
+		text := testdata(t, "../../bench/tool/testdata/"+tt.file)
+		bare := regexp.MustCompile(tt.mark).ReplaceAllString(text, tt.without)
+		if got, want := values(bare), values(text); bare == text || !slices.Equal(got, want) {
+			t.Errorf("%s without %s: %v, want %v", tt.file, tt.mark, got, want)
 		}
 	}
 }
