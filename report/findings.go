@@ -155,6 +155,12 @@ func Appraisal(r *appraise.Result) string {
 			line("  %s: %s", causeTitle(cause), cause.Evidence)
 			line("    fix: %s", cause.Fix)
 		}
+		for _, x := range f.Remarks {
+			line("  the log: %s: %s", x.What, x.Evidence)
+			if x.Fix != "" {
+				line("    fix: %s", x.Fix)
+			}
+		}
 		for _, x := range f.Findings {
 			line("  %s %s, %s: %s", x.ID, x.Severity, x.Subject, x.Title)
 			line("    fix: %s", x.Fix)

@@ -82,8 +82,8 @@ func newResultsCheckCmd(a *app) *cobra.Command {
 	cmd.Flags().StringVar(&snapshot, "snapshot", planner.Local, "the machine that was measured: a file or directory "+
 		"`PATH` that inspect reads, \"-\" or local")
 	cmd.Flags().StringVar(&device, "device", "",
-		"the RDMA or network device `NAME` of logs that name none (default: the "+
-			"fastest)")
+		"the RDMA or network device `NAME` of the machine that was measured (default: the one that a log names, or "+
+			"the fastest)")
 	cli.EnumFlag(cmd, &options.Format, "format", "", "what the logs are", importer.Formats()...)
 	outputFlag(cmd, &format)
 	return cmd

@@ -45,6 +45,8 @@ type Figure struct {
 	Devices  []string          `json:"devices,omitempty"`  // devices on the path
 	Causes   []expect.Cause    `json:"causes,omitempty"`   // likeliest first
 	Findings []finding.Finding `json:"findings,omitempty"` // about Devices and the bridges above them
+	// Remarks are further facts of the log. Figures of one log have them once.
+	Remarks []tool.Remark `json:"remarks,omitempty"`
 }
 
 // Faulty reports whether the machine should give a better figure: it is low, impossibly high, or limited by something
@@ -58,14 +60,15 @@ type machine struct {
 	tree     *topology.Tree
 	node     *facts.Node
 	findings []finding.Finding
-	device   string // device of logs that name none
+	device   string // device that was measured, in place of the one that a log names
 }
 
 // A seriesKey identifies one figure, measured repeatedly or at several sizes.
 type seriesKey struct{ level, test, metric string }
 
 // Check compares the figures of logs with a host and its findings, by the metric of each test that says most about
-// the path. device is the RDMA or network device of logs that name none; "" selects the fastest.
+// the path. device is the RDMA or network device of h that was measured; "" selects the one that the log names, or the
+// fastest.
 func Check(h *topology.Host, findings []finding.Finding, studies []*importer.Study, device string) []Figure {
 	m := &machine{Host: h, tree: topology.NewTree(h), node: &facts.Node{Host: *h}, findings: findings, device: device}
 	var series group.By[seriesKey, importer.Sample]
@@ -77,7 +80,7 @@ func Check(h *topology.Host, findings []finding.Finding, studies []*importer.Stu
 		}
 	}
 	var all []Figure
-	said := map[[2]string]bool{}
+	said, remarks := map[[2]string]bool{}, map[string]bool{}
 	for _, k := range series.Keys {
 		// A judged metric is dropped if its test has a better one. Other metrics are dropped if the test has a judged
 		// metric; otherwise the first one stays, so that the test appears with the reason why it is not judged.
@@ -92,9 +95,23 @@ func Check(h *topology.Host, findings []finding.Finding, studies []*importer.Stu
 			continue
 		}
 		said[of] = true
-		all = append(all, m.figure(k, quoted(series.Of(k))))
+		f := m.figure(k, quoted(series.Of(k)))
+		f.fall(series.Of(k))
+		f.remark(series.Of(k)[0].Origin.Remarks, remarks)
+		all = append(all, f)
 	}
 	return all
+}
+
+// remark adds the remarks of a log to the first figure of it.
+func (f *Figure) remark(remarks []tool.Remark, said map[string]bool) {
+	for _, r := range remarks {
+		key := f.Level + "\x00" + r.What + "\x00" + r.Evidence
+		if !said[key] && (!r.Possible || f.Verdict != Normal) {
+			said[key] = true
+			f.Remarks = append(f.Remarks, r)
+		}
+	}
 }
 
 // judged lists the metrics for which an expectation exists.
@@ -147,7 +164,7 @@ func (m *machine) figure(k seriesKey, all []importer.Sample) Figure {
 			f.Text = oneRank
 		}
 	}
-	f.Findings = m.related(f.Devices)
+	f.Findings = m.related(f.Devices, k.metric == bench.MetricBusBandwidth && all[0].Origin.Hosts <= 1)
 	return f
 }
 
@@ -177,6 +194,7 @@ func (f *Figure) take(all []importer.Sample, e bench.Engine, w expect.Path) {
 	// A shortfall without a known cause is low as well: the machine should give more.
 	verdicts := map[string]string{expect.VerdictWire: Normal, expect.VerdictExplained: Limited,
 		expect.VerdictShort: Low, expect.VerdictNoCause: Low, expect.VerdictNone: Unknown}
+	w.Foreign = true
 	for _, j := range expect.Judge(samples, func(_, _, _ string) expect.Path { return w }) {
 		f.Verdict, f.Text, f.Bound, f.Causes = verdicts[j.Verdict], j.Text, j.Bound, j.Causes
 		// MPI, UCX and TCP have overhead of their own, so they need not reach the bandwidth of perftest.
@@ -209,8 +227,12 @@ func (f *Figure) overLink(e bench.Engine, link bench.PCILink) {
 	}
 }
 
-// related returns the findings, except informational ones, about devices and the bridges above them.
-func (m *machine) related(devices []string) []finding.Finding {
+// ofNICs are the findings about the distance of GPUs and NICs.
+var ofNICs = []string{"RL011", "RL012"}
+
+// related returns the findings, except informational ones, about devices and the bridges above them. within is set if
+// no NIC had a part in the figure.
+func (m *machine) related(devices []string, within bool) []finding.Finding {
 	names := map[string]bool{}
 	for _, id := range devices {
 		names[id] = true
@@ -231,7 +253,8 @@ func (m *machine) related(devices []string) []finding.Finding {
 	for _, f := range m.findings {
 		// A finding may name several devices: "mlx5_0, mlx5_1".
 		subjects := strings.FieldsFunc(f.Subject, func(r rune) bool { return r == ',' || r == ' ' })
-		if f.Severity != finding.Info && slices.ContainsFunc(subjects, func(s string) bool { return names[s] }) {
+		about := f.Severity != finding.Info && slices.ContainsFunc(subjects, func(s string) bool { return names[s] })
+		if about && !(within && slices.Contains(ofNICs, f.ID)) {
 			all = append(all, f)
 		}
 	}
@@ -328,10 +351,13 @@ func (m *machine) gpus() []topology.GPU {
 // machines.
 const peersShare = 0.7
 
+// severalTimes is the smallest multiple of a figure at which what a path carries does not explain the figure.
+const severalTimes = 3
+
 // peers judges transfers between GPUs by the slowest path between any two of them.
 func (m *machine) peers(f *Figure, of importer.Where) {
 	if of.Hosts > 1 {
-		m.overNICs(f, of.Hosts)
+		m.overNICs(f, of)
 		return
 	}
 	gpus, all := m.measured(of.Ranks)
@@ -413,7 +439,8 @@ func (m *machine) peers(f *Figure, of importer.Where) {
 			"PCIe or shared memory gives", f.Value), Possible: true, Ceiling: f.Bound, Fix: "NCCL_DEBUG=INFO: " +
 			"channels are to go via P2P; NCCL_P2P_DISABLE and NCCL_P2P_LEVEL are to be unset, the fabric manager to " +
 			"run, and in a container /dev/shm to be large"}}
-	} else if f.Verdict != Normal && f.Verdict != Above && f.Verdict != Unknown && pair.Class > topology.PathPIX {
+	} else if (f.Verdict == Limited || f.Verdict == Low && worst.GBpsMax <= severalTimes*f.Value) &&
+		pair.Class > topology.PathPIX {
 		f.Causes = []expect.Cause{{What: "the path " + pair.Label(), Evidence: "it is the slowest between two of the " +
 			"GPUs: " + pair.A + " and " + pair.B, Fix: "take GPUs that are below one switch, or have NVLink; " +
 			"rackless inspect -o matrix shows the paths", Possible: f.Verdict == Low, Ceiling: worst.GBpsMax}}

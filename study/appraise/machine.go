@@ -5,11 +5,9 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
-	"strings"
 
 	"github.com/rackless/rackless/bench/expect"
 	"github.com/rackless/rackless/internal/lazyregexp"
-	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/study/importer"
 )
 
@@ -102,7 +100,7 @@ func (m *machine) latency(f *Figure, all []importer.Sample) {
 		f.Text = "no expectation: of latencies those of small messages are compared"
 		return
 	}
-	side, why := m.side(cmp.Or(all[0].Origin.Device, m.device), false)
+	side, why := m.side(cmp.Or(m.device, all[0].Origin.Device), false)
 	if side == nil {
 		f.Text = "no expectation: " + why
 		return
@@ -126,77 +124,5 @@ func (m *machine) latency(f *Figure, all []importer.Sample) {
 	}
 	if why != "" {
 		f.Text += "; " + why
-	}
-}
-
-// overNICs judges the bus bandwidth of a collective operation over several machines. Rings and trees pass each byte
-// through the NICs of each machine once, so the total rate of these NICs is the limit.
-//
-// Source: doc/PERFORMANCE.md of nccl-tests, on interpreting bus bandwidth.
-func (m *machine) overNICs(f *Figure, hosts int) {
-	ring := slices.ContainsFunc([]string{"_all_reduce", "_all_gather", "_reduce_scatter", "_broadcast", "_reduce"},
-		func(op string) bool { return strings.HasSuffix(strings.SplitN(f.Test, "/", 2)[0], op) })
-	if !ring {
-		f.Text = "no expectation: how much of this operation crosses machines depends on how ranks are placed"
-		return
-	}
-	type port struct {
-		gbps  float64
-		limit string
-		id    string
-	}
-	var ports []port
-	fastest := 0.0
-	for nic, d := range m.RDMADevices() {
-		if topology.IsSoftRDMA(d.Name) || nic.PF != nil || rate(d) == 0 {
-			continue
-		}
-		p := port{gbps: rate(d) / 8, id: nic.ID()}
-		if nic.Address != nil {
-			link, ok := m.uplink(*nic.Address)
-			if ok && link.SpeedGTs != nil && link.Width != nil {
-				carried := linkShare * topology.LinkGBps(*link.SpeedGTs, *link.Width)
-				if carried > 0 && carried < p.gbps {
-					p.gbps, p.limit = carried, "the PCIe link at "+link.Address
-				}
-			}
-		}
-		fastest = max(fastest, rate(d)/8)
-		ports = append(ports, p)
-	}
-	var limits []string
-	for _, p := range ports {
-		if p.gbps < fastest/4 { // a management port
-			continue
-		}
-		f.Bound += p.gbps
-		f.Devices = append(f.Devices, p.id)
-		if p.limit != "" {
-			limits = append(limits, p.limit)
-		}
-	}
-	if f.Bound == 0 {
-		f.Text = fmt.Sprintf("no expectation: it was measured over %d machines, and this one has no active RDMA port",
-			hosts)
-		return
-	}
-	usual := fmt.Sprintf("%.3g%% of the %.4g GB/s of %d NICs of each of %d machines", 100*f.Value/f.Bound, f.Bound,
-		len(f.Devices), hosts)
-	switch {
-	// If switches reduce, each byte passes a NIC once instead of twice, which at most doubles the bus bandwidth. 2.2
-	// includes the margin of tooMuch.
-	case f.Value > 2.2*f.Bound:
-		f.Verdict, f.Text = Above, "more than in-network reduction gives: "+usual
-	case f.Value > tooMuch*f.Bound:
-		f.Verdict, f.Text = Normal, usual+": the switches reduce (SHARP), or not all traffic crosses machines"
-	case f.Value >= peersShare*f.Bound && len(limits) == 0:
-		f.Verdict, f.Text = Normal, usual
-	case f.Value >= peersShare*f.Bound:
-		f.Verdict, f.Text = Limited, usual+", which "+strings.Join(limits, ", ")+" limits"
-	default:
-		f.Verdict, f.Text = Low, usual
-		f.Causes = []expect.Cause{{What: "NICs or GPUDirect that are not used", Evidence: usual, Possible: true,
-			Ceiling: f.Bound, Fix: "NCCL_DEBUG=INFO: all NICs are to be listed (NCCL_IB_HCA), with GDRDMA for each " +
-				"GPU; GPU and NIC below one switch; flow control of the fabric (PFC, ECN)"}}
 	}
 }

@@ -52,25 +52,68 @@ func (m *machine) message(f *Figure, all []importer.Sample) {
 		return
 	}
 	origin := all[0].Origin
-	side, why := m.side(cmp.Or(origin.Device, m.device), f.Metric == bench.MetricThroughput)
+	tcp := f.Metric == bench.MetricThroughput
+	device := cmp.Or(m.device, origin.Device)
+	side, why := m.side(device, tcp)
 	if side == nil {
 		f.Text = "no expectation: " + why
+		if m.device == "" && device != "" {
+			f.Text += ": " + otherNames
+		}
 		return
-	}
-	// The MTU in the log takes precedence: the port's MTU may have changed since.
-	if origin.MTU > 0 {
-		side.IBMTU = origin.MTU
 	}
 	for i := range m.NICs {
 		if n := &m.NICs[i]; slices.Contains(n.RDMA, side.Device) || slices.Contains(n.Netdevs, side.Device) {
 			f.Devices = []string{n.ID()}
 		}
 	}
-	other := expect.Side{Node: "the other end", Rate: side.Rate, IBMTU: side.IBMTU, MTU: side.MTU}
-	f.take(all, e, expect.Path{Client: *side, Server: other})
+	f.along(all, e, *side)
+	if f.Verdict == Above && m.device == "" && device != "" {
+		m.elsewhere(f, all, e, device, tcp)
+		return
+	}
+	if f.Verdict == Unknown && side.Rate == 0 {
+		f.Text += m.noRate(side.Device)
+	}
 	if why != "" {
 		f.Text += "; " + why
 	}
+}
+
+// noRate adds why the rate of a device's port is not known.
+func (m *machine) noRate(device string) string {
+	if _, d := m.RDMADevice(device); d != nil && isDown(d) {
+		return ": the port of " + device + " is down"
+	}
+	return ": add ibstat, or ethtool of the network device"
+}
+
+// otherNames explains why a log names a device of another machine.
+const otherNames = "names in a guest are not those of its host (--device names the one of this machine that was " +
+	"measured)"
+
+// along judges figures of a path that begins at a side. The MTU in the log takes precedence: the port's MTU may have
+// changed since.
+func (f *Figure) along(all []importer.Sample, e bench.Engine, side expect.Side) {
+	side.IBMTU = cmp.Or(all[0].Origin.MTU, side.IBMTU)
+	other := expect.Side{Node: "the other end", Rate: side.Rate, IBMTU: side.IBMTU, MTU: side.MTU}
+	f.take(all, e, expect.Path{Client: side, Server: other})
+}
+
+// elsewhere withdraws the judgement of a figure that is more than the device named in its log carries, if the fastest
+// device of the machine carries it: then the name is that of a guest's device.
+func (m *machine) elsewhere(f *Figure, all []importer.Sample, e bench.Engine, device string, tcp bool) {
+	fastest, _ := m.side("", tcp)
+	other := *f
+	if fastest == nil || fastest.Device == device {
+		return
+	}
+	if other.along(all, e, *fastest); other.Verdict == Above || other.Verdict == Unknown {
+		return
+	}
+	f.Text = fmt.Sprintf("no expectation: %s of this machine cannot carry it, and %s can; %s", device, fastest.Device,
+		otherNames)
+	f.Verdict, f.Bound, f.Causes, f.Devices = Unknown, 0, nil, nil
 }
 
 // side returns this machine's end of a path: the named device, or the fastest one. why says so if a device had to be
@@ -80,19 +123,20 @@ func (m *machine) side(device string, tcp bool) (side *expect.Side, why string) 
 		return m.tcpSide(device)
 	}
 	var best *topology.RDMADevice
+	var at *topology.NIC
 	devices := 0
-	for _, d := range m.RDMADevices() {
+	for n, d := range m.RDMADevices() {
 		// Soft RoCE counts only if the log names it.
 		if topology.IsSoftRDMA(d.Name) && d.Name != device {
 			continue
 		}
 		devices++
-		if d.Name == device {
-			best = d
+		if device != "" && (d.Name == device || n.Port(device) != nil) {
+			best, at = d, n
 			break
 		}
-		if device == "" && (best == nil || rate(d) > rate(best)) {
-			best = d
+		if device == "" && (best == nil || rate(n, d) > rate(at, best)) {
+			best, at = d, n
 		}
 	}
 	switch {
@@ -106,7 +150,7 @@ func (m *machine) side(device string, tcp bool) (side *expect.Side, why string) 
 		why = fmt.Sprintf("the log names no device: it is taken for one of %s, the fastest (--device names another)",
 			best.Name)
 	}
-	ep := bench.Endpoint{Node: "this machine", Device: best.Name, Wire: bench.Wire{Rate: rate(best)}}
+	ep := bench.Endpoint{Node: "this machine", Device: best.Name, Wire: bench.Wire{Rate: rate(at, best)}}
 	if port := best.Port(1); port != nil {
 		for _, g := range port.GIDs {
 			if g.Netdev != "" {
@@ -116,8 +160,7 @@ func (m *machine) side(device string, tcp bool) (side *expect.Side, why string) 
 	}
 	s := expect.SideOf(ep, bench.Place{}, m.node)
 	s.IBMTU = ibMTU(s.MTU)
-	nic, _ := m.RDMADevice(best.Name)
-	m.addLink(&s, nic)
+	m.addLink(&s, at)
 	return &s, why
 }
 
@@ -126,7 +169,8 @@ func (m *machine) tcpSide(device string) (*expect.Side, string) {
 	var nic *topology.NIC
 	for i := range m.NICs {
 		for _, port := range m.NICs[i].Ports {
-			if port.SpeedMbps == nil || *port.SpeedMbps <= 0 || port.MTU == nil || device != "" && port.Name != device {
+			other := device != "" && port.Name != device && !slices.Contains(m.NICs[i].RDMA, device)
+			if port.SpeedMbps == nil || *port.SpeedMbps <= 0 || port.MTU == nil || other {
 				continue
 			}
 			if gbps := float64(*port.SpeedMbps) / 1000; side == nil || gbps > side.Rate {
@@ -156,13 +200,44 @@ func (m *machine) addLink(s *expect.Side, nic *topology.NIC) {
 	}
 }
 
-// rate returns the rate of port 1 in Gb/s, or 0 if it is not known or the port is down.
-func rate(d *topology.RDMADevice) float64 {
+// rate returns the rate of port 1 in Gb/s, or 0 if it is not known or the port is down. The network device of a RoCE
+// port has the rate of the port.
+func rate(n *topology.NIC, d *topology.RDMADevice) float64 {
 	port := d.Port(1)
-	if port == nil || port.RateGbps == nil || port.State != "" && !strings.Contains(port.State, "ACTIVE") {
+	switch {
+	case isDown(d):
+		return 0
+	case port.RateGbps != nil:
+		return *port.RateGbps
+	case port.LinkLayer == "InfiniBand":
 		return 0
 	}
-	return *port.RateGbps
+	netdev := ""
+	for _, g := range port.GIDs {
+		netdev = cmp.Or(netdev, g.Netdev)
+	}
+	for _, p := range n.Ports {
+		its := p.Name == netdev || netdev == "" && len(n.Ports) == 1
+		// IPoIB devices have names with ib.
+		if p.SpeedMbps != nil && its && !strings.HasPrefix(p.Name, "ib") {
+			return float64(*p.SpeedMbps) / 1000
+		}
+	}
+	return 0
+}
+
+// isDown reports whether port 1 is known not to carry data.
+func isDown(d *topology.RDMADevice) bool {
+	port := d.Port(1)
+	return port.State != "" && !strings.Contains(port.State, "ACTIVE")
+}
+
+// nicID returns the name of a NIC, or that of its RDMA device if it has no address.
+func nicID(n *topology.NIC, d *topology.RDMADevice) string {
+	if n.Address == nil {
+		return d.Name
+	}
+	return n.ID()
 }
 
 // ibMTU returns the largest RoCE payload that fits into a packet of a network device, next to the headers.

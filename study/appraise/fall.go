@@ -1,0 +1,48 @@
+package appraise
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/bench/expect"
+	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/study/importer"
+)
+
+// fallTimes is the smallest ratio of the best figure to those of all larger sizes that is a fault. Changes of protocol
+// and caches cost less, between machines.
+const fallTimes = 3
+
+// fall notes that the bandwidth between machines falls several times with the size of messages, and stays low. No
+// machine is needed to tell that: larger messages are easier to send.
+func (f *Figure) fall(all []importer.Sample) {
+	w := all[0].Origin.Where
+	// Within a machine, caches have such an effect; InfiniBand loses nothing.
+	if f.Metric != bench.MetricBusBandwidth && (f.Metric != bench.MetricBWAverage || w.Link != "Ethernet") ||
+		f.Metric == bench.MetricBusBandwidth && w.Hosts < 2 {
+		return
+	}
+	bySize := func(a, b importer.Sample) int { return cmp.Compare(a.Bytes, b.Bytes) }
+	sorted := slices.SortedStableFunc(slices.Values(all), bySize)
+	best := slices.MaxFunc(sorted, func(a, b importer.Sample) int { return cmp.Compare(a.Value, b.Value) })
+	larger := slices.DeleteFunc(sorted, func(x importer.Sample) bool { return x.Bytes <= best.Bytes })
+	if len(larger) < 2 {
+		return
+	}
+	most := slices.MaxFunc(larger, func(a, b importer.Sample) int { return cmp.Compare(a.Value, b.Value) })
+	if fallTimes*most.Value > best.Value {
+		return
+	}
+	size := func(x importer.Sample) string { return words.Exact(x.Bytes) }
+	evidence := fmt.Sprintf("%.3g %s at %s, and at most %.3g from %s on", best.Value, f.Unit, size(best), most.Value,
+		size(larger[0]))
+	if f.Verdict == Unknown {
+		f.Verdict, f.Text = Low, "the same run gives more with smaller messages: "+evidence+"; "+f.Text
+	}
+	f.Causes = slices.Insert(f.Causes, 0, expect.Cause{What: "packets that are lost", Evidence: evidence +
+		": as long as the buffers of the switches hold what is under way, nothing is lost", Possible: true,
+		Fix: "flow control on the whole way, in NICs and switches (PFC for the priority of RoCE, ECN): mlnx_qos, and " +
+			"what ethtool -S and rdma statistic count (discards, out_of_sequence, packet_seq_err, np_cnp_sent)"})
+}
