@@ -63,11 +63,13 @@ type Sample struct {
 	WarmUps     int    `json:"warm_ups,omitempty"` // warm-up measurements just before; their figures were dropped
 	Accelerator string `json:"accelerator"`        // "kvm" or "tcg": executor of the nodes' CPUs
 	// the RDMA device or the CPU was emulated, so this is not a figure of hardware
-	Emulated bool      `json:"emulated"`
-	Started  time.Time `json:"started"`
-	Seconds  float64   `json:"seconds"` // wall time of the invocation
-	Attempt  int       `json:"attempt"` // 1 for the first try
-	Error    string    `json:"error,omitempty"`
+	Emulated bool `json:"emulated"`
+	// a sentence that begins with "disturbed" if other programs kept the machine busy before or after the measurement
+	Disturbed string    `json:"disturbed,omitempty"`
+	Started   time.Time `json:"started"`
+	Seconds   float64   `json:"seconds"` // wall time of the invocation
+	Attempt   int       `json:"attempt"` // 1 for the first try
+	Error     string    `json:"error,omitempty"`
 	// Output is the output of client and server in each attempt, if the measurement failed. Of a stream with more
 	// than 16 KiB it holds the beginning and the end.
 	Output string `json:"output,omitempty"`

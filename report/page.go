@@ -119,7 +119,8 @@ func newPage(d record.Record) page {
 		Head: show.NewHead(show.Style+show.SortStyle+pageCSS, show.SortScript+pageScript),
 		Lab:  d.Lab, Generated: show.Time(d.Generated), Rackless: d.Rackless, Measured: len(d.Samples) > 0,
 		Heading: titleOf(d), Summary: keepUnits(summaryOf(d, r, show.Unit)), Banner: bannerOf(d, r),
-		CSVName: "figures.csv", Pictures: picturesOf(d), Nodes: nodeRows(d.Nodes), Matrices: r.matrices(d.Nodes),
+		Disturbed: d.Disturbed,
+		CSVName:   "figures.csv", Pictures: picturesOf(d), Nodes: nodeRows(d.Nodes), Matrices: r.matrices(d.Nodes),
 		PairLists: r.pairLists(), Tables: r.tables(d), FindingsText: FindingsText(d.Findings), Commands: commands(d),
 		Faults: faultItems(d.Findings), Failures: failureItems(r.failures), Environment: d.Environment,
 	}

@@ -17,6 +17,7 @@ type page struct {
 	show.Head
 	Lab, Generated, Rackless string
 	Heading, Summary, Banner string // Banner is empty if nothing is emulated
+	Disturbed                string // Empty if the machine was idle
 	CSVName                  string
 	Measured                 bool          // there are samples, perhaps failed ones
 	HostImage                template.URL  // picture of the host as a data URL, or empty

@@ -34,6 +34,9 @@ func Terminal(w io.Writer, d record.Record, o TerminalOptions) error {
 	r := collect(d)
 	t := newTerminal(w, o)
 	t.r = r
+	if d.Disturbed != "" {
+		t.Wrap("", "", d.Disturbed, text.FgYellow)
+	}
 	t.Wrap("", "", titleOf(d), text.Bold)
 	t.Wrap("", "", summaryOf(d, r, func(u string) string { return u }))
 	if b := bannerOf(d, r); b != "" {

@@ -128,6 +128,31 @@ func TestTerminalSaysWhenALatencyOfManyPairsIsAnAverage(t *testing.T) {
 	}
 }
 
+// A measurement on a busy machine says so before everything else, in each form.
+func TestADisturbedMeasurementSaysSoFirst(t *testing.T) {
+	d := loadFixture(t, "two-nodes")
+	if text := onTerminal(t, d, TerminalOptions{}); strings.Contains(text, "disturbed") {
+		t.Errorf("an idle machine: %s", text)
+	}
+	d.Disturbed = "disturbed: the machine was busy"
+	if text := onTerminal(t, d, TerminalOptions{}); !strings.HasPrefix(text, d.Disturbed) {
+		t.Errorf("the terminal begins with %.80q", text)
+	}
+	_, header, _ := strings.Cut(render(t, d), "<header>")
+	if !strings.HasPrefix(strings.TrimSpace(header), `<p class="bad" role="note">`+d.Disturbed) {
+		t.Errorf("the page begins with %.80q", header)
+	}
+	var md strings.Builder
+	if err := Markdown(&md, d); err != nil || !strings.HasPrefix(md.String(), "> "+d.Disturbed) {
+		t.Errorf("Markdown begins with %.80q, %v", md.String(), err)
+	}
+	var out bytes.Buffer
+	if err := bench.WriteSamples(&out, []bench.Sample{{Run: "1", Test: "ping", Client: "a", Error: "no", Attempt: 1,
+		Disturbed: d.Disturbed}}); err != nil || !strings.Contains(out.String(), `"disturbed":"disturbed: `) {
+		t.Errorf("a sample is %s, %v", out.String(), err)
+	}
+}
+
 func TestFindingsText(t *testing.T) {
 	of := func(statuses ...finding.Status) []finding.Finding {
 		var out []finding.Finding

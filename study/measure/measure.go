@@ -69,13 +69,21 @@ func Run(ctx context.Context, r *rack.Rack, q Request, verify func() ([]finding.
 	}
 	known := newPaths(r, r.Emulated(), q.Options, findings)
 	s.known = known
+	floor := noiseOf(r.State)
+	before := floor.floor(ctx)
 	samples, err := s.run(ctx, r)
 	if err != nil {
 		return data, err
 	}
+	after := floor.floor(ctx)
+	busy := disturbed(before, after)
+	for i := range samples {
+		samples[i].Disturbed = busy
+	}
 	data = Describe(r, findings, samples, by)
 	data.Judgements, data.Beside = expect.Judge(samples, known.path), expect.ComparePublished(samples)
 	data.Distributions = record.Distributions(samples)
+	data.Disturbed, data.NoiseBefore, data.NoiseAfter = busy, before, after
 	return data, nil
 }
 

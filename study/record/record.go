@@ -30,6 +30,11 @@ type Record struct {
 	// Distributions summarize the individual latencies.
 	Distributions []Distribution `json:"latency_distributions,omitempty"`
 	Environment   []Fact         `json:"environment,omitempty"` // printed in this order
+	// Disturbed is a sentence that begins with "disturbed" if other programs kept the machine busy before or after the
+	// measurement. The noise floors are nil if they were not measured.
+	Disturbed   string      `json:"disturbed,omitempty"`
+	NoiseBefore *NoiseFloor `json:"noise_before,omitempty"`
+	NoiseAfter  *NoiseFloor `json:"noise_after,omitempty"`
 	// HostPicture is an SVG document of the machine that the lab ran on, as written by "rackless inspect -o svg". It
 	// is not shown if empty.
 	HostPicture string `json:"host_picture,omitempty"`
@@ -64,6 +69,14 @@ type Wire struct {
 	Text           string
 	Down, Impaired bool
 	Note           string // a fault of the link, written into the node's box
+}
+
+// A NoiseFloor is the use of a machine by other programs than the lab, while the lab was idle.
+type NoiseFloor struct {
+	CPUs   int     `json:"cpus"`       // of the machine
+	Others float64 `json:"other_cpus"` // CPUs that other programs used, on average
+	Steal  float64 `json:"steal_cpus"` // CPUs that a hypervisor took, on average
+	Load   float64 `json:"load"`       // average of one minute, with the lab
 }
 
 // A Fact is one line about the environment of a measurement, such as the host's CPU model or a tool's version.
