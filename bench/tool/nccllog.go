@@ -74,6 +74,9 @@ var ncclWords = []struct {
 			"hang"},
 	{"HSA_", lazyregexp.New(`\bMissing "(HSA_FORCE_FINE_GRAIN_PCIE=1)" from environment`),
 		"$1 is not set", "export $1"},
+	{"PCI[0.", lazyregexp.New(`\bPCI\[(0\.\d+)\] - \S+`), "NCCL takes a PCI link for $1 GB/s",
+		"bridges of a virtual machine tell made-up rates, and NCCL chooses NICs and channels by them: give it the " +
+			"real tree as NCCL_TOPO_FILE"},
 	{"auto balancing", lazyregexp.New(`\bNUMA auto balancing enabled\b`), "automatic NUMA balancing is on",
 		"sysctl kernel.numa_balancing=0: it moves pages during the run"},
 }

@@ -59,6 +59,9 @@ func TestRemarksOfNCCL(t *testing.T) {
 			"NCCL_IGNORE_DISABLED_P2P=1.\n", "GPUs 1 and 0 may not access each other"},
 		{"RCCL on a host without iommu=pt", "a:1:2 [0] NCCL WARN Missing \"iommu=pt\" from kernel command line which " +
 			"can lead to system instablity or hang!\n", "iommu=pt is missing on the kernel's command line"},
+		{"a virtual switch", info + "                + PCI[0.2] - PCI/0-6000 (11f8400011f80000)\n" + info +
+			"                              + PCI[24.0] - GPU/0-f000 (0)\n",
+			"NCCL takes a PCI link for 0.2 GB/s (PCI[0.2] - PCI/0-6000)"},
 		{"variables", "$ mpirun --bind-to none -x NCCL_P2P_DISABLE=1 -x NCCL_IB_HCA=mlx5_0/1,bnxt_re0 " +
 			"all_reduce_perf -b 8\n",
 			"NCCL_P2P_DISABLE is set (NCCL_P2P_DISABLE=1): unset it: it switches a transport off that NCCL would " +

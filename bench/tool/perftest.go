@@ -132,6 +132,8 @@ var perftestSigns = []struct{ text, reason string }{
 	{"Couldn't create IB resources", noResources},
 	{"Unable to Connect the HCA's through the link", "the queue pairs could not be connected: the state of the port " +
 		"(ibstat), GID index (-x) and subnet of both ends"},
+	{"Unable to perform rdma_client function", noManager}, {"Unable to create RDMA_CM resources", noManager},
+	{"Received 10 times ADDR_ERROR", noManager}, {"Unexpected CM event", noManager},
 	{"Unable to set up socket connection", noServer}, {"Parser function exited with Error", "an option is not known " +
 		"or does not fit the others: -h lists them"},
 }
@@ -149,6 +151,8 @@ const (
 	noCQ        = "the device refused the completion queue: depth (-t, -r) and number of queue pairs (-q)"
 	noResources = "the device refused resources: locked memory (ulimit -l), the driver's messages (dmesg), rights in " +
 		"a container"
+	noManager = "the connection manager (-R, -z) did not connect: the address is to be one of an RDMA NIC, with a " +
+		"route there from this end's (rping tests both), and the server to run with -R too"
 	noMemory = "the memory could not be registered: ulimit -l; for memory of a GPU nvidia-peermem or --use_cuda_dmabuf"
 )
 
@@ -159,7 +163,9 @@ var PerftestSign = lazyregexp.New(`(?m)^\s*(?:Couldn't connect to \S+:\d+$|Unabl
 	`Couldn't create IB resources|Couldn't create CQ\b|Failed to create CQs|Couldn't (?:allocate|create|` +
 	`register) MR\b|` +
 	`Couldn't allocate PD|Unable to Connect the HCA's through the link|` +
-	`Unable to set up socket connection|Failed to modify QP|\* Waiting for client to connect\.\.\. \*)`)
+	`Unable to set up socket connection|Unable to perform rdma_client function|` +
+	`Unable to create RDMA_CM resources|Received 10 times ADDR_ERROR|Failed to modify QP|` +
+	`\* Waiting for client to connect\.\.\. \*)`)
 
 func perftestSign(output []byte) error {
 	return bench.EachLine(Perftest, output, func(line string) error {

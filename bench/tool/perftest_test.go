@@ -404,6 +404,13 @@ func TestWhatIsNoResultIsRefusedWithItsLine(t *testing.T) {
 			bw + "Failed to modify QP 17 to RTR\n Unable to Connect the HCA's through the link\n",
 			`read result of perftest, line 2 "Failed to modify QP 17 to RTR": ` +
 				`the queue pairs could not be connected: compare GID index (-x), MTU and subnet of both ends`},
+		{"no queue pair", perftestWaits + "\nUnable to create QP.\nCouldn't create IB resources\n",
+			`read result of perftest, line 2 "Unable to create QP.": ` + noQP},
+		{"no connection", "Received 10 times ADDR_ERROR\n Unable to perform rdma_client function\n",
+			`read result of perftest, line 1 "Received 10 times ADDR_ERROR": ` + noManager},
+		{"a server that waits", perftestWaits + "\n****\n",
+			`read result of perftest, line 2 "****": the output ends without a row of figures: it is of a server, ` +
+				`and no client came, or none that measured`},
 		{"a header without rows", bw,
 			`read result of perftest, line 1 ` +
 				`"#bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]": ` +

@@ -96,7 +96,7 @@ func Check(h *topology.Host, findings []finding.Finding, studies []*importer.Stu
 		}
 		said[of] = true
 		f := m.figure(k, quoted(series.Of(k)))
-		f.fall(series.Of(k))
+		f.fall(series.Of(k), m.infiniband())
 		f.remark(series.Of(k)[0].Origin.Remarks, remarks)
 		all = append(all, f)
 	}

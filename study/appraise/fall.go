@@ -17,7 +17,7 @@ const fallTimes = 3
 
 // fall notes that the bandwidth between machines falls several times with the size of messages, and stays low. No
 // machine is needed to tell that: larger messages are easier to send.
-func (f *Figure) fall(all []importer.Sample) {
+func (f *Figure) fall(all []importer.Sample, infiniband bool) {
 	w := all[0].Origin.Where
 	// Within a machine, caches have such an effect; InfiniBand loses nothing.
 	if f.Metric != bench.MetricBusBandwidth && (f.Metric != bench.MetricBWAverage || w.Link != "Ethernet") ||
@@ -41,8 +41,28 @@ func (f *Figure) fall(all []importer.Sample) {
 	if f.Verdict == Unknown {
 		f.Verdict, f.Text = Low, "the same run gives more with smaller messages: "+evidence+"; "+f.Text
 	}
-	f.Causes = slices.Insert(f.Causes, 0, expect.Cause{What: "packets that are lost", Evidence: evidence +
-		": as long as the buffers of the switches hold what is under way, nothing is lost", Possible: true,
+	cause := expect.Cause{What: "packets that are lost", Possible: true, Evidence: evidence +
+		": as long as the buffers of the switches hold what is under way, nothing is lost",
 		Fix: "flow control on the whole way, in NICs and switches (PFC for the priority of RoCE, ECN): mlnx_qos, and " +
-			"what ethtool -S and rdma statistic count (discards, out_of_sequence, packet_seq_err, np_cnp_sent)"})
+			"what ethtool -S and rdma statistic count (discards, out_of_sequence, packet_seq_err, np_cnp_sent)"}
+	if infiniband {
+		cause.What, cause.Evidence = "a way that is congested or broken", evidence
+		cause.Fix = "errors and waits of the ports on the way (ibqueryerrors, PortXmitWait), and other jobs there"
+	}
+	f.Causes = slices.Insert(f.Causes, 0, cause)
+}
+
+// infiniband reports whether the RDMA ports of the machine that carry data are of InfiniBand, which loses nothing.
+func (m *machine) infiniband() bool {
+	found := false
+	for _, d := range m.RDMADevices() {
+		if isDown(d) {
+			continue
+		}
+		if d.Port(1).LinkLayer != "InfiniBand" {
+			return false
+		}
+		found = true
+	}
+	return found
 }

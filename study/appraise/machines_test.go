@@ -35,6 +35,11 @@ func second() *topology.Host {
 	return h
 }
 
+func infiniband(h *topology.Host) *topology.Host {
+	h.NICs[0].Devices[0].Ports[0].LinkLayer = "InfiniBand"
+	return h
+}
+
 // unlinked returns a machine that does not tell the PCIe link of its NIC.
 func unlinked(h *topology.Host) *topology.Host {
 	h.PCI[len(h.PCI)-1].Link = nil
@@ -128,6 +133,8 @@ func TestFiguresBetweenMachines(t *testing.T) {
 			appraise.Low, "29.5 GB/s at 2 MiB, and at most 5.27 from 4 MiB on", ""},
 		{"a fall with size", port(400, "ACTIVE", 0), sizes(2, 12.9, 29.5, 5.27, 5.22, 4.09), "", appraise.Low,
 			"packets that are lost", ""},
+		{"a fall over InfiniBand", infiniband(port(400, "ACTIVE", 0)), sizes(2, 12.9, 29.5, 5.27, 5.22, 4.09), "",
+			appraise.Low, "a way that is congested or broken", "lost"},
 		{"a small fall", port(100, "ACTIVE", 0), sizes(2, 12.9, 29.5, 25, 12, 11), "", appraise.Normal, "", "lost"},
 		{"one slow size at the end", port(100, "ACTIVE", 0), sizes(2, 10, 11, 10, 2), "", appraise.Low, "", "lost"},
 		{"a fall within a machine", mesh(2, 6), sizes(1, 100, 300, 20, 20), "", appraise.Unknown, "", "lost"},

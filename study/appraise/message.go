@@ -57,9 +57,6 @@ func (m *machine) message(f *Figure, all []importer.Sample) {
 	side, why := m.side(device, tcp)
 	if side == nil {
 		f.Text = "no expectation: " + why
-		if m.device == "" && device != "" {
-			f.Text += ": " + otherNames
-		}
 		return
 	}
 	for i := range m.NICs {
@@ -140,6 +137,8 @@ func (m *machine) side(device string, tcp bool) (side *expect.Side, why string) 
 		}
 	}
 	switch {
+	case best == nil && device != "" && device != m.device:
+		return nil, fmt.Sprintf("the machine has no RDMA device %s: %s", device, otherNames)
 	case best == nil && device != "":
 		return nil, fmt.Sprintf("the machine has no RDMA device %s", device)
 	case best == nil:

@@ -97,3 +97,23 @@ func TestHeadingsWithoutTheirMarks(t *testing.T) {
 		}
 	}
 }
+
+// A program that gave up before it printed a title is known by its own words.
+func TestProgramsThatGaveUpEarlyAreKnown(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"Unable to create QP.\nFailed to create QP.\n":                     importer.Perftest,
+		" Couldn't create IB resources\n":                                  importer.Perftest,
+		"Couldn't allocate MR\n":                                           importer.Perftest,
+		"Couldn't create CQ\nFailed to create CQs\n":                       importer.Perftest,
+		" Unable to perform rdma_client function\n":                        importer.Perftest,
+		"* Waiting for client to connect... *\n":                           importer.Perftest,
+		"n1:2:3 [0] NCCL INFO NET/OFI Selected Provider is tcp\n":          importer.NCCLTests,
+		"We were unable to create QP. It failed.\n":                        "",
+		"a note on NCCL\nand Couldn't create IB resources in the middle\n": "",
+	} {
+		if got := importer.Tool([]byte(text)); got != want {
+			t.Errorf("%q is of %q, want %q", text, got, want)
+		}
+	}
+}

@@ -55,6 +55,16 @@ func TestNoiseFloorIsWithoutTheLab(t *testing.T) {
 	}
 }
 
+// The files of this machine have the form that is read.
+func TestNoiseFloorOfThisMachine(t *testing.T) {
+	t.Parallel()
+	n := noiseOf(&rack.State{Driver: "qemu"})
+	n.watch = func(context.Context) error { return nil }
+	if f := n.floor(t.Context()); f == nil || f.CPUs < 1 {
+		t.Errorf("%+v", f)
+	}
+}
+
 func TestNoiseIsOfTheMachineWithTheNodes(t *testing.T) {
 	t.Parallel()
 	nodes := []*rack.Node{{Process: vm.Process{PID: 7}, Adapters: &vm.Process{PID: 8}}, {}}
@@ -62,7 +72,7 @@ func TestNoiseIsOfTheMachineWithTheNodes(t *testing.T) {
 		state *rack.State
 		lab   string
 	}{
-		{&rack.State{Driver: "emulated", Nodes: nodes, Daemon: &vm.Process{PID: 9}}, "[9 7 8]"},
+		{&rack.State{Driver: "qemu", Nodes: nodes, Daemon: &vm.Process{PID: 9}}, "[9 7 8]"},
 		{&rack.State{Driver: "libvirt", URI: "qemu:///system", Nodes: nodes}, "[7 8]"},
 		{&rack.State{Driver: "libvirt", URI: "qemu+ssh://host/system"}, ""},
 		{&rack.State{Driver: "vsphere"}, ""},
