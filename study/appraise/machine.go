@@ -105,8 +105,9 @@ func (m *machine) latency(f *Figure, all []importer.Sample) {
 		f.Text = "no expectation: " + why
 		return
 	}
-	nic, _ := m.RDMADevice(side.Device)
-	f.Devices = []string{nic.ID()}
+	if nic, _ := m.RDMADevice(side.Device); nic != nil {
+		f.Devices = []string{nic.ID()}
+	}
 	f.Text = fmt.Sprintf("1 to %d us are usual over RDMA and up to some switches", usualLatency)
 	switch {
 	case f.Value <= usualLatency:

@@ -107,6 +107,12 @@ func TestFiguresBetweenMachines(t *testing.T) {
 			"neither the rate of the port nor its PCIe link is known: add ibstat", ""},
 		{"a device whose port is down", unlinked(port(0, "DOWN", 0)), log(t, full), "", appraise.Unknown,
 			"is known: the port of mlx5_0 is down", "ibstat"},
+		{"a host that does not see the RDMA device of its guest", without(port(0, "", 100000)), log(t, full, "24.50",
+			"97.60"), "eth0", appraise.Normal, "within 98% of the wire", ""},
+		{"a latency of such a guest", without(port(0, "", 100000)), figures("osu_latency", bench.MetricLatencyAverage,
+			bench.UnitUsec, 2, 1), "eth0", appraise.Normal, "1 to 5 us are usual", ""},
+		{"a network device that is not there either", without(port(0, "", 100000)), log(t, full), "eth7",
+			appraise.Unknown, "the machine has no RDMA or network device eth7", ""},
 		{"a device that is not there", second(), log(t, full, "mlx5_0", "mlx5_7"), "", appraise.Unknown,
 			"names in a guest are not those of its host", ""},
 		{"a log of others has no advice in our flags", port(100, "ACTIVE", 0), log(t, full), "", appraise.Low, "no " +

@@ -140,7 +140,10 @@ func (m *machine) side(device string, tcp bool) (side *expect.Side, why string) 
 	case best == nil && device != "" && device != m.device:
 		return nil, fmt.Sprintf("the machine has no RDMA device %s: %s", device, otherNames)
 	case best == nil && device != "":
-		return nil, fmt.Sprintf("the machine has no RDMA device %s", device)
+		if s := m.netdevSide(device); s != nil {
+			return s, ""
+		}
+		return nil, fmt.Sprintf("the machine has no RDMA or network device %s", device)
 	case best == nil:
 		return nil, "the machine has no RDMA device"
 	case topology.IsSoftRDMA(best.Name):
@@ -161,6 +164,19 @@ func (m *machine) side(device string, tcp bool) (side *expect.Side, why string) 
 	s.IBMTU = ibMTU(s.MTU)
 	m.addLink(&s, at)
 	return &s, why
+}
+
+// netdevSide returns the end of a path whose RDMA device is not known, as on a hypervisor that gives it to a guest, by
+// its network device. It returns nil if there is none with a known speed.
+func (m *machine) netdevSide(device string) *expect.Side {
+	for i := range m.NICs {
+		if p := m.NICs[i].Port(device); p != nil && p.SpeedMbps != nil && *p.SpeedMbps > 0 {
+			s := &expect.Side{Node: "this machine", Device: device, Rate: float64(*p.SpeedMbps) / 1000}
+			m.addLink(s, &m.NICs[i])
+			return s
+		}
+	}
+	return nil
 }
 
 func (m *machine) tcpSide(device string) (*expect.Side, string) {
