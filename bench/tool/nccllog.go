@@ -47,41 +47,46 @@ var ncclWords = []struct {
 	word      string // is faster to search for than the line
 	line      func() *regexp.Regexp
 	what, fix string
+	between   bool // matters between machines only
 }{
-	{"network", lazyregexp.New(`\bUsing network Socket\b`), socketWhat, socketFix},
+	{"network", lazyregexp.New(`\bUsing network Socket\b`), socketWhat, socketFix, true},
 	{"NET/OFI", lazyregexp.New(`(?i)\bNET/OFI Selected provider is (tcp|sockets|udp|net)\b\S*`),
 		"the plugin for libfabric took the provider $1, which is no RDMA",
 		"in AWS: EFA devices in the machine and the container (/dev/infiniband/uverbs*, fi_info -p efa), a libfabric " +
-			"with that provider, FI_PROVIDER not set to another"},
+			"with that provider, FI_PROVIDER not set to another", true},
 	{"NET/IB", lazyregexp.New(`\bNET/IB : No device found\b`), "NCCL found no RDMA device",
 		"ibv_devices in the same container: /dev/infiniband is to be passed in, and the card's driver and library " +
-			"(rdma-core) to be there; NCCL_IB_HCA is to name devices that exist"},
+			"(rdma-core) to be there; NCCL_IB_HCA is to name devices that exist", true},
 	{"libibverbs", lazyregexp.New(`\bFailed to open libibverbs\.so\S*`), "there is no libibverbs where NCCL runs",
-		"install rdma-core or libibverbs1 in the container"},
-	{"_DISABLE", lazyregexp.New(`\bNCCL_(P2P|SHM|IB)_DISABLE(?: set by environment to |=)1\b`),
-		"NCCL_${1}_DISABLE is set", "unset it: it switches a transport off that NCCL would choose"},
+		"install rdma-core or libibverbs1 in the container", true},
+	{"_DISABLE", lazyregexp.New(`\bNCCL_(P2P|SHM)_DISABLE(?: set by environment to |=)1\b`), "NCCL_${1}_DISABLE is set",
+		unsetFix, false},
+	{"_DISABLE", lazyregexp.New(`\bNCCL_IB_DISABLE(?: set by environment to |=)1\b`), "NCCL_IB_DISABLE is set", unsetFix,
+		true},
 	{"_LEVEL", lazyregexp.New(`\bNCCL_(NET_GDR|P2P)_LEVEL(?: set by environment to |=)(LOC|0)\b`),
-		"NCCL_${1}_LEVEL is $2", "unset it: it forbids direct access at any distance"},
+		"NCCL_${1}_LEVEL is $2", "unset it: it forbids direct access at any distance", false},
 	{"NCCL_IB_HCA", lazyregexp.New(`\bNCCL_IB_HCA(?: set by environment to |=)\S*?([\w.-]+/\d+)\b\S*`),
-		"NCCL_IB_HCA has $1, which is no device and port", "a port follows after a colon: mlx5_0:1"},
+		"NCCL_IB_HCA has $1, which is no device and port", "a port follows after a colon: mlx5_0:1", true},
 	{"P2P is", lazyregexp.New(`\bP2P is disabled between (NVLINK )?connected GPUs (\d+) and (\d+)`),
 		"GPUs $2 and $3 may not access each other",
 		"nvidia-smi topo -p2p r shows the pairs; with NVLink the fabric manager (nvidia-smi nvlink -s, Xid in " +
-			"dmesg); on PCIe ACS off at bridges, IOMMU off or pass-through; instances of MIG and GeForce have no P2P"},
+			"dmesg); on PCIe ACS off at bridges, IOMMU off or pass-through; instances of MIG and GeForce have no P2P",
+		false},
 	{"iommu", lazyregexp.New(`\bMissing "(iommu=pt)" from kernel command line`),
 		"$1 is missing on the kernel's command line",
 		"add iommu=pt to the kernel's command line of the host and boot it again: without it, transfers of GPUs may " +
-			"hang"},
+			"hang", false},
 	{"HSA_", lazyregexp.New(`\bMissing "(HSA_FORCE_FINE_GRAIN_PCIE=1)" from environment`),
-		"$1 is not set", "export $1"},
+		"$1 is not set", "export $1", false},
 	{"PCI[0.", lazyregexp.New(`\bPCI\[(0\.\d+)\] - \S+`), "NCCL takes a PCI link for $1 GB/s",
 		"bridges of a virtual machine tell made-up rates, and NCCL chooses NICs and channels by them: give it the " +
-			"real tree as NCCL_TOPO_FILE"},
+			"real tree as NCCL_TOPO_FILE", false},
 	{"auto balancing", lazyregexp.New(`\bNUMA auto balancing enabled\b`), "automatic NUMA balancing is on",
-		"sysctl kernel.numa_balancing=0: it moves pages during the run"},
+		"sysctl kernel.numa_balancing=0: it moves pages during the run", false},
 }
 
 const (
+	unsetFix   = "unset it: it switches a transport off that NCCL would choose"
 	socketWhat = "NCCL uses TCP between machines"
 	socketFix  = "NET/IB is to be used: ibv_devices shows the cards in the same container, NCCL_IB_HCA names devices " +
 		"that exist, NCCL_IB_DISABLE is unset, and NCCL_DEBUG=INFO says why NET/IB found none"
@@ -98,7 +103,7 @@ func NCCLRemarks(output []byte) []Remark {
 	if len(hosts) > 1 {
 		all = append(all, Remark{What: "ranks by machine", Evidence: strings.Join(byRank, ", ")})
 	}
-	s := ncclLogged{alone: len(hosts) == 1}
+	s := ncclLogged{alone: len(hosts) == 1 || len(hosts) == 0 && ncclOneNode(output)}
 	for line := range strings.Lines(string(output)) {
 		s.read(strings.TrimRight(line, "\r\n"))
 	}
@@ -124,6 +129,14 @@ func ncclPlaces(output []byte) (hosts, texts []string) {
 		texts = append(texts, fmt.Sprintf("%s on %s", rankRanges(ranks.Of(h)), h))
 	}
 	return ranks.Keys, texts
+}
+
+var ncclNodes = lazyregexp.New(`\bnRanks \d+ nNodes (\d+)\b`)
+
+// ncclOneNode reports whether all communicators of a log are within a machine.
+func ncclOneNode(output []byte) bool {
+	all := ncclNodes().FindAllSubmatch(output, -1)
+	return len(all) > 0 && !slices.ContainsFunc(all, func(m [][]byte) bool { return string(m[1]) != "1" })
 }
 
 // rankRanges formats rising numbers: "0-7, 16".
@@ -180,7 +193,7 @@ func (s *ncclLogged) read(line string) {
 		return
 	}
 	for _, w := range ncclWords {
-		if !strings.Contains(line, w.word) || w.what == socketWhat && s.alone {
+		if !strings.Contains(line, w.word) || w.between && s.alone {
 			continue
 		}
 		m := w.line().FindStringSubmatchIndex(line)
@@ -285,7 +298,7 @@ func (s *ncclLogged) transports(coherent, consumer bool) []Remark {
 	default:
 		all = append(all, Remark{What: "GPUDirect RDMA is not used", Evidence: staged, Fix: gdrFix})
 	}
-	if !coherent {
+	if !coherent && !s.alone {
 		all = append(all, s.far...)
 	}
 	return all

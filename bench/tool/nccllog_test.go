@@ -41,6 +41,12 @@ func TestRemarksOfNCCL(t *testing.T) {
 		{"TCP, without channels", twoHosts + info + "Using network Socket\n",
 			"NCCL uses TCP between machines (Using network Socket): NET/IB is to be used"},
 		{"TCP is not used on one machine", oneHost + info + "Using network Socket\n", ""},
+		{"no NIC on one machine", oneHost + info + "NET/IB : No device found.\n", ""},
+		{"no NIC", twoHosts + info + "NET/IB : No device found.\n", "NCCL found no RDMA device (NET/IB : No device " +
+			"found)"},
+		{"a communicator of one machine", info + "comm 0x55 rank 1 nRanks 2 nNodes 1 localRanks 2 localRank 1 MNNVL " +
+			"0\n" +
+			info + "Using network Socket\n", ""},
 		{"a provider of libfabric", info + "NET/OFI Selected Provider is tcp;ofi_rxm\n",
 			"took the provider tcp, which is no RDMA (NET/OFI Selected Provider is tcp;ofi_rxm): in AWS"},
 		{"the right provider", info + "NET/OFI Selected provider is efa, fabric is efa-direct (found 8 nics)\n", ""},
