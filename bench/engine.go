@@ -86,19 +86,19 @@ type Engine struct {
 	Launches bool
 	Endless  bool // its server does not exit by itself
 	Counted  bool // Parse wants to know Options.Packets
-	// VersionCommand prints the tool's version, nil if nothing does. Versions find it there and in what the tool
-	// prints when it measures; nil: as usual.
+	// VersionCommand prints the tool's version, nil if nothing does. Versions find it there and in the tool's
+	// output of a measurement; nil: as usual.
 	VersionCommand []string
 	Versions       []VersionLine
 	Plugin         Plugin
 }
 
-// A Plugin is what an engine does with its tool; what is fixed of the tool stands in Engine.
+// A Plugin has the parts of an engine that need code: command lines and parsers. Engine has the fixed facts.
 type Plugin interface {
 	// Check rejects options that the tool would reject, before anything is started. It only looks at values.
 	Check(client, server Endpoint, o Options) error
-	// Prepare asks the nodes whether the tool can do what is asked of it, and enters into o what the
-	// tool finds there, such as GPUs.
+	// Prepare asks the nodes whether the tool can run as asked, and enters into o the devices that it
+	// finds there, such as GPUs.
 	Prepare(ctx context.Context, ask AskFunc, client, server Endpoint, o *Options) error
 	// Server and Client return the commands. A server listens on the TCP port of the options, and ends by itself after
 	// one measurement, unless its engine is endless; a tool without one returns nil.
@@ -108,7 +108,7 @@ type Plugin interface {
 	Parse(out Output, o Options) ([]Figure, error)
 }
 
-// A VersionLine finds a version in what programs print, in its one group. Name comes before it, for a library.
+// A VersionLine finds a version in the output of programs, in its one group. Name comes before it, for a library.
 type VersionLine struct {
 	Name string
 	Line func() *regexp.Regexp
@@ -126,7 +126,7 @@ type Patient interface {
 	Retries(bad *BadResultError) int
 }
 
-// An Explainer is a plugin whose tool says in what it prints why it ended with another status than 0.
+// An Explainer is a plugin whose tool prints why it ended with another status than 0.
 type Explainer interface {
 	// Failure returns the error of such a measurement, whose output gave parseErr; nil if its figures are good.
 	Failure(exit *ExitError, parseErr error) error
@@ -168,7 +168,7 @@ func (o Options) RunSeconds() int {
 	return cmp.Or(o.Seconds, 5)
 }
 
-// Check refuses what cannot be measured, before anything is started for nothing.
+// Check refuses options that cannot be measured, before anything is started for nothing.
 func (e Engine) Check(client, server Endpoint, o Options) error {
 	switch {
 	case e.Plugin == nil:
@@ -198,8 +198,8 @@ func (e Engine) Parse(stdout []byte) ([]Figure, error) {
 	return e.ParseOutput(Output{Stdout: stdout}, Options{})
 }
 
-// ParseOutput checks what a plugin returns against what it says that it measures. A figure in another unit than that
-// of the table of metrics would be drawn and compared as if it were in that one.
+// ParseOutput checks the figures of a plugin against the metrics that it says it measures. A figure in another unit
+// than that of the table of metrics would be drawn and compared as if it were in that one.
 func (e Engine) ParseOutput(out Output, o Options) ([]Figure, error) {
 	figures, err := e.Plugin.Parse(out, o)
 	if err != nil {
@@ -219,8 +219,8 @@ var toolVersions = []VersionLine{{"", lazyregexp.New(
 	`(?m)^\s*(?:Version:|iperf|sysbench|stress-ng, version|# Version|# Library version:|libfabric:|ping from iputils|` +
 		`ping utility, iputils|BusyBox)\s+v?([0-9][0-9A-Za-z.+~-]*)`)}}
 
-// Version finds the versions in what the tool answered when it was asked for its version, and in what it printed
-// when it measured. It is "" where the tool does not tell.
+// Version finds the versions in the tool's answer to the question for its version, and in its output of a
+// measurement. It is "" if the tool does not tell.
 func (e Engine) Version(outputs ...Output) string {
 	var printed []byte
 	for _, out := range outputs {

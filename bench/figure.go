@@ -50,7 +50,7 @@ const (
 	UnitMIPS = "MIPS"
 )
 
-// CheckNumber refuses what no program measures: NaN, infinities and negatives.
+// CheckNumber refuses numbers that no program measures: NaN, infinities and negatives.
 func CheckNumber(v float64) error {
 	switch {
 	case math.IsNaN(v) || math.IsInf(v, 0):

@@ -31,7 +31,7 @@ func PCIeLimit(gts float64, width int) float64 {
 	return 8 * topology.LinkGBps(gts, width) * PCIePayload / (PCIePayload + tlpBytes)
 }
 
-// Limit is what the link carries as it is trained, in Gb/s; 0 where the kernel does not say, as of virtual functions
+// Limit is the rate of the link as it is trained, in Gb/s; 0 where the kernel does not say, as of virtual functions
 // and of emulated devices.
 func (l PCILink) Limit() float64 {
 	if l.SpeedGTs == nil || l.Width == nil {
@@ -47,7 +47,7 @@ func Lanes(gts float64, width int) string {
 	return fmt.Sprintf("%g GT/s x%d (Gen %d)", gts, width, topology.Generation(gts))
 }
 
-// Trained reports whether the link is slower or narrower than the device can do, and what that is.
+// Trained reports whether the link is slower or narrower than the device can do, and returns its best.
 func (l PCILink) Trained() (best string, down bool) {
 	speed := max(*l.SpeedGTs, *cmp.Or(l.MaxSpeedGTs, l.SpeedGTs))
 	width := max(*l.Width, *cmp.Or(l.MaxWidth, l.Width))
@@ -60,17 +60,17 @@ type GPULink struct {
 	NUMANode *int // -1: the firmware does not say
 }
 
-// Capacity returns what the link can carry in its current state, in GB/s, headers counted.
+// Capacity returns the rate of the link in its current state, in GB/s, headers counted.
 func (l PCILink) Capacity() float64 { return l.Limit() / 8 }
 
-// Best is the link at what the card can do.
+// Best is the link at the best of the card.
 func (l PCILink) Best() PCILink {
 	speed, width := max(*l.SpeedGTs, *l.MaxSpeedGTs), max(*l.Width, *l.MaxWidth)
 	l.SpeedGTs, l.Width = &speed, &width
 	return l
 }
 
-// LineRate is what a link carries in GB/s after its line code, with no header at all: how large
+// LineRate is the rate of a link in GB/s after its line code, with no header at all: how large
 // packets are is not known, so that no figure up to here can be called impossible.
 func (l PCILink) LineRate() float64 { return topology.LinkGBps(*l.SpeedGTs, *l.Width) }
 

@@ -1,6 +1,6 @@
 package bench
 
-// Traffic is what a test sends, as far as the limits of its path depend on it.
+// Traffic is the traffic of a test, as far as the limits of its path depend on it.
 type Traffic struct {
 	// Operation is the RDMA operation that a bandwidth is of: "write", "read", "send" or "atomic". It is "" if the
 	// headers of messages are not known.
@@ -19,7 +19,7 @@ type Carrier interface {
 	Traffic() Traffic
 }
 
-// Traffic returns what an engine sends; nothing is known about it unless its plugin is a Carrier.
+// Traffic returns the traffic of an engine; nothing is known about it unless its plugin is a Carrier.
 func (e Engine) Traffic() Traffic {
 	if c, ok := e.Plugin.(Carrier); ok {
 		return c.Traffic()

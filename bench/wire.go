@@ -129,7 +129,7 @@ func SlowerWire(a, b Wire) Wire {
 		IPv6: a.IPv6 || b.IPv6}
 }
 
-// TCPLimit is what a wire carries of TCP's payload: segments that fill the MTU, with time stamps,
+// TCPLimit is the rate of TCP's payload on a wire: segments that fill the MTU, with time stamps,
 // which Linux sends (RFC 7323).
 func TCPLimit(rate float64, mtu int, ipv6 bool) float64 {
 	const tcpBytes, ethernet = 20 + 12, 8 + 14 + 4 + 12

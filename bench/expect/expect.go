@@ -1,5 +1,5 @@
-// Package expect judges measured figures: it holds bandwidths against what wire, PCIe link and set-up of their path
-// carry, latencies beside published ones, and a measurement against the baseline of its lab.
+// Package expect judges measured figures: bandwidths by the limits of wire, PCIe link and set-up of their path,
+// latencies beside published ones, and a measurement by the baseline of its lab.
 package expect
 
 import (

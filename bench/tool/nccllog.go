@@ -39,7 +39,7 @@ var (
 	consumer = lazyregexp.New(`GeForce`)
 )
 
-// ncclWords are other lines of NCCL and RCCL that explain a figure. what may name groups of line.
+// ncclWords are other lines of NCCL and RCCL that explain a figure. Both texts may name groups of line.
 //
 // Sources: src/transport/net_{ib,socket}.cc, src/graph/paths.cc and src/misc/param.cc of NCCL, src/init.cc of RCCL,
 // src/nccl_ofi_net.c of aws-ofi-nccl.

@@ -1,6 +1,6 @@
 // Package appraise compares measured figures with the machine that they were measured on: is a figure normal for it,
-// and if not, what limits it. What a path carries is expect's to say (Judge) and topology's (Expect), and what is wrong
-// with the machine diagnose's: here they are brought together.
+// and if not, which limit explains it. It joins the limits of paths (expect.Judge, topology.Expect) with the findings
+// of the machine (diagnose).
 package appraise
 
 import (
@@ -351,7 +351,7 @@ func (m *machine) gpus() []topology.GPU {
 // machines.
 const peersShare = 0.7
 
-// severalTimes is the smallest multiple of a figure at which what a path carries does not explain the figure.
+// severalTimes is the smallest multiple of a figure at which the limit of its path does not explain it.
 const severalTimes = 3
 
 // peers judges transfers between GPUs by the slowest path between any two of them.

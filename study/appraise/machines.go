@@ -77,7 +77,7 @@ func crossingOf(op string, placed []int) (c crossing, why string) {
 // A nicPort is a port that carries data between machines, in GB/s.
 type nicPort struct {
 	gbps  float64
-	limit string // what keeps it below its rate, or ""
+	limit string // keeps it below its rate; "" if none does
 	id    string // of its NIC
 }
 

@@ -19,7 +19,7 @@ import (
 	"github.com/rackless/rackless/study/store"
 )
 
-// Each format is found in what comes from standard input, as in a file.
+// Each format is found in standard input, as in a file.
 func TestEachFormatOfStandardInput(t *testing.T) {
 	t.Parallel()
 	for file, want := range map[string]string{

@@ -84,7 +84,7 @@ func (w *paths) observe(ctx context.Context, e bench.Engine, client, server benc
 	return samples, nil
 }
 
-// path is what expect.Judge asks.
+// path returns the path of a run, for expect.Judge.
 func (w *paths) path(_, _, run string) expect.Path { return w.runs[run] }
 
 // cpuTime returns the CPU times of a node, or nil if they cannot be read.
