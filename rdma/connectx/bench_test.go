@@ -203,3 +203,40 @@ func joinSwitch(b *testing.B, s *Server, g []*guest) {
 		})
 	}
 }
+
+// BenchmarkTimerBesideABusyGuest measures how late the timer of an adapter is while another guest keeps its own adapter
+// busy.
+func BenchmarkTimerBesideABusyGuest(b *testing.B) {
+	for _, c := range []struct {
+		name string
+		make func(*guest) func()
+	}{
+		{"idle", func(*guest) func() { return func() {} }},
+		{"flow-tables", (*guest).manyFlows},
+		{"tiny-segments", (*guest).tinySegments},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			_, g := newLab(b, 2, NIC{}, nil)
+			start, p := c.make(g[1]), g[0].p
+			var late []time.Duration
+			begun := time.Now()
+			for b.Loop() {
+				if len(late) == 0 || time.Since(begun) > 20*time.Millisecond {
+					start()
+					begun = time.Now()
+				}
+				p.lock()
+				at := p.s.now() + 100*time.Microsecond
+				p.wakeBy(at)
+				p.unlock()
+				for time.Duration(p.wakeAt.Load()) <= at { // Go's own timers are too late to measure this
+					runtime.Gosched()
+				}
+				late = append(late, p.s.now()-at)
+			}
+			slices.Sort(late)
+			b.ReportMetric(float64(late[len(late)/2].Microseconds()), "us-late-median")
+			b.ReportMetric(float64(late[len(late)*99/100].Microseconds()), "us-late-p99")
+		})
+	}
+}
