@@ -201,6 +201,7 @@ func newRootCmd(a *app) *cobra.Command {
 	// These are hidden, so they are in no group.
 	root.AddCommand(newDaemonCmd(a))
 	addFormerNames(a, root)
+	leave(root)
 
 	// cobra adds these two when it runs. Adding them here puts them into groups and makes their errors usage errors.
 	root.SetHelpCommandGroupID("learn")

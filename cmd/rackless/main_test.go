@@ -272,6 +272,7 @@ func TestWrongCommandLinesEndWithStatus2AndSayWhereToReadMore(t *testing.T) {
 		{"ls -o xml", `ls: invalid argument "xml" for "-o, --output" flag: want text, json or yaml`},
 		{"ls a b", "ls: want at most one lab, have 2 arguments"},
 		{"ls --json", "ls: unknown flag: --json; did you mean -o json?"},
+		{"plan --whatif", "plan: unknown flag: --whatif, which has left: edit the lab file, and plan again"},
 		{"up -f a.yaml", "up: unknown shorthand flag: 'f' in -f; files are given without a flag"},
 		{"study query -o xml x", `study query: invalid argument "xml" for "-o, --output" flag: want table, csv`},
 		{"ls -z", "ls: unknown shorthand flag: 'z' in -z"},

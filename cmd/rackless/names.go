@@ -116,3 +116,20 @@ func markFormer(c *cobra.Command, now string) {
 		markFormer(sub, now+" "+sub.Name())
 	}
 }
+
+// leave makes the errors for flags of plan that left the program say what to use instead.
+func leave(root *cobra.Command) {
+	plan, _, err := root.Find([]string{"plan"})
+	if err != nil {
+		return
+	}
+	for name, instead := range map[string]string{
+		"whatif":       "edit the lab file, and plan again with --against PLAN.json",
+		"fleet":        "plan LAB.yaml --snapshot HOST for each host, or the scheduler of the cluster",
+		"policy":       "plan LAB.yaml --snapshot HOST for each host, or the scheduler of the cluster",
+		"capacity":     "plan with more nodes, until the answer is that they do not fit",
+		"dump-problem": "plan -o json has every term of the cost",
+	} {
+		cli.Gone(plan, name, instead)
+	}
+}

@@ -127,6 +127,17 @@ func Finish(cmd *cobra.Command) {
 	}
 }
 
+// goneKey begins the annotations that Gone makes.
+const goneKey = "gone "
+
+// Gone makes the error for a flag of cmd that has left the program say what to use instead.
+func Gone(cmd *cobra.Command, name, instead string) {
+	if cmd.Annotations == nil {
+		cmd.Annotations = map[string]string{}
+	}
+	cmd.Annotations[goneKey+name] = instead
+}
+
 func unknownCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -151,7 +162,9 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 func FlagError(cmd *cobra.Command, err error) error {
 	hint := ""
 	if e, ok := errors.AsType[*pflag.NotExistError](err); ok {
-		if near := nearest(cmd, e.GetSpecifiedName()); near != "" {
+		if instead := cmd.Annotations[goneKey+e.GetSpecifiedName()]; instead != "" {
+			hint = ", which has left: " + instead
+		} else if near := nearest(cmd, e.GetSpecifiedName()); near != "" {
 			hint = "; did you mean --" + near + "?"
 		} else if f := cmd.Flag("output"); f != nil && slices.Contains([]string{"json", "yaml"}, e.GetSpecifiedName()) {
 			hint = "; did you mean -o " + e.GetSpecifiedName() + "?"
