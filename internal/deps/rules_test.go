@@ -79,6 +79,7 @@ var never = map[string]map[string]string{
 	"machine/dump/paste":       pure(),
 	"machine/finding":          pure(),
 	"machine/gpudirect":        pure(),
+	"machine/message":          pure(),
 	"machine/synthetic":        pure(),
 	"machine/topology":         pure(),
 	"machine/topology/compare": pure(),

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/machine/message"
 )
 
 //go:embed codes.md
@@ -28,6 +29,11 @@ const (
 	Corrected          = "AER correctable"   // of PCI Express
 	Uncorrected        = "AER uncorrectable" // of PCI Express
 	Xid                = "Xid"               // of NVIDIA's driver
+	HealthSyndrome     = "health syndrome"   // of an mlx5 card that failed
+	HealthSensor       = "fatal sensor"      // by which mlx5 found the card dead
+	HWRMError          = "HWRM error"        // of a Broadcom card's command
+	EFAStatus          = "EFA status"        // of a completion of EFA
+	DMARReason         = "DMAR fault reason" // of the Intel IOMMU
 )
 
 // A Code is an error code of RDMA programs, drivers or cards, with its explanation.
@@ -150,9 +156,10 @@ func (f *found) has(kind string) bool {
 type found []Code
 
 // Codes returns the codes in a text: a single one as a person types it ("status 12", "IBV_WC_RETRY_EXC_ERR"), or all
-// in the output of a program.
+// in the output of a program. Lines that can only have codes of one table are looked up in that one alone.
 func Codes(text string) []Code {
 	var f found
+	text = f.ownLines(text)
 	call := ofCall().MatchString(text)
 	if call {
 		for _, m := range callNumber().FindAllStringSubmatch(text, -1) {
@@ -171,7 +178,8 @@ func Codes(text string) []Code {
 		}
 	}
 	// The text may name a status in words, beside a vendor's number.
-	if len(f) == 0 || !call && !f.has(CompletionStatus) && !f.has(CompletionSyndrome) && f.has(VendorError) {
+	if text != "" && (len(f) == 0 || !call && !f.has(CompletionStatus) && !f.has(CompletionSyndrome) &&
+		f.has(VendorError)) {
 		f.words(text, call)
 	}
 	kinds := []string{CompletionStatus, CompletionSyndrome, VendorError}
@@ -284,16 +292,29 @@ func (c Code) Text() string {
 
 // An Explanation is the JSON output of rackless explain.
 type Explanation struct {
-	Checks []Check `json:"checks"`
-	Codes  []Code  `json:"codes"`
+	Checks   []Check        `json:"checks"`
+	Messages []message.Kind `json:"messages"` // of kernels and programs
+	Codes    []Code         `json:"codes"`
 }
 
-// Explain explains findings, by number or name, and error codes. Each word is one finding or code, or all words are
-// one line of a log.
+// messageText returns a message with its explanation, for a terminal.
+func messageText(k message.Kind) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "message  %s\n%s\n\nWHAT IT MEANS\n\n%s\nLOOK AT\n\n%s", k.Short, k.Name, wrap(k.Meaning),
+		wrap(k.LookAt))
+	if k.Check != "" {
+		fmt.Fprintf(&b, "\nINSPECT\n\n%s", wrap("rackless inspect finds it in a kernel log: rackless explain "+k.Check))
+	}
+	fmt.Fprintf(&b, "\nSOURCE\n\n%s", wrap(strings.ReplaceAll(k.Source, "`", "")))
+	return b.String()
+}
+
+// Explain explains findings, by number or name, messages and error codes. Each word is one finding or code, or all
+// words are one line of a log.
 func Explain(words []string) (Explanation, string, error) {
 	known := func(id string) bool {
 		_, ok := Find(id)
-		return ok || len(Codes(id)) > 0
+		return ok || len(Codes(id)) > 0 || len(message.Explain(id)) > 0
 	}
 	// A line of a log may be unquoted.
 	if all := strings.Join(words, " "); slices.ContainsFunc(words, func(id string) bool { return !known(id) }) &&
@@ -301,7 +322,7 @@ func Explain(words []string) (Explanation, string, error) {
 		words = []string{all}
 	}
 	// Findings come first: RL numbers have digits, as codes do.
-	out := Explanation{Checks: []Check{}, Codes: []Code{}}
+	out := Explanation{Checks: []Check{}, Messages: []message.Kind{}, Codes: []Code{}}
 	var texts []string
 	for _, id := range words {
 		codes := Codes(id)
@@ -309,9 +330,13 @@ func Explain(words []string) (Explanation, string, error) {
 			out.Checks, texts = append(out.Checks, c), append(texts, c.Text())
 			continue
 		}
+		// A message says more than the number in it.
+		messages := message.Explain(id)
+		out.Messages = append(out.Messages, messages...)
+		texts = append(texts, lists.Map(messages, messageText)...)
 		out.Codes = append(out.Codes, codes...)
 		texts = append(texts, lists.Map(codes, Code.Text)...)
-		if len(codes) == 0 {
+		if len(codes)+len(messages) == 0 {
 			return out, "", fmt.Errorf("%q is not a known finding or error code; rackless explain lists "+
 				"the findings, and codes are such as \"status 12\" or \"vendor err 81\"", id)
 		}

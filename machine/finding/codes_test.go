@@ -132,6 +132,63 @@ func TestCodesOfALineThatAProgramPrinted(t *testing.T) {
 		{"error", nil},
 		{"terror 4", nil},
 		{"", nil},
+		// A code is looked up in the table of the line that it stands in.
+		{"mlx5_core 0000:41:00.0: print_health_info:421:(pid 0): synd 0x10: High temperature",
+			[]string{"health syndrome 16"}},
+		{"print_health_info:520:(pid 0): synd 0x1: firmware internal error", []string{"health syndrome 1"}},
+		{"synd 0x7: irisc not responding", []string{"health syndrome 7"}},
+		{"synd 0x8: unrecoverable hardware error", []string{"health syndrome 8"}},
+		{"synd 0x9: firmware CRC error", []string{"health syndrome 9"}},
+		{"synd 0xa: ICM fetch PCI error", []string{"health syndrome 10"}},
+		{"synd 0xb: HW fatal error", []string{"health syndrome 11"}},
+		{"synd 0xc: async EQ buffer overrun", []string{"health syndrome 12"}},
+		{"synd 0xd: EQ error", []string{"health syndrome 13"}},
+		{"synd 0xe: Invalid EQ refrenced", []string{"health syndrome 14"}},
+		{"synd 0xf: FFSER error", []string{"health syndrome 15"}},
+		{"synd 0x12: ICM fetch PCI data poisoned error", []string{"health syndrome 18"}},
+		{"synd 0x13: Trust lockdown error", []string{"health syndrome 19"}},
+		{"synd 0x2: unrecognized error", nil},
+		{"health syndrome 0x10", []string{"health syndrome 16"}},
+		{"print_health_info:422:(pid 0): ext_synd 0x0004", nil},
+		{"print_health_info:410:(pid 0): assert_var[4] 0x00000004", nil},
+		{"mlx5_core 0000:41:00.0: poll_health:825:(pid 0): Fatal error 1 detected", []string{"fatal sensor 1"}},
+		{"mlx5_core 0000:41:00.0: mlx5e_dump_error_cqe:1: Error cqe on cqn 0x4f8, ci 0x9f, qn 0x7ca, opcode 0xd, " +
+			"syndrome 0x2, vendor syndrome 0x68", []string{"syndrome 2"}},
+		{"2ERR_QP(0x507) op_mod(0x0) failed, status bad resource state(0x9), syndrome (0x4)",
+			[]string{"command status 9"}},
+		{"mlx5_common: DevX create QP failed errno=121 status=0x2 syndrome=0x4", []string{"command status 2"}},
+		{"mlx5dv_devx_obj_create(DCT) failed, syndrome 0x4: Remote I/O error", []string{"errno 121"}},
+		{"bnxt_en 0000:21:00.1 ens2f1np1: hwrm req_type 0x53 seq id 0x6fca error 0x2", []string{"HWRM error 2"}},
+		{"bnxt_en 0000:19:00.0: QPLIB: cmdq[0x4b9]=0x15 status 0x5", nil},
+		{"NVRM: Xid (PCI:0000:3b:00): 999, pid=1, name=x, error 12", nil},
+		{"NVRM: Xid (PCI:0000:3b:00): 31, pid=12, name=a, Ch 00000008, status 12", []string{"Xid 31"}},
+		{"pcieport 0000:00:1c.5:   device [8086:9d15] error status/mask=00040000/00002000",
+			[]string{"AER uncorrectable 18"}},
+		{"mlx5_core 0000:3b:00.0: PCIe Bus Error: severity=Corrected, type=Data Link Layer, (Transmitter ID)\n" +
+			"mlx5_core 0000:3b:00.0:   device [15b3:101b] error status/mask=00001080/00002000",
+			[]string{"AER correctable 7", "AER correctable 12"}},
+		{"mlx5_core 0000:3b:00.0: PCIe Bus Error: severity=Uncorrected (Non-Fatal), type=Transaction Layer\n" +
+			"mlx5_core 0000:3b:00.0:   device [15b3:101b] error status/mask=00004000/00000000",
+			[]string{"AER uncorrectable 14"}},
+		{"device [15b3:101b] error status/mask=00004000/00000000", []string{"AER correctable 14",
+			"AER uncorrectable 14"}},
+		{"DMAR: [DMA Write] Request device [04:00.0] PASID ffffffff fault addr 69974000 [fault reason 05] PTE Write " +
+			"access is not set", []string{"DMAR fault reason 5"}},
+		{"DMAR: [DMA Read NO_PASID] Request device [00:16.7] fault addr 0xdceff000 [fault reason 0x71] SM: Present bit",
+			[]string{"DMAR fault reason 113"}},
+		{"NET/OFI Request 0x7f completed with error. RC: 104. Error: 15 (Unreachable remote)",
+			[]string{"EFA status 15"}},
+		{"libfabric:efa:cq: err: 113, prov_errno: 13 (Unresponsive remote)", []string{"EFA status 13"}},
+		{"[Wed Jul 29 14:40:27 2026] mlx5_bond_0/1: QP 51291 error: local length error (0x8e 0x0 0x0)",
+			[]string{"status 1", "vendor error 142"}},
+		{"srun: error: node1: task 0: Exited with exit code 12", nil},
+		{"process ended with exit status 12", nil},
+		{"exit status: 4", nil},
+		{"CUDA failure: cudaMalloc error 2", nil},
+		{"ibwarn: mad_rpc: bad status 0xc", nil},
+		{"i40e 0000:85:00.0: Setting link failed, status 5", nil},
+		{"ice 0000:85:00.0: VSI 3 failed, err -12 aq_err ENOSPC", []string{"errno 12"}},
+		{"nvidia 0000:01:00.0: probe with driver nvidia failed with error -1", nil},
 	} {
 		var got []string
 		for _, c := range Codes(tt.text) {
@@ -165,7 +222,7 @@ func TestEveryCodeIsExplained(t *testing.T) {
 			}
 		}
 	}
-	if kinds[CompletionStatus] != 24 || len(kinds) != 9 {
+	if kinds[CompletionStatus] != 24 || len(kinds) != 14 {
 		t.Errorf("got %v codes; libibverbs has 24 statuses", kinds)
 	}
 }
