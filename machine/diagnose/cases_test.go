@@ -78,6 +78,14 @@ var reportCases = []reportCase{
 	{file: "acs-direct-translated-ats.txt", source: "NVIDIA/nccl-tests#380", not: []string{"RL023"}},
 	{file: "bond-mtu.tar.gz", source: "openucx/ucx#10430", want: []string{"RL082 warning 0000:18:00.0",
 		"RL080 info bond0"}},
+	{file: "mlx5-command-timeout.txt", source: "openucx/ucx#7738", want: []string{
+		"RL120 error 0000:61:00.0|CREATE_DCT|5 times|newer firmware"}},
+	{file: "mlx5-health.txt", source: "public log of a kernel", want: []string{
+		"RL120 error 0000:41:00.0|high temperature|reached miss count|fans", "RL120 error 0000:41:00.1"}},
+	{file: "mlx5-hot-journal.txt", source: "public log of a kernel", want: []string{"RL121 error 0000:61:00.0",
+		"RL120 error 0000:61:00.0|high temperature", "RL120 error 0000:61:00.1|recovery flow aborted"}},
+	{file: "qp-length.txt", source: "kvcache-ai/Mooncake#3868", want: []string{
+		"RL129 warning mlx5_bond_0|active_mtu", "RL129 warning mlx5_bond_1|2 times"}},
 	{file: "3d-controller-only.txt", source: "lspci", gpus: 1},
 	{file: "nbsp.txt", source: "lspci", pci: 1},
 	{file: "rocm-showtopo.txt", source: "rocm-smi", gpus: 4, want: []string{"RL014 info host|GPU0 to GPU1"}},

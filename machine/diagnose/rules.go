@@ -165,6 +165,16 @@ func rules() []rule {
 		{"RL106", forEach(gpus, noAtomics)},
 		{"RL107", forEach(devices, withoutAddress)},
 		{"RL108", writesOnly},
+		{"RL120", kernelSays("RL120")},
+		{"RL121", kernelSays("RL121")},
+		{"RL122", kernelSays("RL122")},
+		{"RL123", kernelSays("RL123")},
+		{"RL124", kernelSays("RL124")},
+		{"RL125", kernelSays("RL125")},
+		{"RL126", kernelSays("RL126")},
+		{"RL127", kernelSays("RL127")},
+		{"RL128", kernelSays("RL128")},
+		{"RL129", kernelSays("RL129")},
 	}
 }
 

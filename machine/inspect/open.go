@@ -374,14 +374,9 @@ func Relative(text []byte) string {
 	return Results(text)
 }
 
-// oddLog describes a kernel log without usable lines.
-const oddLog = "a kernel log (dmesg) with none of the lines that are read from one: the kernel command line, IOMMU " +
-	"groups, and links that limit a function. They stand near its beginning: take the log of the whole boot " +
-	"(journalctl -k -b)"
-
 // kernelLog matches a line of dmesg, with any form of timestamp, or of journalctl -k.
 var kernelLog = lazyregexp.New(`(?m)^(?:<\d+>)?(?:\[ *\d+\.\d{6}\] |\[\w{3} \w{3} +\d+ [\d:]{8} \d{4}\] |` +
-	`\w{3} +\d+ [\d:]{8} \S+ kernel: )`)
+	`(?:\w{3} +\d+ [\d:]{8}|\d{4}-\d\d-\d\dT[\d:.,]{8,}(?:Z|[+-]\d\d:?\d\d)?) \S+ kernel: )`)
 
 // Results recognizes, if it is set, texts for Relative that match nothing else, and returns their description. The
 // program sets it to the code for measurement results, which nothing below the program imports.
@@ -411,8 +406,8 @@ func unknownError(raw, text []byte) error {
 		known = lists.Add(known, k.Name)
 	}
 	what := Relative(text)
-	if what == "" && kernelLog().Match(raw) {
-		what = oddLog
+	if what == "" && (kernelLog().Match(raw) || kernelLog().Match(text)) {
+		what = texts.OddLog
 	}
 	if what != "" {
 		return fmt.Errorf("%w: it is %s", ErrUnknown, what)

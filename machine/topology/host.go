@@ -229,6 +229,19 @@ type Kernel struct {
 	Modules []string `json:"modules,omitempty"`
 	// ModulesKnown is set if the list of modules could be read, so that an unlisted module is not loaded.
 	ModulesKnown bool `json:"modules_known,omitempty"`
+	// Messages are the messages of the kernel log that report faults, by their first line.
+	Messages []KernelMessage `json:"messages,omitempty"`
+}
+
+// A KernelMessage is a message that reports a fault of a device or of a part of it, see package message.
+type KernelMessage struct {
+	Kind string `json:"kind"` // such as mlx5-command-timeout
+	// Device is a PCI address or the kernel's name of the device, or empty if the message names none.
+	Device string   `json:"device,omitempty"`
+	Part   string   `json:"part,omitempty"`  // such as "BAR 1"
+	Line   string   `json:"line"`            // the first one, without its stamp
+	Count  int      `json:"count"`           // of lines
+	Codes  []string `json:"codes,omitempty"` // numbers in the lines, such as those of Xids, in order
 }
 
 // PeerMemory returns the loaded module that lets RDMA devices register memory of NVIDIA's GPUs, or "". nv_peer_mem is

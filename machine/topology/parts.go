@@ -45,7 +45,7 @@ func (h *Host) Parts() []string {
 
 // Empty reports whether nothing is known about the machine.
 func (h *Host) Empty() bool {
-	return len(h.Parts()) == 0 && h.IOMMU.Enabled == nil && len(h.Kernel.Modules) == 0
+	return len(h.Parts()) == 0 && h.IOMMU.Enabled == nil && len(h.Kernel.Modules) == 0 && len(h.Kernel.Messages) == 0
 }
 
 // troubleWords occur in the names of counters of errors, discards, retransmission and congestion. The names depend on

@@ -4,6 +4,7 @@ import (
 	"strconv"
 
 	"github.com/rackless/rackless/internal/lazyregexp"
+	"github.com/rackless/rackless/machine/message"
 	"github.com/rackless/rackless/machine/topology"
 )
 
@@ -19,9 +20,16 @@ const limitForm = `(?:^|[\s(])((?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]
 
 var limitLine = lazyregexp.New(limitForm)
 
-// dmesg reads the links that limit functions, the maximum rates of these functions, and the IOMMU groups.
+// dmesg reads the links that limit functions, the maximum rates of these functions, the IOMMU groups, and the messages
+// that report faults.
 func (r *reader) dmesg() {
+	var l faultLog
+	defer func() { r.h.Kernel.Messages = l.messages() }()
 	for n, line := range r.lines() {
+		if m, ok := message.Kernel(line); ok {
+			l.add(m)
+			continue
+		}
 		if m := groupAdded().FindStringSubmatch(line); m != nil {
 			r.inGroup(m[1]+m[3], count(m[2]+m[4]))
 			continue

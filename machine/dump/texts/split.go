@@ -218,6 +218,9 @@ func (s *splitter) head(line string) *Kind {
 			if last != nil && last.Kind == k && k.First == nil {
 				continue
 			}
+			if k.Also != nil && k.Also(line) {
+				return k
+			}
 			if in := func(hint string) bool { return strings.Contains(line, hint) }; k.Hints != nil &&
 				!slices.ContainsFunc(k.Hints, in) {
 				continue

@@ -38,6 +38,10 @@ type Kind struct {
 	Many bool
 	// First matches a line that begins another text of the same kind; nil if such texts are joined.
 	First func() *regexp.Regexp
+	// Also reports whether a line that Form does not match begins a text of this kind all the same; nil if none does.
+	Also func(line string) bool
+	// Lacks describes a text of this kind of which nothing could be read; may be empty.
+	Lacks string
 	// Hints speed up Form: a matching line contains at least one of them. May be nil.
 	Hints []string
 	// Least is the number of lines of Form that a text without a command line must have. Two are enough if it has no
@@ -136,7 +140,8 @@ var Kinds = []*Kind{
 	{Name: "qm config", Heads: qmHeads, Form: qmLine, Least: 3, Sure: qmSure, read: (*reader).qmConfig, Many: true,
 		Command: Command(`(?:qm config|cat /etc/pve/qemu-server/)\s*(\d+)(?:\.conf)?`)},
 	{Name: "dmesg", Heads: []string{""}, Hints: []string{limitHint, "Adding "},
-		Form: lazyregexp.New(limitForm + "|" + groupAddedForm), read: (*reader).dmesg,
+		Form: lazyregexp.New(limitForm + "|" + groupAddedForm), Also: reportsFault, Lacks: OddLog,
+		read:    (*reader).dmesg,
 		Command: Command(`(?:dmesg|journalctl)\b.*`)},
 	{Name: "IOMMU groups", Heads: []string{""}, Hints: []string{"/devices", "iommu_groups", "iommugroup"},
 		Key: "iommugroup", Form: groupListing, read: (*reader).iommuGroups,
@@ -206,6 +211,9 @@ func (t Text) Read() (*topology.Host, error) {
 			t.Kind.Name, len(t.Text), maxText)}
 	}
 	t.Kind.read(r)
+	if h.Empty() && t.Kind.Lacks != "" {
+		return nil, &where.Error{File: t.File, Err: fmt.Errorf("it is %s", t.Kind.Lacks)}
+	}
 	if h.Empty() {
 		return nil, &where.Error{File: t.File, Line: t.Line, Err: fmt.Errorf("nothing of %s could be read; the text "+
 			"begins with %q", t.Kind.Name, where.Clip(strings.TrimSpace(t.Text)))}

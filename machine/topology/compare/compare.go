@@ -24,26 +24,30 @@ var keys = map[reflect.Type]func(v any) string{
 	of[topology.Core]():            func(v any) string { return v.(topology.Core).CPUs.String() },
 	of[topology.HugepagePool]():    func(v any) string { return fmt.Sprint(v.(topology.HugepagePool).SizeBytes) },
 	of[topology.KernelParameter](): func(v any) string { return v.(topology.KernelParameter).Name },
-	of[topology.PCIDevice]():       func(v any) string { return v.(topology.PCIDevice).Address.String() },
-	of[topology.BAR]():             func(v any) string { return fmt.Sprint(v.(topology.BAR).Index) },
-	of[topology.VF]():              func(v any) string { return fmt.Sprint(v.(topology.VF).Index) },
-	of[topology.IOMMUGroup]():      func(v any) string { return fmt.Sprint(v.(topology.IOMMUGroup).ID) },
-	of[topology.GPU]():             func(v any) string { g := v.(topology.GPU); return g.ID() },
-	of[topology.NIC]():             func(v any) string { n := v.(topology.NIC); return n.ID() },
-	of[topology.Netdev]():          func(v any) string { return v.(topology.Netdev).Name },
-	of[topology.RDMADevice]():      func(v any) string { return v.(topology.RDMADevice).Name },
-	of[topology.RDMAPort]():        func(v any) string { return fmt.Sprint(v.(topology.RDMAPort).Number) },
-	of[topology.GID]():             func(v any) string { return fmt.Sprint(v.(topology.GID).Index) },
-	of[topology.Bond]():            func(v any) string { return v.(topology.Bond).Name },
-	of[topology.VirtualSwitch]():   func(v any) string { return v.(topology.VirtualSwitch).Name },
-	of[topology.PortGroup]():       func(v any) string { return v.(topology.PortGroup).Name },
-	of[topology.Disk]():            func(v any) string { return v.(topology.Disk).Name },
-	of[topology.IRQ]():             func(v any) string { return fmt.Sprint(v.(topology.IRQ).Number) },
-	of[topology.Tenant]():          func(v any) string { return v.(topology.Tenant).Name },
-	of[topology.Pin]():             func(v any) string { return fmt.Sprint(v.(topology.Pin).VCPU) },
-	of[topology.Swap]():            func(v any) string { return v.(topology.Swap).Path },
-	of[topology.TenantDevice]():    func(v any) string { return v.(topology.TenantDevice).PCI.String() },
-	of[topology.Path]():            func(v any) string { p := v.(topology.Path); return p.A + " - " + p.B },
+	of[topology.KernelMessage](): func(v any) string {
+		m := v.(topology.KernelMessage)
+		return m.Kind + " " + m.Device + " " + m.Part
+	},
+	of[topology.PCIDevice]():     func(v any) string { return v.(topology.PCIDevice).Address.String() },
+	of[topology.BAR]():           func(v any) string { return fmt.Sprint(v.(topology.BAR).Index) },
+	of[topology.VF]():            func(v any) string { return fmt.Sprint(v.(topology.VF).Index) },
+	of[topology.IOMMUGroup]():    func(v any) string { return fmt.Sprint(v.(topology.IOMMUGroup).ID) },
+	of[topology.GPU]():           func(v any) string { g := v.(topology.GPU); return g.ID() },
+	of[topology.NIC]():           func(v any) string { n := v.(topology.NIC); return n.ID() },
+	of[topology.Netdev]():        func(v any) string { return v.(topology.Netdev).Name },
+	of[topology.RDMADevice]():    func(v any) string { return v.(topology.RDMADevice).Name },
+	of[topology.RDMAPort]():      func(v any) string { return fmt.Sprint(v.(topology.RDMAPort).Number) },
+	of[topology.GID]():           func(v any) string { return fmt.Sprint(v.(topology.GID).Index) },
+	of[topology.Bond]():          func(v any) string { return v.(topology.Bond).Name },
+	of[topology.VirtualSwitch](): func(v any) string { return v.(topology.VirtualSwitch).Name },
+	of[topology.PortGroup]():     func(v any) string { return v.(topology.PortGroup).Name },
+	of[topology.Disk]():          func(v any) string { return v.(topology.Disk).Name },
+	of[topology.IRQ]():           func(v any) string { return fmt.Sprint(v.(topology.IRQ).Number) },
+	of[topology.Tenant]():        func(v any) string { return v.(topology.Tenant).Name },
+	of[topology.Pin]():           func(v any) string { return fmt.Sprint(v.(topology.Pin).VCPU) },
+	of[topology.Swap]():          func(v any) string { return v.(topology.Swap).Path },
+	of[topology.TenantDevice]():  func(v any) string { return v.(topology.TenantDevice).PCI.String() },
+	of[topology.Path]():          func(v any) string { p := v.(topology.Path); return p.A + " - " + p.B },
 	of[topology.Route](): func(v any) string {
 		r := v.(topology.Route)
 		return r.Family + " " + r.Netdev + " " + r.Gateway
@@ -112,6 +116,6 @@ func number(v reflect.Value) float64 {
 var passing = []string{"free_bytes", "available_bytes", "free", "used_bytes", "count", "counters", "provenance",
 	"unread", "contradictions", "inferred", "vendor_name", "device_name", "class_name", "model", "name", "netdevs",
 	"rdma", "functions", "numa_source", "port", "display_active", "power_state", "kind", "id", "local_cpus",
-	"reported_paths", "local"}
+	"reported_paths", "local", "messages", "line", "codes"}
 
 func isPassing(name string) bool { return slices.Contains(passing, name) }
