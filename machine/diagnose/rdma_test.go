@@ -20,6 +20,12 @@ func vf(h *topology.Host, guid string, p topology.RDMAPort) {
 			Ports: []topology.RDMAPort{p}}}})
 }
 
+// flow sets the priorities of the network device of nic0.
+func flow(h *topology.Host, q *topology.QoS, counters map[string]uint64) {
+	d := &nicAt(h, nic0).Ports[0]
+	d.QoS, d.Flow = q, counters
+}
+
 func nvidia(h *topology.Host) {
 	h.Tenants = nil
 	for _, a := range []string{gpu0, gpu1} {
@@ -128,6 +134,58 @@ func rdmaCases() []testCase {
 		{id: "RL095", found: false, name: "congestion was marked", set: func(h *topology.Host) {
 			port1(h, nic0).Counters = map[string]uint64{"np_cnp_sent": 200, "np_ecn_marked_roce_packets": 7,
 				"roce_slow_restart": 1}
+		}},
+
+		{id: "RL099", found: true, name: "trust pcp, PFC on 3, drops, pauses and losses", set: func(h *topology.Host) {
+			flow(h, &topology.QoS{Trust: "pcp", PFC: []int{3}, Buffers: make([]int, 8)}, map[string]uint64{
+				"rx_prio0_pause": 148213, "tx_prio3_pause": 0, "rx_prio0_buf_discard": 88123, "rx_prio3_buf_discard": 5121,
+				"tx_pause_storm_error_events": 3})
+			nicAt(h, nic0).Ports[0].Counters = map[string]uint64{"rx_discards_phy": 93244}
+			p := port1(h, nic0)
+			p.Counters = map[string]uint64{"out_of_sequence": 35121, "packet_seq_err": 9912}
+			p.Flow, p.TOS = map[string]uint64{"np_cnp_sent": 0, "rp_cnp_handled": 0}, new(0)
+		}},
+		{id: "RL095", found: false, name: "counters of RL099", set: func(h *topology.Host) {
+			flow(h, &topology.QoS{Trust: "pcp", PFC: []int{3}}, nil)
+			port1(h, nic0).Counters = map[string]uint64{"out_of_sequence": 35121}
+		}},
+		{id: "RL099", found: true, name: "DSCP 26 is mapped to another priority", set: func(h *topology.Host) {
+			flow(h, &topology.QoS{Trust: "dscp", PFC: []int{3}, DSCP: map[int]int{26: 2}}, nil)
+			port1(h, nic0).TOS = new(106)
+		}},
+		{id: "RL099", found: true, name: "all bytes in priority 0, and PFC on 3", set: func(h *topology.Host) {
+			flow(h, &topology.QoS{Trust: "dscp", PFC: []int{3}}, map[string]uint64{"rx_prio0_bytes": 900,
+				"rx_prio3_bytes": 0})
+		}},
+		{id: "RL099", found: true, name: "all bytes in priority 0", set: func(h *topology.Host) {
+			flow(h, nil, map[string]uint64{"rx_prio0_bytes": 900, "tx_prio0_bytes": 7, "rx_prio3_bytes": 0})
+		}},
+		{id: "RL099", found: true, name: "trust pcp and PFC on 3, where packets may have a tag",
+			set: func(h *topology.Host) { flow(h, &topology.QoS{Trust: "pcp", PFC: []int{3}}, nil) }},
+		{id: "RL099", found: false, name: "DSCP 26 is in priority 3, which has PFC", set: func(h *topology.Host) {
+			flow(h, &topology.QoS{Trust: "dscp", PFC: []int{3}}, map[string]uint64{"rx_prio3_bytes": 900,
+				"rx_prio0_bytes": 300, "rx_prio3_pause": 12})
+			port1(h, nic0).TOS = new(106)
+		}},
+		{id: "RL099", found: false, name: "no PFC and no loss", set: func(h *topology.Host) {
+			flow(h, &topology.QoS{Trust: "pcp", PFC: []int{}}, map[string]uint64{"rx_prio0_pause": 0})
+		}},
+		{id: "RL099", found: false, name: "the trust is not known", set: func(h *topology.Host) {
+			flow(h, &topology.QoS{PFC: []int{3}}, nil)
+		}},
+		{id: "RL099", found: true, name: "all bytes in priority 0 of a port whose RDMA is not told",
+			set: func(h *topology.Host) {
+				nicAt(h, nic0).Devices = nil
+				flow(h, nil, map[string]uint64{"rx_prio0_bytes": 900, "rx_prio0_discards": 7, "rx_prio3_bytes": 0})
+			}},
+		{id: "RL099", found: false, name: "drops of a port of Ethernet", set: func(h *topology.Host) {
+			nicAt(h, nic0).Devices = nil
+			flow(h, nil, map[string]uint64{"rx_prio0_bytes": 900, "rx_prio0_discards": 7, "rx_prio3_bytes": 0,
+				"rx_vport_rdma_unicast_bytes": 0})
+		}},
+		{id: "RL099", found: false, name: "InfiniBand", set: func(h *topology.Host) {
+			flow(h, &topology.QoS{Trust: "pcp", PFC: []int{3}}, nil)
+			port1(h, nic0).LinkLayer = "InfiniBand"
 		}},
 
 		{id: "RL096", found: true, name: "dma-buf may do it", set: nvidia},

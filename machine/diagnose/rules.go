@@ -156,6 +156,7 @@ func rules() []rule {
 		{"RL095", portErrors},
 		{"RL096", noPeerMemory},
 		{"RL097", forEach(rdmaPorts, fewLanes)},
+		{"RL099", lossyRoCE},
 		{"RL100", forEach(gpus, smallBAR)},
 		{"RL101", forEach(gpus, pictureDriver)},
 		{"RL102", forEach(gpus, splitGPU)},

@@ -92,12 +92,18 @@ type Netdev struct {
 	QoS       *QoS   `json:"qos,omitempty"`
 	// Counters are the nonzero errors and discards of ethtool -S.
 	Counters map[string]uint64 `json:"counters,omitempty"`
+	// Flow are the counters of ethtool -S by priority, and those of pauses. Zeros count.
+	Flow map[string]uint64 `json:"flow_counters,omitempty"`
 }
 
 // QoS is a network device's handling of Ethernet priorities.
 type QoS struct {
 	Trust string `json:"trust,omitempty"` // source of a packet's priority: "dscp" or "pcp"
 	PFC   []int  `json:"pfc"`             // priorities with their own flow control, nil if unknown
+	// Buffers are the receive buffers of priorities 0 to 7; nil if unknown.
+	Buffers []int `json:"buffers,omitempty"`
+	// DSCP maps values of DSCP to priorities, if trust is dscp; nil if unknown.
+	DSCP map[int]int `json:"dscp,omitempty"`
 }
 
 // An RDMADevice is an RDMA device of the kernel: mlx5_0.
@@ -122,6 +128,9 @@ type RDMAPort struct {
 	ActiveMTU *int              `json:"active_mtu,omitempty"` // RDMA MTU in bytes: 1024 or 4096
 	GIDs      []GID             `json:"gids,omitempty"`       // assigned entries, by index
 	Counters  map[string]uint64 `json:"counters,omitempty"`   // nonzero errors and discards
+	// Flow are the counters of congestion: marks and notifications. Zeros count.
+	Flow map[string]uint64 `json:"flow_counters,omitempty"`
+	TOS  *int              `json:"tos,omitempty"` // type of service of RoCE, as set for the port (cma_roce_tos)
 }
 
 // A GID is an entry of a port's GID table.

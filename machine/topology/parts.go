@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/internal/lists"
 )
 
@@ -64,4 +65,30 @@ var ordinaryWords = []string{"deferred", "interrupt", "transferred", "flush_erro
 func IsTrouble(name string) bool {
 	within := func(w string) bool { return strings.Contains(strings.ToLower(name), w) }
 	return slices.ContainsFunc(troubleWords, within) && !slices.ContainsFunc(ordinaryWords, within)
+}
+
+// flowNames match the counters of priorities and pauses in the output of ethtool -S. The names depend on the driver:
+// mlx5, bnxt, ice and i40e.
+var flowNames = lazyregexp.New(`^(?:port\.)?[rt]x_(?:prio(\d)_(bytes|packets|pause|discards?|buf_discard|` +
+	`cong_discard|wred_discard)|priority_(\d)_(xoff)(?:_[rt]x)?(?:\.nic)?|(pfc_ena_frames|bytes|packets)_pri(\d)|` +
+	`(?:global_pause|pause_ctrl_phy|pause_storm_(?:warning|error)_events|vport_rdma_unicast_bytes))$`)
+
+// IsFlow reports whether a counter of ethtool -S is of a priority or of pauses.
+func IsFlow(name string) bool { return flowNames().MatchString(name) }
+
+// FlowOf returns the priority of a counter of ethtool -S and its subject: "bytes", "packets", "pause" or "drops".
+// ok is false if it is of no single priority.
+func FlowOf(name string) (priority int, what string, ok bool) {
+	m := flowNames().FindStringSubmatch(name)
+	if m == nil || m[1]+m[3]+m[6] == "" {
+		return 0, "", false
+	}
+	what = m[2] + m[4] + m[5]
+	switch {
+	case what == "xoff" || what == "pfc_ena_frames":
+		what = "pause"
+	case strings.Contains(what, "discard"):
+		what = "drops"
+	}
+	return int((m[1] + m[3] + m[6])[0] - '0'), what, true
 }

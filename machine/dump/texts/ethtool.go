@@ -28,6 +28,37 @@ func (r *reader) ethtoolCounters() {
 	d := r.subjectDevice("NIC statistics for ")
 	for p := range r.pairs() {
 		trouble(&d.Counters, p.key, p.value)
+		if topology.IsFlow(p.key) {
+			record(&d.Flow, p.key, p.value)
+		}
+	}
+}
+
+// record records a counter, also if it is zero.
+func record(counters *map[string]uint64, name, value string) {
+	n, err := strconv.ParseUint(value, 10, 64)
+	if err != nil || len(*counters) >= maxSettings {
+		return
+	}
+	if *counters == nil {
+		*counters = map[string]uint64{}
+	}
+	(*counters)[name] = n
+}
+
+// cmaTOS reads the type of service of RoCE: a number, or "Global tclass=106" of sysfs.
+func (r *reader) cmaTOS() {
+	device, _, _ := strings.Cut(r.Subject, "/")
+	for _, line := range r.lines() {
+		_, value, ok := strings.Cut(line, "tclass=")
+		if !ok {
+			value = line
+		}
+		if n := count(value); n != nil && *n < 256 && device != "" {
+			_, p := rdma(r.nic(device), device, new(1))
+			p.TOS = n
+			return
+		}
 	}
 }
 
@@ -57,6 +88,14 @@ func (r *reader) rdmaStatistic() {
 		// Names and values alternate after the device.
 		for i := 0; p != nil && i+1 < len(words); i += 2 {
 			trouble(&p.Counters, words[i], words[i+1])
+			if congestion(words[i]) {
+				record(&p.Flow, words[i], words[i+1])
+			}
 		}
 	}
+}
+
+// congestion reports whether a counter is about notifications or marks of congestion.
+func congestion(name string) bool {
+	return strings.Contains(name, "cnp") || strings.Contains(name, "ecn_marked")
 }

@@ -93,3 +93,36 @@ func TestMessagesOfALogAreBounded(t *testing.T) {
 		t.Error("a log with faults is no empty machine")
 	}
 }
+
+func TestPrioritiesOfAPort(t *testing.T) {
+	t.Parallel()
+	h, _ := read(t, "$ mlnx_qos -i eth0\nPriority trust state: dscp\ndscp2prio mapping:\n\tprio:0 dscp:07,06,\n"+
+		"\tprio:3 dscp:26,08,\nPFC configuration:\n\tpriority    0   1   2   3   4   5   6   7\n"+
+		"\tenabled     0   0   0   1   0   0   0   0   \n\tbuffer      0   0   0   1   0   0   0   0   \n")
+	q := h.NICs[0].Ports[0].QoS
+	if got := fmt.Sprint(q.Trust, q.PFC, q.Buffers, q.DSCP); got != "dscp[3] [0 0 0 1 0 0 0 0] map[6:0 7:0 8:3 26:3]" {
+		t.Errorf("got %s", got)
+	}
+	h, _ = read(t, "$ ethtool -S eth0 | grep prio\n rx_prio0_bytes: 900\n rx_prio3_bytes: 0\n rx_prio0_buf_discard: 7\n")
+	if got := fmt.Sprint(h.NICs[0].Ports[0].Flow); got != "map[rx_prio0_buf_discard:7 rx_prio0_bytes:900 "+
+		"rx_prio3_bytes:0]" {
+		t.Errorf("got %s", got)
+	}
+	for _, text := range []string{"$ cma_roce_tos -d mlx5_0\n106\n",
+		"$ cat /sys/class/infiniband/mlx5_0/tc/1/traffic_class\nGlobal tclass=106\n"} {
+		h, _ = read(t, text)
+		if tos := h.NICs[0].Devices[0].Ports[0].TOS; tos == nil || *tos != 106 {
+			t.Errorf("%q: %v", text, tos)
+		}
+	}
+	for name, want := range map[string]string{"rx_prio3_pause": "3 pause true", "tx_prio0_bytes": "0 bytes true",
+		"rx_prio5_buf_discard": "5 drops true", "rx_pfc_ena_frames_pri4": "4 pause true",
+		"rx_bytes_pri2": "2 bytes true", "tx_priority_1_xoff.nic": "1 pause true",
+		"port.rx_priority_6_xoff": "6 pause true", "rx_global_pause": "0  false",
+		"rx_prio0_pause_duration": "0  false", "rx_bytes": "0  false"} {
+		prio, of, ok := topology.FlowOf(name)
+		if got := fmt.Sprint(prio, " ", of, " ", ok); got != want {
+			t.Errorf("%s: got %q, want %q", name, got, want)
+		}
+	}
+}

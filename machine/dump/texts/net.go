@@ -152,8 +152,11 @@ func (r *reader) ethtoolDriver() {
 	}
 }
 
-// mlnxQoS reads the priorities with PFC, and the trust state. The row "enabled" has 0 or 1 for each of the eight
-// priorities, starting with 0.
+// priorities is the number of Ethernet priorities.
+const priorities = 8
+
+// mlnxQoS reads the priorities with PFC, the trust state, the buffers of priorities and the map of DSCP. The row
+// "enabled" has 0 or 1 for each priority, and "buffer" the number of its buffer.
 func (r *reader) mlnxQoS() {
 	q := &topology.QoS{}
 	for n, line := range r.lines() {
@@ -161,18 +164,30 @@ func (r *reader) mlnxQoS() {
 			q.Trust = strings.TrimSpace(value)
 		}
 		words := strings.Fields(line)
-		if len(words) == 0 || words[0] != "enabled" || q.PFC != nil {
-			continue
-		}
-		q.PFC = []int{}
-		for i, word := range words[1:] {
-			switch word {
-			case "1":
-				q.PFC = append(q.PFC, i)
-			case "0":
-			default:
-				r.note(n, "%q is neither 0 nor 1", word)
+		switch {
+		case len(words) == 0:
+		case words[0] == "enabled" && q.PFC == nil:
+			q.PFC = []int{}
+			for i, word := range words[1:] {
+				switch word {
+				case "1":
+					q.PFC = append(q.PFC, i)
+				case "0":
+				default:
+					r.note(n, "%q is neither 0 nor 1", word)
+				}
 			}
+		case words[0] == "buffer" && len(words) == priorities+1 && q.Buffers == nil:
+			for _, word := range words[1:] {
+				if b := count(word); b != nil {
+					q.Buffers = append(q.Buffers, *b)
+				}
+			}
+			if len(q.Buffers) != priorities {
+				q.Buffers = nil
+			}
+		case strings.HasPrefix(line, "prio:") && len(words) == 2:
+			mapDSCP(q, words)
 		}
 	}
 	if r.Subject == "" {
@@ -181,6 +196,24 @@ func (r *reader) mlnxQoS() {
 	}
 	if q.Trust != "" || q.PFC != nil {
 		netdev(r.nic(r.Subject), r.Subject).QoS = q
+	}
+}
+
+// mapDSCP reads a line of the map of DSCP: "prio:3 dscp:31,30,29,". A priority may have several lines.
+func mapDSCP(q *topology.QoS, words []string) {
+	prio := count(strings.TrimPrefix(words[0], "prio:"))
+	list, ok := strings.CutPrefix(words[1], "dscp:")
+	if prio == nil || !ok || *prio >= priorities {
+		return
+	}
+	for word := range strings.SplitSeq(list, ",") {
+		// 07 and 08 are decimal.
+		if d, err := strconv.ParseUint(word, 10, 6); err == nil {
+			if q.DSCP == nil {
+				q.DSCP = map[int]int{}
+			}
+			q.DSCP[int(d)] = *prio
+		}
 	}
 }
 

@@ -162,6 +162,8 @@ var Kinds = []*Kind{
 	{Name: "rdma statistic", Heads: []string{"link "}, Form: lazyregexp.New(`^link \S+/\d+:? (?:\w+ \d+ ?)+$`),
 		Many: true,
 		read: (*reader).rdmaStatistic, Command: Command(`rdma (?:-\w+ )*stat(?:istic)?`)},
+	{Name: "cma_roce_tos", read: (*reader).cmaTOS, Many: true,
+		Command: Command(`(?:cma_roce_tos .*-d ?|cat /sys/class/infiniband/)([\w-]+)(?:/tc/1/traffic_class)?`)},
 	{Name: "virsh dominfo", Heads: []string{"Id:", "OS Type:"},
 		Form: lazyregexp.New(`^Id: +(?:\d+|-)$|^OS Type: +\w+$`), Least: 2, Sure: lazyregexp.New(`^OS Type: +hvm$`),
 		First: lazyregexp.New(`^Id:`), Many: true, read: (*reader).domInfo, Command: virsh(`dominfo`)},

@@ -216,7 +216,7 @@ NUMA node1 CPU(s): 4-6
 			"0   0   \n" +
 			"\tbuffer      0   0   0   1   0   0   0   0   \n",
 			`"nics":[{"name":"eth5","netdevs":null,"rdma":null,"ports":[{"name":"eth5","qos":{"trust":"dscp",` +
-				`"pfc":[3]}}]}]}`},
+				`"pfc":[3],"buffers":[0,0,0,1,0,0,0,0]}}]}]}`},
 		{"mlxconfig q", "Device #1:\n----------\n\nDevice type:        ConnectX7\nDevice:             " +
 			"0000:18:00.0\n\n" +
 			"Configurations:                  Default   Current   Next Boot\n*       SRIOV_EN                 " +

@@ -116,6 +116,6 @@ func number(v reflect.Value) float64 {
 var passing = []string{"free_bytes", "available_bytes", "free", "used_bytes", "count", "counters", "provenance",
 	"unread", "contradictions", "inferred", "vendor_name", "device_name", "class_name", "model", "name", "netdevs",
 	"rdma", "functions", "numa_source", "port", "display_active", "power_state", "kind", "id", "local_cpus",
-	"reported_paths", "local", "messages", "line", "codes"}
+	"reported_paths", "local", "messages", "line", "codes", "flow_counters"}
 
 func isPassing(name string) bool { return slices.Contains(passing, name) }
