@@ -29,6 +29,8 @@ const (
 	maxUnread   = 8
 	maxSubjects = 6
 	maxAlike    = 3 // findings of one kind with different fixes
+	// subjects with evidence of their own; the others have more lines than a reader compares
+	maxEvidences = 4
 )
 
 // WriteTable writes the machine as text: its name, NUMA nodes, devices and paths, then findings and unreadable parts.
@@ -194,7 +196,13 @@ func (t *terminal) finding(g findingGroup) {
 	id := g.ID
 	t.Wrap(t.Colored(mark+" "+id, text.Bold, color)+" ", strings.Repeat(" ", 3+len(id)), head)
 	if len(g.Evidences) > 1 {
-		t.Wrap("  ", "  ", g.Subjects[0]+": "+g.Evidences[0], text.Faint)
+		shown := 1
+		if countsOrLog(g.ID) {
+			shown = min(len(g.Evidences), maxEvidences)
+		}
+		for i := range shown {
+			t.Wrap("  ", "  ", g.Subjects[i]+": "+g.Evidences[i], text.Faint)
+		}
 	} else if g.Evidence != "" {
 		t.Wrap("  ", "  ", g.Evidence, text.Faint)
 	}
@@ -204,6 +212,12 @@ func (t *terminal) finding(g findingGroup) {
 	if g.Fix != "" {
 		t.Wrap("  fix: ", "       ", words.Printable(g.Fix))
 	}
+}
+
+// countsOrLog reports whether the evidence of a check are counters or lines of a log, which say something else of each
+// subject. The evidence of other checks differs in the subject alone.
+func countsOrLog(id string) bool {
+	return id == "RL095" || id == "RL099" || strings.HasPrefix(id, "RL12")
 }
 
 // sourced lists contradictions between the host's sources, inferred facts that no source states, and files or

@@ -249,3 +249,25 @@ func TestAModelIsNamedAsReadersKnowIt(t *testing.T) {
 		}
 	}
 }
+
+// Counters and lines of a log say something else of each device.
+func TestEvidenceOfCountersIsShownForEachSubject(t *testing.T) {
+	t.Parallel()
+	var list []finding.Finding
+	for _, id := range []string{"RL095", "RL001"} {
+		for n := range 6 {
+			list = append(list, finding.Finding{ID: id, Severity: finding.Warning, Title: id,
+				Subject: fmt.Sprintf("mlx5_%d", n), Evidence: fmt.Sprintf("%s of %d", id, n)})
+		}
+	}
+	var b strings.Builder
+	if err := WriteFindings(&b, "host", list, TableOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]bool{"RL095 of 0": true, "RL095 of 3": true, "RL095 of 4": false,
+		"RL001 of 0": true, "RL001 of 1": false} {
+		if strings.Contains(b.String(), text) != want {
+			t.Errorf("%q: want %v in\n%s", text, want, b.String())
+		}
+	}
+}
