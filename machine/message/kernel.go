@@ -16,7 +16,7 @@ const (
 // Sources: the files that messages.md names.
 var kernelForms = []form{
 	{kind: "mlx5-command-timeout", drivers: mlx5,
-		text: lazyregexp.New(`\w+\(0x[0-9a-f]+\) (?:(?:Async, )?timeout\b.*leak of a command resource|` +
+		text: lazyregexp.New(`\w+\(0x[0-9a-f]+\) (?:(?:Async, )?timeout\b|` +
 			`No done completion|canceled on out of queue timeout)`)},
 	{kind: "mlx5-hot", drivers: mlx5, text: lazyregexp.New(`High temperature on sensors`)},
 	{kind: "mlx5-health-lost", drivers: mlx5, text: lazyregexp.New(`device's health compromised`)},
@@ -33,7 +33,7 @@ var kernelForms = []form{
 		`mlx5_(?:enter_error_state|error_sw_reset|pci_err_detected):|device is in error state|` +
 		`[Ii]nternal error state|pci_err_detected.*[Dd]evice state`)},
 	{kind: "mlx5-no-init", drivers: mlx5, text: lazyregexp.New(`Firmware over \d+ MS in (?:pre-)?initializing|` +
-		`(?i:wait_fw_init|FW initialization).*timeout|failed to execute initializing segment`)},
+		`failed to execute initializing segment`)},
 	{kind: "mlx5-slot-power", drivers: mlx5, ends: true, text: lazyregexp.New(`PCIe slot advertised sufficient power`)},
 	{kind: "mlx5-slot-power", drivers: mlx5, text: lazyregexp.New(`Detected insufficient power on the PCIe slot`)},
 	{kind: "mlx5-module-error", drivers: mlx5, text: lazyregexp.New(`Port module event\[error\]: (?P<part>module \d+)|` +
@@ -61,7 +61,8 @@ var kernelForms = []form{
 		`.*completion_err=[1-9])|\bCQP\b.*(?:timed? ?out|error|fail)|HMC Error|requesting (?:a )?reset|abnormal ae_id|` +
 		`Request(?:ing)? [Rr]eset`)},
 	{kind: "device-lost", text: lazyregexp.New(`PCIe link lost|device lost from bus|[Aa]dapter removed|` +
-		`(?i:device (?:is )?lost\b)|(?i:fallen off the bus)|device inaccessible|card not present on bus`)},
+		`(?i:device (?:is )?lost\b)|(?i:fallen off the bus)|device inaccessible|card not present on bus|` +
+		`PCI (?:slot|channel) is (?:unavailable|offline)`)},
 	{kind: "intel-mdd", drivers: intel, text: lazyregexp.New(`Malicious (?:Driver Detection )?[Ee]vent`)},
 	{kind: "tx-hang", text: lazyregexp.New(`Detected (?:Tx|Hardware) Unit Hang|(?i:tx[_ ]timeout)[ :,]|` +
 		`TX timeout (?:detected|on queue)`)},
@@ -130,12 +131,16 @@ var kernelForms = []form{
 
 // origins are words of which every message of ownForms has one.
 var origins = []string{"NVRM:", "DMAR:", "AMD-Vi:", "arm-smmu", "NETDEV WATCHDOG", "vfio_iommu_type1", "nvme nvme",
-	" QP ", "probe of ", "INTR-REMAP:", "*ERROR*", "AER:"}
+	" QP ", "probe of ", "INTR-REMAP:", "*ERROR*", "AER:", "SXid"}
 
 // ownForms are the forms of messages of a kernel that name their device themselves, or none.
 var ownForms = []form{
 	{kind: "xid", text: lazyregexp.New(`NVRM: (?:GPU at )?Xid \(PCI:(?P<dev>[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2})` +
 		`(?:\.[0-7])?\)?: (?P<code>\d+)`)},
+	{kind: "sxid-fatal", text: lazyregexp.New(`SXid \(PCI:(?P<dev>[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}` +
+		`(?:\.[0-7])?)\): (?P<code>\d+), Fatal`)},
+	{kind: "sxid", text: lazyregexp.New(`SXid \(PCI:(?P<dev>[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}(?:\.[0-7])?)\): ` +
+		`(?P<code>\d+)`)},
 	{kind: "device-lost", text: lazyregexp.New(`NVRM: GPU (?:at PCI:)?(?P<dev>[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}` +
 		`(?:\.[0-7])?).*fallen off the bus`)},
 	{kind: "bar-unassigned", text: lazyregexp.New(`NVRM: (?P<part>BAR\d) is 0M @ 0x0 ` +

@@ -108,9 +108,10 @@ func Kernel(line string) (Match, bool) {
 		return Match{}, false
 	}
 	if named(line) {
-		if at := origin().FindStringSubmatchIndex(line); at != nil {
+		// NVRM's "GPU 0000:3b:00.0: " looks like a driver.
+		if at := origin().FindStringSubmatchIndex(line); at != nil && line[at[2]:at[3]] != "GPU" {
 			m := Match{Driver: line[at[2]:at[3]], Device: line[at[4]:at[5]], Text: line[at[2]:]}
-			if f := find(kernelForms, m.Driver, line[at[1]:], &m); f != nil {
+			if f := find(kernelForms, kernelWords(), m.Driver, line[at[1]:], &m); f != nil {
 				return m, true
 			}
 		}
@@ -119,16 +120,21 @@ func Kernel(line string) (Match, bool) {
 		return Match{}, false
 	}
 	m := Match{}
-	return m, find(ownForms, "", line, &m) != nil
+	return m, find(ownForms, ownWords(), "", line, &m) != nil
 }
 
 // maxLine bounds a line; the kernel's are shorter than 1 KiB.
 const maxLine = 4096
 
 // find returns the first form that matches a text of a driver, and fills in m.
-func find(forms []form, driver, text string, m *Match) *form {
+func find(forms []form, words [][]string, driver, text string, m *Match) *form {
+	lower := strings.ToLower(text)
+	has := func(word string) bool { return strings.Contains(lower, word) }
 	for i := range forms {
 		f := &forms[i]
+		if words[i] != nil && !slices.ContainsFunc(words[i], has) {
+			continue
+		}
 		if driver != "" && f.drivers != "" && !slices.Contains(strings.Fields(f.drivers), driver) {
 			continue
 		}
@@ -170,12 +176,15 @@ func Explain(text string) (out []Kind) {
 		var m Match
 		var f *form
 		if at := origin().FindStringSubmatchIndex(line); at != nil {
-			f = find(kernelForms, line[at[2]:at[3]], line[at[1]:], &m)
+			f = find(kernelForms, kernelWords(), line[at[2]:at[3]], line[at[1]:], &m)
 		}
 		// Messages of a driver without their origin may be any words, so they come last.
-		for _, forms := range [][]form{ownForms, programForms, kernelForms} {
+		for _, list := range []struct {
+			forms []form
+			words [][]string
+		}{{ownForms, ownWords()}, {programForms, programWords()}, {kernelForms, kernelWords()}} {
 			if f == nil {
-				f = find(forms, "", line, &m)
+				f = find(list.forms, list.words, "", line, &m)
 			}
 		}
 		if k, ok := Find(m.Kind); ok && f != nil && !f.ends && !slices.Contains(out, k) {

@@ -89,6 +89,10 @@ func TestMessagesOfAKernelAreRecognised(t *testing.T) {
 		{line: "pci 0000:01:00.0: ROM [mem size 0x00080000 pref]: can't assign; no space"},
 		{line: "NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.",
 			want: "xid", device: "0000:3b:00", code: "79"},
+		{line: "nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 12028, Non-fatal, Link 32 egress non-posted PRIV error",
+			want: "sxid", device: "0000:c1:00.0", code: "12028"},
+		{line: "mlx5_core 0000:01:00.1: wait_func_handle_exec_timeout: ACCESS_REG(0x805) timeout",
+			want: "mlx5-command-timeout", device: "0000:01:00.1"},
 		{line: "NVRM: GPU 0000:3b:00.0: GPU has fallen off the bus.", want: "device-lost", device: "0000:3b:00.0"},
 		{line: "NVRM: GPU 0000:3b:00.0: RmInitAdapter failed! (0x24:0x65:1401)", want: "nvidia-init",
 			device: "0000:3b:00.0"},
@@ -157,6 +161,9 @@ func TestMessagesOfAKernelAreRecognised(t *testing.T) {
 			want: "bar-no-space (ends)", device: "0000:97:00.0", part: "BAR 1"},
 		{line: "pci 0000:97:00.0: BAR 1: assigned [mem 0xd0000000-0xdfffffff 64bit pref]", want: "bar-no-space (ends)",
 			device: "0000:97:00.0", part: "BAR 1"},
+		{line: "mlx5_core 0000:61:00.0: mlx5_function_setup:1237:(pid 812): Firmware over 120000 MS in " +
+			"pre-initializing state, aborting", want: "mlx5-no-init", device: "0000:61:00.0"},
+		{line: "mlx5_core 0000:61:00.0: wait_fw_init:199:(pid 812): Waiting for FW initialization, timeout abort in 100s"},
 		{line: "mlx5_core 0000:61:00.0: firmware version: 20.31.1014"},
 		{line: "mlx5_core 0000:61:00.0: E-Switch: Disable: mode(LEGACY)"},
 		{line: "mlx5_core 0000:61:00.0: Port module event: module 0, Cable plugged",
@@ -177,6 +184,9 @@ func TestMessagesOfAKernelAreRecognised(t *testing.T) {
 			if ok != (tt.want != "") || name != tt.want && ok || ok && (got.Device != tt.device || got.Part != tt.part ||
 				tt.code != "" && got.Code != tt.code) {
 				t.Errorf("%q: got %+v %v, want %s of %q", stamp+tt.line, got, ok, tt.want, tt.device)
+			}
+			if ok && strings.Contains(tt.line, "NVRM: ") && !strings.HasPrefix(got.Text, "NVRM: ") {
+				t.Errorf("%q: text %q", tt.line, got.Text)
 			}
 			if ok && (strings.Contains(got.Text, "kernel") || strings.HasPrefix(got.Text, "[")) {
 				t.Errorf("%q: text has its stamp: %q", stamp+tt.line, got.Text)
@@ -246,4 +256,16 @@ func FuzzKernel(f *testing.F) {
 		}
 		Explain(line)
 	})
+}
+
+// Every form has words, as a form without any is tried for every line of a log.
+func TestEveryFormHasAWord(t *testing.T) {
+	t.Parallel()
+	for name, list := range map[string][][]string{"kernel": kernelWords(), "own": ownWords(), "program": programWords()} {
+		for i, words := range list {
+			if len(words) == 0 || shortest(words) < 2 {
+				t.Errorf("form %d of %s: words %q", i, name, words)
+			}
+		}
+	}
 }
