@@ -31,6 +31,8 @@ const (
 	Xid                = "Xid"               // of NVIDIA's driver
 	HealthSyndrome     = "health syndrome"   // of an mlx5 card that failed
 	HealthSensor       = "fatal sensor"      // by which mlx5 found the card dead
+	MCIAStatus         = "MCIA status"       // of a read from a module
+	CMRejection        = "CM rejection"      // of a connection of librdmacm
 	HWRMError          = "HWRM error"        // of a Broadcom card's command
 	EFAStatus          = "EFA status"        // of a completion of EFA
 	DMARReason         = "DMAR fault reason" // of the Intel IOMMU

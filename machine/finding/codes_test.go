@@ -181,6 +181,10 @@ func TestCodesOfALineThatAProgramPrinted(t *testing.T) {
 		{"libfabric:efa:cq: err: 113, prov_errno: 13 (Unresponsive remote)", []string{"EFA status 13"}},
 		{"[Wed Jul 29 14:40:27 2026] mlx5_bond_0/1: QP 51291 error: local length error (0x8e 0x0 0x0)",
 			[]string{"status 1", "vendor error 142"}},
+		{"mlx5_core 0002:01:00.0: query_mcia_reg failed: status: 0x3", []string{"MCIA status 3"}},
+		{"mlx5_core 0002:01:00.0: mlx5_something:12:(pid 0): failed, status 4", nil},
+		{"cma event RDMA_CM_EVENT_REJECTED, status 8", []string{"CM rejection 8"}},
+		{"cma event RDMA_CM_EVENT_UNREACHABLE, error -110", []string{"errno 110"}},
 		{"srun: error: node1: task 0: Exited with exit code 12", nil},
 		{"process ended with exit status 12", nil},
 		{"exit status: 4", nil},
@@ -222,7 +226,7 @@ func TestEveryCodeIsExplained(t *testing.T) {
 			}
 		}
 	}
-	if kinds[CompletionStatus] != 24 || len(kinds) != 14 {
+	if kinds[CompletionStatus] != 24 || len(kinds) != 16 {
 		t.Errorf("got %v codes; libibverbs has 24 statuses", kinds)
 	}
 }

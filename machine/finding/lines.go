@@ -23,6 +23,10 @@ var own = []struct {
 		kinds:  []string{HealthSyndrome}},
 	{line: lazyregexp.New(`Fatal error \d+ detected`), number: lazyregexp.New(`Fatal error (\d+)`),
 		kinds: []string{HealthSensor}},
+	{line: lazyregexp.New(`query_mcia|\bMCIA status`), number: lazyregexp.New(`status[ :=]*` + codeNumber),
+		kinds: []string{MCIAStatus}},
+	{line: lazyregexp.New(`RDMA_CM_EVENT_REJECTED|\bCM rejection`), number: lazyregexp.New(
+		`(?i)(?:status|reason|error|rejection)[ :=(]*` + codeNumber), kinds: []string{CMRejection}},
 	{line: lazyregexp.New(`NVRM: .*Xid|^Xids? |\bXid \(`), number: lazyregexp.New(`(?i)\bXids?\b` +
 		`(?: errors?| codes?| number)?[ :=#]*(?:\([^)]*\)[ :]*)?` + codeNumber), kinds: []string{Xid}},
 	{line: lazyregexp.New(`\bhwrm req_type|\bHWRM error\b`), number: lazyregexp.New(`(?i)\berror[ :=]*` + codeNumber),
@@ -80,7 +84,9 @@ func (f *found) ownLines(text string) string {
 		if strings.Contains(strings.ToLower(line), "devx") {
 			line = devxSyndrome().ReplaceAllString(line, " ; ")
 		}
-		if m := driverLine().FindStringSubmatch(line); m != nil && !strings.HasPrefix(m[1], "mlx") {
+		// mlx5 prints the syndromes of its completions.
+		if m := driverLine().FindStringSubmatch(line); m != nil && !(strings.HasPrefix(m[1], "mlx") &&
+			strings.Contains(strings.ToLower(line), "cqe")) {
 			line = positive().ReplaceAllString(line, " ; ")
 		}
 		rest.WriteString(line)
