@@ -302,12 +302,21 @@ type Explanation struct {
 // messageText returns a message with its explanation, for a terminal.
 func messageText(k message.Kind) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "message  %s\n%s\n\nWHAT IT MEANS\n\n%s\nLOOK AT\n\n%s", k.Short, k.Name, wrap(k.Meaning),
-		wrap(k.LookAt))
+	fmt.Fprintf(&b, "message  %s\n%s\n", k.Short, k.Name)
+	found := ""
 	if k.Check != "" {
-		fmt.Fprintf(&b, "\nINSPECT\n\n%s", wrap("rackless inspect finds it in a kernel log: rackless explain "+k.Check))
+		found = "rackless inspect finds it in a kernel log: rackless explain " + k.Check
 	}
-	fmt.Fprintf(&b, "\nSOURCE\n\n%s", wrap(strings.ReplaceAll(k.Source, "`", "")))
+	for _, section := range [][2]string{
+		{"WHAT IT MEANS", k.Meaning},
+		{"LOOK AT", k.LookAt},
+		{"INSPECT", found},
+		{"SOURCE", strings.ReplaceAll(k.Source, "`", "")},
+	} {
+		if section[1] != "" {
+			fmt.Fprintf(&b, "\n%s\n\n%s", section[0], wrap(section[1]))
+		}
+	}
 	return b.String()
 }
 

@@ -11,6 +11,14 @@ var programForms = []form{
 	{kind: "ucx-unreachable", text: lazyregexp.New(`UCX .*no (?:\S+ )?(?:transport|transports) to |` +
 		`UCX .*(?i:destination is unreachable)`)},
 
+	{kind: "nccl-gdr-off", text: lazyregexp.New(`GPU Direct RDMA Disabled`)},
+	{kind: "nccl-gdr-on", text: lazyregexp.New(`GPU Direct RDMA Enabled`)},
+	{kind: "nccl-ofi-tcp", text: lazyregexp.New(`NET/OFI .*[Ss]elected [Pp]rovider is (?:tcp|sockets)`)},
+	{kind: "nccl-socket", text: lazyregexp.New(`Using network Socket|NET/Socket : Using|via NET/Socket`)},
+	{kind: "nccl-no-ib", text: lazyregexp.New(`NET/IB : No device found`)},
+	{kind: "nccl-shm", text: lazyregexp.New(`Channel \S+ ?: .* via SHM\b`)},
+	{kind: "rccl-iommu", text: lazyregexp.New(`[Mm]issing "?iommu=pt`)},
+
 	{kind: "rtr-timeout", text: lazyregexp.New(`(?i:failed to modify QP\b.* to RTR).*(?i:timed out|\[110\]|\b110\b)`)},
 	{kind: "rtr-failed", text: lazyregexp.New(`(?i:failed to modify QP\b.* to RTR|modify QP to RTR failed)|` +
 		`Unable to Connect the HCA`)},
