@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -106,6 +107,12 @@ func TestAdoptADomain(t *testing.T) {
 	// Changes that others make in the meantime survive.
 	define(strings.Replace(after, "two  spaces", "three", 1))
 	rackless(1, "has been changed since it was adopted", "tenant", "--undo", "--yes")
+	pinned := regexp.MustCompile(`<emulatorpin cpuset='[^']*'`).ReplaceAllString(after, "<emulatorpin cpuset='1'")
+	define(pinned)
+	rackless(1, "has been changed since it was adopted", "tenant", "--undo", "--yes")
+	if now := definition(); now != pinned {
+		t.Errorf("the administrator's pin is lost:\n%s", now)
+	}
 	define(after)
 
 	if out := rackless(0, `"changed": true`, "tenant", "--undo", "--yes", "-o", "json"); !strings.Contains(out,

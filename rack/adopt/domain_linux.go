@@ -62,22 +62,36 @@ var ErrNotAdopted = errors.New("rackless has not adopted it")
 
 // Before returns the description from before the domain was adopted.
 func (d *Domain) Before() (string, error) {
+	e, err := d.entry()
+	if err != nil {
+		return "", err
+	}
+	return string(e.Before), nil
+}
+
+// entry returns the entry of the domain's journal.
+func (d *Domain) entry() (*change.Entry, error) {
 	entries, err := change.ReadJournal(d.journal, d.kinds())
 	if err == nil && len(entries) == 0 {
 		err = fmt.Errorf("domain %s at %s: %w", d.Name, d.conn.URI, ErrNotAdopted)
 	}
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	return string(entries[0].Before), nil
+	return entries[0], nil
 }
 
-// Undo restores the description from before the domain was adopted. If other parts were changed since, which would be
-// lost, it fails and changes nothing.
+// Undo restores the description from before the domain was adopted. If any part was changed since, which would be lost,
+// it fails and changes nothing.
 func (d *Domain) Undo(ctx context.Context) (err error) {
-	before, err := d.Before()
+	e, err := d.entry()
 	if err != nil {
 		return err
+	}
+	before := string(e.Before)
+	if d.Text != before && !e.Op.Done(change.State(d.Text)) {
+		return fmt.Errorf("domain %s has been changed since it was adopted, and that would be lost: take back by hand "+
+			"what --undo --dry-run shows (virsh edit %[1]s)", d.Name)
 	}
 	was, err := beside(before)
 	if err != nil {
