@@ -74,6 +74,12 @@ type Runtime interface {
 	Close() error
 }
 
+// A Keeper is a runtime whose Down may leave settings that somebody has changed since.
+type Keeper interface {
+	// Kept describes the settings that the last Down has left as they are.
+	Kept() []string
+}
+
 // A Hosted runtime places nodes on the devices of a host by a plan, with which `rackless verify` compares the host
 // and its virtual machines.
 type Hosted interface {

@@ -250,8 +250,8 @@ func (d Difference) Text(nodes int) string {
 }
 
 // Down ends a lab and removes everything of it except results. It reports whether the lab existed; a missing lab is
-// not an error.
-func Down(ctx context.Context, d Dirs, name string) (bool, error) {
+// not an error. kept are called for each setting that is left as it is, because somebody has changed it since.
+func Down(ctx context.Context, d Dirs, name string, kept ...func(what string)) (bool, error) {
 	unlock, err := Lock(ctx, d, name, nil)
 	if err != nil {
 		return false, err
@@ -260,12 +260,12 @@ func Down(ctx context.Context, d Dirs, name string) (bool, error) {
 	if _, err := os.Stat(d.Lab(name)); errors.Is(err, os.ErrNotExist) {
 		return false, nil
 	}
-	return true, remove(ctx, d, name)
+	return true, remove(ctx, d, name, kept...)
 }
 
 // remove ends everything of a lab and deletes its directory. The caller holds the lock. If the state is unreadable,
 // because it is damaged or a killed rackless did not write it, the default driver finds its processes without it.
-func remove(ctx context.Context, d Dirs, name string) error {
+func remove(ctx context.Context, d Dirs, name string, kept ...func(what string)) error {
 	s, err := loadState(d, name)
 	if err != nil {
 		s = &State{Lab: &lab.Lab{Name: name}, Driver: string(lab.DriverQEMU)}
@@ -281,12 +281,19 @@ func remove(ctx context.Context, d Dirs, name string) error {
 	if err := errors.Join(r.runtime.Down(ctx), r.Close()); err != nil {
 		return err
 	}
+	if k, ok := r.runtime.(Keeper); ok {
+		for _, what := range k.Kept() {
+			for _, say := range kept {
+				say(what)
+			}
+		}
+	}
 	trace.Changes("remove %s", r.Dir)
 	return os.RemoveAll(r.Dir)
 }
 
-// DownAll ends every lab, and returns the names of the existing ones.
-func DownAll(ctx context.Context, d Dirs) ([]string, error) {
+// DownAll ends every lab, and returns the names of the existing ones. kept are as for Down.
+func DownAll(ctx context.Context, d Dirs, kept ...func(what string)) ([]string, error) {
 	names, err := d.Names()
 	if err != nil {
 		return nil, err
@@ -305,7 +312,7 @@ func DownAll(ctx context.Context, d Dirs) ([]string, error) {
 	var gone []string
 	var errs []error
 	for _, n := range names {
-		ok, err := Down(ctx, d, n)
+		ok, err := Down(ctx, d, n, kept...)
 		if ok && err == nil {
 			gone = append(gone, n)
 		}

@@ -189,10 +189,11 @@ func newDownCmd(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			kept := func(what string) { fmt.Fprintln(a.out, what) }
 			// Labs that cannot be ended do not keep others running. The result lists the ended labs first, then the
 			// errors.
 			if all {
-				gone, err := rack.DownAll(cmd.Context(), d)
+				gone, err := rack.DownAll(cmd.Context(), d, kept)
 				for _, n := range gone {
 					fmt.Fprintf(a.out, "lab %s is down\n", n)
 				}
@@ -205,7 +206,7 @@ func newDownCmd(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			was, err := rack.Down(cmd.Context(), d, name)
+			was, err := rack.Down(cmd.Context(), d, name, kept)
 			if err != nil {
 				return err
 			}

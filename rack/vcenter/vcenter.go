@@ -66,6 +66,7 @@ func survey(ctx context.Context, l *lab.Lab, place *rack.Placement) ([]change.Re
 type runtime struct {
 	*rack.Rack
 	conn rack.Conn[vsphere.Conn]
+	kept []string // by the last Down
 }
 
 func (r *runtime) session(ctx context.Context) (*vsphere.Conn, error) {
@@ -175,12 +176,20 @@ func (r *runtime) Down(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	_, err = change.Rollback(ctx, new(change.System), j, nil)
+	results, err := change.Rollback(ctx, new(change.System), j, nil)
+	for _, res := range results {
+		for _, c := range res.Changed {
+			r.kept = append(r.kept, c.String())
+		}
+	}
 	if err = errors.Join(err, j.Close()); err != nil {
 		return err
 	}
 	return os.RemoveAll(filepath.Dir(r.journal()))
 }
+
+// Kept implements rack.Keeper.
+func (r *runtime) Kept() []string { return r.kept }
 
 // NodeState returns the state of the node's virtual machine.
 func (r *runtime) NodeState(ctx context.Context, n *rack.Node) (vm.State, error) {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/vmware/govmomi/simulator"
+	"github.com/vmware/govmomi/vim25/methods"
 	"github.com/vmware/govmomi/vim25/types"
 
 	"github.com/rackless/rackless/host/change"
@@ -507,4 +508,35 @@ func TestARunningNodeIsNotChanged(t *testing.T) {
 	}
 	b.down(t)
 	b.same(t, before)
+}
+
+// Down leaves a setting of a host that somebody has changed since, and says so.
+func TestDownLeavesChangesOfOthers(t *testing.T) {
+	b := newBench(t)
+	l, place := b.plan(t, 1, "")
+	r, err := b.up(t, l, place)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Close()
+	var host *simulator.HostSystem
+	for _, e := range b.Model.Map().All("HostSystem") {
+		if h := e.(*simulator.HostSystem); h.Name == b.host {
+			host = h
+		}
+	}
+	system := *host.ConfigManager.PowerSystem
+	const low = 3
+	if _, err := methods.ConfigurePowerPolicy(t.Context(), b.Client(t),
+		&types.ConfigurePowerPolicy{This: system, Key: low}); err != nil {
+		t.Fatal(err)
+	}
+	var kept []string
+	_, err = rack.Down(t.Context(), b.dirs, "roce", func(what string) { kept = append(kept, what) })
+	if err != nil || len(kept) != 1 || !strings.Contains(kept[0], "power_policy: found low, rackless had set static") {
+		t.Errorf("down: %v, left %q", err, kept)
+	}
+	if p := b.Model.Map().Get(system).(*vspheretest.HostPowerSystem).Info.CurrentPolicy; p.Key != low {
+		t.Errorf("the policy is %s", p.ShortName)
+	}
 }

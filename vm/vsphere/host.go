@@ -153,6 +153,11 @@ func (o *hostOp) Restore(ctx context.Context, s *change.System, before change.St
 	return o.write(ctx, string(before))
 }
 
+// Merge implements change.Merger.
+func (o *hostOp) Merge(_ context.Context, _ *change.System, u change.Undo) (change.State, []change.Changed, error) {
+	return u.Whole(o, o.Done(u.Now), change.Changed{What: "host " + strings.TrimSpace(o.Subject()), Found: string(u.Now), Set: o.Want})
+}
+
 func (o *hostOp) write(ctx context.Context, text string) error {
 	setting, h, err := o.at(ctx)
 	if err != nil {
