@@ -102,6 +102,22 @@ func special(n *node) int {
 	return 0
 }
 
+// hasNoMemory reports whether a node without local_memory has none. hwloc omits the attribute both if it is 0 and if it
+// was not read, but it reads that of all nodes in the same way. Nodes that a cpuset kept from whoever made the dump
+// look the same as ones without memory, except that CPUs were kept too.
+func (p *parser) hasNoMemory(n *node) bool {
+	told := func(o *node) bool {
+		_, ok := o.e.Lookup("local_memory")
+		return ok
+	}
+	if told(n) || !slices.ContainsFunc(p.nodes, told) {
+		return false
+	}
+	own, ok := p.set(n.e, "nodeset", p.online)
+	allowed, all := p.set(p.machine, "allowed_cpuset", p.online)
+	return !ok || !own.IsEmpty() || !all || p.online.IsSubsetOf(allowed)
+}
+
 // memoryMode returns how Knights Landing uses its MCDRAM: "flat", "cache", "hybrid50". The info is at the machine or
 // the package.
 func (p *parser) memoryMode() string {
@@ -115,9 +131,8 @@ func (p *parser) memoryMode() string {
 
 func (p *parser) addNode(n *node, mode string) {
 	out := topology.NUMANode{ID: n.id, CPUs: n.cpus, Kind: n.kind}
-	// hwloc omits local_memory both if it is 0 and if it was not read, so it is unknown. Then the counts of pages
-	// were not read either.
-	if size, ok := p.number(n.e, "local_memory"); ok {
+	// Without the memory, the counts of pages were not read either.
+	if size, ok := p.number(n.e, "local_memory"); ok || p.hasNoMemory(n) {
 		out.MemoryBytes = &size
 		out.Hugepages = p.hugepages(n.e)
 	}

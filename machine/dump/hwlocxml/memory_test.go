@@ -117,14 +117,30 @@ func TestMemoryAndPages(t *testing.T) {
 		numa(0, "0x1", "", pages(gi, 16), pages(4096, 1000), pages(2*mi, 0), pages(gi, 99)),
 		numa(1, "0x0", "", pages(65536, 5)),
 		object("NUMANode", `os_index="2"`, pages(4096, 0), pages(2*mi, 0)))))
-	for i, want := range [][]topology.HugepagePool{{pool(2*mi, 0), pool(gi, 16)}, nil, nil} {
+	for i, want := range [][]topology.HugepagePool{{pool(2*mi, 0), pool(gi, 16)}, nil, {pool(2*mi, 0)}} {
 		if diff := gocmp.Diff(want, h.NUMANodes[i].Hugepages); diff != "" {
 			t.Errorf("node %d (-want +got):\n%s", i, diff)
 		}
 	}
-	if *h.NUMANodes[0].MemoryBytes != gi || h.NUMANodes[2].MemoryBytes != nil || h.Memory.TotalBytes != nil {
-		t.Errorf("got %v, %v and %v in all; node 2 is not known, and so the sum is not", h.NUMANodes[0].MemoryBytes,
-			h.NUMANodes[2].MemoryBytes, h.Memory.TotalBytes)
+	if *h.NUMANodes[0].MemoryBytes != gi || h.NUMANodes[2].MemoryBytes == nil || *h.NUMANodes[2].MemoryBytes != 0 ||
+		*h.Memory.TotalBytes != 2*gi {
+		t.Errorf("got %v, %v and %v in all; node 2 has none, because the others tell theirs",
+			h.NUMANodes[0].MemoryBytes, h.NUMANodes[2].MemoryBytes, h.Memory.TotalBytes)
+	}
+	none := object("NUMANode", `os_index="1" nodeset="0x0"`)
+	h = read(t, v1(object("Machine", sets("0x3")+` allowed_cpuset="0x3"`, numa(0, "0x1", ""), none)))
+	if size := h.NUMANodes[1].MemoryBytes; size == nil || *size != 0 {
+		t.Errorf("got %v, want none of a node outside of all sets of nodes", size)
+	}
+	for name, file := range map[string]string{
+		"CPUs were kept from whoever made the dump": v1(object("Machine", sets("0x3")+` allowed_cpuset="0x1"`,
+			numa(0, "0x1", ""), none)),
+		"no node tells its memory": v2(object("Machine", nodes("0x1", "0x3"), object("NUMANode", `os_index="0"`),
+			object("NUMANode", `os_index="1"`))),
+	} {
+		if h := read(t, file); h.NUMANodes[1].MemoryBytes != nil || h.Memory.TotalBytes != nil {
+			t.Errorf("%s: got %v and %v in all, want neither", name, h.NUMANodes[1].MemoryBytes, h.Memory.TotalBytes)
+		}
 	}
 	h = read(t, v2(object("Machine", nodes("0x3", "0x3"), numa(0, "0x1", ""), numa(1, "0x2", ""))))
 	if h.Memory.TotalBytes == nil || *h.Memory.TotalBytes != 2*gi {
