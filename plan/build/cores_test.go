@@ -414,3 +414,31 @@ func TestDistances(t *testing.T) {
 		})
 	}
 }
+
+func TestOddCountsAreNoted(t *testing.T) {
+	t.Parallel()
+	const part = "is odd, so that each virtual CPU has a core of its own"
+	odd := with(labOf(4, cpus(8)), func(l *lab.Lab) {
+		l.Nodes[0].CPUs, l.Nodes[2].CPUs = 11, 11
+		l.Nodes[3].CPUs, l.Nodes[3].SMT = 7, lab.Off
+	})
+	for _, test := range []struct {
+		name string
+		host *topology.Host
+		lab  *lab.Lab
+		want []string
+	}{
+		{"on cores of two threads", epyc(t), odd, []string{"cpus of vm00 and vm02 " + part + ", 11 in all: 12 would " +
+			"take 6 cores, two virtual CPUs on each"}},
+		{"on cores of one thread", described(t, "pack:1 core:48 pu:1"), odd, nil},
+		{"one virtual CPU takes one core in any case", epyc(t), labOf(1, cpus(1)), nil},
+	} {
+		p, err := build.Problem(test.host, test.lab, build.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(test.want, notesWith(p, part)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", test.name, diff)
+		}
+	}
+}

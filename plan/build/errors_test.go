@@ -168,7 +168,8 @@ func TestErrorsSayWhatIsThereAndWhatToDo(t *testing.T) {
 			"vm00: cpus: 64 need 32 cores with 2 threads each, and epyc can give 30: it has 32 cores, and keeps 2 " +
 				"for itself"},
 		{"more CPUs than there are without SMT", nil, labOf(1, cpus(31), smt(lab.Off)), build.Options{},
-			"vm00: cpus: 31 need 31 cores, and epyc can give 30: it has 32 cores, and keeps 2 for itself"},
+			"vm00: cpus: 31 need 31 cores, and epyc can give 30: it has 32 cores, and keeps 2 for itself; with smt: " +
+				"auto, 32 take 16 cores, two on each"},
 		{"no CPUs", nil, labOf(1, cpus(0)), build.Options{}, "vm00: cpus: 0: want at least 1"},
 		{"siblings of an odd count", nil, labOf(1, cpus(7), smt(lab.On)), build.Options{},
 			"vm00: smt: on gives the lab node two threads of each core, and cpus is 7, which is odd: ask for 8, or " +

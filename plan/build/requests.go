@@ -92,6 +92,7 @@ func (b *problemBuilder) addCPUs() {
 	s := b.supply()
 	left := s.free - b.p.ReserveCores
 	var autos []int
+	var odd group.By[int, string] // lab nodes by odd number of virtual CPUs
 	for i := range b.lab.Nodes {
 		n, r := &b.lab.Nodes[i], &b.p.Requests[i]
 		smt := b.setting(n.Name, "smt", n.SMT)
@@ -123,8 +124,20 @@ func (b *problemBuilder) addCPUs() {
 			continue
 		}
 		left -= r.Cores
+		if smt != lab.Off && oddOnPairs(s, r) {
+			odd.Add(n.CPUs, n.Name)
+		}
+	}
+	for _, n := range odd.Keys {
+		b.note("cpus of %s is odd, so that each virtual CPU has a core of its own, %d in all: %d would take %d cores, "+
+			"two virtual CPUs on each", listText(odd.Of(n)), n, n+1, (n+1)/2)
 	}
 	b.shareCores(s, left, autos)
+}
+
+// oddOnPairs reports whether a request takes twice the cores that one virtual CPU more would take.
+func oddOnPairs(s *coreSupply, r *plan.Request) bool {
+	return r.VCPUs > 1 && r.VCPUs%2 != 0 && s.with(2) > r.VCPUs/2
 }
 
 // threadsFor returns the number of virtual CPUs per core: the largest power of two that divides their number and that
@@ -155,7 +168,15 @@ func (b *problemBuilder) tooManyCPUs(s *coreSupply, r *plan.Request, most int) s
 	if wide := s.with(r.Threads); wide < s.free {
 		text += fmt.Sprintf(", %d of them so wide", wide)
 	}
-	return text + fmt.Sprintf(", and keeps %d for itself", b.p.ReserveCores)
+	text += fmt.Sprintf(", and keeps %d for itself", b.p.ReserveCores)
+	can := s.free - b.p.ReserveCores
+	switch {
+	case r.Threads == 1 && oddOnPairs(s, r) && (r.VCPUs+1)/2 <= min(s.with(2), can):
+		text += fmt.Sprintf("; with smt: auto, %d take %d cores, two on each", r.VCPUs+1, (r.VCPUs+1)/2)
+	case r.Threads > 1 && r.VCPUs <= min(s.with(1), can):
+		text += "; with smt: off it can give as many"
+	}
+	return text
 }
 
 func (b *problemBuilder) threadsFix() string {

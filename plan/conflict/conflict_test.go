@@ -227,6 +227,21 @@ var conflictSituations = []struct {
 		}
 		p.ask(2, 3, 1, nil)
 	}},
+	{"odd numbers of virtual CPUs", func(p situation) {
+		odd := func(n int) func(*plan.Request) {
+			return func(r *plan.Request) { r.VCPUs, r.Cores, r.Threads = n, n, 1 }
+		}
+		p.ask(1, 0, 1, odd(9))
+		p.ask(1, 0, 1, odd(7))
+		p.ask(1, 2, 1, nil)
+	}},
+	{"small cores of one thread", func(p situation) {
+		for c := 6; c < 16; c++ {
+			p.Cores[c].CPUs, p.Cores[c].Efficiency = p.Cores[c].CPUs[:1], true
+		}
+		p.ask(1, 6, 1, nil)
+		p.ask(1, 3, 1, nil)
+	}},
 	{"two conflicts at once", func(p situation) {
 		p.ask(1, 1, 1, p.gpus(5))
 		p.ask(1, 1, 61, nil)

@@ -49,12 +49,11 @@ func (c *conflict) offers(keep []int) []string {
 			out = append(out, text)
 		}
 	}
+	add(c.evenCounts(keep))
 	for _, text := range c.cuts(keep, c.set) {
 		add(text)
 	}
-	if c.parts.all[plan.DemandSMT] && c.can(keep, ownCores(c.names(c.set))) {
-		add("with smt: off for " + c.nodeList(c.set))
-	}
+	add(c.withoutSiblings(keep))
 	if c.reserved() {
 		add(c.smallerReserve(keep))
 	}
@@ -75,6 +74,54 @@ func (c *conflict) offers(keep []int) []string {
 		add(c.tenantsTogether(keep))
 	}
 	return out
+}
+
+// evenCounts offers a virtual CPU more for the lab nodes with odd numbers of them, because two then share a core.
+func (c *conflict) evenCounts(keep []int) string {
+	wide := slices.ContainsFunc(c.p.Cores, func(k plan.Core) bool { return k.Tenant == "" && len(k.CPUs) > 1 })
+	if !wide || !c.parts.all[plan.DemandCores] {
+		return ""
+	}
+	odd := lists.Filter(c.set, func(i int) bool {
+		r := &c.p.Requests[i]
+		return r.Threads == 1 && r.VCPUs > 1 && r.VCPUs%2 != 0
+	})
+	if len(odd) == 0 || !c.can(keep, evenCores(c.names(odd))) {
+		return ""
+	}
+	counts := lists.Distinct(lists.Map(odd, func(i int) int { return c.p.Requests[i].VCPUs + 1 }))
+	text := fmt.Sprintf("with %d vCPUs", counts[0])
+	if len(counts) > 1 {
+		text = "with " + andList(lists.Map(odd, func(i int) string {
+			return fmt.Sprint(c.p.Requests[i].VCPUs + 1)
+		})) + " vCPUs"
+	}
+	return text + " for " + c.nodeList(odd) + " (two virtual CPUs share a core if their number is even, with smt: auto)"
+}
+
+// withoutSiblings offers smt: off for the lab nodes of the conflict, or for one of them, if that opens more cores to
+// them: small cores often have one thread only.
+func (c *conflict) withoutSiblings(keep []int) string {
+	shared := lists.Filter(c.set, func(i int) bool {
+		return slices.ContainsFunc(c.p.Cores, func(k plan.Core) bool {
+			return k.Tenant == "" && len(k.CPUs) < c.p.Requests[i].Threads
+		})
+	})
+	if len(shared) == 0 || !c.parts.all[plan.DemandSMT] && !c.parts.all[plan.DemandCores] {
+		return ""
+	}
+	choices := [][]int{shared}
+	if len(shared) > 1 && len(shared) <= fewParts {
+		for _, i := range shared {
+			choices = append(choices, []int{i})
+		}
+	}
+	for _, who := range choices {
+		if c.can(keep, ownCores(c.names(who))) {
+			return "with smt: off for " + c.nodeList(who)
+		}
+	}
+	return ""
 }
 
 func (c *conflict) names(requests []int) []string {

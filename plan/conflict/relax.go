@@ -81,6 +81,18 @@ func ownCores(names []string) edit {
 	}
 }
 
+// evenCores returns the edit that gives the named lab nodes a virtual CPU more, and two to each core.
+func evenCores(names []string) edit {
+	return func(p *plan.Problem) {
+		for i := range p.Requests {
+			if r := &p.Requests[i]; slices.Contains(names, r.Name) {
+				r.VCPUs++
+				r.Threads, r.Cores = 2, r.VCPUs/2
+			}
+		}
+	}
+}
+
 // moreCores adds enough cores for one per request and for the reserve to each NUMA node with cores. If every request
 // asks for one core, this is the only way to see whether cores are relevant.
 func moreCores(p *plan.Problem) {
