@@ -37,15 +37,14 @@ func Assemble(h *topology.Host, l *lab.Lab, p *Problem, o Outcome) *Plan {
 	shift := map[int]int{} // next housekeeping core to use, by NUMA node
 	for i := range p.Requests {
 		n := a.node(i, vfs[i])
-		n.EmulatorCPUs = a.emulatorCPUs(i, shift)
-		n.IOThreadCPUs = n.EmulatorCPUs
+		n.EmulatorCPUs, n.IOThreadCPUs = a.ownThreads(i, shift)
 		n.NICs = l.Nodes[i].NICs
 		pl.Nodes = append(pl.Nodes, n)
 	}
 	pl.Hugepages = append(pl.Hugepages, a.hugepages()...)
 	pl.VFs = append(pl.VFs, a.pfCounts(vfs)...)
 	pl.KernelArgs, pl.KernelWhy = a.kernelArgs(pl)
-	pl.Notes = append(pl.Notes, a.wiringNotes()...)
+	pl.Notes = append(append(pl.Notes, a.wiringNotes()...), a.placeNotes()...)
 	return pl
 }
 
@@ -130,19 +129,30 @@ func (a *assembly) housekeeping() Housekeeping {
 	return k
 }
 
-// emulatorCPUs returns the housekeeping core for the QEMU threads of lab node i other than virtual CPUs. The core is
-// on the nearest NUMA node that has such cores, with ties broken by the number of the lab node's cores there. Lab
-// nodes on one NUMA node take turns.
-func (a *assembly) emulatorCPUs(i int, turn map[int]int) topology.CPUSet {
+// ownThreads returns the housekeeping CPUs for the threads of QEMU other than virtual CPUs. I/O threads get a core on
+// the nearest NUMA node that has such cores, with ties broken by the number of the lab node's cores there. The emulator
+// gets that core, and one on each other NUMA node of the lab node's hugepages, see [Plan.EmulatorPin]. Lab nodes on one
+// NUMA node take turns.
+func (a *assembly) ownThreads(i int, turn map[int]int) (emulator, io topology.CPUSet) {
 	if len(a.left) == 0 {
-		return topology.CPUSet{} // the problem has no reserve
+		return emulator, io // the problem has no reserve
+	}
+	next := func(node int) topology.CPUSet {
+		c := a.left[node][turn[node]%len(a.left[node])]
+		turn[node]++
+		return topology.CPUs(c.CPUs...)
 	}
 	home := slices.MinFunc(slices.Sorted(maps.Keys(a.left)), func(x, y int) int {
 		return cmp.Or(cmp.Compare(a.nearest(i, x), a.nearest(i, y)), cmp.Compare(a.coresOn[i][y], a.coresOn[i][x]))
 	})
-	c := a.left[home][turn[home]%len(a.left[home])]
-	turn[home]++
-	return topology.CPUs(c.CPUs...)
+	io = next(home)
+	emulator = io
+	for _, m := range a.pl.Nodes[i].Memory {
+		if m.NUMANode != home && a.p.HugepageBytes > 0 && len(a.left[m.NUMANode]) > 0 {
+			emulator = emulator.Union(next(m.NUMANode))
+		}
+	}
+	return emulator, io
 }
 
 func (a *assembly) node(i int, vfs []ownVF) Node {

@@ -68,7 +68,8 @@ type Node struct {
 	// Unpinned is true if virtual CPUs may run on any CPU of the host. VCPUs then only gives their number. The
 	// planner never sets it; studies use it for comparison.
 	Unpinned bool `json:"unpinned"`
-	// EmulatorCPUs and IOThreadCPUs are housekeeping CPUs near the lab node.
+	// EmulatorCPUs and IOThreadCPUs are housekeeping CPUs near the lab node. The former include those on each NUMA node
+	// of its hugepages, see EmulatorPin.
 	EmulatorCPUs topology.CPUSet `json:"emulator_cpus"`
 	IOThreadCPUs topology.CPUSet `json:"iothread_cpus"`
 	MemoryBytes  uint64          `json:"memory_bytes"`
