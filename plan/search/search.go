@@ -63,11 +63,14 @@ func Solve(ctx context.Context, p *plan.Problem, o Options) (*Result, error) {
 	}
 	r := &Result{Outcome: plan.Outcome{Placement: m.emit(t.best), Stopped: work.stopped}, Steps: work.steps}
 	l := plan.NewLayout(p)
-	r.Cost = l.Cost(&r.Placement)
 	if ctx.Err() == nil { // these are optional improvements, skipped on cancellation
-		splitTies(l, &r.Placement, r.Cost)
-		keepForHost(l, p, &r.Placement, r.Cost)
+		m.preferred(ctx, l, t, &r.Placement)
+		cost := l.Cost(&r.Placement)
+		splitTies(l, &r.Placement, cost)
+		keepForHost(l, p, &r.Placement, cost)
+		tidyCores(l, p, &r.Placement, cost)
 	}
+	r.Cost = l.Cost(&r.Placement)
 	r.Bound = min(bound, r.Cost)
 	r.Optimal = r.Bound == r.Cost
 	switch {
