@@ -59,7 +59,10 @@ func (l *Layout) evaluate(pl *Placement) []Term {
 		}
 		if devices := append(slices.Clone(n.GPUs), ports...); len(devices) > 0 {
 			nearest, all := e.deviceDistances(i, devices)
-			add(TermDeviceNearest, nearest, p.Weights.DeviceNearest)
+			if w.Hidden {
+				nearest = all
+			}
+			add(TermDeviceNearest, nearest, w.DeviceNearest)
 			add(TermDeviceDistance, all, w.DeviceDistance)
 			add(TermDeviceShare, e.deviceShare(i, n.GPUs, ports)*int64(len(devices)), w.DeviceShare)
 		}
@@ -245,8 +248,10 @@ func (e *evaluation) deviceDistances(i int, devices []int) (nearest, all int64) 
 func (e *evaluation) deviceShare(i int, gpus, ports []int) int64 {
 	shares, all := e.p.homes(gpus)
 	homes, devices := e.p.homes(slices.Concat(gpus, ports))
-	if len(shares) < 2 {
-		// GPUs on several NUMA nodes determine the shares alone, because they have most of the work.
+	hidden := e.p.Requests[i].GuestNUMA == "off"
+	if len(shares) == 0 || len(shares) == 1 && !hidden {
+		// GPUs on several NUMA nodes determine the shares alone, because they have most of the work. A guest that sees
+		// no NUMA nodes has no use for some cores beside its NIC.
 		shares, all = homes, devices
 	}
 	var missing, far int64

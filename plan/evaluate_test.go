@@ -115,6 +115,14 @@ func TestEvaluateCountsEachShortcoming(t *testing.T) {
 			n.GPUs, n.Cores, n.Memory = []int{0, 1}, []int{0, 1, 2, 4}, []NodePage{{0, 3}, {1, 1}}
 		}, map[string]int64{TermGPUNICPath: 4, TermGPUGPUPath: 4, TermDeviceDistance: 55, TermDeviceShare: 33,
 			TermNUMASpan: 1, TermCoreBalance: 1}},
+		{"a guest that sees no NUMA nodes: each core counts, none is the nearest", func(p *Problem, n *NodePlacement) {
+			p.Requests[0].GuestNUMA = "off"
+			n.Cores, n.Memory = []int{0, 4}, []NodePage{{0, 2}, {1, 2}}
+		}, map[string]int64{TermDeviceNearest: 22, TermDeviceDistance: 22, TermNUMASpan: 1}},
+		{"its cores belong to its GPU, and not to a far NIC", func(p *Problem, n *NodePlacement) {
+			p.Requests[0].GuestNUMA, n.NICs = "off", []int{3}
+		}, map[string]int64{TermGPUNICPath: 4, TermDeviceNearest: 22, TermDeviceDistance: 22, TermNICRate: 1,
+			TermNICRDMA: 1}},
 		{"two NICs with one GPU", func(_ *Problem, n *NodePlacement) { n.NICs = []int{2, 3} },
 			map[string]int64{TermGPUNICPath: 4, TermDeviceNearest: 11, TermDeviceDistance: 22, TermNICRate: 1,
 				TermNICRDMA: 1}},

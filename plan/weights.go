@@ -123,6 +123,8 @@ func mean(whole, n int64) int64 {
 
 // NodeWeights are the weights of the terms of one lab node, with means divided by their number of parts.
 type NodeWeights struct {
+	// DeviceNearest is per unit of distance from a device to the nearest core, or to each core if Hidden.
+	DeviceNearest  int64
 	DeviceDistance int64 // per unit of distance from a core to a device
 	// per core missing from the share of devices, and unit of distance
 	DeviceShare     int64
@@ -131,6 +133,25 @@ type NodeWeights struct {
 	CoreBalance     int64 // per core missing from an even split
 	EfficiencyCores int64 // per small core
 	NUMASpan        int64 // per NUMA node beyond the first
+	// Hidden is true if the guest does not see its NUMA nodes (guest_numa: off). It cannot put a program on the cores
+	// near a device then, so that all cores count alike.
+	Hidden bool
+}
+
+// PerCore returns the weight of a unit of distance from a core to a device in all terms.
+func (n NodeWeights) PerCore() int64 {
+	if n.Hidden {
+		return n.DeviceNearest + n.DeviceDistance
+	}
+	return n.DeviceDistance
+}
+
+// Nearest returns the weight of a unit of distance from a device to the nearest core; 0 if Hidden.
+func (n NodeWeights) Nearest() int64 {
+	if n.Hidden {
+		return 0
+	}
+	return n.DeviceNearest
 }
 
 // Of returns the weights for the lab node of request r.
@@ -141,6 +162,7 @@ func (w Weights) Of(r *Request) NodeWeights {
 	}
 	cores := int64(r.Cores)
 	n := NodeWeights{
+		DeviceNearest:   w.DeviceNearest,
 		DeviceDistance:  mean(w.DeviceDistance, cores*devices),
 		DeviceShare:     mean(w.DeviceShare, cores*devices),
 		MemoryDistance:  mean(w.MemoryDistance, r.Pages),
@@ -150,7 +172,9 @@ func (w Weights) Of(r *Request) NodeWeights {
 		NUMASpan:        w.NUMASpan,
 	}
 	if r.GuestNUMA == "off" {
-		n.NUMASpan = w.NUMASpanHidden
+		n.Hidden, n.NUMASpan = true, w.NUMASpanHidden
+		n.DeviceNearest = mean(w.DeviceNearest, cores)
+		n.DeviceShare = mean(w.DeviceShare+2*w.DeviceNearest*devices, cores*devices)
 	}
 	return n
 }

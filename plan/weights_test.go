@@ -101,6 +101,7 @@ func TestWeightsThatAreMeansAreDividedByWhatTheyAreOver(t *testing.T) {
 	r := Request{Cores: 14, Pages: 32, GPUs: []Want{{Count: 1}}, NICs: []Want{{Count: 1}}}
 	got := w.Of(&r)
 	want := NodeWeights{
+		DeviceNearest:   480,
 		DeviceDistance:  8,   // 216 / (14 cores x 2 devices) = 7.7
 		DeviceShare:     15,  // 432 / (14 x 2) = 15.4
 		MemoryDistance:  5,   // 150 / 32 = 4.7
@@ -111,9 +112,18 @@ func TestWeightsThatAreMeansAreDividedByWhatTheyAreOver(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
+	if got.PerCore() != 8 || got.Nearest() != 480 {
+		t.Errorf("a unit of distance costs %d for a core and %d for the nearest, want 8 and 480", got.PerCore(),
+			got.Nearest())
+	}
 	r.GuestNUMA = "off"
-	if got := w.Of(&r).NUMASpan; got != w.NUMASpanHidden {
-		t.Errorf("a span costs %d where the guest must not see it, want %d", got, w.NUMASpanHidden)
+	want.Hidden, want.NUMASpan = true, w.NUMASpanHidden
+	want.DeviceNearest = 34 // 480 / 14
+	want.DeviceShare = 84   // (432 + 2 x 480 x 2 devices) / (14 x 2)
+	got = w.Of(&r)
+	if diff := cmp.Diff(want, got); diff != "" || got.PerCore() != 42 || got.Nearest() != 0 {
+		t.Errorf("a guest that sees no NUMA nodes: %d for a core, %d for the nearest (-want +got)\n%s", got.PerCore(),
+			got.Nearest(), diff)
 	}
 	if got := w.Of(&Request{Cores: 1, Pages: 1 << 20}).MemoryDistance; got != 1 {
 		t.Errorf("a page of very many weighs %d, want 1: it must not weigh nothing", got)

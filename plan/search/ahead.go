@@ -147,7 +147,7 @@ func (e *enumerator) lookAhead(x, k int) int64 {
 	}
 	o.joint = infinite
 	if coming > 0 {
-		perCore, near := scale*e.r.w.DeviceDistance, scale*m.p.Weights.DeviceNearest
+		perCore, near := scale*e.r.w.PerCore(), scale*e.r.w.Nearest()
 		joint := e.helpPaths()
 		n := len(m.nodes)
 		o.jointAt = zero(o.jointAt, n)
@@ -248,7 +248,7 @@ func (e *enumerator) away(k int) int64 {
 		return 0
 	}
 	k = min(k, len(e.out.covered)-1)
-	return int64(max(0, e.out.homes-e.out.covered[k])) * e.out.other * e.s.m.p.Weights.DeviceNearest * scale
+	return int64(max(0, e.out.homes-e.out.covered[k])) * e.out.other * e.r.w.Nearest() * scale
 }
 
 // addLargest sorts a list and returns the sum of its k largest numbers, and addSmallest that of its k smallest.
@@ -394,7 +394,7 @@ func (e *enumerator) helpPaths() bool {
 func (e *enumerator) portsAt(a int) int64 {
 	o, r, m := &e.out, e.r, e.s.m
 	sum := scale * (int64(r.gpus-len(e.c.gpus))*r.secondPair + total(o.now))
-	each := scale * r.w.DeviceDistance * int64(r.cores)
+	each := scale * r.w.PerCore() * int64(r.cores)
 	for y, left := range o.left {
 		if left == 0 || r.wants[y].kind == wantGPU {
 			continue

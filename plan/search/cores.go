@@ -390,7 +390,7 @@ func (e *enumerator) done(paid, charge int64, spans int) bool {
 		for _, pc := range e.c.cores {
 			least = min(least, m.far(m.pools[pc.pool].node, h))
 		}
-		paid += scale * m.p.Weights.DeviceNearest * least
+		paid += scale * e.r.w.Nearest() * least
 	}
 	if paid+e.spilled() >= e.limit {
 		return false

@@ -123,7 +123,7 @@ func (e *enumerator) farNear(a int) {
 	e.far = zero(e.far, n)
 	if m.near == nil {
 		for h := range n {
-			e.far[h] = scale * (m.p.Weights.DeviceNearest + int64(e.r.cores)*e.r.w.DeviceDistance) * m.far(a, h)
+			e.far[h] = scale * (e.r.w.Nearest() + int64(e.r.cores)*e.r.w.PerCore()) * m.far(a, h)
 		}
 		return
 	}
@@ -141,11 +141,11 @@ func (e *enumerator) farNear(a int) {
 		for h := range n {
 			d := m.far(b, h)
 			e.nearestTo[h] = min(e.nearestTo[h], d)
-			e.far[h] += scale * e.r.w.DeviceDistance * int64(give) * d
+			e.far[h] += scale * e.r.w.PerCore() * int64(give) * d
 		}
 	}
 	for h := range n {
-		e.far[h] += scale * m.p.Weights.DeviceNearest * finite(e.nearestTo[h])
+		e.far[h] += scale * e.r.w.Nearest() * finite(e.nearestTo[h])
 	}
 }
 

@@ -347,8 +347,8 @@ func (e *enumerator) addHome(home, sign int) {
 		e.homes = e.homes[:len(e.homes)-1]
 	}
 	e.homeCount[home] += sign
-	near := int64(sign) * scale * e.s.m.p.Weights.DeviceNearest
-	core := int64(sign) * scale * e.r.w.DeviceDistance
+	near := int64(sign) * scale * e.r.w.Nearest()
+	core := int64(sign) * scale * e.r.w.PerCore()
 	e.nearest += near * e.homeMin[home]
 	for a := range e.perNode {
 		d := e.s.m.far(a, home)
@@ -421,7 +421,7 @@ func (e *enumerator) devicesReady() {
 	for _, h := range e.homes {
 		least = min(least, e.nextMin[h])
 	}
-	e.apart = scale * e.s.m.p.Weights.DeviceNearest * finite(least)
+	e.apart = scale * e.r.w.Nearest() * finite(least)
 }
 
 // devicesDone continues with the cores. A relaxed run ends here, because coreBound is a lower bound on any split of

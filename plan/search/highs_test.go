@@ -382,12 +382,12 @@ func (m *mip) own(i int, units []unit) []linear {
 		}
 		most *= int64(r.Cores)
 		m.row(append(sum, linear{-most, u.v}), ">=", -most)
-		cost = append(cost, linear{w.DeviceDistance, far})
+		cost = append(cost, linear{w.PerCore(), far})
 		for _, n := range p.NUMANodes {
 			v := m.choice("near_%s_%d", u.v, n.ID)
 			m.row([]linear{{1, v}, {-1, onNodeVar(i, n.ID)}}, "<=", 0)
 			near = append(near, linear{1, v})
-			cost = append(cost, linear{p.Weights.DeviceNearest * m.distance(n.ID, *dev.NUMANode), v})
+			cost = append(cost, linear{w.Nearest() * m.distance(n.ID, *dev.NUMANode), v})
 		}
 		m.row(near, ">=", 0)
 	}
@@ -442,7 +442,7 @@ func (m *mip) coreBalance(i int) linear {
 }
 
 // deviceShare returns the cost of cores missing from the share of devices. Shares go by GPUs if these are on two NUMA
-// nodes or more, else by all devices. The largest distance between two NUMA nodes with devices counts.
+// nodes or more, or on any with guest_numa: off, else by all devices. The largest distance between two NUMA nodes with devices counts.
 func (m *mip) deviceShare(i int, units []unit) linear {
 	r := &m.p.Requests[i]
 	cores, asked := int64(r.Cores), int64(0)
@@ -453,7 +453,10 @@ func (m *mip) deviceShare(i int, units []unit) linear {
 	}
 	var missing [2][]linear
 	has := map[int]string{} // NUMA node to the variable for a device there
-	several := m.choice("several_%d", i)
+	several, atLeast := m.choice("several_%d", i), int64(2)
+	if r.GuestNUMA == "off" {
+		atLeast = 1
+	}
 	for set := range missing {
 		here := map[int][]linear{}
 		var known []linear
@@ -465,7 +468,7 @@ func (m *mip) deviceShare(i int, units []unit) linear {
 			here[*dev.NUMANode] = append(here[*dev.NUMANode], linear{cores, u.v})
 			known = append(known, linear{-1, u.v})
 		}
-		one, nodes := []linear{{0, "zero"}}, []linear{{-2, several}}
+		one, nodes := []linear{{0, "zero"}}, []linear{{-atLeast, several}}
 		var counts []string
 		for k := range asked + 1 {
 			counts = append(counts, m.choice("known_%d_%d_%d", i, set, k))
@@ -494,7 +497,7 @@ func (m *mip) deviceShare(i int, units []unit) linear {
 		if set == 0 {
 			m.row(nodes, ">=", 0)
 			nodes[0].n = -int64(len(m.p.NUMANodes))
-			m.row(nodes, "<=", 1)
+			m.row(nodes, "<=", atLeast-1)
 		}
 	}
 	value := m.number("share_value_%d", i)

@@ -385,7 +385,7 @@ func (m *model) checkRange() error {
 	for i := range m.requests {
 		r := &m.requests[i]
 		cores, devices, pages := float64(r.cores), float64(r.devices), float64(r.pages)
-		own := float64(far)*devices*(float64(w.DeviceNearest)+cores*float64(r.w.DeviceDistance+r.w.DeviceShare)) +
+		own := float64(far)*devices*(float64(r.w.Nearest())+cores*float64(r.w.PerCore()+r.w.DeviceShare)) +
 			cores*float64(r.w.NUMASpan+r.w.EfficiencyCores+r.w.CoreBalance) + float64(pair)*(devices*devices+devices) +
 			float64(port)*devices
 		sum += own*(1+float64(w.Unequal)/100) + pages*(float64(far)*float64(r.w.MemoryDistance)+

@@ -35,8 +35,8 @@ func (e *enumerator) findShares() {
 	e.shared, e.due = e.shared[:0], 0
 	all := 0
 	for k, list := range [][]int{e.c.gpus, e.c.nics, e.functions} {
-		if k == 1 && len(e.shared) > 1 {
-			break // GPUs on several NUMA nodes alone decide
+		if k == 1 && (len(e.shared) > 1 || len(e.shared) == 1 && e.r.w.Hidden) {
+			break // GPUs on several NUMA nodes, or of a guest that sees none, alone decide
 		}
 		for _, d := range list {
 			h := m.devices[d].home
@@ -180,7 +180,7 @@ type apartness struct {
 }
 
 func (m *model) findApart(r *request) {
-	if r.gpus < 2 || r.half == nil || r.w.DeviceShare < r.w.DeviceDistance {
+	if r.gpus < 2 || r.half == nil || r.w.DeviceShare < r.w.PerCore() {
 		return
 	}
 	// If all GPUs can be on one NUMA node, shares may go by all devices.
@@ -194,13 +194,13 @@ func (m *model) findApart(r *request) {
 		}
 	}
 	due := r.cores / r.devices
-	if most < r.gpus {
+	if most < r.gpus || r.w.Hidden {
 		due = r.cores / r.gpus
 	}
 	if due == 0 {
 		return
 	}
-	a := &apartness{each: scale * int64(due) * r.w.DeviceDistance, ports: make([][]int64, len(m.devices))}
+	a := &apartness{each: scale * int64(due) * r.w.PerCore(), ports: make([][]int64, len(m.devices))}
 	for _, g := range r.gpuList {
 		var costs []int64
 		for _, h := range r.gpuList {

@@ -116,10 +116,15 @@ func (c *checker) recompute() []plan.Term {
 		asked := lists.Sum(slices.Concat(r.GPUs, r.NICs, r.VFs), func(w plan.Want) int64 { return int64(w.Count) })
 		if devices := append(slices.Clone(c.found[i].gpus), f.ports...); len(devices) > 0 {
 			nearest, mean := c.deviceDistances(f, devices)
-			add(plan.TermDeviceNearest, nearest, w.DeviceNearest)
+			nearWeight, shareWeight := w.DeviceNearest, w.DeviceShare
+			if r.GuestNUMA == "off" { // all cores count alike
+				nearest, nearWeight = mean, part(w.DeviceNearest, int64(r.Cores))
+				shareWeight += 2 * asked * w.DeviceNearest
+			}
+			add(plan.TermDeviceNearest, nearest, nearWeight)
 			add(plan.TermDeviceDistance, mean, part(w.DeviceDistance, int64(r.Cores)*asked))
 			add(plan.TermDeviceShare, c.shareMissing(i, f)*int64(len(devices)),
-				part(w.DeviceShare, int64(r.Cores)*asked))
+				part(shareWeight, int64(r.Cores)*asked))
 		}
 		span := w.NUMASpan
 		if r.GuestNUMA == "off" {
@@ -260,7 +265,8 @@ func (c *checker) deviceDistances(f *footprint, devices []int) (nearest, all int
 }
 
 // shareMissing returns the number of cores that NUMA nodes with devices lack of their share, times the largest
-// distance between two such nodes. GPUs alone decide the shares if they are on two NUMA nodes or more.
+// distance between two such nodes. GPUs alone decide the shares if they are on two NUMA nodes or more, or if the guest
+// sees no NUMA nodes.
 func (c *checker) shareMissing(i int, f *footprint) int64 {
 	count := func(devices []int) (on map[int]int64, known int64) {
 		on = map[int]int64{}
@@ -274,7 +280,7 @@ func (c *checker) shareMissing(i int, f *footprint) int64 {
 	}
 	on, known := count(c.found[i].gpus)
 	every, all := count(slices.Concat(c.found[i].gpus, f.ports))
-	if len(on) < 2 {
+	if len(on) == 0 || len(on) == 1 && c.p.Requests[i].GuestNUMA != "off" {
 		on, known = every, all
 	}
 	lacking, apart := int64(0), 0
