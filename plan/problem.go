@@ -59,10 +59,13 @@ type NUMANode struct {
 // A Package is a socket.
 type Package struct {
 	ID int `json:"id"`
-	// Busy is the reason for which the host keeps a core of this package, a device in use there; empty if it need
-	// not.
+	// Busy is the reason for which the host keeps a core of this package, a device in use there or BusyByDefault; empty
+	// if it need not.
 	Busy string `json:"busy,omitempty"`
 }
+
+// BusyByDefault is the reason of packages of which the host keeps a core because the lab names no number.
+const BusyByDefault = "the host's own threads"
 
 // A Core is a physical core with its online threads. A core has a single owner.
 type Core struct {

@@ -226,6 +226,12 @@ func TestCoresThatTenantsHold(t *testing.T) {
 func TestWhatTheHostKeeps(t *testing.T) {
 	t.Parallel()
 	pins := []topology.Pin{{CPUs: set(t, "8-15")}}
+	each := func(n int) (all []plan.Package) {
+		for id := range n {
+			all = append(all, plan.Package{ID: id, Busy: plan.BusyByDefault})
+		}
+		return all
+	}
 	tests := []struct {
 		name    string
 		host    *topology.Host
@@ -235,8 +241,9 @@ func TestWhatTheHostKeeps(t *testing.T) {
 	}{
 		{"one core of a small machine", described(t, "pack:1 core:4 pu:2"), lab.Reserve{}, 1, []plan.Package{{ID: 0}}},
 		{"two cores of a larger one", described(t, "pack:1 core:8 pu:2"), lab.Reserve{}, 2, []plan.Package{{ID: 0}}},
-		{"one core a package", described(t, "pack:4 core:4 pu:2"), lab.Reserve{}, 4, []plan.Package{{ID: 0}, {ID: 1},
-			{ID: 2}, {ID: 3}}},
+		{"one core in each package", described(t, "pack:4 core:4 pu:2"), lab.Reserve{}, 4, each(4)},
+		{"fewer than packages", described(t, "pack:4 core:2 pu:2"), lab.Reserve{}, 2,
+			[]plan.Package{{ID: 0}, {ID: 1}, {ID: 2}, {ID: 3}}},
 		{"packages whose cores are all held do not count", altered(described(t, "pack:2 core:4 pu:2"),
 			func(h *topology.Host) {
 				h.Tenants = []topology.Tenant{{Name: "web", VCPUs: 1, Pins: pins}}
@@ -248,13 +255,12 @@ func TestWhatTheHostKeeps(t *testing.T) {
 			lab.Reserve{Cores: new(3), NUMA: []lab.NUMAReserve{{Node: 0, Cores: 1}, {Node: 1, Cores: 1}}}, 3,
 			[]plan.Package{{ID: 0}, {ID: 1}}},
 		{"what nodes keep is the least", described(t, "pack:2 [numa] core:8 pu:2"),
-			lab.Reserve{NUMA: []lab.NUMAReserve{{Node: 0, Cores: 5}}}, 5,
-			[]plan.Package{{ID: 0}, {ID: 1}}},
+			lab.Reserve{NUMA: []lab.NUMAReserve{{Node: 0, Cores: 5}}}, 5, each(2)},
 		{"a disk makes its package busy", altered(described(t, "pack:2 [numa] core:8 pu:2"), func(h *topology.Host) {
 			h.Storage = []topology.Disk{{Name: "sda", NUMANode: new(0)}, {Name: "sdb", Mounts: []string{"/", "/boot"},
 				NUMANode: new(1)},
 				{Name: "sdc", Mounts: []string{"/home"}, NUMANode: new(1)}}
-		}), lab.Reserve{}, 2, []plan.Package{{ID: 0}, {ID: 1, Busy: "disk sdb (/ /boot)"}}},
+		}), lab.Reserve{}, 2, []plan.Package{{ID: 0, Busy: plan.BusyByDefault}, {ID: 1, Busy: "disk sdb (/ /boot)"}}},
 		{"so does the NIC of the default route", altered(epyc(t), func(h *topology.Host) {
 			h.Storage = nil
 		}), lab.Reserve{}, 2,
@@ -267,10 +273,10 @@ func TestWhatTheHostKeeps(t *testing.T) {
 							NUMANode: new(h.NUMANodes[i].ID)}}
 					}
 				}
-			}), lab.Reserve{}, 2, []plan.Package{{ID: 0}, {ID: 1}}},
+			}), lab.Reserve{}, 2, each(2)},
 		{"a node of both packages makes none busy", altered(described(t, "pack:2 core:8 pu:2"), func(h *topology.Host) {
 			h.Storage = []topology.Disk{{Name: "sda", Mounts: []string{"/"}}}
-		}), lab.Reserve{}, 2, []plan.Package{{ID: 0}, {ID: 1}}},
+		}), lab.Reserve{}, 2, each(2)},
 		{"unknown packages are none", h20(t), lab.Reserve{}, 2, []plan.Package{}},
 	}
 	for _, test := range tests {

@@ -1,6 +1,8 @@
 package build
 
 import (
+	"cmp"
+
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/topology"
@@ -56,8 +58,8 @@ const (
 	largestReserve  = 4 // at most one in so many
 )
 
-// reserveCores decides how many cores the host keeps: the lab's number, else the default above, and at least the sum
-// for single NUMA nodes.
+// reserveCores decides how many cores the host keeps: the lab's number, else the default above with one in each package,
+// and at least the sum for single NUMA nodes.
 func (b *problemBuilder) reserveCores() {
 	free := map[int]int{} // by NUMA node
 	cores := b.freeCores()
@@ -93,6 +95,13 @@ func (b *problemBuilder) reserveCores() {
 		keep = max(keep, spareReserve)
 	}
 	keep = min(keep, max(smallestReserve, len(b.p.Cores)/largestReserve))
+	if b.lab.Reserve.Cores == nil && len(packages) > 1 && keep >= len(packages) {
+		for i := range b.p.Packages {
+			if k := &b.p.Packages[i]; packages[k.ID] {
+				k.Busy = cmp.Or(k.Busy, plan.BusyByDefault)
+			}
+		}
+	}
 	if r := b.lab.Reserve.Cores; r != nil {
 		if keep = *r; keep < smallestReserve {
 			b.fail("", "host.reserve.cores", "%d: the host needs at least 1 core: interrupts, QEMU's own "+

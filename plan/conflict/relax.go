@@ -161,10 +161,16 @@ func cutWants(wants []plan.Want, most int64) []plan.Want {
 	return out
 }
 
-// reserveOf returns the edit that limits the reserve of the host and of each NUMA node to this many cores.
+// reserveOf returns the edit that limits the reserve of the host and of each NUMA node to this many cores. A number in
+// the lab file replaces the default of one in each package.
 func reserveOf(cores int) edit {
 	return func(p *plan.Problem) {
 		p.ReserveCores = min(p.ReserveCores, cores)
+		for i := range p.Packages {
+			if p.Packages[i].Busy == plan.BusyByDefault {
+				p.Packages[i].Busy = ""
+			}
+		}
 		for i := range p.NUMANodes {
 			p.NUMANodes[i].ReserveCores = min(p.NUMANodes[i].ReserveCores, cores)
 		}

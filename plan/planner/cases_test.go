@@ -54,6 +54,7 @@ func TestNoWorsePlanIsLeft(t *testing.T) {
 	}{
 		{"two lab nodes that take all cores of the same NUMA nodes", "xml/192em64t-24n8c2t.xml", `name: same
 workload: rdma-latency
+host: {reserve: {cores: 24}}
 nodes: {vm: {count: 2, cpus: auto, memory: 94GiB, smt: 'on', nics: 2}}
 affinity: [{nodes: [vm00, vm01], numa: same}]
 `, 54752}, // 49556 without the term for cores near devices, for which the other solver found 50031

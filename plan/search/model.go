@@ -184,8 +184,14 @@ func (n numbering[K]) of(key K) (number int, isNew bool) {
 func (m *model) addCores() error {
 	p := m.p
 	busy := numbering[int]{} // package IDs
+	ofNode := m.nodeOfPackage()
 	for i := range p.Packages {
 		if p.Packages[i].Busy == "" {
+			continue
+		}
+		// A core that a NUMA node keeps bounds more than one that a package keeps.
+		if n, ok := ofNode[p.Packages[i].ID]; ok {
+			m.nodes[n].reserve = max(m.nodes[n].reserve, 1)
 			continue
 		}
 		if _, isNew := busy.of(p.Packages[i].ID); isNew {
@@ -265,6 +271,25 @@ func (m *model) addCores() error {
 	}
 	m.findDirty()
 	return nil
+}
+
+// nodeOfPackage returns the NUMA node of each package whose free cores are those of one NUMA node.
+func (m *model) nodeOfPackage() map[int]int {
+	nodes, packages := map[int][]int{}, map[int][]int{} // by package, and by NUMA node
+	for i := range m.p.Cores {
+		c := &m.p.Cores[i]
+		if n, ok := m.index[c.NUMANode]; ok && c.Tenant == "" {
+			nodes[c.Package] = lists.Add(nodes[c.Package], n)
+			packages[n] = lists.Add(packages[n], c.Package)
+		}
+	}
+	one := map[int]int{}
+	for id, on := range nodes {
+		if len(on) == 1 && len(packages[on[0]]) == 1 {
+			one[id] = on[0]
+		}
+	}
+	return one
 }
 
 // addComponent makes the component of a pool: all pools reachable over shared caches.
