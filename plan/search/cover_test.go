@@ -97,6 +97,15 @@ func TestCoverIsNeverMoreThanTheFewestShares(t *testing.T) {
 	}
 }
 
+func TestCoverCountsWholePieces(t *testing.T) {
+	t.Parallel()
+	c := covering{own: []int{8, 8}, tenants: []int{7, 7, 7, 7, 7, 7, 7, 7, 6, 6, 6, 6, 6, 5}}
+	c.finish()
+	if got := c.shares([]int{38, 24, 23, 3, 4}); got != 13 {
+		t.Errorf("%d shares, want 13", got)
+	}
+}
+
 func TestSharedCachesAreProved(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -91,6 +91,7 @@ type portion struct{ who, pool, n int }
 // totals are sums over all placed lab nodes. The terms of the cost are as in plan.Evaluate.
 type totals struct {
 	own, shared, unequal, memory, emulator, l3 int64
+	wired                                      int64 // card_shared and unlinked
 
 	charge int64 // of the columns
 	crowd  int64 // of bundleTerm
@@ -131,7 +132,9 @@ func newState(m *model, work *meter) *state {
 	return s
 }
 
-func (s *state) cost() int64 { return s.own + s.shared + s.unequal + s.memory + s.emulator + s.l3 }
+func (s *state) cost() int64 {
+	return s.own + s.shared + s.wired + s.unequal + s.memory + s.emulator + s.l3
+}
 
 // room returns how many cores of a pool a lab node can still get, considering the reserve of the NUMA node and the
 // package.
@@ -289,7 +292,7 @@ func (s *state) priceWiring(c *column) {
 			s.work.steps++
 			s.others = portsOf(o, s.others[:0])
 			cards, unlinked := w.Between(s.ports, s.others)
-			s.shared += 2 * (cards*weights.CardShared + unlinked*weights.Unlinked)
+			s.wired += 2 * (cards*weights.CardShared + unlinked*weights.Unlinked)
 		}
 	}
 }
