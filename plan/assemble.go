@@ -130,27 +130,42 @@ func (a *assembly) housekeeping() Housekeeping {
 }
 
 // ownThreads returns the housekeeping CPUs for the threads of QEMU other than virtual CPUs. I/O threads get a core on
-// the nearest NUMA node that has such cores, with ties broken by the number of the lab node's cores there. The emulator
-// gets that core, and one on each other NUMA node of the lab node's hugepages, see [Plan.EmulatorPin]. Lab nodes on one
-// NUMA node take turns.
+// the nearest NUMA node that has such cores, with ties broken by whether the host keeps its processes off them now and
+// by the number of the lab node's cores there. The emulator gets that core, and one on each other NUMA node of the lab
+// node's hugepages, see [Plan.EmulatorPin]. Lab nodes on one NUMA node take turns.
 func (a *assembly) ownThreads(i int, turn map[int]int) (emulator, io topology.CPUSet) {
 	if len(a.left) == 0 {
 		return emulator, io // the problem has no reserve
 	}
-	next := func(node int) topology.CPUSet {
-		c := a.left[node][turn[node]%len(a.left[node])]
+	isolated := func(node int) int {
+		if slices.ContainsFunc(a.left[node], func(c *Core) bool { return !c.Isolated }) {
+			return 0
+		}
+		return 1
+	}
+	next := func(node int) *Core {
+		cores := a.left[node]
+		if isolated(node) == 0 {
+			cores = lists.Filter(cores, func(c *Core) bool { return !c.Isolated })
+		}
 		turn[node]++
-		return topology.CPUs(c.CPUs...)
+		return cores[(turn[node]-1)%len(cores)]
 	}
 	home := slices.MinFunc(slices.Sorted(maps.Keys(a.left)), func(x, y int) int {
-		return cmp.Or(cmp.Compare(a.nearest(i, x), a.nearest(i, y)), cmp.Compare(a.coresOn[i][y], a.coresOn[i][x]))
+		return cmp.Or(cmp.Compare(a.nearest(i, x), a.nearest(i, y)), cmp.Compare(isolated(x), isolated(y)),
+			cmp.Compare(a.coresOn[i][y], a.coresOn[i][x]))
 	})
-	io = next(home)
+	io = topology.CPUs(next(home).CPUs...)
 	emulator = io
 	for _, m := range a.pl.Nodes[i].Memory {
-		if m.NUMANode != home && a.p.HugepageBytes > 0 && len(a.left[m.NUMANode]) > 0 {
-			emulator = emulator.Union(next(m.NUMANode))
+		if m.NUMANode == home || a.p.HugepageBytes == 0 || len(a.left[m.NUMANode]) == 0 {
+			continue
 		}
+		cpus := next(m.NUMANode).CPUs
+		if isolated(m.NUMANode) == 1 {
+			cpus = cpus[:1] // nothing balances load between isolated CPUs
+		}
+		emulator = emulator.Union(topology.CPUs(cpus...))
 	}
 	return emulator, io
 }

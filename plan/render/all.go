@@ -148,8 +148,11 @@ func (v *view) hasVFs() bool {
 	return slices.ContainsFunc(v.allPorts(), func(p port) bool { return p.isVF() })
 }
 
-func (v *view) isolated() topology.CPUSet {
-	for _, arg := range v.plan.KernelArgs {
+func (v *view) isolated() topology.CPUSet { return isolatedBy(v.plan) }
+
+// isolatedBy returns the CPUs that the kernel arguments of a plan isolate.
+func isolatedBy(p *plan.Plan) topology.CPUSet {
+	for _, arg := range p.KernelArgs {
 		if list, ok := cmdline.Isolcpus(arg); ok {
 			return list
 		}

@@ -144,7 +144,7 @@ func (m *machine) domain(n *plan.Node) ([]byte, error) {
 		return nil, err
 	}
 	mark, err := xml.Marshal(Mark{Lab: m.in.Plan.Lab, Name: n.Name, Plan: m.in.Plan.Schema,
-		Host: xmlComment(m.in.Plan.Host.Name)})
+		Host: xmlComment(m.in.Plan.Host.Name), Isolated: isolatedBy(m.in.Plan).String()})
 	if err != nil {
 		return nil, err
 	}

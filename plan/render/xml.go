@@ -25,6 +25,8 @@ type Mark struct {
 	Name    string   `xml:"name,attr"`
 	Plan    string   `xml:"plan,attr"` // the schema of the plan: "rackless/plan/v1"
 	Host    string   `xml:"host,attr,omitempty"`
+	// Isolated lists the CPUs that the plan isolates, so that the domain can be judged before the host is booted so.
+	Isolated string `xml:"isolated,attr,omitempty"`
 	// Defined is added by the code that defines the domain. Domains leaves it nil.
 	Defined *Defined `xml:"https://github.com/rackless/rackless/libvirt/1 defined"`
 }
