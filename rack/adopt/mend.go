@@ -59,10 +59,13 @@ type syntax interface {
 }
 
 // Check checks a machine on a host with the other tenants in h. A tenant of h with the machine's UUID or name is its
-// earlier description, and is replaced.
+// earlier description, and is replaced. A domain of a plan is judged on the host with the isolated CPUs of that plan.
 func Check(ctx context.Context, h *topology.Host, hostName string, m *inspect.Machine) (*Verdict, error) {
 	others := *h
 	others.Tenants = nil
+	if isolated := plannedIsolation(m.Text); isolated != nil {
+		others.CPUs.Isolated = isolated
+	}
 	state := "shut off" // a machine that is not on the host needs the resources of a start
 	for _, t := range h.Tenants {
 		if same(&t, &m.Tenant) {
@@ -169,14 +172,15 @@ func (j *job) mend(ctx context.Context, v *Verdict) error {
 	best, left := j.machine.Text, before
 	var reasons []error
 	for _, edit := range []func(context.Context) (string, error){j.moveEmulator, j.reorder, j.moveMemory,
-		j.placeAnew, j.placePresent, j.placeWithCells} {
+		j.placeAnew, j.placePresent, j.placeWithCells, j.placeOnSiblings} {
 		text, err := edit(ctx)
 		if err == nil {
 			edited, err := inspect.ParseMachine(ctx, text, j.machine.File)
 			if err != nil {
 				return fmt.Errorf("the edited description cannot be read back, which is a fault of rackless: %w", err)
 			}
-			if now := wrong(j.judge(edited.Tenant)); len(now) < len(left) {
+			found := j.judge(edited.Tenant)
+			if now := wrong(found); len(now) < len(left) && !addsError(v.Findings, found) {
 				best, left = text, now
 			}
 		}
@@ -204,6 +208,15 @@ func (j *job) mend(ctx context.Context, v *Verdict) error {
 	return nil
 }
 
+// addsError reports whether an edit brings in an error of a check that found nothing before.
+func addsError(before, now []finding.Finding) bool {
+	return slices.ContainsFunc(now, func(f finding.Finding) bool {
+		return f.Severity == finding.Error && !slices.ContainsFunc(before, func(b finding.Finding) bool {
+			return b.ID == f.ID
+		})
+	})
+}
+
 // withLineEnds converts line ends to CRLF if all lines of before have them.
 func withLineEnds(text, before string) string {
 	if n := strings.Count(before, "\n"); n == 0 || n != strings.Count(before, "\r\n") {
@@ -214,7 +227,7 @@ func withLineEnds(text, before string) string {
 
 func cause(err error) string {
 	if err == nil {
-		return "no placement on this host is without it"
+		return "none of the placements that were tried is without it"
 	}
 	return err.Error()
 }
@@ -256,7 +269,7 @@ func (j *job) moveMemory(context.Context) (string, error) {
 
 // placeAnew plans the machine on the host with its devices, and with NUMA nodes in the guest if it has several.
 func (j *job) placeAnew(ctx context.Context) (string, error) {
-	return j.place(ctx, j.severalNodes(), topology.CPUSet{})
+	return j.place(ctx, shape{cells: j.severalNodes()})
 }
 
 func (j *job) severalNodes() bool {
@@ -274,16 +287,27 @@ func (j *job) placePresent(ctx context.Context) (string, error) {
 	if j.severalNodes() {
 		return "", errors.New("virtual CPUs that can be plugged in later are in its NUMA nodes")
 	}
-	return j.place(ctx, false, *absent)
+	return j.place(ctx, shape{absent: *absent})
 }
 
 func (j *job) placeWithCells(ctx context.Context) (string, error) {
-	return j.place(ctx, true, topology.CPUSet{})
+	return j.place(ctx, shape{cells: true})
 }
 
-// place plans the machine again; absent are virtual CPUs that get no CPUs of their own.
-func (j *job) place(ctx context.Context, cells bool, absent topology.CPUSet) (string, error) {
-	p, err := j.plan(ctx, cells, absent)
+// placeOnSiblings plans the machine on half as many cores, and shows the guest the threads of each. The domain of a
+// guide often has siblings for its virtual CPUs, and no topology that tells the guest.
+func (j *job) placeOnSiblings(ctx context.Context) (string, error) {
+	t := &j.machine.Tenant
+	pairs := slices.ContainsFunc(j.host.Cores, func(c topology.Core) bool { return c.CPUs.Len() > 1 })
+	if !pairs || t.GuestThreads > 1 || t.VCPUs%2 != 0 || t.Absent != nil && !t.Absent.IsEmpty() {
+		return j.machine.Text, nil
+	}
+	return j.place(ctx, shape{cells: true, siblings: true})
+}
+
+// place plans the machine again.
+func (j *job) place(ctx context.Context, s shape) (string, error) {
+	p, err := j.plan(ctx, s)
 	if err != nil {
 		return "", err
 	}

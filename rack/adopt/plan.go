@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/topology"
@@ -41,34 +42,93 @@ func (p *placement) cpus() []int {
 
 const nodeName = "vm"
 
+// A shape says how a machine that is planned anew sees the host.
+type shape struct {
+	cells    bool            // the guest gets the NUMA nodes of the plan
+	siblings bool            // two of its virtual CPUs are the threads of one core, also if the guest sees no threads yet
+	absent   topology.CPUSet // virtual CPUs that get no CPUs of their own
+}
+
 // plan finds the best place for the machine on the host, with its devices. If these cannot be passed through, other
 // findings report that, and the machine is placed without them.
-func (j *job) plan(ctx context.Context, cells bool, absent topology.CPUSet) (*placement, error) {
+func (j *job) plan(ctx context.Context, s shape) (*placement, error) {
 	var first error
-	for _, devices := range []bool{true, false} {
-		l, err := j.lab(cells, devices, absent.Len())
+	for _, try := range []struct {
+		host    *topology.Host
+		devices bool
+	}{{j.withHugepages(), true}, {j.host, true}, {j.host, false}} {
+		if try.host == nil {
+			continue
+		}
+		l, err := j.lab(s, try.devices)
 		if err != nil {
 			return nil, err
+		}
+		if try.host != j.host {
+			l.Reserve.Memory = new(lab.Bytes(0))
 		}
 		q, err := planner.New(j.hostName, j.machine.File, l, "")
 		if err != nil {
 			return nil, err
 		}
-		r, err := q.Solve(ctx, j.host, l)
+		r, err := q.Solve(ctx, try.host, l)
 		if err == nil {
 			return &placement{input: render.Input{Plan: r.Plan, Lab: r.Lab, Host: r.Host},
-				cells: r.Plan.Nodes[0].GuestNUMA, vcpus: j.machine.Tenant.VCPUs, absent: absent}, nil
+				cells: r.Plan.Nodes[0].GuestNUMA, vcpus: j.machine.Tenant.VCPUs, absent: s.absent}, nil
 		}
-		first = cmp.Or(first, err)
-		if !planner.DoesNotFit(err) {
+		other := !planner.DoesNotFit(err)
+		if try.host == j.host || other {
+			first = cmp.Or(first, err)
+		}
+		if other {
 			break
 		}
 	}
 	return nil, fmt.Errorf("no other place for %s: %w", j.machine.Tenant.Name, first)
 }
 
-// lab describes the machine as a lab of one node, without so many virtual CPUs that it has none of at the start.
-func (j *job) lab(cells, withDevices bool, absent int) (*lab.Lab, error) {
+// withHugepages returns the host with the memory of its hugepages alone, because pages that are set aside now need no
+// reboot. It returns nil if the machine has none, or the host none of their size.
+func (j *job) withHugepages() *topology.Host {
+	size := j.pageSize()
+	if size == 0 {
+		return nil
+	}
+	h := *j.host
+	h.NUMANodes = slices.Clone(h.NUMANodes)
+	some := false
+	for i := range h.NUMANodes {
+		n := &h.NUMANodes[i]
+		bytes := uint64(0)
+		for _, pool := range n.Hugepages {
+			if pool.SizeBytes == size && pool.Total < 1<<32 {
+				bytes = pool.Total * size
+			}
+		}
+		some = some || bytes > 0
+		n.MemoryBytes = &bytes
+	}
+	if !some {
+		return nil
+	}
+	return &h
+}
+
+// pageSize returns the size of the machine's hugepages, or 0 if it has none.
+func (j *job) pageSize() uint64 {
+	t := &j.machine.Tenant
+	if t.Hugepages == nil {
+		return 0
+	}
+	size := *t.Hugepages
+	if size == 0 && j.host.Memory.DefaultHuge != nil {
+		size = *j.host.Memory.DefaultHuge
+	}
+	return size
+}
+
+// lab describes the machine as a lab of one node, without the virtual CPUs that it has none of at the start.
+func (j *job) lab(s shape, withDevices bool) (*lab.Lab, error) {
 	t := &j.machine.Tenant
 	if t.VCPUs == 0 || t.MemoryBytes == nil {
 		return nil, errors.New("the description does not tell the number of virtual CPUs and the memory")
@@ -76,11 +136,7 @@ func (j *job) lab(cells, withDevices bool, absent int) (*lab.Lab, error) {
 	memory := lab.Bytes(max(*t.MemoryBytes, uint64(lab.MinMemory))) / lab.MiB * lab.MiB
 	pages, page := lab.HugepagesOff, lab.MiB
 	if t.Hugepages != nil {
-		size := *t.Hugepages
-		if size == 0 && j.host.Memory.DefaultHuge != nil {
-			size = *j.host.Memory.DefaultHuge
-		}
-		switch lab.Bytes(size) {
+		switch lab.Bytes(j.pageSize()) {
 		case lab.GiB:
 			pages, page = lab.Hugepages1GiB, lab.GiB
 		case 2 * lab.MiB:
@@ -93,12 +149,12 @@ func (j *job) lab(cells, withDevices bool, absent int) (*lab.Lab, error) {
 		return nil, fmt.Errorf("rackless cannot plan %s: its memory, %s, is not whole pages of %s", t.Name, memory,
 			page)
 	}
-	node := lab.Node{Name: nodeName, CPUs: t.VCPUs - absent, Memory: memory, Image: lab.DefaultImage,
+	node := lab.Node{Name: nodeName, CPUs: t.VCPUs - s.absent.Len(), Memory: memory, Image: lab.DefaultImage,
 		NIC: lab.DefaultNIC, SMT: lab.Off, GuestNUMA: lab.Off}
-	if t.GuestThreads > 1 {
+	if t.GuestThreads > 1 || s.siblings {
 		node.SMT = lab.On
 	}
-	if cells {
+	if s.cells {
 		node.GuestNUMA = lab.On
 	}
 	for _, td := range t.Devices {

@@ -29,6 +29,23 @@ func parse(text string) (*libvirtxml.Domain, error) {
 	return &d, nil
 }
 
+// plannedIsolation returns the CPUs that the plan of a domain isolates, by its mark. It returns nil for others.
+func plannedIsolation(text string) *topology.CPUSet {
+	var d struct {
+		Metadata struct {
+			Mark render.Mark `xml:"https://github.com/rackless/rackless/libvirt/1 node"`
+		} `xml:"metadata"`
+	}
+	if xml.Unmarshal([]byte(text), &d) != nil || d.Metadata.Mark.Isolated == "" {
+		return nil
+	}
+	cpus, err := topology.ParseCPUSet(d.Metadata.Mark.Isolated)
+	if err != nil {
+		return nil // somebody else has changed the mark
+	}
+	return &cpus
+}
+
 func (domainXML) emulator(text string, cpus topology.CPUSet) (string, error) {
 	d, err := parse(text)
 	if err != nil {
