@@ -215,7 +215,7 @@ func TestTheKubeletTakesItsConfiguration(t *testing.T) {
 		for _, edit := range []struct{ from, to, complaint string }{
 			{"", "", ""},
 			{"topologyManagerScope", "topologyManagerScop", `unknown field "topologyManagerScop"`},
-			{"topologyManagerPolicy: restricted", "topologyManagerPolicy: restrictd", "topologyManagerPolicy"},
+			{"topologyManagerPolicy: ", "topologyManagerPolicy: un", "topologyManagerPolicy"},
 		} {
 			text := strings.Replace(string(files[i].Data), edit.from, edit.to, 1)
 			said := string(ask(t, []render.Artifact{{Path: "kubelet.yaml", Data: []byte(text)}}, program,

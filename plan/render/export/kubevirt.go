@@ -51,7 +51,8 @@ type kube struct {
 	Isolated bool            // each machine gets an additional core for QEMU's own threads
 	Reserved topology.CPUSet // kept for the host's own processes
 	SMT      bool
-	Spans    bool // some machine has CPUs or memory of several NUMA nodes
+	Spans    bool   // some machine has CPUs or memory of several NUMA nodes
+	Policy   string // of the kubelet's topology manager
 
 	FirstNode              int // NUMA node with the memory reserved for the host
 	SystemMiB, ReservedMiB uint64
@@ -105,6 +106,7 @@ func (k *kube) read() error {
 	k.Made, k.Lab, k.MTU = made(k.in.Made), dns(p.Lab), k.in.Lab.Fabric.MTU
 	k.Spans = slices.ContainsFunc(p.Nodes, func(n plan.Node) bool { return len(shares(k.in.Host, &n)) > 1 })
 	k.reserve()
+	k.Policy = k.policy()
 	for _, pf := range p.VFs {
 		if pf.Lab == 0 {
 			continue
