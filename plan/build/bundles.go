@@ -217,7 +217,7 @@ func (b *problemBuilder) iommuGroups() []endpointGroup {
 	if io.Enabled != nil && !*io.Enabled {
 		if wanted && !b.withoutIOMMU() {
 			b.note("the IOMMU is off, and passthrough needs it: %s; which devices share a group can be told only "+
-				"then: now the functions of a card are taken to go together, and nothing else", b.iommuFix())
+				"then: now the functions of a GPU are taken to go together, and the ports of a NIC not", b.iommuFix())
 		}
 		return nil
 	}
@@ -250,8 +250,8 @@ func (b *problemBuilder) iommuGroups() []endpointGroup {
 		}
 	}
 	if len(grouped) == 0 && wanted && len(b.p.Devices) > 0 {
-		b.note("the host does not tell its IOMMU groups: the functions of a card are taken to go together, and " +
-			"nothing else")
+		b.note("the host does not tell its IOMMU groups: the functions of a GPU are taken to go together, and the " +
+			"ports of a NIC not")
 	}
 	var groups []endpointGroup
 	for _, id := range slices.Sorted(maps.Keys(functions)) {

@@ -182,14 +182,14 @@ func TestBundlesAndWhatStays(t *testing.T) {
 		{"groups that nobody tells", cardHost(t, card{"0000:06:00.0", class3D, -1, nil},
 			card{"0000:06:00.1", classAudio, -1, nil}), asks("gpu"),
 			[]string{"gpu 0000:06:00.0 bundle 0 with 0000:06:00.1"},
-			[]string{"the host does not tell its IOMMU groups: the functions of a card are taken to go together, and " +
-				"nothing else"}},
+			[]string{"the host does not tell its IOMMU groups: the functions of a GPU are taken to go together, and the " +
+				"ports of a NIC not"}},
 		{"an IOMMU that is off", altered(cardHost(t, card{"0000:06:00.0", class3D, -1, nil}), func(h *topology.Host) {
 			h.IOMMU.Enabled, h.System.CPUModel = new(false), "Intel(R) Xeon(R) Platinum 8480+"
 		}), asks("gpu"), []string{"gpu 0000:06:00.0 bundle 0"},
 			[]string{"the IOMMU is off, and passthrough needs it: turn on VT-d in the firmware and boot with " +
 				"intel_iommu=on; which devices share a group can be told " +
-				"only then: now the functions of a card are taken to go together, and nothing else"}},
+				"only then: now the functions of a GPU are taken to go together, and the ports of a NIC not"}},
 
 		{"no IOMMU in a virtual machine", altered(cardHost(t, card{"0000:06:00.0", class3D, -1, nil},
 			card{"0000:41:00.0", classEthernet, -1, sriov}), func(h *topology.Host) {
