@@ -127,8 +127,7 @@ const maxKept = 64
 // keepForHost leaves the cores most valuable to the host to the host, if that costs nothing, by exchanging them for
 // cores that the host would keep. This preference is not a cost term, because costs must not depend on how CPUs are
 // numbered or on an earlier layout.
-func keepForHost(l *plan.Layout, p *plan.Problem, pl *plan.Placement, cost int64) {
-	worth := worthToHost(p)
+func keepForHost(l *plan.Layout, p *plan.Problem, pl *plan.Placement, cost int64, worth map[int]int) {
 	tried := 0
 	for owner := range pl.Nodes {
 		for _, id := range slices.Clone(pl.Nodes[owner].Cores) {

@@ -273,8 +273,12 @@ func (m *model) addCores() error {
 	return nil
 }
 
-// nodeOfPackage returns the NUMA node of each package whose free cores are those of one NUMA node.
+// nodeOfPackage returns the NUMA node of each package whose free cores are those of one NUMA node. It returns nil if no
+// package is busy.
 func (m *model) nodeOfPackage() map[int]int {
+	if !slices.ContainsFunc(m.p.Packages, func(k plan.Package) bool { return k.Busy != "" }) {
+		return nil
+	}
 	nodes, packages := map[int][]int{}, map[int][]int{} // by package, and by NUMA node
 	for i := range m.p.Cores {
 		c := &m.p.Cores[i]

@@ -1,6 +1,7 @@
 package search
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -14,10 +15,11 @@ import (
 // of one socket with the other one idle; two virtual functions of one port of examples/hosts/r740.ttar, with its other
 // port unused.
 
+// Limits on the steps of preferences: a part of those of the search, and of those for one lab node.
 const (
-	preferSteps  = 5_000  // least work on preferences
-	preferShare  = 5      // or the search's own work divided by this
-	preferColumn = 10_000 // most work on one lab node at a time
+	preferSteps  = 1_000 // at least
+	preferShare  = 10
+	preferColumn = 10_000
 )
 
 // A burden counts the disadvantages of a placement that have no cost, the most important first.
@@ -28,25 +30,23 @@ type burden struct {
 }
 
 func (b burden) less(o burden) bool {
-	return slices.Compare([]int64{b.repeated, b.onNodes, b.onPkgs}, []int64{o.repeated, o.onNodes, o.onPkgs}) < 0
+	return cmp.Or(cmp.Compare(b.repeated, o.repeated), cmp.Compare(b.onNodes, o.onNodes),
+		cmp.Compare(b.onPkgs, o.onPkgs)) < 0
 }
 
 // A preference places lab nodes of a finished placement again, at most at its cost.
 type preference struct {
 	*tree
-	held    []int // by NUMA node: cores of tenants
-	pkgOf   []int // by NUMA node: index of the package of its cores
-	loads   []int64
+	best    []*column
+	pkgOf   []int   // by NUMA node: index of the package of its cores
+	loads   []int64 // by NUMA node: cores of tenants and of the lab nodes of best
 	pkgLoad []int64
 }
 
 // prefer returns columns that cost no more than best, with a burden that no change of one lab node lightens, as far
-// as the work allows. used is the work of the search so far.
+// as the work allows. It returns nil if best is as good. used is the work of the search so far.
 func (m *model) prefer(ctx context.Context, best []*column, cost, used int64) []*column {
-	t := newTree(m, &meter{ctx: ctx, limit: preferSteps + used/preferShare})
-	t.best, t.cost = slices.Clone(best), cost
-	p := &preference{tree: t, held: make([]int, len(m.nodes)), pkgOf: make([]int, len(m.nodes)),
-		loads: make([]int64, len(m.nodes))}
+	p := &preference{best: best, pkgOf: make([]int, len(m.nodes)), loads: make([]int64, len(m.nodes))}
 	pkgs := numbering[int]{}
 	for i := range m.p.Cores {
 		c := &m.p.Cores[i]
@@ -56,19 +56,68 @@ func (m *model) prefer(ctx context.Context, best []*column, cost, used int64) []
 		}
 		p.pkgOf[n], _ = pkgs.of(c.Package)
 		if c.Tenant != "" {
-			p.held[n]++
+			p.loads[n]++
 		}
 	}
 	p.pkgLoad = make([]int64, len(pkgs))
-	for again := true; again && t.work.stopped == ""; {
+	for n, load := range p.loads {
+		p.pkgLoad[p.pkgOf[n]] += load
+	}
+	for _, c := range best {
+		p.load(m, c, 1)
+	}
+	better := false
+	for again := true; again; {
 		again = false
-		for _, i := range t.order {
-			if t.work.stopped == "" && p.replace(i) {
-				again = true
+		for i := range best {
+			if !p.mayHelp(m, i) {
+				continue
+			}
+			if p.tree == nil {
+				p.tree = newTree(m, &meter{ctx: ctx, limit: max(preferSteps, used/preferShare)})
+				p.tree.cost = cost
+				p.best = slices.Clone(best)
+			}
+			if p.work.stopped != "" {
+				break
+			}
+			if p.replace(i) {
+				again, better = true, true
 			}
 		}
 	}
-	return t.best
+	if !better {
+		return nil
+	}
+	return p.best
+}
+
+// load adds the cores of a column to the loads or, with sign -1, takes them off.
+func (p *preference) load(m *model, c *column, sign int) {
+	for _, pc := range c.cores {
+		n := m.pools[pc.pool].node
+		p.loads[n] += int64(sign * pc.n)
+		p.pkgLoad[p.pkgOf[n]] += int64(sign * pc.n)
+	}
+}
+
+// mayHelp reports whether another place for lab node i could have a lighter burden: it has two virtual functions of one
+// NIC, or another NUMA node or package with its cores would have fewer in use than its present one.
+func (p *preference) mayHelp(m *model, i int) bool {
+	c := p.best[i]
+	if slices.ContainsFunc(c.vfs, func(v plan.VFCount) bool { return v.Count > 1 }) {
+		return true
+	}
+	for _, pc := range c.cores {
+		here, n := m.pools[pc.pool].node, int64(pc.n)
+		for other, load := range p.loads {
+			a, b := p.pkgOf[here], p.pkgOf[other]
+			if load+n < p.loads[here] || load+n == p.loads[here] && p.pkgLoad[b]+n < p.pkgLoad[a] && a != b {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // replace gives lab node i the column of the least burden beside the others, if it costs no more. It reports whether
@@ -83,7 +132,9 @@ func (p *preference) replace(i int) bool {
 		}
 	}
 	defer p.removeAll(others)
-	least := p.burdenOf(p.best[i])
+	old := p.best[i]
+	p.load(p.m, old, -1)
+	least := p.burdenOf(old)
 	var better *column
 	e := p.enum(0)
 	e.relaxed, e.breakSymmetry, e.basic = false, true, true
@@ -103,38 +154,22 @@ func (p *preference) replace(i int) bool {
 	if better != nil {
 		p.best[i] = better
 	}
+	p.load(p.m, p.best[i], 1)
 	return better != nil
 }
 
-// burdenOf returns the burden of a column beside the placed lab nodes.
+// burdenOf returns the burden of a column beside the other lab nodes.
 func (p *preference) burdenOf(c *column) (b burden) {
 	for _, v := range c.vfs {
 		b.repeated += int64(v.Count - 1)
 	}
-	clear(p.pkgLoad)
-	for n := range p.loads {
-		p.loads[n] = int64(p.held[n] + p.m.nodes[n].free - p.s.nodeFree[n])
-	}
-	for _, pc := range c.cores {
-		p.loads[p.m.pools[pc.pool].node] += int64(pc.n)
-	}
-	for n, load := range p.loads {
+	p.load(p.m, c, 1)
+	for _, load := range p.loads {
 		b.onNodes += load * load
-		p.pkgLoad[p.pkgOf[n]] += load
 	}
 	for _, load := range p.pkgLoad {
 		b.onPkgs += load * load
 	}
+	p.load(p.m, c, -1)
 	return b
-}
-
-// preferred replaces a placement by one of no more cost that the preferences favour.
-func (m *model) preferred(ctx context.Context, l *plan.Layout, t *tree, pl *plan.Placement) {
-	better := m.prefer(ctx, t.best, t.cost, t.work.steps)
-	if slices.Equal(better, t.best) {
-		return
-	}
-	if next := m.emit(better); l.Cost(&next) <= l.Cost(pl) {
-		*pl = next
-	}
 }

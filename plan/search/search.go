@@ -63,14 +63,19 @@ func Solve(ctx context.Context, p *plan.Problem, o Options) (*Result, error) {
 	}
 	r := &Result{Outcome: plan.Outcome{Placement: m.emit(t.best), Stopped: work.stopped}, Steps: work.steps}
 	l := plan.NewLayout(p)
-	if ctx.Err() == nil { // these are optional improvements, skipped on cancellation
-		m.preferred(ctx, l, t, &r.Placement)
-		cost := l.Cost(&r.Placement)
-		splitTies(l, &r.Placement, cost)
-		keepForHost(l, p, &r.Placement, cost)
-		tidyCores(l, p, &r.Placement, cost)
-	}
 	r.Cost = l.Cost(&r.Placement)
+	if ctx.Err() == nil { // these are optional improvements, skipped on cancellation
+		if better := m.prefer(ctx, t.best, t.cost, t.work.steps); better != nil {
+			next := m.emit(better)
+			if cost := l.Cost(&next); cost <= r.Cost {
+				r.Placement, r.Cost = next, cost
+			}
+		}
+		worth := worthToHost(p)
+		splitTies(l, &r.Placement, r.Cost)
+		keepForHost(l, p, &r.Placement, r.Cost, worth)
+		tidyCores(l, p, &r.Placement, r.Cost, worth)
+	}
 	r.Bound = min(bound, r.Cost)
 	r.Optimal = r.Bound == r.Cost
 	switch {

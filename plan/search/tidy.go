@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/plan"
 )
 
@@ -38,19 +37,57 @@ type tidier struct {
 
 // tidyCores gives the cores of each lab node on a NUMA node in as few L3 caches as possible if the cost stays the
 // same, and then in as few ranges as possible. Cores that the host needs more stay with it.
-func tidyCores(l *plan.Layout, p *plan.Problem, pl *plan.Placement, cost int64) {
-	t := &tidier{l: l, p: p, worth: worthToHost(p), cost: cost}
-	if slices.ContainsFunc(p.Cores, func(c plan.Core) bool { return c.L3 >= 0 }) {
-		largest := lists.Where(pl.Nodes, func(plan.NodePlacement) bool { return true })
-		slices.SortStableFunc(largest, func(a, b int) int {
+func tidyCores(l *plan.Layout, p *plan.Problem, pl *plan.Placement, cost int64, worth map[int]int) {
+	t := &tidier{l: l, p: p, worth: worth, cost: cost}
+	if torn := t.torn(pl); len(torn) > 0 {
+		all := make([]int, len(pl.Nodes))
+		for i := range all {
+			all[i] = i
+		}
+		slices.SortStableFunc(all, func(a, b int) int {
 			return cmp.Compare(len(pl.Nodes[b].Cores), len(pl.Nodes[a].Cores))
 		})
-		t.repack(pl, largest)
-		for _, i := range largest {
+		t.repack(pl, all)
+		for _, i := range torn {
 			t.repack(pl, []int{i})
 		}
 	}
 	t.sortWithinCaches(pl)
+}
+
+// torn returns the lab nodes whose cores could be in fewer L3 caches if all of these were free.
+func (t *tidier) torn(pl *plan.Placement) []int {
+	type cache struct {
+		kind coreKind
+		l3   int
+	}
+	sizes, largest := map[cache]int{}, map[coreKind]int{}
+	for i := range t.p.Cores {
+		if c := &t.p.Cores[i]; c.L3 >= 0 && c.Tenant == "" {
+			k := cache{kindOf(c), c.L3}
+			sizes[k]++
+			largest[k.kind] = max(largest[k.kind], sizes[k])
+		}
+	}
+	var torn []int
+	for i := range pl.Nodes {
+		count, used := map[coreKind]int{}, map[cache]bool{}
+		for _, id := range pl.Nodes[i].Cores {
+			if c := t.l.Cores[id]; c.L3 >= 0 {
+				k := cache{kindOf(c), c.L3}
+				count[k.kind]++
+				used[k] = true
+			}
+		}
+		least := 0
+		for k, n := range count {
+			least += (n + largest[k] - 1) / largest[k]
+		}
+		if len(used) > least {
+			torn = append(torn, i)
+		}
+	}
+	return torn
 }
 
 // pieces returns how much the host loses with the cores of the lab nodes, and the number of L3 caches that each has
@@ -71,10 +108,13 @@ func (t *tidier) pieces(pl *plan.Placement) (worth, caches int) {
 
 // repack places the cores of some lab nodes again, in order.
 func (t *tidier) repack(pl *plan.Placement, who []int) {
+	worth, caches := t.pieces(pl)
 	for most := range 3 { // the most worth of a core that is given
-		worth, caches := t.pieces(pl)
+		if t.tries == maxTidyTries || most > 0 && worth == 0 {
+			return
+		}
 		next := t.packed(pl, who, most)
-		if next == nil || t.tries == maxTidyTries {
+		if next == nil {
 			continue
 		}
 		w, c := t.pieces(next)
