@@ -193,3 +193,42 @@ func TestKernelArguments(t *testing.T) {
 		})
 	}
 }
+
+func TestEmulatorHasACoreOnEachNUMANodeOfHugepages(t *testing.T) {
+	t.Parallel()
+	host := smallHost()
+	for n := range 2 {
+		host.NUMANodes = append(host.NUMANodes, topology.NUMANode{ID: n, CPUs: topology.CPURange(4*n, 4*n+3).Union(
+			topology.CPURange(4*n+8, 4*n+11))})
+	}
+	own := NodePlacement{Cores: []int{1, 5}, Memory: []NodePage{{0, 2}, {1, 2}}, GPUs: []int{0}, NICs: []int{2}}
+	for _, tt := range []struct {
+		name         string
+		setup        func(*Problem, *NodePlacement)
+		emulator, io string
+	}{
+		{"one on each", func(*Problem, *NodePlacement) {}, "0,4,8,12", "0,8"},
+		{"memory on one", func(_ *Problem, n *NodePlacement) { n.Memory = []NodePage{{0, 4}} }, "0,8", "0,8"},
+		{"no hugepages", func(p *Problem, _ *NodePlacement) { p.HugepageBytes = 0 }, "0,8", "0,8"},
+		{"a core that the host does not isolate", func(p *Problem, _ *NodePlacement) {
+			p.Cores[0].Isolated, p.Cores[4].Isolated = true, true
+		}, "2,6,10,14", "2,10"},
+		{"all of a node are isolated: one CPU of it", func(p *Problem, _ *NodePlacement) {
+			for c := range 4 {
+				p.Cores[c].Isolated = true
+			}
+		}, "0,4,12", "4,12"},
+	} {
+		p, n := smallProblem(), own
+		tt.setup(p, &n)
+		pl := assemble(p, host, n)
+		got := &pl.Nodes[0]
+		if got.EmulatorCPUs.String() != tt.emulator || got.IOThreadCPUs.String() != tt.io {
+			t.Errorf("%s: emulator %s and I/O threads %s, want %s and %s", tt.name, got.EmulatorCPUs, got.IOThreadCPUs,
+				tt.emulator, tt.io)
+		}
+		if pin := pl.EmulatorPin(got, host); !pin.Equal(got.EmulatorCPUs) {
+			t.Errorf("%s: the domain has %s, the plan %s", tt.name, pin, got.EmulatorCPUs)
+		}
+	}
+}

@@ -19,14 +19,17 @@ type vector struct {
 	bundle []int64
 	vf     []int64
 	nic    []int64 // being one more user (lab node with virtual functions) of a NIC
+	card   []int64 // being one more lab node with ports of a card, see model.cards; by its first NIC
 }
 
 func newVector(m *model) vector {
 	return vector{node: make([]int64, len(m.nodes)), bundle: make([]int64, m.bundles),
-		vf: make([]int64, len(m.devices)), nic: make([]int64, len(m.devices))}
+		vf: make([]int64, len(m.devices)), nic: make([]int64, len(m.devices)), card: make([]int64, len(m.devices))}
 }
 
-func (v *vector) parts() [4][]int64 { return [...][]int64{v.node, v.bundle, v.vf, v.nic} }
+func (v *vector) parts() [parts][]int64 { return [...][]int64{v.node, v.bundle, v.vf, v.nic, v.card} }
+
+const parts = 5
 
 // prices are in units of 1/scale, and never negative.
 type prices struct {
@@ -39,7 +42,7 @@ func newPrices(m *model) *prices { return &prices{vector: newVector(m)} }
 func (p *prices) clone() *prices {
 	q := prices{fixed: p.fixed}
 	q.node, q.bundle = slices.Clone(p.node), slices.Clone(p.bundle)
-	q.vf, q.nic = slices.Clone(p.vf), slices.Clone(p.nic)
+	q.vf, q.nic, q.card = slices.Clone(p.vf), slices.Clone(p.nic), slices.Clone(p.card)
 	return &q
 }
 
@@ -57,6 +60,9 @@ func (p *prices) charge(m *model, c *column) int64 {
 	}
 	for _, v := range c.vfs {
 		sum += p.nic[v.Device] + int64(v.Count)*p.vf[v.Device]
+	}
+	for k := range m.cardsOf(c) {
+		sum += p.card[k]
 	}
 	return sum
 }
@@ -111,6 +117,26 @@ func (t *tree) applyPrices() {
 	s.crowd = 0
 	for b := range m.bundles {
 		s.crowd += s.bundleTerm(b)
+	}
+	// A card with u lab nodes costs w*u*(u-1) and earns price*u, as a NIC. The cost of the present ones is in wired.
+	s.onCard = s.onCard[:0]
+	for k, ports := range m.cards {
+		var table []int64
+		if ports > 0 {
+			w := scale * m.p.Weights.CardShared
+			table = make([]int64, ports+1)
+			for u := int64(ports); u >= 0; u-- {
+				table[u] = w*u*(u-1) - p.card[k]*u
+				if u < int64(ports) {
+					table[u] = min(table[u], table[u+1])
+				}
+			}
+			for u := range table {
+				table[u] -= w * int64(u) * int64(u-1)
+			}
+			s.crowd += table[s.cardUsers[k]]
+		}
+		s.onCard = append(s.onCard, table)
 	}
 }
 
@@ -193,6 +219,34 @@ func (t *tree) commonPortPrice() {
 	t.restore(best)
 }
 
+// commonCardPrice tries the same price for all cards, as commonPortPrice does for ports.
+//
+// The case that needs it: two lab nodes with a port each, of which one card alone has any with RDMA. 1000 is proved
+// with it, 0 without.
+func (t *tree) commonCardPrice() {
+	m := t.m
+	if !slices.ContainsFunc(m.cards, func(ports int) bool { return ports > 0 }) {
+		return
+	}
+	best := t.relaxation()
+	users := lists.Count(m.requests, func(r request) bool { return r.nics > 0 })
+	for n := int64(1); n < int64(min(users, 4)); n++ {
+		for k, ports := range m.cards {
+			if ports > 0 {
+				t.price.card[k] = 2 * n * scale * m.p.Weights.CardShared
+			}
+		}
+		higher, ok := t.raised()
+		if !ok {
+			break
+		}
+		if higher {
+			best = t.relaxation()
+		}
+	}
+	t.restore(best)
+}
+
 // ascend raises the root bound by better prices and by the cost of equal lab nodes.
 func (t *tree) ascend() {
 	if b := t.boundUnequal(quickSteps); b >= t.cost {
@@ -200,6 +254,9 @@ func (t *tree) ascend() {
 		return
 	}
 	defer t.work.budget(ascendSteps)()
+	if t.commonCardPrice(); t.proved() {
+		return
+	}
 	if t.subgradient(); !t.proved() {
 		t.roundPrices()
 	}
@@ -223,7 +280,7 @@ func (t *tree) subgradient() {
 	// A device with one lab node too many has an excess of one, but moves as much cost as all cores of a lab node. So
 	// devices weigh as much as a lab node's mean number of cores.
 	mean := int64(max(1, m.asked/len(m.requests)))
-	weights := [4]int64{1, mean, mean, mean}
+	weights := [parts]int64{1, mean, mean, mean, mean}
 	excess, direction := newVector(m), newVector(m)
 	high := t.bound(t.least)
 	theta, since := int64(16), 0 // theta is the length of a step in sixteenths
@@ -280,6 +337,7 @@ func (t *tree) roundPrices() {
 				t.price = from.clone()
 				round(t.price.nic, ports)
 				round(t.price.vf, ports)
+				round(t.price.card, ports)
 				round(t.price.bundle, bundles)
 				round(t.price.node, cores)
 				higher, ok := t.raised()
@@ -321,10 +379,20 @@ func (t *tree) findExcess(u *vector) {
 			u.nic[d] = -int64(k)
 		}
 	}
+	for k, ports := range m.cards {
+		n := int64(0)
+		for n < int64(ports) && scale*m.p.Weights.CardShared*2*n < p.card[k] {
+			n++
+		}
+		u.card[k] = -n
+	}
 	for i := range t.least {
 		c := t.least[i].column
 		if c == nil {
 			continue
+		}
+		for k := range m.cardsOf(c) {
+			u.card[k]++
 		}
 		for _, pc := range c.cores {
 			u.node[m.pools[pc.pool].node] += int64(pc.n)
@@ -371,7 +439,7 @@ func (v *vector) turn(u *vector, p *prices) {
 }
 
 // norm returns the square of the length, divided by turnScale.
-func (v *vector) norm(weights [4]int64) int64 {
+func (v *vector) norm(weights [parts]int64) int64 {
 	var sum int64
 	for part, list := range v.parts() {
 		for _, g := range list {
@@ -381,7 +449,7 @@ func (v *vector) norm(weights [4]int64) int64 {
 	return sum / turnScale
 }
 
-func (p *prices) step(v *vector, weights [4]int64, length, norm int64) {
+func (p *prices) step(v *vector, weights [parts]int64, length, norm int64) {
 	direction := v.parts()
 	for part, price := range p.parts() {
 		for k := range price {

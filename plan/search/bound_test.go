@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/plan/plantest"
 )
@@ -70,6 +71,7 @@ func TestAnyPricesGiveABound(t *testing.T) {
 			draw(tr.price.bundle)
 			draw(tr.price.vf)
 			draw(tr.price.nic)
+			draw(tr.price.card)
 			tr.applyPrices()
 			if !tr.cheapest() {
 				t.Fatalf("seed %d: a lab node fits nowhere, want cost %d", seed, cost)
@@ -226,5 +228,24 @@ func TestMemoryOnFewNodesIsProved(t *testing.T) {
 		if _, ok := leastCost(t, p); !ok {
 			t.Errorf("%d %s: no placement", seed, name)
 		}
+	}
+}
+
+// Two lab nodes share a card, or one has a port without RDMA. Each lab node alone costs nothing.
+func TestCardsAreInTheBound(t *testing.T) {
+	t.Parallel()
+	p := evenHost(2, 8, 0)
+	p.Weights = plan.DefaultWeights(lab.WorkloadRDMABandwidth)
+	zero := 0
+	for d, id := range []string{"0000:3b:00.0", "0000:3b:00.1", "0000:5e:00.0"} {
+		p.Devices = append(p.Devices, plan.Device{ID: id, Kind: plan.KindNIC, NUMANode: &zero, Bundle: d, Whole: true,
+			RateMbps: 100_000, RDMA: d < 2})
+	}
+	tr := prepared(t, withAsks(p, times(2, ask{Cores: 2, Pages: 16, NICs: 1})...))
+	if tr.root != 0 || tr.cost != 1000 {
+		t.Errorf("before prices of cards: cost %d, bound %d; want 1000 and 0", tr.cost, tr.root)
+	}
+	if tr.commonCardPrice(); tr.root != 1000 {
+		t.Errorf("with them the bound is %d, want 1000", tr.root)
 	}
 }

@@ -102,7 +102,7 @@ func (e *enumerator) adds(d int, kind wantKind) int64 {
 			add += e.price.nic[d]
 		}
 	} else {
-		add += e.price.bundle[v.bundle]
+		add += e.price.bundle[v.bundle] + e.cardPrice(d, kind)
 	}
 	if v.home >= 0 {
 		add += e.far[v.home]

@@ -301,6 +301,7 @@ func (e *enumerator) add(d int, kind wantKind) mark {
 		if e.bundle[v.bundle] == 0 {
 			charge = e.price.bundle[v.bundle]
 		}
+		charge += e.cardPrice(d, kind)
 		e.bundle[v.bundle]++
 		e.picked[d] = true
 	}
@@ -316,6 +317,16 @@ func (e *enumerator) add(d int, kind wantKind) mark {
 	e.addHome(v.home, 1)
 	e.take(d, kind, 1)
 	return old
+}
+
+// cardPrice returns the price of the card of a device to be picked, if it is the first one of it.
+func (e *enumerator) cardPrice(d int, kind wantKind) int64 {
+	k := e.s.m.devices[d].card
+	if kind != wantNIC || k < 0 || e.s.m.cards[k] == 0 ||
+		slices.ContainsFunc(e.c.nics, func(o int) bool { return e.s.m.devices[o].card == k }) {
+		return 0
+	}
+	return e.price.card[k]
 }
 
 // drop puts back the device that was picked last.

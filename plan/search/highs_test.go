@@ -442,7 +442,8 @@ func (m *mip) coreBalance(i int) linear {
 }
 
 // deviceShare returns the cost of cores missing from the share of devices. Shares go by GPUs if these are on two NUMA
-// nodes or more, or on any with guest_numa: off, else by all devices. The largest distance between two NUMA nodes with devices counts.
+// nodes or more, or on any with guest_numa: off, else by all devices. The largest distance between two NUMA nodes with
+// devices counts.
 func (m *mip) deviceShare(i int, units []unit) linear {
 	r := &m.p.Requests[i]
 	cores, asked := int64(r.Cores), int64(0)

@@ -120,11 +120,12 @@ func (t *tree) insertion(i int) *column {
 	return best
 }
 
-// steerPorts sets the price of a NIC to the known cost to its present users, which steers better than the
-// relaxation's price.
+// steerPorts sets the prices of NICs and cards to the known cost to their present users, which steers better than the
+// relaxation's prices.
 func (t *tree) steerPorts() {
 	for d := range t.m.devices {
 		t.steer.nic[d] = 2 * scale * t.m.p.Weights.NICShared * int64(t.s.users[d])
+		t.steer.card[d] = 2 * scale * t.m.p.Weights.CardShared * int64(t.s.cardUsers[d])
 	}
 }
 

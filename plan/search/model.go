@@ -32,6 +32,7 @@ type model struct {
 
 	wiring    *plan.Wiring
 	onCard    [][]int // NICs of each card, by its first NIC
+	cards     []int   // by first NIC of a card without virtual functions in use: its ports, else 0
 	symmetric []int   // by device: the last interchangeable device before it, or -1
 	pairCost  []int64 // see pair
 	gpuCost   []int64 // see gpuPair
@@ -125,6 +126,7 @@ func newModel(p *plan.Problem) (*model, error) {
 	m.emulator = m.free > m.asked
 	m.findRepresentatives()
 	m.findSymmetries()
+	m.findCards()
 	m.prepareLookahead()
 	m.priceMemory()
 	return m, nil
@@ -382,6 +384,36 @@ func (m *model) addDevices() error {
 		}
 	}
 	return nil
+}
+
+// findCards finds the cards whose ports are only given whole. Two lab nodes on such a card have no common port, so that
+// the number of lab nodes alone tells what sharing it costs.
+func (m *model) findCards() {
+	m.cards = make([]int, len(m.devices))
+	if m.p.Weights.CardShared == 0 {
+		return
+	}
+	byVF := m.vfUsers() > 0
+	for k, ports := range m.onCard {
+		if !byVF || !slices.ContainsFunc(ports, func(d int) bool { return m.devices[d].vfs > 0 }) {
+			m.cards[k] = len(ports)
+		}
+	}
+}
+
+// cardsOf yields the first NIC of each card in m.cards of which a column has ports, once.
+func (m *model) cardsOf(c *column) func(yield func(k int) bool) {
+	return func(yield func(k int) bool) {
+		for x, d := range c.nics {
+			k := m.devices[d].card
+			if k < 0 || m.cards[k] == 0 || slices.ContainsFunc(c.nics[:x], func(o int) bool { return m.devices[o].card == k }) {
+				continue
+			}
+			if !yield(k) {
+				return
+			}
+		}
+	}
 }
 
 // pair returns the cost of the path between GPU g and NIC d, or -1 without a path.

@@ -59,6 +59,7 @@ type state struct {
 	taken     []bool
 	vfLeft    []int
 	users     []int // by NIC: number of lab nodes with virtual functions of it
+	cardUsers []int // by card: number of lab nodes with ports of it, see model.cards
 	bundleVFs []int // by bundle: virtual functions given of its NICs
 	demand    []int64
 
@@ -68,6 +69,7 @@ type state struct {
 	totals
 	saved    []totals  // totals before each placed lab node
 	crowding [][]int64 // by NIC and number of users: its part of the bound, see tree.applyPrices
+	onCard   [][]int64 // by card and number of lab nodes on it: its part of the bound, see tree.applyPrices
 	byVF     []int64   // by bundle: its NICs' part of the bound, given their use
 	whole    []int64
 
@@ -108,6 +110,7 @@ func newState(m *model, work *meter) *state {
 		taken:     make([]bool, len(m.devices)),
 		vfLeft:    make([]int, len(m.devices)),
 		users:     make([]int, len(m.devices)),
+		cardUsers: make([]int, len(m.devices)),
 		bundleVFs: make([]int, m.bundles),
 		demand:    make([]int64, len(m.nodes)),
 		at:        make([]*column, len(m.requests)),
@@ -269,6 +272,12 @@ func (s *state) place(i int, c *column) {
 		b := m.devices[v.Device].bundle
 		s.recrowd(b, func() { s.useVFs(v, b, 1) })
 	}
+	for k := range m.cardsOf(c) {
+		s.cardUsers[k]++
+		if s.onCard != nil {
+			s.crowd += s.onCard[k][s.cardUsers[k]] - s.onCard[k][s.cardUsers[k]-1]
+		}
+	}
 	s.charge += c.charge
 	s.priceWiring(c)
 	s.at[i] = c
@@ -351,6 +360,9 @@ func (s *state) remove(i int) {
 	}
 	for _, v := range c.vfs {
 		s.useVFs(v, m.devices[v.Device].bundle, -1)
+	}
+	for k := range m.cardsOf(c) {
+		s.cardUsers[k]--
 	}
 	s.addDemand(i, c, -1)
 	s.at[i] = nil
