@@ -248,10 +248,10 @@ func (e *evaluation) deviceDistances(i int, devices []int) (nearest, all int64) 
 func (e *evaluation) deviceShare(i int, gpus, ports []int) int64 {
 	shares, all := e.p.homes(gpus)
 	homes, devices := e.p.homes(slices.Concat(gpus, ports))
-	hidden := e.p.Requests[i].GuestNUMA == "off"
-	if len(shares) == 0 || len(shares) == 1 && !hidden {
+	alone := e.p.Requests[i].GuestNUMA == "off" && len(gpus) > len(ports)
+	if len(shares) == 0 || len(shares) == 1 && !alone {
 		// GPUs on several NUMA nodes determine the shares alone, because they have most of the work. A guest that sees
-		// no NUMA nodes has no use for some cores beside its NIC.
+		// no NUMA nodes has no use for a few cores beside its NIC.
 		shares, all = homes, devices
 	}
 	var missing, far int64

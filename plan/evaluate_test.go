@@ -119,10 +119,15 @@ func TestEvaluateCountsEachShortcoming(t *testing.T) {
 			p.Requests[0].GuestNUMA = "off"
 			n.Cores, n.Memory = []int{0, 4}, []NodePage{{0, 2}, {1, 2}}
 		}, map[string]int64{TermDeviceNearest: 22, TermDeviceDistance: 22, TermNUMASpan: 1}},
-		{"its cores belong to its GPU, and not to a far NIC", func(p *Problem, n *NodePlacement) {
+		{"its cores belong to its GPU and its far NIC", func(p *Problem, n *NodePlacement) {
 			p.Requests[0].GuestNUMA, n.NICs = "off", []int{3}
-		}, map[string]int64{TermGPUNICPath: 4, TermDeviceNearest: 22, TermDeviceDistance: 22, TermNICRate: 1,
-			TermNICRDMA: 1}},
+		}, map[string]int64{TermGPUNICPath: 4, TermDeviceNearest: 22, TermDeviceDistance: 22, TermDeviceShare: 22,
+			TermNICRate: 1, TermNICRDMA: 1}},
+		{"or to two GPUs alone", func(p *Problem, n *NodePlacement) {
+			p.Requests[0].GuestNUMA, n.NICs, n.GPUs = "off", []int{3}, []int{0, 1}
+			p.Devices[1].NUMANode = p.Devices[0].NUMANode
+		}, map[string]int64{TermGPUNICPath: 6, TermGPUGPUPath: 4, TermDeviceNearest: 22, TermDeviceDistance: 22,
+			TermNICRate: 1, TermNICRDMA: 1}},
 		{"two NICs with one GPU", func(_ *Problem, n *NodePlacement) { n.NICs = []int{2, 3} },
 			map[string]int64{TermGPUNICPath: 4, TermDeviceNearest: 11, TermDeviceDistance: 22, TermNICRate: 1,
 				TermNICRDMA: 1}},

@@ -249,3 +249,29 @@ func TestCardsAreInTheBound(t *testing.T) {
 		t.Errorf("with them the bound is %d, want 1000", tr.root)
 	}
 }
+
+// The lab node of 13 cores leaves its NUMA node in part, so that the other one on the card has cores beside it.
+func TestALabNodeIsSplitToMakeRoom(t *testing.T) {
+	t.Parallel()
+	p := evenHost(8, 16, 8)
+	p.Weights = plan.DefaultWeights(lab.WorkloadRDMABandwidth)
+	zero := 0
+	for i := range p.NUMANodes {
+		for j := range p.NUMANodes {
+			if i/4 == j/4 && i != j {
+				p.NUMANodes[i].Distances[j] = 12
+			} else if i != j {
+				p.NUMANodes[i].Distances[j] = 32
+			}
+		}
+	}
+	for d, id := range []string{"0000:3b:00.0", "0000:3b:00.1", "0000:5e:00.0"} {
+		p.Devices = append(p.Devices, plan.Device{ID: id, Kind: plan.KindNIC, NUMANode: &zero, Bundle: d, Whole: true,
+			RateMbps: 100_000, RDMA: d < 2})
+	}
+	asks := []ask{{Cores: 13, Pages: 16, NICs: 1}, {Cores: 3, Pages: 16, NICs: 1}}
+	r := solved(t, withAsks(p, append(asks, vms(30, 12, 12, 14)...)...))
+	if r.Cost != 1240 {
+		t.Errorf("it costs %d, want 1240", r.Cost)
+	}
+}

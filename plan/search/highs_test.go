@@ -442,8 +442,8 @@ func (m *mip) coreBalance(i int) linear {
 }
 
 // deviceShare returns the cost of cores missing from the share of devices. Shares go by GPUs if these are on two NUMA
-// nodes or more, or on any with guest_numa: off, else by all devices. The largest distance between two NUMA nodes with
-// devices counts.
+// nodes or more, or if a guest with guest_numa: off has more of them than ports, else by all devices. The largest
+// distance between two NUMA nodes with devices counts.
 func (m *mip) deviceShare(i int, units []unit) linear {
 	r := &m.p.Requests[i]
 	cores, asked := int64(r.Cores), int64(0)
@@ -455,7 +455,7 @@ func (m *mip) deviceShare(i int, units []unit) linear {
 	var missing [2][]linear
 	has := map[int]string{} // NUMA node to the variable for a device there
 	several, atLeast := m.choice("several_%d", i), int64(2)
-	if r.GuestNUMA == "off" {
+	if gpus, nics, vfs := counts(r); r.GuestNUMA == "off" && gpus > nics+vfs {
 		atLeast = 1
 	}
 	for set := range missing {

@@ -35,8 +35,8 @@ func (e *enumerator) findShares() {
 	e.shared, e.due = e.shared[:0], 0
 	all := 0
 	for k, list := range [][]int{e.c.gpus, e.c.nics, e.functions} {
-		if k == 1 && (len(e.shared) > 1 || len(e.shared) == 1 && e.r.w.Hidden) {
-			break // GPUs on several NUMA nodes, or of a guest that sees none, alone decide
+		if k == 1 && (len(e.shared) > 1 || len(e.shared) == 1 && e.r.sharesByGPU()) {
+			break // GPUs alone decide
 		}
 		for _, d := range list {
 			h := m.devices[d].home
@@ -54,6 +54,9 @@ func (e *enumerator) findShares() {
 		e.due += e.share[h]
 	}
 }
+
+// sharesByGPU reports whether GPUs alone have shares also if they are on one NUMA node.
+func (r *request) sharesByGPU() bool { return r.w.Hidden && r.gpus > r.ports }
 
 func (e *enumerator) shareOf(node int) int {
 	if e.missing == 0 {
@@ -180,7 +183,7 @@ type apartness struct {
 }
 
 func (m *model) findApart(r *request) {
-	if r.gpus < 2 || r.half == nil || r.w.DeviceShare < r.w.PerCore() {
+	if r.gpus < 2 || r.half == nil {
 		return
 	}
 	// If all GPUs can be on one NUMA node, shares may go by all devices.
@@ -194,13 +197,15 @@ func (m *model) findApart(r *request) {
 		}
 	}
 	due := r.cores / r.devices
-	if most < r.gpus || r.w.Hidden {
+	if most < r.gpus || r.sharesByGPU() {
 		due = r.cores / r.gpus
 	}
-	if due == 0 {
+	// Of both weights of a core, the lower one counts for the distance and for a missing core alike.
+	weight := min(r.w.DeviceShare, r.w.PerCore())
+	if due == 0 || weight == 0 {
 		return
 	}
-	a := &apartness{each: scale * int64(due) * r.w.PerCore(), ports: make([][]int64, len(m.devices))}
+	a := &apartness{each: scale * int64(due) * weight, ports: make([][]int64, len(m.devices))}
 	for _, g := range r.gpuList {
 		var costs []int64
 		for _, h := range r.gpuList {

@@ -119,7 +119,7 @@ func (c *checker) recompute() []plan.Term {
 			nearWeight, shareWeight := w.DeviceNearest, w.DeviceShare
 			if r.GuestNUMA == "off" { // all cores count alike
 				nearest, nearWeight = mean, part(w.DeviceNearest, int64(r.Cores))
-				shareWeight += 2 * asked * w.DeviceNearest
+				shareWeight += 2 * w.DeviceNearest
 			}
 			add(plan.TermDeviceNearest, nearest, nearWeight)
 			add(plan.TermDeviceDistance, mean, part(w.DeviceDistance, int64(r.Cores)*asked))
@@ -266,7 +266,7 @@ func (c *checker) deviceDistances(f *footprint, devices []int) (nearest, all int
 
 // shareMissing returns the number of cores that NUMA nodes with devices lack of their share, times the largest
 // distance between two such nodes. GPUs alone decide the shares if they are on two NUMA nodes or more, or if the guest
-// sees no NUMA nodes.
+// sees no NUMA nodes and has more GPUs than ports.
 func (c *checker) shareMissing(i int, f *footprint) int64 {
 	count := func(devices []int) (on map[int]int64, known int64) {
 		on = map[int]int64{}
@@ -280,7 +280,8 @@ func (c *checker) shareMissing(i int, f *footprint) int64 {
 	}
 	on, known := count(c.found[i].gpus)
 	every, all := count(slices.Concat(c.found[i].gpus, f.ports))
-	if len(on) == 0 || len(on) == 1 && c.p.Requests[i].GuestNUMA != "off" {
+	alone := c.p.Requests[i].GuestNUMA == "off" && len(c.found[i].gpus) > len(f.ports)
+	if len(on) == 0 || len(on) == 1 && !alone {
 		on, known = every, all
 	}
 	lacking, apart := int64(0), 0
