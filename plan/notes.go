@@ -9,8 +9,8 @@ import (
 // maxNoted limits the lab nodes that one note names.
 const maxNoted = 8
 
-// placeNotes says what a reader of the cores and devices would ask about: the core of CPU 0, cores of two kinds, and
-// virtual functions that share a link.
+// placeNotes names lab nodes with the core of CPU 0, with cores of two kinds, or with virtual functions that share a
+// link.
 func (a *assembly) placeNotes() (notes []string) {
 	var boot, mixed, joined []string
 	for i := range a.pl.Nodes {

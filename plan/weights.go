@@ -174,7 +174,7 @@ func (w Weights) Of(r *Request) NodeWeights {
 	if r.GuestNUMA == "off" {
 		n.Hidden, n.NUMASpan = true, w.NUMASpanHidden
 		n.DeviceNearest = mean(w.DeviceNearest, cores)
-		n.DeviceShare = mean(w.DeviceShare+2*w.DeviceNearest, cores*devices)
+		n.DeviceShare = mean(w.DeviceShare+2*w.DeviceNearest*devices, cores*devices)
 	}
 	return n
 }

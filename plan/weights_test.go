@@ -119,7 +119,7 @@ func TestWeightsThatAreMeansAreDividedByWhatTheyAreOver(t *testing.T) {
 	r.GuestNUMA = "off"
 	want.Hidden, want.NUMASpan = true, w.NUMASpanHidden
 	want.DeviceNearest = 34 // 480 / 14
-	want.DeviceShare = 50   // (432 + 2 x 480) / (14 x 2)
+	want.DeviceShare = 84   // (432 + 2 x 480 x 2 devices) / (14 x 2)
 	got = w.Of(&r)
 	if diff := cmp.Diff(want, got); diff != "" || got.PerCore() != 42 || got.Nearest() != 0 {
 		t.Errorf("a guest that sees no NUMA nodes: %d for a core, %d for the nearest (-want +got)\n%s", got.PerCore(),

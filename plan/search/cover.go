@@ -109,7 +109,7 @@ func (c *covering) shares(asked []int) int {
 const maxSplitWork = 1 << 16
 
 // splitShares returns lower bounds on the number of shares, by the number of caches that lab nodes have to themselves.
-// What a lab node has outside of these is in caches with another owner, which leaves it at most a core less than the
+// The other cores of a lab node are in caches with another owner, which leaves it at most a core less than the
 // whole, or with a tenant. It is a whole number for each lab node, and the caches go where they save the most.
 //
 // The case that needs this: 38, 24, 23, 3 and 4 cores where 14 of 16 caches have a tenant, so that a piece has 7 cores

@@ -387,7 +387,7 @@ func (m *model) addDevices() error {
 }
 
 // findCards finds the cards whose ports are only given whole. Two lab nodes on such a card have no common port, so that
-// the number of lab nodes alone tells what sharing it costs.
+// the number of lab nodes alone tells the cost of sharing it.
 func (m *model) findCards() {
 	m.cards = make([]int, len(m.devices))
 	if m.p.Weights.CardShared == 0 {

@@ -204,7 +204,7 @@ func (t *tidier) caches(owner map[int]int, i int, k coreKind, most int) []freeCa
 }
 
 // bestCache returns the cache for the remaining cores: the smallest that holds them all, else the largest, and of
-// these one without others. It returns -1 if there is none.
+// these one without others. It returns -1 without caches.
 func bestCache(caches []freeCache, left int) int {
 	best := -1
 	better := func(a, b *freeCache) bool {

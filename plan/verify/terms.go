@@ -119,7 +119,7 @@ func (c *checker) recompute() []plan.Term {
 			nearWeight, shareWeight := w.DeviceNearest, w.DeviceShare
 			if r.GuestNUMA == "off" { // all cores count alike
 				nearest, nearWeight = mean, part(w.DeviceNearest, int64(r.Cores))
-				shareWeight += 2 * w.DeviceNearest
+				shareWeight += 2 * asked * w.DeviceNearest
 			}
 			add(plan.TermDeviceNearest, nearest, nearWeight)
 			add(plan.TermDeviceDistance, mean, part(w.DeviceDistance, int64(r.Cores)*asked))

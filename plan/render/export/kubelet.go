@@ -111,7 +111,7 @@ func (k *kube) resourceOf(c *plan.NodeDevice) string {
 	return id.vendor + ":" + id.device
 }
 
-// commonSet returns the size of a set of NUMA nodes that is a smallest one for each demand, or 0 if there is none.
+// commonSet returns the size of a set of NUMA nodes that is a smallest one for each demand, or 0 if no set is.
 func commonSet(demands []demand, nodes int) int {
 	holds := func(d demand, set uint) bool {
 		var sum uint64
