@@ -32,8 +32,8 @@
 //  1. Counts of cores and memory, and each lab node alone. Most infeasible requests are rejected here.
 //  2. The root bound: the cost of each lab node alone, memory included (pages.go), plus the least cost of sharing L3
 //     caches, by counting caches and pieces (cover.go).
-//  3. Lagrangian relaxation (bound.go). Cores of a NUMA node, bundles, virtual functions and the use of a port get a
-//     price each; any prices of 0 or more give a lower bound. First comes a common price for all ports, together
+//  3. Lagrangian relaxation (bound.go). Cores of a NUMA node, bundles, virtual functions and the use of a port or a
+//     card get a price each; any prices of 0 or more give a lower bound. First comes a common price for all ports, together
 //     with cheapest columns for which the work was not enough before; then the subgradient method. Round prices near
 //     the result are tried too, because the best ones usually are round. If equal lab nodes cannot all have the same
 //     cost, they are told apart by the cost of the cheapest of them, which brings the term "unequal" into the bound
@@ -48,7 +48,9 @@
 //  5. The tree. At each depth the bound of the remaining lab nodes is the sum of their cheapest columns in the
 //     remaining host. A cheapest column that still fits is kept, so that little is recomputed.
 //
-// The search ends as soon as cost and bound meet, for most labs before the tree.
+// The search ends as soon as cost and bound meet, for most labs before the tree. Then preferences decide among
+// placements of equal cost: where lab nodes are (prefer.go), and which cores of their NUMA nodes they have (emit.go,
+// tidy.go).
 //
 // docs/performance.md shows the effect of omitting each part, and the first comment of a file names the case that
 // needs it.
