@@ -18,7 +18,8 @@ func TestNotesOnPlaces(t *testing.T) {
 		{"the core of CPU 0", func(_ *Problem, n *NodePlacement) { n.Cores = []int{0, 1} },
 			"vm00 has the core of CPU 0: "},
 		{"cores of two kinds", func(p *Problem, _ *NodePlacement) { p.Cores[3].Efficiency = true },
-			"cores of two kinds in one lab node, whose virtual CPUs then differ in speed: vm00 has 1 large and 1 small"},
+			"cores of two kinds in one lab node, whose virtual CPUs then differ in speed: vm00 has 1 large and 1 " +
+				"small"},
 		{"small cores alone", func(p *Problem, _ *NodePlacement) {
 			p.Cores[2].Efficiency, p.Cores[3].Efficiency = true, true
 		}, ""},

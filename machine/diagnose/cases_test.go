@@ -87,8 +87,10 @@ var reportCases = []reportCase{
 	{file: "qp-length.txt", source: "kvcache-ai/Mooncake#3868", want: []string{
 		"RL129 warning mlx5_bond_0|active_mtu", "RL129 warning mlx5_bond_1|2 times"}},
 	{file: "roce-not-lossless.txt", source: "public counters, state made up", want: []string{
-		"RL099 warning enp1s0f0,mlx5_0|trust=pcp pfc=3|priority 0|88123 packets|5121 packets|no buffer of its own|cut " +
-			"off 3 times|out_of_sequence=35121|packet_seq_err=9912|no congestion notification"}, not: []string{"RL095"}},
+		"RL099 warning enp1s0f0,mlx5_0|trust=pcp pfc=3|priority 0|88123 packets|5121 packets|no buffer of its " +
+			"own|cut " +
+			"off 3 times|out_of_sequence=35121|packet_seq_err=9912|no congestion " +
+			"notification"}, not: []string{"RL095"}},
 	{file: "3d-controller-only.txt", source: "lspci", gpus: 1},
 	{file: "nbsp.txt", source: "lspci", pci: 1},
 	{file: "rocm-showtopo.txt", source: "rocm-smi", gpus: 4, want: []string{"RL014 info host|GPU0 to GPU1"}},

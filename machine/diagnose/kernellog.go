@@ -135,7 +135,8 @@ func (s said) evidence() string {
 		facts = append(facts, fmt.Sprintf("%d times", s.Count))
 	}
 	if list := s.codes(kind); kind != "" && len(list) > 0 {
-		facts = append(facts, "bits: "+strings.Join(lists.Map(list, func(c finding.Code) string { return c.Short }), ", "))
+		names := lists.Map(list, func(c finding.Code) string { return c.Short })
+		facts = append(facts, "bits: "+strings.Join(names, ", "))
 	}
 	if s.Kind == "xid" && len(s.Codes) > 1 {
 		facts = append(facts, "Xids: "+strings.Join(s.Codes, ", "))

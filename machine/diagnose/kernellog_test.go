@@ -51,7 +51,8 @@ func logCases() []testCase {
 		logCase("RL125", "retrained", true, say("link-training", "0000:00:01.1", "broken device, retraining", 1)),
 		logCase("RL125", "no message", false),
 
-		logCase("RL126", "off the bus, after a fault of a program", true, say("xid", gpu0, "NVRM: Xid (PCI:0000:06:00): 31",
+		logCase("RL126", "off the bus, after a fault of a program", true, say("xid", gpu0, "NVRM: Xid "+
+			"(PCI:0000:06:00): 31",
 			3, "31", "79")),
 		logCase("RL126", "of a program", true, say("xid", gpu0, "NVRM: Xid (PCI:0000:06:00): 31", 1, "31")),
 		logCase("RL126", "contained", true, say("xid", gpu0, "NVRM: Xid (PCI:0000:06:00): 94", 1, "94")),

@@ -206,12 +206,14 @@ func (p *lossyPort) losses() (says []string) {
 			says = append(says, say)
 		}
 		if b.received+b.sent > 0 && p.told && !lossless {
-			says = append(says, fmt.Sprintf("there were pauses in priority %d (%d received, %d sent), which has no flow "+
+			says = append(says, fmt.Sprintf("there were pauses in priority %d (%d received, %d sent), which has "+
+				"no flow "+
 				"control here", prio, b.received, b.sent))
 		}
 	}
 	if p.storms > 0 {
-		says = append(says, fmt.Sprintf("pause storms were cut off %d times, after which packets are dropped", p.storms))
+		says = append(says, fmt.Sprintf("pause storms were cut off %d times, after which packets are "+
+			"dropped", p.storms))
 	}
 	if len(p.lost) > 0 {
 		says = append(says, "packets of RDMA were lost or came out of order: "+strings.Join(p.lost, ", "))

@@ -138,7 +138,8 @@ func rdmaCases() []testCase {
 
 		{id: "RL099", found: true, name: "trust pcp, PFC on 3, drops, pauses and losses", set: func(h *topology.Host) {
 			flow(h, &topology.QoS{Trust: "pcp", PFC: []int{3}, Buffers: make([]int, 8)}, map[string]uint64{
-				"rx_prio0_pause": 148213, "tx_prio3_pause": 0, "rx_prio0_buf_discard": 88123, "rx_prio3_buf_discard": 5121,
+				"rx_prio0_pause": 148213, "tx_prio3_pause": 0,
+				"rx_prio0_buf_discard": 88123, "rx_prio3_buf_discard": 5121,
 				"tx_pause_storm_error_events": 3})
 			nicAt(h, nic0).Ports[0].Counters = map[string]uint64{"rx_discards_phy": 93244}
 			p := port1(h, nic0)

@@ -36,7 +36,8 @@ var kernelForms = []form{
 		`failed to execute initializing segment`)},
 	{kind: "mlx5-slot-power", drivers: mlx5, ends: true, text: lazyregexp.New(`PCIe slot advertised sufficient power`)},
 	{kind: "mlx5-slot-power", drivers: mlx5, text: lazyregexp.New(`Detected insufficient power on the PCIe slot`)},
-	{kind: "mlx5-module-error", drivers: mlx5, text: lazyregexp.New(`Port module event\[error\]: (?P<part>module \d+)|` +
+	{kind: "mlx5-module-error", drivers: mlx5, text: lazyregexp.New(`Port module event\[error\]: (?P<part>module ` +
+		`\d+)|` +
 		`Port module event: (?P<part2>module \d+), (?:Cable|Module) error`)},
 	{kind: "mlx5-module-unplugged", drivers: mlx5,
 		text: lazyregexp.New(`Port module event: (?P<part>module \d+), (?:Cable|Module) unplugged`)},
@@ -58,7 +59,8 @@ var kernelForms = []form{
 		`module is shutdown|TX is disabled`)},
 
 	{kind: "irdma-error", drivers: "ice i40e irdma idpf", text: lazyregexp.New(`irdma\d*: (?:HMC Error|.*Cmd Error|` +
-		`.*completion_err=[1-9])|\bCQP\b.*(?:timed? ?out|error|fail)|HMC Error|requesting (?:a )?reset|abnormal ae_id|` +
+		`.*completion_err=[1-9])|\bCQP\b.*(?:timed? ?out|error|fail)|HMC Error|requesting (?:a )?reset|abnormal ` +
+		`ae_id|` +
 		`Request(?:ing)? [Rr]eset`)},
 	{kind: "device-lost", text: lazyregexp.New(`PCIe link lost|device lost from bus|[Aa]dapter removed|` +
 		`(?i:device (?:is )?lost\b)|(?i:fallen off the bus)|device inaccessible|card not present on bus|` +
@@ -145,7 +147,8 @@ var ownForms = []form{
 		`(?:\.[0-7])?).*fallen off the bus`)},
 	{kind: "bar-unassigned", text: lazyregexp.New(`NVRM: (?P<part>BAR\d) is 0M @ 0x0 ` +
 		`\(PCI:(?P<dev>[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}(?:\.[0-7])?)\)`)},
-	{kind: "nvidia-init", text: lazyregexp.New(`NVRM: (?:GPU )?(?P<dev>[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]).*` +
+	{kind: "nvidia-init", text: lazyregexp.New(`NVRM: (?:GPU ` +
+		`)?(?P<dev>[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]).*` +
 		`(?:RmInitAdapter failed|rm_init_adapter failed)|NVRM: (?:RmInitAdapter|rm_init_adapter) failed|` +
 		`NVRM: The NVIDIA probe routine failed|NVRM: This PCI I/O region assigned to your NVIDIA device is invalid`)},
 	{kind: "dmar-interrupt", text: lazyregexp.New(`INTR-REMAP:? ?\]? Request device \[\[?(?P<dev>` + pciAddress +

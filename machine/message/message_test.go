@@ -11,10 +11,10 @@ func TestEveryKindIsExplainedAndHasAForm(t *testing.T) {
 	have := map[string]bool{}
 	for _, f := range slices.Concat(kernelForms, ownForms, programForms) {
 		f.text() // panics if it is wrong
+		inKernel := !slices.ContainsFunc(programForms, func(p form) bool { return p.kind == f.kind })
 		if k, ok := Find(f.kind); !ok {
 			t.Errorf("%s has a form and no explanation", f.kind)
-		} else if inKernel := !slices.ContainsFunc(programForms, func(p form) bool { return p.kind == f.kind }); inKernel !=
-			(k.Check != "") {
+		} else if inKernel != (k.Check != "") {
 			t.Errorf("%s is of check %q", f.kind, k.Check)
 		}
 		if !f.ends {
@@ -67,7 +67,8 @@ func TestMessagesOfAKernelAreRecognised(t *testing.T) {
 			device: "0000:01:00.0", part: "module 0"},
 		{line: "mlx5_core 0000:01:00.0: Port module event[error]: module 1, Cable error, Power budget exceeded",
 			want: "mlx5-module-error", device: "0000:01:00.0", part: "module 1"},
-		{line: "mlx5_core 0000:01:00.0: mlx5_pcie_event:304:(pid 9): Detected insufficient power on the PCIe slot (27W).",
+		{line: "mlx5_core 0000:01:00.0: mlx5_pcie_event:304:(pid 9): Detected insufficient power on the PCIe slot " +
+			"(27W).",
 			want: "mlx5-slot-power", device: "0000:01:00.0"},
 		{line: "mlx5_core 0000:b0:00.0: not enough MMIO resources for SR-IOV", want: "sriov-no-mmio",
 			device: "0000:b0:00.0"},
@@ -125,13 +126,15 @@ func TestMessagesOfAKernelAreRecognised(t *testing.T) {
 		{line: "vfio-pci 0000:06:00.0: vfio_ecap_init: hiding ecap 0x19@0x900"},
 		{line: "vfio_iommu_type1_attach_group: No interrupt remapping support.  Use the module param " +
 			`"allow_unsafe_interrupts" to enable VFIO IOMMU support on this platform`, want: "vfio-remap"},
-		{line: "DMAR: [DMA Write NO_PASID] Request device [05:00.0] fault addr 0xeb61a000 [fault reason 0x05] PTE Write " +
+		{line: "DMAR: [DMA Write NO_PASID] Request device [05:00.0] fault addr 0xeb61a000 [fault reason 0x05] PTE " +
+			"Write " +
 			"access is not set", want: "dmar-fault", device: "05:00.0"},
 		{line: "DMAR: [DMA Write] Request device [04:00.0] PASID ffffffff fault addr 69974000 [fault reason 05] PTE " +
 			"Write access is not set", want: "dmar-fault", device: "04:00.0"},
 		{line: "DMAR: [INTR-REMAP] Request device [f0:1f.7] fault index 0x0 [fault reason 0x25] Blocked a " +
 			"compatibility format interrupt request", want: "dmar-interrupt", device: "f0:1f.7"},
-		{line: "AMD-Vi: Event logged [IO_PAGE_FAULT device=0a:00.0 domain=0x001d address=0x000000000637c000 flags=0x0000]",
+		{line: "AMD-Vi: Event logged [IO_PAGE_FAULT device=0a:00.0 domain=0x001d address=0x000000000637c000 " +
+			"flags=0x0000]",
 			want: "amd-vi-fault", device: "0a:00.0"},
 		{line: "xhci_hcd 0000:47:00.1: AMD-Vi: Event logged [IO_PAGE_FAULT domain=0x0032 address=0xfffffff00000 " +
 			"flags=0x0000]", want: "amd-vi-fault", device: "0000:47:00.1"},
@@ -164,7 +167,8 @@ func TestMessagesOfAKernelAreRecognised(t *testing.T) {
 			device: "0000:97:00.0", part: "BAR 1"},
 		{line: "mlx5_core 0000:61:00.0: mlx5_function_setup:1237:(pid 812): Firmware over 120000 MS in " +
 			"pre-initializing state, aborting", want: "mlx5-no-init", device: "0000:61:00.0"},
-		{line: "mlx5_core 0000:61:00.0: wait_fw_init:199:(pid 812): Waiting for FW initialization, timeout abort in 100s"},
+		{line: "mlx5_core 0000:61:00.0: wait_fw_init:199:(pid 812): Waiting for FW initialization, timeout abort " +
+			"in 100s"},
 		{line: "mlx5_core 0000:61:00.0: firmware version: 20.31.1014"},
 		{line: "mlx5_core 0000:61:00.0: E-Switch: Disable: mode(LEGACY)"},
 		{line: "mlx5_core 0000:61:00.0: Port module event: module 0, Cable plugged",
@@ -182,7 +186,7 @@ func TestMessagesOfAKernelAreRecognised(t *testing.T) {
 			if got.Ends {
 				name += " (ends)"
 			}
-			if ok != (tt.want != "") || name != tt.want && ok || ok && (got.Device != tt.device || got.Part != tt.part ||
+			if ok != (tt.want != "") || ok && (name != tt.want || got.Device != tt.device || got.Part != tt.part ||
 				tt.code != "" && got.Code != tt.code) {
 				t.Errorf("%q: got %+v %v, want %s of %q", stamp+tt.line, got, ok, tt.want, tt.device)
 			}
@@ -221,7 +225,8 @@ func TestMessagesOfProgramsAreExplained(t *testing.T) {
 		{"qp-create", "Failed to create QP."},
 		{"rtr-failed", "Failed to modify QP 1234 to RTR"},
 		{"rtr-failed", "Unable to Connect the HCA's through the link"},
-		{"rtr-timeout", "Failed to modify QP to RTR, check mtu, gid, peer lid, peer qp num: Connection timed out [110]"},
+		{"rtr-timeout", "Failed to modify QP to RTR, check mtu, gid, peer lid, peer qp num: Connection timed out " +
+			"[110]"},
 		{"numa-bind", "qemu-kvm: cannot bind memory to host NUMA nodes: Operation not permitted"},
 		{"numa-bind", "qemu-kvm: mbind: Invalid argument"},
 		{"vcpus-above", "qemu-kvm: -accel kvm: warning: Number of hotpluggable cpus requested (208) exceeds the " +
@@ -269,7 +274,8 @@ func FuzzKernel(f *testing.F) {
 // Every form has words, as a form without any is tried for every line of a log.
 func TestEveryFormHasAWord(t *testing.T) {
 	t.Parallel()
-	for name, list := range map[string][][]string{"kernel": kernelWords(), "own": ownWords(), "program": programWords()} {
+	for name, list := range map[string][][]string{"kernel": kernelWords(), "own": ownWords(),
+		"program": programWords()} {
 		for i, words := range list {
 			if len(words) == 0 || shortest(words) < 2 {
 				t.Errorf("form %d of %s: words %q", i, name, words)

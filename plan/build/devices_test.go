@@ -182,7 +182,8 @@ func TestBundlesAndWhatStays(t *testing.T) {
 		{"groups that nobody tells", cardHost(t, card{"0000:06:00.0", class3D, -1, nil},
 			card{"0000:06:00.1", classAudio, -1, nil}), asks("gpu"),
 			[]string{"gpu 0000:06:00.0 bundle 0 with 0000:06:00.1"},
-			[]string{"the host does not tell its IOMMU groups: the functions of a GPU are taken to go together, and the " +
+			[]string{"the host does not tell its IOMMU groups: the functions of a GPU are taken to go together, " +
+				"and the " +
 				"ports of a NIC not"}},
 		{"an IOMMU that is off", altered(cardHost(t, card{"0000:06:00.0", class3D, -1, nil}), func(h *topology.Host) {
 			h.IOMMU.Enabled, h.System.CPUModel = new(false), "Intel(R) Xeon(R) Platinum 8480+"

@@ -58,8 +58,8 @@ const (
 	largestReserve  = 4 // at most one in so many
 )
 
-// reserveCores decides how many cores the host keeps: the lab's number, else the default above with one in each package,
-// and at least the sum for single NUMA nodes.
+// reserveCores decides how many cores the host keeps: the lab's number, else the default above with one in each
+// package, and at least the sum for single NUMA nodes.
 func (b *problemBuilder) reserveCores() {
 	free := map[int]int{} // by NUMA node
 	cores := b.freeCores()

@@ -33,11 +33,11 @@
 //  2. The root bound: the cost of each lab node alone, memory included (pages.go), plus the least cost of sharing L3
 //     caches, by counting caches and pieces (cover.go).
 //  3. Lagrangian relaxation (bound.go). Cores of a NUMA node, bundles, virtual functions and the use of a port or a
-//     card get a price each; any prices of 0 or more give a lower bound. First comes a common price for all ports, together
-//     with cheapest columns for which the work was not enough before; then the subgradient method. Round prices near
-//     the result are tried too, because the best ones usually are round. If equal lab nodes cannot all have the same
-//     cost, they are told apart by the cost of the cheapest of them, which brings the term "unequal" into the bound
-//     (equal.go).
+//     card get a price each; any prices of 0 or more give a lower bound. First comes a common price for all ports,
+//     together with cheapest columns for which the work was not enough before; then the subgradient method. Round
+//     prices near the result are tried too, because the best ones usually are round. If equal lab nodes cannot all
+//     have the same cost, they are told apart by the cost of the cheapest of them, which brings the term "unequal"
+//     into the bound (equal.go).
 //  4. A greedy placement, hardest lab node first, each at its least cost beside the earlier ones. A few likely
 //     columns from each NUMA node come first (dive.go), so that a stopped search has a result. With 64 lab nodes or
 //     more, they make a whole placement before step 2. If many are all different, they are placed again, the worst

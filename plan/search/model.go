@@ -406,7 +406,8 @@ func (m *model) cardsOf(c *column) func(yield func(k int) bool) {
 	return func(yield func(k int) bool) {
 		for x, d := range c.nics {
 			k := m.devices[d].card
-			if k < 0 || m.cards[k] == 0 || slices.ContainsFunc(c.nics[:x], func(o int) bool { return m.devices[o].card == k }) {
+			again := slices.ContainsFunc(c.nics[:x], func(o int) bool { return m.devices[o].card == k })
+			if k < 0 || m.cards[k] == 0 || again {
 				continue
 			}
 			if !yield(k) {

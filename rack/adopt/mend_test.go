@@ -100,7 +100,8 @@ var machines = []struct{ name, text, beside, host, wrong, left, after string }{
 		threads),
 		wrong: "RL067"},
 	{name: "pinned to siblings that the guest does not see, as a guide says", host: epyc, text: domain("vm", 28, 32,
-		"<memoryBacking><hugepages/></memoryBacking>", pins("<emulatorpin cpuset='2-7,16-23,34-39,48-55'/>", 2, 3, 4, 5, 6,
+		"<memoryBacking><hugepages/></memoryBacking>", pins("<emulatorpin "+
+			"cpuset='2-7,16-23,34-39,48-55'/>", 2, 3, 4, 5, 6,
 			7, 34, 35, 36, 37, 38, 39, 16, 17, 18, 19, 20, 21, 22, 23, 48, 49, 50, 51, 52, 53, 54, 55),
 		"<numatune><memory mode='strict' nodeset='0,2'/></numatune>"), wrong: "RL061 RL064 RL067 RL069", left: "RL069",
 		after: "none"},

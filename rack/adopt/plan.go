@@ -45,7 +45,7 @@ const nodeName = "vm"
 // A shape says how a machine that is planned anew sees the host.
 type shape struct {
 	cells    bool            // the guest gets the NUMA nodes of the plan
-	siblings bool            // two of its virtual CPUs are the threads of one core, also if the guest sees no threads yet
+	siblings bool            // two of its virtual CPUs are the threads of one core, even if the guest sees none
 	absent   topology.CPUSet // virtual CPUs that get no CPUs of their own
 }
 

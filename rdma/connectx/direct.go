@@ -62,8 +62,8 @@ func (p *Port) runSend(q *queue) {
 	}
 }
 
-// peerRetry is the time after which a queue tries again to lock a peer that waits for its client or whose guest's memory
-// changes.
+// peerRetry is the time after which a queue tries again to lock a peer that waits for its client, or whose guest's
+// memory changes.
 const peerRetry = 200 * time.Microsecond
 
 const (

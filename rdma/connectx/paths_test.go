@@ -70,7 +70,8 @@ type pathProgram struct {
 // drawPart draws a part of up to most bytes. Most parts are within the first key, which grants all.
 func drawPart(t *rapid.T, name string, most uint64) pathPart {
 	if rapid.IntRange(0, 9).Draw(t, name+".good") < 8 {
-		n := rapid.OneOf(rapid.Uint64Range(0, 64), rapid.Uint64Range(0, most/4), rapid.Just(uint64(8))).Draw(t, name+".n")
+		n := rapid.OneOf(rapid.Uint64Range(0, 64), rapid.Uint64Range(0, most/4),
+			rapid.Just(uint64(8))).Draw(t, name+".n")
 		return pathPart{off: rapid.Uint64Range(0, (pathRegion-n)/8).Draw(t, name+".off") * 8, n: n}
 	}
 	p := pathPart{key: rapid.IntRange(-1, pathKeys-1).Draw(t, name+".key")}

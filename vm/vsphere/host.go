@@ -155,7 +155,8 @@ func (o *hostOp) Restore(ctx context.Context, s *change.System, before change.St
 
 // Merge implements change.Merger.
 func (o *hostOp) Merge(_ context.Context, _ *change.System, u change.Undo) (change.State, []change.Changed, error) {
-	return u.Whole(o, o.Done(u.Now), change.Changed{What: "host " + strings.TrimSpace(o.Subject()), Found: string(u.Now), Set: o.Want})
+	return u.Whole(o, o.Done(u.Now), change.Changed{What: "host " + strings.TrimSpace(o.Subject()),
+		Found: string(u.Now), Set: o.Want})
 }
 
 func (o *hostOp) write(ctx context.Context, text string) error {

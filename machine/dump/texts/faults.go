@@ -16,7 +16,8 @@ const maxFaults = 1000
 
 // OddLog describes a kernel log without usable lines.
 const OddLog = "a kernel log (dmesg) with none of the lines that are read from one: the kernel command line, IOMMU " +
-	"groups, links that limit a function, and faults of devices. The first three stand near its beginning: take the log " +
+	"groups, links that limit a function, and faults of devices. The first three stand near its beginning: take " +
+	"the log " +
 	"of the whole boot (journalctl -k -b). rackless explain takes a single line"
 
 // reportsFault reports whether a line is a message of a kernel that reports a fault. A link that comes up counts, as

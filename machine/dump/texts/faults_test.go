@@ -103,7 +103,8 @@ func TestPrioritiesOfAPort(t *testing.T) {
 	if got := fmt.Sprint(q.Trust, q.PFC, q.Buffers, q.DSCP); got != "dscp[3] [0 0 0 1 0 0 0 0] map[6:0 7:0 8:3 26:3]" {
 		t.Errorf("got %s", got)
 	}
-	h, _ = read(t, "$ ethtool -S eth0 | grep prio\n rx_prio0_bytes: 900\n rx_prio3_bytes: 0\n rx_prio0_buf_discard: 7\n")
+	h, _ = read(t, "$ ethtool -S eth0 | grep prio\n rx_prio0_bytes: 900\n rx_prio3_bytes: 0\n "+
+		"rx_prio0_buf_discard: 7\n")
 	if got := fmt.Sprint(h.NICs[0].Ports[0].Flow); got != "map[rx_prio0_buf_discard:7 rx_prio0_bytes:900 "+
 		"rx_prio3_bytes:0]" {
 		t.Errorf("got %s", got)
