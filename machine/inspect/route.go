@@ -19,15 +19,15 @@ const (
 )
 
 // readRoutes reads the default routes and their PCI functions. The functions that connect the host must not be
-// assigned to a virtual machine.
+// assigned to a virtual machine. If a table was read, the list is not nil even if it is empty.
 func (r *reader) readRoutes() {
 	var routes []topology.Route
 	// /proc/net is a link to self/net, and a dump may lack one of the two.
 	if text, ok := r.firstText("proc/self/net/route", "proc/net/route"); ok {
-		routes = append(routes, parseRoutes4(text, isBigEndian(r.h.System.Arch))...)
+		routes = append([]topology.Route{}, parseRoutes4(text, isBigEndian(r.h.System.Arch))...)
 	}
 	if text, ok := r.firstText("proc/self/net/ipv6_route", "proc/net/ipv6_route"); ok {
-		routes = append(routes, parseRoutes6(text)...)
+		routes = append(append([]topology.Route{}, routes...), parseRoutes6(text)...)
 	}
 	net := netdevs{reader: r}
 	for i := range routes {

@@ -260,6 +260,7 @@ const (
 
 	SubVGA          = 0x0300
 	Sub3D           = 0x0302
+	SubEthernet     = 0x0200
 	SubInfiniBand   = 0x0207
 	SubHostBridge   = 0x0600
 	SubOtherDisplay = 0x0380 // display controller that is neither VGA nor 3D

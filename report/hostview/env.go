@@ -55,12 +55,15 @@ var libraries = map[string]library{
 		"MV2_DEFAULT_SERVICE_LEVEL", "MV2_DEFAULT_SERVICE_LEVEL"},
 }
 
-// An rdmaLink is an RDMA port, either used or left out with a reason.
+// An rdmaLink is an RDMA port: used, left out with a reason, or in a state that no source tells.
 type rdmaLink struct {
-	nic  *topology.NIC
-	name string // such as mlx5_0
-	port *topology.RDMAPort
-	Left string // reason to leave it out, or ""
+	nic   *topology.NIC
+	name  string             // such as mlx5_0
+	port  *topology.RDMAPort // number 0 if only the device is known
+	layer string             // "Ethernet", "InfiniBand", or "" if unknown
+	rate  *float64           // Gb/s
+	Left  string             // reason to leave it out, or ""
+	up    bool
 }
 
 //go:embed env.tmpl
@@ -68,7 +71,8 @@ var envText string
 
 var envTemplate = sync.OnceValue(func() *template.Template {
 	join := func(all []string) string { return strings.Join(all, ", ") }
-	return template.Must(template.New("env").Funcs(template.FuncMap{"join": join}).Parse(envText))
+	ports := func(all []rdmaLink) string { return words.Join(all, ", ") }
+	return template.Must(template.New("env").Funcs(template.FuncMap{"join": join, "ports": ports}).Parse(envText))
 })
 
 // An envFile is the data of the template. Settings that the library chooses well by itself are written as comments.
@@ -77,10 +81,11 @@ type envFile struct {
 	*topology.Host
 	Form, Name, Devices string
 	Links, Used         []rdmaLink
+	Untold              []rdmaLink // ports whose state is not known
 }
 
 // WriteEnv writes the environment variables that make a library use the host's RDMA devices, each below the reason
-// for its value.
+// for its value. A variable whose value no source tells is left out with the reason.
 func (d *Document) WriteEnv(w io.Writer, form string) error {
 	// A live machine is named after its root directory.
 	name := d.Provenance.Name
@@ -89,18 +94,9 @@ func (d *Document) WriteEnv(w io.Writer, form string) error {
 	}
 	e := envFile{library: libraries[form], Host: d.Host, Form: form, Name: cmp.Or(name, "this machine"),
 		Links: rdmaLinks(d.Host)}
-	var names []string
-	for _, x := range e.Links {
-		if x.Left == "" {
-			e.Used = append(e.Used, x)
-			port := x.String()
-			if e.noPort {
-				port = x.name
-			}
-			names = lists.Add(names, port)
-		}
-	}
-	e.Devices = e.devices + strings.Join(names, e.between)
+	e.Used = lists.Filter(e.Links, func(x rdmaLink) bool { return x.Left == "" && x.up })
+	e.Untold = lists.Filter(e.Links, func(x rdmaLink) bool { return x.Left == "" && !x.up })
+	e.Devices = e.list(e.Used)
 	var b bytes.Buffer
 	err := envTemplate().Execute(&b, e)
 	if err == nil {
@@ -109,31 +105,92 @@ func (d *Document) WriteEnv(w io.Writer, form string) error {
 	return err
 }
 
-// RoCE reports whether any used port carries RDMA over Ethernet.
-func (e envFile) RoCE() bool { return slices.ContainsFunc(e.Used, rdmaLink.roce) }
+// list returns the variable with the devices of ports, or "" if it needs the number of a port that is not known.
+func (e envFile) list(ports []rdmaLink) string {
+	var names []string
+	for _, x := range ports {
+		port := x.String()
+		if e.noPort {
+			port = x.name
+		} else if x.port.Number == 0 {
+			return ""
+		}
+		names = lists.Add(names, port)
+	}
+	return e.devices + strings.Join(names, e.between)
+}
+
+// IfUp returns the variable with the devices of the ports whose state is not known.
+func (e envFile) IfUp() string { return e.list(e.Untold) }
+
+// Variable returns the name of the variable with the devices.
+func (e envFile) Variable() string { return strings.TrimRight(e.devices, "=") }
+
+// Chosen returns the ports that the variables are about: those that are up, or else those that may be.
+func (e envFile) Chosen() []rdmaLink {
+	if len(e.Used) > 0 {
+		return e.Used
+	}
+	return e.Untold
+}
+
+// RoCE reports whether any of the ports carries RDMA over Ethernet.
+func (e envFile) RoCE() bool { return slices.ContainsFunc(e.Chosen(), rdmaLink.roce) }
+
+// NoLayer returns the ports whose link layer no source tells.
+func (e envFile) NoLayer() []string {
+	unknown := lists.Filter(e.Chosen(), func(x rdmaLink) bool { return x.layer == "" })
+	return lists.Map(unknown, rdmaLink.String)
+}
+
+// Complete reports whether the host was read from its own files, so that a device that is not listed is not there.
+func (e envFile) Complete() bool {
+	return e.Provenance.Kind == topology.SourceLive || e.Provenance.Kind == topology.SourceTree
+}
 
 // NVIDIA reports whether the host has a GPU with NVIDIA's driver.
 func (e envFile) NVIDIA() bool {
 	return slices.ContainsFunc(e.GPUs, func(g topology.GPU) bool { return g.Driver == "nvidia" })
 }
 
-// TrafficClass returns the variable for the traffic class or service level.
+// TrafficClass returns the variable for the traffic class or service level, or both if the link layer is unknown.
 func (e envFile) TrafficClass() string {
-	if e.RoCE() {
+	switch {
+	case e.RoCE():
 		return e.class
+	case len(e.NoLayer()) > 0 && e.class != e.level:
+		return e.class + " (RoCE) or " + e.level + " (InfiniBand)"
 	}
 	return e.level
 }
 
 // Route returns the network device of the default route, or "".
 func (e envFile) Route() string {
-	return strings.Join(lists.Map(e.Routes[:min(1, len(e.Routes))],
-		func(r topology.Route) string { return r.Netdev }), "")
+	if len(e.Routes) == 0 {
+		return ""
+	}
+	return e.Routes[0].Netdev
 }
+
+// RoutesRead reports whether the default routes were read, so that a machine without one has none.
+func (e envFile) RoutesRead() bool { return e.Routes != nil }
+
+// Bootstrap returns the name of the variable for the network devices of the bootstrap.
+func (e envFile) Bootstrap() string { return strings.TrimRight(e.Network, "=") }
 
 // Netdevs returns the network devices of the used ports.
 func (e envFile) Netdevs() string {
-	return strings.Join(slices.Compact(lists.Flat(e.Used, func(x rdmaLink) []string { return x.nic.Netdevs })), ",")
+	var names []string
+	for _, x := range e.Used {
+		of := x.nic.Netdevs
+		if name := x.nic.NetdevOf(x.port); name != "" {
+			of = []string{name}
+		}
+		for _, name := range of {
+			names = lists.Add(names, name)
+		}
+	}
+	return strings.Join(names, ",")
 }
 
 // HiddenTree reports whether NCCL cannot see the distance between GPUs and NICs.
@@ -142,33 +199,71 @@ func (e envFile) HiddenTree() bool {
 	return e.IsVirtual() && len(e.GPUs) > 0 && len(e.NICs) > 0 && !slices.ContainsFunc(e.PCI, isSwitch)
 }
 
-func (x rdmaLink) String() string { return fmt.Sprintf("%s:%d", x.name, x.port.Number) }
+// NoTree reports whether no source told the PCI tree, by which NCCL finds near devices.
+func (e envFile) NoTree() bool {
+	return !slices.ContainsFunc(e.PCI, func(d topology.PCIDevice) bool { return d.Bridge != nil })
+}
 
-func (x rdmaLink) roce() bool { return x.port.LinkLayer == "Ethernet" }
+func (x rdmaLink) String() string {
+	if x.port.Number == 0 {
+		return x.name
+	}
+	return fmt.Sprintf("%s:%d", x.name, x.port.Number)
+}
+
+func (x rdmaLink) roce() bool { return x.layer == topology.LinkEthernet }
+
+// judge sets whether the port is up, or why it is left out. If no source tells the state of the port itself, that of
+// its network device counts.
+func (x *rdmaLink) judge() {
+	netdev := x.nic.NetdevOf(x.port)
+	d := x.nic.Port(netdev)
+	switch {
+	case topology.IsSoftRDMA(x.name):
+		x.Left = "it is computed by the kernel"
+	case x.port.State == "ACTIVE":
+		x.up = true
+	case x.port.State != "":
+		x.Left = "it is " + x.port.State
+	case d == nil || d.Up() == nil:
+	case *d.Up():
+		x.up = true
+	default:
+		x.Left = "its network device " + netdev + " is down"
+	}
+}
 
 func rdmaLinks(h *topology.Host) []rdmaLink {
 	var all []rdmaLink
 	fastest := 0.0
 	routed := lists.SetOf(h.Routes, func(r topology.Route) string { return r.Netdev })
-	for nic, dev := range h.RDMADevices() {
-		for i := range dev.Ports {
-			p := &dev.Ports[i]
-			x := rdmaLink{nic: nic, name: dev.Name, port: p}
-			switch {
-			case topology.IsSoftRDMA(dev.Name):
-				x.Left = "it is computed by the kernel"
-			case p.State != "" && p.State != "ACTIVE":
-				x.Left = "it is " + p.State
-			case p.RateGbps != nil:
-				fastest = max(fastest, *p.RateGbps)
+	add := func(nic *topology.NIC, dev *topology.RDMADevice, p *topology.RDMAPort) {
+		x := rdmaLink{nic: nic, name: dev.Name, port: p, layer: h.LinkLayer(nic, dev, p), rate: h.RateGbps(nic, dev, p)}
+		if x.judge(); x.Left == "" && x.rate != nil {
+			fastest = max(fastest, *x.rate)
+		}
+		all = append(all, x)
+	}
+	for i := range h.NICs {
+		nic := &h.NICs[i]
+		for j := range nic.Devices {
+			dev := &nic.Devices[j]
+			for k := range dev.Ports {
+				add(nic, dev, &dev.Ports[k])
 			}
-			all = append(all, x)
+		}
+		// Some sources, such as the legend of a matrix, name devices and no port.
+		for _, name := range nic.RDMA {
+			has := func(d topology.RDMADevice) bool { return d.Name == name && len(d.Ports) > 0 }
+			if !slices.ContainsFunc(nic.Devices, has) {
+				add(nic, &topology.RDMADevice{Name: name}, &topology.RDMAPort{})
+			}
 		}
 	}
 	for i := range all {
 		x := &all[i]
-		if r := x.port.RateGbps; x.Left == "" && r != nil && *r*2 <= fastest {
-			x.Left = fmt.Sprintf("it has %g Gb/s, and others have %g", *r, fastest)
+		if x.Left == "" && x.rate != nil && *x.rate*2 <= fastest {
+			x.Left = fmt.Sprintf("it has %g Gb/s, and others have %g", *x.rate, fastest)
 			if slices.ContainsFunc(x.nic.Netdevs, func(n string) bool { return routed[n] }) {
 				x.Left += "; the default route goes over it"
 			}
@@ -214,18 +309,24 @@ func (e envFile) Nearest() (all []string) {
 
 // A gidIndex holds the GID indexes of the RoCE ports. Libraries take one index for all ports.
 type gidIndex struct {
-	Found, Missing []string // ports, with their GIDs if found
-	Index          int
-	Same           bool
+	Found   []string // ports with their GIDs
+	Missing []string // ports without such a GID
+	Unread  []string // ports whose GIDs no source tells
+	Index   int
+	Same    bool
 }
 
 // GIDs finds the GID of each RoCE port.
 func (e envFile) GIDs() *gidIndex {
 	found := &gidIndex{Index: -1, Same: true}
-	for _, x := range lists.Filter(e.Used, rdmaLink.roce) {
+	for _, x := range lists.Filter(e.Chosen(), rdmaLink.roce) {
 		g, ok := lists.Lookup(x.port.GIDs, func(g topology.GID) bool { return g.IsV2() && g.Addr().Is4() })
 		if !ok {
-			found.Missing = append(found.Missing, x.String())
+			list := &found.Missing
+			if len(x.port.GIDs) == 0 {
+				list = &found.Unread
+			}
+			*list = append(*list, x.String())
 			continue
 		}
 		found.Found = append(found.Found, fmt.Sprintf("%s has %d (%s)", x, g.Index, g.Addr()))

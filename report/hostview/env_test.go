@@ -78,16 +78,25 @@ func TestVariablesForLibraries(t *testing.T) {
 			reasons: []string{"mlx5_0:1 has 3 (10.0.0.1), mlx5_1:1 has 5 (10.0.1.1)"}},
 		{name: "GIDs that differ, for UCX", form: UCXEnv, set: differ,
 			variables: "UCX_NET_DEVICES=mlx5_0:1,mlx5_1:1\n"},
-		{name: "no address", form: UCXEnv, set: func(h *topology.Host) { h.NICs[0].Devices[0].Ports[0].GIDs = nil },
-			variables: "UCX_NET_DEVICES=mlx5_0:1,mlx5_1:1\n", reasons: []string{"is known of mlx5_0:1. Give each " +
-				"port"}},
+		{name: "no address", form: UCXEnv, set: func(h *topology.Host) {
+			port := &h.NICs[0].Devices[0].Ports[0]
+			port.GIDs = port.GIDs[:1]
+		}, variables: "UCX_NET_DEVICES=mlx5_0:1,mlx5_1:1\n",
+			reasons: []string{"is known of mlx5_0:1. Give each port"}},
+		{name: "GIDs that no source tells", form: UCXEnv,
+			set:       func(h *topology.Host) { h.NICs[0].Devices[0].Ports[0].GIDs = nil },
+			variables: "UCX_NET_DEVICES=mlx5_0:1,mlx5_1:1\n",
+			reasons:   []string{"UCX_IB_GID_INDEX is not set: the GIDs of mlx5_0:1 are not told"}},
 		{name: "InfiniBand, and no default route", form: NCCLEnv, set: func(h *topology.Host) {
-			h.Routes = nil
+			h.Routes = []topology.Route{}
 			for i := range h.NICs {
 				h.NICs[i].Devices[0].Ports[0].LinkLayer = "InfiniBand"
 			}
 		}, variables: "NCCL_IB_HCA==mlx5_0:1,mlx5_1:1\nNCCL_SOCKET_IFNAME==eth0,eth1\n",
-			reasons: []string{"these ports are InfiniBand"}},
+			reasons: []string{"these ports are InfiniBand", "There is no default route"}},
+		{name: "no routing table was read", form: NCCLEnv, set: func(h *topology.Host) { h.Routes = nil },
+			variables: "NCCL_IB_HCA==mlx5_0:1,mlx5_1:1\nNCCL_IB_GID_INDEX=3\n",
+			reasons:   []string{"NCCL_SOCKET_IFNAME is not set: no default route was read"}},
 		{name: "a port that is down", form: UCXEnv, set: func(h *topology.Host) {
 			h.NICs[1].Devices[0].Ports[0].State = "DOWN"
 		}, variables: "UCX_NET_DEVICES=mlx5_0:1\nUCX_IB_GID_INDEX=3\n", reasons: []string{"# Not mlx5_1:1: it is " +
@@ -100,7 +109,12 @@ func TestVariablesForLibraries(t *testing.T) {
 			reasons: []string{"Processes that use mlx5_1:1 belong on CPUs 8-15 (NUMA node 1).", `"ulimit -l"`,
 				"UCX_IB_TRAFFIC_CLASS is not set: the switches say"}},
 		{name: "nothing up", form: NCCLEnv, set: func(h *topology.Host) { h.NICs = nil },
-			reasons: []string{"No RDMA port is up"}},
+			reasons: []string{"No RDMA port is told, so there is nothing to set"}},
+		{name: "all down", form: NCCLEnv, set: func(h *topology.Host) {
+			for i := range h.NICs {
+				h.NICs[i].Devices[0].Ports[0].State = "DOWN"
+			}
+		}, reasons: []string{"No RDMA port is up"}},
 		{name: "a guest without a switch", form: NCCLEnv, set: func(h *topology.Host) {
 			h.System.InVM = new(true)
 			for i := range h.PCI {
