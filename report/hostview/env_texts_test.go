@@ -54,6 +54,10 @@ func TestVariablesFromTexts(t *testing.T) {
 			"Settings for ens1np0:\n\tSpeed: 25000Mb/s\n\tLink detected: yes\n" +
 			"Settings for ens2np0:\n\tSpeed: 400000Mb/s\n\tLink detected: yes\n", "NCCL_IB_HCA==mlx5_1:1\n",
 			"# Not mlx5_0:1: it has 25 Gb/s, and others have 400.", "There is no default route"},
+		{"virtual functions of one card", hostview.NCCLEnv, "mlx5_0 port 1 ==> ibp75s0 (Up)\n" +
+			"mlx5_1 port 1 ==> ibp75s0v0 (Up)\nmlx5_2 port 1 ==> ibp75s0v1 (Down)\n$ lspci\n" +
+			"4b:00.0 Infiniband controller: Mellanox Technologies MT28908 Family [ConnectX-6]\n",
+			"NCCL_IB_HCA==mlx5_0:1,mlx5_1:1\n", "# Not mlx5_2:1: its network device ibp75s0v1 is down.", "IFNAME=="},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

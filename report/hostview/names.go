@@ -49,7 +49,7 @@ func newView(d *Document) *view {
 		}
 	}
 	for i := range d.Host.NICs {
-		if n := &d.Host.NICs[i]; n.PF == nil {
+		if n := &d.Host.NICs[i]; n.PF == nil || n.Address == nil {
 			v.nics = append(v.nics, n)
 		}
 	}

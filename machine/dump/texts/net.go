@@ -220,18 +220,42 @@ func mapDSCP(q *topology.QoS, words []string) {
 // settingLine matches a setting: its name, and its present and next values. A star marks a pending change.
 var settingLine = lazyregexp.New(`^\*? *([A-Z][A-Z0-9_]*(?:\[[\d.]+\])?)((?: {2,}|\t+)\S.*)$`)
 
+// deviceTypeForm matches mlxconfig's name of a model: ConnectX6DX, BlueField3.
+var deviceTypeForm = lazyregexp.New(`^(ConnectX|BlueField)(\d)(\w*)$`)
+
+// deviceType returns the usual name of a model in place of mlxconfig's: "ConnectX-6 Dx".
+func deviceType(s string) string {
+	m := deviceTypeForm().FindStringSubmatch(s)
+	if m == nil {
+		return s
+	}
+	name := m[1] + "-" + m[2]
+	if m[3] != "" {
+		name += " " + m[3][:1] + strings.ToLower(m[3][1:])
+	}
+	return name
+}
+
 // maxSettings bounds the settings of one device; a ConnectX-7 has 250.
 const maxSettings = 1000
 
 // mlxconfig reads the firmware settings for the next boot.
 func (r *reader) mlxconfig() {
 	var nic *topology.NIC
+	model := ""
 	for n, line := range r.lines() {
-		if key, name, _ := strings.Cut(line, ":"); key == "Device" || key == "PCI device" {
-			if name = strings.TrimSpace(name); address(name) != nil {
+		key, name, _ := strings.Cut(line, ":")
+		if name = strings.TrimSpace(name); key == "Device type" {
+			model = deviceType(name)
+		}
+		if key == "Device" || key == "PCI device" {
+			if address(name) != nil {
 				nic = r.nicAt(*address(name))
 			} else if name != "" {
 				nic = r.nic(name)
+			}
+			if nic != nil {
+				nic.Model = cmp.Or(nic.Model, model)
 			}
 			continue
 		}

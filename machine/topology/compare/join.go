@@ -57,6 +57,7 @@ func Join(parts []Part) *topology.Host {
 	j.h.Provenance = provenance(parts)
 	nics = groupByKey(j, "nics", nics, nicKeys)
 	nics = j.placeByName(nics)
+	nics = j.placeByModel(nics)
 	nics = j.placeByOrder(nics)
 	gpus = j.placeGPUs(groupByKey(j, "gpus", gpus, gpuKeys))
 	j.h.NICs, j.h.GPUs = renameDevices(nics, renamed), renameDevices(gpus, renamed)
@@ -446,14 +447,83 @@ func (j *joiner) placeByName(nics []member[topology.NIC]) []member[topology.NIC]
 		names = append(names, lists.Map(n.Ports, func(p topology.Netdev) string { return p.Name })...)
 		names = append(names, lists.Map(n.Devices, func(d topology.RDMADevice) string { return d.Name })...)
 		for _, name := range names {
-			if a, ok := addressInName(name); ok && j.h.Device(a) != nil {
+			a, ok := addressInName(name)
+			if !ok || j.h.Device(a) == nil {
+				continue
+			}
+			if _, vf, virtual := topology.VFInName(name); virtual {
+				j.placeVF(n, a, vf)
+				j.inferred("%s: that it is virtual function %d of %s follows from its name", name, vf, a)
+			} else {
 				n.Address = &a
 				j.inferred("%s: that it is %s follows from its name", name, a)
-				break
 			}
+			break
 		}
 	}
 	return groupByKey(j, "nics", nics, nicKeys)
+}
+
+// isPlaced reports whether the name of a network device tells the address of a NIC.
+func isPlaced(n *topology.NIC) bool {
+	return slices.ContainsFunc(n.Ports, func(p topology.Netdev) bool {
+		_, ok := addressInName(p.Name)
+		return ok
+	})
+}
+
+// placeVF makes n a virtual function of pf. Its address is known if a source lists the functions of pf.
+func (j *joiner) placeVF(n *topology.NIC, pf topology.PCIAddr, vf int) {
+	n.PF = &pf
+	s := j.h.Device(pf).SRIOV
+	if s == nil {
+		return
+	}
+	if f := lists.Ref(s.VFs, func(f *topology.VF) bool { return f.Index == vf }); f != nil {
+		n.Address = f.Address
+	}
+}
+
+// placeByModel finds the cards that mlxconfig names by their model and Mellanox's own name of a device, if there are
+// as many cards of the model: those names are numbered in address order.
+func (j *joiner) placeByModel(nics []member[topology.NIC]) []member[topology.NIC] {
+	named := map[string][]*topology.NIC{}
+	for i := range nics {
+		if n := &nics[i].device; n.Address == nil && n.Settings != nil && n.Model != "" {
+			named[n.Model] = append(named[n.Model], n)
+		}
+	}
+	for _, model := range lists.Keys(named) {
+		list := named[model]
+		var cards []topology.PCIAddr
+		for _, a := range j.free((*topology.PCIDevice).IsNIC, topology.VendorMellanox, nil) {
+			first := len(cards) == 0 || !cards[len(cards)-1].SameDevice(a)
+			if name := j.h.Device(a).DeviceName; first && modelIn(name) == strings.ToLower(model) {
+				cards = append(cards, a)
+			}
+		}
+		if len(cards) != len(list) {
+			continue
+		}
+		slices.SortFunc(list, func(a, b *topology.NIC) int {
+			return cmp.Or(cmp.Compare(len(a.Name), len(b.Name)), cmp.Compare(a.Name, b.Name))
+		})
+		for i, n := range list {
+			n.Address = &cards[i]
+		}
+		j.inferred("that %s is %s follows from there being %d of the model %s in both texts", list[0].Name, cards[0],
+			len(list), model)
+	}
+	return groupByKey(j, "nics", nics, nicKeys)
+}
+
+// modelIn returns the model in the PCI database's name of a device, in lower case: "connectx-3" for "MT27500 Family
+// [ConnectX-3]".
+func modelIn(name string) string {
+	if open, end := strings.IndexByte(name, '['), strings.LastIndexByte(name, ']'); open >= 0 && open < end {
+		name = name[open+1 : end]
+	}
+	return strings.ToLower(name)
 }
 
 // addressInName returns the PCI address in a name by systemd's scheme, with decimal numbers (lspci's are
@@ -506,7 +576,7 @@ func (j *joiner) placeByOrder(nics []member[topology.NIC]) []member[topology.NIC
 		n := &nics[i].device
 		if n.Address != nil && len(n.RDMA)+len(n.Devices) > 0 {
 			taken[*n.Address] = true
-		} else if n.Address == nil && strings.HasPrefix(rdmaName(n), "mlx5_") && !strings.Contains(rdmaName(n),
+		} else if n.Address == nil && n.PF == nil && !isPlaced(n) && strings.HasPrefix(rdmaName(n), "mlx5_") && !strings.Contains(rdmaName(n),
 			"bond") {
 			named = append(named, n)
 		}
@@ -536,7 +606,9 @@ func (j *joiner) free(is func(*topology.PCIDevice) bool, vendor topology.ID16,
 	taken map[topology.PCIAddr]bool) (free []topology.PCIAddr) {
 	for i := range j.h.PCI {
 		d := &j.h.PCI[i]
-		if is(d) && d.PF == nil && d.Vendor != nil && *d.Vendor == vendor && !taken[d.Address] {
+		virtual := d.PF != nil || strings.HasSuffix(d.DeviceName, "Virtual Function]") ||
+			strings.HasSuffix(d.DeviceName, "Virtual Function")
+		if is(d) && !virtual && d.Vendor != nil && *d.Vendor == vendor && !taken[d.Address] {
 			free = append(free, d.Address)
 		}
 	}
