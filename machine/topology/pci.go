@@ -44,6 +44,9 @@ type PCIDevice struct {
 	DriverKnown bool `json:"driver_known,omitempty"`
 
 	Link *Link `json:"link,omitempty"`
+	// LinkGBps is the rate of the link in 10^9 bytes per second, if the source states it and neither speed nor lanes
+	// follow.
+	LinkGBps *float64 `json:"link_gb_per_s,omitempty"`
 	// PathLimit is the link that limits the function's bandwidth to the processor, as reported by the kernel.
 	PathLimit *PathLimit `json:"path_limit,omitempty"`
 

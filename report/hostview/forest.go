@@ -306,7 +306,7 @@ func (v *view) branch(t *trie) branch {
 		b.Bridge = v.bridgeBox(chain)
 		if !b.Wire.known() {
 			// Take the other end of the same link.
-			b.Wire = newWire(t.bridge.Link)
+			b.Wire = newWire(t.bridge)
 		}
 		b.warn()
 		return b
@@ -318,7 +318,7 @@ func (v *view) branch(t *trie) branch {
 		b.Bridge = v.bridgeBox(chain[:last])
 		b.Switch = v.bridgeBox(chain[last:])
 		b.Switch.Text = "switch " + b.Switch.Text
-		b.Wire = newWire(chain[last].Link)
+		b.Wire = newWire(chain[last])
 	}
 	b.warn()
 	b.Fan = append(b.Fan, lists.Map(t.kids, v.branch)...)
@@ -369,7 +369,7 @@ func (v *view) leafBranches(leaves []leaf) []branch {
 }
 
 func (v *view) wireOf(d *topology.PCIDevice) wire {
-	w := newWire(d.Link)
+	w := newWire(d)
 	for i := range v.Host.GPUs {
 		// A coherent GPU is attached over NVLink C2C, so its PCI Express rate does not matter.
 		if g := &v.Host.GPUs[i]; g.Address != nil && *g.Address == d.Address && g.IsCoherent() {
@@ -384,9 +384,13 @@ func (v *view) wireOf(d *topology.PCIDevice) wire {
 	return w
 }
 
-func newWire(l *topology.Link) wire {
+func newWire(d *topology.PCIDevice) wire {
 	var w wire
-	if l == nil {
+	l := d.Link
+	switch {
+	case l == nil && d.LinkGBps != nil:
+		return wire{Now: "PCIe", GBps: *d.LinkGBps, Full: deviceLink(d)}
+	case l == nil:
 		return w
 	}
 	w.Now, w.Most = linkTexts(l)

@@ -114,7 +114,7 @@ func (v *view) gpuGrid() grid {
 			at = *d
 		}
 		g.Rows = append(g.Rows, cells(name, addressText(gpu.Address), model, intText(v.nodeOf(gpu.NUMANode)),
-			linkText(at.Link), driverText(gpu.Driver, d),
+			deviceLink(d), driverText(gpu.Driver, d),
 			intText(at.IOMMUGroup), optionalSize(gpu.BAR1Bytes), optionalSize(gpu.MemoryBytes)))
 	}
 	for _, gpu := range v.gpus {
@@ -132,6 +132,14 @@ func addressText(a *topology.PCIAddr) string {
 		return none
 	}
 	return a.String()
+}
+
+// nicAddress returns the address of a NIC, or for a virtual function without one that of its physical function.
+func nicAddress(n *topology.NIC) string {
+	if n.Address == nil && n.PF != nil {
+		return "VF of " + n.PF.String()
+	}
+	return addressText(n.Address)
 }
 
 // driverText returns the driver, or none if the device is known to have no driver.
@@ -171,12 +179,8 @@ func (v *view) nicGrid() grid {
 	}}
 	for _, n := range v.nics {
 		d := v.device(n.Address)
-		var link *topology.Link
-		if d != nil {
-			link = d.Link
-		}
-		g.Rows = append(g.Rows, cells(v.names[n.ID()], addressText(n.Address), listText(n.Netdevs), listText(n.RDMA),
-			nicSpeed(n), nicMTU(n), intText(v.nodeOf(n.NUMANode)), linkText(link), v.vfText(n, d),
+		g.Rows = append(g.Rows, cells(v.names[n.ID()], nicAddress(n), listText(n.Netdevs), listText(n.RDMA),
+			nicSpeed(n), nicMTU(n), intText(v.nodeOf(n.NUMANode)), deviceLink(d), v.vfText(n, d),
 			driverText(n.Driver, d), modelText(n.Model, d)))
 	}
 	return g

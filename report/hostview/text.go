@@ -106,6 +106,17 @@ func linkText(l *topology.Link) string {
 	return orUnknown(strings.TrimSpace(speed + " " + width))
 }
 
+// deviceLink formats the link of a function, which may be nil, for a cell. If only the rate is known, that is all.
+func deviceLink(d *topology.PCIDevice) string {
+	switch {
+	case d == nil:
+		return unknown
+	case d.Link == nil && d.LinkGBps != nil:
+		return gbpsText(*d.LinkGBps)
+	}
+	return linkText(d.Link)
+}
+
 // nowOf returns prefix and "now/most". It has only one value if most is not higher, and is "" if neither is known.
 func nowOf[T cmp.Ordered](now, most *T, prefix string, print func(T) string) string {
 	switch {

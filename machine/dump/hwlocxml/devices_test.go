@@ -245,19 +245,23 @@ func TestLinksThatAreClear(t *testing.T) {
 		rate  string
 		speed float64 // 0 for no link
 		width int
+		bare  float64 // the rate, if it is all that is known
 	}{
-		{"0.000000", 0, 0},
-		{"0.250000", 2.5, 1},
-		{"0.500000", 0, 0}, // 2.5 x2, 5 x1
-		{"0.984615", 8, 1},
-		{"4.000000", 0, 0},  // 2.5 x16, 5 x8
-		{"8.000000", 5, 16}, // not 2.5 x32
-		{"15.753846", 0, 0}, // 8 x16, 16 x8, 32 x4
-		{"63.015385", 0, 0}, // 32 x16, 64 x8
-		{"126.030769", 64, 16},
-		{"0.615385", 0, 0}, // some versions compute 5 GT/s with the line coding of 8 GT/s
-		{"31.000000", 0, 0},
-		{"-1", 0, 0},
+		{"0.000000", 0, 0, 0},
+		{"0.250000", 2.5, 1, 0},
+		{"0.500000", 0, 0, 0.5}, // 2.5 x2, 5 x1
+		{"0.984615", 8, 1, 0},
+		{"4.000000", 0, 0, 4},          // 2.5 x16, 5 x8
+		{"8.000000", 5, 16, 0},         // not 2.5 x32
+		{"15.753846", 0, 0, 15.753846}, // 8 x16, 16 x8, 32 x4
+		{"31.507692", 0, 0, 31.507692}, // 16 x16, 32 x8
+		{"63.015385", 0, 0, 63.015385}, // 32 x16, 64 x8
+		{"126.030769", 64, 16, 0},
+		{"0.615385", 0, 0, 0.615385}, // some versions compute 5 GT/s with the line coding of 8 GT/s
+		{"31.000000", 0, 0, 31},
+		{"-1", 0, 0, 0},
+		{"1e300", 0, 0, 0},
+		{"NaN", 0, 0, 0},
 	} {
 		h := read(t, v2(twoNodes(object("PCIDev", fmt.Sprintf(`pci_busid="0000:01:00.0" pci_link_speed=%q`, c.rate)),
 			"", "")))
@@ -265,6 +269,9 @@ func TestLinksThatAreClear(t *testing.T) {
 		if c.speed == 0 && link != nil || c.speed != 0 && (link == nil || *link.SpeedGTs != c.speed ||
 			*link.Width != c.width) {
 			t.Errorf("%s: got %+v, want %v GT/s on %d lanes", c.rate, link, c.speed, c.width)
+		}
+		if bare := h.PCI[0].LinkGBps; c.bare == 0 && bare != nil || c.bare != 0 && (bare == nil || *bare != c.bare) {
+			t.Errorf("%s: rate %v, want %v", c.rate, bare, c.bare)
 		}
 	}
 	h := read(t, v2(twoNodes(object("PCIDev", `pci_busid="0000:01:00.0" pci_link_speed="8.000000"`,

@@ -175,7 +175,7 @@ func (d *devices) function(e *element, at slot) (*topology.PCIAddr, *topology.PC
 	}
 	f.LocalCPUs = at.cpus
 	d.types(e, &f)
-	f.Link = d.linkOf(e)
+	f.Link, f.LinkGBps = d.linkOf(e)
 	d.h.PCI = append(d.h.PCI, f)
 	return &address, &d.h.PCI[len(d.h.PCI)-1]
 }
@@ -224,26 +224,30 @@ func pair(s string) (a, b topology.ID16, ok bool) {
 	return a, b, okEnd && okBegin && okMid && err1 == nil && err2 == nil
 }
 
-// linkOf returns a function's link if pci_link_speed is unambiguous, else nil.
+// linkOf returns a function's link if pci_link_speed is unambiguous, else only the rate.
 //
 // The number is the rate of all lanes after line coding, in 10^9 bytes per second: 7.876923 is 8 GT/s on 8 lanes, 16
-// GT/s on 4, and 32 on 2. Widths of 1 to 16 lanes are considered; few numbers have just one pair. 0 means unknown.
+// GT/s on 4, and 32 on 2. Widths of 1 to 16 lanes are considered; few numbers have just one pair. 0 means unknown, and
+// a rate above that of any link is not one.
 //
 // For a function that NVML knows, hwloc (2.x and before) replaces the number with the maximum of the GPU, computed as
 // if 8 GT/s were the highest rate, so it is ignored.
-func (d *devices) linkOf(e *element) *topology.Link {
+func (d *devices) linkOf(e *element) (*topology.Link, *float64) {
 	text, ok := e.Lookup("pci_link_speed")
 	if !ok {
-		return nil
+		return nil, nil
 	}
 	rate, err := strconv.ParseFloat(text, 64)
 	if err != nil {
 		d.unread(e, "pci_link_speed %q is not a number", where.Clip(text))
-		return nil
+		return nil, nil
+	}
+	if !(rate > 0 && rate < 256) {
+		return nil, nil
 	}
 	for _, k := range e.Kids {
 		if kindOf(k) == "OSDev" && (subtypeOf(k) == "NVML" || strings.HasPrefix(k.Attr("name"), "nvml")) {
-			return nil
+			return nil, nil
 		}
 	}
 	var found *topology.Link
@@ -253,10 +257,13 @@ func (d *devices) linkOf(e *element) *topology.Link {
 				continue
 			}
 			if found != nil {
-				return nil
+				return nil, &rate
 			}
 			found = &topology.Link{SpeedGTs: &speed, Width: &width}
 		}
 	}
-	return found
+	if found == nil {
+		return nil, &rate
+	}
+	return found, nil
 }
