@@ -12,8 +12,9 @@ import (
 
 func domain(t *topology.Tenant, facts ...string) string { return at("virsh dumpxml "+t.Name, facts...) }
 
+// unpinned returns the virtual CPUs without a pin. In a description whose end is missing, none is known to be without.
 func unpinned(t *topology.Tenant) topology.CPUSet {
-	if t.VCPUs == 0 {
+	if t.VCPUs == 0 || t.Cut {
 		return topology.CPUSet{}
 	}
 	own := lists.Map(t.Pins, func(p topology.Pin) int { return p.VCPU })
@@ -99,7 +100,7 @@ func floatsIsolated(v *view, add func(finding.Finding)) {
 				facts = append(facts, fmt.Sprintf("vcpupin %d=%s", p.VCPU, p.CPUs))
 			}
 		}
-		if len(own) < t.VCPUs && many(t.Floating) {
+		if len(own) < t.VCPUs && !t.Cut && many(t.Floating) {
 			facts = append(facts, "vcpu cpuset="+t.Floating.String())
 		}
 		if many(t.EmulatorCPUs) {
@@ -175,7 +176,7 @@ func fewCPUs(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	case len(twice) > 0:
 		f.Evidence = domain(t, words.Few(twice, 4, ", "))
 		f.Consequence = "virtual CPUs on one CPU take turns: each runs half of the time"
-	case !free && !on.IsEmpty() && on.Len() < want:
+	case !free && !t.Cut && !on.IsEmpty() && on.Len() < want:
 		f.Evidence = domain(t, fmt.Sprintf("vcpu=%d", want), pinEvidence(t))
 		f.Consequence = fmt.Sprintf("%d virtual CPUs take turns on %s", want, words.Count(on.Len(), "CPU"))
 	case !v.CPUs.Online.IsEmpty() && v.CPUs.Online.Len() < want:
@@ -201,7 +202,7 @@ func emulatorShares(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	if t.EmulatorCPUs == nil {
 		// Without emulatorpin libvirt lets the emulator run on the cpuset of vcpu, else everywhere. A text with
 		// nothing but pins does not prove that emulatorpin is missing.
-		if t.Floating != nil && !t.Floating.Overlaps(own) ||
+		if t.Cut || t.Floating != nil && !t.Floating.Overlaps(own) ||
 			v.Provenance.Kind == topology.SourceTexts && t.GuestNodes == nil {
 			return
 		}
@@ -230,7 +231,7 @@ func emulatorShares(v *view, t *topology.Tenant, add func(finding.Finding)) {
 		}
 	}
 	if both.IsEmpty() {
-		if t.FreeIOThreads > 0 && !own.IsEmpty() && (t.Floating == nil || t.Floating.Overlaps(own)) {
+		if t.FreeIOThreads > 0 && !t.Cut && !own.IsEmpty() && (t.Floating == nil || t.Floating.Overlaps(own)) {
 			f.Severity = finding.Info
 			f.Evidence = domain(t, "vcpupin "+own.String(), "iothreadpin=none")
 			f.Consequence = words.Count(t.FreeIOThreads, "I/O thread") + " may run on the CPUs of its virtual CPUs"

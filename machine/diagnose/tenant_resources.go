@@ -310,7 +310,7 @@ func missingDevice(v *view, t *topology.Tenant, add func(finding.Finding)) {
 
 // partOfGroup finds stopped tenants that cannot start because host drivers use other devices of an IOMMU group.
 func partOfGroup(v *view, t *topology.Tenant, add func(finding.Finding)) {
-	if !stopped(t) {
+	if !stopped(t) || t.Cut {
 		return
 	}
 	own := map[topology.PCIAddr]bool{}

@@ -100,6 +100,7 @@ func parseDomainText(b []byte, name string) (*topology.Host, error) {
 		return nil, &where.Error{File: name, Err: errors.Join(problems...)}
 	}
 	if cut {
+		t.Cut = true
 		problems = append(problems, errors.New("the text is cut off: what would follow is not known"))
 	}
 	for _, err := range problems {

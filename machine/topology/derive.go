@@ -175,7 +175,7 @@ func (h *Host) completePCI() {
 	for d, node := range inherited {
 		d.NUMANode, d.NUMASource = &node, "parent"
 	}
-	if len(h.NUMANodes) != 1 {
+	if len(h.NUMANodes) != 1 || h.UntoldNodes() > 0 {
 		return
 	}
 	for i := range h.PCI {
@@ -230,6 +230,22 @@ func (h *Host) nodeOf(local *CPUSet) (int, bool) {
 		return 0, false
 	}
 	return n.ID, true
+}
+
+// UntoldNodes returns how many NUMA nodes the machine has at least beside those in NUMANodes. A text may count more
+// than it lists; a matrix shows only the nodes of its GPUs, of which node 0 need not be one, and SYS is a path between
+// two nodes.
+func (h *Host) UntoldNodes() int {
+	if h.NodeCount != nil {
+		return max(0, *h.NodeCount-len(h.NUMANodes))
+	}
+	if len(h.NUMANodes) != 1 || h.Provenance.Kind != SourceTopo && h.Provenance.Kind != SourceTexts {
+		return 0
+	}
+	if h.NUMANodes[0].ID > 0 || slices.ContainsFunc(h.Reported, func(p Path) bool { return p.Class == PathSYS }) {
+		return 1
+	}
+	return 0
 }
 
 // completeVFs links virtual functions and their physical function if only one side was read.

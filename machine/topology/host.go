@@ -12,26 +12,29 @@ const Schema = "rackless/host/v1"
 
 // A Host is one machine. The comment of each list gives its order, so that the same machine gives the same bytes.
 type Host struct {
-	Provenance Provenance  `json:"provenance"`
-	System     System      `json:"system,omitzero"`
-	Packages   []Package   `json:"packages,omitempty"`   // by ID
-	NUMANodes  []NUMANode  `json:"numa_nodes,omitempty"` // by ID
-	L3         []L3        `json:"l3,omitempty"`         // by ID
-	Cores      []Core      `json:"cores,omitempty"`      // by ID
-	CPUs       CPUStates   `json:"cpus,omitzero"`
-	Memory     Memory      `json:"memory,omitzero"`
-	Kernel     Kernel      `json:"kernel,omitzero"`
-	PCI        []PCIDevice `json:"pci,omitempty"` // by address
-	IOMMU      IOMMU       `json:"iommu,omitzero"`
-	GPUs       []GPU       `json:"gpus,omitempty"` // by address, then the others in the source's order
-	NICs       []NIC       `json:"nics,omitempty"` // by address, then the others in the source's order
-	Bonds      []Bond      `json:"bonds,omitempty"`
+	Provenance Provenance `json:"provenance"`
+	System     System     `json:"system,omitzero"`
+	Packages   []Package  `json:"packages,omitempty"`   // by ID
+	NUMANodes  []NUMANode `json:"numa_nodes,omitempty"` // by ID
+	// NodeCount is the number of NUMA nodes that the source counts, if it lists fewer.
+	NodeCount *int        `json:"numa_node_count,omitempty"`
+	L3        []L3        `json:"l3,omitempty"`    // by ID
+	Cores     []Core      `json:"cores,omitempty"` // by ID
+	CPUs      CPUStates   `json:"cpus,omitzero"`
+	Memory    Memory      `json:"memory,omitzero"`
+	Kernel    Kernel      `json:"kernel,omitzero"`
+	PCI       []PCIDevice `json:"pci,omitempty"` // by address
+	IOMMU     IOMMU       `json:"iommu,omitzero"`
+	GPUs      []GPU       `json:"gpus,omitempty"` // by address, then the others in the source's order
+	NICs      []NIC       `json:"nics,omitempty"` // by address, then the others in the source's order
+	Bonds     []Bond      `json:"bonds,omitempty"`
 	// Switches are a hypervisor's virtual switches, by name.
 	Switches []VirtualSwitch `json:"virtual_switches,omitempty"`
 	Storage  []Disk          `json:"storage,omitempty"` // by name
-	Routes   []Route         `json:"default_routes,omitempty"`
-	IRQs     []IRQ           `json:"irqs,omitempty"` // of isolated CPUs and RDMA NICs only; by number
-	Tenants  []Tenant        `json:"tenants,omitempty"`
+	// Routes is nil if no routing table was read.
+	Routes  []Route  `json:"default_routes,omitempty"`
+	IRQs    []IRQ    `json:"irqs,omitempty"` // of isolated CPUs and RDMA NICs only; by number
+	Tenants []Tenant `json:"tenants,omitempty"`
 
 	// Reported are paths stated by a tool (nvidia-smi topo -m), which the PCI tree may not show: NVLinks, or a
 	// machine known only by its matrix. Host.Path prefers them.
@@ -302,6 +305,8 @@ type Tenant struct {
 	VCPUs int    `json:"vcpus,omitempty"`
 	// Pins are the host CPUs that each virtual CPU may run on. An unlisted virtual CPU may run on Floating.
 	Pins []Pin `json:"pins,omitempty"`
+	// Cut is set if the end of the description is missing, so that an element that it lacks may exist.
+	Cut bool `json:"cut_off,omitempty"`
 	// Absent are the virtual CPUs that the machine starts without. They can be hot-plugged later.
 	Absent       *CPUSet `json:"absent_vcpus,omitempty"`
 	EmulatorCPUs *CPUSet `json:"emulator_cpus,omitempty"`

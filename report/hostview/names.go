@@ -95,7 +95,7 @@ func number[T any](names map[string]string, prefix string, all []T, of func(T) (
 
 // nodeOf returns the NUMA node of a device. On a machine with one node, every device is on that node.
 func (v *view) nodeOf(n *int) *int {
-	if n == nil && len(v.Host.NUMANodes) == 1 {
+	if n == nil && len(v.Host.NUMANodes) == 1 && v.Host.UntoldNodes() == 0 {
 		return &v.Host.NUMANodes[0].ID
 	}
 	return n

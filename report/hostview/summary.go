@@ -122,7 +122,19 @@ func (v *view) countsText() string {
 	if hardware != "" && h.CPUs.SMT != "" {
 		hardware += " (SMT " + smtWords.Replace(h.CPUs.SMT) + ")"
 	}
-	return joined(", ", hardware, counted(len(h.NUMANodes), "NUMA node"))
+	return joined(", ", hardware, v.nodesText())
+}
+
+// nodesText returns the number of NUMA nodes. If the source lists fewer than the machine has, it says so.
+func (v *view) nodesText() string {
+	listed, untold := len(v.Host.NUMANodes), v.Host.UntoldNodes()
+	switch {
+	case untold == 0:
+		return counted(listed, "NUMA node")
+	case v.Host.NodeCount != nil:
+		return fmt.Sprintf("%d NUMA nodes, of which %d are told", listed+untold, listed)
+	}
+	return fmt.Sprintf("%d or more NUMA nodes, of which %d is told", listed+untold, listed)
 }
 
 // onlineCPUs returns the CPUs that the kernel lists as online, or else the CPUs of all cores and nodes.

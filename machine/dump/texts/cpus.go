@@ -2,6 +2,7 @@ package texts
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -54,6 +55,7 @@ func (r *reader) lscpu() {
 			take(p.line, p.key, p.value)
 		}
 	}
+	r.nodeCount(count(read["NUMA node(s)"]))
 	s := &r.h.System
 	s.Arch, s.CPUModel = read["Architecture"], read["Model name"]
 	r.virtual(read)
@@ -89,6 +91,16 @@ func (r *reader) lscpu() {
 			r.h.Cores = append(r.h.Cores, topology.Core{CPUs: topology.CPUs(cpu)})
 		}
 	}
+}
+
+// nodeCount records the number of NUMA nodes that a text counts, if some are missing from its list.
+func (r *reader) nodeCount(n *int) {
+	listed := len(r.h.NUMANodes)
+	if n == nil || listed == 0 || *n <= listed || *n > topology.MaxCPUs {
+		return
+	}
+	r.h.NodeCount = n
+	r.note(0, "%s counts %d NUMA nodes and lists %d: the others were cut off, and are not known", r.Kind.Name, *n, listed)
 }
 
 // hypervisors maps lscpu's vendor names, in lower case, to different names of the hypervisor.
@@ -143,11 +155,12 @@ type cpuTable struct {
 	nodes, sockets map[int][]int
 	// cores by "socket/core", L3 caches by the number in the column
 	cores, caches map[string][]int
+	mhz           map[int]float64 // highest clock of a CPU
 }
 
 func newCPUTable() *cpuTable {
 	return &cpuTable{nodes: map[int][]int{}, sockets: map[int][]int{}, cores: map[string][]int{},
-		caches: map[string][]int{}}
+		caches: map[string][]int{}, mhz: map[int]float64{}}
 }
 
 func (t *cpuTable) fill(r *reader) {
@@ -161,11 +174,35 @@ func (t *cpuTable) fill(r *reader) {
 	for id, cpus := range t.sockets {
 		r.h.Packages = append(r.h.Packages, topology.Package{ID: id, CPUs: topology.CPUs(cpus...)})
 	}
+	kind := t.kinds()
 	for _, cpus := range t.cores {
-		r.h.Cores = append(r.h.Cores, topology.Core{CPUs: topology.CPUs(cpus...)})
+		r.h.Cores = append(r.h.Cores, topology.Core{CPUs: topology.CPUs(cpus...), Kind: kind(cpus)})
 	}
 	for _, cpus := range t.caches {
 		r.h.L3 = append(r.h.L3, topology.L3{CPUs: topology.CPUs(cpus...)})
+	}
+}
+
+// kinds returns a function that tells the kind of a core of a hybrid machine by its CPUs. There the cores with one
+// thread have a clearly lower clock than all with two; otherwise the kinds are unknown.
+func (t *cpuTable) kinds() func(cpus []int) string {
+	least, most := math.Inf(1), 0.0 // clocks of cores with two threads, and of those with one
+	for _, cpus := range t.cores {
+		if clock := t.mhz[cpus[0]]; len(cpus) > 1 {
+			least = min(least, clock)
+		} else {
+			most = max(most, clock)
+		}
+	}
+	hybrid := most > 0 && !math.IsInf(least, 1) && most < 0.9*least
+	return func(cpus []int) string {
+		switch {
+		case !hybrid:
+			return ""
+		case len(cpus) > 1:
+			return topology.KindPerformance
+		}
+		return topology.KindEfficiency
 	}
 }
 
@@ -175,6 +212,9 @@ func (t *cpuTable) add(cpu int, value map[string]string) {
 		return
 	}
 	t.online = append(t.online, cpu)
+	if mhz, err := strconv.ParseFloat(value["MAXMHZ"], 64); err == nil {
+		t.mhz[cpu] = mhz
+	}
 	if id := count(value["NODE"]); id != nil {
 		t.nodes[*id] = append(t.nodes[*id], cpu)
 	}
@@ -286,7 +326,8 @@ func (r *reader) numactl() {
 			r.node(id)
 		}
 	}
-	if available > len(r.h.NUMANodes) {
+	if available > len(r.h.NUMANodes) && len(r.h.NUMANodes) > 0 && available <= topology.MaxCPUs {
+		r.h.NodeCount = &available
 		r.note(0, "%d nodes are available, and the text has %d", available, len(r.h.NUMANodes))
 	}
 	// The columns of the matrix are the nodes in numerical order, possibly with gaps.

@@ -396,7 +396,7 @@ func TestPiecesAreRead(t *testing.T) {
 		{"lscpu", "Thread(s) per core: 2\nCore(s) per socket: 4\nSocket(s): 1\n",
 			`"packages":[{"id":0,"cpus":"0-7"}],"cpus":{"online":"0-7","smt":"on"}}`},
 		{"numactl -H", "available: 2 nodes (0-1)\nnode 0 size: 16 MB\n",
-			`"numa_nodes":[{"id":0,"cpus":"","memory_bytes":16777216}],` +
+			`"numa_nodes":[{"id":0,"cpus":"","memory_bytes":16777216}],"numa_node_count":2,` +
 				`"unread":[{"path":"a.txt:1","why":"the CPUs of node 0 are missing"},` +
 				`{"path":"a.txt:1","why":"2 nodes are available, and the text has 1"}]}`},
 		{"numactl -H", "node distances:\nnode   0   1 \n  0:  10  21 \n  1:  21  10 \n",
