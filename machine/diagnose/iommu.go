@@ -98,7 +98,7 @@ func sharedGroup(v *view, g *topology.IOMMUGroup, add func(finding.Finding)) {
 		case alone || d == nil || d.Address.Function != 0:
 		case v.isCard(a) || v.standIn(a):
 			cards = append(cards, a)
-		case d.Class != nil && (d.Class.Sub() == subEthernet || d.Class.Sub() == subNVMe):
+		case d.Class != nil && (d.Class.Sub() == topology.SubEthernet || d.Class.Sub() == subNVMe):
 			ordinary = append(ordinary, a)
 		}
 	}

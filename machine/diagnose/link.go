@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/machine/topology"
 )
@@ -78,7 +79,7 @@ func (v *view) matters(d *topology.PCIDevice) bool {
 	if hasGigabit(d.DeviceName) {
 		return false // one lane of any generation carries two such ports
 	}
-	return slices.Contains([]uint16{subEthernet, topology.SubInfiniBand, topology.SubFabric, subNVMe, subRAID, subSAS},
+	return slices.Contains([]uint16{topology.SubEthernet, topology.SubInfiniBand, topology.SubFabric, subNVMe, subRAID, subSAS},
 		d.Class.Sub())
 }
 
@@ -95,10 +96,9 @@ func hasGigabit(name string) bool {
 
 // Subclasses of devices fast enough for their link to matter. Source: PCI Code and ID Assignment Specification.
 const (
-	subEthernet = 0x0200
-	subRAID     = 0x0104
-	subSAS      = 0x0107
-	subNVMe     = 0x0108
+	subRAID = 0x0104
+	subSAS  = 0x0107
+	subNVMe = 0x0108
 )
 
 // behindOwnSwitch reports whether d is a GPU alone behind a switch of its own vendor: a switch on the card. The inner
@@ -387,6 +387,51 @@ func slotLimited(v *view, j checkedLink, add func(finding.Finding)) {
 		}
 	}
 	add(v.shared(&j, f))
+}
+
+// portsExceedLink finds cards whose ports together have a higher rate than the card's link, although that is as fast
+// as card and slot can make it. Each port alone may reach its rate.
+func portsExceedLink(v *view, j checkedLink, add func(finding.Finding)) {
+	slower, narrower := j.smaller()
+	carried := topology.LinkGBps(j.speed, int(j.width))
+	if j.end == nil || j.slow() || j.narrow() || slower || narrower || carried == 0 {
+		return // another rule
+	}
+	ports, sum := v.portsOf(j.end.Address)
+	if len(ports) < 2 || sum <= carried*8000 {
+		return
+	}
+	add(finding.Finding{Subject: j.end.Address.String(),
+		Evidence: all(at(pci(j.dev.Address), speedFact("link_speed", j.speed), widthFact("link_width", j.width)),
+			words.Few(ports, 4, "; ")),
+		Consequence: fmt.Sprintf("%d ports of %.0f Gb/s in all share a link that carries %.0f Gb/s one way: together "+
+			"they do not reach their rates", len(ports), sum/1000, carried*8)})
+}
+
+// portsOf returns the ports of the card at a whose rates are known, with their rates, and the sum of these in Mb/s.
+func (v *view) portsOf(a topology.PCIAddr) (ports []string, sum float64) {
+	take := func(place string, mbps float64) {
+		ports = append(ports, at(place, fmt.Sprintf("rate=%g Gb/s", mbps/1000)))
+		sum += mbps
+	}
+	for i := range v.NICs {
+		n := &v.NICs[i]
+		if n.Address == nil || n.PF != nil || !n.Address.SameDevice(a) {
+			continue
+		}
+		before := len(ports)
+		for _, d := range n.Devices {
+			for _, p := range d.Ports {
+				if p.RateGbps != nil && (p.State == "ACTIVE" || p.State == "") {
+					take(fmt.Sprintf("/sys/class/infiniband/%s/ports/%d", d.Name, p.Number), *p.RateGbps*1000)
+				}
+			}
+		}
+		if len(ports) == before && n.SpeedMbps != nil && *n.SpeedMbps > 0 {
+			take(device(n.Address, n.Name), float64(*n.SpeedMbps))
+		}
+	}
+	return ports, sum
 }
 
 // portRates returns the total rate of all ports of the NIC at a, in Mb/s, or 0 if none is known.

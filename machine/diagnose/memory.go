@@ -1,10 +1,12 @@
 package diagnose
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/finding"
@@ -164,6 +166,36 @@ func pagesOnOneNode(v *view, add func(finding.Finding)) {
 	for id := range with {
 		add(finding.Finding{Subject: fmt.Sprintf("node %d", id), Evidence: words.Few(facts, 4, "; ")})
 	}
+}
+
+// nodeForEach matches processors that have a memory controller of their own, so that each socket is a NUMA node. The
+// Xeons before Nehalem (5500) have the memory behind a common bus.
+var nodeForEach = lazyregexp.New(`EPYC|Opteron|Kunpeng|ThunderX2|Altra|Neoverse|Grace|` +
+	`Xeon.*(?:Gold|Silver|Bronze|Platinum|\bMax\b|\bE[57]-|\b[ELWX](?:55|56|65|75)\d\d|\b6\d{3}[A-Z])`)
+
+// socketsOneNode finds machines whose sockets are one NUMA node: the firmware interleaves memory over them, or the
+// kernel was told to ignore the nodes. In a virtual machine sockets are not a place.
+func socketsOneNode(v *view, add func(finding.Finding)) {
+	sockets := lists.Filter(v.Packages, func(p topology.Package) bool {
+		return nodeForEach().MatchString(cmp.Or(p.Model, v.System.CPUModel))
+	})
+	if v.virtual || len(sockets) < 2 || len(v.NUMANodes) != 1 || v.UntoldNodes() > 0 {
+		return
+	}
+	// A text may be cut off below the first node. hwloc without the help of the kernel makes up one node for all CPUs,
+	// which has no memory.
+	one := v.NUMANodes[0]
+	if v.CPUs.Online.IsEmpty() || !v.CPUs.Online.IsSubsetOf(one.CPUs) ||
+		v.Provenance.Kind == topology.SourceHwloc && (one.MemoryBytes == nil || *one.MemoryBytes == 0) {
+		return
+	}
+	f := finding.Finding{Subject: "host", Evidence: all(at("/sys/devices/system/node", "1 node"),
+		at("/sys/devices/system/cpu/cpu*/topology/physical_package_id", fmt.Sprintf("%d sockets", len(v.Packages))))}
+	if p, ok := v.asked("numa"); ok && p.value == "off" {
+		f.Evidence = all(f.Evidence, cmdlineIs(p))
+		f.Fix = "take numa=off off the kernel command line"
+	}
+	add(f)
 }
 
 // bareNode is silent if no node has memory, because then memory was not read.

@@ -149,10 +149,10 @@ func smallMTU(v *view, add func(finding.Finding)) {
 	}
 	byMTU := map[int]*cut{}
 	for _, p := range v.rdmaPorts() {
-		netdev := netdevOf(p.nic, p.port)
+		netdev := p.nic.NetdevOf(p.port)
 		mtu := v.mtuOf(netdev)
 		// 4096 is the largest RDMA MTU.
-		if !isRoCE(p.dev, p.port) || p.port.State != "ACTIVE" || mtu == nil || *mtu <= 0 || roceMTU(*mtu) >= 4096 {
+		if !p.isRoCE() || p.port.State != "ACTIVE" || mtu == nil || *mtu <= 0 || roceMTU(*mtu) >= 4096 {
 			continue
 		}
 		c := byMTU[*mtu]

@@ -11,34 +11,22 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// isRoCE reports whether a port carries RoCE. iWARP devices, which also have the link layer Ethernet, have another
+// isRoCE reports whether the port carries RoCE. iWARP devices, which also have the link layer Ethernet, have another
 // node type.
 //
 // Source: node_type_show in drivers/infiniband/core/sysfs.c.
-func isRoCE(d *topology.RDMADevice, p *topology.RDMAPort) bool {
-	return p.LinkLayer == "Ethernet" && !strings.Contains(d.NodeType, "RNIC") && !strings.Contains(d.NodeType, "usNIC")
-}
-
-// netdevOf returns the name of the network device of an RDMA port: the one that its GIDs name, else the only one of
-// the NIC, else the one with the port's number, else "".
-func netdevOf(n *topology.NIC, p *topology.RDMAPort) string {
-	for _, g := range p.GIDs {
-		if g.Netdev != "" {
-			return g.Netdev
-		}
-	}
-	if len(n.Ports) == 1 {
-		return n.Ports[0].Name
-	}
-	return lists.Find(n.Ports, func(d topology.Netdev) bool {
-		return d.DevPort != nil && *d.DevPort == p.Number-1
-	}).Name
+func (p *rdmaPort) isRoCE() bool {
+	kind := p.dev.NodeType
+	return p.layer == topology.LinkEthernet && !strings.Contains(kind, "RNIC") && !strings.Contains(kind, "usNIC")
 }
 
 type rdmaPort struct {
 	nic  *topology.NIC
 	dev  *topology.RDMADevice
 	port *topology.RDMAPort
+	// layer is the link layer as the source states it or as it follows from other facts, see
+	// [topology.Host.LinkLayer].
+	layer string
 }
 
 func (p *rdmaPort) path() string {
@@ -50,7 +38,7 @@ func (v *view) rdmaPorts() []rdmaPort {
 	for n, d := range v.RDMADevices() {
 		for i := range d.Ports {
 			p := &d.Ports[i]
-			out = append(out, rdmaPort{n, d, p})
+			out = append(out, rdmaPort{n, d, p, v.LinkLayer(n, d, p)})
 		}
 	}
 	return out
@@ -68,7 +56,7 @@ func gidFacts(p *rdmaPort) string {
 
 // onlyV1 needs the type of every GID, because an unknown one may be v2.
 func onlyV1(v *view, p rdmaPort, add func(finding.Finding)) {
-	if !isRoCE(p.dev, p.port) || p.port.State != "ACTIVE" || !gidTypesKnown(p.port) ||
+	if !p.isRoCE() || p.port.State != "ACTIVE" || !gidTypesKnown(p.port) ||
 		slices.ContainsFunc(p.port.GIDs, func(g topology.GID) bool { return g.IsV2() }) {
 		return
 	}
@@ -80,7 +68,7 @@ func onlyV1(v *view, p rdmaPort, add func(finding.Finding)) {
 // noRoutableGID skips virtual functions, because they get an address in the guest, not on the host.
 func noRoutableGID(v *view, p rdmaPort, add func(finding.Finding)) {
 	// A port that is down has no address yet.
-	if !isRoCE(p.dev, p.port) || p.port.State != "ACTIVE" || p.nic.PF != nil || !gidTypesKnown(p.port) {
+	if !p.isRoCE() || p.port.State != "ACTIVE" || p.nic.PF != nil || !gidTypesKnown(p.port) {
 		return
 	}
 	v2, found, understood := false, false, true
@@ -101,7 +89,7 @@ func noRoutableGID(v *view, p rdmaPort, add func(finding.Finding)) {
 
 // carrierOf returns the network device of a port if it has a carrier, else nil.
 func carrierOf(p *rdmaPort) *topology.Netdev {
-	if d := p.nic.Port(netdevOf(p.nic, p.port)); d != nil && d.Carrier != nil && *d.Carrier {
+	if d := p.nic.Port(p.nic.NetdevOf(p.port)); d != nil && d.Carrier != nil && *d.Carrier {
 		return d
 	}
 	return nil
@@ -110,7 +98,7 @@ func carrierOf(p *rdmaPort) *topology.Netdev {
 // portDown needs proof that the link is up, from the port or its network device. A missing cable is not a fault.
 func portDown(v *view, p rdmaPort, add func(finding.Finding)) {
 	// InfiniBand ports wait for a subnet manager in other states: RL093.
-	if p.port.State == "" || p.port.State == "ACTIVE" || p.port.LinkLayer != "Ethernet" {
+	if p.port.State == "" || p.port.State == "ACTIVE" || p.layer != topology.LinkEthernet {
 		return
 	}
 	netdev := carrierOf(&p)
@@ -136,7 +124,7 @@ func (p *rdmaPort) states(facts ...string) string {
 // from one. Any other port that is DOWN has no cable.
 func noSubnetManager(v *view, p rdmaPort, add func(finding.Finding)) {
 	// A subnet manager ignores a port without a GUID: RL094.
-	if p.port.LinkLayer != "InfiniBand" || zero(p.dev.NodeGUID) && p.nic.PF == nil {
+	if p.layer != topology.LinkInfiniBand || zero(p.dev.NodeGUID) && p.nic.PF == nil {
 		return
 	}
 	evidence := p.states("link_layer=InfiniBand")
@@ -151,6 +139,83 @@ func noSubnetManager(v *view, p rdmaPort, add func(finding.Finding)) {
 			Consequence: "no traffic: the port has no address in the fabric",
 			Fix:         "start a subnet manager (opensm) on the switch or on one host of the fabric"})
 	}
+}
+
+// functionsDown finds virtual functions whose network devices are down while that of their physical function is up.
+// If the state of an RDMA port is known, it counts instead: RL093. A device that its administrator has not switched on
+// is down too, so that on Ethernet only a missing carrier proves a fault.
+func functionsDown(v *view, add func(finding.Finding)) {
+	type downFunctions struct {
+		down []string
+		pf   *topology.Netdev
+		ib   bool
+	}
+	var order []string
+	found := map[string]*downFunctions{}
+	for i := range v.NICs {
+		n := &v.NICs[i]
+		for j := range n.Ports {
+			d := &n.Ports[j]
+			pf := v.physical(n, d)
+			if pf == nil || pf.Up() == nil || !*pf.Up() || d.Up() == nil || *d.Up() || portTold(n) {
+				continue
+			}
+			ib := strings.HasPrefix(d.Name, "ib")
+			if !ib && d.Carrier == nil && v.fromFiles() {
+				continue
+			}
+			c := found[pf.Name]
+			if c == nil {
+				c = &downFunctions{pf: pf, ib: ib}
+				found[pf.Name] = c
+				order = append(order, pf.Name)
+			}
+			c.down = append(c.down, d.Name)
+		}
+	}
+	for _, name := range order {
+		c := found[name]
+		f := finding.Finding{Subject: name, Evidence: all(at("/sys/class/net/"+name, "up"),
+			at("/sys/class/net/"+c.down[0], "down")+moreDevices(c.down))}
+		if !c.ib {
+			f.Severity = finding.Info
+			f.Fix = "ip link set NETDEV up for the function, ip link set " + name + " vf N state auto for its link; " +
+				"in switchdev mode its representor has to be up too"
+		}
+		add(f)
+	}
+}
+
+// portTold reports whether the state of a port of n is known.
+func portTold(n *topology.NIC) bool {
+	return slices.ContainsFunc(n.Devices, func(d topology.RDMADevice) bool {
+		return slices.ContainsFunc(d.Ports, func(p topology.RDMAPort) bool { return p.State != "" })
+	})
+}
+
+// physical returns the network device of the physical function of a virtual function's device d: the only one at the
+// address of the physical function, or the one that d is named after. It returns nil for other devices.
+func (v *view) physical(n *topology.NIC, d *topology.Netdev) *topology.Netdev {
+	if n.PF != nil {
+		for i := range v.NICs {
+			if o := &v.NICs[i]; o.Address != nil && *o.Address == *n.PF && len(o.Ports) == 1 {
+				return &o.Ports[0]
+			}
+		}
+	}
+	name, _, ok := topology.VFInName(d.Name)
+	if !ok {
+		return nil
+	}
+	for i := range v.NICs {
+		for j := range v.NICs[i].Ports {
+			o := &v.NICs[i].Ports[j]
+			if o.Name == name || strings.HasPrefix(o.Name, name+"np") {
+				return o
+			}
+		}
+	}
+	return nil
 }
 
 // virtualPort returns the finding on a virtual function that waits while its physical function is active.
@@ -172,7 +237,7 @@ func zero(guid string) bool { return guid != "" && strings.Trim(guid, "0:x") == 
 // fewLanes finds InfiniBand links with one or two of four lanes, because of a splitter cable, a card of half the rate
 // (HDR100), or a faulty cable.
 func fewLanes(v *view, p rdmaPort, add func(finding.Finding)) {
-	if p.port.LinkLayer != "InfiniBand" || p.port.State != "ACTIVE" || p.nic.PF != nil || p.port.Lanes < 1 ||
+	if p.layer != topology.LinkInfiniBand || p.port.State != "ACTIVE" || p.nic.PF != nil || p.port.Lanes < 1 ||
 		p.port.Lanes > 2 || p.port.RateGbps == nil {
 		return
 	}

@@ -39,7 +39,7 @@ func (c *testCase) host() *topology.Host {
 func allCases() []testCase {
 	return slices.Concat(linkCases(), localityCases(), iommuCases(), assignCases(), memoryCases(), cpuCases(),
 		tenantCases(), tenantResCases(),
-		networkCases(), rdmaCases(), gpuCases(), pathCases(), guestCases(), logCases())
+		networkCases(), rdmaCases(), gpuCases(), pathCases(), guestCases(), logCases(), shapeCases())
 }
 
 func of(id string, list []finding.Finding) []finding.Finding {

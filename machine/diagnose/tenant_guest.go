@@ -16,6 +16,12 @@ func tornSiblings(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	if t.GuestThreads < 2 {
 		return
 	}
+	// On a machine without threads the guest's are cores of their own. Cores with one thread beside others with two
+	// are efficiency cores.
+	several := func(c topology.Core) bool { return c.CPUs.Len() > 1 }
+	if !slices.ContainsFunc(v.Cores, several) {
+		return
+	}
 	cpu := map[int]topology.CPUSet{}
 	for _, p := range t.Pins {
 		if p.CPUs.Len() == 1 {
@@ -30,7 +36,7 @@ func tornSiblings(v *view, t *topology.Tenant, add func(finding.Finding)) {
 		if !okA || !okB {
 			continue
 		}
-		if core := v.Core(a.Min()); core != nil && core.CPUs.Len() > 1 && !core.CPUs.Contains(b.Min()) {
+		if core := v.Core(a.Min()); core != nil && !core.CPUs.Contains(b.Min()) {
 			torn = append(torn, fmt.Sprintf("vcpu %d=%s %d=%s", first, a, vcpu, b))
 		}
 	}
@@ -39,8 +45,12 @@ func tornSiblings(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	}
 	own := t.Pinned()
 	var order []int
+	var single topology.CPUSet // CPUs that have no sibling
 	for i := range v.Cores {
 		c := &v.Cores[i]
+		if c.CPUs.Len() == 1 && c.CPUs.IsSubsetOf(own) {
+			single = single.Union(c.CPUs)
+		}
 		if both := c.CPUs.Intersect(own); both.Len() > 1 {
 			order = slices.AppendSeq(order, both.All())
 		}
@@ -56,6 +66,9 @@ func tornSiblings(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	if len(order) == own.Len() {
 		f.Fix += ": virtual CPUs in order to CPUs " + join(order)
 	}
+	if !single.IsEmpty() {
+		f.Fix += fmt.Sprintf("; CPUs %s have no siblings: take cores with two threads, or threads=1 for the guest", single)
+	}
 	if !outside.IsEmpty() {
 		f.Consequence += "; CPUs " + outside.String() + " are siblings of its CPUs, and the host works on them"
 		if e := t.EmulatorCPUs; e != nil && e.Overlaps(outside) {
@@ -65,10 +78,33 @@ func tornSiblings(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	add(f)
 }
 
+// mixedCores finds virtual CPUs on both kinds of cores of a hybrid machine. The guest takes all of its CPUs for equal.
+func mixedCores(v *view, t *topology.Tenant, add func(finding.Finding)) {
+	on := map[string][]int{} // virtual CPUs by kind of core
+	for _, p := range t.Pins {
+		kind := ""
+		for cpu := range p.CPUs.All() {
+			switch core := v.Core(cpu); {
+			case core == nil || core.Kind == "" || kind != "" && kind != core.Kind:
+				kind = "unclear"
+			case kind == "":
+				kind = core.Kind
+			}
+		}
+		on[kind] = append(on[kind], p.VCPU)
+	}
+	strong, weak := on[topology.KindPerformance], on[topology.KindEfficiency]
+	if len(strong) == 0 || len(weak) == 0 {
+		return
+	}
+	add(finding.Finding{Subject: t.Name, Evidence: all(domain(t, "vcpus "+topology.CPUs(strong...).String()+" on "+
+		"performance cores, "+topology.CPUs(weak...).String()+" on efficiency cores"), "vcpupin "+t.Pinned().String())})
+}
+
 // hiddenSiblings finds guest cores that are threads of one host core, the reverse of tornSiblings. It skips
 // descriptions with only pins, because they do not include the guest's topology.
 func hiddenSiblings(v *view, t *topology.Tenant, add func(finding.Finding)) {
-	if t.GuestThreads > 1 || t.GuestNodes == nil {
+	if t.GuestThreads > 1 || t.GuestNodes == nil || t.GuestThreads == 0 && t.Cut {
 		return
 	}
 	vcpus := map[int][]int{} // by CPU
@@ -131,6 +167,9 @@ func flatNUMA(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	if *t.GuestNodes > 1 {
 		v.flatCells(t, add)
 		return
+	}
+	if t.Cut {
+		return // cells may follow
 	}
 	nodes := v.NodesOf(t.Pinned())
 	want := atWork(t)
@@ -195,7 +234,7 @@ func (v *view) flatCells(t *topology.Tenant, add func(finding.Finding)) {
 // devicesApart finds guests with several nodes and devices on several host nodes, but no node for any device.
 func devicesApart(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	_, _, far := v.guestCards(t)
-	if far.Len() < 2 || t.GuestNodes == nil || *t.GuestNodes < 2 || t.GuestExpanders == nil || *t.GuestExpanders > 0 {
+	if far.Len() < 2 || t.GuestNodes == nil || *t.GuestNodes < 2 || t.GuestExpanders == nil || *t.GuestExpanders > 0 || t.Cut {
 		return
 	}
 	add(finding.Finding{Subject: t.Name,
@@ -206,7 +245,7 @@ func devicesApart(v *view, t *topology.Tenant, add func(finding.Finding)) {
 // flatTree finds GPUs and NICs that share a switch on the host but not in the guest. NCCL reads the guest's tree, and
 // by default uses GPUDirect RDMA only up to PXB.
 func flatTree(v *view, t *topology.Tenant, add func(finding.Finding)) {
-	if t.GuestSwitches == nil || *t.GuestSwitches > 0 {
+	if t.GuestSwitches == nil || *t.GuestSwitches > 0 || t.Cut {
 		return
 	}
 	gpus, nics, _ := v.guestCards(t)

@@ -38,7 +38,7 @@ type Verdict struct {
 // mendable lists the checks of CPUs, memory and cells in a description. All others are about the host, or about the
 // machine's devices.
 var mendable = []string{"RL060", "RL061", "RL062", "RL063", "RL064", "RL065", "RL066", "RL067", "RL068", "RL070",
-	"RL071", "RL072"}
+	"RL071", "RL072", "RL088"}
 
 func wrong(all []finding.Finding) []finding.Finding {
 	return slices.DeleteFunc(slices.Clone(all), func(f finding.Finding) bool {
