@@ -147,18 +147,13 @@ func placeOf(p pairing) place {
 	return nodes
 }
 
-func farNIC(v *view, add func(finding.Finding)) {
-	v.apart(topology.PathSYS, add, "transfers between GPU and NIC cross the interconnect between NUMA nodes", "")
-}
+func farNIC(v *view, add func(finding.Finding)) { v.apart(topology.PathSYS, add) }
 
 // otherRoot is a note, because on some processors this path is as fast as one switch.
-func otherRoot(v *view, add func(finding.Finding)) {
-	v.apart(topology.PathNODE, add, "transfers between GPU and NIC cross from one host bridge to another",
-		"measure it first: on some machines this is as fast as one switch; if it is slow, ")
-}
+func otherRoot(v *view, add func(finding.Finding)) { v.apart(topology.PathNODE, add) }
 
-// apart adds findings on the GPUs whose nearest NIC is at a path of class. before is a prefix of the fix.
-func (v *view) apart(class topology.PathClass, add func(finding.Finding), consequence, before string) {
+// apart adds findings on the GPUs whose nearest NIC is at a path of class.
+func (v *view) apart(class topology.PathClass, add func(finding.Finding)) {
 	var same group.By[place, pairing]
 	wrong := len(v.contradictions()) > 0
 	for _, p := range v.pairings() {
@@ -173,10 +168,56 @@ func (v *view) apart(class topology.PathClass, add func(finding.Finding), conseq
 		}
 	}
 	for _, at := range same.Keys {
-		p := same.Of(at)[0]
-		add(finding.Finding{Subject: gpuIDs(same.Of(at)), Evidence: v.pathEvidence(p),
-			Consequence: consequence + v.usual(p, class, topology.PathPIX), Fix: before + v.betterSlot(p)})
+		f := v.far(same.Of(at)[0])
+		f.Subject = gpuIDs(same.Of(at))
+		add(f)
 	}
+}
+
+// far returns the finding on a GPU and a NIC at a path of class SYS or NODE, without its subject. It is a note if the
+// ports of the NIC are slower than the path.
+func (v *view) far(p pairing) finding.Finding {
+	f := finding.Finding{Evidence: v.pathEvidence(p),
+		Consequence: "transfers between GPU and NIC cross the interconnect between NUMA nodes", Fix: v.betterSlot(p)}
+	before := ""
+	if p.via == topology.PathNODE {
+		f.Consequence = "transfers between GPU and NIC cross from one host bridge to another"
+		before = "measure it first: on some machines this is as fast as one switch; if it is slow, "
+	}
+	f.Consequence += v.usual(p, p.via, topology.PathPIX)
+	rate := v.rateOf(p.nic) / 8000
+	path, known := topology.Expect(p.via, 16, 16)
+	if e, ok := v.tree.Expect(topology.Path{A: p.gpu.ID(), B: p.nic.ID(), Class: p.via}); ok {
+		path, known = e, true
+	}
+	if rate > 0 && known && rate <= path.GBpsMin {
+		f.Severity = finding.Info
+		f.Consequence += fmt.Sprintf("; the ports of the NIC have %.1f GB/s, which such a path carries: only the time "+
+			"of small transfers grows", rate)
+		before = "nothing is needed for bandwidth; for small transfers, "
+	}
+	f.Fix = before + f.Fix
+	return f
+}
+
+// Apart returns a function that judges a pair of h that is at a path of class SYS or NODE, as RL011 and RL012 judge
+// the nearest NIC of a GPU.
+func Apart(h *topology.Host) func(*topology.GPU, *topology.NIC, topology.PathClass) finding.Finding {
+	v := newView(h)
+	return func(g *topology.GPU, n *topology.NIC, class topology.PathClass) finding.Finding {
+		return v.far(pairing{g, n, class})
+	}
+}
+
+// rateOf returns the total rate of the ports of a NIC's card in Mb/s, or 0 if it is unknown.
+func (v *view) rateOf(n *topology.NIC) float64 {
+	if n.Address != nil {
+		return v.portRates(*n.Address)
+	}
+	if n.SpeedMbps != nil {
+		return float64(*n.SpeedMbps)
+	}
+	return 0
 }
 
 // contradictions returns paths that a tool reported as SYS (across NUMA nodes) between devices that it reported on
@@ -308,12 +349,7 @@ func slowNIC(v *view, add func(finding.Finding)) {
 	var slow group.By[key, pairing]
 	for _, p := range v.pairings() {
 		model, usual := usualRate(p.gpu.Model)
-		var rate float64
-		if p.nic.Address != nil {
-			rate = v.portRates(*p.nic.Address)
-		} else if p.nic.SpeedMbps != nil {
-			rate = float64(*p.nic.SpeedMbps)
-		}
+		rate := v.rateOf(p.nic)
 		if usual > 0 && rate > 0 && rate < usual*1000 {
 			slow.Add(key{model, rate}, p)
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/machine/topology"
 )
 
@@ -17,7 +18,16 @@ func (v *view) betterSlot(p pairing) string {
 		return "put both devices of the virtual machine below one pcie-expander-bus of the node that they have on " +
 			"the host, or give NCCL the host's tree (NCCL_TOPO_FILE)"
 	}
-	if p.gpu.Address == nil || p.nic.Address == nil {
+	if v.onBoard(p.gpu) {
+		return "GPU and NIC have their places on the board, so that no slot helps: use another NIC for this GPU if one " +
+			"is nearer, or let NCCL reach the near NIC of another GPU over NVLink (PXN)"
+	}
+	near := sameNode(p.gpu.NUMANode, p.nic.NUMANode)
+	switch known := p.gpu.Address != nil && p.nic.Address != nil; {
+	case !known && (near || p.via == topology.PathNODE):
+		return "put both below one root complex: which slots are, the manual of the board says, as the PCI tree of " +
+			"this machine is not known"
+	case !known:
 		return "move the NIC to a slot of the GPU's NUMA node, or the GPU to one of the NIC's: the PCI tree of this " +
 			"machine is not known"
 	}
@@ -30,8 +40,12 @@ func (v *view) betterSlot(p pairing) string {
 				move.what, move.card, v.describe(port.Address), portLanes(port), where)
 		}
 		if other := v.swap(move.card, move.to); other != nil {
-			return fmt.Sprintf("swap the %s %s with %s, which is on the node of %s and gains less from it",
-				move.what, move.card, v.describe(other.Address), move.to)
+			where := "on the node"
+			if near {
+				where = "on the root complex"
+			}
+			return fmt.Sprintf("swap the %s %s with %s, which is %s of %s and gains less from it",
+				move.what, move.card, v.describe(other.Address), where, move.to)
 		}
 	}
 	where := "on one NUMA node"
@@ -44,6 +58,27 @@ func (v *view) betterSlot(p pairing) string {
 	}
 	return fmt.Sprintf("put NIC %s and GPU %s %s: no free port and no card to swap was seen there%s, so it takes a "+
 		"board with other slots, or other work for one of them", *p.nic.Address, *p.gpu.Address, where, seen)
+}
+
+// sameNode reports whether two devices are known to be on one NUMA node.
+func sameNode(a, b *int) bool { return a != nil && b != nil && *a == *b }
+
+// moduleWords are words in the models of GPUs that are modules of a board and not cards.
+var moduleWords = []string{"SXM", "SXM2", "SXM3", "SXM4", "SXM5", "SXM6", "OAM", "HGX", "DGX", "GH200", "GB200", "GB300",
+	"B200", "B300", "MI250", "MI250X", "MI300A", "MI300X", "MI308X", "MI325X", "MI350X", "MI355X"}
+
+// onBoard reports whether a GPU is a module of a board, which has no other slot: by its model, by its link to the
+// processor, or because it has NVLinks to more GPUs than a bridge between cards joins.
+func (v *view) onBoard(g *topology.GPU) bool {
+	if g.IsCoherent() || g.MemoryNode != nil || slices.ContainsFunc(moduleWords, func(w string) bool {
+		return topology.HasWord(g.Model, w) || topology.HasWord(v.System.Product, w)
+	}) {
+		return true
+	}
+	linked := lists.Count(v.Reported, func(p topology.Path) bool {
+		return p.Class == topology.PathNVLink && (p.A == g.ID() || p.B == g.ID()) && p.A != p.B
+	})
+	return linked > 3
 }
 
 // portLanes returns the maximum rate of a port: ", 16 lanes at 16 GT/s".
@@ -94,7 +129,7 @@ func (v *view) freePort(card, to topology.PCIAddr) (*topology.PCIDevice, string)
 			rank, text = 3, "below the same switch"
 		case root != "" && v.tree.RootOf(port.Address) == root:
 			rank, text = 2, "on the same root complex as "+to.String()
-		case port.NUMANode != nil && target.NUMANode != nil && *port.NUMANode == *target.NUMANode:
+		case sameNode(port.NUMANode, target.NUMANode) && !v.oneNode(card, to):
 			rank, text = 1, fmt.Sprintf("on NUMA node %d as %s is", *port.NUMANode, to)
 		}
 		if rank > bestRank {
@@ -104,6 +139,12 @@ func (v *view) freePort(card, to topology.PCIAddr) (*topology.PCIDevice, string)
 	return best, where
 }
 
+// oneNode reports whether two functions are known to be on one NUMA node.
+func (v *view) oneNode(a, b topology.PCIAddr) bool {
+	x, y := v.tree.Device(a), v.tree.Device(b)
+	return x != nil && y != nil && sameNode(x.NUMANode, y.NUMANode)
+}
+
 // swap returns a card on the node of the device at to that could change places with card: a drive, or a NIC that is
 // not for RDMA, in a slot with as many lanes.
 func (v *view) swap(card, to topology.PCIAddr) *topology.PCIDevice {
@@ -111,10 +152,17 @@ func (v *view) swap(card, to topology.PCIAddr) *topology.PCIDevice {
 	if target == nil || target.NUMANode == nil {
 		return nil
 	}
+	// On the node of the other device already, only its root complex is nearer.
+	root := ""
+	if v.oneNode(card, to) {
+		if root = v.tree.RootOf(to); root == "" {
+			return nil
+		}
+	}
 	for i := range v.PCI {
 		d := &v.PCI[i]
 		if d.Class == nil || d.PF != nil || d.IsBridge() || d.Address.Function != 0 || d.Parent == nil ||
-			d.NUMANode == nil || *d.NUMANode != *target.NUMANode {
+			!sameNode(d.NUMANode, target.NUMANode) || root != "" && v.tree.RootOf(d.Address) != root {
 			continue
 		}
 		base := d.Class.Base()

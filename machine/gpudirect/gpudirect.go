@@ -46,11 +46,12 @@ type judge struct {
 	gpus  []*topology.GPU
 	nics  []*topology.NIC
 	found []finding.Finding // findings of inspect
+	apart func(*topology.GPU, *topology.NIC, topology.PathClass) finding.Finding
 }
 
 // Check judges a completed host, called name. It returns an error if h has no GPU that computes or no NIC for RDMA.
 func Check(h *topology.Host, name string) (*Report, error) {
-	j := judge{Host: h, tree: topology.NewTree(h), found: diagnose.Host(h)}
+	j := judge{Host: h, tree: topology.NewTree(h), found: diagnose.Host(h), apart: diagnose.Apart(h)}
 	j.gpus, j.nics = diagnose.Cards(h)
 	missing := ""
 	switch {

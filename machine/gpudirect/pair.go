@@ -25,7 +25,8 @@ func (j *judge) driver(g *topology.GPU, n *topology.NIC) finding.Finding {
 	case g.NoPeers():
 		f.Code, f.Evidence = "RL104", "model="+g.Model
 		f.Consequence = "GeForce cards have no GPUDirect RDMA: data is copied through memory of the host"
-		f.Fix = "take a card for workstations or servers"
+		f.Fix = "no driver or slot changes that: GPUDirect RDMA takes NVIDIA's cards for workstations (RTX PRO, RTX A) " +
+			"or data centres"
 		return withStatus(finding.Failed, f)
 	case kept != topology.IsVFIO(n.Driver) && g.Driver != "" && n.Driver != "":
 		f.Evidence = fmt.Sprintf("driver=%s of the GPU, driver=%s of the NIC", g.Driver, n.Driver)
@@ -143,7 +144,13 @@ func (j *judge) path(g *topology.GPU, n *topology.NIC, nearest *topology.NIC) fi
 			"this path with NCCL_NET_GDR_LEVEL=PHB only")
 		return withStatus(finding.Unknown, f)
 	}
-	f = j.failed(f, g.ID())
+	if f.Code == "RL108" {
+		f = j.failed(f, g.ID())
+	} else {
+		said := j.apart(g, n, class)
+		f.Consequence, f.Fix = said.Consequence, cmp.Or(f.Fix, said.Fix)
+		f = withStatus(finding.Failed, f)
+	}
 	f.Consequence = cmp.Or(f.Consequence, "NCCL copies through memory of the host")
 	f.Fix = cmp.Or(f.Fix, "put GPU and NIC below one switch, or measure it with NCCL_NET_GDR_LEVEL="+class.String())
 	return f
