@@ -328,6 +328,11 @@ func openStream(r io.Reader, name, inside string) (*Opened, error) {
 		return &Opened{Name: name, Format: kindHostJSON.Name, text: text, parse: parseHostJSON}, nil
 	}
 	found := texts.Split(text, name, textKinds())
+	if other := stranger(text); other != "" {
+		note = strings.Join(slices.DeleteFunc([]string{note, other}, func(s string) bool { return s == "" }), "; ")
+		// Its keys may be those of a tool.
+		found = slices.DeleteFunc(found, func(t texts.Text) bool { return t.Kind.Name == "ethtool -i" && t.Subject == "" })
+	}
 	if isNew(found) {
 		return &Opened{Name: name, Format: kindNames(found), texts: found, note: note}, nil
 	}
@@ -405,7 +410,7 @@ func unknownError(raw, text []byte) error {
 	for _, k := range textKinds() {
 		known = lists.Add(known, k.Name)
 	}
-	what := Relative(text)
+	what := cmp.Or(Relative(text), stranger(text))
 	if what == "" && (kernelLog().Match(raw) || kernelLog().Match(text)) {
 		what = texts.OddLog
 	}

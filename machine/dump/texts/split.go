@@ -16,10 +16,11 @@ var (
 	// title matches a heading above a text: "=== lscpu ===", "## numactl -H", "==> lscpu.txt <==".
 	title = lazyregexp.New("^(?:[=#*~-]{2,}>?|#)[ \\t]*[`\"]?([^=#*~`\"<]+?)(?:\\.(?:txt|log|out))?[`\"]?[ " +
 		"\\t]*:?[=#*~<-]*$")
-	// bare matches a line with only a command line, which scripts write above its output.
-	bare = lazyregexp.New("^[`]?(?:sudo )?((?:/\\S*/)?(?:lscpu|numactl|rocm-smi|amd-smi|ibv_devinfo|ibv_devices|" +
-		"ibstat|ibstatus|ibdev2netdev|rdma|show_gids|ip|ethtool|mlnx_qos|mlxconfig|mstconfig|mst|virsh|qm|cat|lshw|" +
-		"dmidecode|lsmod|lstopo|hwloc-ls|mlxlink|lspci|nvidia-smi)(?: [\\w=./:-]+)*)[`]?:?$")
+	// bare matches a line with only a command line, which scripts write above its output, or a sentence that ends with
+	// one in backticks.
+	bare = lazyregexp.New("^(?:[^`]{0,80} `|`)?(?:sudo )?((?:/\\S*/)?(?:lscpu|numactl|rocm-smi|amd-smi|" +
+		"ibv_devinfo|ibv_devices|ibstat|ibstatus|ibdev2netdev|rdma|show_gids|ip|ethtool|mlnx_qos|mlxconfig|mstconfig|mst|virsh|qm|cat|lshw|" +
+		"dmidecode|lsmod|lstopo|hwloc-ls|mlxlink|lspci|nvidia-smi)(?: [\\w=./:-]+)*(?: ?\\|[^`]*)?)[`]?[:.]?$")
 	// other matches commands about a machine whose output is not of any kind. A heading with such a command ends the
 	// text above.
 	other = Command(`(?:lshw|dmidecode|lsmod|lstopo|lstopo-no-graphics|hwloc-ls|mlxlink|ethtool -\w|` +
@@ -29,6 +30,15 @@ var (
 // commandIn returns the command line in a line, or "". sure means that the line is a command line, whatever the
 // command.
 func commandIn(line string) (command string, sure bool) {
+	command, sure = commandLine(line)
+	// A word ends at a pipe, also without a space before it.
+	if strings.Contains(command, "|") {
+		command = strings.Join(strings.Fields(strings.ReplaceAll(command, "|", " | ")), " ")
+	}
+	return command, sure
+}
+
+func commandLine(line string) (command string, sure bool) {
 	if line == "" || len(line) > 300 || line[0] == ' ' || line[0] == '\t' {
 		return "", false
 	}
