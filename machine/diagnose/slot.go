@@ -65,7 +65,7 @@ func sameNode(a, b *int) bool { return a != nil && b != nil && *a == *b }
 
 // moduleWords are words in the models of GPUs that are modules of a board and not cards.
 var moduleWords = []string{"SXM", "SXM2", "SXM3", "SXM4", "SXM5", "SXM6", "OAM", "HGX", "DGX", "GH200", "GB200", "GB300",
-	"B200", "B300", "MI250", "MI250X", "MI300A", "MI300X", "MI308X", "MI325X", "MI350X", "MI355X"}
+	"B200", "B300", "HBM3", "MI250", "MI250X", "MI300A", "MI300X", "MI308X", "MI325X", "MI350X", "MI355X"}
 
 // onBoard reports whether a GPU is a module of a board, which has no other slot: by its model, by its link to the
 // processor, or because it has NVLinks to more GPUs than a bridge between cards joins.

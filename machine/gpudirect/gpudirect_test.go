@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/machine/inspect"
 	"github.com/rackless/rackless/machine/topology"
@@ -268,6 +269,33 @@ func TestMachinesWithoutPairs(t *testing.T) {
 		if _, err = Check(h, file); err == nil || !strings.Contains(err.Error(), want) ||
 			!strings.HasPrefix(err.Error(), file) {
 			t.Errorf("%v, want %s: %s", err, file, want)
+		}
+	}
+}
+
+// Of two NICs on the far node, each pair's fix is about its own.
+func TestTheFixIsAboutTheNICOfThePair(t *testing.T) {
+	t.Parallel()
+	h := server()
+	for i := range h.GPUs {
+		h.GPUs[i].Model = "NVIDIA H100 PCIe"
+	}
+	moved := h.Device(*h.NICs[0].Address)
+	moved.Parent, moved.Root, moved.NUMANode = nil, "pci0000:a0", new(1)
+	h.GPUs = h.GPUs[:1]
+	h.Complete()
+	r, err := Check(h, "server")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range r.Pairs[:2] {
+		f, _ := lists.Lookup(p.Checks, func(f finding.Finding) bool { return f.ID == "path" })
+		other := h.NICs[0].ID()
+		if p.NIC == other {
+			other = h.NICs[1].ID()
+		}
+		if p.Path != topology.PathSYS || !strings.Contains(f.Fix, p.NIC) || strings.Contains(f.Fix, other) {
+			t.Errorf("%s with %s over %s: %s", p.GPU, p.NIC, p.Path, f.Fix)
 		}
 	}
 }
