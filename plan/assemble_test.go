@@ -165,6 +165,13 @@ func TestKernelArguments(t *testing.T) {
 		{"AMD has its IOMMU on", func(_ *Problem, h *topology.Host) {
 			h.System.CPUModel = "AMD EPYC 7551P"
 		}, "iommu=pt " + isolated + " hugepagesz=1G hugepages=0:2,1:2"},
+		{"unknown vendor", func(_ *Problem, h *topology.Host) {
+			h.System.CPUModel = ""
+		}, "iommu=pt " + isolated + " hugepagesz=1G hugepages=0:2,1:2"},
+		{"a host bridge of Intel", func(_ *Problem, h *topology.Host) {
+			h.System.CPUModel = "QEMU Virtual CPU version 2.5+"
+			h.PCI = []topology.PCIDevice{{Class: new(topology.ID24(0x060000)), Vendor: new(topology.VendorIntel)}}
+		}, "intel_iommu=on iommu=pt " + isolated + " hugepagesz=1G hugepages=0:2,1:2"},
 		{"Arm", func(_ *Problem, h *topology.Host) {
 			h.System.Arch = "aarch64"
 		}, "iommu.passthrough=1 " + isolated + " hugepagesz=1G hugepages=0:2,1:2"},

@@ -237,10 +237,13 @@ func (a *assembly) kernelArgs(pl *Plan) (args, why []string) {
 		case strings.Contains(a.h.System.CPUModel, "AMD"):
 			// AMD's IOMMU is on by default if the firmware enables it, and amd_iommu has no value "on".
 			add("iommu=pt", why)
-		case a.h.System.Arch == "" || a.h.System.Arch == "x86_64":
+		case a.h.System.Arch != "" && a.h.System.Arch != "x86_64":
+		case a.h.HasIntelCPU():
 			add("intel_iommu=on", "the IOMMU of Intel is off unless the kernel was built otherwise; other CPUs "+
 				"ignore it")
 			add("iommu=pt", why)
+		default:
+			add("iommu=pt", why+"; the vendor of the CPUs is not told: those of Intel need intel_iommu=on too")
 		}
 	}
 	// CPUs that are now isolated for tenants must stay isolated, because the new arguments replace the old ones.

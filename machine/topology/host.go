@@ -3,6 +3,7 @@ package topology
 import (
 	"encoding/json"
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -108,6 +109,14 @@ type System struct {
 // machine's links cost less than false findings about an emulator's.
 func (h *Host) IsVirtual() bool {
 	return h.System.InVM != nil && *h.System.InVM || h.System.Hypervisor != "" || h.Provenance.Emulated
+}
+
+// HasIntelCPU reports whether the CPUs are known to be Intel's, by their model or a host bridge.
+func (h *Host) HasIntelCPU() bool {
+	model := h.System.CPUModel
+	return strings.Contains(model, "Intel") || strings.Contains(model, "Xeon") || slices.ContainsFunc(h.PCI, func(d PCIDevice) bool {
+		return d.Class != nil && d.Class.Sub() == SubHostBridge && d.Vendor != nil && *d.Vendor == VendorIntel
+	})
 }
 
 // A Package is the processor in a socket.
