@@ -376,6 +376,13 @@ func sharedDevice(v *view, add func(finding.Finding)) {
 	}
 }
 
+// allFunctions reports whether the source lists all PCI functions. An excerpt of lspci's list lacks host bridges.
+func (v *view) allFunctions() bool {
+	return v.fromFiles() || slices.ContainsFunc(v.PCI, func(d topology.PCIDevice) bool {
+		return d.Class != nil && d.Class.Sub() == topology.SubHostBridge
+	})
+}
+
 // screenFact returns the evidence that an adapter is the host's screen.
 func screenFact(d *topology.PCIDevice) string {
 	if d.BootVGA != nil {
@@ -389,7 +396,7 @@ func screenFact(d *topology.PCIDevice) string {
 func takesHostDevice(v *view, add func(finding.Finding)) {
 	needed := v.needed()
 	screens, screen := v.Screens()
-	if screen == nil && len(screens) == 1 && screens[0].BootVGA == nil && !v.virtual {
+	if screen == nil && len(screens) == 1 && screens[0].BootVGA == nil && !v.virtual && v.allFunctions() {
 		screen = screens[0]
 	}
 	for i := range v.Tenants {

@@ -180,6 +180,13 @@ func tenantResCases() []testCase {
 			stop(h, "vm00")
 			dev(h, gpu0).BootVGA, dev(h, gpu0).Driver = nil, "nvidia"
 		}},
+		{id: "RL075", found: false, name: "the only screen of an excerpt", set: func(h *topology.Host) {
+			without(h, "0000:02:")
+			without(h, "0000:21:")
+			stop(h, "vm00")
+			dev(h, gpu0).BootVGA, dev(h, gpu0).Driver = nil, "nvidia"
+			h.Provenance.Kind = topology.SourceTexts
+		}},
 		{id: "RL075", found: false, name: "a screen that was given up", set: func(h *topology.Host) {
 			dev(h, gpu0).BootVGA = new(true)
 		}},

@@ -41,6 +41,8 @@ func TestWhatTextsDoNotTell(t *testing.T) {
 			"0000:4b:00.0 ibp75s0,mlx5_2; VF of 0000:4b:00.0 ibp75s0v7,mlx5_19"},
 		{"a name of a function that is not listed", "mlx5_2 port 1 ==> ibp84s0 (Up)\n" + lspci, nics,
 			"0000:4b:00.0 ; ? ibp84s0,mlx5_2"},
+		{"a function beside one that is not listed", "mlx5_2 port 1 ==> ibp84s0 (Up)\nmlx5_3 port 1 ==> ib3 (Up)\n" + lspci,
+			nics, "0000:4b:00.0 ; ? ibp84s0,mlx5_2; ? ib3,mlx5_3"},
 		{"a card of mlxconfig and lspci", four + mlxconfig("ConnectX3"), nics, "0000:08:00.0 "},
 		{"cards of two models", four + mlxconfig("ConnectX6DX"), nics, "0000:08:00.0 ; ? "},
 		{"two cards of a model", four + strings.Replace(four, "08", "09", 1) + mlxconfig("ConnectX3"), nics,

@@ -25,7 +25,7 @@ func function(s string, class topology.ID24, vendor topology.ID16) topology.PCID
 
 func named(name string, ports ...string) topology.NIC {
 	n := topology.NIC{Name: name}
-	if strings.HasPrefix(name, "mlx5") {
+	if strings.HasPrefix(name, "mlx") {
 		n.Devices = []topology.RDMADevice{{Name: name}}
 	}
 	for _, p := range ports {
@@ -84,6 +84,13 @@ func TestRDMADevicesAreCountedOffOnlyWhereAllAreThere(t *testing.T) {
 	if diff := cmp.Diff([]string{"0000:18:00.0: [mlx5_2] []", "0000:3a:00.0: [mlx5_10] []"},
 		nics(join("mlx5_10", "mlx5_2"))); diff != "" {
 		t.Error(diff)
+	}
+	if diff := cmp.Diff([]string{"0000:18:00.0: [mlx4_0] []", "0000:3a:00.0: [mlx4_1] []"},
+		nics(join("mlx4_0", "mlx4_1"))); diff != "" {
+		t.Error(diff)
+	}
+	if h := join("mlx4_0", "mlx5_0"); len(h.NICs) != 4 || len(h.Inferred) != 1 {
+		t.Errorf("of two drivers: %v %v", nics(h), h.Inferred)
 	}
 	h := join("mlx5_0")
 	if len(h.NICs) != 3 || len(h.Inferred) != 1 || !strings.Contains(h.Inferred[0], "is not told") {
