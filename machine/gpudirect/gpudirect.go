@@ -77,6 +77,9 @@ func Check(h *topology.Host, name string) (*Report, error) {
 			}
 			for i := range p.Checks {
 				p.Checks[i].Subject = p.GPU + "," + p.NIC
+				if g.NoPeers() && p.Checks[i].ID != "driver" {
+					p.Checks[i].Fix = "" // nothing else helps such a card
+				}
 			}
 			p.Status = worst(p.Checks)
 			best = slices.MinFunc([]finding.Status{best, p.Status}, byRank)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/machine/topology"
@@ -147,13 +148,20 @@ func (j *judge) path(g *topology.GPU, n *topology.NIC, nearest *topology.NIC) fi
 	if f.Code == "RL108" {
 		f = j.failed(f, g.ID())
 	} else {
-		said := j.apart(g, n, class)
+		said := j.apart(g, j.card(n), class)
 		f.Consequence, f.Fix = said.Consequence, cmp.Or(f.Fix, said.Fix)
 		f = withStatus(finding.Failed, f)
 	}
 	f.Consequence = cmp.Or(f.Consequence, "NCCL copies through memory of the host")
 	f.Fix = cmp.Or(f.Fix, "put GPU and NIC below one switch, or measure it with NCCL_NET_GDR_LEVEL="+class.String())
 	return f
+}
+
+// card returns the first function of a NIC's card: all of its ports are in one slot.
+func (j *judge) card(n *topology.NIC) *topology.NIC {
+	return lists.Find(j.nics, func(o *topology.NIC) bool {
+		return o == n || o.Address != nil && n.Address != nil && o.Address.SameDevice(*n.Address)
+	})
 }
 
 // acs checks that requests cross the switch. Ports that redirect send requests up to the root complex, unless ATS has

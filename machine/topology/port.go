@@ -39,6 +39,10 @@ func (h *Host) LinkLayer(n *NIC, d *RDMADevice, p *RDMAPort) string {
 	if slices.ContainsFunc(p.GIDs, func(g GID) bool { return g.IsV2() || g.Netdev != "" || g.Addr().Is4() }) {
 		return LinkEthernet
 	}
+	// mlx5 makes one device for the ports of a bond, on Ethernet only.
+	if strings.HasPrefix(d.Name, "mlx5_bond_") {
+		return LinkEthernet
+	}
 	if p.LID != nil {
 		return LinkInfiniBand // a subnet manager assigns LIDs
 	}

@@ -40,6 +40,7 @@ func TestLinkLayerFollowsFromOtherFacts(t *testing.T) {
 		net   topology.Netdev
 		class topology.ID24
 		kind  string // node type
+		dev   string
 		want  string
 	}{
 		{name: "as stated", port: topology.RDMAPort{LinkLayer: "InfiniBand"}, class: 0x020000, want: "InfiniBand"},
@@ -59,6 +60,7 @@ func TestLinkLayerFollowsFromOtherFacts(t *testing.T) {
 		{name: "an Ethernet controller", class: 0x020000, want: "Ethernet"},
 		{name: "an InfiniBand controller", class: 0x020700, want: "InfiniBand"},
 		{name: "an adapter of Amazon", class: 0x020000, kind: "7: unspecified"},
+		{name: "a device of a bond", dev: "mlx5_bond_0", want: "Ethernet"},
 		{name: "another class", class: 0x028000},
 	} {
 		h := &topology.Host{PCI: []topology.PCIDevice{{Address: address, Class: &c.class}}}
@@ -67,7 +69,7 @@ func TestLinkLayerFollowsFromOtherFacts(t *testing.T) {
 			n.Ports = []topology.Netdev{c.net}
 		}
 		c.port.Number = 1
-		if got := h.LinkLayer(n, &topology.RDMADevice{NodeType: c.kind}, &c.port); got != c.want {
+		if got := h.LinkLayer(n, &topology.RDMADevice{Name: c.dev, NodeType: c.kind}, &c.port); got != c.want {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
 	}
