@@ -125,6 +125,15 @@ func shapeCases() []testCase {
 		{id: "RL011", found: true, name: "a module of a board", set: func(h *topology.Host) {
 			dev(h, gpu0).DeviceName = "GH100 [H100 SXM5 80GB]"
 		}},
+		{id: "RL012", found: true, name: "GPUs with more NVLinks than a bridge has", from: func() *topology.Host {
+			h := matrix([]int{0, 0}, topology.PathNVLink)()
+			h.Reported[0].Links = 18
+			h.NICs = []topology.NIC{{Name: "NIC0", NUMANode: new(0)}}
+			for i := range h.GPUs {
+				h.Reported = append(h.Reported, topology.Path{A: h.GPUs[i].Name, B: "NIC0", Class: topology.PathNODE})
+			}
+			return h
+		}},
 		{id: "RL012", found: true, name: "another root of the NIC's own node", set: func(h *topology.Host) {
 			dev(h, nic0).NUMANode, dev(h, "0000:41:00.1").NUMANode = new(0), new(0)
 			dev(h, "0000:40:03.1").NUMANode = new(0)

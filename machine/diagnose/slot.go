@@ -19,8 +19,8 @@ func (v *view) betterSlot(p pairing) string {
 			"the host, or give NCCL the host's tree (NCCL_TOPO_FILE)"
 	}
 	if v.onBoard(p.gpu) {
-		return "GPU and NIC have their places on the board, so that no slot helps: use another NIC for this GPU if one " +
-			"is nearer, or let NCCL reach the near NIC of another GPU over NVLink (PXN)"
+		return "no slot helps, as GPU and NIC have their places on the board: let NCCL reach the near NIC of another GPU " +
+			"over NVLink (PXN), or give this GPU work inside of the machine"
 	}
 	near := sameNode(p.gpu.NUMANode, p.nic.NUMANode)
 	switch known := p.gpu.Address != nil && p.nic.Address != nil; {
@@ -67,18 +67,21 @@ func sameNode(a, b *int) bool { return a != nil && b != nil && *a == *b }
 var moduleWords = []string{"SXM", "SXM2", "SXM3", "SXM4", "SXM5", "SXM6", "OAM", "HGX", "DGX", "GH200", "GB200", "GB300",
 	"B200", "B300", "HBM3", "MI250", "MI250X", "MI300A", "MI300X", "MI308X", "MI325X", "MI350X", "MI355X"}
 
+// moduleLinks is the number of NVLinks between two GPUs that no bridge between cards has: bridges have up to 12.
+const moduleLinks = 18
+
 // onBoard reports whether a GPU is a module of a board, which has no other slot: by its model, by its link to the
-// processor, or because it has NVLinks to more GPUs than a bridge between cards joins.
+// processor, or because it has more NVLinks than a bridge between cards has, or to more than three other GPUs.
 func (v *view) onBoard(g *topology.GPU) bool {
 	if g.IsCoherent() || g.MemoryNode != nil || slices.ContainsFunc(moduleWords, func(w string) bool {
 		return topology.HasWord(g.Model, w) || topology.HasWord(v.System.Product, w)
 	}) {
 		return true
 	}
-	linked := lists.Count(v.Reported, func(p topology.Path) bool {
+	linked := lists.Filter(v.Reported, func(p topology.Path) bool {
 		return p.Class == topology.PathNVLink && (p.A == g.ID() || p.B == g.ID()) && p.A != p.B
 	})
-	return linked > 3
+	return len(linked) > 3 || slices.ContainsFunc(linked, func(p topology.Path) bool { return p.Links >= moduleLinks })
 }
 
 // portLanes returns the maximum rate of a port: ", 16 lanes at 16 GT/s".
