@@ -79,7 +79,8 @@ func (v *view) matters(d *topology.PCIDevice) bool {
 	if hasGigabit(d.DeviceName) {
 		return false // one lane of any generation carries two such ports
 	}
-	return slices.Contains([]uint16{topology.SubEthernet, topology.SubInfiniBand, topology.SubFabric, subNVMe, subRAID, subSAS},
+	return slices.Contains([]uint16{topology.SubEthernet, topology.SubInfiniBand, topology.SubFabric,
+		subNVMe, subRAID, subSAS},
 		d.Class.Sub())
 }
 

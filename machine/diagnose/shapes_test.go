@@ -70,7 +70,8 @@ func shapeCases() []testCase {
 			sockets("Intel(R) Xeon(R) Gold 6230 CPU @ 2.10GHz")(h)
 			withCmdline(h, "quiet numa=off")
 		}},
-		{id: "RL015", found: false, name: "a common bus", set: sockets("Intel(R) Xeon(R) CPU           E5345  @ 2.33GHz")},
+		{id: "RL015", found: false, name: "a common bus",
+			set: sockets("Intel(R) Xeon(R) CPU           E5345  @ 2.33GHz")},
 		{id: "RL015", found: false, name: "a virtual machine", set: func(h *topology.Host) {
 			sockets("AMD EPYC 7551 32-Core Processor")(h)
 			h.System.InVM = new(true)
@@ -82,7 +83,8 @@ func shapeCases() []testCase {
 
 		{id: "RL066", found: true, name: "on two efficiency cores", set: func(h *topology.Host) { hybrid(h, "24-27") }},
 		{id: "RL088", found: true, name: "on cores of both kinds", set: func(h *topology.Host) { hybrid(h, "22-25") }},
-		{id: "RL088", found: false, name: "on efficiency cores only", set: func(h *topology.Host) { hybrid(h, "24-27") }},
+		{id: "RL088", found: false, name: "on efficiency cores only",
+			set: func(h *topology.Host) { hybrid(h, "24-27") }},
 		{id: "RL088", found: false, name: "one pinned to both kinds", set: func(h *topology.Host) {
 			hybrid(h, "22-23")
 			pin(h, "vm", 0, "22-25")
@@ -100,7 +102,8 @@ func shapeCases() []testCase {
 			set: function("enp65s0f0v3", nil, topology.SourceLive)},
 		{id: "RL098", found: false, name: "the physical function is down too",
 			set: function("enp65s0f1v3", new(false), topology.SourceLive)},
-		{id: "RL098", found: false, name: "another device", set: function("enp66s0f0v3", new(false), topology.SourceLive)},
+		{id: "RL098", found: false, name: "another device",
+			set: function("enp66s0f0v3", new(false), topology.SourceLive)},
 
 		{id: "RL063", found: false, name: "pins in a description whose end is missing", set: func(h *topology.Host) {
 			t := tenant(h, "vm00")

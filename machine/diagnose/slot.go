@@ -19,8 +19,8 @@ func (v *view) betterSlot(p pairing) string {
 			"the host, or give NCCL the host's tree (NCCL_TOPO_FILE)"
 	}
 	if v.onBoard(p.gpu) {
-		return "no slot helps, as GPU and NIC have their places on the board: let NCCL reach the near NIC of another GPU " +
-			"over NVLink (PXN), or give this GPU work inside of the machine"
+		return "no slot helps, as GPU and NIC have their places on the board: let NCCL reach the near NIC " +
+			"of another GPU over NVLink (PXN), or give this GPU work inside of the machine"
 	}
 	near := sameNode(p.gpu.NUMANode, p.nic.NUMANode)
 	switch known := p.gpu.Address != nil && p.nic.Address != nil; {
@@ -64,7 +64,8 @@ func (v *view) betterSlot(p pairing) string {
 func sameNode(a, b *int) bool { return a != nil && b != nil && *a == *b }
 
 // moduleWords are words in the models of GPUs that are modules of a board and not cards.
-var moduleWords = []string{"SXM", "SXM2", "SXM3", "SXM4", "SXM5", "SXM6", "OAM", "HGX", "DGX", "GH200", "GB200", "GB300",
+var moduleWords = []string{"SXM", "SXM2", "SXM3", "SXM4", "SXM5", "SXM6", "OAM", "HGX", "DGX", "GH200",
+	"GB200", "GB300",
 	"B200", "B300", "HBM3", "MI250", "MI250X", "MI300A", "MI300X", "MI308X", "MI325X", "MI350X", "MI355X"}
 
 // moduleLinks is the number of NVLinks between two GPUs that no bridge between cards has: bridges have up to 12.

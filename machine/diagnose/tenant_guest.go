@@ -67,7 +67,8 @@ func tornSiblings(v *view, t *topology.Tenant, add func(finding.Finding)) {
 		f.Fix += ": virtual CPUs in order to CPUs " + join(order)
 	}
 	if !single.IsEmpty() {
-		f.Fix += fmt.Sprintf("; CPUs %s have no siblings: take cores with two threads, or threads=1 for the guest", single)
+		f.Fix += fmt.Sprintf("; CPUs %s have no siblings: take cores with two threads, or threads=1 for the guest",
+			single)
 	}
 	if !outside.IsEmpty() {
 		f.Consequence += "; CPUs " + outside.String() + " are siblings of its CPUs, and the host works on them"
@@ -234,7 +235,8 @@ func (v *view) flatCells(t *topology.Tenant, add func(finding.Finding)) {
 // devicesApart finds guests with several nodes and devices on several host nodes, but no node for any device.
 func devicesApart(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	_, _, far := v.guestCards(t)
-	if far.Len() < 2 || t.GuestNodes == nil || *t.GuestNodes < 2 || t.GuestExpanders == nil || *t.GuestExpanders > 0 || t.Cut {
+	if far.Len() < 2 || t.GuestNodes == nil || *t.GuestNodes < 2 || t.GuestExpanders == nil ||
+		*t.GuestExpanders > 0 || t.Cut {
 		return
 	}
 	add(finding.Finding{Subject: t.Name,

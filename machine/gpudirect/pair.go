@@ -26,8 +26,8 @@ func (j *judge) driver(g *topology.GPU, n *topology.NIC) finding.Finding {
 	case g.NoPeers():
 		f.Code, f.Evidence = "RL104", "model="+g.Model
 		f.Consequence = "GeForce cards have no GPUDirect RDMA: data is copied through memory of the host"
-		f.Fix = "no driver or slot changes that: GPUDirect RDMA takes NVIDIA's cards for workstations (RTX PRO, RTX A) " +
-			"or data centres"
+		f.Fix = "no driver or slot changes that: GPUDirect RDMA takes NVIDIA's cards for workstations " +
+			"(RTX PRO, RTX A) or data centres"
 		return withStatus(finding.Failed, f)
 	case kept != topology.IsVFIO(n.Driver) && g.Driver != "" && n.Driver != "":
 		f.Evidence = fmt.Sprintf("driver=%s of the GPU, driver=%s of the NIC", g.Driver, n.Driver)

@@ -331,7 +331,9 @@ func openStream(r io.Reader, name, inside string) (*Opened, error) {
 	if other := stranger(text); other != "" {
 		note = strings.Join(slices.DeleteFunc([]string{note, other}, func(s string) bool { return s == "" }), "; ")
 		// Its keys may be those of a tool.
-		found = slices.DeleteFunc(found, func(t texts.Text) bool { return t.Kind.Name == "ethtool -i" && t.Subject == "" })
+		found = slices.DeleteFunc(found, func(t texts.Text) bool {
+			return t.Kind.Name == "ethtool -i" && t.Subject == ""
+		})
 	}
 	if isNew(found) {
 		return &Opened{Name: name, Format: kindNames(found), texts: found, note: note}, nil

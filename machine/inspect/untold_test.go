@@ -14,7 +14,8 @@ func TestWhatTextsDoNotTell(t *testing.T) {
 	const lspci = "$ lspci\n4b:00.0 Infiniband controller: Mellanox Technologies MT28908 Family [ConnectX-6]\n"
 	const four = "08:00.0 Ethernet controller: Mellanox Technologies MT27500 Family [ConnectX-3]\n"
 	mlxconfig := func(model string) string {
-		return "\nDevice #1:\n----------\n\nDevice type:    " + model + "\nDevice:         /dev/mst/mt4099_pciconf0\n\n" +
+		return "\nDevice #1:\n----------\n\nDevice type:    " +
+			model + "\nDevice:         /dev/mst/mt4099_pciconf0\n\n" +
 			"Configurations:                              Next Boot\n         NUM_OF_VFS                          8\n"
 	}
 	nics := func(h *topology.Host) string {
@@ -41,7 +42,8 @@ func TestWhatTextsDoNotTell(t *testing.T) {
 			"0000:4b:00.0 ibp75s0,mlx5_2; VF of 0000:4b:00.0 ibp75s0v7,mlx5_19"},
 		{"a name of a function that is not listed", "mlx5_2 port 1 ==> ibp84s0 (Up)\n" + lspci, nics,
 			"0000:4b:00.0 ; ? ibp84s0,mlx5_2"},
-		{"a function beside one that is not listed", "mlx5_2 port 1 ==> ibp84s0 (Up)\nmlx5_3 port 1 ==> ib3 (Up)\n" + lspci,
+		{"a function beside one that is not listed",
+			"mlx5_2 port 1 ==> ibp84s0 (Up)\nmlx5_3 port 1 ==> ib3 (Up)\n" + lspci,
 			nics, "0000:4b:00.0 ; ? ibp84s0,mlx5_2; ? ib3,mlx5_3"},
 		{"a card of mlxconfig and lspci", four + mlxconfig("ConnectX3"), nics, "0000:08:00.0 "},
 		{"cards of two models", four + mlxconfig("ConnectX6DX"), nics, "0000:08:00.0 ; ? "},

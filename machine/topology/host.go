@@ -114,9 +114,10 @@ func (h *Host) IsVirtual() bool {
 // HasIntelCPU reports whether the CPUs are known to be Intel's, by their model or a host bridge.
 func (h *Host) HasIntelCPU() bool {
 	model := h.System.CPUModel
-	return strings.Contains(model, "Intel") || strings.Contains(model, "Xeon") || slices.ContainsFunc(h.PCI, func(d PCIDevice) bool {
-		return d.Class != nil && d.Class.Sub() == SubHostBridge && d.Vendor != nil && *d.Vendor == VendorIntel
-	})
+	return strings.Contains(model, "Intel") || strings.Contains(model, "Xeon") ||
+		slices.ContainsFunc(h.PCI, func(d PCIDevice) bool {
+			return d.Class != nil && d.Class.Sub() == SubHostBridge && d.Vendor != nil && *d.Vendor == VendorIntel
+		})
 }
 
 // A Package is the processor in a socket.

@@ -34,7 +34,8 @@ func TestVariablesFromTexts(t *testing.T) {
 		{"a device that ibdev2netdev calls down", hostview.NCCLEnv, "mlx5_0 port 1 ==> ens1np0 (Down)\n" +
 			"mlx5_1 port 1 ==> ens2np0 (Up)\n", "NCCL_IB_HCA==mlx5_1:1\n",
 			"# Not mlx5_0:1: its network device ens1np0 is down.", "mlx5_0:1,"},
-		{"only devices that are down", hostview.NCCLEnv, "mlx5_0 port 1 ==> ib0 (Down)\n", "", "No RDMA port is up", "=="},
+		{"only devices that are down", hostview.NCCLEnv,
+			"mlx5_0 port 1 ==> ib0 (Down)\n", "", "No RDMA port is up", "=="},
 		{"a matrix tells no state", hostview.NCCLEnv, matrix, "", "the state of mlx5_0 is not told", "is up:"},
 		{"no port at all", hostview.NCCLEnv, "Architecture: x86_64\nCPU(s): 8\nOn-line CPU(s) list: 0-7\n", "",
 			"No RDMA port is told", "is up"},
@@ -45,9 +46,11 @@ func TestVariablesFromTexts(t *testing.T) {
 			"UCX_IB_TRAFFIC_CLASS is not set", "UCX_IB_SL"},
 		{"nothing tells the link layer", hostview.OpenMPIEnv, link + "net7\n",
 			"OMPI_MCA_pml=ucx\nUCX_NET_DEVICES=mlx5_0:1\n",
-			"UCX_IB_GID_INDEX is not set: it is for RoCE, and whether mlx5_0:1 is RoCE or InfiniBand is not told", "are InfiniBand"},
+			"UCX_IB_GID_INDEX is not set: it is for RoCE, and whether mlx5_0:1 is RoCE or InfiniBand is not told",
+			"are InfiniBand"},
 		{"a LID is of InfiniBand", hostview.NCCLEnv, "link mlx5_0/1 subnet_prefix fe80:0000:0000:0000 lid 13 " +
-			"sm_lid 1 lmc 0 state ACTIVE physical_state LINK_UP\n", "NCCL_IB_HCA==mlx5_0:1\n", "these ports are InfiniBand",
+			"sm_lid 1 lmc 0 state ACTIVE physical_state LINK_UP\n", "NCCL_IB_HCA==mlx5_0:1\n",
+			"these ports are InfiniBand",
 			"no default route: "},
 		{"the rate of a network device is the port's", hostview.NCCLEnv, link + "ens1np0\n" +
 			"link mlx5_1/1 state ACTIVE physical_state LINK_UP netdev ens2np0\n" +

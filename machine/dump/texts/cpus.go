@@ -100,7 +100,8 @@ func (r *reader) nodeCount(n *int) {
 		return
 	}
 	r.h.NodeCount = n
-	r.note(0, "%s counts %d NUMA nodes and lists %d: the others were cut off, and are not known", r.Kind.Name, *n, listed)
+	r.note(0, "%s counts %d NUMA nodes and lists %d: the others were cut off, and are not known",
+		r.Kind.Name, *n, listed)
 }
 
 // hypervisors maps lscpu's vendor names, in lower case, to different names of the hypervisor.

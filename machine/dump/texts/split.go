@@ -19,7 +19,8 @@ var (
 	// bare matches a line with only a command line, which scripts write above its output, or a sentence that ends with
 	// one in backticks.
 	bare = lazyregexp.New("^(?:[^`]{0,80} `|`)?(?:sudo )?((?:/\\S*/)?(?:lscpu|numactl|rocm-smi|amd-smi|" +
-		"ibv_devinfo|ibv_devices|ibstat|ibstatus|ibdev2netdev|rdma|show_gids|ip|ethtool|mlnx_qos|mlxconfig|mstconfig|mst|virsh|qm|cat|lshw|" +
+		"ibv_devinfo|ibv_devices|ibstat|ibstatus|ibdev2netdev|rdma|show_gids|ip|ethtool|" +
+		"mlnx_qos|mlxconfig|mstconfig|mst|virsh|qm|cat|lshw|" +
 		"dmidecode|lsmod|lstopo|hwloc-ls|mlxlink|lspci|nvidia-smi)(?: [\\w=./:-]+)*(?: ?\\|[^`]*)?)[`]?[:.]?$")
 	// other matches commands about a machine whose output is not of any kind. A heading with such a command ends the
 	// text above.

@@ -124,7 +124,8 @@ var Kinds = []*Kind{
 		Command: Command(`ethtool ([^-\s]\S*)`)},
 	{Name: "ethtool -i", Heads: []string{"driver: ", "firmware-version: ", "expansion-rom-version:", "bus-info: ",
 		"supports-"}, Form: lazyregexp.New(`^driver: |^firmware-version: |^expansion-rom-version:|` +
-		`^bus-info: [0-9a-f]{4}:|^supports-[a-z-]+: (?:yes|no)$`), Least: 3, Sure: lazyregexp.New(`^bus-info: [0-9a-f]{4}:`),
+		`^bus-info: [0-9a-f]{4}:|^supports-[a-z-]+: (?:yes|no)$`), Least: 3,
+		Sure:  lazyregexp.New(`^bus-info: [0-9a-f]{4}:`),
 		First: lazyregexp.New(`^driver: `), read: (*reader).ethtoolDriver, Many: true,
 		Command: Command(`ethtool (?:-i|--driver) (\S+)`)},
 	{Name: "mlnx_qos", Heads: []string{"DCBX mode:", "Priority trust state:"}, read: (*reader).mlnxQoS, Many: true,

@@ -223,7 +223,8 @@ NUMA node1 CPU(s): 4-6
 			"False(0)  False(0)  True(1)\n" +
 			"        NUM_OF_VFS               0         8         8\n",
 			`"nics":[{"address":"0000:18:00.0","model":"ConnectX-7","netdevs":null,"rdma":null,` +
-				`"firmware_settings":{"NUM_OF_VFS":"8","SRIOV_EN":"True(1)"}}],"unread":[{"path":"a.txt:8","why":"SRIOV_EN is False(0) now and ` +
+				`"firmware_settings":{"NUM_OF_VFS":"8","SRIOV_EN":"True(1)"}}],` +
+				`"unread":[{"path":"a.txt:8","why":"SRIOV_EN is False(0) now and ` +
 				`True(1) after the ` +
 				`next reset of the firmware"}]}`},
 		{"qm config", `root@pve:~# qm config 101
