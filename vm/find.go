@@ -123,26 +123,18 @@ func (p Probe) KVM(ctx context.Context, cache string) (usable bool, reason strin
 	if usable, reason = OpensKVM(); !usable {
 		return false, reason, nil
 	}
-	if p.BootID, err = BootID(); err != nil {
+	if err := p.identify(); err != nil {
 		return false, "", err
 	}
-	p.UID = os.Getuid()
-	path := filepath.Join(cache, "kvm-probe.json")
 	// Two labs that start at once probe only once.
 	unlock, err := Lock(ctx, cache, "kvm-probe", func() {})
 	if err != nil {
 		return false, "", err
 	}
 	defer unlock()
-	// Other QEMUs, images and users may have other results. All results are kept until the next boot of this machine,
-	// because labs with different QEMUs alternate. An unreadable file counts as empty.
-	var known []Probe
-	_ = atomicfile.ReadJSON(path, &known)
-	known = slices.DeleteFunc(known, func(k Probe) bool { return k.BootID != p.BootID })
-	for _, k := range known {
-		if k.QEMU == p.QEMU && k.Image == p.Image && k.UID == p.UID {
-			return k.Usable, k.Reason, nil
-		}
+	known := p.known(cache)
+	if i := slices.IndexFunc(known, p.same); i >= 0 {
+		return known[i].Usable, known[i].Reason, nil
 	}
 	err = p.boot(ctx, filepath.Join(cache, ".k"))
 	if ctx.Err() != nil {
@@ -151,7 +143,40 @@ func (p Probe) KVM(ctx context.Context, cache string) (usable bool, reason strin
 	if p.Usable = err == nil; !p.Usable {
 		p.Reason = err.Error()
 	}
-	return p.Usable, p.Reason, atomicfile.WriteJSON(path, append(known, p))
+	return p.Usable, p.Reason, atomicfile.WriteJSON(filepath.Join(cache, probeFile), append(known, p))
+}
+
+// Known returns the result of KVM without a boot, if it is known.
+func (p Probe) Known(cache string) (usable bool, reason string, known bool) {
+	if usable, reason = OpensKVM(); !usable {
+		return false, reason, true
+	}
+	if p.identify() != nil {
+		return false, "", false
+	}
+	all := p.known(cache)
+	if i := slices.IndexFunc(all, p.same); i >= 0 {
+		return all[i].Usable, all[i].Reason, true
+	}
+	return false, "", false
+}
+
+const probeFile = "kvm-probe.json"
+
+func (p *Probe) identify() (err error) {
+	p.BootID, err = BootID()
+	p.UID = os.Getuid()
+	return err
+}
+
+func (p *Probe) same(k Probe) bool { return k.QEMU == p.QEMU && k.Image == p.Image && k.UID == p.UID }
+
+// known returns the results since this machine's boot. Other QEMUs, images and users may have other results, and labs
+// with different QEMUs alternate. An unreadable file counts as empty.
+func (p *Probe) known(cache string) []Probe {
+	var all []Probe
+	_ = atomicfile.ReadJSON(filepath.Join(cache, probeFile), &all)
+	return slices.DeleteFunc(all, func(k Probe) bool { return k.BootID != p.BootID })
 }
 
 // OpensKVM reports whether this user may use /dev/kvm, and the reason if not.

@@ -256,11 +256,16 @@ func (d *doctor) checkKVM(ctx context.Context) finding.Finding {
 		return warn("/dev/kvm exists; whether a kernel boots under it is not known without QEMU and the node image",
 			"rackless image build, then again; or rackless doctor --probe")
 	}
-	if d.noBoot {
-		return ok("/dev/kvm exists; rackless doctor boots the node image under it, to be sure")
-	}
 	d.qemu.Image = d.image
-	usable, reason, err := d.qemu.ProbeKVM(ctx, d.dirs.Cache)
+	usable, reason, known := d.qemu.KnownKVM(d.dirs.Cache)
+	var err error
+	if !known && d.noBoot {
+		return warn("/dev/kvm exists; whether a kernel boots under it is not known yet",
+			"rackless doctor boots the node image under it")
+	}
+	if !known {
+		usable, reason, err = d.qemu.ProbeKVM(ctx, d.dirs.Cache)
+	}
 	switch {
 	case err != nil:
 		return warn("the trial boot could not be made: "+err.Error(), "see the line on the cache below")

@@ -410,9 +410,17 @@ const probeLimit = 8 * time.Second
 // ProbeKVM finds out whether the image boots under KVM here, and why not; see [vm.Probe]. The result is cached in
 // cache until the next boot of this machine.
 func (d *Driver) ProbeKVM(ctx context.Context, cache string) (usable bool, reason string, err error) {
-	p := vm.Probe{QEMU: d.Version, Image: d.Image.Key, Limit: probeLimit, Machine: func(dir string) vm.Machine {
+	return d.kvmProbe().KVM(ctx, cache)
+}
+
+// KnownKVM returns the result of ProbeKVM without a boot, if it is known.
+func (d *Driver) KnownKVM(cache string) (usable bool, reason string, known bool) {
+	return d.kvmProbe().Known(cache)
+}
+
+func (d *Driver) kvmProbe() vm.Probe {
+	return vm.Probe{QEMU: d.Version, Image: d.Image.Key, Limit: probeLimit, Machine: func(dir string) vm.Machine {
 		s := Spec{Lab: "probe", Name: "kvm", Dir: dir, CPUs: 1, Memory: 256 << 20}
 		return d.vm(machine{spec: s, accel: "kvm", image: d.Image})
 	}}
-	return p.KVM(ctx, cache)
 }
