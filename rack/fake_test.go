@@ -148,7 +148,7 @@ func (a *fakeAgent) Call(_ context.Context, command string, args, result any) er
 	case "guest-exec":
 		m := args.(map[string]any)
 		a.argv = append([]string{m["path"].(string)}, m["arg"].([]string)...)
-		answer["pid"] = 1
+		answer["pid"] = 1 << 30 // of no process of this machine, where the fake runs shells
 	case "guest-exec-status":
 		code, out := 3, fmt.Appendf(nil, "%s: %q", a.node, a.argv)
 		if a.argv[0] == "sh" {

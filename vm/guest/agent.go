@@ -159,6 +159,9 @@ func (a *Agent) start(ctx context.Context, c Command) (pid int, err error) {
 	// The end of ctx does not interrupt an agent command at once: that would break the connection between request and
 	// answer, and a started program could not be killed.
 	err = a.call(ctx, "guest-exec", args, &started)
+	if err == nil && started.PID <= 1 {
+		err = fmt.Errorf("the guest agent gave process number %d to %s", started.PID, c.Argv[0])
+	}
 	return started.PID, err
 }
 

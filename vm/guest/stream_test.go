@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -401,5 +402,26 @@ func TestReadFileOfAnEndlessFile(t *testing.T) {
 	cancel()
 	if _, err := NewAgent(endless{}).ReadFile(ctx, "/sys/x"); !errors.Is(err, context.Canceled) {
 		t.Errorf("after the end of ctx: %v", err)
+	}
+}
+
+// The script that kills a program refuses init, and processes that it descends from.
+func TestKillScriptSparesItsAncestors(t *testing.T) {
+	for _, pid := range []int{0, 1, os.Getpid(), os.Getppid()} {
+		out, err := exec.Command("sh", "-c", killScript, strconv.Itoa(pid)).CombinedOutput()
+		if len(out) > 0 {
+			t.Errorf("process %d: %v %s", pid, err, out)
+		}
+	}
+	// This process would be stopped or dead now.
+	c := exec.Command("sleep", "100")
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("sh", "-c", killScript, strconv.Itoa(c.Process.Pid)).CombinedOutput(); len(out) > 0 {
+		t.Errorf("%v: %s", err, out)
+	}
+	if err := c.Wait(); err == nil {
+		t.Error("a process that should be killed has ended by itself")
 	}
 }
