@@ -5,7 +5,7 @@
 base=$0
 mark=$1
 shift
-command -v "$1" >/dev/null || {
+found=$(command -v "$1") || {
 	echo none
 	exit 127
 }
@@ -45,5 +45,14 @@ mkfifo -m 600 "$base.out" "$base.err" || exit
 read -r group <"/proc/$$/stat"
 group=${group##*) } # state, parent, group
 group=${group#* * }
-[ "${group%% *}" = $$ ] || ! command -v setsid >/dev/null || set -- setsid "$@"
+if [ "${group%% *}" != $$ ] && command -v setsid >/dev/null; then
+	# The setsid of busybox would take its own ip or ping for those of PATH.
+	case $found in
+	/*)
+		shift
+		set -- "$found" "$@"
+		;;
+	esac
+	set -- setsid "$@"
+fi
 exec "$@" >"$base.out" 2>"$base.err"
