@@ -5,7 +5,7 @@
 base=$0
 mark=$1
 shift
-found=$(command -v "$1") || {
+command -v "$1" >/dev/null || {
 	echo none
 	exit 127
 }
@@ -46,13 +46,7 @@ read -r group <"/proc/$$/stat"
 group=${group##*) } # state, parent, group
 group=${group#* * }
 if [ "${group%% *}" != $$ ] && command -v setsid >/dev/null; then
-	# The setsid of busybox would take its own ip or ping for those of PATH.
-	case $found in
-	/*)
-		shift
-		set -- "$found" "$@"
-		;;
-	esac
-	set -- setsid "$@"
+	# The setsid of busybox itself would take its own sh, ip or ping for those of PATH.
+	set -- setsid /bin/sh -c 'exec "$@"' sh "$@"
 fi
 exec "$@" >"$base.out" 2>"$base.err"
