@@ -33,7 +33,10 @@ func TestTheResultOfATrialBootIsKnown(t *testing.T) {
 		image         string
 		usable, known bool
 		reason        string
-	}{{"good", true, true, ""}, {"bad", false, true, "no progress"}, {"old", false, false, ""}, {"new", false, false, ""}} {
+	}{
+		{"good", true, true, ""}, {"bad", false, true, "no progress"},
+		{"old", false, false, ""}, {"new", false, false, ""},
+	} {
 		usable, reason, known := Probe{QEMU: "11.1.3", Image: c.image}.Known(cache)
 		if usable != c.usable || known != c.known || reason != c.reason {
 			t.Errorf("image %s: %v, %q, %v", c.image, usable, reason, known)
