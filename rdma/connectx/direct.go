@@ -105,7 +105,7 @@ func (p *Port) sendOne(q *queue, to **Port) (end int, n uint64) {
 		return viaWire, 0
 	}
 	if !had && peer != p {
-		if peer.private.Load() {
+		if peer.private.Load() || p.private.Load() {
 			return viaWire, 0
 		}
 		locked, kept := p.lockPeer(peer)
@@ -156,7 +156,7 @@ func (p *Port) unlockPeer(o *Port) {
 	if len(o.frames) > 0 || o.netDirty {
 		o.wakeBy(p.s.now())
 	}
-	o.visited = false
+	o.visited, p.visiting = false, false
 	o.release()
 }
 

@@ -543,3 +543,42 @@ func TestALargeSendGoesOnWhereItPaused(t *testing.T) {
 		t.Errorf("%d frames, want %d", len(got), sends*size/mss)
 	}
 }
+
+// A message of which a part is copied may go on by the wire, and then the next one is copied from its beginning.
+func TestAMessageIsCopiedFromItsBeginning(t *testing.T) {
+	s, g := newLab(t, 2, NIC{}, nil)
+	a, b := g[0], g[1]
+	from, to := a.alloc(pageSize), b.alloc(pageSize)
+	ka, kb := a.physicalKey(), b.physicalKey()
+	q, _ := pair(a, b, serviceRC, nil)
+	write := func(n uint64) {
+		fill(a.mem[from:from+n], n)
+		q.send(testWQE{op: wqeWrite, segs: [][]byte{remoteSeg(to, kb), dataSeg(from, ka, uint32(n))}})
+		if e := q.cq.wait(); e[63]>>4 != cqeRequest {
+			t.Fatalf("completion %x", e)
+		}
+		if !bytes.Equal(a.mem[from:from+n], b.mem[to:to+n]) {
+			t.Errorf("%d bytes: the data differ", n)
+		}
+	}
+	write(64)
+	a.p.lock()
+	a.p.Queues[q.num].copied = 32 // as in the middle of a long message
+	a.p.unlock()
+	s.SetDirect(false)
+	write(65)
+	s.SetDirect(true)
+	write(66)
+}
+
+// Data that are read by messages do not keep a guest's later messages from being copied.
+func TestMessagesAreCopiedAfterTheClientWasAsked(t *testing.T) {
+	_, g := newLab(t, 2, NIC{}, nil)
+	a := g[0]
+	a.p.lock()
+	a.p.ask(func() bool { return true })
+	a.p.unlock()
+	if a.p.private.Load() {
+		t.Error("the guest's messages use the wire from now on")
+	}
+}

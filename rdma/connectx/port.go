@@ -36,10 +36,11 @@ type Port struct {
 	// the fields until it signals thaw.
 	frozen bool
 	thaw   sync.Cond
-	// visited means that the thread of another port has locked this one.
-	visited bool
-	// private means that the guest has memory without a file for its queues, or that the port has asked its client
-	// for memory since its last reset. Other ports then use the wire, because they must not wait for the client.
+	// visited means that the thread of another port has locked this one, and visiting that this port's thread has
+	// locked another.
+	visited, visiting bool
+	// private means that the guest has memory without a file for its queues. Its messages then use the wire, because
+	// no other port must wait for its client.
 	private atomic.Bool
 	until   time.Duration // end of the current turn; 0 before its first call of spent
 	tables
@@ -178,13 +179,12 @@ func (p *Port) awaitThaw() {
 }
 
 // ask calls f, which waits for the client's answer about its memory, with the port frozen: a slow client must delay
-// only its own guest, so threads that can do without the port find it frozen and go on. The thread of another port
-// does not ask.
+// only its own guest, so threads that can do without the port find it frozen and go on. While two ports are locked,
+// neither asks.
 func (p *Port) ask(f func() bool) bool {
-	if p.visited {
+	if p.visited || p.visiting {
 		return false
 	}
-	p.private.Store(true)
 	p.frozen = true
 	p.mu.Unlock()
 	defer func() {
@@ -312,7 +312,7 @@ func (p *Port) lockPeer(o *Port) (locked, kept bool) {
 		p.awaitThaw()
 		return false, kept
 	}
-	o.visited = true
+	o.visited, p.visiting = true, true
 	return true, kept
 }
 

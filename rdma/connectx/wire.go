@@ -83,6 +83,7 @@ func (p *Port) poll(now time.Duration) {
 
 // ring tells roce that requests were posted. They go out when the port is polled, at the latest by unlock.
 func (p *Port) ring(q *queue) {
+	q.copied = 0 // the wire sends the whole message
 	q.wire.qp.Doorbell()
 	p.netDirty = true
 }
@@ -145,6 +146,7 @@ func (w *wireQP) NextSend(wr *sendWR) bool {
 		return false
 	}
 	w.q.SI += blocks
+	w.q.copied = 0
 	w.p.parse(w.q, wqe, wr)
 	if wr.Signaled {
 		wr.ID |= signaled
