@@ -108,7 +108,8 @@ func emulatedAsTheirProfiles(t *testing.T, profiles []*emulate.Profile) {
 }
 
 // writeOverAWire sends an RDMA write from one ConnectX port to another on the same wire. The second port gets its own
-// network namespace, because a host does not send to itself over a cable.
+// network namespace, because a host does not send to itself over a cable. The server is started again after each
+// client, because on a busy machine ib_write_bw may fail to measure the clock of its CPU.
 const writeOverAWire = `set -e
 here=/sys/bus/pci/devices/$1 there=/sys/bus/pci/devices/$2
 a=$(ls $here/net) b=$(ls $there/net) ra=$(ls $here/infiniband) rb=$(ls $there/infiniband)
@@ -129,12 +130,15 @@ for port in $ra $rb; do
 done
 ibstat $ra
 echo "GID 3: $(cat /sys/class/infiniband/$ra/ports/1/gid_attrs/types/3)"
-far ib_write_bw -d $rb -x 3 -s 65536 -n 200 >/dev/null 2>&1 &
+while :; do far ib_write_bw -d $rb -x 3 -s 65536 -n 200 >/dev/null 2>&1; sleep 0.2; done &
+server=$!
 until ib_write_bw -d $ra -x 3 -s 65536 -n 200 --report_gbits 10.0.0.2; do
 	n=$((n + 1))
 	[ $n -lt 330 ]
 	sleep 1
-done`
+done
+kill $server
+pkill ib_write_bw || true`
 
 // writeToAVirtualFunction sends an RDMA write from the first port to a virtual function of the card at the other end
 // of its cable.
@@ -148,12 +152,15 @@ virtual ip link set $c up mtu 4200
 virtual ip addr add 10.0.0.3/24 dev $c
 until grep -q ffff:0a00 /sys/class/infiniband/$rc/ports/1/gids/3 2>/dev/null; do sleep 0.1; done
 ibstat $rc
-virtual ib_write_bw -d $rc -x 3 -s 65536 -n 100 >/dev/null 2>&1 &
+while :; do virtual ib_write_bw -d $rc -x 3 -s 65536 -n 100 >/dev/null 2>&1; sleep 0.2; done &
+server=$!
 until ib_write_bw -d $ra -x 3 -s 65536 -n 100 --report_gbits 10.0.0.3; do
 	n=$((n + 1))
 	[ $n -lt 330 ]
 	sleep 1
-done`
+done
+kill $server
+pkill ib_write_bw || true`
 
 // resetCard resets the card nic through the bridge above it, as a machine does at power-on.
 const resetCard = `bridge=$(readlink -f /sys/bus/pci/devices/$nic.0/..)
