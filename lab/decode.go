@@ -118,7 +118,7 @@ func (d *decoder) checkName(path, kind, name string, at place) {
 
 // nicModel decodes the model of the NICs. A common mistake is to write their number here.
 func (d *decoder) nicModel(path string, n ast.Node) *NICModel {
-	const which = "write connectx-4-lx or connectx-5"
+	const which = "write connectx-4-lx, connectx-5, connectx-6 or connectx-7"
 	slips := map[string]string{"connectx": which, "mlx5": which, "rxe": "write virtio"}
 	if i, ok := n.(*ast.IntegerNode); ok {
 		count := i.GetToken().Value

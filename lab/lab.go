@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/rackless/rackless/internal/lists"
 )
@@ -275,18 +276,23 @@ const (
 	NICAuto        NICModel = "auto"
 	NICConnectX4Lx NICModel = "connectx-4-lx" // a Mellanox ConnectX-4 Lx, which the node's mlx5 driver drives
 	NICConnectX5   NICModel = "connectx-5"
+	NICConnectX6   NICModel = "connectx-6"
+	NICConnectX7   NICModel = "connectx-7"
 	NICVirtio      NICModel = "virtio" // a virtio NIC; the node's kernel implements RDMA in software (rxe)
 )
 
-func nicModels() []NICModel { return []NICModel{NICAuto, NICConnectX4Lx, NICConnectX5, NICVirtio} }
+func nicModels() []NICModel {
+	return []NICModel{NICAuto, NICConnectX4Lx, NICConnectX5, NICConnectX6, NICConnectX7, NICVirtio}
+}
 
 // Title returns the model's usual name.
 func (m NICModel) Title() string {
-	return cmp.Or(map[NICModel]string{NICConnectX4Lx: "ConnectX-4 Lx", NICConnectX5: "ConnectX-5"}[m], string(m))
+	return cmp.Or(map[NICModel]string{NICConnectX4Lx: "ConnectX-4 Lx", NICConnectX5: "ConnectX-5",
+		NICConnectX6: "ConnectX-6", NICConnectX7: "ConnectX-7"}[m], string(m))
 }
 
 // ConnectX reports whether the NICs of the node are emulated ConnectX adapters.
-func (n Node) ConnectX() bool { return n.NIC == NICConnectX4Lx || n.NIC == NICConnectX5 }
+func (n Node) ConnectX() bool { return strings.HasPrefix(string(n.NIC), "connectx-") }
 
 // A Driver is the software that makes the nodes.
 type Driver string

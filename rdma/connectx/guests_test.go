@@ -226,9 +226,10 @@ func TestUnmodifiedDriver(t *testing.T) {
 			}
 		}
 	}
+	models := []string{connectx.ConnectX4Lx, connectx.ConnectX6, connectx.ConnectX7}
 	for i := range ports {
 		name := string(rune('a' + i))
-		ports[i], err = s.AddNIC(connectx.NIC{Name: name, MAC: mac(i), Link: true,
+		ports[i], err = s.AddNIC(connectx.NIC{Name: name, MAC: mac(i), Model: models[i], Link: true,
 			Socket: filepath.Join(dir, name+".nic"), Frames: func(f []byte) { frames(i, f) }})
 		if err != nil {
 			t.Fatal(err)
@@ -261,6 +262,17 @@ func TestUnmodifiedDriver(t *testing.T) {
 		for _, want := range wants {
 			if !strings.Contains(out, want) {
 				t.Errorf("%s: no %q in\n%s", command, want, out)
+			}
+		}
+	}
+	for m, wants := range map[*machine][]string{
+		server:  {"CA type: MT4123", "Rate: 200", "Speed: 200000Mb/s"},
+		private: {"CA type: MT4129", "Rate: 400", "Speed: 400000Mb/s"},
+	} {
+		out := m.run("ibstat; ethtool eth0")
+		for _, want := range wants {
+			if !strings.Contains(out, want) {
+				t.Errorf("%s: no %q in\n%s", m.name, want, out)
 			}
 		}
 	}

@@ -369,10 +369,13 @@ const (
 
 // struct ptys_reg: speeds of the port. The masks have a bit for each link mode.
 const (
-	ptysEthProtoCapability  bits = 0x60<<8 | 32
-	ptysEthProtoAdmin       bits = 0xc0<<8 | 32
-	ptysEthProtoOper        bits = 0x120<<8 | 32
-	ptysEthProtoLpAdvertise bits = 0x180<<8 | 32
+	ptysExtEthProtoCapability bits = 0x40<<8 | 32
+	ptysExtEthProtoAdmin      bits = 0xa0<<8 | 32
+	ptysExtEthProtoOper       bits = 0x100<<8 | 32
+	ptysEthProtoCapability    bits = 0x60<<8 | 32
+	ptysEthProtoAdmin         bits = 0xc0<<8 | 32
+	ptysEthProtoOper          bits = 0x120<<8 | 32
+	ptysEthProtoLpAdvertise   bits = 0x180<<8 | 32
 )
 
 // struct paos_reg: the administrative and operational state of the port; 1 is up, 2 down.

@@ -36,12 +36,16 @@ type model struct {
 	major, minor uint32 // of the firmware; the kernel's quirk for INTx masking expects a minor of 99 or less
 	sub          uint32
 	psid         string
-	width        byte   // PCIe lanes
+	lanes, gen   byte   // of PCIe
 	rate         int64  // of a port, in bits per second
 	hardware     uint16 // id of the chip for tools
 	part, text   string // name and description of the board
 	vpi          bool   // the board supports InfiniBand too, so its firmware has a link type
+	function     uint16 // device id of virtual functions
 }
+
+// Models returns the names of the models that can be emulated.
+func Models() []string { return []string{ConnectX4Lx, ConnectX5, ConnectX6, ConnectX7} }
 
 // Rate returns the rate of a model's ports in bits per second, or 0 if the model is unknown.
 func Rate(name string) int64 { return models[name].rate }
@@ -50,12 +54,16 @@ func Rate(name string) int64 { return models[name].rate }
 var models = map[string]model{
 	"":          connectX4Lx,
 	ConnectX4Lx: connectX4Lx,
-	ConnectX5: {0x1017, 16, 35, 1012, "MT_0000000008", 16, 100e9, 0x20d, "MCX556A-ECA_Ax",
-		"ConnectX-5 VPI adapter card; EDR IB (100Gb/s) and 100GbE; dual-port QSFP28; PCIe3.0 x16", true},
+	ConnectX5: {0x1017, 16, 35, 1012, "MT_0000000008", 16, 3, 100e9, 0x20d, "MCX556A-ECA_Ax",
+		"ConnectX-5 VPI adapter card; EDR IB (100Gb/s) and 100GbE; dual-port QSFP28; PCIe3.0 x16", true, 0x1018},
+	ConnectX6: {0x101b, 20, 35, 1012, "MT_0000000223", 16, 4, 200e9, 0x20f, "MCX653105A-HDA_Ax",
+		"ConnectX-6 VPI adapter card; HDR IB (200Gb/s) and 200GbE; single-port QSFP56; PCIe4.0 x16", true, 0x101c},
+	ConnectX7: {0x1021, 28, 35, 1012, "MT_0000000838", 16, 5, 400e9, 0x218, "MCX75310AAS-NEA_Ax",
+		"ConnectX-7 HHHL adapter card; 400GbE / NDR IB (default mode); single-port OSFP; PCIe5.0 x16", true, 0x101e},
 }
 
-var connectX4Lx = model{0x1015, 14, 32, 1010, "MT_2420110034", 8, 25e9, 0x20b, "MCX4121A-ACA_Ax",
-	"ConnectX-4 Lx EN network interface card; 25GbE dual-port SFP28; PCIe3.0 x8", false}
+var connectX4Lx = model{0x1015, 14, 32, 1010, "MT_2420110034", 8, 3, 25e9, 0x20b, "MCX4121A-ACA_Ax",
+	"ConnectX-4 Lx EN network interface card; 25GbE dual-port SFP28; PCIe3.0 x8", false, 0x1016}
 
 var le, be = binary.LittleEndian, binary.BigEndian
 
@@ -74,12 +82,13 @@ func (p *Port) hardReset() {
 	le.PutUint16(c[0x2e:], 3)
 	c[0x34] = cfgExp
 	c[cfgExp], c[cfgExp+1] = 0x10, cfgMSIX
-	le.PutUint16(c[cfgExp+2:], 2)                                // an endpoint
-	le.PutUint32(c[cfgExp+4:], 0x10008fe2)                       // supports function level reset
-	le.PutUint32(c[cfgExp+12:], 0x7803|uint32(p.model.width)<<4) // 8 GT/s
-	le.PutUint16(c[cfgExp+18:], 0x1003|uint16(p.model.width)<<4)
-	le.PutUint32(c[cfgExp+0x2c:], 0xe) // 2.5 to 8 GT/s
-	le.PutUint16(c[cfgExp+0x30:], 3)
+	le.PutUint16(c[cfgExp+2:], 2)          // an endpoint
+	le.PutUint32(c[cfgExp+4:], 0x10008fe2) // supports function level reset
+	lanes, gen := uint32(p.model.lanes)<<4, uint32(p.model.gen)
+	le.PutUint32(c[cfgExp+12:], 0x7800|lanes|gen)
+	le.PutUint16(c[cfgExp+18:], uint16(0x1000|lanes|gen))
+	le.PutUint32(c[cfgExp+0x2c:], 1<<(gen+1)-2) // a bit for each generation up to this one
+	le.PutUint16(c[cfgExp+0x30:], uint16(gen))
 	c[cfgMSIX], c[cfgMSIX+1] = 0x11, cfgPM
 	le.PutUint16(c[cfgMSIX+2:], vectors-1)
 	le.PutUint32(c[cfgMSIX+4:], msixTable)

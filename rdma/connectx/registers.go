@@ -1,6 +1,7 @@
 package connectx
 
 import (
+	"cmp"
 	"net"
 	"net/netip"
 
@@ -91,19 +92,42 @@ const (
 	mode100G  = 1 << 22
 )
 
+// Link modes of PTYS (ext_eth_proto), for cards with lanes of 50 Gb/s and more: 100 Gb/s on 4 and 2 lanes, 200 and 400
+// Gb/s on 4.
+const (
+	extModes100G = 1<<9 | 1<<10
+	extMode200G  = 1 << 12
+	extMode400G  = 1 << 16
+)
+
 // linkModes fills in PTYS: all modes of the port's speed are offered, and one is in use while the link is up.
 // ethtool, ibstat and the rate in the GID attributes show it. A rate below 100 Gb/s that no card has counts as 25
-// Gb/s.
+// Gb/s. The driver reads the extended modes if a card offers any.
 func (p *Port) linkModes(o []byte) {
+	rate := cmp.Or(p.nic.RateBits, p.model.rate)
 	all, one := uint64(modes25G), uint64(mode25G)
-	if p.nic.RateBits >= 100e9 || p.nic.RateBits == 0 && p.nic.Model == ConnectX5 {
+	if rate >= 100e9 {
 		all, one = modes100G, mode100G
 	}
+	var ext, extOne uint64
+	if p.model.rate > 100e9 {
+		ext, extOne = extModes100G|extMode200G, 1<<9
+		if p.model.rate >= 400e9 {
+			ext |= extMode400G
+		}
+		if rate >= 200e9 {
+			extOne = extMode200G
+		}
+		if rate >= 400e9 {
+			extOne = extMode400G
+		}
+	}
 	if !p.up() {
-		one = 0
+		one, extOne = 0, 0
 	}
 	putAll(o, map[bits]uint64{ptysEthProtoCapability: all, ptysEthProtoAdmin: all, ptysEthProtoOper: one,
-		ptysEthProtoLpAdvertise: all})
+		ptysEthProtoLpAdvertise: all, ptysExtEthProtoCapability: ext, ptysExtEthProtoAdmin: ext,
+		ptysExtEthProtoOper: extOne})
 }
 
 // portCounters fills in a group of PPCNT: 64-bit counters, in the order of mlx5_ifc.h. ethtool -S shows them with the

@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/rdma/roce"
 	"github.com/rackless/rackless/rdma/vfiouser"
 )
@@ -22,6 +23,8 @@ import (
 const (
 	ConnectX4Lx = "connectx-4-lx"
 	ConnectX5   = "connectx-5"
+	ConnectX6   = "connectx-6"
+	ConnectX7   = "connectx-7"
 )
 
 // Options are the options of a server.
@@ -61,7 +64,7 @@ type NIC struct {
 	MAC      [6]byte
 	Socket   string        // Unix socket for QEMU's vfio-user-pci
 	Model    string        // default ConnectX4Lx
-	RateBits int64         // bits per second of the port: 25e9 or 100e9; 0 is not paced, and reported as 25 Gb/s
+	RateBits int64         // bits per second of the port; 0 is not paced, and reported as the model's rate
 	Latency  time.Duration // minimum time of a message to the other port
 	Link     bool          // the link is up at the start
 	Network  string        // network of the port: only ports of one network reach each other directly
@@ -120,14 +123,14 @@ func (s *Server) now() time.Duration { return time.Since(s.start) }
 func (s *Server) AddNIC(n NIC) (*Port, error) {
 	m, ok := models[n.Model]
 	if !ok {
-		return nil, fmt.Errorf("connectx: model %q is unknown: use %s or %s", n.Model, ConnectX4Lx, ConnectX5)
+		return nil, fmt.Errorf("connectx: model %q is unknown: use %s", n.Model, words.Or(Models()))
 	}
 	if n.RateBits < 0 || n.Latency < 0 {
 		return nil, fmt.Errorf("connectx: a rate of %d bit/s, a latency of %v", n.RateBits, n.Latency)
 	}
 	n.Firmware = cmp.Or(n.Firmware, &Firmware{ports: 1})
 	if n.VF > 0 {
-		m.device++ // in the table of mlx5_core the next id is the virtual function's
+		m.device = m.function
 	}
 	p := &Port{s: s, nic: n, model: m, link: n.Link}
 	p.thaw.L = &p.mu

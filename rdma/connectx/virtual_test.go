@@ -18,7 +18,7 @@ func virtual(t *testing.T, rate int64) (*Server, *Firmware, []*guest) {
 		p.lock()
 		p.nic.VF, p.nic.Cable, p.nic.Firmware = i, cable, f
 		if i > 0 {
-			p.model.device++
+			p.model.device = p.model.function
 		}
 		p.hardReset()
 		p.unlock()

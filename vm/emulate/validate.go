@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/rdma/connectx"
@@ -189,8 +190,8 @@ func (p *Profile) checkNIC(d device) *fault {
 	onBridge := n.Behind != nil && slices.ContainsFunc(p.Bridges, func(b Bridge) bool { return b.Address == *n.Behind })
 	switch {
 	case n.Model != "" && connectx.Rate(n.Model) == 0:
-		return faultf(d.path+".model", "model %q: want %s or %s, or leave it out for a card of Intel's", n.Model,
-			connectx.ConnectX4Lx, connectx.ConnectX5)
+		return faultf(d.path+".model", "model %q: want %s, or leave it out for a card of Intel's", n.Model,
+			words.Or(connectx.Models()))
 	case n.Ports != 1 && n.Ports != 2:
 		return faultf(d.path+".ports", "ports %d: want 1 or 2", n.Ports)
 	case n.Model != "" && onBridge:
