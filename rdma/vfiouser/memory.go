@@ -33,6 +33,7 @@ type Memory struct {
 	gen      atomic.Uint64
 	// remote reads or writes memory without a file, by messages
 	remote func(write bool, addr uint64, p []byte) bool
+	peer   func(addr, size uint64) []byte // Config.Peer
 }
 
 type fileID struct{ dev, ino uint64 }
@@ -204,6 +205,10 @@ func (m *Memory) Map(fd int, off, addr, size uint64, writable bool) error {
 			return errors.New("vfio-user: a mapping leaves its file")
 		}
 		e.m, e.readonly = f.m[off:off+size], e.readonly || !f.writable
+	}
+	// QEMU has no file for the BAR of another device.
+	if fd < 0 && m.peer != nil {
+		e.m = m.peer(addr, size)
 	}
 	i, _ := slices.BinarySearchFunc(m.table, addr, func(e entry, a uint64) int { return cmp.Compare(e.addr, a) })
 	if i > 0 && m.table[i-1].holds(addr, 0) || i < len(m.table) && m.table[i].addr-addr < size {

@@ -18,6 +18,7 @@ import (
 // Regions of a PCI device, with VFIO's numbers.
 const (
 	RegionBAR0   = 0
+	lastBAR      = 5
 	RegionConfig = 7
 	numRegions   = 9
 	numIRQs      = 5
@@ -48,7 +49,17 @@ type Config struct {
 	// Ask calls ask, which waits for the client for up to some seconds, and returns its result. The device may refuse
 	// by returning false at once, or let others use its locks meanwhile. Nil only calls ask.
 	Ask func(ask func() bool) bool
-	Log func(format string, args ...any)
+	// Shared are BARs that are memory, by number from 1 to 5. The client maps their files.
+	Shared map[int]Shared
+	// Peer returns memory of another device of the same guest, or nil. It is called with Maps locked.
+	Peer func(addr, size uint64) []byte
+	Log  func(format string, args ...any)
+}
+
+// Shared is the file of a BAR that is memory. The file must keep its size.
+type Shared struct {
+	Size uint64
+	FD   int // remains the caller's, and must stay open until Close
 }
 
 // Server serves a device to clients.
@@ -88,8 +99,13 @@ type Server struct {
 // client gets the interrupts and the memory of a device. Clients are served one at a time, because a device has one
 // guest.
 func Listen(c Config, dev Device) (*Server, error) {
+	for i := range c.Shared {
+		if i <= RegionBAR0 || i > lastBAR {
+			return nil, fmt.Errorf("vfio-user: BAR %d cannot be a file", i)
+		}
+	}
 	s := &Server{cfg: c, dev: dev, conn: -1, done: make(chan struct{}), calls: map[uint16]chan []byte{}}
-	s.Mem.lock, s.Mem.remote = c.Maps, s.remote
+	s.Mem.lock, s.Mem.remote, s.Mem.peer = c.Maps, s.remote, c.Peer
 	if c.Ask != nil {
 		s.Mem.remote = func(write bool, addr uint64, p []byte) bool {
 			return c.Ask(func() bool { return s.remote(write, addr, p) })
@@ -233,8 +249,7 @@ func (s *Server) dropIRQs(from, to int) {
 
 const (
 	// The server sends DMA_READ and DMA_WRITE, and the client all others. GET_REGION_IO_FDS and DIRTY_PAGES are
-	// refused: no BAR is shared, because one region with MMAP would end posted writes for the whole device in QEMU,
-	// and the device's writes are not tracked.
+	// refused: doorbells come as messages, and the device's writes are not tracked.
 	cmdVersion = iota + 1
 	cmdDMAMap
 	cmdDMAUnmap
@@ -295,7 +310,7 @@ func (s *Server) serve() error {
 		if le.Uint32(m[8:])&flagNoRply != 0 {
 			continue
 		}
-		if err := s.reply(m, out, errno); err != nil {
+		if err := s.reply(m, out, errno, s.filesOf(m, errno)...); err != nil {
 			return err
 		}
 	}
@@ -315,8 +330,19 @@ func (s *Server) nextMessage() (err error) {
 	return err
 }
 
+// filesOf returns the files of the reply to a message.
+func (s *Server) filesOf(m []byte, errno unix.Errno) []int {
+	if le.Uint16(m[2:]) != cmdRegionInfo || errno != 0 {
+		return nil
+	}
+	if f, ok := s.cfg.Shared[int(le.Uint32(m[headerSize+8:]))]; ok {
+		return []int{f.FD}
+	}
+	return nil
+}
+
 // reply answers a message with its id and command. Errors are errno numbers, without payload.
-func (s *Server) reply(m, out []byte, errno unix.Errno) error {
+func (s *Server) reply(m, out []byte, errno unix.Errno, files ...int) error {
 	h := make([]byte, headerSize, headerSize+len(out))
 	copy(h, m[:4])
 	le.PutUint32(h[8:], flagReply)
@@ -326,12 +352,16 @@ func (s *Server) reply(m, out []byte, errno unix.Errno) error {
 		out = nil
 	}
 	le.PutUint32(h[4:], uint32(headerSize+len(out)))
-	return s.send(append(h, out...))
+	return s.send(append(h, out...), files...)
 }
 
 // send writes a whole message. It may block until the client reads, at most for the socket's send timeout. Then it
 // ends the connection: the client may have the beginning of the message, and would take another one for the rest.
-func (s *Server) send(m []byte) error {
+func (s *Server) send(m []byte, files ...int) error {
+	var rights []byte
+	if len(files) > 0 {
+		rights = unix.UnixRights(files...)
+	}
 	s.sendMu.Lock()
 	defer s.sendMu.Unlock()
 	s.mu.Lock()
@@ -344,7 +374,7 @@ func (s *Server) send(m []byte) error {
 		return s.sendErr
 	}
 	for len(m) > 0 {
-		n, err := unix.SendmsgN(fd, m, nil, nil, unix.MSG_NOSIGNAL)
+		n, err := unix.SendmsgN(fd, m, rights, nil, unix.MSG_NOSIGNAL)
 		if errors.Is(err, unix.EINTR) {
 			continue
 		}
@@ -353,7 +383,7 @@ func (s *Server) send(m []byte) error {
 			_ = unix.Shutdown(fd, unix.SHUT_RDWR) // wakes the thread that reads
 			return s.sendErr
 		}
-		m = m[n:]
+		m, rights = m[n:], nil
 	}
 	return nil
 }
@@ -451,10 +481,11 @@ func (s *Server) size(region uint32) uint64 {
 	case RegionConfig:
 		return 4096
 	}
-	return 0
+	return s.cfg.Shared[int(region)].Size
 }
 
-// regionInfo describes a region. Regions other than BAR 0 and configuration space have size 0, so they do not exist.
+// regionInfo describes a region. Regions without a size do not exist. In QEMU one region with MMAP ends posted writes
+// for the whole device.
 func (s *Server) regionInfo(p []byte) ([]byte, unix.Errno) {
 	i := le.Uint32(p[8:])
 	if i >= numRegions {
@@ -463,6 +494,9 @@ func (s *Server) regionInfo(p []byte) ([]byte, unix.Errno) {
 	o := words(32, 0, i, 0, 0, 0, 0, 0)
 	if n := s.size(i); n > 0 {
 		le.PutUint32(o[4:], 1|2) // can be read and written
+		if _, ok := s.cfg.Shared[int(i)]; ok {
+			le.PutUint32(o[4:], 1|2|4) // and mapped, with the file of the reply
+		}
 		le.PutUint64(o[16:], n)
 	}
 	return o, 0
