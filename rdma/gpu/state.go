@@ -1,0 +1,84 @@
+package gpu
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// saved is a state that Save returns.
+type saved struct {
+	Model    string
+	Memory   uint64
+	Class    uint16
+	Config   []byte // the part of configuration space that drivers of PCI change
+	Virtio   virtio
+	Contexts []uint32
+}
+
+// configSize is the part of configuration space that has writable bits.
+const configSize = 256
+
+// Save returns the state of a GPU whose guest is stopped. VRAM is not part of it, so it refuses if any is in use.
+func (g *GPU) Save() ([]byte, error) {
+	g.serving.Lock()
+	defer g.serving.Unlock()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if n := len(g.memory.blobs); n > 0 {
+		return nil, fmt.Errorf("gpu: %s: programs of the guest use %d allocations of its memory; end them first",
+			g.cfg.Name, n)
+	}
+	return json.Marshal(saved{g.model.Name, g.cfg.Memory, g.cfg.Class, g.config[:configSize], g.virtio,
+		slices.Sorted(maps.Keys(g.memory.contexts))})
+}
+
+// Restore sets a state of Save, of a GPU of the same model and size. The name, and with it the serial number, may be
+// another. It must be called before QEMU connects, or while the guest is stopped; the reset that QEMU sends when it
+// connects does not undo it. After an error the GPU is as before.
+func (g *GPU) Restore(state []byte) error {
+	var in saved
+	if err := json.Unmarshal(state, &in); err != nil {
+		return fmt.Errorf("gpu: the saved state of a GPU: %w", err)
+	}
+	if in.Model != g.model.Name || in.Memory != g.cfg.Memory || in.Class != g.cfg.Class {
+		return fmt.Errorf("gpu: the saved state is of a %q with %d bytes and class %#x, and this is a %q with %d and %#x",
+			in.Model, in.Memory, in.Class, g.model.Name, g.cfg.Memory, g.cfg.Class)
+	}
+	if len(in.Config) != configSize || !in.Virtio.sound() || len(in.Contexts) > maxContexts {
+		return errors.New("gpu: the saved state of a GPU is damaged")
+	}
+	g.serving.Lock()
+	defer g.serving.Unlock()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.hardReset()
+	for i, v := range in.Config {
+		m := g.writableBits(uint64(i))
+		g.config[i] = g.config[i]&^m | v&m
+	}
+	g.publish()
+	g.virtio = in.Virtio
+	for _, id := range in.Contexts {
+		g.memory.contexts[id] = true
+	}
+	g.restored = true
+	return nil
+}
+
+// sound reports whether registers have values that a driver could have set.
+func (v *virtio) sound() bool {
+	if v.ConfigVector != vectorOf(uint64(v.ConfigVector)) ||
+		v.Status&statusFeaturesOK != 0 && (v.Features&^features != 0 || v.Features&featureVersion1 == 0) {
+		return false
+	}
+	for i := range v.Queues {
+		q := &v.Queues[i]
+		if !sizeAllowed(q.Size) || q.Enabled && !q.aligned() || q.Vector != vectorOf(uint64(q.Vector)) {
+			return false
+		}
+	}
+	return true
+}
