@@ -142,7 +142,7 @@ site: build ## write the documents as a site with a search into out/site; the fi
 
 test-faults: ## kill prepare and rollback, and cut the power, at every step, in an emulated host, and studies over boots of one, of every placement and by a clock that is set: takes over an hour
 	@hack/setup.sh test
-	$(GO_TEST) -timeout 30m -run TestHostileGuests ./rdma/connectx -rubbish=1m
+	$(GO_TEST) -timeout 30m -run TestHostileGuests ./rdma/connectx ./rdma/gpu -rubbish=1m
 	$(GO_TEST) -timeout 30m -run TestE2EFaultsInAMachine -v ./host/device -e2e -every-point
 	$(GO_TEST) -timeout 30m -run TestE2EKilledAtAnyMoment -v ./rack/emulated -e2e -kills 60
 	mkdir -p out && hack/cloud-image.sh out/cloud.qcow2

@@ -1,0 +1,145 @@
+package gpu
+
+import (
+	"flag"
+	"math/rand/v2"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// rubbish is the minimum duration of TestHostileGuests. make test-faults uses a minute.
+var rubbish = flag.Duration("rubbish", 0, "how long TestHostileGuests lasts at least")
+
+// A guest that writes random data everywhere, and a client that sends random data to its socket, disturb neither the
+// GPU of another guest nor the NICs that look for VRAM meanwhile.
+func TestHostileGuests(t *testing.T) {
+	quiet := newGuest(t, Config{Name: "quiet"})
+	quiet.boot()
+	bad, strange := &vandal{guest: newGuest(t, Config{Name: "bad"})}, newGuest(t, Config{Name: "strange"})
+	bad.boot()
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	attack := func(once func(r *rand.Rand)) {
+		seed := rand.Uint64()
+		t.Logf("seed %#x", seed)
+		r := rand.New(rand.NewPCG(seed, 1))
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					once(r)
+				}
+			}
+		})
+	}
+	attack(bad.once)
+	attack(func(r *rand.Rand) { vandalClient(strange.g.cfg.Socket, r) })
+	attack(func(r *rand.Rand) { // as NICs do
+		addr, size := r.Uint64()>>r.IntN(64), r.Uint64()>>r.IntN(64)
+		for _, g := range []*GPU{bad.g, strange.g} {
+			if b := g.VRAM(addr, size); b != nil && uint64(len(b)) != size {
+				t.Errorf("%#x+%#x: %d bytes", addr, size, len(b))
+			}
+			g.Status()
+		}
+	})
+	end := time.Now().Add(*rubbish)
+	for n := uint64(0); n < 500 || time.Now().Before(end); n++ {
+		at := n % 100 * pageSize
+		quiet.blob(1, pageSize, at)
+		b := quiet.g.VRAM(vramAt+at, 8)
+		if b == nil || le.Uint64(b) != 0 {
+			t.Fatalf("round %d: VRAM is %x", n, b)
+		}
+		le.PutUint64(b, ^n)
+		if a := quiet.command(cmdUnref, 0, 1, 0); a != respOK {
+			t.Fatalf("round %d: answer %#x", n, a)
+		}
+	}
+	close(stop)
+	wg.Wait()
+	bad.check()
+	strange.check()
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	if m.HeapAlloc > 256<<20 {
+		t.Errorf("the hostile guests have made the server take %d MiB", m.HeapAlloc>>20)
+	}
+}
+
+// vandalClient sends random messages to a GPU's socket.
+func vandalClient(path string, r *rand.Rand) {
+	c, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return
+	}
+	defer unix.Close(c)
+	if unix.Connect(c, &unix.SockaddrUnix{Name: path}) != nil {
+		return
+	}
+	file, err := unix.MemfdCreate("rubbish", unix.MFD_CLOEXEC)
+	if err != nil {
+		return
+	}
+	defer unix.Close(file)
+	_ = unix.Ftruncate(file, 1<<20)
+	answer := make([]byte, 1<<16)
+	for range r.IntN(100) {
+		m := make([]byte, 16+r.IntN(80))
+		for i := range m[16:] {
+			m[16+i] = byte(r.Uint32()) >> r.IntN(9)
+		}
+		le.PutUint16(m[2:], uint16(r.IntN(18)))
+		le.PutUint32(m[4:], uint32(len(m)))
+		le.PutUint32(m[8:], uint32(r.IntN(64)))
+		if len(m) >= 40 && r.IntN(2) == 0 { // an access to a region
+			le.PutUint16(m[2:], uint16(9+r.IntN(2)))
+			le.PutUint64(m[16:], r.Uint64N(bar0Size))
+		}
+		var files []byte
+		if r.IntN(2) == 0 {
+			files = unix.UnixRights(file)
+		}
+		if unix.Sendmsg(c, m, files, nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT) != nil {
+			return
+		}
+		_, _, _ = unix.Recvfrom(c, answer, unix.MSG_DONTWAIT)
+	}
+}
+
+// A panic ends the connection of its guest, and the GPU works again for the next one.
+func TestAPanicEndsOneConnection(t *testing.T) {
+	var mu sync.Mutex
+	var log strings.Builder
+	x := newGuest(t, Config{Log: func(f string, a ...any) {
+		mu.Lock()
+		defer mu.Unlock()
+		log.WriteString(f)
+	}})
+	x.boot()
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("no panic")
+			}
+		}()
+		x.g.mu.Lock()
+		x.g.memory.contexts = nil // a write to it panics
+		x.g.mu.Unlock()
+		x.command(cmdCtxCreate, 1)
+	}()
+	x.d.Disconnected() // as the server does
+	x.d.Connected()
+	x.boot()
+	if a := x.command(cmdCtxCreate, 1); a != respOK {
+		t.Errorf("answer %#x", a)
+	}
+}
