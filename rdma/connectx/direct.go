@@ -90,6 +90,9 @@ func (p *Port) sendOne(q *queue, to **Port) (end int, n uint64) {
 	if !found {
 		return waits, 0
 	}
+	if w[3] == wqeUMR && q.wire != nil {
+		return viaWire, 0 // parse changes the key, so it is called once, and with no peer locked (see ask)
+	}
 	wr := &p.wr
 	p.parse(q, w, wr)
 	if q.wire == nil { // a QP of the driver for UMR
@@ -124,11 +127,11 @@ func (p *Port) sendOne(q *queue, to **Port) (end int, n uint64) {
 			return waits, 0
 		}
 		if !kept {
-			if w, blocks, found = p.nextWQE(q); found {
-				p.parse(q, w, wr)
-			}
-			if !found || wr.Fail != 0 || wr.Op == roce.WRLocalInv || wr.Op == roce.WRNop {
+			if w, blocks, found = p.nextWQE(q); !found || w[3] == wqeUMR {
 				return sent, 0 // the caller tries again
+			}
+			if p.parse(q, w, wr); wr.Fail != 0 || wr.Op == roce.WRLocalInv || wr.Op == roce.WRNop {
+				return sent, 0
 			}
 		}
 	}
@@ -434,6 +437,7 @@ func (p *Port) invalidate(key, pd, qpn uint32, remote bool) bool {
 		return false
 	}
 	k.Free = true
+	p.forget(k)
 	return true
 }
 

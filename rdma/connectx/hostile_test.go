@@ -64,9 +64,12 @@ func FuzzUMR(f *testing.F) {
 	keys := []uint32{g.freeKey(modeMTT), g.freeKey(modeKLM), g.freeKey(modeKLM)}
 	p := g.p
 	for i := range keys {
-		w := umrWQE(keys[i], umrAll, []uint64{at, at + pageSize}, map[bits]uint64{mkcLen: 8192, mkcStartAddr: 0x1000,
-			mkcLogPageSize: 12, mkcLr: 1, mkcLw: 1})
+		w := umrWQE(keys[i], umrAll, []uint64{at | 3, at + pageSize | 3}, map[bits]uint64{mkcLen: 8192,
+			mkcStartAddr: 0x1000, mkcLogPageSize: 12, mkcLr: 1, mkcLw: 1})
 		f.Add(byte(i), bytes.Join(w.segs, nil), uint64(0x1100), uint64(300))
+		w.segs[0][0] |= umrOffset
+		w.segs[0][7] = 5
+		f.Add(byte(i|0x80), bytes.Join(w.segs, nil), uint64(0x1100+10*pageSize), uint64(300))
 	}
 	f.Fuzz(func(t *testing.T, i byte, w []byte, va, n uint64) {
 		if len(w) > maxWQE {

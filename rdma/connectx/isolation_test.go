@@ -22,6 +22,11 @@ func (g *guest) noMemory() uint64 {
 // anyKey creates a key for n bytes at any address of the guest, with or without memory.
 func (g *guest) anyKey(addr, n uint64) uint32 { return g.key(addr, n, g.pd, allRights...) }
 
+func add(remote, local []byte) testWQE {
+	be.PutUint32(local, 8)
+	return testWQE{op: wqeFetchAdd, segs: [][]byte{remote, atomicSeg(1, 0), local}}
+}
+
 // A failed access is an error of its request on both paths, never a success.
 func TestAFailedAccessIsAnErrorCompletion(t *testing.T) {
 	const n = 3000
@@ -45,6 +50,10 @@ func TestAFailedAccessIsAnErrorCompletion(t *testing.T) {
 				w: func(remote, local []byte) testWQE { return testWQE{op: wqeWrite, segs: [][]byte{remote, local}} }},
 			{name: "read from it", sent: roce.RemoteOp,
 				w: func(remote, local []byte) testWQE { return testWQE{op: wqeRead, segs: [][]byte{remote, local}} }},
+			{name: "write with immediate data to it", recv: true, sent: roce.RemoteOp,
+				w: func(remote, local []byte) testWQE { return testWQE{op: wqeWriteImm, segs: [][]byte{remote, local}} }},
+			{name: "add to it", sent: roce.RemoteOp, w: add},
+			{name: "the old value of an addition into it", sender: true, sent: roce.LocalProtection, w: add},
 		} {
 			t.Run(fmt.Sprintf("%s, direct %v", c.name, direct), func(t *testing.T) {
 				s, g := newLab(t, 2, NIC{}, nil)

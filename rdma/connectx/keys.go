@@ -10,8 +10,9 @@ import (
 
 // mkey is a memory key: a range of virtual addresses and the pages behind it. Key is index<<8 plus a byte that the
 // driver chooses, so that the key of a destroyed region does not match the next one with its index. Pages are the
-// adapter's addresses of 1<<Shift bytes each, and the first one holds Start. In mode KLM, Pages are pairs of words
-// that follow each other in the range from Start on: the length and the key of a piece, and its virtual address.
+// adapter's addresses of 1<<Shift bytes each, with bits of refused access, and the first one holds Start. In mode KLM,
+// Pages are pairs of words that follow each other in the range from Start on: the length and the key of a piece, and
+// its virtual address. A free key has the pages that work requests have set so far.
 type mkey struct {
 	Key        uint32
 	PD         uint32
@@ -42,12 +43,49 @@ const (
 	maxPieces    = 1 << 12
 )
 
-// maxPages returns the largest length of Pages.
+// maxPages returns the largest length of Pages. For pages it is the guest's whole allowance, which memory of 64 GiB in
+// pages of 4 KiB takes.
 func (k *mkey) maxPages() int {
 	if k.Mode == modeKLM {
 		return 2 * maxPieces
 	}
-	return maxCommand / 8
+	return maxPages
+}
+
+// The low bits of an entry of Pages. The driver's entries have flags in their place that grant the accesses
+// (MLX5_IB_MTT_READ and WRITE); they are inverted here, so that addresses alone, as in states of earlier versions, grant
+// all.
+const (
+	pageNoRead  = 1 << 0
+	pageNoWrite = 1 << 1
+	pageAbsent  = pageNoRead | pageNoWrite
+	pageFlags   = 7
+)
+
+// set stores a word of a list as the driver writes it. An entry of zeros, by which it withdraws a page, is absent.
+func (k *mkey) set(i int, v uint64) {
+	if k.Mode == modeMTT {
+		v = v&^pageFlags | ^v&pageAbsent
+	}
+	k.Pages[i] = v
+}
+
+// refusing returns the bits of an entry that refuse an access.
+func refusing(a roce.Access) (bits uint64) {
+	if a&(roce.LocalRead|roce.RemoteRead|roce.RemoteAtomic) != 0 {
+		bits |= pageNoRead
+	}
+	if a&(roce.LocalWrite|roce.RemoteWrite|roce.RemoteAtomic) != 0 {
+		bits |= pageNoWrite
+	}
+	return bits
+}
+
+// forget drops the pages of a key that is revoked, so that it does not grant them when it is used again. The driver
+// keeps revoked keys for its next regions, and sets all pages of those.
+func (p *Port) forget(k *mkey) {
+	p.NPages -= len(k.Pages)
+	k.Pages = nil
 }
 
 // anyQP is the QPN of a key that all queues of its domain may use.
@@ -68,7 +106,7 @@ func createKey(p *Port, in, out []byte, _ uint32) status {
 		return limit
 	}
 	k := &mkey{}
-	if st := p.readKey(k, n, in[0x10:], in[0x110:]); st != ok {
+	if st := p.readKey(k, n, in[0x10:], in[0x110:], createKeyPgAccess.is(in)); st != ok {
 		return st
 	}
 	p.Keys[n] = k
@@ -77,8 +115,9 @@ func createKey(p *Port, in, out []byte, _ uint32) status {
 }
 
 // readKey fills in a key from its context and the addresses of its pages. The checks ensure that the sum of start and
-// length does not wrap, and that the pages are in the command and within the guest's allowance.
-func (p *Port) readKey(k *mkey, n uint32, x, pas []byte) status {
+// length does not wrap, and that the pages are in the command and within the guest's allowance. If flagged is not set,
+// entries of the list grant all accesses that the key does.
+func (p *Port) readKey(k *mkey, n uint32, x, pas []byte, flagged bool) status {
 	*k = mkey{Key: n<<8 | mkcMkey70.get32(x), PD: mkcPd.get32(x), Free: mkcFree.is(x), UMR: mkcUmrEn.is(x),
 		Mode: uint8(mkcAccessMode10.get(x) | mkcAccessMode42.get(x)<<2), Any: mkcLength64.is(x),
 		Start: mkcStartAddr.get(x), Len: mkcLen.get(x), Shift: uint8(mkcLogPageSize.get(x))}
@@ -87,13 +126,12 @@ func (p *Port) readKey(k *mkey, n uint32, x, pas []byte) status {
 		return ok
 	}
 	if k.Free {
-		// A work request will set the pages.
+		// Work requests will set the pages, and are charged for them. The driver keeps thousands of such keys for
+		// later regions, which would take most of the allowance.
 		k.Shift = min(max(k.Shift, minPageShift), maxPageShift)
-		count := int(mkcTranslationsOctwordSize.get(x)) * 2
-		if count > k.maxPages() || !p.charge(count) {
+		if count := int(mkcTranslationsOctwordSize.get(x)) * 2; count > k.maxPages() || count > maxPages-p.NPages {
 			return limit
 		}
-		k.Pages = make([]uint64, count)
 		return ok
 	}
 	if k.Shift < minPageShift || k.Shift > maxPageShift || k.Len > 1<<46 || k.Start+k.Len < k.Start {
@@ -105,8 +143,11 @@ func (p *Port) readKey(k *mkey, n uint32, x, pas []byte) status {
 	}
 	k.Pages = make([]uint64, count)
 	for i := range k.Pages {
-		// The low bits of an entry are flags such as the right to write, which is also in the key.
-		k.Pages[i] = be.Uint64(pas[8*i:]) &^ 7
+		v := be.Uint64(pas[8*i:])
+		if !flagged {
+			v |= pageFlags
+		}
+		k.set(i, v)
 	}
 	return ok
 }
@@ -190,15 +231,18 @@ func (p *Port) find(out []seg, check bool, key, pd uint32, va, n uint64, a roce.
 		return out, roce.FaultKey
 	}
 	// Offsets count from the page that holds Start.
-	size := uint64(1) << k.Shift
+	size, refused := uint64(1)<<k.Shift, refusing(a)
 	for o := va - k.Start&^(size-1); n > 0; {
 		i := o >> k.Shift
 		if i >= uint64(len(k.Pages)) {
 			return out, roce.FaultRange
 		}
-		at := k.Pages[i] + o&(size-1)
+		if k.Pages[i]&refused != 0 {
+			return out, roce.FaultPage
+		}
+		at := k.Pages[i]&^pageFlags + o&(size-1)
 		l := size - o&(size-1)
-		// Contiguous pages form one piece.
+		// Contiguous pages with the same flags form one piece.
 		for ; l < n && i+1 < uint64(len(k.Pages)) && k.Pages[i+1] == k.Pages[i]+size; i++ {
 			l += size
 		}

@@ -248,6 +248,9 @@ func (w *pathWorld) newKey(i int, k *pathKey, pd uint32) uint32 {
 	defer g.p.unlock()
 	key := g.p.Keys[n]
 	key.Free = false // as after a request that sets the list
+	if !g.p.extend(key, 2*len(k.pieces)) {
+		w.t.Fatal("the list is too long")
+	}
 	for j, part := range k.pieces {
 		key.Pages[2*j] = part.n<<32 | uint64(w.key(i, part.key))
 		key.Pages[2*j+1] = w.at[i] + part.off

@@ -473,7 +473,7 @@ func TestKeysThatWorkRequestsChange(t *testing.T) {
 				}
 				at, to := g[0].alloc(size), g[1].alloc(size)
 				ka, kb := g[0].key(at, size, g[0].pd, allRights...), g[1].key(to, size, g[1].pd, mkcLr, mkcLw)
-				list := []uint64{to + pageSize, to} // pages in reverse order
+				list := []uint64{to + pageSize | 3, to | 3} // pages in reverse order
 				if c.mode == modeKLM {
 					list = []uint64{pageSize<<32 | uint64(kb), to + pageSize, pageSize<<32 | uint64(kb), to}
 				}
@@ -541,7 +541,7 @@ func TestAPeerRevokesNoOtherKeys(t *testing.T) {
 					x := make([]byte, 64)
 					putAll(x, map[bits]uint64{mkcQpn: anyQP, mkcPd: uint64(g[1].pd)})
 					putAll(x, set)
-					umrContext(k, x, umrAll|umrPD)
+					g[1].p.umrContext(k, x, umrAll|umrPD)
 					k.Key = key
 				}
 				qb.recv(kb, to, 64)

@@ -31,11 +31,12 @@ const (
 	FaultRange                    // the access leaves the region
 	FaultAlign                    // an atomic access is not aligned to 8 bytes
 	FaultAddress                  // the region points to missing memory
+	FaultPage                     // the region has no page there, or one that does not grant the access
 )
 
 var faultText = [...]string{"no fault", "no such key", "the key is of another protection domain",
 	"the key does not grant the access", "the access leaves the region", "the address is not aligned to 8 bytes",
-	"the region points to memory that is not there"}
+	"the region points to memory that is not there", "the page is absent or does not grant the access"}
 
 // Error implements error.
 func (f Fault) Error() string { return "memory: " + name(faultText[:], int(f)) }

@@ -1,0 +1,143 @@
+package connectx
+
+import "github.com/rackless/rackless/rdma/roce"
+
+// Sizes of a UMR request after the control segment of its WQE: its own control segment, and the context of the key.
+const (
+	umrCtrl = 48
+	umrCtx  = 64
+)
+
+// Bits of a UMR control segment: the list is inline, or goes into the key's list from an offset on; and the fields of
+// the context to change (MLX5_MKEY_MASK_*).
+const (
+	umrInline = 1 << 7
+	umrOffset = 1 << 4
+	umrLen    = 1 << 0
+	umrPage   = 1 << 1
+	umrStart  = 1 << 6
+	umrPD     = 1 << 7
+	umrRInval = 1 << 8
+	umrKey    = 1 << 13
+	umrQPN    = 1 << 14
+	umrAccess = 0x1f << 17 // LR, LW, RR, RW, A
+	umrFree   = 1 << 29
+)
+
+// maxGap limits the entries that a request leaves out after the last one so far, because filling them takes time with
+// the port locked. The driver leaves none out.
+const maxGap = 1 << 16
+
+// umr changes a memory key by a work request. The driver's own UMR QP loads the page lists of registered memory by
+// it, in pieces; kernel drivers (NVMe over Fabrics, iSER, NFS over RDMA) use it for fast registration through their own
+// QPs. The key must be created for it (umr_en), and belong to the queue's domain unless the queue is the driver's own
+// UMR QP. A request that fails changes nothing.
+func (p *Port) umr(q *queue, key uint32, w []byte) roce.Status {
+	k := p.Keys[key>>8]
+	if len(w) < umrCtrl || k == nil || !k.UMR || k.PD != q.PD && q.Service != serviceUMR {
+		return roce.LocalQPOp
+	}
+	// A list of pages can name any memory of the guest, so only queues of its kernel, with fast registration enabled,
+	// may change one. A list of pieces names keys, which are checked at their use.
+	if k.Mode != modeKLM && q.Service != serviceUMR && !qpcFre.is(q.Ctx) {
+		return roce.LocalQPOp
+	}
+	ctrl, x := w[:umrCtrl], []byte(nil)
+	mask := be.Uint64(ctrl[8:])
+	if w = w[umrCtrl:]; len(w) >= umrCtx {
+		x, w = w[:umrCtx], w[umrCtx:]
+	}
+	var at int
+	var list []byte
+	if revokes := x != nil && mask&umrFree != 0 && mkcFree.is(x); !revokes && (k.Mode == modeMTT || k.Mode == modeKLM) {
+		var st roce.Status
+		if list, st = p.umrList(q, ctrl, w); st != roce.OK {
+			return st
+		}
+		// The offset has 48 bits and counts, like the length, units of 16 bytes: two pages or one piece.
+		if ctrl[0]&umrOffset != 0 {
+			at = 2 * int(uint64(be.Uint16(ctrl[6:]))|uint64(be.Uint32(ctrl[16:]))<<16)
+		}
+		if at > min(len(k.Pages)+maxGap, k.maxPages()-len(list)/8) {
+			return roce.LocalLength
+		}
+		if grow := at + len(list)/8 - len(k.Pages); len(list) > 0 && grow > 0 && !p.extend(k, grow) {
+			return roce.LocalQPOp
+		}
+	}
+	if x != nil {
+		p.umrContext(k, x, mask)
+	}
+	for i := range len(list) / 8 {
+		k.set(at+i, be.Uint64(list[8*i:]))
+	}
+	return roce.OK
+}
+
+// umrList returns the list of a UMR request, which is in the WQE or in memory at a data segment. Its length is in
+// units of 16 bytes, and a list may end before.
+func (p *Port) umrList(q *queue, ctrl, w []byte) ([]byte, roce.Status) {
+	n := 16 * uint64(be.Uint16(ctrl[4:]))
+	switch {
+	case ctrl[0]&umrInline != 0:
+		return w[:min(n, uint64(len(w)))], roce.OK
+	case n == 0 || len(w) < 16:
+		return nil, roce.OK
+	}
+	n = min(n, uint64(be.Uint32(w)&0x7fffffff))
+	from, f := p.translate(nil, be.Uint32(w[4:]), q.PD, be.Uint64(w[8:]), n, roce.LocalRead)
+	list := make([]byte, n)
+	if f != 0 || !move([]seg{bytesSeg(list)}, from) {
+		return nil, roce.LocalProtection
+	}
+	return list, roce.OK
+}
+
+// extend appends n entries that grant no access to a key's list, if the guest's allowance has room for them.
+func (p *Port) extend(k *mkey, n int) bool {
+	if !p.charge(n) {
+		return false
+	}
+	was := len(k.Pages)
+	k.Pages = append(k.Pages, make([]uint64, n)...)
+	if k.Mode == modeMTT {
+		for i := range k.Pages[was:] {
+			k.Pages[was+i] = pageAbsent
+		}
+	}
+	return true
+}
+
+// umrContext changes the fields of a key that the mask selects. It rounds a page size up to 4 KiB, because smaller
+// pages would make the list of pages longer than the memory behind it.
+func (p *Port) umrContext(k *mkey, x []byte, mask uint64) {
+	if mask&umrLen != 0 {
+		k.Len = mkcLen.get(x)
+	}
+	if mask&umrPage != 0 {
+		k.Shift = min(max(minPageShift, uint8(mkcLogPageSize.get(x))), maxPageShift)
+	}
+	if mask&umrStart != 0 {
+		k.Start = mkcStartAddr.get(x)
+	}
+	if mask&umrPD != 0 {
+		k.PD = mkcPd.get32(x)
+	}
+	if mask&umrKey != 0 {
+		k.Key = k.Key&^0xff | mkcMkey70.get32(x)
+	}
+	if mask&umrAccess != 0 {
+		k.Access = keyAccess(x)
+	}
+	if mask&umrRInval != 0 {
+		k.RInval = mkcEnRinval.is(x)
+	}
+	if mask&umrQPN != 0 {
+		k.QPN = mkcQpn.get32(x)
+	}
+	if mask&umrFree != 0 {
+		if k.Free = mkcFree.is(x); k.Free {
+			p.forget(k)
+		}
+	}
+}
