@@ -15,8 +15,9 @@ const (
 )
 
 // Capabilities. The adapter does not offer features that this package does not emulate: blue flame (each write would
-// be eight messages of QEMU), striding RQs, compressed CQEs, on-demand paging, DEVX, eswitch, page loading by UMR.
-// XRC is offered because mlx5_ib does not load without it, but its QPs are refused.
+// be eight messages of QEMU), striding RQs, compressed CQEs, DEVX, eswitch. XRC is offered because mlx5_ib does not
+// load without it, but its QPs are refused. For the same reason pg is offered, the general capability of on-demand
+// paging: mlx5_ib registers dma-bufs only with it. No transport supports it.
 var (
 	// struct cmd_hca_cap. The driver trusts these values, and a number that the package cannot support would fail
 	// only when a guest uses it. So the limits of tables.go, queues.go and steer.go are at least as high.
@@ -42,9 +43,11 @@ var (
 		// With this frequency, lib/clock.c of mlx5_core converts the timer of the init segment and the time stamps of
 		// CQEs into nanoseconds.
 		capDeviceFrequencyKhz: clockHz / 1000, capDeviceFrequencyMhz: clockHz / 1000000, capFixedBufferSize: 1,
-		// If the first of these is set, mlx5_ib passes a whole memory region in CREATE_MKEY. Otherwise the driver
-		// would load the page list piece by piece, by UMR requests.
-		capUmrModifyEntitySizeDisabled: 1, capUmrIndirectMkeyDisabled: 1, capUmrModifyAtomicDisabled: 1, capImaicl: 1,
+		// As umr_modify_entity_size_disabled, umr_modify_atomic_disabled and umr_indirect_mkey_disabled are not set,
+		// mlx5_ib loads the page list of a region piece by piece, by UMR requests. Only so does it register dma-bufs,
+		// change regions (ibv_rereg_mr) and keep keys for later regions; regions from 256 MiB on need the extended
+		// offset.
+		capUmrExtendedTranslationOffset: 1, capPg: 1, capImaicl: 1,
 		// set_deth_sqpn lets mlx5_ib send management datagrams from further QPs with the sender's number set to QP 1.
 		// If max_qp_cnt is 0 there is no hw_counters directory, and `rdma statistic` fails with "Invalid argument".
 		capSetDethSqpn: 1, capMaxQpCnt: 128, capEnhancedErrorQCounters: 1, capLocalCaAckDelay: 16, capAtomic: 1,
@@ -77,7 +80,8 @@ var (
 // that steer.go uses.
 const flowFields = 0x60
 
-// queryCaps answers QUERY_HCA_CAP. It returns zeros for unknown types, so the driver finds them unsupported.
+// queryCaps answers QUERY_HCA_CAP. It returns zeros for unknown types, so the driver finds them unsupported, and for
+// on-demand paging (type 2), which no transport supports.
 func queryCaps(p *Port, in, out []byte, _ uint32) status {
 	o := out[0x10:]
 	typ, mode := opMod(in)>>1, opMod(in)&1

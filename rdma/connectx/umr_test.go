@@ -446,3 +446,24 @@ func TestListsAreSaved(t *testing.T) {
 		t.Errorf("%d pages are charged, %d before", a.p.NPages, was)
 	}
 }
+
+// mlx5_ib registers dma-bufs only if the adapter has these capabilities. It then asks for those of on-demand paging by
+// transport, of which there are none.
+func TestCapabilitiesForDmabufs(t *testing.T) {
+	_, g := newLab(t, 1, NIC{}, nil)
+	query := func(typ uint16) []byte {
+		return g[0].must(0x100, 0, 16, func(in []byte) { be.PutUint16(in[6:], typ<<1) })[0x10:]
+	}
+	caps := query(capsGeneral)
+	// umr_modify_entity_size_disabled, umr_modify_atomic_disabled, umr_indirect_mkey_disabled,
+	// umr_extended_translation_offset, pg
+	for f, want := range map[bits]uint64{0x207<<8 | 1: 0, 0x208<<8 | 1: 0, 0x209<<8 | 1: 0, 0x118<<8 | 1: 1,
+		0x227<<8 | 1: 1} {
+		if got := f.get(caps); got != want {
+			t.Errorf("the capability at bit %#x is %d, want %d", f>>8, got, want)
+		}
+	}
+	if odp := query(2); !bytes.Equal(odp, make([]byte, len(odp))) {
+		t.Errorf("on-demand paging: %x", odp)
+	}
+}
