@@ -84,6 +84,10 @@ type NIC struct {
 	// Copied, if set, is called for each directly copied message with its equivalent on the wire: frames sent and
 	// received, with bytes as in Frames. It is called with locks of the server held, and must not block.
 	Copied func(tx, rx roce.Traffic)
+	// Peer, if set, returns the memory of another device of the guest, such as a GPU, at an address that QEMU announces
+	// without a file, or nil. It is called with locks of the server held, and the memory must stay until QEMU takes the
+	// address back or the adapter is closed.
+	Peer func(addr, size uint64) []byte
 }
 
 // Cable is the cable of a port with virtual functions.
@@ -145,7 +149,7 @@ func (s *Server) AddNIC(n NIC) (*Port, error) {
 	defer p.mu.Unlock()
 	p.publish()
 	v, err := vfiouser.Listen(vfiouser.Config{Path: n.Socket, BAR0: barSize, Vectors: vectors, Maps: &p.maps,
-		Ask: p.ask, Log: p.logf}, (*function)(p))
+		Ask: p.ask, Peer: n.Peer, Log: p.logf}, (*function)(p))
 	if err != nil {
 		return nil, err
 	}
