@@ -141,14 +141,12 @@ survey() {
 		have stress-ng || need stress-ng "stress-ng" "the load of studies on the host"
 		have ssh-keygen || need openssh-client "OpenSSH's client" "libvirt reaches other hosts by it in tests"
 		python3 -c "import ensurepip" 2>/dev/null || need python3-venv "Python with venv" "installs HiGHS, which judges the planner in tests"
+		have gcc || need gcc "a C compiler" "compiles the libraries of emulated GPUs in tests; Go's race detector is linked with it"
+		[ -e /usr/include/stdlib.h ] || need libc6-dev "the C library's headers" "the same"
 		have shellcheck || need shellcheck "shellcheck" "judges the program that plans give to guests"
 		have xmllint || need libxml2-utils "xmllint" "libvirt's virt-xml-validate runs it"
 		[ -d /usr/share/OVMF ] || need ovmf "UEFI for x86_64" "domains of plans boot by it; libvirt looks for it in tests"
 		[ -d /usr/share/AAVMF ] || need qemu-efi-aarch64 "UEFI for Arm" "the same, of plans for Arm hosts"
-	fi
-	if [ "$1" = race ]; then
-		have gcc || need gcc "a C compiler" "Go's race detector is linked with it"
-		[ -e /usr/include/stdlib.h ] || need libc6-dev "the C library's headers" "Go's race detector is linked with them"
 	fi
 }
 
