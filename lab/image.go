@@ -22,7 +22,7 @@ func FullReleases() []string { return []string{"debian-12", "debian-13"} }
 const AnyRelease = "debian"
 
 // PackageSets lists the package sets that can be added to a release.
-func PackageSets() []string { return []string{"ai", "apps", "mpi", "mpich", "slurm"} }
+func PackageSets() []string { return []string{"ai", "apps", "gpu", "mpi", "mpich", "slurm"} }
 
 const (
 	// DefaultFullMemory is the memory of a full node. Its system uses about 100 MiB.

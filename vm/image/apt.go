@@ -33,9 +33,9 @@ func suites(codename string) []string {
 	return []string{codename, codename + "-updates", codename + "-security"}
 }
 
-// line returns the source in the form of sources.list.
-func (s source) line() string {
-	return fmt.Sprintf("deb [signed-by=%s] %s %s main\n", keyring, s.uri, s.suite)
+// line returns the source in the form of sources.list. kind is deb for packages or deb-src for their sources.
+func (s source) line(kind string) string {
+	return fmt.Sprintf("%s [signed-by=%s] %s %s main\n", kind, keyring, s.uri, s.suite)
 }
 
 func currentInputs(ctx context.Context) (inputs, error) {

@@ -39,6 +39,7 @@ const setApps = "apps"
 var fullSets = map[string][]string{
 	"ai":    {"g++", "libcurl4", "libgloo-dev", "python3-numpy"}, // for Gloo and the wheels of Mooncake and NIXL
 	"apps":  {"gromacs", "hpcc", "lammps", "openfoam"},
+	"gpu":   {"gcc", "libc6-dev", "libibumad-dev", "libibverbs-dev", "libpci-dev", "librdmacm-dev", "make"},
 	"mpich": {"gcc", "libc6-dev", "libmpich-dev", "mpich"},
 	"mpi":   {"gcc", "libc6-dev", "libopenmpi-dev", "mpich", "openmpi-bin", "python3-mpi4py"},
 	"slurm": {"dbus", "munge", "slurm-client", "slurm-wlm"},
@@ -118,8 +119,12 @@ func fullRecipe(release string, sets []string) (r Recipe, err error) {
 		packages = append(packages, more...)
 	}
 	slices.Sort(packages)
-	return Recipe{Format: 1, Release: codename, Suites: suites(codename),
-		Packages: slices.Compact(packages), DiskMiB: 8192, FilesDigest: treeDigest(filesOf(sets))}, nil
+	r = Recipe{Format: 1, Release: codename, Suites: suites(codename),
+		Packages: slices.Compact(packages), DiskMiB: 8192, FilesDigest: treeDigest(filesOf(sets))}
+	if slices.Contains(sets, setGPU) {
+		r.Sources = gpuSources
+	}
+	return r, nil
 }
 
 // eachFullFile calls add with each file that rackless adds to all full nodes: their own files, the files of all
@@ -148,8 +153,11 @@ func eachFullFile(add func(name string, content []byte, mode int64) error) error
 	return nil
 }
 
-// setSlurm is the set of fullSets for which rackless adds files.
-const setSlurm = "slurm"
+// Sets of fullSets for which rackless adds files.
+const (
+	setGPU   = "gpu"
+	setSlurm = "slurm"
+)
 
 // SlurmFiles calls add with the files that start Slurm at each boot of a full node, by their paths in the node.
 func SlurmFiles(add func(name string, content []byte, mode int64) error) error {
@@ -157,11 +165,14 @@ func SlurmFiles(add func(name string, content []byte, mode int64) error) error {
 }
 
 func filesOf(sets []string) tree {
-	if !slices.Contains(sets, setSlurm) {
-		return eachFullFile
-	}
 	return func(add func(name string, content []byte, mode int64) error) error {
-		return cmp.Or(eachFullFile(add), SlurmFiles(add))
+		err := eachFullFile(add)
+		for _, set := range []string{setGPU, setSlurm} {
+			if err == nil && slices.Contains(sets, set) {
+				err = eachFile(own(set), add)
+			}
+		}
+		return err
 	}
 }
 
@@ -186,6 +197,9 @@ func buildFull(ctx context.Context, o Options, work, out string, img *Image) err
 		return err
 	}
 	img.Kernel, img.Initramfs, img.Disk = "vmlinux", "initrd", diskName
+	if err := fetchSources(ctx, o, work, in.recipe.Sources); err != nil {
+		return err
+	}
 	o.progress("install Debian %s for full nodes (%d packages and what they need)", in.recipe.Release,
 		len(in.recipe.Packages))
 	files := filesOf(strings.Split(img.Name, "+")[1:])

@@ -285,3 +285,44 @@ func testNeeded(t *testing.T, out string) {
 		t.Error("testdata/gpu/needed.tsv names no library")
 	}
 }
+
+// Only images with emulated GPUs compile something, and do so before their disk is made.
+func TestRecipeOfGPUImages(t *testing.T) {
+	t.Parallel()
+	recipe := func(name string) Recipe {
+		r, _, err := Full(name).recipe(t.Context(), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	hooks := func(r Recipe) (hooks []string) {
+		for _, arg := range installArgs(inputs{recipe: r}, "root", []string{"disk.tar"}) {
+			if hook, ok := strings.CutPrefix(arg, "--customize-hook="); ok {
+				hooks = append(hooks, hook)
+			}
+		}
+		return hooks
+	}
+	plain, gpu := recipe("debian-13"), recipe("debian-13+gpu")
+	if plain.Sources != nil || gpu.FilesDigest == plain.FilesDigest || !slices.Contains(gpu.Packages, "gcc") {
+		t.Errorf("recipes are %+v and %+v", plain, gpu)
+	}
+	want := []string{"tar-in files.tar /", "upload perftest.orig.tar /mnt/perftest.orig.tar",
+		`chroot "$1" /mnt/compile`, `chroot "$1" /mnt/customize.sh`, "download /mnt/out/disk.tar disk.tar"}
+	if diff := cmp.Diff(want, hooks(gpu)); diff != "" {
+		t.Errorf("hooks (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(slices.Delete(want, 1, 3), hooks(plain)); diff != "" {
+		t.Errorf("hooks of an image without GPUs (-want +got):\n%s", diff)
+	}
+	modes := map[string]int64{}
+	err := filesOf([]string{setGPU, setSlurm})(func(name string, _ []byte, mode int64) error {
+		modes[name] = mode
+		return nil
+	})
+	if err != nil || modes["mnt/compile"] != 0o755 || modes["mnt/gpu/cuda.h"] != 0o644 ||
+		modes["etc/systemd/system/munge.service.d/rackless.conf"] == 0 || modes["mnt/customize.sh"] == 0 {
+		t.Errorf("files are %v, %v", modes, err)
+	}
+}

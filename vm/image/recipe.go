@@ -32,7 +32,9 @@ type Recipe struct {
 	// Backported are source packages taken from the backports suite, if Suites has it: Debian 12's own QEMU is too
 	// old for rackless.
 	Backported []string `json:"backported,omitempty"`
-	DiskMiB    int      `json:"disk_mib,omitempty"` // size of a host's disk; unused space takes no room
+	// Sources are Debian source packages that are compiled when the image is built, of the release of fetchSources.
+	Sources []string `json:"sources,omitempty"`
+	DiskMiB int      `json:"disk_mib,omitempty"` // size of a host's disk; unused space takes no room
 
 	// A node's image keeps only parts of the packages:
 	Programs []string `json:"programs,omitempty"` // names of programs; their libraries are added
@@ -167,7 +169,7 @@ func (r Recipe) Key() string {
 // trees are the files that rackless adds to images, with one directory per kind, laid out like the machine's root.
 // Files in files/mnt make a disk and are not on it.
 //
-//go:embed all:node all:host all:full all:own all:slurm
+//go:embed all:node all:host all:full all:own all:gpu all:slurm
 var trees embed.FS
 
 func own(kind string) fs.FS {
