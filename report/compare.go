@@ -2,19 +2,18 @@ package report
 
 import (
 	"cmp"
+	"encoding/csv"
 	"fmt"
 	"io"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
-
-	"github.com/jedib0t/go-pretty/v6/text"
 
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/internal/group"
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/study/record"
@@ -170,17 +169,6 @@ func compared(d record.Record, r *results) Compared {
 		Samples: r.total, Failed: failed}
 }
 
-func (c Compared) name() string {
-	s := fmt.Sprintf("lab %s, measured %s, rackless %s", orDash(c.Lab), show.Time(c.Measured), orDash(c.Rackless))
-	if c.Emulated {
-		s += ", emulated"
-	}
-	if c.Failed > 0 {
-		s += ", " + words.Count(c.Failed, "failed measurement")
-	}
-	return s
-}
-
 const notRecorded = "–"
 
 // idle lists facts of the environment that do not affect figures.
@@ -330,194 +318,21 @@ func testsIn(a, b record.Record) []string {
 var runsOwn = regexp.MustCompile(
 	` (-p|-P|-B|--port=?) ?\d{4,5}\b| (\d{1,3}\.){3}\d{1,3}$| [0-9a-fA-F:]*:[0-9a-fA-F:]+$`)
 
-func (c Comparison) graveDifferences() int {
-	return lists.Count(c.Differences, func(d Difference) bool { return d.Matters })
-}
-
-// warning returns a sentence on how far the comparison can be trusted. It is printed first.
-func (c Comparison) warning() string {
-	switch n := c.graveDifferences(); {
-	case c.A.Emulated != c.B.Emulated:
-		return "One is emulated and the other is not: their figures are not compared. Nothing that an emulated lab " +
-			"measures says anything about hardware."
-	case n > 0:
-		return fmt.Sprintf("The conditions differ in %s, listed below. What differs between the figures is no effect "+
-			"of any one of them.", words.Count(n, "point"))
+// CompareCSV writes one line for each figure, for other programs.
+func CompareCSV(w io.Writer, c Comparison) error {
+	records := [][]string{{"client", "server", "test", "bytes", "metric", "unit", "a", "a_count", "b", "b_count",
+		"ratio", "difference", "problem"}}
+	for _, f := range c.Figures {
+		records = append(records, []string{f.Client, f.Server, f.Test, number(f.Bytes), f.Metric, f.Unit, optional(f.A),
+			strconv.Itoa(f.CountA), optional(f.B), strconv.Itoa(f.CountB), optional(f.Ratio), optional(f.Change),
+			f.Problem})
 	}
-	return ""
+	return show.Wrapf(csv.NewWriter(w).WriteAll(records), "write a comparison as CSV")
 }
 
-const noVerdict = "One run against one other has no interval: chance alone moves figures, and how far is not known. " +
-	"For a verdict make a study (rackless study run)."
-
-// compareMetricsShown are the metrics of a short comparison: the usual headline figures of each test.
-var compareMetricsShown = []string{bench.MetricBWAverage, bench.MetricThroughput, bench.MetricRetransmits,
-	bench.MetricLatencyTypical, bench.MetricLatencyP99, bench.MetricLatencyP999, bench.MetricEventRate,
-	bench.MetricMemoryBandwidth, bench.MetricLoadLatency, bench.MetricBusBandwidth, bench.MetricCopyBandwidth,
-	bench.MetricTPSAverage, bench.MetricLoss, bench.MetricCollectiveTime, bench.MetricRating}
-
-// comparedText formats the value of a figure, or returns "–" if there is none.
-func comparedText(v *float64, s spread) string {
+func optional(v *float64) string {
 	if v == nil {
-		return notRecorded
+		return ""
 	}
-	return s.figure(*v)
-}
-
-func (f ComparedFigure) ratioText() string {
-	if f.Ratio == nil {
-		return notRecorded
-	}
-	return ratioNumber(*f.Ratio)
-}
-
-// ratioNumber formats a ratio with three decimals. A ratio is computed, so its trailing zeros are significant.
-func ratioNumber(v float64) string {
-	if v >= 100 {
-		return show.Figure(v)
-	}
-	return fmt.Sprintf("%.3f", v)
-}
-
-// changeText formats B - A with its sign. It has no more decimals than the figures themselves.
-func (f ComparedFigure) changeText() string {
-	if f.Change == nil {
-		return notRecorded
-	}
-	text := show.Number(*f.Change, 3, max(f.a.Decimals, f.b.Decimals))
-	if *f.Change > 0 {
-		text = "+" + text
-	}
-	return strings.Replace(text, "-", "−", 1)
-}
-
-func (c Comparison) sentences(a record.Record, unit func(string) string) []string {
-	var out []string
-	for _, h := range collect(a).headlines() {
-		var ratios []float64
-		var first *ComparedFigure
-		for i := range c.Figures {
-			f := &c.Figures[i]
-			if f.Test == h.Test && f.Metric == h.Metric && f.Bytes == h.Bytes && f.Ratio != nil {
-				ratios = append(ratios, *f.Ratio)
-				first = cmp.Or(first, f)
-			}
-		}
-		if first == nil {
-			continue
-		}
-		m := bench.MetricOf(h.Metric)
-		// For one pair, the figures say more than their ratio. For many pairs, no single figure represents all.
-		if len(ratios) == 1 {
-			out = append(out, fmt.Sprintf("%s, %s: %s -> %s %s, B/A %s", h.name(), m.Label,
-				comparedText(first.A, first.a), comparedText(first.B, first.b), unit(m.Unit), first.ratioText()))
-			continue
-		}
-		s := spreadOf(ratios)
-		out = append(out, fmt.Sprintf("%s, %s, %d pairs: B/A %s (median; %s to %s)", h.name(), m.Label, len(ratios),
-			ratioNumber(s.Median), ratioNumber(s.Min), ratioNumber(s.Max)))
-	}
-	return out
-}
-
-// CompareTerminal writes two results side by side as text: the differing conditions first, then the figures.
-func CompareTerminal(w io.Writer, a, b record.Record, o TerminalOptions) error {
-	a, b = show.Clean(a, words.Printable), show.Clean(b, words.Printable)
-	c := Compare(a, b)
-	t := newTerminal(w, o)
-	t.Wrap("", "", "Two results side by side", text.Bold)
-	t.Wrap("A  ", "   ", c.A.name())
-	t.Wrap("B  ", "   ", c.B.name())
-	fmt.Fprintln(t)
-	if s := c.warning(); s != "" {
-		t.Wrap("", "", s, text.FgYellow)
-	}
-	t.Wrap("", "", noVerdict)
-	t.differences(c)
-	if s := c.sentences(a, func(u string) string { return u }); len(s) > 0 {
-		fmt.Fprintln(t)
-		for _, line := range s {
-			t.Wrap("- ", "  ", line)
-		}
-	}
-	for rest := c.Figures; len(rest) > 0; {
-		// One table for each pair, because more columns do not fit side by side.
-		n := slices.IndexFunc(rest, func(f ComparedFigure) bool {
-			return f.Client != rest[0].Client || f.Server != rest[0].Server
-		})
-		if n < 0 {
-			n = len(rest)
-		}
-		t.comparedPair(rest[:n])
-		rest = rest[n:]
-	}
-	if len(c.Figures) == 0 {
-		t.Line("Neither has a figure.")
-	}
-	return show.Wrapf(t.Flush(), "print the comparison of lab %q with lab %q", a.Lab, b.Lab)
-}
-
-// asciiDash replaces the signs that figures on a terminal must not have, so that they are plain ASCII.
-var asciiDash = strings.NewReplacer(notRecorded, "-", "−", "-")
-
-func (t *terminal) differences(c Comparison) {
-	fmt.Fprintln(t)
-	if len(c.Differences) == 0 {
-		t.Line("Nothing that was recorded of the conditions differs.")
-		return
-	}
-	t.Wrap("", "", "What differs in the conditions", text.Bold)
-	for _, d := range c.Differences {
-		sign := "  "
-		if d.Matters {
-			sign = "! "
-		}
-		t.Wrap(sign, "  ", d.What)
-		t.Wrap("    A  ", "       ", asciiDash.Replace(d.A))
-		t.Wrap("    B  ", "       ", asciiDash.Replace(d.B))
-	}
-	if c.graveDifferences() > 0 {
-		t.Line("!: it can move figures")
-	}
-}
-
-func (t *terminal) comparedPair(all []ComparedFigure) {
-	sizes := map[string][]int64{}
-	for _, f := range all {
-		sizes[f.Test] = append(sizes[f.Test], f.Bytes)
-	}
-	// Both results have the same rows, for the sizes that either measured. A dash marks a size that one did not
-	// measure.
-	for test, s := range sizes {
-		sizes[test] = t.picked(lists.Distinct(s))
-	}
-	rows, columns := [][]string{}, make([][]string, 4)
-	left, one := 0, ""
-	for _, f := range all {
-		shown := slices.Contains(sizes[f.Test], f.Bytes) && slices.Contains(compareMetricsShown, f.Metric)
-		if !t.AllSizes && !shown {
-			left++
-			continue
-		}
-		rows = append(rows, []string{f.Test, sizeOrDash(f.Bytes), bench.MetricOf(f.Metric).Label + ", " + f.Unit})
-		for i, s := range []string{comparedText(f.A, f.a), comparedText(f.B, f.b), f.ratioText(), f.changeText()} {
-			columns[i] = append(columns[i], asciiDash.Replace(s))
-		}
-		// One line explains all dashes. Missing figures usually have one cause, and a line for each would hide the
-		// figures.
-		if f.Problem != "" && one == "" {
-			one = fmt.Sprintf("-: %s (%s, %s)", f.Problem, f.Test, sizeOrDash(f.Bytes))
-		}
-	}
-	if len(rows) == 0 {
-		return
-	}
-	w := fill([]string{"test", "size", "figure", "A", "B", "B/A", "B-A"}, rows, columns)
-	t.print(between(all[0].Client, all[0].Server), false, w)
-	if left > 0 {
-		t.Wrap("", "", fmt.Sprintf("%s more; --all and the page show all of them", words.Count(left, "figure")))
-	}
-	if one != "" {
-		t.Wrap("", "", one)
-	}
+	return show.Exact(*v)
 }

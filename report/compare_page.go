@@ -3,13 +3,11 @@ package report
 import (
 	"cmp"
 	_ "embed" // for the template
-	"encoding/csv"
 	"fmt"
 	"html/template"
 	"io"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 
@@ -28,26 +26,28 @@ var compareTemplate = sync.OnceValue(func() *template.Template {
 	return template.Must(parsePage().New("compare.html").Parse(compareHTML))
 })
 
+// A comparePage is the data of the template. All decisions are made here, so that the template is only layout.
 type comparePage struct {
-	Comparison
-	Heading, Warning, NoVerdict string
-	AName, BName                string
 	show.Head
-	Sentences []string
-	Groups    []chartGroup
-	Rows      []comparedRow
-	Pairs     int // number of node pairs; with one, the table has no column for it
-	CSV       template.URL
-	CSVName   string
-	Emulated  bool // both results are emulated
+	compareView
+	Heading, Rackless string // Rackless is the version of B
+	Emulated          bool   // both results are emulated
+	Groups            []chartGroup
+	Figures           []comparedRow
+	Caption           string // of the table of figures
+	ManyPairs         bool   // of nodes; otherwise the table has no column for the pair
+	CSV               template.URL
+	CSVName           string
 }
 
+// A comparedRow is a figure of both results. The fields named Value are exact, for sorting, and empty if unknown.
 type comparedRow struct {
-	ComparedFigure
-	Pair, Size, Name                        string
+	Pair, Test, Size, Name                  string
+	Bytes                                   int64
 	AText, BText, RatioText, ChangeText     string
 	AValue, BValue, RatioValue, ChangeValue string
 	ARepeats, BRepeats                      string
+	Problem                                 string // reason that there is no ratio
 }
 
 // ComparePage writes two results side by side as one self-contained HTML page. Its content security policy forbids
@@ -69,38 +69,35 @@ func newComparePage(a, b record.Record) (*comparePage, error) {
 	}
 	a, b = show.Clean(a, words.Visible), show.Clean(b, words.Visible)
 	c := Compare(a, b)
-	sentences := c.sentences(a, show.Unit)
-	for i, text := range sentences {
-		sentences[i] = keepUnits(strings.ReplaceAll(text, " -> ", "\u00a0→\u00a0"))
-	}
-	p := &comparePage{
-		Comparison: c, Head: show.NewHead(show.Style+show.SortStyle+pageCSS, show.SortScript),
-		Heading: "Two results of lab " + a.Lab, Warning: c.warning(), NoVerdict: noVerdict,
-		AName: c.A.name(), BName: c.B.name(), Sentences: sentences,
-		Groups: comparedCharts(a, b), Emulated: c.A.Emulated && c.B.Emulated,
-		CSV: show.DataURL(show.CSV, raw.String()), CSVName: "comparison.csv",
-	}
+	p := &comparePage{Head: show.NewHead(show.Style+show.SortStyle+pageCSS, show.SortScript),
+		compareView: newCompareView(c, a, show.Unit), Heading: "Two results of lab " + a.Lab, Rackless: c.B.Rackless,
+		Emulated: c.A.Emulated && c.B.Emulated, Groups: comparedCharts(a, b), Figures: comparedRows(c.Figures),
+		CSV: show.DataURL(show.CSV, raw.String()), CSVName: "comparison.csv"}
 	if a.Lab != b.Lab {
 		p.Heading = fmt.Sprintf("Lab %s and lab %s side by side", a.Lab, b.Lab)
 	}
-	pairs := lists.Map(c.Figures, func(f ComparedFigure) string { return between(f.Client, f.Server) })
-	p.Pairs = len(lists.Distinct(pairs))
-	for _, f := range c.Figures {
-		p.Rows = append(p.Rows, comparedRow{ComparedFigure: f, Pair: between(f.Client, f.Server),
+	for i, s := range p.Sentences {
+		p.Sentences[i] = keepUnits(strings.ReplaceAll(s, " -> ", "\u00a0→\u00a0"))
+	}
+	pairs := lists.Distinct(lists.Map(p.Figures, func(r comparedRow) string { return r.Pair }))
+	p.ManyPairs = len(pairs) > 1
+	p.Caption = fmt.Sprintf("%d figures", len(p.Figures))
+	if len(pairs) == 1 {
+		p.Caption += ", " + pairs[0]
+	}
+	p.Caption += "; press a head to sort"
+	return p, nil
+}
+
+func comparedRows(all []ComparedFigure) []comparedRow {
+	return lists.Map(all, func(f ComparedFigure) comparedRow {
+		return comparedRow{Pair: between(f.Client, f.Server), Test: f.Test, Bytes: f.Bytes,
 			Size:  cmp.Or(sizeText(f.Bytes), notRecorded),
 			Name:  bench.MetricOf(f.Metric).Label + ", " + show.Unit(f.Unit),
 			AText: comparedText(f.A, f.a), BText: comparedText(f.B, f.b), RatioText: f.ratioText(),
 			ChangeText: f.changeText(), AValue: optional(f.A), BValue: optional(f.B), RatioValue: optional(f.Ratio),
-			ChangeValue: optional(f.Change), ARepeats: f.a.repeats(), BRepeats: f.b.repeats()})
-	}
-	return p, nil
-}
-
-func optional(v *float64) string {
-	if v == nil {
-		return ""
-	}
-	return show.Exact(*v)
+			ChangeValue: optional(f.Change), ARepeats: f.a.repeats(), BRepeats: f.b.repeats(), Problem: f.Problem}
+	})
 }
 
 // comparedCharts draws figures that both results have in shared charts. Emulated and hardware lines never share a
@@ -129,7 +126,7 @@ func comparedCharts(a, b record.Record) []chartGroup {
 			}
 		}
 		s.keys = slices.SortedFunc(maps.Keys(s.points), comparePoints)
-		g := chartGroup{scope: s}
+		g := s.group()
 		if c, ok := s.ratioChart(fmt.Sprintf("r%d", i+1)); ok {
 			g.Charts = append(g.Charts, c)
 		}
@@ -214,16 +211,4 @@ func (s scope) ratioChart(id string) (out chart.Chart, ok bool) {
 	c.Desc = "Lines over message size (to the base of two): the average bandwidth of B as a multiple of that of A, " +
 		"linear from zero. A dashed line is where both are the same. The figures are in the table below."
 	return c.Done(), true
-}
-
-// CompareCSV writes one line for each figure, for other programs.
-func CompareCSV(w io.Writer, c Comparison) error {
-	records := [][]string{{"client", "server", "test", "bytes", "metric", "unit", "a", "a_count", "b", "b_count",
-		"ratio", "difference", "problem"}}
-	for _, f := range c.Figures {
-		records = append(records, []string{f.Client, f.Server, f.Test, number(f.Bytes), f.Metric, f.Unit, optional(f.A),
-			strconv.Itoa(f.CountA), optional(f.B), strconv.Itoa(f.CountB), optional(f.Ratio), optional(f.Change),
-			f.Problem})
-	}
-	return show.Wrapf(csv.NewWriter(w).WriteAll(records), "write a comparison as CSV")
 }

@@ -76,8 +76,15 @@ func PartsOf(d record.Record) (Parts, error) {
 
 // A chartGroup is the charts of one scope.
 type chartGroup struct {
-	scope
-	Charts []chart.Chart
+	Title     string
+	Emulated  bool
+	ManyPairs bool // a mark is of all pairs together
+	Charts    []chart.Chart
+}
+
+// group returns the group of charts of a scope, without charts.
+func (s scope) group() chartGroup {
+	return chartGroup{Title: s.Title, Emulated: s.Emulated, ManyPairs: s.Pairs > 1}
 }
 
 type figureTable struct {
@@ -129,8 +136,8 @@ func newPage(d record.Record) page {
 		p.HostImage = show.DataURL("image/svg+xml", d.HostPicture)
 	}
 	for i, s := range r.scopes() {
-		g := chartGroup{scope: s, Charts: s.charts(fmt.Sprintf("c%d", i+1))}
-		g.Charts = append(g.Charts, distributionCharts(fmt.Sprintf("d%d", i+1), s.Emulated,
+		g := s.group()
+		g.Charts = append(s.charts(fmt.Sprintf("c%d", i+1)), distributionCharts(fmt.Sprintf("d%d", i+1), s.Emulated,
 			distributionsOf(d, s, ""))...)
 		if len(g.Charts) > 0 {
 			p.Groups = append(p.Groups, g)
