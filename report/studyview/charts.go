@@ -22,13 +22,13 @@ type canvas struct{ *chart.Canvas }
 const maxDots = 400
 
 // dots draws all counted runs by cell, with one picture for each compared metric.
-func (v *view) dots() []chart.Chart {
+func (src *source) dots() []chart.Chart {
 	var out []chart.Chart
-	for _, m := range groups(v.Result.Comparisons).Keys {
+	for _, m := range groups(src.Result.Comparisons).Keys {
 		var all []*study.Series
 		lo, hi := math.Inf(1), math.Inf(-1)
-		for i := range v.Result.Series {
-			s := &v.Result.Series[i]
+		for i := range src.Result.Series {
+			s := &src.Result.Series[i]
 			if m == s.Quantity && finite(s.Low) && finite(s.High) && finite(s.Median) {
 				all = append(all, s)
 				lo, hi = min(lo, s.Low), max(hi, s.High)
@@ -37,7 +37,7 @@ func (v *view) dots() []chart.Chart {
 		if len(all) == 0 {
 			continue
 		}
-		unit := v.unit(m.Unit)
+		unit := src.unit(m.Unit)
 		c := canvas{chart.New(fmt.Sprintf("runs-%d", len(out)+1), nameOf(m), chart.Width)}
 		a := chart.ValueAxis(lo, hi).Over(chart.Inset, chart.Width-chart.Inset)
 		total := 0
@@ -96,18 +96,18 @@ const maxLines = 6
 
 // distributions draws the latencies of cells, from fastest to slowest, for every test that has them. The pictures of
 // one test share their axes, so that they can be compared.
-func (v *view) distributions() []chart.Chart {
+func (src *source) distributions() []chart.Chart {
 	type key struct {
 		test  string
 		bytes int64
 	}
 	var by group.By[key, chart.Distribution]
-	for i := range v.Result.Series {
-		if s := &v.Result.Series[i]; len(s.Quantiles) > 1 {
+	for i := range src.Result.Series {
+		if s := &src.Result.Series[i]; len(s.Quantiles) > 1 {
 			k := key{s.Test, s.Bytes}
 			n := len(by.Of(k)) % maxLines
 			by.Add(k, chart.Distribution{Series: chart.Series{Name: s.Cell, Color: n, Dash: n, Marker: n},
-				Points: s.Quantiles, Title: func(p stats.Point) string { return v.latencyTitle(s, p) }})
+				Points: s.Quantiles, Title: func(p stats.Point) string { return src.latencyTitle(s, p) }})
 		}
 	}
 	var out []chart.Chart
@@ -125,15 +125,15 @@ func (v *view) distributions() []chart.Chart {
 				title += fmt.Sprintf(" (%d of %d)", n, parts)
 			}
 			c := chart.New(fmt.Sprintf("latency-%d", len(out)+1), title, chart.Width)
-			out = append(out, c.Latencies(" of "+title, v.unit("us"), part, all))
+			out = append(out, c.Latencies(" of "+title, src.unit("us"), part, all))
 		}
 	}
 	return out
 }
 
-func (v *view) latencyTitle(s *study.Series, p stats.Point) string {
+func (src *source) latencyTitle(s *study.Series, p stats.Point) string {
 	return fmt.Sprintf("%s: %s of %d are at most %s %s", s.Cell, percent(p.Quantile), s.Count, show.Figure(p.Us),
-		v.unit("us"))
+		src.unit("us"))
 }
 
 func groups(all []study.Comparison) (by group.By[study.Quantity, *study.Comparison]) {
@@ -145,9 +145,9 @@ func groups(all []study.Comparison) (by group.By[study.Quantity, *study.Comparis
 
 // forests draws the effects with their intervals, with one picture for each metric. Only effects on the same metric
 // can share an axis.
-func (v *view) forests() []chart.Chart {
+func (src *source) forests() []chart.Chart {
 	var out []chart.Chart
-	by := groups(v.Result.Comparisons)
+	by := groups(src.Result.Comparisons)
 	for _, m := range by.Keys {
 		// Ratios and differences cannot share an axis.
 		for _, s := range []stats.Scale{stats.Ratio, stats.Difference} {
@@ -155,14 +155,14 @@ func (v *view) forests() []chart.Chart {
 				return (c.Effect != nil && c.Effect.Scale == stats.Difference) != (s == stats.Difference)
 			})
 			if len(part) > 0 {
-				out = append(out, v.forest(fmt.Sprintf("effect-%d", len(out)+1), m, part))
+				out = append(out, src.forest(fmt.Sprintf("effect-%d", len(out)+1), m, part))
 			}
 		}
 	}
 	return out
 }
 
-func (v *view) forest(id string, m study.Quantity, all []*study.Comparison) chart.Chart {
+func (src *source) forest(id string, m study.Quantity, all []*study.Comparison) chart.Chart {
 	c := canvas{chart.New(id, nameOf(m), chart.Width)}
 	a := effectAxis(all)
 	drawn := 0
@@ -214,7 +214,7 @@ func (v *view) forest(id string, m study.Quantity, all []*study.Comparison) char
 		c.Y += chart.LineHeight
 		c.Text("tick", chart.Margin, c.Y-4, left)
 		c.Text("tick r", chart.Width-chart.Margin, c.Y-4, right)
-		if unit := v.unit(m.Unit); !a.Log && unit != "" {
+		if unit := src.unit(m.Unit); !a.Log && unit != "" {
 			c.Text("tick m", chart.Width/2, c.Y-4, show.Font{Size: 11}.Fit("in "+unit, chart.Width/3))
 		}
 	}

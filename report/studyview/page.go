@@ -9,11 +9,8 @@ import (
 	"html/template"
 	"io"
 	"regexp"
-	"slices"
 	"strings"
 	"sync"
-	"time"
-	"unicode/utf8"
 
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
@@ -21,6 +18,7 @@ import (
 	"github.com/rackless/rackless/report/chart"
 	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/study"
+	"github.com/rackless/rackless/study/stats"
 )
 
 //go:embed page.html
@@ -34,15 +32,8 @@ var pageScript string
 
 // pageTemplate escapes every field for its context. Only the style sheet and the script are inserted unchanged.
 var pageTemplate = sync.OnceValue(func() *template.Template {
-	return template.Must(template.New("page.html").Funcs(template.FuncMap{"time": show.Time, "second": secondText,
-		"long": long, "fold": words.Fold}).Parse(pageHTML + chart.Template))
+	return template.Must(template.New("page.html").Parse(pageHTML + chart.Template))
 })
-
-// secondText formats a time for a column whose head says UTC.
-func secondText(t time.Time) string { return strings.TrimSuffix(show.Time(t), " UTC") }
-
-// long reports whether a text needs a wide column, so that it does not wrap at every word.
-func long(s string) bool { return utf8.RuneCountInString(s) > 24 }
 
 // Limits of a page. Browsers become slow beyond them, and reject longer data URLs.
 const (
@@ -54,94 +45,95 @@ const (
 // Page writes the study as one self-contained HTML page. Its content security policy forbids loading anything, and
 // allows only the page's own style sheet and script.
 func Page(w io.Writer, d *study.Document) error {
-	v, err := newView(d, words.Visible, show.Unit)
+	src, err := newSource(d, words.Visible, show.Unit)
 	if err != nil {
 		return err
 	}
-	p, err := v.page(d)
+	p, err := src.page(d)
 	if err != nil {
 		return err
 	}
-	return show.Wrapf(show.Execute(w, pageTemplate(), p), "write the page of study %q", v.Result.Study)
+	return show.Wrapf(show.Execute(w, pageTemplate(), p), "write the page of study %q", p.Study)
 }
 
 // A page is the data of the template. All decisions are made here, so that the template is only layout.
 type page struct {
-	study.Document // cleaned
 	show.Head
-	Heading, Banner        string // Banner is empty if nothing is emulated
-	Words, MoreWords       []string
-	OppositeTitle          string
-	Opposite               string // empty if it does not apply
-	Tally, Counts, Rule    string
+	view
+	MoreWords              []string // sentences of the summary that are folded
+	MoreWordsTitle         string
+	ConfoundsTitle         string // empty if there are none
 	FailedText             string // empty if no run failed
+	Key                    []keyItem
 	Forests, Dots, Latency []chart.Chart
 	Scaling                []chart.Chart // if the number of nodes is a factor
 	TimeLines              []chart.Chart
-	Comparisons, Controls  comparisons
-	LookedFor              []string
 	Parts                  *report.Parts // nil if the lab was not recorded
-	Made                   []setting
-	Factors, Figures       []string // heads of the table of runs
+	Images                 bool          // Parts has some
+	Factors, Figures       []string      // heads of the table of runs
 	Runs                   []runRow
-	RunsLeftOut            int
+	RunsTitle              string
 	CSV                    template.URL // empty if it would be too long
 	CSVName, CSVSize       string
 }
 
-type comparisons struct {
-	Rows  []comparisonRow
-	Notes []string
+// A keyItem explains the sign and the colour of a verdict.
+type keyItem struct {
+	verdict
+	Text string
 }
 
-type comparisonRow struct {
-	*study.Comparison
-	Name, Levels, AText, BText, EffectText, PText string
-	AValue, BValue, EffectValue, PValue           string
-	Verdict                                       verdict
-	Rank                                          int // order of the verdict
+// keyItems returns the key to the verdicts in the pictures.
+func keyItems() []keyItem {
+	return []keyItem{{verdicts[stats.Better], "better"}, {verdicts[stats.Worse], "worse"},
+		{verdicts[stats.Equivalent], "equivalent: no difference that matters"},
+		{verdicts[stats.Undecided], "undecided: the runs do not tell"}}
 }
 
 // A runRow is a run with its figures, in the order of page.Figures.
 type runRow struct {
-	*study.Observation
-	Levels  []string
-	Figures []figureCell
+	Run                   int64
+	Block, Place, Attempt int
+	Levels                []levelCell
+	Status, Started       string
+	Figures               []figureCell
+	Error                 message
+}
+
+// A levelCell is the level of a factor.
+type levelCell struct {
+	Text string
+	Long bool // it needs a wide column
 }
 
 // A figureCell is a figure as shown and as its exact value. Both are empty if the run has none.
 type figureCell struct{ Text, Value string }
 
 // page collects the content of the page. d is the document before cleaning.
-func (v *view) page(d *study.Document) (*page, error) {
-	p := &page{
-		Document: *v.Document, Head: show.NewHead(show.Style+show.SortStyle+pageCSS, show.SortScript+pageScript),
-		Heading: v.heading(), Words: v.Result.Words, Tally: v.tally(), Counts: v.counts(), Rule: v.rule(),
-		Forests: v.forests(), Scaling: v.scaling(), Dots: v.dots(), Latency: v.distributions(),
-		TimeLines:   v.timeLines(),
-		Comparisons: v.comparisonTable(v.Result.Comparisons), Controls: v.comparisonTable(v.Result.Controls),
-		OppositeTitle: oppositeTitle, Opposite: v.opposite(), LookedFor: v.Result.LookedFor(), Made: v.made(),
-		CSVName: fileName(v.Data.Spec.Name) + ".csv",
-	}
-	if v.Emulated {
-		p.Banner = emulatedText
-	}
-	if n := v.Result.Runs; n.Failed > 0 {
+func (src *source) page(d *study.Document) (*page, error) {
+	p := &page{Head: show.NewHead(show.Style+show.SortStyle+pageCSS, show.SortScript+pageScript), view: src.view(),
+		Key: keyItems(), Forests: src.forests(), Scaling: src.scaling(), Dots: src.dots(),
+		Latency: src.distributions(), TimeLines: src.timeLines(), CSVName: fileName(src.Data.Spec.Name) + ".csv"}
+	if n := src.Result.Runs; n.Failed > 0 {
 		p.FailedText = fmt.Sprintf("%d of %s failed", n.Failed, words.Count(n.Done+n.Failed+n.Disturbed, "run"))
 	}
 	if len(p.Words) > maxWords {
 		p.Words, p.MoreWords = p.Words[:maxWords], p.Words[maxWords:]
+		p.MoreWordsTitle = fmt.Sprintf("%d more", len(p.MoreWords))
+	}
+	if n := len(p.Confounds); n > 0 {
+		p.ConfoundsTitle = words.Count(n, "thing") + " that may have fooled the study"
 	}
 	// A study's lab is shown as in the report of a measurement, from the survey before the first run, which has no
 	// figures.
-	if v.Lab != nil {
-		parts, err := report.PartsOf(*v.Lab)
+	if src.Lab != nil {
+		parts, err := report.PartsOf(*src.Lab)
 		if err != nil {
 			return nil, err
 		}
-		p.Parts = &parts
+		p.Parts, p.Images = &parts, parts.Machine != ""
 	}
-	v.runRows(p)
+	src.runs(p)
 	// Studies may have millions of figures, so the CSV is abandoned as soon as it is too long.
 	b := &short{left: maxPageCSV}
 	switch err := CSV(b, d); { // uncleaned, because the CSV is for programs
@@ -179,50 +171,34 @@ func fileName(s string) string {
 	return s[:min(len(s), 60)]
 }
 
-func (v *view) comparisonTable(all []study.Comparison) comparisons {
-	out := comparisons{Notes: notes(all)}
-	for i := range all {
-		c := &all[i]
-		row := comparisonRow{Comparison: c, Name: nameOf(c.Quantity), Levels: c.B + " against " + c.A,
-			EffectText: c.Text(), PText: pText(c), Verdict: verdictOf(c)}
-		row.AText, row.BText = v.sides(c)
-		// Sorting by verdict puts effects above missing effects.
-		row.Rank = slices.Index([]string{"better", "worse", "equivalent", "undecided", "none"}, row.Verdict.Class)
-		if e := c.Effect; e != nil {
-			row.AValue, row.BValue, row.EffectValue = show.Exact(e.A), show.Exact(e.B), show.Exact(e.Estimate)
-		}
-		if c.Judged != nil {
-			row.PValue = show.Exact(c.Judged.P)
-		}
-		out.Rows = append(out.Rows, row)
-	}
-	return out
-}
-
-// runRows fills the table of runs: a row for each run, a column for each metric.
-func (v *view) runRows(p *page) {
-	p.Factors = append(p.Factors, lists.Map(v.Data.Spec.Factors, func(f study.Factor) string { return f.Name })...)
-	runs := v.Data.Runs
+// runs fills the table of runs: a row for each run, a column for each metric.
+func (src *source) runs(p *page) {
+	p.Factors = lists.Map(src.Data.Spec.Factors, func(f study.Factor) string { return f.Name })
+	runs := src.Data.Runs
+	p.RunsTitle = fmt.Sprintf("Table of %d runs", min(len(runs), maxPageRuns))
 	// Show the first runs. The time line has all runs, and CSV and JSON have their figures.
 	if len(runs) > maxPageRuns {
-		p.RunsLeftOut = len(runs) - maxPageRuns
+		p.RunsTitle += fmt.Sprintf("; %d more are left out", len(runs)-maxPageRuns)
 		runs = runs[:maxPageRuns]
 	}
 	// Columns are in order of first appearance, because runs of one study may have different metrics.
 	column := map[study.Quantity]int{}
 	for i := range runs {
 		o := &runs[i]
-		row := runRow{Observation: o}
-		row.Levels = append(row.Levels, lists.Map(p.Factors, func(f string) string { return o.Cell[f] })...)
+		row := runRow{Run: o.Run, Block: o.Block, Place: o.Place, Attempt: o.Attempt, Status: o.Status,
+			Started: strings.TrimSuffix(show.Time(o.Started), " UTC"), Error: newMessage(o.Error),
+			Figures: make([]figureCell, len(column))}
+		for _, f := range p.Factors {
+			row.Levels = append(row.Levels, levelCell{o.Cell[f], long(o.Cell[f])})
+		}
 		// Show the last figure of each metric, because a run may have several.
-		row.Figures = make([]figureCell, len(column))
 		for _, x := range o.Values {
 			m := x.Quantity()
 			k, ok := column[m]
 			if !ok {
 				k = len(column)
 				column[m] = k
-				p.Figures = append(p.Figures, strings.TrimSuffix(nameOf(m)+", "+v.unit(m.Unit), ", "))
+				p.Figures = append(p.Figures, withUnit(nameOf(m), ", ", src.unit(m.Unit)))
 				row.Figures = append(row.Figures, figureCell{})
 			}
 			if finite(x.Value) {

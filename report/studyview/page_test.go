@@ -148,12 +148,12 @@ func TestThePageSaysWhatSpeaksAgainstTheStudy(t *testing.T) {
 func TestAVerdictIsDrawnByColourAndSign(t *testing.T) {
 	t.Parallel()
 	d := pinDocument(t)
-	v, err := newView(d, words.Visible, show.Unit)
+	src, err := newSource(d, words.Visible, show.Unit)
 	if err != nil {
 		t.Fatal(err)
 	}
 	signs := map[string]string{} // by class of the disc
-	for _, c := range v.forests() {
+	for _, c := range src.forests() {
 		for i, s := range c.Shapes {
 			if class, ok := strings.CutPrefix(s.Class, "disc f-"); ok {
 				d := c.Shapes[i+1].D

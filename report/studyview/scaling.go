@@ -32,9 +32,9 @@ func (s *scale) name() string {
 
 // scaling draws how figures change with the number of nodes, if that is a factor: a chart for each metric of a test,
 // with the medians of the runs and their intervals.
-func (v *view) scaling() []chart.Chart {
+func (src *source) scaling() []chart.Chart {
 	var out []chart.Chart
-	by := v.scales()
+	by := src.scales()
 	for _, k := range by.Keys {
 		all := by.Of(k)
 		n := 0
@@ -43,16 +43,16 @@ func (v *view) scaling() []chart.Chart {
 			if n++; len(all) > maxLines {
 				title += fmt.Sprintf(" (%d of %d)", n, (len(all)+maxLines-1)/maxLines)
 			}
-			out = append(out, v.scalingChart(fmt.Sprintf("scaling-%d", len(out)+1), title, part, all))
+			out = append(out, src.scalingChart(fmt.Sprintf("scaling-%d", len(out)+1), title, part, all))
 		}
 	}
 	return out
 }
 
-func (v *view) scales() (by group.By[string, *scale]) {
-	spec := v.Data.Spec
+func (src *source) scales() (by group.By[string, *scale]) {
+	spec := src.Data.Spec
 	var lines []*scale
-	compared := groups(v.Result.Comparisons).Keys
+	compared := groups(src.Result.Comparisons).Keys
 	for _, cell := range spec.Cells() {
 		settings := spec.Settings(cell)
 		nodes, err := strconv.Atoi(settings[study.FactorMPINodes])
@@ -66,8 +66,8 @@ func (v *view) scales() (by group.By[string, *scale]) {
 			}
 		}
 		text := spec.CellText(cell)
-		for i := range v.Result.Series {
-			s := &v.Result.Series[i]
+		for i := range src.Result.Series {
+			s := &src.Result.Series[i]
 			if s.Cell != text || !slices.Contains(compared, s.Quantity) || !finite(s.Low) || !finite(s.High) {
 				continue
 			}
@@ -77,7 +77,7 @@ func (v *view) scales() (by group.By[string, *scale]) {
 				k = len(lines)
 				lines = append(lines, &scale{Quantity: s.Quantity, rest: others})
 			}
-			lines[k].points = append(lines[k].points, v.scalingPoint(nodes, s))
+			lines[k].points = append(lines[k].points, src.scalingPoint(nodes, s))
 		}
 	}
 	for _, l := range lines {
@@ -93,19 +93,19 @@ func (v *view) scales() (by group.By[string, *scale]) {
 }
 
 // scalingPoint returns the median of a cell's runs with its interval, or with their range if there are too few runs.
-func (v *view) scalingPoint(nodes int, s *study.Series) chart.Point {
+func (src *source) scalingPoint(nodes int, s *study.Series) chart.Point {
 	p := chart.Point{X: float64(nodes), Y: s.Median, Low: s.Low, High: s.High, Value: show.Exact(s.Median),
 		Bytes: s.Bytes}
 	how := "range of"
-	if i := stats.MedianInterval(s.Values, v.Result.Confidence); i.Bounded() {
-		p.Low, p.High, how = i.Low, i.High, percent(v.Result.Confidence)+" interval of the median of"
+	if i := stats.MedianInterval(s.Values, src.Result.Confidence); i.Bounded() {
+		p.Low, p.High, how = i.Low, i.High, percent(src.Result.Confidence)+" interval of the median of"
 	}
 	p.Title = fmt.Sprintf("%s, %s: %s %s; %s to %s, %s %s", s.Cell, words.Count(nodes, "node"), show.Figure(s.Median),
-		v.unit(s.Unit), show.Figure(p.Low), show.Figure(p.High), how, words.Count(len(s.Values), "run"))
+		src.unit(s.Unit), show.Figure(p.Low), show.Figure(p.High), how, words.Count(len(s.Values), "run"))
 	return p
 }
 
-func (v *view) scalingChart(id, title string, drawn, all []*scale) chart.Chart {
+func (src *source) scalingChart(id, title string, drawn, all []*scale) chart.Chart {
 	c := chart.New(id, title, chart.Width)
 	var legend []chart.Series
 	for i, l := range drawn {
@@ -127,12 +127,12 @@ func (v *view) scalingChart(id, title string, drawn, all []*scale) chart.Chart {
 	ticks = lists.Distinct(ticks)
 	x.Candidates = [][]float64{ticks, {x.Lo, x.Hi}}
 	y := chart.ValueAxis(lo, hi)
-	p := c.Plot(x, y, "nodes", y.Unit(v.unit(all[0].Unit)))
+	p := c.Plot(x, y, "nodes", y.Unit(src.unit(all[0].Unit)))
 	for i, l := range drawn {
 		p.Curve(legend[i], l.points, true)
 	}
 	c.Desc = fmt.Sprintf("%s by the number of nodes, %s: medians of the runs with their intervals of %s, or with "+
 		"their ranges where there are fewer runs than such an interval takes.", title, words.Count(len(drawn), "line"),
-		percent(v.Result.Confidence))
+		percent(src.Result.Confidence))
 	return c.Done()
 }

@@ -36,7 +36,7 @@ func scalingModel(cell map[string]string, test, _ string) (value, noise float64)
 
 func TestFiguresAreDrawnOverTheNumberOfNodes(t *testing.T) {
 	d := document(t, simulate(t, scalingStudy, scalingModel))
-	v, err := newView(d, strings.Clone, strings.Clone)
+	src, err := newSource(d, strings.Clone, strings.Clone)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +48,7 @@ func TestFiguresAreDrawnOverTheNumberOfNodes(t *testing.T) {
 		}
 		return n
 	}
-	charts := v.scaling()
+	charts := src.scaling()
 	if len(charts) != 2 {
 		t.Fatalf("%d charts", len(charts))
 	}

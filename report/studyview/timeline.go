@@ -17,11 +17,11 @@ const wideWidth = 1200
 
 // timeLines draws the runs in the order in which they were made, once for narrow and once for wide screens. It
 // returns nil for imported runs, whose order is unknown.
-func (v *view) timeLines() []chart.Chart {
-	if len(v.Data.Runs) == 0 || v.Data.Spec.Imported != "" {
+func (src *source) timeLines() []chart.Chart {
+	if len(src.Data.Runs) == 0 || src.Data.Spec.Imported != "" {
 		return nil
 	}
-	return []chart.Chart{v.timeLine("time-narrow", "narrow", chart.Width), v.timeLine("time-wide", "wide", wideWidth)}
+	return []chart.Chart{src.timeLine("time-narrow", "narrow", chart.Width), src.timeLine("time-wide", "wide", wideWidth)}
 }
 
 // dotSize returns the radius of a run's dot. Neighbours do not touch unless there are too many runs.
@@ -29,17 +29,17 @@ func dotSize(x chart.Axis) float64 { return min(3.2, max(1, (x.At(1)-x.At(0))*0.
 
 // timeLine draws a row for each cell and a position for each run. Cells that are not in the plan, for example from an
 // earlier version of the study, get rows at the bottom.
-func (v *view) timeLine(id, class string, width int) chart.Chart {
-	runs := v.Data.Runs
+func (src *source) timeLine(id, class string, width int) chart.Chart {
+	runs := src.Data.Runs
 	c := canvas{chart.New(id, "Time line of the runs", width)}
 	c.Class = class
 	// Runs are equally spaced, whatever their duration.
 	x := chart.Axis{Hi: float64(len(runs)), From: chart.Inset, To: float64(width - chart.Inset)}
 	c.statuses()
-	cells := v.Data.Spec.CellTexts()
+	cells := src.Data.Spec.CellTexts()
 	rows := make([]string, len(runs))
 	for i := range runs {
-		rows[i] = v.Data.Spec.SettingsText(runs[i].Cell)
+		rows[i] = src.Data.Spec.SettingsText(runs[i].Cell)
 		cells = lists.Add(cells, rows[i])
 	}
 	for _, cell := range cells {
@@ -74,7 +74,7 @@ func (v *view) timeLine(id, class string, width int) chart.Chart {
 	c.floor(runs, x)
 	c.Desc = fmt.Sprintf("%s in the order in which they were made, from left to right, a row for each cell: %d done, "+
 		"%d failed, %d disturbed. The table of all runs is below.",
-		words.Count(len(runs), "run"), v.Result.Runs.Done, v.Result.Runs.Failed, v.Result.Runs.Disturbed)
+		words.Count(len(runs), "run"), src.Result.Runs.Done, src.Result.Runs.Failed, src.Result.Runs.Disturbed)
 	return c.Done()
 }
 
