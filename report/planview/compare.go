@@ -12,6 +12,7 @@ import (
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/plan/rivals"
+	"github.com/rackless/rackless/report/hostview"
 	"github.com/rackless/rackless/report/show"
 )
 
@@ -20,50 +21,75 @@ const maxRivalTerms = 3
 // Compare prints a plan beside the placements of other tools for the same request: their cost under our model, the
 // rules that they break, and the terms with the largest difference. It follows the output of Table.
 func Compare(w io.Writer, pl *plan.Plan, outcomes []rivals.Outcome, o Options) error {
-	p := newPage(w, o)
-	p.title("The same lab as placed by the rules of others")
-	name := func(o *rivals.Outcome) string {
-		r := lists.Find(rivals.All(), func(r rivals.Rival) bool { return r.ID == o.Rival })
-		return cmp.Or(r.Name, o.Rival)
-	}
-	// Names come last, because they may be long and only the last column wraps.
-	rows := [][]string{{strconv.FormatInt(pl.Cost, 10), "", "none", "rackless"}}
-	for i := range outcomes {
-		out := &outcomes[i]
-		cost, against, broken := "-", "", "refuses"
-		if out.Placement != nil {
-			cost, against, broken = strconv.FormatInt(out.Cost, 10), "same", "none"
-			if out.Cost != pl.Cost {
-				against = fmt.Sprintf("%+d", out.Cost-pl.Cost)
-			}
-			if n := len(out.Broken); n > 0 {
-				broken = words.Count(n, "rule")
-			}
-		}
-		rows = append(rows, []string{cost, against, broken, name(out)})
-	}
-	p.table(show.Columns("cost>", "against ours>", "breaks", "placed by"), rows)
-	for i := range outcomes {
-		p.rival(pl, &outcomes[i], name(&outcomes[i]))
-	}
+	p := newPrinter(w, o)
+	p.rivals(newRivalsText(pl, outcomes))
 	return p.flush()
 }
 
-func (p page) rival(pl *plan.Plan, o *rivals.Outcome, name string) {
-	p.title(name)
+// A rivalsText holds what Compare prints.
+type rivalsText struct {
+	Table  hostview.Table
+	Rivals []rivalText
+}
+
+// A rivalText says how the placement of one tool differs.
+type rivalText struct {
+	Name  string
+	Lines []string
+}
+
+func (p printer) rivals(t rivalsText) {
+	p.table(t.Table)
+	for _, r := range t.Rivals {
+		p.title(r.Name)
+		p.list(r.Lines)
+	}
+}
+
+func newRivalsText(pl *plan.Plan, outcomes []rivals.Outcome) rivalsText {
+	// Names come last, because they may be long and only the last column wraps.
+	t := rivalsText{Table: hostview.Table{Title: "The same lab as placed by the rules of others",
+		Columns: show.Columns("cost>", "against ours>", "breaks", "placed by"),
+		Rows:    [][]string{{strconv.FormatInt(pl.Cost, 10), "", "none", "rackless"}}}}
+	for i := range outcomes {
+		o := &outcomes[i]
+		known := lists.Find(rivals.All(), func(r rivals.Rival) bool { return r.ID == o.Rival })
+		name := cmp.Or(known.Name, o.Rival)
+		t.Table.Rows = append(t.Table.Rows, rivalRow(pl, o, name))
+		t.Rivals = append(t.Rivals, rivalText{Name: name, Lines: rivalLines(pl, o)})
+	}
+	return t
+}
+
+func rivalRow(pl *plan.Plan, o *rivals.Outcome, name string) []string {
+	if o.Placement == nil {
+		return []string{"-", "", "refuses", name}
+	}
+	against, broken := "same", "none"
+	if o.Cost != pl.Cost {
+		against = fmt.Sprintf("%+d", o.Cost-pl.Cost)
+	}
+	if n := len(o.Broken); n > 0 {
+		broken = words.Count(n, "rule")
+	}
+	return []string{strconv.FormatInt(o.Cost, 10), against, broken, name}
+}
+
+func rivalLines(pl *plan.Plan, o *rivals.Outcome) []string {
+	var lines []string
 	for _, b := range o.Broken {
-		p.wrap("  breaks: ", 4, b)
+		lines = append(lines, "breaks: "+b)
 	}
 	if len(o.Broken) > 0 {
-		p.wrap("  ", 4, "Its cost is of the nearest placement by whole cores, rounded in its favour.")
+		lines = append(lines, "Its cost is of the nearest placement by whole cores, rounded in its favour.")
 	}
 	if o.Placement == nil {
-		p.wrap("  refuses: ", 4, o.Refused)
-	} else if s := termsAgainst(pl.Terms, o.Terms); s != "" {
-		p.wrap("  costs: ", 4, s)
-	} else {
-		p.wrap("  ", 4, "Each term is as ours.")
+		return append(lines, "refuses: "+o.Refused)
 	}
+	if s := termsAgainst(pl.Terms, o.Terms); s != "" {
+		return append(lines, "costs: "+s)
+	}
+	return append(lines, "Each term is as ours.")
 }
 
 // termsAgainst names the terms that differ most from ours, summed over lab nodes. Single lab nodes would say little,
@@ -92,17 +118,15 @@ func termsAgainst(ours, theirs []plan.Term) string {
 // Against prints how a plan differs from an earlier one: both costs, and the differences in words from package
 // plan/advise. Table prints the plan below it.
 func Against(w io.Writer, before, after *plan.Plan, differences []string, o Options) error {
-	p := newPage(w, o)
+	title := "Nothing is different."
+	if len(differences) > 0 {
+		title = words.Count(len(differences), "difference") + ":"
+	}
+	p := newPrinter(w, o)
 	p.wrap("before:  ", 9, costText(before)+".")
 	p.wrap("now:     ", 9, costText(after)+".")
-	if len(differences) == 0 {
-		p.title("Nothing is different.")
-	} else {
-		p.title(words.Count(len(differences), "difference") + ":")
-	}
-	for _, d := range differences {
-		p.wrap("  ", 4, d)
-	}
+	p.title(title)
+	p.list(differences)
 	p.Line("")
 	return p.flush()
 }

@@ -107,43 +107,42 @@ func siblings(h *topology.Host, cpus topology.CPUSet) topology.CPUSet {
 // shares divides the NUMA nodes: memory of lab nodes, hugepages held by others, and the rest for the host.
 func shares(pl *plan.Plan, h *topology.Host) map[int]hostview.NodeShare {
 	out := map[int]hostview.NodeShare{}
-	// at returns a copy that shares its map. After changes to other fields, store the copy in out.
-	at := func(node int) hostview.NodeShare {
-		s := out[node]
-		if s.Bytes == nil {
-			s.Bytes = map[int]uint64{}
-		}
-		return s
-	}
 	host := len(pl.Nodes)
 	for i := range pl.Nodes {
 		for _, m := range pl.Nodes[i].Memory {
-			s := at(m.NUMANode)
-			s.Bytes[i] += m.Bytes
-			out[m.NUMANode] = s
+			addMemory(out, m.NUMANode, i, m.Bytes)
 		}
 	}
 	for _, p := range pl.Hugepages {
-		s := at(p.NUMANode)
-		s.Lines = append(s.Lines, "hugepages: "+pagesText(p, ""))
 		// Pages in use before the lab belong to the tenants.
-		s.Bytes[host+2] += uint64(p.Held) * p.PageBytes
+		addMemory(out, p.NUMANode, host+2, uint64(p.Held)*p.PageBytes)
+		s := out[p.NUMANode]
+		s.Lines = append(s.Lines, "hugepages: "+pagesText(p, ""))
 		out[p.NUMANode] = s
 	}
 	for i := range h.NUMANodes {
 		n := &h.NUMANodes[i]
-		s := at(n.ID)
-		if n.MemoryBytes != nil {
-			// Never below 0, even if the parts exceed the total.
-			left := *n.MemoryBytes
-			for _, b := range s.Bytes {
-				left -= min(left, b)
-			}
-			s.Bytes[host] = left
+		if n.MemoryBytes == nil {
+			continue
 		}
-		out[n.ID] = s
+		// Never below 0, even if the parts exceed the total.
+		left := *n.MemoryBytes
+		for _, b := range out[n.ID].Bytes {
+			left -= min(left, b)
+		}
+		addMemory(out, n.ID, host, left)
 	}
 	return out
+}
+
+// addMemory adds memory of an owner to the share of a NUMA node.
+func addMemory(shares map[int]hostview.NodeShare, node, owner int, bytes uint64) {
+	s := shares[node]
+	if s.Bytes == nil {
+		s.Bytes = map[int]uint64{}
+		shares[node] = s
+	}
+	s.Bytes[owner] += bytes
 }
 
 // crossings returns a finding for each part of the plan that crosses NUMA nodes. Its ID is the lab node instead of a
@@ -156,13 +155,10 @@ func crossings(pl *plan.Plan, h *topology.Host) []finding.Finding {
 		if len(on) == 0 {
 			continue // unknown to the host
 		}
-		add := func(severity finding.Severity, subject, title string) {
-			out = append(out, finding.Finding{ID: n.Name, Severity: severity, Subject: subject, Title: title})
-		}
 		runs := "its cores are on NUMA " + nodesText(on)
 		// The first node counts as the intended one.
 		for _, id := range on[1:] {
-			add(finding.Warning, fmt.Sprintf("node %d", id), runs)
+			out = append(out, crossing(n, finding.Warning, fmt.Sprintf("node %d", id), runs))
 		}
 		var nics []int // NUMA nodes
 		for _, c := range n.Cards {
@@ -172,28 +168,36 @@ func crossings(pl *plan.Plan, h *topology.Host) []finding.Finding {
 		}
 		for _, m := range n.Memory {
 			if !slices.Contains(on, m.NUMANode) && m.Bytes > 0 {
-				add(finding.Warning, fmt.Sprintf("node %d", m.NUMANode), "memory on another NUMA node: "+runs)
+				out = append(out, crossing(n, finding.Warning, fmt.Sprintf("node %d", m.NUMANode),
+					"memory on another NUMA node: "+runs))
 			}
 		}
 		for _, c := range n.Cards {
 			if c.NUMANode != nil && !slices.Contains(on, *c.NUMANode) {
-				add(finding.Warning, c.ID, fmt.Sprintf("device on NUMA node %d: %s", *c.NUMANode, runs))
+				out = append(out, crossing(n, finding.Warning, c.ID,
+					fmt.Sprintf("device on NUMA node %d: %s", *c.NUMANode, runs)))
 			}
 			// Then the NIC's reads of GPU memory cross the interconnect, wherever the cores are.
 			if c.Kind == plan.KindGPU && c.NUMANode != nil && len(nics) > 0 && !slices.Contains(nics, *c.NUMANode) {
-				add(finding.Warning, c.ID, "no NIC of the lab node is on the NUMA node of its GPU")
+				out = append(out, crossing(n, finding.Warning, c.ID,
+					"no NIC of the lab node is on the NUMA node of its GPU"))
 			}
 		}
 		if e := h.NodesOf(n.EmulatorCPUs); len(e) > 0 && !slices.ContainsFunc(e, func(id int) bool {
 			return slices.Contains(on, id)
 		}) {
-			add(finding.Info, fmt.Sprintf("node %d", e[0]), "emulator threads on NUMA "+nodesText(e)+": "+runs)
+			out = append(out, crossing(n, finding.Info, fmt.Sprintf("node %d", e[0]),
+				"emulator threads on NUMA "+nodesText(e)+": "+runs))
 		}
 	}
 	slices.SortStableFunc(out, func(a, b finding.Finding) int {
 		return cmp.Compare(a.Severity.Rank(), b.Severity.Rank())
 	})
 	return out
+}
+
+func crossing(n *plan.Node, severity finding.Severity, subject, title string) finding.Finding {
+	return finding.Finding{ID: n.Name, Severity: severity, Subject: subject, Title: title}
 }
 
 func nodesText(ids []int) string {
@@ -218,10 +222,9 @@ func tables(pl *plan.Plan) []hostview.Table {
 		}
 	}
 	host := hostview.Table{Title: "Host", Columns: show.Columns("what", "how much")}
-	host.Rows = append(host.Rows, lists.Map(hostRows(pl), func(r [2]string) []string { return r[:] })...)
-	costs, _ := termRows(pl)
-	out := []hostview.Table{nodes, devices, host, {Title: "What it costs, in hundredths of a percent",
-		Columns: termColumns(), Rows: costs}}
+	host.Rows = lists.Map(hostFacts(pl), func(f fact) []string { return []string{f.Label, f.Text} })
+	costs, _ := termTable(pl)
+	out := []hostview.Table{nodes, devices, host, costs}
 	reasons := hostview.Table{Title: "Why", Columns: show.Columns("of", "what", "choice", "next best")}
 	for _, d := range pl.Decisions {
 		next := ""

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
 )
@@ -15,67 +16,144 @@ import (
 // Explain prints the reasons for a plan: each choice with its runner-up and extra cost, the evidence, and advice for
 // the host. Evidence shared by several choices is listed once, with a number. It follows the output of Table.
 func Explain(w io.Writer, pl *plan.Plan, o Options) error {
-	p := newPage(w, o)
-	e := newExplanation(pl)
-	for i, g := range e.groups {
+	p := newPrinter(w, o)
+	p.explanation(newExplanation(pl))
+	return p.flush()
+}
+
+// An explanation holds what Explain prints.
+type explanation struct {
+	Groups   []reasonGroup
+	Advice   []adviceText
+	Evidence []numbered // of several decisions
+}
+
+// A reasonGroup holds the decisions for the host, one lab node, or several lab nodes with equal decisions.
+type reasonGroup struct {
+	Title   string
+	Reasons []reason
+}
+
+// A reason is a decision with what speaks for it.
+type reason struct {
+	Choice   fact
+	NextBest string // empty if there was no other choice
+	Evidence []string
+}
+
+// An adviceText is a change of the host, with its number and its reason, which may be empty.
+type adviceText struct {
+	numbered
+	Why string
+}
+
+// A numbered text has its number as label.
+type numbered struct{ Label, Text string }
+
+func (p printer) explanation(e explanation) {
+	margin := strings.Repeat(" ", labelColumn+2)
+	for i, g := range e.Groups {
 		if i == 0 {
 			p.title("Why")
 		} else {
 			p.Line("")
 		}
-		p.wrap("", 2, g.title)
-		for _, d := range g.decisions {
-			p.decision(d, e)
+		p.wrap("", 2, g.Title)
+		for _, r := range g.Reasons {
+			p.fact(r.Choice)
+			if r.NextBest != "" {
+				p.wrap(margin+"Next best: ", len(margin)+2, r.NextBest)
+			}
+			for _, s := range r.Evidence {
+				p.wrap(margin+"- ", len(margin)+2, s)
+			}
 		}
 	}
-	p.advice(pl)
-	if len(e.shared) > 0 {
+	if len(e.Advice) > 0 {
+		p.title("What would make the host better for this lab")
+	}
+	for _, a := range e.Advice {
+		p.numbered(a.numbered)
+		if a.Why != "" {
+			p.wrap(strings.Repeat(" ", len(a.Label)), len(a.Label), a.Why)
+		}
+	}
+	if len(e.Evidence) > 0 {
 		p.title("Evidence")
-		for i, s := range e.shared {
-			label := fmt.Sprintf("  [%d] ", i+1)
-			p.wrap(label, len(label), capital(s)+".")
-		}
 	}
-	return p.flush()
+	for _, n := range e.Evidence {
+		p.numbered(n)
+	}
 }
 
-// shortEvidence is the length in bytes up to which shared evidence is repeated. A short line is easier to read than a
-// reference to it.
-const shortEvidence = 80
+func (p printer) numbered(n numbered) { p.wrap(n.Label, len(n.Label), n.Text) }
 
-type explanation struct {
-	groups []decisionGroup
-	shared []string // evidence of several decisions, numbered from 1
+func newExplanation(pl *plan.Plan) explanation {
+	var e explanation
+	groups := decisionGroups(pl)
+	shared := sharedEvidence(groups)
+	for _, g := range groups {
+		out := reasonGroup{Title: g.title}
+		for _, d := range g.decisions {
+			out.Reasons = append(out.Reasons, newReason(d, shared))
+		}
+		e.Groups = append(e.Groups, out)
+	}
+	for i, a := range pl.Advice {
+		t := adviceText{numbered: numbered{fmt.Sprintf("  %d. ", i+1),
+			fmt.Sprintf("%s: saves %d.", capital(a.What), a.Gain)}}
+		if a.Why != "" {
+			t.Why = capital(a.Why) + "."
+		}
+		e.Advice = append(e.Advice, t)
+	}
+	for i, s := range shared {
+		e.Evidence = append(e.Evidence, numbered{fmt.Sprintf("  [%d] ", i+1), capital(s) + "."})
+	}
+	return e
 }
 
-// A decisionGroup holds the decisions for the host, one lab node, or several lab nodes with equal decisions.
+// newReason returns the texts of a decision. It refers to shared evidence by number.
+func newReason(d *plan.Decision, shared []string) reason {
+	r := reason{Choice: fact{strings.ReplaceAll(d.What, "_", " "), capital(d.Choice) + "."}}
+	if d.RunnerUp != "" {
+		r.NextBest = d.RunnerUp + ", " + priceText(d.RunnerUpCost) + "."
+	}
+	var refs []string
+	for _, line := range d.Evidence {
+		if i := slices.Index(shared, line); i >= 0 {
+			refs = append(refs, fmt.Sprintf("[%d]", i+1))
+			continue
+		}
+		r.Evidence = append(r.Evidence, capital(line)+".")
+	}
+	if len(refs) > 0 {
+		r.Evidence = append(r.Evidence, "See "+words.List(refs)+".")
+	}
+	return r
+}
+
+// A decisionGroup holds the decisions that are printed below one title.
 type decisionGroup struct {
 	title     string
 	rank      int // 0 the host, 1 all lab nodes, 2 several, 3 one
 	decisions []*plan.Decision
 }
 
-func newExplanation(pl *plan.Plan) *explanation {
-	e := &explanation{}
-	// Equal decisions of several lab nodes are printed once.
-	keyOf := func(d *plan.Decision) string {
-		alike := *d
-		alike.Node = ""
-		key, _ := json.Marshal(alike) // cannot fail: only texts and numbers
-		return string(key)
-	}
-	nodes := map[string][]string{}
+// decisionGroups groups decisions. Equal decisions of several lab nodes are in one group, once.
+func decisionGroups(pl *plan.Plan) []decisionGroup {
+	nodes := map[string][]string{} // with equal decisions
 	for i := range pl.Decisions {
 		if d := &pl.Decisions[i]; d.Node != "" {
-			nodes[keyOf(d)] = append(nodes[keyOf(d)], d.Node)
+			nodes[withoutNode(d)] = append(nodes[withoutNode(d)], d.Node)
 		}
 	}
-	rests := map[string]int{} // number of printed decisions by line of evidence
+	var groups []decisionGroup
 	for i := range pl.Decisions {
 		d := &pl.Decisions[i]
 		title, rank := "Host", 0
 		if d.Node != "" {
-			alike := nodes[keyOf(d)]
+			alike := nodes[withoutNode(d)]
 			// Print it with the first lab node, under the names of all.
 			if alike[0] != d.Node {
 				continue
@@ -88,29 +166,44 @@ func newExplanation(pl *plan.Plan) *explanation {
 				rank = 1
 			}
 		}
-		at := slices.IndexFunc(e.groups, func(g decisionGroup) bool { return g.title == title })
+		at := slices.IndexFunc(groups, func(g decisionGroup) bool { return g.title == title })
 		if at < 0 {
-			e.groups = append(e.groups, decisionGroup{title: title, rank: rank})
-			at = len(e.groups) - 1
+			groups = append(groups, decisionGroup{title: title, rank: rank})
+			at = len(groups) - 1
 		}
-		e.groups[at].decisions = append(e.groups[at].decisions, d)
-		for _, line := range d.Evidence {
-			rests[line]++
-		}
+		groups[at].decisions = append(groups[at].decisions, d)
 	}
 	// Groups of several lab nodes come before single ones.
-	slices.SortStableFunc(e.groups, func(a, b decisionGroup) int { return cmp.Compare(a.rank, b.rank) })
-	// Print a long line of evidence shared by several decisions only once. Number these lines by first appearance.
-	for _, g := range e.groups {
+	slices.SortStableFunc(groups, func(a, b decisionGroup) int { return cmp.Compare(a.rank, b.rank) })
+	return groups
+}
+
+// withoutNode returns a key that is equal for equal decisions of several lab nodes.
+func withoutNode(d *plan.Decision) string {
+	alike := *d
+	alike.Node = ""
+	key, _ := json.Marshal(alike) // cannot fail: only texts and numbers
+	return string(key)
+}
+
+// shortEvidence is the length in bytes up to which shared evidence is repeated. A short line is easier to read than a
+// reference to it.
+const shortEvidence = 80
+
+// sharedEvidence returns the long lines of evidence of several decisions, by first appearance.
+func sharedEvidence(groups []decisionGroup) []string {
+	rests := map[string]int{} // number of decisions by line
+	var all []string
+	for _, g := range groups {
 		for _, d := range g.decisions {
 			for _, line := range d.Evidence {
-				if rests[line] > 1 && len(line) > shortEvidence && !slices.Contains(e.shared, line) {
-					e.shared = append(e.shared, line)
+				if rests[line]++; rests[line] == 1 {
+					all = append(all, line)
 				}
 			}
 		}
 	}
-	return e
+	return lists.Filter(all, func(line string) bool { return rests[line] > 1 && len(line) > shortEvidence })
 }
 
 // someNames returns text such as "vm00", "vm00 and vm01", or "All lab nodes". Two nodes are always named, because
@@ -123,25 +216,6 @@ func someNames(names []string, all int) string {
 		return words.Names(names, 5)
 	}
 	return words.List(names)
-}
-
-func (p page) decision(d *plan.Decision, e *explanation) {
-	margin := strings.Repeat(" ", labelColumn+2)
-	p.labelled(strings.ReplaceAll(d.What, "_", " "), capital(d.Choice)+".")
-	if d.RunnerUp != "" {
-		p.wrap(margin+"Next best: ", len(margin)+2, d.RunnerUp+", "+priceText(d.RunnerUpCost)+".")
-	}
-	var refs []string
-	for _, line := range d.Evidence {
-		if i := slices.Index(e.shared, line); i >= 0 {
-			refs = append(refs, fmt.Sprintf("[%d]", i+1))
-			continue
-		}
-		p.wrap(margin+"- ", len(margin)+2, capital(line)+".")
-	}
-	if len(refs) > 0 {
-		p.wrap(margin+"- ", len(margin)+2, "See "+words.List(refs)+".")
-	}
 }
 
 // priceText describes the cost of a runner-up. A nil cost means that there is no such alternative on this host.
@@ -166,18 +240,4 @@ func capital(s string) string {
 		return s
 	}
 	return strings.ToUpper(s[:1]) + s[1:]
-}
-
-func (p page) advice(pl *plan.Plan) {
-	if len(pl.Advice) == 0 {
-		return
-	}
-	p.title("What would make the host better for this lab")
-	for i, a := range pl.Advice {
-		label := fmt.Sprintf("  %d. ", i+1)
-		p.wrap(label, len(label), fmt.Sprintf("%s: saves %d.", capital(a.What), a.Gain))
-		if a.Why != "" {
-			p.wrap(strings.Repeat(" ", len(label)), len(label), capital(a.Why)+".")
-		}
-	}
 }

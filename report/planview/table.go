@@ -11,37 +11,89 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/report/hostview"
 	"github.com/rackless/rackless/report/show"
 )
+
+// Table prints a plan: the lab nodes, the resources and settings of the host, and the cost.
+func Table(w io.Writer, pl *plan.Plan, o Options) error {
+	p := newPrinter(w, o)
+	p.plan(newPlanText(pl))
+	return p.flush()
+}
+
+// A planText holds what Table prints.
+type planText struct {
+	Head      []string
+	Nodes     []nodeText     // empty if the nodes are a table
+	NodeTable hostview.Table // without rows if each node has a block
+	Host      []fact
+	Terms     hostview.Table // without rows if nothing costs
+	MoreTerms string         // counts the terms that are left out; empty if all are shown
+	Notes     []string
+}
+
+// A nodeText is the block of a lab node.
+type nodeText struct {
+	Title string
+	Facts []fact
+}
+
+func (p printer) plan(t planText) {
+	for _, s := range t.Head {
+		p.wrap("", 2, s)
+	}
+	for _, n := range t.Nodes {
+		p.title(n.Title)
+		for _, f := range n.Facts {
+			p.fact(f)
+		}
+	}
+	if len(t.NodeTable.Rows) > 0 {
+		p.table(t.NodeTable)
+	}
+	p.title("Host")
+	for _, f := range t.Host {
+		p.fact(f)
+	}
+	if len(t.Terms.Rows) > 0 {
+		p.table(t.Terms)
+	}
+	if t.MoreTerms != "" {
+		p.Line(t.MoreTerms)
+	}
+	if len(t.Notes) > 0 {
+		p.title("Notes")
+	}
+	p.list(t.Notes)
+}
 
 // maxBlocks is the largest number of lab nodes with a block each. More nodes become rows of a table. Sixteen blocks
 // fill about two screens.
 const maxBlocks = 16
 
-// Table prints a plan: the lab nodes, the resources and settings of the host, and the cost.
-func Table(w io.Writer, pl *plan.Plan, o Options) error {
-	p := newPage(w, o)
-	p.plan(pl)
-	return p.flush()
-}
-
-func (p page) plan(pl *plan.Plan) {
-	p.wrap("", 2, fmt.Sprintf("Plan of lab %s on %s", pl.Lab, hostText(pl)))
-	p.wrap("", 2, costText(pl)+".")
+func newPlanText(pl *plan.Plan) planText {
+	t := planText{Head: []string{fmt.Sprintf("Plan of lab %s on %s", pl.Lab, hostText(pl)), costText(pl) + "."},
+		Host: hostFacts(pl), Notes: pl.Notes}
 	if pl.Host.Provenance.Emulated {
-		p.wrap("", 2, "The host is emulated: its paths are those of an emulator.")
+		t.Head = append(t.Head, "The host is emulated: its paths are those of an emulator.")
 	}
 	// Both forms have the same facts. Blocks are easier to read, rows are easier to compare.
 	if len(pl.Nodes) > maxBlocks {
-		p.nodeTable(pl)
+		t.NodeTable = nodeTable(pl)
 	} else {
-		for i := range pl.Nodes {
-			p.node(&pl.Nodes[i])
+		t.Nodes = lists.Map(pl.Nodes, newNodeText)
+	}
+	for i := len(t.Host) - 1; i > 0; i-- {
+		if t.Host[i].Label == t.Host[i-1].Label {
+			t.Host[i].Label = ""
 		}
 	}
-	p.host(pl)
-	p.terms(pl)
-	p.notes(pl)
+	more := 0
+	if t.Terms, more = termTable(pl); more > 0 {
+		t.MoreTerms = fmt.Sprintf("and %d more; -o json has all", more)
+	}
+	return t
 }
 
 func hostText(pl *plan.Plan) string {
@@ -52,17 +104,17 @@ func hostText(pl *plan.Plan) string {
 	return s + fmt.Sprintf(", workload %s: %s", pl.Workload, words.Count(len(pl.Nodes), "lab node"))
 }
 
-func (p page) node(n *plan.Node) {
-	head := fmt.Sprintf("%s: %s on %s", n.Name, words.Count(len(n.VCPUs), "virtual CPU"), words.Count(n.Cores, "core"))
+func newNodeText(n plan.Node) nodeText {
+	t := nodeText{Title: fmt.Sprintf("%s: %s on %s", n.Name, words.Count(len(n.VCPUs), "virtual CPU"),
+		words.Count(n.Cores, "core"))}
 	if n.SMT {
-		head += " with siblings"
+		t.Title += " with siblings"
 	}
-	p.title(head + ", " + words.Size(n.MemoryBytes))
-	p.labelled("CPUs", setOrNone(n.CPUs()))
-	p.labelled("memory", memoryText(n))
+	t.Title += ", " + words.Size(n.MemoryBytes)
+	t.Facts = []fact{{"CPUs", setOrNone(n.CPUs())}, {"memory", memoryText(&n)}}
 	if n.GuestNUMA {
 		for _, c := range n.Cells {
-			p.labelled(fmt.Sprintf("guest node %d", c.Cell), cellText(&c))
+			t.Facts = append(t.Facts, fact{fmt.Sprintf("guest node %d", c.Cell), cellText(&c)})
 		}
 	}
 	label := "devices"
@@ -71,10 +123,11 @@ func (p page) node(n *plan.Node) {
 		if m := n.Cards[i].Model; m != "" {
 			s += ", " + m
 		}
-		p.labelled(label, s)
+		t.Facts = append(t.Facts, fact{label, s})
 		label = ""
 	}
-	p.labelled("emulator", "CPUs "+emulatorText(n))
+	t.Facts = append(t.Facts, fact{"emulator", "CPUs " + emulatorText(&n)})
+	return t
 }
 
 func emulatorText(n *plan.Node) string {
@@ -126,56 +179,42 @@ func cellText(c *plan.Cell) string {
 	return s + ", " + words.Size(c.Bytes)
 }
 
-// nodeTable prints a row for each lab node. CPUs and devices come last, because only the last column wraps.
-func (p page) nodeTable(pl *plan.Plan) {
-	p.title("Lab nodes")
-	var rows [][]string
+// nodeTable returns a row for each lab node. CPUs and devices come last, because only the last column wraps.
+func nodeTable(pl *plan.Plan) hostview.Table {
+	t := hostview.Table{Title: "Lab nodes", Columns: show.Columns("node", "vCPUs>", "memory>", "NUMA", "emulator",
+		"CPUs and devices")}
 	for _, n := range pl.Nodes {
-		var on, shown []string
-		on = append(on, lists.Map(n.Memory, func(m plan.NodeMemory) string { return strconv.Itoa(m.NUMANode) })...)
+		on := lists.Map(n.Memory, func(m plan.NodeMemory) string { return strconv.Itoa(m.NUMANode) })
 		// Two spaces separate the CPUs from the devices, which share the wrapping column.
-		shown = append(shown, setOrNone(n.CPUs())+" ")
+		shown := []string{setOrNone(n.CPUs()) + " "}
 		for _, c := range n.Cards {
 			if c.Kind == plan.KindVF && c.VF != nil {
 				c.ID += fmt.Sprintf("/vf%d", *c.VF)
 			}
 			shown = append(shown, c.ID)
 		}
-		rows = append(rows, []string{n.Name, strconv.Itoa(len(n.VCPUs)), words.Size(n.MemoryBytes),
+		t.Rows = append(t.Rows, []string{n.Name, strconv.Itoa(len(n.VCPUs)), words.Size(n.MemoryBytes),
 			strings.Join(on, ","), setOrNone(n.EmulatorCPUs), strings.TrimSpace(strings.Join(shown, " "))})
 	}
-	p.table(show.Columns("node", "vCPUs>", "memory>", "NUMA", "emulator", "CPUs and devices"), rows)
+	return t
 }
 
-func (p page) host(pl *plan.Plan) {
-	p.title("Host")
-	last := ""
-	for _, r := range hostRows(pl) {
-		label := r[0]
-		if label == last {
-			label = ""
-		}
-		p.labelled(label, r[1])
-		last = r[0]
-	}
-}
-
-// hostRows returns labels and texts of the resources that the host keeps and the settings that it needs.
-func hostRows(pl *plan.Plan) [][2]string {
-	out := [][2]string{{"housekeeping", fmt.Sprintf("%s: CPUs %s", words.Count(pl.Housekeeping.Cores, "core"),
+// hostFacts returns the resources that the host keeps and the settings that it needs.
+func hostFacts(pl *plan.Plan) []fact {
+	out := []fact{{"housekeeping", fmt.Sprintf("%s: CPUs %s", words.Count(pl.Housekeeping.Cores, "core"),
 		setOrNone(pl.Housekeeping.CPUs))}}
 	if !pl.Housekeeping.TenantCPUs.IsEmpty() {
-		out = append(out, [2]string{"tenants", "CPUs " + pl.Housekeeping.TenantCPUs.String()})
+		out = append(out, fact{"tenants", "CPUs " + pl.Housekeeping.TenantCPUs.String()})
 	}
 	pages := lists.Map(pl.Hugepages,
 		func(h plan.Hugepages) string { return pagesText(h, fmt.Sprintf(" on NUMA node %d", h.NUMANode)) })
-	out = append(out, [2]string{"hugepages", cmp.Or(strings.Join(pages, ", "), "none")})
+	out = append(out, fact{"hugepages", cmp.Or(strings.Join(pages, ", "), "none")})
 	for _, v := range pl.VFs {
-		out = append(out, [2]string{"VFs", fmt.Sprintf("%s has to have %d, of them %d for the lab", v.PF, v.Count,
+		out = append(out, fact{"VFs", fmt.Sprintf("%s has to have %d, of them %d for the lab", v.PF, v.Count,
 			v.Lab)})
 	}
 	if len(pl.KernelArgs) > 0 {
-		out = append(out, [2]string{"kernel", strings.Join(pl.KernelArgs, " ")})
+		out = append(out, fact{"kernel", strings.Join(pl.KernelArgs, " ")})
 	}
 	return out
 }
@@ -191,41 +230,19 @@ func pagesText(h plan.Hugepages, where string) string {
 
 const maxTerms = 8
 
-// terms prints the most expensive terms. Only the JSON has the terms without cost.
-func (p page) terms(pl *plan.Plan) {
-	rows, more := termRows(pl)
-	if len(rows) == 0 {
-		return
-	}
-	p.title("What it costs, in hundredths of a percent")
-	p.table(termColumns(), rows)
-	if more > 0 {
-		p.Line(fmt.Sprintf("and %d more; -o json has all", more))
-	}
-}
-
-func termColumns() []show.Column { return show.Columns("cost>", "value x weight>", "of", "what") }
-
-func termRows(pl *plan.Plan) (rows [][]string, more int) {
+// termTable returns the most expensive terms, and how many more there are. Only the JSON has the terms without cost.
+func termTable(pl *plan.Plan) (t hostview.Table, more int) {
+	t = hostview.Table{Title: "What it costs, in hundredths of a percent",
+		Columns: show.Columns("cost>", "value x weight>", "of", "what")}
 	costly := slices.DeleteFunc(slices.Clone(pl.Terms), func(t plan.Term) bool { return t.Cost == 0 })
 	slices.SortStableFunc(costly, func(a, b plan.Term) int { return cmp.Compare(b.Cost, a.Cost) })
 	more = max(0, len(costly)-maxTerms)
-	for _, t := range costly[:len(costly)-more] {
-		rows = append(rows, []string{strconv.FormatInt(t.Cost, 10), fmt.Sprintf("%d x %d", t.Value, t.Weight),
-			subject(&t), meaningOr(t.Term)})
+	for _, term := range costly[:len(costly)-more] {
+		t.Rows = append(t.Rows, []string{strconv.FormatInt(term.Cost, 10),
+			fmt.Sprintf("%d x %d", term.Value, term.Weight), subject(&term), meaningOr(term.Term)})
 	}
-	return rows, more
+	return t, more
 }
 
 // meaningOr returns the meaning of a term, or its name if it is unknown to this version.
 func meaningOr(term string) string { return cmp.Or(plan.Meaning(term), term) }
-
-func (p page) notes(pl *plan.Plan) {
-	if len(pl.Notes) == 0 {
-		return
-	}
-	p.title("Notes")
-	for _, n := range pl.Notes {
-		p.wrap("  ", 4, n)
-	}
-}

@@ -4,13 +4,16 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/text"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/report/hostview"
 	"github.com/rackless/rackless/report/show"
 )
 
@@ -19,37 +22,52 @@ type Options struct {
 	Width int // columns, at least 60; 0 means 100
 }
 
-type page struct{ *show.Terminal }
+// A printer prints the prepared texts of a plan.
+type printer struct{ *show.Terminal }
 
-func newPage(w io.Writer, o Options) page { return page{show.NewTerminal(w, o.Width, 100, false)} }
+func newPrinter(w io.Writer, o Options) printer {
+	return printer{show.NewTerminal(w, o.Width, 100, false)}
+}
 
-func (p page) flush() error { return show.Wrapf(p.Flush(), "print plan") }
+func (p printer) flush() error { return show.Wrapf(p.Flush(), "print plan") }
 
 // wrap prints text wrapped to the width. The first line starts with first, the others with indent spaces. Texts may
 // come from a dump or a file, so characters that control a terminal are removed.
-func (p page) wrap(first string, indent int, s string) {
+func (p printer) wrap(first string, indent int, s string) {
 	p.Line(show.Hang(first+strings.Join(strings.Fields(words.Printable(s)), " "), p.Width, indent))
 }
 
-const labelColumn = 14
-
-func (p page) labelled(label, s string) {
-	p.wrap(fmt.Sprintf("  %-*s", labelColumn, words.Printable(label)), labelColumn+2, s)
+// list prints texts that are indented below a title.
+func (p printer) list(all []string) {
+	for _, s := range all {
+		p.wrap("  ", 4, s)
+	}
 }
 
-func (p page) title(s string) {
+// A fact is a text with a label before it. The label is empty if it is that of the fact before.
+type fact struct{ Label, Text string }
+
+const labelColumn = 14
+
+func (p printer) fact(f fact) {
+	p.wrap(fmt.Sprintf("  %-*s", labelColumn, words.Printable(f.Label)), labelColumn+2, f.Text)
+}
+
+func (p printer) title(s string) {
 	p.Line("")
 	p.wrap("", 2, s)
 }
 
-// table prints rows in the house style: no borders, two spaces between columns. The last column is wrapped to the
-// width, but is at least 12 columns wide.
-func (p page) table(columns []show.Column, rows [][]string) {
+// table prints the title and rows of a table in the house style: no borders, two spaces between columns. The last
+// column is wrapped to the width, but is at least 12 columns wide.
+func (p printer) table(t hostview.Table) {
+	p.title(t.Title)
+	columns := slices.Clone(t.Columns)
+	rows := lists.Map(t.Rows, func(r []string) []string { return lists.Map(r, words.Printable) })
 	used := 0
 	for i, c := range columns {
 		widest := text.StringWidth(c.Name)
 		for _, r := range rows {
-			r[i] = words.Printable(r[i])
 			widest = max(widest, text.StringWidth(r[i]))
 		}
 		if room := max(p.Width-used, 12); i == len(columns)-1 && widest > room {
