@@ -203,76 +203,118 @@ var nodeConditions = []struct {
 	{"CPUs by", func(n record.Node) string { return n.Accelerator }},
 }
 
+// A condition is something recorded of a result that may differ from another result.
+type condition struct {
+	what    string
+	matters bool // it can affect figures
+	of      func(record.Record) string
+}
+
+// differences returns the conditions that differ, with the ones that matter first.
 func differences(a, b record.Record, renamed bool) []Difference {
 	grave, others := []Difference{}, []Difference(nil)
-	add := func(what string, matters bool, of func(record.Record) string) {
-		x, y := of(a), of(b)
-		d := Difference{what, cmp.Or(x, notRecorded), cmp.Or(y, notRecorded), matters}
+	all := slices.Concat(measuredConditions(), commandConditions(a, b), labConditions(), environmentConditions(a, b),
+		nameConditions(a, b, renamed))
+	for _, c := range all {
+		x, y := c.of(a), c.of(b)
+		d := Difference{c.what, cmp.Or(x, notRecorded), cmp.Or(y, notRecorded), c.matters}
 		switch {
 		case x == y:
-		case matters:
+		case c.matters:
 			grave = append(grave, d)
 		default:
 			others = append(others, d)
 		}
 	}
+	return append(grave, others...)
+}
+
+func measuredConditions() []condition {
+	var out []condition
 	for _, c := range sampleConditions {
-		add(c.what, true, overSamples(c.text))
+		out = append(out, condition{c.what, true, overSamples(c.text)})
 	}
+	return out
+}
+
+// commandConditions returns one condition for each test that both results have: the client's command, or the server's
+// if the clients' are equal.
+func commandConditions(a, b record.Record) []condition {
+	var out []condition
 	for _, test := range testsIn(a, b) {
-		command := func(of func(s bench.Sample) string) func(record.Record) string {
-			return overSamples(func(s bench.Sample) string {
-				if s.Test != test {
-					return ""
-				}
-				return runsOwn.ReplaceAllString(of(s), "")
-			})
-		}
-		client := command(func(s bench.Sample) string { return s.Command })
-		server := command(func(s bench.Sample) string { return s.ServerCommand })
+		client := commandOf(test, func(s bench.Sample) string { return s.Command })
+		server := commandOf(test, func(s bench.Sample) string { return s.ServerCommand })
 		switch x, y := client(a), client(b); {
 		case x == "" || y == "": // the figures themselves show that one result lacks the test
 		case x != y:
-			add("command of "+test, true, client)
+			out = append(out, condition{"command of " + test, true, client})
 		default: // the server has the same arguments, unless the two sides ran in different places
-			add("server's command of "+test, true, server)
+			out = append(out, condition{"server's command of " + test, true, server})
 		}
 	}
-	for _, c := range nodeConditions {
-		add(c.what, true, func(d record.Record) string { return overNodes(d, c.text) })
-	}
-	add("checks", true, func(d record.Record) string {
-		if len(d.Findings) > 0 && len(finding.NotOK(d.Findings)) == 0 {
-			return "all ok"
+	return out
+}
+
+// commandOf returns a function that joins the distinct commands of a test, without the parts that differ anyway.
+func commandOf(test string, command func(s bench.Sample) string) func(record.Record) string {
+	return overSamples(func(s bench.Sample) string {
+		if s.Test != test {
+			return ""
 		}
-		return FindingsText(d.Findings)
+		return runsOwn.ReplaceAllString(command(s), "")
 	})
-	// A key may occur several times, as notes do. All its values are compared as one.
+}
+
+func labConditions() []condition {
+	var out []condition
+	for _, c := range nodeConditions {
+		out = append(out, condition{c.what, true, func(d record.Record) string { return overNodes(d, c.text) }})
+	}
+	return append(out, condition{"checks", true, checksText})
+}
+
+func checksText(d record.Record) string {
+	if len(d.Findings) > 0 && len(finding.NotOK(d.Findings)) == 0 {
+		return "all ok"
+	}
+	return FindingsText(d.Findings)
+}
+
+// environmentConditions returns one condition for each key. A key may occur several times, as notes do, and all its
+// values are compared as one.
+func environmentConditions(a, b record.Record) []condition {
+	var out []condition
 	seen := map[string]bool{"tools": true} // already compared, from the samples
 	for _, f := range slices.Concat(a.Environment, b.Environment) {
 		if seen[f.Key] {
 			continue
 		}
 		seen[f.Key] = true
-		add(f.Key, !slices.Contains(idle, f.Key), func(d record.Record) string {
+		out = append(out, condition{f.Key, !slices.Contains(idle, f.Key), func(d record.Record) string {
 			same := lists.Filter(d.Environment, func(g record.Fact) bool { return g.Key == f.Key })
 			return joined(lists.Map(same, func(g record.Fact) string { return g.Value }), "; ")
-		})
+		}})
 	}
-	add("lab", false, func(d record.Record) string { return d.Lab })
-	// The number of nodes affects the load of a shared switch. It is compared only if both results recorded their
-	// nodes.
-	add("nodes", len(a.Nodes) > 0 && len(b.Nodes) > 0, func(d record.Record) string { return number(len(d.Nodes)) })
+	return out
+}
+
+// nameConditions returns the conditions of the lab as a whole. The number of nodes affects the load of a shared
+// switch, but matters only if both results recorded their nodes.
+func nameConditions(a, b record.Record, renamed bool) []condition {
+	out := []condition{{"lab", false, func(d record.Record) string { return d.Lab }},
+		{"nodes", len(a.Nodes) > 0 && len(b.Nodes) > 0, func(d record.Record) string { return number(len(d.Nodes)) }}}
 	if renamed {
-		add("names of the nodes", false, overSamples(func(s bench.Sample) string {
-			if s.Server == "" {
-				return ""
-			}
-			return between(s.Client, s.Server)
-		}))
+		out = append(out, condition{"names of the nodes", false, overSamples(pairText)})
 	}
-	add("rackless", false, func(d record.Record) string { return d.Rackless })
-	return append(grave, others...)
+	return append(out, condition{"rackless", false, func(d record.Record) string { return d.Rackless }})
+}
+
+// pairText names the nodes of a sample, or returns "" if it has only one.
+func pairText(s bench.Sample) string {
+	if s.Server == "" {
+		return ""
+	}
+	return between(s.Client, s.Server)
 }
 
 // number formats a number, or returns "" for 0, which means not recorded.
