@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	_ "embed" // for the template and the style sheet
+	"fmt"
 	"html/template"
 	"io"
 	"slices"
@@ -12,7 +13,6 @@ import (
 	"sync"
 
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/report/show"
 
 	"github.com/rackless/rackless/machine/topology"
@@ -36,8 +36,7 @@ var pageCSS string
 
 // pageTemplate escapes every field for its context. Only the style sheet and the pictures are inserted unchanged.
 var pageTemplate = sync.OnceValue(func() *template.Template {
-	return template.Must(template.New("page.html").Funcs(template.FuncMap{"known": orUnknown, "class": cellClass,
-		"int": intText, "cpus": func(s *topology.CPUSet) string { return setText(s, 60) }}).Parse(pageHTML))
+	return template.Must(template.New("page.html").Parse(pageHTML))
 })
 
 // maxPageRows limits the rows of a table on a page, because more would be slow in a browser.
@@ -63,23 +62,37 @@ type page struct {
 	Summary, Calm string // of the findings, and the text without any
 	Findings      []pageFinding
 	Pictures      template.HTML // SVG escaped by svg.go
-	Matrix        []matrixRow
+	Matrix        []pageMatrixRow
 	Alike         bool // a row of Matrix stands for several devices
 	Legend        []class
 	Expected      []pageExpectation
 	Grids         []pageGrid
 	Routes        []string
 	Unread        []topology.Unread
+	UnreadTitle   string
+	UnreadOpen    bool // few enough to be shown at once
 
 	Contradictions, Inferred []string
 }
 
-// A pageFinding is a group of findings. Evidence is set only if the group has a single subject.
+// A pageFinding is a group of findings. It has Evidence for a single subject, and Places for several.
 type pageFinding struct {
-	findingGroup
-	Class, Word, Where, Evidence string
-	Places                       []finding.Finding
+	ID, Title, Consequence, Fix string
+	Class, Word                 string // of the severity
+	WhereHead, Where, Evidence  string
+	Places                      []pagePlace
 }
+
+type pagePlace struct{ Subject, Evidence string }
+
+// A pageMatrixRow is a row of the matrix.
+type pageMatrixRow struct {
+	Name, Title, CPUs, Node string
+	Cells                   []pageMatrixCell
+}
+
+// A pageMatrixCell is a path, with the class of its colour.
+type pageMatrixCell struct{ Class, Text string }
 
 // A pageExpectation is the usual performance of a kind of path, and the number of device pairs with such a path.
 type pageExpectation struct {
@@ -87,9 +100,17 @@ type pageExpectation struct {
 	Pairs                          int
 }
 
+// A pageGrid is a table of the page.
 type pageGrid struct {
-	grid
-	Texts [][]string
+	Title string
+	Heads []pageCell
+	Rows  [][]pageCell
+	More  int // number of omitted rows
+}
+
+type pageCell struct {
+	Text         string
+	First, Right bool // it is the head of its row; it is right-aligned
 }
 
 func newPage(v *view) page {
@@ -104,11 +125,23 @@ func newPage(v *view) page {
 	p.Findings = append(p.Findings, lists.Map(grouped(v.Findings), newPageFinding)...)
 	// A single device has no path to another one.
 	if all := v.matrix(); len(all) > 1 {
-		p.Matrix, p.Legend = alikeRows(all), legend
+		p.Matrix, p.Legend = lists.Map(alikeRows(all), newPageMatrixRow), legend
 		p.Alike = len(p.Matrix) < len(all)
 	}
 	p.Grids = append(p.Grids, lists.Map(v.grids(), newPageGrid)...)
+	p.UnreadOpen = len(p.Unread) <= 12
+	p.UnreadTitle = fmt.Sprintf("%d facts were there and could not be had", len(p.Unread))
+	if len(p.Unread) == 1 {
+		p.UnreadTitle = "1 fact was there and could not be had"
+	}
 	return p
+}
+
+func newPageMatrixRow(r matrixRow) pageMatrixRow {
+	return pageMatrixRow{Name: r.Name, Title: r.Title, CPUs: setText(r.CPUs, 60), Node: intText(r.Node),
+		Cells: lists.Map(r.Cells, func(class string) pageMatrixCell {
+			return pageMatrixCell{cellClass(class), orUnknown(class)}
+		})}
 }
 
 // pictures returns the picture for large and for small screens. If cards stand for several devices, a second version
@@ -144,13 +177,16 @@ func (v *view) scenes() []*scene {
 
 func newPageFinding(g findingGroup) pageFinding {
 	rank := g.Severity.Rank()
-	f := pageFinding{findingGroup: g, Class: []string{"error", "warning", "info"}[rank],
-		Word: []string{"✖ error", "▲ warning", "● note"}[rank], Where: some(g.Subjects, 8)}
+	f := pageFinding{ID: g.ID, Title: g.Title, Consequence: g.Consequence, Fix: g.Fix,
+		Class: []string{"error", "warning", "info"}[rank], Word: []string{"✖ error", "▲ warning", "● note"}[rank],
+		WhereHead: "where", Where: some(g.Subjects, 8)}
 	if len(g.Subjects) == 1 {
 		f.Evidence = g.Evidences[0]
+		return f
 	}
+	f.WhereHead = fmt.Sprintf("where (%d)", len(g.Subjects))
 	for i, s := range g.Subjects {
-		f.Places = append(f.Places, finding.Finding{Subject: s, Evidence: g.Evidences[i]})
+		f.Places = append(f.Places, pagePlace{s, g.Evidences[i]})
 	}
 	return f
 }
@@ -200,12 +236,21 @@ func (v *view) expected() []pageExpectation {
 // newPageGrid returns a grid at its full width. A page scrolls, while a terminal must drop columns.
 func newPageGrid(g grid) pageGrid {
 	g.limit(maxPageRows)
-	// A stride or a count of CPUs says more than a hundred numbers.
-	text := func(c cell) string {
-		if c.cpus != nil {
-			return c.fit(40)
-		}
-		return c.fit(200)
+	out := pageGrid{Title: g.Title, More: g.More}
+	for _, h := range g.Heads {
+		out.Heads = append(out.Heads, pageCell{Text: cmp.Or(h.Name, "name"), Right: h.Right})
 	}
-	return pageGrid{grid: g, Texts: lists.Map(g.Rows, func(r []cell) []string { return lists.Map(r, text) })}
+	for _, r := range g.Rows {
+		var row []pageCell
+		for i, c := range r {
+			// A stride or a count of CPUs says more than a hundred numbers.
+			letters := 200
+			if c.cpus != nil {
+				letters = 40
+			}
+			row = append(row, pageCell{Text: c.fit(letters), First: i == 0, Right: g.Heads[i].Right})
+		}
+		out.Rows = append(out.Rows, row)
+	}
+	return out
 }
