@@ -584,3 +584,36 @@ func TestMessagesAreCopiedAfterTheClientWasAsked(t *testing.T) {
 		t.Error("the guest's messages use the wire from now on")
 	}
 }
+
+// While a port has locked another one, neither waits for its client, because that would delay the guest of the other.
+func TestTwoLockedPortsDoNotAskTheirClients(t *testing.T) {
+	_, g := newLab(t, 2, NIC{}, nil)
+	a, b := g[0].p, g[1].p
+	asked := func(p *Port) (called bool) {
+		done := p.ask(func() bool { called = true; return true })
+		if done != called {
+			t.Errorf("ask returned %v, and its function was called: %v", done, called)
+		}
+		return called
+	}
+	a.lock()
+	defer a.unlock()
+	if locked, _ := a.lockPeer(b); !locked {
+		t.Fatal("the peer was not locked")
+	}
+	if asked(a) {
+		t.Error("the port asks its client with its peer locked")
+	}
+	if asked(b) {
+		t.Error("the locked peer asks its client")
+	}
+	a.unlockPeer(b)
+	if !asked(a) {
+		t.Error("the port does not ask its client after its peer was unlocked")
+	}
+	b.lock()
+	defer b.unlock()
+	if !asked(b) {
+		t.Error("the peer does not ask its client after it was unlocked")
+	}
+}
