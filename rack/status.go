@@ -76,7 +76,7 @@ func (r *Rack) Alive(ctx context.Context, node string) error {
 }
 
 // DaemonLog returns the path of the log of the lab's daemon.
-func (r *Rack) DaemonLog() string { return filepath.Join(r.Dir, "daemon.log") }
+func (r *Rack) DaemonLog() string { return filepath.Join(r.Dir, vm.FileDaemonLog) }
 
 // HomeDir returns the directory that nodes with a disk share as /home, if the lab has one. No node has its name.
 func (r *Rack) HomeDir() string { return filepath.Join(r.Dir, "home.dir") }

@@ -60,20 +60,24 @@ const (
 	trimPause = 10 * time.Second
 )
 
-// TrimLogs keeps the logs of the machines in the directories below dir from filling its file system, until ctx is
-// done.
+// TrimLogs keeps the log of the daemon in dir, and those of the machines in dir and in the directories below, from
+// filling its file system, until ctx is done.
 func TrimLogs(ctx context.Context, dir string) {
 	for wait.For(ctx, trimPause) == nil {
-		for _, name := range []string{FileConsole, FileLog} {
-			logs, _ := filepath.Glob(filepath.Join(dir, "*", name)) // fails only for a bad pattern
-			for _, path := range append(logs, filepath.Join(dir, name)) {
-				_ = trim(path, maxLog, keptLog) // of a machine that is being removed, or tried again
-			}
+		trimAll(dir, maxLog, keptLog)
+	}
+}
+
+func trimAll(dir string, limit, keep int64) {
+	for _, name := range []string{FileConsole, FileLog, FileDaemonLog} {
+		logs, _ := filepath.Glob(filepath.Join(dir, "*", name)) // fails only for a bad pattern
+		for _, path := range append(logs, filepath.Join(dir, name)) {
+			_ = trim(path, limit, keep) // of a machine that is being removed, or tried again
 		}
 	}
 }
 
-// trim removes all but the end of a log that is longer than limit. QEMU appends to it meanwhile.
+// trim removes all but the end of a log that is longer than limit. QEMU or a daemon appends to it meanwhile.
 func trim(path string, limit, keep int64) error {
 	fi, err := os.Stat(path)
 	if err != nil || fi.Size() <= limit {

@@ -62,3 +62,23 @@ func TestTrim(t *testing.T) {
 		}
 	}
 }
+
+// The logs of a lab's machines and of its daemon are trimmed, and no other files.
+func TestTrimAll(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "vm00"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, trimmed := range map[string]bool{FileDaemonLog: true, "vm00/" + FileConsole: true,
+		"vm00/" + FileLog: true, FileConsole: true, "state.json": false, "vm00/disk.qcow2": false} {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(strings.Repeat("x", 2000)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		trimAll(dir, 1000, 10)
+		if got, err := os.ReadFile(path); err != nil || (len(got) < 1000) != trimmed {
+			t.Errorf("%s: %d bytes are left, %v", name, len(got), err)
+		}
+	}
+}

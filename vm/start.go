@@ -30,6 +30,9 @@ const (
 	FileLog     = "qemu.log"    // output of QEMU, of the last boot
 )
 
+// FileDaemonLog is the log of a daemon, in the directory above those of its machines.
+const FileDaemonLog = "daemon.log"
+
 // maxSocketPath is the longest path of a unix socket: sun_path of unix(7) without its final zero.
 const maxSocketPath = 107
 

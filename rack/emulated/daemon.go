@@ -202,7 +202,7 @@ func (a *agents) syncAdapters() error {
 // startDaemon starts the daemon of a lab as a separate process, and returns when it is ready. The state must have
 // been saved.
 func startDaemon(ctx context.Context, dir string) (*vm.Process, error) {
-	p, err := daemon.Start(ctx, "the lab's daemon", filepath.Join(dir, "daemon.log"), DaemonCommand, dir)
+	p, err := daemon.Start(ctx, "the lab's daemon", filepath.Join(dir, vm.FileDaemonLog), DaemonCommand, dir)
 	if err != nil {
 		return nil, err
 	}
