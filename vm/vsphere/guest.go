@@ -5,11 +5,14 @@ package vsphere
 import (
 	"bytes"
 	"context"
+	_ "embed"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/vmware/govmomi/fault"
@@ -19,6 +22,7 @@ import (
 	"github.com/vmware/govmomi/vim25/soap"
 	"github.com/vmware/govmomi/vim25/types"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/wait"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
@@ -171,29 +175,39 @@ func recode(from, to any) error {
 	return json.Unmarshal(text, to)
 }
 
-// start starts a program. VMware Tools run it by a shell that is replaced by the program, so the process ID is the
-// program's.
+// captureScript runs a program and keeps the first $1 bytes of its standard output and error in the files $0.out and
+// $0.err. Like qemu-ga, it takes the rest without keeping it, and ends when both are closed.
+//
+//go:embed capture.sh
+var captureScript string
+
+// programLine returns a line for a shell that runs a program. Its files begin with base, and limit is the largest
+// output to keep of each kind.
+func programLine(a *guestArgs, base string, limit int) string {
+	argv := append([]string{a.Path}, a.Arg...)
+	to := " >/dev/null 2>&1"
+	if a.Capture {
+		argv = append([]string{"/bin/sh", "-c", captureScript, base, strconv.Itoa(limit + 1)}, argv...)
+		to = ""
+	}
+	from := "/dev/null"
+	if len(a.Input) > 0 {
+		from = base + ".in"
+	}
+	return "umask 077; exec " + strings.Join(lists.Map(argv, words.Quote), " ") + " <" + words.Quote(from) + to
+}
+
+// start starts a program. VMware Tools run it by a shell that is replaced by the program or captureScript, so the
+// process ID is theirs.
 func (g *guestConn) start(ctx context.Context, a *guestArgs) (any, error) {
 	base := "/tmp/rackless-" + guest.NewMachineID()
-	line := "umask 077; exec " + words.Quote(a.Path)
-	for _, word := range a.Arg {
-		line += " " + words.Quote(word)
-	}
 	if len(a.Input) > 0 {
 		if err := g.put(ctx, base+".in", a.Input); err != nil {
 			return nil, err
 		}
-		line += " <" + base + ".in"
-	} else {
-		line += " </dev/null"
-	}
-	if a.Capture {
-		line += " >" + base + ".out 2>" + base + ".err"
-	} else {
-		line += " >/dev/null 2>&1"
 	}
 	pid, err := g.programs.StartProgram(ctx, g.auth, &types.GuestProgramSpec{ProgramPath: "/bin/sh",
-		Arguments: "-c " + words.Quote(line)})
+		Arguments: "-c " + words.Quote(programLine(a, base, maxTransfer))})
 	if a.Capture || len(a.Input) > 0 {
 		g.running[pid] = base
 	}
@@ -218,18 +232,23 @@ func (g *guestConn) status(ctx context.Context, a *guestArgs) (any, error) {
 		return answer, nil
 	}
 	delete(g.running, a.PID)
-	for suffix, key := range map[string]string{".out": "out-data", ".err": "err-data", ".in": ""} {
+	var failed error
+	for suffix, key := range map[string]string{".out": "out", ".err": "err", ".in": ""} {
 		if key != "" {
 			text, err := g.get(ctx, base+suffix)
-			if err != nil {
-				return nil, err
+			switch {
+			case errors.Is(err, errLarge):
+				answer[key+"-truncated"] = true
+			case err != nil:
+				failed = err
+			default:
+				answer[key+"-data"] = base64.StdEncoding.EncodeToString(text)
 			}
-			answer[key] = base64.StdEncoding.EncodeToString(text)
 		}
 		// The error does not matter if the file was never made.
 		_ = g.files.DeleteFile(ctx, g.auth, base+suffix)
 	}
-	return answer, nil
+	return answer, failed
 }
 
 // openFile opens a file, which it makes with mode w+.
@@ -279,6 +298,9 @@ func (g *guestConn) closeFile(_ context.Context, a *guestArgs) (any, error) {
 // maxTransfer limits the size of a guest's file, like qemu-ga's limit for output.
 const maxTransfer = 16 << 20
 
+// errLarge reports a file of a guest that is larger than maxTransfer.
+var errLarge = fmt.Errorf("larger than %d MiB", maxTransfer>>20)
+
 func (g *guestConn) get(ctx context.Context, path string) ([]byte, error) {
 	info, err := g.files.InitiateFileTransferFromGuest(ctx, g.auth, path)
 	if err != nil {
@@ -297,7 +319,7 @@ func (g *guestConn) get(ctx context.Context, path string) ([]byte, error) {
 	defer body.Close()
 	text, err := io.ReadAll(io.LimitReader(body, maxTransfer+1))
 	if err == nil && len(text) > maxTransfer {
-		err = fmt.Errorf("%s of %s is larger than %d MiB", path, g.vm, maxTransfer>>20)
+		err = fmt.Errorf("%s of %s is %w", path, g.vm, errLarge)
 	}
 	return text, err
 }
