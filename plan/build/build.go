@@ -186,10 +186,17 @@ func (b *problemBuilder) chooseWeights() {
 		return
 	}
 	b.p.Weights = plan.DefaultWeights(b.p.Workload)
+	if b.lab.VSphere != nil {
+		b.p.Weights.CoreBalance = max(b.p.Weights.CoreBalance, equalCells)
+	}
 	if b.model != nil {
 		b.overrideWeights()
 	}
 }
+
+// equalCells is the weight of an even split in vSphere. It is the whole figure, because a virtual machine cannot be
+// made of parts without a common divisor at all.
+const equalCells = 10_000
 
 // A RequestError is a request of the lab that the host, or a model, cannot satisfy.
 type RequestError struct {

@@ -64,23 +64,18 @@ func TestLatencySensitivityHigh(t *testing.T) {
 	b.same(t, before)
 }
 
-// A node on two NUMA nodes of the host has several virtual ones of equal size, each bound to one of the host's.
+// A node on two NUMA nodes of the host has a virtual one of the same size on each, each bound to one of the host's.
 func TestNUMAAffinityOfVirtualNodes(t *testing.T) {
 	b := newBench(t)
 	before := b.Inventory(t)
 	b.size = "cpus: 64, memory: 256GiB, guest_numa: on"
-	b.top = "host: {reserve: {cores: 1}}" // a core of each package would make parts of 46 and 18
 	l, place := b.plan(t, 1, "")
-	want := map[string]string{"numa.nodeAffinity": "0,1", "numa.vcpu.maxPerVirtualNode": "16"}
+	want := map[string]string{"numa.nodeAffinity": "0,1", "numa.vcpu.maxPerVirtualNode": "32"}
 	cells := place.Plan.Nodes[0].Cells
-	if len(cells) != 2 || max(cells[0].VCPUs, cells[1].VCPUs) != 48 {
-		t.Fatalf("planned on %+v, want 48 and 16 CPUs", cells)
+	if len(cells) != 2 || cells[0].VCPUs != 32 || cells[1].VCPUs != 32 {
+		t.Fatalf("planned on %+v, want 32 CPUs on each of two", cells)
 	}
-	for i := range 4 {
-		cell := cells[1]
-		if i < cells[0].VCPUs/16 {
-			cell = cells[0]
-		}
+	for i, cell := range cells {
 		want[fmt.Sprintf("sched.node%d.affinity", i)] = strconv.Itoa(cell.NUMANodes[0])
 	}
 	r, err := b.up(t, l, place)
@@ -92,8 +87,8 @@ func TestNUMAAffinityOfVirtualNodes(t *testing.T) {
 	if diff := cmp.Diff(want, parameters(vm, slices.Collect(maps.Keys(want))...)); diff != "" {
 		t.Errorf("parameters (-want +got):\n%s", diff)
 	}
-	if c := vm.Config.Hardware; c.NumCPU != 64 || *c.NumCoresPerSocket != 16 {
-		t.Errorf("%d CPUs, %d a socket, want 64, 16", c.NumCPU, *c.NumCoresPerSocket)
+	if c := vm.Config.Hardware; c.NumCPU != 64 || *c.NumCoresPerSocket != 32 {
+		t.Errorf("%d CPUs, %d a socket, want 64, 32", c.NumCPU, *c.NumCoresPerSocket)
 	}
 	b.upAgainAndDown(t, l, place, before)
 
@@ -101,7 +96,7 @@ func TestNUMAAffinityOfVirtualNodes(t *testing.T) {
 	l, place = b.plan(t, 1, "")
 	if r, err := b.up(t, l, place); err == nil {
 		r.Close()
-		t.Error("a node of 48 and 14 CPUs came up")
+		t.Error("a node of 32 and 30 CPUs came up")
 	} else if !strings.Contains(err.Error(), "node vm00: its 62 CPUs are divided among NUMA nodes in parts") {
 		t.Error(err)
 	}
