@@ -262,6 +262,8 @@ func misplaced(name string) string {
 		return "it belongs to gpus, nics or vfs, as in \"gpus: {vendor: nvidia}\""
 	case "rate":
 		return "it belongs to nics or vfs, as in \"nics: {rate: 25Gb/s}\""
+	case "beside", "path":
+		return "it belongs to gpus, as in \"gpus: {beside: eth0, path: pix}\""
 	case "mig", "migs", "mig_profile", "mig_profiles", "vgpu", "vgpus", "vgpu_type", "mdev", "mdevs", "profile",
 		"fraction",
 		"slice", "slices", "partition":

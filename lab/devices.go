@@ -35,10 +35,11 @@ type deviceKind struct {
 	example string // example of a name
 	max     int    // maximum per node
 	rate    bool   // whether a selector can have a link rate
+	emulate bool   // whether a selector can describe an emulated device
 }
 
 var (
-	gpuKind = deviceKind{key: "gpus", one: "GPU", example: "GPU0", max: MaxGPUs}
+	gpuKind = deviceKind{key: "gpus", one: "GPU", example: "GPU0", max: MaxGPUs, emulate: true}
 	nicKind = deviceKind{key: "nics", one: "NIC", example: "NIC0", max: MaxNICs, rate: true}
 	// ports in links are always named one by one
 	portKind = deviceKind{key: "links", one: "NIC", example: "mlx5_0"}
@@ -57,6 +58,9 @@ func (k deviceKind) selectorKeys() []string {
 	keys := []string{"count", "vendor", "model", "numa_node"}
 	if k.rate {
 		keys = append(keys, "rate")
+	}
+	if k.emulate {
+		keys = append(keys, "memory", "beside", "path")
 	}
 	return keys
 }
@@ -192,6 +196,14 @@ func (d *decoder) selector(path string, n ast.Node, k deviceKind) (DeviceRequest
 			r.NUMANode = d.Integer(path, n, 0, MaxNUMANode)
 		case "rate":
 			r.RateMbps = d.rate(path, n)
+		case "memory":
+			r.Memory = d.gpuMemory(path, n)
+		case "beside":
+			r.Beside = d.nicName(path, n)
+		case "path":
+			if v := enum(d, path, n, gpuPaths(), nil); v != nil {
+				r.Path = *v
+			}
 		}
 	})
 	if keys == 0 && len(d.Errs) == before {
@@ -199,6 +211,31 @@ func (d *decoder) selector(path string, n ast.Node, k deviceKind) (DeviceRequest
 			Want: words.Or(k.selectorKeys()), Fix: fmt.Sprintf("for any %s write 1", k.one)})
 	}
 	return r, len(d.Errs) == before
+}
+
+func (d *decoder) gpuMemory(path string, n ast.Node) Bytes {
+	v := d.size(path, n, MinGPUMemory)
+	if v == nil {
+		return 0
+	}
+	if *v > MaxGPUMemory || *v&(*v-1) != 0 {
+		d.Fail(strictyaml.PlaceOf(n), Error{Key: path, What: "not the memory of an emulated GPU", Have: v.String(),
+			Want: fmt.Sprintf("a power of two from %s to %s", MinGPUMemory, MaxGPUMemory)})
+		return 0
+	}
+	return *v
+}
+
+// nicNamePattern matches the names of a node's ports on the fabric.
+const nicNamePattern = `^eth[0-9]{1,2}$`
+
+func (d *decoder) nicName(path string, n ast.Node) string {
+	s, ok := d.Text(path, n, "a NIC of the node, such as eth0")
+	if ok && !d.matches(nicNamePattern, s) {
+		d.Fail(strictyaml.PlaceOf(n), Error{Key: path, What: "not a NIC of the node", Have: strictyaml.Quote(s),
+			Want: "eth0 for its first NIC, eth1 for its second"})
+	}
+	return s
 }
 
 func (d *decoder) matchText(path string, n ast.Node) string {
@@ -250,12 +287,16 @@ func (r DeviceRequest) flow() string {
 	if r == (DeviceRequest{Count: r.Count}) {
 		return count
 	}
-	rate := ""
+	rate, memory := "", ""
 	if r.RateMbps > 0 {
 		rate = formatRate(r.RateMbps)
 	}
+	if r.Memory > 0 {
+		memory = r.Memory.String()
+	}
 	return mapping("count", count, "vendor", scalarOrEmpty(r.Vendor), "model", scalarOrEmpty(r.Model),
-		"numa_node", formatPtr(r.NUMANode), "rate", rate)
+		"numa_node", formatPtr(r.NUMANode), "rate", rate, "memory", memory, "beside", scalarOrEmpty(r.Beside), "path",
+		scalarOrEmpty(string(r.Path)))
 }
 
 // flowList formats requests as the value of a key. Labs recorded by older versions have no requests; then it formats

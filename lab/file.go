@@ -196,8 +196,9 @@ type settings struct {
 	// ConnectX-4 Lx if a QEMU that emulates it is available, else virtio; a running node keeps its model. Nodes on a
 	// real host have the host's NICs.
 	NIC *NICModel `json:"nic,omitempty"`
-	// GPUs passed through to the node: a count, an address such as 0000:06:00.0, a name such as
-	// GPU0, a selector, or a list of these. The qemu driver cannot pass GPUs through.
+	// GPUs of the node, passed through on a real host: a count, an address such as 0000:06:00.0, a name such as
+	// GPU0, a selector, or a list of these. The qemu driver emulates a count of them, or {count: 2, memory: 1GiB,
+	// beside: eth1, path: phb}, for nodes with the package set gpu.
 	GPUs *fileDevices `json:"gpus,omitempty" rule:"gpus"`
 	// Fabric ports of the node that are virtual functions of the host's NICs: a count, the address or the name of a
 	// NIC, a selector, or a list of these. The qemu driver has none.

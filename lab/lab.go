@@ -205,7 +205,43 @@ type DeviceRequest struct {
 	Model    string `json:"model,omitempty"`     // part of the model's name, in any case
 	NUMANode *int   `json:"numa_node,omitempty"` // NUMA node of the device
 	RateMbps int64  `json:"rate_mbps,omitempty"` // minimum link rate, for NICs and VFs
+
+	// The rest is for emulated GPUs: their memory, a power of two, and their place in the node's PCI tree.
+	Memory Bytes   `json:"memory,omitempty"` // 0 means DefaultGPUMemory
+	Beside string  `json:"beside,omitempty"` // name of the node's NIC to which Path leads; empty means its first
+	Path   GPUPath `json:"path,omitempty"`   // empty means GPUPathPIX
 }
+
+// ForEmulated returns the first key that only emulated GPUs have, or "".
+func (r DeviceRequest) ForEmulated() string {
+	switch {
+	case r.Memory > 0:
+		return "memory"
+	case r.Beside != "":
+		return "beside"
+	case r.Path != "":
+		return "path"
+	}
+	return ""
+}
+
+// A GPUPath is the way in a node's PCI tree between an emulated GPU and a NIC, by the names of nvidia-smi topo -m.
+type GPUPath string
+
+// Values of GPUPath.
+const (
+	GPUPathPIX GPUPath = "pix" // behind one PCIe switch
+	GPUPathPXB GPUPath = "pxb" // behind a second switch that is behind the switch of the NIC
+	GPUPathPHB GPUPath = "phb" // through the host bridge
+)
+
+func gpuPaths() []GPUPath { return []GPUPath{GPUPathPIX, GPUPathPXB, GPUPathPHB} }
+
+// Limits and the default of the memory of an emulated GPU.
+const (
+	MinGPUMemory, MaxGPUMemory = 16 * MiB, 64 * GiB
+	DefaultGPUMemory           = 256 * MiB
+)
 
 // A Fabric is the network between the nodes.
 type Fabric struct {
@@ -223,7 +259,7 @@ type Node struct {
 	Memory Bytes  `json:"memory"` // whole MiB
 	Image  string `json:"image"`  // DefaultImage, the name of a full node's image (Full), or the path of a disk image
 	NICs   []NIC  `json:"nics"`   // whole NICs first, then virtual functions
-	GPUs   int    `json:"gpus"`   // GPUs passed through
+	GPUs   int    `json:"gpus"`   // GPUs passed through, or emulated
 	// Model of an emulated node's NICs, never NICAuto in a running lab. Labs recorded before the field existed have
 	// virtio.
 	NIC   NICModel `json:"nic,omitempty"`

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/strictyaml"
+	"github.com/rackless/rackless/internal/words"
 )
 
 // Parse reads a lab file. name is used only in messages. The returned Lab is complete and valid, with defaults filled
@@ -125,6 +126,7 @@ func (e *entry) node() Node {
 	memory := or(o.Memory, s.Memory, orAuto[Bytes]{value: enough})
 	gpus, nics, vfs := or(o.GPUs, s.GPUs, anyOf(DefaultGPUs)), e.nics(), e.vfs()
 	e.checkPorts(nics.count(), vfs.count())
+	e.checkBeside(gpus, nics.count()+vfs.count())
 	return Node{
 		CPUs: cpus.or(DefaultCPUs), AutoCPUs: cpus.auto,
 		Memory: memory.or(enough), AutoMemory: memory.auto,
@@ -191,6 +193,17 @@ func (e *entry) checkPorts(nics, vfs int) {
 	path, at := e.written(key)
 	e.failOnce(at, Error{Key: path, What: "too many ports", Have: fmt.Sprintf("nics %d and vfs %d", nics, vfs),
 		Want: fmt.Sprintf("at most %d together", MaxNICs)})
+}
+
+// checkBeside finds emulated GPUs beside a NIC that the node does not have.
+func (e *entry) checkBeside(gpus fileDevices, ports int) {
+	for _, r := range gpus {
+		if n, err := strconv.Atoi(strings.TrimPrefix(r.Beside, "eth")); err == nil && n >= ports {
+			path, _ := e.written("gpus")
+			e.failOnce(r.at, Error{Key: strictyaml.Join(path, "beside"), What: "not a NIC of the node", Have: r.Beside,
+				Want: fmt.Sprintf("eth0 to eth%d, because it has %s", max(0, ports-1), words.Count(ports, "NIC"))})
+		}
+	}
 }
 
 func (e *entry) checkPages(pages Hugepages, n Node) {

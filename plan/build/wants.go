@@ -31,6 +31,11 @@ func (b *problemBuilder) wants(node, key, kind string, requests []lab.DeviceRequ
 	var wants []plan.Want
 	before := len(b.errs)
 	for _, r := range requests {
+		if k := r.ForEmulated(); k != "" {
+			b.fail(node, key, "%s is for emulated GPUs, and %s has its own: leave it out, or run the lab with "+
+				"driver: qemu", k, b.name)
+			continue
+		}
 		w := plan.Want{Count: r.Count, Text: requestText(r)}
 		if r.Address != "" {
 			w.Any = b.byAddress(node, key, kind, r)
