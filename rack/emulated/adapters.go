@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -43,6 +44,7 @@ type adapters struct {
 	dir   string
 	log   *slog.Logger
 	plugs *fabric.Plugs
+	gpus  gpuSet
 
 	mu    sync.Mutex
 	off   map[string]bool // ports set down by the switch
@@ -66,7 +68,7 @@ func (a *adapters) sync(l *lab.Lab) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	wanted := make(map[string]bool)
-	var errs []error
+	errs := a.syncGPUs(l)
 	for _, n := range l.Nodes {
 		for i, nic := range n.NICs {
 			if !n.ConnectX() {
@@ -81,7 +83,7 @@ func (a *adapters) sync(l *lab.Lab) error {
 				}
 				errs = append(errs, a.remove(name))
 			}
-			if err := a.add(name, n.NIC, nic.MAC, adapterSocket(a.dir, n.Name, i)); err != nil {
+			if err := a.add(n, i); err != nil {
 				errs = append(errs, fmt.Errorf("adapter %s: %w", name, err))
 			}
 		}
@@ -94,9 +96,33 @@ func (a *adapters) sync(l *lab.Lab) error {
 	return errors.Join(errs...)
 }
 
-// add plugs a new adapter into its port of the switch. It creates the plug first, so that the plug takes all frames
-// of the adapter.
-func (a *adapters) add(name string, model lab.NICModel, mac, socket string) error {
+// syncGPUs makes the GPUs match a lab. It first removes the adapters of nodes that get other GPUs.
+func (a *adapters) syncGPUs(l *lab.Lab) (errs []error) {
+	changed := a.gpus.changed(a.dir, l)
+	for _, node := range changed {
+		for i := 0; ; i++ {
+			name := rack.PortName(node, i)
+			if a.there[name] == nil {
+				break
+			}
+			errs = append(errs, a.remove(name))
+		}
+		errs = append(errs, a.gpus.remove(node))
+	}
+	for _, n := range l.Nodes {
+		if gpus := gpusOf(a.dir, n); len(gpus) > 0 && slices.Contains(changed, n.Name) {
+			errs = append(errs, a.gpus.add(n.Name, gpus, func(format string, args ...any) {
+				a.log.Info("gpu: " + fmt.Sprintf(format, args...))
+			}))
+		}
+	}
+	return errs
+}
+
+// add plugs a new adapter of a node into its port of the switch. It creates the plug first, so that the plug takes all
+// frames of the adapter.
+func (a *adapters) add(n lab.Node, nic int) error {
+	name, model, mac := rack.PortName(n.Name, nic), n.NIC, n.NICs[nic].MAC
 	hw, err := net.ParseMAC(mac)
 	if err != nil || len(hw) != 6 {
 		return fmt.Errorf("MAC %q: %v", mac, err)
@@ -112,8 +138,9 @@ func (a *adapters) add(name string, model lab.NICModel, mac, socket string) erro
 	if os.Getenv(Unpaced) != "" {
 		rate = 0
 	}
-	port, err := a.server.AddNIC(connectx.NIC{Name: name, MAC: [6]byte(hw), Socket: socket, Model: string(model),
-		RateBits: rate, Link: !a.off[name], Batch: plug.Send,
+	port, err := a.server.AddNIC(connectx.NIC{Name: name, MAC: [6]byte(hw), Model: string(model),
+		Socket: adapterSocket(a.dir, n.Name, nic), RateBits: rate, Link: !a.off[name], Batch: plug.Send,
+		Peer:   func(addr, size uint64) []byte { return a.gpus.vram(n.Name, addr, size) },
 		Copied: func(tx, rx roce.Traffic) { plug.Copied(tx.Packets, tx.Bytes, rx.Packets, rx.Bytes) }})
 	if err != nil {
 		plug.Pull()
@@ -149,7 +176,7 @@ func (a *adapters) restore(node, template string) error {
 			return fmt.Errorf("node %s has no adapter", node)
 		}
 		if have == nil {
-			return nil
+			return a.gpus.restore(node, template)
 		}
 		state, err := os.ReadFile(filepath.Join(template, qemu.AdapterState(i)))
 		if err == nil {
@@ -209,6 +236,7 @@ func (a *adapters) close() error {
 	if a.server != nil {
 		errs = append(errs, a.server.Close())
 	}
+	errs = append(errs, a.gpus.close())
 	return errors.Join(errs...)
 }
 

@@ -199,9 +199,6 @@ func Supported(l *lab.Lab) error {
 func supported(n lab.Node) error {
 	const host = "to place the lab on a host that has them, see rackless plan"
 	switch {
-	case n.GPUs > 0:
-		return fmt.Errorf("asks for %s, which driver qemu cannot give: set gpus: 0; %s", words.Count(n.GPUs, "GPU"),
-			host)
 	case n.VFs > 0:
 		return fmt.Errorf("asks for %s, which driver qemu cannot give: set vfs: 0 and nics: %d; %s",
 			words.Count(n.VFs, "virtual function"), len(n.NICs), host)
@@ -226,5 +223,5 @@ func supported(n lab.Node) error {
 				len(n.NICs), host)
 		}
 	}
-	return nil
+	return gpusSupported(n)
 }

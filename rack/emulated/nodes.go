@@ -311,7 +311,10 @@ func fits(name string, start []lab.Node) error {
 
 // fitsIn is fits for this much memory. NodeOverhead is QEMU's own need besides its guest.
 func fitsIn(name string, start []lab.Node, available lab.Bytes) error {
-	want := lists.Sum(start, func(n lab.Node) lab.Bytes { return n.Memory + rack.NodeOverhead })
+	want := lists.Sum(start, func(n lab.Node) lab.Bytes {
+		gpus := lists.Sum(gpusOf("", n), func(g qemu.GPU) lab.Bytes { return lab.Bytes(g.Memory) })
+		return n.Memory + gpus + rack.NodeOverhead
+	})
 	if want <= available {
 		return nil
 	}

@@ -28,10 +28,21 @@ func TestWhatTheDriverCannotDoIsRefused(t *testing.T) {
 		"an image": {"nodes: {vm: {image: a.qcow2}}", ""},
 		"an image in the memory of a small node": {"nodes: {vm: {image: a.qcow2, memory: 256MiB}}",
 			"lab x: node vm has 256MiB for the system of a.qcow2: set memory: 512MiB, or more"},
-		"a GPU": {"nodes: {vm: {gpus: 1}}",
-			"lab x: node vm asks for 1 GPU, which driver qemu cannot give: set gpus: 0; to place the lab on a host " +
-				"that has them, see rackless plan"},
-		"GPUs": {"nodes: {vm: {gpus: {count: 2, model: H20}}}", "lab x: node vm asks for 2 GPUs, which"},
+		"a GPU":                 {"nodes: {vm: {gpus: 1, image: debian-13+mpi+gpu}}", ""},
+		"a GPU of an own image": {"nodes: {vm: {gpus: 1, image: a.qcow2}}", ""},
+		"GPUs with all keys": {"nodes: {vm: {image: debian-12+gpu, nics: 2, gpus: [{count: 2, memory: 1GiB, beside: eth1, " +
+			"path: phb}, 1]}}", ""},
+		"a GPU of a small node": {"nodes: {vm: {gpus: 1}}",
+			"lab x: node vm asks for 1 GPU, and its image builtin has no driver for emulated ones: set image: " +
+				"debian-13+gpu; to place the lab on a host with GPUs, see rackless plan"},
+		"a GPU without a ConnectX": {"nodes: {vm: {gpus: 1, image: debian-13+gpu, nic: virtio}}",
+			"lab x: node vm asks for 1 GPU, which need a ConnectX beside them: leave nic: virtio out;"},
+		"too many GPUs": {"nodes: {vm: {gpus: 9, image: debian-13+gpu}}",
+			"lab x: node vm asks for 9 GPUs, and driver qemu gives at most 8: set gpus: 8;"},
+		"GPUs of a model": {"nodes: {vm: {image: debian-13+gpu, gpus: {count: 2, model: RTX 3090}}}",
+			"lab x: node vm asks for the GPU model RTX 3090, and driver qemu emulates"},
+		"GPUs of a vendor": {"nodes: {vm: {image: debian-13+gpu, gpus: {count: 2, vendor: nvidia}}}",
+			"lab x: node vm asks for GPUs by vendor or NUMA node, and driver qemu gives emulated ones: set gpus: 2;"},
 		"VFs": {"nodes: {vm: {vfs: 2}}",
 			"lab x: node vm asks for 2 virtual functions, which driver qemu cannot give: set vfs: 0 and nics: 2;"},
 		"a NIC by name": {"nodes: {vm: {nics: [1, NIC0]}}",
@@ -46,7 +57,8 @@ func TestWhatTheDriverCannotDoIsRefused(t *testing.T) {
 			"lab x: node vm asks for 9 NICs, and driver qemu gives at most 8: set nics: 8"},
 		"too many CPUs": {"nodes: {vm: {cpus: 65}}",
 			"lab x: node vm asks for 65 CPUs, and driver qemu gives at most 64: set cpus: 64"},
-		"the last of two": {"nodes: {a: {}, b: {gpus: GPU0}}", "lab x: node b asks for 1 GPU,"},
+		"the last of two": {"nodes: {a: {}, b: {image: debian-13+gpu, gpus: GPU0}}",
+			"lab x: node b asks for the GPU GPU0, and driver qemu gives emulated ones: set gpus: 1;"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l, err := lab.Parse("lab.yaml", []byte("name: x\n"+tt.text+"\n"))
@@ -69,7 +81,7 @@ func TestSupportedExamples(t *testing.T) {
 		t.Fatalf("found %q, %v", files, err)
 	}
 	runs := map[string]bool{"pair": true, "sixteen": true, "sixtyfour": true, "connectx": true, "incast": true,
-		"soft-roce": true, "cluster": true, "cluster-sixteen": true, "slurm": true, "course": true, "arm64": true}
+		"soft-roce": true, "cluster": true, "cluster-sixteen": true, "slurm": true, "course": true, "arm64": true, "gpu": true}
 	for _, path := range files {
 		b, err := os.ReadFile(path)
 		if err != nil {

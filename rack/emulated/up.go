@@ -170,6 +170,9 @@ func (u *upRun) chooseEmulator(ctx context.Context, old *rack.State) error {
 			u.emulatorErr = why
 			return nil
 		}
+		if hasGPUs(u.Lab) {
+			return fmt.Errorf("lab %s: its GPUs need a ConnectX beside them: %w", u.Lab.Name, why)
+		}
 		u.progress.Note("the nodes have virtio NICs with soft RoCE in place of a ConnectX: %v", why)
 		u.setNICs(func(lab.Node) lab.NICModel { return lab.NICVirtio })
 	}
@@ -267,7 +270,7 @@ func (u *upRun) ensureImages(ctx context.Context) error {
 
 func (u *upRun) spec(n lab.Node) qemu.Spec {
 	s := qemu.Spec{Lab: u.Lab.Name, Name: n.Name, Dir: u.NodeDir(n.Name), CPUs: n.CPUs, Memory: int64(n.Memory),
-		Adapters: n.ConnectX()}
+		Adapters: n.ConnectX(), GPUs: gpusOf(u.Dir, n)}
 	if n.HasDisk() {
 		s.Image = u.images[n.Image]
 	}

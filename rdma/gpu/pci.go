@@ -62,6 +62,13 @@ const sharedVRAM = 1
 // hardReset performs a power-on or function level reset. The interrupt pin stays 0, since INTx is not supported. mu is
 // held, unless the GPU is not in use yet.
 func (g *GPU) hardReset() {
+	g.describe()
+	g.publish()
+	g.virtioReset()
+}
+
+// describe fills in the configuration space as it is after a reset.
+func (g *GPU) describe() {
 	g.config = [4096]byte{}
 	c := g.config[:]
 	le.PutUint16(c[0:], 0x1af4)
@@ -96,9 +103,6 @@ func (g *GPU) hardReset() {
 	_, _ = h.Write([]byte(g.cfg.Name))
 	le.PutUint32(c[cfgSerial:], 1<<16|3)
 	le.PutUint64(c[cfgSerial+4:], h.Sum64())
-
-	g.publish()
-	g.virtioReset()
 }
 
 // express fills in the capability of PCI Express: an endpoint with function level reset and the model's link.

@@ -89,6 +89,7 @@ type templateAdapters struct {
 	macs   [][6]byte
 	blocks []block
 	flags  []uint64 // flags of the guest's pages
+	gpus   templateGPUs
 }
 
 func (a *templateAdapters) serve(dir string, nics []NIC) ([]NIC, error) {
@@ -102,7 +103,7 @@ func (a *templateAdapters) serve(dir string, nics []NIC) ([]NIC, error) {
 		}
 		n.Adapter = filepath.Join(dir, fmt.Sprintf("x%d.sock", i))
 		p, err := a.server.AddNIC(connectx.NIC{Name: adapterID(i), MAC: [6]byte(mac), Socket: n.Adapter, Model: n.Model,
-			RateBits: connectx.Rate(n.Model), Link: true})
+			RateBits: connectx.Rate(n.Model), Link: true, Peer: a.gpus.vram})
 		if err != nil {
 			return nil, err
 		}
@@ -142,6 +143,9 @@ func (a *templateAdapters) save(ctx context.Context, dir string, q *qapi.Conn) e
 			return err
 		}
 	}
+	if err := a.gpus.save(ctx, dir, q); err != nil {
+		return err
+	}
 	keepCold(a.blocks, a.flags, named)
 	return atomicfile.WriteJSON(filepath.Join(dir, fileBlocks), a.blocks)
 }
@@ -150,6 +154,7 @@ func (a *templateAdapters) close() {
 	if a.server != nil {
 		_ = a.server.Close() // its machine has ended
 	}
+	a.gpus.close() // after the adapters, which may use the GPUs' memory
 }
 
 func readAdapters(dir string, n int) ([]adapterInGuest, error) {

@@ -148,10 +148,12 @@ func (m machine) args() []string {
 	if s.Adapters {
 		a = append(a, vm.TestArgs(sockets)...)
 	}
+	if s.Adapters {
+		a = append(a, pciArgs(s)...)
+	}
 	for i, n := range s.NICs {
 		if s.Adapters {
-			a = append(a, adapterArgs(i, n)...)
-			continue
+			break
 		}
 		if n.Socket != "" {
 			a = append(a, "-netdev",
@@ -193,6 +195,7 @@ type Spec struct {
 	Home Home
 	// Adapters makes the NICs ConnectX adapters, which need a QEMU with vfio-user.
 	Adapters bool
+	GPUs     []GPU // emulated ones of a node with adapters
 
 	// Attached, if not nil, is called when the node's sockets accept connections, before its CPUs run.
 	Attached func(ctx context.Context) error

@@ -20,6 +20,7 @@ import (
 
 	"github.com/rackless/rackless/internal/wait"
 	"github.com/rackless/rackless/rdma/connectx"
+	"github.com/rackless/rackless/rdma/gpu"
 	"github.com/rackless/rackless/vm"
 	"github.com/rackless/rackless/vm/guest"
 	"github.com/rackless/rackless/vm/image"
@@ -59,7 +60,7 @@ func (d *Driver) trustTSC() bool { return d.Image.Arch() == "amd64" && vm.TrustT
 // templateKey returns the key of the template for a shape: a hash of everything that the guest can see.
 func (d *Driver) templateKey(s Spec) string {
 	m := machine{spec: Spec{CPUs: s.CPUs, Memory: s.Memory, NICs: make([]NIC, len(s.NICs)), Adapters: s.Adapters,
-		Image: s.Image}, arch: d.Image.Arch(), accel: d.Accel, ram: "ram"}
+		GPUs: s.shapes(), Image: s.Image}, arch: d.Image.Arch(), accel: d.Accel, ram: "ram"}
 	img := d.image(s)
 	if img.IsFull() {
 		m.disk = fileDisk
@@ -76,6 +77,9 @@ func (d *Driver) templateKey(s Spec) string {
 		if s.Adapters {
 			parts = append(parts, connectx.Shape(n.Model), fmt.Sprint(blocksFormat))
 		}
+	}
+	for _, g := range s.GPUs {
+		parts = append(parts, gpu.Shape(g.Model), fmt.Sprint(g.Memory))
 	}
 	return vm.Key(parts...)
 }
@@ -145,7 +149,8 @@ const systemStarted = "systemctl is-system-running --wait >/dev/null; udevadm se
 // vm.ErrClock if it should have.
 func (d *Driver) bootTemplate(ctx context.Context, c vm.Cache, key string, s Spec,
 	trustTSC bool) (*vm.Template, error) {
-	shape := Spec{Lab: "template", Name: key, CPUs: s.CPUs, Memory: s.Memory, Adapters: s.Adapters, Image: s.Image}
+	shape := Spec{Lab: "template", Name: key, CPUs: s.CPUs, Memory: s.Memory, Adapters: s.Adapters, GPUs: s.shapes(),
+		Image: s.Image}
 	for i := range s.NICs {
 		shape.NICs = append(shape.NICs, NIC{MAC: fmt.Sprintf("52:54:00:00:00:%02x", i+1), Model: s.NICs[i].Model})
 	}
@@ -212,7 +217,9 @@ func (d *Driver) withAdapters(b *vm.Boot, m *machine, a *templateAdapters) error
 		for i := range m.blocks {
 			m.blocks[i].path = filepath.Join(dir, blockFile(i))
 		}
-		m.spec.NICs, err = a.serve(dir, m.spec.NICs)
+		if m.spec.GPUs, err = a.gpus.serve(dir, m.spec.GPUs); err == nil {
+			m.spec.NICs, err = a.serve(dir, m.spec.NICs)
+		}
 		return d.vm(*m), err
 	}
 	b.Settle = func(ctx context.Context, dir string) (func(), error) {
@@ -229,6 +236,9 @@ func (d *Driver) withAdapters(b *vm.Boot, m *machine, a *templateAdapters) error
 	}
 	for i := range m.spec.NICs {
 		b.Files = append(b.Files, AdapterState(i), guestState(i))
+	}
+	for i := range m.spec.GPUs {
+		b.Files = append(b.Files, GPUState(i), gpuInGuest(i))
 	}
 	return nil
 }
@@ -388,7 +398,11 @@ func (d *Driver) shareMemory(m *machine, t *vm.Template) (files []*os.File, _ fu
 	if m.blocks, files, err = readBlocks(t.Dir, s.sockets()); err != nil {
 		return nil, nil, err
 	}
-	if err := rename(m.blocks, files, adapters, s.NICs); err != nil {
+	gpus, err := readGPUs(t.Dir, len(s.GPUs))
+	if err == nil {
+		err = rename(m.blocks, files, adapters, s.NICs)
+	}
+	if err != nil {
 		closeAll(files)
 		return nil, nil, err
 	}
@@ -397,6 +411,11 @@ func (d *Driver) shareMemory(m *machine, t *vm.Template) (files []*os.File, _ fu
 		for _, a := range adapters {
 			if err == nil {
 				err = a.PCI.Write(ctx, filepath.Join(s.Dir, vm.SocketTest))
+			}
+		}
+		for _, g := range gpus {
+			if err == nil {
+				err = g.Write(ctx, filepath.Join(s.Dir, vm.SocketTest))
 			}
 		}
 		return err

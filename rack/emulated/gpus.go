@@ -1,0 +1,181 @@
+package emulated
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/rdma/gpu"
+	"github.com/rackless/rackless/vm/qemu"
+)
+
+// maxGPUs is the largest tested number of a node's emulated GPUs.
+const maxGPUs = 8
+
+func gpuSocket(labDir, node string, i int) string {
+	return filepath.Join(labDir, fmt.Sprintf("g-%s-%d.sock", node, i))
+}
+
+// gpusOf returns the GPUs of a node, with the defaults of the lab file filled in.
+func gpusOf(labDir string, n lab.Node) []qemu.GPU {
+	requests := n.GPURequests
+	if len(requests) == 0 && n.GPUs > 0 {
+		requests = []lab.DeviceRequest{{Count: n.GPUs}}
+	}
+	var all []qemu.GPU
+	for _, r := range requests {
+		g := qemu.GPU{Model: r.Model, Memory: int64(lab.DefaultGPUMemory), Path: lab.GPUPathPIX}
+		if r.Memory > 0 {
+			g.Memory = int64(r.Memory)
+		}
+		if r.Path != "" {
+			g.Path = r.Path
+		}
+		if i, err := strconv.Atoi(strings.TrimPrefix(r.Beside, "eth")); err == nil {
+			g.NIC = i
+		}
+		for range r.Count {
+			g.Socket = gpuSocket(labDir, n.Name, len(all))
+			all = append(all, g)
+		}
+	}
+	return all
+}
+
+func hasGPUs(l *lab.Lab) bool {
+	return slices.ContainsFunc(l.Nodes, func(n lab.Node) bool { return n.GPUs > 0 })
+}
+
+// gpusSupported refuses GPUs that driver qemu cannot emulate.
+func gpusSupported(n lab.Node) error {
+	const host = "to place the lab on a host with GPUs, see rackless plan"
+	if n.GPUs == 0 {
+		return nil
+	}
+	asks := "asks for " + words.Count(n.GPUs, "GPU")
+	switch {
+	case n.GPUs > maxGPUs:
+		return fmt.Errorf("%s, and driver qemu gives at most %d: set gpus: %d; %s", asks, maxGPUs, maxGPUs, host)
+	case !n.OwnImage() && !slices.Contains(strings.Split(n.Image, "+"), "gpu"):
+		return fmt.Errorf("%s, and its image %s has no driver for emulated ones: set image: debian-13+gpu; %s", asks,
+			n.Image, host)
+	case n.NIC == lab.NICVirtio:
+		return fmt.Errorf("%s, which need a ConnectX beside them: leave nic: virtio out; %s", asks, host)
+	}
+	for _, r := range n.GPURequests {
+		switch {
+		case r.Address != "":
+			return fmt.Errorf("asks for the GPU %s, and driver qemu gives emulated ones: set gpus: %d; %s", r.Address,
+				n.GPUs, host)
+		case r.Vendor != "" || r.NUMANode != nil:
+			return fmt.Errorf("asks for GPUs by vendor or NUMA node, and driver qemu gives emulated ones: set gpus: %d; %s",
+				n.GPUs, host)
+		case r.Model != "" && !slices.Contains(gpu.Models(), r.Model):
+			return fmt.Errorf("asks for the GPU model %s, and driver qemu emulates %s: leave model out; %s", r.Model,
+				words.Or(gpu.Models()), host)
+		}
+	}
+	return nil
+}
+
+// A gpuSet holds the emulated GPUs of a lab by node. Its own lock lets adapters find memory of GPUs while others
+// change the set.
+type gpuSet struct {
+	mu     sync.RWMutex
+	there  map[string][]*gpu.GPU
+	wanted map[string][]qemu.GPU // for comparison with those that a lab asks for
+}
+
+// vram finds memory of the GPUs of a node by its address in the guest.
+func (s *gpuSet) vram(node string, addr, size uint64) []byte {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return gpu.VRAM(s.there[node], addr, size)
+}
+
+func (s *gpuSet) of(node string) []*gpu.GPU {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.there[node]
+}
+
+// changed returns the nodes whose GPUs are not those of the lab.
+func (s *gpuSet) changed(dir string, l *lab.Lab) []string {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	var names []string
+	for _, n := range l.Nodes {
+		if !slices.Equal(s.wanted[n.Name], gpusOf(dir, n)) {
+			names = append(names, n.Name)
+		}
+	}
+	for name := range s.there {
+		if !slices.Contains(l.NodeNames(), name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// add makes the GPUs of a node.
+func (s *gpuSet) add(node string, gpus []qemu.GPU, log func(format string, args ...any)) error {
+	var made []*gpu.GPU
+	for i, g := range gpus {
+		one, err := gpu.Listen(gpu.Config{Name: fmt.Sprintf("%s.gpu%d", node, i), Socket: g.Socket,
+			Memory: uint64(g.Memory), Model: g.Model, Log: log})
+		if err != nil {
+			errs := lists.Map(made, (*gpu.GPU).Close)
+			return errors.Join(append(errs, fmt.Errorf("GPU %d of node %s: %w", i, node, err))...)
+		}
+		made = append(made, one)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.there == nil {
+		s.there, s.wanted = make(map[string][]*gpu.GPU), make(map[string][]qemu.GPU)
+	}
+	s.there[node], s.wanted[node] = made, gpus
+	return nil
+}
+
+// remove ends the GPUs of a node. Its adapters must have ended before, because they may use the GPUs' memory.
+func (s *gpuSet) remove(node string) error {
+	s.mu.Lock()
+	all := s.there[node]
+	delete(s.there, node)
+	delete(s.wanted, node)
+	s.mu.Unlock()
+	return errors.Join(lists.Map(all, (*gpu.GPU).Close)...)
+}
+
+func (s *gpuSet) close() error {
+	s.mu.RLock()
+	var names []string
+	for name := range s.there {
+		names = append(names, name)
+	}
+	s.mu.RUnlock()
+	return errors.Join(lists.Map(names, s.remove)...)
+}
+
+// restore sets the GPUs of a node to the states of its template's.
+func (s *gpuSet) restore(node, template string) error {
+	for i, g := range s.of(node) {
+		state, err := os.ReadFile(filepath.Join(template, qemu.GPUState(i)))
+		if err == nil {
+			err = g.Restore(state)
+		}
+		if err != nil {
+			return fmt.Errorf("GPU %d of node %s: %w", i, node, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,175 @@
+package qemu
+
+import (
+	"context"
+	"fmt"
+	"math/bits"
+	"os"
+	"path/filepath"
+
+	"github.com/rackless/rackless/internal/atomicfile"
+	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/rdma/gpu"
+	"github.com/rackless/rackless/vm"
+	"github.com/rackless/rackless/vm/qapi"
+)
+
+// A GPU is an emulated GPU of a node with adapters, and its place in the node's PCI tree.
+type GPU struct {
+	Socket string // of the server that emulates it
+	Model  string
+	Memory int64       // bytes
+	NIC    int         // number of the node's NIC to which Path leads
+	Path   lab.GPUPath // pix, pxb or phb
+}
+
+// shapes returns the GPUs as a template has them, without the names of their sockets.
+func (s Spec) shapes() []GPU {
+	return lists.Map(s.GPUs, func(g GPU) GPU {
+		g.Socket = ""
+		return g
+	})
+}
+
+func gpuID(i int) string { return fmt.Sprintf("gpu%d", i) }
+
+// GPUState returns the name of a template's file with the state of a GPU, as saved by gpu.GPU.
+func GPUState(i int) string { return fmt.Sprintf("gpu%d", i) }
+
+func gpuInGuest(i int) string { return GPUState(i) + ".json" }
+
+// A pciTree makes the arguments of a node's ports and switches, and of the devices behind them.
+type pciTree struct {
+	spec    Spec
+	args    []string
+	chassis int
+}
+
+// pciArgs returns the arguments of a node's adapters and GPUs. An adapter has its own root port. Its GPUs on path pix
+// are behind the same switch, on path pxb behind a second switch, and on path phb behind root ports of their own.
+func pciArgs(s Spec) []string {
+	t := pciTree{spec: s, chassis: len(s.NICs)}
+	for i, n := range s.NICs {
+		near, far := t.gpus(i, lab.GPUPathPIX), t.gpus(i, lab.GPUPathPXB)
+		if len(near)+len(far) == 0 {
+			t.args = append(t.args, adapterArgs(i, n)...)
+			continue
+		}
+		root, above := fmt.Sprintf("cx%d", i), fmt.Sprintf("sw%d", i)
+		t.add("pcie-root-port,id=%s,chassis=%d,%s", root, i+1, t.room(64<<20, append(near, far...)))
+		t.add("x3130-upstream,id=%s,bus=%s", above, root)
+		t.device(vm.VFIOUser{ID: adapterID(i), Bus: t.below(above), Socket: n.Adapter})
+		for _, g := range near {
+			t.gpu(g, t.below(above))
+		}
+		if len(far) > 0 {
+			second := above + "b"
+			t.add("x3130-upstream,id=%s,bus=%s", second, t.below(above))
+			for _, g := range far {
+				t.gpu(g, t.below(second))
+			}
+		}
+	}
+	for g := range s.GPUs {
+		if s.GPUs[g].Path != lab.GPUPathPHB {
+			continue
+		}
+		t.chassis++
+		root := fmt.Sprintf("gp%d", g)
+		t.add("pcie-root-port,id=%s,chassis=%d,%s", root, t.chassis, t.room(0, []int{g}))
+		t.gpu(g, root)
+	}
+	return t.args
+}
+
+func (t *pciTree) gpus(nic int, path lab.GPUPath) (list []int) {
+	for g := range t.spec.GPUs {
+		if t.spec.GPUs[g].NIC == nic && t.spec.GPUs[g].Path == path {
+			list = append(list, g)
+		}
+	}
+	return list
+}
+
+func (t *pciTree) add(format string, args ...any) {
+	t.args = append(t.args, "-device", fmt.Sprintf(format, args...))
+}
+
+func (t *pciTree) device(d vm.VFIOUser) { t.args = append(t.args, "-device", d.Device()) }
+
+func (t *pciTree) gpu(g int, bus string) {
+	t.device(vm.VFIOUser{ID: gpuID(g), Bus: bus, Socket: t.spec.GPUs[g].Socket})
+}
+
+// below adds a downstream port of a switch and returns its name.
+func (t *pciTree) below(upstream string) string {
+	t.chassis++
+	id := fmt.Sprintf("dn%d", t.chassis)
+	t.add("xio3130-downstream,id=%s,bus=%s,chassis=%d,hotplug=off,power_controller_present=off", id, upstream,
+		t.chassis)
+	return id
+}
+
+// room returns the options of a root port with address space for the memory of GPUs and for some bytes more.
+func (t *pciTree) room(more int64, gpus []int) string {
+	all := more + lists.Sum(gpus, func(g int) int64 { return t.spec.GPUs[g].Memory + 1<<20 })
+	return fmt.Sprintf("hotplug=off,power_controller_present=off,pref64-reserve=%d",
+		uint64(1)<<bits.Len64(uint64(all-1)))
+}
+
+// templateGPUs are a template's GPUs, emulated by this process while the template is made.
+type templateGPUs []*gpu.GPU
+
+func (all *templateGPUs) serve(dir string, gpus []GPU) ([]GPU, error) {
+	served := make([]GPU, len(gpus))
+	for i, g := range gpus {
+		g.Socket = filepath.Join(dir, fmt.Sprintf("g%d.sock", i))
+		made, err := gpu.Listen(gpu.Config{Name: gpuID(i), Socket: g.Socket, Memory: uint64(g.Memory), Model: g.Model})
+		if err != nil {
+			return nil, err
+		}
+		*all = append(*all, made)
+		served[i] = g
+	}
+	return served, nil
+}
+
+// vram finds memory of the guest's GPUs by its address.
+func (all *templateGPUs) vram(addr, size uint64) []byte { return gpu.VRAM(*all, addr, size) }
+
+func (all *templateGPUs) save(ctx context.Context, dir string, q *qapi.Conn) error {
+	for i, g := range *all {
+		d, err := vm.ReadPCIDevice(ctx, q, filepath.Join(dir, vm.SocketTest), gpuID(i))
+		if err != nil {
+			return err
+		}
+		state, err := g.Save()
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, GPUState(i)), state, 0o600)
+		}
+		if err == nil {
+			err = atomicfile.WriteJSON(filepath.Join(dir, gpuInGuest(i)), d)
+		}
+		if err != nil {
+			return fmt.Errorf("GPU %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
+func (all *templateGPUs) close() {
+	for _, g := range *all {
+		_ = g.Close() // its machine has ended
+	}
+}
+
+func readGPUs(dir string, n int) ([]*vm.PCIDevice, error) {
+	all := make([]*vm.PCIDevice, n)
+	for i := range all {
+		if err := atomicfile.ReadJSON(filepath.Join(dir, gpuInGuest(i)), &all[i]); err != nil || all[i] == nil {
+			return nil, fmt.Errorf("GPU %d of the template: %s is not what was written (%v)", i, gpuInGuest(i), err)
+		}
+	}
+	return all, nil
+}
