@@ -144,6 +144,9 @@ func ParseMatrix(b []byte) (*Matrix, error) {
 	if first != nil && first.Why != peerAccess && first.Line < found.Line {
 		found.note(first.Line, "a matrix that is not read: %s", first.Why)
 	}
+	if why := unreachable(text); why != "" {
+		found.note(found.Line, "a matrix of nvidia-smi topo -p2p, which has no paths: %s", why)
+	}
 	if v := version().FindStringSubmatch(text); v != nil {
 		found.Version = v[1]
 	}

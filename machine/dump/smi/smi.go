@@ -30,7 +30,7 @@ func Sniff(head []byte) bool {
 func Parse(b []byte, name string) (*topology.Host, error) {
 	if bytes.Contains(b, []byte("= Status Ok")) && !bytes.Contains(b, []byte("Affinity")) {
 		return nil, &Error{File: name, Why: "this is of nvidia-smi topo -p2p: it says which GPUs can reach each " +
-			"other, and not over which paths; nvidia-smi topo -m does"}
+			"other, and not over which paths; nvidia-smi topo -m does" + prefixed("; ", unreachable(string(b)))}
 	}
 	m, err := ParseMatrix(b)
 	if err != nil {
