@@ -129,14 +129,14 @@ func TestParseSwapAreas(t *testing.T) {
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("(-want +got)\n%s", diff)
 			}
-			if message(err) != test.wantErr {
-				t.Errorf("error %q; want %q", message(err), test.wantErr)
+			if errorText(err) != test.wantErr {
+				t.Errorf("error %q; want %q", errorText(err), test.wantErr)
 			}
 		})
 	}
 }
 
-func message(err error) string {
+func errorText(err error) string {
 	if err == nil {
 		return ""
 	}

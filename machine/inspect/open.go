@@ -32,6 +32,7 @@ import (
 	"github.com/rackless/rackless/machine/dump/texts"
 	"github.com/rackless/rackless/machine/dump/where"
 	"github.com/rackless/rackless/machine/inspect/tree"
+	"github.com/rackless/rackless/machine/message"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/machine/topology/compare"
 )
@@ -415,6 +416,12 @@ func unknownError(raw, text []byte) error {
 	what := cmp.Or(Relative(text), stranger(text))
 	if what == "" && (kernelLog().Match(raw) || kernelLog().Match(text)) {
 		what = texts.OddLog
+	}
+	if line, _, _ := strings.Cut(strings.TrimSpace(string(text[:min(len(text), sniffLen)])), "\n"); what == "" {
+		if kinds := message.Explain(line); len(kinds) > 0 {
+			what = fmt.Sprintf("a log of a program (%s), which is not read: rackless explain says what its messages mean",
+				kinds[0].Short)
+		}
 	}
 	if what != "" {
 		return fmt.Errorf("%w: it is %s", ErrUnknown, what)

@@ -33,6 +33,8 @@ func TestTextsThatAreNotReadAreNamed(t *testing.T) {
 			"a log of Slurm", "lscpu -e"},
 		{"2022-04-22T03:04:15.771Z| vmx| | I005: PCIPassthru: total number of pages needed\n", "vmware.log", "govc"},
 		{"2024-01-01T00:00:00 cpu98:2097948)PCIEHP: 1564: 0000:a8:01.0: hotplug slot\n", "VMkernel", "govc"},
+		{"qemu-kvm: cannot bind memory to host NUMA nodes: Operation not permitted\n",
+			"a log of a program (memory may not be bound to NUMA nodes of the host)", "rackless explain"},
 		{"config.version = \"8\"\nvirtualHW.version = \"19\"\n", ".vmx", "govc"},
 	} {
 		_, err := ReadStream(t.Context(), strings.NewReader(test.text), "a.txt")
