@@ -179,12 +179,12 @@ func socketsOneNode(v *view, add func(finding.Finding)) {
 	sockets := lists.Filter(v.Packages, func(p topology.Package) bool {
 		return nodeForEach().MatchString(cmp.Or(p.Model, v.System.CPUModel))
 	})
-	if v.virtual || len(sockets) < 2 || len(v.NUMANodes) != 1 || v.UntoldNodes() > 0 {
+	one := v.OnlyNode()
+	if v.virtual || len(sockets) < 2 || one == nil {
 		return
 	}
 	// A text may be cut off below the first node. hwloc without the help of the kernel makes up one node for all CPUs,
 	// which has no memory.
-	one := v.NUMANodes[0]
 	if v.CPUs.Online.IsEmpty() || !v.CPUs.Online.IsSubsetOf(one.CPUs) ||
 		v.Provenance.Kind == topology.SourceHwloc && (one.MemoryBytes == nil || *one.MemoryBytes == 0) {
 		return

@@ -62,6 +62,24 @@ func TestWhatTextsDoNotTell(t *testing.T) {
 		{"the kinds of cores of lscpu -e", "CPU CORE MAXMHZ\n0 0 5500.0\n1 0 5500.0\n2 1 4300.0\n3 2 4300.0\n",
 			kinds, "0-1 performance; 2 efficiency; 3 efficiency"},
 		{"cores of equal clocks", "CPU CORE MAXMHZ\n0 0 5500.0\n1 0 5500.0\n2 1 5400.0\n", kinds, "0-1 ; 2 "},
+		{"a table of CPUs that ends in a row", "CPU NODE CORE\n0 0 0\n1 0 1\n2 0\n", online, "cut off; cores"},
+		{"a table of CPUs that ends with the second threads", "CPU NODE CORE\n0 0 0\n1 0 1\n2 0 2\n3 0 0\n", online,
+			"cut off; cores 0,3"},
+		{"such a table of lscpu -p", "# CPU,Core,Socket,Node\n0,0,0,0\n1,1,0,0\n2,0,0", online, "cut off; cores"},
+		{"lscpu -p with more titles than columns", "# CPU,Core,Socket,Node,,L1d\n0,0,0,0\n1,1,0,0\n", online,
+			"0-1; cores 0 1"},
+		{"a whole table", "CPU NODE CORE\n0 0 0\n1 0 1\n2 0 0\n3 0 1\n", online, "0-3; cores 0,2 1,3"},
+		{"second threads that are offline", "CPU NODE CORE ONLINE\n0 0 0 yes\n1 0 1 yes\n2 0 0 yes\n3 - - no\n",
+			online, "0-2; cores 0,2 1"},
+		{"cores with one thread after those with two", "CPU CORE\n0 0\n1 0\n2 1\n3 1\n4 2\n5 3\n", online,
+			"0-5; cores 0-1 2-3 4 5"},
+		{"a damaged row before others", "CPU NODE CORE\n0 0 0\n1 0\n2 0 2\n", online, "0,2; cores 0 2"},
+		{"the CPUs of nodes that are not all listed", "available: 2 nodes (0-1)\nnode 0 cpus: 0 1\nnode 0 size: 16 MB\n",
+			online, "cut off; cores"},
+		{"the CPUs of a node that lscpu counts and does not list", "NUMA node(s):  2\nNUMA node0 CPU(s):  0-3\n",
+			online, "cut off; cores"},
+		{"a cut table beside a whole list", "$ lscpu\nArchitecture: x86_64\nOn-line CPU(s) list: 0-3\n$ lscpu -e\n" +
+			"CPU NODE CORE\n0 0 0\n1 0 1\n2 0\n", online, "0-3; cores"},
 		{"a domain whose end is missing", "<domain type='kvm'>\n  <name>vm1</name>\n  <vcpu>4</vcpu>\n  <cputune>\n" +
 			"    <vcpupin vcpu='0' cpuset='1'/>\n    <vcpu", func(h *topology.Host) string {
 			return fmt.Sprint(h.Tenants[0].Cut)
@@ -78,6 +96,18 @@ func TestWhatTextsDoNotTell(t *testing.T) {
 
 func untold(h *topology.Host) string {
 	return fmt.Sprintf("%d listed, %d more", len(h.NUMANodes), h.UntoldNodes())
+}
+
+// online returns the CPUs that are online, and those of each core.
+func online(h *topology.Host) string {
+	out := h.CPUs.Online.String() + "; cores"
+	if h.CPUs.Untold() {
+		out = "cut off; cores"
+	}
+	for _, c := range h.Cores {
+		out += " " + c.CPUs.String()
+	}
+	return out
 }
 
 func kinds(h *topology.Host) string {

@@ -175,13 +175,14 @@ func (h *Host) completePCI() {
 	for d, node := range inherited {
 		d.NUMANode, d.NUMASource = &node, "parent"
 	}
-	if len(h.NUMANodes) != 1 || h.UntoldNodes() > 0 {
+	only := h.OnlyNode()
+	if only == nil {
 		return
 	}
 	for i := range h.PCI {
 		d := &h.PCI[i]
 		if d.NUMANode == nil {
-			d.NUMANode, d.NUMASource = new(h.NUMANodes[0].ID), "only node"
+			d.NUMANode, d.NUMASource = new(only.ID), "only node"
 		}
 	}
 }
@@ -246,6 +247,14 @@ func (h *Host) UntoldNodes() int {
 		return 1
 	}
 	return 0
+}
+
+// OnlyNode returns the NUMA node of a machine that has one. It returns nil if the machine has several, or may have.
+func (h *Host) OnlyNode() *NUMANode {
+	if len(h.NUMANodes) != 1 || h.UntoldNodes() > 0 || h.CPUs.Untold() {
+		return nil
+	}
+	return &h.NUMANodes[0]
 }
 
 // completeVFs links virtual functions and their physical function if only one side was read.

@@ -203,13 +203,18 @@ type Core struct {
 
 // CPUStates are sets of CPUs by their treatment in the kernel. A nil pointer is an unknown set.
 type CPUStates struct {
-	Present  *CPUSet `json:"present,omitempty"`
-	Online   CPUSet  `json:"online,omitzero"`
+	Present *CPUSet `json:"present,omitempty"`
+	Online  CPUSet  `json:"online,omitzero"`
+	// Cut is set if a source of the CPUs has lost its end, so that there may be others than those it lists.
+	Cut      bool    `json:"cut_off,omitempty"`
 	Offline  *CPUSet `json:"offline,omitempty"`
 	Isolated *CPUSet `json:"isolated,omitempty"`  // /sys/devices/system/cpu/isolated
 	NoHzFull *CPUSet `json:"nohz_full,omitempty"` // /sys/devices/system/cpu/nohz_full
 	SMT      string  `json:"smt,omitempty"`       // smt/control: on, off, forceoff, notsupported, notimplemented
 }
+
+// Untold reports whether the machine may have more CPUs than its sources list.
+func (s *CPUStates) Untold() bool { return s.Cut && s.Online.IsEmpty() }
 
 // Memory is the memory of the whole machine.
 type Memory struct {

@@ -122,13 +122,13 @@ type Tree struct {
 	host     *Host
 	byAddr   map[PCIAddr]*PCIDevice
 	reported map[[2]string]Path
-	untold   int // see Host.UntoldNodes
+	only     *NUMANode // see Host.OnlyNode
 	children func() map[PCIAddr][]*PCIDevice
 }
 
 // NewTree indexes h.
 func NewTree(h *Host) *Tree {
-	t := &Tree{host: h, byAddr: make(map[PCIAddr]*PCIDevice, len(h.PCI)), untold: h.UntoldNodes()}
+	t := &Tree{host: h, byAddr: make(map[PCIAddr]*PCIDevice, len(h.PCI)), only: h.OnlyNode()}
 	for i := range h.PCI {
 		t.byAddr[h.PCI[i].Address] = &h.PCI[i]
 	}
@@ -236,7 +236,7 @@ func (t *Tree) Between(a, b PCIAddr) PathClass {
 	if cut && (rootA == "" || rootB == "") && !onDifferentNodes(da, db) {
 		return PathUnknown
 	}
-	if len(t.host.NUMANodes) == 1 && t.untold == 0 {
+	if t.only != nil {
 		return PathNODE
 	}
 	if da.NUMANode == nil || db.NUMANode == nil {

@@ -95,8 +95,8 @@ func number[T any](names map[string]string, prefix string, all []T, of func(T) (
 
 // nodeOf returns the NUMA node of a device. On a machine with one node, every device is on that node.
 func (v *view) nodeOf(n *int) *int {
-	if n == nil && len(v.Host.NUMANodes) == 1 && v.Host.UntoldNodes() == 0 {
-		return &v.Host.NUMANodes[0].ID
+	if only := v.Host.OnlyNode(); n == nil && only != nil {
+		return &only.ID
 	}
 	return n
 }

@@ -122,6 +122,10 @@ func (v *view) countsText() string {
 	if hardware != "" && h.CPUs.SMT != "" {
 		hardware += " (SMT " + smtWords.Replace(h.CPUs.SMT) + ")"
 	}
+	// Nodes that are not listed may have further CPUs.
+	if hardware != "" && (h.CPUs.Untold() || h.CPUs.Online.IsEmpty() && h.UntoldNodes() > 0) {
+		hardware += " or more"
+	}
 	return joined(", ", hardware, v.nodesText())
 }
 
@@ -129,6 +133,8 @@ func (v *view) countsText() string {
 func (v *view) nodesText() string {
 	listed, untold := len(v.Host.NUMANodes), v.Host.UntoldNodes()
 	switch {
+	case untold == 0 && listed > 0 && v.Host.CPUs.Untold():
+		return counted(listed, "NUMA node") + " or more"
 	case untold == 0:
 		return counted(listed, "NUMA node")
 	case v.Host.NodeCount != nil:

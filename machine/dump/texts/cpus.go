@@ -70,7 +70,8 @@ func (r *reader) lscpu() {
 		r.h.CPUs.Online = topology.CPURange(0, *n-1)
 	}
 	if r.h.CPUs.Online.IsEmpty() { // a part of the text
-		r.h.CPUs.Online = topology.UnionOf(r.h.NUMANodes, func(n topology.NUMANode) topology.CPUSet { return n.CPUs })
+		all := topology.UnionOf(r.h.NUMANodes, func(n topology.NUMANode) topology.CPUSet { return n.CPUs })
+		r.online(all, r.h.NodeCount == nil)
 	}
 	if off := read["Off-line CPU(s) list"]; off != "" {
 		r.h.CPUs.Offline = r.cpus(0, off)
@@ -91,6 +92,15 @@ func (r *reader) lscpu() {
 			r.h.Cores = append(r.h.Cores, topology.Core{CPUs: topology.CPUs(cpu)})
 		}
 	}
+}
+
+// online sets the CPUs that are online. If the text does not have all of them, they are not known.
+func (r *reader) online(cpus topology.CPUSet, whole bool) {
+	if whole || cpus.IsEmpty() {
+		r.h.CPUs.Online = cpus
+		return
+	}
+	r.h.CPUs.Online, r.h.CPUs.Cut = topology.CPUSet{}, true
 }
 
 // nodeCount records the number of NUMA nodes that a text counts, if some are missing from its list.
@@ -157,6 +167,7 @@ type cpuTable struct {
 	// cores by "socket/core", L3 caches by the number in the column
 	cores, caches map[string][]int
 	mhz           map[int]float64 // highest clock of a CPU
+	cut           bool            // the last rows are missing, or a part of the last one
 }
 
 func newCPUTable() *cpuTable {
@@ -165,8 +176,13 @@ func newCPUTable() *cpuTable {
 }
 
 func (t *cpuTable) fill(r *reader) {
-	r.h.CPUs.Online = topology.CPUs(t.online...)
-	if t.offline != nil {
+	if cpu := t.lonely(); cpu >= 0 {
+		t.cut = true
+		r.note(0, "the second thread of the core of CPU %d would follow the last row: the text is cut off, or those "+
+			"CPUs are offline", cpu)
+	}
+	r.online(topology.CPUs(t.online...), !t.cut)
+	if t.offline != nil && !t.cut {
 		r.h.CPUs.Offline = new(topology.CPUs(t.offline...))
 	}
 	for id, cpus := range t.nodes {
@@ -177,11 +193,46 @@ func (t *cpuTable) fill(r *reader) {
 	}
 	kind := t.kinds()
 	for _, cpus := range t.cores {
-		r.h.Cores = append(r.h.Cores, topology.Core{CPUs: topology.CPUs(cpus...), Kind: kind(cpus)})
+		if len(cpus) > 1 || !t.cut { // the other thread may be in a missing row
+			r.h.Cores = append(r.h.Cores, topology.Core{CPUs: topology.CPUs(cpus...), Kind: kind(cpus)})
+		}
 	}
 	for _, cpus := range t.caches {
 		r.h.L3 = append(r.h.L3, topology.L3{CPUs: topology.CPUs(cpus...)})
 	}
+}
+
+// lonely returns the first CPU whose core lacks a thread that would follow the last row, or -1. Most machines number
+// the first threads of all cores before the second ones, at a constant distance. Machines that mix cores with one and
+// two threads number the threads of a core in a row.
+func (t *cpuTable) lonely() int {
+	distance, second := 0, 0
+	var alone []int
+	for _, cpus := range t.cores {
+		switch len(cpus) {
+		case 1:
+			alone = append(alone, cpus[0])
+			continue
+		case 2:
+		default:
+			return -1
+		}
+		if d := cpus[1] - cpus[0]; d < 2 || distance != 0 && d != distance {
+			return -1
+		}
+		distance, second = cpus[1]-cpus[0], max(second, cpus[1])
+	}
+	if distance == 0 || len(alone) == 0 || second != max(slices.Max(t.online), slices.Max(append(t.offline, 0))) {
+		return -1
+	}
+	slices.Sort(alone)
+	// The missing rows begin with the number after the last one.
+	for i, cpu := range alone {
+		if cpu+distance != second+1+i {
+			return -1
+		}
+	}
+	return alone[0]
 }
 
 // kinds returns a function that tells the kind of a core of a hybrid machine by its CPUs. There the cores with one
@@ -240,6 +291,7 @@ func (t *cpuTable) add(cpu int, value map[string]string) {
 // "# CPU,Core,Socket,Node,,L1d,L1i,L2,L3". Columns may be missing: -e=CPU,NODE prints two.
 func (r *reader) lscpuTable() {
 	var columns []string
+	width := 0 // columns of a row; lscpu -p may have fewer than titles
 	table := newCPUTable()
 	for n, line := range r.lines() {
 		words := strings.Fields(strings.TrimPrefix(line, "# "))
@@ -256,9 +308,16 @@ func (r *reader) lscpuTable() {
 		if len(words) == 0 || count(words[0]) == nil || columns == nil {
 			continue
 		}
-		if cpu := *count(words[0]); cpu >= topology.MaxCPUs || len(words) < len(columns) && !strings.Contains(line,
-			",") {
-			r.note(n, "%q is not a line of CPU %d with %d columns", line, cpu, len(columns))
+		if width == 0 {
+			width = len(columns)
+			if strings.Contains(line, ",") {
+				width = min(width, len(words))
+			}
+		}
+		cpu := *count(words[0])
+		table.cut = len(words) < width
+		if cpu >= topology.MaxCPUs || table.cut {
+			r.note(n, "%q is not a line of CPU %d with %d columns", line, cpu, width)
 		} else {
 			value := map[string]string{}
 			for i, name := range columns[:min(len(columns), len(words))] {
@@ -316,10 +375,12 @@ func (r *reader) numactl() {
 			}
 		}
 	}
+	whole := true
 	for i := range r.h.NUMANodes {
 		node := &r.h.NUMANodes[i]
 		if !listed[node.ID] {
 			r.note(0, "the CPUs of node %d are missing", node.ID)
+			whole = false
 		}
 	}
 	if len(r.h.NUMANodes) == 0 && len(rows) <= topology.MaxCPUs { // only the matrix
@@ -330,7 +391,9 @@ func (r *reader) numactl() {
 	if available > len(r.h.NUMANodes) && len(r.h.NUMANodes) > 0 && available <= topology.MaxCPUs {
 		r.h.NodeCount = &available
 		r.note(0, "%d nodes are available, and the text has %d", available, len(r.h.NUMANodes))
+		whole = false
 	}
+	r.online(r.h.CPUs.Online, whole)
 	// The columns of the matrix are the nodes in numerical order, possibly with gaps.
 	for i := range r.h.NUMANodes {
 		node := &r.h.NUMANodes[i]
