@@ -8,6 +8,7 @@ import (
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/bench/expect"
 	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/study/importer"
 )
 
@@ -55,11 +56,11 @@ func (f *Figure) fall(all []importer.Sample, infiniband bool) {
 // infiniband reports whether the RDMA ports of the machine that carry data are of InfiniBand, which loses nothing.
 func (m *machine) infiniband() bool {
 	found := false
-	for _, d := range m.RDMADevices() {
+	for n, d := range m.RDMADevices() {
 		if isDown(d) {
 			continue
 		}
-		if d.Port(1).LinkLayer != "InfiniBand" {
+		if m.LinkLayer(n, d, d.Port(1)) != topology.LinkInfiniBand {
 			return false
 		}
 		found = true

@@ -59,6 +59,9 @@ func (m *machine) memory(f *Figure) {
 	case m.IsVirtual():
 		f.Text = "no expectation: what memory a virtual machine is given is not known"
 		return
+	case m.CPUs.Untold():
+		f.Text = "no expectation: the list of CPUs is cut off, so the number of processors is not known"
+		return
 	case i < 0 || len(m.Packages) == 0:
 		f.Text = fmt.Sprintf("no expectation: the memory channels of %q are not known", model)
 		return

@@ -88,7 +88,7 @@ func (m *machine) ports() (all []nicPort, rateless, down []string) {
 		if topology.IsSoftRDMA(d.Name) || nic.PF != nil {
 			continue
 		}
-		gbps := rate(nic, d) / 8
+		gbps := m.rate(nic, d) / 8
 		switch {
 		case isDown(d):
 			down = append(down, d.Name)

@@ -40,6 +40,16 @@ func infiniband(h *topology.Host) *topology.Host {
 	return h
 }
 
+// untold returns a machine whose RDMA port tells neither its link layer nor its network device, which is the one with
+// its number.
+func untold(h *topology.Host, netdev string) *topology.Host {
+	n := &h.NICs[0]
+	n.Devices[0].Ports[0].GIDs = nil
+	n.Ports[0].Name, n.Ports[0].DevPort = netdev, new(0)
+	n.Ports = append(n.Ports, topology.Netdev{Name: "eth1", DevPort: new(1), SpeedMbps: new(int64(400000))})
+	return h
+}
+
 // unlinked returns a machine that does not tell the PCIe link of its NIC.
 func unlinked(h *topology.Host) *topology.Host {
 	h.PCI[len(h.PCI)-1].Link = nil
@@ -141,6 +151,10 @@ func TestFiguresBetweenMachines(t *testing.T) {
 			"packets that are lost", ""},
 		{"a fall over InfiniBand", infiniband(port(400, "ACTIVE", 0)), sizes(2, 12.9, 29.5, 5.27, 5.22, 4.09), "",
 			appraise.Low, "a way that is congested or broken", "lost"},
+		{"a fall over a card of InfiniBand", untold(port(400, "ACTIVE", 0), "ib0"),
+			sizes(2, 12.9, 29.5, 5.27, 5.22, 4.09), "", appraise.Low, "a way that is congested or broken", "lost"},
+		{"the network device with the number of the port", untold(port(0, "ACTIVE", 100000), "eth0"),
+			machines(t, 11.6), "", appraise.Normal, "of the 12.5 GB/s of 1 NICs", ""},
 		{"a small fall", port(100, "ACTIVE", 0), sizes(2, 12.9, 29.5, 25, 12, 11), "", appraise.Normal, "", "lost"},
 		{"one slow size at the end", port(100, "ACTIVE", 0), sizes(2, 10, 11, 10, 2), "", appraise.Low, "", "lost"},
 		{"a fall within a machine", mesh(2, 6), sizes(1, 100, 300, 20, 20), "", appraise.Unknown, "", "lost"},

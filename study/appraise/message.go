@@ -132,7 +132,7 @@ func (m *machine) side(device string, tcp bool) (side *expect.Side, why string) 
 			best, at = d, n
 			break
 		}
-		if device == "" && (best == nil || rate(n, d) > rate(at, best)) {
+		if device == "" && (best == nil || m.rate(n, d) > m.rate(at, best)) {
 			best, at = d, n
 		}
 	}
@@ -152,7 +152,7 @@ func (m *machine) side(device string, tcp bool) (side *expect.Side, why string) 
 		why = fmt.Sprintf("the log names no device: it is taken for one of %s, the fastest (--device names another)",
 			best.Name)
 	}
-	ep := bench.Endpoint{Node: "this machine", Device: best.Name, Wire: bench.Wire{Rate: rate(at, best)}}
+	ep := bench.Endpoint{Node: "this machine", Device: best.Name, Wire: bench.Wire{Rate: m.rate(at, best)}}
 	if port := best.Port(1); port != nil {
 		for _, g := range port.GIDs {
 			if g.Netdev != "" {
@@ -215,30 +215,13 @@ func (m *machine) addLink(s *expect.Side, nic *topology.NIC) {
 	}
 }
 
-// rate returns the rate of port 1 in Gb/s, or 0 if it is not known or the port is down. The network device of a RoCE
-// port has the rate of the port.
-func rate(n *topology.NIC, d *topology.RDMADevice) float64 {
-	port := d.Port(1)
-	switch {
-	case isDown(d):
-		return 0
-	case port.RateGbps != nil:
-		return *port.RateGbps
-	case port.LinkLayer == "InfiniBand":
+// rate returns the rate of port 1 in Gb/s, or 0 if it is not known or the port is down.
+func (m *machine) rate(n *topology.NIC, d *topology.RDMADevice) float64 {
+	gbps := m.RateGbps(n, d, d.Port(1))
+	if isDown(d) || gbps == nil {
 		return 0
 	}
-	netdev := ""
-	for _, g := range port.GIDs {
-		netdev = cmp.Or(netdev, g.Netdev)
-	}
-	for _, p := range n.Ports {
-		its := p.Name == netdev || netdev == "" && len(n.Ports) == 1
-		// IPoIB devices have names with ib.
-		if p.SpeedMbps != nil && its && !strings.HasPrefix(p.Name, "ib") {
-			return float64(*p.SpeedMbps) / 1000
-		}
-	}
-	return 0
+	return *gbps
 }
 
 // isDown reports whether port 1 is known not to carry data.
