@@ -183,7 +183,11 @@ func detect(files []*file) (string, error) {
 		}
 	}
 	if found == "" {
-		return "", &Error{File: files[0].name, Unknown: true, What: "of no known format; " + readFormats}
+		what := "of no known format; "
+		if is := stranger(files[0].data); is != "" {
+			what = is + "; "
+		}
+		return "", &Error{File: files[0].name, Unknown: true, What: what + readFormats}
 	}
 	return found, nil
 }

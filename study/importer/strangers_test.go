@@ -69,6 +69,31 @@ func TestLogsOfStrangers(t *testing.T) {
 	}
 }
 
+// A log of a tool that is not read is named, with what to use instead.
+func TestLogsThatAreNotReadAreNamed(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"[tuning] Best combine: SMs 24, NVL chunk 4, RDMA chunk 32: 4.71 GB/s (RDMA), 9.50 GB/s (NVL)\n": "DeepEP",
+		"[rank 0] Dispatch bandwidth: 38.19 GB/s, avg_t=197.04 us\n":                                     "DeepEP",
+		"Timing for main: time 2005-08-28_00:01:00 on domain   1:    1.23 elapsed seconds\n":             "WRF",
+		"Info: Benchmark time: 8 CPUs 0.5 s/step 5.8 days/ns 0 MB memory\n":                              "NAMD",
+		"#    Intel(R) MPI Benchmarks 2021.3, MPI-1 part\n":                                              "Intel MPI",
+		"|    Stage     | # iterations | 50.0%ile | average | overall |  average |\n" +
+			"|              |              |      overhead (usec)      |\n": "ucx_perftest",
+		"bytes   #sent   #ack     total       time     MB/sec    usec/xfer   Mxfers/sec\n": "fi_pingpong",
+		"[CUDA Bandwidth Test] - Starting...\nRunning on...\n":                             "bandwidthTest",
+		"STREAM version $Revision: 5.10 $\n":                                               "STREAM",
+		"{\n  \"fio version\" : \"fio-3.36\",\n  \"timestamp\" : 1\n}\n":                   "fio",
+		"neither\n": "of no known format",
+	} {
+		_, err := importer.Import([]importer.Source{files("d", map[string]string{"a.txt": text})},
+			importer.Options{Name: "a"})
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "read are logs of") {
+			t.Errorf("%q: %v, want %s", text, err, want)
+		}
+	}
+}
+
 // Web pages take "#" at the beginning of a line for a mark of theirs. The figures are the same without it.
 func TestHeadingsWithoutTheirMarks(t *testing.T) {
 	t.Parallel()
