@@ -50,6 +50,32 @@ func untold(h *topology.Host, netdev string) *topology.Host {
 	return h
 }
 
+// twoPorts returns a machine with a card of two ports of 100 Gb/s behind a link of 126 Gb/s, and a second card.
+func twoPorts(t *testing.T, third float64) *topology.Host {
+	h := host(link(8, 16), link(16, 16), link(16, 16))
+	for name, address := range map[string]string{"mlx5_1": "0000:41:00.1", "mlx5_2": "0000:42:00.0"} {
+		a, err := topology.ParsePCIAddr(address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, rate := h.PCI[len(h.PCI)-1], 100.0
+		if d.Address = a; name == "mlx5_2" {
+			rate = third
+		}
+		h.PCI = append(h.PCI, d)
+		h.NICs = append(h.NICs, topology.NIC{Address: &a, RDMA: []string{name}, Devices: []topology.RDMADevice{{
+			Name: name, Ports: []topology.RDMAPort{{Number: 1, State: "ACTIVE", RateGbps: &rate}}}}})
+	}
+	h.Complete()
+	return h
+}
+
+// rails returns a run of OSU over the devices that its command names.
+func rails(t *testing.T, devices, best string) []*importer.Study {
+	return log(t, "osu/stackhpc-ib-gcc9-openmpi4-ucx-osu_bw.txt", "# OSU MPI", "$ mpirun -x UCX_NET_DEVICES="+devices+
+		" osu_bw\n# OSU MPI", "11925.27", best)
+}
+
 // unlinked returns a machine that does not tell the PCIe link of its NIC.
 func unlinked(h *topology.Host) *topology.Host {
 	h.PCI[len(h.PCI)-1].Link = nil
@@ -155,6 +181,19 @@ func TestFiguresBetweenMachines(t *testing.T) {
 			sizes(2, 12.9, 29.5, 5.27, 5.22, 4.09), "", appraise.Low, "a way that is congested or broken", "lost"},
 		{"the network device with the number of the port", untold(port(0, "ACTIVE", 100000), "eth0"),
 			machines(t, 11.6), "", appraise.Normal, "of the 12.5 GB/s of 1 NICs", ""},
+		{"two ports of one card", twoPorts(t, 100), rails(t, "mlx5_0:1,mlx5_1:1", "12000.00"), "", appraise.Low,
+			"PCIe Gen 3 x16 link that the ports of one card share", "names no device"},
+		{"one port of it", twoPorts(t, 100), rails(t, "mlx5_1:1", "12000.00"), "", appraise.Normal, "", "share"},
+		{"two cards", twoPorts(t, 100), rails(t, "mlx5_0:1,mlx5_2:1", "24000.00"), "", appraise.Normal,
+			"97.9 % of the wire", "share"},
+		{"two cards that do not add up", twoPorts(t, 100), rails(t, "mlx5_0:1,mlx5_2:1", "12000.00"), "", appraise.Low,
+			"which carries 196.", "share"},
+		{"a second card whose rate is not known", twoPorts(t, 0), rails(t, "mlx5_0:1,mlx5_2:1", "12000.00"), "",
+			appraise.Unknown, "the rate of mlx5_2 is not known", ""},
+		{"a second card that is not there", twoPorts(t, 100), rails(t, "mlx5_0:1,mlx5_7:1", "12000.00"), "",
+			appraise.Unknown, "the rate of mlx5_7 is not known", ""},
+		{"one of several devices, by the command", twoPorts(t, 100), rails(t, "mlx5_0:1,mlx5_1:1", "12000.00"), "mlx5_1",
+			appraise.Normal, "", "share"},
 		{"a small fall", port(100, "ACTIVE", 0), sizes(2, 12.9, 29.5, 25, 12, 11), "", appraise.Normal, "", "lost"},
 		{"one slow size at the end", port(100, "ACTIVE", 0), sizes(2, 10, 11, 10, 2), "", appraise.Low, "", "lost"},
 		{"a fall within a machine", mesh(2, 6), sizes(1, 100, 300, 20, 20), "", appraise.Unknown, "", "lost"},

@@ -64,6 +64,10 @@ func (m *machine) message(f *Figure, all []importer.Sample) {
 			f.Devices = []string{n.ID()}
 		}
 	}
+	if m.device == "" && len(origin.Rails) > 0 {
+		m.rails(f, all, e, *side, origin.Rails)
+		return
+	}
 	f.along(all, e, *side)
 	if f.Verdict == Above && m.device == "" && device != "" {
 		m.elsewhere(f, all, e, device, tcp)
@@ -74,6 +78,37 @@ func (m *machine) message(f *Figure, all []importer.Sample) {
 	}
 	if why != "" {
 		f.Text += "; " + why
+	}
+}
+
+// rails judges figures of several devices that were used at the same time: their rates add up, and ports of one card
+// share its link.
+func (m *machine) rails(f *Figure, all []importer.Sample, e bench.Engine, side expect.Side, others []string) {
+	first, _ := m.RDMADevice(side.Device)
+	names, oneCard := []string{side.Device}, true
+	for _, name := range others {
+		n, d := m.RDMADevice(name)
+		if d == nil || m.rate(n, d) == 0 || side.Rate == 0 {
+			f.Text = fmt.Sprintf("no expectation: the log names several devices, and the rate of %s is not known; %s", name,
+				otherNames)
+			return
+		}
+		side.Rate += m.rate(n, d)
+		names = append(names, name)
+		f.Devices = lists.Add(f.Devices, n.ID())
+		oneCard = oneCard && first != nil && first.Address != nil && n.Address != nil &&
+			first.Address.SameDevice(*n.Address)
+	}
+	side.Device = strings.Join(names, "+")
+	if !oneCard {
+		side.PCI = bench.PCILink{} // each card has its own
+	}
+	f.along(all, e, side)
+	for i := range f.Causes {
+		if c := &f.Causes[i]; oneCard && strings.HasPrefix(c.What, "PCIe") {
+			c.What += " that the ports of one card share"
+			c.Fix = "use one port, or two cards in two slots; or " + c.Fix
+		}
 	}
 }
 

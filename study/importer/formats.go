@@ -310,6 +310,22 @@ var osuHead = lazyregexp.New(`(?m)^(?:#? ?Number of (?:Sender|Receiver) .*\n)*` 
 
 // osu reads the table of an OSU micro-benchmark. The table has no end mark, so truncation after a complete row is not
 // detected.
+// mpiDevices matches the RDMA devices that the command of an MPI program names.
+var mpiDevices = lazyregexp.New(`\b(?:UCX_NET_DEVICES=|btl_openib_if_include[ =])["']?([\w.:-]+(?:,[\w.:-]+)*)`)
+
+// devices returns the devices that the command of an MPI program names, without their ports.
+func (f *file) devices() (all []string) {
+	m := mpiDevices().FindSubmatch(f.data)
+	if m == nil || string(m[1]) == "all" {
+		return nil
+	}
+	for name := range strings.SplitSeq(string(m[1]), ",") {
+		name, _, _ = strings.Cut(name, ":")
+		all = lists.Add(all, name)
+	}
+	return all
+}
+
 func (f *file) osu() (reading, error) {
 	res, err := tool.ParseOSU(f.data)
 	if err != nil {
@@ -318,6 +334,9 @@ func (f *file) osu() (reading, error) {
 	r := reading{test: res.Program, tool: "osu", version: res.Version, figures: res.Figures}
 	if res.Gap != "" {
 		r.where.Remarks = []tool.Remark{{What: "the table is not whole", Evidence: res.Gap}}
+	}
+	if names := f.devices(); len(names) > 0 {
+		r.where.Device, r.where.Rails = names[0], names[1:]
 	}
 	return r, nil
 }

@@ -94,9 +94,11 @@ type Origin struct {
 // Where describes the machines of a log.
 type Where struct {
 	Device string `json:"device,omitempty"` // RDMA device of the client
-	MTU    int    `json:"mtu,omitempty"`    // payload of an RDMA packet, in bytes
-	Hosts  int    `json:"hosts,omitempty"`  // number of machines
-	Ranks  []Rank `json:"ranks,omitempty"`  // GPUs of a single machine, if the log lists them
+	// Rails are further RDMA devices of the client that the test used at the same time.
+	Rails []string `json:"-"`
+	MTU   int      `json:"mtu,omitempty"`   // payload of an RDMA packet, in bytes
+	Hosts int      `json:"hosts,omitempty"` // number of machines
+	Ranks []Rank   `json:"ranks,omitempty"` // GPUs of a single machine, if the log lists them
 	// Placed has the number of its machine for each rank, from 0, if the log lists the ranks of several machines.
 	Placed []int `json:"-"`
 	// Link is the link layer of the device: "IB" or "Ethernet".
