@@ -20,6 +20,8 @@ type Remark struct {
 	Fix      string `json:"fix,omitempty"` // empty if nothing is wrong
 	// Possible is set if it is usual, and worth a look only if a figure is low.
 	Possible bool `json:"possible,omitempty"`
+	// FarGPU is the GPU that a NIC is far from, as NCCL prints its address on the bus: 81000 is 81:00.0.
+	FarGPU string `json:"far_gpu,omitempty"`
 }
 
 // ncclChannel matches a line with the transport from one rank to another. Releases before 2.5 call a channel a ring.
@@ -216,7 +218,7 @@ const underSwitch = 5
 func (s *ncclLogged) distance(m []string) {
 	gpu, nic := m[2], m[3]
 	distance, _ := strconv.Atoi(m[4]) // numbers by the expression
-	r := Remark{Evidence: m[0]}
+	r := Remark{Evidence: m[0], FarGPU: gpu}
 	switch {
 	case m[1] == "Disabled":
 		r.What = fmt.Sprintf("GPUDirect RDMA is off between GPU %s and HCA %s: they are too far apart", gpu, nic)

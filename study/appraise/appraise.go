@@ -98,6 +98,7 @@ func Check(h *topology.Host, findings []finding.Finding, studies []*importer.Stu
 		f := m.figure(k, quoted(series.Of(k)))
 		f.fall(series.Of(k), m.infiniband())
 		f.remark(series.Of(k)[0].Origin.Remarks, remarks)
+		m.nearNICs(&f)
 		all = append(all, f)
 	}
 	return all

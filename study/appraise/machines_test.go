@@ -229,3 +229,45 @@ func TestRemarksStandWithFigures(t *testing.T) {
 		}
 	}
 }
+
+// A remark on a NIC that is far from a GPU names the nearest NICs of the machine.
+func TestNearNICs(t *testing.T) {
+	t.Parallel()
+	far := func(h *topology.Host) *topology.Host { // a second NIC, on the GPU's switch
+		a, err := topology.ParsePCIAddr("0000:04:00.0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.PCI = append(h.PCI, topology.PCIDevice{Address: a, Class: new(topology.ID24(0x020000)), NUMANode: new(0),
+			Parent: h.PCI[3].Parent})
+		h.NICs = append(h.NICs, topology.NIC{Address: &a, RDMA: []string{"mlx5_1"}})
+		h.Complete()
+		return h
+	}
+	matrix := func() *topology.Host {
+		h := &topology.Host{GPUs: []topology.GPU{{Name: "GPU0"}}, NICs: []topology.NIC{{Name: "NIC0"}, {Name: "NIC1"},
+			{Name: "NIC2"}}, Reported: []topology.Path{{A: "GPU0", B: "NIC0", Class: topology.PathSYS},
+			{A: "GPU0", B: "NIC1", Class: topology.PathNODE}, {A: "GPU0", B: "NIC2", Class: topology.PathNODE}}}
+		h.Complete()
+		return h
+	}
+	for _, tt := range []struct {
+		name string
+		host *topology.Host
+		gpu  string
+		want string
+	}{
+		{"by its address", far(port(100, "ACTIVE", 0)), "2000", "fix; nearest to 0000:02:00.0 of this machine (PIX): mlx5_1"},
+		{"a GPU that is not there", far(port(100, "ACTIVE", 0)), "81000", "fix"},
+		{"an index", far(port(100, "ACTIVE", 0)), "0", "fix"},
+		{"the only GPU", matrix(), "81000", "fix; nearest to GPU0 of this machine (NODE): NIC1, NIC2"},
+		{"another remark", matrix(), "", "fix"},
+	} {
+		s := placed("nccl_all_reduce", 1, 0, 1)
+		s[0].Runs[0].Samples[0].Origin.Remarks = []tool.Remark{{What: "far", FarGPU: tt.gpu, Fix: "fix"}}
+		f := appraise.Check(tt.host, nil, s, "")[0]
+		if len(f.Remarks) != 1 || f.Remarks[0].Fix != tt.want {
+			t.Errorf("%s: %+v, want %q", tt.name, f.Remarks, tt.want)
+		}
+	}
+}
