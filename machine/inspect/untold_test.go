@@ -68,6 +68,12 @@ func TestWhatTextsDoNotTell(t *testing.T) {
 		{"such a table of lscpu -p", "# CPU,Core,Socket,Node\n0,0,0,0\n1,1,0,0\n2,0,0", online, "cut off; cores"},
 		{"lscpu -p with more titles than columns", "# CPU,Core,Socket,Node,,L1d\n0,0,0,0\n1,1,0,0\n", online,
 			"0-1; cores 0 1"},
+		{"a table that ends within a socket", "CPU SOCKET CORE\n0 0 0\n1 0 1\n2 1 2\n", online, "cut off; cores"},
+		{"a table that ends within a cache", "CPU CORE L1d:L1i:L2:L3\n0 0 0:0:0:0\n1 1 1:1:1:0\n2 2 2:2:2:1\n" +
+			"3 3 3:3:3:1\n4 4 4:4:4:2\n", online, "cut off; cores"},
+		{"sockets of different sizes", "CPU SOCKET CORE\n0 0 0\n1 1 1\n2 1 2\n", online, "0-2; cores 0 1 2"},
+		{"a socket with offline CPUs", "CPU SOCKET CORE ONLINE\n0 0 0 yes\n1 0 1 yes\n2 1 2 yes\n3 - - no\n", online,
+			"0-2; cores 0 1 2"},
 		{"a whole table", "CPU NODE CORE\n0 0 0\n1 0 1\n2 0 0\n3 0 1\n", online, "0-3; cores 0,2 1,3"},
 		{"second threads that are offline", "CPU NODE CORE ONLINE\n0 0 0 yes\n1 0 1 yes\n2 0 0 yes\n3 - - no\n",
 			online, "0-2; cores 0,2 1"},

@@ -51,9 +51,9 @@ func (v *view) nodeGrid() grid {
 		cores := lists.Count(v.Host.Cores, func(c topology.Core) bool {
 			return c.NUMANode != nil && *c.NUMANode == n.ID
 		})
-		// Without a list of cores, a count of 0 would be wrong for every node.
+		// Without a whole list of cores, a count would be wrong.
 		coreText := strconv.Itoa(cores)
-		if len(v.Host.Cores) == 0 {
+		if len(v.Host.Cores) == 0 || v.Host.CPUs.Untold() {
 			coreText = unknown
 		}
 		row := cells(strconv.Itoa(n.ID), "", coreText, optionalSize(n.MemoryBytes), optionalSize(n.FreeBytes),

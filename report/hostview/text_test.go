@@ -132,6 +132,30 @@ func TestWhatIsNotKnownIsNotZero(t *testing.T) {
 	}
 }
 
+// Lists of which a part is known are no totals.
+func TestCountsOfAPartSayThatThereMayBeMore(t *testing.T) {
+	two := []topology.NUMANode{{ID: 0, CPUs: topology.CPUs(0, 2)}, {ID: 1, CPUs: topology.CPUs(1)}}
+	cores := []topology.Core{{CPUs: topology.CPUs(0, 2), NUMANode: new(0)}}
+	cut := topology.CPUStates{Cut: true}
+	for name, test := range map[string]struct {
+		host *topology.Host
+		want string
+	}{
+		"a list of CPUs that is cut off": {&topology.Host{NUMANodes: two, Cores: cores, CPUs: cut},
+			"1 core, 3 CPUs or more, 2 NUMA nodes or more\n"},
+		"cores of it": {&topology.Host{NUMANodes: two, Cores: cores, CPUs: cut}, "   0  0,2       ?\n"},
+		"a list that another source has whole": {&topology.Host{NUMANodes: two, CPUs: topology.CPUStates{Cut: true,
+			Online: topology.CPUs(0, 1, 2)}}, "3 CPUs, 2 NUMA nodes\n"},
+		"nodes that are counted and not listed": {&topology.Host{NUMANodes: two, NodeCount: new(9)},
+			"3 CPUs or more, 9 NUMA nodes, of which 2 are told\n"},
+	} {
+		test.host.Provenance.Kind = topology.SourceTexts
+		if out := tableOf(t, NewDocument(test.host, nil), TableOptions{}); !strings.Contains(out, test.want) {
+			t.Errorf("%s: no %q in\n%s", name, test.want, out)
+		}
+	}
+}
+
 func TestTextFromOutsideCannotControlATerminal(t *testing.T) {
 	for in, want := range map[string]string{
 		"plain":                   "plain",

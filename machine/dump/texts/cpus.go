@@ -181,6 +181,11 @@ func (t *cpuTable) fill(r *reader) {
 		r.note(0, "the second thread of the core of CPU %d would follow the last row: the text is cut off, or those "+
 			"CPUs are offline", cpu)
 	}
+	if !t.cut && (uneven(t.sockets, 2) || uneven(t.nodes, 3) || uneven(t.caches, 3)) && t.offline == nil {
+		t.cut = true
+		r.note(0, "the last socket, node or cache has fewer CPUs than the others: the text is cut off, or CPUs are "+
+			"offline")
+	}
 	r.online(topology.CPUs(t.online...), !t.cut)
 	if t.offline != nil && !t.cut {
 		r.h.CPUs.Offline = new(topology.CPUs(t.offline...))
@@ -233,6 +238,32 @@ func (t *cpuTable) lonely() int {
 		}
 	}
 	return alone[0]
+}
+
+// uneven reports whether the list with the highest CPU is shorter than the others, which are equally long. It takes at
+// least a number of lists to tell.
+func uneven[K comparable](lists map[K][]int, least int) bool {
+	if len(lists) < least {
+		return false
+	}
+	var last K
+	highest := -1
+	for k, cpus := range lists {
+		if top := slices.Max(cpus); top > highest {
+			last, highest = k, top
+		}
+	}
+	size := 0
+	for k, cpus := range lists {
+		switch {
+		case k == last:
+		case size != 0 && len(cpus) != size:
+			return false
+		default:
+			size = len(cpus)
+		}
+	}
+	return len(lists[last]) < size
 }
 
 // kinds returns a function that tells the kind of a core of a hybrid machine by its CPUs. There the cores with one
