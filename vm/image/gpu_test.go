@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rackless/rackless/machine/dump/smi"
+	"github.com/rackless/rackless/machine/dump/texts"
 )
 
 // gpuMachine is the directory of a machine's /sys and /dev, made for tests.
@@ -240,12 +241,22 @@ func testSMI(t *testing.T, out string, m gpuMachine) {
 	if diff := cmp.Diff(want, rows); diff != "" {
 		t.Errorf("topo -m (-want +got):\n%s", diff)
 	}
-	details := ask("-q", "-i", "1")
-	for _, want := range []string{"Product Name                          : rackless emulated GPU\n", names[1],
-		"Total                             : 1 MiB\n", "Minor Number                          : 0\n"} {
-		if !strings.Contains(details, want) {
-			t.Errorf("-q has no %q:\n%s", want, details)
-		}
+	// inspect reads the output as that of NVIDIA's program.
+	found := texts.Split([]byte(ask("-q", "-i", "1")), "q.txt", texts.Kinds)
+	if len(found) != 1 {
+		t.Fatalf("%d texts in the output of -q", len(found))
+	}
+	h, err := found[0].Read()
+	if err != nil || len(h.GPUs) != 1 {
+		t.Fatalf("%v, %+v", err, h)
+	}
+	g, size := h.GPUs[0], uint64(1<<20)
+	want = []string{"0000:84:00.0", "rackless emulated GPU", names[1], "Disabled"}
+	if diff := cmp.Diff(want, []string{g.ID(), g.Model, g.UUID, g.MIG}); diff != "" {
+		t.Errorf("-q (-want +read):\n%s", diff)
+	}
+	if diff := cmp.Diff([]*uint64{&size, &size}, []*uint64{g.MemoryBytes, g.BAR1Bytes}); diff != "" {
+		t.Errorf("memory in -q (-want +read):\n%s", diff)
 	}
 	for _, args := range [][]string{{"--query-gpu=indx", "--format=csv"}, {"--query-gpu=index"}, {"-i", "7"}, {"-x"},
 		{"topo", "-p2p"}} {

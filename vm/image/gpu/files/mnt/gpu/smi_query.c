@@ -146,12 +146,14 @@ int smi_details(int only)
 	static const struct {
 		const char *section, *name, *field;
 	} lines[] = {
-		{NULL, "Product Name", "name"}, {NULL, "Minor Number", NULL}, {NULL, "GPU UUID", "uuid"},
+		{NULL, "Product Name", "name"}, {"MIG Mode", "Current", "mig.mode.current"},
+		{"MIG Mode", "Pending", "mig.mode.pending"}, {NULL, "GPU UUID", "uuid"}, {NULL, "Minor Number", NULL},
 		{"PCI", "Bus", "pci.bus"}, {"PCI", "Device", "pci.device"}, {"PCI", "Domain", "pci.domain"},
 		{"PCI", "Device Id", "pci.device_id"}, {"PCI", "Bus Id", "pci.bus_id"},
 		{"PCI", "Sub System Id", "pci.sub_device_id"},
 		{"FB Memory Usage", "Total", "memory.total"}, {"FB Memory Usage", "Used", "memory.used"},
-		{"FB Memory Usage", "Free", "memory.free"},
+		{"FB Memory Usage", "Free", "memory.free"}, {"BAR1 Memory Usage", "Total", "memory.total"},
+		{"BAR1 Memory Usage", "Used", "memory.used"}, {"BAR1 Memory Usage", "Free", "memory.free"},
 		{NULL, "Compute Mode", "compute_mode"},
 	};
 	const struct gpu *g;
