@@ -34,8 +34,8 @@ func suites(codename string) []string {
 }
 
 // line returns the source in the form of sources.list. kind is deb for packages or deb-src for their sources.
-func (s source) line(kind string) string {
-	return fmt.Sprintf("%s [signed-by=%s] %s %s main\n", kind, keyring, s.uri, s.suite)
+func (s source) line(kind, component string) string {
+	return fmt.Sprintf("%s [signed-by=%s] %s %s %s\n", kind, keyring, s.uri, s.suite, component)
 }
 
 func currentInputs(ctx context.Context) (inputs, error) {

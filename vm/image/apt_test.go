@@ -82,7 +82,7 @@ func TestSourcesAreThoseOfTheRelease(t *testing.T) {
 	}
 	var lines []string
 	for _, s := range got {
-		lines = append(lines, s.line("deb"))
+		lines = append(lines, s.line("deb", "main"))
 	}
 	signed := "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] "
 	want := []string{

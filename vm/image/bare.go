@@ -54,7 +54,7 @@ const bareList = "packages"
 // buildBare unpacks packages, and makes the directories and files that their programs need.
 func buildBare(ctx context.Context, o Options, work, out string, img *Image) error {
 	o.progress("download the package lists of Debian %s", img.Recipe.Release)
-	a, err := newApt(ctx, filepath.Join(work, "apt"), img.Recipe, "deb")
+	a, err := newApt(ctx, filepath.Join(work, "apt"), img.Recipe, "deb", "main")
 	if err != nil {
 		return err
 	}

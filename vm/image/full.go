@@ -39,7 +39,7 @@ const setApps = "apps"
 var fullSets = map[string][]string{
 	"ai":    {"g++", "libcurl4", "libgloo-dev", "python3-numpy"}, // for Gloo and the wheels of Mooncake and NIXL
 	"apps":  {"gromacs", "hpcc", "lammps", "openfoam"},
-	"gpu":   {"gcc", "libc6-dev", "libibumad-dev", "libibverbs-dev", "libpci-dev", "librdmacm-dev", "make"},
+	"gpu":   {"gcc", "hwloc-nox", "libc6-dev", "libibumad-dev", "libibverbs-dev", "libpci-dev", "librdmacm-dev", "make"},
 	"mpich": {"gcc", "libc6-dev", "libmpich-dev", "mpich"},
 	"mpi":   {"gcc", "libc6-dev", "libopenmpi-dev", "mpich", "openmpi-bin", "python3-mpi4py"},
 	"slurm": {"dbus", "munge", "slurm-client", "slurm-wlm"},
@@ -122,7 +122,7 @@ func fullRecipe(release string, sets []string) (r Recipe, err error) {
 	r = Recipe{Format: 1, Release: codename, Suites: suites(codename),
 		Packages: slices.Compact(packages), DiskMiB: 8192, FilesDigest: treeDigest(filesOf(sets))}
 	if slices.Contains(sets, setGPU) {
-		r.Sources = gpuSources
+		r.Sources, r.Unpacked = gpuSources, gpuPlugins(sets)
 	}
 	return r, nil
 }
@@ -197,7 +197,7 @@ func buildFull(ctx context.Context, o Options, work, out string, img *Image) err
 		return err
 	}
 	img.Kernel, img.Initramfs, img.Disk = "vmlinux", "initrd", diskName
-	if err := fetchSources(ctx, o, work, in.recipe.Sources); err != nil {
+	if err := fetchFiles(ctx, o, work, in.recipe); err != nil {
 		return err
 	}
 	o.progress("install Debian %s for full nodes (%d packages and what they need)", in.recipe.Release,

@@ -2,11 +2,11 @@ package image
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 )
 
 // The set gpu has libraries in place of NVIDIA's for emulated GPUs. They are compiled from the C files in gpu when the
@@ -15,38 +15,79 @@ import (
 // gpuSources are compiled by gpu/files/mnt/compile.
 var gpuSources = []string{"perftest"}
 
+// gpuPlugins returns the plug-ins through which hwloc and Slurm see GPUs. Their packages depend on NVIDIA's libraries.
+func gpuPlugins(sets []string) []string {
+	plugins := []string{"libhwloc-contrib-plugins"}
+	if slices.Contains(sets, setSlurm) {
+		plugins = append(plugins, "slurm-wlm-nvml-plugin")
+	}
+	return plugins
+}
+
 // sourcesRelease is the release of all sources. Debian 12's perftest is too old for dma-bufs.
 const sourcesRelease = "trixie"
 
-// sourceArchive returns the name of a source package's original archive in the system of an image, below /mnt.
-func sourceArchive(name string) string { return name + ".orig.tar" }
+const (
+	sourceEnd  = ".orig.tar"
+	packageEnd = ".deb"
+)
 
-// fetchSources downloads the original archives of source packages to work. apt checks their digests against Debian's
-// signed list.
-func fetchSources(ctx context.Context, o Options, work string, names []string) error {
-	if len(names) == 0 {
-		return nil
+// fetched returns the names of the files that fetchFiles brings. In the system of the image they are in /mnt.
+func (r Recipe) fetched() (names []string) {
+	for _, name := range r.Sources {
+		names = append(names, name+sourceEnd)
 	}
-	o.progress("download the sources of %d packages of Debian 13, and their list (11 MB)", len(names))
-	dir := filepath.Join(work, "sources")
-	a, err := newApt(ctx, dir, Recipe{Release: sourcesRelease, Suites: []string{sourcesRelease}}, "deb-src")
-	if err != nil {
-		return err
+	for _, name := range r.Unpacked {
+		names = append(names, name+packageEnd)
 	}
-	for _, name := range names {
-		_, err := a.run(ctx, dir, "apt-get", "--quiet", "source", "--download-only", "--tar-only", name)
-		if err != nil {
-			return fmt.Errorf("download the source of %s: %w", name, err)
-		}
-		found, err := filepath.Glob(filepath.Join(dir, name+"_*.orig.tar.*"))
+	return names
+}
+
+// fetchFiles downloads the original archives of a recipe's sources and the packages to unpack. apt checks them against
+// Debian's signed lists.
+func fetchFiles(ctx context.Context, o Options, work string, r Recipe) error {
+	if len(r.Sources) > 0 {
+		o.progress("download the list of Debian 13's sources (11 MB), and the source of %s",
+			strings.Join(r.Sources, ", "))
+		dir := filepath.Join(work, "sources")
+		a, err := newApt(ctx, dir, Recipe{Release: sourcesRelease, Suites: []string{sourcesRelease}}, "deb-src", "main")
 		if err != nil {
 			return err
 		}
-		found = slices.DeleteFunc(found, func(f string) bool { return filepath.Ext(f) == ".asc" })
-		if len(found) != 1 {
-			return errors.New("download the source of " + name + ": apt-get brought no original archive")
+		_, err = a.run(ctx, dir, append([]string{"apt-get", "--quiet", "source", "--download-only", "--tar-only"},
+			r.Sources...)...)
+		if err != nil {
+			return fmt.Errorf("download sources: %w", err)
 		}
-		if err := os.Rename(found[0], filepath.Join(work, sourceArchive(name))); err != nil {
+		if err := takeFiles(dir, work, r.Sources, "_*.orig.tar.?z", sourceEnd); err != nil {
+			return err
+		}
+	}
+	if len(r.Unpacked) == 0 {
+		return nil
+	}
+	dir := filepath.Join(work, "contrib")
+	a, err := newApt(ctx, dir, r, "deb", "contrib")
+	if err != nil {
+		return err
+	}
+	if err := a.download(ctx, dir, r.Unpacked); err != nil {
+		return err
+	}
+	return takeFiles(dir, work, r.Unpacked, "_*.deb", packageEnd)
+}
+
+// takeFiles moves downloaded files, one for each name, from one directory to another, where their names have no version.
+func takeFiles(from, to string, names []string, pattern, end string) error {
+	for _, name := range names {
+		found, err := filepath.Glob(filepath.Join(from, name+pattern))
+		if err != nil {
+			return err
+		}
+		if len(found) != 1 {
+			return fmt.Errorf("download %s: apt-get brought %d files", name, len(found))
+		}
+		if err := os.Rename(found[0], filepath.Join(to, name+end)); err != nil {
 			return err
 		}
 	}

@@ -320,12 +320,16 @@ func TestRecipeOfGPUImages(t *testing.T) {
 		t.Errorf("recipes are %+v and %+v", plain, gpu)
 	}
 	want := []string{"tar-in files.tar /", "upload perftest.orig.tar /mnt/perftest.orig.tar",
+		"upload libhwloc-contrib-plugins.deb /mnt/libhwloc-contrib-plugins.deb",
 		`chroot "$1" /mnt/compile`, `chroot "$1" /mnt/customize.sh`, "download /mnt/out/disk.tar disk.tar"}
 	if diff := cmp.Diff(want, hooks(gpu)); diff != "" {
 		t.Errorf("hooks (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(slices.Delete(want, 1, 3), hooks(plain)); diff != "" {
+	if diff := cmp.Diff(slices.Delete(want, 1, 4), hooks(plain)); diff != "" {
 		t.Errorf("hooks of an image without GPUs (-want +got):\n%s", diff)
+	}
+	if plugins := recipe("debian-13+gpu+slurm").Unpacked; !slices.Contains(plugins, "slurm-wlm-nvml-plugin") {
+		t.Errorf("Slurm gets no plug-in: %q", plugins)
 	}
 	modes := map[string]int64{}
 	err := filesOf([]string{setGPU, setSlurm})(func(name string, _ []byte, mode int64) error {

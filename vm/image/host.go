@@ -110,7 +110,7 @@ func install(ctx context.Context, o Options, work string, in inputs, files tree,
 	}
 	var sources strings.Builder
 	for _, s := range in.sources {
-		sources.WriteString(s.line("deb"))
+		sources.WriteString(s.line("deb", "main"))
 	}
 	// The kernel package would otherwise make an initial file system with all drivers, before the files limit them.
 	env := []string{"RACKLESS_DISK_MIB=" + strconv.Itoa(in.recipe.DiskMiB), "INITRD=No"}
@@ -144,8 +144,8 @@ func installArgs(in inputs, mode string, made []string) []string {
 	args = append(args, lists.Map(in.options, func(o string) string { return "--aptopt=" + o })...)
 	args = append(args, `--setup-hook=mkdir -p "$1/etc/apt/preferences.d"`, "--setup-hook=upload preferences "+
 		"/etc/apt/preferences.d/rackless", "--customize-hook=tar-in files.tar /")
-	for _, name := range in.recipe.Sources {
-		args = append(args, "--customize-hook=upload "+sourceArchive(name)+" /mnt/"+sourceArchive(name))
+	for _, name := range in.recipe.fetched() {
+		args = append(args, "--customize-hook=upload "+name+" /mnt/"+name)
 	}
 	if len(in.recipe.Sources) > 0 {
 		args = append(args, `--customize-hook=chroot "$1" /mnt/compile`)

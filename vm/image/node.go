@@ -139,7 +139,7 @@ func nodeApt(ctx context.Context, o Options, dir string, r Recipe) (apt, error) 
 	}
 	o.progress("download the package lists of Debian %s for %s", r.Release, cmp.Or(r.Arch, amd64))
 	r.Suites = suites(r.Release)
-	return newApt(ctx, dir, r, "deb")
+	return newApt(ctx, dir, r, "deb", "main")
 }
 
 func (r Recipe) pickModules(dir string) (load []module, drivers driverSet, err error) {

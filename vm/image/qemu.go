@@ -98,7 +98,7 @@ func FindQEMU(ctx context.Context, o Options, arch string, vfioUser bool) (e vm.
 func buildQEMU(ctx context.Context, o Options, work, out string, img *Image) error {
 	r := img.Recipe
 	o.progress("download the package lists of Debian 13 (16 MB)")
-	a, err := newApt(ctx, filepath.Join(work, "apt"), r, "deb")
+	a, err := newApt(ctx, filepath.Join(work, "apt"), r, "deb", "main")
 	if err != nil {
 		return err
 	}
@@ -194,8 +194,8 @@ func (i *Image) copyProgram(root, out string, r Recipe) error {
 }
 
 // newApt makes a configuration in dir with only the suites of a recipe, at this machine's mirrors, and fetches their
-// lists: of packages (kind deb) or sources (deb-src). Signatures are checked against Debian's keys.
-func newApt(ctx context.Context, dir string, r Recipe, kind string) (apt, error) {
+// lists: of packages (kind deb) or sources (deb-src), in one component. Signatures are checked against Debian's keys.
+func newApt(ctx context.Context, dir string, r Recipe, kind, component string) (apt, error) {
 	targets, dump, err := askApt(ctx)
 	if err != nil {
 		return apt{}, err
@@ -208,7 +208,7 @@ func newApt(ctx context.Context, dir string, r Recipe, kind string) (apt, error)
 	a := apt{filepath.Join(dir, "apt.conf")}
 	var list strings.Builder
 	for _, s := range sources {
-		list.WriteString(s.line(kind))
+		list.WriteString(s.line(kind, component))
 	}
 	set := func(key, value string) { options = append(options, key+" "+strconv.Quote(value)+";") }
 	set("Dir::State", dir)

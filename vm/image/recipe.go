@@ -34,7 +34,9 @@ type Recipe struct {
 	Backported []string `json:"backported,omitempty"`
 	// Sources are Debian source packages that are compiled when the image is built, of the release of fetchSources.
 	Sources []string `json:"sources,omitempty"`
-	DiskMiB int      `json:"disk_mib,omitempty"` // size of a host's disk; unused space takes no room
+	// Unpacked are packages of the component contrib that are unpacked without their dependencies.
+	Unpacked []string `json:"unpacked,omitempty"`
+	DiskMiB  int      `json:"disk_mib,omitempty"` // size of a host's disk; unused space takes no room
 
 	// A node's image keeps only parts of the packages:
 	Programs []string `json:"programs,omitempty"` // names of programs; their libraries are added
