@@ -298,8 +298,8 @@ EXPORT CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr pointer,
 		return CUDA_ERROR_INVALID_VALUE;
 	if (pointer != m.start) {
 		static bool said;
-		say_once(&said, "part of an allocation has no dma-buf of its own: export it from its beginning, and give "
-			"ibv_reg_dmabuf_mr the offset");
+		say_once(&said, "a dma-buf begins where its allocation does, so the export of a part is refused; UCX asks for "
+			"some and needs none, as it registers whole allocations");
 		return CUDA_ERROR_NOT_SUPPORTED;
 	}
 	int fd = node_export(device_node(m.device), m.handle);
