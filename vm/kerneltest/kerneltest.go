@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -49,7 +50,8 @@ const limit = 20 * time.Minute
 
 // A Machine is a bootable machine for a test.
 type Machine struct {
-	QEMU   string // path
+	QEMU   string   // path
+	Lead   []string // its leading arguments, see vm.Emulator
 	Image  *image.Image
 	Initrd string // path, see Keep and Add
 }
@@ -132,7 +134,7 @@ func (m *Machine) Run(t TB, args []string, moreArgs string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, m.QEMU, append(append(append([]string(nil), accel...), args...),
+	cmd := exec.CommandContext(ctx, m.QEMU, append(slices.Concat(m.Lead, accel, args),
 		"-nodefaults", "-display", "none", "-no-reboot", "-kernel", m.Image.KernelPath(), "-initrd", m.Initrd,
 		"-serial", "stdio", "-append", kernelArgs+moreArgs)...)
 	var complaints strings.Builder
