@@ -180,10 +180,9 @@ func playNIC(ctx context.Context, g *gpu.GPU) error {
 
 // Structures and numbers of the kernel's drm.h and virtgpu_drm.h.
 type createBlob struct {
-	mem, flags, handle, resource uint32
-	size                         uint64
-	_, commandSize               uint32
-	command, id                  uint64
+	mem, flags, handle, _ uint32
+	size                  uint64
+	_                     [3]uint64
 }
 
 type mapBlob struct {

@@ -59,9 +59,11 @@ type GPU struct {
 	connected bool
 	// restored is set from Restore until the first access to the registers, and lets resets of QEMU pass.
 	restored bool
-	config   [4096]byte
-	virtio   virtio
-	memory   memory
+	// blamed is set after a violation has been logged, so that a guest cannot fill the log.
+	blamed bool
+	config [4096]byte
+	virtio virtio
+	memory memory
 }
 
 // Status is the state of a GPU.
@@ -184,7 +186,7 @@ type device GPU
 func (d *device) Connected() {
 	g := (*GPU)(d)
 	g.mu.Lock()
-	g.connected = true
+	g.connected, g.blamed = true, false
 	g.mu.Unlock()
 	d.Reset()
 }

@@ -29,7 +29,6 @@ type guest struct {
 	g   *GPU
 	d   *device
 	mem []byte
-	irq [vectors]int // eventfds
 
 	common, notify, isr, device uint64 // registers in BAR 0
 	next                        [numQueues]uint16

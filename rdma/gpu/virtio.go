@@ -73,7 +73,10 @@ func (g *GPU) violated() {
 		return
 	}
 	v.Status |= statusNeedsReset
-	g.logf("the driver has violated the virtio specification, and must reset the GPU")
+	if !g.blamed {
+		g.blamed = true
+		g.logf("the guest has violated the virtio specification; its driver must reset the GPU")
+	}
 	if v.Status&statusDriverOK != 0 {
 		g.interrupt(v.ConfigVector, interruptConf)
 	}
