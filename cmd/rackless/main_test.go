@@ -114,6 +114,10 @@ func runScripts(t *testing.T, run func(*testing.T, testscript.Params), pattern s
 	if err != nil {
 		t.Fatal(err)
 	}
+	programs, err := filepath.Abs("testdata/programs")
+	if err != nil {
+		t.Fatal(err)
+	}
 	cache := os.Getenv("RACKLESS_CACHE")
 	if cache == "" { // the user's cache, so that each machine builds the image once
 		d, err := rack.DefaultDirs(os.Getenv, os.Getuid())
@@ -147,6 +151,7 @@ func runScripts(t *testing.T, run func(*testing.T, testscript.Params), pattern s
 			env.Setenv("RACKLESS_DATA", filepath.Join(env.WorkDir, "data"))
 			env.Setenv("EXAMPLES", examples)
 			env.Setenv("SMALL", small)
+			env.Setenv("PROGRAMS", programs)
 			env.Setenv(cloudImage, os.Getenv(cloudImage))
 			return nil
 		},
