@@ -53,8 +53,8 @@ func (k *mkey) maxPages() int {
 }
 
 // The low bits of an entry of Pages. The driver's entries have flags in their place that grant the accesses
-// (MLX5_IB_MTT_READ and WRITE); they are inverted here, so that addresses alone, as in states of earlier versions, grant
-// all.
+// (MLX5_IB_MTT_READ and WRITE). They are inverted here, so that addresses alone, as in states of earlier versions,
+// grant all.
 const (
 	pageNoRead  = 1 << 0
 	pageNoWrite = 1 << 1

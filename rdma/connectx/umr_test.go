@@ -467,3 +467,37 @@ func TestCapabilitiesForDmabufs(t *testing.T) {
 		t.Errorf("on-demand paging: %x", odp)
 	}
 }
+
+// RDMA reaches the memory of another device of the guest, which QEMU announces without a file. An address that no
+// device has is accessed by messages.
+func TestRDMAReachesMemoryOfAPeer(t *testing.T) {
+	const bar, size = 1 << 36, 4 * pageSize
+	memory := make([]byte, size)
+	s, g := newLab(t, 2, NIC{Peer: func(addr, n uint64) []byte {
+		if addr == bar && n == size {
+			return memory
+		}
+		return nil
+	}}, nil)
+	b := g[1]
+	for _, at := range []uint64{bar, bar + size} {
+		if err := b.p.mem.Map(-1, 0, at, size, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	qa, _ := pair(g[0], b, serviceRC, nil)
+	at := g[0].alloc(size)
+	ka := g[0].anyKey(at, size)
+	for i, direct := range []bool{true, false} {
+		s.SetDirect(direct)
+		fill(g[0].mem[at:at+size], uint64(i))
+		if st := qa.load(testWQE{op: wqeWrite, segs: [][]byte{remoteSeg(bar, b.anyKey(bar, size)),
+			dataSeg(at, ka, size)}}); st != roce.OK || !bytes.Equal(memory, g[0].mem[at:at+size]) {
+			t.Errorf("direct %v: the write ends with %#x", direct, st)
+		}
+	}
+	if st := qa.load(testWQE{op: wqeWrite, segs: [][]byte{remoteSeg(bar+size, b.anyKey(bar+size, size)),
+		dataSeg(at, ka, size)}}); st != roce.RemoteOp {
+		t.Errorf("a write beside the memory ends with %#x", st)
+	}
+}
