@@ -207,7 +207,7 @@ type DeviceRequest struct {
 	RateMbps int64  `json:"rate_mbps,omitempty"` // minimum link rate, for NICs and VFs
 
 	// The rest is for emulated GPUs: their memory, a power of two, and their place in the node's PCI tree.
-	Memory Bytes   `json:"memory,omitempty"` // 0 means DefaultGPUMemory
+	Memory Bytes   `json:"memory,omitempty"` // 0 means that of the model
 	Beside string  `json:"beside,omitempty"` // name of the node's NIC to which Path leads; empty means its first
 	Path   GPUPath `json:"path,omitempty"`   // empty means GPUPathPIX
 }
@@ -237,11 +237,8 @@ const (
 
 func gpuPaths() []GPUPath { return []GPUPath{GPUPathPIX, GPUPathPXB, GPUPathPHB} }
 
-// Limits and the default of the memory of an emulated GPU.
-const (
-	MinGPUMemory, MaxGPUMemory = 16 * MiB, 64 * GiB
-	DefaultGPUMemory           = 256 * MiB
-)
+// Limits of the memory of an emulated GPU.
+const MinGPUMemory, MaxGPUMemory = 16 * MiB, 64 * GiB
 
 // A Fabric is the network between the nodes.
 type Fabric struct {

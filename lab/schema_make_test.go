@@ -290,8 +290,8 @@ func (k deviceKind) selectorSchema() *jsonschema.Schema {
 			Description: "At least this rate of the link: 25Gb/s, 2500Mb/s."})
 	}
 	if k.emulate {
-		s.Properties.Set("memory", &jsonschema.Schema{Type: "string", Pattern: memoryPattern, Default: "256MiB",
-			Description: "Memory of an emulated GPU: a power of two."})
+		s.Properties.Set("memory", &jsonschema.Schema{Type: "string", Pattern: memoryPattern,
+			Description: "Memory of an emulated GPU: a power of two. Absent: that of its model."})
 		s.Properties.Set("beside", &jsonschema.Schema{Type: "string", Pattern: nicNamePattern, Default: "eth0",
 			Description: "The NIC of the node to which the path of an emulated GPU leads."})
 		path := &jsonschema.Schema{Description: "Way between an emulated GPU and that NIC: behind one PCIe switch, " +

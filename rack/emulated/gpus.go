@@ -32,7 +32,8 @@ func gpusOf(labDir string, n lab.Node) []qemu.GPU {
 	}
 	var all []qemu.GPU
 	for _, r := range requests {
-		g := qemu.GPU{Model: r.Model, Memory: int64(lab.DefaultGPUMemory), Path: lab.GPUPathPIX}
+		model, _ := gpu.ModelOf(r.Model)
+		g := qemu.GPU{Model: r.Model, Memory: int64(model.Memory), Path: lab.GPUPathPIX}
 		if r.Memory > 0 {
 			g.Memory = int64(r.Memory)
 		}
