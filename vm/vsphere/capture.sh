@@ -9,6 +9,7 @@ mkfifo "$0.o" "$0.e" || exit
 keep out <"$0.o" &
 keep err <"$0.e" &
 # Both ends of both FIFOs are open when their names are removed.
+# shellcheck disable=SC2094 # removing them is no write
 (
 	rm -f "$0.o" "$0.e"
 	exec "$@"
