@@ -172,7 +172,8 @@ func playNIC(ctx context.Context, g *gpu.GPU) error {
 	}
 	s := g.Status()
 	copy(b[talkAt:], seen)
-	if s.Blobs != 1 || s.Allocated != vramSize || !s.Driver || s.Broken || !s.Connected || s.Memory != vramSize {
+	if s.Blobs != 1 || s.Allocated != vramSize || !s.Driver || s.Broken || !s.Connected || s.Memory != vramSize ||
+		s.Messages > 0 {
 		err = errors.Join(err, fmt.Errorf("status %+v", s))
 	}
 	return err

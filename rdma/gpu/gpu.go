@@ -49,6 +49,8 @@ type GPU struct {
 	maps sync.RWMutex
 	// bar is the address of the VRAM, with bit 0 set, or 0 if the guest has not enabled it.
 	bar atomic.Uint64
+	// messages counts accesses to VRAM by message.
+	messages atomic.Uint64
 
 	// serving is held while a queue is served, which may wait for memory of the guest. It is taken before mu.
 	serving sync.Mutex
@@ -76,7 +78,8 @@ type Status struct {
 	Blobs     int    // allocations of VRAM
 	Allocated uint64 // their bytes
 	Mapped    uint64 // bytes of the allocations that programs of the guest can reach
-	Resident  uint64 // bytes of VRAM that have been written since they were last freed, in whole pages
+	Resident  uint64 // bytes of VRAM that take memory of the host: pages used since they were last freed
+	Messages  uint64 // accesses to VRAM that came by message; none do once QEMU has mapped the file
 }
 
 // Listen creates a GPU and the socket to which QEMU connects.
@@ -163,6 +166,7 @@ func (g *GPU) Status() Status {
 		Blobs:     len(g.memory.blobs),
 		Allocated: g.memory.allocated,
 		Mapped:    g.memory.mapped(),
+		Messages:  g.messages.Load(),
 	}
 	var st unix.Stat_t
 	if unix.Fstat(g.fd, &st) == nil {
@@ -214,6 +218,7 @@ func (d *device) Reset() {
 func (d *device) Read(region int, off uint64, p []byte) {
 	g := (*GPU)(d)
 	if region == vramBAR {
+		g.messages.Add(1)
 		copy(p, g.vram[off:])
 		return
 	}
@@ -238,6 +243,7 @@ func (d *device) ReadNow(region int, off uint64, p []byte) bool {
 func (d *device) Write(region int, off uint64, p []byte) {
 	g := (*GPU)(d)
 	if region == vramBAR {
+		g.messages.Add(1)
 		copy(g.vram[off:], p)
 		return
 	}

@@ -163,6 +163,9 @@ func TestVRAMByMessage(t *testing.T) {
 	if x.d.Read(vramBAR, 0x1234, b); string(b) != "text" || string(x.g.VRAM(vramAt+0x1234, 4)) != "text" {
 		t.Errorf("read %q", b)
 	}
+	if got := x.g.Status().Messages; got != 2 {
+		t.Errorf("%d accesses by message are counted", got)
+	}
 }
 
 // Registers and VRAM can be reached through configuration space, and only they.
