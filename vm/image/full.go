@@ -39,7 +39,7 @@ const setApps = "apps"
 var fullSets = map[string][]string{
 	"ai":    {"g++", "libcurl4", "libgloo-dev", "python3-numpy"}, // for Gloo and the wheels of Mooncake and NIXL
 	"apps":  {"gromacs", "hpcc", "lammps", "openfoam"},
-	"gpu":   {"gcc", "hwloc-nox", "libc6-dev", "libibumad-dev", "libibverbs-dev", "libpci-dev", "librdmacm-dev", "make"},
+	"gpu":   {"gcc", "hwloc-nox", "libc6-dev", "libibumad-dev", "libpci-dev", "librdmacm-dev", "make"},
 	"mpich": {"gcc", "libc6-dev", "libmpich-dev", "mpich"},
 	"mpi":   {"gcc", "libc6-dev", "libopenmpi-dev", "mpich", "openmpi-bin", "python3-mpi4py"},
 	"slurm": {"dbus", "munge", "slurm-client", "slurm-wlm"},

@@ -77,7 +77,7 @@ func fetchFiles(ctx context.Context, o Options, work string, r Recipe) error {
 	return takeFiles(dir, work, r.Unpacked, "_*.deb", packageEnd)
 }
 
-// takeFiles moves downloaded files, one for each name, from one directory to another, where their names have no version.
+// takeFiles moves downloaded files, one for each name, to another directory, where their names have no version.
 func takeFiles(from, to string, names []string, pattern, end string) error {
 	for _, name := range names {
 		found, err := filepath.Glob(filepath.Join(from, name+pattern))
