@@ -70,7 +70,7 @@ func (r *Rack) Alive(ctx context.Context, node string) error {
 	case err == nil && st == vm.Dead:
 		return fmt.Errorf("node %s has ended: see rackless logs %s; rackless up makes it again", node, node)
 	case err == nil && st == NoAdapter:
-		return fmt.Errorf("node %s has lost its ConnectX: rackless up starts it again", node)
+		return fmt.Errorf("node %s has lost its ConnectX or a GPU: rackless up starts it again", node)
 	}
 	return nil
 }

@@ -419,8 +419,8 @@ func unknownError(raw, text []byte) error {
 	}
 	if line, _, _ := strings.Cut(strings.TrimSpace(string(text[:min(len(text), sniffLen)])), "\n"); what == "" {
 		if kinds := message.Explain(line); len(kinds) > 0 {
-			what = fmt.Sprintf("a log of a program (%s), which is not read: rackless explain says what its messages mean",
-				kinds[0].Short)
+			what = fmt.Sprintf("a log of a program (%s), which is not read: rackless explain says what its messages "+
+				"mean", kinds[0].Short)
 		}
 	}
 	if what != "" {

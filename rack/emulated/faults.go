@@ -17,6 +17,7 @@ import (
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/rack/verify/checks"
 	"github.com/rackless/rackless/rdma/connectx"
+	"github.com/rackless/rackless/rdma/gpu"
 	"github.com/rackless/rackless/vm/guest"
 )
 
@@ -33,6 +34,14 @@ type fault struct {
 type listed struct {
 	Error    string           `json:"error,omitempty"`
 	Adapters []checks.Adapter `json:"adapters"`
+	GPUs     []listedGPU      `json:"gpus,omitempty"`
+}
+
+// A listedGPU is an emulated GPU of a node, by its number.
+type listedGPU struct {
+	Node string `json:"node"`
+	GPU  int    `json:"gpu"`
+	gpu.Status
 }
 
 func (a *adapters) fail(f *fault) error {
@@ -65,6 +74,9 @@ func (a *agents) list() listed {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, n := range r.State.Lab.Nodes {
+		for i, g := range c.gpus.of(n.Name) {
+			out.GPUs = append(out.GPUs, listedGPU{n.Name, i, g.Status()})
+		}
 		for i, nic := range n.NICs {
 			have := c.there[rack.PortName(n.Name, i)]
 			if have == nil {

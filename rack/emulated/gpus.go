@@ -77,8 +77,8 @@ func gpusSupported(n lab.Node) error {
 			return fmt.Errorf("asks for the GPU %s, and driver qemu gives emulated ones: set gpus: %d; %s", r.Address,
 				n.GPUs, host)
 		case r.Vendor != "" || r.NUMANode != nil:
-			return fmt.Errorf("asks for GPUs by vendor or NUMA node, and driver qemu gives emulated ones: set gpus: %d; %s",
-				n.GPUs, host)
+			return fmt.Errorf("asks for GPUs by vendor or NUMA node, and driver qemu gives emulated ones: set gpus: "+
+				"%d; %s", n.GPUs, host)
 		case r.Model != "" && !slices.Contains(gpu.Models(), r.Model):
 			return fmt.Errorf("asks for the GPU model %s, and driver qemu emulates %s: leave model out; %s", r.Model,
 				words.Or(gpu.Models()), host)

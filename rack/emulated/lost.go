@@ -34,7 +34,7 @@ func (l *lostAdapters) now(ctx context.Context, dir string, s *rack.State) (map[
 // askLimit limits the wait for the daemon of a lab.
 const askLimit = 10 * time.Second
 
-// findLost returns the nodes that have lost an emulated adapter, with the reason. QEMU does not connect to an adapter
+// findLost returns the nodes that have lost an emulated adapter or GPU, with the reason. QEMU does not connect to one
 // again, so such a node must be started again. A node without a recorded daemon has QEMU's own NICs.
 func findLost(ctx context.Context, dir string, s *rack.State) (map[string]string, error) {
 	lost := make(map[string]string)
@@ -64,6 +64,11 @@ func findLost(ctx context.Context, dir string, s *rack.State) (map[string]string
 	for _, a := range got.Adapters {
 		if n, ok := s.Node(a.Node); ok && n.Adapters != nil && !a.Connected && lost[a.Node] == "" {
 			lost[a.Node] = "the connection to its adapter of " + a.NIC + " ended"
+		}
+	}
+	for _, g := range got.GPUs {
+		if n, ok := s.Node(g.Node); ok && n.Adapters != nil && !g.Connected && lost[g.Node] == "" {
+			lost[g.Node] = fmt.Sprintf("the connection to its GPU %d ended", g.GPU)
 		}
 	}
 	return lost, nil

@@ -12,11 +12,12 @@ import (
 
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/rack/verify/checks"
+	"github.com/rackless/rackless/rdma/gpu"
 	"github.com/rackless/rackless/vm"
 )
 
 // daemonOf simulates the daemon of a lab in a new directory: it lists adapters, or hangs up if there are none.
-func daemonOf(t *testing.T, all []checks.Adapter) (dir string) {
+func daemonOf(t *testing.T, all []checks.Adapter, gpus []listedGPU) (dir string) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "rll")
 	if err != nil {
@@ -36,7 +37,7 @@ func daemonOf(t *testing.T, all []checks.Adapter) (dir string) {
 			}
 			var q request
 			if json.NewDecoder(conn).Decode(&q) == nil && q.List && all != nil {
-				_ = json.NewEncoder(conn).Encode(listed{Adapters: all})
+				_ = json.NewEncoder(conn).Encode(listed{Adapters: all, GPUs: gpus})
 			}
 			conn.Close()
 		}
@@ -63,19 +64,22 @@ func TestNodesThatLostTheirAdapters(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		listed []checks.Adapter
+		gpus   []listedGPU
 		daemon *vm.Process // of the nodes' adapters
 		want   map[string]string
 	}{
-		"all are connected": {adapters(true, true, true), &alive, map[string]string{}},
-		"one has lost its machine": {adapters(true, false, true), &alive,
+		"all are connected": {adapters(true, true, true), nil, &alive, map[string]string{}},
+		"one has lost its machine": {adapters(true, false, true), nil, &alive,
 			map[string]string{"a": "the connection to its adapter of eth1 ended"}},
-		"the daemon is another": {adapters(true, true, true), &earlier,
+		"a GPU has lost its machine": {adapters(true, true, true), []listedGPU{{"a", 0, gpu.Status{Connected: true}},
+			{"b", 0, gpu.Status{}}}, &alive, map[string]string{"b": "the connection to its GPU 0 ended"}},
+		"the daemon is another": {adapters(true, true, true), nil, &earlier,
 			map[string]string{"a": "the lab's daemon ended", "b": "the lab's daemon ended"}},
-		"the daemon cannot be asked": {nil, &alive, map[string]string{}},
+		"the daemon cannot be asked": {nil, nil, &alive, map[string]string{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			dir := daemonOf(t, test.listed)
+			dir := daemonOf(t, test.listed, test.gpus)
 			s := &rack.State{Lab: l, Ready: true, Daemon: &alive}
 			for _, n := range l.Nodes {
 				node := &rack.Node{Name: n.Name, Process: alive, Ready: true}

@@ -30,7 +30,8 @@ func TestWhatTheDriverCannotDoIsRefused(t *testing.T) {
 			"lab x: node vm has 256MiB for the system of a.qcow2: set memory: 512MiB, or more"},
 		"a GPU":                 {"nodes: {vm: {gpus: 1, image: debian-13+mpi+gpu}}", ""},
 		"a GPU of an own image": {"nodes: {vm: {gpus: 1, image: a.qcow2}}", ""},
-		"GPUs with all keys": {"nodes: {vm: {image: debian-12+gpu, nics: 2, gpus: [{count: 2, memory: 1GiB, beside: eth1, " +
+		"GPUs with all keys": {"nodes: {vm: {image: debian-12+gpu, nics: 2, gpus: [{count: 2, memory: 1GiB, beside: " +
+			"eth1, " +
 			"path: phb}, 1]}}", ""},
 		"a GPU of a small node": {"nodes: {vm: {gpus: 1}}",
 			"lab x: node vm asks for 1 GPU, and its image builtin has no driver for emulated ones: set image: " +
@@ -81,7 +82,8 @@ func TestSupportedExamples(t *testing.T) {
 		t.Fatalf("found %q, %v", files, err)
 	}
 	runs := map[string]bool{"pair": true, "sixteen": true, "sixtyfour": true, "connectx": true, "incast": true,
-		"soft-roce": true, "cluster": true, "cluster-sixteen": true, "slurm": true, "course": true, "arm64": true, "gpu": true}
+		"soft-roce": true, "cluster": true, "cluster-sixteen": true, "slurm": true, "course": true, "arm64": true,
+		"gpu": true}
 	for _, path := range files {
 		b, err := os.ReadFile(path)
 		if err != nil {

@@ -308,7 +308,7 @@ func (u *upRun) reconcile(ctx context.Context, old *rack.State) error {
 		p.Begin("stop nodes")
 		for _, n := range drop {
 			if why := u.lost[n.Name]; why != "" && n.Process.Alive() {
-				p.Note("node %s has lost its ConnectX, as %s: it is started again", n.Name, why)
+				p.Note("node %s has lost its ConnectX or a GPU, as %s: it is started again", n.Name, why)
 			}
 			if err := n.Process.Kill(ctx); err != nil {
 				return err

@@ -51,7 +51,9 @@ func TestAFailedAccessIsAnErrorCompletion(t *testing.T) {
 			{name: "read from it", sent: roce.RemoteOp,
 				w: func(remote, local []byte) testWQE { return testWQE{op: wqeRead, segs: [][]byte{remote, local}} }},
 			{name: "write with immediate data to it", recv: true, sent: roce.RemoteOp,
-				w: func(remote, local []byte) testWQE { return testWQE{op: wqeWriteImm, segs: [][]byte{remote, local}} }},
+				w: func(remote, local []byte) testWQE {
+					return testWQE{op: wqeWriteImm, segs: [][]byte{remote, local}}
+				}},
 			{name: "add to it", sent: roce.RemoteOp, w: add},
 			{name: "the old value of an addition into it", sender: true, sent: roce.LocalProtection, w: add},
 		} {

@@ -337,7 +337,8 @@ func TestARevokedKeyForgetsItsPages(t *testing.T) {
 	}
 	list := []uint64{mem | present, 0}
 	for range 3 {
-		if st := kq.load(a.umrPiece(key, 0, list, 0, umrEnable, a.fullAccess(0, pageSize))); st != roce.OK || use() != 0 {
+		st := kq.load(a.umrPiece(key, 0, list, 0, umrEnable, a.fullAccess(0, pageSize)))
+		if st != roce.OK || use() != 0 {
 			t.Fatalf("the region: %#x, %v", st, use())
 		}
 		if st := kq.load(a.umrPiece(key, 0, nil, 0, umrFree|umrPD, map[bits]uint64{mkcFree: 1})); st != roce.OK {
@@ -347,7 +348,8 @@ func TestARevokedKeyForgetsItsPages(t *testing.T) {
 			t.Errorf("after revoking: %v, %d pages are charged for it", use(), a.p.NPages-before)
 		}
 		// Enabled without a list, it grants nothing.
-		if st := kq.load(a.umrPiece(key, 0, nil, 0, umrEnable, a.fullAccess(0, pageSize))); st != roce.OK || use() == 0 {
+		st = kq.load(a.umrPiece(key, 0, nil, 0, umrEnable, a.fullAccess(0, pageSize)))
+		if st != roce.OK || use() == 0 {
 			t.Errorf("enabled without a list: %#x, %v", st, use())
 		}
 	}

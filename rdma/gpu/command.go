@@ -119,7 +119,8 @@ func (g *GPU) freeAll() {
 // zero gives pages of VRAM back to the host. Mappings stay, and read as zeros. The time depends on how much of it has
 // been written.
 func (g *GPU) zero(off, n uint64) {
-	if err := unix.Fallocate(g.fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, int64(off), int64(n)); err != nil {
+	if err := unix.Fallocate(g.fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, int64(off),
+		int64(n)); err != nil {
 		clear(g.vram[off : off+n])
 	}
 }

@@ -119,7 +119,8 @@ func TestFreedMemoryIsZero(t *testing.T) {
 		kept bool // another blob is not touched
 	}{
 		{"free", func(x *guest) { x.command(cmdUnref, 0, 1, 0) }, true},
-		{"free without unmapping", func(x *guest) { x.command(cmdUnmapBlob, 0, 1, 0); x.command(cmdUnref, 0, 1, 0) }, true},
+		{"free without unmapping", func(x *guest) { x.command(cmdUnmapBlob, 0, 1, 0); x.command(cmdUnref, 0, 1, 0) },
+			true},
 		{"reset by the driver", func(x *guest) { x.driver() }, false},
 		{"function level reset", func(x *guest) { x.setCfg(cfgDevCtl, 2, 0x8000) }, false},
 		{"reset by QEMU", func(x *guest) { x.d.Reset() }, false},
@@ -140,7 +141,8 @@ func TestFreedMemoryIsZero(t *testing.T) {
 				t.Errorf("%d bytes are resident", got)
 			}
 			c.free(x)
-			mine, others := secret[4*pageSize:8*pageSize], append(bytes.Clone(secret[:4*pageSize]), secret[8*pageSize:]...)
+			mine, others := secret[4*pageSize:8*pageSize], append(bytes.Clone(secret[:4*pageSize]),
+				secret[8*pageSize:]...)
 			if !bytes.Equal(mine, make([]byte, len(mine))) {
 				t.Error("the memory has not been cleared")
 			}

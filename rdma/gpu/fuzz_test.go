@@ -216,7 +216,8 @@ func (v *vandal) once(r *rand.Rand) {
 	case 4:
 		v.d.Write(vramBAR, r.Uint64N(MinMemory-300), b)
 	default: // a command, more or less
-		kinds := []uint32{cmdCreateBlob, cmdMapBlob, cmdUnmapBlob, cmdUnref, cmdCtxCreate, cmdCtxAttach, r.Uint32N(0x400)}
+		kinds := []uint32{cmdCreateBlob, cmdMapBlob, cmdUnmapBlob, cmdUnref, cmdCtxCreate, cmdCtxAttach,
+			r.Uint32N(0x400)}
 		in := command(kinds[r.IntN(len(kinds))], r.Uint32N(3), r.Uint32N(9))
 		if le.Uint32(in) == cmdCreateBlob {
 			in = append(in, command(0, 0)[:24]...)

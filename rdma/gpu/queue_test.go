@@ -79,7 +79,8 @@ func TestChains(t *testing.T) {
 			x.desc(0, 1, request0, 24, 0, 0)
 			return 0
 		}, 0, false},
-		{"a request beyond the memory", func(x *guest) uint16 { x.desc(0, 0, guestMemory, 24, 0, 0); return 0 }, 0, false},
+		{"a request beyond the memory", func(x *guest) uint16 { x.desc(0, 0, guestMemory, 24, 0, 0); return 0 }, 0,
+			false},
 		{"a request at an address that wraps", func(x *guest) uint16 {
 			x.desc(0, 0, ^uint64(0)-4, 24, 0, 0)
 			return 0
@@ -91,7 +92,8 @@ func TestChains(t *testing.T) {
 		}, 0, false},
 		{"a table with a rest", func(x *guest) uint16 { x.desc(0, 0, table, 24, descIndirect, 0); return 0 }, 0, false},
 		{"an empty table", func(x *guest) uint16 { x.desc(0, 0, table, 0, descIndirect, 0); return 0 }, 0, false},
-		{"a huge table", func(x *guest) uint16 { x.desc(0, 0, table, 0xfffffff0, descIndirect, 0); return 0 }, 0, false},
+		{"a huge table", func(x *guest) uint16 { x.desc(0, 0, table, 0xfffffff0, descIndirect, 0); return 0 }, 0,
+			false},
 		{"a table beyond the memory", func(x *guest) uint16 {
 			x.desc(0, 0, guestMemory, 16, descIndirect, 0)
 			return 0

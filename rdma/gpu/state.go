@@ -44,7 +44,8 @@ func (g *GPU) Restore(state []byte) error {
 		return fmt.Errorf("gpu: the saved state of a GPU: %w", err)
 	}
 	if in.Model != g.model.Name || in.Memory != g.cfg.Memory || in.Class != g.cfg.Class {
-		return fmt.Errorf("gpu: the saved state is of a %q with %d bytes and class %#x, and this is a %q with %d and %#x",
+		return fmt.Errorf("gpu: the saved state is of a %q with %d bytes and class %#x, and this is a %q with %d "+
+			"and %#x",
 			in.Model, in.Memory, in.Class, g.model.Name, g.cfg.Memory, g.cfg.Class)
 	}
 	if len(in.Config) != configSize || !in.Virtio.sound() || len(in.Contexts) > maxContexts {

@@ -21,7 +21,8 @@ func (src *source) timeLines() []chart.Chart {
 	if len(src.Data.Runs) == 0 || src.Data.Spec.Imported != "" {
 		return nil
 	}
-	return []chart.Chart{src.timeLine("time-narrow", "narrow", chart.Width), src.timeLine("time-wide", "wide", wideWidth)}
+	return []chart.Chart{src.timeLine("time-narrow", "narrow", chart.Width),
+		src.timeLine("time-wide", "wide", wideWidth)}
 }
 
 // dotSize returns the radius of a run's dot. Neighbours do not touch unless there are too many runs.

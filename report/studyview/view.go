@@ -76,7 +76,8 @@ func (src *source) view() view {
 		Comparisons: src.comparisonTable(src.Result.Comparisons), Controls: src.comparisonTable(src.Result.Controls),
 		Confounds: src.Result.Confounds, LookedFor: src.Result.LookedFor(),
 		Failures: lists.Map(src.Result.Failures, newFailureRow), Made: src.made(), Repeat: src.Repeat,
-		Environment: src.Environment, Commands: src.Commands, Rackless: src.Rackless, Generated: show.Time(src.Generated)}
+		Environment: src.Environment, Commands: src.Commands, Rackless: src.Rackless,
+		Generated: show.Time(src.Generated)}
 	if src.Emulated {
 		v.Banner = emulatedText
 	}

@@ -192,7 +192,8 @@ func TestFiguresBetweenMachines(t *testing.T) {
 			appraise.Unknown, "the rate of mlx5_2 is not known", ""},
 		{"a second card that is not there", twoPorts(t, 100), rails(t, "mlx5_0:1,mlx5_7:1", "12000.00"), "",
 			appraise.Unknown, "the rate of mlx5_7 is not known", ""},
-		{"one of several devices, by the command", twoPorts(t, 100), rails(t, "mlx5_0:1,mlx5_1:1", "12000.00"), "mlx5_1",
+		{"one of several devices, by the command", twoPorts(t, 100), rails(t, "mlx5_0:1,mlx5_1:1", "12000.00"),
+			"mlx5_1",
 			appraise.Normal, "", "share"},
 		{"a small fall", port(100, "ACTIVE", 0), sizes(2, 12.9, 29.5, 25, 12, 11), "", appraise.Normal, "", "lost"},
 		{"one slow size at the end", port(100, "ACTIVE", 0), sizes(2, 10, 11, 10, 2), "", appraise.Low, "", "lost"},
@@ -257,7 +258,8 @@ func TestNearNICs(t *testing.T) {
 		gpu  string
 		want string
 	}{
-		{"by its address", far(port(100, "ACTIVE", 0)), "2000", "fix; nearest to 0000:02:00.0 of this machine (PIX): mlx5_1"},
+		{"by its address", far(port(100, "ACTIVE", 0)), "2000",
+			"fix; nearest to 0000:02:00.0 of this machine (PIX): mlx5_1"},
 		{"a GPU that is not there", far(port(100, "ACTIVE", 0)), "81000", "fix"},
 		{"an index", far(port(100, "ACTIVE", 0)), "0", "fix"},
 		{"the only GPU", matrix(), "81000", "fix; nearest to GPU0 of this machine (NODE): NIC1, NIC2"},

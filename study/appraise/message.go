@@ -89,7 +89,8 @@ func (m *machine) rails(f *Figure, all []importer.Sample, e bench.Engine, side e
 	for _, name := range others {
 		n, d := m.RDMADevice(name)
 		if d == nil || m.rate(n, d) == 0 || side.Rate == 0 {
-			f.Text = fmt.Sprintf("no expectation: the log names several devices, and the rate of %s is not known; %s", name,
+			f.Text = fmt.Sprintf("no expectation: the log names several devices, and the rate of %s is not known; %s",
+				name,
 				otherNames)
 			return
 		}

@@ -83,6 +83,7 @@ func agentGone(ctx context.Context, dir string) bool {
 }
 
 func startDaemon(ctx context.Context, dir string) error {
-	_, err := daemon.Start(ctx, "the host's daemon", filepath.Join(dir, vm.FileDaemonLog), "emulate", DaemonCommand, dir)
+	_, err := daemon.Start(ctx, "the host's daemon", filepath.Join(dir, vm.FileDaemonLog), "emulate", DaemonCommand,
+		dir)
 	return err
 }

@@ -128,7 +128,8 @@ func TestFaultsOfProfilesAreNamedWithTheirPlace(t *testing.T) {
 		{"two ports of a card that has one", "ports: 2, vfs: 7", "ports: 2",
 			"20:52: ports 2: QEMU's card with two ports is the one with virtual functions: set vfs: 7"},
 		{"a ConnectX of another kind", "ports: 2, vfs: 7", "ports: 2, model: connectx-9",
-			"20:62: model \"connectx-9\": want connectx-4-lx, connectx-5, connectx-6 or connectx-7, or leave it out for " +
+			"20:62: model \"connectx-9\": want connectx-4-lx, connectx-5, connectx-6 or connectx-7, or leave it out " +
+				"for " +
 				"a card of Intel's"},
 		{"virtual functions of a ConnectX", "ports: 2, vfs: 7", "ports: 2, vfs: 7, model: connectx-5",
 			"20:60: vfs 7: want 0 to 3: all functions of a ConnectX are on one device"},

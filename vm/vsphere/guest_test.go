@@ -21,11 +21,13 @@ func TestOutputOfProgramsIsLimited(t *testing.T) {
 		exit     int
 		out, err string
 	}{
-		"output and status":         {[]string{"sh", "-c", "echo a; echo b >&2; exit 3"}, "", 3, "a\n", "b\n"},
-		"input":                     {[]string{"cat"}, "x y\n", 0, "x y\n", ""},
-		"arguments with quotes":     {[]string{"printf", "%s.", "a b", "it's", "$HOME"}, "", 0, "a b.it's.$HOME.", ""},
-		"as much as is kept":        {[]string{"sh", "-c", "printf %01000d 7"}, "", 0, strings.Repeat("0", 999) + "7", ""},
-		"more than is kept":         {[]string{"sh", "-c", "head -c 300000 /dev/zero && echo done >&2"}, "", 0, "", "done\n"},
+		"output and status":     {[]string{"sh", "-c", "echo a; echo b >&2; exit 3"}, "", 3, "a\n", "b\n"},
+		"input":                 {[]string{"cat"}, "x y\n", 0, "x y\n", ""},
+		"arguments with quotes": {[]string{"printf", "%s.", "a b", "it's", "$HOME"}, "", 0, "a b.it's.$HOME.", ""},
+		"as much as is kept": {[]string{"sh", "-c", "printf %01000d 7"}, "", 0, strings.Repeat("0", 999) + "7",
+			""},
+		"more than is kept": {[]string{"sh", "-c", "head -c 300000 /dev/zero && echo done >&2"}, "", 0, "",
+			"done\n"},
 		"a program that is missing": {[]string{"/no/such/program"}, "", 127, "", "?"},
 		"a signal":                  {[]string{"sh", "-c", "echo a; kill -9 $$"}, "", 137, "a\n", "?"},
 	} {
