@@ -201,8 +201,8 @@ func newLabView(id int, l labState, now time.Time) labView {
 		switch n.State {
 		case "no-adapter":
 			v.Warnings = append(v.Warnings, words.Printable(n.Name)+
-				" has lost its ConnectX or a GPU, as the lab's daemon ended or the connection to it. rackless up with its "+
-				"lab file starts it again.")
+				" has lost its ConnectX or a GPU, as the lab's daemon ended or the connection to it. rackless up with "+
+				"its lab file starts it again.")
 		case "dead":
 			v.Warnings = append(v.Warnings, words.Printable(n.Name)+
 				" is dead: its process is gone. rackless up with its lab file starts it again.")

@@ -141,8 +141,8 @@ func LabNotes(labs []rack.Description) (lines []string) {
 			case n.Error != "":
 				add("%s/%s: %s", l.Name, n.Name, n.Error)
 			case n.State == string(rack.NoAdapter):
-				add("%s/%s: it has lost its ConnectX or a GPU, as the lab's daemon ended or the connection to it: rackless "+
-					"up with the lab's file starts it again", l.Name, n.Name)
+				add("%s/%s: it has lost its ConnectX or a GPU, as the lab's daemon ended or the connection to it: "+
+					"rackless up with the lab's file starts it again", l.Name, n.Name)
 			case n.State == "dead":
 				add("%s/%s: its process %d is gone: rackless up with the lab's file starts it again",
 					l.Name, n.Name, n.PID)
