@@ -227,7 +227,7 @@ func (d *decoder) gpuMemory(path string, n ast.Node) Bytes {
 }
 
 // nicNamePattern matches the names of a node's ports on the fabric.
-const nicNamePattern = `^eth[0-9]{1,2}$`
+const nicNamePattern = `^eth(0|[1-9][0-9]?)$`
 
 func (d *decoder) nicName(path string, n ast.Node) string {
 	s, ok := d.Text(path, n, "a NIC of the node, such as eth0")

@@ -32,8 +32,9 @@ func gpusOf(labDir string, n lab.Node) []qemu.GPU {
 	}
 	var all []qemu.GPU
 	for _, r := range requests {
-		model, _ := gpu.ModelOf(r.Model)
-		g := qemu.GPU{Model: r.Model, Memory: int64(model.Memory), Path: lab.GPUPathPIX}
+		name := strings.ToLower(r.Model)
+		model, _ := gpu.ModelOf(name)
+		g := qemu.GPU{Model: name, Memory: int64(model.Memory), Path: lab.GPUPathPIX}
 		if r.Memory > 0 {
 			g.Memory = int64(r.Memory)
 		}
@@ -79,7 +80,7 @@ func gpusSupported(n lab.Node) error {
 		case r.Vendor != "" || r.NUMANode != nil:
 			return fmt.Errorf("asks for GPUs by vendor or NUMA node, and driver qemu gives emulated ones: set gpus: "+
 				"%d; %s", n.GPUs, host)
-		case r.Model != "" && !slices.Contains(gpu.Models(), r.Model):
+		case r.Model != "" && !slices.Contains(gpu.Models(), strings.ToLower(r.Model)):
 			return fmt.Errorf("asks for the GPU model %s, and driver qemu emulates %s: leave model out; %s", r.Model,
 				words.Or(gpu.Models()), host)
 		}

@@ -40,6 +40,7 @@ func TestWhatTheDriverCannotDoIsRefused(t *testing.T) {
 			"lab x: node vm asks for 1 GPU, which need a ConnectX beside them: leave nic: virtio out;"},
 		"too many GPUs": {"nodes: {vm: {gpus: 9, image: debian-13+gpu}}",
 			"lab x: node vm asks for 9 GPUs, and driver qemu gives at most 8: set gpus: 8;"},
+		"GPUs of a model that there is": {"nodes: {vm: {image: debian-13+gpu, gpus: {count: 2, model: H20}}}", ""},
 		"GPUs of a model": {"nodes: {vm: {image: debian-13+gpu, gpus: {count: 2, model: RTX 3090}}}",
 			"lab x: node vm asks for the GPU model RTX 3090, and driver qemu emulates"},
 		"GPUs of a vendor": {"nodes: {vm: {image: debian-13+gpu, gpus: {count: 2, vendor: nvidia}}}",

@@ -12,10 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/rackless/rackless/rdma/roce"
 	"github.com/rackless/rackless/rdma/vfiouser"
+	"github.com/rackless/rackless/rdma/vfiouser/vfiousertest"
 )
 
 // FuzzRegisters reads and writes configuration space and BAR at any offset. Each access is a byte for kind and
@@ -240,7 +239,7 @@ func TestHostileGuests(t *testing.T) {
 		})
 	}
 	attack(newVandal(g[2], qb.num, kb, to).once)
-	attack(func(r *rand.Rand) { vandalClient(g[3].p.nic.Socket, r) })
+	attack(func(r *rand.Rand) { vfiousertest.Vandal(g[3].p.nic.Socket, barSize, r) })
 
 	end := time.Now().Add(*rubbish)
 	for n := uint64(0); n < 200 || time.Now().Before(end); n++ {
@@ -327,44 +326,6 @@ func (v *vandal) once(r *rand.Rand) {
 			w.segs, b = append(w.segs, b[:16]), b[16:]
 		}
 		v.qp.send(w)
-	}
-}
-
-func vandalClient(path string, r *rand.Rand) {
-	c, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return
-	}
-	defer unix.Close(c)
-	if unix.Connect(c, &unix.SockaddrUnix{Name: path}) != nil {
-		return
-	}
-	file, err := unix.MemfdCreate("rubbish", unix.MFD_CLOEXEC)
-	if err != nil {
-		return
-	}
-	defer unix.Close(file)
-	_ = unix.Ftruncate(file, 1<<20)
-	answer := make([]byte, 1<<16)
-	for range r.IntN(100) {
-		m := make([]byte, 16+r.IntN(80))
-		for i := range m[16:] {
-			m[16+i] = byte(r.Uint32()) >> r.IntN(9)
-		}
-		le.PutUint16(m[2:], uint16(r.IntN(18)))
-		le.PutUint32(m[4:], uint32(len(m)))
-		if r.IntN(30) == 0 {
-			le.PutUint32(m[4:], r.Uint32())
-		}
-		le.PutUint32(m[8:], uint32(r.IntN(64)))
-		var files []byte
-		if r.IntN(2) == 0 {
-			files = unix.UnixRights(file)
-		}
-		if unix.Sendmsg(c, m, files, nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT) != nil {
-			return
-		}
-		_, _, _ = unix.Recvfrom(c, answer, unix.MSG_DONTWAIT)
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/rackless/rackless/rdma/vfiouser/vfiousertest"
 )
 
 // rubbish is the minimum duration of TestHostileGuests. make test-faults uses a minute.
@@ -40,7 +40,7 @@ func TestHostileGuests(t *testing.T) {
 		})
 	}
 	attack(bad.once)
-	attack(func(r *rand.Rand) { vandalClient(strange.g.cfg.Socket, r) })
+	attack(func(r *rand.Rand) { vfiousertest.Vandal(strange.g.cfg.Socket, bar0Size, r) })
 	attack(func(r *rand.Rand) { // as NICs do
 		addr, size := r.Uint64()>>r.IntN(64), r.Uint64()>>r.IntN(64)
 		for _, g := range []*GPU{bad.g, strange.g} {
@@ -72,46 +72,6 @@ func TestHostileGuests(t *testing.T) {
 	runtime.ReadMemStats(&m)
 	if m.HeapAlloc > 256<<20 {
 		t.Errorf("the hostile guests have made the server take %d MiB", m.HeapAlloc>>20)
-	}
-}
-
-// vandalClient sends random messages to a GPU's socket.
-func vandalClient(path string, r *rand.Rand) {
-	c, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return
-	}
-	defer unix.Close(c)
-	if unix.Connect(c, &unix.SockaddrUnix{Name: path}) != nil {
-		return
-	}
-	file, err := unix.MemfdCreate("rubbish", unix.MFD_CLOEXEC)
-	if err != nil {
-		return
-	}
-	defer unix.Close(file)
-	_ = unix.Ftruncate(file, 1<<20)
-	answer := make([]byte, 1<<16)
-	for range r.IntN(100) {
-		m := make([]byte, 16+r.IntN(80))
-		for i := range m[16:] {
-			m[16+i] = byte(r.Uint32()) >> r.IntN(9)
-		}
-		le.PutUint16(m[2:], uint16(r.IntN(18)))
-		le.PutUint32(m[4:], uint32(len(m)))
-		le.PutUint32(m[8:], uint32(r.IntN(64)))
-		if len(m) >= 40 && r.IntN(2) == 0 { // an access to a region
-			le.PutUint16(m[2:], uint16(9+r.IntN(2)))
-			le.PutUint64(m[16:], r.Uint64N(bar0Size))
-		}
-		var files []byte
-		if r.IntN(2) == 0 {
-			files = unix.UnixRights(file)
-		}
-		if unix.Sendmsg(c, m, files, nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT) != nil {
-			return
-		}
-		_, _, _ = unix.Recvfrom(c, answer, unix.MSG_DONTWAIT)
 	}
 }
 
