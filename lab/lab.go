@@ -375,13 +375,25 @@ func rdmaPayload(mtu int) int {
 	return 0
 }
 
+// HasGPUs reports whether a node of the lab has a GPU.
+func (l *Lab) HasGPUs() bool {
+	return slices.ContainsFunc(l.Nodes, func(n Node) bool { return n.GPUs > 0 })
+}
+
+// EmulatesGPUs reports whether the node's GPUs can only be emulated ones.
+func (n Node) EmulatesGPUs() bool {
+	return n.Has("gpu") ||
+		slices.ContainsFunc(n.GPURequests, func(r DeviceRequest) bool { return r.ForEmulated() != "" })
+}
+
 // RunBy returns the driver of the lab, as set in its file. For "auto" it returns libvirt if the lab asks for GPUs or
-// virtual functions, because an emulated device is no substitute for them, and qemu otherwise.
+// virtual functions, because an emulated device is no substitute for them, and qemu otherwise. The image set gpu and
+// the keys of emulated GPUs say that emulated ones are wanted.
 func (l *Lab) RunBy() Driver {
 	switch {
 	case l.Driver != DriverAuto && l.Driver != "":
 		return l.Driver
-	case slices.ContainsFunc(l.Nodes, func(n Node) bool { return n.GPUs+n.VFs > 0 }):
+	case slices.ContainsFunc(l.Nodes, func(n Node) bool { return n.GPUs > 0 && !n.EmulatesGPUs() || n.VFs > 0 }):
 		return DriverLibvirt
 	}
 	return DriverQEMU

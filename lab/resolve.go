@@ -201,7 +201,7 @@ func (e *entry) checkBeside(gpus fileDevices, ports int) {
 		if n, err := strconv.Atoi(strings.TrimPrefix(r.Beside, "eth")); err == nil && n >= ports {
 			path, _ := e.written("gpus")
 			e.failOnce(r.at, Error{Key: strictyaml.Join(path, "beside"), What: "not a NIC of the node", Have: r.Beside,
-				Want: fmt.Sprintf("eth0 to eth%d, because it has %s", max(0, ports-1), words.Count(ports, "NIC"))})
+				Want: fmt.Sprintf("one of its %s, counted from eth0", words.Count(ports, "NIC"))})
 		}
 	}
 }

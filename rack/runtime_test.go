@@ -294,12 +294,17 @@ func TestTheLockOfALab(t *testing.T) {
 
 func TestDriverOfALab(t *testing.T) {
 	for text, want := range map[string]string{
-		"nodes: {vm: {}}":                     "qemu",
-		"driver: qemu\nnodes: {vm: {}}":       "qemu",
-		"driver: libvirt\nnodes: {vm: {}}":    "libvirt",
-		"nodes: {vm: {gpus: 1}}":              "libvirt",
-		"nodes: {a: {}, b: {vfs: 1}}":         "libvirt",
-		"driver: qemu\nnodes: {a: {gpus: 1}}": "qemu",
+		"nodes: {vm: {}}":                  "qemu",
+		"driver: qemu\nnodes: {vm: {}}":    "qemu",
+		"driver: libvirt\nnodes: {vm: {}}": "libvirt",
+		"nodes: {vm: {gpus: 1}}":           "libvirt",
+		"nodes: {a: {}, b: {vfs: 1}}":      "libvirt",
+
+		"nodes: {vm: {gpus: 1, image: debian-12+gpu+mpi}}":          "qemu",
+		"nodes: {vm: {gpus: {path: phb}, image: a.qcow2}}":          "qemu",
+		"nodes: {vm: {gpus: 1, vfs: 1, image: debian-12+gpu}}":      "libvirt",
+		"nodes: {a: {gpus: 1, image: debian-12+gpu}, b: {gpus: 1}}": "libvirt",
+		"driver: qemu\nnodes: {a: {gpus: 1}}":                       "qemu",
 	} {
 		l, err := lab.Parse("lab.yaml", []byte("name: x\n"+text+"\n"))
 		if err != nil {

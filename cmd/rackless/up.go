@@ -121,6 +121,9 @@ func (a *app) placement(ctx context.Context, l *lab.Lab, file string, at placeOp
 	}
 	p, err := a.store().For(ctx, a.system(), host.ThisMachine(a.binary(), host.Look{}), l, file)
 	if _, unfit := errors.AsType[*host.UnfitError](err); unfit {
+		if errors.Is(err, host.ErrNotPrepared) && l.Driver == lab.DriverAuto && l.HasGPUs() {
+			err = fmt.Errorf("%w; for a lab with emulated GPUs, set image: debian-13+gpu", err)
+		}
 		return nil, fault(err)
 	}
 	if err != nil {

@@ -52,10 +52,6 @@ func gpusOf(labDir string, n lab.Node) []qemu.GPU {
 	return all
 }
 
-func hasGPUs(l *lab.Lab) bool {
-	return slices.ContainsFunc(l.Nodes, func(n lab.Node) bool { return n.GPUs > 0 })
-}
-
 // gpusSupported refuses GPUs that driver qemu cannot emulate.
 func gpusSupported(n lab.Node) error {
 	const host = "to place the lab on a host with GPUs, see rackless plan"
@@ -66,7 +62,7 @@ func gpusSupported(n lab.Node) error {
 	switch {
 	case n.GPUs > maxGPUs:
 		return fmt.Errorf("%s, and driver qemu gives at most %d: set gpus: %d; %s", asks, maxGPUs, maxGPUs, host)
-	case !n.OwnImage() && !slices.Contains(strings.Split(n.Image, "+"), "gpu"):
+	case !n.OwnImage() && !n.Has("gpu"):
 		return fmt.Errorf("%s, and its image %s has no driver for emulated ones: set image: debian-13+gpu; %s", asks,
 			n.Image, host)
 	case n.NIC == lab.NICVirtio:

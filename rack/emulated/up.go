@@ -170,7 +170,7 @@ func (u *upRun) chooseEmulator(ctx context.Context, old *rack.State) error {
 			u.emulatorErr = why
 			return nil
 		}
-		if hasGPUs(u.Lab) {
+		if u.Lab.HasGPUs() {
 			return fmt.Errorf("lab %s: its GPUs need a ConnectX beside them: %w", u.Lab.Name, why)
 		}
 		u.progress.Note("the nodes have virtio NICs with soft RoCE in place of a ConnectX: %v", why)
