@@ -158,6 +158,27 @@ func noVFs(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
 	add(finding.Finding{Subject: d.Address.String(), Evidence: at(pci(d.Address), "sriov_totalvfs=0"), Fix: fix})
 }
 
+// parameterVFs finds cards of mlx4 whose firmware offers functions that the driver has not made. It makes them only
+// as it loads, by a parameter, and has no sriov_numvfs.
+//
+// Source: drivers/net/ethernet/mellanox/mlx4/main.c of Linux, num_vfs; its pci_driver has no sriov_configure.
+func parameterVFs(v *view, n *topology.NIC, add func(finding.Finding)) {
+	if n.PF != nil || n.Driver != "mlx4_core" && !strings.Contains(n.Model, "ConnectX-3") || v.virtual {
+		return
+	}
+	count, enabled := n.Settings["NUM_OF_VFS"], n.Settings["SRIOV_EN"]
+	if !strings.HasPrefix(enabled, "True") && enabled != "1" || count == "" || count == "0" {
+		return
+	}
+	if s := n.SRIOV; s != nil && (len(s.VFs) > 0 || s.Enabled != nil && *s.Enabled > 0) {
+		return
+	}
+	add(finding.Finding{Subject: n.ID(),
+		Evidence: at("mlxconfig q of "+n.ID(), "SRIOV_EN="+enabled, "NUM_OF_VFS="+count) + "; no function of it is seen",
+		Fix: "if functions are wanted: options mlx4_core num_vfs=" + count + " in /etc/modprobe.d, update the initial " +
+			"RAM disk, and restart"})
+}
+
 // lostOverride finds devices that are not bound to the driver in driver_override, because a preparation was
 // interrupted or the driver's module is not loaded.
 func lostOverride(v *view, d *topology.PCIDevice, add func(finding.Finding)) {

@@ -95,6 +95,20 @@ func assignCases() []testCase {
 			dev(h, "0000:01:00.0").SRIOV = &topology.SRIOV{Total: new(0)}
 		}},
 
+		{id: "RL038", found: true, name: "ConnectX-3 whose firmware offers functions", set: func(h *topology.Host) {
+			n := nicAt(h, nic0)
+			n.Model, n.Driver, n.SRIOV = "MT27500 Family [ConnectX-3]", "mlx4_core", nil
+			n.Settings = map[string]string{"SRIOV_EN": "True(1)", "NUM_OF_VFS": "8"}
+		}},
+		{id: "RL038", found: false, name: "its functions are there", set: func(h *topology.Host) {
+			n := nicAt(h, nic0)
+			n.Driver, n.SRIOV = "mlx4_core", &topology.SRIOV{Enabled: new(8)}
+			n.Settings = map[string]string{"SRIOV_EN": "True(1)", "NUM_OF_VFS": "8"}
+		}},
+		{id: "RL038", found: false, name: "ConnectX-5", set: func(h *topology.Host) {
+			nicAt(h, nic0).Settings = map[string]string{"SRIOV_EN": "True(1)", "NUM_OF_VFS": "8"}
+		}},
+
 		{id: "RL036", found: true, name: "no driver", set: func(h *topology.Host) {
 			dev(h, gpu0).Override, dev(h, gpu0).Driver = "vfio-pci", ""
 		}},

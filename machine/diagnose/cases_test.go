@@ -37,6 +37,8 @@ var reportCases = []reportCase{
 		most: map[string]float64{"0000:1a:00.0 0000:3b:00.0": 4}},
 	{file: "sys-on-one-node.txt", source: "NVIDIA/nccl#1084", want: []string{"RL014 info host|(the NIC's is inferred)"},
 		not: []string{"RL011"}},
+	{file: "four-nics-eight-gpus.txt", source: "NVIDIA/nccl#1357", gpus: 8, want: []string{"RL014 info host|" +
+		"GPU0,GPU2,GPU4,GPU6 have a NIC|GPU1,GPU3,GPU5,GPU7 have none and share those"}, not: []string{"RL011"}},
 	{file: "sys-two-gpus.txt", source: "NVIDIA/nccl-tests#293", want: []string{"RL014 info host"},
 		not: []string{"RL011"}},
 	{file: "pcie-atomics.txt", source: "ROCm/amdgpu#26",

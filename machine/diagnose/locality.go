@@ -258,8 +258,24 @@ func contradicted(v *view, add func(finding.Finding)) {
 		return fact
 	})
 	slices.SortStableFunc(facts, func(a, b string) int { return len(b) - len(a) }) // inferred ones first
-	add(finding.Finding{Subject: "host", Evidence: strings.Join(facts[:min(3, len(facts))], "; ") +
-		moreDevices(facts[min(2, len(facts)-1):])})
+	f := finding.Finding{Subject: "host", Evidence: strings.Join(facts[:min(3, len(facts))], "; ") +
+		moreDevices(facts[min(2, len(facts)-1):])}
+	// The NUMA nodes may be wrong and the classes right: then some GPUs have a NIC of their own, and others do not.
+	var near, far []pairing
+	for _, p := range v.pairings() {
+		switch {
+		case p.via <= topology.PathPXB:
+			near = append(near, p)
+		case p.via == topology.PathSYS:
+			far = append(far, p)
+		}
+	}
+	if len(near) > 0 && len(far) > 0 {
+		f.Consequence = fmt.Sprintf("which devices are near each other is not known; if the paths are right, %s have a NIC "+
+			"below a switch of their own, and %s have none and share those: traffic between machines is that of the NICs, "+
+			"not of the GPUs", gpuIDs(near), gpuIDs(far))
+	}
+	add(f)
 }
 
 // pathEvidence returns the location of both ends and the class of the path.

@@ -106,6 +106,7 @@ func rules() []rule {
 		{"RL035", forEach(devices, noVFs)},
 		{"RL036", forEach(devices, lostOverride)},
 		{"RL037", forEach(tenants, largeBARs)},
+		{"RL038", forEach(fabric, parameterVFs)},
 		{"RL040", fewerPages},
 		{"RL041", noPool},
 		{"RL042", pagesOnOneNode},
