@@ -12,7 +12,7 @@ type Model struct {
 	Gen    int    // PCIe generation of the link
 	Width  int    // PCIe lanes
 
-	subsystem uint16 // subsystem id, by which software in the guest knows the model
+	Subsystem uint16 // PCI subsystem id, by which software in the guest knows the model
 }
 
 // Generic is the model of a GPU without Config.Model.

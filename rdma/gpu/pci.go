@@ -78,7 +78,7 @@ func (g *GPU) describe() {
 	le.PutUint16(c[10:], g.cfg.Class)
 	le.PutUint32(c[cfgVRAM:], 0xc)
 	le.PutUint16(c[0x2c:], 0x1af4)
-	le.PutUint16(c[0x2e:], g.model.subsystem)
+	le.PutUint16(c[0x2e:], g.model.Subsystem)
 	c[0x34] = cfgExp
 	g.express(c[cfgExp:])
 	c[cfgMSIX], c[cfgMSIX+1] = 0x11, cfgPM

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rackless/rackless/machine/dump/smi"
 	"github.com/rackless/rackless/machine/dump/texts"
+	"github.com/rackless/rackless/rdma/gpu"
 )
 
 // gpuMachine is the directory of a machine's /sys and /dev, made for tests.
@@ -40,10 +41,10 @@ func (m gpuMachine) add(t *testing.T, path string, files map[string]string) (dir
 }
 
 // gpu adds a GPU of 1 MiB with its render node.
-func (m gpuMachine) gpu(t *testing.T, path, node, numa, cpus string) {
+func (m gpuMachine) gpu(t *testing.T, path, node, subsystem, numa, cpus string) {
 	t.Helper()
 	dir := m.add(t, path, map[string]string{"vendor": "0x1af4", "device": "0x1050", "subsystem_vendor": "0x1af4",
-		"subsystem_device": "0x1100", "numa_node": numa, "local_cpulist": cpus, "resource": "0x0 0x0 0x0\n" +
+		"subsystem_device": subsystem, "numa_node": numa, "local_cpulist": cpus, "resource": "0x0 0x0 0x0\n" +
 			"0x0 0x0 0x0\n0x00000000c0000000 0x00000000c00fffff 0x000000000014220c\n0x0 0x0 0x0"})
 	file := filepath.Join(string(m), "dev/dri", node)
 	for _, d := range []string{filepath.Join(dir, "virtio3/drm", node), filepath.Dir(file)} {
@@ -72,8 +73,8 @@ func (m gpuMachine) nic(t *testing.T, path, name, numa string) {
 // newGPUMachine returns a machine with two GPUs and two NICs. The first GPU and NIC share a switch.
 func newGPUMachine(t *testing.T) gpuMachine {
 	m := gpuMachine(t.TempDir())
-	m.gpu(t, "pci0000:80/0000:80:01.0/0000:84:00.0", "renderD128", "1", "4-7")
-	m.gpu(t, "pci0000:00/0000:00:01.0/0000:01:00.0/0000:02:00.0/0000:04:00.0", "renderD129", "0", "0-3")
+	m.gpu(t, "pci0000:80/0000:80:01.0/0000:84:00.0", "renderD128", "0x4c01", "1", "4-7")
+	m.gpu(t, "pci0000:00/0000:00:01.0/0000:01:00.0/0000:02:00.0/0000:04:00.0", "renderD129", "0x4c00", "0", "0-3")
 	err := os.WriteFile(filepath.Join(string(m), "sys/bus/pci/devices/0000:04:00.0/current_link_speed"),
 		[]byte("16.0 GT/s PCIe\n"), 0o644)
 	if err != nil {
@@ -179,6 +180,18 @@ func TestGPULibraries(t *testing.T) {
 			t.Errorf("%v, %s", err, said)
 		}
 	})
+	t.Run("models", func(t *testing.T) {
+		for i, name := range gpu.Models() {
+			model, _ := gpu.ModelOf(name)
+			m := gpuMachine(t.TempDir())
+			m.gpu(t, "pci0000:00/0000:00:01.0/0000:01:00.0", fmt.Sprint("renderD", 128+i),
+				fmt.Sprintf("%#x", model.Subsystem), "0", "0-3")
+			got := outputOf(t, m.command(out, "nvidia-smi", "--query-gpu=name", "--format=csv,noheader"))
+			if got != model.Name+"\n" {
+				t.Errorf("%s is called %q, want %q", name, got, model.Name)
+			}
+		}
+	})
 	t.Run("needed functions", func(t *testing.T) { testNeeded(t, out) })
 }
 
@@ -210,11 +223,11 @@ func testSMI(t *testing.T, out string, m gpuMachine) {
 		want string
 	}{
 		{[]string{"-L"}, fmt.Sprintf("GPU 0: rackless emulated GPU (UUID: %s)\n"+
-			"GPU 1: rackless emulated GPU (UUID: %s)\n", names[0], names[1])},
+			"GPU 1: rackless emulated H20 (UUID: %s)\n", names[0], names[1])},
 		{[]string{"--query-gpu=index,name,pci.bus_id,memory.total,utilization.gpu", "--format=csv"},
 			"index, name, pci.bus_id, memory.total [MiB], utilization.gpu\n" +
 				"0, rackless emulated GPU, 00000000:04:00.0, 1 MiB, [N/A]\n" +
-				"1, rackless emulated GPU, 00000000:84:00.0, 1 MiB, [N/A]\n"},
+				"1, rackless emulated H20, 00000000:84:00.0, 1 MiB, [N/A]\n"},
 		{[]string{"--query-gpu", "memory.used,memory.free,gpu_bus_id", "--format", "csv,noheader,nounits", "-i", "1"},
 			"0, 1, 00000000:84:00.0\n"},
 		{[]string{"--query-gpu=index", "--format=csv,noheader", "--id=0000:84:00.0"}, "1\n"},
@@ -251,7 +264,7 @@ func testSMI(t *testing.T, out string, m gpuMachine) {
 		t.Fatalf("%v, %+v", err, h)
 	}
 	g, size := h.GPUs[0], uint64(1<<20)
-	want = []string{"0000:84:00.0", "rackless emulated GPU", names[1], "Disabled"}
+	want = []string{"0000:84:00.0", "rackless emulated H20", names[1], "Disabled"}
 	if diff := cmp.Diff(want, []string{g.ID(), g.Model, g.UUID, g.MIG}); diff != "" {
 		t.Errorf("-q (-want +read):\n%s", diff)
 	}

@@ -59,7 +59,7 @@ int main(void)
 	WANT(__cudaRegisterFatBinary(NULL) != NULL);
 	WANT(!cudaGetDeviceCount(&n) && n == 2);
 	memset(properties, 0x55, sizeof properties);
-	WANT(!cudaGetDeviceProperties_v2(properties, 1) && !strcmp(properties, "rackless emulated GPU"));
+	WANT(!cudaGetDeviceProperties_v2(properties, 1) && !strcmp(properties, "rackless emulated H20"));
 	WANT(!memcmp(properties + 584, "\x84\0\0\0", 4) && properties[748] == 1);
 	WANT(properties[1031] == 0 && properties[1032] == 0x55);
 	WANT(cudaGetDeviceProperties_v2(properties, 2) == 101 && cudaGetLastError() == 101 && cudaGetLastError() == 0);

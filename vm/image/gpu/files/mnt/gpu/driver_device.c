@@ -148,7 +148,7 @@ EXPORT CUresult cuDeviceGetName(char *name, int size, CUdevice device)
 	if (!r && size <= 0)
 		r = CUDA_ERROR_INVALID_VALUE;
 	if (!r)
-		snprintf(name, (size_t)size, "%s", GPU_NAME);
+		snprintf(name, (size_t)size, "%s", device_at(device)->name);
 	return r;
 }
 

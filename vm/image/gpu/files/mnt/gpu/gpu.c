@@ -16,6 +16,18 @@
 #define MEMORY_BAR 2
 #define FIRST_RENDER_NODE 128
 
+// The names of rackless' models by their subsystem ids, as on the host.
+static const struct {
+	unsigned subsystem;
+	const char *name;
+} models[] = {
+	{0x4c00, GPU_NAME},
+	{0x4c01, "rackless emulated H20"},
+	{0x4c02, "rackless emulated H100"},
+	{0x4c03, "rackless emulated A100"},
+	{0x4c04, "rackless emulated L40S"},
+};
+
 static struct gpu found[GPU_MAX];
 static int count;
 
@@ -103,6 +115,10 @@ static bool read_gpu(struct gpu *g, const char *address)
 		return false;
 	g->ids = VIRTIO_GPU << 16 | VIRTIO_VENDOR;
 	g->subsystem = pci_number(address, "subsystem_device") << 16 | pci_number(address, "subsystem_vendor");
+	g->name = GPU_NAME;
+	for (size_t i = 0; i < sizeof models / sizeof *models; i++)
+		if (models[i].subsystem == g->subsystem >> 16)
+			g->name = models[i].name;
 	char text[32];
 	g->numa = pci_text(address, "numa_node", text, sizeof text) ? atoi(text) : -1;
 	make_uuid(g);

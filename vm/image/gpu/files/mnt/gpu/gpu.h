@@ -19,6 +19,7 @@ struct gpu {
 	char address[20]; // in sysfs: 0000:04:00.0
 	unsigned domain, bus, device, function;
 	unsigned ids, subsystem; // device above vendor, 16 bits each
+	const char *name;        // of the model, by the subsystem
 	char node[64];           // /dev/dri/renderD128
 	unsigned minor;          // of the render nodes, from 0
 	uint64_t memory;         // bytes

@@ -180,7 +180,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned 
 nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned size)
 {
 	nvmlReturn_t r = nvml_check(device, name);
-	return r ? r : text(name, size, GPU_NAME);
+	return r ? r : text(name, size, device->name);
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned size);

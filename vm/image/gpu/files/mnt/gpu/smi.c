@@ -17,7 +17,7 @@ static int list(void)
 	for (int i = 0; i < n; i++) {
 		char uuid[GPU_UUID_TEXT];
 		gpu_uuid_text(&g[i], uuid);
-		printf("GPU %d: %s (UUID: %s)\n", i, GPU_NAME, uuid);
+		printf("GPU %d: %s (UUID: %s)\n", i, g[i].name, uuid);
 	}
 	return 0;
 }
@@ -26,14 +26,14 @@ static int table(void)
 {
 	const struct gpu *g;
 	int n = gpus(&g);
-	printf("| %-3s | %-21s | %-16s | %-23s |\n", "GPU", "Name", "Bus-Id", "Memory-Usage");
-	printf("|-----|-----------------------|------------------|-------------------------|\n");
+	printf("| %-3s | %-22s | %-16s | %-23s |\n", "GPU", "Name", "Bus-Id", "Memory-Usage");
+	printf("|-----|------------------------|------------------|-------------------------|\n");
 	for (int i = 0; i < n; i++) {
 		char bus[24], memory[64];
 		smi_bus_id(&g[i], bus);
 		snprintf(memory, sizeof memory, "%lluMiB / %lluMiB", (unsigned long long)gpu_used(&g[i]) >> 20,
 			(unsigned long long)g[i].memory >> 20);
-		printf("| %3d | %-21s | %-16s | %23s |\n", i, GPU_NAME, bus, memory);
+		printf("| %3d | %-22s | %-16s | %23s |\n", i, g[i].name, bus, memory);
 	}
 	return 0;
 }

@@ -13,7 +13,7 @@ static void number(char *to, unsigned long long n, const char *form) { snprintf(
 // Each field writes its value. Sizes are in MiB; the unit is added later.
 static void f_index(const struct gpu *all, int i, char *to) { (void)all; number(to, (unsigned)i, "%llu"); }
 static void f_count(const struct gpu *all, int i, char *to) { (void)i; number(to, (unsigned)gpus(&all), "%llu"); }
-static void f_name(const struct gpu *all, int i, char *to) { (void)all; (void)i; text(to, GPU_NAME); }
+static void f_name(const struct gpu *all, int i, char *to) { text(to, all[i].name); }
 static void f_uuid(const struct gpu *all, int i, char *to) { gpu_uuid_text(&all[i], to); }
 static void f_bus_id(const struct gpu *all, int i, char *to) { smi_bus_id(&all[i], to); }
 static void f_domain(const struct gpu *all, int i, char *to) { number(to, all[i].domain, "0x%04llX"); }
