@@ -5,6 +5,8 @@
 base=$0
 mark=$1
 shift
+# A service has no home, which MPI and others need.
+export HOME="${HOME:-/root}"
 command -v "$1" >/dev/null || {
 	echo none
 	exit 127

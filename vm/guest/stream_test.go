@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -71,7 +72,9 @@ func (g *shellAgent) Call(_ context.Context, command string, args, result any) e
 			a.Path, a.Arg = g.shell, append([]string{"sh"}, a.Arg...)
 		}
 		r := &run{cmd: exec.Command(a.Path, a.Arg...), done: make(chan struct{})}
-		r.cmd.Env = append(os.Environ(), g.env...)
+		// The agent is a service, which has no home.
+		environ := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "HOME=") })
+		r.cmd.Env = append(environ, g.env...)
 		r.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: g.leader}
 		r.cmd.Stdin, r.cmd.Stdout, r.cmd.Stderr = bytes.NewReader(a.Input), &r.out, &r.err
 		if err := r.cmd.Start(); err != nil {
@@ -161,6 +164,7 @@ func TestStream(t *testing.T) {
 			stdout: "a\nb\n"},
 		"much output, and a process that is left behind": {argv: []string{"sh", "-c", "sleep 10 & cat; echo >&2"},
 			stdin: large, stdout: large, stderr: "\n"},
+		"a home":           {argv: []string{"sh", "-c", "echo $HOME"}, stdout: "/root\n"},
 		"no last line end": {argv: []string{"printf", "a"}, stdout: "a"},
 	} {
 		for shell, g := range shells(t) {
