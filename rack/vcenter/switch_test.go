@@ -182,6 +182,9 @@ func TestSwitchesThatAreRefused(t *testing.T) {
 
 // A node moves to the host in the file. Its disks stay, and everything else is on the new host.
 func TestNodesMove(t *testing.T) {
+	if testing.Short() {
+		t.Skip("labs of seconds are not started with -short")
+	}
 	b := newBench(t)
 	before := b.Inventory(t)
 	more := ", " + strings.ReplaceAll(switches, "ROCE-PG", "X")

@@ -110,6 +110,9 @@ func (b *bench) down(t *testing.T) {
 
 // The lab of the paper on RoCE SR-IOV, on one host instead of sixteen.
 func TestSixteenNodesWithVirtualFunctions(t *testing.T) {
+	if testing.Short() {
+		t.Skip("labs of seconds are not started with -short")
+	}
 	b := newBench(t)
 	before := b.Inventory(t)
 	l, place := b.plan(t, 16, `, settings: {cpu_shares: high, memory_shares: 4096, secure_boot: true,
@@ -225,6 +228,9 @@ func noSecrets(t *testing.T, b *bench) {
 // down undoes all changes if the connection is lost at any time before the answer to a call. With -short it is lost
 // at every third call.
 func TestTheConnectionIsLost(t *testing.T) {
+	if testing.Short() {
+		t.Skip("labs of seconds are not started with -short")
+	}
 	b := newBench(t)
 	before := b.Inventory(t)
 	b.group = "ROCE-PG"
@@ -255,6 +261,9 @@ func TestTheConnectionIsLost(t *testing.T) {
 }
 
 func TestRefusals(t *testing.T) {
+	if testing.Short() {
+		t.Skip("labs of seconds are not started with -short")
+	}
 	b := newBench(t)
 	before := b.Inventory(t)
 	refused := func(name, want string, l *lab.Lab, place *rack.Placement) {
