@@ -19,8 +19,8 @@ import (
 )
 
 func newNICCmd(a *app) *cobra.Command {
-	return grouping("nic", "List the emulated ConnectX adapters of labs, make them fail, and reset them",
-		newNICLsCmd(a), newNICFaultCmd(a), newNICResetCmd(a))
+	return grouping("nic", "List the emulated ConnectX adapters of labs, make them fail, reset them, or serve them",
+		newNICLsCmd(a), newNICFaultCmd(a), newNICResetCmd(a), newNICServeCmd(a))
 }
 
 func newNICLsCmd(a *app) *cobra.Command {

@@ -8,22 +8,17 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
-	"strconv"
 	"sync"
 	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/rackless/rackless/internal/wait"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/rdma/connectx"
 	"github.com/rackless/rackless/rdma/fabric"
-	"github.com/rackless/rackless/rdma/roce"
-	"github.com/rackless/rackless/rdma/vfiouser"
+	"github.com/rackless/rackless/rdma/serve"
 	"github.com/rackless/rackless/vm"
 	"github.com/rackless/rackless/vm/qapi"
 	"github.com/rackless/rackless/vm/qemu"
@@ -59,8 +54,7 @@ type adapters struct {
 type adapter struct {
 	model lab.NICModel
 	mac   string
-	port  *connectx.Port
-	plug  *fabric.Plug
+	*serve.Card
 }
 
 // sync makes the adapters match a lab. The switch must have the ports of the lab.
@@ -119,8 +113,7 @@ func (a *adapters) syncGPUs(l *lab.Lab) (errs []error) {
 	return errs
 }
 
-// add plugs a new adapter of a node into its port of the switch. It creates the plug first, so that the plug takes all
-// frames of the adapter.
+// add plugs a new adapter of a node into its port of the switch.
 func (a *adapters) add(n lab.Node, nic int) error {
 	name, model, mac := rack.PortName(n.Name, nic), n.NIC, n.NICs[nic].MAC
 	hw, err := net.ParseMAC(mac)
@@ -131,26 +124,17 @@ func (a *adapters) add(n lab.Node, nic int) error {
 		a.start()
 	}
 	rate := connectx.Rate(string(model))
-	plug, err := a.plugs.Plug(name, rate)
-	if err != nil {
-		return err
-	}
 	if os.Getenv(Unpaced) != "" {
 		rate = 0
 	}
-	port, err := a.server.AddNIC(connectx.NIC{Name: name, MAC: [6]byte(hw), Model: string(model),
-		Socket: adapterSocket(a.dir, n.Name, nic), RateBits: rate, Link: !a.off[name], Batch: plug.Send,
-		Peer:   func(addr, size uint64) []byte { return a.gpus.vram(n.Name, addr, size) },
-		Copied: func(tx, rx roce.Traffic) { plug.Copied(tx.Packets, tx.Bytes, rx.Packets, rx.Bytes) }})
+	card, err := serve.Plug(a.server, a.plugs, connectx.NIC{Name: name, MAC: [6]byte(hw), Model: string(model),
+		Socket: adapterSocket(a.dir, n.Name, nic), RateBits: rate, Link: !a.off[name],
+		Peer: func(addr, size uint64) []byte { return a.gpus.vram(n.Name, addr, size) }})
 	if err != nil {
-		plug.Pull()
 		return err
 	}
-	a.there[name] = &adapter{model: model, mac: mac, port: port, plug: plug}
-	// Each adapter has a thread for its guest, and all share one for their timer. A thread that returns from a system
-	// call must not wait for a share of the Go scheduler, which may take 10 ms.
-	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), runtime.NumCPU()+1+len(a.there)))
-	go receive(port, plug)
+	a.there[name] = &adapter{model: model, mac: mac, Card: card}
+	serve.Threads(len(a.there))
 	return nil
 }
 
@@ -163,7 +147,7 @@ func (a *adapters) start() {
 	}})
 	a.server.SetDirect(!a.seen)
 	a.there = make(map[string]*adapter)
-	raise()
+	serve.Raise()
 }
 
 // restore sets the adapters of a node to the states of its template's adapters. The guest is stopped.
@@ -180,24 +164,10 @@ func (a *adapters) restore(node, template string) error {
 		}
 		state, err := os.ReadFile(filepath.Join(template, qemu.AdapterState(i)))
 		if err == nil {
-			err = have.port.Restore(state)
+			err = have.Port.Restore(state)
 		}
 		if err != nil {
 			return err
-		}
-	}
-}
-
-// raise gives all threads of the daemon the priority of threads that guests wait for, if permitted: the Go scheduler
-// hands over between threads, and a late one delays all. New threads inherit it.
-func raise() {
-	tasks, err := os.ReadDir("/proc/self/task")
-	if err != nil {
-		return
-	}
-	for _, t := range tasks {
-		if id, err := strconv.Atoi(t.Name()); err == nil {
-			_ = unix.Setpriority(unix.PRIO_PROCESS, id, vfiouser.Nice)
 		}
 	}
 }
@@ -213,17 +183,10 @@ func (a *adapters) setDirect(on bool) {
 	}
 }
 
-// receive passes the frames of a plug to its adapter until it is pulled, and then sets the link down.
-func receive(port *connectx.Port, plug *fabric.Plug) {
-	port.Receive(plug.Receive)
-	port.SetLink(false)
-}
-
 func (a *adapters) remove(name string) error {
 	have := a.there[name]
 	delete(a.there, name)
-	defer have.plug.Pull()
-	return have.port.Close()
+	return have.Close()
 }
 
 func (a *adapters) close() error {
@@ -248,7 +211,7 @@ func (a *adapters) setDown(port string, down bool) error {
 	have := a.there[port]
 	a.mu.Unlock()
 	if have != nil {
-		have.port.SetLink(!down)
+		have.Port.SetLink(!down)
 		return nil
 	}
 	r, err := rack.Open(rack.Dirs{Run: filepath.Dir(a.dir)}, filepath.Base(a.dir))

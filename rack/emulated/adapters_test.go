@@ -81,7 +81,7 @@ func restores(t *testing.T, a *adapters) {
 		if got := fmt.Sprint(err); (err == nil) != (want == "") || !strings.Contains(got, want) {
 			t.Errorf("with %d states: got %v, want %s", i, err, want)
 		}
-		state, err := a.there["a"].port.Save()
+		state, err := a.there["a"].Port.Save()
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -53,11 +53,11 @@ func (a *adapters) fail(f *fault) error {
 	case have == nil:
 		return fmt.Errorf("there is no adapter %s", f.Port)
 	case f.Reset:
-		have.port.ResetFunction()
+		have.Port.ResetFunction()
 	case kind != connectx.Healthy && !slices.Contains(connectx.Faults(), kind):
 		return fmt.Errorf("fault %q is unknown to the daemon of this lab", f.Kind)
 	default:
-		have.port.SetFault(kind)
+		have.Port.SetFault(kind)
 	}
 	a.log.Info("connectx: fault", "adapter", f.Port, "kind", f.Kind, "reset", f.Reset)
 	return nil
@@ -82,7 +82,7 @@ func (a *agents) list() listed {
 			if have == nil {
 				continue
 			}
-			s := have.port.Status()
+			s := have.Port.Status()
 			kind := checks.Fault(s.Fault)
 			if kind == "" && c.off[rack.PortName(n.Name, i)] {
 				kind = checks.FaultLink

@@ -8,6 +8,7 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/rack/ssh"
 	"github.com/rackless/rackless/rdma/fabric"
+	"github.com/rackless/rackless/rdma/serve"
 	"github.com/rackless/rackless/vm"
 	"github.com/rackless/rackless/vm/guest"
 	"github.com/rackless/rackless/vm/image"
@@ -420,6 +422,9 @@ func (u *upRun) ensureDaemon(ctx context.Context) error {
 		return h.Name == w.Name && h.Rate == w.Rate && (h.MAC == w.MAC || h.MAC == "")
 	}
 	for _, h := range have.Ports {
+		if strings.HasPrefix(h.Name, serve.OutsidePort) { // of rackless nic serve
+			continue
+		}
 		if !slices.ContainsFunc(want, func(w fabric.Port) bool { return same(h, w) }) {
 			if err := sw.RemovePort(ctx, h.Name); err != nil {
 				return err

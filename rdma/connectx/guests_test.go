@@ -1,189 +1,16 @@
 package connectx_test
 
 import (
-	"bytes"
-	"context"
-	"errors"
 	"fmt"
-	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
-	"time"
-
-	"github.com/u-root/u-root/pkg/cpio"
 
 	"github.com/rackless/rackless/rdma/connectx"
-	"github.com/rackless/rackless/vm"
 	"github.com/rackless/rackless/vm/image"
 	"github.com/rackless/rackless/vm/kerneltest"
 )
-
-// firstProgram loads the adapter's driver, assigns it an address, and runs commands from the console.
-const firstProgram = `#!/bin/busybox sh
-/bin/busybox mkdir -p /proc /sys /dev /tmp /run /bb
-/bin/busybox --install -s /bb
-export PATH=/sbin:/bin:/usr/sbin:/usr/bin:/bb HOME=/
-mount -t proc proc /proc
-mount -t sysfs sysfs /sys
-mount -t devtmpfs dev /dev 2>/dev/null
-mount -t debugfs debugfs /sys/kernel/debug
-for m in configfs ib_core iw_cm ib_cm ib_uverbs ib_umad rdma_cm rdma_ucm mlxfw psample \
-	pci_hyperv_intf mlx5_core mlx5_ib; do
-	for f in /lib/modules/$m.ko /lib/modules/$m.ko.gz; do [ ! -f $f ] || insmod $f; done
-done
-read -r args </proc/cmdline
-for w in $args; do case $w in addr=*) addr=${w#addr=} ;; esac; done
-ulimit -l unlimited
-ip link set lo up
-ip addr add $addr/24 dev eth0
-ip link set eth0 up
-for i in 1 2 3 4 5 6 7 8 9 10; do
-	read -r s </sys/class/net/eth0/operstate
-	[ "$s" != up ] || break
-	sleep 0.3
-done
-echo READY $s
-stty -echo
-while read -r line; do
-	eval "$line" </dev/null 2>&1
-	echo "END@$?"
-done
-`
-
-// guestFiles are the guests' files from the node's image: the drivers, their dependencies, and the tools.
-var guestFiles = []string{
-	"bin/busybox", "etc/*", "etc/libibverbs.d/mlx5.driver", "lib/modules/*", "lib/*/libgcc_s.so.1",
-	"usr/lib/*/libibverbs/libmlx5-*", "sbin/dcb", "sbin/ethtool", "usr/bin/ib_*", "usr/bin/ibv_devinfo", "usr/bin/rdma",
-	"usr/bin/rping", "usr/sbin/ibstat",
-}
-
-// guestLimit ends a hanging test. It is far above any test's duration on a busy machine.
-const guestLimit = 30 * time.Minute
-
-type machine struct {
-	t    *testing.T
-	name string
-	con  net.Conn
-	buf  []byte
-	// adapters is done, with the reason, if a guest has lost its adapter. Then the test fails at once.
-	adapters context.Context
-}
-
-// Kinds of guest memory: an anonymous file that the adapter maps, or QEMU's own memory that it accesses by messages.
-const (
-	sharedMemory  = "memory-backend-memfd,id=ram,size=512M,share=on"
-	privateMemory = "memory-backend-ram,id=ram,size=512M"
-)
-
-func boot(t *testing.T, adapters context.Context, dir, name, addr, adapter, memory string, qemu, node *image.Image,
-	initrd string) *machine {
-	t.Helper()
-	e := qemu.Emulator()
-	con := filepath.Join(dir, name+".con")
-	args := append(append([]string(nil), e.Lead...), "-nodefaults", "-no-reboot", "-display", "none", "-m", "512M",
-		"-object", memory, "-machine", "q35,hpet=off,memory-backend=ram",
-		"-accel", "tcg,thread=multi", "-cpu", "qemu64", "-kernel", node.KernelPath(), "-initrd", initrd,
-		"-append", "addr="+addr+" rdinit=/first "+image.KernelArgs,
-		"-chardev", "socket,id=con,server=on,wait=off,path="+con, "-serial", "chardev:con",
-		"-device", "pcie-root-port,id=rp0,chassis=1",
-		"-device", vm.VFIOUser{ID: "nic", Bus: "rp0", Socket: adapter}.Device())
-	ctx, cancel := context.WithTimeout(t.Context(), guestLimit)
-	cmd := exec.CommandContext(ctx, e.Path, args...)
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		cancel()
-		_ = cmd.Wait()
-		if t.Failed() {
-			t.Logf("%s: QEMU said: %s", name, out.Bytes())
-		}
-		// QEMU prints this about messages that violate its protocol. For some of them it drops the adapter.
-		bad := regexp.MustCompile("timed out|unexpected reply|bad header|VFIO_USER_DMA")
-		if bad.Match(out.Bytes()) {
-			t.Errorf("%s: QEMU said: %s", name, out.Bytes())
-		}
-	})
-	m := &machine{t: t, name: name, adapters: adapters}
-	for end := time.Now().Add(guestLimit); ; time.Sleep(50 * time.Millisecond) {
-		c, err := net.Dial("unix", con)
-		if err == nil {
-			m.con = c
-			context.AfterFunc(adapters, func() { _ = c.Close() }) // ends the wait for the guest
-			return m
-		}
-		if adapters.Err() != nil || time.Now().After(end) {
-			t.Fatalf("%s: %v, %v", name, err, context.Cause(adapters))
-		}
-	}
-}
-
-// watch returns a logger for adapters, and a context that it cancels if the connection of an adapter ends.
-func watch(t *testing.T) (context.Context, func(format string, args ...any)) {
-	ctx, lost := context.WithCancelCause(t.Context())
-	return ctx, func(format string, args ...any) {
-		text := fmt.Sprintf(format, args...)
-		t.Log(text)
-		if strings.Contains(text, "connection ends") {
-			lost(errors.New(text))
-		}
-	}
-}
-
-func (m *machine) until(pattern string) (before string, match []string) {
-	m.t.Helper()
-	re := regexp.MustCompile(pattern)
-	b := make([]byte, 4096)
-	for end := time.Now().Add(guestLimit); ; {
-		if i := re.FindSubmatchIndex(m.buf); i != nil {
-			before = string(m.buf[:i[0]])
-			for _, s := range re.FindSubmatch(m.buf) {
-				match = append(match, string(s))
-			}
-			m.buf = m.buf[i[1]:]
-			return before, match
-		}
-		_ = m.con.SetReadDeadline(end)
-		n, err := m.con.Read(b)
-		if err != nil {
-			if cause := context.Cause(m.adapters); cause != nil {
-				err = cause
-			}
-			m.t.Fatalf("%s: %v before %q: %s", m.name, err, pattern, m.buf)
-		}
-		m.buf = append(m.buf, b[:n]...)
-	}
-}
-
-func (m *machine) start(command string) {
-	m.t.Helper()
-	m.buf = nil
-	if _, err := fmt.Fprintln(m.con, command); err != nil {
-		m.t.Fatal(err)
-	}
-}
-
-// finish returns the output of a command, and fails the test if the command fails.
-func (m *machine) finish(command string) string {
-	m.t.Helper()
-	out, end := m.until(`END@(\d+)\s`)
-	if end[1] != "0" {
-		m.t.Errorf("%s: %s: exit status %s\n%s", m.name, command, end[1], out)
-	}
-	return strings.ReplaceAll(out, "\r", "")
-}
-
-func (m *machine) run(command string) string {
-	m.t.Helper()
-	m.start(command)
-	return m.finish(command)
-}
 
 // again returns a shell command that repeats another until it succeeds, at most ten times.
 func again(command string) string {
@@ -209,15 +36,13 @@ func TestUnmodifiedDriver(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	m := &kerneltest.Machine{Image: node, Initrd: node.InitramfsPath()}
-	m.Keep(t, guestFiles...)
-	m.Add(t, cpio.StaticFile("first", firstProgram, 0o755))
+	initrd := kerneltest.GuestInitrd(t, node)
 
-	adapters, logf := watch(t)
+	adapters, logf := kerneltest.Watch(t)
 	s := connectx.NewServer(connectx.Options{Log: logf})
 	defer s.Close()
 	var ports [3]*connectx.Port
-	var ms [3]*machine
+	var ms [3]*kerneltest.Guest
 	mac := func(i int) [6]byte { return [6]byte{0x50, 0x6b, 0x4b, 0, 0, byte(i + 1)} }
 	frames := func(from int, f []byte) {
 		for i, p := range ports {
@@ -235,15 +60,13 @@ func TestUnmodifiedDriver(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for i, memory := range []string{sharedMemory, sharedMemory, privateMemory} {
+	for i, memory := range []string{kerneltest.SharedMemory, kerneltest.SharedMemory, kerneltest.PrivateMemory} {
 		name := string(rune('a' + i))
-		ms[i] = boot(t, adapters, dir, name, fmt.Sprintf("10.0.0.%d", i+1), filepath.Join(dir, name+".nic"), memory,
-			qemu, node, m.Initrd)
+		ms[i] = kerneltest.Boot(t, adapters, dir, name, fmt.Sprintf("10.0.0.%d", i+1), filepath.Join(dir, name+".nic"), memory,
+			qemu, node, initrd)
 	}
 	for _, m := range ms {
-		if _, up := m.until(`READY (\w+)\s`); up[1] != "up" {
-			t.Fatalf("%s: the network is %s", m.name, up[1])
-		}
+		m.Up()
 	}
 	a, server, private := ms[0], ms[1], ms[2]
 	for command, wants := range map[string][]string{
@@ -258,21 +81,21 @@ func TestUnmodifiedDriver(t *testing.T) {
 		"cat /sys/kernel/debug/mlx5/*/cc_params/np_cnp_dscp": {"48"},
 		"ping -c 3 10.0.0.2": {"3 packets received"},
 	} {
-		out := a.run(command)
+		out := a.Run(command)
 		for _, want := range wants {
 			if !strings.Contains(out, want) {
 				t.Errorf("%s: no %q in\n%s", command, want, out)
 			}
 		}
 	}
-	for m, wants := range map[*machine][]string{
+	for m, wants := range map[*kerneltest.Guest][]string{
 		server:  {"CA type: MT4123", "Rate: 200", "Speed: 200000Mb/s"},
 		private: {"CA type: MT4129", "Rate: 400", "Speed: 400000Mb/s"},
 	} {
-		out := m.run("ibstat; ethtool eth0")
+		out := m.Run("ibstat; ethtool eth0")
 		for _, want := range wants {
 			if !strings.Contains(out, want) {
-				t.Errorf("%s: no %q in\n%s", m.name, want, out)
+				t.Errorf("%s: no %q in\n%s", m.Name, want, out)
 			}
 		}
 	}
@@ -292,21 +115,21 @@ func TestUnmodifiedDriver(t *testing.T) {
 		{"ibstat | grep 'State: Active'", "Active"},
 	} {
 		// dcb of Debian 12 fails if a new second begins between its two messages to the kernel.
-		if out := a.run(again(c.command)); !strings.Contains(out, c.want) {
+		if out := a.Run(again(c.command)); !strings.Contains(out, c.want) {
 			t.Errorf("%s: no %q in\n%s", c.command, c.want, out)
 		}
 	}
 	// between runs a tool as a server on one guest and as a client on the other.
 	between := func(asServer, asClient string) {
 		t.Helper()
-		server.start("timeout 60 " + asServer)
+		server.Start("timeout 60 " + asServer)
 		if strings.HasPrefix(asServer, "ib_") {
-			server.until("Waiting for client")
+			server.Until("Waiting for client")
 		}
 		// A server listens just after it prints that it does, and rping prints nothing, so the client is repeated.
 		// The server accepts one client, so the repetition hides no failure of a connection.
-		out := a.run(again("timeout 60 " + asClient))
-		server.finish(asServer)
+		out := a.Run(again("timeout 60 " + asClient))
+		server.Finish(asServer)
 		t.Logf("%s: %s", asClient, out[max(0, len(out)-260):])
 	}
 	const dev = " -F -d mlx5_0 -x 3 "
@@ -326,35 +149,35 @@ func TestUnmodifiedDriver(t *testing.T) {
 	// rping compares, and a file that its server sends from the page cache. QEMU answers each message from its main
 	// loop, so on a busy machine the peer needs more patience than perftest's default of 8 times 67 ms.
 	const file = "ib_write_bw"
-	sum := strings.Fields(a.run("md5sum /usr/bin/" + file))[0]
+	sum := strings.Fields(a.Run("md5sum /usr/bin/" + file))[0]
 	for _, by := range []struct {
-		from *machine
+		from *kerneltest.Guest
 		at   string
-		to   *machine
+		to   *kerneltest.Guest
 	}{{private, "10.0.0.3", a}, {a, "10.0.0.1", private}} {
-		by.from.start("timeout 120 rping -s -a " + by.at + " -V -S 65000 -C 5")
-		by.to.run(again("timeout 60 rping -c -a " + by.at + " -V -S 65000 -C 5"))
-		by.from.finish("rping -s")
+		by.from.Start("timeout 120 rping -s -a " + by.at + " -V -S 65000 -C 5")
+		by.to.Run(again("timeout 60 rping -c -a " + by.at + " -V -S 65000 -C 5"))
+		by.from.Finish("rping -s")
 		const slow = "ib_write_bw" + dev + "-u 18 -s 4096 -n 20"
-		by.from.start("timeout 120 " + slow)
-		by.from.until("Waiting for client")
-		by.to.run(again("timeout 60 " + slow + " " + by.at))
-		by.from.finish("ib_write_bw")
-		by.from.run("httpd -p 80 -h /usr/bin")
-		got := by.to.run(again("timeout 60 wget -q -O /tmp/got http://" + by.at + "/" + file + " && md5sum /tmp/got"))
+		by.from.Start("timeout 120 " + slow)
+		by.from.Until("Waiting for client")
+		by.to.Run(again("timeout 60 " + slow + " " + by.at))
+		by.from.Finish("ib_write_bw")
+		by.from.Run("httpd -p 80 -h /usr/bin")
+		got := by.to.Run(again("timeout 60 wget -q -O /tmp/got http://" + by.at + "/" + file + " && md5sum /tmp/got"))
 		if fields := strings.Fields(got); len(fields) == 0 || fields[0] != sum {
-			t.Errorf("%s to %s: the file has the sum %q, want %s", by.from.name, by.to.name, got, sum)
+			t.Errorf("%s to %s: the file has the sum %q, want %s", by.from.Name, by.to.Name, got, sum)
 		}
 	}
 	// The driver notices an unplugged cable, and continues afterwards.
 	ports[0].SetLink(false)
-	a.run(again("ibstat | grep 'State: Down'"))
+	a.Run(again("ibstat | grep 'State: Down'"))
 	ports[0].SetLink(true)
-	a.run(again("ibstat | grep 'State: Active'"))
+	a.Run(again("ibstat | grep 'State: Active'"))
 	// The driver is unloaded and loaded again.
-	a.run("rmmod mlx5_ib && rmmod mlx5_core && insmod /lib/modules/mlx5_core.ko.gz && insmod " +
+	a.Run("rmmod mlx5_ib && rmmod mlx5_core && insmod /lib/modules/mlx5_core.ko.gz && insmod " +
 		"/lib/modules/mlx5_ib.ko.gz" +
 		" && ip addr add 10.0.0.1/24 dev eth0 && ip link set eth0 up")
-	a.run(again("ibstat | grep 'State: Active'"))
+	a.Run(again("ibstat | grep 'State: Active'"))
 	between("ib_write_lat"+dev+"-n 1000", "ib_write_lat"+dev+"-n 1000 10.0.0.2")
 }

@@ -26,7 +26,11 @@ type TB interface {
 	Helper()
 	Context() context.Context
 	TempDir() string
+	Cleanup(f func())
+	Failed() bool
 	Log(args ...any)
+	Logf(format string, args ...any)
+	Errorf(format string, args ...any)
 	Fatal(args ...any)
 	Fatalf(format string, args ...any)
 	Skipf(format string, args ...any)
