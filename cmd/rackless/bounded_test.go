@@ -73,6 +73,8 @@ var readsFiles = map[string]string{
 	"lab defaults":                    "lab defaults /dev/zero",
 	"lab diff":                        "lab diff /dev/zero",
 	"mpirun --hostfile":               "mpirun pair --hostfile /dev/zero -- true",
+	"nic serve":                       onlyWritten,
+	"nic serve --socket":              onlyWritten,
 	"plan":                            "plan /dev/zero",
 	"plan --db":                       "plan lab.yaml --snapshot host.ttar --explain --db /dev/zero",
 	"plan --model-out":                onlyWritten,
