@@ -6,6 +6,7 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/jedib0t/go-pretty/v6/text"
 
@@ -38,6 +39,7 @@ type (
 	junitCase struct {
 		Class   string       `xml:"classname,attr"`
 		Name    string       `xml:"name,attr"`
+		Seconds string       `xml:"time,attr,omitempty"`
 		Failure *junitReason `xml:"failure"`
 		Error   *junitReason `xml:"error"`
 		Out     string       `xml:"system-out,omitempty"`
@@ -70,12 +72,38 @@ func JUnit(w io.Writer, all []finding.Finding) error {
 		report.Errors += suite.Errors
 		report.Suites = append(report.Suites, suite)
 	}
-	b, err := xml.MarshalIndent(report, "", "  ")
+	return report.write(w)
+}
+
+func (r junitSuites) write(w io.Writer) error {
+	b, err := xml.MarshalIndent(r, "", "  ")
 	if err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(w, "%s%s\n", xml.Header, b)
 	return err
+}
+
+// A Step is a step of a run, for JUnitSteps.
+type Step struct {
+	Name  string
+	Took  time.Duration
+	Error string // the reason of a failure; empty if it passed
+}
+
+// JUnitSteps writes the steps of a run as a JUnit report with one suite.
+func JUnitSteps(w io.Writer, suite string, steps []Step) error {
+	s := junitSuite{Name: suite}
+	for _, step := range steps {
+		c := junitCase{Class: suite, Name: step.Name, Seconds: fmt.Sprintf("%.3f", step.Took.Seconds())}
+		s.Tests++
+		if step.Error != "" {
+			s.Failures++
+			c.Failure = &junitReason{Message: step.Error, Type: "failed"}
+		}
+		s.Cases = append(s.Cases, c)
+	}
+	return junitSuites{Name: "rackless run", junitCounts: s.junitCounts, Suites: []junitSuite{s}}.write(w)
 }
 
 func suiteOf(f finding.Finding) string {
