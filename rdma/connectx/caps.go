@@ -66,7 +66,7 @@ var (
 	atomicCaps = map[bits]uint64{atomicCapAtomicOperations: 3, atomicCapAtomicSizeQp: 8,
 		atomicCapAtomicReq8BEndiannessMode: 1, atomicCapSupportedAtomicReq8BEndiannessMode1: 1}
 	// roce_version has a bit for each version, v1 and v2. The driver fills both into its GID table, so that index 3
-	// is the IPv4 address under v2, as documents expect. Only v2 goes on the wire.
+	// is the IPv4 address under v2, as documents expect.
 	roceCaps = map[bits]uint64{roceCapRoceVersion: 1<<0 | 1<<2, roceCapL3Type: 7, roceCapRRoceDestUdpPort: 4791,
 		roceCapRRoceMaxSrcUdpPort: 0xffff, roceCapRRoceMinSrcUdpPort: 0xc000, roceCapRoceAddressTableSize: maxGIDs}
 	// For received frames: bits of flow_table_properties_nic_receive in struct flow_table_nic_cap. The first line has

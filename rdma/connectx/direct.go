@@ -248,7 +248,7 @@ func (m *message) target() bool {
 		d.State < roce.ReadyToReceive || d.State > roce.SendDrain {
 		return false
 	}
-	if d.attr.RemoteQPN != q.Num || d.attr.Path.Dst != q.attr.Path.Src {
+	if d.attr.RemoteQPN != q.Num || d.attr.Path.Dst != q.attr.Path.Src || d.attr.Path.V1 != q.attr.Path.V1 {
 		return false
 	}
 	// The peer's path must lead back to this port, not only contain an address that this port claims.
@@ -441,11 +441,12 @@ func (p *Port) invalidate(key, pd, qpn uint32, remote bool) bool {
 	return true
 }
 
-// Header sizes of a RoCE v2 packet, without FCS: Ethernet, IP, and the rest.
+// Header sizes of a RoCE packet, without FCS: Ethernet, IP or GRH, and the rest.
 const (
 	// These are the sizes of the frames of package roce. Both paths must count alike, so changes of headers there
 	// must be repeated here.
-	udpOverhead = 8 + 12 + 4 // UDP, BTH, ICRC
+	udpHeader   = 8
+	bthOverhead = 12 + 4 // BTH, ICRC
 	retHeader   = 16
 	aetHeader   = 4
 	atoHeader   = 28
@@ -453,12 +454,16 @@ const (
 )
 
 // flow returns the frames and bytes of a message and of its answer on the wire. The headers are Ethernet 14, IPv4 20
-// or IPv6 40, and udpOverhead; a tag adds 4. Only the first packet of a WRITE has a RETH.
+// or IPv6 and GRH 40, UDP if the version is v2, and bthOverhead; a tag adds 4. Only the first packet of a WRITE has a
+// RETH.
 func (m *message) flow() (tx, rx roce.Traffic) {
-	head := uint64(14 + 20 + udpOverhead)
+	head := uint64(14 + 20 + bthOverhead)
 	t := &m.q.attr.Path
-	if !t.Dst.Is4() {
+	if t.V1 || !t.Dst.Is4() {
 		head += 20
+	}
+	if !t.V1 {
+		head += udpHeader
 	}
 	if t.Tagged {
 		head += 4

@@ -382,11 +382,13 @@ func receiveCQE(c *roce.Completion, b *[64]byte) byte {
 	be.PutUint32(b[36:], c.Imm)
 	if f := c.From; f != nil {
 		l3 := uint32(1)
-		if f.Dst.Is4() {
+		if f.V1 {
+			l3 = 0
+		} else if f.Dst.Is4() {
 			l3 = 2
 		}
-		// flags_rqpn of a datagram: the sender's QP number, a flag for the GRH, and the GRH's kind: 1 is IPv6, 2 is
-		// IPv4 of RoCE v2.
+		// flags_rqpn of a datagram: the sender's QP number, a flag for the GRH, and the GRH's kind: 0 is that of RoCE
+		// v1, 1 is IPv6 and 2 is IPv4 of RoCE v2.
 		be.PutUint32(b[24:], f.SrcQP|1<<28|l3<<24)
 		if f.Tagged { // rdma_cm uses the VLAN to look up the message's address
 			b[29] |= 1

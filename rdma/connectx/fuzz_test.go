@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/binary"
 	"testing"
+
+	"github.com/rackless/rackless/rdma/roce"
 )
 
 // FuzzCommand sends random commands to the adapter. It must answer each.
@@ -88,6 +90,8 @@ func FuzzWQE(f *testing.F) {
 func FuzzFrame(f *testing.F) {
 	_, g := newLab(f, 1, NIC{}, nil)
 	f.Add([]byte("\x02\x00\x00\x00\x00\x01\x02\x00\x00\x00\x00\x02\x08\x00\x45\x00"))
+	v1 := roce.Packet{V1: true, DstMAC: mac(0), SrcMAC: mac(1), Src: gidOf(1), Dst: gidOf(0), Opcode: 4, DstQP: 2}
+	f.Add(v1.Append(nil))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		g[0].p.Deliver(b)
 		g[0].p.DeliverBatch(b)

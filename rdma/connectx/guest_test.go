@@ -27,6 +27,7 @@ type guest struct {
 	eqRing uint64
 	gid    func(int) [16]byte // addresses of adapters; default gidOf
 	vlan   uint16             // VLAN of the adapters
+	v1     bool               // the adapter's addresses are of RoCE v1
 	uar    uint64
 }
 
@@ -298,7 +299,9 @@ func (q *testQP) connect(i, peer int, num uint32, change map[bits]uint64) {
 		m := mac(i)
 		gidSourceMac4732.put(x, uint64(be.Uint16(m[:])))
 		gidSourceMac310.put(x, uint64(be.Uint32(m[2:])))
-		gidRoceVersion.put(x, 2)
+		if !g.v1 {
+			gidRoceVersion.put(x, 2)
+		}
 		if g.vlan != 0 {
 			gidVlanValid.put(x, 1)
 			gidVlanId.put(x, uint64(g.vlan))

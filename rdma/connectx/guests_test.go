@@ -135,6 +135,7 @@ func TestUnmodifiedDriver(t *testing.T) {
 	const dev = " -F -d mlx5_0 -x 3 "
 	for _, direct := range []bool{true, false} {
 		s.SetDirect(direct)
+		between("ib_send_lat -F -d mlx5_0 -x 2 -n 100", "ib_send_lat -F -d mlx5_0 -x 2 -n 100 10.0.0.2") // RoCE v1
 		for _, tool := range []string{"ib_write_lat" + dev + "-n 1000", "ib_send_bw" + dev + "-n 500",
 			"ib_send_lat" + dev + "-e -n 200", "ib_read_bw" + dev + "-n 200", "ib_write_bw" + dev + "-s 1048576 -n 50",
 			"ib_atomic_bw" + dev + "-A FETCH_AND_ADD -n 500", "ib_send_bw" + dev + "-c UD -n 500",

@@ -456,8 +456,9 @@ func (p *Port) parseAV(q *queue, w []byte, wr *sendWR) []byte {
 
 // path returns a path with the source from a row of the address table.
 func (p *Port) path(index uint32, mac [6]byte, to roce.GID) roce.Path {
-	g := p.GIDs[index]
-	return roce.Path{SrcMAC: g.MAC, DstMAC: mac, Src: g.GID, Dst: to, Tagged: g.Tagged, VLAN: g.VLAN}
+	g, has := p.GIDs[index]
+	return roce.Path{SrcMAC: g.MAC, DstMAC: mac, Src: g.GID, Dst: to, V1: has && g.Version == 0, Tagged: g.Tagged,
+		VLAN: g.VLAN}
 }
 
 // parseData reads data segments: pieces of memory, or inline data, in any order. A length with its top bit set marks

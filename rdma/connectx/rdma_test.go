@@ -234,15 +234,9 @@ func testDatagram(t *testing.T, vlan uint16) {
 	ka, kb := g[0].key(at, 4096, g[0].pd, allRights...), g[1].key(to, 4096, g[1].pd, allRights...)
 	copy(g[0].mem[at:], "hello")
 	qb.recv(kb, to, 256)
-	av := make([]byte, avSize)
-	be.PutUint32(av, 0x77)
-	be.PutUint32(av[8:], 1<<31|qb.num)
-	m, gid := mac(1), gidOf(1)
-	copy(av[20:], m[:])
+	av := datagramSeg(qb.num, mac(1), gidOf(1))
 	av[27] = 64
-	be.PutUint32(av[28:], 1<<30|3<<20)
-	copy(av[32:], gid[:])
-	qa.send(testWQE{op: wqeSend, segs: [][]byte{av[:16], av[16:32], av[32:], dataSeg(at, ka, 5)}})
+	qa.send(testWQE{op: wqeSend, segs: [][]byte{av, dataSeg(at, ka, 5)}})
 	if e := qa.cq.wait(); e[63]>>4 != cqeRequest {
 		t.Fatalf("completion %x", e)
 	}

@@ -299,6 +299,18 @@ func roceFrame(qp, psn uint32, payload []byte) []byte {
 	return append(f, 0, 0, 0, 0)
 }
 
+// v1Frame returns the packet of roceFrame in RoCE v1: a global route header after EtherType 0x8915, in place of IP and
+// UDP (annex A16).
+func v1Frame(qp, psn uint32, payload []byte) []byte {
+	v2 := roceFrame(qp, psn, payload)
+	f := frame(station(2), station(1), minFrame, 0)
+	f[12], f[13] = 0x89, 0x15
+	bth := v2[minFrame+20+8:]
+	f = append(f, 0x60, 0, 0, 0, 0, byte(len(bth)), 0x1b, 64)
+	f = append(f, make([]byte, 32)...)
+	return append(f, bth...)
+}
+
 func TestCaptureOfRoCEIsDecodedByTshark(t *testing.T) {
 	tshark := needTool(t, "tshark")
 	s, nodes := attachAll(t, 2, nil)
@@ -308,6 +320,9 @@ func TestCaptureOfRoCEIsDecodedByTshark(t *testing.T) {
 	nodes[1].expect(f)
 	nodes[1].send(f)
 	nodes[0].expect(f)
+	v1 := v1Frame(0x11, 0x123456, []byte("sixteen bytes ok"))
+	nodes[0].send(v1)
+	nodes[1].expect(v1)
 	c.cancel()
 	if err := <-c.done; err != nil {
 		t.Fatal(err)
@@ -325,8 +340,9 @@ func TestCaptureOfRoCEIsDecodedByTshark(t *testing.T) {
 		t.Fatalf("%v: %v\n%s", cmd, err, &stderr)
 	}
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
-	for i, want := range []string{"p0", "p1"} {
-		want += "\teth:ethertype:ip:udp:infiniband:data\t4791\t4\t0x000011\t1193046"
+	const bth = "\t4\t0x000011\t1193046"
+	for i, want := range []string{"p0\teth:ethertype:ip:udp:infiniband:data\t4791" + bth,
+		"p1\teth:ethertype:ip:udp:infiniband:data\t4791" + bth, "p0\teth:ethertype:infiniband:data\t" + bth} {
 		if i >= len(lines) || lines[i] != want {
 			t.Errorf("tshark printed\n%s\nwant in line %d\n%s", out, i+1, want)
 		}

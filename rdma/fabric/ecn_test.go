@@ -79,6 +79,7 @@ func TestMarkCE(t *testing.T) {
 		{"a tag that is cut off", tagged(v4(1), etherVLAN)[:15], nil},
 		{"the version of another protocol", wrongVersion, nil},
 		{"a header length below the least", headless, nil},
+		{"RoCE v1, whose GRH begins like IPv6", v1Frame(1, 2, nil), nil},
 		{"ARP", frame(station(1), station(2), 60, 1), nil},
 		{"less than a frame", v4(1)[:10], nil},
 	}

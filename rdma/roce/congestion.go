@@ -75,7 +75,8 @@ func (p *Port) lineRate() float64 {
 	return rate
 }
 
-func (q *QP) reacts() bool { return q.port.congestion().React>>q.prio()&1 != 0 }
+// reacts reports whether the QP slows down after CNPs, and so marks its packets as ECN capable. RoCE v1 has no ECN.
+func (q *QP) reacts() bool { return !q.attr.Path.V1 && q.port.congestion().React>>q.prio()&1 != 0 }
 
 // marked handles a packet with a congestion mark, as the notification point: it queues a CNP, which tells the sender
 // of the flow to slow down. One CNP within MinTimeBetweenCNPs is enough for any number of marks, and a CNP that still

@@ -139,6 +139,7 @@ type RecvWR struct {
 type Path struct {
 	SrcMAC, DstMAC [6]byte
 	Src, Dst       GID
+	V1             bool // RoCE v1, which has neither IP nor UDP
 	Tagged         bool
 	VLAN           uint16 // VLAN id, if Tagged
 	Prio           uint8  // 0 to 7: for PFC, and PCP of the tag

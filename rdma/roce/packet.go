@@ -8,10 +8,11 @@ import (
 
 var be, le = binary.BigEndian, binary.LittleEndian
 
-// Packet holds the headers and the payload of a RoCE v2 packet. Port reuses one for parsing, so that packets need no
+// Packet holds the headers and the payload of a RoCE packet. Port reuses one for parsing, so that packets need no
 // allocation.
 type Packet struct {
 	SrcMAC, DstMAC [6]byte
+	V1             bool // RoCE v1: a GRH directly in the Ethernet frame, instead of IP and UDP
 	Tagged         bool
 	TCI            uint16 // 802.1Q: PCP in the top three bits, VLAN id in the low twelve
 	Src, Dst       GID
@@ -19,7 +20,7 @@ type Packet struct {
 	HopLimit       uint8
 	FlowLabel      uint32
 	SrcPort        uint16
-	// L3 is the IP header, which contains the GRH for the receiver of a datagram.
+	// L3 is the IP header or the GRH. The receiver of a datagram gets it in the place of a GRH.
 	L3 []byte
 
 	Opcode     Opcode
@@ -49,7 +50,7 @@ const (
 	ecnMask = 3
 )
 
-// ParseError is the reason why a NIC would not accept a frame as a RoCE v2 packet.
+// ParseError is the reason why a NIC would not accept a frame as a RoCE packet.
 type ParseError uint8
 
 // Values of ParseError. A frame with ErrNotRoCE belongs to another protocol.
@@ -61,8 +62,8 @@ const (
 	ErrVersion
 )
 
-var parseText = [...]string{"", "not UDP port 4791", "shorter than its headers say", "the invariant CRC is wrong",
-	"no such opcode", "the header version is not 0"}
+var parseText = [...]string{"", "neither UDP port 4791 nor EtherType 0x8915", "shorter than its headers say", "the invariant CRC is wrong",
+	"no such opcode", "a header has another version"}
 
 // Error implements error.
 func (e ParseError) Error() string { return "RoCE packet: " + name(parseText[:], int(e)) }
@@ -72,9 +73,12 @@ const (
 	etherIPv4  = 0x0800
 	etherIPv6  = 0x86dd
 	etherVLAN  = 0x8100
+	etherRoCE  = 0x8915 // RoCE v1 (annex A16)
 	protoUDP   = 17
+	protoIBA   = 0x1b // NxtHdr of a GRH (8.3.1)
 	sizeEther  = 14
 	sizeUDP    = 8
+	sizeGRH    = 40
 	sizeBTH    = 12
 	sizeICRC   = 4
 	sizeCNP    = 16 // reserved bytes after the BTH
@@ -98,6 +102,9 @@ func Parse(frame []byte, p *Packet) error {
 		p.Tagged, p.TCI = true, be.Uint16(b)
 		kind, b = be.Uint16(b[2:]), b[4:]
 	}
+	if kind == etherRoCE {
+		return p.parseV1(b)
+	}
 	l3, udp := p.parseIP(kind, b)
 	if udp == nil || be.Uint16(udp[2:]) != udpPort {
 		return ErrNotRoCE
@@ -108,10 +115,41 @@ func Parse(frame []byte, p *Packet) error {
 	}
 	body := udp[sizeUDP:]
 	end := len(body) - sizeICRC
-	if icrc(l3, udp[:len(udp)-sizeICRC]) != le.Uint32(body[end:]) {
+	if icrc(l3, udp[:len(udp)-sizeICRC], sizeUDP) != le.Uint32(body[end:]) {
 		return ErrICRC
 	}
 	return p.parseBTH(body[:end])
+}
+
+// parseV1 parses a packet of RoCE v1 after its EtherType. PayLen of the GRH counts the bytes after it, including the
+// ICRC, and Ethernet may have padded the frame.
+func (p *Packet) parseV1(b []byte) error {
+	p.V1 = true
+	if len(b) < sizeGRH+sizeBTH+sizeICRC {
+		return ErrShort
+	}
+	if b[0]>>4 != 6 || b[6] != protoIBA {
+		return ErrVersion
+	}
+	p.parseIPv6(b)
+	body, n := b[sizeGRH:], int(be.Uint16(b[4:]))
+	if n < sizeBTH+sizeICRC || n > len(body) {
+		return ErrShort
+	}
+	end := n - sizeICRC
+	if icrc(p.L3, body[:end], 0) != le.Uint32(body[end:]) {
+		return ErrICRC
+	}
+	return p.parseBTH(body[:end])
+}
+
+// parseIPv6 reads an IPv6 header of 40 bytes. A GRH has the same layout.
+func (p *Packet) parseIPv6(b []byte) {
+	w := be.Uint32(b)
+	p.TClass, p.FlowLabel, p.HopLimit = uint8(w>>20), w&0xfffff, b[7]
+	copy(p.Src[:], b[8:])
+	copy(p.Dst[:], b[24:])
+	p.L3 = b[:40]
 }
 
 // parseIP parses an IP header and returns it and its payload, cut to the stated length. udp is nil if the payload is
@@ -132,10 +170,7 @@ func (p *Packet) parseIP(kind uint16, b []byte) (l3, udp []byte) {
 		if len(b) < 40 || b[0]>>4 != 6 || b[6] != protoUDP {
 			return nil, nil
 		}
-		w := be.Uint32(b)
-		p.TClass, p.FlowLabel, p.HopLimit = uint8(w>>20), w&0xfffff, b[7]
-		copy(p.Src[:], b[8:])
-		copy(p.Dst[:], b[24:])
+		p.parseIPv6(b)
 		l3, b = b[:40], b[:min(len(b), 40+int(be.Uint16(b[4:])))]
 	default:
 		return nil, nil
@@ -209,7 +244,7 @@ func (p *Packet) parseBTH(b []byte) error {
 // of 0, like adapters (annex A17.4.5.2: UDP over IPv6 may be 0 too). The lengths include padding and ICRC.
 func (p *Packet) appendHeaders(b []byte, n int) []byte {
 	p.h, p.pad = opInfo[p.Opcode], -n&3
-	l4 := sizeUDP + sizeBTH + n + p.pad + sizeICRC
+	l4 := sizeBTH + n + p.pad + sizeICRC
 	for i, size := range headerSizes {
 		if p.h>>i&1 != 0 {
 			l4 += size
@@ -219,10 +254,15 @@ func (p *Packet) appendHeaders(b []byte, n int) []byte {
 	if p.Tagged {
 		b = be.AppendUint16(be.AppendUint16(b, etherVLAN), p.TCI)
 	}
+	if p.V1 {
+		b = p.appendIPv6(be.AppendUint16(b, etherRoCE), l4, protoIBA)
+		return p.appendExtended(p.appendBTH(b))
+	}
+	l4 += sizeUDP
 	if p.Src.Is4() {
 		b = p.appendIPv4(be.AppendUint16(b, etherIPv4), l4)
 	} else {
-		b = p.appendIPv6(be.AppendUint16(b, etherIPv6), l4)
+		b = p.appendIPv6(be.AppendUint16(b, etherIPv6), l4, protoUDP)
 	}
 	b = be.AppendUint16(be.AppendUint16(b, p.SrcPort), udpPort)
 	b = append(be.AppendUint16(b, uint16(l4)), 0, 0)
@@ -245,9 +285,9 @@ func (p *Packet) appendIPv4(b []byte, l4 int) []byte {
 	return b
 }
 
-func (p *Packet) appendIPv6(b []byte, l4 int) []byte {
+func (p *Packet) appendIPv6(b []byte, l4 int, proto byte) []byte {
 	b = be.AppendUint32(b, 6<<28|uint32(p.TClass)<<20|p.FlowLabel&0xfffff)
-	b = append(be.AppendUint16(b, uint16(l4)), protoUDP, p.HopLimit)
+	b = append(be.AppendUint16(b, uint16(l4)), proto, p.HopLimit)
 	return append(append(b, p.Src[:]...), p.Dst[:]...)
 }
 
@@ -305,11 +345,13 @@ func (p *Packet) finish(b []byte, start int) []byte {
 	if p.Tagged {
 		l3 += 4
 	}
-	size := 40
+	size, bth := 40, sizeUDP
 	if b[l3]>>4 == 4 {
 		size = 20
+	} else if p.V1 {
+		bth = 0
 	}
-	return le.AppendUint32(b, icrc(b[l3:l3+size], b[l3+size:]))
+	return le.AppendUint32(b, icrc(b[l3:l3+size], b[l3+size:], bth))
 }
 
 // Append appends the frame of p, without FCS, to b. The payload may have at most 4096 bytes.
@@ -325,11 +367,11 @@ type icrcHead [128]byte
 
 var icrcHeads = sync.Pool{New: func() any { return new(icrcHead) }}
 
-// icrc returns the invariant CRC of a packet (annex A17.3.3). It is the CRC-32 of Ethernet over eight bytes of ones
-// in place of the InfiniBand local header, and all bytes from the IP header to the padding. Fields that routers
+// icrc returns the invariant CRC of a packet (annexes A16.5.1 and A17.3.3), with its BTH at a place in l4. It is the CRC-32 of Ethernet over eight bytes of ones
+// in place of the InfiniBand local header, and all bytes from the IP header or GRH to the padding. Fields that routers
 // change are replaced by ones: traffic class, flow label, hop limit, checksums, and the congestion bits of the BTH.
 // It is sent with its low byte first, like Ethernet's FCS.
-func icrc(l3, l4 []byte) uint32 {
+func icrc(l3, l4 []byte, bth int) uint32 {
 	b := icrcHeads.Get().(*icrcHead)
 	defer icrcHeads.Put(b)
 	n := copy(b[:], "\xff\xff\xff\xff\xff\xff\xff\xff")
@@ -341,9 +383,12 @@ func icrc(l3, l4 []byte) uint32 {
 		ip[0] |= 0x0f
 		ip[1], ip[2], ip[3], ip[7] = 0xff, 0xff, 0xff, 0xff
 	}
-	udp := b[n:]
-	n += copy(udp, l4)
-	udp[6], udp[7], udp[sizeUDP+4] = 0xff, 0xff, 0xff
+	rest := b[n:]
+	n += copy(rest, l4)
+	if bth == sizeUDP {
+		rest[6], rest[7] = 0xff, 0xff
+	}
+	rest[bth+4] = 0xff
 	return crc32.Update(crc32.ChecksumIEEE(b[:n]), crc32.IEEETable, l4[n-8-len(l3):])
 }
 

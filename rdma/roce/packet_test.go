@@ -114,7 +114,8 @@ func TestCNPIsThatOfAConnectX(t *testing.T) {
 	}
 }
 
-// packets returns one packet of each opcode, over IPv4 and IPv6, with and without tag, with payloads of all paddings.
+// packets returns one packet of each opcode, over IPv4 and IPv6, with and without tag, with payloads of all paddings,
+// and all but the CNP again in RoCE v1.
 func packets() (l []Packet) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for i, h := range opInfo {
@@ -161,6 +162,11 @@ func packets() (l []Packet) {
 		}
 		l = append(l, p)
 	}
+	for _, p := range l {
+		if p.V1, p.SrcPort = true, 0; p.Opcode != opCNP {
+			l = append(l, p)
+		}
+	}
 	return l
 }
 
@@ -189,12 +195,13 @@ func TestEachPacketIsReadAsItWasBuilt(t *testing.T) {
 	}
 }
 
-// slowICRC computes the CRC bit by bit from the rules of annex A17.3.3, to check icrc.
+// slowICRC computes the CRC bit by bit from the rules of annexes A16 and A17.3.3, to check icrc.
 func slowICRC(frame []byte) uint32 {
 	ip := 14
 	if frame[12] == 0x81 {
 		ip += 4
 	}
+	v1 := frame[ip-2] == 0x89
 	b := append(bytes.Repeat([]byte{0xff}, 8), frame[ip:len(frame)-4]...)
 	ones := func(i ...int) {
 		for _, i := range i {
@@ -209,7 +216,11 @@ func slowICRC(frame []byte) uint32 {
 		b[8] |= 0xf
 		ones(1, 2, 3, 7)
 	}
-	ones(l4+6, l4+7, l4+8+4)
+	if v1 {
+		ones(l4 + 4)
+	} else {
+		ones(l4+6, l4+7, l4+8+4)
+	}
 	crc := ^uint32(0)
 	for _, x := range b {
 		for bit := range 8 {
@@ -248,6 +259,40 @@ func TestFramesThatAreNotOursAreLeftAlone(t *testing.T) {
 		var got Packet
 		if err := Parse(frame, &got); err != ErrNotRoCE {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestFramesOfV1AreEtherType8915WithAGRH(t *testing.T) {
+	p := Packet{SrcMAC: [6]byte{2, 1}, DstMAC: [6]byte{2, 2}, V1: true, Src: GID{10: 0xff, 11: 0xff, 12: 10, 15: 1},
+		Dst: GID{10: 0xff, 11: 0xff, 12: 10, 15: 2}, TClass: 0x20, FlowLabel: 0x12345, HopLimit: 3, Opcode: opSendOnly,
+		PKey: 0xffff, DstQP: 0x11, PSN: 5, Payload: []byte("hello")}
+	frame := p.Append(nil)
+	// The length of the GRH is that of BTH, payload with padding, and ICRC.
+	want := unhex(t, "020200000000 020100000000 8915 62012345 0018 1b 03 00000000000000000000ffff0a000001"+
+		"00000000000000000000ffff0a000002 0470ffff 00000011 00000005 68656c6c6f 000000")
+	if !bytes.Equal(frame[:len(frame)-sizeICRC], want) {
+		t.Errorf("built\n%x, want\n%x", frame, want)
+	}
+	change := func(i int, v byte) []byte {
+		b := bytes.Clone(frame)
+		b[i] = v
+		return b
+	}
+	padded := append(bytes.Clone(frame), make([]byte, 20)...)
+	for name, c := range map[string]struct {
+		frame []byte
+		want  error
+	}{
+		"as built": {frame, nil}, "padded by Ethernet": {padded, nil}, "another hop limit": {change(21, 1), nil},
+		"another traffic class": {change(14, 0x6f), nil}, "an IPv4 header": {change(14, 0x45), ErrVersion},
+		"UDP in the GRH": {change(20, protoUDP), ErrVersion}, "another address": {change(53, 3), ErrICRC},
+		"a length of 0": {change(19, 0), ErrShort}, "a length beyond the frame": {change(18, 1), ErrShort},
+		"only a GRH": {frame[:54], ErrShort}, "no CRC": {change(len(frame)-1, frame[len(frame)-1]^1), ErrICRC},
+	} {
+		var got Packet
+		if err := Parse(c.frame, &got); err != c.want {
+			t.Errorf("%s: %v, want %v", name, err, c.want)
 		}
 	}
 }

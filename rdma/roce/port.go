@@ -162,7 +162,7 @@ func (p *Port) Enqueue(frame []byte, prio uint8) bool {
 // Backlog returns the number of waiting bytes of the host's frames.
 func (p *Port) Backlog() int { return p.queued }
 
-// Receive accepts a frame from the wire. It returns false if the frame is neither RoCE v2 nor a pause, and so for the
+// Receive accepts a frame from the wire. It returns false if the frame is neither RoCE nor a pause, and so for the
 // host. A packet with a wrong ICRC is counted and dropped, as by a card, and its sender repeats it.
 func (p *Port) Receive(now time.Duration, frame []byte) bool {
 	if p.down {
@@ -214,7 +214,11 @@ func (p *Port) give(now time.Duration, qpn uint32, size int) {
 		p.Counters.RxDropped++
 		return
 	}
-	p.Counters.RxPrio[p.qos().of(p.rx.TClass, q.attr.Path.Prio)].add(size)
+	prio := q.attr.Path.Prio & 7
+	if !p.rx.V1 {
+		prio = p.qos().of(p.rx.TClass, prio)
+	}
+	p.Counters.RxPrio[prio].add(size)
 	p.wake(q)
 }
 

@@ -236,6 +236,10 @@ func TestPriorityOfDSCP(t *testing.T) {
 	if q.TrustDSCP = true; q.Priority(&path) != 3 {
 		t.Errorf("priority %d by the DSCP, want 3", q.Priority(&path))
 	}
+	if path.V1 = true; q.Priority(&path) != 1 {
+		t.Errorf("priority %d of RoCE v1, which has no DSCP, want 1", q.Priority(&path))
+	}
+	path.V1 = false
 	if q.Prio[26] = 0xff; q.Priority(&path) > 7 {
 		t.Error("a priority above 7")
 	}

@@ -25,8 +25,13 @@ func DefaultQoS() QoS {
 	return c
 }
 
-// Priority returns the priority of packets on a path.
-func (c *QoS) Priority(to *Path) uint8 { return c.of(to.TClass, to.Prio) }
+// Priority returns the priority of packets on a path. RoCE v1 has no DSCP.
+func (c *QoS) Priority(to *Path) uint8 {
+	if to.V1 {
+		return to.Prio & 7
+	}
+	return c.of(to.TClass, to.Prio)
+}
 
 // of returns the priority of a packet: from its traffic class if the DSCP is trusted, else the other one.
 func (c *QoS) of(tclass, other uint8) uint8 {

@@ -128,7 +128,7 @@ func (q *QP) setAttr(a *Attr) error {
 }
 
 func (q *QP) pathHeaders(a *Path, qpn uint32) Packet {
-	p := Packet{SrcMAC: a.SrcMAC, DstMAC: a.DstMAC, Src: a.Src, Dst: a.Dst, Tagged: a.Tagged,
+	p := Packet{SrcMAC: a.SrcMAC, DstMAC: a.DstMAC, V1: a.V1, Src: a.Src, Dst: a.Dst, Tagged: a.Tagged,
 		TClass: a.TClass &^ ecnMask, TCI: uint16(a.Prio)<<13 | a.VLAN&0xfff, HopLimit: a.HopLimit,
 		FlowLabel: a.FlowLabel, SrcPort: a.SrcPort, PKey: q.attr.PKey, DstQP: qpn & psnMask}
 	p.HopLimit = cmp.Or(p.HopLimit, defaultHops)
@@ -165,8 +165,9 @@ func (q *QP) receive(now time.Duration, p *Packet) bool {
 	if datagram := q.cfg.Type >= UD; datagram {
 		return p.Opcode>>5 == serviceUD>>5 && q.datagram(p)
 	}
-	// Only the peer may send to a connected QP (9.6.1.5: the addresses of the GRH must match).
-	if p.Src != q.attr.Path.Dst || p.Dst != q.attr.Path.Src {
+	// Only the peer may send to a connected QP (9.6.1.5: the addresses of the GRH must match), in the version of RoCE
+	// of the path.
+	if p.Src != q.attr.Path.Dst || p.Dst != q.attr.Path.Src || p.V1 != q.attr.Path.V1 {
 		return false
 	}
 	if p.Opcode == opCNP {
@@ -180,7 +181,7 @@ func (q *QP) receive(now time.Duration, p *Packet) bool {
 		q.reported = true
 		q.cfg.Owner.Event(EventCommEst)
 	}
-	if p.TClass&ecnMask == ecnCE {
+	if p.TClass&ecnMask == ecnCE && !p.V1 {
 		q.marked(now)
 	}
 	if op := p.Opcode &^ (7 << 5); op >= opReadFirst && op <= opAtomicAck {

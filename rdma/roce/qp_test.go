@@ -442,6 +442,58 @@ func TestDatagramsCarryTheirHeadersToTheReceiver(t *testing.T) {
 	}
 }
 
+// Both versions work, and peers of different versions do not hear each other.
+func TestVersionsOfRoCEDoNotMix(t *testing.T) {
+	for name, c := range map[string]struct {
+		first, second bool // the path of the node is v1
+		want          string
+	}{
+		"v1": {true, true, "1:0x0"}, "v1 to v2": {true, false, "1:0x15"}, "v2 to v1": {false, true, "1:0x15"},
+	} {
+		for _, op := range []WROp{WRWrite, WRRead, WRFetchAdd} {
+			s := newSim(t, RC, 25e9, func(a *Attr) {
+				a.Path.V1 = c.second
+				if a.Path.Src[15] == 0 {
+					a.Path.V1 = c.first
+				}
+			})
+			a := s.nodes[0]
+			s.carry = func(n *node, now time.Duration, frame []byte) {
+				if v1 := be.Uint16(frame[12:]) == etherRoCE; v1 != n.qp.attr.Path.V1 {
+					t.Errorf("%s: EtherType %#x", name, frame[12:14])
+				}
+				if frame[15]>>4&ecnMask != 0 && n.qp.attr.Path.V1 {
+					t.Errorf("%s: ECN capable", name)
+				}
+				s.deliver(s.peer(n), now+2*time.Microsecond, frame)
+			}
+			a.post(SendWR{ID: 1, Op: op, Signaled: true, SG: []SGE{{Key: keyLocal, VA: 0x1000, Len: 8}}, VA: remoteVA,
+				RKey: keyRemote})
+			s.run(time.Second)
+			if got := a.statuses(); !slices.Equal(got, []string{c.want}) {
+				t.Errorf("%s: %v, want %s", name, got, c.want)
+			}
+		}
+	}
+}
+
+// A datagram's queue pair belongs to no version, and its buffer begins with the header of the packet.
+func TestDatagramOfV1BringsItsGRH(t *testing.T) {
+	s := newSim(t, UD, 25e9, nil)
+	a, b := s.nodes[0], s.nodes[1]
+	b.recvs = []RecvWR{{ID: 1, SG: local(0, 1000)}}
+	to := testPath(a, b)
+	to.V1 = true
+	a.post(SendWR{ID: 1, Op: WRSend, Signaled: true, SG: local(0, 100), To: to, QPN: b.qp.cfg.QPN, QKey: 0x1234})
+	s.run(time.Second)
+	if got := b.statuses(); !slices.Equal(got, []string{"1:0x0"}) || !b.grh.V1 || b.done[0].Bytes != 140 {
+		t.Fatalf("received %v from %+v", got, b.grh)
+	}
+	if buf := b.mem[keyLocal].b; buf[0]>>4 != 6 || buf[6] != protoIBA || !bytes.Equal(buf[8:24], to.Src[:]) {
+		t.Errorf("buffer begins %x", buf[:40])
+	}
+}
+
 func TestDrainEndsWhatIsInFlight(t *testing.T) {
 	s := newSim(t, RC, 25e9, nil)
 	a := s.nodes[0]

@@ -244,6 +244,7 @@ func hostile(b []byte, base Packet, psn *uint32) (l []Packet) {
 		if b[7]&2 != 0 {
 			p.PKey = 0x7fff
 		}
+		p.V1 = b[7]&0xc == 0xc
 		l = append(l, p)
 	}
 	return l

@@ -535,6 +535,7 @@ func (q *QP) datagram(p *Packet) bool {
 	if p.QKey != key || len(p.Payload) > q.attr.MTU || !q.needRecv() {
 		return false
 	}
+	// The space before a datagram is that of a GRH. An IPv4 header is in its last 20 bytes (annex A17.4.5).
 	var grh [sizeGRH]byte
 	copy(grh[sizeGRH-len(p.L3):], p.L3)
 	err := q.scatter(grh[:], 0)
@@ -556,6 +557,3 @@ func (q *QP) datagram(p *Packet) bool {
 	q.completeRecv(c)
 	return true
 }
-
-// sizeGRH is the space before a datagram in its buffer. An IPv4 header is in the last 20 bytes (annex A17.4.5).
-const sizeGRH = 40
