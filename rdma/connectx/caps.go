@@ -48,6 +48,8 @@ var (
 		// change regions (ibv_rereg_mr) and keep keys for later regions; regions from 256 MiB on need the extended
 		// offset.
 		capUmrExtendedTranslationOffset: 1, capPg: 1, capImaicl: 1,
+		// A card has 2^21 multicast groups of 240 queues each; here maxObjects limits all members together.
+		capLogMaxMcg: 21, capMaxQpMcg: maxMembers,
 		// set_deth_sqpn lets mlx5_ib send management datagrams from further QPs with the sender's number set to QP 1.
 		// If max_qp_cnt is 0 there is no hw_counters directory, and `rdma statistic` fails with "Invalid argument".
 		capSetDethSqpn: 1, capMaxQpCnt: 128, capEnhancedErrorQCounters: 1, capLocalCaAckDelay: 16, capAtomic: 1,

@@ -63,8 +63,8 @@ func init() {
 		0x803: destroyOther(opAllocUAR),   // DEALLOC_UAR
 		0x804: nothing,                    // CONFIG_INT_MODERATION
 		0x805: accessReg,                  // ACCESS_REG
-		0x806: attachMcast,                // ATTACH_TO_MCG
-		0x807: detachMcast,                // DETACH_FROM_MCG
+		0x806: with(queues, attachMcast),  // ATTACH_TO_MCG
+		0x807: with(queues, detachMcast),  // DETACH_FROM_MCG
 		0x80d: nothing,                    // NOP
 		0x80e: createOther(0x80e),         // ALLOC_XRCD
 		0x80f: destroyOther(0x80e),        // DEALLOC_XRCD

@@ -47,6 +47,7 @@ func putAll(b []byte, m map[bits]uint64) {
 const (
 	qpcState            bits = 0x0<<8 | 4
 	qpcSt               bits = 0x8<<8 | 8
+	qpcBlockLbMc        bits = 0x21<<8 | 1
 	qpcPd               bits = 0x28<<8 | 24
 	qpcMtu              bits = 0x40<<8 | 3
 	qpcLogRqSize        bits = 0x49<<8 | 4
@@ -289,6 +290,8 @@ const (
 	capLogBfRegSize                 bits = 0x26b<<8 | 5
 	capMaxWqeSzSq                   bits = 0x290<<8 | 16
 	capMaxWqeSzRq                   bits = 0x2b0<<8 | 16
+	capMaxQpMcg                     bits = 0x2e7<<8 | 25
+	capLogMaxMcg                    bits = 0x318<<8 | 8
 	capLogMaxTransportDomain        bits = 0x323<<8 | 5
 	capLogMaxPd                     bits = 0x32b<<8 | 5
 	capLogMaxXrcd                   bits = 0x33b<<8 | 5

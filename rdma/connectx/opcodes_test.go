@@ -25,6 +25,8 @@ const (
 	opSetAddress    = 0x761
 	opVPortCounter  = 0x770
 	opAllocPD       = 0x800
+	opAttachMcast   = 0x806
+	opDetachMcast   = 0x807
 	opAccessReg     = 0x805
 	opCreateTIR     = 0x900
 	opCreateSQ      = 0x904

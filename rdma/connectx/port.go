@@ -72,6 +72,7 @@ type Port struct {
 	netAt         time.Duration // latest time to poll net
 	failed        []*queue      // queues with a failed wireQP
 	loop          []byte        // frames from the port to itself, in the form of frames
+	looped        bool          // net receives one of them
 	wr            sendWR
 	wqe           [maxWQE]byte
 	list          []seg // for one call of domain.copy
@@ -468,7 +469,7 @@ func (p *Port) dropState() {
 	p.tables = newTables()
 	p.net = roce.NewPort(roce.PortConfig{Wire: (*wire)(p), Room: (*wire)(p).room, Memory: maxInFlight, Yield: p.spent,
 		Rate: uint64(p.nic.RateBits), Congestion: &p.Cong, QoS: &p.QoS, Group: p.group, Line: p.nic.Cable.sending()})
-	p.begun = begun{}
+	p.begun, p.looped = begun{}, false
 	p.netDirty, p.netAt, p.failed, p.rxFree = false, never, nil, 0
 	p.waiting = map[*queue]time.Duration{}
 	p.wakeAt.Store(int64(never))

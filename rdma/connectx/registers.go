@@ -318,16 +318,3 @@ func queryVPortState(p *Port, _, out []byte, _ uint32) status {
 	}
 	return ok
 }
-
-func attachMcast(p *Port, in, _ []byte, id uint32) status {
-	if len(p.Mcast) >= maxList {
-		return limit
-	}
-	p.Mcast[mcast{[16]byte(in[0x10:0x20]), id}] = true
-	return ok
-}
-
-func detachMcast(p *Port, in, _ []byte, id uint32) status {
-	delete(p.Mcast, mcast{[16]byte(in[0x10:0x20]), id})
-	return ok
-}

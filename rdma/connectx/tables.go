@@ -53,7 +53,8 @@ type tables struct {
 	Regs      map[uint32][]byte
 	Traffic   traffic
 	count     counts
-	flows     flowTables // index of Flows
+	flows     flowTables            // index of Flows
+	groups    map[roce.GID][]uint32 // index of Mcast
 }
 
 // kind is a kind of numbered object, for its next free number.
@@ -93,7 +94,7 @@ func newTables() tables {
 		Keys: map[uint32]*mkey{}, PDs: map[uint32]bool{}, GIDs: map[uint32]gidEntry{}, TIRs: map[uint32]*tir{},
 		RQTs: map[uint32][]uint32{}, Flows: map[flowKey]*flow{}, flows: flowTables{}, Groups: map[uint32]*flowGroup{},
 		Misses:   map[uint32]uint32{},
-		Counters: map[uint32]*roce.Counters{}, Mcast: map[mcast]bool{}, Others: map[uint64]bool{},
+		Counters: map[uint32]*roce.Counters{}, Mcast: map[mcast]bool{}, groups: map[roce.GID][]uint32{}, Others: map[uint64]bool{},
 		Cong: roce.DefaultCongestion(), QoS: roce.DefaultQoS(), MTU: 1500 + 22, Regs: map[uint32][]byte{}}
 }
 
@@ -121,7 +122,7 @@ func (t *tables) number(k kind, limit uint32, used func(uint32) bool) uint32 {
 
 func (t *tables) objects() int {
 	return len(t.CQs) + len(t.Queues) + len(t.Keys) + len(t.PDs) + len(t.TIRs) + len(t.RQTs) + len(t.Flows) +
-		len(t.Groups) + len(t.Misses) + len(t.Others)
+		len(t.Groups) + len(t.Misses) + len(t.Others) + len(t.Mcast)
 }
 
 type gidEntry struct {
@@ -131,11 +132,6 @@ type gidEntry struct {
 	L3      byte // 0 IPv4, 1 IPv6
 	VLAN    uint16
 	Tagged  bool
-}
-
-type mcast struct {
-	GID [16]byte
-	QPN uint32
 }
 
 // saved is the format of Save. The device id prevents restoring into another model. gob omits unexported fields,
@@ -201,6 +197,7 @@ func (p *Port) Restore(state []byte) error {
 	p.tables = t
 	p.NPages = t.charged()
 	p.indexFlows()
+	p.indexGroups()
 	for i, g := range gids {
 		// Adapters restored from one state share its addresses until their guests set their own. Only the first
 		// adapter can be reached by them.

@@ -25,6 +25,10 @@ func (w *wire) Send(_ time.Duration, frame []byte) {
 		p.queued(len(frame))
 		return
 	}
+	if frame[0]&1 != 0 && p.joined(frame) {
+		p.loop = appendFrame(p.loop, frame)
+		p.queued(len(frame))
+	}
 	if n := len(p.frames); cap(p.frames)-n > 4 && &p.frames[:n+5][n+4] == &frame[0] { // already built in place
 		p.frames = be.AppendUint32(p.frames, uint32(len(frame)))[:n+4+len(frame)]
 	} else {
@@ -40,16 +44,6 @@ func (w *wire) room() []byte {
 	return w.frames[n:n]
 }
 
-func (p *Port) group(to roce.GID) (qpns []uint32) {
-	for m := range p.Mcast {
-		if m.GID == to {
-			qpns = append(qpns, m.QPN)
-		}
-	}
-	slices.Sort(qpns)
-	return qpns
-}
-
 // poll runs roce and processes the results for its queues. The port's lock is held. Failed QPs change their state
 // here and not in the callback, because callbacks must not call back into roce.
 func (p *Port) poll(now time.Duration) {
@@ -58,9 +52,11 @@ func (p *Port) poll(now time.Duration) {
 	for len(p.loop) > 0 && !p.spent() { // two QPs of the port could talk to each other forever
 		var f []byte
 		f, p.loop = nextFrame(p.loop)
+		p.looped = true
 		if !p.net.Receive(now, f) {
 			p.receive(f)
 		}
+		p.looped = false
 		p.cable -= len(f)
 		p.resume()
 		p.netAt = p.net.Poll(now)

@@ -95,13 +95,7 @@ func Parse(frame []byte, p *Packet) error {
 	if len(frame) < sizeEther {
 		return ErrNotRoCE
 	}
-	copy(p.DstMAC[:], frame)
-	copy(p.SrcMAC[:], frame[6:])
-	kind, b := be.Uint16(frame[12:]), frame[sizeEther:]
-	if kind == etherVLAN && len(b) >= 4 {
-		p.Tagged, p.TCI = true, be.Uint16(b)
-		kind, b = be.Uint16(b[2:]), b[4:]
-	}
+	kind, b := p.parseEther(frame)
 	if kind == etherRoCE {
 		return p.parseV1(b)
 	}
@@ -119,6 +113,33 @@ func Parse(frame []byte, p *Packet) error {
 		return ErrICRC
 	}
 	return p.parseBTH(body[:end])
+}
+
+// Destination returns the destination of a RoCE frame, without a look at the rest.
+func Destination(frame []byte) (to GID, ok bool) {
+	if len(frame) < sizeEther {
+		return GID{}, false
+	}
+	var p Packet
+	kind, b := p.parseEther(frame)
+	if kind == etherRoCE && len(b) >= sizeGRH {
+		p.parseIPv6(b)
+		return p.Dst, true
+	}
+	_, udp := p.parseIP(kind, b)
+	return p.Dst, udp != nil && be.Uint16(udp[2:]) == udpPort
+}
+
+// parseEther parses the Ethernet header of a frame that has one, and a tag after it.
+func (p *Packet) parseEther(frame []byte) (kind uint16, b []byte) {
+	copy(p.DstMAC[:], frame)
+	copy(p.SrcMAC[:], frame[6:])
+	kind, b = be.Uint16(frame[12:]), frame[sizeEther:]
+	if kind == etherVLAN && len(b) >= 4 {
+		p.Tagged, p.TCI = true, be.Uint16(b)
+		kind, b = be.Uint16(b[2:]), b[4:]
+	}
+	return kind, b
 }
 
 // parseV1 parses a packet of RoCE v1 after its EtherType. PayLen of the GRH counts the bytes after it, including the

@@ -183,6 +183,9 @@ func TestEachPacketIsReadAsItWasBuilt(t *testing.T) {
 		if a, b := fmt.Sprintf("%+v", got), fmt.Sprintf("%+v", p); a != b {
 			t.Errorf("opcode %#x:\nread  %s\nbuilt %s", p.Opcode, a, b)
 		}
+		if to, found := Destination(frame); !found || to != p.Dst {
+			t.Errorf("opcode %#x: destination %v, %v", p.Opcode, to, found)
+		}
 		if n := len(l3); n != 20 && n != 40 {
 			t.Errorf("opcode %#x: IP header of %d bytes", p.Opcode, n)
 		}
@@ -259,6 +262,9 @@ func TestFramesThatAreNotOursAreLeftAlone(t *testing.T) {
 		var got Packet
 		if err := Parse(frame, &got); err != ErrNotRoCE {
 			t.Errorf("%s: %v", name, err)
+		}
+		if to, found := Destination(frame); found {
+			t.Errorf("%s: destination %v", name, to)
 		}
 	}
 }
@@ -373,6 +379,7 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var p Packet
+		Destination(b)
 		if err := Parse(b, &p); err == ErrICRC {
 			// With a valid CRC the fuzzer also reaches the later checks.
 			le.PutUint32(b[len(b)-4:], slowICRC(b))

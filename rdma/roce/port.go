@@ -21,8 +21,8 @@ type PortConfig struct {
 	// Yield reports whether Poll should leave the rest of its work to the next call, which is then due at once. It is
 	// asked after each step; nil means never.
 	Yield func() bool
-	// Group returns the QPs that joined a multicast group; it may be nil.
-	Group func(to GID) []uint32
+	// Group returns the QPs that a packet to a multicast group is for; it may be nil.
+	Group func(p *Packet) []uint32
 	// Congestion and QoS are read at each use, so that a device may change them at any time; nil means defaults.
 	Congestion *Congestion
 	QoS        *QoS
@@ -196,7 +196,7 @@ func (p *Port) Receive(now time.Duration, frame []byte) bool {
 	}
 	c.RxMulticast.add(len(frame))
 	if p.cfg.Group != nil && p.rx.DstQP == multicastQP {
-		for _, n := range p.cfg.Group(p.rx.Dst) {
+		for _, n := range p.cfg.Group(&p.rx) {
 			p.give(now, n, len(frame))
 		}
 	}

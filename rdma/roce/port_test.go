@@ -542,8 +542,8 @@ func TestGroupGetsWhatIsSentToIt(t *testing.T) {
 	s := newSim(t, UD, 25e9, nil)
 	a, b := s.nodes[0], s.nodes[1]
 	group := GID{0: 0xff, 1: 0x0e, 15: 9}
-	b.port.cfg.Group = func(to GID) []uint32 {
-		if to == group {
+	b.port.cfg.Group = func(p *Packet) []uint32 {
+		if p.Dst == group {
 			return []uint32{b.qp.cfg.QPN, 99}
 		}
 		return nil
