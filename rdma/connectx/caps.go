@@ -46,8 +46,10 @@ var (
 		// As umr_modify_entity_size_disabled, umr_modify_atomic_disabled and umr_indirect_mkey_disabled are not set,
 		// mlx5_ib loads the page list of a region piece by piece, by UMR requests. Only so does it register dma-bufs,
 		// change regions (ibv_rereg_mr) and keep keys for later regions; regions from 256 MiB on need the extended
-		// offset.
-		capUmrExtendedTranslationOffset: 1, capPg: 1, capImaicl: 1,
+		// offset. Only so are there MEM_MGT_EXTENSIONS, the fast registration of the kernel's own users, such as NVMe
+		// and NFS over RDMA. umr_fence 1 is the small fence, as of a ConnectX-6: a change of a key need not wait for
+		// the requests before it.
+		capUmrExtendedTranslationOffset: 1, capPg: 1, capImaicl: 1, capUmrFence: 1,
 		// A card has 2^21 multicast groups of 240 queues each; here maxObjects limits all members together.
 		capLogMaxMcg: 21, capMaxQpMcg: maxMembers,
 		// set_deth_sqpn lets mlx5_ib send management datagrams from further QPs with the sender's number set to QP 1.

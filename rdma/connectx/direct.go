@@ -91,11 +91,14 @@ func (p *Port) sendOne(q *queue, to **Port) (end int, n uint64) {
 		return waits, 0
 	}
 	if w[3] == wqeUMR && q.wire != nil {
-		return viaWire, 0 // parse changes the key, so it is called once, and with no peer locked (see ask)
+		return viaWire, 0 // it changes a key, which must be done with no peer locked (see ask)
 	}
 	wr := &p.wr
 	p.parse(q, w, wr)
 	if q.wire == nil { // a QP of the driver for UMR
+		if wr.Op == roce.WRUpdate {
+			wr.Fail = p.umr(q, wr.Imm, wr.Inline)
+		}
 		q.SI += blocks
 		p.completion(q, &roce.Completion{ID: wr.ID, Op: wr.Op, Status: wr.Fail})
 		return sent, 0

@@ -66,7 +66,11 @@ func FuzzUMR(f *testing.F) {
 		w := umrWQE(keys[i], umrAll, []uint64{at | 3, at + pageSize | 3}, map[bits]uint64{mkcLen: 8192,
 			mkcStartAddr: 0x1000, mkcLogPageSize: 12, mkcLr: 1, mkcLw: 1})
 		f.Add(byte(i), bytes.Join(w.segs, nil), uint64(0x1100), uint64(300))
-		w.segs[0][0] |= umrOffset
+		w.segs[0][0] |= umrIfFree
+		f.Add(byte(i|0x80), bytes.Join(w.segs, nil), uint64(0x1100), uint64(300))
+		w.segs[0][0] ^= umrIfFree | umrIfNotFree
+		f.Add(byte(i|0x80), bytes.Join(w.segs, nil), uint64(0x1100), uint64(300))
+		w.segs[0][0] ^= umrIfNotFree | umrOffset
 		w.segs[0][7] = 5
 		f.Add(byte(i|0x80), bytes.Join(w.segs, nil), uint64(0x1100+10*pageSize), uint64(300))
 	}

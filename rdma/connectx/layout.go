@@ -269,6 +269,7 @@ const (
 	capLogMaxMsg                    bits = 0x1c3<<8 | 5
 	capCqeVersion                   bits = 0x1fc<<8 | 4
 	capCompactAddressVector         bits = 0x200<<8 | 1
+	capUmrFence                     bits = 0x20a<<8 | 2
 	capQos                          bits = 0x21b<<8 | 1
 	capEthNetOffloads               bits = 0x21c<<8 | 1
 	capRoce                         bits = 0x21d<<8 | 1

@@ -347,11 +347,18 @@ const (
 	flagSolicit  = 0x02
 )
 
-// operations maps the opcodes of a QP. A UMR request takes effect when it is parsed, and then completes in order as a
-// NOP. Other opcodes are refused, because completing work that was not done would mislead the driver.
+// Fences of a send WQE, in the top three bits of its flags (MLX5_FENCE_MODE_*). The small one orders the request with
+// changes of keys before it, as all requests are here.
+const (
+	fenceReads         = 2
+	fenceAll           = 3
+	fenceReadsAndSmall = 4
+)
+
+// operations maps the opcodes of a QP. Other opcodes are refused, because completing work that was not done would mislead the driver.
 var operations = map[byte]roce.WROp{wqeNop: roce.WRNop, wqeSendInv: roce.WRSendInv, wqeWrite: roce.WRWrite,
 	wqeWriteImm: roce.WRWriteImm, wqeSend: roce.WRSend, wqeSendImm: roce.WRSendImm, wqeRead: roce.WRRead,
-	wqeCmpSwap: roce.WRCmpSwap, wqeFetchAdd: roce.WRFetchAdd, wqeLocalInv: roce.WRLocalInv, wqeUMR: roce.WRNop}
+	wqeCmpSwap: roce.WRCmpSwap, wqeFetchAdd: roce.WRFetchAdd, wqeLocalInv: roce.WRLocalInv, wqeUMR: roce.WRUpdate}
 
 // maxWQE is the size of the largest WQE: 63 units of 16 bytes, in blocks of 64. It is also max_wqe_sz_sq.
 const maxWQE = 1024
@@ -395,7 +402,9 @@ func sendID(w []byte) uint64 { return uint64(be.Uint32(w) & 0xffffff) } // index
 func (p *Port) parse(q *queue, w []byte, wr *sendWR) {
 	op := w[3]
 	*wr = sendWR{ID: sendID(w), Signaled: w[11]&flagComplete != 0, Solicited: w[11]&flagSolicit != 0,
-		Fence: w[11]>>5 != 0, Imm: be.Uint32(w[12:]), SG: wr.SG[:0], Inline: wr.Inline[:0]}
+		Imm: be.Uint32(w[12:]), SG: wr.SG[:0], Inline: wr.Inline[:0]}
+	fence := w[11] >> 5
+	wr.Fence, wr.Last = fence == fenceReads || fence == fenceReadsAndSmall, fence == fenceAll
 	var known bool
 	if wr.Op, known = operations[op]; !known {
 		wr.Fail = roce.LocalQPOp
@@ -403,7 +412,7 @@ func (p *Port) parse(q *queue, w []byte, wr *sendWR) {
 	}
 	w = w[ctrlSize:]
 	if op == wqeUMR {
-		wr.Fail = p.umr(q, wr.Imm, w)
+		wr.Inline = append(wr.Inline, w...)
 		return
 	}
 	if op == wqeNop || op == wqeLocalInv {

@@ -11,17 +11,19 @@ const (
 // Bits of a UMR control segment: the list is inline, or goes into the key's list from an offset on; and the fields of
 // the context to change (MLX5_MKEY_MASK_*).
 const (
-	umrInline = 1 << 7
-	umrOffset = 1 << 4
-	umrLen    = 1 << 0
-	umrPage   = 1 << 1
-	umrStart  = 1 << 6
-	umrPD     = 1 << 7
-	umrRInval = 1 << 8
-	umrKey    = 1 << 13
-	umrQPN    = 1 << 14
-	umrAccess = 0x1f << 17 // LR, LW, RR, RW, A
-	umrFree   = 1 << 29
+	umrInline    = 1 << 7
+	umrIfFree    = 1 << 5 // fails unless the key is free (MLX5_UMR_CHECK_NOT_FREE)
+	umrIfNotFree = 2 << 5 // fails if the key is free (MLX5_UMR_CHECK_FREE)
+	umrOffset    = 1 << 4
+	umrLen       = 1 << 0
+	umrPage      = 1 << 1
+	umrStart     = 1 << 6
+	umrPD        = 1 << 7
+	umrRInval    = 1 << 8
+	umrKey       = 1 << 13
+	umrQPN       = 1 << 14
+	umrAccess    = 0x1f << 17 // LR, LW, RR, RW, A
+	umrFree      = 1 << 29
 )
 
 // maxGap limits the entries that a request leaves out after the last one so far, because filling them takes time with
@@ -34,8 +36,14 @@ const maxGap = 1 << 16
 // UMR QP. A request that fails changes nothing.
 func (p *Port) umr(q *queue, key uint32, w []byte) roce.Status {
 	k := p.Keys[key>>8]
-	if len(w) < umrCtrl || k == nil || !k.UMR || k.PD != q.PD && q.Service != serviceUMR {
+	if len(w) < umrCtrl {
 		return roce.LocalQPOp
+	}
+	if k == nil || !k.UMR || k.PD != q.PD && q.Service != serviceUMR {
+		return roce.MemoryOp
+	}
+	if flags := w[0]; flags&umrIfFree != 0 && !k.Free || flags&umrIfNotFree != 0 && k.Free {
+		return roce.MemoryOp
 	}
 	// A list of pages can name any memory of the guest, so only queues of its kernel, with fast registration enabled,
 	// may change one. A list of pieces names keys, which are checked at their use.

@@ -263,6 +263,15 @@ func (d domain) Atomic(key uint32, va uint64, op roce.AtomicOp) (uint64, error) 
 	return atomically(list[0].b, op), nil
 }
 
+// Update implements roce.Memory, for the rest of a UMR request after its control segment.
+func (d domain) Update(key uint32, how []byte) roce.Status {
+	q := d.p.Queues[d.qpn]
+	if q == nil {
+		return roce.LocalQPOp
+	}
+	return d.p.umr(q, key, how)
+}
+
 // Invalidate implements roce.Memory.
 func (d domain) Invalidate(key uint32, remote bool) error {
 	if !d.p.invalidate(key, d.pd, d.qpn, remote) {

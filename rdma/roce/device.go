@@ -55,6 +55,8 @@ type Memory interface {
 	// Invalidate revokes a key, for a request of this side or, if remote is set, of the peer (SEND with invalidate).
 	// A peer may name any key, so it must refuse keys that do not allow this.
 	Invalidate(key uint32, remote bool) error
+	// Update changes a key by a request of this side, in the device's form. It must change nothing if it fails.
+	Update(key uint32, how []byte) Status
 }
 
 // AtomicOp is compare-and-swap or fetch-and-add.
@@ -87,7 +89,7 @@ type WROp uint8
 
 // Operations of send work requests.
 const (
-	WRNop WROp = iota // completes in order; the device has done any work already
+	WRNop WROp = iota // completes in order
 	WRSend
 	WRSendImm
 	WRSendInv
@@ -97,6 +99,7 @@ const (
 	WRCmpSwap
 	WRFetchAdd
 	WRLocalInv // invalidates the local key Imm
+	WRUpdate   // Memory.Update changes the local key Imm as Inline says
 )
 
 func (o WROp) reads() bool   { return o == WRRead || o.atomic() }
@@ -112,6 +115,7 @@ type SendWR struct {
 	Signaled  bool // a success has a completion too
 	Solicited bool
 	Fence     bool   // waits for the reads and atomics before it
+	Last      bool   // waits for all requests before it
 	Imm       uint32 // immediate data, or the key to invalidate
 	SG        []SGE
 	Inline    []byte // data of the inline elements of SG
@@ -159,6 +163,7 @@ const (
 	LocalQPOp       Status = 0x02
 	LocalProtection Status = 0x04
 	Flushed         Status = 0x05
+	MemoryOp        Status = 0x06 // a key cannot be changed or invalidated as requested
 	BadResponse     Status = 0x10
 	LocalAccess     Status = 0x11
 	RemoteInvalid   Status = 0x12

@@ -494,6 +494,56 @@ func TestDatagramOfV1BringsItsGRH(t *testing.T) {
 	}
 }
 
+// A change of a key takes effect in its turn, and once: when the requests before it have been sent, or have ended if
+// it must wait for them. A change that fails ends the queue pair.
+func TestKeysAreChangedInTurn(t *testing.T) {
+	const n = 100 << 10
+	read := SendWR{ID: 1, Op: WRRead, Signaled: true, SG: local(0, n), VA: remoteVA, RKey: keyRemote}
+	write := read
+	write.Op = WRWrite
+	none := []byte{0}
+	for name, c := range map[string]struct {
+		first, change SendWR
+		lose          int // number of the first node's frame that is lost
+		want          []string
+	}{
+		"after a write": {write, SendWR{Op: WRUpdate, Imm: keyLocal, Inline: none}, -1, []string{"1:0x0", "2:0x0",
+			"3:0x4"}},
+		"after a write that is repeated": {write, SendWR{Op: WRUpdate, Imm: keyLocal, Inline: none}, 99,
+			[]string{"1:0x4", "2:0x5", "3:0x5"}},
+		"after the end of a write that is repeated": {write, SendWR{Op: WRUpdate, Imm: keyLocal, Inline: none,
+			Last: true}, 99, []string{"1:0x0", "2:0x0", "3:0x4"}},
+		"during a read": {read, SendWR{Op: WRUpdate, Imm: keyLocal, Inline: none}, -1, []string{"1:0x4", "2:0x5",
+			"3:0x5"}},
+		"after the end of a read": {read, SendWR{Op: WRUpdate, Imm: keyLocal, Inline: none, Fence: true}, -1,
+			[]string{"1:0x0", "2:0x0", "3:0x4"}},
+		"of a key that is not there": {write, SendWR{Op: WRUpdate, Imm: 99, Inline: none}, -1, []string{"1:0x0",
+			"2:0x6", "3:0x5"}},
+		"invalidation of a key that is not there": {write, SendWR{Op: WRLocalInv, Imm: 99}, -1, []string{"1:0x0",
+			"2:0x6", "3:0x5"}},
+	} {
+		s := newSim(t, RC, 25e9, nil)
+		a := s.nodes[0]
+		frames := 0
+		s.carry = func(from *node, now time.Duration, frame []byte) {
+			if from == a {
+				if frames++; frames-1 == c.lose {
+					return
+				}
+			}
+			s.deliver(s.peer(from), now+2*time.Microsecond, frame)
+		}
+		c.change.ID, c.change.Signaled = 2, true
+		last := write
+		last.ID = 3
+		a.post(c.first, c.change, last)
+		s.run(time.Second)
+		if got := a.statuses(); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}
+
 func TestDrainEndsWhatIsInFlight(t *testing.T) {
 	s := newSim(t, RC, 25e9, nil)
 	a := s.nodes[0]

@@ -144,7 +144,7 @@ func (q *QP) fetch() bool {
 // request, and again at each packet, because the key may be destroyed in between.
 func (q *QP) admit(w *txWR) Status {
 	ud := q.cfg.Type >= UD
-	if w.Op > WRLocalInv || q.cfg.Type != RC && (w.Op.reads() || w.Op == WRSendInv) || ud && w.Op.remote() {
+	if w.Op > WRUpdate || q.cfg.Type != RC && (w.Op.reads() || w.Op == WRSendInv) || ud && w.Op.remote() {
 		return LocalQPOp
 	}
 	if !w.Op.packets() {
@@ -188,7 +188,7 @@ func (q *QP) requestReady(now time.Duration) bool {
 				q.fail(w.Fail)
 			}
 			return false
-		case w.Fence && s.pkt == 0 && s.reads > 0:
+		case w.Fence && s.pkt == 0 && s.reads > 0, w.Last && s.pkt == 0 && s.cur > 0:
 			return false
 		case w.pkts > 0:
 			return q.room(w)
@@ -220,12 +220,22 @@ func (q *QP) room(w *txWR) bool {
 	return !w.Op.reads() || s.reads < int(q.attr.MaxReads)
 }
 
-// local processes a request that needs no packet, in order.
+// local processes a request that needs no packet, in order: the requests before it have been sent. It changes a key
+// once, also if a loss later sends these again.
 func (q *QP) local(w *txWR) {
 	s := &q.snd
-	if w.Op == WRLocalInv && w.got == 0 && q.cfg.Mem.Invalidate(w.Imm, false) != nil {
-		w.Fail = LocalQPOp
-		return
+	if w.got == 0 {
+		switch w.Op {
+		case WRLocalInv:
+			if q.cfg.Mem.Invalidate(w.Imm, false) != nil {
+				w.Fail = MemoryOp
+			}
+		case WRUpdate:
+			w.Fail = q.cfg.Mem.Update(w.Imm, w.Inline)
+		}
+		if w.Fail != OK {
+			return
+		}
 	}
 	w.got = 1
 	s.cur++

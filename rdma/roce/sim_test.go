@@ -69,6 +69,14 @@ func (s space) Invalidate(key uint32, remote bool) error {
 	return nil
 }
 
+func (s space) Update(key uint32, how []byte) Status {
+	if s[key] == nil {
+		return MemoryOp
+	}
+	s[key].a = Access(how[0])
+	return OK
+}
+
 // Keys and sizes of each node's regions.
 const (
 	keyLocal  = 0x10
