@@ -20,16 +20,18 @@ const (
 // paging: mlx5_ib registers dma-bufs only with it. No transport supports it.
 var (
 	// struct cmd_hca_cap. The driver trusts these values, and a number that the package cannot support would fail
-	// only when a guest uses it. So the limits of tables.go, queues.go and steer.go are at least as high.
+	// only when a guest uses it. So the limits of tables.go, queues.go and steer.go are at least as high. Numbers of
+	// objects are those of a card, whose memory for contexts the driver gives; here maxObjects and maxPages end them.
 	generalCaps = map[bits]uint64{
-		capLogMaxSrqSz: 15, capLogMaxQpSz: 15, capLogMaxSrq: 16, capLogMaxQp: 17, capLogMaxCqSz: 22, capLogMaxCq: 16,
-		capLogMaxEqSz: 22, capLogMaxMkey: 17, capLogMaxEq: 5, capLogMaxMrwSz: 40, capLogMaxKlmListSize: 6,
+		capLogMaxSrqSz: 15, capLogMaxQpSz: 15, capLogMaxSrq: 23, capLogMaxQp: 17, capLogMaxCqSz: 22, capLogMaxCq: 24,
+		capLogMaxEqSz: 22, capLogMaxMkey: 24, capLogMaxEq: 5, capLogMaxMrwSz: 40,
+		capLogMaxKlmListSize: logMaxPieces,
 		// Port type 1 is Ethernet. With CQE version 1 a CQE carries the user_index of its queue, which libmlx5 needs
 		// to find the queue.
 		capLogMaxRaReqQp: 4, capLogMaxRaResQp: 4, capGidTableSize: 4, capNumPorts: 1, capLogMaxMsg: 30,
 		capVportCounters: 1, capOutOfSeqCnt: 1, capPortModuleEvent: 1, capRetransmissionQCounters: 1, capPortType: 1,
 		capCqeVersion: 1,
-		capLogMaxPd:   16, capLogMaxXrcd: 8, capLogMaxTransportDomain: 8, capLogMaxRq: 12, capLogMaxSq: 12,
+		capLogMaxPd:   23, capLogMaxXrcd: 8, capLogMaxTransportDomain: 8, capLogMaxRq: 12, capLogMaxSq: 12,
 		capLogMaxTir: 11,
 		capLogMaxTis: 10, capLogMaxRqt: 10, capLogMaxRqtSize: logMaxRQT, capLogMaxStrideSzRq: 8, capLogMaxStrideSzSq: 8,
 		capLogMaxWqSz: 14, capLogMinStrideSzRq: 4, capLogMinStrideSzSq: 6, capLogMaxRmp: 12, capUarSz: 4,
@@ -37,8 +39,8 @@ var (
 		// log_bf_reg_size is set even without blue flame, because uar.c derives the distance of the doorbell
 		// registers in a page from it. A register of 512 bytes has two halves, so doorbells come in steps of 0x100.
 		capLogBfRegSize: 9, capMaxWqeSzSq: maxWQE, capMaxWqeSzRq: 512, capRoce: 1, capEthNetOffloads: 1,
-		capNicFlowTable: 1, capCqModeration: 1, capCqOi: 1, capBlockLbMc: 1, capCd: 1, capCompactAddressVector: 1,
-		capXrc: 1, capUd: 1, capUc: 1, capRc: 1, capLogMaxL2Table: 6, capLogMaxVlanList: 5, capLogMaxCurrentMcList: 5,
+		capNicFlowTable: 1, capCqResize: 1, capCqModeration: 1, capCqOi: 1, capBlockLbMc: 1, capCd: 1, capCompactAddressVector: 1,
+		capQkv: 1, capPkv: 1, capXrc: 1, capUd: 1, capUc: 1, capRc: 1, capLogMaxL2Table: 6, capLogMaxVlanList: 5, capLogMaxCurrentMcList: 5,
 		capLogMaxCurrentUcList: 5, capCqPeriodStartFromCqe: 1, capBasicCyclicRcvWqe: 1,
 		// With this frequency, lib/clock.c of mlx5_core converts the timer of the init segment and the time stamps of
 		// CQEs into nanoseconds.

@@ -42,7 +42,7 @@ func init() {
 		0x703: with(queues, armLimit),     // ARM_RQ
 		0x705: createXSRQ,                 // CREATE_XRC_SRQ
 		0x706: with(queues, destroyQueue), // DESTROY_XRC_SRQ
-		0x707: queryWQ,                    // QUERY_XRC_SRQ
+		0x707: queryWQ(queueSRQ),          // QUERY_XRC_SRQ
 		0x708: with(queues, armLimit),     // ARM_XRC_SRQ
 		0x750: queryVPortState,            // QUERY_VPORT_STATE
 		0x751: nothing,                    // MODIFY_VPORT_STATE
@@ -88,15 +88,15 @@ func init() {
 		0x904: createWQ(queueSQ),          // CREATE_SQ
 		0x905: modifyWQ(queueSQ),          // MODIFY_SQ
 		0x906: with(queues, destroyQueue), // DESTROY_SQ
-		0x907: queryWQ,                    // QUERY_SQ
+		0x907: queryWQ(queueSQ),           // QUERY_SQ
 		0x908: createWQ(queueRQ),          // CREATE_RQ
 		0x909: modifyWQ(queueRQ),          // MODIFY_RQ
 		0x90a: with(queues, destroyQueue), // DESTROY_RQ
-		0x90b: queryWQ,                    // QUERY_RQ
+		0x90b: queryWQ(queueRQ),           // QUERY_RQ
 		0x90c: createWQ(queueRMP),         // CREATE_RMP
 		0x90d: nothing,                    // MODIFY_RMP
 		0x90e: with(queues, destroyQueue), // DESTROY_RMP
-		0x90f: queryWQ,                    // QUERY_RMP
+		0x90f: queryWQ(queueRMP),          // QUERY_RMP
 		0x912: createOther(0x912),         // CREATE_TIS
 		0x913: nothing,                    // MODIFY_TIS
 		0x914: destroyOther(0x912),        // DESTROY_TIS
@@ -174,7 +174,7 @@ func (o object[T]) destroy(p *Port, _, _ []byte, id uint32) status {
 // These are the objects of this kind. A protection domain is only a number that keys and queues carry: translate
 // refuses to use a key with a queue of another domain.
 var (
-	domains = object[bool]{1 << 16, func(p *Port) map[uint32]bool { return p.PDs }, func([]byte) bool { return true }}
+	domains = object[bool]{1 << 24, func(p *Port) map[uint32]bool { return p.PDs }, func([]byte) bool { return true }}
 	tirs    = object[*tir]{1 << 12, func(p *Port) map[uint32]*tir { return p.TIRs },
 		func(in []byte) *tir { return readTIR(in[0x20:]) }}
 	rqts = object[[]uint32]{1 << 12, func(p *Port) map[uint32][]uint32 { return p.RQTs },
@@ -297,7 +297,7 @@ const (
 )
 
 // status is the status of a command (MLX5_CMD_STAT_* in linux/mlx5/device.h). The driver maps it to an error number:
-// EINVAL for badOp, badParam, badResource and badQPState, EIO for badInLength, ENOMEM for limit.
+// EINVAL for badOp, badParam, badResource, badQPState and badCQSize, EIO for badInLength, ENOMEM for limit.
 type status byte
 
 const (
@@ -308,6 +308,7 @@ const (
 	badResource   status = 0x05
 	limit         status = 0x08
 	badQPState    status = 0x10
+	badCQSize     status = 0x40 // more completions wait than the new size holds
 	badInLength   status = 0x50
 )
 

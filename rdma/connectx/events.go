@@ -193,15 +193,56 @@ func destroyCQ(p *Port, c *cq, _, _ []byte) status {
 	return ok
 }
 
-// modifyCQ stores the moderation only for QUERY_CQ, because each armed queue raises its event at once. A resize is
-// refused, as cq_resize is not offered.
+// modifyCQ stores the moderation only for QUERY_CQ, because each armed queue raises its event at once. With op_mod 1
+// it resizes the queue.
 func modifyCQ(p *Port, c *cq, in, _ []byte) status {
-	if opMod(in) != 0 {
+	switch opMod(in) {
+	case 0:
+	case 1:
+		return p.resizeCQ(c, in)
+	default:
 		return badOp
 	}
 	period, count := cqcCqPeriod.get(in[0x10:]), cqcCqMaxCount.get(in[0x10:])
 	cqcCqPeriod.put(c.Ctx, period)
 	cqcCqMaxCount.put(c.Ctx, count)
+	return ok
+}
+
+// resizeCQ gives a queue another ring. The driver copies the entries of the old one that it has not polled, up to a
+// CQE that marks the change, and takes all later ones from the new ring.
+func (p *Port) resizeCQ(c *cq, in []byte) status {
+	x := in[0x10:]
+	n := cq{Log: uint8(cqcLogCqSize.get(x)), Wide: cqcCqeSz.get(x) == 1}
+	if n.Log > maxEventLog {
+		return limit
+	}
+	if ci, has := p.mem.Load32(c.DBR); !c.Overrun {
+		waiting := (c.PI - ci) & 0xffffff
+		if !has || waiting >= 1<<c.Log { // the mark has no room
+			return badResource
+		}
+		if waiting >= 1<<n.Log {
+			return badCQSize
+		}
+	}
+	var fits bool
+	if n.Ring, fits = p.newRing(in[0x110:], cqcLogPageSize.get(x), cqcPageOffset.get(x), n.size()<<n.Log); !fits {
+		return badParam
+	}
+	mark, armed := [64]byte{63: cqeResize << 4}, c.Armed
+	c.Armed = disarmed // the mark is no completion
+	p.complete(c, &mark, false)
+	c.Armed = armed
+	if c.Failed {
+		p.drop(&n.Ring)
+		return badResource
+	}
+	p.drop(&c.Ring)
+	c.Log, c.Wide, c.Ring = n.Log, n.Wide, n.Ring
+	for _, f := range []bits{cqcLogCqSize, cqcCqeSz, cqcPageOffset, cqcLogPageSize} {
+		f.put(c.Ctx, f.get(x))
+	}
 	return ok
 }
 
@@ -329,6 +370,7 @@ const (
 	cqeSend     = 2
 	cqeSendImm  = 3
 	cqeSendInv  = 4
+	cqeResize   = 5
 	cqeReqError = 13
 	cqeResError = 14
 )

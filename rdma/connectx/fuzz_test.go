@@ -19,6 +19,9 @@ func FuzzCommand(f *testing.F) {
 		f.Add(uint16(opAccessReg), uint16(0), reg, bytes.Repeat([]byte{0xff}, 200), uint32(0x110), uint32(0x110))
 	}
 	f.Add(uint16(opCreateQP), uint16(0), uint32(0), make([]byte, 0x120), uint32(0x140), uint32(16))
+	resize := make([]byte, 0x110)
+	cqcLogCqSize.put(resize[4:], 5)
+	f.Add(uint16(opModifyCQ), uint16(1), uint32(0x400), resize, uint32(0x118), uint32(16))
 	f.Add(uint16(opManagePages), uint16(2), uint32(0), []byte{0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff}, uint32(16),
 		uint32(8))
 	f.Fuzz(func(t *testing.T, op, mod uint16, id uint32, body []byte, inLen, outLen uint32) {

@@ -36,11 +36,13 @@ const (
 )
 
 // Limits of a key, whichever command or request sets it: the logs of its page size, and the pieces of a list. Each
-// access goes through the whole list, so it is short; the driver uses at most 64 pieces (log_max_klm_list_size).
+// access goes through the whole list, so it is short; users of the driver take at most 2^log_max_klm_list_size pieces, most
+// of them 256.
 const (
 	minPageShift = 12
 	maxPageShift = 40
-	maxPieces    = 1 << 12
+	logMaxPieces = 12
+	maxPieces    = 1 << logMaxPieces
 )
 
 // maxPages returns the largest length of Pages. For pages it is the guest's whole allowance, which memory of 64 GiB in

@@ -101,6 +101,7 @@ const (
 const (
 	wqWqType      bits = 0x0<<8 | 4
 	wqPageOffset  bits = 0x2b<<8 | 5
+	wqLwm         bits = 0x30<<8 | 16
 	wqPd          bits = 0x48<<8 | 24
 	wqDbrAddr     bits = 0x80<<8 | 64
 	wqLogWqStride bits = 0x10c<<8 | 4
@@ -134,6 +135,7 @@ const (
 	xsrqLogPageSize   bits = 0x82<<8 | 6
 	xsrqUserIndex     bits = 0x88<<8 | 24
 	xsrqPd            bits = 0xc8<<8 | 24
+	xsrqLwm           bits = 0xe0<<8 | 16
 	xsrqDbRecordAddrH bits = 0x140<<8 | 32
 	xsrqDbRecordAddrL bits = 0x160<<8 | 30
 )
@@ -215,6 +217,7 @@ const (
 	vportSystemImageGuid  bits = 0x140<<8 | 64
 	vportPortGuid         bits = 0x180<<8 | 64
 	vportNodeGuid         bits = 0x1c0<<8 | 64
+	vportQkeyViolations   bits = 0x340<<8 | 16
 	vportPromiscUc        bits = 0x780<<8 | 1
 	vportPromiscMc        bits = 0x781<<8 | 1
 	vportPromiscAll       bits = 0x782<<8 | 1
@@ -275,12 +278,15 @@ const (
 	capRoce                         bits = 0x21d<<8 | 1
 	capAtomic                       bits = 0x21e<<8 | 1
 	capCqOi                         bits = 0x220<<8 | 1
+	capCqResize                     bits = 0x221<<8 | 1
 	capCqModeration                 bits = 0x222<<8 | 1
 	capPg                           bits = 0x227<<8 | 1
 	capBlockLbMc                    bits = 0x228<<8 | 1
 	capCqPeriodStartFromCqe         bits = 0x22b<<8 | 1
 	capCd                           bits = 0x22c<<8 | 1
 	capImaicl                       bits = 0x231<<8 | 1
+	capQkv                          bits = 0x236<<8 | 1
+	capPkv                          bits = 0x237<<8 | 1
 	capSetDethSqpn                  bits = 0x238<<8 | 1
 	capXrc                          bits = 0x23c<<8 | 1
 	capUd                           bits = 0x23d<<8 | 1

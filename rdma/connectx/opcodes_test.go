@@ -10,6 +10,7 @@ const (
 	opCreateEQ      = 0x301
 	opCreateCQ      = 0x400
 	opQueryCQ       = 0x402
+	opModifyCQ      = 0x403
 	opCreateQP      = 0x500
 	opDestroyQP     = 0x501
 	opRst2Init      = 0x502
@@ -18,6 +19,10 @@ const (
 	op2Err          = 0x507
 	op2Rst          = 0x50a
 	opQueryQP       = 0x50b
+	opArmRQ         = 0x703
+	opCreateXSRQ    = 0x705
+	opQueryXSRQ     = 0x707
+	opArmXSRQ       = 0x708
 	opQueryVPort    = 0x750
 	opQueryContext  = 0x754
 	opModifyContext = 0x755
@@ -34,6 +39,8 @@ const (
 	opCreateRQ      = 0x908
 	opModifyRQ      = 0x909
 	opQueryRQ       = 0x90b
+	opCreateRMP     = 0x90c
+	opQueryRMP      = 0x90f
 	opCreateRQT     = 0x916
 	opSetRoot       = 0x92f
 	opCreateTable   = 0x930

@@ -138,12 +138,13 @@ func destroyQueue(p *Port, q *queue, _, _ []byte) status {
 	return ok
 }
 
-// Stored sizes in bytes of struct qpc, of the contexts of RQs, SQs and RMPs, and of struct cqc. Restore checks them,
+// Stored sizes in bytes of struct qpc, of the contexts of RQs, SQs and RMPs, of struct xrc_srqc and struct cqc. Restore checks them,
 // because a saved context is indexed without further checks.
 const (
-	qpcSize = 0xe8
-	wqcSize = 0xf0
-	cqcSize = 0x40
+	qpcSize  = 0xe8
+	wqcSize  = 0xf0
+	srqcSize = 0x40
+	cqcSize  = 0x40
 )
 
 // Limits of a queue as powers of two: its entries (blocks of 64 bytes for sends), the size of a receive, and the
@@ -207,7 +208,7 @@ func createXSRQ(p *Port, in, out []byte, _ uint32) status {
 	x := in[0x10:]
 	q := &queue{Kind: queueSRQ, State: wqReady, PD: xsrqPd.get32(x), RecvCQ: xsrqCqn.get32(x),
 		User: xsrqUserIndex.get32(x), RecvLog: uint8(xsrqLogXrcSrqSize.get(x)),
-		StepLog: uint8(xsrqLogRqStride.get(x)) + 4, NoSend: true, Linked: true,
+		StepLog: uint8(xsrqLogRqStride.get(x)) + 4, NoSend: true, Linked: true, Ctx: append([]byte(nil), x[:srqcSize]...),
 		DBR: xsrqDbRecordAddrH.get(x)<<32 | xsrqDbRecordAddrL.get(x)<<2}
 	if st := p.shape(q, in[0x110:], xsrqLogPageSize.get(x), xsrqPageOffset.get(x)); st != ok {
 		return st
@@ -234,13 +235,25 @@ func modifyWQ(kind uint8) handler {
 	}
 }
 
-func queryWQ(p *Port, _, out []byte, id uint32) status {
-	q := p.Queues[id]
-	if q == nil || len(q.Ctx) < 0x30 {
-		return badResource
+// queryWQ returns the context of an RQ, SQ, RMP or SRQ, with the level of a shared queue, which an event sets to 0.
+func queryWQ(kind uint8) handler {
+	return func(p *Port, _, out []byte, id uint32) status {
+		q := p.Queues[id]
+		if q == nil || q.Kind != kind {
+			return badResource
+		}
+		switch kind {
+		case queueSRQ:
+			copy(out[0x10:], q.Ctx)
+			xsrqLwm.put(out[0x10:], uint64(q.Limit))
+		case queueRMP:
+			copy(out[0x20:], q.Ctx)
+			wqLwm.put(out[0x50:], uint64(q.Limit))
+		default:
+			copy(out[0x20:], q.Ctx)
+		}
+		return ok
 	}
-	copy(out[0x20:], q.Ctx)
-	return ok
 }
 
 // armLimit sets the level of a shared queue below which the driver wants an event.

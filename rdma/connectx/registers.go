@@ -204,6 +204,7 @@ func queryVPort(p *Port, in, out []byte, _ uint32) status {
 	if len(p.VPort) == vportSize {
 		copy(o, p.VPort)
 	}
+	vportQkeyViolations.put(o, min(p.net.Counters.BadQKey, 0xffff))
 	putAll(o, map[bits]uint64{vportMtu: uint64(p.MTU), vportNodeGuid: p.guid(), vportSystemImageGuid: p.guid(),
 		vportPortGuid: p.guid(), vportMinWqeInlineMode: 0})
 	if p.VPort == nil {

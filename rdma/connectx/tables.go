@@ -257,7 +257,8 @@ func (t *tables) sound() bool {
 	return (t.Caps == nil || len(t.Caps) == capSize) && (t.VPort == nil || len(t.VPort) == vportSize)
 }
 
-var contextSizes = map[uint8]int{queueQP: qpcSize, queueSQ: wqcSize, queueRQ: wqcSize, queueRMP: wqcSize, queueSRQ: 0}
+var contextSizes = map[uint8]int{queueQP: qpcSize, queueSQ: wqcSize, queueRQ: wqcSize, queueRMP: wqcSize,
+	queueSRQ: srqcSize}
 
 // revive recreates the unsaved parts of a QP. roce has no direct way to a state, so its half goes through the earlier
 // states, with the attributes of the saved context. Packet numbers restart at their initial values, so both ends of a

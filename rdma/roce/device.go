@@ -335,6 +335,8 @@ type PortCounters struct {
 	// Dropped packets: with a wrong ICRC (rx_icrc_encapsulated), malformed or for an unknown QP, and sent while the
 	// queue was full.
 	RxICRC, RxDropped, TxDropped uint64
+	// Datagrams with another Q_Key than their QP's; they count as dropped too.
+	BadQKey uint64
 	// Congestion control, as in the port's hw_counters.
 	ECNMarked, CNPSent, CNPHandled, CNPIgnored uint64
 }

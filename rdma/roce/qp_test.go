@@ -425,6 +425,9 @@ func TestDatagramsCarryTheirHeadersToTheReceiver(t *testing.T) {
 		if got := b.statuses(); !slices.Equal(got, []string{"1:0x0", "2:0x1"}) || b.count.OutOfBuffer != 1 {
 			t.Fatalf("type %d: receiver: %v, %d without buffer", typ, got, b.count.OutOfBuffer)
 		}
+		if n := b.port.Counters.BadQKey; n != 1 {
+			t.Errorf("type %d: %d datagrams with a wrong Q_Key, want 1", typ, n)
+		}
 		from := a.qp.cfg.QPN
 		if typ == GSI {
 			from = gsiQPN

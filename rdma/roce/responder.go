@@ -532,7 +532,11 @@ func (q *QP) datagram(p *Packet) bool {
 	if q.cfg.Type == GSI {
 		key = gsiQKey
 	}
-	if p.QKey != key || len(p.Payload) > q.attr.MTU || !q.needRecv() {
+	if p.QKey != key {
+		q.port.Counters.BadQKey++
+		return false
+	}
+	if len(p.Payload) > q.attr.MTU || !q.needRecv() {
 		return false
 	}
 	// The space before a datagram is that of a GRH. An IPv4 header is in its last 20 bytes (annex A17.4.5).
