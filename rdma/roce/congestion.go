@@ -103,7 +103,7 @@ func (q *QP) buildCNP(b []byte) []byte {
 	p.TCI = uint16(c.CNPPrio&7)<<13 | p.TCI&0x1fff
 	var reserved [sizeCNP]byte
 	p.Payload = reserved[:]
-	return p.Append(b)
+	return q.port.append(b, &p)
 }
 
 // cut reduces the rate of the flow after a CNP. The first CNP starts from the line's rate with the initial alpha.

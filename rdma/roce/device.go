@@ -127,7 +127,7 @@ type SendWR struct {
 	Fail      Status // error that the device already found in the request
 }
 
-// AckEvery is the number of packets of a message between requests for acknowledgement, in addition to its last
+// AckEvery is the usual number of packets of a message between requests for acknowledgement, in addition to its last
 // packet. A smaller number costs acknowledgements, with a larger one more messages wait for the timer after a loss.
 // It is well below the default window, which would otherwise be exhausted before the first acknowledgement.
 const AckEvery = 64
@@ -268,6 +268,7 @@ type Attr struct {
 	MaxReads   uint8 // maximum of outstanding reads and atomics of this side
 	PeerReads  uint8 // maximum that this side accepts
 	Window     int   // packets in flight; 0 means 256
+	AckEvery   int   // packets between requests for acknowledgement; 0 means AckEvery
 }
 
 func name(list []string, i int) string {

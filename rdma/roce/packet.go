@@ -90,20 +90,26 @@ const (
 // Parse parses a frame without FCS into p, and checks its invariant CRC. Payload and L3 alias the frame. IPv4
 // options, fragments and IPv6 extension headers are not RoCE, as on adapters. Frames may contain any bytes of a
 // guest, so each header's length is checked before it is read.
-func Parse(frame []byte, p *Packet) error {
+func Parse(frame []byte, p *Packet) error { return p.parse(frame, false) }
+
+// parse is Parse, or for a bare frame all but the check of the invariant CRC.
+func (p *Packet) parse(frame []byte, bare bool) error {
 	*p = Packet{}
 	if len(frame) < sizeEther {
 		return ErrNotRoCE
 	}
 	kind, b := p.parseEther(frame)
 	if kind == etherRoCE {
-		return p.parseV1(b)
+		return p.parseV1(b, bare)
 	}
 	l3, udp := p.parseIP(kind, b)
 	if udp == nil || be.Uint16(udp[2:]) != udpPort {
 		return ErrNotRoCE
 	}
 	p.SrcPort = be.Uint16(udp)
+	if bare {
+		return p.parseBare(udp, sizeUDP)
+	}
 	if len(udp) < sizeUDP+sizeBTH+sizeICRC || int(be.Uint16(udp[4:])) != len(udp) {
 		return ErrShort
 	}
@@ -112,7 +118,45 @@ func Parse(frame []byte, p *Packet) error {
 	if icrc(l3, udp[:len(udp)-sizeICRC], sizeUDP) != le.Uint32(body[end:]) {
 		return ErrICRC
 	}
-	return p.parseBTH(body[:end])
+	return p.parseBTH(body[:end], 0)
+}
+
+// parseBare parses a bare frame after its IP header or GRH, whose last header before the BTH has the given size. Its
+// payload has the stated length and no contents.
+func (p *Packet) parseBare(b []byte, header int) error {
+	if len(b) < header+sizeBTH {
+		return ErrShort
+	}
+	stated := be.Uint16(p.L3[4:])
+	if header == sizeUDP {
+		stated = be.Uint16(b[4:])
+	}
+	absent := int(stated) - sizeICRC - len(b)
+	if absent < 0 || absent > len(nothing) {
+		return ErrShort
+	}
+	return p.parseBTH(b[header:], absent)
+}
+
+// nothing is the payload of bare frames. No one may write to it.
+var nothing [maxPayload + 3]byte
+
+// FullSize returns the number of bytes that a bare frame stands for, without FCS, or the size of any other frame.
+func FullSize(frame []byte) int {
+	head := sizeEther
+	if len(frame) >= sizeEther+4 && be.Uint16(frame[12:]) == etherVLAN {
+		head += 4
+	}
+	if len(frame) < head+6 {
+		return len(frame)
+	}
+	switch be.Uint16(frame[head-2:]) {
+	case etherIPv4:
+		return head + int(be.Uint16(frame[head+2:]))
+	case etherIPv6, etherRoCE:
+		return head + 40 + int(be.Uint16(frame[head+4:]))
+	}
+	return len(frame)
 }
 
 // Destination returns the destination of a RoCE frame, without a look at the rest.
@@ -144,15 +188,18 @@ func (p *Packet) parseEther(frame []byte) (kind uint16, b []byte) {
 
 // parseV1 parses a packet of RoCE v1 after its EtherType. PayLen of the GRH counts the bytes after it, including the
 // ICRC, and Ethernet may have padded the frame.
-func (p *Packet) parseV1(b []byte) error {
+func (p *Packet) parseV1(b []byte, bare bool) error {
 	p.V1 = true
-	if len(b) < sizeGRH+sizeBTH+sizeICRC {
+	if len(b) < sizeGRH+sizeBTH {
 		return ErrShort
 	}
 	if b[0]>>4 != 6 || b[6] != protoIBA {
 		return ErrVersion
 	}
 	p.parseIPv6(b)
+	if bare {
+		return p.parseBare(b[sizeGRH:], 0)
+	}
 	body, n := b[sizeGRH:], int(be.Uint16(b[4:]))
 	if n < sizeBTH+sizeICRC || n > len(body) {
 		return ErrShort
@@ -161,7 +208,7 @@ func (p *Packet) parseV1(b []byte) error {
 	if icrc(p.L3, body[:end], 0) != le.Uint32(body[end:]) {
 		return ErrICRC
 	}
-	return p.parseBTH(body[:end])
+	return p.parseBTH(body[:end], 0)
 }
 
 // parseIPv6 reads an IPv6 header of 40 bytes. A GRH has the same layout.
@@ -203,8 +250,9 @@ func (p *Packet) parseIP(kind uint16, b []byte) (l3, udp []byte) {
 	return l3, b[len(l3):]
 }
 
-// parseBTH parses the base transport header (9.2), the extended headers (9.3) and the payload.
-func (p *Packet) parseBTH(b []byte) error {
+// parseBTH parses the base transport header (9.2), the extended headers (9.3) and the payload, of which the last
+// absent bytes are left out.
+func (p *Packet) parseBTH(b []byte, absent int) error {
 	p.Opcode = Opcode(b[0])
 	if p.h = opInfo[b[0]]; p.h == 0 {
 		return ErrOpcode
@@ -254,10 +302,14 @@ func (p *Packet) parseBTH(b []byte) error {
 		p.Imm, b = be.Uint32(b), b[4:]
 	}
 	// The payload is padded to whole words (9.2.4).
-	if len(b) < p.pad || p.h&hPayload == 0 && len(b) > 0 {
+	n := len(b) + absent - p.pad
+	if n < 0 || p.h&hPayload == 0 && len(b)+absent > 0 || absent > 0 && n > maxPayload {
 		return ErrShort
 	}
-	p.Payload = b[:len(b)-p.pad]
+	if absent > 0 {
+		b = nothing[:]
+	}
+	p.Payload = b[:n]
 	return nil
 }
 

@@ -13,6 +13,12 @@ type PortConfig struct {
 	// frame that was built there. If Room is nil, the port uses its own buffer.
 	Room func() []byte
 	Rate uint64 // bits/s on the cable; 0 means as fast as it is polled
+	// Overhead is the number of bytes that a frame takes on the cable beyond its own; nil means 24, for preamble, FCS
+	// and gap.
+	Overhead *int
+	// Bare leaves payload, padding and invariant CRC out of frames, for simulations without data. The headers state
+	// the lengths of the whole frame, which counts on the cable. A bare port understands only bare frames.
+	Bare bool
 	// Line is the cable's sending direction, if several ports share the cable; nil otherwise.
 	Line *Line
 	// Memory limits the bytes that the port keeps of requests in flight, beyond one request for each QP; 0 means no
@@ -33,6 +39,7 @@ type PortConfig struct {
 type Port struct {
 	Counters PortCounters
 	cfg      PortConfig
+	overhead int
 	down     bool
 
 	qps    map[uint32]*QP // by number; the GSI QP also as 1
@@ -105,7 +112,11 @@ func NewPort(cfg PortConfig) *Port {
 		buf := make([]byte, 0, MaxFrame)
 		cfg.Room = func() []byte { return buf }
 	}
-	return &Port{cfg: cfg, qps: map[uint32]*QP{}}
+	p := &Port{cfg: cfg, overhead: wireOverhead, qps: map[uint32]*QP{}}
+	if cfg.Overhead != nil {
+		p.overhead = *cfg.Overhead
+	}
+	return p
 }
 
 // NewQP adds a QP in state Reset, with an unused number. The first GSI QP receives the packets to QP 1, whatever its
@@ -178,7 +189,8 @@ func (p *Port) Receive(now time.Duration, frame []byte) bool {
 		return true
 	}
 	c := &p.Counters
-	switch Parse(frame, &p.rx) {
+	size := p.size(frame)
+	switch p.rx.parse(frame, p.cfg.Bare) {
 	case nil:
 	case ErrNotRoCE:
 		return false
@@ -190,14 +202,14 @@ func (p *Port) Receive(now time.Duration, frame []byte) bool {
 		return true
 	}
 	if frame[0]&1 == 0 {
-		c.Rx.add(len(frame))
-		p.give(now, p.rx.DstQP, len(frame))
+		c.Rx.add(size)
+		p.give(now, p.rx.DstQP, size)
 		return true
 	}
-	c.RxMulticast.add(len(frame))
+	c.RxMulticast.add(size)
 	if p.cfg.Group != nil && p.rx.DstQP == multicastQP {
 		for _, n := range p.cfg.Group(&p.rx) {
-			p.give(now, n, len(frame))
+			p.give(now, n, size)
 		}
 	}
 	return true
@@ -380,7 +392,7 @@ func (p *Port) sendQP(now time.Duration) bool {
 			continue
 		}
 		if k != reply {
-			q.passed(now, wireSize(frame))
+			q.passed(now, p.wireSize(p.size(frame)))
 		}
 		p.transmit(now, frame, prio, true)
 		return true
@@ -388,23 +400,50 @@ func (p *Port) sendQP(now time.Duration) bool {
 	return false
 }
 
-func wireSize(frame []byte) int { return max(len(frame), minFrame) + wireOverhead }
+// size returns the number of bytes of a frame, which its headers state if the port's frames are bare.
+func (p *Port) size(frame []byte) int {
+	if p.cfg.Bare {
+		return FullSize(frame)
+	}
+	return len(frame)
+}
+
+// wireSize returns the number of bytes on the cable for a frame of n bytes.
+func (p *Port) wireSize(n int) int { return max(n, minFrame) + p.overhead }
+
+// append appends the frame of a packet to b.
+func (p *Port) append(b []byte, k *Packet) []byte {
+	if p.cfg.Bare {
+		return k.appendHeaders(b, len(k.Payload))
+	}
+	return k.Append(b)
+}
+
+// finish ends a frame that begins at start.
+func (p *Port) finish(b []byte, start int, k *Packet) []byte {
+	if p.cfg.Bare {
+		return b
+	}
+	return k.finish(b, start)
+}
 
 // transmit books the cable for a frame, counts it and sends it. It keeps fractions of a nanosecond, because at 100
 // Gb/s a small frame takes 7 ns and rounding would change the rate.
 func (p *Port) transmit(now time.Duration, frame []byte, prio uint8, rdma bool) {
+	size := p.size(frame)
+	wire := p.wireSize(size)
 	if p.cfg.Rate > 0 {
-		d := float64(wireSize(frame))*8e9/float64(p.cfg.Rate) + p.lineRest
+		d := float64(wire)*8e9/float64(p.cfg.Rate) + p.lineRest
 		whole := time.Duration(d)
 		p.lineFree, p.lineRest = p.cfg.Line.Take(p.lineFree, whole), d-float64(whole)
 	}
-	p.limit(now, prio, wireSize(frame))
+	p.limit(now, prio, wire)
 	c := &p.Counters
-	c.TxPrio[prio].add(len(frame))
+	c.TxPrio[prio].add(size)
 	if rdma && frame[0]&1 != 0 {
-		c.TxMulticast.add(len(frame))
+		c.TxMulticast.add(size)
 	} else if rdma {
-		c.Tx.add(len(frame))
+		c.Tx.add(size)
 	}
 	p.cfg.Wire.Send(now, frame)
 }

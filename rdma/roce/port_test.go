@@ -16,7 +16,7 @@ type tee struct {
 
 func (w *tee) Send(now time.Duration, frame []byte) {
 	w.at, w.frames = append(w.at, now), append(w.frames, slices.Clone(frame))
-	w.bytes += wireSize(frame)
+	w.bytes += max(len(frame), minFrame) + wireOverhead
 }
 
 // runPort polls a port as it requests, each time late by up to a number of microseconds.
@@ -339,7 +339,7 @@ func (e *egress) carry(now time.Duration, frame []byte) {
 		frame[15] |= ecnCE
 		mend(frame)
 	}
-	e.free += time.Duration(float64(wireSize(frame)) * 8 / e.rate)
+	e.free += time.Duration(float64(max(len(frame), minFrame)+wireOverhead) * 8 / e.rate)
 	e.s.deliver(e.to, e.free+time.Microsecond, frame)
 }
 

@@ -113,9 +113,12 @@ func (q *QP) setAttr(a *Attr) error {
 	if at.Window <= 0 {
 		at.Window = defWindow
 	}
+	if at.AckEvery <= 0 {
+		at.AckEvery = AckEvery
+	}
 	at.MTU = cmp.Or(at.MTU, maxPayload)
 	at.PeerReads = min(at.PeerReads, maxReads)
-	if at.MTU < 256 || at.MTU > maxPayload || at.MTU&(at.MTU-1) != 0 {
+	if at.MTU < 256 || at.MTU > maxPayload || at.MTU&(at.MTU-1) != 0 && !q.port.cfg.Bare {
 		return fmt.Errorf("path MTU %d: it must be 256, 512, 1024, 2048 or 4096", at.MTU)
 	}
 	if at.Path.Prio > 7 {

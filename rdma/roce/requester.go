@@ -334,7 +334,7 @@ func (q *QP) buildRequest(now time.Duration, b []byte) []byte {
 		n = int(min(mtu, w.length-off))
 		s.unasked++
 		p.Solicited = last && w.Solicited
-		p.AckReq = q.cfg.Type == RC && (last || s.unasked >= max(1, min(AckEvery, s.window/4)))
+		p.AckReq = q.cfg.Type == RC && (last || s.unasked >= max(1, min(q.attr.AckEvery, s.window/4)))
 	}
 	p.VA, p.RKey, p.Len, p.Imm = w.VA+uint64(off), w.RKey, w.length-off, w.Imm
 	if q.cfg.Type != RC {
@@ -344,17 +344,18 @@ func (q *QP) buildRequest(now time.Duration, b []byte) []byte {
 	}
 	start := len(b)
 	b = p.appendHeaders(b, n)
-	data := len(b)
-	b = b[:data+n]
-	if q.gather(b[data:], w, off) != nil {
-		w.Fail = LocalProtection // requestReady completes the request when it is the oldest
-		return b[:start]
+	if data := len(b); !q.port.cfg.Bare {
+		b = b[:data+n]
+		if q.gather(b[data:], w, off) != nil {
+			w.Fail = LocalProtection // requestReady completes the request when it is the oldest
+			return b[:start]
+		}
 	}
 	if p.AckReq {
 		s.unasked = 0
 	}
 	q.sent(now, w, last)
-	return p.finish(b, start)
+	return q.port.finish(b, start, &p)
 }
 
 func (q *QP) unreliable(p *Packet, w *txWR) {

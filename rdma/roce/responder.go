@@ -482,7 +482,7 @@ func (q *QP) buildReply(b []byte) []byte {
 		p.Opcode = opAck
 	}
 	r.popReply()
-	return p.Append(b)
+	return q.port.append(b, &p)
 }
 
 // buildRead builds the next packet of a read response (9.7.5.1.9).
@@ -504,9 +504,8 @@ func (q *QP) buildRead(p *Packet, x *response, b []byte) []byte {
 	}
 	start := len(b)
 	b = p.appendHeaders(b, int(n))
-	data := len(b)
-	b = b[:data+int(n)]
-	if n > 0 {
+	if data := len(b); n > 0 && !q.port.cfg.Bare {
+		b = b[:data+int(n)]
 		if err := q.cfg.Mem.Read(x.rkey, x.va, b[data:], RemoteRead); err != nil {
 			// The key was destroyed after the request was admitted.
 			*x = response{syndrome: denied(err), psn: x.psn, msn: x.msn}
@@ -522,7 +521,7 @@ func (q *QP) buildRead(p *Packet, x *response, b []byte) []byte {
 	if p.h&hLast != 0 {
 		q.rcv.popReply()
 	}
-	return p.finish(b, start)
+	return q.port.finish(b, start, p)
 }
 
 // datagram handles a packet of the unreliable datagram service (9.8.4). It drops a packet without a sufficient

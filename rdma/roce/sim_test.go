@@ -145,6 +145,7 @@ type sim struct {
 	seq   int
 	rand  *rand.Rand
 	space int
+	bare  bool
 	carry func(from *node, now time.Duration, frame []byte)
 	tap   func(frame []byte)
 }
@@ -209,7 +210,11 @@ func newSim(t testing.TB, typ QPType, rate uint64, change func(*Attr)) *sim {
 }
 
 func newSimOf(t testing.TB, space int, typ QPType, rate uint64, change func(*Attr)) *sim {
-	s := &sim{rand: rand.New(rand.NewPCG(1, 2)), space: space}
+	return (&sim{space: space}).start(t, typ, rate, change)
+}
+
+func (s *sim) start(t testing.TB, typ QPType, rate uint64, change func(*Attr)) *sim {
+	s.rand = rand.New(rand.NewPCG(1, 2))
 	s.carry = func(n *node, now time.Duration, frame []byte) { s.deliver(s.peer(n), now+2*time.Microsecond, frame) }
 	for i := range 2 {
 		s.add(t, i, typ, rate)
@@ -224,7 +229,7 @@ func (s *sim) add(t testing.TB, i int, typ QPType, rate uint64) *node {
 		keyLocal:  {base: 0x1000, b: make([]byte, s.space), a: LocalRead | LocalWrite},
 		keyRemote: {base: remoteVA, b: make([]byte, s.space), a: RemoteRead | RemoteWrite | RemoteAtomic},
 	}}
-	n.port = NewPort(PortConfig{Wire: n, Rate: rate, Congestion: &n.cc})
+	n.port = NewPort(PortConfig{Wire: n, Rate: rate, Congestion: &n.cc, Bare: s.bare})
 	var err error
 	n.qp, err = n.port.NewQP(QPConfig{Type: typ, QPN: 0x100 + uint32(i), Owner: n, Mem: n.mem, Counters: &n.count})
 	if err != nil {
