@@ -86,13 +86,13 @@ func TestMarkCE(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			got := bytes.Clone(tt.in)
-			changed := markCE(got)
+			changed := MarkCE(got)
 			want := tt.want
 			if want == nil {
 				want = tt.in
 			}
 			if changed != (tt.want != nil) || !bytes.Equal(got, want) {
-				t.Errorf("markCE() = %v\n got %x\nwant %x", changed, got, want)
+				t.Errorf("MarkCE() = %v\n got %x\nwant %x", changed, got, want)
 			}
 		})
 	}
@@ -103,7 +103,7 @@ func TestEveryChecksumStaysRight(t *testing.T) {
 	for id := range 1 << 16 {
 		for _, ecn := range []byte{1, 2} {
 			f := ipv4Frame(1, 2, ecn, 60, uint32(id))
-			if !markCE(f) || ipSum(f[minFrame:minFrame+ipv4Header]) != 0xffff {
+			if !MarkCE(f) || ipSum(f[minFrame:minFrame+ipv4Header]) != 0xffff {
 				t.Fatalf("identification %#x: the checksum is wrong: %x", id, f)
 			}
 		}
@@ -124,7 +124,7 @@ func FuzzMarkCE(f *testing.F) {
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, in []byte) {
 		got := bytes.Clone(in)
-		if !markCE(got) {
+		if !MarkCE(got) {
 			if !bytes.Equal(got, in) {
 				t.Fatalf("changed without saying so: %x to %x", in, got)
 			}
@@ -139,7 +139,7 @@ func FuzzMarkCE(f *testing.F) {
 		if changed > 3 {
 			t.Fatalf("%d bytes changed: %x to %x", changed, in, got)
 		}
-		if markCE(got) {
+		if MarkCE(got) {
 			t.Fatalf("marked twice: %x", got)
 		}
 		// gopacket leaves a layer that it could not decode empty, without a version.

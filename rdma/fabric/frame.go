@@ -88,10 +88,10 @@ const (
 	ipv6Header = 40
 )
 
-// markCE sets "congestion experienced" in the IP header of an Ethernet frame if its transport supports ECN, and
+// MarkCE sets "congestion experienced" in the IP header of an Ethernet frame if its transport supports ECN, and
 // reports whether it changed the frame. It skips up to two VLAN tags. Checksums of UDP and TCP and RoCE's ICRC do not
 // cover the field.
-func markCE(frame []byte) bool {
+func MarkCE(frame []byte) bool {
 	if len(frame) < minFrame {
 		return false
 	}

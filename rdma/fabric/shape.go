@@ -192,15 +192,15 @@ func (s *shaper) admit(b []byte, backlog int, now int64) (prio int) {
 	}
 	f := s.park(b)
 	f.at = now
-	if p := s.link.ECN.at(q); p > 0 && (p >= 1 || s.mark.Float64() < p) && markCE(f.data()[prefixLen:]) {
+	if p := s.link.ECN.At(q); p > 0 && (p >= 1 || s.mark.Float64() < p) && MarkCE(f.data()[prefixLen:]) {
 		s.counters.ECNMarked++
 	}
 	s.put(prio, f)
 	return prio
 }
 
-// at returns the probability of a mark while q bytes wait.
-func (r RED) at(q int) float64 {
+// At returns the probability of a mark while q bytes wait.
+func (r RED) At(q int) float64 {
 	switch {
 	case r == RED{} || q < r.Min:
 		return 0

@@ -32,6 +32,10 @@ type Congestion struct {
 	MinTimeBetweenCNPs uint32 // np_min_time_between_cnps, for a flow
 	CNPDSCP            uint8  // np_cnp_dscp
 	CNPPrio            uint8  // np_cnp_prio
+
+	// Periodic is the reaction point of the published simulator of HPCC, for comparisons. CNPs count at the end of
+	// fixed periods: of DCETCPRTT for alpha, and of RateReduceMonitorPeriod for cuts. Only the timer raises rates.
+	Periodic bool
 }
 
 // DefaultCongestion returns an adapter's defaults. The values are reported for real cards, but the project has not
@@ -56,6 +60,8 @@ type flow struct {
 	byBytes, byTime         uint32
 	timerAt, alphaAt, cutAt time.Duration
 	next                    time.Duration // when the next packet may be sent
+	// If CNPs are counted in periods, the last two end at alphaAt and cutAt, and these are set by a CNP in them.
+	toRaise, toCut bool
 }
 
 // maxSteps limits the increases computed after a pause, because a guest may set parameters that lead nowhere.
@@ -120,6 +126,10 @@ func (q *QP) cut(now time.Duration) {
 	if f.limited {
 		f.advance(now, c, line)
 	}
+	if c.Periodic {
+		f.note(now, c, line)
+		return
+	}
 	old := line
 	if f.limited {
 		old = f.rate
@@ -162,6 +172,10 @@ func (f *flow) reduce(c *Congestion) {
 
 // advance applies the time until now: alpha decays, and the timer raises the rate.
 func (f *flow) advance(now time.Duration, c *Congestion, line float64) {
+	if c.Periodic {
+		f.periods(now, c, line)
+		return
+	}
 	if rtt := micros(c.DCETCPRTT); now >= f.alphaAt {
 		n := (now-f.alphaAt)/rtt + 1
 		f.alpha *= math.Pow(float64(min(c.DCETCPG, 1023))/1024, float64(n))
@@ -207,16 +221,24 @@ func (q *QP) paced(now time.Duration) time.Duration {
 // Threshold, and hyper increase begins when both are above it.
 func (f *flow) increase(c *Congestion, line float64) {
 	lo, hi := min(f.byBytes, f.byTime), max(f.byBytes, f.byTime)
+	hyper := float64(lo) - float64(c.Threshold)
+	if c.Periodic {
+		// Increases before this one count, and all hyper increases are the same.
+		lo, hi, hyper = f.byTime-1, f.byTime-1, 1
+	}
 	switch {
 	case hi < c.Threshold:
 	case lo > c.Threshold:
-		f.target += float64(c.HAIRate) * float64(lo-c.Threshold)
+		f.target += float64(c.HAIRate) * hyper
 	default:
 		f.target += float64(c.AIRate)
 	}
 	f.target = min(f.target, line)
 	f.rate = (f.rate + f.target) / 2
 	// A limit within a thousandth of the line's rate, or one that can never increase, is dropped.
+	if c.Periodic {
+		return
+	}
 	if f.rate >= line*0.999 || c.AIRate == 0 && f.target-f.rate < 1 && f.target >= line {
 		f.limited = false
 	}
@@ -231,7 +253,7 @@ func (q *QP) passed(now time.Duration, n int) {
 	c, line := q.port.congestion(), q.port.lineRate()
 	f.advance(now, c, line)
 	f.bytes += uint64(n)
-	for step := uint64(max(256, c.ByteReset)); f.limited && f.bytes >= step; {
+	for step := uint64(max(256, c.ByteReset)); !c.Periodic && f.limited && f.bytes >= step; {
 		f.bytes -= step
 		f.byBytes++
 		f.increase(c, line)
