@@ -94,6 +94,7 @@ var never = map[string]map[string]string{
 	"plan/rivals":              pure(),
 	"plan/variant":             pure(),
 	"rdma/roce":                timed(),
+	"rdma/simulate":            timed(),
 	"study":                    timed(),
 	"study/appraise":           pure(),
 	"study/importer":           timed(),

@@ -1,0 +1,80 @@
+package simulate
+
+// An eventKind is the kind of an event.
+type eventKind uint8
+
+const (
+	arrival   eventKind = iota // the first packet in flight reaches the end of a link
+	departure                  // a port of a switch is free for the next packet
+	polling                    // a NIC has work
+	starting                   // the next flows start
+	renewal                    // a port of a switch repeats its pauses before they expire
+)
+
+// An event is an entry of the agenda. of is the index of the link, port or host.
+type event struct {
+	at   int64
+	seq  uint64
+	of   int32
+	kind eventKind
+}
+
+func (e *event) before(o *event) bool { return e.at < o.at || e.at == o.at && e.seq < o.seq }
+
+// An agenda holds the coming events in a heap with four children a node. Events of the same time happen in the order
+// in which they were added, so that a run can be repeated exactly.
+type agenda struct {
+	heap []event
+	seq  uint64
+}
+
+func (a *agenda) add(at int64, kind eventKind, of int32) {
+	a.seq++
+	e := event{at: at, seq: a.seq, of: of, kind: kind}
+	a.heap = append(a.heap, e)
+	i := len(a.heap) - 1
+	for i > 0 {
+		up := (i - 1) / 4
+		if !e.before(&a.heap[up]) {
+			break
+		}
+		a.heap[i] = a.heap[up]
+		i = up
+	}
+	a.heap[i] = e
+}
+
+// next removes the earliest event. ok is false if there is none, or none before the end.
+func (a *agenda) next(end int64) (e event, ok bool) {
+	h := a.heap
+	if len(h) == 0 || h[0].at > end {
+		return e, false
+	}
+	e = h[0]
+	last := h[len(h)-1]
+	h = h[:len(h)-1]
+	a.heap = h
+	if len(h) == 0 {
+		return e, true
+	}
+	i := 0
+	for {
+		c := 4*i + 1
+		if c >= len(h) {
+			break
+		}
+		best := c
+		for k := c + 1; k < min(c+4, len(h)); k++ {
+			if h[k].before(&h[best]) {
+				best = k
+			}
+		}
+		if !h[best].before(&last) {
+			break
+		}
+		h[i] = h[best]
+		i = best
+	}
+	h[i] = last
+	return e, true
+}

@@ -1,0 +1,261 @@
+package simulate
+
+import (
+	"math"
+	"time"
+
+	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/rdma/fabric"
+	"github.com/rackless/rackless/rdma/roce"
+)
+
+// A Config is a file of a simulation.
+type Config struct {
+	Name     string        `yaml:"name"`
+	Topology Topology      `yaml:"topology"`
+	Switch   SwitchConfig  `yaml:"switch"`
+	NIC      NICConfig     `yaml:"nic"`
+	Traffic  []Traffic     `yaml:"traffic"`
+	Seed     uint64        `yaml:"seed"`
+	Until    time.Duration `yaml:"until"`
+}
+
+// Forms of topologies.
+const (
+	star      = "star"
+	leafSpine = "leaf-spine"
+)
+
+// A Topology is the form of a network. Hosts are h0, h1 and so on, in the order of their switches.
+type Topology struct {
+	Form        string        `yaml:"form"`
+	Hosts       int           `yaml:"hosts"` // of the switch, or of each leaf
+	Leaves      int           `yaml:"leaves"`
+	Spines      int           `yaml:"spines"`
+	Rate        rate          `yaml:"rate"`   // of the links to the hosts
+	Uplink      rate          `yaml:"uplink"` // of the links between switches; 0 means Rate
+	Delay       time.Duration `yaml:"delay"`  // of each link
+	UplinkDelay time.Duration `yaml:"uplink_delay"`
+}
+
+// allHosts returns the number of hosts.
+func (t *Topology) allHosts() int {
+	if t.Form == leafSpine {
+		return t.Hosts * t.Leaves
+	}
+	return t.Hosts
+}
+
+// allPorts returns the number of ports of all switches.
+func (t *Topology) allPorts() int {
+	if t.Form == leafSpine {
+		return t.allHosts() + 2*t.Leaves*t.Spines
+	}
+	return t.Hosts
+}
+
+// rate is a rate in bits/s, written as for rackless link set: 25Gbit.
+type rate int64
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (r *rate) UnmarshalText(text []byte) error {
+	var l fabric.Link
+	if err := l.Set("rate", string(text)); err != nil {
+		return err
+	}
+	*r = rate(l.Rate)
+	return nil
+}
+
+func (r rate) String() string { return fabric.Link{Rate: int64(r)}.Get("rate") }
+
+// marks are the thresholds of ECN, written as for rackless link set: 100KiB:400KiB:20%.
+type marks struct{ fabric.RED }
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (m *marks) UnmarshalText(text []byte) error {
+	var l fabric.Link
+	if err := l.Set("ecn", string(text)); err != nil {
+		return err
+	}
+	m.RED = l.ECN
+	return nil
+}
+
+// losslessSet is a set of priorities with PFC, written 3, 3,4 or none.
+type losslessSet struct{ fabric.Priorities }
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (p *losslessSet) UnmarshalText(text []byte) error {
+	if string(text) == "none" {
+		p.Priorities = 0
+		return nil
+	}
+	return p.Priorities.UnmarshalText(text)
+}
+
+// A SwitchConfig describes all switches.
+type SwitchConfig struct {
+	Buffer      lab.Bytes   `yaml:"buffer"` // shared by all ports
+	Alpha       float64     `yaml:"alpha"`  // share of the free buffer for a priority of a port
+	UplinkAlpha float64     `yaml:"uplink_alpha"`
+	Reserve     lab.Bytes   `yaml:"reserve"`  // of each port, before the shared part
+	Headroom    *lab.Bytes  `yaml:"headroom"` // of each port and lossless priority; nil means the need of its link
+	Resume      lab.Bytes   `yaml:"resume"`   // bytes below the threshold at which senders go on
+	PFC         losslessSet `yaml:"pfc"`
+	ECN         marks       `yaml:"ecn"`
+	// MarkAtDeparture applies ECN to packets as they leave, so that senders learn of a queue as it is now. Otherwise
+	// it applies as they come, as in the switch of a lab.
+	MarkAtDeparture bool `yaml:"mark_at_departure"`
+}
+
+func (c *SwitchConfig) lossless(prio uint8) bool { return c.PFC.Priorities>>prio&1 != 0 }
+
+func (c *SwitchConfig) reserve() int64 { return int64(c.Reserve) }
+
+// Kinds of congestion control.
+const (
+	dcqcn     = "dcqcn"
+	noControl = "none"
+)
+
+// A NICConfig describes the NICs of all hosts.
+type NICConfig struct {
+	Profile    string            `yaml:"profile"`
+	Congestion string            `yaml:"congestion"`
+	CCParams   map[string]uint64 `yaml:"cc_params"`
+	MTU        int               `yaml:"mtu"`         // payload of a packet
+	Window     int               `yaml:"window"`      // packets in flight
+	AckEvery   int               `yaml:"ack_every"`   // packets between acknowledgements
+	AckTimeout int               `yaml:"ack_timeout"` // 4.096 us << AckTimeout
+	Priority   int               `yaml:"priority"`
+
+	control roce.Congestion
+	// Bytes of a packet on the cable and in buffers beyond its frame.
+	overWire, overHeld int
+}
+
+// Profiles of NICs.
+const (
+	profileCard = "card"
+	profileHPCC = "hpcc"
+)
+
+// Patterns of traffic.
+const (
+	incast      = "incast"
+	permutation = "permutation"
+	single      = "flow"
+)
+
+// Traffic is an entry of the list of traffic, for one or more flows.
+type Traffic struct {
+	Pattern string        `yaml:"pattern"`
+	From    []string      `yaml:"from"`
+	To      string        `yaml:"to"`
+	Senders int           `yaml:"senders"`
+	Bytes   lab.Bytes     `yaml:"bytes"` // of each pair of hosts
+	QPs     int           `yaml:"qps"`   // queue pairs that share them
+	Start   time.Duration `yaml:"start"`
+}
+
+// defaults returns the configuration before a file is read.
+func defaults() Config {
+	return Config{Name: "simulation",
+		Topology: Topology{Form: star, Delay: time.Microsecond},
+		Switch:   SwitchConfig{Buffer: 32 * lab.MiB, Reserve: 4 * lab.KiB, Resume: 3 * lab.KiB, PFC: losslessSet{1 << 3}},
+		NIC:      NICConfig{Profile: profileCard, Congestion: dcqcn, AckTimeout: 14, Priority: 3},
+		Seed:     1, Until: 10 * time.Second,
+	}
+}
+
+// complete fills in the values that the file left out, and that follow from others.
+func (c *Config) complete() {
+	t, s, n := &c.Topology, &c.Switch, &c.NIC
+	if t.Uplink == 0 {
+		t.Uplink = t.Rate
+	}
+	if t.UplinkDelay == 0 {
+		t.UplinkDelay = t.Delay
+	}
+	if s.Alpha == 0 {
+		s.Alpha = 1. / 8
+	}
+	if s.UplinkAlpha == 0 {
+		s.UplinkAlpha = s.Alpha
+	}
+	n.control = roce.DefaultCongestion()
+	n.overWire, n.overHeld = fcs+gaps, fcs
+	mtu, window, every := 1024, 256, roce.AckEvery
+	if n.Profile == profileHPCC {
+		mtu, window, every = 1000, 1<<22, 1
+		n.overWire, n.overHeld = hpccHead-headData, hpccHead-headData
+		n.control = hpccControl(float64(t.Rate))
+		s.MarkAtDeparture = true
+	}
+	for _, v := range []struct {
+		at        *int
+		otherwise int
+	}{{&n.MTU, mtu}, {&n.Window, window}, {&n.AckEvery, every}} {
+		if *v.at == 0 {
+			*v.at = v.otherwise
+		}
+	}
+	for name, v := range n.CCParams {
+		if p := param(&n.control, name); p != nil {
+			*p = uint32(v)
+		}
+	}
+	if n.Congestion == noControl {
+		n.control.React, n.control.Notify = 0, 0
+	}
+	for i := range c.Traffic {
+		c.Traffic[i].QPs = max(1, c.Traffic[i].QPs)
+	}
+}
+
+// hpccHead is the size of all headers of a packet in the published simulator of HPCC.
+const hpccHead = 48
+
+// hpccControl returns the parameters of DCQCN as in that simulator, for hosts with links of a rate.
+func hpccControl(rate float64) roce.Congestion {
+	c := roce.DefaultCongestion()
+	c.DCETCPG = 1024 - 1024/256
+	c.AIRate, c.HAIRate = uint32(math.Round(rate/25e9*5)), uint32(math.Round(rate/25e9*50))
+	c.MinRate, c.Threshold = 100, 1
+	c.Periodic = true
+	c.MinTimeBetweenCNPs = 0 // each acknowledgement of a marked packet tells of it
+	return c
+}
+
+// params are the parameters of congestion control that a file may set, named as in debugfs.
+var params = []struct {
+	name string
+	of   func(*roce.Congestion) *uint32
+}{
+	{"rp_time_reset", func(c *roce.Congestion) *uint32 { return &c.TimeReset }},
+	{"rp_byte_reset", func(c *roce.Congestion) *uint32 { return &c.ByteReset }},
+	{"rp_threshold", func(c *roce.Congestion) *uint32 { return &c.Threshold }},
+	{"rp_ai_rate", func(c *roce.Congestion) *uint32 { return &c.AIRate }},
+	{"rp_hai_rate", func(c *roce.Congestion) *uint32 { return &c.HAIRate }},
+	{"rp_max_rate", func(c *roce.Congestion) *uint32 { return &c.MaxRate }},
+	{"rp_min_dec_fac", func(c *roce.Congestion) *uint32 { return &c.MinDecFac }},
+	{"rp_min_rate", func(c *roce.Congestion) *uint32 { return &c.MinRate }},
+	{"rp_rate_to_set_on_first_cnp", func(c *roce.Congestion) *uint32 { return &c.RateToSetOnFirstCNP }},
+	{"rp_dce_tcp_g", func(c *roce.Congestion) *uint32 { return &c.DCETCPG }},
+	{"rp_dce_tcp_rtt", func(c *roce.Congestion) *uint32 { return &c.DCETCPRTT }},
+	{"rp_rate_reduce_monitor_period", func(c *roce.Congestion) *uint32 { return &c.RateReduceMonitorPeriod }},
+	{"rp_initial_alpha_value", func(c *roce.Congestion) *uint32 { return &c.InitialAlpha }},
+	{"rp_gd", func(c *roce.Congestion) *uint32 { return &c.GD }},
+	{"np_min_time_between_cnps", func(c *roce.Congestion) *uint32 { return &c.MinTimeBetweenCNPs }},
+}
+
+// param returns a parameter by its name, or nil.
+func param(c *roce.Congestion, name string) *uint32 {
+	for _, p := range params {
+		if p.name == name {
+			return p.of(c)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,181 @@
+package simulate
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/rackless/rackless/rdma/roce"
+)
+
+// A flow is one message from a host to another, over a queue pair of its own that lives as long as it. It is the
+// owner of the sending end.
+type flow struct {
+	net      *network
+	nic      *NICConfig
+	index    int
+	from, to *host
+	bytes    int64
+	start    int64
+	end      int64 // none until the last byte is acknowledged
+	left     int64 // bytes that the queue pair has not taken yet
+	failed   roce.Status
+	send     *roce.QP
+	recv     *roce.QP
+	counters *roce.Counters
+}
+
+// longest is the limit of a message of the transport. Longer flows are several messages.
+const longest = 1 << 30
+
+// NextSend implements [roce.Owner].
+func (f *flow) NextSend(w *roce.SendWR) bool {
+	if f.left == 0 {
+		return false
+	}
+	n := min(f.left, longest/int64(f.nic.MTU)*int64(f.nic.MTU))
+	f.left -= n
+	w.Op, w.Signaled = roce.WRWrite, f.left == 0
+	w.SG = append(w.SG, roce.SGE{Len: uint32(n)})
+	return true
+}
+
+// NextRecv implements [roce.Owner].
+func (f *flow) NextRecv(*roce.RecvWR) bool { return false }
+
+// Complete implements [roce.Owner].
+func (f *flow) Complete(c *roce.Completion) {
+	if f.end != none || f.failed != roce.OK {
+		return
+	}
+	if f.failed = c.Status; f.failed == roce.OK {
+		f.end = f.net.now
+	}
+	f.net.open--
+	f.net.ended = append(f.net.ended, f)
+}
+
+// Event implements [roce.Owner].
+func (f *flow) Event(roce.Event) {}
+
+// A sink is the owner of a receiving end: writes need nothing from it.
+type sink struct{}
+
+func (sink) NextSend(*roce.SendWR) bool { return false }
+func (sink) NextRecv(*roce.RecvWR) bool { return false }
+func (sink) Complete(*roce.Completion)  {}
+func (sink) Event(roce.Event)           {}
+
+// noMemory is memory that takes everything and keeps nothing.
+type noMemory struct{}
+
+func (noMemory) Check(uint32, uint64, uint64, roce.Access) error              { return nil }
+func (noMemory) Read(uint32, uint64, []byte, roce.Access) error               { return nil }
+func (noMemory) Write(uint32, uint64, []byte, roce.Access) error              { return nil }
+func (noMemory) Atomic(uint32, uint64, roce.AtomicOp) (old uint64, err error) { return 0, nil }
+func (noMemory) Invalidate(uint32, bool) error                                { return nil }
+
+// begin makes and connects the queue pairs of a flow, and starts to send.
+func (f *flow) begin() {
+	f.left = f.bytes
+	f.send = f.pair(f.from, f)
+	f.recv = f.pair(f.to, sink{})
+	f.connect(f.send, f.from, f.to, f.to.qpn)
+	f.connect(f.recv, f.to, f.from, f.from.qpn)
+	f.send.Doorbell()
+	f.from.poll()
+}
+
+func (f *flow) pair(h *host, o roce.Owner) *roce.QP {
+	h.qpn++
+	q, err := h.nic.NewQP(roce.QPConfig{Type: roce.RC, QPN: h.qpn, Owner: o, Mem: noMemory{}, Counters: f.counters})
+	if err != nil {
+		panic(err) // numbers are given out once, and the check of the file limits the flows
+	}
+	return q
+}
+
+func (f *flow) connect(q *roce.QP, own, peer *host, qpn uint32) {
+	a := roce.Attr{RemoteQPN: qpn, MTU: f.nic.MTU, Access: roce.RemoteWrite, RNRTimer: 12, RNRRetry: 7, Retry: 7,
+		AckTimeout: uint8(f.nic.AckTimeout), Window: f.nic.Window, AckEvery: f.nic.AckEvery,
+		Path: roce.Path{Src: address(own.index), Dst: address(peer.index), TClass: dscpOf(f.nic.Priority) << 2,
+			Prio: uint8(f.nic.Priority)}}
+	for _, s := range []roce.State{roce.Init, roce.ReadyToReceive, roce.ReadyToSend} {
+		if err := q.Modify(s, &a); err != nil {
+			panic(err) // the check of the file limits all attributes
+		}
+	}
+}
+
+// dscpOf returns a DSCP of a priority. That of priority 3 is 26, which guides for RoCE use.
+func dscpOf(prio int) uint8 { return uint8(prio)<<3 | 2 }
+
+// remove removes the queue pairs of a flow that has ended.
+func (f *flow) remove() {
+	f.from.nic.Remove(f.send)
+	f.to.nic.Remove(f.recv)
+	f.send, f.recv = nil, nil
+}
+
+// ideal returns the completion time of the flow on an empty network: each packet is sent on, link by link, when it is
+// complete, and the acknowledgement of the last one returns.
+func (f *flow) ideal() time.Duration {
+	links := f.path()
+	mtu := int64(f.nic.MTU)
+	packets := (f.bytes + mtu - 1) / mtu
+	wire := func(i int64) float64 {
+		n := min(mtu, f.bytes-i*mtu)
+		n += -n & 3
+		size := int64(headData) + n
+		if i == 0 {
+			size += headWrite
+		}
+		return float64(8e9 * (max(size, minFrame) + int64(f.net.overWire)))
+	}
+	// After a few packets all links are in step, and a packet takes the time of the slowest one.
+	done := make([]float64, len(links))
+	const few = 64
+	slowest := 0.0
+	for _, l := range links {
+		slowest = max(slowest, float64(8e9*(headData+mtu+int64(f.net.overWire)))/l.rate)
+	}
+	skipped := max(0, packets-1-few)
+	for i := int64(0); i < packets; i++ {
+		if i == few && skipped > 0 {
+			for k := range done {
+				done[k] += float64(skipped) * slowest
+			}
+			i += skipped
+		}
+		at := 0.0
+		for k, l := range links {
+			done[k] = max(at, done[k]) + wire(i)/l.rate
+			at = done[k]
+		}
+	}
+	total := done[len(links)-1]
+	for _, l := range links {
+		total += float64(2*l.delay) + 8e9*float64(headAck+f.net.overWire)/l.rate
+	}
+	return time.Duration(total)
+}
+
+// Sizes of frames of the transport without FCS.
+const (
+	minFrame  = 60
+	headData  = 14 + 20 + 8 + 12 + 4 // Ethernet, IPv4, UDP, BTH, invariant CRC
+	headWrite = 16                   // RETH, in the first packet
+	headAck   = headData + 4         // AETH
+)
+
+// path returns the links of a shortest path of the flow.
+func (f *flow) path() (links []*link) {
+	links = append(links, f.from.out)
+	for p := f.from.edge; p.sw != f.to.edge.sw; {
+		out := p.sw.routes[f.to.edge.sw.index][0]
+		links = append(links, out.out)
+		p = out.out.port
+	}
+	return append(links, f.to.edge.out)
+}
+
+func (h *host) name() string { return "h" + strconv.Itoa(int(h.index)) }
