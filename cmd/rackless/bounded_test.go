@@ -57,6 +57,7 @@ var readsFiles = map[string]string{
 	"export --snapshot":               "export nova lab.yaml --snapshot /dev/zero",
 	"link show":                       "link show /dev/zero",
 	"link set":                        "link set /dev/zero --delay 1ms",
+	"simulate":                        "simulate /dev/zero",
 	"host gpudirect":                  "- host gpudirect -",
 	"image build --kernel":            "image build --kernel /dev/zero",
 	"image export":                    onlyWritten,

@@ -27,6 +27,7 @@ import (
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/rack/doctor"
+	"github.com/rackless/rackless/rdma/simulate"
 	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/report/hostview"
 	"github.com/rackless/rackless/report/show"
@@ -49,6 +50,7 @@ func shapes() map[string]func() any {
 		"results-check":    func() any { return new(appraise.Result) },
 		"host-check":       func() any { return new([]*adopt.Verdict) },
 		"host-adopt":       func() any { return new(adopted) },
+		"simulate":         func() any { return new(simulate.Result) },
 		"study-ls":         func() any { return new(document.List) },
 		"recommend":        func() any { return new(tables.Recommendation) },
 		"image-ls":         func() any { return new(images.Listing) },

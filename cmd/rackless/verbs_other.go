@@ -43,5 +43,5 @@ var (
 	newPuzzleRevealCmd, newPuzzleStartCmd     = needsLinux("reveal"), needsLinux("start")
 	newRollbackCmd, newSSHCmd, newSnapshotCmd = needsLinux("rollback"), needsLinux("ssh"), needsLinux("snapshot")
 	newStudyRunCmd, newUICmd, newUpCmd        = needsLinux("run"), needsLinux("ui"), needsLinux("up")
-	newVerifyCmd                              = needsLinux("verify")
+	newSimulateCmd, newVerifyCmd              = needsLinux("simulate"), needsLinux("verify")
 )

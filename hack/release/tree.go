@@ -66,9 +66,9 @@ func (r *release) tree(binary string, pages, completions map[string][]byte) ([]f
 }
 
 var documents = []string{"docs/*.md", "docs/*.json", "docs/*.svg", "docs/studies/*.md", "examples/*.yaml",
-	"examples/hosts/*.yaml", "examples/studies/*.yaml", "examples/models/*.yaml", "examples/monitoring/*.json",
-	"examples/monitoring/*.yaml", "examples/vscode/*.*", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "GOVERNANCE.md",
-	"SECURITY.md"}
+	"examples/hosts/*.yaml", "examples/simulations/*.yaml", "examples/studies/*.yaml", "examples/models/*.yaml",
+	"examples/monitoring/*.json", "examples/monitoring/*.yaml", "examples/vscode/*.*", "CODE_OF_CONDUCT.md",
+	"CONTRIBUTING.md", "GOVERNANCE.md", "SECURITY.md"}
 
 func (r *release) docs() ([]file, error) {
 	var files []file
