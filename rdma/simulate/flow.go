@@ -73,6 +73,7 @@ func (noMemory) Read(uint32, uint64, []byte, roce.Access) error               { 
 func (noMemory) Write(uint32, uint64, []byte, roce.Access) error              { return nil }
 func (noMemory) Atomic(uint32, uint64, roce.AtomicOp) (old uint64, err error) { return 0, nil }
 func (noMemory) Invalidate(uint32, bool) error                                { return nil }
+func (noMemory) Update(uint32, []byte) roce.Status                            { return roce.OK }
 
 // begin makes and connects the queue pairs of a flow, and starts to send.
 func (f *flow) begin() {
