@@ -55,6 +55,7 @@ type adapter struct {
 	model lab.NICModel
 	mac   string
 	*serve.Card
+	moved *meter
 }
 
 // sync makes the adapters match a lab. The switch must have the ports of the lab.
@@ -127,13 +128,15 @@ func (a *adapters) add(n lab.Node, nic int) error {
 	if os.Getenv(Unpaced) != "" {
 		rate = 0
 	}
+	moved := &meter{}
 	card, err := serve.Plug(a.server, a.plugs, connectx.NIC{Name: name, MAC: [6]byte(hw), Model: string(model),
 		Socket: adapterSocket(a.dir, n.Name, nic), RateBits: rate, Link: !a.off[name],
-		Peer: func(addr, size uint64) []byte { return a.gpus.vram(n.Name, addr, size) }})
+		Peer:  func(addr, size uint64) []byte { return a.gpus.vram(n.Name, addr, size) },
+		Moved: func(addr, k uint64, written bool) { a.gpus.count(n.Name, moved, addr, k, written) }})
 	if err != nil {
 		return err
 	}
-	a.there[name] = &adapter{model: model, mac: mac, Card: card}
+	a.there[name] = &adapter{model: model, mac: mac, Card: card, moved: moved}
 	serve.Threads(len(a.there))
 	return nil
 }

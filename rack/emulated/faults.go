@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/wait"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/facts"
@@ -42,6 +43,7 @@ type listedGPU struct {
 	Node string `json:"node"`
 	GPU  int    `json:"gpu"`
 	gpu.Status
+	Moved []rack.Moved `json:"moved"` // by NIC
 }
 
 func (a *adapters) fail(f *fault) error {
@@ -75,7 +77,14 @@ func (a *agents) list() listed {
 	defer c.mu.Unlock()
 	for _, n := range r.State.Lab.Nodes {
 		for i, g := range c.gpus.of(n.Name) {
-			out.GPUs = append(out.GPUs, listedGPU{n.Name, i, g.Status()})
+			l := listedGPU{Node: n.Name, GPU: i, Status: g.Status()}
+			for k, nic := range n.NICs {
+				if have := c.there[rack.PortName(n.Name, k)]; have != nil {
+					l.Moved = append(l.Moved, rack.Moved{NIC: nic.Name, Written: have.moved[i].written.Load(),
+						Read: have.moved[i].read.Load()})
+				}
+			}
+			out.GPUs = append(out.GPUs, l)
 		}
 		for i, nic := range n.NICs {
 			have := c.there[rack.PortName(n.Name, i)]
@@ -133,6 +142,20 @@ func (r *emulatedLab) Adapters(ctx context.Context) ([]checks.Adapter, error) {
 			"adapters, again", r.Lab.Name, err)
 	}
 	return got.Adapters, nil
+}
+
+// VRAM implements rack.GPULab.
+func (r *emulatedLab) VRAM(ctx context.Context) ([]rack.VRAM, error) {
+	if !slices.ContainsFunc(r.Lab.Nodes, func(n lab.Node) bool { return n.GPUs > 0 }) {
+		return nil, nil
+	}
+	got, err := ask(ctx, r.Dir, request{List: true})
+	if err != nil {
+		return nil, fmt.Errorf("lab %s: its daemon does not answer: %w", r.Lab.Name, err)
+	}
+	return lists.Map(got.GPUs, func(g listedGPU) rack.VRAM {
+		return rack.VRAM{Node: g.Node, GPU: g.GPU, Address: g.Address, Memory: g.Memory, Moved: g.Moved}
+	}), nil
 }
 
 // SetFault implements rack.Adapted. The switch makes the other end of the cable silent.

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
@@ -97,6 +98,26 @@ func (s *gpuSet) vram(node string, addr, size uint64) []byte {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return gpu.VRAM(s.there[node], addr, size)
+}
+
+// A meter counts the bytes that an adapter has written to and read from the VRAM of each GPU of its node.
+type meter [maxGPUs]struct{ written, read atomic.Uint64 }
+
+// count adds bytes at an address in a node's guest to the meter of one of its adapters.
+func (s *gpuSet) count(node string, m *meter, addr, n uint64, written bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for i, g := range s.there[node] {
+		switch {
+		case i >= len(m) || g.VRAM(addr, 1) == nil:
+		case written:
+			m[i].written.Add(n)
+			return
+		default:
+			m[i].read.Add(n)
+			return
+		}
+	}
 }
 
 func (s *gpuSet) of(node string) []*gpu.GPU {

@@ -339,6 +339,8 @@ func (m *message) do() bool {
 // copied in parts, as both ports are locked meanwhile.
 func (m *message) part(n uint64) {
 	from, to := skip(m.src, m.q.copied), skip(m.dst, m.q.copied)
+	m.p.moved(from, n, m.wr.Op == roce.WRRead)
+	m.peer.moved(to, n, m.wr.Op != roce.WRRead)
 	if m.wr.Op == roce.WRRead {
 		from, to = to, from
 	}
@@ -419,6 +421,8 @@ func (m *message) send() bool {
 		return false
 	}
 	move(m.dst, m.src)
+	m.p.moved(m.src, m.n, false)
+	peer.moved(m.dst, m.n, true)
 	m.received(r.ID)
 	return true
 }

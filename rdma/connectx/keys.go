@@ -386,6 +386,22 @@ func move(dst, src []seg) bool {
 	return true
 }
 
+// moved tells NIC.Moved of the first n bytes of a list, as far as they are memory of peers. The list is of this port's
+// guest, or inline data.
+func (p *Port) moved(list []seg, n uint64, written bool) {
+	if p.nic.Moved == nil || !p.mem.HasPeers() {
+		return
+	}
+	for i := 0; i < len(list) && n > 0; i++ {
+		s := &list[i]
+		l := min(s.n, n)
+		if s.m != nil && p.mem.OfPeer(s.addr) {
+			p.nic.Moved(s.addr, l, written)
+		}
+		n -= l
+	}
+}
+
 // read copies from the piece, starting at offset o. It fails if the client does.
 func (s *seg) read(o uint64, b []byte) bool {
 	if s.b == nil {

@@ -88,6 +88,9 @@ type NIC struct {
 	// without a file, or nil. It is called with locks of the server held, and the memory must stay until QEMU takes the
 	// address back or the adapter is closed.
 	Peer func(addr, size uint64) []byte
+	// Moved, if set, is called for bytes that RDMA has written to or read from memory that Peer returned, at an address
+	// of the guest. Atomics are not counted. It is called with locks of the server held, and must not block.
+	Moved func(addr, n uint64, written bool)
 }
 
 // Cable is the cable of a port with virtual functions.

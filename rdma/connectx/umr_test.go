@@ -470,16 +470,26 @@ func TestCapabilitiesForDmabufs(t *testing.T) {
 	}
 }
 
-// RDMA reaches the memory of another device of the guest, which QEMU announces without a file. An address that no
-// device has is accessed by messages.
+// RDMA reaches the memory of another device of the guest, which QEMU announces without a file, and its bytes are
+// counted. An address that no device has is accessed by messages.
 func TestRDMAReachesMemoryOfAPeer(t *testing.T) {
 	const bar, size = 1 << 36, 4 * pageSize
 	memory := make([]byte, size)
+	var moved [2]uint64 // read, written
 	s, g := newLab(t, 2, NIC{Peer: func(addr, n uint64) []byte {
 		if addr == bar && n == size {
 			return memory
 		}
 		return nil
+	}, Moved: func(addr, n uint64, written bool) {
+		if addr < bar || addr >= bar+size {
+			t.Errorf("%d bytes at %#x are counted, which is not memory of a peer", n, addr)
+		}
+		if written {
+			moved[1] += n
+		} else {
+			moved[0] += n
+		}
 	}}, nil)
 	b := g[1]
 	for _, at := range []uint64{bar, bar + size} {
@@ -497,6 +507,14 @@ func TestRDMAReachesMemoryOfAPeer(t *testing.T) {
 			dataSeg(at, ka, size)}}); st != roce.OK || !bytes.Equal(memory, g[0].mem[at:at+size]) {
 			t.Errorf("direct %v: the write ends with %#x", direct, st)
 		}
+		if st := qa.load(testWQE{op: wqeRead, segs: [][]byte{remoteSeg(bar+pageSize, b.anyKey(bar, size)),
+			dataSeg(at, ka, pageSize)}}); st != roce.OK {
+			t.Errorf("direct %v: the read ends with %#x", direct, st)
+		}
+		if want := [2]uint64{pageSize, size}; moved != want {
+			t.Errorf("direct %v: %d bytes are counted as read and written, want %d", direct, moved, want)
+		}
+		moved = [2]uint64{}
 	}
 	if st := qa.load(testWQE{op: wqeWrite, segs: [][]byte{remoteSeg(bar+size, b.anyKey(bar+size, size)),
 		dataSeg(at, ka, size)}}); st != roce.RemoteOp {

@@ -243,6 +243,9 @@ func (d domain) copy(key uint32, va uint64, b []byte, a roce.Access, write bool)
 		}
 		b = b[s.n:]
 	}
+	if fail == 0 {
+		d.p.moved(list, total(list), write)
+	}
 	d.p.list = reusable(list)
 	return fault(fail)
 }

@@ -34,6 +34,7 @@ type Memory struct {
 	// remote reads or writes memory without a file, by messages
 	remote func(write bool, addr uint64, p []byte) bool
 	peer   func(addr, size uint64) []byte // Config.Peer
+	peers  int                            // entries of the table that peer found
 }
 
 type fileID struct{ dev, ino uint64 }
@@ -50,6 +51,7 @@ type entry struct {
 	addr, size uint64
 	m          []byte // nil if accessed by messages
 	readonly   bool
+	peer       bool // memory of another device
 }
 
 // holds avoids sums, which could wrap, because addresses come from the client, and with an IOMMU from the guest.
@@ -93,6 +95,15 @@ func (m *Memory) Slice(addr uint64, n int) []byte {
 
 // Has reports whether the n bytes at addr are in one mapping of any kind.
 func (m *Memory) Has(addr uint64, n int) bool { return n >= 0 && m.find(addr, uint64(n)) != nil }
+
+// HasPeers reports whether memory of another device is mapped.
+func (m *Memory) HasPeers() bool { return m.peers > 0 }
+
+// OfPeer reports whether addr is in the memory of another device (Config.Peer).
+func (m *Memory) OfPeer(addr uint64) bool {
+	e := m.find(addr, 1)
+	return e != nil && e.peer
+}
 
 // Read copies len(p) bytes from addr. Messages use a copy of p, so that p can be on the caller's stack and the common
 // case allocates nothing.
@@ -209,12 +220,16 @@ func (m *Memory) Map(fd int, off, addr, size uint64, writable bool) error {
 	// QEMU has no file for the BAR of another device.
 	if fd < 0 && m.peer != nil {
 		e.m = m.peer(addr, size)
+		e.peer = e.m != nil
 	}
 	i, _ := slices.BinarySearchFunc(m.table, addr, func(e entry, a uint64) int { return cmp.Compare(e.addr, a) })
 	if i > 0 && m.table[i-1].holds(addr, 0) || i < len(m.table) && m.table[i].addr-addr < size {
 		return errors.New("vfio-user: a mapping overlaps another")
 	}
 	m.table = slices.Insert(m.table, i, e)
+	if e.peer {
+		m.peers++
+	}
 	m.changed()
 	return nil
 }
@@ -230,6 +245,9 @@ func (m *Memory) remove(addr, size uint64, all bool) bool {
 	m.table = slices.DeleteFunc(m.table, func(e entry) bool {
 		within := all || e.addr >= addr && e.addr-addr < size && e.size <= size-(e.addr-addr)
 		whole = whole && (within || e.addr-addr >= size && addr-e.addr >= e.size)
+		if within && e.peer {
+			m.peers--
+		}
 		return within
 	})
 	m.changed()
@@ -251,6 +269,6 @@ func (m *Memory) clear() {
 	for _, f := range m.outgrown {
 		_ = unix.Munmap(f.m)
 	}
-	m.files, m.outgrown, m.table = nil, nil, nil
+	m.files, m.outgrown, m.table, m.peers = nil, nil, nil, 0
 	m.changed()
 }

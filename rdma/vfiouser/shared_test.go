@@ -158,9 +158,18 @@ func TestMemoryOfAPeer(t *testing.T) {
 	if !m.Write(0x101000, []byte{7}) || vram[0x1000] != 7 {
 		t.Error("a write does not reach the peer")
 	}
+	for addr, want := range map[uint64]bool{0x100000: false, 0x101000: true, 0x103fff: true, 0x104000: false,
+		0x10000: false, 0x200000: false} {
+		if m.OfPeer(addr) != want || !m.HasPeers() {
+			t.Errorf("%#x is memory of the peer: %v", addr, !want)
+		}
+	}
 	m.lock.RUnlock()
 	if !m.remove(0x101000, 0x3000, false) {
 		t.Error("the mapping cannot be removed")
+	}
+	if m.HasPeers() {
+		t.Error("there is memory of a peer after its mapping was removed")
 	}
 	if err := m.Map(-1, 0, 0x101000, 0x1000, false); err != nil {
 		t.Fatal(err)
