@@ -15,12 +15,15 @@ const (
 	SuiteMPI    = "mpi"
 	SuiteApps   = "apps"
 	SuiteAI     = "ai"
-	SuiteAll    = "all"
+	// SuiteGPUDirect is repeated for each GPU and each NIC of the nodes. SuiteAll does not contain it.
+	SuiteGPUDirect = "gpudirect"
+	SuiteAll       = "all"
 )
 
 // Suites returns the names of all suites.
 func Suites() []string {
-	return []string{SuiteRDMA, SuiteTCP, SuiteCPU, SuiteMemory, SuiteGPU, SuiteMPI, SuiteApps, SuiteAI, SuiteAll}
+	return []string{SuiteRDMA, SuiteTCP, SuiteCPU, SuiteMemory, SuiteGPU, SuiteMPI, SuiteApps, SuiteAI,
+		SuiteGPUDirect, SuiteAll}
 }
 
 // Fits returns an error if nodes cannot run an engine because a program or one of its requirements is missing; it

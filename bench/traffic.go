@@ -1,5 +1,7 @@
 package bench
 
+import "strconv"
+
 // Traffic is the traffic of a test, as far as the limits of its path depend on it.
 type Traffic struct {
 	// Operation is the RDMA operation that a bandwidth is of: "write", "read", "send" or "atomic". It is "" if the
@@ -10,6 +12,7 @@ type Traffic struct {
 	Both      bool   // both sides send: bandwidths are sums
 	Pairs     int    // queue pairs; 0 means one
 	GPU       string // number of the GPU that provides the memory; "" means main memory
+	NIC       string // number of the node's NIC that carries it, from 0; "" means the first
 	Echo      int64  // bytes on the wire that come back as many; 0 if the test is no echo
 	Copies    bool   // between a node's memory and its GPUs', over their PCIe links
 }
@@ -31,6 +34,13 @@ func (e Engine) Traffic() Traffic {
 func (e Engine) GPU() (number string, ok bool) {
 	t := e.Traffic()
 	return t.GPU, t.GPU != ""
+}
+
+// NIC returns the number of the NIC of each node that carries a test's traffic; ok is false if the test names none and
+// takes the first, number 0.
+func (e Engine) NIC() (number int, ok bool) {
+	number, err := strconv.Atoi(e.Traffic().NIC)
+	return number, err == nil
 }
 
 // Copies reports whether an engine measures copies between a node's memory and its GPUs over their PCIe links.

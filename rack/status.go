@@ -13,6 +13,7 @@ import (
 
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/internal/statedir"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/facts"
 	"github.com/rackless/rackless/rack/verify/checks"
@@ -291,7 +292,10 @@ func (r *Rack) ReadFile(ctx context.Context, node, path string) ([]byte, error) 
 
 // Endpoint returns the address of a node for measurements: of its first NIC, with the GID index that was found when
 // the node came up. A node without NICs has no address.
-func (r *Rack) Endpoint(node string) (bench.Endpoint, error) {
+func (r *Rack) Endpoint(node string) (bench.Endpoint, error) { return r.EndpointOf(node, 0) }
+
+// EndpointOf is like Endpoint for one of the NICs of a node, by its number from 0.
+func (r *Rack) EndpointOf(node string, nic int) (bench.Endpoint, error) {
 	for _, n := range r.Lab.Nodes {
 		if n.Name != node {
 			continue
@@ -300,13 +304,17 @@ func (r *Rack) Endpoint(node string) (bench.Endpoint, error) {
 		if !ok {
 			return bench.Endpoint{}, fmt.Errorf("node %s has not been started yet", node)
 		}
-		if len(n.NICs) == 0 {
+		if len(n.NICs) == 0 && nic == 0 {
 			return bench.Endpoint{Node: node}, nil // measurements of one node need no address
 		}
-		if err := r.adapterWorks(node, n.NICs[0].Name); err != nil {
+		if nic >= len(n.NICs) {
+			return bench.Endpoint{}, fmt.Errorf("node %s has %s, and number %d is asked for, from 0", node,
+				words.Count(len(n.NICs), "NIC"), nic)
+		}
+		if err := r.adapterWorks(node, n.NICs[nic].Name); err != nil {
 			return bench.Endpoint{}, err
 		}
-		addr := n.NICs[0].Addr.Addr()
+		addr := n.NICs[nic].Addr.Addr()
 		if f := made.Facts; f != nil {
 			if device, gid, ok := f.RoCEv2(addr); ok {
 				_, d := f.RDMADevice(device)

@@ -142,6 +142,9 @@ func Suite(name string) ([]bench.Engine, error) {
 	if !slices.Contains(bench.Suites(), name) {
 		return nil, fmt.Errorf("find suite %q: unknown; use one of %s", name, strings.Join(bench.Suites(), ", "))
 	}
+	if name == bench.SuiteGPUDirect {
+		return GPUDirect(1, 1), nil
+	}
 	out := slices.DeleteFunc(Catalogue(), func(e bench.Engine) bool {
 		return name != bench.SuiteAll &&
 			e.Suite != name

@@ -58,6 +58,7 @@ type perftest struct {
 	dscp      string // of sent packets; "" means 0
 	gpu       string // number of the GPU that provides the memory; "" means main memory
 	dmabuf    bool   // GPU memory is registered via dma-buf
+	nic       string // number of the node's NIC, on both sides; "" means the first
 }
 
 // perftestEngine returns the engine of one of perftest's programs, named after its operation and figure:
@@ -93,8 +94,8 @@ var perftestWords = []struct {
 	{"events", func(p *perftest) *bool { return &p.events }, []string{"-e"}},
 }
 
-// numberWord is a word with a number: of queue pairs, of a GPU, or a DSCP.
-var numberWord = lazyregexp.New(`^(q|cuda|dscp)([0-9]{1,5})$`)
+// numberWord is a word with a number: of queue pairs, of a GPU, of a NIC, or a DSCP.
+var numberWord = lazyregexp.New(`^(q|cuda|dscp|nic)([0-9]{1,5})$`)
 
 func (p *perftest) apply(word string) error {
 	for _, w := range perftestWords {
@@ -121,11 +122,13 @@ func (p *perftest) apply(word string) error {
 			return fmt.Errorf("DSCP %s; give 0 to %d", m[2], maxDSCP)
 		}
 		p.dscp = m[2]
-	case m != nil && len(m[2]) < 4:
+	case m != nil && m[1] == "nic" && len(m[2]) < 3:
+		p.nic = m[2]
+	case m != nil && m[1] == "cuda" && len(m[2]) < 4:
 		p.gpu = m[2]
 	default:
 		return fmt.Errorf("%q is unknown; after a slash come rc, uc or ud, qN, dscpN, bidi, timed, imm, cas, events, "+
-			"cudaN, dmabuf", word)
+			"cudaN, dmabuf, nicN", word)
 	}
 	return nil
 }
@@ -175,12 +178,16 @@ func (p perftest) name() string {
 	if p.dmabuf {
 		name += "/dmabuf"
 	}
+	if p.nic != "" {
+		name += "/nic" + p.nic
+	}
 	return name
 }
 
 // Traffic implements Carrier.
 func (p perftest) Traffic() bench.Traffic {
-	t := bench.Traffic{Datagrams: p.transport == "UD", Immediate: p.immediate, Both: p.both, Pairs: p.pairs, GPU: p.gpu}
+	t := bench.Traffic{Datagrams: p.transport == "UD", Immediate: p.immediate, Both: p.both, Pairs: p.pairs, GPU: p.gpu,
+		NIC: p.nic}
 	if p.bandwidth {
 		t.Operation = p.operation
 	}
@@ -396,7 +403,7 @@ func (p perftest) Prepare(ctx context.Context, ask bench.AskFunc, client, server
 		if p.gpu == "" {
 			continue
 		}
-		n, err := gpus(ctx, ask, ep.Node)
+		n, err := GPUs(ctx, ask, ep.Node)
 		if err != nil {
 			return err
 		}

@@ -34,7 +34,7 @@ type ncclTests struct{ noSetup }
 
 // Prepare counts the GPUs.
 func (ncclTests) Prepare(ctx context.Context, ask bench.AskFunc, ep, _ bench.Endpoint, o *bench.Options) (err error) {
-	o.Threads, err = gpus(ctx, ask, ep.Node)
+	o.Threads, err = GPUs(ctx, ask, ep.Node)
 	switch {
 	case err != nil:
 	case o.Threads == 0:
@@ -48,7 +48,8 @@ func (ncclTests) Prepare(ctx context.Context, ask bench.AskFunc, ep, _ bench.End
 	return err
 }
 
-func gpus(ctx context.Context, ask bench.AskFunc, node string) (int, error) {
+// GPUs returns the number of GPUs of a node that nvidia-smi finds; it is 0 on a node without the program.
+func GPUs(ctx context.Context, ask bench.AskFunc, node string) (int, error) {
 	out, err := ask(ctx, node, "sh", "-c", "nvidia-smi -L")
 	if err != nil || out.ExitCode != 0 {
 		return 0, err

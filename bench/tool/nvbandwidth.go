@@ -42,7 +42,7 @@ type nvbandwidth struct {
 // Prepare looks whether there is a GPU, whether the release has the test case (device_local_copy
 // came late), and over which links it copies.
 func (n nvbandwidth) Prepare(ctx context.Context, ask bench.AskFunc, ep, _ bench.Endpoint, o *bench.Options) error {
-	count, err := gpus(ctx, ask, ep.Node)
+	count, err := GPUs(ctx, ask, ep.Node)
 	if err != nil {
 		return err
 	}
