@@ -60,6 +60,8 @@ type Sample struct {
 	// RDMAPackets is the number of packets sent by the RDMA devices of all nodes during the test. It proves that a
 	// program did not fall back to TCP.
 	RDMAPackets uint64 `json:"rdma_packets,omitempty"`
+	// VRAM is the proof that a test of suite gpudirect used the memory of GPUs, or did not, or nil.
+	VRAM        *VRAM  `json:"vram,omitempty"`
 	WarmUps     int    `json:"warm_ups,omitempty"` // warm-up measurements just before; their figures were dropped
 	Accelerator string `json:"accelerator"`        // "kvm" or "tcg": executor of the nodes' CPUs
 	// the RDMA device or the CPU was emulated, so this is not a figure of hardware
@@ -73,6 +75,24 @@ type Sample struct {
 	// Output is the output of client and server in each attempt, if the measurement failed. Of a stream with more
 	// than 16 KiB it holds the beginning and the end.
 	Output string `json:"output,omitempty"`
+}
+
+// VRAM tells which bytes the NICs of a test moved, over all its attempts.
+type VRAM struct {
+	Client Moved `json:"client"`
+	Server Moved `json:"server"`
+}
+
+// Moved is the traffic of a node's NIC during a test.
+type Moved struct {
+	// Bytes that the emulated NIC has written to and read from the memory of the test's GPU, or of all GPUs if the
+	// test uses main memory. The emulation counts them, not the node.
+	Written uint64 `json:"written"`
+	Read    uint64 `json:"read"`
+	// Bytes that the RDMA device has received and sent by the counters of the node's own driver (port_rcv_data,
+	// port_xmit_data), headers included.
+	Received uint64 `json:"received"`
+	Sent     uint64 `json:"sent"`
 }
 
 // A Stream is the output of one program of an invocation on one stream, byte by byte.

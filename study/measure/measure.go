@@ -3,6 +3,7 @@
 package measure
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -71,6 +72,7 @@ func Run(ctx context.Context, r *rack.Rack, q Request, verify func() ([]finding.
 	s.known = known
 	floor := noiseOf(r.State)
 	before := floor.floor(ctx)
+	s.proof = newProver(r)
 	samples, err := s.run(ctx, r)
 	if err != nil {
 		return data, err
@@ -81,6 +83,7 @@ func Run(ctx context.Context, r *rack.Rack, q Request, verify func() ([]finding.
 		samples[i].Disturbed = busy
 	}
 	data = Describe(r, findings, samples, by)
+	data.GPUPaths = s.proof.paths()
 	data.Judgements, data.Beside = expect.Judge(samples, known.path), expect.ComparePublished(samples)
 	data.Distributions = record.Distributions(samples)
 	data.Disturbed, data.NoiseBefore, data.NoiseAfter = busy, before, after
@@ -97,7 +100,9 @@ type session struct {
 	known         *paths
 	opts          bench.Options
 	engines       []bench.Engine
-	single, pairs [][2]bench.Endpoint // endpoints of engines: on each node alone, and between pairs
+	single, pairs [][2]bench.Endpoint         // endpoints of engines: on each node alone, and between pairs
+	byNIC         map[int][][2]bench.Endpoint // pairs between other NICs than the first
+	proof         *prover
 	watch         watched
 }
 
@@ -156,10 +161,15 @@ func (s *session) choose(ctx context.Context, r *rack.Rack) (err error) {
 		nodes = append(nodes, ep)
 		s.single = append(s.single, [2]bench.Endpoint{ep})
 	}
-	for _, pair := range s.Pairs {
-		server := endpoints[pair.Server]
-		server.Place = s.opts.ServerPlace(s.ServerCPU, s.ServerNUMA)
-		s.pairs = append(s.pairs, [2]bench.Endpoint{endpoints[pair.Client], server})
+	s.pairs = s.between(endpoints)
+	if s.Suite == bench.SuiteGPUDirect {
+		if s.engines, err = forGPUs(ctx, r, s.runner.Exec); err != nil {
+			return err
+		}
+		s.opts.Bytes = cmp.Or(s.opts.Bytes, bench.QuickBytes) // all sizes of each GPU by each NIC would take hours
+	}
+	if err := s.chooseNICs(r); err != nil {
+		return err
 	}
 	// 0 iterations means the tool's default, which is far below.
 	s.opts.Raw = s.opts.Iterations <= mostRaw
@@ -170,8 +180,8 @@ func (s *session) choose(ctx context.Context, r *rack.Rack) (err error) {
 	}) {
 		s.opts.Accelerator = bench.Adapter
 	}
-	if s.Suite == "" {
-		return nil
+	if s.Suite == "" || s.Suite == bench.SuiteGPUDirect {
+		return s.fit(ctx, nodes)
 	}
 	// CPUs or memory nodes named by the user replace the choice of NUMA nodes.
 	if s.opts.CPU == "" && s.opts.NUMA == "" {
@@ -189,6 +199,9 @@ func (s *session) endsOf(e bench.Engine) [][2]bench.Endpoint {
 		return s.single[:1]
 	case e.Local:
 		return s.single
+	}
+	if nic, ok := e.NIC(); ok {
+		return s.byNIC[nic]
 	}
 	return s.pairs
 }
@@ -245,9 +258,14 @@ func (s *session) measure(ctx context.Context, kept *journal) (all []bench.Sampl
 			}
 			client, server := end[0], end[1]
 			s.progress.WatchLeft(s.watch.next(client.Node, server.Node))
+			if err := s.proof.look(ctx, e, client, server); err != nil {
+				return nil, kept.cut(err)
+			}
 			samples, err := kept.next(func() ([]bench.Sample, error) {
 				return s.known.observe(ctx, e, client, server, func() ([]bench.Sample, error) {
-					return s.runner.Run(ctx, e, client, server, s.opts)
+					return s.proof.observe(ctx, e, client, server, func() ([]bench.Sample, error) {
+						return s.runner.Run(ctx, e, client, server, s.opts)
+					})
 				})
 			}, s.unkept)
 			all = append(all, samples...)

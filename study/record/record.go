@@ -30,6 +30,7 @@ type Record struct {
 	// Distributions summarize the individual latencies.
 	Distributions []Distribution `json:"latency_distributions,omitempty"`
 	Environment   []Fact         `json:"environment,omitempty"` // printed in this order
+	GPUPaths      []GPUPath      `json:"gpu_paths,omitempty"`   // of the GPUs and NICs of tests that name a NIC
 	// Disturbed is a sentence that begins with "disturbed" if other programs kept the machine busy before or after the
 	// measurement. The noise floors are nil if they were not measured.
 	Disturbed   string      `json:"disturbed,omitempty"`
@@ -43,6 +44,16 @@ type Record struct {
 	EmulatedHost bool `json:"emulated_host,omitempty"`
 	// NoSwitch is set for nodes on the host's own NICs, which are not connected by a rackless switch.
 	NoSwitch bool `json:"-"`
+}
+
+// A GPUPath is the PCIe path between a GPU and a NIC of a node.
+type GPUPath struct {
+	Node string `json:"node"`
+	GPU  int    `json:"gpu"`  // as CUDA and nvidia-smi count, from 0
+	NIC  int    `json:"nic"`  // number of the node's NIC, from 0
+	Name string `json:"name"` // network device and RDMA device of the NIC, as in "eth0, mlx5_0"
+	// class of nvidia-smi topo: "PIX"; "" if unknown
+	Path string `json:"path,omitempty"`
 }
 
 // A Node is one machine of the lab.

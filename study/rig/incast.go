@@ -121,8 +121,9 @@ func (r *Rig) incastFlows(ctx context.Context, m study.Measure, flow, victim ben
 	all, errs := make([][]bench.Sample, len(from)), make([]error, len(from))
 	var wg sync.WaitGroup
 	for i := range from {
-		a, err1 := r.rack.Endpoint(from[i])
-		b, err2 := r.rack.Endpoint(to[i])
+		nic, _ := flow.NIC()
+		a, err1 := r.rack.EndpointOf(from[i], nic)
+		b, err2 := r.rack.EndpointOf(to[i], nic)
 		if err := cmp.Or(err1, err2); err != nil {
 			return nil, nil, err
 		}

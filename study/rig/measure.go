@@ -38,7 +38,8 @@ func (r *Rig) Measure(ctx context.Context, m study.Measure) ([]bench.Sample, err
 	if together {
 		client = r.lab.Nodes[0].Name
 	}
-	from, err := r.rack.Endpoint(client)
+	nic, _ := e.NIC()
+	from, err := r.rack.EndpointOf(client, nic)
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +71,7 @@ func (r *Rig) Measure(ctx context.Context, m study.Measure) ([]bench.Sample, err
 	if e.Local {
 		return runner.RunLocal(ctx, e, from, o)
 	}
-	to, err := r.rack.Endpoint(server)
+	to, err := r.rack.EndpointOf(server, nic)
 	if err != nil {
 		return nil, err
 	}
