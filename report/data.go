@@ -60,6 +60,7 @@ func CSV(w io.Writer, d record.Record) error {
 var markdownText string
 
 var markdownPage = show.MarkdownTemplate(markdownText, template.FuncMap{"orDash": orDash, "table": figureTable.plain,
+	"gpuGrid": gpuTable.grid, "gpuRows": gpuTable.rows,
 	"facts": func(all []record.Fact) show.MarkdownTable {
 		rows := lists.Map(all, func(e record.Fact) []string { return []string{e.Key, e.Value} })
 		return show.MarkdownTable{Heads: []string{"", ""}, Rows: rows}

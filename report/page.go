@@ -128,12 +128,17 @@ func newPage(d record.Record) page {
 		Heading: titleOf(d), Summary: keepUnits(summaryOf(d, r, show.Unit)), Banner: bannerOf(d, r),
 		Disturbed: d.Disturbed,
 		CSVName:   "figures.csv", Pictures: picturesOf(d), Nodes: nodeRows(d.Nodes), Matrices: r.matrices(d.Nodes),
-		PairLists: r.pairLists(), Tables: r.tables(d), FindingsText: FindingsText(d.Findings), Commands: commands(d),
+		PairLists: r.pairLists(), GPUTables: gpuTables(d), Tables: r.tables(d),
+		FindingsText: FindingsText(d.Findings), Commands: commands(d),
 		Faults: faultItems(d.Findings), Failures: failureItems(r.failures), Environment: d.Environment,
 	}
 	if d.HostPicture != "" {
 		// As an image, the picture can neither run scripts, load anything, nor change the page.
 		p.HostImage = show.DataURL("image/svg+xml", d.HostPicture)
+	}
+	if len(p.GPUTables) > 0 {
+		d = withoutGPUTable(d)
+		r = collect(d)
 	}
 	for i, s := range r.scopes() {
 		g := s.group()

@@ -26,6 +26,7 @@ type page struct {
 	Groups                   []chartGroup
 	Matrices                 []matrix
 	PairLists                []pairList // instead of Matrices
+	GPUTables                []gpuTable
 	Tables                   []figureTable
 	Failures                 []failureItem
 	FindingsText             string

@@ -42,18 +42,22 @@ func Terminal(w io.Writer, d record.Record, o TerminalOptions) error {
 	if b := bannerOf(d, r); b != "" {
 		t.Wrap("", "", b, text.FgYellow)
 	}
+	if t.gpuTables(d) {
+		d = withoutGPUTable(d)
+		t.r = collect(d)
+	}
 	// Two tables for each of many pairs would be unreadable, so the pairs are compared instead.
-	if pairs := r.pairsTried(); len(pairs) <= maxPairCharts {
+	if pairs := t.r.pairsTried(); len(pairs) <= maxPairCharts {
 		for _, p := range pairs {
 			t.pairTables(p)
 		}
 	} else {
 		t.manyPairs(false)
 		t.manyPairs(true)
-		for _, l := range r.pairLists() {
+		for _, l := range t.r.pairLists() {
 			t.pairList(l, 0, len(l.Columns))
 		}
-		for _, m := range r.matrices(d.Nodes) {
+		for _, m := range t.r.matrices(d.Nodes) {
 			t.matrix(m)
 		}
 	}

@@ -1,0 +1,238 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/bench/expect"
+	"github.com/rackless/rackless/bench/tool"
+	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/report/show"
+	"github.com/rackless/rackless/study/record"
+)
+
+// A gpuTable shows the bandwidths between two nodes of tests that name a NIC and memory of GPUs: each GPU by each NIC,
+// main memory beside, and the proof.
+type gpuTable struct {
+	Title    string
+	Emulated bool
+	// Grid has the bandwidths one way, with a row for each memory and a column for each NIC.
+	Heads []string
+	Grid  [][]string
+	// Rows are all figures with their proof, by NIC and memory. Columns are their heads.
+	Columns []string
+	Rows    [][]string
+	Notes   []string
+}
+
+// A gpuPlace is a row of a gpuTable: memory of a GPU, or main memory if gpu is -1, by a NIC.
+type gpuPlace struct{ nic, gpu int }
+
+type gpuFigures struct {
+	one, both      []float64 // Gb/s, of the repeats
+	failed         [2]bool   // one way, both ways
+	proof          bench.VRAM
+	proven, absent bool // some samples have a proof, some have none
+	runs           []string
+}
+
+// gpuTables returns a table for each pair of nodes, or none if no test names both a GPU and a NIC.
+func gpuTables(d record.Record) []gpuTable {
+	var pairs []pair
+	all := map[pair]map[gpuPlace]*gpuFigures{}
+	withGPU := map[pair]bool{}
+	for _, s := range d.Samples {
+		e, err := tool.EngineByName(s.Test)
+		if err != nil {
+			continue
+		}
+		nic, ok := e.NIC()
+		if !ok || fault(s) == "" && s.Metric != bench.MetricBWAverage {
+			continue
+		}
+		at := gpuPlace{nic, -1}
+		if number, has := e.GPU(); has {
+			at.gpu, _ = strconv.Atoi(number)
+		}
+		p := pair{s.Client, s.Server, s.Emulated || d.Emulated}
+		if all[p] == nil {
+			pairs, all[p] = append(pairs, p), map[gpuPlace]*gpuFigures{}
+		}
+		withGPU[p] = withGPU[p] || at.gpu >= 0
+		if all[p][at] == nil {
+			all[p][at] = &gpuFigures{}
+		}
+		all[p][at].add(s, e.Traffic().Both)
+	}
+	pairs = slices.DeleteFunc(pairs, func(p pair) bool { return !withGPU[p] })
+	return lists.Map(pairs, func(p pair) gpuTable { return newGPUTable(p, all[p], d.GPUPaths) })
+}
+
+func (f *gpuFigures) add(s bench.Sample, both bool) {
+	if why := fault(s); why != "" {
+		f.failed[boolIndex(both)] = true
+		return
+	}
+	if both {
+		f.both = append(f.both, s.Value)
+	} else {
+		f.one = append(f.one, s.Value)
+	}
+	switch {
+	case s.VRAM == nil:
+		f.absent = true
+	case !slices.Contains(f.runs, s.Run): // sizes of one run share its proof
+		f.runs, f.proven = append(f.runs, s.Run), true
+		for _, m := range []struct{ to, from *bench.Moved }{{&f.proof.Client, &s.VRAM.Client},
+			{&f.proof.Server, &s.VRAM.Server}} {
+			m.to.Written, m.to.Read = m.to.Written+m.from.Written, m.to.Read+m.from.Read
+			m.to.Received, m.to.Sent = m.to.Received+m.from.Received, m.to.Sent+m.from.Sent
+		}
+	}
+}
+
+func boolIndex(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// figure returns the median, or a word if there is none.
+func (f *gpuFigures) figure(both bool) string {
+	if f == nil {
+		return "-"
+	}
+	values := f.one
+	if both {
+		values = f.both
+	}
+	switch {
+	case len(values) > 0:
+		return show.Number(bench.Median(values), 4, 2)
+	case f.failed[boolIndex(both)]:
+		return failedWord
+	}
+	return "-"
+}
+
+func newGPUTable(p pair, all map[gpuPlace]*gpuFigures, paths []record.GPUPath) gpuTable {
+	var nics, gpus []int
+	for at := range all {
+		nics, gpus = append(nics, at.nic), append(gpus, at.gpu)
+	}
+	slices.Sort(nics)
+	slices.Sort(gpus)
+	nics, gpus = slices.Compact(nics), slices.Compact(gpus)
+	path := func(gpu, nic int) string { // "PIX", or "PIX, SYS" if the two nodes differ
+		var found []string
+		for _, g := range paths {
+			if (g.Node == p.Client || g.Node == p.Server) && g.GPU == gpu && g.NIC == nic && g.Path != "" {
+				found = lists.Add(found, g.Path)
+			}
+		}
+		return strings.Join(found, ", ")
+	}
+	t := gpuTable{Title: "GPUs by NICs, " + p.String(), Emulated: p.Emulated, Heads: []string{"memory"},
+		Columns: []string{"NIC", "memory", "path", "one way", "both ways", "into VRAM", "out of VRAM", "received"}}
+	for _, nic := range nics {
+		t.Heads = append(t.Heads, nicName(p, nic, paths))
+	}
+	proven, absent := false, false
+	for _, gpu := range gpus {
+		row := []string{memoryName(gpu)}
+		for _, nic := range nics {
+			row = append(row, strings.TrimSpace(path(gpu, nic)+" "+all[gpuPlace{nic, gpu}].figure(false)))
+		}
+		t.Grid = append(t.Grid, row)
+	}
+	for _, nic := range nics {
+		for _, gpu := range gpus {
+			f := all[gpuPlace{nic, gpu}]
+			if f == nil {
+				continue
+			}
+			row := []string{nicName(p, nic, paths), memoryName(gpu), orDash(path(gpu, nic)), f.figure(false),
+				f.figure(true)}
+			proven, absent = proven || f.proven, absent || f.absent
+			if f.proven {
+				row = append(row, words.Bytes(f.proof.Client.Written+f.proof.Server.Written),
+					words.Bytes(f.proof.Client.Read+f.proof.Server.Read),
+					words.Bytes(f.proof.Client.Received+f.proof.Server.Received))
+			} else {
+				row = append(row, "-", "-", "-")
+			}
+			t.Rows = append(t.Rows, row)
+		}
+	}
+	t.Notes = []string{"One way and both ways are averages in Gb/s; both ways is the sum of the two."}
+	if proven {
+		t.Notes = append(t.Notes, "Into and out of VRAM: bytes that the NICs of both nodes have written to and read from "+
+			"the memory of this GPU, by the count of the emulation; beside main memory, from the memory of any GPU. "+
+			"Received: bytes of both RDMA devices, by the counters of the nodes' own driver, with headers.")
+	}
+	if absent {
+		t.Notes = append(t.Notes, "No count proves the figures with a dash.")
+	}
+	return t
+}
+
+func memoryName(gpu int) string {
+	if gpu < 0 {
+		return "main memory"
+	}
+	return fmt.Sprintf("GPU %d", gpu)
+}
+
+func nicName(p pair, nic int, paths []record.GPUPath) string {
+	for _, g := range paths {
+		if g.NIC == nic && (g.Node == p.Client || g.Node == p.Server) && g.Name != "" {
+			name, _, _ := strings.Cut(g.Name, ",")
+			return name
+		}
+	}
+	return fmt.Sprintf("NIC %d", nic)
+}
+
+// withoutGPUTable returns the data without the figures that gpuTables shows, which have a test for each GPU and NIC.
+// Failures stay, and so do judgements of figures of hardware.
+func withoutGPUTable(d record.Record) record.Record {
+	shown := func(test string) bool {
+		e, err := tool.EngineByName(test)
+		if err != nil {
+			return false
+		}
+		_, ok := e.NIC()
+		return ok
+	}
+	d.Samples = slices.DeleteFunc(slices.Clone(d.Samples), func(s bench.Sample) bool {
+		return fault(s) == "" && shown(s.Test)
+	})
+	d.Judgements = slices.DeleteFunc(slices.Clone(d.Judgements), func(j expect.Judgement) bool {
+		return (j.Emulated || d.Emulated) && shown(j.Test)
+	})
+	return d
+}
+
+// gpuTables prints the tables, and reports whether there are any.
+func (t *terminal) gpuTables(d record.Record) bool {
+	all := gpuTables(d)
+	for _, g := range all {
+		t.print(g.Title+", one way, Gb/s", g.Emulated, show.Ruled(g.Heads, g.Grid))
+		t.print(g.Title+", all figures", g.Emulated, show.Ruled(g.Columns, g.Rows))
+		for _, note := range g.Notes {
+			t.Wrap("", "", note)
+		}
+	}
+	return len(all) > 0
+}
+
+func (g gpuTable) grid() show.MarkdownTable { return show.MarkdownTable{Heads: g.Heads, Rows: g.Grid} }
+
+func (g gpuTable) rows() show.MarkdownTable {
+	return show.MarkdownTable{Heads: g.Columns, Rows: g.Rows}
+}
