@@ -15,11 +15,13 @@ import (
 func newGPUDirectCmd(a *app) *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
-		Use:   "gpudirect [check] [FILE|DIR|-]...",
-		Short: "Say whether GPUDirect RDMA works between each GPU and each NIC of a machine",
+		Use:   "gpudirect [check] [FILE|DIR|-]... | LAB",
+		Short: "Say whether GPUDirect RDMA works between each GPU and each NIC of a machine, or try it in a running lab",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 && args[0] == "check" {
 				args = args[1:]
+			} else if tried, err := a.gpuDirectInLab(cmd.Context(), format, args); tried {
+				return err
 			}
 			return a.gpuDirect(cmd.Context(), format, args)
 		},

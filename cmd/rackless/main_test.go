@@ -114,7 +114,7 @@ func runScripts(t *testing.T, run func(*testing.T, testscript.Params), pattern s
 	if err != nil {
 		t.Fatal(err)
 	}
-	programs, err := filepath.Abs("testdata/programs")
+	programs, err := filepath.Abs("../../rack/vram")
 	if err != nil {
 		t.Fatal(err)
 	}

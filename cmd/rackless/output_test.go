@@ -27,6 +27,7 @@ import (
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/rack/doctor"
+	"github.com/rackless/rackless/rack/vram"
 	"github.com/rackless/rackless/rdma/simulate"
 	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/report/hostview"
@@ -69,7 +70,8 @@ func shapes() map[string]func() any {
 		"report-list":      func() any { return new([]results.Result) },
 		"report-compare":   func() any { return new(report.Comparison) },
 
-		"inspect-summary": func() any { return new(hostview.Group) },
+		"host-gpudirect-lab": func() any { return new(vram.Report) },
+		"inspect-summary":    func() any { return new(hostview.Group) },
 		// Its recommendation has an example of its own.
 		"plan": func() any {
 			return new(struct {

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"runtime"
 
@@ -26,6 +27,11 @@ func needsLinux(name string) func(*app) *cobra.Command {
 
 // upRefuses cannot judge the machine that will run the lab.
 func upRefuses(*lab.Lab) error { return nil }
+
+// gpuDirectInLab finds no lab here.
+func (a *app) gpuDirectInLab(context.Context, string, []string) (tried bool, err error) {
+	return false, nil
+}
 
 // planArtifacts always fails here, because the commands that prepare a host come from code for Linux.
 func planArtifacts(render.Input) ([]render.Artifact, error) {

@@ -6,14 +6,21 @@
     dmabuf.py client ADDRESS         writes to and reads from the memory of a server
     dmabuf.py rereg                  changes the address, the rights and the domain of a region
     dmabuf.py time BYTES [TIMES]     measures ibv_reg_mr and ibv_dereg_mr
+    dmabuf.py pairs BYTES            moves bytes between each GPU and each adapter, and prints a line of JSON for each
+    dmabuf.py hold NUMBER            takes all memory of a GPU until it is killed
 
 MEMORY is heap: (/dev/dma_heap/system), udmabuf: (a memfd), or drm:/dev/dri/renderD128, memory of a virtio GPU.
 """
 import ctypes as c
+import errno
 import fcntl
+import functools
+import glob
+import json
 import mmap
 import os
 import random
+import signal
 import socket
 import statistics
 import struct
@@ -36,16 +43,23 @@ SUCCESS, LOCAL_PROTECTION, REMOTE_ACCESS = 0, 4, 10
 TRANSLATION, DOMAIN, ACCESS = 1, 2, 4  # what ibv_rereg_mr changes
 
 
+class Failed(Exception):
+    """A fault, with the error number of the system call if there is one."""
+
+    def __init__(self, what, number=0):
+        super().__init__(what)
+        self.number = number
+
+
 def fail(what):
-    print(f"FAILED: {what}")
-    sys.exit(1)
+    raise Failed(what)
 
 
 def check(done, what):
-    """Ends the program with the error of the last call unless it was done."""
+    """Raises the error of the last call unless it was done."""
     if not done:
         e = c.get_errno()
-        fail(f"{what}: {os.strerror(e)} ({e})")
+        raise Failed(f"{what}: {os.strerror(e)} ({e})", e)
     return done
 
 
@@ -106,15 +120,21 @@ class Region:
         check(verbs.ibv_dereg_mr(c.c_void_p(self.mr)) == 0, "ibv_dereg_mr")
 
 
+def adapters():
+    """Returns the adapters by name."""
+    n = c.c_int()
+    devices = verbs.ibv_get_device_list(c.byref(n))
+    check(devices and n.value, "ibv_get_device_list")
+    verbs.ibv_get_device_name.restype = c.c_char_p
+    found = (c.c_void_p * n.value).from_address(devices)
+    return {verbs.ibv_get_device_name(c.c_void_p(d)).decode(): d for d in found}
+
+
 class Adapter:
-    def __init__(self):
-        n = c.c_int()
-        devices = verbs.ibv_get_device_list(c.byref(n))
-        check(devices and n.value, "ibv_get_device_list")
-        first = c.c_void_p.from_address(devices).value
-        verbs.ibv_get_device_name.restype = c.c_char_p
-        self.name = verbs.ibv_get_device_name(c.c_void_p(first)).decode()
-        self.context = check(verbs.ibv_open_device(c.c_void_p(first)), "ibv_open_device")
+    def __init__(self, name=None):
+        there = adapters()
+        self.name = name or next(iter(there))
+        self.context = check(verbs.ibv_open_device(c.c_void_p(there[self.name])), f"ibv_open_device of {self.name}")
         self.pd = self.domain()
         self.poll = operation(self.context, 96, c.c_void_p, c.c_int, c.c_void_p)
         self.post = operation(self.context, 208, c.c_void_p, c.c_void_p, c.c_void_p)
@@ -124,7 +144,8 @@ class Adapter:
         return check(verbs.ibv_alloc_pd(c.c_void_p(self.context)), "ibv_alloc_pd")
 
     def address(self):
-        """Returns the RoCE v2 address of IPv4, with its index."""
+        """Returns the RoCE v2 address of IPv4, or else the first one of IPv6, with its index."""
+        other = None
         for i in range(256):
             g = (c.c_uint8 * 16)()
             try:
@@ -132,10 +153,11 @@ class Adapter:
                     v2 = "v2" in f.read()
             except OSError:
                 continue
-            if v2 and verbs.ibv_query_gid(c.c_void_p(self.context), c.c_uint8(1), i, g) == 0 and \
-                    bytes(g[:12]) == bytes(10) + b"\xff\xff":
-                return bytes(g), i
-        fail(f"{self.name} has no RoCE v2 address")
+            if v2 and verbs.ibv_query_gid(c.c_void_p(self.context), c.c_uint8(1), i, g) == 0:
+                if bytes(g[:12]) == bytes(10) + b"\xff\xff":
+                    return bytes(g), i
+                other = other or (bytes(g), i)
+        return other or fail(f"{self.name} has no RoCE v2 address")
 
     def register(self, addr, n, access=ALL):
         mr = verbs.ibv_reg_mr(c.c_void_p(self.pd), c.c_void_p(addr), c.c_size_t(n), access)
@@ -249,6 +271,7 @@ def offsets(size, n):
     return sorted(places)
 
 
+@functools.lru_cache(maxsize=4)
 def pattern(i, n):
     return random.Random(i).randbytes(n)
 
@@ -425,8 +448,151 @@ def measure(size, times=50):
               f"90th {q[-1] / 1e3:.1f}, of {len(all)}")
 
 
-commands = {"loop": loop, "serve": serve, "client": client, "rereg": rereg, "time": measure}
+class KernelLog:
+    """The messages of the kernel from a moment on."""
+
+    def __init__(self):
+        self.fd = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
+        os.lseek(self.fd, 0, os.SEEK_END)
+
+    def lines(self):
+        lines = []
+        while True:
+            try:
+                record = os.read(self.fd, 8192).decode(errors="replace")
+            except BlockingIOError:
+                return lines
+            except BrokenPipeError:  # messages were overwritten before they were read
+                continue
+            lines.append(record.partition(";")[2].split("\n")[0])
+
+
+def pci(device):
+    """Describes a PCI function by its directory in sysfs: its place in the tree, and where its regions begin."""
+    path = os.path.realpath(device)
+    with open(path + "/resource") as f:
+        regions = [start for start in (int(line.split()[0], 0) for line in f) if start]
+    with open(path + "/numa_node") as f:
+        return {"path": path, "numa_node": int(f.read()), "regions": regions}
+
+
+def gpus():
+    """Returns the emulated GPUs in the order of their addresses."""
+    found = []
+    for d in sorted(glob.glob("/sys/bus/pci/devices/*")):
+        with open(d + "/vendor") as v, open(d + "/device") as n:
+            if (v.read().strip(), n.read().strip()) == ("0x1af4", "0x1050"):
+                found.append(d)
+    return found
+
+
+def word(path):
+    with open(path) as f:
+        return int(f.read())
+
+
+class Move:
+    """Bytes between a GPU and an adapter, by RDMA of the adapter to itself."""
+
+    def __init__(self, gpu, name, opened, size):
+        self.gpu, self.name, self.opened, self.size = gpu, name, opened, size
+        self.step = "allocate"
+
+    def memory(self):
+        node = glob.glob(self.gpu + "/drm/renderD*")
+        if not node:
+            raise Failed("the GPU has no driver: it has no render node in /sys/class/drm", errno.ENODEV)
+        return Memory("drm:/dev/dri/" + os.path.basename(node[0]), self.size)
+
+    def run(self):
+        memory = self.memory()
+        self.step = "open"
+        if self.name not in self.opened:
+            self.opened[self.name] = Adapter(self.name)
+        a = self.opened[self.name]
+        host = Host(memory.size)
+        r = a.register(host.addr, memory.size)
+        self.step = "register"
+        mr = a.register_dmabuf(memory)
+        self.step = "connect"
+        q, p = a.queue(), a.queue()
+        q.connect(p.num, a.gid)
+        p.connect(q.num, a.gid)
+        self.step = "write"
+        host.view[:] = pattern(1, memory.size)
+        self.each(q, WRITE, host, memory, mr, r)
+        self.step = "compare"
+        if memory.view[:] != host.view[:]:
+            raise Failed("the memory of the GPU holds other bytes than RDMA wrote")
+        self.step = "read"
+        memory.view[:] = pattern(2, memory.size)
+        self.each(q, READ, host, memory, mr, r)
+        self.step = "compare"
+        if host.view[:] != pattern(2, memory.size):
+            raise Failed("RDMA read other bytes than the memory of the GPU holds")
+        mr.close()
+        r.close()
+        self.step = ""
+
+    def each(self, q, opcode, host, memory, mr, r):
+        verbs.ibv_wc_status_str.restype = c.c_char_p
+        for at in range(0, memory.size, MIB):
+            n = min(MIB, memory.size - at)
+            status = q.do(opcode, host.addr + at, n, mr.addr + at, mr.rkey, r.lkey)
+            if status != SUCCESS:
+                raise Failed(f"at {at} the request ended with {verbs.ibv_wc_status_str(status).decode()} ({status})")
+
+
+def pairs(size):
+    opened = {}
+    devices = sorted(os.listdir("/sys/class/infiniband")) if os.path.isdir("/sys/class/infiniband") else []
+    for number, gpu in enumerate(gpus()):
+        for name in devices:
+            device = "/sys/class/infiniband/" + name
+            port = device + "/ports/1/counters/"
+            out = {"gpu": number, "address": os.path.basename(gpu), "gpu_pci": pci(gpu), "device": name,
+                   "nic_pci": pci(device + "/device"), "bytes": int(size)}
+            log, before = KernelLog(), [word(port + "port_rcv_data"), word(port + "port_xmit_data")]
+            start, move = time.monotonic(), Move(gpu, name, opened, int(size))
+            try:
+                move.run()
+            except (Failed, OSError) as e:
+                number_of_error = getattr(e, "number", 0) or getattr(e, "errno", 0) or 0
+                out |= {"step": move.step, "error": str(e), "errno": errno.errorcode.get(number_of_error, ""),
+                        "kernel": log.lines()}
+            out["seconds"] = round(time.monotonic() - start, 3)
+            # The counters are in words of four bytes.
+            out["received"] = 4 * (word(port + "port_rcv_data") - before[0])
+            out["sent"] = 4 * (word(port + "port_xmit_data") - before[1])
+            print(json.dumps(out), flush=True)
+    print(json.dumps({"end": True, "gpus": len(gpus()), "devices": devices}))
+
+
+def hold(number):
+    gpu = gpus()[int(number)]
+    node = "drm:/dev/dri/" + os.path.basename(glob.glob(gpu + "/drm/renderD*")[0])
+    with open(gpu + "/resource") as f:
+        regions = [[int(word, 0) for word in line.split()] for line in f]
+    size = total = max(end - start + 1 for start, end, _ in regions)
+    held, refused = [], False
+    while size >= 64 << 10 and sum(m.size for m in held) < total:
+        try:
+            held.append(Memory(node, size))
+        except OSError:
+            refused = True
+        size //= 2
+    if refused:
+        time.sleep(6)  # the kernel logs ten refusals in 5 s, and the next one must be logged
+    print(f"holding {sum(m.size for m in held)} bytes of GPU {number}", flush=True)
+    signal.pause()
+
+
+commands = {"pairs": pairs, "hold": hold, "loop": loop, "serve": serve, "client": client, "rereg": rereg, "time": measure}
 if len(sys.argv) < 2 or sys.argv[1] not in commands:
     print(__doc__)
     sys.exit(2)
-commands[sys.argv[1]](*sys.argv[2:])
+try:
+    commands[sys.argv[1]](*sys.argv[2:])
+except Failed as fault:
+    print(f"FAILED: {fault}")
+    sys.exit(1)

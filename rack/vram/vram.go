@@ -1,0 +1,255 @@
+// Package vram moves bytes between the memory of each GPU and each RDMA adapter of a running lab, and compares them.
+//
+// A program in each node, which is part of this one, allocates memory of a GPU with the kernel's driver, exports it as
+// a dma-buf, registers that with an adapter, and writes and reads it by RDMA of the adapter to itself. It looks at the
+// bytes with the CPU. If the GPUs are emulated, the emulation has counted the bytes as well.
+package vram
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	_ "embed" // for the program
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/parallel"
+	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/machine/finding"
+	"github.com/rackless/rackless/machine/topology"
+	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/vm/guest"
+)
+
+//go:embed dmabuf.py
+var program []byte
+
+// Size is the number of bytes that are moved each way between a GPU and an adapter.
+const Size = 4 << 20
+
+// A Report tells which adapters of a lab have reached which GPUs.
+type Report struct {
+	Lab      string         `json:"lab"`
+	Status   finding.Status `json:"status"` // failed if a pair has failed
+	Emulated bool           `json:"emulated"`
+	Pairs    []Pair         `json:"pairs"` // by node, GPU and adapter
+}
+
+// A Pair is a GPU and an adapter of a node.
+type Pair struct {
+	Node    string             `json:"node"`
+	GPU     int                `json:"gpu"`         // from 0, by PCI address
+	Address string             `json:"gpu_address"` // PCI
+	NIC     string             `json:"nic,omitempty"`
+	Device  string             `json:"rdma_device"`
+	Path    topology.PathClass `json:"path,omitempty"`
+	Status  finding.Status     `json:"status"`
+	Bytes   int64              `json:"bytes"` // to be moved each way
+	// Written and Read are the bytes that the adapter has written to and read from the memory of this GPU, by the count
+	// of the emulation. They are nil if it does not emulate the GPU.
+	Written *uint64 `json:"vram_written,omitempty"`
+	Read    *uint64 `json:"vram_read,omitempty"`
+	// Received and Sent are the adapter's bytes by the counters of the node's driver, with headers.
+	Received int64 `json:"received"`
+	Sent     int64 `json:"sent"`
+	// Step is the step that failed: allocate, open, register, connect, write, read, compare or count.
+	Step    string   `json:"step,omitempty"`
+	Error   string   `json:"error,omitempty"`
+	Errno   string   `json:"errno,omitempty"`  // name of the error number: "EINVAL"
+	Kernel  []string `json:"kernel,omitempty"` // what the kernel logged meanwhile
+	Seconds float64  `json:"seconds"`
+}
+
+// A line is one of the program's output: a pair, or the end.
+type line struct {
+	End     bool     `json:"end"`
+	GPUs    int      `json:"gpus"`
+	Devices []string `json:"devices"`
+
+	GPU      int      `json:"gpu"`
+	Address  string   `json:"address"`
+	GPUPCI   place    `json:"gpu_pci"`
+	Device   string   `json:"device"`
+	NICPCI   place    `json:"nic_pci"`
+	Bytes    int64    `json:"bytes"`
+	Received int64    `json:"received"`
+	Sent     int64    `json:"sent"`
+	Step     string   `json:"step"`
+	Error    string   `json:"error"`
+	Errno    string   `json:"errno"`
+	Kernel   []string `json:"kernel"`
+	Seconds  float64  `json:"seconds"`
+}
+
+// A place is a PCI function: its directory in sysfs, and the addresses at which its regions begin.
+type place struct {
+	Path    string   `json:"path,omitempty"`
+	NUMA    int      `json:"numa_node"`
+	Regions []uint64 `json:"regions"`
+}
+
+// A Lab is a running lab; it is a *rack.Rack except in tests.
+type Lab interface {
+	Run(ctx context.Context, node string, c guest.Command) (guest.Result, error)
+	VRAM(ctx context.Context) ([]rack.VRAM, error)
+	HasVRAM() bool
+	EndpointOf(node string, nic int) (bench.Endpoint, error)
+}
+
+// Check moves bytes between all GPUs and adapters of a lab's nodes. done is called with the number of nodes that are.
+func Check(ctx context.Context, r *rack.Rack, done func(nodes int)) (*Report, error) {
+	out := &Report{Lab: r.Lab.Name, Status: finding.OK, Emulated: r.Emulated()}
+	type result struct {
+		pairs []Pair
+		err   error
+	}
+	nodes := 0
+	err := parallel.InOrder(ctx, r.Lab.Nodes, func(ctx context.Context, n lab.Node) (got result) {
+		names := lists.Map(n.NICs, func(nic lab.NIC) string { return nic.Name })
+		got.pairs, got.err = node(ctx, r, n.Name, names)
+		return got
+	}, func(got result) error {
+		nodes++
+		done(nodes)
+		out.Pairs = append(out.Pairs, got.pairs...)
+		return got.err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if len(out.Pairs) == 0 {
+		return nil, fmt.Errorf("lab %s has no GPU with an RDMA adapter: set gpus: 1 and image: debian-13+gpu in its file",
+			out.Lab)
+	}
+	if slices.ContainsFunc(out.Pairs, func(p Pair) bool { return p.Status == finding.Failed }) {
+		out.Status = finding.Failed
+	}
+	return out, nil
+}
+
+// node checks a node with these NICs.
+func node(ctx context.Context, r Lab, name string, nics []string) ([]Pair, error) {
+	before, err := r.VRAM(ctx)
+	if err != nil {
+		return nil, err
+	}
+	res, err := r.Run(ctx, name, guest.Command{Argv: []string{"python3", "-", "pairs", strconv.Itoa(Size)}, Stdin: program})
+	if errors.Is(err, guest.ErrNoProgram) {
+		return nil, fmt.Errorf("%s: it has no python3: its image needs the set gpu", name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	lines, err := parse(res.Stdout)
+	if err != nil || res.ExitCode != 0 {
+		last, _ := bench.LastLine(append(res.Stderr, res.Stdout...))
+		return nil, fmt.Errorf("%s: the program ended with status %d: %w: %s", name, res.ExitCode,
+			errors.Join(err, errors.New("see its last line")), last)
+	}
+	after, err := r.VRAM(ctx)
+	if err != nil {
+		return nil, err
+	}
+	netdevs := make(map[string]string) // by RDMA device
+	for i, nic := range nics {
+		if ep, err := r.EndpointOf(name, i); err == nil {
+			netdevs[ep.Device] = nic
+		}
+	}
+	return lists.Map(lines, func(l line) Pair {
+		p := l.pair(name)
+		p.NIC = netdevs[l.Device]
+		if r.HasVRAM() {
+			p.count(l, before, after)
+		}
+		return p
+	}), nil
+}
+
+// parse reads the output of the program, which ends with a line that says how many pairs there are.
+func parse(stdout []byte) (all []line, err error) {
+	in := bufio.NewScanner(bytes.NewReader(stdout))
+	in.Buffer(nil, 1<<20)
+	for in.Scan() {
+		var l line
+		if err := json.Unmarshal(in.Bytes(), &l); err != nil {
+			return nil, fmt.Errorf("line %d of its output: %w", len(all)+1, err)
+		}
+		if l.End {
+			if want := l.GPUs * len(l.Devices); want != len(all) {
+				return nil, fmt.Errorf("it has %d pairs of GPUs and adapters, and told of %d", want, len(all))
+			}
+			return all, nil
+		}
+		all = append(all, l)
+	}
+	return nil, errors.Join(in.Err(), errors.New("its output is cut off"))
+}
+
+func (l line) pair(node string) Pair {
+	p := Pair{Node: node, GPU: l.GPU, Address: l.Address, Device: l.Device, Path: between(l.GPUPCI, l.NICPCI),
+		Status: finding.OK, Bytes: l.Bytes, Received: l.Received, Sent: l.Sent, Step: l.Step, Error: l.Error,
+		Errno: l.Errno, Kernel: l.Kernel, Seconds: l.Seconds}
+	if l.Error != "" {
+		p.Status = finding.Failed
+	}
+	return p
+}
+
+// count adds the emulation's counts of the pair. The pair has failed if they are less than the bytes that it moved.
+func (p *Pair) count(l line, before, after []rack.VRAM) {
+	of := func(all []rack.VRAM) *rack.Moved {
+		g := lists.Find(all, func(g rack.VRAM) bool {
+			return g.Node == p.Node && g.Address != 0 && slices.Contains(l.GPUPCI.Regions, g.Address)
+		})
+		if g.Node == "" || p.NIC == "" {
+			return nil
+		}
+		m := g.Of(p.NIC)
+		return &m
+	}
+	was, is := of(before), of(after)
+	if was == nil || is == nil {
+		return
+	}
+	p.Written, p.Read = new(is.Written-was.Written), new(is.Read-was.Read)
+	if p.Status == finding.OK && (*p.Written < uint64(p.Bytes) || *p.Read < uint64(p.Bytes)) {
+		p.Status, p.Step = finding.Failed, "count"
+		p.Error = fmt.Sprintf("the adapter has written %d and read %d bytes of this GPU's memory, and not %d", *p.Written,
+			*p.Read, p.Bytes)
+	}
+}
+
+// between returns the class of the path between two functions, from their directories in sysfs.
+func between(a, b place) topology.PathClass {
+	h := &topology.Host{}
+	var ends [2]topology.PCIAddr
+	for i, p := range []place{a, b} {
+		var parent *topology.PCIAddr
+		root := ""
+		for _, name := range strings.Split(strings.TrimPrefix(path.Clean(p.Path), "/sys/devices/"), "/") {
+			if strings.HasPrefix(name, "pci") {
+				root, parent = name, nil
+				continue
+			}
+			addr, err := topology.ParsePCIAddr(name)
+			if err != nil {
+				return topology.PathUnknown
+			}
+			d := topology.PCIDevice{Address: addr, Parent: parent, Root: root}
+			if p.NUMA >= 0 {
+				d.NUMANode = new(p.NUMA)
+			}
+			h.PCI = append(h.PCI, d)
+			parent, ends[i] = &addr, addr
+		}
+	}
+	return topology.NewTree(h).Between(ends[0], ends[1])
+}
