@@ -13,7 +13,7 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 DEADCODE := golang.org/x/tools/cmd/deadcode@v0.51.0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-emulate build lab cluster-demo study-demo studies publish-studies publish-cluster test test-fast test-e2e test-e2e-record test-long test-faults test-judges test-release release release-images install uninstall race lint fuzz bench update clean
+.PHONY: help setup setup-emulate build lab gpu-demo cluster-demo study-demo studies publish-studies publish-cluster test test-fast test-e2e test-e2e-record test-long test-faults test-judges test-release release release-images install uninstall race lint fuzz bench update clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -62,6 +62,11 @@ cluster-demo: setup-cluster ## four Debian nodes: MPI and Mooncake over RDMA wit
 	bin/rackless study report cluster --format html --out out/cluster.html
 	bin/rackless study report cluster
 	@echo "The pages are out/cluster-tests.html and out/cluster.html. The lab is up; to take it down: bin/rackless down cluster"
+
+GPU_LAB ?= examples/gpu-matrix.yaml
+gpu-demo: setup ## two nodes with emulated GPUs: each GPU by each NIC with proof, a GPU that fails and is mended; its page is out/gpu.html
+	@$(MAKE) --no-print-directory build
+	GPU_LAB=$(GPU_LAB) hack/gpu-demo.sh
 
 STUDIES := protected contention loss mtu loss-connectx mtu-connectx incast cluster aa-idle aa-load aa-loss
 studies: ## run the studies of examples/studies on an idle machine, which takes long, and write docs/studies
