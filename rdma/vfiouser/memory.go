@@ -35,6 +35,9 @@ type Memory struct {
 	remote func(write bool, addr uint64, p []byte) bool
 	peer   func(addr, size uint64) []byte // Config.Peer
 	peers  int                            // entries of the table that peer found
+	// withdrawn are mappings of peers' memory that their peers have withdrawn. They are not in the table, so every
+	// access fails.
+	withdrawn []entry
 }
 
 type fileID struct{ dev, ino uint64 }
@@ -51,7 +54,7 @@ type entry struct {
 	addr, size uint64
 	m          []byte // nil if accessed by messages
 	readonly   bool
-	peer       bool // memory of another device
+	peer       bool // m is memory of a peer
 }
 
 // holds avoids sums, which could wrap, because addresses come from the client, and with an IOMMU from the guest.
@@ -61,6 +64,9 @@ func (e *entry) holds(addr, n uint64) bool {
 
 // Gen returns a number that changes with the table.
 func (m *Memory) Gen() uint64 { return m.gen.Load() }
+
+// overlaps reports whether the mapping has some of the n bytes at addr.
+func (e *entry) overlaps(addr, n uint64) bool { return e.addr-addr < n || addr-e.addr < e.size }
 
 // find returns the mapping that holds all n bytes at addr, or nil. It tries the last entry first, because most
 // accesses are to one file of RAM. changed clears the last entry, because it points into the table.
@@ -201,7 +207,7 @@ func isReadOnly(fd int) bool {
 func (m *Memory) Map(fd int, off, addr, size uint64, writable bool) error {
 	m.lock.Lock()
 	defer m.lock.Unlock()
-	if size == 0 || addr+size-1 < addr || len(m.table) >= maxMaps {
+	if size == 0 || addr+size-1 < addr || len(m.table)+len(m.withdrawn) >= maxMaps {
 		return errors.New("vfio-user: an empty mapping, or too many")
 	}
 	e := entry{addr: addr, size: size, readonly: !writable}
@@ -222,16 +228,47 @@ func (m *Memory) Map(fd int, off, addr, size uint64, writable bool) error {
 		e.m = m.peer(addr, size)
 		e.peer = e.m != nil
 	}
-	i, _ := slices.BinarySearchFunc(m.table, addr, func(e entry, a uint64) int { return cmp.Compare(e.addr, a) })
-	if i > 0 && m.table[i-1].holds(addr, 0) || i < len(m.table) && m.table[i].addr-addr < size {
+	if slices.ContainsFunc(m.withdrawn, func(w entry) bool { return w.overlaps(addr, size) }) || !m.insert(e) {
 		return errors.New("vfio-user: a mapping overlaps another")
-	}
-	m.table = slices.Insert(m.table, i, e)
-	if e.peer {
-		m.peers++
 	}
 	m.changed()
 	return nil
+}
+
+// insert adds a mapping to the table, or to those that are withdrawn. It returns false if it overlaps another.
+func (m *Memory) insert(e entry) bool {
+	i, _ := slices.BinarySearchFunc(m.table, e.addr, func(e entry, a uint64) int { return cmp.Compare(e.addr, a) })
+	switch {
+	case i > 0 && m.table[i-1].holds(e.addr, 0), i < len(m.table) && m.table[i].addr-e.addr < e.size:
+		return false
+	case e.peer && len(e.m) == 0:
+		m.withdrawn = append(m.withdrawn, e)
+	default:
+		m.table = slices.Insert(m.table, i, e)
+	}
+	return true
+}
+
+// AskPeers asks again for the memory of peers. It must be called if a peer withdraws memory or offers it again, and
+// waits until no device uses the memory. Nothing reaches withdrawn memory afterwards.
+func (m *Memory) AskPeers() {
+	m.lock.Lock()
+	defer m.lock.Unlock()
+	all := m.withdrawn
+	m.withdrawn = nil
+	m.table = slices.DeleteFunc(m.table, func(e entry) bool {
+		if e.peer {
+			all = append(all, e)
+		}
+		return e.peer
+	})
+	for _, e := range all {
+		if e.m = m.peer(e.addr, e.size); e.m == nil {
+			e.m = []byte{} // the peer has moved; the client takes the address back
+		}
+		m.insert(e) // in the place that it had
+	}
+	m.changed()
 }
 
 // remove removes the mappings within a range, and returns false if one is only partly within it. A range without
@@ -242,14 +279,12 @@ func (m *Memory) remove(addr, size uint64, all bool) bool {
 	m.lock.Lock()
 	defer m.lock.Unlock()
 	whole := true
-	m.table = slices.DeleteFunc(m.table, func(e entry) bool {
+	gone := func(e entry) bool {
 		within := all || e.addr >= addr && e.addr-addr < size && e.size <= size-(e.addr-addr)
-		whole = whole && (within || e.addr-addr >= size && addr-e.addr >= e.size)
-		if within && e.peer {
-			m.peers--
-		}
+		whole = whole && (within || !e.overlaps(addr, size))
 		return within
-	})
+	}
+	m.table, m.withdrawn = slices.DeleteFunc(m.table, gone), slices.DeleteFunc(m.withdrawn, gone)
 	m.changed()
 	return whole
 }
@@ -257,6 +292,12 @@ func (m *Memory) remove(addr, size uint64, all bool) bool {
 func (m *Memory) changed() {
 	m.last.Store(nil)
 	m.gen.Add(1)
+	m.peers = 0
+	for i := range m.table {
+		if m.table[i].peer {
+			m.peers++
+		}
+	}
 }
 
 // clear unmaps all files. The lock ensures that no slices are in use.
@@ -269,6 +310,6 @@ func (m *Memory) clear() {
 	for _, f := range m.outgrown {
 		_ = unix.Munmap(f.m)
 	}
-	m.files, m.outgrown, m.table, m.peers = nil, nil, nil, 0
+	m.files, m.outgrown, m.table, m.withdrawn = nil, nil, nil, nil
 	m.changed()
 }

@@ -51,7 +51,8 @@ type Config struct {
 	Ask func(ask func() bool) bool
 	// Shared are BARs that are memory, by number from 1 to 5. The client maps their files.
 	Shared map[int]Shared
-	// Peer returns memory of another device of the same guest, or nil. It is called with Maps locked.
+	// Peer returns memory of another device of the same guest, or nil. An empty slice means memory that the device has
+	// withdrawn; Memory.AskPeers notices changes. It is called with Maps locked.
 	Peer func(addr, size uint64) []byte
 	Log  func(format string, args ...any)
 }

@@ -2,7 +2,9 @@ package vfiouser
 
 import (
 	"bytes"
+	"errors"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 
@@ -178,5 +180,68 @@ func TestMemoryOfAPeer(t *testing.T) {
 	defer m.lock.RUnlock()
 	if b := make([]byte, 1); m.Write(0x101000, []byte{8}) || !m.Read(0x101000, b) || b[0] != 7 {
 		t.Errorf("memory of a peer that can only be read: %d", b[0])
+	}
+}
+
+// A peer may withdraw its memory while it is mapped, and offer it again. Accesses fail meanwhile, and none is passed on
+// as a message, which would reach it.
+func TestAPeerWithdrawsItsMemory(t *testing.T) {
+	vram := make([]byte, 0x2000)
+	gone := true
+	m := Memory{lock: new(sync.RWMutex), peer: func(addr, size uint64) []byte {
+		switch {
+		case addr < 0x100000 || addr >= 0x102000:
+			return nil
+		case gone:
+			return []byte{}
+		}
+		return vram[addr-0x100000:][:size]
+	}, remote: func(_ bool, addr uint64, _ []byte) bool {
+		if addr != 0x10000 {
+			t.Errorf("a message for %#x", addr)
+		}
+		return true
+	}}
+	fd := memfd(t, 0x1000)
+	mapAt := func(fd int, addr, size uint64) error { return m.Map(fd, 0, addr, size, true) }
+	if err := errors.Join(mapAt(-1, 0x100000, 0x1000), mapAt(-1, 0x10000, 0x1000), mapAt(fd, 0, 0x1000),
+		mapAt(-1, 0x101000, 0x1000)); err != nil {
+		t.Fatal(err)
+	}
+	reached := func() bool {
+		m.lock.RLock()
+		defer m.lock.RUnlock()
+		b := make([]byte, 1)
+		if !m.Read(0x10000, b) || m.Slice(0, 0x1000) == nil {
+			t.Error("other memory is withdrawn, too")
+		}
+		all := []bool{m.Slice(0x100000, 1) != nil, m.Slice(0x101fff, 1) != nil, m.Has(0x100000, 1), m.Read(0x100000, b),
+			m.Write(0x101000, b)}
+		if slices.Contains(all, !all[0]) {
+			t.Errorf("the memory is there in part: %v", all)
+		}
+		return all[0]
+	}
+	for _, gone = range []bool{true, false, true, true, false} {
+		before := m.Gen()
+		m.AskPeers()
+		if reached() == gone || m.Gen() == before {
+			t.Errorf("withdrawn %v: reached %v", gone, !gone)
+		}
+	}
+	gone = true
+	m.AskPeers()
+	if mapAt(fd, 0x101000, 0x1000) == nil {
+		t.Error("a mapping takes the place of withdrawn memory")
+	}
+	if m.remove(0x100800, 0x1000, false) {
+		t.Error("a part of a withdrawn mapping is removed")
+	}
+	if !m.remove(0x100000, 0x2000, false) {
+		t.Error("a withdrawn mapping cannot be removed")
+	}
+	gone = false
+	if m.AskPeers(); reached() {
+		t.Error("a removed mapping is there again")
 	}
 }
