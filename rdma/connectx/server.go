@@ -85,8 +85,9 @@ type NIC struct {
 	// received, with bytes as in Frames. It is called with locks of the server held, and must not block.
 	Copied func(tx, rx roce.Traffic)
 	// Peer, if set, returns the memory of another device of the guest, such as a GPU, at an address that QEMU announces
-	// without a file, or nil. It is called with locks of the server held, and the memory must stay until QEMU takes the
-	// address back or the adapter is closed.
+	// without a file, or nil, or an empty slice if the device has withdrawn its memory (see Port.AskPeers). It is called
+	// with locks of the server held, and the memory must stay until QEMU takes the address back or the adapter is
+	// closed.
 	Peer func(addr, size uint64) []byte
 	// Moved, if set, is called for bytes that RDMA has written to or read from memory that Peer returned, at an address
 	// of the guest. Atomics are not counted. It is called with locks of the server held, and must not block.
@@ -163,6 +164,10 @@ func (s *Server) AddNIC(n NIC) (*Port, error) {
 	s.mu.Unlock()
 	return p, nil
 }
+
+// AskPeers calls NIC.Peer again for all memory of other devices, and returns when withdrawn memory is no longer in use.
+// Messages to and from withdrawn memory end with an error.
+func (p *Port) AskPeers() { p.mem.AskPeers() }
 
 // Join connects two ports back to back. Each has a link while the other one shows light.
 func Join(a, b *Port) {

@@ -470,6 +470,64 @@ func TestCapabilitiesForDmabufs(t *testing.T) {
 	}
 }
 
+// Messages to and from memory that its device has withdrawn end with an error, and change nothing. Keys and
+// registrations stay, so it is reached again when the device offers it again.
+func TestMemoryOfAPeerIsWithdrawn(t *testing.T) {
+	const bar, size = 1 << 36, 4 * pageSize
+	memory := make([]byte, size)
+	gone := false
+	s, g := newLab(t, 2, NIC{Peer: func(addr, n uint64) []byte {
+		switch {
+		case addr != bar || n != size:
+			return nil
+		case gone:
+			return []byte{}
+		}
+		return memory
+	}}, nil)
+	a, b := g[0], g[1]
+	for _, g := range g {
+		if err := g.p.mem.Map(-1, 0, bar, size, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	at := a.alloc(size)
+	ka, own, far := a.anyKey(at, size), a.anyKey(bar, size), b.anyKey(bar, size)
+	far2, host := b.anyKey(at, size), at
+	for _, direct := range []bool{true, false} {
+		s.SetDirect(direct)
+		for _, c := range []struct {
+			name   string
+			wqe    testWQE
+			status roce.Status
+		}{
+			{"a write to it", testWQE{op: wqeWrite, segs: [][]byte{remoteSeg(bar, far), dataSeg(at, ka, size)}},
+				roce.RemoteOp},
+			{"a read of it", testWQE{op: wqeRead, segs: [][]byte{remoteSeg(bar, far), dataSeg(at, ka, size)}},
+				roce.RemoteOp},
+			{"a write from it", testWQE{op: wqeWrite, segs: [][]byte{remoteSeg(host, far2), dataSeg(bar, own, size)}},
+				roce.LocalProtection},
+		} {
+			qa, _ := pair(a, b, serviceRC, nil)
+			fill(a.mem[at:at+size], 7)
+			clear(memory)
+			gone = true
+			a.p.AskPeers()
+			b.p.AskPeers()
+			if st := qa.load(c.wqe); st != c.status || !bytes.Equal(memory, make([]byte, size)) {
+				t.Errorf("direct %v: %s ends with %#x", direct, c.name, st)
+			}
+			gone = false
+			a.p.AskPeers()
+			b.p.AskPeers()
+			qa, _ = pair(a, b, serviceRC, nil)
+			if st := qa.load(c.wqe); st != roce.OK {
+				t.Errorf("direct %v: %s, offered again, ends with %#x", direct, c.name, st)
+			}
+		}
+	}
+}
+
 // RDMA reaches the memory of another device of the guest, which QEMU announces without a file, and its bytes are
 // counted. An address that no device has is accessed by messages.
 func TestRDMAReachesMemoryOfAPeer(t *testing.T) {
