@@ -43,9 +43,10 @@ const (
 	headerSize = 24
 	flagFence  = 1 << 0
 
-	blobHost3D   = 2
-	blobMappable = 1 << 0
-	blobFlags    = 7 // mappable, shareable, for other devices
+	blobHost3D    = 2
+	blobMappable  = 1 << 0
+	blobShareable = 1 << 1
+	blobFlags     = 7 // these, and for other devices
 
 	mapCached = 1
 )
@@ -188,7 +189,8 @@ func (g *GPU) createBlob(c []byte) (uint32, []byte) {
 		return errBadContext, nil
 	case id == 0 || m.blobs[id] != nil:
 		return errBadResource, nil
-	case kind != blobHost3D: // the guest's own memory is no VRAM
+	case kind != blobHost3D, // the guest's own memory is no VRAM
+		g.fault == ExportRefused && flags&blobShareable != 0:
 		return errUnspec, nil
 	case flags&^blobFlags != 0 || size == 0 || size%pageSize != 0:
 		return errBadParam, nil

@@ -35,7 +35,10 @@ type Config struct {
 	Memory uint64 // bytes of VRAM, a power of two; 0 for the model's
 	Model  string // see Models
 	Class  uint16 // PCI class and subclass, or 0 for Class3D
-	Log    func(format string, args ...any)
+	// Reach, if set, is called when NICs can no longer reach the VRAM, or can again. It must make them ask VRAM again,
+	// and return when they have done so.
+	Reach func()
+	Log   func(format string, args ...any)
 }
 
 // GPU is an emulated GPU, for one guest.
@@ -51,7 +54,10 @@ type GPU struct {
 	bar atomic.Uint64
 	// messages counts accesses to VRAM by message.
 	messages atomic.Uint64
+	// withdrawn is set while NICs cannot reach the VRAM.
+	withdrawn atomic.Bool
 
+	changing sync.Mutex // serializes SetFault, and is taken first
 	// serving is held while a queue is served, which may wait for memory of the guest. It is taken before mu.
 	serving sync.Mutex
 	pieces  []piece // buffer of serve
@@ -63,6 +69,7 @@ type GPU struct {
 	restored bool
 	// blamed is set after a violation has been logged, so that a guest cannot fill the log.
 	blamed bool
+	fault  Fault
 	config [4096]byte
 	virtio virtio
 	memory memory
@@ -80,6 +87,7 @@ type Status struct {
 	Mapped    uint64 // bytes of the allocations that programs of the guest can reach
 	Resident  uint64 // bytes of VRAM that take memory of the host: pages used since they were last freed
 	Messages  uint64 // accesses to VRAM that came by message; none do once QEMU has mapped the file
+	Fault     Fault
 }
 
 // Listen creates a GPU and the socket to which QEMU connects.
@@ -143,12 +151,16 @@ func (g *GPU) freeVRAM() error {
 func (g *GPU) Close() error { return errors.Join(g.vfu.Close(), g.freeVRAM()) }
 
 // VRAM returns the VRAM at guest-physical addresses, or nil if they are not all in the BAR or the guest has not
-// enabled it. It may be called at any time from any goroutine, and takes no lock.
+// enabled it. If a fault keeps NICs from the VRAM, it returns an empty slice. It may be called at any time from any
+// goroutine, and takes no lock.
 func (g *GPU) VRAM(addr, size uint64) []byte {
 	bar, n := g.bar.Load(), uint64(len(g.vram))
 	at := addr - bar&^1 // wraps for addresses before the BAR
 	if bar == 0 || size == 0 || at >= n || size > n-at {
 		return nil
+	}
+	if g.withdrawn.Load() {
+		return g.vram[:0:0]
 	}
 	return g.vram[at : at+size : at+size]
 }
@@ -167,6 +179,7 @@ func (g *GPU) Status() Status {
 		Allocated: g.memory.allocated,
 		Mapped:    g.memory.mapped(),
 		Messages:  g.messages.Load(),
+		Fault:     g.fault,
 	}
 	var st unix.Stat_t
 	if unix.Fstat(g.fd, &st) == nil {
@@ -200,6 +213,8 @@ func (d *device) Disconnected() {
 	g := (*GPU)(d)
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	// The NICs of the machine have ended, too, so Reach has nothing to do.
+	g.setFault(Healthy)
 	g.connected, g.restored = false, false
 	g.hardReset()
 }
@@ -217,19 +232,22 @@ func (d *device) Reset() {
 // Read implements vfiouser.Device. QEMU reads VRAM by message before it maps the file.
 func (d *device) Read(region int, off uint64, p []byte) {
 	g := (*GPU)(d)
-	if region == vramBAR {
-		g.messages.Add(1)
-		copy(p, g.vram[off:])
-		return
-	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if region == vfiouser.RegionConfig {
-		g.configRead(off, p)
-		return
+	if region == vramBAR {
+		g.messages.Add(1)
 	}
-	g.resumed()
-	g.barRead(off, p)
+	switch {
+	case g.fault == Lost:
+		ones(p)
+	case region == vramBAR:
+		copy(p, g.vram[off:])
+	case region == vfiouser.RegionConfig:
+		g.configRead(off, p)
+	default:
+		g.resumed()
+		g.barRead(off, p)
+	}
 }
 
 // ReadNow implements vfiouser.Device. No lock is held while memory of the guest is waited for, so there is nothing to
@@ -242,11 +260,6 @@ func (d *device) ReadNow(region int, off uint64, p []byte) bool {
 // Write implements vfiouser.Device.
 func (d *device) Write(region int, off uint64, p []byte) {
 	g := (*GPU)(d)
-	if region == vramBAR {
-		g.messages.Add(1)
-		copy(g.vram[off:], p)
-		return
-	}
 	if n := g.write(region, off, p); n >= 0 {
 		g.serve(n)
 	}
@@ -256,7 +269,16 @@ func (d *device) Write(region int, off uint64, p []byte) {
 func (g *GPU) write(region int, off uint64, p []byte) (queue int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if region == vfiouser.RegionConfig {
+	if region == vramBAR {
+		g.messages.Add(1)
+	}
+	switch {
+	case g.fault == Lost:
+		return -1
+	case region == vramBAR:
+		copy(g.vram[off:], p)
+		return -1
+	case region == vfiouser.RegionConfig:
 		return g.configWrite(off, p)
 	}
 	g.resumed()

@@ -59,7 +59,7 @@ func (g *GPU) active(n int) (q queue, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	q = g.virtio.Queues[n]
-	return q, q.Enabled && g.config[cfgCommand]&commandMaster != 0 &&
+	return q, g.fault != Lost && q.Enabled && g.config[cfgCommand]&commandMaster != 0 &&
 		g.virtio.Status&(statusDriverOK|statusNeedsReset) == statusDriverOK
 }
 

@@ -1,0 +1,84 @@
+package gpu
+
+import "slices"
+
+// Fault is a way in which a GPU fails, for tests of programs that must notice it.
+type Fault string
+
+// These are all faults. Each lasts until SetFault ends it, or the guest's machine ends.
+const (
+	Healthy Fault = ""
+	// Lost is a GPU that has lost its PCIe link: all reads return ones, and writes have no effect. A driver that waits
+	// for an answer gets it when the fault ends.
+	Lost Fault = "lost"
+	// ExportRefused is a GPU that refuses new allocations that can be exported. Linux does not wait for the answer
+	// when it creates one, so a program gets the error when it maps the memory.
+	ExportRefused Fault = "export-refused"
+	// PeerBlocked is a GPU whose memory NICs cannot reach, as behind a bridge that does not pass on requests of other
+	// devices. The guest's CPU reaches it, and can export and register it.
+	PeerBlocked Fault = "peer-blocked"
+)
+
+// Faults lists all faults.
+func Faults() []Fault { return []Fault{Lost, ExportRefused, PeerBlocked} }
+
+// withdraws reports whether NICs cannot reach the VRAM.
+func (f Fault) withdraws() bool { return f == Lost || f == PeerBlocked }
+
+// SetFault sets the fault, replacing an earlier one, or makes the GPU work again with Healthy. All that a GPU had in
+// its VRAM when it was lost is zeros afterwards.
+func (g *GPU) SetFault(f Fault) {
+	g.changing.Lock()
+	defer g.changing.Unlock()
+	g.mu.Lock()
+	was := g.setFault(f)
+	g.mu.Unlock()
+	if was.withdraws() != f.withdraws() && g.cfg.Reach != nil {
+		g.cfg.Reach()
+	}
+	switch {
+	case was == f:
+	case f == Lost:
+		g.fillOnes()
+	case was == Lost: // requests wait since then
+		for n := range numQueues {
+			g.serve(n)
+		}
+	}
+}
+
+// setFault changes the fault with mu held.
+func (g *GPU) setFault(f Fault) (was Fault) {
+	if was = g.fault; was == Lost && f != Lost {
+		g.zero(0, g.cfg.Memory)
+	}
+	g.fault = f
+	g.withdrawn.Store(f.withdraws())
+	return was
+}
+
+// onesAtOnce limits the time for which fillOnes keeps the guest waiting.
+const onesAtOnce = 1 << 20
+
+// fillOnes overwrites the VRAM that programs use. The guest has mapped its pages, which a device cannot take away, but
+// reads of a lost GPU return ones.
+func (g *GPU) fillOnes() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, b := range slices.Clone(g.memory.placed) {
+		for at := b.offset; at < b.offset+b.size; at += onesAtOnce {
+			if g.fault != Lost { // the machine has ended meanwhile
+				return
+			}
+			ones(g.vram[at:min(at+onesAtOnce, b.offset+b.size)])
+			g.mu.Unlock()
+			g.mu.Lock()
+		}
+	}
+}
+
+func ones(p []byte) {
+	for i := range p {
+		p[i] = 0xff
+	}
+}
