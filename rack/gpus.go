@@ -1,50 +1,52 @@
 package rack
 
-import "context"
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
 
-// A VRAM is the memory of an emulated GPU of a node, as the emulation sees it.
-type VRAM struct {
-	Node    string
-	GPU     int    // number among the node's GPUs in the lab file
-	Address uint64 // of the memory in the guest, or 0 if the guest has not enabled it
-	Memory  uint64 // bytes
-	Moved   []Moved
+	"github.com/rackless/rackless/internal/wait"
+	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/rack/verify/checks"
+)
+
+// A GPUEmulator is a runtime that emulates the GPUs of its nodes.
+type GPUEmulator interface {
+	checks.GPUReader
+	// SetGPUFault makes a GPU of a node fail, or work again if f is empty.
+	SetGPUFault(ctx context.Context, node string, number int, f checks.GPUFault) error
 }
 
-// Moved is the number of bytes that a NIC of the node has written to and read from the memory by RDMA, since its
-// adapter was made. Atomics are not counted.
-type Moved struct {
-	NIC     string `json:"nic"` // network device in the node, as in the lab file
-	Written uint64 `json:"written"`
-	Read    uint64 `json:"read"`
-}
-
-// Of returns the bytes that a NIC has moved.
-func (v VRAM) Of(nic string) Moved {
-	for _, m := range v.Moved {
-		if m.NIC == nic {
-			return m
-		}
-	}
-	return Moved{NIC: nic}
-}
-
-// A GPULab is a runtime that emulates the GPUs of its nodes.
-type GPULab interface {
-	// VRAM returns the GPUs of all nodes.
-	VRAM(ctx context.Context) ([]VRAM, error)
-}
-
-// VRAM returns the emulated GPUs of all nodes, or none if the driver of the lab emulates none.
-func (r *Rack) VRAM(ctx context.Context) ([]VRAM, error) {
-	if g, ok := r.runtime.(GPULab); ok {
-		return g.VRAM(ctx)
+// GPUs implements checks.GPUReader. A lab under a driver that emulates none has none.
+func (r *Rack) GPUs(ctx context.Context) ([]checks.GPU, error) {
+	if e, ok := r.runtime.(GPUEmulator); ok {
+		return e.GPUs(ctx)
 	}
 	return nil, nil
 }
 
-// HasVRAM reports whether the emulation can say which bytes went to memory of GPUs.
-func (r *Rack) HasVRAM() bool {
-	_, ok := r.runtime.(GPULab)
-	return ok
+// FailGPU gives an emulated GPU of a node a fault, or ends it if f is empty. If last is set, it waits that long and
+// then ends the fault.
+func (r *Rack) FailGPU(ctx context.Context, node string, number int, f checks.GPUFault, last time.Duration) error {
+	i := slices.IndexFunc(r.Lab.Nodes, func(n lab.Node) bool { return n.Name == node })
+	if i < 0 {
+		return fmt.Errorf("lab %s has no node %s", r.Lab.Name, node)
+	}
+	n := r.Lab.Nodes[i]
+	e, ok := r.runtime.(GPUEmulator)
+	switch {
+	case !ok || n.GPUs == 0:
+		return fmt.Errorf("node %s has no emulated GPU: its lab file asks for none; use gpus: 1 and image: "+
+			"debian-13+gpu", node)
+	case number < 0 || number >= n.GPUs:
+		return fmt.Errorf("node %s has no GPU %d: it has %s, numbered from 0", node, number,
+			words.Count(n.GPUs, "GPU"))
+	}
+	if err := e.SetGPUFault(ctx, node, number, f); err != nil || last == 0 {
+		return err
+	}
+	_ = wait.For(ctx, last) // an interrupted wait also ends the fault
+	return e.SetGPUFault(context.WithoutCancel(ctx), node, number, "")
 }

@@ -192,8 +192,10 @@ func newRootCmd(a *app) *cobra.Command {
 			root.AddCommand(c)
 		}
 	}
-	group("lab", newInitCmd(a), newPlanCmd(a), newUpCmd(a), newDownCmd(a), newRunCmd(a), newLsCmd(a), newExportCmd(a), newLabCmd(a))
-	group("node", newExecCmd(a), newMPIRunCmd(a), newSSHCmd(a), newCpCmd(a), newLogsCmd(a), newNICCmd(a), newLinkCmd(a))
+	group("lab", newInitCmd(a), newPlanCmd(a), newUpCmd(a), newDownCmd(a), newRunCmd(a), newLsCmd(a), newExportCmd(a),
+		newLabCmd(a))
+	group("node", newExecCmd(a), newMPIRunCmd(a), newSSHCmd(a), newCpCmd(a), newLogsCmd(a), newNICCmd(a), newGPUCmd(a),
+		newLinkCmd(a))
 	group("measure", newVerifyCmd(a), newBenchCmd(a), newStudyCmd(a), newSimulateCmd(a), newUICmd(a))
 	group("machine", newInspectCmd(a), newPrepareCmd(a), newRollbackCmd(a), newHostCmd(a), newDoctorCmd(a),
 		newEmulateCmd(a), newImageCmd(a))

@@ -46,6 +46,7 @@ func shapes() map[string]func() any {
 		"emulate-profiles": func() any { return new(profilesOutput) },
 		"link-show":        func() any { return new(tables.FabricSnapshot) },
 		"nic":              func() any { return new(tables.Adapters) },
+		"gpu":              func() any { return new(tables.GPUs) },
 		"link-set":         func() any { return new(tables.Links) },
 		"bench-baseline":   func() any { return new(baselineOutput) },
 		"results-check":    func() any { return new(appraise.Result) },

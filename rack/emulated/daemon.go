@@ -32,8 +32,8 @@ const DaemonCommand = "lab-daemon"
 const (
 	switchSocket = "fabric.sock" // control of the switch, see package fabric
 	// to the guest agents: a first line {"node":NAME}, answered with {"error":WHY}, then the agent's protocol.
-	// {"adapters":true} makes the ConnectX adapters match the lab's state, and {"fault":...} has one fail; both have
-	// the same answer. {"list":true} is answered with the adapters
+	// {"adapters":true} makes the ConnectX adapters match the lab's state, {"fault":...} has one fail, and
+	// {"gpu_fault":...} a GPU; all have the same answer. {"list":true} is answered with the adapters and GPUs
 	agentsSocket = "agents.sock"
 )
 
@@ -151,6 +151,9 @@ func (a *agents) serve(ctx context.Context, conn net.Conn) {
 	case sel.Fault != nil:
 		_ = answer(conn, a.cards.fail(sel.Fault))
 		return
+	case sel.GPUFault != nil:
+		_ = answer(conn, a.cards.failGPU(sel.GPUFault))
+		return
 	}
 	if sel.Restore != "" {
 		_ = answer(conn, a.cards.restore(sel.Restore, sel.Template))
@@ -176,10 +179,11 @@ type request struct {
 	Node     string `json:"node,omitempty"`     // node of the agent for this connection
 	Adapters bool   `json:"adapters,omitempty"` // the state has other adapters now
 	// Restore names a node. Its adapters get the states of the template in a directory.
-	Restore  string `json:"restore,omitempty"`
-	Template string `json:"template,omitempty"`
-	List     bool   `json:"list,omitempty"` // list the adapters, see listed
-	Fault    *fault `json:"fault,omitempty"`
+	Restore  string    `json:"restore,omitempty"`
+	Template string    `json:"template,omitempty"`
+	List     bool      `json:"list,omitempty"` // list the adapters, see listed
+	Fault    *fault    `json:"fault,omitempty"`
+	GPUFault *gpuFault `json:"gpu_fault,omitempty"`
 }
 
 // answer writes the one line that a client waits for: an empty error means success.

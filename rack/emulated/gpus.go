@@ -144,12 +144,12 @@ func (s *gpuSet) changed(dir string, l *lab.Lab) []string {
 	return names
 }
 
-// add makes the GPUs of a node.
-func (s *gpuSet) add(node string, gpus []qemu.GPU, log func(format string, args ...any)) error {
+// add makes the GPUs of a node. reach is called when adapters must ask again for their memory.
+func (s *gpuSet) add(node string, gpus []qemu.GPU, reach func(), log func(format string, args ...any)) error {
 	var made []*gpu.GPU
 	for i, g := range gpus {
 		one, err := gpu.Listen(gpu.Config{Name: fmt.Sprintf("%s.gpu%d", node, i), Socket: g.Socket,
-			Memory: uint64(g.Memory), Model: g.Model, Log: log})
+			Memory: uint64(g.Memory), Model: g.Model, Reach: reach, Log: log})
 		if err != nil {
 			errs := lists.Map(made, (*gpu.GPU).Close)
 			return errors.Join(append(errs, fmt.Errorf("GPU %d of node %s: %w", i, node, err))...)
