@@ -32,7 +32,7 @@ run "$rackless" bench "$lab" --suite gpudirect --quick
 
 # Another program takes all memory of the node's last GPU: the kernel refuses the next allocation, with a message.
 say "A GPU without free memory: the kernel's own words"
-"$rackless" cp rack/vram/dmabuf.py "$first:/tmp/dmabuf.py"
+"$rackless" cp rack/verify/checks/dmabuf.py "$first:/tmp/dmabuf.py"
 gpus=$("$rackless" exec "$first" -- nvidia-smi -L | wc -l)
 "$rackless" exec -n "$first" -- sh -c "setsid python3 /tmp/dmabuf.py hold $((gpus - 1)) >/tmp/hold.log 2>&1 &
 	echo \$! >/tmp/hold.pid; until [ -s /tmp/hold.log ]; do sleep 0.1; done; cat /tmp/hold.log"

@@ -114,7 +114,7 @@ func runScripts(t *testing.T, run func(*testing.T, testscript.Params), pattern s
 	if err != nil {
 		t.Fatal(err)
 	}
-	programs, err := filepath.Abs("../../rack/vram")
+	programs, err := filepath.Abs("../../rack/verify/checks")
 	if err != nil {
 		t.Fatal(err)
 	}

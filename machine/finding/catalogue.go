@@ -22,6 +22,7 @@ const (
 	Lab     Group = "lab"     // nodes against their lab
 	Guest   Group = "guest"   // nodes' view of their host, against the plan
 	Adapter Group = "adapter" // emulated adapters of nodes
+	GPU     Group = "gpu"     // emulated GPUs of nodes
 	Setup   Group = "setup"   // a lab file's requirements inside its nodes
 )
 
@@ -63,7 +64,7 @@ var files embed.FS
 // panics if a file is malformed, which this package's tests rule out.
 var Catalogue = sync.OnceValue(func() []Check {
 	var all []Check
-	for _, g := range []Group{Inspect, Host, Domain, Lab, Guest, Adapter, Setup} {
+	for _, g := range []Group{Inspect, Host, Domain, Lab, Guest, Adapter, Setup, GPU} {
 		names, _ := fs.Glob(files, "catalogue/"+string(g)+"/*.md") // sorted
 		for _, name := range names {
 			text, _ := files.ReadFile(name)

@@ -17,7 +17,7 @@ func TestEveryCheckIsExplained(t *testing.T) {
 		Inspect: regexp.MustCompile(`^RL[01]\d\d$`), Host: regexp.MustCompile(`^RL2\d\d$`),
 		Domain: regexp.MustCompile(`^RL3\d\d$`), Lab: regexp.MustCompile(`^RL40\d$`),
 		Guest: regexp.MustCompile(`^RL4\d\d$`), Adapter: regexp.MustCompile(`^RL5\d\d$`),
-		Setup: regexp.MustCompile(`^RL6\d\d$`),
+		Setup: regexp.MustCompile(`^RL6\d\d$`), GPU: regexp.MustCompile(`^RL7\d\d$`),
 	}
 	name := regexp.MustCompile(`^[a-z][a-z-]*$`)
 	titles := map[string]string{}
@@ -115,7 +115,7 @@ func TestNamesOfTheChecksOfALabStay(t *testing.T) {
 	if diff := cmp.Diff(want, Names(Lab)); diff != "" {
 		t.Error(diff)
 	}
-	if got := len(Names()); got != len(Names(Host, Domain, Lab, Guest, Adapter, Setup)) || got < len(want) {
+	if got := len(Names()); got != len(Names(Host, Domain, Lab, Guest, Adapter, Setup, GPU)) || got < len(want) {
 		t.Errorf("%d names in all", got)
 	}
 }

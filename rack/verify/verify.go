@@ -61,6 +61,7 @@ func (t *Target) Checks() []string {
 		finding.Guest:  t.Plan != nil && t.Lab != nil,
 		finding.Adapter: t.Lab != nil && (checks.HasHostCards(t.Nodes) ||
 			slices.ContainsFunc(t.Lab.Nodes, lab.Node.ConnectX)),
+		finding.GPU: t.Lab != nil && t.Lab.HasGPUs() && !checks.HasHostCards(t.Nodes),
 		finding.Setup: t.Lab != nil && (t.Lab.Slurm != nil ||
 			slices.ContainsFunc(t.Lab.Nodes, func(n lab.Node) bool { return len(n.Setup) > 0 })),
 	}
@@ -110,7 +111,7 @@ func (t *Target) Findings(ctx context.Context, only []string, progress func(what
 	if t.Domains != nil && wanted(finding.Domain) {
 		all = append(all, checks.Domains(t.Plan, h, domains)...)
 	}
-	inNodes := []finding.Group{finding.Lab, finding.Adapter, finding.Setup}
+	inNodes := []finding.Group{finding.Lab, finding.Adapter, finding.GPU, finding.Setup}
 	if t.Nodes != nil && wanted(inNodes...) {
 		ids := slices.DeleteFunc(slices.Clone(only), func(id string) bool {
 			return !slices.Contains(inNodes, finding.GroupOf(id))

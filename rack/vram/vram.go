@@ -9,7 +9,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	_ "embed" // for the program
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -25,11 +24,9 @@ import (
 	"github.com/rackless/rackless/machine/finding"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/rack/verify/checks"
 	"github.com/rackless/rackless/vm/guest"
 )
-
-//go:embed dmabuf.py
-var program []byte
 
 // Size is the number of bytes that are moved each way between a GPU and an adapter.
 const Size = 4 << 20
@@ -140,7 +137,8 @@ func node(ctx context.Context, r Lab, name string, nics []string) ([]Pair, error
 	if err != nil {
 		return nil, err
 	}
-	res, err := r.Run(ctx, name, guest.Command{Argv: []string{"python3", "-", "pairs", strconv.Itoa(Size)}, Stdin: program})
+	res, err := r.Run(ctx, name, guest.Command{Argv: []string{"python3", "-", "pairs", strconv.Itoa(Size)},
+		Stdin: []byte(checks.BytesProgram)})
 	if errors.Is(err, guest.ErrNoProgram) {
 		return nil, fmt.Errorf("%s: it has no python3: its image needs the set gpu", name)
 	}

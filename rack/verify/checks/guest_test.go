@@ -251,7 +251,7 @@ func TestEveryCheckOfGuestsIsMade(t *testing.T) {
 		vf := id == IDVFs || id == IDPF // from the other example
 		if made := slices.ContainsFunc(all, func(f finding.Finding) bool {
 			return f.ID == id
-		}); !made && !vf && !slices.Contains(finding.Names(finding.Lab, finding.Adapter,
+		}); !made && !vf && !slices.Contains(finding.Names(finding.Lab, finding.Adapter, finding.GPU,
 			finding.Setup), id) {
 			t.Errorf("%s is not made", id)
 		}

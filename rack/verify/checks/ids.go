@@ -61,6 +61,13 @@ const (
 	IDAdapterFlaps    = "adapter-flaps"    // links stay up
 	IDAdapterFiles    = "adapter-files"    // files that a node sends from its page cache arrive unchanged
 
+	IDGPU       = "gpu"        // the node has its emulated GPUs
+	IDGPUBus    = "gpu-bus"    // GPUs answer on PCIe
+	IDGPUDriver = "gpu-driver" // virtio_gpu drives them
+	IDGPUMemory = "gpu-memory" // their memory has its size and place
+	IDGPUPath   = "gpu-path"   // the PCI path to the NIC is the lab's
+	IDGPUBytes  = "gpu-bytes"  // RDMA of another node reaches their memory
+
 	IDGuestCPUs     = "guest-cpus"
 	IDGuestSiblings = "guest-siblings"
 	IDGuestNUMA     = "guest-numa"

@@ -10,6 +10,7 @@
     dmabuf.py hold NUMBER            takes all memory of a GPU until it is killed
 
 MEMORY is heap: (/dev/dma_heap/system), udmabuf: (a memfd), or drm:/dev/dri/renderD128, memory of a virtio GPU.
+DMABUF_DEVICE in the environment names the adapter, otherwise it is the first; DMABUF_PORT is the TCP port of a server.
 """
 import ctypes as c
 import errno
@@ -28,7 +29,7 @@ import sys
 import time
 
 MIB = 1 << 20
-PORT = 18515
+PORT = int(os.environ.get("DMABUF_PORT", 18515))
 BASE = 1 << 40  # the address by which RDMA names the first byte of a dma-buf
 
 verbs = c.CDLL("libibverbs.so.1", use_errno=True)
@@ -133,7 +134,9 @@ def adapters():
 class Adapter:
     def __init__(self, name=None):
         there = adapters()
-        self.name = name or next(iter(there))
+        self.name = name or os.environ.get("DMABUF_DEVICE") or next(iter(there))
+        if self.name not in there:
+            fail(f"there is no {self.name}")
         self.context = check(verbs.ibv_open_device(c.c_void_p(there[self.name])), f"ibv_open_device of {self.name}")
         self.pd = self.domain()
         self.poll = operation(self.context, 96, c.c_void_p, c.c_int, c.c_void_p)
@@ -244,15 +247,22 @@ class Memory:
         self.view = mmap.mmap(file, self.size)
 
     def drm(self, path):
-        card = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        # VIRTGPU_RESOURCE_CREATE_BLOB: memory of the host, which can be mapped and shared
-        blob = struct.pack("IIIIQIIQQ", 2, 1 | 2, 0, 0, self.size, 0, 0, 0, 0)
-        handle = struct.unpack("IIIIQIIQQ", fcntl.ioctl(card, 0xC030644A, blob))[2]
-        # PRIME_HANDLE_TO_FD and VIRTGPU_MAP
-        r = fcntl.ioctl(card, 0xC00C642D, struct.pack("IIi", handle, os.O_RDWR | os.O_CLOEXEC, 0))
-        self.fd = struct.unpack("IIi", r)[2]
-        at = struct.unpack("QII", fcntl.ioctl(card, 0xC0106441, struct.pack("QII", 0, handle, 0)))[0]
-        self.view = mmap.mmap(card, self.size, offset=at)
+        step = f"open {path}"
+        try:
+            card = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            # memory of the host, which can be mapped and shared
+            step = "VIRTGPU_RESOURCE_CREATE_BLOB"
+            blob = struct.pack("IIIIQIIQQ", 2, 1 | 2, 0, 0, self.size, 0, 0, 0, 0)
+            handle = struct.unpack("IIIIQIIQQ", fcntl.ioctl(card, 0xC030644A, blob))[2]
+            step = "PRIME_HANDLE_TO_FD"
+            r = fcntl.ioctl(card, 0xC00C642D, struct.pack("IIi", handle, os.O_RDWR | os.O_CLOEXEC, 0))
+            self.fd = struct.unpack("IIi", r)[2]
+            step = "VIRTGPU_MAP"
+            at = struct.unpack("QII", fcntl.ioctl(card, 0xC0106441, struct.pack("QII", 0, handle, 0)))[0]
+            step = "mmap of the GPU's memory"
+            self.view = mmap.mmap(card, self.size, offset=at)
+        except OSError as e:
+            fail(f"{step}: {e.strerror} ({e.errno})")
 
 
 class Host:
@@ -366,10 +376,22 @@ def serve(spec, size=4 * MIB):
     print("OK")
 
 
+def connect(address):
+    """Connects to a server, which may not listen yet."""
+    end = time.monotonic() + 30
+    while True:
+        try:
+            return socket.create_connection((address, PORT), 30)
+        except OSError as e:
+            if time.monotonic() > end:
+                fail(f"no connection to {address}: {e}")
+            time.sleep(0.2)
+
+
 def client(address):
     a = Adapter()
     q = a.queue()
-    s = socket.create_connection((address, PORT))
+    s = connect(address)
     num, gid, rkey, base, size = struct.unpack("!I16sIQQ", s.recv(40, socket.MSG_WAITALL))
     q.connect(num, gid)
     s.sendall(struct.pack("!I16s", q.num, a.gid))

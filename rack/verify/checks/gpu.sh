@@ -1,0 +1,21 @@
+cd /sys/bus/pci/devices || exit 0
+for d in *; do
+	read -r v <"$d/vendor" && read -r i <"$d/device" || continue
+	n=-; read -r n 2>/dev/null <"$d/numa_node"
+	case $v:$i in
+	0x1af4:0x1050)
+		m=$(sed -n 3p "$d/resource")
+		[ "${m%% *}" != 0x0000000000000000 ] || continue # a display has no memory there
+		# shellcheck disable=SC2046 # two bytes, as two words
+		set -- $(od -An -N2 -tx1 "$d/config")
+		w=-; for x in "$d"/virtio*/driver; do [ -e "$x" ] && w=$(readlink "$x"); done
+		r=-; for x in "$d"/drm/renderD* "$d"/virtio*/drm/renderD*; do [ -e "$x" ] && r=${x##*/}; done
+		echo "gpu $d $1$2 ${w##*/} $r $m $n $(readlink -f "$d")" ;;
+	0x15b3:*)
+		p=-; for x in "$d"/infiniband/*; do [ -e "$x" ] && p=${x##*/}; done
+		for x in "$d"/net/*; do
+			[ -e "$x" ] && echo "nic $d ${x##*/} $p $n $(readlink -f "$d")"
+		done ;;
+	esac
+done
+echo end
