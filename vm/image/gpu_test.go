@@ -1,6 +1,7 @@
 package image
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -172,6 +173,7 @@ func TestGPULibraries(t *testing.T) {
 	}
 	t.Run("visible devices", func(t *testing.T) { testVisible(t, out, m) })
 	t.Run("nvidia-smi", func(t *testing.T) { testSMI(t, out, m) })
+	t.Run("a lost GPU", func(t *testing.T) { testLost(t, out, newGPUMachine(t)) })
 	t.Run("nothing to see", func(t *testing.T) {
 		cmd := gpuMachine(t.TempDir()).command(out, "nvidia-smi", "-L")
 		said, err := cmd.CombinedOutput()
@@ -277,6 +279,40 @@ func testSMI(t *testing.T, out string, m gpuMachine) {
 			t.Errorf("nvidia-smi %q does not fail: %s", args, said)
 		}
 	}
+}
+
+// testLost checks the answers about a GPU whose configuration space reads as ones, beside one that works.
+func testLost(t *testing.T, out string, m gpuMachine) {
+	t.Helper()
+	for address, first := range map[string]string{"0000:04:00.0": "\xff\xff\xff\xff", "0000:84:00.0": "\xf4\x1a\x50\x10"} {
+		err := os.WriteFile(filepath.Join(string(m), "sys/bus/pci/devices", address, "config"), []byte(first), 0o644)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	const lost = "Unable to determine the device handle for GPU0: 0000:04:00.0: GPU is lost.  Reboot the system to " +
+		"recover this GPU\n"
+	for _, tt := range []struct {
+		args []string
+		want string // beginning, and part
+		part string
+	}{
+		{[]string{"-L"}, lost + "GPU 1: rackless emulated ", ""},
+		{nil, "| GPU ", "\n" + lost + "|   1 | "},
+		{[]string{"-q"}, "\n====", "\n" + lost + "GPU 00000000:84:00.0\n"},
+		{[]string{"--query-gpu=index,memory.total", "--format=csv,noheader"}, "[GPU is lost], [GPU is lost]\n1, 1 MiB\n", ""},
+	} {
+		said, err := m.command(out, "nvidia-smi", tt.args...).Output()
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) || exit.ExitCode() != 15 || !strings.HasPrefix(string(said), tt.want) ||
+			!strings.Contains(string(said), tt.part) {
+			t.Errorf("nvidia-smi %q: %v\n%s", tt.args, err, said)
+		}
+	}
+	outputOf(t, exec.Command("gcc", "-std=c11", "-Wall", "-Wextra", "-Werror", "-Igpu/files/mnt/gpu", "-o",
+		filepath.Join(out, "lost"), "testdata/gpu/lost.c", "-L"+out, "-l:libcuda.so.1", "-l:libnvidia-ml.so.1",
+		"-Wl,-rpath-link,"+out, "-pthread"))
+	outputOf(t, m.command(out, "lost"))
 }
 
 // testNeeded compares what the libraries have with testdata/gpu/needed.tsv: functions that programs are linked with or

@@ -153,6 +153,8 @@ EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t size)
 	m.device = context_device(m.context);
 	if (size > device_at(m.device)->memory)
 		return CUDA_ERROR_OUT_OF_MEMORY;
+	if (gpu_lost(device_at(m.device))) // the kernel would wait for its answer
+		return CUDA_ERROR_UNKNOWN;
 	m.size = (size + GRAIN - 1) & ~(GRAIN - 1);
 	int node = device_node(m.device);
 	if (node_alloc(node, m.size, &m.handle))

@@ -174,6 +174,19 @@ int gpu_by_address(const char *address)
 	return -1;
 }
 
+bool gpu_lost(const struct gpu *g)
+{
+	char path[PATH_MAX];
+	unsigned char ids[4] = {0};
+	snprintf(path, sizeof path, "%s/sys/bus/pci/devices/%s/config", node_root(), g->address);
+	FILE *f = fopen(path, "re");
+	if (!f)
+		return false;
+	size_t n = fread(ids, 1, sizeof ids, f);
+	fclose(f);
+	return n == sizeof ids && !memcmp(ids, "\xff\xff\xff\xff", sizeof ids);
+}
+
 void gpu_uuid_text(const struct gpu *g, char text[GPU_UUID_TEXT])
 {
 	char *at = text + sprintf(text, "GPU-");

@@ -33,6 +33,9 @@ int gpus(const struct gpu **list);
 // gpu_by_address returns the index of the GPU with a PCI address in any usual form, or -1.
 int gpu_by_address(const char *address);
 
+// gpu_lost reports whether a GPU has fallen off the bus: its configuration space reads as ones.
+bool gpu_lost(const struct gpu *g);
+
 #define GPU_UUID_TEXT 41
 // gpu_uuid_text writes "GPU-" and the UUID.
 void gpu_uuid_text(const struct gpu *g, char text[GPU_UUID_TEXT]);

@@ -26,7 +26,7 @@ nvmlReturn_t nvml_check(nvmlDevice_t device, const void *answer)
 	int n = gpus(&all);
 	for (int i = 0; i < n; i++)
 		if (device == &all[i])
-			return answer ? SUCCESS : INVALID_ARGUMENT;
+			return !answer ? INVALID_ARGUMENT : gpu_lost(device) ? GPU_IS_LOST : SUCCESS;
 	return INVALID_ARGUMENT;
 }
 
@@ -76,6 +76,7 @@ const char *nvmlErrorString(nvmlReturn_t result)
 	case NOT_FOUND: return "Not Found";
 	case INSUFFICIENT_SIZE: return "Insufficient Size";
 	case DRIVER_NOT_LOADED: return "Driver Not Loaded";
+	case GPU_IS_LOST: return "GPU is lost";
 	}
 	return "Unknown Error";
 }
@@ -125,7 +126,7 @@ nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *device)
 	if (!device || index >= (unsigned)gpus(&all))
 		return INVALID_ARGUMENT;
 	*device = &all[index];
-	return SUCCESS;
+	return gpu_lost(*device) ? GPU_IS_LOST : SUCCESS;
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned index, nvmlDevice_t *device);

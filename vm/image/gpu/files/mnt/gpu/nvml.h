@@ -14,6 +14,7 @@ enum {
 	NOT_FOUND = 6,
 	INSUFFICIENT_SIZE = 7,
 	DRIVER_NOT_LOADED = 9,
+	GPU_IS_LOST = 15,
 };
 typedef int nvmlReturn_t;
 typedef const struct gpu *nvmlDevice_t;

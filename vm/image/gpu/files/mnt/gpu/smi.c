@@ -10,32 +10,49 @@ void smi_bus_id(const struct gpu *g, char text[24])
 	snprintf(text, 24, "%08X:%02X:%02X.%X", g->domain, g->bus & 0xffu, g->device & 0x1fu, g->function & 7u);
 }
 
+bool smi_lost(const struct gpu *all, int i)
+{
+	bool is = gpu_lost(&all[i]);
+	if (is)
+		printf("Unable to determine the device handle for GPU%d: %s: GPU is lost.  Reboot the system to recover this GPU\n",
+			i, all[i].address);
+	return is;
+}
+
 static int list(void)
 {
 	const struct gpu *g;
-	int n = gpus(&g);
+	int n = gpus(&g), status = 0;
 	for (int i = 0; i < n; i++) {
+		if (smi_lost(g, i)) {
+			status = SMI_LOST;
+			continue;
+		}
 		char uuid[GPU_UUID_TEXT];
 		gpu_uuid_text(&g[i], uuid);
 		printf("GPU %d: %s (UUID: %s)\n", i, g[i].name, uuid);
 	}
-	return 0;
+	return status;
 }
 
 static int table(void)
 {
 	const struct gpu *g;
-	int n = gpus(&g);
+	int n = gpus(&g), status = 0;
 	printf("| %-3s | %-22s | %-16s | %-23s |\n", "GPU", "Name", "Bus-Id", "Memory-Usage");
 	printf("|-----|------------------------|------------------|-------------------------|\n");
 	for (int i = 0; i < n; i++) {
+		if (smi_lost(g, i)) {
+			status = SMI_LOST;
+			continue;
+		}
 		char bus[24], memory[64];
 		smi_bus_id(&g[i], bus);
 		snprintf(memory, sizeof memory, "%lluMiB / %lluMiB", (unsigned long long)gpu_used(&g[i]) >> 20,
 			(unsigned long long)g[i].memory >> 20);
 		printf("| %3d | %-22s | %-16s | %23s |\n", i, g[i].name, bus, memory);
 	}
-	return 0;
+	return status;
 }
 
 static int usage(FILE *to)

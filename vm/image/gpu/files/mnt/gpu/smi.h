@@ -9,6 +9,11 @@ int smi_topology(void);
 int smi_query(const char *fields, const char *format, int only);
 int smi_details(int only); // -q
 
+#define SMI_LOST 15 // the exit status of nvidia-smi if a GPU is lost
+
+// smi_lost prints that a GPU is lost, and returns true, if it is.
+bool smi_lost(const struct gpu *all, int i);
+
 // smi_bus_id writes an address as nvidia-smi does: 00000000:04:00.0.
 void smi_bus_id(const struct gpu *g, char text[24]);
 

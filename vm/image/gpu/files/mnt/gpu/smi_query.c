@@ -118,22 +118,26 @@ int smi_query(const char *list, const char *format, int only)
 			printf("\n");
 	}
 	const struct gpu *g;
-	int n = gpus(&g);
+	int n = gpus(&g), status = 0;
 	for (int i = 0; i < n; i++) {
 		if (only >= 0 && i != only)
 			continue;
+		bool gone = gpu_lost(&g[i]);
+		status = gone ? SMI_LOST : status;
 		for (int c = 0; c < columns; c++) {
 			char value[VALUE_MAX] = "[N/A]";
-			if (column[c]->write)
+			if (gone)
+				strcpy(value, "[GPU is lost]");
+			else if (column[c]->write)
 				column[c]->write(g, i, value);
 			printf("%s%s", c ? ", " : "", value);
-			if (units && column[c]->unit)
+			if (!gone && units && column[c]->unit)
 				printf(" %s", column[c]->unit);
 		}
 		printf("\n");
 	}
 	free(copy);
-	return 0;
+	return status;
 }
 
 static void line(int depth, const char *name, const char *value)
@@ -158,7 +162,7 @@ int smi_details(int only)
 	};
 	const struct gpu *g;
 	char value[VALUE_MAX];
-	int n = gpus(&g);
+	int n = gpus(&g), status = 0;
 	printf("\n==============NVSMI LOG==============\n\n");
 	line(0, "Driver Version", GPU_NAME);
 	number(value, (unsigned)n, "%llu");
@@ -166,6 +170,10 @@ int smi_details(int only)
 	for (int i = 0; i < n; i++) {
 		if (only >= 0 && i != only)
 			continue;
+		if (smi_lost(g, i)) {
+			status = SMI_LOST;
+			continue;
+		}
 		smi_bus_id(&g[i], value);
 		printf("GPU %s\n", value);
 		const char *section = NULL;
@@ -188,5 +196,5 @@ int smi_details(int only)
 			text(value, "N/A");
 		line(1, "NUMA Node of the PCI bus", value);
 	}
-	return 0;
+	return status;
 }
