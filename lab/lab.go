@@ -233,6 +233,9 @@ const (
 	GPUPathPIX GPUPath = "pix" // behind one PCIe switch
 	GPUPathPXB GPUPath = "pxb" // behind a second switch that is behind the switch of the NIC
 	GPUPathPHB GPUPath = "phb" // through the host bridge
+	// through another host bridge of the same NUMA node
+	GPUPathNode GPUPath = "node"
+	GPUPathSYS  GPUPath = "sys" // through a host bridge of another NUMA node
 )
 
 func gpuPaths() []GPUPath { return []GPUPath{GPUPathPIX, GPUPathPXB, GPUPathPHB} }

@@ -48,9 +48,12 @@ func NodeOf(arch string) *Kind {
 const KernelArgs = "console=ttyS0 loglevel=4 panic=-1 no_timer_check cryptomgr.notests mitigations=off nokaslr " +
 	"audit=0 selinux=0 apparmor=0 random.trust_cpu=on rootfstype=ramfs pci=lastbus=0"
 
-// ConnectXArg makes a node initialize ConnectX adapters at boot. It turns NUMA off, because QEMU puts the parts of
-// such a node's memory into NUMA nodes.
-const ConnectXArg = " rackless.nic=connectx numa=off"
+// ConnectXArg makes a node initialize ConnectX adapters at boot.
+const ConnectXArg = " rackless.nic=connectx"
+
+// HideNUMAArg makes a node ignore NUMA nodes. QEMU puts the parts of its memory into NUMA nodes, even if they are only
+// different files.
+const HideNUMAArg = " numa=off"
 
 func currentNodeRecipe(o Options, arch string) (Recipe, error) {
 	release := cmp.Or(thisSystem().Codename, "unknown")

@@ -18,11 +18,11 @@ import (
 )
 
 // adapterArgs returns the arguments of a ConnectX adapter, with its own root port that has room for its registers.
-func adapterArgs(i int, n NIC) []string {
+func adapterArgs(i int, n NIC, bridge string) []string {
 	port := fmt.Sprintf("cx%d", i)
 	return []string{"-device",
-		fmt.Sprintf("pcie-root-port,id=%s,chassis=%d,hotplug=off,power_controller_present=off,pref64-reserve=64M", port,
-			i+1), "-device", vm.VFIOUser{ID: adapterID(i), Bus: port, Socket: n.Adapter}.Device()}
+		fmt.Sprintf("pcie-root-port,id=%s,%schassis=%d,hotplug=off,power_controller_present=off,pref64-reserve=64M",
+			port, onBus(bridge), i+1), "-device", vm.VFIOUser{ID: adapterID(i), Bus: port, Socket: n.Adapter}.Device()}
 }
 
 func adapterID(i int) string { return fmt.Sprintf("nic%d", i) }

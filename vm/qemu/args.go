@@ -100,7 +100,7 @@ func (m machine) args() []string {
 	if !s.full() { // a full node keeps its identity on its disk across restarts
 		a = append(a, "-no-reboot")
 	}
-	a = append(a, "-display", "none", "-m", strconv.FormatInt(s.Memory>>20, 10)+"M", "-smp", strconv.Itoa(s.CPUs))
+	a = append(a, "-display", "none", "-m", strconv.FormatInt(s.Memory>>20, 10)+"M", "-smp", s.smp())
 	h := m.hardware()
 	mach := h.machine
 	if m.ram != "" {
@@ -108,7 +108,7 @@ func (m machine) args() []string {
 		mach += ",memory-backend=ram"
 	}
 	for i, b := range m.blocks {
-		a = append(a, b.args(i, s.CPUs)...)
+		a = append(a, b.args(i, s.nodeCPUs(i))...)
 	}
 	a = append(a, "-machine", mach)
 	if m.accel == "kvm" {
@@ -128,6 +128,9 @@ func (m machine) args() []string {
 		}
 		if s.Adapters {
 			kernelArgs += image.ConnectXArg
+			if s.NUMANodes == 0 {
+				kernelArgs += image.HideNUMAArg
+			}
 		}
 		a = append(a, "-kernel", m.image.KernelPath(), "-initrd", m.image.InitramfsPath(), "-append", kernelArgs)
 	}
@@ -148,7 +151,7 @@ func (m machine) args() []string {
 	if s.Adapters {
 		a = append(a, vm.TestArgs(sockets)...)
 	}
-	if s.Adapters {
+	if s.Adapters && s.NUMANodes == 0 {
 		a = append(a, pciArgs(s)...)
 	}
 	for i, n := range s.NICs {
@@ -178,7 +181,23 @@ func (m machine) args() []string {
 		a = append(a, "-blockdev", "driver=raw,node-name=seed,read-only=on,file.driver=file,file.filename="+
 			vm.Escape(m.image.SeedPath()), "-device", "virtio-blk-pci,drive=seed")
 	}
+	if s.Adapters && s.NUMANodes > 0 {
+		// Last, because QEMU puts devices without a bus behind a new host bridge, which then refuses them.
+		a = append(a, pciArgs(s)...)
+	}
 	return a
+}
+
+// smp returns the CPUs of a node. Linux warns about a package whose CPUs are in several NUMA nodes.
+func (s Spec) smp() string {
+	cpus := strconv.Itoa(s.CPUs)
+	switch {
+	case s.NUMANodes < 2:
+		return cpus
+	case s.CPUs%s.NUMANodes == 0:
+		return fmt.Sprintf("%s,sockets=%d", cpus, s.NUMANodes)
+	}
+	return cpus + ",sockets=" + cpus
 }
 
 // A Spec is the wanted state of a node.
@@ -196,6 +215,9 @@ type Spec struct {
 	// Adapters makes the NICs ConnectX adapters, which need a QEMU with vfio-user.
 	Adapters bool
 	GPUs     []GPU // emulated ones of a node with adapters
+	// NUMANodes is the number of NUMA nodes that the guest of a node with adapters sees. With 0 it sees none, and
+	// clones share more memory with their template.
+	NUMANodes int
 
 	// Attached, if not nil, is called when the node's sockets accept connections, before its CPUs run.
 	Attached func(ctx context.Context) error
@@ -219,6 +241,7 @@ type NIC struct {
 	// Adapter is the socket of the server that emulates the NIC as a ConnectX; "" for a virtio NIC.
 	Adapter string
 	Model   string // of the adapter
+	NUMA    int    // NUMA node of the adapter, if the node has any
 }
 
 // A Node is a started node.

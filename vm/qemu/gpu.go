@@ -6,6 +6,7 @@ import (
 	"math/bits"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/rackless/rackless/internal/atomicfile"
 	"github.com/rackless/rackless/internal/lists"
@@ -21,7 +22,7 @@ type GPU struct {
 	Model  string
 	Memory int64       // bytes
 	NIC    int         // number of the node's NIC to which Path leads
-	Path   lab.GPUPath // pix, pxb or phb
+	Path   lab.GPUPath // node and sys only in a node with NUMA nodes
 }
 
 // shapes returns the GPUs as a template has them, without the names of their sockets.
@@ -30,6 +31,28 @@ func (s Spec) shapes() []GPU {
 		g.Socket = ""
 		return g
 	})
+}
+
+// PathOf returns the path between an adapter and a GPU of the node.
+func (s Spec) PathOf(nic, gpu int) lab.GPUPath {
+	g := s.GPUs[gpu]
+	switch {
+	case g.NIC == nic:
+		return g.Path
+	case s.NUMANodes == 0:
+		return lab.GPUPathPHB
+	case s.numaOf(g) == s.NICs[nic].NUMA:
+		return lab.GPUPathNode
+	}
+	return lab.GPUPathSYS
+}
+
+func (s Spec) numaOf(g GPU) int {
+	numa := s.NICs[g.NIC].NUMA
+	if g.Path == lab.GPUPathSYS {
+		numa = (numa + 1) % s.NUMANodes
+	}
+	return numa
 }
 
 func gpuID(i int) string { return fmt.Sprintf("gpu%d", i) }
@@ -44,48 +67,123 @@ type pciTree struct {
 	spec    Spec
 	args    []string
 	chassis int
+	bridges [][]string // arguments of each host bridge apart from the chipset's, and of the devices behind it
+	buses   int        // numbers of buses that are in use, if there are such host bridges
 }
 
 // pciArgs returns the arguments of a node's adapters and GPUs. An adapter has its own root port. Its GPUs on path pix
 // are behind the same switch, on path pxb behind a second switch, and on path phb behind root ports of their own.
+//
+// In a node with NUMA nodes each adapter has a host bridge in its NUMA node, and so has each GPU on path node or sys.
 func pciArgs(s Spec) []string {
-	t := pciTree{spec: s, chassis: len(s.NICs)}
-	for i, n := range s.NICs {
-		near, far := t.gpus(i, lab.GPUPathPIX), t.gpus(i, lab.GPUPathPXB)
-		if len(near)+len(far) == 0 {
-			t.args = append(t.args, adapterArgs(i, n)...)
-			continue
-		}
-		root, above := fmt.Sprintf("cx%d", i), fmt.Sprintf("sw%d", i)
-		t.add("pcie-root-port,id=%s,chassis=%d,%s", root, i+1, t.room(64<<20, append(near, far...)))
-		t.add("x3130-upstream,id=%s,bus=%s", above, root)
-		t.device(vm.VFIOUser{ID: adapterID(i), Bus: t.below(above), Socket: n.Adapter})
-		for _, g := range near {
-			t.gpu(g, t.below(above))
-		}
-		if len(far) > 0 {
-			second := above + "b"
-			t.add("x3130-upstream,id=%s,bus=%s", second, t.below(above))
-			for _, g := range far {
-				t.gpu(g, t.below(second))
-			}
-		}
+	t := pciTree{spec: s, chassis: len(s.NICs), buses: 1}
+	if s.NUMANodes > 0 {
+		t.numa()
+		slices.Reverse(t.bridges) // QEMU's tables name the last one first, and the kernel follows them
+		return slices.Concat(t.bridges...)
+	}
+	for i := range s.NICs {
+		t.nic(i, "")
 	}
 	for g := range s.GPUs {
-		if s.GPUs[g].Path != lab.GPUPathPHB {
-			continue
+		if s.GPUs[g].Path == lab.GPUPathPHB {
+			t.rooted(g, "")
 		}
-		t.chassis++
-		root := fmt.Sprintf("gp%d", g)
-		t.add("pcie-root-port,id=%s,chassis=%d,%s", root, t.chassis, t.room(0, []int{g}))
-		t.gpu(g, root)
 	}
 	return t.args
 }
 
+// numa adds the host bridges. The guest numbers devices by their buses, so a GPU alone comes before the first adapter
+// that has a GPU with a higher number.
+func (t *pciTree) numa() {
+	alone := slices.Concat(t.gpus(anyNIC, lab.GPUPathNode), t.gpus(anyNIC, lab.GPUPathSYS))
+	slices.Sort(alone)
+	for i, n := range t.spec.NICs {
+		rooted := t.gpus(i, lab.GPUPathPHB)
+		with := slices.Concat(rooted, t.gpus(i, lab.GPUPathPIX), t.gpus(i, lab.GPUPathPXB))
+		for len(with) > 0 && len(alone) > 0 && alone[0] < slices.Min(with) {
+			t.alone(alone[0])
+			alone = alone[1:]
+		}
+		hb := t.bridge(n.NUMA)
+		t.nic(i, hb)
+		for _, g := range rooted {
+			t.rooted(g, hb)
+		}
+		t.done()
+	}
+	for _, g := range alone {
+		t.alone(g)
+	}
+}
+
+// alone adds a GPU with a host bridge of its own.
+func (t *pciTree) alone(g int) {
+	t.rooted(g, t.bridge(t.spec.numaOf(t.spec.GPUs[g])))
+	t.done()
+}
+
+// bridge adds a host bridge in a NUMA node and returns its name. The firmware gives the buses behind it the next
+// numbers, which must not reach that of the next host bridge.
+func (t *pciTree) bridge(numa int) string {
+	id := fmt.Sprintf("hb%d", len(t.bridges))
+	t.add("pxb-pcie,id=%s,bus=pcie.0,bus_nr=%d,numa_node=%d", id, t.buses, numa)
+	t.buses++
+	return id
+}
+
+// done ends the arguments of a host bridge.
+func (t *pciTree) done() { t.bridges, t.args = append(t.bridges, t.args), nil }
+
+// nic adds an adapter and the GPUs that share a switch with it, behind a host bridge, or the chipset's for "".
+func (t *pciTree) nic(i int, bridge string) {
+	n := t.spec.NICs[i]
+	near, far := t.gpus(i, lab.GPUPathPIX), t.gpus(i, lab.GPUPathPXB)
+	if len(near)+len(far) == 0 {
+		t.args = append(t.args, adapterArgs(i, n, bridge)...)
+		t.buses++
+		return
+	}
+	root, above := fmt.Sprintf("cx%d", i), fmt.Sprintf("sw%d", i)
+	t.add("pcie-root-port,id=%s,%schassis=%d,%s", root, onBus(bridge), i+1, t.room(64<<20, append(near, far...)))
+	t.add("x3130-upstream,id=%s,bus=%s", above, root)
+	t.buses += 2
+	t.device(vm.VFIOUser{ID: adapterID(i), Bus: t.below(above), Socket: n.Adapter})
+	for _, g := range near {
+		t.gpu(g, t.below(above))
+	}
+	if len(far) > 0 {
+		second := above + "b"
+		t.add("x3130-upstream,id=%s,bus=%s", second, t.below(above))
+		t.buses++
+		for _, g := range far {
+			t.gpu(g, t.below(second))
+		}
+	}
+}
+
+// rooted adds a GPU with a root port of its own.
+func (t *pciTree) rooted(g int, bridge string) {
+	t.chassis++
+	root := fmt.Sprintf("gp%d", g)
+	t.add("pcie-root-port,id=%s,%schassis=%d,%s", root, onBus(bridge), t.chassis, t.room(0, []int{g}))
+	t.buses++
+	t.gpu(g, root)
+}
+
+// onBus returns the option that puts a root port behind a host bridge, or "" for the chipset's.
+func onBus(bridge string) string {
+	if bridge == "" {
+		return ""
+	}
+	return "bus=" + bridge + ","
+}
+
+const anyNIC = -1
+
 func (t *pciTree) gpus(nic int, path lab.GPUPath) (list []int) {
 	for g := range t.spec.GPUs {
-		if t.spec.GPUs[g].NIC == nic && t.spec.GPUs[g].Path == path {
+		if (nic == anyNIC || t.spec.GPUs[g].NIC == nic) && t.spec.GPUs[g].Path == path {
 			list = append(list, g)
 		}
 	}
@@ -108,6 +206,7 @@ func (t *pciTree) below(upstream string) string {
 	id := fmt.Sprintf("dn%d", t.chassis)
 	t.add("xio3130-downstream,id=%s,bus=%s,chassis=%d,hotplug=off,power_controller_present=off", id, upstream,
 		t.chassis)
+	t.buses++
 	return id
 }
 

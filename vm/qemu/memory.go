@@ -19,7 +19,8 @@ import (
 // and blocks that contain nothing else are mapped from the template, copied on write. If an adapter accesses such a
 // block anyway, its server asks QEMU for the contents (see vfiouser.Memory).
 //
-// QEMU only supports memory in several files as NUMA nodes. The guest's kernel is told to ignore them.
+// QEMU only supports memory in several files as NUMA nodes. The guest's kernel is told to ignore them, unless the node
+// has NUMA nodes: then each is one block, and all of its memory is copied.
 
 // A block is a part of a node's memory.
 type block struct {
@@ -30,16 +31,42 @@ type block struct {
 	path string // path of its file
 }
 
-func (b block) args(i, cpus int) []string {
+// args returns the arguments of the block with number i, and of the NUMA node with these CPUs.
+func (b block) args(i int, cpus string) []string {
 	object := vm.MemoryFile(fmt.Sprintf("ram%d", i), b.Bytes, b.path, b.Shared)
 	if !b.Shared { // the server recognizes unshared memory by its read-only file
 		object += ",readonly=on,rom=off"
 	}
 	node := fmt.Sprintf("node,nodeid=%d,memdev=ram%d", i, i)
-	if i == 0 {
-		node += fmt.Sprintf(",cpus=0-%d", cpus-1)
+	if cpus != "" {
+		node += ",cpus=" + cpus
 	}
 	return []string{"-object", object, "-numa", node}
+}
+
+// nodeCPUs returns the CPUs of a NUMA node as a range, or "" if it has none. The first node has all CPUs, unless the
+// guest sees several nodes.
+func (s Spec) nodeCPUs(node int) string {
+	nodes := max(s.NUMANodes, 1)
+	if node >= nodes {
+		return ""
+	}
+	first := func(node int) int { return (node*s.CPUs + nodes - 1) / nodes }
+	if first(node) == first(node+1) {
+		return ""
+	}
+	return fmt.Sprintf("%d-%d", first(node), first(node+1)-1)
+}
+
+// numaBlocks divides a memory equally into one block per NUMA node, in whole MiB.
+func numaBlocks(memory int64, nodes int) []block {
+	all := make([]block, nodes)
+	for i := range all {
+		n := int64(i)
+		all[i] = block{Bytes: memory/mib*(n+1)/int64(nodes)*mib - memory/mib*n/int64(nodes)*mib, Shared: true}
+	}
+	all[nodes-1].Bytes += memory % mib
+	return all
 }
 
 const mib = 1 << 20
@@ -150,9 +177,18 @@ func readBlocks(dir string, sockets vm.Sockets) (all []block, files []*os.File, 
 }
 
 // emptyBlocks returns the memory of a node that boots.
-func emptyBlocks(size int64, sockets vm.Sockets) ([]block, []*os.File, error) {
-	f, err := vm.NewSharedMemory("", size)
-	return []block{{Bytes: size, Shared: true, path: sockets.SharedMemory(0)}}, []*os.File{f}, err
+func emptyBlocks(s Spec) ([]block, []*os.File, error) {
+	all := numaBlocks(s.Memory, max(s.NUMANodes, 1))
+	var files []*os.File
+	for i := range all {
+		f, err := vm.NewSharedMemory("", all[i].Bytes)
+		if err != nil {
+			closeAll(files)
+			return nil, nil, err
+		}
+		all[i].path, files = s.sockets().SharedMemory(i), append(files, f)
+	}
+	return all, files, nil
 }
 
 func closeAll(files []*os.File) {

@@ -18,6 +18,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/wait"
 	"github.com/rackless/rackless/rdma/connectx"
 	"github.com/rackless/rackless/rdma/gpu"
@@ -59,8 +60,9 @@ func (d *Driver) trustTSC() bool { return d.Image.Arch() == "amd64" && vm.TrustT
 
 // templateKey returns the key of the template for a shape: a hash of everything that the guest can see.
 func (d *Driver) templateKey(s Spec) string {
-	m := machine{spec: Spec{CPUs: s.CPUs, Memory: s.Memory, NICs: make([]NIC, len(s.NICs)), Adapters: s.Adapters,
-		GPUs: s.shapes(), Image: s.Image}, arch: d.Image.Arch(), accel: d.Accel, ram: "ram"}
+	nics := lists.Map(s.NICs, func(n NIC) NIC { return NIC{NUMA: n.NUMA} })
+	m := machine{spec: Spec{CPUs: s.CPUs, Memory: s.Memory, NICs: nics, Adapters: s.Adapters, GPUs: s.shapes(),
+		NUMANodes: s.NUMANodes, Image: s.Image}, arch: d.Image.Arch(), accel: d.Accel, ram: "ram"}
 	img := d.image(s)
 	if img.IsFull() {
 		m.disk = fileDisk
@@ -150,9 +152,9 @@ const systemStarted = "systemctl is-system-running --wait >/dev/null; udevadm se
 func (d *Driver) bootTemplate(ctx context.Context, c vm.Cache, key string, s Spec,
 	trustTSC bool) (*vm.Template, error) {
 	shape := Spec{Lab: "template", Name: key, CPUs: s.CPUs, Memory: s.Memory, Adapters: s.Adapters, GPUs: s.shapes(),
-		Image: s.Image}
-	for i := range s.NICs {
-		shape.NICs = append(shape.NICs, NIC{MAC: fmt.Sprintf("52:54:00:00:00:%02x", i+1), Model: s.NICs[i].Model})
+		NUMANodes: s.NUMANodes, Image: s.Image}
+	for i, n := range s.NICs {
+		shape.NICs = append(shape.NICs, NIC{MAC: fmt.Sprintf("52:54:00:00:00:%02x", i+1), Model: n.Model, NUMA: n.NUMA})
 	}
 	img := d.image(s)
 	home := s.Home.Dir != ""
@@ -204,8 +206,8 @@ func withDisk(b *vm.Boot, m *machine, home bool) {
 }
 
 func (d *Driver) withAdapters(b *vm.Boot, m *machine, a *templateAdapters) error {
-	a.blocks = []block{{Bytes: m.spec.Memory, Shared: true}}
-	if !m.image.BootsItself() { // its kernel cannot be told to ignore NUMA nodes
+	a.blocks = numaBlocks(m.spec.Memory, max(m.spec.NUMANodes, 1))
+	if m.spec.NUMANodes == 0 && !m.image.BootsItself() { // a user's kernel cannot be told to ignore NUMA nodes
 		initramfs, err := os.Stat(m.image.InitramfsPath())
 		if err != nil {
 			return err
@@ -224,7 +226,7 @@ func (d *Driver) withAdapters(b *vm.Boot, m *machine, a *templateAdapters) error
 	}
 	b.Settle = func(ctx context.Context, dir string) (func(), error) {
 		return settle(ctx, dir, *m, func(ctx context.Context, agent *guest.Agent) (err error) {
-			if _, err = agent.Output(ctx, "sh", "-c", clearMemory); err == nil {
+			if _, err = agent.Output(ctx, "sh", "-c", clearMemory); err == nil && m.spec.NUMANodes == 0 {
 				a.flags, err = pageFlags(ctx, agent, m.hardware().memory)
 			}
 			return err
@@ -388,7 +390,7 @@ func (d *Driver) shareMemory(m *machine, t *vm.Template) (files []*os.File, _ fu
 	s := m.spec
 	m.ram = ""
 	if t == nil {
-		m.blocks, files, err = emptyBlocks(s.Memory, s.sockets())
+		m.blocks, files, err = emptyBlocks(s)
 		return files, nil, err
 	}
 	adapters, err := readAdapters(t.Dir, len(s.NICs))

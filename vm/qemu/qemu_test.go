@@ -94,6 +94,9 @@ func TestArguments(t *testing.T) {
 	ports.NICs = []NIC{{MAC: "52:54:00:00:00:01", Adapter: "/c/templates/t/x0.sock"},
 		{MAC: "52:54:00:00:00:02", Adapter: "/c/templates/t/x1.sock"}}
 
+	numa := numaSpec()
+	numa.Lab, numa.Name, numa.Dir = "pair", "vm00", "/r/pair/vm00"
+
 	disk := *image
 	disk.Initramfs, disk.Disk = "initrd", "disk.qcow2"
 	full := one
@@ -124,6 +127,8 @@ func TestArguments(t *testing.T) {
 			blocks: []block{{256 << 20, true, "/c/templates/t/ram0"}}},
 		"adapters-clone": {spec: cards, accel: "tcg", blocks: []block{{16 << 20, true, cards.sockets().SharedMemory(0)},
 			{240 << 20, false, "/c/templates/t/ram1"}}},
+		"numa-template": {spec: numa, accel: "tcg", image: image,
+			blocks: []block{{512 << 20, true, "/c/templates/t/ram0"}, {512 << 20, true, "/c/templates/t/ram1"}}},
 		"template": {spec: unplugged, accel: "tcg", image: image, ram: "/c/templates/t/ram", share: true},
 		"trust-tsc": {spec: unplugged, accel: "tcg", image: image, ram: "/c/templates/t/ram", share: true,
 			trustTSC: true},
@@ -163,6 +168,7 @@ func TestTemplateKey(t *testing.T) {
 		"another adapter": {func(_ *Driver, s *Spec) {
 			s.Adapters, s.NICs[0].Model = true, connectx.ConnectX5
 		}, false},
+		"NUMA nodes":   {func(_ *Driver, s *Spec) { s.Adapters, s.NUMANodes = true, 2 }, false},
 		"one NIC more": {func(_ *Driver, s *Spec) { s.NICs = append(s.NICs, NIC{}) }, false},
 		"a shared /home": {func(_ *Driver, s *Spec) {
 			s.Home = Home{Dir: "/r/home.dir", Security: "mapped-xattr"}
