@@ -16,7 +16,7 @@ const (
 	GPUIntegrated = "integrated" // inside the processor, on a root bus
 	GPUDisplay    = "display"    // display of a management controller or a virtual machine, not for computing
 	GPUVirtual    = "virtual"    // a virtual function
-	GPUStandIn    = "stand-in"   // takes the place of a GPU in an emulated host, and cannot compute
+	GPUStandIn    = "stand-in"   // takes the place of a GPU in an emulated host or node, and cannot compute
 )
 
 // VendorEmulated is the System.Vendor of hosts made by rackless emulate.
@@ -87,7 +87,7 @@ func (d *PCIDevice) IsBridge() bool {
 
 func (h *Host) gpuKind(d *PCIDevice) string {
 	switch {
-	case h.System.Vendor == VendorEmulated && d.isStandIn():
+	case h.System.Vendor == VendorEmulated && d.isStandIn(), d.isLabGPU():
 		return GPUStandIn
 	case d.Vendor != nil && (displayOnly[*d.Vendor] || *d.Vendor == VendorAMD && d.Device != nil &&
 		serverScreens[*d.Device]):
@@ -108,6 +108,13 @@ func (h *Host) gpuKind(d *PCIDevice) string {
 func (d *PCIDevice) isStandIn() bool {
 	const vendorQEMU ID16 = 0x1234
 	return d.Vendor != nil && *d.Vendor == vendorQEMU && d.Class != nil && d.Class.Sub() == SubOtherDisplay
+}
+
+// isLabGPU reports whether d is an emulated GPU of a lab node: the only virtio GPU that is a 3D controller.
+func (d *PCIDevice) isLabGPU() bool {
+	const virtioGPU ID16 = 0x1050
+	return d.Vendor != nil && *d.Vendor == VendorRedHat && d.Device != nil && *d.Device == virtioGPU &&
+		d.Class != nil && d.Class.Sub() == Sub3D
 }
 
 // Complete adds derived facts, sorts every list and numbers elements without a number. It is idempotent, and every
@@ -354,7 +361,10 @@ func (h *Host) completeGPUs() {
 			g.Kind = GPUIntegrated
 		}
 		g.Kind = cmp.Or(g.Kind, h.gpuKind(d))
-		if g.Kind == GPUStandIn {
+		switch {
+		case g.Kind == GPUStandIn && d.isLabGPU():
+			g.Model = cmp.Or(g.Model, "emulated GPU of a lab node")
+		case g.Kind == GPUStandIn:
 			g.Model = cmp.Or(g.Model, "stand-in of an emulated host")
 		}
 		g.Vendor = cmp.Or(g.Vendor, d.VendorName)

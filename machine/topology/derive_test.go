@@ -255,6 +255,10 @@ func TestKindsOfGPUs(t *testing.T) {
 			"the display controller of an emulated host stands in for a GPU", "06:00.0 0380 below 05:00.0",
 			func(h *Host) { h.PCI[0].Vendor, h.System.Vendor = new(ID16(0x1234)), VendorEmulated }, GPUStandIn,
 		},
+		{
+			"the GPU of an emulated node is a virtio GPU and no screen", "06:00.0 0302 below 05:00.0",
+			func(h *Host) { h.PCI[0].Vendor, h.PCI[0].Device = new(VendorRedHat), new(ID16(0x1050)) }, GPUStandIn,
+		},
 		{"that of any other virtual machine is a screen", "06:00.0 0380 below 05:00.0", vendor(0x1234), GPUDisplay},
 		{
 			"the VGA of an emulated host is a screen", "00:01.0 0300",
