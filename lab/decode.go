@@ -262,10 +262,11 @@ func misplaced(name string) string {
 		return "it belongs to gpus, nics or vfs, as in \"gpus: {vendor: nvidia}\""
 	case "rate":
 		return "it belongs to nics or vfs, as in \"nics: {rate: 25Gb/s}\""
+	case "profile":
+		return "it belongs to a node, as in \"vm: {profile: h20}\""
 	case "beside", "path":
 		return "it belongs to gpus, as in \"gpus: {beside: eth0, path: pix}\""
-	case "mig", "migs", "mig_profile", "mig_profiles", "vgpu", "vgpus", "vgpu_type", "mdev", "mdevs", "profile",
-		"fraction",
+	case "mig", "migs", "mig_profile", "mig_profiles", "vgpu", "vgpus", "vgpu_type", "mdev", "mdevs", "fraction",
 		"slice", "slices", "partition":
 		return NoPartsOfGPUs
 	case "pvrdma":
@@ -281,6 +282,9 @@ func misplaced(name string) string {
 // unknownFix returns advice for an unknown key. near is a similar key of the same mapping, or "".
 func unknownFix(path, name, near string) string {
 	fix := misplaced(name)
+	if name == "profile" && strings.Contains(path, "gpus") { // of MIG
+		fix = NoPartsOfGPUs
+	}
 	switch {
 	case near != "" && (fix == "" || strings.HasPrefix(near, name)):
 		return "" // an abbreviation means the key of this mapping, such as nic for nics

@@ -83,6 +83,7 @@ func Diff(from, to *Lab) []Change {
 			add(n.Name, "node", "", summary(n), Live)
 			continue
 		}
+		add(n.Name, "profile", orNone(string(o.Profile)), orNone(string(n.Profile)), Recreate)
 		add(n.Name, "cpus", o.cpus(), n.cpus(), Recreate)
 		add(n.Name, "memory", o.memory(), n.memory(), Recreate)
 		add(n.Name, "image", o.Image, n.Image, Recreate)

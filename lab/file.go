@@ -190,7 +190,7 @@ type settings struct {
 	Image *string `json:"image,omitempty" rule:"image"`
 	// Fabric ports of the node that are whole NICs: a count, an address such as 0000:41:00.0, a name such as NIC0, a
 	// selector, or a list of these. The default is 1, or 0 if the node has vfs. The qemu driver emulates a count of
-	// them.
+	// them, or a list such as [{count: 2, numa_node: 0}, {count: 2, numa_node: 1}].
 	NICs *fileDevices `json:"nics,omitempty" rule:"nics"`
 	// Model of an emulated node's NICs: an emulated ConnectX, driven by mlx5, or virtio with soft RoCE. auto is a
 	// ConnectX-4 Lx if a QEMU that emulates it is available, else virtio; a running node keeps its model. Nodes on a
@@ -198,8 +198,11 @@ type settings struct {
 	NIC *NICModel `json:"nic,omitempty"`
 	// GPUs of the node, passed through on a real host: a count, an address such as 0000:06:00.0, a name such as
 	// GPU0, a selector, or a list of these. The qemu driver emulates a count of them, or {count: 2, memory: 1GiB,
-	// beside: eth1, path: phb}, for nodes with the package set gpu.
+	// beside: eth1, path: sys}, for nodes with the package set gpu.
 	GPUs *fileDevices `json:"gpus,omitempty" rule:"gpus"`
+	// Machine on which an emulated node is modelled: h20, a server with 8 GPUs and 4 NICs in 2 NUMA nodes. It decides
+	// nics and gpus, and gives the defaults of cpus, memory, image and nic.
+	Profile *ProfileName `json:"profile,omitempty"`
 	// Fabric ports of the node that are virtual functions of the host's NICs: a count, the address or the name of a
 	// NIC, a selector, or a list of these. The qemu driver has none.
 	VFs *fileDevices `json:"vfs,omitempty" rule:"vfs"`

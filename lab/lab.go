@@ -238,7 +238,9 @@ const (
 	GPUPathSYS  GPUPath = "sys" // through a host bridge of another NUMA node
 )
 
-func gpuPaths() []GPUPath { return []GPUPath{GPUPathPIX, GPUPathPXB, GPUPathPHB} }
+func gpuPaths() []GPUPath {
+	return []GPUPath{GPUPathPIX, GPUPathPXB, GPUPathPHB, GPUPathNode, GPUPathSYS}
+}
 
 // Limits of the memory of an emulated GPU.
 const MinGPUMemory, MaxGPUMemory = 16 * MiB, 64 * GiB
@@ -254,7 +256,10 @@ func (f Fabric) RDMAPayload() int { return rdmaPayload(f.MTU) }
 
 // A Node is one machine of the lab.
 type Node struct {
-	Name   string `json:"name"`
+	Name string `json:"name"`
+	// Profile is the machine on which an emulated node is modelled, or "". It decides the requests below.
+	Profile ProfileName `json:"profile,omitempty"`
+
 	CPUs   int    `json:"cpus"`   // virtual CPUs
 	Memory Bytes  `json:"memory"` // whole MiB
 	Image  string `json:"image"`  // DefaultImage, the name of a full node's image (Full), or the path of a disk image

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
@@ -116,26 +117,31 @@ type entry struct {
 }
 
 func (e *entry) node() Node {
-	o, s := &e.own, &e.shared
-	cpus := or(o.CPUs, s.CPUs, orAuto[int]{value: DefaultCPUs})
-	image := or(o.Image, s.Image, DefaultImage)
-	enough := DefaultMemory
+	o, s, p := &e.own, &e.shared, e.profile()
+	cpus := or(o.CPUs, s.CPUs, orAuto[int]{value: p.CPUs})
+	image := or(o.Image, s.Image, p.Image)
+	enough := cmp.Or(p.Memory, DefaultMemory)
 	if image != DefaultImage {
-		enough = DefaultFullMemory
+		enough = cmp.Or(p.Memory, DefaultFullMemory)
 	}
 	memory := or(o.Memory, s.Memory, orAuto[Bytes]{value: enough})
 	gpus, nics, vfs := or(o.GPUs, s.GPUs, anyOf(DefaultGPUs)), e.nics(), e.vfs()
+	if p.Name != "" {
+		gpus, nics, vfs = fileRequests(p.GPUs), fileRequests(p.NICs), nil
+	}
 	e.checkPorts(nics.count(), vfs.count())
 	e.checkBeside(gpus, nics.count()+vfs.count())
-	return Node{
-		CPUs: cpus.or(DefaultCPUs), AutoCPUs: cpus.auto,
+	n := Node{
+		Profile: ProfileName(p.Name), CPUs: cpus.or(p.CPUs), AutoCPUs: cpus.auto,
 		Memory: memory.or(enough), AutoMemory: memory.auto,
-		Image: image, NIC: or(o.NIC, s.NIC, DefaultNIC),
+		Image: image, NIC: or(o.NIC, s.NIC, p.NIC),
 		SMT: or(o.SMT, s.SMT, DefaultSetting), GuestNUMA: or(o.GuestNUMA, s.GuestNUMA, DefaultSetting),
 		NICs: make([]NIC, nics.count()+vfs.count()), VFs: vfs.count(), GPUs: gpus.count(),
 		Setup:       stepsOf(or(o.Setup, s.Setup, nil)),
 		GPURequests: gpus.requests(), NICRequests: nics.requests(), VFRequests: vfs.requests(),
 	}
+	e.checkNUMA(n, gpus)
+	return n
 }
 
 func (e *entry) vfs() fileDevices { return or(e.own.VFs, e.shared.VFs, anyOf(DefaultVFs)) }

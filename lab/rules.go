@@ -53,6 +53,7 @@ func (d *decoder) types() map[reflect.Type]strictyaml.Rule {
 		reflect.TypeFor[fileReserve](): strictyaml.RuleOf(d.reserve),
 		reflect.TypeFor[VSphere]():     strictyaml.RuleOf(d.vsphere),
 		reflect.TypeFor[NICModel]():    strictyaml.RuleOf(d.nicModel),
+		reflect.TypeFor[ProfileName](): strictyaml.RuleOf(d.profileName),
 		reflect.TypeFor[Driver]():      oneOf(d, drivers(), nil),
 		reflect.TypeFor[Workload]():    oneOf(d, Workloads(), nil),
 		reflect.TypeFor[Arch]():        oneOf(d, arches(), nil),

@@ -236,6 +236,7 @@ func (settings) JSONSchemaExtend(s *jsonschema.Schema) {
 		*p = jsonschema.Schema{Ref: "#/$defs/" + key, Description: p.Description, Default: fallback}
 	}
 	oneOfThese(property(s, "nic"), nicModels(), DefaultNIC)
+	oneOfThese(property(s, "profile"), profileNames(), "")
 	oneOfThese(property(s, "smt"), choices(), DefaultSetting)
 	oneOfThese(property(s, "guest_numa"), choices(), DefaultSetting)
 	steps := property(s, "setup")
@@ -284,7 +285,7 @@ func (k deviceKind) selectorSchema() *jsonschema.Schema {
 		"\"0x10de\"."))
 	s.Properties.Set("model", text("Part of the model's name, whatever the case."))
 	s.Properties.Set("numa_node", &jsonschema.Schema{Type: "integer", Minimum: number(0), Maximum: number(MaxNUMANode),
-		Description: "The NUMA node of the host that it hangs on."})
+		Description: "The NUMA node of the host that it hangs on, or that of an emulated node for an emulated NIC."})
 	if k.rate {
 		s.Properties.Set("rate", &jsonschema.Schema{Type: "string", Pattern: ratePattern,
 			Description: "At least this rate of the link: 25Gb/s, 2500Mb/s."})
@@ -295,7 +296,7 @@ func (k deviceKind) selectorSchema() *jsonschema.Schema {
 		s.Properties.Set("beside", &jsonschema.Schema{Type: "string", Pattern: nicNamePattern, Default: "eth0",
 			Description: "The NIC of the node to which the path of an emulated GPU leads."})
 		path := &jsonschema.Schema{Description: "Way between an emulated GPU and that NIC: behind one PCIe switch, " +
-			"behind two, or through the host bridge."}
+			"behind two, through the host bridge, through another one of the NUMA node, or through another NUMA node."}
 		oneOfThese(path, gpuPaths(), GPUPathPIX)
 		s.Properties.Set("path", path)
 	}

@@ -39,16 +39,19 @@ func (l *Lab) YAML() []byte {
 // flow formats a node as an entry of nodes, with its NICs as comments: a single NIC on the same line, else a line
 // each. It does not use the template, for speed: Parse may format every lab to check its size.
 func (n Node) flow() string {
-	vfs := ""
+	vfs, nics, gpus, nic := "", n.nics(), n.gpus(), unless(n.NIC, DefaultNIC)
 	if n.VFs > 0 {
 		vfs = n.vfs()
+	}
+	if n.Profile != "" { // decides them, and has another default
+		nics, gpus, nic = "", "", word(string(n.NIC))
 	}
 	var b strings.Builder
 	b.Grow(128 + 48*len(n.NICs)) // enough for most values
 	b.WriteString(scalar(n.Name))
 	b.WriteString(": ")
-	b.WriteString(mapping("cpus", n.cpus(), "memory", n.memory(), "image", scalar(n.Image), "nics", n.nics(),
-		"gpus", n.gpus(), "nic", unless(n.NIC, DefaultNIC), "vfs", vfs, "smt", unless(n.SMT, DefaultSetting),
+	b.WriteString(mapping("profile", scalarOrEmpty(string(n.Profile)), "cpus", n.cpus(), "memory", n.memory(),
+		"image", scalar(n.Image), "nics", nics, "gpus", gpus, "nic", nic, "vfs", vfs, "smt", unless(n.SMT, DefaultSetting),
 		"guest_numa", unless(n.GuestNUMA, DefaultSetting), "setup", sequence(n.Setup, Step.flow)))
 	before := " # "
 	if len(n.NICs) > 1 {

@@ -22,9 +22,14 @@ func (b *problemBuilder) addRequests() {
 		if b.lab.ShownNUMA(n) == lab.Off {
 			r.GuestNUMA = string(lab.Off)
 		}
-		r.GPUs = b.wants(n.Name, "gpus", plan.KindGPU, n.GPURequests, n.GPUs)
-		r.NICs = b.wants(n.Name, "nics", plan.KindNIC, n.NICRequests, len(n.NICs)-n.VFs)
-		r.VFs = b.wants(n.Name, "vfs", plan.KindVF, n.VFRequests, n.VFs)
+		if n.Profile != "" {
+			b.fail(n.Name, "profile", "%s is for emulated nodes, and %s has its own devices: leave it out, and ask for "+
+				"nics and gpus, or run the lab with driver: qemu", n.Profile, b.name)
+		} else {
+			r.GPUs = b.wants(n.Name, "gpus", plan.KindGPU, n.GPURequests, n.GPUs)
+			r.NICs = b.wants(n.Name, "nics", plan.KindNIC, n.NICRequests, len(n.NICs)-n.VFs)
+			r.VFs = b.wants(n.Name, "vfs", plan.KindVF, n.VFRequests, n.VFs)
+		}
 		b.p.Requests = append(b.p.Requests, r)
 	}
 	b.addCPUs()

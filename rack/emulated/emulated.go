@@ -189,6 +189,10 @@ func Supported(l *lab.Lab) error {
 			return fmt.Errorf("lab %s: node %s asks for image %s, and nodes of %s have image %s only: leave image out",
 				l.Name, n.Name, n.Image, arch(l), lab.DefaultImage)
 		}
+		if n.NUMANodes() > 0 && arch(l) != string(lab.ArchAMD64) {
+			return fmt.Errorf("lab %s: node %s has a NIC in a NUMA node, and nodes of %s have none: leave numa_node out",
+				l.Name, n.Name, arch(l))
+		}
 		if err := supported(n); err != nil {
 			return fmt.Errorf("lab %s: node %s %w", l.Name, n.Name, err)
 		}
@@ -218,10 +222,21 @@ func supported(n lab.Node) error {
 		case r.Address != "":
 			return fmt.Errorf("asks for the NIC %s, and driver qemu gives emulated ones: set nics: %d; %s", r.Address,
 				len(n.NICs), host)
-		case r != (lab.DeviceRequest{Count: r.Count}):
+		case r != (lab.DeviceRequest{Count: r.Count, NUMANode: r.NUMANode}):
 			return fmt.Errorf("asks for NICs by what they are, and driver qemu gives emulated ones: set nics: %d; %s",
 				len(n.NICs), host)
 		}
 	}
+	nodes := n.NUMANodes()
+	switch {
+	case nodes > maxNUMANodes:
+		return fmt.Errorf("has a NIC in NUMA node %d, and driver qemu gives at most %d NUMA nodes: set numa_node: 0 or 1; "+
+			"%s", nodes-1, maxNUMANodes, host)
+	case nodes > 0 && n.NIC == lab.NICVirtio:
+		return errors.New("has a NIC in a NUMA node, which needs a ConnectX: leave nic: virtio out")
+	}
 	return gpusSupported(n)
 }
+
+// maxNUMANodes is the largest tested number of an emulated node's NUMA nodes.
+const maxNUMANodes = 2

@@ -76,7 +76,7 @@ func gpusSupported(n lab.Node) error {
 				n.GPUs, host)
 		case r.Vendor != "" || r.NUMANode != nil:
 			return fmt.Errorf("asks for GPUs by vendor or NUMA node, and driver qemu gives emulated ones: set gpus: "+
-				"%d; %s", n.GPUs, host)
+				"%d, or {count: %[1]d, path: sys} for GPUs in another NUMA node than their NIC; %s", n.GPUs, host)
 		case r.Model != "" && !slices.Contains(gpu.Models(), strings.ToLower(r.Model)):
 			return fmt.Errorf("asks for the GPU model %s, and driver qemu emulates %s: leave model out; %s", r.Model,
 				words.Or(gpu.Models()), host)

@@ -44,7 +44,8 @@ func TestWhatTheDriverCannotDoIsRefused(t *testing.T) {
 		"GPUs of a model": {"nodes: {vm: {image: debian-13+gpu, gpus: {count: 2, model: RTX 3090}}}",
 			"lab x: node vm asks for the GPU model RTX 3090, and driver qemu emulates"},
 		"GPUs of a vendor": {"nodes: {vm: {image: debian-13+gpu, gpus: {count: 2, vendor: nvidia}}}",
-			"lab x: node vm asks for GPUs by vendor or NUMA node, and driver qemu gives emulated ones: set gpus: 2;"},
+			"lab x: node vm asks for GPUs by vendor or NUMA node, and driver qemu gives emulated ones: set gpus: 2, or {count: 2, " +
+				"path: sys} for GPUs in another NUMA node than their NIC;"},
 		"VFs": {"nodes: {vm: {vfs: 2}}",
 			"lab x: node vm asks for 2 virtual functions, which driver qemu cannot give: set vfs: 0 and nics: 2;"},
 		"a NIC by name": {"nodes: {vm: {nics: [1, NIC0]}}",
@@ -52,7 +53,16 @@ func TestWhatTheDriverCannotDoIsRefused(t *testing.T) {
 		"an address": {"nodes: {vm: {nics: 41:00.0}}", "lab x: node vm asks for the NIC 0000:41:00.0,"},
 		"a NIC by rate": {"nodes: {vm: {nics: {rate: 25Gb/s}}}",
 			"lab x: node vm asks for NICs by what they are, and driver qemu gives emulated ones: set nics: 1;"},
-		"a NUMA node": {"nodes: {vm: {nics: {numa_node: 0}}}", "lab x: node vm asks for NICs by what they are,"},
+		"NICs in NUMA nodes": {"nodes: {vm: {nics: [1, {numa_node: 1}]}}", ""},
+		"a third NUMA node": {"nodes: {vm: {nics: {numa_node: 2}}}", "lab x: node vm has a NIC in NUMA node 2, and " +
+			"driver qemu gives at most 2 NUMA nodes: set numa_node: 0 or 1;"},
+		"a virtio NIC in a NUMA node": {"nodes: {vm: {nic: virtio, nics: {numa_node: 1}}}",
+			"lab x: node vm has a NIC in a NUMA node, which needs a ConnectX: leave nic: virtio out"},
+		"a NUMA node of another architecture": {"arch: arm64\nnodes: {vm: {nics: {numa_node: 1}}}",
+			"lab x: node vm has a NIC in a NUMA node, and nodes of arm64 have none: leave numa_node out"},
+		"a profile": {"nodes: {vm: {profile: h20}}", ""},
+		"a profile without its NICs": {"nodes: {vm: {profile: h20, nic: virtio}}", "lab x: node vm has a NIC in a NUMA " +
+			"node, which needs a ConnectX: leave nic: virtio out"},
 		"no NIC": {"nodes: {vm: {nics: 0}}",
 			"lab x: node vm has no NIC, and an emulated node without one is on no fabric: set nics: 1"},
 		"too many NICs": {"nodes: {vm: {nics: 9}}",
@@ -84,7 +94,7 @@ func TestSupportedExamples(t *testing.T) {
 	}
 	runs := map[string]bool{"pair": true, "sixteen": true, "sixtyfour": true, "connectx": true, "incast": true,
 		"soft-roce": true, "cluster": true, "cluster-sixteen": true, "slurm": true, "course": true, "arm64": true,
-		"gpu": true, "gpu-matrix": true}
+		"gpu": true, "gpu-matrix": true, "h20": true}
 	for _, path := range files {
 		b, err := os.ReadFile(path)
 		if err != nil {

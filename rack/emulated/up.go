@@ -175,6 +175,9 @@ func (u *upRun) chooseEmulator(ctx context.Context, old *rack.State) error {
 		if u.Lab.HasGPUs() {
 			return fmt.Errorf("lab %s: its GPUs need a ConnectX beside them: %w", u.Lab.Name, why)
 		}
+		if slices.ContainsFunc(u.Lab.Nodes, func(n lab.Node) bool { return n.NUMANodes() > 0 }) {
+			return fmt.Errorf("lab %s: its NICs in NUMA nodes are ConnectX adapters: %w", u.Lab.Name, why)
+		}
 		u.progress.Note("the nodes have virtio NICs with soft RoCE in place of a ConnectX: %v", why)
 		u.setNICs(func(lab.Node) lab.NICModel { return lab.NICVirtio })
 	}
@@ -272,7 +275,7 @@ func (u *upRun) ensureImages(ctx context.Context) error {
 
 func (u *upRun) spec(n lab.Node) qemu.Spec {
 	s := qemu.Spec{Lab: u.Lab.Name, Name: n.Name, Dir: u.NodeDir(n.Name), CPUs: n.CPUs, Memory: int64(n.Memory),
-		Adapters: n.ConnectX(), GPUs: gpusOf(u.Dir, n)}
+		Adapters: n.ConnectX(), GPUs: gpusOf(u.Dir, n), NUMANodes: n.NUMANodes()}
 	if n.HasDisk() {
 		s.Image = u.images[n.Image]
 	}
@@ -282,7 +285,8 @@ func (u *upRun) spec(n lab.Node) qemu.Spec {
 	for i, nic := range n.NICs {
 		made := qemu.NIC{MAC: nic.MAC, Socket: portOf(u.Dir, n.Name, i).Path}
 		if n.ConnectX() {
-			made = qemu.NIC{MAC: nic.MAC, Adapter: adapterSocket(u.Dir, n.Name, i), Model: string(n.NIC)}
+			made = qemu.NIC{MAC: nic.MAC, Adapter: adapterSocket(u.Dir, n.Name, i), Model: string(n.NIC),
+				NUMA: n.NUMANodeOf(i)}
 		}
 		s.NICs = append(s.NICs, made)
 	}
