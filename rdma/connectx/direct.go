@@ -528,9 +528,13 @@ func (m *message) pace() time.Duration {
 	}
 	if q.due == 0 {
 		tx, rx := m.flow()
-		q.due = p.occupy(m.peer, max(q.rang, p.s.now()-maxLag), tx) + p.nic.Latency
+		start := max(q.rang, p.s.now()-maxLag)
+		q.due = p.occupy(m.peer, start, tx) + p.nic.Latency
 		if m.wr.Op == roce.WRRead {
 			q.due = m.peer.occupy(p, q.due, rx) + p.nic.Latency
+		}
+		if p.limited() || m.peer.limited() {
+			q.due = max(q.due, m.pathsPass(start)+p.nic.Latency)
 		}
 	}
 	return q.due

@@ -81,6 +81,7 @@ type Port struct {
 	// verifiedPeerQueue is a queue of the peer known to lead back to this port, for the messages of one batch. Both
 	// ports stay locked during the batch, so they keep their addresses.
 	verifiedPeerQueue *queue
+	paths             []path // to memory of other devices of the guest
 
 	shown atomic.Pointer[registers] // for reads without the lock
 	beat  atomic.Uint32

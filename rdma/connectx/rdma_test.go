@@ -277,6 +277,78 @@ func TestPacing(t *testing.T) {
 	}
 }
 
+// A message takes as long as the paths to the memory of GPUs at both ends need, on either path, and no longer than its
+// port needs for memory of the guest.
+func TestPathsToMemoryHaveRates(t *testing.T) {
+	const n, slow, port = 1 << 20, 1e9, 20e9
+	const far = guestMemory / 2 // here the memory of a GPU begins
+	rate := func(addr uint64) int64 {
+		if addr >= far {
+			return slow
+		}
+		return 0
+	}
+	for _, direct := range []bool{true, false} {
+		s, g := newLab(t, 2, NIC{RateBits: port, PathRate: rate}, nil)
+		s.SetDirect(direct)
+		qa, qb := pair(g[0], g[1], serviceRC, nil)
+		type buffer struct {
+			at  uint64
+			key uint32
+		}
+		var near, vram [2]buffer
+		for i, x := range g {
+			at := x.alloc(n)
+			near[i] = buffer{at, x.key(at, n, x.pd, allRights...)}
+			vram[i] = buffer{far, x.key(far, n, x.pd, allRights...)}
+		}
+		for name, tt := range map[string]struct {
+			op   byte
+			a, b buffer
+			slow bool
+		}{
+			"WRITE":            {wqeWrite, near[0], near[1], false},
+			"WRITE from VRAM":  {wqeWrite, vram[0], near[1], true},
+			"WRITE to VRAM":    {wqeWrite, near[0], vram[1], true},
+			"READ from VRAM":   {wqeRead, near[0], vram[1], true},
+			"READ to VRAM":     {wqeRead, vram[0], near[1], true},
+			"SEND to VRAM":     {wqeSend, near[0], vram[1], true},
+			"SEND from VRAM":   {wqeSend, vram[0], near[1], true},
+			"READ of the host": {wqeRead, near[0], near[1], false},
+		} {
+			w := testWQE{op: tt.op, segs: [][]byte{dataSeg(tt.a.at, tt.a.key, n)}}
+			if tt.op != wqeSend {
+				w.segs = append([][]byte{remoteSeg(tt.b.at, tt.b.key)}, w.segs...)
+			}
+			least, fastest := time.Duration(3*n*8)*time.Nanosecond, time.Hour
+			for try := 0; try < 50 && (fastest > 10*least || !tt.slow && fastest > least); try++ {
+				if tt.op == wqeSend {
+					for range 3 {
+						qb.recv(tt.b.key, tt.b.at, n)
+					}
+				}
+				start := time.Now()
+				qa.send(w, w, w)
+				for range 3 {
+					if e := qa.cq.wait(); e[63]>>4 != cqeRequest {
+						t.Fatalf("direct %v, %s: completion %x", direct, name, e)
+					}
+				}
+				for i := 0; i < 3 && tt.op == wqeSend; i++ {
+					qb.cq.wait()
+				}
+				fastest = min(fastest, time.Since(start))
+			}
+			if tt.op == wqeRead && tt.a == vram[0] && !direct {
+				least -= least / 3 // the answer to the last request is not delayed
+			}
+			if tt.slow && (fastest < least-catchUp || fastest > 10*least) || !tt.slow && fastest > least {
+				t.Errorf("direct %v, %s: 3 MiB took %v, and %v at the rate of the path", direct, name, fastest, least)
+			}
+		}
+	}
+}
+
 // A SEND without a posted receive is booked once, by the wire, and not by the direct path before.
 func TestRefusedMessageIsPacedOnce(t *testing.T) {
 	_, g := newLab(t, 2, NIC{RateBits: 1e5}, nil)

@@ -107,7 +107,7 @@ func (p *Port) wireState(q *queue, to roce.State) {
 			return
 		}
 		c := roce.QPConfig{Type: typ, QPN: q.Num, SrcQP: qpcDethSqpn.get32(q.Ctx), Shared: q.Receives != receivesOwn,
-			Counters: p.counters(q), Mem: domain{p, q.PD, q.Num}}
+			Counters: p.counters(q), Mem: domain{p: p, pd: q.PD, qpn: q.Num}}
 		// set_deth_sqpn: its datagrams carry the number of QP 1.
 		if typ == roce.GSI && q.NoRecv { // the driver's second GSI QP, which only sends
 			c.Type, c.SrcQP = roce.UD, 1
@@ -157,8 +157,8 @@ func (w *wireQP) NextRecv(wr *roce.RecvWR) bool {
 	if !w.p.nextRecv(w.q, wr) {
 		return false
 	}
-	if s := w.p.receives(w.q); s.PD != w.q.PD {
-		wr.Mem = domain{w.p, s.PD, w.q.Num}
+	if s := w.p.receives(w.q); s.PD != w.q.PD || w.p.limited() {
+		wr.Mem = domain{w.p, s.PD, w.q.Num, true}
 	}
 	return true
 }
@@ -197,6 +197,8 @@ type domain struct {
 	p   *Port
 	pd  uint32
 	qpn uint32
+	// received says that it is the memory of a receive request, for ports with rates of paths.
+	received bool
 }
 
 // fault converts a Fault to an error, with nil for 0.
@@ -229,7 +231,8 @@ func (d domain) copy(key uint32, va uint64, b []byte, a roce.Access, write bool)
 	if !d.p.bound(key, d.qpn) {
 		return roce.FaultKey
 	}
-	list, fail := d.p.translate(d.p.list[:0], key, d.pd, va, uint64(len(b)), a)
+	n := len(b)
+	list, fail := d.p.translate(d.p.list[:0], key, d.pd, va, uint64(n), a)
 	for i := 0; fail == 0 && i < len(list); i++ {
 		s := &list[i]
 		var done bool
@@ -245,6 +248,9 @@ func (d domain) copy(key uint32, va uint64, b []byte, a roce.Access, write bool)
 	}
 	if fail == 0 {
 		d.p.moved(list, total(list), write)
+	}
+	if fail == 0 && d.p.limited() {
+		d.hold(list, n, a, write)
 	}
 	d.p.list = reusable(list)
 	return fault(fail)

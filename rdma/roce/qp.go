@@ -23,6 +23,8 @@ type QP struct {
 	flow flow
 	turn bool // a read response goes next, before a request
 
+	heldData, heldReplies time.Duration // until when they wait, see HoldData
+
 	cnpAt    time.Duration // time of the last queued CNP
 	cnpOut   bool          // a CNP waits at the port
 	queued   bool          // among the port's ready QPs, or parked
@@ -253,12 +255,13 @@ const (
 // the other.
 func (q *QP) want(now time.Duration) (k kind, prio uint8, at time.Duration) {
 	prio = q.prio()
-	data := false
+	data, held := false, false
 	if r := q.rcv.first(); r != nil {
-		if r.op != replyRead {
+		if r.op != replyRead && q.heldReplies <= now {
 			return reply, prio, now
 		}
-		data = true
+		data = r.op == replyRead
+		held = !data
 	}
 	if asks := q.requestReady(now); data && (q.turn || !asks) {
 		k = readData
@@ -267,11 +270,22 @@ func (q *QP) want(now time.Duration) (k kind, prio uint8, at time.Duration) {
 		if q.cfg.Type >= UD {
 			prio = q.port.qos().Priority(&q.snd.at(q.snd.cur).To)
 		}
+	} else if held {
+		return reply, prio, q.heldReplies
 	} else {
 		return idle, 0, never
 	}
-	return k, prio, q.paced(now)
+	if at = max(q.paced(now), q.heldData); held && at > now {
+		at = min(at, q.heldReplies)
+	}
+	return k, prio, at
 }
+
+// HoldData delays the next data of the QP until a time, because the memory behind it is slower than the cable.
+func (q *QP) HoldData(until time.Duration) { q.heldData = max(q.heldData, until) }
+
+// HoldReplies delays the next acknowledgement of the QP until a time.
+func (q *QP) HoldReplies(until time.Duration) { q.heldReplies = max(q.heldReplies, until) }
 
 // build builds the frame that want announced. It is empty after a failure.
 func (q *QP) build(now time.Duration, k kind, b []byte) []byte {

@@ -709,3 +709,41 @@ func TestDataInLineKeepsItsPlace(t *testing.T) {
 		}
 	}
 }
+
+// Data that is held waits until its time, and so do acknowledgements. Neither delays the other.
+func TestHeldPacketsWait(t *testing.T) {
+	const data, replies, flight = 40 * time.Microsecond, 90 * time.Microsecond, 2 * time.Microsecond
+	for _, tt := range []struct{ data, replies bool }{{}, {data: true}, {replies: true}, {true, true}} {
+		s := newSim(t, RC, 25e9, nil)
+		a, b := s.nodes[0], s.nodes[1]
+		first := map[Opcode]time.Duration{} // of packets from b, by opcode
+		s.carry = func(from *node, now time.Duration, frame []byte) {
+			var p Packet
+			_ = Parse(frame, &p)
+			if _, known := first[p.Opcode]; from == b && !known {
+				first[p.Opcode] = now
+			}
+			s.deliver(s.peer(from), now+flight, frame)
+		}
+		want := map[Opcode]time.Duration{opWriteOnly: 0, opAck: flight}
+		if tt.data {
+			b.qp.HoldData(data)
+			want[opWriteOnly] = data
+		}
+		if tt.replies {
+			b.qp.HoldReplies(replies)
+			want[opAck] = replies
+		}
+		a.post(SendWR{ID: 1, Op: WRWrite, Signaled: true, SG: local(0, 64), VA: remoteVA, RKey: keyRemote})
+		b.post(SendWR{ID: 2, Op: WRWrite, Signaled: true, SG: local(0, 64), VA: remoteVA, RKey: keyRemote})
+		s.run(time.Second)
+		for op, at := range want {
+			if got, sent := first[op]; !sent || got < at || got > at+time.Microsecond {
+				t.Errorf("%+v: the first packet of kind %#x is sent at %v, want %v", tt, op, got, at)
+			}
+		}
+		if !slices.Equal(a.statuses(), []string{"1:0x0"}) || !slices.Equal(b.statuses(), []string{"2:0x0"}) {
+			t.Errorf("%+v: completions %v and %v", tt, a.statuses(), b.statuses())
+		}
+	}
+}
