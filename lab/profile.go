@@ -3,6 +3,7 @@ package lab
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/goccy/go-yaml/ast"
 
@@ -37,6 +38,17 @@ func profiles() []Profile {
 			gpu(2, GPUPathPIX), gpu(3, GPUPathNode), gpu(3, GPUPathPIX), gpu(3, GPUPathNode)},
 		Rates: map[GPUPath]int64{GPUPathPIX: 195e9, GPUPathNode: 177e9, GPUPathSYS: 123e9},
 	}}
+}
+
+// RateText returns the rates as text, from the nearest path to the farthest.
+func (p Profile) RateText() string {
+	var all []string
+	for _, path := range gpuPaths() {
+		if r := p.Rates[path]; r > 0 {
+			all = append(all, fmt.Sprintf("%s %d", path, r/1e9))
+		}
+	}
+	return strings.Join(all, ", ") + " Gb/s"
 }
 
 // A ProfileName is the name of a profile.

@@ -128,9 +128,13 @@ func (a *adapters) add(n lab.Node, nic int) error {
 	if os.Getenv(Unpaced) != "" {
 		rate = 0
 	}
+	var pathRate func(addr uint64) int64
+	if rates := pathRates(n, nic); rates != nil {
+		pathRate = func(addr uint64) int64 { return a.gpus.rate(n.Name, addr, rates) }
+	}
 	moved := &meter{}
 	card, err := serve.Plug(a.server, a.plugs, connectx.NIC{Name: name, MAC: [6]byte(hw), Model: string(model),
-		Socket: adapterSocket(a.dir, n.Name, nic), RateBits: rate, Link: !a.off[name],
+		Socket: adapterSocket(a.dir, n.Name, nic), RateBits: rate, Link: !a.off[name], PathRate: pathRate,
 		Peer:  func(addr, size uint64) []byte { return a.gpus.vram(n.Name, addr, size) },
 		Moved: func(addr, k uint64, written bool) { a.gpus.count(n.Name, moved, addr, k, written) }})
 	if err != nil {

@@ -120,6 +120,35 @@ func (s *gpuSet) count(node string, m *meter, addr, n uint64, written bool) {
 	}
 }
 
+// rate returns the rate of the GPU that has the memory at an address, out of those of all GPUs of a node, or 0.
+func (s *gpuSet) rate(node string, addr uint64, rates []int64) int64 {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for i, g := range s.there[node] {
+		if i < len(rates) && g.VRAM(addr, 1) != nil {
+			return rates[i]
+		}
+	}
+	return 0
+}
+
+// pathRates returns the modelled rates of the paths from a NIC of a node to its GPUs, or nil without a profile.
+func pathRates(n lab.Node, nic int) []int64 {
+	p, ok := lab.ProfileOf(n.Profile)
+	if !ok {
+		return nil
+	}
+	s := qemu.Spec{GPUs: gpusOf("", n), NUMANodes: n.NUMANodes()}
+	for i := range n.NICs {
+		s.NICs = append(s.NICs, qemu.NIC{NUMA: n.NUMANodeOf(i)})
+	}
+	rates := make([]int64, len(s.GPUs))
+	for i := range rates {
+		rates[i] = p.Rates[s.PathOf(nic, i)]
+	}
+	return rates
+}
+
 func (s *gpuSet) of(node string) []*gpu.GPU {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

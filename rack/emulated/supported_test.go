@@ -3,6 +3,7 @@ package emulated
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -107,5 +108,27 @@ func TestSupportedExamples(t *testing.T) {
 		if err := Supported(l); (err == nil) != runs[l.Name] {
 			t.Errorf("%s: %v", path, err)
 		}
+	}
+}
+
+// Rates follow the paths of the profile, from each NIC to each GPU. Other nodes have none.
+func TestRatesOfPaths(t *testing.T) {
+	l, err := lab.Parse("f", []byte("name: x\nnodes: {a: {profile: h20}, b: {image: debian-13+gpu, gpus: 2}}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const pix, node, sys = 195e9, 177e9, 123e9
+	for nic, want := range [][]int64{{node, pix, node, node, sys, sys, sys, sys}, {node, node, node, pix, sys, sys, sys,
+		sys}, {sys, sys, sys, sys, pix, node, node, node}, {sys, sys, sys, sys, node, node, pix, node}} {
+		if got := pathRates(l.Nodes[0], nic); !slices.Equal(got, want) {
+			t.Errorf("eth%d: rates %v, want %v", nic, got, want)
+		}
+	}
+	if got := pathRates(l.Nodes[1], 0); got != nil {
+		t.Errorf("rates without a profile: %v", got)
+	}
+	p, _ := lab.ProfileOf("h20")
+	if got := p.RateText(); got != "pix 195, node 177, sys 123 Gb/s" {
+		t.Errorf("the rates are %q", got)
 	}
 }

@@ -56,6 +56,7 @@ func (r *emulatedLab) Up(ctx context.Context, old *rack.State, o rack.Options, p
 	if err := u.prepare(ctx, old); err != nil {
 		return err
 	}
+	u.noteProfiles()
 	err = u.reconcile(ctx, old)
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		err = fmt.Errorf("%w; free space there, or set RACKLESS_RUN to a directory with more", err)
@@ -271,6 +272,17 @@ func (u *upRun) ensureImages(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// noteProfiles says which rates a profile models, because measurements in its nodes show them.
+func (u *upRun) noteProfiles() {
+	profiles := lists.Map(u.Lab.Nodes, func(n lab.Node) lab.ProfileName { return n.Profile })
+	slices.Sort(profiles)
+	for _, name := range slices.Compact(profiles) {
+		if p, ok := lab.ProfileOf(name); ok {
+			u.progress.Note("profile %s: rates between NICs and GPUs are modelled: %s", name, p.RateText())
+		}
+	}
 }
 
 func (u *upRun) spec(n lab.Node) qemu.Spec {
