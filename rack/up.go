@@ -49,6 +49,12 @@ type UnfinishedError struct{ Do string }
 
 func (e *UnfinishedError) Error() string { return e.Do }
 
+// An UndoneError is the error of Up if the lab did not run before, and nothing is left of it.
+type UndoneError struct{ error }
+
+// Unwrap returns the reason.
+func (e *UndoneError) Unwrap() error { return e.error }
+
 // Up makes the lab run as described, and leaves nodes that already do so alone. If Up fails, it stops everything that
 // it started, and removes a lab that it made.
 func Up(ctx context.Context, d Dirs, l *lab.Lab, o Options) (r *Rack, err error) {
@@ -101,7 +107,11 @@ func Up(ctx context.Context, d Dirs, l *lab.Lab, o Options) (r *Rack, err error)
 	err = errors.Join(err, r.Close())
 	if old == nil && !stays {
 		// The caller's context may be canceled, but cleaning up must go on.
-		err = errors.Join(err, remove(context.WithoutCancel(ctx), d, l.Name))
+		left := remove(context.WithoutCancel(ctx), d, l.Name)
+		if left == nil {
+			return nil, &UndoneError{err}
+		}
+		err = errors.Join(err, left)
 	}
 	return nil, err
 }

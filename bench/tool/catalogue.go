@@ -84,14 +84,14 @@ func EngineByName(name string) (bench.Engine, error) {
 		if near := strictyaml.Nearest(base, names); near != "" {
 			hint = "did you mean " + near + "? " + hint
 		}
-		return bench.Engine{}, fmt.Errorf("find engine %q: unknown; %s", name, hint)
+		return bench.Engine{}, fmt.Errorf("there is no test %q; %s", name, hint)
 	}
 	if !varied {
 		return catalogue[i], nil
 	}
 	e, err := variant(catalogue[i], strings.Split(words, "/"))
 	if err != nil {
-		return bench.Engine{}, fmt.Errorf("find engine %q: %w", name, err)
+		return bench.Engine{}, fmt.Errorf("test %q: %w", name, err)
 	}
 	return e, nil
 }

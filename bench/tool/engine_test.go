@@ -98,7 +98,7 @@ func TestEveryEngineIsFoundByItsName(t *testing.T) {
 		t.Error("a caller can change the table")
 	}
 	_, err := EngineByName("ib_bw")
-	const want = `find engine "ib_bw": unknown; did you mean osu_bw? use one of ib_write_bw, ib_read_bw, ib_send_bw, ` +
+	const want = `there is no test "ib_bw"; did you mean osu_bw? use one of ib_write_bw, ib_read_bw, ib_send_bw, ` +
 		`ib_atomic_bw, ib_write_lat, ib_send_lat, ib_read_lat, ib_atomic_lat, iperf3, ping, ucx_put_bw, ` +
 		`ucx_put_lat, fi_pingpong, sysbench_cpu_single, sysbench_cpu, stress_stream, lat_mem_rd, ` +
 		`gpu_bandwidth_h2d, gpu_bandwidth_d2h, gpu_bandwidth_local, nccl_all_reduce, osu_bw, osu_bibw, ` +

@@ -47,23 +47,23 @@ func TestVariantsOfPerftestAreCommandLines(t *testing.T) {
 
 func TestVariantsThatDoNotExistAreRefused(t *testing.T) {
 	for name, want := range map[string]string{
-		"ib_read_bw/uc":       `find engine "ib_read_bw/uc": UC has no read: it takes send and write`,
-		"ib_atomic_lat/uc":    `find engine "ib_atomic_lat/uc": UC has no atomic: it takes send and write`,
-		"ib_write_bw/ud":      `find engine "ib_write_bw/ud": UD has no write: it takes send alone`,
-		"ib_read_lat/ud":      `find engine "ib_read_lat/ud": UD has no read: it takes send alone`,
-		"ib_send_bw/imm":      `find engine "ib_send_bw/imm": imm is for write, not for send`,
-		"ib_write_lat/cas":    `find engine "ib_write_lat/cas": cas is for atomic, not for write`,
-		"ib_write_lat/q2":     `find engine "ib_write_lat/q2": bidi and more queue pairs than one are for bandwidth`,
-		"ib_send_lat/bidi":    `find engine "ib_send_lat/bidi": bidi and more queue pairs than one are for bandwidth`,
-		"ib_write_bw/dscp64":  `find engine "ib_write_bw/dscp64": DSCP 64; give 0 to 63`,
-		"ib_write_lat/events": `find engine "ib_write_lat/events": events are for send, and not for timed`,
-		"ib_write_bw/q0":      `find engine "ib_write_bw/q0": 0 queue pairs; give 1 to 16384`,
-		"ib_write_bw/dmabuf":  `find engine "ib_write_bw/dmabuf": dmabuf needs a GPU: add cuda0`,
-		"ib_write_bw/xrc": `find engine "ib_write_bw/xrc": "xrc" is unknown; after a slash come rc, uc or ` +
+		"ib_read_bw/uc":       `test "ib_read_bw/uc": UC has no read: it takes send and write`,
+		"ib_atomic_lat/uc":    `test "ib_atomic_lat/uc": UC has no atomic: it takes send and write`,
+		"ib_write_bw/ud":      `test "ib_write_bw/ud": UD has no write: it takes send alone`,
+		"ib_read_lat/ud":      `test "ib_read_lat/ud": UD has no read: it takes send alone`,
+		"ib_send_bw/imm":      `test "ib_send_bw/imm": imm is for write, not for send`,
+		"ib_write_lat/cas":    `test "ib_write_lat/cas": cas is for atomic, not for write`,
+		"ib_write_lat/q2":     `test "ib_write_lat/q2": bidi and more queue pairs than one are for bandwidth`,
+		"ib_send_lat/bidi":    `test "ib_send_lat/bidi": bidi and more queue pairs than one are for bandwidth`,
+		"ib_write_bw/dscp64":  `test "ib_write_bw/dscp64": DSCP 64; give 0 to 63`,
+		"ib_write_lat/events": `test "ib_write_lat/events": events are for send, and not for timed`,
+		"ib_write_bw/q0":      `test "ib_write_bw/q0": 0 queue pairs; give 1 to 16384`,
+		"ib_write_bw/dmabuf":  `test "ib_write_bw/dmabuf": dmabuf needs a GPU: add cuda0`,
+		"ib_write_bw/xrc": `test "ib_write_bw/xrc": "xrc" is unknown; after a slash come rc, uc or ` +
 			`ud, qN, dscpN, bidi, timed, imm, cas, events, cudaN, dmabuf, nicN`,
-		"ib_write_bw/": `find engine "ib_write_bw/": "" is unknown; after a slash come rc, uc or ud, qN, ` +
+		"ib_write_bw/": `test "ib_write_bw/": "" is unknown; after a slash come rc, uc or ud, qN, ` +
 			`dscpN, bidi, timed, imm, cas, events, cudaN, dmabuf, nicN`,
-		"iperf3/uc": `find engine "iperf3/uc": iperf3 has no variants`,
+		"iperf3/uc": `test "iperf3/uc": iperf3 has no variants`,
 	} {
 		if _, err := EngineByName(name); err == nil || err.Error() != want {
 			t.Errorf("got  %v\nwant %s", err, want)

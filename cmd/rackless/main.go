@@ -122,11 +122,26 @@ func (a *app) run(ctx context.Context, args []string) int {
 	if text != "" {
 		// An error after Ctrl-C is usually a consequence of the interruption.
 		if ctx.Err() != nil {
-			text = "interrupted: " + text
+			text = interrupted(ctx, err)
 		}
 		fmt.Fprintf(a.err, "rackless: %s\n", text)
 	}
 	return code
+}
+
+// errUndone is the error of a command that was interrupted and has left nothing behind.
+var errUndone = errors.New("everything that was begun is undone")
+
+// interrupted returns the message of a command that ended with err after Ctrl-C.
+func interrupted(ctx context.Context, err error) string {
+	switch text := err.Error(); {
+	case errors.Is(err, errUndone):
+		return "interrupted; " + text
+	case text == context.Cause(ctx).Error(), text == ctx.Err().Error():
+		return "interrupted"
+	default:
+		return "interrupted: " + text
+	}
 }
 
 // otherNames maps commands to their names in other tools: ssh, docker, containerlab, kubectl, vagrant, and hwloc.

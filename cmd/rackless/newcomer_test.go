@@ -27,7 +27,7 @@ func TestWhatANewcomerTypes(t *testing.T) {
 		"up --acel kvm a.yaml":           "unknown flag: --acel; did you mean --accel?",
 		"up --accel kvmm a.yaml":         "want auto, kvm or tcg",
 		"lab check a.yaml b.yaml":        "want one LAB.yaml, have 2 arguments",
-		"bench pair --tests ib_wirte_bw": `"ib_wirte_bw": unknown; did you mean ib_write_bw?`,
+		"bench pair --tests ib_wirte_bw": `there is no test "ib_wirte_bw"; did you mean ib_write_bw?`,
 		"bench pair --pairs al":          `"al" are no pairs of nodes: want auto, all, first, ring, or CLIENT:SERVER`,
 		"exec vm00 --":                   "want a command after --",
 		"exec":                           "rackless exec NODE -- COMMAND",

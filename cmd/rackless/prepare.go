@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strings"
 	"time"
@@ -83,7 +84,7 @@ func (a *app) prepare(ctx context.Context, o prepareOptions, file string) error 
 	// Read the journal first, because reading the host takes many seconds while it boots.
 	entries, err := change.ReadJournal(store.Journal(), host.Kinds())
 	if err != nil {
-		return err
+		return a.needsRoot("prepare", err)
 	}
 	if e := change.Unfinished(entries); o.resume && e != nil {
 		return fmt.Errorf("the last time, the machine went down or prepare was killed in the middle of a step "+
@@ -148,7 +149,7 @@ func (a *app) prepareFor(ctx context.Context, s *change.System, o prepareOptions
 	store := a.store()
 	j, err := store.Open(p, loaded)
 	if err != nil {
-		return err
+		return a.needsRoot("prepare", err)
 	}
 	began := time.Now()
 	results, err := store.Make(ctx, s, j, steps, tables.StepProgress(a.beside(o.form), seen, len(steps)))
@@ -336,6 +337,14 @@ func newRollbackCmd(a *app) *cobra.Command {
 	return cmd
 }
 
+// needsRoot replaces the error of a user who may not write the journal of this host, or not read it.
+func (a *app) needsRoot(verb string, err error) error {
+	if a.uid == 0 || !errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	return fmt.Errorf("%s needs root: sudo rackless %[1]s", verb)
+}
+
 // rollback undoes the changes recorded in the journal of prepare. With known it also accepts a damaged journal.
 func (a *app) rollback(ctx context.Context, form string, dryRun, yes, known bool) error {
 	store := a.store()
@@ -344,7 +353,7 @@ func (a *app) rollback(ctx context.Context, form string, dryRun, yes, known bool
 		return err
 	}
 	if dryRun {
-		return a.printRollback(store, form)
+		return a.needsRoot("rollback", a.printRollback(store, form))
 	}
 	open := change.Open
 	// A damaged journal is refused unless the user knows about it. Changes missing from it stay in effect, and after
@@ -355,7 +364,7 @@ func (a *app) rollback(ctx context.Context, form string, dryRun, yes, known bool
 	p, had := store.Known()
 	j, err := open(store.Journal(), host.Kinds())
 	if err != nil {
-		return err
+		return a.needsRoot("rollback", err)
 	}
 	out := tables.Rollback{Schema: tables.RollbackSchema, Steps: []tables.DoneStep{}}
 	entries := j.Entries()

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -21,17 +22,17 @@ func newPuzzleStartCmd(a *app) *cobra.Command {
 	cmd := a.ofPuzzle(&cobra.Command{
 		Use:   "start [LAB]",
 		Short: "Break a running lab, so that you can find out why",
-	}, func(ctx context.Context, l *course.Lab) error {
+	}, func(ctx context.Context, l *course.Lab) (string, error) {
 		if number == 0 {
 			number = 1 + rand.IntN(len(course.Puzzles()))
 		}
 		p, err := l.Break(ctx, number)
 		if err != nil {
-			return err
+			return "", err
 		}
-		return a.show(fmt.Sprintf("lab %s is broken.\n\n  %s\n\nFind out why, and repair it. rackless puzzle check "+
+		return fmt.Sprintf("lab %s is broken.\n\n  %s\n\nFind out why, and repair it. rackless puzzle check "+
 			"%[1]s says whether it works again, with --hint\nwhere to look; rackless puzzle reveal %[1]s gives up.\n",
-			l.Lab.Name, p.Story))
+			l.Lab.Name, p.Story), nil
 	})
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -60,26 +61,20 @@ func newPuzzleCheckCmd(a *app) *cobra.Command {
 	cmd := a.ofPuzzle(&cobra.Command{
 		Use:   "check [LAB]",
 		Short: "Say whether a broken lab works again, but not what is wrong",
-	}, func(ctx context.Context, l *course.Lab) error {
+	}, func(ctx context.Context, l *course.Lab) (string, error) {
 		if hint {
 			p, err := l.Puzzle()
-			if err != nil {
-				return err
-			}
-			return a.show(p.Hint + "\n")
+			return p.Hint + "\n", err
 		}
 		o, err := l.Judge(ctx)
 		if err != nil {
-			return err
+			return "", err
 		}
 		if o.NotOK > 0 {
-			if err := a.show(fmt.Sprintf("not yet: of %d checks %d do not hold\n", o.Checks, o.NotOK)); err != nil {
-				return err
-			}
-			return cli.Exit(exitFaults)
+			return fmt.Sprintf("not yet: of %d checks %d do not hold\n", o.Checks, o.NotOK), cli.Exit(exitFaults)
 		}
-		return a.show(fmt.Sprintf("solved: all %d checks hold.\n%s\nMore: rackless explain %s\n", o.Checks,
-			o.Puzzle.Cause, o.Puzzle.Finding))
+		return fmt.Sprintf("solved: all %d checks hold.\n%s\nMore: rackless explain %s\n", o.Checks,
+			o.Puzzle.Cause, o.Puzzle.Finding), nil
 	})
 	cmd.Flags().BoolVar(&hint, "hint", false, "say where to look, and check nothing")
 	return cmd
@@ -90,16 +85,16 @@ func newPuzzleRevealCmd(a *app) *cobra.Command {
 	return a.ofPuzzle(&cobra.Command{
 		Use:   "reveal [LAB]",
 		Short: "Undo puzzle start, and say what it was",
-	}, func(ctx context.Context, l *course.Lab) error {
+	}, func(ctx context.Context, l *course.Lab) (string, error) {
 		p, err := l.Mend(ctx)
-		if err != nil {
-			return err
-		}
-		return a.show(fmt.Sprintf("%s\nIt was undone. More: rackless explain %s\n", p.Cause, p.Finding))
+		return fmt.Sprintf("%s\nIt was undone. More: rackless explain %s\n", p.Cause, p.Finding), err
 	})
 }
 
-func (a *app) ofPuzzle(cmd *cobra.Command, do func(ctx context.Context, l *course.Lab) error) *cobra.Command {
+// ofPuzzle completes a verb of puzzles. It prints the text that do returns when all progress has been shown, unless do
+// failed without a status of its own.
+func (a *app) ofPuzzle(cmd *cobra.Command,
+	do func(ctx context.Context, l *course.Lab) (text string, err error)) *cobra.Command {
 	cmd.Args = cli.MaxArgs(1, "at most one lab")
 	cmd.ValidArgsFunction = a.completeLabs
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -110,8 +105,18 @@ func (a *app) ofPuzzle(cmd *cobra.Command, do func(ctx context.Context, l *cours
 		defer r.Close()
 		p, end := a.progress()
 		defer end()
-		err = do(cmd.Context(), &course.Lab{Rack: r, Progress: p})
-		p.End(err)
+		text, err := do(cmd.Context(), &course.Lab{Rack: r, Progress: p})
+		status, faulty := errors.AsType[*cli.Error](err)
+		faulty = faulty && status.Err == nil
+		if faulty {
+			p.End(nil) // the checks were made
+		} else {
+			p.End(err)
+		}
+		end()
+		if err == nil || faulty {
+			err = errors.Join(a.show(text), err)
+		}
 		return err
 	}
 	return cmd

@@ -5,10 +5,12 @@ package main
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"log"
 	"net"
 	"net/url"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -45,6 +47,21 @@ func newUICmd(a *app) *cobra.Command {
 	return cmd
 }
 
+// listenError says what to do about an address that cannot be listened on. Unlike the error of package net it does not
+// name system calls.
+func listenError(addr string, err error) error {
+	const free = "--listen 127.0.0.1:0 takes one that is free"
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return fmt.Errorf("--listen %s: another program uses this port; %s", addr, free)
+	case errors.Is(err, syscall.EACCES):
+		return fmt.Errorf("--listen %s: only root may use this port; %s", addr, free)
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return fmt.Errorf("--listen %s: this machine does not have this address; %s", addr, free)
+	}
+	return fmt.Errorf("--listen %s: %w", addr, err)
+}
+
 func (a *app) serveUI(ctx context.Context, addr, token, db string) error {
 	d, err := a.dirs()
 	if err != nil {
@@ -60,7 +77,7 @@ func (a *app) serveUI(ctx context.Context, addr, token, db string) error {
 	// Listen before printing the address, so that a browser that opens it at once gets an answer.
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
-		return err
+		return listenError(addr, err)
 	}
 	fmt.Fprintf(a.out, "http://%s/?token=%s\n", l.Addr(), url.QueryEscape(token))
 	fmt.Fprintln(a.err, "open it in a browser on this machine; Ctrl-C ends it")

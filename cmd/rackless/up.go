@@ -39,6 +39,12 @@ func newUpCmd(a *app) *cobra.Command {
 		if err != nil {
 			return err
 		}
+		if cmd.Flags().NArg() == 0 { // which file it is may surprise
+			fmt.Fprintf(a.err, "rackless: the lab file here is %s\n", file)
+		}
+		if at.host == planner.Local {
+			at.host = ""
+		}
 		// A flag without effect is refused: with --connect, the user expects another host.
 		if !rack.NeedsPlace(l) && (cmd.Flags().Changed("connect") || at.host != "") {
 			return cli.Usagef(cmd, "lab %s asks for nothing of a host: say driver: libvirt in %s", l.Name, file)
@@ -147,6 +153,9 @@ func (a *app) up(ctx context.Context, d rack.Dirs, l *lab.Lab, o rack.Options) e
 	ui.Close()
 	if _, changed := errors.AsType[*libvirt.ChangedError](err); changed {
 		return faultf("%w\n--recreate ends it, and starts it with the new definition", err)
+	}
+	if _, undone := errors.AsType[*rack.UndoneError](err); undone && ctx.Err() != nil {
+		return errUndone
 	}
 	if err != nil {
 		return err

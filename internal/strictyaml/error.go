@@ -3,6 +3,7 @@ package strictyaml
 import (
 	"cmp"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -176,4 +177,36 @@ func Distance(a, b string) int {
 		}
 	}
 	return row[len(b)]
+}
+
+// mostOthers is the number of files that a message names.
+const mostOthers = 5
+
+// Others suggests files in place of one that does not exist: the one in dirs with the most similar name, else the first
+// of them, or "" if there are none. list returns the names of the files of a directory that could be meant.
+func Others(path string, dirs []string, list func(dir string) []string) string {
+	byName, names := map[string]string{}, []string{}
+	for _, dir := range dirs {
+		for _, f := range list(dir) {
+			if name := strings.TrimSuffix(f, filepath.Ext(f)); byName[name] == "" {
+				byName[name] = filepath.Join(dir, f)
+				names = append(names, name)
+			}
+		}
+	}
+	base := filepath.Base(path)
+	if near := Nearest(strings.TrimSuffix(base, filepath.Ext(base)), names); near != "" {
+		return "did you mean " + byName[near] + "?"
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	paths := []string{}
+	for _, n := range names[:min(len(names), mostOthers)] {
+		paths = append(paths, byName[n])
+	}
+	if len(names) > mostOthers {
+		paths = append(paths, "...")
+	}
+	return "there are " + strings.Join(paths, ", ")
 }

@@ -32,6 +32,7 @@ type Display struct {
 	began time.Time
 	frame int
 	drawn bool
+	ended bool // nothing is shown any more, because the command prints its result
 	past  past
 
 	stop chan struct{} // closed by Close; nil without a spinner
@@ -129,6 +130,9 @@ func (u *Display) Event(e steps.Event) {
 	e.Step, e.Note = words.Printable(e.Step), words.Visible(e.Note)
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	if u.ended {
+		return
+	}
 	switch {
 	case e.End:
 		word := Paint(u.color, "32", "ok")
@@ -169,7 +173,8 @@ func (u *Display) Quiet() func(steps.Event) {
 	}
 }
 
-// Close ends the display and removes its live line. A second call does nothing.
+// Close ends the display and removes its live line. Later events are not shown: in a file with both streams, they would
+// follow the result. A second call does nothing.
 func (u *Display) Close() {
 	if u.stop != nil {
 		close(u.stop)
@@ -179,7 +184,7 @@ func (u *Display) Close() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.erase()
-	u.step = ""
+	u.step, u.ended = "", true
 }
 
 // A Meter shows the state of an operation as a live line on a terminal, and nothing on other outputs.

@@ -32,7 +32,8 @@ func TestPipedProgressIsPlainLines(t *testing.T) {
 	u := NewDisplay(&b, func(string) string { return "" })
 	operation(u)
 	u.Close()
-	u.Close() // a second call does nothing
+	u.Close()    // a second call does nothing
+	operation(u) // would follow the result
 	const want = "   download 3 packages\nok image 1.50 s\nfailed nodes 1/2 0.02 s\n"
 	if b.String() != want {
 		t.Errorf("got %q, want %q", &b, want)

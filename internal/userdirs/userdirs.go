@@ -130,6 +130,12 @@ func checkOurs(dir string, uid int) error {
 	}
 	for at := dir; ; at = filepath.Dir(at) {
 		fi, err := os.Stat(at)
+		if err == nil && at == dir && (fi.IsDir() || fi.Mode().IsRegular()) {
+			err = readable(dir)
+		}
+		if errors.Is(err, fs.ErrPermission) {
+			return fmt.Errorf("user %d, who runs rackless, may not read %s: run it as the user whose it is", uid, at)
+		}
 		if err == nil {
 			owner, known := ownerOf(fi)
 			writable := fi.Mode()&0o002 != 0 && fi.Mode()&fs.ModeSticky == 0 // /tmp has the sticky bit
@@ -144,6 +150,16 @@ func checkOurs(dir string, uid int) error {
 			return nil
 		}
 	}
+}
+
+// readable returns an error if this user may not read a file or list a directory. A listing that fails later would be
+// taken for an empty one.
+func readable(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return f.Close()
 }
 
 // Images returns the directory of the image cache.

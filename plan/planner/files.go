@@ -2,6 +2,7 @@ package planner
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -165,30 +166,10 @@ func instead(path string, isDir bool) string {
 	if isDir {
 		text, look = "a directory and no lab file", []string{path}
 	}
-	byName, names := map[string]string{}, []string{}
-	for _, dir := range look {
+	return text + "; " + cmp.Or(strictyaml.Others(path, look, func(dir string) []string {
 		files, _ := lab.Files(os.DirFS(dir)) // an unreadable directory has no suggestions
-		for _, f := range files {
-			if name := strings.TrimSuffix(f, filepath.Ext(f)); byName[name] == "" {
-				byName[name] = filepath.Join(dir, f)
-				names = append(names, name)
-			}
-		}
-	}
-	base := filepath.Base(path)
-	if near := strictyaml.Nearest(strings.TrimSuffix(base, filepath.Ext(base)), names); near != "" {
-		return text + "; did you mean " + byName[near] + "?"
-	}
-	for i, n := range names {
-		names[i] = byName[n]
-	}
-	switch most := 5; {
-	case len(names) == 0:
-		return text + "; make one with: rackless init"
-	case len(names) > most:
-		names = append(names[:most], "...")
-	}
-	return text + "; there are " + strings.Join(names, ", ")
+		return files
+	}), "make one with: rackless init")
 }
 
 // LabName returns the name of the lab given by an argument: the argument, or the name in the lab file that it refers

@@ -168,7 +168,9 @@ func (l *Lab) failing(ctx context.Context, check string) ([]finding.Finding, err
 		return nil, fmt.Errorf("lab %s cannot have this fault, as verify has no check %s for it; the puzzles are made "+
 			"for examples/course.yaml", l.Lab.Name, check)
 	}
-	all, err := t.Findings(ctx, []string{check}, l.Progress.Begin)
+	// The names of the checks would give the fault away.
+	l.Progress.Begin("break the lab")
+	all, err := t.Findings(ctx, []string{check}, func(string) {})
 	return finding.NotOK(all), err
 }
 

@@ -2,17 +2,21 @@
 package document
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/steps"
+	"github.com/rackless/rackless/internal/strictyaml"
 	"github.com/rackless/rackless/internal/userfile"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
@@ -109,12 +113,35 @@ func Entries(ctx context.Context, db *store.DB) ([]Entry, error) {
 
 // ReadSpec reads and checks a study file. It also returns the text, because runs are stored with its digest.
 func ReadSpec(file string) (spec *study.Spec, text []byte, err error) {
-	if text, err = userfile.Read(file, userfile.Text); err == nil {
+	if text, err = userfile.Read(file, userfile.Text); errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, fmt.Errorf("%s: no such study file; %s", file,
+			cmp.Or(strictyaml.Others(file, []string{filepath.Dir(file), "examples/studies"}, specs),
+				"rackless study --help says what is in one"))
+	}
+	if err == nil {
 		if spec, err = study.Parse(file, text); err != nil {
 			err = inspect.Misplaced(file, text, "the file of a study", err)
 		}
 	}
 	return spec, text, err
+}
+
+// specs lists the study files of a directory.
+func specs(dir string) []string {
+	entries, _ := os.ReadDir(dir) // an unreadable directory has no suggestions
+	var names []string
+	for _, e := range entries {
+		if filepath.Ext(e.Name()) != ".yaml" || !e.Type().IsRegular() {
+			continue
+		}
+		path := filepath.Join(dir, e.Name())
+		if text, err := userfile.Read(path, userfile.Text); err == nil {
+			if _, err = study.Parse(path, text); err == nil {
+				names = append(names, e.Name())
+			}
+		}
+	}
+	return names
 }
 
 // Evidence reads studies for package recommend: the named ones, or all that have figures.
