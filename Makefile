@@ -43,7 +43,7 @@ study-demo: setup ## a small real study in some minutes: the effect of loss on R
 	@$(MAKE) --no-print-directory build
 	@mkdir -p out
 	bin/rackless study run examples/studies/demo.yaml --restart
-	bin/rackless study report demo --format html --out out/demo.html
+	bin/rackless study report demo -o html --out out/demo.html
 	bin/rackless study report demo
 	@echo "The page is out/demo.html. The lab is up; to take it down: bin/rackless down examples/soft-roce.yaml"
 
@@ -57,9 +57,9 @@ cluster-demo: setup-cluster ## four Debian nodes: MPI and Mooncake over RDMA wit
 	bin/rackless up examples/cluster.yaml
 	hack/wheels.sh mooncake cluster vm00 vm01
 	bin/rackless bench cluster --quick --pairs vm01:vm00 --tests $(CLUSTER_TESTS)
-	bin/rackless bench show cluster --html out/cluster-tests.html
+	bin/rackless bench show cluster -o html --out out/cluster-tests.html
 	bin/rackless study run examples/studies/cluster.yaml --restart --blocks $(CLUSTER_BLOCKS)
-	bin/rackless study report cluster --format html --out out/cluster.html
+	bin/rackless study report cluster -o html --out out/cluster.html
 	bin/rackless study report cluster
 	@echo "The pages are out/cluster-tests.html and out/cluster.html. The lab is up; to take it down: bin/rackless down cluster"
 
@@ -81,8 +81,8 @@ publish-studies: build ## write docs/studies from the runs in out/studies.db, an
 	@command -v sqlite3 >/dev/null || { echo "no sqlite3: apt-get install sqlite3"; exit 1; }
 	@mkdir -p docs/studies out/studies
 	for s in $(STUDIES); do \
-		bin/rackless study report examples/studies/$$s.yaml --db out/studies.db --format html --out out/studies/$$s.html && \
-		bin/rackless study report examples/studies/$$s.yaml --db out/studies.db --format md --out docs/studies/$$s.md || exit 1; \
+		bin/rackless study report examples/studies/$$s.yaml --db out/studies.db -o html --out out/studies/$$s.html && \
+		bin/rackless study report examples/studies/$$s.yaml --db out/studies.db -o md --out docs/studies/$$s.md || exit 1; \
 	done
 	@# The output of the programs is most of the file, and no report reads it.
 	cp out/studies.db out/studies/studies.db && sqlite3 out/studies/studies.db "DELETE FROM output; VACUUM"
@@ -92,7 +92,7 @@ publish-cluster: build ## write the tests of the last make cluster-demo, with th
 	@mkdir -p docs/studies/cluster-tests
 	dir=$$(bin/rackless bench show cluster | sed -n 's,^results: *\(.*\)/samples.jsonl$$,\1,p') && \
 		cp "$$dir/samples.jsonl" "$$dir/report.json" docs/studies/cluster-tests/
-	bin/rackless bench show cluster --format md >docs/studies/cluster-tests.md
+	bin/rackless bench show cluster -o md >docs/studies/cluster-tests.md
 
 test: ## install what the tests need, and run those that start labs and hosts too: 15 minutes on two cores (SEED=N draws the samples of a run again)
 	@hack/setup.sh test

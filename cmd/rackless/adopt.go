@@ -33,7 +33,7 @@ func newAdoptCmd(a *app) *cobra.Command {
 		Short: "Fix an existing libvirt domain, from its next start on; --undo reverts it",
 		Args:  cli.ExactArgs(1, "one domain, or a file with --dry-run"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.hostFlags.check(cmd, "a file, directory or URI", "connect"); err != nil {
+			if err := o.hostFlag.check(cmd, "a file, directory or URI", "connect"); err != nil {
 				return err
 			}
 			return a.adopt(cmd.Context(), o, args[0])
@@ -70,8 +70,9 @@ func (a *app) adopt(ctx context.Context, o adoptOptions, name string) (err error
 		return err
 	}
 	defer func() { err = errors.Join(err, conn.Close()) }()
-	if !o.undo && !conn.Local() && o.chosen() == planner.Local {
-		return cli.Usage(fmt.Errorf("--connect %s is another machine: name a snapshot of it with --host", o.uri))
+	if !o.undo && !conn.Local() && o.host == planner.Local {
+		return cli.Usage(fmt.Errorf("--connect %s is another machine: name it with --host ssh://NAME, or "+
+			"a snapshot of it", o.uri))
 	}
 	d, err := adopt.Find(ctx, conn, a.store().Adopted(), name)
 	if err != nil {
@@ -122,7 +123,7 @@ func (a *app) judge(ctx context.Context, o adoptOptions, d *adopt.Domain) (*adop
 	if err != nil {
 		return nil, err
 	}
-	h, hostName, err := a.hosts().Read(ctx, o.chosen())
+	h, hostName, err := a.hosts().Read(ctx, o.host)
 	if err != nil {
 		return nil, err
 	}

@@ -45,7 +45,7 @@ func TestAPlanThatIsKilledAtAnyMomentHasLeftAWholeOne(t *testing.T) {
 	one := filepath.Join(t.TempDir(), "one.yaml") // the plan of one.yaml has fewer files
 	mustWrite(t, one, strings.Replace(string(text), "count: 2", "count: 1", 1))
 	start := func(lab string) *exec.Cmd {
-		args := []string{"rackless", "plan", lab, "--snapshot", epycHost, "--out", dir}
+		args := []string{"rackless", "plan", lab, "--host", epycHost, "--out", dir}
 		cmd := &exec.Cmd{Path: exe, Args: args} // TestMain runs this binary as rackless
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)

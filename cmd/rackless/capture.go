@@ -58,7 +58,8 @@ func newCaptureCmd(a *app) *cobra.Command {
 		},
 	}
 	fs := cmd.Flags()
-	fs.StringVarP(&f.file, "output", "o", "", "file to write, - for standard output (default NAME.pcapng)")
+	fs.StringVar(&f.file, "out", "", "`FILE` to write, - for standard output (default NAME.pcapng)")
+	cli.Renamed(cmd, "output", "o", "out")
 	fs.StringVar(&f.node, "node", "", "only frames from and to this node")
 	fs.Uint64VarP(&f.count, "count", "c", 0, "end after this many frames (0: no end)")
 	fs.DurationVarP(&f.duration, "duration", "d", 0, "end after this time, e.g. 10s (0: no end)")
@@ -72,7 +73,7 @@ func newCaptureCmd(a *app) *cobra.Command {
 		}
 		return r.Lab.NodeNames(), cobra.ShellCompDirectiveNoFileComp
 	})
-	cli.Offer(cmd, "output", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	cli.Offer(cmd, "out", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return []string{"pcapng"}, cobra.ShellCompDirectiveFilterFileExt
 	})
 	return cmd
@@ -129,8 +130,8 @@ func (a *app) captureFile(labName string, f captureFlags) (w io.Writer, where st
 	if f.file == "-" {
 		// A terminal would interpret the bytes as escape sequences.
 		if terminal.Of(a.out) != nil {
-			return nil, "", nil, cli.Usage(errors.New("capture: pcapng is binary: send it to a file (-o FILE) or a " +
-				"pipe, not to the terminal"))
+			return nil, "", nil, cli.Usage(errors.New("capture: pcapng is binary: send it to a file (--out FILE) or " +
+				"a pipe, not to the terminal"))
 		}
 		return a.out, "standard output", func(bool) error { return nil }, nil
 	}

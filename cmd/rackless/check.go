@@ -17,7 +17,7 @@ import (
 )
 
 type checkOptions struct {
-	hostFlags
+	hostFlag
 	form, failOn string
 	diff         bool
 }
@@ -29,7 +29,7 @@ func newCheckCmd(a *app) *cobra.Command {
 		Short: "Check a virtual machine on a host, and print a diff that fixes it",
 		Args:  cli.RangeArgs(1, 1000, "a file with domain XML or qm config, or a domain of this machine"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.hostFlags.check(cmd, "a file or directory"); err != nil {
+			if err := o.hostFlag.check(cmd, "a file or directory"); err != nil {
 				return err
 			}
 			return a.check(cmd.Context(), o, args)
@@ -45,7 +45,7 @@ func newCheckCmd(a *app) *cobra.Command {
 
 func (a *app) check(ctx context.Context, o checkOptions, names []string) error {
 	machines := make([]*inspect.Machine, len(names))
-	from := o.chosen()
+	from := o.host
 	if from == planner.Local || from == adopt.NoHost {
 		from = ""
 	}
@@ -56,9 +56,9 @@ func (a *app) check(ctx context.Context, o checkOptions, names []string) error {
 		}
 	}
 	h, hostName := adopt.Nowhere(), adopt.NoHost
-	if o.chosen() != adopt.NoHost {
+	if o.host != adopt.NoHost {
 		var err error
-		if h, hostName, err = a.hosts().Read(ctx, o.chosen()); err != nil {
+		if h, hostName, err = a.hosts().Read(ctx, o.host); err != nil {
 			return err
 		}
 	}

@@ -200,7 +200,7 @@ func TestCommandsThatDoNotExistAreSeen(t *testing.T) {
 		{"| `rackless bench pair` | all; `--quick` for less |", ""},
 		{"  rackless exec vm00 -- ip link --no-such-flag   anything else", ""},
 		{"## rackless ls [LAB]", ""},
-		{"  rackless link capture pair -o - | tshark -r -", ""},
+		{"  rackless link capture pair --out - | tshark -r -", ""},
 		{"    rackless lab schema > $(mktemp -t x)  # for editors", ""},
 		{"rackless fbric in a sentence, and `make fbric`", ""},
 	}

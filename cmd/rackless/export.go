@@ -19,7 +19,7 @@ import (
 
 // newExportCmd makes rackless export, one verb for all formats of package export.
 func newExportCmd(a *app) *cobra.Command {
-	var host hostFlags
+	var host hostFlag
 	var outDir string
 	var names, table []string
 	for _, f := range export.Formats() {
@@ -47,16 +47,16 @@ func newExportCmd(a *app) *cobra.Command {
 			}
 			if format.Unplaced {
 				given := func(name string) bool { return cmd.Flags().Changed(name) }
-				if i := slices.IndexFunc([]string{"host", "snapshot", "out"}, given); i >= 0 {
+				if i := slices.IndexFunc([]string{"host", "out"}, given); i >= 0 {
 					return cli.Usagef(cmd, "%s is one file, of the lab alone: leave out --%s", format.Name,
-						[]string{"host", "snapshot", "out"}[i])
+						[]string{"host", "out"}[i])
 				}
 			}
 			file, err := labFile(cmd, args[1:])
 			if err != nil {
 				return err
 			}
-			return a.export(cmd.Context(), format, file, host.chosen(), outDir)
+			return a.export(cmd.Context(), format, file, host.host, outDir)
 		},
 	}
 	host.add(cmd, "plan for")

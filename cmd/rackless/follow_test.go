@@ -75,7 +75,8 @@ func puzzlesCommand(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	for i, p := range course.Puzzles() {
 		ts.Check(ts.Exec("rackless", "puzzle", "start", args[0], "--puzzle", fmt.Sprint(i+1)))
-		if said := ts.ReadFile("stderr"); strings.TrimSpace(said) != "" && !strings.HasPrefix(said, "ok break the lab ") {
+		said := ts.ReadFile("stderr")
+		if strings.TrimSpace(said) != "" && !strings.HasPrefix(said, "ok break the lab ") {
 			ts.Fatalf("puzzle %d: progress gives it away:\n%s", i+1, said)
 		}
 		if text := ts.ReadFile("stdout"); strings.Contains(text, p.Cause) || !strings.Contains(text, "Find out why") {

@@ -14,6 +14,7 @@ import (
 
 func newGPUDirectCmd(a *app) *cobra.Command {
 	var format string
+	var hosts []string
 	cmd := &cobra.Command{
 		Use:   "gpudirect [check] [FILE|DIR|-]... | LAB",
 		Short: "Say whether GPUDirect RDMA works between each GPU and each NIC of a machine, or try it in a running lab",
@@ -23,15 +24,17 @@ func newGPUDirectCmd(a *app) *cobra.Command {
 			} else if tried, err := a.gpuDirectInLab(cmd.Context(), format, args); tried {
 				return err
 			}
-			return a.gpuDirect(cmd.Context(), format, args)
+			return a.gpuDirect(cmd.Context(), format, hosts, args)
 		},
 	}
 	outputFlag(cmd, &format)
+	cmd.Flags().StringArrayVar(&hosts, "host", nil, "check "+hostHelp+"; can be given several times")
+	offerHosts(cmd)
 	return cmd
 }
 
-func (a *app) gpuDirect(ctx context.Context, format string, paths []string) error {
-	jobs, err := a.hostJobs(ctx, inspectOptions{}, paths)
+func (a *app) gpuDirect(ctx context.Context, format string, hosts, paths []string) error {
+	jobs, _, err := a.hostJobs(ctx, inspectOptions{hosts: hosts}, paths)
 	if err != nil {
 		return err
 	}

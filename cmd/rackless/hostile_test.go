@@ -113,7 +113,7 @@ func TestNothingInAStudySteersTheTerminal(t *testing.T) {
 		_ = cmd.Run() // there is no report for a study without a spec
 	}
 	for _, args := range [][]string{{"study", "ls"}, {"study", "report", steering}, {"study", "report", steering,
-		"--format",
+		"-o",
 		"md"}, {"study", "rm", steering + "x"}, {"study", "query", "SELECT * FROM sample, study"},
 		{"study", "query", "SELECT 1 AS '" + steering + "'"}, {"study", "query", steering},
 		{"study", "raw", "1"}} {
@@ -122,14 +122,14 @@ func TestNothingInAStudySteersTheTerminal(t *testing.T) {
 		checkShown(t, strings.Join(args, " "), out.String())
 	}
 	var csv strings.Builder
-	run(&csv, "study", "query", "--format", "csv", question)
+	run(&csv, "study", "query", "-o", "csv", question)
 	if want := "name,lab\n" + steering + "," + steering + "\n"; strings.ReplaceAll(csv.String(), `"`, "") != want {
 		t.Errorf("csv to a program: got %q, want %q", csv.String(), want)
 	}
 	master, slave := openPTY(t)
 	for _, format := range []string{"csv", "json", "table"} {
 		go func() {
-			run(slave, "study", "query", "--format", format, question)
+			run(slave, "study", "query", "-o", format, question)
 			io.WriteString(slave, "the end\n")
 		}()
 		var shown strings.Builder

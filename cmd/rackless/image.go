@@ -122,9 +122,10 @@ func newImageExportCmd(a *app) *cobra.Command {
 	}
 	outputFlag(cmd, &format)
 	cmd.Flags().StringVar(&g.Key, "key", "", "sign with the private key in this `FILE` (PEM, Ed25519)")
-	cmd.Flags().StringVar(&g.Arch, "arch", "", strings.Replace(archUsage, "this machine", "--host", 1))
-	cmd.Flags().StringVar(&g.Host, "host", "",
+	cmd.Flags().StringVar(&g.Arch, "arch", "", strings.Replace(archUsage, "this machine", "--host-arch", 1))
+	cmd.Flags().StringVar(&g.Host, "host-arch", "",
 		"architecture of the machines that the file is for, amd64 or arm64 (default: that of this machine)")
+	cli.Renamed(cmd, "host", "", "host-arch")
 	return cmd
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -23,6 +24,7 @@ import (
 	"github.com/rackless/rackless/machine/inspect/remote"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/machine/topology/compare"
+	"github.com/rackless/rackless/plan/planner"
 	"github.com/rackless/rackless/report/hostview"
 	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/study/importer"
@@ -43,15 +45,16 @@ const manyGCPercent = 400
 
 type inspectOptions struct {
 	form      string
-	snapshots []string
+	formGiven bool
 	root      string
 	failOn    string
 	grouping  inspect.Grouping
 	diff      bool
 	wide      bool
-	hosts     []string // hosts to read over ssh: names, or files with names
-	save      string   // directory for their snapshots
+	hosts     []string // of --host
+	save      string   // directory for the snapshots of those that are read by ssh
 	summary   bool
+	workers   int // number of hosts that are read at once
 }
 
 func init() {
@@ -73,17 +76,16 @@ func newInspectCmd(a *app) *cobra.Command {
 		Use:   "inspect [FILE|DIR|-]...",
 		Short: "Show this machine's topology and devices, and what is wrong with them",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o.summary = o.summary || len(o.hosts) > 0 && !cmd.Flags().Changed("output")
-			return a.inspect(cmd.Context(), o, append(slices.Clone(args), o.snapshots...))
+			if err := cli.NotEmpty(cmd, "a directory", "save"); err != nil {
+				return err
+			}
+			o.formGiven = cmd.Flags().Changed("output")
+			return a.inspect(cmd.Context(), o, args)
 		},
 	}
 	cli.EnumFlag(cmd, &o.form, "output", "o", "how to print a host",
 		slices.Concat([]string{formTable, formatJSON, formatYAML, formMatrix, formSVG, formHTML},
 			hostview.EnvForms)...)
-	cmd.Flags().StringArrayVar(&o.snapshots, "snapshot", nil,
-		"inspect the file or directory `PATH` (the same as an argument)")
-	cmd.Flags().StringVar(&o.root, "root", "", "inspect the machine whose root directory is `DIR`, without "+
-		"detecting a format")
 	cmd.Flags().BoolVar(&o.grouping.Together, "together", false, "read all files as texts of one host")
 	cmd.Flags().BoolVar(&o.grouping.Each, "each", false, "read each file as a separate host")
 	cmd.Flags().BoolVar(&o.diff, "diff", false, "list the differences between two hosts")
@@ -97,20 +99,23 @@ func newInspectCmd(a *app) *cobra.Command {
 }
 
 func (a *app) inspect(ctx context.Context, o inspectOptions, paths []string) error {
-	if o.root != "" && len(paths) > 0 {
-		return cli.Usage(fmt.Errorf("--root %s is one machine: leave out %q", o.root, paths[0]))
+	if o.root != "" && len(paths)+len(o.hosts) > 0 {
+		return cli.Usage(fmt.Errorf("--root %s is one machine: leave out %q", o.root, append(paths, o.hosts...)[0]))
 	}
 	if o.diff {
-		return a.diffHosts(ctx, o, paths)
+		return a.diffHosts(ctx, o, append(slices.Clone(paths), o.hosts...))
 	}
-	if o.summary {
-		return a.summarize(ctx, o, paths)
-	}
-	jobs, err := a.hostJobs(ctx, o, paths)
+	jobs, far, err := a.hostJobs(ctx, o, paths)
 	if err != nil {
 		return err
 	}
 	defer jobs.Done()
+	if o.workers = runtime.GOMAXPROCS(0); far {
+		o.workers = remoteWorkers
+	}
+	if o.summary || far && jobs.Many && !o.formGiven {
+		return a.summarize(ctx, o, jobs)
+	}
 	many := jobs.Many
 	// Pictures and pages cannot hold several hosts in one file.
 	one := append([]string{formSVG, formHTML}, hostview.EnvForms...)
@@ -148,7 +153,7 @@ type readHost struct {
 // which --fail-on fails.
 func (a *app) eachHost(ctx context.Context, o inspectOptions, jobs []inspect.Job, work func(*readHost) error,
 	take func(readHost) error) (failed, faults int, err error) {
-	err = parallel.InOrderBy(ctx, o.workers(), jobs, func(ctx context.Context, j inspect.Job) readHost {
+	err = parallel.InOrderBy(ctx, o.workers, jobs, func(ctx context.Context, j inspect.Job) readHost {
 		r := readHost{name: j.Name}
 		var h *topology.Host
 		if h, r.err = j.Read(ctx); r.err == nil {
@@ -183,22 +188,77 @@ func ended(err error, failed, faults, all int) error {
 	return nil
 }
 
-func (a *app) hostJobs(ctx context.Context, o inspectOptions, paths []string) (inspect.Jobs, error) {
-	if len(o.hosts) > 0 {
-		return a.remoteJobs(ctx, o, paths)
-	}
+// hostJobs returns the hosts at paths and of --host. far means that some are read by ssh or from a vCenter.
+func (a *app) hostJobs(ctx context.Context, o inspectOptions, paths []string) (all inspect.Jobs, far bool, err error) {
 	if o.root != "" {
 		return inspect.Jobs{All: []inspect.Job{{Name: o.root, Read: func(ctx context.Context) (*topology.Host, error) {
 			return inspect.ReadRoot(ctx, o.root)
-		}}}}, nil
+		}}}}, false, nil
 	}
-	// The contents of the files decide which files belong to one host, so report it if several became one host.
-	jobs, err := inspect.Select(paths, a.in, o.grouping)
-	if jobs.Joined > 0 {
+	var names, centers []string
+	local := len(paths)+len(o.hosts) == 0
+	for _, host := range o.hosts {
+		switch {
+		case host == planner.Local:
+			local = true
+		case strings.HasPrefix(host, lab.VSphereScheme):
+			centers = append(centers, strings.TrimPrefix(host, lab.VSphereScheme))
+		case strings.HasPrefix(host, sshScheme):
+			names = append(names, host)
+		default:
+			listed, isList, err := remote.List(ctx, host)
+			if err != nil {
+				return all, false, cli.Usage(err)
+			}
+			if isList {
+				names = append(names, listed...)
+				all.Many = true
+			} else {
+				paths = append(slices.Clone(paths), host)
+			}
+		}
+	}
+	if o.save != "" && len(names) == 0 {
+		return all, false, cli.Usage(errors.New("--save keeps hosts that are read by ssh: name some with --host"))
+	}
+	var parts []inspect.Jobs
+	defer func() {
+		if err != nil {
+			all.Done()
+		}
+	}()
+	add := func(jobs inspect.Jobs, err error) error {
+		parts = append(parts, jobs)
+		all.All, all.Many = append(all.All, jobs.All...), all.Many || jobs.Many
+		all.Joined += jobs.Joined
+		all.Close = func() {
+			for i := range parts {
+				parts[i].Done()
+			}
+		}
+		return err
+	}
+	if local {
+		err = add(inspect.Select(nil, a.in, o.grouping))
+	}
+	if err == nil && len(paths) > 0 {
+		// The contents of the files decide which files belong to one host, so report it if several became one host.
+		err = add(inspect.Select(paths, a.in, o.grouping))
+	}
+	if err == nil && len(names) > 0 {
+		err = add(remoteJobs(names, o.save))
+	}
+	for _, name := range centers {
+		if err == nil {
+			err = add(vsphereJobs(ctx, name))
+		}
+	}
+	if all.Joined > 0 {
 		fmt.Fprintf(a.err, "rackless: %d files are read as texts of one host; --each inspects each for itself\n",
-			jobs.Joined)
+			all.Joined)
 	}
-	return jobs, err
+	all.Many = all.Many || len(all.All) > 1
+	return all, len(names)+len(centers) > 0, err
 }
 
 func (a *app) diffHosts(ctx context.Context, o inspectOptions, paths []string) error {
@@ -212,7 +272,12 @@ func (a *app) diffHosts(ctx context.Context, o inspectOptions, paths []string) e
 	var hosts [2]*topology.Host
 	var err error
 	for i, p := range paths {
-		if hosts[i], err = inspect.ReadPath(ctx, p, a.in); err != nil {
+		if p == planner.Local || strings.Contains(p, "://") {
+			hosts[i], _, err = a.hosts().Read(ctx, p)
+		} else {
+			hosts[i], err = inspect.ReadPath(ctx, p, a.in)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -261,44 +326,33 @@ const remoteWorkers = 16
 
 func (a *app) addHostFlags(cmd *cobra.Command, o *inspectOptions) {
 	f := cmd.Flags()
-	f.StringArrayVar(&o.hosts, "hosts", nil, "inspect the hosts of the file `FILE` or one host ssh://NAME by ssh, or "+
-		"those of vSphere: vsphere:// for all, vsphere://NAME for one")
+	f.StringArrayVar(&o.hosts, "host", nil, "inspect "+hostHelp+"; vsphere:// is all hosts of a vCenter, and a file "+
+		"with a name a line those hosts by ssh; can be given several times")
+	offerHosts(cmd)
+	for _, old := range []string{"snapshot", "hosts"} {
+		cli.Renamed(cmd, old, "", "host")
+	}
+	// A directory needs no flag of its own to be read as the root of a machine.
+	cli.Replaced(cmd, "root", "", "--host", func(dir string) error {
+		o.root = dir
+		return nil
+	})
 	addInsecure(cmd)
-	f.StringVar(&o.save, "save", "", "with --hosts, keep a snapshot of each host in `DIR`")
+	f.StringVar(&o.save, "save", "", "keep a snapshot of each host that is read by ssh in `DIR`")
 	f.BoolVar(&o.summary, "summary", false,
 		"print all hosts in one table, with their findings and the hosts that differ")
 	cmd.MarkFlagsMutuallyExclusive("summary", "diff")
-	cmd.MarkFlagsMutuallyExclusive("hosts", "diff")
-	cmd.MarkFlagsMutuallyExclusive("hosts", "root")
 }
 
-func (o inspectOptions) workers() int {
-	if len(o.hosts) > 0 {
-		return remoteWorkers
-	}
-	return runtime.GOMAXPROCS(0)
-}
-
-func (a *app) remoteJobs(ctx context.Context, o inspectOptions, paths []string) (jobs inspect.Jobs, err error) {
-	if len(paths) > 0 {
-		return jobs, cli.Usage(fmt.Errorf("--hosts reads other hosts: leave out %q", paths[0]))
-	}
-	if strings.HasPrefix(o.hosts[0], lab.VSphereScheme) {
-		if len(o.hosts) > 1 || o.save != "" {
-			return jobs, cli.Usage(fmt.Errorf("--hosts %s cannot be combined with another --hosts or with --save",
-				o.hosts[0]))
-		}
-		return vsphereJobs(ctx, strings.TrimPrefix(o.hosts[0], lab.VSphereScheme))
-	}
-	hosts, err := remote.Inventory("--hosts", o.hosts)
-	if err != nil {
-		return jobs, cli.Usage(err)
-	}
+// remoteJobs returns hosts to read by ssh, and keeps their snapshots in the directory save, unless that is "".
+func remoteJobs(hosts []string, save string) (jobs inspect.Jobs, err error) {
 	program, err := os.Executable()
 	if err != nil {
 		return jobs, err
 	}
-	return remote.Client{Program: program}.Jobs(hosts, o.save)
+	jobs, err = remote.Client{Program: program}.Jobs(hosts, save)
+	jobs.Many = len(hosts) > 1
+	return jobs, err
 }
 
 // addInsecure adds --insecure to a verb that talks to vSphere. govc's environment variable has the same effect.
@@ -307,22 +361,18 @@ func addInsecure(cmd *cobra.Command) {
 		func(string) error { return os.Setenv("GOVC_INSECURE", "1") })
 }
 
-func (a *app) summarize(ctx context.Context, o inspectOptions, paths []string) error {
+func (a *app) summarize(ctx context.Context, o inspectOptions, jobs inspect.Jobs) error {
 	if o.form != formTable && !show.ForPrograms(o.form) {
 		return cli.Usage(fmt.Errorf("--summary has no form %q: table, json and yaml", o.form))
 	}
-	jobs, err := a.hostJobs(ctx, o, paths)
-	if err != nil {
-		return err
-	}
-	defer jobs.Done()
 	var names []string
 	var docs []*hostview.Document
 	failed, faults, err := a.eachHost(ctx, o, jobs.All, func(*readHost) error { return nil }, func(r readHost) error {
 		names, docs = append(names, r.name), append(docs, r.doc)
 		return nil
 	})
-	if err == nil {
+	// A table of no host would be a head alone, after the errors of all hosts.
+	if err == nil && (len(docs) > 0 || show.ForPrograms(o.form)) {
 		err = a.writeTable(o.form, hostview.NewGroup(names, docs))
 	}
 	return ended(err, failed, faults, len(jobs.All))

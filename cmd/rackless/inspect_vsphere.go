@@ -2,15 +2,29 @@ package main
 
 import (
 	"context"
+	"os"
 
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/inspect"
+	"github.com/rackless/rackless/machine/inspect/remote"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/vm/vsphere"
 )
 
+// sshScheme begins the name of a host that is read by ssh.
+const sshScheme = "ssh://"
+
 // schemes are the readers of hosts that are not files.
-var schemes = map[string]func(context.Context, string) (*topology.Host, error){lab.VSphereScheme: vsphere.ReadHost}
+var schemes = map[string]func(context.Context, string) (*topology.Host, error){
+	lab.VSphereScheme: vsphere.ReadHost,
+	sshScheme: func(ctx context.Context, name string) (*topology.Host, error) {
+		program, err := os.Executable()
+		if err != nil {
+			return nil, err
+		}
+		return remote.Client{Program: program}.Read(ctx, name, nil)
+	},
+}
 
 func vsphereJobs(ctx context.Context, name string) (jobs inspect.Jobs, err error) {
 	conn, err := vsphere.Open(ctx, "")

@@ -2,7 +2,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"embed"
 	"errors"
@@ -76,6 +75,15 @@ func (a *app) setDefaults(cmd *cobra.Command) error {
 		return err
 	}
 	return d.Set(cmd, a.env)
+}
+
+// settle sets the flags for which former ones were given, and says how those are typed now.
+func (a *app) settle(cmd *cobra.Command) error {
+	said, err := cli.Settle(cmd)
+	for _, s := range said {
+		fmt.Fprintf(a.err, "rackless: %s; the old name goes with the next version\n", s)
+	}
+	return err
 }
 
 // variables lists the environment variables that do not correspond to a flag.
@@ -174,8 +182,11 @@ func newRootCmd(a *app) *cobra.Command {
 	var verbose bool
 	root.PersistentFlags().BoolVar(&verbose, "verbose", false, "say on standard error what is read, run and changed")
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
-		if err := a.setDefaults(cmd); err != nil {
-			return err
+		// Defaults may be of former flags too. They do not count beside flags of the command line.
+		for _, step := range []func(*cobra.Command) error{a.settle, a.setDefaults, a.settle} {
+			if err := step(cmd); err != nil {
+				return err
+			}
 		}
 		if now := cmd.Annotations[cli.Now]; now != "" {
 			fmt.Fprintf(a.err, "rackless: %q is now %q; the old name goes with the next version\n", cmd.CommandPath(),
@@ -278,33 +289,29 @@ func exitCode(err error) (code int, text string) {
 	return exitFailed, err.Error()
 }
 
-// hostFlags are --host and --snapshot. Both name the host that a verb works on.
-type hostFlags struct{ host, snapshot string }
+// hostFlag is --host, the host that a verb works on.
+type hostFlag struct{ host string }
 
-// add adds the flags to a verb, with help texts that begin with what.
-func (h *hostFlags) add(cmd *cobra.Command, what string) {
-	cmd.Flags().StringVar(&h.host, "host", planner.Local, what+" `HOST`: local, or a file as inspect takes")
-	// Both accept the same files. The second reads better for a file written by rackless host snapshot.
-	cmd.Flags().StringVar(&h.snapshot, "snapshot", "", what+" the machine of the snapshot `FILE`")
+// hostHelp says what --host takes.
+const hostHelp = "`HOST`: local, a file or directory that inspect reads, ssh://NAME or vsphere://NAME"
+
+// add adds the flag to a verb, with a help text that begins with what.
+func (h *hostFlag) add(cmd *cobra.Command, what string) {
+	cmd.Flags().StringVar(&h.host, "host", planner.Local, what+" "+hostHelp)
+	cli.Renamed(cmd, "snapshot", "", "host")
+	offerHosts(cmd)
+}
+
+func offerHosts(cmd *cobra.Command) {
 	cli.Offer(cmd, "host", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return []string{planner.Local}, cobra.ShellCompDirectiveDefault // or files
 	})
 }
 
-// check refuses both flags together, because neither has precedence. It also refuses an empty value of these flags
-// and of others.
-func (h *hostFlags) check(cmd *cobra.Command, what string, others ...string) error {
-	if err := cli.NotEmpty(cmd, what, append([]string{"host", "snapshot"}, others...)...); err != nil {
-		return err
-	}
-	if f := cmd.Flags(); f.Changed("snapshot") && f.Changed("host") {
-		return cli.Usagef(cmd, "--host %s and --snapshot %s are both the host: leave one out", h.host, h.snapshot)
-	}
-	return nil
+// check refuses an empty value of the flag and of others.
+func (h *hostFlag) check(cmd *cobra.Command, what string, others ...string) error {
+	return cli.NotEmpty(cmd, what, append([]string{"host"}, others...)...)
 }
-
-// chosen is the host as [planner.Hosts.Read] takes it.
-func (h *hostFlags) chosen() string { return cmp.Or(h.snapshot, h.host) }
 
 // hosts reads the hosts that --host names.
 func (a *app) hosts() planner.Hosts { return planner.Hosts{Stdin: a.in, Schemes: schemes} }

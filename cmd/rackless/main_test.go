@@ -281,8 +281,8 @@ func TestWrongCommandLinesEndWithStatus2AndSayWhereToReadMore(t *testing.T) {
 		{"up -f a.yaml", "up: unknown shorthand flag: 'f' in -f; files are given without a flag"},
 		{"study query -o xml x", `study query: invalid argument "xml" for "-o, --output" flag: want table, csv`},
 		{"ls -z", "ls: unknown shorthand flag: 'z' in -z"},
-		{"down", "down: want the name of a lab, a lab file, or --all"},
-		{"down pair --all", "down: want the name of a lab, a lab file, or --all"},
+		{"down", "down: want names of labs, lab files, or --all"},
+		{"down pair --all", "down: want names of labs, lab files, or --all"},
 		{"exec", "exec: want a node and a command: rackless exec NODE -- COMMAND"},
 		{"exec vm00 --", "exec: want a command after --, or nothing after the node for a shell"},
 		{"exec", "exec: want a node and a command"},
@@ -339,7 +339,9 @@ func TestWithoutLabsVerbsSayHowToGetOne(t *testing.T) {
 		{"exec vm00 true", exitFailed, "", "rackless: node vm00: no lab is running; " + up + "\n"},
 		{"exec vm00", exitFailed, "", "rackless: node vm00: no lab is running; " + up + "\n"},
 		{"logs pair/vm00", exitFailed, "", "rackless: lab pair: no such lab is running; " + up + "\n"},
-		{"down pair", 0, "lab pair was not running\n", ""},
+		{"down pair", exitFailed, "", "rackless: lab pair is not running, and no other lab is\n"},
+		{"down pair other", exitFailed, "", "rackless: lab pair is not running, and no other lab is\n" +
+			"lab other is not running, and no other lab is\n"},
 		{"down --all", 0, "no lab was running\n", ""},
 	}
 	for _, tt := range tests {
@@ -361,8 +363,8 @@ func TestNamesThatAreNoneNeverReachTheDisk(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a, _, _ := testApp(t)
 			want := exitUsage
-			if name == "-" { // consists of valid letters, but no lab can have this name; nothing happens
-				want = 0
+			if name == "-" { // consists of valid letters, but no lab can have this name
+				want = exitFailed
 			}
 			if code := a.run(t.Context(), []string{"down", "--", name}); code != want {
 				t.Errorf("exit status %d, want %d", code, want)

@@ -71,7 +71,7 @@ func TestManualPages(t *testing.T) {
 		cmd.Env = append(os.Environ(), "MANPAGER=cat", "MANWIDTH=80", "LC_ALL=C")
 		var stderr bytes.Buffer
 		cmd.Stderr = &stderr
-		if out, err := cmd.Output(); err != nil || stderr.Len() > 0 || !strings.Contains(string(out), "--snapshot") {
+		if out, err := cmd.Output(); err != nil || stderr.Len() > 0 || !strings.Contains(string(out), "--host") {
 			t.Errorf("man says %s, %v, and prints %.200s", stderr.String(), err, out)
 		}
 	}

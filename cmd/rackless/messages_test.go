@@ -24,7 +24,8 @@ func TestMessagesOfCommonMistakes(t *testing.T) {
 	defer l.Close()
 	none := filepath.Join(t.TempDir(), "nosuch")
 	for _, tt := range []struct{ args, want string }{
-		{"ui --listen " + l.Addr().String(), "another program uses this port; --listen 127.0.0.1:0 takes one that is free"},
+		{"ui --listen " + l.Addr().String(),
+			"another program uses this port; --listen 127.0.0.1:0 takes one that is free"},
 		{"study run nosuch", "nosuch: no such study file; there are examples/studies/"},
 		{"study run " + none, "nosuch: no such study file; there are examples/studies/"},
 		{"study run incst", "did you mean examples/studies/incast.yaml?"},
@@ -33,7 +34,8 @@ func TestMessagesOfCommonMistakes(t *testing.T) {
 		{"up examples/pare.yaml", "did you mean examples/pair.yaml?"},
 	} {
 		a, _, stderr := testApp(t)
-		if code := a.run(t.Context(), strings.Fields(tt.args)); code == 0 || !strings.Contains(stderr.String(), tt.want) {
+		code := a.run(t.Context(), strings.Fields(tt.args))
+		if code == 0 || !strings.Contains(stderr.String(), tt.want) {
 			t.Errorf("%s: status %d, %q; want %q", tt.args, code, stderr, tt.want)
 		}
 	}
@@ -43,7 +45,8 @@ func TestWhatNeedsRootSaysSo(t *testing.T) {
 	a, _, _ := testApp(t)
 	a.uid = 1000
 	denied := &fs.PathError{Op: "mkdir", Path: "/var/lib/rackless", Err: syscall.EACCES}
-	if err := a.needsRoot("rollback", denied); err == nil || err.Error() != "rollback needs root: sudo rackless rollback" {
+	err := a.needsRoot("rollback", denied)
+	if err == nil || err.Error() != "rollback needs root: sudo rackless rollback" {
 		t.Error(err)
 	}
 	other := errors.New("other")
@@ -64,7 +67,8 @@ func TestMessagesAfterCtrlC(t *testing.T) {
 		{cause, "interrupted"},
 		{context.Canceled, "interrupted"},
 		{cli.Usage(context.Canceled), "interrupted"},
-		{fmt.Errorf("the runs so far are kept: %w", cause), "interrupted: the runs so far are kept: interrupt signal received"},
+		{fmt.Errorf("the runs so far are kept: %w", cause),
+			"interrupted: the runs so far are kept: interrupt signal received"},
 	} {
 		if got := interrupted(ctx, tt.err); got != tt.want {
 			t.Errorf("got %q, want %q", got, tt.want)

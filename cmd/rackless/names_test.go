@@ -70,7 +70,7 @@ func TestDefaultsOfRecommendAreNotThoseOfPlan(t *testing.T) {
 		}
 		return env(name)
 	}
-	if code := a.run(t.Context(), []string{"plan", pairLab, "--snapshot", epycHost}); code != 0 ||
+	if code := a.run(t.Context(), []string{"plan", pairLab, "--host", epycHost}); code != 0 ||
 		strings.HasPrefix(out.String(), "{") {
 		t.Errorf("status %d, %q, %.40q: want a plan as text", code, stderr, out)
 	}

@@ -33,10 +33,10 @@ func TestWhatANewcomerTypes(t *testing.T) {
 		"exec":                           "rackless exec NODE -- COMMAND",
 		"ssh vm00": "node vm00: no lab is running; bring one up with: " +
 			"rackless up LAB.yaml",
-		"inspect ssh://node1":                  "hosts are read by ssh with: rackless inspect --hosts ssh://node1",
-		"plan examples/pair.yaml --host node1": "node1: no such file or directory; rackless host snapshot -o FILE",
-		"host snapshot host.tar.zst":           "rackless host snapshot -o host.tar.zst",
-		"host snapshot -o /none/x.zst":         "open /none/x.zst: no such file or directory",
+		"inspect ssh://node1":                  "hosts are read by ssh with: rackless inspect --host ssh://node1",
+		"plan examples/pair.yaml --host node1": "node1: no such file or directory; rackless host snapshot --out FILE",
+		"host snapshot host.tar.zst":           "rackless host snapshot --out host.tar.zst",
+		"host snapshot --out /none/x.zst":      "open /none/x.zst: no such file or directory",
 		"emulate dekstop":                      "did you mean desktop?",
 		"emulate desktop ls":                   "rackless emulate desktop -- ls",
 		"emulate examples/pair.yaml": "is not the profile of an emulated host: " +

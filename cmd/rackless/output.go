@@ -81,11 +81,9 @@ func (a *app) exactFor(cmd *cobra.Command) {
 			w.Exact()
 		}
 	}
-	for _, name := range []string{"output", "format"} {
-		if f := cmd.Flags().Lookup(name); f != nil && slices.Contains(append([]string{formatJSON, formatYAML, formSVG,
-			formHTML, formJUnit, "csv"}, hostview.EnvForms...), f.Value.String()) {
-			w.Exact()
-		}
+	if f := cmd.Flags().Lookup("output"); f != nil && slices.Contains(append([]string{formatJSON, formatYAML, formSVG,
+		formHTML, formJUnit, "csv"}, hostview.EnvForms...), f.Value.String()) {
+		w.Exact()
 	}
 }
 

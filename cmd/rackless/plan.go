@@ -24,7 +24,7 @@ import (
 )
 
 type planOptions struct {
-	hostFlags
+	hostFlag
 	form    string
 	model   string
 	outDir  string
@@ -83,7 +83,7 @@ func newPlanCmd(a *app) *cobra.Command {
 // in a script.
 func (o *planOptions) check(cmd *cobra.Command) error {
 	f := cmd.Flags()
-	if err := o.hostFlags.check(cmd, "a file or directory", "model", "out", "against", "db", "model-out"); err != nil {
+	if err := o.hostFlag.check(cmd, "a file or directory", "model", "out", "against", "db", "model-out"); err != nil {
 		return err
 	}
 	if o.limit <= 0 {
@@ -109,7 +109,7 @@ func (a *app) plan(ctx context.Context, o planOptions, labFile string) error {
 	if err != nil {
 		return err
 	}
-	h, name, err := a.hosts().Read(ctx, planner.HostOf(l, o.chosen()))
+	h, name, err := a.hosts().Read(ctx, planner.HostOf(l, o.host))
 	if err != nil {
 		return err
 	}

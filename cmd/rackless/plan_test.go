@@ -26,9 +26,9 @@ func TestFlagsOfPlanThatContradictEachOtherAreRefused(t *testing.T) {
 		{[]string{"a.yaml", "b.yaml"}, "want one LAB.yaml, have 2 arguments"},
 		{[]string{pairLab, "-o", "xml"},
 			`invalid argument "xml" for "-o, --output" flag: want table, json, yaml, svg or html`},
-		{[]string{pairLab, "--host", "local", "--snapshot", epycHost}, "--host local and --snapshot " + epycHost +
-			" are both the host: leave one out"},
-		{[]string{pairLab, "--snapshot", ""}, "--snapshot has an empty value"},
+		{[]string{pairLab, "--host", "local", "--snapshot", epycHost},
+			"--snapshot is --host now: leave one of the two out"},
+		{[]string{pairLab, "--host", ""}, "--host has an empty value"},
 		{[]string{pairLab, "--host="}, "--host has an empty value"},
 		{[]string{pairLab, "--out", ""}, "--out has an empty value"},
 		{[]string{pairLab, "--model", ""}, "--model has an empty value"},
@@ -85,7 +85,7 @@ func TestListsOfAPlanAreNeverNull(t *testing.T) {
 	const examples = "../../examples/"
 	before := filepath.Join(t.TempDir(), "plan.json")
 	a, out, stderr := testApp(t)
-	if code := a.run(t.Context(), []string{"plan", pairLab, "--snapshot", epycHost, "-o", "json"}); code != 0 {
+	if code := a.run(t.Context(), []string{"plan", pairLab, "--host", epycHost, "-o", "json"}); code != 0 {
 		t.Fatal(stderr)
 	}
 	mustWrite(t, before, out.String())
@@ -95,7 +95,7 @@ func TestListsOfAPlanAreNeverNull(t *testing.T) {
 		{epycHost, examples + "h20-four.yaml"},
 	} {
 		for _, flags := range [][]string{nil, {"--explain", "--compare"}, {"--against", before}} {
-			args := append([]string{"plan", host.lab, "--snapshot", host.snapshot, "-o", "json"}, flags...)
+			args := append([]string{"plan", host.lab, "--host", host.snapshot, "-o", "json"}, flags...)
 			a, out, stderr := testApp(t)
 			if code := a.run(t.Context(), args); code == exitFailed {
 				t.Errorf("%q: %s", args, stderr)
@@ -121,7 +121,7 @@ func TestAPlanCanBeInterrupted(t *testing.T) {
 	cancel()
 	dir := filepath.Join(t.TempDir(), "plan")
 	a, out, stderr := testApp(t)
-	code := a.run(ctx, []string{"plan", pairLab, "--snapshot", epycHost, "--out", dir})
+	code := a.run(ctx, []string{"plan", pairLab, "--host", epycHost, "--out", dir})
 	if code != exitFailed || !strings.HasPrefix(stderr.String(), "rackless: interrupted: ") || out.Len() > 0 {
 		t.Errorf("got status %d, %q, %q", code, stderr, out)
 	}

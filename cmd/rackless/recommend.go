@@ -22,7 +22,7 @@ import (
 )
 
 type recommendOptions struct {
-	hostFlags
+	hostFlag
 	studies  []string
 	db       string
 	workload string
@@ -71,7 +71,7 @@ func (a *app) recommend(ctx context.Context, o recommendOptions, labFile string)
 	if o.workload != "" {
 		l.Workload = lab.Workload(o.workload)
 	}
-	h, name, err := a.hosts().Read(ctx, o.chosen())
+	h, name, err := a.hosts().Read(ctx, o.host)
 	if err != nil {
 		return err
 	}

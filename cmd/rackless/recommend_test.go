@@ -96,7 +96,7 @@ func TestRecommendFromStudies(t *testing.T) {
 	storeStudy(t, db, "emulated", h.System.CPUModel, cpus, h.Kernel.Release, true)
 
 	a, stdout, stderr := testApp(t)
-	if code := a.run(context.Background(), []string{"plan", pairLab, "--explain", "--snapshot", epycHost, "--db", db,
+	if code := a.run(context.Background(), []string{"plan", pairLab, "--explain", "--host", epycHost, "--db", db,
 		"--model-out", model, "-o", "json"}); code != 0 {
 		t.Fatalf("exit %d: %s", code, stderr)
 	}
@@ -134,14 +134,14 @@ func TestRecommendFromStudies(t *testing.T) {
 		t.Errorf("the file has %+v; printed was %+v", m, out.Model)
 	}
 	a, _, stderr = testApp(t)
-	if code := a.run(context.Background(), []string{"plan", pairLab, "--snapshot", epycHost, "--model",
+	if code := a.run(context.Background(), []string{"plan", pairLab, "--host", epycHost, "--model",
 		model}); code != 0 {
 		t.Errorf("plan --model: exit %d: %s", code, stderr)
 	}
 
 	// One of the studies alone is not enough for a fit, and the output says why.
 	a, stdout, stderr = testApp(t)
-	if code := a.run(context.Background(), []string{"plan", pairLab, "--explain", "--snapshot", epycHost, "--db", db,
+	if code := a.run(context.Background(), []string{"plan", pairLab, "--explain", "--host", epycHost, "--db", db,
 		"--study",
 		"emulated"}); code != 0 {
 		t.Fatalf("exit %d: %s", code, stderr)
@@ -155,7 +155,7 @@ func TestRecommendFromStudies(t *testing.T) {
 		}
 	}
 	a, _, stderr = testApp(t)
-	if code := a.run(context.Background(), []string{"plan", pairLab, "--explain", "--snapshot", epycHost, "--db", db,
+	if code := a.run(context.Background(), []string{"plan", pairLab, "--explain", "--host", epycHost, "--db", db,
 		"--study",
 		"none"}); code != exitFailed || !strings.Contains(stderr.String(), "has here, laptop, emulated") {
 		t.Errorf("exit %d: %s", code, stderr)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -19,7 +20,7 @@ import (
 
 // newReportCmd makes rackless bench show. It only needs stored results, so the lab need not run.
 func newReportCmd(a *app) *cobra.Command {
-	var output, format, html string
+	var form, out string
 	var list, all bool
 	cmd := &cobra.Command{
 		Use:               "show [RESULT [RESULT]]",
@@ -27,57 +28,76 @@ func newReportCmd(a *app) *cobra.Command {
 		Args:              cobra.MaximumNArgs(2),
 		ValidArgsFunction: a.completeLabs,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			// Lists and comparisons have fewer forms.
+			one := !list && len(args) < 2
+			both := form == formatText || show.ForPrograms(form)
+			if list && len(args) > 1 {
+				return cli.Usagef(cmd, "--list takes one lab at most")
+			}
+			if !one && !both && (list || form != formHTML) {
+				return cli.Usagef(cmd, "-o %s is of one result", form)
+			}
 			kept, err := a.results()
 			if err != nil {
 				return err
 			}
-			// Lists and comparisons are available only as JSON and text.
-			if format != "" && !show.ForPrograms(format) && format != formatText && (list || len(args) == 2) {
-				return cli.Usagef(cmd, "--format %s is of one result", format)
+			print := func(a *app) error {
+				switch {
+				case list:
+					return a.listResults(kept, args, form)
+				case len(args) == 2:
+					return a.compareResults(kept, args, form, all)
+				}
+				return a.showResult(kept, args, form, all, out == "")
 			}
-			if show.ForPrograms(format) {
-				output = format
+			if out == "" {
+				return print(a)
 			}
-			switch {
-			case list && len(args) > 1:
-				return cli.Usagef(cmd, "--list takes one lab at most")
-			case list:
-				return a.listResults(kept, args, output)
-			case len(args) == 2:
-				return a.compareResults(kept, args, html, output, all)
-			}
-			dir, err := findResult(kept, args)
-			if err != nil {
-				return err
-			}
-			data, err := results.Load(dir)
-			if err != nil {
-				return err
-			}
-			switch {
-			case html != "":
-				return atomicfile.Write(html, 0o644, func(w io.Writer) error { return report.Page(w, data) })
-			case format == "md":
-				return report.Markdown(a.out, data)
-			case format == "csv":
-				return report.CSV(a.out, data)
-			case show.ForPrograms(output):
-				return show.Encode(a.out, output, data)
-			}
-			err = a.printMeasurement(data, all)
-			if err == nil {
-				a.printPaths(dir)
-			}
-			return err
+			return atomicfile.Write(out, 0o644, func(w io.Writer) error {
+				into := *a
+				into.out = w
+				return print(&into)
+			})
 		},
 	}
-	cmd.Flags().StringVar(&html, "html", "", "write the page to this file")
-	cli.EnumFlag(cmd, &format, "format", "", "how to write it, in place of text", formatText, "md", formatJSON,
-		formatYAML, "csv")
+	form = formatText
+	cli.EnumFlag(cmd, &form, "output", "o", "how to print it", formatText, "md", formatJSON, formatYAML,
+		"csv", formHTML)
+	cmd.Flags().StringVar(&out, "out", "", "write to `FILE` instead of printing")
 	cmd.Flags().BoolVar(&list, "list", false, "list the stored measurements")
 	cmd.Flags().BoolVar(&all, "all", false, "print all message sizes that were measured, not only the usual ones")
-	outputFlag(cmd, &output)
+	cli.Renamed(cmd, "format", "", "output")
+	cli.Replaced(cmd, "html", "", "-o html --out", func(file string) error {
+		return errors.Join(cmd.Flags().Set("output", formHTML), cmd.Flags().Set("out", file))
+	}, "output", "out")
 	return cmd
+}
+
+// showResult prints one result. With paths, text ends with the files of the result.
+func (a *app) showResult(kept results.Store, args []string, form string, all, paths bool) error {
+	dir, err := findResult(kept, args)
+	if err != nil {
+		return err
+	}
+	data, err := results.Load(dir)
+	if err != nil {
+		return err
+	}
+	switch {
+	case form == formHTML:
+		return report.Page(a.out, data)
+	case form == "md":
+		return report.Markdown(a.out, data)
+	case form == "csv":
+		return report.CSV(a.out, data)
+	case show.ForPrograms(form):
+		return show.Encode(a.out, form, data)
+	}
+	err = a.printMeasurement(data, all)
+	if err == nil && paths {
+		a.printPaths(dir)
+	}
+	return err
 }
 
 func (a *app) printMeasurement(data record.Record, allSizes bool) error {
@@ -93,7 +113,7 @@ func (a *app) printPaths(dir string) {
 		filepath.Join(dir, results.PageFile))
 }
 
-func (a *app) compareResults(kept results.Store, args []string, html, output string, all bool) error {
+func (a *app) compareResults(kept results.Store, args []string, form string, all bool) error {
 	var data [2]record.Record
 	var dirs [2]string
 	for i, arg := range args {
@@ -111,10 +131,10 @@ func (a *app) compareResults(kept results.Store, args []string, html, output str
 			args[0], args[1], dirs[0]))
 	}
 	switch {
-	case html != "":
-		return atomicfile.Write(html, 0o644, func(w io.Writer) error { return report.ComparePage(w, data[0], data[1]) })
-	case show.ForPrograms(output):
-		return show.Encode(a.out, output, report.Compare(data[0], data[1]))
+	case form == formHTML:
+		return report.ComparePage(a.out, data[0], data[1])
+	case show.ForPrograms(form):
+		return show.Encode(a.out, form, report.Compare(data[0], data[1]))
 	}
 	return report.CompareTerminal(a.out, data[0], data[1], a.tables(all))
 }

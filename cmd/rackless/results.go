@@ -15,7 +15,6 @@ import (
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/machine/diagnose"
 	"github.com/rackless/rackless/machine/inspect"
-	"github.com/rackless/rackless/plan/planner"
 	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/study/appraise"
@@ -60,8 +59,7 @@ func newResultsQueryCmd(a *app) *cobra.Command {
 	}
 	dbFlag(cmd, &path)
 	cli.EnumFlag(cmd, &format, "output", "o", "how to print the result", "table", "csv", formatJSON, formatYAML)
-	cli.EnumFlag(cmd, &format, "format", "", "the same as --output", "table", "csv", formatJSON, formatYAML)
-	cmd.Flag("format").Hidden = true // its name before all verbs had -o
+	cli.Renamed(cmd, "format", "", "output")
 	cmd.Flags().DurationVar(&limit, "timeout", time.Minute, "stop the query after this `TIME`; 0: never")
 	return cmd
 }
@@ -69,18 +67,18 @@ func newResultsQueryCmd(a *app) *cobra.Command {
 // newResultsCheckCmd makes rackless bench check. It needs neither lab nor study, so it works for logs of any
 // machine.
 func newResultsCheckCmd(a *app) *cobra.Command {
-	var snapshot, device, format string
+	var host hostFlag
+	var device, format string
 	options := importer.Options{Version: version, Name: "check"}
 	cmd := &cobra.Command{
 		Use:   "check [LEVEL=]PATH...",
 		Short: "Compare the figures of logs with a machine: are they normal, and if not, what limits them",
 		Args:  cli.SomeArgs("a log or a directory of logs"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.resultsCheck(cmd.Context(), options, snapshot, device, format, args)
+			return a.resultsCheck(cmd.Context(), options, host.host, device, format, args)
 		},
 	}
-	cmd.Flags().StringVar(&snapshot, "snapshot", planner.Local, "the machine that was measured: a file or directory "+
-		"`PATH` that inspect reads, \"-\" or local")
+	host.add(cmd, "the machine that was measured,")
 	cmd.Flags().StringVar(&device, "device", "",
 		"the RDMA or network device `NAME` of the machine that was measured (default: the one that a log names, or "+
 			"the fastest)")
@@ -101,9 +99,9 @@ func (a *app) openSources(args []string) (sources []importer.Source, closeAll fu
 
 // resultsCheck compares the figures of logs with those expected of a machine. It always prints the result: the status
 // is for scripts, the reasons are for people.
-func (a *app) resultsCheck(ctx context.Context, o importer.Options, snapshot, device, format string,
+func (a *app) resultsCheck(ctx context.Context, o importer.Options, host, device, format string,
 	args []string) error {
-	if snapshot == conduct.Stdin && slices.Contains(args, conduct.Stdin) {
+	if host == conduct.Stdin && slices.Contains(args, conduct.Stdin) {
 		return cli.Usage(errors.New("standard input is either the log or the machine: name a file for one of them"))
 	}
 	// Open them before reading the machine, which takes seconds, so that a wrong name is reported at once.
@@ -112,7 +110,7 @@ func (a *app) resultsCheck(ctx context.Context, o importer.Options, snapshot, de
 		return cli.Usage(err)
 	}
 	defer closeAll()
-	h, name, err := a.hosts().Read(ctx, snapshot)
+	h, name, err := a.hosts().Read(ctx, host)
 	if err != nil {
 		return err
 	}

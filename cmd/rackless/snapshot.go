@@ -23,24 +23,25 @@ func newSnapshotCmd(a *app) *cobra.Command {
 	var out string
 	var keep, force bool
 	cmd := &cobra.Command{
-		Use:   "snapshot -o FILE",
+		Use:   "snapshot --out FILE",
 		Short: "Save everything that inspect reads of this machine in one file",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return cli.Usagef(cmd, "the file to write stands behind -o: rackless host snapshot -o %s", args[0])
+				return cli.Usagef(cmd, "the file to write stands behind --out: rackless host snapshot --out %s",
+					args[0])
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			// There is no default, because the file reveals much about a machine and its owner decides on the place.
 			if out == "" {
-				return cli.Usage(errors.New("where to? name a file with -o, such as -o host.tar.zst, or - for " +
+				return cli.Usage(errors.New("where to? name a file with --out, such as --out host.tar.zst, or - for " +
 					"standard output"))
 			}
 			opts := inspect.SnapshotOptions{KeepIDs: keep, Tool: "rackless " + version}
 			if out == "-" {
 				if terminal.Of(a.out) != nil {
-					return cli.Usage(errors.New("standard output is a terminal: name a file with -o, or redirect"))
+					return cli.Usage(errors.New("standard output is a terminal: name a file with --out, or redirect"))
 				}
 				return inspect.WriteSnapshot(cmd.Context(), a.out, inspect.Live(), opts)
 			}
@@ -49,7 +50,8 @@ func newSnapshotCmd(a *app) *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().StringVarP(&out, "output", "o", "", "`FILE` to write, or - for standard output")
+	cmd.Flags().StringVar(&out, "out", "", "`FILE` to write, or - for standard output")
+	cli.Renamed(cmd, "output", "o", "out")
 	cmd.Flags().BoolVar(&keep, "keep-ids", false, "keep MAC and IP addresses, GUIDs, UUIDs and names")
 	cmd.Flags().BoolVar(&force, "force", false, "overwrite an existing file")
 	return cmd

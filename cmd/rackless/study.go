@@ -59,7 +59,10 @@ func newStudyReportCmd(a *app) *cobra.Command {
 		},
 	}
 	dbFlag(cmd, &path)
-	cli.EnumFlag(cmd, &format, "format", "", "how to write it", formatText, "md", formatJSON, formatYAML, "csv", "html")
+	format = formatText
+	cli.EnumFlag(cmd, &format, "output", "o", "how to print it", formatText, "md", formatJSON, formatYAML, "csv",
+		formHTML)
+	cli.Renamed(cmd, "format", "", "output")
 	cmd.Flags().StringVar(&out, "out", "", "write to `FILE` instead of printing")
 	return cmd
 }

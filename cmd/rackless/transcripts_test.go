@@ -151,7 +151,7 @@ func TestThePagesAreHeldToFactsAndNotToSentences(t *testing.T) {
 func TestTheREADMEShowsThePictureOfAPlan(t *testing.T) {
 	t.Chdir("../..")
 	a, out, stderr := testApp(t)
-	if code := a.run(t.Context(), []string{"plan", "examples/epyc-pair.yaml", "--snapshot",
+	if code := a.run(t.Context(), []string{"plan", "examples/epyc-pair.yaml", "--host",
 		"examples/hosts/epyc-7551p.ttar", "-o", "svg"}); code != 0 {
 		t.Fatalf("status %d: %s", code, stderr)
 	}
@@ -175,7 +175,7 @@ func TestThePagesNameFilesThatAPlanHas(t *testing.T) {
 		"examples/r740-one.yaml": "examples/hosts/r740.ttar"} {
 		dir := filepath.Join(t.TempDir(), "plan")
 		a, _, stderr := testApp(t)
-		if code := a.run(t.Context(), []string{"plan", lab, "--snapshot", host, "--out", dir}); code != 0 {
+		if code := a.run(t.Context(), []string{"plan", lab, "--host", host, "--out", dir}); code != 0 {
 			t.Fatalf("%s: status %d: %s", lab, code, stderr)
 		}
 		err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {

@@ -16,6 +16,7 @@ import (
 	"github.com/rackless/rackless/host/change"
 	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/userdirs"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan/planner"
@@ -66,8 +67,8 @@ func newUpCmd(a *app) *cobra.Command {
 	cmd.Flags().BoolVar(&o.Overcommit, "overcommit", false,
 		"start even if the nodes' memory adds up to more than is available")
 	cmd.Flags().StringVar(&at.uri, "connect", placed.DefaultURI, "libvirt `URI` of the host")
-	cmd.Flags().StringVar(&at.host, "host", "", "the output of inspect -o json on the host, in `FILE`, if that is "+
-		"another machine")
+	cmd.Flags().StringVar(&at.host, "host", planner.Local, "with --connect, the host that libvirt is on, as "+hostHelp)
+	offerHosts(cmd)
 	cmd.Flags().BoolVar(&o.Recreate, "recreate", false, "restart running domains that have changed")
 	cmd.Flags().BoolVar(&at.dryRun, "dry-run", false, "with driver vsphere, show each step and its changes, and "+
 		"change nothing")
@@ -186,59 +187,75 @@ func accelText(accel string) string {
 func newDownCmd(a *app) *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{
-		Use:   "down NAME|LAB.yaml | --all",
-		Short: "Stop a lab and remove everything but its results",
+		Use:   "down NAME|LAB.yaml... | --all",
+		Short: "Stop labs and remove everything but their results",
 		Args: func(cmd *cobra.Command, args []string) error {
-			// Require either --all or one lab, so that a slip ends nothing.
-			if all != (len(args) == 0) || len(args) > 1 {
-				return cli.Usagef(cmd, "want the name of a lab, a lab file, or --all")
+			// Require either --all or labs, so that a slip ends nothing.
+			if all != (len(args) == 0) {
+				return cli.Usagef(cmd, "want names of labs, lab files, or --all")
 			}
 			return nil
 		},
-		ValidArgsFunction: a.completeLabs,
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			return a.offered(args, userdirs.Dirs.Names, cobra.ShellCompDirectiveDefault)
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			d, err := a.dirs()
 			if err != nil {
 				return err
 			}
-			kept := func(what string) { fmt.Fprintln(a.out, what) }
-			// Labs that cannot be ended do not keep others running. The result lists the ended labs first, then the
-			// errors.
-			if all {
-				gone, err := rack.DownAll(cmd.Context(), d, kept)
-				for _, n := range gone {
-					fmt.Fprintf(a.out, "lab %s is down\n", n)
-				}
-				if err == nil && len(gone) == 0 {
-					fmt.Fprintln(a.out, "no lab was running")
-				}
-				return err
+			if !all {
+				return a.down(cmd.Context(), d, args)
 			}
-			name, err := planner.LabName(args[0])
-			if err != nil {
-				return err
+			gone, err := rack.DownAll(cmd.Context(), d, func(what string) { fmt.Fprintln(a.out, what) })
+			for _, n := range gone {
+				fmt.Fprintf(a.out, "lab %s is down\n", n)
 			}
-			was, err := rack.Down(cmd.Context(), d, name, kept)
-			if err != nil {
-				return err
+			if err == nil && len(gone) == 0 {
+				fmt.Fprintln(a.out, "no lab was running")
 			}
-			if was {
-				fmt.Fprintf(a.out, "lab %s is down\n", name)
-				return nil
-			}
-			// A lab that does not exist is not an error, so that scripts need not check.
-			others, err := d.Names()
-			if err != nil {
-				return err
-			}
-			hint := ""
-			if len(others) > 0 {
-				hint = "; running: " + strings.Join(others, ", ")
-			}
-			fmt.Fprintf(a.out, "lab %s was not running%s\n", name, hint)
-			return nil
+			return err
 		},
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "stop every lab of this user")
 	return cmd
+}
+
+// down ends labs. Those that do not run or cannot be ended do not keep others running: their errors come last.
+func (a *app) down(ctx context.Context, d rack.Dirs, args []string) error {
+	// Refuse wrong names before anything ends.
+	names := make([]string, len(args))
+	for i, arg := range args {
+		var err error
+		if names[i], err = planner.LabName(arg); err != nil {
+			return err
+		}
+	}
+	var errs []error
+	for i, name := range names {
+		if slices.Contains(names[:i], name) {
+			continue
+		}
+		was, err := rack.Down(ctx, d, name, func(what string) { fmt.Fprintln(a.out, what) })
+		switch {
+		case err != nil:
+			errs = append(errs, err)
+		case was:
+			fmt.Fprintf(a.out, "lab %s is down\n", name)
+		default:
+			errs = append(errs, a.notRunning(d, name))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (a *app) notRunning(d rack.Dirs, name string) error {
+	others, err := d.Names()
+	if err != nil {
+		return err
+	}
+	if len(others) == 0 {
+		return fmt.Errorf("lab %s is not running, and no other lab is", name)
+	}
+	return fmt.Errorf("lab %s is not running; running: %s", name, strings.Join(others, ", "))
 }

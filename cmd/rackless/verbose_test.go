@@ -22,7 +22,7 @@ func TestVerboseSaysWhatIsReadRunAndChanged(t *testing.T) {
 		"lab diff " + pairLab:      "read    " + pairLab,
 		"snapshot --output " + svg: "change  write " + svg,
 		"study ls":                 "",
-		"plan --out " + plan + " --snapshot " + epycHost + " " + pairLab: "change  write " + plan,
+		"plan --out " + plan + " --host " + epycHost + " " + pairLab: "change  write " + plan,
 	} {
 		t.Run(line, func(t *testing.T) {
 			a, out, stderr := testApp(t)

@@ -26,7 +26,7 @@ type verifyOptions struct {
 	form     string
 	only     []string
 	plan     string
-	snapshot string
+	host     string
 	watch    bool
 	interval time.Duration
 }
@@ -64,7 +64,9 @@ func newVerifyCmd(a *app) *cobra.Command {
 	f.StringSliceVar(&o.only, "only", nil, "make only these checks, comma-separated, by name or RL number; see "+
 		"rackless explain")
 	f.StringVar(&o.plan, "plan", "", "compare a host with the plan in `FILE`, as plan -o json prints it")
-	f.StringVar(&o.snapshot, "snapshot", "", "with --plan: the host of the snapshot `FILE`, and not this machine")
+	f.StringVar(&o.host, "host", planner.Local, "with --plan: compare "+hostHelp)
+	cli.Renamed(cmd, "snapshot", "", "host")
+	offerHosts(cmd)
 	f.BoolVarP(&o.watch, "watch", "w", false, "check again and again, and print what changes")
 	f.DurationVar(&o.interval, "interval", o.interval, "time between two checks, with --watch")
 	cli.Offer(cmd, "only", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
@@ -77,16 +79,16 @@ func newVerifyCmd(a *app) *cobra.Command {
 // check refuses flags that contradict each other, and turns the names of checks into identifiers.
 func (o *verifyOptions) check(cmd *cobra.Command) error {
 	f := cmd.Flags()
-	if err := cli.NotEmpty(cmd, "a file", "plan", "snapshot"); err != nil {
+	if err := cli.NotEmpty(cmd, "a file or directory", "plan", "host"); err != nil {
 		return err
 	}
 	// Each round runs programs in the nodes. At a shorter interval, verify itself would load them.
 	const least = time.Second
 	switch {
-	case o.snapshot != "" && o.plan == "":
-		return cli.Usagef(cmd, "--snapshot %s: a host is compared with a plan: add --plan", o.snapshot)
-	case o.snapshot != "" && o.watch:
-		return cli.Usagef(cmd, "--watch and --snapshot do not go together: a snapshot does not change")
+	case o.host != planner.Local && o.plan == "":
+		return cli.Usagef(cmd, "--host %s: a host is compared with a plan: add --plan", o.host)
+	case o.host != planner.Local && o.watch:
+		return cli.Usagef(cmd, "--watch and --host do not go together: only this machine is watched")
 	case o.watch && o.form == formJUnit:
 		return cli.Usagef(cmd, "--watch and -o junit do not go together: a report in XML has an end")
 	case f.Changed("interval") && !o.watch:
@@ -148,11 +150,11 @@ func (a *app) verifyTarget(ctx context.Context, o *verifyOptions, args []string)
 	}
 	t := verify.OfHost(p)
 	t.Strays = strays
-	if o.snapshot != "" {
-		// A snapshot has no processes to check.
+	if o.host != planner.Local {
+		// The processes of another machine cannot be checked.
 		t.Running, t.Strays = nil, nil
 		t.Host = func(ctx context.Context) (*topology.Host, error) {
-			h, _, err := a.hosts().Read(ctx, o.snapshot)
+			h, _, err := a.hosts().Read(ctx, o.host)
 			return h, err
 		}
 	}

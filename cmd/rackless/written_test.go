@@ -24,12 +24,12 @@ const ownTest = "TestCaptureFile" // a capture needs a running lab
 // writesFiles gives, for each flag that names an output file, a command line that writes FILE.
 var writesFiles = map[string]string{
 	"bench baseline save --out": "bench baseline save RESULT --out FILE",
-	"link capture --output":     ownTest,
-	"plan --out":                "plan lab.yaml --snapshot host.ttar --out FILE",
-	"plan --model-out":          "plan h20.yaml --snapshot h20.txt --explain --model-out FILE",
-	"bench show --html":         "bench show RESULT --html FILE",
-	"host snapshot --output":    "host snapshot --force -o FILE",
-	"study report --out":        "study report aa-idle --db studies.db --format html --out FILE",
+	"link capture --out":        ownTest,
+	"plan --out":                "plan lab.yaml --host host.ttar --out FILE",
+	"plan --model-out":          "plan h20.yaml --host h20.txt --explain --model-out FILE",
+	"bench show --out":          "bench show RESULT -o html --out FILE",
+	"host snapshot --out":       "host snapshot --force --out FILE",
+	"study report --out":        "study report aa-idle --db studies.db -o html --out FILE",
 	"ui --token-file":           "ui --listen 127.0.0.1:0 --token-file FILE",
 }
 

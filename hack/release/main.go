@@ -183,7 +183,7 @@ func (r *release) images(arch, key string) (file, digest string, err error) {
 	if file, err = filepath.Abs(filepath.Join(r.out, r.base(arch)+"_images.tar.zst")); err != nil {
 		return "", "", err
 	}
-	args := []string{"image", "export", file, "--host", arch}
+	args := []string{"image", "export", file, "--host-arch", arch}
 	if key != "" {
 		args = append(args, "--key", key)
 	}

@@ -348,7 +348,11 @@ func commands(root *cobra.Command) map[string]map[string]*pflag.Flag {
 		flags := map[string]*pflag.Flag{}
 		add := func(f *pflag.Flag) {
 			if f.Name != "help" {
-				flags[f.Name], verbs[AllVerbs][f.Name] = f, f
+				flags[f.Name] = f
+				// A former flag may mean something else in other verbs.
+				if _, old := f.Value.(*former); !old {
+					verbs[AllVerbs][f.Name] = f
+				}
 			}
 		}
 		c.LocalFlags().VisitAll(add)
@@ -379,7 +383,7 @@ func (d Defaults) Set(cmd *cobra.Command, env func(string) string) error {
 	}
 	var faults []error
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if !f.Changed && f.Name != "help" {
+		if !f.Changed && f.Name != "help" && !outdated(cmd, f) {
 			faults = append(faults, d.set(cmd, f.Name, env))
 		}
 	})
@@ -400,9 +404,10 @@ func (d Defaults) set(cmd *cobra.Command, flag string, env func(string) string) 
 			return nil
 		}
 	}
+	_, old := cmd.Flags().Lookup(flag).Value.(*former)
 	for _, of := range append(verbs, AllVerbs) {
 		value, ok := d.values[of][flag]
-		if !ok {
+		if !ok || old && of == AllVerbs {
 			continue
 		}
 		if err := cmd.Flags().Set(flag, value); err != nil {

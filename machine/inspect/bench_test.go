@@ -140,9 +140,9 @@ func BenchmarkAgainstLstopo(b *testing.B) {
 	}
 	b.Run("live", func(b *testing.B) { compare(b, ours(), []command{theirs()}) })
 	b.Run("directory/"+all[largest].name, func(b *testing.B) {
-		compare(b, ours("--root", roots[largest]), []command{of(roots[largest])})
+		compare(b, ours("--host", roots[largest]), []command{of(roots[largest])})
 	})
-	b.Run("snapshots", func(b *testing.B) { compare(b, ours("--snapshot", snapshots), oneByOne) })
+	b.Run("snapshots", func(b *testing.B) { compare(b, ours("--host", snapshots), oneByOne) })
 }
 
 // compare runs both commands in each round, in alternating order, and takes the ratio within the round, so that

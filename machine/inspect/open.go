@@ -505,9 +505,9 @@ func rootsBelow(path string) ([]string, error) {
 
 // notThere is the error for a path that does not exist. It is an fs.ErrNotExist.
 func notThere(path string) error {
-	fix := "rackless host snapshot -o FILE keeps a machine in a file"
+	fix := "rackless host snapshot --out FILE keeps a machine in a file"
 	if strings.HasPrefix(path, "ssh://") {
-		fix = "hosts are read by ssh with: rackless inspect --hosts " + path
+		fix = "hosts are read by ssh with: rackless inspect --host " + path
 	}
 	return fmt.Errorf("%s: %w; %s", path, syscall.ENOENT, fix)
 }

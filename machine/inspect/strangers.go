@@ -56,7 +56,7 @@ var strangers = []struct {
 }
 
 const vSphereInstead = "give the host with its virtual machines, as govc object.save writes it, or read it live with " +
-	"rackless inspect --hosts vsphere://HOST"
+	"rackless inspect --host vsphere://HOST"
 
 // stranger describes a text of another tool in a file and the texts to give in its place, or returns "".
 func stranger(text []byte) string {

@@ -26,7 +26,7 @@ func BenchmarkCases(b *testing.B) {
 		b.Run(c.lab+"/plan", func(b *testing.B) {
 			var out []byte
 			for b.Loop() {
-				out = rackless(b, "plan", "examples/"+c.lab+".yaml", "--snapshot", host, "-o", "json")
+				out = rackless(b, "plan", "examples/"+c.lab+".yaml", "--host", host, "-o", "json")
 			}
 			var pl plan.Plan
 			check(b, json.Unmarshal(out, &pl))

@@ -177,7 +177,7 @@ const (
 )
 
 // ErrFull is returned for rows beyond the limits of a table.
-var ErrFull = errors.New("there is more: a table shows the first 10000 rows or 16 MiB, --format csv and json print all")
+var ErrFull = errors.New("there is more: a table shows the first 10000 rows or 16 MiB, -o csv and json print all")
 
 // Rows returns functions that print rows: as CSV, as a stream of JSON or YAML objects, or else as a table. CSV and
 // objects are written immediately. A table must hold all its rows, because a column is as wide as its widest cell, so

@@ -135,7 +135,7 @@ func (m *machine) notKnown(p topology.Path) string {
 		return why + ": the machine tells no class of it"
 	}
 	return fmt.Sprintf("no expectation: the slowest path, %s between %s and %s, gives %s; which link the GPUs have, "+
-		"lspci -vv tells, or nvidia-smi -L their model (inspect and --snapshot take both beside nvidia-smi topo -m)",
+		"lspci -vv tells, or nvidia-smi -L their model (inspect and --host take both beside nvidia-smi topo -m)",
 		p.Label(), p.A, p.B, strings.Join(ranges, ", "))
 }
 

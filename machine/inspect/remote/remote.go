@@ -42,7 +42,7 @@ dir=$(mktemp -d) || exit 73
 end() { rm -rf "$dir"; }
 trap end EXIT
 trap "exit 1" HUP INT TERM
-cat >"$dir/rackless" && chmod 700 "$dir/rackless" && "$dir/rackless" snapshot --keep-ids -o -'`
+cat >"$dir/rackless" && chmod 700 "$dir/rackless" && "$dir/rackless" host snapshot --keep-ids --out -'`
 
 // uname maps Go's names of this program's architectures to the names of uname -m.
 var uname = map[string]string{"amd64": "x86_64", "arm64": "aarch64"}
@@ -237,22 +237,32 @@ func expand(word string) ([]string, error) {
 	return all, nil
 }
 
-// Inventory returns the hosts in a flag's arguments, which are files with lists or hosts that begin with ssh://.
-func Inventory(flag string, args []string) ([]string, error) {
-	var text strings.Builder
-	for _, a := range args {
-		if strings.HasPrefix(a, "ssh://") {
-			fmt.Fprintln(&text, a)
-			continue
-		}
-		list, err := userfile.Read(a, userfile.Text)
-		if err == nil {
-			_, err = Hosts(a, string(list)) // for messages with this file's lines
-		}
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", flag, err)
-		}
-		text.Write(append(list, '\n'))
+// maxList is the size of a file that List looks at, in bytes.
+const maxList = 1 << 20
+
+// List reads a file with a list of hosts. isList is false for other files: those of which inspect reads a machine, and
+// those that have more than a name on a line.
+func List(ctx context.Context, path string) (hosts []string, isList bool, err error) {
+	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() || info.Size() > maxList {
+		return nil, false, nil
 	}
-	return Hosts(flag, text.String())
+	text, err := userfile.Read(path, userfile.Text)
+	if err != nil {
+		return nil, false, nil // inspect says why
+	}
+	names := 0
+	for line := range strings.Lines(string(text)) {
+		line, _, _ = strings.Cut(line, "#")
+		if names += len(strings.Fields(line)); len(strings.Fields(line)) > 1 || strings.ContainsAny(line, "{}<>\"") {
+			return nil, false, nil
+		}
+	}
+	if names == 0 {
+		return nil, false, nil
+	}
+	if _, err := inspect.ReadFile(ctx, path); err == nil {
+		return nil, false, nil
+	}
+	hosts, err = Hosts(path, string(text))
+	return hosts, true, err
 }

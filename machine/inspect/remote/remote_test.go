@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 	if filepath.Base(os.Args[0]) != "rackless" {
 		os.Exit(m.Run())
 	}
-	if !slices.Equal(os.Args[1:], []string{"snapshot", "--keep-ids", "-o", "-"}) {
+	if !slices.Equal(os.Args[1:], []string{"host", "snapshot", "--keep-ids", "--out", "-"}) {
 		fmt.Fprintln(os.Stderr, "called as", os.Args)
 		os.Exit(2)
 	}
