@@ -403,7 +403,7 @@ func (m *measurement) awaitListen(ctx context.Context, port int, serverEnd chan 
 	defer tick.Stop()
 	var lastErr error
 	for {
-		ready, err := m.listening(listenCtx, port)
+		ready, err := Listening(listenCtx, m.Exec, m.server.Node, port)
 		if ready {
 			return nil
 		}
@@ -428,14 +428,14 @@ func (m *measurement) awaitListen(ctx context.Context, port int, serverEnd chan 
 	}
 }
 
-// listening reports whether the server listens on a TCP port. It does not connect, because a server of perftest
-// accepts only one connection.
-func (m *measurement) listening(ctx context.Context, port int) (bool, error) {
-	b, err := m.Exec.ReadFile(ctx, m.server.Node, "/proc/net/tcp")
+// Listening reports whether a program on a node listens on a TCP port. It does not connect, because a server of
+// perftest accepts only one connection.
+func Listening(ctx context.Context, nodes Nodes, node string, port int) (bool, error) {
+	b, err := nodes.ReadFile(ctx, node, "/proc/net/tcp")
 	if err != nil || listens(b, port) {
 		return err == nil, err
 	}
-	b, err = m.Exec.ReadFile(ctx, m.server.Node, "/proc/net/tcp6")
+	b, err = nodes.ReadFile(ctx, node, "/proc/net/tcp6")
 	return err == nil && listens(b, port), nil // a kernel without IPv6 has no tcp6
 }
 

@@ -222,7 +222,7 @@ func newRootCmd(a *app) *cobra.Command {
 		newLabCmd(a))
 	group("node", newExecCmd(a), newMPIRunCmd(a), newSSHCmd(a), newCpCmd(a), newLogsCmd(a), newNICCmd(a), newGPUCmd(a),
 		newLinkCmd(a))
-	group("measure", newVerifyCmd(a), newBenchCmd(a), newStudyCmd(a), newSimulateCmd(a), newUICmd(a))
+	group("measure", newVerifyCmd(a), newBenchCmd(a), newPerftestCmd(a), newStudyCmd(a), newSimulateCmd(a), newUICmd(a))
 	group("machine", newInspectCmd(a), newPrepareCmd(a), newRollbackCmd(a), newHostCmd(a), newDoctorCmd(a),
 		newEmulateCmd(a), newImageCmd(a))
 	group("learn", newExplainCmd(a), newPuzzleCmd(a), newVersionCmd(a))

@@ -46,6 +46,7 @@ var (
 	newLabDiffCmd                             = needsLinux("diff")
 	newLinkSetCmd, newLinkShowCmd, newLogsCmd = needsLinux("set"), needsLinux("show"), needsLinux("logs")
 	newLsCmd, newMPIRunCmd, newNICCmd         = needsLinux("ls"), needsLinux("mpirun"), needsLinux("nic")
+	newPerftestCmd                            = needsLinux("perftest")
 	newPrepareCmd, newPuzzleCheckCmd          = needsLinux("prepare"), needsLinux("check")
 	newPuzzleRevealCmd, newPuzzleStartCmd     = needsLinux("reveal"), needsLinux("start")
 	newRollbackCmd, newSSHCmd, newSnapshotCmd = needsLinux("rollback"), needsLinux("ssh"), needsLinux("snapshot")
