@@ -7,11 +7,14 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/internal/cli"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
@@ -194,7 +197,8 @@ func (a *app) finishPlan(o *planOptions, q *planner.Query, r *planner.Planned, b
 		_, err := a.out.Write(b.Bytes())
 		return err
 	}
-	options := planview.Options{Width: a.width()}
+	options := planview.Options{Width: a.width(), Reboot: rebootText(r), Explained: o.explain}
+	options.Apply = applyText(r, q.File, o.host, options.Reboot)
 	if before != nil {
 		planview.Against(&b, before, r.Plan, document.Against.Differences, options)
 	}
@@ -208,6 +212,46 @@ func (a *app) finishPlan(o *planOptions, q *planner.Query, r *planner.Planned, b
 	}
 	_, err := a.out.Write(b.Bytes())
 	return err
+}
+
+// rebootText says whether a plan needs a reboot, or "" if it is not made by preparing a host.
+func rebootText(r *planner.Planned) string {
+	need := r.Plan.KernelArgs
+	if r.Lab.RunBy() != lab.DriverLibvirt {
+		return ""
+	}
+	if cmdline := r.Host.Kernel.Cmdline; cmdline != nil {
+		have := strings.Fields(*cmdline)
+		need = slices.DeleteFunc(slices.Clone(need), func(arg string) bool { return slices.Contains(have, arg) })
+	}
+	switch {
+	case len(need) == 0:
+		return "not needed"
+	case r.Host.Kernel.Cmdline == nil:
+		return fmt.Sprintf("needed, unless the host runs with the plan's %s already", words.Count(len(need),
+			"kernel argument"))
+	}
+	return fmt.Sprintf("needed, for %s", words.Count(len(need), "kernel argument"))
+}
+
+// applyText says how to apply a plan of a lab file.
+func applyText(r *planner.Planned, file, host, reboot string) string {
+	file = words.CommandLine([]string{file})
+	on := ""
+	if host != planner.Local {
+		on = "on that host: "
+	}
+	switch r.Lab.RunBy() {
+	case lab.DriverVSphere:
+		return "rackless up " + file
+	case lab.DriverLibvirt:
+		boot := ""
+		if strings.HasPrefix(reboot, "needed") {
+			boot = " reboot,"
+		}
+		return fmt.Sprintf("%srackless prepare %s (--dry-run shows each step),%s rackless up %[2]s", on, file, boot)
+	}
+	return fmt.Sprintf("the file has to say driver: libvirt; without it rackless up %s makes emulated nodes", file)
 }
 
 // planDocument is the JSON output of plan: the plan, and the answers to other flags. See docs/json.md. The plan's

@@ -123,8 +123,8 @@ func Against(w io.Writer, before, after *plan.Plan, differences []string, o Opti
 		title = words.Count(len(differences), "difference") + ":"
 	}
 	p := newPrinter(w, o)
-	p.wrap("before:  ", 9, costText(before)+".")
-	p.wrap("now:     ", 9, costText(after)+".")
+	p.wrap("before:  ", 9, scoreText(before)+".")
+	p.wrap("now:     ", 9, scoreText(after)+".")
 	p.title(title)
 	p.list(differences)
 	p.Line("")

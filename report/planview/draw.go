@@ -27,7 +27,8 @@ func HTML(w io.Writer, pl *plan.Plan, h *topology.Host) error { return document(
 // inspect, because the picture is about the plan.
 func document(pl *plan.Plan, h *topology.Host) *hostview.Document {
 	d := hostview.NewDocument(h, crossings(pl, h))
-	p := &hostview.Placement{Heading: "Plan of lab " + pl.Lab, Facts: []string{"On " + hostText(pl), costText(pl)},
+	p := &hostview.Placement{Heading: "Plan of lab " + pl.Lab,
+		Facts:   []string{"On " + hostText(pl), "placement: " + bestText(pl)},
 		Devices: map[string][]int{}}
 	if len(pl.KernelArgs) > 0 {
 		p.Facts = append(p.Facts, "kernel: "+strings.Join(pl.KernelArgs, " "))

@@ -11,10 +11,11 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/report/hostview"
 )
 
-// Explain prints the reasons for a plan: each choice with its runner-up and extra cost, the evidence, and advice for
-// the host. Evidence shared by several choices is listed once, with a number. It follows the output of Table.
+// Explain prints the score of a plan and the reasons: each choice with its runner-up and extra cost, the evidence, and
+// advice for the host. Evidence shared by several choices is listed once, with a number. It follows the output of Table.
 func Explain(w io.Writer, pl *plan.Plan, o Options) error {
 	p := newPrinter(w, o)
 	p.explanation(newExplanation(pl))
@@ -23,9 +24,12 @@ func Explain(w io.Writer, pl *plan.Plan, o Options) error {
 
 // An explanation holds what Explain prints.
 type explanation struct {
-	Groups   []reasonGroup
-	Advice   []adviceText
-	Evidence []numbered // of several decisions
+	Score     string
+	Terms     hostview.Table // without rows if nothing costs
+	MoreTerms string         // counts the terms that are left out; empty if all are shown
+	Groups    []reasonGroup
+	Advice    []adviceText
+	Evidence  []numbered // of several decisions
 }
 
 // A reasonGroup holds the decisions for the host, one lab node, or several lab nodes with equal decisions.
@@ -52,6 +56,13 @@ type numbered struct{ Label, Text string }
 
 func (p printer) explanation(e explanation) {
 	margin := strings.Repeat(" ", labelColumn+2)
+	p.title(e.Score)
+	if len(e.Terms.Rows) > 0 {
+		p.table(e.Terms)
+	}
+	if e.MoreTerms != "" {
+		p.Line(e.MoreTerms)
+	}
 	for i, g := range e.Groups {
 		if i == 0 {
 			p.title("Why")
@@ -89,7 +100,11 @@ func (p printer) explanation(e explanation) {
 func (p printer) numbered(n numbered) { p.wrap(n.Label, len(n.Label), n.Text) }
 
 func newExplanation(pl *plan.Plan) explanation {
-	var e explanation
+	e := explanation{Score: capital(scoreText(pl)) + "."}
+	var more int
+	if e.Terms, more = termTable(pl); more > 0 {
+		e.MoreTerms = fmt.Sprintf("and %d more; -o json has all", more)
+	}
 	groups := decisionGroups(pl)
 	shared := sharedEvidence(groups)
 	for _, g := range groups {

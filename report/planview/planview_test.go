@@ -105,7 +105,8 @@ func TestEachFactOfAPlanIsPrinted(t *testing.T) {
 	out := everything(t, large(4), Options{})
 	for _, want := range []string{
 		"Plan of lab large on ACME 2000 (host.ttar), workload mixed: 4 lab nodes",
-		"cost 1240 basis points, within 4 % of the least: no plan costs less than 1200, stopped by time limit",
+		"Score 1240, within 4 % of the lowest: no placement scores below 1200, stopped by time limit",
+		"placement     within 4 % of the best; the search was stopped by time limit",
 		"vm01: 4 virtual CPUs on 2 cores with siblings, 1.5 GiB",
 		"1 GiB on NUMA node 0 and 512 MiB on node 1",
 		"guest node 0  stands for NUMA nodes 0 and 2: virtual CPUs 0-2, 1 GiB",
@@ -143,6 +144,7 @@ func TestManyLabNodesAreATable(t *testing.T) {
 		!strings.Contains(out, "0000:41:00.0/vf39") {
 		t.Errorf("got\n%s", out)
 	}
+	out = string(written(t, func(b *bytes.Buffer) error { return Explain(b, large(40), Options{}) }))
 	if !strings.Contains(out, "and 34 more; -o json has all") {
 		t.Error("terms beyond the first are not counted")
 	}
@@ -154,13 +156,13 @@ func TestWhatIsOptimalSaysSo(t *testing.T) {
 		pl   plan.Plan
 		want string
 	}{
-		{plan.Plan{Cost: 5, Bound: 5, Optimal: true}, "cost 5 basis points, proved optimal"},
-		{plan.Plan{Cost: 1001, Bound: 1000}, "cost 1001 basis points, within 1 % of the least: no plan costs less " +
-			"than 1000"},
+		{plan.Plan{Cost: 5, Bound: 5, Optimal: true}, "score 5, proven the lowest"},
+		{plan.Plan{Cost: 1001, Bound: 1000}, "score 1001, within 1 % of the lowest: no placement scores below " +
+			"1000"},
 		{plan.Plan{Cost: 7, Stopped: "step limit 10"},
-			"cost 7 basis points, not proved optimal, stopped by step limit 10"},
+			"score 7, not proven the lowest, stopped by step limit 10"},
 	} {
-		if got := costText(&c.pl); got != c.want {
+		if got := scoreText(&c.pl); got != c.want {
 			t.Errorf("got %q, want %q", got, c.want)
 		}
 	}

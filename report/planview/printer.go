@@ -20,6 +20,10 @@ import (
 // Options control the output.
 type Options struct {
 	Width int // columns, at least 60; 0 means 100
+
+	// Reboot says whether applying the plan needs a reboot, and Apply what to run. Empty ones are left out.
+	Reboot, Apply string
+	Explained     bool // Explain follows
 }
 
 // A printer prints the prepared texts of a plan.
@@ -85,12 +89,8 @@ func setOrNone(s topology.CPUSet) string { return cmp.Or(s.String(), "none") }
 // cardText returns text such as "GPU 0000:06:00.0 (NUMA node 0, guest node 0) with 0000:06:00.1". The guest node is
 // only included if there are several.
 func cardText(c *plan.NodeDevice, guestNUMA bool) string {
-	s := plan.DeviceName(c.Kind, c.ID)
+	s := shortCard(c)
 	if c.Kind == plan.KindVF {
-		s = "VF of " + c.ID
-		if c.VF != nil {
-			s = fmt.Sprintf("VF %d of %s", *c.VF, c.ID)
-		}
 		// A VF that does not exist yet is named after its PF.
 		if len(c.Functions) > 0 {
 			if _, err := topology.ParsePCIAddr(c.Functions[0]); err == nil {
@@ -114,21 +114,37 @@ func cardText(c *plan.NodeDevice, guestNUMA bool) string {
 	return s
 }
 
-// costText returns text such as "cost 1240 basis points, proved optimal", or the distance from the bound and the
-// reason for stopping.
-func costText(p *plan.Plan) string {
+// scoreText returns text such as "score 1240, proven the lowest", or the distance from the bound and the reason for
+// stopping.
+func scoreText(p *plan.Plan) string {
 	if p.Optimal {
-		return fmt.Sprintf("cost %d basis points, proved optimal", p.Cost)
+		return fmt.Sprintf("score %d, proven the lowest", p.Cost)
 	}
-	s := fmt.Sprintf("cost %d basis points, not proved optimal", p.Cost)
+	s := fmt.Sprintf("score %d, not proven the lowest", p.Cost)
 	if p.Bound > 0 {
-		// Round up, because "within 0 %" would claim a proof.
-		gap := (100*(p.Cost-p.Bound) + p.Bound - 1) / p.Bound
-		s = fmt.Sprintf("cost %d basis points, within %d %% of the least: no plan costs less than %d", p.Cost, gap,
-			p.Bound)
+		s = fmt.Sprintf("score %d, within %d %% of the lowest: no placement scores below %d", p.Cost, gapOf(p), p.Bound)
 	}
 	if p.Stopped != "" {
 		s += ", stopped by " + p.Stopped
+	}
+	return s
+}
+
+// gapOf returns how far the score may be above the lowest, in percent. It rounds up, because "within 0 %" would claim a
+// proof.
+func gapOf(p *plan.Plan) int64 { return (100*(p.Cost-p.Bound) + p.Bound - 1) / p.Bound }
+
+// bestText says how good a placement is without its score.
+func bestText(p *plan.Plan) string {
+	s := "the best found, without a proof"
+	switch {
+	case p.Optimal:
+		return "proven best"
+	case p.Bound > 0:
+		s = fmt.Sprintf("within %d %% of the best", gapOf(p))
+	}
+	if p.Stopped != "" {
+		s += "; the search was stopped by " + p.Stopped
 	}
 	return s
 }

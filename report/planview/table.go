@@ -15,21 +15,20 @@ import (
 	"github.com/rackless/rackless/report/show"
 )
 
-// Table prints a plan: the lab nodes, the resources and settings of the host, and the cost.
+// Table prints a plan: a summary, the lab nodes, and the resources and settings of the host.
 func Table(w io.Writer, pl *plan.Plan, o Options) error {
 	p := newPrinter(w, o)
-	p.plan(newPlanText(pl))
+	p.plan(newPlanText(pl, o))
 	return p.flush()
 }
 
 // A planText holds what Table prints.
 type planText struct {
 	Head      []string
+	Summary   []fact
 	Nodes     []nodeText     // empty if the nodes are a table
 	NodeTable hostview.Table // without rows if each node has a block
 	Host      []fact
-	Terms     hostview.Table // without rows if nothing costs
-	MoreTerms string         // counts the terms that are left out; empty if all are shown
 	Notes     []string
 }
 
@@ -42,6 +41,9 @@ type nodeText struct {
 func (p printer) plan(t planText) {
 	for _, s := range t.Head {
 		p.wrap("", 2, s)
+	}
+	for _, f := range t.Summary {
+		p.fact(f)
 	}
 	for _, n := range t.Nodes {
 		p.title(n.Title)
@@ -56,12 +58,6 @@ func (p printer) plan(t planText) {
 	for _, f := range t.Host {
 		p.fact(f)
 	}
-	if len(t.Terms.Rows) > 0 {
-		p.table(t.Terms)
-	}
-	if t.MoreTerms != "" {
-		p.Line(t.MoreTerms)
-	}
 	if len(t.Notes) > 0 {
 		p.title("Notes")
 	}
@@ -72,8 +68,8 @@ func (p printer) plan(t planText) {
 // fill about two screens.
 const maxBlocks = 16
 
-func newPlanText(pl *plan.Plan) planText {
-	t := planText{Head: []string{fmt.Sprintf("Plan of lab %s on %s", pl.Lab, hostText(pl)), costText(pl) + "."},
+func newPlanText(pl *plan.Plan, o Options) planText {
+	t := planText{Head: []string{fmt.Sprintf("Plan of lab %s on %s", pl.Lab, hostText(pl))}, Summary: summary(pl, o),
 		Host: hostFacts(pl), Notes: pl.Notes}
 	if pl.Host.Provenance.Emulated {
 		t.Head = append(t.Head, "The host is emulated: its paths are those of an emulator.")
@@ -89,11 +85,41 @@ func newPlanText(pl *plan.Plan) planText {
 			t.Host[i].Label = ""
 		}
 	}
-	more := 0
-	if t.Terms, more = termTable(pl); more > 0 {
-		t.MoreTerms = fmt.Sprintf("and %d more; -o json has all", more)
-	}
 	return t
+}
+
+// summary says which lab node gets which devices and CPUs, and what it takes to apply the plan. It leaves out lab nodes
+// of a table.
+func summary(pl *plan.Plan, o Options) []fact {
+	var out []fact
+	if len(pl.Nodes) <= maxBlocks {
+		for _, n := range pl.Nodes {
+			devices := lists.Map(n.Cards, func(c plan.NodeDevice) string { return shortCard(&c) })
+			devices = append(devices, "CPUs "+setOrNone(n.CPUs()))
+			out = append(out, fact{n.Name, words.List(devices)})
+		}
+	}
+	for _, f := range []fact{{"reboot", o.Reboot}, {"to apply", o.Apply}} {
+		if f.Text != "" {
+			out = append(out, f)
+		}
+	}
+	best := bestText(pl)
+	if !o.Explained {
+		best += "; --explain says why"
+	}
+	return append(out, fact{"placement", best})
+}
+
+// shortCard names a device without its place.
+func shortCard(c *plan.NodeDevice) string {
+	if c.Kind != plan.KindVF {
+		return plan.DeviceName(c.Kind, c.ID)
+	}
+	if c.VF != nil {
+		return fmt.Sprintf("VF %d of %s", *c.VF, c.ID)
+	}
+	return "VF of " + c.ID
 }
 
 func hostText(pl *plan.Plan) string {
@@ -232,8 +258,8 @@ const maxTerms = 8
 
 // termTable returns the most expensive terms, and how many more there are. Only the JSON has the terms without cost.
 func termTable(pl *plan.Plan) (t hostview.Table, more int) {
-	t = hostview.Table{Title: "What it costs, in hundredths of a percent",
-		Columns: show.Columns("cost>", "value x weight>", "of", "what")}
+	t = hostview.Table{Title: "Score by term (lower is better)",
+		Columns: show.Columns("score>", "value x weight>", "of", "what")}
 	costly := slices.DeleteFunc(slices.Clone(pl.Terms), func(t plan.Term) bool { return t.Cost == 0 })
 	slices.SortStableFunc(costly, func(a, b plan.Term) int { return cmp.Compare(b.Cost, a.Cost) })
 	more = max(0, len(costly)-maxTerms)
