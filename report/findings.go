@@ -136,6 +136,43 @@ func (s *junitSuite) add(f finding.Finding) {
 	s.Cases = append(s.Cases, c)
 }
 
+// FoldedFindings is like Findings if each line fits into width columns, of which 0 is no limit. Otherwise, the checks of
+// a node that are OK become one line, so that the others are not lost among lines that wrap.
+func FoldedFindings(all []finding.Finding, color bool, width int) (said string, folded bool) {
+	for line := range strings.Lines(Findings(all, false)) {
+		line = strings.TrimSuffix(line, "\n")
+		folded = folded || width > 0 && strings.HasPrefix(line, "ok ") && text.StringWidth(line) > width
+	}
+	if !folded {
+		return Findings(all, color), false
+	}
+	var rest, sums []finding.Finding
+	var counts []int
+	at := map[string]int{}
+	for _, f := range all {
+		if f.Status != finding.OK {
+			rest = append(rest, f)
+			continue
+		}
+		node, _, _ := strings.Cut(f.Subject, " ")
+		if node == "lab" {
+			node = f.Subject
+		}
+		i, known := at[node]
+		if !known {
+			i = len(sums)
+			at[node] = i
+			sums = append(sums, finding.Finding{Subject: node, Status: finding.OK})
+			counts = append(counts, 0)
+		}
+		counts[i]++
+	}
+	for i := range sums {
+		sums[i].Title = words.Count(counts[i], "check")
+	}
+	return Findings(sums, color) + Findings(rest, color), true
+}
+
 // Findings returns one line for each finding, followed by the wanted state and the fix if it is not OK.
 func Findings(all []finding.Finding, color bool) string {
 	var w strings.Builder
@@ -149,7 +186,8 @@ func Findings(all []finding.Finding, color bool) string {
 		subject, title = max(subject, len(f.Subject)), max(title, len(f.Title))
 	}
 	for _, f := range all {
-		fmt.Fprintf(&w, "%s %-*s  %-*s  %s\n", status[f.Status], subject, f.Subject, title, f.Title, f.Have)
+		line := fmt.Sprintf("%s %-*s  %-*s  %s", status[f.Status], subject, f.Subject, title, f.Title, f.Have)
+		fmt.Fprintln(&w, strings.TrimRight(line, " "))
 		if f.Status == finding.OK {
 			continue
 		}

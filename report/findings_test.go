@@ -23,3 +23,24 @@ func TestFindingsSayBelowWhatIsNotOKWhatWasWanted(t *testing.T) {
 		t.Errorf("without colour: %q", got)
 	}
 }
+
+// Where a line would wrap, the checks that are OK have a line for each node; the others stay.
+func TestFindingsFoldByNodeIfTheyDoNotFit(t *testing.T) {
+	var all []finding.Finding
+	for _, subject := range []string{"vm00 eth0", "vm01 eth0", "vm00", "vm01", "lab"} {
+		all = append(all, finding.Finding{Code: "RL401", Subject: subject, Title: "link", Status: finding.OK,
+			Have: "operstate up, carrier 1, and more words than fit into a narrow terminal"})
+	}
+	all[3].Status, all[3].Have, all[3].Fix = finding.Failed, "down", "ip link set eth0 up"
+	got, folded := FoldedFindings(all, false, 80)
+	want := "ok      vm00  2 checks\nok      vm01  1 check\nok      lab   1 check\n" +
+		"FAILED  vm01  link  down\n        fix   ip link set eth0 up\n        more  rackless explain RL401\n"
+	if !folded || got != want {
+		t.Errorf("at 80 columns: got\n%swant\n%s", got, want)
+	}
+	for _, width := range []int{0, 200} {
+		if got, folded := FoldedFindings(all, false, width); folded || got != Findings(all, false) {
+			t.Errorf("at %d columns: folded %v\n%s", width, folded, got)
+		}
+	}
+}

@@ -185,8 +185,12 @@ func (a *app) verifyOnce(ctx context.Context, o *verifyOptions, v *verify.Target
 	case formJUnit:
 		err = report.JUnit(a.out, findings)
 	default:
-		err = a.show(report.Findings(findings, a.color()) +
-			fmt.Sprintf("%s, %d not ok\n", words.Count(len(findings), "check"), len(finding.NotOK(findings))))
+		text, folded := report.FoldedFindings(findings, a.color(), a.width())
+		text += fmt.Sprintf("%s, %d not ok\n", words.Count(len(findings), "check"), len(finding.NotOK(findings)))
+		if folded {
+			text += "on a wider terminal or in a pipe, each check that is ok has a line\n"
+		}
+		err = a.show(text)
 	}
 	// Unknown counts as not OK: a script must not continue if a check could not run.
 	if err == nil && len(finding.NotOK(findings)) > 0 {

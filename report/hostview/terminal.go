@@ -75,8 +75,9 @@ func (d *Document) WriteTable(w io.Writer, o TableOptions) error {
 		}
 		t.Wrap("", "  ", line)
 	}
-	t.findings(v.Findings)
+	t.listed(v.Findings)
 	t.sourced(v)
+	t.last(v.Findings)
 	return show.Wrapf(t.Flush(), "print host %q", d.Provenance.Name)
 }
 
@@ -159,12 +160,21 @@ func WriteFindings(w io.Writer, title string, all []finding.Finding, o TableOpti
 
 // findings prints the findings, worst first. Of many similar ones, only a few are printed in full; one line names the
 // subjects of the others.
+// findings prints findings that are the whole answer.
 func (t *terminal) findings(all []finding.Finding) {
-	fmt.Fprintln(t)
-	if len(all) == 0 {
+	if t.listed(all); len(all) == 0 {
+		fmt.Fprintln(t)
 		fmt.Fprintln(t, t.Colored("No findings", text.Bold))
 		return
 	}
+	fmt.Fprintf(t, "rackless explain %s says more.\n", grouped(all)[0].ID)
+}
+
+func (t *terminal) listed(all []finding.Finding) {
+	if len(all) == 0 {
+		return
+	}
+	fmt.Fprintln(t)
 	_, color := severityStyle(finding.Worst(all))
 	fmt.Fprintln(t, t.Colored("Findings: "+findingsText(all), text.Bold, color))
 	groups := grouped(all)
@@ -187,7 +197,19 @@ func (t *terminal) findings(all []finding.Finding) {
 			t.finding(same)
 		}
 	}
-	fmt.Fprintf(t, "rackless explain %s says more.\n", groups[0].ID)
+}
+
+// last ends the output, where a reader of a long one looks first: with the number of findings, and the worst.
+func (t *terminal) last(all []finding.Finding) {
+	fmt.Fprintln(t)
+	if len(all) == 0 {
+		fmt.Fprintln(t, t.Colored("No findings", text.Bold))
+		return
+	}
+	worst := grouped(all)[0]
+	_, color := severityStyle(worst.Severity)
+	t.Wrap("", "  ", fmt.Sprintf("%s. The worst: %s, %s: %s; see rackless explain %s", findingsText(all), worst.ID,
+		some(worst.Subjects, 2), worst.Title, worst.ID), text.Bold, color)
 }
 
 func (t *terminal) finding(g findingGroup) {
