@@ -38,6 +38,7 @@ lab: setup ## from nothing to a measured two-node lab that keeps running (LAB=fi
 	bin/rackless verify $(LAB)
 	bin/rackless bench $(LAB)
 	@echo "The lab is up. To take it down: bin/rackless down $(LAB)"
+	@echo 'To type rackless without bin/, as the pages do: export PATH="$(CURDIR)/bin:$$PATH"'
 
 study-demo: setup ## a small real study in some minutes: the effect of loss on RDMA and TCP; its page is out/demo.html
 	@$(MAKE) --no-print-directory build
