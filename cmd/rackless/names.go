@@ -125,8 +125,8 @@ func leave(root *cobra.Command) {
 	}
 	for name, instead := range map[string]string{
 		"whatif":       "edit the lab file, and plan again with --against PLAN.json",
-		"fleet":        "plan LAB.yaml --snapshot HOST for each host, or the scheduler of the cluster",
-		"policy":       "plan LAB.yaml --snapshot HOST for each host, or the scheduler of the cluster",
+		"fleet":        "plan LAB.yaml --host HOST for each host, or the scheduler of the cluster",
+		"policy":       "plan LAB.yaml --host HOST for each host, or the scheduler of the cluster",
 		"capacity":     "plan with more nodes, until the answer is that they do not fit",
 		"dump-problem": "plan -o json has every term of the cost",
 	} {
