@@ -21,8 +21,10 @@ func newGPUDirectCmd(a *app) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 && args[0] == "check" {
 				args = args[1:]
-			} else if tried, err := a.gpuDirectInLab(cmd.Context(), format, args); tried {
-				return err
+			} else if len(hosts) == 0 {
+				if tried, err := a.gpuDirectInLab(cmd.Context(), format, args); tried {
+					return err
+				}
 			}
 			return a.gpuDirect(cmd.Context(), format, hosts, args)
 		},
