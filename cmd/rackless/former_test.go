@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Each former flag does the same as the present ones, is not offered, and says on standard error what it is now.
+// Each former flag does the same as the present ones, and says its present spelling on standard error.
 func TestFormerFlags(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name string) string { return filepath.Join(dir, name) }

@@ -52,7 +52,7 @@ type inspectOptions struct {
 	diff      bool
 	wide      bool
 	hosts     []string // of --host
-	save      string   // directory for the snapshots of those that are read by ssh
+	save      string   // directory for the snapshots of hosts that are read by ssh
 	summary   bool
 	workers   int // number of hosts that are read at once
 }

@@ -292,12 +292,12 @@ func exitCode(err error) (code int, text string) {
 // hostFlag is --host, the host that a verb works on.
 type hostFlag struct{ host string }
 
-// hostHelp says what --host takes.
+// hostHelp is the help of --host, after the purpose.
 const hostHelp = "`HOST`: local, a file or directory that inspect reads, ssh://NAME or vsphere://NAME"
 
-// add adds the flag to a verb, with a help text that begins with what.
-func (h *hostFlag) add(cmd *cobra.Command, what string) {
-	cmd.Flags().StringVar(&h.host, "host", planner.Local, what+" "+hostHelp)
+// add adds the flag to a verb, with a help text that begins with purpose.
+func (h *hostFlag) add(cmd *cobra.Command, purpose string) {
+	cmd.Flags().StringVar(&h.host, "host", planner.Local, purpose+" "+hostHelp)
 	cli.Renamed(cmd, "snapshot", "", "host")
 	offerHosts(cmd)
 }

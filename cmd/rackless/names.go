@@ -42,13 +42,13 @@ func briefHelp(root *cobra.Command) string {
 	return b.String()
 }
 
-// newHostCmd groups what is done about this machine besides inspect, prepare and rollback.
+// newHostCmd groups the commands for this machine besides inspect, prepare and rollback.
 func newHostCmd(a *app) *cobra.Command {
 	return grouping("host", "Check or fix a virtual machine, check GPUDirect RDMA, save a snapshot",
 		newCheckCmd(a), newAdoptCmd(a), newGPUDirectCmd(a), newSnapshotCmd(a))
 }
 
-// newLinkCmd groups what concerns the links between a lab's nodes and its switch.
+// newLinkCmd groups the commands for the links between a lab's nodes and its switch.
 func newLinkCmd(a *app) *cobra.Command {
 	return grouping("link", "Show the links of a lab, make them slow or lossy, capture their packets",
 		newLinkShowCmd(a), newLinkSetCmd(a), newCaptureCmd(a))

@@ -31,7 +31,7 @@ const (
 	serverEnds   = 5 * time.Second // limit for a server to end after its client
 )
 
-// newPerftestCmd makes rackless perftest, which does what a user does in two terminals.
+// newPerftestCmd makes rackless perftest, which replaces two terminals.
 func newPerftestCmd(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "perftest CLIENT SERVER [PROGRAM] [-- FLAG...]",

@@ -47,8 +47,7 @@ func newUICmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// listenError says what to do about an address that cannot be listened on. Unlike the error of package net it does not
-// name system calls.
+// listenError adds the remedy to an error of listening on addr. Unlike the error of package net, it names no system call.
 func listenError(addr string, err error) error {
 	const free = "--listen 127.0.0.1:0 takes one that is free"
 	switch {

@@ -199,7 +199,7 @@ func (t *terminal) listed(all []finding.Finding) {
 	}
 }
 
-// last ends the output, where a reader of a long one looks first: with the number of findings, and the worst.
+// last ends the output with the number of findings and the worst one, because a long output is read from its end.
 func (t *terminal) last(all []finding.Finding) {
 	fmt.Fprintln(t)
 	if len(all) == 0 {

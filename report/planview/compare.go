@@ -26,7 +26,7 @@ func Compare(w io.Writer, pl *plan.Plan, outcomes []rivals.Outcome, o Options) e
 	return p.flush()
 }
 
-// A rivalsText holds what Compare prints.
+// A rivalsText holds the output of Compare.
 type rivalsText struct {
 	Table  hostview.Table
 	Rivals []rivalText

@@ -22,7 +22,7 @@ func Explain(w io.Writer, pl *plan.Plan, o Options) error {
 	return p.flush()
 }
 
-// An explanation holds what Explain prints.
+// An explanation holds the output of Explain.
 type explanation struct {
 	Score     string
 	Terms     hostview.Table // without rows if nothing costs

@@ -21,7 +21,7 @@ import (
 type Options struct {
 	Width int // columns, at least 60; 0 means 100
 
-	// Reboot says whether applying the plan needs a reboot, and Apply what to run. Empty ones are left out.
+	// Reboot says whether applying the plan needs a reboot, and Apply has the commands. Empty ones are left out.
 	Reboot, Apply string
 	Explained     bool // Explain follows
 }

@@ -22,7 +22,7 @@ func Table(w io.Writer, pl *plan.Plan, o Options) error {
 	return p.flush()
 }
 
-// A planText holds what Table prints.
+// A planText holds the output of Table.
 type planText struct {
 	Head      []string
 	Summary   []fact
@@ -88,8 +88,8 @@ func newPlanText(pl *plan.Plan, o Options) planText {
 	return t
 }
 
-// summary says which lab node gets which devices and CPUs, and what it takes to apply the plan. It leaves out lab nodes
-// of a table.
+// summary says which lab node gets which devices and CPUs, and how to apply the plan. It leaves out lab nodes of a
+// table.
 func summary(pl *plan.Plan, o Options) []fact {
 	var out []fact
 	if len(pl.Nodes) <= maxBlocks {

@@ -240,8 +240,8 @@ func expand(word string) ([]string, error) {
 // maxList is the size of a file that List looks at, in bytes.
 const maxList = 1 << 20
 
-// List reads a file with a list of hosts. isList is false for other files: those of which inspect reads a machine, and
-// those that have more than a name on a line.
+// List reads a file with a list of hosts. isList is false for files that inspect reads, and for files with more than a
+// name on a line.
 func List(ctx context.Context, path string) (hosts []string, isList bool, err error) {
 	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() || info.Size() > maxList {
 		return nil, false, nil
