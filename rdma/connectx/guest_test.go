@@ -28,7 +28,9 @@ type guest struct {
 	gid    func(int) [16]byte // addresses of adapters; default gidOf
 	vlan   uint16             // VLAN of the adapters
 	v1     bool               // the adapter's addresses are of RoCE v1
-	uar    uint64
+	// patience is the code of the local ACK timeout; 0 means that of perftest, 67 ms.
+	patience uint64
+	uar      uint64
 }
 
 const guestMemory = 64 << 20
@@ -314,8 +316,8 @@ func (q *testQP) connect(i, peer int, num uint32, change map[bits]uint64) {
 				qpcRae: 1, qpcRetryCount: 2, qpcRnrRetry: 1, qpcMinRnrNak: 1, qpcLogSraMax: 2, qpcLogRraMax: 2,
 				qpcQKey: 0x77})
 			a := x[qpcPath:]
-			putAll(a, map[bits]uint64{adsSrcAddrIndex: 3, adsAckTimeout: 14, adsRmac4732: uint64(be.Uint16(m[:])),
-				adsRmac310: uint64(be.Uint32(m[2:])), adsHopLimit: 64})
+			putAll(a, map[bits]uint64{adsSrcAddrIndex: 3, adsAckTimeout: cmp.Or(g.patience, 14),
+				adsRmac4732: uint64(be.Uint16(m[:])), adsRmac310: uint64(be.Uint32(m[2:])), adsHopLimit: 64})
 			copy(a[adsGID:], to[:])
 			putAll(x, change)
 		})

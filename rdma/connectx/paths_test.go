@@ -166,6 +166,7 @@ type pathWorld struct {
 func newPathWorld(t testing.TB, p *pathProgram, g []*guest) *pathWorld {
 	w := &pathWorld{t: t, g: g}
 	for i, g := range g {
+		g.patience = 19 // 2.1 s: on a busy machine an adapter may do nothing for longer than 67 ms
 		clear(g.mem[:g.next])
 		g.f.Reset()
 		g.boot()
