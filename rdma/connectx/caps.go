@@ -15,9 +15,8 @@ const (
 )
 
 // Capabilities. The adapter does not offer features that this package does not emulate: blue flame (each write would
-// be eight messages of QEMU), striding RQs, compressed CQEs, DEVX, eswitch. XRC is offered because mlx5_ib does not
-// load without it, but its QPs are refused. For the same reason pg is offered, the general capability of on-demand
-// paging: mlx5_ib registers dma-bufs only with it. No transport supports it.
+// be eight messages of QEMU), striding RQs, compressed CQEs, DEVX, eswitch. The general capability of on-demand paging,
+// pg, is offered because mlx5_ib registers dma-bufs only with it. No transport supports it.
 var (
 	// struct cmd_hca_cap. The driver trusts these values, and a number that the package cannot support would fail
 	// only when a guest uses it. So the limits of tables.go, queues.go and steer.go are at least as high. Numbers of
@@ -39,8 +38,10 @@ var (
 		// log_bf_reg_size is set even without blue flame, because uar.c derives the distance of the doorbell
 		// registers in a page from it. A register of 512 bytes has two halves, so doorbells come in steps of 0x100.
 		capLogBfRegSize: 9, capMaxWqeSzSq: maxWQE, capMaxWqeSzRq: 512, capRoce: 1, capEthNetOffloads: 1,
-		capNicFlowTable: 1, capCqResize: 1, capCqModeration: 1, capCqOi: 1, capBlockLbMc: 1, capCd: 1, capCompactAddressVector: 1,
-		capQkv: 1, capPkv: 1, capXrc: 1, capUd: 1, capUc: 1, capRc: 1, capLogMaxL2Table: 6, capLogMaxVlanList: 5, capLogMaxCurrentMcList: 5,
+		capNicFlowTable: 1, capCqResize: 1, capCqModeration: 1, capCqOi: 1, capBlockLbMc: 1, capCd: 1,
+		capCompactAddressVector: 1,
+		capQkv:                  1, capPkv: 1, capXrc: 1, capUd: 1, capUc: 1, capRc: 1, capLogMaxL2Table: 6,
+		capLogMaxVlanList: 5, capLogMaxCurrentMcList: 5,
 		capLogMaxCurrentUcList: 5, capCqPeriodStartFromCqe: 1, capBasicCyclicRcvWqe: 1,
 		// With this frequency, lib/clock.c of mlx5_core converts the timer of the init segment and the time stamps of
 		// CQEs into nanoseconds.

@@ -74,9 +74,9 @@ const (
 
 // onWire reports whether a queue's requests go by the wire. Requests must complete in order, so a queue returns to
 // the direct path only when all its requests on the wire have ended. Datagrams always go by the wire, because they
-// have no connection that determines the peer and may be lost.
+// have no connection that determines the peer and may be lost, and XRC, whose receives are another queue's.
 func (p *Port) onWire(q *queue) bool {
-	return q.wire != nil && (q.wire.out > 0 || q.datagrams() || !p.s.direct.Load())
+	return q.wire != nil && (q.wire.out > 0 || q.datagrams() || q.Service == serviceXRC || !p.s.direct.Load())
 }
 
 // sendOne processes the request at the head. It first parses the WQE under the port's own lock. If locking the peer
@@ -372,7 +372,7 @@ func (m *message) promising() bool {
 		return false
 	}
 	if a == 0 || m.wr.Op == roce.WRWriteImm {
-		s := m.peer.receives(m.d)
+		s := m.peer.receives(m.d, 0)
 		return s != nil && m.peer.posted(s) > 0
 	}
 	return true
@@ -396,7 +396,7 @@ func (m *message) remote(a roce.Access) bool {
 // posted, and the wire finds the same error, reports it to both sides and fails the QPs.
 func (m *message) send() bool {
 	peer := m.peer
-	s := peer.receives(m.d)
+	s := peer.receives(m.d, 0)
 	if s == nil {
 		return false
 	}

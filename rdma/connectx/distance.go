@@ -82,7 +82,7 @@ func (m *message) pathsPass(start time.Duration) time.Duration {
 // buffer returns the beginning of the buffer that a SEND will fill, and leaves it posted. The event of a shared queue
 // that runs low may come one message early.
 func (m *message) buffer(out []seg) []seg {
-	s := m.peer.receives(m.d)
+	s := m.peer.receives(m.d, 0)
 	if s == nil {
 		return out
 	}

@@ -381,17 +381,19 @@ const (
 // c.ID of a send is index<<8 | opcode, from sendID.
 func (p *Port) completion(q *queue, c *roce.Completion) {
 	var b [64]byte
-	// Receives of an XRC SRQ complete under the user_index of the SRQ, not of the QP that got the message.
-	user := q.User
-	if s := p.receives(q); c.Recv && s != nil && s.Kind == queueSRQ {
-		user = s.User
+	// Receives of an XRC SRQ complete in its queue and under its user_index, not those of the QP that got the message.
+	user, recvCQ := q.User, q.RecvCQ
+	if c.Recv && q.Service == serviceXRC {
+		if s := p.xrcShared(q, c.SRQ); s != nil {
+			user, recvCQ = s.User, s.RecvCQ
+		}
 	}
 	be.PutUint32(b[32:], user)
 	be.PutUint32(b[56:], q.Num)
 	be.PutUint16(b[60:], uint16(c.ID))
 	cqn, code := q.SendCQ, byte(cqeRequest)
 	if c.Recv {
-		cqn, code = q.RecvCQ, cqeResError
+		cqn, code = recvCQ, cqeResError
 	} else {
 		be.PutUint16(b[60:], uint16(c.ID>>8))
 		b[56] = byte(c.ID)

@@ -53,19 +53,20 @@ func FuzzWQE(f *testing.F) {
 	s, g := newLab(f, 2, NIC{}, nil)
 	qa, qb := pair(g[0], g[1], serviceRC, nil)
 	ua, ub := pair(g[0], g[1], serviceUD, nil)
+	xa, xb := pair(g[0], g[1], serviceXRC, nil)
 	at, to := g[0].alloc(4096), g[1].alloc(4096)
 	ka, kb := g[0].key(at, 4096, g[0].pd, allRights...), g[1].key(to, 4096, g[1].pd, allRights...)
 	for op := range operations {
 		b := []byte{0, 0, 0, op, 0, 0, 0, 4, 0, 0, 0, 8, 0, 0, 0, 0}
-		f.Add(append(append(b, remoteSeg(to, kb)...), dataSeg(at, ka, 64)...), false, true)
+		b = append(append(b, remoteSeg(to, kb)...), dataSeg(at, ka, 64)...)
+		f.Add(b, byte(0), true)
+		f.Add(b, byte(2), false)
 	}
-	f.Fuzz(func(t *testing.T, w []byte, datagram, direct bool) {
+	f.Fuzz(func(t *testing.T, w []byte, service byte, direct bool) {
 		g[0].t, g[1].t = t, t
 		s.SetDirect(direct)
-		q, r := qa, qb
-		if datagram {
-			q, r = ua, ub
-		}
+		qs := [][2]*testQP{{qa, qb}, {ua, ub}, {xa, xb}}[service%3]
+		q, r := qs[0], qs[1]
 		if q.state() != 3 || r.state() != 3 {
 			for i, q := range []*testQP{q, r} {
 				o := []*testQP{q, r}[1-i]

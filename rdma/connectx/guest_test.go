@@ -253,10 +253,14 @@ type testQP struct {
 	cq        *testCQ
 	si, ri    uint16
 	wide      bool // receive WQEs have 64 bytes, not 32
+	shared    bool // receives come from a shared queue
 }
 
-// step returns the size of a receive WQE.
+// step returns the size of a receive WQE in the ring of the QP.
 func (q *testQP) step() uint64 {
+	if q.shared {
+		return 0
+	}
 	if q.wide {
 		return 64
 	}
@@ -274,7 +278,7 @@ func (g *guest) newQP(service uint8) *testQP {
 
 // qpWith creates a QP with some fields of its context set otherwise.
 func (g *guest) qpWith(change map[bits]uint64) *testQP {
-	q := &testQP{g: g, cq: g.newCQ(), ring: g.alloc(pageSize), dbr: g.alloc(8)}
+	q := &testQP{g: g, cq: g.newCQ(), ring: g.alloc(pageSize), dbr: g.alloc(8), shared: change[qpcRqType] != 0}
 	q.num = g.create(opCreateQP, 0x110+8, func(in []byte) {
 		x := in[0x18:]
 		putAll(x, map[bits]uint64{qpcPd: uint64(g.pd), qpcLogSqSize: logSQ, qpcLogRqSize: logRQ,

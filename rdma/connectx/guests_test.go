@@ -139,7 +139,8 @@ func TestUnmodifiedDriver(t *testing.T) {
 		for _, tool := range []string{"ib_write_lat" + dev + "-n 1000", "ib_send_bw" + dev + "-n 500",
 			"ib_send_lat" + dev + "-e -n 200", "ib_read_bw" + dev + "-n 200", "ib_write_bw" + dev + "-s 1048576 -n 50",
 			"ib_atomic_bw" + dev + "-A FETCH_AND_ADD -n 500", "ib_send_bw" + dev + "-c UD -n 500",
-			"ib_write_bw" + dev + "-c UC -n 100", "ib_send_bw" + dev + "--use-srq -r 64 -q 4 -n 100",
+			"ib_write_bw" + dev + "-c UC -n 100", "ib_send_bw" + dev + "-c XRC -n 100",
+			"ib_write_bw" + dev + "-c XRC -n 100", "ib_send_bw" + dev + "--use-srq -r 64 -q 4 -n 100",
 			"ib_send_lat" + dev + "-R -n 200"} {
 			between(tool, tool+" 10.0.0.2")
 		}

@@ -36,8 +36,8 @@ const (
 )
 
 // Limits of a key, whichever command or request sets it: the logs of its page size, and the pieces of a list. Each
-// access goes through the whole list, so it is short; users of the driver take at most 2^log_max_klm_list_size pieces, most
-// of them 256.
+// access goes through the whole list, so it is short: at most 2^log_max_klm_list_size, of which most users of the
+// driver take 256.
 const (
 	minPageShift = 12
 	maxPageShift = 40

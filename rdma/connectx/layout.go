@@ -71,6 +71,7 @@ const (
 	qpcRae              bits = 0x492<<8 | 1
 	qpcPageOffset       bits = 0x494<<8 | 6
 	qpcMinRnrNak        bits = 0x4a3<<8 | 5
+	qpcXrcd             bits = 0x4c8<<8 | 24
 	qpcNextRcvPsn       bits = 0x4a8<<8 | 24
 	qpcCqnRcv           bits = 0x4e8<<8 | 24
 	qpcDbrAddr          bits = 0x500<<8 | 64
@@ -130,6 +131,7 @@ const (
 const (
 	xsrqLogXrcSrqSize bits = 0x4<<8 | 4
 	xsrqLogRqStride   bits = 0x25<<8 | 3
+	xsrqXrcd          bits = 0x28<<8 | 24
 	xsrqPageOffset    bits = 0x40<<8 | 6
 	xsrqCqn           bits = 0x48<<8 | 24
 	xsrqLogPageSize   bits = 0x82<<8 | 6

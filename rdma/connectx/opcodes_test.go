@@ -30,6 +30,7 @@ const (
 	opSetAddress    = 0x761
 	opVPortCounter  = 0x770
 	opAllocPD       = 0x800
+	opAllocXRCD     = 0x80e
 	opAttachMcast   = 0x806
 	opDetachMcast   = 0x807
 	opAccessReg     = 0x805

@@ -21,6 +21,7 @@ const (
 	serviceRC   = 0
 	serviceUC   = 1
 	serviceUD   = 2
+	serviceXRC  = 3
 	serviceGSI  = 8
 	serviceUMR  = 0xc
 	receivesOwn = 0
@@ -74,6 +75,7 @@ type queue struct {
 	idle   time.Duration // pause before the next flush of a failed queue
 	attr   roce.Attr     // derived from Ctx by setAttr
 	wire   *wireQP
+	shared roce.Memory // XRC: of the last shared queue, kept since each conversion to an interface allocates
 }
 
 // bounded reports whether the sizes of a queue are within the card's limits. A receive WQE holds at least a data
@@ -138,8 +140,8 @@ func destroyQueue(p *Port, q *queue, _, _ []byte) status {
 	return ok
 }
 
-// Stored sizes in bytes of struct qpc, of the contexts of RQs, SQs and RMPs, of struct xrc_srqc and struct cqc. Restore checks them,
-// because a saved context is indexed without further checks.
+// Stored sizes in bytes of struct qpc, of the contexts of RQs, SQs and RMPs, of struct xrc_srqc and of struct cqc.
+// Restore checks them, because a saved context is indexed without further checks.
 const (
 	qpcSize  = 0xe8
 	wqcSize  = 0xf0
@@ -165,7 +167,7 @@ func createQP(p *Port, in, out []byte, _ uint32) status {
 		RecvLog: uint8(qpcLogRqSize.get(x)), StepLog: uint8(qpcLogRqStride.get(x)) + 4, DBR: qpcDbrAddr.get(x),
 		Counter: qpcCounterSetId.get32(x), Ctx: append([]byte(nil), x...)}
 	q.NoRecv = q.Receives != receivesOwn
-	// Raw packets use an RQ and an SQ. A service without a transport here, such as XRC, would fail silently.
+	// Raw packets use an RQ and an SQ. A service without a transport here would fail silently.
 	if _, has := services[q.Service]; !has && q.Service != serviceUMR {
 		return badParam
 	}
@@ -274,10 +276,13 @@ func (p *Port) posted(q *queue) uint16 {
 }
 
 // receives returns the queue for a QP's receives. It returns nil if the QP has none, or names a queue that is gone or
-// of another kind.
-func (p *Port) receives(q *queue) *queue {
+// of another kind. srq is the shared queue that a message of XRC names.
+func (p *Port) receives(q *queue, srq uint32) *queue {
 	if q.Kind != queueQP || q.Receives == receivesOwn {
 		return q
+	}
+	if q.Service == serviceXRC {
+		return p.xrcShared(q, srq)
 	}
 	s := p.Queues[q.SRQ]
 	if q.Receives != receivesSRQ || s == nil || s.Kind != queueRMP && s.Kind != queueSRQ {
@@ -296,7 +301,7 @@ const maxRecvSegs = 64
 //
 // A posted receive rings no doorbell. A caller that finds none must try again, on the wire by the sender's RNR timer.
 func (p *Port) nextRecv(q *queue, wr *roce.RecvWR) bool {
-	s := p.receives(q)
+	s := p.receives(q, wr.SRQ)
 	if s == nil || s.NoRecv || s.DBR == 0 || p.posted(s) == 0 {
 		return false
 	}
@@ -368,7 +373,8 @@ const (
 	fenceReadsAndSmall = 4
 )
 
-// operations maps the opcodes of a QP. Other opcodes are refused, because completing work that was not done would mislead the driver.
+// operations maps the opcodes of a QP. Other opcodes are refused, because completing work that was not done would
+// mislead the driver.
 var operations = map[byte]roce.WROp{wqeNop: roce.WRNop, wqeSendInv: roce.WRSendInv, wqeWrite: roce.WRWrite,
 	wqeWriteImm: roce.WRWriteImm, wqeSend: roce.WRSend, wqeSendImm: roce.WRSendImm, wqeRead: roce.WRRead,
 	wqeCmpSwap: roce.WRCmpSwap, wqeFetchAdd: roce.WRFetchAdd, wqeLocalInv: roce.WRLocalInv, wqeUMR: roce.WRUpdate}
@@ -430,6 +436,13 @@ func (p *Port) parse(q *queue, w []byte, wr *sendWR) {
 	}
 	if op == wqeNop || op == wqeLocalInv {
 		return
+	}
+	if q.Service == serviceXRC { // struct mlx5_wqe_xrc_seg
+		if len(w) < 16 {
+			wr.Fail = roce.LocalQPOp
+			return
+		}
+		wr.SRQ, w = be.Uint32(w)&0xffffff, w[16:]
 	}
 	if q.datagrams() {
 		if w = p.parseAV(q, w, wr); w == nil {

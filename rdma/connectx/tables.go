@@ -94,8 +94,9 @@ func newTables() tables {
 		Keys: map[uint32]*mkey{}, PDs: map[uint32]bool{}, GIDs: map[uint32]gidEntry{}, TIRs: map[uint32]*tir{},
 		RQTs: map[uint32][]uint32{}, Flows: map[flowKey]*flow{}, flows: flowTables{}, Groups: map[uint32]*flowGroup{},
 		Misses:   map[uint32]uint32{},
-		Counters: map[uint32]*roce.Counters{}, Mcast: map[mcast]bool{}, groups: map[roce.GID][]uint32{}, Others: map[uint64]bool{},
-		Cong: roce.DefaultCongestion(), QoS: roce.DefaultQoS(), MTU: 1500 + 22, Regs: map[uint32][]byte{}}
+		Counters: map[uint32]*roce.Counters{}, Mcast: map[mcast]bool{}, groups: map[roce.GID][]uint32{},
+		Others: map[uint64]bool{},
+		Cong:   roce.DefaultCongestion(), QoS: roce.DefaultQoS(), MTU: 1500 + 22, Regs: map[uint32][]byte{}}
 }
 
 // number returns an unused number below limit for a new object, or 0 if all are used. Numbers increase and wrap

@@ -92,7 +92,8 @@ type wireQP struct {
 	out int // requests taken and not completed
 }
 
-var services = map[uint8]roce.QPType{serviceRC: roce.RC, serviceUC: roce.UC, serviceUD: roce.UD, serviceGSI: roce.GSI}
+var services = map[uint8]roce.QPType{serviceRC: roce.RC, serviceXRC: roce.RC, serviceUC: roce.UC,
+	serviceUD: roce.UD, serviceGSI: roce.GSI}
 
 // wireState moves roce's part of a QP to a state. QPs with a service that roce does not implement, such as the
 // driver's UMR QP, have no such part. If roce refuses an attribute, such as a wrong MTU, this is logged, and only
@@ -108,6 +109,9 @@ func (p *Port) wireState(q *queue, to roce.State) {
 		}
 		c := roce.QPConfig{Type: typ, QPN: q.Num, SrcQP: qpcDethSqpn.get32(q.Ctx), Shared: q.Receives != receivesOwn,
 			Counters: p.counters(q), Mem: domain{p: p, pd: q.PD, qpn: q.Num}}
+		if q.Service == serviceXRC {
+			c.SharedBy = func(srq uint32) (roce.Memory, bool) { return p.xrcMemory(q, srq) }
+		}
 		// set_deth_sqpn: its datagrams carry the number of QP 1.
 		if typ == roce.GSI && q.NoRecv { // the driver's second GSI QP, which only sends
 			c.Type, c.SrcQP = roce.UD, 1
@@ -157,7 +161,7 @@ func (w *wireQP) NextRecv(wr *roce.RecvWR) bool {
 	if !w.p.nextRecv(w.q, wr) {
 		return false
 	}
-	if s := w.p.receives(w.q); s.PD != w.q.PD || w.p.limited() {
+	if s := w.p.receives(w.q, wr.SRQ); s.PD != w.q.PD || w.p.limited() {
 		wr.Mem = domain{w.p, s.PD, w.q.Num, true}
 	}
 	return true

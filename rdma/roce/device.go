@@ -124,6 +124,7 @@ type SendWR struct {
 	Atomic    AtomicOp
 	To        Path   // UD: the address handle
 	QPN, QKey uint32 // UD: the destination
+	SRQ       uint32 // XRC: the shared queue of the receiver
 	Fail      Status // error that the device already found in the request
 }
 
@@ -137,6 +138,7 @@ type RecvWR struct {
 	ID  uint64
 	SG  []SGE
 	Mem Memory // of the shared receive queue's protection domain; nil means the QP's
+	SRQ uint32 // XRC: the shared queue to take it from, set by the QP
 }
 
 // Path holds the header fields of frames to a peer.
@@ -182,6 +184,7 @@ type Completion struct {
 	Bytes     uint32 // receives, reads and atomics: stored bytes, including the 40 of the GRH for UD
 	Imm       uint32 // immediate data, or the invalidated key
 	Solicited bool
+	SRQ       uint32  // XRC receives: the shared queue
 	From      *Packet // UD receives: headers of the packet, valid during the call
 }
 
@@ -232,7 +235,10 @@ type QPConfig struct {
 	Owner Owner
 	Mem   Memory
 	// Shared means that receives come from a shared queue, and are not flushed.
-	Shared   bool
+	Shared bool
+	// SharedBy makes an RC an XRC: requests name a shared queue of the receiver, whose memory they access. It returns
+	// false for a queue that the QP may not use.
+	SharedBy func(srq uint32) (Memory, bool)
 	Counters *Counters // counter set of the QP; nil for a private one
 }
 

@@ -39,6 +39,7 @@ type Packet struct {
 	Original      uint64 // AtomicAckETH
 	Imm           uint32 // ImmDt; IETH: the key
 	QKey, SrcQP   uint32 // DETH
+	SRQ           uint32 // XRCETH: the receiver's shared queue
 	Payload       []byte // part of the parsed frame
 	h             header
 }
@@ -62,7 +63,8 @@ const (
 	ErrVersion
 )
 
-var parseText = [...]string{"", "neither UDP port 4791 nor EtherType 0x8915", "shorter than its headers say", "the invariant CRC is wrong",
+var parseText = [...]string{"", "neither UDP port 4791 nor EtherType 0x8915", "shorter than its headers say",
+	"the invariant CRC is wrong",
 	"no such opcode", "a header has another version"}
 
 // Error implements error.
@@ -80,11 +82,12 @@ const (
 	sizeUDP    = 8
 	sizeGRH    = 40
 	sizeBTH    = 12
+	sizeXRC    = 4 // XRCETH (annex A14)
 	sizeICRC   = 4
 	sizeCNP    = 16 // reserved bytes after the BTH
 	maxPayload = 4096
 	// MaxFrame is the size of the largest frame of a QP, with tag, IPv6, and RETH with immediate data.
-	MaxFrame = sizeEther + 4 + 40 + sizeUDP + sizeBTH + 28 + 8 + maxPayload + 3 + sizeICRC
+	MaxFrame = sizeEther + 4 + 40 + sizeUDP + sizeBTH + sizeXRC + 28 + 8 + maxPayload + 3 + sizeICRC
 )
 
 // Parse parses a frame without FCS into p, and checks its invariant CRC. Payload and L3 alias the frame. IPv4
@@ -266,6 +269,12 @@ func (p *Packet) parseBTH(b []byte, absent int) error {
 	p.DstQP = be.Uint32(b[4:]) & psnMask
 	p.AckReq, p.PSN = b[8]&0x80 != 0, be.Uint32(b[8:])&psnMask
 	b = b[sizeBTH:]
+	if p.h&hXRC != 0 {
+		if len(b) < sizeXRC {
+			return ErrShort
+		}
+		p.SRQ, b = be.Uint32(b)&psnMask, b[sizeXRC:]
+	}
 	// Each header fits on its own; the second of two is checked again below.
 	for i, n := range headerSizes {
 		if p.h>>i&1 != 0 && len(b) < n {
@@ -318,6 +327,9 @@ func (p *Packet) parseBTH(b []byte, absent int) error {
 func (p *Packet) appendHeaders(b []byte, n int) []byte {
 	p.h, p.pad = opInfo[p.Opcode], -n&3
 	l4 := sizeBTH + n + p.pad + sizeICRC
+	if p.h&hXRC != 0 {
+		l4 += sizeXRC
+	}
 	for i, size := range headerSizes {
 		if p.h>>i&1 != 0 {
 			l4 += size
@@ -387,6 +399,9 @@ func (p *Packet) appendBTH(b []byte) []byte {
 }
 
 func (p *Packet) appendExtended(b []byte) []byte {
+	if p.h&hXRC != 0 {
+		b = be.AppendUint32(b, p.SRQ&psnMask)
+	}
 	if p.h&hDETH != 0 {
 		b = be.AppendUint32(be.AppendUint32(b, p.QKey), p.SrcQP&psnMask)
 	}
@@ -440,10 +455,10 @@ type icrcHead [128]byte
 
 var icrcHeads = sync.Pool{New: func() any { return new(icrcHead) }}
 
-// icrc returns the invariant CRC of a packet (annexes A16.5.1 and A17.3.3), with its BTH at a place in l4. It is the CRC-32 of Ethernet over eight bytes of ones
-// in place of the InfiniBand local header, and all bytes from the IP header or GRH to the padding. Fields that routers
-// change are replaced by ones: traffic class, flow label, hop limit, checksums, and the congestion bits of the BTH.
-// It is sent with its low byte first, like Ethernet's FCS.
+// icrc returns the invariant CRC of a packet (annexes A16.5.1 and A17.3.3), whose BTH begins at bth of l4. It is the
+// CRC-32 of Ethernet over eight bytes of ones in place of the InfiniBand local header, and all bytes from the IP header
+// or GRH to the padding. Fields that routers change are replaced by ones: traffic class, flow label, hop limit,
+// checksums, and the congestion bits of the BTH. It is sent with its low byte first, like Ethernet's FCS.
 func icrc(l3, l4 []byte, bth int) uint32 {
 	b := icrcHeads.Get().(*icrcHead)
 	defer icrcHeads.Put(b)
@@ -499,10 +514,13 @@ const (
 
 // Transport services, the high three bits, and the only opcode specific to RoCE v2.
 const (
-	serviceRC Opcode = 0 << 5
-	serviceUC Opcode = 1 << 5
-	serviceUD Opcode = 3 << 5
-	opCNP     Opcode = 0x81 // annex A17.9.3
+	serviceMask Opcode = 7 << 5
+	serviceRC   Opcode = 0 << 5
+	serviceUC   Opcode = 1 << 5
+	serviceUD   Opcode = 3 << 5
+	opCNP       Opcode = 0x81 // annex A17.9.3
+	// serviceXRC is that of extended reliable connections (annex A14): RC, with the shared queue in each request.
+	serviceXRC Opcode = 5 << 5
 )
 
 // header is a set of extended headers. The first seven bits are headers, in the order of headerSizes; the others
@@ -524,13 +542,14 @@ const (
 	hWrite
 	hRead // a read response
 	hCNP
+	hXRC // a request with an XRCETH before the other headers
 )
 
 // headerSizes are the sizes of hRETH to hDETH. After DETH, packets carry headers in this order.
 var headerSizes = [...]int{16, 4, 28, 8, 4, 4, 8}
 
-// opInfo describes the packets of an opcode, or is 0 for an invalid opcode. UC has the opcodes of RC up to RDMA
-// WRITE, UD only whole SENDs with a DETH (table 35).
+// opInfo describes the packets of an opcode, or is 0 for an invalid opcode. XRC has the opcodes of RC, UC those up to
+// RDMA WRITE, UD only whole SENDs with a DETH (table 35).
 var opInfo = func() (t [256]header) {
 	rc := [opCount]header{
 		opSendFirst:    hSend | hFirst | hPayload,
@@ -559,6 +578,12 @@ var opInfo = func() (t [256]header) {
 	}
 	for i, h := range rc {
 		t[serviceRC|Opcode(i)] = h
+		if h != 0 {
+			t[serviceXRC|Opcode(i)] = h
+			if h&(hAETH|hRead) == 0 {
+				t[serviceXRC|Opcode(i)] |= hXRC
+			}
+		}
 		if Opcode(i) <= opWriteOnlyImm {
 			t[serviceUC|Opcode(i)] = h
 		}

@@ -159,6 +159,17 @@ func (q *QP) Doorbell() {
 	q.port.wake(q)
 }
 
+// service returns the service of a connected QP.
+func (q *QP) service() Opcode {
+	switch {
+	case q.cfg.Type == UC:
+		return serviceUC
+	case q.cfg.SharedBy != nil:
+		return serviceXRC
+	}
+	return serviceRC
+}
+
 func (q *QP) receives() bool { return q.state >= ReadyToReceive && q.state <= SendDrain }
 
 // receive handles a packet for the QP's number. It returns false if the packet does not belong to this QP, and so
@@ -179,9 +190,10 @@ func (q *QP) receive(now time.Duration, p *Packet) bool {
 		q.cut(now)
 		return true
 	}
-	if p.Opcode>>5 != serviceRC>>5 && q.cfg.Type == RC || p.Opcode>>5 != serviceUC>>5 && q.cfg.Type == UC {
+	if p.Opcode>>5 != q.service()>>5 {
 		return false
 	}
+	p.Opcode &^= serviceMask // all below is as in RC
 	if !q.reported && q.state == ReadyToReceive {
 		q.reported = true
 		q.cfg.Owner.Event(EventCommEst)
@@ -189,7 +201,7 @@ func (q *QP) receive(now time.Duration, p *Packet) bool {
 	if p.TClass&ecnMask == ecnCE && !p.V1 {
 		q.marked(now)
 	}
-	if op := p.Opcode &^ (7 << 5); op >= opReadFirst && op <= opAtomicAck {
+	if p.Opcode >= opReadFirst && p.Opcode <= opAtomicAck {
 		q.response(now, p)
 	} else {
 		q.request(p)

@@ -337,9 +337,10 @@ func (q *QP) buildRequest(now time.Duration, b []byte) []byte {
 		p.AckReq = q.cfg.Type == RC && (last || s.unasked >= max(1, min(q.attr.AckEvery, s.window/4)))
 	}
 	p.VA, p.RKey, p.Len, p.Imm = w.VA+uint64(off), w.RKey, w.length-off, w.Imm
-	if q.cfg.Type != RC {
-		q.unreliable(&p, w)
-	} else if q.reacts() {
+	p.Opcode, p.SRQ = p.Opcode|q.service(), w.SRQ
+	if q.cfg.Type >= UD {
+		q.datagramHeaders(&p, w)
+	} else if q.cfg.Type == RC && q.reacts() {
 		p.TClass |= ecnECT0
 	}
 	start := len(b)
@@ -358,11 +359,7 @@ func (q *QP) buildRequest(now time.Duration, b []byte) []byte {
 	return q.port.finish(b, start, &p)
 }
 
-func (q *QP) unreliable(p *Packet, w *txWR) {
-	if q.cfg.Type == UC {
-		p.Opcode |= serviceUC
-		return
-	}
+func (q *QP) datagramHeaders(p *Packet, w *txWR) {
 	psn, op, se := p.PSN, p.Opcode, p.Solicited
 	*p = q.pathHeaders(&w.To, w.QPN)
 	p.PSN, p.Opcode, p.Solicited, p.Imm = psn, op|serviceUD, se, w.Imm

@@ -18,7 +18,9 @@ type responder struct {
 	left    uint32
 	off     uint32 // of a send: stored bytes
 	recv    RecvWR
-	held    bool // recv is taken and not completed
+	held    bool   // recv is taken and not completed
+	mem     Memory // that requests access
+	srq     uint32 // XRC: the shared queue of the message
 
 	replies []response // in the order of their numbers
 	head    int
@@ -41,12 +43,14 @@ type response struct {
 	psn, msn uint32
 	rkey     uint32
 	left     uint32
+	srq      uint32
 	va       uint64 // an atomic's old value
 }
 
 // saved is the data for answering a duplicate of a read or atomic.
 type saved struct {
 	psn, pkts, rkey, len uint32
+	srq                  uint32
 	va                   uint64 // an atomic's old value
 	atomic               bool
 }
@@ -183,6 +187,9 @@ func (q *QP) execute(p *Packet) (syndrome uint8, ok bool) {
 	if kind != 0 && (p.h&hLast == 0 && n != mtu || n > mtu || p.h&(hFirst|hLast) == hLast && n == 0) {
 		return aethNAK | nakInvalid, false
 	}
+	if r.mem = q.cfg.Mem; q.cfg.SharedBy != nil && !q.shared(p) {
+		return aethNAK | nakInvalid, false
+	}
 	pkts := uint32(1)
 	switch {
 	case kind == hSend:
@@ -206,6 +213,16 @@ func (q *QP) execute(p *Packet) (syndrome uint8, ok bool) {
 	return 0, true
 }
 
+// shared finds the memory of a request of XRC. All packets of a message are for the shared queue of the first one.
+func (q *QP) shared(p *Packet) (ok bool) {
+	r := &q.rcv
+	if p.h&hFirst != 0 {
+		r.srq = p.SRQ
+	}
+	r.mem, ok = q.cfg.SharedBy(r.srq)
+	return ok && p.SRQ == r.srq
+}
+
 // needRecv takes a receive request, unless one is left from an interrupted message of an unreliable QP.
 func (q *QP) needRecv() bool {
 	if q.rcv.held || q.nextRecv() {
@@ -217,7 +234,7 @@ func (q *QP) needRecv() bool {
 
 func (q *QP) nextRecv() bool {
 	r := &q.rcv
-	r.recv.SG, r.recv.Mem = r.recv.SG[:0], nil
+	r.recv.SG, r.recv.Mem, r.recv.SRQ = r.recv.SG[:0], nil, r.srq
 	r.held = q.cfg.Owner.NextRecv(&r.recv)
 	return r.held
 }
@@ -237,7 +254,7 @@ func (q *QP) executeSend(p *Packet) (uint8, bool) {
 	if p.h&hLast == 0 {
 		return 0, true
 	}
-	if p.h&hIETH != 0 && q.cfg.Mem.Invalidate(p.Imm, true) != nil {
+	if p.h&hIETH != 0 && r.mem.Invalidate(p.Imm, true) != nil {
 		q.failRecv(FaultKey)
 		return aethNAK | nakAccess, false
 	}
@@ -290,7 +307,7 @@ func (q *QP) endRecv(p *Packet, n uint32) {
 }
 
 func (q *QP) completeRecv(c Completion) {
-	c.ID, c.Recv = q.rcv.recv.ID, true
+	c.ID, c.Recv, c.SRQ = q.rcv.recv.ID, true, q.rcv.recv.SRQ
 	q.rcv.held = false
 	switch c.Status {
 	case OK:
@@ -313,7 +330,7 @@ func (q *QP) grants(rkey uint32, va uint64, n uint32, a Access) (uint8, bool) {
 	if n == 0 {
 		return 0, true
 	}
-	if err := q.cfg.Mem.Check(rkey, va, uint64(n), a); err != nil {
+	if err := q.rcv.mem.Check(rkey, va, uint64(n), a); err != nil {
 		return denied(err), false
 	}
 	return 0, true
@@ -351,7 +368,7 @@ func (q *QP) executeWrite(p *Packet) (uint8, bool) {
 		return aethRNR | q.attr.RNRTimer&31, false
 	}
 	if n > 0 {
-		if err := q.cfg.Mem.Write(rkey, va, p.Payload, RemoteWrite); err != nil {
+		if err := r.mem.Write(rkey, va, p.Payload, RemoteWrite); err != nil {
 			return denied(err), false
 		}
 	}
@@ -382,8 +399,9 @@ func (q *QP) executeRead(p *Packet, pkts uint32) (uint8, bool) {
 	}
 	q.count.RxReads++
 	r.msn = (r.msn + 1) & psnMask
-	r.save(saved{psn: p.PSN, pkts: pkts, rkey: p.RKey, len: p.Len, va: p.VA})
-	r.push(response{op: replyRead, syndrome: aethACK, psn: p.PSN, msn: r.msn, rkey: p.RKey, left: p.Len, va: p.VA})
+	r.save(saved{psn: p.PSN, pkts: pkts, rkey: p.RKey, len: p.Len, srq: r.srq, va: p.VA})
+	r.push(response{op: replyRead, syndrome: aethACK, psn: p.PSN, msn: r.msn, rkey: p.RKey, left: p.Len, srq: r.srq,
+		va: p.VA})
 	return 0, true
 }
 
@@ -397,7 +415,7 @@ func (q *QP) executeAtomic(p *Packet) (uint8, bool) {
 	if code, ok := q.grants(p.RKey, p.VA, 8, RemoteAtomic); !ok {
 		return code, false
 	}
-	old, err := q.cfg.Mem.Atomic(p.RKey, p.VA, AtomicOp{Add: p.Opcode == opFetchAdd, Operand: p.Operand, Want: p.Want})
+	old, err := r.mem.Atomic(p.RKey, p.VA, AtomicOp{Add: p.Opcode == opFetchAdd, Operand: p.Operand, Want: p.Want})
 	if err != nil {
 		return denied(err), false
 	}
@@ -427,10 +445,11 @@ func (q *QP) duplicate(p *Packet) {
 		n := response{op: replyAtomic, syndrome: aethACK, psn: p.PSN, msn: r.msn, va: s.va}
 		if !s.atomic {
 			off := uint64(d) * uint64(q.attr.MTU)
-			if p.RKey != s.rkey || p.VA != s.va+off || uint64(p.Len) > uint64(s.len)-off {
+			if p.RKey != s.rkey || p.SRQ != s.srq || p.VA != s.va+off || uint64(p.Len) > uint64(s.len)-off {
 				return
 			}
-			n = response{op: replyRead, syndrome: aethACK, psn: p.PSN, msn: r.msn, rkey: s.rkey, left: p.Len, va: p.VA}
+			n = response{op: replyRead, syndrome: aethACK, psn: p.PSN, msn: r.msn, rkey: s.rkey, left: p.Len, srq: s.srq,
+				va: p.VA}
 		}
 		r.repeat(n, s)
 		return
@@ -481,6 +500,7 @@ func (q *QP) buildReply(b []byte) []byte {
 	default:
 		p.Opcode = opAck
 	}
+	p.Opcode |= q.service()
 	r.popReply()
 	return q.port.append(b, &p)
 }
@@ -499,6 +519,7 @@ func (q *QP) buildRead(p *Packet, x *response, b []byte) []byte {
 	default:
 		p.Opcode = opReadFirst
 	}
+	p.Opcode |= q.service()
 	if q.reacts() {
 		p.TClass |= ecnECT0
 	}
@@ -506,7 +527,17 @@ func (q *QP) buildRead(p *Packet, x *response, b []byte) []byte {
 	b = p.appendHeaders(b, int(n))
 	if data := len(b); n > 0 && !q.port.cfg.Bare {
 		b = b[:data+int(n)]
-		if err := q.cfg.Mem.Read(x.rkey, x.va, b[data:], RemoteRead); err != nil {
+		mem, err := q.cfg.Mem, error(nil)
+		if q.cfg.SharedBy != nil {
+			var ok bool
+			if mem, ok = q.cfg.SharedBy(x.srq); !ok {
+				err = FaultKey
+			}
+		}
+		if err == nil {
+			err = mem.Read(x.rkey, x.va, b[data:], RemoteRead)
+		}
+		if err != nil {
 			// The key was destroyed after the request was admitted.
 			*x = response{syndrome: denied(err), psn: x.psn, msn: x.msn}
 			q.rcv.replies = q.rcv.replies[:q.rcv.head+1]
