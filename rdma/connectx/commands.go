@@ -94,7 +94,7 @@ func init() {
 		0x90a: with(queues, destroyQueue), // DESTROY_RQ
 		0x90b: queryWQ(queueRQ),           // QUERY_RQ
 		0x90c: createWQ(queueRMP),         // CREATE_RMP
-		0x90d: nothing,                    // MODIFY_RMP
+		0x90d: with(queues, modifyRMP),    // MODIFY_RMP
 		0x90e: with(queues, destroyQueue), // DESTROY_RMP
 		0x90f: queryWQ(queueRMP),          // QUERY_RMP
 		0x912: createOther(0x912),         // CREATE_TIS

@@ -41,6 +41,7 @@ const (
 	opModifyRQ      = 0x909
 	opQueryRQ       = 0x90b
 	opCreateRMP     = 0x90c
+	opModifyRMP     = 0x90d
 	opQueryRMP      = 0x90f
 	opCreateRQT     = 0x916
 	opSetRoot       = 0x92f

@@ -264,6 +264,17 @@ func armLimit(p *Port, q *queue, in, _ []byte) status {
 	return ok
 }
 
+// modifyRMP sets the level of a shared queue, which is all that mlx5_ib changes.
+func modifyRMP(_ *Port, q *queue, in, _ []byte) status {
+	if q.Kind != queueRMP {
+		return badResource
+	}
+	if in[0x17]&1 != 0 { // lwm of the bitmask
+		q.Limit = uint16(wqLwm.get(in[0x50:]))
+	}
+	return ok
+}
+
 // posted returns the number of waiting receives. A number above the queue's size counts as 0: the guest may write any
 // value, and up to 65535 old WQEs would be taken for new ones.
 func (p *Port) posted(q *queue) uint16 {

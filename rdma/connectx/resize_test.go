@@ -118,13 +118,25 @@ func TestLimitOfASharedQueueIsReadBack(t *testing.T) {
 		at         int
 		lwm        bits
 	}{
-		{"RMP", rmp, opArmRQ, opQueryRMP, 0x50, wqLwm}, {"SRQ", srq, opArmXSRQ, opQueryXSRQ, 0x10, xsrqLwm},
+		{"RMP", rmp, opModifyRMP, opQueryRMP, 0x50, wqLwm}, {"RMP by ARM_RQ", rmp, opArmRQ, opQueryRMP, 0x50, wqLwm},
+		{"SRQ", srq, opArmXSRQ, opQueryXSRQ, 0x10, xsrqLwm},
 	} {
 		read := func() uint64 { return c.lwm.get(a.must(c.query, c.num, 16, nil)[c.at:]) }
 		if n := read(); n != 0 {
 			t.Errorf("%s: the limit is %d at the start", c.name, n)
 		}
-		a.must(c.arm, c.num, 16, func(in []byte) { be.PutUint16(in[14:], 7) })
+		be.PutUint32(a.mem[dbr:], 0)
+		a.p.lock()
+		a.p.Queues[c.num].RI = 0
+		a.p.unlock()
+		a.must(c.arm, c.num, 0x110, func(in []byte) {
+			if c.arm == opModifyRMP { // as mlx5_ib does
+				in[0x17] = 1
+				wqLwm.put(in[0x50:], 7)
+			} else {
+				be.PutUint16(in[14:], 7)
+			}
+		})
 		if n := read(); n != 7 {
 			t.Errorf("%s: the limit is %d, want 7", c.name, n)
 		}
