@@ -150,6 +150,7 @@ type Path struct {
 	VLAN           uint16 // VLAN id, if Tagged
 	Prio           uint8  // 0 to 7: for PFC, and PCP of the tag
 	TClass         uint8  // DSCP<<2; the port adds ECN
+	AckTClass      uint8  // TClass of acknowledgements; 0 means that of the path
 	HopLimit       uint8  // 0 means 64
 	FlowLabel      uint32
 	SrcPort        uint16 // UDP; 0 derives it from the numbers of the two QPs, from 0xc000

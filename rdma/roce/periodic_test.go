@@ -59,3 +59,31 @@ func TestCNPsInPeriods(t *testing.T) {
 		t.Error("the flow has lost its rate")
 	}
 }
+
+// Acknowledgements have a traffic class of their own if the path says so, and are held by pauses of its priority.
+func TestAcknowledgementsOfAnotherClass(t *testing.T) {
+	s := newSim(t, RC, 25e9, func(a *Attr) { a.Path.AckTClass = 58 << 2 })
+	for _, n := range s.nodes {
+		q := DefaultQoS()
+		q.TrustDSCP = true
+		n.port.cfg.QoS = &q
+	}
+	x, y := s.nodes[0], s.nodes[1]
+	var classes []uint8
+	s.tap = func(frame []byte) {
+		var p Packet
+		if Parse(frame, &p) == nil && p.Opcode == opAck {
+			classes = append(classes, p.TClass)
+		}
+	}
+	y.port.stop(0, 7, 50*time.Microsecond)
+	x.post(SendWR{Op: WRWrite, Signaled: true, SG: local(0, 3000), VA: remoteVA, RKey: keyRemote})
+	s.run(40 * time.Microsecond)
+	if len(x.done) != 0 {
+		t.Error("acknowledged in a pause of the priority")
+	}
+	s.run(time.Millisecond)
+	if len(x.done) != 1 || len(classes) != 1 || classes[0] != 58<<2 || y.port.Counters.TxPrio[7].Packets != 1 {
+		t.Errorf("%v, classes %v, sent %+v", x.statuses(), classes, y.port.Counters.TxPrio)
+	}
+}

@@ -270,6 +270,9 @@ func (q *QP) want(now time.Duration) (k kind, prio uint8, at time.Duration) {
 	data, held := false, false
 	if r := q.rcv.first(); r != nil {
 		if r.op != replyRead && q.heldReplies <= now {
+			if t := q.attr.Path.AckTClass; t != 0 {
+				prio = q.port.qos().of(t, prio)
+			}
 			return reply, prio, now
 		}
 		data = r.op == replyRead

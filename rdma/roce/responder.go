@@ -499,6 +499,9 @@ func (q *QP) buildReply(b []byte) []byte {
 		p.Opcode, p.Original = opAtomicAck, x.va
 	default:
 		p.Opcode = opAck
+		if t := q.attr.Path.AckTClass; t != 0 {
+			p.TClass = t &^ ecnMask
+		}
 	}
 	p.Opcode |= q.service()
 	r.popReply()
