@@ -67,8 +67,6 @@ func (r *rate) UnmarshalText(text []byte) error {
 	return nil
 }
 
-func (r rate) String() string { return fabric.Link{Rate: int64(r)}.Get("rate") }
-
 // marks are the thresholds of ECN, written as for rackless link set: 100KiB:400KiB:20%.
 type marks struct{ fabric.RED }
 
@@ -129,6 +127,8 @@ type NICConfig struct {
 	AckEvery   int               `yaml:"ack_every"`   // packets between acknowledgements
 	AckTimeout int               `yaml:"ack_timeout"` // 4.096 us << AckTimeout
 	Priority   int               `yaml:"priority"`
+	// AckPriority is the priority of acknowledgements; nil means Priority.
+	AckPriority *int `yaml:"ack_priority"`
 
 	control roce.Congestion
 	// Bytes of a packet on the cable and in buffers beyond its frame.
@@ -200,6 +200,9 @@ func (c *Config) complete() {
 		if *v.at == 0 {
 			*v.at = v.otherwise
 		}
+	}
+	if n.AckPriority == nil {
+		n.AckPriority = &n.Priority
 	}
 	for name, v := range n.CCParams {
 		if p := param(&n.control, name); p != nil {

@@ -3,6 +3,7 @@ package simulate
 import (
 	"fmt"
 	"math"
+	"math/bits"
 	"slices"
 	"strconv"
 	"strings"
@@ -149,6 +150,9 @@ func (d *checker) nic() {
 	d.inRange("nic.ack_every", n.AckEvery, 1, 1<<20)
 	d.inRange("nic.ack_timeout", n.AckTimeout, 0, 31)
 	d.inRange("nic.priority", n.Priority, 0, shared-1)
+	if n.AckPriority != nil {
+		d.inRange("nic.ack_priority", *n.AckPriority, 0, priorities-1)
+	}
 	names := make([]string, len(params))
 	for i, p := range params {
 		names[i] = p.name
@@ -276,13 +280,13 @@ func (d *checker) entry(t *Traffic, path string) {
 
 // buffer checks that each switch has room for its reserves and headrooms, and for a packet of each port beside.
 func (d *checker) buffer() {
-	n := &network{overWire: d.NIC.overWire, overHeld: d.NIC.overHeld}
-	n.lay(d.Config)
-	need := int64(0)
-	for _, s := range n.switches {
-		need = max(need, reserved(s)+int64(len(s.ports)*(d.NIC.MTU+headData+headWrite+fcs)))
+	t := &d.Topology
+	need := t.Hosts * d.needOf(t.Rate, t.Delay)
+	if t.Form == leafSpine {
+		up := d.needOf(t.Uplink, t.UplinkDelay)
+		need = max(need+t.Spines*up, t.Leaves*up)
 	}
-	if need > int64(d.Switch.Buffer) {
+	if need > int(d.Switch.Buffer) {
 		e := strictyaml.Error{What: "buffer is smaller than its reserves and headrooms, and a packet of each port",
 			Have: d.Switch.Buffer.String(), Want: fmt.Sprintf("at least %dKiB", (need+1023)/1024)}
 		if d.Switch.Headroom != nil {
@@ -290,6 +294,13 @@ func (d *checker) buffer() {
 		}
 		d.fail("switch.buffer", e)
 	}
+}
+
+// needOf returns the bytes of a buffer for one port with a link.
+func (d *checker) needOf(r rate, delay time.Duration) int {
+	lossless := bits.OnesCount8(uint8(d.Switch.PFC.Priorities))
+	return lossless*int(headroomOf(d.Config, float64(r), int64(delay))) + int(d.Switch.Reserve) + d.NIC.MTU + headData +
+		headWrite + fcs
 }
 
 // Sizes in memory, measured by a test.

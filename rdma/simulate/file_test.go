@@ -32,6 +32,7 @@ nic:
   ack_every: 16
   ack_timeout: 12
   priority: 4
+  ack_priority: 5
 traffic:
   - {pattern: incast, to: h3, from: [h1, h30], bytes: 1MiB, start: 10us, qps: 2}
   - {pattern: permutation, bytes: 64KiB}
@@ -43,7 +44,8 @@ until: 20ms
 	if c.Topology.Rate != 25e9 || c.Topology.Uplink != 100e9 || c.Topology.UplinkDelay != 2*time.Microsecond ||
 		s.Buffer != 16*lab.MiB || *s.Headroom != 20*lab.KiB || s.PFC.Priorities != 0x18 || s.ECN.Max != 400<<10 ||
 		s.ECN.Probability != 0.2 || !s.MarkAtDeparture || n.control.TimeReset != 55 || n.MTU != 4096 || n.Window != 128 ||
-		n.control.MinTimeBetweenCNPs != 50 || c.Seed != 7 || c.Until != 20*time.Millisecond || len(c.Traffic) != 3 {
+		*n.AckPriority != 5 || n.control.MinTimeBetweenCNPs != 50 || c.Seed != 7 ||
+		c.Until != 20*time.Millisecond || len(c.Traffic) != 3 {
 		t.Errorf("%+v", c)
 	}
 	net := newNetwork(c)
@@ -56,7 +58,8 @@ until: 20ms
 func TestDefaults(t *testing.T) {
 	const text = "topology: {form: star, hosts: 2, rate: 100Gbit}\ntraffic: [{pattern: permutation, bytes: 1MiB}]\n"
 	c := config(t, text)
-	if c.NIC.MTU != 1024 || c.NIC.Window != 256 || c.NIC.control.Periodic || c.Switch.Alpha != 0.125 {
+	if n := c.NIC; n.MTU != 1024 || n.Window != 256 || *n.AckPriority != 3 || n.control.Periodic ||
+		c.Switch.Alpha != 0.125 {
 		t.Errorf("%+v", c)
 	}
 	c = config(t, text+"nic: {profile: hpcc, window: 9, cc_params: {rp_time_reset: 55}}")
@@ -92,6 +95,7 @@ func TestFilesThatAreRefused(t *testing.T) {
 		{"large parameter", star + flow + "nic: {cc_params: {rp_gd: 4294967296}}", "nic.cc_params.rp_gd: out of range"},
 		{"MTU", star + flow + "nic: {mtu: 9000}", "nic.mtu: out of range (have 9000, want 256 to 4096)"},
 		{"priority of control", star + flow + "nic: {priority: 6}", "nic.priority: out of range (have 6, want 0 to 5)"},
+		{"priority of acknowledgements", star + flow + "nic: {ack_priority: 8}", "ack_priority: out of range (have 8"},
 		{"profile", star + flow + "nic: {profile: hpc}", "did you mean hpcc?"},
 		{"marks that nobody heeds", star + flow + "nic: {congestion: none}\nswitch: {ecn: \"1KiB:2KiB:1%\"}",
 			"switch.ecn: key has no effect with congestion none"},

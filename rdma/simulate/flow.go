@@ -99,7 +99,7 @@ func (f *flow) connect(q *roce.QP, own, peer *host, qpn uint32) {
 	a := roce.Attr{RemoteQPN: qpn, MTU: f.nic.MTU, Access: roce.RemoteWrite, RNRTimer: 12, RNRRetry: 7, Retry: 7,
 		AckTimeout: uint8(f.nic.AckTimeout), Window: f.nic.Window, AckEvery: f.nic.AckEvery,
 		Path: roce.Path{Src: address(own.index), Dst: address(peer.index), TClass: dscpOf(f.nic.Priority) << 2,
-			Prio: uint8(f.nic.Priority)}}
+			AckTClass: dscpOf(*f.nic.AckPriority) << 2, Prio: uint8(f.nic.Priority)}}
 	for _, s := range []roce.State{roce.Init, roce.ReadyToReceive, roce.ReadyToSend} {
 		if err := q.Modify(s, &a); err != nil {
 			panic(err) // the check of the file limits all attributes

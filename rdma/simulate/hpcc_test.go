@@ -1,8 +1,8 @@
 package simulate
 
 import (
-	"bufio"
 	"cmp"
+	"fmt"
 	"math"
 	"os"
 	"strconv"
@@ -29,28 +29,31 @@ type reference struct {
 	pauses                    uint64
 }
 
-func references(t testing.TB) (list []reference) {
-	f, err := os.Open("testdata/incast.tsv")
+// table calls f with the words of each line of a file, and the numbers among them, but for the head.
+func table(t testing.TB, file string, f func(w []string, n []float64)) {
+	b, err := os.ReadFile("testdata/" + file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		w := strings.Split(lines.Text(), "\t")
-		if w[0] == "case" {
-			continue
-		}
+	for line := range strings.Lines(strings.TrimSpace(string(b)[strings.Index(string(b), "\n"):])) {
+		w := strings.Split(strings.TrimSpace(line), "\t")
 		n := make([]float64, len(w))
 		for i := range w[1:] {
 			if n[i+1], err = strconv.ParseFloat(w[i+1], 64); err != nil {
 				t.Fatal(err)
 			}
 		}
+		f(w, n)
+	}
+}
+
+func references(t testing.TB) (list []reference) {
+	table(t, "incast.tsv", func(w []string, n []float64) {
 		list = append(list, reference{name: w[0], rate: rate(n[1] * 1e9), senders: int(n[2]), bytes: int64(n[3]),
 			kmin: int(n[4]), kmax: int(n[5]), pmax: n[6], buffer: int64(n[7]) << 20, alpha: uint64(n[8]),
 			decrease: uint64(n[9]), increase: uint64(n[10]), last: time.Duration(n[11]), p99: int64(n[12] * 1000),
 			most: int64(n[13] * 1000), pauses: uint64(n[14])})
-	}
+	})
 	return list
 }
 
@@ -125,5 +128,54 @@ func TestE2EAllIncastsAgreeWithThePublishedSimulator(t *testing.T) {
 	storey.E2E(t)
 	for _, r := range references(t) {
 		t.Run(r.name, r.compare)
+	}
+}
+
+// leaves compares the completion times of a workload on a leaf-spine network, divided by the ideal ones of the other
+// simulator. Single flows differ, because it chooses other paths.
+func leaves(t *testing.T, workload, control string) {
+	c := defaults()
+	c.Topology = Topology{Form: leafSpine, Hosts: 8, Leaves: 4, Spines: 2, Rate: 25e9, Uplink: 100e9,
+		Delay: time.Microsecond}
+	c.Switch.Buffer, c.Switch.UplinkAlpha = 16*lab.MiB, 0.5 // it doubles alpha for twice the rate of a host
+	c.NIC.Profile, c.NIC.Congestion = profileHPCC, control
+	column := 6
+	if control == dcqcn {
+		column = 5
+		c.Switch.ECN.Min, c.Switch.ECN.Max, c.Switch.ECN.Probability = 100_000, 400_000, 0.2
+	}
+	var want, ideal []float64
+	table(t, "leafspine.tsv", func(w []string, n []float64) {
+		if w[0] == workload {
+			c.Traffic = append(c.Traffic, Traffic{Pattern: single, From: []string{"h" + w[1]}, To: "h" + w[2],
+				Bytes: lab.Bytes(n[3]), Start: time.Duration(n[4] * 1000)})
+			want, ideal = append(want, n[column]/n[7]), append(ideal, n[7])
+		}
+	})
+	c.complete()
+	r := Run(&c, never)
+	got := make([]float64, len(want))
+	for i, f := range r.Flows {
+		got[i] = float64(f.Completion) / ideal[i]
+	}
+	a, b := quantiles(got), quantiles(want)
+	what := fmt.Sprintf("slowdown: median %.3f, want %.3f; p95 %.2f, want %.2f; p99 %.2f, want %.2f", a.Median, b.Median,
+		a.P95, b.P95, a.P99, b.P99)
+	if math.Abs(a.Median/b.Median-1) > 0.05 || math.Abs(a.P99/b.P99-1) > 0.18 || r.Unfinished+int(r.Counts.Drops) > 0 {
+		t.Errorf("%s; %d unfinished, %d drops", what, r.Unfinished, r.Counts.Drops)
+	}
+	t.Log(what)
+}
+
+func TestSmallMessagesOnLeavesAgreeWithThePublishedSimulator(t *testing.T) {
+	for _, control := range []string{dcqcn, noControl} {
+		t.Run(control, func(t *testing.T) { leaves(t, "hadoop-30", control) })
+	}
+}
+
+func TestE2ELongMessagesOnLeavesAgreeWithThePublishedSimulator(t *testing.T) {
+	storey.E2E(t)
+	for _, control := range []string{dcqcn, noControl} {
+		t.Run(control, func(t *testing.T) { leaves(t, "websearch-30", control) })
 	}
 }

@@ -177,8 +177,8 @@ func (r *Result) queue(port string) QueueResult {
 
 // Queue pairs spread over equal paths by their source ports; one queue pair takes one path.
 func TestQueuePairsSpreadOverSpines(t *testing.T) {
-	const text = "topology: {form: leaf-spine, hosts: 1, leaves: 2, spines: 4, rate: 100Gbit}\nnic: {congestion: none}\n" +
-		"traffic: [{pattern: flow, from: [h1], to: h0, bytes: 4MiB, qps: QPS}]"
+	const text = "topology: {form: leaf-spine, hosts: 1, leaves: 2, spines: 4, rate: 100Gbit, uplink: 20Gbit}\n" +
+		"nic: {congestion: none}\ntraffic: [{pattern: flow, from: [h1], to: h0, bytes: 4MiB, qps: QPS}]"
 	paths := func(qps string) (used int) {
 		for _, q := range Run(config(t, strings.Replace(text, "QPS", qps, 1)), never).Queues {
 			if strings.HasPrefix(q.Port, "s1:") && q.Port != "s1:0" {
