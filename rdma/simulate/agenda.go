@@ -11,26 +11,32 @@ const (
 	renewal                    // a port of a switch repeats its pauses before they expire
 )
 
-// An event is an entry of the agenda. of is the index of the link, port or host.
+// An event is an entry of the agenda, of 16 bytes, so that four fit into a line of a CPU's cache.
 type event struct {
-	at   int64
-	seq  uint64
-	of   int32
-	kind eventKind
+	at  int64
+	seq uint32 // counts events, and wraps
+	ref uint32 // the kind, and the index of the link, port or host
 }
 
-func (e *event) before(o *event) bool { return e.at < o.at || e.at == o.at && e.seq < o.seq }
+const kindBits = 3
+
+func (e *event) kind() eventKind { return eventKind(e.ref & (1<<kindBits - 1)) }
+func (e *event) of() int32       { return int32(e.ref >> kindBits) }
+
+// before compares times, and for the same time the order of addition. Events of one time are much closer to each other
+// than half of all numbers.
+func (e *event) before(o *event) bool { return e.at < o.at || e.at == o.at && int32(e.seq-o.seq) < 0 }
 
 // An agenda holds the coming events in a heap with four children a node. Events of the same time happen in the order
 // in which they were added, so that a run can be repeated exactly.
 type agenda struct {
 	heap []event
-	seq  uint64
+	seq  uint32
 }
 
 func (a *agenda) add(at int64, kind eventKind, of int32) {
 	a.seq++
-	e := event{at: at, seq: a.seq, of: of, kind: kind}
+	e := event{at: at, seq: a.seq, ref: uint32(of)<<kindBits | uint32(kind)}
 	a.heap = append(a.heap, e)
 	i := len(a.heap) - 1
 	for i > 0 {

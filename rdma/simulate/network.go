@@ -97,22 +97,22 @@ func (n *network) run(end int64, stop func() bool) {
 			return
 		}
 		n.now = e.at
-		switch e.kind {
+		switch e.kind() {
 		case arrival:
-			n.arrive(n.links[e.of])
+			n.arrive(n.links[e.of()])
 		case departure:
-			p := n.ports[e.of]
+			p := n.ports[e.of()]
 			p.waiting = false
 			p.send()
 		case polling:
-			if h := n.hosts[e.of]; h.pollAt == e.at {
+			if h := n.hosts[e.of()]; h.pollAt == e.at {
 				h.pollAt = none
 				h.poll()
 			}
 		case starting:
 			n.startFlows()
 		case renewal:
-			n.ports[e.of].renew()
+			n.ports[e.of()].renew()
 		}
 		for _, f := range n.ended {
 			f.remove()
