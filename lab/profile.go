@@ -25,8 +25,9 @@ type Profile struct {
 }
 
 // profiles lists the profiles of nodes. The paths of h20 are those of "nvidia-smi topo -m" of a real server
-// (examples/hosts/h20.txt). Its rates are means of what ib_write_bw reached there from NIC0: 195 Gb/s to GPU1; 178.8 and
-// 175.8 to GPU2 and GPU3, while GPU0, on the same kind of path, reached 195; 124.4, 124.2, 124.3 and 119.1 to the others.
+// (examples/hosts/h20.txt). Its rates are means of those that ib_write_bw reached there from NIC0: 195 Gb/s to GPU1;
+// 178.8 and 175.8 to GPU2 and GPU3, while GPU0, on the same kind of path, reached 195; 124.4, 124.2, 124.3 and 119.1 to
+// the others.
 func profiles() []Profile {
 	gpu := func(nic int, path GPUPath) DeviceRequest {
 		return DeviceRequest{Count: 1, Model: "h20", Memory: 64 * MiB, Beside: fmt.Sprintf("eth%d", nic), Path: path}

@@ -45,8 +45,8 @@ func TestWhatTheDriverCannotDoIsRefused(t *testing.T) {
 		"GPUs of a model": {"nodes: {vm: {image: debian-13+gpu, gpus: {count: 2, model: RTX 3090}}}",
 			"lab x: node vm asks for the GPU model RTX 3090, and driver qemu emulates"},
 		"GPUs of a vendor": {"nodes: {vm: {image: debian-13+gpu, gpus: {count: 2, vendor: nvidia}}}",
-			"lab x: node vm asks for GPUs by vendor or NUMA node, and driver qemu gives emulated ones: set gpus: 2, or {count: 2, " +
-				"path: sys} for GPUs in another NUMA node than their NIC;"},
+			"lab x: node vm asks for GPUs by vendor or NUMA node, and driver qemu gives emulated ones: set gpus: 2, or {count: " +
+				"2, path: sys} for GPUs in another NUMA node than their NIC;"},
 		"VFs": {"nodes: {vm: {vfs: 2}}",
 			"lab x: node vm asks for 2 virtual functions, which driver qemu cannot give: set vfs: 0 and nics: 2;"},
 		"a NIC by name": {"nodes: {vm: {nics: [1, NIC0]}}",

@@ -7,8 +7,8 @@ import (
 	"github.com/rackless/rackless/rdma/roce"
 )
 
-// Paths to the memory of GPUs have rates of their own (NIC.PathRate), which are modelled. A message takes as long as the
-// slowest of the cable and the paths at both ends needs for it. All GPUs of one rate share it.
+// Paths to the memory of GPUs have rates of their own (NIC.PathRate), which are modelled. A message takes as long as
+// the slowest of the cable and the paths at both ends needs for it. All GPUs of one rate share it.
 
 // A path is the way between an adapter and the memory of the GPUs at one distance.
 type path struct {
