@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -178,6 +179,10 @@ func newGPUTable(p pair, all map[gpuPlace]*gpuFigures, paths []record.GPUPath) g
 	if absent {
 		t.Notes = append(t.Notes, "No count proves the figures with a dash.")
 	}
+	if rates := modelledRates(paths); rates != "" {
+		t.Notes = append(t.Notes, "Modelled: the adapters reach GPUs no faster than the profile of the nodes says, by path: "+
+			rates+".")
+	}
 	return t
 }
 
@@ -235,4 +240,17 @@ func (g gpuTable) grid() show.MarkdownTable { return show.MarkdownTable{Heads: g
 
 func (g gpuTable) rows() show.MarkdownTable {
 	return show.MarkdownTable{Heads: g.Columns, Rows: g.Rows}
+}
+
+// modelledRates returns the rates that profiles set for paths, from the fastest to the slowest.
+func modelledRates(paths []record.GPUPath) string {
+	paths = slices.Clone(paths)
+	slices.SortStableFunc(paths, func(a, b record.GPUPath) int { return cmp.Compare(b.ModelledBits, a.ModelledBits) })
+	var all []string
+	for _, g := range paths {
+		if g.ModelledBits > 0 {
+			all = lists.Add(all, g.Path+" "+words.Rate(float64(g.ModelledBits)))
+		}
+	}
+	return strings.Join(all, ", ")
 }

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -102,5 +103,23 @@ func TestNoTableWithoutGPUs(t *testing.T) {
 	if got := gpuTables(record.Record{Samples: []bench.Sample{{Test: "ib_write_bw/cuda0", Metric: bench.MetricBWAverage,
 		Value: 1, Unit: bench.UnitGbps}, {Test: "unknown"}}}); len(got) != 0 {
 		t.Errorf("%+v", got)
+	}
+}
+
+// Rates that a profile sets are called modelled, and other paths have no such note.
+func TestModelledRatesAreCalledModelled(t *testing.T) {
+	t.Parallel()
+	const note = "Modelled: the adapters reach GPUs no faster than the profile of the nodes says, by path: PIX 195 " +
+		"Gb/s, PHB 150 Gb/s."
+	for _, set := range []bool{false, true} {
+		d := gpuRecord()
+		for i := range d.GPUPaths {
+			if set {
+				d.GPUPaths[i].ModelledBits = map[string]int64{"PIX": 195e9, "PHB": 150e9}[d.GPUPaths[i].Path]
+			}
+		}
+		if notes := gpuTables(d)[0].Notes; slices.Contains(notes, note) != set {
+			t.Errorf("rates set %v: notes %q", set, notes)
+		}
 	}
 }

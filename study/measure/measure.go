@@ -83,7 +83,7 @@ func Run(ctx context.Context, r *rack.Rack, q Request, verify func() ([]finding.
 		samples[i].Disturbed = busy
 	}
 	data = Describe(r, findings, samples, by)
-	data.GPUPaths = s.proof.paths()
+	data.GPUPaths = modelled(s.proof.paths(), r.Lab)
 	data.Judgements, data.Beside = expect.Judge(samples, known.path), expect.ComparePublished(samples)
 	data.Distributions = record.Distributions(samples)
 	data.Disturbed, data.NoiseBefore, data.NoiseAfter = busy, before, after

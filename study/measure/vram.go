@@ -13,6 +13,7 @@ import (
 	"github.com/rackless/rackless/bench/tool"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/machine/dump/smi"
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/rack"
@@ -125,6 +126,19 @@ func (p *prover) paths() []record.GPUPath {
 		return nil
 	}
 	return p.seen
+}
+
+// modelled adds the rates that the profiles of the nodes set for paths.
+func modelled(all []record.GPUPath, l *lab.Lab) []record.GPUPath {
+	for i := range all {
+		g := &all[i]
+		for _, n := range l.Nodes {
+			if p, ok := lab.ProfileOf(n.Profile); ok && n.Name == g.Node {
+				g.ModelledBits = p.Rates[lab.GPUPath(strings.ToLower(g.Path))]
+			}
+		}
+	}
+	return all
 }
 
 // look notes the paths of a test's ends, also if its result is there from before.

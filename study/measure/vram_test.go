@@ -10,6 +10,7 @@ import (
 
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/bench/tool"
+	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/study/record"
 )
@@ -138,5 +139,21 @@ func TestTestsWithoutProof(t *testing.T) {
 		if err != nil || len(samples) != 1 || samples[0].VRAM != nil || p.paths() != nil {
 			t.Errorf("%s: %+v, error %v", test, samples, err)
 		}
+	}
+}
+
+// Paths of nodes with a profile have its rates, which the report calls modelled.
+func TestRatesOfProfiles(t *testing.T) {
+	t.Parallel()
+	l, err := lab.Parse("f", []byte("name: x\nnodes: {a: {profile: h20}, b: {image: debian-13+gpu, gpus: 1}}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := modelled([]record.GPUPath{{Node: "a", Path: "PIX"}, {Node: "a", Path: "SYS"}, {Node: "a"},
+		{Node: "b", Path: "PIX"}}, l)
+	want := []record.GPUPath{{Node: "a", Path: "PIX", ModelledBits: 195e9}, {Node: "a", Path: "SYS", ModelledBits: 123e9},
+		{Node: "a"}, {Node: "b", Path: "PIX"}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

@@ -54,6 +54,8 @@ type GPUPath struct {
 	Name string `json:"name"` // network device and RDMA device of the NIC, as in "eth0, mlx5_0"
 	// class of nvidia-smi topo: "PIX"; "" if unknown
 	Path string `json:"path,omitempty"`
+	// ModelledBits is the rate that the node's profile sets for the path, in bits per second; 0 if it sets none.
+	ModelledBits int64 `json:"modelled_bits,omitempty"`
 }
 
 // A Node is one machine of the lab.
