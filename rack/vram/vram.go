@@ -60,7 +60,7 @@ type Pair struct {
 	Step    string   `json:"step,omitempty"`
 	Error   string   `json:"error,omitempty"`
 	Errno   string   `json:"errno,omitempty"`  // name of the error number: "EINVAL"
-	Kernel  []string `json:"kernel,omitempty"` // what the kernel logged meanwhile
+	Kernel  []string `json:"kernel,omitempty"` // messages of the node's kernel meanwhile
 	Seconds float64  `json:"seconds"`
 }
 

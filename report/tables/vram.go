@@ -54,7 +54,7 @@ func VRAM(r *vram.Report, width int) string {
 	return title + "\n\n" + g.Fit(width).String() + "\n" + note + "\n"
 }
 
-// vramReason returns the reason of a failure: the step, the error, and what the kernel logged.
+// vramReason returns the reason of a failure: the step, the error, and the messages of the kernel.
 func vramReason(p vram.Pair) string {
 	if p.Error == "" {
 		return ""

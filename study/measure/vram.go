@@ -86,7 +86,7 @@ func (s *session) fit(ctx context.Context, nodes []bench.Endpoint) (err error) {
 	return err
 }
 
-// A gpuLab provides what a prover reads; it is a *rack.Rack except in tests.
+// A gpuLab provides the facts for a prover; it is a *rack.Rack except in tests.
 type gpuLab interface {
 	bench.Executor
 	VRAM(ctx context.Context) ([]rack.VRAM, error)
@@ -155,8 +155,8 @@ func (p *prover) look(ctx context.Context, e bench.Engine, ends ...bench.Endpoin
 	return nil
 }
 
-// observe calls run, and adds to its samples what the NICs moved meanwhile. If that is less than the tool says it has
-// moved, the measurement has failed.
+// observe calls run, and adds the bytes that the NICs moved meanwhile to its samples. If these are fewer than the tool
+// says it has moved, the measurement has failed.
 func (p *prover) observe(ctx context.Context, e bench.Engine, client, server bench.Endpoint,
 	run func() ([]bench.Sample, error)) ([]bench.Sample, error) {
 	if _, ok := e.NIC(); p == nil || p.lab == nil || !ok {
