@@ -64,7 +64,7 @@ cluster-demo: setup-cluster ## four Debian nodes: MPI and Mooncake over RDMA wit
 	bin/rackless study report cluster
 	@echo "The pages are out/cluster-tests.html and out/cluster.html. The lab is up; to take it down: bin/rackless down cluster"
 
-GPU_LAB ?= examples/gpu-matrix.yaml
+GPU_LAB ?= examples/h20.yaml
 gpu-demo: setup ## two nodes with emulated GPUs: each GPU by each NIC with proof, a GPU that fails and is mended; its page is out/gpu.html
 	@$(MAKE) --no-print-directory build
 	GPU_LAB=$(GPU_LAB) hack/gpu-demo.sh

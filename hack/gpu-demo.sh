@@ -5,7 +5,7 @@
 #   make gpu-demo              GPU_LAB=FILE for another lab
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-file=${GPU_LAB:-examples/gpu-matrix.yaml}
+file=${GPU_LAB:-examples/h20.yaml}
 rackless=${RACKLESS:-bin/rackless}
 mkdir -p out
 
@@ -30,12 +30,9 @@ say "Each GPU by each NIC, main memory beside, one way and both ways"
 run "$rackless" bench "$lab" --suite gpudirect --quick
 "$rackless" bench show "$lab" --html out/gpu.html
 
-# Another program takes all memory of the node's last GPU: the kernel refuses the next allocation, with a message.
-say "A GPU without free memory: the kernel's own words"
-"$rackless" cp rack/verify/checks/dmabuf.py "$first:/tmp/dmabuf.py"
 gpus=$("$rackless" exec "$first" -- nvidia-smi -L | wc -l)
-"$rackless" exec -n "$first" -- sh -c "setsid python3 /tmp/dmabuf.py hold $((gpus - 1)) >/tmp/hold.log 2>&1 &
-	echo \$! >/tmp/hold.pid; until [ -s /tmp/hold.log ]; do sleep 0.1; done; cat /tmp/hold.log"
+say "A GPU that refuses to export its memory: the kernel's own words"
+run "$rackless" gpu fault "$lab/$first" --gpu $((gpus - 1)) --kind export-refused
 status=0
 run "$rackless" host gpudirect "$lab" || status=$?
 if [ "$status" != 3 ]; then
@@ -43,9 +40,8 @@ if [ "$status" != 3 ]; then
 	exit 1
 fi
 
-say "Mended: the program has ended"
-# shellcheck disable=SC2016
-"$rackless" exec -n "$first" -- sh -c 'kill $(cat /tmp/hold.pid); while kill -0 $(cat /tmp/hold.pid) 2>/dev/null; do sleep 0.1; done'
+say "Mended"
+run "$rackless" gpu fault "$lab/$first" --clear
 run "$rackless" host gpudirect "$lab"
 
 echo
