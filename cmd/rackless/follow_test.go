@@ -74,6 +74,9 @@ func puzzlesCommand(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("usage: puzzles LAB")
 	}
 	for i, p := range course.Puzzles() {
+		if p.GPU != "" { // gpu.txtar has them
+			continue
+		}
 		ts.Check(ts.Exec("rackless", "puzzle", "start", args[0], "--puzzle", fmt.Sprint(i+1)))
 		said := ts.ReadFile("stderr")
 		if strings.TrimSpace(said) != "" && !strings.HasPrefix(said, "ok break the lab ") {

@@ -24,7 +24,8 @@ func newPuzzleStartCmd(a *app) *cobra.Command {
 		Short: "Break a running lab, so that you can find out why",
 	}, func(ctx context.Context, l *course.Lab) (string, error) {
 		if number == 0 {
-			number = 1 + rand.IntN(len(course.Puzzles()))
+			all := l.Fitting()
+			number = all[rand.IntN(len(all))]
 		}
 		p, err := l.Break(ctx, number)
 		if err != nil {

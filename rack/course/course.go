@@ -61,6 +61,16 @@ func (l *Lab) open() (k record, p Puzzle, err error) {
 	return k, l.named(Puzzles()[k.Number-1]), nil
 }
 
+// Fitting returns the numbers of the puzzles for this lab: those of GPUs need them.
+func (l *Lab) Fitting() (numbers []int) {
+	for i, p := range Puzzles() {
+		if p.GPU == "" || p.Node < len(l.Lab.Nodes) && l.Lab.Nodes[p.Node].GPUs > 0 {
+			numbers = append(numbers, i+1)
+		}
+	}
+	return numbers
+}
+
 func (l *Lab) named(p Puzzle) Puzzle {
 	for _, text := range []*string{&p.Story, &p.Hint, &p.Cause} {
 		*text = strings.ReplaceAll(*text, "NODE", l.Lab.Nodes[p.Node].Name)
@@ -148,6 +158,9 @@ func (l *Lab) doBreak(ctx context.Context, p Puzzle, c *fabric.Client, now fabri
 			}
 		}
 	}
+	if p.GPU != "" {
+		return l.FailGPU(ctx, l.Lab.Nodes[p.Node].Name, 0, p.GPU, 0)
+	}
 	if p.Fault != "" {
 		node := l.Lab.Nodes[p.Node].Name
 		x, nic, err := l.Adapted(node, "")
@@ -166,7 +179,7 @@ func (l *Lab) failing(ctx context.Context, check string) ([]finding.Finding, err
 	}
 	if !slices.Contains(t.Checks(), check) {
 		return nil, fmt.Errorf("lab %s cannot have this fault, as verify has no check %s for it; the puzzles are made "+
-			"for examples/course.yaml", l.Lab.Name, check)
+			"for examples/course.yaml and, of GPUs, examples/gpu.yaml", l.Lab.Name, check)
 	}
 	// The names of the checks would give the fault away.
 	l.Progress.Begin("break the lab")
@@ -209,6 +222,9 @@ func (l *Lab) Mend(ctx context.Context) (Puzzle, error) {
 
 func (l *Lab) mend(ctx context.Context, k record, p Puzzle) error {
 	var errs []error
+	if p.GPU != "" {
+		errs = append(errs, l.FailGPU(ctx, l.Lab.Nodes[p.Node].Name, 0, "", 0))
+	}
 	if p.Fault != "" {
 		node := l.Lab.Nodes[p.Node].Name
 		x, nic, err := l.Adapted(node, "")

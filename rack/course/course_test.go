@@ -33,15 +33,23 @@ func TestEveryPuzzleIsWhole(t *testing.T) {
 		if c, ok := finding.Find(p.Finding); !ok || c.Name != p.Finding {
 			t.Errorf("puzzle %d: verify has no check %s", n, p.Finding)
 		}
-		if p.Breaks == "" && p.Link == nil && p.Fault == "" {
+		if p.Breaks == "" && p.Link == nil && p.Fault == "" && p.GPU == "" {
 			t.Errorf("puzzle %d breaks nothing", n)
 		}
 		known := p.Fault == ""
 		for _, f := range checks.Faults {
 			known = known || f.Kind == p.Fault
 		}
+		if p.GPU != "" {
+			known = slices.ContainsFunc(checks.GPUFaults, func(f struct {
+				Kind checks.GPUFault
+				Help string
+			}) bool {
+				return f.Kind == p.GPU
+			})
+		}
 		if !known {
-			t.Errorf("puzzle %d: there is no fault %s", n, p.Fault)
+			t.Errorf("puzzle %d: there is no fault %s%s", n, p.Fault, p.GPU)
 		}
 		var l fabric.Link
 		for _, e := range slices.Concat(busy, p.Link) {
@@ -60,7 +68,7 @@ func TestARecordOfAnotherVersionIsRefused(t *testing.T) {
 	nodes := []lab.Node{{Name: "vm00"}, {Name: "vm01"}}
 	l := &Lab{Rack: &rack.Rack{Dir: t.TempDir(), Lab: &lab.Lab{Name: "pair", Nodes: nodes}}}
 	for text, want := range map[string]string{
-		"": "lab pair has no puzzle", `{"number": 11}`: "puzzle 11 is not in this version", "{": "unexpected end",
+		"": "lab pair has no puzzle", `{"number": 14}`: "puzzle 14 is not in this version", "{": "unexpected end",
 		`{"number": 1}`: "",
 	} {
 		if text != "" {
@@ -76,6 +84,27 @@ func TestARecordOfAnotherVersionIsRefused(t *testing.T) {
 			t.Errorf("the cause does not name the node: %s", p.Cause)
 		}
 		os.Remove(filepath.Join(l.Dir, puzzleFile))
+	}
+}
+
+// A puzzle by chance is one that the lab can have.
+func TestPuzzlesThatFit(t *testing.T) {
+	t.Parallel()
+	fits := func(gpus ...int) (n int) {
+		l := &Lab{Rack: &rack.Rack{Lab: &lab.Lab{Name: "x"}}}
+		for _, g := range gpus {
+			l.Lab.Nodes = append(l.Lab.Nodes, lab.Node{GPUs: g})
+		}
+		return len(l.Fitting())
+	}
+	all, ofGPUs := len(Puzzles()), 0
+	for _, p := range Puzzles() {
+		if p.GPU != "" {
+			ofGPUs++
+		}
+	}
+	if got := []int{fits(0, 0), fits(1, 1)}; ofGPUs != 3 || !slices.Equal(got, []int{all - ofGPUs, all}) {
+		t.Errorf("%v puzzles fit, of %d, %d with GPUs", got, all, ofGPUs)
 	}
 }
 

@@ -26,6 +26,7 @@ type Puzzle struct {
 	Busy   bool              `yaml:"busy"`  // make the node's port busy first
 	Link   []fabric.LinkEdit `yaml:"link"`  // changes of the node's port that break it
 	Fault  checks.Fault      `yaml:"fault"` // of the node's adapter
+	GPU    checks.GPUFault   `yaml:"gpu"`   // of the node's first GPU
 }
 
 // busy makes packets wait at a port, so that a lossless fabric or marks take effect.
