@@ -106,7 +106,8 @@ func (a *adapters) syncGPUs(l *lab.Lab) (errs []error) {
 	}
 	for _, n := range l.Nodes {
 		if gpus := gpusOf(a.dir, n); len(gpus) > 0 && slices.Contains(changed, n.Name) {
-			errs = append(errs, a.gpus.add(n.Name, gpus, func() { a.askPeers(n.Name) }, func(format string, args ...any) {
+			reach := func() { a.askPeers(n.Name) }
+			errs = append(errs, a.gpus.add(n.Name, gpus, reach, func(format string, args ...any) {
 				a.log.Info("gpu: " + fmt.Sprintf(format, args...))
 			}))
 		}

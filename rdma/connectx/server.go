@@ -85,9 +85,9 @@ type NIC struct {
 	// received, with bytes as in Frames. It is called with locks of the server held, and must not block.
 	Copied func(tx, rx roce.Traffic)
 	// Peer, if set, returns the memory of another device of the guest, such as a GPU, at an address that QEMU announces
-	// without a file, or nil, or an empty slice if the device has withdrawn its memory (see Port.AskPeers). It is called
-	// with locks of the server held, and the memory must stay until QEMU takes the address back or the adapter is
-	// closed.
+	// without a file, or nil, or an empty slice if the device has withdrawn its memory (see Port.AskPeers). It is
+	// called with locks of the server held, and the memory must stay until QEMU takes the address back or the adapter
+	// is closed.
 	Peer func(addr, size uint64) []byte
 	// Moved, if set, is called for bytes that RDMA has written to or read from memory that Peer returned, at an address
 	// of the guest. Atomics are not counted. It is called with locks of the server held, and must not block.
