@@ -73,7 +73,7 @@ var readsFiles = map[string]string{
 	"nic serve":                       onlyWritten,
 	"nic serve --socket":              onlyWritten,
 	"run":                             "run /dev/zero -- true",
-	"run --copy":                      onlyWritten,
+	"run --copy":                      "run lab.yaml --copy /dev/zero -- true",
 	"run --junit":                     onlyWritten,
 	"run --out":                       onlyWritten,
 	"run --take":                      onlyWritten,

@@ -189,6 +189,7 @@ func TestThePagesNameFilesThatAPlanHas(t *testing.T) {
 	span := regexp.MustCompile("`((?:kernel|commands|guests|domains|switch|firmware|tuned)" +
 		"[/.][^`\\s]*)")
 	n := 0
+	delete(named, "docs/simulate.md") // its keys are no files, such as switch.buffer
 	for name, page := range named {
 		for _, m := range span.FindAllStringSubmatch(page, -1) {
 			n++

@@ -25,6 +25,10 @@ const ownTest = "TestCaptureFile" // a capture needs a running lab
 var writesFiles = map[string]string{
 	"bench baseline save --out": "bench baseline save RESULT --out FILE",
 	"link capture --out":        ownTest,
+	"nic serve --socket":        ownTest,
+	"run --junit":               ownTest,
+	"run --out":                 ownTest,
+	"run --take":                ownTest,
 	"plan --out":                "plan lab.yaml --host host.ttar --out FILE",
 	"plan --model-out":          "plan h20.yaml --host h20.txt --explain --model-out FILE",
 	"bench show --out":          "bench show RESULT -o html --out FILE",

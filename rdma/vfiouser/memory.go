@@ -245,6 +245,9 @@ func (m *Memory) insert(e entry) bool {
 		m.withdrawn = append(m.withdrawn, e)
 	default:
 		m.table = slices.Insert(m.table, i, e)
+		if e.peer {
+			m.peers++
+		}
 	}
 	return true
 }
@@ -268,6 +271,7 @@ func (m *Memory) AskPeers() {
 		}
 		m.insert(e) // in the place that it had
 	}
+	m.countPeers()
 	m.changed()
 }
 
@@ -285,6 +289,7 @@ func (m *Memory) remove(addr, size uint64, all bool) bool {
 		return within
 	}
 	m.table, m.withdrawn = slices.DeleteFunc(m.table, gone), slices.DeleteFunc(m.withdrawn, gone)
+	m.countPeers()
 	m.changed()
 	return whole
 }
@@ -292,6 +297,11 @@ func (m *Memory) remove(addr, size uint64, all bool) bool {
 func (m *Memory) changed() {
 	m.last.Store(nil)
 	m.gen.Add(1)
+}
+
+// countPeers counts the entries that peers found, after many have changed. A guest with an IOMMU has so many entries
+// that each change of one must not do so.
+func (m *Memory) countPeers() {
 	m.peers = 0
 	for i := range m.table {
 		if m.table[i].peer {
@@ -310,6 +320,6 @@ func (m *Memory) clear() {
 	for _, f := range m.outgrown {
 		_ = unix.Munmap(f.m)
 	}
-	m.files, m.outgrown, m.table, m.withdrawn = nil, nil, nil, nil
+	m.files, m.outgrown, m.table, m.withdrawn, m.peers = nil, nil, nil, nil, 0
 	m.changed()
 }
