@@ -9,12 +9,13 @@ import (
 
 // QP is a queue pair.
 type QP struct {
-	port  *Port
-	cfg   QPConfig
-	state State
-	attr  Attr
-	count *Counters
-	base  Packet // headers for the path
+	port    *Port
+	cfg     QPConfig
+	state   State
+	attr    Attr
+	count   *Counters
+	base    Packet // headers for the path
+	service Opcode // of a connected QP
 
 	end Completion // reused for each completion
 
@@ -56,6 +57,12 @@ const (
 func newQP(p *Port, cfg QPConfig) *QP {
 	q := &QP{port: p, cfg: cfg, count: cfg.Counters, timer: never}
 	q.count = cmp.Or(q.count, new(Counters))
+	switch {
+	case cfg.Type == UC:
+		q.service = serviceUC
+	case cfg.SharedBy != nil:
+		q.service = serviceXRC
+	}
 	q.clear()
 	return q
 }
@@ -159,17 +166,6 @@ func (q *QP) Doorbell() {
 	q.port.wake(q)
 }
 
-// service returns the service of a connected QP.
-func (q *QP) service() Opcode {
-	switch {
-	case q.cfg.Type == UC:
-		return serviceUC
-	case q.cfg.SharedBy != nil:
-		return serviceXRC
-	}
-	return serviceRC
-}
-
 func (q *QP) receives() bool { return q.state >= ReadyToReceive && q.state <= SendDrain }
 
 // receive handles a packet for the QP's number. It returns false if the packet does not belong to this QP, and so
@@ -190,7 +186,7 @@ func (q *QP) receive(now time.Duration, p *Packet) bool {
 		q.cut(now)
 		return true
 	}
-	if p.Opcode>>5 != q.service()>>5 {
+	if p.Opcode&serviceMask != q.service {
 		return false
 	}
 	p.Opcode &^= serviceMask // all below is as in RC

@@ -337,7 +337,7 @@ func (q *QP) buildRequest(now time.Duration, b []byte) []byte {
 		p.AckReq = q.cfg.Type == RC && (last || s.unasked >= max(1, min(q.attr.AckEvery, s.window/4)))
 	}
 	p.VA, p.RKey, p.Len, p.Imm = w.VA+uint64(off), w.RKey, w.length-off, w.Imm
-	p.Opcode, p.SRQ = p.Opcode|q.service(), w.SRQ
+	p.Opcode, p.SRQ = p.Opcode|q.service, w.SRQ
 	if q.cfg.Type >= UD {
 		q.datagramHeaders(&p, w)
 	} else if q.cfg.Type == RC && q.reacts() {

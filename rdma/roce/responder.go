@@ -503,7 +503,7 @@ func (q *QP) buildReply(b []byte) []byte {
 			p.TClass = t &^ ecnMask
 		}
 	}
-	p.Opcode |= q.service()
+	p.Opcode |= q.service
 	r.popReply()
 	return q.port.append(b, &p)
 }
@@ -522,7 +522,7 @@ func (q *QP) buildRead(p *Packet, x *response, b []byte) []byte {
 	default:
 		p.Opcode = opReadFirst
 	}
-	p.Opcode |= q.service()
+	p.Opcode |= q.service
 	if q.reacts() {
 		p.TClass |= ecnECT0
 	}
