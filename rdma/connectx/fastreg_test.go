@@ -117,7 +117,7 @@ func TestFastRegistration(t *testing.T) {
 	}
 }
 
-// A key that is in use is not registered again, and what is requested of a wrong key fails its queue.
+// A key that is in use is not registered again, and a request for a wrong key fails its queue.
 func TestFastRegistrationOfAWrongKey(t *testing.T) {
 	for _, c := range []struct {
 		name string
