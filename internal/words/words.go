@@ -11,14 +11,14 @@ import (
 	"unicode/utf8"
 )
 
-// Count prints "1 node", "2 nodes", "3 studies", "4 boxes".
+// Count prints "1 node", "2 nodes", "3 studies", "4 boxes", "5 switches".
 func Count[N int | int64](n N, what string) string {
 	stem, y := strings.CutSuffix(what, "y")
 	switch {
 	case n == 1:
 	case y && !strings.HasSuffix(stem, "a"): // except "days"
 		what = stem + "ies"
-	case strings.HasSuffix(what, "x"), strings.HasSuffix(what, "ss"):
+	case strings.HasSuffix(what, "x"), strings.HasSuffix(what, "ss"), strings.HasSuffix(what, "ch"):
 		what += "es"
 	default:
 		what += "s"

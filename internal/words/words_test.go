@@ -53,6 +53,7 @@ func TestNumbersForPeople(t *testing.T) {
 		{"few enough", words.Few([]string{"a", "b"}, 2, ", "), "a, b"},
 		{"too many", words.Few([]string{"a", "b", "c", "d"}, 2, ", "), "a, b, and 2 more"},
 		{"the plural of a word in ss", words.Count(2, "address"), "2 addresses"},
+		{"the plural of a word in ch", words.Count(2, "switch"), "2 switches"},
 		{"one", words.Count(1, "node"), "1 node"},
 		{"none is many", words.Count(0, "node"), "0 nodes"},
 		{"a y becomes ies", words.Count(2, "study"), "2 studies"},

@@ -35,8 +35,10 @@ func TestSimulation(t *testing.T) {
 			t.Errorf("no line %q in\n%s", want, got)
 		}
 	}
+	r.Switches = 6
 	r.Unfinished, r.Completion, r.Slowdown = 8, nil, nil
-	if text := Simulation(r); strings.Contains(text, "completion") || !strings.Contains(text, "8 flows that had not ended") {
+	if text := Simulation(r); strings.Contains(text, "completion") ||
+		!strings.Contains(text, "9 hosts, 6 switches, ") || !strings.Contains(text, "8 flows that had not ended") {
 		t.Errorf("without a flow that ended:\n%s", text)
 	}
 	if first, last := strings.Index(got, "s0:c"), strings.Index(got, "s0:a"); first < 0 || first > last {
