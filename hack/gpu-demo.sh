@@ -41,7 +41,7 @@ if [ "$status" != 3 ]; then
 fi
 
 say "Mended"
-run "$rackless" gpu fault "$lab/$first" --clear
+run "$rackless" gpu fault "$lab/$first" --gpu $((gpus - 1)) --clear
 run "$rackless" host gpudirect "$lab"
 
 echo
