@@ -70,7 +70,15 @@ func gpuTables(d record.Record) []gpuTable {
 		all[p][at].add(s, e.Traffic().Both)
 	}
 	pairs = slices.DeleteFunc(pairs, func(p pair) bool { return !withGPU[p] })
-	return lists.Map(pairs, func(p pair) gpuTable { return newGPUTable(p, all[p], d.GPUPaths) })
+	return lists.Map(pairs, func(p pair) gpuTable {
+		t := newGPUTable(p, all[p], d.GPUPaths)
+		for _, f := range d.Environment {
+			if f.Key == record.FactModelled {
+				t.Notes = append(t.Notes, "Rates by path are modelled: "+f.Value+".")
+			}
+		}
+		return t
+	})
 }
 
 func (f *gpuFigures) add(s bench.Sample, both bool) {

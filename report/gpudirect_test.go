@@ -13,6 +13,7 @@ import (
 // one way.
 func gpuRecord() record.Record {
 	d := record.Record{Lab: "gpu", Emulated: true, Nodes: []record.Node{{Name: "vm00"}, {Name: "vm01"}}}
+	d.Environment = []record.Fact{{Key: record.FactModelled, Value: "profile h20: pix 195"}}
 	for _, node := range []string{"vm00", "vm01"} {
 		d.GPUPaths = append(d.GPUPaths, record.GPUPath{Node: node, NIC: 1, Name: "eth1, mlx5_1", Path: "PHB"},
 			record.GPUPath{Node: node, GPU: 1, NIC: 1, Name: "eth1, mlx5_1", Path: "PIX"})
@@ -65,7 +66,8 @@ GPUs by NICs, vm01 to vm00, all figures, emulated
 	}
 	// Their tests have no tables of their own, and the failure is told.
 	if rest := b.String(); strings.Contains(rest, "average bandwidth and message rate") ||
-		!strings.Contains(rest, "attempt 1: no memory") {
+		!strings.Contains(rest, "attempt 1: no memory") ||
+		!strings.Contains(rest, "Rates by path are modelled: profile h20: pix 195.") {
 		t.Errorf("got:\n%s", rest)
 	}
 }

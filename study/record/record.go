@@ -98,6 +98,10 @@ type Fact struct {
 	Value string `json:"value"`
 }
 
+// FactModelled is the key of the fact that rates between NICs and GPUs are modelled, and not those of the hardware that
+// a profile stands for.
+const FactModelled = "modelled rates between NICs and GPUs"
+
 // A Distribution summarizes the individual latencies of a test over all repeats.
 type Distribution struct {
 	Test     string        `json:"test"`
