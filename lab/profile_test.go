@@ -65,7 +65,8 @@ func TestProfile(t *testing.T) {
 	} {
 		l := mustParse(t, "name: x\n"+text)
 		n := l.Nodes[0]
-		got := fmt.Sprint(n.Profile, " ", n.CPUs, " ", n.Memory, " ", n.Image, " ", n.NIC, " ", len(n.NICs), " ", n.GPUs,
+		got := fmt.Sprint(n.Profile, " ", n.CPUs, " ", n.Memory, " ", n.Image, " ", n.NIC, " ", len(n.NICs), " ",
+			n.GPUs,
 			" ", n.NUMANodes())
 		if got != want {
 			t.Errorf("%s: got %q, want %q", text, got, want)

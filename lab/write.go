@@ -51,7 +51,8 @@ func (n Node) flow() string {
 	b.WriteString(scalar(n.Name))
 	b.WriteString(": ")
 	b.WriteString(mapping("profile", scalarOrEmpty(string(n.Profile)), "cpus", n.cpus(), "memory", n.memory(),
-		"image", scalar(n.Image), "nics", nics, "gpus", gpus, "nic", nic, "vfs", vfs, "smt", unless(n.SMT, DefaultSetting),
+		"image", scalar(n.Image), "nics", nics, "gpus", gpus, "nic", nic, "vfs", vfs, "smt", unless(n.SMT,
+			DefaultSetting),
 		"guest_numa", unless(n.GuestNUMA, DefaultSetting), "setup", sequence(n.Setup, Step.flow)))
 	before := " # "
 	if len(n.NICs) > 1 {

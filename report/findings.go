@@ -136,8 +136,8 @@ func (s *junitSuite) add(f finding.Finding) {
 	s.Cases = append(s.Cases, c)
 }
 
-// FoldedFindings is like Findings if each line fits into width columns, of which 0 is no limit. Otherwise, the checks of
-// a node that are OK become one line, so that the others are not lost among lines that wrap.
+// FoldedFindings is like Findings if each line fits into width columns, of which 0 is no limit. Otherwise, the checks
+// of a node that are OK become one line, so that the others are not lost among lines that wrap.
 func FoldedFindings(all []finding.Finding, color bool, width int) (said string, folded bool) {
 	for line := range strings.Lines(Findings(all, false)) {
 		line = strings.TrimSuffix(line, "\n")

@@ -180,7 +180,8 @@ func newGPUTable(p pair, all map[gpuPlace]*gpuFigures, paths []record.GPUPath) g
 	}
 	t.Notes = []string{"One way and both ways are averages in Gb/s; both ways is the sum of the two."}
 	if proven {
-		t.Notes = append(t.Notes, "Into and out of VRAM: bytes that the NICs of both nodes have written to and read from "+
+		t.Notes = append(t.Notes, "Into and out of VRAM: bytes that the NICs of both nodes have written to and read "+
+			"from "+
 			"the memory of this GPU, by the count of the emulation; beside main memory, from the memory of any GPU. "+
 			"Received: bytes of both RDMA devices, by the counters of the nodes' own driver, with headers.")
 	}
@@ -188,7 +189,8 @@ func newGPUTable(p pair, all map[gpuPlace]*gpuFigures, paths []record.GPUPath) g
 		t.Notes = append(t.Notes, "No count proves the figures with a dash.")
 	}
 	if rates := modelledRates(paths); rates != "" {
-		t.Notes = append(t.Notes, "Modelled: the adapters reach GPUs no faster than the profile of the nodes says, by path: "+
+		t.Notes = append(t.Notes, "Modelled: the adapters reach GPUs no faster than the profile of the nodes says, "+
+			"by path: "+
 			rates+".")
 	}
 	return t

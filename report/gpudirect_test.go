@@ -19,7 +19,8 @@ func gpuRecord() record.Record {
 			record.GPUPath{Node: node, GPU: 1, NIC: 1, Name: "eth1, mlx5_1", Path: "PIX"})
 	}
 	add := func(run, test string, gbps float64, v *bench.VRAM) {
-		d.Samples = append(d.Samples, bench.Sample{Run: run, Test: test, Client: "vm01", Server: "vm00", Tool: "perftest",
+		d.Samples = append(d.Samples, bench.Sample{Run: run, Test: test, Client: "vm01", Server: "vm00",
+			Tool:   "perftest",
 			Metric: bench.MetricBWAverage, Unit: bench.UnitGbps, Bytes: 65536, Iterations: 100, Value: gbps, VRAM: v,
 			Emulated: true}, bench.Sample{Run: run, Test: test, Client: "vm01", Server: "vm00", Tool: "perftest",
 			Metric: bench.MetricMessageRate, Unit: bench.UnitMpps, Bytes: 65536, Iterations: 100, Value: 0.04, VRAM: v,
@@ -47,7 +48,7 @@ func TestGPUsByNICs(t *testing.T) {
 	}
 	_, table, _ := strings.Cut(b.String(), "GPUs by NICs")
 	table, _, _ = strings.Cut("GPUs by NICs"+table, "One way and both ways")
-	const want = `GPUs by NICs, vm01 to vm00, one way, Gb/s, emulated
+	const page = `GPUs by NICs, vm01 to vm00, one way, Gb/s, emulated
  memory             eth1
 ─────────────────────────
  main memory        92.1
@@ -56,11 +57,12 @@ func TestGPUsByNICs(t *testing.T) {
 
 GPUs by NICs, vm01 to vm00, all figures, emulated
  NIC        memory  path  one way  both ways  into VRAM  out of VRAM  received
-───────────────────────────────────────────────────────────────────────────────
+RULE
  eth1  main memory     -     92.1      180.5        0 B          0 B  12.5 MiB
  eth1        GPU 0   PHB    91.75      181.2   18.8 MiB     18.8 MiB  6.26 MiB
  eth1        GPU 1   PIX   FAILED        180          -            -         -
 `
+	want := strings.Replace(page, "RULE", strings.Repeat("─", 79), 1)
 	if table != want {
 		t.Errorf("got:\n%s\nwant:\n%s", table, want)
 	}
@@ -82,9 +84,11 @@ func TestPagesWithGPUsByNICs(t *testing.T) {
 		t.Fatal(err)
 	}
 	for out, wants := range map[string][]string{
-		page.String(): {"<h2 id=\"gpus-h\">GPUs by NICs</h2>", "<td>PHB 91.75</td>", "<span class=\"tag\">emulated</span>",
+		page.String(): {"<h2 id=\"gpus-h\">GPUs by NICs</h2>", "<td>PHB 91.75</td>", "<span " +
+			"class=\"tag\">emulated</span>",
 			"No count proves the figures with a dash."},
-		text.String(): {"## GPUs by NICs, vm01 to vm00, emulated", "| GPU 0 | PHB 91.75 |", "by the count of the emulation"},
+		text.String(): {"## GPUs by NICs, vm01 to vm00, emulated", "| GPU 0 | PHB 91.75 |",
+			"by the count of the emulation"},
 	} {
 		for _, want := range wants {
 			if !strings.Contains(out, want) {

@@ -17,7 +17,7 @@ func newGPUDirectCmd(a *app) *cobra.Command {
 	var hosts []string
 	cmd := &cobra.Command{
 		Use:   "gpudirect [check] [FILE|DIR|-]... | LAB",
-		Short: "Say whether GPUDirect RDMA works between each GPU and each NIC of a machine, or try it in a running lab",
+		Short: "Say whether GPUDirect RDMA works between each GPU and each NIC of a machine, or try it in a lab",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 && args[0] == "check" {
 				args = args[1:]

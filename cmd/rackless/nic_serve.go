@@ -84,7 +84,8 @@ func (f *serveFlags) adapters() (list []serve.Adapter, err error) {
 			return nil, err
 		}
 		if len(x.Socket) > maxSocketPath {
-			return nil, fmt.Errorf("--socket %s: a path of %d bytes; Linux takes %d", socket, len(x.Socket), maxSocketPath)
+			return nil, fmt.Errorf("--socket %s: a path of %d bytes; Linux takes %d", socket, len(x.Socket),
+				maxSocketPath)
 		}
 		x.MAC = addressOf(x.Socket)
 		if len(f.macs) > 0 {
@@ -146,7 +147,8 @@ func (a *app) serveNICs(ctx context.Context, f serveFlags, adapters []serve.Adap
 	for _, x := range adapters {
 		fmt.Fprintf(&text, "%s %s at %s%s (emulated)\n", x.Model, x.MAC, x.Socket, where)
 	}
-	text.WriteString("\n" + servedText("qemu", adapters) + "\nCtrl-C ends it; --print has the lines for other programs.\n")
+	text.WriteString("\n" + servedText("qemu", adapters) + "\nCtrl-C ends it; --print has the lines for other " +
+		"programs.\n")
 	c.Ready = func() { err = a.show(text.String()) }
 	return cmp.Or(serve.Run(ctx, c), err)
 }
@@ -188,7 +190,8 @@ func servedText(program string, adapters []serve.Adapter) string {
 		if err != nil {
 			self = "/usr/local/bin/rackless"
 		}
-		fmt.Fprintf(&b, "[Unit]\nDescription=Emulated ConnectX adapters\n\n[Service]\nExecStart=%s nic serve --model %s",
+		fmt.Fprintf(&b,
+			"[Unit]\nDescription=Emulated ConnectX adapters\n\n[Service]\nExecStart=%s nic serve --model %s",
 			self, adapters[0].Model)
 		for _, x := range adapters {
 			fmt.Fprintf(&b, " --socket %s --mac %s", x.Socket, x.MAC)

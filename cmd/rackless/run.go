@@ -115,7 +115,8 @@ func (a *app) runLab(ctx context.Context, l *lab.Lab, f runFlags, argv []string)
 		return err
 	}
 	if slices.Contains(running, l.Name) {
-		return cli.Usage(fmt.Errorf("lab %s is running: rackless run ends its lab, and this one is not its own", l.Name))
+		return cli.Usage(fmt.Errorf("lab %s is running: rackless run ends its lab, and this one is not its own",
+			l.Name))
 	}
 	if f.out != "" {
 		if err := os.MkdirAll(f.out, 0o755); err != nil {
@@ -217,7 +218,8 @@ func takeRun(ctx context.Context, r *rack.Rack, f runFlags) error {
 		errs = append(errs, err)
 	}
 	for _, path := range f.takes {
-		errs = append(errs, copied(ssh.Copy(context.WithoutCancel(ctx), r, true, []string{path, plainPath(f.out) + "/"})))
+		errs = append(errs, copied(ssh.Copy(context.WithoutCancel(ctx), r, true, []string{path, plainPath(f.out) +
+			"/"})))
 	}
 	return errors.Join(errs...)
 }

@@ -47,7 +47,8 @@ func newUICmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// listenError adds the remedy to an error of listening on addr. Unlike the error of package net, it names no system call.
+// listenError adds the remedy to an error of listening on addr. Unlike the error of package net, it names no system
+// call.
 func listenError(addr string, err error) error {
 	const free = "--listen 127.0.0.1:0 takes one that is free"
 	switch {

@@ -174,8 +174,10 @@ func parameterVFs(v *view, n *topology.NIC, add func(finding.Finding)) {
 		return
 	}
 	add(finding.Finding{Subject: n.ID(),
-		Evidence: at("mlxconfig q of "+n.ID(), "SRIOV_EN="+enabled, "NUM_OF_VFS="+count) + "; no function of it is seen",
-		Fix: "if functions are wanted: options mlx4_core num_vfs=" + count + " in /etc/modprobe.d, update the initial " +
+		Evidence: at("mlxconfig q of "+n.ID(), "SRIOV_EN="+enabled, "NUM_OF_VFS="+count) +
+			"; no function of it is seen",
+		Fix: "if functions are wanted: options mlx4_core num_vfs=" + count +
+			" in /etc/modprobe.d, update the initial " +
 			"RAM disk, and restart"})
 }
 

@@ -271,8 +271,10 @@ func contradicted(v *view, add func(finding.Finding)) {
 		}
 	}
 	if len(near) > 0 && len(far) > 0 {
-		f.Consequence = fmt.Sprintf("which devices are near each other is not known; if the paths are right, %s have a NIC "+
-			"below a switch of their own, and %s have none and share those: traffic between machines is that of the NICs, "+
+		f.Consequence = fmt.Sprintf("which devices are near each other is not known; if the paths are right, %s "+
+			"have a NIC "+
+			"below a switch of their own, and %s have none and share those: traffic between machines is that of the "+
+			"NICs, "+
 			"not of the GPUs", gpuIDs(near), gpuIDs(far))
 	}
 	add(f)

@@ -323,7 +323,8 @@ func TestErrorsSayWhatIsThereAndWhatToDo(t *testing.T) {
 		}), labOf(1), build.Options{},
 			"epyc: two NICs are called NIC0"},
 		{"a profile of emulated nodes", nil, labOf(1, func(n *lab.Node) { n.Profile = "h20" }), build.Options{},
-			"vm00: profile: h20 is for emulated nodes, and epyc has its own devices: leave it out, and ask for nics and " +
+			"vm00: profile: h20 is for emulated nodes, and epyc has its own devices: leave it out, and ask for nics " +
+				"and " +
 				"gpus, or run the lab with driver: qemu"},
 		{"text that would steer a terminal", altered(h20(t), func(h *topology.Host) {
 			h.GPUs[0].Name = "\x1b[2J"

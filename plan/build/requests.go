@@ -23,8 +23,9 @@ func (b *problemBuilder) addRequests() {
 			r.GuestNUMA = string(lab.Off)
 		}
 		if n.Profile != "" {
-			b.fail(n.Name, "profile", "%s is for emulated nodes, and %s has its own devices: leave it out, and ask for "+
-				"nics and gpus, or run the lab with driver: qemu", n.Profile, b.name)
+			b.fail(n.Name, "profile",
+				"%s is for emulated nodes, and %s has its own devices: leave it out, and ask for "+
+					"nics and gpus, or run the lab with driver: qemu", n.Profile, b.name)
 		} else {
 			r.GPUs = b.wants(n.Name, "gpus", plan.KindGPU, n.GPURequests, n.GPUs)
 			r.NICs = b.wants(n.Name, "nics", plan.KindNIC, n.NICRequests, len(n.NICs)-n.VFs)

@@ -190,7 +190,8 @@ func Supported(l *lab.Lab) error {
 				l.Name, n.Name, n.Image, arch(l), lab.DefaultImage)
 		}
 		if n.NUMANodes() > 0 && arch(l) != string(lab.ArchAMD64) {
-			return fmt.Errorf("lab %s: node %s has a NIC in a NUMA node, and nodes of %s have none: leave numa_node out",
+			return fmt.Errorf("lab %s: node %s has a NIC in a NUMA node, and nodes of %s have none: leave "+
+				"numa_node out",
 				l.Name, n.Name, arch(l))
 		}
 		if err := supported(n); err != nil {
@@ -230,7 +231,8 @@ func supported(n lab.Node) error {
 	nodes := n.NUMANodes()
 	switch {
 	case nodes > maxNUMANodes:
-		return fmt.Errorf("has a NIC in NUMA node %d, and driver qemu gives at most %d NUMA nodes: set numa_node: 0 or 1; "+
+		return fmt.Errorf("has a NIC in NUMA node %d, and driver qemu gives at most %d NUMA nodes: set numa_node: 0 "+
+			"or 1; "+
 			"%s", nodes-1, maxNUMANodes, host)
 	case nodes > 0 && n.NIC == lab.NICVirtio:
 		return errors.New("has a NIC in a NUMA node, which needs a ConnectX: leave nic: virtio out")

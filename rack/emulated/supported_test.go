@@ -45,7 +45,8 @@ func TestWhatTheDriverCannotDoIsRefused(t *testing.T) {
 		"GPUs of a model": {"nodes: {vm: {image: debian-13+gpu, gpus: {count: 2, model: RTX 3090}}}",
 			"lab x: node vm asks for the GPU model RTX 3090, and driver qemu emulates"},
 		"GPUs of a vendor": {"nodes: {vm: {image: debian-13+gpu, gpus: {count: 2, vendor: nvidia}}}",
-			"lab x: node vm asks for GPUs by vendor or NUMA node, and driver qemu gives emulated ones: set gpus: 2, or {count: " +
+			"lab x: node vm asks for GPUs by vendor or NUMA node, and driver qemu gives emulated ones: set gpus: 2, " +
+				"or {count: " +
 				"2, path: sys} for GPUs in another NUMA node than their NIC;"},
 		"VFs": {"nodes: {vm: {vfs: 2}}",
 			"lab x: node vm asks for 2 virtual functions, which driver qemu cannot give: set vfs: 0 and nics: 2;"},
@@ -62,8 +63,9 @@ func TestWhatTheDriverCannotDoIsRefused(t *testing.T) {
 		"a NUMA node of another architecture": {"arch: arm64\nnodes: {vm: {nics: {numa_node: 1}}}",
 			"lab x: node vm has a NIC in a NUMA node, and nodes of arm64 have none: leave numa_node out"},
 		"a profile": {"nodes: {vm: {profile: h20}}", ""},
-		"a profile without its NICs": {"nodes: {vm: {profile: h20, nic: virtio}}", "lab x: node vm has a NIC in a NUMA " +
-			"node, which needs a ConnectX: leave nic: virtio out"},
+		"a profile without its NICs": {"nodes: {vm: {profile: h20, nic: virtio}}",
+			"lab x: node vm has a NIC in a NUMA " +
+				"node, which needs a ConnectX: leave nic: virtio out"},
 		"no NIC": {"nodes: {vm: {nics: 0}}",
 			"lab x: node vm has no NIC, and an emulated node without one is on no fabric: set nics: 1"},
 		"too many NICs": {"nodes: {vm: {nics: 9}}",

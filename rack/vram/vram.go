@@ -122,7 +122,8 @@ func Check(ctx context.Context, r *rack.Rack, done func(nodes int)) (*Report, er
 		return nil, err
 	}
 	if len(out.Pairs) == 0 {
-		return nil, fmt.Errorf("lab %s has no GPU with an RDMA adapter: set gpus: 1 and image: debian-13+gpu in its file",
+		return nil, fmt.Errorf("lab %s has no GPU with an RDMA adapter: set gpus: 1 and image: debian-13+gpu in its "+
+			"file",
 			out.Lab)
 	}
 	if slices.ContainsFunc(out.Pairs, func(p Pair) bool { return p.Status == finding.Failed }) {
@@ -220,7 +221,8 @@ func (p *Pair) count(l line, before, after []rack.VRAM) {
 	p.Written, p.Read = new(is.Written-was.Written), new(is.Read-was.Read)
 	if p.Status == finding.OK && (*p.Written < uint64(p.Bytes) || *p.Read < uint64(p.Bytes)) {
 		p.Status, p.Step = finding.Failed, "count"
-		p.Error = fmt.Sprintf("the adapter has written %d and read %d bytes of this GPU's memory, and not %d", *p.Written,
+		p.Error = fmt.Sprintf("the adapter has written %d and read %d bytes of this GPU's memory, and not %d",
+			*p.Written,
 			*p.Read, p.Bytes)
 	}
 }

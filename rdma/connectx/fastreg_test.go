@@ -86,7 +86,8 @@ func TestFastRegistration(t *testing.T) {
 					check("the request", client, roce.OK)
 					check("the server's receive", server, roce.OK)
 					fill(g[1].mem[far:far+n], uint64(round))
-					server.send(testWQE{op: wqeWrite, segs: [][]byte{remoteSeg(start, key), dataSeg(far, all, uint32(n))}})
+					server.send(testWQE{op: wqeWrite, segs: [][]byte{remoteSeg(start, key), dataSeg(far, all,
+						uint32(n))}})
 					check("the server's write", server, roce.OK)
 					for i := range uint64(c.pages) {
 						at := mem + (uint64(c.pages)-1-i)*pageSize

@@ -62,7 +62,8 @@ func TestUnmodifiedDriver(t *testing.T) {
 	}
 	for i, memory := range []string{kerneltest.SharedMemory, kerneltest.SharedMemory, kerneltest.PrivateMemory} {
 		name := string(rune('a' + i))
-		ms[i] = kerneltest.Boot(t, adapters, dir, name, fmt.Sprintf("10.0.0.%d", i+1), filepath.Join(dir, name+".nic"), memory,
+		ms[i] = kerneltest.Boot(t, adapters, dir, name, fmt.Sprintf("10.0.0.%d", i+1), filepath.Join(dir, name+".nic"),
+			memory,
 			qemu, node, initrd)
 	}
 	for _, m := range ms {

@@ -210,7 +210,8 @@ func createXSRQ(p *Port, in, out []byte, _ uint32) status {
 	x := in[0x10:]
 	q := &queue{Kind: queueSRQ, State: wqReady, PD: xsrqPd.get32(x), RecvCQ: xsrqCqn.get32(x),
 		User: xsrqUserIndex.get32(x), RecvLog: uint8(xsrqLogXrcSrqSize.get(x)),
-		StepLog: uint8(xsrqLogRqStride.get(x)) + 4, NoSend: true, Linked: true, Ctx: append([]byte(nil), x[:srqcSize]...),
+		StepLog: uint8(xsrqLogRqStride.get(x)) + 4, NoSend: true, Linked: true, Ctx: append([]byte(nil),
+			x[:srqcSize]...),
 		DBR: xsrqDbRecordAddrH.get(x)<<32 | xsrqDbRecordAddrL.get(x)<<2}
 	if st := p.shape(q, in[0x110:], xsrqLogPageSize.get(x), xsrqPageOffset.get(x)); st != ok {
 		return st

@@ -805,7 +805,8 @@ func TestResetsOfTheFirmware(t *testing.T) {
 // A QP of a service without a transport is refused, because its requests would complete without any effect.
 func TestServicesThatAreNotCarriedAreRefused(t *testing.T) {
 	_, g := newLab(t, 1, NIC{}, nil)
-	for service, want := range map[uint64]status{serviceRC: ok, serviceUMR: ok, serviceXRC: ok, 5: badParam, 9: badParam} {
+	for service, want := range map[uint64]status{serviceRC: ok, serviceUMR: ok, serviceXRC: ok, 5: badParam,
+		9: badParam} {
 		in := make([]byte, 0x110+8)
 		be.PutUint16(in, opCreateQP)
 		putAll(in[0x18:], map[bits]uint64{qpcSt: service, qpcPd: uint64(g[0].pd), qpcLogSqSize: 5, qpcLogRqSize: 4,

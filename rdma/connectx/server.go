@@ -92,8 +92,8 @@ type NIC struct {
 	// Moved, if set, is called for bytes that RDMA has written to or read from memory that Peer returned, at an address
 	// of the guest. Atomics are not counted. It is called with locks of the server held, and must not block.
 	Moved func(addr, n uint64, written bool)
-	// PathRate, if set, returns the rate in bits per second of the path to the device of the guest that has the memory at
-	// an address, or 0 for no rate but that of the port. A port without a rate ignores it. It is called like Peer.
+	// PathRate, if set, returns the rate in bits per second of the path to the device of the guest that has the memory
+	// at an address, or 0 for no rate but that of the port. A port without a rate ignores it. It is called like Peer.
 	PathRate func(addr uint64) int64
 }
 

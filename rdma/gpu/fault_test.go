@@ -45,7 +45,8 @@ func TestALostGPU(t *testing.T) {
 	}
 
 	x.g.SetFault(Healthy)
-	if n, _, _ := x.used(controlQueue); n != x.next[controlQueue] || le.Uint32(x.mem[answer0:]) != respOK || asked != 2 {
+	if n, _, _ := x.used(controlQueue); n != x.next[controlQueue] || le.Uint32(x.mem[answer0:]) != respOK ||
+		asked != 2 {
 		t.Errorf("%d requests of %d are answered by the GPU that is back, the last by %#x; asked %d times", n,
 			x.next[controlQueue], le.Uint32(x.mem[answer0:]), asked)
 	}

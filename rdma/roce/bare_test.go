@@ -37,7 +37,8 @@ func TestBareFramesAreTheHeadersOfWholeFrames(t *testing.T) {
 			}
 			for i, op := range ops {
 				s.nodes[1].recvs = append(s.nodes[1].recvs, RecvWR{ID: 7})
-				x.post(SendWR{ID: uint64(i), Op: op, Signaled: true, SG: local(0, 100_001-i), VA: remoteVA, RKey: keyRemote})
+				x.post(SendWR{ID: uint64(i), Op: op, Signaled: true, SG: local(0, 100_001-i), VA: remoteVA,
+					RKey: keyRemote})
 			}
 			s.run(20 * time.Millisecond)
 			if len(x.done) != len(ops) || x.done[0].Status != OK {

@@ -10,7 +10,8 @@ import (
 func TestCNPsInPeriods(t *testing.T) {
 	s := newSim(t, RC, 25e9, nil)
 	x := s.nodes[0]
-	x.cc = Congestion{React: 0xff, Periodic: true, ClampTargetRateAfterInc: true, TimeReset: 300, Threshold: 1, AIRate: 5,
+	x.cc = Congestion{React: 0xff, Periodic: true, ClampTargetRateAfterInc: true, TimeReset: 300, Threshold: 1,
+		AIRate:  5,
 		HAIRate: 50, MinDecFac: 50, MinRate: 100, DCETCPG: 1020, DCETCPRTT: 10, RateReduceMonitorPeriod: 50,
 		InitialAlpha: 1023, GD: 11}
 	f, us := &x.qp.flow, time.Microsecond
@@ -20,7 +21,8 @@ func TestCNPsInPeriods(t *testing.T) {
 		x.qp.paced(at)
 		for _, v := range [][2]float64{{f.rate, rate}, {f.target, target}, {f.alpha, alpha}} {
 			if math.Abs(v[0]-v[1]) > 1e-6*v[1] {
-				t.Errorf("%v: rate %v, target %v, alpha %v; want %v, %v, %v", at, f.rate, f.target, f.alpha, rate, target,
+				t.Errorf("%v: rate %v, target %v, alpha %v; want %v, %v, %v", at, f.rate, f.target, f.alpha, rate,
+					target,
 					alpha)
 				return
 			}

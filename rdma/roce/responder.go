@@ -448,8 +448,9 @@ func (q *QP) duplicate(p *Packet) {
 			if p.RKey != s.rkey || p.SRQ != s.srq || p.VA != s.va+off || uint64(p.Len) > uint64(s.len)-off {
 				return
 			}
-			n = response{op: replyRead, syndrome: aethACK, psn: p.PSN, msn: r.msn, rkey: s.rkey, left: p.Len, srq: s.srq,
-				va: p.VA}
+			n = response{op: replyRead, syndrome: aethACK, psn: p.PSN, msn: r.msn, rkey: s.rkey, left: p.Len,
+				srq: s.srq,
+				va:  p.VA}
 		}
 		r.repeat(n, s)
 		return

@@ -207,7 +207,8 @@ const OutsidePort = "outside-"
 
 // join lays a cable from the port of this process's switch at near to a new port of another switch, with its socket
 // at far. The reason of a later end goes to cut. remove removes the port of the other switch.
-func join(ctx context.Context, near string, other *fabric.Client, far string, cut chan<- error) (remove func(), err error) {
+func join(ctx context.Context, near string, other *fabric.Client, far string, cut chan<- error) (remove func(),
+	err error) {
 	name := OutsidePort + strconv.Itoa(os.Getpid())
 	if err := other.AddPort(ctx, fabric.Port{Name: name, Path: far}); err != nil {
 		return nil, err

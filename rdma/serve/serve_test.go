@@ -44,8 +44,8 @@ func adapter(dir, name string, mac byte) serve.Adapter {
 		Socket: filepath.Join(dir, name+".nic")}
 }
 
-// Two machines of a QEMU that only knows the sockets reach each other by RDMA: on one switch, and over the cable between
-// the switches of two servers.
+// Two machines of a QEMU that only knows the sockets reach each other by RDMA: on one switch, and over the cable
+// between the switches of two servers.
 func TestE2EServedAdapters(t *testing.T) {
 	storey.E2E(t)
 	cache, err := os.UserCacheDir()

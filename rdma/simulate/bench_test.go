@@ -54,7 +54,8 @@ func TestMemory(t *testing.T) {
 		t.Errorf("%.0f bytes for a host and the port of its switch, want at most %d", bytes/1000, sizeHost+sizePort)
 	}
 	t.Logf("%.0f bytes for a host and the port of its switch", bytes/1000)
-	c.Traffic = []Traffic{{Pattern: incast, To: "h0", Senders: 999, Bytes: 1 * lab.KiB, QPs: 10, Start: time.Millisecond}}
+	c.Traffic = []Traffic{{Pattern: incast, To: "h0", Senders: 999, Bytes: 1 * lab.KiB, QPs: 10,
+		Start: time.Millisecond}}
 	_, bytes = measure(func() *network {
 		m := newNetwork(c)
 		for _, f := range m.flows {

@@ -89,7 +89,8 @@ func (n *network) addHost(c *Config, s *netSwitch) {
 	h.out.port, p.out.host = p, h
 	qos := roce.DefaultQoS()
 	qos.TrustDSCP, qos.RxPFC = true, uint8(c.Switch.PFC.Priorities)
-	h.nic = roce.NewPort(roce.PortConfig{Wire: h, Room: n.space, Rate: uint64(t.Rate), Overhead: &n.overWire, Bare: true,
+	h.nic = roce.NewPort(roce.PortConfig{Wire: h, Room: n.space, Rate: uint64(t.Rate), Overhead: &n.overWire,
+		Bare:       true,
 		Congestion: &c.NIC.control, QoS: &qos})
 	n.hosts = append(n.hosts, h)
 }

@@ -163,9 +163,10 @@ type Traffic struct {
 func defaults() Config {
 	return Config{Name: "simulation",
 		Topology: Topology{Form: star, Delay: time.Microsecond},
-		Switch:   SwitchConfig{Buffer: 32 * lab.MiB, Reserve: 4 * lab.KiB, Resume: 3 * lab.KiB, PFC: losslessSet{1 << 3}},
-		NIC:      NICConfig{Profile: profileCard, Congestion: dcqcn, AckTimeout: 14, Priority: 3},
-		Seed:     1, Until: 10 * time.Second,
+		Switch: SwitchConfig{Buffer: 32 * lab.MiB, Reserve: 4 * lab.KiB, Resume: 3 * lab.KiB,
+			PFC: losslessSet{1 << 3}},
+		NIC:  NICConfig{Profile: profileCard, Congestion: dcqcn, AckTimeout: 14, Priority: 3},
+		Seed: 1, Until: 10 * time.Second,
 	}
 }
 

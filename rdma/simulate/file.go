@@ -122,7 +122,8 @@ func (d *checker) topology() {
 	if t.Form == leafSpine {
 		low = 1
 		if t.Spines == 0 && t.Leaves > 1 {
-			d.fail("topology.spines", strictyaml.Error{What: "islands: without spines no leaf reaches another", Have: "0",
+			d.fail("topology.spines", strictyaml.Error{What: "islands: without spines no leaf reaches another",
+				Have: "0",
 				Want: "1 or more"})
 			return
 		}
@@ -164,7 +165,8 @@ func (d *checker) nic() {
 			d.fail(path, strictyaml.Error{What: "unknown parameter", Have: strictyaml.Quote(name),
 				Fix: strictyaml.Meant(name, names)})
 		case v > math.MaxUint32:
-			d.fail(path, strictyaml.Error{What: "out of range", Have: strconv.FormatUint(v, 10), Want: "0 to 4294967295"})
+			d.fail(path, strictyaml.Error{What: "out of range", Have: strconv.FormatUint(v, 10),
+				Want: "0 to 4294967295"})
 		}
 	}
 	if n.Congestion == noControl {
@@ -271,7 +273,8 @@ func (d *checker) entry(t *Traffic, path string) {
 	}
 	switch {
 	case len(t.From) > 0 && d.Has(at("senders")):
-		d.fail(at("senders"), strictyaml.Error{What: "senders are both counted and named", Fix: "remove senders or from"})
+		d.fail(at("senders"), strictyaml.Error{What: "senders are both counted and named",
+			Fix: "remove senders or from"})
 	case len(t.From) == 0 && (t.Senders < 1 || t.Senders >= hosts):
 		d.fail(at("senders"), strictyaml.Error{What: "out of range", Have: strconv.Itoa(t.Senders),
 			Want: fmt.Sprintf("1 to %d, or names of hosts under from", hosts-1)})

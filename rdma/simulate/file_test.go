@@ -43,7 +43,8 @@ until: 20ms
 	s, n := c.Switch, c.NIC
 	if c.Topology.Rate != 25e9 || c.Topology.Uplink != 100e9 || c.Topology.UplinkDelay != 2*time.Microsecond ||
 		s.Buffer != 16*lab.MiB || *s.Headroom != 20*lab.KiB || s.PFC.Priorities != 0x18 || s.ECN.Max != 400<<10 ||
-		s.ECN.Probability != 0.2 || !s.MarkAtDeparture || n.control.TimeReset != 55 || n.MTU != 4096 || n.Window != 128 ||
+		s.ECN.Probability != 0.2 || !s.MarkAtDeparture || n.control.TimeReset != 55 || n.MTU != 4096 ||
+		n.Window != 128 ||
 		*n.AckPriority != 5 || n.control.MinTimeBetweenCNPs != 50 || c.Seed != 7 ||
 		c.Until != 20*time.Millisecond || len(c.Traffic) != 3 {
 		t.Errorf("%+v", c)
@@ -63,7 +64,8 @@ func TestDefaults(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 	c = config(t, text+"nic: {profile: hpcc, window: 9, cc_params: {rp_time_reset: 55}}")
-	if k := c.NIC.control; c.NIC.MTU != 1000 || c.NIC.Window != 9 || !k.Periodic || k.TimeReset != 55 || k.AIRate != 20 {
+	if k := c.NIC.control; c.NIC.MTU != 1000 || c.NIC.Window != 9 || !k.Periodic || k.TimeReset != 55 ||
+		k.AIRate != 20 {
 		t.Errorf("%+v", c)
 	}
 }
@@ -103,21 +105,25 @@ func TestFilesThatAreRefused(t *testing.T) {
 			"nic.cc_params: key has no effect"},
 		{"marks upside down", star + flow + "switch: {ecn: \"4KiB:2KiB:1%\"}", "switch.ecn: marks begin above"},
 		{"alpha", star + flow + "switch: {alpha: 0}", "switch.alpha: out of range (have 0"},
-		{"alpha of uplinks of a star", star + flow + "switch: {uplink_alpha: 1}", "switch.uplink_alpha: key has no effect"},
+		{"alpha of uplinks of a star", star + flow + "switch: {uplink_alpha: 1}", "switch.uplink_alpha: key has no " +
+			"effect"},
 		{"buffer smaller than headroom", star + flow + "switch: {buffer: 64KiB, headroom: 20KiB}",
-			"switch.buffer: buffer is smaller than its reserves and headrooms, and a packet of each port (have 64KiB, want " +
+			"switch.buffer: buffer is smaller than its reserves and headrooms, and a packet of each port (have " +
+				"64KiB, want " +
 				"at least 101KiB); or a smaller headroom"},
 		{"end", star + flow + "until: 0s", "until: out of range"},
 		{"no pattern", star + "traffic: [{to: h0}]", "traffic[0]: missing key (want pattern)"},
 		{"unknown pattern", star + "traffic: [{pattern: incats, to: h0}]", "did you mean incast?"},
 		{"no bytes", star + "traffic: [{pattern: permutation}]", "traffic[0].bytes: out of range (have 0B"},
 		{"too many bytes", star + "traffic: [{pattern: permutation, bytes: 2TiB}]", "have 2TiB, want 1B to 1TiB"},
-		{"start after the end", star + "traffic: [{pattern: permutation, bytes: 1B, start: 11s}]", "before the end at 10s"},
+		{"start after the end", star + "traffic: [{pattern: permutation, bytes: 1B, start: 11s}]",
+			"before the end at 10s"},
 		{"more queue pairs than bytes", star + "traffic: [{pattern: permutation, bytes: 3B, qps: 4}]",
 			"more queue pairs than bytes (have 4, want at most 3)"},
 		{"unknown host", star + "traffic: [{pattern: flow, from: [h4], to: h0, bytes: 1B}]",
 			"traffic[0].from[0]: no such host (have \"h4\", want h0 to h3)"},
-		{"host written in another way", star + "traffic: [{pattern: flow, from: [h01], to: h0, bytes: 1B}]", "no such host"},
+		{"host written in another way", star + "traffic: [{pattern: flow, from: [h01], to: h0, bytes: 1B}]",
+			"no such host"},
 		{"no receiver", star + "traffic: [{pattern: incast, senders: 2, bytes: 1B}]", "missing key (want to)"},
 		{"itself", star + "traffic: [{pattern: flow, from: [h1], to: h1, bytes: 1B}]", "host sends to itself"},
 		{"two senders of a flow", star + "traffic: [{pattern: flow, from: [h1, h2], to: h0, bytes: 1B}]",
@@ -129,7 +135,8 @@ func TestFilesThatAreRefused(t *testing.T) {
 		{"senders of a permutation", leaves + "traffic: [{pattern: permutation, senders: 4, bytes: 1B}]",
 			"traffic[0].senders: key has no effect with pattern permutation"},
 		{"too many flows", star + "traffic: [{pattern: permutation, bytes: 1TiB, qps: 65536}," +
-			strings.Repeat("{pattern: permutation, bytes: 1TiB, qps: 65536},", 4) + "]", "too many flows (have 1310720"},
+			strings.Repeat("{pattern: permutation, bytes: 1TiB, qps: 65536},", 4) + "]",
+			"too many flows (have 1310720"},
 		{"more than memory holds", "topology: {form: leaf-spine, hosts: 64, leaves: 1000, spines: 500, rate: 1Gbit}\n" +
 			"traffic: [{pattern: permutation, bytes: 1MiB}]", "network and traffic need too much memory"},
 	} {
@@ -144,8 +151,10 @@ func TestFilesThatAreRefused(t *testing.T) {
 
 // FuzzParse checks that no text makes the reader fail in another way than with an error.
 func FuzzParse(f *testing.F) {
-	f.Add("topology: {form: star, hosts: 4, rate: 100Gbit}\ntraffic: [{pattern: incast, to: h0, senders: 3, bytes: 1KiB}]")
-	f.Add("topology: {form: leaf-spine, hosts: 2, leaves: 2, spines: 1, rate: 1Gbit}\ntraffic: [{pattern: permutation}]")
+	f.Add("topology: {form: star, hosts: 4, rate: 100Gbit}\ntraffic: [{pattern: incast, to: h0, senders: 3, bytes: " +
+		"1KiB}]")
+	f.Add("topology: {form: leaf-spine, hosts: 2, leaves: 2, spines: 1, rate: 1Gbit}\n" +
+		"traffic: [{pattern: permutation}]")
 	f.Add("switch: {pfc: none, ecn: 1KiB:2KiB:3%}\nnic: {cc_params: {rp_gd: 1}}")
 	f.Fuzz(func(t *testing.T, text string) {
 		if len(text) > 500 {

@@ -107,7 +107,8 @@ func (r *reference) compare(t *testing.T) {
 		}
 	}
 	if last > bound {
-		t.Errorf("last completion after %v, want %v, within %.0f %%", time.Duration(got.Completion.Most), r.last, 100*bound)
+		t.Errorf("last completion after %v, want %v, within %.0f %%", time.Duration(got.Completion.Most), r.last,
+			100*bound)
 	}
 	t.Logf("last %+.1f %%, p99 of the queue %+.1f %%, %d pauses for %d", 100*(got.Completion.Most/float64(r.last)-1),
 		100*(float64(q.P99)/float64(r.p99)-1), got.Counts.Pauses, r.pauses)
@@ -159,7 +160,8 @@ func leaves(t *testing.T, workload, control string) {
 		got[i] = float64(f.Completion) / ideal[i]
 	}
 	a, b := quantiles(got), quantiles(want)
-	what := fmt.Sprintf("slowdown: median %.3f, want %.3f; p95 %.2f, want %.2f; p99 %.2f, want %.2f", a.Median, b.Median,
+	what := fmt.Sprintf("slowdown: median %.3f, want %.3f; p95 %.2f, want %.2f; p99 %.2f, want %.2f", a.Median,
+		b.Median,
 		a.P95, b.P95, a.P99, b.P99)
 	if math.Abs(a.Median/b.Median-1) > 0.05 || math.Abs(a.P99/b.P99-1) > 0.18 || r.Unfinished+int(r.Counts.Drops) > 0 {
 		t.Errorf("%s; %d unfinished, %d drops", what, r.Unfinished, r.Counts.Drops)

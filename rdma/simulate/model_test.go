@@ -37,7 +37,8 @@ func TestLoneFlowTakesItsSerialisation(t *testing.T) {
 		// 1000 packets of 1024+82 bytes, and the first once more on the second link, with 16 bytes more.
 		{"a thousand packets", star + "traffic: [{pattern: flow, from: [h1], to: h0, bytes: 1000KiB}]",
 			time.Duration((1001*1106+2*16+2*86)*8/100) + 2800*time.Nanosecond},
-		{"another rate between the switches", leaves + "traffic: [{pattern: flow, from: [h1], to: h0, bytes: 1000001B}]", 0},
+		{"another rate between the switches", leaves +
+			"traffic: [{pattern: flow, from: [h1], to: h0, bytes: 1000001B}]", 0},
 		{"the profile of a simulator", star + "nic: {profile: hpcc}\ntraffic: [{pattern: flow, from: [h1], to: h0, " +
 			"bytes: 100000B}]", 0},
 	} {
@@ -142,7 +143,8 @@ func TestHeadroomFitsWhatComesAfterAPause(t *testing.T) {
 // Without PFC a full buffer loses packets, and the NICs repeat them until all flows have ended.
 func TestLossesAreRepeated(t *testing.T) {
 	r := Run(config(t, "topology: {form: star, hosts: 9, rate: 25Gbit}\nswitch: {buffer: 1MiB, pfc: none}\n"+
-		"nic: {congestion: none, ack_timeout: 8}\ntraffic: [{pattern: incast, to: h0, senders: 8, bytes: 1MiB}]"), never)
+		"nic: {congestion: none, ack_timeout: 8}\ntraffic: [{pattern: incast, to: h0, senders: 8, bytes: 1MiB}]"),
+		never)
 	if k := r.Counts; k.Drops == 0 || k.GoBacks+k.Timeouts == 0 || k.Pauses > 0 || r.Unfinished > 0 {
 		t.Errorf("%+v, %d unfinished", k, r.Unfinished)
 	}
@@ -157,7 +159,8 @@ func TestDCQCNShortensTheQueue(t *testing.T) {
 	}
 	without, with := fill("", noControl), fill(", ecn: \"100KiB:400KiB:20%\"", dcqcn)
 	a, b := without.queue("s0:0"), with.queue("s0:0")
-	if a.Pauses+without.Counts.Pauses == 0 || b.Median >= a.Median/2 || with.Counts.CNPs == 0 || with.Counts.Marks == 0 ||
+	if a.Pauses+without.Counts.Pauses == 0 || b.Median >= a.Median/2 || with.Counts.CNPs == 0 ||
+		with.Counts.Marks == 0 ||
 		with.Counts.Pauses >= without.Counts.Pauses/2 {
 		t.Errorf("without %+v %+v\nwith %+v %+v", a, without.Counts, b, with.Counts)
 	}
@@ -197,7 +200,8 @@ func TestSameSeedSameBytes(t *testing.T) {
 	run := func(seed uint64) []byte {
 		c := config(t, "topology: {form: leaf-spine, hosts: 4, leaves: 4, spines: 2, rate: 25Gbit, uplink: 50Gbit}\n"+
 			"switch: {ecn: \"20KiB:200KiB:10%\"}\n"+
-			"traffic: [{pattern: permutation, bytes: 1MiB}, {pattern: incast, to: h3, senders: 9, bytes: 300KiB, start: 5us}]")
+			"traffic: [{pattern: permutation, bytes: 1MiB}, {pattern: incast, to: h3, senders: 9, bytes: 300KiB, "+
+			"start: 5us}]")
 		c.Seed = seed
 		b, err := json.Marshal(Run(c, never))
 		if err != nil {

@@ -15,7 +15,8 @@ import (
 )
 
 // Explain prints the score of a plan and the reasons: each choice with its runner-up and extra cost, the evidence, and
-// advice for the host. Evidence shared by several choices is listed once, with a number. It follows the output of Table.
+// advice for the host. Evidence shared by several choices is listed once, with a number. It follows the output of
+// Table.
 func Explain(w io.Writer, pl *plan.Plan, o Options) error {
 	p := newPrinter(w, o)
 	p.explanation(newExplanation(pl))

@@ -40,7 +40,8 @@ func Simulation(r *simulate.Result) string {
 		name string
 		n    uint64
 	}{
-		{"marked by ECN", k.Marks}, {"CNPs that slowed a sender", k.CNPsUsed}, {"pauses", k.Pauses}, {"dropped", k.Drops},
+		{"marked by ECN", k.Marks}, {"CNPs that slowed a sender", k.CNPsUsed}, {"pauses", k.Pauses}, {"dropped",
+			k.Drops},
 		{"out of sequence", k.OutOfSequence}, {"repeated without need", k.Duplicates},
 		{"NAKs that made a sender go back", k.GoBacks}, {"timeouts", k.Timeouts},
 	} {

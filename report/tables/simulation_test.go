@@ -12,7 +12,8 @@ import (
 
 // The text has the longest queues only, and says how many others there are.
 func TestSimulation(t *testing.T) {
-	r := &simulate.Result{Name: "incast", Seed: 7, Hosts: 9, Switches: 1, Time: 1234567 * time.Nanosecond, Goodput: 9.2e10,
+	r := &simulate.Result{Name: "incast", Seed: 7, Hosts: 9, Switches: 1, Time: 1234567 * time.Nanosecond,
+		Goodput:    9.2e10,
 		Completion: &simulate.Quantiles{Median: 980, P95: 12345, P99: 1234567, Most: 1.5e9},
 		Slowdown:   &simulate.Quantiles{Median: 1, P95: 2.5, P99: 3.25, Most: 4},
 		Counts:     simulate.Counts{Marks: 11, CNPsUsed: 3, Pauses: 2, Drops: 1},
@@ -27,7 +28,8 @@ func TestSimulation(t *testing.T) {
 		lines[strings.Join(strings.Fields(line), " ")] = true
 	}
 	for _, want := range []string{
-		"incast, simulated: 9 hosts, 1 switch, 8 flows, seed 7; 1.235ms until the last flow ended, 92.0 Gb/s of payload",
+		"incast, simulated: 9 hosts, 1 switch, 8 flows, seed 7; 1.235ms until the last flow ended, " +
+			"92.0 Gb/s of payload",
 		"completion 980ns 12.345us 1.235ms 1.5s", "slowdown 1.00 2.50 3.25 4.00", "marked by ECN 11",
 		"and 2 other queues; -o json has all",
 	} {

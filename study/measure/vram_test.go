@@ -88,10 +88,12 @@ func TestBytesThatWentToMemoryOfGPUs(t *testing.T) {
 	}{
 		{"ib_write_bw/cuda1/dmabuf/nic1", moved, 0, ""},
 		{"ib_write_bw/bidi/cuda1/dmabuf/nic1", moved, moved, ""},
-		{"ib_write_bw/cuda1/dmabuf/nic1", moved - 1, moved, "on vm00, the NIC has written 6553599 bytes of VRAM, and the " +
+		{"ib_write_bw/cuda1/dmabuf/nic1", moved - 1, moved, "on vm00, the NIC has written 6553599 bytes of VRAM, " +
+			"and the " +
 			"tool says it moved 6400 KiB"},
-		{"ib_write_bw/bidi/cuda1/dmabuf/nic1", moved, 0, "on vm00, the NIC has read 0 bytes of VRAM, and the tool says " +
-			"it moved 6400 KiB"},
+		{"ib_write_bw/bidi/cuda1/dmabuf/nic1", moved, 0,
+			"on vm00, the NIC has read 0 bytes of VRAM, and the tool says " +
+				"it moved 6400 KiB"},
 		{"ib_write_bw/nic1", 0, 0, ""},
 	} {
 		e, err := tool.EngineByName(tt.test)
@@ -102,8 +104,9 @@ func TestBytesThatWentToMemoryOfGPUs(t *testing.T) {
 		p := proverOf(lab)
 		samples, err := p.observe(t.Context(), e, client, server, func() ([]bench.Sample, error) {
 			lab.written, lab.read, lab.words = tt.written, tt.read, 3
-			return []bench.Sample{{Test: tt.test, Client: "vm01", Server: "vm00", Metric: bench.MetricBWAverage, Value: 9,
-				Unit: bench.UnitGbps, Bytes: 65536, Iterations: 100}}, nil
+			return []bench.Sample{{Test: tt.test, Client: "vm01", Server: "vm00", Metric: bench.MetricBWAverage,
+				Value: 9,
+				Unit:  bench.UnitGbps, Bytes: 65536, Iterations: 100}}, nil
 		})
 		if err != nil || len(samples) != 1 || samples[0].Error != tt.err {
 			t.Errorf("%s: %+v, error %v, want %q", tt.test, samples, err, tt.err)
@@ -126,7 +129,8 @@ func TestBytesThatWentToMemoryOfGPUs(t *testing.T) {
 // Tests that name no NIC, and labs whose GPUs are not emulated, are not observed.
 func TestTestsWithoutProof(t *testing.T) {
 	t.Parallel()
-	for test, p := range map[string]*prover{"ib_write_bw/cuda0": proverOf(&twoGPULab{}), "ib_write_bw/nic1": proverOf(nil)} {
+	for test, p := range map[string]*prover{"ib_write_bw/cuda0": proverOf(&twoGPULab{}),
+		"ib_write_bw/nic1": proverOf(nil)} {
 		e, err := tool.EngineByName(test)
 		if err != nil {
 			t.Fatal(err)
@@ -151,7 +155,8 @@ func TestRatesOfProfiles(t *testing.T) {
 	}
 	got := modelled([]record.GPUPath{{Node: "a", Path: "PIX"}, {Node: "a", Path: "SYS"}, {Node: "a"},
 		{Node: "b", Path: "PIX"}}, l)
-	want := []record.GPUPath{{Node: "a", Path: "PIX", ModelledBits: 195e9}, {Node: "a", Path: "SYS", ModelledBits: 123e9},
+	want := []record.GPUPath{{Node: "a", Path: "PIX", ModelledBits: 195e9}, {Node: "a", Path: "SYS",
+		ModelledBits: 123e9},
 		{Node: "a"}, {Node: "b", Path: "PIX"}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -284,7 +284,8 @@ func testSMI(t *testing.T, out string, m gpuMachine) {
 // testLost checks the answers about a GPU whose configuration space reads as ones, beside one that works.
 func testLost(t *testing.T, out string, m gpuMachine) {
 	t.Helper()
-	for address, first := range map[string]string{"0000:04:00.0": "\xff\xff\xff\xff", "0000:84:00.0": "\xf4\x1a\x50\x10"} {
+	for address, first := range map[string]string{"0000:04:00.0": "\xff\xff\xff\xff",
+		"0000:84:00.0": "\xf4\x1a\x50\x10"} {
 		err := os.WriteFile(filepath.Join(string(m), "sys/bus/pci/devices", address, "config"), []byte(first), 0o644)
 		if err != nil {
 			t.Fatal(err)
@@ -300,7 +301,8 @@ func testLost(t *testing.T, out string, m gpuMachine) {
 		{[]string{"-L"}, lost + "GPU 1: rackless emulated ", ""},
 		{nil, "| GPU ", "\n" + lost + "|   1 | "},
 		{[]string{"-q"}, "\n====", "\n" + lost + "GPU 00000000:84:00.0\n"},
-		{[]string{"--query-gpu=index,memory.total", "--format=csv,noheader"}, "[GPU is lost], [GPU is lost]\n1, 1 MiB\n", ""},
+		{[]string{"--query-gpu=index,memory.total", "--format=csv,noheader"},
+			"[GPU is lost], [GPU is lost]\n1, 1 MiB\n", ""},
 	} {
 		said, err := m.command(out, "nvidia-smi", tt.args...).Output()
 		var exit *exec.ExitError

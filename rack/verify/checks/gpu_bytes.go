@@ -153,7 +153,8 @@ func (c *bytesCheck) exchange(ctx context.Context, near, far, addr string) (said
 	defer stop()
 	port := "DMABUF_PORT=" + strconv.Itoa(bytesPort+c.gpu.Number)
 	run := func(node, device string, args ...string) (bench.Output, error) {
-		return c.r.Exec(ctx, node, append([]string{"env", port, "DMABUF_DEVICE=" + device, "python3", "-c", BytesProgram},
+		return c.r.Exec(ctx, node, append([]string{"env", port, "DMABUF_DEVICE=" + device, "python3", "-c",
+			BytesProgram},
 			args...))
 	}
 	var server, client bench.Output
@@ -161,7 +162,8 @@ func (c *bytesCheck) exchange(ctx context.Context, near, far, addr string) (said
 	var wg sync.WaitGroup
 	clientEnds := make(chan struct{})
 	wg.Go(func() {
-		server, serverErr = run(c.server.Name, near, "serve", "drm:/dev/dri/"+c.gpu.seen.render, strconv.Itoa(bytesSize))
+		server, serverErr = run(c.server.Name, near, "serve", "drm:/dev/dri/"+c.gpu.seen.render,
+			strconv.Itoa(bytesSize))
 		if serverErr != nil || server.ExitCode != 0 {
 			select {
 			case <-clientEnds:

@@ -40,8 +40,9 @@ var gpuChecks = []gpuCheck{
 			return "all reads give ones: it is lost, and NICs do not reach its memory"
 		}
 		return ""
-	}, "configuration space", "programs that ask the GPU for something wait until it is back; RDMA to its memory ends " +
-		"with errors", fixGPUNode},
+	}, "configuration space",
+		"programs that ask the GPU for something wait until it is back; RDMA to its memory ends " +
+			"with errors", fixGPUNode},
 	{IDGPUDriver, "virtio_gpu, and the GPU is set up", func(s *gpuState) string {
 		driver := s.seen.driver
 		if driver == "-" {
@@ -58,7 +59,8 @@ var gpuChecks = []gpuCheck{
 			return "virtio_gpu, and the daemon says that it has not set the GPU up"
 		}
 		return ""
-	}, "/sys/bus/pci/devices, /dev/dri", "no program can allocate memory of the GPU", "in the node: modprobe virtio_gpu; " +
+	}, "/sys/bus/pci/devices, /dev/dri", "no program can allocate memory of the GPU", "in the node: modprobe " +
+		"virtio_gpu; " +
 		"the kernel argument nomodeset keeps it away, see dmesg"},
 	{IDGPUMemory, "that of the lab file, where the daemon has it", func(s *gpuState) string {
 		switch {
@@ -111,8 +113,8 @@ func gpus(ctx context.Context, l *lab.Lab, r Reader, known []finding.Finding, by
 	return out
 }
 
-// judgeGPUs returns one finding for each check that all GPUs with no earlier failure pass, and one for each failure. The evidence comes from
-// the node, and the cause from the emulation.
+// judgeGPUs returns one finding for each check that all GPUs with no earlier failure pass, and one for each failure.
+// The evidence comes from the node, and the cause from the emulation.
 func judgeGPUs(l *lab.Lab, all []gpuState) (out []finding.Finding, failed map[string]bool) {
 	failed = make(map[string]bool)
 	for _, c := range gpuChecks {
@@ -129,7 +131,8 @@ func judgeGPUs(l *lab.Lab, all []gpuState) (out []finding.Finding, failed map[st
 			}
 			failed[s.subject()] = true
 			out = append(out, finding.Finding{ID: c.id, Subject: s.subject(), Status: finding.Failed, Have: have,
-				Want: c.want, Consequence: c.consequence, Evidence: "in the node: " + c.where + "; cause, by rackless " +
+				Want: c.want, Consequence: c.consequence, Evidence: "in the node: " + c.where +
+					"; cause, by rackless " +
 					"gpu ls: " + s.text(), Fix: cmp.Or(s.clear(l), c.fix)})
 		}
 		if !slices.ContainsFunc(out, func(f finding.Finding) bool { return f.ID == c.id }) && len(good) > 0 {

@@ -13,9 +13,10 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// gpuScript prints "gpu ADDRESS VENDOR DRIVER RENDERNODE FIRST LAST FLAGS NUMA PATH" for each emulated GPU, "nic ADDRESS
-// NETDEV RDMADEVICE NUMA PATH" for each network device of a ConnectX, and "end". FIRST and LAST are the addresses of the
-// memory. The vendor is read from the function, because the kernel's file does not change when it has left the bus.
+// gpuScript prints "gpu ADDRESS VENDOR DRIVER RENDERNODE FIRST LAST FLAGS NUMA PATH" for each emulated GPU, "nic
+// ADDRESS NETDEV RDMADEVICE NUMA PATH" for each network device of a ConnectX, and "end". FIRST and LAST are the
+// addresses of the memory. The vendor is read from the function, because the kernel's file does not change when it has
+// left the bus.
 //
 //go:embed gpu.sh
 var gpuScript string

@@ -16,7 +16,8 @@ import (
 )
 
 // seenByNode is the output of gpuScript of a node of examples/gpu.yaml, recorded on Debian 13 (kernel 6.12).
-const seenByNode = `nic 0000:03:00.0 eth0 mlx5_0 -1 /sys/devices/pci0000:00/0000:00:03.0/0000:01:00.0/0000:02:00.0/0000:03:00.0
+const seenByNode = `nic 0000:03:00.0 eth0 mlx5_0 -1 ` +
+	`/sys/devices/pci0000:00/0000:00:03.0/0000:01:00.0/0000:02:00.0/0000:03:00.0
 gpu 0000:04:00.0 f41a virtio_gpu renderD128 0x00000000d0000000 0x00000000dfffffff 0x000000000014220c -1 ` +
 	`/sys/devices/pci0000:00/0000:00:03.0/0000:01:00.0/0000:02:01.0/0000:04:00.0
 end
@@ -64,7 +65,8 @@ func (g *gpuLab) answer(node string, argv []string) (bench.Output, error) {
 		return prints(0, "mlx5_0\n", "")
 	case strings.Contains(last, "dmesg"):
 		return prints(0, g.dmesg, "")
-	case len(argv) > 7 && argv[6] == "serve" && argv[2] == "DMABUF_DEVICE=mlx5_0" && argv[7] == "drm:/dev/dri/renderD128":
+	case len(argv) > 7 && argv[6] == "serve" && argv[2] == "DMABUF_DEVICE=mlx5_0" &&
+		argv[7] == "drm:/dev/dri/renderD128":
 		if g.server != nil && node == "vm01" {
 			return g.server()
 		}
@@ -101,15 +103,18 @@ func (g *gpuLab) check(t *testing.T) (lines []string, all []finding.Finding) {
 }
 
 const (
-	bytesOfVM00 = "gpu-bytes | vm00 gpu0 <- vm01 | ok | 1024 KiB written and read by mlx5_0 of vm01 by way of mlx5_0, " +
+	bytesOfVM00 = "gpu-bytes | vm00 gpu0 <- vm01 | ok | 1024 KiB written and read by mlx5_0 of vm01 by way of " +
+		"mlx5_0, " +
 		"and compared"
-	bytesOfVM01 = "gpu-bytes | vm01 gpu0 <- vm00 | ok | 1024 KiB written and read by mlx5_0 of vm00 by way of mlx5_0, " +
+	bytesOfVM01 = "gpu-bytes | vm01 gpu0 <- vm00 | ok | 1024 KiB written and read by mlx5_0 of vm00 by way of " +
+		"mlx5_0, " +
 		"and compared"
 )
 
 func TestGPUsOfAHealthyLab(t *testing.T) {
 	got, _ := newGPULab(t).check(t)
-	want := []string{"gpu | lab gpu | ok | 2 GPUs", "gpu-bus | lab gpu | ok | 2 GPUs", "gpu-driver | lab gpu | ok | 2 GPUs",
+	want := []string{"gpu | lab gpu | ok | 2 GPUs", "gpu-bus | lab gpu | ok | 2 GPUs", "gpu-driver | lab gpu | ok | " +
+		"2 GPUs",
 		"gpu-memory | lab gpu | ok | 2 GPUs", "gpu-path | lab gpu | ok | 2 GPUs: 2 PIX", bytesOfVM00, bytesOfVM01}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
@@ -128,28 +133,34 @@ func TestFaultsOfGPUs(t *testing.T) {
 		want   string
 	}{
 		{"the connection ended", func(g *gpuLab) { g.gpus[1].Connected = false },
-			"gpu | vm01 gpu0 | failed | the node has lost it, as the lab's daemon ended or the connection to it | " + again},
+			"gpu | vm01 gpu0 | failed | the node has lost it, as the lab's daemon ended or the connection to it | " +
+				again},
 		{"the node does not see it", replaced("gpu 0000:04:00.0", "was 0000:04:00.0"),
 			"gpu | vm01 gpu0 | failed | the node sees 0 GPUs, and this one is missing | " + again},
 		{"the node does not answer", func(g *gpuLab) { delete(g.seen, "vm01") },
 			"gpu | vm01 | unknown | the agent does not answer"},
 		{"the list is cut off", replaced("end\n", ""),
-			`gpu | vm01 | unknown | the list of PCI devices is not whole: "gpu 0000:04:00.0 f41a virtio_gpu renderD128 ` +
+			`gpu | vm01 | unknown | the list of PCI devices is not whole: "gpu 0000:04:00.0 f41a virtio_gpu ` +
+				`renderD128 ` +
 				"0x00000000d0000000 0x00000000dfffffff 0x000000000014220c -1 /sys/devices/pci0000:00/0000:00:03.0/" +
 				`0000:01:00.0/0000:02:01.0/0000:04:00.0"`},
 		{"lost", func(g *gpuLab) { g.gpus[1].Fault = GPULost },
 			"gpu-bus | vm01 gpu0 | failed | all reads give ones: it is lost, and NICs do not reach its memory | " +
 				"rackless gpu fault gpu/vm01 --clear"},
 		{"the node reads ones", replaced("f41a", "ffff"),
-			"gpu-bus | vm01 gpu0 | failed | all reads give ones: it is lost, and NICs do not reach its memory | " + again},
+			"gpu-bus | vm01 gpu0 | failed | all reads give ones: it is lost, and NICs do not reach its memory | " +
+				again},
 		{"no driver", replaced("virtio_gpu renderD128", "- -"),
-			"gpu-driver | vm01 gpu0 | failed | no driver | in the node: modprobe virtio_gpu; the kernel argument nomodeset " +
+			"gpu-driver | vm01 gpu0 | failed | no driver | in the node: modprobe virtio_gpu; the kernel argument " +
+				"nomodeset " +
 				"keeps it away, see dmesg"},
 		{"no render node", replaced("renderD128", "-"),
-			"gpu-driver | vm01 gpu0 | failed | virtio_gpu, without a node in /dev/dri | in the node: modprobe virtio_gpu; " +
+			"gpu-driver | vm01 gpu0 | failed | virtio_gpu, without a node in /dev/dri | in the node: modprobe " +
+				"virtio_gpu; " +
 				"the kernel argument nomodeset keeps it away, see dmesg"},
 		{"the daemon has seen no driver", func(g *gpuLab) { g.gpus[1].Driver = false },
-			"gpu-driver | vm01 gpu0 | failed | virtio_gpu, and the daemon says that it has not set the GPU up | in the " +
+			"gpu-driver | vm01 gpu0 | failed | virtio_gpu, and the daemon says that it has not set the GPU up | in " +
+				"the " +
 				"node: modprobe virtio_gpu; the kernel argument nomodeset keeps it away, see dmesg"},
 		{"a wrong size", replaced("dfffffff", "d7ffffff"),
 			"gpu-memory | vm01 gpu0 | failed | 128 MiB and not 256 MiB | " + again},
@@ -221,10 +232,15 @@ func TestBytesDoNotReachAGPU(t *testing.T) {
 				"[  100.200000] [drm:x [virtio_gpu]] *ERROR* response 0x1200 (command 0x10c)\n" +
 				"[  100.210000] [drm:x [virtio_gpu]] *ERROR* response 0x1203 (command 0x208)\n"
 		}, "failed | vm01: mmap of the GPU's memory: Invalid argument (22) | rackless gpu fault gpu/vm01 --clear"},
-		{"other bytes", func(g *gpuLab) { g.server = output(1, "serving\nFAILED: the CPU sees other bytes at 0\n", "") },
-			"failed | vm01: the CPU sees other bytes at 0 | rackless logs --daemon gpu and dmesg in the node say what failed"},
+		{"other bytes", func(g *gpuLab) {
+			g.server = output(1, "serving\nFAILED: the CPU sees other bytes at 0\n",
+				"")
+		},
+			"failed | vm01: the CPU sees other bytes at 0 | rackless logs --daemon gpu and dmesg in the node say " +
+				"what failed"},
 		{"the program breaks", func(g *gpuLab) { g.client = output(1, "", "Traceback\nKeyError: 1\n") },
-			"failed | vm00: exit status 1: KeyError: 1 | rackless logs --daemon gpu and dmesg in the node say what failed"},
+			"failed | vm00: exit status 1: KeyError: 1 | rackless logs --daemon gpu and dmesg in the node say what " +
+				"failed"},
 		{"the node does not answer", func(g *gpuLab) {
 			g.client = func() (bench.Output, error) { return bench.Output{}, errors.New("the agent hung up") }
 		}, "unknown | the agent hung up"},
@@ -239,7 +255,8 @@ func TestBytesDoNotReachAGPU(t *testing.T) {
 			for i, line := range got {
 				if rest, ok := strings.CutPrefix(line, "gpu-bytes | vm01 gpu0 <- vm00 | "); ok {
 					not = append(not, rest)
-					if found := strings.HasSuffix(all[i].Evidence, "response 0x1200 (command 0x10c)"); found != (g.dmesg != "") {
+					if found := strings.HasSuffix(all[i].Evidence,
+						"response 0x1200 (command 0x10c)"); found != (g.dmesg != "") {
 						t.Errorf("evidence %q", all[i].Evidence)
 					}
 				} else if !strings.Contains(line, " | ok | ") {
