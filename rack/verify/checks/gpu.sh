@@ -1,6 +1,6 @@
 cd /sys/bus/pci/devices || exit 0
 for d in *; do
-	read -r v <"$d/vendor" && read -r i <"$d/device" || continue
+	if ! read -r v <"$d/vendor" || ! read -r i <"$d/device"; then continue; fi
 	n=-; read -r n 2>/dev/null <"$d/numa_node"
 	case $v:$i in
 	0x1af4:0x1050)
