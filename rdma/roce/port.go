@@ -190,7 +190,7 @@ func (p *Port) Receive(now time.Duration, frame []byte) bool {
 	}
 	c := &p.Counters
 	size := p.size(frame)
-	switch p.rx.parse(frame, p.cfg.Bare) {
+	switch p.parse(frame) {
 	case nil:
 	case ErrNotRoCE:
 		return false
@@ -398,6 +398,14 @@ func (p *Port) sendQP(now time.Duration) bool {
 		return true
 	}
 	return false
+}
+
+// parse parses a frame that has arrived.
+func (p *Port) parse(frame []byte) error {
+	if p.cfg.Bare {
+		return p.rx.parse(frame, true)
+	}
+	return Parse(frame, &p.rx)
 }
 
 // size returns the number of bytes of a frame, which its headers state if the port's frames are bare.
