@@ -38,26 +38,6 @@ func TestDirectoriesWithoutHome(t *testing.T) {
 	}
 }
 
-// A directory that its user may not read is not taken for an empty one.
-func TestDirectoriesThatCannotBeReadAreRefused(t *testing.T) {
-	t.Parallel()
-	if os.Getuid() == 0 {
-		t.Skip("root reads everything")
-	}
-	dir := t.TempDir()
-	if err := os.Chmod(dir, 0); err != nil {
-		t.Fatal(err)
-	}
-	defer os.Chmod(dir, 0o700)
-	for _, d := range []string{dir, filepath.Join(dir, "below")} {
-		err := Dirs{Run: d, Cache: d, Data: d}.Check(os.Getuid())
-		if err == nil || !strings.Contains(err.Error(), "may not read "+d+": ") ||
-			!strings.HasSuffix(err.Error(), ", or set RACKLESS_RUN to another directory") {
-			t.Errorf("%s: %v", d, err)
-		}
-	}
-}
-
 func TestDirectoriesOfOthersAreRefused(t *testing.T) {
 	t.Parallel()
 	me := os.Getuid()
