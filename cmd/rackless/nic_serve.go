@@ -87,6 +87,9 @@ func (f *serveFlags) adapters() (list []serve.Adapter, err error) {
 			return nil, fmt.Errorf("--socket %s: a path of %d bytes; Linux takes %d", socket, len(x.Socket),
 				maxSocketPath)
 		}
+		if _, err := os.Stat(filepath.Dir(x.Socket)); err != nil {
+			return nil, fmt.Errorf("--socket %s: its directory: %w", socket, err)
+		}
 		x.MAC = addressOf(x.Socket)
 		if len(f.macs) > 0 {
 			x.MAC, err = net.ParseMAC(f.macs[i])
