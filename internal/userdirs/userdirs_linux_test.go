@@ -13,6 +13,11 @@ import (
 // A directory that its user may not read is not taken for an empty one.
 func TestDirectoriesThatCannotBeReadAreRefused(t *testing.T) {
 	t.Parallel()
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0); err != nil {
+		t.Fatal(err)
+	}
+	defer os.Chmod(dir, 0o700)
 	if os.Getuid() == 0 { // who reads everything: this thread loses that with its user
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
@@ -21,11 +26,6 @@ func TestDirectoriesThatCannotBeReadAreRefused(t *testing.T) {
 		}
 		defer unix.SetfsuidRetUid(0)
 	}
-	dir := t.TempDir()
-	if err := os.Chmod(dir, 0); err != nil {
-		t.Fatal(err)
-	}
-	defer os.Chmod(dir, 0o700)
 	for _, d := range []string{dir, filepath.Join(dir, "below")} {
 		err := Dirs{Run: d, Cache: d, Data: d}.Check(os.Getuid())
 		if err == nil || !strings.Contains(err.Error(), "may not read "+d+": ") ||
