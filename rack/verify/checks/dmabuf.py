@@ -477,13 +477,18 @@ class KernelLog:
         self.fd = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
         os.lseek(self.fd, 0, os.SEEK_END)
 
-    def lines(self):
+    def lines(self, patience):
+        """Returns the messages, and waits for the first: a driver logs an answer of its device when it comes."""
         lines = []
+        end = time.monotonic() + patience
         while True:
             try:
                 record = os.read(self.fd, 8192).decode(errors="replace")
             except BlockingIOError:
-                return lines
+                if lines or time.monotonic() > end:
+                    return lines
+                time.sleep(0.05)
+                continue
             except BrokenPipeError:  # messages were overwritten before they were read
                 continue
             lines.append(record.partition(";")[2].split("\n")[0])
@@ -581,7 +586,7 @@ def pairs(size):
             except (Failed, OSError) as e:
                 number_of_error = getattr(e, "number", 0) or getattr(e, "errno", 0) or 0
                 out |= {"step": move.step, "error": str(e), "errno": errno.errorcode.get(number_of_error, ""),
-                        "kernel": log.lines()}
+                        "kernel": log.lines(patience=2)}
             out["seconds"] = round(time.monotonic() - start, 3)
             # The counters are in words of four bytes.
             out["received"] = 4 * (word(port + "port_rcv_data") - before[0])
