@@ -1,11 +1,8 @@
-// Package esxi reads a vSphere host into a topology.Host: from the properties of a HostSystem, as vCenter sends them
-// and as govc object.save writes them, one file per object.
+// Package esxi reads a vSphere host into a topology.Host, from the properties of a HostSystem.
 //
-// # Limits of vSphere
-//
-// The API lists the CPUs of each socket and of each NUMA node, but not the cores. ESXi numbers the threads of a core
-// consecutively, so cores are derived from that order; Host.Inferred says so. The API has no caches, distances of
-// NUMA nodes, PCI Express links, IOMMU groups, or sizes of BARs.
+// The API lists the CPUs of each socket and NUMA node, but not the cores. ESXi numbers the threads of a core
+// consecutively, so cores are derived from that order. The API has no caches, distances of NUMA nodes, PCI Express
+// links, IOMMU groups, or sizes of BARs.
 package esxi
 
 import (
@@ -27,11 +24,11 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// Properties returns the properties of a HostSystem that Host reads.
+// Properties returns the properties that Host reads.
 func Properties() []string { return []string{"name", "hardware", "config", "network"} }
 
-// Limits of a file and its content. vSphere 8 has at most 960 logical CPUs and 32 NUMA nodes per host. The host of
-// vCenter's simulator has 250 KiB, and its deepest element is at level 9.
+// vSphere 8 has at most 960 logical CPUs and 32 NUMA nodes per host. The host of vCenter's simulator has 250 KiB, and
+// its deepest element is at level 9.
 const (
 	maxBytes      = 16 << 20
 	maxDepth      = 64
@@ -44,7 +41,7 @@ const (
 
 var objectType = lazyregexp.New(`<obj(?:\s[^>]*)?\stype="(\w+)"`)
 
-// Type returns the type of the vSphere object in a file of govc object.save, from its beginning, or "".
+// Type returns the type of object in a file of govc object.save, from its beginning, or "".
 func Type(head []byte) string {
 	head = head[:min(len(head), 4<<10)]
 	if !bytes.Contains(head, []byte("<ObjectContent")) {
@@ -57,18 +54,17 @@ func Type(head []byte) string {
 	return m[1]
 }
 
-// Sniff reports whether head is the beginning of a vSphere host as govc object.save writes it.
+// Sniff reports whether head is the beginning of a saved HostSystem.
 func Sniff(head []byte) bool { return Type(head) == "HostSystem" }
 
-// An Object returns the file of govc object.save for another object of the same inventory, by type and identifier:
-// VirtualMachine, vm-53. If there is no such file, its error is [fs.ErrNotExist].
+// An Object returns the file of another object, by type and identifier: VirtualMachine, vm-53. If there is no such
+// file, its error is [fs.ErrNotExist].
 type Object func(kind, id string) ([]byte, error)
 
-// Parse reads a host as written by govc object.save, without its virtual machines. name appears in messages and the
-// provenance.
+// Parse reads a saved host, without its virtual machines. name appears in messages and the provenance.
 func Parse(b []byte, name string) (*topology.Host, error) { return Saved(b, name, nil) }
 
-// Saved reads a host as written by govc object.save and, if object is not nil, its virtual machines.
+// Saved reads a saved host and, if object is not nil, its virtual machines.
 func Saved(b []byte, name string, object Object) (*topology.Host, error) {
 	o, err := decode(b)
 	if err != nil {
@@ -94,7 +90,6 @@ func references(props []types.DynamicProperty, name string) []types.ManagedObjec
 	return nil
 }
 
-// saved returns the content of the files of some objects. It skips missing files.
 func (o Object) saved(refs []types.ManagedObjectReference) (all []types.ObjectContent, err error) {
 	for _, ref := range refs {
 		text, err := o(ref.Type, ref.Value)
@@ -126,7 +121,7 @@ func decode(b []byte) (*types.ObjectContent, error) {
 	return &o, nil
 }
 
-// bounded returns an error if decoding would take much memory or a deep stack.
+// bounded returns an error if decoding would need much memory or a deep stack.
 func bounded(b []byte) error {
 	if len(b) > maxBytes {
 		return fmt.Errorf("larger than %d MiB: not an object of vSphere", maxBytes>>20)
@@ -152,14 +147,13 @@ func bounded(b []byte) error {
 	}
 }
 
-// Host reads the properties of a HostSystem, and adds its virtual machines as tenants. name appears in messages and
-// the provenance.
+// Host reads the properties of a HostSystem; tenants are its virtual machines. name appears in messages and the
+// provenance.
 func Host(props []types.DynamicProperty, tenants []topology.Tenant, objects Objects, name string) (*topology.Host,
 	error) {
 	return read(props, name, objects, func(r *reader) { r.h.Tenants = tenants })
 }
 
-// read reads a host; addTenants adds its virtual machines.
 func read(props []types.DynamicProperty, name string, objects Objects, addTenants func(*reader)) (*topology.Host,
 	error) {
 	r := &reader{h: &topology.Host{Provenance: topology.Provenance{Kind: topology.SourceVSphere, Name: name}}}
@@ -210,7 +204,7 @@ func (r *reader) read() error {
 	return nil
 }
 
-// cpuSet returns the CPUs of a list. The API has numbers of 16 bits.
+// cpuSet returns a list's CPUs, which the API has as 16-bit numbers.
 func cpuSet(what string, list []int16) (set topology.CPUSet, err error) {
 	for _, c := range list {
 		if c < 0 || int(c) >= topology.MaxCPUs {
@@ -270,15 +264,14 @@ func (r *reader) nodes() error {
 	return nil
 }
 
-// note adds a remark on something unreadable. The number of notes is limited, because a hostile dump could cause one
-// per line.
+// note adds a remark, of which a hostile dump could cause one per line.
 func (r *reader) note(path, why string) {
 	if len(r.h.Unread) < maxNotes {
 		r.h.Unread = append(r.h.Unread, topology.Unread{Path: path, Why: why})
 	}
 }
 
-// address parses the address of a device. ESXi writes segment, bus, slot and function in hexadecimal.
+// ESXi writes segment, bus, slot and function in hexadecimal.
 func (r *reader) address(what, id string) (topology.PCIAddr, bool) {
 	a, err := topology.ParsePCIAddr(id)
 	if err != nil {
@@ -330,7 +323,7 @@ func (r *reader) device(id string) *topology.PCIDevice {
 	return lists.Ref(r.h.PCI, func(d *topology.PCIDevice) bool { return d.Address.String() == strings.ToLower(id) })
 }
 
-// passthrough reads the SR-IOV state of functions. If a function can be passed through, the IOMMU is on.
+// If a function can be passed through, the IOMMU is on.
 func (r *reader) passthrough() {
 	for _, p := range r.config.PciPassthruInfo {
 		info := p.GetHostPciPassthruInfo()
@@ -345,7 +338,6 @@ func (r *reader) passthrough() {
 	}
 }
 
-// nics reads the names, drivers and rates of NICs, and finds the NICs that carry the host's own traffic.
 func (r *reader) nics() {
 	network := r.config.Network
 	if network == nil {
@@ -368,7 +360,7 @@ func (r *reader) nics() {
 		}
 		r.h.NICs = append(r.h.NICs, n)
 	}
-	// A NIC below a vmkernel adapter carries management, storage or vMotion traffic, so the host must keep it.
+	// A vmkernel adapter carries management, storage or vMotion traffic, so the host must keep its NICs.
 	for _, v := range network.Vnic {
 		route := topology.Route{Family: "ipv4", Netdev: v.Device}
 		for _, key := range uplinks(network, v) {
@@ -384,7 +376,6 @@ func (r *reader) nics() {
 	}
 }
 
-// uplinks returns the keys of the NICs of a vmkernel adapter's switch.
 func uplinks(network *types.HostNetworkInfo, v types.HostVirtualNic) []string {
 	if port := v.Spec.DistributedVirtualPort; port != nil {
 		return lists.Find(network.ProxySwitch,

@@ -16,7 +16,6 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// saved encodes a host as govc object.save does. Package vsphere tests a complete host against the simulator.
 func saved(t testing.TB, change func(*types.HostHardwareInfo, *types.HostConfigInfo)) []byte {
 	t.Helper()
 	hw := types.HostHardwareInfo{MemorySize: 8 << 30,
@@ -57,7 +56,6 @@ func object(t testing.TB, kind string, properties map[string]any) []byte {
 	return b.Bytes()
 }
 
-// machine encodes a virtual machine with CPU affinity, a virtual function and the GPU.
 func machine(t testing.TB, template bool) []byte {
 	t.Helper()
 	c := types.VirtualMachineConfigInfo{Template: template, InstanceUuid: "50-01",
@@ -73,7 +71,6 @@ func machine(t testing.TB, template bool) []byte {
 		"runtime": types.VirtualMachineRuntimeInfo{PowerState: types.VirtualMachinePowerStatePoweredOn}})
 }
 
-// A dump has each virtual machine in its own file. Templates never run.
 func TestTenants(t *testing.T) {
 	t.Parallel()
 	files := map[string][]byte{"vm-1": machine(t, false), "vm-2": machine(t, true), "vm-3": []byte("<ObjectContent")}
@@ -114,7 +111,7 @@ func FuzzTenants(f *testing.F) {
 	})
 }
 
-// edit cuts the end off a text and inserts another. A fuzz input as large as the text would be minimised for minutes.
+// edit inserts a small text, because a fuzz input as large as the text would be minimised for minutes.
 func edit(text []byte, at int, insert []byte, cut int) []byte {
 	edited := bytes.Clone(text[:len(text)-min(max(cut, 0), len(text))])
 	at = min(max(at, 0), len(edited))
@@ -144,7 +141,6 @@ func TestParse(t *testing.T) {
 	if len(h.GPUs) != 1 || h.GPUs[0].ID() != "0000:06:00.0" {
 		t.Errorf("GPUs: got %+v", h.GPUs)
 	}
-	// A NIC that carries the host's own traffic through a distributed switch belongs to the host.
 	if len(h.Routes) != 1 || !cmp.Equal(h.Routes[0].PCI, []string{"0000:3b:00.0"}) {
 		t.Errorf("routes: got %+v", h.Routes)
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// Objects returns the property config of the objects that exist.
+// Objects returns the property config of existing objects.
 type Objects func(refs []types.ManagedObjectReference) ([]types.ObjectContent, error)
 
 // Kinds of virtual switches.
@@ -21,8 +21,8 @@ const (
 	distributedSwitch = "distributed"
 )
 
-// Switches returns the virtual switches of a host: standard switches with their port groups, then distributed
-// switches without. uuids has the UUID of each distributed switch, and "" for standard ones.
+// Switches returns a host's standard switches with their port groups, then distributed switches without. uuids has the
+// UUID of each distributed switch, and "" for standard ones.
 func Switches(network *types.HostNetworkInfo) (all []topology.VirtualSwitch, uuids []string) {
 	nics, groups := map[string]string{}, map[string][]topology.PortGroup{}
 	for _, p := range network.Pnic {
@@ -79,8 +79,7 @@ func VLAN(setting types.BaseDVPortSetting) (vlan int, more string) {
 	return 0, ""
 }
 
-// switches reads the virtual switches. For distributed switches it needs objects, which have the port groups and the
-// certain MTU.
+// switches needs objects for the port groups and the certain MTU of distributed switches.
 func (r *reader) switches(networks []types.ManagedObjectReference, objects Objects) {
 	if r.config == nil || r.config.Network == nil {
 		return

@@ -11,17 +11,17 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// Off is libvirt's state for a virtual machine that does not run. Other vSphere states are also mapped to libvirt's.
+// Off is libvirt's state for a machine that does not run. Other vSphere states are also mapped to libvirt's.
 const Off = "shut off"
 
-// NodeAffinity is the parameter with the NUMA nodes of a virtual machine.
+// NodeAffinity is the parameter with a machine's NUMA nodes.
 const NodeAffinity = "numa.nodeAffinity"
 
 var states = map[types.VirtualMachinePowerState]string{types.VirtualMachinePowerStatePoweredOn: "running",
 	types.VirtualMachinePowerStatePoweredOff: Off, types.VirtualMachinePowerStateSuspended: "paused"}
 
-// Tenant reads a virtual machine. If its configuration cannot be read, only the name and state are set. ok is false
-// for a template, which never runs.
+// Tenant reads a virtual machine; only the name and state if its configuration cannot be read. ok is false for a
+// template, which never runs.
 func Tenant(vm *mo.VirtualMachine) (t topology.Tenant, ok bool) {
 	t = topology.Tenant{Name: vm.Name, State: states[vm.Runtime.PowerState]}
 	c := vm.Config
@@ -49,7 +49,7 @@ func Tenant(vm *mo.VirtualMachine) (t topology.Tenant, ok bool) {
 	return t, true
 }
 
-// Affinity returns the CPUs that a virtual machine is bound to, or the empty set.
+// Affinity returns the CPUs that a virtual machine is bound to, or none.
 func Affinity(c *types.VirtualMachineConfigInfo) (set topology.CPUSet) {
 	if c.CpuAffinity == nil {
 		return set
@@ -62,7 +62,7 @@ func Affinity(c *types.VirtualMachineConfigInfo) (set topology.CPUSet) {
 	return set
 }
 
-// Parameter returns a parameter of a virtual machine's configuration file, or "".
+// Parameter returns a parameter of a virtual machine, or "".
 func Parameter(c *types.VirtualMachineConfigInfo, name string) string {
 	for _, o := range c.ExtraConfig {
 		if v := o.GetOptionValue(); v.Key == name {
@@ -72,8 +72,8 @@ func Parameter(c *types.VirtualMachineConfigInfo, name string) string {
 	return ""
 }
 
-// functionOf returns the PCI function that a virtual machine's device uses, or "" if ESXi has not assigned one yet.
-// virtual means that the device is a virtual function of it.
+// functionOf returns the PCI function that a device uses, or "" if ESXi has not assigned one. virtual means a virtual
+// function of it.
 func functionOf(d types.BaseVirtualDevice) (id string, virtual bool) {
 	switch d := d.(type) {
 	case *types.VirtualSriovEthernetCard:
@@ -91,7 +91,6 @@ func functionOf(d types.BaseVirtualDevice) (id string, virtual bool) {
 	return "", false
 }
 
-// tenants reads the virtual machines of a host from their files of govc object.save.
 func (r *reader) tenants(refs []types.ManagedObjectReference, object Object) {
 	missing := 0
 	for _, ref := range refs[:min(len(refs), maxTenants)] {

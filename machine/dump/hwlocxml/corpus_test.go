@@ -22,11 +22,10 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// joined is the only file of the corpus that is refused: four machines in one tree.
+// joined is the only refused file: four machines in one tree.
 const joined = "xml-v1/8em64t-2mi2ma2c.xml"
 
-// corpus lists the XML files below testdata that are copies. TestSyntheticAgainstLstopo makes the files in
-// testdata/synthetic.
+// corpus lists the copies; TestSyntheticAgainstLstopo makes the files in testdata/synthetic.
 func corpus(t testing.TB) []string {
 	t.Helper()
 	var files []string
@@ -84,7 +83,7 @@ func TestProvenance(t *testing.T) {
 	}
 }
 
-// TestCorpus reads every file, checks that the result is consistent, and compares it with the golden summary.
+// TestCorpus fails if a file's result is inconsistent or differs from the golden summary.
 func TestCorpus(t *testing.T) {
 	t.Parallel()
 	var got bytes.Buffer
@@ -117,8 +116,6 @@ func TestCorpus(t *testing.T) {
 	golden.Check(t, filepath.Join("testdata", "golden", "corpus.txt"), got.Bytes())
 }
 
-// summary returns a machine as one line: counts, then each node with CPUs, memory in MiB and distances, then the
-// nodes of GPUs and NICs.
 func summary(h *topology.Host) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %s, %q: %d packages, %d dies, %d cores, %d L3, CPUs %s", h.Provenance.Name, h.Provenance.Tool,
@@ -237,7 +234,7 @@ var (
 	attribute = regexp.MustCompile(` ([a-z_]+)="([^"]*)"`)
 )
 
-// miscounts compares h with counts of the file's objects, made tag by tag without the parser's tree.
+// miscounts compares h with counts made without the parser's tree.
 func miscounts(b []byte, h *topology.Host) []string {
 	count := map[string]int{}
 	addresses := map[string]bool{} // some files have an address twice
@@ -293,7 +290,7 @@ func miscounts(b []byte, h *topology.Host) []string {
 	return wrong
 }
 
-// TestPairs reads machines that hwloc's own tests have in two versions of the format. The Hosts must be equal.
+// TestPairs reads machines in two versions of the format, which must be equal.
 func TestPairs(t *testing.T) {
 	t.Parallel()
 	pairs := [][2]string{
@@ -311,7 +308,7 @@ func TestPairs(t *testing.T) {
 	for _, name := range files {
 		dir, base := filepath.Split(name)
 		if base == "32em64t-2n8c2t-pci-normalio.xml" || base == "32em64t-2n8c2t-pci-wholeio.xml" {
-			continue // the two files omit different devices
+			continue
 		}
 		switch dir {
 		case "xml-v1/":
@@ -333,8 +330,7 @@ func TestPairs(t *testing.T) {
 			t.Parallel()
 			a, b := parse(t, pair[0]), parse(t, pair[1])
 			a.Provenance, b.Provenance = topology.Provenance{}, topology.Provenance{}
-			// Version 1 distinguishes online from allowed CPUs, and describes nodes that are not allowed. Version 2
-			// omits both, which Unread notes.
+			// Version 2 cannot distinguish online from allowed CPUs, and omits nodes that are not allowed.
 			a.Unread, b.Unread = nil, nil
 			a.CPUs.Offline, b.CPUs.Offline = nil, nil
 			if strings.HasSuffix(pair[0], "xml-v1/16amd64-8n2c-cpusets.xml") {
@@ -355,8 +351,7 @@ func TestPairs(t *testing.T) {
 	}
 }
 
-// forgetHidden removes data from a that b cannot have: nodes that are not allowed, and online CPUs that are not
-// allowed.
+// forgetHidden removes data that b cannot have.
 func forgetHidden(a, b *topology.Host) {
 	a.CPUs.Online = b.CPUs.Online
 	a.NUMANodes = slices.DeleteFunc(a.NUMANodes, func(n topology.NUMANode) bool { return n.ID == 0 || n.ID > 5 })
@@ -370,7 +365,6 @@ func forgetHidden(a, b *topology.Host) {
 	}
 }
 
-// TestConsole compares with the totals that hwloc's own tests expect lstopo to print.
 func TestConsole(t *testing.T) {
 	t.Parallel()
 	total := regexp.MustCompile(`(?m)depth -?\d+: +(\d+) (\w+)`)
@@ -399,7 +393,6 @@ func TestConsole(t *testing.T) {
 				want[m[1]]++
 			}
 		}
-		// hwloc 1 has no object for a single node.
 		want["NUMANode"] = max(want["NUMANode"], 1)
 		h := parse(t, source)
 		bridges := 0
@@ -420,7 +413,6 @@ func TestConsole(t *testing.T) {
 	}
 }
 
-// TestFilled lists the fields that each source can fill.
 func TestFilled(t *testing.T) {
 	t.Parallel()
 	want := []string{"system", "packages", "numa_nodes", "numa_memory", "numa_distances", "l3", "cores", "cpus",
@@ -431,7 +423,6 @@ func TestFilled(t *testing.T) {
 	}
 }
 
-// TestDeterministic reads a file with devices of all kinds several times.
 func TestDeterministic(t *testing.T) {
 	t.Parallel()
 	first := parse(t, "mpibind/coral-lassen.xml")
@@ -442,7 +433,6 @@ func TestDeterministic(t *testing.T) {
 	}
 }
 
-// BenchmarkParse reads the largest file: 480 kB of version 1.
 func BenchmarkParse(b *testing.B) {
 	files := corpus(b)
 	largest := slices.MaxFunc(files, func(x, y string) int {

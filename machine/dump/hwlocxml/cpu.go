@@ -11,14 +11,14 @@ func (p *parser) readCPUStates() {
 	p.readPUs()
 	cpuset, _ := p.set(p.machine, "cpuset", p.pus)
 	if p.pus.IsEmpty() {
-		p.pus = cpuset // cores and PUs were filtered out, but cpuset has all CPUs
+		p.pus = cpuset // cores and PUs were filtered out
 	}
 	if cpuset.IsEmpty() {
 		cpuset = p.pus
 	}
 	// In version 1, cpuset has the CPUs that are online and allowed to the dump's author, online_cpuset all online
-	// CPUs, complete_cpuset all possible ones. Version 2 has no online_cpuset, and hwloc 2 repeats cpuset there when
-	// it writes version 1.
+	// CPUs, complete_cpuset all possible ones. hwloc 2 has no online_cpuset, and repeats cpuset when it writes version
+	// 1.
 	online, hasOnline := p.set(p.machine, "online_cpuset", p.pus)
 	if !hasOnline || p.version > 1 {
 		online, hasOnline = cpuset, false
@@ -34,10 +34,9 @@ func (p *parser) readCPUStates() {
 	switch {
 	case rest.IsEmpty():
 		p.h.CPUs.Present, p.h.CPUs.Offline = &complete, &rest
-	// CPUs that are not shown are offline, unless the dump was made inside a cgroup: then they may belong to others.
-	// If the file does show CPUs that are not allowed, or distinguishes online from allowed CPUs, the rest is
-	// offline. These CPUs need not be present: hwloc counts all possible CPUs, as /sys/devices/system/cpu/offline
-	// does.
+	// CPUs that are not shown are offline, unless the dump was made inside a cgroup. If the file does show CPUs that
+	// are not allowed, the rest is offline. These CPUs need not be present: hwloc counts all possible CPUs, as
+	// /sys/devices/system/cpu/offline does.
 	case hasAllowed && !allowed.Equal(cpuset), hasOnline && (!online.Equal(cpuset) || p.wroteVersion1()):
 		p.h.CPUs.Offline = &rest
 	default:
@@ -46,8 +45,8 @@ func (p *parser) readCPUStates() {
 	}
 }
 
-// readPUs collects the numbers of all PU objects. A duplicate number indicates a file that joins several machines,
-// whose CPUs could not be told apart (hwloc-assembler made such files, with a System above the Machines).
+// readPUs collects the numbers of all PU objects. A duplicate number indicates a file that joins several machines, as
+// hwloc-assembler made them.
 func (p *parser) readPUs() {
 	var numbers []int
 	seen := map[int]*element{}
@@ -76,7 +75,7 @@ func (p *parser) puNumber(e *element) int {
 	return n
 }
 
-// cpus returns the online CPUs of an object: of its cpuset or, without one, of the PUs in it.
+// cpus returns the online CPUs of its cpuset or, without one, of the PUs in it.
 func (p *parser) cpus(e *element) topology.CPUSet {
 	set, ok := p.set(e, "cpuset", p.pus)
 	if !ok {
@@ -89,9 +88,9 @@ func (p *parser) cpus(e *element) topology.CPUSet {
 	return set.Intersect(p.online)
 }
 
-// readCPUs fills packages, dies, L3 caches and cores. Host.Complete relates them.
+// Host.Complete relates packages, dies, L3 caches and cores.
 func (p *parser) readCPUs() {
-	p.h.System.CPUModel = infoOf(p.machine, "CPUModel") // hwloc 1.7 and before set it on the machine
+	p.h.System.CPUModel = infoOf(p.machine, "CPUModel") // hwloc 1.7 and before
 	const none = -1
 	var walk func(e *element, pkg int)
 	walk = func(e *element, pkg int) {
@@ -115,7 +114,7 @@ func (p *parser) readCPUs() {
 	walk(p.machine, none)
 }
 
-// addPackage adds a package. Host.Complete numbers packages without a number of the operating system.
+// Host.Complete numbers packages without a number.
 func (p *parser) addPackage(e *element) {
 	id, ok := p.osIndex(e)
 	if !ok {
@@ -134,8 +133,7 @@ func (p *parser) addDie(e *element, pkg *topology.Package) {
 	pkg.Dies = append(pkg.Dies, topology.Die{ID: id, CPUs: p.cpus(e)})
 }
 
-// addL3 adds a level-3 cache. Version 1 has one type for all caches, with the level in depth, and cache_type 2 for
-// instruction caches.
+// Version 1 has one type for all caches, with the level in depth, and cache_type 2 for instruction caches.
 func (p *parser) addL3(e *element) {
 	if kindOf(e) == "Cache" {
 		if depth, _ := p.number(e, "depth"); depth != 3 || e.Attr("cache_type") == "2" {
@@ -147,7 +145,7 @@ func (p *parser) addL3(e *element) {
 		return
 	}
 	l3 := topology.L3{CPUs: cpus}
-	if size, ok := p.number(e, "cache_size"); ok && size > 0 { // 0 means unknown: POWER and virtual machines
+	if size, ok := p.number(e, "cache_size"); ok && size > 0 { // unknown: POWER and virtual machines
 		l3.SizeBytes = &size
 	}
 	p.h.L3 = append(p.h.L3, l3)
@@ -165,8 +163,7 @@ func (p *parser) addCore(e *element) {
 	p.h.Cores = append(p.h.Cores, core)
 }
 
-// claim adds CPUs to the ones claimed by objects of a type. Objects of one type must not share CPUs, which also
-// bounds their number.
+// Objects of one type must not share CPUs, which also bounds their number.
 func (p *parser) claim(e *element, cpus topology.CPUSet, claimed *topology.CPUSet, what string) bool {
 	if cpus.Overlaps(*claimed) {
 		p.fail(e, "CPUs %s are in another %s too", cpus.Intersect(*claimed), what)
@@ -176,19 +173,18 @@ func (p *parser) claim(e *element, cpus topology.CPUSet, claimed *topology.CPUSe
 	return true
 }
 
-// A cpuKind is a set of CPUs of the same kind (version 2.4 and later).
+// A cpuKind is from version 2.4 and later.
 type cpuKind struct {
 	cpus       topology.CPUSet
 	coreType   string  // Intel: IntelCore, IntelAtom
 	maxMHz     *uint64 // highest frequency, with turbo
-	capacity   *uint64 // Linux on ARM: 1024 is the fastest CPU
-	efficiency *uint64 // set by the user: higher is faster, and takes more power
+	capacity   *uint64 // Linux on ARM: 1024 is the fastest
+	efficiency *uint64 // set by the user: higher is faster
 }
 
 // maxMHz bounds a plausible frequency.
 const maxMHz = 1e6
 
-// readKinds reads the kinds of CPUs and distinguishes performance from efficiency cores.
 func (p *parser) readKinds() {
 	var kinds []cpuKind
 	for e := range p.top.All("cpukind") {
@@ -220,11 +216,9 @@ func (p *parser) readKinds() {
 	}
 }
 
-// fastest reports for each kind whether its cores are performance cores. It returns nil if the file does not
-// distinguish two sorts. It tries Intel's core types first, then the capacity that Linux gives CPUs on ARM, then a
-// forced efficiency.
-//
-// A higher frequency alone does not count: on many machines some cores turbo higher than identical others.
+// fastest reports for each kind whether its cores are performance cores, or returns nil. It tries Intel's core types,
+// then the capacity that Linux gives CPUs on ARM, then a forced efficiency. A higher frequency alone does not count: on
+// many machines some cores turbo higher than identical others.
 //
 // Source: hwloc's documentation, "Kinds of CPU cores" and "Object attributes".
 func fastest(kinds []cpuKind) []bool {
@@ -247,7 +241,7 @@ func fastest(kinds []cpuKind) []bool {
 	return nil
 }
 
-// highest marks the kinds with the highest value. It returns nil if a kind has no value or all values are equal.
+// highest marks the kinds with the highest value, or returns nil if a kind has none or all are equal.
 func highest(kinds []cpuKind, value func(cpuKind) *uint64) []bool {
 	values := make([]uint64, len(kinds))
 	for i, k := range kinds {

@@ -10,8 +10,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// hostBridge and the functions below write the devices of small files. A host bridge leads to a root bus, a bridge to
-// the buses below it.
+// A host bridge leads to a root bus, a bridge to the buses below it.
 func hostBridge(buses string, inside ...string) string {
 	return object("Bridge", fmt.Sprintf(`bridge_type="0-1" depth="0" bridge_pci=%q`, buses), inside...)
 }
@@ -32,14 +31,12 @@ func osDevice(name string, kind int, inside ...string) string {
 	return object("OSDev", fmt.Sprintf(`name=%q osdev_type="%d"`, name, kind), inside...)
 }
 
-// twoNodes writes a machine with two packages, with devices below the machine and below each package.
 func twoNodes(machine, first, second string) string {
 	return object("Machine", nodes("0xf", "0x3"),
 		object("Package", `os_index="0" `+nodes("0x3", "0x1"), numa(0, "0x3", ""), first),
 		object("Package", `os_index="1" `+nodes("0xc", "0x2"), numa(1, "0xc", ""), second), machine)
 }
 
-// tree returns the functions, one per line: parent, root, node, and unknown parts.
 func tree(h *topology.Host) []string {
 	var lines []string
 	for i := range h.PCI {
@@ -245,7 +242,7 @@ func TestLinksThatAreClear(t *testing.T) {
 		rate  string
 		speed float64 // 0 for no link
 		width int
-		bare  float64 // the rate, if it is all that is known
+		bare  float64 // the rate, if only that is known
 	}{
 		{"0.000000", 0, 0, 0},
 		{"0.250000", 2.5, 1, 0},
@@ -257,7 +254,7 @@ func TestLinksThatAreClear(t *testing.T) {
 		{"31.507692", 0, 0, 31.507692}, // 16 x16, 32 x8
 		{"63.015385", 0, 0, 63.015385}, // 32 x16, 64 x8
 		{"126.030769", 64, 16, 0},
-		{"0.615385", 0, 0, 0.615385}, // some versions compute 5 GT/s with the line coding of 8 GT/s
+		{"0.615385", 0, 0, 0.615385}, // some versions use the line coding of 8 GT/s for 5 GT/s
 		{"31.000000", 0, 0, 31},
 		{"-1", 0, 0, 0},
 		{"1e300", 0, 0, 0},

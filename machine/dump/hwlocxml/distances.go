@@ -12,18 +12,17 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// meansLatency is a bit of a matrix's kind (hwloc/distances.h).
+// meansLatency is from hwloc/distances.h.
 const meansLatency = 1 << 2
 
-// localDistance is the distance from a node to itself in a SLIT (ACPI, "System Locality Information Table"). Other
-// distances are not smaller.
+// localDistance is a node's distance to itself in a SLIT (ACPI); others are not smaller.
 const localDistance = 10
 
-// A matrix is a set of distances between NUMA nodes that may be the machine's SLIT.
+// A matrix may be the machine's SLIT.
 type matrix struct {
-	ids    []int // the nodes of the rows and columns
+	ids    []int // nodes of rows and columns
 	values []int // by rows
-	rank   int   // lower is more likely to be the SLIT
+	rank   int   // lower is likelier the SLIT
 }
 
 func (p *parser) readDistances() {
@@ -41,7 +40,7 @@ func (p *parser) readDistances() {
 	}
 }
 
-// isSLIT reports whether the values can be a SLIT: users may add matrices of other measurements.
+// isSLIT is needed because users may add matrices of other measurements.
 func (m matrix) isSLIT() bool {
 	n := len(m.ids)
 	for i, v := range m.values {
@@ -52,7 +51,7 @@ func (m matrix) isSLIT() bool {
 	return true
 }
 
-// setDistances fills the rows, in the order of the nodes. It returns false if m lacks a node.
+// setDistances returns false if m lacks a node.
 func (p *parser) setDistances(m matrix) bool {
 	at := make([]int, len(p.h.NUMANodes))
 	for i := range p.h.NUMANodes {
@@ -70,8 +69,7 @@ func (p *parser) setDistances(m matrix) bool {
 	return true
 }
 
-// matrices reads distances2 of versions 2 and 3: node numbers and values, as text. The SLIT has the name NUMALatency
-// since hwloc 2.1, and no name before.
+// matrices reads distances2 of versions 2 and 3. The SLIT is named NUMALatency since hwloc 2.1, and has no name before.
 func (p *parser) matrices() []matrix {
 	var out []matrix
 	for e := range p.top.All("distances2") {
@@ -101,7 +99,7 @@ func (p *parser) matrices() []matrix {
 	return out
 }
 
-// nodeNumber returns the number of the node that an index of a matrix refers to, or -1 if the node was filtered out.
+// nodeNumber returns -1 if the node was filtered out.
 func (p *parser) nodeNumber(e *element, word string) int {
 	if e.Attr("indexing") != "gp" {
 		v, err := strconv.ParseUint(word, 10, 31)
@@ -117,7 +115,7 @@ func (p *parser) nodeNumber(e *element, word string) int {
 	return -1
 }
 
-// object returns the object that an index refers to, or nil. The index is gp_index, or id since version 3.
+// object returns the object of an index, or nil. The index is gp_index, or id since version 3.
 func (p *parser) object(index string) *element {
 	if p.byIndex == nil {
 		p.byIndex = map[string]*element{}
@@ -130,11 +128,10 @@ func (p *parser) object(index string) *element {
 	return p.byIndex[index]
 }
 
-// maxObjects bounds the objects of a matrix; the number of values is its square.
+// The number of values is the square of maxObjects.
 const maxObjects = 1 << 12
 
-// matrix returns the indexes and the values of distances2 or distances2hetero. hwloc splits both into elements of
-// ten.
+// hwloc splits indexes and values into elements of ten.
 func (p *parser) matrix(e *element) (indexes []string, values []uint64, ok bool) {
 	n, ok := p.number(e, "nbobjs")
 	if !ok || n > maxObjects {
@@ -161,12 +158,11 @@ func (p *parser) matrix(e *element) (indexes []string, values []uint64, ok bool)
 	return indexes, values, true
 }
 
-// oldMatrices reads distances of version 1: floats to multiply with a base, for all objects of a level, in the order
-// of the file. The level counts from the object with the matrix, and does not determine the type: 8 nodes and 8
-// packages look alike.
+// oldMatrices reads distances of version 1: floats to multiply with a base, for all objects of a level, in the order of
+// the file. The level counts from the object with the matrix, and does not determine the type.
 //
-// hwloc 1 uses the base 10 and counts levels of the tree. When hwloc 2 writes version 1, it uses the base 1 and
-// counts the nodes one level lower.
+// hwloc 1 uses the base 10 and counts levels of the tree. When hwloc 2 writes version 1, it uses the base 1 and counts
+// the nodes one level lower.
 func (p *parser) oldMatrices() []matrix {
 	if p.nodes[0].built {
 		return nil
@@ -198,7 +194,7 @@ func (p *parser) oldMatrices() []matrix {
 	return out
 }
 
-// nodeLevel returns the depth of the deepest NUMA node in the tree.
+// nodeLevel returns the depth of the deepest node.
 func (p *parser) nodeLevel(e *element, level uint64) uint64 {
 	deepest := uint64(0)
 	if kindOf(e) == "NUMANode" {
@@ -210,10 +206,9 @@ func (p *parser) nodeLevel(e *element, level uint64) uint64 {
 	return deepest
 }
 
-// The rates that hwloc assumes for one NVLink, one way, in 10^6 bytes per second: 20000 for NVLink 1 and 25000 for
-// NVLink 2 to 4 (the comment in its NVML backend). A matrix has the sum over the links. The sum determines the
-// version and the number of links: only the P100 has NVLink 1, with 4 links, and no multiple of 20000 up to 80000 is
-// also a multiple of 25000.
+// hwloc assumes these rates for one NVLink, one way, in 10^6 bytes per second: 20000 for NVLink 1 and 25000 for NVLink
+// 2 to 4 (its NVML backend). A matrix has the sum over the links, which determines the version and the number: only the
+// P100 has NVLink 1, with 4 links, and no multiple of 20000 up to 80000 is also a multiple of 25000.
 const (
 	rateOfV1   = 20000
 	linksOfV1  = 4
@@ -221,7 +216,7 @@ const (
 	maxNVLinks = 36
 )
 
-// nvLinks returns the number of links for a rate, or 0 if it is ambiguous.
+// nvLinks returns 0 if a rate is ambiguous.
 func nvLinks(rate uint64) int {
 	switch {
 	case rate == 0:
@@ -234,8 +229,8 @@ func nvLinks(rate uint64) int {
 	return 0
 }
 
-// readNVLinks reads the matrix NVLinkBandwidth: the direct links between GPUs, and the total number of links of each
-// GPU, including processors and NVSwitches. The matrix of XGMI hops has no links.
+// readNVLinks reads NVLinkBandwidth: the direct links between GPUs, and the total of each GPU, including processors and
+// NVSwitches. The matrix of XGMI hops has no links.
 func (p *parser) readNVLinks() {
 	for _, e := range p.top.Kids {
 		if e.Attr("name") != "NVLinkBandwidth" || e.Name != "distances2" && e.Name != "distances2hetero" {
@@ -247,7 +242,7 @@ func (p *parser) readNVLinks() {
 		}
 		at := make([]*topology.PCIAddr, len(indexes))
 		for i, index := range indexes {
-			// In distances2hetero each index has a type prefix: "OSDev:332".
+			// An index of distances2hetero has a prefix: "OSDev:332".
 			if _, number, ok := strings.Cut(index, ":"); ok {
 				index = number
 			}
@@ -265,8 +260,7 @@ func (p *parser) readNVLinks() {
 	p.h.Reported = slices.Compact(p.h.Reported)
 }
 
-// gpuAt returns the PCI address of the device that a matrix index refers to, or nil if it is not below a GPU's
-// function.
+// gpuAt returns a matrix index's address, or nil if it is not below a GPU's function.
 func (p *parser) gpuAt(index string) *topology.PCIAddr {
 	e := p.object(index)
 	if e == nil || kindOf(e) != "OSDev" {
@@ -275,12 +269,12 @@ func (p *parser) gpuAt(index string) *topology.PCIAddr {
 	return p.functions[e]
 }
 
-// addNVLinks adds row i of the matrix, for the GPU at a. peers are the GPUs after it.
+// addNVLinks adds row i, of the GPU at a; peers come after it.
 func (p *parser) addNVLinks(a topology.PCIAddr, peers []*topology.PCIAddr, row []uint64, i int) {
 	total, clear := 0, true
 	for j, rate := range row {
 		if j == i || rate == 0 {
-			continue // the diagonal has an artificial high value
+			continue // an artificial high value
 		}
 		links := nvLinks(rate)
 		total, clear = total+links, clear && links > 0

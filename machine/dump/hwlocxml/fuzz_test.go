@@ -11,8 +11,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// FuzzParse checks that a file is either read or refused with a position, that a result can be encoded as JSON, and
-// that reading is deterministic.
+// FuzzParse fails if an error has no position, a result cannot be encoded, or readings differ.
 func FuzzParse(f *testing.F) {
 	gpu := device("0000:01:00.0", "0302", object("OSDev", `name="nvml0" subtype="NVML" osdev_type="1" gp_index="7"`,
 		info("GPUModel", "A100")))

@@ -1,24 +1,13 @@
 // Package hwlocxml reads the XML that hwloc and lstopo export into a topology.Host.
 //
-// It reads three versions of the format. Version 1 is a topology element without a version: NUMA nodes are in the
-// tree of CPUs, all caches have one type, and matrices of distances are lists of floats. In version 2 NUMA nodes hang
-// beside the tree, and matrices, kinds of CPUs and more follow the objects. Version 3 writes PCI classes, device
-// types and sizes differently.
+// It reads three versions of the format. Version 1 is a topology element without a version: NUMA nodes are in the tree
+// of CPUs, all caches have one type, and matrices are lists of floats. In version 2 NUMA nodes hang beside the tree,
+// and matrices and kinds of CPUs follow the objects. Version 3 writes PCI classes, device types and sizes differently.
 //
-// # Corrections
+// Three facts are corrected or noted: nodes that share CPUs (see ownCPUs), the speed of a PCI link (see linkOf), and
+// known CPUs that are not shown, which may be offline or merely not allowed to the dump's author.
 //
-// hwloc gives a NUMA node without CPUs the CPUs of its neighbours, so that several nodes have the same CPUs. The
-// kernel reports no CPUs for such a node, and so does hwloc when it writes version 1. Here each CPU belongs to one
-// node (see ownCPUs).
-//
-// The speed of a PCI link is one number for rate and width. It is kept only if a single pair of rate and width
-// results in that number (see linkOf).
-//
-// Known CPUs that are not shown may be offline, or merely not allowed to the dump's author. If the file does not
-// distinguish these cases, Host.Unread says so.
-//
-// Sources: hwloc's documentation (interoperability with older releases; object attributes), hwloc2.dtd and hwloc.dtd,
-// and the exports of lstopo.
+// Sources: hwloc's documentation, hwloc2.dtd and hwloc.dtd, and the exports of lstopo.
 package hwlocxml
 
 import (
@@ -32,17 +21,16 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// Limits of a file. A machine of 2048 CPUs makes 10 MB of version 1. hwloc's trees have at most about 30 levels, PCI
-// bridges included.
+// A machine of 2048 CPUs makes 10 MB of version 1. hwloc's trees have some 30 levels, PCI bridges included.
 const (
-	maxNodes = 1 << 12 // the largest kernel configurations have 1024
-	maxPCI   = 1 << 14 // functions; machines with 4096 virtual functions exist
+	maxNodes = 1 << 12 // kernel configurations have at most 1024
+	maxPCI   = 1 << 14 // machines with 4096 virtual functions exist
 )
 
 var limits = xmltree.Limits{Bytes: 64 << 20, Elements: 1 << 20, Depth: 256}
 
-// Sniff reports whether head, the beginning of a file, is hwloc's XML. It skips a byte order mark, the XML
-// declaration, comments and the DOCTYPE, so head should have at least 4 KiB if the file does.
+// Sniff reports whether head, the beginning of a file, is hwloc's XML. It should have at least 4 KiB, because a
+// declaration, comments and a DOCTYPE may come first.
 func Sniff(head []byte) bool {
 	rest := bytes.TrimPrefix(head, []byte("\xef\xbb\xbf"))
 	for {
@@ -55,7 +43,7 @@ func Sniff(head []byte) bool {
 			end = "-->"
 		case bytes.HasPrefix(rest, []byte("<!")):
 			end = ">"
-			// A DOCTYPE with definitions ends with "]>". Parse refuses it with a specific error.
+			// A DOCTYPE with definitions ends with "]>".
 			if open, closed := bytes.IndexByte(rest, '['), bytes.IndexByte(rest, '>'); open >= 0 && open < closed {
 				end = "]>"
 			}
@@ -73,8 +61,8 @@ func Sniff(head []byte) bool {
 
 // Parse reads an export of hwloc. name appears in messages and the provenance.
 //
-// CPUs and memory must be right: otherwise Parse returns an *Error with file, line and element. Odd devices, or odd
-// facts about a device, are left out, and listed in Host.Unread.
+// CPUs and memory must be right, else Parse returns an *Error. Odd devices, or odd facts about a device, are left out
+// and listed in Host.Unread.
 func Parse(b []byte, name string) (*topology.Host, error) {
 	root, err := xmltree.Read(b, limits)
 	if err != nil {
@@ -89,22 +77,22 @@ type parser struct {
 	name    string
 	version int      // 1, 2 or 3
 	top     *element // the topology element
-	machine *element // the root object: Machine, System, or another type if these were filtered out
+	machine *element // Machine, System, or another type if these were filtered out
 	h       *topology.Host
 	err     error // the first failure
 
-	pus    topology.CPUSet // numbers of all PU objects or, without these, the machine's cpuset
+	pus    topology.CPUSet // of all PU objects or, without these, the machine's cpuset
 	online topology.CPUSet
-	nodes  []*node         // in the order of the file: hwloc's logical order
-	hidden topology.CPUSet // nodes of the machine that the file does not describe
+	nodes  []*node         // in hwloc's logical order
+	hidden topology.CPUSet // nodes that the file does not describe
 
-	inL3, inCore topology.CPUSet     // CPUs of the L3 caches and cores read so far
-	byIndex      map[string]*element // objects by index, built on first use
+	inL3, inCore topology.CPUSet     // read so far
+	byIndex      map[string]*element // built on first use
 
-	functions map[*element]*topology.PCIAddr // PCI functions of the OS devices of GPU libraries
+	functions map[*element]*topology.PCIAddr // of the OS devices of GPU libraries
 }
 
-// read reads the parts in the order of their dependencies: CPUs, then nodes, then devices.
+// CPUs come before nodes, nodes before devices.
 func (p *parser) read(root *element) error {
 	p.top = root
 	if root.Name != "topology" {
@@ -134,7 +122,7 @@ func (p *parser) read(root *element) error {
 	return nil
 }
 
-// readVersion sets the version. Files of hwloc 1.x have none.
+// Files of hwloc 1.x have no version.
 func (p *parser) readVersion() {
 	v, ok := p.top.Lookup("version")
 	major, _, _ := strings.Cut(v, ".")
@@ -150,8 +138,7 @@ func (p *parser) readVersion() {
 	}
 }
 
-// info returns an info of the machine, such as its model or kernel. Version 3 has these beside the objects, earlier
-// versions inside the root.
+// info returns a fact on the machine. Version 3 has these beside the objects, earlier versions inside the root.
 func (p *parser) info(name string) string {
 	if v := infoOf(p.machine, name); v != "" {
 		return v
@@ -159,11 +146,11 @@ func (p *parser) info(name string) string {
 	return infoOf(p.top, name)
 }
 
-// readSystem reads the facts about the machine as a whole. It drops the host name and serial numbers.
+// readSystem drops the host name and serial numbers.
 func (p *parser) readSystem() {
 	s := &p.h.System
 	s.Vendor = p.info("DMISysVendor")
-	s.Product = cmp.Or(p.info("DMIProductName"), p.info("PlatformModel")) // from DMI, or from a device tree
+	s.Product = cmp.Or(p.info("DMIProductName"), p.info("PlatformModel"))
 	s.Board = p.info("DMIBoardName")
 	s.BIOS = strings.TrimSpace(p.info("DMIBIOSVersion") + " " + p.info("DMIBIOSDate"))
 	s.Arch = p.info("Architecture")
@@ -175,20 +162,18 @@ func (p *parser) readSystem() {
 	}
 }
 
-// wroteVersion1 reports whether hwloc 1 wrote the file. hwloc 2 can also write version 1, with fewer attributes.
+// hwloc 2 can also write version 1, with fewer attributes.
 func (p *parser) wroteVersion1() bool {
 	return p.version == 1 && strings.HasPrefix(strings.TrimPrefix(p.info("hwlocVersion"), "v"), "1.")
 }
 
-// fail records an error at an element, unless there is one. A step may continue after an error, because its results
-// are discarded.
+// fail records the first error. A step may continue after it, because its results are discarded.
 func (p *parser) fail(e *element, format string, args ...any) {
 	if p.err == nil {
 		p.err = where.At(e.Line, "%s: "+format, append([]any{label(e)}, args...)...)
 	}
 }
 
-// unread notes a fact at an element that cannot be used. The file is read without it.
 func (p *parser) unread(e *element, format string, args ...any) {
 	p.h.Unread = append(p.h.Unread, topology.Unread{
 		Path: fmt.Sprintf("%s:%d: %s", p.name, e.Line, label(e)),

@@ -13,8 +13,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// TestAgainstLstopo lets hwloc read the files and rewrite them as version 2. Parsing both must give the same result,
-// which compares hwloc's reading of version 1 with ours. It needs hwloc 2.
+// TestAgainstLstopo compares hwloc's reading of version 1 with ours. It needs hwloc 2.
 func TestAgainstLstopo(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -37,7 +36,6 @@ func TestAgainstLstopo(t *testing.T) {
 		}
 		t.Run(strings.ReplaceAll(name, "/", "_"), func(t *testing.T) {
 			t.Parallel()
-			// Without the I/O flag lstopo omits devices that it considers unimportant.
 			cmd := exec.Command(program, "-i", filepath.Join("testdata", name), "--whole-io", "--of", "xml", "-")
 			var complaints strings.Builder
 			cmd.Stderr = &complaints
@@ -60,15 +58,14 @@ func TestAgainstLstopo(t *testing.T) {
 	}
 }
 
-// undecided lists files that hwloc reads differently, with the reason for the difference.
 var undecided = map[string]string{
 	"xml-v1/16amd64-8n2c-cpusets.xml": "hwloc drops nodes that are not allowed; the file describes them",
 }
 
-// comparable returns the parts of a Host that do not depend on the version of the format.
+// comparable returns the parts that do not depend on the version.
 func comparable(h *topology.Host) *topology.Host {
 	h.Provenance, h.Unread = topology.Provenance{}, nil
-	h.CPUs = topology.CPUStates{} // hwloc 2 drops version 1's data on online CPUs
+	h.CPUs = topology.CPUStates{} // hwloc 2 drops the online CPUs
 	for i := range h.PCI {
 		h.PCI[i].LocalCPUs = nil
 	}

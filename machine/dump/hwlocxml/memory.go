@@ -12,23 +12,21 @@ import (
 type node struct {
 	e     *element
 	id    int
-	near  topology.CPUSet // its cpuset, which for a node without CPUs has the CPUs of its neighbours
+	near  topology.CPUSet // a node without CPUs has the CPUs of its neighbours
 	kind  string          // values as in topology.NUMANode.Kind
 	cpus  topology.CPUSet
-	built bool // synthesized for a file of version 1 without nodes
+	built bool // for a file of version 1 without nodes
 }
 
-// memoryKinds maps the subtypes of nodes to kinds.
 var memoryKinds = map[string]string{"DRAM": "dram", "HBM": "hbm", "MCDRAM": "hbm", "NVM": "nvdimm", "CXL-DRAM": "cxl",
 	"CXL-NVM": "cxl", "GPUMemory": "gpu"}
 
-// memoryKind returns a node's kind from its subtype (hwloc: "NUMA nodes: subtype"), or from the DAX device that its
-// memory was before it became a node.
+// memoryKind returns a kind from the subtype (hwloc: "NUMA nodes: subtype"), or from a former DAX device.
 func memoryKind(e *element) string {
 	if kind := memoryKinds[subtypeOf(e)]; kind != "" {
 		return kind
 	}
-	// Specific-purpose memory (SPM) may be HBM or CXL, so its kind is unknown.
+	// Specific-purpose memory (SPM) may be HBM or CXL.
 	if infoOf(e, "DAXType") == "NVM" || strings.Contains(infoOf(e, "DAXParent"), "/ndbus") {
 		return "nvdimm"
 	}
@@ -53,8 +51,7 @@ func (p *parser) readNodes() {
 		}
 		p.nodes = append(p.nodes, n)
 	}
-	// hwloc 1.x makes no node object for a machine with a single node; the memory is the machine's. hwloc 2 reads
-	// such a file as one node, number 0.
+	// hwloc 1.x makes no node object for a single node. hwloc 2 reads such a file as node 0.
 	if len(p.nodes) == 0 && p.version == 1 {
 		p.nodes = []*node{{e: p.machine, near: p.online, built: true}}
 	}
@@ -70,14 +67,13 @@ func (p *parser) readNodes() {
 
 // ownCPUs assigns each CPU to one node.
 //
-// In hwloc 2 an object's cpuset has the nearby CPUs. A node of HBM, of persistent memory or on a CXL card has no CPUs
-// and has the same cpuset as its neighbour with CPUs. The kernel assigns a CPU to one node; so does hwloc when it
-// writes version 1 (its fakeKNL and rootattachednumas dumps, in both versions, show it). So here the first node takes
-// its CPUs, and a node that would share some has none.
+// In hwloc 2 a node of HBM, of persistent memory or on a CXL card has the same cpuset as its neighbour with CPUs. The
+// kernel assigns a CPU to one node; so does hwloc when it writes version 1 (its fakeKNL and rootattachednumas dumps
+// show it). So the first node takes its CPUs, and a node that would share some has none.
 //
-// Ordinary memory comes first, then smaller sets, since memory near the whole machine is not near one part, then
-// lower numbers. On x86 the kernel numbers the nodes with CPUs before the others, because it reads the CPUs of the
-// SRAT table first (drivers/acpi/numa/srat.c, acpi_numa_init); on POWER GPU memory has the highest numbers.
+// Ordinary memory comes first, then smaller sets, since memory near the whole machine is not near one part, then lower
+// numbers. On x86 the kernel numbers the nodes with CPUs before the others (drivers/acpi/numa/srat.c, acpi_numa_init);
+// on POWER GPU memory has the highest numbers.
 func ownCPUs(nodes []*node) {
 	order := slices.Clone(nodes)
 	slices.SortFunc(order, func(a, b *node) int {
@@ -93,7 +89,7 @@ func ownCPUs(nodes []*node) {
 	}
 }
 
-// special returns 1 for memory other than ordinary memory: of another kind, or a former DAX device.
+// special returns 1 for memory of another kind, or a former DAX device.
 func special(n *node) int {
 	ordinary := n.kind == "" || n.kind == "dram"
 	if !ordinary || subtypeOf(n.e) == "SPM" || infoOf(n.e, "DAXDevice") != "" {
@@ -103,8 +99,8 @@ func special(n *node) int {
 }
 
 // hasNoMemory reports whether a node without local_memory has none. hwloc omits the attribute both if it is 0 and if it
-// was not read, but it reads that of all nodes in the same way. Nodes that a cpuset kept from whoever made the dump
-// look the same as ones without memory, except that CPUs were kept too.
+// was not read, but it reads that of all nodes in the same way. Nodes hidden by a cpuset look the same, except that
+// CPUs were hidden too.
 func (p *parser) hasNoMemory(n *node) bool {
 	told := func(o *node) bool {
 		_, ok := o.e.Lookup("local_memory")
@@ -118,8 +114,7 @@ func (p *parser) hasNoMemory(n *node) bool {
 	return !ok || !own.IsEmpty() || !all || p.online.IsSubsetOf(allowed)
 }
 
-// memoryMode returns how Knights Landing uses its MCDRAM: "flat", "cache", "hybrid50". The info is at the machine or
-// the package.
+// memoryMode returns how Knights Landing uses its MCDRAM: "flat", "cache", "hybrid50", from the machine or the package.
 func (p *parser) memoryMode() string {
 	for e := range objectsOf(p.machine) {
 		if mode := infoOf(e, "MemoryMode"); mode != "" {
@@ -131,7 +126,7 @@ func (p *parser) memoryMode() string {
 
 func (p *parser) addNode(n *node, mode string) {
 	out := topology.NUMANode{ID: n.id, CPUs: n.cpus, Kind: n.kind}
-	// Without the memory, the counts of pages were not read either.
+	// Without the memory, pages were not counted either.
 	if size, ok := p.number(n.e, "local_memory"); ok || p.hasNoMemory(n) {
 		out.MemoryBytes = &size
 		out.Hugepages = p.hugepages(n.e)
@@ -147,8 +142,7 @@ func (p *parser) addNode(n *node, mode string) {
 	p.h.NUMANodes = append(p.h.NUMANodes, out)
 }
 
-// hugepages returns the pools of a node. The smallest pages are the base pages (4 KiB, on other architectures also 16
-// or 64 KiB), and are left out.
+// hugepages leaves out the smallest pages, the base pages (4 KiB, on other architectures also 16 or 64 KiB).
 func (p *parser) hugepages(e *element) []topology.HugepagePool {
 	var pools []topology.HugepagePool
 	for k := range e.All("page_type") {
@@ -166,7 +160,7 @@ func (p *parser) hugepages(e *element) []topology.HugepagePool {
 	return pools[1:]
 }
 
-// findHidden finds nodes of the machine that the file does not describe, for example because of a cgroup.
+// findHidden finds nodes that the file does not describe, for example because of a cgroup.
 func (p *parser) findHidden() {
 	described := lists.Map(lists.Filter(p.nodes, func(n *node) bool { return n.id < topology.MaxCPUs }),
 		func(n *node) int { return n.id })
@@ -178,7 +172,7 @@ func (p *parser) findHidden() {
 	}
 }
 
-// sumMemory sets the machine's memory to the sum over its nodes, like the kernel's MemTotal, if all nodes are known.
+// sumMemory sums the nodes, like the kernel's MemTotal, if all are known.
 func (p *parser) sumMemory() {
 	var sum uint64
 	for i := range p.h.NUMANodes {

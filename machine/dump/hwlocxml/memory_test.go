@@ -159,7 +159,6 @@ func TestMemoryAndPages(t *testing.T) {
 	}
 }
 
-// slit writes a matrix of version 2.
 func slit(attrs, indexes, values string) string {
 	n := len(strings.Fields(indexes))
 	return fmt.Sprintf(`<distances2 type="NUMANode" nbobjs="%d" %s><indexes length="1">%s</indexes>`+

@@ -10,7 +10,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// The purposes of an OS device, which may have several. The bits are as in version 3's osdev_type.
+// Bits are as in version 3's osdev_type.
 const (
 	isStorage = 1 << iota
 	isMemory
@@ -21,22 +21,22 @@ const (
 	isDMA
 )
 
-// oldTypes maps the type numbers of versions 1 and 2.
+// oldTypes has the numbers of versions 1 and 2.
 var oldTypes = [...]int{isStorage, isGPU, isNetwork, isFabric, isDMA, isCoprocessor, isMemory}
 
-// devices merges the data on a device from several objects.
+// devices merges several objects of a device.
 type devices struct {
 	*parser
 	addresses map[topology.PCIAddr]int
 	nics      map[string]*topology.NIC
 	gpus      map[string]*gpu
-	order     []*gpu // in the order of the file
+	order     []*gpu
 
-	lastNear     *element // the last result of localityOf: devices below one object are adjacent
+	lastNear     *element // devices below one object are adjacent
 	lastLocality locality
 }
 
-// osDevice reads a device of the operating system. A device below a PCI function belongs to that function.
+// A device below a PCI function belongs to that function.
 func (d *devices) osDevice(e *element, at slot) {
 	name := e.Attr("name")
 	text := e.Attr("osdev_type")
@@ -54,7 +54,7 @@ func (d *devices) osDevice(e *element, at slot) {
 		kind = oldTypes[kind]
 	}
 	switch {
-	case kind&isFabric != 0: // in version 3 it is also a network device
+	case kind&isFabric != 0: // in version 3 also a network device
 		d.rdma(e, name, d.nic(name, at))
 	case kind&isNetwork != 0:
 		d.netdev(e, name, d.nic(name, at))
@@ -65,7 +65,7 @@ func (d *devices) osDevice(e *element, at slot) {
 	}
 }
 
-// nic returns the NIC of a PCI function, or the NIC with that name if there is no function.
+// nic returns the NIC of a function, or that name without one.
 func (d *devices) nic(name string, at slot) *topology.NIC {
 	id := name
 	if at.function != nil {
@@ -82,7 +82,7 @@ func (d *devices) nic(name string, at slot) *topology.NIC {
 	return n
 }
 
-// netdev adds a network device. hwloc's Port counts from 1, the kernel's dev_port from 0.
+// hwloc's Port counts from 1, the kernel's dev_port from 0.
 func (d *devices) netdev(e *element, name string, n *topology.NIC) {
 	port := topology.Netdev{Name: name, MAC: infoOf(e, "Address")}
 	if v, err := strconv.Atoi(infoOf(e, "Port")); err == nil && v > 0 {
@@ -91,12 +91,10 @@ func (d *devices) netdev(e *element, name string, n *topology.NIC) {
 	n.Ports = append(n.Ports, port)
 }
 
-// portStates are the states of an InfiniBand port by number. Source: InfiniBand Architecture Specification, PortInfo.
-// The kernel's /sys/class/infiniband/*/ports/*/state has both: "4: ACTIVE".
+// portStates are from the InfiniBand Architecture Specification, PortInfo. sysfs has both: "4: ACTIVE".
 var portStates = map[string]string{"1": "DOWN", "2": "INIT", "3": "ARMED", "4": "ACTIVE", "5": "ACTIVE_DEFER"}
 
-// rdma adds an RDMA device. The data on its ports is in infos named PortPState, PortPLID, PortPGIDG for port P and
-// index G.
+// Infos on ports are PortPState, PortPLID, PortPGIDG for port P and index G.
 func (d *devices) rdma(e *element, name string, n *topology.NIC) {
 	device := topology.RDMADevice{Name: name, NodeGUID: infoOf(e, "NodeGUID")}
 	for k := range e.All("info") {
@@ -115,7 +113,7 @@ func (d *devices) rdma(e *element, name string, n *topology.NIC) {
 		case what == "State":
 			port.State = portStates[value]
 		case what == "LID":
-			// 0 means no LID: an Ethernet port, or one that the subnet manager has not seen.
+			// No LID: an Ethernet port, or one that the subnet manager has not seen.
 			if lid, err := strconv.ParseUint(value, 0, 16); err == nil && lid > 0 {
 				port.LID = new(int(lid))
 			}
@@ -128,7 +126,7 @@ func (d *devices) rdma(e *element, name string, n *topology.NIC) {
 	n.Devices = append(n.Devices, device)
 }
 
-// portOf returns the port with a number, adding it if necessary. hwloc lists ports in ascending order.
+// hwloc lists ports in ascending order.
 func portOf(d *topology.RDMADevice, number int) *topology.RDMAPort {
 	for i := range d.Ports {
 		if d.Ports[i].Number == number {
@@ -139,7 +137,7 @@ func portOf(d *topology.RDMADevice, number int) *topology.RDMAPort {
 	return &d.Ports[len(d.Ports)-1]
 }
 
-// disk adds a block device. It skips tapes, and DAX devices, which are memory.
+// disk skips tapes, and DAX devices, which are memory.
 func (d *devices) disk(e *element, name string, at slot) {
 	if subtypeOf(e) == "Tape" || strings.HasPrefix(name, "dax") {
 		return
@@ -158,17 +156,17 @@ func (d *devices) disk(e *element, name string, at slot) {
 	d.h.Storage = append(d.h.Storage, disk)
 }
 
-// A gpu is a GPU with the source of its memory size, because several libraries may describe a GPU.
+// Several libraries may describe a gpu.
 type gpu struct {
 	topology.GPU
-	memory int // rank of the library that gave MemoryBytes
+	memory int // rank of the library of MemoryBytes
 }
 
-// libraries are the GPU libraries, the most accurate on memory first. OpenCL also lists processors.
+// libraries are in order of their accuracy on memory. OpenCL also lists processors.
 var libraries = []string{"RSMI", "NVML", "CUDA", "LevelZero", "OpenCL"}
 
-// gpuDevice adds a GPU from a library or from the kernel's graphics devices. Without a PCI function it only reads the
-// vendor's management library, because other libraries would add the same GPU again.
+// gpuDevice adds a GPU. Without a PCI function it only reads the vendor's management library, because other libraries
+// would add the same GPU again.
 func (d *devices) gpuDevice(e *element, name string, at slot) {
 	library := subtypeOf(e)
 	rank := len(libraries)
@@ -179,7 +177,7 @@ func (d *devices) gpuDevice(e *element, name string, at slot) {
 	}
 	isCard := strings.HasPrefix(name, "card") && strings.Trim(name[len("card"):], "0123456789") == ""
 	if library == "OpenCL" && infoOf(e, "OpenCLDeviceType") != "GPU" || rank == len(libraries) && !isCard {
-		return // a processor, a non-GPU coprocessor (MIC), a render node, or an X display
+		return // a processor, a coprocessor (MIC), a render node, or an X display
 	}
 	id := name
 	if at.function != nil {
@@ -207,7 +205,7 @@ func (d *devices) gpuDevice(e *element, name string, at slot) {
 	g.Vendor = cmp.Or(g.Vendor, infoOf(e, "GPUVendor"))
 	g.Model = cmp.Or(g.Model, infoOf(e, "GPUModel"))
 	g.UUID = cmp.Or(g.UUID, infoOf(e, "NVIDIAUUID"), infoOf(e, "AMDUUID"))
-	// NVML and RSMI number GPUs like nvidia-smi and rocm-smi. CUDA's and OpenCL's numbers depend on the environment.
+	// CUDA's and OpenCL's numbers depend on the environment.
 	if library == "NVML" || library == "RSMI" {
 		digits := name[len(strings.TrimRight(name, "0123456789")):]
 		if v, err := strconv.Atoi(digits); err == nil {
@@ -219,7 +217,7 @@ func (d *devices) gpuDevice(e *element, name string, at slot) {
 	}
 }
 
-// gpuMemory returns the memory of a GPU in bytes, or 0 if unknown.
+// gpuMemory returns bytes, or 0 if unknown.
 func gpuMemory(e *element) uint64 {
 	for _, name := range []string{"RSMIVRAMSize", "CUDAGlobalMemorySize", "LevelZeroMemorySize",
 		"OpenCLGlobalMemorySize"} {
@@ -232,7 +230,6 @@ func gpuMemory(e *element) uint64 {
 	return hbm + ddr
 }
 
-// finish moves the devices to the host. Host.Complete sorts them.
 func (d *devices) finish() {
 	d.h.NICs = append(d.h.NICs, lists.InOrder(d.nics)...)
 	d.h.GPUs = append(d.h.GPUs, lists.Map(d.order, func(g *gpu) topology.GPU { return g.GPU })...)

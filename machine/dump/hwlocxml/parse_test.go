@@ -11,7 +11,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// v1, v2 and v3 wrap objects into a file. The first object is on line 3.
+// The first object of v1, v2 and v3 is on line 3.
 func v1(body string) string {
 	return "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<!DOCTYPE topology SYSTEM \"hwloc.dtd\">\n<topology>" + body +
 		"</topology>\n"
@@ -40,7 +40,6 @@ func pu(n int) string {
 
 func info(name, value string) string { return fmt.Sprintf("<info name=%q value=%q/>", name, value) }
 
-// numa writes a node of version 2 with 1 GiB.
 func numa(id int, cpus, more string, inside ...string) string {
 	return object("NUMANode", fmt.Sprintf(`os_index="%d" local_memory="1073741824" %s %s`, id,
 		nodes(cpus, fmt.Sprintf("0x%x", 1<<id)), more), inside...)

@@ -10,24 +10,23 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A slot is the position of an object in the tree of devices.
+// A slot is a position in the tree of devices.
 type slot struct {
-	near *element // the nearest ancestor with CPUs; locality is derived from it
+	near *element // nearest ancestor with CPUs
 	locality
 
-	root     string            // "pci0000:40"; "" if there is no host bridge above
-	parent   *topology.PCIAddr // the bridge above; nil on a root bus
-	known    bool              // there is a bridge above, and domain, first and last are known
-	domain   uint32            // of the bus below the bridge
-	first    uint8             // the bus right below the bridge
-	last     uint8             // the last bus below the bridge
-	function *topology.PCIAddr // the nearest PCI function, of the object or above
+	root     string            // "pci0000:40", or "" without a host bridge
+	parent   *topology.PCIAddr // nil on a root bus
+	known    bool              // domain, first and last are known
+	domain   uint32
+	first    uint8 // right below the bridge
+	last     uint8
+	function *topology.PCIAddr // nearest, of the object or above
 }
 
-// A locality is the CPUs near a device.
 type locality struct {
 	cpus *topology.CPUSet
-	node *int // the node of these CPUs, if only one
+	node *int // nil for several nodes
 }
 
 func (p *parser) readDevices() {
@@ -64,8 +63,8 @@ func (d *devices) walk(e *element, at slot) {
 }
 
 // localityOf returns the locality of devices below an object with CPUs. hwloc puts a device below the object that has
-// the device's local_cpus as its CPUs, or below the machine if they are unknown. The node is nil if the CPUs belong
-// to several nodes, or to nodes that are not all described.
+// the device's local_cpus, or below the machine if they are unknown. The node is nil if the CPUs belong to several
+// nodes, or to nodes that are not all described.
 //
 // On a machine with one node the result is empty, because versions 1 and 2 put devices below different objects;
 // Host.Complete sets the node.
@@ -95,8 +94,8 @@ func (d *devices) localityOf(near *element) (l locality) {
 	return l
 }
 
-// bridge returns the slot of objects below a bridge. Bridge types are "0-1" from the host to PCI, which hwloc
-// synthesizes for each root bus, and "1-1" from PCI to PCI, which are also functions.
+// bridge returns the slot below a bridge. Types are "0-1", which hwloc synthesizes for each root bus, and "1-1" from
+// PCI to PCI, which are also functions.
 func (d *devices) bridge(e *element, at slot) slot {
 	domain, first, last, ok := d.buses(e)
 	if _, isFunction := e.Lookup("pci_busid"); !isFunction {
@@ -125,7 +124,7 @@ func (d *devices) bridge(e *element, at slot) slot {
 	return at
 }
 
-// buses parses bridge_pci, "0000:[02-03]": the domain, the bus below the bridge, and the last bus below it.
+// buses parses bridge_pci, "0000:[02-03]": the domain, and the first and last bus below the bridge.
 func (d *devices) buses(e *element) (domain uint32, first, last uint8, ok bool) {
 	text, has := e.Lookup("bridge_pci")
 	if !has {
@@ -143,8 +142,7 @@ func (d *devices) buses(e *element) (domain uint32, first, last uint8, ok bool) 
 	return uint32(v), uint8(f), uint8(l), true
 }
 
-// function adds a PCI function. It returns no address if that cannot be parsed, and no function if the address is a
-// duplicate.
+// function returns no address if that cannot be parsed, and no function for a duplicate.
 func (d *devices) function(e *element, at slot) (*topology.PCIAddr, *topology.PCIDevice) {
 	text := e.Attr("pci_busid")
 	address, err := topology.ParsePCIAddr(text)
@@ -180,9 +178,8 @@ func (d *devices) function(e *element, at slot) (*topology.PCIAddr, *topology.PC
 	return &address, &d.h.PCI[len(d.h.PCI)-1]
 }
 
-// types parses pci_type: class and subclass, [vendor:device], [subsystem vendor:device], revision, and since version
-// 3 the programming interface: "0302 [10de:1eb8] [10de:12a2] a1 00". Before version 3 the interface is unknown, and 0
-// here. A subsystem of 0 means no subsystem.
+// types parses pci_type: "0302 [10de:1eb8] [10de:12a2] a1 00" is class, device, subsystem, revision, and since version
+// 3 the programming interface, else 0. A subsystem of 0 means none.
 func (d *devices) types(e *element, f *topology.PCIDevice) {
 	text, ok := e.Lookup("pci_type")
 	if !ok {
@@ -227,11 +224,8 @@ func pair(s string) (a, b topology.ID16, ok bool) {
 // linkOf returns a function's link if pci_link_speed is unambiguous, else only the rate.
 //
 // The number is the rate of all lanes after line coding, in 10^9 bytes per second: 7.876923 is 8 GT/s on 8 lanes, 16
-// GT/s on 4, and 32 on 2. Widths of 1 to 16 lanes are considered; few numbers have just one pair. 0 means unknown, and
-// a rate above that of any link is not one.
-//
-// For a function that NVML knows, hwloc (2.x and before) replaces the number with the maximum of the GPU, computed as
-// if 8 GT/s were the highest rate, so it is ignored.
+// GT/s on 4, and 32 on 2. 0, or a rate above that of any link, means unknown. For a function that NVML knows, hwloc
+// (2.x and before) has the maximum of the GPU, computed as if 8 GT/s were the highest rate, so it is ignored.
 func (d *devices) linkOf(e *element) (*topology.Link, *float64) {
 	text, ok := e.Lookup("pci_link_speed")
 	if !ok {

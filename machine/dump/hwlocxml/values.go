@@ -14,16 +14,13 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// The methods here parse one attribute. If parsing fails, they fail the file (see parser.fail) and return the result
-// for a missing attribute.
+// If parsing fails, these methods fail the file (see parser.fail) and return the result for a missing attribute.
 
-// infinite is the prefix of a set that includes all numbers above its words.
+// infinite means that all higher numbers are in the set.
 const infinite = "0xf...f"
 
-// set parses a set of CPUs or nodes: hexadecimal words of 32 bits, highest first; a word of 0 may be empty. An
-// infinite set also includes all members of all above its words. ok is false if the attribute is missing.
-//
-// Source: hwloc_bitmap_snprintf in hwloc/bitmap.h.
+// set parses hexadecimal words of 32 bits, highest first; a word of 0 may be empty. An infinite set also includes all
+// members of all above its words. ok is false if the attribute is missing. Source: hwloc/bitmap.h.
 func (p *parser) set(e *element, attr string, all topology.CPUSet) (s topology.CPUSet, ok bool) {
 	text, ok := e.Lookup(attr)
 	if !ok {
@@ -62,8 +59,7 @@ func (e *setError) Error() string {
 
 func (e *setError) Unwrap() error { return e.err }
 
-// number parses a non-negative decimal number. ok is false if the attribute is missing or -1, which means unknown in
-// the DTD.
+// number parses a decimal number; ok is false if it is missing or -1, unknown in the DTD.
 func (p *parser) number(e *element, attr string) (v uint64, ok bool) {
 	text, ok := e.Lookup(attr)
 	if !ok || text == "-1" {
@@ -78,15 +74,12 @@ func (p *parser) number(e *element, attr string) (v uint64, ok bool) {
 }
 
 const (
-	// unknownIndex is the os_index of an object without a number of the operating system: hwloc prints -1 as
-	// unsigned.
+	// unknownIndex is -1, which hwloc prints as unsigned.
 	unknownIndex = 1<<32 - 1
-	// maxIndex bounds numbers of packages, dies, cores and nodes. Firmware leaves gaps: a real machine has package
-	// 983297.
+	// maxIndex allows for the gaps of firmware: a real machine has package 983297.
 	maxIndex = 1<<31 - 1
 )
 
-// osIndex returns the operating system's number of an object. ok is false if there is no number.
 func (p *parser) osIndex(e *element) (int, bool) {
 	v, ok := p.number(e, "os_index")
 	if !ok || v == unknownIndex {
@@ -99,7 +92,7 @@ func (p *parser) osIndex(e *element) (int, bool) {
 	return int(v), true
 }
 
-// indexOrSet returns the number of a PU or a node: os_index or, if that is missing, the only member of its own set.
+// indexOrSet returns os_index or, if that is missing, the only member of its own set.
 func (p *parser) indexOrSet(e *element, attr, what string) int {
 	if n, ok := p.osIndex(e); ok {
 		return n
@@ -112,7 +105,7 @@ func (p *parser) indexOrSet(e *element, attr, what string) int {
 	return set.Min()
 }
 
-// float parses a number with a fraction, or returns 0 if the attribute is missing.
+// float returns 0 if the attribute is missing.
 func (p *parser) float(e *element, attr string) float64 {
 	text, ok := e.Lookup(attr)
 	if !ok {
@@ -126,15 +119,13 @@ func (p *parser) float(e *element, attr string) float64 {
 	return v
 }
 
-// kibibytes parses an info with a size in KiB; version 3 appends the unit. ok is false for other text, because infos
-// never fail a file.
+// kibibytes parses an info in KiB; version 3 appends the unit. Infos never fail a file.
 func kibibytes(s string) (size uint64, ok bool) {
 	v, err := strconv.ParseUint(strings.TrimSuffix(s, "KiB"), 10, 64)
 	hi, lo := bits.Mul64(v, 1024)
 	return lo, err == nil && hi == 0
 }
 
-// decimal parses an info with a number, or returns nil.
 func decimal(s string) *uint64 {
 	n, err := strconv.ParseUint(s, 10, 64)
 	if err != nil {
@@ -143,10 +134,10 @@ func decimal(s string) *uint64 {
 	return &n
 }
 
-// An Error is a file that cannot be read, with the position.
+// An Error is a file that cannot be read.
 type Error = where.Error
 
-// An element is an object of hwloc, or an element of data about an object.
+// An element is an object, or data about one.
 type element = xmltree.Element
 
 func label(e *element) string {
@@ -156,7 +147,7 @@ func label(e *element) string {
 	return e.Name
 }
 
-// kindOf returns the object's type, with the type names of version 2.
+// kindOf uses the type names of version 2.
 func kindOf(e *element) string {
 	t := e.Attr("type")
 	switch t {
@@ -175,8 +166,7 @@ func kindOf(e *element) string {
 	return t
 }
 
-// infoOf returns the value of the element's info with that name, or "". It trims spaces, which DMI strings have at
-// their ends.
+// infoOf returns an info, or "". It trims spaces, which DMI strings have at their ends.
 func infoOf(e *element, name string) string {
 	for k := range e.All("info") {
 		if k.Attr("name") == name {
@@ -186,7 +176,7 @@ func infoOf(e *element, name string) string {
 	return ""
 }
 
-// subtypeOf returns the object's subtype. In version 1 the subtype is an info.
+// In version 1 the subtype is an info.
 func subtypeOf(e *element) string {
 	if s, ok := e.Lookup("subtype"); ok {
 		return s
@@ -194,7 +184,6 @@ func subtypeOf(e *element) string {
 	return cmp.Or(infoOf(e, "Type"), infoOf(e, "CoProcType"))
 }
 
-// objectsOf yields the object and all objects below it, in the order of the file.
 func objectsOf(e *element) iter.Seq[*element] {
 	return func(yield func(*element) bool) { walk(e, yield) }
 }

@@ -29,11 +29,9 @@ var (
 	flagGroup  = lazyregexp.New(`\bIOMMU group ([0-9]+)`)
 )
 
-// strayText is the error for lines of a link without a function above.
 const strayText = "the state of a link, and no function above it"
 
-// detail reads a line that belongs to the current function. It ignores unknown lines, because the model has no place
-// for their data.
+// detail reads a line of the current function. It ignores unknown lines.
 func (p *parser) detail(s string, n int) {
 	d := p.current
 	if d == nil && strings.HasPrefix(s, "LnkSta:") && aLink().MatchString(s) {
@@ -93,7 +91,7 @@ func (p *parser) detail(s string, n int) {
 		if m := power().FindStringSubmatch(s); m != nil && d.section == "Power Management" {
 			d.PowerState = m[1]
 			if m[1] == "D3" {
-				d.PowerState = "D3hot" // lspci could read it, so it has power
+				d.PowerState = "D3hot"
 			}
 		}
 	default:
@@ -101,7 +99,6 @@ func (p *parser) detail(s string, n int) {
 	}
 }
 
-// number parses a number in the range of nodes and groups, or returns nil.
 func (p *parser) number(key, value string, n int) *int {
 	v, err := strconv.Atoi(value)
 	if err != nil || v < 0 || v >= topology.MaxCPUs {
@@ -149,7 +146,6 @@ func (d *device) sriov() *topology.SRIOV {
 	return d.SRIOV
 }
 
-// rid parses a number that fits a 16-bit register, or returns nil.
 func rid(s string) *int {
 	if v, err := strconv.ParseUint(s, 10, 16); err == nil {
 		return new(int(v))
@@ -184,7 +180,7 @@ func (p *parser) capability(d *device, s string, n int) {
 	}
 }
 
-// port reads the type of a PCI Express port: "Root Port (Slot+), MSI 00".
+// port reads "Root Port (Slot+), MSI 00".
 func (d *device) port(what string) {
 	port := ""
 	switch {
@@ -226,14 +222,14 @@ func (d *device) buses(s string) {
 	b.Secondary, b.Subordinate = secondary, subordinate
 }
 
-// hex8 returns the value of two hexadecimal digits that a regular expression has matched.
+// hex8 returns the value of two matched hexadecimal digits.
 func hex8(digits string) uint8 {
 	v, _ := strconv.ParseUint(digits, 16, 8)
 	return uint8(v)
 }
 
-// link returns the link to fill in, or nil outside of the PCI Express capability. Text filtered by grep may not name
-// any capability; then the link is filled in.
+// link returns the link to fill in, or nil outside of the PCI Express capability. Text filtered by grep may name no
+// capability.
 func (d *device) link() *topology.Link {
 	if d.section != "Express" && d.section != "" {
 		return nil
@@ -242,15 +238,15 @@ func (d *device) link() *topology.Link {
 	return d.Link
 }
 
-// dropEmptyLink removes a link without data: functions inside the processor have the capability as well.
+// dropEmptyLink removes a link without data, of a function inside the processor.
 func (d *device) dropEmptyLink() {
 	if *d.Link == (topology.Link{}) {
 		d.Link = nil
 	}
 }
 
-// speedAndWidth parses "Port #0, Speed 16GT/s, Width x16, ASPM L1" and "Speed 2.5GT/s (downgraded), Width x8 (ok)".
-// It returns no speed for a width of 0, because such a link is down.
+// speedAndWidth parses "Port #0, Speed 16GT/s, Width x16, ASPM L1" and "Speed 2.5GT/s (downgraded), Width x8 (ok)". A
+// link of width 0 is down, so it has no speed.
 func speedAndWidth(s string) (speed *float64, width *int) {
 	if m := linkWidth().FindStringSubmatch(s); m != nil {
 		v, err := strconv.Atoi(m[1])
@@ -281,8 +277,8 @@ const (
 	vfBAR  = 7
 )
 
-// region reads a range of addresses: "Region 1: Memory at 3f000000000 (64-bit, prefetchable) [size=64G]". It skips a
-// range without a size: the range has no address, or lspci read a dump.
+// region reads "Region 1: Memory at 3f000000000 (64-bit, prefetchable) [size=64G]". It skips a range without a size:
+// the range has no address, or lspci read a dump.
 func (d *device) region(s string) {
 	m := region().FindStringSubmatch(s)
 	if m == nil {
@@ -335,15 +331,15 @@ func (d *device) region(s string) {
 	d.BARs = append(d.BARs, b)
 }
 
-// hex keeps a line of a dump (-x): "10: 08 00 70 fd 08 00 80 fd ...". It skips the extended configuration space after
-// the first 256 bytes: the text of -vv has all of it that the model needs, and a dump without that text is rare.
+// hex keeps a line of a dump (-x): "10: 08 00 70 fd 08 00 80 fd ...". It skips everything after the first 256 bytes,
+// because the text of -vv has all of it that the model needs.
 func (p *parser) hex(offset, digits string) {
 	if p.current == nil {
 		return
 	}
 	at, err := strconv.ParseUint(offset, 16, 16)
 	if err != nil || int(at) != len(p.current.config) || at >= pci.StandardSize {
-		return // a gap, or a second dump of the function
+		return // a gap, or a second dump
 	}
 	b, err := hex.DecodeString(strings.ReplaceAll(digits, " ", ""))
 	if err == nil {
@@ -351,7 +347,7 @@ func (p *parser) hex(offset, digits string) {
 	}
 }
 
-// readConfig adds facts from the dump that the text lacks, mainly numbers, which a list only has with -n.
+// readConfig adds facts that the text lacks, mainly numbers, which a list only has with -n.
 func (d *device) readConfig() {
 	if len(d.config) < pci.HeaderSize {
 		return

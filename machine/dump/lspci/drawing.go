@@ -11,8 +11,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A drawing is the parser's state between lines of a drawn tree: the bus of each open branch, by the column of the
-// branch's + or \.
+// A drawing has the bus of each open branch of a drawn tree, by the column of the branch's + or \.
 //
 //	-+-[0000:20]-+-00.0  Host bridge
 //	 |           \-03.1-[21]--+-00.0  NIC
@@ -31,7 +30,6 @@ type branch struct {
 	bus *bus // nil for the root buses
 }
 
-// A bus is the bus of the functions of a branch.
 type bus struct {
 	domain uint32
 	number uint8
@@ -39,7 +37,7 @@ type bus struct {
 	root   string
 }
 
-// cutOff is the bus of bridges at the edge of a cut-out piece: the piece does not have its number.
+// cutOff is the bus of bridges at the edge of a cut-out piece, which lacks its number.
 var cutOff = &bus{}
 
 var (
@@ -54,8 +52,7 @@ func (p *parser) draw(line string, n int) error {
 		p.drawing.open = nil
 		return p.drawBus(line, 0, nil, n)
 	}
-	// The first + or \ of a line is the branch that the line continues; text to the right of it is new. A branch
-	// further right has ended, since lines are drawn from top to bottom.
+	// A line continues the branch at its first + or \. Branches further right have ended.
 	col := strings.IndexAny(line, `+\`)
 	// A cut-out piece may have lost the first character of some lines. Branches are further apart than that.
 	for _, off := range []int{0, 1, -1} {
@@ -81,8 +78,8 @@ func (p *parser) draw(line string, n int) error {
 	return where.At(n, "the branch in column %d hangs on nothing that is drawn above it", col+1)
 }
 
-// drawCut reads an item on a bus with its number cut off. For a bridge it reads the buses behind it; other functions
-// have no known address, and are noted.
+// drawCut reads an item on a bus with its number cut off. Only a bridge shows buses behind it; other functions are
+// noted.
 func (p *parser) drawCut(line string, at, n int) error {
 	m := cutBridge().FindStringSubmatch(line[min(at, len(line)):])
 	if m == nil {
@@ -93,7 +90,6 @@ func (p *parser) drawCut(line string, at, n int) error {
 	return p.drawBus(line, at+len(m[0]), &bus{domain: uint32(domain), number: hex8(m[2])}, n)
 }
 
-// drawBus reads the text after the number of a bus: dashes, then a branch, a single function, or nothing.
 func (p *parser) drawBus(line string, at int, b *bus, n int) error {
 	dashes := at
 	for at < len(line) && line[at] == '-' {
@@ -138,7 +134,7 @@ func (p *parser) drawItem(line string, at int, b *bus, n int) error {
 	rest := line[at+len(m[0]):]
 	if m := behind().FindStringSubmatch(rest); m != nil {
 		first, last := hex8(m[1]), hex8(cmp.Or(m[2], m[1]))
-		// Bus numbers rise on the way down, so a bus behind a bridge has a higher number than the bridge's own bus.
+		// Bus numbers rise on the way down.
 		if first <= b.number || last < first {
 			return where.At(n, "bus %02x cannot lead to the buses %s", b.number, m[0][1:])
 		}

@@ -17,19 +17,18 @@ var (
 	revision = lazyregexp.New(` ?\(rev ([0-9a-f]{2})\)`)
 	progIf   = lazyregexp.New(` ?\(prog-if ([0-9a-f]{2})(?: \[[^\]]*\])?\)`)
 
-	// classNumber matches a class: "Host bridge [0600]", "0600", "Class 0600", "Class [0600]".
+	// classNumber matches "Host bridge [0600]", "0600", "Class 0600", "Class [0600]".
 	classNumber = lazyregexp.New(`^(?:(.*?) ?\[([0-9a-f]{4})\]|(?:Class )?([0-9a-f]{4}))$`)
 
-	// nameNumbers matches a name: "8086:1237", "Device 8086:1237", "Intel Corporation Device [8086:0d57]".
+	// nameNumbers matches "8086:1237", "Device 8086:1237", "Intel Corporation Device [8086:0d57]".
 	nameNumbers = lazyregexp.New(`^(?:(.*?) ?\[([0-9a-f]{4}):([0-9a-f]{4})\]|(?:Device )?([0-9a-f]{4}):([0-9a-f]{4}))$`)
 
-	// unknownDevice matches a name that ends with a device number, because pci.ids does not have the device.
+	// unknownDevice matches a name that ends with a device number.
 	unknownDevice = lazyregexp.New(`^(.*?):? ?(?:Unknown d|D)evice ([0-9a-f]{4})$`)
 
-	// spaced matches a class and a name without a colon, as tools that list IOMMU groups print them. The class ends
-	// with its number or a wide gap.
+	// spaced matches a class and a name without a colon, from tools that list IOMMU groups.
 	spaced = lazyregexp.New(`^(\S.*?\[[0-9a-f]{4}\]) +(\S.*)$|^(\S.*?) {2,}(\S.*)$`)
-	// field matches a field of a record on one line (-mm): "Host bridge" "Intel Corporation" "440FX" -r02 -p00 "" "".
+	// field matches a field of `"Host bridge" "Intel Corporation" "440FX" -r02 -p00 "" ""` (-mm).
 	field = lazyregexp.New(`"(?:[^"\\]|\\.)*"|-[rp][0-9a-f]{2}|\S+`)
 )
 
@@ -67,7 +66,7 @@ func (p *parser) listed(rest string, n int) (id topology.PCIDevice, err error) {
 		rest = revision().ReplaceAllString(rest, "")
 	}
 	if iface == 0xff && id.Revision != nil && *id.Revision == 0xff {
-		iface = 0 // the function reads as all ones, so the interface is meaningless
+		iface = 0 // a dead function, so the interface is meaningless
 	}
 	class, name, ok := strings.Cut(rest, ": ")
 	if m := spaced().FindStringSubmatch(rest); !ok && m != nil && p.group != nil {
@@ -112,7 +111,7 @@ func parseName(s string) (vendor, device *topology.ID16, vendorName, deviceName 
 	return vendor, device, vendorName, deviceName
 }
 
-// oneLine parses `"Host bridge" "Intel Corporation" "440FX" -r02 "Red Hat, Inc." "Qemu virtual machine"` of -mm.
+// oneLine parses a record of -mm.
 func (p *parser) oneLine(rest string, n int) (id topology.PCIDevice, err error) {
 	var values []string
 	var iface uint8
@@ -142,7 +141,6 @@ func (p *parser) oneLine(rest string, n int) (id topology.PCIDevice, err error) 
 	return id, nil
 }
 
-// numberOf matches a name with its number, or a number alone.
 var numberOf = lazyregexp.New(`^(?:(.*?) ?\[([0-9a-f]{4})\]|(?:Device )?([0-9a-f]{4}))$`)
 
 // numbered parses "Intel Corporation [8086]", "8086" or "Intel Corporation".
@@ -158,7 +156,6 @@ func numbered(s string) (*topology.ID16, string) {
 	return &v, m[1]
 }
 
-// numberedVendor is like numbered, but also finds a vendor's number by its name.
 func numberedVendor(s string) (*topology.ID16, string) {
 	v, name := numbered(s)
 	if v == nil {
@@ -167,7 +164,6 @@ func numberedVendor(s string) (*topology.ID16, string) {
 	return v, name
 }
 
-// identify adds the facts of a line to a function, and makes it the current one.
 func (p *parser) identify(d *device, id *topology.PCIDevice, n int) {
 	p.current = d
 	if differ(d.Vendor, id.Vendor) || differ(d.Device, id.Device) {
@@ -176,8 +172,8 @@ func (p *parser) identify(d *device, id *topology.PCIDevice, n int) {
 		p.current = nil
 		return
 	}
-	// A class with a programming interface replaces one without. For other facts the first value wins, because later
-	// parts of a text are often shorter.
+	// A class with a programming interface replaces one without. Else the first value wins, because later parts of a
+	// text are often shorter.
 	if id.Class != nil && (d.Class == nil || *d.Class&0xff == 0 && d.Class.Sub() == id.Class.Sub()) {
 		d.Class = id.Class
 	}
@@ -198,7 +194,6 @@ func (p *parser) identify(d *device, id *topology.PCIDevice, n int) {
 
 func differ(a, b *topology.ID16) bool { return a != nil && b != nil && *a != *b }
 
-// setSubsystem sets the subsystem, unless it is already set or the numbers mean that it is missing.
 func (d *device) setSubsystem(vendor, device *topology.ID16) {
 	if d.SubsystemVendor != nil || vendor == nil || device == nil || *vendor == 0 || *vendor == 0xffff {
 		return
@@ -206,7 +201,7 @@ func (d *device) setSubsystem(vendor, device *topology.ID16) {
 	d.SubsystemVendor, d.SubsystemDevice = vendor, device
 }
 
-// record reads a line of a record for programs (-vmm): a key, a colon and a value.
+// record reads "key: value" of -vmm.
 func (p *parser) record(key, value string, n int) error {
 	if key == "Slot" || key == "Device" && !p.inRecord {
 		d, err := p.at(value, n)
@@ -261,7 +256,6 @@ func (p *parser) record(key, value string, n int) error {
 	return nil
 }
 
-// addCandidates adds kernel modules: "nouveau, nvidia_drm, nvidia".
 func (d *device) addCandidates(list string) {
 	for m := range strings.SplitSeq(list, ",") {
 		if m = strings.TrimSpace(m); m != "" && len(d.Candidates) < 32 && !slices.Contains(d.Candidates, m) {
@@ -270,8 +264,8 @@ func (d *device) addCandidates(list string) {
 	}
 }
 
-// vendors lists the vendors of relevant devices whose names have a single number in pci.ids. lspci prints the name of
-// a device right after the vendor's, so a longer vendor name comes before its own prefix.
+// vendors lists vendors whose names have a single number in pci.ids. A vendor name comes before its own prefix, because
+// the device's name follows directly.
 var vendors = []struct {
 	name string
 	id   topology.ID16
@@ -317,11 +311,9 @@ var vendors = []struct {
 	{"VMware", 0x15ad},
 }
 
-// redHatQEMU is the vendor number of QEMU's own devices. Both of Red Hat's numbers have the same name, so the
-// device's name decides.
+// redHatQEMU is the vendor number of QEMU's devices. Both of Red Hat's numbers have the same name.
 const redHatQEMU topology.ID16 = 0x1b36
 
-// splitName splits a name into vendor and device. If the vendor is unknown, all of it is the device's name.
 func splitName(s string) (vendor *topology.ID16, vendorName, deviceName string) {
 	for _, v := range vendors {
 		if rest, ok := strings.CutPrefix(s, v.name); ok && (rest == "" || rest[0] == ' ') {
@@ -337,7 +329,6 @@ func splitName(s string) (vendor *topology.ID16, vendorName, deviceName string) 
 	return nil, "", s
 }
 
-// classNames maps lspci's class names, in lower case, to classes. It is built once, because the list is long.
 var classNames = sync.OnceValue(func() map[string]topology.ID24 {
 	names := map[string]topology.ID24{}
 	for base := range 256 {
@@ -363,8 +354,7 @@ func classByName(name string) (topology.ID24, bool) {
 }
 
 var (
-	// NVIDIA's GPUs have the name of their chip, with or without the card in brackets. Names of audio, USB and switch
-	// functions have more words.
+	// Names of NVIDIA's audio, USB and switch functions have more words than the chip and the card in brackets.
 	nvidiaGPU = lazyregexp.New(`^(?:G[A-Z]?|AD|TU)[0-9]{2,3}[A-Z]{0,3}(?: \[[^\]]*\])?$`)
 	otherGPU  = lazyregexp.New(
 		`\[(?:AMD )?(?:Radeon|Instinct|FirePro)|\bGraphics\b|\bMI[0-9]{3}X?\b|Data Center GPU|` +
@@ -375,7 +365,7 @@ var (
 	notDevice = lazyregexp.New(`Audio|USB|UCSI|NVSwitch|Bridge|Switch|Port|DMA|Management|Secure|Crypto|SMBus|SoC`)
 )
 
-// guess recognizes GPUs and NICs of a drawing by name, because it has no classes. The function's class stays unknown.
+// guess recognizes GPUs and NICs of a drawing by name. The function's class stays unknown.
 func (p *parser) guess(d *device) {
 	switch name := d.DeviceName; {
 	case d.IsBridge() || name == "" || notDevice().MatchString(name):

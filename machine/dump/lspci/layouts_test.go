@@ -13,7 +13,6 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// TestPastedListsSayTheSame changes the list of the invented server as terminals and web pages do.
 func TestPastedListsSayTheSame(t *testing.T) {
 	t.Parallel()
 	text := readFile(t, "server-vvnn.txt")
@@ -51,12 +50,10 @@ func TestPastedListsSayTheSame(t *testing.T) {
 
 var heads = regexp.MustCompile(`(?m)^[0-9a-f]+:[0-9a-f:.]+ .*$`)
 
-// shortList converts the list to the form of lspci -nn.
 func shortList(text string) string {
 	return strings.Join(heads.FindAllString(text, -1), "\n") + "\n"
 }
 
-// TestOtherLayoutsSayTheSame converts the list to other layouts, and compares the common fields.
 func TestOtherLayoutsSayTheSame(t *testing.T) {
 	t.Parallel()
 	text := readFile(t, "server-vvnn.txt")
@@ -140,7 +137,6 @@ func project(devices []topology.PCIDevice, fields []string) []string {
 				v = d.Root
 			case "BARs":
 				v = d.BARs
-				// Without -vv the numbers of BARs are the lowest possible.
 				var sizes []uint64
 				for _, b := range d.BARs {
 					sizes = append(sizes, b.SizeBytes)
@@ -177,7 +173,6 @@ func namesOnly(list string) string {
 	return eachHead(list, func(m []string) string { return m[1] + " " + m[2] + ": " + m[4] + m[7] })
 }
 
-// quoted converts the list to -mm. It splits vendor and device by the fixture's own names.
 func quoted(list string) string {
 	return eachHead(list, func(m []string) string {
 		vendor, device := m[4], ""
@@ -220,11 +215,10 @@ func records(text string) string {
 		}
 		b.WriteString("\n")
 	}
-	// pci.ids has names for all but these, so they keep the names of the text.
+	// pci.ids has names for all but these.
 	return strings.NewReplacer("y [09a2]", "Device [09a2]", "y [347a]", "Device [347a]").Replace(b.String())
 }
 
-// drivers converts the list to lspci -k, without numbers.
 func drivers(text string) string {
 	var b strings.Builder
 	for _, block := range blocks(text) {
@@ -239,7 +233,6 @@ func drivers(text string) string {
 	return b.String()
 }
 
-// denied converts the list to the output for a user other than root.
 func denied(text string) string {
 	var b strings.Builder
 	for _, block := range blocks(text) {
@@ -263,7 +256,6 @@ func denied(text string) string {
 	return b.String()
 }
 
-// brief converts the list to a single -v.
 func brief(text string) string {
 	text = denied(text)
 	node := regexp.MustCompile(`(?m)^\tNUMA node: (\d+)$`)
@@ -283,7 +275,6 @@ func brief(text string) string {
 	return strings.Join(out, "\n\n")
 }
 
-// paths converts the list to -PP: the bridges above precede the address.
 func paths(h *topology.Host, list string) string {
 	tree := topology.NewTree(h)
 	return eachHead(list, func(m []string) string {
@@ -445,8 +436,6 @@ func TestDrawings(t *testing.T) {
 	}
 }
 
-// TestDumpsSayWhatNamesDoNot reads configuration space: a bridge and an endpoint with a PCI Express
-// capability, as lspci -xxx prints them.
 func TestDumpsSayWhatNamesDoNot(t *testing.T) {
 	t.Parallel()
 	dump := func(bytes map[int]byte) string {

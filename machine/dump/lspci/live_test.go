@@ -52,7 +52,6 @@ func TestLiveListAgreesWithSysfs(t *testing.T) {
 				{"subsystem_vendor", orUnknown(d.SubsystemVendor)}, {"subsystem_device", orUnknown(d.SubsystemDevice)},
 				{"revision", orUnknown(d.Revision)}, {"numa_node", orUnknown(d.NUMANode)},
 			} {
-				// Omitted facts are unknown; printed ones must be right.
 				if want := file(id.name); id.got != "?" && id.got != want {
 					t.Errorf("lspci %s: %s %s is %s; the kernel says %s", flags, d.Address, id.name, id.got, want)
 				}

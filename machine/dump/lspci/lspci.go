@@ -12,20 +12,18 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// Limits of a text. A dump of a machine with a thousand functions (-vvxxxx) has some 25 MB.
+// A dump of a machine with a thousand functions (-vvxxxx) has some 25 MB.
 const (
 	maxText    = 64 << 20
 	maxDevices = 1 << 14
 )
 
-// groupText matches the name of an IOMMU group in the output of scripts.
 const groupText = `(?i:IOMMU[ _]?)?(?i:Group):?[ \t]*([0-9]+)[ \t]*[:\-]?(?:[ \t]+\[[^\]\n]*\])*`
 
-// idText matches the ID of a function and the mark of a resettable one, which scripts print before the address.
+// idText matches the ID and the mark of a resettable function, which scripts print before the address.
 const idText = `\[[0-9a-f]{4}:[0-9a-f]{4}\][ \t]+(?:\[R\][ \t]+)?`
 
-// startForm matches the start of a text of lspci: a function, a record for programs, a drawing. Quotes and
-// indentation may precede it.
+// startForm matches the start of a text of lspci, possibly after quotes and indentation.
 const startForm = `(?m)^([> \t]*)(?:[*\-]+>?[ \t]+)?(?:` +
 	`(?:` + groupText + `[ \t]+)?(?:` + idText + `)?` +
 	`(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[01][0-9a-f]\.[0-7][0-9a-f:./]* (?:"|Class |[0-9a-f]{4}: |[A-Z0-9][^:\n]*: )|` +
@@ -34,27 +32,24 @@ const startForm = `(?m)^([> \t]*)(?:[*\-]+>?[ \t]+)?(?:` +
 	`(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[01][0-9a-f]\.[0-7][ \t]+[A-Z0-9]|` +
 	`(?:Slot|Device):[ \t]+(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[01][0-9a-f]\.[0-7]|` +
 	`(?:-(?:\+-)?|[+\\]-)\[(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}\]-|` +
-	// A cut-out piece of a drawing begins anywhere, with a bridge that leads to other buses.
+	// A cut-out piece of a drawing begins with a bridge that leads to other buses.
 	`[+\\]-[01][0-9a-f]\.[0-7]-\[(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}(?:-[0-9a-f]{2})?\]-)`
 
 var (
 	start = lazyregexp.New(startForm)
-	// group matches a line of a list of IOMMU groups, from scripts that walk /sys/kernel/iommu_groups: a heading
-	// above the functions of a group, or the group before each function, possibly with IDs and marks in between.
-	group = lazyregexp.New(`^[*#=\- \t]*` + groupText + `(?:[*#=\- \t]*|[ \t]+(\S.*))$`)
-	// function matches the first line of a function in a list.
+	// group matches a line of scripts that walk /sys/kernel/iommu_groups: a heading above the functions of a group, or
+	// the group before each function.
+	group    = lazyregexp.New(`^[*#=\- \t]*` + groupText + `(?:[*#=\- \t]*|[ \t]+(\S.*))$`)
 	function = lazyregexp.New(`^((?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[01][0-9a-fA-F]\.[0-7])[ \t]+(\S.*)$`)
-	// named matches the line that names the function of the lines below, in text filtered by grep: a command line for
-	// one function, or an address alone.
+	// named matches the command line or the address that names the function of the lines below, in text filtered by
+	// grep.
 	named = lazyregexp.New(`(?m)^(?:.*\blspci\b.* -\w*s[ \t]*|[> \t]*)` +
 		`((?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[01][0-9a-f]\.[0-7])(?::?[ \t]*\r?$|[ \t].*\blspci\b|[ \t]*[|>])`)
 	aLink = lazyregexp.New(`(?m)^[> \t]*Lnk(?:Cap|Sta):[ \t]+(?:Port #\d+, )?Speed `)
-	// path matches a function with the bridges above (-PP): "00:01.0/01:00.0 VGA compatible controller: ...".
+	// path matches "00:01.0/01:00.0 VGA compatible controller: ..." (-PP).
 	path = lazyregexp.New(`^((?:[0-9a-f]{4,8}:)?)` +
 		`([0-9a-f]{2}:[01][0-9a-f]\.[0-7](?:/[0-9a-f]{2}:[01][0-9a-f]\.[0-7])+)[ \t]+(\S.*)$`)
-	// almost matches a line that looks like the start of a function but is not.
 	almost = lazyregexp.New(`^[0-9a-fA-F]{1,8}:[0-9a-fA-F:./]*\.[0-9a-fA-F]+[ \t]`)
-	// record matches a line of a record for programs.
 	record = lazyregexp.New(
 		`^(Slot|Class|Vendor|Device|SVendor|SDevice|PhySlot|Rev|ProgIf|Driver|Module|NUMANode|IOMMUGroup)` +
 			`:[ \t]+(\S.*)$`)
@@ -62,14 +57,13 @@ var (
 	drawn = lazyregexp.New(`^(?:-(?:\+-)?\[|[ |]*[+\\]-)`)
 )
 
-// Line matches a line that may begin a text of lspci within a longer text, without indentation: the lines that Sniff
-// recognizes, and the heading of an IOMMU group.
+// Line matches a line that may begin a text of lspci within a longer text, without indentation.
 var Line = lazyregexp.New(startForm + `|^(?i:IOMMU group) \d+:?$`)
 
-// Sniff reports whether head, the start of a text, looks like the output of lspci.
+// Sniff reports whether head, the start of a text, looks like lspci's.
 func Sniff(head []byte) bool { return start().Match(head) || aLink().Match(head) }
 
-// Parse reads the output of lspci. name appears in messages and the provenance. The error is an *Error.
+// Parse reads the output of lspci. name appears in messages and the provenance; the error is an *Error.
 func Parse(b []byte, name string) (*topology.Host, error) {
 	h, err := parse(b, name)
 	return where.Finish(h, err, name)
@@ -81,28 +75,28 @@ type device struct {
 	section string // the capability of the following lines
 
 	listsCapabilities bool // the text lists its capabilities, and they were readable
-	drawn             bool // a drawing or path gives its place
-	tellsBuses        bool // it is a bridge and the text states its buses, or their absence
-	nextBAR           int  // the lowest possible number of the next BAR without one
+	drawn             bool
+	tellsBuses        bool // it is a bridge and the text states its buses, or none
+	nextBAR           int  // lowest possible number of the next BAR
 	config            []byte
-	vfsOff            bool // virtual functions are disabled, whatever their number
+	vfsOff            bool // virtual functions are disabled
 }
 
 type parser struct {
 	h        *topology.Host
 	devices  map[topology.PCIAddr]*device
-	current  *device // the function of the following detail lines
-	inRecord bool    // current is from a record for programs
-	group    *int    // IOMMU group of the listed functions
+	current  *device
+	inRecord bool
+	group    *int
 
 	notes   where.Notes
 	drawing drawing
 
-	paths      bool // paths from a root bus were seen (-PP): a function without one is on a root bus
+	paths      bool // paths from a root bus were seen (-PP)
 	anyDriver  bool
-	strayLink  int // line of the first link without a function
-	denied     int // number of functions with unreadable capabilities
-	deniedLine int // line of the first of them
+	strayLink  int
+	denied     int
+	deniedLine int
 }
 
 func parse(b []byte, name string) (*topology.Host, error) {
@@ -112,8 +106,7 @@ func parse(b []byte, name string) (*topology.Host, error) {
 	h := &topology.Host{Provenance: topology.Provenance{Kind: topology.SourceLspci, Name: name, Tool: "lspci"}}
 	p := &parser{h: h, devices: map[topology.PCIAddr]*device{},
 		notes: where.Notes{Host: h, File: cmp.Or(name, "lspci")}}
-	// Text that was quoted in a mail or indented in a report has a common prefix on each line. The first line that is
-	// surely lspci's shows this prefix.
+	// Quoted or indented text has a common prefix, which the first line that is surely lspci's shows.
 	text := string(b)
 	prefix := ""
 	if m := start().FindStringSubmatch(text); m != nil {
@@ -141,10 +134,9 @@ func parse(b []byte, name string) (*topology.Host, error) {
 	return p.h, nil
 }
 
-// line reads one line, without the common prefix.
 func (p *parser) line(line string, n int) error {
-	// The order of the checks matters: a line of a drawing may begin with a space, like details. The detail line
-	// "IOMMU group: 12" is not a heading, unless there have been headings.
+	// A line of a drawing may begin with a space, like details. The detail line "IOMMU group: 12" is not a heading,
+	// unless there have been headings.
 	if m := heading(line); m != nil && (p.current == nil || p.group != nil || m[2] != "") {
 		p.current = nil
 		p.group = p.number("IOMMU group", m[1], n)
@@ -191,13 +183,12 @@ func (p *parser) line(line string, n int) error {
 		address, _, _ := strings.Cut(line, " ")
 		return p.badAddress(address, n)
 	}
-	// Web pages remove indentation. detail ignores unknown lines, so other text does no harm.
+	// Web pages remove indentation.
 	p.detail(line, n)
 	return nil
 }
 
-// heading matches a line of a list of IOMMU groups. It looks for the word first, because a regular expression is
-// slower.
+// heading looks for the word first, because a regular expression is slower.
 func heading(line string) []string {
 	if !strings.Contains(line, "roup") && !strings.Contains(line, "ROUP") {
 		return nil
@@ -206,7 +197,7 @@ func heading(line string) []string {
 }
 
 // unmarked returns the line of a function below a group's heading without indentation, IDs and marks: "\t[10de:1b80]
-// [R] 04:00.0 VGA compatible controller: ...". It does not change other lines.
+// [R] 04:00.0 VGA compatible controller: ...".
 func unmarked(line string) string {
 	rest := strings.TrimLeft(line, " \t*->")
 	for strings.HasPrefix(rest, "[") {
@@ -224,7 +215,6 @@ func unmarked(line string) string {
 
 var shownID = lazyregexp.New(`\[[0-9a-f]{4}:[0-9a-f]{4}\]`)
 
-// withID appends the ID in before to the line of a function, at its place in lspci's output.
 func withID(line, before string) string {
 	if ids := shownID().FindAllString(before, 1); ids != nil && !shownID().MatchString(line) {
 		return line + " " + ids[0]
@@ -242,7 +232,6 @@ func (p *parser) badAddress(s string, n int) error {
 	return where.At(n, "%q is not followed by a class and a name", where.Clip(s))
 }
 
-// path reads a function with its bridges, from the root bus down.
 func (p *parser) path(domain string, steps []string, rest string, n int) error {
 	p.paths = true
 	var above *topology.PCIAddr
@@ -265,8 +254,7 @@ func (p *parser) path(domain string, steps []string, rest string, n int) error {
 	return p.header(domain+steps[len(steps)-1], rest, n)
 }
 
-// at returns the function at an address. Another part of the text, such as a drawing or a shorter list, may already
-// have added it.
+// at returns the function at an address, which another part of the text may already have added.
 func (p *parser) at(address string, n int) (*device, error) {
 	a, err := topology.ParsePCIAddr(address)
 	if err != nil {
@@ -276,7 +264,7 @@ func (p *parser) at(address string, n int) (*device, error) {
 }
 
 func (p *parser) function(a topology.PCIAddr, n int) *device {
-	// The facts of all parts of a text add up, but each part lists capabilities and BARs from the start.
+	// Each part of a text lists capabilities and BARs from the start.
 	d := p.devices[a]
 	if d == nil {
 		d = &device{line: n}
@@ -291,8 +279,7 @@ func (p *parser) finish() {
 	if p.denied > 0 {
 		p.notes.Note(p.deniedLine, "capabilities of %d functions: access denied; run lspci as root", p.denied)
 	}
-	// Facts that depend on other functions wait until all are known: the parent of a function, and whether a missing
-	// driver line means that there is no driver.
+	// The parent of a function, and whether a missing driver line means no driver, depend on all functions.
 	order := slices.SortedFunc(maps.Keys(p.devices), topology.PCIAddr.Compare)
 	found := make([]*device, 0, len(order))
 	for _, a := range order {
@@ -329,8 +316,7 @@ func (p *parser) finish() {
 // place finds the parents of the functions that no drawing or path has placed.
 //
 // Bus 0 is always a root bus. Another bus is a root bus if the text has the bridges of its domain and none of them
-// leads to it. If the bridges are missing, as in plain lists and lists of single functions, the parent is unknown,
-// unless the text has paths.
+// leads to it. If the bridges are missing, the parent is unknown, unless the text has paths.
 func (p *parser) place(found []*device) {
 	// leads has the domains with a bridge that states its buses, unknown the domains with a bridge that does not.
 	leads, unknown := map[uint32]bool{}, map[uint32]bool{}
@@ -352,5 +338,5 @@ func (p *parser) place(found []*device) {
 	})
 }
 
-// An Error is a text that is not from lspci, or that is inconsistent.
+// An Error is a text that is not from lspci, or inconsistent.
 type Error = where.Error

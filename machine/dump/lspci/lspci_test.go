@@ -164,7 +164,6 @@ func device(t testing.TB, h *topology.Host, address string) *topology.PCIDevice 
 	return d
 }
 
-// TestFactsOfAServer checks all facts of a list with details, function by function.
 func TestFactsOfAServer(t *testing.T) {
 	t.Parallel()
 	h := parse(t, readFile(t, "server-vvnn.txt"))
@@ -290,7 +289,6 @@ func TestPathsFollowTheTree(t *testing.T) {
 	}
 }
 
-// TestDrawingOfASwitchTree checks a real drawing with three levels of switches.
 func TestDrawingOfASwitchTree(t *testing.T) {
 	t.Parallel()
 	h := parse(t, readFile(t, "corpus/stelline-asus-esc8000a-e12-lspci-tv.txt"))

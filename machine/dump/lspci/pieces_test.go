@@ -9,7 +9,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// People cut one root out of a drawing, and web pages drop the first character of some lines.
+// Web pages drop the first character of some lines.
 func TestPiecesOfADrawing(t *testing.T) {
 	t.Parallel()
 	const piece = `+-[0000:97]-+-00.0  Intel Corporation Ice Lake Memory Map/VT-d
@@ -63,13 +63,12 @@ func TestPiecesOfADrawing(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
 		}
 	}
-	// A branch without anything drawn above it is still an error.
 	if _, err := Parse([]byte(lines[0]+"                  \\-00.1  X\n"), "x"); err == nil {
 		t.Error("a branch hangs on nothing, and that is no error")
 	}
 }
 
-// Scripts over /sys/kernel/iommu_groups print a group's functions below its number, or beside it.
+// Scripts print a group's functions below its number, or beside it.
 func TestListsOfIOMMUGroups(t *testing.T) {
 	t.Parallel()
 	const gpu, audio, nic = "04:00.0 VGA compatible controller [0300]: NVIDIA Corporation GP104 [10de:1b80] (rev a1)",
@@ -121,7 +120,6 @@ func TestListsOfIOMMUGroups(t *testing.T) {
 	}
 }
 
-// In text filtered by grep, the command line or the output of a loop names the function of a link's lines.
 func TestLinesOfALinkBelowAnAddress(t *testing.T) {
 	t.Parallel()
 	const lines = "\t\tLnkCap:\tPort #0, Speed 16GT/s, Width x16, ASPM not supported\n" +

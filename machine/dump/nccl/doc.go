@@ -1,24 +1,17 @@
 // Package nccl reads topologies of NCCL and RCCL: the output of NCCL_TOPO_DUMP_FILE, and the files for NCCL_TOPO_FILE
 // that clouds provide for their machines.
 //
-// The format is NCCL's own view of a machine, which its source builds from sysfs and NVML (src/graph/xml.cc, topo.cc
-// and paths.cc):
+// The format is NCCL's own view of a machine (src/graph/xml.cc, topo.cc and paths.cc):
 //
-//   - A cpu element is a NUMA node. It also stands for the host bridges of the node: devices under
-//     one cpu that share no switch are PHB to each other, and NCCL has no NODE. So all devices of a
-//     node get one root, "numa0".
+//   - A cpu element is a NUMA node and its host bridges: devices under one cpu that share no switch
+//     are PHB to each other. So all devices of a node get one root, "numa0".
 //   - A pci element around others is a whole switch: NCCL omits root ports and the downstream ports
 //     of switches. Its address is that of the upstream port, or an artificial one ("ffff:ff:01.0").
 //     Devices of one switch are PIX, devices of cascaded switches PXB.
-//   - link_speed and link_width are the highest that both device and port support, not the present
-//     rate.
+//   - link_speed and link_width are the highest that both device and port support.
 //   - A net is a network device that NCCL can use. Port 0 is a network interface used by sockets, a
 //     higher one the port of an RDMA device.
 //
-// # Omissions
-//
-// Software interfaces without a PCI function (bridges, tunnels, the ends of containers) do not count as NICs. GUIDs
-// are dropped: they belong to the system image, which is not in the model, and they would identify the machine.
-//
-// A dump lists only the devices that NCCL's process could use, so GPUs of other processes may be missing.
+// Software interfaces without a PCI function do not count as NICs. GUIDs are dropped, because they would identify the
+// machine. A dump lists only the devices that NCCL's process could use.
 package nccl

@@ -102,7 +102,6 @@ func TestOddValuesAreNoted(t *testing.T) {
 	}
 }
 
-// Unknown elements are noted, each name once.
 func TestUnknownElementsAreLeftOut(t *testing.T) {
 	t.Parallel()
 	h := parse(t, one(`<pci busid="0000:01:00.0" class="0x030200"><gpu dev="0" sm="90"><c2c bw="1"/></gpu>`+
@@ -142,7 +141,6 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestCutOffAnywhere cuts a topology at every byte. Each piece must be an error.
 func TestCutOffAnywhere(t *testing.T) {
 	t.Parallel()
 	b := strings.TrimSpace(string(readFile(t, "hgx-nvswitch.xml")))

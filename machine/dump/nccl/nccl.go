@@ -15,11 +15,10 @@ import (
 
 var sniffRoot = lazyregexp.New(`<(?:system\s+version\s*=|graphs\s)`)
 
-// Sniff reports whether head, the start of a file, looks like a topology or a graph of NCCL. Parse refuses graphs,
-// with advice.
+// Sniff reports whether head, the start of a file, looks like a topology or a graph of NCCL. Parse refuses graphs.
 func Sniff(head []byte) bool { return sniffRoot().Match(head) }
 
-// Parse reads a topology. name appears in messages and the provenance. The error is an *Error.
+// Parse reads a topology. name appears in messages and the provenance; the error is an *Error.
 func Parse(b []byte, name string) (*topology.Host, error) {
 	h, err := parse(b, name)
 	return where.Finish(h, err, name)
@@ -33,7 +32,6 @@ type parser struct {
 	notes where.Notes
 }
 
-// A gpu is a GPU with its links, kept until all GPUs are known.
 type gpu struct {
 	address topology.PCIAddr
 	links   []*element
@@ -73,8 +71,7 @@ func parse(b []byte, name string) (*topology.Host, error) {
 	return p.h, nil
 }
 
-// oneHost returns the cpu elements of the first machine. A dump of machines joined by NVLink has the elements of all,
-// with different host_hash.
+// oneHost returns the cpu elements of the first machine. A dump of machines joined by NVLink has several host_hash.
 func (p *parser) oneHost(root *element) []*element {
 	var cpus []*element
 	others := 0
@@ -92,14 +89,13 @@ func (p *parser) oneHost(root *element) []*element {
 	return cpus
 }
 
-// A place is the position of an element: its node, root and switch.
 type place struct {
 	node   *int
 	root   string
 	parent *topology.PCIAddr
 }
 
-// cpu reads NUMA node number i of the file, and its devices.
+// cpu reads the file's NUMA node number i.
 func (p *parser) cpu(e *element, i int) error {
 	at := place{root: fmt.Sprintf("cpu%d", i)} // numaid="-1": a virtual machine with devices on no node
 	if n := p.count(e, "numaid", topology.MaxCPUs-1); n != nil {
@@ -126,14 +122,14 @@ func isArch(s string) bool {
 	return s == "x86_64" || s == "arm64" || s == "ppc64" || s == "loongarch64"
 }
 
-// addNode adds a NUMA node. affinity is the node's cpumap.
+// addNode adds a node; affinity is its cpumap.
 func (p *parser) addNode(e *element, id int) error {
 	if p.h.NUMANode(id) != nil {
 		return where.At(e.Line, "a second <cpu> with numaid=\"%d\"", id)
 	}
 	mask := e.Attr("affinity")
 	if mask == "" {
-		return nil // leave out the node: unknown CPUs are not the same as no CPUs
+		return nil // unknown CPUs are not the same as no CPUs
 	}
 	cpus, err := topology.ParseCPUMask(mask)
 	if err != nil {
@@ -149,7 +145,7 @@ func (p *parser) addNode(e *element, id int) error {
 	return nil
 }
 
-// secondDomain is the domain for switches with the address of another switch. No machine has this domain.
+// secondDomain is the domain for switches with the address of another; no machine has it.
 const secondDomain = 0xfffe0000
 
 func (p *parser) pci(e *element, at place) error {
@@ -225,16 +221,16 @@ func (p *parser) gpu(e *element, a topology.PCIAddr) {
 	p.gpus = append(p.gpus, gpu{a, e.Kids})
 }
 
-// An Error is a file that is not a topology, or that is inconsistent.
+// An Error is a file that is not a topology, or inconsistent.
 type Error = where.Error
 
-// limits bound a file. A machine has some hundred elements.
+// A machine has some hundred elements.
 var limits = xmltree.Limits{Bytes: 16 << 20, Elements: 100_000, Depth: 64}
 
 type element = xmltree.Element
 
 // parents maps each known element to its allowed parents. A misplaced element is an error, because its data would be
-// lost silently. Unknown elements are skipped with a note: newer versions have more (for plugins).
+// lost silently.
 var parents = map[string][]string{
 	"cpu":    {"system"},
 	"pci":    {"cpu", "pci"},
@@ -246,7 +242,6 @@ var parents = map[string][]string{
 	"c2c":    {"gpu"},
 }
 
-// parseTree parses the known elements, and returns the first element of each unknown name.
 func parseTree(b []byte) (root *element, unknown []*element, err error) {
 	root, err = xmltree.Read(b, limits)
 	if err == nil {
@@ -258,7 +253,6 @@ func parseTree(b []byte) (root *element, unknown []*element, err error) {
 	return root, unknown, err
 }
 
-// keepKnown removes elements with unknown names, and returns an error for an element in a wrong place.
 func keepKnown(e *element, unknown *[]*element) error {
 	e.Kids = slices.DeleteFunc(e.Kids, func(k *element) bool {
 		isUnknown := parents[k.Name] == nil
@@ -278,7 +272,6 @@ func keepKnown(e *element, unknown *[]*element) error {
 	return nil
 }
 
-// checkRoot returns an error if the file is not a topology.
 func checkRoot(e *element) error {
 	switch e.Name {
 	case "system":
@@ -293,8 +286,7 @@ func checkRoot(e *element) error {
 		"writes it", where.Clip(e.Name))
 }
 
-// count parses an attribute with a number from 0 to most. It returns nil if the attribute is missing, unknown (-1) or
-// invalid.
+// count parses an attribute from 0 to most, or returns nil if it is missing, unknown (-1) or invalid.
 func (p *parser) count(e *element, name string, most int64) *int64 {
 	s := e.Attr(name)
 	if s == "" {
@@ -314,7 +306,7 @@ func (p *parser) count(e *element, name string, most int64) *int64 {
 	return &n
 }
 
-// attr returns an attribute parsed by parse, or nil if it is missing or invalid. An invalid one is noted.
+// attr returns a parsed attribute, or nil if it is missing or invalid, which is noted.
 func attr[T any](p *parser, e *element, name string, parse func(s string) (T, error)) *T {
 	s := e.Attr(name)
 	if s == "" {
@@ -328,7 +320,7 @@ func attr[T any](p *parser, e *element, name string, parse func(s string) (T, er
 	return &v
 }
 
-// id16 returns a vendor or device ID, or nil for all ones or zeros, which are placeholders in handwritten files.
+// id16 returns an ID, or nil for all ones or zeros, which are placeholders.
 func (p *parser) id16(e *element, name string) *topology.ID16 {
 	id := attr(p, e, name, topology.ParseID16)
 	if id != nil && (*id == 0xffff || *id == 0) {
@@ -337,8 +329,7 @@ func (p *parser) id16(e *element, name string) *topology.ID16 {
 	return id
 }
 
-// speed returns a link speed in GT/s: "16 GT/s", or in sysfs's form "16.0 GT/s PCIe". It returns nil if the speed is
-// "Unknown" or missing.
+// speed returns GT/s from "16 GT/s" or sysfs's "16.0 GT/s PCIe", or nil for "Unknown" or none.
 func (p *parser) speed(e *element) *float64 {
 	s := e.Attr("link_speed")
 	if s == "" || strings.HasPrefix(s, "Unknown") {
@@ -356,8 +347,7 @@ func (p *parser) speed(e *element) *float64 {
 	return &gts
 }
 
-// link returns the maximum rate of a link: NCCL writes the highest speed and width that both device and port support.
-// Widths of 0 and 255 (sysfs's value) mean unknown.
+// link returns the maximum rate of a link. Widths of 0 and 255 (sysfs's value) mean unknown.
 func (p *parser) link(e *element) *topology.Link {
 	l := topology.Link{MaxSpeedGTs: p.speed(e)}
 	if w := p.count(e, "link_width", 255); w != nil && *w > 0 && *w < 255 {
@@ -369,7 +359,6 @@ func (p *parser) link(e *element) *topology.Link {
 	return &l
 }
 
-// address parses an address. An invalid one is an error, because addresses tie a topology together.
 func address(e *element, name string) (topology.PCIAddr, error) {
 	s, ok := e.Lookup(name)
 	if !ok {
@@ -382,10 +371,10 @@ func address(e *element, name string) (topology.PCIAddr, error) {
 	return a, nil
 }
 
-// arch returns the instruction set of a GPU in the compiler's terms: "sm_90", "gfx90a".
+// arch returns the instruction set of a GPU: "sm_90", "gfx90a".
 //
-// RCCL has gcn, and uses sm for the number of compute units. In older versions gcn is a number, with 910 for gfx90a;
-// in newer ones it is a name with features ("gfx942:sramecc+:xnack-").
+// RCCL has gcn, and uses sm for the number of compute units. In older versions gcn is a number, with 910 for gfx90a; in
+// newer ones it is a name with features ("gfx942:sramecc+:xnack-").
 func arch(e *element) string {
 	if gcn, ok := e.Lookup("gcn"); ok {
 		gcn, _, _ = strings.Cut(gcn, ":")

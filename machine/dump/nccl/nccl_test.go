@@ -114,7 +114,6 @@ func TestSummariesOfFixtures(t *testing.T) {
 	golden.Check(t, filepath.Join("testdata", "summaries.golden"), got.Bytes())
 }
 
-// matrix formats the paths between devices as nvidia-smi does.
 func matrix(h *topology.Host, ids ...string) string {
 	tree := topology.NewTree(h)
 	var b strings.Builder
@@ -134,12 +133,9 @@ func matrix(h *topology.Host, ids ...string) string {
 	return b.String()
 }
 
-// TestPathsFollowNCCL checks every path of a machine with all classes of paths.
 func TestPathsFollowNCCL(t *testing.T) {
 	t.Parallel()
 	h := parse(t, string(readFile(t, "hgx-nvswitch.xml")))
-	// Two GPUs, one directly on a switch and one on a switch below it, a NIC beside the first, one
-	// on a switch beside the second's, an Ethernet NIC on the same node and a GPU on the other.
 	got := matrix(h, "0000:19:00.0", "0000:22:00.0", "0000:97:00.0", "0000:1a:00.0", "0000:26:00.0", "0000:5e:00.0")
 	want := strings.Join([]string{
 		"X NV17 NV18 PIX PXB PHB",
@@ -206,7 +202,6 @@ func TestFactsOfAMachine(t *testing.T) {
 	}
 }
 
-// one wraps elements into a topology of one node.
 func one(inner string) string {
 	return `<system version="1"><cpu numaid="0" affinity="ff" arch="x86_64">` + inner + `</cpu></system>`
 }
@@ -459,8 +454,7 @@ func TestSniff(t *testing.T) {
 	}
 }
 
-// NCCL makes a switch of each element with children, so two elements with the same name stay separate, and their
-// devices do not share a switch. A device that occurs twice is one device.
+// Two elements with the same name stay separate switches. A device that occurs twice is one device.
 func TestASwitchThatIsNamedTwiceIsTwo(t *testing.T) {
 	for _, tt := range []struct{ second, want string }{
 		{"0000:17:00.0", "2 switches, path PHB"},

@@ -10,18 +10,17 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// maxMbps bounds the speed of a NIC: 10 Tb/s. Some dumps have kb/s instead of Mb/s.
+// maxMbps is 10 Tb/s. Some dumps have kb/s instead of Mb/s.
 const maxMbps = 10_000_000
 
-// nic reads the network devices of the PCI function at a; a may be nil. NCCL puts devices without a PCI function on
-// the first cpu, so such a NIC has no node.
+// nic reads the network devices of the function at a, which may be nil. NCCL puts devices without a function on the
+// first cpu, so such a NIC has no node.
 func (p *parser) nic(e *element, at place, a *topology.PCIAddr) {
 	n := topology.NIC{Address: a}
 	if a != nil {
 		n.NUMANode = at.node
 	}
-	// All nets of a function (one per port or network interface) are one NIC, as fast as the fastest. Without a
-	// function, each net is a NIC.
+	// All nets of a function are one NIC, as fast as the fastest. Without a function, each net is a NIC.
 	for _, net := range e.Kids {
 		one := p.net(net)
 		if a != nil {
@@ -44,7 +43,7 @@ func (p *parser) nic(e *element, at place, a *topology.PCIAddr) {
 	}
 }
 
-// net reads one network device. Name is empty for software devices.
+// net reads one network device, without a name if it is software.
 func (p *parser) net(e *element) topology.NIC {
 	var n topology.NIC
 	name := e.Attr("name")
@@ -81,7 +80,7 @@ func (p *parser) net(e *element) topology.NIC {
 	return n
 }
 
-// mergeDevices merges devices with the same name, because each port of an RDMA device is a separate net.
+// mergeDevices is needed because each port of an RDMA device is a separate net.
 func mergeDevices(devices []topology.RDMADevice) []topology.RDMADevice {
 	var out []topology.RDMADevice
 	for _, d := range devices {
@@ -105,33 +104,27 @@ func mergeDevices(devices []topology.RDMADevice) []topology.RDMADevice {
 	return out
 }
 
-// virtual lists name prefixes of interfaces that container engines, virtual machines and tunnels create.
 var virtual = []string{"br-", "veth", "cali", "docker", "virbr", "tunl", "tun", "tap", "vnet", "flannel", "cni", "lxc",
 	"lxd", "vxlan", "cilium", "kube", "dummy", "lo", "genev", "wg"}
 
-// classNVSwitch is the class of a link's other end if that is a switch. NCCL also writes it if a virtual machine does
-// not see the other end.
+// classNVSwitch is the class of a link's other end: a switch, or something that a virtual machine does not see.
 const classNVSwitch = "0x0680"
 
-// maxCount bounds the links between a GPU and one other end.
 const maxCount = 1024
 
 type pair struct{ a, b topology.PCIAddr }
 
-// A link is the links to another GPU as one GPU reports them.
+// A link is seen by one of its GPUs.
 type link struct {
 	count int
-	from  *element // the last element that reported them
+	from  *element
 }
 
 // addLinks converts links of GPUs into paths, and counts them.
 //
-// Both ends of a link between GPUs report it. If they differ, the lower number is used and the difference noted.
-// Links to switches make a path to every other GPU with such links: in NCCL's model one switch joins all, and a path
-// has as many links as the end with fewer.
-//
-// xGMI, the links of AMD's GPUs, are read the same way, as in RCCL, and make paths of the same class. They do not
-// count as NVLinks of the GPU.
+// Both ends of a link report it. If they differ, the lower number is used and the difference noted. Links to switches
+// make a path to every other GPU with such links, with as many links as the end with fewer. xGMI links make paths of
+// the same class, but do not count as NVLinks.
 func (p *parser) addLinks() error {
 	direct := map[pair]link{}
 	switched := map[topology.PCIAddr]int{}
@@ -154,11 +147,11 @@ func (p *parser) addLinks() error {
 			if !ok {
 				return where.At(l.Line, "<%s> has no target", l.Name)
 			}
-			// A target that is not a GPU of the dump makes no path: it is a GPU of another process, or the processor
+			// A target outside of the dump makes no path: it is a GPU of another process, or the processor
 			// ("fffffff:ffff:ff" on POWER).
 			to, err := topology.ParsePCIAddr(target)
 			if err == nil && to == g.address {
-				// A real cloud's file has this. The links exist, but their other end is unknown.
+				// A real cloud's file has this.
 				p.note(l, "leads from %s to itself", to)
 				continue
 			}
@@ -179,7 +172,6 @@ func (p *parser) addPaths(direct map[pair]link, switched map[topology.PCIAddr]in
 	links := map[pair]int{}
 	for ends, l := range direct {
 		n := l.count
-		// Each pair occurs twice, unless one end does not report it.
 		if back, ok := direct[pair{ends.b, ends.a}]; ok && back.count != n {
 			n = min(n, back.count)
 			if ends.a.Compare(ends.b) < 0 {

@@ -9,7 +9,6 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A node is an element in a second, simpler parse of the same files, by encoding/xml.
 type node struct {
 	XMLName  xml.Name
 	BusID    string `xml:"busid,attr"`
@@ -17,7 +16,6 @@ type node struct {
 	parent   *node
 }
 
-// leaves returns the pci elements without pci children, with their parents set.
 func leaves(n *node) []*node {
 	var out []*node
 	inner := false
@@ -33,8 +31,8 @@ func leaves(n *node) []*node {
 	return out
 }
 
-// class implements NCCL's rule for the path between two devices: through one switch is PIX, through cascaded switches
-// PXB, through a processor PHB, through two processors SYS.
+// class implements NCCL's rule: through one switch is PIX, through cascaded switches PXB, through a processor PHB,
+// through two SYS.
 func class(a, b *node) topology.PathClass {
 	depth := map[*node]int{}
 	for n, d := a.parent, 0; n != nil; n, d = n.parent, d+1 {

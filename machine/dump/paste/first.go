@@ -9,7 +9,6 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 )
 
-// labels match the rank or node at the start of each line in a launcher's combined output.
 var labels = []func() *regexp.Regexp{
 	lazyregexp.New(`^(?:.{0,40}?)\[[\w.@-]*\d+,(\d+)\]<std(?:out|err)>:`), // mpirun --tag-output
 	lazyregexp.New(`^\[((?:default|rank)\d+)\]:`),                         // torchrun
@@ -18,16 +17,14 @@ var labels = []func() *regexp.Regexp{
 	lazyregexp.New(`^([A-Za-z][\w.-]*\d[\w.-]*): `),                       // pdsh
 }
 
-// block matches the heading above the output of a node, or of several nodes with the same output: one line of
-// Ansible, or three of dshbak and of clush -b.
+// block matches the heading above the output of nodes: one line of Ansible, or three of dshbak and of clush -b.
 var block = lazyregexp.New(`(?m)^([\w.-]+) \| (?:CHANGED|SUCCESS|FAILED) \| rc=\d+ >>[ \t\r]*$|` +
 	`^-{15,16}\r?\n([A-Za-z][\w.,\[\]-]*)(?: \(\d+\))?\r?\n-{15,16}\r?$`)
 
-// maxLabels bounds the ranks of a text.
 const maxLabels = 4096
 
-// First returns the lines of the first of several ranks or nodes that printed into one text, and all labels. It
-// empties the other lines, to keep line numbers. A text of a single node has no labels.
+// First returns the lines of the first rank or node in the text, and all labels. It empties the other lines, to keep
+// line numbers. A text of a single node has no labels.
 func First(text []byte) ([]byte, []string) {
 	if heads := block().FindAllIndex(text, maxLabels); len(heads) > 1 {
 		all := lists.Map(block().FindAllSubmatch(text, maxLabels),
@@ -52,8 +49,8 @@ func First(text []byte) ([]byte, []string) {
 	return text, nil
 }
 
-// labelsOf returns the labels that nearly all lines have, in order of appearance. It returns nil if a label occurs
-// only once, because then the labels are keys.
+// labelsOf returns the labels of nearly all lines, in order. It returns nil if a label occurs only once: then the
+// labels are keys.
 func labelsOf(text []byte, form func() *regexp.Regexp) (all []string) {
 	count := map[string]int{}
 	lines, labelled := 0, 0

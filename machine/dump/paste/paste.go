@@ -1,4 +1,4 @@
-// Package paste restores the output of a tool from text that people have copied.
+// Package paste restores a tool's output from copied text.
 package paste
 
 import (
@@ -14,26 +14,25 @@ import (
 	"github.com/rackless/rackless/internal/lazyregexp"
 )
 
-// spaces replaces the special spaces, quotes and hyphens of web pages, editors and terminals, and removes invisible
-// characters.
+// spaces replaces special characters of web pages, editors and terminals.
 var spaces = strings.NewReplacer("\u00a0", " ", "\u2007", " ", "\u202f", " ", "\u3000", " ", "\u200b", "", "\u2060",
 	"", "\ufeff", "", "\r\n", "\n", "\u2018", "'", "\u2019", "'", "\u201c", `"`, "\u201d", `"`, "\u2010", "-",
 	"\u2011", "-", "\u2012", "-", "\u2013", "-", "\u2014", "--", "\u2212", "-")
 
-// Escape matches a terminal's escape sequence, including the forms in which logs write the escape character.
+// Escape matches a terminal's escape sequence, also as logs write it.
 const Escape = `(?:\x1b|\^\[|\\033|\\e|\\x1[bB]|\\u001[bB])(?:\[[0-9;?]*[@-~]|` +
 	`[()][A-B0-2]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)?)`
 
 var escape = lazyregexp.New(Escape)
 
-// A mark is a prefix that a launcher or logger adds to lines. It must occur on at least the given share of the lines
-// that are not blank, because a launcher's own lines lack it.
+// A mark is a prefix of lines, added by a launcher or logger. It must occur on the given share of non-blank lines,
+// because a launcher's own lines lack it.
 type mark struct {
 	form  func() *regexp.Regexp
 	share float64
-	own   func() *regexp.Regexp // matches a tool's own line with such a prefix; may be nil
-	// within matches the mark inside a line, between the two groups that stay: launchers put it before each piece of a
-	// line that a tool prints in pieces. It may be nil.
+	own   func() *regexp.Regexp // a tool's own line with such a prefix; may be nil
+	// within matches the mark inside a line, between the two groups that stay, if a tool prints a line in pieces. It
+	// may be nil.
 	within func() *regexp.Regexp
 }
 
@@ -75,41 +74,36 @@ var marks = []mark{
 	{lazyregexp.New(`^ *\d+: `), 0.8, numbered, nil},
 }
 
-// numbered matches tools that begin their own lines with a number, as srun does: ip and rdma, virsh vcpupin, numactl.
+// numbered matches tools that begin their own lines with a number, as srun does.
 var numbered = lazyregexp.New(`(?m)^ *\d+: [\w.@-]+: (?:node_type |<)|^\W*VCPU: CPU Affinity|^\W*node distances:`)
 
-// bracketed matches tools that begin their own lines with a number in brackets: iperf, and the kernel for PCI Express
-// errors.
+// bracketed matches tools that begin their own lines with a number in brackets.
 var bracketed = lazyregexp.New(`(?m)^\[ *ID\] |^\[ *\d+\] +(?:local |(?:RxErr|BadTLP|BadDLLP|Rollover|Timeout|` +
 	`NonFatalErr|` +
 	`DLP|SDES|TLP|FCP|CmpltTO|CmpltAbrt|UnxCmplt|RxOF|MalfTLP|ECRC|UnsupReq|ACSViol)\b)`)
 
-// same matches a prefix that may be common to all lines: quotes and indentation, or the name of a node, from pdsh, or
-// of a file, from grep.
+// same matches a prefix that may be common to all lines: quotes, indentation, a node (pdsh) or a file (grep).
 var same = lazyregexp.New(`^(?:[ \t]*(?:> ?)+)?[ \t]*(?:[A-Za-z][\w.-]*: |[\w./-]+\.(?:txt|log|out):)?`)
 
-// own matches a common prefix that is part of the output: the group in a list of IOMMU groups.
+// own matches a prefix that is output: the group in a list of IOMMU groups.
 var own = lazyregexp.New(`Group: $`)
 
-// lead is the part of same without the name.
 var lead = lazyregexp.New(`^(?:[ \t]*(?:> ?)+)?[ \t]*`)
 
-// fence matches a line that has only a Markdown, HTML or BBCode mark around the output.
+// fence matches a line that has only a mark around the output.
 var fence = lazyregexp.New("(?mi)^[ \t>]*(?:`{3,}[\\w+-]*|~{3,}\\w*|" +
 	"(?:</?(?:pre|code|details|summary)\\b[^>\\n]*>(?:[^<\\n]*</summary>)?)+|" +
 	"\\[/?(?:code|quote|spoiler|pre)\\b[^\\]\\n]*\\])[ \\t]*$")
 
-// tag matches the same HTML marks on a line with output, as in the source of a page.
 var tag = lazyregexp.New(`(?mi)^[ \t]*(?:<(?:pre|code)\b[^>\n]*>)+|(?:</(?:pre|code)>)+[ \t]*$`)
 
-// entities are the HTML entities in the source of a page.
 var entities = []string{"&lt;", "&gt;", "&quot;", "&#39;", "&#x27;", "&#34;", "&amp;"}
 
-// maxMarks bounds the number of prefixes to remove: a quoted log of a launcher below a logger has three.
+// maxMarks bounds the prefixes to remove: a quoted log of a launcher below a logger has three.
 const maxMarks = 4
 
-// Clean restores a tool's output from text copied from a terminal, a mail, a web page or a launcher's log. It removes
-// colours, no-break spaces, and line prefixes: quotes, indentation, ranks, nodes, times. Line numbers do not change.
+// Clean restores a tool's output from text copied from a terminal, a mail, a web page or a launcher's log. Line numbers
+// do not change.
 func Clean(text []byte) []byte {
 	text = utf8(text)
 	if bytes.ContainsAny(text, "\x1b\\^") {
@@ -140,8 +134,7 @@ func Clean(text []byte) []byte {
 	return text
 }
 
-// utf8 converts UTF-16 text, as written by PowerShell and Notepad, to UTF-8. Without a byte order mark it recognizes
-// UTF-16 by the zero bytes.
+// utf8 converts UTF-16 (of PowerShell and Notepad) to UTF-8. Without a byte order mark, zero bytes show it.
 func utf8(text []byte) []byte {
 	var order binary.ByteOrder = binary.LittleEndian
 	switch head := text[:min(len(text), 512)]; {
@@ -162,8 +155,7 @@ func utf8(text []byte) []byte {
 	return []byte(strings.Replace(string(utf16.Decode(units)), `encoding="UTF-16"`, `encoding="UTF-8"`, 1))
 }
 
-// overwritten returns the final state of lines that were overwritten on a terminal, such as progress. A text that has
-// only carriage returns is from an old Mac.
+// overwritten returns the final state of overwritten lines. A text with only carriage returns is from an old Mac.
 func overwritten(text []byte) []byte {
 	if bytes.IndexByte(text, '\n') < 0 {
 		return bytes.ReplaceAll(text, []byte("\r"), []byte("\n"))
@@ -178,7 +170,6 @@ func overwritten(text []byte) []byte {
 	})
 }
 
-// withoutSame removes the prefix that all lines have, unless a tool may have printed that prefix.
 func withoutSame(text []byte) []byte {
 	var common []byte
 	lines := 0
@@ -194,7 +185,7 @@ func withoutSame(text []byte) []byte {
 			return text
 		}
 	}
-	// Cut the common prefix at the end of a name: "node1: " and "node12: " have "node1" in common.
+	// "node1: " and "node12: " have "node1" in common.
 	common = same().Find(common)
 	// A key may occur twice; names of nodes have digits.
 	if named := bytes.HasSuffix(common, []byte(": ")); own().Match(common) || named && (lines < 2 || lines == 2 &&
@@ -207,7 +198,6 @@ func withoutSame(text []byte) []byte {
 	return each(text, func(line []byte) []byte { return bytes.TrimPrefix(line, common) })
 }
 
-// shared returns the length of the longest common prefix of a and b.
 func shared(a, b []byte) int {
 	n := 0
 	for n < len(a) && n < len(b) && a[n] == b[n] {
@@ -216,7 +206,6 @@ func shared(a, b []byte) int {
 	return n
 }
 
-// withoutMark removes the first kind of mark that occurs on enough lines.
 func withoutMark(text []byte) []byte {
 	for _, m := range marks {
 		lines, marked := 0, 0

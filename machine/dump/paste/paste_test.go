@@ -8,7 +8,6 @@ import (
 
 const table = "# size count\n   1024   16\n\n   2048   32\n# done\n"
 
-// before prefixes each line that is not blank with a mark, or with one that contains a rank.
 func before(text, mark string) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {

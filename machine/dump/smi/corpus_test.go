@@ -15,7 +15,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// summary summarizes a Host in one line of counts, so that goldens hold facts but no text of the source.
+// summary holds facts but no text of the source.
 func summary(h *topology.Host) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d GPUs %d NICs %d nodes:", len(h.GPUs), len(h.NICs), len(h.NUMANodes))
@@ -50,7 +50,6 @@ func summary(h *topology.Host) string {
 	return b.String()
 }
 
-// outcome returns the summary of a text's machine, or the error without the file name.
 func outcome(b []byte, name string) string {
 	h, err := smi.Parse(b, name)
 	if err != nil {
@@ -59,8 +58,7 @@ func outcome(b []byte, name string) string {
 	return summary(h)
 }
 
-// TestCorpus reads a directory of texts that may not be part of this repository. The golden file has their names,
-// checksums and our facts about them.
+// TestCorpus reads texts that may not be part of this repository; the golden file has checksums and facts.
 func TestCorpus(t *testing.T) {
 	dir := os.Getenv("RACKLESS_CORPUS")
 	if dir == "" {
@@ -80,7 +78,7 @@ func TestCorpus(t *testing.T) {
 			sum := sha256.Sum256(b)
 			name := sub + "/" + filepath.Base(f)
 			if sub == "repos" {
-				name = sub // file names there are names of accounts, so use the checksum
+				name = sub // file names there are names of accounts
 			}
 			lines = append(lines, fmt.Sprintf("%s\t%s\t%s\n", name, hex.EncodeToString(sum[:]), outcome(b, name)))
 		}

@@ -97,7 +97,6 @@ func TestErrorWithoutAFileNamesTheLine(t *testing.T) {
 	}
 }
 
-// The remaining rows have all paths of the missing rows, except paths between missing rows.
 func TestLastRowsMayBeCutOff(t *testing.T) {
 	t.Parallel()
 	const header, rows = "\tGPU0\tGPU1\tNIC0\tNIC1\tCPU Affinity\tNUMA Affinity\n",
@@ -134,7 +133,6 @@ func TestLastRowsMayBeCutOff(t *testing.T) {
 	}
 }
 
-// The CPU list on the last line of a cut text may be incomplete.
 func TestAffinityOfACutLineIsNotRead(t *testing.T) {
 	t.Parallel()
 	const whole = "\tGPU0\tGPU1\tNIC0\tCPU Affinity\tNUMA Affinity\nGPU0\t X \tPIX\tSYS\t0-31\t0\n" +
@@ -151,7 +149,7 @@ func TestAffinityOfACutLineIsNotRead(t *testing.T) {
 	}
 }
 
-// TestEveryMissingCellIsFound removes each cell of a matrix in turn. Only the last one may be missing.
+// Only the last cell may be missing.
 func TestEveryMissingCellIsFound(t *testing.T) {
 	t.Parallel()
 	lines := strings.Split(string(readFile(t, "p100-soc.txt")), "\n")
@@ -189,8 +187,7 @@ func TestEveryMissingCellIsFound(t *testing.T) {
 	}
 }
 
-// TestCutOffAnywhere cuts every fixture at every byte (large ones at every 13th). A result without an error must be
-// right.
+// TestCutOffAnywhere fails if a cut fixture gives wrong facts instead of an error.
 func TestCutOffAnywhere(t *testing.T) {
 	t.Parallel()
 	for _, f := range fixtures(t) {
@@ -319,7 +316,7 @@ func TestCellsThatContradictEachOtherAreNotKnown(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	// Small ones, because the fuzzer does little with large seeds.
+	// The fuzzer does little with large seeds.
 	for _, name := range []string{"gh200.txt", "p100-soc.txt"} {
 		f.Add(readFile(f, name)[:300])
 	}

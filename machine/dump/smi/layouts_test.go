@@ -12,7 +12,6 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// sameFacts ignores the line numbers of facts.
 var sameFacts = cmp.Options{
 	cmpopts.IgnoreFields(smi.Matrix{}, "Line", "Notes"),
 	cmpopts.IgnoreFields(smi.Device{}, "Line"),
@@ -46,7 +45,6 @@ func eachLine(text string, f func(string) string) string {
 	return strings.Join(lines, "\n")
 }
 
-// wrap breaks lines as a terminal of width characters does, at any position.
 func wrap(text string, width int, trim bool) string {
 	return eachLine(text, func(l string) string {
 		var parts []string
@@ -64,14 +62,12 @@ func wrap(text string, width int, trim bool) string {
 	})
 }
 
-// plainText returns a fixture without underlining, as if copied from a terminal.
 func plainText(t testing.TB, f string) string {
 	t.Helper()
 	s := strings.NewReplacer("\x1b[4m", "", "\x1b[0m", "").Replace(string(readFile(t, f)))
 	return expandTabs(s)
 }
 
-// TestLayoutsSayTheSame changes each fixture as terminals, logs and web pages do; the matrix must not change.
 func TestLayoutsSayTheSame(t *testing.T) {
 	t.Parallel()
 	type layout struct {
@@ -149,8 +145,7 @@ func TestLayoutsSayTheSame(t *testing.T) {
 	}
 }
 
-// TestBrokenLinesAreNotReadWrongly breaks every fixture at every terminal width, with and without the spaces at the
-// break. A row is one line, so most of these are errors. Paths that are read must be right.
+// TestBrokenLinesAreNotReadWrongly breaks every fixture at every terminal width. Paths that are read must be right.
 func TestBrokenLinesAreNotReadWrongly(t *testing.T) {
 	t.Parallel()
 	for _, f := range fixtures(t) {
@@ -170,7 +165,6 @@ func TestBrokenLinesAreNotReadWrongly(t *testing.T) {
 	}
 }
 
-// knownCellsAreRight compares the known paths of got with want.
 func knownCellsAreRight(t *testing.T, text string, want, got *smi.Matrix) {
 	t.Helper()
 	for i := range got.Devices {
@@ -184,8 +178,7 @@ func knownCellsAreRight(t *testing.T, text string, want, got *smi.Matrix) {
 	}
 }
 
-// TestColumnsRunTogether drops the white space between two columns, for each pair of columns, as web pages do that
-// cut a long line in two.
+// TestColumnsRunTogether drops the white space between two columns, as web pages do that cut a long line in two.
 func TestColumnsRunTogether(t *testing.T) {
 	t.Parallel()
 	for _, f := range fixtures(t) {
@@ -194,7 +187,7 @@ func TestColumnsRunTogether(t *testing.T) {
 			t.Fatal(err)
 		}
 		n := len(want.Devices)
-		for col := 2; col <= n; col++ { // after the name of the row and at least one cell
+		for col := 2; col <= n; col++ {
 			text := eachLine(plainText(t, f), func(l string) string {
 				words := strings.Fields(l)
 				at := col
@@ -245,7 +238,7 @@ func TestFirstCompleteMatrixIsRead(t *testing.T) {
 	}
 }
 
-// A copied text may begin below the header, or even below the first rows. The other rows have these paths too.
+// A copied text may begin below the header or the first rows.
 func TestRowsWithoutTheFirstAreRead(t *testing.T) {
 	t.Parallel()
 	rows := []string{

@@ -10,7 +10,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// Limits of a text. The largest machines have 16 GPUs and tens of NICs, or hundreds with virtual functions.
+// The largest machines have 16 GPUs and tens of NICs, or hundreds with virtual functions.
 const (
 	maxText    = 16 << 20 // bytes
 	maxDevices = 1024
@@ -22,39 +22,38 @@ const (
 type Matrix struct {
 	Devices []Device
 	Cells   [][]Cell
-	Line    int    // line of the header, or of the first row if there is no header; counts from 1
+	Line    int    // of the header, or of the first row without one; counts from 1
 	Version string // of nvidia-smi, if known: "535.129.03"
-	Notes   []Note // oddities that did not prevent reading the text
-	Cut     bool   // last rows are missing
+	Notes   []Note
+	Cut     bool // last rows are missing
 }
 
-// A Device is a row and column of the matrix: a GPU or a NIC.
+// A Device is a GPU or a NIC.
 type Device struct {
-	Name  string // "GPU0", "NIC3"; in the older layout a NIC's RDMA device: "mlx5_0"
-	Index *int   // nvidia-smi's number of a GPU; nil for NICs
-	RDMA  string // a NIC's RDMA device, from the legend or the older layout, if known
+	Name  string // "GPU0", "NIC3"; in the older layout "mlx5_0"
+	Index *int   // number of a GPU; nil for NICs
+	RDMA  string // from the legend or the older layout, if known
 	Line  int    // line of its row
 
-	// The columns after the paths, as printed. Empty if there is no such column or no value, "N/A" if unknown to the
-	// tool.
+	// As printed; empty without a value, "N/A" if unknown to the tool.
 	CPUAffinity  string
 	NUMAAffinity string
 	GPUNUMAID    string
 }
 
-// IsGPU reports whether the device is a GPU; otherwise it is a NIC.
+// IsGPU reports whether the device is a GPU.
 func (d *Device) IsGPU() bool { return d.Index != nil }
 
-// A Cell is a path between two devices.
+// A Cell is a path.
 type Cell struct {
 	Class topology.PathClass
 	Links int // NVLinks, only for topology.PathNVLink
 }
 
-// String returns the cell as nvidia-smi prints it.
+// String returns nvidia-smi's text of a cell.
 func (c Cell) String() string { return topology.Path{Class: c.Class, Links: c.Links}.Label() }
 
-// A Note is a remark on a line of the text.
+// A Note is a remark on a line.
 type Note struct {
 	Line int
 	Why  string
@@ -66,12 +65,12 @@ func (m *Matrix) note(line int, format string, args ...any) {
 	}
 }
 
-// An Error is a text without a matrix, or with an inconsistent matrix.
+// An Error is a text without a consistent matrix.
 type Error struct {
 	File   string // as given to Parse; empty from ParseMatrix
 	Line   int    // counts from 1; 0 for the whole text
-	Row    string // device of the row, if any
-	Column string // device of the column, if any
+	Row    string
+	Column string
 	Why    string
 }
 
@@ -86,20 +85,19 @@ func (e *Error) Error() string {
 	return place + e.Why
 }
 
-// rowError returns an error at a row, and at a column if that is not empty.
 func rowError(line int, row, column, format string, args ...any) *Error {
 	return &Error{Line: line, Row: row, Column: column, Why: fmt.Sprintf(format, args...)}
 }
 
-// peerAccess is the error for the matrix of nvidia-smi topo -p2p, which looks similar and often is in the same text.
+// peerAccess is the error for the matrix of topo -p2p, which often is in the same text.
 const peerAccess = "this is the matrix of nvidia-smi topo -p2p, which has no paths; give the output of " +
 	"nvidia-smi topo -m"
 
-// version matches the version in other pages of nvidia-smi, which are often in the same text.
+// version matches other pages of nvidia-smi in the same text.
 var version = lazyregexp.New(`NVIDIA-SMI (?:version *: *)?([0-9]{3}\.[0-9.]+)`)
 
-// ParseMatrix finds and reads the matrix in the output of nvidia-smi topo -m (or -mp), or in a text that contains it.
-// It reads the first complete matrix, or else the first whose last rows are cut off. The error is an *Error.
+// ParseMatrix reads the first complete matrix in the output of nvidia-smi topo -m (or -mp), or else the first whose
+// last rows are cut off. The error is an *Error.
 func ParseMatrix(b []byte) (*Matrix, error) {
 	if len(b) > maxText {
 		return nil, &Error{Why: fmt.Sprintf("text of %d bytes: at most %d are taken", len(b), maxText)}
@@ -153,7 +151,6 @@ func ParseMatrix(b []byte) (*Matrix, error) {
 	return found, nil
 }
 
-// noMatrix returns an error that explains, if possible, why the text has no matrix.
 func noMatrix(text string) *Error {
 	for _, hint := range []struct{ in, why string }{
 		{"Status Ok", peerAccess},
@@ -177,14 +174,12 @@ func sameMatrix(a, b *Matrix) bool {
 
 var (
 	legendEntry = lazyregexp.New(`^(NIC[0-9]{1,4}):(.*)$`)
-	// rdmaName matches an RDMA device's name from the kernel or udev: mlx5_0, mlx5_bond_0, rocep13s0f0, ibp7,
-	// rdmap79s0. nvidia-smi sometimes prints other parts of its output in its place ("NIC0: A", "NIC3: ity GPU NUMA
-	// ID").
+	// rdmaName matches an RDMA device's name from the kernel or udev. nvidia-smi sometimes prints other parts of its
+	// output in its place ("NIC0: A", "NIC3: ity GPU NUMA ID").
 	rdmaName = lazyregexp.New(`^[a-z][A-Za-z0-9_.-]{0,40}[0-9][A-Za-z0-9_.-]{0,40}$`)
 )
 
-// readLegend sets the RDMA devices of the NICs from the lines after the matrix, up to the next header. It returns the
-// number of lines read.
+// readLegend sets the RDMA devices from the lines after the matrix, and returns how many lines it read.
 func (m *Matrix) readLegend(lines []line) int {
 	nics := map[string]*Device{}
 	for i := range m.Devices {
@@ -240,8 +235,8 @@ func (m *Matrix) readLegend(lines []line) int {
 // maxContradictions is the largest share of pairs with different cells. Beyond that, the rows were read wrongly.
 const maxContradictions = 0.25
 
-// mirror copies a path that one row lacks from the other device's row. If both rows have different paths, for example
-// because the NVLinks of one GPU are down, the path becomes unknown.
+// mirror copies a path that one row lacks from the other device's row. If the rows differ, for example because the
+// NVLinks of one GPU are down, the path becomes unknown.
 func (m *Matrix) mirror() *Error {
 	var wrong []*Error
 	for i, row := range m.Cells {

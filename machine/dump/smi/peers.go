@@ -9,17 +9,16 @@ import (
 )
 
 var (
-	// peerRow matches a row of nvidia-smi topo -p2p, and peerMode the command if it asks for reads or writes.
+	// peerMode matches the command if it asks for reads or writes.
 	peerRow  = lazyregexp.New(`(?m)^[ \t]*(GPU\d+)((?:[ \t]+(?:X|OK|CNS|GNS|TNS|NS|DR|U))+)[ \t]*\r?$`)
 	peerMode = lazyregexp.New(`-p2p[ =]+[rw]+\b`)
 )
 
-// peerCodes are the codes of pairs without access, with their meanings in the legend of nvidia-smi.
+// peerCodes are the codes of pairs without access.
 var peerCodes = map[string]string{"CNS": "chipset not supported", "GNS": "GPU not supported",
 	"TNS": "topology not supported", "NS": "not supported", "DR": "disabled by regkey"}
 
-// unreachable returns the first pair of GPUs that a matrix of nvidia-smi topo -p2p says to have no access to each
-// other, or "".
+// unreachable returns the first pair of GPUs without access to each other, or "".
 func unreachable(text string) string {
 	rows := peerRow().FindAllStringSubmatch(ansi().ReplaceAllString(text, ""), -1)
 	for _, row := range rows {

@@ -5,7 +5,6 @@ import (
 	"testing"
 )
 
-// A matrix of topo -p2p has no paths, and its pairs without access are named.
 func TestPairsWithoutAccess(t *testing.T) {
 	t.Parallel()
 	const legend = "\nLegend:\n\n  X    = Self\n  OK   = Status Ok\n"

@@ -13,18 +13,17 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A line is a line of the text with at least one word.
+// A line has at least one word.
 type line struct {
 	number int // counts from 1
 	words  []string
-	open   bool // the text ends right after the last word, so the word may be cut off
+	open   bool // the text ends right after the last word
 }
 
 // ansi matches terminal escapes: nvidia-smi underlines its header even without a terminal. Web pages drop the escape
-// character; then only colours ("[4m") are recognized.
+// character.
 var ansi = lazyregexp.New(paste.Escape + `|\[[0-9;]{1,8}m`)
 
-// splitLines splits a text into lines and words. It drops the bars and rules of tables and quotes.
 func splitLines(text string) []line {
 	var lines []line
 	n := 0
@@ -47,13 +46,12 @@ func splitLines(text string) []line {
 
 var (
 	gpuName = lazyregexp.New(`^GPU[0-9]{1,4}$`)
-	// nicName matches "NIC0" or, in the older layout, an RDMA device: mlx5_0, mlx5_bond_0, bnxt_re0, rocep13s0f0.
+	// nicName matches "NIC0" or, in the older layout, an RDMA device.
 	nicName = lazyregexp.New(`^(?:NIC[0-9]{1,4}|[a-z][a-z0-9_]{0,30}[0-9][a-z0-9_]{0,16})$`)
-	// runTogether matches words of a header without the spaces between them, as from web pages: "NIC6NIC7",
-	// "NIC11CPU".
+	// runTogether matches words of a header without spaces, as from web pages: "NIC11CPU".
 	runTogether = lazyregexp.New(`^(?:GPU[0-9]+|NIC[0-9]+|mlx[0-9]_(?:bond_)?[0-9]+|CPU|NUMA|Affinity|GPU|ID)+$`)
 	headerWord  = lazyregexp.New(`GPU[0-9]+|NIC[0-9]+|mlx[0-9]_(?:bond_)?[0-9]+|CPU|NUMA|Affinity|GPU|ID`)
-	// labels matches paths without spaces: "SYSSYS". No label is a prefix of another.
+	// labels matches "SYSSYS". No label is a prefix of another.
 	labels    = lazyregexp.New(`^(?:X|NV[0-9]+|PIX|PXB|PHB|NODE|SYS|SOC)+$`)
 	label     = lazyregexp.New(`X|NV[0-9]+|PIX|PXB|PHB|NODE|SYS|SOC`)
 	valueForm = lazyregexp.New(`^(?:N/A|[0-9][0-9,-]*)$`)
@@ -62,7 +60,6 @@ var (
 func isGPU(s string) bool    { return gpuName().MatchString(s) }
 func isDevice(s string) bool { return isGPU(s) || nicName().MatchString(s) }
 
-// gpuIndex returns the number in a GPU's name, or nil for a NIC.
 func gpuIndex(name string) *int {
 	if !isGPU(name) {
 		return nil
@@ -80,11 +77,10 @@ func number(s string) *int {
 type header struct {
 	line   int
 	names  []string
-	titles int // columns after the paths: CPU affinity, NUMA affinity, GPU NUMA ID
-	lost   int // rows cut off at the top, together with the header
+	titles int // columns after the paths
+	lost   int // rows cut off at the top
 }
 
-// parseHeader reads device names from the first GPU of a line on, then titles; the last title may be cut off.
 func parseHeader(l line) (h header, ok bool) {
 	h.line = l.number
 	at := slices.IndexFunc(l.words, func(w string) bool { return isGPU(headerWord().FindString(w)) })
@@ -114,8 +110,7 @@ func parseHeader(l line) (h header, ok bool) {
 	return h, isGPU(words[0])
 }
 
-// row returns the device name at the start of a row, and the words after it. It skips any prefix, such as a host
-// name, a time or the "12:" of grep -n.
+// row returns the device name of a row, and the words after it. It skips any prefix, such as "12:" of grep -n.
 func (l line) row(isDevice func(string) bool) (name string, words []string) {
 	for i, w := range l.words[:len(l.words)-1] {
 		if name := w[strings.LastIndexAny(w, ":>])")+1:]; isDevice(name) {
@@ -130,9 +125,8 @@ func (l line) isRow() bool {
 	return len(words) > 0 && labels().MatchString(words[0])
 }
 
-// matrixAt reads the matrix that begins at the first line, with or without its header, and returns the number of
-// lines used. m is nil without an error if the line is prose. If alone is set, the first rows may be missing with the
-// header.
+// matrixAt reads the matrix that begins at the first line, and returns the number of lines used. m is nil without an
+// error if the line is prose. If alone is set, the first rows may be missing with the header.
 func matrixAt(lines []line, alone bool) (m *Matrix, used int, err *Error) {
 	if h, ok := parseHeader(lines[0]); ok {
 		m, used, err = h.rows(lines[1:])
@@ -152,8 +146,8 @@ func matrixAt(lines []line, alone bool) (m *Matrix, used int, err *Error) {
 	return m, used, err
 }
 
-// headerFromRows reconstructs a lost header from the names of the rows. Columns before the X of the first row belong
-// to lost rows: nvidia-smi counts GPUs from 0, then NICs.
+// headerFromRows reconstructs a lost header. Columns before the X of the first row belong to lost rows: nvidia-smi
+// counts GPUs from 0, then NICs.
 func headerFromRows(lines []line) (h header, ok bool) {
 	h.line = lines[0].number
 	columns := 0
@@ -175,7 +169,7 @@ func headerFromRows(lines []line) (h header, ok bool) {
 	return h, len(h.names) > h.lost+1 && (h.lost == 0 || len(h.names) == columns)
 }
 
-// namesBefore returns the names of the n columns before a device; ok is false if its name does not determine them.
+// namesBefore returns the names of the n columns before a device, if its name determines them.
 func namesBefore(device string, n int) (names []string, ok bool) {
 	gpus := n
 	if digits, isNIC := strings.CutPrefix(device, "NIC"); isNIC {
@@ -194,8 +188,7 @@ func namesBefore(device string, n int) (names []string, ok bool) {
 	return names, gpus > 0 || n == 0 && isGPU(device)
 }
 
-// rows reads the rows below a header: one line each, in the order of the columns. The last rows may be missing or
-// truncated, because the rows above have most of their paths. used is the number of lines.
+// rows reads the rows below a header, and returns the number of lines used. The last rows may be missing or truncated.
 func (h header) rows(lines []line) (m *Matrix, used int, err *Error) {
 	m = &Matrix{Line: h.line}
 	for i, name := range h.names {
@@ -241,8 +234,7 @@ func (h header) rows(lines []line) (m *Matrix, used int, err *Error) {
 	return m, used, m.mirror()
 }
 
-// row reads the cells and values of one row. whole is false if the row is truncated, which is only allowed if
-// mayBeCut is set.
+// row reads one row. whole is false if the row is truncated, which only mayBeCut allows.
 func (h header) row(m *Matrix, row int, words []string, mayBeCut bool) (whole bool, err *Error) {
 	d, n := &m.Devices[row], len(h.names)
 	cells, rest := parseCells(words)
@@ -262,7 +254,7 @@ func (h header) row(m *Matrix, row int, words []string, mayBeCut bool) (whole bo
 		copy(m.Cells[row], cells)
 		return true, m.values(d, h.titles, rest)
 	case mayBeCut && (len(rest) == 0 || len(rest) == 1 && isCutLabel(rest[0])):
-		copy(m.Cells[row], cells[:max(0, len(cells)-1)]) // drop the last one: "NV1" may be the start of "NV18"
+		copy(m.Cells[row], cells[:max(0, len(cells)-1)]) // "NV1" may be the start of "NV18"
 		m.Cells[row][row].Class = topology.PathSelf
 		return false, nil
 	case len(rest) == 0 || valueForm().MatchString(rest[0]):
@@ -292,14 +284,12 @@ func parseCells(words []string) (cells []Cell, rest []string) {
 	return cells, nil
 }
 
-// isCutLabel reports whether a word is a prefix of a path's label.
 func isCutLabel(s string) bool {
 	return slices.ContainsFunc([]string{"NV", "PIX", "PXB", "PHB", "NODE", "SYS", "SOC"},
 		func(label string) bool { return strings.HasPrefix(label, s) })
 }
 
-// values reads the columns after the paths of a row. If a value is missing, the columns are ambiguous, and only a
-// list is read, which must be the CPU affinity.
+// If a value is missing, the columns are ambiguous, and only a list is read, which must be the CPU affinity.
 func (m *Matrix) values(d *Device, titles int, words []string) *Error {
 	var values []string
 	for _, w := range words {
@@ -331,8 +321,8 @@ func (m *Matrix) values(d *Device, titles int, words []string) *Error {
 	return nil
 }
 
-// dropCutValues removes the values after the paths of the last row if the text may be cut there, since "0-3" may be
-// the start of "0-31". It keeps them if the row above has as many.
+// dropCutValues removes the values of the last row if the text may be cut there, since "0-3" may be the start of
+// "0-31". It keeps them if the row above has as many.
 func dropCutValues(rows []Device, open bool) {
 	last := &rows[len(rows)-1]
 	if len(rows) > 1 && !open {

@@ -18,15 +18,14 @@ var (
 	sniffRow    = lazyregexp.New(`(?m)^\s*(?:GPU|NIC)[0-9]+\s+(?:X|NV[0-9]+|PIX|PXB|PHB|NODE|SYS|SOC)\s`)
 )
 
-// Sniff reports whether head, the start of a text, looks like the output of nvidia-smi topo -m or a text that
-// contains it.
+// Sniff reports whether head, the start of a text, looks like nvidia-smi topo -m.
 func Sniff(head []byte) bool {
 	s := ansi().ReplaceAllString(string(head), "")
 	return sniffHeader().MatchString(s) || sniffRow().MatchString(s) || strings.Contains(s, "nvidia-smi topo -m")
 }
 
-// Parse reads the matrix in b into a Host: GPUs and NICs by name, their paths, and the NUMA nodes as far as the
-// affinity shows them. name appears in messages and the provenance. The error is an *Error.
+// Parse reads the matrix in b into a Host, with NUMA nodes as far as the affinity shows them. name appears in messages
+// and the provenance; the error is an *Error.
 func Parse(b []byte, name string) (*topology.Host, error) {
 	if bytes.Contains(b, []byte("= Status Ok")) && !bytes.Contains(b, []byte("Affinity")) {
 		return nil, &Error{File: name, Why: "this is of nvidia-smi topo -p2p: it says which GPUs can reach each " +
@@ -97,18 +96,16 @@ func (m *Matrix) host(name string) *topology.Host {
 	return h
 }
 
-// maxItems is the number of items that nvidia-smi prints of a CPU list. If a machine's nodes have every second CPU
-// ("0,2,4,...,78" in lscpu), it prints "0,2,4,6,8,10".
+// maxItems is the number of items that nvidia-smi prints of a CPU list: "0,2,4,6,8,10" of "0,2,4,...,78".
 const maxItems = 6
 
-// affinity parses a CPU list. whole is false if the list is, or may be, truncated.
+// affinity parses a CPU list; whole is false if it may be truncated.
 func affinity(s string) (cpus topology.CPUSet, whole bool, err error) {
 	trimmed := strings.TrimRight(s, ",-")
 	cpus, err = topology.ParseCPUSet(trimmed)
 	return cpus, trimmed == s && strings.Count(s, ",")+1 < maxItems, err
 }
 
-// nodes collects the NUMA data of the GPUs.
 type nodes struct {
 	cpus map[int]topology.CPUSet
 	odd  map[int]bool // nodes with contradictory affinities
@@ -122,8 +119,7 @@ func (n *nodes) add(node int, cpus topology.CPUSet) {
 	n.cpus[node] = cpus
 }
 
-// list returns the nodes by number. It omits a node with contradictory affinities or with CPUs of another node,
-// because then the affinity is not the node's.
+// list returns the nodes by number. It omits a node with contradictory affinities or with CPUs of another node.
 func (n *nodes) list() []topology.NUMANode {
 	for a, cpus := range n.cpus {
 		for b, others := range n.cpus {
@@ -145,8 +141,8 @@ func (n *nodes) list() []topology.NUMANode {
 	return out
 }
 
-// nodeOfNIC returns the NUMA node of the GPUs that a NIC is at NODE or nearer to, or nil if these are on several
-// nodes, as in some virtual machines.
+// nodeOfNIC returns the NUMA node of the GPUs at NODE or nearer, or nil if these are on several nodes, as in some
+// virtual machines.
 func (m *Matrix) nodeOfNIC(nic int) *int {
 	var node *int
 	for i := range m.Devices {
@@ -168,11 +164,10 @@ func (m *Matrix) nodeOfNIC(nic int) *int {
 	return node
 }
 
-// gpuNodes matches a NUMA affinity of Grace with GPU memory as nodes: the processor's node, and the GPUs' nodes.
 var gpuNodes = lazyregexp.New(`^([0-9]+),[0-9]+-[0-9]+$`)
 
-// numaNode returns the NUMA node of a GPU. On GB200 the affinity also lists the nodes of GPU memory ("0,2-17"), which
-// all come after the nodes with CPUs.
+// numaNode returns the NUMA node of a GPU. On GB200 the affinity also lists the nodes of GPU memory ("0,2-17"), after
+// the nodes with CPUs.
 func (d *Device) numaNode() *int {
 	if m := gpuNodes().FindStringSubmatch(d.NUMAAffinity); m != nil {
 		return number(m[1])
@@ -180,15 +175,15 @@ func (d *Device) numaNode() *int {
 	return number(d.NUMAAffinity)
 }
 
-// maxLinks is the largest number of NVLinks of a GPU (Hopper and Blackwell; Volta has 6, Ampere 12).
+// maxLinks is a GPU's largest number of NVLinks (Hopper and Blackwell; Volta has 6, Ampere 12).
 const maxLinks = 18
 
 // nvlinks returns the number of NVLinks that a GPU uses, or nil if the matrix does not determine it.
 //
-// NV# counts the links to one peer. Links wired to peers add up. Behind an NVSwitch all links lead to every peer, so
-// each peer shows the same number. Equal numbers are a switch's if their sum exceeds a GPU's maximum. If both are
-// possible, the number decides: boards wire at most 4 links to each of several peers, except that 6 occurs both on
-// the four-GPU board of H100 and for V100 behind a switch.
+// NV# counts the links to one peer. Behind an NVSwitch all links lead to every peer, so each shows the same number.
+// Equal numbers are a switch's if their sum exceeds a GPU's maximum. If both are possible, the number decides: boards
+// wire at most 4 links to each of several peers, except that 6 occurs both on the four-GPU board of H100 and for V100
+// behind a switch.
 func (m *Matrix) nvlinks(gpu int) *int {
 	peers, sum, low, high := 0, 0, 0, 0
 	for j, c := range m.Cells[gpu] {

@@ -65,8 +65,7 @@ func TestSummariesOfFixtures(t *testing.T) {
 	golden.Check(t, filepath.Join("testdata", "summaries.golden"), got.Bytes())
 }
 
-// TestH20 checks every fact of a machine with 8 H20 and 4 bonded NICs against a second description, typed from the
-// report with the matrix.
+// TestH20 compares every fact with a second description, typed from the report.
 func TestH20(t *testing.T) {
 	t.Parallel()
 	h := parse(t, readFile(t, "h20.txt"))
@@ -100,7 +99,6 @@ func TestH20(t *testing.T) {
 		}
 	}
 
-	// nearest has the nearest GPU of each NIC. All others on its node are NODE, GPUs on the other node SYS.
 	nearest := []int{1, 3, 4, 6}
 	want := map[[2]string]string{}
 	for i := range 8 {
@@ -191,7 +189,7 @@ func TestGPUMemoryIsANodeWithoutCPUs(t *testing.T) {
 	}
 }
 
-// Other drivers list the nodes of GPU memory in the affinity, and some of them omit the GPU's memory node.
+// Some drivers omit the GPU's memory node.
 func TestNodeOfCPUsIsTheFirstOfGPUMemoryNodes(t *testing.T) {
 	t.Parallel()
 	text := strings.NewReplacer("\t0-71\t0\t\t2\n", "\t0-71\t0,2-17\t\tN/A\n", "\t0-71\t0\t", "\t0-71\t0,2-17\t",
@@ -411,7 +409,6 @@ func TestSniff(t *testing.T) {
 	}
 }
 
-// cellOf returns the path between two named devices; ok is false if a device is missing.
 func cellOf(m *smi.Matrix, a, b string) (c smi.Cell, ok bool) {
 	i, j := index(m, a), index(m, b)
 	if i < 0 || j < 0 {

@@ -15,8 +15,7 @@ import (
 
 const vendorAMD = 0x1002
 
-// fact records a value of a GPU under its key from rocm-smi or amd-smi. It ignores keys that do not describe the
-// machine, such as temperatures.
+// fact records a GPU's value from rocm-smi or amd-smi. It ignores other keys, such as temperatures.
 func (a *amd) fact(label, key, value string) {
 	a.label(label)
 	if len(a.labels) == maxGPUs && a.facts[label] == nil {
@@ -50,15 +49,15 @@ func (a *amd) fact(label, key, value string) {
 	}
 }
 
-// conciseText matches the head of the table of rocm-smi without options.
+// conciseText is for rocm-smi without options.
 const conciseText = `^(?:GPU|Device) {2,}(?:Temp|Node|\[?Model|Name).*\bPerf\b.*\bGPU%`
 
 var (
 	conciseHead = lazyregexp.New(conciseText)
-	// conciseRow matches a row of the table: "0 2 0x74a1, 28851 41.0°C ... NPS1, SPX, 0 ...". Older releases have no
-	// device numbers, and others have the board's number, "[0x0c34 : 0x00]".
+	// conciseRow matches "0 2 0x74a1, 28851 41.0°C ... NPS1, SPX, 0 ...". Older releases have no device numbers, and
+	// others have the board's number, "[0x0c34 : 0x00]".
 	conciseRow = lazyregexp.New(`^(\d{1,3}) +(?:\d+ +(0x[0-9a-f]{4}), +\d+ |\[|-?[\d.]+°?[cC] |N/A )`)
-	// conciseName matches the model on the line below a row, in releases with board numbers.
+	// conciseName matches the model on the line below a row.
 	conciseName = lazyregexp.New(`^[A-Z][A-Za-z0-9 ]*[A-Z0-9][A-Za-z0-9 ]*$`)
 	partitions  = lazyregexp.New(` NPS\d, ([A-Z]{3}), \d+ `)
 )
@@ -82,7 +81,7 @@ func (r *reader) concise(a *amd) {
 	}
 }
 
-// In the table of amd-smi without options, a GPU has two rows:
+// In amd-smi without options, a GPU has two rows:
 //
 //	| 0000:75:00.0    AMD Instinct MI355X | 0 %      43 °C   0          174/1400 W |
 //	|   0       0       5        SPX/NPS1 | 0 %        N/A           283/294896 MB |
@@ -91,7 +90,7 @@ var (
 	amdState = lazyregexp.New(`^\| +(\d+) .* (\w{3})/(?:NPS\d|N/A) +\|.*/(\d+ MB) +\|$`)
 )
 
-// amdSMI reads amd-smi list and static, which indent the values of a GPU, and the table of amd-smi without options.
+// amdSMI reads amd-smi list, static, and the table.
 func (r *reader) amdSMI(a *amd) {
 	gpu, section := "", ""
 	for _, line := range r.lines() {
@@ -122,7 +121,7 @@ func (r *reader) amdSMI(a *amd) {
 	}
 }
 
-// smiFact records a value of amd-smi. Its keys are only unique within a section.
+// amd-smi's keys are only unique within a section.
 func (r *reader) smiFact(a *amd, gpu, section, key, value string) {
 	switch strings.ToUpper(section + "/" + key) {
 	case "NUMA/NODE":
@@ -142,7 +141,7 @@ func (r *reader) smiFact(a *amd, gpu, section, key, value string) {
 func (r *reader) amdSMIJSON(a *amd) {
 	var list []map[string]any
 	r.json(&list)
-	// GPUs get their addresses as labels, if the text has them, as in the matrices.
+	// GPUs get their addresses as labels, as in the matrices.
 	labels := map[string]string{}
 	for _, g := range list {
 		n := fmt.Sprint(g["gpu"])
@@ -174,7 +173,7 @@ func (r *reader) amdSMIJSON(a *amd) {
 	}
 }
 
-// smiLink records the link between two GPUs from amd-smi topology --json.
+// smiLink reads amd-smi topology --json.
 func (r *reader) smiLink(a *amd, from, to string, link map[string]any) {
 	if to == "" || from == to {
 		return
@@ -186,7 +185,7 @@ func (r *reader) smiLink(a *amd, from, to string, link map[string]any) {
 	}
 }
 
-// scalar converts a JSON value to text; amd-smi writes amounts as {"value": 196592, "unit": "MB"}.
+// amd-smi writes amounts as {"value": 196592, "unit": "MB"}.
 func scalar(v any) string {
 	if m, ok := v.(map[string]any); ok {
 		return strings.TrimSpace(fmt.Sprint(m["value"], " ", m["unit"]))
@@ -197,13 +196,12 @@ func scalar(v any) string {
 	return fmt.Sprint(v)
 }
 
-// Lines of the tables. rocm-smi writes a title "Weight between two GPUs" and "GPU[0] : (Topology) Numa Node: 0",
-// amd-smi "WEIGHT TABLE:" with rows by address, and rocm-smi --json keys such as "(Topology) Weight between DRM
-// devices 0 and 1".
+// rocm-smi writes "Weight between two GPUs" and "GPU[0] : (Topology) Numa Node: 0", amd-smi "WEIGHT TABLE:" with rows
+// by address, and rocm-smi --json keys such as "(Topology) Weight between DRM devices 0 and 1".
 var (
 	tableTitle = lazyregexp.New(`^(?:=+ +)?(Weight|Hops|Link Type|[A-Z][A-Za-z -]*?)(?: between two GPUs| TABLE:)`)
 	gpuLine    = lazyregexp.New(`^(?i:GPU)[ \[]*(\d+)\]?\s*: \(Topology\) (Numa Node|Numa Affinity): *(-?\d+)`)
-	// gpuFact matches other lines on one GPU: "GPU[0] : PCI Bus: 0000:C1:00.0".
+	// gpuFact matches "GPU[0] : PCI Bus: 0000:C1:00.0".
 	gpuFact  = lazyregexp.New(`^GPU\[(\d+)\]\s*:\s*([A-Z][^:]*?)\s*:\s*(\S.*)$`)
 	rocmLine = lazyregexp.New(`^=+ *(?:ROCm System Management Interface|(?:Weight|Hops|Link Type|Link accessibility|` +
 		`Bandwidth) between two GPUs|Numa Nodes|(?:Concise|Product) Info|PCI Bus ID) *=+$|^GPU\[\d+\]\s*: |` +
@@ -215,7 +213,7 @@ var (
 type amd struct {
 	facts  map[string]*topology.GPU
 	labels []string
-	cells  map[[3]string]string // by table title in lower case, and two GPUs
+	cells  map[[3]string]string // by title in lower case, and two GPUs
 	nodes  map[string]int
 }
 
@@ -225,18 +223,16 @@ func (a *amd) set(table, from, to, value string) {
 	a.label(to)
 }
 
-// maxGPUs bounds the GPUs of one text, because each pair may make a path.
+// maxGPUs is needed because each pair may make a path.
 const maxGPUs = 256
 
-// label adds a GPU, in the order of first mention.
 func (a *amd) label(name string) {
 	if !slices.Contains(a.labels, name) && len(a.labels) < maxGPUs {
 		a.labels = append(a.labels, name)
 	}
 }
 
-// amdTools reads lists and matrices of rocm-smi and amd-smi. Matrices of rocm-smi name GPUs by number, matrices of
-// amd-smi by address.
+// Matrices of rocm-smi name GPUs by number, matrices of amd-smi by address.
 func (r *reader) amdTools() {
 	a := &amd{cells: map[[3]string]string{}, nodes: map[string]int{}, facts: map[string]*topology.GPU{}}
 	switch first := strings.TrimSpace(r.Text.Text); {
@@ -268,7 +264,7 @@ func (r *reader) amdTables(a *amd) {
 		} else if len(words) == 0 || table == "" || !gpuLabel().MatchString(words[0]) {
 			continue
 		} else if !slices.ContainsFunc(words, func(w string) bool { return !gpuLabel().MatchString(w) }) {
-			// A wide table is split into several blocks of columns.
+			// A wide table is split into blocks.
 			if columns = words; len(words) == 1 {
 				a.label(words[0])
 			}
@@ -301,12 +297,11 @@ func (r *reader) amdJSON(a *amd) {
 			}
 		}
 	}
-	// JSON objects are unordered. Sorting by length first puts GPU10 after GPU9.
+	// JSON objects are unordered; length puts GPU10 after GPU9.
 	slices.SortFunc(a.labels, func(x, y string) int { return cmp.Or(cmp.Compare(len(x), len(y)), cmp.Compare(x, y)) })
 }
 
-// amdHost adds the GPUs and their paths. XGMI links GPUs directly. Over PCIe two hops stay within a NUMA node,
-// without telling the bridges between them; three or more cross to another node.
+// amdHost adds the GPUs and their paths. Over PCIe two hops stay within a NUMA node; three or more cross to another.
 //
 // Source: rsmi_topo_get_link_type in rocm_smi_lib.
 func (r *reader) amdHost(a *amd) {
@@ -338,26 +333,23 @@ func (r *reader) amdHost(a *amd) {
 	}
 }
 
-// contradict notes a fact for which the text has two values.
 func (r *reader) contradict(fact, value, other string) {
 	source := fmt.Sprintf("%s (%s)", r.Kind.Name, r.File)
 	r.h.Contradictions = append(r.h.Contradictions, topology.Contradiction{Fact: fact, Value: value, Source: source,
 		Other: other, By: source})
 }
 
-// get returns a cell, or else the mirrored cell.
 func (a *amd) get(table, from, to string) string {
 	return cmp.Or(a.cells[[3]string{table, from, to}], a.cells[[3]string{table, to, from}])
 }
 
-// amdPath adds the path between the GPUs i and j. If the tables contradict each other, it notes that, and leaves the
-// path to other sources.
+// If the tables contradict each other, amdPath leaves the path to other sources.
 func (r *reader) amdPath(a *amd, i, j int, from, to string) {
 	p := topology.Path{A: r.h.GPUs[i].ID(), B: r.h.GPUs[j].ID()}
 	hops := count(a.get("hops", from, to))
 	nodeA, knownA := a.nodes[from]
 	nodeB, knownB := a.nodes[to]
-	// The matrices have each pair twice, and both cells must be equal.
+	// The matrices have each pair twice.
 	for _, table := range []string{"link type", "hops", "weight"} {
 		one, other := a.cells[[3]string{table, from, to}], a.cells[[3]string{table, to, from}]
 		if one != "" && other != "" && one != other {

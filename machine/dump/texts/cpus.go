@@ -11,14 +11,12 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// lscpuSure matches a line that only lscpu prints.
 const lscpuSure = `^Architecture:|^NUMA node\d+ CPU\(s\):`
 
-// nodeCPUs matches lscpu's key of a NUMA node.
 var nodeCPUs = lazyregexp.New(`^NUMA node(\d+) CPU\(s\)$`)
 
-// lscpu reads the summary. It does not tell the numbering of threads, so cores are only known if each has one thread,
-// nor the CPUs that share a cache.
+// lscpu does not tell the numbering of threads, so cores are only known if each has one thread, nor the CPUs that share
+// a cache.
 func (r *reader) lscpu() {
 	read := map[string]string{}
 	take := func(line int, key, value string) {
@@ -35,7 +33,7 @@ func (r *reader) lscpu() {
 		}
 	}
 	if head := strings.TrimSpace(r.Text.Text); strings.HasPrefix(head, "{") {
-		// Newer releases of util-linux group fields in children; older ones print a flat list.
+		// Newer releases of util-linux group fields in children.
 		type field struct {
 			Field, Data string
 			Children    []field
@@ -94,7 +92,6 @@ func (r *reader) lscpu() {
 	}
 }
 
-// online sets the CPUs that are online. If the text does not have all of them, they are not known.
 func (r *reader) online(cpus topology.CPUSet, whole bool) {
 	if whole || cpus.IsEmpty() {
 		r.h.CPUs.Online = cpus
@@ -103,7 +100,6 @@ func (r *reader) online(cpus topology.CPUSet, whole bool) {
 	r.h.CPUs.Online, r.h.CPUs.Cut = topology.CPUSet{}, true
 }
 
-// nodeCount records the number of NUMA nodes that a text counts, if some are missing from its list.
 func (r *reader) nodeCount(n *int) {
 	listed := len(r.h.NUMANodes)
 	if n == nil || listed == 0 || *n <= listed || *n > topology.MaxCPUs {
@@ -114,11 +110,10 @@ func (r *reader) nodeCount(n *int) {
 		r.Kind.Name, *n, listed)
 }
 
-// hypervisors maps lscpu's vendor names, in lower case, to different names of the hypervisor.
 var hypervisors = map[string]string{"microsoft": "hyper-v", "ibm": "z/vm"}
 
-// virtual reads lscpu's data on a hypervisor. Only x86 has a flag that distinguishes a virtual machine from a real
-// one. On other architectures the firmware's name may reveal QEMU, but nothing proves a real machine.
+// Only x86 has a flag that distinguishes a virtual machine. Elsewhere the firmware's name may reveal QEMU, but nothing
+// proves a real machine.
 func (r *reader) virtual(read map[string]string) {
 	s := &r.h.System
 	vendor, kind := strings.ToLower(read["Hypervisor vendor"]), read["Virtualization type"]
@@ -136,13 +131,11 @@ func (r *reader) virtual(read map[string]string) {
 	}
 }
 
-// maxCores bounds the cores that are derived from a number alone.
 const maxCores = 4096
 
-// packages adds the packages that lscpu counts. Their CPUs are only known if there is one package, or one NUMA node
-// per package.
+// packages adds lscpu's packages. Their CPUs are only known if there is one package, or one NUMA node per package.
 func (r *reader) packages(n *int) {
-	// No machine has more than 64 sockets: a wrong number must not make as many packages.
+	// No machine has more than 64 sockets.
 	if n == nil || *n > 64 || r.h.CPUs.Online.IsEmpty() {
 		return
 	}
@@ -158,16 +151,15 @@ func (r *reader) packages(n *int) {
 	}
 }
 
-// A cpuTable collects the CPUs of each node, socket, core and cache as lists, because adding CPUs one by one to sets
-// would copy them each time.
+// A cpuTable has lists, because adding CPUs one by one to sets would copy them each time.
 type cpuTable struct {
 	online, offline []int
-	// by number of the node or socket
+	// by number
 	nodes, sockets map[int][]int
-	// cores by "socket/core", L3 caches by the number in the column
+	// by "socket/core", and by the number in the column
 	cores, caches map[string][]int
 	mhz           map[int]float64 // highest clock of a CPU
-	cut           bool            // the last rows are missing, or a part of the last one
+	cut           bool            // the last rows, or a part of the last, are missing
 }
 
 func newCPUTable() *cpuTable {
@@ -231,7 +223,6 @@ func (t *cpuTable) lonely() int {
 		return -1
 	}
 	slices.Sort(alone)
-	// The missing rows begin with the number after the last one.
 	for i, cpu := range alone {
 		if cpu+distance != second+1+i {
 			return -1
@@ -240,8 +231,7 @@ func (t *cpuTable) lonely() int {
 	return alone[0]
 }
 
-// uneven reports whether the list with the highest CPU is shorter than the others, which are equally long. It takes at
-// least a number of lists to tell.
+// uneven reports whether the list with the highest CPU is shorter than the others, which are equally long.
 func uneven[K comparable](lists map[K][]int, least int) bool {
 	if len(lists) < least {
 		return false
@@ -266,10 +256,10 @@ func uneven[K comparable](lists map[K][]int, least int) bool {
 	return len(lists[last]) < size
 }
 
-// kinds returns a function that tells the kind of a core of a hybrid machine by its CPUs. There the cores with one
-// thread have a clearly lower clock than all with two; otherwise the kinds are unknown.
+// kinds tells the kind of a hybrid machine's core by its CPUs. Cores with one thread must have a clearly lower clock
+// than all with two.
 func (t *cpuTable) kinds() func(cpus []int) string {
-	least, most := math.Inf(1), 0.0 // clocks of cores with two threads, and of those with one
+	least, most := math.Inf(1), 0.0 // clocks of cores with two threads, and with one
 	for _, cpus := range t.cores {
 		if clock := t.mhz[cpus[0]]; len(cpus) > 1 {
 			least = min(least, clock)
@@ -304,13 +294,11 @@ func (t *cpuTable) add(cpu int, value map[string]string) {
 	if socket := count(value["SOCKET"]); socket != nil {
 		t.sockets[*socket] = append(t.sockets[*socket], cpu)
 	}
-	// Some releases number cores throughout the machine, others within a socket. A key with the socket works for
-	// both.
+	// Some releases number cores throughout the machine, others within a socket.
 	if core := value["CORE"]; count(core) != nil {
 		t.cores[value["SOCKET"]+"/"+core] = append(t.cores[value["SOCKET"]+"/"+core], cpu)
 	}
-	// lscpu -e has one column "L1d:L1i:L2:L3" with four numbers in one word, lscpu -p a column for each cache. In
-	// both, the last number of a column whose title ends with L3 is the L3 cache's.
+	// lscpu -e has one column "L1d:L1i:L2:L3" with four numbers, lscpu -p a column for each cache.
 	for name, ids := range value {
 		if id := ids[strings.LastIndexByte(ids, ':')+1:]; strings.HasSuffix(name, "L3") && count(id) != nil {
 			t.caches[id] = append(t.caches[id], cpu)
@@ -318,11 +306,11 @@ func (t *cpuTable) add(cpu int, value map[string]string) {
 	}
 }
 
-// lscpuTable reads one line per CPU: lscpu -e in columns, lscpu -p with commas. lscpu -p has its titles in a comment:
-// "# CPU,Core,Socket,Node,,L1d,L1i,L2,L3". Columns may be missing: -e=CPU,NODE prints two.
+// lscpuTable reads one line per CPU: lscpu -e in columns, lscpu -p with commas and titles in a comment. Columns may be
+// missing: -e=CPU,NODE prints two.
 func (r *reader) lscpuTable() {
 	var columns []string
-	width := 0 // columns of a row; lscpu -p may have fewer than titles
+	width := 0 // lscpu -p may have fewer than titles
 	table := newCPUTable()
 	for n, line := range r.lines() {
 		words := strings.Fields(strings.TrimPrefix(line, "# "))
@@ -331,7 +319,7 @@ func (r *reader) lscpuTable() {
 		}
 		if len(words) > 1 && words[0] == "CPU" {
 			if columns != nil {
-				break // another table of the same CPUs, which may number cores differently
+				break // another table, which may number cores differently
 			}
 			columns = words
 			continue
@@ -352,7 +340,6 @@ func (r *reader) lscpuTable() {
 		} else {
 			value := map[string]string{}
 			for i, name := range columns[:min(len(columns), len(words))] {
-				// lscpu -p writes "Core", and lscpu -e "CORE".
 				value[strings.ToUpper(name)] = words[i]
 			}
 			table.add(cpu, value)
@@ -362,13 +349,12 @@ func (r *reader) lscpuTable() {
 }
 
 var (
-	// Lines of numactl -H: "node 0 cpus: 0 1 2", "node 0 size: 64214 MB", and "0: 10 21" of the distance matrix.
+	// numactl -H prints "node 0 cpus: 0 1 2", "node 0 size: 64214 MB", and "0: 10 21".
 	nodeLine     = lazyregexp.New(`^node (\d+) (cpus|size|free)$`)
 	distanceLine = lazyregexp.New(`^(\d+):((?: +\d+)+)$`)
 )
 
-// numactl reads nodes, their memory and their distances. It notes missing parts of a truncated text, because a node
-// with unread CPUs would look like a node without CPUs.
+// numactl notes missing parts of a truncated text, because a node with unread CPUs would look like one without.
 func (r *reader) numactl() {
 	rows, listed, available := map[int][]int{}, map[int]bool{}, 0
 	for n, line := range r.lines() {
@@ -425,7 +411,7 @@ func (r *reader) numactl() {
 		whole = false
 	}
 	r.online(r.h.CPUs.Online, whole)
-	// The columns of the matrix are the nodes in numerical order, possibly with gaps.
+	// The columns are the nodes in numerical order, possibly with gaps.
 	for i := range r.h.NUMANodes {
 		node := &r.h.NUMANodes[i]
 		if row := rows[node.ID]; len(row) == len(r.h.NUMANodes) {

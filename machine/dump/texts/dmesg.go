@@ -8,20 +8,16 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// limitHint occurs in every line in which the kernel reports that a function has less bandwidth than it could
-// (pcie_print_link_status, drivers/pci/pci.c).
+// limitHint is in every such line of pcie_print_link_status (drivers/pci/pci.c).
 const limitHint = "available PCIe bandwidth, limited by"
 
-// limitForm matches such a line, with any log or driver prefix before the address. Kernels before 5.7 do not print
-// "PCIe" after the speed.
+// limitForm allows any prefix before the address. Kernels before 5.7 do not print "PCIe" after the speed.
 const limitForm = `(?:^|[\s(])((?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]): [\d.]+ Gb/s ` + limitHint +
 	` ([\d.]+) GT/s(?: PCIe)? x(\d+) link at ([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]) ` +
 	`\(capable of [\d.]+ Gb/s with ([\d.]+) GT/s(?: PCIe)? x(\d+) link\)`
 
 var limitLine = lazyregexp.New(limitForm)
 
-// dmesg reads the links that limit functions, the maximum rates of these functions, the IOMMU groups, and the messages
-// that report faults.
 func (r *reader) dmesg() {
 	var l faultLog
 	defer func() { r.h.Kernel.Messages = l.messages() }()
@@ -45,7 +41,7 @@ func (r *reader) dmesg() {
 			r.note(n, "a link that is none: %q", line)
 			continue
 		}
-		// The last line wins: a driver that is loaded again prints it again.
+		// A driver that is loaded again prints it again.
 		d := r.function(*of)
 		d.Link = &topology.Link{MaxSpeedGTs: &best.GTs, MaxWidth: &best.Lanes}
 		d.PathLimit = &topology.PathLimit{At: *port, SpeedGTs: limit.GTs, Width: limit.Lanes}

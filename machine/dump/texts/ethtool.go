@@ -7,8 +7,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// subjectDevice returns the network device that the first line names ("NIC statistics for eth0:"), else the one on
-// the command line.
+// subjectDevice returns the device of the first line ("NIC statistics for eth0:"), else of the command line.
 func (r *reader) subjectDevice(head string) *topology.Netdev {
 	name := r.Subject
 	first, _, _ := strings.Cut(strings.TrimSpace(r.Text.Text), "\n")
@@ -22,8 +21,7 @@ func (r *reader) subjectDevice(head string) *topology.Netdev {
 	return netdev(r.nic(name), name)
 }
 
-// ethtoolCounters reads the nonzero counters of errors and discards. Counters of ordinary traffic do not indicate a
-// fault, and differ at each reading.
+// ethtoolCounters reads the nonzero counters of errors and discards; others differ at each reading.
 func (r *reader) ethtoolCounters() {
 	d := r.subjectDevice("NIC statistics for ")
 	for p := range r.pairs() {
@@ -34,7 +32,7 @@ func (r *reader) ethtoolCounters() {
 	}
 }
 
-// record records a counter, also if it is zero.
+// record records a counter, also zero.
 func record(counters *map[string]uint64, name, value string) {
 	n, err := strconv.ParseUint(value, 10, 64)
 	if err != nil || len(*counters) >= maxSettings {
@@ -46,7 +44,7 @@ func record(counters *map[string]uint64, name, value string) {
 	(*counters)[name] = n
 }
 
-// cmaTOS reads the type of service of RoCE: a number, or "Global tclass=106" of sysfs.
+// cmaTOS reads a number, or sysfs's "Global tclass=106".
 func (r *reader) cmaTOS() {
 	device, _, _ := strings.Cut(r.Subject, "/")
 	for _, line := range r.lines() {
@@ -62,7 +60,6 @@ func (r *reader) cmaTOS() {
 	}
 }
 
-// trouble records a nonzero counter of errors or discards.
 func trouble(counters *map[string]uint64, name, value string) {
 	n, err := strconv.ParseUint(value, 10, 64)
 	if err == nil && n > 0 && topology.IsTrouble(name) && len(*counters) < maxSettings {
@@ -73,7 +70,7 @@ func trouble(counters *map[string]uint64, name, value string) {
 	}
 }
 
-// rdmaStatistic reads the counters of ports: "link mlx5_0/1 rx_write_requests 0 ...", on one line or several.
+// rdmaStatistic reads "link mlx5_0/1 rx_write_requests 0 ...", on one line or several.
 func (r *reader) rdmaStatistic() {
 	var p *topology.RDMAPort
 	for _, line := range r.lines() {
@@ -85,7 +82,6 @@ func (r *reader) rdmaStatistic() {
 			}
 			words = words[2:]
 		}
-		// Names and values alternate after the device.
 		for i := 0; p != nil && i+1 < len(words); i += 2 {
 			trouble(&p.Counters, words[i], words[i+1])
 			if congestion(words[i]) {
@@ -95,7 +91,6 @@ func (r *reader) rdmaStatistic() {
 	}
 }
 
-// congestion reports whether a counter is about notifications or marks of congestion.
 func congestion(name string) bool {
 	return strings.Contains(name, "cnp") || strings.Contains(name, "ecn_marked")
 }

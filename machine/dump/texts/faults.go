@@ -11,7 +11,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// maxFaults bounds the messages of a log, which are counted by kind, device and part.
+// maxFaults bounds a log's messages.
 const maxFaults = 1000
 
 // OddLog describes a kernel log without usable lines.
@@ -20,26 +20,24 @@ const OddLog = "a kernel log (dmesg) with none of the lines that are read from o
 	"the log " +
 	"of the whole boot (journalctl -k -b). rackless explain takes a single line"
 
-// reportsFault reports whether a line is a message of a kernel that reports a fault. A link that comes up counts, as
-// it may go down later; other ends of faults are in the log of every machine.
+// reportsFault reports whether a line is about a fault. A link that comes up counts, as it may go down later; other
+// ends of faults are in every log.
 func reportsFault(line string) bool {
 	m, ok := message.Kernel(line)
 	return ok && (!m.Ends || m.Kind == linkDown)
 }
 
-// linkDown is the kind of messages that count only if the link was up before.
+// linkDown counts only if the link was up before.
 const linkDown = "link-down"
 
-// flaps is the number of times that a link goes down until it counts as a fault although it is up again.
+// flaps is how often a link goes down until that is a fault although it is up again.
 const flaps = 3
 
-// A fault is a message of a log that reports a fault.
 type fault struct {
 	topology.KernelMessage
-	again int // lines that report the same event from another place
+	again int // lines about the same event
 }
 
-// A faultLog collects the messages of a kernel log that report faults.
 type faultLog struct {
 	all    []fault
 	linked map[string]bool // devices that had a link
@@ -92,7 +90,7 @@ func (l *faultLog) add(m message.Match) {
 	}
 }
 
-// bits adds the bits of a PCI Express error, which the kernel prints below it, to the last error of the device.
+// The kernel prints the bits of a PCI Express error below it.
 func (l *faultLog) bits(m message.Match) {
 	for i := range slices.Backward(l.all) {
 		f := &l.all[i]
@@ -111,7 +109,6 @@ func (l *faultLog) bits(m message.Match) {
 	}
 }
 
-// maxCodes bounds the codes of a message.
 const maxCodes = 32
 
 func (f *fault) code(s string) {
@@ -120,10 +117,8 @@ func (f *fault) code(s string) {
 	}
 }
 
-// clip shortens a line, for evidence.
 func clip(line string) string { return words.Clip(strings.Join(strings.Fields(line), " "), 160) }
 
-// messages returns the messages in the order of the log.
 func (l *faultLog) messages() []topology.KernelMessage {
 	var out []topology.KernelMessage
 	for _, f := range l.all {

@@ -9,7 +9,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// Only the lines that say so end a fault, and a port that never had a link has no cable.
+// Only lines that say so end a fault; a port that never had a link has no cable.
 func TestFaultsOfAKernelLog(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {

@@ -13,24 +13,21 @@ import (
 const pciAddress = `[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]`
 
 var (
-	// groupPath matches the directory of a group, or its name in the output of tree.
+	// groupPath matches a group's directory, or its name from tree.
 	groupPath = lazyregexp.New(`(?:^|[\s./])(?:iommu_groups/)?(\d+)/devices(?:[/:]|$)|` +
 		`^[│├└─|` + "`" + `\\+\s-]+(\d+)$`)
-	// groupListing matches lines that only a listing of the groups has: a member by its path, the heading of ls, and
-	// the directory at the beginning of tree's output.
+	// groupListing matches lines that only a listing has: a member by its path, ls's heading, and tree's first line.
 	groupListing = lazyregexp.New(`(?:^|[\s./])(?:iommu_groups/)?\d+/devices(?:/` + pciAddress + `\b|/?:$)|` +
 		`^(?:/sys/kernel/)?iommu_groups/?$|^│.*│ *iommugroup *│`)
 	member     = lazyregexp.New(`\b` + pciAddress + `\b`)
 	groupAdded = lazyregexp.New(groupAddedForm)
 )
 
-// groupAddedForm matches the kernel's message on a function and its group, of Linux 5.3 and later, or of earlier
-// versions.
+// groupAddedForm matches Linux 5.3 and later, or earlier versions.
 const groupAddedForm = `\b(?:(` + pciAddress + `): Adding to iommu group (\d+)|` +
 	`iommu: Adding device (` + pciAddress + `) to group (\d+))\b`
 
-// iommuGroups reads the members of IOMMU groups from a listing by find, ls or tree, or from the table of pvesh. lspci
-// has the names of the functions.
+// iommuGroups reads a listing by find, ls or tree, or pvesh's table.
 func (r *reader) iommuGroups() {
 	if strings.HasPrefix(strings.TrimSpace(r.Text.Text), "[") {
 		var list []map[string]any
@@ -66,7 +63,7 @@ func (r *reader) iommuGroups() {
 		for _, m := range members {
 			r.inGroup(m, group)
 		}
-		// A link leads to the function's path, which includes the bridges above it.
+		// A link's path includes the bridges above.
 		if path := member().FindAllString(target, -1); len(members) == 1 && len(path) > 1 {
 			r.below(members[0], path[len(path)-2])
 		}
@@ -100,7 +97,6 @@ func (r *reader) groupRow(column func(string) string) {
 	}
 }
 
-// inGroup sets the group of the function at an address. It ignores an invalid address or a nil group.
 func (r *reader) inGroup(of string, group *int) {
 	if a := address(of); a != nil && group != nil {
 		r.function(*a).IOMMUGroup = group
@@ -114,7 +110,7 @@ func (r *reader) below(of, bridge string) {
 	}
 }
 
-// function returns the function at an address, adding it if necessary. The pointer is valid until the next call.
+// function adds a function if necessary. The pointer is valid until the next call.
 func (r *reader) function(a topology.PCIAddr) *topology.PCIDevice {
 	i, ok := r.functions[a]
 	if !ok {

@@ -5,7 +5,6 @@ import (
 	"testing"
 )
 
-// All common forms of listing the groups, with the same three functions and a bridge.
 func TestListingsOfIOMMUGroups(t *testing.T) {
 	t.Parallel()
 	const dir = "/sys/kernel/iommu_groups/"

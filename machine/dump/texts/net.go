@@ -10,7 +10,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// ipLine matches the first line of a network device: "2: eth0@if3: <BROADCAST,UP> mtu 9000 qdisc mq state UP ...".
+// ipLine matches "2: eth0@if3: <BROADCAST,UP> mtu 9000 qdisc mq state UP ...".
 var ipLine = lazyregexp.New(`^(\d+): ([^\s:@]+)(?:@(\S+))?: <([A-Z_,0-9-]*)> mtu (\d+) (.*)`)
 
 func (r *reader) ipJSON() {
@@ -35,15 +35,14 @@ func (r *reader) ipJSON() {
 	}
 }
 
-// carrier reads the flags of a device. The carrier is only known if the device is up: LOWER_UP is missing for every
-// device that is down.
+// LOWER_UP is missing for every device that is down, so the carrier is unknown then.
 func carrier(d *topology.Netdev, flags []string) {
 	if slices.Contains(flags, "UP") {
 		d.Carrier = new(slices.Contains(flags, "LOWER_UP"))
 	}
 }
 
-// ipLink reads network devices. It skips software devices, which belong to no NIC.
+// ipLink skips software devices, which belong to no NIC.
 func (r *reader) ipLink() {
 	if strings.HasPrefix(strings.TrimSpace(r.Text.Text), "[") {
 		r.ipJSON()
@@ -52,7 +51,7 @@ func (r *reader) ipLink() {
 	var d *topology.Netdev
 	for _, line := range r.lines() {
 		if m := ipLine().FindStringSubmatch(line); m != nil {
-			// "eth0.100@eth0" is on top of another device, and "eth0@if3" is the end of a pair in a container.
+			// "eth0.100@eth0" is on top of another device, and "eth0@if3" the end of a pair in a container.
 			if d = nil; m[2] == "lo" || m[3] != "" || isSoftware(m[2]) {
 				continue
 			}
@@ -75,12 +74,11 @@ func (r *reader) ipLink() {
 	}
 }
 
-// ipBrief matches a line of ip -br link or ip -br addr: a device and its state, and from link also its MAC address
-// and flags.
+// ipBrief matches ip -br link or ip -br addr: a device and its state, and from link also MAC address and flags.
 var ipBrief = lazyregexp.New(`^([\w.-]+)(@\S+)? +(UP|DOWN|UNKNOWN|DORMANT|LOWERLAYERDOWN) +` +
 	`(?:([0-9a-f]{2}(?::[0-9a-f]{2}){5,19}) +<([A-Z_,0-9-]*)>$|[0-9a-f.:]+/\d+)`)
 
-// ipBriefBare matches a line of ip -br addr for a device without an address.
+// ipBriefBare is for a device without an address.
 var ipBriefBare = lazyregexp.New(`^([\w.-]+)(@\S+)? +(UP|DOWN|UNKNOWN|DORMANT|LOWERLAYERDOWN)$`)
 
 func (r *reader) ipBrief() {
@@ -98,7 +96,6 @@ func (r *reader) ipBrief() {
 	}
 }
 
-// software lists the usual name prefixes of devices without a NIC.
 var software = []string{"docker", "br-", "veth", "virbr", "vnet", "tap", "tun", "bond", "team", "dummy", "ifb", "cali",
 	"flannel", "cni", "vxlan", "wg", "ovs", "fwbr", "fwpr", "fwln", "vmbr", "sit", "gre", "erspan", "ip6tnl", "tunl",
 	"lxc", "kube", "nodelocaldns", "cilium"}
@@ -107,7 +104,7 @@ func isSoftware(name string) bool {
 	return slices.ContainsFunc(software, func(s string) bool { return strings.HasPrefix(name, s) })
 }
 
-// ethtool reads the settings of network devices. It skips the speed "Unknown!" of ports without a link.
+// ethtool skips the speed "Unknown!" of ports without a link.
 func (r *reader) ethtool() {
 	d := r.subjectDevice("Settings for ")
 	for p := range r.pairs() {
@@ -127,8 +124,7 @@ func (r *reader) ethtool() {
 	}
 }
 
-// ethtoolDriver reads the driver of a network device. Only the command line has the device's name; the text has its
-// PCI function.
+// Only the command line has the device's name; the text has its PCI function.
 func (r *reader) ethtoolDriver() {
 	value := map[string]string{}
 	for p := range r.pairs() {
@@ -152,11 +148,9 @@ func (r *reader) ethtoolDriver() {
 	}
 }
 
-// priorities is the number of Ethernet priorities.
 const priorities = 8
 
-// mlnxQoS reads the priorities with PFC, the trust state, the buffers of priorities and the map of DSCP. The row
-// "enabled" has 0 or 1 for each priority, and "buffer" the number of its buffer.
+// The row "enabled" has 0 or 1 for each priority, and "buffer" the number of its buffer.
 func (r *reader) mlnxQoS() {
 	q := &topology.QoS{}
 	for n, line := range r.lines() {
@@ -199,7 +193,7 @@ func (r *reader) mlnxQoS() {
 	}
 }
 
-// mapDSCP reads a line of the map of DSCP: "prio:3 dscp:31,30,29,". A priority may have several lines.
+// mapDSCP reads "prio:3 dscp:31,30,29,". A priority may have several lines.
 func mapDSCP(q *topology.QoS, words []string) {
 	prio := count(strings.TrimPrefix(words[0], "prio:"))
 	list, ok := strings.CutPrefix(words[1], "dscp:")
@@ -217,13 +211,13 @@ func mapDSCP(q *topology.QoS, words []string) {
 	}
 }
 
-// settingLine matches a setting: its name, and its present and next values. A star marks a pending change.
+// settingLine matches a name with present and next values. A star marks a pending change.
 var settingLine = lazyregexp.New(`^\*? *([A-Z][A-Z0-9_]*(?:\[[\d.]+\])?)((?: {2,}|\t+)\S.*)$`)
 
-// deviceTypeForm matches mlxconfig's name of a model: ConnectX6DX, BlueField3.
+// deviceTypeForm matches ConnectX6DX, BlueField3.
 var deviceTypeForm = lazyregexp.New(`^(ConnectX|BlueField)(\d)(\w*)$`)
 
-// deviceType returns the usual name of a model in place of mlxconfig's: "ConnectX-6 Dx".
+// deviceType returns "ConnectX-6 Dx".
 func deviceType(s string) string {
 	m := deviceTypeForm().FindStringSubmatch(s)
 	if m == nil {
@@ -236,10 +230,9 @@ func deviceType(s string) string {
 	return name
 }
 
-// maxSettings bounds the settings of one device; a ConnectX-7 has 250.
+// A ConnectX-7 has 250 settings.
 const maxSettings = 1000
 
-// mlxconfig reads the firmware settings for the next boot.
 func (r *reader) mlxconfig() {
 	var nic *topology.NIC
 	model := ""
@@ -275,7 +268,7 @@ func (r *reader) mlxconfig() {
 			r.note(n, "more than %d settings", maxSettings)
 			return
 		}
-		// With -e there are three values: default, present, and at the next boot.
+		// With -e there are default, present, and next values.
 		if len(words) == 3 && words[1] != words[2] {
 			r.note(n, "%s is %s now and %s after the next reset of the firmware", m[1], words[1], words[2])
 		}
@@ -286,12 +279,11 @@ func (r *reader) mlxconfig() {
 	}
 }
 
-// mstLine matches the lines of mst status that name a device, in the table of -v and in the list without it.
+// mstLine matches devices in the table of -v and in the list without it.
 var mstLine = lazyregexp.New(`^DEVICE_TYPE +MST |^\w+\(rev:\w+\)\s+(\S+)\s+(\S+)(.*)$|` +
 	`^(/dev/mst/mt\S+) +- PCI|^domain:bus:dev\.fn=(\S+)`)
 
-// mstStatus reads the functions of the devices of Mellanox's tools, and with -v their RDMA devices, network devices
-// and NUMA nodes. Empty columns have no placeholder, so the form of a word tells its column.
+// Empty columns of mst have no placeholder, so the form of a word tells its column.
 func (r *reader) mstStatus() {
 	path := ""
 	for _, m := range r.matches(mstLine) {

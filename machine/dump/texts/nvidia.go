@@ -10,7 +10,6 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// numberAfter returns the number after prefix, as in "GPU 0".
 func numberAfter(s, prefix string) (int, bool) {
 	digits, ok := strings.CutPrefix(s, prefix)
 	n, err := strconv.ParseUint(digits, 10, 16)
@@ -19,8 +18,7 @@ func numberAfter(s, prefix string) (int, bool) {
 
 var gpuTitle = lazyregexp.New(`^(.+?) \(UUID: (\S+)\)$`)
 
-// eachNVLink calls gpu and link for the lines of nvidia-smi nvlink --status: GPUs with their titles, and links with
-// their state.
+// eachNVLink calls gpu and link for the lines of nvidia-smi nvlink --status:
 //
 //	GPU 0: NVIDIA H100 PCIe (UUID: GPU-...)
 //	         Link 0: 26.562 GB/s
@@ -39,8 +37,7 @@ func eachNVLink(s string, gpu func(index int, title string), link func(active bo
 	}
 }
 
-// NVLinks returns the number of active links by GPU index. It omits a GPU without links; a GPU with all links down
-// has 0.
+// NVLinks returns the number of active links by GPU index. It omits a GPU without links; one with all links down has 0.
 func NVLinks(s string) map[int]int {
 	out := map[int]int{}
 	at := 0
@@ -53,8 +50,7 @@ func NVLinks(s string) map[int]int {
 	return out
 }
 
-// nvlinkStatus reads the GPUs with their links, including GPUs without links. The output of nvidia-smi -L has the
-// same form, but no links.
+// The output of nvidia-smi -L has the same form, but no links.
 func (r *reader) nvlinkStatus() {
 	var g *topology.GPU
 	told := false
@@ -82,14 +78,13 @@ func (r *reader) nvlinkStatus() {
 	}
 }
 
-// nvidiaQuery reads nvidia-smi -q. Keys are qualified by their headings, because some occur below several.
+// nvidiaQuery qualifies keys by their headings, because some occur below several.
 func (r *reader) nvidiaQuery() {
 	var g nvidiaGPU
 	var heads [16]string // by indentation
 	driver := ""
 	for line := range strings.Lines(r.Text.Text) {
 		text := strings.TrimLeft(line, " \t")
-		// nvidia-smi indents by four columns per level.
 		indent := min((len(line)-len(text)+3)/4, len(heads)-1)
 		key, value, ok := strings.Cut(strings.TrimSpace(text), " : ")
 		key, value = strings.TrimSpace(key), strings.TrimSpace(value)
@@ -106,11 +101,10 @@ func (r *reader) nvidiaQuery() {
 		if key == "Driver Version" {
 			driver = value
 		}
-		// "[Not Supported]" and the like are not values.
 		if g.GPU == nil || value == "N/A" || strings.HasPrefix(value, "[") {
 			continue
 		}
-		// The outermost heading is the GPU and is dropped: keys are "FB Memory Usage/Total".
+		// The outermost heading, the GPU, is dropped: keys are "FB Memory Usage/Total".
 		key = strings.TrimPrefix(strings.Join(heads[min(1, indent):indent], "/")+"/"+key, "/")
 		for _, known := range nvidiaFields {
 			if known.key == key {
@@ -125,8 +119,7 @@ type nvidiaGPU struct {
 	*topology.PCIDevice
 }
 
-// nvidiaFields are the fields to read of a GPU: the key in nvidia-smi -q with its headings, the element in -q -x, and
-// the field in --query-gpu, if any.
+// nvidiaFields are the key in nvidia-smi -q with its headings, the element in -q -x, and the field in --query-gpu.
 var nvidiaFields = []struct {
 	key, element, field string
 	set                 func(g nvidiaGPU, value string)
@@ -143,7 +136,7 @@ var nvidiaFields = []struct {
 	{"BAR1 Memory Usage/Total", "bar1_memory_usage/total", "", func(g nvidiaGPU, v string) { g.BAR1Bytes = size(v) }},
 	{"Driver Version", "", "driver_version", func(g nvidiaGPU, v string) { g.DriverVer = v }},
 	{"PCI/Device Id", "pci/pci_device_id", "", func(g nvidiaGPU, v string) {
-		// Device above vendor: 0x233010DE. XML has no 0x.
+		// Device above vendor: 0x233010DE.
 		if v, err := strconv.ParseUint(strings.TrimPrefix(v, "0x"), 16, 32); err == nil {
 			g.Device = new(topology.ID16(v >> 16))
 		}
@@ -177,7 +170,6 @@ func (r *reader) nvidiaXML() {
 	}
 }
 
-// nvidia adds a GPU and its function. Both lists have one element per GPU, so they share the index.
 func (r *reader) nvidia(a topology.PCIAddr) nvidiaGPU {
 	index := len(r.h.GPUs)
 	r.h.GPUs = append(r.h.GPUs, topology.GPU{Address: &a, Index: &index, Kind: topology.GPUDiscrete,
@@ -187,8 +179,7 @@ func (r *reader) nvidia(a topology.PCIAddr) nvidiaGPU {
 	return nvidiaGPU{&r.h.GPUs[index], &r.h.PCI[index]}
 }
 
-// smiForm matches the head of nvidia-smi's table, or the head of its --query-gpu if that has addresses: names of
-// fields, some with a unit.
+// smiForm matches the head of nvidia-smi's table, or of its --query-gpu with addresses.
 const (
 	smiForm = `^\| NVIDIA-SMI [\d.]+ .*Driver Version: ([\d.]+)|^(?:` + smiField + `, ?)*pci\.bus_id(?:, ?` + smiField +
 		`)*$`
@@ -197,15 +188,14 @@ const (
 
 var (
 	smiHead = lazyregexp.New(smiForm)
-	// smiGPU matches the first row of a GPU: "|   0  NVIDIA A100-SXM4-80GB   On  |   00000000:07:00.0 Off |".
+	// smiGPU matches "| 0 NVIDIA A100-SXM4-80GB On | 00000000:07:00.0 Off |".
 	smiGPU = lazyregexp.New(
 		`^\| +\d+ +(\S.*?) +(On|Off|N/A) +\| +([0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]) `)
-	// smiMemory matches the second row of a GPU: "| N/A 42C P0 79W / 700W | 0MiB / 143771MiB | 0% Default |".
+	// smiMemory matches "| N/A 42C P0 79W / 700W | 0MiB / 143771MiB | 0% Default |".
 	smiMemory = lazyregexp.New(`^\| .*\| +\d+MiB / +(\d+MiB) +\|`)
 )
 
-// nvidiaTable reads the table of nvidia-smi, or the values of its --query-gpu. It drops a name that ends with dots,
-// because the name is cut off.
+// nvidiaTable drops a name that ends with dots, because it is cut off.
 func (r *reader) nvidiaTable() {
 	driver := ""
 	var columns, units []string
@@ -239,7 +229,7 @@ func (r *reader) nvidiaTable() {
 		for i, value := range values {
 			value = strings.TrimSpace(value)
 			if columns[i] == "memory.total" {
-				value = strings.TrimSuffix(value, units[i]) + units[i] // with nounits only the head has the unit
+				value = strings.TrimSuffix(value, units[i]) + units[i]
 			}
 			for _, known := range nvidiaFields {
 				if name := strings.TrimPrefix(columns[i], "gpu_"); name != "" && known.field == name {
@@ -250,15 +240,13 @@ func (r *reader) nvidiaTable() {
 	}
 }
 
-// link returns the function's link, adding it if necessary.
 func (g nvidiaGPU) link() *topology.Link {
 	g.Link = cmp.Or(g.Link, &topology.Link{})
 	return g.Link
 }
 
-// generation returns the speed of a PCI Express generation, in GT/s.
 func generation(s string) *float64 {
-	// For generations 1 to 6; from 3 on the speed doubles.
+	// By generation.
 	speeds := []float64{2.5, 5, 8, 16, 32, 64}
 	if n := count(s); n != nil && *n >= 1 && *n <= len(speeds) {
 		return &speeds[*n-1]

@@ -10,35 +10,31 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// qmHeads are configuration keys. Every VM of Proxmox VE has at least one of them.
+// qmHeads are configuration keys; every VM has one.
 var qmHeads = []string{"agent:", "args:", "affinity:", "balloon:", "bios:", "boot:", "cores:", "cpu:", "efidisk0:",
 	"hostpci", "hugepages:", "machine:", "memory:", "meta:", "name:", "net0:", "numa", "onboot:", "ostype:", "scsihw:",
 	"smbios1:", "sockets:", "vcpus:", "vga:", "vmgenid:"}
 
-// qmLine matches a configuration line that no other text has.
 var qmLine = lazyregexp.New(`^(?:boot: (?:order=|[acdn]+\b|c)|bios: (?:ovmf|seabios)|cores: \d|ostype: \w+$|scsihw: |` +
 	`agent: [01]|hostpci\d+: |machine: (?:q35|pc)|` +
 	`meta: creation-qemu|smbios1: uuid|sockets: \d|vmgenid: |affinity: \d|` +
 	`balloon: \d|` +
 	`hugepages: (?:1024|2|any)$|numa\d*: |cpu: (?:host|x86|kvm|[A-Z])|args: -|memory: \d+$|efidisk0: )`)
 
-// qmSure matches a line that no other program writes.
 var qmSure = lazyregexp.New(`^(?:hostpci\d+: |vmgenid: |smbios1: uuid|meta: creation-qemu|scsihw: virtio)`)
 
-// Nameless is the name for a VM of Proxmox VE without one.
+// Nameless is the name for a VM without one.
 const Nameless = "a machine of Proxmox VE"
 
-// qmConfig reads a VM of Proxmox VE as a tenant.
-//
-// Source: qm.conf(5).
+// qmConfig reads a VM of Proxmox VE as a tenant; see qm.conf(5).
 func (r *reader) qmConfig() {
 	t := topology.Tenant{Name: r.Subject}
-	// Settings below "[PENDING]" and below the name of a snapshot do not apply now.
+	// Settings below "[PENDING]" or a snapshot's name do not apply now.
 	r.Text.Text, _, _ = strings.Cut(r.Text.Text, "\n[")
 	if strings.Contains(r.Text.Text, "\nrootfs: ") {
 		return // a container, from pct config
 	}
-	// Proxmox VE omits keys with their default value: one core on one socket.
+	// Defaults are omitted.
 	cores, sockets, vcpus, numa := 1, 1, 0, ""
 	cells := map[int]topology.TenantCell{}
 	known := 0
@@ -65,7 +61,7 @@ func (r *reader) qmConfig() {
 				vcpus = *n
 			}
 		case p.key == "memory":
-			// "4096", or a list of properties since Proxmox VE 8.1.
+			// A list of properties since Proxmox VE 8.1.
 			first, _, _ := strings.Cut(p.value, ",")
 			if mb, err := strconv.ParseUint(strings.TrimPrefix(first, "current="), 10, 32); err == nil {
 				t.MemoryBytes = new(mb << 20)
@@ -121,13 +117,12 @@ func (r *reader) qmConfig() {
 	r.h.Tenants = []topology.Tenant{t}
 }
 
-// qmNodes sets the guest's topology. A setting that a partial text lacks is unknown; a complete configuration has a
-// name.
+// A setting that a partial text lacks is unknown; a complete configuration has a name.
 func (r *reader) qmNodes(t *topology.Tenant, numa string, sockets int, cells map[int]topology.TenantCell) {
 	whole := t.Name != r.Subject
 	switch {
 	case numa == "1":
-		t.GuestNodes = new(cmp.Or(len(cells), sockets)) // one node per socket, unless they are described
+		t.GuestNodes = new(cmp.Or(len(cells), sockets)) // one per socket by default
 	case whole || numa != "":
 		if t.GuestNodes = new(0); len(cells) > 0 {
 			r.note(0, "numaN has no effect: it takes \"numa: 1\"")
@@ -139,8 +134,7 @@ func (r *reader) qmNodes(t *topology.Tenant, numa string, sockets int, cells map
 	}
 }
 
-// qmCell parses "cpus=0-3,hostnodes=0;2-3,memory=4096,policy=bind". Commas separate the keys, so ranges are separated
-// by semicolons.
+// qmCell parses "cpus=0-3,hostnodes=0;2-3,memory=4096,policy=bind".
 func (r *reader) qmCell(p pair) (c topology.TenantCell) {
 	for option := range strings.SplitSeq(p.value, ",") {
 		name, value, _ := strings.Cut(option, "=")
@@ -164,11 +158,11 @@ func (r *reader) qmCell(p pair) (c topology.TenantCell) {
 	return c
 }
 
-// vfioHost matches a host function in QEMU's arguments: "-device vfio-pci,host=01:00.0", JSON, or sysfsdev=.
+// vfioHost matches "-device vfio-pci,host=01:00.0", JSON, or sysfsdev=.
 var vfioHost = lazyregexp.New(`\bvfio-pci[^\s<>]*?(?:\bhost"?[=:]"?|/devices/)` +
 	`((?:[0-9a-f]+:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])`)
 
-// HandedOver returns the host functions that QEMU's arguments pass to the guest.
+// HandedOver returns the host functions in QEMU's arguments.
 func HandedOver(arguments string) []topology.TenantDevice {
 	var list []topology.TenantDevice
 	for _, m := range vfioHost().FindAllStringSubmatch(arguments, -1) {
@@ -186,7 +180,7 @@ func (r *reader) hostpci(t *topology.Tenant, p pair) {
 		a := address(name)
 		whole := a == nil
 		if whole {
-			a = address(name + ".0") // all functions of the device, represented by the first
+			a = address(name + ".0") // all functions; the first stands for them
 		}
 		if a == nil {
 			r.note(p.line, "%s: %q is not a PCI address; which device a mapping stands for is in another file", p.key,

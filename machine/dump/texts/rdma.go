@@ -12,20 +12,18 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// word removes the number that ibv_devinfo appends to a value: "PORT_ACTIVE (4)".
+// word returns "PORT_ACTIVE" of "PORT_ACTIVE (4)".
 func word(s string) string {
 	before, _, _ := strings.Cut(s, " (")
 	return strings.TrimSpace(before)
 }
 
-// portStates maps the tools' names of port states to the kernel's.
 var portStates = map[string]string{"initializing": "INIT", "initialize": "INIT", "armed": "ARMED", "active": "ACTIVE",
 	"down": "DOWN", "port_active": "ACTIVE", "port_down": "DOWN", "port_init": "INIT", "port_armed": "ARMED"}
 
 func portState(s string) string { return cmp.Or(portStates[strings.ToLower(s)], strings.ToUpper(s)) }
 
-// physState returns the kernel's name of a physical link state: "LinkUp" for "LINK_UP". ibv_devinfo prints the
-// constant of the enumeration, other tools the name from sysfs.
+// physState returns "LinkUp" for ibv_devinfo's "LINK_UP"; other tools print sysfs's name.
 func physState(s string) string {
 	if s != strings.ToUpper(s) {
 		return s
@@ -39,7 +37,7 @@ func physState(s string) string {
 	return out
 }
 
-// guid converts a GUID to sysfs's format: "0x946dae0300cde72c" to "946d:ae03:00cd:e72c".
+// guid returns "946d:ae03:00cd:e72c" for "0x946dae0300cde72c".
 func guid(s string) string {
 	digits := strings.ReplaceAll(strings.TrimPrefix(s, "0x"), ":", "")
 	if len(digits) != 16 {
@@ -48,7 +46,7 @@ func guid(s string) string {
 	return fmt.Sprintf("%s:%s:%s:%s", digits[:4], digits[4:8], digits[8:12], digits[12:])
 }
 
-// gid converts a GID to sysfs's format: eight groups of four digits.
+// gid returns sysfs's format: eight groups of four digits.
 func gid(s string) string {
 	a, err := netip.ParseAddr(s)
 	if err != nil || a.Zone() != "" {
@@ -62,8 +60,7 @@ func gid(s string) string {
 	return strings.Join(groups, ":")
 }
 
-// lid parses a LID that a subnet manager assigned, or returns nil. 0 means no LID, and 0xffff is the permissive LID,
-// which a port has until a subnet manager has found it.
+// lid returns nil for 0, no LID, and for 0xffff, the permissive LID before a subnet manager has found the port.
 func lid(s string) *int {
 	if n := count(s); n != nil && *n > 0 && *n < 0xffff {
 		return n
@@ -71,8 +68,7 @@ func lid(s string) *int {
 	return nil
 }
 
-// rate sets the rate of a port that is up. It ignores the lowest rate on Ethernet, which ports report if their speed
-// is unknown.
+// rate ignores the lowest rate on Ethernet, which ports report if their speed is unknown.
 func rate(p *topology.RDMAPort, gbps float64) {
 	if p.State != "DOWN" && gbps > 0 && gbps < 1e6 && !(p.LinkLayer == "Ethernet" && gbps <= 2.5) {
 		p.RateGbps = &gbps
@@ -81,34 +77,31 @@ func rate(p *topology.RDMAPort, gbps float64) {
 
 var gidEntry = lazyregexp.New(`^GID\[ *(\d+)\]$`)
 
-// Lines of ibv_devinfo: the line that names a device, and lines that only ibv_devinfo prints, for texts that begin in
-// the middle of a device.
+// A text may begin in the middle of a device.
 var (
 	hcaLine     = lazyregexp.New(`^hca_id:`)
 	devinfoLine = lazyregexp.New(`^(?:hca_id|` + devinfoKeys + `):\s|` +
 		`^transport:\s+(?:InfiniBand|iWARP|usNIC|unspecified)|^port:\s+\d+(?:$|\s+state:)|^state:\s+PORT_|^GID\[`)
-	// devinfoInline matches a key that follows another one, in a text without line breaks.
+	// devinfoInline matches a key after another, in a text without line breaks.
 	devinfoInline = lazyregexp.New(`(\S)[ \t]+((?:transport|port|state|` + devinfoKeys + `):\s)`)
 )
 
-// nodeTypes maps transports other than InfiniBand to sysfs's node types. RoCE also has the transport InfiniBand; EFA
-// is unspecified.
+// nodeTypes maps transports to sysfs's node types. RoCE also has InfiniBand; EFA is unspecified.
 var nodeTypes = map[string]string{"iWARP": "4: RNIC", "usNIC": "5: usNIC", "usNIC UDP": "6: usNIC UDP",
 	"unspecified": "7: unspecified"}
 
 const devinfoKeys = `fw_ver|node_guid|sys_image_guid|vendor_part_id|hw_ver|board_id|phys_port_cnt|(?:max|active)_mtu|` +
 	`sm_lid|port_lid|port_lmc|link_layer|active_width|active_speed|phys_state`
 
-// unfold inserts a line break before each key that follows another one. It runs twice, because matches cannot
-// overlap.
+// unfold breaks lines before each further key. It runs twice, because matches cannot overlap.
 func (r *reader) unfold(inline func() *regexp.Regexp) {
 	for range 2 {
 		r.Text.Text = inline().ReplaceAllString(r.Text.Text, "$1\n$2")
 	}
 }
 
-// piece returns the device on the command line, or an unnamed one, and a port, for a text that begins in the middle
-// of a device. It returns no device for other texts. port is the prefix of lines with a port number.
+// piece returns the device on the command line, or an unnamed one, and a port, for a text that begins in the middle of
+// a device; else no device. port is the prefix of lines with a port number.
 func (r *reader) piece(names func() *regexp.Regexp, port string) (*topology.RDMADevice, *topology.RDMAPort) {
 	begun, numbered := false, false
 	for _, line := range r.lines() {
@@ -129,12 +122,12 @@ func (r *reader) piece(names func() *regexp.Regexp, port string) (*topology.RDMA
 	if numbered {
 		return rdma(r.nic(name), name, nil)
 	}
-	// The line with the port number was cut off, and most devices have one port.
+	// The port's line was cut off; most devices have one port.
 	return rdma(r.nic(name), name, new(1))
 }
 
 func (r *reader) ibvDevinfo() {
-	// Lines above the first port are about the device. Facts of ports there go into a dummy port.
+	// Facts of ports above the first port go into a dummy.
 	r.unfold(devinfoInline)
 	d, p := r.piece(hcaLine, "port:")
 	width, speed := 0.0, 0.0
@@ -173,8 +166,7 @@ func (r *reader) ibvDevinfo() {
 				_, p = rdma(r.nic(d.Name), d.Name, n)
 				width, speed = 0, 0
 			}
-		// "active_width: 4X (2)" and "active_speed: 25.0 Gbps (32)": the speed is that of one lane. The second of the
-		// two lines completes the product.
+		// "active_width: 4X (2)" and "active_speed: 25.0 Gbps (32)": the speed is that of one lane.
 		case "active_width", "active_speed":
 			number, _, _ := strings.Cut(strings.ReplaceAll(l.value, "X", " "), " ")
 			v, _ := strconv.ParseFloat(number, 64)
@@ -190,7 +182,7 @@ func (r *reader) ibvDevinfo() {
 	}
 }
 
-// portFact reads a line of a port. Tools write keys with spaces or underscores.
+// Tools write keys with spaces or underscores.
 func (r *reader) portFact(p *topology.RDMAPort, line int, key, value string) {
 	switch strings.ReplaceAll(strings.ToLower(key), "_", " ") {
 	case "state":
@@ -209,7 +201,7 @@ func (r *reader) portFact(p *topology.RDMAPort, line int, key, value string) {
 			r.note(line, "%q is not a rate", value)
 		}
 	case "link layer":
-		// Check a rate that came before, because it may mean unknown on this link layer.
+		// A rate that came before may mean unknown on this link layer.
 		if p.LinkLayer = value; p.RateGbps != nil {
 			v := *p.RateGbps
 			p.RateGbps = nil
@@ -218,7 +210,6 @@ func (r *reader) portFact(p *topology.RDMAPort, line int, key, value string) {
 	}
 }
 
-// gidType returns sysfs's name of a GID type.
 func gidType(s string) string {
 	switch s = strings.ToLower(s); {
 	case strings.Contains(s, "v2"):
@@ -229,14 +220,12 @@ func gidType(s string) string {
 	return ""
 }
 
-// Lines of ibstat: the line that names a device (with a colon if it is for one port), and lines that only ibstat
-// prints, for texts that begin in the middle of a device.
+// The name has a colon if the text is for one port.
 var (
 	caLine     = lazyregexp.New(`^(?:CA|iWARP RNIC):? '([^']+)'`)
 	ibstatLine = lazyregexp.New(`^(?:CA|iWARP RNIC):? '|^Port \d+:(?: +State:.*)?$|` +
 		`^State: (?:Active|Down|Initializing|Armed|Polling)$|^Physical state: [A-Z]\w+$|^Rate: [\d.]+$|` +
 		`^(?:Base|SM) lid: \d+$|^LMC: \d$|^Capability mask: 0x|^Port GUID: 0x|^Link layer: (?:InfiniBand|Ethernet)$`)
-	// ibstatInline is like devinfoInline, for ibstat.
 	ibstatInline = lazyregexp.New(`(\S)[ \t]+((?:CA type|Number of ports|(?:Firm|Hard)ware version|` +
 		`(?:Node|System image|Port) GUID|Port \d+|State|Physical state|Rate|(?:Base|SM) lid|LMC|Capability mask|` +
 		`Link layer):)`)
@@ -284,7 +273,7 @@ func (r *reader) ibvDevices() {
 
 var statusHead = lazyregexp.New(`^Infiniband device '([^']+)' port (\d+) status:`)
 
-// ibstatus reads one port per block. The name of a state follows its number: "4: ACTIVE".
+// A state's name follows its number: "4: ACTIVE".
 func (r *reader) ibstatus() {
 	var p *topology.RDMAPort
 	for n, line := range r.lines() {
@@ -307,13 +296,12 @@ func (r *reader) ibstatus() {
 	}
 }
 
-// ibdevLine matches a line of ibdev2netdev, with or without the additional fields of -v.
+// ibdevLine also matches the fields of -v.
 var ibdevLine = lazyregexp.New(
 	`^(?:((?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]) )?(\S+) (?:\(.*?(?: fw (\S+) )?)?` +
 		`port (\d+) (?:\((\w+) *\) )?==> (\S+)(?: \((\w+) *\))?`)
 
-// ibdev2netdev reads the network device of each RDMA device, with -v also its function. A device without a network
-// device, such as InfiniBand without IPoIB, has N/A.
+// A device without a network device has N/A.
 func (r *reader) ibdev2netdev() {
 	for _, m := range r.matches(ibdevLine) {
 		nic := r.nic(m[2])
@@ -327,7 +315,6 @@ func (r *reader) ibdev2netdev() {
 	}
 }
 
-// rdmaDevLine matches a line of rdma dev.
 var rdmaDevLine = lazyregexp.New(`^\d+: ([\w.-]+): (node_type .*)`)
 
 func (r *reader) rdmaDev() {
@@ -337,8 +324,8 @@ func (r *reader) rdmaDev() {
 	}
 }
 
-// objects reads iproute2's output on RDMA: a list of JSON objects, or lines with a device name, possibly a port
-// number, and "key value key value". Both forms have the same keys. Objects without a name are skipped.
+// objects reads iproute2's JSON objects, or lines with a device name, possibly a port number, and "key value key
+// value". Objects without a name are skipped.
 func (r *reader) objects(line func() *regexp.Regexp) (out []map[string]string) {
 	var list []map[string]any
 	if strings.HasPrefix(strings.TrimSpace(r.Text.Text), "[") {
@@ -370,7 +357,7 @@ func (r *reader) objects(line func() *regexp.Regexp) (out []map[string]string) {
 	return out
 }
 
-// rdmaLine matches a line of rdma link. iproute2 before version 5 numbers the devices.
+// iproute2 before version 5 numbers the devices.
 var rdmaLine = lazyregexp.New(`^(?:link |\d+/\d+: )([\w.-]+)/(\d+):? (.*\bstate .*)`)
 
 func (r *reader) rdmaLink() {
@@ -389,7 +376,7 @@ func (r *reader) rdmaLink() {
 	}
 }
 
-// gidLine matches a line of show_gids: device, port, index, GID, IPv4 address (if any), version, netdev.
+// gidLine matches device, port, index, GID, IPv4 address (if any), version, netdev.
 var gidLine = lazyregexp.New(`^([\w.-]+)\s+(\d+)\s+(\d+)\s+([0-9a-fA-F:]{15,})\s+(?:[\d.]+\s+)?(v[12]|IB)?\s*(\S*)`)
 
 func (r *reader) showGIDs() {

@@ -10,29 +10,25 @@ import (
 )
 
 var (
-	// prompt matches a command line after a terminal prompt: "$ lscpu", "[root@node1 ~]# lscpu", or "+ lscpu" from a
-	// script that traces its commands.
+	// prompt matches "$ lscpu", "[root@node1 ~]# lscpu", or "+ lscpu" of a traced script.
 	prompt = lazyregexp.New(`^(?:\(\S+\) ?)?(?:\[?[\w.-]+@[\w.-]+[^$#%>]{0,60}[$#%>]|[$#%❯>]|\++)[ \t]+(\S.*)$`)
-	// title matches a heading above a text: "=== lscpu ===", "## numactl -H", "==> lscpu.txt <==".
+	// title matches "=== lscpu ===", "## numactl -H", "==> lscpu.txt <==".
 	title = lazyregexp.New("^(?:[=#*~-]{2,}>?|#)[ \\t]*[`\"]?([^=#*~`\"<]+?)(?:\\.(?:txt|log|out))?[`\"]?[ " +
 		"\\t]*:?[=#*~<-]*$")
-	// bare matches a line with only a command line, which scripts write above its output, or a sentence that ends with
-	// one in backticks.
+	// bare matches only a command line, or a sentence that ends with one in backticks.
 	bare = lazyregexp.New("^(?:[^`]{0,80} `|`)?(?:sudo )?((?:/\\S*/)?(?:lscpu|numactl|rocm-smi|amd-smi|" +
 		"ibv_devinfo|ibv_devices|ibstat|ibstatus|ibdev2netdev|rdma|show_gids|ip|ethtool|" +
 		"mlnx_qos|mlxconfig|mstconfig|mst|virsh|qm|cat|lshw|" +
 		"dmidecode|lsmod|lstopo|hwloc-ls|mlxlink|lspci|nvidia-smi)(?: [\\w=./:-]+)*(?: ?\\|[^`]*)?)[`]?[:.]?$")
-	// other matches commands about a machine whose output is not of any kind. A heading with such a command ends the
-	// text above.
+	// other matches commands whose output is of no kind; they end the text above.
 	other = Command(`(?:lshw|dmidecode|lsmod|lstopo|lstopo-no-graphics|hwloc-ls|mlxlink|ethtool -\w|` +
 		`virsh .*(?:capabilities|nodedev-\w+))`)
 )
 
-// commandIn returns the command line in a line, or "". sure means that the line is a command line, whatever the
-// command.
+// commandIn returns the command line in a line, or "". sure means that the line certainly is one.
 func commandIn(line string) (command string, sure bool) {
 	command, sure = commandLine(line)
-	// A word ends at a pipe, also without a space before it.
+	// A pipe may lack the space before it.
 	if strings.Contains(command, "|") {
 		command = strings.Join(strings.Fields(strings.ReplaceAll(command, "|", " | ")), " ")
 	}
@@ -60,7 +56,7 @@ func commandLine(line string) (command string, sure bool) {
 	return "", false
 }
 
-// maxTexts bounds the texts of one file; tries bounds the failed attempts to decode JSON.
+// tries bounds the failed attempts to decode JSON.
 const (
 	maxTexts = 4096
 	tries    = 8
@@ -74,20 +70,19 @@ type splitter struct {
 	text  []byte
 	pos   int // offset of the current line
 	out   []Text
-	start int  // offset of the last text, while it is open
-	open  bool // the last text takes further lines
-	// xmlEnd is the end of the last XML element. fragments means that further elements may continue its text.
+	start int // of the last text, while open
+	open  bool
+	// fragments means that further elements may continue the text.
 	xmlEnd    int
 	fragments bool
 	tries     int
 }
 
-// Split finds texts of the given kinds in a file, which may be one text or several with command lines or headings
-// between them. It skips all other text.
+// Split finds texts of the given kinds in a file, and skips all other text.
 //
-// A command line or heading names the kind of the text below it. Without one, the beginning of a line determines the
-// kind. Such a text takes all lines until the next text begins. XML and JSON are taken as whole values, so that no
-// line within them begins another text.
+// A command line or heading names the kind of the text below it; without one, the beginning of a line does. Such a text
+// takes all lines until the next text begins. XML and JSON are taken as whole values, so that no line within them
+// begins another text.
 func Split(text []byte, file string, kinds []*Kind) []Text {
 	s := &splitter{kinds: kinds, file: file, text: text}
 	for _, k := range kinds {
@@ -107,7 +102,7 @@ func Split(text []byte, file string, kinds []*Kind) []Text {
 		s.pos += used
 	}
 	s.end()
-	// A false beginning of a text becomes part of the text around it.
+	// A false beginning becomes part of the text around it.
 	belongs := make([]int, len(s.out))
 	for i := range s.out {
 		if belongs[i] = i; s.out[i].within > 0 && !s.out[i].enough() {
@@ -119,8 +114,8 @@ func Split(text []byte, file string, kinds []*Kind) []Text {
 	return slices.DeleteFunc(s.out, func(t Text) bool { return strings.TrimSpace(t.Text) == "" || !t.enough() })
 }
 
-// enough reports whether a text without a command line has enough lines of its kind. Otherwise prose and logs would
-// match kinds with ordinary words, such as counters or configuration keys.
+// enough reports whether a text has enough lines of its kind. Otherwise prose and logs would match kinds with ordinary
+// words.
 func (t *Text) enough() bool {
 	if t.Kind.Least == 0 || t.named {
 		return true
@@ -141,8 +136,7 @@ func (t *Text) enough() bool {
 	return n >= t.Kind.Least || n > 1 && n == lines
 }
 
-// line processes the line at the beginning of rest, line n of the file from 0, and returns the number of bytes it
-// used.
+// line processes the line at the beginning of rest, line n from 0, and returns the number of bytes used.
 func (s *splitter) line(line string, n int, rest []byte) int {
 	whole := min(len(line)+1, len(rest))
 	if command, sure := commandIn(line); command != "" {
@@ -156,7 +150,7 @@ func (s *splitter) line(line string, n int, rest []byte) int {
 				return whole
 			}
 		}
-		// The output of an unknown command belongs to no text.
+		// An unknown command's output belongs to no text.
 		if sure || other().MatchString(command) {
 			s.end()
 			return whole
@@ -172,8 +166,7 @@ func (s *splitter) line(line string, n int, rest []byte) int {
 			return used
 		}
 	}
-	// Both a command line and the first line of its output can begin a text: right below a command line, the first
-	// line continues the text.
+	// Right below a command line, the first line continues the text.
 	if k := s.head(strings.TrimRight(trimmed, " \t\r")); k != nil {
 		if last := s.last(); last == nil || last.Kind != k || k.First().MatchString(strings.TrimSpace(line)) &&
 			!s.blank() {
@@ -183,7 +176,6 @@ func (s *splitter) line(line string, n int, rest []byte) int {
 	return whole
 }
 
-// blank reports whether the last text is still empty.
 func (s *splitter) blank() bool { return len(bytes.TrimSpace(s.text[min(s.start, s.pos):s.pos])) == 0 }
 
 func (s *splitter) end() {
@@ -193,7 +185,6 @@ func (s *splitter) end() {
 	s.open = false
 }
 
-// last returns the open text, or nil.
 func (s *splitter) last() *Text {
 	if !s.open || len(s.out) == 0 {
 		return nil
@@ -201,7 +192,6 @@ func (s *splitter) last() *Text {
 	return &s.out[len(s.out)-1]
 }
 
-// begin begins a text at line n, at the offset start.
 func (s *splitter) begin(k *Kind, n int, subject string, start int) {
 	within := 0
 	if s.last() != nil {
@@ -218,7 +208,7 @@ func (s *splitter) whole(k *Kind, n int, subject, text string) {
 	last.Text, last.named, s.open = text, true, false
 }
 
-// head returns the kind of text that a line begins, or nil. It skips the kind of the open text, if that has no First.
+// head skips the kind of the open text, if that has no First.
 func (s *splitter) head(line string) *Kind {
 	if line == "" {
 		return nil
@@ -245,10 +235,9 @@ func (s *splitter) head(line string) *Kind {
 	return nil
 }
 
-// otherRoots are roots of XML of no kind, with elements that have the names of other kinds' elements.
+// otherRoots are roots of no kind with elements named like other kinds' elements.
 var otherRoots = []string{"capabilities", "device", "domainCapabilities"}
 
-// xml takes an XML element of a kind, up to its end.
 func (s *splitter) xml(line string, n int, rest []byte, indent int) int {
 	name := strings.TrimLeft(line, "<")
 	name = name[:len(name)-len(strings.TrimLeft(name, "abcdefghijklmnopqrstuvwxyzC_"))]
@@ -261,7 +250,7 @@ func (s *splitter) xml(line string, n int, rest []byte, indent int) int {
 	}
 	for _, k := range s.kinds {
 		last := s.out[max(0, len(s.out)-1):]
-		// Elements without a root form one text if there is only white space between them.
+		// Elements without a root form one text if only white space is between them.
 		goesOn := len(last) > 0 && last[0].Kind == k && s.fragments &&
 			len(bytes.TrimSpace(s.text[s.xmlEnd:s.pos])) == 0 &&
 			(slices.Contains(k.Fragments, name) || slices.Contains(k.More, name))
@@ -269,14 +258,13 @@ func (s *splitter) xml(line string, n int, rest []byte, indent int) int {
 		if name == "" || k.Element != name && !fragment && !goesOn {
 			continue
 		}
-		// A root is never empty: this is an element of the same name, such as a guest's topology.
+		// A root is never empty: this is another element, such as a guest's topology.
 		if tag, _, _ := strings.Cut(line, ">"); k.Element == name && strings.HasSuffix(tag, "/") {
 			continue
 		}
 		end := bytes.Index(rest, []byte("</"+name+">"))
 		if end < 0 && k.Element != name {
-			// The element may be empty. The length of "</name>" is added below, which must lead to the end of "/>".
-			// If "/>" is missing too, end stays negative.
+			// The length of "</name>" is added below. If "/>" is missing too, end stays negative.
 			end = bytes.Index(rest, []byte("/>")) - len(name) - 1
 		}
 		if end < 0 {
@@ -300,9 +288,9 @@ func (s *splitter) xml(line string, n int, rest []byte, indent int) int {
 	return 0
 }
 
-// json takes a JSON value. It also takes values of no kind, so that no text is looked for within them.
+// json also takes values of no kind, so that no text is found within them.
 func (s *splitter) json(n int, rest []byte) int {
-	// Each attempt may read up to maxText bytes: a file with a brace on every line would take quadratic time.
+	// A file with a brace on every line would take quadratic time.
 	if s.tries == tries {
 		return 0
 	}
@@ -319,7 +307,6 @@ func (s *splitter) json(n int, rest []byte) int {
 			s.tries++
 			return 0
 		}
-		// The first element of a list determines the kind.
 		object = list[0]
 	}
 	for _, k := range s.kinds {

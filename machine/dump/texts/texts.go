@@ -20,57 +20,56 @@ import (
 
 // A Kind is a kind of text.
 type Kind struct {
-	// Name is the command that prints the text, for messages.
+	// Name is the command that prints the text.
 	Name string
-	// Heads are beginnings of lines, without indentation, that begin a text of this kind.
+	// Heads are beginnings of lines, without indentation, that begin such a text.
 	Heads []string
-	// Form is the required form of a line with such a beginning; nil if the beginning suffices.
+	// Form is the form of such a line; nil if the beginning suffices.
 	Form func() *regexp.Regexp
-	// Command matches the command line above the text. Its first group is the device in question.
+	// Command matches the command line above. Its first group is the device.
 	Command func() *regexp.Regexp
-	// Key is an attribute that identifies JSON of this kind.
+	// Key is an attribute that identifies JSON.
 	Key string
-	// Element is the root element of XML of this kind.
+	// Element is the root element of XML.
 	Element string
-	// Fragments are elements that begin a text of this kind without the root element. Elements in More continue it.
+	// Fragments begin a text without the root element; elements in More continue it.
 	Fragments, More []string
-	// Many is set if a machine may have several such texts, for example one per device.
+	// Many is set if a machine may have several, such as one per device.
 	Many bool
-	// First matches a line that begins another text of the same kind; nil if such texts are joined.
+	// First matches a line that begins another such text; nil if they are joined.
 	First func() *regexp.Regexp
-	// Also reports whether a line that Form does not match begins a text of this kind all the same; nil if none does.
+	// Also finds beginnings that Form does not match; may be nil.
 	Also func(line string) bool
-	// Lacks describes a text of this kind of which nothing could be read; may be empty.
+	// Lacks describes a text with nothing readable; may be empty.
 	Lacks string
-	// Hints speed up Form: a matching line contains at least one of them. May be nil.
+	// Hints speed up Form: a matching line contains at least one. May be nil.
 	Hints []string
 	// Least is the number of lines of Form that a text without a command line must have. Two are enough if it has no
-	// other lines.
+	// others.
 	Least int
-	// Sure matches a line that suffices alone; nil if Least always applies.
+	// Sure matches a line that suffices alone; may be nil.
 	Sure func() *regexp.Regexp
-	// Parse reads a text of a kind from another package.
+	// Parse reads a kind of another package.
 	Parse func(b []byte, name string) (*topology.Host, error)
 
 	read func(r *reader)
 }
 
-// A Text is a part of a file, of one kind.
+// A Text is a part of a file.
 type Text struct {
 	Kind *Kind
 	File string
-	Line int // of its first line in the file; counts from 1
-	// Subject is the device on the command line above, or "".
+	Line int // of its first line; counts from 1
+	// Subject is the device on the command line, or "".
 	Subject string
 	Text    string
-	named   bool // a command line or its own elements determine its kind
-	within  int  // number of the text, from 1, that would otherwise continue here; 0 for none
+	named   bool // a command line or its elements name its kind
+	within  int  // number from 1 of the text that would otherwise continue here
 }
 
-// digitHeads are the heads of numbered lines.
 var digitHeads = []string{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"}
 
-// Kinds are the kinds of texts that this package reads.
+// Kinds are the kinds of this package.
 var Kinds = []*Kind{
 	{Name: "lscpu", Heads: []string{"Architecture", "CPU op-mode(s):", "CPU(s):", "On-line CPU(s) list:",
 		"Thread(s) per core:", "Core(s) per socket:", "Socket(s):", "NUMA node"}, Form: lazyregexp.New(
@@ -180,28 +179,27 @@ var Kinds = []*Kind{
 		read: (*reader).numaTune, Command: virsh(`numatune`)},
 }
 
-// Command matches a command line that runs form, with or without a path and sudo.
+// Command matches form, with or without a path and sudo.
 func Command(form string) func() *regexp.Regexp {
 	return lazyregexp.New(`^(?:sudo (?:-\w+ )*)?(?:LC_ALL=\w+ |LANG=\w+ )*(?:/\S*/)?` + form + `(?:\s|$)`)
 }
 
-// virsh matches a virsh command with the name of a domain or device, possibly after options.
+// virsh captures the domain or device.
 func virsh(verb string) func() *regexp.Regexp {
 	return Command(`virsh .*` + verb + `(?: --[a-z]+)*[ =](\S+)`)
 }
 
-// maxText bounds a text; kernel logs are the largest that people copy.
+// Kernel logs are the largest texts that people copy.
 const maxText = 16 << 20
 
-// Read reads the text into a partial Host.
+// Read reads a partial Host.
 func (t Text) Read() (*topology.Host, error) {
 	h := &topology.Host{Provenance: topology.Provenance{Kind: topology.SourceTexts, Name: t.File, Tool: t.Kind.Name}}
 	r := &reader{Text: t, h: h, notes: where.Notes{Host: h, File: cmp.Or(t.File, t.Kind.Name)}}
 	if t.Kind.Parse != nil {
-		// Messages need the line numbers of the file.
 		above := strings.Repeat("\n", max(0, t.Line-1))
 		if above != "" && t.Subject != "" {
-			above = above[1:] + t.Subject + "\n" // a line with the device on the command line, which the text lacks
+			above = above[1:] + t.Subject + "\n" // the device on the command line
 		}
 		part, err := t.Kind.Parse([]byte(above+t.Text), t.File)
 		if part != nil {
@@ -232,12 +230,11 @@ type reader struct {
 	functions map[topology.PCIAddr]int // indices into h.PCI, see function
 }
 
-// note records that a line, counted from 0 in the text, could not be read.
+// note takes a line counted from 0 in the text.
 func (r *reader) note(line int, format string, args ...any) {
 	r.notes.Note(r.Line+line, format, args...)
 }
 
-// A pair is a line "key: value".
 type pair struct {
 	line       int
 	indent     int
@@ -258,7 +255,7 @@ func (r *reader) pairs() iter.Seq[pair] {
 	}
 }
 
-// lines yields the lines with their number from 0, with white space trimmed.
+// lines yields trimmed lines with their number from 0.
 func (r *reader) lines() iter.Seq2[int, string] {
 	return func(yield func(int, string) bool) {
 		n := 0
@@ -271,7 +268,7 @@ func (r *reader) lines() iter.Seq2[int, string] {
 	}
 }
 
-// matches yields the submatches of each line that matches form, with the line number from 0.
+// matches yields submatches with the line number from 0.
 func (r *reader) matches(form func() *regexp.Regexp) iter.Seq2[int, []string] {
 	return func(yield func(int, []string) bool) {
 		for n, line := range r.lines() {
@@ -282,16 +279,15 @@ func (r *reader) matches(form func() *regexp.Regexp) iter.Seq2[int, []string] {
 	}
 }
 
-// count parses a small number from 0 up, or returns nil.
 func count(s string) *int {
-	// 20 bits suffice for numbers of CPUs, nodes and ports, and for ring sizes.
+	// 20 bits suffice.
 	if n, err := strconv.ParseUint(s, 0, 20); err == nil {
 		return new(int(n))
 	}
 	return nil
 }
 
-// cpus parses a list of CPUs, or notes an invalid one and returns nil.
+// cpus notes an invalid list and returns nil.
 func (r *reader) cpus(line int, s string) *topology.CPUSet {
 	set, err := topology.ParseCPUSet(strings.ReplaceAll(s, " ", ""))
 	if err != nil {
@@ -301,7 +297,6 @@ func (r *reader) cpus(line int, s string) *topology.CPUSet {
 	return &set
 }
 
-// binary maps the tools' units of memory to bytes.
 var binary = map[string]float64{"": 1, "B": 1, "BYTES": 1, "K": 1 << 10, "KB": 1 << 10, "KIB": 1 << 10, "M": 1 << 20,
 	"MB": 1 << 20, "MIB": 1 << 20, "G": 1 << 30, "GB": 1 << 30, "GIB": 1 << 30, "T": 1 << 40, "TIB": 1 << 40,
 	"TB": 1 << 40}
@@ -318,7 +313,6 @@ func size(s string) *uint64 {
 	return new(uint64(v * factor))
 }
 
-// node returns the NUMA node with the ID, adding it if necessary.
 func (r *reader) node(id int) *topology.NUMANode {
 	i, found := slices.BinarySearchFunc(r.h.NUMANodes, id, func(n topology.NUMANode, id int) int {
 		return cmp.Compare(n.ID, id)
@@ -329,7 +323,7 @@ func (r *reader) node(id int) *topology.NUMANode {
 	return &r.h.NUMANodes[i]
 }
 
-// nic returns the NIC with a name, that of one of its RDMA or network devices, adding it if necessary.
+// nic takes a name of one of the NIC's RDMA or network devices.
 func (r *reader) nic(name string) *topology.NIC {
 	for i := range r.h.NICs {
 		if r.h.NICs[i].Name == name {
@@ -340,7 +334,6 @@ func (r *reader) nic(name string) *topology.NIC {
 	return &r.h.NICs[len(r.h.NICs)-1]
 }
 
-// nicAt returns the NIC at an address, adding it if necessary.
 func (r *reader) nicAt(a topology.PCIAddr) *topology.NIC {
 	for i := range r.h.NICs {
 		if n := &r.h.NICs[i]; n.Address != nil && *n.Address == a {
@@ -351,8 +344,7 @@ func (r *reader) nicAt(a topology.PCIAddr) *topology.NIC {
 	return &r.h.NICs[len(r.h.NICs)-1]
 }
 
-// rdma returns an RDMA device of a NIC and its port, adding both if necessary. If port is nil, it returns a dummy
-// port.
+// rdma adds an RDMA device and its port if necessary; without port, the port is a dummy.
 func rdma(n *topology.NIC, device string, port *int) (*topology.RDMADevice, *topology.RDMAPort) {
 	at := slices.IndexFunc(n.Devices, func(d topology.RDMADevice) bool { return d.Name == device })
 	if at < 0 {
@@ -371,7 +363,6 @@ func rdma(n *topology.NIC, device string, port *int) (*topology.RDMADevice, *top
 	return d, &d.Ports[at]
 }
 
-// netdev returns a network device of a NIC, adding it if necessary.
 func netdev(n *topology.NIC, name string) *topology.Netdev {
 	for i := range n.Ports {
 		if n.Ports[i].Name == name {

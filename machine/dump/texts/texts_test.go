@@ -35,7 +35,7 @@ func asJSON(t *testing.T, h *topology.Host) string {
 	return strings.TrimPrefix(string(b), `{"provenance":{"kind":"","this_system":false},`)
 }
 
-// Only x86 has a flag for it: on other architectures a missing flag proves nothing.
+// Only x86 has a flag for it.
 func TestLscpuTellsVirtualMachines(t *testing.T) {
 	real, virtual := new(false), new(true)
 	for _, test := range []struct {
@@ -351,7 +351,6 @@ GPU 00000000:3B:00.0
 	}
 }
 
-// Copied text begins and ends anywhere. A piece is read as far as possible, and missing facts are noted.
 func TestPiecesAreRead(t *testing.T) {
 	const port = `"nics":[{"name":"unnamed","netdevs":null,"rdma":null,"rdma_devices":[{"name":"unnamed",` +
 		`"ports":[{"number":1,`
@@ -454,7 +453,6 @@ func TestPiecesAreRead(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", test.kind, diff)
 		}
 	}
-	// Other texts also contain words that begin a text here.
 	for _, text := range []string{"Rate: 5 of them\n", "cores: 8\n", "Port 1:\n", "port: 1\nhost: a\n", "state: down\n",
 		"Speed: 3200 MT/s\n", "CPU(s):         8\nCPU time:       1.4s\nMax memory:     1024 KiB\n",
 		"Channel parameters for eth1:\nPre-set maximums:\nRX:\t\t63\nTX:\t\t63\nCurrent hardware settings:\nRX:\t\t8\n",
@@ -465,7 +463,6 @@ func TestPiecesAreRead(t *testing.T) {
 	}
 }
 
-// amdGPU returns an AMD GPU with a name and a number; more follows the vendor.
 func amdGPU(name string, index int, more string) string {
 	if name != "" {
 		name = `"name":"` + name + `",`
@@ -515,7 +512,6 @@ func TestRecordedTexts(t *testing.T) {
 	}
 }
 
-// rocmTable returns a matrix as rocm-smi prints it, with one value for all pairs of n GPUs.
 func rocmTable(title, value string, n int) string {
 	out := "==================== " + title + " between two GPUs ====================\n     "
 	for i := range n {
@@ -559,7 +555,6 @@ func TestNVLinks(t *testing.T) {
 	}
 }
 
-// All pairs of four GPUs are three PCIe hops apart, but two of the GPUs are reported on one node.
 func TestMatricesOfROCm(t *testing.T) {
 	h, _ := read(t, rocmText())
 	if p := h.Path("GPU0", "GPU3"); len(h.GPUs) != 4 || p.Class != topology.PathSYS || *h.GPUs[1].NUMANode != 0 ||
@@ -568,7 +563,7 @@ func TestMatricesOfROCm(t *testing.T) {
 	}
 }
 
-// Near misses: other texts with words of these tools are of no kind.
+// Near misses are of no kind.
 func TestOtherTextsAreOfNoKind(t *testing.T) {
 	for _, text := range []string{
 		"name: x\nmemory: 4096\nreplicas: 2\n",
@@ -593,7 +588,7 @@ func TestOtherTextsAreOfNoKind(t *testing.T) {
 	}
 }
 
-// Output of unsupported tools is of no kind, and is not added to the text above.
+// Output of unsupported tools is not added to the text above.
 func TestTextsOfToolsThatAreNotRead(t *testing.T) {
 	t.Parallel()
 	const above = "Architecture: x86_64\nCPU(s): 2\n"
@@ -627,7 +622,7 @@ func TestTextsOfToolsThatAreNotRead(t *testing.T) {
 	}
 }
 
-// Reading any text must end, and a result can be completed and printed.
+// A result can be completed and printed.
 func FuzzRead(f *testing.F) {
 	for i, k := range Kinds {
 		f.Add(uint8(i), strings.Join(k.Heads, " 1\n"))
@@ -657,7 +652,6 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// The table that users usually paste, and the values that one requests.
 func TestNVIDIATables(t *testing.T) {
 	t.Parallel()
 	const table = "+------+\n| NVIDIA-SMI 550.54.15              Driver Version: 550.54.15      CUDA Version: " +

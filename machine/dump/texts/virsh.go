@@ -20,8 +20,7 @@ func (r *reader) tenant() *topology.Tenant {
 	return &r.h.Tenants[len(r.h.Tenants)-1]
 }
 
-// pin records the CPUs of a virtual CPU, unless it is free to run on all host CPUs. The highest virtual CPU
-// determines their number.
+// pin leaves a virtual CPU that may run on all host CPUs. The highest virtual CPU determines their number.
 func pin(t *topology.Tenant, vcpu int, set topology.CPUSet, free bool) {
 	t.VCPUs = max(t.VCPUs, vcpu+1)
 	if !free && vcpu < topology.MaxCPUs {
@@ -29,8 +28,7 @@ func pin(t *topology.Tenant, vcpu int, set topology.CPUSet, free bool) {
 	}
 }
 
-// vcpuInfo reads a block for each virtual CPU. The affinity has a letter for each host CPU, "y" or "-"; with --pretty
-// it is a list.
+// The affinity has "y" or "-" for each host CPU; with --pretty it is a list.
 func (r *reader) vcpuInfo() {
 	t, vcpu := r.tenant(), r.firstVCPU()
 	for p := range r.pairs() {
@@ -41,7 +39,7 @@ func (r *reader) vcpuInfo() {
 				vcpu = *n
 			}
 		case "State":
-			// Each virtual CPU has its own state; use the first one's for the domain.
+			// Use the first one's state for the domain.
 			if vcpu == 0 {
 				t.State = p.value
 			}
@@ -60,7 +58,7 @@ func (r *reader) vcpuInfo() {
 				pin(t, vcpu, topology.CPUs(cpus...), !strings.Contains(p.value, "-"))
 				continue
 			}
-			// "0-7 (out of 8)": all host CPUs means not pinned.
+			// "0-7 (out of 8)" is not pinned.
 			list, of, _ := strings.Cut(p.value, " (out of ")
 			if set := r.cpus(p.line, list); set != nil {
 				pin(t, vcpu, *set, of != "" && strings.TrimSuffix(of, ")") == strconv.Itoa(set.Len()))
@@ -69,8 +67,7 @@ func (r *reader) vcpuInfo() {
 	}
 }
 
-// firstVCPU returns the virtual CPU of a first block whose number was cut off: the one before the next block's, or -1
-// if unknown.
+// firstVCPU returns the virtual CPU of a first block without its number: the one before the next block's, or -1.
 func (r *reader) firstVCPU() int {
 	for p := range r.pairs() {
 		if n := count(p.value); p.key == "VCPU" && n != nil {
@@ -80,7 +77,7 @@ func (r *reader) firstVCPU() int {
 	return -1
 }
 
-// pinLine matches a line of virsh vcpupin and emulatorpin: a virtual CPU, or "*" for the emulator.
+// pinLine matches a virtual CPU, or "*" for the emulator.
 var pinLine = lazyregexp.New(`^(\d+|\*):? +([0-9,^-]+)$`)
 
 func (r *reader) vcpuPin() {

@@ -6,7 +6,6 @@ import (
 	"github.com/rackless/rackless/machine/dump/xmltree"
 )
 
-// xmlLimits bounds the work for an untrusted file.
 var xmlLimits = xmltree.Limits{Bytes: maxText, Elements: 1 << 18, Depth: 64}
 
 func (r *reader) xml() *xmltree.Element {
@@ -23,8 +22,7 @@ func (r *reader) xml() *xmltree.Element {
 	return root
 }
 
-// at returns the first element on a path of names, or an empty element. Lookups in an empty element find nothing, so
-// callers need no check.
+// at returns the first element on a path, or an empty one, in which lookups find nothing.
 func at(e *xmltree.Element, path ...string) *xmltree.Element {
 	for _, name := range path {
 		next := &xmltree.Element{}

@@ -1,4 +1,4 @@
-// Package where describes the position of an error in a dump, in a common form for all importers.
+// Package where describes the position of an error in a dump, for all importers.
 package where
 
 import (
@@ -9,7 +9,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// An Error is a dump that cannot be parsed, or that is inconsistent.
+// An Error is a dump that cannot be parsed or is inconsistent.
 type Error struct {
 	File string // as given to the importer
 	Line int    // counts from 1; 0 means the whole dump
@@ -25,8 +25,8 @@ func At(line int, format string, args ...any) error {
 	return &Error{Line: line, Err: fmt.Errorf(format, args...)}
 }
 
-// Finish completes the machine that an importer has read from a file, or adds the file to its error. Every importer
-// ends with it, so that derived facts and the list of filled parts do not depend on the format.
+// Finish completes a machine read from a file, or adds the file to its error. Every importer ends with it, so that
+// derived facts do not depend on the format.
 func Finish(h *topology.Host, err error, file string) (*topology.Host, error) {
 	if err != nil {
 		if e, ok := errors.AsType[*Error](err); ok {
@@ -39,8 +39,7 @@ func Finish(h *topology.Host, err error, file string) (*topology.Host, error) {
 	return h, nil
 }
 
-// Prefix returns the beginning of a message about a position: "host.xml:12: ", "line 12: " for a dump without a name,
-// or "".
+// Prefix returns the beginning of a message: "host.xml:12: ", "line 12: " for a dump without a name, or "".
 func Prefix(file string, line int) string {
 	switch {
 	case file != "" && line > 0:
@@ -53,13 +52,13 @@ func Prefix(file string, line int) string {
 	return ""
 }
 
-// maxNotes bounds the remarks on one dump, because a hostile one could cause one per line.
+// maxNotes bounds the remarks on one hostile dump.
 const maxNotes = 100
 
-// Notes are remarks on lines of a dump that could be read nevertheless. They are listed in Host.Unread.
+// Notes are remarks on lines of a readable dump, for Host.Unread.
 type Notes struct {
 	Host *topology.Host
-	File string // name of the dump in the remarks
+	File string
 	made int
 }
 

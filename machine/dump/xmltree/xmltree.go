@@ -1,4 +1,4 @@
-// Package xmltree reads the XML of other tools' dumps as a tree of elements.
+// Package xmltree reads the XML of other tools' dumps.
 package xmltree
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/rackless/rackless/machine/dump/where"
 )
 
-// An Element is an element of a file, with the line of its start.
+// An Element is an element of a file.
 type Element struct {
 	Name  string
 	Line  int
@@ -29,7 +29,7 @@ func (e *Element) Attr(name string) string {
 	return value
 }
 
-// Lookup returns an attribute; ok is false if it is missing.
+// Lookup returns an attribute; ok is false if missing.
 func (e *Element) Lookup(name string) (value string, ok bool) {
 	for i := range e.Attrs {
 		if e.Attrs[i].Name.Local == name && e.Attrs[i].Name.Space == "" {
@@ -39,7 +39,7 @@ func (e *Element) Lookup(name string) (value string, ok bool) {
 	return "", false
 }
 
-// All yields the children of e with a name, in the order of the file.
+// All yields the children of e with a name.
 func (e *Element) All(name string) iter.Seq[*Element] {
 	return func(yield func(*Element) bool) {
 		for _, k := range e.Kids {
@@ -50,14 +50,12 @@ func (e *Element) All(name string) iter.Seq[*Element] {
 	}
 }
 
-// Limits bound a file, because dumps from bug reports and web pages are untrusted. The depth also bounds recursion
-// over the tree.
+// Limits bound a file, because dumps are untrusted. The depth also bounds recursion over the tree.
 type Limits struct {
 	Bytes, Elements, Depth int
 }
 
-// Closed closes the open elements of truncated XML, and reports whether it was truncated. It does not fix other
-// errors.
+// Closed closes the open elements of truncated XML, and reports whether it was truncated.
 func Closed(b []byte) ([]byte, bool) {
 	var open []string
 	d := xml.NewDecoder(bytes.NewReader(b))
@@ -82,20 +80,20 @@ func Closed(b []byte) ([]byte, bool) {
 	}
 }
 
-// maxAttributes bounds the attributes of one element. NCCL reads at most 16, and hwloc writes some 20.
+// NCCL reads at most 16, and hwloc writes some 20.
 const maxAttributes = 64
 
-// Read parses a whole file. It refuses a DTD within the file and entities of its own: no dump has them, and they can
-// expand a small file into a huge one. Errors are of type *where.Error.
+// Read parses a whole file. It refuses a DTD within the file and entities of its own, which can expand a small file
+// into a huge one. Errors are of type *where.Error.
 func Read(b []byte, limits Limits) (*Element, error) {
 	if len(b) > limits.Bytes {
 		return nil, where.At(1, "file of %d bytes; at most %d are read", len(b), limits.Bytes)
 	}
-	// RawToken is several times faster than Token, which resolves name spaces. The caller must match the tags.
+	// RawToken is several times faster than Token. The caller must match the tags.
 	r := reader{Decoder: xml.NewDecoder(bytes.NewReader(b)), limits: limits}
 	r.CharsetReader = func(label string, _ io.Reader) (io.Reader, error) { return nil, encodingError(label) }
 	for {
-		// White space before an element is a token of its own, so this is the line of the element.
+		// White space before an element is a token of its own.
 		r.line, _ = r.InputPos()
 		token, err := r.RawToken()
 		if err == io.EOF && len(r.open) == 0 && r.root != nil {
@@ -119,7 +117,6 @@ type reader struct {
 	count  int
 }
 
-// fail returns an error at the current token, with the element around it.
 func (r *reader) fail(format string, args ...any) error {
 	if n := len(r.open); n > 0 {
 		format, args = "%s: "+format, append([]any{where.Clip(r.open[n-1].Name)}, args...)
@@ -206,7 +203,6 @@ func (r *reader) endOrSyntax(err error) error {
 	return r.fail("%w", err)
 }
 
-// An encodingError is an encoding other than UTF-8, which all supported tools write.
 type encodingError string
 
 func (e encodingError) Error() string {

@@ -23,7 +23,6 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// Invalid or too large XML is refused with its line. The tests of hwlocxml and nccl have more cases.
 func TestFilesThatAreRefused(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
