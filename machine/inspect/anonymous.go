@@ -19,22 +19,21 @@ import (
 	"github.com/rackless/rackless/machine/inspect/tree"
 )
 
-// An anonymizer replaces identities of a machine and its users with a keyed hash in the form of the original. In one
-// snapshot a token always has the same substitute, with or without separators.
+// An anonymizer replaces identities with a keyed hash in the form of the original. In one snapshot a token always has
+// the same substitute, with or without separators.
 //
 //	MAC address   02:HH:HH:HH:HH:HH     locally administered (IEEE 802)
 //	GUID          02HH:HHHH:HHHH:HHHH
 //	UUID          hexadecimal digits of the hash
-//	IPv4          10.H.H.n              networks of 24 bits stay apart, and the number of the host in it stays
+//	IPv4          10.H.H.n              networks of 24 bits stay apart; the host's number stays
 //	IPv6          2001:db8:H:H::        for documentation (RFC 3849): networks of 64 bits stay apart
 //	name          nameHHHHHHHH
 type anonymizer struct {
 	key   []byte
-	keep  map[string]bool // words that are not identities on this machine: network devices, the kernel's release
+	keep  map[string]bool // no identities here: network devices, the kernel's release
 	hosts []string
 }
 
-// hash returns n bytes of the keyed hash of a token.
 func (a *anonymizer) hash(kind, token string, n int) []byte {
 	h := hmac.New(sha256.New, a.key)
 	fmt.Fprintf(h, "%s %s", kind, token)
@@ -45,12 +44,11 @@ func (a *anonymizer) hash(kind, token string, n int) []byte {
 	return sum[:n]
 }
 
-// digits is like hash, in n hexadecimal digits.
 func (a *anonymizer) digits(kind, token string, n int) string {
 	return hex.EncodeToString(a.hash(kind, strings.ToLower(token), n))[:n]
 }
 
-// anonymize replaces the identities in a snapshot. It reads the host's name from root, the source of the snapshot.
+// anonymize reads the host's name from root, the source of the snapshot.
 func (s *snapshot) anonymize(root fs.FS) {
 	a := &anonymizer{key: s.key(root), keep: map[string]bool{}}
 	a.learnHost(root)
@@ -65,8 +63,8 @@ func (s *snapshot) anonymize(root fs.FS) {
 	*s = *s.replaced(a)
 }
 
-// key returns the key for the substitutes, made from secrets of the machine that the snapshot lacks and from all
-// files read. Equal readings give equal snapshots, and two snapshots cannot be linked.
+// key is made from secrets of the machine that the snapshot lacks and from all files read. Equal readings give equal
+// snapshots, and two snapshots cannot be linked.
 func (s *snapshot) key(root fs.FS) []byte {
 	h := sha256.New()
 	for _, name := range []string{"etc/machine-id", "proc/sys/kernel/random/boot_id"} {
@@ -113,7 +111,7 @@ func (s *snapshot) replaced(a *anonymizer) *snapshot {
 	return out
 }
 
-// file replaces the identities in a file. ok is false if the file must be dropped.
+// file returns ok false if the file must be dropped.
 func (a *anonymizer) file(name string, b []byte) (out []byte, ok bool) {
 	if rule := ruleOf(name); rule != nil {
 		return []byte(rule(a, string(b))), true
@@ -124,8 +122,7 @@ func (a *anonymizer) file(name string, b []byte) (out []byte, ok bool) {
 	return []byte(a.text(string(b))), true
 }
 
-// isPrintable reports whether b is text. A device tree's strings end with a NUL, as do some attributes of some
-// kernels.
+// isPrintable allows a NUL at the end, as device trees and some attributes have.
 func isPrintable(b []byte) bool {
 	return utf8.Valid(b) && !bytes.ContainsFunc(b, func(r rune) bool {
 		return r < ' ' && !strings.ContainsRune("\x00\t\n\r", r) || r == 0x7f
@@ -135,7 +132,7 @@ func isPrintable(b []byte) bool {
 // shapes match the forms of identities that differ from all other text in /sys and /proc. The first match counts:
 //
 //   - a UUID
-//   - bytes with colons or dashes: a MAC address (6), an EUI-64 (8), the hardware address of IPoIB (20)
+//   - a MAC address (6 bytes), an EUI-64 (8), the hardware address of IPoIB (20)
 //   - groups of four digits: a GUID (4), a GID or an IPv6 address (8)
 //   - other forms of an IPv6 address
 //   - a device that systemd names after its address, enx0200..., rocex0200...
@@ -147,20 +144,19 @@ var shapes = lazyregexp.New(`(?i)` + strings.Join([]string{
 	`[a-z]x(?:[0-9a-f]{16}|[0-9a-f]{12})`,
 }, "|"))
 
-// text replaces everything with the shape of an identity.
 func (a *anonymizer) text(s string) string {
 	if len(s) < 5 {
-		return s // as most attributes are; no identity is this short
+		return s // no identity is this short
 	}
 	return eachShape(s, a.token, func(rest string) string { return rest })
 }
 
-// eachShape applies token to the matches of shapes and between to the text between them.
+// eachShape applies token to matches and between to other text.
 func eachShape(s string, token, between func(string) string) string {
 	var out strings.Builder
 	last := 0
 	for _, at := range shapes().FindAllStringIndex(s, -1) {
-		// A match inside something longer is not an identity: a word, or "10.0.0.5::10.0.0.1" of ip=.
+		// A match inside a word, or "10.0.0.5::10.0.0.1" of ip=, is not an identity.
 		if isPart(s[:at[0]], s[at[0]:at[1]], s[at[1]:]) {
 			continue
 		}
@@ -185,14 +181,14 @@ func isPart(before, token, behind string) bool {
 	return unicode.Is(unicode.ASCII_Hex_Digit, right)
 }
 
-// token replaces one identity in its own form, and keeps a token that only looks like one.
+// token keeps text that only looks like an identity.
 func (a *anonymizer) token(s string) string {
 	digits := strings.NewReplacer(":", "", "-", "").Replace(s)
 	b, _ := hex.DecodeString(digits)
 	switch {
 	case len(s) == 36 && s[8] == '-':
 		return like(s, a.uuid(digits))
-	case digits == s: // a device name: the letter and x stay
+	case digits == s: // a device name: letter and x stay
 		b, _ = hex.DecodeString(s[2:])
 		return s[:2] + like(s[2:], hex.EncodeToString(a.bytes(b)))
 	case inGroups(s, 2), inGroups(s, 4) && (len(b) == 8 || len(b) == 16):
@@ -205,7 +201,6 @@ func (a *anonymizer) token(s string) string {
 	return a.addr(address).String()
 }
 
-// inGroups reports whether s is groups of n characters with one separator between them.
 func inGroups(s string, n int) bool {
 	for i, c := range s {
 		if (c == ':' || c == '-') != (i%(n+1) == n) {
@@ -215,7 +210,7 @@ func inGroups(s string, n int) bool {
 	return (len(s)+1)%(n+1) == 0
 }
 
-// like writes digits with the separators and the case of the original.
+// like keeps the separators and the case of the original.
 func like(original, digits string) string {
 	out := []byte(original)
 	for i, c := range out {
@@ -229,10 +224,10 @@ func like(original, digits string) string {
 	return string(out)
 }
 
-// groups are prefixes of addresses with a universal meaning: broadcast, and groups of IEEE 802.1, IPv4 and IPv6.
+// groups are broadcast, and prefixes of IEEE 802.1, IPv4 and IPv6 groups.
 var groups = [][]byte{{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, {0x01, 0x80, 0xc2}, {0x01, 0x00, 0x5e}, {0x33, 0x33}}
 
-// bytes replaces the bytes of an identity. Zeros and group addresses identify nothing and stay.
+// Zeros and group addresses identify nothing and stay.
 func (a *anonymizer) bytes(b []byte) []byte {
 	isGroup := func(g []byte) bool { return len(b) == 6 && bytes.HasPrefix(b, g) }
 	switch {
@@ -250,7 +245,7 @@ func (a *anonymizer) bytes(b []byte) []byte {
 	return append([]byte{2}, a.hash("bytes", string(b), len(b)-1)...)
 }
 
-// addr returns the substitute of an IP address. Addresses with a universal meaning are kept.
+// addr keeps addresses with a universal meaning.
 func (a *anonymizer) addr(address netip.Addr) netip.Addr {
 	if address.IsUnspecified() || address.IsLoopback() || address.IsMulticast() {
 		return address
@@ -267,7 +262,7 @@ func (a *anonymizer) addr(address netip.Addr) netip.Addr {
 		return netip.AddrFrom16(netip.AddrFrom4(b).As16())
 	}
 	b := address.As16()
-	// An interface ID that was numbered by hand, as of a router, reveals only that number.
+	// An interface ID numbered by hand reveals only that number.
 	if binary.BigEndian.Uint64(b[8:])>>16 != 0 {
 		copy(b[8:], a.bytes(b[8:]))
 	}
@@ -284,7 +279,7 @@ func (a *anonymizer) uuid(digits string) string {
 	return a.digits("uuid", digits, len(digits))
 }
 
-// serial returns a substitute of as many digits as the serial number has characters.
+// serial returns as many digits as the number has characters.
 func (a *anonymizer) serial(s string) string {
 	digits, isHex := strings.CutPrefix(s, "0x")
 	if strings.Trim(digits, "0") == "" {

@@ -16,7 +16,6 @@ import (
 	"github.com/rackless/rackless/internal/lazyregexp"
 )
 
-// A rule replaces the identities in files of a special format.
 type rule func(a *anonymizer, s string) string
 
 // rules are selected by the end of the file name.
@@ -53,7 +52,7 @@ func ruleOf(name string) rule {
 	return nil
 }
 
-// whole returns a rule for a file with a single value. A device tree's strings end with a NUL.
+// whole is for a file with one value, possibly with a NUL.
 func whole(replace rule) rule {
 	return func(a *anonymizer, s string) string {
 		value := strings.TrimRight(s, "\x00\n ")
@@ -69,11 +68,11 @@ func eachLine(s string, replace func(line string) string) string {
 	return out.String()
 }
 
-// keyed returns a rule for files of lines "key: value" that replaces the values of some keys.
+// keyed returns a rule for the values of some keys in lines "key: value".
 //
 // Sources of the keys: arch/arm/kernel/setup.c (a board's serial number), arch/s390/kernel/processor.c and sysinfo.c
-// (numbers and names of the machine, its partition and the hypervisors around it), and hwloc-gather-topology, which
-// records the output of uname(2).
+// (numbers and names of the machine, its partition and hypervisors), and hwloc-gather-topology (the output of
+// uname(2)).
 func keyed(keys string, replace rule) rule {
 	identifying := lazyregexp.New(`(?i)^(?:` + keys + `)[ \t]*[:=][ \t]*([^\s,][^,\n]*)`)
 	return func(a *anonymizer, s string) string {
@@ -88,8 +87,7 @@ func keyed(keys string, replace rule) rule {
 	}
 }
 
-// pciConfig removes the serial number from a function's configuration space: extended capability 3, often made from a
-// MAC address.
+// pciConfig removes the serial number, extended capability 3, often made from a MAC address.
 //
 // Source: PCI Express Base Specification, "Device Serial Number Extended Capability".
 func (a *anonymizer) pciConfig(s string) string {
@@ -109,8 +107,7 @@ func (a *anonymizer) pciConfig(s string) string {
 	return string(b)
 }
 
-// addresses returns a rule for a table of IP addresses in the given number of hexadecimal digits. Addresses of 8
-// digits are in little-endian byte order.
+// Addresses of 8 digits are little-endian.
 func addresses(digits string) rule {
 	form := lazyregexp.New(`\b[0-9A-Fa-f]{` + digits + `}\b`)
 	return func(a *anonymizer, s string) string {
@@ -128,7 +125,7 @@ func addresses(digits string) rule {
 	}
 }
 
-// kfd replaces an AMD compute node's serial number, the unique_id of its GPU in decimal.
+// kfd replaces the unique_id of an AMD GPU, in decimal.
 func (a *anonymizer) kfd(s string) string {
 	return eachLine(s, func(line string) string {
 		value, ok := strings.CutPrefix(line, "unique_id ")
@@ -139,7 +136,7 @@ func (a *anonymizer) kfd(s string) string {
 	})
 }
 
-// udev keeps only the lines of a udev database file that inspect reads: the rest is full of serial numbers.
+// udev keeps only the lines that inspect reads: the rest is full of serial numbers.
 func (a *anonymizer) udev(s string) string {
 	return eachLine(s, func(line string) string {
 		switch key, value, _ := strings.Cut(line, "="); key {
@@ -152,7 +149,6 @@ func (a *anonymizer) udev(s string) string {
 	})
 }
 
-// builder matches the user and host that built the kernel.
 var builder = lazyregexp.New(`\([^()@\s]+@[^()\s]+\)`)
 
 func (a *anonymizer) version(s string) string {
@@ -165,7 +161,7 @@ func (a *anonymizer) output(b []byte) []byte {
 	}
 	s := a.text(string(b))
 	for _, host := range a.hosts {
-		// A host may be called "gpu". If the output uses that as an ordinary word, it is not the host's name.
+		// A host may be called "gpu", which the output also uses as an ordinary word.
 		if len(host) > 3 && !isOrdinary(strings.ToLower(host)) {
 			s = regexp.MustCompile(`\b`+regexp.QuoteMeta(host)+`\b`).ReplaceAllLiteralString(s, "host")
 		}
@@ -173,19 +169,18 @@ func (a *anonymizer) output(b []byte) []byte {
 	return []byte(s)
 }
 
-// domainElements are the elements of libvirt's XML about the host resources of a domain. Other elements are dropped,
-// because they tell the owner and the paths of disks.
+// domainElements are about host resources. Others are dropped, because they tell the owner and the paths of disks.
 var domainElements = setOfWords(
 	`domain name uuid memory currentMemory memoryBacking hugepages page nosharepages locked vcpu vcpus iothreads cputune
 	vcpupin emulatorpin iothreadpin numatune memnode cpu topology numa cell distances sibling devices hostdev
 	interface disk source address driver`)
 
-// domain writes the kept elements of a domain's XML. Text that is not XML is replaced word by word.
+// domain replaces text that is not XML word by word.
 func (a *anonymizer) domain(s string) string {
 	var out strings.Builder
 	decoder, encoder := xml.NewDecoder(strings.NewReader(s)), xml.NewEncoder(&out)
 	var open []string
-	skipped := 0 // number of open elements that are left out
+	skipped := 0 // open elements that are left out
 	for {
 		token, err := decoder.Token()
 		if err == io.EOF && out.Len() > 0 {

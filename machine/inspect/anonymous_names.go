@@ -12,12 +12,11 @@ import (
 	"github.com/rackless/rackless/machine/inspect/tree"
 )
 
-// Names are harder than numbers: a mount point, a volume group or a word of the kernel's command line may be a
-// person's, a customer's or the host's. In files with such names every word is replaced, except words of a list that
-// are common to many machines. Words are replaced one by one, so that "/home/alice/a" stays below "/home/alice", and
-// "/dev/alice/root" is still the volume "alice-root".
+// A mount point, a volume group or a word of the kernel's command line may be a person's, a customer's or the host's
+// name. In such files every word is replaced, except words that are common to many machines. Words are replaced one by
+// one, so that "/home/alice/a" stays below "/home/alice", and "/dev/alice/root" is still the volume "alice-root".
 
-// learnHost finds the host's names. It reads the files with them directly, so that they are not recorded.
+// learnHost reads the files with names directly, so that they are not recorded.
 func (a *anonymizer) learnHost(root fs.FS) {
 	var names []string
 	for _, p := range []string{"proc/sys/kernel/hostname", "etc/hostname"} {
@@ -59,22 +58,20 @@ func (a *anonymizer) keepWords(s string) {
 
 var (
 	wordShape = lazyregexp.New(`[\pL\pN_]+`)
-	// nameShape matches the tokens of nameLine: characters that the kernel writes as numbers ("\040" is a space),
-	// IPv4 addresses, which elsewhere may be versions, and words.
+	// nameShape matches characters that the kernel writes as numbers ("\040" is a space), IPv4 addresses, which
+	// elsewhere may be versions, and words.
 	nameShape = lazyregexp.New(`\\[0-7]{3}|\b[0-9]{1,3}(?:\.[0-9]{1,3}){3}\b|[\pL\pN_]+`)
-	// plainWord matches words that name nothing: short numbers with a unit, "115200n8" of a serial line, block
-	// devices, substitutes, and short hexadecimal numbers with a decimal digit (without one they could be names: Ada,
-	// Bea).
+	// plainWord matches numbers with a unit, "115200n8" of a serial line, block devices, substitutes, and short
+	// hexadecimal numbers with a decimal digit (without one they could be names: Ada, Bea).
 	plainWord = lazyregexp.New(`^(?:[0-9]{1,9}[kKmMgGtTbBnsx]?|0[xX][0-9a-fA-F]{1,8}|[0-9]{4,6}n[0-9]|` +
 		`[0-9][0-9a-f]{0,3}|[a-f][0-9][0-9a-f]{0,2}|[a-f]{2}[0-9][0-9a-f]?|[a-f]{3}[0-9]|name[0-9a-f]{8}|` +
 		`(?:(?:sd|vd|xvd|hd|dasd)[a-z]{1,3}|nvme[0-9]+(?:c[0-9]+)?n[0-9]+|mmcblk[0-9]+(?:boot[0-9])?|` +
 		`(?:md|dm|loop|ram|zram|sr|fd|pmem|nbd|rbd|bcache|zd|drbd|md_d)[0-9]*)(?:p?[0-9]{1,3})?)$`)
 )
 
-// names replaces all words that may be names, and all addresses.
 func (a *anonymizer) names(s string) string { return eachLine(s, a.nameLine) }
 
-// nameLine replaces the words of a line. UUIDs and addresses with colons are handled first, not as words.
+// UUIDs and addresses with colons are no words.
 func (a *anonymizer) nameLine(line string) string { return eachShape(line, a.token, a.nameWords) }
 
 func (a *anonymizer) nameWords(s string) string {
@@ -99,9 +96,7 @@ func (a *anonymizer) word(w string) string {
 	return "name" + a.digits("name", w, 8)
 }
 
-// ordinaryText lists words, in lower case, that are common to many machines: directories of the file system
-// hierarchy, file systems and their options, values of kernel parameters, words of libvirt. They also match with
-// digits appended.
+// ordinaryText lists words, in lower case, that are common to many machines. They also match with digits appended.
 //
 //go:embed ordinary_names.txt
 var ordinaryText string
@@ -116,7 +111,7 @@ func setOfWords(s string) map[string]bool {
 	return set
 }
 
-// isOrdinary reports whether a word or all its parts are in the list, possibly in the plural or with digits appended.
+// isOrdinary accepts parts, plurals and appended digits.
 func isOrdinary(w string) bool {
 	base := strings.TrimRight(w, "0123456789")
 	if base == "" || ordinaryNames[w] || ordinaryNames[base] || ordinaryNames[strings.TrimSuffix(base, "s")] {
@@ -126,7 +121,7 @@ func isOrdinary(w string) bool {
 	return several && isOrdinary(first) && isOrdinary(rest)
 }
 
-// cmdline replaces names on the kernel's command line. Parameter names stay, and so do values of known parameters.
+// cmdline keeps parameter names, and values of known parameters.
 func (a *anonymizer) cmdline(s string) string { return cmdline.Map(s, a.parameter) }
 
 func (a *anonymizer) parameter(s string) string {

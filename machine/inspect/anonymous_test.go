@@ -20,7 +20,6 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// identified returns a machine with every form of identity, and libvirt domains.
 func identified(t testing.TB) Source {
 	t.Helper()
 	b, err := os.ReadFile("testdata/snapshot/ids.ttar")
@@ -91,7 +90,7 @@ func TestNothingIdentifiesInASnapshot(t *testing.T) {
 	for _, id := range []struct {
 		what string
 		text string
-		read bool // by inspect, so it is in a snapshot that keeps identities
+		read bool // by inspect, so a snapshot with identities has it
 	}{
 		{"name of the host", "quokka", true},
 		{"its domain", "zoo.example", true},
@@ -175,8 +174,7 @@ func TestIdentitiesStayTogether(t *testing.T) {
 	}
 }
 
-// The key of the substitutes depends on secrets of the machine and on all files read, so that identities cannot be
-// found by trial from one snapshot.
+// Otherwise identities could be found by trial from one snapshot.
 func TestSubstitutesDependOnSecretsOfTheMachine(t *testing.T) {
 	t.Parallel()
 	mac := func(id string) string {
@@ -205,7 +203,7 @@ func nicAt(t testing.TB, h *topology.Host, address string) int {
 	return 0
 }
 
-// anonymousJSON returns a host as JSON without the values that anonymize may change.
+// anonymousJSON leaves out values that anonymize may change.
 func anonymousJSON(t testing.TB, h *topology.Host) string {
 	t.Helper()
 	s := hostJSON(t, h)
@@ -234,7 +232,7 @@ func TestSnapshotWithoutIdentitiesIsTheSameMachine(t *testing.T) {
 	if diff := cmp.Diff(anonymousJSON(t, want), anonymousJSON(t, got)); diff != "" {
 		t.Errorf("host (-with +without identities):\n%s", diff)
 	}
-	// Each mount stays on its disk under any name.
+	// Each mount stays on its disk.
 	if diff := cmp.Diff([]string{"/", "/boot", "/home/name", "/srv/pool", "[SWAP]"},
 		blanked(got.Storage[0].Mounts)); diff != "" {
 		t.Errorf("mounts (-want +got):\n%s", diff)
@@ -282,8 +280,7 @@ func checkAnonymous(t *testing.T, o *Opened, want *topology.Host) {
 	}
 }
 
-// identitiesOf returns a host's identities in lower case, with and without separators. It leaves out substitutes and
-// values with few digits: zeros are in every file.
+// identitiesOf leaves out values with few digits: zeros are in every file.
 func identitiesOf(h *topology.Host) (out []string) {
 	add := func(s string) {
 		plain := strings.NewReplacer(":", "", "-", "").Replace(strings.ToLower(s))
@@ -335,12 +332,11 @@ func TestAnonymousSnapshotOfThisMachine(t *testing.T) {
 	}
 }
 
-// testAnonymizer returns an anonymizer with a key, for hosts called quokka.
 func testAnonymizer() *anonymizer {
 	return &anonymizer{key: []byte("key"), keep: map[string]bool{}, hosts: []string{"quokka"}}
 }
 
-// In want, h is a hexadecimal digit, and "=" stands for the text itself.
+// In want, h is a hexadecimal digit, and "=" the text itself.
 func TestShapesOfIdentities(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ name, text, want string }{
@@ -383,7 +379,6 @@ func TestShapesOfIdentities(t *testing.T) {
 	}
 }
 
-// looksLike compares a text without identities with a form.
 func looksLike(t *testing.T, text, got, form string) {
 	t.Helper()
 	if form == "=" {
@@ -399,7 +394,6 @@ func looksLike(t *testing.T, text, got, form string) {
 	}
 }
 
-// In want, nameN is the substitute of the Nth name.
 func TestNamesThatPeopleGive(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ name, text, want string }{
@@ -438,7 +432,7 @@ func TestNamesThatPeopleGive(t *testing.T) {
 	}
 }
 
-// numbered replaces the substitutes of names with name1, name2, ... in order of appearance.
+// numbered writes name1, name2, ... in order of appearance.
 func numbered(s string) string {
 	numbers := map[string]string{}
 	return regexp.MustCompile(`name[0-9a-f]{8}`).ReplaceAllStringFunc(s, func(name string) string {
@@ -453,7 +447,7 @@ func TestFilesWithRulesOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	config := make([]byte, 4096)
 	copy(config, "\x86\x80")
-	copy(config[0x100:], "\x01\x00\x02\x15") // another capability; the next is at 0x150
+	copy(config[0x100:], "\x01\x00\x02\x15") // the next is at 0x150
 	copy(config[0x150:], "\x03\x00\x01\x00\x0c\x0b\x0a\xff\xff\xd2\x3f\xb8\x55")
 	cleaned := bytes.Clone(config)
 	clear(cleaned[0x154:0x15c])
@@ -530,7 +524,7 @@ func FuzzAnonymize(f *testing.F) {
 }
 
 func FuzzOpen(f *testing.F) {
-	// Inputs are edits of these seeds, because go test takes a minute to minimize an input of some KiB.
+	// go test takes a minute to minimize an input of some KiB.
 	seeds := [][]byte{snapshotOf(f, identified(f), SnapshotOptions{}), tarball(f, "box/", machineFiles)}
 	for _, text := range []string{someHwloc, someNCCL, someMatrix, someText, "", "words"} {
 		seeds = append(seeds, []byte(text))

@@ -7,7 +7,6 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// The JSON of a machine may follow the command line that printed it.
 func TestJSONOfAMachineBelowItsCommandIsRead(t *testing.T) {
 	t.Parallel()
 	dir := put(t, t.TempDir(), map[string]string{"a.txt": "root@n1:~# rackless inspect -o json\n{\"schema\": \"" +

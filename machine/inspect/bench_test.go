@@ -24,7 +24,6 @@ type dump struct {
 	snapshot []byte
 }
 
-// dumps reads the machines that hwloc-gather-topology recorded.
 func dumps(b *testing.B) []dump {
 	b.Helper()
 	files, err := filepath.Glob("testdata/hwloc/linux/*.tar.bz2")
@@ -56,7 +55,6 @@ func dumps(b *testing.B) []dump {
 	return all
 }
 
-// writeSnapshots writes n snapshots, repeating the dumps as needed, and returns the files.
 func writeSnapshots(b *testing.B, dir string, all []dump, n int) []string {
 	b.Helper()
 	names := make([]string, n)
@@ -69,7 +67,7 @@ func writeSnapshots(b *testing.B, dir string, all []dump, n int) []string {
 	return names
 }
 
-// BenchmarkSnapshot does the work of inspect for each of many snapshots, on one core: unpack, read, judge, print.
+// BenchmarkSnapshot does inspect's work for many snapshots on one core.
 func BenchmarkSnapshot(b *testing.B) {
 	all := dumps(b)
 	snapshots := writeSnapshots(b, b.TempDir(), all, len(all))
@@ -88,11 +86,10 @@ func BenchmarkSnapshot(b *testing.B) {
 	}
 }
 
-// A command is a program to run, with additions to its environment.
 type command struct{ env, argv []string }
 
-// BenchmarkAgainstLstopo times "rackless inspect" against hwloc's lstopo on the same machines, as whole processes.
-// RACKLESS_BENCH names the program, as in hack/bench.sh; docs/performance.md explains the results.
+// BenchmarkAgainstLstopo times "rackless inspect" against lstopo as whole processes. RACKLESS_BENCH names the program,
+// as in hack/bench.sh; docs/performance.md explains the results.
 func BenchmarkAgainstLstopo(b *testing.B) {
 	rackless := os.Getenv("RACKLESS_BENCH")
 	lstopo, err := exec.LookPath("lstopo-no-graphics")
@@ -117,7 +114,7 @@ func BenchmarkAgainstLstopo(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	// As many as a large collection has, so that the start of the process hardly counts.
+	// The start of the process must hardly count.
 	const many = 1000
 	snapshots := filepath.Join(dir, "snapshots")
 	if err := os.Mkdir(snapshots, 0o755); err != nil {
@@ -145,8 +142,7 @@ func BenchmarkAgainstLstopo(b *testing.B) {
 	b.Run("snapshots", func(b *testing.B) { compare(b, ours("--host", snapshots), oneByOne) })
 }
 
-// compare runs both commands in each round, in alternating order, and takes the ratio within the round, so that
-// changes of the machine's load affect both.
+// compare takes the ratio within each round, in alternating order, so that changes of load affect both.
 func compare(b *testing.B, ours, theirs []command) {
 	ways := [2][]command{ours, theirs}
 	var times [2][]float64
@@ -164,7 +160,7 @@ func compare(b *testing.B, ours, theirs []command) {
 		times[0], times[1] = append(times[0], took[0]), append(times[1], took[1])
 		ratios = append(ratios, took[1]/took[0])
 	}
-	b.ReportMetric(0, "ns/op") // the sum of both is useless
+	b.ReportMetric(0, "ns/op")
 	b.ReportMetric(median(times[0]), "rackless-ms")
 	b.ReportMetric(median(times[1]), "lstopo-ms")
 	b.ReportMetric(median(ratios), "lstopo/rackless")
@@ -172,7 +168,7 @@ func compare(b *testing.B, ours, theirs []command) {
 	b.ReportMetric(slices.Max(ratios), "highest")
 }
 
-// timed returns the time of the commands in milliseconds. Their output is discarded.
+// timed returns milliseconds.
 func timed(b *testing.B, all []command) float64 {
 	start := time.Now()
 	for _, c := range all {

@@ -8,7 +8,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// Two ports of a ConnectX-6 bonded with RoCE LAG, with one RDMA device for both.
+// Two bonded ports of a ConnectX-6 with one RDMA device.
 const roceLAG = `
 sys/class/net/bonding_masters = bond0
 sys/class/net/bond0 -> ../../devices/virtual/net/bond0

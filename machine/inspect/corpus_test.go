@@ -23,8 +23,7 @@ import (
 var updateCorpus = flag.Bool("update-corpus", false,
 	"rewrite testdata/corpus.tsv from the directory that RACKLESS_CORPUS names")
 
-// corpusPlaces maps prefixes of file names in the collection to directories with copies. Files that we may not
-// redistribute are read if RACKLESS_CORPUS names a directory with the whole collection.
+// Files that we may not redistribute are read if RACKLESS_CORPUS names the whole collection.
 var corpusPlaces = []struct{ prefix, dir string }{
 	{"ghw/", "testdata/corpus/ghw"},
 	{"procfs/", "testdata/corpus/procfs"},
@@ -37,7 +36,7 @@ var corpusPlaces = []struct{ prefix, dir string }{
 	{"nvidia-topo/", "../dump/smi/testdata"},
 }
 
-// corpusFiles finds the files by SHA-256, because a copy may have another name.
+// corpusFiles finds files by SHA-256, because a copy may have another name.
 func corpusFiles(t *testing.T) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -114,15 +113,12 @@ func summary(h *topology.Host) string {
 func outcome(t *testing.T, path string) string {
 	h, err := inspect.ReadFile(t.Context(), path)
 	if err != nil {
-		// The message must not depend on the file's path.
 		return "error: " + strings.ReplaceAll(strings.ReplaceAll(err.Error(), path, "FILE"), "\n", " ")
 	}
 	return summary(h)
 }
 
-// TestCorpus checks that every machine of the collection reads as it did when it was last reviewed. Other tests
-// compare machines with the findings of other tools (hwloc_reference_test.go, hwlocxml, smi, nccl, lspci); this one
-// detects every change.
+// TestCorpus fails if a machine of the collection reads differently than when last reviewed.
 func TestCorpus(t *testing.T) {
 	t.Parallel()
 	const golden = "testdata/corpus.tsv"

@@ -11,15 +11,12 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// cpuDir has a directory for each present CPU, and lists of CPUs by state.
-//
 // Source: Documentation/ABI/stable/sysfs-devices-system-cpu, Documentation/admin-guide/cputopology.rst.
 const cpuDir = "sys/devices/system/cpu"
 
 func cpuPath(cpu int, file string) string { return cpuDir + "/cpu" + strconv.Itoa(cpu) + "/" + file }
 
-// readCPUs reads the CPUs and their cores, packages and caches. It ignores the cpuset of this process: CPUs of other
-// processes also count.
+// readCPUs ignores the cpuset of this process: CPUs of other processes also count.
 func (r *reader) readCPUs() {
 	dirs := r.numbered(cpuDir, "cpu")
 	c := &r.h.CPUs
@@ -38,7 +35,7 @@ func (r *reader) readCPUs() {
 		r.coresFromCPUInfo()
 	}
 	if c.Present != nil {
-		// The kernel's own list of offline CPUs also has CPUs that could be hot-plugged.
+		// The kernel's list of offline CPUs also has CPUs that could be hot-plugged.
 		c.Offline = new(c.Present.Difference(c.Online))
 	}
 	for i := range r.h.Packages {
@@ -49,7 +46,7 @@ func (r *reader) readCPUs() {
 	r.placeNodes()
 }
 
-// onlineCPUs returns the online CPUs among dirs, the CPUs that have a directory.
+// onlineCPUs looks among dirs, the CPUs with a directory.
 func (r *reader) onlineCPUs(dirs []int) topology.CPUSet {
 	const p = cpuDir + "/online"
 	there := topology.CPUs(dirs...)
@@ -62,8 +59,7 @@ func (r *reader) onlineCPUs(dirs []int) topology.CPUSet {
 		}
 		return list.Intersect(there)
 	}
-	// Kernels before 2.6.29 have no list, but a file in each CPU that can be taken offline. Such a CPU also loses its
-	// topology, so a CPU without one is offline if other CPUs have one.
+	// Kernels before 2.6.29 have a file in each CPU that can be taken offline. Such a CPU also loses its topology.
 	var online, withTopology []int
 	for _, cpu := range dirs {
 		if on := r.flag(cpuPath(cpu, "online")); on != nil && !*on {
@@ -80,8 +76,7 @@ func (r *reader) onlineCPUs(dirs []int) topology.CPUSet {
 	return topology.CPUs(online...)
 }
 
-// A cpuTopology collects cores, packages and caches. It reads a file that several CPUs share only for the first of
-// them: with 256 CPUs that is a tenth of the files.
+// A cpuTopology reads a file that several CPUs share only once: with 256 CPUs that is a tenth of the files.
 type cpuTopology struct {
 	r      *reader
 	x86    bool
@@ -93,20 +88,20 @@ type cpuTopology struct {
 	caches   fileOf
 
 	fixedFrequency bool  // no cpufreq
-	apart          *bool // siblings are separate cores: see coresInside
+	apart          *bool // see coresInside
 	inL3           topology.CPUSet
 	inPkg          topology.CPUSet
 	byID           map[int]int
 }
 
-// A fileOf reads a set of CPUs from the first of several files that exists: a mask (since 2.6.16) or a list, by a new
-// name or an old one. Kernels differ in the names but CPUs do not, so the last successful name is tried first.
+// A fileOf reads a set of CPUs from the first of several files that exists: a mask (since 2.6.16) or a list. The last
+// successful name is tried first.
 type fileOf struct {
 	names []string
-	known int // index of the last successful name
+	known int // the last successful name
 }
 
-// read returns the online CPUs in the file, or nil if there is no file.
+// read returns the online CPUs, or nil without a file.
 func (f *fileOf) read(t *cpuTopology, dir string) *topology.CPUSet {
 	for i := range f.names {
 		at := (f.known + i) % len(f.names)
@@ -120,7 +115,7 @@ func (f *fileOf) read(t *cpuTopology, dir string) *topology.CPUSet {
 
 func (t *cpuTopology) read(online topology.CPUSet) {
 	t.online, t.byID = online, map[int]int{}
-	// Since 5.3 the sets also have more precise names.
+	// 5.3 added more precise names.
 	t.threads.names = []string{"core_cpus", "thread_siblings", "core_cpus_list", "thread_siblings_list"}
 	t.siblings.names = []string{"package_cpus", "core_siblings", "package_cpus_list", "core_siblings_list"}
 	t.dies.names = []string{"die_cpus", "die_cpus_list"}
@@ -133,7 +128,7 @@ func (t *cpuTopology) read(online topology.CPUSet) {
 		dir := cpuPath(cpu, "topology")
 		threads := t.threads.read(t, dir)
 		if threads == nil {
-			// No core is known (UP kernels, containers), but a package may be.
+			// UP kernels and containers show no core, but maybe a package.
 			threads = new(topology.CPUs(cpu))
 		} else {
 			t.addCore(cpu, dir, threads, done)
@@ -149,8 +144,7 @@ func (t *cpuTopology) read(online topology.CPUSet) {
 	t.addDies()
 }
 
-// id returns the kernel's number for a part of the machine, or nil if the number is missing or -1. Such numbers come
-// from firmware and may be large.
+// id returns the kernel's number, or nil if it is missing or -1. Numbers from firmware may be large.
 func (t *cpuTopology) id(p string) *int {
 	v := t.r.number(p)
 	if v == nil || *v > math.MaxInt32 {
@@ -159,7 +153,7 @@ func (t *cpuTopology) id(p string) *int {
 	return new(int(*v))
 }
 
-// addCore adds the core whose first thread is cpu, and reduces impossible sets of threads to cpu.
+// addCore reduces impossible sets of threads to cpu.
 func (t *cpuTopology) addCore(cpu int, dir string, threads *topology.CPUSet, done topology.CPUSet) {
 	id := t.id(dir + "/core_id")
 	if threads.Len() > 1 && t.coresInside(*threads, id) {
@@ -171,7 +165,7 @@ func (t *cpuTopology) addCore(cpu int, dir string, threads *topology.CPUSet, don
 		*threads = topology.CPUs(cpu)
 	}
 	c := topology.Core{OSID: id, CPUs: *threads}
-	// One driver sets the frequency of all CPUs, and virtual machines have none, so the first core decides.
+	// One driver sets the frequency of all CPUs, so the first core decides.
 	if !t.fixedFrequency {
 		c.Governor = t.r.word(cpuPath(cpu, "cpufreq/scaling_governor"))
 		if khz := t.r.number(cpuPath(cpu, "cpufreq/cpuinfo_max_freq")); khz != nil && *khz > 0 {
@@ -182,9 +176,9 @@ func (t *cpuTopology) addCore(cpu int, dir string, threads *topology.CPUSet, don
 	t.r.h.Cores = append(t.r.h.Cores, c)
 }
 
-// coresInside reports whether the kernel's "threads" are separate cores. Older kernels list two integer cores of
-// AMD's families 15h and 16h (Bulldozer to Puma), which share caches and the floating-point unit, as siblings with
-// different core IDs. The first core with several threads decides for the whole machine.
+// coresInside reports whether the kernel's "threads" are separate cores. Older kernels list two integer cores of AMD's
+// families 15h and 16h (Bulldozer to Puma) as siblings with different core IDs. The first core with several threads
+// decides.
 func (t *cpuTopology) coresInside(threads topology.CPUSet, id *int) bool {
 	if t.apart == nil {
 		t.apart = new(false)
@@ -212,9 +206,9 @@ func (t *cpuTopology) addPackage(dir string, threads topology.CPUSet) {
 		p.CPUs = p.CPUs.Union(set.Difference(t.inPkg))
 	}
 	t.inPkg = t.inPkg.Union(p.CPUs)
-	// Sets with the same number are one package if no set was read, and on x86: there the number comes from the APIC
-	// ID, but kernels before 3.18 list only the siblings in the same NUMA node (Cluster-on-Die). On other machines
-	// the sets are right: old Itaniums have two packages with one number on a bus.
+	// Sets with the same number are one package if no set was read, and on x86: kernels before 3.18 list only the
+	// siblings in the same NUMA node (Cluster-on-Die). Elsewhere the sets are right: old Itaniums have two packages
+	// with one number on a bus.
 	if i, ok := t.byID[p.ID]; ok && id != nil && (set == nil || t.x86) {
 		q := &t.r.h.Packages[i]
 		q.CPUs = q.CPUs.Union(p.CPUs)
@@ -224,8 +218,7 @@ func (t *cpuTopology) addPackage(dir string, threads topology.CPUSet) {
 	t.r.h.Packages = append(t.r.h.Packages, p)
 }
 
-// addDies adds the dies of packages that have several. Architectures without dies list each CPU as one, and kernels
-// before 5.2 have no such files.
+// addDies adds the dies of packages that have several. Architectures without dies list each CPU as one.
 func (t *cpuTopology) addDies() {
 	for i := range t.r.h.Packages {
 		p := &t.r.h.Packages[i]
@@ -250,7 +243,7 @@ func (t *cpuTopology) addDies() {
 	}
 }
 
-// addL3 adds the level-3 cache of a CPU, if it has one. It is usually the last of the CPU's caches.
+// addL3 looks at the last caches first.
 func (t *cpuTopology) addL3(cpu int, threads topology.CPUSet) {
 	dir := cpuPath(cpu, "cache")
 	indexes := t.r.numbered(dir, "index")
@@ -278,7 +271,7 @@ func (t *cpuTopology) addL3(cpu int, threads topology.CPUSet) {
 	}
 }
 
-// cacheSize parses "32768K". A size of 0 means that the firmware does not tell.
+// cacheSize parses "32768K"; 0 means that the firmware does not tell.
 func (r *reader) cacheSize(p string) *uint64 {
 	return parsed(r, p, func(s string) (uint64, error) {
 		kib, err := strconv.ParseUint(strings.TrimSuffix(s, "K"), 10, 54)
@@ -292,7 +285,7 @@ func (r *reader) cacheSize(p string) *uint64 {
 	})
 }
 
-// readCoreKinds distinguishes the cores of hybrid machines: Intel's by the PMU of each core, ARM's by capacity.
+// readCoreKinds distinguishes Intel's cores by PMU, ARM's by capacity.
 //
 // Source: Documentation/admin-guide/perf/, /sys/devices/cpu_core (5.13); Documentation/scheduler/sched-capacity.rst.
 func (r *reader) readCoreKinds() {
@@ -303,12 +296,12 @@ func (r *reader) readCoreKinds() {
 	}
 	strong := func(i int) bool { return performance.Contains(r.h.Cores[i].CPUs.Min()) }
 	for i := range r.h.Cores {
-		if !strong(i) { // Its PMU is cpu_atom or cpu_lowpower.
+		if !strong(i) { // its PMU is cpu_atom or cpu_lowpower
 			r.setKinds(strong)
 			return
 		}
 	}
-	// The efficiency cores are switched off, so all cores are of one kind.
+	// The efficiency cores are switched off.
 }
 
 func (r *reader) setKinds(strong func(i int) bool) {
@@ -320,12 +313,12 @@ func (r *reader) setKinds(strong func(i int) bool) {
 	}
 }
 
-// capacityGap is the least ratio between the capacities of two kinds of cores. Cores of one kind differ by up to a
-// tenth, because each may have its own maximum frequency.
+// capacityGap is the least ratio between two kinds. Cores of one kind differ by up to a tenth, because each may have
+// its own maximum frequency.
 const capacityGap = 1.2
 
-// readCapacities reads the capacity of each core, relative to 1024 for the strongest. The widest gap separates strong
-// cores from weak ones: a few slightly stronger "prime" cores count as the same kind as other strong cores.
+// readCapacities reads capacities relative to 1024. The widest gap separates strong cores from weak ones: slightly
+// stronger "prime" cores count as strong cores.
 func (r *reader) readCapacities() {
 	capacity := make([]int64, len(r.h.Cores))
 	for i := range r.h.Cores {
@@ -347,8 +340,8 @@ func (r *reader) readCapacities() {
 	}
 }
 
-// coresFromCPUInfo reads /proc/cpuinfo if /sys shows no topology: CPUs on every architecture, cores and packages on
-// x86, Itanium, LoongArch and MIPS, which print them.
+// coresFromCPUInfo reads /proc/cpuinfo if /sys shows no topology. Only x86, Itanium, LoongArch and MIPS print cores and
+// packages.
 func (r *reader) coresFromCPUInfo() {
 	info := r.readCPUInfo(true)
 	if cpus := info.cpus(); !cpus.IsEmpty() && !r.exists(cpuDir+"/online") {
@@ -362,13 +355,12 @@ func (r *reader) coresFromCPUInfo() {
 	r.h.Packages, r.h.Cores = packages, cores
 }
 
-// cpus returns the CPUs in the file. If it has text but no CPU number, as in kernels for one CPU, the result is CPU
-// 0.
+// Without a CPU number, as in kernels for one CPU, cpus returns CPU 0.
 func (c cpuinfo) cpus() topology.CPUSet {
 	ids := lists.Map(c.processors, func(p processor) int { return p.id })
 	if ids == nil && len(c.common) > 0 {
 		ids = []int{0}
-		// "cpus active" of Alpha and "ncpus active" of SPARC; the CPUs are numbered from 0.
+		// Alpha and SPARC; the CPUs are numbered from 0.
 		if n, err := strconv.Atoi(c.get("cpus active", "ncpus active")); err == nil && n > 0 && n <= topology.MaxCPUs {
 			return topology.CPURange(0, n-1)
 		}
@@ -376,8 +368,8 @@ func (c cpuinfo) cpus() topology.CPUSet {
 	return topology.CPUs(ids...)
 }
 
-// topology groups CPUs by package and core. ok is false if a package has more CPUs than it claims: a cluster that
-// shows several machines as one numbers each machine's packages from 0.
+// topology groups CPUs by package and core. ok is false if a package has more CPUs than it claims: a cluster that shows
+// several machines as one numbers each machine's packages from 0.
 func (c cpuinfo) topology() (packages []topology.Package, cores []topology.Core, ok bool) {
 	first := func(f map[string]string, keys ...string) (int, bool) {
 		for _, k := range keys {
@@ -406,7 +398,7 @@ func (c cpuinfo) topology() (packages []topology.Package, cores []topology.Core,
 	for id, cpus := range byCore {
 		cores = append(cores, topology.Core{OSID: new(id[1]), Package: new(id[0]), CPUs: topology.CPUs(cpus...)})
 	}
-	// Complete sorts the cores again; sorting packages here gives tests a fixed order.
+	// Tests need a fixed order.
 	slices.SortFunc(packages, func(a, b topology.Package) int { return cmp.Compare(a.ID, b.ID) })
 	slices.SortFunc(cores, func(a, b topology.Core) int { return a.CPUs.Compare(b.CPUs) })
 	return packages, cores, true

@@ -11,7 +11,6 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// layout prints packages, cores and caches, one per line, for comparison in tests.
 func layout(h *topology.Host) string {
 	var b strings.Builder
 	b.WriteString("online " + h.CPUs.Online.String() + "\n")
@@ -53,7 +52,7 @@ func layout(h *topology.Host) string {
 
 func lines(l ...string) string { return strings.Join(l, "\n") + "\n" }
 
-// topo returns the topology files of a CPU: "core_id=0 core_siblings=f". An empty value makes an empty file.
+// topo takes "core_id=0 core_siblings=f". An empty value makes an empty file.
 func topo(cpu int, values string) files {
 	f := files{}
 	for item := range strings.FieldsSeq(values) {
@@ -77,7 +76,7 @@ func allTopo(set string, values string) files {
 
 var twoByTwo = cpuShape{packages: 2, cores: 2, threads: 2, coresPerL3: 1}
 
-// x86 makes a machine an x86, for which package numbers have special rules.
+// Package numbers have special rules on x86.
 var x86 = files{"proc/cpuinfo": "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nflags\t\t: fpu lm"}
 
 func TestReadCPUs(t *testing.T) {
@@ -358,7 +357,7 @@ func TestFrequencies(t *testing.T) {
 	}
 }
 
-// A file that several CPUs share must be read once: otherwise a machine of 256 CPUs takes some 3,000 reads.
+// Otherwise a machine of 256 CPUs takes some 3,000 reads.
 func TestFewReadsOnALargeMachine(t *testing.T) {
 	t.Parallel()
 	shape := cpuShape{packages: 2, cores: 64, threads: 2, coresPerL3: 8}
@@ -368,8 +367,7 @@ func TestFewReadsOnALargeMachine(t *testing.T) {
 	if len(r.h.Cores) != 128 || len(r.h.L3) != 16 || len(r.h.Packages) != 2 {
 		t.Fatalf("%d cores, %d L3, %d packages; want 128, 16, 2", len(r.h.Cores), len(r.h.L3), len(r.h.Packages))
 	}
-	// Per core: siblings, number, governor, frequency. Per L3: the list of caches, level, type, set, size. All other
-	// files are read once.
+	// Per core: siblings, number, governor, frequency. Per L3: the list of caches, level, type, set, size.
 	if limit := int64(128*4 + 16*5 + 60); asked.Load() > limit {
 		t.Errorf("%d reads; want at most %d", asked.Load(), limit)
 	}

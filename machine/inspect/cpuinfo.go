@@ -11,30 +11,25 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// cpuinfoHead is the size of the first read of /proc/cpuinfo: all of a small machine, the first CPUs of a large one.
-// The kernel generates the text during the read and on x86 queries every CPU's frequency, which takes long with 256
-// CPUs.
+// cpuinfoHead is all of a small machine's /proc/cpuinfo. The kernel generates the text during the read and on x86
+// queries every CPU's frequency, which takes long with 256 CPUs.
 const cpuinfoHead = 16 << 10
 
-// A cpuinfo is /proc/cpuinfo, or its beginning. Its form depends on the architecture, but all have "key : value"
-// lines and a paragraph for each CPU that starts with "processor : N".
+// A cpuinfo is /proc/cpuinfo, or its beginning. On all architectures a CPU's paragraph starts with "processor : N".
 //
 // Source: show_cpuinfo in arch/*/kernel/ of the kernel.
 type cpuinfo struct {
 	processors []processor
-	// common are the lines outside the CPUs' paragraphs: before the first one (old ARM), after the last one (POWER),
-	// or all lines (Alpha, SPARC).
+	// common are lines before the first CPU (old ARM), after the last one (POWER), or all lines (Alpha, SPARC).
 	common map[string]string
 }
 
-// A processor is the paragraph of one CPU.
 type processor struct {
 	id     int
 	fields map[string]string
 }
 
-// readCPUInfo reads /proc/cpuinfo, only its beginning unless all is set. The result is empty if there is no such
-// file.
+// readCPUInfo reads only the beginning unless all is set.
 func (r *reader) readCPUInfo(all bool) cpuinfo {
 	const p = "proc/cpuinfo"
 	if all {
@@ -55,7 +50,7 @@ func (r *reader) readCPUInfo(all bool) cpuinfo {
 	}
 	text := string(head[:n])
 	if n == len(head) {
-		// Lines about the whole machine may come last, except on x86, which has none and the longest file.
+		// Lines about the machine may come last, except on x86.
 		if !strings.Contains(text, "\ncpu family\t:") {
 			return r.readCPUInfo(true)
 		}
@@ -64,7 +59,6 @@ func (r *reader) readCPUInfo(all bool) cpuinfo {
 	return parseCPUInfo(text)
 }
 
-// parseCPUInfo parses any form of the file. It skips lines that are not "key : value".
 func parseCPUInfo(text string) cpuinfo {
 	c := cpuinfo{common: map[string]string{}}
 	var fields map[string]string
@@ -82,7 +76,7 @@ func parseCPUInfo(text string) cpuinfo {
 		if id, ok := processorID(key, value); ok {
 			fields = map[string]string{}
 			c.processors = append(c.processors, processor{id, fields})
-			// s390 has all fields in one line: "processor 0: version = FF, ..., machine = 2964".
+			// s390 has "processor 0: version = FF, ..., machine = 2964".
 			if key != "processor" {
 				addPairs(fields, value)
 				fields = nil
@@ -90,8 +84,7 @@ func parseCPUInfo(text string) cpuinfo {
 			continue
 		}
 		if fields == nil {
-			// If a key repeats, the first line belongs to the first CPU: s390 lists its CPUs again, with other
-			// fields.
+			// s390 lists its CPUs again, with other fields.
 			if _, ok := c.common[key]; !ok {
 				c.common[key] = value
 			}
@@ -102,8 +95,7 @@ func parseCPUInfo(text string) cpuinfo {
 	return c
 }
 
-// processorID recognises the first line of a CPU's paragraph, and s390's "processor 0: ...". Old ARM kernels also
-// have a "Processor" line with the model's name.
+// processorID also knows s390's "processor 0: ...". Old ARM kernels have a "Processor" line with the model's name.
 func processorID(key, value string) (int, bool) {
 	digits, ok := value, key == "processor"
 	if !ok {
@@ -115,7 +107,7 @@ func processorID(key, value string) (int, bool) {
 	return id, err == nil && id >= 0 && id < topology.MaxCPUs
 }
 
-// addPairs parses "version = FF, machine = 2964" into fields.
+// addPairs parses "version = FF, machine = 2964".
 func addPairs(fields map[string]string, s string) {
 	for item := range strings.SplitSeq(s, ",") {
 		if key, value, ok := strings.Cut(item, "="); ok {
@@ -124,8 +116,8 @@ func addPairs(fields map[string]string, s string) {
 	}
 }
 
-// get returns the first nonempty value of keys, each from the first CPU, the common lines, or the last CPU. The last
-// CPU counts because early 64-bit ARM has no empty line between it and the common lines.
+// get returns the first nonempty value of keys, each from the first CPU, the common lines, or the last CPU: early
+// 64-bit ARM has no empty line between it and the common lines.
 func (c cpuinfo) get(keys ...string) string {
 	places := []map[string]string{c.common}
 	if n := len(c.processors); n > 0 {
@@ -148,13 +140,13 @@ func (c cpuinfo) hasFlag(name string) bool {
 // isX86 checks for two fields that only x86 prints together.
 func (c cpuinfo) isX86() bool { return c.get("cpu family") != "" && c.get("vendor_id") != "" }
 
-// arch returns the machine's uname -m, or "" if the file does not tell.
+// arch returns uname -m, or "".
 func (c cpuinfo) arch() string {
 	isa := c.get("isa", "ISA")
 	cpu := c.get("cpu")
 	switch {
 	case c.isX86():
-		// A 32-bit kernel also runs on 64-bit CPUs, but only a 32-bit kernel checks for this bug of 1994.
+		// Only a 32-bit kernel checks for this bug of 1994.
 		if c.get("fdiv_bug") != "" || !c.hasFlag("lm") {
 			return "i686"
 		}
@@ -182,8 +174,7 @@ func (c cpuinfo) arch() string {
 	return ""
 }
 
-// bigEndianPower reports whether a CPU is older than POWER8, so that its kernel is big-endian. The file does not tell
-// the byte order.
+// bigEndianPower reports whether a CPU is older than POWER8. The file does not tell the byte order.
 func bigEndianPower(cpu string) bool {
 	return slices.ContainsFunc([]string{"PPC970", "Cell", "POWER4", "POWER5", "POWER6", "POWER7"},
 		func(name string) bool { return strings.HasPrefix(cpu, name) })
@@ -202,8 +193,7 @@ func (c cpuinfo) model() string {
 	return strings.Join(strings.Fields(name), " ")
 }
 
-// armModels names cores of 64-bit ARM servers and workstations. Their kernel prints only the implementer and part
-// numbers of the main ID register.
+// armModels names 64-bit ARM cores, of which the kernel prints only implementer and part numbers.
 //
 // Source: the technical reference manual of each core, register MIDR_EL1.
 var armModels = map[[2]string]string{

@@ -10,7 +10,6 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// The forms of /proc/cpuinfo, cut to the lines that matter.
 var cpuinfoForms = []struct {
 	name, text        string
 	arch, model, cpus string

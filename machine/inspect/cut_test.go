@@ -5,7 +5,6 @@ import (
 	"testing"
 )
 
-// A domain cut off at either end is read as far as possible.
 func TestPiecesOfADomain(t *testing.T) {
 	t.Parallel()
 	const tail = "  <cpu mode='host-passthrough'>\n    <topology sockets='1' cores='4' threads='1'/>\n" +

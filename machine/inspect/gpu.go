@@ -19,8 +19,7 @@ func (g gpus) at(a topology.PCIAddr) *topology.GPU {
 	return g[a]
 }
 
-// readGPUs reads the drivers' descriptions of GPUs. A GPU without one is known only as a PCI function, and
-// Host.Complete adds it.
+// readGPUs reads the drivers' descriptions. Host.Complete adds GPUs without one.
 func (r *reader) readGPUs() {
 	found := gpus{}
 	r.readDRM(found)
@@ -31,7 +30,7 @@ func (r *reader) readGPUs() {
 	}
 }
 
-// readDRM reads the cards of the direct rendering manager: GPUs with a display driver, and amdgpu's compute cards.
+// readDRM reads cards with a display driver, and amdgpu's compute cards.
 func (r *reader) readDRM(found gpus) {
 	const class = "sys/class/drm"
 	for _, n := range r.numbered(class, "card") {
@@ -39,7 +38,7 @@ func (r *reader) readDRM(found gpus) {
 		p := class + "/" + card
 		a, ok := r.functionOf(p)
 		if !ok {
-			continue // a card without a PCI function: a firmware frame buffer, USB
+			continue // a firmware frame buffer, USB
 		}
 		g := found.at(a)
 		g.Name = cmp.Or(g.Name, card)
@@ -58,8 +57,7 @@ func (r *reader) readDRM(found gpus) {
 	}
 }
 
-// monitor reports whether a display is connected to the card, or nil if the card has no connectors. Connectors are
-// directories inside the card's: card1/card1-DP-1/status.
+// monitor reports whether a display is connected, or nil without connectors: card1/card1-DP-1/status.
 func (r *reader) monitor(p, card string) *bool {
 	var connected *bool
 	for _, name := range r.dir(p) {
@@ -76,19 +74,17 @@ func (r *reader) monitor(p, card string) *bool {
 	return connected
 }
 
-// vramTotal exists for every device of amdgpu.
+// vramTotal exists for every amdgpu device.
 const vramTotal = "mem_info_vram_total"
 
-// readAMDGPU reads amdgpu's files in the function's directory.
-//
 // Source: Documentation/gpu/amdgpu/driver-misc.rst.
 func (r *reader) readAMDGPU(g *topology.GPU, dir string) {
 	if g.MemoryBytes = cmp.Or(g.MemoryBytes, r.size(dir+"/"+vramTotal)); g.MemoryBytes == nil {
 		return
 	}
-	g.BAR1Bytes = r.size(dir + "/mem_info_vis_vram_total") // memory that the CPU and peers reach through the BAR
+	g.BAR1Bytes = r.size(dir + "/mem_info_vis_vram_total") // reachable through the BAR
 	g.VBIOS = r.word(dir + "/vbios_version")
-	g.Model = r.word(dir + "/product_name") // empty unless the board has it in its FRU
+	g.Model = r.word(dir + "/product_name") // empty unless in the board's FRU
 	g.Partition = r.word(dir + "/current_compute_partition")
 	g.DriverVer = r.word("sys/module/amdgpu/version") // only for an out-of-tree driver
 	if id := r.word(dir + "/unique_id"); strings.Trim(id, "0x") != "" {
@@ -96,7 +92,7 @@ func (r *reader) readAMDGPU(g *topology.GPU, dir string) {
 	}
 }
 
-// readKFD reads the compute nodes of AMD GPUs: their architecture and the number of other GPUs linked by xGMI.
+// readKFD reads the compute nodes of AMD GPUs: architecture, and number of GPUs linked by xGMI.
 //
 // Source: drivers/gpu/drm/amd/amdkfd/kfd_topology.c and kfd_crat.h of the kernel.
 func (r *reader) readKFD(found gpus) {
@@ -120,12 +116,12 @@ func (r *reader) readKFD(found gpus) {
 		}
 		g := found.at(a)
 		if g.ComputeArch != "" {
-			continue // another partition of a known GPU
+			continue // another partition
 		}
 		g.ComputeArch = gfxName(properties["gfx_target_version"])
 		links := 0
 		for _, m := range r.numbered(p+"/io_links", "") {
-			const xgmi = 11 // CRAT_IOLINK_TYPE_XGMI; links between CPUs and GPUs do not count
+			const xgmi = 11 // CRAT_IOLINK_TYPE_XGMI; CPUs do not count
 			link := r.properties(p + "/io_links/" + strconv.Itoa(m) + "/properties")
 			if link["type"] == xgmi && isGPU[link["node_to"]] {
 				links++
@@ -137,7 +133,7 @@ func (r *reader) readKFD(found gpus) {
 	}
 }
 
-// properties reads a file of lines "name value". It skips values that are not numbers.
+// properties skips values that are not numbers.
 func (r *reader) properties(p string) map[string]uint64 {
 	out := map[string]uint64{}
 	for line := range strings.Lines(r.word(p)) {
@@ -150,8 +146,7 @@ func (r *reader) properties(p string) map[string]uint64 {
 	return out
 }
 
-// kfdAddress returns the function of a compute node. location_id has the bus, device and function as PCI encodes
-// them, and the partition number in its highest 4 bits.
+// location_id has the bus, device and function as PCI encodes them, and the partition in its highest 4 bits.
 func kfdAddress(properties map[string]uint64) (topology.PCIAddr, bool) {
 	id, ok := properties["location_id"]
 	domain := properties["domain"]
@@ -162,8 +157,8 @@ func kfdAddress(properties map[string]uint64) (topology.PCIAddr, bool) {
 	return pci.AddressOf(uint32(domain), uint16(id)), true
 }
 
-// gfxName turns 90402 into "gfx942": minor version and stepping have two decimal digits each, which become one
-// hexadecimal digit in the name. It returns "" for kernels before 5.14, which do not tell.
+// gfxName turns 90402 into "gfx942": minor version and stepping have two decimal digits each, one hexadecimal digit in
+// the name. It returns "" for kernels before 5.14.
 func gfxName(v uint64) string {
 	major, minor, stepping := v/10000, v/100%100, v%100
 	if major == 0 || major > 99 || minor > 15 || stepping > 15 {

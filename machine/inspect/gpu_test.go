@@ -8,7 +8,6 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// Fixture: a Radeon RX Vega whose device directory was copied, and an Intel GPU with two connectors.
 func TestReadDRMOfProcfsFixture(t *testing.T) {
 	t.Parallel()
 	r := deviceReader(t, deviceFixture(t, "procfs-classes.txt"))
@@ -29,7 +28,7 @@ func TestReadDRMOfProcfsFixture(t *testing.T) {
 	}
 }
 
-// Two GPUs that xGMI links to each other and to the CPU, and a third on PCIe, split into two partitions.
+// xGMI links two GPUs to each other and to the CPU; a third on PCIe is split into two partitions.
 const instinct = `
 sys/class/drm/card1 -> ../../devices/pci0000:c0/0000:c1:00.0/drm/card1
 sys/devices/pci0000:c0/0000:c1:00.0/drm/card1/device -> ../../../0000:c1:00.0

@@ -9,8 +9,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// sniffHostJSON reports whether text begins like the output of "rackless inspect -o json". Its first key is the
-// schema.
+// The first key is the schema.
 func sniffHostJSON(text []byte) bool {
 	head := bytes.TrimLeft(text, " \t\r\n")
 	if len(head) == 0 || head[0] != '{' {
@@ -19,8 +18,7 @@ func sniffHostJSON(text []byte) bool {
 	return bytes.Contains(head[:min(len(head), 200)], []byte(`"`+topology.Schema+`"`))
 }
 
-// parseHostJSON parses the output of "rackless inspect -o json". It ignores findings, which are derived from the
-// host.
+// parseHostJSON ignores findings, which are derived from the host.
 func parseHostJSON(text []byte, name string) (*topology.Host, error) {
 	var doc struct {
 		Schema string `json:"schema"`
@@ -33,7 +31,7 @@ func parseHostJSON(text []byte, name string) (*topology.Host, error) {
 		return nil, fmt.Errorf("%s: schema %q, want %q", name, where.Clip(doc.Schema), topology.Schema)
 	}
 	h := &doc.Host
-	// A host in a file is never this machine, even if this machine printed it.
+	// A host in a file is never this machine.
 	h.Provenance.ThisSystem = false
 	h.Provenance.Name = name
 	h.Complete()

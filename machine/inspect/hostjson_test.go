@@ -12,7 +12,6 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// printedHost returns a host as inspect -o json prints it, without findings.
 func printedHost(t testing.TB, h *topology.Host) []byte {
 	t.Helper()
 	data, err := json.Marshal(struct {

@@ -1,11 +1,11 @@
 package inspect
 
-// A decision explains differences between a Host and hwloc's output: which tool is right, and why.
+// A decision explains differences to hwloc's output.
 type decision struct {
 	tests []string // names of references
-	what  string   // regular expression that matches the differences
-	count int      // number of differences in all these tests
-	right string   // "rackless", "hwloc", or "both": they answer different questions
+	what  string   // regular expression
+	count int      // in all these tests
+	right string   // "rackless", "hwloc", or "both"
 	why   string
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A found is hwloc's description of a machine, in the parts that a Host has too.
+// A found is hwloc's description of a machine.
 type found struct {
 	online    topology.CPUSet
 	nodes     map[int]foundNode
@@ -19,19 +19,19 @@ type found struct {
 	packages  []foundSet
 	cores, l3 []foundSet
 	pci       map[topology.PCIAddr]topology.CPUSet // nearby CPUs
-	// all functions are listed, not only the ones that hwloc considers interesting
+	// not only functions that hwloc considers interesting
 	wholeIO bool
 }
 
-// A foundSet is an object with CPUs. It has no number if hwloc did not know it.
+// A foundSet has no number if hwloc did not know it.
 type foundSet struct {
 	id   *int
 	cpus topology.CPUSet
 }
 
-// A foundNode is a NUMA node. lstopo rounds its memory to unit bytes.
+// lstopo rounds a node's memory to unit bytes.
 type foundNode struct {
-	kind         string // hwloc's word for special memory: HBM, MCDRAM, NVM, DRAM, GPUMemory
+	kind         string // HBM, MCDRAM, NVM, DRAM, GPUMemory
 	cpus         topology.CPUSet
 	memory, unit uint64
 }
@@ -40,13 +40,12 @@ type foundObject struct {
 	kind, subtype string
 	id            *int
 	cpus          topology.CPUSet
-	hasCPUs       bool // cpus is known; otherwise it is the union of the children's
+	hasCPUs       bool // else the union of the children's
 	memory, unit  uint64
 	address       string
 	children      []*foundObject
 }
 
-// complete computes missing CPUs of objects from their children.
 func (o *foundObject) complete() topology.CPUSet {
 	for _, c := range o.children {
 		set := c.complete()
@@ -60,8 +59,7 @@ func (o *foundObject) complete() topology.CPUSet {
 	return o.cpus
 }
 
-// collect adds an object and its descendants. near are the CPUs of the closest object that is neither memory nor a
-// device.
+// near are the CPUs of the closest object that is neither memory nor a device.
 func (f *found) collect(o *foundObject, near topology.CPUSet) error {
 	switch o.kind {
 	case "NUMANode":
@@ -78,7 +76,7 @@ func (f *found) collect(o *foundObject, near topology.CPUSet) error {
 	case "Core":
 		f.cores = append(f.cores, foundSet{o.id, o.cpus})
 	case "L3Cache", "L3":
-		// hwloc shows KNL's fast memory in cache mode as if it were a CPU cache.
+		// hwloc shows KNL's fast memory in cache mode as a cache.
 		if o.subtype != "MemorySideCache" {
 			f.l3 = append(f.l3, foundSet{cpus: o.cpus})
 		}
@@ -109,12 +107,12 @@ func newFound() *found {
 	return &found{nodes: map[int]foundNode{}, distances: map[[2]int]int{}, pci: map[topology.PCIAddr]topology.CPUSet{}}
 }
 
-// consoleLine matches an object in lstopo's text: " NUMANode(HBM) L#3 (P#4 local=512MiB ...)".
+// consoleLine matches " NUMANode(HBM) L#3 (P#4 local=512MiB ...)".
 var consoleLine = regexp.MustCompile(
 	`^( *)([A-Z][A-Za-z0-9]*)(?:\(([^)]*)\))?(?:\[[^]]*\])?(?:\(([^)]*)\))?(?: L#\d+)?(?: P#(\d+))?` +
 		`(?: \((.*?)\))?(?: \(disallowed\))?(?: ".*")?$`)
 
-// parseConsole parses lstopo's text, verbose or not: a tree by indentation, followed by other facts.
+// parseConsole parses lstopo's text, verbose or not.
 func parseConsole(text string) (*found, error) {
 	f := newFound()
 	type open struct {
@@ -123,7 +121,7 @@ func parseConsole(text string) (*found, error) {
 	}
 	root := &foundObject{kind: "root"}
 	stack := []open{{-1, root}}
-	numbers := []int{} // of NUMA nodes by logical number
+	numbers := []int{} // by logical number
 	var columns []int  // of a matrix of distances
 	inMatrix := false
 	for line := range strings.Lines(text) {
@@ -209,7 +207,7 @@ func atois(fields []string) ([]int, error) {
 	return out, nil
 }
 
-// parseMemory parses "8190MiB" and the "8299024KB" of old versions.
+// parseMemory also parses the "8299024KB" of old versions.
 func parseMemory(s string) (bytes, unit uint64) {
 	for _, u := range []struct {
 		suffix string

@@ -18,16 +18,15 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A reference is a dump of hwloc's test-suite and hwloc's expected output for it.
+// A reference is a dump of hwloc's test-suite with its output.
 type reference struct {
-	name    string // of the test, from the file with the expectation
+	name    string
 	source  string // the archive
 	target  string // file with hwloc's output
 	wholeIO bool
 }
 
-// references lists the available hwloc tests: the ones with a ".test" file that names source and target, and older
-// ones by name.
+// references lists tests with a ".test" file that names source and target, and older ones by name.
 func references(t *testing.T) []reference {
 	t.Helper()
 	var out []reference
@@ -116,7 +115,6 @@ func readFound(t *testing.T, ref reference) *found {
 	return f
 }
 
-// differences lists the differences between a Host and hwloc's output, each with both values.
 func differences(h *topology.Host, f *found) []string {
 	var out []string
 	differ := func(what string, ours, theirs any) {
@@ -171,7 +169,7 @@ func distanceDifferences(h *topology.Host, f *found) []string {
 			to := h.NUMANodes[j].ID
 			theirs, ok := f.distances[[2]int{from.ID, to}]
 			if !ok {
-				// hwloc shows no matrix for one node, nor a matrix without information.
+				// hwloc shows no matrix for one node, nor one without information.
 				if len(f.nodes) > 1 && len(f.distances) > 0 && from.Distances != nil && hasNode(f, from.ID) &&
 					hasNode(f, to) {
 					out = append(out, fmt.Sprintf("distance %d-%d: rackless %d, hwloc none", from.ID, to,
@@ -192,7 +190,7 @@ func distanceDifferences(h *topology.Host, f *found) []string {
 
 func hasNode(f *found, id int) bool { _, ok := f.nodes[id]; return ok }
 
-// setDifferences compares packages, cores and L3 caches by CPUs, and packages and cores also by number.
+// setDifferences compares by CPUs, packages and cores also by number.
 func setDifferences(h *topology.Host, f *found) []string {
 	var packages, cores, caches []foundSet
 	for _, p := range h.Packages {
@@ -208,7 +206,6 @@ func setDifferences(h *topology.Host, f *found) []string {
 		compareSets("L3", caches, f.l3))
 }
 
-// compareSets compares two lists of sets. It compares numbers if both have one.
 func compareSets(what string, ours, theirs []foundSet) []string {
 	var out []string
 	byCPUs := func(a, b foundSet) int { return a.cpus.Compare(b.cpus) }
@@ -232,8 +229,7 @@ func compareSets(what string, ours, theirs []foundSet) []string {
 	return out
 }
 
-// pciDifferences compares the functions that hwloc shows, and their places. hwloc attaches a device without nearby
-// CPUs to the machine.
+// hwloc attaches a device without nearby CPUs to the machine.
 func pciDifferences(h *topology.Host, f *found) []string {
 	var out []string
 	tree := topology.NewTree(h)
@@ -263,8 +259,7 @@ func pciDifferences(h *topology.Host, f *found) []string {
 	return out
 }
 
-// TestHostsAgreeWithHwloc reads every dump and compares the Host with hwloc's output. Each difference needs a
-// decision, and each decision must match a difference.
+// TestHostsAgreeWithHwloc fails for a difference without a decision, or a decision without a difference.
 func TestHostsAgreeWithHwloc(t *testing.T) {
 	t.Parallel()
 	what := make([]*regexp.Regexp, len(decided))

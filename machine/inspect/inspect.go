@@ -1,11 +1,7 @@
 // Package inspect reads a machine into a topology.Host: the live one, or any tree of its /sys and /proc.
 //
-// Missing files are normal: containers, virtual machines and kernels without NUMA lack many. A missing file leaves
-// its field unset. A file that exists but cannot be read or understood is also listed in Host.Unread, with the
-// reason. Guesses are marked as such.
-//
-// Dumps of other tools are read by the packages hwlocxml, nccl, smi and lspci below this one, which Open chooses by
-// the content of a file. Directories and archives become file systems in inspect/tree.
+// A missing file leaves its field unset, since containers and virtual machines lack many. A file that exists but cannot
+// be read or understood is also listed in Host.Unread. Guesses are marked as such.
 package inspect
 
 import (
@@ -22,22 +18,22 @@ import (
 
 // A Source is a machine to read.
 type Source struct {
-	// Name identifies the source in messages and the provenance: a file or directory, or "/" for the live machine.
+	// Name is for messages and the provenance: a file or directory, or "/" for the live machine.
 	Name string
 	// FS is the machine's root directory. It must support fs.ReadLinkFS and follow links to directories.
 	FS fs.FS
 	// Run runs a command on the machine or returns its recorded output. It returns fs.ErrNotExist for a missing
-	// program, and is nil if the source has no commands.
+	// program, and is nil without commands.
 	Run func(ctx context.Context, argv ...string) ([]byte, error)
-	// Live is set if FS is the root directory of the machine that runs rackless.
+	// Live is set if FS is this machine's root directory.
 	Live bool
 }
 
-// ErrNoMachine is the error of Read if the tree has no CPUs, memory or PCI devices.
+// ErrNoMachine is for a tree without CPUs, memory or PCI devices.
 var ErrNoMachine = errors.New("nothing of a machine found: no sys/devices, no sys/bus/pci/devices, no proc/cpuinfo")
 
-// Read reads a machine. It returns an error only if the source contains no machine or ctx is done; everything else
-// that could not be read is in Host.Unread.
+// Read reads a machine. It returns an error only if the source contains none or ctx is done; everything else is in
+// Host.Unread.
 func Read(ctx context.Context, src Source) (*topology.Host, error) {
 	h := &topology.Host{Provenance: topology.Provenance{Kind: topology.SourceTree, Name: src.Name,
 		ThisSystem: src.Live}}
@@ -63,7 +59,7 @@ func Read(ctx context.Context, src Source) (*topology.Host, error) {
 		read()
 	}
 	h.Complete()
-	r.readIRQs() // which of them are read depends on the devices and the isolated CPUs
+	r.readIRQs() // needs the devices and the isolated CPUs
 	h.Complete()
 	h.Provenance.Filled = h.Parts()
 	return h, nil
@@ -75,24 +71,23 @@ type Job struct {
 	Read func(ctx context.Context) (*topology.Host, error)
 }
 
-// Jobs are the hosts at a list of paths.
+// Jobs are the hosts at paths.
 type Jobs struct {
 	All    []Job
-	Many   bool // several hosts were requested, even if only one was found
-	Joined int  // number of files that were combined into one host without a request to do so
+	Many   bool // several hosts were requested
+	Joined int  // files combined into one host without a request
 
-	Close func() // releases shared resources; may be nil
+	Close func() // may be nil
 }
 
-// Done releases the jobs' shared resources.
+// Done releases shared resources.
 func (j *Jobs) Done() {
 	if j.Close != nil {
 		j.Close()
 	}
 }
 
-// Grouping tells whether all files are one host (Together) or each is its own (Each). The zero value decides by
-// content.
+// Grouping tells whether all files are one host, or each is its own. The zero value decides by content.
 type Grouping struct{ Together, Each bool }
 
 // Select returns the hosts at paths, in order. "-" is stdin; without paths it returns this machine.
@@ -106,7 +101,6 @@ func Select(paths []string, stdin io.Reader, g Grouping) (jobs Jobs, err error) 
 	jobs.Many = len(paths) > 1
 	var files []string
 	for _, p := range paths {
-		// A directory with /sys and /proc is one machine; any other is a collection of files.
 		list, err := List(p)
 		if err != nil {
 			return Jobs{}, err
@@ -139,8 +133,7 @@ func Select(paths []string, stdin io.Reader, g Grouping) (jobs Jobs, err error) 
 	return jobs, nil
 }
 
-// ReadPath reads the host at a path; "-" is stdin. All files of a directory that is not a machine's root describe one
-// host.
+// ReadPath reads the host at a path; "-" is stdin. All files of a directory that is not a root describe one host.
 func ReadPath(ctx context.Context, path string, stdin io.Reader) (*topology.Host, error) {
 	if path == "-" {
 		return ReadStream(ctx, stdin, "standard input")

@@ -9,17 +9,16 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// Directories of IOMMUs and their groups. Sources: Documentation/ABI/testing/sysfs-class-iommu and
-// sysfs-kernel-iommu_groups.
+// Sources: Documentation/ABI/testing/sysfs-class-iommu and sysfs-kernel-iommu_groups.
 const (
 	iommuClass  = "sys/class/iommu"
 	iommuGroups = "sys/kernel/iommu_groups"
 )
 
-// readIOMMU reads the IOMMUs and their groups of functions, after readPCI. It reports that there is no IOMMU only if
-// the kernel's list of IOMMUs exists and is empty, because dumps of other tools omit these directories.
+// readIOMMU runs after readPCI. It reports that there is no IOMMU only if the kernel's list exists and is empty,
+// because dumps of other tools omit it.
 func (r *reader) readIOMMU() {
-	units := r.dir(iommuClass) // not nil if the directory was listed
+	units := r.dir(iommuClass) // not nil if listed
 	if len(units) > 0 {
 		r.h.IOMMU.Units = units
 	} else if units != nil {
@@ -60,8 +59,8 @@ func (r *reader) readIOMMU() {
 	}
 }
 
-// iommuGroup reads one group and its members: the functions that link to it, or else the functions that it links to.
-// ok is false for groups of VFIO's no-IOMMU mode, which isolate nothing.
+// iommuGroup reads a group's members: the functions that link to it, or else that it links to. ok is false for groups
+// of VFIO's no-IOMMU mode, which isolate nothing.
 func (r *reader) iommuGroup(id int, members []topology.PCIAddr) (g topology.IOMMUGroup, ok bool) {
 	dir := iommuGroups + "/" + strconv.Itoa(id)
 	if len(r.h.IOMMU.Units) == 0 && r.word(dir+"/name") == noIOMMU {
@@ -71,15 +70,14 @@ func (r *reader) iommuGroup(id int, members []topology.PCIAddr) (g topology.IOMM
 	if len(members) == 0 {
 		g.Devices = []topology.PCIAddr{}
 		for _, device := range r.dir(dir + "/devices") {
-			// Without ACPI a group may also contain devices that are not on PCI.
+			// Other devices need not be on PCI.
 			if a, err := topology.ParsePCIAddr(device); err == nil {
 				g.Devices = append(g.Devices, a)
 			}
 		}
 	}
 	// A line is a first address, a last one and a type. "direct" regions must stay mapped 1:1 for the firmware, which
-	// prevents assigning the device; "direct-relaxable" ones may be unmapped, and every group has "msi" and
-	// "reserved".
+	// prevents assigning the device; "direct-relaxable" ones may be unmapped.
 	for line := range strings.Lines(r.word(dir + "/reserved_regions")) {
 		if fields := strings.Fields(line); len(fields) == 3 && fields[2] == "direct" {
 			g.Reserved = append(g.Reserved, strings.Join(fields, " "))
@@ -88,7 +86,7 @@ func (r *reader) iommuGroup(id int, members []topology.PCIAddr) (g topology.IOMM
 	return g, true
 }
 
-// noIOMMU is the name of the groups in VFIO's no-IOMMU mode. Source: drivers/vfio/group.c.
+// noIOMMU is from drivers/vfio/group.c.
 const noIOMMU = "vfio-noiommu"
 
 func (r *reader) dropNoIOMMU() {

@@ -21,7 +21,7 @@ func TestReadIOMMU(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		lines  string
-		linked *int // the group that the functions link to
+		linked *int
 		want   topology.IOMMU
 		group  *int // of the GPU afterwards
 		unread int

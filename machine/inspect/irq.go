@@ -10,8 +10,8 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// readIRQs reads the interrupts that disturb isolated CPUs, and the interrupts of RDMA NICs. It reads no others,
-// because a large machine has thousands, each with several files.
+// readIRQs reads the interrupts that disturb isolated CPUs, and RDMA NICs' interrupts: a large machine has thousands,
+// each with several files.
 //
 // Source: Documentation/core-api/irq/irq-affinity.rst, Documentation/ABI/testing/sysfs-bus-pci (msi_irqs).
 func (r *reader) readIRQs() {
@@ -52,13 +52,12 @@ func (r *reader) readIRQs() {
 	r.h.IRQs = kept
 }
 
-// irqCPUs returns the CPUs that serve an interrupt: the effective set of the hardware (since 4.15), or else the
-// requested set.
+// irqCPUs returns the effective set (since 4.15), or else the requested one.
 func (r *reader) irqCPUs(number int) *topology.CPUSet {
 	return r.cpus("proc/irq/"+strconv.Itoa(number), "effective_affinity_list", "smp_affinity_list", "smp_affinity")
 }
 
-// unionKnown returns the union of two sets, either of which may be unknown.
+// unionKnown takes sets that may be unknown.
 func unionKnown(a, b *topology.CPUSet) topology.CPUSet {
 	var all topology.CPUSet
 	for _, set := range []*topology.CPUSet{a, b} {
@@ -69,13 +68,12 @@ func unionKnown(a, b *topology.CPUSet) topology.CPUSet {
 	return all
 }
 
-// msiIRQs returns the numbers of a function's message-signalled interrupts. A legacy interrupt is shared with other
-// devices, and RDMA NICs do not use one.
+// msiIRQs leaves out a legacy interrupt, which is shared with other devices and which RDMA NICs do not use.
 func (r *reader) msiIRQs(a topology.PCIAddr) []int {
 	return r.numbered("sys/bus/pci/devices/"+a.String()+"/msi_irqs", "")
 }
 
-// describeIRQs adds the count of each interrupt, and the names of its handlers unless a PCI function owns it.
+// describeIRQs adds counts, and names of handlers unless a PCI function owns the interrupt.
 func (r *reader) describeIRQs(irqs []topology.IRQ) {
 	const p = "proc/interrupts"
 	text, ok := r.text(p)

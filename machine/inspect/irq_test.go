@@ -19,8 +19,8 @@ const interruptsText = `           CPU0       CPU1       CPU2       CPU3
  NMI:          1          1          1          1   Non-maskable interrupts
  ERR:          0`
 
-// irqTree has interrupts for CPUs 0-3: of an RDMA NIC (126, 127), of an Ethernet NIC (124), of other devices, per CPU
-// (0: without files) and unused (130).
+// irqTree has interrupts of an RDMA NIC (126, 127), of an Ethernet NIC (124), of other devices, per CPU (0: without
+// files) and unused (130).
 func irqTree(more files) files {
 	return files{
 		"proc/interrupts":                               interruptsText,

@@ -13,7 +13,6 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// readKernel reads the kernel's release, its parameters and their effective values, and the loaded modules.
 func (r *reader) readKernel() {
 	k := &r.h.Kernel
 	k.Release = r.release()
@@ -23,7 +22,7 @@ func (r *reader) readKernel() {
 		return
 	}
 	k.Cmdline = &line
-	size := uint64(0) // page size of the next "hugepages="
+	size := uint64(0) // of the next "hugepages="
 	if r.h.Memory.DefaultHuge != nil {
 		size = *r.h.Memory.DefaultHuge
 	}
@@ -48,7 +47,6 @@ func (r *reader) readKernel() {
 	}
 }
 
-// release returns the output of uname -r.
 func (r *reader) release() string {
 	if s := r.word("proc/sys/kernel/osrelease"); s != "" {
 		return s
@@ -61,10 +59,10 @@ func (r *reader) release() string {
 	return r.dumpNote("OSRelease")
 }
 
-// A parameterReader sets the effective value of a parameter, if a file shows it.
+// A parameterReader sets the effective value if a file shows it.
 type parameterReader func(r *reader, p *topology.KernelParameter)
 
-// parameters are the built-in kernel parameters that matter to a host of virtual machines, by name with "_" for "-".
+// parameters are built-in parameters that matter to a host of virtual machines, with "_" for "-".
 //
 // Source: Documentation/admin-guide/kernel-parameters.txt.
 var parameters = map[string]parameterReader{
@@ -95,27 +93,24 @@ var parameters = map[string]parameterReader{
 	"cpuidle.off":  fromFile("sys/module/cpuidle/parameters/off"),
 }
 
-// unreadable are parameters whose effective value the kernel does not show. pcie_acs_override comes from a patch that
-// many home lab distributions carry, and pcie_aspm=off leaves the policy unchanged.
+// unreadable parameters have no visible effective value. pcie_acs_override comes from a patch that many home lab
+// distributions carry, and pcie_aspm=off leaves the policy unchanged.
 var unreadable = strings.Fields(`rcu_nocbs kthread_cpus nohz skew_tick tsc maxcpus nr_cpus possible_cpus
 	numa hugetlb_cma movable_node mem iommu.strict pci pcie_acs_override pcie_aspm pcie_port_pm
 	systemd.cpu_affinity mitigations idle`)
 
-// moduleParameters are modules with parameters that matter, such as "kvm_intel.nested=1". Effective values are in
-// /sys/module.
+// moduleParameters are modules with parameters that matter. Effective values are in /sys/module.
 var moduleParameters = []string{
 	"kvm", "kvm_intel", "kvm_amd", "vfio", "vfio_pci", "vfio_iommu_type1", "nvidia", "nvidia_drm", "nouveau", "amdgpu",
 	"mlx4_core", "mlx5_core",
 	"ib_core", "intel_idle", "processor", "workqueue", "rcutree",
 }
 
-// moduleParameter reports whether key, such as "kvm.halt_poll_ns", is a parameter of one of these modules.
 func moduleParameter(key string) bool {
 	module, _, ok := strings.Cut(key, ".")
 	return ok && slices.Contains(moduleParameters, module)
 }
 
-// fromFile returns a reader that takes the effective value from the whole text of a file.
 func fromFile(path string) parameterReader {
 	return func(r *reader, p *topology.KernelParameter) {
 		if s, ok := r.text(path); ok {
@@ -127,7 +122,7 @@ func fromFile(path string) parameterReader {
 	}
 }
 
-// fromChoice returns a reader for a file that lists all choices, with the effective one in brackets.
+// fromChoice reads a list of choices with the effective one in brackets.
 func fromChoice(path string) parameterReader {
 	return func(r *reader, p *topology.KernelParameter) {
 		if s := chosen(r.word(path)); s != "" {
@@ -136,8 +131,7 @@ func fromChoice(path string) parameterReader {
 	}
 }
 
-// moduleInForce reads a module's parameter. The effective value stays unset if the module is not loaded or does not
-// show the parameter.
+// moduleInForce sets no value if the module is not loaded or does not show the parameter.
 func (r *reader) moduleInForce(p *topology.KernelParameter, key string) {
 	module, name, _ := strings.Cut(key, ".")
 	fromFile("sys/module/"+module+"/parameters/"+name)(r, p)
@@ -150,8 +144,7 @@ func readIRQAffinity(r *reader, p *topology.KernelParameter) {
 	}
 }
 
-// readIOMMUInForce returns a reader that tells whether the IOMMU is in use. Its units are listed by name, dmar0 or
-// ivhd0.
+// IOMMU units are listed by name, dmar0 or ivhd0.
 func readIOMMUInForce(unit string) parameterReader {
 	return func(r *reader, p *topology.KernelParameter) {
 		units := r.dir(iommuClass)
@@ -160,7 +153,7 @@ func readIOMMUInForce(unit string) parameterReader {
 			return
 		}
 		// A snapshot may lack the class. Without groups the IOMMU is off, despite the parameter.
-		switch groups := r.dir(iommuGroups); { // not nil if the directory was listed
+		switch groups := r.dir(iommuGroups); { // not nil if listed
 		case len(groups) > 0:
 			p.InForce, p.Source = new("on"), "/"+iommuGroups
 		case groups != nil:
@@ -171,16 +164,16 @@ func readIOMMUInForce(unit string) parameterReader {
 	}
 }
 
-// readIOMMUMode reads the default mapping of host devices; "iommu=pt" sets "identity".
+// "iommu=pt" sets "identity".
 func readIOMMUMode(r *reader, p *topology.KernelParameter) {
-	// The first group has the default: types are changed by hand, group by group, and rarely in the first one.
+	// Types are changed by hand, and rarely in the first group.
 	if ids := r.numbered(iommuGroups, ""); len(ids) > 0 {
 		fromFile(iommuGroups+"/"+strconv.Itoa(ids[0])+"/type")(r, p)
 	}
 }
 
-// readBlacklist finds the blacklisted modules that are not loaded. Built-in drivers cannot be blacklisted, and
-// another module may still load one by name.
+// readBlacklist finds blacklisted modules that are not loaded. Built-in drivers cannot be blacklisted, and another
+// module may still load one by name.
 func readBlacklist(r *reader, p *topology.KernelParameter) {
 	loaded, ok := r.loadedModules()
 	if !ok {
@@ -201,8 +194,7 @@ func readDefaultHugepage(r *reader, p *topology.KernelParameter) {
 	}
 }
 
-// hugepagesInForce reads the number of pages of the preceding size: "hugepagesz=1G hugepages=16", or
-// "hugepages=0:8,1:8" for counts per node. Source names the size's file; size is 0 if unknown.
+// hugepagesInForce reads "hugepagesz=1G hugepages=16", or "hugepages=0:8,1:8" per node. size is 0 if unknown.
 func (r *reader) hugepagesInForce(p *topology.KernelParameter, size uint64) {
 	if size == 0 {
 		return
@@ -227,7 +219,7 @@ func (r *reader) hugepagesInForce(p *topology.KernelParameter, size uint64) {
 	p.InForce, p.Source = new(strings.Join(out, ",")), "/"+nodeDir+"/node*"+pool
 }
 
-// poolInForce records whether the kernel has pages of a size at all. CPUs without pdpe1gb have none of 1 GiB.
+// poolInForce records whether a size exists at all. CPUs without pdpe1gb have no pages of 1 GiB.
 func (r *reader) poolInForce(p *topology.KernelParameter, size uint64) {
 	dir := "sys/kernel/mm/hugepages/hugepages-" + strconv.FormatUint(size>>10, 10) + "kB"
 	if size != 0 && r.exists(dir) {
@@ -235,7 +227,7 @@ func (r *reader) poolInForce(p *topology.KernelParameter, size uint64) {
 	}
 }
 
-// formatSize formats a size as in kernel parameters: "2M", "1G".
+// formatSize returns "2M", "1G".
 func formatSize(v uint64) string {
 	unit := 0
 	for v > 0 && v%1024 == 0 && unit < len("KMG") {
@@ -244,26 +236,25 @@ func formatSize(v uint64) string {
 	return strconv.FormatUint(v, 10) + []string{"", "K", "M", "G"}[unit]
 }
 
-// modulesOfInterest are modules that change the possible uses of a host's devices.
 var modulesOfInterest = slices.Concat(
-	// Virtual machines, and devices for them. mlx5_vfio_pci migrates virtual functions of a ConnectX live,
-	// nvgrace_gpu_vfio_pci assigns Grace GPUs, pci_stub keeps devices from other drivers.
+	// For virtual machines. mlx5_vfio_pci migrates virtual functions of a ConnectX live, nvgrace_gpu_vfio_pci assigns
+	// Grace GPUs, pci_stub keeps devices from other drivers.
 	[]string{"kvm", "kvm_intel", "kvm_amd", "vfio", "vfio_pci", "vfio_pci_core", "vfio_iommu_type1", "mlx5_vfio_pci",
 		"nvgrace_gpu_vfio_pci", "vhost_net", "pci_stub"},
-	// Drivers of GPUs. nvidia_uvm is for unified memory, nvidia_drm for displays and dma-buf. GPUDirect RDMA needs
+	// For GPUs. nvidia_uvm is for unified memory, nvidia_drm for displays and dma-buf. GPUDirect RDMA needs
 	// nvidia_peermem, or nv_peer_mem before driver 470; GPUDirect Storage needs nvidia_fs, GDRCopy gdrdrv, and shared
 	// GPUs nvidia_vgpu_vfio. nouveau keeps GPUs from other drivers.
 	[]string{"nvidia", "nvidia_uvm", "nvidia_drm", "nvidia_peermem", "nv_peer_mem", "nvidia_fs", "nvidia_vgpu_vfio",
 		"gdrdrv", "nouveau", "amdgpu", "i915", "xe", "habanalabs"},
-	// RDMA: the kernel's part, and access from user space. ib_umad is for subnet management.
+	// ib_umad is for RDMA subnet management.
 	[]string{"ib_core", "ib_uverbs", "ib_umad", "ib_ipoib", "rdma_cm", "rdma_ucm"},
-	// Drivers of NICs, each followed by the driver of its RDMA devices. mlx4 is ConnectX-3 and earlier, mlx5
-	// ConnectX-4 and later and BlueField, ice the E810, i40e the X710 and X722.
+	// NICs, each before its RDMA driver. mlx4 is ConnectX-3 and earlier, mlx5 ConnectX-4 and later and BlueField, ice
+	// the E810, i40e the X710 and X722.
 	[]string{"mlx4_core", "mlx4_en", "mlx4_ib", "mlx5_core", "mlx5_ib", "bnxt_en", "bnxt_re", "ice", "i40e", "irdma",
 		"ionic", "ionic_rdma", "efa", "hfi1", "hns_roce_hw_v2", "qedr", "iw_cxgb4"},
 	// RDMA in software: RoCE and iWARP.
 	[]string{"rdma_rxe", "siw"},
-	// Memory sharing or copying between MPI processes.
+	// Memory sharing between MPI processes.
 	[]string{"xpmem", "knem"},
 )
 
@@ -274,8 +265,8 @@ func (r *reader) readModules() {
 		func(name string) bool { return loaded[name] })...)
 }
 
-// loadedModules returns loaded modules and built-in drivers. Both have directories in /sys/module, but a snapshot may
-// lack some, so known is true only if /proc/modules exists.
+// loadedModules also returns built-in drivers. A snapshot may lack directories in /sys/module, so known is true only if
+// /proc/modules exists.
 func (r *reader) loadedModules() (loaded map[string]bool, known bool) {
 	text, known := r.text("proc/modules")
 	loaded = parseModules(text)
@@ -285,8 +276,7 @@ func (r *reader) loadedModules() (loaded map[string]bool, known bool) {
 	return loaded, known
 }
 
-// parseModules returns the modules of "mlx5_core 2150400 1 mlx5_ib, Live 0x0". It skips modules that are being loaded
-// or unloaded.
+// parseModules parses "mlx5_core 2150400 1 mlx5_ib, Live 0x0", and skips modules being loaded or unloaded.
 func parseModules(text string) map[string]bool {
 	loaded := map[string]bool{}
 	for line := range strings.Lines(text) {
@@ -299,10 +289,10 @@ func parseModules(text string) map[string]bool {
 	return loaded
 }
 
-// readCandidates finds the drivers that could be bound to each function, by the module aliases that depmod collected
-// for the running kernel. Drivers built into the kernel are not in that list.
+// readCandidates finds drivers for each function by the aliases that depmod collected. Built-in drivers are not in
+// them.
 //
-// The form of an alias is from file2alias in the kernel: "pci:v000015B3d00001015sv*sd*bc*sc*i*".
+// An alias is from file2alias in the kernel: "pci:v000015B3d00001015sv*sd*bc*sc*i*".
 func (r *reader) readCandidates() {
 	if r.h.Kernel.Release == "" || len(r.h.PCI) == 0 || strings.Contains(r.h.Kernel.Release, "/") {
 		return
@@ -327,8 +317,7 @@ func (r *reader) readCandidates() {
 	}
 }
 
-// modalias returns the string by which the kernel requests a module for a function: the numbers of vendor, device,
-// subsystem and class. Vendor, device and class must be known.
+// modalias is the string by which the kernel requests a module. Vendor, device and class must be known.
 //
 // Source: pci_uevent in drivers/pci/pci-driver.c.
 func modalias(d *topology.PCIDevice) string {
@@ -341,11 +330,10 @@ func modalias(d *topology.PCIDevice) string {
 		uint16(subVendor), uint16(subDevice), class>>16, class>>8&0xff, class&0xff)
 }
 
-// A pciAlias is a module's pattern for the result of modalias.
+// A pciAlias is a module's pattern for modalias.
 type pciAlias struct{ pattern, module string }
 
-// matches reports whether the module supports the function with that modalias. modprobe uses fnmatch(3), which equals
-// path.Match for names without slashes.
+// modprobe uses fnmatch(3), which equals path.Match for names without slashes.
 func (a pciAlias) matches(modalias string) bool {
 	ok, err := path.Match(a.pattern, modalias)
 	return ok && err == nil
@@ -364,11 +352,10 @@ func parseAliases(b []byte, vendors map[string]bool) []pciAlias {
 	return out
 }
 
-// aliasStart begins the lines about PCI functions. "vfio_pci:" lines are different: such drivers take any function,
-// but only by driver_override.
+// "vfio_pci:" lines are different: such drivers take any function, but only by driver_override.
 var aliasStart = []byte("alias pci:v")
 
-// isPCIAlias reports whether a line is an alias for a function of one of the vendors or of any vendor.
+// isPCIAlias accepts a function of one of the vendors or of any.
 func isPCIAlias(line []byte, vendors map[string]bool) bool {
 	rest, ok := bytes.CutPrefix(line, aliasStart)
 	if !ok || len(rest) == 0 {
@@ -377,7 +364,6 @@ func isPCIAlias(line []byte, vendors map[string]bool) bool {
 	return rest[0] == '*' || len(rest) > 8 && vendors[string(rest[:8])]
 }
 
-// pciVendors returns the vendors of h's functions in the form of aliases.
 func pciVendors(h *topology.Host) map[string]bool {
 	out := map[string]bool{}
 	for i := range h.PCI {
@@ -390,8 +376,7 @@ func pciVendors(h *topology.Host) map[string]bool {
 
 func isAliasFile(name string) bool { return path.Base(name) == "modules.alias" }
 
-// usedAliases returns the lines that readCandidates uses, so that a snapshot need not contain the whole list of a
-// megabyte or two.
+// usedAliases keeps the whole list, a megabyte or two, out of a snapshot.
 func usedAliases(b []byte, h *topology.Host) []byte {
 	vendors := pciVendors(h)
 	var out []byte

@@ -226,7 +226,6 @@ func TestModules(t *testing.T) {
 	}
 }
 
-// The keys of the tables are compared with names that have "_" for "-".
 func TestTablesUseUnderscores(t *testing.T) {
 	t.Parallel()
 	names := slices.Concat(slices.Collect(maps.Keys(parameters)), unreadable, modulesOfInterest, moduleParameters)

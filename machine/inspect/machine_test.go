@@ -13,8 +13,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// files describes a machine's tree: contents by name, "-> target" for a link, "unreadable" for an unreadable file,
-// "dir" for an empty directory.
+// files maps names to contents, "-> target" for a link, "unreadable", or "dir" for an empty directory.
 type files map[string]string
 
 func (f files) with(more ...files) files {
@@ -52,7 +51,6 @@ func (f files) reader(t testing.TB) *reader {
 	return &reader{ctx: context.Background(), fs: f.tree(t), h: new(topology.Host)}
 }
 
-// read runs the readers of CPUs, memory and the kernel.
 func (f files) read(t testing.TB) *topology.Host {
 	t.Helper()
 	r := f.reader(t)
@@ -66,11 +64,11 @@ func (f files) read(t testing.TB) *topology.Host {
 }
 
 type cpuShape struct {
-	packages, cores, threads int // cores per package, threads per core
+	packages, cores, threads int // per package, per core
 	coresPerL3               int
 }
 
-// files numbers CPUs as x86 firmware usually does: the first threads of all cores, then the second ones.
+// x86 firmware usually numbers the first threads of all cores, then the second ones.
 func (s cpuShape) files() files {
 	f := files{}
 	all := s.packages * s.cores
@@ -113,7 +111,6 @@ func (s cpuShape) files() files {
 	return f
 }
 
-// A countingFS counts the operations on a file system, and records the names of files read.
 type countingFS struct {
 	fs.FS
 	asked *atomic.Int64

@@ -36,13 +36,13 @@ func (r *reader) readMemory() {
 	case len(nodes) == 1 && nodes[0].MemoryBytes == nil:
 		nodes[0].MemoryBytes, nodes[0].FreeBytes = m.TotalBytes, cmp.Or(nodes[0].FreeBytes, values.bytes("MemFree"))
 	case len(nodes) == 1 && m.TotalBytes != nil && *nodes[0].MemoryBytes < *m.TotalBytes/2 && r.h.IsVirtual():
-		// In some virtual machines the kernel counts in the node only the memory that has been used so far.
+		// In some virtual machines the node's memory is only the part used so far.
 		nodes[0].MemoryBytes, nodes[0].FreeBytes = m.TotalBytes, values.bytes("MemFree")
 	}
 }
 
-// makeNode makes one node of the machine, if the kernel has no NUMA or shows no nodes (some containers): all CPUs are
-// equally far from all memory. The node has no distances, which marks it as made up.
+// makeNode makes one node if the kernel has no NUMA or shows no nodes (some containers). It has no distances, which
+// marks it as made up.
 func (r *reader) makeNode(values meminfo) {
 	m := &r.h.Memory
 	if m.TotalBytes == nil && r.h.CPUs.Online.IsEmpty() {
@@ -50,14 +50,13 @@ func (r *reader) makeNode(values meminfo) {
 	}
 	n := topology.NUMANode{CPUs: r.h.CPUs.Online, MemoryBytes: m.TotalBytes, FreeBytes: values.bytes("MemFree")}
 	for _, p := range m.Hugepages {
-		p.Reserved = nil // known for the machine, never for a node
+		p.Reserved = nil // never known for a node
 		n.Hugepages = append(n.Hugepages, p)
 	}
 	r.h.NUMANodes = append(r.h.NUMANodes, n)
 }
 
-// hugepages reads the pools of a directory, one per size: hugepages-2048kB, hugepages-1048576kB. It returns nil if
-// there is no such directory.
+// hugepages reads hugepages-2048kB, hugepages-1048576kB. It returns nil without a directory.
 //
 // Source: Documentation/admin-guide/mm/hugetlbpage.rst.
 func (r *reader) hugepages(dir string) []topology.HugepagePool {
@@ -83,7 +82,6 @@ func (r *reader) hugepages(dir string) []topology.HugepagePool {
 	return pools
 }
 
-// hugepageSize parses "hugepages-2048kB" and returns bytes.
 func hugepageSize(name string) (uint64, bool) {
 	digits, begins := strings.CutPrefix(name, "hugepages-")
 	digits, ends := strings.CutSuffix(digits, "kB")
@@ -91,8 +89,8 @@ func hugepageSize(name string) (uint64, bool) {
 	return kib << 10, begins && ends && err == nil && kib > 0
 }
 
-// sumPools adds up the pools of all nodes, for snapshots that lack the machine's pools. It returns nil if a node
-// lacks a size, because the sum would be too small.
+// sumPools is for snapshots that lack the machine's pools. It returns nil if a node lacks a size, because the sum would
+// be too small.
 func sumPools(nodes []topology.NUMANode) []topology.HugepagePool {
 	var sum []topology.HugepagePool
 	for i, n := range nodes {
@@ -116,7 +114,6 @@ func sumPools(nodes []topology.NUMANode) []topology.HugepagePool {
 	return sum
 }
 
-// addKnown returns the sum of two numbers, or nil if either is unknown.
 func addKnown(a, b *uint64) *uint64 {
 	if a == nil || b == nil {
 		return nil
@@ -124,8 +121,7 @@ func addKnown(a, b *uint64) *uint64 {
 	return new(*a + *b)
 }
 
-// oldHugepages makes a pool from the lines of /proc/meminfo: the only source before 2.6.27, and in a container that
-// hides /sys/kernel.
+// /proc/meminfo is the only source before 2.6.27, and in a container that hides /sys/kernel.
 func oldHugepages(values meminfo) []topology.HugepagePool {
 	size, total := values.bytes("Hugepagesize"), values.bytes("HugePages_Total")
 	if size == nil || *size == 0 || total == nil {
@@ -144,8 +140,8 @@ func (r *reader) readSwaps() {
 	}
 }
 
-// parseSwapAreas parses /proc/swaps: a heading, then lines of "path type size used priority" with sizes in KiB and
-// spaces in paths as "\040". A kernel without swap has a file without even the heading.
+// parseSwapAreas parses "path type size used priority" with sizes in KiB and spaces in paths as "\040". A kernel
+// without swap has not even the heading.
 func parseSwapAreas(text string) ([]topology.Swap, error) {
 	var swaps []topology.Swap
 	for line := range strings.Lines(text) {
@@ -167,7 +163,7 @@ func parseSwapAreas(text string) ([]topology.Swap, error) {
 	return swaps, nil
 }
 
-// chosen returns the word in brackets of "always [madvise] never", or "".
+// chosen returns the word in brackets, or "".
 func chosen(s string) string {
 	_, after, _ := strings.Cut(s, "[")
 	if word, _, ok := strings.Cut(after, "]"); ok {

@@ -10,7 +10,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// nics are the NICs found so far, by ID: the function's address, or the name if there is no function.
+// nics are by ID: the function's address, or the name without one.
 type nics map[string]*topology.NIC
 
 func (n nics) at(a topology.PCIAddr) *topology.NIC {
@@ -19,7 +19,6 @@ func (n nics) at(a topology.PCIAddr) *topology.NIC {
 	return n[id]
 }
 
-// named returns the NIC without a PCI function that is called name.
 func (n nics) named(name string) *topology.NIC {
 	n[name] = cmp.Or(n[name], &topology.NIC{Name: name})
 	return n[name]
@@ -34,8 +33,8 @@ func (n nics) withNetdev(name string) *topology.NIC {
 	return nil
 }
 
-// readNICs reads network and RDMA devices into one NIC for each PCI function. It skips network devices without a
-// function (bridges, VLANs, USB), unless they have an RDMA device.
+// readNICs makes one NIC of each PCI function. It skips network devices without a function (bridges, VLANs, USB),
+// unless they have an RDMA device.
 func (r *reader) readNICs() {
 	found := nics{}
 	for _, name := range r.dir("sys/class/net") {
@@ -53,8 +52,7 @@ func (r *reader) readNICs() {
 	r.h.NICs = append(r.h.NICs, lists.InOrder(found)...)
 }
 
-// readNetdevsOfFunctions looks below functions without a known network device, because a dump may have only the PCI
-// devices.
+// A dump may have only the PCI devices.
 func (r *reader) readNetdevsOfFunctions(found nics) {
 	for i := range r.h.PCI {
 		d := &r.h.PCI[i]
@@ -68,8 +66,7 @@ func (r *reader) readNetdevsOfFunctions(found nics) {
 	}
 }
 
-// below returns the paths of function d's devices of a class, net or infiniband. In a virtio function they are one
-// level deeper, below the virtio device.
+// below returns paths of devices of a class, net or infiniband. In a virtio function they are one level deeper.
 func (r *reader) below(d *topology.PCIDevice, class string) []string {
 	dir := "sys/bus/pci/devices/" + d.Address.String()
 	var out []string
@@ -87,14 +84,14 @@ func (r *reader) below(d *topology.PCIDevice, class string) []string {
 	return out
 }
 
-// functionOf returns the PCI function of the class device at p. A class entry is a link with the full path:
-// ../../devices/pci0000:00/0000:00:03.0/virtio2/net/eth0. Dumps that copied the link's target have a link "device"
-// inside, or if that was copied too, the function's uevent file.
+// functionOf returns the PCI function of a class entry, a link with the full path:
+// ../../devices/pci0000:00/0000:00:03.0/virtio2/net/eth0. Dumps that copied the target have a link "device" inside, or
+// the function's uevent file.
 func (r *reader) functionOf(p string) (topology.PCIAddr, bool) {
 	return r.functionBehind(p, functionIn)
 }
 
-// functionBehind is like functionOf, but find chooses the function on the device's path.
+// functionBehind lets find choose the function on the path.
 func (r *reader) functionBehind(p string, find func(path string) (topology.PCIAddr, bool)) (topology.PCIAddr, bool) {
 	at := p
 	if target, ok := r.target(p); ok {
@@ -114,8 +111,8 @@ func (r *reader) functionBehind(p string, find func(path string) (topology.PCIAd
 	return a, err == nil
 }
 
-// functionIn returns the last PCI function on a path through /sys/devices. It rejects devices attached by USB or
-// Thunderbolt: the function would be their host controller.
+// functionIn returns the last function on a path. It rejects devices attached by USB or Thunderbolt: the function would
+// be their host controller.
 func functionIn(p string) (a topology.PCIAddr, ok bool) {
 	for name := range strings.SplitSeq(p, "/") {
 		if strings.Count(name, ":") == 2 {
@@ -131,8 +128,6 @@ func functionIn(p string) (a topology.PCIAddr, ok bool) {
 	return a, ok
 }
 
-// netdev reads the network device with directory p.
-//
 // Source: Documentation/ABI/testing/sysfs-class-net.
 func (r *reader) netdev(p string) topology.Netdev {
 	d := topology.Netdev{
@@ -149,8 +144,8 @@ func (r *reader) netdev(p string) topology.Netdev {
 	if strings.Trim(d.MAC, "0:") == "" {
 		d.MAC = "" // not set
 	}
-	// Kernels before 3.15 have no dev_port, and IPoIB left it at 0 until 4.20. Both number the ports in dev_id
-	// instead. IPoIB's hardware address has 20 bytes.
+	// Kernels before 3.15 have no dev_port, and IPoIB left it at 0 until 4.20; both number the ports in dev_id. IPoIB's
+	// address has 20 bytes.
 	const ipoibLen = 20*3 - 1
 	if d.DevPort == nil || *d.DevPort == 0 && len(d.MAC) == ipoibLen {
 		d.DevPort = r.count(p + "/dev_id")
@@ -161,8 +156,7 @@ func (r *reader) netdev(p string) topology.Netdev {
 	return d
 }
 
-// isUp reports whether the link of d is up, as far as known. It prefers the carrier, because some drivers leave the
-// state at "unknown".
+// isUp prefers the carrier, because some drivers leave the state at "unknown".
 func isUp(d *topology.Netdev) bool {
 	if d.Carrier != nil {
 		return *d.Carrier
@@ -174,8 +168,8 @@ func isUp(d *topology.Netdev) bool {
 	return true
 }
 
-// speedMbps returns the speed of a link in Mb/s, or nil if the driver does not know it. SPEED_UNKNOWN is -1 in the
-// kernel, printed unsigned as 65535 before 2.6.39 and as 4294967295 before 4.11.
+// speedMbps returns Mb/s, or nil if unknown. SPEED_UNKNOWN is -1 in the kernel, printed as 65535 before 2.6.39 and as
+// 4294967295 before 4.11.
 func (r *reader) speedMbps(p string) *int64 {
 	v := r.number(p)
 	if v == nil || *v == 0 || *v == 1<<16-1 || *v == 1<<32-1 {
@@ -184,10 +178,10 @@ func (r *reader) speedMbps(p string) *int64 {
 	return v
 }
 
-// bondingMasters is a file among the network devices that lists the bonds, if the bonding module is loaded.
+// bondingMasters exists if the bonding module is loaded.
 const bondingMasters = "bonding_masters"
 
-// readBonds reads the bonds of the kernel's bonding driver. sysfs does not show teams and Open vSwitch bonds.
+// readBonds reads the kernel's bonds. sysfs does not show teams and Open vSwitch bonds.
 //
 // Source: Documentation/networking/bonding.rst.
 func (r *reader) readBonds() {
@@ -224,7 +218,7 @@ func firstWord(s string) string {
 	return ""
 }
 
-// speedOfMembers returns the total speed of the members that are up, or nil if the speed of one is unknown.
+// speedOfMembers sums the members that are up, or returns nil if a speed is unknown.
 func (r *reader) speedOfMembers(members []string) *int64 {
 	var sum int64
 	for _, m := range members {
@@ -243,7 +237,7 @@ func (r *reader) speedOfMembers(members []string) *int64 {
 	return &sum
 }
 
-// knownNetdev returns the network device from readNICs, or reads one without a function.
+// knownNetdev is from readNICs, or has no function.
 func (r *reader) knownNetdev(name string) topology.Netdev {
 	for i := range r.h.NICs {
 		for _, d := range r.h.NICs[i].Ports {
@@ -255,9 +249,8 @@ func (r *reader) knownNetdev(name string) topology.Netdev {
 	return r.netdev("sys/class/net/" + name)
 }
 
-// rdmaOnBond returns the RDMA devices that work over the bond. With RoCE LAG all members share one device
-// (mlx5_bond_0), whose GIDs belong to the bond. If the bond is down, no GID shows that, so the driver's name for the
-// device of a member decides.
+// rdmaOnBond returns the RDMA devices of a bond. With RoCE LAG all members share one device (mlx5_bond_0), whose GIDs
+// belong to the bond. If the bond is down, the driver's name for a member's device decides.
 func (r *reader) rdmaOnBond(b *topology.Bond) []string {
 	var out []string
 	for i := range r.h.NICs {

@@ -12,8 +12,8 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// deviceTree makes a tree from lines "PATH = VALUE", "PATH -> TARGET", "PATH ! ERROR", and "PATH/" for a directory. A
-// value in double quotes is a Go string.
+// deviceTree takes lines "PATH = VALUE", "PATH -> TARGET", "PATH ! ERROR", and "PATH/" for a directory. A value in
+// double quotes is a Go string.
 func deviceTree(t testing.TB, lines string) *tree.Mem {
 	t.Helper()
 	var b tree.Builder
@@ -62,7 +62,6 @@ func deviceFixture(t testing.TB, name string) *tree.Mem {
 	return m
 }
 
-// deviceReader returns a reader of a tree with known PCI functions.
 func deviceReader(t testing.TB, m *tree.Mem, pci ...topology.PCIDevice) *reader {
 	return &reader{ctx: t.Context(), fs: m, h: &topology.Host{PCI: pci}}
 }
@@ -81,8 +80,7 @@ func pciFunction(t testing.TB, address string, class topology.ID24, vendor topol
 	return topology.PCIDevice{Address: *pciAddr(t, address), Class: &class, Vendor: &vendor}
 }
 
-// A switch device of a ConnectX in switchdev mode, with its uplink and the representor of a virtual
-// function, and that function itself.
+// A ConnectX in switchdev mode: its uplink, a virtual function and its representor.
 const switchdevNIC = `
 sys/class/net/enp6s0f0np0 -> ../../devices/pci0000:00/0000:00:02.0/0000:06:00.0/net/enp6s0f0np0
 sys/class/net/enp6s0f0r1 -> ../../devices/pci0000:00/0000:00:02.0/0000:06:00.0/net/enp6s0f0r1

@@ -14,10 +14,10 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// nodeDir has a directory for each online NUMA node. Kernels without NUMA lack it: see readMemory.
+// Kernels without NUMA lack nodeDir: see readMemory.
 const nodeDir = "sys/devices/system/node"
 
-// readNUMANodes reads the nodes. placeNodes later removes their offline CPUs.
+// placeNodes later removes offline CPUs.
 //
 // Source: Documentation/ABI/stable/sysfs-devices-node.
 func (r *reader) readNUMANodes() {
@@ -31,16 +31,15 @@ func (r *reader) readNUMANodes() {
 			r.unread(dir+"/cpumap", "missing: the node is left out")
 			continue
 		case cpus == nil:
-			cpus = &topology.CPUSet{} // placeNodes gives all CPUs to the only node
+			cpus = &topology.CPUSet{}
 		case cpus.Overlaps(taken) && !r.fakeNUMA():
-			// A CPU is on one node. If firmware lists all CPUs in every node, only the first node is informative; all
-			// its distances are also equal.
+			// A CPU is on one node. If firmware lists all CPUs in every node, only the first node is informative.
 			r.unread(dir+"/cpumap", "CPUs "+cpus.Intersect(taken).String()+
 				" are on another node already: the node is left out")
 			continue
 		}
 		taken = taken.Union(*cpus)
-		memory := r.meminfo(dir + "/meminfo") // lines such as "Node 0 MemTotal:  65536000 kB"
+		memory := r.meminfo(dir + "/meminfo") // "Node 0 MemTotal: 65536000 kB"
 		r.h.NUMANodes = append(r.h.NUMANodes, topology.NUMANode{ID: id, CPUs: *cpus,
 			Hugepages:   r.hugepages(dir + "/hugepages"),
 			MemoryBytes: memory.bytes("MemTotal"), FreeBytes: memory.bytes("MemFree")})
@@ -49,9 +48,8 @@ func (r *reader) readNUMANodes() {
 	r.readNodeKinds()
 }
 
-// onlineNodes returns the nodes to read, and the nodes that are columns of the distances. The kernel has a directory
-// for each online node, and a list of them since 2.6.24. A snapshot may lack directories; an unlisted one was made by
-// hand.
+// onlineNodes returns the nodes to read, and the columns of the distances. The kernel has a list of online nodes since
+// 2.6.24. A snapshot may lack directories; an unlisted one was made by hand.
 func (r *reader) onlineNodes() (ids, columns []int) {
 	const p = nodeDir + "/online"
 	ids = r.numbered(nodeDir, "node")
@@ -65,8 +63,7 @@ func (r *reader) onlineNodes() (ids, columns []int) {
 	return slices.DeleteFunc(ids, func(id int) bool { return !online.Contains(id) }), slices.Collect(online.All())
 }
 
-// nodeCPUs returns a node's CPUs, or nil if unknown. Masks are as old as the directory, lists exist since 2.6.26, and
-// a snapshot may have only the links to the CPUs.
+// nodeCPUs may be nil. Lists exist since 2.6.26, and a snapshot may have only the links to the CPUs.
 func (r *reader) nodeCPUs(dir string) *topology.CPUSet {
 	if set := r.cpus(dir, "cpumap", "cpulist"); set != nil {
 		return set
@@ -77,8 +74,7 @@ func (r *reader) nodeCPUs(dir string) *topology.CPUSet {
 	return nil
 }
 
-// fakeNUMA reports whether a kernel parameter requested fake nodes. Every CPU is then, correctly, in all fake nodes
-// of its real node.
+// fakeNUMA reports whether a parameter requested fake nodes. Every CPU is then in all fake nodes of its real node.
 func (r *reader) fakeNUMA() bool {
 	return slices.ContainsFunc(cmdline.Split(r.word("proc/cmdline")), func(word string) bool {
 		name, value, _ := cmdline.Cut(word)
@@ -86,10 +82,10 @@ func (r *reader) fakeNUMA() bool {
 	})
 }
 
-// readDistances reads the rows of the SLIT. A row has a number for every online node, in ascending order of node
-// numbers, which may have gaps; the matrix need not be symmetric.
+// readDistances reads the SLIT. A row has a number for every online node, in ascending order; the matrix need not be
+// symmetric.
 func (r *reader) readDistances(columns []int) {
-	// Nodes that were left out above still have a column.
+	// Nodes left out above still have a column.
 	picked := make([]int, 0, len(r.h.NUMANodes))
 	for i := range r.h.NUMANodes {
 		at, _ := slices.BinarySearch(columns, r.h.NUMANodes[i].ID)
@@ -107,8 +103,7 @@ func (r *reader) readDistances(columns []int) {
 	}
 }
 
-// parseDistances parses a row of want numbers. The firmware's table has bytes: 10 for the node itself and 255 for an
-// unreachable node; 0 is invalid.
+// parseDistances parses a row of want numbers: 10 for the node itself and 255 for an unreachable node; 0 is invalid.
 //
 // Source: ACPI specification, System Locality Information Table (SLIT).
 func parseDistances(text string, want int) ([]int, error) {
@@ -131,7 +126,7 @@ func parseDistances(text string, want int) ([]int, error) {
 	return row, nil
 }
 
-// placeNodes removes offline CPUs from the nodes. A single node without CPUs gets all of them.
+// A single node without CPUs gets all of them.
 func (r *reader) placeNodes() {
 	online := r.h.CPUs.Online
 	for i := range r.h.NUMANodes {
@@ -151,7 +146,7 @@ const (
 	kindGPU    = topology.KindGPUMemory
 )
 
-// readNodeKinds sets the kind of each node's memory if a file tells it. With only one kind of memory no file does.
+// With only one kind of memory no file tells it.
 func (r *reader) readNodeKinds() {
 	nodes := r.h.NUMANodes
 	r.readGPUNodes()
@@ -165,19 +160,18 @@ func (r *reader) readNodeKinds() {
 	for i := range nodes {
 		n := &nodes[i]
 		dir := nodeDir + "/node" + strconv.Itoa(n.ID)
-		// If other kinds were found, the remaining nodes with CPUs are DRAM.
+		// If other kinds were found, the remaining nodes are DRAM.
 		if n.Kind == "" && told && !n.CPUs.IsEmpty() && !special[n.ID] {
 			n.Kind = kindDRAM
 		}
-		// The memory is behind a cache of faster memory, which is therefore not a node: KNL's cache mode, Optane's
-		// memory mode.
+		// Faster memory is a cache, not a node: KNL's cache mode, Optane's memory mode.
 		if len(r.numbered(dir+"/memory_side_cache", "index")) > 0 {
 			n.MemoryMode = "cache"
 		}
 	}
 }
 
-// readGPUNodes finds nodes that are the memory of NVIDIA GPUs on a coherent link: POWER9, Grace.
+// readGPUNodes finds memory of NVIDIA GPUs on a coherent link: POWER9, Grace.
 //
 // Source: numa_status of NVIDIA's driver, "Node: 255", "Status: online".
 func (r *reader) readGPUNodes() {
@@ -193,16 +187,15 @@ func (r *reader) readGPUNodes() {
 	}
 }
 
-// parseNUMAStatus returns the number of "Node: 255". It is -1 if the GPU's memory is not a node.
+// parseNUMAStatus returns -1 if the GPU's memory is not a node.
 func parseNUMAStatus(text string) (int, bool) {
 	value, _ := lineAfter(text, "Node:")
 	v, err := strconv.Atoi(value)
 	return v, err == nil && v >= 0
 }
 
-// readDAXNodes finds nodes of memory that the firmware reserved and that driver kmem returned to the kernel; the
-// device's path tells their kind. It returns the nodes of "specific purpose" memory, HBM or CXL, whose kind depends
-// on their bandwidth.
+// readDAXNodes finds nodes of reserved memory that driver kmem returned to the kernel; the device's path tells their
+// kind. It returns the nodes of "specific purpose" memory, HBM or CXL, whose kind depends on their bandwidth.
 //
 // Source: Documentation/ABI/testing/sysfs-bus-dax; links such as .../LNXSYBUS:00/ACPI0012:00/ndbus0/region2/dax2.0
 // (NVDIMM), .../hmem.0/dax0.0, .../ACPI0017:00/root0/decoder0.0/region0/dax_region0/dax0.0 (CXL).
@@ -235,12 +228,12 @@ func (r *reader) readDAXNodes() (special map[int]bool) {
 	return special
 }
 
-// hbmFactor is the least ratio of HBM's bandwidth to ordinary memory's on the same machine. One stack has several
-// times the bandwidth of all DRAM channels of a socket.
+// hbmFactor is the least ratio of bandwidths: one stack of HBM has several times the bandwidth of all DRAM channels of
+// a socket.
 const hbmFactor = 2
 
-// readHBM finds nodes that are much faster than ordinary memory, by the firmware's bandwidth for the nearest CPUs.
-// The slowest node with CPUs and without a known kind is assumed to be ordinary.
+// readHBM finds much faster nodes by the firmware's bandwidth for the nearest CPUs. The slowest node with CPUs and
+// without a known kind is assumed to be ordinary.
 //
 // Source: Documentation/admin-guide/mm/numaperf.rst. access1 excludes initiators that are not CPUs (5.10).
 func (r *reader) readHBM(special map[int]bool) {
@@ -270,8 +263,8 @@ func (r *reader) readHBM(special map[int]bool) {
 	}
 }
 
-// readMCDRAM finds the HBM of Intel's Knights Landing and Knights Mill, whose firmware could not yet state a
-// bandwidth. In flat and hybrid mode its nodes are the ones without CPUs.
+// The firmware of Knights Landing and Knights Mill could not yet state a bandwidth. In flat and hybrid mode the nodes
+// of MCDRAM are the ones without CPUs.
 func (r *reader) readMCDRAM() {
 	info := r.readCPUInfo(false)
 	if info.get("vendor_id") != "GenuineIntel" || info.get("cpu family") != "6" || info.get("model") != "87" &&
@@ -287,10 +280,9 @@ func (r *reader) readMCDRAM() {
 
 var errMeminfo = errors.New("not a number of kB")
 
-// A meminfo holds the lines of /proc/meminfo, or of a node's file: bytes for lines in kB, otherwise counts.
+// A meminfo has bytes for lines in kB, otherwise counts.
 type meminfo map[string]uint64
 
-// bytes returns a line's value, or nil if there is no such line.
 func (m meminfo) bytes(name string) *uint64 {
 	if v, ok := m[name]; ok {
 		return &v
@@ -307,8 +299,8 @@ func (r *reader) meminfo(p string) meminfo {
 	return values
 }
 
-// parseMeminfo parses "MemTotal: 65536000 kB" and "Node 0 MemTotal: 65536000 kB", and skips lines of another form
-// (2.4 kernels began with a table). An invalid number is an error, but the other lines are still returned.
+// parseMeminfo parses "MemTotal: 65536000 kB" and "Node 0 MemTotal: 65536000 kB", and skips other lines (2.4 kernels
+// began with a table). With an error it still returns the other lines.
 func parseMeminfo(text string) (meminfo, error) {
 	m := meminfo{}
 	var bad error

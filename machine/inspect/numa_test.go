@@ -12,7 +12,6 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// node returns the files of a NUMA node; empty values have no file.
 func node(id int, cpumap, kib, distance string) files {
 	dir := nodeDir + "/node" + strconv.Itoa(id) + "/"
 	f := files{}
@@ -227,7 +226,7 @@ func TestKindsOfNodes(t *testing.T) {
 	tests := []struct {
 		name string
 		tree files
-		want string // kinds of the nodes by number
+		want string // by node
 	}{
 		{"ordinary memory, of which nothing tells", fourCPUs.with(node(0, "3", "1024", ""), node(1, "c", "1024", "")),
 			"0: 1:"},
@@ -359,8 +358,7 @@ func FuzzParseDistances(f *testing.F) {
 	})
 }
 
-// A virtual machine's kernel may count in its only node just the memory used so far. On a real machine such a node is
-// as the firmware describes it.
+// A virtual machine's kernel may count just the memory used so far.
 func TestMemoryOfTheOneNodeOfAVirtualMachine(t *testing.T) {
 	t.Parallel()
 	for flags, want := range map[string]uint64{"fpu hypervisor": 1 << 30, "fpu": 1 << 20} {

@@ -17,11 +17,9 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// nvidiaProc has the driver's description of itself and of each GPU. It is world-readable and works even if
-// nvidia-smi hangs.
+// nvidiaProc is world-readable and works even if nvidia-smi hangs.
 const nvidiaProc = "proc/driver/nvidia"
 
-// readNVIDIA reads NVIDIA's driver files in /proc, and nvidia-smi if the source has commands.
 func (r *reader) readNVIDIA(found gpus) {
 	version, open := parseNVRM(r.word(nvidiaProc + "/version"))
 	dmaBuf := nvidiaDMABuf(version, open, r.h.Kernel.Release)
@@ -49,8 +47,8 @@ func (r *reader) readNVIDIA(found gpus) {
 
 const nvidiaVendor = "NVIDIA Corporation" // as in pci.ids
 
-// parseNVRM finds the driver's version in the first line of its version file, and whether the driver is the open
-// kernel module. Before the version is the architecture, which may contain digits; after it a date.
+// parseNVRM finds the driver's version, and whether it is the open kernel module. Before the version is the
+// architecture, which may contain digits; after it a date.
 //
 //	NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.12  Wed Sep 20 09:35:17 UTC 2023
 //	NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  550.54.14  Release Build  (...)  Thu Feb 22 ...
@@ -68,9 +66,8 @@ func parseNVRM(s string) (version string, open bool) {
 	return "", false
 }
 
-// nvidiaDMABuf reports whether the driver can lend GPU memory to an RDMA device as a dma-buf, or nil if unknown. Only
-// the open kernel module can, from release 515, with Linux 5.12 or an older kernel with a backport, which its release
-// does not reveal.
+// nvidiaDMABuf reports whether the driver can lend GPU memory as a dma-buf, or nil. Only the open kernel module can,
+// from release 515, with Linux 5.12 or an older kernel with a backport, which its release does not reveal.
 //
 // Source: "GPUDirect RDMA", section on dma-buf, of the GPU operator's documentation.
 func nvidiaDMABuf(version string, open bool, kernel string) *bool {
@@ -94,8 +91,7 @@ func atLeast(version string, major, minor int) bool {
 	return errA == nil && (a > major || a == major && errB == nil && b >= minor)
 }
 
-// readInformation reads the file "information" of a GPU: lines of "Key: <tab> value". A GPU that is lost or has not
-// been used since boot has question marks for unknown values.
+// A GPU that is lost or unused since boot has question marks for unknown values.
 func readInformation(g *topology.GPU, s string) {
 	for line := range strings.Lines(s) {
 		key, value, ok := strings.Cut(line, ":")
@@ -120,8 +116,7 @@ func readInformation(g *topology.GPU, s string) {
 	}
 }
 
-// readNUMAStatus reads the NUMA node of a GPU's memory, on machines with coherent access by the CPU (POWER9, Grace).
-// The size is hexadecimal without 0x.
+// readNUMAStatus is for coherent memory (POWER9, Grace). The size is hexadecimal without 0x.
 func (r *reader) readNUMAStatus(g *topology.GPU, p string) {
 	text := r.word(p)
 	if n, ok := parseNUMAStatus(text); ok {
@@ -133,21 +128,20 @@ func (r *reader) readNUMAStatus(g *topology.GPU, p string) {
 	}
 }
 
-// Fields of nvidia-smi --query-gpu. One unknown field fails the whole query, so newer fields are requested first and
-// left out if that fails: compute_cap came with release 510, mig.mode.current with 450. Links and BARs come from PCI
-// instead.
+// One unknown field fails the whole query of nvidia-smi, so newer fields are left out if it fails: compute_cap came
+// with release 510, mig.mode.current with 450. Links and BARs come from PCI.
 var (
 	oldFields = []string{"index", "pci.bus_id", "name", "uuid", "memory.total", "driver_version", "vbios_version",
 		"persistence_mode"}
 	newFields = append(slices.Clip(oldFields), "mig.mode.current", "compute_cap")
 )
 
-// queryNVIDIA reads nvidia-smi's description of each GPU. It reports whether the tool answered.
+// queryNVIDIA reports whether the tool answered.
 func (r *reader) queryNVIDIA(found gpus) bool {
 	for _, fields := range [][]string{newFields, oldFields} {
 		argv := []string{"nvidia-smi", "--query-gpu=" + strings.Join(fields, ","), "--format=csv,noheader,nounits"}
 		out, err := r.output(argv...)
-		// The error about a field is on standard output, and older releases exit with status 0.
+		// The error is on standard output, and older releases exit with status 0.
 		if strings.Contains(string(out), "is not a valid field") && len(fields) > len(oldFields) {
 			continue
 		}
@@ -176,9 +170,8 @@ func (r *reader) queryNVIDIA(found gpus) bool {
 	return false
 }
 
-// parseGPUQuery parses the output of nvidia-smi --query-gpu with --format=csv,noheader,nounits: a line for each GPU,
-// with the fields in the requested order and memory in MiB. Unknown or unsupported values are in brackets: "[N/A]",
-// "[Not Supported]". With an error it returns the GPUs before the wrong line.
+// parseGPUQuery parses nvidia-smi --query-gpu with --format=csv,noheader,nounits, with memory in MiB. Unknown values
+// are in brackets: "[N/A]". With an error it returns the GPUs before the wrong line.
 func parseGPUQuery(s string, fields []string) ([]topology.GPU, error) {
 	var out []topology.GPU
 	number := 0
@@ -243,7 +236,7 @@ func setGPUField(g *topology.GPU, field, v string) error {
 	return nil
 }
 
-// countNVLinks counts the active NVLinks of each GPU. It reports whether the tool still answers.
+// countNVLinks reports whether the tool still answers.
 func (r *reader) countNVLinks(found gpus) bool {
 	argv := []string{"nvidia-smi", "nvlink", "--status"}
 	out, err := r.output(argv...)
@@ -252,7 +245,7 @@ func (r *reader) countNVLinks(found gpus) bool {
 		return false
 	}
 	if err != nil {
-		return true // it fails for GPUs without NVLink
+		return true // fails without NVLink
 	}
 	links := texts.NVLinks(string(out))
 	for _, g := range found {
@@ -266,8 +259,7 @@ func (r *reader) countNVLinks(found gpus) bool {
 	return true
 }
 
-// readMatrix reads the matrix of nvidia-smi topo -m. Its paths go into Host.Reported, with the Host's IDs of GPUs and
-// NICs.
+// readMatrix puts paths into Host.Reported, with the Host's IDs.
 func (r *reader) readMatrix(found gpus) {
 	argv := []string{"nvidia-smi", "topo", "-m"}
 	out, err := r.output(argv...)
@@ -280,7 +272,7 @@ func (r *reader) readMatrix(found gpus) {
 		r.commandFailed(err, nil, argv...)
 		return
 	}
-	ids := map[string]string{} // the Host's IDs by the matrix's
+	ids := map[string]string{} // by the matrix's IDs
 	for i := range matrix.GPUs {
 		m := &matrix.GPUs[i]
 		for _, g := range found {
@@ -301,7 +293,7 @@ func (r *reader) readMatrix(found gpus) {
 			}
 		}
 	}
-	seen := map[[2]string]bool{} // two RDMA devices, each with a column, may be one NIC
+	seen := map[[2]string]bool{} // two RDMA devices may be one NIC
 	for _, p := range matrix.Reported {
 		a, okA := ids[p.A]
 		b, okB := ids[p.B]
@@ -319,13 +311,12 @@ func hasRDMA(n *topology.NIC, device string) bool {
 	return slices.ContainsFunc(n.Devices, func(d topology.RDMADevice) bool { return d.Name == device })
 }
 
-// commandTime limits the duration of a command. nvidia-smi needs seconds if no persistence daemon keeps the driver
-// loaded.
+// nvidia-smi needs seconds if no persistence daemon keeps the driver loaded.
 const commandTime = 10 * time.Second
 
 var errHangs = errors.New("no answer within " + commandTime.String())
 
-// A runFunc runs a command and returns its output: see Source.Run.
+// A runFunc is as in Source.Run.
 type runFunc = func(ctx context.Context, argv ...string) ([]byte, error)
 
 func (r *reader) output(argv ...string) ([]byte, error) {
@@ -334,8 +325,7 @@ func (r *reader) output(argv ...string) ([]byte, error) {
 	return runUntil(ctx, r.run, argv)
 }
 
-// runUntil runs a command until ctx is done. It does not wait for a hanging command, because a process stuck in a
-// driver cannot be killed.
+// runUntil does not wait for a hanging command, because a process stuck in a driver cannot be killed.
 func runUntil(ctx context.Context, run runFunc, argv []string) (out []byte, err error) {
 	done := make(chan struct{})
 	var printed []byte
@@ -355,7 +345,7 @@ func runUntil(ctx context.Context, run runFunc, argv []string) (out []byte, err 
 	}
 }
 
-// commandFailed records that a command failed, unless it does not exist. The reason may be in its output.
+// commandFailed ignores missing commands. The reason may be in the output.
 func (r *reader) commandFailed(err error, out []byte, argv ...string) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return

@@ -15,8 +15,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A machine with two GPUs as the driver describes it. The second has not been used since boot, so the driver does not
-// know its UUID and BIOS.
+// The second GPU has not been used since boot, so the driver does not know its UUID and BIOS.
 const nvidiaTree = `
 proc/driver/nvidia/version = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  550.54.14  ` +
 	`Release Build  (builder@host)  Thu Feb 22 2024\nGCC version:  gcc version 12.2.0\n"
@@ -28,7 +27,7 @@ proc/driver/nvidia/gpus/0000:2a:00.0/information = "Model: \t\t Unknown\n` +
 sys/module/nvidia/version = 550.54.14
 `
 
-// commands maps recorded command lines to their output. Other commands do not exist.
+// commands maps command lines to their output.
 type commands map[string]string
 
 func (c commands) run(_ context.Context, argv ...string) ([]byte, error) {
@@ -120,7 +119,7 @@ func TestReadNVIDIAWithTools(t *testing.T) {
 	if diff := cmp.Diff(want, r.h.GPUs); diff != "" {
 		t.Errorf("GPUs (-want +got):\n%s", diff)
 	}
-	// NIC1 is a device that sysfs does not show, so its paths have no end.
+	// sysfs does not show NIC1, so its paths have no end.
 	paths := []topology.Path{
 		{A: "0000:1b:00.0", B: "0000:2a:00.0", Class: topology.PathNVLink, Links: 18},
 		{A: "0000:1b:00.0", B: "0000:18:00.0", Class: topology.PathPIX},
@@ -229,7 +228,7 @@ func TestCommandThatHangsIsLeftBehind(t *testing.T) {
 		stuck := make(chan struct{})
 		calls := 0
 		r := deviceReader(t, deviceTree(t, nvidiaTree))
-		// ignores its context, as a process stuck in the driver does
+		// as a process stuck in the driver
 		r.run = func(context.Context, ...string) ([]byte, error) {
 			calls++
 			<-stuck
@@ -263,7 +262,6 @@ func TestCommandEndsWithTheContext(t *testing.T) {
 	}
 }
 
-// The memory of GPUs in POWER9 machines is a NUMA node without CPUs.
 func TestReadNUMAStatus(t *testing.T) {
 	t.Parallel()
 	r := deviceReader(t, deviceTree(t, `

@@ -37,38 +37,36 @@ import (
 	"github.com/rackless/rackless/machine/topology/compare"
 )
 
-// A format is a kind of text that describes a whole machine.
+// A format describes a whole machine.
 type format struct {
 	*texts.Kind
 	sniff func(head []byte) bool
 }
 
-// formats are tried in this order. The most distinctive come first.
+// The most distinctive formats come first.
 var formats = []format{{kindHostJSON, sniffHostJSON}, {kindHwloc, hwlocxml.Sniff}, {kindNCCL, nccl.Sniff},
 	{kindSMI, smi.Sniff}, {kindLspci, lspci.Sniff}, {kindESXi, esxi.Sniff}}
 
-// maxText limits the size of a dump that is one text.
 const maxText = 64 << 20
 
-// sniffLen is the length of the part of a text that determines its format. The matrix of nvidia-smi may be anywhere
-// in a longer text, so it is also searched for in all of the text.
+// sniffLen determines the format. The matrix of nvidia-smi may be anywhere, so it is searched for in all of the text.
 const sniffLen = 64 << 10
 
-// Opened is a machine that has not been read yet.
+// Opened is a machine not read yet.
 type Opened struct {
 	Name   string // as given
 	Format string // "directory", "archive", "snapshot", "hwloc XML", ...
-	Source Source // of a directory, an archive or a snapshot; otherwise its FS is nil
+	Source Source // its FS is nil for texts
 
-	tool  string // the tool that wrote it, if known
-	note  string // the parts of the text that are not read
+	tool  string // if known
+	note  string // parts of the text that are not read
 	text  []byte
-	texts []texts.Text // the machine's parts, from one text or several
+	texts []texts.Text // from one text or several
 	parse func(b []byte, name string) (*topology.Host, error)
 	close func() error
 }
 
-// Close releases the resources that Open acquired.
+// Close releases Open's resources.
 func (o *Opened) Close() error {
 	if o.close == nil {
 		return nil
@@ -95,7 +93,7 @@ func (o *Opened) read(ctx context.Context) (*topology.Host, error) {
 	}
 	if o.parse != nil {
 		h, err := o.parse(o.text, o.Name)
-		if err != nil && len(o.texts) == 1 { // it may have prose around it
+		if err != nil && len(o.texts) == 1 {
 			if piece, failed := o.texts[0].Read(); failed == nil {
 				return piece, nil
 			}
@@ -110,20 +108,20 @@ func (o *Opened) read(ctx context.Context) (*topology.Host, error) {
 	return h, nil
 }
 
-// Live returns the machine that runs rackless, including its commands.
+// Live returns this machine, with its commands.
 func Live() Source {
 	return Source{Name: "/", FS: tree.Live(), Run: listsAtOnce(runCommand), Live: true}
 }
 
 const maxOutput = 16 << 20
 
-// runCommand runs a program of this machine, in the C locale for parsing. It returns fs.ErrNotExist for a missing
-// program; with any other error it returns standard output, or standard error if that is empty.
+// runCommand uses the C locale. It returns fs.ErrNotExist for a missing program; with any other error it returns
+// standard output, or standard error if that is empty.
 func runCommand(ctx context.Context, argv ...string) ([]byte, error) {
 	trace.Runs("", argv)
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Env = append(os.Environ(), "LC_ALL=C", "LANGUAGE=")
-	cmd.WaitDelay = time.Second // for a child process that keeps the pipe open
+	cmd.WaitDelay = time.Second // a child may keep the pipe open
 	var out, complaint bounded
 	cmd.Stdout, cmd.Stderr = &out, &complaint
 	err := cmd.Run()
@@ -138,7 +136,6 @@ func runCommand(ctx context.Context, argv ...string) ([]byte, error) {
 	return out.b, err
 }
 
-// bounded is a buffer of at most maxOutput bytes.
 type bounded struct {
 	b    []byte
 	full bool
@@ -153,7 +150,7 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// ReadFile reads the machine at path: anything that Open accepts, or a directory of texts of one machine.
+// ReadFile reads anything that Open accepts, or a directory of texts of one machine.
 func ReadFile(ctx context.Context, path string) (*topology.Host, error) {
 	if list, err := List(path); err == nil && OneMachine(list) {
 		return ReadTogether(ctx, list)
@@ -166,8 +163,7 @@ func ReadFile(ctx context.Context, path string) (*topology.Host, error) {
 	return h, errors.Join(err, o.Close())
 }
 
-// ReadStream reads the machine from an open file, such as standard input. name identifies it in messages and the
-// provenance.
+// ReadStream reads an open file. name is for messages and the provenance.
 func ReadStream(ctx context.Context, r io.Reader, name string) (*topology.Host, error) {
 	o, err := openStdin(r, name)
 	if err != nil {
@@ -176,8 +172,7 @@ func ReadStream(ctx context.Context, r io.Reader, name string) (*topology.Host, 
 	return o.Read(ctx)
 }
 
-// ReadRoot reads the machine with root directory dir, without detecting its format: a chroot, or a host's root
-// mounted in a container.
+// ReadRoot reads the machine with root directory dir, without detecting its format.
 func ReadRoot(ctx context.Context, dir string) (*topology.Host, error) {
 	d, err := tree.Dir(dir)
 	if err != nil {
@@ -190,10 +185,10 @@ func ReadRoot(ctx context.Context, dir string) (*topology.Host, error) {
 	return h, errors.Join(err, d.Close())
 }
 
-// A ManyError is the error of Open if a path has several machines.
+// A ManyError is for a path with several machines.
 type ManyError struct {
 	Path string
-	Dirs []string // paths for Open, one per machine; empty for a directory of dumps, which List lists
+	Dirs []string // for Open, one per machine; empty for a directory of dumps
 }
 
 func (e *ManyError) Error() string {
@@ -204,8 +199,8 @@ func (e *ManyError) Error() string {
 }
 
 // Open detects the format of path by its content: a directory with /sys and /proc, or with a single subdirectory that
-// has them; an archive of such a directory; a snapshot, which is such an archive; or a dump of another tool. "-" is
-// standard input. A path may continue into an archive with several machines: "dumps.tar/server".
+// has them; an archive of such a directory; or a dump of another tool. "-" is standard input. A path may continue into
+// an archive: "dumps.tar/server".
 func Open(path string) (*Opened, error) {
 	if path == "-" {
 		return openStdin(os.Stdin, "standard input")
@@ -213,7 +208,7 @@ func Open(path string) (*Opened, error) {
 	file, inside := path, ""
 	info, err := os.Stat(path)
 	for err != nil && !errors.Is(err, fs.ErrPermission) {
-		// "dumps.tar/server/x": the longest existing prefix must be a file.
+		// The longest existing prefix must be a file.
 		up := filepath.Dir(file)
 		if up == file {
 			break
@@ -259,8 +254,7 @@ func Open(path string) (*Opened, error) {
 	return o, nil
 }
 
-// savedIn returns the objects that govc object.save wrote into a directory, in files such as
-// 0053-VirtualMachine-vm-53.xml.
+// savedIn finds files such as 0053-VirtualMachine-vm-53.xml of govc object.save.
 func savedIn(dir string) esxi.Object {
 	list := sync.OnceValues(func() ([]os.DirEntry, error) { return os.ReadDir(dir) })
 	return func(kind, id string) ([]byte, error) {
@@ -277,14 +271,14 @@ func savedIn(dir string) esxi.Object {
 	}
 }
 
-// openStdin is like openStream, for input that may never end.
+// openStdin is for input that may never end.
 func openStdin(r io.Reader, name string) (*Opened, error) {
 	s := userfile.Stream(r, name)
 	defer s.Close()
 	return openStream(s, name, "")
 }
 
-// openStream detects the format of r and reads it into memory. inside is the path of a machine in an archive.
+// openStream reads r into memory. inside is a path in an archive.
 func openStream(r io.Reader, name, inside string) (*Opened, error) {
 	head, err := readHead(r, tree.ArchiveHead)
 	if err != nil {
@@ -331,7 +325,6 @@ func openStream(r io.Reader, name, inside string) (*Opened, error) {
 	found := texts.Split(text, name, textKinds())
 	if other := stranger(text); other != "" {
 		note = strings.Join(slices.DeleteFunc([]string{note, other}, func(s string) bool { return s == "" }), "; ")
-		// Its keys may be those of a tool.
 		found = slices.DeleteFunc(found, func(t texts.Text) bool {
 			return t.Kind.Name == "ethtool -i" && t.Subject == ""
 		})
@@ -346,7 +339,7 @@ func openStream(r io.Reader, name, inside string) (*Opened, error) {
 			}
 		}
 	}
-	if len(found) > 0 { // after a command line or prose
+	if len(found) > 0 {
 		return &Opened{Name: name, Format: kindNames(found), texts: found, note: note}, nil
 	}
 	return nil, fmt.Errorf("%s: %w", name, unknownError(raw, text))
@@ -354,10 +347,10 @@ func openStream(r io.Reader, name, inside string) (*Opened, error) {
 
 func readHead(r io.Reader, n int64) ([]byte, error) { return io.ReadAll(io.LimitReader(r, n)) }
 
-// ErrUnknown is the error of Open for input that is not a machine.
+// ErrUnknown is for input that is not a machine.
 var ErrUnknown = errors.New("not a machine in a form that rackless knows")
 
-// relatives are rackless's other files, with the commands that read them. A comment may precede their keys.
+// relatives are rackless's other files and their commands. A comment may precede their keys.
 var relatives = []struct {
 	is   func() *regexp.Regexp
 	what string
@@ -369,7 +362,7 @@ var relatives = []struct {
 	{lazyregexp.New(`"schema": ?"rackless/plan/v1"`), "a plan: rackless verify --plan takes it"},
 }
 
-// Relative tells which other rackless file a text is and which command reads it, or "" if it is not one.
+// Relative tells which other rackless file a text is, or "".
 func Relative(text []byte) string {
 	for _, r := range relatives {
 		if r.is().Match(text[:min(len(text), sniffLen)]) {
@@ -382,15 +375,15 @@ func Relative(text []byte) string {
 	return Results(text)
 }
 
-// kernelLog matches a line of dmesg, with any form of timestamp, or of journalctl -k.
+// kernelLog matches dmesg, with any timestamp, or journalctl -k.
 var kernelLog = lazyregexp.New(`(?m)^(?:<\d+>)?(?:\[ *\d+\.\d{6}\] |\[\w{3} \w{3} +\d+ [\d:]{8} \d{4}\] |` +
 	`(?:\w{3} +\d+ [\d:]{8}|\d{4}-\d\d-\d\dT[\d:.,]{8,}(?:Z|[+-]\d\d:?\d\d)?) \S+ kernel: )`)
 
-// Results recognizes, if it is set, texts for Relative that match nothing else, and returns their description. The
-// program sets it to the code for measurement results, which nothing below the program imports.
+// Results describes texts that match nothing else. The program sets it, because nothing below imports measurement
+// results.
 var Results func(text []byte) string
 
-// Misplaced adds to err that text describes a machine or is another file of rackless than want.
+// Misplaced adds to err that text is a machine or another file than want.
 func Misplaced(path string, text []byte, want string, err error) error {
 	is := Relative(text)
 	if is == "" {
@@ -405,8 +398,7 @@ func Misplaced(path string, text []byte, want string, err error) error {
 	return err
 }
 
-// unknownError describes the format or the beginning of a text, and lists the supported formats. raw is the text
-// before paste.Clean.
+// unknownError lists the supported formats. raw is before paste.Clean.
 func unknownError(raw, text []byte) error {
 	known := []string{"a snapshot", "an archive of /sys and /proc (tar, plain or with gzip, bzip2, xz or zstd)"}
 	known = append(known, lists.Map(formats, func(f format) string { return f.Name })...)
@@ -436,8 +428,7 @@ func unknownError(raw, text []byte) error {
 var errNoRoot = errors.New("no directory with sys or proc in it, nor /sys or /sys/devices/system itself: " +
 	"rackless host snapshot writes a whole machine")
 
-// archiveDepth limits the search for machines in archives. The deepest seen has directories of a collector, a node
-// and a dump.
+// The deepest archive has directories of a collector, a node and a dump.
 const archiveDepth = 6
 
 func openTree(m *tree.Mem, name, inside, format string) (*Opened, error) {
@@ -495,7 +486,6 @@ func openDir(path string) (*Opened, error) {
 	return o, nil
 }
 
-// rootsBelow returns the root directories of machines at path: path itself, or its subdirectories with sys or proc.
 func rootsBelow(path string) ([]string, error) {
 	if _, err := os.ReadDir(path); err != nil {
 		return nil, err
@@ -503,7 +493,7 @@ func rootsBelow(path string) ([]string, error) {
 	return joined(path, tree.FindRoots(os.DirFS(path), 2)), nil
 }
 
-// notThere is the error for a path that does not exist. It is an fs.ErrNotExist.
+// notThere is an fs.ErrNotExist.
 func notThere(path string) error {
 	fix := "rackless host snapshot --out FILE keeps a machine in a file"
 	if strings.HasPrefix(path, "ssh://") {
@@ -512,17 +502,15 @@ func notThere(path string) error {
 	return fmt.Errorf("%s: %w; %s", path, syscall.ENOENT, fix)
 }
 
-// dumpSuffixes are endings of file names that promise a machine, so that a broken archive is reported and not
-// skipped.
+// dumpSuffixes promise a machine, so that a broken archive is reported.
 var dumpSuffixes = []string{".tar", ".tgz", ".tbz", ".tbz2", ".txz", ".gz", ".bz2", ".xz", ".zst", ".xml", ".ttar"}
 
-// List returns the sorted contents of a directory of dumps: files that are machines, judging by their beginning or
-// name, and directories with /sys and /proc. It returns nil without an error if path is itself one machine, is not a
-// directory, or is "-" (standard input).
+// List returns the sorted machines in a directory of dumps, judging by their beginning or name. It returns nil without
+// an error if path is itself one machine, is not a directory, or is "-" (standard input).
 func List(path string) ([]string, error) {
 	info, err := os.Stat(path)
 	if path == "-" || err != nil || !info.IsDir() {
-		return nil, nil // Open reports the error, or looks into the archive
+		return nil, nil // Open reports the error
 	}
 	roots, err := rootsBelow(path)
 	if err != nil {
@@ -563,7 +551,7 @@ func hasDumpSuffix(name string) bool {
 	return slices.ContainsFunc(dumpSuffixes, func(s string) bool { return strings.HasSuffix(name, s) })
 }
 
-// isDump reports whether a file's beginning or name is a machine's. Files that cannot be read also count.
+// isDump also counts unreadable files.
 func isDump(file string) bool {
 	f, err := os.Open(file)
 	if err != nil {
@@ -572,7 +560,7 @@ func isDump(file string) bool {
 	defer f.Close()
 	head, err := readHead(f, sniffLen)
 	switch kind := esxi.Type(head); {
-	case kind != "": // of objects saved by govc, only hosts
+	case kind != "": // only hosts of govc's objects
 		return esxi.Sniff(head)
 	case err != nil || hasDumpSuffix(file) || tree.IsArchive(head) || tree.IsText(head):
 		return true

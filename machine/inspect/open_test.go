@@ -143,7 +143,7 @@ func TestOpenOfPartsWithoutTheirPath(t *testing.T) {
 		sys["devices/system/"+name] = data
 	}
 	one := tarball(t, "a/", system)
-	two := slices.Concat(one[:len(one)-1024], tarball(t, "b/", system)) // without the end of the first
+	two := slices.Concat(one[:len(one)-1024], tarball(t, "b/", system))
 	dir := put(t, t.TempDir(), map[string]string{"system.tar": string(tarball(t, "", system)),
 		"in-one.tar": string(tarball(t, "host/system/", system)), "sys.tar": string(tarball(t, "", sys)),
 		"two.tar": string(two)})
@@ -194,7 +194,6 @@ func TestOpenOfSeveralMachines(t *testing.T) {
 			t.Errorf("%s: got %v, want %v", path, err, want)
 		}
 	}
-	// Directories with several machines are for List.
 	put(t, filepath.Join(dir, "one"), machineFiles)
 	put(t, filepath.Join(dir, "two"), machineFiles)
 	if _, err := Open(dir); !errors.As(err, &many) || len(many.Dirs) != 2 {

@@ -15,15 +15,13 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// pciDevices is the directory of links to all PCI functions.
-//
 // Source of this file: Documentation/ABI/testing/sysfs-bus-pci and drivers/pci/pci-sysfs.c of Linux.
 const pciDevices = "sys/bus/pci/devices"
 
 // readPCI reads the PCI functions and their tree.
 //
-// The tree comes from the paths of their directories: /sys/devices/pci0000:40/0000:40:01.1/0000:41:00.0 is below the
-// bridge 40:01.1, on the root bus pci0000:40. In dumps without links the tree comes from the bridges' bus numbers.
+// The tree comes from directories: /sys/devices/pci0000:40/0000:40:01.1/0000:41:00.0 is below the bridge 40:01.1, on
+// the root bus pci0000:40. In dumps without links it comes from the bridges' bus numbers.
 func (r *reader) readPCI() {
 	places := r.pciPlaces()
 	b := pciBus{
@@ -53,8 +51,7 @@ func (r *reader) readPCI() {
 	r.h.PCI = append(r.h.PCI, b.found...)
 }
 
-// pciSlots returns the names of the physical slots by address: domain, bus and device, or domain and bus if the slot
-// has the whole bus.
+// pciSlots returns slots by domain, bus and device, or domain and bus if the slot has the whole bus.
 func (r *reader) pciSlots() map[string]string {
 	const dir = "sys/bus/pci/slots"
 	slots := map[string]string{}
@@ -67,15 +64,14 @@ func (r *reader) pciSlots() map[string]string {
 	return slots
 }
 
-// A pciBus holds the functions read so far and common facts about them.
 type pciBus struct {
 	*reader
 	slots map[string]string
 	vfio  bool // vfio-pci is loaded
 	found []topology.PCIDevice
 
-	anyDriver, anyReset bool // some function has a driver link, or reset_method
-	// bridges, GPUs and NICs with only the first bytes of the configuration space readable
+	anyDriver, anyReset bool // some function has them
+	// bridges, GPUs and NICs with only the header readable
 	headOnly int
 }
 
@@ -115,22 +111,20 @@ func (b *pciBus) readFunction(p pciPlace) {
 	b.found = append(b.found, d)
 }
 
-// markAbsent marks drivers and reset methods as known to be absent, if other functions of the same tree show
-// them.
+// markAbsent marks drivers and reset methods as absent, if other functions of the tree show them.
 func (b *pciBus) markAbsent() {
 	for i := range b.found {
 		d := &b.found[i]
 		d.DriverKnown = d.DriverKnown || b.anyDriver
-		// Since 5.15 the kernel shows reset_method only for functions that it can reset.
+		// Since 5.15 only functions that the kernel can reset have reset_method.
 		if b.anyReset && !d.ResetKnown && !isPlumbing(d) {
 			d.ResetKnown = true
 		}
 	}
 }
 
-// isPlumbing reports whether the function is part of the machine itself and never assigned: bridges, memory and
-// interrupt controllers, and the hundreds of functions in the uncore of Intel's processors. Fewer of their files are
-// read.
+// isPlumbing reports whether the function is never assigned: bridges, memory and interrupt controllers, and the
+// hundreds in the uncore of Intel's processors. Fewer of their files are read.
 func isPlumbing(d *topology.PCIDevice) bool {
 	if d.Class == nil {
 		return false
@@ -142,13 +136,12 @@ func isPlumbing(d *topology.PCIDevice) bool {
 	return d.Class.Sub() == 0x0c05 // SMBus
 }
 
-// A functionDir is the directory of a function. Only files listed in it are opened, because most functions lack most
-// files and a failed open costs as much as a read.
+// A functionDir opens only listed files, because a failed open costs as much as a read.
 type functionDir struct {
 	*reader
 	dir      string
 	names    []string
-	headOnly bool // the capabilities in the configuration space are not readable
+	headOnly bool // capabilities are not readable
 }
 
 func (f *functionDir) has(name string) bool {
@@ -163,7 +156,6 @@ func (f *functionDir) count(name string) *int      { return ifThere(f, name, f.r
 func (f *functionDir) flag(name string) *bool      { return ifThere(f, name, f.reader.flag) }
 func (f *functionDir) linkBase(name string) string { return ifThere(f, name, f.reader.linkBase) }
 
-// ifThere reads a file if the directory lists it.
 func ifThere[T any](f *functionDir, name string, read func(p string) T) (v T) {
 	if f.has(name) {
 		v = read(f.path(name))
@@ -171,7 +163,7 @@ func ifThere[T any](f *functionDir, name string, read func(p string) T) (v T) {
 	return v
 }
 
-// hexID parses a hexadecimal number of at most bits bits.
+// hexID parses at most bits bits.
 func hexID[T ~uint8 | ~uint16 | ~uint32](f *functionDir, name string, bits int) *T {
 	return ifThere(f, name, func(p string) *T {
 		return parsed(f.reader, p, func(s string) (T, error) {
@@ -187,8 +179,7 @@ func hexID[T ~uint8 | ~uint16 | ~uint32](f *functionDir, name string, bits int) 
 	})
 }
 
-// identity reads the function's identifiers from their own files, or from uevent, which has most of them in one file.
-// On a live machine the two always agree, so uevent is enough.
+// identity reads single files, or uevent. On a live machine the two always agree.
 func (f *functionDir) identity(d *topology.PCIDevice) {
 	if f.live {
 		f.uevent(d)
@@ -216,7 +207,7 @@ func (f *functionDir) identity(d *topology.PCIDevice) {
 	d.Revision = hexID[topology.ID8](f, "revision", 8)
 }
 
-// uevent reads the identifiers from lines such as "PCI_CLASS=20000" and "PCI_ID=15B3:1017".
+// uevent reads "PCI_CLASS=20000" and "PCI_ID=15B3:1017".
 //
 // Source: drivers/pci/pci-driver.c, pci_uevent.
 func (f *functionDir) uevent(d *topology.PCIDevice) {
@@ -238,7 +229,7 @@ func (f *functionDir) uevent(d *topology.PCIDevice) {
 	}
 }
 
-// place reads the function's NUMA node and local CPUs. A node of -1 means that the firmware does not tell.
+// A node of -1 means that the firmware does not tell.
 func (f *functionDir) place(d *topology.PCIDevice) {
 	d.NUMANode = f.count("numa_node")
 	d.LocalCPUs = f.cpus(f.dir, "local_cpulist", "local_cpus")
@@ -246,7 +237,7 @@ func (f *functionDir) place(d *topology.PCIDevice) {
 
 func (f *functionDir) binding(d *topology.PCIDevice) {
 	d.Driver = f.linkBase("driver")
-	// A dump with uevent has all files, so it would also have the link.
+	// A dump with uevent would also have the link.
 	d.DriverKnown = f.has("driver") || f.has("uevent") || f.live && len(f.names) > 0
 	if group := f.linkBase("iommu_group"); group != "" {
 		if id, err := strconv.Atoi(group); err == nil && id >= 0 {
@@ -257,8 +248,8 @@ func (f *functionDir) binding(d *topology.PCIDevice) {
 	}
 }
 
-// link reads the PCI Express link. For a function without a link, or with an unknown one, the kernel prints a speed
-// of "Unknown", a width of 0, and a maximum width of 255.
+// For a function without a link, or with an unknown one, the kernel prints a speed of "Unknown", a width of 0, and a
+// maximum width of 255.
 func (f *functionDir) link(d *topology.PCIDevice) {
 	width := func(name string) *int {
 		w := f.count(name)
@@ -268,7 +259,7 @@ func (f *functionDir) link(d *topology.PCIDevice) {
 		return w
 	}
 	l := topology.Link{MaxWidth: width("max_link_width"), Width: width("current_link_width")}
-	// Functions inside the processor also have these files. Without a width the other files need not be read.
+	// Functions inside the processor also have these files, without a width.
 	if l.MaxWidth == nil && l.Width == nil {
 		return
 	}
@@ -279,8 +270,8 @@ func (f *functionDir) link(d *topology.PCIDevice) {
 	d.Link = &l
 }
 
-// speed parses a link's speed: "16.0 GT/s PCIe", or "8 GT/s" before 5.10. It returns nil for "Unknown" and for speeds
-// of conventional PCI.
+// speed parses "16.0 GT/s PCIe", or "8 GT/s" before 5.10. It returns nil for "Unknown" and for speeds of conventional
+// PCI.
 func (f *functionDir) speed(name string) *float64 {
 	s := f.word(name)
 	number, rest, _ := strings.Cut(s, " ")
@@ -296,7 +287,7 @@ func (f *functionDir) speed(name string) *float64 {
 	return &v
 }
 
-// passthrough reads the facts that matter for using the function or assigning it to a virtual machine.
+// passthrough is for assigning the function.
 func (f *functionDir) passthrough(d *topology.PCIDevice) {
 	if override := f.word("driver_override"); override != "(null)" {
 		d.Override = override
@@ -351,9 +342,8 @@ func (f *functionDir) virtualFunctions(d *topology.PCIDevice) {
 	slices.SortFunc(d.SRIOV.VFs, func(a, b topology.VF) int { return cmp.Compare(a.Index, b.Index) })
 }
 
-// config adds facts that only the configuration space has: a bridge's buses and port, ACS, ATS, and facts without
-// files on old kernels. It skips functions in D3cold, because the kernel would wake them and reading must not change
-// anything.
+// config reads a bridge's buses and port, ACS, ATS, and facts without files on old kernels. It skips functions in
+// D3cold, because the kernel would wake them.
 func (f *functionDir) config(d *topology.PCIDevice) {
 	if !f.has("config") || f.isAsleep(d) {
 		return
@@ -379,8 +369,8 @@ func (f *functionDir) config(d *topology.PCIDevice) {
 	d.SRIOV = cmp.Or(d.SRIOV, c.SRIOV)
 }
 
-// configNeeds returns the parts of the configuration space that are worth an access to the device. Only bridges, GPUs
-// and NICs need any, and functions without known identifiers.
+// configNeeds returns the parts that are worth an access to the device. Only bridges, GPUs and NICs need any, and
+// functions without identifiers.
 func (f *functionDir) configNeeds(d *topology.PCIDevice) pci.Part {
 	var parts pci.Part
 	bridge := d.IsBridge()
@@ -392,27 +382,26 @@ func (f *functionDir) configNeeds(d *topology.PCIDevice) pci.Part {
 	case !d.IsGPU() && !d.IsNIC():
 		return 0
 	}
-	// Kernels with power_state (5.12) also have the link files (4.13) for every PCI Express function.
+	// Kernels with power_state (5.12) have link files (4.13) for every PCI Express function.
 	if bridge || f.has("max_link_width") || !f.has("power_state") {
 		parts |= pci.Capabilities
 		if d.Link == nil {
 			parts |= pci.LinkState
 		}
 	}
-	if parts == 0 || d.Revision == nil { // reading the identity shows whether the function is alive
+	if parts == 0 || d.Revision == nil { // the identity shows whether the function is alive
 		parts |= pci.Identity
 	}
 	return parts
 }
 
-// power reads the power state: D0, D1, D2, D3hot or D3cold. It skips "unknown".
 func (f *functionDir) power(d *topology.PCIDevice) {
 	if state := f.word("power_state"); state != "unknown" && state != "error" {
 		d.PowerState = state
 	}
 }
 
-// isAsleep reports whether the function is in D3cold, or may be on a kernel without power_state (before 5.12).
+// isAsleep also reports functions that may be in D3cold, before 5.12.
 func (f *functionDir) isAsleep(d *topology.PCIDevice) bool {
 	if d.PowerState != "" || !f.has("power") {
 		return d.PowerState == "D3cold"
@@ -420,7 +409,7 @@ func (f *functionDir) isAsleep(d *topology.PCIDevice) bool {
 	return f.reader.word(f.path("power/runtime_status")) == "suspended"
 }
 
-// readPCIConfig opens a config file and parses parts of it. It reads a file without random access as a whole.
+// readPCIConfig reads a file without random access as a whole.
 func (r *reader) readPCIConfig(p string, parts pci.Part) pci.Config {
 	f, err := r.fs.Open(p)
 	if err != nil {
@@ -444,7 +433,7 @@ func (r *reader) readPCIConfig(p string, parts pci.Part) pci.Config {
 	return c
 }
 
-// Flags in a line of the resource file. Source: include/linux/ioport.h.
+// Source: include/linux/ioport.h.
 const (
 	resourceIO       = 0x00000100
 	resourceMemory   = 0x00000200
@@ -452,9 +441,9 @@ const (
 	resource64       = 0x00100000
 )
 
-// parseBARs parses a resource file: a line for each resource, with its first address, its last and its flags. Lines 0
-// to 5 are the BARs, 6 is the expansion ROM, and 7 to 12 are the BARs of all virtual functions together. Lines of a
-// bridge's windows follow; they start at 7 in kernels without SR-IOV. Absent resources are lines of zeros.
+// parseBARs parses lines of first address, last address and flags. Lines 0 to 5 are the BARs, 6 is the expansion ROM,
+// and 7 to 12 are the BARs of all virtual functions together. A bridge's windows follow; they start at 7 in kernels
+// without SR-IOV. Absent resources are zeros.
 //
 // Source: drivers/pci/pci-sysfs.c, resource_show; include/linux/pci.h, "PCI resource numbers".
 func parseBARs(text string, bridge bool) ([]topology.BAR, error) {

@@ -22,8 +22,7 @@ func readFunctions(t testing.TB, m fs.FS, live bool) ([]topology.PCIDevice, []to
 	return r.h.PCI, r.h.Unread
 }
 
-// functions makes the directories of functions below the given one, with the class of each, and
-// their links from the bus. Lines are "PATH CLASS".
+// functions takes lines "PATH CLASS".
 func functions(lines string) string {
 	var out strings.Builder
 	for line := range strings.Lines(lines) {
@@ -38,7 +37,7 @@ func functions(lines string) string {
 	return out.String()
 }
 
-// stand describes the places of functions: "ADDRESS parent ADDRESS root BUS", and "cut" if the parent is unknown.
+// stand returns "ADDRESS parent ADDRESS root BUS", and "cut" if the parent is unknown.
 func stand(found []topology.PCIDevice) []string {
 	var out []string
 	for _, d := range found {
@@ -193,7 +192,6 @@ func TestPCITree(t *testing.T) {
 	}
 }
 
-// config makes a function in a plain directory of the bus, with only its configuration space.
 func config(address string, s space) string {
 	return fmt.Sprintf("sys/bus/pci/devices/%s/config = %q\n", address, s.bytes(256))
 }
@@ -251,7 +249,6 @@ func TestReadPCIOfABrokenBus(t *testing.T) {
 
 const below = "sys/devices/pci0000:40/0000:40:01.1/0000:41:00.0"
 
-// functionFacts makes the files of a function, linked from the bus.
 func functionFacts(lines string) string {
 	var out strings.Builder
 	out.WriteString("sys/bus/pci/devices/0000:41:00.0 -> ../../../devices/pci0000:40/0000:40:01.1/0000:41:00.0\n")
@@ -527,8 +524,8 @@ func TestPorts(t *testing.T) {
 		{"capabilities that root may read", 256, link,
 			[]string{pci.PortRoot, pci.PortUpstream, pci.PortDownstream, pci.PortBridge, pci.PortBridge}},
 		{
-			// The last two are bridges to conventional PCI and back. By their place they could be a switch, but no
-			// driver is bound to them.
+			// The last two are bridges to conventional PCI and back, without a driver. By their place they could be a
+			// switch.
 			"a user has the links, the drivers and the place of each", 64, link,
 			[]string{pci.PortRoot, pci.PortUpstream, pci.PortDownstream, "", ""},
 		},

@@ -13,22 +13,20 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A shown is a function in hwloc's XML.
 type shown struct {
 	XMLName  xml.Name
 	Kind     string  `xml:"type,attr"`
 	Address  string  `xml:"pci_busid,attr"`
-	PCIType  string  `xml:"pci_type,attr"` // "0200 [14e4:1639] [1028:02d3] 20": class, function, subsystem, revision
+	PCIType  string  `xml:"pci_type,attr"` // class, function, subsystem, revision
 	Speed    float64 `xml:"pci_link_speed,attr"`
 	Bridge   string  `xml:"bridge_type,attr"` // "1-1" from PCI to PCI
 	Buses    string  `xml:"bridge_pci,attr"`  // "0000:[01-02]"
 	Children []shown `xml:"object"`
 }
 
-// describe adds a line for each function at and below s.
 func (s shown) describe(parent string, out map[string]string) {
 	if s.Address != "" {
-		fields := strings.Fields(s.PCIType) // new versions of hwloc add the programming interface
+		fields := strings.Fields(s.PCIType) // newer versions add the programming interface
 		out[s.Address] = fmt.Sprintf("%s, %.2f GB/s, below %q", strings.Join(fields[:min(len(fields), 4)], " "),
 			s.Speed, parent)
 		if s.Kind == "Bridge" {
@@ -43,7 +41,6 @@ func (s shown) describe(parent string, out map[string]string) {
 	}
 }
 
-// asHwloc describes a function as describe does.
 func asHwloc(d *topology.PCIDevice) string {
 	var class topology.ID24
 	var vendor, device, subVendor, subDevice topology.ID16
@@ -77,14 +74,13 @@ func asHwloc(d *topology.PCIDevice) string {
 	return s
 }
 
-// TestDumpsWithDevices compares each function's identity, link and place in the tree with hwloc's output for the
-// dumps of its own tests. It also checks the disks, for which hwloc records only /proc/mounts.
+// TestDumpsWithDevices compares functions with hwloc's output for its own tests, and the disks with /proc/mounts.
 func TestDumpsWithDevices(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name  string
 		disks []string // name, function, node, mounts
-		// unlike are functions that hwloc does not show, in our form.
+		// unlike are functions that hwloc does not show.
 		unlike map[string]string
 	}{
 		{
@@ -94,7 +90,7 @@ func TestDumpsWithDevices(t *testing.T) {
 				"pmem1.1s node 1",
 				"pmem1.2 node 1", "sda on 0000:00:1f.2 node 0 / /tacc /tmp /var",
 			},
-			// A root port without a secondary bus, so that nothing can be below it. hwloc leaves out such bridges.
+			// hwloc leaves out bridges without a secondary bus.
 			unlike: map[string]string{
 				"0000:00:11.0": `0604 [8086:1d3e] [0000:0000] 06, 0.00 GB/s, below "", buses 0000:[00-00]`},
 		},
@@ -135,8 +131,7 @@ func TestDumpsWithDevices(t *testing.T) {
 				t.Errorf("disks (-want +got):\n%s", diff)
 			}
 			for _, u := range h.Unread {
-				// Some dumps were made by root; others have only the 64 bytes that every user can read. Nothing else
-				// may be unread.
+				// Some dumps have only the 64 bytes that every user can read.
 				if strings.Contains(u.Path, "/pci") && !strings.HasPrefix(u.Why, "that of ") {
 					t.Errorf("unread: %v", u)
 				}

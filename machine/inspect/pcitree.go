@@ -10,15 +10,15 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A pciPlace is a function's directory, and its place in the PCI tree if the path shows that.
+// A pciPlace has its place in the tree if the path shows that.
 type pciPlace struct {
 	addr   topology.PCIAddr
-	dir    string            // its directory, by the shortest path
+	dir    string            // by the shortest path
 	parent *topology.PCIAddr // the bridge above
-	root   string            // the root bus, or "" if the path does not show the tree
+	root   string            // "" if the path does not show it
 }
 
-// pciPlaces finds all functions: on the bus's list, or below the root buses if the list is empty.
+// pciPlaces looks below the root buses if the bus's list is empty.
 func (r *reader) pciPlaces() []pciPlace {
 	var places []pciPlace
 	for _, name := range r.dir(pciDevices) {
@@ -40,8 +40,7 @@ func (r *reader) pciPlaces() []pciPlace {
 	return places
 }
 
-// linked returns the target of a link at p as a path below the root. It is purely lexical, so no directory above p
-// may be a link.
+// linked is lexical, so no directory above p may be a link.
 func linked(p, target string) string {
 	if !path.IsAbs(target) {
 		target = path.Join("/", path.Dir(p), target)
@@ -49,18 +48,18 @@ func linked(p, target string) string {
 	return strings.TrimPrefix(path.Clean(target), "/")
 }
 
-// target returns the target of the link at p as a path below the root; ok is false if there is no link.
+// target is a path below the root.
 func (r *reader) target(p string) (path string, ok bool) {
 	target, ok := r.link(p)
 	return linked(p, target), ok
 }
 
-// placeOf returns the place of a function from its directory dir, the target of link.
+// placeOf takes dir, the target of link.
 func placeOf(addr topology.PCIAddr, link, dir string) pciPlace {
 	place := pciPlace{addr: addr, dir: dir}
 	elements := strings.Split(dir, "/")
 	if last, err := topology.ParsePCIAddr(elements[len(elements)-1]); err != nil || last != addr || !fs.ValidPath(dir) {
-		place.dir = link // the link has another target: an edited dump
+		place.dir = link // an edited dump
 		return place
 	}
 	for _, element := range slices.Backward(elements[:len(elements)-1]) {
@@ -68,8 +67,8 @@ func placeOf(addr topology.PCIAddr, link, dir string) pciPlace {
 			place.root = element
 			break
 		}
-		// The nearest function above is the parent, unless a root bus is between them: Intel's VMD is a function with
-		// a root bus, and a domain, of its own below it. Other path elements are skipped.
+		// The nearest function above is the parent, unless a root bus is between them: Intel's VMD is a function with a
+		// root bus, and a domain, of its own below it.
 		if above, err := topology.ParsePCIAddr(element); err == nil && place.parent == nil {
 			place.parent = &above
 		}
@@ -77,7 +76,6 @@ func placeOf(addr topology.PCIAddr, link, dir string) pciPlace {
 	return place
 }
 
-// isPCIRoot reports whether name is a root bus: "pci0000:40".
 func isPCIRoot(name string) bool {
 	bus, ok := strings.CutPrefix(name, "pci")
 	if !ok {
@@ -87,15 +85,13 @@ func isPCIRoot(name string) bool {
 	return err == nil && strings.Count(bus, ":") == 1
 }
 
-// Limits for trees without /sys/bus/pci. Root buses are usually in /sys/devices, and on virtual machines of Hyper-V
-// five directories deeper; 256 buses cannot be nested deeper than that.
+// Root buses are usually in /sys/devices, and on virtual machines of Hyper-V five directories deeper.
 const (
 	maxRootDepth = 8
 	maxBusDepth  = 256
 )
 
-// findRoots adds the functions of all root buses in or below dir. It follows no links, because sysfs has loops of
-// them.
+// findRoots follows no links, because sysfs has loops of them.
 func (r *reader) findRoots(dir string, depth int, places *[]pciPlace) {
 	if depth > maxRootDepth {
 		return
@@ -105,14 +101,13 @@ func (r *reader) findRoots(dir string, depth int, places *[]pciPlace) {
 		case isPCIRoot(name):
 			r.walkBus(p, 0, places)
 		case depth == 0 && (name == "system" || name == "virtual"):
-			// They are large and contain no root bus.
 		default:
 			r.findRoots(p, depth+1, places)
 		}
 	}
 }
 
-// walkBus adds the functions in and below dir, which is a root bus or a function.
+// walkBus takes a root bus or a function.
 func (r *reader) walkBus(dir string, depth int, places *[]pciPlace) {
 	if depth > maxBusDepth || r.ctx.Err() != nil {
 		return
@@ -128,11 +123,10 @@ func (r *reader) walkBus(dir string, depth int, places *[]pciPlace) {
 	}
 }
 
-// placeByBusNumbers finds the bridges above functions whose path shows no tree, from the bridges' bus numbers. The
-// list is sorted by address.
+// placeByBusNumbers finds the bridges above functions whose path shows no tree. The list is sorted by address.
 //
-// A bus that no bridge leads to counts as a root bus only if a function on it shows that: a tree without links is
-// often only a part of a machine, without its bridges.
+// A bus that no bridge leads to counts as a root bus only if a function on it shows that: a tree without links often
+// lacks the machine's bridges.
 func placeByBusNumbers(found []topology.PCIDevice) {
 	busOf := func(d *topology.PCIDevice) topology.PCIAddr {
 		return topology.PCIAddr{Domain: d.Address.Domain, Bus: d.Address.Bus}
@@ -150,9 +144,9 @@ func placeByBusNumbers(found []topology.PCIDevice) {
 	pci.Place(all, func(d *topology.PCIDevice) bool { return roots[busOf(d)] })
 }
 
-// namePorts derives the port types of PCI Express bridges with unreadable capabilities (as for users other than root)
-// from their place. A bridge on a root bus is a root port; below a root or downstream port only an upstream port has
-// a bus of its own; and on a switch's bus there are downstream ports. The list is sorted by address.
+// namePorts derives port types of bridges with unreadable capabilities (as for users other than root) from their place.
+// A bridge on a root bus is a root port; below a root or downstream port only an upstream port has a bus of its own;
+// and on a switch's bus there are downstream ports. The list is sorted by address.
 func namePorts(found []topology.PCIDevice) {
 	ports := map[topology.PCIAddr]string{}
 	for i := range found {
@@ -165,7 +159,7 @@ func namePorts(found []topology.PCIDevice) {
 			case d.Parent == nil && d.Root != "":
 				d.Bridge.Port = pci.PortRoot
 			case d.Parent != nil && (d.Driver != "" || !d.DriverKnown):
-				// The kernel's port driver binds only to ports: a bridge without it may lead to conventional PCI.
+				// The kernel's port driver binds only to ports.
 				switch ports[*d.Parent] {
 				case pci.PortRoot, pci.PortDownstream:
 					d.Bridge.Port = pci.PortUpstream
@@ -180,8 +174,7 @@ func namePorts(found []topology.PCIDevice) {
 	}
 }
 
-// numberVFs finds the virtual functions of physical ones that have some enabled but no links to them. The list is
-// sorted by address.
+// numberVFs finds virtual functions without links. The list is sorted by address.
 func numberVFs(found []topology.PCIDevice) {
 	for i := range found {
 		d := &found[i]

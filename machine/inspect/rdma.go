@@ -24,7 +24,7 @@ func (r *reader) readRDMA(found nics) {
 	if inClass {
 		return
 	}
-	for i := range r.h.PCI { // a dump may have only the PCI devices
+	for i := range r.h.PCI { // a dump may have only PCI devices
 		if f := &r.h.PCI[i]; f.IsNIC() {
 			for _, p := range r.below(f, "infiniband") {
 				addRDMA(found.at(f.Address), r.rdmaDevice(p))
@@ -38,9 +38,8 @@ func addRDMA(nic *topology.NIC, d topology.RDMADevice) {
 	nic.Firmware = cmp.Or(nic.Firmware, d.Firmware)
 }
 
-// nicOf returns the NIC of the RDMA device at p. A software device (rxe, siw) uses a network device: rxe names it in
-// "parent", any RoCE device in its GIDs' attributes. If that device has no PCI function either, it becomes a NIC
-// without an address, so that the RDMA device stays visible.
+// nicOf returns the NIC of the RDMA device at p. A software device uses a network device: rxe names it in "parent", any
+// RoCE device in its GIDs' attributes. Without a function that becomes a NIC without an address.
 func (r *reader) nicOf(found nics, p string, d *topology.RDMADevice) *topology.NIC {
 	if a, ok := r.functionOf(p); ok {
 		return found.at(a)
@@ -64,8 +63,6 @@ func (r *reader) nicOf(found nics, p string, d *topology.RDMADevice) *topology.N
 	return nic
 }
 
-// rdmaDevice reads the RDMA device with directory p.
-//
 // Source: Documentation/ABI/stable/sysfs-class-infiniband.
 func (r *reader) rdmaDevice(p string) topology.RDMADevice {
 	d := topology.RDMADevice{
@@ -92,7 +89,7 @@ func (r *reader) rdmaPort(p string, n int) topology.RDMAPort {
 	}
 	port.GIDs = r.gids(p, port.LinkLayer)
 	if port.LID != nil && (*port.LID == 0 || *port.LID == 0xffff) {
-		port.LID = nil // not assigned by a subnet manager: 0 and the permissive LID are not addresses
+		port.LID = nil // 0 and the permissive LID are not addresses
 	}
 	if port.State != "DOWN" {
 		port.RateGbps = r.rate(p+"/rate", port.LinkLayer)
@@ -103,8 +100,7 @@ func (r *reader) rdmaPort(p string, n int) topology.RDMAPort {
 	return port
 }
 
-// rate returns the rate of a port in Gb/s, or nil if unknown. It ignores ports that are down: they report their
-// lowest supported rate, and mlx5 on Ethernet always 40.
+// rate returns Gb/s, or nil. Ports that are down report their lowest supported rate, and mlx5 on Ethernet always 40.
 func (r *reader) rate(p, linkLayer string) *float64 {
 	v := parsed(r, p, func(s string) (float64, error) {
 		if s == "" {
@@ -112,15 +108,14 @@ func (r *reader) rate(p, linkLayer string) *float64 {
 		}
 		return parseRate(s)
 	})
-	// On Ethernet the kernel converts the network device's speed into a rate of InfiniBand. Below 10 Gb/s, or if the
-	// speed is unknown, it uses the lowest rate, 1X SDR, which says nothing about the link.
+	// On Ethernet, below 10 Gb/s or if the speed is unknown, the kernel uses the lowest rate, 1X SDR.
 	if v != nil && linkLayer == "Ethernet" && *v <= 2.5 {
 		return nil
 	}
 	return v
 }
 
-// parseRate parses "100 Gb/sec (4X EDR)" into 100.
+// parseRate parses "100 Gb/sec (4X EDR)".
 func parseRate(s string) (float64, error) {
 	number, _, ok := strings.Cut(s, " Gb/sec")
 	v, err := strconv.ParseFloat(number, 64)
@@ -130,9 +125,8 @@ func parseRate(s string) (float64, error) {
 	return v, nil
 }
 
-// gids reads the assigned GIDs. Tables have 5 to 1024 entries, and most are unassigned: zero, or on InfiniBand the
-// subnet prefix with interface ID zero. Removed addresses leave holes, so every entry is read; the attributes of an
-// unassigned entry fail with EINVAL and are not read.
+// gids reads the assigned GIDs. Tables have up to 1024 entries, most unassigned: zero, or on InfiniBand the subnet
+// prefix with interface ID zero. Removed addresses leave holes; attributes of an unassigned entry fail with EINVAL.
 func (r *reader) gids(port, linkLayer string) []topology.GID {
 	var out []topology.GID
 	for _, i := range r.numbered(port+"/gids", "") {
@@ -156,8 +150,7 @@ func (r *reader) gids(port, linkLayer string) []topology.GID {
 	return out
 }
 
-// troubles reads the nonzero counters of errors and discards, or nil. It reads only useful counters, because each
-// read of "counters" is a query to the firmware.
+// troubles reads only useful counters, because each read is a query to the firmware.
 func (r *reader) troubles(port string) map[string]uint64 {
 	var out map[string]uint64
 	for _, dir := range []string{port + "/counters", port + "/hw_counters"} {
@@ -178,7 +171,7 @@ func (r *reader) troubles(port string) map[string]uint64 {
 	return out
 }
 
-// parseTrouble parses a nonzero counter. A port without a performance management agent says "N/A (no PMA)".
+// A port without a performance management agent says "N/A (no PMA)".
 func parseTrouble(s string) (uint64, error) {
 	v, err := strconv.ParseUint(s, 10, 64)
 	switch {

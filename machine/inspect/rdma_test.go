@@ -10,8 +10,7 @@ import (
 )
 
 // A ConnectX-7 on RoCE: link-local and IPv4 address, each as version 1 and 2, so that RoCE v2 over IPv4 has index 3;
-// a GID after a hole in the table; and counters of every kind. The values of state, rate and firmware come from an
-// HGX H100.
+// and a GID after a hole.
 var roceDevice = strings.ReplaceAll(`
 sys/class/infiniband/mlx5_0 -> ../../devices/pci0000:15/0000:15:01.0/0000:18:00.0/infiniband/mlx5_0
 sys/class/net/eth2 -> ../../devices/pci0000:15/0000:15:01.0/0000:18:00.0/net/eth2
@@ -86,7 +85,7 @@ func TestReadRDMAOnRoCE(t *testing.T) {
 	if diff := cmp.Diff(want, r.h.NICs); diff != "" {
 		t.Errorf("NICs (-want +got):\n%s", diff)
 	}
-	// Files that must not be read fail with EACCES, which would be recorded.
+	// Files that must not be read fail with EACCES.
 	if diff := cmp.Diff([]topology.Unread(nil), r.h.Unread); diff != "" {
 		t.Errorf("unread (-want +got):\n%s", diff)
 	}
@@ -98,7 +97,7 @@ func TestReadRDMAOnRoCE(t *testing.T) {
 	}
 }
 
-// Fixture: rxe of Linux 6.1, which is not a child of its network device.
+// rxe is not a child of its network device.
 func TestReadSoftwareRoCE(t *testing.T) {
 	t.Parallel()
 	r := deviceReader(t, deviceFixture(t, "rxe-on-virtio-and-bond.txt"), pciFunction(t, "0000:00:03.0", 0x020000,
@@ -107,7 +106,7 @@ func TestReadSoftwareRoCE(t *testing.T) {
 	r.readBonds()
 	r.h.Complete()
 	port := func(link, v4, netdev string) []topology.RDMAPort {
-		// The kernel made the rate "2.5 Gb/sec (1X SDR)" from an unknown speed of virtio.
+		// The kernel made this rate from virtio's unknown speed.
 		return []topology.RDMAPort{{Number: 1, State: "ACTIVE", PhysState: "LinkUp", LinkLayer: "Ethernet",
 			GIDs: []topology.GID{
 				{Index: 0, GID: link, Type: "RoCE v2", Netdev: netdev}, {Index: 1, GID: v4, Type: "RoCE v2",
@@ -155,7 +154,6 @@ func TestReadSoftwareRoCE(t *testing.T) {
 	}
 }
 
-// Fixture: RDMA devices of several hosts, two of them without a link to their place.
 func TestReadRDMAOfProcfsFixture(t *testing.T) {
 	t.Parallel()
 	r := deviceReader(t, deviceFixture(t, "procfs-classes.txt"))
@@ -175,7 +173,7 @@ func TestReadRDMAOfProcfsFixture(t *testing.T) {
 		"hfi1_0": {{
 			Name: "hfi1_0", Firmware: "1.27.0", Board: "HPE 100Gb 1-port OP101 QSFP28 x16 PCIe Gen3 with Intel " +
 				"Omni-Path Adapter",
-			Ports: []topology.RDMAPort{port(1, 100, "LinkUp")}, // its counters say "N/A (no PMA)"
+			Ports: []topology.RDMAPort{port(1, 100, "LinkUp")}, // "N/A (no PMA)"
 		}},
 		"mlx4_0": {{
 			Name: "mlx4_0", Firmware: "2.31.5050", Board: "SM_1141000001000",

@@ -16,12 +16,10 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// maxFile limits the size of a file in /sys or /proc. The largest is /proc/interrupts of a machine with thousands of
-// CPUs.
+// The largest file is /proc/interrupts with thousands of CPUs.
 const maxFile = 16 << 20
 
-// A reader reads the files of one machine. For a missing file its methods return nil or a zero value; other failures
-// are recorded in Host.Unread.
+// A reader's methods return nil or a zero value for a missing file; other failures are recorded in Host.Unread.
 type reader struct {
 	ctx  context.Context
 	fs   fs.FS
@@ -30,13 +28,11 @@ type reader struct {
 	h    *topology.Host
 }
 
-// unread records that the file at p exists but was not readable or understood.
 func (r *reader) unread(p, why string) {
 	r.h.Unread = append(r.h.Unread, topology.Unread{Path: "/" + p, Why: why})
 }
 
-// failed records err, except errors that mean "unknown": a missing file, or a read refused by the device, such as
-// ENODEV or EINVAL for the link speed of a port that is down.
+// failed ignores errors that mean "unknown": a missing file, or a read refused by the device, such as ENODEV or EINVAL.
 func (r *reader) failed(p string, err error) {
 	for _, absent := range []error{fs.ErrNotExist, syscall.ENOTDIR, syscall.ENODEV, syscall.EINVAL, syscall.EOPNOTSUPP,
 		syscall.ENXIO, syscall.EIO} {
@@ -51,7 +47,7 @@ func (r *reader) failed(p string, err error) {
 	r.unread(p, err.Error())
 }
 
-// bytes returns the whole file. It may be shared and must not be modified.
+// bytes may be shared and must not be modified.
 func (r *reader) bytes(p string) ([]byte, bool) {
 	b, err := tree.Bytes(r.fs, p)
 	if err != nil {
@@ -65,14 +61,13 @@ func (r *reader) bytes(p string) ([]byte, bool) {
 	return b, true
 }
 
-// text returns the file without white space and NULs at its ends. Device-tree strings end with a NUL, as did the CPU
-// and node lists of some kernels (2.6.3x, 5.15); for an empty file it returns ("", true).
+// text trims white space and NULs, with which device-tree strings end, as did the CPU and node lists of some kernels
+// (2.6.3x, 5.15). For an empty file it returns ("", true).
 func (r *reader) text(p string) (string, bool) {
 	b, ok := r.bytes(p)
 	return strings.Trim(string(b), " \t\r\n\x00"), ok
 }
 
-// lineAfter returns the rest of the first line that starts with beginning.
 func lineAfter(text, beginning string) (value string, ok bool) {
 	for line := range strings.Lines(text) {
 		if value, ok = strings.CutPrefix(strings.TrimSpace(line), beginning); ok {
@@ -82,20 +77,17 @@ func lineAfter(text, beginning string) (value string, ok bool) {
 	return "", false
 }
 
-// word returns the file's text, or "" if there is no file.
 func (r *reader) word(p string) string {
 	s, _ := r.text(p)
 	return s
 }
 
-// errNotKnown is the error of a value that means "unknown". It is not recorded.
+// errNotKnown is not recorded.
 var errNotKnown = errors.New("not known")
 
-// notA returns an error for an invalid value.
 func notA(s, what string) error { return fmt.Errorf("%q is not %s", where.Clip(s), what) }
 
-// parsed returns the result of parse for the text of the file at p. It returns nil if there is no such file or if
-// parse fails, and records that failure.
+// parsed returns nil if there is no file or parse fails, which it records.
 func parsed[T any](r *reader, p string, parse func(s string) (T, error)) *T {
 	s, ok := r.text(p)
 	if !ok {
@@ -111,8 +103,7 @@ func parsed[T any](r *reader, p string, parse func(s string) (T, error)) *T {
 	return nil
 }
 
-// number returns a decimal number, or a hexadecimal one with 0x, or nil if there is no file. Negative numbers mean
-// "unknown".
+// number returns a decimal, or hexadecimal number with 0x, or nil. Negative numbers mean "unknown".
 func (r *reader) number(p string) *int64 {
 	return parsed(r, p, func(s string) (int64, error) {
 		v, err := strconv.ParseInt(s, 0, 64)
@@ -126,10 +117,9 @@ func (r *reader) number(p string) *int64 {
 	})
 }
 
-// maxCount limits small numbers: of nodes, functions, lanes.
+// maxCount limits nodes, functions, lanes.
 const maxCount = 1 << 20
 
-// count returns a small nonnegative number, or nil if unknown.
 func (r *reader) count(p string) *int {
 	v := r.number(p)
 	if v == nil {
@@ -165,8 +155,7 @@ func (r *reader) flag(p string) *bool {
 	})
 }
 
-// list returns a CPU or node list, or nil if there is no file. "(null)", which some kernels print for an unset list,
-// is the empty set.
+// list returns nil if there is no file. "(null)" of some kernels is the empty set.
 func (r *reader) list(p string) *topology.CPUSet {
 	return parsed(r, p, func(s string) (topology.CPUSet, error) {
 		if s == "(null)" {
@@ -176,11 +165,9 @@ func (r *reader) list(p string) *topology.CPUSet {
 	})
 }
 
-// mask returns a CPU mask, or nil if there is no file.
 func (r *reader) mask(p string) *topology.CPUSet { return parsed(r, p, topology.ParseCPUMask) }
 
-// cpus returns the CPUs in the first of several files that exists, depending on the kernel. A name that ends with
-// "list" is a list, any other a mask.
+// cpus reads the first of several files: a list if the name ends with "list", else a mask.
 func (r *reader) cpus(dir string, names ...string) *topology.CPUSet {
 	for _, name := range names {
 		read := r.mask
@@ -199,15 +186,14 @@ func (r *reader) exists(p string) bool {
 	return err == nil
 }
 
-// dir returns the sorted names in a directory, or nil if it does not exist.
+// dir returns sorted names, or nil.
 func (r *reader) dir(p string) []string {
 	return r.namesIn(p, func(fs.DirEntry) bool { return true })
 }
 
-// subdirs returns the names of the directories in dir, without links to directories.
+// subdirs leaves out links to directories.
 func (r *reader) subdirs(dir string) []string { return r.namesIn(dir, fs.DirEntry.IsDir) }
 
-// namesIn returns the sorted names of the entries that keep selects, or nil if there is no directory.
 func (r *reader) namesIn(dir string, keep func(fs.DirEntry) bool) []string {
 	entries, err := fs.ReadDir(r.fs, dir)
 	if err != nil {
@@ -224,14 +210,13 @@ func (r *reader) namesIn(dir string, keep func(fs.DirEntry) bool) []string {
 	return names
 }
 
-// link returns the unresolved target of the link at p; ok is false if there is no link.
+// link returns the unresolved target.
 func (r *reader) link(p string) (target string, ok bool) {
 	target, err := fs.ReadLink(r.fs, p)
 	return target, err == nil
 }
 
-// linkBase returns the last element of the link's target, such as the name of a driver, group or device, or "" if
-// there is no link.
+// linkBase returns the last element of the target, or "".
 func (r *reader) linkBase(p string) string {
 	target, ok := r.link(p)
 	if ok {
@@ -240,7 +225,7 @@ func (r *reader) linkBase(p string) string {
 	return ""
 }
 
-// numbers returns the numbers N of the entries prefixN of a directory, in ascending order.
+// numbers returns N of each entry prefixN, in ascending order.
 func (r *reader) numbers(dir, prefix string) []int {
 	var out []int
 	for _, name := range r.dir(dir) {
@@ -255,7 +240,7 @@ func (r *reader) numbers(dir, prefix string) []int {
 	return out
 }
 
-// numbered is like numbers, limited to members of a CPU set.
+// numbered has only valid members of a CPU set.
 func (r *reader) numbered(dir, prefix string) []int {
 	return slices.DeleteFunc(r.numbers(dir, prefix), func(n int) bool { return n >= topology.MaxCPUs })
 }
@@ -265,7 +250,6 @@ func isNumbered(name, prefix string) bool {
 	return ok && digits != "" && strings.Trim(digits, "0123456789") == ""
 }
 
-// firstText returns the text of the first file that exists.
 func (r *reader) firstText(paths ...string) (text string, ok bool) {
 	for _, p := range paths {
 		if text, ok = r.text(p); ok {

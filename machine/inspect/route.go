@@ -12,17 +12,17 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// Flags of a route. Source: include/uapi/linux/route.h.
+// Source: include/uapi/linux/route.h.
 const (
 	routeUp     = 0x0001
 	routeReject = 0x0200
 )
 
-// readRoutes reads the default routes and their PCI functions. The functions that connect the host must not be
-// assigned to a virtual machine. If a table was read, the list is not nil even if it is empty.
+// readRoutes reads the default routes, because functions that connect the host must not be assigned. If a table was
+// read, the list is not nil.
 func (r *reader) readRoutes() {
 	var routes []topology.Route
-	// /proc/net is a link to self/net, and a dump may lack one of the two.
+	// A dump may lack the target of the link /proc/net.
 	if text, ok := r.firstText("proc/self/net/route", "proc/net/route"); ok {
 		routes = append([]topology.Route{}, parseRoutes4(text, isBigEndian(r.h.System.Arch))...)
 	}
@@ -46,8 +46,6 @@ func (r *reader) readRoutes() {
 	r.h.Routes = routes
 }
 
-// isBigEndian reports whether a machine named as in uname -m is big-endian. Only machines that the kernel supports
-// are listed.
 func isBigEndian(arch string) bool {
 	switch arch {
 	case "s390", "s390x", "ppc", "ppc64", "sparc", "sparc64", "m68k", "mips", "mips64", "parisc", "parisc64", "armeb",
@@ -57,9 +55,8 @@ func isBigEndian(arch string) bool {
 	return false
 }
 
-// parseRoutes4 returns the default routes in /proc/net/route, which shows the main table. Addresses are four bytes in
-// network order printed as a native number, so they look reversed on little-endian machines. Malformed lines are
-// skipped.
+// parseRoutes4 reads /proc/net/route. Addresses are four bytes in network order printed as a native number, so they
+// look reversed on little-endian machines. Malformed lines are skipped.
 //
 // Source: net/ipv4/fib_trie.c, fib_route_seq_show.
 func parseRoutes4(text string, bigEndian bool) []topology.Route {
@@ -78,8 +75,8 @@ func parseRoutes4(text string, bigEndian bool) []topology.Route {
 	return out
 }
 
-// parseRoutes6 returns the default routes in /proc/net/ipv6_route. Fields are destination, prefix length, source,
-// prefix length, gateway, metric, references, use, flags, device, all in hexadecimal.
+// parseRoutes6 reads /proc/net/ipv6_route: destination, prefix length, source, prefix length, gateway, metric,
+// references, use, flags, device, all in hexadecimal.
 //
 // Source: net/ipv6/route.c, ipv6_route_native_seq_show.
 func parseRoutes6(text string) []topology.Route {
@@ -96,8 +93,7 @@ func parseRoutes6(text string) []topology.Route {
 	return out
 }
 
-// newRoute returns a default route. It leaves out a gateway that is invalid or zero (a route to a link and not to a
-// router), and an invalid metric.
+// newRoute leaves out a gateway that is invalid or zero (a route to a link), and an invalid metric.
 func newRoute(family, netdev string, gateway []byte, metric string, base int) topology.Route {
 	route := topology.Route{Family: family, Netdev: netdev}
 	if a, ok := netip.AddrFromSlice(gateway); ok && !a.IsUnspecified() && a.Is4() == (family == "ipv4") {
@@ -109,23 +105,21 @@ func newRoute(family, netdev string, gateway []byte, metric string, base int) to
 	return route
 }
 
-// isRoute reports whether flags are of a route that is up and not a reject route.
+// isRoute rejects routes that are down and reject routes.
 func isRoute(flags string) bool {
 	v, err := strconv.ParseUint(flags, 16, 32)
 	return err == nil && v&routeUp != 0 && v&routeReject == 0
 }
 
-// netdevs finds the PCI functions of network devices.
 type netdevs struct {
 	*reader
-	vlans map[string]string // the device below each VLAN, nil until read
+	vlans map[string]string // nil until read
 }
 
-// netClass is the kernel's directory of network devices. Source: Documentation/ABI/testing/sysfs-class-net.
+// Source: Documentation/ABI/testing/sysfs-class-net.
 const netClass = "sys/class/net"
 
-// functions returns the functions of a network device by address, through bridges, bonds, teams and VLANs. It
-// tolerates loops of links.
+// functions looks through bridges, bonds, teams and VLANs, and tolerates loops.
 func (n *netdevs) functions(name string) []topology.PCIAddr {
 	var out []topology.PCIAddr
 	seen := map[string]bool{}
@@ -146,7 +140,6 @@ func (n *netdevs) functions(name string) []topology.PCIAddr {
 	return out
 }
 
-// isFileName reports whether a name from a file is valid as one element of a path.
 func isFileName(name string) bool {
 	return name != "" && name != "." && name != ".." && !strings.Contains(name, "/")
 }
@@ -159,7 +152,7 @@ func (n *netdevs) below(name string) []string {
 			out = append(out, lower)
 		}
 	}
-	if len(out) == 0 { // before Linux 3.14, and in dumps
+	if len(out) == 0 { // before Linux 3.14
 		out = append(out, n.dir(p+"/brif")...)
 		out = append(out, strings.Fields(n.word(p+"/bonding/slaves"))...)
 		if lower := n.vlan(name); lower != "" {
@@ -172,8 +165,7 @@ func (n *netdevs) below(name string) []string {
 	return out
 }
 
-// vlan returns the device below a VLAN. Lines of /proc/net/vlan/config are "eth0.5 | 5 | eth0"; source:
-// net/8021q/vlanproc.c.
+// vlan parses "eth0.5 | 5 | eth0" of /proc/net/vlan/config (net/8021q/vlanproc.c).
 func (n *netdevs) vlan(name string) string {
 	if n.vlans == nil {
 		n.vlans = map[string]string{}
@@ -187,10 +179,9 @@ func (n *netdevs) vlan(name string) string {
 	return n.vlans[name]
 }
 
-// openVSwitch returns the ports that a bridge of Open vSwitch may send through. The kernel shows all bridges as one,
-// "ovs-system", and the device with the bridge's name as one of its ports; only the daemon knows the ports of each
-// bridge. A bridge has the MAC address of one of its ports, so ports with the same address are returned, or else all
-// ports.
+// openVSwitch returns the ports that a bridge may send through. The kernel shows all bridges as one, "ovs-system"; only
+// the daemon knows the ports of each. A bridge has the MAC address of one of its ports, so ports with the same address
+// are returned, or else all.
 func (n *netdevs) openVSwitch(name string) []string {
 	const system = "ovs-system"
 	p := netClass + "/" + name

@@ -59,14 +59,12 @@ func TestParseRoutes6(t *testing.T) {
 	}
 }
 
-// port makes a network device with a PCI function.
 func port(name, dir string) string {
 	return fmt.Sprintf("sys/class/net/%[1]s -> ../../devices/%[2]s/net/%[1]s\nsys/devices/%[2]s/net/%[1]s/device -> "+
 		"../../../%[3]s\n",
 		name, dir, dir[strings.LastIndexByte(dir, '/')+1:])
 }
 
-// virtual makes a network device without a PCI function, with entries in its directory.
 func virtual(name string, entries ...string) string {
 	out := fmt.Sprintf("sys/class/net/%[1]s -> ../../devices/virtual/net/%[1]s\nsys/devices/virtual/net/%[1]s/mtu "+
 		"= 1500\n", name)

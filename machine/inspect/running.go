@@ -15,12 +15,10 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// sayUnread appends r's unread files to *unread, as "PATH: why".
 func (r *reader) sayUnread(unread *[]string) {
 	*unread = lists.Map(r.h.Unread, func(u topology.Unread) string { return u.Path + ": " + u.Why })
 }
 
-// names returns the names in a directory. It records a missing directory.
 func (r *reader) names(dir string) []string {
 	names := r.dir(dir)
 	if names == nil && !r.exists(dir) {
@@ -29,8 +27,8 @@ func (r *reader) names(dir string) []string {
 	return names
 }
 
-// ReadProcess reads a process of the machine with root directory fsys. Only root can read memory and open files of
-// other users' processes. It returns an error if the process does not exist.
+// ReadProcess reads a process below the root directory fsys. Only root can read memory and open files of other users'
+// processes. It returns an error if the process does not exist.
 func ReadProcess(fsys fs.FS, pid int) (*facts.Process, error) {
 	p := &facts.Process{PID: pid}
 	r := &reader{fs: fsys, h: &topology.Host{}}
@@ -47,8 +45,8 @@ func ReadProcess(fsys fs.FS, pid int) (*facts.Process, error) {
 	}
 	p.VFIO = []string{}
 	for _, name := range names {
-		target, _ := r.link(dir + "/fd/" + name) // empty if it was closed meanwhile
-		// /dev/vfio/vfio is the container, which every process with VFIO has open and which names no device.
+		target, _ := r.link(dir + "/fd/" + name) // closed meanwhile
+		// Every process with VFIO has /dev/vfio/vfio, the container, open.
 		rest, ok := strings.CutPrefix(target, "/dev/vfio/")
 		if ok && rest != "vfio" && !slices.Contains(p.VFIO, target) {
 			p.VFIO = append(p.VFIO, target)
@@ -71,13 +69,13 @@ func (r *reader) mappings(dir string) []facts.Mapping {
 	return all
 }
 
-// threads reads the threads of a process. It skips threads that end meanwhile.
+// threads skips threads that end meanwhile.
 func (r *reader) threads(pid int) []facts.Thread {
 	var all []facts.Thread
 	dir := "proc/" + strconv.Itoa(pid) + "/task"
 	for _, id := range r.numbers(dir, "") {
 		base := dir + "/" + strconv.Itoa(id)
-		// The thread may end between the reads, so both files are required.
+		// The thread may end between the reads.
 		stat, err1 := fs.ReadFile(r.fs, base+"/stat")
 		status, err2 := fs.ReadFile(r.fs, base+"/status")
 		if err1 != nil || err2 != nil {
@@ -93,7 +91,7 @@ func (r *reader) threads(pid int) []facts.Thread {
 	return all
 }
 
-// ReadRunning reads the activity on the machine with root directory fsys. It returns an error only if ctx is done.
+// ReadRunning reads the activity on a machine. It returns an error only if ctx is done.
 func ReadRunning(ctx context.Context, fsys fs.FS) (*facts.Running, error) {
 	run := &facts.Running{}
 	r := &reader{fs: fsys, h: &topology.Host{}}
@@ -135,14 +133,13 @@ func (r *reader) interrupts() []facts.Interrupt {
 	return all
 }
 
-// cgroupRoots are the mount points of version 2, alone or beside version 1.
+// Version 2 may be beside version 1.
 var cgroupRoots = []string{"sys/fs/cgroup", "sys/fs/cgroup/unified"}
 
-// cgroupDepth is the depth of the search for partitions: a partition's parent is also a partition, or the root, or
-// has exclusive CPUs.
+// A partition's parent is also a partition, or the root, or has exclusive CPUs.
 const cgroupDepth = 3
 
-// cgroups reads the control groups that cpusets can isolate, or nil if the controller is not in version 2.
+// cgroups returns nil if the controller is not in version 2.
 func (r *reader) cgroups() []facts.Cgroup {
 	for _, base := range cgroupRoots {
 		controllers, ok := r.text(base + "/cgroup.controllers")
@@ -159,15 +156,14 @@ func (r *reader) cgroups() []facts.Cgroup {
 	return nil
 }
 
-// cgroupsBelow walks the groups below a path. It skips groups without the cpuset controller, which use the CPUs of
-// their parent, because the parent is listed already.
+// Groups without the cpuset controller use the CPUs of their parent, which is listed already.
 func (r *reader) cgroupsBelow(base, below string, depth int, all *[]facts.Cgroup) {
 	for _, name := range r.subdirs(path.Join(base, below)) {
 		name = path.Join(below, name)
 		dir := path.Join(base, name)
 		set := r.list(dir + "/cpuset.cpus.effective")
-		if set == nil && below == "" { // the root does not delegate the controller
-			// Without its own set a top group uses the root's, all CPUs.
+		if set == nil && below == "" { // the root does not delegate
+			// A top group uses all CPUs.
 			set = r.list(base + "/cpuset.cpus.effective")
 		}
 		if set == nil {

@@ -14,10 +14,9 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// The kernel's view of this process must match the affinity set here.
 func TestTheKernelTellsTheAffinityOfThisThread(t *testing.T) {
 	var mine unix.CPUSet
-	runtime.LockOSThread() // the thread ends with the test, and so does its affinity
+	runtime.LockOSThread() // its affinity ends with it
 	if err := unix.SchedGetaffinity(0, &mine); err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +53,7 @@ func TestTheKernelTellsTheAffinityOfThisThread(t *testing.T) {
 	}
 }
 
-// Memory that a process maps and touches is shown by page, if the kernel has numa_maps (CONFIG_NUMA).
+// numa_maps needs CONFIG_NUMA.
 func TestTheKernelTellsWhereMemoryIs(t *testing.T) {
 	if _, err := os.Stat("/proc/self/numa_maps"); err != nil {
 		t.Skip("this kernel has no numa_maps")
@@ -66,7 +65,7 @@ func TestTheKernelTellsWhereMemoryIs(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Munmap(mem)
-	// A neighbour with the same permissions would be merged into one mapping.
+	// A neighbour with the same permissions would be merged.
 	if err := unix.Madvise(mem, unix.MADV_DONTFORK); err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +73,7 @@ func TestTheKernelTellsWhereMemoryIs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	start := uint64(uintptr(unsafe.Pointer(&mem[0]))) // the runtime may have reserved as much elsewhere
+	start := uint64(uintptr(unsafe.Pointer(&mem[0]))) // the runtime may have reserved as much
 	i := slices.IndexFunc(p.Mappings, func(m facts.Mapping) bool { return m.Start == start && m.Bytes == size })
 	if i < 0 {
 		t.Fatalf("no mapping of %d bytes; not read: %q", size, p.Unread)

@@ -15,7 +15,6 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// stat returns a stat line of 52 fields with the given head and processor.
 func stat(head, processor string) string {
 	return head + " S 1 1 1 0 -1 0 " + strings.Repeat("0 ", 29) + processor + strings.Repeat(" 0", 13) + "\n"
 }
@@ -24,7 +23,7 @@ func file(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(tex
 
 func link(to string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(to), Mode: fs.ModeSymlink} }
 
-// machine is a root directory with a process of two threads, one of which has just ended.
+// One of the two threads has just ended.
 func machine() fstest.MapFS {
 	const status = "Tgid:\t4711\nCpus_allowed_list:\t0-1\n"
 	return fstest.MapFS{
@@ -85,7 +84,7 @@ func TestReadRunning(t *testing.T) {
 			{Path: "machine.slice/q.scope", CPUs: topology.CPUs(2)},
 			{Path: "machine.slice/q.scope/vcpu0", CPUs: topology.CPUs(2)},
 			{Path: "system.slice", CPUs: topology.CPUs(0, 1), Partition: "member", Populated: true},
-			{Path: "user.slice", CPUs: all, Populated: true}, // it has no cpuset of its own, so all CPUs are allowed
+			{Path: "user.slice", CPUs: all, Populated: true}, // it has no cpuset of its own
 		},
 		Workqueues: new(topology.CPUs(0, 1, 60, 61, 62, 63)),
 		HugeMounts: []facts.HugeMount{{Path: "/dev/hugepages", PageBytes: 2 << 20}},

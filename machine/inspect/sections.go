@@ -24,7 +24,7 @@ import (
 	"github.com/rackless/rackless/machine/topology/compare"
 )
 
-// Kinds of texts that are also whole machines, or that the machine reader reads.
+// Kinds that are also whole machines, or that the machine reader reads.
 var (
 	kindHostJSON = &texts.Kind{Name: "JSON of rackless inspect", Key: "pci", Parse: parseHostJSON}
 	kindLspci    = &texts.Kind{Name: "lspci", Heads: []string{""}, Hints: []string{":", "roup "}, Parse: lspci.Parse,
@@ -52,7 +52,7 @@ var (
 		Heads:   []string{"MemTotal:", "HugePages_Total:", "AnonHugePages:"}}
 )
 
-// textKinds returns all kinds of texts. If their facts conflict, the first kind counts.
+// If facts conflict, the first kind counts.
 func textKinds() []*texts.Kind {
 	return slices.Concat([]*texts.Kind{kindHostJSON, kindHwloc, kindLspci, kindNCCL, kindCPUInfo, kindMeminfo,
 		kindCmdline},
@@ -60,10 +60,9 @@ func textKinds() []*texts.Kind {
 		[]*texts.Kind{kindSMI, kindDomain})
 }
 
-// partsOfDevices are child elements of <devices>.
 var partsOfDevices = []string{"hostdev", "interface", "controller", "disk"}
 
-// wholeDomain adds the root element around elements of a domain that were copied alone.
+// wholeDomain adds the root around copied elements.
 func wholeDomain(b []byte) (whole []byte, fragment bool) {
 	text := bytes.TrimSpace(b)
 	if bytes.HasPrefix(text, []byte("<domain")) {
@@ -80,7 +79,7 @@ func wholeDomain(b []byte) (whole []byte, fragment bool) {
 	return slices.Concat([]byte("<domain>"), b, []byte("</domain>")), true
 }
 
-// parseDomainText reads the XML of a domain, or elements of it, as a machine with one tenant.
+// parseDomainText makes a machine with one tenant.
 func parseDomainText(b []byte, name string) (*topology.Host, error) {
 	h := &topology.Host{Provenance: topology.Provenance{Kind: topology.SourceTexts, Name: name}}
 	b, cut := xmltree.Closed(b)
@@ -111,7 +110,6 @@ func parseDomainText(b []byte, name string) (*topology.Host, error) {
 	return h, nil
 }
 
-// procFile returns a parser for a single file of a machine, which is read as in a whole machine.
 func procFile(path string) func(b []byte, name string) (*topology.Host, error) {
 	return func(b []byte, name string) (*topology.Host, error) {
 		b = bytes.TrimSpace(b)
@@ -148,8 +146,7 @@ func kindNames(list []texts.Text) string {
 	return strings.Join(names, ", ")
 }
 
-// isNew reports whether texts must be read piece by piece, because one of them describes only a part of a machine or
-// their kinds differ.
+// isNew reports whether texts must be read piece by piece, because one is a part of a machine or their kinds differ.
 func isNew(list []texts.Text) bool {
 	var first *texts.Kind
 	for _, t := range list {
@@ -162,8 +159,7 @@ func isNew(list []texts.Text) bool {
 	return false
 }
 
-// parts reads texts into parts of a machine. Unreadable texts go into Unread, or are the error if no text is
-// readable.
+// Unreadable texts go into Unread, or are the error if no text is readable.
 func parts(list []texts.Text) ([]compare.Part, error) {
 	kinds := textKinds()
 	slices.SortStableFunc(list, func(a, b texts.Text) int {
@@ -188,7 +184,7 @@ func parts(list []texts.Text) ([]compare.Part, error) {
 	return out, nil
 }
 
-// ReadTogether reads files that describe one machine: texts of tools, and at most one whole machine.
+// ReadTogether reads texts of one machine, with at most one whole machine.
 func ReadTogether(ctx context.Context, paths []string) (*topology.Host, error) {
 	var list []texts.Text
 	var whole, rest []compare.Part
@@ -215,7 +211,6 @@ func ReadTogether(ctx context.Context, paths []string) (*topology.Host, error) {
 	return compare.Join(append(whole, rest...)), nil
 }
 
-// maxTogether limits the number of files that OneMachine looks at.
 const maxTogether = 64
 
 func things(t texts.Text) []string {
@@ -236,8 +231,8 @@ func things(t texts.Text) []string {
 	return out
 }
 
-// OneMachine reports whether files seem to describe one machine: texts of different kinds, or one whole machine with
-// texts about parts. Two files of one kind are two machines, unless they describe different devices.
+// OneMachine reports whether files seem to be one machine: texts of different kinds, or one whole machine with parts.
+// Two files of one kind are two machines, unless they describe different devices.
 func OneMachine(paths []string) bool {
 	if len(paths) < 2 || len(paths) > maxTogether {
 		return false

@@ -39,7 +39,6 @@ func TestAPasteWithManyCommandsIsOneHost(t *testing.T) {
 		"NIC 0000:27:00.0 [ens2np0] [mlx5_1] MTU 1500 firmware 28.39.1002",
 		"iommu=pt", "numa_nodes[0].cpus", "numa_nodes[1].cpus", "cpus.online",
 	}
-	// Commands in any order, however they were pasted.
 	text := oneHost(t)
 	indented := "  " + strings.ReplaceAll(strings.TrimSuffix(text, "\n"), "\n", "\n  ") + "\n"
 	quoted := "> " + strings.ReplaceAll(strings.TrimSuffix(text, "\n"), "\n", "\n> ") + "\n"
@@ -59,8 +58,7 @@ func TestAPasteWithManyCommandsIsOneHost(t *testing.T) {
 	}
 }
 
-// However the texts of nvidia-smi are combined, they describe one GPU: some have its address, some its UUID, and the
-// matrix only its number.
+// Some texts of nvidia-smi have the GPU's address, some its UUID, and the matrix only its number.
 func TestTextsOfOneGPUAreJoined(t *testing.T) {
 	const dir = "testdata/texts/h200/"
 	for _, names := range [][]string{{"nvidia-smi", "topo-m"}, {"topo-m", "nvidia-smi-L", "query"},
@@ -83,7 +81,6 @@ func TestTextsOfOneGPUAreJoined(t *testing.T) {
 	}
 }
 
-// The three long forms of nvidia-smi describe a GPU alike.
 func TestLongFormsOfNvidiaSMIAgree(t *testing.T) {
 	read := func(name string) *topology.Host {
 		h, err := ReadFile(t.Context(), "testdata/texts/h200/"+name)
@@ -101,7 +98,7 @@ func TestLongFormsOfNvidiaSMIAgree(t *testing.T) {
 		*l.SpeedGTs != *table.PCI[0].Link.SpeedGTs {
 		t.Errorf("%+v, link %+v", g, l)
 	}
-	// With nounits, only the heading has the unit of the memory.
+	// With nounits, only the heading has the unit.
 	b, err := os.ReadFile("testdata/texts/h200/query.txt")
 	if err != nil {
 		t.Fatal(err)
@@ -183,7 +180,6 @@ func TestFilesOfOneMachineAreToldFromThoseOfMany(t *testing.T) {
 	if err != nil || len(h.GPUs) != 2 || len(h.Tenants) != 1 || h.CPUs.Online.String() != "0-1" {
 		t.Errorf("%+v %v", h, err)
 	}
-	// Functions for one machine accept a directory of its texts, but not one with several machines.
 	one := t.TempDir()
 	for _, f := range []string{lscpu, gpu} {
 		if err := os.Link(f, filepath.Join(one, filepath.Base(f))); err != nil {
@@ -225,7 +221,6 @@ func TestFilesOfProcAsTexts(t *testing.T) {
 	}
 }
 
-// An unreadable text is named, and the others are read.
 func TestOneBrokenTextAmongOthers(t *testing.T) {
 	h := readText(t, "$ lscpu\nCPU(s): 2\n$ numactl -H\nbash: numactl: command not found\n$ virsh dumpxml "+
 		"vm\n<domain><name>vm</domain>\n")
@@ -234,7 +229,7 @@ func TestOneBrokenTextAmongOthers(t *testing.T) {
 	}
 }
 
-// Texts with parts of many kinds, cut and mixed: reading terminates, and no address is on two NICs.
+// No address may be on two NICs.
 func FuzzTexts(f *testing.F) {
 	for _, text := range []string{"CA 'a'\nCA 'b'\n", "a port 1 ==> b (Up)\nc port 1 ==> b (Up)\n",
 		"$ ethtool -i a\ndriver: x\nbus-info: 0000:01:00.0\n",
@@ -262,8 +257,7 @@ func FuzzTexts(f *testing.F) {
 	})
 }
 
-// Elements of a domain may be pasted alone. Facts outside the fragment are unknown, and the next paste is a separate
-// text.
+// Facts outside the fragment are unknown.
 func TestAPieceOfADomainIsATenant(t *testing.T) {
 	for _, tt := range []struct{ text, want string }{
 		{"<cputune>\n <vcpupin vcpu='0' cpuset='4'/>\n <emulatorpin cpuset='6'/>\n</cputune>`",

@@ -18,15 +18,14 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A snapshot is a tar archive, compressed with zstd, of everything that Read reads, and nothing else: files, links
-// and directory listings at their own places below the root, and beside them
+// A snapshot is a tar archive, compressed with zstd, of everything that Read reads at its own place below the root, and
 //
 //	rackless/snapshot.json    version, commands that were run, and failed reads
 //	rackless/commands/NNN     output of a command
 //
-// The archive unpacks to a tree that other tools can read too. Reading it gives the same host as when it was made.
+// Other tools can read the unpacked tree. Reading a snapshot gives the same host as when it was made.
 
-// SnapshotSchema identifies the format of rackless/snapshot.json. Keys may be added, but never removed or redefined.
+// SnapshotSchema identifies the format. Keys may be added, but never removed or redefined.
 const SnapshotSchema = "rackless/snapshot/v1"
 
 const (
@@ -34,12 +33,11 @@ const (
 	snapshotCommands = "rackless/commands"
 )
 
-// SnapshotOptions control how a snapshot is written. The zero value removes identities of the machine and its users.
+// SnapshotOptions remove identities by default.
 type SnapshotOptions struct {
-	// KeepIDs keeps MAC and IP addresses, GUIDs, UUIDs, serial numbers and names. Otherwise each is replaced, with
-	// the same substitute everywhere.
+	// KeepIDs keeps addresses, GUIDs, UUIDs, serial numbers and names; else each has the same substitute everywhere.
 	KeepIDs bool
-	// Tool is the writing program with its version: "rackless v1.2".
+	// Tool is "rackless v1.2".
 	Tool string
 }
 
@@ -48,11 +46,10 @@ type snapshotInfo struct {
 	Tool     string            `json:"tool,omitempty"`
 	IDs      string            `json:"ids"` // "kept" or "removed"
 	Unread   []snapshotFailure `json:"unreadable,omitempty"`
-	Commands []snapshotCommand `json:"commands,omitempty"` // absent if commands could not be run
+	Commands []snapshotCommand `json:"commands,omitempty"` // absent without commands
 }
 
-// snapshotFailure is an entry that existed but could not be read. The archive itself has this too, but it is lost
-// when unpacked.
+// The archive has a snapshotFailure too, but it is lost when unpacked.
 type snapshotFailure struct {
 	Path   string `json:"path"`
 	Error  string `json:"error"`            // as in tree.ErrorName
@@ -61,13 +58,13 @@ type snapshotFailure struct {
 
 type snapshotCommand struct {
 	Argv   []string `json:"argv"`
-	Output string   `json:"output,omitempty"` // file in the archive; absent if the output is empty
+	Output string   `json:"output,omitempty"` // absent if the output is empty
 	Error  string   `json:"error,omitempty"`  // as in tree.ErrorName
 
 	out []byte
 }
 
-// WriteSnapshot reads the machine at src and writes everything read as a snapshot. Equal readings give equal bytes.
+// WriteSnapshot writes everything read from src. Equal readings give equal bytes.
 func WriteSnapshot(ctx context.Context, w io.Writer, src Source, opts SnapshotOptions) error {
 	s, _, err := takeSnapshot(ctx, src)
 	if err != nil {
@@ -81,7 +78,7 @@ func WriteSnapshot(ctx context.Context, w io.Writer, src Source, opts SnapshotOp
 
 type snapshot struct {
 	entries  []tree.Entry
-	commands []snapshotCommand // nil if commands could not be run
+	commands []snapshotCommand // nil without commands
 }
 
 func takeSnapshot(ctx context.Context, src Source) (*snapshot, *topology.Host, error) {
@@ -104,7 +101,7 @@ func takeSnapshot(ctx context.Context, src Source) (*snapshot, *topology.Host, e
 	if src.Run != nil {
 		s.commands = commands.commands()
 	}
-	// A fact that no file has, such as the architecture, is recorded in the form of hwloc-gather-topology.
+	// Facts without a file, such as the architecture, are in the form of hwloc-gather-topology.
 	const notes = "proc/hwloc-nofile-info"
 	noted := slices.ContainsFunc(s.entries, func(e tree.Entry) bool { return e.Name == notes })
 	if src.Live && !noted && h.System.Arch != "" {
@@ -114,8 +111,7 @@ func takeSnapshot(ctx context.Context, src Source) (*snapshot, *topology.Host, e
 	return s, h, nil
 }
 
-// withoutPID moves the reading process's own entries to /proc/self, in place of the link. The process ID is useless
-// and differs each time.
+// withoutPID moves the process's own entries to /proc/self. The process ID differs each time.
 func withoutPID(entries []tree.Entry) []tree.Entry {
 	const self = "proc/self"
 	i := slices.IndexFunc(entries, func(e tree.Entry) bool { return e.Name == self })
@@ -166,7 +162,7 @@ func (s *snapshot) write(w io.Writer, opts SnapshotOptions) error {
 		return err
 	}
 	all[1].Data = append(b, '\n')
-	// One goroutine, so that the blocks do not depend on the number of CPUs.
+	// The blocks must not depend on the number of CPUs.
 	z, err := zstd.NewWriter(w, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedBetterCompression))
 	if err != nil {
 		return err
@@ -181,7 +177,7 @@ type commandRecorder struct {
 	list []snapshotCommand
 }
 
-// Run runs a command and records the result. It returns when ctx is done, and then the record has that error.
+// Run records the result, which is ctx's error if that is done first.
 func (r *commandRecorder) Run(ctx context.Context, argv ...string) ([]byte, error) {
 	out, err := runUntil(ctx, r.run, argv)
 	if ctx.Err() != nil && (err != nil || out == nil) {
@@ -197,14 +193,14 @@ func (r *commandRecorder) Run(ctx context.Context, argv ...string) ([]byte, erro
 	return out, err
 }
 
-// commands returns the records in the order in which the commands ended. It is never nil.
+// commands is in the order of the commands' ends, and never nil.
 func (r *commandRecorder) commands() []snapshotCommand {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return append([]snapshotCommand{}, r.list...)
 }
 
-// asSnapshot adds the recorded commands and errors to the source, if it is a snapshot.
+// asSnapshot adds recorded commands and errors.
 func (o *Opened) asSnapshot() error {
 	b, err := tree.Bytes(o.Source.FS, snapshotFile)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -228,7 +224,6 @@ func (o *Opened) asSnapshot() error {
 		}
 	}
 	if _, ok := o.Source.FS.(*tree.Mem); !ok {
-		// An unpacked snapshot lacks only the errors.
 		m, err := loadUnpacked(o.Source.FS, info.Unread)
 		if err != nil {
 			return fmt.Errorf("%s: %w", o.Name, err)
@@ -238,7 +233,6 @@ func (o *Opened) asSnapshot() error {
 	return nil
 }
 
-// replayCommands returns a Run that returns recorded output.
 func replayCommands(fsys fs.FS, commands []snapshotCommand) (runFunc, error) {
 	for i := range commands {
 		c := &commands[i]

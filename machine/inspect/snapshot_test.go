@@ -16,7 +16,6 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// hostJSON returns a host as JSON without its provenance.
 func hostJSON(t testing.TB, h *topology.Host) string {
 	t.Helper()
 	c := *h
@@ -46,7 +45,7 @@ func reread(t testing.TB, b []byte) *topology.Host {
 	return h
 }
 
-// recordedRead reads src as WriteSnapshot does, so that a changing machine is read only once.
+// recordedRead reads a changing machine only once.
 func recordedRead(t testing.TB, src Source) (*topology.Host, *snapshot) {
 	t.Helper()
 	s, h, err := takeSnapshot(context.Background(), src)
@@ -74,7 +73,6 @@ func TestSnapshotsOfRealMachines(t *testing.T) {
 	}
 }
 
-// dumpFiles returns archives of real machines: the other tests' archives, and all below $RACKLESS_CORPUS.
 func dumpFiles(t testing.TB) []string {
 	t.Helper()
 	dirs := []string{"testdata"}
@@ -97,8 +95,7 @@ func dumpFiles(t testing.TB) []string {
 	return out
 }
 
-// openMachine reads a machine from an archive of the collection. It skips archives without a machine or with several;
-// any other error fails the test.
+// openMachine skips archives without a machine or with several.
 func openMachine(t *testing.T, name string) (*Opened, *topology.Host) {
 	t.Helper()
 	o, err := Open(name)

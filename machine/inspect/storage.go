@@ -14,8 +14,8 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// readStorage reads the disks and the host's mounts on each, so that later steps do not assign a disk that the host
-// needs. It runs after readPCI.
+// readStorage reads the disks and the mounts on each, so that no disk that the host needs is assigned. It runs after
+// readPCI.
 //
 // Source of this file: Documentation/ABI/testing/sysfs-block and stable/sysfs-block of Linux.
 func (r *reader) readStorage() {
@@ -33,7 +33,7 @@ func (r *reader) readStorage() {
 		slices.Sort(points[name])
 		disk := topology.Disk{Name: name, Mounts: slices.Compact(points[name])}
 		if sectors := r.size(d.dir + "/size"); sectors != nil && *sectors < 1<<54 {
-			disk.SizeBytes = new(*sectors * 512) // always in units of 512 bytes
+			disk.SizeBytes = new(*sectors * 512) // always units of 512 bytes
 		}
 		if len(disk.Mounts) == 0 && (isSubstitute(name) || disk.SizeBytes == nil || *disk.SizeBytes == 0) {
 			continue
@@ -48,17 +48,17 @@ func (r *reader) readStorage() {
 	}
 }
 
-// A blockDev is a disk, a partition, or a device made of them: RAID, LVM, encryption, a cache.
+// A blockDev is a disk, a partition, or made of them: RAID, LVM, encryption, a cache.
 type blockDev struct {
 	dir    string
-	whole  string             // the partition's disk, or the name itself
+	whole  string             // or the name itself
 	dev    string             // major:minor
-	slaves []string           // the devices that it is made of
+	slaves []string           // it is made of them
 	dm     string             // its device mapper name
-	pci    []topology.PCIAddr // functions on the path to it
+	pci    []topology.PCIAddr // on the path to it
 }
 
-// maxBlockDevices limits the number of devices, for maliciously large dumps.
+// maxBlockDevices is for malicious dumps.
 const maxBlockDevices = 1 << 16
 
 func (r *reader) blockDevices() map[string]*blockDev {
@@ -79,9 +79,9 @@ func (r *reader) blockDevices() map[string]*blockDev {
 	for _, name := range lists.Keys(devs) {
 		d := devs[name]
 		if isSubstitute(name) {
-			continue // most machines have dozens of them, and few have partitions
+			continue // most have dozens, and few partitions
 		}
-		// In sys/block partitions are directories of their disk; in sys/class/block they also have their own entries.
+		// In sys/class/block partitions also have their own entries.
 		for _, part := range r.subdirs(d.dir) {
 			if !strings.HasPrefix(part, name) || !r.exists(d.dir+"/"+part+"/partition") &&
 				!r.exists(d.dir+"/"+part+"/start") {
@@ -102,7 +102,7 @@ func (r *reader) blockDevices() map[string]*blockDev {
 		}
 		if strings.HasPrefix(name, "nvme") {
 			if hidden := r.flag(d.dir + "/hidden"); hidden != nil && *hidden {
-				delete(devs, name) // one path to a multipath disk; the disk itself is also listed
+				delete(devs, name) // the multipath disk is also listed
 				continue
 			}
 		}
@@ -111,7 +111,7 @@ func (r *reader) blockDevices() map[string]*blockDev {
 		if isNumbered(name, "dm-") {
 			d.dm = r.word(d.dir + "/dm/name")
 		}
-		// A bcache device links to its backing device; on some kernels it has no slaves.
+		// On some kernels a bcache device has no slaves.
 		if target, ok := r.link(d.dir + "/bcache"); ok && isNumbered(name, "bcache") && len(d.slaves) == 0 {
 			d.slaves = []string{path.Base(path.Dir(target))}
 		}
@@ -119,8 +119,7 @@ func (r *reader) blockDevices() map[string]*blockDev {
 	return devs
 }
 
-// diskFunctions returns the PCI functions on the path to a disk: the last one in its directory's path, or the
-// controllers of its subsystem for NVMe disks with several controllers.
+// diskFunctions returns the last function on the path, or the controllers of an NVMe subsystem with several.
 func (r *reader) diskFunctions(d *blockDev) []topology.PCIAddr {
 	if a, ok := lastFunction(d.dir); ok {
 		return []topology.PCIAddr{a}
@@ -153,11 +152,10 @@ func (r *reader) controllers(subsystem string) []topology.PCIAddr {
 	return out
 }
 
-// lastFunction returns the last PCI address in a path below /sys/devices.
 func lastFunction(p string) (topology.PCIAddr, bool) {
 	elements := strings.Split(p, "/")
 	for _, element := range slices.Backward(elements) {
-		// This check is cheaper than parsing, and most elements are not addresses.
+		// Cheaper than parsing.
 		if strings.Count(element, ":") != 2 || !strings.Contains(element, ".") {
 			continue
 		}
@@ -168,28 +166,27 @@ func lastFunction(p string) (topology.PCIAddr, bool) {
 	return topology.PCIAddr{}, false
 }
 
-// model returns the disk's own model name. Serial numbers are not read.
+// Serial numbers are not read.
 func (d *blockDev) model(r *reader) string {
 	name := cmp.Or(r.word(d.dir+"/device/model"), r.word(d.dir+"/device/name"))
 	return strings.Join(strings.Fields(name), " ")
 }
 
-// isStack reports whether a device of this name is made of other devices, even if it has no slaves.
+// isStack also knows devices without slaves by name.
 func isStack(name string) bool {
 	return isNumbered(name, "dm-") || isNumbered(name, "md") || isNumbered(name, "bcache") ||
 		strings.HasPrefix(name, "md_d")
 }
 
-// isSubstitute reports whether name is a disk that is really a file, memory, a drive without a medium or a volume of
-// ZFS. Such a disk matters only if it is mounted.
+// isSubstitute reports whether name is really a file, memory, a drive without a medium or a volume of ZFS, which
+// matters only if mounted.
 func isSubstitute(name string) bool {
 	return slices.ContainsFunc([]string{"loop", "ram", "zram", "sr", "fd", "zd", "nbd"},
 		func(prefix string) bool { return isNumbered(name, prefix) })
 }
 
-// mountPoints returns the mount points of each disk, through partitions and stacked devices. The top of a stack
-// without mounts is listed in brackets, because its disks are in use too. A mount that cannot be traced to a disk is
-// recorded as unread, because its disk may seem free.
+// mountPoints returns the mount points of each disk. The top of a stack without mounts is in brackets, because its
+// disks are in use too. A mount without a disk is recorded as unread, because its disk may seem free.
 func (r *reader) mountPoints(devs map[string]*blockDev, mounts []mount, from string) map[string][]string {
 	byDev, byMapper := map[string]string{}, map[string]string{}
 	for name, d := range devs {
@@ -236,8 +233,7 @@ func (r *reader) mountPoints(devs map[string]*blockDev, mounts []mount, from str
 	return points
 }
 
-// disksBelow returns the disks below a device, and marks all devices on the way as in use. It tolerates loops of
-// links.
+// disksBelow marks all devices on the way as in use, and tolerates loops.
 func disksBelow(devs map[string]*blockDev, name string, inUse map[string]bool) []string {
 	var disks []string
 	seen := map[string]bool{}
@@ -261,26 +257,25 @@ func disksBelow(devs map[string]*blockDev, name string, inUse map[string]bool) [
 	return disks
 }
 
-// sourceName returns the device for a path in /dev, as far as its name tells: "/dev/sda1", "/dev/mapper/vg-root",
-// "/dev/vg/root", "/dev/cciss/c0d0p1".
+// sourceName parses "/dev/sda1", "/dev/mapper/vg-root", "/dev/vg/root", "/dev/cciss/c0d0p1".
 func sourceName(devs map[string]*blockDev, byMapper map[string]string, source string) string {
 	name := strings.TrimPrefix(source, "/dev/")
 	if mapped, ok := strings.CutPrefix(name, "mapper/"); ok {
 		return byMapper[mapped]
 	}
-	kernel := strings.ReplaceAll(name, "/", "!") // names in sysfs cannot contain a slash
+	kernel := strings.ReplaceAll(name, "/", "!") // sysfs cannot have a slash
 	if devs[kernel] != nil {
 		return kernel
 	}
 	if vg, lv, ok := strings.Cut(name, "/"); ok {
-		double := strings.NewReplacer("-", "--") // LVM's escape when it joins two names
+		double := strings.NewReplacer("-", "--") // LVM joins two names
 		return byMapper[double.Replace(vg)+"-"+double.Replace(lv)]
 	}
 	return ""
 }
 
-// btrfsMembers returns all devices of the file system with device name, or only name if that is not known to be
-// btrfs. A btrfs mount has an artificial device number, and only one of several members as its source.
+// btrfsMembers returns all devices of the file system. A btrfs mount has an artificial device number, and only one of
+// several members as its source.
 func (r *reader) btrfsMembers(m mount, name string) []string {
 	if m.fsType == "btrfs" {
 		for _, uuid := range r.dir("sys/fs/btrfs") {
@@ -292,7 +287,7 @@ func (r *reader) btrfsMembers(m mount, name string) []string {
 	return []string{name}
 }
 
-// zfsMembers returns the devices of a pool according to udev. ZFS itself has no file with them.
+// ZFS itself has no file with its devices, so zfsMembers asks udev.
 func (r *reader) zfsMembers(devs map[string]*blockDev, pool string) []string {
 	var members []string
 	for _, name := range lists.Keys(devs) {
@@ -304,23 +299,22 @@ func (r *reader) zfsMembers(devs map[string]*blockDev, pool string) []string {
 	return members
 }
 
-// A mount is a mounted file system or a swap area.
+// A mount may be a swap area.
 type mount struct {
-	dev    string // major:minor of the block device, or "" if unknown
-	source string // the mounted device or dataset: "/dev/sda1", "rpool/root"
+	dev    string // major:minor, or ""
+	source string // "/dev/sda1", "rpool/root"
 	fsType string
-	root   string // the mounted part of the file system: "/" for all of it, "" if unknown
+	root   string // "/" for all of the file system, "" if unknown
 	point  string // mount point: "/", "/boot"
 	subvol string // btrfs subvolume
 }
 
-// maxPath limits a mount point: PATH_MAX, with every byte escaped.
+// PATH_MAX, with every byte escaped.
 const maxPath = 4 * 4096
 
-// swapPoint replaces the mount point of a swap area.
 const swapPoint = "[SWAP]"
 
-// readMounts returns the mounts of rackless's mount namespace, or of a dump's, and the file with them.
+// readMounts is for this mount namespace, or a dump's.
 func (r *reader) readMounts() (mounts []mount, from string) {
 	for _, p := range []string{
 		"proc/self/mountinfo", "proc/1/mountinfo", "proc/self/mounts", "proc/mounts", "etc/mtab",
@@ -340,9 +334,7 @@ func (r *reader) readMounts() (mounts []mount, from string) {
 //
 //	36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue
 //
-// The fields between the sixth and the single "-" are optional. Malformed lines are skipped.
-//
-// Source: proc_pid_mountinfo(5).
+// The fields between the sixth and the single "-" are optional. Malformed lines are skipped. See proc_pid_mountinfo(5).
 func parseMountInfo(text string) []mount {
 	var out []mount
 	for line := range strings.Lines(text) {
@@ -365,8 +357,7 @@ func parseMountInfo(text string) []mount {
 	return out
 }
 
-// parseMounts parses lines of /proc/mounts and /etc/mtab: source, mount point, type, options.
-// Source: proc_pid_mounts(5), fstab(5).
+// parseMounts parses /proc/mounts and /etc/mtab; see proc_pid_mounts(5), fstab(5).
 func parseMounts(text string) []mount {
 	var out []mount
 	for line := range strings.Lines(text) {
@@ -379,10 +370,7 @@ func parseMounts(text string) []mount {
 	return out
 }
 
-// parseSwaps parses /proc/swaps: a heading, and a line for each area with its path and type. It returns only block
-// devices, because a swap file is on a file system that is listed anyway.
-//
-// Source: proc_swaps(5).
+// parseSwaps returns only block devices, because a swap file is on a listed file system; see proc_swaps(5).
 func parseSwaps(text string) []mount {
 	var out []mount
 	for line := range strings.Lines(text) {
@@ -393,7 +381,7 @@ func parseSwaps(text string) []mount {
 	return out
 }
 
-// escaped matches the kernel's escapes of white space and backslashes: a backslash and three octal digits.
+// escaped matches the kernel's escapes of white space and backslashes.
 var escaped = lazyregexp.New(`\\[0-3][0-7]{2}`)
 
 func unescape(s string) string {
@@ -406,10 +394,9 @@ func unescape(s string) string {
 	})
 }
 
-// worthKnowing drops bind mounts of a part of a file system that is mounted anyway: container hosts have thousands.
-// It keeps mounts of a whole file system or subvolume, and mounts that have no other mount of the same device above
-// them. The root of an image-based system is only a part of its file system, and a container may have nothing but
-// parts.
+// worthKnowing drops bind mounts of a part of a file system that is mounted anyway: container hosts have thousands. It
+// keeps mounts that have no other mount of the same device above them: the root of an image-based system is only a part
+// of its file system, and a container may have nothing but parts.
 func worthKnowing(mounts []mount) []mount {
 	mounts = slices.Clone(mounts)
 	slices.SortStableFunc(mounts, func(a, b mount) int { return strings.Compare(a.point, b.point) })
@@ -425,7 +412,6 @@ func worthKnowing(mounts []mount) []mount {
 	return out
 }
 
-// keptAbove reports whether a mount of the same device is kept at or above m's mount point.
 func keptAbove(kept map[[3]string]bool, m mount) bool {
 	for p := m.point; ; p = path.Dir(p) {
 		if kept[[3]string{m.dev, m.source, p}] {

@@ -10,7 +10,6 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// disk makes a disk below a function, with the link from sys/block, its number and its size.
 func disk(dir, name string, minor int, sectors int) string {
 	return fmt.Sprintf("sys/block/%[2]s -> ../devices/%[1]s/%[2]s\nsys/class/block/%[2]s -> "+
 		"../../devices/%[1]s/%[2]s\n"+
@@ -24,7 +23,6 @@ func part(dir, disk, name string, minor int) string {
 		minor)
 }
 
-// stacked makes a virtual device on others.
 func stacked(name string, minor int, slaves ...string) string {
 	out := disk("virtual/block", name, minor, 100)
 	for _, s := range slaves {

@@ -6,7 +6,7 @@ import (
 	"github.com/rackless/rackless/internal/lazyregexp"
 )
 
-// strangers are texts of other tools that people have at hand and that are not read, with the texts that tell the same.
+// strangers are texts that people have at hand but that are not read, with the texts that tell the same.
 var strangers = []struct {
 	is   func() *regexp.Regexp
 	what string
@@ -58,7 +58,7 @@ var strangers = []struct {
 const vSphereInstead = "give the host with its virtual machines, as govc object.save writes it, or read it live with " +
 	"rackless inspect --host vsphere://HOST"
 
-// stranger describes a text of another tool in a file and the texts to give in its place, or returns "".
+// stranger returns "" for other texts.
 func stranger(text []byte) string {
 	for _, s := range strangers {
 		if s.is().Match(text[:min(len(text), sniffLen)]) {

@@ -6,7 +6,6 @@ import (
 	"testing"
 )
 
-// A text that is not read is named, with the text to give in its place.
 func TestTextsThatAreNotReadAreNamed(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ text, is, instead string }{
@@ -45,7 +44,6 @@ func TestTextsThatAreNotReadAreNamed(t *testing.T) {
 	}
 }
 
-// Below a text that is read, the other one is listed as not read.
 func TestATextThatIsNotReadBesideOneThatIs(t *testing.T) {
 	t.Parallel()
 	h, err := ReadStream(t.Context(), strings.NewReader("CPU(s): 8\nSocket(s): 1\nThread(s) per core: 1\n\n"+
@@ -55,7 +53,7 @@ func TestATextThatIsNotReadBesideOneThatIs(t *testing.T) {
 	}
 }
 
-// The device of ethtool is on its command line, which people quote in several forms.
+// People quote ethtool's command line in several forms.
 func TestTheDeviceOfAQuotedCommandLine(t *testing.T) {
 	t.Parallel()
 	for _, command := range []string{"`ethtool -S eth0 |grep prio`", "$ ethtool -S eth0 | grep prio",

@@ -9,32 +9,29 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// readSystem reads the machine's vendor, model, architecture and hypervisor. It never reads serial numbers, asset
-// tags or UUIDs.
+// readSystem never reads serial numbers, asset tags or UUIDs.
 func (r *reader) readSystem() {
 	s := &r.h.System
 	r.readDMI()
 	if s.Product == "" {
-		// POWER, small ARM boards and RISC-V have no DMI, but a device tree from the firmware.
+		// POWER, small ARM boards and RISC-V have no DMI, but a device tree.
 		s.Product = cmp.Or(r.word("sys/firmware/devicetree/base/model"), r.word("proc/device-tree/model"))
 	}
 	info := r.readCPUInfo(false)
-	if s.Product == "" && info.arch() != "s390x" { // on s390x that line describes a CPU
+	if s.Product == "" && info.arch() != "s390x" { // a CPU on s390x
 		s.Product = info.get("machine", "Hardware", "platform string")
 	}
 	s.CPUModel = info.model()
 	s.Arch = r.arch(info)
 	s.RDMACore = r.rdmaCore()
 	r.readHypervisor(info)
-	// This name means that the CPU is emulated instruction by instruction, so measurements on such a machine say
-	// nothing about hardware.
+	// The CPU is emulated instruction by instruction, so measurements say nothing about hardware.
 	r.h.Provenance.Emulated = strings.HasPrefix(s.CPUModel, "QEMU TCG CPU") || s.Vendor == topology.VendorEmulated
 }
 
-// rdmaCoreLibrary matches the file name of rdma-core's library, which contains the release.
+// rdmaCoreLibrary has the release in its name.
 var rdmaCoreLibrary = lazyregexp.New(`^libibverbs\.so\.1\.[0-9]+\.([0-9]+\.[0-9]+)$`)
 
-// rdmaCore returns the release of rdma-core, from the library directories of Debian and others.
 func (r *reader) rdmaCore() string {
 	for _, dir := range []string{"usr/lib/" + r.h.System.Arch + "-linux-gnu", "usr/lib64"} {
 		if m := rdmaCoreLibrary().FindStringSubmatch(r.linkBase(dir + "/libibverbs.so.1")); m != nil {
@@ -44,12 +41,12 @@ func (r *reader) rdmaCore() string {
 	return ""
 }
 
-// readDMI reads the board maker's description from the firmware. It ignores unfilled template texts.
+// readDMI ignores unfilled template texts.
 func (r *reader) readDMI() {
 	dir := "sys/class/dmi/id/"
 	vendor, ok := r.text(dir + "sys_vendor")
 	if !ok {
-		// hwloc's dumps may have the directory but not the link to it.
+		// hwloc's dumps may lack the link.
 		dir = "sys/devices/virtual/dmi/id/"
 		vendor = r.word(dir + "sys_vendor")
 	}
@@ -71,20 +68,19 @@ func dmiWord(s string) string {
 	return strings.Join(strings.Fields(s), " ")
 }
 
-// goArchs maps Go's architectures of this program to the names of uname -m.
 var goArchs = map[string]string{
 	"amd64": "x86_64", "386": "i686", "arm64": "aarch64", "ppc64le": "ppc64le", "ppc64": "ppc64", "s390x": "s390x",
 	"riscv64": "riscv64",
 	"loong64": "loongarch64",
 }
 
-// arch returns the machine's uname -m. The kernel has a file with it since 6.1, and hwloc-gather-topology records it;
-// otherwise the form of /proc/cpuinfo or the kernel's release shows it.
+// The kernel has a file with the architecture since 6.1, and hwloc-gather-topology records it; otherwise /proc/cpuinfo
+// or the kernel's release shows it.
 func (r *reader) arch(info cpuinfo) string {
 	if a := cmp.Or(r.word("proc/sys/kernel/arch"), r.dumpNote("Architecture"), info.arch()); a != "" {
 		return a
 	}
-	// Red Hat's kernels have it in their release: "5.14.0-427.el9.x86_64+rt".
+	// Red Hat: "5.14.0-427.el9.x86_64+rt".
 	release := r.word("proc/sys/kernel/osrelease")
 	last, _, _ := strings.Cut(release[strings.LastIndexByte(release, '.')+1:], "+")
 	for _, known := range goArchs {
@@ -98,7 +94,7 @@ func (r *reader) arch(info cpuinfo) string {
 	return ""
 }
 
-// dumpNote returns a line of the file in which hwloc-gather-topology records uname(2). Only dumps have it.
+// dumpNote reads uname(2) as recorded by hwloc-gather-topology.
 func (r *reader) dumpNote(name string) string {
 	if r.live {
 		return ""
@@ -107,16 +103,16 @@ func (r *reader) dumpNote(name string) string {
 	return value
 }
 
-// hypervisorDMI maps prefixes of makers and products to hypervisors. The first match counts.
+// The first match of maker and product counts.
 var hypervisorDMI = []struct {
 	prefix, name string
-	sold         bool // the same maker also sells physical machines under this name
+	sold         bool // also of physical machines
 }{
 	{"KVM", "kvm", false},
 	{"OpenStack", "kvm", false},
 	{"KubeVirt", "kvm", false},
 	{"QEMU", "qemu", false},
-	{"Standard PC (", "qemu", false}, // product name of QEMU's machine types
+	{"Standard PC (", "qemu", false}, // of QEMU's machine types
 	{"VMware", "vmware", false},
 	{"VMW", "vmware", false},
 	{"innotek GmbH", "virtualbox", false},
@@ -131,17 +127,16 @@ var hypervisorDMI = []struct {
 	{"Alibaba Cloud ECS", "kvm", true},
 }
 
-// readHypervisor decides whether the machine is virtual, if any file tells.
 func (r *reader) readHypervisor(info cpuinfo) {
 	s := &r.h.System
-	// Hypervisors set a bit that no CPU has: CPUID leaf 1, ECX bit 31. Some old ones did not, so a clear bit counts
-	// only if the firmware names the machine's maker.
+	// Hypervisors set CPUID leaf 1, ECX bit 31. Some old ones did not, so a clear bit counts only if the firmware names
+	// the machine's maker.
 	if info.isX86() && (info.hasFlag("hypervisor") || info.get("flags") != "" && s.Vendor != "") {
 		s.InVM = new(info.hasFlag("hypervisor"))
 	}
 	if kind := r.word("sys/hypervisor/type"); kind != "" {
 		s.Hypervisor = kind
-		// Xen's control domain also runs on Xen, but it sees the real machine.
+		// Xen's control domain sees the real machine.
 		if kind == "xen" && strings.Contains(r.word("proc/xen/capabilities"), "control_d") {
 			s.Hypervisor, s.InVM = "", nil
 		}
@@ -161,14 +156,13 @@ func (r *reader) readHypervisor(info cpuinfo) {
 	case strings.HasPrefix(r.word("proc/device-tree/hypervisor/compatible"), "linux,kvm"):
 		s.Hypervisor, s.InVM = "kvm", new(true)
 	case r.exists("proc/device-tree/ibm,partition-name"):
-		s.Hypervisor, s.InVM = "phyp", new(true) // a POWER machine's own hypervisor, which runs its partitions
+		s.Hypervisor, s.InVM = "phyp", new(true) // the hypervisor of a POWER machine
 	case info.arch() == "s390x":
 		r.readS390Hypervisor()
 	}
 }
 
-// readS390Hypervisor reads the line of the hypervisor nearest to the system: "VM00 Control Program: KVM/Linux" or
-// "z/VM 6.4.0". An LPAR has no such line.
+// readS390Hypervisor reads "VM00 Control Program: KVM/Linux" or "z/VM 6.4.0", the nearest. An LPAR has no such line.
 func (r *reader) readS390Hypervisor() {
 	if value, ok := lineAfter(r.word("proc/sysinfo"), "VM00 Control Program:"); ok {
 		name := "z/vm"

@@ -168,7 +168,7 @@ func TestLiveArchitectureComesFromTheProgram(t *testing.T) {
 	}
 }
 
-// Identities of the machine or its owner are not even read, so that no later bug can print them.
+// No later bug can print identities that are not even read.
 func TestSerialNumbersAreNotRead(t *testing.T) {
 	t.Parallel()
 	tree := twoByTwo.files().with(files{"proc/cpuinfo": bareCPU})

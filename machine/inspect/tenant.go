@@ -22,30 +22,27 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// libvirtURI is the libvirt daemon of a machine. virsh queries it, not package libvirt, because a snapshot keeps
-// commands with their output, which can be read again on any machine.
+// virsh queries libvirtURI, not package libvirt, because a snapshot keeps commands with their output.
 const libvirtURI = "qemu:///system"
 
-// libvirtSockets are the daemon's sockets: of libvirtd, or of virtqemud if libvirt runs as several daemons.
+// libvirtSockets are of libvirtd, or of virtqemud.
 var libvirtSockets = []string{"run/libvirt/libvirt-sock", "run/libvirt/virtqemud-sock"}
 
 type domainState struct{ option, state string }
 
-// domainStates are virsh list's options for domain states, with libvirt's names of the states. A separate list for
-// each state does not depend on the user's language.
+// A separate list for each state does not depend on the user's language.
 var domainStates = []domainState{
 	{"--state-running", "running"}, {"--state-paused", "paused"}, {"--state-shutoff", "shut off"},
 	{"--state-other", ""},
 }
 
-// virshList returns the command that lists the domains in one state, by UUID, because names may contain white space.
+// Names of domains may contain white space, so virshList asks for UUIDs.
 func virshList(uri, option string) []string {
 	return []string{"virsh", "--connect", uri, "--readonly", "list", "--all", "--uuid", option}
 }
 
-// listsAtOnce returns a Run that lists the domains of all states with one virsh when asked for the first state, and
-// answers for each other state once from that. A virsh process costs half a second of an emulated CPU. If that virsh
-// fails, run is called for each state.
+// listsAtOnce lists the domains of all states with one virsh, and answers for each other state from that. A virsh
+// process costs half a second of an emulated CPU. If it fails, run is called for each state.
 func listsAtOnce(run runFunc) runFunc {
 	var mu sync.Mutex
 	var left map[string]string
@@ -70,10 +67,9 @@ func listsAtOnce(run runFunc) runFunc {
 	}
 }
 
-// listDomains returns virsh's lists by the option of the state, or nil if one is incomplete: virsh ends each with an
-// empty line.
+// listDomains returns lists by option, or nil if one is incomplete: virsh ends each with an empty line.
 func listDomains(ctx context.Context, run runFunc, uri string) map[string]string {
-	const end = ".\n" // a line that no list contains
+	const end = ".\n" // in no list
 	script := lists.Map(domainStates, func(s domainState) string {
 		return "list --all --uuid " + s.option + "; echo ."
 	})
@@ -93,13 +89,12 @@ func listDomains(ctx context.Context, run runFunc, uri string) map[string]string
 	return byOption
 }
 
-// virshDumpXML returns the command that describes a domain. For a running domain it shows the active configuration.
+// For a running domain it is the active configuration.
 func virshDumpXML(uri, uuid string) []string {
 	return []string{"virsh", "--connect", uri, "--readonly", "dumpxml", uuid}
 }
 
-// readTenants reads the virtual machines of libvirt. On a live machine it runs no command unless libvirt's socket
-// exists.
+// On a live machine readTenants runs no command unless libvirt's socket exists.
 func (r *reader) readTenants() {
 	if r.run == nil || r.live && !slices.ContainsFunc(libvirtSockets, r.exists) {
 		return
@@ -142,17 +137,17 @@ func (r *reader) readDomain(uri, uuid, state string) {
 	}
 }
 
-// A Machine is a virtual machine with the text that describes it.
+// A Machine is a virtual machine with its text.
 type Machine struct {
-	File   string // source of the text: a file, "standard input", or the domain
+	File   string // a file, "standard input", or the domain
 	Text   string
 	Tenant topology.Tenant
-	Unread []string // parts of the text that could not be understood, so that Tenant lacks them
+	Unread []string // parts that Tenant lacks
 }
 
-// ReadMachine reads the virtual machine called name: a file with domain XML or a configuration of Proxmox VE, "-" for
-// standard input, or a libvirt domain. The domain is on this machine if host is "", in its configuration for the next
-// start; otherwise host is a snapshot.
+// ReadMachine reads a virtual machine: a file with domain XML or a configuration of Proxmox VE, "-" for standard input,
+// or a libvirt domain. The domain is on this machine if host is "", in its configuration for the next start; otherwise
+// host is a snapshot.
 func ReadMachine(ctx context.Context, name, host string, stdin io.Reader) (*Machine, error) {
 	file := name
 	var text []byte
@@ -219,7 +214,7 @@ func ParseMachine(ctx context.Context, text, file string) (*Machine, error) {
 			len(h.Tenants))
 	}
 	m := &Machine{File: file, Text: text, Tenant: h.Tenants[0]}
-	// Text from a shell, a mail or a page around the XML is left out, so that the rest can be edited.
+	// Text around the XML is left out, so that the rest can be edited.
 	if len(o.texts) == 1 && o.texts[0].Kind == kindDomain {
 		whole, _ := parseDomain([]byte(text))
 		if whole == nil || !strings.HasPrefix(strings.TrimSpace(text), "<") {
@@ -227,17 +222,16 @@ func ParseMachine(ctx context.Context, text, file string) (*Machine, error) {
 		}
 	}
 	if m.Tenant.Name == texts.Nameless {
-		m.Tenant.Name = strings.TrimSuffix(filepath.Base(file), ".conf") // the file is named after the machine's ID
+		m.Tenant.Name = strings.TrimSuffix(filepath.Base(file), ".conf") // the machine's ID
 	}
 	m.Unread = append(m.Unread, lists.Map(h.Unread, func(u topology.Unread) string { return u.Why })...)
 	return m, nil
 }
 
-// uuidShape matches a UUID, so that it is safe as a command's argument.
+// A UUID is safe as a command's argument.
 var uuidShape = lazyregexp.New(`^[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
 
-// parseDomain reads the XML of a domain, or returns nil if b has none. Other elements that it does not understand are
-// in problems, and are not set in the tenant.
+// parseDomain returns nil without a domain. Elements that it does not understand are in problems, not in the tenant.
 func parseDomain(b []byte) (t *topology.Tenant, problems []error) {
 	var d libvirtxml.Domain
 	if err := d.Unmarshal(string(b)); err != nil {
@@ -250,7 +244,7 @@ func parseDomain(b []byte) (t *topology.Tenant, problems []error) {
 	return p.t, p.problems
 }
 
-// A domainParser converts libvirt's description (https://libvirt.org/formatdomain.html) into a tenant.
+// See https://libvirt.org/formatdomain.html.
 type domainParser struct {
 	t        *topology.Tenant
 	problems []error
@@ -260,16 +254,15 @@ func (p *domainParser) problem(element string, err error) {
 	p.problems = append(p.problems, fmt.Errorf("%s: %w", element, err))
 }
 
-// cpus reads the number of virtual CPUs and the host CPUs that they may run on.
 func (p *domainParser) cpus(d *libvirtxml.Domain) {
 	if v := d.VCPU; v != nil {
-		// The text is the maximum number; "current" may be fewer, and the others can be hot-plugged at any time.
+		// "current" may be fewer, and the others can be hot-plugged.
 		if v.Value > topology.MaxCPUs {
 			p.problem("<vcpu>", fmt.Errorf("%d are more than %d CPUs", v.Value, topology.MaxCPUs))
 		} else {
 			p.t.VCPUs = int(v.Value)
 		}
-		if v.Placement != "auto" { // with auto, numad chooses at the start
+		if v.Placement != "auto" { // numad chooses at the start
 			p.t.Floating = p.set("<vcpu cpuset>", v.CPUSet)
 		}
 		p.t.Absent = absent(d, p.t.VCPUs)
@@ -311,8 +304,8 @@ func (p *domainParser) cpus(d *libvirtxml.Domain) {
 	p.t.FreeIOThreads = max(p.t.FreeIOThreads, 0)
 }
 
-// absent returns the virtual CPUs that a domain starts without: the ones disabled in <vcpus>, or otherwise the ones
-// after the current number. It returns nil if all are present.
+// absent returns the virtual CPUs that a domain starts without: disabled in <vcpus>, or after the current number. It
+// returns nil if all are present.
 func absent(d *libvirtxml.Domain, all int) *topology.CPUSet {
 	var out []int
 	if d.VCPUs != nil {
@@ -336,7 +329,7 @@ func (p *domainParser) memory(d *libvirtxml.Domain) {
 	if d.Memory != nil {
 		p.t.MemoryBytes = p.bytes("<memory>", d.Memory.Value, d.Memory.Unit)
 	} else if d.CPU != nil && d.CPU.Numa != nil && len(d.CPU.Numa.Cell) > 0 {
-		// libvirt itself sums up the cells; only a description that it has not processed lacks the sum.
+		// Only a description that libvirt has not processed lacks the sum.
 		sum := uint64(0)
 		for _, c := range d.CPU.Numa.Cell {
 			n := p.bytes("<cell>", c.Memory, c.Unit)
@@ -383,7 +376,7 @@ func (p *domainParser) cells(d *libvirtxml.Domain) {
 	for i := range list {
 		list[i].ID = cmp.Or(list[i].ID, new(uint(i)))
 	}
-	// The guest numbers them by ID, in any textual order.
+	// The guest numbers them by ID.
 	slices.SortStableFunc(list, func(a, b libvirtxml.DomainCell) int { return cmp.Compare(*a.ID, *b.ID) })
 	for _, c := range list {
 		id := *c.ID
@@ -406,8 +399,7 @@ func (p *domainParser) cells(d *libvirtxml.Domain) {
 	}
 }
 
-// pagesOf returns the hugepage size of a cell, from the element that names the cell or else from one without a
-// nodeset.
+// An element that names the cell comes before one without a nodeset.
 func (p *domainParser) pagesOf(pages []libvirtxml.DomainMemoryHugepage, cell uint) *uint64 {
 	if len(pages) == 0 {
 		return new(uint64(0))
@@ -439,8 +431,8 @@ func hasCell(d *libvirtxml.Domain, id uint) bool {
 	return false
 }
 
-// hugepages reads the page size. If guest nodes have different sizes, it uses the largest, which is the hardest to
-// provide; pages of 4 KiB do not count as hugepages, though the element may name them.
+// If guest nodes have different sizes, hugepages uses the largest, which is the hardest to provide; pages of 4 KiB do
+// not count.
 func (p *domainParser) hugepages(pages []libvirtxml.DomainMemoryHugepage) {
 	if len(pages) == 0 {
 		p.t.Hugepages = new(uint64(0))
@@ -454,8 +446,7 @@ func (p *domainParser) hugepages(pages []libvirtxml.DomainMemoryHugepage) {
 	}
 }
 
-// devices reads the host PCI functions that the domain uses: assigned directly, as a network interface, or as an NVMe
-// disk.
+// devices finds functions assigned directly, as a network interface, or as an NVMe disk.
 func (p *domainParser) devices(d *libvirtxml.Domain) {
 	if d.Devices == nil {
 		return
@@ -501,8 +492,7 @@ func (p *domainParser) devices(d *libvirtxml.Domain) {
 	p.t.Devices = slices.Compact(p.t.Devices)
 }
 
-// set parses libvirt's form of a CPU or node list, or returns nil if s is empty. It is the kernel's form with an
-// addition: "^4" removes 4 from the preceding members.
+// set returns nil if s is empty. In libvirt's form "^4" removes 4 from the preceding members.
 func (p *domainParser) set(element, s string) *topology.CPUSet {
 	if strings.TrimSpace(s) == "" {
 		return nil
@@ -527,7 +517,6 @@ func (p *domainParser) set(element, s string) *topology.CPUSet {
 	return &set
 }
 
-// union returns the union of two sets, or nil if neither is known.
 func union(a, b *topology.CPUSet) *topology.CPUSet {
 	if a == nil || b == nil {
 		return cmp.Or(a, b)
@@ -535,7 +524,7 @@ func union(a, b *topology.CPUSet) *topology.CPUSet {
 	return new(a.Union(*b))
 }
 
-// units are libvirt's units of memory. The default is KiB.
+// The default unit is KiB.
 var units = map[string]uint64{
 	"": 1 << 10, "b": 1, "bytes": 1,
 	"KB": 1e3, "k": 1 << 10, "K": 1 << 10, "KiB": 1 << 10,
@@ -546,7 +535,6 @@ var units = map[string]uint64{
 	"EB": 1e18, "E": 1 << 60, "EiB": 1 << 60,
 }
 
-// bytes returns an amount of memory, or nil if it is invalid.
 func (p *domainParser) bytes(element string, number uint, unit string) *uint64 {
 	factor, ok := units[unit]
 	high, low := bits.Mul64(uint64(number), factor)
@@ -557,7 +545,7 @@ func (p *domainParser) bytes(element string, number uint, unit string) *uint64 {
 	return &low
 }
 
-// pciAddressOf returns the address of a host PCI function; missing parts are 0.
+// Missing parts are 0.
 func pciAddressOf(x *libvirtxml.DomainAddressPCI) (topology.PCIAddr, error) {
 	var parts [4]uint
 	for i, f := range []struct {

@@ -27,7 +27,6 @@ func pins(cpus ...int) []topology.Pin {
 	return out
 }
 
-// A domain with everything that is read, as a host for RDMA would have it.
 const pinnedDomain = `<domain type='kvm' id='3'>
   <name>vm 00</name>
   <uuid>6695eb01-f6a4-8304-79aa-97f2502e193f</uuid>
@@ -74,7 +73,6 @@ const pinnedDomain = `<domain type='kvm' id='3'>
   </devices>
 </domain>`
 
-// guestApart ignores the guest's view, which has its own test.
 var guestApart = cmpopts.IgnoreFields(topology.Tenant{}, "GuestThreads", "GuestNodes", "GuestSwitches",
 	"GuestExpanders", "Cells",
 	"Absent", "FreeIOThreads")
@@ -126,7 +124,7 @@ func TestParseDomain(t *testing.T) {
 	set := func(cpus ...int) *topology.CPUSet { return new(topology.CPUs(cpus...)) }
 	tests := []struct {
 		name     string
-		in       string // XML, or a file of testdata
+		in       string // XML, or a file
 		want     *topology.Tenant
 		problems []string
 	}{
@@ -276,7 +274,6 @@ const (
 	uuidB = "b75610eb-06a0-4834-8286-e3d25d79c593"
 )
 
-// virshSays returns the commands of a libvirt with domains by the option of their state.
 func virshSays(domains map[string][]string) commands {
 	c := commands{}
 	for _, s := range domainStates {
@@ -411,8 +408,7 @@ func TestListsAtOnce(t *testing.T) {
 	}
 }
 
-// TestReadDomainsOfRealVirsh reads a domain that libvirt's test driver has parsed and written
-// again, through the real virsh.
+// TestReadDomainsOfRealVirsh reads a domain that libvirt's test driver has rewritten.
 func TestReadDomainsOfRealVirsh(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("virsh"); err != nil {

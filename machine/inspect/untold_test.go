@@ -8,7 +8,6 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A text that tells only a part of a fact does not tell the rest by it.
 func TestWhatTextsDoNotTell(t *testing.T) {
 	t.Parallel()
 	const lspci = "$ lspci\n4b:00.0 Infiniband controller: Mellanox Technologies MT28908 Family [ConnectX-6]\n"
@@ -105,7 +104,6 @@ func untold(h *topology.Host) string {
 	return fmt.Sprintf("%d listed, %d more", len(h.NUMANodes), h.UntoldNodes())
 }
 
-// online returns the CPUs that are online, and those of each core.
 func online(h *topology.Host) string {
 	out := h.CPUs.Online.String() + "; cores"
 	if h.CPUs.Untold() {

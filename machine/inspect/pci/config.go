@@ -1,5 +1,4 @@
-// Package pci parses the configuration space of PCI functions and derives the PCI tree from it. The bytes come from
-// sysfs or from a dump by lspci.
+// Package pci parses the configuration space of PCI functions, from sysfs or lspci, and derives the PCI tree.
 package pci
 
 import (
@@ -10,7 +9,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// Port types of bridges, as in topology.Bridge.
+// As in topology.Bridge.
 const (
 	PortRoot       = "root port"
 	PortUpstream   = "upstream port"
@@ -18,19 +17,19 @@ const (
 	PortBridge     = "pci bridge"
 )
 
-// Registers and capabilities of the configuration space. Sources: PCI Local Bus Specification 3.0, chapter 6; PCI
-// Express Base Specification 6.0, chapter 7; numbers from Linux's include/uapi/linux/pci_regs.h.
+// Sources: PCI Local Bus Specification 3.0, chapter 6; PCI Express Base Specification 6.0, chapter 7; numbers from
+// Linux's include/uapi/linux/pci_regs.h.
 const (
 	HeaderSize   = 64   // readable by every user
 	StandardSize = 256  // conventional PCI
 	ExtendedSize = 4096 // PCI Express
 
-	regVendor    = 0x00 // vendor, and device in the upper half
+	regVendor    = 0x00 // device in the upper half
 	regStatus    = 0x04 // status in the upper half
 	regClass     = 0x08 // revision in the lowest byte
 	regHeader    = 0x0c // header type in the third byte
-	regBuses     = 0x18 // of a bridge: primary, secondary and subordinate bus
-	regSubsystem = 0x2c // vendor, and device in the upper half
+	regBuses     = 0x18 // primary, secondary and subordinate
+	regSubsystem = 0x2c // device in the upper half
 	regCapList   = 0x34
 
 	statusCapList = 0x10 << 16
@@ -43,10 +42,10 @@ const (
 	capSRIOV   = 0x0010
 )
 
-// A Config has the facts from a function's configuration space, as far as requested and readable.
+// A Config has the requested and readable facts.
 type Config struct {
 	Dead     bool           // all bits read as ones
-	Vendor   *topology.ID16 // nil for virtual functions, which have it only in the physical function
+	Vendor   *topology.ID16 // nil for virtual functions
 	Device   *topology.ID16
 	Class    *topology.ID24
 	Revision *topology.ID8
@@ -60,26 +59,25 @@ type Config struct {
 
 	SubsystemVendor, SubsystemDevice *topology.ID16 // nil for bridges
 
-	HeadOnly bool // there are capabilities, but the readable part ends before the first
+	HeadOnly bool // the readable part ends before the first capability
 }
 
-// A Part of the configuration space is read only if needed. Each register costs an access to the device: less than a
-// microsecond on bare metal, 20 microseconds in some virtual machines.
+// A Part is read only if needed. Each register costs less than a microsecond on bare metal, 20 in some virtual
+// machines.
 type Part uint8
 
 const (
 	Identity     Part = 1 << iota // vendor, device, class, revision
 	Subsystem                     // subsystem vendor and device
-	Buses                         // header type and a bridge's buses
+	Buses                         // and the header type
 	LinkState                     // PCI Express link
 	Capabilities                  // port type, ACS, ATS, SR-IOV
 )
 
-// configSpace reads registers. A register after the end of the file is not an error: users other than root can read
-// only 64 bytes, and dumps often contain only these.
+// configSpace ends early for users other than root, who can read only 64 bytes, and in dumps. That is not an error.
 type configSpace struct {
 	src io.ReaderAt
-	err error // first error other than the end of the file
+	err error // except the end of the file
 }
 
 func (c *configSpace) uint32(at int) (uint32, bool) {
@@ -97,8 +95,7 @@ func (c *configSpace) uint32(at int) (uint32, bool) {
 	return binary.LittleEndian.Uint32(b[:]), true
 }
 
-// Parse reads parts of the configuration space of src. It returns the first error other than the end of the file,
-// with the facts read before it.
+// Parse reads parts of src. It returns the first error other than the end of the file, with the facts before it.
 func Parse(src io.ReaderAt, parts Part) (Config, error) {
 	var c Config
 	space := &configSpace{src: src}
@@ -106,8 +103,7 @@ func Parse(src io.ReaderAt, parts Part) (Config, error) {
 	if !ok {
 		return c, space.err
 	}
-	// A virtual function has ones as its vendor and device, but other registers are valid. If the class is ones too,
-	// the function does not respond.
+	// A virtual function has ones as its vendor and device. If the class is ones too, the function does not respond.
 	const ones = 0xffffffff
 	if id == ones || parts&Identity != 0 {
 		class, ok := space.uint32(regClass)
@@ -139,12 +135,12 @@ func Parse(src io.ReaderAt, parts Part) (Config, error) {
 	return c, space.err
 }
 
-// ids returns the two 16-bit numbers in a register, the lower one first.
+// ids returns the lower number first.
 func ids(v uint32) (low, high *topology.ID16) {
 	return new(topology.ID16(v & 0xffff)), new(topology.ID16(v >> 16))
 }
 
-// capabilities walks the list of capabilities, and after a PCI Express capability also the extended list.
+// capabilities also walks the extended list of PCI Express.
 func (c *Config) capabilities(space *configSpace, parts Part) {
 	at := 0
 	if status, ok := space.uint32(regStatus); !ok {
@@ -156,7 +152,7 @@ func (c *Config) capabilities(space *configSpace, parts Part) {
 		}
 		at = int(first) & 0xfc
 	}
-	// The list is between the header and byte 256, with at least four bytes per entry; a longer list is a loop.
+	// An entry has at least four bytes; a longer list is a loop.
 	const most = (StandardSize - HeaderSize) / 4
 	for n := 0; n < most && at >= HeaderSize; n++ {
 		head, ok := space.uint32(at)
@@ -174,7 +170,7 @@ func (c *Config) capabilities(space *configSpace, parts Part) {
 		at = int(head>>8) & 0xfc
 	}
 	if c.Bridge != nil && at == 0 {
-		c.Bridge.Port = PortBridge // conventional PCI: the whole list has no PCI Express capability
+		c.Bridge.Port = PortBridge // the whole list has no PCI Express capability
 	}
 }
 
@@ -203,15 +199,14 @@ func (c *Config) express(space *configSpace, at int, flags uint16, parts Part) {
 		}
 	}
 	if parts&LinkState == 0 || kind == typeIntegrated || kind == typeCollector {
-		return // these are inside the root complex and have no link
+		return // inside the root complex, without a link
 	}
 	linkCap, ok := space.uint32(at + 0x0c)
 	if !ok {
 		return
 	}
 	link := topology.Link{MaxSpeedGTs: linkSpeed(linkCap & 0xf), MaxWidth: linkWidth(linkCap >> 4 & 0x3f)}
-	// The supported speeds are a bit vector in Link Capabilities 2. The field in Link Capabilities is for older
-	// software.
+	// The field in Link Capabilities is for older software.
 	if linkCap2, ok := space.uint32(at + 0x2c); ok && flags&0xf >= 2 {
 		for code := uint32(7); code > 0; code-- {
 			if speed := linkSpeed(code); linkCap2>>code&1 != 0 && speed != nil {
@@ -224,7 +219,7 @@ func (c *Config) express(space *configSpace, at int, flags uint16, parts Part) {
 		status >>= 16
 		link.SpeedGTs, link.Width = linkSpeed(status&0xf), linkWidth(status>>4&0x3f)
 		if link.Width == nil {
-			link.SpeedGTs = nil // a link that is down has no lanes and an undefined speed field
+			link.SpeedGTs = nil // down: no lanes, and an undefined speed
 		}
 	}
 	if link != (topology.Link{}) {
@@ -232,7 +227,6 @@ func (c *Config) express(space *configSpace, at int, flags uint16, parts Part) {
 	}
 }
 
-// linkSpeed returns the speed of a code in the link registers, or nil for an undefined code.
 func linkSpeed(code uint32) *float64 {
 	speeds := [...]float64{1: 2.5, 2: 5, 3: 8, 4: 16, 5: 32, 6: 64}
 	if code == 0 || int(code) >= len(speeds) {
@@ -241,7 +235,7 @@ func linkSpeed(code uint32) *float64 {
 	return &speeds[code]
 }
 
-// linkWidth returns a number of lanes, or nil for an impossible one.
+// linkWidth returns nil for an impossible number of lanes.
 func linkWidth(lanes uint32) *int {
 	switch lanes {
 	case 1, 2, 4, 8, 12, 16, 32:
@@ -250,7 +244,6 @@ func linkWidth(lanes uint32) *int {
 	return nil
 }
 
-// extended walks the list of extended capabilities, which starts at byte 256.
 func (c *Config) extended(space *configSpace) {
 	const most = (ExtendedSize - StandardSize) / 8
 	at := StandardSize
@@ -291,7 +284,7 @@ func (c *Config) virtualFunctions(space *configSpace, at int) {
 		return
 	}
 	c.SRIOV = &topology.SRIOV{Total: new(int(totals >> 16)), Enabled: new(0), VFs: []topology.VF{}}
-	if control&1 != 0 { // VF Enable: NumVFs means nothing without it
+	if control&1 != 0 { // VF Enable
 		*c.SRIOV.Enabled = int(number & 0xffff)
 	}
 	if stride := int(place >> 16); place&0xffff != 0 {

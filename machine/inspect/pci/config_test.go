@@ -12,7 +12,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A space is a configuration space under construction: 32-bit registers by offset.
+// A space has 32-bit registers by offset.
 type space map[int]uint32
 
 func (s space) bytes(size int) []byte {
@@ -36,15 +36,13 @@ func (s space) with(more space) space {
 	return out
 }
 
-// express is a PCI Express endpoint: ConnectX-5, revision 0, with capabilities for power management at 0x40 and PCI
-// Express at 0x60, in a Gen3 x8 slot.
+// express is ConnectX-5, revision 0, with power management at 0x40 and PCI Express at 0x60, in a Gen3 x8 slot.
 var express = space{
 	0x00: 0x1017_15b3, 0x04: 0x0010_0546, 0x08: 0x020000_00, 0x34: 0x40,
 	0x40: 0x0003_60_01,
 	0x60: 0x0002_00_10, 0x6c: 16<<4 | 4, 0x70: (8<<4 | 3) << 16, 0x8c: 0x1e,
 }
 
-// header returns a bridge's registers without capabilities.
 func header(secondary, subordinate uint32) space {
 	return space{0x0c: 0x01 << 16, 0x18: subordinate<<16 | secondary<<8}
 }
@@ -228,7 +226,6 @@ func TestParsePCIConfig(t *testing.T) {
 	}
 }
 
-// brokenReader fails at an offset and above.
 type brokenReader struct {
 	io.ReaderAt
 	from int64
@@ -256,7 +253,7 @@ func TestParsePCIConfigReturnsWhatWasReadBeforeAnError(t *testing.T) {
 	}
 }
 
-// countingReader counts accesses, each of which would go to the device.
+// Each access would go to the device.
 type countingReader struct {
 	io.ReaderAt
 	n int

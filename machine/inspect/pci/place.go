@@ -7,14 +7,14 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// maxDepth limits a walk up the tree: a domain has at most 256 buses.
+// A domain has at most 256 buses.
 const maxDepth = 256
 
-// Place sets the parent of each function that has neither a root bus nor a parent, from the bus numbers of bridges,
-// and the root bus of functions below a known one. If no bridge leads to a function's bus, onRoot tells whether the
-// bus is a root bus; if not, the parent is unknown.
+// Place sets the parent of each function without root bus or parent, from the bus numbers of bridges, and the root bus
+// of functions below a known one. If no bridge leads to a bus, onRoot tells whether it is a root bus; if not, the
+// parent is unknown.
 func Place(found []*topology.PCIDevice, onRoot func(d *topology.PCIDevice) bool) {
-	leads := map[uint32]*[256]*topology.PCIDevice{} // by domain: the nearest bridge that leads to each bus
+	leads := map[uint32]*[256]*topology.PCIDevice{} // by domain: the nearest bridge to each bus
 	byAddr := map[topology.PCIAddr]*topology.PCIDevice{}
 	for _, d := range found {
 		byAddr[d.Address] = d
@@ -27,8 +27,8 @@ func Place(found []*topology.PCIDevice, onRoot func(d *topology.PCIDevice) bool)
 			leads[d.Address.Domain] = buses
 		}
 		// A bridge's claim to buses at or below its own number is ignored, so that a hostile dump cannot make a loop.
-		// If several bridges lead to a bus, the nearest is the one with the highest first bus. Virtual functions may
-		// be on a bus that no bridge leads to directly.
+		// The nearest bridge has the highest first bus. Virtual functions may be on a bus that no bridge leads to
+		// directly.
 		first, last := int(d.Bridge.Secondary), int(d.Bridge.Subordinate)
 		for bus := first; bus <= last && int(d.Address.Bus) < first; bus++ {
 			if above := buses[bus]; above == nil || d.Bridge.Secondary > above.Bridge.Secondary {
@@ -59,21 +59,21 @@ func Place(found []*topology.PCIDevice, onRoot func(d *topology.PCIDevice) bool)
 	}
 }
 
-// RootName returns the name of the function's root bus as in sysfs: "pci0000:40".
+// RootName returns sysfs's name of a root bus: "pci0000:40".
 func RootName(a topology.PCIAddr) string {
 	s := a.String()
 	return "pci" + s[:len(s)-len(":00.0")]
 }
 
-// AddressOf returns the address for a routing identifier: bus, device and function in 16 bits.
+// AddressOf takes a routing identifier: bus, device and function in 16 bits.
 func AddressOf(domain uint32, rid uint16) topology.PCIAddr {
 	return topology.PCIAddr{
 		Domain: domain, Bus: uint8(rid >> 8), Device: uint8(rid >> 3 & 31), Function: uint8(rid & 7),
 	}
 }
 
-// VirtualFunctions returns the enabled virtual functions of the physical one at a, if s has their offset and stride.
-// The routing identifier of virtual function n is the physical function's plus offset plus n times stride.
+// VirtualFunctions returns the enabled virtual functions of the physical one at a, if s has offset and stride:
+// identifier n is the physical function's plus offset plus n times stride.
 //
 // Source: Single Root I/O Virtualization and Sharing Specification 1.1, 2.1.2.
 func VirtualFunctions(a topology.PCIAddr, s *topology.SRIOV) []topology.VF {
@@ -92,7 +92,7 @@ func VirtualFunctions(a topology.PCIAddr, s *topology.SRIOV) []topology.VF {
 	return out
 }
 
-// Name sets the names of a function from pci.ids. Names that are not in pci.ids stay unchanged.
+// Name sets the names that pci.ids has.
 func Name(d *topology.PCIDevice) {
 	if d.Class != nil {
 		d.ClassName = cmp.Or(pciids.Class(uint32(*d.Class)), d.ClassName)

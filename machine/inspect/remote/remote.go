@@ -23,18 +23,17 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// maxSnapshot limits the output of a host, in bytes. A snapshot of 512 CPUs and 200 devices has 1 MiB.
+// maxSnapshot is in bytes. 512 CPUs and 200 devices take 1 MiB.
 const maxSnapshot = 64 << 20
 
-// maxNoise limits the output of a host's login scripts before the snapshot, in bytes.
+// maxNoise limits a host's login scripts, in bytes.
 const maxNoise = 64 << 10
 
-// magic begins a snapshot, as it does all Zstandard data.
+// magic begins Zstandard data.
 var magic = []byte{0x28, 0xb5, 0x2f, 0xfd}
 
-// script runs on the host, in any shell with single quotes, and contains no outside data. It reads the program from
-// standard input, so that one connection is enough, and always removes it. %s is the expected system and machine as
-// in uname.
+// script runs in any shell with single quotes, contains no outside data, and always removes the program. It reads the
+// program from standard input, so that one connection is enough. %s is the expected system and machine as in uname.
 const script = `exec sh -c 'set -u; umask 077
 is="$(uname -s) $(uname -m)"
 [ "$is" = "%s" ] || { echo "is $is, and this rackless is for %[1]s" >&2; exit 69; }
@@ -44,17 +43,17 @@ trap end EXIT
 trap "exit 1" HUP INT TERM
 cat >"$dir/rackless" && chmod 700 "$dir/rackless" && "$dir/rackless" host snapshot --keep-ids --out -'`
 
-// uname maps Go's names of this program's architectures to the names of uname -m.
+// uname maps Go's architectures to uname -m.
 var uname = map[string]string{"amd64": "x86_64", "arm64": "aarch64"}
 
-// A Client reads machines by ssh.
+// A Client reads machines.
 type Client struct {
-	Program string   // this program, statically linked, to be copied
-	Options []string // of ssh, after the Client's own
+	Program string   // statically linked, to be copied
+	Options []string // after the Client's own
 }
 
-// Snapshot returns a snapshot of a host in ssh's form: a name of ~/.ssh/config, user@name, or ssh://user@name:port.
-// ssh runs in batch mode: it asks for neither a password nor a fingerprint.
+// Snapshot returns a snapshot of a host: a name of ~/.ssh/config, user@name, or ssh://user@name:port. ssh asks for
+// neither a password nor a fingerprint.
 func (c Client) Snapshot(ctx context.Context, host string) ([]byte, error) {
 	program, err := os.Open(c.Program)
 	if err != nil {
@@ -92,7 +91,7 @@ func (c Client) Snapshot(ctx context.Context, host string) ([]byte, error) {
 	return text[at:], nil
 }
 
-// Read reads a host. It first passes the snapshot to save, unless that is nil.
+// Read reads a host. It first passes the snapshot to save, if not nil.
 func (c Client) Read(ctx context.Context, host string, save func(snapshot []byte) error) (*topology.Host, error) {
 	snapshot, err := c.Snapshot(ctx, host)
 	if err == nil && save != nil {
@@ -104,7 +103,7 @@ func (c Client) Read(ctx context.Context, host string, save func(snapshot []byte
 	return inspect.ReadStream(ctx, bytes.NewReader(snapshot), host)
 }
 
-// Jobs returns hosts to read. It keeps their snapshots in the directory save, unless that is "".
+// Jobs returns hosts to read. It keeps snapshots in the directory save, unless "".
 func (c Client) Jobs(hosts []string, save string) (inspect.Jobs, error) {
 	jobs := inspect.Jobs{Many: true}
 	if save != "" {
@@ -127,13 +126,12 @@ func (c Client) Jobs(hosts []string, save string) (inspect.Jobs, error) {
 	return jobs, nil
 }
 
-// A tail keeps the end of a program's error output.
 type tail struct{ text []byte }
 
-// maxTail is the length of the tail in a message, in bytes.
+// maxTail is in bytes.
 const maxTail = 400
 
-// Write keeps the end of p. It never fails.
+// Write never fails.
 func (t *tail) Write(p []byte) (int, error) {
 	t.text = append(t.text, p...)
 	if over := len(t.text) - maxTail; over > 0 {
@@ -142,7 +140,7 @@ func (t *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// after returns the text as one line, prefixed with separator, or "" if there is no text.
+// after returns one line after separator, or "".
 func (t *tail) after(separator string) string {
 	lines := strings.FieldsFunc(string(t.text), func(r rune) bool { return r == '\n' || r == '\r' })
 	if len(lines) != 0 {
@@ -151,19 +149,19 @@ func (t *tail) after(separator string) string {
 	return ""
 }
 
-// maxHosts limits a list of hosts: a mistaken range would start too many programs.
+// A mistaken range would start too many programs.
 const maxHosts = 4096
 
-// hostRange matches a range in a name, as in Slurm and clush: node[01-16,20].
+// hostRange matches Slurm's and clush's node[01-16,20].
 var hostRange = lazyregexp.New(`^([^][]*)\[([0-9,-]+)\]([^][]*)$`)
 
-// hostName matches valid hosts: a name or an address, with an optional user, in the sense of ~/.ssh/config, or an ssh
-// URI. It excludes a leading dash, which ssh would read as an option.
+// hostName matches hosts of ~/.ssh/config, with an optional user, or an ssh URI. It excludes a leading dash, which ssh
+// would read as an option.
 var hostName = lazyregexp.New(
 	`^(?:ssh://(?:[\w.+-]+@)?(?:\[[0-9a-fA-F:.%]+\]|\w[\w.-]*)(?::\d+)?|\w[\w.@+:-]*)$`)
 
-// Hosts parses a list of hosts: one or more per line, separated by spaces or commas, with ranges (node[01-16]) and
-// comments after "#". Duplicates are dropped; file is for messages.
+// Hosts parses hosts separated by lines, spaces or commas, with ranges (node[01-16]) and comments after "#". Duplicates
+// are dropped; file is for messages.
 func Hosts(file, text string) ([]string, error) {
 	var all []string
 	for i, line := range strings.Split(text, "\n") {
@@ -190,7 +188,7 @@ func Hosts(file, text string) ([]string, error) {
 	return all, nil
 }
 
-// fields splits a line at spaces and commas outside ranges.
+// fields ignores commas in ranges.
 func fields(line string) []string {
 	depth := 0
 	return strings.FieldsFunc(line, func(r rune) bool {
@@ -206,7 +204,6 @@ func fields(line string) []string {
 	})
 }
 
-// expand returns the hosts that a word matches.
 func expand(word string) ([]string, error) {
 	m := hostRange().FindStringSubmatch(word)
 	if m == nil {
@@ -237,11 +234,11 @@ func expand(word string) ([]string, error) {
 	return all, nil
 }
 
-// maxList is the size of a file that List looks at, in bytes.
+// maxList is in bytes.
 const maxList = 1 << 20
 
-// List reads a file with a list of hosts. isList is false for files that inspect reads, and for files with more than a
-// name on a line.
+// List reads a list of hosts. isList is false for files that inspect reads, and for files with more than a name on a
+// line.
 func List(ctx context.Context, path string) (hosts []string, isList bool, err error) {
 	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() || info.Size() > maxList {
 		return nil, false, nil

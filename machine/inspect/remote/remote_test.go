@@ -15,7 +15,7 @@ import (
 	"github.com/rackless/rackless/machine/inspect"
 )
 
-// TestMain makes this test binary the program to copy, which only writes a snapshot.
+// TestMain makes this test binary the program to copy.
 func TestMain(m *testing.M) {
 	if filepath.Base(os.Args[0]) != "rackless" {
 		os.Exit(m.Run())
@@ -31,8 +31,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// client starts an ssh host that runs the shell line first before each command. It skips the test if there is no ssh;
-// temp is the host's directory for temporary files.
+// client's host runs first before each command; temp is its directory for temporary files.
 func client(t *testing.T, first string) (c Client, host, temp string) {
 	t.Helper()
 	if _, err := exec.LookPath("ssh"); err != nil {

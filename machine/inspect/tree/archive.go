@@ -17,12 +17,12 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 )
 
-// Limits limit the unpacked size of an archive. A zero field means its default, which is far above any real machine:
-// the largest known dumps have 30,000 entries and 30 MB.
+// Limits limit the unpacked size of an archive. A zero field means its default, far above the largest known dumps
+// (30,000 entries, 30 MB).
 type Limits struct {
-	Bytes     int64 // unpacked archive with headers; default 512 MiB
-	FileBytes int64 // one file; default 64 MiB. A longer file exists but is unreadable.
-	Files     int   // entries of all kinds; default 500,000
+	Bytes     int64 // with headers; default 512 MiB
+	FileBytes int64 // default 64 MiB; a longer file exists but is unreadable
+	Files     int   // default 500,000
 }
 
 func (l Limits) withDefaults() Limits {
@@ -33,7 +33,7 @@ func (l Limits) withDefaults() Limits {
 	}
 }
 
-// A LimitError names the limit that an archive exceeds.
+// A LimitError is for an archive that exceeds a limit.
 type LimitError struct {
 	Limit string // field of Limits
 	Value int64
@@ -49,10 +49,10 @@ func (e *LimitError) Error() string {
 	return fmt.Sprintf("unpacks to more than %d bytes (limit %s)", e.Value, e.Limit)
 }
 
-// An ArchiveError is a defect of an archive, with its place.
+// An ArchiveError is a defect of an archive.
 type ArchiveError struct {
-	Entry  string // name of the entry, or of the previous one if the header itself is broken
-	Offset int64  // of the header in the unpacked archive
+	Entry  string // or of the previous one if the header itself is broken
+	Offset int64  // of the header, unpacked
 	Err    error
 }
 
@@ -65,9 +65,9 @@ func (e *ArchiveError) Error() string {
 
 func (e *ArchiveError) Unwrap() error { return e.Err }
 
-// packings are recognized by an archive's first bytes, because file names are often wrong. Sources of the bytes: RFC
-// 1952; the bzip2 program; the .xz file format, section 2.1.1.1; RFC 8878, section 3.1.1. A zstd file may start with
-// a skippable frame (RFC 8878, section 3.1.2), whose first magic number is 0x184D2A50.
+// packings are recognized by an archive's first bytes, because file names are often wrong. Sources: RFC 1952; the bzip2
+// program; the .xz file format, section 2.1.1.1; RFC 8878, section 3.1.1. A zstd file may start with a skippable frame
+// (section 3.1.2), whose first magic number is 0x184D2A50.
 var packings = []packing{
 	{"\x1f\x8b", "gzip", openGzip},
 	{"BZh", "bzip2", openBzip2},
@@ -76,13 +76,12 @@ var packings = []packing{
 	{"\x50\x2a\x4d\x18", "zstd", openZstd},
 }
 
-// A packing is a compression of archives. done is called after r has been read.
+// A packing is a compression. done is called after r has been read.
 type packing struct {
 	magic, name string
 	open        func(in io.Reader) (r io.Reader, done func(), err error)
 }
 
-// packingOf returns the packing of a file that starts with head, or one without a name if the file is not packed.
 func packingOf(head []byte) packing {
 	return lists.Find(packings, func(p packing) bool { return bytes.HasPrefix(head, []byte(p.magic)) })
 }
@@ -90,24 +89,21 @@ func packingOf(head []byte) packing {
 // ArchiveHead is the number of bytes that IsArchive needs.
 const ArchiveHead = blockSize
 
-// IsArchive reports whether a file that starts with head may be readable by ReadArchive: a tar file, or a packed
-// file.
+// IsArchive reports whether a file that starts with head may be readable by ReadArchive.
 func IsArchive(head []byte) bool {
 	return packingOf(head).name != "" || len(head) >= blockSize && isTarHeader(head[:blockSize])
 }
 
-// Unpackers have tables and windows of hundreds of KiB. With pools, a run over a thousand archives allocates them
-// only once per goroutine.
+// Unpackers have tables and windows of hundreds of KiB, allocated once per goroutine.
 var (
 	gzips   sync.Pool // *gzip.Reader
 	zstds   sync.Pool // *zstd.Decoder
 	readers = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, 128<<10) }}
 )
 
-// maxWindow limits the memory of an unpacker: xz -9 needs 64 MiB, zstd --ultra 128 MiB.
+// maxWindow limits memory: xz -9 needs 64 MiB, zstd --ultra 128 MiB.
 const maxWindow = 128 << 20
 
-// buffered returns r with a buffer from the pool, and a function that returns the buffer to it.
 func buffered(r io.Reader) (in *bufio.Reader, release func()) {
 	in = readers.Get().(*bufio.Reader)
 	in.Reset(r)
@@ -117,12 +113,11 @@ func buffered(r io.Reader) (in *bufio.Reader, release func()) {
 	}
 }
 
-// ReadArchive reads a tar archive, plain or packed with gzip, bzip2, xz or zstd, into memory. It detects the packing
-// from the first bytes.
+// ReadArchive reads a tar archive, plain or packed with gzip, bzip2, xz or zstd.
 //
-// Names are confined to the tree. If an entry repeats, the later one counts. Hard links become copies. Devices,
-// FIFOs, sparse files and files above the limit exist but cannot be read. An archive that is truncated, or that puts
-// a file below a file, is an error: otherwise part of a machine would be taken for the whole.
+// Names are confined to the tree. If an entry repeats, the later one counts. Hard links become copies. Devices, FIFOs,
+// sparse files and files above the limit exist but cannot be read. A truncated archive, or one that puts a file below a
+// file, is an error: otherwise part of a machine would be taken for the whole.
 func ReadArchive(r io.Reader, limits Limits) (*Mem, error) {
 	limits = limits.withDefaults()
 	in, release := buffered(r)
@@ -161,7 +156,7 @@ func openXZ(in io.Reader) (io.Reader, func(), error) {
 func openZstd(in io.Reader) (io.Reader, func(), error) {
 	z, ok := zstds.Get().(*zstd.Decoder)
 	if !ok {
-		// One goroutine: archives are small, and many are read at once.
+		// Archives are small, and many are read at once.
 		var err error
 		z, err = zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow))
 		if err != nil {
@@ -176,7 +171,6 @@ func openZstd(in io.Reader) (io.Reader, func(), error) {
 	return z, done, z.Reset(in)
 }
 
-// notEnd turns an early end into an error other than io.EOF.
 func notEnd(err error) error {
 	if err == io.EOF {
 		return io.ErrUnexpectedEOF

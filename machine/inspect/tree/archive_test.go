@@ -103,15 +103,13 @@ func describe(t testing.TB, m *Mem) string {
 	return b.String()
 }
 
-// testdata/small.tar.bz2 and small.tar.xz were made with GNU tar, bzip2 and xz, because Go has no writers for them
-// here.
+// Go has no writers for bzip2 and xz here, so their files were made with GNU tar.
 func TestArchivesOfEveryPacking(t *testing.T) {
 	t.Parallel()
 	plain := tarOf(t,
 		entry(tar.TypeDir, "box/", ""), entry(tar.TypeSymlink, "box/link", "sys/online"),
 		entry(tar.TypeDir, "box/proc/", ""), file("box/proc/cpuinfo", "x"), entry(tar.TypeDir, "box/sys/", ""),
 		file("box/sys/online", "0\n"))
-	// A skippable frame (RFC 8878, section 3.1.2) before the frame with the archive.
 	skippable := append([]byte("\x50\x2a\x4d\x18\x04\x00\x00\x00skip"), zstdOf(t, plain)...)
 	want := "box/\nbox/link -> sys/online <nil>\nbox/proc/\nbox/proc/cpuinfo = \"x\" <nil>\nbox/sys/\nbox/sys/online " +
 		"= \"0\\n\" <nil>\n"
@@ -125,7 +123,7 @@ func TestArchivesOfEveryPacking(t *testing.T) {
 			if !IsArchive(b) {
 				t.Error("not known as an archive")
 			}
-			for range 2 { // the second time with a pooled unpacker
+			for range 2 { // with a pooled unpacker
 				m, err := ReadArchive(bytes.NewReader(b), Limits{})
 				if err != nil {
 					t.Fatal(err)
@@ -292,7 +290,7 @@ func TestEveryTruncationIsAnError(t *testing.T) {
 		packed := pack(t, whole)
 		last := len(packed)
 		if name == "plain" {
-			last = end + blockSize // one zero block is an end mark
+			last = end + blockSize
 		}
 		for n := range last {
 			if _, err := ReadArchive(bytes.NewReader(packed[:n]), Limits{}); err == nil {
@@ -337,7 +335,7 @@ func TestArchiveLimits(t *testing.T) {
 	if diff := cmp.Diff(want, describe(t, m)); diff != "" {
 		t.Errorf("tree (-want +got):\n%s", diff)
 	}
-	// Bytes after the end mark also count: zeros in gzip unpack a thousandfold.
+	// Zeros in gzip unpack a thousandfold.
 	behind := gzipOf(t, append(tarOf(t, file("a", "1")), make([]byte, 4<<20)...))
 	if _, err := ReadArchive(bytes.NewReader(behind), Limits{Bytes: 1 << 20}); err == nil {
 		t.Error("zeros behind the end: no error")
@@ -357,8 +355,7 @@ func TestOtherFilesAreNotArchives(t *testing.T) {
 	}
 }
 
-// dumps returns the archives below $RACKLESS_CORPUS, a directory with dumps of real machines. It skips the test if
-// that is not set.
+// dumps returns the archives below $RACKLESS_CORPUS, a directory with dumps of real machines.
 func dumps(t testing.TB) []string {
 	t.Helper()
 	dir := os.Getenv("RACKLESS_CORPUS")

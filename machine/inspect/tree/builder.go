@@ -12,39 +12,38 @@ import (
 // A Builder makes a Mem. The zero value is ready to use. It makes the directories above an entry, and cleans names:
 // "./sys/", "/sys" and "../sys" are all "sys", so that no name leads out of the tree.
 //
-// A later entry replaces an earlier one of the same name, as when unpacking an archive. It is an error to put an
-// entry below one that is not a directory, or to replace a nonempty directory with another kind of entry.
+// A later entry replaces an earlier one. It is an error to put an entry below one that is not a directory, or to
+// replace a nonempty directory with another kind of entry.
 type Builder struct {
 	root    *node
 	entries int
-	slab    []node            // nodes are allocated many at a time
-	names   map[string]string // names in sysfs repeat thousands of times and are kept once
-	lastDir *node             // directory of the previous entry, and probably of the next
+	slab    []node
+	names   map[string]string // names in sysfs repeat thousands of times
+	lastDir *node             // of the previous entry
 	last    string
 }
 
-// slabNodes is the number of nodes allocated at once, small enough for small trees.
+// slabNodes are allocated at once.
 const slabNodes = 256
 
-// indexFrom is the number of entries from which a directory is searched by a map instead of linearly.
+// indexFrom is the number of entries from which a directory is searched by a map.
 const indexFrom = 16
 
-// File adds a regular file. The tree keeps data without copying it.
+// File adds a regular file; data is not copied.
 func (b *Builder) File(name string, data []byte) error {
 	return b.put(name, node{mode: 0o444, data: data})
 }
 
-// Dir adds a directory, or does nothing if it exists.
+// Dir adds a directory unless it exists.
 func (b *Builder) Dir(name string) error { return b.put(name, node{mode: fs.ModeDir | 0o555}) }
 
-// Link adds a symbolic link. Its target is kept as written and need not exist.
+// Link adds a symbolic link. Its target need not exist.
 func (b *Builder) Link(name, target string) error {
 	return b.put(name, node{mode: fs.ModeSymlink | 0o777, target: target})
 }
 
-// Unreadable adds an entry that exists but cannot be read: reading its content or its list returns err. The type bits
-// of mode give its type: 0 is a regular file, fs.ModeDir a directory. An existing directory keeps its entries, which
-// stay reachable by name.
+// Unreadable adds an entry whose content or list is the error err. The type bits of mode give its type. An existing
+// directory keeps its entries, which stay reachable by name.
 func (b *Builder) Unreadable(name string, mode fs.FileMode, err error) error {
 	if err == nil {
 		return fmt.Errorf("add %q: an unreadable entry needs its error", name)
@@ -52,8 +51,8 @@ func (b *Builder) Unreadable(name string, mode fs.FileMode, err error) error {
 	return b.put(name, node{mode: mode.Type(), err: err})
 }
 
-// Hidden adds an entry for which every operation returns err, as in a directory without search permission. The list
-// of its directory includes it.
+// Hidden adds an entry for which every operation returns err, as in a directory without search permission. The list of
+// its directory includes it.
 func (b *Builder) Hidden(name string, err error) error {
 	if err == nil {
 		return fmt.Errorf("add %q: a hidden entry needs its error", name)
@@ -61,7 +60,7 @@ func (b *Builder) Hidden(name string, err error) error {
 	return b.put(name, node{mode: fs.ModeIrregular, err: err, hidden: true})
 }
 
-// hardLink adds another name for the file at target, which must have been added before.
+// hardLink names a file at target that was added before.
 func (b *Builder) hardLink(name, target string) error {
 	n := b.find(clean(target))
 	if n == nil || n.IsDir() {
@@ -70,7 +69,7 @@ func (b *Builder) hardLink(name, target string) error {
 	return b.put(name, node{mode: n.mode, data: n.data, target: n.target, err: n.err})
 }
 
-// Mem returns the tree. The builder then starts over with an empty one.
+// Mem returns the tree. The builder then starts over.
 func (b *Builder) Mem() *Mem {
 	b.start()
 	m := &Mem{root: b.root}
@@ -86,7 +85,7 @@ func (b *Builder) start() {
 	}
 }
 
-// finish sorts every directory. It recurses only for directories, and put limits their depth.
+// put limits the depth of finish.
 func finish(n *node) {
 	n.index = nil
 	if !slices.IsSortedFunc(n.children, byName) {
@@ -101,7 +100,7 @@ func finish(n *node) {
 
 func byName(a, b *node) int { return strings.Compare(a.name, b.name) }
 
-// maxDepth limits the elements of a name. Sysfs with many PCI bridges stays below 40.
+// Sysfs with many PCI bridges stays below 40 elements.
 const maxDepth = 256
 
 func (b *Builder) put(name string, n node) error {
@@ -164,7 +163,7 @@ func (b *Builder) dir(name string) (*node, error) {
 	return at, nil
 }
 
-// built returns the entry called name of a directory that is not sorted yet.
+// built finds an entry of an unsorted directory.
 func (n *node) built(name string) *node {
 	if n.index != nil {
 		return n.index[name]
@@ -198,7 +197,7 @@ func (b *Builder) attach(dir *node, name string, n node) *node {
 	return c
 }
 
-// find returns the entry with that clean name without following links, or nil.
+// find does not follow links.
 func (b *Builder) find(name string) *node {
 	b.start()
 	at := b.root

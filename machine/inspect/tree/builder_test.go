@@ -116,7 +116,7 @@ func TestBuilderSortsLargeDirectories(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for i := range n { // again, so that all are found in the index
+	for i := range n { // all are found in the index
 		if err := b.File(fmt.Sprintf("d/%d", i), nil); err != nil {
 			t.Fatal(err)
 		}

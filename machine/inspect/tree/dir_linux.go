@@ -19,14 +19,13 @@ import (
 	"github.com/rackless/rackless/internal/trace"
 )
 
-// Directory is a directory of this machine as a tree: a captured machine or this machine's own root. It is safe for
-// concurrent use.
+// Directory is a directory as a tree: a captured machine or this machine's root. It is safe for concurrent use.
 type Directory struct {
-	// at is an O_PATH descriptor of the directory, or -1 for the machine's own root, which needs none.
+	// at is an O_PATH descriptor, or -1 for the machine's own root.
 	at   int
 	live bool
-	path string // as given by the caller, for --verbose
-	// byStep is set if the kernel has no openat2: see openByStep.
+	path string // for --verbose
+	// byStep is set without openat2: see openByStep.
 	byStep bool
 }
 
@@ -37,9 +36,8 @@ var (
 
 // Dir opens a directory as a tree. Links are resolved inside of it. Close releases it.
 //
-// The kernel confines names by openat2(2) with RESOLVE_IN_ROOT: one call per file, and safe even if the tree changes
-// meanwhile. Before Linux 5.6, and in containers whose seccomp filter does not know the call, links are resolved
-// here, which is slower but has the same result.
+// openat2(2) with RESOLVE_IN_ROOT confines names, even if the tree changes meanwhile. Before Linux 5.6, and in
+// containers whose seccomp filter does not know the call, links are resolved here, which is slower.
 func Dir(path string) (*Directory, error) { return openDirectory(path, true) }
 
 func openDirectory(path string, useOpenat2 bool) (*Directory, error) {
@@ -56,7 +54,7 @@ func openDirectory(path string, useOpenat2 bool) (*Directory, error) {
 	case nil:
 		unix.Close(probe)
 	case unix.ENOSYS, unix.EPERM, unix.EINVAL:
-		// A seccomp filter may return any error: docker's returned EPERM before it knew openat2.
+		// A seccomp filter may return any error: docker's returned EPERM.
 		d.byStep = true
 	default:
 		unix.Close(fd)
@@ -65,10 +63,10 @@ func openDirectory(path string, useOpenat2 bool) (*Directory, error) {
 	return d, nil
 }
 
-// Live returns the machine that runs this program. The kernel resolves its links, and it need not be closed.
+// Live returns this machine. It need not be closed.
 func Live() *Directory { return &Directory{at: -1, live: true, path: "/"} }
 
-// Close releases the directory. Names can no longer be read.
+// Close releases the directory.
 func (d *Directory) Close() error {
 	if d.at < 0 {
 		return nil
@@ -78,8 +76,8 @@ func (d *Directory) Close() error {
 	return unix.Close(fd)
 }
 
-// openFlags are used for every open for reading. O_NONBLOCK: a FIFO without a writer or a terminal without a carrier
-// would block forever. O_NOCTTY: a terminal must not become ours.
+// O_NONBLOCK: a FIFO without a writer or a terminal without a carrier would block forever. O_NOCTTY: a terminal must
+// not become ours.
 const openFlags = unix.O_NONBLOCK | unix.O_NOCTTY
 
 func (d *Directory) open(name string, flags int) (int, error) {
@@ -103,15 +101,15 @@ func (d *Directory) open(name string, flags int) (int, error) {
 	return retry(func() (int, error) { return unix.Openat2(d.at, name, &how) })
 }
 
-// A step is an entry on the path to a name. Its O_PATH descriptor stays valid even if the entry is renamed.
+// A step's O_PATH descriptor stays valid even if the entry is renamed.
 type step struct {
 	fd    int
 	name  string
 	above *step
 }
 
-// openByStep is open without openat2. It opens one element after the other, never through a link, and follows links
-// itself, so that a concurrent change of the tree cannot lead outside.
+// openByStep is open without openat2. It never opens through a link but follows links itself, so that a concurrent
+// change of the tree cannot lead outside.
 func (d *Directory) openByStep(name string, flags int) (int, error) {
 	open := func(at *step, element string, flags int) (int, error) {
 		return retry(func() (int, error) { return unix.Openat(at.fd, element, flags|unix.O_NOFOLLOW, 0) })
@@ -143,18 +141,17 @@ func (d *Directory) openByStep(name string, flags int) (int, error) {
 	return open(up(at), at.name, flags)
 }
 
-// readLink returns the target of the link with O_PATH descriptor fd.
 func readLink(fd int) (string, error) {
 	var buf [4096]byte // PATH_MAX
 	n, err := unix.Readlinkat(fd, "", buf[:])
 	if err == unix.ENOENT {
-		err = unix.EINVAL // The kernel's error for a descriptor that is not a link.
+		err = unix.EINVAL // the kernel's error for another kind
 	}
 	return string(buf[:max(n, 0)]), err
 }
 
-// retry repeats open after a signal, and if a concurrent rename kept the kernel from resolving a ".." safely
-// (openat2(2), EAGAIN).
+// retry repeats open after a signal, and if a concurrent rename kept the kernel from resolving ".." (openat2(2),
+// EAGAIN).
 func retry(open func() (int, error)) (int, error) {
 	for again := 0; ; again++ {
 		fd, err := open()
@@ -167,8 +164,8 @@ func retry(open func() (int, error)) (int, error) {
 
 // ReadFile returns the content of a regular file.
 //
-// It avoids os.ReadFile, which registers the descriptor with the runtime's poller: if a sysfs driver returns EAGAIN,
-// os.ReadFile would wait forever. Here EAGAIN is an ordinary error.
+// os.ReadFile registers the descriptor with the runtime's poller: if a sysfs driver returns EAGAIN, it would wait
+// forever. Here EAGAIN is an ordinary error.
 func (d *Directory) ReadFile(name string) ([]byte, error) {
 	fd, err := d.open(name, unix.O_RDONLY)
 	if err != nil {
@@ -177,8 +174,8 @@ func (d *Directory) ReadFile(name string) ([]byte, error) {
 	defer unix.Close(fd)
 	size := int64(-1)
 	if !d.live {
-		// A captured tree may be malicious, so only regular files are read. Its file sizes are right, unlike in sysfs
-		// and procfs.
+		// A captured tree may be malicious, so only regular files are read. Its file sizes are right, unlike sysfs's
+		// and procfs's.
 		var st unix.Stat_t
 		if err := unix.Fstat(fd, &st); err != nil {
 			return nil, pathError("stat", name, err)
@@ -201,10 +198,10 @@ func (d *Directory) ReadFile(name string) ([]byte, error) {
 
 var errNotRegular = errors.New("not a regular file")
 
-// buffers hold one sysfs file each: the kernel writes at most a page (Documentation/filesystems/sysfs.rst).
+// The kernel writes at most a page per sysfs file (Documentation/filesystems/sysfs.rst).
 var buffers = sync.Pool{New: func() any { return new([8 << 10]byte) }}
 
-// readAll reads fd to its end. size is the size in the file system, or -1 if that is unreliable.
+// readAll takes size -1 if it is unreliable.
 func readAll(fd int, size int64, name string) ([]byte, error) {
 	buf := buffers.Get().(*[8 << 10]byte)
 	defer buffers.Put(buf)
@@ -216,7 +213,7 @@ func readAll(fd int, size int64, name string) ([]byte, error) {
 	if n < len(buf) {
 		return b, nil
 	}
-	// The buffer is full. The next one has the file's size if that is known and sane, and then doubles.
+	// The next buffer has the file's size if that is sane.
 	want := max(4*len(buf), int(min(size+1, maxRead)))
 	for {
 		b = slices.Grow(b, max(want-len(b), len(b)))
@@ -234,9 +231,9 @@ func readAll(fd int, size int64, name string) ([]byte, error) {
 	}
 }
 
-// readFull reads until b is full or the file ends. It skips the final read that would return 0 if the end is certain:
-// at the size of a file on disk, and after a short read of a sysfs attribute, which the kernel returns in one piece.
-// Files of procfs, and of file systems mounted below /sys, come in pieces of any length.
+// readFull reads until b is full or the file ends. It skips the final read of 0 bytes if the end is certain: at the
+// size of a file on disk, and after a short read of a sysfs attribute, which the kernel returns in one piece. Files of
+// procfs, and of file systems mounted below /sys, come in pieces of any length.
 func readFull(fd int, b []byte, size int64, name string) (int, error) {
 	whole := strings.HasPrefix(name, "sys/") && !strings.HasPrefix(name, "sys/kernel/") && !strings.HasPrefix(name,
 		"sys/fs/")
@@ -257,13 +254,13 @@ func readFull(fd int, b []byte, size int64, name string) (int, error) {
 	return n, nil
 }
 
-// ReadDir returns the entries of a directory by name.
+// ReadDir returns the entries by name.
 func (d *Directory) ReadDir(name string) ([]fs.DirEntry, error) {
 	fd, err := d.open(name, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
 		return nil, pathError("open", name, err)
 	}
-	// If a file system does not return the type of an entry, package os stats it by the directory's path.
+	// Package os may stat entries by the directory's path.
 	f := os.NewFile(uintptr(fd), "/proc/self/fd/"+strconv.Itoa(fd))
 	defer f.Close()
 	entries, err := f.ReadDir(maxEntries + 1)
@@ -283,8 +280,8 @@ func (d *Directory) ReadDir(name string) ([]fs.DirEntry, error) {
 	return entries, nil
 }
 
-// Open opens a file or directory. ReadFile and ReadDir cost less, but Open is better for parts of a file, such as the
-// configuration space of a PCI function: the result is an io.ReaderAt.
+// Open opens a file or directory. ReadFile and ReadDir cost less, but the result is an io.ReaderAt, for parts of a
+// file.
 func (d *Directory) Open(name string) (fs.File, error) {
 	fd, err := d.open(name, unix.O_RDONLY)
 	if err != nil {
@@ -293,7 +290,7 @@ func (d *Directory) Open(name string) (fs.File, error) {
 	var st unix.Stat_t
 	if err = unix.Fstat(fd, &st); err == nil {
 		if mode := modeOf(st.Mode); mode.IsRegular() || mode.IsDir() {
-			// A nonblocking descriptor would be added to the runtime's poller, which ReadFile avoids.
+			// The runtime's poller must not get it; see ReadFile.
 			err = unix.SetNonblock(fd, false)
 		} else {
 			err = errNotRegular
@@ -322,10 +319,10 @@ func (f *diskFile) ReadDir(n int) ([]fs.DirEntry, error) {
 	return f.list.ReadDir(n)
 }
 
-// Stat describes the file of that name and follows links.
+// Stat follows links.
 func (d *Directory) Stat(name string) (fs.FileInfo, error) { return d.stat("stat", name, 0) }
 
-// Lstat is like Stat but does not follow a link at the end of name.
+// Lstat does not follow a link at the end of name.
 func (d *Directory) Lstat(name string) (fs.FileInfo, error) {
 	return d.stat("lstat", name, unix.O_NOFOLLOW)
 }
@@ -343,7 +340,7 @@ func (d *Directory) stat(op, name string, flags int) (fs.FileInfo, error) {
 	return info, nil
 }
 
-// ReadLink returns the target of a link as written.
+// ReadLink returns a link's target as written.
 func (d *Directory) ReadLink(name string) (string, error) {
 	var target string
 	fd, err := d.open(name, unix.O_PATH|unix.O_NOFOLLOW)
@@ -376,7 +373,6 @@ func (s *statInfo) Mode() fs.FileMode {
 	return mode
 }
 
-// fileTypes maps type bits of stat(2) to Go's. A regular file has none.
 var fileTypes = map[uint32]fs.FileMode{unix.S_IFDIR: fs.ModeDir, unix.S_IFLNK: fs.ModeSymlink,
 	unix.S_IFIFO: fs.ModeNamedPipe, unix.S_IFSOCK: fs.ModeSocket, unix.S_IFBLK: fs.ModeDevice,
 	unix.S_IFCHR: fs.ModeDevice | fs.ModeCharDevice}

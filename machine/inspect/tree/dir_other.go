@@ -4,11 +4,10 @@ package tree
 
 import "os"
 
-// Directory is a snapshot of a directory as a tree: it is read whole when opened. Only Linux can confine names in a
-// directory that changes meanwhile, and only Linux machines can be read live.
+// Directory is a snapshot of a directory: only Linux can confine names in one that changes meanwhile.
 type Directory struct{ *Mem }
 
-// Dir reads a directory with a captured machine as a tree.
+// Dir reads a captured machine.
 func Dir(path string) (*Directory, error) {
 	var b Builder
 	if err := b.Load(os.DirFS(path)); err != nil {
@@ -17,7 +16,7 @@ func Dir(path string) (*Directory, error) {
 	return &Directory{b.Mem()}, nil
 }
 
-// Live returns an empty tree, because this program does not run on Linux.
+// Live returns an empty tree outside Linux.
 func Live() *Directory { return &Directory{new(Builder).Mem()} }
 
 // Close does nothing.

@@ -32,7 +32,7 @@ func unpack(t testing.TB, m *Mem) string {
 		case e.Type()&fs.ModeSymlink != 0:
 			target, err := m.ReadLink(name)
 			if err != nil || target == "" {
-				return err // no file system can store a link with an empty target
+				return err // no file system stores an empty target
 			}
 			return os.Symlink(target, at)
 		}
@@ -48,7 +48,7 @@ func unpack(t testing.TB, m *Mem) string {
 	return dir
 }
 
-// directories opens dir with openat2, if the kernel has it, and without.
+// directories opens dir with and without openat2.
 func directories(t testing.TB, dir string) map[string]*Directory {
 	t.Helper()
 	out := make(map[string]*Directory)
@@ -67,8 +67,7 @@ func directories(t testing.TB, dir string) map[string]*Directory {
 	return out
 }
 
-// TestDirectoryReadsAsMem checks that both ways of reading a directory agree with the tree in memory that it was made
-// from.
+// TestDirectoryReadsAsMem fails if a way of reading a directory differs from the tree in memory.
 func TestDirectoryReadsAsMem(t *testing.T) {
 	t.Parallel()
 	m := sample(t)
@@ -119,7 +118,7 @@ func same(t *testing.T, want, got FS, name string) {
 		}
 		return out
 	}
-	var missing []string // entries that cannot exist in a directory on disk
+	var missing []string // cannot exist on disk
 	for _, e := range list(la) {
 		if !strings.HasSuffix(e, "/") && (strings.Contains(e, "secret") || strings.Contains(e, "empty-target")) {
 			missing = append(missing, e)
@@ -199,7 +198,7 @@ func TestDirectoryDoesNotWait(t *testing.T) {
 	if err := unix.Mkfifo(filepath.Join(dir, "fifo"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	// /dev/zero is endless; making a device requires root.
+	// /dev/zero is endless.
 	device := unix.Mknod(filepath.Join(dir, "zero"), unix.S_IFCHR|0o644, int(unix.Mkdev(1, 5))) == nil
 	for how, d := range directories(t, dir) {
 		t.Run(how, func(t *testing.T) {
@@ -355,7 +354,7 @@ func TestUnreadableFilesOfDisk(t *testing.T) {
 	}
 }
 
-// TestLiveReadsThisMachine compares Live with package os, on every kind of file that the kernel generates.
+// TestLiveReadsThisMachine compares Live with package os.
 func TestLiveReadsThisMachine(t *testing.T) {
 	t.Parallel()
 	live := Live()
@@ -408,8 +407,7 @@ func TestLiveReadsThisMachine(t *testing.T) {
 	}
 }
 
-// TestDirectoryOverTheMachine reads procfs and sysfs through openat2, as on a host whose root is
-// mounted in a container.
+// TestDirectoryOverTheMachine reads procfs and sysfs through openat2.
 func TestDirectoryOverTheMachine(t *testing.T) {
 	t.Parallel()
 	for how, d := range directories(t, "/") {
@@ -484,7 +482,6 @@ func BenchmarkReadFile(b *testing.B) {
 	}
 }
 
-// BenchmarkReadTree reads every file of a tree of ten thousand, the size of a captured machine.
 func BenchmarkReadTree(b *testing.B) {
 	var build Builder
 	for i := range 10_000 {

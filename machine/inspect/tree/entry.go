@@ -14,35 +14,31 @@ import (
 	"github.com/rackless/rackless/internal/words"
 )
 
-// An Entry is a file, directory or link to be written into an archive.
+// An Entry is a part of an archive to write.
 type Entry struct {
 	Name   string
-	Mode   fs.FileMode // type bits: 0 for a file, fs.ModeDir, fs.ModeSymlink, or another type
+	Mode   fs.FileMode // type bits; 0 for a file
 	Data   []byte      // of a file
 	Target string      // of a link
 
-	// Omitted is set if the entry was seen but neither read nor listed. Reading it from the archive returns
-	// ErrNotRecorded.
+	// Omitted entries were seen but neither read nor listed; reading them returns ErrNotRecorded.
 	Omitted bool
-	// Err is the error of reading the entry. Hidden means that even Lstat failed.
+	// Err is from reading the entry. Hidden means that even Lstat failed.
 	Err    error
 	Hidden bool
 }
 
-// notRecorded is the error of reading an entry that an archive names without its content. It counts as
-// fs.ErrNotExist.
 type notRecorded struct{}
 
 func (notRecorded) Error() string { return "not recorded: nobody read it when the archive was made" }
 
 func (notRecorded) Is(target error) bool { return target == fs.ErrNotExist }
 
-// ErrNotRecorded is the error of reading an entry whose content was not recorded. It is also an fs.ErrNotExist.
+// ErrNotRecorded is for an entry whose content was not recorded. It is also an fs.ErrNotExist.
 var ErrNotRecorded error = notRecorded{}
 
-// Modes in archives for entries that were not recorded, so that they do not look empty: an empty file without
-// permissions, and a directory with the sticky bit that only its owner may list. Captures by other tools have no such
-// directories.
+// Entries that were not recorded must not look empty: an empty file without permissions, and a directory with the
+// sticky bit that only its owner may list, which other tools do not capture.
 const (
 	modeRead     = 0o644
 	modeUnread   = 0o200
@@ -50,14 +46,13 @@ const (
 	modeUnlisted = 0o1711
 )
 
-// Records of pax headers for facts that tar cannot express (pax: a vendor's own keys are in capitals).
+// In pax, a vendor's own keys are in capitals.
 const (
 	paxError  = "RACKLESS.error"  // as in ErrorName
 	paxHidden = "RACKLESS.hidden" // "1"
 )
 
-// WriteTar writes entries as a tar archive in the given order, without times and owners: the same entries give the
-// same bytes. ReadArchive makes a tree of it that behaves like the recorded one.
+// WriteTar writes entries in the given order, without times and owners: the same entries give the same bytes.
 func WriteTar(w io.Writer, entries []Entry) error {
 	tw := tar.NewWriter(w)
 	for _, e := range entries {
@@ -72,7 +67,7 @@ func WriteTar(w io.Writer, entries []Entry) error {
 		case e.Mode&fs.ModeSymlink != 0 && e.Err == nil && e.Target != "":
 			h.Typeflag, h.Linkname, h.Mode = tar.TypeSymlink, e.Target, 0o777
 		case e.Omitted || e.Err != nil || !e.Mode.IsRegular():
-			h.Mode = modeUnread // also for devices, so that unpacking the archive makes none
+			h.Mode = modeUnread // also for devices, so that unpacking makes none
 		default:
 			data = e.Data
 			h.Size = int64(len(data))
@@ -94,7 +89,7 @@ func WriteTar(w io.Writer, entries []Entry) error {
 	return tw.Close()
 }
 
-// Add adds entries, with the same result as reading them from the archive of WriteTar.
+// Add adds entries, as if read from WriteTar's archive.
 func (b *Builder) Add(entries ...Entry) error {
 	for _, e := range entries {
 		if err := b.add(e); err != nil {
@@ -124,8 +119,8 @@ func (b *Builder) add(e Entry) error {
 	return b.File(e.Name, e.Data)
 }
 
-// Load adds another tree, such as a directory with an unpacked archive. It interprets modes as ReadArchive does and
-// returns only new read errors: recorded ones are lost, because tar does not unpack them.
+// Load adds another tree, such as an unpacked archive. It interprets modes as ReadArchive does. Recorded read errors
+// are lost, because tar does not unpack them.
 func (b *Builder) Load(fsys fs.FS) error {
 	return fs.WalkDir(fsys, ".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil || name == "." {
@@ -154,8 +149,8 @@ func (b *Builder) Load(fsys fs.FS) error {
 	})
 }
 
-// ErrorName returns a read error as one line for ErrorOf, without operation and file name: "EACCES" for an error of
-// the kernel, whose numbers differ between architectures, and the text of any other.
+// ErrorName returns a read error as one line for ErrorOf: "EACCES" for an error of the kernel, whose numbers differ
+// between architectures, and the text of any other.
 func ErrorName(err error) string {
 	err = cause(err)
 	var errno syscall.Errno
@@ -172,14 +167,12 @@ func ErrorName(err error) string {
 	return words.OneLine(err.Error())
 }
 
-// sentinels are the errors of package fs that are not an errno. Each error matches at most one, so their order does
-// not matter.
+// Each error matches at most one of the sentinels.
 var sentinels = map[string]error{"not-exist": fs.ErrNotExist, "permission": fs.ErrPermission, "invalid": fs.ErrInvalid}
 
-// ErrorOf returns the error for a name from ErrorName: the same errno or error of package fs, or one with the same
-// text.
+// ErrorOf returns the error for a name from ErrorName: the same errno or error of package fs, or the same text.
 func ErrorOf(name string) error {
-	name = words.OneLine(name) // before the lookup: results of ErrorName have no other white space
+	name = words.OneLine(name) // results of ErrorName have no other white space
 	if errno, ok := errnos()[name]; ok {
 		return errno
 	}
@@ -201,7 +194,7 @@ var errnos = sync.OnceValue(func() map[string]syscall.Errno {
 	return out
 })
 
-// cause returns an error without operation and name, which belong to an inner step and not to the caller.
+// cause strips operation and name, which belong to an inner step.
 func cause(err error) error {
 	var p *fs.PathError
 	if errors.As(err, &p) {

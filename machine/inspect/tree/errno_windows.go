@@ -2,10 +2,9 @@ package tree
 
 import "syscall"
 
-// firstErrno is the first of Go's numbers for errors that Windows does not have.
+// Go's numbers from firstErrno on are for errors that Windows lacks.
 const firstErrno = syscall.Errno(1 << 29)
 
-// errnoNames are the errors that a machine's files return.
 var errnoNames = map[syscall.Errno]string{
 	syscall.E2BIG: "E2BIG", syscall.EACCES: "EACCES", syscall.EAGAIN: "EAGAIN", syscall.EBADMSG: "EBADMSG",
 	syscall.EBUSY: "EBUSY", syscall.EFBIG: "EFBIG", syscall.EINVAL: "EINVAL", syscall.EIO: "EIO",

@@ -12,26 +12,25 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 )
 
-// Mem is an immutable tree in memory, made by a Builder. It is safe for concurrent use.
+// Mem is an immutable tree in memory. It is safe for concurrent use.
 type Mem struct {
 	root *node
 }
 
 var _ FS = (*Mem)(nil)
 
-// A node is a file, a directory or a link. It is its own fs.FileInfo and fs.DirEntry, so that listing a directory
-// allocates only the list.
+// A node is its own fs.FileInfo and fs.DirEntry, so that listing a directory allocates only the list.
 type node struct {
 	name     string
 	mode     fs.FileMode // type bits and permissions
 	data     []byte
 	target   string
-	err      error   // of reading the file or listing the directory
+	err      error   // of reading or listing
 	hidden   bool    // err also applies to Lstat
-	parent   *node   // nil for the root of the whole tree
+	parent   *node   // nil for the whole tree's root
 	children []*node // of a directory, by name
 
-	// index finds a child of a large directory while the tree is built.
+	// index is for building large directories.
 	index map[string]*node
 }
 
@@ -45,8 +44,7 @@ func (n *node) Sys() any                   { return nil }
 func (n *node) Info() (fs.FileInfo, error) { return n, nil }
 func (n *node) String() string             { return fs.FormatDirEntry(n) }
 
-// child returns the entry called name of a finished directory, or nil. Half of the time of a file lookup is spent
-// here: slices.BinarySearchFunc, which calls a function for each name, takes 1.5 times as long.
+// child is half of the time of a file lookup: slices.BinarySearchFunc takes 1.5 times as long.
 func (n *node) child(name string) *node {
 	low, high := 0, len(n.children)
 	for low < high {
@@ -62,7 +60,7 @@ func (n *node) child(name string) *node {
 	return nil
 }
 
-// walk finds the node called name. It follows a link at the end of name only if last is set.
+// walk follows a link at the end of name only if last is set.
 func (m *Mem) walk(name string, last bool) (*node, error) {
 	up := func(at *node) *node {
 		if at == m.root {
@@ -87,7 +85,7 @@ func (m *Mem) walk(name string, last bool) (*node, error) {
 
 func pathError(op, name string, err error) error { return &fs.PathError{Op: op, Path: name, Err: err} }
 
-// Bytes returns the content of a file without copying it. The caller must not modify it.
+// Bytes returns a file's content without a copy. The caller must not modify it.
 func (m *Mem) Bytes(name string) ([]byte, error) {
 	n, err := m.walk(name, true)
 	if err != nil {
@@ -102,7 +100,7 @@ func (m *Mem) Bytes(name string) ([]byte, error) {
 	return n.data[:len(n.data):len(n.data)], nil
 }
 
-// ReadFile returns a copy of the content of a file, as fs.ReadFileFS requires. Bytes avoids the copy.
+// ReadFile returns a copy; Bytes avoids it.
 func (m *Mem) ReadFile(name string) ([]byte, error) {
 	b, err := m.Bytes(name)
 	if err != nil {
@@ -111,7 +109,7 @@ func (m *Mem) ReadFile(name string) ([]byte, error) {
 	return append(make([]byte, 0, len(b)), b...), nil
 }
 
-// ReadDir returns the entries of a directory by name.
+// ReadDir returns the entries by name.
 func (m *Mem) ReadDir(name string) ([]fs.DirEntry, error) {
 	n, err := m.walk(name, true)
 	if err == nil && !n.IsDir() {
@@ -134,10 +132,10 @@ func (n *node) list() []fs.DirEntry {
 	return entries
 }
 
-// Stat describes the file of that name and follows links.
+// Stat follows links.
 func (m *Mem) Stat(name string) (fs.FileInfo, error) { return m.info("stat", name, true) }
 
-// Lstat is like Stat but does not follow a link at the end of name.
+// Lstat does not follow a link at the end of name.
 func (m *Mem) Lstat(name string) (fs.FileInfo, error) { return m.info("lstat", name, false) }
 
 func (m *Mem) info(op, name string, last bool) (fs.FileInfo, error) {
@@ -148,7 +146,7 @@ func (m *Mem) info(op, name string, last bool) (fs.FileInfo, error) {
 	return n.called(base(name)), nil
 }
 
-// called returns the node's information under name, which may differ from the node's own after a link.
+// called differs from the node's own information after a link.
 func (n *node) called(name string) fs.FileInfo {
 	if name == n.name {
 		return n
@@ -156,7 +154,7 @@ func (n *node) called(name string) fs.FileInfo {
 	return renamed{n, name}
 }
 
-// renamed is the information about a file that was reached through a link with another name.
+// renamed was reached through a link with another name.
 type renamed struct {
 	fs.FileInfo
 	name string
@@ -164,7 +162,7 @@ type renamed struct {
 
 func (r renamed) Name() string { return r.name }
 
-// ReadLink returns the target of a link as written.
+// ReadLink returns a link's target as written.
 func (m *Mem) ReadLink(name string) (string, error) {
 	n, err := m.walk(name, false)
 	if err == nil && n.mode&fs.ModeSymlink == 0 {
@@ -176,7 +174,7 @@ func (m *Mem) ReadLink(name string) (string, error) {
 	return n.target, nil
 }
 
-// Open opens a file or directory for reading.
+// Open opens a file or directory.
 func (m *Mem) Open(name string) (fs.File, error) {
 	n, err := m.walk(name, true)
 	if err != nil {
@@ -196,8 +194,7 @@ func (m *Mem) Open(name string) (fs.File, error) {
 	return openFile{bytes.NewReader(n.data), info}, nil
 }
 
-// Chroot returns the tree below a directory as a separate tree. Entries outside of it are unreachable, and absolute
-// links start at the directory.
+// Chroot returns the tree below a directory. Entries outside of it are unreachable, and absolute links start there.
 func (m *Mem) Chroot(name string) (*Mem, error) {
 	n, err := m.walk(name, true)
 	if err == nil && !n.IsDir() {
@@ -209,7 +206,7 @@ func (m *Mem) Chroot(name string) (*Mem, error) {
 	return &Mem{root: n}, nil
 }
 
-// At returns a tree that has only m's directory dir, at the given path. m must not be used afterwards.
+// At returns a tree of only m's directory dir, at path. m must not be used afterwards.
 func (m *Mem) At(dir, path string) (*Mem, error) {
 	n, err := m.walk(dir, true)
 	if err != nil {
@@ -223,17 +220,16 @@ func (m *Mem) At(dir, path string) (*Mem, error) {
 	return &Mem{root: n}, nil
 }
 
-// FindRoots returns the sorted names of the root directories of machines: the directories that contain "sys" or
-// "proc", at the smallest depth that has any, since archives often have a directory around the machine. It searches
-// at most depth levels.
+// FindRoots returns the sorted root directories of machines, which contain "sys" or "proc", at the smallest depth that
+// has any and at most depth levels: archives often have a directory around the machine.
 func FindRoots(fsys fs.FS, depth int) []string {
 	return find(fsys, depth, func(_ string, entries []fs.DirEntry) bool {
 		return slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() == "sys" || e.Name() == "proc" })
 	})
 }
 
-// FindParts is like FindRoots for trees that lack the top of a machine: it returns the directories that are a part of
-// one, and their place in it, "sys" or "sys/devices/system".
+// FindParts is like FindRoots for directories that are a part of a machine. at is their place: "sys" or
+// "sys/devices/system".
 func FindParts(fsys fs.FS, depth int) (dirs []string, at string) {
 	for _, part := range []struct{ at, holds string }{{"sys", "devices/system/cpu"},
 		{"sys/devices/system", "cpu/cpu0"}} {
@@ -248,7 +244,7 @@ func FindParts(fsys fs.FS, depth int) (dirs []string, at string) {
 	return nil, ""
 }
 
-// find returns the sorted directories that satisfy is, at the smallest depth that has any.
+// find returns directories at the smallest depth that has any.
 func find(fsys fs.FS, depth int, is func(dir string, dirs []fs.DirEntry) bool) []string {
 	level := []string{"."}
 	for range depth {
@@ -279,7 +275,6 @@ type openFile struct {
 func (f openFile) Stat() (fs.FileInfo, error) { return f.info, nil }
 func (f openFile) Close() error               { return nil }
 
-// A brokenFile is an open file that cannot be read.
 type brokenFile struct {
 	info fs.FileInfo
 	err  error
@@ -301,7 +296,6 @@ func (d *openDir) Close() error               { return nil }
 
 func (d *openDir) Read([]byte) (int, error) { return 0, pathError("read", d.path, syscall.EISDIR) }
 
-// A listing is the rest of an open directory's list.
 type listing struct {
 	left []fs.DirEntry
 	err  error // error of listing it

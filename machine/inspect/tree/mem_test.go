@@ -13,7 +13,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// sample is a tree with every kind of entry and link.
 func sample(t testing.TB) *Mem {
 	t.Helper()
 	var b Builder
@@ -106,7 +105,7 @@ func TestMemDescribes(t *testing.T) {
 	m := sample(t)
 	for _, test := range []struct {
 		name, path string
-		stat       string // of Stat, then of Lstat: mode and name, or the error
+		stat       string // of Stat, then of Lstat
 		lstat      string
 	}{
 		{"a file", "proc/cpuinfo", "-r--r--r-- cpuinfo", "-r--r--r-- cpuinfo"},
@@ -331,7 +330,6 @@ func TestMachineIsFound(t *testing.T) {
 	}
 }
 
-// entries returns the number of entries except the root.
 func (m *Mem) entries() int { return m.root.count() }
 
 func (n *node) count() int {

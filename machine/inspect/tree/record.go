@@ -13,12 +13,10 @@ import (
 	"syscall"
 )
 
-// A Recorder is a tree that records everything read from another one: contents, lists of directories, links, and
-// errors. Entries returns the record. Repeated reads are answered from the record, so that all readings agree with it
-// even on a machine that changes meanwhile.
+// A Recorder records everything read from another tree. Repeated reads are answered from the record, so that all
+// readings agree even on a machine that changes.
 //
-// Links are resolved here, one after the other: content read through a link is recorded at its own place, and the
-// link as a link.
+// Content read through a link is recorded at its own place, and the link as a link.
 type Recorder struct {
 	from fs.FS
 	mu   sync.Mutex
@@ -28,17 +26,17 @@ type Recorder struct {
 var _ FS = (*Recorder)(nil)
 
 type seen struct {
-	link asked[string] // The error EINVAL means that the name exists and is not a link.
+	link asked[string] // EINVAL: the name exists and is no link
 	data asked[[]byte]
 	list asked[[]fs.DirEntry]
 	info asked[fs.FileInfo] // of Lstat
 
-	parted  bool   // part of the content was read through Open
+	parted  bool   // content was read through Open
 	part    []byte // that part
 	partErr error
 }
 
-// asked is an operation that is done once, and its result.
+// asked is an operation that is done once.
 type asked[T any] struct {
 	done  bool
 	value T
@@ -56,7 +54,7 @@ func (a *asked[T]) once(ask func() (T, error)) (T, error) {
 
 func (a *asked[T]) good() bool { return a.done && a.err == nil }
 
-// NewRecorder returns a Recorder of fsys.
+// NewRecorder returns a recorder of fsys.
 func NewRecorder(fsys fs.FS) *Recorder { return &Recorder{from: fsys, seen: make(map[string]*seen)} }
 
 func (r *Recorder) at(name string) *seen {
@@ -68,7 +66,7 @@ func (r *Recorder) at(name string) *seen {
 	return s
 }
 
-// readLink reads the link at a name whose directory has no links.
+// readLink takes a name whose directory has no links.
 func (r *Recorder) readLink(name string) (string, error) {
 	return r.at(name).link.once(func() (string, error) {
 		target, err := fs.ReadLink(r.from, name)
@@ -83,7 +81,7 @@ func (r *Recorder) lstat(name string) (fs.FileInfo, error) {
 	return r.at(name).info.once(func() (fs.FileInfo, error) { return fs.Lstat(r.from, name) })
 }
 
-// ask resolves name and calls question with the result. Errors have the operation and the name that the caller used.
+// ask calls question with the resolved name. Errors have the caller's operation and name.
 func ask[T any](r *Recorder, op, name string, follow bool, question func(at string) (T, error)) (T, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -98,24 +96,24 @@ func ask[T any](r *Recorder, op, name string, follow bool, question func(at stri
 	return answer, nil
 }
 
-// Bytes returns the content of a file, which the caller must not modify.
+// Bytes returns a file's content, which the caller must not modify.
 func (r *Recorder) Bytes(name string) ([]byte, error) {
 	return ask(r, "read", name, true, func(at string) ([]byte, error) {
 		data, err := r.at(at).data.once(func() ([]byte, error) { return Bytes(r.from, at) })
 		if err != nil {
-			r.lstat(at) // records the type of the unreadable entry
+			r.lstat(at) // records the type
 		}
 		return data, err
 	})
 }
 
-// ReadFile returns a copy of the content of a file.
+// ReadFile returns a copy of a file's content.
 func (r *Recorder) ReadFile(name string) ([]byte, error) {
 	b, err := r.Bytes(name)
 	return slices.Clone(b), err
 }
 
-// ReadDir returns the entries of a directory by name.
+// ReadDir returns the entries by name.
 func (r *Recorder) ReadDir(name string) ([]fs.DirEntry, error) {
 	return ask(r, "readdir", name, true, func(at string) ([]fs.DirEntry, error) {
 		entries, err := r.at(at).list.once(func() ([]fs.DirEntry, error) { return fs.ReadDir(r.from, at) })
@@ -124,14 +122,14 @@ func (r *Recorder) ReadDir(name string) ([]fs.DirEntry, error) {
 		}
 		for _, e := range entries {
 			if e.Type()&fs.ModeSymlink != 0 {
-				r.readLink(join(at, e.Name())) // A list with links must also have their targets.
+				r.readLink(join(at, e.Name())) // a list with links needs their targets
 			}
 		}
 		return slices.Clone(entries), err
 	})
 }
 
-// ReadLink returns the target of a link as written.
+// ReadLink returns a link's target as written.
 func (r *Recorder) ReadLink(name string) (string, error) {
 	return ask(r, "readlink", name, false, func(at string) (string, error) {
 		target, err := r.readLink(at)
@@ -142,10 +140,10 @@ func (r *Recorder) ReadLink(name string) (string, error) {
 	})
 }
 
-// Stat describes the file of that name and follows links.
+// Stat follows links.
 func (r *Recorder) Stat(name string) (fs.FileInfo, error) { return r.status("stat", name, true) }
 
-// Lstat is like Stat but does not follow a link at the end of name.
+// Lstat does not follow a link at the end of name.
 func (r *Recorder) Lstat(name string) (fs.FileInfo, error) { return r.status("lstat", name, false) }
 
 func (r *Recorder) status(op, name string, follow bool) (fs.FileInfo, error) {
@@ -155,8 +153,7 @@ func (r *Recorder) status(op, name string, follow bool) (fs.FileInfo, error) {
 	})
 }
 
-// Open opens a file or directory. Of a file it records only the parts that are read, such as a few registers of a
-// device's configuration space.
+// Open opens a file or directory. Of a file it records only the parts that are read.
 func (r *Recorder) Open(name string) (fs.File, error) {
 	info, err := r.Stat(name)
 	if err != nil {
@@ -188,7 +185,7 @@ type recordedFile struct {
 	at       int64
 }
 
-// note records the bytes read at an offset, or the error if nothing could be read. Gaps between parts are zero.
+// note records bytes or, if nothing could be read, the error. Gaps between parts are zero.
 func (f *recordedFile) note(b []byte, at int64, err error) {
 	f.recorder.mu.Lock()
 	defer f.recorder.mu.Unlock()
@@ -216,7 +213,7 @@ func (f *recordedFile) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// ReadAt reads at an offset if the underlying file can, as files of Live, Dir and Mem do.
+// ReadAt works if the underlying file has it, as in Live, Dir and Mem.
 func (f *recordedFile) ReadAt(b []byte, at int64) (int, error) {
 	src, ok := f.File.(io.ReaderAt)
 	if !ok || at < 0 {
@@ -227,7 +224,7 @@ func (f *recordedFile) ReadAt(b []byte, at int64) (int, error) {
 	return n, err
 }
 
-// Entries returns the recorded entries by name, with the directories above them.
+// Entries returns the record by name, with the directories above.
 func (r *Recorder) Entries() []Entry {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -245,7 +242,7 @@ func (r *Recorder) Entries() []Entry {
 			}
 		}
 	}
-	// A name that was only part of a path is a directory; a link may go through it and back: "a/../b".
+	// A name that was only part of a path is a directory; a link may go through it and back.
 	for name, s := range r.seen {
 		if _, ok := found[name]; !ok && s.link.err == syscall.EINVAL && !s.info.done {
 			found[name] = Entry{Name: name, Mode: fs.ModeDir, Omitted: true}
@@ -263,7 +260,6 @@ func (r *Recorder) Entries() []Entry {
 	return slices.SortedFunc(maps.Values(found), func(a, b Entry) int { return ComparePaths(a.Name, b.Name) })
 }
 
-// entry returns the Entry for a name; ok is false if the name does not exist.
 func (s *seen) entry(name string) (e Entry, ok bool) {
 	e = Entry{Name: name}
 	switch {
@@ -279,7 +275,7 @@ func (s *seen) entry(name string) (e Entry, ok bool) {
 	case s.parted:
 		e.Data = s.part
 		return e, true
-	case s.info.good(): // Only Stat succeeded, or the entry exists but could not be read.
+	case s.info.good(): // only Stat succeeded, or it is unreadable
 		e.Mode = s.info.value.Mode().Type()
 		err := cmp.Or(s.data.err, s.partErr)
 		if e.Mode.IsDir() {
@@ -294,7 +290,7 @@ func (s *seen) entry(name string) (e Entry, ok bool) {
 	case s.link.done && s.link.err != syscall.EINVAL:
 		e.Err, e.Hidden = s.link.err, true
 	default:
-		return e, false // It was only part of another path.
+		return e, false // only part of another path
 	}
 	return e, !isAbsent(e.Err)
 }
@@ -303,7 +299,7 @@ func isAbsent(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
 }
 
-// ComparePaths orders names so that a directory is followed by its entries: "a", "a/b", "a-b".
+// ComparePaths orders a directory before its entries: "a", "a/b", "a-b".
 func ComparePaths(a, b string) int {
 	for i := range min(len(a), len(b)) {
 		switch {

@@ -17,7 +17,6 @@ import (
 	"pgregory.net/rapid"
 )
 
-// replay writes r's record as an archive and reads it again.
 func replay(t testing.TB, r *Recorder) *Mem {
 	t.Helper()
 	var archive bytes.Buffer
@@ -38,7 +37,6 @@ func replay(t testing.TB, r *Recorder) *Mem {
 	return m
 }
 
-// answer returns a tree's result of one operation, with its error as readers see it.
 func answer(fsys FS, op, name string) string {
 	var out string
 	var err error
@@ -121,7 +119,7 @@ func TestRecorderReplays(t *testing.T) {
 					t.Errorf("recorder, again: got %q, want %q", got, want)
 				}
 				if name == "." {
-					return // the root's own list is not recorded
+					return // the root's list is not recorded
 				}
 				if got := answer(replay(t, r), op, name); got != want {
 					t.Errorf("replay: got %q, want %q", got, want)
@@ -158,7 +156,7 @@ func TestRecorderReplaysAllAtOnce(t *testing.T) {
 		}
 		back := replay(t, r)
 		for q, want := range asked {
-			// A file that was opened is recorded only up to the last byte read.
+			// An opened file is recorded only up to the last byte read.
 			if got := answer(back, q.op, q.name); got != want &&
 				(q.op != "open" || strings.TrimSuffix(got, " to the end") != strings.TrimSuffix(want, " to the end")) {
 				rt.Fatalf("replay, %s %q: got %q, want %q", q.op, q.name, got, want)
@@ -273,7 +271,7 @@ func TestRecorderOfPartsOfAFile(t *testing.T) {
 	}
 }
 
-// stubborn is a tree without links and with its own kinds of errors.
+// stubborn has its own kinds of errors.
 type stubborn struct{ fstest.MapFS }
 
 func (s stubborn) ReadFile(name string) ([]byte, error) {

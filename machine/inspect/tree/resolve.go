@@ -6,15 +6,12 @@ import (
 	"syscall"
 )
 
-// maxPath limits a name while its links are resolved. It is far above Linux's PATH_MAX of 4096, and stops 40 hostile
-// links from growing it.
+// maxPath is far above Linux's PATH_MAX of 4096, and stops 40 hostile links from growing a name.
 const maxPath = 64 << 10
 
-// follow walks name from root and follows links, as path_resolution(7) describes for a process with root directory
-// root: an absolute target starts there, and ".." of the root is the root. It follows a link at the end of name only
-// if last is set.
-//
-// up returns the parent directory of a place. enter returns an entry of a directory and, if it is a link, its target.
+// follow walks name from root and follows links, as path_resolution(7) describes for a process with that root. It
+// follows a link at the end of name only if last is set. enter returns an entry of a directory and, if it is a link,
+// its target.
 func follow[T any](name string, last bool, root T, up func(at T) T,
 	enter func(at T, element string) (next T, target string, isLink bool, err error)) (T, error) {
 	var none T
@@ -25,7 +22,7 @@ func follow[T any](name string, last bool, root T, up func(at T) T,
 	for rest := name; rest != ""; {
 		var element string
 		element, rest = cutElement(rest)
-		// Empty elements and dots come from link targets, such as "../../devices//cpu/".
+		// From link targets, such as "../../devices//cpu/".
 		switch element {
 		case "", ".":
 			continue
@@ -45,7 +42,7 @@ func follow[T any](name string, last bool, root T, up func(at T) T,
 			return none, syscall.ELOOP
 		}
 		if target == "" {
-			return none, fs.ErrNotExist // The kernel makes no link with an empty target.
+			return none, fs.ErrNotExist // the kernel makes no such link
 		}
 		if target[0] == '/' {
 			at = root
@@ -60,8 +57,8 @@ func follow[T any](name string, last bool, root T, up func(at T) T,
 	return at, nil
 }
 
-// resolve returns the link-free name of the file called name. readLink reads a link whose directory name is
-// link-free; it fails with EINVAL if the entry is not a link.
+// resolve returns a link-free name. readLink gets a name whose directory is link-free, and fails with EINVAL if the
+// entry is not a link.
 func resolve(name string, last bool, readLink func(string) (string, error)) (string, error) {
 	return follow(name, last, ".", parentOf, func(at, element string) (string, string, bool, error) {
 		next := join(at, element)
@@ -73,8 +70,7 @@ func resolve(name string, last bool, readLink func(string) (string, error)) (str
 	})
 }
 
-// cutElement splits off the first element of a name. strings.Cut would take a fifth of the time of a file lookup in
-// memory.
+// strings.Cut would take a fifth of the time of a file lookup in memory.
 func cutElement(name string) (first, rest string) {
 	if i := strings.IndexByte(name, '/'); i >= 0 {
 		return name[:i], name[i+1:]
@@ -82,7 +78,7 @@ func cutElement(name string) (first, rest string) {
 	return name, ""
 }
 
-// parentOf returns the directory of a clean name; the root's is the root.
+// parentOf returns the root for the root.
 func parentOf(name string) string {
 	if i := strings.LastIndexByte(name, '/'); i >= 0 {
 		return name[:i]

@@ -13,15 +13,13 @@ import (
 	"strings"
 )
 
-// This file reads tar: POSIX.1-1988 (ustar), GNU's and star's variants, and the extended headers of POSIX.1-2001
-// (pax). archive/tar allocates about ten objects per entry. Archives of machines have ten thousand entries of a few
-// bytes each and took three times as long with it, whole snapshots 1.5 times. TestTarAgreesWithStdlib and its fuzz
-// test compare this reader with archive/tar.
+// This file reads tar: POSIX.1-1988 (ustar), GNU's and star's variants, and pax of POSIX.1-2001. archive/tar allocates
+// about ten objects per entry, and took three times as long for archives of machines. TestTarAgreesWithStdlib compares
+// the two.
 //
 // Sources: https://pubs.opengroup.org/onlinepubs/9699919799/utilities/pax.html ("pax Interchange Format", "ustar
 // Interchange Format") and https://www.gnu.org/software/tar/manual/html_node/Standard.html.
 
-// A tarReader reads the entries of one archive into a Builder.
 type tarReader struct {
 	in     countingReader
 	limits Limits
@@ -30,10 +28,10 @@ type tarReader struct {
 	entry  string
 	files  int
 	block  [blockSize]byte
-	arena  []byte // space for small files, filled in order
+	arena  []byte // for small files, filled in order
 }
 
-// readTar reads an unpacked archive. packed names its packing, for messages.
+// packed names the packing, for messages of readTar.
 func readTar(r io.Reader, packed string, limits Limits) (*Mem, error) {
 	in, release := buffered(r)
 	defer release()
@@ -44,7 +42,7 @@ func readTar(r io.Reader, packed string, limits Limits) (*Mem, error) {
 	return t.build.Mem(), nil
 }
 
-// A countingReader reads an unpacked archive up to a limit. It returns errTruncated for an early end.
+// A countingReader reads up to a limit; an early end is errTruncated.
 type countingReader struct {
 	in     *bufio.Reader
 	packed string
@@ -65,13 +63,13 @@ func (r *countingReader) skip(n int64) error {
 	return r.count(int64(m), err)
 }
 
-// rest reads the bytes after the archive: padding, and the packing's checksum, which must be right.
+// rest reads padding, and the packing's checksum, which must be right.
 func (r *countingReader) rest() error {
 	n, err := io.Copy(io.Discard, io.LimitReader(r.in, r.limit-r.at+1))
 	return r.count(n, err)
 }
 
-// mayHave checks that n more bytes are within the limit, before a buffer of that size is allocated.
+// mayHave checks the limit before a buffer is allocated.
 func (r *countingReader) mayHave(n int64) error {
 	if n > r.limit-r.at {
 		return &LimitError{Limit: "Bytes", Value: r.limit}
@@ -79,7 +77,7 @@ func (r *countingReader) mayHave(n int64) error {
 	return nil
 }
 
-// count adds n to the bytes read, and adds the packing to err.
+// count also adds the packing to err.
 func (r *countingReader) count(n int64, err error) error {
 	r.at += n
 	switch {
@@ -93,7 +91,6 @@ func (r *countingReader) count(n int64, err error) error {
 	return err
 }
 
-// read reads all entries up to the end mark, and the bytes after it.
 func (t *tarReader) read() error {
 	for {
 		t.header = t.in.at
@@ -117,12 +114,12 @@ func (t *tarReader) read() error {
 	}
 }
 
-// maxMeta limits an extended header. Names in Linux have at most 4096 bytes.
+// Names in Linux have at most 4096 bytes.
 const maxMeta = 1 << 20
 
-// next reads the headers of one entry. It returns io.EOF at the end mark.
+// next returns io.EOF at the end mark.
 func (t *tarReader) next() (h tarHeader, err error) {
-	pax := tarHeader{size: -1} // the extended headers' facts about the next entry
+	pax := tarHeader{size: -1} // from the extended headers
 	b := t.block[:]
 	for meta := int64(0); ; {
 		if err := t.in.full(b); err != nil {
@@ -173,7 +170,7 @@ func (t *tarReader) next() (h tarHeader, err error) {
 	}
 }
 
-// skipSparseMap skips the blocks of a GNU sparse file's map that do not fit into its header.
+// skipSparseMap skips map blocks of a GNU sparse file after its header.
 func (t *tarReader) skipSparseMap(b []byte) error {
 	if b[typeOffset] != kindSparse {
 		return nil
@@ -186,13 +183,11 @@ func (t *tarReader) skipSparseMap(b []byte) error {
 	return nil
 }
 
-// Errors of entries that exist but are not read.
 var (
 	errSparse = errors.New("a sparse file, which this reader does not know: pack without --sparse")
 	errDevice = errors.New("a device file or FIFO")
 )
 
-// typeBits are the types of entries that are neither files nor links.
 var typeBits = map[byte]fs.FileMode{
 	'3': fs.ModeDevice | fs.ModeCharDevice, '4': fs.ModeDevice, '5': fs.ModeDir, '6': fs.ModeNamedPipe,
 }
@@ -200,7 +195,7 @@ var typeBits = map[byte]fs.FileMode{
 func (t *tarReader) add(h tarHeader) (err error) {
 	mode := typeBits[h.kind]
 	switch {
-	case h.err != nil && h.hidden: // an entry that WriteTar wrote with an error, as in the next case
+	case h.err != nil && h.hidden: // written by WriteTar with an error
 		err = t.build.Hidden(h.name, h.err)
 	case h.err != nil:
 		err = t.build.Unreadable(h.name, mode, h.err)
@@ -213,8 +208,7 @@ func (t *tarReader) add(h tarHeader) (err error) {
 	case mode.IsDir() && h.mode&0o7777 == modeUnlisted:
 		err = t.build.Unreadable(h.name, fs.ModeDir, ErrNotRecorded)
 	case strings.IndexByte("MVN", h.kind) >= 0: // GNU: rest of a file on another volume; volume name; old long names
-	// A directory of GNU tar may have the list of its files as content. Before POSIX, a directory was a file with a
-	// trailing slash.
+	// GNU tar may list a directory's files as content. Before POSIX, a directory was a file with a trailing slash.
 	case mode.IsDir(), h.kind == 'D', strings.HasSuffix(h.name, "/"):
 		err = t.build.Dir(h.name)
 	case h.sparse:
@@ -236,7 +230,7 @@ func (t *tarReader) add(h tarHeader) (err error) {
 	return t.in.skip(h.size + padding(h.size))
 }
 
-// arenaSize is the space allocated at once for small files. Files larger than a quarter of it are allocated alone.
+// Files larger than a quarter of arenaSize are allocated alone.
 const arenaSize = 256 << 10
 
 func (t *tarReader) content(size int64) ([]byte, error) {
@@ -262,8 +256,7 @@ func (t *tarReader) content(size int64) ([]byte, error) {
 func padding(size int64) int64 { return -size & (blockSize - 1) }
 
 // trimShrunk removes the zeros that tar appends if a file is shorter than its size. Attributes of sysfs claim a page
-// but have a line, so archives made directly from /sys have thousands of zeros ("file shrank, padding with zeros").
-// It trims only printable text, because binary files may end with zeros of their own.
+// but have a line. It trims only printable text, because binary files may end with zeros of their own.
 func trimShrunk(data []byte) []byte {
 	if len(data) == 0 || len(data)%4096 != 0 || data[len(data)-1] != 0 {
 		return data
@@ -282,7 +275,7 @@ func trimShrunk(data []byte) []byte {
 
 const blockSize = 512
 
-// Fields of a header block: start and end offsets.
+// Start and end offsets.
 var (
 	fieldName     = [2]int{0, 100}
 	fieldMode     = [2]int{100, 108}
@@ -291,29 +284,29 @@ var (
 	fieldLink     = [2]int{157, 257}
 	fieldMagic    = [2]int{257, 265}
 	fieldPrefix   = [2]int{345, 500} // ustar
-	fieldStar     = [2]int{345, 476} // star's prefix is shorter, followed by times
+	fieldStar     = [2]int{345, 476} // star's prefix is shorter
 	fieldStarMark = [2]int{508, 512}
 )
 
 const (
 	kindSparse     = 'S'
 	typeOffset     = 156
-	extendedOffset = 482 // in a GNU sparse header: more map blocks follow
-	extendedMore   = 504 // the same in such a map block
+	extendedOffset = 482 // in a GNU sparse header
+	extendedMore   = 504 // in a map block
 )
 
-// A tarHeader is an entry's description, from its header block and the extended headers before it.
+// A tarHeader is an entry's header block with the extended headers before it.
 type tarHeader struct {
 	name, link string
 	size       int64
 	mode       int64
 	kind       byte
 	sparse     bool
-	err        error // of reading it, as recorded by a Recorder
+	err        error // as recorded by a Recorder
 	hidden     bool
 }
 
-// complete adds the header block's fields to the values from the extended headers.
+// Values from the extended headers stay.
 func (h *tarHeader) complete(b []byte, size int64) {
 	h.kind = b[typeOffset]
 	h.sparse = h.sparse || h.kind == kindSparse
@@ -322,7 +315,7 @@ func (h *tarHeader) complete(b []byte, size int64) {
 	if h.size < 0 {
 		h.size = size
 	}
-	// Links, devices and directories have no content, even with a size; nor did directories before POSIX.
+	// Links, devices and directories have no content, even with a size.
 	if h.kind >= '1' && h.kind <= '6' || h.kind == 0 && strings.HasSuffix(h.name, "/") {
 		h.size = 0
 	}
@@ -339,8 +332,7 @@ func fullName(b []byte) string {
 	return text(b, fieldName)
 }
 
-// isTarHeader reports whether a block has the checksum of a header: the sum of its bytes, with the checksum field
-// read as spaces.
+// isTarHeader checks the sum of the bytes, with the checksum field read as spaces.
 func isTarHeader(b []byte) bool {
 	if isZero(b) {
 		return false
@@ -354,7 +346,7 @@ func isTarHeader(b []byte) bool {
 	if got == want {
 		return true
 	}
-	// Some old programs summed signed bytes: 256 less for each byte above 127.
+	// Some old programs summed signed bytes.
 	for i, c := range b {
 		if c >= 0x80 && (i < fieldChecksum[0] || i >= fieldChecksum[1]) {
 			got -= 256
@@ -363,9 +355,8 @@ func isTarHeader(b []byte) bool {
 	return got == want
 }
 
-// sumBytes sums bytes eight at a time, because otherwise half the time of reading small files would go into it. Four
-// sums are side by side in a word, and 64 pairs of bytes do not overflow one; len(b) is a multiple of 8 and at most
-// blockSize.
+// sumBytes sums eight bytes at a time, because otherwise half the time of reading small files would go into it. Four
+// sums are in a word, and 64 pairs of bytes do not overflow one; len(b) is a multiple of 8 and at most blockSize.
 func sumBytes(b []byte) int64 {
 	const low = 0x00ff00ff00ff00ff
 	var sum uint64
@@ -380,7 +371,6 @@ func isZero(b []byte) bool { return len(bytes.TrimLeft(b, "\x00")) == 0 }
 
 func field(b []byte, f [2]int) []byte { return b[f[0]:f[1]] }
 
-// text returns a field up to its first NUL.
 func text(b []byte, f [2]int) string { return cString(field(b, f)) }
 
 func cString(b []byte) string {
@@ -388,11 +378,11 @@ func cString(b []byte) string {
 	return string(before)
 }
 
-// number parses a field: octal digits among spaces and NULs, or a binary number if the first bit is set (GNU, star).
-// The result is never negative.
+// number parses octal digits among spaces and NULs, or a binary number if the first bit is set (GNU, star). It is never
+// negative.
 func number(b []byte) (int64, bool) {
 	if b[0]&0x80 != 0 {
-		v := int64(b[0] & 0x3f) // the bit below the mark is the sign
+		v := int64(b[0] & 0x3f) // bit 6 is the sign
 		if b[0]&0x40 != 0 {
 			return 0, false
 		}
@@ -416,12 +406,12 @@ func number(b []byte) (int64, bool) {
 		if c < '0' || c > '7' {
 			return 0, false
 		}
-		v = v<<3 | int64(c-'0') // at most 12 digits, 36 bits
+		v = v<<3 | int64(c-'0') // at most 36 bits
 	}
 	return v, true
 }
 
-// parsePax reads records "LENGTH KEY=VALUE\n"; LENGTH is the size of the whole record.
+// parsePax reads "LENGTH KEY=VALUE\n"; LENGTH is of the whole record.
 func (h *tarHeader) parsePax(b []byte) error {
 	for len(b) > 0 {
 		i := bytes.IndexByte(b, ' ')
@@ -455,7 +445,7 @@ func (h *tarHeader) parsePax(b []byte) error {
 		default:
 			if bytes.HasPrefix(key, []byte("GNU.sparse.")) {
 				h.sparse = true
-				if string(key) == "GNU.sparse.name" { // the header's own name contains a directory "GNUSparseFile.N"
+				if string(key) == "GNU.sparse.name" { // the header has a directory "GNUSparseFile.N"
 					h.name = string(value)
 				}
 			}

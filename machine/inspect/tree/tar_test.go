@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// header returns a handmade header block, for variants that archive/tar does not write.
+// header makes variants that archive/tar does not write.
 func header(name string, kind byte, size string, change func(b []byte)) []byte {
 	b := make([]byte, blockSize)
 	copy(b, name)
@@ -33,7 +33,6 @@ func header(name string, kind byte, size string, change func(b []byte)) []byte {
 	return b
 }
 
-// blocks joins blocks, each padded, and ends the archive.
 func blocks(parts ...[]byte) []byte {
 	var out []byte
 	for _, p := range parts {
@@ -113,7 +112,6 @@ func TestArchiveVariants(t *testing.T) {
 	}
 }
 
-// stdlibTree reads an archive with archive/tar into the same form as this package.
 func stdlibTree(b []byte) (string, bool) {
 	r := tar.NewReader(bytes.NewReader(b))
 	var build Builder
@@ -137,7 +135,7 @@ func stdlibTree(b []byte) (string, bool) {
 		}
 		switch h.Typeflag {
 		case tar.TypeReg, tar.TypeCont:
-			if strings.HasSuffix(h.Name, "/") { // as in GNU tar and BSD tar
+			if strings.HasSuffix(h.Name, "/") {
 				if _, err := io.Copy(io.Discard, r); err != nil || build.Dir(h.Name) != nil {
 					return "", false
 				}
@@ -166,7 +164,7 @@ func stdlibTree(b []byte) (string, bool) {
 	}
 }
 
-// agrees checks that if archive/tar reads an archive to its end mark, this package gives the same result.
+// agrees fails if archive/tar reads an archive to its end mark with another result.
 func agrees(t *testing.T, b []byte) {
 	t.Helper()
 	want, ok := stdlibTree(b)
@@ -175,7 +173,7 @@ func agrees(t *testing.T, b []byte) {
 	}
 	m, err := ReadArchive(bytes.NewReader(b), Limits{})
 	if errors.Is(err, errTruncated) {
-		return // archive/tar accepts an archive without its end mark
+		return // archive/tar accepts a missing end mark
 	}
 	if err != nil {
 		t.Fatalf("archive/tar reads it, and this package says: %v", err)
@@ -212,7 +210,7 @@ func TestTarAgreesWithStdlib(t *testing.T) {
 func FuzzReadArchive(f *testing.F) {
 	whole := tarOf(f, file("box/sys/a", "1"), entry(tar.TypeSymlink, "box/"+strings.Repeat("l", 120), "sys/a"),
 		entry(tar.TypeLink, "h", "box/sys/a"))
-	// Inputs are edits of these seeds, because go test takes a minute to minimize an input of some KiB.
+	// go test takes a minute to minimize an input of some KiB.
 	seeds := [][]byte{whole, gzipOf(f, whole), zstdOf(f, whole),
 		read(f, "testdata/small.tar.bz2"), read(f, "testdata/small.tar.xz"),
 		blocks(header("././@LongLink", 'L', "4", nil), []byte("abc\x00"), header("f", '0', "1", nil), []byte("x")),
@@ -241,7 +239,7 @@ func FuzzReadArchive(f *testing.F) {
 	})
 }
 
-// FuzzTarAgainstStdlib changes header blocks and fixes their checksums, which a fuzzer cannot guess.
+// FuzzTarAgainstStdlib fixes checksums, which a fuzzer cannot guess.
 func FuzzTarAgainstStdlib(f *testing.F) {
 	whole := tarOf(f, file("sys/a", "1"), entry(tar.TypeSymlink, "l", "sys/a"), file(strings.Repeat("n", 120), "2"))
 	f.Add(whole, uint(156), byte('5'))

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// The text form of a tree is ttar's (https://github.com/ideaship/ttar), which other projects use for fixtures of
-// /proc and /sys: a change to a file is a readable diff.
+// The text form of a tree is ttar's (https://github.com/ideaship/ttar), which other projects use for fixtures of /proc
+// and /sys.
 //
 //	Directory: sys/block
 //	Mode: 755
@@ -25,9 +25,8 @@ import (
 // In a file, a zero byte is NULLBYTE, and a last line without its newline ends with EOF. A backslash before one of
 // these words makes it literal.
 //
-// Two keywords are ours. "Quoted:" gives a whole file as a Go string literal, for bytes that ttar cannot express,
-// such as a backslash before a zero. "Error:" replaces "Lines:", or follows "Directory:": the entry exists and
-// reading it returns that error.
+// Two keywords are ours. "Quoted:" gives a whole file as a Go string literal, for bytes that ttar cannot express.
+// "Error:" replaces "Lines:", or follows "Directory:": the entry exists and reading it returns that error.
 const (
 	keyDirectory = "Directory"
 	keyPath      = "Path"
@@ -41,7 +40,7 @@ const (
 	wordEnd  = "EOF"
 )
 
-// A TextError is an error in the text of a tree, with its line.
+// A TextError is an error in the text.
 type TextError struct {
 	Line int // from 1
 	Err  error
@@ -51,7 +50,7 @@ func (e *TextError) Error() string { return fmt.Sprintf("line %d: %v", e.Line, e
 
 func (e *TextError) Unwrap() error { return e.Err }
 
-// IsText reports whether a file that starts with head may be readable by ParseText.
+// IsText reports whether a file that starts with head may be text for ParseText.
 func IsText(head []byte) bool {
 	for line := range bytes.Lines(head) {
 		if !bytes.HasPrefix(line, []byte("#")) && len(bytes.TrimSpace(line)) > 0 {
@@ -61,7 +60,7 @@ func IsText(head []byte) bool {
 	return false
 }
 
-// ParseText reads a tree from its text form. The tree may share b, which must not be modified afterwards.
+// ParseText reads a tree's text form. b must not be modified afterwards.
 func ParseText(b []byte) (*Mem, error) {
 	p := &textParser{rest: b}
 	for p.more() {
@@ -90,7 +89,7 @@ func (p *textParser) next() []byte {
 	return line
 }
 
-// entry reads one line that is not content, and the content after it.
+// entry reads a line and its content.
 func (p *textParser) entry() error {
 	line := p.next()
 	if len(bytes.TrimSpace(line)) == 0 || line[0] == '#' {
@@ -126,7 +125,7 @@ func (p *textParser) entry() error {
 		}
 		return p.content(int(n))
 	case keyLink:
-		if value == "" { // the kernel makes no such link, and when written again it would look like a file
+		if value == "" { // the kernel makes no such link, and it would look like a file
 			return fmt.Errorf("%q is a link to nothing", clip(p.path))
 		}
 		return p.build.Link(p.path, value)
@@ -156,11 +155,9 @@ func (p *textParser) content(n int) error {
 		}
 		size += len(p.next()) + 1
 	}
-	// The last line of the text may lack its newline.
 	return p.build.File(p.path, decodeText(start[:min(size, len(start))]))
 }
 
-// decodeText returns the file content for its lines.
 func decodeText(b []byte) []byte {
 	if !bytes.Contains(b, []byte(wordZero)) && !bytes.Contains(b, []byte(wordEnd)) {
 		return b[:len(b):len(b)] // as nearly all files
@@ -172,5 +169,5 @@ func decodeText(b []byte) []byte {
 	return []byte(markers.Replace(string(b)))
 }
 
-// markers maps the special words in a file to their meanings. The first match counts.
+// The first match counts.
 var markers = strings.NewReplacer(`\`+wordZero, wordZero, `\`+wordEnd, wordEnd, wordZero, "\x00")

@@ -114,7 +114,6 @@ func TestOtherFilesAreNotTexts(t *testing.T) {
 	}
 }
 
-// trees draws trees with difficult names and contents.
 func trees(t *rapid.T) *Mem {
 	var b Builder
 	name := rapid.StringOfN(rapid.RuneFrom([]rune("ab:.-é ")), 1, 6, -1).Filter(func(s string) bool {
@@ -125,7 +124,6 @@ func trees(t *rapid.T) *Mem {
 	}), 0, 6)
 	for range rapid.IntRange(0, 20).Draw(t, "entries") {
 		path := strings.Join(rapid.SliceOfN(name, 1, 4).Draw(t, "path"), "/")
-		// Entries that conflict with existing ones are not added.
 		switch rapid.IntRange(0, 6).Draw(t, "kind") {
 		case 0:
 			_ = b.Dir(path)
@@ -194,7 +192,6 @@ type brokenPipe struct{}
 
 func (brokenPipe) Write([]byte) (int, error) { return 0, syscall.EPIPE }
 
-// TestTextOfOthers reads the fixtures of prometheus/procfs, if available.
 func TestTextOfOthers(t *testing.T) {
 	t.Parallel()
 	dir := os.Getenv("RACKLESS_CORPUS")

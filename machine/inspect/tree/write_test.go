@@ -17,8 +17,7 @@ type textWriter struct {
 	from fs.FS
 }
 
-// writeText writes a tree in the form of ParseText: sorted, with all directories, and the same bytes for the same
-// tree. Unreadable entries are written by the name of their error.
+// writeText writes the form of ParseText: sorted, and the same bytes for the same tree.
 func writeText(w io.Writer, from fs.FS) error {
 	t := &textWriter{bufio.NewWriter(w), from}
 	entries, err := fs.ReadDir(from, ".")
@@ -76,7 +75,7 @@ func (t *textWriter) error(err error) {
 
 var escaper = strings.NewReplacer("NULLBYTE", `\NULLBYTE`, "EOF", `\EOF`, "\x00", "NULLBYTE")
 
-// content writes a file as lines, or quoted if a backslash would escape a special word after it.
+// content quotes a file if a backslash would escape a special word.
 func (t *textWriter) content(data string) {
 	if strings.Contains(data, "\\\x00") || strings.HasSuffix(data, `\`) {
 		fmt.Fprintf(t, "Quoted: %s\n", strconv.Quote(data))
