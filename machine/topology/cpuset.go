@@ -12,18 +12,18 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 )
 
-// MaxCPUs limits the numbers in a CPU set to 0 to MaxCPUs-1; the largest kernels support 8192. The limit keeps a
-// hostile "0-4000000000" from filling the memory.
+// MaxCPUs limits the numbers in a set; the largest kernels support 8192. It keeps a hostile "0-4000000000" from filling
+// the memory.
 const MaxCPUs = 1 << 16
 
-// A CPUSet is an immutable set of numbers of CPUs, or of NUMA nodes if the kernel lists them in the same form. The
-// zero value is the empty set; a nil pointer to a set means "unknown".
+// A CPUSet is an immutable set of CPUs, or of NUMA nodes. The zero value is the empty set; a nil pointer means
+// "unknown".
 type CPUSet struct {
-	words []uint64 // bit i of word w is number w*64+i; the last word is not 0
+	words []uint64 // bit i of word w is w*64+i; the last word is not 0
 }
 
-// CPUs returns the set of the given numbers. It panics if one is negative or at least MaxCPUs, so outside numbers
-// need ParseCPUSet or ValidCPUs.
+// CPUs returns a set. It panics if a number is negative or at least MaxCPUs, so outside numbers need ParseCPUSet or
+// ValidCPUs.
 func CPUs(cpus ...int) CPUSet {
 	var s CPUSet
 	for _, c := range cpus {
@@ -35,12 +35,12 @@ func CPUs(cpus ...int) CPUSet {
 	return s
 }
 
-// ValidCPUs is like CPUs for outside numbers: it leaves out invalid ones.
+// ValidCPUs is like CPUs, but leaves out invalid numbers.
 func ValidCPUs(cpus []int) CPUSet {
 	return CPUs(lists.Filter(cpus, func(c int) bool { return c >= 0 && c < MaxCPUs })...)
 }
 
-// bounded returns an error if the number n in JSON field name is not in 0 to most.
+// bounded returns an error for JSON field name if n is not in 0 to most.
 func bounded(name string, n, most int) error {
 	if n < 0 || n > most {
 		return fmt.Errorf("%s is %d; want 0 to %d", name, n, most)
@@ -48,7 +48,7 @@ func bounded(name string, n, most int) error {
 	return nil
 }
 
-// UnionOf returns the union of the values' sets.
+// UnionOf returns the union of sets.
 func UnionOf[E any](values []E, of func(E) CPUSet) (all CPUSet) {
 	for _, v := range values {
 		all = all.Union(of(v))
@@ -56,7 +56,7 @@ func UnionOf[E any](values []E, of func(E) CPUSet) (all CPUSet) {
 	return all
 }
 
-// CPURange returns the set first to last, inclusive; it is empty if last is less than first.
+// CPURange returns first to last, inclusive; it is empty if last is less.
 func CPURange(first, last int) CPUSet {
 	var s CPUSet
 	if last < first {
@@ -69,7 +69,7 @@ func CPURange(first, last int) CPUSet {
 	return s
 }
 
-// set adds first to last. s must not be shared yet.
+// set must not get a shared set.
 func (s *CPUSet) set(first, last int) {
 	if need := last/64 + 1; need > len(s.words) {
 		if need > cap(s.words) {
@@ -88,10 +88,10 @@ func (s *CPUSet) set(first, last int) {
 	}
 }
 
-// A CPUSetError reports a list or mask that cannot be parsed.
+// A CPUSetError is for an invalid list or mask.
 type CPUSetError struct {
 	In     string // input, shortened to 80 bytes
-	Offset int    // position of the error, in bytes
+	Offset int    // in bytes
 	Why    string
 }
 
@@ -106,13 +106,12 @@ func cpuSetError(in string, at int, why string) error {
 	return &CPUSetError{In: in, Offset: at, Why: why}
 }
 
-// maxListBytes limits the text of a list. Every second number up to MaxCPUs, with commas, takes less.
+// Every second number up to MaxCPUs, with commas, takes less.
 const maxListBytes = 4 * MaxCPUs
 
-// ParseCPUSet parses the kernel's list format: "0-3,8,10-14:2" (the last is every second of 10 to 14; "0-31:4/8"
-// takes 4 of every 8). It ignores white space around the list; an empty list is the empty set. Descending ranges
-// ("5-2") are errors, as in the kernel. So are empty items ("0-3,,7") and inner white space, which the kernel would
-// skip but never writes.
+// ParseCPUSet parses the kernel's list format: "0-3,8,10-14:2" (the last is every second of 10 to 14; "0-31:4/8" takes
+// 4 of every 8). White space around the list is ignored. Descending ranges ("5-2") are errors, as in the kernel, and so
+// are empty items ("0-3,,7") and inner white space.
 //
 // Source: Documentation/admin-guide/kernel-parameters.rst, "cpu lists".
 func ParseCPUSet(s string) (CPUSet, error) {
@@ -135,7 +134,7 @@ func ParseCPUSet(s string) (CPUSet, error) {
 	return set, nil
 }
 
-// parseItem adds item ("N", "N-M", "N-M:S" or "N-M:U/S"), which is at byte at of in.
+// parseItem adds "N", "N-M", "N-M:S" or "N-M:U/S", which is at byte at of in.
 func (s *CPUSet) parseItem(in, item string, at int) error {
 	if item == "" {
 		return cpuSetError(in, at, "empty item between commas")
@@ -178,7 +177,7 @@ func (s *CPUSet) parseItem(in, item string, at int) error {
 	return nil
 }
 
-// number parses decimal digits only: strconv would accept "+1" and "1_0".
+// strconv would accept "+1" and "1_0".
 func number(s string) (int, bool) {
 	if s == "" || len(s) > 6 {
 		return 0, false
@@ -193,8 +192,7 @@ func number(s string) (int, bool) {
 	return v, v < MaxCPUs
 }
 
-// Mask returns the kernel's mask format: hexadecimal words of 32 CPUs, the highest first (lib/bitmap.c,
-// bitmap_parse).
+// Mask returns hexadecimal words of 32 CPUs, the highest first (lib/bitmap.c, bitmap_parse).
 func (s CPUSet) Mask() string {
 	words := []uint32{0}
 	for c := range s.All() {
@@ -210,8 +208,8 @@ func (s CPUSet) Mask() string {
 	return mask
 }
 
-// ParseCPUMask parses the kernel's mask format: comma-separated hexadecimal words of 32 bits, highest first, such as
-// "ff,00000000". It also accepts hwloc's "0x000000ff,0x0"; an empty mask is the empty set.
+// ParseCPUMask parses the kernel's mask format: hexadecimal words of 32 bits, highest first, such as "ff,00000000". It
+// also accepts hwloc's "0x000000ff,0x0"; an empty mask is the empty set.
 func ParseCPUMask(s string) (CPUSet, error) {
 	var set CPUSet
 	trimmed := strings.TrimSpace(s)
@@ -239,7 +237,7 @@ func ParseCPUMask(s string) (CPUSet, error) {
 	return set, nil
 }
 
-// trim drops zero words at the end, so that equal sets are deeply equal.
+// trim makes equal sets deeply equal.
 func (s *CPUSet) trim() {
 	for n := len(s.words); n > 0 && s.words[n-1] == 0; n-- {
 		s.words = s.words[:n-1]
@@ -249,7 +247,7 @@ func (s *CPUSet) trim() {
 	}
 }
 
-// String returns the kernel's list format: "0-3,8". The empty set is "".
+// String returns the kernel's list format: "0-3,8".
 func (s CPUSet) String() string { return string(s.append(nil)) }
 
 func (s CPUSet) append(b []byte) []byte {
@@ -271,7 +269,7 @@ func (s CPUSet) append(b []byte) []byte {
 	return b
 }
 
-// next returns the lowest member that is at least c, or -1.
+// next returns the lowest member from c on, or -1.
 func (s CPUSet) next(c int) int {
 	for w := c / 64; w < len(s.words); w++ {
 		word := s.words[w]
@@ -285,7 +283,7 @@ func (s CPUSet) next(c int) int {
 	return -1
 }
 
-// All yields the members in ascending order.
+// All yields the members in order.
 func (s CPUSet) All() iter.Seq[int] {
 	return func(yield func(int) bool) {
 		for c := s.next(0); c >= 0; c = s.next(c + 1) {
@@ -296,26 +294,26 @@ func (s CPUSet) All() iter.Seq[int] {
 	}
 }
 
-// Len returns the number of members.
+// Len counts members.
 func (s CPUSet) Len() int { return lists.Sum(s.words, bits.OnesCount64) }
 
-// IsEmpty reports whether s has no members.
+// IsEmpty is true without members.
 func (s CPUSet) IsEmpty() bool { return len(s.words) == 0 }
 
-// Min returns the lowest member, or -1 if s is empty.
+// Min returns the lowest member, or -1.
 func (s CPUSet) Min() int { return s.next(0) }
 
-// Contains reports whether c is a member.
+// Contains reports whether c is in s.
 func (s CPUSet) Contains(c int) bool {
 	return c >= 0 && c/64 < len(s.words) && s.words[c/64]&(1<<(c%64)) != 0
 }
 
-// Union returns the numbers that are in s or t.
+// Union returns members of s or t.
 func (s CPUSet) Union(t CPUSet) CPUSet {
 	return s.combine(t, max(len(s.words), len(t.words)), func(a, b uint64) uint64 { return a | b })
 }
 
-// combine makes a set from the first n words of both.
+// combine uses the first n words.
 func (s CPUSet) combine(t CPUSet, n int, of func(a, b uint64) uint64) CPUSet {
 	word := func(s CPUSet, i int) uint64 {
 		if i < len(s.words) {
@@ -331,17 +329,17 @@ func (s CPUSet) combine(t CPUSet, n int, of func(a, b uint64) uint64) CPUSet {
 	return out
 }
 
-// Intersect returns the numbers that are in both s and t.
+// Intersect returns members of both.
 func (s CPUSet) Intersect(t CPUSet) CPUSet {
 	return s.combine(t, min(len(s.words), len(t.words)), func(a, b uint64) uint64 { return a & b })
 }
 
-// Difference returns the members of s that are not in t.
+// Difference returns members of s not in t.
 func (s CPUSet) Difference(t CPUSet) CPUSet {
 	return s.combine(t, len(s.words), func(a, b uint64) uint64 { return a &^ b })
 }
 
-// Overlaps reports whether s and t have a member in common.
+// Overlaps reports whether they share a member.
 func (s CPUSet) Overlaps(t CPUSet) bool {
 	for i := range min(len(s.words), len(t.words)) {
 		if s.words[i]&t.words[i] != 0 {
@@ -351,7 +349,7 @@ func (s CPUSet) Overlaps(t CPUSet) bool {
 	return false
 }
 
-// IsSubsetOf reports whether every member of s is in t.
+// IsSubsetOf reports whether t has all of s.
 func (s CPUSet) IsSubsetOf(t CPUSet) bool {
 	for i, w := range s.words {
 		if i >= len(t.words) || w&^t.words[i] != 0 {
@@ -361,10 +359,10 @@ func (s CPUSet) IsSubsetOf(t CPUSet) bool {
 	return true
 }
 
-// Equal reports whether s and t have the same members. Package cmp calls it.
+// Equal is also for package cmp.
 func (s CPUSet) Equal(t CPUSet) bool { return s.IsSubsetOf(t) && t.IsSubsetOf(s) }
 
-// Compare orders sets by the lowest member, then by the list's text. The empty set comes first.
+// Compare orders sets by the lowest member, then by text; the empty set is first.
 func (s CPUSet) Compare(t CPUSet) int {
 	if a, b := s.Min(), t.Min(); a != b {
 		return a - b
@@ -372,10 +370,10 @@ func (s CPUSet) Compare(t CPUSet) int {
 	return strings.Compare(s.String(), t.String())
 }
 
-// MarshalText writes the kernel's list format.
+// MarshalText writes String's form.
 func (s CPUSet) MarshalText() ([]byte, error) { return s.append([]byte{}), nil }
 
-// UnmarshalText reads the kernel's list format.
+// UnmarshalText parses as ParseCPUSet.
 func (s *CPUSet) UnmarshalText(b []byte) error {
 	v, err := ParseCPUSet(string(b))
 	if err == nil {

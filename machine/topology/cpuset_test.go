@@ -27,7 +27,7 @@ func TestParseCPUSet(t *testing.T) {
 	for name, c := range map[string]struct {
 		in   string
 		want []int
-		out  string // as written by String; "=" for in
+		out  string // "=" for in
 	}{
 		"nothing":                            {"", nil, "="},
 		"white space":                        {" \n", nil, ""},
@@ -280,12 +280,11 @@ func TestStopIterating(t *testing.T) {
 	}
 }
 
-// A model is a set as a map, with obviously correct operations.
+// A model is obviously correct.
 type model map[int]bool
 
 func (m model) set() CPUSet { return CPUs(slices.Collect(maps.Keys(m))...) }
 
-// drawModel draws numbers near the ends of words.
 func drawModel(t *rapid.T, name string) model {
 	number := rapid.OneOf(rapid.IntRange(0, 200), rapid.SampledFrom([]int{0, 63, 64, 127, 128, 4095, 4096,
 		MaxCPUs - 1}))
@@ -296,7 +295,6 @@ func drawModel(t *rapid.T, name string) model {
 	return m
 }
 
-// TestAlgebra compares every operation with the same one on maps.
 func TestAlgebra(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -324,7 +322,7 @@ func TestAlgebra(t *testing.T) {
 			if !slices.Equal(members(c.got), want) {
 				t.Fatalf("%s of %s and %s: %s, want %v", c.what, a, b, c.got, want)
 			}
-			// Equal sets are deeply equal, without zero words at the end.
+			// No zero words at the end.
 			if diff := cmp.Diff(c.want.set().words, c.got.words); diff != "" {
 				t.Fatalf("%s of %s and %s (-want +got):\n%s", c.what, a, b, diff)
 			}
@@ -348,7 +346,6 @@ func TestAlgebra(t *testing.T) {
 	})
 }
 
-// TestTextRoundTrip checks that every set is parsed from its own list and mask.
 func TestTextRoundTrip(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -379,7 +376,7 @@ func mask(s CPUSet) string {
 	return strings.Join(parts, ",")
 }
 
-// FuzzParseCPUSet compares ParseCPUSet with a slow parser, number by number.
+// FuzzParseCPUSet compares with a slow parser, number by number.
 func FuzzParseCPUSet(f *testing.F) {
 	for _, seed := range []string{"", "0", "0-3,8,10-14:2", "0-31:4/8", "0-3,,7", "5-2", "1-", "-3", "+1", " 1 , 2",
 		"0-65535", "62-66,127-129:1/1", "7:2", "00-01"} {
@@ -425,8 +422,7 @@ func FuzzParseCPUSet(f *testing.F) {
 	})
 }
 
-// scan parses s by a format of fmt.Sscanf and reports whether it matches completely. It first removes leading zeros,
-// because %d would read "08" as octal and fail.
+// %d would read "08" as octal and fail, so scan removes leading zeros.
 func scan(s, format string, into ...any) bool {
 	var clean strings.Builder
 	for i, c := range s {
@@ -448,7 +444,7 @@ func scanExactly(s, format string, into ...any) bool {
 	return err == nil && n == len(into)
 }
 
-// FuzzParseCPUMask checks that an accepted mask prints as a list, and prints as the same mask.
+// FuzzParseCPUMask fails if an accepted mask prints as another.
 func FuzzParseCPUMask(f *testing.F) {
 	for _, seed := range []string{"", "0", "ff,00000000", "0x000000ff,0x0", "0xffffffff,,0x3", "0x", "xyz", "100000000",
 		",", "+f"} {
@@ -470,7 +466,6 @@ func FuzzParseCPUMask(f *testing.F) {
 	})
 }
 
-// BenchmarkParseCPUSet parses a list of a large machine.
 func BenchmarkParseCPUSet(b *testing.B) {
 	for b.Loop() {
 		if _, err := ParseCPUSet("0-63,128-191,256-319,384-447"); err != nil {

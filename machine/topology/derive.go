@@ -12,17 +12,17 @@ import (
 
 // Kinds of GPUs.
 const (
-	GPUDiscrete   = "discrete"   // for computing, on its own card or module
-	GPUIntegrated = "integrated" // inside the processor, on a root bus
-	GPUDisplay    = "display"    // display of a management controller or a virtual machine, not for computing
+	GPUDiscrete   = "discrete"   // on its own card or module
+	GPUIntegrated = "integrated" // in the processor, on a root bus
+	GPUDisplay    = "display"    // of a management controller or a virtual machine
 	GPUVirtual    = "virtual"    // a virtual function
-	GPUStandIn    = "stand-in"   // takes the place of a GPU in an emulated host or node, and cannot compute
+	GPUStandIn    = "stand-in"   // in an emulated host or node; cannot compute
 )
 
-// VendorEmulated is the System.Vendor of hosts made by rackless emulate.
+// VendorEmulated is the vendor of hosts of rackless emulate.
 const VendorEmulated = "rackless"
 
-// displayOnly are vendors whose class 0x03 functions only drive a display.
+// displayOnly vendors make only displays of class 0x03.
 var displayOnly = map[ID16]bool{
 	0x102b:       true, // Matrox, in BMCs
 	0x1a03:       true, // ASPEED, in BMCs
@@ -33,20 +33,20 @@ var displayOnly = map[ID16]bool{
 	0x1414:       true, // Hyper-V
 	0x15ad:       true, // VMware
 	0x80ee:       true, // VirtualBox
-	0x1d0f:       true, // Amazon: the console of EC2 instances
+	0x1d0f:       true, // Amazon: the console of EC2
 	VendorRedHat: true, // virtio-gpu
 	0x19e5:       true, // Huawei, in BMCs
 	0x126f:       true, // Silicon Motion, in BMCs
 }
 
-// serverScreens are AMD's (ATI's) display chips for servers: Rage XL and ES1000.
+// serverScreens are AMD's Rage XL and ES1000.
 var serverScreens = map[ID16]bool{0x4752: true, 0x515e: true, 0x5969: true}
 
-// computeVendors make accelerators of class 0x12 that are GPUs despite the class: AMD Instinct, Intel Gaudi.
+// computeVendors make GPUs of class 0x12: AMD Instinct, Intel Gaudi.
 var computeVendors = map[ID16]bool{VendorAMD: true, VendorNVIDIA: true, 0x1da3: true}
 
-// IsGPU reports whether d is a GPU: a display controller, or a processing accelerator of a vendor that uses this
-// class for GPUs.
+// IsGPU reports whether d is a display controller, or a processing accelerator of a vendor that uses this class for
+// GPUs.
 func (d *PCIDevice) IsGPU() bool {
 	if d.Class == nil {
 		return false
@@ -60,7 +60,7 @@ func (d *PCIDevice) IsGPU() bool {
 	return false
 }
 
-// Screens returns the VGA adapters for the host's console, and the firmware's choice, or nil if unknown.
+// Screens returns the VGA adapters for the console, and the firmware's choice, or nil.
 func (h *Host) Screens() (all []*PCIDevice, boot *PCIDevice) {
 	for i := range h.PCI {
 		d := &h.PCI[i]
@@ -80,7 +80,7 @@ func (d *PCIDevice) IsNIC() bool {
 	return d.Class != nil && (d.Class.Base() == ClassNetwork || d.Class.Sub() == SubFabric)
 }
 
-// IsBridge reports whether d is a bridge to another PCI bus.
+// IsBridge reports whether d leads to another PCI bus.
 func (d *PCIDevice) IsBridge() bool {
 	return d.Bridge != nil || d.Class != nil && (d.Class.Sub() == SubPCIBridge || d.Class.Sub() == 0x0609)
 }
@@ -103,14 +103,13 @@ func (h *Host) gpuKind(d *PCIDevice) string {
 	}
 }
 
-// isStandIn reports whether d is QEMU's display controller without VGA (secondary-vga), which an emulated host has in
-// place of a GPU.
+// isStandIn reports whether d is QEMU's secondary-vga, which stands for a GPU.
 func (d *PCIDevice) isStandIn() bool {
 	const vendorQEMU ID16 = 0x1234
 	return d.Vendor != nil && *d.Vendor == vendorQEMU && d.Class != nil && d.Class.Sub() == SubOtherDisplay
 }
 
-// isLabGPU reports whether d is an emulated GPU of a lab node: the only virtio GPU that is a 3D controller.
+// A lab node has the only virtio GPU that is a 3D controller.
 func (d *PCIDevice) isLabGPU() bool {
 	const virtioGPU ID16 = 0x1050
 	return d.Vendor != nil && *d.Vendor == VendorRedHat && d.Device != nil && *d.Device == virtioGPU &&
@@ -118,7 +117,7 @@ func (d *PCIDevice) isLabGPU() bool {
 }
 
 // Complete adds derived facts, sorts every list and numbers elements without a number. It is idempotent, and every
-// reader calls it last, so that facts mean the same in each Host.
+// reader calls it last.
 func (h *Host) Complete() {
 	h.completePCI()
 	h.completeVFs()
@@ -145,7 +144,6 @@ func (h *Host) Complete() {
 	h.Unread = slices.Compact(h.Unread)
 }
 
-// completePCI sorts the functions, connects each link to its port and derives missing NUMA nodes.
 func (h *Host) completePCI() {
 	slices.SortStableFunc(h.PCI, func(a, b PCIDevice) int { return a.Address.Compare(b.Address) })
 	h.PCI = slices.CompactFunc(h.PCI, func(a, b PCIDevice) bool { return a.Address == b.Address })
@@ -168,8 +166,7 @@ func (h *Host) completePCI() {
 			d.NUMANode, d.NUMASource = &n, "local_cpulist"
 		}
 	}
-	// A function inherits the NUMA node of the bridges above it. A bridge may come after its children, so this is a
-	// separate pass.
+	// A bridge may come after its children, so a NUMA node is inherited in a separate pass.
 	inherited := map[*PCIDevice]int{}
 	for i := range h.PCI {
 		d := &h.PCI[i]
@@ -194,9 +191,9 @@ func (h *Host) completePCI() {
 	}
 }
 
-// guessPort derives the ports of switches from the tree if the configuration space was not read: a bridge below a
-// root port or a downstream port is an upstream port if bridges with links are below it, and these are its downstream
-// ports. Bridges to conventional PCI have no links.
+// guessPort derives the ports of switches from the tree: a bridge below a root port or a downstream port is an upstream
+// port if bridges with links are below it, and these are its downstream ports. Bridges to conventional PCI have no
+// links.
 func (t *Tree) guessPort(d *PCIDevice, up []*PCIDevice) {
 	if !d.IsBridge() || d.Link == nil || d.Bridge != nil && d.Bridge.Port != "" || isCut(topmost(d, up)) {
 		return
@@ -218,17 +215,16 @@ func (t *Tree) guessPort(d *PCIDevice, up []*PCIDevice) {
 	d.Bridge.Port = port
 }
 
-// isDownstream reports whether d is a port whose own link goes down, so that the port above is not the other end of
-// the link.
+// isDownstream reports whether d's own link goes down.
 func (d *PCIDevice) isDownstream() bool {
 	return d.Bridge != nil && (d.Bridge.Port == "downstream port" || d.Bridge.Port == "root port")
 }
 
-// isSwitch reports whether d is a whole switch: its link goes up, and the links of its ports are unknown.
+// The link of a whole switch goes up, and the links of its ports are unknown.
 func (d *PCIDevice) isSwitch() bool { return d.Bridge != nil && d.Bridge.Port == PortSwitch }
 
-// nodeOf returns the NUMA node that has all CPUs of local. CPUs of several nodes mean "no locality"; fewer CPUs than
-// the node's are enough, because some firmware lists only some.
+// nodeOf returns the node that has all CPUs of local. CPUs of several nodes mean "no locality"; some firmware lists
+// only some of a node's CPUs.
 func (h *Host) nodeOf(local *CPUSet) (int, bool) {
 	if local == nil || local.IsEmpty() || len(h.NUMANodes) < 2 {
 		return 0, false
@@ -240,9 +236,8 @@ func (h *Host) nodeOf(local *CPUSet) (int, bool) {
 	return n.ID, true
 }
 
-// UntoldNodes returns how many NUMA nodes the machine has at least beside those in NUMANodes. A text may count more
-// than it lists; a matrix shows only the nodes of its GPUs, of which node 0 need not be one, and SYS is a path between
-// two nodes.
+// UntoldNodes returns the least number of NUMA nodes missing in NUMANodes. A matrix shows only the nodes of its GPUs,
+// of which node 0 need not be one, and SYS is a path between two nodes.
 func (h *Host) UntoldNodes() int {
 	if h.NodeCount != nil {
 		return max(0, *h.NodeCount-len(h.NUMANodes))
@@ -256,7 +251,7 @@ func (h *Host) UntoldNodes() int {
 	return 0
 }
 
-// OnlyNode returns the NUMA node of a machine that has one. It returns nil if the machine has several, or may have.
+// OnlyNode returns the NUMA node, or nil if the machine has several, or may have.
 func (h *Host) OnlyNode() *NUMANode {
 	if len(h.NUMANodes) != 1 || h.UntoldNodes() > 0 || h.CPUs.Untold() {
 		return nil
@@ -264,7 +259,6 @@ func (h *Host) OnlyNode() *NUMANode {
 	return &h.NUMANodes[0]
 }
 
-// completeVFs links virtual functions and their physical function if only one side was read.
 func (h *Host) completeVFs() {
 	t := NewTree(h)
 	for i := range h.PCI {
@@ -285,8 +279,7 @@ func (h *Host) completeVFs() {
 			}
 		}
 	}
-	// The reverse direction. Virtual functions are numbered by ascending address, so if all were read, their order is
-	// their index.
+	// Virtual functions are numbered by ascending address, so their order is their index if all were read.
 	found := map[*PCIDevice][]VF{}
 	for i := range h.PCI {
 		d := &h.PCI[i]
@@ -303,7 +296,7 @@ func (h *Host) completeVFs() {
 	}
 }
 
-// completeGroups collects the IOMMU groups from the devices, and keeps facts already read about a group.
+// completeGroups keeps facts already read.
 func (h *Host) completeGroups() {
 	groups := lists.By(h.IOMMU.Groups, func(g IOMMUGroup) int { return g.ID })
 	for i := range h.PCI {
@@ -327,7 +320,6 @@ func (h *Host) completeGroups() {
 	}
 }
 
-// undescribed returns the functions of a kind that no reader has described as a device.
 func undescribed[T any](h *Host, is func(*PCIDevice) bool, devices []T, at func(T) *PCIAddr) (all []PCIAddr) {
 	described := map[PCIAddr]bool{}
 	for _, d := range devices {
@@ -344,8 +336,7 @@ func undescribed[T any](h *Host, is func(*PCIDevice) bool, devices []T, at func(
 	return all
 }
 
-// completeGPUs adds a GPU for every GPU function that no reader has described, and copies the function's facts to the
-// GPU.
+// completeGPUs adds a GPU for each undescribed GPU function.
 func (h *Host) completeGPUs() {
 	for _, a := range undescribed(h, (*PCIDevice).IsGPU, h.GPUs, func(g GPU) *PCIAddr { return g.Address }) {
 		h.GPUs = append(h.GPUs, GPU{Address: &a})
@@ -381,8 +372,8 @@ func (h *Host) completeGPUs() {
 	slices.SortStableFunc(h.GPUs, func(a, b GPU) int { return compareAddr(a.Address, b.Address) })
 }
 
-// isProcessorGPU reports whether d is inside an AMD processor. Then some functions of the device have the vendor ID
-// of AMD's processors, which AMD's graphics cards do not use.
+// Functions of a GPU inside an AMD processor may have the vendor ID of AMD's processors, which AMD's graphics cards do
+// not use.
 func (h *Host) isProcessorGPU(d *PCIDevice) bool {
 	const vendorProcessors ID16 = 0x1022
 	if d.Vendor == nil || *d.Vendor != VendorAMD || d.PF != nil {
@@ -393,8 +384,7 @@ func (h *Host) isProcessorGPU(d *PCIDevice) bool {
 	})
 }
 
-// siblings returns all functions of the device at a. A virtual function is always alone, because virtual functions
-// may share a device number.
+// Virtual functions may share a device number, so they have no siblings.
 func (h *Host) siblings(a PCIAddr, virtual bool) []PCIAddr {
 	if virtual {
 		return []PCIAddr{a}
@@ -408,7 +398,7 @@ func (h *Host) siblings(a PCIAddr, virtual bool) []PCIAddr {
 	return out
 }
 
-// compareAddr orders known addresses first, and unknown ones as equal.
+// compareAddr orders known addresses first.
 func compareAddr(a, b *PCIAddr) int {
 	switch {
 	case a != nil && b != nil:
@@ -421,8 +411,7 @@ func compareAddr(a, b *PCIAddr) int {
 	return 0
 }
 
-// completeNICs adds a NIC for every network function that no reader has described, and copies the function's facts to
-// the NIC.
+// completeNICs adds a NIC for each undescribed network function.
 func (h *Host) completeNICs() {
 	for _, a := range undescribed(h, (*PCIDevice).IsNIC, h.NICs, func(n NIC) *PCIAddr { return n.Address }) {
 		h.NICs = append(h.NICs, NIC{Address: &a})
@@ -448,7 +437,7 @@ func (h *Host) completeNICs() {
 		for _, d := range n.Devices {
 			n.RDMA = append(n.RDMA, d.Name)
 			for _, p := range d.Ports {
-				// An InfiniBand port has its own rate, but the speed of its IPoIB device is often unknown.
+				// The speed of an IPoIB device is often unknown.
 				if p.RateGbps != nil && p.State == "ACTIVE" && n.SpeedMbps == nil {
 					n.SpeedMbps = new(int64(*p.RateGbps * 1000))
 				}
@@ -459,16 +448,15 @@ func (h *Host) completeNICs() {
 	slices.SortStableFunc(h.NICs, func(a, b NIC) int { return compareAddr(a.Address, b.Address) })
 }
 
-// sortedSet returns the sorted names without duplicates, never nil.
+// sortedSet is never nil.
 func sortedSet(names []string) []string {
 	return append([]string{}, lists.Distinct(names)...)
 }
 
-// NoID is the ID of a package without a number, until Complete assigns one.
+// NoID is a package's ID until Complete assigns one.
 const NoID = -1
 
-// numberPackages assigns the lowest free number to packages without one or with a duplicate, in the order in which
-// they were read. An ID is mandatory and unique.
+// numberPackages assigns the lowest free number to packages without one or with a duplicate, in the order of reading.
 func (h *Host) numberPackages() {
 	taken := map[int]bool{}
 	var without []*Package
@@ -489,19 +477,17 @@ func (h *Host) numberPackages() {
 	}
 }
 
-// KindGPUMemory is the Kind of a NUMA node that is a GPU's memory.
+// KindGPUMemory is the Kind of a GPU's memory.
 const KindGPUMemory = "gpu"
 
-// nodesOfGPU is the number of NUMA nodes that Grace's firmware reserves per GPU, one for each MIG instance.
+// nodesOfGPU are reserved by Grace's firmware, one for each MIG instance.
 const nodesOfGPU = 8
 
-// firstPOWER9 is the lowest node number of a GPU's memory on POWER9, which has up to six GPUs.
+// POWER9 has up to six GPUs, with memory from firstPOWER9.
 const firstPOWER9 = 250
 
-// completeGPUNodes marks the memory of Grace's GPUs, which only NVIDIA's driver labels: each GPU has eight nodes
-// without CPUs, only one of them with memory unless the GPU is split into MIG instances. Other memory without CPUs,
-// such as CXL, has no empty nodes beside it.
-//
+// completeGPUNodes marks the memory of Grace's GPUs: each has eight nodes without CPUs, only one of them with memory
+// unless the GPU is split into MIG instances. Other memory without CPUs, such as CXL, has no empty nodes beside it.
 // POWER9 numbers the memory of its GPUs from 255 down.
 func (h *Host) completeGPUNodes() {
 	told := func(n *NUMANode, why string) {
@@ -537,8 +523,8 @@ func (h *Host) completeGPUNodes() {
 	}
 }
 
-// completeCPUs sorts packages, caches and cores, and numbers cores and caches by their lowest CPU. Each core belongs
-// to the package, die, node and cache that contain its lowest CPU.
+// completeCPUs numbers cores and caches by their lowest CPU. Each core belongs to the package, die, node and cache of
+// that CPU.
 func (h *Host) completeCPUs() {
 	h.numberPackages()
 	slices.SortFunc(h.Packages, func(a, b Package) int { return cmp.Compare(a.ID, b.ID) })

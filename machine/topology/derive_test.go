@@ -99,7 +99,7 @@ func TestLinkIsJoinedToThePortAbove(t *testing.T) {
 	link := func(speed float64, width int) *Link { return &Link{SpeedGTs: &speed, Width: &width} }
 	for _, tt := range []struct {
 		name         string
-		port, device string // ports of the bridge above and of the function
+		port, device string // of the bridge above and the function
 		want         bool
 	}{
 		{"a device below a root port", "root port", "", true},
@@ -231,7 +231,7 @@ func TestKindsOfGPUs(t *testing.T) {
 	for _, tt := range []struct {
 		name, lines string
 		edit        func(h *Host)
-		want        string // kind; "none" if not a GPU
+		want        string // "none" if not a GPU
 	}{
 		{"a card", "01:00.0 0302 below 00:01.0 on pci0000:00", vendor(VendorNVIDIA), GPUDiscrete},
 		{"a card that a virtual machine sees on its root bus", "00:05.0 0302 on pci0000:00", vendor(VendorNVIDIA),
@@ -483,8 +483,8 @@ func TestMemoryOfGraceGPUs(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name  string
-		sizes []uint64 // memory of the nodes, in GiB; only the first has CPUs
-		want  int      // number of nodes that belong to GPUs
+		sizes []uint64 // in GiB; only the first has CPUs
+		want  int      // nodes of GPUs
 	}{
 		{"one GPU", []uint64{479, 95, 0, 0, 0, 0, 0, 0, 0}, 8},
 		{"the GPU is given away, and none has memory", []uint64{479, 0, 0, 0, 0, 0, 0, 0, 0}, 8},

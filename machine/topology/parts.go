@@ -8,8 +8,8 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 )
 
-// Parts returns the names of the nonempty parts, in the order of the Host's fields. A part is empty if the source
-// cannot know it, or if the machine has none.
+// Parts returns the names of the nonempty parts, in the Host's order. A part is empty if the source cannot know it, or
+// if the machine has none.
 func (h *Host) Parts() []string {
 	var parts []string
 	for _, part := range []struct {
@@ -44,40 +44,39 @@ func (h *Host) Parts() []string {
 	return parts
 }
 
-// Empty reports whether nothing is known about the machine.
+// Empty reports whether nothing is known.
 func (h *Host) Empty() bool {
 	return len(h.Parts()) == 0 && h.IOMMU.Enabled == nil && len(h.Kernel.Modules) == 0 && len(h.Kernel.Messages) == 0
 }
 
-// troubleWords occur in the names of counters of errors, discards, retransmission and congestion. The names depend on
-// the driver: the words are from mlx4, mlx5, bnxt_re, irdma, efa, hns and rxe.
+// troubleWords are in names of counters of errors, discards, retransmission and congestion in mlx4, mlx5, bnxt_re,
+// irdma, efa, hns and rxe.
 var troubleWords = []string{
 	"err", "discard", "drop", "retr", "timeout", "downed", "link_error_recovery", "overrun", "integrity", "nak",
 	"out_of_", "oos", "missing",
 	"mismatch", "exceed", "duplicate", "slow_restart", "cnp", "ecn", "icrc", "lost", "unresponsive",
 }
 
-// ordinaryWords occur in names that contain a trouble word by chance, or that count ordinary events: requests are
-// flushed whenever a connection ends.
+// ordinaryWords have a trouble word by chance, or count ordinary events: requests are flushed whenever a connection
+// ends.
 var ordinaryWords = []string{"deferred", "interrupt", "transferred", "flush_error"}
 
-// IsTrouble reports whether the counter counts errors, discards, retransmission or congestion.
+// IsTrouble reports whether a counter is of errors, discards, retransmission or congestion.
 func IsTrouble(name string) bool {
 	within := func(w string) bool { return strings.Contains(strings.ToLower(name), w) }
 	return slices.ContainsFunc(troubleWords, within) && !slices.ContainsFunc(ordinaryWords, within)
 }
 
-// flowNames match the counters of priorities and pauses in the output of ethtool -S. The names depend on the driver:
-// mlx5, bnxt, ice and i40e.
+// flowNames match ethtool -S of mlx5, bnxt, ice and i40e.
 var flowNames = lazyregexp.New(`^(?:port\.)?[rt]x_(?:prio(\d)_(bytes|packets|pause|discards?|buf_discard|` +
 	`cong_discard|wred_discard)|priority_(\d)_(xoff)(?:_[rt]x)?(?:\.nic)?|(pfc_ena_frames|bytes|packets)_pri(\d)|` +
 	`(?:global_pause|pause_ctrl_phy|pause_storm_(?:warning|error)_events|vport_rdma_unicast_bytes))$`)
 
-// IsFlow reports whether a counter of ethtool -S is of a priority or of pauses.
+// IsFlow reports whether a counter is of a priority or of pauses.
 func IsFlow(name string) bool { return flowNames().MatchString(name) }
 
-// FlowOf returns the priority of a counter of ethtool -S and its subject: "bytes", "packets", "pause" or "drops".
-// ok is false if it is of no single priority.
+// FlowOf returns the priority of a counter and "bytes", "packets", "pause" or "drops". ok is false if it is of no
+// single priority.
 func FlowOf(name string) (priority int, what string, ok bool) {
 	m := flowNames().FindStringSubmatch(name)
 	if m == nil || m[1]+m[3]+m[6] == "" {

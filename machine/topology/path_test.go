@@ -11,8 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// machine makes a Host from lines "ADDRESS CLASS words": "below ADDRESS", "on ROOT", "node N", and "cut" for a
-// function with an unknown parent. It has at least nodes NUMA nodes.
+// machine takes lines "ADDRESS CLASS words": "below ADDRESS", "on ROOT", "node N", and "cut" for an unknown parent. It
+// has at least nodes NUMA nodes.
 func machine(t testing.TB, nodes int, lines string) *Host {
 	t.Helper()
 	h := new(Host)
@@ -57,8 +57,8 @@ func machine(t testing.TB, nodes int, lines string) *Host {
 	return h
 }
 
-// h20 is a server with eight GPUs and four NICs. Each NUMA node has two PCIe switches with a GPU and a NIC each, and
-// two GPUs directly below root ports. Each switch and each such GPU is on its own root bus, as on current processors.
+// Each NUMA node of h20 has two PCIe switches with a GPU and a NIC each, and two GPUs below root ports. Each switch and
+// each such GPU is on its own root bus, as on current processors.
 func h20(t testing.TB) *Host {
 	var lines strings.Builder
 	for node := range 2 {
@@ -222,7 +222,7 @@ func TestAncestorsEnd(t *testing.T) {
 
 func TestAncestorsOfAHostileDump(t *testing.T) {
 	t.Parallel()
-	// A chain of 8192 bridges, deeper than buses can be nested.
+	// Deeper than buses can be nested.
 	h := new(Host)
 	address := func(i int) PCIAddr { return PCIAddr{Bus: uint8(i >> 5), Device: uint8(i & 31)} }
 	for i := range 8000 {
@@ -382,7 +382,7 @@ func FuzzParsePathLabel(f *testing.F) {
 	})
 }
 
-// FuzzBetween builds trees of any shape: each byte is the number of a bridge's parent.
+// FuzzBetween reads bytes as numbers of parents.
 func FuzzBetween(f *testing.F) {
 	f.Add([]byte{1, 2, 3, 3}, uint8(0), uint8(1))
 	f.Add([]byte{1, 0}, uint8(0), uint8(1))
@@ -429,7 +429,7 @@ func TestNodePaths(t *testing.T) {
 
 func BenchmarkPaths(b *testing.B) {
 	var lines strings.Builder
-	for i := range 72 { // as many devices as on the largest cloud machines, each below a switch port
+	for i := range 72 { // as on the largest cloud machines
 		fmt.Fprintf(&lines, "%02x:00.0 0200 below %02x:00.0 node %d\n", 0x80+i, 0x10+i, i/36)
 		fmt.Fprintf(&lines, "%02x:00.0 0604 below 01:%02x.0\n", 0x10+i, i/9)
 	}

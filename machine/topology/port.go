@@ -9,14 +9,14 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 )
 
-// Link layers of RDMA ports, as in sysfs.
+// LinkEthernet and the others are as in sysfs.
 const (
 	LinkEthernet   = "Ethernet"
 	LinkInfiniBand = "InfiniBand"
 )
 
-// NetdevOf returns the name of the network device of an RDMA port: the one that its GIDs name, else the only one of
-// the NIC, else the one with the port's number, else "".
+// NetdevOf returns the network device of an RDMA port: the one that its GIDs name, else the only one of the NIC, else
+// the one with the port's number, else "".
 func (n *NIC) NetdevOf(p *RDMAPort) string {
 	for _, g := range p.GIDs {
 		if g.Netdev != "" {
@@ -29,8 +29,8 @@ func (n *NIC) NetdevOf(p *RDMAPort) string {
 	return lists.Find(n.Ports, func(d Netdev) bool { return d.DevPort != nil && *d.DevPort == p.Number-1 }).Name
 }
 
-// LinkLayer returns the link layer of an RDMA port of n: as a source states it, or else as it follows from GIDs, the
-// LID, the network device or the class of the PCI function, in this order. It returns "" if nothing tells it.
+// LinkLayer returns the link layer of a port: as a source states it, or else from GIDs, the LID, the network device or
+// the class, in this order, or "".
 func (h *Host) LinkLayer(n *NIC, d *RDMADevice, p *RDMAPort) string {
 	if p.LinkLayer != "" {
 		return p.LinkLayer
@@ -39,7 +39,7 @@ func (h *Host) LinkLayer(n *NIC, d *RDMADevice, p *RDMAPort) string {
 	if slices.ContainsFunc(p.GIDs, func(g GID) bool { return g.IsV2() || g.Netdev != "" || g.Addr().Is4() }) {
 		return LinkEthernet
 	}
-	// mlx5 makes one device for the ports of a bond, on Ethernet only.
+	// mlx5 makes one device for a bond, on Ethernet only.
 	if strings.HasPrefix(d.Name, "mlx5_bond_") {
 		return LinkEthernet
 	}
@@ -52,8 +52,8 @@ func (h *Host) LinkLayer(n *NIC, d *RDMADevice, p *RDMAPort) string {
 	return h.classLayer(n, d)
 }
 
-// classLayer derives the link layer of a NIC from its PCI function. The adapters of Amazon have the class of Ethernet
-// controllers, but their RDMA devices are neither Ethernet nor InfiniBand.
+// The adapters of Amazon have the class of Ethernet controllers, but their RDMA devices are neither Ethernet nor
+// InfiniBand.
 func (h *Host) classLayer(n *NIC, d *RDMADevice) string {
 	const vendorAmazon ID16 = 0x1d0f
 	if n.Address == nil || strings.HasSuffix(d.NodeType, "unspecified") {
@@ -72,8 +72,8 @@ func (h *Host) classLayer(n *NIC, d *RDMADevice) string {
 	return ""
 }
 
-// linkLayer derives the link layer from a network device: kernel and systemd begin the names of IPoIB devices with
-// ib, whose hardware addresses have 20 bytes, and those of Ethernet devices with en or eth.
+// linkLayer uses names: IPoIB devices begin with ib, and have addresses of 20 bytes, Ethernet devices begin with en or
+// eth.
 //
 // Source: systemd.net-naming-scheme(7).
 func (d *Netdev) linkLayer() string {
@@ -88,7 +88,7 @@ func (d *Netdev) linkLayer() string {
 	return ""
 }
 
-// Up reports whether a network device has a link, or nil if its source does not say.
+// Up returns nil if unknown.
 func (d *Netdev) Up() *bool {
 	switch {
 	case d.Carrier != nil:
@@ -99,8 +99,7 @@ func (d *Netdev) Up() *bool {
 	return nil
 }
 
-// RateGbps returns the rate of an RDMA port in Gb/s, or nil if it is unknown. On Ethernet the rate of the port's
-// network device is also the port's.
+// RateGbps returns Gb/s, or nil. On Ethernet the rate of the network device is also the port's.
 func (h *Host) RateGbps(n *NIC, d *RDMADevice, p *RDMAPort) *float64 {
 	if p.RateGbps != nil {
 		return p.RateGbps
@@ -112,14 +111,12 @@ func (h *Host) RateGbps(n *NIC, d *RDMADevice, p *RDMAPort) *float64 {
 	return new(float64(*netdev.SpeedMbps) / 1000)
 }
 
-// vfName matches a predictable name of a network or RDMA device of a virtual function: that of its physical function
-// and the number. A port's name may stand between (enp1s0f0np0v3).
+// vfName matches the name of a physical function and a number. A port's name may stand between (enp1s0f0np0v3).
 //
 // Source: systemd.net-naming-scheme(7).
 var vfName = lazyregexp.New(`^((?:en|ib|roce|iwp?|wl)(?:P\d+)?(?:p\d+)?s\d+(?:f\d+)?(?:n[a-z0-9]+?|d\d+)?)v(\d+)$`)
 
-// VFInName returns the name of the physical function and the number of the virtual function in a predictable name
-// such as enp1s0f0v3. ok is false for other names.
+// VFInName returns the physical function and the number in a name such as enp1s0f0v3.
 func VFInName(name string) (pf string, vf int, ok bool) {
 	var m []string
 	if m = vfName().FindStringSubmatch(name); m == nil {

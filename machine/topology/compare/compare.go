@@ -1,5 +1,5 @@
-// Package compare compares descriptions of machines fact by fact. Join merges several accounts of one machine into
-// one host, and Diff lists the differences between two machines.
+// Package compare compares descriptions of machines fact by fact: Join merges accounts of one machine, and Diff lists
+// the differences between two machines.
 package compare
 
 import (
@@ -14,8 +14,8 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// keys identify list elements, so that two descriptions of the same device can be matched. A list of any other type
-// is compared as a whole.
+// keys identify list elements, to match descriptions of the same device. A list of any other type is compared as a
+// whole.
 var keys = map[reflect.Type]func(v any) string{
 	of[topology.Package]():         func(v any) string { return fmt.Sprint(v.(topology.Package).ID) },
 	of[topology.Die]():             func(v any) string { return fmt.Sprint(v.(topology.Die).ID) },
@@ -56,18 +56,15 @@ var keys = map[reflect.Type]func(v any) string{
 
 func of[T any]() reflect.Type { return reflect.TypeFor[T]() }
 
-// field returns a field's name in JSON.
 func field(f reflect.StructField) string {
 	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 	return cmp.Or(name, strings.ToLower(f.Name))
 }
 
-// isLeaf reports whether values of a type are single facts: they have a text form or no parts.
 func isLeaf(t reflect.Type) bool {
 	return t.Implements(of[encoding.TextMarshaler]()) || t.Kind() != reflect.Struct
 }
 
-// show returns a fact as text.
 func show(v reflect.Value) string {
 	if v.Kind() == reflect.Pointer {
 		v = v.Elem()
@@ -79,8 +76,7 @@ func show(v reflect.Value) string {
 	return fmt.Sprint(v.Interface())
 }
 
-// same reports whether two values of a fact agree within the precision of tools, which round bytes to MB and rates to
-// standard rates.
+// same allows for the precision of tools, which round bytes to MB and rates to standard rates.
 func same(name string, a, b reflect.Value) bool {
 	if a.Kind() == reflect.Pointer {
 		a, b = a.Elem(), b.Elem()
@@ -88,7 +84,7 @@ func same(name string, a, b reflect.Value) bool {
 	within := 0.0
 	switch {
 	case strings.HasSuffix(name, "_bytes"):
-		within = 0.06 // some tools also count the memory reserved by firmware and kernel
+		within = 0.06 // some tools also count reserved memory
 	case name == "rate_gbps" || name == "speed_mbps" || name == "max_khz":
 		within = 0.04
 	}
@@ -98,7 +94,7 @@ func same(name string, a, b reflect.Value) bool {
 	return strings.EqualFold(show(a), show(b))
 }
 
-// number returns a fact as a number, or NaN if it is not one.
+// number returns NaN if the fact is not a number.
 func number(v reflect.Value) float64 {
 	switch {
 	case v.CanInt():
@@ -111,8 +107,7 @@ func number(v reflect.Value) float64 {
 	return math.NaN()
 }
 
-// passing are facts that change over time, names that depend on the tool, and derived facts. Differences in them are
-// not contradictions.
+// passing facts change over time, depend on the tool, or are derived. Differences in them are not contradictions.
 var passing = []string{"free_bytes", "available_bytes", "free", "used_bytes", "count", "counters", "provenance",
 	"unread", "contradictions", "inferred", "vendor_name", "device_name", "class_name", "model", "name", "netdevs",
 	"rdma", "functions", "numa_source", "port", "display_active", "power_state", "kind", "id", "local_cpus",

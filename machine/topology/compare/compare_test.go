@@ -34,7 +34,6 @@ func named(name string, ports ...string) topology.NIC {
 	return n
 }
 
-// nics lists NICs as "address: RDMA devices, network devices".
 func nics(h *topology.Host) []string {
 	var out []string
 	for i := range h.NICs {
@@ -55,7 +54,7 @@ func TestNICsAreJoinedByAddressesAndNames(t *testing.T) {
 		{Source: "lspci", Host: lspci},
 		{Source: "ibstat", Host: &topology.Host{NICs: []topology.NIC{named("mlx5_2"), named("mlx5_0"),
 			named("mlx5_1")}}},
-		// One text links the RDMA device to the network device, another links that to the function.
+		// One text links the RDMA to the network device, another that to the function.
 		{Source: "ibdev2netdev", Host: &topology.Host{NICs: []topology.NIC{named("mlx5_2", "ens5"),
 			named("mlx5_0", "enp94s0f0np0"), named("mlx5_1", "enp94s0f1np1")}}},
 		{Source: "ethtool -i", Host: &topology.Host{NICs: []topology.NIC{driver}}},
@@ -189,13 +188,12 @@ func TestDiffSaysWhatMakesTheDifference(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	// The same machine again, with its own addresses.
 	c := rdmaHost("18:00.0", "28.39", 9000, gid(0, local, "IB/RoCE v1"), gid(3, v4("77"), "RoCE v2"))
 	c.NICs[0].Ports[0].MAC, c.NICs[0].Devices[0].NodeGUID = "other", "other"
 	if d := compare.Diff(a, c); len(d) != 0 {
 		t.Errorf("%+v", d)
 	}
-	// A part that one host lacks completely is not a difference.
+	// A part that one host lacks is not a difference.
 	if d := compare.Diff(a, &topology.Host{System: topology.System{Vendor: "x"}}); len(d) != 0 {
 		t.Errorf("%+v", d)
 	}
@@ -216,8 +214,7 @@ func TestDiffPutsThingsThatDifferAlikeTogether(t *testing.T) {
 	}
 }
 
-// A topology of NCCL may be made for another machine. Devices that this machine lacks are reported and left out;
-// artificial switches stay above existing devices.
+// Artificial switches stay above existing devices.
 func TestDevicesOfAnotherMachineAreLeftOut(t *testing.T) {
 	made := topology.PCIDevice{Address: *addr("ffff:ff:01.0"), Bridge: &topology.Bridge{}}
 	file := func(gpu string) *topology.Host {
@@ -248,7 +245,7 @@ func TestDevicesOfAnotherMachineAreLeftOut(t *testing.T) {
 	}
 }
 
-// libvirt in a container sees no IOMMU, but a source that lists IOMMU groups proves that there is one.
+// libvirt in a container sees no IOMMU, but groups prove that there is one.
 func TestAnIOMMUWithGroupsIsThere(t *testing.T) {
 	t.Parallel()
 	for _, group := range []*int{new(7), nil} {

@@ -18,24 +18,22 @@ type Difference struct {
 	Fact  string `json:"fact"` // "link.speed_gts"
 	A     string `json:"a"`    // "" if A lacks the device
 	B     string `json:"b"`
-	Count int    `json:"count"` // number of elements with this difference
-	// Things are the devices or other elements that differ alike, such as PCI functions; at most 16 are named.
+	Count int    `json:"count"` // elements with this difference
+	// Things are the elements that differ alike; at most 16 are named.
 	Things []string `json:"things"`
 }
 
-// own are facts that differ between any two machines: addresses and serial numbers of hardware, and their
-// consequences.
+// own are facts that differ between any two machines: addresses, serial numbers, and their consequences.
 var own = []string{"mac", "node_guid", "uuid", "phys_switch_id", "gid", "lid", "default_routes", "irqs", "tenants",
 	"storage", "path", "asked", "resets", "iommu", "address", "parent", "root", "parent_unknown", "driver_known",
 	"modules_known", "swap_known", "reset_known", "vfs", "cpu_affinity", "functions", "pf"}
 
 const maxThings = 16
 
-// Diff returns the facts in which a and b differ, if both know them. Devices are matched by address, or by name if
-// the two machines have no addresses in common.
+// Diff returns the facts in which a and b differ, if both know them. Devices are matched by address, or by name if the
+// two machines have no addresses in common.
 //
-// Both hosts are flattened to facts: a part, the keys of the element, and the path of the value in it. Equal
-// differences of many elements become one with a count: a lower link speed of eight GPUs is one difference.
+// Equal differences of many elements become one with a count: a lower link speed of eight GPUs is one difference.
 func Diff(a, b *topology.Host) []Difference {
 	d := differ{a: facts(a, b), b: facts(b, a), partsA: parts(a), partsB: parts(b)}
 	all := maps.Clone(d.a)
@@ -44,7 +42,7 @@ func Diff(a, b *topology.Host) []Difference {
 		return cmp.Or(cmp.Compare(order(x.part), order(y.part)), cmp.Compare(x.fact, y.fact), cmp.Compare(len(x.thing),
 			len(y.thing)), cmp.Compare(x.thing, y.thing))
 	})
-	var out group.List[[4]string, Difference] // by everything in the text of a difference
+	var out group.List[[4]string, Difference] // by the text of a difference
 	for _, name := range names {
 		va, inA := d.a[name]
 		vb, inB := d.b[name]
@@ -66,22 +64,22 @@ func Diff(a, b *topology.Host) []Difference {
 	return out.All
 }
 
-// A fact is the place of a value; thing is the keys on the path to it.
+// A fact is a value's place; thing is the keys on the path.
 type fact struct{ part, thing, fact string }
 
 func (f fact) last() string { return f.fact[strings.LastIndexByte(f.fact, '.')+1:] }
 
-// A differ has the facts of both hosts and the parts that each knows. Elements of an unknown part are not missing.
+// A differ has the parts that each host knows. Elements of an unknown part are not missing.
 type differ struct {
 	a, b           map[fact]reflect.Value
 	partsA, partsB map[string]bool
 }
 
-// there is the fact that an element exists.
+// there means that an element exists.
 const there = "present"
 
-// isDifference reports whether a fact that one host lacks is a difference. It is if the host lacks the element but
-// knows others of the kind, or if the fact is one that is absent while a link is down.
+// isDifference reports whether a fact that one host lacks is a difference: if the host knows other elements of the
+// kind, or if the fact is absent while a link is down.
 func (d *differ) isDifference(f fact, inA, inB bool) bool {
 	if inA && inB {
 		return true
@@ -91,7 +89,7 @@ func (d *differ) isDifference(f fact, inA, inB bool) bool {
 		missing, missingParts = d.b, d.partsB
 	}
 	if f.fact == there {
-		// A missing NIC is reported once, under nics, and not again under pci.
+		// A missing NIC is not reported again under pci.
 		device := fact{"nics", f.thing, there}
 		_, nic := d.a[device]
 		_, other := d.b[device]
@@ -100,14 +98,13 @@ func (d *differ) isDifference(f fact, inA, inB bool) bool {
 	if _, thing := missing[fact{f.part, f.thing, there}]; f.thing != "" && !thing {
 		return false // its absence is already reported
 	}
-	// Other facts that only one host has are unknown to the other's source, which is no difference.
+	// Other facts are unknown to one source, which is no difference.
 	return slices.Contains([]string{"speed_mbps", "rate_gbps", "netdev", "function", "qos.pfc"}, f.last()) &&
 		f.thing != ""
 }
 
-// container reports whether the element that contains f's exists in both hosts, so that a missing element is reported
-// only once. A nested element has the outer keys before its own, separated by spaces: "mlx5_0 rdma_devices[mlx5_0]
-// ports[1]".
+// container reports whether the element around f's exists in both hosts, so that a missing element is reported only
+// once. A nested element has the outer keys before its own: "mlx5_0 rdma_devices[mlx5_0] ports[1]".
 func (d *differ) container(f fact, missing map[fact]reflect.Value) bool {
 	i := strings.LastIndex(f.thing, " ")
 	if i < 0 {
@@ -117,7 +114,7 @@ func (d *differ) container(f fact, missing map[fact]reflect.Value) bool {
 	if _, ok := missing[up]; !ok {
 		return false
 	}
-	// A source knows all or none of a list of nested elements, such as GIDs.
+	// A source knows all or none of a nested list.
 	for k := range missing {
 		if k.part == f.part && k.fact == there && strings.HasPrefix(k.thing, up.thing+" "+listOf(f.thing[i+1:])) {
 			return true
@@ -126,10 +123,9 @@ func (d *differ) container(f fact, missing map[fact]reflect.Value) bool {
 	return false
 }
 
-// listOf returns the list of a nested element: "gids[" for "gids[3]".
+// listOf returns "gids[" for "gids[3]".
 func listOf(thing string) string { return thing[:strings.IndexByte(thing+"[", '[')] }
 
-// parts returns the nonempty lists and structures of a host.
 func parts(h *topology.Host) map[string]bool {
 	out := map[string]bool{"devices": true}
 	v := reflect.ValueOf(h).Elem()
@@ -141,7 +137,7 @@ func parts(h *topology.Host) map[string]bool {
 	return out
 }
 
-// order returns the place of a part in the result: the most important parts come first.
+// order puts the most important parts first.
 func order(part string) int {
 	i := slices.Index([]string{"system", "packages", "cpus", "numa_nodes", "memory", "kernel", "order", "gpus", "nics",
 		"pci", "reported_paths"}, part)
@@ -151,13 +147,13 @@ func order(part string) int {
 	return i
 }
 
-// facts returns all facts of a host that another host may share.
+// facts returns the facts that another host may share.
 func facts(h, other *topology.Host) map[fact]reflect.Value {
 	f := flattener{out: map[fact]reflect.Value{}, names: names(h, other)}
 	v := reflect.ValueOf(h).Elem()
 	for i := range v.NumField() {
 		name := field(v.Type().Field(i))
-		// The models of packages count although a model is a passing fact elsewhere: see walk.
+		// The models of packages count: see walk.
 		if name == "packages" || !isPassing(name) && !slices.Contains(own, name) {
 			f.walk(fact{part: name}, v.Field(i))
 		}
@@ -168,11 +164,11 @@ func facts(h, other *topology.Host) map[fact]reflect.Value {
 
 type flattener struct {
 	out   map[fact]reflect.Value
-	names map[string]string // common name, by the ID of a device that has another address in the other host
+	names map[string]string // common name by ID
 }
 
-// names returns the names of h's GPUs and NICs that have another address in the other host: the number of the GPU, or
-// the first RDMA or network device of the NIC.
+// names returns the names of GPUs and NICs with another address in the other host: the number of the GPU, or the first
+// RDMA or network device of the NIC.
 func names(h, other *topology.Host) map[string]string {
 	there := map[string]bool{}
 	visit := func(h *topology.Host, f func(id, name string)) {
@@ -202,7 +198,6 @@ func (f *flattener) set(at fact, v any) { f.out[at] = reflect.ValueOf(v) }
 
 func (f *flattener) walk(at fact, v reflect.Value) {
 	switch {
-	// Zero means unknown, except for plain booleans.
 	case v.IsZero() && v.Kind() != reflect.Bool:
 	case v.Kind() == reflect.Pointer && !isLeaf(v.Type().Elem()):
 		f.walk(at, v.Elem())
@@ -210,7 +205,7 @@ func (f *flattener) walk(at fact, v reflect.Value) {
 		for i := range v.NumField() {
 			name := field(v.Type().Field(i))
 			if at.part == "cores" && slices.Contains([]string{"numa_node", "package", "die", "l3", "os_id"}, name) {
-				continue // derived from the parts that contain the CPUs
+				continue // derived from other parts
 			}
 			hostwide := at.thing == "" && (name == "kind" || name == "model")
 			if slices.Contains(own, name) || isPassing(name) && name != "model" && !hostwide {
@@ -227,7 +222,6 @@ func (f *flattener) walk(at fact, v reflect.Value) {
 			if at.thing == "" && (at.part == "gpus" || at.part == "nics") {
 				k = cmp.Or(f.names[k], k)
 			}
-			// Keys are joined from the outside in, each inner key with the name of its list.
 			next := fact{part: at.part, thing: k}
 			if at.thing != "" || at.fact != "" {
 				next.thing = strings.TrimSpace(at.thing + " " + at.fact + "[" + k + "]")
@@ -244,9 +238,8 @@ func (f *flattener) walk(at fact, v reflect.Value) {
 	}
 }
 
-// orders adds the order of devices: the function for each name or number, and the kinds of addresses at each index of
-// a GID table. A different order on two otherwise equal machines breaks configurations that name devices by number,
-// and no other fact shows it.
+// orders adds the order of devices, and the kinds of addresses at each index of a GID table. A different order on two
+// otherwise equal machines breaks configurations that name devices by number.
 func (f *flattener) orders(h *topology.Host) {
 	for i := range h.GPUs {
 		g := &h.GPUs[i]
@@ -273,7 +266,7 @@ func (f *flattener) orders(h *topology.Host) {
 	}
 }
 
-// gidKind returns the kind of a GID without its address, which differs on each machine.
+// gidKind leaves out the address, which differs on each machine.
 func gidKind(g *topology.GID) string {
 	switch a := g.Addr(); {
 	case !a.IsValid():
@@ -286,10 +279,10 @@ func gidKind(g *topology.GID) string {
 	return "IPv6"
 }
 
-// Text returns the difference as one line, without the names in Things.
+// Text returns one line, without the names in Things.
 func (d Difference) Text() string { return d.Say("in A", "in B") }
 
-// Say is like Text with other words for the places of the values: "elsewhere", "here".
+// Say is like Text with other words for the places: "elsewhere", "here".
 func (d Difference) Say(inA, inB string) string {
 	fact := strings.ReplaceAll(d.Fact, "_", " ")
 	switch {
@@ -302,18 +295,17 @@ func (d Difference) Say(inA, inB string) string {
 	return fmt.Sprintf("%s: %s %s, %s %s", fact, value(d.A), inA, value(d.B), inB)
 }
 
-// An Outlier is a difference from the typical host of a group, with the hosts that have it; B is their value.
+// An Outlier is a difference from the typical host of a group; B is the value of its hosts.
 type Outlier struct {
 	Difference
 	Hosts []int `json:"-"` // indexes into the group
 }
 
-// maxTypical limits the search for the typical host. Each round picks a host that is more like the others.
+// maxTypical bounds rounds, each of which picks a more typical host.
 const maxTypical = 4
 
-// Outliers returns the differences of a group's hosts from its typical host, the rarest first: one slow link in 64
-// hosts comes before a second kind of host. The typical host shares its facts with most others; among fewer than
-// three hosts it is the first.
+// Outliers returns the differences of a group's hosts from its typical host, the rarest first. The typical host shares
+// its facts with most others; among fewer than three hosts it is the first.
 func Outliers(hosts []*topology.Host) (typical int, outliers []Outlier) {
 	for range maxTypical {
 		outliers = from(hosts, typical)
@@ -327,7 +319,6 @@ func Outliers(hosts []*topology.Host) (typical int, outliers []Outlier) {
 	return typical, outliers
 }
 
-// from returns the differences from one host, each with all hosts that have it.
 func from(hosts []*topology.Host, typical int) []Outlier {
 	var all group.List[[4]string, Outlier]
 	for i, h := range hosts {
@@ -342,8 +333,8 @@ func from(hosts []*topology.Host, typical int) []Outlier {
 	return all.All
 }
 
-// mostAlike returns the host with the most common facts and the fewest rare ones. If most hosts differ from the
-// typical one in a fact, then the typical one is at fault.
+// mostAlike returns the host with the most common facts and the fewest rare ones. If most hosts differ from the typical
+// one in a fact, that one is at fault.
 func mostAlike(hosts []*topology.Host, typical int, outliers []Outlier) int {
 	score := make([]int, len(hosts))
 	for _, o := range outliers {

@@ -12,22 +12,21 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A Part is one account of a machine, and its source in messages: "lscpu (cpus.txt)".
+// A Part is an account of a machine, and its source: "lscpu (cpus.txt)".
 type Part struct {
 	Source string
 	Host   *topology.Host
 }
 
-// maxContradictions limits the list, for sources that describe different machines.
+// Sources may describe different machines.
 const maxContradictions = 200
 
-// Join merges accounts of one machine into one host. PCI functions are matched by address, and GPUs and NICs also by
-// the names of their devices. If two accounts disagree about a fact, the first counts and Contradictions has both.
-// The accounts must not be used afterwards.
+// Join merges accounts of one machine. PCI functions are matched by address, and GPUs and NICs also by the names of
+// their devices. If two accounts disagree about a fact, the first counts and Contradictions has both. The accounts must
+// not be used afterwards.
 //
-// First, all parts except NICs, GPUs and paths are merged in the order of the accounts. These three wait, because
-// their IDs are valid only within one account: mlx5_0 of one may be function 3b:00.0 of another. They are grouped by
-// common keys and placed on functions of the joined host, and then paths get the resulting IDs.
+// NICs, GPUs and paths wait until the rest is merged, because their IDs are valid only within one account: mlx5_0 of
+// one may be function 3b:00.0 of another.
 func Join(parts []Part) *topology.Host {
 	j := &joiner{from: map[string]string{}, h: &topology.Host{}}
 	var nics []member[topology.NIC]
@@ -37,7 +36,7 @@ func Join(parts []Part) *topology.Host {
 	j.foreign(parts)
 	for i, p := range parts {
 		j.source = p.Source
-		// "GPU0" of two accounts need not be the same GPU, so until they are joined each ID is scoped to its account.
+		// "GPU0" of two accounts need not be the same GPU.
 		scope := strconv.Itoa(i) + "/"
 		for _, n := range p.Host.NICs {
 			nics = append(nics, member[topology.NIC]{n, p.Source, []string{scope + n.ID()}})
@@ -61,7 +60,6 @@ func Join(parts []Part) *topology.Host {
 	nics = j.placeByOrder(nics)
 	gpus = j.placeGPUs(groupByKey(j, "gpus", gpus, gpuKeys))
 	j.h.NICs, j.h.GPUs = renameDevices(nics, renamed), renameDevices(gpus, renamed)
-	// Paths to a device that no account lists are dropped.
 	for _, p := range reported {
 		if a, b := renamed[p.A], renamed[p.B]; a != "" && b != "" {
 			p.A, p.B = a, b
@@ -77,12 +75,11 @@ func Join(parts []Part) *topology.Host {
 	return j.h
 }
 
-// tree returns the part that has all PCI functions of the machine, or nil.
+// tree returns the part with all PCI functions, or nil.
 func tree(parts []Part) *Part {
 	for i := range parts {
 		switch h := parts[i].Host; h.Provenance.Kind {
 		case topology.SourceTree, topology.SourceLive, topology.SourceHwloc, topology.SourceLspci:
-			// A fragment of lspci's output has no host bridge.
 			if len(h.PCI) > 0 && (h.Provenance.Kind != topology.SourceLspci || slices.ContainsFunc(h.PCI,
 				func(d topology.PCIDevice) bool { return d.Class != nil && d.Class.Sub() == topology.SubHostBridge })) {
 				return &parts[i]
@@ -92,8 +89,8 @@ func tree(parts []Part) *Part {
 	return nil
 }
 
-// foreign removes devices from an NCCL topology that the machine does not have, because such a file may have been
-// made for another machine. Its switches may be artificial, so they stay if a device is below them.
+// foreign removes devices from an NCCL topology, which may have been made for another machine. Its switches may be
+// artificial, so they stay if a device is below them.
 func (j *joiner) foreign(parts []Part) {
 	whole := tree(parts)
 	if whole == nil {
@@ -135,7 +132,7 @@ func (j *joiner) foreign(parts []Part) {
 	}
 }
 
-// provenance returns the joined host's provenance: a whole machine's kind if one is among the parts.
+// provenance prefers the kind of a whole machine.
 func provenance(parts []Part) topology.Provenance {
 	p := topology.Provenance{Kind: topology.SourceTexts}
 	var names, tools []string
@@ -164,8 +161,7 @@ func provenance(parts []Part) topology.Provenance {
 	return p
 }
 
-// reported drops the second of two statements about one path, and records a contradiction if they differ. A path has
-// no direction, so its key has the ends in order.
+// A path has no direction, so its key has the ends in order.
 func (j *joiner) reported() {
 	first := map[[2]string]topology.Path{}
 	j.h.Reported = slices.DeleteFunc(j.h.Reported, func(p topology.Path) bool {
@@ -180,8 +176,7 @@ func (j *joiner) reported() {
 	})
 }
 
-// nodes sets a function's NUMA node from the GPU or NIC on it. The function's own node, which a tree has from sysfs,
-// takes precedence.
+// A function's own node, from sysfs, precedes that of the GPU or NIC.
 func (j *joiner) nodes() {
 	at := map[topology.PCIAddr]*int{}
 	know := func(a *topology.PCIAddr, node *int) {
@@ -202,8 +197,8 @@ func (j *joiner) nodes() {
 	}
 }
 
-// cores drops cores that share CPUs with a core from an earlier account. Cores are matched by CPUs, so two different
-// groupings of the same CPUs would otherwise both appear.
+// cores drops cores that share CPUs with a core from an earlier account. Otherwise two groupings of the same CPUs would
+// both appear.
 func (j *joiner) cores() {
 	var taken topology.CPUSet
 	j.h.Cores = slices.DeleteFunc(j.h.Cores, func(c topology.Core) bool {
@@ -220,11 +215,10 @@ func (j *joiner) cores() {
 type joiner struct {
 	h      *topology.Host
 	source string
-	from   map[string]string // source of the value at a path, and of everything below it without its own entry
+	from   map[string]string // of the value at a path, and below
 }
 
-// contradict records a fact on which two sources disagree. It stops after maxContradictions, because texts of two
-// machines differ in nearly everything.
+// Texts of two machines differ in nearly everything, so contradict stops after maxContradictions.
 func (j *joiner) contradict(fact, value, source, other, by string) {
 	if len(j.h.Contradictions) < maxContradictions {
 		j.h.Contradictions = append(j.h.Contradictions, topology.Contradiction{Fact: fact, Value: value, Source: source,
@@ -232,8 +226,8 @@ func (j *joiner) contradict(fact, value, source, other, by string) {
 	}
 }
 
-// iommu resolves the case that one tool reports no IOMMU and another lists its groups. The kernel's groups count:
-// libvirt checks only when it starts, and in a container it sees no IOMMU.
+// If one tool reports no IOMMU and another lists its groups, these count: libvirt checks only when it starts, and in a
+// container it sees no IOMMU.
 func (j *joiner) iommu() {
 	if on := j.h.IOMMU.Enabled; on == nil || *on {
 		return
@@ -249,8 +243,7 @@ func (j *joiner) iommu() {
 	j.h.IOMMU.Enabled = new(true)
 }
 
-// sourceOf returns the source of the value at a path. It searches the nearest part above, because a value copied as a
-// whole has only one entry.
+// sourceOf also searches the parts above, because a value copied as a whole has one entry.
 func (j *joiner) sourceOf(path string) string {
 	for {
 		if s, ok := j.from[path]; ok {
@@ -264,8 +257,8 @@ func (j *joiner) sourceOf(path string) string {
 	}
 }
 
-// value merges b into a; name is the last part of the path. Values that a lacks are copied with their source, lists
-// are merged by the keys of their elements, and other differences are contradictions that keep a's value.
+// value merges b into a; name is the last part of the path. Values that a lacks are copied with their source, lists are
+// merged by keys, and other differences keep a's value.
 func (j *joiner) value(path, name string, a, b reflect.Value) {
 	switch {
 	case b.IsZero():
@@ -273,7 +266,7 @@ func (j *joiner) value(path, name string, a, b reflect.Value) {
 		a.Set(b)
 		j.from[path] = j.source
 	case a.Kind() == reflect.Pointer && !isLeaf(a.Type().Elem()):
-		fresh := reflect.New(a.Type().Elem()) // the value pointed to may belong to a part
+		fresh := reflect.New(a.Type().Elem()) // it may belong to a part
 		fresh.Elem().Set(a.Elem())
 		a.Set(fresh)
 		j.value(path, name, a.Elem(), b.Elem())
@@ -301,14 +294,13 @@ func (j *joiner) value(path, name string, a, b reflect.Value) {
 	}
 }
 
-// placed resolves differences in certainty between two accounts of a function's place: its parent may be unknown, and
-// its NUMA node stated or derived.
+// placed resolves two accounts of a place: a parent may be unknown, and a NUMA node stated or derived.
 func placed(a, b *topology.PCIDevice) {
 	if a.Parent != nil || b.Parent != nil || !a.ParentUnknown || !b.ParentUnknown {
 		a.ParentUnknown, b.ParentUnknown = false, false
 	}
 	if a.NUMANode != nil && b.NUMANode != nil && a.NUMASource != b.NUMASource {
-		// Clearing the derived node lets value copy the stated one without a contradiction.
+		// value then copies the stated node without a contradiction.
 		if b.NUMASource == "" {
 			a.NUMANode, a.NUMASource = nil, ""
 		} else {
@@ -317,7 +309,6 @@ func placed(a, b *topology.PCIDevice) {
 	}
 }
 
-// list merges each element of b into the element of a with the same key, or appends it.
 func (j *joiner) list(path string, a, b reflect.Value) {
 	key := keys[a.Type().Elem()]
 	at := map[string]int{}
@@ -339,14 +330,13 @@ func (j *joiner) list(path string, a, b reflect.Value) {
 	a.Set(merged)
 }
 
-// A member is a GPU or NIC with its IDs in the parts.
+// A member has its IDs in the parts.
 type member[T any] struct {
 	device T
 	source string
 	ids    []string
 }
 
-// renameDevices returns the members' devices, and maps their old IDs to the new ones in renamed.
 func renameDevices[T any](all []member[T], renamed map[string]string) []T {
 	return lists.Map(all, func(m member[T]) T {
 		for _, old := range m.ids {
@@ -358,8 +348,7 @@ func renameDevices[T any](all []member[T], renamed map[string]string) []T {
 
 func (m *member[T]) id() string { return any(&m.device).(interface{ ID() string }).ID() }
 
-// nicKeys identify a NIC by its address, RDMA devices and network devices, with prefixes to distinguish these. A NIC
-// with only a name may be of either kind.
+// nicKeys have prefixes for addresses, RDMA devices and network devices. A NIC with only a name may be of either kind.
 func nicKeys(n *topology.NIC) []string {
 	var out []string
 	if n.Address != nil {
@@ -377,7 +366,7 @@ func nicKeys(n *topology.NIC) []string {
 	return out
 }
 
-// gpuKeys identify a GPU. A name such as GPU0 depends on the tool, so it is used only if there is no address.
+// A name such as GPU0 depends on the tool, so it is a key only without an address.
 func gpuKeys(g *topology.GPU) []string {
 	if g.Address != nil {
 		return []string{g.Address.String()}
@@ -385,11 +374,10 @@ func gpuKeys(g *topology.GPU) []string {
 	return []string{"name " + g.Name}
 }
 
-// groupByKey merges members that share a key directly or through others, by union-find: a chain of name, address and
-// other name ends in one group in any order of accounts. The first member of a group is its root, so that the first
-// account counts.
+// groupByKey merges members that share a key directly or through others, by union-find. The first member of a group is
+// its root, so that the first account counts.
 func groupByKey[T any](j *joiner, list string, in []member[T], keysOf func(*T) []string) []member[T] {
-	root := make([]int, len(in)) // first member of each one's group
+	root := make([]int, len(in)) // of each one's group
 	find := func(i int) int {
 		for root[i] != i {
 			i = root[i]
@@ -409,7 +397,7 @@ func groupByKey[T any](j *joiner, list string, in []member[T], keysOf func(*T) [
 		}
 	}
 	var out []member[T]
-	// A second loop, because a later member may have joined two groups.
+	// A later member may have joined two groups.
 	for i := range in {
 		if to := find(i); to != i {
 			merge(j, list, &in[to], &in[i])
@@ -423,7 +411,6 @@ func groupByKey[T any](j *joiner, list string, in []member[T], keysOf func(*T) [
 	return out
 }
 
-// merge merges member b into a, including its IDs.
 func merge[T any](j *joiner, list string, a, b *member[T]) {
 	path := list + "[" + a.id() + "]"
 	a.ids = append(a.ids, b.ids...)

@@ -7,7 +7,6 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// hostsOf makes hosts with one NIC each, with the given link and firmware.
 func hostsOf(of ...[2]string) (hosts []*topology.Host) {
 	for _, x := range of {
 		hosts = append(hosts, &topology.Host{NICs: []topology.NIC{{Name: "mlx5_0", Firmware: x[0]}},

@@ -11,8 +11,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// placeByName finds the functions of NICs by the names of their devices, which systemd derives from the address:
-// enp94s0f1np1 is function 1 of device 0 of bus 94.
+// placeByName uses names that systemd derives from the address: enp94s0f1np1 is function 1 of device 0 of bus 94.
 func (j *joiner) placeByName(nics []member[topology.NIC]) []member[topology.NIC] {
 	for i := range nics {
 		n := &nics[i].device
@@ -40,7 +39,6 @@ func (j *joiner) placeByName(nics []member[topology.NIC]) []member[topology.NIC]
 	return groupByKey(j, "nics", nics, nicKeys)
 }
 
-// isPlaced reports whether the name of a network device tells the address of a NIC.
 func isPlaced(n *topology.NIC) bool {
 	return slices.ContainsFunc(n.Ports, func(p topology.Netdev) bool {
 		_, ok := addressInName(p.Name)
@@ -48,7 +46,7 @@ func isPlaced(n *topology.NIC) bool {
 	})
 }
 
-// placeVF makes n a virtual function of pf. Its address is known if a source lists the functions of pf.
+// The address of a virtual function is known if a source lists the functions of pf.
 func (j *joiner) placeVF(n *topology.NIC, pf topology.PCIAddr, vf int) {
 	n.PF = &pf
 	s := j.h.Device(pf).SRIOV
@@ -60,8 +58,8 @@ func (j *joiner) placeVF(n *topology.NIC, pf topology.PCIAddr, vf int) {
 	}
 }
 
-// placeByModel finds the cards that mlxconfig names by their model and Mellanox's own name of a device, if there are
-// as many cards of the model: those names are numbered in address order.
+// placeByModel finds the cards that mlxconfig names by model and Mellanox's own device, numbered in address order, if
+// there are as many cards of the model.
 func (j *joiner) placeByModel(nics []member[topology.NIC]) []member[topology.NIC] {
 	named := map[string][]*topology.NIC{}
 	for i := range nics {
@@ -93,8 +91,7 @@ func (j *joiner) placeByModel(nics []member[topology.NIC]) []member[topology.NIC
 	return groupByKey(j, "nics", nics, nicKeys)
 }
 
-// modelIn returns the model in the PCI database's name of a device, in lower case: "connectx-3" for "MT27500 Family
-// [ConnectX-3]".
+// modelIn returns "connectx-3" for "MT27500 Family [ConnectX-3]".
 func modelIn(name string) string {
 	if open, end := strings.IndexByte(name, '['), strings.LastIndexByte(name, ']'); open >= 0 && open < end {
 		name = name[open+1 : end]
@@ -102,8 +99,8 @@ func modelIn(name string) string {
 	return strings.ToLower(name)
 }
 
-// addressInName returns the PCI address in a name by systemd's scheme, with decimal numbers (lspci's are
-// hexadecimal). Domain and function are left out of the name if they are 0.
+// addressInName returns the PCI address in a name by systemd's scheme, with decimal numbers. Domain and function are
+// left out of the name if they are 0.
 //
 //	enp94s0f1np1:    bus 94, device 0, function 1 (and port 1, which is not read)
 //	enP2p1s0:        domain 2
@@ -118,7 +115,7 @@ func addressInName(name string) (topology.PCIAddr, bool) {
 			break
 		}
 	}
-	// P is the domain, p the bus, s the device ("slot") and f the function. If a letter repeats, the last one counts.
+	// P is the domain, p the bus, s the device ("slot") and f the function.
 	part := map[byte]uint64{}
 	for len(rest) > 0 && strings.IndexByte("Ppsf", rest[0]) >= 0 {
 		letter := rest[0]
@@ -137,15 +134,13 @@ func addressInName(name string) (topology.PCIAddr, bool) {
 		Function: uint8(part['f'])}, true
 }
 
-// inferred records a fact that no source states.
 func (j *joiner) inferred(format string, args ...any) {
 	j.h.Inferred = append(j.h.Inferred, fmt.Sprintf(format, args...))
 }
 
-// placeByOrder assigns functions to the RDMA devices of NVIDIA's NICs if there are as many of both: the driver
-// numbers devices in address order. Bonds are left out, because they are one device on two functions, and so are
-// virtual functions, which have no fixed order. A name of a function that is not listed shows that the list is an
-// excerpt, which proves no order.
+// placeByOrder assigns functions to the RDMA devices of NVIDIA's NICs if there are as many of both: the driver numbers
+// devices in address order. Bonds are one device on two functions, and virtual functions have no fixed order. A name of
+// a function that is not listed shows that the list is an excerpt, which proves no order.
 func (j *joiner) placeByOrder(nics []member[topology.NIC]) []member[topology.NIC] {
 	var named []*topology.NIC
 	taken := map[topology.PCIAddr]bool{}
@@ -175,7 +170,7 @@ func (j *joiner) placeByOrder(nics []member[topology.NIC]) []member[topology.NIC
 			"ibdev2netdev -v do", len(free), len(named), first)
 		return nics
 	}
-	// By length first: mlx5_10 comes after mlx5_9.
+	// mlx5_10 comes after mlx5_9.
 	slices.SortFunc(named, func(a, b *topology.NIC) int {
 		return cmp.Or(cmp.Compare(len(rdmaName(a)), len(rdmaName(b))), cmp.Compare(rdmaName(a), rdmaName(b)))
 	})
@@ -186,7 +181,7 @@ func (j *joiner) placeByOrder(nics []member[topology.NIC]) []member[topology.NIC
 	return groupByKey(j, "nics", nics, nicKeys)
 }
 
-// free returns a vendor's physical functions that satisfy is and are not taken, by address.
+// free returns a vendor's physical functions, by address.
 func (j *joiner) free(is func(*topology.PCIDevice) bool, vendor topology.ID16,
 	taken map[topology.PCIAddr]bool) (free []topology.PCIAddr) {
 	for i := range j.h.PCI {
@@ -201,19 +196,17 @@ func (j *joiner) free(is func(*topology.PCIDevice) bool, vendor topology.ID16,
 	return free
 }
 
-// inOrder records that devices, the first of which has a name, were assigned the free functions in order.
 func (j *joiner) inOrder(name string, free []topology.PCIAddr) {
 	j.inferred("that %s is %s, and so on in order, follows from there being %d of both", name, free[0], len(free))
 }
 
-// rdmaName returns the driver's name for a NIC, or the NIC's own name if no RDMA device is known.
 func rdmaName(n *topology.NIC) string {
 	names := append(slices.Clone(n.RDMA), lists.Map(n.Devices, func(d topology.RDMADevice) string { return d.Name })...)
 	return append(names, n.Name)[0]
 }
 
-// placeKnown joins GPUs without an address, as in matrices and nvidia-smi -L, with GPUs that have one. It matches
-// them by UUID or else by number, which is the same in all outputs of nvidia-smi.
+// placeKnown joins GPUs without an address with GPUs that have one, by UUID or else by number, which is the same in all
+// outputs of nvidia-smi.
 func (j *joiner) placeKnown(gpus []member[topology.GPU]) []member[topology.GPU] {
 	placed := false
 	for i := range gpus {
@@ -240,9 +233,8 @@ func (j *joiner) placeKnown(gpus []member[topology.GPU]) []member[topology.GPU] 
 	return groupByKey(j, "gpus", gpus, gpuKeys)
 }
 
-// placeGPUs assigns functions to a matrix's GPUs if there are as many of both, because the tools number GPUs in
-// address order. If the counts differ, the assignment is unknown: it drops the GPUs without an address and records a
-// contradiction.
+// placeGPUs assigns functions to a matrix's GPUs if there are as many of both, because the tools number GPUs in address
+// order. Otherwise it drops the GPUs without an address and records a contradiction.
 func (j *joiner) placeGPUs(gpus []member[topology.GPU]) []member[topology.GPU] {
 	gpus = j.placeKnown(gpus)
 	var named []*member[topology.GPU]
@@ -257,7 +249,7 @@ func (j *joiner) placeGPUs(gpus []member[topology.GPU]) []member[topology.GPU] {
 	if len(named) == 0 {
 		return gpus
 	}
-	// A matrix is from NVIDIA's or AMD's tools and does not number the other vendor's GPUs.
+	// A matrix does not number the other vendor's GPUs.
 	vendor := topology.VendorAMD
 	if strings.HasPrefix(named[0].device.Vendor, "NVIDIA") {
 		vendor = topology.VendorNVIDIA
