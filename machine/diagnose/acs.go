@@ -11,8 +11,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// acsRedirect finds the redirecting ports between a GPU and another GPU or NIC below one switch, and makes one
-// finding for each switch.
+// acsRedirect makes one finding for each switch.
 func acsRedirect(v *view, add func(finding.Finding)) {
 	if v.virtual {
 		return
@@ -22,7 +21,7 @@ func acsRedirect(v *view, add func(finding.Finding)) {
 	gpus := len(peers)
 	peers = append(peers, lists.Map(lists.Filter(v.fabric, func(n *topology.NIC) bool { return n.Address != nil }),
 		func(n *topology.NIC) topology.PCIAddr { return *n.Address })...)
-	// found is the result for one switch: the redirecting ports, and a pair of devices as an example.
+	// found is the ports of one switch, and a pair as an example.
 	type found struct {
 		ports []topology.PCIAddr
 		a, b  topology.PCIAddr
@@ -30,7 +29,7 @@ func acsRedirect(v *view, add func(finding.Finding)) {
 	switches := map[topology.PCIAddr]*found{}
 	for i, a := range peers[:gpus] {
 		for _, b := range peers[i+1:] {
-			// Pairs of two NICs do not matter: data between them goes through host memory anyway.
+			// Data between two NICs goes through host memory anyway.
 			top, ports := v.redirectingPorts(a, b)
 			if len(ports) == 0 {
 				continue
@@ -45,7 +44,6 @@ func acsRedirect(v *view, add func(finding.Finding)) {
 			}
 		}
 	}
-	// One finding for each switch, because all pairs below it share the redirecting ports.
 	for _, top := range slices.SortedFunc(maps.Keys(switches), topology.PCIAddr.Compare) {
 		f := switches[top]
 		slices.SortFunc(f.ports, topology.PCIAddr.Compare)
@@ -58,8 +56,8 @@ func acsRedirect(v *view, add func(finding.Finding)) {
 	}
 }
 
-// redirectingPorts returns the nearest bridge above both devices, and the ports between them that redirect
-// peer-to-peer requests, or no ports if a device is kept for virtual machines.
+// redirectingPorts returns the nearest bridge above both devices, and the redirecting ports, or none if a device is
+// kept for virtual machines.
 func (v *view) redirectingPorts(a, b topology.PCIAddr) (top topology.PCIAddr, ports []topology.PCIAddr) {
 	da, db := v.tree.Device(a), v.tree.Device(b)
 	if da == nil || db == nil || topology.IsVFIO(da.Driver) || topology.IsVFIO(db.Driver) {

@@ -11,7 +11,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// resettable returns the functions that must be resettable: GPUs that compute, and functions on a VFIO driver.
+// resettable returns GPUs that compute, and functions on a VFIO driver.
 func (v *view) resettable() []*topology.PCIDevice {
 	if v.virtual {
 		return nil
@@ -19,7 +19,7 @@ func (v *view) resettable() []*topology.PCIDevice {
 	var out []*topology.PCIDevice
 	for i := range v.PCI {
 		d := &v.PCI[i]
-		// Virtual functions are reset with FLR, which SR-IOV requires.
+		// SR-IOV requires FLR for virtual functions.
 		if !d.ResetKnown || d.IsBridge() || d.PF != nil || d.Dead {
 			continue
 		}
@@ -35,23 +35,21 @@ func (v *view) neighbours(d *topology.PCIDevice) []topology.PCIAddr {
 	if d.Parent == nil {
 		return nil
 	}
-	// A bus reset affects all devices directly below the bridge. Virtual functions are reset with their physical one.
+	// A bus reset affects all devices directly below the bridge.
 	others := lists.Filter(v.tree.Children(*d.Parent), func(o *topology.PCIDevice) bool {
 		return !o.Address.SameDevice(d.Address) && o.PF == nil
 	})
 	return lists.Map(others, func(o *topology.PCIDevice) topology.PCIAddr { return o.Address })
 }
 
-// isAMDGPU reports whether d is an AMD GPU. Some of these do not recover from a bus reset.
+// Some AMD GPUs do not recover from a bus reset.
 func isAMDGPU(d *topology.PCIDevice) bool {
 	return d.IsGPU() && d.Vendor != nil && *d.Vendor == topology.VendorAMD
 }
 
-// noReset finds functions without any reset method. It is only a note if the function has the bus to itself, because
-// the bridge can then reset it.
+// noReset is only a note if the function has the bus to itself, because the bridge can then reset it.
 func noReset(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
-	// The kernel lists the methods in the order of preference (Documentation/ABI/testing/sysfs-bus-pci,
-	// reset_method).
+	// In the order of preference (Documentation/ABI/testing/sysfs-bus-pci, reset_method).
 	if len(d.ResetMethods) > 0 {
 		return
 	}
@@ -74,10 +72,9 @@ func noReset(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
 	add(f)
 }
 
-// busResetOnly finds functions with only a bus reset that would also hit other devices, and AMD GPUs, which may not
-// recover from one.
+// busResetOnly finds a bus reset that would also hit other devices, and AMD GPUs, which may not recover.
 func busResetOnly(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
-	// FLR and PM resets affect only the function; bus and CXL bus resets affect everything on the bus.
+	// FLR and PM resets affect only the function; bus and CXL bus resets everything on the bus.
 	if len(d.ResetMethods) == 0 || slices.ContainsFunc(d.ResetMethods, func(m string) bool {
 		return m != "bus" && m != "cxl_bus"
 	}) {
@@ -99,14 +96,14 @@ func busResetOnly(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
 	add(f)
 }
 
-// dead skips functions in D3cold, because a function without power also reads as all ones.
+// A function in D3cold also reads as all ones.
 func dead(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
 	if d.Dead && d.PowerState != "D3cold" { // D3cold is RL033
 		add(finding.Finding{Subject: d.Address.String(), Evidence: at(pci(d.Address)+"/config", "ff ff ff ff")})
 	}
 }
 
-// coldDevice reports cards and any device of a tenant: their wake-up may fail. Other devices can stay asleep.
+// The wake-up of cards and of a tenant's devices may fail. Other devices can stay asleep.
 func coldDevice(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
 	if d.PowerState != "D3cold" || d.IsBridge() || d.Address.Function != 0 {
 		return
@@ -115,7 +112,7 @@ func coldDevice(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
 		"power_state=D3cold", driverFact(d)), Consequence: "probably none: it is powered off until it is used",
 		Fix: "before giving it to a virtual machine write 0 to d3cold_allowed and on to power/control"}
 	switch {
-	// A tenant's device sleeps while the tenant is off, and must wake up when the tenant starts.
+	// It must wake up when the tenant starts.
 	case topology.IsVFIO(d.Driver) || len(v.holders(d.Address)) > 0:
 		f.Severity = finding.Warning
 		f.Consequence = "the virtual machine may fail to wake it: unable to change power state from D3cold to D0"
@@ -125,10 +122,9 @@ func coldDevice(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
 	add(f)
 }
 
-// tooManyVFs compares the larger of the two counts, because a source may have only one of them.
+// tooManyVFs takes the larger count, because a source may have only one.
 func tooManyVFs(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
 	s := d.SRIOV
-	// Without the firmware's limit there is nothing to compare.
 	if s == nil || s.Total == nil {
 		return
 	}
@@ -144,9 +140,9 @@ func tooManyVFs(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
 	}
 }
 
-// noVFs finds cards that have the SR-IOV capability with a total of 0: SR-IOV is off in the firmware.
+// A total of 0 means that SR-IOV is off in the firmware.
 func noVFs(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
-	// A card with more functions than its total is RL034.
+	// More functions than the total is RL034.
 	if s := d.SRIOV; s == nil || s.Total == nil || *s.Total != 0 || len(s.VFs) > 0 ||
 		s.Enabled != nil && *s.Enabled > 0 || !v.isCard(d.Address) || v.virtual {
 		return
@@ -158,8 +154,8 @@ func noVFs(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
 	add(finding.Finding{Subject: d.Address.String(), Evidence: at(pci(d.Address), "sriov_totalvfs=0"), Fix: fix})
 }
 
-// parameterVFs finds cards of mlx4 whose firmware offers functions that the driver has not made. It makes them only
-// as it loads, by a parameter, and has no sriov_numvfs.
+// parameterVFs finds cards of mlx4 with unused functions. The driver makes them only as it loads, by a parameter, and
+// has no sriov_numvfs.
 //
 // Source: drivers/net/ethernet/mellanox/mlx4/main.c of Linux, num_vfs; its pci_driver has no sriov_configure.
 func parameterVFs(v *view, n *topology.NIC, add func(finding.Finding)) {
@@ -181,10 +177,9 @@ func parameterVFs(v *view, n *topology.NIC, add func(finding.Finding)) {
 			"RAM disk, and restart"})
 }
 
-// lostOverride finds devices that are not bound to the driver in driver_override, because a preparation was
-// interrupted or the driver's module is not loaded.
+// A preparation was interrupted or the driver's module is not loaded.
 func lostOverride(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
-	// The kernel prints "(null)" if a function has no override.
+	// "(null)" means no override.
 	if d.Override == "" || d.Override == "(null)" || !d.DriverKnown || d.Driver == d.Override {
 		return
 	}
@@ -201,15 +196,13 @@ func lostOverride(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
 	add(f)
 }
 
-// guestWindow is the space for 64-bit BARs in older OVMF.
-//
-// Source: PcdPciMmio64Size in OvmfPkg, 0x800000000.
+// guestWindow is the space for 64-bit BARs in older OVMF (PcdPciMmio64Size, 0x800000000).
 const guestWindow = 32 << 30
 
 func barBytes(d *topology.PCIDevice) uint64 {
 	var sum uint64
 	for _, b := range d.BARs {
-		// Number 6 is the ROM. A size of 2^50 or more is a misread register.
+		// 6 is the ROM. A size of 2^50 or more is a misread register.
 		if b.Bits64 && !b.IO && b.Index < 6 && b.SizeBytes < 1<<50 {
 			sum += b.SizeBytes
 		}
@@ -217,12 +210,11 @@ func barBytes(d *topology.PCIDevice) uint64 {
 	return sum
 }
 
-// largeBARs sums the BARs of all GPUs of a tenant, because they share one address window.
+// All GPUs of a tenant share one address window.
 func largeBARs(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	var sum uint64
 	var facts []string
 	for _, td := range t.Devices {
-		// Only GPUs have BARs this large.
 		if d := v.tree.Device(td.PCI); d != nil && d.IsGPU() {
 			n := barBytes(d)
 			sum += n

@@ -7,11 +7,9 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// base returns a well-prepared machine: an EPYC 7551P with 32 cores in 4 NUMA nodes, a GPU on node 0 and one on node
-// 1, a ConnectX-4 Lx with two ports on node 2 and one on node 3, and two tenants with a GPU each. Its only faults are
-// in the hardware: Gen4 cards in Gen3 slots, and GPUs and NICs on different nodes.
-//
-// Synthetic, after the published description of the machine. It is not completed, because cases change it first.
+// base returns a well-prepared machine: an EPYC 7551P with 32 cores in 4 NUMA nodes, a GPU on node 0 and one on node 1,
+// a ConnectX-4 Lx with two ports on node 2 and one on node 3, and two tenants with a GPU each. Its faults are Gen4
+// cards in Gen3 slots, and GPUs and NICs on different nodes. It is not completed, because cases change it first.
 func base() *topology.Host {
 	const isolated = "2-29,34-61"
 	h := &topology.Host{
@@ -104,7 +102,7 @@ func basePCI(h *topology.Host) {
 		g := function(at.bus+".0", at.port, at.node, 0x030000, 0x10de, 0x2204, "GA102 [GeForce RTX 3090]", "vfio-pci",
 			10+i)
 		link(g, 8, 16, 16, 16)
-		// A BAR as large as the memory, and small enough for any guest.
+		// As large as the memory, and small enough for any guest.
 		g.BARs = []topology.BAR{{Index: 0, SizeBytes: 16 << 20}, {Index: 1, SizeBytes: 16 * gib, Prefetchable: true,
 			Bits64: true},
 			{Index: 3, SizeBytes: 32 << 20, Prefetchable: true, Bits64: true}}
@@ -178,7 +176,7 @@ func baseTenants(h *topology.Host) {
 	}
 }
 
-// laptop returns a machine without findings: one node, a GPU in the processor, power saving everywhere, swap.
+// laptop has no findings.
 func laptop() *topology.Host {
 	h := &topology.Host{
 		Provenance: topology.Provenance{Kind: topology.SourceLive, ThisSystem: true},
@@ -248,7 +246,7 @@ func tenant(h *topology.Host, name string) *topology.Tenant {
 
 func withCmdline(h *topology.Host, line string) { h.Kernel.Cmdline = &line }
 
-// without removes the functions below a bus prefix, such as "0000:06:".
+// without takes a bus prefix, such as "0000:06:".
 func without(h *topology.Host, prefix string) {
 	h.PCI = slices.DeleteFunc(h.PCI, func(d topology.PCIDevice) bool {
 		return d.Address.String()[:len(prefix)] == prefix

@@ -12,16 +12,16 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A reportCase is a machine from a public report, with its expected findings.
+// A reportCase is from a public report.
 type reportCase struct {
 	file, source string
-	// want lists findings as "ID severity subject", and after "|" parts of their texts.
+	// want is "ID severity subject", and after "|" parts of the texts.
 	want []string
-	not  []string // IDs, and after "|" a text that must not occur
-	// most is the upper bound expected of a path, in GB/s, by "A B"; 0 means no figure.
+	not  []string // after "|" a text that must not occur
+	// most is in GB/s, by "A B"; 0 means no figure.
 	most      map[string]float64
 	paths     map[string]topology.PathClass
-	gpus, pci int // 0 if the number does not matter
+	gpus, pci int // 0 if it does not matter
 }
 
 var reportCases = []reportCase{

@@ -12,7 +12,7 @@ import (
 
 type param struct {
 	name, value string
-	hasValue    bool // "name=value", even with an empty value
+	hasValue    bool // even with an empty value
 }
 
 func (p param) String() string {
@@ -22,7 +22,7 @@ func (p param) String() string {
 	return p.name
 }
 
-// parameters returns h's kernel parameters or, if the command line is unknown, the ones that a reader has listed.
+// If the command line is unknown, parameters returns those listed by a reader.
 func parameters(h *topology.Host) []param {
 	var out []param
 	if h.Kernel.Cmdline == nil {
@@ -38,28 +38,25 @@ func parameters(h *topology.Host) []param {
 	return out
 }
 
-// asked returns the first parameter with that name. The kernel treats hyphens in names as underscores.
+// asked treats hyphens as underscores, like the kernel.
 func (v *view) asked(name string) (param, bool) {
 	return lists.Lookup(v.params, func(p param) bool { return cmdline.Key(p.name) == name })
 }
 
 func cmdlineIs(list ...param) string { return at("/proc/cmdline", words.Join(list, " ")) }
 
-// isolcpusFlags are the flags that may precede the CPU list of isolcpus.
-//
 // Source: Documentation/admin-guide/kernel-parameters.txt, isolcpus=; io_queue is an older name of managed_irq.
 var isolcpusFlags = map[string]bool{"nohz": true, "domain": true, "managed_irq": true, "io_queue": true}
 
-// isolationList parses the value of isolcpus or nohz_full: flags, then a CPU list. known is false if the list cannot
-// be parsed. "all" and "N" (the last CPU) are only accepted if the present CPUs are known.
+// isolationList parses flags, then a CPU list. known is false if that fails; "all" and "N" (the last CPU) need the
+// present CPUs.
 func (v *view) isolationList(value string) (flags []string, cpus topology.CPUSet, known bool) {
 	items := strings.Split(value, ",")
-	// Flags come first; the kernel stops looking for them at the first other word.
+	// The kernel stops looking for flags at the first other word.
 	for len(items) > 0 && isolcpusFlags[items[0]] {
 		flags, items = append(flags, items[0]), items[1:]
 	}
 	list := strings.Join(items, ",")
-	// "all" and "N" depend on the CPUs that the kernel found.
 	if present := v.CPUs.Present; present != nil && !present.IsEmpty() {
 		if list == "all" {
 			return flags, *present, true
@@ -74,20 +71,20 @@ func (v *view) isolationList(value string) (flags []string, cpus topology.CPUSet
 	return flags, set, err == nil
 }
 
-// A hugeAsk is a request for hugepages of one size on the command line.
+// A hugeAsk is for hugepages of one size.
 type hugeAsk struct {
 	size    uint64
 	total   uint64
-	byNode  map[int]uint64 // nil if the kernel spreads them
+	byNode  map[int]uint64 // nil if spread by the kernel
 	written []param        // the parameters of the request
 }
 
-// hugeAsks parses hugepagesz, hugepages and default_hugepagesz. A hugepages= after a hugepagesz= has that size. One
-// before any hugepagesz= has the default size: that of default_hugepagesz=, else the machine's.
+// hugeAsks parses requests. A hugepages= after a hugepagesz= has that size; before any it has the size of
+// default_hugepagesz=, else the machine's default.
 //
 // Source: Documentation/admin-guide/kernel-parameters.txt and mm/hugetlb.rst.
 func (v *view) hugeAsks() []hugeAsk {
-	// 2 MiB is the default of x86, and of arm64 with pages of 4 KiB.
+	// The default of x86, and of arm64 with pages of 4 KiB.
 	current := uint64(2 << 20)
 	if v.Memory.DefaultHuge != nil {
 		current = *v.Memory.DefaultHuge
@@ -104,7 +101,7 @@ func (v *view) hugeAsks() []hugeAsk {
 		case "hugepagesz":
 			n := cmdline.Size(p.value)
 			if n == 0 {
-				return out // the kernel ignores the pages of an invalid size, so later requests are uncertain
+				return out // the kernel ignores the pages of an invalid size
 			}
 			current, sizeParam = n, []param{p}
 		case "hugepages":
@@ -116,7 +113,7 @@ func (v *view) hugeAsks() []hugeAsk {
 					id, errID := strconv.Atoi(n)
 					pages, err := strconv.ParseUint(count, 10, 32)
 					if errID != nil || err != nil {
-						break // like the kernel, keep the part that was parsed
+						break // like the kernel, keep the parsed part
 					}
 					ask.byNode[id] += pages
 					ask.total += pages

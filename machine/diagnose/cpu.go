@@ -13,7 +13,6 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// isolated returns the isolated CPUs, or the empty set if they are unknown.
 func (v *view) isolated() topology.CPUSet {
 	if v.CPUs.Isolated == nil {
 		return topology.CPUSet{}
@@ -21,7 +20,6 @@ func (v *view) isolated() topology.CPUSet {
 	return *v.CPUs.Isolated
 }
 
-// cpuList formats a set, with "empty" for an empty one.
 func cpuList(s topology.CPUSet) string {
 	if s.IsEmpty() {
 		return "empty"
@@ -29,15 +27,13 @@ func cpuList(s topology.CPUSet) string {
 	return s.String()
 }
 
-// splitCores finds cores with only some threads isolated. That is the usual mistake when isolating by CPU, because
-// sibling threads rarely have neighbouring numbers.
+// splitCores finds the usual mistake when isolating by CPU: sibling threads rarely have neighbouring numbers.
 func splitCores(v *view, add func(finding.Finding)) {
 	isolated := v.isolated()
 	var missing topology.CPUSet
 	var split []string
 	for i := range v.Cores {
 		c := &v.Cores[i]
-		// A core that is isolated as a whole, or not at all, is taken as intended.
 		if rest := c.CPUs.Difference(isolated); !rest.IsEmpty() && c.CPUs.Overlaps(isolated) {
 			missing = missing.Union(rest)
 			split = append(split, at(siblings(c.CPUs.Min()), c.CPUs.String()))
@@ -51,7 +47,6 @@ func splitCores(v *view, add func(finding.Finding)) {
 		Fix:      "isolate whole cores: isolcpus=" + isolated.Union(missing).String()})
 }
 
-// served returns the number of times that an interrupt occurred, or 0 if unknown.
 func served(q *topology.IRQ) uint64 {
 	if q.Count == nil {
 		return 0
@@ -64,15 +59,13 @@ func irqFact(q *topology.IRQ) string {
 		fmt.Sprintf("%s (%s, %d served)", q.CPUs, cmp.Or(q.Device, "device not known"), served(q)))
 }
 
-// busyIsolated finds interrupts that occur and can only be served on isolated CPUs. For others, the count does not
-// tell the CPU.
+// busyIsolated finds interrupts that can only be served on isolated CPUs. For others, the count does not tell the CPU.
 func busyIsolated(v *view, add func(finding.Finding)) {
 	isolated := v.isolated()
 	var hit topology.CPUSet
 	var busy []*topology.IRQ
 	for i := range v.IRQs {
 		q := &v.IRQs[i]
-		// The count covers all CPUs, so an interrupt that others may serve proves nothing.
 		if q.CPUs.IsEmpty() || !q.CPUs.IsSubsetOf(isolated) || served(q) == 0 || v.tree.ForGuest(q.Device) {
 			continue
 		}
@@ -91,8 +84,7 @@ func busyIsolated(v *view, add func(finding.Finding)) {
 		Consequence: words.Count(len(busy), "interrupt") + " stop work on isolated CPUs"})
 }
 
-// notInForce compares the lists on the command line with the ones in effect. It skips CPU 0: the boot CPU keeps the
-// kernel's time, and nohz_full omits it.
+// notInForce skips CPU 0: the boot CPU keeps the kernel's time, and nohz_full omits it.
 func notInForce(v *view, add func(finding.Finding)) {
 	check := func(name, file string, have *topology.CPUSet, counts func(flags []string) bool) {
 		p, ok := v.asked(name)
@@ -103,7 +95,7 @@ func notInForce(v *view, add func(finding.Finding)) {
 		if !known || !counts(flags) {
 			return
 		}
-		// A list for several machines may name CPUs that this one does not have.
+		// A list for several machines may name other CPUs.
 		if v.CPUs.Present != nil {
 			want = want.Intersect(*v.CPUs.Present)
 		}
@@ -121,8 +113,7 @@ func notInForce(v *view, add func(finding.Finding)) {
 	check("nohz_full", "/sys/devices/system/cpu/nohz_full", v.CPUs.NoHzFull, func([]string) bool { return true })
 }
 
-// ticklessOnly finds CPUs in nohz_full that are not isolated: it does not keep other threads off. A cgroup partition
-// would, but older kernels do not list it.
+// nohz_full does not keep other threads off. A cgroup partition would, but older kernels do not list it.
 func ticklessOnly(v *view, add func(finding.Finding)) {
 	p, ok := v.asked("nohz_full")
 	if !ok || v.CPUs.Isolated == nil {
@@ -147,8 +138,8 @@ func ticklessOnly(v *view, add func(finding.Finding)) {
 			"for the CPUs of the tenants"})
 }
 
-// emptyList finds parameters with a list that the kernel accepts and ignores: it logs one line and isolates nothing.
-// For isolcpus, flags without a list ("isolcpus=domain") are the same mistake; other parameters accept such words.
+// emptyList finds lists that the kernel accepts and ignores. For isolcpus, flags without a list are the same mistake;
+// other parameters accept such words.
 func emptyList(v *view, add func(finding.Finding)) {
 	for _, p := range v.params {
 		if !slices.Contains([]string{"isolcpus", "nohz_full", "rcu_nocbs", "irqaffinity"}, p.name) {
@@ -163,8 +154,7 @@ func emptyList(v *view, add func(finding.Finding)) {
 	}
 }
 
-// governors finds cores with a clock that follows the load. It makes one finding per governor, to keep a machine of
-// 256 CPUs to one line.
+// governors makes one finding per governor, not per CPU.
 func governors(v *view, add func(finding.Finding)) {
 	cpus := map[string]topology.CPUSet{}
 	for i := range v.Cores {
@@ -180,7 +170,6 @@ func governors(v *view, add func(finding.Finding)) {
 	}
 }
 
-// moreCPUs returns how many more CPUs a finding has beside the one in its evidence.
 func moreCPUs(s topology.CPUSet) string {
 	if s.Len() >= 2 {
 		return " (and " + strings.Replace(words.Count(s.Len()-1, "CPU"), " ", " more ", 1) + ")"
@@ -188,18 +177,17 @@ func moreCPUs(s topology.CPUSet) string {
 	return ""
 }
 
-// smtOff is a note. SMT may be off on purpose, but older CPU lists may name threads that no longer exist.
+// SMT may be off on purpose, but older CPU lists may name missing threads.
 func smtOff(v *view, add func(finding.Finding)) {
 	if v.CPUs.SMT == "off" || v.CPUs.SMT == "forceoff" {
 		add(finding.Finding{Subject: "host", Evidence: at("/sys/devices/system/cpu/smt/control", v.CPUs.SMT)})
 	}
 }
 
-// cmdlineLimit is COMMAND_LINE_SIZE of x86 and arm64, including the terminating zero. Other architectures differ.
+// cmdlineLimit is COMMAND_LINE_SIZE of x86 and arm64, with the terminating zero.
 const cmdlineLimit = 2048
 
-// longCmdline compares the command line with the kernel's limit. The kernel cuts it silently, to one byte less than
-// the limit because of the terminating zero.
+// The kernel cuts the line silently, to one byte less than the limit.
 func longCmdline(v *view, add func(finding.Finding)) {
 	if v.Kernel.Cmdline == nil {
 		return

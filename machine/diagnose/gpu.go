@@ -11,17 +11,16 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// plainBAR is the size of a BAR that maps only a window of the memory.
+// A BAR of plainBAR maps only a window of the memory.
 const plainBAR = 256 << 20
 
-// smallBAR finds GPUs that expose only a window of their memory to peers. It is silent if there is no peer: no NIC
-// for RDMA and only one GPU.
+// smallBAR is silent without a peer: no NIC for RDMA and only one GPU.
 func smallBAR(v *view, g *topology.GPU, add func(finding.Finding)) {
 	if len(v.fabric) == 0 && len(v.gpus) < 2 || g.Address == nil || g.BAR1Bytes == nil {
 		return
 	}
 	bar := *g.BAR1Bytes
-	// A BAR's size is a power of two, so a BAR larger than the memory maps all of it.
+	// A BAR's size is a power of two.
 	less := g.MemoryBytes != nil && bar < *g.MemoryBytes
 	if bar > plainBAR && !(less && len(v.fabric) > 0) || g.MemoryBytes != nil && !less {
 		return
@@ -40,8 +39,7 @@ func smallBAR(v *view, g *topology.GPU, add func(finding.Finding)) {
 	add(f)
 }
 
-// pictureDriver finds drivers that only serve a screen. A 3D controller has no connector, so there they are always
-// wrong.
+// A 3D controller has no connector, so a driver for a screen is wrong there.
 func pictureDriver(v *view, g *topology.GPU, add func(finding.Finding)) {
 	if g.Address == nil || g.Driver != "nouveau" && g.Driver != "nvidiafb" {
 		return
@@ -56,10 +54,9 @@ func pictureDriver(v *view, g *topology.GPU, add func(finding.Finding)) {
 	add(f)
 }
 
-// splitGPU finds cards shared between a virtual machine and the host. Within one IOMMU group VFIO refuses that by
-// itself, which is RL022.
+// Within one IOMMU group VFIO refuses a shared card by itself, which is RL022.
 func splitGPU(v *view, g *topology.GPU, add func(finding.Finding)) {
-	// Display, audio, USB and UCSI of a card are functions of one device, and are reset together.
+	// Display, audio, USB and UCSI are reset together.
 	given, held, facts := v.owners(g.Functions)
 	if len(given) == 0 || len(held) == 0 || v.oneGroup(append(given, held...)) {
 		return
@@ -77,10 +74,9 @@ func (v *view) oneGroup(functions []topology.PCIAddr) bool {
 	})
 }
 
-// consoleGPU finds an only GPU that is also the console. It is silent if the card is on a vfio driver, which is a
-// deliberate choice.
+// consoleGPU is silent if the only GPU is on a vfio driver, a deliberate choice.
 func consoleGPU(v *view, add func(finding.Finding)) {
-	// With a second GPU the host can keep its console.
+	// A second GPU can be the console.
 	if len(v.gpus) != 1 || v.gpus[0].Address == nil || v.virtual {
 		return
 	}
@@ -91,7 +87,6 @@ func consoleGPU(v *view, add func(finding.Finding)) {
 	add(finding.Finding{Subject: d.Address.String(), Evidence: at(pci(d.Address), "boot_vga=1", driverFact(d))})
 }
 
-// kept reports whether a GPU is on a VFIO driver. together reports whether one virtual machine has both GPUs.
 func (v *view) kept(g *topology.GPU) bool { return topology.IsVFIO(g.Driver) }
 
 func (v *view) together(a, b *topology.GPU) bool {
@@ -106,15 +101,14 @@ func named(name string, words ...string) bool {
 	return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(name, w) })
 }
 
-// noPeers is a note on GeForce cards, which have no peer-to-peer access: between two cards below one switch, every
-// copy goes through host memory and crosses the switch's uplink twice.
+// GeForce cards have no peer-to-peer access: every copy goes through host memory and crosses the switch's uplink twice.
 func noPeers(v *view, add func(finding.Finding)) {
 	var cards, shared []string
 	for i, g := range v.gpus {
 		if !g.NoPeers() {
 			continue
 		}
-		alone := true // no other GPU without NVLink to it
+		alone := true
 		for j, o := range v.gpus {
 			if i == j || !o.NoPeers() || v.kept(g) && v.kept(o) && !v.together(g, o) ||
 				v.tree.Path(g.ID(), o.ID()).Class == topology.PathNVLink {
@@ -151,8 +145,7 @@ func noPeers(v *view, add func(finding.Finding)) {
 	add(f)
 }
 
-// withoutNVLink finds a GPU without NVLink while others of its model have it. It is a note if the links are bridges
-// between two cards, because an unpaired card may be intended.
+// withoutNVLink is a note if the links are bridges between two cards, because an unpaired card may be intended.
 func withoutNVLink(v *view, add func(finding.Finding)) {
 	peers := map[string]int{}
 	stated := map[string]bool{}
@@ -176,7 +169,7 @@ func withoutNVLink(v *view, add func(finding.Finding)) {
 			without = append(without, g.ID())
 		}
 	}
-	// Most must have links, and the source must report on the others: a source without links proves nothing.
+	// A source without links proves nothing, so most GPUs must have them.
 	if len(without) == 0 || len(without) > len(with) || len(v.Reported) == 0 &&
 		v.Provenance.Kind != topology.SourceNCCL ||
 		len(v.Reported) > 0 && v.Provenance.Kind == topology.SourceTopo && !stated[without[0]] {
@@ -202,11 +195,11 @@ func withoutNVLink(v *view, add func(finding.Finding)) {
 	add(f)
 }
 
-// noAtomics finds AMD GPUs whose atomic operations do not reach memory: each switch port must route them, and the
-// root port must complete them. ROCm requires that at start.
+// noAtomics finds AMD GPUs whose atomic operations do not reach memory: each switch port must route them, and the root
+// port must complete them. ROCm requires that at start.
 //
-// Source: drivers/gpu/drm/amd/amdkfd/kfd_device.c, needs_pci_atomics; pci_enable_atomic_ops_to_root. Root ports of
-// QEMU complete atomics since 8.1, for a single function: vfio_pci_enable_rp_atomics of hw/vfio/pci.c.
+// Source: drivers/gpu/drm/amd/amdkfd/kfd_device.c, needs_pci_atomics; pci_enable_atomic_ops_to_root. Root ports of QEMU
+// complete atomics since 8.1, for a single function: vfio_pci_enable_rp_atomics of hw/vfio/pci.c.
 func noAtomics(v *view, g *topology.GPU, add func(finding.Finding)) {
 	if g.Address == nil || g.Driver != "" && g.Driver != "amdgpu" && !topology.IsVFIO(g.Driver) {
 		return
@@ -216,7 +209,7 @@ func noAtomics(v *view, g *topology.GPU, add func(finding.Finding)) {
 	}
 	var facts []string
 	for _, port := range v.tree.Ancestors(*g.Address) {
-		// The card's own switch supports its card.
+		// The card's own switch supports it.
 		if !port.NoAtomics {
 			continue
 		}
@@ -245,8 +238,7 @@ func noAtomics(v *view, g *topology.GPU, add func(finding.Finding)) {
 	add(f)
 }
 
-// withoutAddress finds BARs of a card that have no address, for example because a guest's firmware had no space for
-// them. The driver then refuses the card.
+// A guest's firmware may have no space for a BAR. The driver then refuses the card.
 func withoutAddress(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
 	if !v.isCard(d.Address) || d.Dead || d.PowerState == "D3cold" {
 		return
@@ -276,8 +268,8 @@ func withoutAddress(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
 	add(f)
 }
 
-// writesOnly finds a GPU and a NIC at different root ports of a desktop processor, which forwards writes between
-// ports, but not reads.
+// writesOnly finds a GPU and a NIC at different root ports of a desktop processor, which forwards only writes between
+// ports.
 //
 // Source: Intel's datasheets of Core processors, "Peer-to-peer memory write transactions are supported; all other
 // peer-to-peer transactions are not".

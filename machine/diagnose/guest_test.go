@@ -2,7 +2,6 @@ package diagnose
 
 import "github.com/rackless/rackless/machine/topology"
 
-// guest adds guest details to vm00: threads per core, NUMA cells, switches.
 func guest(h *topology.Host, threads, cells, switches int) *topology.Tenant {
 	t := tenant(h, "vm00")
 	t.GuestThreads, t.GuestNodes, t.GuestSwitches = threads, new(cells), new(switches)
@@ -16,10 +15,9 @@ func pinTo(t *topology.Tenant, list ...int) {
 	}
 }
 
-// own0 and own2 are the virtual CPUs of vm00 on nodes 0 and 2.
+// own0 and own2 are vm00's virtual CPUs on nodes 0 and 2.
 const own0, own2 = "0-5,14-19", "6-13,20-27"
 
-// cells gives vm00, which runs on nodes 0 and 2, two cells with memory of these nodes.
 func cells(h *topology.Host, first, second string, vcpus ...string) *topology.Tenant {
 	t := guest(h, 2, 2, 0)
 	t.Cells = []topology.TenantCell{
@@ -30,8 +28,7 @@ func cells(h *topology.Host, first, second string, vcpus ...string) *topology.Te
 	return t
 }
 
-// belowSwitch puts GPU 0 and the first port of NIC 0 below the redirecting ports of pcieSwitch, and gives both to
-// vm00.
+// belowSwitch gives vm00 GPU 0 and a port of NIC 0 below redirecting ports.
 func belowSwitch(h *topology.Host) {
 	pcieSwitch(h, 8, 16)
 	for _, at := range [][2]string{{gpu0, "0000:08:00.0"}, {nic0, "0000:08:01.0"}} {
@@ -185,7 +182,6 @@ func twoCards(h *topology.Host, model string) {
 	}
 }
 
-// matrix returns a function that makes a machine known only from its matrix.
 func matrix(nodes []int, cells ...topology.PathClass) func() *topology.Host {
 	return func() *topology.Host {
 		h := &topology.Host{Provenance: topology.Provenance{Kind: topology.SourceTopo}}

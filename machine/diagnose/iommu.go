@@ -12,9 +12,8 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// iommuOff fires only if the kernel could have shown an IOMMU. It is an error if the command line asks for one, else
-// a warning, or a note if there is no card to give away. In a virtual machine the hypervisor decides, so there it is
-// silent unless the command line asks for one.
+// iommuOff fires only if the kernel could have shown an IOMMU. It is an error if the command line asks for one, else a
+// warning, or a note without a card to give away. In a virtual machine the hypervisor decides.
 func iommuOff(v *view, add func(finding.Finding)) {
 	if v.IOMMU.Enabled == nil || *v.IOMMU.Enabled {
 		return
@@ -26,7 +25,7 @@ func iommuOff(v *view, add func(finding.Finding)) {
 	for _, p := range v.params {
 		switch p.name {
 		case "intel_iommu", "amd_iommu", "iommu":
-			// The values are lists, as in intel_iommu=on,sm_on; on or off conventionally comes first.
+			// on or off conventionally comes first, as in intel_iommu=on,sm_on.
 			switch first, _, _ := strings.Cut(p.value, ","); first {
 			case "off":
 				forbidden = append(forbidden, p)
@@ -40,7 +39,7 @@ func iommuOff(v *view, add func(finding.Finding)) {
 		read = all(read, cmdlineIs(forbidden...))
 		f.Fix = "take " + forbidden[0].String() + " off the kernel command line and reboot"
 		if v.virtual {
-			return // off on purpose, and a guest rarely has an IOMMU
+			return // on purpose
 		}
 		f.Severity = v.cardsToGive()
 	case len(wanted) > 0:
@@ -56,7 +55,7 @@ func iommuOff(v *view, add func(finding.Finding)) {
 	add(f)
 }
 
-// cardsToGive returns Warning if the machine has a card that a virtual machine could use, else Info.
+// cardsToGive returns Warning if a virtual machine could use a card, else Info.
 func (v *view) cardsToGive() finding.Severity {
 	if len(v.gpus) > 0 || len(v.fabric) > 0 {
 		return finding.Warning
@@ -64,8 +63,7 @@ func (v *view) cardsToGive() finding.Severity {
 	return finding.Info
 }
 
-// endpoints returns the members of a group that are not bridges. It keeps members that are not in the list of
-// functions, because they may be endpoints.
+// endpoints leaves out bridges. Members without a listed function may be endpoints.
 func (v *view) endpoints(g *topology.IOMMUGroup) []topology.PCIAddr {
 	return lists.Filter(g.Devices, func(a topology.PCIAddr) bool {
 		d := v.tree.Device(a)
@@ -73,8 +71,7 @@ func (v *view) endpoints(g *topology.IOMMUGroup) []topology.PCIAddr {
 	})
 }
 
-// isHostBridge reports whether d is in the bridge class, such as a host bridge, which is never given to a virtual
-// machine.
+// A function in the bridge class is never given to a virtual machine.
 func isHostBridge(d *topology.PCIDevice) bool {
 	return d.Class != nil && d.Class.Base() == topology.ClassBridge
 }
@@ -83,11 +80,10 @@ func groupPath(g *topology.IOMMUGroup) string {
 	return fmt.Sprintf("/sys/kernel/iommu_groups/%d/devices", g.ID)
 }
 
-// sharedGroup finds cards that cannot be given away alone. Functions of one device do not count, because a GPU goes
-// with its audio anyway. For NICs and drives it is only a note.
+// sharedGroup finds cards that cannot be given away alone. A GPU goes with its audio anyway; for NICs and drives it is
+// a note.
 //
-// In a virtual machine the groups are the hypervisor's, so the rule is silent, except on hosts that rackless
-// emulates: their groups are meant for learning.
+// In a virtual machine the groups are the hypervisor's, so the rule is silent, except on hosts that rackless emulates.
 func sharedGroup(v *view, g *topology.IOMMUGroup, add func(finding.Finding)) {
 	members := v.endpoints(g)
 	var cards, ordinary []topology.PCIAddr
@@ -115,11 +111,10 @@ func sharedGroup(v *view, g *topology.IOMMUGroup, add func(finding.Finding)) {
 			v.describe(wanted[0]))})
 }
 
-// listedGroups summarizes the IOMMU groups if the text is little more than a group listing, such as the output of
-// find or of a script over /sys/kernel/iommu_groups. Other machines get a finding for each group.
+// listedGroups summarizes the groups if the text is little more than a listing of them. Other machines get a finding
+// for each group.
 //
-// It skips texts of virsh and single devices (as from lspci -s), which say nothing of a whole machine. A list may be
-// truncated, so it claims nothing about unlisted groups.
+// It skips texts of virsh and single devices. A list may be truncated, so it claims nothing about unlisted groups.
 func listedGroups(v *view, add func(finding.Finding)) {
 	if v.fromFiles() || len(v.IOMMU.Groups) == 0 || strings.HasPrefix(v.Provenance.Tool, "virsh") ||
 		len(v.PCI) < 2 && !strings.Contains(v.Provenance.Tool, "IOMMU groups") ||
@@ -168,8 +163,7 @@ func listedGroups(v *view, add func(finding.Finding)) {
 	add(f)
 }
 
-// related reports whether two functions always go together because they are of one device, such as a GPU and its
-// audio. Virtual functions are given away one by one, so each counts as a device.
+// related reports whether two functions are of one device. Virtual functions are given away one by one.
 func (v *view) related(a, b topology.PCIAddr) bool {
 	if a == b {
 		return true
@@ -180,15 +174,14 @@ func (v *view) related(a, b topology.PCIAddr) bool {
 	return a.SameDevice(b)
 }
 
-// addresses formats up to a dozen addresses as evidence.
 func addresses(list []topology.PCIAddr) string { return words.Few(list, 12, " ") }
 
-// owners returns the functions on a driver for virtual machines and the functions on a host driver, with the
-// evidence. It skips pci-stub, because VFIO accepts a group with such a member.
+// owners returns functions on a driver for virtual machines and on a host driver, with the evidence. VFIO accepts a
+// group with a member on pci-stub.
 func (v *view) owners(functions []topology.PCIAddr) (given, held []topology.PCIAddr, facts []string) {
 	for _, a := range functions {
 		d := v.tree.Device(a)
-		// VFIO also accepts a function without a driver.
+		// And one without a driver.
 		if d == nil || d.Driver == "" || d.Driver == "pci-stub" {
 			continue
 		}
@@ -202,8 +195,7 @@ func (v *view) owners(functions []topology.PCIAddr) (given, held []topology.PCIA
 	return given, held, facts
 }
 
-// notViable finds groups that VFIO would refuse when the virtual machine starts, because the host uses a part of
-// them.
+// notViable finds groups that VFIO would refuse, because the host uses a part.
 func notViable(v *view, g *topology.IOMMUGroup, add func(finding.Finding)) {
 	given, held, facts := v.owners(v.endpoints(g))
 	if len(given) == 0 || len(held) == 0 {
@@ -216,22 +208,20 @@ func notViable(v *view, g *topology.IOMMUGroup, add func(finding.Finding)) {
 		Fix: fmt.Sprintf("bind %s to vfio-pci as well, or take %s off it", join(held), join(given))})
 }
 
-// acsOverride finds a parameter from a patch that some distributions add; no kernel of kernel.org has it. It makes
-// the kernel assume an isolation that the hardware does not have.
+// acsOverride is from a patch that some distributions add. It makes the kernel assume an isolation that the hardware
+// lacks.
 func acsOverride(v *view, add func(finding.Finding)) {
 	if p, ok := v.asked("pcie_acs_override"); ok {
 		add(finding.Finding{Subject: "host", Evidence: cmdlineIs(p)})
 	}
 }
 
-// reservedRegions finds devices whose firmware requires identity-mapped memory (RMRR on Intel, IVMD on AMD), such as
-// BMCs and RAID controllers. VFIO refuses the group, because the guest could write to that memory.
-//
-// It is an error for devices that are given away already. Devices that are not worth giving away are skipped.
+// Firmware requires identity-mapped memory (RMRR on Intel, IVMD on AMD) for BMCs and RAID controllers. VFIO refuses the
+// group, because the guest could write to that memory. It is an error for devices that are given away already.
 func reservedRegions(v *view, g *topology.IOMMUGroup, add func(finding.Finding)) {
 	var direct []string
 	for _, line := range g.Reserved {
-		// Format: "0x00000000bdf6f000 0x00000000bdf7efff direct". direct-relaxable is harmless.
+		// "0x00000000bdf6f000 0x00000000bdf7efff direct"; direct-relaxable is harmless.
 		if f := strings.Fields(line); len(f) > 0 && f[len(f)-1] == "direct" {
 			direct = append(direct, strings.Join(f, " "))
 		}

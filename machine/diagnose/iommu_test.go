@@ -13,7 +13,6 @@ func noIOMMU(h *topology.Host) {
 	}
 }
 
-// acs makes the downstream ports of pcieSwitch redirect, with a GPU and a NIC of the host below them.
 func acs(h *topology.Host, a topology.ACS) {
 	pcieSwitch(h, 8, 16)
 	g := dev(h, "0000:09:00.0")
@@ -23,7 +22,6 @@ func acs(h *topology.Host, a topology.ACS) {
 	}
 }
 
-// groupListing returns a machine as known from a script over the IOMMU groups.
 func groupListing() *topology.Host {
 	h := &topology.Host{Provenance: topology.Provenance{Kind: topology.SourceLspci}}
 	for i, class := range []topology.ID24{0x030000, 0x040300, 0x010802} {

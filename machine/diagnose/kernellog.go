@@ -16,17 +16,15 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A said is a message of the kernel log with its explanation.
 type said struct {
 	topology.KernelMessage
 	severity        finding.Severity
 	short           string
 	meaning, lookAt string
-	cause           int // 1 if the message says why the others were printed
+	cause           int // 1 if it says why the others were printed
 }
 
-// kernelSays makes a rule that finds, for each device, the messages of the kernel log that belong to a check. One
-// finding has all messages of a device, and the worst of them gives its title.
+// kernelSays makes one finding for each device, titled after its worst message.
 func kernelSays(check string) func(v *view, add func(finding.Finding)) {
 	return func(v *view, add func(finding.Finding)) {
 		var by group.By[string, said]
@@ -48,7 +46,7 @@ func kernelSays(check string) func(v *view, add func(finding.Finding)) {
 	}
 }
 
-// deviceNamed returns the ID of the device that the kernel calls name, which may be an RDMA or network device.
+// deviceNamed also takes names of RDMA and network devices.
 func (v *view) deviceNamed(name string) string {
 	for i := range v.NICs {
 		n := &v.NICs[i]
@@ -59,7 +57,7 @@ func (v *view) deviceNamed(name string) string {
 	return cmp.Or(name, "kernel")
 }
 
-// explained returns a message with the explanation of its kind, or of the code in it, which says more.
+// explained prefers the explanation of the code in a message.
 func explained(k message.Kind, m topology.KernelMessage) said {
 	s := said{m, finding.Severity(k.Severity), k.Short, k.Meaning, "look at: " + k.LookAt, 0}
 	switch k.Name {
@@ -73,7 +71,7 @@ func explained(k message.Kind, m topology.KernelMessage) said {
 				s.short = fmt.Sprintf("GPU driver reports Xid %d: %s", c.Number, c.Short)
 			}
 		}
-		if worst == 4 { // Xids that are not in the table
+		if worst == 4 { // not in the table
 			s.severity = finding.Warning
 		}
 	case "mlx5-health-syndrome":
@@ -94,11 +92,10 @@ func explained(k message.Kind, m topology.KernelMessage) said {
 	return s
 }
 
-// manyCorrected is the number of repaired errors of a device that counts as a sign of a bad link. A few occur at each
-// start of many machines.
+// A few repaired errors occur at each start of many machines.
 const manyCorrected = 10
 
-// xidSeverity returns the severity of an Xid. Errors of programs do not concern the machine.
+// Errors of programs do not concern the machine.
 func xidSeverity(n int) finding.Severity {
 	switch n {
 	case 13, 31, 43, 45:
@@ -109,7 +106,7 @@ func xidSeverity(n int) finding.Severity {
 	return finding.Error
 }
 
-// codes returns the codes of a kind in the message's lines that are known.
+// codes returns the known codes of a kind.
 func (s said) codes(kind string) (out []finding.Code) {
 	for _, digits := range s.Codes {
 		n, err := strconv.ParseInt(digits, 0, 32)
@@ -120,7 +117,7 @@ func (s said) codes(kind string) (out []finding.Code) {
 	return out
 }
 
-// evidence returns the first line of the message, with the number of lines and the codes in all of them.
+// evidence returns the first line, with the number of lines and all codes.
 func (s said) evidence() string {
 	text := fmt.Sprintf("%q", s.Line)
 	kind := ""
@@ -147,7 +144,7 @@ func (s said) evidence() string {
 	return text
 }
 
-// fragment turns sentences into the form of a consequence: no capital, and no full stop at the end.
+// fragment drops capital and full stop.
 func fragment(sentences string) string {
 	s := []rune(strings.TrimSuffix(sentences, "."))
 	if len(s) > 1 && unicode.IsLower(s[1]) || len(s) > 1 && s[1] == ' ' {

@@ -4,7 +4,6 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// logCase returns a case with messages of a kernel log.
 func logCase(id, name string, found bool, messages ...topology.KernelMessage) testCase {
 	return testCase{id: id, name: name, found: found, set: func(h *topology.Host) { h.Kernel.Messages = messages }}
 }

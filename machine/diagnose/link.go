@@ -13,27 +13,26 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A checkedLink link is a link that matters, with its expected and present rate.
+// A checkedLink has its expected and present rate.
 type checkedLink struct {
-	dev  *topology.PCIDevice // the lower end: a device, or the upstream port of a switch
+	dev  *topology.PCIDevice // a device, or the upstream port of a switch
 	link *topology.Link
-	// the only device that uses the link: dev, or the device behind a card's own switch; nil for a switch with
-	// several devices
+	// dev, or the device behind a card's own switch; nil for a switch with several devices
 	end *topology.PCIDevice
 
-	speed, width       float64 // the maximum of both ends; 0 if the device's is unknown
+	speed, width       float64 // maximum of both ends; 0 if the device's is unknown
 	hasPortSpeed       bool    // speed includes the port's maximum
 	hasPortWidth       bool
 	nowSpeed, nowWidth float64 // 0 if unknown
 }
 
-// subject returns the address of the card, even if the link is that of a switch on it.
+// subject returns the card, even for a link of its switch.
 func (j *checkedLink) subject() string {
 	return cmp.Or(j.end, j.dev).Address.String()
 }
 
-// links returns the links to judge, by address: links of GPUs, NICs, drives, accelerators, and switches. It returns
-// nil for a virtual machine, because an emulator's link rates mean nothing.
+// links returns the links to judge, by address. It returns nil for a virtual machine, because an emulator's link rates
+// mean nothing.
 func (v *view) links() []checkedLink {
 	if v.virtual {
 		return nil
@@ -41,7 +40,7 @@ func (v *view) links() []checkedLink {
 	var out []checkedLink
 	for i := range v.PCI {
 		d := &v.PCI[i]
-		// All functions of a device share the link: judge only the first. A function in D3cold reads as all ones.
+		// All functions of a device share the link. A function in D3cold reads as all ones.
 		first := i == 0 || !v.PCI[i-1].Address.SameDevice(d.Address)
 		if d.Link == nil || d.PF != nil || d.Dead || d.PowerState == "D3cold" || !first {
 			continue
@@ -67,24 +66,24 @@ func (v *view) links() []checkedLink {
 	return out
 }
 
-// matters reports whether the link of d is worth a finding; that of a sound card is not.
+// matters is false for a sound card.
 func (v *view) matters(d *topology.PCIDevice) bool {
 	if d.Class == nil {
-		return !v.fromFiles() // a text with a link and no name was about that link
+		return !v.fromFiles() // a text without a name was about that link
 	}
 	if b := d.Class.Base(); b == topology.ClassDisplay || b == topology.ClassAccelerator {
 		g := v.GPU(d.Address)
 		return g == nil || v.computes(g) && !g.IsCoherent() // the PCIe link of a C2C GPU carries almost nothing
 	}
 	if hasGigabit(d.DeviceName) {
-		return false // one lane of any generation carries two such ports
+		return false // one lane carries two such ports
 	}
 	return slices.Contains([]uint16{topology.SubEthernet, topology.SubInfiniBand, topology.SubFabric,
 		subNVMe, subRAID, subSAS},
 		d.Class.Sub())
 }
 
-// hasGigabit reports whether the name of a NIC indicates ports of 1 Gb/s: "82576 Gigabit", not "82599 10-Gigabit".
+// hasGigabit accepts "82576 Gigabit", not "82599 10-Gigabit".
 func hasGigabit(name string) bool {
 	before, _, found := strings.Cut(name, "Gigabit")
 	fields := strings.FieldsFunc(before, func(r rune) bool { return r == ' ' || r == '-' })
@@ -92,18 +91,18 @@ func hasGigabit(name string) bool {
 		return found
 	}
 	n, err := strconv.ParseFloat(fields[len(fields)-1], 64)
-	return err != nil || n > 1000 // a number above 1000 is a model, not a rate
+	return err != nil || n > 1000 // above 1000 it is a model
 }
 
-// Subclasses of devices fast enough for their link to matter. Source: PCI Code and ID Assignment Specification.
+// Source: PCI Code and ID Assignment Specification.
 const (
 	subRAID = 0x0104
 	subSAS  = 0x0107
 	subNVMe = 0x0108
 )
 
-// behindOwnSwitch reports whether d is a GPU alone behind a switch of its own vendor: a switch on the card. The inner
-// link is not a real PCIe link, so the switch's upstream port is judged instead.
+// behindOwnSwitch reports whether d is a GPU behind a switch on the card. The inner link is not a real one, so the
+// switch's upstream port is judged.
 func (v *view) behindOwnSwitch(d *topology.PCIDevice) bool {
 	up := v.tree.Ancestors(d.Address)
 	if !d.IsGPU() || d.Vendor == nil || len(up) < 2 || up[1].Link == nil || up[1].Bridge == nil ||
@@ -117,7 +116,7 @@ func (v *view) behindOwnSwitch(d *topology.PCIDevice) bool {
 func speed(gts *float64) float64 { return topology.Speed(gts) }
 func width(lanes *int) float64   { return float64(topology.Lanes(lanes)) }
 
-// bestOf returns the maximum that both ends of a link support, or 0 if the device's is unknown.
+// bestOf returns the maximum of both ends, or 0.
 func bestOf(l *topology.Link) (gts, lanes float64) {
 	gts, lanes = speed(l.MaxSpeedGTs), width(l.MaxWidth)
 	if l.Port != nil {
@@ -127,7 +126,7 @@ func bestOf(l *topology.Link) (gts, lanes float64) {
 	return gts, lanes
 }
 
-// speedFact formats a speed as in sysfs: "2.5 GT/s".
+// speedFact formats "2.5 GT/s" as in sysfs.
 func speedFact(name string, gts float64) string {
 	return fmt.Sprintf("%s=%s GT/s", name, strconv.FormatFloat(gts, 'f', 1, 64))
 }
@@ -138,11 +137,10 @@ func (j *checkedLink) slow() bool { return j.nowSpeed > 0 && j.nowSpeed < j.spee
 
 func (j *checkedLink) narrow() bool { return j.nowWidth > 0 && j.nowWidth < j.width }
 
-// managers are drivers that lower the speed of an idle GPU's link.
+// managers lower the speed of an idle GPU's link.
 var managers = []string{"nvidia", "nouveau", "amdgpu", "radeon", "i915", "xe"}
 
-// excuse returns a harmless reason for a slow link, or "". A link that is also narrow has trained badly, whatever the
-// driver.
+// A link that is also narrow has trained badly, so it has no excuse.
 func (v *view) excuse(j *checkedLink) string {
 	e := j.end
 	switch {
@@ -151,7 +149,7 @@ func (v *view) excuse(j *checkedLink) string {
 	case e.PowerState == "D3hot":
 		return "the function sleeps (D3hot)"
 	case !e.IsGPU():
-		return "" // NICs and drives do not lower their speed
+		return "" // NICs and drives do not lower it
 	case slices.Contains(managers, e.Driver):
 		return "the driver " + e.Driver + " lowers the speed while the GPU is idle"
 	}
@@ -181,7 +179,7 @@ func (j *checkedLink) port() string {
 	return "port " + p.Address.String()
 }
 
-// driverFact returns the bound driver as evidence: "driver=nvidia", "driver=none", or "driver not known".
+// driverFact returns "driver=nvidia", "driver=none", or "driver not known".
 func driverFact(d *topology.PCIDevice) string {
 	if d.Driver == "" && !d.DriverKnown {
 		return "driver not known"
@@ -189,9 +187,9 @@ func driverFact(d *topology.PCIDevice) string {
 	return "driver=" + cmp.Or(d.Driver, "none")
 }
 
-// slowLink finds slow links without an excuse; sleepyLink reports the excused ones.
+// sleepyLink reports slow links with an excuse.
 func slowLink(v *view, j checkedLink, add func(finding.Finding)) {
-	// Only the speed counts here. A narrow link has its own finding, with another remedy.
+	// A narrow link has its own finding.
 	if !j.slow() || v.excuse(&j) != "" {
 		return
 	}
@@ -203,7 +201,7 @@ func slowLink(v *view, j checkedLink, add func(finding.Finding)) {
 	if e := j.end; e != nil && e.IsGPU() {
 		f.Evidence = all(f.Evidence, at(pci(e.Address), driverFact(e)))
 		switch {
-		// Without a driver, or on vfio-pci, nothing has raised the link above its speed at power on.
+		// Nothing has raised the link above its speed at power on.
 		case topology.IsVFIO(e.Driver):
 			f.Fix = "nothing on the host manages this link: read the speed again while a tenant works with the " +
 				"GPU; if it stays low, " + f.Fix
@@ -231,7 +229,7 @@ func sleepyLink(v *view, j checkedLink, add func(finding.Finding)) {
 			strconv.FormatFloat(j.speed, 'f', 1, 64) + " GT/s"})
 }
 
-// narrowLink accepts no excuse: unlike the speed, the number of lanes does not change to save power.
+// Unlike the speed, the number of lanes does not change to save power.
 func narrowLink(v *view, j checkedLink, add func(finding.Finding)) {
 	if !j.narrow() {
 		return
@@ -246,7 +244,7 @@ func narrowLink(v *view, j checkedLink, add func(finding.Finding)) {
 		Consequence: carries(j.nowSpeed, j.nowWidth, j.speed, j.width),
 		Fix: fmt.Sprintf("seat the card again, try without a riser, and look for bifurcation or shared lanes of "+
 			"the slot at %s in the firmware and the board's manual", j.port())}
-	// Seen after a virtual machine ended: the function-level reset retrained the link with fewer lanes.
+	// The function-level reset retrained the link with fewer lanes.
 	if j.end != nil && topology.IsVFIO(j.end.Driver) {
 		f.Fix = fmt.Sprintf("if it had all lanes before a virtual machine had it, a function-level reset lost them: "+
 			"reset it with its bus (echo bus > %s/reset_method) or train the link at %s again, and power off and on "+
@@ -255,8 +253,7 @@ func narrowLink(v *view, j checkedLink, add func(finding.Finding)) {
 	add(v.shared(&j, f))
 }
 
-// shared adds the cards below to a finding on a switch's link. It turns a note into a warning if the link carries
-// less than half of the rate of one card below.
+// shared adds the cards below a switch. It is a warning if the link carries less than half of the rate of one.
 func (v *view) shared(j *checkedLink, f finding.Finding) finding.Finding {
 	if j.end != nil {
 		return f
@@ -272,7 +269,6 @@ func (v *view) shared(j *checkedLink, f finding.Finding) finding.Finding {
 	return f
 }
 
-// fastestBelow returns the card below a bridge whose own link carries most, and that link's rate.
 func (v *view) fastestBelow(bridge topology.PCIAddr) (card *topology.PCIDevice, gbps float64) {
 	for d := range v.tree.Below(bridge) {
 		if r, ok := v.tree.Trained(d); ok && v.isCard(d.Address) && r.GBps() > gbps {
@@ -282,8 +278,8 @@ func (v *view) fastestBelow(bridge topology.PCIAddr) (card *topology.PCIDevice, 
 	return card, gbps
 }
 
-// narrowSwitch finds links above several cards that carry less than half of the rate of one card, if no other rule
-// judges them: switches with only one rate in the source, and the artificial links of virtual machines.
+// narrowSwitch finds links that carry less than half of the rate of one card below, if no other rule judges them:
+// switches with only one rate in the source, and the artificial links of virtual machines.
 func narrowSwitch(v *view, add func(finding.Finding)) {
 	told := v.links()
 	for i := range v.PCI {
@@ -317,8 +313,7 @@ func narrowSwitch(v *view, add func(finding.Finding)) {
 	}
 }
 
-// namedLimit finds links that the kernel's log names as the limit of a function. If the link's rate is known, other
-// rules judge it.
+// If the rate of a link in the kernel's log is known, other rules judge it.
 func namedLimit(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
 	if d.PathLimit == nil || d.Link == nil || d.Link.MaxSpeedGTs == nil || d.Link.MaxWidth == nil {
 		return
@@ -341,18 +336,18 @@ func namedLimit(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
 	add(f)
 }
 
-// isXIO3130 reports whether d is the switch that QEMU emulates (x3130-upstream), a chip with one lane of 2.5 GT/s.
+// QEMU emulates this switch (x3130-upstream), with one lane of 2.5 GT/s.
 func isXIO3130(d *topology.PCIDevice) bool {
 	const texas, upstream topology.ID16 = 0x104c, 0x8232
 	return d.Vendor != nil && *d.Vendor == texas && d.Device != nil && *d.Device == upstream
 }
 
-// smaller reports whether the port above supports less speed or fewer lanes than the device.
+// smaller compares the port above with the device.
 func (j *checkedLink) smaller() (slower, narrower bool) {
 	return j.hasPortSpeed && j.speed < speed(j.link.MaxSpeedGTs), j.hasPortWidth && j.width < width(j.link.MaxWidth)
 }
 
-// slotLimited compares the maximum of the two ends, not the present rate.
+// slotLimited compares maxima, not the present rate.
 func slotLimited(v *view, j checkedLink, add func(finding.Finding)) {
 	devSpeed, devWidth := speed(j.link.MaxSpeedGTs), width(j.link.MaxWidth)
 	slower, narrower := j.smaller()
@@ -381,8 +376,7 @@ func slotLimited(v *view, j checkedLink, add func(finding.Finding)) {
 		case needs > 0 && carried > 0 && carried < needs:
 			f.Severity = finding.Warning
 			f.Consequence += fmt.Sprintf("; the ports of the NIC need %.1f GB/s", needs)
-		// One generation less or half of the lanes is common, and enough for most jobs of a GPU. Below that it is a
-		// warning.
+		// One generation less or half of the lanes is common, and enough for most jobs of a GPU.
 		case e.IsGPU() && carried > 0 && 2*carried < topology.LinkGBps(devSpeed, int(devWidth)):
 			f.Severity = finding.Warning
 		}
@@ -390,8 +384,8 @@ func slotLimited(v *view, j checkedLink, add func(finding.Finding)) {
 	add(v.shared(&j, f))
 }
 
-// portsExceedLink finds cards whose ports together have a higher rate than the card's link, although that is as fast
-// as card and slot can make it. Each port alone may reach its rate.
+// portsExceedLink finds cards whose ports together exceed the best link of card and slot. Each port alone may reach its
+// rate.
 func portsExceedLink(v *view, j checkedLink, add func(finding.Finding)) {
 	slower, narrower := j.smaller()
 	carried := topology.LinkGBps(j.speed, int(j.width))
@@ -409,7 +403,7 @@ func portsExceedLink(v *view, j checkedLink, add func(finding.Finding)) {
 			"they do not reach their rates", len(ports), sum/1000, carried*8)})
 }
 
-// portsOf returns the ports of the card at a whose rates are known, with their rates, and the sum of these in Mb/s.
+// portsOf returns ports with known rates, and their sum in Mb/s.
 func (v *view) portsOf(a topology.PCIAddr) (ports []string, sum float64) {
 	take := func(place string, mbps float64) {
 		ports = append(ports, at(place, fmt.Sprintf("rate=%g Gb/s", mbps/1000)))
@@ -435,7 +429,7 @@ func (v *view) portsOf(a topology.PCIAddr) (ports []string, sum float64) {
 	return ports, sum
 }
 
-// portRates returns the total rate of all ports of the NIC at a, in Mb/s, or 0 if none is known.
+// portRates returns Mb/s of all ports, or 0.
 func (v *view) portRates(a topology.PCIAddr) float64 {
 	var sum float64
 	for i := range v.NICs {
@@ -447,7 +441,7 @@ func (v *view) portRates(a topology.PCIAddr) float64 {
 	return sum
 }
 
-// carries compares the rates of two links in words, after line coding and before PCIe's own headers.
+// carries compares rates after line coding and before PCIe's headers.
 func carries(speed, width, wantSpeed, wantWidth float64) string {
 	now, want := topology.LinkGBps(speed, int(width)), topology.LinkGBps(wantSpeed, int(wantWidth))
 	if now == 0 || want == 0 {

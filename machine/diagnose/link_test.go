@@ -32,7 +32,7 @@ func slot(h *topology.Host, addr string, gts float64, lanes int) {
 	l.MaxSpeedGTs, l.MaxWidth = new(gts), new(lanes)
 }
 
-// amdCard replaces GPU 1 with an AMD card with its own switch, whose upstream port has the given link.
+// amdCard's switch has the given link.
 func amdCard(h *topology.Host, gts float64, lanes int, driver string) {
 	without(h, "0000:21:")
 	h.Tenants = nil
@@ -46,7 +46,7 @@ func amdCard(h *topology.Host, gts float64, lanes int, driver string) {
 		&topology.Link{SpeedGTs: new(gts), Width: new(lanes), MaxSpeedGTs: new(8.0), MaxWidth: new(16)})
 	bridge("0000:24:00.0", "0000:23:00.0", "downstream port", 0x25,
 		&topology.Link{SpeedGTs: new(16.0), Width: new(16), MaxSpeedGTs: new(16.0), MaxWidth: new(16)})
-	// The inner link looks slow, but is not a real link.
+	// Slow, but not a real link.
 	h.PCI = append(h.PCI, topology.PCIDevice{Address: address("0000:25:00.0"), Parent: new(address("0000:24:00.0")),
 		Class:  new(topology.ID24(0x030000)),
 		Vendor: new(topology.VendorAMD), DeviceName: "Navi 31 [Radeon RX 7900 XTX]", NUMANode: new(1), Driver: driver,
@@ -54,7 +54,7 @@ func amdCard(h *topology.Host, gts float64, lanes int, driver string) {
 		Link:        &topology.Link{SpeedGTs: new(2.5), Width: new(16), MaxSpeedGTs: new(16.0), MaxWidth: new(16)}})
 }
 
-// pcieSwitch puts a switch with two NICs below the free port of node 0. Its uplink is the given one.
+// pcieSwitch has two NICs and the given uplink, on node 0.
 func pcieSwitch(h *topology.Host, gts float64, lanes int) {
 	slot(h, "0000:00:03.1", 8, 16)
 	bridge := func(addr, parent, port string, bus, last uint8) *topology.PCIDevice {
@@ -264,7 +264,6 @@ func TestTheEvidenceOfASlowLinkHasTheFormOfTheFiles(t *testing.T) {
 }
 
 // Some published advice wrote 0x0060 to Link Control 2, which sets the reserved target speed 0, and did not set the
-// retrain bit, so the link did not change. Our advice must set a valid speed, change nothing else, and set the
 // retrain bit.
 func TestAdviceToTrainALinkAgainIsWhole(t *testing.T) {
 	write := regexp.MustCompile(`CAP_EXP\+([0-9a-f]+)\.[bwl]=([0-9a-f]+)(?::([0-9a-f]+))?`)
@@ -276,7 +275,7 @@ func TestAdviceToTrainALinkAgainIsWhole(t *testing.T) {
 		return n
 	}
 	const (
-		control, control2 = "10", "30" // registers of the PCI Express capability
+		control, control2 = "10", "30" // of the PCI Express capability
 		targetSpeed       = 0xf
 		retrain           = 0x20
 	)
@@ -309,7 +308,7 @@ func TestAdviceToTrainALinkAgainIsWhole(t *testing.T) {
 	}
 }
 
-// No package writes to a link itself: the reader decides, when no tenant uses the card.
+// The reader decides when no tenant uses the card.
 func TestNoPackageWritesConfigurationSpace(t *testing.T) {
 	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
@@ -326,7 +325,6 @@ func TestNoPackageWritesConfigurationSpace(t *testing.T) {
 	}
 }
 
-// namedLimitOf returns a function of 16 lanes with a kernel message that names a limiting link.
 func namedLimitOf(of, port string, gts float64, lanes int) topology.PCIDevice {
 	return topology.PCIDevice{Address: address(of), ParentUnknown: true,
 		Link:      &topology.Link{MaxSpeedGTs: new(16.0), MaxWidth: new(16)},

@@ -12,12 +12,12 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// unknownNode is silent on machines with one node, because placement does not matter there.
+// unknownNode is silent with one node.
 func unknownNode(v *view, add func(finding.Finding)) {
 	if !v.several {
 		return
 	}
-	// If some device has a node, the numa_node files could be read.
+	// Then the numa_node files could be read.
 	stated := slices.ContainsFunc(v.PCI, func(d topology.PCIDevice) bool {
 		return d.NUMANode != nil && d.NUMASource == ""
 	})
@@ -30,13 +30,12 @@ func unknownNode(v *view, add func(finding.Finding)) {
 	if !v.fromFiles() {
 		unknown = "no NUMA node"
 	}
-	var lost, inherited []string // without a node, and with a node from another source
-	first := ""                  // evidence for the first of inherited
+	var lost, inherited []string // without a node, and with one from another source
+	first := ""
 	for i := range v.PCI {
 		d := &v.PCI[i]
 		read := stated || d.LocalCPUs != nil || v.Provenance.Kind == topology.SourceLive
-		// NVMe drives count too: for a guest, a far disk costs as much as a far NIC. In a virtual machine they are an
-		// emulator's.
+		// For a guest, a far disk costs as much as a far NIC.
 		nvme := d.Class != nil && d.Class.Sub() == subNVMe && !v.virtual
 		if d.PF != nil || d.IsBridge() || d.Address.Function != 0 || !read || !v.isCard(d.Address) && !nvme {
 			continue
@@ -64,7 +63,6 @@ func unknownNode(v *view, add func(finding.Finding)) {
 	}
 }
 
-// moreDevices returns how many more devices a finding has beside the one in its evidence.
 func moreDevices(list []string) string {
 	if len(list) >= 2 {
 		return fmt.Sprintf(" (and %d more)", len(list)-1)
@@ -75,15 +73,14 @@ func moreDevices(list []string) string {
 type pairing struct {
 	gpu *topology.GPU
 	nic *topology.NIC
-	via topology.PathClass // the class of the path over PCIe
+	via topology.PathClass // over PCIe
 }
 
-// pairings returns each GPU with its nearest NIC, if the path is known. Among equally near cards it prefers one on
-// the GPU's NUMA node, then the one with the fewest GPUs, so that two GPUs far from two NICs are two cases rather
-// than one NIC to move twice.
+// pairings returns each GPU with its nearest NIC. Among equally near cards it prefers the GPU's NUMA node, then the
+// fewest GPUs, so that two GPUs far from two NICs are two cases.
 func (v *view) pairings() []pairing {
 	ids := make([]string, len(v.fabric))
-	cards := make([]int, len(v.fabric)) // index of the first function of the same card
+	cards := make([]int, len(v.fabric)) // of the card's first function
 	for i, n := range v.fabric {
 		ids[i] = n.ID()
 		cards[i] = slices.IndexFunc(v.fabric, func(o *topology.NIC) bool {
@@ -97,7 +94,7 @@ func (v *view) pairings() []pairing {
 		for i := range v.fabric {
 			p := v.tree.Path(g.ID(), ids[i])
 			class := p.Class
-			// Data to and from a NIC goes over PCIe, even if another link joins the two.
+			// Data of a NIC goes over PCIe.
 			if class == topology.PathNVLink {
 				class = p.PCIe
 			}
@@ -117,7 +114,7 @@ func (v *view) pairings() []pairing {
 	return out
 }
 
-// off returns 0 if the GPU and the NIC are known to be on one NUMA node, else 1.
+// off returns 0 on one NUMA node, else 1.
 func off(g *topology.GPU, n *topology.NIC) int {
 	if g.NUMANode != nil && n.NUMANode != nil && *g.NUMANode == *n.NUMANode {
 		return 0
@@ -129,8 +126,7 @@ func gpuIDs(group []pairing) string {
 	return strings.Join(lists.Map(group, func(p pairing) string { return p.gpu.ID() }), ",")
 }
 
-// A place is the NUMA nodes of a GPU and its nearest NIC; -1 if unknown. All pairs with the same nodes share a
-// finding.
+// A place is two NUMA nodes; -1 if unknown. Its pairs share a finding.
 type place struct{ gpu, nic int }
 
 func placeOf(p pairing) place {
@@ -149,17 +145,16 @@ func placeOf(p pairing) place {
 
 func farNIC(v *view, add func(finding.Finding)) { v.apart(topology.PathSYS, add) }
 
-// otherRoot is a note, because on some processors this path is as fast as one switch.
+// On some processors this path is as fast as one switch.
 func otherRoot(v *view, add func(finding.Finding)) { v.apart(topology.PathNODE, add) }
 
-// apart adds findings on the GPUs whose nearest NIC is at a path of class.
 func (v *view) apart(class topology.PathClass, add func(finding.Finding)) {
 	var same group.By[place, pairing]
 	wrong := len(v.contradictions()) > 0
 	for _, p := range v.pairings() {
 		a, b := p.gpu.NUMANode, p.nic.NUMANode
 		known := a != nil && b != nil
-		// If a tool reports SYS for two devices on one node, one of the two facts is wrong: see RL014.
+		// A tool that reports SYS on one node is wrong in one of them: see RL014.
 		if class == topology.PathSYS && (known && *a == *b || !known && wrong) {
 			continue
 		}
@@ -174,8 +169,7 @@ func (v *view) apart(class topology.PathClass, add func(finding.Finding)) {
 	}
 }
 
-// far returns the finding on a GPU and a NIC at a path of class SYS or NODE, without its subject. It is a note if the
-// ports of the NIC are slower than the path.
+// far is a note if the NIC's ports are slower than the path.
 func (v *view) far(p pairing) finding.Finding {
 	f := finding.Finding{Evidence: v.pathEvidence(p),
 		Consequence: "transfers between GPU and NIC cross the interconnect between NUMA nodes", Fix: v.betterSlot(p)}
@@ -200,8 +194,7 @@ func (v *view) far(p pairing) finding.Finding {
 	return f
 }
 
-// Apart returns a function that judges a pair of h that is at a path of class SYS or NODE, as RL011 and RL012 judge
-// the nearest NIC of a GPU.
+// Apart returns a function that judges a pair at a path of class SYS or NODE as RL011 and RL012 do.
 func Apart(h *topology.Host) func(*topology.GPU, *topology.NIC, topology.PathClass) finding.Finding {
 	v := newView(h)
 	return func(g *topology.GPU, n *topology.NIC, class topology.PathClass) finding.Finding {
@@ -209,7 +202,7 @@ func Apart(h *topology.Host) func(*topology.GPU, *topology.NIC, topology.PathCla
 	}
 }
 
-// rateOf returns the total rate of the ports of a NIC's card in Mb/s, or 0 if it is unknown.
+// rateOf returns a card's Mb/s, or 0.
 func (v *view) rateOf(n *topology.NIC) float64 {
 	if n.Address != nil {
 		return v.portRates(*n.Address)
@@ -220,8 +213,7 @@ func (v *view) rateOf(n *topology.NIC) float64 {
 	return 0
 }
 
-// contradictions returns paths that a tool reported as SYS (across NUMA nodes) between devices that it reported on
-// one node.
+// contradictions returns SYS paths between devices that the tool reported on one node.
 func (v *view) contradictions() []topology.Path {
 	nodes := map[string]*int{}
 	for i := range v.GPUs {
@@ -238,8 +230,8 @@ func (v *view) contradictions() []topology.Path {
 	})
 }
 
-// contradicted finds a matrix whose classes contradict its NUMA column. nvidia-smi prints such a matrix in a virtual
-// machine, or if the kernel does not know the node of the host bridges.
+// nvidia-smi contradicts its NUMA column in a virtual machine, or if the kernel does not know the node of the host
+// bridges.
 func contradicted(v *view, add func(finding.Finding)) {
 	paths := v.contradictions()
 	if len(paths) == 0 {
@@ -260,7 +252,7 @@ func contradicted(v *view, add func(finding.Finding)) {
 	slices.SortStableFunc(facts, func(a, b string) int { return len(b) - len(a) }) // inferred ones first
 	f := finding.Finding{Subject: "host", Evidence: strings.Join(facts[:min(3, len(facts))], "; ") +
 		moreDevices(facts[min(2, len(facts)-1):])}
-	// The NUMA nodes may be wrong and the classes right: then some GPUs have a NIC of their own, and others do not.
+	// The NUMA nodes may be wrong and the classes right: then only some GPUs have a NIC of their own.
 	var near, far []pairing
 	for _, p := range v.pairings() {
 		switch {
@@ -280,7 +272,6 @@ func contradicted(v *view, add func(finding.Finding)) {
 	add(f)
 }
 
-// pathEvidence returns the location of both ends and the class of the path.
 func (v *view) pathEvidence(p pairing) string {
 	pieces := make([]string, 0, 3)
 	for _, d := range []struct {
@@ -305,8 +296,7 @@ func (v *view) pathEvidence(p pairing) string {
 	return all(append(pieces, fmt.Sprintf("path %s to %s: %s", p.gpu.ID(), p.nic.ID(), p.via))...)
 }
 
-// usual compares the typical figures of a path, over its narrowest link, with the figures of one switch over the
-// links of the two devices. It returns "" if a link is unknown.
+// usual compares figures of a path with figures of one switch. It returns "" if a link is unknown.
 func (v *view) usual(p pairing, now, better topology.PathClass) string {
 	have, ok := v.tree.Expect(topology.Path{A: p.gpu.ID(), B: p.nic.ID(), Class: now})
 	if !ok {
@@ -323,7 +313,7 @@ func (v *view) usual(p pairing, now, better topology.PathClass) string {
 		have.UsecMin, have.UsecMax, want.GBpsMin, want.GBpsMax, want.UsecMin, want.UsecMax)
 }
 
-// slowerLink returns the rate under load of the slower of the two links of GPU and NIC, see [topology.Tree.Trained].
+// slowerLink returns a rate under load, see [topology.Tree.Trained].
 func (v *view) slowerLink(p pairing) (gts float64, lanes int) {
 	a, _ := v.tree.Trained(v.tree.Device(*p.gpu.Address))
 	if b, _ := v.tree.Trained(v.tree.Device(*p.nic.Address)); b.GBps() < a.GBps() {
@@ -332,7 +322,7 @@ func (v *view) slowerLink(p pairing) (gts float64, lanes int) {
 	return a.GTs, a.Lanes
 }
 
-// usualRates are the typical network rates per GPU, in Gb/s, by a word of the GPU's model name.
+// usualRates are in Gb/s per GPU, by a word of the model's name.
 //
 // Source: the table of pairings in the H20 guide; if it has two values, the lower.
 var usualRates = []struct {
@@ -343,8 +333,7 @@ var usualRates = []struct {
 	{"6000 Ada", 200}, {"RTX 4090", 100},
 }
 
-// usualRate returns the typical rate for a model, and its name in the table. It matches whole words: "GA100 [A100
-// SXM4 40GB]" is an A100, "GB200" is not a B200. It skips laptop GPUs, which share names with cards.
+// usualRate matches whole words: "GB200" is not a B200. It skips laptop GPUs, which share names with cards.
 func usualRate(model string) (name string, gbps float64) {
 	if strings.Contains(model, "Laptop") || strings.Contains(model, "Mobile") {
 		return "", 0
@@ -357,8 +346,7 @@ func usualRate(model string) (name string, gbps float64) {
 	return "", 0
 }
 
-// slowNIC compares a NIC with the typical rate for its GPU. It is only a note, because that rate is not a
-// requirement: jobs that stay on one machine need no network. GPUs with the same rate share a finding.
+// slowNIC is only a note: jobs that stay on one machine need no network. GPUs with the same rate share a finding.
 func slowNIC(v *view, add func(finding.Finding)) {
 	type key struct {
 		model string

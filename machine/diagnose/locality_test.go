@@ -6,8 +6,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// together puts NIC 1 of the base below a second port of GPU 0's root complex, and removes GPU 1, so that no pair is
-// far.
+// together leaves no pair far.
 func together(h *topology.Host) {
 	without(h, "0000:21:")
 	h.Tenants = nil
@@ -118,7 +117,7 @@ func localityCases() []testCase {
 			for i := range h.PCI {
 				d := &h.PCI[i]
 				d.NUMANode, d.LocalCPUs = new(0), nil
-				if d.Address == address("0000:09:00.0") { // a GPU, with an empty port beside it
+				if d.Address == address("0000:09:00.0") { // with an empty port beside it
 					d.Class, d.Vendor, d.DeviceName = new(topology.ID24(0x030200)), new(topology.VendorNVIDIA),
 						"GA100 [A100 PCIe 80GB]"
 				}

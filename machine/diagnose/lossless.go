@@ -11,17 +11,16 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A roceFlow is a port of RoCE with its accounts of priorities and flow control. They may be of a network device and
-// of an RDMA device whose connection is not told.
+// A roceFlow may join a network device and an RDMA device whose connection is not told.
 type roceFlow struct {
 	nics   []string // IDs
 	netdev *topology.Netdev
-	device string // of RDMA; "" if none is known
+	device string // "" if none is known
 	port   *topology.RDMAPort
 }
 
-// roceFlows returns the ports that have priorities in their accounts. A network device without a known RDMA device is
-// joined with the only RDMA device whose network device is not known.
+// roceFlows joins a network device without a known RDMA device with the only RDMA device without a known network
+// device.
 func (v *view) roceFlows() []roceFlow {
 	var out, bare []roceFlow
 	for i := range v.NICs {
@@ -57,23 +56,22 @@ func (v *view) roceFlows() []roceFlow {
 	return out
 }
 
-// lossCounters count packets of RDMA that were lost on the way, or came in another order.
+// lossCounters count lost or reordered packets.
 var lossCounters = []string{"out_of_sequence", "packet_seq_err", "local_ack_timeout_err", "implied_nak_seq_err",
 	"roce_adp_retrans", "roce_adp_retrans_to", "seq_err_naks_rcvd", "oos_drop_count", "retransmits"}
 
-// A priority is an Ethernet priority of a port, by its counters.
+// A priority has counters of a port.
 type priority struct{ bytes, drops, received, sent uint64 } // received and sent are pauses
 
-// A lossyPort is the judgement of a roceFlow.
 type lossyPort struct {
 	roceFlow
 	by     map[int]priority // priorities with counters
-	at     int              // the priority of RoCE, or -1
+	at     int              // of RoCE, or -1
 	why    string           // how it is known
-	sure   bool             // RoCE is in it whatever the sender does
+	sure   bool             // whatever the sender does
 	pfc    []int            // lossless priorities
 	told   bool             // pfc is known
-	lost   []string         // counters of lost packets of RDMA
+	lost   []string         // of RDMA packets
 	storms uint64
 }
 
@@ -111,7 +109,7 @@ func newLossyPort(f roceFlow) *lossyPort {
 	return p
 }
 
-// place finds the priority of RoCE: by the counters of bytes, or by the trust of the port.
+// place finds RoCE's priority by bytes, or by the port's trust.
 func (p *lossyPort) place() {
 	q := p.netdev.QoS
 	var total, most uint64
@@ -139,7 +137,7 @@ func (p *lossyPort) place() {
 	}
 }
 
-// lossless judges a port. It returns false if there is nothing to say beyond RL095.
+// lossless returns false if RL095 says all.
 func (p *lossyPort) lossless() (finding.Finding, bool) {
 	known, may := p.carriesRDMA()
 	f := finding.Finding{Subject: strings.Join(p.nics, ","), Severity: finding.Warning, Evidence: p.evidence(),
@@ -159,7 +157,6 @@ func (p *lossyPort) lossless() (finding.Finding, bool) {
 	return f, false
 }
 
-// mismatch reports whether RoCE is in a priority that is not lossless.
 func (p *lossyPort) mismatch() bool { return p.told && p.at >= 0 && !slices.Contains(p.pfc, p.at) }
 
 func (p *lossyPort) drops() (n uint64) {
@@ -169,7 +166,6 @@ func (p *lossyPort) drops() (n uint64) {
 	return n
 }
 
-// placed says in which priority RoCE is, and which ones are lossless.
 func (p *lossyPort) placed(known bool) []string {
 	roce, pfc := "RoCE is", words.Join(p.pfc, ", ")
 	if !known {
@@ -191,7 +187,6 @@ func (p *lossyPort) placed(known bool) []string {
 	return nil
 }
 
-// losses returns the facts of the counters: drops and pauses by priority, storms, lost packets and congestion.
 func (p *lossyPort) losses() (says []string) {
 	for _, prio := range lists.Keys(p.by) {
 		b, lossless := p.by[prio], slices.Contains(p.pfc, prio)
@@ -224,8 +219,7 @@ func (p *lossyPort) losses() (says []string) {
 	return says
 }
 
-// carriesRDMA reports whether the port is known to carry RDMA, and whether it may: a counter of RDMA that is zero says
-// that it does not.
+// carriesRDMA reports whether the port carries RDMA, and whether it may: not if a counter is zero.
 func (p *lossyPort) carriesRDMA() (known, may bool) {
 	rdma, counted := uint64(0), false
 	for name, n := range p.netdev.Flow {
@@ -237,7 +231,7 @@ func (p *lossyPort) carriesRDMA() (known, may bool) {
 	return known, known || !counted
 }
 
-// sharesBuffer reports whether a priority has the receive buffer of one without flow control.
+// sharesBuffer reports whether a priority shares the receive buffer of one without flow control.
 func (p *lossyPort) sharesBuffer(prio int) bool {
 	q := p.netdev.QoS
 	if q == nil || prio >= len(q.Buffers) {
@@ -251,7 +245,7 @@ func (p *lossyPort) sharesBuffer(prio int) bool {
 	return false
 }
 
-// cnps returns the number of notifications of congestion, and whether it is known.
+// cnps counts notifications of congestion.
 func (p *lossyPort) cnps() (n uint64, ok bool) {
 	if p.port == nil {
 		return 0, false
@@ -264,7 +258,6 @@ func (p *lossyPort) cnps() (n uint64, ok bool) {
 	return n, ok
 }
 
-// evidence has all facts about the port: its settings and its counters.
 func (p *lossyPort) evidence() string {
 	var parts []string
 	if q := p.netdev.QoS; q != nil {
@@ -318,7 +311,7 @@ func (p *lossyPort) evidence() string {
 	return all(parts...)
 }
 
-// maxFlowFacts bounds the counters of a network device in the evidence: some for each of eight priorities.
+// maxFlowFacts bounds counters in the evidence.
 const maxFlowFacts = 24
 
 func listOr(list []int, none string) string {
@@ -328,7 +321,6 @@ func listOr(list []int, none string) string {
 	return words.Join(list, ",")
 }
 
-// remedy returns the fix: one priority for RoCE, lossless at both ends and on all switches.
 func (p *lossyPort) remedy() string {
 	prio := 3
 	if len(p.pfc) > 0 {
@@ -338,7 +330,7 @@ func (p *lossyPort) remedy() string {
 	if device == "" {
 		device = "DEVICE"
 	}
-	// DSCP 26 with ECN, 106, is usual for priority 3; else the first one that the default map has in the priority.
+	// DSCP 26 with ECN, 106, is usual for priority 3; else the first one of the default map.
 	class := prio<<5 | 2
 	if prio == 3 {
 		class = 106
@@ -349,7 +341,6 @@ func (p *lossyPort) remedy() string {
 		prio)
 }
 
-// lossyRoCE finds ports on which RoCE is not in a lossless priority, or on which a lossless priority drops.
 func lossyRoCE(v *view, add func(finding.Finding)) {
 	for _, f := range v.roceFlows() {
 		if out, ok := newLossyPort(f).lossless(); ok {
@@ -358,7 +349,6 @@ func lossyRoCE(v *view, add func(finding.Finding)) {
 	}
 }
 
-// judgedLossy returns the IDs of NICs whose counters lossyRoCE judges.
 func (v *view) judgedLossy() map[string]bool {
 	out := map[string]bool{}
 	for _, f := range v.roceFlows() {

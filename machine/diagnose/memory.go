@@ -13,7 +13,6 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// poolPath returns the directory of a hugepage pool on the machine or on a node.
 func poolPath(bytes uint64, nodeID ...int) string {
 	pool := fmt.Sprintf("hugepages/hugepages-%dkB", bytes>>10)
 	if len(nodeID) > 0 {
@@ -22,12 +21,10 @@ func poolPath(bytes uint64, nodeID ...int) string {
 	return "/sys/kernel/mm/" + pool
 }
 
-// totalPages returns the number of pages of a size, and whether a pool of that size was read.
 func (v *view) totalPages(bytes uint64) (total uint64, exists bool) {
 	if p := topology.Pool(v.Memory.Hugepages, bytes); p != nil {
 		return p.Total, true
 	}
-	// If the machine's own list does not have the size, no node has it.
 	if len(v.Memory.Hugepages) > 0 {
 		return 0, false
 	}
@@ -43,7 +40,7 @@ func (v *view) totalPages(bytes uint64) (total uint64, exists bool) {
 func fewerPages(v *view, add func(finding.Finding)) {
 	bySize := map[uint64]hugeAsk{}
 	for _, a := range v.hugeAsks() {
-		if _, twice := bySize[a.size]; !twice { // the kernel ignores the second ("specified twice", mm/hugetlb.c)
+		if _, twice := bySize[a.size]; !twice { // the kernel ignores the second (mm/hugetlb.c)
 			bySize[a.size] = a
 		}
 	}
@@ -56,7 +53,7 @@ func fewerPages(v *view, add func(finding.Finding)) {
 		f := finding.Finding{Subject: "host",
 			Fix: "ask for them per node on the kernel command line (hugepagesz=" + kernelSize(bytes) +
 				" hugepages=0:N,1:N) and reboot"}
-		// A total that is too small is one finding. Only if the total is right, check each node.
+		// Check each node only if the total is right.
 		if total < ask.total {
 			f.Evidence = all(cmdlineIs(ask.written...), at(poolPath(bytes), fmt.Sprintf("nr_hugepages=%d", total)))
 			f.Consequence = fmt.Sprintf("%s of %s are missing: virtual machines planned on them do not start",
@@ -82,13 +79,12 @@ func fewerPages(v *view, add func(finding.Finding)) {
 	}
 }
 
-// kernelSize formats a size as hugepagesz expects it: "1G", "2M".
+// kernelSize returns "1G", "2M".
 func kernelSize(bytes uint64) string {
 	return strings.NewReplacer("iB", "", " ", "").Replace(size(bytes))
 }
 
-// poolsListed reports whether the kernel's full list of pools was read, so that a size that is not in it does not
-// exist. Some containers show only /proc/meminfo, which has just the default size.
+// Some containers show only /proc/meminfo, which has just the default size.
 func (v *view) poolsListed() bool {
 	return len(v.Memory.Hugepages) > 1 || slices.ContainsFunc(v.NUMANodes, func(n topology.NUMANode) bool {
 		return len(n.Hugepages) > 0
@@ -101,7 +97,7 @@ func (v *view) poolSizes() []uint64 {
 	return lists.Distinct(lists.Map(pools, func(p topology.HugepagePool) uint64 { return p.SizeBytes }))
 }
 
-// noPool finds requested sizes that the kernel does not have. It needs the kernel's full list of pools.
+// noPool needs the kernel's full list of pools.
 func noPool(v *view, add func(finding.Finding)) {
 	var seen []uint64
 	for _, a := range v.hugeAsks() {
@@ -117,7 +113,7 @@ func noPool(v *view, add func(finding.Finding)) {
 	}
 }
 
-// homes returns the nodes with CPUs and memory, which can host a virtual machine.
+// homes have CPUs and memory.
 func (v *view) homes() []*topology.NUMANode {
 	var out []*topology.NUMANode
 	for i := range v.NUMANodes {
@@ -129,13 +125,13 @@ func (v *view) homes() []*topology.NUMANode {
 	return out
 }
 
-// pagesOnOneNode is silent if the command line asks for pages by node, because then it is intended.
+// Pages asked for by node are intended.
 func pagesOnOneNode(v *view, add func(finding.Finding)) {
 	homes := v.homes()
 	if len(homes) < 2 {
 		return
 	}
-	with := map[int]bool{} // nodes with pages of any size
+	with := map[int]bool{} // of any size
 	var only *topology.HugepagePool
 	for _, n := range homes {
 		if len(n.Hugepages) == 0 {
@@ -152,7 +148,7 @@ func pagesOnOneNode(v *view, add func(finding.Finding)) {
 			}
 		}
 	}
-	// No pages on any node is not a fault here; other rules compare with the command line.
+	// Other rules compare with the command line.
 	if len(with) != 1 || slices.ContainsFunc(v.hugeAsks(), func(a hugeAsk) bool { return a.byNode != nil }) {
 		return
 	}
@@ -168,13 +164,12 @@ func pagesOnOneNode(v *view, add func(finding.Finding)) {
 	}
 }
 
-// nodeForEach matches processors that have a memory controller of their own, so that each socket is a NUMA node. The
-// Xeons before Nehalem (5500) have the memory behind a common bus.
+// nodeForEach matches processors with a memory controller. The Xeons before Nehalem (5500) have the memory behind a
+// common bus.
 var nodeForEach = lazyregexp.New(`EPYC|Opteron|Kunpeng|ThunderX2|Altra|Neoverse|Grace|` +
 	`Xeon.*(?:Gold|Silver|Bronze|Platinum|\bMax\b|\bE[57]-|\b[ELWX](?:55|56|65|75)\d\d|\b6\d{3}[A-Z])`)
 
-// socketsOneNode finds machines whose sockets are one NUMA node: the firmware interleaves memory over them, or the
-// kernel was told to ignore the nodes. In a virtual machine sockets are not a place.
+// The firmware interleaves memory over the sockets, or the kernel was told to ignore the nodes.
 func socketsOneNode(v *view, add func(finding.Finding)) {
 	sockets := lists.Filter(v.Packages, func(p topology.Package) bool {
 		return nodeForEach().MatchString(cmp.Or(p.Model, v.System.CPUModel))
@@ -183,8 +178,7 @@ func socketsOneNode(v *view, add func(finding.Finding)) {
 	if v.virtual || len(sockets) < 2 || one == nil {
 		return
 	}
-	// A text may be cut off below the first node. hwloc without the help of the kernel makes up one node for all CPUs,
-	// which has no memory.
+	// A text may be cut off. hwloc without the help of the kernel makes up one node, which has no memory.
 	if v.CPUs.Online.IsEmpty() || !v.CPUs.Online.IsSubsetOf(one.CPUs) ||
 		v.Provenance.Kind == topology.SourceHwloc && (one.MemoryBytes == nil || *one.MemoryBytes == 0) {
 		return
@@ -198,14 +192,14 @@ func socketsOneNode(v *view, add func(finding.Finding)) {
 	add(f)
 }
 
-// bareNode is silent if no node has memory, because then memory was not read.
+// If no node has memory, it was not read.
 func bareNode(v *view, add func(finding.Finding)) {
 	if len(v.homes()) == 0 {
 		return
 	}
 	for i := range v.NUMANodes {
 		n := &v.NUMANodes[i]
-		// A node without CPUs is memory alone, as with CXL, and not a fault.
+		// A node without CPUs is memory alone, as with CXL.
 		if n.CPUs.IsEmpty() || n.MemoryBytes == nil || *n.MemoryBytes > 0 {
 			continue
 		}
@@ -216,7 +210,7 @@ func bareNode(v *view, add func(finding.Finding)) {
 	}
 }
 
-// swapOn skips zram, which swaps to memory rather than to a disk.
+// zram swaps to memory.
 func swapOn(v *view, add func(finding.Finding)) {
 	var facts []string
 	for _, s := range v.Memory.Swap {
@@ -231,11 +225,10 @@ func swapOn(v *view, add func(finding.Finding)) {
 		", "))})
 }
 
-// balancing requires two nodes with CPUs and memory, because pages have nowhere to move otherwise. Balancing unmaps
-// pages to learn from the faults which CPU uses them, which costs faults even if all pages are well placed.
+// balancing requires two nodes with CPUs and memory. It unmaps pages to learn which CPU uses them, which costs faults
+// even if all pages are well placed.
 func balancing(v *view, add func(finding.Finding)) {
-	// The value is a bit set: 1 is balancing, 2 is memory tiering. Source:
-	// Documentation/admin-guide/sysctl/kernel.rst.
+	// 1 is balancing, 2 is memory tiering (Documentation/admin-guide/sysctl/kernel.rst).
 	if s := v.Memory.NUMABalancing; s != "1" && s != "3" || len(v.homes()) < 2 {
 		return
 	}
@@ -243,15 +236,15 @@ func balancing(v *view, add func(finding.Finding)) {
 		v.Memory.NUMABalancing)})
 }
 
-// alwaysTHP applies to hosts only: in a guest the host's pages decide.
+// In a guest the host's pages decide.
 func alwaysTHP(v *view, add func(finding.Finding)) {
 	if v.Memory.THP == "always" && v.serves && !v.virtual {
 		add(finding.Finding{Subject: "host", Evidence: at("/sys/kernel/mm/transparent_hugepage/enabled", "[always]")})
 	}
 }
 
-// ksmOn fires only on "1": "2" has unmerged all pages and stopped. A guest's write to a merged page copies it, and
-// the time that takes reveals the page's content to another guest.
+// ksmOn ignores "2", which has unmerged all pages. A guest's write to a merged page copies it, and the time that takes
+// reveals the page's content to another guest.
 func ksmOn(v *view, add func(finding.Finding)) {
 	if v.Memory.KSM == "1" {
 		add(finding.Finding{Severity: v.ifServing(), Subject: "host", Evidence: at("/sys/kernel/mm/ksm/run", "1")})

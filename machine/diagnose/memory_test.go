@@ -7,7 +7,6 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// pages sets the number of 1 GiB pages of each node, and of the machine.
 func pages(h *topology.Host, byNode ...uint64) {
 	var sum uint64
 	for i, n := range byNode {

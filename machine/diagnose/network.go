@@ -37,10 +37,9 @@ func bondFact(b *topology.Bond) string {
 	return at("/sys/class/net/"+b.Name+"/bonding", facts...)
 }
 
-// oneLink finds bonds that hash packets over their members. RDMA has one UDP port per queue pair, which only layer 4
-// hashes distinguish.
+// RDMA has one UDP port per queue pair, which only layer 4 hashes distinguish.
 func oneLink(v *view, b *topology.Bond, add func(finding.Finding)) {
-	// Other modes do not hash: active-backup uses one member, and balance-rr reorders packets anyway.
+	// active-backup uses one member, and balance-rr reorders packets anyway.
 	if b.Mode != "802.3ad" && b.Mode != "balance-xor" || len(b.Members) < 2 || !v.bondsRDMA(b) {
 		return
 	}
@@ -57,7 +56,7 @@ func oneLink(v *view, b *topology.Bond, add func(finding.Finding)) {
 	add(f)
 }
 
-// memberRate returns the rate of the fastest member: " (200 Gb/s)".
+// memberRate returns " (200 Gb/s)" of the fastest.
 func (v *view) memberRate(b *topology.Bond) string {
 	var best int64
 	for _, m := range b.Members {
@@ -71,7 +70,7 @@ func (v *view) memberRate(b *topology.Bond) string {
 	return ""
 }
 
-// unequalMembers skips members that are down, because they have no speed.
+// Members that are down have no speed.
 func unequalMembers(v *view, b *topology.Bond, add func(finding.Finding)) {
 	var facts []string
 	speeds := map[int64]bool{}
@@ -86,9 +85,9 @@ func unequalMembers(v *view, b *topology.Bond, add func(finding.Finding)) {
 	}
 }
 
-// rdmaOffBond finds bonds without an RDMA device of their own. A NIC that supports the bond would make one.
+// A NIC that supports the bond would make an RDMA device.
 func rdmaOffBond(v *view, b *topology.Bond, add func(finding.Finding)) {
-	// mlx5 and bnxt_re make one RDMA device for a bond of the ports of one card (RoCE LAG).
+	// mlx5 and bnxt_re make one for a bond of one card (RoCE LAG).
 	if len(b.RDMA) > 0 || len(b.Members) < 2 {
 		return // the NIC follows the bond
 	}
@@ -107,7 +106,7 @@ func rdmaOffBond(v *view, b *topology.Bond, add func(finding.Finding)) {
 	different := allRDMA && slices.ContainsFunc(cards, func(a topology.PCIAddr) bool { return !a.SameDevice(cards[0]) })
 	var why string
 	switch {
-	// No NIC follows these modes, not even within one card.
+	// No NIC follows these modes.
 	case slices.Contains([]string{"balance-rr", "broadcast", "balance-tlb", "balance-alb"}, b.Mode):
 		why = "in this mode"
 	case slices.Contains([]string{"802.3ad", "balance-xor", "active-backup"}, b.Mode) && different:
@@ -121,10 +120,7 @@ func rdmaOffBond(v *view, b *topology.Bond, add func(finding.Finding)) {
 		Consequence: "NICs do not follow a bond " + why + ": RDMA stays on each port alone, without its failover"})
 }
 
-// roceHeaders is the part of a device's MTU that the kernel reserves: GRH 40, UDP 8, BTH 12, XRC 4, atomic header 28,
-// ICRC 4.
-//
-// Source: iboe_get_mtu in include/rdma/ib_addr.h.
+// roceHeaders are GRH 40, UDP 8, BTH 12, XRC 4, atomic header 28, ICRC 4 (iboe_get_mtu in include/rdma/ib_addr.h).
 const roceHeaders = 96
 
 func roceMTU(mtu int) int {
@@ -141,7 +137,7 @@ func (v *view) mtuOf(name string) *int {
 	return nil
 }
 
-// smallMTU makes one finding for all NICs with the same MTU, because they usually have the same cause.
+// smallMTU makes one finding per MTU, which usually has one cause.
 func smallMTU(v *view, add func(finding.Finding)) {
 	type cut struct {
 		netdevs, subjects []string
@@ -151,7 +147,6 @@ func smallMTU(v *view, add func(finding.Finding)) {
 	for _, p := range v.rdmaPorts() {
 		netdev := p.nic.NetdevOf(p.port)
 		mtu := v.mtuOf(netdev)
-		// 4096 is the largest RDMA MTU.
 		if !p.isRoCE() || p.port.State != "ACTIVE" || mtu == nil || *mtu <= 0 || roceMTU(*mtu) >= 4096 {
 			continue
 		}
@@ -178,14 +173,12 @@ func smallMTU(v *view, add func(finding.Finding)) {
 	}
 }
 
-// interruptsOf returns the interrupts of a NIC that have occurred.
 func (v *view) interruptsOf(n *topology.NIC) []*topology.IRQ {
 	var out []*topology.IRQ
 	for i := range v.IRQs {
 		q := &v.IRQs[i]
-		// Device is the function's address from the reader or, with mlx5, within the action
-		// ("mlx5_comp3@pci:0000:41:00.0"), or the name of the network device ("enp65s0f0-TxRx-3"). The hyphen keeps
-		// eth1 from matching the interrupts of eth10.
+		// Device is the function's address or, with mlx5, has it within ("mlx5_comp3@pci:0000:41:00.0"), or is the name
+		// of the network device. The hyphen keeps eth1 from matching eth10.
 		of := n.Address != nil && strings.Contains(q.Device, n.Address.String()) ||
 			slices.ContainsFunc(n.Netdevs, func(s string) bool { return strings.HasPrefix(q.Device+"-", s+"-") })
 		if of && !q.CPUs.IsEmpty() && served(q) > 0 && !v.tree.ForGuest(q.Device) {
@@ -195,11 +188,10 @@ func (v *view) interruptsOf(n *topology.NIC) []*topology.IRQ {
 	return out
 }
 
-// enoughInterrupts is the least number of interrupts for oneCPU: drivers have a few for commands and events.
+// Drivers have a few interrupts for commands and events.
 const enoughInterrupts = 4
 
-// oneCPU finds NICs with all queues served by one CPU, as after boot if nothing spreads interrupts. It compares
-// affinities rather than counts, to include idle NICs.
+// oneCPU compares affinities rather than counts, to include idle NICs.
 func oneCPU(v *view, n *topology.NIC, add func(finding.Finding)) {
 	qs := v.interruptsOf(n)
 	if len(qs) < enoughInterrupts || v.CPUs.Online.Len() < 2 {
@@ -214,8 +206,7 @@ func oneCPU(v *view, n *topology.NIC, add func(finding.Finding)) {
 			"what it can do"})
 }
 
-// farInterrupts fires only if no interrupt of the NIC is served near it, because drivers leave some queues to far
-// CPUs on purpose.
+// Drivers leave some queues to far CPUs on purpose.
 func farInterrupts(v *view, n *topology.NIC, add func(finding.Finding)) {
 	if !v.several || n.NUMANode == nil {
 		return
@@ -235,10 +226,10 @@ func farInterrupts(v *view, n *topology.NIC, add func(finding.Finding)) {
 		Fix: "keep some of CPUs " + near.String() + " for the host and bind the interrupts to them"})
 }
 
-// onlyNIC is a note for machines with a single card. With a second one the host can move its route.
+// With a second card the host can move its route.
 func onlyNIC(v *view, add func(finding.Finding)) {
 	if len(v.fabric) == 0 || v.fabric[0].Address == nil || v.virtual {
-		return // a virtual machine's NICs are given to it
+		return
 	}
 	card := *v.fabric[0].Address
 	if slices.ContainsFunc(v.fabric, func(n *topology.NIC) bool {

@@ -42,8 +42,6 @@ func check(t interface{ Fatalf(string, ...any) }, h *topology.Host) {
 	}
 }
 
-// TestHostsWithHolesAndNonsenseNeverPanic changes the JSON of a case in random places: values
-// vanish, become extreme, or appear twice.
 func TestHostsWithHolesAndNonsenseNeverPanic(t *testing.T) {
 	t.Parallel()
 	cases := allCases()
@@ -75,8 +73,7 @@ func TestHostsWithHolesAndNonsenseNeverPanic(t *testing.T) {
 	})
 }
 
-// Random changes need thousands of hosts to reach each number, so this test changes each kind of number of each small
-// case in turn.
+// Random changes need thousands of hosts to reach each number.
 func TestNumbersThatNoHostHasNeverPanic(t *testing.T) {
 	t.Parallel()
 	for _, c := range allCases() {
@@ -112,7 +109,7 @@ func TestNumbersThatNoHostHasNeverPanic(t *testing.T) {
 	}
 }
 
-// eachNumber calls change with the first number at each path below v, ignoring indices, and restores the number.
+// eachNumber calls change for the first number at each path, ignoring indices, and restores it.
 func eachNumber(v any, path string, seen map[string]bool, change func(set func(any))) {
 	visit := func(path string, v any, set func(any)) {
 		if n, ok := v.(float64); ok && !seen[path] {
@@ -179,7 +176,7 @@ func change(t *rapid.T, v any) any {
 }
 
 func FuzzHost(f *testing.F) {
-	// A small one, because the fuzzer spends its time on minimizing large inputs.
+	// The fuzzer spends its time on minimizing large inputs.
 	small := base()
 	small.NUMANodes, small.Cores, small.Tenants, small.PCI = small.NUMANodes[:2], small.Cores[:2], small.Tenants[:1],
 		small.PCI[:12]

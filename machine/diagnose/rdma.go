@@ -11,10 +11,8 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// isRoCE reports whether the port carries RoCE. iWARP devices, which also have the link layer Ethernet, have another
-// node type.
-//
-// Source: node_type_show in drivers/infiniband/core/sysfs.c.
+// iWARP devices also have the link layer Ethernet, but another node type (node_type_show in
+// drivers/infiniband/core/sysfs.c).
 func (p *rdmaPort) isRoCE() bool {
 	kind := p.dev.NodeType
 	return p.layer == topology.LinkEthernet && !strings.Contains(kind, "RNIC") && !strings.Contains(kind, "usNIC")
@@ -24,8 +22,7 @@ type rdmaPort struct {
 	nic  *topology.NIC
 	dev  *topology.RDMADevice
 	port *topology.RDMAPort
-	// layer is the link layer as the source states it or as it follows from other facts, see
-	// [topology.Host.LinkLayer].
+	// layer is stated or derived, see [topology.Host.LinkLayer].
 	layer string
 }
 
@@ -54,7 +51,7 @@ func gidFacts(p *rdmaPort) string {
 	return at(p.path(), words.Few(facts, 3, " "))
 }
 
-// onlyV1 needs the type of every GID, because an unknown one may be v2.
+// A GID of unknown type may be v2.
 func onlyV1(v *view, p rdmaPort, add func(finding.Finding)) {
 	if !p.isRoCE() || p.port.State != "ACTIVE" || !gidTypesKnown(p.port) ||
 		slices.ContainsFunc(p.port.GIDs, func(g topology.GID) bool { return g.IsV2() }) {
@@ -65,20 +62,19 @@ func onlyV1(v *view, p rdmaPort, add func(finding.Finding)) {
 			"ends, on one segment"})
 }
 
-// noRoutableGID skips virtual functions, because they get an address in the guest, not on the host.
+// Virtual functions get an address in the guest.
 func noRoutableGID(v *view, p rdmaPort, add func(finding.Finding)) {
-	// A port that is down has no address yet.
+	// A port that is down has no address.
 	if !p.isRoCE() || p.port.State != "ACTIVE" || p.nic.PF != nil || !gidTypesKnown(p.port) {
 		return
 	}
 	v2, found, understood := false, false, true
-	// An address that cannot be parsed may be routable.
 	for i := range p.port.GIDs {
 		g := &p.port.GIDs[i]
 		if !g.IsV2() {
 			continue
 		}
-		a := g.Addr() // link-local addresses are not global unicast
+		a := g.Addr() // without link-local addresses
 		v2, found, understood = true, found || a.IsGlobalUnicast(), understood && a.IsValid()
 	}
 	if !v2 || found || !understood {
@@ -87,7 +83,7 @@ func noRoutableGID(v *view, p rdmaPort, add func(finding.Finding)) {
 	add(finding.Finding{Subject: p.nic.ID(), Evidence: gidFacts(&p)})
 }
 
-// carrierOf returns the network device of a port if it has a carrier, else nil.
+// carrierOf returns a device with a carrier, or nil.
 func carrierOf(p *rdmaPort) *topology.Netdev {
 	if d := p.nic.Port(p.nic.NetdevOf(p.port)); d != nil && d.Carrier != nil && *d.Carrier {
 		return d
@@ -95,9 +91,9 @@ func carrierOf(p *rdmaPort) *topology.Netdev {
 	return nil
 }
 
-// portDown needs proof that the link is up, from the port or its network device. A missing cable is not a fault.
+// portDown needs proof that the link is up. A missing cable is not a fault.
 func portDown(v *view, p rdmaPort, add func(finding.Finding)) {
-	// InfiniBand ports wait for a subnet manager in other states: RL093.
+	// InfiniBand: RL093.
 	if p.port.State == "" || p.port.State == "ACTIVE" || p.layer != topology.LinkEthernet {
 		return
 	}
@@ -120,18 +116,16 @@ func (p *rdmaPort) states(facts ...string) string {
 	return at(p.path(), facts...)
 }
 
-// noSubnetManager finds two cases: a port that waits for a subnet manager, and a virtual function that got no port
-// from one. Any other port that is DOWN has no cable.
+// noSubnetManager finds a waiting port, and a virtual function without one. Any other port that is DOWN has no cable.
 func noSubnetManager(v *view, p rdmaPort, add func(finding.Finding)) {
-	// A subnet manager ignores a port without a GUID: RL094.
+	// Without a GUID: RL094.
 	if p.layer != topology.LinkInfiniBand || zero(p.dev.NodeGUID) && p.nic.PF == nil {
 		return
 	}
 	evidence := p.states("link_layer=InfiniBand")
 	waits := p.port.State == "INIT" || p.port.State == "ARMED"
 	switch {
-	// If the physical function is active, the fabric has a subnet manager and the cable works, so the virtual
-	// function lacks something else.
+	// An active physical function proves subnet manager and cable.
 	case (waits || p.port.State == "DOWN") && p.nic.PF != nil && v.activeAt(*p.nic.PF):
 		add(v.virtualPort(&p, evidence))
 	case waits && (p.port.PhysState == "LinkUp" || p.port.PhysState == ""):
@@ -141,9 +135,8 @@ func noSubnetManager(v *view, p rdmaPort, add func(finding.Finding)) {
 	}
 }
 
-// functionsDown finds virtual functions whose network devices are down while that of their physical function is up.
-// If the state of an RDMA port is known, it counts instead: RL093. A device that its administrator has not switched on
-// is down too, so that on Ethernet only a missing carrier proves a fault.
+// functionsDown finds virtual functions that are down while the physical one is up. A known RDMA port counts instead:
+// RL093. A device not switched on is down too, so that on Ethernet only a missing carrier proves a fault.
 func functionsDown(v *view, add func(finding.Finding)) {
 	type downFunctions struct {
 		down []string
@@ -186,15 +179,14 @@ func functionsDown(v *view, add func(finding.Finding)) {
 	}
 }
 
-// portTold reports whether the state of a port of n is known.
 func portTold(n *topology.NIC) bool {
 	return slices.ContainsFunc(n.Devices, func(d topology.RDMADevice) bool {
 		return slices.ContainsFunc(d.Ports, func(p topology.RDMAPort) bool { return p.State != "" })
 	})
 }
 
-// physical returns the network device of the physical function of a virtual function's device d: the only one at the
-// address of the physical function, or the one that d is named after. It returns nil for other devices.
+// physical returns the network device of the physical function of d: the only one at its address, or the one that d is
+// named after, else nil.
 func (v *view) physical(n *topology.NIC, d *topology.Netdev) *topology.Netdev {
 	if n.PF != nil {
 		for i := range v.NICs {
@@ -218,7 +210,6 @@ func (v *view) physical(n *topology.NIC, d *topology.Netdev) *topology.Netdev {
 	return nil
 }
 
-// virtualPort returns the finding on a virtual function that waits while its physical function is active.
 func (v *view) virtualPort(p *rdmaPort, evidence string) finding.Finding {
 	f := finding.Finding{Severity: finding.Warning, Subject: p.nic.ID(), Title: "virtual function has no port in " +
 		"the fabric", Evidence: all(evidence, at(pci(*p.nic.PF), "port ACTIVE")), Consequence: "no traffic: the " +
@@ -234,8 +225,7 @@ func (v *view) virtualPort(p *rdmaPort, evidence string) finding.Finding {
 
 func zero(guid string) bool { return guid != "" && strings.Trim(guid, "0:x") == "" }
 
-// fewLanes finds InfiniBand links with one or two of four lanes, because of a splitter cable, a card of half the rate
-// (HDR100), or a faulty cable.
+// fewLanes may come from a splitter cable, a card of half the rate (HDR100), or a faulty cable.
 func fewLanes(v *view, p rdmaPort, add func(finding.Finding)) {
 	if p.layer != topology.LinkInfiniBand || p.port.State != "ACTIVE" || p.nic.PF != nil || p.port.Lanes < 1 ||
 		p.port.Lanes > 2 || p.port.RateGbps == nil {
@@ -253,9 +243,8 @@ func (v *view) activeAt(a topology.PCIAddr) bool {
 	})
 }
 
-// zeroGUID finds virtual functions without a GUID. Physical functions have one from the firmware, so a device without
-// a GUID in the output of ibv_devinfo or ibstat is a virtual function. Devices that are neither InfiniBand nor RoCE
-// (such as EFA) have no GUID.
+// Physical functions have a GUID from the firmware, so a device without one is virtual. Devices that are neither
+// InfiniBand nor RoCE (such as EFA) have none.
 func zeroGUID(v *view, add func(finding.Finding)) {
 	for n, d := range v.RDMADevices() {
 		read := at("/sys/class/infiniband/"+d.Name+"/node_guid", d.NodeGUID)
@@ -277,14 +266,13 @@ func zeroGUID(v *view, add func(finding.Finding)) {
 	}
 }
 
-// harmless reports whether a counter does not indicate a fault. Links go down at each reboot of the other end, and
-// congestion marks and notifications are part of flow control.
+// Links go down at each reboot of the other end, and congestion marks and notifications are part of flow control.
 func harmless(counter string) bool {
 	return counter == "link_downed" || named(counter, "cnp", "ecn", "slow_restart")
 }
 
-// portErrors is a note, because counters accumulate since the driver was loaded, and the cause may be fixed since.
-// lossyRoCE has the counters of some ports.
+// portErrors is a note, because counters accumulate since the driver was loaded. lossyRoCE has the counters of some
+// ports.
 func portErrors(v *view, add func(finding.Finding)) {
 	judged := v.judgedLossy()
 	counts := func(n *topology.NIC, path string, counters map[string]uint64, counts func(string) bool) {
@@ -315,15 +303,13 @@ func portErrors(v *view, add func(finding.Finding)) {
 	}
 }
 
-// wireTrouble reports whether a counter of ethtool -S is about the port or its buffers. Other counters include
-// packets that programs and filters drop.
+// Other counters include packets that programs and filters drop.
 func wireTrouble(counter string) bool {
 	return !harmless(counter) && (strings.HasSuffix(counter, "_phy") ||
 		named(counter, "out_of_buffer", "discards", "crc", "symbol", "no_buffer", "missed_errors"))
 }
 
-// noPeerMemory is a warning only if the driver reports that it does not support dma-buf, which works without the
-// module.
+// noPeerMemory is a warning only without dma-buf, which works without the module.
 func noPeerMemory(v *view, add func(finding.Finding)) {
 	if !v.Kernel.ModulesKnown || v.Kernel.PeerMemory() != "" {
 		return

@@ -20,7 +20,6 @@ func vf(h *topology.Host, guid string, p topology.RDMAPort) {
 			Ports: []topology.RDMAPort{p}}}})
 }
 
-// flow sets the priorities of the network device of nic0.
 func flow(h *topology.Host, q *topology.QoS, counters map[string]uint64) {
 	d := &nicAt(h, nic0).Ports[0]
 	d.QoS, d.Flow = q, counters

@@ -9,15 +9,14 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A rule finds the fault that the check with its ID describes, see package finding. It does not set the ID. It sets
-// Title, Severity, Consequence and Fix only if they differ from the check's.
+// A rule finds the fault of the check with its ID. It sets Title, Severity, Consequence and Fix only if they differ
+// from the check's.
 type rule struct {
 	id   string
 	find func(v *view, add func(finding.Finding))
 }
 
-// forEach makes a rule of a function that judges one thing at a time, such as a link. Rules that compare several things
-// iterate themselves.
+// forEach makes a rule of a function that judges one thing.
 func forEach[T any](list func(*view) iter.Seq[T], judge func(*view, T, func(finding.Finding))) func(*view,
 	func(finding.Finding)) {
 	return func(v *view, add func(finding.Finding)) {
@@ -27,7 +26,7 @@ func forEach[T any](list func(*view) iter.Seq[T], judge func(*view, T, func(find
 	}
 }
 
-// The lists that rules judge, limited to things that are worth a finding; see the methods.
+// See the methods.
 func resettable(v *view) iter.Seq[*topology.PCIDevice] { return slices.Values(v.resettable()) }
 func links(v *view) iter.Seq[checkedLink]              { return slices.Values(v.links()) }
 func gpus(v *view) iter.Seq[*topology.GPU]             { return slices.Values(v.gpus) }
@@ -74,8 +73,7 @@ func tenants(v *view) iter.Seq[*topology.Tenant] {
 	}
 }
 
-// rules returns every rule, by ID. It is a function rather than a variable, so that no code can add rules at run
-// time.
+// rules is a function, so that no code can add rules at run time.
 func rules() []rule {
 	return []rule{
 		{"RL001", forEach(links, slotLimited)},
@@ -184,15 +182,15 @@ func rules() []rule {
 	}
 }
 
-// Host returns the findings on h, sorted by severity (worst first), ID and subject, or nil. h should have been
-// completed (topology.Host.Complete); Host does not change it.
+// Host returns the findings on h, worst first, then by ID and subject, or nil. h should have been completed
+// (topology.Host.Complete); Host does not change it.
 func Host(h *topology.Host) []finding.Finding {
 	v := newView(h)
-	// Rules do not depend on each other or on their order; finding.Sort sets the order.
+	// Rules do not depend on each other.
 	var out []finding.Finding
 	for _, r := range rules() {
 		r.find(v, func(f finding.Finding) {
-			check, _ := finding.Find(r.id) // a test guarantees that it exists
+			check, _ := finding.Find(r.id) // guaranteed by a test
 			f.ID = r.id
 			f.Title = cmp.Or(f.Title, check.Title)
 			f.Severity = cmp.Or(f.Severity, check.Severities[0])
@@ -206,8 +204,7 @@ func Host(h *topology.Host) []finding.Finding {
 	return out
 }
 
-// Tenant returns the findings that t would add to h: all that Host returns only with t. They include findings on
-// several tenants if t is one of them.
+// Tenant returns the findings that t would add to h, including those on several tenants.
 func Tenant(h *topology.Host, t topology.Tenant) []finding.Finding {
 	with := *h
 	with.Tenants = append(slices.Clone(h.Tenants), t)

@@ -14,7 +14,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A testCase is a host that triggers a rule, or just does not.
+// A testCase triggers a rule, or just does not.
 type testCase struct {
 	id    string
 	name  string // the difference from the base
@@ -182,8 +182,7 @@ func TestADumpOfAnotherToolIsNamedInTheEvidence(t *testing.T) {
 	}
 }
 
-// h20 returns a machine that is known only by its matrix: eight GPUs, four NICs, two nodes. Synthetic, after the
-// published matrix, shortened.
+// h20 is known only by its matrix: eight GPUs, four NICs, two nodes.
 func h20() *topology.Host {
 	h := &topology.Host{Provenance: topology.Provenance{Kind: topology.SourceTopo},
 		NUMANodes: []topology.NUMANode{{ID: 0, CPUs: cpus("0-47,96-143")}, {ID: 1, CPUs: cpus("48-95,144-191")}}}

@@ -2,8 +2,7 @@ package diagnose
 
 import "github.com/rackless/rackless/machine/topology"
 
-// hybrid gives the last eight cores of the base one thread and makes them efficiency cores, and pins a tenant with
-// two threads a core to cpus in order.
+// hybrid makes the last eight cores efficiency cores with one thread, and pins a tenant in order.
 func hybrid(h *topology.Host, on string) {
 	for i := range h.Cores {
 		c := &h.Cores[i]
@@ -21,7 +20,6 @@ func hybrid(h *topology.Host, on string) {
 	h.Tenants = []topology.Tenant{t}
 }
 
-// sockets makes the base a machine of two processors of a model with one NUMA node.
 func sockets(model string) func(*topology.Host) {
 	return func(h *topology.Host) {
 		one := h.NUMANodes[0]
@@ -35,7 +33,7 @@ func sockets(model string) func(*topology.Host) {
 	}
 }
 
-// function adds virtual function 7 of nic0 with a network device, known by its name alone.
+// function is known by its name alone.
 func function(name string, carrier *bool, kind string) func(*topology.Host) {
 	return func(h *topology.Host) {
 		h.Provenance.Kind = kind
@@ -44,7 +42,6 @@ func function(name string, carrier *bool, kind string) func(*topology.Host) {
 	}
 }
 
-// shapeCases are about sockets, kinds of cores, ports of one card and virtual functions.
 func shapeCases() []testCase {
 	bothPorts := func(gbps float64) func(*topology.Host) {
 		return func(h *topology.Host) {

@@ -9,11 +9,10 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// betterSlot suggests a better place for the NIC, or else for the GPU. It prefers a free port below the GPU's own
-// switch, then on its root complex, then on its node; then a card to swap with; then the same for the GPU near the
-// NIC.
+// betterSlot prefers a free port below the GPU's own switch, then on its root complex, then on its node; then a card to
+// swap with; then the same for the GPU near the NIC.
 func (v *view) betterSlot(p pairing) string {
-	// A virtual machine's slot is an element of its definition, not a place in a case.
+	// A virtual machine's slot is not a place in a case.
 	if v.virtual {
 		return "put both devices of the virtual machine below one pcie-expander-bus of the node that they have on " +
 			"the host, or give NCCL the host's tree (NCCL_TOPO_FILE)"
@@ -60,19 +59,18 @@ func (v *view) betterSlot(p pairing) string {
 		"board with other slots, or other work for one of them", *p.nic.Address, *p.gpu.Address, where, seen)
 }
 
-// sameNode reports whether two devices are known to be on one NUMA node.
 func sameNode(a, b *int) bool { return a != nil && b != nil && *a == *b }
 
-// moduleWords are words in the models of GPUs that are modules of a board and not cards.
+// moduleWords are in models of GPUs that are no cards.
 var moduleWords = []string{"SXM", "SXM2", "SXM3", "SXM4", "SXM5", "SXM6", "OAM", "HGX", "DGX", "GH200",
 	"GB200", "GB300",
 	"B200", "B300", "HBM3", "MI250", "MI250X", "MI300A", "MI300X", "MI308X", "MI325X", "MI350X", "MI355X"}
 
-// moduleLinks is the number of NVLinks between two GPUs that no bridge between cards has: bridges have up to 12.
+// Bridges between cards have up to 12 NVLinks.
 const moduleLinks = 18
 
-// onBoard reports whether a GPU is a module of a board, which has no other slot: by its model, by its link to the
-// processor, or because it has more NVLinks than a bridge between cards has, or to more than three other GPUs.
+// onBoard reports whether a GPU is a module, which has no other slot: by its model, its link to the processor, or its
+// NVLinks.
 func (v *view) onBoard(g *topology.GPU) bool {
 	if g.IsCoherent() || g.MemoryNode != nil || slices.ContainsFunc(moduleWords, func(w string) bool {
 		return topology.HasWord(g.Model, w) || topology.HasWord(v.System.Product, w)
@@ -85,7 +83,7 @@ func (v *view) onBoard(g *topology.GPU) bool {
 	return len(linked) > 3 || slices.ContainsFunc(linked, func(p topology.Path) bool { return p.Links >= moduleLinks })
 }
 
-// portLanes returns the maximum rate of a port: ", 16 lanes at 16 GT/s".
+// portLanes returns ", 16 lanes at 16 GT/s".
 func portLanes(port *topology.PCIDevice) string {
 	if port.Link == nil {
 		return ""
@@ -97,7 +95,7 @@ func portLanes(port *topology.PCIDevice) string {
 	return ""
 }
 
-// lanesOf returns the lanes of a card: of its present link, else its maximum.
+// lanesOf prefers the present link to the maximum.
 func (v *view) lanesOf(a topology.PCIAddr) float64 {
 	card := v.tree.Device(a)
 	if card == nil || card.Link == nil {
@@ -106,8 +104,7 @@ func (v *view) lanesOf(a topology.PCIAddr) float64 {
 	return cmp.Or(width(card.Link.Width), width(card.Link.MaxWidth))
 }
 
-// freePort returns the free port nearest to the device at to that has enough lanes for the card, and describes its
-// place.
+// freePort returns the nearest free port with enough lanes, and its place.
 func (v *view) freePort(card, to topology.PCIAddr) (*topology.PCIDevice, string) {
 	target := v.tree.Device(to)
 	if target == nil {
@@ -124,7 +121,7 @@ func (v *view) freePort(card, to topology.PCIAddr) (*topology.PCIDevice, string)
 			continue
 		}
 		if port.Link == nil || width(port.Link.MaxWidth) < max(v.lanesOf(card), 4) {
-			continue // fewer lanes than the card, or a port inside the chipset
+			continue // or a port inside the chipset
 		}
 		above := v.tree.Ancestors(port.Address)
 		rank, text := 0, ""
@@ -143,20 +140,18 @@ func (v *view) freePort(card, to topology.PCIAddr) (*topology.PCIDevice, string)
 	return best, where
 }
 
-// oneNode reports whether two functions are known to be on one NUMA node.
 func (v *view) oneNode(a, b topology.PCIAddr) bool {
 	x, y := v.tree.Device(a), v.tree.Device(b)
 	return x != nil && y != nil && sameNode(x.NUMANode, y.NUMANode)
 }
 
-// swap returns a card on the node of the device at to that could change places with card: a drive, or a NIC that is
-// not for RDMA, in a slot with as many lanes.
+// swap returns a card that could change places: a drive, or a NIC that is not for RDMA, in a slot with as many lanes.
 func (v *view) swap(card, to topology.PCIAddr) *topology.PCIDevice {
 	target := v.tree.Device(to)
 	if target == nil || target.NUMANode == nil {
 		return nil
 	}
-	// On the node of the other device already, only its root complex is nearer.
+	// Only its root complex is nearer.
 	root := ""
 	if v.oneNode(card, to) {
 		if root = v.tree.RootOf(to); root == "" {

@@ -12,7 +12,7 @@ import (
 
 func domain(t *topology.Tenant, facts ...string) string { return at("virsh dumpxml "+t.Name, facts...) }
 
-// unpinned returns the virtual CPUs without a pin. In a description whose end is missing, none is known to be without.
+// A description whose end is missing proves nothing.
 func unpinned(t *topology.Tenant) topology.CPUSet {
 	if t.VCPUs == 0 || t.Cut {
 		return topology.CPUSet{}
@@ -21,7 +21,6 @@ func unpinned(t *topology.Tenant) topology.CPUSet {
 	return topology.CPURange(0, t.VCPUs-1).Difference(topology.CPUs(own...))
 }
 
-// atWork returns the number of virtual CPUs that t starts with.
 func atWork(t *topology.Tenant) int {
 	if t.Absent == nil {
 		return t.VCPUs
@@ -29,8 +28,7 @@ func atWork(t *topology.Tenant) int {
 	return t.VCPUs - t.Absent.Len()
 }
 
-// allowedCPUs returns all CPUs that virtual CPUs of t are limited to, by pins or by the cpuset of unpinned ones. It is
-// empty if they may run anywhere.
+// allowedCPUs is empty if virtual CPUs may run anywhere.
 func allowedCPUs(t *topology.Tenant) topology.CPUSet {
 	own := t.Pinned()
 	if t.Floating == nil || !own.IsEmpty() && unpinned(t).IsEmpty() {
@@ -39,7 +37,6 @@ func allowedCPUs(t *topology.Tenant) topology.CPUSet {
 	return own.Union(*t.Floating)
 }
 
-// pinEvidence formats the pins or the cpuset of t's virtual CPUs.
 func pinEvidence(t *topology.Tenant) string {
 	if own := t.Pinned(); !own.IsEmpty() || t.Floating == nil {
 		return "vcpupin " + own.String()
@@ -47,8 +44,7 @@ func pinEvidence(t *topology.Tenant) string {
 	return "vcpu cpuset=" + t.Floating.String()
 }
 
-// sharedCPUs finds pairs of tenants with common CPUs. It is a note if one of them is stopped. Tenants without pins
-// may share a set that has a CPU for each of their virtual CPUs.
+// sharedCPUs is a note if one tenant is stopped. Tenants without pins may share a set with a CPU for each virtual CPU.
 func sharedCPUs(_ *view, p tenantPair, add func(finding.Finding)) {
 	a, b := p.a, p.b
 	both := allowedCPUs(a).Intersect(allowedCPUs(b))
@@ -67,7 +63,6 @@ func sharedCPUs(_ *view, p tenantPair, add func(finding.Finding)) {
 	add(f)
 }
 
-// A tenantPair is two tenants. Each pair is judged once.
 type tenantPair struct{ a, b *topology.Tenant }
 
 func tenantPairs(v *view) iter.Seq[tenantPair] {
@@ -82,8 +77,7 @@ func tenantPairs(v *view) iter.Seq[tenantPair] {
 	}
 }
 
-// floatsIsolated finds masks with several isolated CPUs. The scheduler does not balance between isolated CPUs, so a
-// thread stays on its first one.
+// The scheduler does not balance between isolated CPUs, so a thread stays on its first one.
 func floatsIsolated(v *view, add func(finding.Finding)) {
 	isolated := v.isolated()
 	if isolated.Len() < 2 {
@@ -115,7 +109,7 @@ func floatsIsolated(v *view, add func(finding.Finding)) {
 	}
 }
 
-// pinnedOffline includes the other threads of QEMU: libvirt refuses a domain for any of them.
+// libvirt refuses a domain for any thread of QEMU.
 func pinnedOffline(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	want := allowedCPUs(t)
 	if t.EmulatorCPUs != nil {
@@ -134,7 +128,7 @@ func pinnedOffline(v *view, t *topology.Tenant, add func(finding.Finding)) {
 		Consequence: "CPUs " + lost.String() + " are not online: the tenant does not start, or not as it was planned"})
 }
 
-// someUnpinned skips tenants without any pin, because they float on purpose.
+// Tenants without any pin float on purpose.
 func someUnpinned(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	free := unpinned(t)
 	if len(t.Pins) == 0 || free.IsEmpty() {
@@ -152,8 +146,7 @@ func someUnpinned(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	add(f)
 }
 
-// fewCPUs finds virtual CPUs that wait for each other: more virtual CPUs than CPUs to run on, or two pinned to one
-// CPU.
+// fewCPUs finds more virtual CPUs than CPUs, or two pinned to one.
 func fewCPUs(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	want, on := atWork(t), allowedCPUs(t)
 	var absent topology.CPUSet
@@ -190,18 +183,18 @@ func fewCPUs(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	add(f)
 }
 
-// emulatorShares finds emulator and I/O threads on CPUs of virtual CPUs. It skips other tenants that are stopped.
+// emulatorShares skips other tenants that are stopped.
 func emulatorShares(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	own := t.Pinned()
-	// A tenant without pins whose emulator runs on its virtual CPUs' set is left to RL060.
+	// Without pins it is RL060.
 	if own.IsEmpty() && (t.EmulatorCPUs == nil || t.Floating != nil && t.EmulatorCPUs.Equal(*t.Floating)) {
 		return
 	}
 	f := finding.Finding{Severity: finding.Warning, Subject: t.Name, Fix: "virsh emulatorpin " + t.Name +
 		" with housekeeping CPUs of the same NUMA node"}
 	if t.EmulatorCPUs == nil {
-		// Without emulatorpin libvirt lets the emulator run on the cpuset of vcpu, else everywhere. A text with
-		// nothing but pins does not prove that emulatorpin is missing.
+		// Without emulatorpin libvirt lets the emulator run on the cpuset of vcpu, else everywhere. A text of pins
+		// alone does not prove that emulatorpin is missing.
 		if t.Cut || t.Floating != nil && !t.Floating.Overlaps(own) ||
 			v.Provenance.Kind == topology.SourceTexts && t.GuestNodes == nil {
 			return
@@ -246,8 +239,7 @@ func emulatorShares(v *view, t *topology.Tenant, add func(finding.Finding)) {
 }
 
 // forPages returns the isolated CPUs that t's emulator needs: each is its only CPU on a NUMA node of t's hugepages.
-// QEMU 7.2 and later clears hugepages in threads on that node, and does not start without such a CPU. No other thread
-// runs on it, because it is isolated.
+// QEMU 7.2 and later clears hugepages in threads on that node, and does not start without such a CPU.
 func (v *view) forPages(t *topology.Tenant) (cpus topology.CPUSet) {
 	if t.Hugepages == nil || t.MemoryNodes == nil {
 		return cpus
@@ -264,11 +256,10 @@ func (v *view) forPages(t *topology.Tenant) (cpus topology.CPUSet) {
 	return cpus
 }
 
-// sharedCores finds cores with threads of two tenants. It is also a matter of security: a core's caches are a side
-// channel between its threads.
+// A core's caches are a side channel between its threads.
 func sharedCores(v *view, p tenantPair, add func(finding.Finding)) {
 	onA, onB := p.a.Pinned(), p.b.Pinned()
-	// CPUs that both use are RL060.
+	// CPUs of both are RL060.
 	onlyA, onlyB := onA.Difference(onB), onB.Difference(onA)
 	var split topology.CPUSet
 	for i := range v.Cores {

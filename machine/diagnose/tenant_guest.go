@@ -10,14 +10,12 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// tornSiblings finds guest cores with threads on different cores of the host. The guest cannot see that threads of
-// two guest cores share a host core and slow each other down.
+// The guest cannot see that threads of two guest cores share a host core.
 func tornSiblings(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	if t.GuestThreads < 2 {
 		return
 	}
-	// On a machine without threads the guest's are cores of their own. Cores with one thread beside others with two
-	// are efficiency cores.
+	// Cores with one thread beside others with two are efficiency cores.
 	several := func(c topology.Core) bool { return c.CPUs.Len() > 1 }
 	if !slices.ContainsFunc(v.Cores, several) {
 		return
@@ -79,9 +77,9 @@ func tornSiblings(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	add(f)
 }
 
-// mixedCores finds virtual CPUs on both kinds of cores of a hybrid machine. The guest takes all of its CPUs for equal.
+// The guest takes all of its CPUs for equal.
 func mixedCores(v *view, t *topology.Tenant, add func(finding.Finding)) {
-	on := map[string][]int{} // virtual CPUs by kind of core
+	on := map[string][]int{} // by kind of core
 	for _, p := range t.Pins {
 		kind := ""
 		for cpu := range p.CPUs.All() {
@@ -102,8 +100,7 @@ func mixedCores(v *view, t *topology.Tenant, add func(finding.Finding)) {
 		"performance cores, "+topology.CPUs(weak...).String()+" on efficiency cores"), "vcpupin "+t.Pinned().String())})
 }
 
-// hiddenSiblings finds guest cores that are threads of one host core, the reverse of tornSiblings. It skips
-// descriptions with only pins, because they do not include the guest's topology.
+// hiddenSiblings is the reverse of tornSiblings. Descriptions with only pins do not include the guest's topology.
 func hiddenSiblings(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	if t.GuestThreads > 1 || t.GuestNodes == nil || t.GuestThreads == 0 && t.Cut {
 		return
@@ -131,7 +128,7 @@ func hiddenSiblings(v *view, t *topology.Tenant, add func(finding.Finding)) {
 			cores = cores.Union(c.CPUs)
 		}
 	}
-	if len(facts) == 0 || used < 2 { // on a single core the guest's placement makes no difference
+	if len(facts) == 0 || used < 2 { // no difference on a single core
 		return
 	}
 	add(finding.Finding{Subject: t.Name,
@@ -159,8 +156,7 @@ func (v *view) guestCards(t *topology.Tenant) (gpus, nics []*topology.PCIDevice,
 	return gpus, nics, nodes
 }
 
-// flatNUMA finds guests that span several nodes of the host but see one. For a guest without pins, its devices or its
-// size decide whether it spans several nodes.
+// flatNUMA finds guests on several nodes that see one. Without pins, devices or the size decide.
 func flatNUMA(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	if !v.several || t.GuestNodes == nil || t.VCPUs < 2 {
 		return
@@ -232,7 +228,6 @@ func (v *view) flatCells(t *topology.Tenant, add func(finding.Finding)) {
 	}
 }
 
-// devicesApart finds guests with several nodes and devices on several host nodes, but no node for any device.
 func devicesApart(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	_, _, far := v.guestCards(t)
 	if far.Len() < 2 || t.GuestNodes == nil || *t.GuestNodes < 2 || t.GuestExpanders == nil ||
@@ -244,8 +239,7 @@ func devicesApart(v *view, t *topology.Tenant, add func(finding.Finding)) {
 		Consequence: fmt.Sprintf("its devices, of nodes %s, have no node in the guest", far)})
 }
 
-// flatTree finds GPUs and NICs that share a switch on the host but not in the guest. NCCL reads the guest's tree, and
-// by default uses GPUDirect RDMA only up to PXB.
+// NCCL reads the guest's tree, and by default uses GPUDirect RDMA only up to PXB.
 func flatTree(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	if t.GuestSwitches == nil || *t.GuestSwitches > 0 || t.Cut {
 		return
@@ -265,9 +259,8 @@ func flatTree(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	}
 }
 
-// redirectedGuest finds a GPU and a NIC of one guest below one switch with redirecting ports. With a single owner the
-// isolation only protects the host, and only ATS allows both isolation and the short path. Without known guests it
-// makes a note.
+// With a single owner the isolation only protects the host, and only ATS allows both isolation and the short path.
+// Without known guests it is a note.
 func redirectedGuest(v *view, add func(finding.Finding)) {
 	if v.virtual {
 		return
@@ -310,7 +303,7 @@ func redirectedGuest(v *view, add func(finding.Finding)) {
 		judge(domain(t, "hostdev"), finding.Warning, cross(gpus, nics))
 	}
 	if len(v.Tenants) == 0 {
-		// Guests may exist that are not running or not listed, so the owner of the cards is unknown.
+		// Guests may exist that are not listed.
 		cards := lists.Map(v.PCI, func(d topology.PCIDevice) topology.TenantDevice {
 			return topology.TenantDevice{PCI: d.Address}
 		})

@@ -16,22 +16,21 @@ func nodeSet(t *topology.Tenant) string {
 	return fmt.Sprintf("numatune %s nodeset=%s", cmp.Or(t.MemoryMode, "strict"), t.MemoryNodes)
 }
 
-// strict reports whether the tenant may use only memory of its nodes. strict is libvirt's default mode.
+// strict is libvirt's default mode.
 func strict(t *topology.Tenant) bool { return strictly(t.MemoryNodes, t.MemoryMode) }
 
 func strictly(nodes *topology.CPUSet, mode string) bool {
 	return nodes != nil && !nodes.IsEmpty() && (mode == "" || mode == "strict" || mode == "restrictive")
 }
 
-// nodesTooSmall compares with the total memory of the nodes rather than the free memory, so that the finding does not
-// depend on running tenants.
+// nodesTooSmall compares total memory, so that it does not depend on running tenants.
 func nodesTooSmall(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	if len(v.NUMANodes) == 0 {
 		return
 	}
 	f := finding.Finding{Subject: t.Name, Fix: "plan the tenant again on this machine, or change its nodeset"}
 	var missing []string
-	if t.MemoryNodes != nil { // in every mode: libvirt and QEMU refuse a missing node
+	if t.MemoryNodes != nil { // libvirt and QEMU refuse a missing node
 		for id := range t.MemoryNodes.All() {
 			if n := v.NUMANode(id); n == nil {
 				missing = append(missing, fmt.Sprintf("node %d does not exist", id))
@@ -61,17 +60,17 @@ func nodesTooSmall(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	}
 }
 
-// A demand is an amount of memory that a tenant needs from some nodes.
+// A demand is memory that a tenant needs.
 type demand struct {
 	nodes *topology.CPUSet // nil means any node
 	bytes uint64
-	pages uint64   // hugepage size; 0 for other memory
+	pages uint64   // 0 for other memory
 	count uint64   // number of hugepages
-	part  uint64   // bytes of a cell that is smaller than a hugepage, or 0
+	part  uint64   // bytes of a cell smaller than a hugepage, or 0
 	said  []string // evidence from the description
 }
 
-// demands returns the memory that a tenant needs: its total, and the sum of its strict cells for each set of nodes.
+// demands returns the total, and the sum of strict cells for each set of nodes.
 func (v *view) demands(t *topology.Tenant) []demand {
 	var out []demand
 	if t.MemoryBytes != nil {
@@ -96,8 +95,7 @@ func (v *view) demands(t *topology.Tenant) []demand {
 	return append(out, lists.InOrder(cells)...)
 }
 
-// memoryOf returns the total memory of nodes with the evidence, or 0 if the memory of one is unknown. nil means the
-// whole machine.
+// memoryOf returns 0 if the memory of a node is unknown. nil means the whole machine.
 func (v *view) memoryOf(nodes *topology.CPUSet) (sum uint64, facts []string) {
 	if nodes == nil {
 		if v.Memory.TotalBytes == nil {
@@ -121,7 +119,7 @@ func pinnedOf(t *topology.Tenant, vcpus topology.CPUSet) topology.CPUSet {
 	return topology.UnionOf(pins, func(p topology.Pin) topology.CPUSet { return p.CPUs })
 }
 
-// farMemory accepts memory on several nodes if one of them is right, because spreading may be intended.
+// Spreading memory may be intended, so one right node is enough.
 func farMemory(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	if !v.several {
 		return
@@ -141,8 +139,7 @@ func farMemory(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	}
 }
 
-// farFrom adds a finding and returns true if memory is on none of the nodes of cpus, or is interleaved over other
-// nodes as well.
+// farFrom returns true if memory is on none of the nodes of cpus, or interleaved over others.
 func (v *view) farFrom(t *topology.Tenant, c topology.TenantCell, cpus topology.CPUSet,
 	said func(*topology.Tenant) string, add func(finding.Finding)) bool {
 	nodes := v.NodesOf(cpus)
@@ -165,8 +162,7 @@ func (v *view) farFrom(t *topology.Tenant, c topology.TenantCell, cpus topology.
 	return true
 }
 
-// farDevice checks only the first function of a device, and every virtual function, because virtual functions are
-// given away one by one.
+// Virtual functions are given away one by one, so each is checked.
 func farDevice(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	nodes := v.NodesOf(allowedCPUs(t))
 	if !v.several || len(nodes) == 0 {
@@ -190,7 +186,7 @@ func farDevice(v *view, t *topology.Tenant, add func(finding.Finding)) {
 		Fix:      "pin the tenant to CPUs of the device's node, or give it a device of nodes " + join(nodes)})
 }
 
-// fewPagesLeft checks stopped tenants only: pages of running tenants are no longer free.
+// Pages of running tenants are no longer free.
 func fewPagesLeft(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	if !stopped(t) || t.PagesAtStart {
 		return
@@ -221,14 +217,12 @@ func (v *view) pageDemands(t *topology.Tenant) []demand {
 			continue
 		}
 		d := demand{pages: *c.Hugepages}
-		// Hugepages without a size have the kernel's default size.
 		if d.pages == 0 && v.Memory.DefaultHuge != nil {
 			d.pages = *v.Memory.DefaultHuge
 		}
 		if d.pages == 0 {
 			continue
 		}
-		// A strict tenant cannot use pages of other nodes.
 		key := fmt.Sprint(d.pages)
 		if strictly(c.MemoryNodes, c.MemoryMode) {
 			d.nodes = c.MemoryNodes
@@ -248,7 +242,6 @@ func (v *view) pageDemands(t *topology.Tenant) []demand {
 	return lists.InOrder(byKey)
 }
 
-// fewPages adds a finding and returns true if fewer pages are free than d needs.
 func (v *view) fewPages(t *topology.Tenant, d demand, add func(finding.Finding)) bool {
 	var free uint64
 	var facts []string
@@ -276,7 +269,7 @@ func (v *view) fewPages(t *topology.Tenant, d demand, add func(finding.Finding))
 	} else {
 		count(poolPath(d.pages), v.Memory.Hugepages)
 	}
-	// A pool that was not read may have the missing pages.
+	// A pool that was not read may have them.
 	if !known || free >= d.count {
 		return false
 	}
@@ -292,7 +285,7 @@ func (v *view) fewPages(t *topology.Tenant, d demand, add func(finding.Finding))
 	return true
 }
 
-// missingDevice checks only machines that were read completely, because other sources list only some functions.
+// Other sources list only some functions.
 func missingDevice(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	if kind := v.Provenance.Kind; len(v.PCI) == 0 || kind != topology.SourceLive && kind != topology.SourceTree {
 		return
@@ -308,7 +301,6 @@ func missingDevice(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	}
 }
 
-// partOfGroup finds stopped tenants that cannot start because host drivers use other devices of an IOMMU group.
 func partOfGroup(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	if !stopped(t) || t.Cut {
 		return
@@ -346,7 +338,7 @@ func partOfGroup(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	}
 }
 
-// sharedDevice is an error only if none of the owners is stopped. Otherwise the owners may take turns on purpose.
+// sharedDevice is an error only if no owner is stopped: owners may take turns.
 func sharedDevice(v *view, add func(finding.Finding)) {
 	owners := map[topology.PCIAddr][]*topology.Tenant{}
 	for i := range v.Tenants {
@@ -376,14 +368,13 @@ func sharedDevice(v *view, add func(finding.Finding)) {
 	}
 }
 
-// allFunctions reports whether the source lists all PCI functions. An excerpt of lspci's list lacks host bridges.
+// An excerpt of lspci's list lacks host bridges.
 func (v *view) allFunctions() bool {
 	return v.fromFiles() || slices.ContainsFunc(v.PCI, func(d topology.PCIDevice) bool {
 		return d.Class != nil && d.Class.Sub() == topology.SubHostBridge
 	})
 }
 
-// screenFact returns the evidence that an adapter is the host's screen.
 func screenFact(d *topology.PCIDevice) string {
 	if d.BootVGA != nil {
 		return "boot_vga=1"
@@ -391,8 +382,7 @@ func screenFact(d *topology.PCIDevice) string {
 	return "the only one, as far as is known"
 }
 
-// takesHostDevice also checks stopped tenants: the host loses its disk or network when the tenant starts, which may
-// happen automatically at boot.
+// A stopped tenant may start automatically at boot.
 func takesHostDevice(v *view, add func(finding.Finding)) {
 	needed := v.needed()
 	screens, screen := v.Screens()
@@ -402,7 +392,7 @@ func takesHostDevice(v *view, add func(finding.Finding)) {
 	for i := range v.Tenants {
 		t := &v.Tenants[i]
 		for _, d := range t.Devices {
-			// An adapter on a vfio driver is no longer the screen.
+			// On a vfio driver it is no longer the screen.
 			if screen != nil && d.PCI == screen.Address && !topology.IsVFIO(screen.Driver) {
 				add(finding.Finding{Subject: t.Name, Severity: finding.Warning,
 					Title: "tenant is given the screen of the host",
@@ -424,9 +414,9 @@ func takesHostDevice(v *view, add func(finding.Finding)) {
 	}
 }
 
-// heldGPU checks stopped tenants only: a running tenant's device is on a vfio driver.
+// A running tenant's device is on a vfio driver.
 func heldGPU(v *view, g *topology.GPU, add func(finding.Finding)) {
-	// With another driver, the daemon no longer has the device open.
+	// The daemon does not open it.
 	if g.Address == nil || g.PersistMode == nil || !*g.PersistMode || g.Driver != "nvidia" {
 		return
 	}

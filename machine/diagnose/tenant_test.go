@@ -6,7 +6,6 @@ func pin(h *topology.Host, name string, vcpu int, list string) {
 	tenant(h, name).Pins[vcpu].CPUs = cpus(list)
 }
 
-// float removes the pins of both tenants, and gives both the same number of virtual CPUs and one CPU set.
 func float(h *topology.Host, vcpus int, list string) {
 	for i := range h.Tenants {
 		t := &h.Tenants[i]

@@ -14,7 +14,6 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// Files of the EPYC machine that the cases below change.
 const (
 	gpu0 = "sys/devices/pci0000:00/0000:00:03.1/0000:06:00.0"
 	gpu1 = "sys/devices/pci0000:20/0000:20:03.1/0000:21:00.0"
@@ -24,13 +23,12 @@ const (
 	cpus = "sys/devices/system/cpu"
 )
 
-// A treeCase changes a file of the machine and names the expected finding. It tests the whole chain from the file to
-// the finding, with every reader.
+// A treeCase tests the whole chain from a file to the finding.
 type treeCase struct {
 	name    string
 	change  func(*machinetest.Tree)
 	id      string
-	subject string // "" if there must be no finding
+	subject string // "" for no finding
 	reads   string // a part of the evidence
 	tenants []string
 }
@@ -199,9 +197,8 @@ var treeCases = []treeCase{
 	}},
 }
 
-// switchWithACS puts a GPU and a NIC of the host below a switch whose downstream ports have the given ACS control
-// register. Bits 0 to 4 are source validation, translation blocking, request redirect, completion redirect and
-// upstream forwarding.
+// Bits 0 to 4 of the ACS control register are source validation, translation blocking, request redirect, completion
+// redirect and upstream forwarding.
 func switchWithACS(control uint16) func(*machinetest.Tree) {
 	return func(t *machinetest.Tree) {
 		f := machinetest.Function{
@@ -251,7 +248,6 @@ func bond(mode string) func(*machinetest.Tree) {
 	}
 }
 
-// domain returns the XML of a running VM with two virtual CPUs and their pins.
 func domain(name, cpu0, cpu1 string) string {
 	return fmt.Sprintf(`<domain type='kvm'><name>%s</name><uuid>00000000-0000-0000-0000-0000000000%s</uuid>
 <memory unit='GiB'>4</memory><vcpu>2</vcpu>
@@ -326,7 +322,6 @@ func expectFinding(t *testing.T, h *topology.Host, c treeCase) {
 	}
 }
 
-// Each rule here has a case that triggers it and one that does not.
 func TestTreeCasesComeInPairs(t *testing.T) {
 	seen := map[string][2]bool{}
 	for _, c := range treeCases {

@@ -11,23 +11,22 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A view is a host with derived data that several rules use. Rules do not change it.
+// A view is a host with data that several rules use.
 type view struct {
 	*topology.Host
 	tree   *topology.Tree
-	params []param // of the kernel command line, in its order
+	params []param // in the line's order
 
-	virtual  bool // a virtual machine: an emulator provides its links, IOMMU and resets
-	emulated bool // emulated by rackless: the profile provides its IOMMU groups, for learning
-	serves   bool // hosts labs, so that disturbances of a tenant matter; see servesLabs
-	several  bool // several NUMA nodes have CPUs, so that distance matters
+	virtual  bool // an emulator provides links, IOMMU and resets
+	emulated bool // by rackless: IOMMU groups are for learning
+	serves   bool // see servesLabs
+	several  bool // distance matters
 
-	gpus   []*topology.GPU // cards that compute: not screens, integrated GPUs or virtual functions
-	fabric []*topology.NIC // NICs with (possible) RDMA: no virtual functions
+	gpus   []*topology.GPU // cards that compute, without virtual functions
+	fabric []*topology.NIC // (possible) RDMA, without virtual functions
 }
 
-// newView derives the data that rules share. Its cost grows with the number of functions rather than of pairs,
-// because a machine may have thousands of virtual functions.
+// newView must not grow with pairs, because a machine may have thousands of virtual functions.
 func newView(h *topology.Host) *view {
 	v := &view{
 		Host:     h,
@@ -37,7 +36,7 @@ func newView(h *topology.Host) *view {
 		virtual:  h.IsVirtual(),
 	}
 	withCPUs := lists.Count(h.NUMANodes, func(n topology.NUMANode) bool { return !n.CPUs.IsEmpty() })
-	// A machine known only by its matrix has nodes without CPU lists.
+	// A matrix has nodes without CPU lists.
 	v.several = withCPUs > 1 || withCPUs == 0 && len(h.NUMANodes) > 1
 	for i := range h.GPUs {
 		if g := &h.GPUs[i]; v.computes(g) {
@@ -53,28 +52,26 @@ func newView(h *topology.Host) *view {
 	return v
 }
 
-// Cards returns the GPUs and NICs that the rules judge: GPUs that compute, and NICs that are or could be for RDMA,
-// without virtual functions.
+// Cards returns the GPUs and NICs that the rules judge, without virtual functions: GPUs that compute, and NICs that are
+// or could be for RDMA.
 func Cards(h *topology.Host) ([]*topology.GPU, []*topology.NIC) {
 	v := newView(h)
 	return v.gpus, v.fabric
 }
 
-// computes reports whether g is a card or module for computing. A GPU without a kind is from a tool that lists only
-// such GPUs.
+// A GPU without a kind is from a tool that lists only GPUs that compute.
 func (v *view) computes(g *topology.GPU) bool { return g.Kind == "" || g.Kind == topology.GPUDiscrete }
 
-// fastMbps is the least rate of a NIC that counts as a NIC for RDMA without further evidence.
+// fastMbps makes a NIC count as one for RDMA.
 const fastMbps = 25_000
 
-// isFabric reports whether n is or could be a NIC for RDMA. A NIC that is given to a tenant has no RDMA device on the
-// host. Software RDMA does not count.
+// isFabric reports whether n is or could be for RDMA. A tenant's NIC has no RDMA device on the host.
 func (v *view) isFabric(n *topology.NIC) bool {
 	if n.PF != nil {
 		return false
 	}
 	if n.Address == nil {
-		// from a matrix, which lists only NICs for RDMA; elsewhere it is a software device
+		// a matrix lists only NICs for RDMA; elsewhere it is software
 		return len(v.PCI) == 0
 	}
 	if len(hardwareRDMA(n)) > 0 || n.SpeedMbps != nil && *n.SpeedMbps >= fastMbps {
@@ -88,18 +85,17 @@ func (v *view) isFabric(n *topology.NIC) bool {
 		d.Class != nil && (d.Class.Sub() == topology.SubInfiniBand || d.Class.Sub() == topology.SubFabric)
 }
 
-// hardwareRDMA returns the RDMA devices of a NIC without software ones, which any network device can have.
+// Any network device can have a software RDMA device.
 func hardwareRDMA(n *topology.NIC) []string {
 	return slices.DeleteFunc(slices.Clone(n.RDMA), topology.IsSoftRDMA)
 }
 
-// servesLabs reports whether the machine seems to host virtual machines or RDMA work. On a desktop, swap and a
-// governor that saves power are right.
+// On a desktop, swap and a governor that saves power are right.
 func (v *view) servesLabs() bool {
 	if len(v.Tenants) > 0 || len(v.fabric) > 0 || v.CPUs.Isolated != nil && !v.CPUs.Isolated.IsEmpty() {
 		return true
 	}
-	// Reserved hugepages are for databases or virtual machines, and both suffer from swap.
+	// Reserved hugepages are for databases or virtual machines.
 	return slices.ContainsFunc(v.PCI, func(d topology.PCIDevice) bool { return topology.IsVFIO(d.Driver) }) ||
 		slices.ContainsFunc(v.Memory.Hugepages, func(p topology.HugepagePool) bool { return p.Total > 0 }) ||
 		slices.ContainsFunc(v.params, func(p param) bool {
@@ -114,7 +110,6 @@ func (v *view) ifServing() finding.Severity {
 	return finding.Info
 }
 
-// isCard reports whether the function at a belongs to a GPU that computes or is a NIC of the fabric.
 func (v *view) isCard(a topology.PCIAddr) bool {
 	return slices.ContainsFunc(v.gpus, func(g *topology.GPU) bool {
 		return g.Address != nil && g.Address.SameDevice(a)
@@ -122,7 +117,6 @@ func (v *view) isCard(a topology.PCIAddr) bool {
 		slices.ContainsFunc(v.fabric, func(n *topology.NIC) bool { return n.Address != nil && *n.Address == a })
 }
 
-// standIn reports whether a is the stand-in for a GPU on an emulated host.
 func (v *view) standIn(a topology.PCIAddr) bool {
 	g := v.GPU(a)
 	return g != nil && g.Kind == topology.GPUStandIn
@@ -141,17 +135,14 @@ func (v *view) holders(functions ...topology.PCIAddr) []*topology.Tenant {
 	return out
 }
 
-// stopped reports whether libvirt says that the tenant is not running. An unknown state counts as running, because
-// such a tenant may be using its resources.
+// An unknown state counts as running, because such a tenant may be using its resources.
 func stopped(t *topology.Tenant) bool { return t.State == "shut off" || t.State == "crashed" }
 
-// A need is the host's reason to keep a function.
 type need struct {
 	what string // "disk" or "network"
 	how  string // evidence
 }
 
-// needed returns the functions that the host needs for its file systems and default routes.
 func (v *view) needed() map[topology.PCIAddr]need {
 	out := map[topology.PCIAddr]need{}
 	for _, d := range v.Storage {
@@ -160,7 +151,7 @@ func (v *view) needed() map[topology.PCIAddr]need {
 		}
 	}
 	for _, r := range v.Routes {
-		// A route over a bond uses the functions of all its members.
+		// A bond uses all its members.
 		for _, s := range r.PCI {
 			if a, err := topology.ParsePCIAddr(s); err == nil {
 				out[a] = need{"network", "default route over " + r.Netdev}
@@ -185,15 +176,13 @@ func (v *view) describe(a topology.PCIAddr) string {
 	return fmt.Sprintf("%s (%s)", a, strings.Join(names, ", "))
 }
 
-// fromFiles reports whether the facts were read from the files that the evidence names, rather than from the output
-// of another tool.
+// fromFiles is false for the output of another tool.
 func (v *view) fromFiles() bool {
 	return !slices.Contains([]string{topology.SourceHwloc, topology.SourceNCCL, topology.SourceTopo,
 		topology.SourceLspci, topology.SourceTexts, topology.SourceVSphere}, v.Provenance.Kind)
 }
 
-// origin returns a suffix for the evidence if the host was not read from files: the paths in the evidence then refer
-// to a live machine.
+// Else the paths in the evidence refer to a live machine.
 func (v *view) origin() string {
 	if !v.fromFiles() {
 		return " (as told by " + v.Provenance.Kind + ")"
@@ -201,12 +190,10 @@ func (v *view) origin() string {
 	return ""
 }
 
-// at formats evidence: a place and the facts there.
 func at(place string, facts ...string) string { return place + ": " + strings.Join(facts, " ") }
 
 func all(pieces ...string) string { return strings.Join(pieces, "; ") }
 
-// nodeFile and siblings return the paths of files of a NUMA node and of a CPU.
 func nodeFile(id int, name string) string {
 	return fmt.Sprintf("/sys/devices/system/node/node%d/%s", id, name)
 }
@@ -217,7 +204,7 @@ func siblings(cpu int) string {
 
 func pci(a topology.PCIAddr) string { return "/sys/bus/pci/devices/" + a.String() }
 
-// device returns the sysfs directory of a GPU or NIC, or its name in the dump if the address is unknown.
+// device returns the sysfs directory, or the name in the dump.
 func device(a *topology.PCIAddr, name string) string {
 	if a == nil {
 		return name
@@ -232,11 +219,9 @@ func node(n *int) string {
 	return fmt.Sprintf("numa_node=%d", *n)
 }
 
-// join joins values with commas, the form of a Subject.
 func join[T any](list []T) string { return words.Join(list, ",") }
 
-// size formats bytes with the largest binary unit that divides them. Large numbers that no unit divides are rounded
-// down to MiB, because the exact bytes of MemTotal do not matter.
+// size uses the largest binary unit that divides bytes. Other large numbers are rounded down to MiB.
 func size(bytes uint64) string {
 	if bytes >= 10<<20 && bytes%1024 != 0 {
 		bytes -= bytes % (1 << 20)
