@@ -1,9 +1,7 @@
-// Package cmdline reads and edits kernel command lines. It tells which words set the arguments of a plan, which words
-// they replace, and how to restore those. It knows no boot loader.
+// Package cmdline reads and edits kernel command lines. It knows no boot loader.
 //
-// It follows the rules of the kernel's own parser (next_arg in lib/cmdline.c, parse_args in kernel/params.c): words
-// are separated by white space outside of double quotes, a dash in a name is an underscore, and everything after "--"
-// is for init.
+// It follows the kernel's own parser (next_arg in lib/cmdline.c, parse_args in kernel/params.c): words are separated by
+// white space outside of double quotes, a dash in a name is an underscore, and everything after "--" is for init.
 package cmdline
 
 import (
@@ -17,7 +15,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// Split returns the words of a command line that are for the kernel, which are the words before "--".
+// Split returns the kernel's words, before "--".
 func Split(line string) []string {
 	tokens, _ := scan(line)
 	var words []string
@@ -30,16 +28,15 @@ func Split(line string) []string {
 	return words
 }
 
-// endOfArgs separates the kernel's arguments from init's.
 const endOfArgs = "--"
 
-// A token is a word with the white space before it.
+// A token has the white space before its word.
 type token struct {
 	space, word string
-	open        bool // the word has an unterminated quote, so it extends to the end of the line
+	open        bool // an unterminated quote extends to the end
 }
 
-// scan splits a line into tokens and the white space after the last one. Concatenated, they are the line.
+// scan returns pieces of which the line consists.
 func scan(line string) (tokens []token, tail string) {
 	for {
 		word := strings.TrimLeft(line, whiteSpace)
@@ -61,7 +58,7 @@ func scan(line string) (tokens []token, tail string) {
 
 const whiteSpace = " \t\n\v\f\r"
 
-// Map returns a command line with each word replaced, including init's, and the white space kept.
+// Map replaces each word, including init's, and keeps white space.
 func Map(line string, replace func(word string) string) string {
 	tokens, tail := scan(line)
 	var b strings.Builder
@@ -71,7 +68,7 @@ func Map(line string, replace func(word string) string) string {
 	return b.String() + tail
 }
 
-// Cut returns the name and the value of a word without quotes. Use [Key] to compare names.
+// Cut returns name and value without quotes. Use [Key] to compare names.
 func Cut(word string) (name, value string, hasValue bool) {
 	if rest, ok := strings.CutPrefix(word, `"`); ok {
 		word = strings.TrimSuffix(rest, `"`)
@@ -83,16 +80,15 @@ func Cut(word string) (name, value string, hasValue bool) {
 	return name, value, hasValue
 }
 
-// Key returns the name with underscores instead of dashes, as the kernel compares names.
+// Key returns the name as the kernel compares it.
 func Key(name string) string { return strings.ReplaceAll(name, "-", "_") }
 
-// parse returns the name and the value of a word as the kernel sees them.
 func parse(word string) (key, value string, hasValue bool) {
 	name, value, hasValue := Cut(word)
 	return Key(name), value, hasValue
 }
 
-// normal returns the canonical form of a word, so that words of the same meaning compare equal.
+// normal makes words of the same meaning equal.
 func normal(word string) string {
 	key, value, hasValue := parse(word)
 	if key == pageSize {
@@ -104,13 +100,13 @@ func normal(word string) string {
 	return key
 }
 
-// The arguments that reserve huge pages come in pairs: a count belongs to the size before it.
+// A count belongs to the size before it.
 const (
 	pageSize  = "hugepagesz"
 	pageCount = "hugepages"
 )
 
-// canonicalSize returns the same text for sizes that the kernel reads as equal: 1024M is 1G.
+// canonicalSize returns 1G for 1024M.
 func canonicalSize(size string) string {
 	size = strings.ToUpper(size)
 	for _, units := range []string{"KM", "MG", "GT"} {
@@ -122,12 +118,11 @@ func canonicalSize(size string) string {
 	return size
 }
 
-// A matcher tells which words of a command line set the same arguments as a given list. It must see the words in
-// order.
+// A matcher must see the words in order.
 type matcher struct {
 	keys  map[string]bool // names of the arguments
 	words map[string]bool // the arguments in normal form
-	size  string          // value of the last hugepagesz=, "" before the first
+	size  string          // last hugepagesz=, "" before the first
 }
 
 func newMatcher(args []string) *matcher {
@@ -140,7 +135,7 @@ func newMatcher(args []string) *matcher {
 }
 
 // sets reports whether a word sets one of the arguments, possibly to another value. A word about huge pages matches
-// only if the arguments name their size, or if it is a count before any size, which is of the default size.
+// only if the arguments name their size, or if it is a count of the default size.
 func (m *matcher) sets(word string) bool {
 	key, value, _ := parse(word)
 	if key == pageSize {
@@ -149,7 +144,7 @@ func (m *matcher) sets(word string) bool {
 	return m.keys[key] && (!isPages(key) || m.size == "" || m.words[pageSize+"="+m.size])
 }
 
-// pages returns the matching huge-page words of a command line, in normal form.
+// pages returns matching huge-page words in normal form.
 func (m *matcher) pages(line string) []string {
 	m.size = ""
 	var words []string
@@ -164,7 +159,7 @@ func (m *matcher) pages(line string) []string {
 
 func isPages(key string) bool { return key == pageSize || key == pageCount }
 
-// Keys returns the distinct names of the arguments, in order.
+// Keys returns distinct names, in order.
 func Keys(args []string) []string {
 	var keys []string
 	for _, arg := range args {
@@ -175,14 +170,14 @@ func Keys(args []string) []string {
 	return keys
 }
 
-// Replaced returns the words of a command line that set one of args to another value.
+// Replaced returns words that set one of args to another value.
 func Replaced(line string, args []string) []string {
 	m := newMatcher(args)
 	return lists.Filter(Split(line), func(word string) bool { return m.sets(word) && !m.words[normal(word)] })
 }
 
-// Has reports whether line sets all of args and no other values of them. Other values are refused because the one
-// that counts differs by argument: the first isolcpus= wins, but the last rcu_nocbs=.
+// Has reports whether line sets all of args and no other values of them: the first isolcpus= wins, but the last
+// rcu_nocbs=.
 func Has(line string, args []string) bool {
 	m := newMatcher(args)
 	have := map[string]bool{}
@@ -203,12 +198,12 @@ func Has(line string, args []string) bool {
 	return slices.Equal(m.pages(line), m.pages(strings.Join(args, " ")))
 }
 
-// Edit returns line with args at its end (before "--") and other values of the same arguments removed. A line that
-// already has args is returned unchanged.
+// Edit returns line with args at its end (before "--") and other values of the same arguments removed. A line that has
+// args is unchanged.
 func Edit(line string, args []string) string { return EditLines([]string{line}, 0, args)[0] }
 
-// EditLines is like [Edit], for a command line kept in several pieces that are joined by spaces. It appends args to
-// piece at, or to a later piece if they would otherwise come between a page size and its count.
+// EditLines is like [Edit], for pieces joined by spaces. It appends args to piece at, or to a later piece if they would
+// otherwise come between a page size and its count.
 func EditLines(lines []string, at int, args []string) []string {
 	if Has(strings.Join(lines, " "), args) {
 		return slices.Clone(lines)
@@ -220,8 +215,7 @@ func EditLines(lines []string, at int, args []string) []string {
 	return rewrite(lines, at, args, m.sets)
 }
 
-// lastCount returns the index of the last piece whose remaining words begin with a page count, so that the size is in
-// an earlier piece. It returns -1 if no piece does.
+// lastCount returns the last piece whose remaining words begin with a page count, or -1.
 func (m *matcher) lastCount(lines []string) int {
 	last := -1
 	for i, line := range lines {
@@ -241,16 +235,16 @@ func (m *matcher) lastCount(lines []string) int {
 	return last
 }
 
-// UndoLines undoes EditLines(before, at, args). If now has other changes too, it removes args, puts back the words
-// that they replaced, and keeps everything else, including new values of the same arguments.
+// UndoLines undoes EditLines(before, at, args). If now has other changes too, it removes args, puts back the words that
+// they replaced, and keeps everything else.
 func UndoLines(now, before []string, at int, args []string) []string {
 	if slices.Equal(now, before) || slices.Equal(now, EditLines(before, at, args)) {
 		return slices.Clone(before)
 	}
 	line := strings.Join(now, " ")
 	m := newMatcher(args)
-	ours, theirs := 0, map[string]bool{} // arguments that have another value now
-	// Page sizes and counts are removed together or not at all.
+	ours, theirs := 0, map[string]bool{} // with another value now
+	// Page sizes and counts are removed together.
 	ourPages := slices.Equal(m.pages(line), m.pages(strings.Join(args, " ")))
 	isOurs := func(word string) bool {
 		key, _, _ := parse(word)
@@ -272,7 +266,7 @@ func UndoLines(now, before []string, at int, args []string) []string {
 		switch key, _, _ := parse(word); {
 		case !m.sets(word) || theirs[key] || isPages(key) && !ourPages:
 		case key == pageCount && m.size == "":
-			first = append(first, word) // a count of default-size pages, which must come before any size
+			first = append(first, word) // must come before any size
 		default:
 			back = append(back, word)
 		}
@@ -283,14 +277,13 @@ func UndoLines(now, before []string, at int, args []string) []string {
 	return undone
 }
 
-// Strip returns a command line without the words that set any of args.
+// Strip removes the words that set any of args.
 func Strip(line string, args []string) string {
 	m := newMatcher(args)
 	return rewrite([]string{line}, 0, nil, m.sets)[0]
 }
 
-// rewrite removes the words that drop selects. It appends add to piece at, but before any words that the kernel would
-// not read.
+// rewrite appends add to piece at, but before words that the kernel would not read.
 func rewrite(lines []string, at int, add []string, drop func(string) bool) []string {
 	out := make([]string, len(lines))
 	added, rest := len(add) == 0, false
@@ -298,7 +291,7 @@ func rewrite(lines []string, at int, add []string, drop func(string) bool) []str
 		tokens, tail := scan(line)
 		var b strings.Builder
 		put := func(space, word string) {
-			// If the first word was dropped, the next one takes its white space.
+			// The next word takes a dropped first one's white space.
 			switch {
 			case b.Len() == 0 && len(tokens) > 0:
 				space = tokens[0].space
@@ -316,7 +309,6 @@ func rewrite(lines []string, at int, add []string, drop func(string) bool) []str
 			}
 		}
 		for _, t := range tokens {
-			// The kernel reads no words after these.
 			rest = rest || t.word == endOfArgs || t.open && !drop(t.word)
 			if i <= at && rest {
 				addNow()
@@ -333,14 +325,14 @@ func rewrite(lines []string, at int, add []string, drop func(string) bool) []str
 	return out
 }
 
-// Limit returns the maximum length of a kernel command line, including the final NUL (COMMAND_LINE_SIZE in
-// arch/*/include/uapi/asm/setup.h). It accepts uname's and Go's names of architectures.
+// Limit returns the maximum length, including the final NUL (COMMAND_LINE_SIZE in arch/*/include/uapi/asm/setup.h). It
+// accepts uname's and Go's architectures.
 func Limit(arch string) int {
 	return cmp.Or(map[string]int{"s390x": 4096, "riscv64": 1024}[arch], 2048) // 2048: x86, arm64, powerpc
 }
 
-// Check rejects arguments that the kernel would misread or that some boot loader would mangle: quoting rules differ,
-// so only characters that mean the same to all are allowed. limit is from [Limit].
+// Check rejects arguments that the kernel would misread or a boot loader would mangle: only characters that mean the
+// same to all quoting rules are allowed. limit is from [Limit].
 func Check(args []string, limit int) error {
 	const allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789=,:.-_/+"
 	length := 0
@@ -352,7 +344,7 @@ func Check(args []string, limit int) error {
 			return fmt.Errorf("kernel_args[%d] is %q: want a name, then letters, digits and =,:.-_/+ only, which "+
 				"every boot loader passes on unchanged", i, arg)
 		case hasValue && value == "":
-			// Some tools write a bare isolcpus= by mistake if their list is empty.
+			// Tools write a bare isolcpus= if their list is empty.
 			return fmt.Errorf("kernel_args[%d] is %q, without a value: leave it out", i, arg)
 		case key == "isolcpus":
 			if _, ok := Isolcpus(arg); !ok {
@@ -371,7 +363,7 @@ func Check(args []string, limit int) error {
 	return nil
 }
 
-// Isolcpus returns the CPUs of an argument isolcpus=[flags,]list; ok is false for other arguments and empty lists.
+// Isolcpus parses isolcpus=[flags,]list; ok is false for empty lists.
 func Isolcpus(arg string) (cpus topology.CPUSet, ok bool) {
 	value, ok := strings.CutPrefix(arg, "isolcpus=")
 	if !ok {
@@ -391,7 +383,7 @@ func Isolcpus(arg string) (cpus topology.CPUSet, ok bool) {
 	return set, err == nil && !set.IsEmpty()
 }
 
-// NohzFull returns the CPUs of an argument nohz_full=list; ok is false for other arguments.
+// NohzFull parses nohz_full=list.
 func NohzFull(arg string) (cpus topology.CPUSet, ok bool) {
 	value, ok := strings.CutPrefix(arg, "nohz_full=")
 	if !ok {
@@ -401,12 +393,12 @@ func NohzFull(arg string) (cpus topology.CPUSet, ok bool) {
 	return set, err == nil
 }
 
-// BootCPU is the timekeeping CPU: tick_nohz_init in kernel/time/tick-sched.c removes it from nohz_full.
+// BootCPU keeps time: tick_nohz_init in kernel/time/tick-sched.c removes it from nohz_full.
 const BootCPU = 0
 
-// GRUBSnippet returns idempotent shell code for grub-mkconfig to read after its other settings. It removes other
-// values of args from GRUB_CMDLINE_LINUX and GRUB_CMDLINE_LINUX_DEFAULT and appends args, which have passed [Check],
-// to the first.
+// GRUBSnippet returns idempotent shell code for grub-mkconfig to read after its other settings. It removes other values
+// of args from GRUB_CMDLINE_LINUX and GRUB_CMDLINE_LINUX_DEFAULT and appends args, which have passed [Check], to the
+// first.
 func GRUBSnippet(args []string) string {
 	var pattern, sizes []string
 	for _, key := range Keys(args) {
@@ -421,7 +413,6 @@ func GRUBSnippet(args []string) string {
 	}
 	var cases strings.Builder
 	if len(sizes) > 0 {
-		// A page count belongs to the size before it.
 		cases.WriteString("    hugepagesz=*) _size=${_word#*=} ;;\n    esac\n    case $_word in\n")
 		cases.WriteString("    hugepagesz=* | hugepages=*) case $_size in '' | " + strings.Join(sizes, " | ") +
 			") continue ;; esac ;;\n")
@@ -440,10 +431,7 @@ func GRUBSnippet(args []string) string {
 		"GRUB_CMDLINE_LINUX=\"$GRUB_CMDLINE_LINUX${GRUB_CMDLINE_LINUX:+ }\"'" + strings.Join(args, " ") + "'\n"
 }
 
-// Size parses a number of bytes as the kernel does: "2M", "1G", "2048k", "1048576", "0x100000". It returns 0 for an
-// invalid size.
-//
-// Source: memparse in lib/cmdline.c.
+// Size parses bytes like the kernel: "2M", "1G", "2048k", "0x100000", or returns 0. Source: memparse in lib/cmdline.c.
 func Size(s string) uint64 {
 	shift := 0
 	if s != "" {

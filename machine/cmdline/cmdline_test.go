@@ -193,7 +193,6 @@ func TestReplaced(t *testing.T) {
 	}
 }
 
-// drawLine draws a user's command line: relevant and irrelevant words, with all kinds of quotes and white space.
 func drawLine(t *rapid.T, label string) string {
 	word := rapid.SampledFrom([]string{
 		"ro", "quiet", "root=UUID=1-2", "isolcpus=1", "isolcpus=managed_irq,domain,2-29", "iommu=pt", "iommu=off",
@@ -227,7 +226,7 @@ func TestEditThenUndoIsTheIdentity(t *testing.T) {
 		lines := []string{drawLine(t, "first"), drawLine(t, "second")}[:rapid.IntRange(1, 2).Draw(t, "pieces")]
 		at := rapid.IntRange(0, len(lines)-1).Draw(t, "at")
 		if len(lines) > 1 && strings.Count(lines[0], `"`)%2 == 1 {
-			return // the arguments are inside quotes then, which Has reports
+			return // Has reports arguments inside quotes
 		}
 		edited := EditLines(lines, at, args)
 		if !Has(strings.Join(edited, " "), args) {
@@ -252,7 +251,7 @@ func TestUndoOfAChangedLineKeepsTheChangeAndLeavesNothing(t *testing.T) {
 		args := drawArgs(t)
 		before := drawLine(t, "line")
 		if slices.ContainsFunc(Split(before), func(w string) bool { return strings.Count(w, `"`)%2 == 1 }) {
-			return // the words after it are inside the quotes
+			return // inside the quotes
 		}
 		edited := Edit(before, args)
 		if edited == before {
@@ -263,7 +262,6 @@ func TestUndoOfAChangedLineKeepsTheChangeAndLeavesNothing(t *testing.T) {
 		if got := others(undone, args); !slices.Equal(got, want) {
 			t.Fatalf("%q: others are %q, want %q", undone, got, want)
 		}
-		// mine returns the huge-page words in order, then the others.
 		mine := func(line string) (words []string) {
 			m := newMatcher(args)
 			for _, w := range Split(line) {

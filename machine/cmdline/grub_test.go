@@ -35,7 +35,6 @@ func TestASnippetDoesInAShellWhatEditDoes(t *testing.T) {
 		"ro", "root=UUID=1-2", "isolcpus=1", "iommu=pt", "iommu=off", "nohz_full=2-29", "nohz_full", "hugepagesz=1G",
 		"hugepagesz=2M", "hugepages=4", "hugepages=0:16,1:16", "default_hugepagesz=1G", "*", "[a]", "é",
 	}), 0, 8)
-	// Processes are slow: a few hundred lines are enough.
 	for seed := range 100 {
 		linux, fallback := words.Example(2*seed), words.Example(2*seed+1)
 		out, err := exec.Command(sh, "-euc", script, "sh", strings.Join(linux, " "),

@@ -23,7 +23,7 @@ func TestCPUTimes(t *testing.T) {
 
 func TestTheTimeOfAProcess(t *testing.T) {
 	t.Parallel()
-	// A name with brackets and blanks must not shift the fields.
+	// Brackets and blanks must not shift the fields.
 	got, err := ParseProcessTime("17 (a) b (c) S 1 17 17 0 -1 4194560 100 0 0 0 250 50 0 0 20 0 1 0 5\n")
 	if err != nil || math.Abs(got-3) > 1e-9 {
 		t.Errorf("got %v, %v; want 3", got, err)

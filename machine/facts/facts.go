@@ -1,5 +1,5 @@
-// Package facts parses a kernel's own account of its machine: the output of rackless-facts on a node, as a
-// topology.Host, and the threads, memory placement, interrupts and control groups of this machine.
+// Package facts parses a kernel's own account of its machine: the output of rackless-facts on a node, and the threads,
+// memory placement, interrupts and control groups of this machine.
 package facts
 
 import (
@@ -19,34 +19,33 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A Node is a node as seen by its own kernel. The Host has NICs with their network and RDMA devices, and in a full
-// answer also CPUs, cores, NUMA nodes, modules, and the PCI functions of network cards, displays and accelerators.
-// Derived fields are not set: topology.Host.Complete has not run.
+// A Node is as seen by its own kernel. The Host has NICs with their network and RDMA devices, and in a full answer also
+// CPUs, cores, NUMA nodes, modules, and cards' PCI functions. topology.Host.Complete has not run.
 type Node struct {
 	topology.Host
 	Hostname  string
 	MachineID string
-	BootID    string // of the running kernel; a clone has its own
-	UUID      string // random, made by the node's kernel; for comparing nodes
-	NVIDIA    string // the version line of NVIDIA's driver, if loaded
+	BootID    string // a clone has its own
+	UUID      string // random, for comparing nodes
+	NVIDIA    string // NVIDIA's version line, if loaded
 
-	// Cards maps each network device on a PCI function (not on virtio) to the NUMA node that the firmware reports: -1
-	// if the firmware reports none, nil if the kernel has no such file. topology.NIC cannot express that difference.
+	// Cards maps each network device on a PCI function (not on virtio) to the firmware's NUMA node: -1 if there is
+	// none, nil if the kernel has no such file.
 	Cards map[string]*int
-	// Counters has all counters of the RDMA devices, by device name. The Host has only error counters.
+	// Counters has all counters of RDMA devices by name; the Host has only error counters.
 	Counters map[string]Counters
 
 	text []byte // as the node printed it
 }
 
-// Counters are the counters of port 1 of an RDMA device.
+// Counters are of port 1.
 type Counters struct {
-	HW   map[string]uint64 // specific to the device, from hw_counters
-	Port map[string]uint64 // common to all ports, such as port_xmit_packets, from counters
+	HW   map[string]uint64 // of hw_counters
+	Port map[string]uint64 // of counters, such as port_xmit_packets
 }
 
-// RoCEv2 returns the RDMA device that has a RoCE v2 GID for an address, such as rxe0 (soft RoCE) or mlx5_0, and the
-// GID's index. If several devices match, it returns the first by name.
+// RoCEv2 returns the RDMA device that has a RoCE v2 GID for an address, and the GID's index. Of several it returns the
+// first by name.
 func (n *Node) RoCEv2(addr netip.Addr) (device string, index int, ok bool) {
 	for _, d := range n.RDMADevices() {
 		if i, has := d.Port(1).RoCEv2Index(addr); has && (!ok || d.Name < device) {
@@ -56,8 +55,7 @@ func (n *Node) RoCEv2(addr netip.Addr) (device string, index int, ok bool) {
 	return device, index, ok
 }
 
-// Links returns the number of links that carry the traffic of an RDMA device with a GID: the number of bond members
-// if the GID's network device is a bond, else 1.
+// Links returns how many links carry the traffic of a GID: the number of bond members, else 1.
 func (n *Node) Links(device string, gid int) int {
 	for _, d := range n.RDMADevices() {
 		for _, g := range d.Port(1).GIDs {
@@ -69,10 +67,10 @@ func (n *Node) Links(device string, gid int) int {
 	return 1
 }
 
-// MarshalJSON writes the node's original output, so that saved states do not depend on our Go types.
+// MarshalJSON writes the original output, so that saved states do not depend on our Go types.
 func (n *Node) MarshalJSON() ([]byte, error) { return json.Marshal(string(n.text)) }
 
-// UnmarshalJSON reads the output of MarshalJSON, or the object that older versions wrote instead.
+// UnmarshalJSON reads the output of MarshalJSON, or the object of older versions.
 func (n *Node) UnmarshalJSON(b []byte) error {
 	var text string
 	if bytes.HasPrefix(b, []byte("{")) {
@@ -91,8 +89,8 @@ func (n *Node) UnmarshalJSON(b []byte) error {
 	return err
 }
 
-// An oldNode is the part of an older version's Node that is still needed: `ls` shows its devices, measurements use
-// its GIDs, and soft RoCE must still be called emulated. Older versions saved no CPUs, NUMA nodes or cards.
+// An oldNode is the needed part of an older version's Node: `ls` shows its devices, measurements use its GIDs, and soft
+// RoCE must still be called emulated.
 type oldNode struct {
 	Hostname, MachineID, UUID, Kernel string
 	Net                               map[string]struct {
@@ -108,7 +106,6 @@ type oldNode struct {
 	}
 }
 
-// text returns the node in the format of rackless-facts.
 func (o *oldNode) text() string {
 	var lines []string
 	say := func(value, key string, args ...any) {
@@ -138,8 +135,8 @@ func (o *oldNode) text() string {
 	return strings.Join(lines, "")
 }
 
-// Parse reads the output of rackless-facts, lines of a key with slashes, a space, and a value. It ignores unknown
-// keys, because a newer image may print more.
+// Parse reads lines of a key with slashes, a space, and a value. It ignores unknown keys, because a newer image may
+// print more.
 func Parse(out []byte) (*Node, error) {
 	p := &parser{
 		Node:    Node{Cards: map[string]*int{}, Counters: map[string]Counters{}, text: out},
@@ -160,7 +157,6 @@ func Parse(out []byte) (*Node, error) {
 	return &p.Node, sc.Err()
 }
 
-// sorted returns the values of m in key order.
 func sorted[K comparable, V any](m map[K]*V, compare func(a, b K) int) []V {
 	return lists.Map(slices.SortedFunc(maps.Keys(m), compare), func(key K) V { return *m[key] })
 }
@@ -174,19 +170,19 @@ type parser struct {
 	rdma    map[string]*rdma
 }
 
-// A coreName is the kernel's name of a core. core is unique within the package only.
+// core is unique within the package only.
 type coreName struct{ pkg, core int }
 
-// An rdma is an RDMA device with its port 1 and its parent device.
+// An rdma has only port 1.
 type rdma struct {
 	topology.RDMADevice
 	port   topology.RDMAPort
 	rate   string
-	netdev string            // the parent of soft RoCE, or the first network device of a card's function
+	netdev string            // of soft RoCE, or the first of a card's function
 	pci    *topology.PCIAddr // the card's function
 }
 
-// joinThreads groups the threads by core. It skips CPU numbers that no kernel uses.
+// joinThreads skips CPU numbers that no kernel uses.
 func (p *parser) joinThreads() {
 	at := map[coreName]int{}
 	for _, cpu := range lists.Keys(p.threads) {
@@ -204,8 +200,7 @@ func (p *parser) joinThreads() {
 	}
 }
 
-// joinDevices makes a NIC of each network device and attaches each RDMA device to its NIC. NICs are identified by
-// their network device, because a node's brief answer has no PCI addresses.
+// joinDevices identifies NICs by network device, because a brief answer has no PCI addresses.
 func (p *parser) joinDevices() {
 	for _, d := range sorted(p.net, cmp.Compare) {
 		nic := topology.NIC{Name: d.Name, Ports: []topology.Netdev{d}}
@@ -231,7 +226,7 @@ func (p *parser) joinDevices() {
 	}
 }
 
-// texts maps the first part of a key to the field that takes its value unchanged.
+// texts maps the first part of a key to the field of the value.
 var texts = map[string]func(*parser) *string{
 	"hostname":   func(p *parser) *string { return &p.Hostname },
 	"machine-id": func(p *parser) *string { return &p.MachineID },
@@ -263,7 +258,6 @@ func (p *parser) set(key, value string) (err error) {
 	return err
 }
 
-// known returns &v, or nil if err is set.
 func known[T any](v T, err error) (*T, error) {
 	if err != nil {
 		return nil, err
@@ -271,7 +265,7 @@ func known[T any](v T, err error) (*T, error) {
 	return &v, nil
 }
 
-// setCPU records a core's name. The two lines of a CPU may come in any order, so joinThreads runs at the end.
+// The two lines of a CPU may come in any order, so joinThreads runs at the end.
 func (p *parser) setCPU(name, field, value string) error {
 	cpu, err := strconv.Atoi(name)
 	if err != nil {
@@ -291,7 +285,7 @@ func (p *parser) setCPU(name, field, value string) error {
 	return err
 }
 
-// setNUMA reads a line of a NUMA node. Distances are in node order, as in sysfs.
+// Distances are in node order.
 func (p *parser) setNUMA(name, field, value string) error {
 	id, err := strconv.Atoi(name)
 	if err != nil {
@@ -319,15 +313,14 @@ func (p *parser) setNUMA(name, field, value string) error {
 		if len(words) < 5 || words[2] != "MemTotal:" || words[4] != "kB" {
 			return errors.New("want Node N MemTotal: SIZE kB")
 		}
-		kib, err := strconv.ParseUint(words[3], 10, 50) // at most 50 bits, so the shift by 10 stays below 2^60
+		kib, err := strconv.ParseUint(words[3], 10, 50) // the shift by 10 stays below 2^60
 		n.MemoryBytes = new(kib << 10)
 		return err
 	}
 	return err
 }
 
-// setPCI reads a line of a PCI function. Link is set only if a value is known, because virtual functions have the
-// link files too.
+// Virtual functions have the link files too, with unknown values.
 func (p *parser) setPCI(name, field, value string) error {
 	address, err := topology.ParsePCIAddr(name)
 	if err != nil {
@@ -374,8 +367,7 @@ func linkSpeed(s string) *float64 {
 	return &gts
 }
 
-// linkWidth parses a number of lanes. It returns nil for 0, 63 and 255, which the kernel shows if the link is down or
-// absent.
+// linkWidth returns nil for 0, 63 and 255, which the kernel shows if the link is down or absent.
 func linkWidth(s string) *int {
 	lanes, err := strconv.Atoi(s)
 	if err != nil || lanes < 1 || lanes > 32 {
@@ -384,8 +376,7 @@ func linkWidth(s string) *int {
 	return &lanes
 }
 
-// setNet reads a line of a network device. A device that is down has no carrier line, because its file cannot be
-// read.
+// The carrier of a device that is down cannot be read.
 func (p *parser) setNet(name, field, value string) (err error) {
 	d := p.net[name]
 	if d == nil {
@@ -404,7 +395,7 @@ func (p *parser) setNet(name, field, value string) (err error) {
 		d.Carrier = new(value == "1")
 	case "class":
 		if _, ok := p.Cards[name]; !ok {
-			p.Cards[name] = nil // on a card; a numa_node line may give the node
+			p.Cards[name] = nil // a numa_node line may follow
 		}
 	case "numa_node":
 		p.Cards[name], err = known(strconv.Atoi(value))
@@ -414,7 +405,7 @@ func (p *parser) setNet(name, field, value string) (err error) {
 	return err
 }
 
-// setRDMA reads a line of an RDMA device. It reads only the first port: soft RoCE and virtual functions have one.
+// Soft RoCE and virtual functions have one port.
 func (p *parser) setRDMA(name, field, value string) (err error) {
 	d := p.rdma[name]
 	if d == nil {
@@ -475,7 +466,7 @@ func (p *parser) setRDMA(name, field, value string) (err error) {
 	return err
 }
 
-// StateName returns the name in an RDMA port's state, such as ACTIVE in "4: ACTIVE".
+// StateName returns ACTIVE of "4: ACTIVE".
 func StateName(s string) string {
 	if number, word, ok := strings.Cut(s, ":"); ok && number != "" && strings.Trim(number, "0123456789") == "" {
 		return strings.TrimSpace(word)
@@ -483,9 +474,8 @@ func StateName(s string) string {
 	return s
 }
 
-// portRate parses a port's rate, such as "25 Gb/sec (1X EDR)", in Gb/s. It returns nil for soft RoCE, which always
-// reports 2.5 Gb/s, and for Ethernet devices that report 2.5: the kernel falls back to InfiniBand's lowest rate if
-// the network device's speed is unknown.
+// portRate parses "25 Gb/sec (1X EDR)", in Gb/s. It returns nil for soft RoCE, which always reports 2.5, and for
+// Ethernet devices that report 2.5, InfiniBand's lowest rate, because their speed is unknown.
 func portRate(rate, device, linkLayer string) *float64 {
 	number, unit, _ := strings.Cut(rate, " ")
 	v, err := strconv.ParseFloat(number, 64)

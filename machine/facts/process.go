@@ -11,42 +11,40 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A Process is a snapshot of a process of this machine. A nil field could not be read; Unread says why.
+// A Process is a snapshot. A nil field could not be read; Unread says why.
 type Process struct {
 	PID      int
 	Threads  []Thread  // by ID
 	Mappings []Mapping // by address
-	// VFIO lists the device files below /dev/vfio that the process has open, sorted: groups ("/dev/vfio/12") and
-	// devices ("/dev/vfio/devices/vfio0").
+	// VFIO lists the open files below /dev/vfio, sorted: groups ("/dev/vfio/12") and devices
+	// ("/dev/vfio/devices/vfio0").
 	VFIO   []string
 	Unread []string // "PATH: why"
 }
 
-// A Thread is a snapshot of a thread of this machine.
+// A Thread is a snapshot.
 type Thread struct {
-	PID, TID int    // of the process and of the thread
-	Name     string // at most 15 bytes, as in the kernel; the thread itself may choose it
+	PID, TID int
+	Name     string // at most 15 bytes; the thread may choose it
 	Kernel   bool   // a kernel thread
-	Fixed    bool   // its CPUs cannot be changed, as with kernel threads bound to a CPU
+	Fixed    bool   // bound, as some kernel threads
 	Allowed  topology.CPUSet
 	LastCPU  int // current or most recent
 }
 
-// Flags of a task, in the ninth field of its stat. Source: include/linux/sched.h.
+// Source: include/linux/sched.h.
 const (
 	flagKernelThread  = 0x00200000 // PF_KTHREAD
 	flagNoSetAffinity = 0x04000000 // PF_NO_SETAFFINITY
 )
 
-// Fields of stat after the name, counted from 0. proc(5) counts from 1, and the name is the second.
+// Counted from 0 after the name; proc(5) counts from 1, and the name is the second.
 const (
 	statFlags     = 9 - 3
 	statProcessor = 39 - 3
 )
 
-// ParseThread parses the files stat and status of /proc/PID/task/TID.
-//
-// Source: proc_pid_stat(5), proc_pid_status(5).
+// ParseThread parses stat and status of /proc/PID/task/TID; see proc_pid_stat(5), proc_pid_status(5).
 func ParseThread(stat, status string) (Thread, error) {
 	id, name, fields, err := splitStat(stat, statProcessor)
 	t := Thread{Name: name}
@@ -78,9 +76,9 @@ func ParseThread(stat, status string) (Thread, error) {
 	return t, nil
 }
 
-// splitStat returns the ID, the name, and the fields after the name of a stat. It requires a field with index last.
+// splitStat requires a field with index last.
 func splitStat(stat string, last int) (id, name string, fields []string, err error) {
-	// The name is in brackets and may itself contain brackets and blanks, so the last bracket ends it.
+	// The name may contain brackets and blanks, so the last bracket ends it.
 	first, end := strings.IndexByte(stat, '('), strings.LastIndexByte(stat, ')')
 	if first < 0 || end < first {
 		return "", "", nil, fmt.Errorf("stat %q: want a name in brackets", clip(stat))
@@ -92,7 +90,6 @@ func splitStat(stat string, last int) (id, name string, fields []string, err err
 	return strings.TrimSpace(stat[:first]), name, fields, err
 }
 
-// statusValue returns the value of a line "Key:\tvalue".
 func statusValue(status, key string) (string, bool) {
 	for line := range strings.Lines(status) {
 		if value, ok := strings.CutPrefix(line, key+":"); ok {
@@ -104,21 +101,20 @@ func statusValue(status, key string) (string, bool) {
 
 func clip(s string) string { return words.Clip(s, 80) }
 
-// A Mapping is a part of a process's memory and the placement of its pages.
+// A Mapping is a part of a process's memory.
 type Mapping struct {
 	Start  uint64
 	Bytes  uint64 // 0 if unknown
-	Policy string // memory policy for new pages: "default", "bind:0", "interleave:0,2", "prefer (many):0"
-	File   string // as the kernel writes it, with octal escapes; empty for anonymous memory
+	Policy string // "default", "bind:0", "interleave:0,2", "prefer (many):0"
+	File   string // with octal escapes; empty for anonymous memory
 	Huge   bool   // hugetlbfs
-	Anon   bool   // pages that are in no file, or private copies of a file's
-	// Pages counts the resident pages, in units of PageBytes, by the host's NUMA node. Memory that was never touched
-	// has none.
+	Anon   bool   // in no file, or private copies
+	// Pages counts the resident pages by the host's NUMA node.
 	Pages     map[int]uint64
-	PageBytes uint64 // page size in the kernel's count (a transparent huge page is many small pages); 0 if unknown
+	PageBytes uint64 // in the kernel's count (a transparent huge page is many small pages); 0 if unknown
 }
 
-// Resident returns the number of resident bytes of the mapping.
+// Resident returns resident bytes.
 func (m *Mapping) Resident() uint64 {
 	var pages uint64
 	for _, n := range m.Pages {
@@ -127,13 +123,11 @@ func (m *Mapping) Resident() uint64 {
 	return pages * m.PageBytes
 }
 
-// ParseNUMAMaps parses /proc/PID/numa_maps, in address order. A line is an address, a policy, and words:
+// ParseNUMAMaps parses /proc/PID/numa_maps, in address order:
 //
 //	7f2c00000000 bind:0 file=/dev/hugepages/vm00/ram huge anon=16 dirty=16 N0=16 kernelpagesize_kB=1048576
 //	7f2bf8021000 default
 //	7f2c3c000000 prefer (many):0,2 anon=3 dirty=3 N2=3 kernelpagesize_kB=4
-//
-// It ignores unknown words.
 //
 // Source: numa(7), show_numa_map in fs/proc/task_mmu.c, mpol_to_str in mm/mempolicy.c.
 func ParseNUMAMaps(text string) ([]Mapping, error) {
@@ -181,7 +175,7 @@ func parseNUMAMap(fields []string) (Mapping, error) {
 			}
 			m.PageBytes <<= 10
 		case isNode:
-			n, err := strconv.ParseUint(value, 10, 48) // a terabyte of pages of 4 KiB takes 28 bits
+			n, err := strconv.ParseUint(value, 10, 48) // a terabyte takes 28 bits
 			if err != nil {
 				return m, fmt.Errorf("pages of node %d: %w", node, err)
 			}
@@ -191,7 +185,7 @@ func parseNUMAMap(fields []string) (Mapping, error) {
 	return m, nil
 }
 
-// nodeWord parses a NUMA node's key, such as N0 of "N0=16".
+// nodeWord parses N0 of "N0=16".
 func nodeWord(key string) (int, bool) {
 	digits, ok := strings.CutPrefix(key, "N")
 	if !ok || digits == "" || strings.Trim(digits, "0123456789") != "" {
@@ -201,10 +195,8 @@ func nodeWord(key string) (int, bool) {
 	return node, err == nil
 }
 
-// AddSizes sets the sizes of mappings from /proc/PID/maps: "7f2c00000000-7f3000000000 rw-s 00000000 00:2f 4711
-// /path". A mapping made or removed between the reads of the two files keeps an unknown size.
-//
-// Source: proc_pid_maps(5).
+// AddSizes sets sizes from /proc/PID/maps: "7f2c00000000-7f3000000000 rw-s 00000000 00:2f 4711 /path". A mapping made
+// or removed meanwhile keeps an unknown size. See proc_pid_maps(5).
 func AddSizes(all []Mapping, maps string) error {
 	sizes := map[uint64]uint64{}
 	for line := range strings.Lines(maps) {
@@ -223,14 +215,13 @@ func AddSizes(all []Mapping, maps string) error {
 	return nil
 }
 
-// tick is the unit of CPU times in /proc, in seconds: USER_HZ, which is 100 on every architecture
-// that Linux runs on today (include/asm-generic/param.h).
+// tick is USER_HZ in seconds, 100 on every architecture of Linux today (include/asm-generic/param.h).
 const tick = 0.01
 
-// CPUTime is the total time of all CPUs of this machine since boot, in seconds.
+// CPUTime is of all CPUs since boot, in seconds.
 type CPUTime struct {
-	Busy  float64 // user, system and interrupts; user includes guests
-	Steal float64 // taken by the hypervisor below this machine
+	Busy  float64 // user includes guests
+	Steal float64 // by the hypervisor below
 }
 
 // ParseCPUTime reads /proc/stat.
@@ -251,23 +242,20 @@ func ParseCPUTime(stat string) (CPUTime, error) {
 		}
 		ticks[i] = float64(n)
 	}
-	// iowait is idle time: another task could have run. guest and guest_nice are left out, because user and nice
-	// include them.
+	// iowait is idle time. user and nice include guest and guest_nice.
 	return CPUTime{
 		Busy:  tick * (ticks[0] + ticks[1] + ticks[2] + ticks[5] + ticks[6]),
 		Steal: tick * ticks[7],
 	}, nil
 }
 
-// Fields of stat after the name, as in process.go.
+// As in process.go.
 const (
 	statUserTime   = 14 - 3
 	statSystemTime = 15 - 3
 )
 
-// ParseProcessTime returns the CPU time of all threads of a process, in seconds, from /proc/PID/stat.
-//
-// Source: proc_pid_stat(5).
+// ParseProcessTime returns the CPU time of all threads, in seconds, from /proc/PID/stat; see proc_pid_stat(5).
 func ParseProcessTime(stat string) (float64, error) {
 	_, _, fields, err := splitStat(stat, statSystemTime)
 	if err != nil {

@@ -11,7 +11,6 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// stat returns a stat line of 52 fields with the given flags and processor.
 func stat(head, flags, processor string) string {
 	fields := strings.Fields("S 1 1 1 0 -1 FLAGS " + strings.Repeat("0 ", 29) + "PROCESSOR " + strings.Repeat("0 ", 13))
 	return head + " " + strings.NewReplacer("FLAGS", flags, "PROCESSOR", processor).Replace(strings.Join(fields, " ")) +
@@ -113,7 +112,6 @@ func TestParseNUMAMaps(t *testing.T) {
 	}
 }
 
-// recorded reads a file of testdata, which README.md there describes.
 func recorded(t testing.TB, name string) string {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join("testdata", name))
@@ -184,7 +182,7 @@ func FuzzParseThread(f *testing.F) {
 	})
 }
 
-// fewLines returns the first lines of a text: a fuzzer tries more variants of a small input.
+// A fuzzer tries more variants of a small input.
 func fewLines(text string) string {
 	lines := strings.SplitAfterN(text, "\n", 9)
 	return strings.Join(lines[:min(len(lines), 8)], "")

@@ -11,43 +11,41 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// Running is a snapshot of the activity on a machine that can disturb other work. A nil field could not be read;
-// Unread says why.
+// Running is activity that can disturb other work. A nil field could not be read; Unread says why.
 type Running struct {
-	Threads    []Thread    // of the whole machine, by ID
-	Interrupts []Interrupt // with a number, in numeric order
-	Cgroups    []Cgroup    // of version 2 with the cpuset controller, by path
+	Threads    []Thread
+	Interrupts []Interrupt // in numeric order
+	Cgroups    []Cgroup    // version 2 with the cpuset controller, by path
 	Workqueues *topology.CPUSet
 	HugeMounts []HugeMount
 	Unread     []string // "PATH: why"
 }
 
-// An Interrupt is a numbered interrupt.
+// An Interrupt has a number.
 type Interrupt struct {
 	Number int
-	CPUs   topology.CPUSet // that serve it; empty if it is unused or this is unknown
-	Counts map[int]uint64  // times served since boot, by CPU; CPUs with 0 are left out
-	Action string          // the names of its handlers: "mlx5_comp0@pci:0000:41:00.0"
+	CPUs   topology.CPUSet // empty if unused or unknown
+	Counts map[int]uint64  // since boot, by CPU, without zeros
+	Action string          // handlers: "mlx5_comp0@pci:0000:41:00.0"
 }
 
-// A Cgroup is a control group of version 2.
+// A Cgroup is of version 2.
 type Cgroup struct {
-	Path string          // below the root of the hierarchy: "system.slice"
+	Path string          // below the root: "system.slice"
 	CPUs topology.CPUSet // that it may use: cpuset.cpus.effective
-	// Partition is cpuset.cpus.partition: "member", "root", "isolated", or an error with its reason, "root invalid
-	// (...)".
+	// Partition is "member", "root", "isolated", or an error, "root invalid (...)".
 	Partition string
-	Populated bool // it or a descendant has processes
+	Populated bool // or a descendant
 }
 
-// A HugeMount is a hugetlbfs mount.
+// A HugeMount is of hugetlbfs.
 type HugeMount struct {
 	Path      string
 	PageBytes uint64 // 0 if unknown
 }
 
 // ParseInterrupts parses the numbered lines of /proc/interrupts and sorts them by number. A line has a count for each
-// CPU of the heading, then the interrupt chip, its own number and trigger in one or two columns, and the handlers:
+// CPU, then the interrupt chip, its own number and trigger in one or two columns, and the handlers:
 //
 //	           CPU0       CPU1
 //	124:         12          3  IR-PCI-MSI 524288-edge      eth0-TxRx-0
@@ -55,8 +53,7 @@ type HugeMount struct {
 //	  9:          0          4     GICv3  25 Level     vgic
 //	LOC:      51234      48117  Local timer interrupts
 //
-// Named lines are the CPUs' own interrupts and are skipped. Malformed lines are left out and returned as the error;
-// the other interrupts are still valid.
+// Named lines are the CPUs' own interrupts. Malformed lines are the error; the other interrupts are still valid.
 func ParseInterrupts(text string) ([]Interrupt, error) {
 	heading, rest, _ := strings.Cut(text, "\n")
 	var columns []int
@@ -92,7 +89,6 @@ func ParseInterrupts(text string) ([]Interrupt, error) {
 	return all, bad
 }
 
-// served parses the nonzero counts, by CPU.
 func served(cpus []int, fields []string) (map[int]uint64, error) {
 	counts := map[int]uint64{}
 	for i, cpu := range cpus {
@@ -107,7 +103,7 @@ func served(cpus []int, fields []string) (map[int]uint64, error) {
 	return counts, nil
 }
 
-// Count returns the total of all CPUs. The kernel's counts have 32 or 64 bits and wrap around, and so may the sum.
+// Count returns the total. The kernel's counts have 32 or 64 bits and wrap around, and so may the sum.
 func (q *Interrupt) Count() uint64 {
 	var sum uint64
 	for _, n := range q.Counts {
@@ -116,11 +112,10 @@ func (q *Interrupt) Count() uint64 {
 	return sum
 }
 
-// action returns the handlers of an interrupt: all fields after the trigger, which is the last trigger-like field
-// among the first four after the counts.
+// action returns all fields after the trigger.
 func action(fields []string) string {
-	// The chip may be two words, and its number and trigger one column ("524288-edge") or two ("25 Level"), so the
-	// trigger is among the first four. Further right the same words may be part of a device's name.
+	// The chip may be two words, and its number and trigger one column ("524288-edge") or two ("25 Level"). Further
+	// right the same words may be part of a device's name.
 	at := -1
 	for i, f := range fields[:min(len(fields), 4)] {
 		lower := strings.ToLower(f)
@@ -134,8 +129,7 @@ func action(fields []string) string {
 	return strings.Join(fields[at+1:], " ")
 }
 
-// ParseHugeMounts returns the hugetlbfs mounts in /proc/mounts: "hugetlbfs /dev/hugepages hugetlbfs
-// rw,relatime,pagesize=2M 0 0".
+// ParseHugeMounts parses "hugetlbfs /dev/hugepages hugetlbfs rw,relatime,pagesize=2M 0 0" of /proc/mounts.
 //
 // Source: proc_pid_mounts(5); hugetlbfs_show_options in fs/hugetlbfs/inode.c.
 func ParseHugeMounts(text string) []HugeMount {

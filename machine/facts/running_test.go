@@ -88,7 +88,7 @@ func FuzzParseInterrupts(f *testing.F) {
 	f.Add("CPU0 CPU1\n24: 1 0 chip 5-edge nvme0q1\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		all, err := ParseInterrupts(text)
-		if all == nil && err == nil { // an error comes with the lines that could be read
+		if all == nil && err == nil {
 			t.Fatalf("got %v, %v", all, err)
 		}
 		ParseHugeMounts(text)

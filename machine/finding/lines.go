@@ -9,15 +9,14 @@ import (
 	"github.com/rackless/rackless/internal/lazyregexp"
 )
 
-// own lists the lines whose codes are of one table: the same number has another meaning in each. A line that matches
-// is hidden from the other forms.
+// own lists lines whose codes are of one table. Such a line is hidden from the other forms.
 var own = []struct {
 	line   func() *regexp.Regexp
-	number func() *regexp.Regexp // its groups are numbers of the kinds
-	base   int                   // base of numbers without 0x; 0 means 10
+	number func() *regexp.Regexp // groups are numbers of the kinds
+	base   int                   // without 0x; 0 means 10
 	kinds  []string
 }{
-	// The health report of an mlx5 card has numbers of its own on each line.
+	// An mlx5 health report has numbers on each line.
 	{line: lazyregexp.New(`print_health_info|\bhealth synd|(?:^|: )synd 0x[0-9a-f]+: [A-Za-z]`),
 		number: lazyregexp.New(`(?:^|[^_a-z])(?i:synd(?:r(?:ome?)?)?)[ :=]*` + codeNumber),
 		kinds:  []string{HealthSyndrome}},
@@ -38,31 +37,27 @@ var own = []struct {
 		`[^(\n\d]*\(?|\bError: |\bEFA status[ :=]*)(?:4[01]\d\d[^\d]|(\d+)\b)`), kinds: []string{EFAStatus}},
 	{line: lazyregexp.New(`/\d+: QP \d+ error: `), number: lazyregexp.New(`\((0x[0-9a-f]+) 0x[0-9a-f]+ 0x[0-9a-f]+\)`),
 		kinds: []string{VendorError}},
-	// DevX commands return the firmware's status. Its syndrome is the number of a place in the firmware.
+	// DevX commands return the firmware's status; the syndrome is a place in the firmware.
 	{line: lazyregexp.New(`(?i:\bdevx\b).*\bstatus=`), number: lazyregexp.New(`\bstatus=` + codeNumber),
 		kinds: []string{CommandStatus}},
 }
 
-// foreign matches numbers that are of none of the tables: ends of programs, errors of other interfaces, and -1 of a
-// driver that says no more.
+// foreign matches ends of programs, errors of other interfaces, and -1 of a driver that says no more.
 var foreign = lazyregexp.New(`(?i)\bexit(?:ed)?(?: with)?(?: exit)? (?:status|code|error)[ :=]*\d+|` +
 	`\b(?:http|return) (?:status|code|error)[ :=]*\d+|` +
 	`\b(?:cuda|hip[a-z]|ncclresult|nccl error|rccl error)[^\n]{0,60}?\b(?:error|status|code|failure)[ :=]*\d+|` +
 	`\b(?:mad|madrpc|mad_rpc|osm_\w+|opensm)\b[^\n]{0,60}?\bstatus[ :=]*(?:0x)?[0-9a-f]+|` +
 	`\bprobe [^\n]*failed with error -1\b`)
 
-// devxSyndrome matches the syndrome of a failed DevX command, which is the number of a place in the firmware.
 var devxSyndrome = lazyregexp.New(`(?i)\bsyndrome[ :=(]*0x[0-9a-f]+`)
 
-// driverLine matches a line of a kernel driver that is not about RDMA. Only negative numbers in it are codes: errno.
+// In a driverLine only negative numbers are codes: errno.
 var driverLine = lazyregexp.New(`(?:^|[\s\]])([a-z][\w-]*) (?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]` +
 	`(?: [\w.-]+)?: `)
 
-// positive matches words before a number that is not negative.
 var positive = lazyregexp.New(`(?i)\b(?:status|error|err|syndrome)[ :=(]*(?:0x)?[0-9a-f]+\b`)
 
-// ownLines adds the codes of lines that have a table of their own, and returns the text without them and without
-// numbers that are of no table.
+// ownLines returns the text without these lines and without foreign numbers.
 func (f *found) ownLines(text string) string {
 	var rest strings.Builder
 	severity := ""
@@ -84,7 +79,6 @@ func (f *found) ownLines(text string) string {
 		if strings.Contains(strings.ToLower(line), "devx") {
 			line = devxSyndrome().ReplaceAllString(line, " ; ")
 		}
-		// mlx5 prints the syndromes of its completions.
 		if m := driverLine().FindStringSubmatch(line); m != nil && !(strings.HasPrefix(m[1], "mlx") &&
 			strings.Contains(strings.ToLower(line), "cqe")) {
 			line = positive().ReplaceAllString(line, " ; ")
@@ -94,7 +88,6 @@ func (f *found) ownLines(text string) string {
 	return rest.String()
 }
 
-// ownLine adds the codes of a line that has a table of its own, and reports whether it is one.
 func (f *found) ownLine(line string) bool {
 	for _, o := range own {
 		if !o.line().MatchString(line) {
@@ -107,7 +100,6 @@ func (f *found) ownLine(line string) bool {
 				}
 			}
 		}
-		// A line that names a completion's status in words has that beside the number.
 		if len(o.kinds) == 1 && o.kinds[0] == VendorError {
 			f.words(line, false)
 		}
@@ -121,8 +113,7 @@ var (
 	aerStatus   = lazyregexp.New(`error status/mask=([0-9a-f]{8})/|aer_status: 0x([0-9a-f]{8})`)
 )
 
-// aerBits adds the bits of an AER status register. Without its severity, which the kernel prints above it, the
-// register may be either one.
+// The kernel prints the severity above the register, which may be either one without it.
 func (f *found) aerBits(digits, severity string) {
 	status, err := strconv.ParseUint(digits, 16, 32)
 	for ; err == nil && status != 0; status &= status - 1 {

@@ -11,7 +11,6 @@ import (
 	"github.com/rackless/rackless/internal/golden"
 )
 
-// page returns docs/checks.md: the introduction, a table for each group, and the files of all checks.
 func page(t *testing.T) string {
 	t.Helper()
 	read := func(elem ...string) string {
@@ -46,8 +45,7 @@ func page(t *testing.T) string {
 	return b.String()
 }
 
-// anchor returns GitHub's fragment for a heading: lower case, hyphens for blanks, and only letters, digits and
-// hyphens.
+// anchor is GitHub's: lower case, hyphens for blanks, and only letters, digits and hyphens.
 func anchor(heading string) string {
 	return strings.Map(func(r rune) rune {
 		switch {

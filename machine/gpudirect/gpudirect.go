@@ -1,6 +1,5 @@
 // Package gpudirect decides for each pair of a GPU and a NIC whether the NIC can access the GPU's memory directly
-// (GPUDirect RDMA), and why not. It judges recorded facts of a machine: missing facts give Unknown, and only a
-// transfer proves that it works.
+// (GPUDirect RDMA). Missing facts give Unknown, and only a transfer proves that it works.
 package gpudirect
 
 import (
@@ -17,15 +16,15 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A Report is the result of Check.
+// A Report is from Check.
 type Report struct {
 	Host string `json:"host"`
 	// Status is Failed if any fact failed or all pairs of some GPU failed. It is OK if all facts are OK and each GPU
 	// has a pair that is OK, else Unknown.
 	Status finding.Status `json:"status"`
-	// Facts are checks of the whole machine: "peer-memory", one check per GPU vendor, and "iommu".
+	// Facts are "peer-memory", one check per GPU vendor, and "iommu".
 	Facts []finding.Finding `json:"facts"`
-	Pairs []Pair            `json:"pairs"` // each GPU with each NIC, in host order
+	Pairs []Pair            `json:"pairs"` // in host order
 }
 
 // A Pair is a GPU with a NIC.
@@ -33,10 +32,10 @@ type Pair struct {
 	GPU  string             `json:"gpu"` // ID
 	NIC  string             `json:"nic"` // ID
 	RDMA []string           `json:"rdma,omitempty"`
-	Path topology.PathClass `json:"path,omitempty"` // over PCI Express, even if NVLink joins the two
-	// Status is the worst status of Checks.
+	Path topology.PathClass `json:"path,omitempty"` // over PCI Express
+	// Status is the worst of Checks.
 	Status finding.Status `json:"status"`
-	// Checks are "driver", "rdma", "bar", "path", and, if the path is PIX or PXB, "acs".
+	// Checks are "driver", "rdma", "bar", "path", and, for PIX or PXB, "acs".
 	Checks []finding.Finding `json:"checks"`
 }
 
@@ -49,7 +48,7 @@ type judge struct {
 	apart func(*topology.GPU, *topology.NIC, topology.PathClass) finding.Finding
 }
 
-// Check judges a completed host, called name. It returns an error if h has no GPU that computes or no NIC for RDMA.
+// Check judges a completed host. It returns an error if h has no GPU that computes or no NIC for RDMA.
 func Check(h *topology.Host, name string) (*Report, error) {
 	j := judge{Host: h, tree: topology.NewTree(h), found: diagnose.Host(h), apart: diagnose.Apart(h)}
 	j.gpus, j.nics = diagnose.Cards(h)
@@ -78,7 +77,7 @@ func Check(h *topology.Host, name string) (*Report, error) {
 			for i := range p.Checks {
 				p.Checks[i].Subject = p.GPU + "," + p.NIC
 				if g.NoPeers() && p.Checks[i].ID != "driver" {
-					p.Checks[i].Fix = "" // nothing else helps such a card
+					p.Checks[i].Fix = ""
 				}
 			}
 			p.Status = worst(p.Checks)
@@ -90,7 +89,6 @@ func Check(h *topology.Host, name string) (*Report, error) {
 	return r, nil
 }
 
-// byRank orders statuses from best to worst.
 func byRank(a, b finding.Status) int {
 	order := []finding.Status{finding.OK, finding.Unknown, finding.Failed}
 	return cmp.Compare(slices.Index(order, a), slices.Index(order, b))
@@ -100,8 +98,7 @@ func worst(checks []finding.Finding) finding.Status {
 	return slices.MaxFunc(lists.Map(checks, func(f finding.Finding) finding.Status { return f.Status }), byRank)
 }
 
-// withStatus returns f with a status. It clears the fix of a check that passed, and the consequence unless the check
-// failed.
+// withStatus clears the fix of a check that passed, and the consequence unless it failed.
 func withStatus(s finding.Status, f finding.Finding) finding.Finding {
 	f.Status = s
 	if s == finding.OK {
@@ -113,7 +110,7 @@ func withStatus(s finding.Status, f finding.Finding) finding.Finding {
 	return f
 }
 
-// failed returns f as a failed check. If inspect has the same finding for subject, its consequence and fix are added.
+// failed adds consequence and fix of inspect's same finding for subject.
 func (j *judge) failed(f finding.Finding, subject string) finding.Finding {
 	said, ok := lists.Lookup(j.found, func(o finding.Finding) bool {
 		return o.ID == f.Code && slices.Contains(strings.Split(o.Subject, ","), subject)
@@ -124,7 +121,7 @@ func (j *judge) failed(f finding.Finding, subject string) finding.Finding {
 	return withStatus(finding.Failed, f)
 }
 
-// class returns the path class over PCI Express between a GPU and a NIC, even if NVLink also joins them.
+// class is over PCI Express, even if NVLink joins the two.
 func (j *judge) class(g *topology.GPU, n *topology.NIC) topology.PathClass {
 	p := j.tree.Path(g.ID(), n.ID())
 	if p.Class == topology.PathNVLink {
@@ -133,7 +130,6 @@ func (j *judge) class(g *topology.GPU, n *topology.NIC) topology.PathClass {
 	return p.Class
 }
 
-// nearest returns the GPU's nearest NIC, or nil if no path is known.
 func (j *judge) nearest(g *topology.GPU) (best *topology.NIC) {
 	for _, n := range j.nics {
 		if c := j.class(g, n); c != topology.PathUnknown && (best == nil || c < j.class(g, best)) {
@@ -152,8 +148,8 @@ func (j *judge) isAMD(g *topology.GPU) bool {
 	return g.Driver == "amdgpu" || strings.Contains(g.Vendor, "AMD")
 }
 
-// registration checks, for the GPUs of each vendor, whether an RDMA device can register their memory. For GPUs on
-// vfio-pci the guests' drivers decide, so the status is Unknown.
+// registration checks whether RDMA devices can register the memory of each vendor's GPUs. For GPUs on vfio-pci the
+// guests' drivers decide.
 //
 // Sources: NVIDIA's documentation of GPUDirect RDMA and of the GPU operator (dma-buf: open kernel modules from 515,
 // Linux 5.12); rdma-core 34, which has ibv_reg_dmabuf_mr; ROCm's documentation of GPU-enabled MPI.
@@ -216,8 +212,8 @@ func (j *judge) registration() []finding.Finding {
 	return out
 }
 
-// dmaBuf checks rdma-core and the NICs' drivers, for a GPU driver and a kernel that have dma-buf. mlx5 supports it in
-// every kernel that has it; for other NIC drivers it depends on the release.
+// dmaBuf checks rdma-core and the NICs' drivers. mlx5 supports dma-buf in every kernel that has it; for others it
+// depends on the release.
 //
 // Source: Linux 5.12, drivers/infiniband/hw/mlx5: mlx5_ib_reg_user_mr_dmabuf.
 func (j *judge) dmaBuf(f finding.Finding, gpu string) finding.Finding {
@@ -240,8 +236,7 @@ func (j *judge) dmaBuf(f finding.Finding, gpu string) finding.Finding {
 	return withStatus(finding.OK, f)
 }
 
-// iommu checks whether an IOMMU translates the addresses that devices use to reach each other. In a guest the host's
-// IOMMU always does.
+// In a guest the host's IOMMU always translates.
 //
 // Source: NVIDIA's documentation of GPUDirect RDMA, "supported systems": an IOMMU that is off or passes through.
 func (j *judge) iommu() finding.Finding {

@@ -19,8 +19,7 @@ func address(s string) topology.PCIAddr {
 	return a
 }
 
-// server returns a synthetic machine after NVIDIA's and cloud servers, correctly set up: two sockets, each with a
-// switch that has an H100 and a ConnectX-7 below it.
+// server is correctly set up: two sockets, each with an H100 and a ConnectX-7 below a switch.
 func server() *topology.Host {
 	h := &topology.Host{Provenance: topology.Provenance{Kind: topology.SourceTree, Name: "server"},
 		System: topology.System{InVM: new(false), CPUModel: "Intel(R) Xeon(R) Platinum 8480C"},
@@ -64,7 +63,6 @@ func server() *topology.Host {
 	return h
 }
 
-// all calls set for each function below a bridge, or for each bridge.
 func all(h *topology.Host, bridges bool, set func(*topology.PCIDevice)) {
 	for i := range h.PCI {
 		if (h.PCI[i].Bridge != nil) == bridges {
@@ -93,7 +91,7 @@ func TestEachFactDecides(t *testing.T) {
 	tests := []struct {
 		name  string
 		set   func(*topology.Host)
-		check string // of the first pair, or of the machine
+		check string
 		want  finding.Status
 		says  string // part of evidence and fix
 		all   finding.Status
@@ -233,7 +231,7 @@ func TestEachFactDecides(t *testing.T) {
 	}
 }
 
-// A pair across the sockets is not OK, but that is no fault if each GPU also has a near NIC.
+// A far pair is no fault if each GPU also has a near NIC.
 func TestFarPairsNameTheNearNIC(t *testing.T) {
 	t.Parallel()
 	h := server()
@@ -273,7 +271,6 @@ func TestMachinesWithoutPairs(t *testing.T) {
 	}
 }
 
-// Of two NICs on the far node, each pair's fix is about its own.
 func TestTheFixIsAboutTheNICOfThePair(t *testing.T) {
 	t.Parallel()
 	h := server()

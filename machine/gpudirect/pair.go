@@ -11,13 +11,12 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// Further commands, for facts that one machine cannot tell.
 const (
 	inGuest = "run rackless host gpudirect in the guest too"
 	onHost  = "run rackless host gpudirect on the host too"
 )
 
-// driver checks that the GPU's driver lends its memory, and that the host or one guest owns both devices.
+// The host or one guest must own both devices.
 func (j *judge) driver(g *topology.GPU, n *topology.NIC) finding.Finding {
 	f := finding.Finding{ID: "driver", Title: "the driver of the GPU lends its memory",
 		Evidence: "driver=" + cmp.Or(g.Driver, "not known")}
@@ -47,7 +46,7 @@ func (j *judge) driver(g *topology.GPU, n *topology.NIC) finding.Finding {
 	return withStatus(finding.Unknown, f)
 }
 
-// rdma checks that the NIC has an RDMA device. On vfio-pci only the guest can tell.
+// On vfio-pci only the guest can tell.
 func (j *judge) rdma(n *topology.NIC) finding.Finding {
 	f := finding.Finding{ID: "rdma", Title: "the NIC has an RDMA device", Evidence: "/sys/class/infiniband: "}
 	devices := slices.DeleteFunc(slices.Clone(n.RDMA), topology.IsSoftRDMA)
@@ -70,8 +69,7 @@ func (j *judge) rdma(n *topology.NIC) finding.Finding {
 	return withStatus(finding.Failed, f)
 }
 
-// bar checks that the GPU's BAR shows all of its memory. A window is enough for a transfer, except the smallest, of
-// cards without Resizable BAR.
+// A window is enough for a transfer, except the smallest, of cards without Resizable BAR.
 func (j *judge) bar(g *topology.GPU) finding.Finding {
 	f := finding.Finding{ID: "bar", Code: "RL100", Title: "the BAR of the GPU shows its memory"}
 	small := slices.IndexFunc(j.found, func(o finding.Finding) bool { return o.ID == f.Code && o.Subject == g.ID() })
@@ -101,8 +99,7 @@ func bytes(n *uint64) string {
 	return words.Exact(*n)
 }
 
-// path judges the PCI Express path as NCCL does, which uses GPUDirect up to PXB unless NCCL_NET_GDR_LEVEL allows
-// more.
+// path follows NCCL, which uses GPUDirect up to PXB unless NCCL_NET_GDR_LEVEL allows more.
 //
 // Source: NCCL, ncclTopoCheckGdr in src/graph/paths.cc.
 func (j *judge) path(g *topology.GPU, n *topology.NIC, nearest *topology.NIC) finding.Finding {
@@ -157,15 +154,15 @@ func (j *judge) path(g *topology.GPU, n *topology.NIC, nearest *topology.NIC) fi
 	return f
 }
 
-// card returns the first function of a NIC's card: all of its ports are in one slot.
+// All ports of a card are in one slot.
 func (j *judge) card(n *topology.NIC) *topology.NIC {
 	return lists.Find(j.nics, func(o *topology.NIC) bool {
 		return o == n || o.Address != nil && n.Address != nil && o.Address.SameDevice(*n.Address)
 	})
 }
 
-// acs checks that requests cross the switch. Ports that redirect send requests up to the root complex, unless ATS has
-// translated the request and the port allows translated requests.
+// Ports that redirect send requests up to the root complex, unless ATS has translated the request and the port allows
+// that.
 func (j *judge) acs(g *topology.GPU, n *topology.NIC) finding.Finding {
 	f := finding.Finding{ID: "acs", Code: "RL023", Title: "requests go across the switch"}
 	var a, b *topology.PCIDevice

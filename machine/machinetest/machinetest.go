@@ -1,6 +1,5 @@
-// Package machinetest makes /sys and /proc trees for tests, from an example machine with some facts changed or from
-// short descriptions of devices. Files and links have the kernel's own formats, but dumps of real machines are better
-// if available.
+// Package machinetest makes /sys and /proc trees for tests. Files and links have the kernel's own formats, but dumps of
+// real machines are better if available.
 package machinetest
 
 import (
@@ -16,8 +15,7 @@ import (
 	"github.com/rackless/rackless/machine/inspect/tree"
 )
 
-// A Tree maps paths from the root, without a leading slash, to files, links and empty directories. Directories above
-// an entry exist implicitly.
+// A Tree maps paths without a leading slash to entries. Directories above exist implicitly.
 type Tree struct {
 	entries map[string]tree.Entry
 }
@@ -25,7 +23,7 @@ type Tree struct {
 // New returns an empty tree.
 func New() *Tree { return &Tree{entries: map[string]tree.Entry{}} }
 
-// Load returns the tree in a text file, such as a machine in examples/hosts.
+// Load returns the tree in a text file.
 func Load(file string) *Tree {
 	text, err := os.ReadFile(file)
 	must(err)
@@ -48,7 +46,7 @@ func Load(file string) *Tree {
 	return t
 }
 
-// File writes a file with a newline at its end, as the kernel does.
+// File adds a newline, as the kernel does.
 func (t *Tree) File(p, content string) { t.Raw(p, content+"\n") }
 
 // Raw writes a file unchanged.
@@ -57,20 +55,19 @@ func (t *Tree) Raw(p, content string) { t.entries[p] = tree.Entry{Name: p, Data:
 // EmptyDir makes an empty directory.
 func (t *Tree) EmptyDir(p string) { t.entries[p] = tree.Entry{Name: p, Mode: fs.ModeDir} }
 
-// RemoveAll removes every file and link of this name, in all directories.
+// RemoveAll removes a name in all directories.
 func (t *Tree) RemoveAll(name string) {
 	maps.DeleteFunc(t.entries, func(p string, _ tree.Entry) bool { return path.Base(p) == name })
 }
 
-// Remove removes a file, a link, or everything below a directory.
+// Remove removes an entry and everything below.
 func (t *Tree) Remove(p string) {
 	maps.DeleteFunc(t.entries, func(name string, _ tree.Entry) bool {
 		return name == p || strings.HasPrefix(name, p+"/")
 	})
 }
 
-// Text returns the content of a file without its newline. It panics if the file does not exist, because the fixture
-// and its test do not match.
+// Text returns a content without newline. It panics if the file does not exist.
 func (t *Tree) Text(p string) string {
 	e, ok := t.entries[p]
 	if !ok {
@@ -79,13 +76,13 @@ func (t *Tree) Text(p string) string {
 	return strings.TrimSuffix(string(e.Data), "\n")
 }
 
-// Link makes p a link to target, a path from the root; the link is written relative, as sysfs does.
+// Link makes a relative link to target, a path from the root.
 func (t *Tree) Link(p, target string) {
 	up := strings.Repeat("../", strings.Count(p, "/"))
 	t.entries[p] = tree.Entry{Name: p, Mode: fs.ModeSymlink, Target: up + target}
 }
 
-// FS returns the tree as a file system.
+// FS returns a file system.
 func (t *Tree) FS() *tree.Mem {
 	var b tree.Builder
 	for _, p := range slices.Sorted(maps.Keys(t.entries)) {
@@ -106,32 +103,32 @@ func (t *Tree) filesIn(dir string, files map[string]string) {
 	}
 }
 
-// A Function is one PCI function.
+// A Function is of PCI.
 type Function struct {
 	Addr   string   // "0000:41:00.0"
-	Above  []string // bridges above it, from the root bus down
+	Above  []string // bridges, from the root bus down
 	Root   string   // "pci0000:40"
 	Class  string   // "0x020000"
 	ID     string   // vendor and device: "15b3:1015"
 	Node   int      // -1: the firmware reports none
 	Group  int      // IOMMU group, or -1
 	Driver string
-	Speed  string // "8.0 GT/s PCIe", current and maximum
+	Speed  string // "8.0 GT/s PCIe"
 	Max    string
 	Width  int // current and maximum
 	MaxW   int
-	Port   string            // of a bridge: "root port", "upstream port", "downstream port", "pci bridge"
-	Buses  [2]uint8          // of a bridge: secondary and subordinate
+	Port   string            // "root port", "upstream port", "downstream port", "pci bridge"
+	Buses  [2]uint8          // secondary and subordinate
 	ACS    *uint16           // ACS control register, or nil
 	Files  map[string]string // additional files
 }
 
-// Dir returns the function's directory in sysfs.
+// Dir returns sysfs's directory.
 func (f *Function) Dir() string {
 	return path.Join(append(append([]string{"sys/devices", f.Root}, f.Above...), f.Addr)...)
 }
 
-// AddFunction writes the function's directory and the links to it. It returns the directory.
+// AddFunction writes a directory, which it returns, and its links.
 func (t *Tree) AddFunction(f Function) string {
 	dir := f.Dir()
 	vendor, device, _ := strings.Cut(f.ID, ":")
@@ -162,11 +159,8 @@ func (t *Tree) AddFunction(f Function) string {
 	return dir
 }
 
-// portTypes are the device/port types of the PCI Express capability.
 var portTypes = map[string]uint16{"": 0, "root port": 4, "upstream port": 5, "downstream port": 6, "pci bridge": 7}
 
-// config makes the configuration space: identity, header type, a PCI Express capability with the port's type, and ACS
-// if f has it.
 func config(f *Function) []byte {
 	b := make([]byte, 256)
 	var vendor, device uint16
@@ -188,23 +182,23 @@ func config(f *Function) []byte {
 	b[0x60], b[0x61] = 0x10, 0
 	le.PutUint16(b[0x62:], 2|portTypes[f.Port]<<4)
 	if f.ACS != nil {
-		// The extended configuration space begins at 0x100 with its first capability: ID, version 1, no next one.
+		// ID, version 1, no next capability.
 		const acs = 0x000d
 		b = append(b, make([]byte, 4096-len(b))...)
 		le.PutUint32(b[0x100:], 1<<16|acs)
-		le.PutUint16(b[0x104:], 0x005f) // the port's capabilities: all but egress control
+		le.PutUint16(b[0x104:], 0x005f) // all but egress control
 		le.PutUint16(b[0x106:], *f.ACS)
 	}
 	return b
 }
 
-// A Port is a network device of a network function.
+// A Port is a network device.
 type Port struct {
 	Netdev, MAC string
 	MTU, Mbps   int
 }
 
-// AddPort writes the network device below the function's directory.
+// AddPort writes the network device.
 func (t *Tree) AddPort(dir string, p Port) {
 	net := dir + "/net/" + p.Netdev
 	t.filesIn(net, map[string]string{

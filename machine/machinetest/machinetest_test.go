@@ -20,7 +20,7 @@ func TestAFactCanBeTakenAway(t *testing.T) {
 	}
 }
 
-// The output of AddFunction and AddPort must equal the kernel's files for such a device in the example.
+// The output must equal the kernel's files in the example.
 func TestAFunctionIsWrittenAsTheExampleHasIt(t *testing.T) {
 	t.Parallel()
 	want := machinetest.Load(example)
@@ -53,7 +53,6 @@ func TestAFunctionIsWrittenAsTheExampleHasIt(t *testing.T) {
 	}
 }
 
-// target returns a reader of links with the signature of ReadFile.
 func target(m *tree.Mem) func(string) ([]byte, error) {
 	return func(name string) ([]byte, error) {
 		to, err := m.ReadLink(name)

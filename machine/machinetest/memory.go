@@ -2,7 +2,7 @@ package machinetest
 
 import "os"
 
-// A Test has the methods of *testing.T that MemoryDir needs.
+// Test is a part of *testing.T.
 type Test interface {
 	Helper()
 	TempDir() string
@@ -10,8 +10,7 @@ type Test interface {
 	Error(args ...any)
 }
 
-// MemoryDir returns a temporary directory of the test, in memory if possible: thousands of syncs to a disk take
-// minutes.
+// MemoryDir returns a temporary directory, in memory if possible: thousands of syncs to a disk take minutes.
 func MemoryDir(t Test) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", "rackless-test")

@@ -10,10 +10,7 @@ const (
 	intel = "ice i40e iavf igb igc ixgbe ixgbevf e1000e fm10k irdma idpf"
 )
 
-// kernelForms are the forms of messages of drivers on a PCI device, without the origin. The first one that matches
-// counts.
-//
-// Sources: the files that messages.md names.
+// The first of kernelForms that matches counts. Sources: the files that messages.md names.
 var kernelForms = []form{
 	{kind: "mlx5-command-timeout", drivers: mlx5,
 		text: lazyregexp.New(`\w+\(0x[0-9a-f]+\) (?:(?:Async, )?timeout\b|` +
@@ -131,11 +128,11 @@ var kernelForms = []form{
 	{kind: "link-down", ends: true, text: lazyregexp.New(`(?i:(?:^|: |NIC )link (?:is )?up)\b`)},
 }
 
-// origins are words of which every message of ownForms has one.
+// Every message of ownForms has one of origins.
 var origins = []string{"NVRM:", "DMAR:", "AMD-Vi:", "arm-smmu", "NETDEV WATCHDOG", "vfio_iommu_type1", "nvme nvme",
 	" QP ", "probe of ", "INTR-REMAP:", "*ERROR*", "AER:", "SXid"}
 
-// ownForms are the forms of messages of a kernel that name their device themselves, or none.
+// ownForms name their device themselves, or none.
 var ownForms = []form{
 	{kind: "xid", text: lazyregexp.New(`NVRM: (?:GPU at )?Xid \(PCI:(?P<dev>[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2})` +
 		`(?:\.[0-7])?\)?: (?P<code>\d+)`)},

@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// words returns, for each form of a list, words in lower case of which every matching text has at least one; nil if
-// there are none. A log has many lines without any of them, and looking for words costs far less than an expression.
+// words returns, for each form, words in lower case of which every match has one, or nil. Looking for words costs far
+// less than an expression.
 func words(forms []form) func() [][]string {
 	return sync.OnceValue(func() [][]string {
 		all := make([][]string, len(forms))
@@ -26,7 +26,6 @@ var (
 	programWords = words(programForms)
 )
 
-// literals returns words in lower case of which every match of an expression has at least one, or nil.
 func literals(re *syntax.Regexp) []string {
 	switch re.Op {
 	case syntax.OpLiteral:

@@ -15,18 +15,18 @@ import (
 //go:embed messages.md
 var page string
 
-// A Kind is a kind of message, with its explanation.
+// A Kind is a kind of message.
 type Kind struct {
 	Name     string `json:"name"`             // such as mlx5-command-timeout
-	Severity string `json:"severity"`         // error, warning or info, as of findings
-	Short    string `json:"short"`            // such as "the card's firmware has stopped"
+	Severity string `json:"severity"`         // as of findings
+	Short    string `json:"short"`            // "the card's firmware has stopped"
 	Meaning  string `json:"meaning"`          // in sentences
-	LookAt   string `json:"look_at"`          // the place to look for the cause
-	Check    string `json:"check,omitempty"`  // finding that inspect makes of it: "RL120"; empty for programs
-	Source   string `json:"source,omitempty"` // same for all messages of a check or program
+	LookAt   string `json:"look_at"`          // for the cause
+	Check    string `json:"check,omitempty"`  // "RL120"; empty for programs
+	Source   string `json:"source,omitempty"` // the same within a check or program
 }
 
-// Kinds returns all kinds, in the order of the page.
+// Kinds are in the order of the page.
 var Kinds = sync.OnceValue(func() (all []Kind) {
 	var check, source string
 	for line := range strings.Lines(page) {
@@ -54,44 +54,42 @@ var Kinds = sync.OnceValue(func() (all []Kind) {
 	return all
 })
 
-// Find returns the kind with a name.
+// Find returns a kind by name.
 func Find(name string) (Kind, bool) {
 	return lists.Lookup(Kinds(), func(k Kind) bool { return k.Name == name })
 }
 
-// A form is the form of a message.
 type form struct {
 	kind string
-	// drivers lists the drivers that print it; empty if any does, or if text includes the origin.
+	// drivers is empty if any driver prints it, or if text includes the origin.
 	drivers string
-	// text matches the message. Its groups are dev, the device, if the message names it itself; part, such as a BAR;
-	// and code, a number to look up.
+	// text has the groups dev, the device; part, such as a BAR; and code, a number to look up.
 	text func() *regexp.Regexp
-	// detail is set if the message only adds to another one.
+	// detail messages only add to another one.
 	detail bool
-	// ends is set if the message says that a fault of this kind is over.
+	// ends means that a fault is over.
 	ends bool
 }
 
-// A Match is a message in a line of a kernel log.
+// A Match is a message in a line.
 type Match struct {
 	Kind   string
-	Driver string // of the line's prefix, or ""
-	Device string // PCI address, or the kernel's name of a device; "" if the line names none
-	Part   string // part of the device, such as "BAR 1"
-	Code   string // number in the message, such as that of an Xid
+	Driver string // of the prefix, or ""
+	Device string // PCI address or kernel's name, or ""
+	Part   string // such as "BAR 1"
+	Code   string // such as that of an Xid
 	Text   string // the line without stamps
-	Detail bool   // adds to another message of the device
+	Detail bool   // adds to another message
 	Ends   bool   // the fault is over
 }
 
 const pciAddress = `(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]`
 
-// origin matches the beginning of a message of a driver on a PCI device: "mlx5_core 0000:61:00.0 ens1f0np0: ".
+// origin matches "mlx5_core 0000:61:00.0 ens1f0np0: ".
 var origin = lazyregexp.New(`(?:^|[\s\]>])([A-Za-z][\w-]*) (` + pciAddress + `)(?::pcie\d+)?(?: ([\w.-]+))?` +
 	`(?: \([\w ]+\))*: `)
 
-// named reports whether a line may have a PCI address. It costs less than an expression.
+// named costs less than an expression.
 func named(line string) bool {
 	for i := 3; i+1 < len(line); i++ {
 		if line[i] == '.' && line[i-3] == ':' && line[i+1] >= '0' && line[i+1] <= '7' {
@@ -101,8 +99,7 @@ func named(line string) bool {
 	return false
 }
 
-// Kernel returns the message in a line of a kernel log, which may have stamps before it. It ignores messages of
-// programs, and messages without their origin.
+// Kernel returns the message in a line, after any stamps. It ignores messages of programs or without origin.
 func Kernel(line string) (Match, bool) {
 	if len(line) > maxLine {
 		return Match{}, false
@@ -123,10 +120,9 @@ func Kernel(line string) (Match, bool) {
 	return m, find(ownForms, ownWords(), "", line, &m) != nil
 }
 
-// maxLine bounds a line; the kernel's are shorter than 1 KiB.
+// The kernel's lines are shorter than 1 KiB.
 const maxLine = 4096
 
-// find returns the first form that matches a text of a driver, and fills in m.
 func find(forms []form, words [][]string, driver, text string, m *Match) *form {
 	lower := strings.ToLower(text)
 	has := func(word string) bool { return strings.Contains(lower, word) }
@@ -165,8 +161,7 @@ func find(forms []form, words [][]string, driver, text string, m *Match) *form {
 	return nil
 }
 
-// Explain returns the kinds of the messages in a text, which may be of a kernel or of a program, one a line. A message
-// that ends a fault has none.
+// Explain returns the kinds of messages of a kernel or a program, one a line. A message that ends a fault has none.
 func Explain(text string) (out []Kind) {
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
@@ -178,7 +173,7 @@ func Explain(text string) (out []Kind) {
 		if at := origin().FindStringSubmatchIndex(line); at != nil {
 			f = find(kernelForms, kernelWords(), line[at[2]:at[3]], line[at[1]:], &m)
 		}
-		// Messages of a driver without their origin may be any words, so they come last.
+		// Messages without their origin may be any words.
 		for _, list := range []struct {
 			forms []form
 			words [][]string

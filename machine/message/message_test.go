@@ -38,7 +38,6 @@ func TestEveryKindIsExplainedAndHasAForm(t *testing.T) {
 	}
 }
 
-// stamps are prefixes of messages in journals and other logs.
 var stamps = []string{"", "[  131.207065] ", "<3>[14280.445220] ", "[Wed Jul 29 14:40:27 2026] ", "node07: [   12.5] ",
 	"Aug 10 11:43:24 server kernel: ", "2026-10-03T05:56:38-0400 h kernel: ", "kernel: [  1.000000] "}
 
@@ -271,7 +270,7 @@ func FuzzKernel(f *testing.F) {
 	})
 }
 
-// Every form has words, as a form without any is tried for every line of a log.
+// A form without words is tried for every line of a log.
 func TestEveryFormHasAWord(t *testing.T) {
 	t.Parallel()
 	for name, list := range map[string][][]string{"kernel": kernelWords(), "own": ownWords(),

@@ -2,7 +2,7 @@ package message
 
 import "github.com/rackless/rackless/internal/lazyregexp"
 
-// programForms are the forms of messages of programs. The first one that matches counts.
+// The first of programForms that matches counts.
 var programForms = []form{
 	{kind: "memlock", text: lazyregexp.New(`(?i:set max locked memory|max locked memory.*(?:current|limit)|` +
 		`locked memory limit|RLIMIT_MEMLOCK|memlock.*(?:too (?:low|small)|limit))`)},

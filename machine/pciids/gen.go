@@ -1,7 +1,6 @@
 //go:build ignore
 
-// Gen makes ids.txt from a pci.ids file: vendors, devices, classes and subclasses, one per line, sorted by key. It
-// leaves out subsystems and programming interfaces, which are half of the list and unused.
+// Gen makes ids.txt from a pci.ids file, without subsystems and programming interfaces, which are half of the list.
 //
 //	go run gen.go -out ids.txt /usr/share/misc/pci.ids
 package main
@@ -46,7 +45,7 @@ func main() {
 }
 
 func convert(text string) (version string, lines []string, err error) {
-	var parent string // key of the vendor or class above indented lines; empty to skip these
+	var parent string // key above indented lines; empty to skip these
 	n := 0
 	for line := range strings.SplitSeq(text, "\n") {
 		n++

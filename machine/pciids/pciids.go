@@ -1,7 +1,5 @@
-// Package pciids names PCI vendors, devices and classes by number, from the PCI ID Project's list.
-//
-// The list is embedded in the program, so a machine without a pci.ids file gets the same names. A lookup is a binary
-// search in the text, without parsing or allocation.
+// Package pciids names PCI vendors, devices and classes by number, from the PCI ID Project's list, which is embedded. A
+// lookup is a binary search in the text.
 package pciids
 
 import (
@@ -12,30 +10,29 @@ import (
 
 //go:generate go run gen.go -out ids.txt /usr/share/misc/pci.ids
 
-// ids has one line per name, sorted by the key before the first space:
+// ids is sorted by the key before the first space:
 //
 //	15b3 Mellanox Technologies
 //	15b3a2dc MT43244 BlueField-3 integrated ConnectX-7 network controller
 //	C02 Network controller
 //	C0200 Ethernet controller
 //
-// Keys are lower-case hexadecimal. The header's lines start with "#" and a space, which sorts before all keys.
+// The header's lines start with "#" and a space, which sorts before all keys.
 //
 //go:embed ids.txt
 var ids string
 
-// Vendor returns the name of a vendor, or "" if the list has none.
+// Vendor returns a name, or "".
 func Vendor(vendor uint16) string {
 	return lookup(appendHex(make([]byte, 0, maxKey), uint32(vendor)))
 }
 
-// Device returns the name of a vendor's device, or "" if the list has none.
+// Device returns a name, or "".
 func Device(vendor, device uint16) string {
 	return lookup(appendHex(appendHex(make([]byte, 0, maxKey), uint32(vendor)), uint32(device)))
 }
 
-// Class returns the name of a 24-bit class (class, subclass, programming interface): the subclass's name, else the
-// class's name, else "". It ignores the programming interface.
+// Class returns the name of a 24-bit class: the subclass's, else the class's, else "".
 func Class(class uint32) string {
 	sub := appendHex(append(make([]byte, 0, maxKey), 'C'), class>>8)
 	if name := lookup(sub); name != "" {
@@ -44,11 +41,11 @@ func Class(class uint32) string {
 	return lookup(sub[:3])
 }
 
-// maxKey is the length of the longest key, a device's.
+// maxKey is a device's.
 const maxKey = 8
 
 func lookup(key []byte) string {
-	low, high := 0, len(ids) // key's line, if any, starts in [low, high)
+	low, high := 0, len(ids) // the line starts in [low, high)
 	for low < high {
 		mid := low + (high-low)/2
 		start := low + strings.LastIndexByte(ids[low:mid], '\n') + 1

@@ -145,7 +145,6 @@ func TestLookupsDoNotAllocate(t *testing.T) {
 	}
 }
 
-// TestGen runs the generator on a small list.
 func TestGen(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -212,8 +211,7 @@ func TestGen(t *testing.T) {
 	}
 }
 
-// compilerFlags returns the flags that this test was compiled with. With other flags, go build would compile the
-// standard library again.
+// With other flags, go build would compile the standard library again.
 func compilerFlags() []string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -250,7 +248,6 @@ func BenchmarkDevice(b *testing.B) {
 
 const versionLabel = "# Version: "
 
-// version returns the date in the list, such as "2026.10.24".
 func version() string {
 	_, after, _ := strings.Cut(ids, versionLabel)
 	version, _, _ := strings.Cut(after, "\n")

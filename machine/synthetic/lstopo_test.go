@@ -15,7 +15,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// alike are pairs of descriptions of the same machine, for lstopo and for Host.
+// alike describe the same machine for lstopo and for Host.
 var alike = [][2]string{
 	{"pu:4", "pu:4"},
 	{"6", "pu:6"},
@@ -32,7 +32,7 @@ var alike = [][2]string{
 	{"pack:4 numa:2 l3:2 core:4 pu:2", "pack:4 numa:2 l3:2 core:4 pu:2"},
 }
 
-// numbered maps descriptions with indexes, which Host does not support, to the shape of lstopo's machine.
+// Host does not support indexes.
 var numbered = map[string]string{
 	"pack:2 numa:2(memory=64GiB) core:4 pu:2(indexes=core:numa:pack)": `package 0 0-7,16-23; package 1 8-15,24-31; ` +
 		`node 0 "0-3,16-19" 68719476736; node 1 "4-7,20-23" 68719476736; ` +
@@ -54,7 +54,7 @@ var numbered = map[string]string{
 		`core 0=0 0 p0 n1; core 1=1 1 p0 n1; core 2=2 2 p1 n0; core 3=3 3 p1 n0`,
 }
 
-// TestSyntheticAgainstLstopo compares Host with hwloc 2.9 on the same machines, as inspect/hwlocxml reads its output.
+// TestSyntheticAgainstLstopo compares Host with hwloc 2.9.
 func TestSyntheticAgainstLstopo(t *testing.T) {
 	t.Parallel()
 	for _, words := range alike {
@@ -64,7 +64,7 @@ func TestSyntheticAgainstLstopo(t *testing.T) {
 			t.Error(err)
 			continue
 		}
-		// hwloc invents values that are not stated: 1 GiB per node and cache sizes, but no distances.
+		// hwloc invents 1 GiB per node and cache sizes, but no distances.
 		for i := range want.NUMANodes {
 			want.NUMANodes[i].Hugepages, want.NUMANodes[i].MemoryBytes = nil, nil
 			got.NUMANodes[i].Distances = nil
@@ -93,7 +93,7 @@ func TestNumberedMachinesOfLstopo(t *testing.T) {
 
 var notName = regexp.MustCompile(`[^a-z0-9]+`)
 
-// lstopo returns lstopo's machine for a description. -update runs the installed lstopo.
+// -update runs the installed lstopo.
 func lstopo(t *testing.T, desc string) *topology.Host {
 	t.Helper()
 	name := "../dump/hwlocxml/testdata/synthetic/" +
@@ -103,7 +103,7 @@ func lstopo(t *testing.T, desc string) *topology.Host {
 		if err != nil {
 			t.Fatalf("lstopo -i %q: %v", desc, err)
 		}
-		// gp_index is the order in which hwloc made the objects, which does not matter here.
+		// gp_index is the order in which hwloc made the objects.
 		out = regexp.MustCompile(` gp_index="\d+"`).ReplaceAll(out, nil)
 		out = bytes.ReplaceAll(out, []byte("    <info name=\"ProcessName\" value=\"lstopo-no-graphics\"/>\n"), nil)
 		if err := os.WriteFile(name, out, 0o644); err != nil {

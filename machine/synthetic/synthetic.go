@@ -13,31 +13,30 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// Limits of a description. The largest kernels support 8192 CPUs and 1024 NUMA nodes.
+// The largest kernels support 8192 CPUs and 1024 NUMA nodes.
 const (
 	maxCPUs  = 8192
 	maxNodes = 1024
 )
 
-// Distances of nodes, which a description cannot state. Firmware reports these values if it has not measured.
+// Firmware reports these values if it has not measured.
 const (
 	localDistance  = 10
 	remoteDistance = 20
 )
 
-// Host returns the machine that a line describes. The language is a subset of lstopo -i's, with the same result:
-// levels from the outside in, each with its number per object of the level above.
+// Host returns the machine that a line describes, in a subset of lstopo -i's language: levels from the outside in, each
+// with its number per object of the level above.
 //
 //	pack:2 numa:2 l3:4 core:4 pu:2
 //	numa:2(memory=64GiB) pack:1 core:8 pu:2
 //	pack:2 [numa(memory=64GiB)] [numa(memory=16GiB)] l3:1(size=32MiB) core:8 pu:2
 //
-// Levels are pack, die, numa, l3, core and pu, which is the last. [numa] adds a node to each object of the level
-// before it, or to the machine: the first node near CPUs gets them, others have only memory. Without any numa the
-// machine is one node. Objects are numbered in order.
+// Levels are pack, die, numa, l3, core and pu, which is the last. [numa] adds a node to each object of the level before
+// it, or to the machine: the first node near CPUs gets them, others have only memory. Without any numa the machine is
+// one node.
 //
-// Memory and cache sizes that are not stated are absent. Distances are 10 and 20. A description without cores makes a
-// machine without cores.
+// Memory and cache sizes that are not stated are absent. Distances are 10 and 20.
 func Host(desc string) (*topology.Host, error) {
 	levels, err := parse(desc)
 	if err != nil {
@@ -52,16 +51,15 @@ func Host(desc string) (*topology.Host, error) {
 	return m.h, nil
 }
 
-// A level has all objects of one type in the tree.
 type level struct {
 	kind     string
-	each     int       // number per object of the level above
+	each     int       // per object of the level above
 	width    int       // number in the machine
-	size     *uint64   // memory of a node or size of a cache, if stated
-	attached []*uint64 // memory of the nodes attached to each object
+	size     *uint64   // of a node or cache, if stated
+	attached []*uint64 // memory of nodes at each object
 }
 
-// places orders types from the outside in. Nodes may be anywhere outside of cores.
+// Nodes may be anywhere outside of cores.
 var places = map[string]int{"numa": 0, "pack": 1, "die": 2, "l3": 3, "core": 4, "pu": 5}
 
 var (
@@ -69,7 +67,7 @@ var (
 	nodeWord  = regexp.MustCompile(`^\[numa(?:\(memory=(\d+)([KMGT])iB\))?\]$`)
 )
 
-// parse returns the levels, the machine first.
+// The machine is the first level.
 func parse(desc string) ([]level, error) {
 	levels := []level{{kind: "machine", each: 1, width: 1}}
 	for word := range strings.FieldsSeq(desc) {
@@ -109,7 +107,7 @@ func attributeOf(kind, name string) bool {
 	return name == "" || name == map[string]string{"numa": "memory", "l3": "size"}[kind]
 }
 
-// check rejects impossible machines, such as a package inside a core.
+// check rejects a package inside a core.
 func check(levels []level) error {
 	seen := map[string]bool{}
 	outer := "" // last level other than nodes
@@ -146,18 +144,16 @@ func check(levels []level) error {
 	return nil
 }
 
-// A machine is under construction. Objects are identified by their index in the level.
+// Objects of a machine are indexes in the level.
 type machine struct {
 	levels []level
 	h      *topology.Host
 }
 
-// find returns the level of a type, or -1.
 func (m *machine) find(kind string) int {
 	return slices.IndexFunc(m.levels, func(l level) bool { return l.kind == kind })
 }
 
-// width returns the number of objects of a level, or 0 if there is no such level.
 func (m *machine) width(level int) int {
 	if level < 0 {
 		return 0
@@ -190,8 +186,7 @@ func (m *machine) addCPUs() {
 	h.CPUs = topology.CPUStates{Present: &all, Online: all, Offline: &topology.CPUSet{}}
 }
 
-// addNodes adds the NUMA nodes (a level of them, nodes attached to other levels, or a single one) and their
-// distances. It sets the total memory if all nodes state theirs.
+// addNodes sets the total memory if all nodes state theirs.
 func (m *machine) addNodes() {
 	if numa := m.find("numa"); numa >= 0 {
 		for i := range m.width(numa) {
@@ -221,7 +216,7 @@ func (m *machine) addNode(level, place int, memory *uint64) {
 		MemoryBytes: memory})
 }
 
-// attach adds the nodes of the objects below a place, then the nodes attached to the object itself, in hwloc's order.
+// attach follows hwloc's order.
 func (m *machine) attach(level, place int) {
 	if level+1 < len(m.levels) {
 		each := m.levels[level+1].each
@@ -234,8 +229,7 @@ func (m *machine) attach(level, place int) {
 	}
 }
 
-// ownCPUs assigns each CPU to one node, as a kernel does: to the node with the fewest CPUs, then to the lowest
-// number.
+// ownCPUs assigns each CPU as a kernel does: to the node with the fewest CPUs, then to the lowest number.
 func ownCPUs(nodes []topology.NUMANode) {
 	order := make([]*topology.NUMANode, len(nodes))
 	for i := range nodes {

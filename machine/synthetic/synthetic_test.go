@@ -12,7 +12,6 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// shape prints a synthetic machine: packages with dies, nodes, caches and cores, each with their CPUs.
 func shape(h *topology.Host) string {
 	var b strings.Builder
 	for _, p := range h.Packages {
@@ -154,7 +153,7 @@ func TestSyntheticErrors(t *testing.T) {
 	}
 }
 
-// TestSyntheticPartitions makes random machines: CPUs divide into cores, and cores into packages, nodes and caches.
+// CPUs divide into cores, and cores into packages, nodes and caches.
 func TestSyntheticPartitions(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -195,7 +194,7 @@ func TestSyntheticPartitions(t *testing.T) {
 	})
 }
 
-// FuzzHost checks that each line gives an error or a machine whose CPUs are the union of its nodes' CPUs.
+// FuzzHost fails if the CPUs are not the union of the nodes' CPUs.
 func FuzzHost(f *testing.F) {
 	for _, seed := range []string{
 		"pack:2 numa:2 l3:4 core:4 pu:2", "numa:2(memory=64GiB) pack:1 core:8 pu:2",
