@@ -212,7 +212,7 @@ func drawArgs(t *rapid.T) []string {
 	all := strings.Fields(planArgs)
 	n := rapid.IntRange(1, len(all)).Draw(t, "arguments")
 	if all[n-1] == "hugepagesz=1G" {
-		n-- // a size comes with its count
+		n--
 	}
 	return all[:n]
 }
@@ -226,7 +226,7 @@ func TestEditThenUndoIsTheIdentity(t *testing.T) {
 		lines := []string{drawLine(t, "first"), drawLine(t, "second")}[:rapid.IntRange(1, 2).Draw(t, "pieces")]
 		at := rapid.IntRange(0, len(lines)-1).Draw(t, "at")
 		if len(lines) > 1 && strings.Count(lines[0], `"`)%2 == 1 {
-			return // Has reports arguments inside quotes
+			return
 		}
 		edited := EditLines(lines, at, args)
 		if !Has(strings.Join(edited, " "), args) {
@@ -251,7 +251,7 @@ func TestUndoOfAChangedLineKeepsTheChangeAndLeavesNothing(t *testing.T) {
 		args := drawArgs(t)
 		before := drawLine(t, "line")
 		if slices.ContainsFunc(Split(before), func(w string) bool { return strings.Count(w, `"`)%2 == 1 }) {
-			return // inside the quotes
+			return
 		}
 		edited := Edit(before, args)
 		if edited == before {

@@ -42,7 +42,7 @@ func (v *view) neighbours(d *topology.PCIDevice) []topology.PCIAddr {
 	return lists.Map(others, func(o *topology.PCIDevice) topology.PCIAddr { return o.Address })
 }
 
-// Some AMD GPUs do not recover from a bus reset.
+// isAMDGPU finds GPUs of which some do not recover from a bus reset.
 func isAMDGPU(d *topology.PCIDevice) bool {
 	return d.IsGPU() && d.Vendor != nil && *d.Vendor == topology.VendorAMD
 }
@@ -96,14 +96,14 @@ func busResetOnly(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
 	add(f)
 }
 
-// A function in D3cold also reads as all ones.
+// dead skips functions in D3cold, which also read as all ones.
 func dead(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
 	if d.Dead && d.PowerState != "D3cold" { // D3cold is RL033
 		add(finding.Finding{Subject: d.Address.String(), Evidence: at(pci(d.Address)+"/config", "ff ff ff ff")})
 	}
 }
 
-// The wake-up of cards and of a tenant's devices may fail. Other devices can stay asleep.
+// coldDevice reports cards and a tenant's devices, whose wake-up may fail. Others can stay asleep.
 func coldDevice(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
 	if d.PowerState != "D3cold" || d.IsBridge() || d.Address.Function != 0 {
 		return
@@ -140,7 +140,7 @@ func tooManyVFs(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
 	}
 }
 
-// A total of 0 means that SR-IOV is off in the firmware.
+// noVFs finds a total of 0: SR-IOV is off in the firmware.
 func noVFs(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
 	// More functions than the total is RL034.
 	if s := d.SRIOV; s == nil || s.Total == nil || *s.Total != 0 || len(s.VFs) > 0 ||
@@ -177,7 +177,7 @@ func parameterVFs(v *view, n *topology.NIC, add func(finding.Finding)) {
 			"RAM disk, and restart"})
 }
 
-// A preparation was interrupted or the driver's module is not loaded.
+// lostOverride follows an interrupted preparation, or a driver's module that is not loaded.
 func lostOverride(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
 	// "(null)" means no override.
 	if d.Override == "" || d.Override == "(null)" || !d.DriverKnown || d.Driver == d.Override {
@@ -210,7 +210,7 @@ func barBytes(d *topology.PCIDevice) uint64 {
 	return sum
 }
 
-// All GPUs of a tenant share one address window.
+// largeBARs sums all GPUs of a tenant, which share one address window.
 func largeBARs(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	var sum uint64
 	var facts []string

@@ -7,9 +7,9 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// base returns a well-prepared machine: an EPYC 7551P with 32 cores in 4 NUMA nodes, a GPU on node 0 and one on node 1,
-// a ConnectX-4 Lx with two ports on node 2 and one on node 3, and two tenants with a GPU each. Its faults are Gen4
-// cards in Gen3 slots, and GPUs and NICs on different nodes. It is not completed, because cases change it first.
+// base is an EPYC 7551P with 32 cores in 4 NUMA nodes, a GPU on node 0 and one on node 1, a ConnectX-4 Lx with two
+// ports on node 2 and one on node 3, and two tenants with a GPU each. Its only faults are Gen4 cards in Gen3 slots, and
+// GPUs and NICs on different nodes. It is not completed, because cases change it first.
 func base() *topology.Host {
 	const isolated = "2-29,34-61"
 	h := &topology.Host{

@@ -22,7 +22,7 @@ func (p param) String() string {
 	return p.name
 }
 
-// If the command line is unknown, parameters returns those listed by a reader.
+// parameters returns a reader's list if the command line is unknown.
 func parameters(h *topology.Host) []param {
 	var out []param
 	if h.Kernel.Cmdline == nil {

@@ -113,7 +113,7 @@ func notInForce(v *view, add func(finding.Finding)) {
 	check("nohz_full", "/sys/devices/system/cpu/nohz_full", v.CPUs.NoHzFull, func([]string) bool { return true })
 }
 
-// nohz_full does not keep other threads off. A cgroup partition would, but older kernels do not list it.
+// ticklessOnly finds CPUs in nohz_full that other threads may still use.
 func ticklessOnly(v *view, add func(finding.Finding)) {
 	p, ok := v.asked("nohz_full")
 	if !ok || v.CPUs.Isolated == nil {
@@ -177,7 +177,7 @@ func moreCPUs(s topology.CPUSet) string {
 	return ""
 }
 
-// SMT may be off on purpose, but older CPU lists may name missing threads.
+// smtOff is a note: it may be on purpose, but older CPU lists may name missing threads.
 func smtOff(v *view, add func(finding.Finding)) {
 	if v.CPUs.SMT == "off" || v.CPUs.SMT == "forceoff" {
 		add(finding.Finding{Subject: "host", Evidence: at("/sys/devices/system/cpu/smt/control", v.CPUs.SMT)})
@@ -187,7 +187,7 @@ func smtOff(v *view, add func(finding.Finding)) {
 // cmdlineLimit is COMMAND_LINE_SIZE of x86 and arm64, with the terminating zero.
 const cmdlineLimit = 2048
 
-// The kernel cuts the line silently, to one byte less than the limit.
+// longCmdline finds a line that the kernel silently cuts to one byte less than the limit.
 func longCmdline(v *view, add func(finding.Finding)) {
 	if v.Kernel.Cmdline == nil {
 		return

@@ -11,7 +11,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A BAR of plainBAR maps only a window of the memory.
+// plainBAR maps only a window of the memory.
 const plainBAR = 256 << 20
 
 // smallBAR is silent without a peer: no NIC for RDMA and only one GPU.
@@ -39,7 +39,7 @@ func smallBAR(v *view, g *topology.GPU, add func(finding.Finding)) {
 	add(f)
 }
 
-// A 3D controller has no connector, so a driver for a screen is wrong there.
+// pictureDriver is always wrong for a 3D controller, which has no connector.
 func pictureDriver(v *view, g *topology.GPU, add func(finding.Finding)) {
 	if g.Address == nil || g.Driver != "nouveau" && g.Driver != "nvidiafb" {
 		return
@@ -54,7 +54,7 @@ func pictureDriver(v *view, g *topology.GPU, add func(finding.Finding)) {
 	add(f)
 }
 
-// Within one IOMMU group VFIO refuses a shared card by itself, which is RL022.
+// splitGPU leaves cards within one IOMMU group to RL022, as VFIO refuses them by itself.
 func splitGPU(v *view, g *topology.GPU, add func(finding.Finding)) {
 	// Display, audio, USB and UCSI are reset together.
 	given, held, facts := v.owners(g.Functions)
@@ -101,7 +101,7 @@ func named(name string, words ...string) bool {
 	return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(name, w) })
 }
 
-// GeForce cards have no peer-to-peer access: every copy goes through host memory and crosses the switch's uplink twice.
+// noPeers is a note on GeForce cards: every copy goes through host memory and crosses the switch's uplink twice.
 func noPeers(v *view, add func(finding.Finding)) {
 	var cards, shared []string
 	for i, g := range v.gpus {
@@ -238,7 +238,7 @@ func noAtomics(v *view, g *topology.GPU, add func(finding.Finding)) {
 	add(f)
 }
 
-// A guest's firmware may have no space for a BAR. The driver then refuses the card.
+// withoutAddress finds BARs for which a guest's firmware had no space. The driver then refuses the card.
 func withoutAddress(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
 	if !v.isCard(d.Address) || d.Dead || d.PowerState == "D3cold" {
 		return

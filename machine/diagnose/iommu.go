@@ -71,7 +71,7 @@ func (v *view) endpoints(g *topology.IOMMUGroup) []topology.PCIAddr {
 	})
 }
 
-// A function in the bridge class is never given to a virtual machine.
+// isHostBridge reports the bridge class, which is never given to a virtual machine.
 func isHostBridge(d *topology.PCIDevice) bool {
 	return d.Class != nil && d.Class.Base() == topology.ClassBridge
 }
@@ -111,10 +111,8 @@ func sharedGroup(v *view, g *topology.IOMMUGroup, add func(finding.Finding)) {
 			v.describe(wanted[0]))})
 }
 
-// listedGroups summarizes the groups if the text is little more than a listing of them. Other machines get a finding
-// for each group.
-//
-// It skips texts of virsh and single devices. A list may be truncated, so it claims nothing about unlisted groups.
+// listedGroups summarizes the groups if the text is little more than a listing of them, which may be truncated. Other
+// machines get a finding for each group. It skips texts of virsh and single devices.
 func listedGroups(v *view, add func(finding.Finding)) {
 	if v.fromFiles() || len(v.IOMMU.Groups) == 0 || strings.HasPrefix(v.Provenance.Tool, "virsh") ||
 		len(v.PCI) < 2 && !strings.Contains(v.Provenance.Tool, "IOMMU groups") ||
@@ -216,8 +214,9 @@ func acsOverride(v *view, add func(finding.Finding)) {
 	}
 }
 
-// Firmware requires identity-mapped memory (RMRR on Intel, IVMD on AMD) for BMCs and RAID controllers. VFIO refuses the
-// group, because the guest could write to that memory. It is an error for devices that are given away already.
+// reservedRegions finds devices whose firmware requires identity-mapped memory (RMRR on Intel, IVMD on AMD), such as
+// BMCs and RAID controllers. VFIO refuses the group, because the guest could write to that memory. It is an error for
+// devices given away already.
 func reservedRegions(v *view, g *topology.IOMMUGroup, add func(finding.Finding)) {
 	var direct []string
 	for _, line := range g.Reserved {

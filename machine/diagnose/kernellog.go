@@ -92,10 +92,10 @@ func explained(k message.Kind, m topology.KernelMessage) said {
 	return s
 }
 
-// A few repaired errors occur at each start of many machines.
+// manyCorrected is a bad sign; a few repaired errors occur at each start of many machines.
 const manyCorrected = 10
 
-// Errors of programs do not concern the machine.
+// xidSeverity ignores errors of programs, which do not concern the machine.
 func xidSeverity(n int) finding.Severity {
 	switch n {
 	case 13, 31, 43, 45:

@@ -140,7 +140,7 @@ func (j *checkedLink) narrow() bool { return j.nowWidth > 0 && j.nowWidth < j.wi
 // managers lower the speed of an idle GPU's link.
 var managers = []string{"nvidia", "nouveau", "amdgpu", "radeon", "i915", "xe"}
 
-// A link that is also narrow has trained badly, so it has no excuse.
+// excuse returns a harmless reason for a slow link, or "". A link that is also narrow has trained badly.
 func (v *view) excuse(j *checkedLink) string {
 	e := j.end
 	switch {
@@ -187,7 +187,7 @@ func driverFact(d *topology.PCIDevice) string {
 	return "driver=" + cmp.Or(d.Driver, "none")
 }
 
-// sleepyLink reports slow links with an excuse.
+// slowLink leaves links with an excuse to sleepyLink.
 func slowLink(v *view, j checkedLink, add func(finding.Finding)) {
 	// A narrow link has its own finding.
 	if !j.slow() || v.excuse(&j) != "" {
@@ -229,7 +229,7 @@ func sleepyLink(v *view, j checkedLink, add func(finding.Finding)) {
 			strconv.FormatFloat(j.speed, 'f', 1, 64) + " GT/s"})
 }
 
-// Unlike the speed, the number of lanes does not change to save power.
+// narrowLink accepts no excuse: the number of lanes does not change to save power.
 func narrowLink(v *view, j checkedLink, add func(finding.Finding)) {
 	if !j.narrow() {
 		return
@@ -313,7 +313,7 @@ func narrowSwitch(v *view, add func(finding.Finding)) {
 	}
 }
 
-// If the rate of a link in the kernel's log is known, other rules judge it.
+// namedLimit uses the kernel's log. If the link's rate is known, other rules judge it.
 func namedLimit(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
 	if d.PathLimit == nil || d.Link == nil || d.Link.MaxSpeedGTs == nil || d.Link.MaxWidth == nil {
 		return
@@ -336,7 +336,7 @@ func namedLimit(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
 	add(f)
 }
 
-// QEMU emulates this switch (x3130-upstream), with one lane of 2.5 GT/s.
+// isXIO3130 finds the switch that QEMU emulates (x3130-upstream), with one lane of 2.5 GT/s.
 func isXIO3130(d *topology.PCIDevice) bool {
 	const texas, upstream topology.ID16 = 0x104c, 0x8232
 	return d.Vendor != nil && *d.Vendor == texas && d.Device != nil && *d.Device == upstream

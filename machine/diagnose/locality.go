@@ -145,7 +145,7 @@ func placeOf(p pairing) place {
 
 func farNIC(v *view, add func(finding.Finding)) { v.apart(topology.PathSYS, add) }
 
-// On some processors this path is as fast as one switch.
+// otherRoot is a note, because on some processors this path is as fast as one switch.
 func otherRoot(v *view, add func(finding.Finding)) { v.apart(topology.PathNODE, add) }
 
 func (v *view) apart(class topology.PathClass, add func(finding.Finding)) {
@@ -230,8 +230,7 @@ func (v *view) contradictions() []topology.Path {
 	})
 }
 
-// nvidia-smi contradicts its NUMA column in a virtual machine, or if the kernel does not know the node of the host
-// bridges.
+// contradicted finds a matrix of nvidia-smi in a virtual machine, or without the nodes of the host bridges.
 func contradicted(v *view, add func(finding.Finding)) {
 	paths := v.contradictions()
 	if len(paths) == 0 {

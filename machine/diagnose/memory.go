@@ -84,7 +84,7 @@ func kernelSize(bytes uint64) string {
 	return strings.NewReplacer("iB", "", " ", "").Replace(size(bytes))
 }
 
-// Some containers show only /proc/meminfo, which has just the default size.
+// poolsListed is false in containers that show only /proc/meminfo, with just the default size.
 func (v *view) poolsListed() bool {
 	return len(v.Memory.Hugepages) > 1 || slices.ContainsFunc(v.NUMANodes, func(n topology.NUMANode) bool {
 		return len(n.Hugepages) > 0
@@ -125,7 +125,7 @@ func (v *view) homes() []*topology.NUMANode {
 	return out
 }
 
-// Pages asked for by node are intended.
+// pagesOnOneNode is silent if the command line asks for pages by node.
 func pagesOnOneNode(v *view, add func(finding.Finding)) {
 	homes := v.homes()
 	if len(homes) < 2 {
@@ -169,7 +169,7 @@ func pagesOnOneNode(v *view, add func(finding.Finding)) {
 var nodeForEach = lazyregexp.New(`EPYC|Opteron|Kunpeng|ThunderX2|Altra|Neoverse|Grace|` +
 	`Xeon.*(?:Gold|Silver|Bronze|Platinum|\bMax\b|\bE[57]-|\b[ELWX](?:55|56|65|75)\d\d|\b6\d{3}[A-Z])`)
 
-// The firmware interleaves memory over the sockets, or the kernel was told to ignore the nodes.
+// socketsOneNode finds firmware that interleaves memory over sockets, or a kernel told to ignore the nodes.
 func socketsOneNode(v *view, add func(finding.Finding)) {
 	sockets := lists.Filter(v.Packages, func(p topology.Package) bool {
 		return nodeForEach().MatchString(cmp.Or(p.Model, v.System.CPUModel))
@@ -192,7 +192,7 @@ func socketsOneNode(v *view, add func(finding.Finding)) {
 	add(f)
 }
 
-// If no node has memory, it was not read.
+// bareNode is silent if no node has memory, because then it was not read.
 func bareNode(v *view, add func(finding.Finding)) {
 	if len(v.homes()) == 0 {
 		return
@@ -210,7 +210,7 @@ func bareNode(v *view, add func(finding.Finding)) {
 	}
 }
 
-// zram swaps to memory.
+// swapOn skips zram, which swaps to memory.
 func swapOn(v *view, add func(finding.Finding)) {
 	var facts []string
 	for _, s := range v.Memory.Swap {
@@ -236,7 +236,7 @@ func balancing(v *view, add func(finding.Finding)) {
 		v.Memory.NUMABalancing)})
 }
 
-// In a guest the host's pages decide.
+// alwaysTHP is for hosts only: in a guest the host's pages decide.
 func alwaysTHP(v *view, add func(finding.Finding)) {
 	if v.Memory.THP == "always" && v.serves && !v.virtual {
 		add(finding.Finding{Subject: "host", Evidence: at("/sys/kernel/mm/transparent_hugepage/enabled", "[always]")})

@@ -37,7 +37,7 @@ func bondFact(b *topology.Bond) string {
 	return at("/sys/class/net/"+b.Name+"/bonding", facts...)
 }
 
-// RDMA has one UDP port per queue pair, which only layer 4 hashes distinguish.
+// oneLink needs layer 4 hashes, which distinguish the one UDP port of each queue pair.
 func oneLink(v *view, b *topology.Bond, add func(finding.Finding)) {
 	// active-backup uses one member, and balance-rr reorders packets anyway.
 	if b.Mode != "802.3ad" && b.Mode != "balance-xor" || len(b.Members) < 2 || !v.bondsRDMA(b) {
@@ -70,7 +70,7 @@ func (v *view) memberRate(b *topology.Bond) string {
 	return ""
 }
 
-// Members that are down have no speed.
+// unequalMembers skips members that are down, without a speed.
 func unequalMembers(v *view, b *topology.Bond, add func(finding.Finding)) {
 	var facts []string
 	speeds := map[int64]bool{}
@@ -85,7 +85,7 @@ func unequalMembers(v *view, b *topology.Bond, add func(finding.Finding)) {
 	}
 }
 
-// A NIC that supports the bond would make an RDMA device.
+// rdmaOffBond finds bonds without an RDMA device, which a NIC that supports the bond would make.
 func rdmaOffBond(v *view, b *topology.Bond, add func(finding.Finding)) {
 	// mlx5 and bnxt_re make one for a bond of one card (RoCE LAG).
 	if len(b.RDMA) > 0 || len(b.Members) < 2 {
@@ -206,7 +206,7 @@ func oneCPU(v *view, n *topology.NIC, add func(finding.Finding)) {
 			"what it can do"})
 }
 
-// Drivers leave some queues to far CPUs on purpose.
+// farInterrupts needs all interrupts to be far, because drivers leave some queues to far CPUs on purpose.
 func farInterrupts(v *view, n *topology.NIC, add func(finding.Finding)) {
 	if !v.several || n.NUMANode == nil {
 		return
@@ -226,7 +226,7 @@ func farInterrupts(v *view, n *topology.NIC, add func(finding.Finding)) {
 		Fix: "keep some of CPUs " + near.String() + " for the host and bind the interrupts to them"})
 }
 
-// With a second card the host can move its route.
+// onlyNIC is a note: with a second card the host can move its route.
 func onlyNIC(v *view, add func(finding.Finding)) {
 	if len(v.fabric) == 0 || v.fabric[0].Address == nil || v.virtual {
 		return

@@ -11,8 +11,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// iWARP devices also have the link layer Ethernet, but another node type (node_type_show in
-// drivers/infiniband/core/sysfs.c).
+// isRoCE excludes iWARP by its node type (node_type_show in drivers/infiniband/core/sysfs.c).
 func (p *rdmaPort) isRoCE() bool {
 	kind := p.dev.NodeType
 	return p.layer == topology.LinkEthernet && !strings.Contains(kind, "RNIC") && !strings.Contains(kind, "usNIC")
@@ -51,7 +50,7 @@ func gidFacts(p *rdmaPort) string {
 	return at(p.path(), words.Few(facts, 3, " "))
 }
 
-// A GID of unknown type may be v2.
+// onlyV1 needs the type of every GID, because an unknown one may be v2.
 func onlyV1(v *view, p rdmaPort, add func(finding.Finding)) {
 	if !p.isRoCE() || p.port.State != "ACTIVE" || !gidTypesKnown(p.port) ||
 		slices.ContainsFunc(p.port.GIDs, func(g topology.GID) bool { return g.IsV2() }) {
@@ -62,7 +61,7 @@ func onlyV1(v *view, p rdmaPort, add func(finding.Finding)) {
 			"ends, on one segment"})
 }
 
-// Virtual functions get an address in the guest.
+// noRoutableGID skips virtual functions, which get an address in the guest.
 func noRoutableGID(v *view, p rdmaPort, add func(finding.Finding)) {
 	// A port that is down has no address.
 	if !p.isRoCE() || p.port.State != "ACTIVE" || p.nic.PF != nil || !gidTypesKnown(p.port) {
@@ -243,8 +242,8 @@ func (v *view) activeAt(a topology.PCIAddr) bool {
 	})
 }
 
-// Physical functions have a GUID from the firmware, so a device without one is virtual. Devices that are neither
-// InfiniBand nor RoCE (such as EFA) have none.
+// zeroGUID finds virtual functions: physical ones have a GUID from the firmware. Devices that are neither InfiniBand
+// nor RoCE (such as EFA) have none.
 func zeroGUID(v *view, add func(finding.Finding)) {
 	for n, d := range v.RDMADevices() {
 		read := at("/sys/class/infiniband/"+d.Name+"/node_guid", d.NodeGUID)
@@ -266,7 +265,7 @@ func zeroGUID(v *view, add func(finding.Finding)) {
 	}
 }
 
-// Links go down at each reboot of the other end, and congestion marks and notifications are part of flow control.
+// harmless counters are links that go down as the other end reboots, and congestion marks and notifications.
 func harmless(counter string) bool {
 	return counter == "link_downed" || named(counter, "cnp", "ecn", "slow_restart")
 }
@@ -303,7 +302,7 @@ func portErrors(v *view, add func(finding.Finding)) {
 	}
 }
 
-// Other counters include packets that programs and filters drop.
+// wireTrouble leaves out packets that programs and filters drop.
 func wireTrouble(counter string) bool {
 	return !harmless(counter) && (strings.HasSuffix(counter, "_phy") ||
 		named(counter, "out_of_buffer", "discards", "crc", "symbol", "no_buffer", "missed_errors"))

@@ -26,7 +26,7 @@ func forEach[T any](list func(*view) iter.Seq[T], judge func(*view, T, func(find
 	}
 }
 
-// See the methods.
+// resettable and the others are lists for rules; see the methods.
 func resettable(v *view) iter.Seq[*topology.PCIDevice] { return slices.Values(v.resettable()) }
 func links(v *view) iter.Seq[checkedLink]              { return slices.Values(v.links()) }
 func gpus(v *view) iter.Seq[*topology.GPU]             { return slices.Values(v.gpus) }

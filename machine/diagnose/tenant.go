@@ -12,7 +12,7 @@ import (
 
 func domain(t *topology.Tenant, facts ...string) string { return at("virsh dumpxml "+t.Name, facts...) }
 
-// A description whose end is missing proves nothing.
+// unpinned is empty for a description whose end is missing.
 func unpinned(t *topology.Tenant) topology.CPUSet {
 	if t.VCPUs == 0 || t.Cut {
 		return topology.CPUSet{}
@@ -77,7 +77,8 @@ func tenantPairs(v *view) iter.Seq[tenantPair] {
 	}
 }
 
-// The scheduler does not balance between isolated CPUs, so a thread stays on its first one.
+// floatsIsolated finds threads that stay on their first CPU, because the scheduler does not balance between isolated
+// CPUs.
 func floatsIsolated(v *view, add func(finding.Finding)) {
 	isolated := v.isolated()
 	if isolated.Len() < 2 {
@@ -109,7 +110,7 @@ func floatsIsolated(v *view, add func(finding.Finding)) {
 	}
 }
 
-// libvirt refuses a domain for any thread of QEMU.
+// pinnedOffline includes other threads of QEMU: libvirt refuses a domain for any.
 func pinnedOffline(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	want := allowedCPUs(t)
 	if t.EmulatorCPUs != nil {
@@ -128,7 +129,7 @@ func pinnedOffline(v *view, t *topology.Tenant, add func(finding.Finding)) {
 		Consequence: "CPUs " + lost.String() + " are not online: the tenant does not start, or not as it was planned"})
 }
 
-// Tenants without any pin float on purpose.
+// someUnpinned skips tenants without any pin, which float on purpose.
 func someUnpinned(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	free := unpinned(t)
 	if len(t.Pins) == 0 || free.IsEmpty() {
@@ -256,7 +257,7 @@ func (v *view) forPages(t *topology.Tenant) (cpus topology.CPUSet) {
 	return cpus
 }
 
-// A core's caches are a side channel between its threads.
+// sharedCores is also about security: a core's caches are a side channel between its threads.
 func sharedCores(v *view, p tenantPair, add func(finding.Finding)) {
 	onA, onB := p.a.Pinned(), p.b.Pinned()
 	// CPUs of both are RL060.

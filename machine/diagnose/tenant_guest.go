@@ -10,7 +10,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// The guest cannot see that threads of two guest cores share a host core.
+// tornSiblings finds guest cores on several host cores: the guest cannot see that it shares these.
 func tornSiblings(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	if t.GuestThreads < 2 {
 		return
@@ -77,7 +77,7 @@ func tornSiblings(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	add(f)
 }
 
-// The guest takes all of its CPUs for equal.
+// mixedCores matters because the guest takes all of its CPUs for equal.
 func mixedCores(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	on := map[string][]int{} // by kind of core
 	for _, p := range t.Pins {
@@ -239,7 +239,7 @@ func devicesApart(v *view, t *topology.Tenant, add func(finding.Finding)) {
 		Consequence: fmt.Sprintf("its devices, of nodes %s, have no node in the guest", far)})
 }
 
-// NCCL reads the guest's tree, and by default uses GPUDirect RDMA only up to PXB.
+// flatTree matters because NCCL reads the guest's tree, and by default uses GPUDirect RDMA only up to PXB.
 func flatTree(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	if t.GuestSwitches == nil || *t.GuestSwitches > 0 || t.Cut {
 		return
@@ -259,8 +259,8 @@ func flatTree(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	}
 }
 
-// With a single owner the isolation only protects the host, and only ATS allows both isolation and the short path.
-// Without known guests it is a note.
+// redirectedGuest finds isolation that only protects the host, since one guest owns both. Only ATS allows both
+// isolation and the short path. Without known guests it is a note.
 func redirectedGuest(v *view, add func(finding.Finding)) {
 	if v.virtual {
 		return

@@ -119,7 +119,7 @@ func pinnedOf(t *topology.Tenant, vcpus topology.CPUSet) topology.CPUSet {
 	return topology.UnionOf(pins, func(p topology.Pin) topology.CPUSet { return p.CPUs })
 }
 
-// Spreading memory may be intended, so one right node is enough.
+// farMemory accepts one right node, because spreading may be intended.
 func farMemory(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	if !v.several {
 		return
@@ -162,7 +162,7 @@ func (v *view) farFrom(t *topology.Tenant, c topology.TenantCell, cpus topology.
 	return true
 }
 
-// Virtual functions are given away one by one, so each is checked.
+// farDevice checks every virtual function, because they are given away one by one.
 func farDevice(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	nodes := v.NodesOf(allowedCPUs(t))
 	if !v.several || len(nodes) == 0 {
@@ -186,7 +186,7 @@ func farDevice(v *view, t *topology.Tenant, add func(finding.Finding)) {
 		Fix:      "pin the tenant to CPUs of the device's node, or give it a device of nodes " + join(nodes)})
 }
 
-// Pages of running tenants are no longer free.
+// fewPagesLeft skips running tenants, whose pages are no longer free.
 func fewPagesLeft(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	if !stopped(t) || t.PagesAtStart {
 		return
@@ -285,7 +285,7 @@ func (v *view) fewPages(t *topology.Tenant, d demand, add func(finding.Finding))
 	return true
 }
 
-// Other sources list only some functions.
+// missingDevice skips sources that list only some functions.
 func missingDevice(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	if kind := v.Provenance.Kind; len(v.PCI) == 0 || kind != topology.SourceLive && kind != topology.SourceTree {
 		return
@@ -368,7 +368,7 @@ func sharedDevice(v *view, add func(finding.Finding)) {
 	}
 }
 
-// An excerpt of lspci's list lacks host bridges.
+// allFunctions needs host bridges, which an excerpt of lspci's list lacks.
 func (v *view) allFunctions() bool {
 	return v.fromFiles() || slices.ContainsFunc(v.PCI, func(d topology.PCIDevice) bool {
 		return d.Class != nil && d.Class.Sub() == topology.SubHostBridge
@@ -382,7 +382,7 @@ func screenFact(d *topology.PCIDevice) string {
 	return "the only one, as far as is known"
 }
 
-// A stopped tenant may start automatically at boot.
+// takesHostDevice includes stopped tenants, which may start automatically at boot.
 func takesHostDevice(v *view, add func(finding.Finding)) {
 	needed := v.needed()
 	screens, screen := v.Screens()
@@ -414,7 +414,7 @@ func takesHostDevice(v *view, add func(finding.Finding)) {
 	}
 }
 
-// A running tenant's device is on a vfio driver.
+// heldGPU skips running tenants, whose devices are on a vfio driver.
 func heldGPU(v *view, g *topology.GPU, add func(finding.Finding)) {
 	// The daemon does not open it.
 	if g.Address == nil || g.PersistMode == nil || !*g.PersistMode || g.Driver != "nvidia" {

@@ -59,7 +59,7 @@ func Cards(h *topology.Host) ([]*topology.GPU, []*topology.NIC) {
 	return v.gpus, v.fabric
 }
 
-// A GPU without a kind is from a tool that lists only GPUs that compute.
+// computes accepts a GPU without a kind, from a tool that lists only GPUs that compute.
 func (v *view) computes(g *topology.GPU) bool { return g.Kind == "" || g.Kind == topology.GPUDiscrete }
 
 // fastMbps makes a NIC count as one for RDMA.
@@ -85,12 +85,12 @@ func (v *view) isFabric(n *topology.NIC) bool {
 		d.Class != nil && (d.Class.Sub() == topology.SubInfiniBand || d.Class.Sub() == topology.SubFabric)
 }
 
-// Any network device can have a software RDMA device.
+// hardwareRDMA leaves out software devices, which any network device can have.
 func hardwareRDMA(n *topology.NIC) []string {
 	return slices.DeleteFunc(slices.Clone(n.RDMA), topology.IsSoftRDMA)
 }
 
-// On a desktop, swap and a governor that saves power are right.
+// servesLabs is false on a desktop, which is right to use swap and save power.
 func (v *view) servesLabs() bool {
 	if len(v.Tenants) > 0 || len(v.fabric) > 0 || v.CPUs.Isolated != nil && !v.CPUs.Isolated.IsEmpty() {
 		return true
@@ -135,7 +135,7 @@ func (v *view) holders(functions ...topology.PCIAddr) []*topology.Tenant {
 	return out
 }
 
-// An unknown state counts as running, because such a tenant may be using its resources.
+// stopped is false for an unknown state, because such a tenant may be using its resources.
 func stopped(t *topology.Tenant) bool { return t.State == "shut off" || t.State == "crashed" }
 
 type need struct {
@@ -182,7 +182,7 @@ func (v *view) fromFiles() bool {
 		topology.SourceLspci, topology.SourceTexts, topology.SourceVSphere}, v.Provenance.Kind)
 }
 
-// Else the paths in the evidence refer to a live machine.
+// origin says that the paths in the evidence refer to a live machine.
 func (v *view) origin() string {
 	if !v.fromFiles() {
 		return " (as told by " + v.Provenance.Kind + ")"

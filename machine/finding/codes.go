@@ -88,9 +88,8 @@ const (
 	codeNumber = `(0x[0-9a-f]+|[0-9]+)\b`
 )
 
-// Text matched by one of the printed forms is hidden from the later ones, so that a vendor's syndrome does not count as
-// the card's own. A bare syndrome is the card's own (from the kernel) or the vendor's (from perftest); their numbers do
-// not overlap.
+// printed forms hide their text from later ones, so that a vendor's syndrome does not count as the card's own. A bare
+// syndrome is the card's (from the kernel) or the vendor's (from perftest); their numbers do not overlap.
 var printed = []struct {
 	form  func() *regexp.Regexp
 	base  int      // without 0x; 0 means 10

@@ -132,7 +132,6 @@ func TestCodesOfALineThatAProgramPrinted(t *testing.T) {
 		{"error", nil},
 		{"terror 4", nil},
 		{"", nil},
-		// The line tells the table.
 		{"mlx5_core 0000:41:00.0: print_health_info:421:(pid 0): synd 0x10: High temperature",
 			[]string{"health syndrome 16"}},
 		{"print_health_info:520:(pid 0): synd 0x1: firmware internal error", []string{"health syndrome 1"}},

@@ -227,7 +227,7 @@ func like(original, digits string) string {
 // groups are broadcast, and prefixes of IEEE 802.1, IPv4 and IPv6 groups.
 var groups = [][]byte{{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, {0x01, 0x80, 0xc2}, {0x01, 0x00, 0x5e}, {0x33, 0x33}}
 
-// Zeros and group addresses identify nothing and stay.
+// bytes keeps zeros and group addresses, which identify nothing.
 func (a *anonymizer) bytes(b []byte) []byte {
 	isGroup := func(g []byte) bool { return len(b) == 6 && bytes.HasPrefix(b, g) }
 	switch {

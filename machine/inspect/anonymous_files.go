@@ -107,7 +107,7 @@ func (a *anonymizer) pciConfig(s string) string {
 	return string(b)
 }
 
-// Addresses of 8 digits are little-endian.
+// addresses reads 8 digits as little-endian.
 func addresses(digits string) rule {
 	form := lazyregexp.New(`\b[0-9A-Fa-f]{` + digits + `}\b`)
 	return func(a *anonymizer, s string) string {

@@ -71,7 +71,6 @@ var (
 
 func (a *anonymizer) names(s string) string { return eachLine(s, a.nameLine) }
 
-// UUIDs and addresses with colons are no words.
 func (a *anonymizer) nameLine(line string) string { return eachShape(line, a.token, a.nameWords) }
 
 func (a *anonymizer) nameWords(s string) string {

@@ -232,7 +232,6 @@ func TestSnapshotWithoutIdentitiesIsTheSameMachine(t *testing.T) {
 	if diff := cmp.Diff(anonymousJSON(t, want), anonymousJSON(t, got)); diff != "" {
 		t.Errorf("host (-with +without identities):\n%s", diff)
 	}
-	// Each mount stays on its disk.
 	if diff := cmp.Diff([]string{"/", "/boot", "/home/name", "/srv/pool", "[SWAP]"},
 		blanked(got.Storage[0].Mounts)); diff != "" {
 		t.Errorf("mounts (-want +got):\n%s", diff)
@@ -447,7 +446,7 @@ func TestFilesWithRulesOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	config := make([]byte, 4096)
 	copy(config, "\x86\x80")
-	copy(config[0x100:], "\x01\x00\x02\x15") // the next is at 0x150
+	copy(config[0x100:], "\x01\x00\x02\x15")
 	copy(config[0x150:], "\x03\x00\x01\x00\x0c\x0b\x0a\xff\xff\xd2\x3f\xb8\x55")
 	cleaned := bytes.Clone(config)
 	clear(cleaned[0x154:0x15c])

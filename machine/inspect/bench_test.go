@@ -67,7 +67,6 @@ func writeSnapshots(b *testing.B, dir string, all []dump, n int) []string {
 	return names
 }
 
-// BenchmarkSnapshot does inspect's work for many snapshots on one core.
 func BenchmarkSnapshot(b *testing.B) {
 	all := dumps(b)
 	snapshots := writeSnapshots(b, b.TempDir(), all, len(all))
@@ -168,7 +167,6 @@ func compare(b *testing.B, ours, theirs []command) {
 	b.ReportMetric(slices.Max(ratios), "highest")
 }
 
-// timed returns milliseconds.
 func timed(b *testing.B, all []command) float64 {
 	start := time.Now()
 	for _, c := range all {

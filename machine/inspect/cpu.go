@@ -355,7 +355,7 @@ func (r *reader) coresFromCPUInfo() {
 	r.h.Packages, r.h.Cores = packages, cores
 }
 
-// Without a CPU number, as in kernels for one CPU, cpus returns CPU 0.
+// cpus returns CPU 0 without a number, as in kernels for one CPU.
 func (c cpuinfo) cpus() topology.CPUSet {
 	ids := lists.Map(c.processors, func(p processor) int { return p.id })
 	if ids == nil && len(c.common) > 0 {

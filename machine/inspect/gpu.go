@@ -146,7 +146,7 @@ func (r *reader) properties(p string) map[string]uint64 {
 	return out
 }
 
-// location_id has the bus, device and function as PCI encodes them, and the partition in its highest 4 bits.
+// kfdAddress parses location_id: bus, device and function as PCI encodes them, and the partition in its highest 4 bits.
 func kfdAddress(properties map[string]uint64) (topology.PCIAddr, bool) {
 	id, ok := properties["location_id"]
 	domain := properties["domain"]

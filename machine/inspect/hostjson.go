@@ -9,7 +9,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// The first key is the schema.
+// sniffHostJSON looks for the schema, the first key.
 func sniffHostJSON(text []byte) bool {
 	head := bytes.TrimLeft(text, " \t\r\n")
 	if len(head) == 0 || head[0] != '{' {

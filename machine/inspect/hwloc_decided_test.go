@@ -1,11 +1,10 @@
 package inspect
 
-// A decision explains differences to hwloc's output.
 type decision struct {
-	tests []string // names of references
-	what  string   // regular expression
-	count int      // in all these tests
-	right string   // "rackless", "hwloc", or "both"
+	tests []string
+	what  string
+	count int
+	right string // "rackless", "hwloc", or "both"
 	why   string
 }
 

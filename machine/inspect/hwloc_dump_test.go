@@ -11,11 +11,10 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A found is hwloc's description of a machine.
 type found struct {
 	online    topology.CPUSet
 	nodes     map[int]foundNode
-	distances map[[2]int]int // from one node to another
+	distances map[[2]int]int
 	packages  []foundSet
 	cores, l3 []foundSet
 	pci       map[topology.PCIAddr]topology.CPUSet // nearby CPUs
@@ -29,7 +28,7 @@ type foundSet struct {
 	cpus topology.CPUSet
 }
 
-// lstopo rounds a node's memory to unit bytes.
+// A foundNode has memory rounded to unit bytes.
 type foundNode struct {
 	kind         string // HBM, MCDRAM, NVM, DRAM, GPUMemory
 	cpus         topology.CPUSet
@@ -59,7 +58,7 @@ func (o *foundObject) complete() topology.CPUSet {
 	return o.cpus
 }
 
-// near are the CPUs of the closest object that is neither memory nor a device.
+// collect takes as near the CPUs of the closest object that is neither memory nor a device.
 func (f *found) collect(o *foundObject, near topology.CPUSet) error {
 	switch o.kind {
 	case "NUMANode":
@@ -112,7 +111,6 @@ var consoleLine = regexp.MustCompile(
 	`^( *)([A-Z][A-Za-z0-9]*)(?:\(([^)]*)\))?(?:\[[^]]*\])?(?:\(([^)]*)\))?(?: L#\d+)?(?: P#(\d+))?` +
 		`(?: \((.*?)\))?(?: \(disallowed\))?(?: ".*")?$`)
 
-// parseConsole parses lstopo's text, verbose or not.
 func parseConsole(text string) (*found, error) {
 	f := newFound()
 	type open struct {
@@ -122,7 +120,7 @@ func parseConsole(text string) (*found, error) {
 	root := &foundObject{kind: "root"}
 	stack := []open{{-1, root}}
 	numbers := []int{} // by logical number
-	var columns []int  // of a matrix of distances
+	var columns []int
 	inMatrix := false
 	for line := range strings.Lines(text) {
 		line = strings.TrimRight(line, "\n")

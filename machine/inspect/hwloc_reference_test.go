@@ -18,11 +18,10 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A reference is a dump of hwloc's test-suite with its output.
 type reference struct {
 	name    string
-	source  string // the archive
-	target  string // file with hwloc's output
+	source  string
+	target  string
 	wholeIO bool
 }
 
@@ -190,7 +189,6 @@ func distanceDifferences(h *topology.Host, f *found) []string {
 
 func hasNode(f *found, id int) bool { _, ok := f.nodes[id]; return ok }
 
-// setDifferences compares by CPUs, packages and cores also by number.
 func setDifferences(h *topology.Host, f *found) []string {
 	var packages, cores, caches []foundSet
 	for _, p := range h.Packages {
@@ -229,7 +227,7 @@ func compareSets(what string, ours, theirs []foundSet) []string {
 	return out
 }
 
-// hwloc attaches a device without nearby CPUs to the machine.
+// pciDifferences expects a device without nearby CPUs at hwloc's machine.
 func pciDifferences(h *topology.Host, f *found) []string {
 	var out []string
 	tree := topology.NewTree(h)

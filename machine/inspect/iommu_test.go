@@ -23,7 +23,7 @@ func TestReadIOMMU(t *testing.T) {
 		lines  string
 		linked *int
 		want   topology.IOMMU
-		group  *int // of the GPU afterwards
+		group  *int
 		unread int
 	}{
 		{

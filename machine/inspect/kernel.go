@@ -144,7 +144,7 @@ func readIRQAffinity(r *reader, p *topology.KernelParameter) {
 	}
 }
 
-// IOMMU units are listed by name, dmar0 or ivhd0.
+// readIOMMUInForce takes dmar0 or ivhd0.
 func readIOMMUInForce(unit string) parameterReader {
 	return func(r *reader, p *topology.KernelParameter) {
 		units := r.dir(iommuClass)
@@ -164,7 +164,7 @@ func readIOMMUInForce(unit string) parameterReader {
 	}
 }
 
-// "iommu=pt" sets "identity".
+// readIOMMUMode reads "identity" for "iommu=pt".
 func readIOMMUMode(r *reader, p *topology.KernelParameter) {
 	// Types are changed by hand, and rarely in the first group.
 	if ids := r.numbered(iommuGroups, ""); len(ids) > 0 {
@@ -333,7 +333,7 @@ func modalias(d *topology.PCIDevice) string {
 // A pciAlias is a module's pattern for modalias.
 type pciAlias struct{ pattern, module string }
 
-// modprobe uses fnmatch(3), which equals path.Match for names without slashes.
+// matches uses path.Match, which equals modprobe's fnmatch(3) for names without slashes.
 func (a pciAlias) matches(modalias string) bool {
 	ok, err := path.Match(a.pattern, modalias)
 	return ok && err == nil

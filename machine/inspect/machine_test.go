@@ -68,7 +68,7 @@ type cpuShape struct {
 	coresPerL3               int
 }
 
-// x86 firmware usually numbers the first threads of all cores, then the second ones.
+// files numbers the first threads of all cores before the second ones, like most x86 firmware.
 func (s cpuShape) files() files {
 	f := files{}
 	all := s.packages * s.cores

@@ -121,7 +121,7 @@ func addKnown(a, b *uint64) *uint64 {
 	return new(*a + *b)
 }
 
-// /proc/meminfo is the only source before 2.6.27, and in a container that hides /sys/kernel.
+// oldHugepages is for kernels before 2.6.27, and containers that hide /sys/kernel.
 func oldHugepages(values meminfo) []topology.HugepagePool {
 	size, total := values.bytes("Hugepagesize"), values.bytes("HugePages_Total")
 	if size == nil || *size == 0 || total == nil {

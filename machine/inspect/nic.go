@@ -52,7 +52,7 @@ func (r *reader) readNICs() {
 	r.h.NICs = append(r.h.NICs, lists.InOrder(found)...)
 }
 
-// A dump may have only the PCI devices.
+// readNetdevsOfFunctions is for dumps with only the PCI devices.
 func (r *reader) readNetdevsOfFunctions(found nics) {
 	for i := range r.h.PCI {
 		d := &r.h.PCI[i]

@@ -17,7 +17,7 @@ import (
 // Kernels without NUMA lack nodeDir: see readMemory.
 const nodeDir = "sys/devices/system/node"
 
-// placeNodes later removes offline CPUs.
+// readNUMANodes includes offline CPUs, which placeNodes removes.
 //
 // Source: Documentation/ABI/stable/sysfs-devices-node.
 func (r *reader) readNUMANodes() {
@@ -126,7 +126,7 @@ func parseDistances(text string, want int) ([]int, error) {
 	return row, nil
 }
 
-// A single node without CPUs gets all of them.
+// placeNodes gives a single node without CPUs all of them.
 func (r *reader) placeNodes() {
 	online := r.h.CPUs.Online
 	for i := range r.h.NUMANodes {
@@ -146,7 +146,6 @@ const (
 	kindGPU    = topology.KindGPUMemory
 )
 
-// With only one kind of memory no file tells it.
 func (r *reader) readNodeKinds() {
 	nodes := r.h.NUMANodes
 	r.readGPUNodes()
@@ -263,8 +262,8 @@ func (r *reader) readHBM(special map[int]bool) {
 	}
 }
 
-// The firmware of Knights Landing and Knights Mill could not yet state a bandwidth. In flat and hybrid mode the nodes
-// of MCDRAM are the ones without CPUs.
+// readMCDRAM is for Knights Landing and Knights Mill, whose firmware could not yet state a bandwidth. In flat and
+// hybrid mode the nodes of MCDRAM are the ones without CPUs.
 func (r *reader) readMCDRAM() {
 	info := r.readCPUInfo(false)
 	if info.get("vendor_id") != "GenuineIntel" || info.get("cpu family") != "6" || info.get("model") != "87" &&

@@ -91,7 +91,7 @@ func atLeast(version string, major, minor int) bool {
 	return errA == nil && (a > major || a == major && errB == nil && b >= minor)
 }
 
-// A GPU that is lost or unused since boot has question marks for unknown values.
+// readInformation skips the question marks of a GPU that is lost or unused since boot.
 func readInformation(g *topology.GPU, s string) {
 	for line := range strings.Lines(s) {
 		key, value, ok := strings.Cut(line, ":")

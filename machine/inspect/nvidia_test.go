@@ -27,7 +27,6 @@ proc/driver/nvidia/gpus/0000:2a:00.0/information = "Model: \t\t Unknown\n` +
 sys/module/nvidia/version = 550.54.14
 `
 
-// commands maps command lines to their output.
 type commands map[string]string
 
 func (c commands) run(_ context.Context, argv ...string) ([]byte, error) {

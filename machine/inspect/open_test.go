@@ -23,7 +23,6 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// machineFiles is a minimal machine.
 var machineFiles = map[string]string{
 	"sys/devices/system/cpu/online": "0-1\n",
 	"proc/cpuinfo":                  "processor\t: 0\n\nprocessor\t: 1\n",

@@ -229,7 +229,7 @@ func (f *functionDir) uevent(d *topology.PCIDevice) {
 	}
 }
 
-// A node of -1 means that the firmware does not tell.
+// place reads a node of -1 as unknown.
 func (f *functionDir) place(d *topology.PCIDevice) {
 	d.NUMANode = f.count("numa_node")
 	d.LocalCPUs = f.cpus(f.dir, "local_cpulist", "local_cpus")
@@ -248,8 +248,7 @@ func (f *functionDir) binding(d *topology.PCIDevice) {
 	}
 }
 
-// For a function without a link, or with an unknown one, the kernel prints a speed of "Unknown", a width of 0, and a
-// maximum width of 255.
+// link ignores a speed of "Unknown", a width of 0, and a maximum width of 255, which mean no or an unknown link.
 func (f *functionDir) link(d *topology.PCIDevice) {
 	width := func(name string) *int {
 		w := f.count(name)

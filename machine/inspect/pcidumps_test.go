@@ -17,7 +17,7 @@ type shown struct {
 	XMLName  xml.Name
 	Kind     string  `xml:"type,attr"`
 	Address  string  `xml:"pci_busid,attr"`
-	PCIType  string  `xml:"pci_type,attr"` // class, function, subsystem, revision
+	PCIType  string  `xml:"pci_type,attr"`
 	Speed    float64 `xml:"pci_link_speed,attr"`
 	Bridge   string  `xml:"bridge_type,attr"` // "1-1" from PCI to PCI
 	Buses    string  `xml:"bridge_pci,attr"`  // "0000:[01-02]"

@@ -171,7 +171,7 @@ func (r *reader) troubles(port string) map[string]uint64 {
 	return out
 }
 
-// A port without a performance management agent says "N/A (no PMA)".
+// parseTrouble skips "N/A (no PMA)", without a performance management agent.
 func parseTrouble(s string) (uint64, error) {
 	v, err := strconv.ParseUint(s, 10, 64)
 	switch {

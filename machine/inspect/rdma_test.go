@@ -173,7 +173,7 @@ func TestReadRDMAOfProcfsFixture(t *testing.T) {
 		"hfi1_0": {{
 			Name: "hfi1_0", Firmware: "1.27.0", Board: "HPE 100Gb 1-port OP101 QSFP28 x16 PCIe Gen3 with Intel " +
 				"Omni-Path Adapter",
-			Ports: []topology.RDMAPort{port(1, 100, "LinkUp")}, // "N/A (no PMA)"
+			Ports: []topology.RDMAPort{port(1, 100, "LinkUp")},
 		}},
 		"mlx4_0": {{
 			Name: "mlx4_0", Firmware: "2.31.5050", Board: "SM_1141000001000",

@@ -156,7 +156,7 @@ func (r *reader) cgroups() []facts.Cgroup {
 	return nil
 }
 
-// Groups without the cpuset controller use the CPUs of their parent, which is listed already.
+// cgroupsBelow skips groups without the cpuset controller, which use their parent's CPUs.
 func (r *reader) cgroupsBelow(base, below string, depth int, all *[]facts.Cgroup) {
 	for _, name := range r.subdirs(path.Join(base, below)) {
 		name = path.Join(below, name)

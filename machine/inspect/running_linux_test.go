@@ -16,7 +16,7 @@ import (
 
 func TestTheKernelTellsTheAffinityOfThisThread(t *testing.T) {
 	var mine unix.CPUSet
-	runtime.LockOSThread() // its affinity ends with it
+	runtime.LockOSThread()
 	if err := unix.SchedGetaffinity(0, &mine); err != nil {
 		t.Fatal(err)
 	}

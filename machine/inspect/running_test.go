@@ -23,7 +23,6 @@ func file(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(tex
 
 func link(to string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(to), Mode: fs.ModeSymlink} }
 
-// One of the two threads has just ended.
 func machine() fstest.MapFS {
 	const status = "Tgid:\t4711\nCpus_allowed_list:\t0-1\n"
 	return fstest.MapFS{
@@ -84,7 +83,7 @@ func TestReadRunning(t *testing.T) {
 			{Path: "machine.slice/q.scope", CPUs: topology.CPUs(2)},
 			{Path: "machine.slice/q.scope/vcpu0", CPUs: topology.CPUs(2)},
 			{Path: "system.slice", CPUs: topology.CPUs(0, 1), Partition: "member", Populated: true},
-			{Path: "user.slice", CPUs: all, Populated: true}, // it has no cpuset of its own
+			{Path: "user.slice", CPUs: all, Populated: true},
 		},
 		Workqueues: new(topology.CPUs(0, 1, 60, 61, 62, 63)),
 		HugeMounts: []facts.HugeMount{{Path: "/dev/hugepages", PageBytes: 2 << 20}},

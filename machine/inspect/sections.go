@@ -52,7 +52,7 @@ var (
 		Heads:   []string{"MemTotal:", "HugePages_Total:", "AnonHugePages:"}}
 )
 
-// If facts conflict, the first kind counts.
+// textKinds has the kind first whose facts count in a conflict.
 func textKinds() []*texts.Kind {
 	return slices.Concat([]*texts.Kind{kindHostJSON, kindHwloc, kindLspci, kindNCCL, kindCPUInfo, kindMeminfo,
 		kindCmdline},
@@ -159,7 +159,7 @@ func isNew(list []texts.Text) bool {
 	return false
 }
 
-// Unreadable texts go into Unread, or are the error if no text is readable.
+// parts puts unreadable texts into Unread, or into the error if no text is readable.
 func parts(list []texts.Text) ([]compare.Part, error) {
 	kinds := textKinds()
 	slices.SortStableFunc(list, func(a, b texts.Text) int {

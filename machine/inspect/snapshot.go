@@ -18,12 +18,13 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A snapshot is a tar archive, compressed with zstd, of everything that Read reads at its own place below the root, and
+// A snapshot is a tar archive, compressed with zstd, of everything that Read reads, at its own place below the root,
+// and of
 //
 //	rackless/snapshot.json    version, commands that were run, and failed reads
 //	rackless/commands/NNN     output of a command
 //
-// Other tools can read the unpacked tree. Reading a snapshot gives the same host as when it was made.
+// Reading it gives the same host as when it was made.
 
 // SnapshotSchema identifies the format. Keys may be added, but never removed or redefined.
 const SnapshotSchema = "rackless/snapshot/v1"
@@ -49,7 +50,7 @@ type snapshotInfo struct {
 	Commands []snapshotCommand `json:"commands,omitempty"` // absent without commands
 }
 
-// The archive has a snapshotFailure too, but it is lost when unpacked.
+// A snapshotFailure is also in the archive, but lost when unpacked.
 type snapshotFailure struct {
 	Path   string `json:"path"`
 	Error  string `json:"error"`            // as in tree.ErrorName

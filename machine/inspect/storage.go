@@ -166,7 +166,7 @@ func lastFunction(p string) (topology.PCIAddr, bool) {
 	return topology.PCIAddr{}, false
 }
 
-// Serial numbers are not read.
+// model leaves out serial numbers.
 func (d *blockDev) model(r *reader) string {
 	name := cmp.Or(r.word(d.dir+"/device/model"), r.word(d.dir+"/device/name"))
 	return strings.Join(strings.Fields(name), " ")
@@ -287,7 +287,7 @@ func (r *reader) btrfsMembers(m mount, name string) []string {
 	return []string{name}
 }
 
-// ZFS itself has no file with its devices, so zfsMembers asks udev.
+// zfsMembers asks udev, because ZFS has no such file.
 func (r *reader) zfsMembers(devs map[string]*blockDev, pool string) []string {
 	var members []string
 	for _, name := range lists.Keys(devs) {

@@ -74,8 +74,7 @@ var goArchs = map[string]string{
 	"loong64": "loongarch64",
 }
 
-// The kernel has a file with the architecture since 6.1, and hwloc-gather-topology records it; otherwise /proc/cpuinfo
-// or the kernel's release shows it.
+// arch uses the kernel's file (since 6.1), hwloc-gather-topology, /proc/cpuinfo or the kernel's release.
 func (r *reader) arch(info cpuinfo) string {
 	if a := cmp.Or(r.word("proc/sys/kernel/arch"), r.dumpNote("Architecture"), info.arch()); a != "" {
 		return a

@@ -36,7 +36,7 @@ var domainStates = []domainState{
 	{"--state-other", ""},
 }
 
-// Names of domains may contain white space, so virshList asks for UUIDs.
+// virshList asks for UUIDs, because names may contain white space.
 func virshList(uri, option string) []string {
 	return []string{"virsh", "--connect", uri, "--readonly", "list", "--all", "--uuid", option}
 }
@@ -89,12 +89,12 @@ func listDomains(ctx context.Context, run runFunc, uri string) map[string]string
 	return byOption
 }
 
-// For a running domain it is the active configuration.
+// virshDumpXML gets a running domain's active configuration.
 func virshDumpXML(uri, uuid string) []string {
 	return []string{"virsh", "--connect", uri, "--readonly", "dumpxml", uuid}
 }
 
-// On a live machine readTenants runs no command unless libvirt's socket exists.
+// readTenants runs no command on a live machine unless libvirt's socket exists.
 func (r *reader) readTenants() {
 	if r.run == nil || r.live && !slices.ContainsFunc(libvirtSockets, r.exists) {
 		return
@@ -244,7 +244,7 @@ func parseDomain(b []byte) (t *topology.Tenant, problems []error) {
 	return p.t, p.problems
 }
 
-// See https://libvirt.org/formatdomain.html.
+// A domainParser reads https://libvirt.org/formatdomain.html.
 type domainParser struct {
 	t        *topology.Tenant
 	problems []error
@@ -399,7 +399,7 @@ func (p *domainParser) cells(d *libvirtxml.Domain) {
 	}
 }
 
-// An element that names the cell comes before one without a nodeset.
+// pagesOf prefers an element that names the cell to one without a nodeset.
 func (p *domainParser) pagesOf(pages []libvirtxml.DomainMemoryHugepage, cell uint) *uint64 {
 	if len(pages) == 0 {
 		return new(uint64(0))
@@ -431,8 +431,7 @@ func hasCell(d *libvirtxml.Domain, id uint) bool {
 	return false
 }
 
-// If guest nodes have different sizes, hugepages uses the largest, which is the hardest to provide; pages of 4 KiB do
-// not count.
+// hugepages uses the largest of different sizes, which is the hardest to provide; pages of 4 KiB do not count.
 func (p *domainParser) hugepages(pages []libvirtxml.DomainMemoryHugepage) {
 	if len(pages) == 0 {
 		p.t.Hugepages = new(uint64(0))
@@ -545,7 +544,7 @@ func (p *domainParser) bytes(element string, number uint, unit string) *uint64 {
 	return &low
 }
 
-// Missing parts are 0.
+// pciAddressOf reads missing parts as 0.
 func pciAddressOf(x *libvirtxml.DomainAddressPCI) (topology.PCIAddr, error) {
 	var parts [4]uint
 	for i, f := range []struct {

@@ -124,7 +124,7 @@ func TestParseDomain(t *testing.T) {
 	set := func(cpus ...int) *topology.CPUSet { return new(topology.CPUs(cpus...)) }
 	tests := []struct {
 		name     string
-		in       string // XML, or a file
+		in       string
 		want     *topology.Tenant
 		problems []string
 	}{
@@ -392,7 +392,7 @@ func TestListsAtOnce(t *testing.T) {
 				}
 				return []byte(tt.atOnce), tt.err
 			})
-			for range 2 { // once more, with fresh lists
+			for range 2 {
 				processes = 0
 				for i, s := range domainStates {
 					out, err := run(t.Context(), virshList(libvirtURI, s.option)...)

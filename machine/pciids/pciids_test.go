@@ -155,7 +155,7 @@ func TestGen(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name, in  string
-		want      string // lines after the header
+		want      string
 		wantError string
 	}{
 		{

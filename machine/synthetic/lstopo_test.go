@@ -15,7 +15,6 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// alike describe the same machine for lstopo and for Host.
 var alike = [][2]string{
 	{"pu:4", "pu:4"},
 	{"6", "pu:6"},
@@ -32,7 +31,6 @@ var alike = [][2]string{
 	{"pack:4 numa:2 l3:2 core:4 pu:2", "pack:4 numa:2 l3:2 core:4 pu:2"},
 }
 
-// Host does not support indexes.
 var numbered = map[string]string{
 	"pack:2 numa:2(memory=64GiB) core:4 pu:2(indexes=core:numa:pack)": `package 0 0-7,16-23; package 1 8-15,24-31; ` +
 		`node 0 "0-3,16-19" 68719476736; node 1 "4-7,20-23" 68719476736; ` +
@@ -93,7 +91,7 @@ func TestNumberedMachinesOfLstopo(t *testing.T) {
 
 var notName = regexp.MustCompile(`[^a-z0-9]+`)
 
-// -update runs the installed lstopo.
+// lstopo runs the installed program with -update.
 func lstopo(t *testing.T, desc string) *topology.Host {
 	t.Helper()
 	name := "../dump/hwlocxml/testdata/synthetic/" +
@@ -103,7 +101,6 @@ func lstopo(t *testing.T, desc string) *topology.Host {
 		if err != nil {
 			t.Fatalf("lstopo -i %q: %v", desc, err)
 		}
-		// gp_index is the order in which hwloc made the objects.
 		out = regexp.MustCompile(` gp_index="\d+"`).ReplaceAll(out, nil)
 		out = bytes.ReplaceAll(out, []byte("    <info name=\"ProcessName\" value=\"lstopo-no-graphics\"/>\n"), nil)
 		if err := os.WriteFile(name, out, 0o644); err != nil {

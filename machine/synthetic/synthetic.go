@@ -67,7 +67,7 @@ var (
 	nodeWord  = regexp.MustCompile(`^\[numa(?:\(memory=(\d+)([KMGT])iB\))?\]$`)
 )
 
-// The machine is the first level.
+// parse returns the machine as the first level.
 func parse(desc string) ([]level, error) {
 	levels := []level{{kind: "machine", each: 1, width: 1}}
 	for word := range strings.FieldsSeq(desc) {
@@ -144,7 +144,7 @@ func check(levels []level) error {
 	return nil
 }
 
-// Objects of a machine are indexes in the level.
+// A machine has objects by index in the level.
 type machine struct {
 	levels []level
 	h      *topology.Host

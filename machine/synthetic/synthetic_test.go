@@ -153,7 +153,6 @@ func TestSyntheticErrors(t *testing.T) {
 	}
 }
 
-// CPUs divide into cores, and cores into packages, nodes and caches.
 func TestSyntheticPartitions(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

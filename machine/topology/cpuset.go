@@ -177,7 +177,7 @@ func (s *CPUSet) parseItem(in, item string, at int) error {
 	return nil
 }
 
-// strconv would accept "+1" and "1_0".
+// number rejects "+1" and "1_0", unlike strconv.
 func number(s string) (int, bool) {
 	if s == "" || len(s) > 6 {
 		return 0, false

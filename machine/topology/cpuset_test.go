@@ -280,7 +280,6 @@ func TestStopIterating(t *testing.T) {
 	}
 }
 
-// A model is obviously correct.
 type model map[int]bool
 
 func (m model) set() CPUSet { return CPUs(slices.Collect(maps.Keys(m))...) }
@@ -322,7 +321,6 @@ func TestAlgebra(t *testing.T) {
 			if !slices.Equal(members(c.got), want) {
 				t.Fatalf("%s of %s and %s: %s, want %v", c.what, a, b, c.got, want)
 			}
-			// No zero words at the end.
 			if diff := cmp.Diff(c.want.set().words, c.got.words); diff != "" {
 				t.Fatalf("%s of %s and %s (-want +got):\n%s", c.what, a, b, diff)
 			}
@@ -422,7 +420,7 @@ func FuzzParseCPUSet(f *testing.F) {
 	})
 }
 
-// %d would read "08" as octal and fail, so scan removes leading zeros.
+// scan removes leading zeros, because %d would read "08" as octal.
 func scan(s, format string, into ...any) bool {
 	var clean strings.Builder
 	for i, c := range s {

@@ -109,7 +109,7 @@ func (d *PCIDevice) isStandIn() bool {
 	return d.Vendor != nil && *d.Vendor == vendorQEMU && d.Class != nil && d.Class.Sub() == SubOtherDisplay
 }
 
-// A lab node has the only virtio GPU that is a 3D controller.
+// isLabGPU finds the only virtio GPU that is a 3D controller.
 func (d *PCIDevice) isLabGPU() bool {
 	const virtioGPU ID16 = 0x1050
 	return d.Vendor != nil && *d.Vendor == VendorRedHat && d.Device != nil && *d.Device == virtioGPU &&
@@ -220,7 +220,7 @@ func (d *PCIDevice) isDownstream() bool {
 	return d.Bridge != nil && (d.Bridge.Port == "downstream port" || d.Bridge.Port == "root port")
 }
 
-// The link of a whole switch goes up, and the links of its ports are unknown.
+// isSwitch reports a whole switch: its link goes up, and the links of its ports are unknown.
 func (d *PCIDevice) isSwitch() bool { return d.Bridge != nil && d.Bridge.Port == PortSwitch }
 
 // nodeOf returns the node that has all CPUs of local. CPUs of several nodes mean "no locality"; some firmware lists
@@ -372,8 +372,7 @@ func (h *Host) completeGPUs() {
 	slices.SortStableFunc(h.GPUs, func(a, b GPU) int { return compareAddr(a.Address, b.Address) })
 }
 
-// Functions of a GPU inside an AMD processor may have the vendor ID of AMD's processors, which AMD's graphics cards do
-// not use.
+// isProcessorGPU looks for the vendor ID of AMD's processors, which AMD's graphics cards do not use.
 func (h *Host) isProcessorGPU(d *PCIDevice) bool {
 	const vendorProcessors ID16 = 0x1022
 	if d.Vendor == nil || *d.Vendor != VendorAMD || d.PF != nil {
@@ -384,7 +383,7 @@ func (h *Host) isProcessorGPU(d *PCIDevice) bool {
 	})
 }
 
-// Virtual functions may share a device number, so they have no siblings.
+// siblings leaves virtual functions alone, because they may share a device number.
 func (h *Host) siblings(a PCIAddr, virtual bool) []PCIAddr {
 	if virtual {
 		return []PCIAddr{a}
@@ -483,7 +482,7 @@ const KindGPUMemory = "gpu"
 // nodesOfGPU are reserved by Grace's firmware, one for each MIG instance.
 const nodesOfGPU = 8
 
-// POWER9 has up to six GPUs, with memory from firstPOWER9.
+// firstPOWER9 is the lowest node of POWER9's up to six GPUs.
 const firstPOWER9 = 250
 
 // completeGPUNodes marks the memory of Grace's GPUs: each has eight nodes without CPUs, only one of them with memory

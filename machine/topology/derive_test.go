@@ -74,7 +74,7 @@ func TestNUMANodeThatTheDeviceDoesNotState(t *testing.T) {
 				}
 			}
 			h.Complete()
-			h.Complete() // may be called again
+			h.Complete()
 			got := map[string]node{}
 			for _, d := range h.PCI {
 				if d.NUMANode != nil {
@@ -99,7 +99,7 @@ func TestLinkIsJoinedToThePortAbove(t *testing.T) {
 	link := func(speed float64, width int) *Link { return &Link{SpeedGTs: &speed, Width: &width} }
 	for _, tt := range []struct {
 		name         string
-		port, device string // of the bridge above and the function
+		port, device string
 		want         bool
 	}{
 		{"a device below a root port", "root port", "", true},
@@ -452,13 +452,13 @@ func TestCoresArePartsOfPackagesAndDies(t *testing.T) {
 	t.Parallel()
 	h := &Host{
 		Packages: []Package{
-			{ID: NoID, CPUs: CPURange(4, 5)}, // not numbered by firmware
+			{ID: NoID, CPUs: CPURange(4, 5)},
 			{ID: 0, CPUs: CPURange(0, 3), Dies: []Die{{ID: 7, CPUs: CPURange(0, 1)}, {ID: 8, CPUs: CPURange(2, 3)}}},
-			{ID: 0, CPUs: CPURange(6, 7)}, // or two with one number
+			{ID: 0, CPUs: CPURange(6, 7)},
 		},
 		Cores: []Core{{CPUs: CPUs(6, 7)}, {CPUs: CPUs(4, 5)}, {CPUs: CPUs(2, 3)}, {CPUs: CPUs(0, 1)}, {CPUs: CPUs(8)}},
 	}
-	for range 2 { // the second call changes nothing
+	for range 2 {
 		h.Complete()
 		var got []string
 		for _, c := range h.Cores {
@@ -484,7 +484,7 @@ func TestMemoryOfGraceGPUs(t *testing.T) {
 	for _, test := range []struct {
 		name  string
 		sizes []uint64 // in GiB; only the first has CPUs
-		want  int      // nodes of GPUs
+		want  int
 	}{
 		{"one GPU", []uint64{479, 95, 0, 0, 0, 0, 0, 0, 0}, 8},
 		{"the GPU is given away, and none has memory", []uint64{479, 0, 0, 0, 0, 0, 0, 0, 0}, 8},
@@ -500,7 +500,7 @@ func TestMemoryOfGraceGPUs(t *testing.T) {
 			h.NUMANodes = append(h.NUMANodes, n)
 		}
 		h.Complete()
-		h.Complete() // changes nothing
+		h.Complete()
 		got := 0
 		for _, n := range h.NUMANodes {
 			if n.Kind == KindGPUMemory {

@@ -97,7 +97,7 @@ type Netdev struct {
 // QoS is the handling of Ethernet priorities.
 type QoS struct {
 	Trust string `json:"trust,omitempty"` // "dscp" or "pcp"
-	PFC   []int  `json:"pfc"`             // nil if unknown
+	PFC   []int  `json:"pfc"`             // priorities with flow control; nil if unknown
 	// Buffers are for priorities 0 to 7; nil if unknown.
 	Buffers []int `json:"buffers,omitempty"`
 	// DSCP maps DSCP to priorities, if trusted; nil if unknown.

@@ -74,7 +74,7 @@ const (
 // Provenance is the source of a Host. A plan may change only the machine that the host was read from.
 type Provenance struct {
 	Kind       string `json:"kind"`           // a Source constant
-	Name       string `json:"name,omitempty"` // or the snapshot's own name
+	Name       string `json:"name,omitempty"` // file, or the snapshot's own name
 	ThisSystem bool   `json:"this_system"`    // read live from this machine
 	Tool       string `json:"tool,omitempty"` // "hwloc 2.9.0"
 	// Emulated is set if the machine is virtual with emulated devices.
@@ -83,7 +83,7 @@ type Provenance struct {
 	Filled []string `json:"filled,omitempty"`
 }
 
-// An Unread could not be read.
+// An Unread is a fact that could not be read.
 type Unread struct {
 	Path string `json:"path"` // below the root, or the command
 	Why  string `json:"why"`
@@ -110,7 +110,7 @@ func (h *Host) IsVirtual() bool {
 	return h.System.InVM != nil && *h.System.InVM || h.System.Hypervisor != "" || h.Provenance.Emulated
 }
 
-// HasIntelCPU looks at the model or a host bridge.
+// HasIntelCPU reports whether the CPU's model or a host bridge is Intel's.
 func (h *Host) HasIntelCPU() bool {
 	model := h.System.CPUModel
 	return strings.Contains(model, "Intel") || strings.Contains(model, "Xeon") ||
@@ -134,7 +134,7 @@ type Die struct {
 	CPUs CPUSet `json:"cpus"`
 }
 
-// A NUMANode has the closest CPUs, if any.
+// A NUMANode is memory, with the closest CPUs, if any.
 type NUMANode struct {
 	ID   int    `json:"id"`   // may have gaps
 	CPUs CPUSet `json:"cpus"` // online CPUs; may be empty
@@ -173,12 +173,12 @@ type HugepagePool struct {
 
 // An L3 has the CPUs that share it (on AMD a core complex).
 type L3 struct {
-	ID        int     `json:"id"` // by lowest CPU
+	ID        int     `json:"id"` // 0, 1, ... by lowest CPU
 	CPUs      CPUSet  `json:"cpus"`
 	SizeBytes *uint64 `json:"size_bytes,omitempty"`
 }
 
-// Of hybrid machines.
+// KindPerformance and the other are of hybrid machines.
 const (
 	KindPerformance = "performance"
 	KindEfficiency  = "efficiency"
@@ -186,7 +186,7 @@ const (
 
 // A Core has at least one online CPU.
 type Core struct {
-	ID       int    `json:"id"`              // by lowest CPU
+	ID       int    `json:"id"`              // 0, 1, ... by lowest CPU
 	OSID     *int   `json:"os_id,omitempty"` // unique at most inside a package
 	Package  *int   `json:"package,omitempty"`
 	Die      *int   `json:"die,omitempty"`
@@ -198,7 +198,7 @@ type Core struct {
 	Governor string `json:"governor,omitempty"` // scaling_governor of its first CPU
 }
 
-// CPUStates are sets by treatment in the kernel; nil is unknown.
+// CPUStates are sets of CPUs by treatment in the kernel; nil is unknown.
 type CPUStates struct {
 	Present *CPUSet `json:"present,omitempty"`
 	Online  CPUSet  `json:"online,omitzero"`
@@ -314,11 +314,11 @@ type Tenant struct {
 	UUID  string `json:"uuid,omitempty"`
 	State string `json:"state,omitempty"` // libvirt's word: running, shut off
 	VCPUs int    `json:"vcpus,omitempty"`
-	// Pins are for virtual CPUs; an unlisted one may run on Floating.
+	// Pins are the host CPUs of virtual CPUs; an unlisted one may run on Floating.
 	Pins []Pin `json:"pins,omitempty"`
 	// Cut is set if the end of the description is missing.
 	Cut bool `json:"cut_off,omitempty"`
-	// Absent virtual CPUs can be hot-plugged later.
+	// Absent virtual CPUs are missing at the start, and can be hot-plugged later.
 	Absent       *CPUSet `json:"absent_vcpus,omitempty"`
 	EmulatorCPUs *CPUSet `json:"emulator_cpus,omitempty"`
 	IOThreadCPUs *CPUSet `json:"iothread_cpus,omitempty"` // of all pinned I/O threads

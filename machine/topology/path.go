@@ -172,7 +172,7 @@ func (t *Tree) ForGuest(device string) bool {
 	return err == nil && d != nil && IsVFIO(d.Driver)
 }
 
-// 256 buses cannot be nested deeper than maxDepth, and a dump may contain a loop.
+// maxDepth is for 256 buses, or a loop in a dump.
 const maxDepth = 256
 
 // Ancestors returns the bridges above a, the nearest first. A loop ends the list.

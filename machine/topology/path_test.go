@@ -57,7 +57,7 @@ func machine(t testing.TB, nodes int, lines string) *Host {
 	return h
 }
 
-// Each NUMA node of h20 has two PCIe switches with a GPU and a NIC each, and two GPUs below root ports. Each switch and
+// h20 has NUMA nodes with two PCIe switches, each with a GPU and a NIC, and two GPUs below root ports. Each switch and
 // each such GPU is on its own root bus, as on current processors.
 func h20(t testing.TB) *Host {
 	var lines strings.Builder
@@ -65,12 +65,12 @@ func h20(t testing.TB) *Host {
 		for pair := range 2 {
 			bus := node*0x80 + pair*0x40
 			root := fmt.Sprintf("on pci0000:%02x node %d", bus+0x10, node)
-			fmt.Fprintf(&lines, "%02x:01.0 0604 %s\n", bus+0x10, root)                             // root port
-			fmt.Fprintf(&lines, "%02x:00.0 0604 below %02x:01.0 %s\n", bus+0x11, bus+0x10, root)   // upstream port
-			fmt.Fprintf(&lines, "%02x:00.0 0604 below %02x:00.0 %s\n", bus+0x12, bus+0x11, root)   // downstream port
-			fmt.Fprintf(&lines, "%02x:01.0 0604 below %02x:00.0 %s\n", bus+0x12, bus+0x11, root)   // downstream port
-			fmt.Fprintf(&lines, "%02x:00.0 030200 below %02x:00.0 %s\n", bus+0x13, bus+0x12, root) // GPU
-			fmt.Fprintf(&lines, "%02x:00.0 020000 below %02x:01.0 %s\n", bus+0x14, bus+0x12, root) // NIC
+			fmt.Fprintf(&lines, "%02x:01.0 0604 %s\n", bus+0x10, root)
+			fmt.Fprintf(&lines, "%02x:00.0 0604 below %02x:01.0 %s\n", bus+0x11, bus+0x10, root)
+			fmt.Fprintf(&lines, "%02x:00.0 0604 below %02x:00.0 %s\n", bus+0x12, bus+0x11, root)
+			fmt.Fprintf(&lines, "%02x:01.0 0604 below %02x:00.0 %s\n", bus+0x12, bus+0x11, root)
+			fmt.Fprintf(&lines, "%02x:00.0 030200 below %02x:00.0 %s\n", bus+0x13, bus+0x12, root)
+			fmt.Fprintf(&lines, "%02x:00.0 020000 below %02x:01.0 %s\n", bus+0x14, bus+0x12, root)
 			root = fmt.Sprintf("on pci0000:%02x node %d", bus+0x20, node)
 			fmt.Fprintf(&lines, "%02x:01.0 0604 %s\n", bus+0x20, root)
 			fmt.Fprintf(&lines, "%02x:00.0 030200 below %02x:01.0 %s\n", bus+0x21, bus+0x20, root)
@@ -382,7 +382,6 @@ func FuzzParsePathLabel(f *testing.F) {
 	})
 }
 
-// FuzzBetween reads bytes as numbers of parents.
 func FuzzBetween(f *testing.F) {
 	f.Add([]byte{1, 2, 3, 3}, uint8(0), uint8(1))
 	f.Add([]byte{1, 0}, uint8(0), uint8(1))
@@ -429,7 +428,7 @@ func TestNodePaths(t *testing.T) {
 
 func BenchmarkPaths(b *testing.B) {
 	var lines strings.Builder
-	for i := range 72 { // as on the largest cloud machines
+	for i := range 72 {
 		fmt.Fprintf(&lines, "%02x:00.0 0200 below %02x:00.0 node %d\n", 0x80+i, 0x10+i, i/36)
 		fmt.Fprintf(&lines, "%02x:00.0 0604 below 01:%02x.0\n", 0x10+i, i/9)
 	}

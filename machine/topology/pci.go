@@ -157,7 +157,7 @@ type SRIOV struct {
 	VFs       []VF  `json:"vfs"` // by index; never nil
 }
 
-// A VF exists.
+// A VF is an existing virtual function.
 type VF struct {
 	Index   int      `json:"index"`
 	Address *PCIAddr `json:"address,omitempty"`

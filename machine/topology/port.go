@@ -52,8 +52,8 @@ func (h *Host) LinkLayer(n *NIC, d *RDMADevice, p *RDMAPort) string {
 	return h.classLayer(n, d)
 }
 
-// The adapters of Amazon have the class of Ethernet controllers, but their RDMA devices are neither Ethernet nor
-// InfiniBand.
+// classLayer excludes Amazon's adapters, which have the class of Ethernet controllers but neither Ethernet nor
+// InfiniBand RDMA.
 func (h *Host) classLayer(n *NIC, d *RDMADevice) string {
 	const vendorAmazon ID16 = 0x1d0f
 	if n.Address == nil || strings.HasSuffix(d.NodeType, "unspecified") {

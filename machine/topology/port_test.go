@@ -19,7 +19,7 @@ func TestNamesOfVirtualFunctions(t *testing.T) {
 		{"ens1f0v2", "ens1f0", 2},
 		{"rocep75s0v7", "rocep75s0", 7},
 		{"enp1s0f0", "", 0},
-		{"enp1s0f0npf0vf3", "", 0}, // a representor
+		{"enp1s0f0npf0vf3", "", 0},
 		{"vlan7", "", 0},
 		{"mlx5_7", "", 0},
 		{"env3", "", 0},

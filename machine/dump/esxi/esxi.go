@@ -271,7 +271,7 @@ func (r *reader) note(path, why string) {
 	}
 }
 
-// ESXi writes segment, bus, slot and function in hexadecimal.
+// address parses segment, bus, slot and function, which ESXi writes in hexadecimal.
 func (r *reader) address(what, id string) (topology.PCIAddr, bool) {
 	a, err := topology.ParsePCIAddr(id)
 	if err != nil {
@@ -323,7 +323,7 @@ func (r *reader) device(id string) *topology.PCIDevice {
 	return lists.Ref(r.h.PCI, func(d *topology.PCIDevice) bool { return d.Address.String() == strings.ToLower(id) })
 }
 
-// If a function can be passed through, the IOMMU is on.
+// passthrough infers the IOMMU from a function that can be passed through.
 func (r *reader) passthrough() {
 	for _, p := range r.config.PciPassthruInfo {
 		info := p.GetHostPciPassthruInfo()

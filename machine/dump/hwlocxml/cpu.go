@@ -88,7 +88,6 @@ func (p *parser) cpus(e *element) topology.CPUSet {
 	return set.Intersect(p.online)
 }
 
-// Host.Complete relates packages, dies, L3 caches and cores.
 func (p *parser) readCPUs() {
 	p.h.System.CPUModel = infoOf(p.machine, "CPUModel") // hwloc 1.7 and before
 	const none = -1
@@ -114,7 +113,6 @@ func (p *parser) readCPUs() {
 	walk(p.machine, none)
 }
 
-// Host.Complete numbers packages without a number.
 func (p *parser) addPackage(e *element) {
 	id, ok := p.osIndex(e)
 	if !ok {
@@ -133,7 +131,7 @@ func (p *parser) addDie(e *element, pkg *topology.Package) {
 	pkg.Dies = append(pkg.Dies, topology.Die{ID: id, CPUs: p.cpus(e)})
 }
 
-// Version 1 has one type for all caches, with the level in depth, and cache_type 2 for instruction caches.
+// addL3 knows version 1, with one type for all caches, the level in depth, and cache_type 2 for instruction caches.
 func (p *parser) addL3(e *element) {
 	if kindOf(e) == "Cache" {
 		if depth, _ := p.number(e, "depth"); depth != 3 || e.Attr("cache_type") == "2" {
@@ -163,7 +161,7 @@ func (p *parser) addCore(e *element) {
 	p.h.Cores = append(p.h.Cores, core)
 }
 
-// Objects of one type must not share CPUs, which also bounds their number.
+// claim refuses objects of one type that share CPUs, which also bounds their number.
 func (p *parser) claim(e *element, cpus topology.CPUSet, claimed *topology.CPUSet, what string) bool {
 	if cpus.Overlaps(*claimed) {
 		p.fail(e, "CPUs %s are in another %s too", cpus.Intersect(*claimed), what)

@@ -10,7 +10,6 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A host bridge leads to a root bus, a bridge to the buses below it.
 func hostBridge(buses string, inside ...string) string {
 	return object("Bridge", fmt.Sprintf(`bridge_type="0-1" depth="0" bridge_pci=%q`, buses), inside...)
 }

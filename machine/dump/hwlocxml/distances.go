@@ -131,7 +131,7 @@ func (p *parser) object(index string) *element {
 // The number of values is the square of maxObjects.
 const maxObjects = 1 << 12
 
-// hwloc splits indexes and values into elements of ten.
+// matrix joins elements of ten indexes or values.
 func (p *parser) matrix(e *element) (indexes []string, values []uint64, ok bool) {
 	n, ok := p.number(e, "nbobjs")
 	if !ok || n > maxObjects {
@@ -206,9 +206,9 @@ func (p *parser) nodeLevel(e *element, level uint64) uint64 {
 	return deepest
 }
 
-// hwloc assumes these rates for one NVLink, one way, in 10^6 bytes per second: 20000 for NVLink 1 and 25000 for NVLink
-// 2 to 4 (its NVML backend). A matrix has the sum over the links, which determines the version and the number: only the
-// P100 has NVLink 1, with 4 links, and no multiple of 20000 up to 80000 is also a multiple of 25000.
+// rateOfV1 and the others are in 10^6 bytes per second for one NVLink, one way, as in hwloc's NVML backend: 20000 for
+// NVLink 1 and 25000 for NVLink 2 to 4. A matrix has the sum over the links, which determines version and number: only
+// the P100 has NVLink 1, with 4 links, and no multiple of 20000 up to 80000 is also a multiple of 25000.
 const (
 	rateOfV1   = 20000
 	linksOfV1  = 4

@@ -1,11 +1,8 @@
 // Package hwlocxml reads the XML that hwloc and lstopo export into a topology.Host.
 //
-// It reads three versions of the format. Version 1 is a topology element without a version: NUMA nodes are in the tree
-// of CPUs, all caches have one type, and matrices are lists of floats. In version 2 NUMA nodes hang beside the tree,
-// and matrices and kinds of CPUs follow the objects. Version 3 writes PCI classes, device types and sizes differently.
-//
-// Three facts are corrected or noted: nodes that share CPUs (see ownCPUs), the speed of a PCI link (see linkOf), and
-// known CPUs that are not shown, which may be offline or merely not allowed to the dump's author.
+// In version 1, a topology element without a version, NUMA nodes are in the tree of CPUs, all caches have one type, and
+// matrices are lists of floats. In version 2 NUMA nodes hang beside the tree, and matrices and kinds of CPUs follow the
+// objects. Version 3 writes PCI classes, device types and sizes differently.
 //
 // Sources: hwloc's documentation, hwloc2.dtd and hwloc.dtd, and the exports of lstopo.
 package hwlocxml
@@ -92,7 +89,7 @@ type parser struct {
 	functions map[*element]*topology.PCIAddr // of the OS devices of GPU libraries
 }
 
-// CPUs come before nodes, nodes before devices.
+// read reads CPUs before nodes, nodes before devices.
 func (p *parser) read(root *element) error {
 	p.top = root
 	if root.Name != "topology" {
@@ -122,7 +119,7 @@ func (p *parser) read(root *element) error {
 	return nil
 }
 
-// Files of hwloc 1.x have no version.
+// readVersion accepts no version, as in hwloc 1.x.
 func (p *parser) readVersion() {
 	v, ok := p.top.Lookup("version")
 	major, _, _ := strings.Cut(v, ".")
@@ -162,7 +159,7 @@ func (p *parser) readSystem() {
 	}
 }
 
-// hwloc 2 can also write version 1, with fewer attributes.
+// wroteVersion1 is false if hwloc 2 wrote version 1, which has fewer attributes.
 func (p *parser) wroteVersion1() bool {
 	return p.version == 1 && strings.HasPrefix(strings.TrimPrefix(p.info("hwlocVersion"), "v"), "1.")
 }

@@ -36,7 +36,6 @@ type devices struct {
 	lastLocality locality
 }
 
-// A device below a PCI function belongs to that function.
 func (d *devices) osDevice(e *element, at slot) {
 	name := e.Attr("name")
 	text := e.Attr("osdev_type")
@@ -82,7 +81,7 @@ func (d *devices) nic(name string, at slot) *topology.NIC {
 	return n
 }
 
-// hwloc's Port counts from 1, the kernel's dev_port from 0.
+// netdev converts hwloc's Port, from 1, to the kernel's dev_port, from 0.
 func (d *devices) netdev(e *element, name string, n *topology.NIC) {
 	port := topology.Netdev{Name: name, MAC: infoOf(e, "Address")}
 	if v, err := strconv.Atoi(infoOf(e, "Port")); err == nil && v > 0 {
@@ -94,7 +93,7 @@ func (d *devices) netdev(e *element, name string, n *topology.NIC) {
 // portStates are from the InfiniBand Architecture Specification, PortInfo. sysfs has both: "4: ACTIVE".
 var portStates = map[string]string{"1": "DOWN", "2": "INIT", "3": "ARMED", "4": "ACTIVE", "5": "ACTIVE_DEFER"}
 
-// Infos on ports are PortPState, PortPLID, PortPGIDG for port P and index G.
+// rdma reads infos PortPState, PortPLID, PortPGIDG for port P and index G.
 func (d *devices) rdma(e *element, name string, n *topology.NIC) {
 	device := topology.RDMADevice{Name: name, NodeGUID: infoOf(e, "NodeGUID")}
 	for k := range e.All("info") {
@@ -126,7 +125,6 @@ func (d *devices) rdma(e *element, name string, n *topology.NIC) {
 	n.Devices = append(n.Devices, device)
 }
 
-// hwloc lists ports in ascending order.
 func portOf(d *topology.RDMADevice, number int) *topology.RDMAPort {
 	for i := range d.Ports {
 		if d.Ports[i].Number == number {
@@ -156,7 +154,7 @@ func (d *devices) disk(e *element, name string, at slot) {
 	d.h.Storage = append(d.h.Storage, disk)
 }
 
-// Several libraries may describe a gpu.
+// A gpu may be described by several libraries.
 type gpu struct {
 	topology.GPU
 	memory int // rank of the library of MemoryBytes

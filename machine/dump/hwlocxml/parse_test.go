@@ -11,7 +11,6 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// The first object of v1, v2 and v3 is on line 3.
 func v1(body string) string {
 	return "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<!DOCTYPE topology SYSTEM \"hwloc.dtd\">\n<topology>" + body +
 		"</topology>\n"

@@ -62,9 +62,8 @@ func (d *devices) walk(e *element, at slot) {
 	}
 }
 
-// localityOf returns the locality of devices below an object with CPUs. hwloc puts a device below the object that has
-// the device's local_cpus, or below the machine if they are unknown. The node is nil if the CPUs belong to several
-// nodes, or to nodes that are not all described.
+// localityOf returns the locality of devices below an object with CPUs: hwloc puts them below the object that has their
+// local_cpus, or below the machine. The node is nil if the CPUs belong to several nodes, or to nodes not all described.
 //
 // On a machine with one node the result is empty, because versions 1 and 2 put devices below different objects;
 // Host.Complete sets the node.

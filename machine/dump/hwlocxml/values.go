@@ -176,7 +176,7 @@ func infoOf(e *element, name string) string {
 	return ""
 }
 
-// In version 1 the subtype is an info.
+// subtypeOf reads an info in version 1.
 func subtypeOf(e *element) string {
 	if s, ok := e.Lookup("subtype"); ok {
 		return s

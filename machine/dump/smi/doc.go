@@ -1,13 +1,10 @@
 // Package smi reads the text of nvidia-smi topo -m: the matrix of paths between GPUs and RDMA NICs.
 //
-// The matrix is often within other text, with its tabs turned into spaces. A row that lacks a cell is an error, because
-// a wrong path would be worse than none. If the two cells of a pair contradict each other, their path is unknown; many
-// contradictions are an error.
+// A row that lacks a cell is an error, because a wrong path would be worse than none. If the two cells of a pair
+// contradict each other, their path is unknown; many contradictions are an error.
 //
-// The matrix is symmetric, so most paths of a truncated row are in other rows. The first rows may be missing together
-// with the header, or the last rows. Paths between the devices of missing rows are unknown, and Host.Unread says so.
-// The first complete matrix is read. A later one that differs, or an earlier one that is incomplete, is noted there
-// too.
+// The matrix is symmetric, so most paths of truncated or missing rows are in other rows. Paths between the devices of
+// missing rows are unknown, and Host.Unread says so. The first complete matrix is read; others are noted there too.
 //
 // Two facts are derived:
 //

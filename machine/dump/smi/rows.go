@@ -289,7 +289,7 @@ func isCutLabel(s string) bool {
 		func(label string) bool { return strings.HasPrefix(label, s) })
 }
 
-// If a value is missing, the columns are ambiguous, and only a list is read, which must be the CPU affinity.
+// values reads only a list, which must be the CPU affinity, if a value is missing.
 func (m *Matrix) values(d *Device, titles int, words []string) *Error {
 	var values []string
 	for _, w := range words {

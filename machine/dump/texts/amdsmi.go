@@ -121,7 +121,7 @@ func (r *reader) amdSMI(a *amd) {
 	}
 }
 
-// amd-smi's keys are only unique within a section.
+// smiFact needs the section, in which keys are unique.
 func (r *reader) smiFact(a *amd, gpu, section, key, value string) {
 	switch strings.ToUpper(section + "/" + key) {
 	case "NUMA/NODE":
@@ -185,7 +185,7 @@ func (r *reader) smiLink(a *amd, from, to string, link map[string]any) {
 	}
 }
 
-// amd-smi writes amounts as {"value": 196592, "unit": "MB"}.
+// scalar also reads amd-smi's amounts: {"value": 196592, "unit": "MB"}.
 func scalar(v any) string {
 	if m, ok := v.(map[string]any); ok {
 		return strings.TrimSpace(fmt.Sprint(m["value"], " ", m["unit"]))
@@ -232,7 +232,7 @@ func (a *amd) label(name string) {
 	}
 }
 
-// Matrices of rocm-smi name GPUs by number, matrices of amd-smi by address.
+// amdTools reads matrices of rocm-smi, by number, and of amd-smi, by address.
 func (r *reader) amdTools() {
 	a := &amd{cells: map[[3]string]string{}, nodes: map[string]int{}, facts: map[string]*topology.GPU{}}
 	switch first := strings.TrimSpace(r.Text.Text); {
@@ -343,7 +343,7 @@ func (a *amd) get(table, from, to string) string {
 	return cmp.Or(a.cells[[3]string{table, from, to}], a.cells[[3]string{table, to, from}])
 }
 
-// If the tables contradict each other, amdPath leaves the path to other sources.
+// amdPath leaves contradictory paths to other sources.
 func (r *reader) amdPath(a *amd, i, j int, from, to string) {
 	p := topology.Path{A: r.h.GPUs[i].ID(), B: r.h.GPUs[j].ID()}
 	hops := count(a.get("hops", from, to))

@@ -112,8 +112,8 @@ func (r *reader) nodeCount(n *int) {
 
 var hypervisors = map[string]string{"microsoft": "hyper-v", "ibm": "z/vm"}
 
-// Only x86 has a flag that distinguishes a virtual machine. Elsewhere the firmware's name may reveal QEMU, but nothing
-// proves a real machine.
+// virtual needs x86 for a flag that distinguishes a virtual machine. Elsewhere the firmware's name may reveal QEMU, but
+// nothing proves a real machine.
 func (r *reader) virtual(read map[string]string) {
 	s := &r.h.System
 	vendor, kind := strings.ToLower(read["Hypervisor vendor"]), read["Virtualization type"]

@@ -90,7 +90,7 @@ func (l *faultLog) add(m message.Match) {
 	}
 }
 
-// The kernel prints the bits of a PCI Express error below it.
+// bits adds the bits of a PCI Express error, printed below it.
 func (l *faultLog) bits(m message.Match) {
 	for i := range slices.Backward(l.all) {
 		f := &l.all[i]

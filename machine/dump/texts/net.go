@@ -35,7 +35,7 @@ func (r *reader) ipJSON() {
 	}
 }
 
-// LOWER_UP is missing for every device that is down, so the carrier is unknown then.
+// carrier is unknown if the device is down, because LOWER_UP is missing then.
 func carrier(d *topology.Netdev, flags []string) {
 	if slices.Contains(flags, "UP") {
 		d.Carrier = new(slices.Contains(flags, "LOWER_UP"))
@@ -124,7 +124,7 @@ func (r *reader) ethtool() {
 	}
 }
 
-// Only the command line has the device's name; the text has its PCI function.
+// ethtoolDriver takes the device's name from the command line; the text has its PCI function.
 func (r *reader) ethtoolDriver() {
 	value := map[string]string{}
 	for p := range r.pairs() {
@@ -150,7 +150,7 @@ func (r *reader) ethtoolDriver() {
 
 const priorities = 8
 
-// The row "enabled" has 0 or 1 for each priority, and "buffer" the number of its buffer.
+// mlnxQoS reads the row "enabled", with 0 or 1 for each priority, and "buffer", with the number of its buffer.
 func (r *reader) mlnxQoS() {
 	q := &topology.QoS{}
 	for n, line := range r.lines() {
@@ -283,7 +283,7 @@ func (r *reader) mlxconfig() {
 var mstLine = lazyregexp.New(`^DEVICE_TYPE +MST |^\w+\(rev:\w+\)\s+(\S+)\s+(\S+)(.*)$|` +
 	`^(/dev/mst/mt\S+) +- PCI|^domain:bus:dev\.fn=(\S+)`)
 
-// Empty columns of mst have no placeholder, so the form of a word tells its column.
+// mstStatus tells columns by the form of words, because empty ones have no placeholder.
 func (r *reader) mstStatus() {
 	path := ""
 	for _, m := range r.matches(mstLine) {

@@ -50,7 +50,7 @@ func NVLinks(s string) map[int]int {
 	return out
 }
 
-// The output of nvidia-smi -L has the same form, but no links.
+// nvlinkStatus also reads nvidia-smi -L, of the same form without links.
 func (r *reader) nvlinkStatus() {
 	var g *topology.GPU
 	told := false

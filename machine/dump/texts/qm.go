@@ -117,7 +117,7 @@ func (r *reader) qmConfig() {
 	r.h.Tenants = []topology.Tenant{t}
 }
 
-// A setting that a partial text lacks is unknown; a complete configuration has a name.
+// qmNodes knows a complete configuration by its name; a setting that a partial text lacks is unknown.
 func (r *reader) qmNodes(t *topology.Tenant, numa string, sockets int, cells map[int]topology.TenantCell) {
 	whole := t.Name != r.Subject
 	switch {

@@ -182,7 +182,7 @@ func (r *reader) ibvDevinfo() {
 	}
 }
 
-// Tools write keys with spaces or underscores.
+// portFact accepts spaces or underscores in keys.
 func (r *reader) portFact(p *topology.RDMAPort, line int, key, value string) {
 	switch strings.ReplaceAll(strings.ToLower(key), "_", " ") {
 	case "state":
@@ -273,7 +273,7 @@ func (r *reader) ibvDevices() {
 
 var statusHead = lazyregexp.New(`^Infiniband device '([^']+)' port (\d+) status:`)
 
-// A state's name follows its number: "4: ACTIVE".
+// ibstatus reads a state's name after its number: "4: ACTIVE".
 func (r *reader) ibstatus() {
 	var p *topology.RDMAPort
 	for n, line := range r.lines() {
@@ -301,7 +301,7 @@ var ibdevLine = lazyregexp.New(
 	`^(?:((?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]) )?(\S+) (?:\(.*?(?: fw (\S+) )?)?` +
 		`port (\d+) (?:\((\w+) *\) )?==> (\S+)(?: \((\w+) *\))?`)
 
-// A device without a network device has N/A.
+// ibdev2netdev skips N/A, for no network device.
 func (r *reader) ibdev2netdev() {
 	for _, m := range r.matches(ibdevLine) {
 		nic := r.nic(m[2])

@@ -28,7 +28,7 @@ func pin(t *topology.Tenant, vcpu int, set topology.CPUSet, free bool) {
 	}
 }
 
-// The affinity has "y" or "-" for each host CPU; with --pretty it is a list.
+// vcpuInfo reads "y" or "-" for each host CPU; with --pretty a list.
 func (r *reader) vcpuInfo() {
 	t, vcpu := r.tenant(), r.firstVCPU()
 	for p := range r.pairs() {

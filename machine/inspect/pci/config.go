@@ -9,7 +9,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// As in topology.Bridge.
+// PortRoot and the others are as in topology.Bridge.
 const (
 	PortRoot       = "root port"
 	PortUpstream   = "upstream port"
@@ -17,8 +17,8 @@ const (
 	PortBridge     = "pci bridge"
 )
 
-// Sources: PCI Local Bus Specification 3.0, chapter 6; PCI Express Base Specification 6.0, chapter 7; numbers from
-// Linux's include/uapi/linux/pci_regs.h.
+// HeaderSize and the others are from PCI Local Bus Specification 3.0, chapter 6; PCI Express Base Specification 6.0,
+// chapter 7; Linux's include/uapi/linux/pci_regs.h.
 const (
 	HeaderSize   = 64   // readable by every user
 	StandardSize = 256  // conventional PCI

@@ -253,7 +253,7 @@ func TestParsePCIConfigReturnsWhatWasReadBeforeAnError(t *testing.T) {
 	}
 }
 
-// Each access would go to the device.
+// countingReader counts accesses, which would go to the device.
 type countingReader struct {
 	io.ReaderAt
 	n int

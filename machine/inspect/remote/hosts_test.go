@@ -9,7 +9,7 @@ import (
 func TestHosts(t *testing.T) {
 	for _, tt := range []struct {
 		text string
-		want string // or a part of the error
+		want string
 	}{
 		{"a\nb # the second\n\n# none\n", "a b"},
 		{"a,b c", "a b c"},

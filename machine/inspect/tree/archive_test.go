@@ -123,7 +123,7 @@ func TestArchivesOfEveryPacking(t *testing.T) {
 			if !IsArchive(b) {
 				t.Error("not known as an archive")
 			}
-			for range 2 { // with a pooled unpacker
+			for range 2 {
 				m, err := ReadArchive(bytes.NewReader(b), Limits{})
 				if err != nil {
 					t.Fatal(err)

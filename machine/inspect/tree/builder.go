@@ -85,7 +85,7 @@ func (b *Builder) start() {
 	}
 }
 
-// put limits the depth of finish.
+// finish recurses only as deep as put allows.
 func finish(n *node) {
 	n.index = nil
 	if !slices.IsSortedFunc(n.children, byName) {

@@ -39,7 +39,7 @@ func TestBuilderEntriesThatMeet(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		add  func(b *Builder) error
-		read string // content of "a"
+		read string
 		err  string
 	}{
 		{"the later file counts", func(b *Builder) error {
@@ -116,7 +116,7 @@ func TestBuilderSortsLargeDirectories(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for i := range n { // all are found in the index
+	for i := range n {
 		if err := b.File(fmt.Sprintf("d/%d", i), nil); err != nil {
 			t.Fatal(err)
 		}

@@ -24,7 +24,7 @@ func unpack(t testing.TB, m *Mem) string {
 		at := filepath.Join(dir, name)
 		switch {
 		case err != nil && e.IsDir():
-			return nil // unreadable: already made
+			return nil
 		case err != nil:
 			return err
 		case e.IsDir():
@@ -118,7 +118,7 @@ func same(t *testing.T, want, got FS, name string) {
 		}
 		return out
 	}
-	var missing []string // cannot exist on disk
+	var missing []string
 	for _, e := range list(la) {
 		if !strings.HasSuffix(e, "/") && (strings.Contains(e, "secret") || strings.Contains(e, "empty-target")) {
 			missing = append(missing, e)

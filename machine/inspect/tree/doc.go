@@ -1,13 +1,10 @@
-// Package tree provides the file systems from which a machine's /sys and /proc are read. Each is an fs.FS whose root is
-// the machine's root directory.
+// Package tree provides the file systems from which a machine's /sys and /proc are read: [Mem] in memory, [Dir] with a
+// captured tree, [Live], and [Recorder], which records for a snapshot. Each is an fs.FS whose root is the machine's
+// root directory.
 //
-//   - [Mem] holds a whole tree in memory. It is the result of [ReadArchive], [ParseText] and [Builder].
-//   - [Dir] is a directory with a captured tree, and [Live] the machine itself.
-//   - [Recorder] records everything read from another tree, for a snapshot.
-//
-// Half of sysfs is symbolic links, so every tree follows them, and confines them as chroot(2) does. A captured tree
-// therefore reads the same wherever it is stored, and a hostile one shows nothing of the machine that reads it. An
-// entry that exists but cannot be read carries an error (see [Builder.Unreadable]).
+// Half of sysfs is symbolic links, so every tree follows them, and confines them as chroot(2) does: a hostile tree
+// shows nothing of the machine that reads it. An entry that exists but cannot be read carries an error (see
+// [Builder.Unreadable]).
 package tree
 
 import (

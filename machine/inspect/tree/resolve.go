@@ -70,7 +70,7 @@ func resolve(name string, last bool, readLink func(string) (string, error)) (str
 	})
 }
 
-// strings.Cut would take a fifth of the time of a file lookup in memory.
+// cutElement avoids strings.Cut, which would take a fifth of a file lookup in memory.
 func cutElement(name string) (first, rest string) {
 	if i := strings.IndexByte(name, '/'); i >= 0 {
 		return name[:i], name[i+1:]

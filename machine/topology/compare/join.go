@@ -161,7 +161,7 @@ func provenance(parts []Part) topology.Provenance {
 	return p
 }
 
-// A path has no direction, so its key has the ends in order.
+// reported ignores the direction of paths.
 func (j *joiner) reported() {
 	first := map[[2]string]topology.Path{}
 	j.h.Reported = slices.DeleteFunc(j.h.Reported, func(p topology.Path) bool {
@@ -176,7 +176,7 @@ func (j *joiner) reported() {
 	})
 }
 
-// A function's own node, from sysfs, precedes that of the GPU or NIC.
+// nodes prefers a function's own node, from sysfs.
 func (j *joiner) nodes() {
 	at := map[topology.PCIAddr]*int{}
 	know := func(a *topology.PCIAddr, node *int) {
@@ -218,7 +218,7 @@ type joiner struct {
 	from   map[string]string // of the value at a path, and below
 }
 
-// Texts of two machines differ in nearly everything, so contradict stops after maxContradictions.
+// contradict stops after maxContradictions, because texts of two machines differ in nearly everything.
 func (j *joiner) contradict(fact, value, source, other, by string) {
 	if len(j.h.Contradictions) < maxContradictions {
 		j.h.Contradictions = append(j.h.Contradictions, topology.Contradiction{Fact: fact, Value: value, Source: source,
@@ -226,8 +226,7 @@ func (j *joiner) contradict(fact, value, source, other, by string) {
 	}
 }
 
-// If one tool reports no IOMMU and another lists its groups, these count: libvirt checks only when it starts, and in a
-// container it sees no IOMMU.
+// iommu prefers IOMMU groups to no IOMMU: libvirt checks only when it starts, and in a container it sees none.
 func (j *joiner) iommu() {
 	if on := j.h.IOMMU.Enabled; on == nil || *on {
 		return
@@ -366,7 +365,7 @@ func nicKeys(n *topology.NIC) []string {
 	return out
 }
 
-// A name such as GPU0 depends on the tool, so it is a key only without an address.
+// gpuKeys use a name such as GPU0, which depends on the tool, only without an address.
 func gpuKeys(g *topology.GPU) []string {
 	if g.Address != nil {
 		return []string{g.Address.String()}

@@ -46,7 +46,7 @@ func isPlaced(n *topology.NIC) bool {
 	})
 }
 
-// The address of a virtual function is known if a source lists the functions of pf.
+// placeVF knows the address if a source lists the functions of pf.
 func (j *joiner) placeVF(n *topology.NIC, pf topology.PCIAddr, vf int) {
 	n.PF = &pf
 	s := j.h.Device(pf).SRIOV
