@@ -36,7 +36,7 @@ type token struct {
 	open        bool // an unterminated quote extends to the end
 }
 
-// scan returns pieces of which the line consists.
+// scan returns tokens and the white space after the last one. Concatenated, they are the line.
 func scan(line string) (tokens []token, tail string) {
 	for {
 		word := strings.TrimLeft(line, whiteSpace)
@@ -118,7 +118,7 @@ func canonicalSize(size string) string {
 	return size
 }
 
-// A matcher must see the words in order.
+// A matcher tells which words set the arguments. It must see the words in order.
 type matcher struct {
 	keys  map[string]bool // names of the arguments
 	words map[string]bool // the arguments in normal form
@@ -176,8 +176,8 @@ func Replaced(line string, args []string) []string {
 	return lists.Filter(Split(line), func(word string) bool { return m.sets(word) && !m.words[normal(word)] })
 }
 
-// Has reports whether line sets all of args and no other values of them: the first isolcpus= wins, but the last
-// rcu_nocbs=.
+// Has reports whether line sets all of args and no other values of them, because the one that counts differs: the first
+// isolcpus=, but the last rcu_nocbs=.
 func Has(line string, args []string) bool {
 	m := newMatcher(args)
 	have := map[string]bool{}
@@ -363,7 +363,7 @@ func Check(args []string, limit int) error {
 	return nil
 }
 
-// Isolcpus parses isolcpus=[flags,]list; ok is false for empty lists.
+// Isolcpus parses isolcpus=[flags,]list; ok is false for other arguments and empty lists.
 func Isolcpus(arg string) (cpus topology.CPUSet, ok bool) {
 	value, ok := strings.CutPrefix(arg, "isolcpus=")
 	if !ok {
@@ -383,7 +383,7 @@ func Isolcpus(arg string) (cpus topology.CPUSet, ok bool) {
 	return set, err == nil && !set.IsEmpty()
 }
 
-// NohzFull parses nohz_full=list.
+// NohzFull parses nohz_full=list; ok is false for other arguments.
 func NohzFull(arg string) (cpus topology.CPUSet, ok bool) {
 	value, ok := strings.CutPrefix(arg, "nohz_full=")
 	if !ok {

@@ -20,7 +20,7 @@ func smallBAR(v *view, g *topology.GPU, add func(finding.Finding)) {
 		return
 	}
 	bar := *g.BAR1Bytes
-	// A BAR's size is a power of two.
+	// A BAR's size is a power of two, so a larger one maps all of the memory.
 	less := g.MemoryBytes != nil && bar < *g.MemoryBytes
 	if bar > plainBAR && !(less && len(v.fabric) > 0) || g.MemoryBytes != nil && !less {
 		return

@@ -13,7 +13,8 @@ import (
 )
 
 // iommuOff fires only if the kernel could have shown an IOMMU. It is an error if the command line asks for one, else a
-// warning, or a note without a card to give away. In a virtual machine the hypervisor decides.
+// warning, or a note without a card to give away. In a virtual machine it is silent otherwise, as the hypervisor
+// decides.
 func iommuOff(v *view, add func(finding.Finding)) {
 	if v.IOMMU.Enabled == nil || *v.IOMMU.Enabled {
 		return
@@ -71,7 +72,7 @@ func (v *view) endpoints(g *topology.IOMMUGroup) []topology.PCIAddr {
 	})
 }
 
-// isHostBridge reports the bridge class, which is never given to a virtual machine.
+// isHostBridge reports whether d is in the bridge class, which is never given to a virtual machine.
 func isHostBridge(d *topology.PCIDevice) bool {
 	return d.Class != nil && d.Class.Base() == topology.ClassBridge
 }
@@ -179,7 +180,7 @@ func addresses(list []topology.PCIAddr) string { return words.Few(list, 12, " ")
 func (v *view) owners(functions []topology.PCIAddr) (given, held []topology.PCIAddr, facts []string) {
 	for _, a := range functions {
 		d := v.tree.Device(a)
-		// And one without a driver.
+		// VFIO also accepts a function without a driver.
 		if d == nil || d.Driver == "" || d.Driver == "pci-stub" {
 			continue
 		}
@@ -206,8 +207,8 @@ func notViable(v *view, g *topology.IOMMUGroup, add func(finding.Finding)) {
 		Fix: fmt.Sprintf("bind %s to vfio-pci as well, or take %s off it", join(held), join(given))})
 }
 
-// acsOverride is from a patch that some distributions add. It makes the kernel assume an isolation that the hardware
-// lacks.
+// acsOverride finds a parameter of a patch that some distributions add. It makes the kernel assume an isolation that
+// the hardware lacks.
 func acsOverride(v *view, add func(finding.Finding)) {
 	if p, ok := v.asked("pcie_acs_override"); ok {
 		add(finding.Finding{Subject: "host", Evidence: cmdlineIs(p)})

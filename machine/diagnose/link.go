@@ -66,7 +66,7 @@ func (v *view) links() []checkedLink {
 	return out
 }
 
-// matters is false for a sound card.
+// matters reports whether a link is worth a finding; a sound card's is not.
 func (v *view) matters(d *topology.PCIDevice) bool {
 	if d.Class == nil {
 		return !v.fromFiles() // a text without a name was about that link

@@ -17,7 +17,7 @@ func unknownNode(v *view, add func(finding.Finding)) {
 	if !v.several {
 		return
 	}
-	// Then the numa_node files could be read.
+	// A stated node shows that the numa_node files could be read.
 	stated := slices.ContainsFunc(v.PCI, func(d topology.PCIDevice) bool {
 		return d.NUMANode != nil && d.NUMASource == ""
 	})
@@ -94,7 +94,7 @@ func (v *view) pairings() []pairing {
 		for i := range v.fabric {
 			p := v.tree.Path(g.ID(), ids[i])
 			class := p.Class
-			// Data of a NIC goes over PCIe.
+			// Data of a NIC goes over PCIe, despite another link.
 			if class == topology.PathNVLink {
 				class = p.PCIe
 			}
@@ -230,7 +230,8 @@ func (v *view) contradictions() []topology.Path {
 	})
 }
 
-// contradicted finds a matrix of nvidia-smi in a virtual machine, or without the nodes of the host bridges.
+// contradicted finds a matrix as nvidia-smi prints it in a virtual machine, or if the kernel does not know the node of
+// the host bridges.
 func contradicted(v *view, add func(finding.Finding)) {
 	paths := v.contradictions()
 	if len(paths) == 0 {

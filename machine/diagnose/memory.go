@@ -164,8 +164,8 @@ func pagesOnOneNode(v *view, add func(finding.Finding)) {
 	}
 }
 
-// nodeForEach matches processors with a memory controller. The Xeons before Nehalem (5500) have the memory behind a
-// common bus.
+// nodeForEach matches processors with a memory controller, so that each socket is a NUMA node. The Xeons before Nehalem
+// (5500) have the memory behind a common bus.
 var nodeForEach = lazyregexp.New(`EPYC|Opteron|Kunpeng|ThunderX2|Altra|Neoverse|Grace|` +
 	`Xeon.*(?:Gold|Silver|Bronze|Platinum|\bMax\b|\bE[57]-|\b[ELWX](?:55|56|65|75)\d\d|\b6\d{3}[A-Z])`)
 

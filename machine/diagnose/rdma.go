@@ -92,7 +92,7 @@ func carrierOf(p *rdmaPort) *topology.Netdev {
 
 // portDown needs proof that the link is up. A missing cable is not a fault.
 func portDown(v *view, p rdmaPort, add func(finding.Finding)) {
-	// InfiniBand: RL093.
+	// Waiting InfiniBand ports are RL093.
 	if p.port.State == "" || p.port.State == "ACTIVE" || p.layer != topology.LinkEthernet {
 		return
 	}
@@ -117,7 +117,7 @@ func (p *rdmaPort) states(facts ...string) string {
 
 // noSubnetManager finds a waiting port, and a virtual function without one. Any other port that is DOWN has no cable.
 func noSubnetManager(v *view, p rdmaPort, add func(finding.Finding)) {
-	// Without a GUID: RL094.
+	// A port without a GUID is RL094.
 	if p.layer != topology.LinkInfiniBand || zero(p.dev.NodeGUID) && p.nic.PF == nil {
 		return
 	}
@@ -224,7 +224,8 @@ func (v *view) virtualPort(p *rdmaPort, evidence string) finding.Finding {
 
 func zero(guid string) bool { return guid != "" && strings.Trim(guid, "0:x") == "" }
 
-// fewLanes may come from a splitter cable, a card of half the rate (HDR100), or a faulty cable.
+// fewLanes finds one or two of four lanes, because of a splitter cable, a card of half the rate (HDR100), or a faulty
+// cable.
 func fewLanes(v *view, p rdmaPort, add func(finding.Finding)) {
 	if p.layer != topology.LinkInfiniBand || p.port.State != "ACTIVE" || p.nic.PF != nil || p.port.Lanes < 1 ||
 		p.port.Lanes > 2 || p.port.RateGbps == nil {

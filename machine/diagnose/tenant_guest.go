@@ -15,7 +15,8 @@ func tornSiblings(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	if t.GuestThreads < 2 {
 		return
 	}
-	// Cores with one thread beside others with two are efficiency cores.
+	// On a machine without threads the guest's are cores. Cores with one thread beside others with two are efficiency
+	// cores.
 	several := func(c topology.Core) bool { return c.CPUs.Len() > 1 }
 	if !slices.ContainsFunc(v.Cores, several) {
 		return

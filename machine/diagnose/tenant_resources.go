@@ -162,7 +162,7 @@ func (v *view) farFrom(t *topology.Tenant, c topology.TenantCell, cpus topology.
 	return true
 }
 
-// farDevice checks every virtual function, because they are given away one by one.
+// farDevice checks the first function of a device, and every virtual function, because they are given away one by one.
 func farDevice(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	nodes := v.NodesOf(allowedCPUs(t))
 	if !v.several || len(nodes) == 0 {
@@ -416,7 +416,7 @@ func takesHostDevice(v *view, add func(finding.Finding)) {
 
 // heldGPU skips running tenants, whose devices are on a vfio driver.
 func heldGPU(v *view, g *topology.GPU, add func(finding.Finding)) {
-	// The daemon does not open it.
+	// With another driver, the daemon does not have it open.
 	if g.Address == nil || g.PersistMode == nil || !*g.PersistMode || g.Driver != "nvidia" {
 		return
 	}

@@ -170,7 +170,7 @@ type parser struct {
 	rdma    map[string]*rdma
 }
 
-// core is unique within the package only.
+// A coreName's core is unique within the package only.
 type coreName struct{ pkg, core int }
 
 // An rdma has only port 1.

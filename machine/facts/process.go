@@ -27,7 +27,7 @@ type Thread struct {
 	PID, TID int
 	Name     string // at most 15 bytes; the thread may choose it
 	Kernel   bool   // a kernel thread
-	Fixed    bool   // bound, as some kernel threads
+	Fixed    bool   // its CPUs cannot be changed, as with bound kernel threads
 	Allowed  topology.CPUSet
 	LastCPU  int // current or most recent
 }
@@ -220,7 +220,7 @@ const tick = 0.01
 
 // CPUTime is of all CPUs since boot, in seconds.
 type CPUTime struct {
-	Busy  float64 // user includes guests
+	Busy  float64 // user (with guests), system and interrupts
 	Steal float64 // by the hypervisor below
 }
 

@@ -35,7 +35,7 @@ type Cgroup struct {
 	CPUs topology.CPUSet // that it may use: cpuset.cpus.effective
 	// Partition is "member", "root", "isolated", or an error, "root invalid (...)".
 	Partition string
-	Populated bool // or a descendant
+	Populated bool // it or a descendant has processes
 }
 
 // A HugeMount is of hugetlbfs.

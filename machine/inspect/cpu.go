@@ -243,7 +243,7 @@ func (t *cpuTopology) addDies() {
 	}
 }
 
-// addL3 looks at the last caches first.
+// addL3 expects the cache among the last.
 func (t *cpuTopology) addL3(cpu int, threads topology.CPUSet) {
 	dir := cpuPath(cpu, "cache")
 	indexes := t.r.numbered(dir, "index")

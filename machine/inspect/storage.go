@@ -79,7 +79,7 @@ func (r *reader) blockDevices() map[string]*blockDev {
 	for _, name := range lists.Keys(devs) {
 		d := devs[name]
 		if isSubstitute(name) {
-			continue // most have dozens, and few partitions
+			continue // most machines have dozens, and few have partitions
 		}
 		// In sys/class/block partitions also have their own entries.
 		for _, part := range r.subdirs(d.dir) {
@@ -263,12 +263,12 @@ func sourceName(devs map[string]*blockDev, byMapper map[string]string, source st
 	if mapped, ok := strings.CutPrefix(name, "mapper/"); ok {
 		return byMapper[mapped]
 	}
-	kernel := strings.ReplaceAll(name, "/", "!") // sysfs cannot have a slash
+	kernel := strings.ReplaceAll(name, "/", "!") // names in sysfs have no slash
 	if devs[kernel] != nil {
 		return kernel
 	}
 	if vg, lv, ok := strings.Cut(name, "/"); ok {
-		double := strings.NewReplacer("-", "--") // LVM joins two names
+		double := strings.NewReplacer("-", "--") // LVM's escape in joined names
 		return byMapper[double.Replace(vg)+"-"+double.Replace(lv)]
 	}
 	return ""
@@ -395,8 +395,8 @@ func unescape(s string) string {
 }
 
 // worthKnowing drops bind mounts of a part of a file system that is mounted anyway: container hosts have thousands. It
-// keeps mounts that have no other mount of the same device above them: the root of an image-based system is only a part
-// of its file system, and a container may have nothing but parts.
+// keeps mounts of a whole file system or subvolume, and mounts without another one of the same device above: the root
+// of an image-based system is only a part, and a container may have nothing but parts.
 func worthKnowing(mounts []mount) []mount {
 	mounts = slices.Clone(mounts)
 	slices.SortStableFunc(mounts, func(a, b mount) int { return strings.Compare(a.point, b.point) })

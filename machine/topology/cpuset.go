@@ -110,8 +110,8 @@ func cpuSetError(in string, at int, why string) error {
 const maxListBytes = 4 * MaxCPUs
 
 // ParseCPUSet parses the kernel's list format: "0-3,8,10-14:2" (the last is every second of 10 to 14; "0-31:4/8" takes
-// 4 of every 8). White space around the list is ignored. Descending ranges ("5-2") are errors, as in the kernel, and so
-// are empty items ("0-3,,7") and inner white space.
+// 4 of every 8). White space around the list is ignored; an empty list is the empty set. Descending ranges ("5-2") are
+// errors, as in the kernel, and so are empty items ("0-3,,7") and inner white space.
 //
 // Source: Documentation/admin-guide/kernel-parameters.rst, "cpu lists".
 func ParseCPUSet(s string) (CPUSet, error) {
@@ -247,7 +247,7 @@ func (s *CPUSet) trim() {
 	}
 }
 
-// String returns the kernel's list format: "0-3,8".
+// String returns the kernel's list format: "0-3,8". The empty set is "".
 func (s CPUSet) String() string { return string(s.append(nil)) }
 
 func (s CPUSet) append(b []byte) []byte {

@@ -17,8 +17,8 @@ func (p *parser) readCPUStates() {
 		cpuset = p.pus
 	}
 	// In version 1, cpuset has the CPUs that are online and allowed to the dump's author, online_cpuset all online
-	// CPUs, complete_cpuset all possible ones. hwloc 2 has no online_cpuset, and repeats cpuset when it writes version
-	// 1.
+	// CPUs, complete_cpuset all possible ones. Version 2 has no online_cpuset, and hwloc 2 repeats cpuset there when it
+	// writes version 1.
 	online, hasOnline := p.set(p.machine, "online_cpuset", p.pus)
 	if !hasOnline || p.version > 1 {
 		online, hasOnline = cpuset, false
@@ -35,8 +35,8 @@ func (p *parser) readCPUStates() {
 	case rest.IsEmpty():
 		p.h.CPUs.Present, p.h.CPUs.Offline = &complete, &rest
 	// CPUs that are not shown are offline, unless the dump was made inside a cgroup. If the file does show CPUs that
-	// are not allowed, the rest is offline. These CPUs need not be present: hwloc counts all possible CPUs, as
-	// /sys/devices/system/cpu/offline does.
+	// are not allowed, or distinguishes online from allowed ones, the rest is offline. These CPUs need not be present:
+	// hwloc counts all possible CPUs, as /sys/devices/system/cpu/offline does.
 	case hasAllowed && !allowed.Equal(cpuset), hasOnline && (!online.Equal(cpuset) || p.wroteVersion1()):
 		p.h.CPUs.Offline = &rest
 	default:

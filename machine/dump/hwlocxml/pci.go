@@ -222,9 +222,9 @@ func pair(s string) (a, b topology.ID16, ok bool) {
 
 // linkOf returns a function's link if pci_link_speed is unambiguous, else only the rate.
 //
-// The number is the rate of all lanes after line coding, in 10^9 bytes per second: 7.876923 is 8 GT/s on 8 lanes, 16
-// GT/s on 4, and 32 on 2. 0, or a rate above that of any link, means unknown. For a function that NVML knows, hwloc
-// (2.x and before) has the maximum of the GPU, computed as if 8 GT/s were the highest rate, so it is ignored.
+// The number is the rate of all lanes (1 to 16) after line coding, in 10^9 bytes per second: 7.876923 is 8 GT/s on 8
+// lanes, 16 GT/s on 4, and 32 on 2. 0, or a rate above that of any link, means unknown. For a function that NVML knows,
+// hwloc (2.x and before) has the maximum of the GPU, computed as if 8 GT/s were the highest rate, so it is ignored.
 func (d *devices) linkOf(e *element) (*topology.Link, *float64) {
 	text, ok := e.Lookup("pci_link_speed")
 	if !ok {

@@ -42,8 +42,8 @@ func (b *Builder) Link(name, target string) error {
 	return b.put(name, node{mode: fs.ModeSymlink | 0o777, target: target})
 }
 
-// Unreadable adds an entry whose content or list is the error err. The type bits of mode give its type. An existing
-// directory keeps its entries, which stay reachable by name.
+// Unreadable adds an entry whose content or list is the error err. The type bits of mode give its type: 0 is a regular
+// file. An existing directory keeps its entries, which stay reachable by name.
 func (b *Builder) Unreadable(name string, mode fs.FileMode, err error) error {
 	if err == nil {
 		return fmt.Errorf("add %q: an unreadable entry needs its error", name)
