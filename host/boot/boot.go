@@ -30,8 +30,7 @@ func Kinds() change.Kinds {
 }
 
 // Steps returns the step that adds args through the machine's boot loader, or nil if args is empty. why[i] is the
-// reason for args[i] (see plan.Plan.KernelWhy). It returns an error if no boot loader could carry args. If rackless
-// cannot change this boot loader, the step's guard refuses it.
+// reason for args[i] (see plan.Plan.KernelWhy).
 func Steps(s *change.System, args, why []string) ([]change.Step, error) {
 	if len(args) == 0 {
 		return nil, nil
@@ -62,10 +61,8 @@ func Steps(s *change.System, args, why []string) ([]change.Step, error) {
 	}}, nil
 }
 
-// limit is the longest kernel command line on this architecture.
 var limit = cmdline.Limit(runtime.GOARCH)
 
-// fits returns an error if the kernel would cut off the command line.
 func fits(line string) error {
 	if len(line) >= limit {
 		return fmt.Errorf("the command line would have %d characters, and the kernel reads %d: take something off "+
@@ -74,8 +71,7 @@ func fits(line string) error {
 	return nil
 }
 
-// subject names an op by its target and arguments. A plan with other arguments has another op, so the old op is
-// undone first.
+// subject includes the arguments, so that a plan with other arguments has another op and the old op is undone first.
 func subject(thing string, args []string) string { return thing + ": " + strings.Join(args, " ") }
 
 // restoredState makes an op read as its earlier state after Restore, even if changes by others make the files differ.
@@ -90,8 +86,7 @@ func (t *restoredState) read(now change.State) change.State {
 	return now
 }
 
-// otherValues returns words that set one of args to another value and that were not in before. Others added them, so
-// Restore leaves them.
+// otherValues returns words that set one of args to another value and that were not in before: others added them.
 func otherValues(where string, now, before, args []string) (changed []change.Changed) {
 	for _, line := range now {
 		for _, word := range cmdline.Replaced(line, args) {
@@ -105,7 +100,7 @@ func otherValues(where string, now, before, args []string) (changed []change.Cha
 	return changed
 }
 
-// find returns the path of the first of the named programs that is installed, or "".
+// find returns the path of the first program that is installed, or "".
 func find(s *change.System, names ...string) string {
 	for _, name := range names {
 		for _, dir := range []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"} {
@@ -118,8 +113,8 @@ func find(s *change.System, names ...string) string {
 	return ""
 }
 
-// follow resolves links, so that the file is replaced and not the link. Fedora and its relatives have linked grubenv
-// to the EFI system partition.
+// follow resolves links, so that the file is replaced and not the link. Fedora and its relatives have linked grubenv to
+// the EFI system partition.
 func follow(s *change.System, path string) (string, error) {
 	const most = 8
 	for range most {
@@ -149,7 +144,6 @@ func canWrite(s *change.System, dirs ...string) error {
 	return nil
 }
 
-// fileText returns the content in the state of a [change.File]; ok is false if it is not a regular file.
 func fileText(state change.State) (text string, ok bool) {
 	var st struct {
 		Data    []byte
@@ -162,7 +156,7 @@ func fileText(state change.State) (text string, ok bool) {
 	return string(st.Data), true
 }
 
-// put replaces the content of an existing file and keeps its owner and mode, because its readers may not run as root.
+// put keeps the file's owner and mode, because its readers may not run as root.
 func put(s *change.System, path, text string) error {
 	info, err := os.Stat(s.Path(path))
 	if err != nil {
@@ -175,12 +169,11 @@ func put(s *change.System, path, text string) error {
 	return s.Replace(path, []byte(text), info.Mode().Perm(), uid, gid)
 }
 
-// A byHand is a boot loader that rackless does not change. Its guard asks the user to add the arguments. The step
-// counts as done once the kernel runs with them.
+// A byHand is a boot loader that rackless does not change. Its guard asks the user to add the arguments.
 type byHand struct {
 	Args  []string `json:"args"`
-	Found string   `json:"found"` // the boot loader that was found
-	Todo  string   `json:"todo"`  // the place for the arguments
+	Found string   `json:"found"`
+	Todo  string   `json:"todo"` // the place for the arguments
 }
 
 const (
@@ -207,10 +200,10 @@ func (o *byHand) guard(context.Context, *change.System) error {
 		"start the machine again, and prepare again", o.Found, strings.Join(o.Args, " "), o.Todo)
 }
 
-// Do implements [change.Op]. It is never reached, because the guard always refuses.
+// Do is never reached, because the guard always refuses.
 func (o *byHand) Do(ctx context.Context, s *change.System) error { return o.guard(ctx, s) }
 
-// Merge implements [change.Merger]. The user undoes manual changes manually.
+// Merge reports no change, because the user undoes manual changes manually.
 func (o *byHand) Merge(_ context.Context, _ *change.System, u change.Undo) (change.State, []change.Changed, error) {
 	return u.Before, nil, nil
 }
@@ -221,7 +214,7 @@ func (o *byHand) Shell() []string {
 		"# " + strings.Join(o.Args, " ")}
 }
 
-// ByHand returns a step for each kind of boot loader; a machine has one of them. It reads no machine.
+// ByHand returns a step for each kind of boot loader, without reading the machine.
 func ByHand(args []string) []change.Step {
 	if len(args) == 0 {
 		return nil
@@ -238,7 +231,7 @@ func ByHand(args []string) []change.Step {
 	}
 }
 
-// Restore implements [change.Op]. There is nothing to restore.
+// Restore does nothing.
 func (o *byHand) Restore(context.Context, *change.System, change.State) error { return nil }
 
 func runsWith(s *change.System, args []string) (bool, error) {
@@ -262,7 +255,6 @@ func inForce(args []string) func(context.Context, *change.System) (bool, error) 
 	}
 }
 
-// effect returns an error if sysfs shows that the kernel did not apply arg fully.
 func effect(s *change.System, arg string) error {
 	const dir = "/sys/devices/system/cpu/"
 	file := ""
@@ -290,7 +282,7 @@ func effect(s *change.System, arg string) error {
 		return err
 	}
 	have, err := topology.ParseCPUSet(strings.TrimSpace(text))
-	if err != nil { // "(null)" if the set is empty
+	if err != nil {
 		have = topology.CPUSet{}
 	}
 	possible, err := s.ValueOr(dir+"possible", "")

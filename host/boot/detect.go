@@ -15,7 +15,6 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 )
 
-// A loader is an op that adds the arguments through a boot loader.
 type loader interface {
 	change.Op
 	where() string // used in Step.What
@@ -28,8 +27,7 @@ func GivesArguments(op change.Op) bool {
 	return ok
 }
 
-// detect returns the boot loader that starts this machine. The firmware's record of the last boot takes precedence,
-// because the disk may hold several boot loaders.
+// detect trusts the firmware's record of the last boot first, because the disk may hold several boot loaders.
 func detect(s *change.System, args []string) (loader, error) {
 	hand := func(found, do string) loader { return &byHand{Args: args, Found: found, Todo: do} }
 	if s.Exists("/run/ostree-booted") {
@@ -86,8 +84,7 @@ func detectGRUB(s *change.System, args []string, certain bool, hand func(found, 
 		return hand("no boot loader that is known", "where the boot loader of this machine keeps the command line of "+
 			"the kernel"), nil
 	}
-	// Without the firmware's variables, entries of systemd-boot on the same disk make it ambiguous which of the two
-	// starts the machine.
+	// Entries of systemd-boot on the same disk make it ambiguous which of the two starts the machine.
 	if !certain && s.Exists("/sys/firmware/efi") && !s.Exists("/sys/firmware/efi/efivars/BootCurrent-"+
 		globalVariables) {
 		others, err := entryDirs(s, "/efi", "/boot/efi")
@@ -143,14 +140,12 @@ func detectGRUB(s *change.System, args []string, certain bool, hand func(found, 
 	return g, nil
 }
 
-// A grubConfig is a grub.cfg with a menu in it.
 type grubConfig struct {
 	path string
 	menu *menu
 }
 
-// grubConfigs returns the menus of this machine. It skips files in the EFI system partition that only lead to another
-// menu.
+// grubConfigs skips files in the EFI system partition that only lead to another menu.
 func grubConfigs(s *change.System) ([]grubConfig, error) {
 	efi, err := filepath.Glob(s.Path("/boot/efi/EFI/*/grub.cfg"))
 	if err != nil {
@@ -200,15 +195,14 @@ func entryDirs(s *change.System, partitions ...string) ([]string, error) {
 	return dirs, nil
 }
 
-// The vendor GUIDs of the firmware's variables: of the boot loader interface (systemd.io/BOOT_LOADER_INTERFACE) and
-// of UEFI itself.
+// The vendor GUIDs of the boot loader interface (systemd.io/BOOT_LOADER_INTERFACE) and of UEFI itself.
 const (
 	loaderVariables = "4a67b082-0a4c-41cf-b6c7-440b29bb8c4f"
 	globalVariables = "8be4df61-93ca-11d2-aa0d-00e098032b8c"
 )
 
-// efiVariable returns a text that the boot loader has set in the firmware's variables, or "". In efivarfs a variable
-// begins with four bytes of attributes, and texts are UTF-16 with a zero at the end.
+// efiVariable returns a text from efivarfs, or "". A variable begins with four bytes of attributes, and texts are
+// UTF-16 with a zero at the end.
 func efiVariable(s *change.System, name string) (string, error) {
 	data, err := s.ValueOr("/sys/firmware/efi/efivars/"+name+"-"+loaderVariables, "")
 	if err != nil || len(data) < 4 {
@@ -222,8 +216,7 @@ func efiVariable(s *change.System, name string) (string, error) {
 	return strings.TrimRight(string(utf16.Decode(units)), "\x00"), nil
 }
 
-// keepers are programs that rewrite the boot entries from their own settings. An edit of the entries alone would be
-// lost at the next kernel update.
+// keepers are programs that rewrite the boot entries from their own settings, so edits of entries alone would be lost.
 var keepers = []struct{ program, file, found, do string }{
 	{"proxmox-boot-tool", "/etc/kernel/proxmox-boot-uuids", "boot partitions that proxmox-boot-tool writes",
 		"in " + grubSettings + " (GRUB) or " + kernelCmdline + " (systemd-boot), and run proxmox-boot-tool refresh"},
@@ -231,7 +224,7 @@ var keepers = []struct{ program, file, found, do string }{
 		"with kernelstub --add-options, after kernelstub --delete-options of other values of the same"},
 }
 
-// hints are the files that hold the command line for boot loaders that rackless does not change.
+// hints are files with the command line, for boot loaders that rackless does not change.
 var hints = []struct{ file, do string }{
 	{"/etc/default/u-boot", "in U_BOOT_PARAMETERS of it, and run u-boot-update"},
 	{"/boot/extlinux/extlinux.conf", "in its lines append"},

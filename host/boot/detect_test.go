@@ -24,7 +24,7 @@ func TestTheBootLoaderIsFound(t *testing.T) {
 		name  string
 		files map[string]string
 		efi   map[string]string
-		want  string // the rest of Step.What after the arguments, or a part of it
+		want  string
 	}{
 		{"Debian", map[string]string{"/boot/grub/grub.cfg": staticMenu, "/usr/sbin/grub-mkconfig": debianMkconfig,
 			"/boot/efi/EFI/debian/grub.cfg": "configfile $prefix/grub.cfg"}, nil,
@@ -93,7 +93,6 @@ func TestTheBootLoaderIsFound(t *testing.T) {
 			if want := "give the kernel 5 arguments, " + tt.want; !strings.HasPrefix(step.What, want) {
 				t.Errorf("got  %s\nwant %s", step.What, want)
 			}
-			// A process that has only the journal reads the same op.
 			data, err := json.Marshal(step.Op)
 			if err != nil {
 				t.Fatal(err)
@@ -127,7 +126,6 @@ func TestWhatCannotBeMadeSaysWhatToDo(t *testing.T) {
 	m.refused("in /etc/kernel/cmdline, and build the image again: kernel-install add-all")
 }
 
-// readOnly is the environment variable with the read-only directory, for the child process of the next test.
 const readOnly = "RACKLESS_TEST_READ_ONLY"
 
 func TestAReadOnlyFileSystemIsRefused(t *testing.T) {

@@ -18,21 +18,19 @@ import (
 	"github.com/rackless/rackless/machine/cmdline"
 )
 
-// An entries is a boot loader that reads one file per entry (The Boot Loader Specification, type 1): systemd-boot,
-// and GRUB on Fedora and RHEL.
+// An entries is a boot loader that reads one file per entry (The Boot Loader Specification, type 1): systemd-boot, and
+// GRUB on Fedora and RHEL.
 //
-// The op edits the files directly, each in one step, rather than through grubby or kernel-install. grubby reorders
-// words, in some versions takes iommu=pt for a part of intel_iommu=pt, and cannot distinguish huge pages of two
-// sizes. kernel-install rebuilds every initrd. If grubby is installed, it is used to check the result.
+// The op edits the files directly. grubby reorders words, in some versions takes iommu=pt for a part of intel_iommu=pt,
+// and cannot distinguish huge pages of two sizes; kernel-install rebuilds every initrd.
 //
-// If /etc/kernel/cmdline is missing, the entries of kernels that are installed later copy the command line of the
-// running kernel. They then have our arguments once the machine was started with them, and even after a rollback
-// until the next reboot. The op does not create the missing file.
+// If /etc/kernel/cmdline is missing, entries of later kernels copy the command line of the running kernel. They have
+// our arguments even after a rollback until the next reboot. The op does not create the missing file.
 type entries struct {
 	Args []string `json:"args"`
-	Dirs []string `json:"dirs"`          // of the entries
-	Env  string   `json:"env,omitempty"` // GRUB's environment block, which entries may refer to
-	// Grubby is the path of grubby, which shows the entries as GRUB reads them.
+	Dirs []string `json:"dirs"` // of the entries
+	Env  string   `json:"env,omitempty"`
+	// Grubby is the path of grubby, or "".
 	Grubby string `json:"grubby,omitempty"`
 	restoredState
 }
@@ -53,8 +51,7 @@ func (o *entries) Read(ctx context.Context, s *change.System) (change.State, err
 	return o.restoredState.read(state), err
 }
 
-// read reads all files that hold a part of a command line. It includes GRUB's environment only if an entry refers to
-// it, because GRUB itself writes there at each boot.
+// read includes GRUB's environment only if an entry refers to it, because GRUB itself writes there at each boot.
 func (o *entries) read(ctx context.Context, s *change.System) (entriesState, error) {
 	st := entriesState{Files: map[string]change.State{}}
 	add := func(path string) (err error) {
@@ -83,7 +80,6 @@ func (o *entries) read(ctx context.Context, s *change.System) (entriesState, err
 	return st, add(kernelCmdline)
 }
 
-// listEntries returns the sorted entries in a directory that start Linux on this machine.
 func listEntries(s *change.System, dir string) ([]string, error) {
 	files, err := os.ReadDir(s.Path(dir))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -114,7 +110,7 @@ func listEntries(s *change.System, dir string) ([]string, error) {
 
 type entryLine struct{ file, line string }
 
-// lines returns the command line of each entry, with variables expanded.
+// lines expands variables.
 func (o *entries) lines(st *entriesState) ([]entryLine, error) {
 	var lines []entryLine
 	for _, file := range slices.Sorted(maps.Keys(st.Files)) {
@@ -149,8 +145,8 @@ func (o *entries) now(ctx context.Context, s *change.System) (entriesState, []en
 	return st, lines, err
 }
 
-// Done implements [change.Op]. It wants the arguments in every entry, because older kernels in the boot menu should
-// start the same host, and in /etc/kernel/cmdline, if that exists, because later entries are made from it.
+// Done wants the arguments in every entry, because older kernels in the boot menu should start the same host, and in
+// /etc/kernel/cmdline, if that exists, because later entries are made from it.
 func (o *entries) Done(state change.State) bool {
 	st, err := change.Decode[entriesState](state)
 	if err != nil {
@@ -206,7 +202,7 @@ func (o *entries) Do(ctx context.Context, s *change.System) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", file, err)
 		}
-		// Also write files that already have the arguments: an interrupted rollback may have left a replacement file.
+		// An interrupted rollback may have left a replacement file, so write files that already have the arguments too.
 		if err := put(s, file, edited); err != nil {
 			return err
 		}
@@ -255,8 +251,8 @@ func (o *entries) witness(ctx context.Context, s *change.System) error {
 // counter is removed after a successful boot.
 var bootCount = lazyregexp.New(`\+[0-9]+(-[0-9]+)?\.conf$`)
 
-// Restore implements [change.Op]. Removed entries stay removed. In entries of kernels that were installed since, our
-// arguments are replaced by the values of the earlier entries.
+// Restore leaves removed entries removed. In entries of kernels installed since, it replaces our arguments by the
+// values of the earlier entries.
 func (o *entries) Restore(ctx context.Context, s *change.System, before change.State) error {
 	was, err := change.Decode[entriesState](before)
 	if err != nil {
@@ -266,7 +262,7 @@ func (o *entries) Restore(ctx context.Context, s *change.System, before change.S
 	if err != nil {
 		return err
 	}
-	byName := map[string]string{} // paths in before, by name without the boot counter
+	byName := map[string]string{} // by name without the boot counter
 	for file := range was.Files {
 		byName[bootCount().ReplaceAllString(file, ".conf")] = file
 	}
@@ -306,7 +302,7 @@ func (o *entries) Restore(ctx context.Context, s *change.System, before change.S
 	return err
 }
 
-// Merge implements [change.Merger]. Restore removes only our arguments from the current files.
+// Merge implements [change.Merger].
 func (o *entries) Merge(_ context.Context, _ *change.System, u change.Undo) (change.State, []change.Changed, error) {
 	var texts [2][]string
 	for i, state := range []change.State{u.Now, u.Before} {
@@ -323,8 +319,7 @@ func (o *entries) Merge(_ context.Context, _ *change.System, u change.Undo) (cha
 	return u.Before, otherValues("the boot entries", texts[0], texts[1], o.Args), nil
 }
 
-// pattern returns a text to undo a new entry with: the old /etc/kernel/cmdline or, if that was missing, the last
-// entry.
+// pattern returns a text to undo a new entry with.
 func (o *entries) pattern(was *entriesState) string {
 	if text, ok := fileText(was.Files[kernelCmdline]); ok {
 		return "options " + parseOptions(cmdlineForm, text).line() + "\n"
@@ -382,7 +377,7 @@ func (o *rpmOSTree) Do(ctx context.Context, s *change.System) error {
 	return o.lead(ctx, s, line, cmdline.Edit(line, o.Args))
 }
 
-// Merge implements [change.Merger]. Restore removes only our arguments from the line.
+// Merge implements [change.Merger].
 func (o *rpmOSTree) Merge(_ context.Context, _ *change.System, u change.Undo) (change.State, []change.Changed, error) {
 	return u.Before, otherValues("the deployment", []string{string(u.Now)}, []string{string(u.Before)}, o.Args), nil
 }
@@ -396,8 +391,7 @@ func (o *rpmOSTree) Shell() []string {
 	return []string{o.Program + " kargs   # other values of the same arguments have to go: kargs --delete=", line}
 }
 
-// Restore implements [change.Op]. It makes a deployment without our arguments and keeps arguments that others have
-// added in the meantime.
+// Restore makes a deployment without our arguments and keeps arguments that others have added.
 func (o *rpmOSTree) Restore(ctx context.Context, s *change.System, before change.State) error {
 	line, err := o.line(ctx, s)
 	if err != nil {
@@ -428,9 +422,9 @@ func (o *rpmOSTree) lead(ctx context.Context, s *change.System, from, to string)
 	return err
 }
 
-// kargsOptions returns the options of rpm-ostree kargs that turn from into to. rpm-ostree first deletes, and of two
-// equal words the first one, then appends (kernel_arg_transaction_execute in its daemon). So everything after the
-// first difference is deleted and appended again.
+// kargsOptions returns the options of rpm-ostree kargs that turn from into to. rpm-ostree first deletes, of two equal
+// words the first, then appends (kernel_arg_transaction_execute in its daemon), so everything after the first
+// difference is deleted and appended again.
 func kargsOptions(from, to []string) []string {
 	same := 0
 	for same < len(from) && same < len(to) && from[same] == to[same] {

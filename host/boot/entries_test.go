@@ -51,7 +51,6 @@ func fedora(t testing.TB) *machine {
 	return m
 }
 
-// grubby stands for grubby and prints entries as grubby-bls does.
 func (m *machine) grubby(argv []string) (string, error) {
 	if !slices.Equal(argv[1:], []string{"--info=ALL"}) {
 		return "", fmt.Errorf("%q", argv)
@@ -73,7 +72,6 @@ func (m *machine) grubby(argv []string) (string, error) {
 	return b.String(), nil
 }
 
-// systemdBoot returns a machine with systemd-boot, whose entries are in two partitions.
 func systemdBoot(t testing.TB) *machine {
 	m := newMachine(t, map[string]string{
 		"/proc/cmdline":           "initrd=\\x root=UUID=1-2 ro\n",
@@ -145,12 +143,10 @@ func TestRollbackAfterAKernelUpdateTakesOurArgumentsOffTheNewEntry(t *testing.T)
 	const added = "/boot/loader/entries/" + machineID + "-6.9.0-100.fc40.x86_64.conf"
 	m := fedora(t)
 	m.mustMake(change.Boot)
-	// kernel-install makes an entry from /etc/kernel/cmdline, and removes the oldest.
 	m.write(added, bootEntry("6.9.0-100.fc40.x86_64", strings.TrimSpace(m.text(kernelCmdline))))
 	if err := os.Remove(m.Path(fedoraOld)); err != nil {
 		t.Fatal(err)
 	}
-	// The user edits the other one.
 	m.write(fedoraEntry, strings.Replace(m.text(fedoraEntry), "quiet", "debug", 1))
 	m.mustMake(change.Boot)
 	m.mustRollback()
@@ -201,8 +197,7 @@ func TestCountedBootsDoNotMakeAnEntryANewOne(t *testing.T) {
 	}
 }
 
-// rhel8 returns a machine whose entries take their options from GRUB's environment. grubenv is a link to the EFI
-// system partition.
+// rhel8 returns a machine whose entries take their options from GRUB's environment.
 func rhel8(t testing.TB) *machine {
 	m := fedora(t)
 	const env = "/boot/efi/EFI/redhat/grubenv"
@@ -236,7 +231,6 @@ func TestOptionsInGRUBsEnvironmentAreChangedThere(t *testing.T) {
 	if m.text(fedoraEntry) != entry {
 		t.Error("the entry was changed")
 	}
-	// GRUB writes to it at each boot.
 	booted := func(text string) string { return strings.Replace(text, "boot_success=0", "boot_success=1", 1) }
 	m.write(env, booted(got))
 	m.mustRollback()
@@ -318,7 +312,7 @@ func TestEntriesOfARealKernelInstall(t *testing.T) {
 			t.Fatal(err)
 		}
 		cmd := exec.Command(program, "add", version, m.Path("/image"))
-		// Run only the plugin that writes entries: the others look for modules.
+		// The other plugins look for modules.
 		cmd.Env = append(os.Environ(), "KERNEL_INSTALL_CONF_ROOT="+m.Path("/etc/kernel"),
 			"KERNEL_INSTALL_PLUGINS=/usr/lib/kernel/install.d/90-loaderentry.install", "BOOT_ROOT="+m.Path("/boot"),
 			"MACHINE_ID="+machineID)

@@ -15,16 +15,13 @@ import (
 	"github.com/rackless/rackless/machine/cmdline"
 )
 
-// A grub is GRUB with its menu in grub.cfg, which grub-mkconfig generates.
-//
-// Both the settings and the menu are changed. A menu alone would lose the arguments when the next kernel is
-// installed, because its package regenerates the menu from the settings. The settings alone would not reach the next
-// boot.
+// A grub is GRUB with its menu in grub.cfg. A changed menu alone would lose the arguments when the next kernel's
+// package regenerates it from the settings; changed settings alone would not reach the next boot.
 type grub struct {
 	Args     []string `json:"args"`
-	Config   string   `json:"config"`   // the path of grub.cfg
-	Program  string   `json:"program"`  // the path of grub-mkconfig or grub2-mkconfig
-	Settings string   `json:"settings"` // the file to change: our own in grub.d, or /etc/default/grub
+	Config   string   `json:"config"` // the path of grub.cfg
+	Program  string   `json:"program"`
+	Settings string   `json:"settings"` // our own file in grub.d, or /etc/default/grub
 	DropIn   bool     `json:"drop_in"`  // Settings is our own file
 	restoredState
 }
@@ -36,7 +33,6 @@ const (
 	grubScratch = "/run/rackless-grub.cfg"
 )
 
-// grubState is the configuration of GRUB. Rollback restores the menu byte for byte and compares it with a new one.
 type grubState struct {
 	Settings change.State `json:"settings"` // as change.File has it
 	Config   change.State `json:"config"`
@@ -56,13 +52,12 @@ func (g *grub) read(ctx context.Context, s *change.System) (st grubState, err er
 	var err1, err2 error
 	st.Settings, err1 = (&change.File{Path: g.Settings}).Read(ctx, s)
 	st.Config, err2 = (&change.File{Path: g.Config}).Read(ctx, s)
-	// Only read grubenv: GRUB itself writes to it when the machine boots.
 	env, err3 := s.ValueOr(path.Dir(g.Config)+"/grubenv", "")
 	st.Saved = savedEntry(env)
 	return st, errors.Join(err1, err2, err3)
 }
 
-// Done implements [change.Op]. It reports whether the default entry has the arguments, even if others added them.
+// Done reports whether the default entry has the arguments, even if others added them.
 func (g *grub) Done(state change.State) bool {
 	st, err := change.Decode[grubState](state)
 	if err != nil {
@@ -108,8 +103,8 @@ func (g *grub) settings(now string) (string, error) {
 	return text, nil
 }
 
-// guard refuses the step if Do could not succeed. It checks every entry, recovery entries too: the kernel silently
-// cuts a line that is too long, and the lost part may name the root file system.
+// guard checks every entry, recovery entries too: the kernel silently cuts a line that is too long, and the lost part
+// may name the root file system.
 func (g *grub) guard(ctx context.Context, s *change.System) error {
 	st, err := g.read(ctx, s)
 	if err != nil {
@@ -137,7 +132,7 @@ func (g *grub) guard(ctx context.Context, s *change.System) error {
 	return canWrite(s, path.Dir(g.Settings), path.Dir(g.Config), path.Dir(grubScratch))
 }
 
-// fits returns an error if the line is too long together with the part that GRUB puts before it.
+// fits counts the part that GRUB puts before the line.
 func (e *menuEntry) fits(line string) error {
 	if err := fits("BOOT_IMAGE=" + e.kernel + " " + line); err != nil {
 		return fmt.Errorf("entry %v: %w", e, err)
@@ -145,7 +140,7 @@ func (e *menuEntry) fits(line string) error {
 	return nil
 }
 
-// Do implements [change.Op]. If the new grub.cfg is not good, it is not installed, and the settings are restored.
+// Do restores the settings if the new grub.cfg is not good, and does not install it.
 func (g *grub) Do(ctx context.Context, s *change.System) error {
 	st, err := g.read(ctx, s)
 	if err != nil {
@@ -170,7 +165,6 @@ func (g *grub) Do(ctx context.Context, s *change.System) error {
 	return s.Checkpoint(filepath.Dir(g.Config))
 }
 
-// generate runs grub-mkconfig and installs the new grub.cfg if it passes a comparison with old.
 func (g *grub) generate(ctx context.Context, s *change.System, old *grubState, args []string) error {
 	if _, err := s.Program(ctx, g.Program, "-o", grubScratch); err != nil {
 		return err
@@ -189,7 +183,7 @@ func (g *grub) generate(ctx context.Context, s *change.System, old *grubState, a
 	return g.tidy(s)
 }
 
-// tidy removes the output of grub-mkconfig, including FILE.new, which stays if the program is interrupted.
+// tidy removes FILE.new too, which stays if grub-mkconfig is interrupted.
 func (g *grub) tidy(s *change.System) error {
 	return errors.Join(s.Remove(grubScratch), s.Remove(grubScratch+".new"))
 }
@@ -248,8 +242,8 @@ func missing(had, have []*menuEntry) string {
 	return strings.Join(names, ", ")
 }
 
-// bootFile reports whether a file that GRUB names exists on this machine. GRUB's paths begin at the file system of
-// /boot or of /, and on Btrfs with the name of a subvolume.
+// bootFile reports whether a file that GRUB names exists. GRUB's paths begin at the file system of /boot or of /, and
+// on Btrfs with the name of a subvolume.
 func bootFile(s *change.System, file string) bool {
 	if strings.HasPrefix(file, "(") { // (hd0,gpt2)/vmlinuz
 		_, file, _ = strings.Cut(file, ")")
@@ -277,8 +271,8 @@ func (g *grub) Shell() []string {
 	return append(lines, g.Program+" -o "+g.Config)
 }
 
-// Restore implements [change.Op]. It restores grub.cfg byte for byte if only our arguments differ; else it generates
-// it again, to keep new kernels and settings.
+// Restore restores grub.cfg byte for byte if only our arguments differ; else it generates it again, to keep new kernels
+// and settings.
 func (g *grub) Restore(ctx context.Context, s *change.System, before change.State) error {
 	was, err := change.Decode[grubState](before)
 	if err != nil {
@@ -302,7 +296,7 @@ func (g *grub) Restore(ctx context.Context, s *change.System, before change.Stat
 	return err
 }
 
-// Merge implements [change.Merger]. Restore removes only our arguments from the settings.
+// Merge implements [change.Merger].
 func (g *grub) Merge(_ context.Context, _ *change.System, u change.Undo) (change.State, []change.Changed, error) {
 	was, err1 := change.Decode[grubState](u.Before)
 	now, err2 := change.Decode[grubState](u.Now)
@@ -329,14 +323,13 @@ func (g *grub) Merge(_ context.Context, _ *change.System, u change.Undo) (change
 	return u.Before, otherValues(g.Settings, n.values[:], w.values[:], g.Args), nil
 }
 
-// edited reports whether somebody has changed the settings in our drop-in.
 func (g *grub) edited(now, was *grubState) bool {
 	text, isFile := fileText(now.Settings)
 	return g.DropIn && isFile && now.Settings != was.Settings &&
 		!slices.Equal(settingLines(text), settingLines(g.dropIn()))
 }
 
-// settingLines returns the lines that are not comments. Comments differ between versions of rackless.
+// settingLines drops comments, which differ between versions of rackless.
 func settingLines(text string) []string {
 	return lists.Filter(strings.Split(text, "\n"), func(line string) bool {
 		line = strings.TrimSpace(line)
@@ -367,8 +360,6 @@ func (g *grub) restoreSettings(ctx context.Context, s *change.System, now, was *
 	return put(s, g.Settings, text)
 }
 
-// restoreConfig restores the old menu if the menus differ only in our arguments, that is, no kernel came or went.
-// Else it generates a new one.
 func (g *grub) restoreConfig(ctx context.Context, s *change.System, now, was *grubState) error {
 	nowText, isFile := fileText(now.Config)
 	wasText, _ := fileText(was.Config)
@@ -378,7 +369,6 @@ func (g *grub) restoreConfig(ctx context.Context, s *change.System, now, was *gr
 	return g.generate(ctx, s, now, nil)
 }
 
-// stripMenu removes the arguments, with any value, from each line of a grub.cfg that starts a kernel.
 func stripMenu(text string, args []string) string {
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {
@@ -389,8 +379,7 @@ func stripMenu(text string, args []string) string {
 	return strings.Join(lines, "\n")
 }
 
-// The assignments in /etc/default/grub that form the kernel's command line. Normal entries get both, recovery entries
-// only the first.
+// Normal entries get both assignments, recovery entries only the first.
 const (
 	grubAlways  = "GRUB_CMDLINE_LINUX"
 	grubDefault = "GRUB_CMDLINE_LINUX_DEFAULT"
@@ -398,8 +387,7 @@ const (
 
 var grubAssignment = lazyregexp.New(`(?m)^([ \t]*(?:export[ \t]+)?(GRUB_CMDLINE_LINUX(?:_DEFAULT)?))(\+?=)(.*)$`)
 
-// grubValue matches a value that can be changed without running a shell: text in quotes or without, with nothing
-// expanded or escaped.
+// grubValue matches a value that a shell neither expands nor unescapes.
 var grubValue = lazyregexp.New(`^("[^"\\$` + "`" + `]*"|'[^']*'|[A-Za-z0-9=,:./_+@%-]*)([ \t]*(?:[ \t]#.*)?\r?)$`)
 
 type grubDefaults struct {
@@ -431,10 +419,9 @@ func parseGrubDefaults(text string) (*grubDefaults, error) {
 	return d, nil
 }
 
-// with returns the text with new values. Unchanged values keep their text.
+// with leaves the text of unchanged values.
 func (d *grubDefaults) with(values [2]string) (string, error) {
 	text := d.text
-	// Edit from the end, so that offsets stay right.
 	order := [2]int{1, 0}
 	if d.at[0][0] > d.at[1][0] {
 		order = [2]int{0, 1}

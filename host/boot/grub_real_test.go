@@ -13,8 +13,8 @@ import (
 	"github.com/rackless/rackless/host/change"
 )
 
-// realGRUB returns a machine that runs the installed grub-mkconfig in a mount namespace, with the machine's
-// directories mounted over the real ones. Only grub-probe is replaced, because there is no disk.
+// realGRUB runs the installed grub-mkconfig in a mount namespace, with the machine's directories mounted over the real
+// ones. Only grub-probe is replaced, because there is no disk.
 func realGRUB(t *testing.T, defaults string) *machine {
 	t.Helper()
 	mkconfig := need(t, "grub-mkconfig", "grub-common")
@@ -94,7 +94,6 @@ func TestTheRealGrubMkconfigTakesTheDropIn(t *testing.T) {
 	m.mustMake(change.Boot)
 	m.wantTree("made again", made)
 
-	// Install another kernel, and run the real update-grub.
 	m.write("/boot/vmlinuz-6.1.0-14-amd64", strings.Repeat("kernel", 100))
 	m.write("/boot/initrd.img-6.1.0-14-amd64", strings.Repeat("initrd", 100))
 	regenerate := func() {

@@ -16,7 +16,6 @@ import (
 	"github.com/rackless/rackless/machine/cmdline"
 )
 
-// debian returns a machine with GRUB as on Debian, with a grub.cfg generated from defaults.
 func debian(t testing.TB, defaults string) *machine {
 	m := newMachine(t, map[string]string{
 		"/proc/cmdline":                "BOOT_IMAGE=/boot/vmlinuz-6.1.0-13-amd64 root=UUID=1-2 ro quiet\n",
@@ -24,7 +23,7 @@ func debian(t testing.TB, defaults string) *machine {
 		"/boot/vmlinuz-6.1.0-13-amd64": "kernel", "/boot/initrd.img-6.1.0-13-amd64": "initrd",
 		"/boot/vmlinuz-6.1.0-9-amd64": "kernel", "/boot/initrd.img-6.1.0-9-amd64": "initrd",
 		"/boot/grub/grubenv": "# GRUB Environment Block\n" + strings.Repeat("#", 999),
-		// Detection looks for this line: the script reads the directory.
+		// Detection looks for this line.
 		"/usr/sbin/grub-mkconfig": "#!/bin/sh\nfor x in ${sysconfdir}/default/grub.d/*.cfg ; do\n",
 	})
 	m.programs["grub-mkconfig"] = func(argv []string) (string, error) { return "", m.mkconfig(argv) }
@@ -32,7 +31,6 @@ func debian(t testing.TB, defaults string) *machine {
 	return m
 }
 
-// suse returns a machine with GRUB as on SUSE: one file of settings.
 func suse(t testing.TB, defaults string) *machine {
 	m := debian(t, defaults)
 	for _, path := range []string{"/usr/sbin/grub-mkconfig", "/boot/grub/grub.cfg", "/boot/grub/grubenv",
@@ -57,8 +55,7 @@ func (m *machine) regenerate(config string) {
 	}
 }
 
-// mkconfig stands for grub-mkconfig. The menu has an entry for the newest kernel, and a submenu with all kernels and
-// their recovery modes. It writes to FILE.new first, as the real one does.
+// mkconfig stands for grub-mkconfig and writes to FILE.new first, as the real one does.
 func (m *machine) mkconfig(argv []string) error {
 	script := `set -e
 . "$1/etc/default/grub"
@@ -341,7 +338,7 @@ func TestRollbackAfterAKernelUpdateKeepsTheNewKernel(t *testing.T) {
 			update(m)
 			m.mustMake(change.Boot)
 			m.mustRollback()
-			never := make(t, debianDefaults) // a machine that rackless has never changed
+			never := make(t, debianDefaults)
 			update(never)
 			m.wantTree("updated and rolled back", never.tree())
 		})

@@ -11,17 +11,17 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 )
 
-// A menu is the part of a grub.cfg that can be read without running it. Conditions are not evaluated: all branches of
-// an if count, and the first of contradicting ones wins. This suffices for the output of grub-mkconfig.
+// A menu is the part of a grub.cfg that can be read without running it: all branches of an if count, and the first of
+// contradicting ones wins. This suffices for the output of grub-mkconfig.
 type menu struct {
 	entries  []*menuEntry
-	defaults []string // the values of "default", in order
-	bls      bool     // entries come from loader/entries (the command blscfg)
+	defaults []string
+	bls      bool // entries come from loader/entries (the command blscfg)
 }
 
 type menuEntry struct {
 	title, id string
-	kernel    string   // of the command linux, or ""
+	kernel    string
 	line      string   // the kernel's command line
 	initrd    []string // of the command initrd
 	submenu   bool
@@ -35,7 +35,6 @@ func (e *menuEntry) String() string {
 	return fmt.Sprintf("%q (%s)", e.title, e.id)
 }
 
-// leaves returns the entries that boot a system, including the entries of submenus.
 func leaves(entries []*menuEntry) []*menuEntry {
 	var all []*menuEntry
 	for _, e := range entries {
@@ -54,16 +53,14 @@ type scriptToken struct {
 	word bool
 }
 
-// scriptPiece matches white space, a separator, or a piece of a word: an escaped character, text in single or double
-// quotes, or plain text. It fails to match only at a quote that never ends.
+// scriptPiece fails to match only at a quote that never ends.
 var scriptPiece = lazyregexp.New(
 	`(?s)^(?:([ \t\r]+)|([\n;])|\\(.?)|'([^']*)'|"((?:[^"\\]|\\.)*)"|([^ \t\r\n;\\'"]+))`)
 
-// scriptEscape matches the escapes within double quotes. Before any other character a backslash is literal.
+// scriptEscape matches the escapes within double quotes: before other characters a backslash is literal.
 var scriptEscape = lazyregexp.New(`\\([\\"$\n])`)
 
-// scriptTokens splits a GRUB script, with words as in a shell (info grub, "Shell-like scripting"). It leaves
-// variables as they are.
+// scriptTokens splits a GRUB script (info grub, "Shell-like scripting") and leaves variables as they are.
 func scriptTokens(text string) ([]scriptToken, error) {
 	var tokens []scriptToken
 	word, inWord, quoted := "", false, false // quoted: a brace in the word is not a separator
@@ -100,8 +97,7 @@ func scriptTokens(text string) ([]scriptToken, error) {
 	return append(tokens, scriptToken{"\n", false}), nil
 }
 
-// parseMenu parses a grub.cfg. Its stack has nil for the body of a function, so that commands there belong to no
-// entry.
+// parseMenu has nil on its stack for the body of a function, so that commands there belong to no entry.
 func parseMenu(text string) (*menu, error) {
 	tokens, err := scriptTokens(text)
 	if err != nil {
@@ -137,7 +133,7 @@ func parseMenu(text string) (*menu, error) {
 	return m, nil
 }
 
-// newEntry adds the entry that a "{" begins to the entry around it. It returns nil for other blocks.
+// newEntry returns nil for blocks that are not entries.
 func newEntry(words []string, around *menuEntry) *menuEntry {
 	if len(words) == 0 || words[0] != "menuentry" && words[0] != "submenu" {
 		return nil
@@ -169,7 +165,6 @@ func newEntry(words []string, around *menuEntry) *menuEntry {
 	return e
 }
 
-// command records a command of an entry or of the whole file.
 func (m *menu) command(words []string, in *menuEntry) {
 	if len(words) == 0 {
 		return
@@ -243,7 +238,7 @@ func choose(entries []*menuEntry, name string) *menuEntry {
 	return lists.Find(entries, func(e *menuEntry) bool { return name != "" && (e.id == name || e.title == name) })
 }
 
-// ours returns the entry of the next boot: the default or, if that does not start Linux, the first that does, or nil.
+// ours returns the default entry or, if that does not start Linux, the first that does, or nil.
 func (m *menu) ours(saved string) *menuEntry {
 	if e := m.defaultEntry(saved); e != nil && e.kernel != "" {
 		return e
@@ -251,7 +246,6 @@ func (m *menu) ours(saved string) *menuEntry {
 	return lists.Find(leaves(m.entries), func(e *menuEntry) bool { return e.kernel != "" })
 }
 
-// savedEntry returns saved_entry of GRUB's environment block, or "".
 func savedEntry(env string) string {
 	for line := range strings.SplitSeq(env, "\n") {
 		if value, ok := strings.CutPrefix(line, "saved_entry="); ok {

@@ -22,7 +22,6 @@ const (
 
 var planArgs = strings.Fields(planText)
 
-// need returns the path of a program that a test runs for real.
 func need(t *testing.T, program, debian string) string {
 	t.Helper()
 	path, err := exec.LookPath(program)
@@ -87,7 +86,6 @@ func (m *machine) write(path, text string) {
 	}
 }
 
-// efi sets a firmware variable as efivarfs shows it: attributes, then UTF-16.
 func (m *machine) efi(name, text string) {
 	data := "\x06\x00\x00\x00"
 	for _, c := range text + "\x00" {
@@ -156,7 +154,6 @@ func (m *machine) steps() []change.Step {
 	return steps
 }
 
-// withJournal opens the journal as a new process would.
 func (m *machine) withJournal(f func(*change.Journal) error) error {
 	m.t.Helper()
 	j, err := change.Open(m.journal, Kinds())
@@ -213,10 +210,9 @@ func (m *machine) mustRollback() {
 	}
 }
 
-// A powerCut is the panic value of a fault.
 type powerCut struct{}
 
-// until runs f and cuts it off at the n-th change. cut is false if f makes fewer changes.
+// until cuts f off at its n-th change. cut is false if f makes fewer changes.
 func (m *machine) until(n int, f func()) (cut bool) {
 	m.Fault = func(string) {
 		if n--; n < 0 {
@@ -236,8 +232,8 @@ func (m *machine) until(n int, f func()) (cut bool) {
 	return false
 }
 
-// everyCut interrupts prepare and rollback at every change, continues in both directions, and compares the result
-// with the expected machine. boot, if set, applies the effects of a reboot after the cut.
+// everyCut interrupts prepare and rollback at every change, and continues in both directions. boot, if set, applies the
+// effects of a reboot after the cut.
 func everyCut(t *testing.T, machine func() *machine) {
 	t.Helper()
 	ref := machine()

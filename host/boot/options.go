@@ -12,10 +12,9 @@ import (
 	"github.com/rackless/rackless/machine/cmdline"
 )
 
-// An optionsFile is a file that holds pieces of a command line, in one of three forms.
 type optionsFile struct {
 	form   optionsForm
-	around []string // the text before the first piece, between pieces, and after the last
+	around []string
 	pieces []string
 }
 
@@ -37,7 +36,6 @@ func formOf(file string) optionsForm {
 	return entryForm
 }
 
-// optionPieces matches the pieces of each form, one per line, as the first group.
 var optionPieces = map[optionsForm]func() *regexp.Regexp{
 	// Key, white space, value: The Boot Loader Specification, "Type #1 Boot Loader Entry Keys".
 	entryForm:   lazyregexp.New(`(?m)^[ \t]*options[ \t]+(.*)$`),
@@ -45,10 +43,10 @@ var optionPieces = map[optionsForm]func() *regexp.Regexp{
 	envForm:     lazyregexp.New(`(?m)^kernelopts=(.*)$`),
 }
 
-// parseOptions finds the pieces, if any. It accepts every text.
+// parseOptions accepts every text.
 func parseOptions(form optionsForm, text string) *optionsFile {
 	f := &optionsFile{form: form}
-	from := 0 // the start of the text around the next piece
+	from := 0
 	for _, m := range optionPieces[form]().FindAllStringSubmatchIndex(text, -1) {
 		f.around = append(f.around, text[from:m[2]])
 		f.pieces = append(f.pieces, text[m[2]:m[3]])
@@ -58,7 +56,6 @@ func parseOptions(form optionsForm, text string) *optionsFile {
 	return f
 }
 
-// entryValue returns the value of a key in a boot entry, or "".
 func entryValue(text, key string) string {
 	for line := range strings.Lines(text) {
 		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == key {
@@ -81,7 +78,7 @@ func (f *optionsFile) text() string {
 
 func (f *optionsFile) line() string { return strings.Join(f.pieces, " ") }
 
-// with returns the file's text with new pieces. A file without pieces gets a new line for the first.
+// with gives a file without pieces a new line for the first.
 func (f *optionsFile) with(pieces []string) (string, error) {
 	g := &optionsFile{form: f.form, around: f.around, pieces: pieces}
 	old := f.text()
@@ -111,7 +108,7 @@ func lineEnded(text string) string {
 	return text + "\n"
 }
 
-// padEnv pads an environment block to its original size: GRUB overwrites the block in place and never extends it.
+// padEnv pads to the original size: GRUB overwrites the block in place and never extends it.
 func padEnv(text string, size int) (string, error) {
 	text = strings.TrimRight(text, "#")
 	if len(text) > size {
@@ -121,7 +118,6 @@ func padEnv(text string, size int) (string, error) {
 	return text + strings.Repeat("#", size-len(text)), nil
 }
 
-// some returns the pieces, or one empty piece.
 func (f *optionsFile) some() []string {
 	if len(f.pieces) == 0 {
 		return []string{""}
@@ -132,8 +128,7 @@ func (f *optionsFile) some() []string {
 // kernelopts is the word in an entry's options that GRUB replaces with a variable (RHEL 8).
 const kernelopts = "$kernelopts"
 
-// editOptions adds args to a file's text. An entry with $kernelopts gets args from GRUB's environment, so its own
-// copies are removed instead.
+// editOptions adds args. An entry with $kernelopts gets them from GRUB's environment, so its own copies are removed.
 func editOptions(form optionsForm, text string, args []string) (string, error) {
 	f := parseOptions(form, text)
 	pieces := f.some()
@@ -156,8 +151,8 @@ func editOptions(form optionsForm, text string, args []string) (string, error) {
 
 // undoOptions removes args from now. before is the file, or a similar one, from before args were added.
 //
-// If now is exactly the edited before, no other program has changed the file, and undoOptions returns before, with
-// its white space and order. Otherwise it changes only our words.
+// If now is exactly the edited before, undoOptions returns before, with its white space and order. Otherwise it changes
+// only our words.
 func undoOptions(form optionsForm, now, before string, args []string) (string, error) {
 	if edited, err := editOptions(form, before, args); err == nil && edited == now {
 		return before, nil

@@ -13,7 +13,6 @@ import (
 	"github.com/rackless/rackless/machine/cmdline"
 )
 
-// coreOS returns a machine with rpm-ostree, whose deployments have these arguments.
 func coreOS(t testing.TB, kargs string) *machine {
 	m := newMachine(t, map[string]string{"/run/ostree-booted": "", "/usr/bin/rpm-ostree": "#!", "/proc/cmdline": kargs +
 		"\n", "/ostree/kargs": kargs, "/ostree/deployment": "0"})
@@ -21,8 +20,7 @@ func coreOS(t testing.TB, kargs string) *machine {
 	return m
 }
 
-// rpmOSTree stands for rpm-ostree: kargs alone prints the arguments of the next deployment. With options it makes a
-// deployment: it deletes first, appends then, and refuses to delete a missing word (rpm-ostree(1), and
+// rpmOSTree deletes first, then appends, and refuses to delete a missing word (rpm-ostree(1), and
 // kernel_arg_transaction_execute in its daemon). Each deployment has its own ostree=.
 func (m *machine) rpmOSTree(argv []string) (string, error) {
 	words := strings.Fields(m.text("/ostree/kargs"))
@@ -55,7 +53,6 @@ func (m *machine) rpmOSTree(argv []string) (string, error) {
 	return "Staging deployment...done\n", nil
 }
 
-// kargs returns the arguments of the next deployment, without ostree=.
 func (m *machine) kargs() string {
 	return strings.Join(slices.DeleteFunc(strings.Fields(m.text("/ostree/kargs")), func(w string) bool {
 		return strings.HasPrefix(w, "ostree=")

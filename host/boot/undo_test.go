@@ -45,7 +45,7 @@ func TestARollbackSaysWhichArgumentsOfOthersItLeaves(t *testing.T) {
 		name    string
 		machine func(testing.TB) *machine
 		byHand  func(*machine)
-		want    string   // the expected message; "" for none
+		want    string
 		stays   []string // a path, a text that it must have, and one that it must not
 	}{
 		{"a drop-in of GRUB", ofDebian, func(m *machine) {

@@ -18,10 +18,10 @@ type DamagedError struct {
 	Gaps []string // such as "lines 8 to 40 are missing"
 	// Known are the steps that can still be undone.
 	Known []*Entry
-	// Lost lists steps, by kind and subject, that were done and whose earlier state is lost. There may be more.
+	// Lost lists steps, by kind and subject, whose earlier state is lost. There may be more.
 	Lost []string
 
-	fresh bool // the damage was found now, and is not already recorded in the journal
+	fresh bool // the damage is not already recorded in the journal
 }
 
 func (e *DamagedError) Error() string {
@@ -45,17 +45,16 @@ var (
 	errNoBefore = errors.New("without the state of before")
 )
 
-// A head records the length and checksum of a journal.
 type head struct {
 	Lines int    `json:"lines"`
-	Sum   string `json:"sum"`  // of all bytes of these lines
-	Left  int    `json:"left"` // steps that are still to be undone
+	Sum   string `json:"sum"`
+	Left  int    `json:"left"`
 }
 
 func (j *Journal) headPath() string { return j.path + ".head" }
 
-// writeHead replaces the head file. It does not sync the directory, because each step of prepare waits for it, and a
-// head that is a few lines old is as good after a power cut.
+// writeHead does not sync the directory: each step of prepare waits for it, and a head that is a few lines old is as
+// good after a power cut.
 func (j *Journal) writeHead(s *System) error {
 	line, err := sealed(head{j.lines, j.total(), len(j.entries)})
 	if err != nil {
@@ -75,7 +74,6 @@ func (j *Journal) writeHead(s *System) error {
 
 func (j *Journal) total() string { return hex.EncodeToString(j.sum.Sum(nil)[:16]) }
 
-// count adds a line to the totals of the journal.
 func (j *Journal) count(line []byte) {
 	j.lines++
 	j.size += int64(len(line))
@@ -103,15 +101,13 @@ func unseal(line []byte, v any) error {
 }
 
 type reading struct {
-	j    *Journal
-	d    *DamagedError
-	lost map[opKey]bool
-	// bad is set while invalid lines are skipped, and numbered once a line had a number.
+	j             *Journal
+	d             *DamagedError
+	lost          map[opKey]bool
 	bad, numbered bool
 }
 
-// replay applies the valid lines of a journal and returns the damage, if any. It returns an error if a valid line has
-// a meaning that this version does not know.
+// replay returns the damage, if any. It returns an error if a valid line has a meaning that this version does not know.
 func (j *Journal) replay(data, headText []byte) (*DamagedError, error) {
 	r := &reading{j: j, d: &DamagedError{Path: j.path}, lost: map[opKey]bool{}}
 	var h *head
@@ -122,7 +118,6 @@ func (j *Journal) replay(data, headText []byte) (*DamagedError, error) {
 			h = nil
 		}
 	}
-	// A head of no lines must have the checksum of no lines.
 	matches := h == nil || h.Lines > 0 || h.Sum == j.total()
 	size := 0
 	for line := range bytes.Lines(data) {
@@ -230,8 +225,8 @@ func (r *reading) damage() *DamagedError {
 	return r.d
 }
 
-// salvage keeps a damaged journal under another name, replaces it with the steps that are still known, and returns
-// the new lines. A power cut in between leaves the same damage and steps.
+// salvage keeps a damaged journal under another name and replaces it with the known steps. A power cut in between
+// leaves the same damage and steps.
 func (j *Journal) salvage(damaged []byte, d *DamagedError) ([]byte, error) {
 	kept := fmt.Sprintf("%s.damaged-%s", j.path, j.now().UTC().Format("20060102T150405.000"))
 	s := &System{}

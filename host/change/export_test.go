@@ -5,13 +5,13 @@ import (
 	"slices"
 )
 
-// Abandon drops a journal as a killed process does: nothing more is written, and the kernel releases the lock.
+// Abandon drops a journal as a killed process does.
 func Abandon(j *Journal) {
 	j.file.Close()
 	j.lock.Close()
 }
 
-// Replay reads a journal and its head from memory. It returns the steps to undo, by kind and subject, and the damage.
+// Replay returns the steps to undo, by kind and subject, and the damage.
 func Replay(data, head []byte, kinds Kinds) (known []string, damage *DamagedError, err error) {
 	j := newJournal("journal", kinds)
 	damage, err = j.replay(data, head)

@@ -20,8 +20,8 @@ import (
 type File struct {
 	Path string      `json:"path"`
 	Data []byte      `json:"data"`
-	Mode fs.FileMode `json:"mode"` // permissions of the file, new or replaced
-	// Absent means that the file is to be removed instead.
+	Mode fs.FileMode `json:"mode"`
+	// Absent means that the file is to be removed.
 	Absent bool `json:"absent,omitempty"`
 }
 
@@ -30,7 +30,7 @@ type fileState struct {
 	Mode fs.FileMode `json:"mode,omitempty"`
 	UID  int         `json:"uid,omitempty"`
 	GID  int         `json:"gid,omitempty"`
-	Link string      `json:"link,omitempty"` // target, if the path is a symbolic link
+	Link string      `json:"link,omitempty"`
 	// Missing means that the path did not exist. Made then lists its missing parent directories, outermost first.
 	Missing bool     `json:"missing,omitempty"`
 	Made    []string `json:"made,omitempty"`
@@ -42,8 +42,8 @@ func (f *File) Kind() string { return "file" }
 // Subject implements [Op].
 func (f *File) Subject() string { return f.Path }
 
-// Read implements [Op]. It returns an error if the path is neither a regular file nor a link, because rackless must
-// not replace a directory or a device.
+// Read returns an error if the path is neither a regular file nor a link, because rackless must not replace a directory
+// or a device.
 func (f *File) Read(_ context.Context, s *System) (State, error) {
 	return Encode(readFileState(s, f.Path))
 }
@@ -89,7 +89,7 @@ func (f *File) Done(state State) bool {
 	return !st.Missing && st.Link == "" && st.Mode == f.Mode && bytes.Equal(st.Data, f.Data)
 }
 
-// Do implements [Op]. A new file belongs to the caller, and a replaced one keeps its owner.
+// Do makes new files for the caller, and keeps the owner of a replaced one.
 func (f *File) Do(_ context.Context, s *System) error {
 	if f.Absent {
 		return s.Remove(f.Path)
@@ -119,7 +119,7 @@ func (f *File) Restore(_ context.Context, s *System, before State) error {
 	return st.restore(s, f.Path)
 }
 
-// Restored implements [Restorer]. A directory that Do made stays if others have put something in it.
+// Restored accepts a directory that Do made if others have put something in it.
 func (f *File) Restored(before, now State) bool {
 	b, errB := Decode[fileState](before)
 	n, errN := Decode[fileState](now)
@@ -138,7 +138,7 @@ func (f *File) Merge(_ context.Context, _ *System, u Undo) (State, []Changed, er
 	return u.Whole(f, f.Done(u.Now), Changed{What: f.Path, Found: describe(u.Now), Set: set})
 }
 
-// describe describes a file for people, with a checksum instead of its content.
+// describe has a checksum instead of the content.
 func describe(state State) string {
 	st, err := Decode[fileState](state)
 	switch {
@@ -167,7 +167,6 @@ func (st *fileState) restore(s *System, path string) error {
 		return err
 	}
 	for i := len(st.Made) - 1; i >= 0; i-- {
-		// A directory stays if others have put something in it.
 		if err := s.Remove(st.Made[i]); err != nil && !errors.Is(err, syscall.ENOTEMPTY) {
 			return err
 		}
@@ -243,7 +242,7 @@ func (l *Link) Shell() []string {
 type Value struct {
 	Path string `json:"path"`
 	Want string `json:"want"`
-	// Write is the text to write, if it is not Want itself.
+	// Write is the text to write, if not Want.
 	Write string `json:"write,omitempty"`
 }
 
@@ -256,13 +255,12 @@ func (v *Value) Subject() string { return v.Path }
 // missingValue is the state of a file that the kernel does not have. The newline sets it apart from any value.
 const missingValue State = "\nmissing"
 
-// Read implements [Op]. The state of a choice such as "always [madvise] never" is the chosen word.
+// Read returns the chosen word of a choice such as "always [madvise] never".
 func (v *Value) Read(_ context.Context, s *System) (State, error) {
 	text, err := s.ValueOr(v.Path, string(missingValue))
 	return State(chosen(text)), err
 }
 
-// chosen returns the word in brackets, or text if there are no brackets.
 func chosen(text string) string {
 	if _, rest, ok := bytes.Cut([]byte(text), []byte("[")); ok {
 		if word, _, ok := bytes.Cut(rest, []byte("]")); ok {
@@ -283,8 +281,7 @@ func (v *Value) Do(_ context.Context, s *System) error {
 	return s.WriteValue(v.Path, v.Want)
 }
 
-// Restore implements [Op]. It leaves a file that did not exist before, because that file comes and goes with another
-// op.
+// Restore leaves a file that did not exist before, because that file comes and goes with another op.
 func (v *Value) Restore(ctx context.Context, s *System, before State) error {
 	now, err := v.Read(ctx, s)
 	if err != nil || now == before || before == missingValue || now == missingValue {
@@ -293,7 +290,7 @@ func (v *Value) Restore(ctx context.Context, s *System, before State) error {
 	return s.WriteValue(v.Path, string(before))
 }
 
-// Merge implements [Merger]. A file that has gone does not count as changed by others.
+// Merge does not count a file that has gone as changed by others.
 func (v *Value) Merge(_ context.Context, _ *System, u Undo) (State, []Changed, error) {
 	return u.Whole(v, v.Done(u.Now) || u.Now == missingValue, Changed{What: v.Path, Found: string(u.Now), Set: v.Want})
 }

@@ -18,18 +18,18 @@ import (
 )
 
 const (
-	eventBegin     = "begin"     // Before was read; Do comes next
-	eventDone      = "done"      // Do has returned, and the state was read back
+	eventBegin     = "begin"
+	eventDone      = "done"
 	eventRestoring = "restoring" // Restore comes next
-	eventRestored  = "restored"  // Restore has returned, and the state was read back
+	eventRestored  = "restored"
 )
 
 // eventGap is the first line of a journal that was rebuilt from a damaged one. Its What describes the loss.
 const eventGap = "gap"
 
 type record struct {
-	Line    int             `json:"line,omitempty"` // line number; 0 in journals of rackless 0.9 and before
-	Sum     string          `json:"sum,omitempty"`  // checksum of all bytes before the line
+	Line    int             `json:"line,omitempty"` // 0 in journals of rackless 0.9 and before
+	Sum     string          `json:"sum,omitempty"`  // of all bytes before the line
 	Event   string          `json:"event"`
 	Time    time.Time       `json:"time"`
 	Kind    string          `json:"kind,omitempty"`
@@ -38,18 +38,18 @@ type record struct {
 	Op      json.RawMessage `json:"op,omitempty"`     // of begin
 	Before  *State          `json:"before,omitempty"` // of begin
 	After   *State          `json:"after,omitempty"`  // of done: the state read back; nil from old versions
-	Boot    string          `json:"boot,omitempty"`   // of done: the boot ID at that time
+	Boot    string          `json:"boot,omitempty"`   // of done
 }
 
 // An Entry is an op to undo: it was begun and is not restored yet.
 type Entry struct {
 	Op     Op
 	What   string
-	Before State // the state before it was first begun
-	Done   bool  // the op was finished the last time that it was begun
+	Before State
+	Done   bool
 
-	made State  // the state that was read back when it was last finished, or ""
-	boot string // the boot ID at that time
+	made State // state read back when it was last finished, or ""
+	boot string
 }
 
 func (e *Entry) key() opKey { return keyOf(e.Op) }
@@ -60,15 +60,15 @@ func keyOf(op Op) opKey { return opKey{op.Kind(), op.Subject()} }
 
 // A Journal is the file that records changes before they are made. Only one process at a time can open it.
 //
-// Each line has its number and a checksum of all lines before it. A second file, the head, has the number of lines
-// and the checksum of all of them. Without the head, a lost end of the journal would go unnoticed.
+// Each line has its number and a checksum of all lines before it. A second file, the head, has the number of lines and
+// the checksum of all of them: without it, a lost end of the journal would go unnoticed.
 type Journal struct {
 	path    string
 	file    *os.File // nil until the journal was read and found undamaged
 	lock    *flock.Flock
 	kinds   Kinds
-	entries []*Entry // in the order of their first begin
-	gap     string   // the loss from an earlier damage
+	entries []*Entry
+	gap     string
 	lines   int
 	size    int64 // of the lines, in bytes
 	sum     hash.Hash
@@ -82,13 +82,12 @@ func newJournal(path string, kinds Kinds) *Journal {
 // ErrBusy is returned by [Open] if another process has the journal open.
 var ErrBusy = errors.New("another rackless is changing this machine")
 
-// Open opens the journal at path, and creates it and its directory if necessary. It drops a last line that a power
-// cut truncated, because that line's change had not begun. Any other damage is returned as a [DamagedError], and
-// nothing is changed.
+// Open creates the journal and its directory if necessary. It drops a last line that a power cut truncated, because
+// that line's change had not begun; for any other damage it returns a [DamagedError] and changes nothing.
 func Open(path string, kinds Kinds) (*Journal, error) { return open(path, kinds, false) }
 
 // OpenKnown is like [Open], but also opens a damaged journal, for a rollback of its known steps. It keeps the damaged
-// file beside the new journal. The new journal begins with a description of the loss, which [Journal.Gap] returns.
+// file beside the new journal, whose loss [Journal.Gap] returns.
 func OpenKnown(path string, kinds Kinds) (*Journal, error) { return open(path, kinds, true) }
 
 func open(path string, kinds Kinds, damaged bool) (*Journal, error) {
@@ -122,7 +121,7 @@ func (j *Journal) open(damaged bool) error {
 			return err
 		}
 	}
-	// Write the head before the journal: a head without a journal means that the journal was removed.
+	// The head comes first: a head without a journal means that the journal was removed.
 	if err := j.writeHead(&System{}); err != nil {
 		return err
 	}
@@ -140,8 +139,7 @@ func (j *Journal) open(damaged bool) error {
 	return nil
 }
 
-// read reads the head, then the journal. A reader without the lock may thus find more lines than the head counts, but
-// never fewer.
+// read reads the head first, so a reader without the lock may find more lines than the head counts, but never fewer.
 func (j *Journal) read() ([]byte, *DamagedError, error) {
 	text, err := os.ReadFile(j.headPath())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -155,15 +153,15 @@ func (j *Journal) read() ([]byte, *DamagedError, error) {
 	return data, damage, err
 }
 
-// ReadJournal returns the entries to undo in the journal at path, without locking it, or nil if there is no file. If
-// the error is a [DamagedError], the entries are those still known.
+// ReadJournal returns the entries to undo without locking the journal, or nil if there is no file. If the error is a
+// [DamagedError], the entries are those still known.
 func ReadJournal(path string, kinds Kinds) ([]*Entry, error) {
 	for again := false; ; again = true {
 		j := newJournal(path, kinds)
 		_, damage, err := j.read()
 		if err == nil && damage != nil {
 			if !again {
-				continue // the process with the lock may have removed one of the two files in between
+				continue // the process with the lock may have removed one of the two files
 			}
 			err = damage
 		}
@@ -224,9 +222,8 @@ func (j *Journal) find(key opKey) *Entry {
 	return lists.Find(j.entries, func(e *Entry) bool { return e.key() == key })
 }
 
-// write appends a record and syncs it to the disk, then writes the head. A power cut in between leaves a line that
-// the head does not count; read accepts the line, or drops it if it was cut off. In the other order the head would
-// count a line that does not exist, which looks like a lost line.
+// write syncs the record to the disk, then writes the head. A power cut in between leaves a line that the head does not
+// count, which read accepts, or drops if it was cut off; in the other order it would look like a lost line.
 func (j *Journal) write(s *System, r record) error {
 	line, err := j.seal(&r)
 	if err != nil {
@@ -261,8 +258,7 @@ func beginOf(step *Step, before State) (record, error) {
 		Before: &before}, err
 }
 
-// done records that an op is done, with its state. after is nil if the state was recorded before and the op is still
-// in place after another boot.
+// done records after, or nil if the state was recorded before and the op is still in place after another boot.
 func (j *Journal) done(s *System, op Op, after *State) error {
 	return j.write(s, record{Event: eventDone, Kind: op.Kind(), Subject: op.Subject(), After: after, Boot: bootID(s)})
 }
@@ -279,19 +275,19 @@ func Unfinished(entries []*Entry) *Entry {
 	return lists.Find(entries, func(e *Entry) bool { return !e.Done })
 }
 
-// Gap describes the loss from an earlier damage of the journal, or returns "".
+// Gap describes an earlier loss, or returns "".
 func (j *Journal) Gap() string { return j.gap }
 
-// Close closes the journal, and removes it if there is nothing left to undo.
+// Close removes the journal if there is nothing left to undo.
 func (j *Journal) Close() error {
 	var errs []error
 	if j.file != nil {
 		if len(j.entries) == 0 {
-			// Remove the head last: its Left is 0, so that the removed journal does not count as lost.
+			// The head goes last: its Left is 0, so that the removed journal does not count as lost.
 			for _, path := range []string{j.path, j.headPath()} {
 				errs = append(errs, (&System{}).Remove(path))
 			}
-			// Remove the lock file while holding the lock. Other processes only try to lock, so none waits for it.
+			// Other processes only try to lock, so none waits for the removed file.
 			if err := os.Remove(j.lock.Path()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				errs = append(errs, err)
 			}

@@ -16,7 +16,6 @@ import (
 	"github.com/rackless/rackless/host/change"
 )
 
-// A written is the journal and head of a machine with two changes, split into lines.
 type written struct {
 	m     *machine
 	lines [][]byte
@@ -52,7 +51,7 @@ func (m *machine) becomes(t *testing.T, journal, head []byte) {
 	}
 }
 
-// The power was cut while the last line was written: the head does not count that line yet.
+// The head does not count the cut line yet.
 func TestATornLastLineIsDropped(t *testing.T) {
 	t.Parallel()
 	w := journal(t)
@@ -76,8 +75,7 @@ func TestATornLastLineIsDropped(t *testing.T) {
 	}
 }
 
-// The journal is truncated, or a byte is changed, or lines are dropped, doubled or swapped. Either the damage is
-// reported, or nothing is lost.
+// Damage is reported, or nothing is lost.
 func TestNoDamageOfAJournalIsSilent(t *testing.T) {
 	t.Parallel()
 	w := journal(t)
@@ -184,8 +182,7 @@ func TestADamagedJournalIsRefusedAndSaysWhatItKnows(t *testing.T) {
 	}
 }
 
-// Known steps of a damaged journal are undone. The journal reports the loss to its end, also if the process dies in
-// between.
+// The journal reports the loss to its end, also if the process dies in between.
 func TestWhatADamagedJournalKnowsIsTakenBack(t *testing.T) {
 	t.Parallel()
 	w := journal(t)
@@ -255,7 +252,7 @@ func TestAJournalOfTheVersionBeforeIsGoneOnWithAndTakenBack(t *testing.T) {
 	s := m.steps()
 	steps := []change.Step{s[1], s[2], s[5]}
 	m.do(t, -1, m.prepare(steps))
-	m.becomes(t, old[:len(old)-10], nil) // that version died while writing the last line
+	m.becomes(t, old[:len(old)-10], nil)
 	m.do(t, -1, m.prepare(append(steps, s[3])))
 	data, err := os.ReadFile(m.journal)
 	if err != nil {

@@ -15,12 +15,10 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A State is a state that an op has read, as text in the format of that kind of op. Equal states have equal texts. It
-// is stored in the journal.
+// A State is a state that an op has read, as text for the journal. Equal states have equal texts.
 type State string
 
-// Encode encodes a state with several parts as JSON. It takes an error so that the results of a function that reads a
-// state can be passed on directly.
+// Encode encodes a state as JSON. It takes an error so that a reader's results can be passed on directly.
 func Encode(st any, err error) (State, error) {
 	if err != nil {
 		return "", err
@@ -37,35 +35,32 @@ func Decode[T any](state State) (st T, err error) {
 	return st, err
 }
 
-// An Op is one change of the machine. Its exported fields are stored in the journal as JSON. Together with the kind
-// they must suffice to restore the earlier state, even for later versions of this program: fields may be added, but
-// never change their meaning.
+// An Op is one change of the machine. Its exported fields, stored as JSON, must with the kind suffice to restore the
+// earlier state, even for later versions of this program: fields may be added, but never change their meaning.
 type Op interface {
-	// Kind names the type of op in the journal: "file".
+	// Kind names the type of op in the journal.
 	Kind() string
-	// Subject identifies the thing to change: a path, a PCI address. Two ops with one kind and subject change the
-	// same thing.
+	// Subject identifies the thing to change. Two ops with one kind and subject change the same thing.
 	Subject() string
-	// Read returns the present state and changes nothing. A missing thing is a state, not an error.
+	// Read changes nothing. A missing thing is a state, not an error.
 	Read(ctx context.Context, s *System) (State, error)
 	// Done reports whether a state is the wanted one.
 	Done(State) bool
-	// Do makes the change. It may be called again after it was interrupted at any point.
+	// Do may be called again after it was interrupted at any point.
 	Do(ctx context.Context, s *System) error
-	// Restore restores a state that Read returned, after Do, or after Do or Restore was interrupted at any point.
-	// Read must return that same state afterwards.
+	// Restore restores a state that Read returned, after Do, or after Do or Restore was interrupted at any point. Read
+	// must return that same state afterwards.
 	Restore(ctx context.Context, s *System, before State) error
 }
 
 // A LateRestorer is an op that a rollback restores after all other ops.
 type LateRestorer interface {
-	// RestoredLate reports whether another op may make this change again at a boot, until that other op is undone. If
-	// the machine goes down during a rollback, the journal must then still have this op.
+	// RestoredLate reports whether another op may make this change again at a boot, until that op is undone. If the
+	// machine goes down during a rollback, the journal must then still have this op.
 	RestoredLate() bool
 }
 
-// A Restorer is an op whose state after Restore may differ from the earlier one and still count as restored. For
-// other ops the states must be equal.
+// A Restorer is an op whose state after Restore may differ from the earlier one and still count as restored.
 type Restorer interface {
 	Restored(before, now State) bool
 }
@@ -77,14 +72,14 @@ type Manual interface {
 	Shell() []string
 }
 
-// A RebootError is an error of Do that the next boot resolves: the kernel then sets aside the memory that Do could
-// not find. The step's status is Waiting.
+// A RebootError is an error of Do that the next boot resolves: the kernel then sets aside the memory that Do could not
+// find. The step's status is Waiting.
 type RebootError interface {
 	error
 	NeedsReboot() bool
 }
 
-// Kinds maps a kind to a function that returns an empty op of that kind, for decoding journals.
+// Kinds maps a kind to a function that returns an empty op of that kind.
 type Kinds map[string]func() Op
 
 func (k Kinds) decode(kind string, data json.RawMessage) (Op, error) {
@@ -102,27 +97,26 @@ func (k Kinds) decode(kind string, data json.RawMessage) (Op, error) {
 // A Step is an op with its description for people.
 type Step struct {
 	Op Op
-	// What describes the step briefly: "hand 0000:41:00.0 to vfio-pci".
+	// What describes the step briefly.
 	What string
 	Why  string
-	// Risk describes possible failures and side effects, if any.
+	// Risk describes possible failures and side effects.
 	Risk string
-	// Boot is set for steps that take effect at the next boot. InForce reports whether they have taken effect.
+	// Boot is set for steps that take effect at the next boot. InForce reports whether they have.
 	Boot    bool
 	InForce func(ctx context.Context, s *System) (bool, error)
-	// Ready, if set, reports whether the step can be made now. If it cannot, an earlier step needs a reboot first.
+	// Ready, if set, reports whether the step can be made now: if not, an earlier step needs a reboot first.
 	Ready func(ctx context.Context, s *System) (bool, error)
-	// Guard, if set, runs before the step and in a survey. If it returns an error, the step is refused.
+	// Guard, if set, runs before the step and in a survey. Its error refuses the step.
 	Guard func(ctx context.Context, s *System) error
 	// Early is set for steps that need contiguous memory: they come before devices are handed over.
 	Early bool
 	// Before, if set, is called when the step is already in effect but not in the journal, for example because a boot
-	// with new kernel arguments did it. It returns the earlier state, for rollback, or false if rackless did not
-	// cause the change.
+	// with new kernel arguments did it. It returns the earlier state, or false if rackless did not cause the change.
 	Before func(ctx context.Context, s *System) (State, bool, error)
 }
 
-// Commands returns the shell commands for the step, or nil if its op is not [Manual].
+// Commands returns nil if the op is not [Manual].
 func (s *Step) Commands() []string {
 	if op, ok := s.Op.(Manual); ok {
 		return op.Shell()
@@ -130,13 +124,13 @@ func (s *Step) Commands() []string {
 	return nil
 }
 
-// ext4Checkpoint is EXT4_IOC_CHECKPOINT of <linux/ext4.h>, _IOW('f', 43, __u32), since Linux 5.15. It writes
-// everything in the journal to its final place.
+// ext4Checkpoint is EXT4_IOC_CHECKPOINT of <linux/ext4.h>, _IOW('f', 43, __u32), since Linux 5.15. It writes everything
+// in the journal to its final place.
 const ext4Checkpoint = 0x4004662b
 
-// Checkpoint writes the file system of dir to its final place on the disk, for readers that ignore its journal.
+// Checkpoint writes the file system of dir to its final place on the disk: after a power cut, GRUB reads an ext4
+// without the changes that are only in the journal, even if they were synced.
 //
-// After a power cut, GRUB reads an ext4 without the changes that are only in the journal, even if they were synced.
 // Only ext4 offers more than a sync. Checkpoint does nothing if the root is not that of this machine.
 func (s *System) Checkpoint(dir string) (err error) {
 	if s.Root != "/" {
@@ -150,20 +144,19 @@ func (s *System) Checkpoint(dir string) (err error) {
 	if err := unix.Syncfs(int(f.Fd())); err != nil {
 		return &os.PathError{Op: "syncfs", Path: f.Name(), Err: err}
 	}
-	// Other file systems and older kernels do not support it, and return various errors.
+	// Other file systems and older kernels return various errors.
 	_ = unix.IoctlSetPointerInt(int(f.Fd()), ext4Checkpoint, 0)
 	return nil
 }
 
 type seenKey struct{}
 
-// withSeen returns a context for work that changes nothing. [Seen] caches results in it.
 func withSeen(ctx context.Context) context.Context {
 	return context.WithValue(ctx, seenKey{}, map[any]any{})
 }
 
-// Seen returns the result of look, cached for the duration of a [Survey]. Guards use it because looking at the
-// machine can take seconds, and a survey changes nothing. A guard that runs right before its step always looks again.
+// Seen returns the result of look, cached for the duration of a [Survey], because looking can take seconds. A guard
+// that runs right before its step always looks again.
 //
 // Keys are compared together with their type, as keys of contexts are. Errors are not cached.
 func Seen[T any](ctx context.Context, key any, look func() (T, error)) (T, error) {
@@ -178,8 +171,7 @@ func Seen[T any](ctx context.Context, key any, look func() (T, error)) (T, error
 	return now, err
 }
 
-// FaultFrom returns the fault that a test of prepare or rollback requests in RACKLESS_FAULT, or nil for "". Tests
-// thus run the real program and not a special build:
+// FaultFrom returns the fault that a test of prepare or rollback requests in RACKLESS_FAULT, or nil for "":
 //
 //   - "kill:12" kills the process with SIGKILL before the 12th single change;
 //   - "reset:12" resets the machine there without writing to its disks, as a power cut does;
@@ -189,8 +181,8 @@ func Seen[T any](ctx context.Context, key any, look func() (T, error)) (T, error
 //   - "kill:12:made" kills it when the 12th step is done but the journal does not say so yet;
 //   - "kill:module vfio_pci:made" takes the step of this kind and subject, at any position.
 //
-// FaultFrom returns an error on any machine but the hosts of rackless emulate, because a reset destroys the work of
-// all users of a machine.
+// FaultFrom returns an error on any machine but the hosts of rackless emulate, because a reset destroys the work of all
+// users of a machine.
 func FaultFrom(s *System, text string) (func(what string), error) {
 	if text == "" {
 		return nil, nil
@@ -212,7 +204,7 @@ const vendorFile = "/sys/class/dmi/id/sys_vendor"
 func faultAt(text string) func(what string) {
 	how, rest, _ := strings.Cut(text, ":")
 	where, phase := rest, ""
-	// A subject may contain colons, a number does not.
+	// A subject may contain colons.
 	if i := strings.LastIndex(rest, ":"); i >= 0 {
 		where, phase = rest[:i], rest[i+1:]
 	}
@@ -251,7 +243,7 @@ func faultAt(text string) func(what string) {
 	}
 }
 
-// stepOf returns the kind and subject of the step if the change is a journal write of one of these events, or "".
+// stepOf returns the step's kind and subject if the change is a journal write of one of these events, or "".
 func stepOf(what string, events ...string) string {
 	for _, event := range events {
 		if step, ok := strings.CutPrefix(what, "journal "+event+" "); ok {

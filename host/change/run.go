@@ -18,10 +18,10 @@ const (
 	InPlace  Status = "in place" // nothing to do
 	Pending  Status = "pending"  // to be done
 	Made     Status = "made"
-	Boot     Status = "reboot"  // done, and in effect after a reboot
-	Waiting  Status = "waiting" // cannot be done before a reboot
+	Boot     Status = "reboot"
+	Waiting  Status = "waiting"
 	Restored Status = "restored"
-	Kept     Status = "kept" // restored, except for later changes by others, which are left
+	Kept     Status = "kept" // restored, except for later changes by others
 	Refused  Status = "refused"
 	Failed   Status = "failed"
 )
@@ -34,15 +34,14 @@ type Result struct {
 	Status  Status
 	Before  State // the present state, or the state before the step
 	Err     error
-	Changed []Changed // of Kept: the changes that were left
+	Changed []Changed // of Kept
 }
 
 func resultOf(step Step) Result {
 	return Result{Step: step, Kind: step.Op.Kind(), Subject: step.Op.Subject()}
 }
 
-// Survey returns the status of each step, and changes nothing. Steps that their guards would refuse are Refused, with
-// the reason as Err.
+// Survey changes nothing. Steps that their guards would refuse are Refused, with the reason as Err.
 func Survey(ctx context.Context, s *System, steps []Step) ([]Result, error) {
 	ctx = withSeen(ctx)
 	results := make([]Result, len(steps))
@@ -69,7 +68,6 @@ func Survey(ctx context.Context, s *System, steps []Step) ([]Result, error) {
 	return results, nil
 }
 
-// statusOf returns the status of a step before anything is done.
 func statusOf(ctx context.Context, s *System, step *Step, state State) (Status, error) {
 	if step.Op.Done(state) {
 		if step.Boot && step.InForce != nil {
@@ -87,13 +85,11 @@ func statusOf(ctx context.Context, s *System, step *Step, state State) (Status, 
 	return Pending, nil
 }
 
-// Make makes all steps. It first undoes ops in the journal that no step wants, then makes the missing steps in order.
-// progress, if set, is called as each step begins and ends. Undone ops appear in the results, before the steps, only
-// if they are [Kept].
+// Make first undoes ops in the journal that no step wants, then makes the missing steps in order. progress, if set, is
+// called as each step begins and ends. Undone ops appear in the results only if they are [Kept].
 //
 // A step that cannot be made until a reboot is Waiting, and so are later steps that are not Ready. Make stops at the
-// first error; finished steps stay, and are in the journal. Make may be called again at any time, even after a kill
-// or a power cut.
+// first error; finished steps stay. Make may be called again at any time, even after a kill or a power cut.
 func Make(ctx context.Context, s *System, j *Journal, steps []Step, progress func(Result)) ([]Result, error) {
 	if progress == nil {
 		progress = func(Result) {}
@@ -122,7 +118,7 @@ func Make(ctx context.Context, s *System, j *Journal, steps []Step, progress fun
 			progress(r)
 		}
 	}
-	// Run all guards first, so that a refusal does not leave the machine half prepared.
+	// All guards run first, so that a refusal does not leave the machine half prepared.
 	survey, err := Survey(ctx, s, steps)
 	if err != nil {
 		return survey, err
@@ -149,7 +145,7 @@ func Make(ctx context.Context, s *System, j *Journal, steps []Step, progress fun
 	return results, nil
 }
 
-// A RefusedError lists the reasons why no change was made to a machine.
+// A RefusedError lists the reasons why no change was made.
 type RefusedError struct{ Reasons []error }
 
 func (e *RefusedError) Error() string {
@@ -168,7 +164,7 @@ func makeStep(ctx context.Context, s *System, j *Journal, step *Step, r *Result,
 	if r.Status, err = statusOf(ctx, s, step, state); err != nil || r.Status == Waiting {
 		return err
 	}
-	// Do an op again if it was begun and not finished, even if it looks done: Read need not see every part of it.
+	// Do a begun op again even if it looks done: Read need not see every part of it.
 	if r.Status != Pending && (e == nil || e.Done) {
 		if r.Status == InPlace && e == nil && step.Before != nil {
 			return adopt(ctx, s, j, step, state)
@@ -225,7 +221,6 @@ func makeStep(ctx context.Context, s *System, j *Journal, step *Step, r *Result,
 	return nil
 }
 
-// adopt records a step in the journal that is already in place because of another step.
 func adopt(ctx context.Context, s *System, j *Journal, step *Step, now State) error {
 	before, ours, err := step.Before(ctx, s)
 	if err != nil || !ours {
@@ -238,7 +233,7 @@ func adopt(ctx context.Context, s *System, j *Journal, step *Step, now State) er
 }
 
 // Adopt records steps that are in effect because of another step but not in the journal, so that [Rollback] undoes
-// them. This happens if the machine went down during [Make] and booted with that other step in effect.
+// them: the machine went down during [Make] and booted with that other step in effect.
 func Adopt(ctx context.Context, s *System, j *Journal, steps []Step) error {
 	for i := range steps {
 		step := &steps[i]
@@ -264,7 +259,7 @@ func brief(state State) string {
 	return fmt.Sprintf("%q", string(state))
 }
 
-// RollbackOrder returns entries in the order of their undo: latest first, and [LateRestorer] ops after all others.
+// RollbackOrder returns the latest entries first, and [LateRestorer] ops after all others.
 func RollbackOrder(entries []*Entry) []*Entry {
 	var all, late []*Entry
 	for _, e := range slices.Backward(entries) {
@@ -284,11 +279,8 @@ func Undone(entries []*Entry) []Result {
 	})
 }
 
-// Rollback undoes all entries of the journal, in [RollbackOrder], and reads each thing back. A [Merger] leaves later
-// changes by others: its step is [Kept], and the journal forgets it.
-//
-// Rollback continues after a failure if it can. The remaining steps are in the error, one per line, and in the
-// journal, so that Rollback can be called again.
+// Rollback undoes all entries in [RollbackOrder], and reads each thing back. Rollback continues after a failure if it
+// can. The remaining steps are in the error, one per line, and in the journal, so that it can be called again.
 func Rollback(ctx context.Context, s *System, j *Journal, progress func(Result)) ([]Result, error) {
 	if progress == nil {
 		progress = func(Result) {}
@@ -318,7 +310,7 @@ func Rollback(ctx context.Context, s *System, j *Journal, progress func(Result))
 	return results, errors.Join(errs...)
 }
 
-// restore undoes an entry, and returns the later changes by others, which it leaves. left is [Undo.Left].
+// restore returns the later changes by others, which it leaves. left is [Undo.Left].
 func restore(ctx context.Context, s *System, j *Journal, e *Entry, left bool) ([]Changed, error) {
 	u, err := e.undo(ctx, s, left)
 	if err != nil {
@@ -350,7 +342,6 @@ func restore(ctx context.Context, s *System, j *Journal, e *Entry, left bool) ([
 	return changed, j.event(s, eventRestored, e.Op, strings.Join(said, "; "))
 }
 
-// isRestored reports whether the state now counts as the state before.
 func isRestored(op Op, before, now State) bool {
 	if r, ok := op.(Restorer); ok {
 		return r.Restored(before, now)

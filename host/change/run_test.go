@@ -21,7 +21,6 @@ type machine struct {
 	journal string
 }
 
-// newMachine makes the machine that every test starts from.
 func newMachine(t *testing.T) *machine {
 	t.Helper()
 	dir := machinetest.MemoryDir(t)
@@ -61,7 +60,6 @@ func (m *machine) steps() []change.Step {
 	}
 }
 
-// snapshot reads the whole machine. Values are read as the kernel shows them, with a newline.
 func (m *machine) snapshot(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -102,11 +100,9 @@ func (m *machine) snapshot(t *testing.T) map[string]string {
 	return all
 }
 
-// A died is the panic value that ends the process of a test.
 type died struct{ at string }
 
-// do runs f on the machine. It reports whether f was killed at the given point (-1 for never), and how many points it
-// passed.
+// do reports whether f was killed at the given point (-1 for never), and how many points it passed.
 func (m *machine) do(t *testing.T, point int, f func(s *change.System, j *change.Journal) error) (points int,
 	killed bool) {
 	t.Helper()
@@ -119,7 +115,6 @@ func (m *machine) do(t *testing.T, point int, f func(s *change.System, j *change
 			}
 			killed = true
 		}
-		// The process is gone, with its lock and its memory.
 		if j != nil {
 			change.Abandon(j)
 		}
@@ -363,7 +358,6 @@ func TestRollbackSaysWhatRemainsAndGoesOn(t *testing.T) {
 	if err := j.Close(); err != nil {
 		t.Fatal(err)
 	}
-	// Once the file exists again, the op can be undone.
 	if err := os.WriteFile(filepath.Join(m.root, "sys/nr_hugepages"), []byte("64\n"), 0o640); err != nil {
 		t.Fatal(err)
 	}
@@ -411,7 +405,6 @@ func ExampleSystem() {
 	// Output: /sys/devices/system/cpu/isolated
 }
 
-// A late op is a value that a boot sets again while another op is in place.
 type late struct{ change.Value }
 
 func (l *late) Kind() string     { return "late" }
@@ -437,7 +430,7 @@ func TestWhatABootBringsAboutAgainIsTakenBackLast(t *testing.T) {
 	}
 	var order []string
 	if _, err := change.Rollback(t.Context(), s, j, func(r change.Result) {
-		if r.Status == change.Restored { // progress is also called at the beginning of each
+		if r.Status == change.Restored {
 			order = append(order, r.What)
 		}
 	}); err != nil {

@@ -7,8 +7,7 @@ import (
 	"github.com/rackless/rackless/host/change"
 )
 
-// TestOneLookServesASurveyAndEachStepThatIsMadeHasItsOwn counts how often three guards look at the machine. A guard
-// must not use a result from before a change.
+// A guard must not use a result from before a change.
 func TestOneLookServesASurveyAndEachStepThatIsMadeHasItsOwn(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)

@@ -22,13 +22,11 @@ import (
 
 // A System is the machine to change.
 type System struct {
-	// Root is the root of the machine's files: "/", or the directory of a test.
+	// Root is "/", or the directory of a test.
 	Root string
-	// Run runs a program and returns its standard output; nil means [Exec]. Tests use recorded output if the real
-	// programs cannot run.
+	// Run runs a program and returns its standard output; nil means [Exec].
 	Run func(ctx context.Context, argv []string) ([]byte, error)
-	// Fault, if set, is called before each single change, with a description of it. Tests kill the process or cut the
-	// power there.
+	// Fault, if set, is called before each single change. Tests kill the process or cut the power there.
 	Fault func(what string)
 }
 
@@ -41,7 +39,7 @@ func (s *System) ReadFile(path string) ([]byte, error) {
 	return os.ReadFile(s.Path(path))
 }
 
-// Value reads a file of one line, such as a sysfs file, without the newline.
+// Value reads a file of one line without the newline.
 func (s *System) Value(path string) (string, error) {
 	b, err := s.ReadFile(path)
 	return strings.TrimRight(string(b), "\n"), err
@@ -53,7 +51,7 @@ func (s *System) Number(path string) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	n, err := strconv.ParseUint(text, 0, 63) // counts and sizes also fit an int
+	n, err := strconv.ParseUint(text, 0, 63)
 	if err != nil {
 		return 0, fmt.Errorf("%s: %q is not a number", path, text)
 	}
@@ -69,7 +67,7 @@ func (s *System) ValueOr(path, missing string) (string, error) {
 	return text, err
 }
 
-// List returns the sorted names in a directory, or nil if the directory does not exist.
+// List returns the sorted names in a directory, or nil if it does not exist.
 func (s *System) List(dir string) ([]string, error) {
 	entries, err := os.ReadDir(s.Path(dir))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -78,7 +76,7 @@ func (s *System) List(dir string) ([]string, error) {
 	return lists.Map(entries, os.DirEntry.Name), err
 }
 
-// Numbers returns each number N that has an entry prefixN in a directory, as the kernel names CPUs and NUMA nodes.
+// Numbers returns each number N of an entry prefixN in a directory.
 func (s *System) Numbers(dir, prefix string) ([]int, error) {
 	names, err := s.List(dir)
 	var numbers []int
@@ -92,14 +90,14 @@ func (s *System) Numbers(dir, prefix string) ([]int, error) {
 	return numbers, err
 }
 
-// Exists reports whether there is anything at path, even a dangling link.
+// Exists is true for a dangling link too.
 func (s *System) Exists(path string) bool {
 	_, err := os.Lstat(s.Path(path))
 	return err == nil
 }
 
-// LinkName returns the last element of a link's target, which in sysfs is the name of a driver or group, or "" if
-// there is no link.
+// LinkName returns the last element of a link's target, which in sysfs is the name of a driver or group, or "" if there
+// is no link.
 func (s *System) LinkName(path string) (string, error) {
 	to, err := os.Readlink(s.Path(path))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -120,14 +118,14 @@ func (s *System) point(format string, args ...any) {
 	}
 }
 
-// WriteValue writes to an existing kernel file in sysfs, procfs or a cgroup. It never creates a file.
+// WriteValue writes to an existing kernel file. It never creates a file.
 func (s *System) WriteValue(path, value string) error {
 	s.point("write %q to %s", value, path)
 	f, err := os.OpenFile(s.Path(path), os.O_WRONLY|os.O_TRUNC, 0)
 	if err != nil {
 		return err
 	}
-	// A single write: sysfs takes each write as a whole value.
+	// sysfs takes each write as a whole value.
 	_, err = f.WriteString(value)
 	if err != nil {
 		err = fmt.Errorf("write %q: %w", value, err)
@@ -135,7 +133,7 @@ func (s *System) WriteValue(path, value string) error {
 	return errors.Join(err, f.Close())
 }
 
-// newSuffix is the suffix of a replacement file before its rename. It is fixed, so that leftovers can be found.
+// newSuffix is fixed, so that leftovers can be found.
 const newSuffix = ".rackless-new"
 
 // Replace replaces a file atomically: readers see the old or the new content, even after a power cut.
@@ -167,7 +165,7 @@ func (s *System) Replace(path string, data []byte, mode fs.FileMode, uid, gid in
 	return atomicfile.Rename(tmp, full)
 }
 
-// chownIfNeeded sets the owner unless it is already right, because only root may set it.
+// chownIfNeeded leaves an owner that is right, because only root may set it.
 func chownIfNeeded(f *os.File, uid, gid int) error {
 	st, err := f.Stat()
 	if err != nil {
@@ -179,14 +177,13 @@ func chownIfNeeded(f *os.File, uid, gid int) error {
 	return f.Chown(uid, gid)
 }
 
-// copyLabel copies the SELinux label of the old file, if any, to the new one: services may not be allowed to read it
-// otherwise.
+// copyLabel copies the SELinux label of the old file, if any: services may not be allowed to read it otherwise.
 func copyLabel(old string, f *os.File) error {
 	const label = "security.selinux"
 	buf := make([]byte, 256)
 	n, err := syscall.Getxattr(old, label, buf)
 	if err != nil || n == 0 {
-		return nil // no old file, or no SELinux
+		return nil
 	}
 	return syscall.Setxattr(f.Name(), label, buf[:n], 0)
 }
@@ -194,7 +191,7 @@ func copyLabel(old string, f *os.File) error {
 // Remove removes a file, a link or an empty directory. A missing one is not an error.
 func (s *System) Remove(path string) error {
 	full := s.Path(path)
-	// Remove a replacement file that was cut off.
+	// A replacement file may have been cut off.
 	if err := os.Remove(full + newSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) &&
 		!errors.Is(err, syscall.ENOTDIR) {
 		return err
@@ -219,7 +216,7 @@ func (s *System) Mkdir(path string, mode fs.FileMode) error {
 	return atomicfile.SyncDir(filepath.Dir(s.Path(path)))
 }
 
-// Symlink makes a link, replacing an existing one.
+// Symlink replaces an existing link.
 func (s *System) Symlink(to, path string) error {
 	s.point("link %s to %s", path, to)
 	full := s.Path(path)
@@ -248,18 +245,18 @@ func (s *System) Query(ctx context.Context, argv ...string) ([]byte, error) {
 	return Exec(ctx, argv)
 }
 
-// programLimit bounds the run time of a program: dracut and grub-mkconfig take minutes on slow machines.
+// programLimit is long, because dracut and grub-mkconfig take minutes on slow machines.
 const programLimit = 10 * time.Minute
 
-// Exec runs a program without a shell and returns its standard output. An error includes the last lines of its
-// standard error.
+// Exec runs a program without a shell and returns its standard output. An error includes the last lines of its standard
+// error.
 func Exec(ctx context.Context, argv []string) ([]byte, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, programLimit, fmt.Errorf("it ran for more than %v", programLimit))
 	defer cancel()
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Env = append(os.Environ(), "LC_ALL=C")
-	// A separate process group keeps Ctrl-C from killing a boot loader's tool halfway. rackless handles Ctrl-C
-	// itself, between two steps.
+	// A separate process group keeps Ctrl-C from killing a boot loader's tool halfway; rackless handles it between two
+	// steps.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr

@@ -7,13 +7,13 @@ import (
 
 // An Undo holds the states of an op that is to be undone.
 type Undo struct {
-	Before State // the state before the op was first done
+	Before State
 	// Made is the state that was read back after the op was done. It is empty if the op was cut off before, or if an
 	// older version of rackless did not record it.
 	Made State
 	Now  State
-	// Cut is set if Now may differ from Before and Made without a change by others: the op or its undo was cut off,
-	// or the machine was booted since.
+	// Cut is set if Now may differ from Before and Made without a change by others: the op or its undo was cut off, or
+	// the machine was booted since.
 	Cut bool
 	// Left is set if ops that were undone before this one have left changes of others, and none has failed. Any
 	// remaining use of this op's result is then by somebody else.
@@ -24,18 +24,17 @@ type Undo struct {
 type Changed struct {
 	What  string `json:"what"`  // "/proc/sys/vm/stat_interval", "governor of CPU 3"
 	Found string `json:"found"` // the present value
-	Set   string `json:"set"`   // the value that the op set
+	Set   string `json:"set"`
 }
 
 func (c Changed) String() string {
 	return fmt.Sprintf("%s: found %s, rackless had set %s; left as it is", c.What, c.Found, c.Set)
 }
 
-// A Merger is an op that can tell its own changes from later changes by others, and leaves the latter on undo. Any
-// other op is undone regardless.
+// A Merger is an op that leaves later changes by others on undo. Any other op is undone regardless.
 type Merger interface {
-	// Merge returns the state that undo leads to: the earlier state, except for later changes by others, which stay
-	// and are listed in changed. Merge changes nothing.
+	// Merge returns the state that undo leads to: the earlier state, except for later changes by others, which stay and
+	// are listed in changed. Merge changes nothing.
 	Merge(ctx context.Context, s *System, u Undo) (want State, changed []Changed, err error)
 }
 
@@ -48,7 +47,7 @@ func (u Undo) Whole(op Op, ours bool, changed Changed) (State, []Changed, error)
 	return u.Now, []Changed{changed}, nil
 }
 
-// Part returns an Undo for a part of an op; part extracts that part from a state. An empty Made stays empty.
+// Part returns an Undo for the part of an op that part extracts. An empty Made stays empty.
 func (u Undo) Part(part func(State) (State, error)) (Undo, error) {
 	p := Undo{Cut: u.Cut}
 	for from, to := range map[*State]*State{&u.Before: &p.Before, &u.Made: &p.Made, &u.Now: &p.Now} {
@@ -68,7 +67,6 @@ func (e *Entry) undo(ctx context.Context, s *System, left bool) (Undo, error) {
 	return Undo{Before: e.Before, Made: e.made, Now: now, Cut: !e.Done || e.boot != bootID(s), Left: left}, err
 }
 
-// bootID returns the ID of the current boot, or "" if it is unknown.
 func bootID(s *System) string {
 	id, err := s.Value("/proc/sys/kernel/random/boot_id")
 	if err != nil {

@@ -16,7 +16,6 @@ import (
 	"github.com/rackless/rackless/host/change"
 )
 
-// byHand changes the files that the steps are about, as an administrator might.
 func (m *machine) byHand(t *testing.T) {
 	t.Helper()
 	for path, text := range map[string]string{
@@ -40,7 +39,7 @@ func (m *machine) byHand(t *testing.T) {
 	}
 }
 
-// undo rolls back, and returns the changes that were left, the statuses, and the number of remaining entries.
+// undo returns the changes that were left, the statuses, and the number of remaining entries.
 func (m *machine) undo(t *testing.T) (left []change.Changed, statuses string, remain int) {
 	t.Helper()
 	m.do(t, -1, func(s *change.System, j *change.Journal) error {
@@ -83,7 +82,6 @@ func TestRollbackLeavesWhatSomebodyHasChangedSince(t *testing.T) {
 	if diff := cmp.Diff(wantSaid, said.String()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	// The next preparation starts from the present state.
 	m.do(t, -1, m.prepare(m.steps()))
 	if left, _, _ := m.undo(t); left != nil {
 		t.Errorf("left: %v", left)
@@ -114,7 +112,7 @@ func TestAStepThatIsNoLongerWantedIsKeptIfSomebodyHasChangedIt(t *testing.T) {
 	}
 }
 
-// Kill prepare and rollback at each point, then set values by hand. Rollback must leave these values.
+// Rollback must leave values set by hand after prepare or rollback was killed at any point.
 func TestSomebodyElsesChangesSurviveARollbackAfterAnyDeath(t *testing.T) {
 	t.Parallel()
 	first := newMachine(t)
@@ -156,8 +154,7 @@ func TestSomebodyElsesChangesSurviveARollbackAfterAnyDeath(t *testing.T) {
 	}
 }
 
-// older converts a journal to the format of rackless 0.9, with no line numbers, checksums, boot IDs or read-back
-// states.
+// older converts a journal to rackless 0.9: no line numbers, checksums, boot IDs or read-back states.
 func older(t *testing.T, data []byte) (old []byte) {
 	t.Helper()
 	for line := range bytes.Lines(data) {
