@@ -11,9 +11,8 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// carries lists the uses of the function's network devices by the host, a guest or a container: addresses, upper
-// devices (bonds, bridges, VLANs, macvtap of guests), and RDMA. It ignores IPv6 link-local addresses, because every
-// device that is up has one.
+// carries lists the uses of the function's network devices by the host, a guest or a container. It ignores IPv6
+// link-local addresses, because every device that is up has one.
 func (f function) carries(ctx context.Context) (string, error) {
 	netdevs, err := f.netdevs()
 	if err != nil {
@@ -43,8 +42,8 @@ func (f function) carries(ctx context.Context) (string, error) {
 	return strings.Join(slices.Concat(found, above, rdma), ", "), err
 }
 
-// above lists the uses of netdevs and of all devices stacked on them. The kernel links each device to its upper
-// devices ("upper_bond0") and to its bridge or bond ("master").
+// above includes the uses of all devices stacked on netdevs. The kernel links each device to its upper devices
+// ("upper_bond0") and to its bridge or bond ("master").
 func (f function) above(ctx context.Context, network Network, netdevs []string) ([]string, error) {
 	if len(netdevs) == 0 {
 		return nil, nil
@@ -92,8 +91,8 @@ func kindOf(s *change.System, netdev string) string {
 	return ""
 }
 
-// foreign lists devices in other network namespaces that belong to the function or stand on its network devices.
-// Links to upper devices in sysfs end at the namespace, so a container's macvlan is visible only there.
+// foreign lists devices in other network namespaces that belong to the function or stand on its network devices. Links
+// to upper devices in sysfs end at the namespace, so a container's macvlan is visible only there.
 func (f function) foreign(ctx context.Context, network Network, netdevs []string) ([]string, error) {
 	type key struct{ k *kernel } // all guards of one survey share one look
 	all, err := change.Seen(ctx, key{f.k}, func() ([]Foreign, error) { return network.Foreign(ctx) })
@@ -112,8 +111,7 @@ func (f function) foreign(ctx context.Context, network Network, netdevs []string
 }
 
 // rdma lists the users of the function's RDMA device: contexts mean programs, connection identifiers also kernel
-// storage. The kernel's own resources on every device are queues, without either. Soft RoCE stands on a network
-// device.
+// storage. The kernel's own resources on every device are queues, without either. Soft RoCE stands on a network device.
 func (f function) rdma(ctx context.Context, network Network, netdevs []string) ([]string, error) {
 	const class = "/sys/class/infiniband"
 	r := reader{s: f.s}
@@ -140,8 +138,8 @@ func (f function) rdma(ctx context.Context, network Network, netdevs []string) (
 	return found, err
 }
 
-// elsewhere reports a NIC that has a network driver but no network device here. Sysfs shows only the devices of our
-// own network namespace, so a container has it; only a RoCE function must have one, an InfiniBand function need not.
+// elsewhere reports a NIC that has a network driver but no network device here: a container has it, as sysfs shows only
+// our own network namespace. Only a RoCE function must have a network device.
 func (f function) elsewhere() (string, error) {
 	class, err1 := f.class()
 	driver, err2 := f.driver()
@@ -161,7 +159,6 @@ func (f function) elsewhere() (string, error) {
 		"containers are", nil
 }
 
-// class returns the PCI class, or 0 if it is unknown.
 func (f function) class() (topology.ID24, error) {
 	text, err := f.optional("class")
 	if err != nil || text == nil {

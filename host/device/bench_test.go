@@ -19,7 +19,7 @@ type bench struct {
 	journal string
 }
 
-// newBench returns a bench. The journal is rolled back at the end, even if the test fails.
+// newBench rolls the journal back at the end, even if the test fails.
 func newBench(t testing.TB, s *change.System, kinds change.Kinds) *bench {
 	b := &bench{t, s, maps.Clone(kinds), filepath.Join(machinetest.MemoryDir(t), "journal")}
 	maps.Copy(b.kinds, change.BasicKinds())
@@ -37,7 +37,6 @@ func (b *bench) with(use func(*change.Journal) error) error {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	// A killed process also releases the journal, and writes nothing.
 	defer func() {
 		if err := j.Close(); err != nil {
 			b.t.Error(err)
@@ -74,7 +73,6 @@ func (b *bench) must(err error) {
 	}
 }
 
-// refuses checks that steps are refused with a reason that contains all texts, before anything is begun.
 func (b *bench) refuses(steps []change.Step, want ...string) {
 	b.t.Helper()
 	err := b.make(steps)

@@ -9,18 +9,16 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// console lists the parts of the host's console that are on the function. Usually the list is empty.
 func (f function) console() ([]string, error) {
 	r := reader{s: f.s}
 	driver, boot := r.link(f.path("driver")), r.value(f.path("boot_vga"))
 	memory, active := r.value("/proc/iomem"), r.value("/sys/class/tty/console/active")
 	var found []string
-	// If it is bound to vfio-pci, the host has already given it up as a screen.
+	// The host has already given up a screen that is bound to vfio-pci.
 	if boot == "1" && driver != vfioPCI {
 		found = append(found, "the firmware shows its messages on it (boot_vga)")
 	}
-	// Text consoles are on the first frame buffer (Documentation/fb/fbcon.rst); every other card
-	// with a driver for screens has one, too.
+	// Text consoles are on the first frame buffer (Documentation/fb/fbcon.rst); every other card has one, too.
 	if a, ok := f.functionOf("/sys/class/graphics/fb0/device"); ok && a == f.a {
 		found = append(found, "frame buffer fb0, with the text consoles, is on it")
 	}
@@ -35,7 +33,6 @@ func (f function) console() ([]string, error) {
 	return found, r.err
 }
 
-// functionOf returns the function that a link in sysfs leads to, or to something below.
 func (f function) functionOf(link string) (topology.PCIAddr, bool) {
 	dir, err := filepath.EvalSymlinks(f.s.Path(link))
 	if err != nil {
@@ -48,7 +45,7 @@ func (f function) functionOf(link string) (topology.PCIAddr, bool) {
 // /proc/iomem. Lines are indented by two spaces per level; the range of a function is named by its address.
 func bootBuffer(iomem string, a topology.PCIAddr) string {
 	bootNames := []string{"BOOTFB", "efifb", "simplefb", "vesafb"}
-	inside := -1 // indentation of the function's own line
+	inside := -1
 	for line := range strings.Lines(iomem) {
 		text := strings.TrimLeft(line, " ")
 		indent := len(line) - len(text)

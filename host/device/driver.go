@@ -10,7 +10,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A Driver binds a PCI function to vfio-pci, so that a guest can have it.
+// A Driver binds a PCI function to vfio-pci.
 type Driver struct {
 	Address topology.PCIAddr `json:"address"`
 	// Card identifies the card that was at the address when the plan was made.
@@ -20,8 +20,8 @@ type Driver struct {
 }
 
 type driverState struct {
-	Gone     bool    `json:"gone,omitempty"` // no function is at the address
-	Driver   string  `json:"driver"`         // "": none
+	Gone     bool    `json:"gone,omitempty"`
+	Driver   string  `json:"driver"` // "": none
 	Override string  `json:"override,omitempty"`
 	D3Cold   *string `json:"d3cold_allowed,omitempty"` // "0" or "1"
 }
@@ -73,7 +73,7 @@ func (d *Driver) Do(ctx context.Context, s *change.System) error {
 	return f.setOptional(d3cold, "0")
 }
 
-// Shell implements change.Manual. It assumes that no guest or program uses the function.
+// Shell assumes that no guest or program uses the function.
 func (d *Driver) Shell() []string {
 	dir := pciDevices + "/" + d.Address.String()
 	return []string{
@@ -85,8 +85,8 @@ func (d *Driver) Shell() []string {
 	}
 }
 
-// Merge implements change.Merger. A function that is bound to vfio-pci, or reserved for it and unbound, is unchanged;
-// any other driver is somebody else's choice.
+// Merge takes a function that is bound to vfio-pci, or reserved for it and unbound, as unchanged; any other driver is
+// somebody else's choice.
 func (d *Driver) Merge(_ context.Context, s *change.System, u change.Undo) (change.State, []change.Changed, error) {
 	want, err1 := change.Decode[driverState](u.Before)
 	now, err2 := change.Decode[driverState](u.Now)
@@ -110,14 +110,12 @@ func (d *Driver) Merge(_ context.Context, s *change.System, u change.Undo) (chan
 	return state, changed, err
 }
 
-// isVFIO reports whether a function with this driver and override is as this package leaves it. During a change, or
-// after a boot, it may have no driver at all.
+// isVFIO also accepts no driver at all during a change or after a boot.
 func isVFIO(driver, override string, cut bool) bool {
 	return driver == vfioPCI || driver == "" && (override == vfioPCI || cut)
 }
 
-// Restore implements change.Op. It returns an error if the function is gone or another card is at its address,
-// because nothing remains to be restored.
+// Restore returns an error if the function is gone or another card is at its address.
 func (d *Driver) Restore(ctx context.Context, s *change.System, before change.State) error {
 	st, err := change.Decode[driverState](before)
 	if err != nil || st.Gone {
@@ -133,12 +131,12 @@ func (d *Driver) Restore(ctx context.Context, s *change.System, before change.St
 	if st.D3Cold == nil {
 		return nil
 	}
-	// After the driver, which may have set it when it was bound.
+	// After the driver, which may have set it.
 	return f.setOptional(d3cold, *st.D3Cold)
 }
 
-// Driverctl records vfio-pci as the driver of a function for the program driverctl, which binds the function to the
-// recorded driver at each boot. If driverctl is not installed, there is nothing to do.
+// Driverctl records vfio-pci for the program driverctl, which binds the function to the recorded driver at each boot.
+// If driverctl is not installed, there is nothing to do.
 type Driverctl struct {
 	Address topology.PCIAddr `json:"address"`
 }
@@ -154,7 +152,6 @@ func (d *Driverctl) file() *change.File {
 	return &change.File{Path: "/etc/driverctl.d/pci-" + d.Address.String(), Data: []byte(vfioPCI + "\n"), Mode: 0o644}
 }
 
-// driverctlPrograms are the paths of driverctl in the distributions.
 var driverctlPrograms = []string{"/usr/sbin/driverctl", "/sbin/driverctl", "/usr/bin/driverctl"}
 
 type driverctlState struct {
@@ -180,8 +177,7 @@ func (d *Driverctl) Done(state change.State) bool {
 	return err == nil && (!st.Installed || d.file().Done(st.File))
 }
 
-// Do implements change.Op. It writes the file instead of running driverctl, which would rebind the function with less
-// care than [Driver] does.
+// Do does not run driverctl, which would rebind the function with less care than [Driver] does.
 func (d *Driverctl) Do(ctx context.Context, s *change.System) error { return d.file().Do(ctx, s) }
 
 // Shell implements change.Manual.
@@ -221,7 +217,7 @@ func (d *Driverctl) Merge(ctx context.Context, s *change.System, u change.Undo) 
 	return state, changed, err
 }
 
-// Restored implements change.Restorer. It ignores whether driverctl is installed, which is not undone.
+// Restored ignores whether driverctl is installed, which is not undone.
 func (d *Driverctl) Restored(before, now change.State) bool {
 	b, err1 := change.Decode[driverctlState](before)
 	n, err2 := change.Decode[driverctlState](now)

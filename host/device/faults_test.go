@@ -17,11 +17,9 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// killed is the panic value that simulates the death of the process.
 type killed struct{ at string }
 
-// dieAt makes a system die before its n-th single change, counted from 1. Afterwards, at names that change, or is
-// empty if there were fewer.
+// dieAt makes a system die before its n-th single change, from 1. Afterwards, at names that change, or is empty.
 func dieAt(s *change.System, n int) (died *killed) {
 	died = &killed{}
 	count := 0
@@ -46,24 +44,20 @@ func survive(t testing.TB, what func() error) (err error) {
 	return what()
 }
 
-// everyPoint selects the long form of the tests on a real kernel: they die at every point, not at one point of each
-// kind.
 var everyPoint = flag.Bool("every-point", false, "with -e2e, die at every point on a real kernel, too: takes minutes")
 
-// partsOfFaults is in how many parts of the steps the tests on a real kernel die. The others are for make test-e2e.
 var partsOfFaults = flag.Int("parts", 1, "die in this many of the three parts of the steps on a real kernel")
 
-// A faultTest dies at points of making steps and of rolling them back. Then the process starts again and rolls back,
-// at once or after making the steps again, and the machine has to be as it was.
+// A faultTest dies at points of making steps and of rolling them back. Then it rolls back, at once or after making the
+// steps again, and the machine has to be as it was.
 type faultTest struct {
 	t     *testing.T
 	steps []change.Step
 	bench func() *bench
 	same  func(*bench)
-	// both continues in both ways after each death. Otherwise the ways alternate, to save time on slow machines.
+	// both continues in both ways after each death. Otherwise the ways alternate, to save time.
 	both bool
-	// died, if set, holds the kinds of points already died at. The test then dies at one random point of each other
-	// kind, not at every point.
+	// died, if set, holds the kinds of points already died at: the test then dies once for each other kind.
 	died map[string]bool
 	rng  *rand.Rand // of chance
 
@@ -92,10 +86,9 @@ func (f *faultTest) run() {
 	}
 }
 
-// A point is a single change of making steps or of rolling them back.
 type point struct {
 	undoing bool
-	n       int // in making or undoing, from 1
+	n       int // from 1
 	what    string
 }
 
@@ -106,8 +99,7 @@ func points(s *change.System, undoing bool, do func()) (all []point) {
 	return all
 }
 
-// kindOfPoint returns the common part of the points of one kind: the program, the file in sysfs, or the journal
-// record.
+// kindOfPoint returns the program, the file in sysfs, or the journal record.
 func kindOfPoint(point string) string {
 	words := strings.Fields(point)
 	switch words[0] {
@@ -138,7 +130,7 @@ func (f *faultTest) chosen(all []point) (chosen []point) {
 	return chosen
 }
 
-// ways returns the ways to continue after a death: true makes the steps again before rolling them back.
+// ways returns true for making the steps again before rolling them back.
 func (f *faultTest) ways(n int) []bool {
 	if f.both {
 		return []bool{false, true}
@@ -188,11 +180,10 @@ func TestCutOffAnywhereEverythingComesBack(t *testing.T) {
 	}
 }
 
-// insideFaults dies at one point of each kind with a real kernel, or at every one with -every-point. The steps are
-// taken in parts, which do not depend on each other: what is before a point is made again and again otherwise. -parts
-// says how many of them.
+// insideFaults dies at one point of each kind with a real kernel, or at every one with -every-point. It takes the steps
+// in parts, because everything before a point is made again and again otherwise.
 func insideFaults(t *testing.T) {
-	// Guards have their own tests, so the machine is read only once here.
+	// Guards have their own tests.
 	h, err := live(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -212,7 +203,6 @@ func insideFaults(t *testing.T) {
 		{"functions and boot files", part(kindDriver, kindDriverctl, "file")},
 		{"virtual functions", part(kindLink, kindSRIOV)},
 	}
-	// A kind of point that several parts share, such as the journal's, is only tested in the first of them.
 	rng := storey.Rand(t)
 	rng.Shuffle(len(parts), func(i, j int) { parts[i], parts[j] = parts[j], parts[i] })
 	parts = parts[:*partsOfFaults]

@@ -19,9 +19,8 @@ import (
 var firmwareTools = []string{"mstconfig", "mlxconfig"}
 
 // Firmware returns the settings that the plan needs in the firmware of ConnectX and BlueField NICs, as commands with
-// reasons: "mstconfig -d ... set SRIOV_EN=1 (without it ...)". People should review them first: they take effect at
-// the card's next reset, and a wrong setting can take it off the network. [Options] has a switch that makes them
-// steps.
+// reasons. People should review them first: they take effect at the card's next reset, and a wrong setting can take it
+// off the network.
 func Firmware(p *plan.Plan, h *topology.Host) []string {
 	var out []string
 	for _, f := range firmwareSettings(p, h) {
@@ -61,8 +60,7 @@ func (f *FirmwareSetting) why() string {
 	return "the fabric is Ethernet, and cards that can do both may come as InfiniBand"
 }
 
-// firmwareSettings returns the parameters of the plan's cards, sorted by card. It adds up the virtual functions of a
-// card's ports, because they share NUM_OF_VFS.
+// firmwareSettings adds up the virtual functions of a card's ports, because they share NUM_OF_VFS.
 func firmwareSettings(p *plan.Plan, h *topology.Host) []*FirmwareSetting {
 	vfs := map[topology.PCIAddr]int{}
 	var cards []topology.PCIAddr
@@ -74,8 +72,7 @@ func firmwareSettings(p *plan.Plan, h *topology.Host) []*FirmwareSetting {
 		d := h.Device(a)
 		a.Function = 0
 		if d != nil && d.IsVirtual() && count == 0 {
-			// A virtual function that is passed through whole. On an emulated host, virtual functions belong to a
-			// card of the host; if the physical functions are on another machine, the firmware is out of reach.
+			// On an emulated host, if the physical functions are on another machine, the firmware is out of reach.
 			if card := h.Device(a); card == nil || card.IsVirtual() || !isMellanox(h, a) {
 				return
 			}
@@ -143,7 +140,7 @@ func (f *FirmwareSetting) Subject() string { return f.Card.String() + " " + f.Pa
 
 const firmwareAbsent change.State = "absent"
 
-// Read implements change.Op. The state is the value that the card will have after its next reset.
+// Read returns the value that the card will have after its next reset.
 func (f *FirmwareSetting) Read(ctx context.Context, s *change.System) (change.State, error) {
 	columns, err := f.query(ctx, s, false)
 	if err != nil || len(columns) == 0 {
@@ -152,7 +149,6 @@ func (f *FirmwareSetting) Read(ctx context.Context, s *change.System) (change.St
 	return change.State(columns[len(columns)-1]), nil
 }
 
-// tool runs mstconfig, or mlxconfig if only that is installed.
 func (f *FirmwareSetting) tool(ctx context.Context, run func(context.Context, ...string) ([]byte, error),
 	args ...string) ([]byte, error) {
 	for _, name := range firmwareTools {
@@ -165,8 +161,8 @@ func (f *FirmwareSetting) tool(ctx context.Context, run func(context.Context, ..
 		"(without --firmware)")
 }
 
-// query returns the value of the parameter for the next boot, or none if the card lacks the parameter. With all, the
-// default and the current value come before it.
+// query returns the value for the next boot, or none if the card lacks the parameter. With all, the default and the
+// current value come before it.
 func (f *FirmwareSetting) query(ctx context.Context, s *change.System, all bool) ([]string, error) {
 	args := []string{"query", f.Parameter}
 	if all {
@@ -183,8 +179,8 @@ func (f *FirmwareSetting) query(ctx context.Context, s *change.System, all bool)
 	return nil, err
 }
 
-// parseFirmware returns the numbers in a parameter's line of mstconfig's output: "* NUM_OF_VFS 8" is 8, "SRIOV_EN
-// True(1)" is 1. A star marks a changed value that waits for a reset.
+// parseFirmware reads mstconfig's output: "* NUM_OF_VFS 8" is 8, "SRIOV_EN True(1)" is 1. A star marks a changed value
+// that waits for a reset.
 func parseFirmware(text, parameter string) []string {
 	for line := range strings.Lines(text) {
 		fields := strings.Fields(strings.TrimPrefix(strings.TrimSpace(line), "*"))
@@ -230,7 +226,7 @@ func (f *FirmwareSetting) Do(ctx context.Context, s *change.System) error {
 	return f.set(ctx, s, strconv.Itoa(f.Value))
 }
 
-// Restore implements change.Op. It does not rewrite a correct value, to spare the card's flash.
+// Restore does not rewrite a correct value, to spare the card's flash.
 func (f *FirmwareSetting) Restore(ctx context.Context, s *change.System, before change.State) error {
 	if before == firmwareAbsent {
 		return nil
@@ -241,14 +237,14 @@ func (f *FirmwareSetting) Restore(ctx context.Context, s *change.System, before 
 	return f.set(ctx, s, string(before))
 }
 
-// Merge implements change.Merger. A value above the one set satisfies the plan, but still counts as somebody else's.
+// Merge counts a value above the one set as somebody else's, though it satisfies the plan.
 func (f *FirmwareSetting) Merge(_ context.Context, _ *change.System, u change.Undo) (change.State, []change.Changed,
 	error) {
 	set := strconv.Itoa(f.Value)
 	return u.Whole(f, string(u.Now) == set, change.Changed{What: f.Subject(), Found: string(u.Now), Set: set})
 }
 
-// Shell implements change.Manual. The tool asks for confirmation before it writes.
+// Shell runs a tool that asks for confirmation before it writes.
 func (f *FirmwareSetting) Shell() []string {
 	good := strconv.Itoa(f.Value)
 	if f.AtLeast {

@@ -16,7 +16,7 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// A mellanox is a simulated card and its tool. The output has the form of mstconfig 4.2x; the values are invented.
+// The output has the form of mstconfig 4.2x; the values are invented.
 type mellanox struct {
 	tool          string
 	next, current map[string]string
@@ -114,8 +114,8 @@ func TestFirmwareFitsTheCard(t *testing.T) {
 		fiveVF: "MT27800 Family [ConnectX-5 Virtual Function]"}
 	for _, c := range []struct {
 		what    string
-		there   map[string]uint16 // functions of the host, by device number
-		numbers bool              // whether the host reports device numbers
+		there   map[string]uint16
+		numbers bool
 		given   []string
 		want    string
 	}{
@@ -188,7 +188,6 @@ func TestFirmwareIsSetWhereAskedToAndComesBack(t *testing.T) {
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
-			// After the reboot the card offers more virtual functions.
 			card.current = map[string]string{paramSRIOV: "True(1)", paramVFs: "5", "LINK_TYPE_P1": "ETH(2)"}
 			m.put(m.function(simPF).path(fileTotal), "5")
 			b.must(b.make(steps))

@@ -15,12 +15,11 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A flow is a network connection that the host needs.
 type flow struct {
 	what          string // "the ssh session from 192.0.2.7"
 	fix           string
 	local, remote netip.Addr // local may be unknown
-	netdev        string     // outgoing device, if known without the addresses
+	netdev        string     // if known without the addresses
 	soft          bool       // --yes-really overrides the refusal
 }
 
@@ -29,9 +28,8 @@ type carried struct {
 	soft bool
 }
 
-// carriedFlows returns the flows of the host by the PCI functions that carry them. These are behind the network
-// device with the local address and behind the outgoing device of packets to the remote end, through VLANs, bridges
-// and bonds.
+// carriedFlows returns the flows by the PCI functions behind the network device with the local address and behind the
+// outgoing device of packets to the remote end.
 func carriedFlows(ctx context.Context, s *change.System, k *kernel, pid int) (map[topology.PCIAddr][]carried, error) {
 	flows, err := allFlows(s, pid)
 	if err != nil || len(flows) == 0 {
@@ -136,14 +134,13 @@ func allFlows(s *change.System, pid int) ([]flow, error) {
 	return flows, nil
 }
 
-// networkMounts maps the types of network file systems to their common names.
 var networkMounts = map[string]string{"nfs": "NFS", "nfs4": "NFS", "cifs": "SMB", "smb3": "SMB", "ceph": "CephFS",
 	"fuse.ceph": "CephFS", "glusterfs": "GlusterFS", "fuse.glusterfs": "GlusterFS", "lustre": "Lustre", "9p": "9p",
 	"afs": "AFS", "fuse.sshfs": "SSHFS"}
 
 // mountFlows returns the servers of file systems, listed in the options (addr=) or the source
-// ("10.0.0.1:6789,10.0.0.2:6789:/"). It also reads the mounts of process 1, because rackless may run in a namespace
-// of its own.
+// ("10.0.0.1:6789,10.0.0.2:6789:/"). It also reads the mounts of process 1, because rackless may run in a namespace of
+// its own.
 func mountFlows(s *change.System, _ procfs.FS) ([]flow, error) {
 	var flows []flow
 	for _, path := range []string{"/proc/self/mountinfo", "/proc/1/mountinfo"} {
@@ -187,7 +184,6 @@ func serversOf(at, kind, source, options string) []flow {
 		func(a netip.Addr) flow { return flow{what: fmt.Sprintf("%s from %s", what, a), fix: fix, remote: a} })
 }
 
-// addressesIn returns the IP addresses, with or without ports, in the source or the options of a mount.
 func addressesIn(text string) []netip.Addr {
 	var all []netip.Addr
 	for _, word := range strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(",;/=@ ", r) }) {
@@ -207,8 +203,8 @@ func addressesIn(text string) []netip.Addr {
 	return all
 }
 
-// portals lists the kernel's files for the servers of block devices: iSCSI and iSER (scsi_transport_iscsi.c), and
-// Ceph's monitors (Documentation/ABI/testing/sysfs-bus-rbd).
+// portals are the servers of block devices: iSCSI and iSER (scsi_transport_iscsi.c), and Ceph's monitors
+// (Documentation/ABI/testing/sysfs-bus-rbd).
 var portals = []struct{ dir, file, what, fix string }{
 	{"/sys/class/iscsi_connection", "address", "the iSCSI session", "log out first (iscsiadm -m node -u)"},
 	{"/sys/class/iscsi_connection", "persistent_address", "the iSCSI session", "log out first (iscsiadm -m node -u)"},
@@ -230,14 +226,13 @@ func portalFlows(s *change.System, _ procfs.FS) ([]flow, error) {
 	return flows, r.err
 }
 
-// nvmeFlows returns the controllers of NVMe over TCP and RDMA: "traddr=10.0.0.1,trsvcid=4420,host_iface=eno3,..."
-// (nvmf_get_address in drivers/nvme/host/fabrics.c).
+// nvmeFlows reads "traddr=10.0.0.1,trsvcid=4420,host_iface=eno3,..." (nvmf_get_address in drivers/nvme/host/fabrics.c).
 func nvmeFlows(s *change.System, _ procfs.FS) ([]flow, error) {
 	const class = "/sys/class/nvme"
 	names, err := s.List(class)
 	var flows []flow
 	for _, name := range names {
-		text, _ := s.Value(class + "/" + name + "/address") // the address of a local disk is a PCI address
+		text, _ := s.Value(class + "/" + name + "/address") // a local disk has a PCI address
 		f := flow{fix: "nvme disconnect -d " + name + " first, or choose another NIC"}
 		for option := range strings.SplitSeq(text, ",") {
 			key, value, _ := strings.Cut(option, "=")
@@ -258,7 +253,7 @@ func nvmeFlows(s *change.System, _ procfs.FS) ([]flow, error) {
 	return flows, err
 }
 
-// nbdFlows returns the servers of network block devices. They are the peers of the process that serves each device.
+// nbdFlows returns the peers of the process that serves each network block device.
 func nbdFlows(s *change.System, proc procfs.FS) ([]flow, error) {
 	const class = "/sys/block"
 	names, err := s.List(class)
@@ -302,8 +297,8 @@ func storagePort(port uint64) string {
 	return lists.Find(storagePorts, func(r portRange) bool { return port >= r.first && port <= r.last }).kind
 }
 
-// storageConnections returns the TCP connections on ports of network storage, and all connections of the kernel
-// itself, which have no inode. A connection that no program has accepted yet has no inode either.
+// storageConnections returns the TCP connections on ports of network storage, and all connections of the kernel itself,
+// which have no inode. A connection that no program has accepted yet has no inode either.
 func storageConnections(_ *change.System, proc procfs.FS) ([]flow, error) {
 	lines, err := tcpLines(proc)
 	if err != nil {
@@ -327,8 +322,7 @@ func storageConnections(_ *change.System, proc procfs.FS) ([]flow, error) {
 	return flows, nil
 }
 
-// nameServers returns the DNS servers of the host, including the upstream servers of systemd-resolved, which is
-// itself a local server.
+// nameServers includes the upstream servers of systemd-resolved, which is itself a local server.
 func nameServers(s *change.System, _ procfs.FS) ([]flow, error) {
 	var flows []flow
 	for _, path := range []string{"/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"} {

@@ -17,7 +17,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// Sysfs paths of PCI functions and drivers. Source: Documentation/ABI/testing/sysfs-bus-pci of Linux.
+// Source: Documentation/ABI/testing/sysfs-bus-pci of Linux.
 const (
 	pciDevices = "/sys/bus/pci/devices"
 	pciDrivers = "/sys/bus/pci/drivers"
@@ -26,7 +26,6 @@ const (
 	vfioPCI      = "vfio-pci"
 )
 
-// A function is a PCI function as sysfs shows it.
 type function struct {
 	s *change.System
 	k *kernel
@@ -37,10 +36,8 @@ func (f function) path(name string) string { return pciDevices + "/" + f.a.Strin
 
 func (f function) exists() bool { return f.s.Exists(pciDevices + "/" + f.a.String()) }
 
-// driver returns the driver that the function is bound to, or "".
 func (f function) driver() (string, error) { return f.s.LinkName(f.path("driver")) }
 
-// group returns the number of the IOMMU group, or "".
 func (f function) group() (string, error) { return f.s.LinkName(f.path("iommu_group")) }
 
 // override returns the only driver that may bind to the function, or "" if any may.
@@ -52,7 +49,6 @@ func (f function) override() (string, error) {
 	return text, err
 }
 
-// optional reads a file that not every function has, or returns nil.
 func (f function) optional(name string) (*string, error) {
 	text, err := f.s.Value(f.path(name))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -71,8 +67,7 @@ func (f function) setOptional(name, value string) error {
 	return f.k.write(f.s, f.path(name), value)
 }
 
-// number reads a count. It returns 0 if there is no such file; for example, functions without SR-IOV lack
-// sriov_numvfs.
+// number returns 0 if there is no such file; for example, functions without SR-IOV lack sriov_numvfs.
 func (f function) number(name string) (int, error) {
 	n, err := f.s.Number(f.path(name))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -94,8 +89,8 @@ func (i identity) String() string {
 	return fmt.Sprintf("%04x:%04x", uint16(*i.Vendor), uint16(*i.Device))
 }
 
-// check returns an error if the card at the address is not the one in the plan. Addresses change if a card is added
-// or removed.
+// check returns an error if the card at the address is not the one in the plan: addresses change if a card is added or
+// removed.
 func (f function) check(want identity) error {
 	if !f.exists() {
 		return fmt.Errorf("%s is not there: %w; put the card back, or make a new plan (rackless plan)", f.a,
@@ -123,14 +118,13 @@ func (f function) check(want identity) error {
 	return nil
 }
 
-// setOverride sets the only driver that may bind to the function, or lifts the restriction if driver is "". It reads
-// the override back to check it.
+// setOverride lifts the restriction if driver is "". It reads the override back to check it.
 func (f function) setOverride(driver string) error {
 	now, err := f.override()
 	if err != nil || now == driver {
 		return err
 	}
-	// The kernel's handler never sees an empty write. A single newline reaches it and lifts the override.
+	// The kernel's handler never sees an empty write. A newline lifts the override.
 	value := cmp.Or(driver, "\n")
 	if err := f.k.write(f.s, f.path("driver_override"), value); err != nil {
 		return err
@@ -142,15 +136,13 @@ func (f function) setOverride(driver string) error {
 	return err
 }
 
-// unbind detaches the function from its driver, if any. Success depends on the link to the driver, not on the write,
-// because somebody else may unbind it at the same moment.
+// unbind depends on the link to the driver, not on the write, because somebody else may unbind it at the same moment.
 func (f function) unbind(ctx context.Context) error {
 	driver, err := f.driver()
 	if err != nil || driver == "" {
 		return err
 	}
 	if err := f.k.write(f.s, pciDrivers+"/"+driver+"/unbind", f.a.String()); err != nil {
-		// Somebody else may have been first (ENODEV).
 		if now, readErr := f.driver(); readErr != nil || now != "" {
 			return err
 		}
@@ -165,8 +157,8 @@ func (f function) unbind(ctx context.Context) error {
 	return err
 }
 
-// bind binds the function to a driver, and loads the driver's module if necessary. Writing to "bind" fails if the
-// driver already has the function, for example from a module just loaded, so bind checks the link before and after.
+// bind loads the driver's module if necessary. Writing to "bind" fails if the driver already has the function, for
+// example from a module just loaded, so bind checks the link before and after.
 func (f function) bind(ctx context.Context, driver string) error {
 	bound := func() (bool, error) {
 		now, err := f.driver()
@@ -217,7 +209,6 @@ func (f function) load(ctx context.Context, driver string) error {
 		"or load it", f.a, driver), first, second)
 }
 
-// vfioFile returns the device file of the function's IOMMU group.
 func (f function) vfioFile() (string, error) {
 	group, err := f.group()
 	if err != nil || group == "" {
@@ -226,8 +217,8 @@ func (f function) vfioFile() (string, error) {
 	return "/dev/vfio/" + group, nil
 }
 
-// giveToVFIO binds the function to vfio-pci. It sets the override first, so that a driver loaded meanwhile cannot
-// bind. If it fails, the function goes back to its earlier driver.
+// giveToVFIO sets the override first, so that a driver loaded meanwhile cannot bind. If it fails, the function goes
+// back to its earlier driver.
 func (f function) giveToVFIO(ctx context.Context) error {
 	was, err1 := f.driver()
 	overrideWas, err2 := f.override()
@@ -325,7 +316,6 @@ func (f function) idle(ctx context.Context) error {
 	return err
 }
 
-// virtual returns the existing virtual functions, by index.
 func (f function) virtual() ([]topology.PCIAddr, error) {
 	n, err := f.number("sriov_numvfs")
 	if err != nil {
@@ -353,8 +343,7 @@ func (f function) vf(index int) (topology.PCIAddr, error) {
 	return topology.ParsePCIAddr(name)
 }
 
-// netdevs returns the network devices of the function, sorted. Network devices of virtio and of subfunctions are one
-// directory further down.
+// netdevs also looks one directory further down, for virtio and subfunctions.
 func (f function) netdevs() ([]string, error) {
 	r := reader{s: f.s}
 	all := r.list(f.path("net"))
@@ -387,7 +376,6 @@ func (f function) port() (string, error) {
 const fixIOMMU = "switch VT-d or AMD-Vi on in the machine's firmware, and the IOMMU in the kernel (rackless plan " +
 	"shows the arguments)"
 
-// alone is the argument of viable for a function that goes to a guest without any other function.
 func alone(topology.PCIAddr) bool { return false }
 
 // viable returns an error if the host uses another function of the IOMMU group for which ours is false. VFIO takes a
@@ -434,7 +422,7 @@ func (f function) viable(ours func(topology.PCIAddr) bool) error {
 	return nil
 }
 
-// lastFunction returns the last PCI address in a path below /sys/devices, which is the function of the path's device.
+// lastFunction returns the last PCI address in a path below /sys/devices.
 func lastFunction(path string) (topology.PCIAddr, bool) {
 	for path != "/" && path != "." {
 		name := filepath.Base(path)
@@ -446,7 +434,6 @@ func lastFunction(path string) (topology.PCIAddr, bool) {
 	return topology.PCIAddr{}, false
 }
 
-// A kernel is the ops' access to the kernel beyond the files of a change.System. Tests replace it by a simulation.
 type kernel struct {
 	net   Network
 	write func(s *change.System, path, value string) error
@@ -454,15 +441,14 @@ type kernel struct {
 	patience time.Duration
 }
 
-// patience covers the slowest known drivers: mlx5_core and nvidia take seconds to bind if the card's firmware is
-// busy.
+// patience covers the slowest known drivers: mlx5_core and nvidia take seconds to bind if the firmware is busy.
 const patience = 30 * time.Second
 
 func realKernel() *kernel {
 	return &kernel{net: netlinkNetwork{}, write: (*change.System).WriteValue, patience: patience}
 }
 
-// orReal returns k, or the real kernel if k is nil, as in an op made by a literal.
+// orReal returns the real kernel if k is nil, as in an op made by a literal.
 func (k *kernel) orReal() *kernel {
 	if k == nil {
 		return realKernel()

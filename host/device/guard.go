@@ -21,7 +21,7 @@ type guards struct {
 	ours map[topology.PCIAddr]bool
 	// emptied are physical functions whose virtual functions an earlier step removes.
 	emptied map[topology.PCIAddr]bool
-	pid     int // the process in whose session rackless runs
+	pid     int // in whose session rackless runs
 }
 
 func newGuards(o Options, k *kernel) *guards {
@@ -29,7 +29,6 @@ func newGuards(o Options, k *kernel) *guards {
 		pid: os.Getpid()}
 }
 
-// A scene is the state of the machine at one moment.
 type scene struct {
 	g     *guards
 	s     *change.System
@@ -51,7 +50,6 @@ func (g *guards) look(ctx context.Context, s *change.System) (*scene, error) {
 	})
 }
 
-// unread returns an error if a part of the machine that the guards need could not be read.
 func unread(live *topology.Host) error {
 	needed := []string{
 		"proc/self/mountinfo", "proc/1/mountinfo", "proc/self/mounts", "proc/mounts", "proc/swaps", "sys/class/block",
@@ -67,8 +65,7 @@ func unread(live *topology.Host) error {
 
 func (sc *scene) function(a topology.PCIAddr) function { return function{sc.s, sc.g.k, a} }
 
-// ask returns a guard that inspects the machine and refuses for all reasons that judge returns. It ignores nil
-// reasons.
+// ask returns a guard that refuses for all reasons that judge returns. It ignores nil reasons.
 func (g *guards) ask(judge func(context.Context, *scene) []error) func(context.Context, *change.System) error {
 	return func(ctx context.Context, s *change.System) error {
 		sc, err := g.look(ctx, s)
@@ -79,13 +76,12 @@ func (g *guards) ask(judge func(context.Context, *scene) []error) func(context.C
 	}
 }
 
-// whole refuses to hand a function to a guest if that would hurt the host.
 func (g *guards) whole(d *Driver) func(context.Context, *change.System) error {
 	return g.ask(func(ctx context.Context, sc *scene) []error { return sc.whole(ctx, d) })
 }
 
-// whole collects all reasons at once, so that the user sees all of them before planning again. If another card is at
-// the address, that is the only reason, because the rest is meaningless.
+// whole collects all reasons at once. If another card is at the address, that is the only reason, because the rest is
+// meaningless.
 func (sc *scene) whole(ctx context.Context, d *Driver) []error {
 	f := sc.function(d.Address)
 	if err := f.check(d.Card); err != nil {
@@ -155,7 +151,7 @@ func (sc *scene) hostUses(a topology.PCIAddr) []error {
 	return errs
 }
 
-// route refuses the NIC of the default route. It ignores other routes, because losing one does not cut the host off.
+// route ignores other routes than the default, because losing one does not cut the host off.
 func (sc *scene) route(a topology.PCIAddr) error {
 	for _, r := range sc.live.Routes {
 		if slices.Contains(r.PCI, a.String()) {
@@ -171,8 +167,7 @@ func (sc *scene) needed(a topology.PCIAddr) error {
 	return errors.Join(lists.Map(hard, func(c carried) error { return errors.New(c.text) })...)
 }
 
-// processes refuses a function that a process has open, even with --yes-really: taking a GPU from a process hangs
-// forever.
+// processes refuses even with --yes-really: taking a GPU from a process hangs forever.
 func (sc *scene) processes(f function) error {
 	err := f.released()
 	if err == nil {
@@ -211,7 +206,7 @@ func (sc *scene) network(ctx context.Context, f function) error {
 	return err
 }
 
-// virtual refuses to hand over a physical function with virtual functions, which would go with it.
+// virtual refuses a physical function with virtual functions, which would go with it.
 func (sc *scene) virtual(ctx context.Context, f function) []error {
 	vfs, err := f.virtual()
 	if err != nil {
@@ -237,7 +232,6 @@ func ofVirtual(index int, pf topology.PCIAddr, errs []error) []error {
 	return lists.Map(errs, func(err error) error { return fmt.Errorf("virtual function %d of %s: %w", index, pf, err) })
 }
 
-// sriov refuses to change virtual functions that are in use, or to disturb the port of the host's own connection.
 func (g *guards) sriov(o *SRIOV) func(context.Context, *change.System) error {
 	return g.ask(func(ctx context.Context, sc *scene) []error { return sc.sriov(ctx, o) })
 }

@@ -56,7 +56,6 @@ func TestGuardsRefuse(t *testing.T) {
 			m.sshSession("192.0.2.7", "192.0.2.1", "br0")
 		}, "0000:61:00.0 carries the ssh session from 192.0.2.7 (through br0)", false},
 		{"an ssh connection of somebody else's", nic, func(m *sim) {
-			// 192.0.2.1:22 from 198.51.100.9, and a connection of another server.
 			m.put("/proc/net/tcp", "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   "+
 				"uid  timeout inode\n"+
 				"   0: 010200C0:0016 096433C6:D431 01 00000000:00000000 02:00099D9F 00000000     0        0 4711 2 "+
@@ -213,13 +212,12 @@ func TestGuardsRefuse(t *testing.T) {
 	}
 }
 
-// A guardCase is a machine and the reason, if any, for not giving a card away.
 type guardCase struct {
 	name   string
 	card   plan.NodeDevice
 	change func(*sim)
-	want   string // "" if it may be given away
-	really bool   // --yes-really overrides the refusal
+	want   string
+	really bool // --yes-really overrides the refusal
 }
 
 func (c guardCase) run(t *testing.T) {
@@ -277,7 +275,6 @@ func (m *sim) sshSession(remote, local, netdev string) {
 func TestGuardsLetGoWhatIsFree(t *testing.T) {
 	t.Parallel()
 	m := newSim(t)
-	// Many devices are in use, but the plan asks for none of them.
 	m.host.Routes = []topology.Route{{Family: "ipv4", Netdev: "eno4", PCI: []string{simPF}}}
 	m.host.Storage = []topology.Disk{{Name: "nvme0n1", PCI: new(addr(simDisk)), Mounts: []string{"/"}}, {Name: "sda"}}
 	m.host.Tenants = []topology.Tenant{{Name: "old", State: "shut off",

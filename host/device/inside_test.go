@@ -24,7 +24,6 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// testInside runs the tests for a real kernel, as root, in a machine reserved for them.
 func testInside(t *testing.T) {
 	for _, module := range []string{"igb", "igbvf", "bochs", "nvme"} { // as udev does
 		run(t, "modprobe", module)
@@ -59,7 +58,6 @@ const (
 	insideScreen = "0000:03:00.0"
 )
 
-// insideSteps returns the steps of a lab: one node gets a NIC and a screen, the other two of three virtual functions.
 func insideSteps(t *testing.T, o Options) []change.Step {
 	t.Helper()
 	h, err := live(t.Context())
@@ -97,8 +95,6 @@ var volatile = regexp.MustCompile(
 
 var numbered = regexp.MustCompile(`/eth\d+`)
 
-// snapshot reads all of sysfs about the machine's PCI functions, network ports and modules, and the files below /etc
-// that may have changed.
 func snapshot(t testing.TB) []string {
 	t.Helper()
 	var lines []string
@@ -126,7 +122,6 @@ func snapshot(t testing.TB) []string {
 			case d.IsDir():
 				lines = append(lines, name+"/")
 			case d.Type().IsRegular():
-				// Unreadable files are unreadable before and after.
 				b, err := os.ReadFile(path)
 				if err != nil {
 					b = []byte("error")
@@ -174,11 +169,10 @@ func snapshot(t testing.TB) []string {
 	return lines
 }
 
-// linkUp sets a port up and waits for its link.
 func linkUp(t *testing.T, port string) {
 	t.Helper()
 	run(t, "ip", "link", "set", port, "up")
-	for range 1200 { // two minutes, for an emulated machine on a busy host
+	for range 1200 { // for an emulated machine on a busy host
 		if carrier, err := os.ReadFile("/sys/class/net/" + port + "/carrier"); err == nil && string(carrier) == "1\n" {
 			return
 		}
@@ -293,8 +287,8 @@ func insideAfterReboot(t *testing.T) {
 	b := newInside(t)
 	before := snapshot(t)
 	b.must(b.make(insideSteps(t, Options{})))
-	// The state of sysfs after a reboot: the virtual functions and the port's MTU are gone, and the udev rule has
-	// made vfio-pci the first driver of the rest, as now.
+	// As after a reboot: the virtual functions and the port's MTU are gone, and the udev rule has made vfio-pci the
+	// first driver of the rest.
 	bootAgain(t)
 	pf := insideFunction(insidePF)
 	write(t, pf.path(fileCount), "0")
@@ -304,7 +298,6 @@ func insideAfterReboot(t *testing.T) {
 	b.same(before)
 }
 
-// bootAgain changes the machine's boot ID, so that rollback sees a reboot.
 func bootAgain(t *testing.T) {
 	t.Helper()
 	const id = "/proc/sys/kernel/random/boot_id"
@@ -358,7 +351,6 @@ func insideGuards(t *testing.T) {
 	b := newInside(t)
 	nic, err := insideFunction(insideNIC).port()
 	b.must(err)
-	// The default route, and its source address.
 	up := func() {
 		run(t, "ip", "addr", "add", "192.0.2.2/24", "dev", nic)
 		run(t, "ip", "link", "set", nic, "up")
@@ -384,7 +376,6 @@ func insideGuards(t *testing.T) {
 	}
 	down()
 
-	// A mounted disk, a disk with the root of the calling process, and a disk with swap.
 	h, err := live(t.Context())
 	b.must(err)
 	disk := h.Storage[slices.IndexFunc(h.Storage, func(d topology.Disk) bool { return d.Name == "nvme0n1" })]
@@ -427,7 +418,6 @@ func insideGuards(t *testing.T) {
 	really := newGuards(Options{Inspect: live, YesReally: true}, realKernel())
 	b.must(really.whole(&Driver{Address: screen})(t.Context(), b.s))
 
-	// With --yes-really it goes anyway, and comes back.
 	before := snapshot(t)
 	b.must(b.make([]change.Step{{Op: &Driver{Address: screen}, What: "the console",
 		Guard: really.whole(&Driver{Address: screen})}}))
@@ -447,7 +437,6 @@ func insideGuards(t *testing.T) {
 	write(t, pf.path(fileCount), "0")
 }
 
-// insideRoot calls do with dir as the root of this process, with the kernel's file systems mounted.
 func insideRoot(t *testing.T, dir string, do func()) {
 	t.Helper()
 	for _, fs := range []string{"/proc", "/sys", "/dev"} {

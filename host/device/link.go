@@ -11,19 +11,18 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A Link is the port of a physical function whose virtual functions go to guests. The port must be up and carry the
-// fabric's packets.
+// A Link is the port of a physical function whose virtual functions go to guests. It must be up and carry the fabric's
+// packets.
 type Link struct {
 	PF topology.PCIAddr `json:"pf"`
-	// MTU is the least acceptable MTU in bytes. A port drops frames of its virtual functions that are larger than its
-	// own MTU.
+	// MTU is the least acceptable MTU in bytes. A port drops frames of its virtual functions that are larger.
 	MTU int `json:"mtu"`
 
 	k *kernel
 }
 
 type linkState struct {
-	Missing bool `json:"missing,omitempty"` // the function has no network device
+	Missing bool `json:"missing,omitempty"`
 	MTU     int  `json:"mtu,omitempty"`
 	Up      bool `json:"up,omitempty"` // administrative state, independent of the cable
 }
@@ -46,8 +45,7 @@ func (l *Link) Read(_ context.Context, s *change.System) (change.State, error) {
 // flagUp is IFF_UP of include/uapi/linux/if.h.
 const flagUp = 1
 
-// read reads the port that the physical function has now; its name can change if its driver is unbound and bound
-// again.
+// read finds the port each time: its name can change if its driver is unbound and bound again.
 func (l *Link) read(s *change.System) (netdev string, st linkState, err error) {
 	netdev, err = function{s, l.k.orReal(), l.PF}.port()
 	if err != nil || netdev == "" {
@@ -58,7 +56,7 @@ func (l *Link) read(s *change.System) (netdev string, st linkState, err error) {
 	return netdev, linkState{MTU: int(mtu), Up: flags&flagUp != 0}, errors.Join(err1, err2)
 }
 
-// netFile returns the sysfs path of a network device's file. Source: Documentation/ABI/testing/sysfs-class-net.
+// netFile is a path below sysfs. Source: Documentation/ABI/testing/sysfs-class-net.
 func netFile(netdev, file string) string { return "/sys/class/net/" + netdev + "/" + file }
 
 // Done implements change.Op.
@@ -86,7 +84,6 @@ func (l *Link) Shell() []string {
 		"ip link set dev $dev up"}
 }
 
-// netdevOf returns the shell command that finds the network device of a physical function.
 func netdevOf(pf topology.PCIAddr) string {
 	return fmt.Sprintf("dev=$(ls %s/%s/net | head -n 1)", pciDevices, pf)
 }
@@ -105,7 +102,7 @@ func (l *Link) set(s *change.System, netdev string, have, want linkState) error 
 	if have.Up == want.Up {
 		return nil
 	}
-	// Read again, because only one of the flags is ours.
+	// Only one of the flags is ours.
 	flags, err := s.Number(netFile(netdev, "flags"))
 	if err != nil {
 		return err
@@ -120,7 +117,7 @@ func (l *Link) set(s *change.System, netdev string, have, want linkState) error 
 	return nil
 }
 
-// Merge implements change.Merger. It treats the MTU and the link separately.
+// Merge treats the MTU and the link separately.
 func (l *Link) Merge(_ context.Context, _ *change.System, u change.Undo) (change.State, []change.Changed, error) {
 	want, err1 := change.Decode[linkState](u.Before)
 	now, err2 := change.Decode[linkState](u.Now)
@@ -141,8 +138,8 @@ func (l *Link) Merge(_ context.Context, _ *change.System, u change.Undo) (change
 	return state, changed, err
 }
 
-// Restore implements change.Op. Without a network device before and now, it does nothing. With one at only one of the
-// two times, the values cannot be restored, and it returns an error.
+// Restore does nothing without a network device before and now, and returns an error if there is one at only one of the
+// two times.
 func (l *Link) Restore(_ context.Context, s *change.System, before change.State) error {
 	want, err := change.Decode[linkState](before)
 	if err != nil {
@@ -161,8 +158,8 @@ func (l *Link) Restore(_ context.Context, s *change.System, before change.State)
 	return l.set(s, netdev, have, want)
 }
 
-// isInfiniBand reports whether a network device is InfiniBand, which has GUIDs instead of MAC addresses
-// (ARPHRD_INFINIBAND of include/uapi/linux/if_arp.h).
+// isInfiniBand is for devices that have GUIDs instead of MAC addresses (ARPHRD_INFINIBAND of
+// include/uapi/linux/if_arp.h).
 func isInfiniBand(s *change.System, netdev string) (bool, error) {
 	text, err := s.ValueOr(netFile(netdev, "type"), "")
 	return strings.TrimSpace(text) == "32", err

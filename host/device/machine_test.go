@@ -16,14 +16,12 @@ import (
 	"github.com/rackless/rackless/vm/kerneltest"
 )
 
-// insideEnv is set if this test binary runs in the machine that it has booted.
 const insideEnv = "RACKLESS_DEVICE_INSIDE"
 
-// partEnv selects the tests to run in the machine, as go test -run does, because all of them take minutes.
 const partEnv = "RACKLESS_DEVICE_PART"
 
-// machineArgs describe a host with an IOMMU, two NICs with virtual functions, a screen that is not the console and
-// one that is, and a disk, each in its own slot. One wire connects the NICs, so that their links are up.
+// machineArgs describe a host with an IOMMU, two NICs with virtual functions, a screen that is not the console and one
+// that is, and a disk. One wire connects the NICs, so that their links are up.
 var machineArgs = strings.Fields(`-machine q35,kernel-irqchip=split -cpu qemu64 -m 1024 -smp 2
 -device intel-iommu,intremap=on
 -netdev hubport,id=n0,hubid=0 -netdev hubport,id=n1,hubid=0
@@ -33,7 +31,6 @@ var machineArgs = strings.Fields(`-machine q35,kernel-irqchip=split -cpu qemu64 
 -device pcie-root-port,id=rp2,chassis=3,slot=3,bus=pcie.0,addr=0x6 -device secondary-vga,bus=rp2
 -device pcie-root-port,id=rp3,chassis=4,slot=4,bus=pcie.0,addr=0x7 -device nvme,bus=rp3,serial=test,drive=d0`)
 
-// insideInit mounts the kernel's file systems and runs this test binary.
 const insideInit = `#!/bin/sh
 b=/bin/busybox
 export PATH=/sbin:/usr/sbin:/bin:/usr/bin
@@ -50,12 +47,10 @@ echo END
 $b sleep 600
 `
 
-// insideModules are loaded by the tests in the machine; the image contains none of them.
 var insideModules = []string{"igb", "igbvf", "vfio", "vfio_iommu_type1", "vfio_pci", "bochs", "nvme", "ext4",
 	"crc32c_generic"}
 
-// A real kernel reacts as only it does: this test boots one with the node image and runs itself
-// inside. What is tested is in inside_test.go. It dies in one of the parts of the steps.
+// A real kernel reacts as only it does.
 func TestInAMachineWithARealKernel(t *testing.T) {
 	if os.Getenv(insideEnv) != "" {
 		testInside(t)
@@ -73,7 +68,6 @@ func TestE2EFaultsInAMachineWithARealKernel(t *testing.T) {
 	testInAMachine(t, "cut off anywhere", fmt.Sprintf("-parts=3 -seed=%d -every-point=%v", storey.Seed(t), *everyPoint))
 }
 
-// testInAMachine runs tests of a pattern in the machine, with flags.
 func testInAMachine(t *testing.T, pattern, flags string) {
 	t.Helper()
 	m := kerneltest.Find(t)

@@ -14,8 +14,7 @@ import (
 type Module struct {
 	Name string `json:"name"` // as /proc/modules has it: "vfio_pci"
 	Gone bool   `json:"gone,omitempty"`
-	// With lists modules that are loaded along with it and serve nothing else. They are unloaded with it if they are
-	// unused.
+	// With lists modules that are loaded along with it and serve nothing else. They are unloaded if unused.
 	With []string `json:"with,omitempty"`
 }
 
@@ -27,9 +26,8 @@ const (
 )
 
 // vfioModules returns the modules in loading order. On x86 and Arm, no group can be used without the first
-// (Documentation/driver-api/vfio.rst of Linux). Both need vfio, which is loaded and unloaded with the first: if
-// loaded separately, vfio loads vfio_iommu_type1 in the background, which then holds it and could not be unloaded.
-// The module that is unloaded last also unloads vfio.
+// (Documentation/driver-api/vfio.rst of Linux). If loaded separately, vfio loads vfio_iommu_type1 in the background,
+// which then holds it and could not be unloaded; the module that is unloaded last also unloads vfio.
 func vfioModules() []*Module {
 	return []*Module{
 		{Name: "vfio_iommu_type1", With: []string{"vfio"}},
@@ -77,7 +75,6 @@ func moduleState(s *change.System, name string) (change.State, error) {
 	return moduleAbsent, r.err
 }
 
-// moduleName returns the module's name for the path of its file: vfio_pci for "kernel/drivers/vfio/pci/vfio-pci.ko".
 func moduleName(path string) string {
 	base := path[strings.LastIndexByte(path, '/')+1:]
 	base, _, _ = strings.Cut(base, ".ko")
@@ -95,8 +92,7 @@ func (m *Module) Do(ctx context.Context, s *change.System) error {
 	return m.load(ctx, s)
 }
 
-// Restore implements change.Op. A module in use stays loaded, and the error names its users. That does no harm, and
-// the next reboot removes the module.
+// Restore leaves a module in use, and the error names its users. That does no harm: the next reboot removes it.
 func (m *Module) Restore(ctx context.Context, s *change.System, before change.State) error {
 	if before == moduleAbsent {
 		return m.unload(ctx, s)
@@ -104,8 +100,7 @@ func (m *Module) Restore(ctx context.Context, s *change.System, before change.St
 	return m.load(ctx, s)
 }
 
-// Merge implements change.Merger. A module is either loaded or absent, so there is no third state to keep. VFIO's
-// modules stay loaded for functions that a rollback leaves with vfio-pci.
+// Merge keeps VFIO's modules loaded for functions that a rollback leaves with vfio-pci.
 func (m *Module) Merge(_ context.Context, s *change.System, u change.Undo) (change.State, []change.Changed, error) {
 	if !u.Left || u.Before != moduleAbsent || u.Now != moduleLoaded {
 		return u.Before, nil, nil
@@ -137,8 +132,7 @@ func (m *Module) load(ctx context.Context, s *change.System) error {
 	return nil
 }
 
-// unload unloads the module and its companions in With, in dependency order. It forces nothing: a module in use
-// stays, and the error names its users.
+// unload forces nothing: a module in use stays, and the error names its users.
 func (m *Module) unload(ctx context.Context, s *change.System) error {
 	for i, name := range append([]string{m.Name}, m.With...) {
 		state, err := moduleState(s, name)
@@ -154,7 +148,7 @@ func (m *Module) unload(ctx context.Context, s *change.System) error {
 		}
 		if !m.Gone {
 			// Unloading would take the driver from these functions. If the module is to be gone, they belong to the
-			// lab, and losing the driver is the purpose.
+			// lab.
 			bound, err := moduleFunctions(s, name)
 			if err != nil {
 				return err
@@ -179,7 +173,6 @@ func (m *Module) unload(ctx context.Context, s *change.System) error {
 	return nil
 }
 
-// moduleUsers returns the users of a module: other modules, and other references that the kernel counts.
 func moduleUsers(s *change.System, name string) ([]string, error) {
 	dir := "/sys/module/" + name
 	holders, err := s.List(dir + "/holders")

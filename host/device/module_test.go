@@ -16,7 +16,6 @@ func TestAModuleThatSomebodyUsesStays(t *testing.T) {
 	b := m.bench(t)
 	p, l := testPlan(t, nil, wish{"a", []plan.NodeDevice{wholeCard(plan.KindNIC, simNIC)}})
 	b.must(b.make(m.steps(t, p, l, Options{})))
-	// Somebody binds another function to vfio-pci.
 	f := m.function(simDisk)
 	b.must(f.giveToVFIO(t.Context()))
 	err := b.rollback()
@@ -65,7 +64,7 @@ func TestNVIDIAsStackIsUnloadedWhereAllItsGPUsGo(t *testing.T) {
 		m.load("nvidia_uvm")
 		m.put("/proc/driver/nvidia/gpus/"+simGPU+"/information", "Model: \t\t NVIDIA A2\nDevice Minor: \t 0")
 		m.put("/proc/driver/nvidia/gpus/"+simScreen+"/information", "Device Minor: \t 1")
-		m.unbind(addr(simScreen)) // only one GPU has the driver
+		m.unbind(addr(simScreen))
 		for i := range m.host.PCI {
 			if d := &m.host.PCI[i]; d.Address == addr(simGPU) {
 				d.Driver = nvidiaDriver
@@ -85,8 +84,7 @@ func TestNVIDIAsStackIsUnloadedWhereAllItsGPUsGo(t *testing.T) {
 		if m.s.Exists("/sys/module/nvidia") || m.s.Exists("/sys/module/nvidia_uvm") {
 			t.Error("nvidia is still loaded")
 		}
-		// When the driver comes back it would also bind to the other card, which has no driver before and after in
-		// this test.
+		// When the driver comes back it would also bind to the other card.
 		m.put(m.function(simScreen).path("driver_override"), "none")
 		b.must(b.rollback())
 		m.put(m.function(simScreen).path("driver_override"), "(null)")

@@ -25,7 +25,6 @@ import (
 	"github.com/rackless/rackless/internal/wait"
 )
 
-// netlinkNetwork is the machine's own network, by netlink.
 type netlinkNetwork struct{}
 
 // VFs implements Network.
@@ -37,8 +36,8 @@ func (netlinkNetwork) VFs(_ context.Context, netdev string) ([]VFSettings, error
 	return parseVFs(attributes)
 }
 
-// askVFs returns the attributes of a network device, including its virtual functions. It reads them itself because
-// the library's VfInfo has no GUIDs and cannot mark settings that a driver does not report.
+// askVFs reads the attributes itself because the library's VfInfo has no GUIDs and cannot mark settings that a driver
+// does not report.
 func askVFs(netdev string) ([]byte, error) {
 	link, err := net.InterfaceByName(netdev)
 	if err != nil {
@@ -64,7 +63,7 @@ type attribute struct {
 	value []byte
 }
 
-// parseAttributes splits a message into attributes: length with header, kind, value, and padding to four bytes
+// parseAttributes splits a message: length with header, kind, value, and padding to four bytes
 // (include/uapi/linux/netlink.h). The library's own parser panics if the last one lacks its padding.
 func parseAttributes(b []byte) ([]attribute, error) {
 	const (
@@ -119,7 +118,7 @@ func parseVFs(b []byte) ([]VFSettings, error) {
 // net/core/rtnetlink.c presets -1).
 const unknown32 = 1<<32 - 1
 
-// parseVF reads one virtual function. All structures begin with its number (include/uapi/linux/if_link.h).
+// All structures begin with the function's number (include/uapi/linux/if_link.h).
 func parseVF(fields []attribute, index int) (VFSettings, error) {
 	var vf VFSettings
 	order := binary.NativeEndian
@@ -137,7 +136,7 @@ func parseVF(fields []attribute, index int) (VFSettings, error) {
 		}
 		switch f.kind {
 		case nl.IFLA_VF_MAC:
-			// The field has room for the address of any medium. On InfiniBand, which has GUIDs instead, it is zero.
+			// On InfiniBand, which has GUIDs instead, the address is zero.
 			vf.MAC = net.HardwareAddr(f.value[4:10]).String()
 		case nl.IFLA_VF_VLAN:
 			vf.VLAN, vf.QoS = new(int(word(1))), new(int(word(2)))
@@ -161,7 +160,7 @@ func parseVF(fields []attribute, index int) (VFSettings, error) {
 	return vf, nil
 }
 
-// vfStructs maps the attributes that are read to their sizes in bytes.
+// vfStructs has sizes in bytes.
 var vfStructs = map[int]int{
 	nl.IFLA_VF_MAC: 36, nl.IFLA_VF_VLAN: 12, nl.IFLA_VF_VLAN_LIST: 18, nl.IFLA_VF_RATE: 12, nl.IFLA_VF_SPOOFCHK: 8,
 	nl.IFLA_VF_TRUST:      8,
@@ -175,8 +174,8 @@ func knownFlag(v uint32) *bool {
 	return new(v != 0)
 }
 
-// SetVF implements Network. It sends one message per setting: drivers refuse a whole message for one unknown setting,
-// and then it is not clear which of the others were applied.
+// SetVF sends one message per setting: drivers refuse a whole message for one unknown setting, and then it is not clear
+// which of the others were applied.
 func (netlinkNetwork) SetVF(ctx context.Context, netdev string, index int, setting VFSetting, to VFSettings) error {
 	link, err := netlink.LinkByName(netdev)
 	if err != nil {
@@ -223,8 +222,7 @@ func (netlinkNetwork) SetVF(ctx context.Context, netdev string, index int, setti
 	return nil
 }
 
-// setVLAN sets the VLAN of a virtual function and its priority. Few drivers accept a protocol other than 802.1Q, or
-// any explicit protocol.
+// Few drivers accept a protocol other than 802.1Q, or any explicit protocol.
 func setVLAN(link netlink.Link, index int, to VFSettings) error {
 	var vlan, qos int
 	if to.VLAN != nil {
@@ -241,8 +239,8 @@ func setVLAN(link netlink.Link, index int, to VFSettings) error {
 
 const linkWait = 10 * time.Second
 
-// setRate sets the rates of a virtual function, in Mb/s. Some drivers (igb) refuse while the port has no link, which
-// it loses if the number of virtual functions changes, so setRate waits for the link of a port that is up.
+// setRate sets the rates in Mb/s. Some drivers (igb) refuse while the port has no link, which it loses if the number of
+// virtual functions changes, so setRate waits for the link of a port that is up.
 func setRate(ctx context.Context, link netlink.Link, index, least, most int) error {
 	name := link.Attrs().Name
 	for deadline := time.Now().Add(linkWait); ; {
@@ -260,7 +258,7 @@ func setRate(ctx context.Context, link netlink.Link, index, least, most int) err
 	}
 }
 
-// guidBytes returns a GUID in the usual order, highest byte first, or zeros for nil.
+// guidBytes returns the highest byte first, or zeros for nil.
 func guidBytes(guid *uint64) net.HardwareAddr {
 	b := make(net.HardwareAddr, 8)
 	if guid != nil {
@@ -295,7 +293,7 @@ func (netlinkNetwork) Addresses(context.Context) ([]Address, error) {
 	return all, nil
 }
 
-// RouteTo implements Network. A route with several hops spreads its connections over all of them, so all count.
+// RouteTo counts all hops of a route with several, because it spreads its connections over them.
 func (netlinkNetwork) RouteTo(_ context.Context, to netip.Addr) ([]string, error) {
 	routes, err := netlink.RouteGet(to.Unmap().AsSlice())
 	if errors.Is(err, unix.ENETUNREACH) || errors.Is(err, unix.EHOSTUNREACH) {
@@ -329,7 +327,7 @@ func (netlinkNetwork) RouteTo(_ context.Context, to netip.Addr) ([]string, error
 	return names, nil
 }
 
-// RDMA implements Network. It returns nil on a kernel without RDMA.
+// RDMA returns nil on a kernel without RDMA.
 func (netlinkNetwork) RDMA(context.Context) (map[string]map[string]uint64, error) {
 	all, err := netlink.RdmaResourceList()
 	if errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
@@ -345,8 +343,8 @@ func (netlinkNetwork) RDMA(context.Context) (map[string]map[string]uint64, error
 	return used, err
 }
 
-// Foreign implements Network. It looks into the namespaces of all processes, and into namespaces kept by a mount,
-// such as those made by ip netns.
+// Foreign looks into the namespaces of all processes, and into namespaces kept by a mount, such as those made by ip
+// netns.
 func (netlinkNetwork) Foreign(context.Context) ([]Foreign, error) {
 	processes, err1 := filepath.Glob("/proc/[0-9]*/ns/net")
 	named, err2 := filepath.Glob("/run/*/netns/*")
@@ -377,7 +375,7 @@ func (netlinkNetwork) Foreign(context.Context) ([]Foreign, error) {
 		}
 		owner := filepath.Base(path)
 		if process, ok := strings.CutSuffix(path, "/ns/net"); ok {
-			name, _ := os.ReadFile(process + "/comm") // empty if the process has ended
+			name, _ := os.ReadFile(process + "/comm")
 			owner = fmt.Sprintf("%s (%s)", strings.TrimSpace(string(name)), filepath.Base(process))
 		}
 		all = append(all, foreignOf(links, owner)...)
@@ -443,11 +441,9 @@ func foreignOf(links []netlink.Link, owner string) []Foreign {
 	return all
 }
 
-// A Network reads and changes the state that only netlink offers: the settings of virtual functions, addresses and
-// routes.
+// A Network reads and changes the state that only netlink offers.
 type Network interface {
-	// VFs returns the settings of the virtual functions of a physical function's network device, by index, or none
-	// without SR-IOV.
+	// VFs returns the settings of virtual functions, by index, or none without SR-IOV.
 	VFs(ctx context.Context, netdev string) ([]VFSettings, error)
 	// SetVF changes one setting of a virtual function.
 	SetVF(ctx context.Context, netdev string, index int, setting VFSetting, to VFSettings) error
@@ -455,8 +451,8 @@ type Network interface {
 	Addresses(ctx context.Context) ([]Address, error)
 	// RouteTo returns the outgoing network devices for an address, or none if it is unreachable.
 	RouteTo(ctx context.Context, to netip.Addr) ([]string, error)
-	// Foreign returns the network devices in other network namespaces that belong to PCI functions or stand on
-	// network devices of this namespace.
+	// Foreign returns the network devices in other network namespaces that belong to PCI functions or stand on network
+	// devices of this namespace.
 	Foreign(ctx context.Context) ([]Foreign, error)
 	// RDMA returns the number of resources in use per RDMA device and kind, as rdma resource does.
 	RDMA(ctx context.Context) (map[string]map[string]uint64, error)
@@ -465,8 +461,8 @@ type Network interface {
 // A Foreign is a network device of another network namespace.
 type Foreign struct {
 	Netdev, Kind string // "eth0", "macvlan"
-	Owner        string // "nginx (812)", or the name of the namespace
-	Function     string // its PCI function; "" if it has none or the kernel does not say (before 5.14)
+	Owner        string // "nginx (812)", or the namespace
+	Function     string // "" if it has none or the kernel does not say (before 5.14)
 	Lower        string // the network device of this namespace below it, or ""
 }
 
@@ -492,7 +488,6 @@ type VFSettings struct {
 	PortGUID  *uint64 `json:"port_guid,omitempty"`
 }
 
-// noMAC is the address of a virtual function whose address was never set.
 const noMAC = "00:00:00:00:00:00"
 
 // A VFSetting names one field of [VFSettings], or several that are set together.
@@ -531,7 +526,6 @@ func differences(have, want VFSettings) []VFSetting {
 	return out
 }
 
-// take copies one setting from another VFSettings.
 func (s *VFSettings) take(setting VFSetting, from VFSettings) {
 	switch setting {
 	case SettingMAC:
@@ -558,7 +552,6 @@ func (s VFSettings) only(setting VFSetting) (one VFSettings) {
 	return one
 }
 
-// text returns the known settings in JSON.
 func (s VFSettings) text() string {
 	text, err := json.Marshal(s)
 	if err != nil {

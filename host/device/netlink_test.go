@@ -16,7 +16,6 @@ import (
 	"pgregory.net/rapid"
 )
 
-// encode returns a netlink attribute: length, type, value, and padding to four bytes.
 func encode(kind uint16, value []byte) []byte {
 	b := binary.NativeEndian.AppendUint16(nil, uint16(4+len(value)))
 	b = binary.NativeEndian.AppendUint16(b, kind)
@@ -84,7 +83,6 @@ func TestAnAnswerOfARealKernel(t *testing.T) {
 		got = append(got, describeVF(vf))
 	}
 	want := []string{
-		// igbvf is bound to it, and has drawn an address
 		"2e:bc:08:94:2b:ae vlan 0 qos 0 rate 0-0 spoofchk true trust false state 0",
 		"52:54:00:c8:9c:0e vlan 0 qos 0 rate 0-0 spoofchk false trust true state 0",
 		"52:54:00:00:e7:f0 vlan 0 qos 0 rate 0-0 spoofchk false trust true state 0",
@@ -125,7 +123,7 @@ func TestGUIDsAreWrittenTheHighestByteFirst(t *testing.T) {
 	}
 }
 
-// After applying the differences there are no more, and settings unknown to a driver are never written.
+// Settings unknown to a driver are never written.
 func TestDifferencesOfSettings(t *testing.T) {
 	t.Parallel()
 	number := rapid.Custom(func(r *rapid.T) *int {
@@ -193,7 +191,7 @@ func TestForeignDevices(t *testing.T) {
 		&netlink.Device{LinkAttrs: link("lo", 0, -1, "")},
 		&netlink.Device{LinkAttrs: link("eth1", 0, -1, simNIC)},
 		&netlink.Macvlan{LinkAttrs: link("eth0", own.Index, 0, "")},
-		&netlink.Vlan{LinkAttrs: link("eth1.5", own.Index, -1, "")}, // on a device of its own namespace
+		&netlink.Vlan{LinkAttrs: link("eth1.5", own.Index, -1, "")},
 		&netlink.Veth{LinkAttrs: link("veth0", own.Index, 0, "")},
 	}, "nginx (812)")
 	want := []Foreign{{Netdev: "eth1", Kind: "device", Owner: "nginx (812)", Function: simNIC},

@@ -11,7 +11,6 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// stand makes a network device on top of others, with the kernel's links.
 func (m *sim) stand(upper, kind string, lowers ...string) {
 	dir := "/sys/devices/virtual/net/" + upper
 	m.put(dir+"/uevent", "DEVTYPE="+kind)
@@ -26,14 +25,13 @@ func (m *sim) address(netdev, addr string) {
 	m.net.addresses = append(m.net.addresses, Address{netdev, netip.MustParseAddr(addr)})
 }
 
-// mount mounts a file system from a server that is reached through a network device.
 func (m *sim) mount(at, kind, source, options, server, netdev string) {
 	m.put("/proc/self/mountinfo", fmt.Sprintf("21 1 8:1 / /boot rw shared:1 - ext4 /dev/sda1 rw\n"+
 		"1 1 0:20 / %s rw,relatime - %s %s %s", at, kind, source, options))
 	m.net.routes[netip.MustParseAddr(server)] = []string{netdev}
 }
 
-// connections makes the table of TCP sockets from strings of the form "state local:port remote:port inode".
+// connections takes "state local:port remote:port inode".
 func (m *sim) connections(all ...string) {
 	table := "  sl  local_address ..."
 	for i, text := range all {
@@ -64,7 +62,7 @@ func (m *sim) rdmaDevice(function, name, layer string) {
 	m.link("/sys/class/infiniband/"+name, m.function(function).path("infiniband/"+name))
 }
 
-// Each use of a NIC is refused with its name and a fix. The same use of another NIC does not matter.
+// The same use of another NIC does not matter.
 func TestGuardsOfNICsInUse(t *testing.T) {
 	t.Parallel()
 	nic, vf, pf := wholeCard(plan.KindNIC, simNIC), vfCard(simPF, 1), wholeCard(plan.KindNIC, simPF)
@@ -72,7 +70,7 @@ func TestGuardsOfNICsInUse(t *testing.T) {
 	busy := "0000:61:00.0 is in use by the host: "
 	cases := []struct {
 		guardCase
-		near func(*sim) // a similar state in which the card is unused
+		near func(*sim)
 	}{
 		{guardCase{"an IPv4 link-local address", nic, func(m *sim) { m.address("eno3", "169.254.10.1") },
 			busy + "eno3 has address 169.254.10.1; take that from it, or choose another NIC", true},
@@ -101,7 +99,7 @@ func TestGuardsOfNICsInUse(t *testing.T) {
 			m.gone(m.function(simNIC).path("net"))
 			m.rdmaDevice(simNIC, "mlx5_0", "Ethernet")
 		}, busy + "driver igb has it, and its network device is in another network namespace", true}, func(m *sim) {
-			m.gone(m.function(simNIC).path("net")) // InfiniBand without IP, with an unknown link layer
+			m.gone(m.function(simNIC).path("net"))
 			m.put(m.function(simNIC).path("class"), "0x020700")
 			m.rdmaDevice(simNIC, "mlx5_0", "")
 		}},
@@ -198,7 +196,6 @@ func TestGuardsOfNICsInUse(t *testing.T) {
 			m.connections("01 192.0.2.1:7789 10.0.0.1:40000 77")
 			m.net.routes[netip.MustParseAddr(server)] = []string{"eno3"}
 		}, "carries a connection with 10.0.0.1 for DRBD (through eno3)", false}, func(m *sim) {
-			// A listening socket, a closed connection, and a connection to a web server.
 			m.connections("0A 0.0.0.0:2049 0.0.0.0:0 5", "06 192.0.2.1:700 10.0.0.1:2049 0",
 				"01 192.0.2.1:701 10.0.0.1:443 6")
 			m.net.routes[netip.MustParseAddr(server)] = []string{"eno3"}

@@ -17,7 +17,6 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A deviceFile is a file below /dev through which programs use a function.
 type deviceFile struct {
 	path string // "/dev/dri/card0"
 	// number holds the major and minor number, or nil if unknown. Containers have device files under other names.
@@ -30,8 +29,7 @@ type deviceFile struct {
 var subsystems = []string{"accel", "block", "drm", "fwctl", "infiniband_mad", "infiniband_verbs", "mlx5ctl", "nvme",
 	"nvme-generic", "ptp", "sound", "uio", "vfio-dev", "vhost-vdpa"}
 
-// deviceFiles returns the files through which programs use the function: the files that the kernel lists below it,
-// the file of its IOMMU group, and NVIDIA's, which the kernel does not list.
+// deviceFiles includes the file of the IOMMU group, and NVIDIA's, which the kernel does not list.
 func (f function) deviceFiles() ([]deviceFile, error) {
 	files, err1 := f.listedFiles()
 	driver, err2 := f.driver()
@@ -55,7 +53,6 @@ func (f function) deviceFiles() ([]deviceFile, error) {
 	return files, nil
 }
 
-// named returns a device file by its name, with its number if the file exists.
 func (f function) named(path string) deviceFile {
 	file := deviceFile{path: path}
 	var st unix.Stat_t
@@ -105,8 +102,7 @@ func (f function) listedFiles() ([]deviceFile, error) {
 	return files, nil
 }
 
-// filesBelow returns the device files of all devices below a sysfs directory. Each has its number in "dev" and its
-// name in "uevent" (Documentation/ABI/testing/sysfs-uevent and sysfs-dev).
+// Each device has its number in "dev" and its name in "uevent" (Documentation/ABI/testing/sysfs-uevent and sysfs-dev).
 func filesBelow(top string) ([]deviceFile, error) {
 	var files []deviceFile
 	err := filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
@@ -143,8 +139,7 @@ func filesBelow(top string) ([]deviceFile, error) {
 	return files, err
 }
 
-// readDeviceFile reads "dev" and "uevent" of a device. DEVNAME is the path that udev makes below /dev; without it the
-// file is named like the device.
+// Without DEVNAME, the path that udev makes below /dev, the file is named like the device.
 func readDeviceFile(dir string) (deviceFile, error) {
 	text, err := os.ReadFile(filepath.Join(dir, "dev"))
 	if err != nil {
@@ -169,8 +164,7 @@ func readDeviceFile(dir string) (deviceFile, error) {
 	return file, nil
 }
 
-// nvidiaMinor returns the number of a GPU's device file. Source: the driver's README, "Device Minor" of
-// /proc/driver/nvidia/gpus/*/information.
+// Source: the driver's README, "Device Minor" of /proc/driver/nvidia/gpus/*/information.
 func nvidiaMinor(s *change.System, a topology.PCIAddr) (string, error) {
 	path := "/proc/driver/nvidia/gpus/" + a.String() + "/information"
 	text, err := s.ReadFile(path)
@@ -187,9 +181,9 @@ func nvidiaMinor(s *change.System, a topology.PCIAddr) (string, error) {
 	return "", fmt.Errorf("who uses GPU %s cannot be told: %s has no \"Device Minor\"", a, path)
 }
 
-// openers returns the processes that have one of the files open: "qemu-system-x86 (1234) has /dev/vfio/17 open". It
-// matches device numbers, because containers use other names, and also names. It returns an error if processes cannot
-// be read, as for any user but root.
+// openers returns processes as "qemu-system-x86 (1234) has /dev/vfio/17 open". It matches device numbers, because
+// containers use other names, and also names. It returns an error if processes cannot be read, as for any user but
+// root.
 func openers(s *change.System, files []deviceFile) ([]string, error) {
 	if len(files) == 0 {
 		return nil, nil
@@ -200,7 +194,6 @@ func openers(s *change.System, files []deviceFile) ([]string, error) {
 	}
 	var users []string
 	for _, dir := range dirs {
-		// The entries of "fd" can vanish at any moment with the process.
 		fds, err := os.ReadDir(filepath.Join(dir, "fd"))
 		if isGone(err) {
 			continue
@@ -221,20 +214,18 @@ func openers(s *change.System, files []deviceFile) ([]string, error) {
 		if len(open) == 0 {
 			continue
 		}
-		comm, _ := os.ReadFile(filepath.Join(dir, "comm")) // empty if the process has ended
+		comm, _ := os.ReadFile(filepath.Join(dir, "comm"))
 		users = append(users, fmt.Sprintf("%s (%s) has %s open", strings.TrimSpace(string(comm)), filepath.Base(dir),
 			strings.Join(open, " ")))
 	}
 	return users, nil
 }
 
-// isGone reports whether an error means that the process ended while it was read: its directory is missing, or empty
-// and returning ESRCH.
+// isGone reports whether the process ended while it was read: its directory is missing, or empty and returning ESRCH.
 func isGone(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) || errors.Is(err, syscall.ENOTDIR)
 }
 
-// whichFile returns the name of the file behind a descriptor, or "" if it is not in files.
 func whichFile(fd string, files []deviceFile) string {
 	to, err := os.Readlink(fd)
 	if err != nil || !strings.HasPrefix(to, "/") {

@@ -8,7 +8,6 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// A wish lists the devices of a test's lab node.
 type wish struct {
 	node  string
 	cards []plan.NodeDevice
@@ -22,7 +21,6 @@ func vfCard(pf string, index int) plan.NodeDevice {
 	return plan.NodeDevice{ID: pf, Kind: plan.KindVF, VF: &index}
 }
 
-// testPlan makes a plan that gives devices to lab nodes, and is otherwise minimal.
 func testPlan(t testing.TB, vfs []plan.PFCount, wishes ...wish) (*plan.Plan, *lab.Lab) {
 	t.Helper()
 	text := "name: pair\nnodes:\n"

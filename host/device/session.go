@@ -19,7 +19,6 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A peer holds both ends of an ssh connection to this machine.
 type peer struct{ local, remote netip.Addr }
 
 // sshPeers returns the ssh connections that must not be cut: the connection in which process pid was started, and all
@@ -40,9 +39,9 @@ func sshPeers(s *change.System, pid int) ([]peer, error) {
 }
 
 // sessionPeer finds SSH_CONNECTION ("client port server port", ssh(1)) in the environment of a process or its
-// ancestors. It needs the ancestors because sudo and su remove the variable.
+// ancestors: sudo and su remove the variable.
 func sessionPeer(s *change.System, pid int) (peer, bool) {
-	const deepest = 64 // limit for a tree of processes; also ends a loop in a simulated one
+	const deepest = 64 // also ends a loop in a simulated tree
 	for range deepest {
 		if pid <= 1 {
 			break
@@ -76,8 +75,7 @@ func sessionPeer(s *change.System, pid int) (peer, bool) {
 	return peer{}, false
 }
 
-// parseConnection reads the value of SSH_CONNECTION. It drops zones and unmaps mapped addresses, which sshd writes
-// but network devices do not list.
+// parseConnection drops zones and unmaps mapped addresses, which sshd writes but network devices do not list.
 func parseConnection(text string) (peer, bool) {
 	fields := strings.Fields(text)
 	if len(fields) != 4 {
@@ -88,7 +86,7 @@ func parseConnection(text string) (peer, bool) {
 	return peer{local.Unmap().WithZone(""), remote.Unmap().WithZone("")}, err1 == nil && err2 == nil
 }
 
-// sshServers are the process names of ssh servers. Since OpenSSH 9.8, connections are served by sshd-session.
+// Since OpenSSH 9.8, connections are served by sshd-session.
 var sshServers = []string{"sshd", "sshd-session", "dropbear"}
 
 func serverPeers(s *change.System) ([]peer, error) {
@@ -153,10 +151,10 @@ const (
 	tcpListen      = 10
 )
 
-// tcpLines returns all TCP sockets. An unreadable table is an error, because unknown connections must not be cut off.
+// tcpLines fails if a table is unreadable, because unknown connections must not be cut off.
 func tcpLines(proc procfs.FS) ([]tcpLine, error) {
 	var all []tcpLine
-	// procfs recommends netlink instead of these files, but the machine may be simulated.
+	// procfs recommends netlink instead, but the machine may be simulated.
 	//lint:ignore SA1019 netlink knows this machine only
 	for _, table := range []func() (procfs.NetTCP, error){proc.NetTCP, proc.NetTCP6} {
 		lines, err := table()
@@ -178,8 +176,8 @@ func tcpLines(proc procfs.FS) ([]tcpLine, error) {
 	return all, nil
 }
 
-// functionsBehind returns the PCI functions below a network device, through bridges, bonds and VLANs. The kernel
-// links each device to its lower devices ("lower_eth0").
+// functionsBehind looks through bridges, bonds and VLANs. The kernel links each device to its lower devices
+// ("lower_eth0").
 func functionsBehind(s *change.System, netdev string) ([]topology.PCIAddr, error) {
 	var out []topology.PCIAddr
 	seen := map[string]bool{}

@@ -17,7 +17,6 @@ import (
 
 var compareAddr = cmpopts.EquateComparable(netip.Addr{})
 
-// hexAddr formats an address as in /proc/net/tcp of this machine.
 func hexAddr(a netip.Addr) string {
 	b := a.AsSlice()
 	text := ""
@@ -107,8 +106,7 @@ func TestFunctionsBehindNetworkDevices(t *testing.T) {
 
 func TestWhoHasAFileOpenIsFoundByItsNumberToo(t *testing.T) {
 	t.Parallel()
-	// A container has made the device file under another name. /dev/null stands for the device, because every test
-	// machine has it.
+	// A container has made the device file under another name. Every test machine has /dev/null.
 	m := newSim(t)
 	null, err := os.Stat("/dev/null")
 	if err != nil || null.Mode()&os.ModeCharDevice == 0 {

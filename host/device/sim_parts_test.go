@@ -9,7 +9,6 @@ import (
 	"strings"
 )
 
-// program simulates modprobe and rmmod, and nothing else.
 func (m *sim) program(_ context.Context, argv []string) ([]byte, error) {
 	m.programs = append(m.programs, strings.Join(argv, " "))
 	name := strings.ReplaceAll(argv[len(argv)-1], "-", "_")
@@ -45,7 +44,6 @@ func (m *sim) program(_ context.Context, argv []string) ([]byte, error) {
 	return nil, fmt.Errorf("%s: not there", argv[0])
 }
 
-// load loads a module and its dependencies, and binds its driver to all matching functions.
 func (m *sim) load(module string) {
 	for _, need := range m.needs[module] {
 		m.load(need)

@@ -20,7 +20,7 @@ import (
 )
 
 // A sim is a simulated machine below a directory; its files react to writes as the kernel's do, as observed in the
-// machine of machine_test.go. It is fast, and has devices that that machine lacks.
+// machine of machine_test.go.
 type sim struct {
 	t    testing.TB
 	s    *change.System
@@ -28,11 +28,11 @@ type sim struct {
 	net  *simNetwork
 	host *topology.Host // result of an inspection
 
-	natives  map[topology.PCIAddr]string // the driver that a function gets without an override
-	modules  map[string]string           // modules by driver
-	needs    map[string][]string         // dependencies of a module
-	refuses  map[string]error            // errors of writes, by file
-	programs []string                    // programs that were run
+	natives  map[topology.PCIAddr]string
+	modules  map[string]string   // modules by driver
+	needs    map[string][]string // dependencies of a module
+	refuses  map[string]error    // errors of writes, by file
+	programs []string            // programs that were run
 }
 
 const (
@@ -54,8 +54,6 @@ func addr(text string) topology.PCIAddr {
 	return a
 }
 
-// newSim makes a host with a GPU that has an audio function, a NIC, a NIC with virtual functions, a disk and a
-// screen.
 func newSim(t testing.TB) *sim {
 	t.Helper()
 	m := &sim{
@@ -139,7 +137,6 @@ func newSim(t testing.TB) *sim {
 	return m
 }
 
-// unpack writes a tree to the disk, because ops change it there.
 func (m *sim) unpack(tree *machinetest.Tree) {
 	m.t.Helper()
 	files := tree.FS()
@@ -169,7 +166,7 @@ func (m *sim) unpack(tree *machinetest.Tree) {
 	}
 }
 
-// put writes a file. Like link and gone, it acts as the kernel or an administrator, not through the System.
+// put acts as the kernel or an administrator, not through the System.
 func (m *sim) put(path, text string) {
 	m.t.Helper()
 	full := m.s.Path(path)
@@ -179,7 +176,6 @@ func (m *sim) put(path, text string) {
 	}
 }
 
-// link makes a link to a path of the machine, relative like the links of sysfs.
 func (m *sim) link(path, to string) {
 	m.t.Helper()
 	full := m.s.Path(path)
@@ -327,7 +323,7 @@ func (m *sim) probe(a topology.PCIAddr) error {
 	return nil
 }
 
-// setCount sets the number of virtual functions. They are at devices 0x10 and up, each in its own group.
+// setCount puts the virtual functions at devices 0x10 and up, each in its own group.
 func (m *sim) setCount(pf topology.PCIAddr, n int) error {
 	f := function{m.s, m.k, pf}
 	now, err := f.number(fileCount)
@@ -406,7 +402,6 @@ func (m *sim) process(pid int, comm string, open ...string) {
 
 func (m *sim) inspect(context.Context) (*topology.Host, error) { return m.host, nil }
 
-// tree lists all files below /sys, /dev and /etc.
 func (m *sim) tree() map[string]string {
 	m.t.Helper()
 	all := map[string]string{}
@@ -422,7 +417,7 @@ func (m *sim) tree() map[string]string {
 			name := strings.TrimPrefix(path, m.s.Root)
 			switch {
 			case d.Type()&fs.ModeSymlink != 0:
-				// The link's target, because the kernel writes links in one way and a test in another.
+				// The kernel writes links in one way and a test in another.
 				to, err := filepath.EvalSymlinks(path)
 				all[name] = strings.TrimPrefix(to, root)
 				return err

@@ -12,17 +12,16 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// SRIOV sets the virtual functions of a physical function: their number, their addresses, and their drivers. It is a
-// single op because the number changes only by way of 0, which discards everything else.
+// SRIOV sets the number, the addresses and the drivers of virtual functions. It is a single op because the number
+// changes only by way of 0, which discards everything else.
 type SRIOV struct {
 	PF    topology.PCIAddr `json:"pf"`
 	Card  identity         `json:"card,omitzero"`
 	Count int              `json:"count"`
-	// Autoprobe tells whether the host's drivers bind to new virtual functions, as when the plan was made. It is off
-	// while functions are created, so that no driver sees an all-zero address; RDMA derives its node GUID from the
-	// address.
+	// Autoprobe tells whether the host's drivers bind to new virtual functions. It is off while functions are created,
+	// so that no driver sees an all-zero address; RDMA derives its node GUID from the address.
 	Autoprobe bool    `json:"autoprobe"`
-	VFs       []LabVF `json:"vfs"` // virtual functions that go to lab nodes
+	VFs       []LabVF `json:"vfs"`
 
 	k *kernel
 }
@@ -34,7 +33,7 @@ type LabVF struct {
 }
 
 type sriovState struct {
-	Gone      bool      `json:"gone,omitempty"` // no function is at the address
+	Gone      bool      `json:"gone,omitempty"`
 	Count     int       `json:"numvfs"`
 	Autoprobe *string   `json:"autoprobe,omitempty"` // "0" or "1"
 	VFs       []vfState `json:"vfs,omitempty"`       // by index
@@ -47,7 +46,7 @@ type vfState struct {
 	Settings VFSettings       `json:"settings,omitzero"`
 }
 
-// Files of a physical function. Source: Documentation/ABI/testing/sysfs-bus-pci of Linux.
+// Source: Documentation/ABI/testing/sysfs-bus-pci of Linux.
 const (
 	fileCount     = "sriov_numvfs"
 	fileTotal     = "sriov_totalvfs"
@@ -78,8 +77,8 @@ func parseSRIOVState(state change.State) (*sriovState, error) {
 	return &st, nil
 }
 
-// sriov reads the virtual functions of a physical function. Drivers may list the settings of only some functions, or
-// of none; missing settings are left out of the state and not restored.
+// Drivers may list the settings of only some functions, or of none; missing settings are left out of the state and not
+// restored.
 func (f function) sriov(ctx context.Context) (*sriovState, error) {
 	st := &sriovState{}
 	if !f.exists() {
@@ -113,8 +112,7 @@ func (f function) sriov(ctx context.Context) (*sriovState, error) {
 	return st, nil
 }
 
-// settings returns the settings that the physical function keeps for its virtual functions, without settings that its
-// port cannot change. Without a network device it returns nil.
+// settings leaves out settings that the port cannot change. Without a network device it returns nil.
 func (f function) settings(ctx context.Context) ([]VFSettings, error) {
 	netdev, err := f.port()
 	if err != nil || netdev == "" {
@@ -144,7 +142,7 @@ func (f function) settings(ctx context.Context) ([]VFSettings, error) {
 	return all, nil
 }
 
-// network returns the network. It refuses the machine's own network if the files are not the machine's own.
+// network refuses the machine's own network if the files are not the machine's own.
 func (k *kernel) network(s *change.System) (Network, error) {
 	if _, real := k.net.(netlinkNetwork); real && s.Root != "/" {
 		return nil, fmt.Errorf("files are below %s, and the network is that of this machine: they are not of "+
@@ -153,7 +151,7 @@ func (k *kernel) network(s *change.System) (Network, error) {
 	return k.net, nil
 }
 
-// Done implements change.Op. It ignores functions that no lab node gets, because the host may use them freely.
+// Done ignores functions that no lab node gets, because the host may use them freely.
 func (o *SRIOV) Done(state change.State) bool {
 	st, err := parseSRIOVState(state)
 	if err != nil || st.Gone || st.Count != o.Count || st.Autoprobe != nil && *st.Autoprobe != flagText(o.Autoprobe) {
@@ -204,8 +202,8 @@ func (o *SRIOV) Do(ctx context.Context, s *change.System) error {
 			return fmt.Errorf("virtual function %d (%s): %w", vf.Index, st.VFs[vf.Index].Address, err)
 		}
 	}
-	// This precedes binding: with autoprobe off, the kernel binds no driver to a function without an override, and
-	// before Linux 5.3 not even to one with an override.
+	// Before binding: with autoprobe off, the kernel binds no driver to a function without an override, and before
+	// Linux 5.3 not even to one with an override.
 	if err := f.setOptional(fileAutoprobe, flagText(o.Autoprobe)); err != nil {
 		return err
 	}
@@ -225,8 +223,7 @@ func (o *SRIOV) Do(ctx context.Context, s *change.System) error {
 	return nil
 }
 
-// Shell implements change.Manual. The order is the same as in Do: addresses are set before any driver is bound, and
-// the kernel changes the number only by way of 0.
+// Shell sets addresses before any driver is bound; the kernel changes the number only by way of 0.
 func (o *SRIOV) Shell() []string {
 	dir := pciDevices + "/" + o.PF.String() + "/"
 	lines := []string{fmt.Sprintf("cat %s%s   # are there %d already? then leave out the lines with %s", dir, fileCount,
@@ -271,9 +268,8 @@ func (vf *LabVF) shell() []string {
 	}
 }
 
-// unfinished reports whether functions must be created, or an earlier run created them and was cut off: autoprobe is
-// still off, or a function is reserved for vfio-pci but not bound to it. Otherwise a host function without a driver
-// is intentional.
+// unfinished reports whether functions must be created, or an earlier run was cut off: autoprobe is still off, or a
+// function is reserved for vfio-pci but not bound to it. Otherwise a host function without a driver is intentional.
 func (o *SRIOV) unfinished(st *sriovState) bool {
 	if st.Count != o.Count || st.Autoprobe != nil && *st.Autoprobe != flagText(o.Autoprobe) {
 		return true
@@ -283,8 +279,7 @@ func (o *SRIOV) unfinished(st *sriovState) bool {
 	})
 }
 
-// remake changes the number of virtual functions, by way of 0 as the kernel requires. The new functions have no
-// drivers.
+// remake goes by way of 0, as the kernel requires. The new functions have no drivers.
 func (f function) remake(ctx context.Context, st *sriovState, count int) (*sriovState, error) {
 	for i, vf := range st.VFs {
 		if err := (function{f.s, f.k, vf.Address}).idle(ctx); err != nil {
@@ -326,7 +321,6 @@ func (f function) remake(ctx context.Context, st *sriovState, count int) (*sriov
 	return f.sriov(ctx)
 }
 
-// applyVF writes a virtual function's settings while it has no driver, and reserves it for vfio-pci.
 func (f function) applyVF(ctx context.Context, want LabVF, have vfState) error {
 	changes, err := f.changes(have.Settings, want.Settings)
 	if err != nil || have.Driver == vfioPCI && len(changes) == 0 {
@@ -394,8 +388,7 @@ func (f function) set(ctx context.Context, index int, changes []VFSetting, to VF
 	return nil
 }
 
-// Merge implements change.Merger. The number of functions changes only by way of 0, which would discard any setting
-// that somebody made on one of them, so in that case all functions stay.
+// Merge keeps all functions if their number would change: that discards any setting that somebody made on one.
 func (o *SRIOV) Merge(_ context.Context, s *change.System, u change.Undo) (change.State, []change.Changed, error) {
 	want, err1 := parseSRIOVState(u.Before)
 	now, err2 := parseSRIOVState(u.Now)
@@ -433,8 +426,8 @@ func (o *SRIOV) Merge(_ context.Context, s *change.System, u change.Undo) (chang
 	return state, changed, err
 }
 
-// mergeVFs lists changes by others to the functions of lab nodes, and copies them to want if it has as many
-// functions. It ignores the host's own functions, which their drivers change too.
+// mergeVFs lists changes by others to the functions of lab nodes, and copies them to want if it has as many functions.
+// It ignores the host's own functions, which their drivers change too.
 func (o *SRIOV) mergeVFs(made change.State, want, now *sriovState) (changed []change.Changed, err error) {
 	after := &sriovState{}
 	if made != "" {
@@ -476,9 +469,9 @@ func (o *SRIOV) mergeVFs(made change.State, want, now *sriovState) (changed []ch
 	return changed, nil
 }
 
-// Restore implements change.Op. The order is that of Do: first the number, which recreates all functions; then
-// settings, while no driver is bound; then autoprobe, without which older kernels bind nothing; then drivers; and
-// last any settings that the drivers have changed.
+// Restore has the order of Do: first the number, which recreates all functions; then settings, while no driver is
+// bound; then autoprobe, without which older kernels bind nothing; then drivers; and last settings that drivers
+// changed.
 func (o *SRIOV) Restore(ctx context.Context, s *change.System, before change.State) error {
 	want, err := parseSRIOVState(before)
 	if err != nil || want.Gone {
@@ -525,7 +518,6 @@ func (o *SRIOV) Restore(ctx context.Context, s *change.System, before change.Sta
 	return nil
 }
 
-// restoreVF restores the settings of a virtual function while no driver is bound.
 func (f function) restoreVF(ctx context.Context, index int, have, want vfState) error {
 	changes := differences(have.Settings, want.Settings)
 	if len(changes) == 0 {

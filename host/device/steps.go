@@ -25,14 +25,13 @@ type Options struct {
 	// YesReally permits taking the boot console and NICs that have addresses, and interrupting a port's link for a
 	// moment.
 	YesReally bool
-	// Firmware makes the settings in the firmware of NICs that [Firmware] otherwise only lists.
+	// Firmware makes the settings that [Firmware] otherwise only lists.
 	Firmware bool
-	// Made is one line for generated files that names their maker. If it is "", they name rackless without a version.
+	// Made is one line for generated files that names their maker, or "".
 	Made string
 }
 
-// Steps returns the changes that a plan needs on the devices of a host. They depend only on the arguments, not on the
-// machine's present state.
+// Steps depends only on the arguments, not on the machine's present state.
 func Steps(p *plan.Plan, l *lab.Lab, h *topology.Host, o Options) ([]change.Step, error) {
 	return stepsOn(realKernel(), p, l, h, o)
 }
@@ -56,8 +55,7 @@ func stepsOn(k *kernel, p *plan.Plan, l *lab.Lab, h *topology.Host, o Options) (
 		return nil, fmt.Errorf("devices: %w", err)
 	}
 	// VFIO comes first, because the guard of its first step checks everything. NVIDIA's driver releases all its GPUs
-	// before the first is handed over, and physical functions lose their virtual functions before they go. bootFiles
-	// explains why the files for the next boot come last.
+	// before the first is handed over, and physical functions lose their virtual functions before they go.
 	return slices.Concat(b.modules(), b.firmware(), b.unloadNVIDIA(), b.emptyPFs(), b.drivers(), b.virtual(), boot), nil
 }
 
@@ -70,10 +68,9 @@ type builder struct {
 	guards *guards
 	whole  []passedFunction
 	pfs    []*SRIOV
-	takers map[topology.PCIAddr][]string // nodes that get virtual functions, by physical function
+	takers map[topology.PCIAddr][]string // by physical function
 }
 
-// A passedFunction is a function that goes to a lab node whole.
 type passedFunction struct {
 	op   *Driver
 	node string
@@ -87,8 +84,8 @@ func (b *builder) card(a topology.PCIAddr) identity {
 	return identity{}
 }
 
-// collect finds the functions that go to lab nodes whole, except bridges, which stay with the kernel. All functions
-// of a card go together, such as a GPU's audio, because they share an IOMMU group and often a reset.
+// collect leaves bridges with the kernel. All functions of a card go together, such as a GPU's audio, because they
+// share an IOMMU group and often a reset.
 func (b *builder) collect() error {
 	var errs []error
 	for i := range b.p.Nodes {
@@ -126,8 +123,7 @@ func (b *builder) collect() error {
 	return errors.Join(errs...)
 }
 
-// collectVFs finds the virtual functions of lab nodes. A node's ports are its NICs first, then its virtual functions,
-// as everywhere in a plan.
+// A node's ports are its NICs first, then its virtual functions, as everywhere in a plan.
 func (b *builder) collectVFs() error {
 	b.takers = map[topology.PCIAddr][]string{}
 	byPF := map[topology.PCIAddr]*SRIOV{}
@@ -168,15 +164,14 @@ func (b *builder) collectVFs() error {
 	return nil
 }
 
-// labSettings returns the settings of a lab node's virtual function. Its guests may change addresses and receive all
-// frames, because bridges and tcpdump in them need it. Any VLAN, limit or forced link left by others is removed.
+// labSettings lets guests change addresses and receive all frames, because bridges and tcpdump in them need it. Any
+// VLAN, limit or forced link left by others is removed.
 func labSettings(mac string) (VFSettings, error) {
 	b, err := net.ParseMAC(mac)
 	if err != nil || len(b) != 6 {
 		return VFSettings{}, fmt.Errorf("MAC address %q: want six bytes with colons", mac)
 	}
-	// The modified EUI-64 of RFC 4291, appendix A: ff:fe in the middle, and the bit for "locally administered"
-	// inverted.
+	// The modified EUI-64 of RFC 4291, appendix A.
 	guid := binary.BigEndian.Uint64([]byte{b[0] ^ 2, b[1], b[2], 0xff, 0xfe, b[3], b[4], b[5]})
 	const tagged = 0x8100 // 802.1Q
 	return VFSettings{
@@ -185,7 +180,7 @@ func labSettings(mac string) (VFSettings, error) {
 	}, nil
 }
 
-// autoprobe returns whether new virtual functions get drivers on the host, which is the kernel's default.
+// autoprobe reports whether new virtual functions get drivers on the host, as by the kernel's default.
 func (b *builder) autoprobe(a topology.PCIAddr) bool {
 	if d := b.h.Device(a); d != nil && d.SRIOV != nil && d.SRIOV.Autoprobe != nil {
 		return *d.SRIOV.Autoprobe
@@ -236,8 +231,7 @@ func (b *builder) everything(ctx context.Context, s *change.System) error {
 	return errors.Join(errs...)
 }
 
-// firmware returns the steps that set the firmware of NICs, if the options ask for them. A setting takes effect at
-// the card's next reset, for example a reboot, so the steps that need it wait.
+// A setting takes effect at the card's next reset, for example a reboot, so the steps that need it wait.
 func (b *builder) firmware() []change.Step {
 	if !b.o.Firmware {
 		return nil
@@ -254,7 +248,7 @@ func (b *builder) firmware() []change.Step {
 }
 
 // unloadNVIDIA unloads NVIDIA's driver if all its GPUs go to lab nodes. Its modules hold GPUs for the console and for
-// CUDA, and a held GPU cannot be taken. If one GPU stays, so does the driver.
+// CUDA, and a held GPU cannot be taken.
 func (b *builder) unloadNVIDIA() []change.Step {
 	gpus := lists.Filter(b.h.PCI, func(d topology.PCIDevice) bool { return d.Driver == nvidiaDriver })
 	stays := func(d topology.PCIDevice) bool { return !b.guards.ours[d.Address] }
@@ -308,7 +302,6 @@ func (b *builder) drivers() []change.Step {
 	return steps
 }
 
-// risk describes the host's loss with a function, by its class.
 func (b *builder) risk(a topology.PCIAddr) string {
 	if d := b.h.Device(a); d != nil && d.Class != nil {
 		switch d.Class.Base() {
@@ -323,9 +316,8 @@ func (b *builder) risk(a topology.PCIAddr) string {
 	return "the host cannot use it any more"
 }
 
-// ready reports whether a function can be handed over now: it is in an IOMMU group, or the kernel was started with
-// all IOMMU arguments of the plan, and the guard reports any problem. Otherwise a reboot with the arguments comes
-// first.
+// ready reports whether a function is in an IOMMU group, or the kernel was started with all IOMMU arguments of the
+// plan, and the guard reports any problem. Otherwise a reboot with the arguments comes first.
 func (b *builder) ready(a topology.PCIAddr) func(context.Context, *change.System) (bool, error) {
 	return func(_ context.Context, s *change.System) (bool, error) {
 		if group, err := (function{s, b.k, a}).group(); err != nil || group != "" {
@@ -378,7 +370,7 @@ func nodeList(nodes []string) string {
 	return "nodes " + strings.Join(nodes, ", ")
 }
 
-// vfsReady is like ready, and also waits for the NIC's firmware to offer enough functions if the firmware was set.
+// vfsReady also waits for the NIC's firmware to offer enough functions if the firmware was set.
 func (b *builder) vfsReady(op *SRIOV) func(context.Context, *change.System) (bool, error) {
 	return func(ctx context.Context, s *change.System) (bool, error) {
 		if ok, err := b.ready(op.PF)(ctx, s); err != nil || !ok {
@@ -395,8 +387,8 @@ func (b *builder) vfsReady(op *SRIOV) func(context.Context, *change.System) (boo
 	}
 }
 
-// bootFiles returns the steps that keep other drivers off the functions during boot. They come last: if the udev rule
-// came first, a reboot could hand the functions over before their earlier state was recorded.
+// bootFiles keep other drivers off the functions during boot. They come last: if the udev rule came first, a reboot
+// could hand the functions over before their earlier state was recorded.
 func (b *builder) bootFiles() ([]change.Step, error) {
 	files, err := render.HostFiles(render.Input{Plan: b.p, Lab: b.l, Host: b.h, Made: b.o.Made})
 	if err != nil {

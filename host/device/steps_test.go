@@ -16,7 +16,6 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// simSteps returns the steps of a lab: one node gets the GPU and a NIC, the other two of three virtual functions.
 func simSteps(t testing.TB, m *sim, o Options) []change.Step {
 	t.Helper()
 	p, l := testPlan(t, []plan.PFCount{{PF: simPF, Count: 3, Lab: 2}},
@@ -233,7 +232,6 @@ func TestBeforeTheIOMMUIsOnDevicesWaitAndTheirBootFilesToo(t *testing.T) {
 			t.Errorf("%s %s: %s", r.Kind, r.Subject, r.Status)
 		}
 	}
-	// With the arguments in force there is nothing to wait for.
 	m.put("/proc/cmdline", "quiet iommu=pt intel_iommu=on")
 	m.bench(t).refuses(steps, "0000:61:00.0 is in no IOMMU group: switch VT-d or AMD-Vi on")
 }
@@ -318,10 +316,9 @@ func TestAFunctionThatIsGoneIsSaidToBe(t *testing.T) {
 	}
 }
 
-// newBenchWithoutCleanup is for tests in which a rollback fails.
 func newBenchWithoutCleanup(t *testing.T, m *sim) *bench {
 	b := m.bench(t)
-	t.Cleanup(func() { os.RemoveAll(filepath.Dir(b.journal)) }) // runs before the rollback of newBench
+	t.Cleanup(func() { os.RemoveAll(filepath.Dir(b.journal)) })
 	return b
 }
 

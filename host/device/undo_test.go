@@ -17,15 +17,13 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// A handiwork is a manual change to a machine after it was prepared.
 type handiwork struct {
 	name  string
 	group string // only one of each group is done
 	do    func(m *sim, card *mellanox)
-	// left lists the beginnings of the rollback's messages about the change.
-	left []string
+	left  []string
 
-	// of reports whether a path keeps its changed state, instead of its state before the preparation.
+	// of reports whether a path keeps its changed state.
 	of func(m *sim, path string) bool
 }
 
@@ -59,7 +57,6 @@ func (m *sim) rebind(address, driver string) {
 	}
 }
 
-// labVF returns the index of a virtual function that a lab node has in simSteps.
 func (m *sim) labVF() int {
 	for i := range simTotal {
 		if m.net.vfs[i].MAC != "" && m.driverOf(m.vfAddr(addr(simPF), i)) == vfioPCI {
@@ -155,8 +152,7 @@ func handSteps(t *testing.T, m *sim) []change.Step {
 	return m.steps(t, p, l, Options{Firmware: true})
 }
 
-// After one or several random manual changes to the results of a preparation, a rollback leaves and reports them, and
-// restores everything else.
+// A rollback leaves and reports manual changes, and restores everything else.
 func TestWhatIsSetByHandSurvivesARollback(t *testing.T) {
 	t.Parallel()
 	all := handiworks()
@@ -177,7 +173,6 @@ func TestWhatIsSetByHandSurvivesARollback(t *testing.T) {
 		var work []handiwork
 		var names []string
 		for _, i := range set {
-			// The second would undo the first.
 			if group := all[i].group; group == "" || !slices.ContainsFunc(work, func(h handiwork) bool {
 				return h.group == group
 			}) {
@@ -262,7 +257,7 @@ func byHand(t *testing.T, work []handiwork) {
 	}
 }
 
-// An unbound function that is reserved for vfio-pci goes back: an undo or a boot may have been cut off there.
+// An undo or a boot may have been cut off there.
 func TestAFunctionThatIsFreeGoesBack(t *testing.T) {
 	t.Parallel()
 	m := newSim(t)
