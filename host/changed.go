@@ -11,11 +11,9 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// Changed says what of a host is no longer as it was when the plan was made, as far as the plan
-// rests on it: its devices, their IOMMU groups, its cores and NUMA nodes, and tenants that have
-// come to where the lab nodes go. An empty answer means that the plan holds. What rackless itself
-// changes (drivers, virtual functions, pages, isolation) does not count, nor do the lab's own
-// nodes.
+// Changed lists how the host differs from the one that the plan was made for: its devices, their IOMMU groups, its
+// cores and NUMA nodes, and new tenants on resources of the lab nodes. Changes by rackless itself (drivers, virtual
+// functions, pages, isolation) do not count, nor do the lab's own nodes.
 func Changed(p *Prepared, now *topology.Host) []string {
 	c := comparison{p: p, now: now}
 	c.cores()
@@ -35,12 +33,11 @@ func (c *comparison) note(format string, args ...any) {
 	c.found = append(c.found, fmt.Sprintf(format, args...))
 }
 
-// given returns the CPUs of the lab nodes.
 func (c *comparison) given() topology.CPUSet {
 	return c.p.Plan.NodeCPUs()
 }
 
-// cores compares the cores that lab nodes have: their threads and their NUMA nodes.
+// cores compares threads and NUMA nodes.
 func (c *comparison) cores() {
 	given := c.given()
 	for cpu := range given.All() {
@@ -59,7 +56,6 @@ func (c *comparison) cores() {
 	}
 }
 
-// memory compares the NUMA nodes that lab nodes have memory on.
 func (c *comparison) memory() {
 	var seen []int
 	for i := range c.p.Plan.Nodes {
@@ -82,8 +78,7 @@ func (c *comparison) memory() {
 	}
 }
 
-// functions returns the addresses of what the plan gives away: whole functions, and the physical
-// ones of virtual functions.
+// functions returns whole functions, and the physical ones of virtual functions.
 func functions(p *plan.Plan) []topology.PCIAddr {
 	var all []topology.PCIAddr
 	add := func(text string) {
@@ -104,7 +99,6 @@ func functions(p *plan.Plan) []topology.PCIAddr {
 	return all
 }
 
-// devices compares what is at the addresses of the plan.
 func (c *comparison) devices() {
 	for _, a := range functions(c.p.Plan) {
 		was, is := c.p.Host.Device(a), c.now.Device(a)
@@ -122,8 +116,7 @@ func (c *comparison) devices() {
 		if was.NUMANode != nil && is.NUMANode != nil && *was.NUMANode != *is.NUMANode {
 			c.note("%s is on NUMA node %d, and was on %d", a, *is.NUMANode, *was.NUMANode)
 		}
-		// Groups are numbered as the kernel finds them; who is in one is what counts. Before the
-		// IOMMU is switched on there are none.
+		// The numbers of groups may change, their members count. Before the IOMMU is switched on there are no groups.
 		if g, h := c.group(c.p.Host, was), c.group(c.now, is); g != nil && h != nil && !slices.Equal(g, h) {
 			c.note("the IOMMU group of %s has %s, and had %s", a, words.Join(h, " "), words.Join(g, " "))
 		}
@@ -137,8 +130,7 @@ func id(d *topology.PCIDevice) string {
 	return d.Vendor.String() + ":" + d.Device.String()
 }
 
-// group returns the functions in the group of a device but for virtual ones, which come and go; nil
-// where it is in none.
+// group leaves out virtual functions, which come and go; it returns nil without a group.
 func (c *comparison) group(h *topology.Host, d *topology.PCIDevice) []topology.PCIAddr {
 	if d.IOMMUGroup == nil {
 		return nil
@@ -155,7 +147,6 @@ func (c *comparison) group(h *topology.Host, d *topology.PCIDevice) []topology.P
 	return nil
 }
 
-// tenants finds virtual machines that are where the lab nodes go.
 func (c *comparison) tenants() {
 	own := lists.SetOf(c.p.Plan.Nodes, func(n plan.Node) string { return lab.VMName(c.p.Plan.Lab, n.Name) })
 	given, devices := c.given(), functions(c.p.Plan)

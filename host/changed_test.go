@@ -23,7 +23,6 @@ import (
 	"github.com/rackless/rackless/plan/search"
 )
 
-// epyc plans the example on the example's host.
 func epyc(t testing.TB) *host.Prepared {
 	t.Helper()
 	h, err := inspect.ReadFile(context.Background(), "../examples/hosts/epyc-7551p.ttar")
@@ -50,7 +49,6 @@ func epyc(t testing.TB) *host.Prepared {
 	return &host.Prepared{Lab: l, Plan: pl, Host: h, Made: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), By: "test"}
 }
 
-// clone copies a host by way of its JSON.
 func clone(t testing.TB, h *topology.Host) *topology.Host {
 	t.Helper()
 	data, err := json.Marshal(h)
@@ -184,8 +182,7 @@ func TestWhatIsStoredIsWhatIsLoaded(t *testing.T) {
 	}
 }
 
-// Between what prepare read and its taking of the journal, another rackless may have come and gone:
-// at boot the unit goes on with a preparation that somebody undoes.
+// Another rackless may come and go between prepare's reads and its opening of the journal.
 func TestAPreparationIsNotBegunOnWhatHasChangedInTheMeantime(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

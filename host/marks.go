@@ -20,13 +20,12 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// markDirs are where prepare writes files.
 var markDirs = []string{"/etc/default/grub.d", "/etc/modprobe.d", "/etc/modules-load.d", "/etc/sysctl.d",
 	"/etc/systemd/system", "/etc/udev/rules.d"}
 
-// Marks returns what on the machine was made by rackless prepare and is not among the entries of its journal: files,
-// functions that are kept for vfio-pci, kernel arguments. After a journal was lost, nothing else tells that they have
-// to be undone. p is for what the host is prepared; nil where that is lost, too.
+// Marks returns what rackless prepare made on the machine and the journal does not list: files, functions that are kept
+// for vfio-pci, kernel arguments. After a journal was lost, nothing else tells that they have to be undone. p may be
+// nil.
 func Marks(s *change.System, entries []*change.Entry, p *Prepared) ([]string, error) {
 	told := "" // by the journal
 	for _, e := range entries {
@@ -60,11 +59,10 @@ func Marks(s *change.System, entries []*change.Entry, p *Prepared) ([]string, er
 type marks struct {
 	s     *change.System
 	told  string
-	names string // where the addresses of functions stand that were handed over
+	names string // text with the addresses of functions that were handed over
 	found []string
 }
 
-// file takes a file that says that rackless prepare has made it.
 func (m *marks) file(full string, d fs.DirEntry, err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -113,8 +111,8 @@ func (m *marks) overrides() error {
 	return nil
 }
 
-// arguments finds kernel arguments of the plan that the kernel did not have before. Where a boot loader is set by hand,
-// no journal tells of them: they count only after the whole journal is gone.
+// arguments finds kernel arguments of the plan that the kernel did not have before. No journal tells of a boot loader
+// that is set by hand: they count only after the whole journal is gone.
 func (m *marks) arguments(p *Prepared) error {
 	now, err := m.s.ValueOr("/proc/cmdline", "")
 	if err != nil || p.Choices.NoReboot || p.Host.Kernel.Cmdline == nil {
@@ -132,7 +130,7 @@ func (m *marks) arguments(p *Prepared) error {
 	return nil
 }
 
-// Strays is [Marks] for the journal and the plan of the store. Of a damaged journal it is an error that says so.
+// Strays is [Marks] for the store's journal and plan. A damaged journal is an error.
 func (s Store) Strays(sys *change.System) ([]string, error) {
 	entries, err := change.ReadJournal(s.Journal(), Kinds())
 	if err != nil {
@@ -145,7 +143,7 @@ func (s Store) Strays(sys *change.System) ([]string, error) {
 	return Marks(sys, entries, p)
 }
 
-// Known returns for what the host is prepared, nil where that cannot be read, and whether there is a journal.
+// Known returns the preparation, nil if it cannot be read, and whether there is a journal.
 func (s Store) Known() (p *Prepared, journal bool) {
 	p, err := s.Load()
 	if err != nil {
@@ -155,8 +153,8 @@ func (s Store) Known() (p *Prepared, journal bool) {
 	return p, err == nil
 }
 
-// Unrecorded returns an error that lists what a rollback could not undo, because the journal does not record
-// it; nil if there is nothing.
+// Unrecorded returns an error that lists changes that a rollback could not undo, because the journal does not record
+// them, or nil.
 func Unrecorded(j *change.Journal, marks []string) error {
 	if j.Gap() == "" && len(marks) == 0 {
 		return nil
@@ -172,8 +170,8 @@ func Unrecorded(j *change.Journal, marks []string) error {
 	return errors.New(text)
 }
 
-// Remarks are what people should know before a host is prepared and no step does: settings of NICs'
-// firmware that are theirs to make, and services that set what the lab sets.
+// Remarks returns warnings that no step covers: settings of NICs' firmware for people to make, and services that change
+// the lab's settings.
 func Remarks(ctx context.Context, s *change.System, p *Prepared) ([]string, error) {
 	var all []string
 	if !p.Choices.Firmware {
@@ -188,10 +186,9 @@ func Remarks(ctx context.Context, s *change.System, p *Prepared) ([]string, erro
 	return all, err
 }
 
-// Users returns the processes that have an IOMMU group open through VFIO, each with its groups:
-// "qemu-system-x86 (1234): /dev/vfio/17". A function whose group is open cannot be taken from
-// vfio-pci: the kernel waits until it is closed, and whoever asked for it waits with it. Processes
-// of others are seen by root only.
+// Users returns the processes that have an IOMMU group open through VFIO: "qemu-system-x86 (1234): /dev/vfio/17". A
+// function whose group is open cannot be taken from vfio-pci: the kernel waits until it is closed. Only root sees
+// processes of others.
 func Users(s *change.System) []string {
 	proc, err := procfs.NewFS(s.Path("/proc"))
 	if err != nil {
@@ -214,7 +211,7 @@ func Users(s *change.System) []string {
 			return !strings.HasPrefix(file, "/dev/vfio/") || file == "/dev/vfio/vfio"
 		})
 		if len(groups) > 0 {
-			name, _ := p.Comm() // empty if the process has ended
+			name, _ := p.Comm()
 			users = append(users, fmt.Sprintf("%s (%d): %s", name, p.PID, strings.Join(groups, " ")))
 		}
 	}

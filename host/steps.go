@@ -20,14 +20,13 @@ import (
 	"github.com/rackless/rackless/plan/render"
 )
 
-// Choices are what whoever prepares a host decides, beside the plan. They are kept with it, since
-// the steps at the next boot follow from them, too.
+// Choices are the user's decisions beside the plan. They are stored with it, since the steps at the next boot follow
+// from them, too.
 type Choices struct {
-	// NoReboot leaves the kernel's arguments alone: CPUs are kept free by cgroups, and hugepages
-	// have to be found while the host runs.
+	// NoReboot leaves the kernel's arguments alone: CPUs are kept free by cgroups, and hugepages have to be found while
+	// the host runs.
 	NoReboot bool `json:"no_reboot,omitempty"`
-	// YesReally lets go what a person may still need: the boot console, NICs with addresses, and a
-	// port's link for a moment.
+	// YesReally permits taking the boot console and NICs with addresses, and a port's link for a moment.
 	YesReally bool `json:"yes_really,omitempty"`
 	// Firmware makes settings in the firmware of NICs, which need a cold reset.
 	Firmware bool `json:"firmware,omitempty"`
@@ -41,9 +40,8 @@ type Machine struct {
 	Inspect func(ctx context.Context) (*topology.Host, error)
 }
 
-// Steps returns the steps that prepare the machine for the plan, in order: what the kernel
-// is started with, what goes on after the reboot, memory while it is in one piece, devices, and
-// what keeps others off the CPUs.
+// Steps returns the steps in order: kernel arguments, the unit for the reboot, memory while it is in one piece,
+// devices, and the limits that keep others off the CPUs.
 func Steps(s *change.System, p *Prepared, m Machine) ([]change.Step, error) {
 	args, why := p.Plan.KernelArgs, p.Plan.KernelWhy
 	if p.Choices.NoReboot {
@@ -82,7 +80,7 @@ func Steps(s *change.System, p *Prepared, m Machine) ([]change.Step, error) {
 	return append(first, inOrder(tuning, devices)...), nil
 }
 
-// Kinds are the ops of all packages that change a host.
+// Kinds returns the ops of all packages that change a host.
 func Kinds() change.Kinds {
 	all := change.Kinds{}
 	for _, kinds := range []change.Kinds{change.BasicKinds(), boot.Kinds(), device.Kinds(), tune.Kinds()} {
@@ -91,8 +89,8 @@ func Kinds() change.Kinds {
 	return all
 }
 
-// Adopt enters into the journal what a boot with the kernel's arguments has brought, and prepare
-// has not come to since, so that a rollback gives it back at once: pages.
+// Adopt enters into the journal the pages that a boot with the kernel's arguments has brought, so that a rollback gives
+// them back at once.
 func Adopt(ctx context.Context, s *change.System, j *change.Journal, p *Prepared) error {
 	if !ArgumentsInForce(j.Entries()) {
 		return nil
@@ -104,41 +102,39 @@ func Adopt(ctx context.Context, s *change.System, j *change.Journal, p *Prepared
 	return change.Adopt(ctx, s, j, steps)
 }
 
-// ArgumentsInForce reports whether the kernel runs with arguments that a rollback of these entries
-// takes off the boot loader: they are in force until the next boot.
+// ArgumentsInForce reports whether the kernel runs with arguments that a rollback of these entries takes off the boot
+// loader: they are in force until the next boot.
 func ArgumentsInForce(entries []*change.Entry) bool {
 	return slices.ContainsFunc(entries, func(e *change.Entry) bool { return boot.GivesArguments(e.Op) })
 }
 
-// Survey says how the steps stand that the host was prepared by.
+// Survey returns the status of the steps of a preparation.
 func Survey(ctx context.Context, s *change.System, p *Prepared, m Machine) ([]change.Result, error) {
 	steps, err := Steps(s, p, m)
 	if err != nil {
 		return nil, err
 	}
-	// Guards are about changes: those that are made already need none.
+	// Steps that are already made need no guards.
 	for i := range steps {
 		steps[i].Guard = nil
 	}
 	return change.Survey(ctx, s, steps)
 }
 
-// A Look is what a machine was found to be: the reading began at a time and was over after another.
+// A Look is a reading of the machine.
 type Look struct {
 	Host  *topology.Host // nil for none
 	Began time.Time
 	Took  time.Duration
 }
 
-// fresh reports whether a look still tells how the machine is. On a machine that takes long to read, as an emulated
-// one, everything else takes longer too.
+// fresh reports whether a look still holds. On a machine that takes long to read, everything else takes longer too.
 func (l Look) fresh() bool {
 	return l.Host != nil && time.Since(l.Began) < max(10*time.Second, 4*l.Took)
 }
 
-// ThisMachine is what steps need of this machine. binary is the path of this program, for the unit that continues at
-// boot; "" where it is not known. Each guard looks at the machine, before all steps and before each: those that follow
-// each other within seconds share one look, the first of them the one that is given.
+// ThisMachine has "" for binary if the path of this program is unknown. Guards that follow each other within seconds
+// share one look, beginning with last.
 func ThisMachine(binary string, last Look) Machine {
 	return Machine{Binary: binary, Inspect: func(ctx context.Context) (*topology.Host, error) {
 		if last.fresh() {
@@ -151,8 +147,8 @@ func ThisMachine(binary string, last Look) Machine {
 	}}
 }
 
-// Make makes the steps of a preparation, with the journal that Open has returned, and closes it. A
-// preparation that is refused before its first change leaves nothing.
+// Make makes the steps with the journal that Open has returned, and closes it. A preparation that is refused before its
+// first change leaves nothing.
 func (s Store) Make(ctx context.Context, sys *change.System, j *change.Journal, steps []change.Step,
 	report func(change.Result)) ([]change.Result, error) {
 	results, err := change.Make(ctx, sys, j, steps, report)
@@ -162,12 +158,11 @@ func (s Store) Make(ctx context.Context, sys *change.System, j *change.Journal, 
 	return results, errors.Join(err, j.Close())
 }
 
-// Rollback undoes what the journal holds, last first, and closes it. Once all of it is taken
-// back, the host is prepared for nothing. stays is why pages that the boot has set aside may stay
-// until the next one; nil if they do not.
+// Rollback undoes the journal, last first, and closes it. stays is why pages that the boot has set aside may stay until
+// the next one, or nil.
 func (s Store) Rollback(ctx context.Context, sys *change.System, j *change.Journal,
 	report func(change.Result)) (results []change.Result, stays, err error) {
-	// A rollback needs no more than the journal: without the plan it leaves to the next boot what the last one brought.
+	// Without the plan it leaves to the next boot what the last one brought.
 	if p, err := s.Load(); err == nil {
 		stays = Adopt(ctx, sys, j, p)
 	}
@@ -177,9 +172,8 @@ func (s Store) Rollback(ctx context.Context, sys *change.System, j *change.Journ
 	return results, stays, s.Clear(j)
 }
 
-// Artifacts returns all artefacts of a plan as [render.All], with the commands by which a person prepares the host. The
-// commands come from the ops by which rackless prepares a host itself. No machine is looked at: the same input gives
-// the same bytes.
+// Artifacts returns all artefacts of a plan as [render.All], with the commands of rackless's own ops by which a person
+// prepares the host. It reads no machine: the same input gives the same bytes.
 func Artifacts(in render.Input) ([]render.Artifact, error) {
 	if in.Plan == nil || in.Lab == nil {
 		return render.All(in) // which says what is missing
@@ -188,14 +182,12 @@ func Artifacts(in render.Input) ([]render.Artifact, error) {
 	if err != nil {
 		return nil, fmt.Errorf("commands: %w", err)
 	}
-	// What prepare writes about itself is not so if a person writes it.
 	made := cmp.Or(words.OneLine(in.Made), "Made by rackless.")
 	own := strings.NewReplacer(boot.MadeBy, made, tune.MadeBy, made)
 	in.Kernel, in.Steps = forPeople(boot.ByHand(in.Plan.KernelArgs), own), forPeople(steps, own)
 	return render.All(in)
 }
 
-// forPeople returns steps as a page shows them.
 func forPeople(steps []change.Step, own *strings.Replacer) []render.Step {
 	var all []render.Step
 	for i := range steps {
@@ -206,8 +198,7 @@ func forPeople(steps []change.Step, own *strings.Replacer) []render.Step {
 	return all
 }
 
-// stepsByHand returns the steps that a person makes, but for the kernel arguments, which depend on the boot loader. The
-// unit that calls rackless at each boot is not among them.
+// stepsByHand leaves out kernel arguments, which depend on the boot loader, and the unit that calls rackless.
 func stepsByHand(in render.Input) ([]change.Step, error) {
 	h := cmp.Or(in.Host, &topology.Host{})
 	tuning, err := tune.Steps(in.Plan, in.Lab, h, tune.Options{})
@@ -223,7 +214,7 @@ func stepsByHand(in render.Input) ([]change.Step, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A host that is known by a dump of another tool may not say whether it scales frequencies.
+	// A dump of another tool may not say whether the host scales frequencies.
 	governs := func(s change.Step) bool { return s.Op.Kind() == (&tune.Governor{}).Kind() }
 	if !slices.ContainsFunc(tuning, governs) {
 		tuning = append(tuning, change.Step{Op: &tune.Governor{},

@@ -19,10 +19,10 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// DefaultDir is where it is kept for what a host is prepared, and the journal. It has to survive reboots.
+// DefaultDir has to survive reboots.
 const DefaultDir = "/var/lib/rackless/host"
 
-// A Store is the directory with what a host is prepared for.
+// A Store is the directory with the preparation of a host.
 type Store struct {
 	Dir string // "" is DefaultDir
 }
@@ -32,19 +32,18 @@ func (s Store) dir() string { return cmp.Or(s.Dir, DefaultDir) }
 // Journal returns the path of the journal.
 func (s Store) Journal() string { return filepath.Join(s.dir(), "journal") }
 
-// Adopted returns the directory with the journals of domains of others that were adopted.
+// Adopted returns the directory with the journals of adopted domains of others.
 func (s Store) Adopted() string { return filepath.Join(s.dir(), "adopted") }
 
 func (s Store) file() string { return filepath.Join(s.dir(), "prepared.json") }
 
-// schema names the form of the file.
 const schema = "rackless/prepared/v1"
 
-// Prepared is for what a host is prepared.
+// Prepared is a preparation of a host.
 type Prepared struct {
 	Lab  *lab.Lab
 	Plan *plan.Plan
-	// Host is the host as it was before anything was changed.
+	// Host is the host as it was before any change.
 	Host    *topology.Host
 	Choices Choices
 	Made    time.Time
@@ -62,10 +61,10 @@ type prepared struct {
 	Choices
 }
 
-// ErrNotPrepared is returned where a host is prepared for nothing.
+// ErrNotPrepared is returned if a host is prepared for nothing.
 var ErrNotPrepared = errors.New("this host is not prepared for a lab")
 
-// Load reads for what the host is prepared; [ErrNotPrepared] where it is for nothing.
+// Load reads the preparation, or returns [ErrNotPrepared].
 func (s Store) Load() (*Prepared, error) {
 	data, err := os.ReadFile(s.file())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -90,8 +89,7 @@ func (s Store) Load() (*Prepared, error) {
 	return &Prepared{Lab: l, Plan: f.Plan, Host: f.Host, Choices: f.Choices, Made: f.Made, By: f.By}, nil
 }
 
-// Save writes for what the host is going to be prepared, before anything is changed. It is on the
-// disk when Save returns.
+// Save must be called before anything is changed. The file is on the disk when Save returns.
 func (s Store) Save(p *Prepared) error {
 	if err := os.MkdirAll(s.dir(), 0o700); err != nil {
 		return err
@@ -106,8 +104,8 @@ func (s Store) Save(p *Prepared) error {
 	return sys.Replace(s.file(), data, 0o600, os.Getuid(), os.Getgid())
 }
 
-// Open takes the journal, to prepare the host for p, and saves p. What the host is prepared for may
-// have changed since p was loaded or planned: in that case, which is an error, nothing is taken.
+// Open opens the journal to prepare the host for p, and saves p. It returns an error, and takes nothing, if the
+// preparation has changed since p was loaded or planned.
 func (s Store) Open(p *Prepared, loaded bool) (*change.Journal, error) {
 	j, err := change.Open(s.Journal(), Kinds())
 	if err != nil {
@@ -133,8 +131,7 @@ func (s Store) Open(p *Prepared, loaded bool) (*change.Journal, error) {
 	return j, nil
 }
 
-// Clear forgets for what the host was prepared, closes the journal, which nobody else can take
-// before, and takes the directories away that are empty then.
+// Clear forgets the preparation, and closes the journal, which no other process can open before.
 func (s Store) Clear(j *change.Journal) error {
 	err := os.Remove(s.file())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -150,14 +147,13 @@ func (s Store) Clear(j *change.Journal) error {
 	return nil
 }
 
-// An UnfitError says why a lab cannot run on this host as it is, and what prepares the host for it.
+// An UnfitError says why a lab cannot run on this host as it is, and how to prepare it.
 type UnfitError struct{ error }
 
 // Unwrap returns the reason.
 func (e *UnfitError) Unwrap() error { return e.error }
 
-// For returns for what the host is prepared, if that is lab l of the file, and the host still is as it was prepared; an
-// [UnfitError] if not.
+// For returns the preparation if it is for lab l of the file, and the host still is so, or else an [UnfitError].
 func (s Store) For(ctx context.Context, sys *change.System, m Machine, l *lab.Lab, file string) (*Prepared, error) {
 	unfit := func(format string, args ...any) error { return &UnfitError{fmt.Errorf(format, args...)} }
 	p, err := s.Load()
@@ -166,7 +162,7 @@ func (s Store) For(ctx context.Context, sys *change.System, m Machine, l *lab.La
 		return nil, unfit("%w: rackless prepare %s", err, file)
 	case err != nil:
 		return nil, err
-	// Compared as YAML with its defaults, so that comments and the order of keys in the file do not count.
+	// As YAML with its defaults, so that comments and the order of keys do not count.
 	case !bytes.Equal(p.Lab.YAML(), l.YAML()):
 		var changes strings.Builder
 		for _, c := range lab.Diff(p.Lab, l) {
@@ -176,7 +172,7 @@ func (s Store) For(ctx context.Context, sys *change.System, m Machine, l *lab.La
 			"rackless rollback, then rackless prepare %s%s",
 			p.Lab.Name, p.Made.Format(time.DateTime), file, file, changes.String())
 	}
-	// The host may have been changed since: nodes on pages or devices that are gone would fail one by one.
+	// Nodes on pages or devices that are gone would fail one by one.
 	survey, err := Survey(ctx, sys, p, m)
 	if err != nil {
 		return nil, err

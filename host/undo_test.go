@@ -6,7 +6,7 @@ import (
 	"github.com/rackless/rackless/host/change"
 )
 
-// An op that is no Merger would overwrite what somebody has changed since it was made.
+// An op that is no Merger would overwrite changes made since by others.
 func TestEveryOpTellsItsOwnWorkFromThatOfOthers(t *testing.T) {
 	t.Parallel()
 	for kind, empty := range Kinds() {

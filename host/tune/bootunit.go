@@ -15,13 +15,12 @@ import (
 	"github.com/rackless/rackless/internal/wait"
 )
 
-// bootUnitName is the unit that resumes the preparation at each boot.
 const bootUnitName = "rackless-prepare.service"
 
-// bootUnitLimit bounds the wait for the unit: preparing a host with hundreds of devices takes minutes.
+// bootUnitLimit is long: preparing a host with hundreds of devices takes minutes.
 const bootUnitLimit = 20 * time.Minute
 
-// hasJob matches the number of a unit's job; systemctl may print the property without a number.
+// hasJob needs a number, because systemctl may print the property without one.
 var hasJob = lazyregexp.New(`(?m)^Job=[1-9]`)
 
 // AwaitBootUnit waits until the boot unit is not running: after a boot it resumes the preparation, which takes some
@@ -47,8 +46,8 @@ func AwaitBootUnit(ctx context.Context, s *change.System, waits func(what string
 	}
 }
 
-// BootUnit returns the step that makes systemd run binary ("/usr/local/bin/rackless") with "prepare --resume" at each
-// boot. The step is refused if anybody but root could replace the program, because it runs as root.
+// BootUnit returns the step that makes systemd run binary with "prepare --resume" at each boot. The step is refused if
+// anybody but root could replace the program, because it runs as root.
 func BootUnit(binary string) []change.Step {
 	return []change.Step{{
 		Op:   bootedUnit(bootUnitName, bootUnit(binary)),
@@ -61,11 +60,9 @@ func BootUnit(binary string) []change.Step {
 	}}
 }
 
-// bootUnitText is the unit, with the placeholders PROGRAM for rackless and MADE-BY for [MadeBy].
-//
-// It runs after device drivers and the network setup, which configures physical functions and requests interrupts,
-// and after services that set governors or move interrupts, but before anything starts a guest. It has no ExecStop,
-// because the next boot would have to redo everything that a shutdown undid.
+// bootUnitText runs after device drivers, the network setup, which configures physical functions and requests
+// interrupts, and services that set governors or move interrupts, but before anything starts a guest. It has no
+// ExecStop, because the next boot would have to redo everything that a shutdown undid.
 //
 //go:embed boot.service
 var bootUnitText string
@@ -79,8 +76,8 @@ func bootUnit(binary string) []byte {
 // maxLinks limits the links in a path, as the kernel does (path_resolution(7)).
 const maxLinks = 40
 
-// guardProgram refuses a program that has special characters in its path, that is not executable, or that untrusted
-// users could write or replace. It checks the file, the directories that lead to it, and the targets of links.
+// guardProgram refuses a program with special characters in its path, or that untrusted users could write or replace.
+// It checks the file, the directories that lead to it, and the targets of links.
 func guardProgram(s *change.System, program string, trusted func(uid uint32) bool) error {
 	for _, c := range program {
 		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
@@ -133,8 +130,7 @@ func guardProgram(s *change.System, program string, trusted func(uid uint32) boo
 	}
 }
 
-// A GoOn runs a command at each boot, after the host is prepared, until it is removed. It is not part of the
-// preparation: the caller installs it and removes it.
+// A GoOn runs a command at each boot, after the host is prepared. The caller installs it and removes it.
 type GoOn struct {
 	Name        string // unit name, without ".service"
 	Description string
@@ -153,7 +149,7 @@ func (g *GoOn) bytes() ([]byte, error) {
 			return nil, fmt.Errorf("%q has %q in it, which does not go into a unit of systemd", text, text[i])
 		}
 	}
-	// systemd.exec(5): the directory is taken literally, except for specifiers.
+	// systemd.exec(5): taken literally, except for specifiers.
 	fmt.Fprintf(&b, "WorkingDirectory=%s\n", strings.ReplaceAll(g.Dir, "%", "%%"))
 	for _, e := range g.Env {
 		fmt.Fprintf(&b, "Environment=%s\n", unitWord(e))
@@ -166,13 +162,12 @@ func (g *GoOn) bytes() ([]byte, error) {
 	return []byte(b.String()), nil
 }
 
-// unitWord quotes a word for a unit (systemd.syntax(7), quoting).
+// unitWord quotes as in systemd.syntax(7).
 func unitWord(s string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "%", "%%").Replace(s) + `"`
 }
 
-// Install makes systemd run the command from the next boot on. It returns an error if anybody but root could replace
-// the program.
+// Install makes systemd run the command from the next boot on. It fails if anybody but root could replace the program.
 func (g *GoOn) Install(ctx context.Context, s *change.System) error {
 	if err := guardProgram(s, g.Argv[0], func(uid uint32) bool { return uid == 0 }); err != nil {
 		return err
@@ -187,13 +182,13 @@ func (g *GoOn) Install(ctx context.Context, s *change.System) error {
 // Installed reports whether the unit is installed.
 func (g *GoOn) Installed(s *change.System) bool { return s.Exists(unitDir + g.Name + ".service") }
 
-// Remove removes the unit, if it exists. A running command continues.
+// Remove leaves a running command alone.
 func (g *GoOn) Remove(ctx context.Context, s *change.System) error {
 	u := bootedUnit(g.Name+".service", nil)
 	if !g.Installed(s) {
 		return nil
 	}
-	// Remove the unit file last: Installed checks it, so an interrupted Remove can be repeated.
+	// The unit file goes last: Installed checks it, so an interrupted Remove can be repeated.
 	for _, path := range []string{u.Enable, u.Path} {
 		if err := s.Remove(path); err != nil {
 			return err

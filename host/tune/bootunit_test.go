@@ -30,8 +30,8 @@ func TestAProgramThatOthersCouldReplaceIsRefused(t *testing.T) {
 	for _, tt := range []struct {
 		name, program string
 		set           func(root string) error
-		stranger      bool   // no user is trusted
-		want          string // empty if the program is allowed
+		stranger      bool // no user is trusted
+		want          string
 	}{
 		{"a program of root's", "/usr/local/bin/rackless", nil, false, ""},
 		{"one that is found by links", "/opt/bin/rackless", func(root string) error {
@@ -105,7 +105,7 @@ func TestTheBootUnitIsMadeAndUndone(t *testing.T) {
 	m := newMachine(t)
 	before := m.snapshot()
 	steps := BootUnit("/usr/local/bin/rackless")
-	steps[0].Guard = nil // the owner of the test files depends on the user that runs the test
+	steps[0].Guard = nil // the owner of the test files depends on the user
 	if _, err := m.prepare(steps); err != nil {
 		t.Fatal(err)
 	}

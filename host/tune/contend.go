@@ -9,15 +9,15 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 )
 
-// A Contender is a running service that changes the same settings as a lab. The last writer wins and rackless does
-// not stop the service, so the user has to know of it.
+// A Contender is a running service that changes the same settings as a lab. The last writer wins and rackless does not
+// stop the service, so the user has to know of it.
 type Contender struct {
 	Service string `json:"service"`
 	Sets    string `json:"sets"`
 	Fix     string `json:"fix"`
 }
 
-// contenders are the known services, with advice. irqbalance is missing because a drop-in configures it.
+// contenders lacks irqbalance because a drop-in configures it.
 var contenders = []Contender{
 	{"tuned.service", "governors, sysctls, interrupts",
 		"use the profile that rackless plan --out writes (tuned/), or systemctl disable --now tuned"},
@@ -40,7 +40,7 @@ func Contenders(ctx context.Context, s *change.System) ([]Contender, error) {
 	if err != nil {
 		return nil, err
 	}
-	states := strings.Fields(string(out)) // one line each, separated by an empty line
+	states := strings.Fields(string(out))
 	if len(states) != len(contenders) {
 		return nil, fmt.Errorf("%s: %d states of %d services: %q", strings.Join(argv, " "), len(states),
 			len(contenders), out)

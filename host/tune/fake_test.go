@@ -22,7 +22,6 @@ import (
 	"github.com/rackless/rackless/plan/search"
 )
 
-// A problem is the input of the steps.
 type problem struct {
 	plan *plan.Plan
 	lab  *lab.Lab
@@ -52,7 +51,7 @@ const pairLab = "name: pair\nworkload: rdma-latency\nhugepages: 1GiB\nhost:\n  r
 	"{cores: 2}, 1: {cores: 2}}}\n" +
 	"nodes:\n  vm: {count: 2, cpus: 2, memory: 4GiB, nics: 0}\n"
 
-// fakeHost returns a machine of two packages with a NUMA node each: cores 0-3 with 16 GiB, 4-7 with 16 GiB.
+// fakeHost has two packages with a NUMA node each: cores 0-3 with 16 GiB, 4-7 with 16 GiB.
 func fakeHost() *topology.Host {
 	h := &topology.Host{System: topology.System{Arch: "x86_64"}}
 	online := topology.CPURange(0, 7)
@@ -94,13 +93,12 @@ func (p *problem) steps(t testing.TB, o Options) []change.Step {
 	return steps
 }
 
-// A machine is the files of fakeHost, with fakes of the programs that the steps run, and a journal.
 type machine struct {
 	t       testing.TB
 	root    string
 	journal string
 	ran     []string // the programs with changes
-	// pids maps running services to their process ID, which changes with each restart.
+	// pids change with each restart.
 	pids map[string]int
 	fail func(argv []string) error // nil if no program fails
 }
@@ -146,7 +144,7 @@ func newMachine(t testing.TB) *machine {
 			m.pool(n, kb, 0, -1)
 		}
 	}
-	for c := range 3 { // the other CPUs do not scale their frequency
+	for c := range 3 {
 		m.write(fmt.Sprintf("sys/devices/system/cpu/cpu%d/cpufreq/scaling_governor", c),
 			[]string{"schedutil\n", "powersave\n"}[c%2])
 		m.write(fmt.Sprintf("sys/devices/system/cpu/cpu%d/cpufreq/scaling_available_governors", c),
@@ -162,7 +160,6 @@ func newMachine(t testing.TB) *machine {
 }
 
 func meminfoText(node int, total, free uint64) string {
-	// The lines of a real file that are parsed, and two that are not.
 	return fmt.Sprintf("Node %[1]d MemTotal:       %8[2]d kB\nNode %[1]d MemFree:        %8[3]d kB\nNode %[1]d "+
 		"Active(file):          0 kB\n"+
 		"Node %[1]d Inactive(file):       10 kB\nNode %[1]d SReclaimable:          6 kB\nNode %[1]d "+
@@ -196,7 +193,7 @@ func (m *machine) remove(path string) {
 	}
 }
 
-// pool makes a pool of pages with free free ones; -1 means all are free, even if the pool grows.
+// pool makes a pool of pages; -1 means all are free, even if the pool grows.
 func (m *machine) pool(node, kb, pages, free int) {
 	m.t.Helper()
 	dir := fmt.Sprintf("sys/devices/system/node/node%d/hugepages/hugepages-%dkB/", node, kb)
@@ -211,7 +208,6 @@ func (m *machine) pool(node, kb, pages, free int) {
 
 func (m *machine) system() *change.System { return &change.System{Root: m.root, Run: m.run} }
 
-// run simulates the effects of systemd and mount(8) on the files.
 func (m *machine) run(_ context.Context, argv []string) ([]byte, error) {
 	if m.fail != nil {
 		if err := m.fail(argv); err != nil {
@@ -306,8 +302,7 @@ func (m *machine) reload() error {
 	return nil
 }
 
-// boot simulates a reboot: kernel values return to their defaults, /run and /dev are new, and systemd and its
-// services read /etc.
+// boot resets kernel values, /run and /dev; systemd and its services read /etc.
 func (m *machine) boot() {
 	m.t.Helper()
 	fresh := newMachine(m.t)
@@ -328,8 +323,7 @@ func (m *machine) boot() {
 	}
 }
 
-// snapshot reads all files of the machine, kernel files without their newline. It omits process IDs, which change
-// with a restart.
+// snapshot omits process IDs, which change with a restart.
 func (m *machine) snapshot() map[string]string {
 	m.t.Helper()
 	all := map[string]string{}
@@ -370,7 +364,6 @@ func (m *machine) snapshot() map[string]string {
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	// Write-only triggers; their content means nothing.
 	delete(all, "/proc/sys/vm/compact_memory")
 	return all
 }
@@ -381,10 +374,9 @@ func allKinds() change.Kinds {
 	return k
 }
 
-// A died is the panic value that ends the process of a test.
 type died struct{ at string }
 
-// do runs something with the journal, and kills it at a point (-1 for never). It returns the number of points passed.
+// do kills f at a point (-1 for never). It returns the number of points passed.
 func (m *machine) do(point int, f func(s *change.System, j *change.Journal) error) (points int, killed bool,
 	err error) {
 	m.t.Helper()
@@ -400,7 +392,7 @@ func (m *machine) do(point int, f func(s *change.System, j *change.Journal) erro
 			}
 			killed = true
 		}
-		err = errors.Join(err, j.Close()) // removes the journal only if it is empty
+		err = errors.Join(err, j.Close())
 	}()
 	s.Fault = func(what string) {
 		if points == point {

@@ -51,7 +51,7 @@ func TestWhatGoesOnIsTakenAwayWhole(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // installing twice is the same as once
+	for range 2 {
 		if err := u.Do(context.Background(), s); err != nil {
 			t.Fatal(err)
 		}

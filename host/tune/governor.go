@@ -17,13 +17,11 @@ const (
 	performance  = "performance"
 )
 
-// A Governor runs all CPUs at their highest frequency. If frequencies follow the load, latencies are up to twice as
-// long and vary from run to run. It is one op for all CPUs, because CPUs share policies, and one write may change
-// several.
+// A Governor runs all CPUs at their highest frequency: if frequencies follow the load, latencies are up to twice as
+// long and vary. It is one op for all CPUs, because CPUs share policies, and one write may change several.
 type Governor struct{}
 
-// frequency is the state of a CPU. Preference is the hint for processors that choose frequencies themselves; it is
-// empty on others.
+// Preference is the hint for processors that choose frequencies themselves; it is empty on others.
 type frequency struct {
 	Governor   string `json:"governor"`
 	Preference string `json:"preference,omitempty"` // energy_performance_preference
@@ -43,7 +41,6 @@ func preferenceFile(cpu int) string {
 	return fmt.Sprintf("%scpu%d/cpufreq/energy_performance_preference", cpuDir, cpu)
 }
 
-// frequencies reads the frequency settings of all online CPUs that scale.
 func frequencies(s *change.System) (map[int]frequency, error) {
 	cpus, err := s.Numbers(cpuDir, "cpu")
 	all := map[int]frequency{}
@@ -65,7 +62,7 @@ func (*Governor) Read(_ context.Context, s *change.System) (change.State, error)
 	return change.Encode(frequencies(s))
 }
 
-// Done implements [change.Op]. It is true if no CPU scales its frequency.
+// Done is true if no CPU scales its frequency.
 func (*Governor) Done(state change.State) bool {
 	all, err := change.Decode[map[int]frequency](state)
 	if err != nil {
@@ -109,7 +106,7 @@ func (g *Governor) Restore(_ context.Context, s *change.System, before change.St
 	return setFrequencies(s, want)
 }
 
-// Merge implements [change.Merger]. It merges the governor and preference of each CPU separately.
+// Merge merges the governor and preference of each CPU separately.
 func (g *Governor) Merge(_ context.Context, _ *change.System, u change.Undo) (change.State, []change.Changed, error) {
 	before, err1 := change.Decode[map[int]frequency](u.Before)
 	now, err2 := change.Decode[map[int]frequency](u.Now)
@@ -121,7 +118,6 @@ func (g *Governor) Merge(_ context.Context, _ *change.System, u change.Undo) (ch
 	return state, changed, err
 }
 
-// mergeFrequencies returns the state before, except for later changes by others, which stay and are listed.
 func mergeFrequencies(before, now map[int]frequency) (map[int]frequency, []change.Changed) {
 	var changed []change.Changed
 	merge := func(what string, cpu int, before, now string) string {
@@ -152,8 +148,8 @@ func (*Governor) Shell() []string {
 	return []string{fmt.Sprintf(each, "scaling_governor"), fmt.Sprintf(each, "energy_performance_preference")}
 }
 
-// setFrequencies sets all governors before all preferences. With intel_pstate and amd-pstate the governor performance
-// rejects every other preference, and another governor changes the preference.
+// setFrequencies sets all governors first. With intel_pstate and amd-pstate the governor performance rejects every
+// other preference, and another governor changes the preference.
 func setFrequencies(s *change.System, want map[int]frequency) error {
 	cpus := slices.Sorted(maps.Keys(want))
 	set := func(file, value string) error {
@@ -197,7 +193,7 @@ func guardGovernor(_ context.Context, s *change.System) error {
 	return nil
 }
 
-// governor returns the step, or nil if the host's firmware or hypervisor controls the frequencies.
+// governor returns nil if the host's firmware or hypervisor controls the frequencies.
 func (v *view) governor() []change.Step {
 	scales := false
 	for _, c := range v.host.Cores {

@@ -24,14 +24,12 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A guestReport runs in the machine and prints errors, one per line.
 type guestReport struct{ s *change.System }
 
 func (g *guestReport) errorf(format string, args ...any) {
 	fmt.Printf("FAIL %q\n", fmt.Sprintf(format, args...))
 }
 
-// guestLab fits the machine: two nodes on four of its CPUs and a third of its memory.
 const guestLab = "name: guest\nworkload: rdma-latency\nhugepages: 2MiB\nhost:\n  reserve: {cores: 4, memory: 1GiB, " +
 	"numa_nodes: {0: {cores: 2}, 1: {cores: 2}}}\n" +
 	"nodes:\n  vm: {count: 2, cpus: 2, memory: 512MiB, nics: 0}\n"
@@ -41,7 +39,7 @@ func (g *guestReport) run() {
 	defer cancel()
 	g.s = &change.System{Root: "/"}
 	if err := os.Chmod("/", 0o755); err != nil {
-		// anybody may write to a root in memory, so a program of root is not safe there
+		// anybody may write to a root in memory
 		g.errorf("%v", err)
 	}
 	g.loadVirtio()
@@ -61,7 +59,7 @@ func (g *guestReport) run() {
 		return
 	}
 	steps = append(steps, BootUnit("/tune.test")...)
-	// The machine's default is 2 MiB, so only pages of 1 GiB need a mount.
+	// The machine's default is 2 MiB.
 	steps = append(steps, change.Step{Op: &Mount{Path: "/dev/hugepages1G", PageBytes: gib},
 		What: "mount pages of 1 GiB"})
 	before := g.snapshot()
@@ -96,12 +94,9 @@ func (g *guestReport) run() {
 	fmt.Println("done")
 }
 
-// loadVirtio loads the drivers of the machine's devices in the order of the image.
 func (g *guestReport) loadVirtio() {
 	for name := range strings.FieldsSeq(g.value("/lib/modules/load")) {
 		if strings.Contains(name, "virtio") {
-			// Ignore drivers that are loaded already or are for other devices; the test checks whether interrupts of
-			// virtio moved.
 			exec.Command("/bin/busybox", "insmod", "/lib/modules/"+strings.TrimPrefix(name, "-")+".ko").Run()
 		}
 	}
@@ -246,7 +241,6 @@ func (g *guestReport) look(ctx context.Context, p *problem) {
 
 var h8 = topology.CPURange(0, 7)
 
-// lookAtPages checks that a page of the lab can be used, and is not taken away while in use.
 func (g *guestReport) lookAtPages(ctx context.Context, p *problem) {
 	for _, h := range p.plan.Hugepages {
 		pool := &Pool{NUMANode: h.NUMANode, PageBytes: h.PageBytes}
@@ -255,7 +249,7 @@ func (g *guestReport) lookAtPages(ctx context.Context, p *problem) {
 		}
 	}
 	pool := &Pool{NUMANode: p.plan.Hugepages[0].NUMANode, PageBytes: p.plan.Hugepages[0].PageBytes,
-		Pages: 1 << 20} // more than available: with fewer pages than this, the pages are still rackless's own
+		Pages: 1 << 20} // with fewer pages than this, the pages are still rackless's own
 	user := exec.Command("/usr/bin/numactl", "--membind="+strconv.Itoa(pool.NUMANode), "/tune.test")
 	user.Env = []string{inGuest + "=1", holdPage + "=1"}
 	in, err := user.StdinPipe()
@@ -282,7 +276,6 @@ func (g *guestReport) lookAtPages(ctx context.Context, p *problem) {
 	user.Wait()
 }
 
-// holdPage makes the test binary take a page and keep it until its input ends.
 const holdPage = "RACKLESS_TUNE_HOLD"
 
 func hold() {
@@ -330,7 +323,6 @@ func (g *guestReport) short(ctx context.Context) {
 	}
 }
 
-// snapshot reads everything that the steps change: files, values, cgroups, interrupts, mounts.
 func (g *guestReport) snapshot() map[string]string {
 	all := map[string]string{}
 	for _, dir := range []string{"/etc", "/run/systemd/system", "/run/systemd/system.control", "/run/systemd/transient",

@@ -18,7 +18,6 @@ import (
 	"github.com/rackless/rackless/vm/kerneltest"
 )
 
-// inGuest is set in the process that systemd starts in the machine of TestOnARealKernelUnderSystemd.
 const inGuest = "RACKLESS_TUNE_GUEST"
 
 // TestMain lets the test binary also act as the program inside the machine.
@@ -36,20 +35,16 @@ func TestMain(m *testing.M) {
 	fmt.Println("END")
 }
 
-// guestArgs define the machine: two NUMA nodes of four CPUs and 1.5 GiB each, pages of 1 GiB, and a NIC with
-// interrupts.
 var guestArgs = strings.Fields(
 	`-machine q35 -cpu qemu64,+pdpe1gb -m 3072 -smp 8,sockets=2,cores=4,threads=1
 -object memory-backend-ram,id=m0,size=1536M -object memory-backend-ram,id=m1,size=1536M
 -numa node,nodeid=0,cpus=0-3,memdev=m0 -numa node,nodeid=1,cpus=4-7,memdev=m1 -numa dist,src=0,dst=1,val=21
 -device virtio-rng-pci -device virtio-serial-pci`)
 
-// guestPrograms are copied to the machine from this one, with their libraries. The test uses the real systemd to
-// limit slices.
+// guestPrograms are copied from this machine, with their libraries.
 var guestPrograms = []string{"/usr/lib/systemd/systemd", "/usr/bin/systemctl", "/usr/bin/mount", "/usr/bin/umount"}
 
-// guestFiles are the services of the machine. irqbalance and virtqemud are stand-ins that do nothing: the test only
-// checks their restarts and environment.
+// irqbalance and virtqemud are stand-ins that do nothing: the test only checks their restarts and environment.
 var guestFiles = map[string]string{
 	"etc/machine-id": "0123456789abcdef0123456789abcdef\n",
 	"etc/systemd/system/default.target": "[Unit]\nRequires=tune.service irqbalance.service virtqemud.service " +
@@ -68,8 +63,7 @@ var guestFiles = map[string]string{
 		"=1 PATH=/usr/bin:/bin\nStandardOutput=tty\nStandardError=tty\nTTYPath=/dev/ttyS0\n",
 }
 
-// With a real kernel and a real systemd: pages appear and disappear, slices are limited, a partition is made,
-// interrupts move, and all files are restored in the end.
+// With a real kernel and a real systemd.
 func TestOnARealKernelUnderSystemd(t *testing.T) {
 	if testing.Short() {
 		t.Skip("machines are not booted with -short")
@@ -93,7 +87,6 @@ func TestOnARealKernelUnderSystemd(t *testing.T) {
 	}
 }
 
-// guestRecords returns the files of the machine beside the files of the image.
 func guestRecords(t *testing.T) []cpio.Record {
 	t.Helper()
 	files := map[string]cpio.Record{} // by path
@@ -115,7 +108,7 @@ func guestRecords(t *testing.T) []cpio.Record {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, lib := range libraries(t, self) { // if the binary was built with cgo
+	for _, lib := range libraries(t, self) {
 		add(lib[1:], lib)
 	}
 	for name, text := range guestFiles {
@@ -137,7 +130,6 @@ func guestRecords(t *testing.T) []cpio.Record {
 
 var libraryPath = regexp.MustCompile(`(?m)(?:=> |^\s*)(/\S+) \(0x`)
 
-// libraries returns the libraries that a program needs, or nil if it is static.
 func libraries(t *testing.T, program string) []string {
 	t.Helper()
 	out, err := exec.Command("ldd", program).CombinedOutput()

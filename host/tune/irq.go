@@ -23,18 +23,16 @@ const (
 
 	kindIRQs = "irqs"
 	irqDir   = "/proc/irq/"
-	// irqFile records the original affinity of moved interrupts. It is in /run because a reboot also resets interrupt
-	// numbers and affinities.
+	// irqFile records the original affinities. It is in /run because a reboot also resets interrupt numbers and
+	// affinities.
 	irqFile = "/run/rackless-prepare/irqs.json"
 )
 
-// IRQs moves all interrupts to CPUs of the host, if possible on the NUMA node of their device.
-//
-// The set of interrupts and their numbers change at run time and from boot to boot. So the op's state only records
-// whether they were moved. The original affinities are in irqFile, which does not outlive the boot.
+// IRQs moves all interrupts to CPUs of the host, if possible on the NUMA node of their device. The set of interrupts
+// and their numbers change at run time, so the op's state only records whether they were moved; see irqFile.
 type IRQs struct {
 	CPUs  topology.CPUSet         `json:"cpus"`
-	Nodes map[int]topology.CPUSet `json:"nodes,omitempty"` // host CPUs by NUMA node, if any
+	Nodes map[int]topology.CPUSet `json:"nodes,omitempty"`
 }
 
 // A FixedIRQ is an interrupt that cannot be moved: a managed one of NVMe and some NICs, or a per-CPU one. The kernel
@@ -62,7 +60,7 @@ type movedIRQ struct {
 // irqState holds only facts that can compare equal across reads.
 type irqState struct {
 	Moved  bool           `json:"moved"`
-	Astray map[int]string `json:"astray,omitempty"` // affinity of movable interrupts that may run on other CPUs
+	Astray map[int]string `json:"astray,omitempty"`
 }
 
 // Kind implements [change.Op].
@@ -89,7 +87,7 @@ func (q *IRQs) Read(_ context.Context, s *change.System) (change.State, error) {
 	return change.Encode(st, nil)
 }
 
-// readIRQMemory returns the content of irqFile, or nil if nothing was moved.
+// readIRQMemory returns nil if nothing was moved.
 func readIRQMemory(s *change.System) (*irqMemory, error) {
 	data, err := s.ReadFile(irqFile)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -106,8 +104,8 @@ func readIRQMemory(s *change.System) (*irqMemory, error) {
 	return memory, nil
 }
 
-// astray returns the affinities of all interrupts that CPUs outside the host's may serve. It reads the requested
-// affinity (smp_affinity), because the effective one (effective_affinity) changes only with the next interrupt.
+// astray reads the requested affinity (smp_affinity), because the effective one (effective_affinity) changes only with
+// the next interrupt.
 func (q *IRQs) astray(s *change.System) (map[int]string, error) {
 	irqs, err := s.Numbers(irqDir, "")
 	all := map[int]string{}
@@ -129,7 +127,6 @@ func (q *IRQs) astray(s *change.System) (map[int]string, error) {
 
 func affinityFile(irq int) string { return irqDir + strconv.Itoa(irq) + "/smp_affinity_list" }
 
-// irqName returns the names of an interrupt's handlers, or "" if they are unknown.
 func irqName(s *change.System, irq int) string {
 	name, err := s.Value("/sys/kernel/irq/" + strconv.Itoa(irq) + "/actions")
 	if err != nil {
@@ -144,10 +141,10 @@ func (*IRQs) Done(state change.State) bool {
 	return err == nil && st.Moved && len(st.Astray) == 0
 }
 
-// irqPasses is the number of passes. Interrupts may appear in the meantime, for example if a driver starts.
+// irqPasses is more than one, because interrupts may appear in the meantime.
 const irqPasses = 3
 
-// Do implements [change.Op]. It records each interrupt's affinity before moving it.
+// Do records each interrupt's affinity before moving it.
 func (q *IRQs) Do(_ context.Context, s *change.System) error {
 	for range irqPasses {
 		memory, err := readIRQMemory(s)
@@ -196,8 +193,7 @@ func (q *IRQs) Do(_ context.Context, s *change.System) error {
 	return nil
 }
 
-// complete records the new affinities of interrupts that an earlier process moved, if it died before it recorded
-// them.
+// complete records the new affinities of interrupts that an earlier process moved, if it died before it did.
 func (m *irqMemory) complete(s *change.System) error {
 	added := false
 	for i := range m.Moved {
@@ -235,8 +231,7 @@ func (m *irqMemory) write(s *change.System) error {
 	return s.Replace(irqFile, data, 0o644, os.Getuid(), os.Getgid())
 }
 
-// move moves an interrupt to CPUs near its device, or to any of the host's CPUs if the near ones have no vectors
-// left. A vanished interrupt is not an error.
+// move uses any of the host's CPUs if the near ones have no vectors left. A vanished interrupt is not an error.
 func (q *IRQs) move(s *change.System, irq int) error {
 	var tries []topology.CPUSet
 	if text, err := s.Value(irqDir + strconv.Itoa(irq) + "/node"); err == nil {
@@ -250,7 +245,6 @@ func (q *IRQs) move(s *change.System, irq int) error {
 			return nil
 		}
 	}
-	// Drop the path: the caller names the interrupt.
 	var pe *fs.PathError
 	if errors.As(err, &pe) {
 		return pe.Err
@@ -258,7 +252,7 @@ func (q *IRQs) move(s *change.System, irq int) error {
 	return err
 }
 
-// Merge implements [change.Merger]. It decides for each interrupt separately.
+// Merge decides for each interrupt separately.
 func (q *IRQs) Merge(ctx context.Context, s *change.System, u change.Undo) (change.State, []change.Changed, error) {
 	memory, err := readIRQMemory(s)
 	if err != nil || memory == nil {
@@ -339,7 +333,6 @@ func (q *IRQs) Restore(ctx context.Context, s *change.System, before change.Stat
 		return err
 	}
 	if err := s.Remove(path.Dir(irqFile)); err != nil && !errors.Is(err, fs.ErrExist) {
-		// ENOTEMPTY: the directory has a file of somebody else
 		return err
 	}
 	return nil
@@ -359,8 +352,6 @@ func (q *IRQs) Shell() []string {
 	return append(lines, "  echo $cpus > $irq/smp_affinity_list", "done")
 }
 
-// interrupts returns the steps that keep interrupts off the CPUs of the lab: new interrupts, irqbalance, and existing
-// interrupts.
 func (v *view) interrupts() []change.Step {
 	if !v.confines() {
 		return nil
@@ -399,11 +390,9 @@ func (v *view) interrupts() []change.Step {
 	})
 }
 
-// bannedCPUs is the variable that irqbalance 1.8 and later reads. A value from a file of EnvironmentFile= overrides a
-// drop-in.
+// bannedCPUs is read by irqbalance 1.8 and later. A value from a file of EnvironmentFile= overrides a drop-in.
 const bannedCPUs = "IRQBALANCE_BANNED_CPULIST"
 
-// guardIRQBalance returns an error if a configuration file would override the drop-in.
 func guardIRQBalance(_ context.Context, s *change.System) error {
 	for _, file := range []string{"/etc/default/irqbalance", "/etc/sysconfig/irqbalance"} {
 		text, err := s.ValueOr(file, "")

@@ -44,7 +44,6 @@ func TestInterruptsMoveNearTheirDevicesAndBack(t *testing.T) {
 	if state, err := q.Read(t.Context(), m.system()); err != nil || !q.Done(state) {
 		t.Errorf("not done: %s, %v", state, err)
 	}
-	// Others appear and vanish; one number is reused by another device.
 	m.write("proc/irq/40/smp_affinity_list", "0-7\n")
 	m.remove("proc/irq/25")
 	m.write("sys/kernel/irq/24/actions", "eth0\n")
@@ -164,7 +163,7 @@ func TestIRQBalanceThatRunsWithOtherCPUsIsAnError(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	cancel() // the test must not wait for the change
+	cancel()
 	want := "irqbalance.service runs with IRQBALANCE_BANNED_CPULIST=7 in place of IRQBALANCE_BANNED_CPULIST=1-2,4-5: " +
 		"see systemctl cat irqbalance.service"
 	if err := step.Op.(*Unit).checkEnvironment(ctx, m.system()); err == nil || !strings.HasPrefix(err.Error(), want) {

@@ -17,32 +17,32 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// The minimum that a host keeps. By default the planner leaves more (a sixteenth, from 512 MiB to 8 GiB; see
-// docs/planner.md). These values are not recommendations: below them a host runs into trouble.
+// The minimum that a host keeps; by default the planner leaves more (see docs/planner.md). Below these values a host
+// runs into trouble.
 const (
-	// KeepShare is the divisor for the part of the host's memory, and of each NUMA node's, that is not set aside.
-	// Page tables, slab and per-CPU lists of a node need it, and an allocation on a full node falls back to another
-	// node, slowly.
+	// KeepShare is the divisor for the part of the host's memory, and of each NUMA node's, that is not set aside. Page
+	// tables, slab and per-CPU lists of a node need it, and an allocation on a full node falls back to another node,
+	// slowly.
 	KeepShare = 64
 	// KeepNodeMost bounds this part on a NUMA node, in bytes.
 	KeepNodeMost = 128 << 20
-	// KeepHostLeast and KeepHostMost bound this part of the whole host, in bytes. An idle server with systemd, sshd
-	// and libvirt takes some 200 MiB; page cache beyond 4 GiB is comfort.
+	// KeepHostLeast and KeepHostMost bound this part of the whole host, in bytes. An idle server with systemd, sshd and
+	// libvirt takes some 200 MiB; page cache beyond 4 GiB is comfort.
 	KeepHostLeast, KeepHostMost = 256 << 20, 4 << 30
 	// KeepGuest is the memory of a QEMU process beside the guest's memory, in bytes.
 	//
 	// Measured: 45 MiB with a screen, a NIC, a disk and an I/O thread before the guest ran (QEMU 10.0, VmRSS); page
-	// tables, vhost and buffers come on top. OpenShift's documentation assumes more, 218 MiB and 8 MiB for each
-	// virtual CPU (Physical resource overhead requirements).
+	// tables, vhost and buffers come on top. OpenShift's documentation assumes more, 218 MiB and 8 MiB for each virtual
+	// CPU (Physical resource overhead requirements).
 	KeepGuest = 64 << 20
 
 	// CoresPerHousekeepingCore is the most cores of lab nodes that one core of the host can serve. RCU callbacks
-	// (rcu_nocbs), work queues and interrupts of all of them run there. The largest processors of 2026 have 288
-	// cores, and the planner leaves the host one core of each.
+	// (rcu_nocbs), work queues and interrupts of all of them run there. The largest processors of 2026 have 288 cores,
+	// and the planner leaves the host one core of each.
 	CoresPerHousekeepingCore = 288
 )
 
-// nodeKeep returns the minimum in bytes that a NUMA node keeps; hostKeep, the whole host.
+// nodeKeep and hostKeep are in bytes.
 func nodeKeep(total uint64) uint64 { return min(total/KeepShare, KeepNodeMost) }
 
 func hostKeep(total uint64, guests int) uint64 {
@@ -54,7 +54,7 @@ type meminfo struct {
 	available uint64 // free, or in reclaimable caches; an estimate
 }
 
-// readMeminfo reads the meminfo of a node: "Node 0 MemTotal: 1014988 kB".
+// readMeminfo reads lines such as "Node 0 MemTotal: 1014988 kB".
 func readMeminfo(s *change.System, node int) (*meminfo, error) {
 	file := nodeDir(node) + "meminfo"
 	data, err := s.ReadFile(file)
@@ -69,7 +69,7 @@ func parseMeminfo(file string, data []byte) (*meminfo, error) {
 	for line := range strings.Lines(string(data)) {
 		f := strings.Fields(line)
 		if len(f) != 5 || f[4] != "kB" {
-			continue // a number of pages: "Node 0 HugePages_Total: 0"
+			continue // a number of pages
 		}
 		kb, err := strconv.ParseUint(f[3], 10, 54) // 54 bits, so that bytes fit
 		if err != nil {
@@ -86,8 +86,8 @@ func parseMeminfo(file string, data []byte) (*meminfo, error) {
 		values["SReclaimable:"]}, nil
 }
 
-// GuardPages refuses a plan with hugepages that would leave too little memory to a NUMA node or to the host. It
-// counts all hugepages that exist now. It applies to pages set aside at run time and by kernel arguments.
+// GuardPages refuses a plan with hugepages that would leave too little memory to a NUMA node or to the host. It counts
+// all hugepages that exist now, for pages set aside at run time and by kernel arguments.
 func GuardPages(s *change.System, p *plan.Plan) error {
 	pools, guests := poolsOf(p), len(p.Nodes)
 	const dir = "/sys/devices/system/node"
@@ -127,7 +127,6 @@ func GuardPages(s *change.System, p *plan.Plan) error {
 	return nil
 }
 
-// hugeAfter returns the bytes of all hugepages on a node once the pools are set.
 func hugeAfter(s *change.System, node int, pools []*Pool) (uint64, error) {
 	dir := nodeDir(node) + "hugepages"
 	names, err := s.List(dir)
@@ -229,9 +228,8 @@ func hostUses(h *topology.Host) []hostUse {
 	return uses
 }
 
-// nearCPUs returns the CPUs of the package around a NUMA node. On machines with several nodes per package (EPYC with
-// NPS4) the planner accepts any CPU of the package, because its dies are close. If no package contains the node,
-// nearCPUs returns the CPUs of the node.
+// nearCPUs returns the CPUs of the package around a NUMA node, or of the node if no package contains it. With several
+// nodes per package (EPYC with NPS4) any CPU of it is close.
 func nearCPUs(h *topology.Host, node int) topology.CPUSet {
 	var own topology.CPUSet
 	if n := h.NUMANode(node); n != nil {

@@ -13,11 +13,10 @@ import (
 
 func TestPlansThatTakeTheWrongCPUsAreRefused(t *testing.T) {
 	t.Parallel()
-	// Two packages, two NUMA nodes, cores 0 to 7. By default the lab node has 1 and 2, and the host the rest.
 	for _, tt := range []struct {
 		name string
 		set  func(*plan.Plan, *topology.Host)
-		want string // empty if the plan is allowed
+		want string
 	}{
 		{"a core for the host", func(*plan.Plan, *topology.Host) {}, ""},
 		{"no CPU for the host", func(p *plan.Plan, _ *topology.Host) { p.Housekeeping.CPUs = topology.CPUSet{} },
@@ -101,7 +100,7 @@ func TestPlansThatTakeTheWrongCPUsAreRefused(t *testing.T) {
 	}
 }
 
-// The planner's default reserve for the host passes the guards, so that a default plan is never refused.
+// A default plan is never refused.
 func TestTheGuardsAllowThePlansOfTheExamples(t *testing.T) {
 	t.Parallel()
 	for lab, host := range map[string]string{

@@ -17,7 +17,7 @@ import (
 const kindMount = "mount"
 
 // A Mount is a mounted file system of hugepages of one size. libvirt takes pages of a size only from a mount of that
-// size, and systemd mounts only the kernel's default size. Any mount of the size will do.
+// size, and systemd mounts only the kernel's default size.
 type Mount struct {
 	Path      string `json:"path"`
 	PageBytes uint64 `json:"page_bytes"`
@@ -74,7 +74,7 @@ func hugeMounts(s *change.System, pageBytes uint64) ([]string, error) {
 	return at, nil
 }
 
-// pageSize parses a page size as the kernel writes it, such as "1024M". It returns 0 for other text.
+// pageSize parses a size as the kernel writes it, such as "1024M", or returns 0.
 func pageSize(text string) uint64 {
 	for i, unit := range []string{"K", "M", "G"} {
 		if digits, ok := strings.CutSuffix(text, unit); ok {
@@ -94,7 +94,7 @@ func (m *Mount) Done(state change.State) bool {
 	return err == nil && st.At != ""
 }
 
-// Do implements [change.Op]. systemd treats the mount as its own mount unit of the same name.
+// Do mounts; systemd treats the mount as its own mount unit of the same name.
 func (m *Mount) Do(ctx context.Context, s *change.System) error {
 	st, err := m.state(s)
 	if err != nil {
@@ -129,7 +129,7 @@ func (m *Mount) tellLibvirt(ctx context.Context, s *change.System) error {
 	return restartRunning(ctx, s, libvirtDaemons...)
 }
 
-// Restore implements [change.Op]. It restarts libvirt, which would otherwise look for pages in the old mount.
+// Restore restarts libvirt, which would otherwise look for pages in the old mount.
 func (m *Mount) Restore(ctx context.Context, s *change.System, before change.State) error {
 	was, err := change.Decode[mountState](before)
 	if err != nil {
@@ -152,19 +152,18 @@ func (m *Mount) Restore(ctx context.Context, s *change.System, before change.Sta
 	return m.tellLibvirt(ctx, s)
 }
 
-// Merge implements [change.Merger]. Restore unmounts only Path, so mounts of others stay.
+// Merge leaves mounts of others, because Restore unmounts only Path.
 func (m *Mount) Merge(_ context.Context, _ *change.System, u change.Undo) (change.State, []change.Changed, error) {
 	return u.Before, nil, nil
 }
 
-// Restored implements [change.Restorer]. It ignores mounts of others.
+// Restored ignores mounts of others.
 func (m *Mount) Restored(before, now change.State) bool {
 	b, err1 := change.Decode[mountState](before)
 	n, err2 := change.Decode[mountState](now)
 	return err1 == nil && err2 == nil && b.Dir == n.Dir && (n.At != m.Path || b.At == m.Path)
 }
 
-// mounts returns the steps that mount hugepages of other sizes than the kernel's default, now and at each boot.
 func (v *view) mounts() []change.Step {
 	var steps []change.Step
 	for _, size := range v.plan.PageSizes() {

@@ -11,7 +11,7 @@ import (
 func TestMountsOfHugepagesAreToldApartBySize(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
-	// Synthetic, in the form of proc(5): the first three lines as kernel 6.1 writes them, then an odd one.
+	// The first three lines as kernel 6.1 writes them, then an odd one.
 	m.write("proc/self/mountinfo", `22 28 0:21 / /sys rw,nosuid shared:7 - sysfs sysfs rw
 33 25 0:29 / /dev/hugepages rw,relatime shared:15 - hugetlbfs hugetlbfs rw,pagesize=2M
 90 25 0:51 / /dev/hugepages1G rw,relatime shared:55 master:3 - hugetlbfs hugetlbfs rw,seclabel,mode=755,pagesize=1024M

@@ -86,8 +86,7 @@ func TestAMaskThatTheKernelDoesNotHaveIsInPlace(t *testing.T) {
 	}
 }
 
-// Governors come first: processors that choose frequencies themselves reject other preferences under performance, and
-// change their preference with the governor.
+// Processors that choose frequencies themselves reject other preferences under performance.
 func TestGovernorsAreSetBeforePreferences(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
@@ -185,7 +184,7 @@ func TestAStateThatIsNoneIsAnErrorAndNotDone(t *testing.T) {
 	s := newMachine(t).system()
 	for kind, empty := range Kinds() {
 		op := empty()
-		if kind != kindPartition && kind != kindCPUMask { // their states are single words of the kernel
+		if kind != kindPartition && kind != kindCPUMask {
 			if err := op.Restore(t.Context(), s, "{"); err == nil && kind != kindPool {
 				t.Errorf("%s restores a state that is none", kind)
 			}

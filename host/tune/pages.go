@@ -25,21 +25,18 @@ type Pool struct {
 	NUMANode  int    `json:"numa_node"`
 	PageBytes uint64 `json:"page_bytes"`
 	Pages     uint64 `json:"pages"` // for the lab, plus pages already in use
-	// Boot is set if the kernel arguments of the plan set the pages aside at the next boot, should they not be
-	// available now.
+	// Boot is set if kernel arguments set the pages aside at the next boot, should they not be available now.
 	Boot bool `json:"boot,omitempty"`
 }
 
-// noPool is the state if the kernel does not have the pool.
 const noPool change.State = "none"
 
-// A MissingError is returned if a NUMA node cannot provide enough hugepages. The pages that the kernel did find stay
-// for the next try.
+// A MissingError is returned if a NUMA node cannot provide enough hugepages. Those found stay for the next try.
 type MissingError struct {
 	NUMANode   int
 	PageBytes  uint64
 	Have, Want uint64 // in pages; before a try, Have is an estimate
-	Boot       bool   // the plan's kernel arguments set them aside
+	Boot       bool
 }
 
 func (e *MissingError) Error() string {
@@ -68,7 +65,7 @@ func (p *Pool) dir() string {
 
 func nodeDir(node int) string { return fmt.Sprintf("/sys/devices/system/node/node%d/", node) }
 
-// Read implements [change.Op]. The state is the number of pages.
+// Read returns the number of pages.
 func (p *Pool) Read(_ context.Context, s *change.System) (change.State, error) {
 	text, err := s.ValueOr(p.dir()+"/nr_hugepages", string(noPool))
 	return change.State(text), err
@@ -80,15 +77,12 @@ func (p *Pool) Done(state change.State) bool {
 	return err == nil && n >= p.Pages
 }
 
-// poolTries is the number of requests to the kernel; between two of them, Do compacts the node's memory.
+// poolTries is the number of requests to the kernel.
 const poolTries = 3
 
-// Do implements [change.Op].
-//
-// The kernel allocates as many pages as it can and reports no error. Do compacts memory between tries, because
-// compaction tries harder than an allocation, which gives up rather than wait long. Do does not drop caches: the
-// kernel reclaims clean page cache by itself, dropping caches does not free unmovable memory (slab, page tables), and
-// every process would have to read its files again.
+// Do compacts memory between tries, because the kernel allocates as many pages as it can and reports no error, and
+// compaction tries harder than an allocation. Do does not drop caches: the kernel reclaims clean page cache by itself,
+// that does not free unmovable memory (slab, page tables), and every process would have to read its files again.
 func (p *Pool) Do(_ context.Context, s *change.System) error {
 	have, err := p.count(s)
 	if err != nil {
@@ -130,8 +124,7 @@ func (p *Pool) Shell() []string {
 	}
 }
 
-// RestoredLate implements [change.LateRestorer]. Kernel arguments set the pages aside at each boot until they are
-// undone.
+// RestoredLate is true for pages that kernel arguments set aside at each boot until they are undone.
 func (p *Pool) RestoredLate() bool { return p.Boot }
 
 func (p *Pool) noPoolError() error {
@@ -139,7 +132,7 @@ func (p *Pool) noPoolError() error {
 		"x86 look for pdpe1gb in /proc/cpuinfo", p.NUMANode, words.Exact(p.PageBytes))
 }
 
-// compact asks the kernel to compact the node's memory. A kernel without compaction has neither file.
+// A kernel without compaction has neither file.
 func (p *Pool) compact(s *change.System) error {
 	for _, file := range []string{nodeDir(p.NUMANode) + "compact", "/proc/sys/vm/compact_memory"} {
 		if s.Exists(file) {
@@ -149,8 +142,8 @@ func (p *Pool) compact(s *change.System) error {
 	return nil
 }
 
-// Restore implements [change.Op]. It does not try to remove pages in use: the kernel would turn them into surplus
-// pages, and free each whenever its user releases it.
+// Restore does not try to remove pages in use: the kernel would turn them into surplus pages, and free each whenever
+// its user releases it.
 func (p *Pool) Restore(ctx context.Context, s *change.System, before change.State) error {
 	now, err := p.Read(ctx, s)
 	if err != nil || now == before || before == noPool {
@@ -184,9 +177,8 @@ func (p *Pool) Restore(ctx context.Context, s *change.System, before change.Stat
 	return err
 }
 
-// Merge implements [change.Merger]. It keeps a number that differs from Pages, because somebody else set it. If Do
-// was cut off or the machine was booted since, numbers between Before and Pages are still the plan's: the kernel may
-// have found fewer pages.
+// Merge keeps a number that differs from Pages, because somebody else set it. If Do was cut off or the machine was
+// booted since, numbers between Before and Pages are still the plan's: the kernel may have found fewer pages.
 func (p *Pool) Merge(_ context.Context, _ *change.System, u change.Undo) (change.State, []change.Changed, error) {
 	ours := u.Now == noPool || u.Now == change.State(strconv.FormatUint(p.Pages, 10))
 	now, err1 := strconv.ParseUint(string(u.Now), 10, 64)
@@ -198,8 +190,7 @@ func (p *Pool) Merge(_ context.Context, _ *change.System, u change.Undo) (change
 		Set: strconv.FormatUint(p.Pages, 10)})
 }
 
-// ready reports whether the pages are available now. It is false if a boot will set them aside and the node seems to
-// have no room for them before.
+// ready is false if a boot will set the pages aside and the node seems to have no room for them before.
 func (p *Pool) ready(ctx context.Context, s *change.System) (bool, error) {
 	if !p.Boot {
 		return true, nil // the guard reports errors
@@ -247,7 +238,6 @@ func poolsOf(p *plan.Plan) []*Pool {
 	return pools
 }
 
-// pages returns the steps for the hugepages of each NUMA node.
 func (v *view) pages() []change.Step {
 	var steps []change.Step
 	for _, p := range poolsOf(v.plan) {
@@ -277,8 +267,8 @@ func (v *view) pages() []change.Step {
 	return steps
 }
 
-// pagesBefore returns the Before function of p: the number of pages when the plan was made, if a boot with the plan's
-// arguments set the present pages aside. Rollback then need not wait for a reboot. If the present number is not the
+// pagesBefore returns p's Before function: the number of pages when the plan was made, if a boot with the plan's
+// arguments set the present pages aside, so that rollback need not wait for a reboot. If the present number is not the
 // plan's, somebody else set it, and the function returns false.
 func (v *view) pagesBefore(p *Pool) func(context.Context, *change.System) (change.State, bool, error) {
 	return func(_ context.Context, s *change.System) (change.State, bool, error) {

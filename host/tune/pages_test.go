@@ -130,7 +130,7 @@ func TestPagesThatABootWithThePlansArgumentsBroughtAreTakenBack(t *testing.T) {
 	for _, tt := range []struct {
 		name          string
 		line          string // of the running kernel
-		pages         int    // of 1 GiB on node 0; the plan wants 4
+		pages         int    // of 1 GiB; the plan wants 4
 		had           uint64 // when the plan was made
 		after         string // of a rollback
 		adopted, boot bool

@@ -11,24 +11,23 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// The slices of systemd. All processes of the host are below one of hostSlices; libvirt (through systemd-machined)
-// puts its VMs in machineSlice.
+// All processes of the host are below one of hostSlices; libvirt (through systemd-machined) puts its VMs in
+// machineSlice.
 const machineSlice = "machine.slice"
 
 var hostSlices = []string{"system.slice", "user.slice", "init.scope"}
 
 // slices returns the steps that keep the host off the CPUs of the lab by cgroups, or nil if kernel arguments do it.
 //
-// The steps write drop-ins of systemd rather than cgroup files, because systemd owns the cgroup files and rewrites
-// them from its configuration whenever it makes a cgroup. A drop-in is in force from the first process of a boot on,
-// and is undone by removing it, without reading an earlier value. ("systemctl set-property --runtime" leaves an empty
-// setting behind when it is undone. systemd 252 applies drop-ins on daemon-reload. It also applies their removal, if
-// the kernel lets it: see [Unit.releaseSlice].)
+// The steps write drop-ins, because systemd rewrites cgroup files from its configuration whenever it makes a cgroup. A
+// drop-in is in force from the first process of a boot on, and is undone by removing it. ("systemctl set-property
+// --runtime" leaves an empty setting behind. systemd 252 applies drop-ins on daemon-reload, and their removal, if the
+// kernel lets it: see [Unit.releaseSlice].)
 //
 // machine.slice becomes a partition if that still leaves the host CPUs of its own. The kernel then keeps all other
 // tasks off its CPUs, including kernel threads and containers outside systemd's slices. QEMU's own threads are in the
-// slice, so the slice includes their CPUs. It is a partition root, not an isolated partition: isolated ones balance
-// no load, and QEMU's floating threads would pile up on one CPU. Neither type moves pinned virtual CPUs.
+// slice, so it includes their CPUs. An isolated partition balances no load, so QEMU's floating threads would pile up on
+// one CPU. Neither type moves pinned virtual CPUs.
 func (v *view) slices() []change.Step {
 	if !v.confines() || v.hasArg("isolcpus") {
 		return nil
@@ -90,8 +89,8 @@ func (v *view) guardCPUs() func(context.Context, *change.System) error {
 	return func(context.Context, *change.System) error { return GuardCPUs(p, h) }
 }
 
-// limit returns the drop-in that limits a slice. Settings of AllowedCPUs= accumulate, so the drop-in first resets
-// them. Its name sorts after the files of systemctl set-property.
+// limit resets AllowedCPUs= first, because its settings accumulate. Its name sorts after the files of systemctl
+// set-property.
 func (v *view) limit(unit string, cpus topology.CPUSet) *Unit {
 	return &Unit{
 		Path:  unitDir + unit + ".d/99-rackless.conf",
@@ -111,14 +110,13 @@ func limitLines(unit string, cpus topology.CPUSet) []string {
 // MadeBy is the first line of the files that this package generates.
 const MadeBy = "Made by rackless prepare; rackless rollback takes it away."
 
-// cpusetReady reports whether systemd can limit slices to CPUs. That requires cgroups of version 2.
+// cpusetReady reports whether systemd can limit slices to CPUs, which requires cgroups of version 2.
 func cpusetReady(_ context.Context, s *change.System) (bool, error) {
 	text, err := s.ValueOr(cgroupRoot+"cgroup.controllers", "")
 	return err == nil && systemdRuns(s) && slices.Contains(strings.Fields(text), "cpuset"), err
 }
 
-// partitionReady reports whether the kernel supports partitions. It cannot be certain before a suitable cgroup
-// exists.
+// partitionReady cannot be certain before a suitable cgroup exists.
 func partitionReady(ctx context.Context, s *change.System) (bool, error) {
 	if ok, err := cpusetReady(ctx, s); err != nil || !ok {
 		return false, err
@@ -135,11 +133,11 @@ type Partition struct {
 	Slice string `json:"slice"`
 }
 
-// MachinePartition returns the partition for the slice of libvirt's VMs, which prepare makes if the plan allows it.
+// MachinePartition returns the partition for the slice of libvirt's VMs.
 func MachinePartition() *Partition { return &Partition{Slice: machineSlice} }
 
-// Dissolve makes the slice an ordinary one again, so that others may use its CPUs as well; Do makes it a partition
-// again. It reports whether the slice was a partition.
+// Dissolve makes the slice an ordinary one, so that others may use its CPUs as well; Do makes it a partition again. It
+// reports whether the slice was a partition.
 func (p *Partition) Dissolve(ctx context.Context, s *change.System) (was bool, err error) {
 	state, err := p.Read(ctx, s)
 	if err != nil || !p.Done(state) {
@@ -151,7 +149,7 @@ func (p *Partition) Dissolve(ctx context.Context, s *change.System) (was bool, e
 // Contents of cpuset.cpus.partition.
 const (
 	partitionRoot = "root"
-	// also used if there is no file: the slice was not started, or no cgroup beside it is limited
+	// also if there is no file: the slice was not started, or no cgroup beside it is limited
 	noPartition = "member"
 )
 
@@ -163,7 +161,7 @@ func (p *Partition) Kind() string { return kindPartition }
 // Subject implements [change.Op].
 func (p *Partition) Subject() string { return cgroupRoot + p.Slice }
 
-// Read implements [change.Op]. The state is "member", "root", "isolated", or with a reason "root invalid (...)".
+// Read returns "member", "root", "isolated", or with a reason "root invalid (...)".
 func (p *Partition) Read(_ context.Context, s *change.System) (change.State, error) {
 	text, err := s.ValueOr(p.file(), noPartition)
 	return change.State(text), err
@@ -172,8 +170,8 @@ func (p *Partition) Read(_ context.Context, s *change.System) (change.State, err
 // Done implements [change.Op].
 func (p *Partition) Done(state change.State) bool { return state == partitionRoot }
 
-// Do implements [change.Op]. It starts the slice if necessary. Rollback does not stop the slice: an empty slice does
-// no harm, and stopping it would also stop any VM that has just started in it.
+// Do starts the slice if necessary. Rollback does not stop it: an empty slice does no harm, and stopping it would also
+// stop any VM that has just started in it.
 func (p *Partition) Do(ctx context.Context, s *change.System) error {
 	if !s.Exists(p.file()) {
 		if _, err := s.Program(ctx, "systemctl", "start", "--", p.Slice); err != nil {
@@ -187,8 +185,7 @@ func (p *Partition) Do(ctx context.Context, s *change.System) error {
 	if err != nil || p.Done(state) {
 		return err
 	}
-	// An invalid partition is a member that would become a partition as soon as it can, which would surprise users.
-	// Reset it.
+	// An invalid partition would become a partition as soon as it can, which would surprise users.
 	reason := fmt.Errorf("%s does not become a partition, the kernel says %q: another cgroup may have CPUs of it",
 		p.Slice, string(state))
 	return errors.Join(reason, s.WriteValue(p.file(), noPartition))
@@ -209,7 +206,7 @@ func (p *Partition) Restore(ctx context.Context, s *change.System, before change
 	return s.WriteValue(p.file(), kind)
 }
 
-// Merge implements [change.Merger]. An invalid root still counts as made by rackless: it lost its CPUs to others.
+// Merge takes an invalid root as made by rackless: it lost its CPUs to others.
 func (p *Partition) Merge(_ context.Context, _ *change.System, u change.Undo) (change.State, []change.Changed, error) {
 	kind, _, _ := strings.Cut(string(u.Now), " ")
 	return u.Whole(p, kind == partitionRoot, change.Changed{What: p.file(), Found: string(u.Now), Set: partitionRoot})

@@ -17,7 +17,7 @@ import (
 func TestASliceThatIsNotLimitedIsAnError(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
-	cancel() // the test must not wait for systemd
+	cancel()
 	op := &Unit{Slice: "system.slice", CPUs: topology.CPUs(3, 7)}
 	for _, tt := range []struct {
 		name, want string
@@ -152,7 +152,6 @@ func TestAPartitionThatTheKernelRefusesIsGivenUpWithItsReason(t *testing.T) {
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
-	// Simulate a kernel that ignores the write.
 	if err := os.Symlink("/dev/null", file); err != nil {
 		t.Fatal(err)
 	}
@@ -199,7 +198,7 @@ func TestAPartitionIsDissolvedAndMadeAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := state
-		if state != "" { // otherwise the file does not exist
+		if state != "" {
 			if err := os.WriteFile(file, []byte(state+"\n"), 0o644); err != nil {
 				t.Fatal(err)
 			}

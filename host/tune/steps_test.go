@@ -12,7 +12,6 @@ import (
 	"github.com/rackless/rackless/internal/golden"
 )
 
-// text formats steps for people: title, reason, risk, and the op as in the journal.
 func text(steps []change.Step) string {
 	var b strings.Builder
 	for _, s := range steps {
@@ -96,8 +95,7 @@ func TestMemoryTieringIsKept(t *testing.T) {
 	}
 }
 
-// A process may die at any change, and the power may be cut there. The machine can always be prepared to the end, and
-// restored.
+// The power may be cut at any change, too.
 func TestAProcessThatDiesAnywhereLeavesAMachineThatCanGoBothWays(t *testing.T) {
 	t.Parallel()
 	steps := pair(t, pairLab).steps(t, Options{NoReboot: true})
@@ -133,7 +131,6 @@ func TestAProcessThatDiesAnywhereLeavesAMachineThatCanGoBothWays(t *testing.T) {
 			t.Errorf("%s, then %s (-want +got):\n%s", at, what, diff)
 		}
 	}
-	// Every machine is restored in the end: at once, after a boot, or after another preparation.
 	end := func(m *machine, at string, point int) {
 		t.Helper()
 		if point%2 == 1 {

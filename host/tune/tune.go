@@ -1,11 +1,7 @@
-// Package tune sets up a host's memory and CPUs for a lab: hugepages, CPUs for the host's own work and interrupts,
-// frequencies, and the kernel's background work on memory. Each setting is an op of package change, so that it can be
-// undone.
+// Package tune sets up a host's memory and CPUs for a lab, with ops of package change.
 //
 // The steps are in the order in which they help each other: hugepages before memory fragments, their mounts, settings
 // for memory, frequencies, then the CPUs: slices of systemd, the partition, interrupts.
-//
-// The unit of [BootUnit] redoes settings that do not survive a reboot.
 package tune
 
 import (
@@ -29,7 +25,7 @@ type Options struct {
 	NoReboot bool
 }
 
-// Kinds returns the ops of this package. Its steps also use the basic ones, [change.BasicKinds].
+// Kinds returns the ops of this package. Its steps also use [change.BasicKinds].
 func Kinds() change.Kinds {
 	return change.Kinds{
 		kindPool:      func() change.Op { return &Pool{} },
@@ -42,8 +38,7 @@ func Kinds() change.Kinds {
 	}
 }
 
-// Steps returns the steps for a plan, in order. They depend only on the arguments; h is the host as it was when the
-// plan was made.
+// Steps depends only on the arguments; h is the host as it was when the plan was made.
 func Steps(p *plan.Plan, l *lab.Lab, h *topology.Host, o Options) ([]change.Step, error) {
 	if p == nil || l == nil || h == nil {
 		return nil, errors.New("tune: no plan, lab or host")
@@ -67,8 +62,8 @@ type view struct {
 	host      *topology.Host
 	noReboot  bool
 	files     []render.Artifact // for the host, see render.HostFiles
-	given     topology.CPUSet   // all CPUs of cores of lab nodes, including idle siblings
-	emulators topology.CPUSet   // housekeeping CPUs that QEMU's own threads run on
+	given     topology.CPUSet   // including idle siblings
+	emulators topology.CPUSet
 }
 
 func (v *view) housekeeping() topology.CPUSet { return v.plan.Housekeeping.CPUs }
@@ -79,7 +74,6 @@ func (v *view) hasArg(name string) bool {
 	})
 }
 
-// confines reports whether the host must be kept off some CPUs.
 func (v *view) confines() bool { return !v.given.IsEmpty() }
 
 const sysctlFile = "/etc/sysctl.d/90-rackless.conf"
@@ -88,7 +82,7 @@ type sysctl struct {
 	name, value, why string
 }
 
-// sysctls returns the values to set, the same as in the tuned profile of package render.
+// sysctls returns the same values as the tuned profile of package render.
 func (v *view) sysctls() []sysctl {
 	var all []sysctl
 	// Bit 0 is balancing; bit 1, tiering to slower memory, does not move pages of a pinned guest
@@ -104,8 +98,7 @@ func (v *view) sysctls() []sysctl {
 	return all
 }
 
-// kernelValues returns the steps for the kernel's background work on memory. It skips features that the host does not
-// have.
+// kernelValues skips features that the host does not have.
 func (v *view) kernelValues() []change.Step {
 	if len(v.plan.Nodes) == 0 {
 		return nil
@@ -121,8 +114,8 @@ func (v *view) kernelValues() []change.Step {
 		// With a dash, a missing setting is not an error.
 		fmt.Fprintf(&file, "\n# %s\n-%s = %s\n", c.why, c.name, c.value)
 	}
-	// The values come before the file that sets them at boot, so that a rollback removes the file first. If the
-	// machine goes down in between, the journal still has the earlier values.
+	// The values come before the file that sets them at boot, so that a rollback removes the file first. If the machine
+	// goes down in between, the journal still has the earlier values.
 	for _, c := range all {
 		add("/proc/sys/"+strings.ReplaceAll(c.name, ".", "/"), c.value, "set "+c.name+" to "+c.value, c.why, "")
 	}
@@ -163,7 +156,6 @@ type CPUMask struct {
 	CPUs topology.CPUSet `json:"cpus"`
 }
 
-// noMask is the state if the kernel does not have the file. Then there is nothing to do.
 const noMask change.State = "none"
 
 // Kind implements [change.Op].
@@ -172,7 +164,7 @@ func (m *CPUMask) Kind() string { return kindCPUMask }
 // Subject implements [change.Op].
 func (m *CPUMask) Subject() string { return m.Path }
 
-// Read implements [change.Op]. The state is the mask as the kernel writes it.
+// Read returns the mask as the kernel writes it.
 func (m *CPUMask) Read(_ context.Context, s *change.System) (change.State, error) {
 	text, err := s.ValueOr(m.Path, string(noMask))
 	return change.State(text), err

@@ -15,14 +15,12 @@ import (
 	"github.com/rackless/rackless/host/change"
 )
 
-// derived reports whether a file follows from others or is rackless's own, so that users do not set it.
+// derived reports whether a file follows from others or is rackless's own.
 func derived(path string) bool {
 	return strings.HasPrefix(path, "/run/") || path == "/proc/self/mountinfo" || strings.HasSuffix(path, "/environ") ||
 		strings.HasSuffix(path, "/cpuset.cpus.effective") || strings.HasSuffix(path, "/free_hugepages")
 }
 
-// byHand gives a file a value that differs from the earlier one and from the step's, and returns its text in a
-// snapshot.
 func (m *machine) byHand(p *problem, path, snapshot string) string {
 	m.t.Helper()
 	full := filepath.Join(m.root, path)
@@ -51,7 +49,7 @@ func (m *machine) byHand(p *problem, path, snapshot string) string {
 		text = "80"
 	case strings.HasPrefix(path, "/etc/"):
 		text += "# by hand\n"
-	default: // a number or a word of the kernel
+	default:
 		text = "33"
 	}
 	if err := os.WriteFile(full, []byte(text), 0o644); err != nil {
@@ -81,8 +79,7 @@ func (m *machine) undo() (left []change.Changed) {
 	return left
 }
 
-// Rollback leaves and reports values that were set by hand after prepare, and restores everything else. That also
-// holds for a preparation that died at any point.
+// Rollback leaves and reports values that were set by hand, even if the preparation died at any point.
 func TestWhatIsSetByHandSurvivesARollback(t *testing.T) {
 	t.Parallel()
 	p := pair(t, pairLab)
@@ -162,14 +159,14 @@ func tells(c change.Changed, path string) bool {
 	return c.What == path
 }
 
-// The numbers of pages that a rollback may find. There were 4 before, and the plan wants 16.
+// There were 4 before, and the plan wants 16.
 func TestPagesThatSomebodyHasSetStay(t *testing.T) {
 	t.Parallel()
 	const nr = "sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages"
 	for _, c := range []struct {
 		name  string
 		found int
-		cut   bool // Do or Restore was cut off
+		cut   bool
 		want  int
 		left  bool
 	}{
@@ -226,7 +223,7 @@ func TestPagesOfABootAreTakenBackHoweverManyItFound(t *testing.T) {
 	}
 }
 
-// After the boot, prepare has found all pages in place. From then on, fewer pages are a change by others.
+// Once prepare has found all pages in place, fewer pages are a change by others.
 func TestPagesThatSomebodyHasSetSinceTheBootStay(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
@@ -238,7 +235,7 @@ func TestPagesThatSomebodyHasSetSinceTheBootStay(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.write(boot, "second\n")
-	for _, most := range []int{300, 0} { // the second time there is nothing to write
+	for _, most := range []int{300, 0} {
 		before, err := os.ReadFile(m.journal)
 		if err != nil {
 			t.Fatal(err)
@@ -279,7 +276,7 @@ func TestInterruptsThatIRQBalanceHasMovedGoBack(t *testing.T) {
 	}
 }
 
-// The kernel calls a partition invalid if it has lost its CPUs. It still counts as made by prepare.
+// A partition that has lost its CPUs still counts as made by prepare.
 func TestAPartitionThatBecameInvalidIsUndone(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
@@ -293,7 +290,7 @@ func TestAPartitionThatBecameInvalidIsUndone(t *testing.T) {
 	}
 }
 
-// Others may mount pages of the size elsewhere, before and after a rollback.
+// Others may mount pages of the size elsewhere.
 func TestMountsOfOthersAreNoneOfARollback(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)

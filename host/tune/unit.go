@@ -18,11 +18,11 @@ import (
 
 const kindUnit = "unit"
 
-// unitDir is the directory of an administrator's units. They are in force from the first moment of a boot.
+// unitDir is the directory of an administrator's units, in force from the first moment of a boot.
 const unitDir = "/etc/systemd/system/"
 
-// A Unit is a systemd unit file or drop-in. If it is enabled, it takes effect at the next boot. Otherwise it takes
-// effect at once: whenever the file is written or removed, systemd reloads and the affected service restarts.
+// A Unit is a systemd unit file or drop-in. If it is enabled, it takes effect at the next boot, otherwise at once:
+// whenever the file is written or removed, systemd reloads and the affected service restarts.
 type Unit struct {
 	Path string `json:"path"`
 	Data []byte `json:"data"`
@@ -36,13 +36,11 @@ type Unit struct {
 	CPUs  topology.CPUSet `json:"cpus,omitzero"`
 }
 
-// bootedUnit returns a unit that starts at boot; name is "x.service" or "x.mount".
 func bootedUnit(name string, data []byte) *Unit {
 	return &Unit{Path: unitDir + name, Data: data, Enable: unitDir + "multi-user.target.wants/" + name}
 }
 
-// unitState is the state of a unit's files. It excludes systemd's copy in memory, because a possibly stale copy could
-// not be restored.
+// unitState excludes systemd's copy in memory, because a possibly stale copy could not be restored.
 type unitState struct {
 	File change.State `json:"file"`
 	Link change.State `json:"link,omitempty"`
@@ -98,8 +96,8 @@ func (u *Unit) Do(ctx context.Context, s *change.System) error {
 	return u.checkSlice(ctx, s)
 }
 
-// Restore implements [change.Op]. It reloads systemd and restarts the service even if the files are already restored,
-// because an earlier Restore may have been cut off at that point.
+// Restore reloads systemd and restarts the service even if the files are already restored, because an earlier Restore
+// may have been cut off at that point.
 func (u *Unit) Restore(ctx context.Context, s *change.System, before change.State) error {
 	st, err := change.Decode[unitState](before)
 	if err != nil {
@@ -119,7 +117,7 @@ func (u *Unit) Restore(ctx context.Context, s *change.System, before change.Stat
 	return u.releaseSlice(ctx, s)
 }
 
-// Merge implements [change.Merger]. It merges the file and the link separately.
+// Merge merges the file and the link separately.
 func (u *Unit) Merge(ctx context.Context, s *change.System, undo change.Undo) (change.State, []change.Changed, error) {
 	file, err := undo.Part(func(state change.State) (change.State, error) {
 		st, err := change.Decode[unitState](state)
@@ -149,7 +147,7 @@ func encodeMerged(st any, changed []change.Changed, err error) (change.State, []
 	return state, changed, err
 }
 
-// Restored implements [change.Restorer]. It compares the file and the link as [change.File] does.
+// Restored compares the file and the link as [change.File] does.
 func (u *Unit) Restored(before, now change.State) bool {
 	b, err1 := change.Decode[unitState](before)
 	n, err2 := change.Decode[unitState](now)
@@ -172,8 +170,7 @@ func (u *Unit) Shell() []string {
 	return lines
 }
 
-// takeUp makes systemd reload, and restarts the service if it runs. It skips units that only start at boot, because a
-// reload takes as long as many steps of a plan together.
+// takeUp skips units that only start at boot, because a reload takes as long as many steps of a plan together.
 func (u *Unit) takeUp(ctx context.Context, s *change.System) error {
 	if u.Enable != "" || !systemdRuns(s) {
 		return nil
@@ -187,10 +184,10 @@ func (u *Unit) takeUp(ctx context.Context, s *change.System) error {
 	return restartRunning(ctx, s, u.Service)
 }
 
-// systemdRuns reports whether systemd is running, as sd_booted(3) does.
+// systemdRuns does as sd_booted(3).
 func systemdRuns(s *change.System) bool { return s.Exists("/run/systemd/system") }
 
-// mainPID returns the process ID of a service, or "0" if it does not run or is not installed.
+// mainPID returns "0" if the service does not run or is not installed.
 func mainPID(ctx context.Context, s *change.System, service string) (string, error) {
 	out, err := s.Query(ctx, "systemctl", "show", "--property=MainPID", "--value", "--", service)
 	if err != nil {
@@ -202,7 +199,7 @@ func mainPID(ctx context.Context, s *change.System, service string) (string, err
 	return "0", nil
 }
 
-// restartRunning restarts only running services: others read their configuration when they are started.
+// restartRunning skips stopped services: they read their configuration when they are started.
 func restartRunning(ctx context.Context, s *change.System, services ...string) error {
 	for _, service := range services {
 		pid, err := mainPID(ctx, s, service)
@@ -219,8 +216,7 @@ func restartRunning(ctx context.Context, s *change.System, services ...string) e
 	return nil
 }
 
-// checkEnvironment checks that the running service has the environment. It waits for its exec, because systemctl does
-// not.
+// checkEnvironment waits for the service's exec, because systemctl does not.
 func (u *Unit) checkEnvironment(ctx context.Context, s *change.System) error {
 	if u.Environment == "" || !systemdRuns(s) {
 		return nil
@@ -253,8 +249,7 @@ func (u *Unit) checkEnvironment(ctx context.Context, s *change.System) error {
 
 const cgroupRoot = "/sys/fs/cgroup/"
 
-// checkSlice checks that the kernel confines the slice's tasks to its CPUs. systemd before 244 does not support the
-// setting, and only logs that.
+// checkSlice asks the kernel, because systemd before 244 does not support the setting, and only logs that.
 func (u *Unit) checkSlice(ctx context.Context, s *change.System) error {
 	if u.Slice == "" || !s.Exists(cgroupRoot+u.Slice) {
 		return nil // the cgroup does not exist yet; systemd will apply the drop-in when it starts
@@ -284,18 +279,16 @@ func (u *Unit) checkSlice(ctx context.Context, s *change.System) error {
 
 // releaseSlice lets the processes of a slice without a limit use all CPUs.
 //
-// systemd then writes an empty cpuset.cpus, which the kernel refuses if the cgroup has processes (systemd 252 on
-// Linux 6.1: "No space left on device"). The limit would stay for as long as any unit needs the controller, for
-// example another user's VM.
+// systemd then writes an empty cpuset.cpus, which the kernel refuses if the cgroup has processes (systemd 252 on Linux
+// 6.1: "No space left on device"). The limit would stay for as long as any unit needs the controller.
 func (u *Unit) releaseSlice(ctx context.Context, s *change.System) error {
 	file := cgroupRoot + u.Slice + "/cpuset.cpus"
 	if u.Slice == "" || !systemdRuns(s) || !s.Exists(file) {
 		return nil
 	}
-	// systemd answers only after it has finished the reload.
 	asked, err := s.Query(ctx, "systemctl", "show", "--property=AllowedCPUs", "--value", "--", u.Slice)
 	if err != nil || strings.TrimSpace(string(asked)) != "" {
-		return err // another setting limits it, and systemd has applied that
+		return err // another setting limits it
 	}
 	// If the controller is gone, so is the limit.
 	limit, err := s.ValueOr(file, "")
@@ -312,8 +305,7 @@ func (u *Unit) releaseSlice(ctx context.Context, s *change.System) error {
 	return nil
 }
 
-// The time to wait for systemd and the kernel to apply a change, and the interval between checks. On a busy machine a
-// service that systemd had started took more than 5 s until its exec.
+// On a busy machine a service that systemd had started took more than 5 s until its exec.
 const (
 	awaitLimit = 30 * time.Second
 	awaitPause = 20 * time.Millisecond
@@ -331,7 +323,7 @@ func await(ctx context.Context, look func() error) error {
 	}
 }
 
-// file returns the rendered file for a path on the host, or nil if the plan has none.
+// file returns nil if the plan has no file for the path.
 func (v *view) file(path string) []byte {
 	i := slices.IndexFunc(v.files, func(f render.Artifact) bool { return f.Path == path })
 	if i < 0 {
