@@ -12,8 +12,7 @@ import (
 
 const askLimit = 30 * time.Second
 
-// ask runs a short command on a node once and caches its output. If the node does not answer, the next call tries
-// again.
+// ask caches the output of a short command. If the node does not answer, the next call tries again.
 func (r *Runner) ask(ctx context.Context, node string, argv ...string) (Output, error) {
 	key := strings.Join(append([]string{node}, argv...), "\x00")
 	r.mu.Lock()
@@ -37,8 +36,7 @@ func (r *Runner) ask(ctx context.Context, node string, argv ...string) (Output, 
 	return out, nil
 }
 
-// toolVersion returns the output of the tool on the client's node when asked for its version. It is empty
-// if the tool cannot be asked.
+// toolVersion returns an empty Output if the tool cannot be asked.
 func (m *measurement) toolVersion(ctx context.Context) (Output, error) {
 	if m.engine.VersionCommand == nil {
 		return Output{}, nil
@@ -46,9 +44,8 @@ func (m *measurement) toolVersion(ctx context.Context) (Output, error) {
 	return m.ask(ctx, m.client.Node, m.engine.VersionCommand...)
 }
 
-// listens reports whether a TCP socket listens on port, given the content of /proc/net/tcp and tcp6. Field 2 of a
-// line is the local address, in hexadecimal with the port after the colon, and field 4 the state: 0A is LISTEN. See
-// https://docs.kernel.org/networking/proc_net_tcp.html.
+// listens takes the content of /proc/net/tcp and tcp6: field 2 is the local address, in hexadecimal with the port after
+// the colon, and field 4 the state: 0A is LISTEN. See https://docs.kernel.org/networking/proc_net_tcp.html.
 func listens(procNetTCP []byte, port int) bool {
 	for line := range strings.Lines(string(procNetTCP)) {
 		fields := strings.Fields(line)

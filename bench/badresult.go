@@ -7,16 +7,16 @@ import (
 	"unicode"
 )
 
-// A BadResultError says that a tool printed no valid result, for example a zero figure or an unknown layout. The
-// measurement failed and can be retried; none of its output may be published.
+// A BadResultError says that a tool printed no valid result. The measurement failed and can be retried; none of its
+// output may be published.
 type BadResultError struct {
 	Tool   string // e.g. "perftest", "iperf3"
-	Line   int    // number of the bad line, from 1; 0 if the whole output is bad
+	Line   int    // from 1; 0 if the whole output is bad
 	Text   string // the bad line, shortened
 	Reason string
 }
 
-// maxErrorText limits how much output an error repeats, because a broken tool can print megabytes.
+// maxErrorText limits the output in an error, because a broken tool can print megabytes.
 const maxErrorText = 200
 
 func (e *BadResultError) Error() string {
@@ -30,13 +30,13 @@ func (e *BadResultError) Error() string {
 	return "read result of " + at + ": " + e.Reason
 }
 
-// BadResult is the error for output that is bad as a whole, where no line of it says why.
+// BadResult returns the error for output that is bad as a whole.
 func BadResult(tool, format string, args ...any) error {
 	return &BadResultError{Tool: tool, Reason: fmt.Sprintf(format, args...)}
 }
 
-// EachLine calls read with each line of a tool's output, including its newline. It stops at the first error and
-// returns it as a *BadResultError that names the line.
+// EachLine calls read with each line, including its newline, up to the first error, which it returns as a
+// *BadResultError.
 func EachLine(tool string, output []byte, read func(line string) error) error {
 	number := 0
 	for line := range strings.Lines(string(output)) {
@@ -48,8 +48,7 @@ func EachLine(tool string, output []byte, read func(line string) error) error {
 	return nil
 }
 
-// BadOutput returns the error for output that is bad as a whole. It names the last line, because tools that give up
-// print their reason there.
+// BadOutput names the last line, because tools that give up print their reason there.
 func BadOutput(tool string, output []byte, reason string) error {
 	text, n := LastLine(output)
 	return &BadResultError{Tool: tool, Line: n, Text: text, Reason: reason}
@@ -64,7 +63,7 @@ func Shorten(text string) string {
 	return strings.ToValidUTF8(text[:maxErrorText], "") + "..."
 }
 
-// LastLine returns the last line of output that is not blank, with its number, or "" and 0.
+// LastLine returns the last line that is not blank, with its number, or "" and 0.
 func LastLine(output []byte) (text string, number int) {
 	output = bytes.TrimRightFunc(output, unicode.IsSpace)
 	if len(output) == 0 {
@@ -74,8 +73,7 @@ func LastLine(output []byte) (text string, number int) {
 	return Shorten(string(output[begin:])), 1 + bytes.Count(output, []byte("\n"))
 }
 
-// FirstWords returns the first line with words that a failed command printed. mpirun and its like say
-// first what is wrong, between rulers, and last how many processes have ended.
+// FirstWords returns the first line with words: mpirun and its like print the cause first, between rulers.
 func FirstWords(out Output) string {
 	for _, text := range [][]byte{out.Stderr, out.Stdout} {
 		for line := range strings.Lines(string(text)) {

@@ -16,89 +16,84 @@ import (
 
 // An Endpoint is one side of a measurement.
 type Endpoint struct {
-	Node     string     // name of the node for the Executor
+	Node     string
 	Addr     netip.Addr // address of the server
-	Device   string     // RDMA device, e.g. "rxe0"; unused by iperf3
+	Device   string     // e.g. "rxe0"; unused by iperf3
 	Wire     Wire       // the port's link
-	GIDIndex int        // index of the device's GID for Addr: the RoCE v2 GID, e.g. 1 on rxe, 3 on mlx5
-	Place    Place      // placement of the tool on the node; the zero value takes that of the Options
+	GIDIndex int        // the RoCE v2 GID for Addr, e.g. 1 on rxe, 3 on mlx5
+	Place    Place      // the zero value takes that of the Options
 }
 
 // Options change how an engine runs. The zero value leaves all choices to the engine.
 type Options struct {
 	Quick bool // about one second and one size instead of about five to fifteen seconds and all sizes
-	// Bytes is the one message size to measure. If 0, bandwidth engines measure all sizes from 2^1 to 2^23 bytes (64
-	// KiB with Quick), and latency engines 2 bytes. ib_atomic_lat always uses 8 bytes, and iperf3 has no size.
+	// Bytes is the message size. If 0, bandwidth engines measure all sizes from 2^1 to 2^23 bytes (64 KiB with Quick),
+	// and latency engines 2 bytes. ib_atomic_lat always uses 8 bytes, and iperf3 has no size.
 	Bytes int64
-	// Iterations for each size, at least 5; 0 means as many as fit in a few seconds on nodes of Accelerator's kind.
-	// The p99.9 of n iterations depends only on the n/1000 slowest samples.
+	// Iterations for each size, at least 5; 0 means as many as fit in a few seconds. The p99.9 of n iterations depends
+	// only on the n/1000 slowest samples.
 	Iterations int
-	// duration of iperf3, sysbench and perftest with /timed; 0 means 5, or 2 with Quick. stress-ng's stream runs for
-	// at least 5.
+	// duration of iperf3, sysbench and perftest with /timed; 0 means 5, or 2 with Quick. stress-ng's stream runs for at
+	// least 5.
 	Seconds int
 
-	// Raw asks perftest's latency tests for every single latency as well, for one size: see Sample.Latencies.
+	// Raw asks perftest's latency tests for every latency of one size too: see Sample.Latencies.
 	Raw bool
 
-	// CPUs to run on, as a list for taskset ("0-3,8"); "" means any. It applies to both nodes, unless their Endpoint
-	// has a Place.
+	// CPU is a list for taskset ("0-3,8"); "" means any. It applies to nodes whose Endpoint has no Place.
 	CPU  string
-	NUMA string // NUMA nodes for memory, as a list for numactl ("0"); "" leaves it to the kernel. Applies like CPU.
+	NUMA string // NUMA nodes for memory, as a list for numactl ("0"). Applies like CPU.
 
-	// Accelerator is "tcg" or "kvm", as in Sample.Accelerator, Nested for nodes in an emulated host, or Adapter for
-	// emulated adapters. "" takes the Runner's. It determines the number of iterations and the acknowledgement
-	// timeout of queue pairs.
+	// Accelerator is "tcg" or "kvm", Nested, or Adapter; "" takes the Runner's. It determines the number of iterations
+	// and the acknowledgement timeout of queue pairs.
 	Accelerator string
-	Port        int // TCP port of this run on the server. Set by the Runner.
-	// Threads is the number of threads of an engine that loads CPUs or GPUs, on one node. The Runner sets it to the
-	// number of usable CPUs.
+	Port        int // on the server; set by the Runner
+	// Threads is for engines that load CPUs or GPUs of one node. The Runner sets it to the number of usable CPUs.
 	Threads int
-	Memory  int64 // bytes of memory that an engine may use, on one node. Set by the Runner.
-	Ranks   int   // total number for an engine with a Group. Set by the Runner.
+	Memory  int64 // bytes that an engine may use; set by the Runner
+	Ranks   int   // of an engine with a Group; set by the Runner
 
-	// Program is the node's name for a program with several names, see Engine.Others. Set by the Runner.
+	// Program is the node's name for a program with several, see Engine.Others. Set by the Runner.
 	Program string
 	// WithMPI lists the nodes with a program that was built with MPI and must be told to run without it. Set by the
 	// Runner.
 	WithMPI []string
-	// Packets counts the packets of the client's RDMA device during the test, if the engine asks for them. Set by the
-	// Runner.
+	// Packets of the client's RDMA device during the test, if the engine asks for them. Set by the Runner.
 	Packets Packets
 	// GPUs lists the links for copies to and from GPUs, if they can be read. Set by the Runner.
 	GPUs []GPULink
 }
 
-// An Engine is a tool with its arguments and a parser for its output. It measures one thing.
+// An Engine is a tool with its arguments and a parser for its output.
 type Engine struct {
 	Name    string // e.g. "ib_write_bw", with differences from the plain engine after slashes: "ib_send_lat/ud"
 	Tool    string // e.g. "perftest"
 	About   string // one-line description
 	Suite   string // one of the Suite constants
-	Program string // program to start on the nodes
-	Others  string // other names of the program in some releases and packages, separated by blanks
-	Package string // Debian package of the program, or words that say how to get it
-	Local   bool   // measures one node, or several together by a Group: see Runner.RunLocal
+	Program string
+	Others  string // in some releases and packages, separated by blanks
+	Package string // Debian package, or words that say how to get it
+	Local   bool   // measures one node, or several together by a Group
 
-	Together *Group   // nil if the engine measures one node, or two
-	Measures []string // those that Parse returns; [MetricOf] has their units
-	// Launches is set where the client command starts a program on both nodes and pins each program itself: pinning
-	// the command would pin only the launcher.
+	Together *Group
+	Measures []string
+	// Launches is set if the client command starts a program on both nodes and pins each itself: pinning the command
+	// would pin only the launcher.
 	Launches bool
-	Endless  bool // its server does not exit by itself
+	Endless  bool
 	Counted  bool // Parse wants to know Options.Packets
-	// VersionCommand prints the tool's version, nil if nothing does. Versions find it there and in the tool's
-	// output of a measurement; nil: as usual.
+	// VersionCommand prints the tool's version; nil if nothing does. Versions find it there and in the output of a
+	// measurement; nil: as usual.
 	VersionCommand []string
 	Versions       []VersionLine
 	Plugin         Plugin
 }
 
-// A Plugin has the parts of an engine that need code: command lines and parsers. Engine has the fixed facts.
+// A Plugin has the parts of an engine that need code.
 type Plugin interface {
-	// Check rejects options that the tool would reject, before anything is started. It only looks at values.
+	// Check rejects options that the tool would reject. It only looks at values.
 	Check(client, server Endpoint, o Options) error
-	// Prepare asks the nodes whether the tool can run as asked, and enters into o the devices that it
-	// finds there, such as GPUs.
+	// Prepare asks the nodes whether the tool can run so, and enters devices that it finds into o, such as GPUs.
 	Prepare(ctx context.Context, ask AskFunc, client, server Endpoint, o *Options) error
 	// Server and Client return the commands. A server listens on the TCP port of the options, and ends by itself after
 	// one measurement, unless its engine is endless; a tool without one returns nil.
@@ -108,7 +103,7 @@ type Plugin interface {
 	Parse(out Output, o Options) ([]Figure, error)
 }
 
-// A VersionLine finds a version in the output of programs, in its one group. Name comes before it, for a library.
+// A VersionLine finds a version in its one group. Name comes before it, for a library.
 type VersionLine struct {
 	Name string
 	Line func() *regexp.Regexp
@@ -122,20 +117,20 @@ type FixedDuration interface {
 
 // A Patient is a plugin whose tool fails in ways that take more tries than usual.
 type Patient interface {
-	// Retries returns how many more tries there are after this result; fewer than the Runner's are not counted.
+	// Retries returns the number of further tries after this result, if more than the Runner's.
 	Retries(bad *BadResultError) int
 }
 
 // An Explainer is a plugin whose tool prints why it ended with another status than 0.
 type Explainer interface {
-	// Failure returns the error of such a measurement, whose output gave parseErr; nil if its figures are good.
+	// Failure returns the error of a measurement whose output gave parseErr; nil if its figures are good.
 	Failure(exit *ExitError, parseErr error) error
 }
 
 // An AskFunc runs a short command on a node, and caches its output.
 type AskFunc func(ctx context.Context, node string, argv ...string) (Output, error)
 
-// Server returns the command for the server's node, or nil. The command exits after one measurement.
+// Server returns the server's command, or nil. It exits after one measurement.
 func (e Engine) Server(ep Endpoint, o Options) []string { return e.Plugin.Server(ep, o) }
 
 // Client returns the command for the client's node, or for the only node.
@@ -143,12 +138,11 @@ func (e Engine) Client(client, server Endpoint, o Options) []string {
 	return e.Plugin.Client(client, server, o)
 }
 
-// startTime is the approximate time that a tool takes to start, connect and end. Measured with iperf3 on TCG nodes:
-// 0.1 to 0.2 s.
+// startTime to start, connect and end was 0.1 to 0.2 s with iperf3 on TCG nodes.
 const startTime = 200 * time.Millisecond
 
-// Duration estimates how long a measurement takes. For tools that count messages it uses their usual cost under the
-// accelerator of the options and may be wrong by a factor of two, more on a loaded machine.
+// Duration estimates how long a measurement takes. For tools that count messages it may be wrong by a factor of two,
+// more on a loaded machine.
 func (e Engine) Duration(o Options) time.Duration {
 	if l, ok := e.Plugin.(FixedDuration); ok {
 		return startTime + l.Duration(o)
@@ -156,11 +150,10 @@ func (e Engine) Duration(o Options) time.Duration {
 	return startTime + time.Duration(o.RunSeconds())*time.Second
 }
 
-// Metrics returns the engine's metrics, as in Sample.Metric.
+// Metrics returns the engine's metrics.
 func (e Engine) Metrics() []string { return slices.Clone(e.Measures) }
 
-// RunSeconds returns the duration of a test that is limited by time. Two seconds show that a path works;
-// figures for comparisons get five.
+// RunSeconds returns the duration of a test that is limited by time. Two seconds show that a path works.
 func (o Options) RunSeconds() int {
 	if o.Quick {
 		return cmp.Or(o.Seconds, 2)
@@ -168,7 +161,7 @@ func (o Options) RunSeconds() int {
 	return cmp.Or(o.Seconds, 5)
 }
 
-// Check refuses options that cannot be measured, before anything is started for nothing.
+// Check refuses options that cannot be measured, before anything is started.
 func (e Engine) Check(client, server Endpoint, o Options) error {
 	switch {
 	case e.Plugin == nil:
@@ -198,8 +191,8 @@ func (e Engine) Parse(stdout []byte) ([]Figure, error) {
 	return e.ParseOutput(Output{Stdout: stdout}, Options{})
 }
 
-// ParseOutput checks the figures of a plugin against the metrics that it says it measures. A figure in another unit
-// than that of the table of metrics would be drawn and compared as if it were in that one.
+// ParseOutput checks the figures against the engine's metrics: one in another unit would be drawn and compared as if it
+// were in the table's.
 func (e Engine) ParseOutput(out Output, o Options) ([]Figure, error) {
 	figures, err := e.Plugin.Parse(out, o)
 	if err != nil {
@@ -213,8 +206,8 @@ func (e Engine) ParseOutput(out Output, o Options) ([]Figure, error) {
 	return figures, nil
 }
 
-// toolVersions: perftest prints "Version: 6.06" (and exits with status 1), iperf3 "iperf 3.12 (cJSON 1.7.15)",
-// UCX "# Version 1.13.1" or "# Library version: 1.17.0", and so on.
+// toolVersions: perftest prints "Version: 6.06" (and exits with status 1), iperf3 "iperf 3.12 (cJSON 1.7.15)", UCX "#
+// Version 1.13.1" or "# Library version: 1.17.0".
 var toolVersions = []VersionLine{{"", lazyregexp.New(
 	`(?m)^\s*(?:Version:|iperf|sysbench|stress-ng, version|# Version|# Library version:|libfabric:|ping from iputils|` +
 		`ping utility, iputils|BusyBox)\s+v?([0-9][0-9A-Za-z.+~-]*)`)}}
@@ -242,5 +235,5 @@ func (e Engine) Version(outputs ...Output) string {
 // Values for Options.Accelerator.
 const (
 	Nested  = "nested"  // the nodes' host is itself emulated
-	Adapter = "adapter" // nodes under TCG have emulated adapters, so that RDMA costs no time of their CPUs
+	Adapter = "adapter" // nodes under TCG with emulated adapters, so that RDMA costs no time of their CPUs
 )

@@ -9,8 +9,8 @@ import (
 // A Figure is one number printed by a tool, in this package's unit for its metric.
 type Figure struct {
 	Metric     string // one of the Metric constants
-	Bytes      int64  // message size; 0 if the tool has none
-	Iterations int64  // as printed; 0 if not printed
+	Bytes      int64  // 0 if the tool has none
+	Iterations int64  // 0 if not printed
 	Value      float64
 	Unit       string
 	Derived    bool // see Sample.Derived
@@ -45,12 +45,12 @@ const (
 	UnitGBps     = "GB/s" // 10^9 bytes a second
 	UnitSteps    = "steps/s"
 	UnitNsPerDay = "ns/day"
-	UnitGflops   = "Gflop/s" // 10^9 operations on floating point numbers a second
-	// 10^6 instructions a second, as 7-Zip counts them: instructions of its own model of the work, not of the CPU
+	UnitGflops   = "Gflop/s" // 10^9 floating point operations a second
+	// UnitMIPS is 10^6 instructions a second of 7-Zip's own model of the work, not of the CPU.
 	UnitMIPS = "MIPS"
 )
 
-// CheckNumber refuses numbers that no program measures: NaN, infinities and negatives.
+// CheckNumber refuses NaN, infinities and negatives.
 func CheckNumber(v float64) error {
 	switch {
 	case math.IsNaN(v) || math.IsInf(v, 0):
@@ -75,6 +75,5 @@ func Median(v []float64) float64 {
 	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2
 }
 
-// QuickBytes is the size of messages that reports quote a bandwidth of: bandwidths are of this one alone with
-// Options.Quick.
+// QuickBytes is the message size of the bandwidths that reports quote, the only one with Options.Quick.
 const QuickBytes = 64 << 10

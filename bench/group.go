@@ -11,18 +11,18 @@ import (
 
 // A Group places the ranks of an engine that measures several nodes together. It comes from the words after its name.
 type Group struct {
-	Nodes     int    // the first nodes of the lab; 0 means all. "n4"
-	PerNode   int    // ranks on each node; 0 means one for each CPU. "p2"
-	Transport string // one of GroupTransports; "" chooses by the nodes' devices
-	Library   string // one of GroupLibraries; "" means that of the first node
+	Nodes     int    // 0 means all. "n4"
+	PerNode   int    // on each node; 0 means one for each CPU. "p2"
+	Transport string // of GroupTransports; "" chooses by the nodes' devices
+	Library   string // of GroupLibraries; "" means that of the first node
 	// Bare runs the same number of ranks on this machine instead of on nodes. "bare"
 	Bare bool
 }
 
-// GroupTransports are the words for transports between nodes: UCX, libfabric, TCP.
+// GroupTransports are UCX, libfabric, TCP.
 var GroupTransports = []string{"ucx", "ofi", "tcp"}
 
-// GroupLibraries are the words for the MPI that starts the ranks, if the nodes have both.
+// GroupLibraries are the words for the MPI that starts the ranks.
 var GroupLibraries = []string{"openmpi", "mpich"}
 
 // maxGroup limits the numbers of a Group: larger ones are typing errors.
@@ -76,7 +76,7 @@ func (g Group) words() []string {
 	return all
 }
 
-// Group returns the group of an engine that measures several nodes together; ok is false for other engines.
+// Group returns false for engines that do not measure several nodes together.
 func (e Engine) Group() (Group, bool) {
 	if e.Together == nil {
 		return Group{}, false
@@ -93,16 +93,16 @@ func (e Engine) In(g Group) Engine {
 
 // A Program is the program of a group's ranks.
 type Program struct {
-	Names []string // the first one that all nodes have is run
+	Names []string // the first that all nodes have is run
 	Args  []string
-	// Source, if not "", is compiled on nodes that lack all of Names, with the compiler's arguments Build. Takes
-	// describes the requirements, and SourceArgs come before Args then.
+	// Source, if not "", is compiled with the arguments Build on nodes that lack all of Names. SourceArgs come before
+	// Args then.
 	Source     string
 	Build      []string
 	Takes      string
 	SourceArgs []string
-	// Own is set if the program's own library carries messages between nodes, and MPI only starts it. RACKLESS_NODES
-	// tells it the nodes: NODE=ADDRESS=DEVICE=GID, separated by commas; no device means TCP.
+	// Own is set if the program's own library carries messages, and MPI only starts it. RACKLESS_NODES tells it the
+	// nodes: NODE=ADDRESS=DEVICE=GID, separated by commas; no device means TCP.
 	Own   bool
 	Stdin []byte   // of rank 0
 	Env   []string // of all ranks, as NAME=VALUE
@@ -118,7 +118,7 @@ type Launch struct {
 	Command []string // of the launcher, mpirun
 	MPI     string   // the launcher's version
 	Where   string   // nodes, ranks and transport, in words
-	// RDMAPackets is the number of packets sent by the RDMA devices of all nodes, 0 if the run does not use RDMA.
+	// RDMAPackets were sent by the RDMA devices of all nodes, 0 if the run does not use RDMA.
 	RDMAPackets uint64
 }
 
@@ -126,7 +126,7 @@ type Launch struct {
 type Launcher interface {
 	// Size returns the number of nodes and ranks of a group, or an error if the lab cannot have it. It asks no node.
 	Size(g Group) (nodes, ranks int, err error)
-	// Launch runs a program and waits for its end. It fails if messages should have gone by RDMA but did not.
+	// Launch waits for the program's end. It fails if messages should have gone by RDMA but did not.
 	Launch(ctx context.Context, g Group, p Program) (Launch, error)
 }
 
@@ -141,8 +141,7 @@ func (m *measurement) launch(ctx context.Context) (Output, error) {
 	return m.launched.Output, err
 }
 
-// Allowed returns an error if an engine cannot measure all nodes together with these options. It returns nil for
-// other engines, and asks no node.
+// Allowed returns an error if an engine cannot measure all nodes together with these options. It asks no node.
 func (r *Runner) Allowed(e Engine, opts Options) error {
 	if e.Together == nil {
 		return nil

@@ -91,7 +91,6 @@ func TestAGroupIsMeasuredByItsLauncher(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 
-	// Iterations fall with the number of messages of each.
 	more := &ranks{nodes: 16, ranks: 16, out: table}
 	if _, err := launch(t, "mpi_alltoall", more, bench.Options{Quick: true}); err != nil ||
 		len(more.programs[0].Args[3]) >= len(p.Args[3]) {

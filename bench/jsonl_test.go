@@ -47,7 +47,7 @@ func TestSamplesSurviveWritingAndReading(t *testing.T) {
 	}
 }
 
-// TestTheLineOfASampleIsStable pins the format that docs/measuring.md describes.
+// The format is that of docs/measuring.md.
 func TestTheLineOfASampleIsStable(t *testing.T) {
 	var buf bytes.Buffer
 	if err := WriteSamples(&buf, []Sample{goodSample()}); err != nil {

@@ -7,14 +7,14 @@ import (
 // A Metric describes one kind of figure, independent of the program.
 type Metric struct {
 	Name, Unit string
-	// Label heads the metric's column, next to the name of its test.
+	// Label heads the metric's column.
 	Label string
 	// Lower is set if less is better.
 	Lower bool
-	// Zero is set if 0 is a good result: a count of faults, or the spread of equal latencies. For other metrics 0
-	// means a failed measurement: perftest prints 0.000 for everything if it could not calibrate its clock.
+	// Zero is set if 0 is a good result: a count of faults, or the spread of equal latencies. For other metrics 0 means
+	// a failed measurement: perftest prints 0.000 for everything if it could not calibrate its clock.
 	Zero bool
-	// Place is the display order among all metrics; an unknown one comes last.
+	// Place is the display order; an unknown metric comes last.
 	Place int
 }
 
@@ -57,7 +57,7 @@ var metrics = []Metric{
 	{Name: MetricRatingDecompress, Unit: UnitMIPS, Label: "decompressing"},
 }
 
-// MetricOf returns the description of a metric. An unknown one has its own name and no unit.
+// MetricOf gives an unknown metric its own name and no unit.
 func MetricOf(name string) Metric {
 	for i, m := range metrics {
 		if m.Name == name {
@@ -68,8 +68,7 @@ func MetricOf(name string) Metric {
 	return Metric{Name: name, Label: name, Place: len(metrics)}
 }
 
-// LowerIsBetter reports whether less of a metric is better. For metrics that only their program knows, or that it
-// reports in another unit, the unit decides: less time, fewer losses.
+// LowerIsBetter decides by the unit for metrics that only their program knows, or that it reports in another unit.
 func LowerIsBetter(name, unit string) bool {
 	if m := MetricOf(name); unit != "" && m.Unit == unit {
 		return m.Lower

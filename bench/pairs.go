@@ -6,21 +6,20 @@ import (
 	"strings"
 )
 
-// A Pair is one measurement to make: the client sends to the server (and reads from it, for ib_read_bw).
+// A Pair is one measurement: the client sends to the server (and reads from it, for ib_read_bw).
 type Pair struct {
 	Client, Server string // names of nodes
 }
 
 // Plans of pairs for Pairs.
 const (
-	PairsAll   = "all"   // every two nodes once: n(n-1)/2 pairs
-	PairsFirst = "first" // every other node with the first: n-1 pairs
-	PairsRing  = "ring"  // each node with the next, the last with the first: n pairs, one for two nodes
-	PairsAuto  = "auto"  // PairsAll for few nodes, PairsRing for many
+	PairsAll   = "all"   // n(n-1)/2 pairs
+	PairsFirst = "first" // n-1 pairs
+	PairsRing  = "ring"  // each node with the next, the last with the first
+	PairsAuto  = "auto"
 )
 
-// fewNodes is the largest number of nodes for which all pairs are measured: ten pairs. Each takes minutes, and they
-// are measured one at a time.
+// fewNodes have ten pairs: each takes minutes, and they are measured one at a time.
 const fewNodes = 5
 
 // CheckPairs returns an error if a plan of pairs is wrong for any lab.
@@ -38,8 +37,8 @@ func CheckPairs(plan string) error {
 	return nil
 }
 
-// Pairs returns the pairs of nodes to measure, in the order of the nodes; a plan can also list them, as
-// CLIENT:SERVER,... Except in a ring, the earlier node of a pair is the server.
+// Pairs returns the pairs in the order of the nodes; a plan can also list them, as CLIENT:SERVER,... Except in a ring,
+// the earlier node of a pair is the server.
 func Pairs(nodes []string, plan string) ([]Pair, error) {
 	if len(nodes) < 2 {
 		return nil, fmt.Errorf("make pairs: %d node; at least 2 are needed", len(nodes))
@@ -74,7 +73,7 @@ func Pairs(nodes []string, plan string) ([]Pair, error) {
 			pairs = append(pairs, Pair{Client: client, Server: nodes[(i+1)%len(nodes)]})
 		}
 		if len(nodes) == 2 {
-			pairs = pairs[:1] // the way back is the same pair
+			pairs = pairs[:1]
 		}
 	default:
 		if err := CheckPairs(plan); err != nil {

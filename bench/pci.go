@@ -24,15 +24,14 @@ const (
 	PCIePayload = 256
 )
 
-// PCIeLimit returns the payload in Gb/s of one direction of a PCIe link, less its line code (8b/10b up to 5 GT/s,
-// 128b/130b from 8 GT/s on) and the headers of packets of 256 bytes. It is 14.6 for a Gen 2 link of 4 lanes, 57.6 for
-// Gen 3 and 8 lanes, and 0 if speed or width does not exist in PCIe.
+// PCIeLimit returns the payload in Gb/s of one direction, less line code (8b/10b up to 5 GT/s, 128b/130b from 8 GT/s
+// on) and the headers of packets of 256 bytes. It is 0 if speed or width does not exist in PCIe.
 func PCIeLimit(gts float64, width int) float64 {
 	return 8 * topology.LinkGBps(gts, width) * PCIePayload / (PCIePayload + tlpBytes)
 }
 
-// Limit is the rate of the link as it is trained, in Gb/s; 0 where the kernel does not say, as of virtual functions
-// and of emulated devices.
+// Limit is the rate of the link as it is trained, in Gb/s; 0 if the kernel does not tell, as for virtual functions and
+// emulated devices.
 func (l PCILink) Limit() float64 {
 	if l.SpeedGTs == nil || l.Width == nil {
 		return 0
@@ -60,7 +59,7 @@ type GPULink struct {
 	NUMANode *int // -1: the firmware does not say
 }
 
-// Capacity returns the rate of the link in its current state, in GB/s, headers counted.
+// Capacity returns the current rate of the link, in GB/s, headers counted.
 func (l PCILink) Capacity() float64 { return l.Limit() / 8 }
 
 // Best is the link at the best of the card.
@@ -70,11 +69,11 @@ func (l PCILink) Best() PCILink {
 	return l
 }
 
-// LineRate is the rate of a link in GB/s after its line code, with no header at all: how large
-// packets are is not known, so that no figure up to here can be called impossible.
+// LineRate is the rate in GB/s after the line code, with no header at all: the size of packets is unknown, so that no
+// figure up to here is impossible.
 func (l PCILink) LineRate() float64 { return topology.LinkGBps(*l.SpeedGTs, *l.Width) }
 
-// SlowestLink returns the GPU with the slowest link: as says whether links count as they are or at their best.
+// SlowestLink compares links as they are or at their best, by as.
 func SlowestLink(all []GPULink, as func(GPULink) float64) GPULink {
 	return slices.MinFunc(all, func(a, b GPULink) int { return cmp.Compare(as(a), as(b)) })
 }

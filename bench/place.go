@@ -13,7 +13,7 @@ import (
 // A Place is the placement of a tool on its node. The zero value leaves it to the node's kernel.
 type Place struct {
 	CPUs   string // list for taskset, e.g. "0-3,8"
-	Memory string // NUMA nodes, list for numactl, e.g. "0"
+	Memory string // NUMA nodes for numactl, e.g. "0"
 }
 
 const notPinned = "not pinned"
@@ -34,8 +34,7 @@ func (o Options) PlaceOf(ep Endpoint) Place {
 	return cmp.Or(ep.Place, Place{CPUs: o.CPU, Memory: o.NUMA})
 }
 
-// ServerPlace returns the server's place, for Endpoint.Place: the place of the options for both nodes, with cpu and
-// numa replacing its parts if not "".
+// ServerPlace returns the place of the options for both nodes, with cpu and numa replacing its parts if not "".
 func (o Options) ServerPlace(cpu, numa string) Place {
 	if cpu == "" && numa == "" {
 		return Place{}
@@ -43,7 +42,7 @@ func (o Options) ServerPlace(cpu, numa string) Place {
 	return Place{CPUs: cmp.Or(cpu, o.CPU), Memory: cmp.Or(numa, o.NUMA)}
 }
 
-// Wrap puts the programs in front of a command that hold it in its place.
+// Wrap puts the programs that hold a command in its place in front of it.
 func (p Place) Wrap(argv []string) []string {
 	if len(argv) == 0 {
 		return argv
@@ -69,8 +68,7 @@ func (p Place) Check() error {
 	return nil
 }
 
-// countList counts the numbers of a list such as "0-3,8". It refuses strides and other forms that topology reads but
-// numactl does not.
+// countList refuses strides and other forms that topology reads but numactl does not.
 func countList(list string) (int, error) {
 	set, err := topology.ParseCPUSet(list)
 	if err != nil || strings.Trim(list, "0123456789,-") != "" || !set.IsSubsetOf(topology.CPURange(0, 4095)) {
@@ -79,8 +77,7 @@ func countList(list string) (int, error) {
 	return set.Len(), nil
 }
 
-// Verify proves that a node has the CPUs of a place: taskset silently leaves out those that are not
-// there, and the figure would be that of another place.
+// Verify proves that a node has the CPUs of a place: taskset silently leaves out missing ones.
 func (p Place) Verify(ctx context.Context, ask AskFunc, node string) error {
 	if p == (Place{}) {
 		return nil
@@ -89,7 +86,6 @@ func (p Place) Verify(ctx context.Context, ask AskFunc, node string) error {
 	if err != nil {
 		return err
 	}
-	// nproc counts the CPUs of the list that taskset found.
 	if want, _ := countList(p.CPUs); p.CPUs != "" && cpus != want {
 		return Unfit(node, "of CPUs %s it has %d, not %d", p.CPUs, cpus, want)
 	}

@@ -24,10 +24,10 @@ type Executor interface {
 // Nodes are the nodes of a Runner.
 type Nodes interface {
 	Executor
-	// Serve is like Exec, for a server. It does not poll for the server's exit until awaited is closed, because
-	// polling would disturb the measurement.
+	// Serve is like Exec, for a server. It does not poll for the server's exit until awaited is closed, because polling
+	// would disturb the measurement.
 	Serve(ctx context.Context, node string, argv []string, awaited <-chan struct{}) (Output, error)
-	// ReadFile returns the content of a node's file, at little cost to the programs that run there.
+	// ReadFile reads a node's file at little cost to the programs that run there.
 	ReadFile(ctx context.Context, node, path string) ([]byte, error)
 }
 
@@ -35,7 +35,7 @@ type Nodes interface {
 type Output struct {
 	Stdout, Stderr []byte
 	ExitCode       int
-	CPU            time.Duration // CPU time of a command that ran on this machine outside of nodes, or 0
+	CPU            time.Duration // of a command that ran on this machine outside of nodes, or 0
 }
 
 // Defaults of a Runner.
@@ -46,12 +46,11 @@ const (
 
 	listenLimit = 30 * time.Second // for a server to listen
 	firstPort   = 20000            // below the ephemeral ports of kernels, which begin at 32768
-	// Ports is the number of ports that are used in turn. A port is not reused while a connection of its last run can
-	// still be in TIME_WAIT.
+	// Ports are used in turn: a connection of a port's last run can still be in TIME_WAIT.
 	Ports = 8000
 
-	listenPoll = 20 * time.Millisecond // interval of checking whether the server listens
-	grace      = 5 * time.Second       // time for one side to exit after the other has
+	listenPoll = 20 * time.Millisecond
+	grace      = 5 * time.Second // for one side to exit after the other has
 )
 
 // A Runner measures between two nodes at a time. Its methods may be called from several goroutines, but concurrent
@@ -59,39 +58,39 @@ const (
 type Runner struct {
 	Exec        Nodes
 	Launcher    Launcher // for engines with a Group, which cannot run if it is nil
-	Accelerator string   // executor of the nodes' CPUs: "kvm" or "tcg"
-	Emulated    bool     // marks all samples: the RDMA device or the CPU is emulated
+	Accelerator string   // of the nodes' CPUs: "kvm" or "tcg"
+	Emulated    bool     // the RDMA device or the CPU is emulated
 
-	// tries after a failed one; 0 means DefaultRetries, below 0 means no more; see CalibrationRetries
+	// Retries after a failed try; 0 means DefaultRetries, below 0 no more; see CalibrationRetries
 	Retries int
-	// for one try of the client, in addition to its measuring time; 0 means DefaultTimeLimit
+	// TimeLimit for one try, in addition to its measuring time; 0 means DefaultTimeLimit
 	TimeLimit time.Duration
 
 	// FirstPort is the index of the first run's port, from 0. A random one avoids the ports of an earlier program,
 	// which may still be in TIME_WAIT: not every tool can listen there.
 	FirstPort int
 
-	WarmUps  int           // measurements before each one; their figures and failures are ignored
-	CoolDown time.Duration // wait before each measurement, so that the effects of the last one are gone
+	WarmUps  int           // their figures and failures are ignored
+	CoolDown time.Duration // so that the effects of the last measurement are gone
 
-	// KeepPrinted keeps the output of each measurement's programs, see Sample.Printed. A latency test that lists
-	// every latency prints some 100 KiB.
+	// KeepPrinted keeps the output of programs, see Sample.Printed. A latency test that lists every latency prints some
+	// 100 KiB.
 	KeepPrinted bool
 
 	Progress func(Progress) // may be nil; called from the goroutine that called Run
 
 	mu      sync.Mutex
-	runs    int               // runs so far, for ports and names
-	answers map[string]Output // of short commands, by node and command
+	runs    int               // for ports and names
+	answers map[string]Output // by node and command
 }
 
 // Progress reports the state of a measurement.
 type Progress struct {
 	Engine, Client, Server string
-	Attempt                int   // from 1
-	Done                   bool  // false if the attempt begins
-	Err                    error // why the attempt failed, or nil
-	Retry                  bool  // the attempt failed, and another one follows
+	Attempt                int  // from 1
+	Done                   bool // false if the attempt begins
+	Err                    error
+	Retry                  bool // another attempt follows
 }
 
 // An ExitError says that a command exited with a status other than 0.
@@ -115,14 +114,13 @@ type measurement struct {
 	engine         Engine
 	client, server Endpoint
 	opts           Options
-	launched       Launch // of the last attempt, if the engine has a Group
+	launched       Launch // if the engine has a Group
 }
 
-// Run measures once, with retries, and returns one sample per figure. If all attempts fail, it returns one sample
-// with Error set to the reasons, and no error, because other pairs of the lab can still be measured.
+// Run measures once, with retries, and returns one sample per figure. If all attempts fail, it returns one sample with
+// Error set, and no error, because other pairs of the lab can still be measured.
 //
-// It returns an error only if continuing is pointless: for bad arguments, or if ctx is done. In the latter case the
-// sample of the interrupted measurement is returned as well.
+// It returns an error only for bad arguments, or if ctx is done, with the sample of the interrupted measurement.
 func (r *Runner) Run(ctx context.Context, engine Engine, client, server Endpoint, opts Options) ([]Sample, error) {
 	opts.Accelerator = cmp.Or(opts.Accelerator, r.Accelerator)
 	if r.WarmUps < 0 || r.CoolDown < 0 {
@@ -189,8 +187,7 @@ func (m *measurement) nodes() []Endpoint {
 	return []Endpoint{m.client, m.server}
 }
 
-// prepare checks that the nodes can run the engine in the requested places. An *UnfitError is final: a retry would
-// not help.
+// prepare checks that the nodes can run the engine in the requested places. An *UnfitError is final.
 func (m *measurement) prepare(ctx context.Context) error {
 	if g, ok := m.engine.Group(); ok && g.Bare {
 		return nil
@@ -226,7 +223,6 @@ func (m *measurement) placement() string {
 	return fmt.Sprintf("client %v; server %v", client, server)
 }
 
-// retriesAfter returns the total number of retries if the last try failed with err.
 func (m *measurement) retriesAfter(err error) int {
 	p, patient := m.engine.Plugin.(Patient)
 	if bad, ok := errors.AsType[*BadResultError](err); m.Retries >= 0 && ok && patient {
@@ -244,13 +240,13 @@ func (m *measurement) progress(p Progress) {
 	}
 }
 
-// samples returns the figures with all facts about the attempt, so that each line of a result file can be read alone.
+// samples repeats all facts about the attempt, so that each line of a result file can be read alone.
 func (m *measurement) samples(base Sample, figures []Figure) []Sample {
 	samples := make([]Sample, 0, len(figures))
 	for i, f := range figures {
 		s := base
 		if i > 0 {
-			s.Printed = nil // only the first sample holds the output
+			s.Printed = nil
 		}
 		s.Metric, s.Bytes, s.Iterations = f.Metric, f.Bytes, f.Iterations
 		s.Value, s.Unit, s.Derived, s.Latencies = f.Value, f.Unit, f.Derived, f.Latencies
@@ -274,7 +270,7 @@ type ended struct {
 	err error
 }
 
-// commands returns the command lines, including the programs that pin them. server is nil if the tool has no server.
+// commands includes the programs that pin. server is nil if the tool has no server.
 func (m *measurement) commands(opts Options) (client, server []string) {
 	client = m.engine.Client(m.client, m.server, opts)
 	if !m.engine.Launches {
@@ -294,8 +290,7 @@ func (m *measurement) base() Sample {
 	}
 }
 
-// try makes one attempt. The returned sample has all facts about the attempt, but no figure; after a failure, it has
-// the output of the programs.
+// try makes one attempt. After a failure, the returned sample has the output of the programs.
 func (m *measurement) try(ctx context.Context) (base Sample, figures []Figure, err error) {
 	// A node that cannot run the engine still gets a run number and a sample, so that the file records the attempt.
 	unprepared := m.prepare(ctx)
@@ -303,7 +298,7 @@ func (m *measurement) try(ctx context.Context) (base Sample, figures []Figure, e
 	var run int
 	opts.Port, run = m.nextPort()
 	base = m.base()
-	// The time keeps the name unique in a file to which several processes append in turn.
+	// The time keeps the name unique in a file to which several processes append.
 	base.Run = fmt.Sprintf("%s-%d", base.Started.Format("20060102T150405.000000"), run)
 	if unprepared != nil {
 		return base, nil, unprepared
@@ -324,7 +319,7 @@ func (m *measurement) try(ctx context.Context) (base Sample, figures []Figure, e
 		}
 	}()
 	clientArgs, serverArgs := m.commands(opts)
-	var serverEnd chan ended // nil if the tool has no server
+	var serverEnd chan ended
 	clientOver := make(chan struct{})
 	if serverArgs != nil {
 		base.ServerCommand = words.CommandLine(serverArgs)
@@ -380,8 +375,7 @@ func (p Packets) since(was Packets) Packets {
 	return Packets{p.Sent - was.Sent, p.Received - was.Received}
 }
 
-// packets reads the counters of the client's device, if the engine asks for them: the port's counters of a card, or
-// soft RoCE's own. An unreadable counter counts as 0.
+// packets reads the port's counters of a card, or soft RoCE's own. An unreadable counter counts as 0.
 func (m *measurement) packets(ctx context.Context) (p Packets) {
 	if !m.engine.Counted {
 		return p
@@ -428,15 +422,14 @@ func (m *measurement) awaitListen(ctx context.Context, port int, serverEnd chan 
 	}
 }
 
-// Listening reports whether a program on a node listens on a TCP port. It does not connect, because a server of
-// perftest accepts only one connection.
+// Listening does not connect to the port, because a server of perftest accepts only one connection.
 func Listening(ctx context.Context, nodes Nodes, node string, port int) (bool, error) {
 	b, err := nodes.ReadFile(ctx, node, "/proc/net/tcp")
 	if err != nil || listens(b, port) {
 		return err == nil, err
 	}
 	b, err = nodes.ReadFile(ctx, node, "/proc/net/tcp6")
-	return err == nil && listens(b, port), nil // a kernel without IPv6 has no tcp6
+	return err == nil && listens(b, port), nil
 }
 
 func (m *measurement) serverEnded(e ended, when string) error {
@@ -446,8 +439,8 @@ func (m *measurement) serverEnded(e ended, when string) error {
 	return fmt.Errorf("server ended %s: %w", when, NewExitError(m.server.Node, m.engine.Program, e.out))
 }
 
-// runClient runs the client within the time limit. If the server fails meanwhile, the client gets only a little more
-// time, because perftest's client can wait forever for a server that is gone.
+// runClient gives the client only a little more time if the server fails meanwhile, because perftest's client can wait
+// forever for a server that is gone.
 func (m *measurement) runClient(ctx context.Context, args []string, serverEnd chan ended) (client ended,
 	serverEarly error) {
 	limit := cmp.Or(m.TimeLimit, DefaultTimeLimit) + time.Duration(m.opts.RunSeconds())*time.Second
@@ -464,7 +457,7 @@ func (m *measurement) runClient(ctx context.Context, args []string, serverEnd ch
 		}
 		// An executor may return the output so far, and no error, for a command that it killed.
 		if err == nil && clientCtx.Err() != nil {
-			err = clientCtx.Err() // a killed command has no result
+			err = clientCtx.Err()
 		}
 		if err != nil && clientCtx.Err() != nil {
 			err = context.Cause(clientCtx)
@@ -493,8 +486,7 @@ func (m *measurement) runClient(ctx context.Context, args []string, serverEnd ch
 	}
 }
 
-// awaitServer gives the server time to exit after a good measurement. Its result does not matter, because the client
-// has its figures.
+// awaitServer gives the server time to exit after a good measurement.
 func (m *measurement) awaitServer(serverEnd <-chan ended) {
 	select {
 	case <-serverEnd:
@@ -539,7 +531,7 @@ func printed(client, server Output) (all []Stream) {
 	return all
 }
 
-// maxOutput limits the stored output of each stream of a failed measurement, in bytes.
+// maxOutput is for each stream, in bytes.
 const maxOutput = 16 << 10
 
 func (m *measurement) transcript(client, server Output) string {

@@ -35,7 +35,6 @@ func mustEngine(t testing.TB, name string) bench.Engine {
 	return e
 }
 
-// recorded reads a recorded output of a tool.
 func recorded(t testing.TB, name string) []byte {
 	t.Helper()
 	data, err := os.ReadFile("tool/testdata/" + name)
@@ -47,20 +46,20 @@ func recorded(t testing.TB, name string) []byte {
 
 type command func(ctx context.Context) (bench.Output, error)
 
-// fakeLab is an Executor that plays recorded outputs. It uses synctest's time, so waiting costs nothing.
+// fakeLab uses synctest's time, so waiting costs nothing.
 type fakeLab struct {
 	clients []command // in the order of the attempts; the last one repeats
 	servers []command // likewise; if empty, a server that listens until it is killed
 	deaf    bool      // servers never listen
-	noProc  error     // error of looking for the port
+	noProc  error
 	version bench.Output
-	answers map[string]bench.Output // of look-ups, by node and command
+	answers map[string]bench.Output // by node and command
 
 	mu        sync.Mutex
 	listening map[string]bool // ports in hexadecimal
 	running   int             // running servers
 	ports     []string        // of the servers, in order
-	log       []string        // all commands except looking for the port
+	log       []string        // without looking for the port
 }
 
 func (l *fakeLab) next(list *[]command) command {
@@ -140,7 +139,7 @@ func (l *fakeLab) serve(ctx context.Context, port string) (bench.Output, error) 
 			return c(ctx)
 		}
 	}
-	time.Sleep(300 * time.Millisecond) // a slow node: the first check comes too early
+	time.Sleep(300 * time.Millisecond) // the first check comes too early
 	if !l.deaf {
 		l.mu.Lock()
 		l.listening[hex] = true
@@ -364,7 +363,7 @@ func TestAMeasurementThatFailsForGoodIsOneSampleWithAllReasons(t *testing.T) {
 	}
 }
 
-// The output of a failed measurement is kept, of both sides and all attempts, for diagnosis.
+// Of both sides and all attempts, for diagnosis.
 func TestAFailedMeasurementKeepsWhatWasPrinted(t *testing.T) {
 	const maxOutput = 16 << 10
 	long := strings.Repeat("x", maxOutput)
@@ -401,7 +400,7 @@ func TestAFailedMeasurementKeepsWhatWasPrinted(t *testing.T) {
 	}
 }
 
-// The output of a good measurement is kept on request: byte by byte, once, and only of the successful attempt.
+// On request: byte by byte, once, and only of the successful attempt.
 func TestAGoodMeasurementKeepsWhatWasPrinted(t *testing.T) {
 	table := recorded(t, ""+goodBW)
 	newLab := func() *fakeLab {
@@ -411,7 +410,6 @@ func TestAGoodMeasurementKeepsWhatWasPrinted(t *testing.T) {
 				return bench.Output{Stdout: table, Stderr: []byte("a \xff warning\n")}, nil
 			}},
 			servers: []command{func(ctx context.Context) (bench.Output, error) {
-				// ends when it is killed, after the client
 				<-ctx.Done()
 				return bench.Output{Stdout: []byte(" the server's table \n\n")}, ctx.Err()
 			}},
@@ -432,7 +430,7 @@ func TestAGoodMeasurementKeepsWhatWasPrinted(t *testing.T) {
 	}
 }
 
-// A measurement of ten minutes may take ten minutes plus the time limit.
+// Ten minutes may take ten minutes plus the time limit.
 func TestALongMeasurementIsNotCutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lab := &fakeLab{clients: []command{func(ctx context.Context) (bench.Output, error) {
@@ -477,7 +475,7 @@ func TestAServerThatEndsByItselfIsNotWaitedFor(t *testing.T) {
 		lab.mu.Lock()
 		lab.listening["4E20"] = true
 		lab.mu.Unlock()
-		time.Sleep(time.Second) // before the client's 2 s, as perftest's server may
+		time.Sleep(time.Second)
 		return bench.Output{}, nil
 	}}
 	samples, _ := measure(t, lab, nil)

@@ -1,12 +1,7 @@
-// Package bench runs measuring tools between the nodes of a lab and turns what they print into samples.
-// It knows nothing of how the nodes came to be: it needs only something that executes a command on a node.
+// Package bench runs measuring tools between the nodes of a lab and turns their output into samples.
 //
-// An engine is a tool with its arguments, a plugin in package bench/tool. A Runner starts the server of an engine,
-// waits until it listens, runs the client, and hands what that printed to the engine's parser. Whether a figure is
-// what the path and the machine should give is judged by package bench/expect.
-//
-// What a metric is (its unit, its label, which direction is better, whether it can be zero) stands in that table
-// alone.
+// An engine is a tool with its arguments, a plugin in package bench/tool. A Runner starts its server, waits until it
+// listens, runs the client, and hands the output to the engine's parser.
 package bench
 
 import (
@@ -22,15 +17,15 @@ import (
 // A Sample is one figure with all facts needed to judge and to repeat it: one line of samples.jsonl. A failed
 // measurement is a Sample too, with Error set, Metric empty and Value meaningless.
 type Sample struct {
-	// groups the samples of one invocation of a tool, unique in a result file
+	// Run groups the samples of one invocation of a tool, unique in a result file.
 	Run    string `json:"run"`
 	Test   string `json:"test"`   // the engine's name, e.g. "ib_write_bw"
 	Client string `json:"client"` // node that ran Command
-	// node that ran ServerCommand, or that answered; empty if one node was measured
+	// Server ran ServerCommand, or answered; empty if one node was measured.
 	Server     string `json:"server"`
 	Metric     string `json:"metric,omitempty"`     // one of the Metric constants
-	Bytes      int64  `json:"bytes,omitempty"`      // message size in bytes; 0 if the tool has no sizes (iperf3)
-	Iterations int64  `json:"iterations,omitempty"` // as printed; 0 if the tool prints no number
+	Bytes      int64  `json:"bytes,omitempty"`      // 0 if the tool has no sizes (iperf3)
+	Iterations int64  `json:"iterations,omitempty"` // 0 if the tool prints no number
 
 	Value float64 `json:"value"` // in Unit; finite and above zero, except for counts of events such as retransmits
 	Unit  string  `json:"unit,omitempty"`
@@ -43,37 +38,36 @@ type Sample struct {
 	Derived bool `json:"derived,omitempty"`
 
 	// Latencies holds all latencies in time order, in us, on the sample of the median if Options.Raw is set. They are
-	// not stored in samples.jsonl.
+	// not stored.
 	Latencies []float64 `json:"-"`
 
-	// Printed is the complete output of the programs in the successful attempt if Runner.KeepPrinted is set, on the
-	// first sample of an invocation. It is not stored in samples.jsonl either.
+	// Printed is the output of the programs in the successful attempt if Runner.KeepPrinted is set, on the first sample
+	// of an invocation. It is not stored.
 	Printed []Stream `json:"-"`
 
 	Tool    string `json:"tool"`              // e.g. "perftest", "iperf3"
 	Version string `json:"version,omitempty"` // tool version on the client
-	// client's command line, quoted for a shell; empty if the client was not started
+	// Command is quoted for a shell; empty if the client was not started.
 	Command       string `json:"command"`
 	ServerCommand string `json:"server_command,omitempty"`
-	// placement of client and server: "not pinned", or CPUs and NUMA nodes
+	// Placement of client and server: "not pinned", or CPUs and NUMA nodes.
 	Placement string `json:"placement,omitempty"`
-	// RDMAPackets is the number of packets sent by the RDMA devices of all nodes during the test. It proves that a
-	// program did not fall back to TCP.
+	// RDMAPackets by the devices of all nodes prove that a program did not fall back to TCP.
 	RDMAPackets uint64 `json:"rdma_packets,omitempty"`
 	// VRAM is the proof that a test of suite gpudirect used the memory of GPUs, or did not, or nil.
 	VRAM        *VRAM  `json:"vram,omitempty"`
-	WarmUps     int    `json:"warm_ups,omitempty"` // warm-up measurements just before; their figures were dropped
-	Accelerator string `json:"accelerator"`        // "kvm" or "tcg": executor of the nodes' CPUs
-	// the RDMA device or the CPU was emulated, so this is not a figure of hardware
+	WarmUps     int    `json:"warm_ups,omitempty"` // just before; their figures were dropped
+	Accelerator string `json:"accelerator"`        // "kvm" or "tcg"
+	// Emulated is set if the RDMA device or the CPU was emulated.
 	Emulated bool `json:"emulated"`
-	// a sentence that begins with "disturbed" if other programs kept the machine busy before or after the measurement
+	// Disturbed begins with "disturbed" if other programs kept the machine busy before or after the measurement.
 	Disturbed string    `json:"disturbed,omitempty"`
 	Started   time.Time `json:"started"`
 	Seconds   float64   `json:"seconds"` // wall time of the invocation
 	Attempt   int       `json:"attempt"` // 1 for the first try
 	Error     string    `json:"error,omitempty"`
-	// Output is the output of client and server in each attempt, if the measurement failed. Of a stream with more
-	// than 16 KiB it holds the beginning and the end.
+	// Output of client and server in each attempt, if the measurement failed. Of a stream with more than 16 KiB it
+	// holds the beginning and the end.
 	Output string `json:"output,omitempty"`
 }
 
@@ -85,12 +79,11 @@ type VRAM struct {
 
 // Moved is the traffic of a node's NIC during a test.
 type Moved struct {
-	// Bytes that the emulated NIC has written to and read from the memory of the test's GPU, or of all GPUs if the
-	// test uses main memory. The emulation counts them, not the node.
+	// Written and read by the emulated NIC: memory of the test's GPU, or of all GPUs if the test uses main memory. The
+	// emulation counts them, not the node.
 	Written uint64 `json:"written"`
 	Read    uint64 `json:"read"`
-	// Bytes that the RDMA device has received and sent by the counters of the node's own driver (port_rcv_data,
-	// port_xmit_data), headers included.
+	// Received and sent by the counters of the node's own driver (port_rcv_data, port_xmit_data), headers included.
 	Received uint64 `json:"received"`
 	Sent     uint64 `json:"sent"`
 }
@@ -114,7 +107,7 @@ const (
 	MetricLatencyP99     = "latency_p99"     // us
 	MetricLatencyP999    = "latency_p99.9"   // us
 	MetricTPSPeak        = "tps_peak"        // Mtps; perftest prints only the average so far
-	MetricTPSAverage     = "tps_average"     // Mtps: million transactions a second, latency tests with a duration
+	MetricTPSAverage     = "tps_average"     // Mtps: million transactions a second
 	MetricThroughput     = "throughput"      // Gb/s, iperf3, at the receiver
 	MetricRetransmits    = "retransmits"     // segments, iperf3 TCP
 
@@ -129,23 +122,22 @@ const (
 	MetricSimulated       = "simulated"         // ns/day, of molecules
 	MetricFlopRate        = "flop_rate"         // Gflop/s, of Linpack
 
-	// of an incast in a study: many senders to one receiver, see docs/study.md
+	// MetricGoodput is of an incast in a study: many senders to one receiver, see docs/study.md.
 	MetricGoodput          = "goodput"           // Gb/s, of all flows together
 	MetricGoodputMin       = "goodput_min"       // Gb/s, of the slowest flow
 	MetricFairness         = "fairness"          // %: Jain's index of the flows' goodputs
 	MetricDrops            = "drops"             // frames that the switch dropped
 	MetricMarks            = "ecn_marks"         // packets that the switch marked
-	MetricPauses           = "pauses"            // number of times that senders were paused
+	MetricPauses           = "pauses"            // of senders
 	MetricPausedTime       = "paused"            // %, of the senders' time
 	MetricCNPs             = "cnps"              // packets handled by senders
-	MetricGoBacks          = "go_backs"          // number of times that senders went back after a loss
+	MetricGoBacks          = "go_backs"          // of senders after a loss
 	MetricRating           = "rating"            // MIPS: the average of the two below
 	MetricRatingCompress   = "rating_compress"   // MIPS, 7-Zip's rating of compressing
 	MetricRatingDecompress = "rating_decompress" // MIPS, 7-Zip's rating of decompressing
 )
 
-// WriteSamples writes one line of JSON per sample. It checks all samples first, so that a bad one does not leave half
-// a file.
+// WriteSamples writes one line of JSON per sample. It checks all first, so that a bad one does not leave half a file.
 func WriteSamples(w io.Writer, samples []Sample) error {
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)
@@ -165,12 +157,11 @@ func WriteSamples(w io.Writer, samples []Sample) error {
 	return nil
 }
 
-// ReadSamples reads the output of WriteSamples, without blank lines and members of later versions. On error it
-// returns no samples, and the error names the line.
+// ReadSamples skips blank lines and members of later versions. On error it returns no samples, and the error names the
+// line.
 func ReadSamples(r io.Reader) ([]Sample, error) {
 	var samples []Sample
-	// Not a bufio.Scanner, which refuses lines over 64 KiB: samples carry command lines and the output of failed
-	// tools.
+	// Not a bufio.Scanner, which refuses lines over 64 KiB: samples carry command lines and output.
 	in := bufio.NewReader(r)
 	for number := 1; ; number++ {
 		line, err := in.ReadBytes('\n')

@@ -26,9 +26,8 @@ func Suites() []string {
 		SuiteGPUDirect, SuiteAll}
 }
 
-// Fits returns an error if nodes cannot run an engine because a program or one of its requirements is missing; it
-// measures nothing. Each node is checked as the client of the one before it, and the first as its own, to check
-// requirements between two nodes.
+// Fits returns an error if nodes cannot run an engine because a program or one of its requirements is missing. Each
+// node is checked as the client of the one before it, and the first as its own.
 func (r *Runner) Fits(ctx context.Context, e Engine, opts Options, nodes ...Endpoint) error {
 	if err := r.Allowed(e, opts); err != nil {
 		return &UnfitError{nodes[0].Node, err.Error()}
@@ -49,8 +48,7 @@ func (r *Runner) Fits(ctx context.Context, e Engine, opts Options, nodes ...Endp
 	return nil
 }
 
-// FindCommand returns a command that prints the path of the first of some programs that a node has. The
-// command fails if the node has none of them.
+// FindCommand prints the path of the first of some programs that a node has, or fails.
 func FindCommand(names string) []string {
 	return []string{"sh", "-c", "command -v " + strings.Join(strings.Fields(names), " || command -v ")}
 }

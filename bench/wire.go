@@ -8,31 +8,30 @@ import (
 // made up.
 type Wire struct {
 	Rate  float64 // Gb/s of one link, as reported by the port; 0 if unknown
-	Links int     // links of a bond, shared by different flows; 0 and 1 mean one
-	MTU   int     // active MTU of the RDMA port: payload bytes of a packet, 256 to 4096
+	Links int     // of a bond; 0 and 1 mean one
+	MTU   int     // payload bytes of a packet, 256 to 4096
 	IPv6  bool
 }
 
 // Bytes of a RoCE v2 packet on Ethernet in addition to its payload.
 const (
-	// Preamble and start of frame 8, MAC header 14, check sequence 4, gap to the next frame 12
-	// (IEEE 802.3); UDP 8; base transport header 12 and invariant CRC 4 (InfiniBand Architecture
-	// Specification, volume 1, 9.2 and annex A17).
+	// Preamble and start of frame 8, MAC header 14, check sequence 4, gap to the next frame 12 (IEEE 802.3); UDP 8;
+	// base transport header 12 and invariant CRC 4 (InfiniBand Architecture Specification, volume 1, 9.2 and annex
+	// A17).
 	packetBytes = 8 + 14 + 4 + 12 + 8 + 12 + 4
 	ipv4Bytes   = 20
 	ipv6Bytes   = 40
-	rethBytes   = 16 // RDMA extended transport header, in the first packet of a write
-	aethBytes   = 4  // ACK extended transport header, in the first and in the last packet of a read response
-	dethBytes   = 8  // datagram extended transport header, in every packet of a datagram
-	immBytes    = 4  // immediate data, in the last packet of a write with it
+	rethBytes   = 16 // in the first packet of a write
+	aethBytes   = 4  // in the first and in the last packet of a read response
+	dethBytes   = 8  // in every packet of a datagram
+	immBytes    = 4  // in the last packet of a write with it
 )
 
 // PacketHeaders are the bytes of a packet of RoCE v2 over IPv4 that are not payload.
 const PacketHeaders = packetBytes + ipv4Bytes
 
-// Limit returns the payload in Gb/s that the wire carries in messages of a size, with the operation of e, over all
-// links of a bond; 0 if unknown. Payload is padded to four bytes. With 25 Gb/s and an MTU of 4096 the limit is 24.51
-// Gb/s, which a ConnectX-4 Lx reaches.
+// Limit returns the payload in Gb/s of messages of a size, with the operation of e, over all links of a bond; 0 if
+// unknown. With 25 Gb/s and an MTU of 4096 it is 24.51 Gb/s, which a ConnectX-4 Lx reaches.
 func (w Wire) Limit(e Engine, bytes int64) float64 {
 	if w.Rate <= 0 || w.MTU <= 0 || bytes <= 0 {
 		return 0
@@ -50,7 +49,7 @@ func (w Wire) Limit(e Engine, bytes int64) float64 {
 		overhead += min(packets, 2) * aethBytes
 	case "send":
 	default:
-		return 0 // MPI chooses the transport: RDMA, TCP or another, with its own headers
+		return 0 // MPI chooses the transport, with its own headers
 	}
 	if t.Datagrams {
 		overhead += packets * dethBytes
@@ -58,7 +57,7 @@ func (w Wire) Limit(e Engine, bytes int64) float64 {
 	if t.Immediate {
 		overhead += immBytes
 	}
-	// The pad count of the base transport header pads the payload of a packet to a multiple of four bytes.
+	// The pad count of the base transport header pads payload to a multiple of four bytes.
 	padded := (bytes + 3) / 4 * 4
 	limit := w.links() * w.Rate * float64(bytes) / float64(padded+overhead)
 	if t.Both {
@@ -81,9 +80,8 @@ func (w Wire) text() string {
 // rounded.
 const rounding = 0.005
 
-// Check refuses figures that no wire of this rate allows: an average bandwidth that is above its
-// limit, and a latency below the time that the message's bits take. A peak may be above: it is
-// between any two completions, which come in batches.
+// Check refuses figures that no wire of this rate allows. A peak bandwidth may be above the limit: it is between any
+// two completions, which come in batches.
 func (w Wire) Check(e Engine, figures []Figure) error {
 	bad := func(format string, args ...any) error {
 		return &BadResultError{Tool: e.Tool, Reason: fmt.Sprintf(format, args...) +
@@ -113,8 +111,8 @@ func (w Wire) Check(e Engine, figures []Figure) error {
 	return nil
 }
 
-// leastLatency returns the microseconds that a message's bits take on the wire, without cable, switch and NIC: twice
-// for an echo, once for messages that are one way or answered without payload.
+// leastLatency returns the microseconds that a message's bits take on the wire: twice for an echo, once for messages
+// that are one way or answered without payload.
 func (w Wire) leastLatency(e Engine, bytes int64) float64 {
 	times := 1.0
 	if echo := e.Traffic().Echo; echo > 0 {
@@ -123,14 +121,13 @@ func (w Wire) leastLatency(e Engine, bytes int64) float64 {
 	return times * float64(bytes) * 8 / (w.Rate * 1e3)
 }
 
-// SlowerWire returns the wire between two endpoints: nothing is known about it where one of them does not say.
+// SlowerWire knows nothing about the wire if one of the endpoints does not say.
 func SlowerWire(a, b Wire) Wire {
 	return Wire{Rate: min(a.Rate, b.Rate), MTU: min(a.MTU, b.MTU), Links: min(max(1, a.Links), max(1, b.Links)),
 		IPv6: a.IPv6 || b.IPv6}
 }
 
-// TCPLimit is the rate of TCP's payload on a wire: segments that fill the MTU, with time stamps,
-// which Linux sends (RFC 7323).
+// TCPLimit is the rate of TCP's payload: segments that fill the MTU, with time stamps, which Linux sends (RFC 7323).
 func TCPLimit(rate float64, mtu int, ipv6 bool) float64 {
 	const tcpBytes, ethernet = 20 + 12, 8 + 14 + 4 + 12
 	ip := ipv4Bytes

@@ -15,12 +15,11 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 )
 
-// A Baseline holds the measured figures of a lab and how far later measurements may differ from them. Each figure has
-// a lower and an upper bound, as in ReFrame.
+// A Baseline holds the measured figures of a lab and how far later measurements may differ from them, as in ReFrame.
 type Baseline struct {
 	Schema      string     `json:"schema"` // always BaselineSchema
 	Lab         string     `json:"lab"`
-	Made        string     `json:"made"` // time of the measurement, RFC 3339 in UTC
+	Made        string     `json:"made"` // RFC 3339 in UTC
 	Rackless    string     `json:"rackless"`
 	Accelerator string     `json:"accelerator"`
 	Emulated    bool       `json:"emulated"`
@@ -35,13 +34,13 @@ type Expected struct {
 	bench.Key
 	Value float64 `json:"value"`
 	Unit  string  `json:"unit"`
-	// Lower and Upper limit how far a figure may be below and above Value, as a fraction of it: 0.1 is 10 %. nil
-	// means unbounded, as a lower latency is.
+	// Lower and Upper limit how far a figure may be below and above Value, as a fraction of it; nil means unbounded, as
+	// a lower latency is.
 	Lower *float64 `json:"lower,omitempty"`
 	Upper *float64 `json:"upper,omitempty"`
 }
 
-// steady lists the metrics of a baseline, which repeat from run to run. Extremes and spreads do not.
+// steady lists the metrics that repeat from run to run. Extremes and spreads do not.
 var steady = []string{
 	bench.MetricBWAverage, bench.MetricMessageRate, bench.MetricLatencyTypical, bench.MetricLatencyAverage,
 	bench.MetricLatencyP99, bench.MetricTPSAverage,
@@ -50,15 +49,13 @@ var steady = []string{
 	bench.MetricCollectiveTime, bench.MetricRating, bench.MetricRatingCompress, bench.MetricRatingDecompress,
 }
 
-// DefaultTolerance is the allowed difference from a baseline if no other is given.
+// DefaultTolerance is the allowed difference from a baseline.
 const DefaultTolerance = 0.1
 
-// A Tolerance limits how far a figure may be from its baseline, as fractions of it. Bad bounds the bad side only;
-// Lower and Upper, if not 0, bound their sides.
+// A Tolerance is in fractions of a figure. Bad bounds the bad side only; Lower and Upper, if not 0, bound their sides.
 type Tolerance struct{ Bad, Lower, Upper float64 }
 
-// check refuses shares outside 0 to 1, and a tolerance that bounds nothing: a baseline that cannot fail would look
-// like a check that passed.
+// check refuses shares outside 0 to 1, and a tolerance that bounds nothing: such a baseline could not fail.
 func (t Tolerance) check() error {
 	for _, share := range []float64{t.Bad, t.Lower, t.Upper} {
 		if !(share >= 0 && share < 1) || t == (Tolerance{}) {
@@ -84,8 +81,8 @@ func (t Tolerance) bounds(lowerIsBetter bool) (lower, upper *float64) {
 	return &t.Bad, bound(t.Upper)
 }
 
-// NewBaseline makes a baseline of a measurement without failures: the median of each repeatable figure, with the
-// tolerance of its metric, or else all.
+// NewBaseline takes the median of each repeatable figure of a measurement without failures, with the tolerance of its
+// metric, or else all.
 func NewBaseline(samples []bench.Sample, all Tolerance, byMetric map[string]Tolerance) (*Baseline, error) {
 	if err := all.check(); err != nil {
 		return nil, err
@@ -110,7 +107,7 @@ func NewBaseline(samples []bench.Sample, all Tolerance, byMetric map[string]Tole
 			continue
 		}
 		e := Expected{Key: s.Key(), Unit: s.Unit}
-		// Repeats have the bounds of the first, because bounds depend only on the metric.
+		// Bounds depend only on the metric.
 		if values[e.Key] == nil {
 			e.Lower, e.Upper = cmp.Or(byMetric[s.Metric], all).bounds(bench.LowerIsBetter(s.Metric, s.Unit))
 			b.Figures = append(b.Figures, e)
@@ -131,7 +128,7 @@ func NewBaseline(samples []bench.Sample, all Tolerance, byMetric map[string]Tole
 type Deviation struct {
 	Expected
 	Measured *float64 `json:"measured,omitempty"` // nil if it was not measured, or failed
-	Change   float64  `json:"change,omitempty"`   // measured minus expected, as a fraction of the expected value
+	Change   float64  `json:"change,omitempty"`   // as a fraction of the expected value
 	OK       bool     `json:"ok"`
 	Reason   string   `json:"reason,omitempty"` // why it is not OK
 }
@@ -139,13 +136,12 @@ type Deviation struct {
 // ErrOtherKind is returned for comparing emulated figures with hardware figures.
 var ErrOtherKind = errors.New("emulated figures and those of hardware cannot be compared")
 
-// Check compares a measurement with the baseline, in the baseline's order. A missing or failed figure is not OK;
-// figures that are not in the baseline are ignored.
+// Check returns deviations in the baseline's order. A missing or failed figure is not OK; figures that are not in the
+// baseline are ignored.
 func (b *Baseline) Check(samples []bench.Sample) ([]Deviation, error) {
 	values, failed := map[bench.Key][]float64{}, map[bench.Key]string{}
 	for _, s := range samples {
-		// Emulated figures depend on the emulating machine, so a comparison with hardware would pass or fail by
-		// chance.
+		// Emulated figures depend on the emulating machine.
 		if s.Emulated != b.Emulated {
 			return nil, fmt.Errorf("%w: emulated is %v in the baseline of lab %s, and %v in the measurement",
 				ErrOtherKind, b.Emulated, b.Lab, s.Emulated)
@@ -157,7 +153,7 @@ func (b *Baseline) Check(samples []bench.Sample) ([]Deviation, error) {
 		values[s.Key()] = append(values[s.Key()], s.Value)
 	}
 	var all []Deviation
-	// The loop is over the baseline: a test that was left out must fail, or a shrinking suite would pass.
+	// Over the baseline: a test that was left out must fail, or a shrinking suite would pass.
 	for _, e := range b.Figures {
 		d := Deviation{Expected: e}
 		v := values[e.Key]
@@ -183,7 +179,7 @@ func (b *Baseline) Check(samples []bench.Sample) ([]Deviation, error) {
 	return all, nil
 }
 
-// ReadBaseline reads a baseline as JSON. Its errors name the figure.
+// ReadBaseline names the figure in its errors.
 func ReadBaseline(r io.Reader) (*Baseline, error) {
 	b := &Baseline{}
 	dec := json.NewDecoder(r)
@@ -222,12 +218,12 @@ func ReadBaseline(r io.Reader) (*Baseline, error) {
 	return b, nil
 }
 
-// ParseTolerances reads tolerances as users write them: "10%" or "0.1" for all metrics, "latency_p99=20%" for the bad
-// side of one, and "bw_average=2%:5%" for both sides of one, below and above.
+// ParseTolerances reads "10%" or "0.1" for all metrics, "latency_p99=20%" for the bad side of one, and
+// "bw_average=2%:5%" for both sides of one, below and above.
 func ParseTolerances(words []string) (all Tolerance, byMetric map[string]Tolerance, err error) {
 	all.Bad, byMetric = DefaultTolerance, map[string]Tolerance{}
 	for _, word := range words {
-		// One flag for both forms, repeatable: the last word for a metric counts.
+		// The last word for a metric counts.
 		metric, shares, own := strings.Cut(word, "=")
 		if !own {
 			if all.Bad, err = parseShare(word); err != nil {

@@ -139,8 +139,7 @@ func FuzzReadBaseline(f *testing.F) {
 	})
 }
 
-// Latencies may vary more than bandwidths, and a figure that is too good is suspicious. So each metric has its own
-// bounds.
+// Latencies may vary more than bandwidths, and a figure that is too good is suspicious.
 func TestEachMetricHasItsTolerance(t *testing.T) {
 	t.Parallel()
 	b, err := NewBaseline(baselineSamples(24.5, 1.5), Tolerance{Bad: 0.5},

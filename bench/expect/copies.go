@@ -12,18 +12,16 @@ import (
 
 // copyShare is the fraction of a PCIe limit that copies over good links reach. Published figures: on PCIe 4.0 x16,
 // which carries 28.8 GB/s, 22 to 26 GB/s (RTX 4080 and 4090 in virtual machines) and 24.8 (A100); on PCIe 5.0 x16,
-// which carries 57.6, 54.7 and 57.0 (MI350X). See TestPublishedCopiesAreAShareOfTheLink.
+// which carries 57.6, 54.7 and 57.0 (MI350X).
 const copyShare = 0.75
 
-// CopySideOf returns the known facts about a node that copied to or from its GPUs. place is the tool's placement; for
-// busIDs and node see CopyLinks.
+// CopySideOf returns the known facts about a node that copied to or from its GPUs; for busIDs and node see CopyLinks.
 func CopySideOf(ep bench.Endpoint, place bench.Place, busIDs string, node *facts.Node) Side {
 	s := Side{Node: ep.Node, GPUs: tool.CopyLinks(busIDs, node)}
 	switch {
 	case node == nil:
 	case place.Memory != "":
 		if set, err := topology.ParseCPUSet(place.Memory); err == nil {
-			// lists of NUMA nodes have the syntax of CPU lists
 			s.MemoryNodes = slices.Collect(set.All())
 		}
 	case place.CPUs != "":
@@ -32,8 +30,8 @@ func CopySideOf(ep bench.Endpoint, place bench.Place, busIDs string, node *facts
 	return s
 }
 
-// judgeCopies is judge for copies between a node's memory and its GPUs, all in GB/s. Their upper limit is the link at
-// the card's best.
+// judgeCopies judges copies between a node's memory and its GPUs, in GB/s. Their upper limit is the link at the card's
+// best.
 func judgeCopies(j *Judgement, w Path) {
 	side := &w.Client
 	best := bench.SlowestLink(side.GPUs, func(g bench.GPULink) float64 { return g.Best().Capacity() }).Best()
@@ -69,8 +67,7 @@ func judgeCopies(j *Judgement, w Path) {
 	}
 }
 
-// copyLinkCauses returns the cause that the link of the slowest GPU has a lower generation or fewer lanes than the
-// card. The state of the link during the copies was not read.
+// copyLinkCauses is for the link of the slowest GPU. The state of the link during the copies was not read.
 func copyLinkCauses(j *Judgement, side *Side, now bench.GPULink, idle bool) []Cause {
 	best, down := now.Trained()
 	if !down {
@@ -89,7 +86,7 @@ func copyLinkCauses(j *Judgement, side *Side, now bench.GPULink, idle bool) []Ca
 		return []Cause{{What: fmt.Sprintf("PCIe Gen %d x%d link", topology.Generation(*now.SpeedGTs), *now.Width),
 			Evidence: evidence, Fix: fix, Ceiling: now.Capacity()}}
 	}
-	// Find the slowest generation that could have carried the copies: the link was at least that fast then.
+	// The link had at least the slowest generation that could have carried the copies.
 	for _, gts := range []float64{5, 8, 16, 32} {
 		width := max(*now.Width, *now.MaxWidth)
 		if gts >= *now.MaxSpeedGTs || topology.LinkGBps(gts, width) < j.Value {

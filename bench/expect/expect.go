@@ -1,5 +1,5 @@
-// Package expect judges measured figures: bandwidths by the limits of wire, PCIe link and set-up of their path,
-// latencies beside published ones, and a measurement by the baseline of its lab.
+// Package expect judges measured figures: bandwidths by the limits of their path, latencies beside published ones, and
+// a measurement by the baseline of its lab.
 package expect
 
 import (
@@ -16,15 +16,14 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A Path holds the known facts about the path between two nodes during a measurement. Unknown values are zero or nil,
-// and support no conclusion.
+// A Path holds the known facts about the path between two nodes. Unknown values are zero or nil, and support no
+// conclusion.
 type Path struct {
 	Client, Server Side
-	// Load is the number of running and runnable threads on the nodes' host (the first number of /proc/loadavg).
-	// HostCPUs is its number of CPUs.
+	// Load is the first number of /proc/loadavg of the nodes' host, and HostCPUs its number of CPUs.
 	Load     float64
 	HostCPUs int
-	// Foreign is set if another program than this one ran the tool: advice then names the options of the tools.
+	// Foreign is set if another program ran the tool: advice then names the options of the tools.
 	Foreign bool
 }
 
@@ -34,18 +33,17 @@ type Side struct {
 	Device string  // RDMA device, e.g. "mlx5_0"
 	Rate   float64 // Gb/s, as the port reports it; for a bond, the rate of one member
 	IPv6   bool
-	IBMTU  int      // active MTU of the RDMA port: payload bytes of a packet
+	IBMTU  int      // active MTU of the RDMA port
 	MTU    int      // of the network device
 	Bond   []string // member links
 	PCI    bench.PCILink
 	// NUMANode is the device's NUMA node, and Near its CPUs.
 	NUMANode *int
 	Near     topology.CPUSet
-	// CPUNodes are the NUMA nodes of the CPUs available to the tool.
+	// CPUNodes are the NUMA nodes of the tool's CPUs.
 	CPUNodes []int
 	GPU      *GPUMemory // nil if the tool used no GPU memory
-	// For copies between a node and its GPUs: GPUs are these GPUs, and MemoryNodes the NUMA nodes of the tool's
-	// memory.
+	// GPUs are for copies between a node and its GPUs, and MemoryNodes the NUMA nodes of the tool's memory.
 	GPUs        []bench.GPULink
 	MemoryNodes []int
 	Steal       *float64 // share of time in which the hypervisor did not run the node's busy CPUs
@@ -57,15 +55,14 @@ type GPUMemory struct {
 	NUMANode int
 }
 
-// A Judgement compares a bandwidth with the limits of its path: a Verdict and, for a shortfall, the causes.
+// A Judgement compares a bandwidth with the limits of its path.
 type Judgement struct {
 	Test   string `json:"test"`
 	Client string `json:"client"`
 	Server string `json:"server"`
 	Metric string `json:"metric"`
 	Bytes  int64  `json:"bytes,omitempty"`
-	// Measured value, or the median of repeats. This and all limits here are in Gb/s, for copies to and from GPUs in
-	// GB/s.
+	// Value is the median of repeats. It and all limits here are in Gb/s, for copies to and from GPUs in GB/s.
 	Value    float64 `json:"gb_per_s"`
 	Verdict  string  `json:"verdict"` // one of the Verdict constants
 	Text     string  `json:"text"`    // the verdict as a sentence
@@ -73,8 +70,8 @@ type Judgement struct {
 	// Wire is the payload of the link at its best: with the largest MTU and all members of a bond. Bound is the limit
 	// of the path in its current state: the narrower of wire and PCIe link.
 	//
-	// Both count headers, and are 0 if unknown. For copies, Wire is the PCIe link at the card's best, and Bound the
-	// link in its current state.
+	// Both are 0 if unknown. For copies, Wire is the PCIe link at the card's best, and Bound the link in its current
+	// state.
 	Wire   float64 `json:"wire_gb_per_s,omitempty"`
 	Bound  float64 `json:"bound_gb_per_s,omitempty"`
 	Causes []Cause `json:"causes,omitempty"` // most likely first
@@ -93,14 +90,14 @@ type Cause struct {
 
 // Verdicts of a Judgement.
 const (
-	// within WireShare of the wire; for copies, above the share of the PCIe link's best that good links reach
+	// VerdictWire is within WireShare of the wire; for copies, above the share that good links reach.
 	VerdictWire = "wire"
-	// below the wire, but close to the limit of the path in its current state: causes with a ceiling explain it
+	// VerdictExplained is close to the limit of the path in its current state: causes with a ceiling explain it.
 	VerdictExplained = "explained"
 	VerdictShort     = "short"    // below that, too: its causes are only likely
-	VerdictNoCause   = "no cause" // below, and no known fact explains it
+	VerdictNoCause   = "no cause" // no known fact explains it
 	VerdictNone      = "none"     // nothing to compare it with
-	// below an emulated wire: the emulation is the limit, so no cause is searched for
+	// VerdictEmulated is below an emulated wire: the emulation is the limit, so no cause is searched for.
 	VerdictEmulated = "emulated"
 )
 
@@ -112,20 +109,18 @@ const (
 	// bottleneck. Flow control and acknowledgements take another 8 to 10 % (R. Neugebauer et al., Understanding PCIe
 	// performance for end host networking, SIGCOMM 2018, section 3), and the NIC's own descriptors some.
 	pcieShare = 0.88
-	// stealShare is the smallest share of stolen time that counts as a cause. A study counts such a run as disturbed.
+	// stealShare of stolen time counts as a cause: a study counts such a run as disturbed.
 	stealShare = 0.02
 	// smallBytes is the largest message size at which a port's message rate may limit it before the wire: published
 	// figures of 4 KiB reach 90 % of 100 Gb/s, of 64 KiB 98 %.
 	smallBytes = 4096
-	// severalTimes is the smallest multiple of a figure at which a limit is too far above it to be its cause.
+	// severalTimes a figure, a limit is too far above it to be its cause.
 	severalTimes = 3
-	// largestIBMTU is the largest packet payload of InfiniBand and RoCE.
 	largestIBMTU = 4096
 )
 
-// Judge compares the bandwidths of a lab with the limits of their paths, and copies between a node's memory and its
-// GPUs with their PCIe links. There is one judgement for each test and pair of nodes, at the message size that
-// reports quote (64 KiB, or else the largest). path returns the known facts about a path.
+// Judge returns one judgement for each test and pair of nodes, at the message size that reports quote (64 KiB, or else
+// the largest).
 //
 // Judge ignores all other samples of a single node, failed samples, samples without a bandwidth, and copies over
 // unknown links. It compares emulated figures with the wire alone, if their adapter keeps to its rate (Sample.Limit).
@@ -169,17 +164,15 @@ func judgeable(s bench.Sample) bool {
 	return false
 }
 
-// quoted returns the samples of the message size that stands for a test.
 func quoted(all []bench.Sample) []bench.Sample {
 	size := slices.MaxFunc(all, func(a, b bench.Sample) int { return cmp.Compare(a.Bytes, b.Bytes) }).Bytes
-	// Published figures quote this size, so that readers can compare them.
+	// Published figures quote this size.
 	if slices.ContainsFunc(all, func(s bench.Sample) bool { return s.Bytes == bench.QuickBytes }) {
 		size = bench.QuickBytes
 	}
 	return slices.DeleteFunc(all, func(s bench.Sample) bool { return s.Bytes != size })
 }
 
-// judge is like Judge, for repeats of one figure.
 func judge(all []bench.Sample, resent float64, w Path) Judgement {
 	s := all[0]
 	values := lists.Map(all, func(x bench.Sample) float64 { return x.Value })
@@ -205,8 +198,7 @@ func judge(all []bench.Sample, resent float64, w Path) Judgement {
 	return j
 }
 
-// emulated compares a figure with the wire of an emulated adapter that keeps to the rate of its port. Wire.check has
-// already refused figures above the wire.
+// emulated takes an adapter that keeps to the rate of its port. Wire.check has refused figures above the wire.
 func (j *Judgement) emulated(limit float64) {
 	j.Wire, j.Bound, j.Verdict = limit, limit, VerdictEmulated
 	j.Text = fmt.Sprintf("%s of the emulated wire, which carries %s Gb/s, headers counted", part(j.Value/limit),
@@ -218,12 +210,11 @@ func (j *Judgement) emulated(limit float64) {
 	}
 }
 
-// A route is a Path with the traffic of a test.
 type route struct {
 	Path
 	engine bench.Engine
 	bytes  int64
-	flows  int // flows that a bond can spread over its members
+	flows  int // that a bond can spread over its members
 	both   bool
 	iperf  bool
 	gpu    bool // GPU memory was used
@@ -244,7 +235,7 @@ func (r *route) wire(links, ibMTU int) float64 {
 	return float64(links) * bench.Wire{Rate: r.rate(), MTU: ibMTU, IPv6: v6}.Limit(r.engine, r.bytes)
 }
 
-// narrowest returns the side with the narrowest PCIe link and its limit, or nil if no link is known.
+// narrowest returns nil if no PCIe link is known.
 func (r *route) narrowest() (side *Side, limit float64) {
 	for _, s := range []*Side{&r.Client, &r.Server} {
 		if l := s.PCI.Limit(); l > 0 && (side == nil || l < limit) {
@@ -257,8 +248,8 @@ func (r *route) narrowest() (side *Side, limit float64) {
 	return side, limit
 }
 
-// judge compares the figure with the wire at its best, and then with the path as it is set up. If the figure is below
-// both, it looks for causes that no arithmetic gives.
+// judge compares the figure with the wire at its best, and then with the path as it is set up. If it is below both, it
+// looks for causes that no arithmetic gives.
 //
 // If the rate of the port is unknown, the wire counts as infinitely wide, so that only the PCIe link can explain a
 // figure. Wire stays 0 in the judgement, so that no invented number reaches a reader.
@@ -287,7 +278,6 @@ func (r *route) judge(j *Judgement, resent float64) {
 		return
 	}
 	bounds := slices.Concat(r.linkCauses(wire), r.pcieCauses(wire, side, pcie))
-	// If nothing is known about the set-up, the wire is at its best.
 	j.Bound = cmp.Or(r.wire(min(r.members(), r.flows), cmp.Or(r.ibMTU(), largestIBMTU)), wire)
 	reached, what := WireShare, "the wire as it is set up"
 	if pcie > 0 && pcie < j.Bound {
@@ -313,8 +303,7 @@ func (r *route) judge(j *Judgement, resent float64) {
 	}
 }
 
-// nearby returns the causes whose ceiling is not several times above a figure: something else stopped the figure before
-// it came near such a ceiling.
+// nearby leaves out ceilings several times above a figure: something else stopped it before.
 func nearby(all []Cause, value float64) []Cause {
 	return lists.Filter(all, func(c Cause) bool { return c.Ceiling <= severalTimes*value })
 }
@@ -385,7 +374,7 @@ func (r *route) linkCauses(wire float64) []Cause {
 	return out
 }
 
-// bond returns the links of the narrower bond: the wider one cannot send more than the other receives.
+// bond returns the narrower bond: the wider one cannot send more than the other receives.
 func (r *route) bond() []string {
 	if len(r.Server.Bond) < len(r.Client.Bond) {
 		return r.Server.Bond
@@ -409,7 +398,7 @@ func (r *route) pcieCauses(wire float64, side *Side, limit float64) []Cause {
 	return []Cause{{What: what, Evidence: evidence, Fix: fix, Ceiling: limit}}
 }
 
-// sizeCauses returns the cause that messages are small: then the message rate of NIC and CPU is the limit.
+// sizeCauses names small messages: then the message rate of NIC and CPU is the limit.
 func (r *route) sizeCauses() []Cause {
 	if r.iperf || r.bytes > smallBytes {
 		return nil
@@ -434,8 +423,7 @@ func (r *route) placeCauses() []Cause {
 			}
 			continue
 		}
-		// The scheduler chooses the place of a tool that may run near and far, so distance is possible but not
-		// proven.
+		// The scheduler chooses the place of a tool that may run near and far.
 		near := slices.Contains(s.CPUNodes, *s.NUMANode)
 		if len(s.CPUNodes) == 0 || near && len(s.CPUNodes) == 1 {
 			continue
@@ -490,8 +478,8 @@ func lossCauses(resent float64) []Cause {
 		Fix: "look for drops: ethtool -S and nstat on both nodes, the counters of the switch"}}
 }
 
-// rank sorts causes: first ceilings that explain at least half of the shortfall, the lowest first; then causes
-// without ceiling, facts before possibilities; then ceilings that explain little.
+// rank sorts causes: first ceilings that explain at least half of the shortfall, the lowest first; then causes without
+// ceiling, facts before possibilities; then ceilings that explain little.
 func rank(all []Cause, j *Judgement) []Cause {
 	place := func(c Cause) float64 {
 		switch {
@@ -510,8 +498,8 @@ func rank(all []Cause, j *Judgement) []Cause {
 	return all
 }
 
-// examined lists the facts that were known but explained nothing, and the unknown ones. Without it a reader would
-// take silence for proof that all is well.
+// examined lists the facts that explained nothing, and the unknown ones. Without it a reader would take silence for
+// proof that all is well.
 func (r *route) examined() string {
 	side, _ := r.narrowest()
 	facts := []examinedFact{{"PCIe link", side != nil}}

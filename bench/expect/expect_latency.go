@@ -7,8 +7,8 @@ import (
 	"github.com/rackless/rackless/internal/group"
 )
 
-// A Published is a published latency of a well set-up link, for comparison. It is neither a limit nor a verdict,
-// because cards, switches and CPUs differ.
+// A Published is a published latency of a well set-up link. It is neither a limit nor a verdict, because cards,
+// switches and CPUs differ.
 type Published struct {
 	Test   string
 	Bytes  int64
@@ -17,12 +17,11 @@ type Published struct {
 	Of     string  // measured hardware
 }
 
-// published holds the latencies of two published descriptions of labs like rackless's.
 var published = slices.Concat(
 	publishedOf("ib_write_lat", "ConnectX-4 Lx, 25 Gb/s, two virtual machines back to back", 1.44, 1.53, 5.22),
 	publishedOf("ib_send_lat", "ConnectX-5, 100 Gb/s, two virtual machines and one switch", 2.04, 2.28, 5.08))
 
-// publishedOf returns the three latencies of a document, in us, for messages of 2 bytes.
+// publishedOf takes us, for messages of 2 bytes.
 func publishedOf(test, of string, typical, p99, p999 float64) []Published {
 	return []Published{{test, 2, bench.MetricLatencyTypical, typical, of}, {test, 2, bench.MetricLatencyP99, p99, of},
 		{test, 2, bench.MetricLatencyP999, p999, of}}
@@ -35,13 +34,13 @@ type PublishedComparison struct {
 	Server    string  `json:"server"`
 	Metric    string  `json:"metric"`
 	Bytes     int64   `json:"bytes"`
-	Value     float64 `json:"us"` // as measured, or the median of repeats
+	Value     float64 `json:"us"` // or the median of repeats
 	Published float64 `json:"published_us"`
 	Of        string  `json:"published_of"`
 }
 
-// ComparePublished pairs measured latencies with published ones of the same test, size and metric. It leaves out
-// emulated ones, which have no counterpart.
+// ComparePublished pairs latencies of the same test, size and metric. It leaves out emulated ones, which have no
+// counterpart.
 func ComparePublished(samples []bench.Sample) []PublishedComparison {
 	type key struct{ client, server string }
 	var out []PublishedComparison

@@ -51,7 +51,7 @@ func recordedBandwidth(t *testing.T, file string, bytes int64) float64 {
 	return 0
 }
 
-// Published good and bad runs. Their limits are computed here by hand.
+// The limits are computed here by hand.
 func TestJudgementsOfRecordedRuns(t *testing.T) {
 	// 25 Gb/s, 64 KiB as 16 packets of 4096: 16*82+16 = 1328 bytes of headers, so 25*65536/66864 = 24.503.
 	cx4 := Side{Device: "mlx5_0", Rate: 25, IBMTU: 4096, MTU: 4200, PCI: pcie(8, 8, 8), NUMANode: new(2),
@@ -76,7 +76,7 @@ func TestJudgementsOfRecordedRuns(t *testing.T) {
 		verdict string
 		bound   float64  // Gb/s, computed by hand
 		causes  []string // names, in order
-		says    []string // substrings of the text or of a cause
+		says    []string
 	}{
 		{name: "an EPYC 7551P with two ConnectX-4 Lx back to back", test: "ib_write_bw", bytes: 65536,
 			value: recordedBandwidth(t, "synthetic-write_bw-cx4lx-25g.txt", 65536),
@@ -88,10 +88,9 @@ func TestJudgementsOfRecordedRuns(t *testing.T) {
 		{name: "the same, 4 KiB: the NIC's rate of messages", test: "ib_send_bw", bytes: 4096, value: 88.17,
 			way: both(Side{Device: "mlx5_0", Rate: 100, IBMTU: 4096}), verdict: VerdictShort, bound: 98.04,
 			causes: []string{"small messages"}, says: []string{"89.9 % of the wire"}},
-		// A pair of CentOS 7 servers with mlx5 NICs of 25 Gb/s; 2728.93 MiB/s = 22.892 Gb/s with
-		// Mtu 1024[B] (DaiZhiyuan/study, Distribution/CentOS7/BenchMarkTools/perftest/README.md,
-		// commit f9fc11d: under a licence that does not let its log be a fixture). 64 packets:
-		// 64*82+16 = 5264, so 25*65536/70800 = 23.141.
+		// Two CentOS 7 servers with mlx5 NICs of 25 Gb/s; 2728.93 MiB/s = 22.892 Gb/s with Mtu 1024[B]
+		// (DaiZhiyuan/study, Distribution/CentOS7/BenchMarkTools/perftest/README.md, commit f9fc11d: under a licence
+		// that does not let its log be a fixture). 64 packets: 64*82+16 = 5264, so 25*65536/70800 = 23.141.
 		{name: "IB MTU 1024", test: "ib_write_bw", bytes: 65536, value: 2728.93 * (1 << 20) * 8 / 1e9,
 			way: both(Side{Device: "mlx5_0", Rate: 25, IBMTU: 1024, MTU: 1500}), verdict: VerdictExplained,
 			bound: 23.141, causes: []string{"IB MTU 1024"},
@@ -107,8 +106,7 @@ func TestJudgementsOfRecordedRuns(t *testing.T) {
 			causes: []string{"one flow on a bond", "wrong NUMA node"},
 			says: []string{"63.4 %", "mlx5_bond_0 (0000:41:00.0) is on NUMA node 0 of vm01, and the memory of GPU " +
 				"4 on node 1"}},
-		// The same machine, GPU 2: no known fact about the machine distinguishes its path from that of GPU 0, which
-		// is as fast as the port.
+		// No known fact about the machine distinguishes its path from that of GPU 0, which is as fast as the port.
 		{name: "a slow path in one NUMA node", test: "ib_write_bw/cuda2", bytes: 65536, value: 178.81,
 			way: func() Path {
 				w := onGPU("GPU 2", 0)
@@ -119,24 +117,21 @@ func TestJudgementsOfRecordedRuns(t *testing.T) {
 					"load of " +
 					"the host"}},
 		// Intel X520-2, both ports of 10 Gb/s together, in a slot of PCIe 2.0 x4 ("never exceeds 13.90Gbps",
-		// https://ahelpme.com/tag/10-gigabit-sfi-sfp/, with the lines of dmesg on the slot): 5*4*8/10 = 16, *256/280
-		// = 14.629. By TCP the wire carries 20*1448/1538 = 18.83. The GPU host with PCIe at Gen 2 is in
-		// TestJudgementsOfRecordedCopies.
+		// https://ahelpme.com/tag/10-gigabit-sfi-sfp/): 5*4*8/10 = 16, *256/280 = 14.629. By TCP the wire carries
+		// 20*1448/1538 = 18.83.
 		{name: "PCIe Gen 2", test: "iperf3", value: 13.90,
 			way: both(Side{Device: "ixgbe", Rate: 20, MTU: 1500, PCI: pcie(5, 4, 8)}), verdict: VerdictExplained,
 			bound:  14.629,
 			causes: []string{"PCIe Gen 2 x4 link"}, says: []string{"95.0 % of the PCIe link, which carries 14.63 Gb/s",
 				"5 GT/s x4 (Gen 2)", "the card can do 5 GT/s x8 (Gen 2)", "lspci -vv -s 0000:41:00.0"}},
-		// QLogic QL41212, 25 Gb/s, trained to two of its eight lanes, "can only reach to about
-		// 13Gbps" with iperf3, LnkSta: Width x2 (downgraded)
-		// (https://lists.freebsd.org/archives/freebsd-hackers/2025-August/004922.html):
-		// 8*2*128/130*256/280 = 14.403.
+		// QLogic QL41212, 25 Gb/s, trained to two of its eight lanes, "can only reach to about 13Gbps" with iperf3
+		// (https://lists.freebsd.org/archives/freebsd-hackers/2025-August/004922.html): 8*2*128/130*256/280 = 14.403.
 		{name: "two lanes of eight", test: "iperf3", value: 13,
 			way: both(Side{Device: "ql0", Rate: 25, MTU: 1500, PCI: pcie(8, 2, 8)}), verdict: VerdictExplained,
 			bound:  14.403,
 			causes: []string{"PCIe Gen 3 x2 link"}, says: []string{"90.2 % of the PCIe link"}},
-		// Between the two virtual machines of the EPYC, with 64 workers of stress-ng on 64 CPUs:
-		// TCP with MTU 4200 gets 25*(4200-52)/4238 = 24.469.
+		// Between two virtual machines of the EPYC, with 64 workers of stress-ng on 64 CPUs: TCP with MTU 4200 gets
+		// 25*(4200-52)/4238 = 24.469.
 		{name: "contention", test: "iperf3", value: 7.9, resent: 6, way: contended, verdict: VerdictShort,
 			bound: 24.469, causes: []string{"contention for CPUs", "loss", "wrong NUMA node"},
 			says: []string{"32.2 % of the wire, which carries 24.47 Gb/s (25 Gb/s, MTU 4200",
@@ -148,7 +143,7 @@ func TestJudgementsOfRecordedRuns(t *testing.T) {
 			value: recordedBandwidth(t, "synthetic-write_bw-cx4lx-25g.txt", 2), way: both(cx4), verdict: VerdictShort,
 			bound:  0.4902,
 			causes: []string{"small messages", "wrong NUMA node"}},
-		// There are no published puts of UCX on such a machine, so they are compared with its writes.
+		// No puts of UCX on such a machine are published.
 		{name: "puts of UCX on the bond", test: "ucx_put_bw", bytes: 65536, value: 195.05, way: both(h20),
 			verdict: VerdictExplained, bound: 196.03, causes: []string{"one flow on a bond"},
 			says: []string{"measure with several: ib_write_bw/q8"}},
@@ -201,9 +196,8 @@ func TestJudgementsOfRecordedRuns(t *testing.T) {
 	}
 }
 
-// Published good and bad copies to and from GPUs. Their limits are computed here by hand.
+// The limits are computed here by hand.
 func TestJudgementsOfRecordedCopies(t *testing.T) {
-	// A virtual machine with one GPU: the current link, then the card's best.
 	gpu := func(gts float64, width int, mostGTs float64, mostWidth int) Path {
 		l := bench.PCILink{Address: "0000:06:00.0", Link: topology.Link{SpeedGTs: &gts, Width: &width,
 			MaxSpeedGTs: &mostGTs, MaxWidth: &mostWidth}}
@@ -226,8 +220,8 @@ func TestJudgementsOfRecordedCopies(t *testing.T) {
 		says    []string
 	}{
 		// An RTX 5090 in a virtual machine on an EPYC Rome, "about 5 GB/s" both ways, while 4090 and 4080 reach 22 to
-		// 26 (6erun/vcpu_benchmarks, README.md and utils/qemu_hook.sh, commit 8476fab). Its author writes later that
-		// it looked like PCIe Gen 2, the slowest that carries 5 GB/s: 5*16*8/10/8 = 8, *256/280 = 7.314.
+		// 26 (6erun/vcpu_benchmarks, README.md and utils/qemu_hook.sh, commit 8476fab). Its author writes later that it
+		// looked like PCIe Gen 2, the slowest that carries 5 GB/s: 5*16*8/10/8 = 8, *256/280 = 7.314.
 		{name: "RTX 5090 at Gen 2", value: 5, way: gpu(5, 16, 32, 16), verdict: VerdictShort, bound: 7.314,
 			causes: []string{"PCIe Gen 2 x16 link"},
 			says: []string{"68.3 % of the PCIe link, which carries 7.31 GB/s (5 GT/s x16 (Gen 2)",
@@ -238,8 +232,8 @@ func TestJudgementsOfRecordedCopies(t *testing.T) {
 			bound: 57.614, causes: []string{"PCIe Gen 2 link"},
 			says: []string{"8.6 % of the PCIe link at its best, which carries 57.61 GB/s", "it was faster before",
 				"fits 5 GT/s x16 (Gen 2), which carries 7.31 GB/s"}},
-		// "After retrain about 24 GB/s (Gen4 platform ceiling)", the same source: 16*16*128/130/8 =
-		// 31.508, *256/280 = 28.807.
+		// "After retrain about 24 GB/s (Gen4 platform ceiling)", the same source: 16*16*128/130/8 = 31.508, *256/280 =
+		// 28.807.
 		{name: "the same, trained again", value: 24, way: gpu(16, 16, 32, 16), verdict: VerdictExplained, bound: 28.807,
 			causes: []string{"PCIe Gen 4 x16 link"},
 			says: []string{"83.3 % of the PCIe link, which carries 28.81 GB/s (16 GT/s x16 (Gen 4)",
@@ -252,8 +246,7 @@ func TestJudgementsOfRecordedCopies(t *testing.T) {
 		// nvbandwidth 0.8 on eight A100-SXM4 (https://forums.developer.nvidia.com/t/352186).
 		{name: "A100", value: 24.81, way: gpu(16, 16, 16, 16), verdict: VerdictWire, bound: 28.807,
 			says: []string{"86.1 %"}},
-		// From here on the figure is the bad run's, but the facts about the machine are invented: no run with them is
-		// published.
+		// From here on the facts about the machine are invented.
 		{name: "few lanes", value: 5, way: gpu(16, 4, 16, 16), verdict: VerdictShort, bound: 7.202,
 			causes: []string{"PCIe Gen 4 x4 link"}},
 		{name: "one of two GPUs has few lanes", value: 5, way: two, verdict: VerdictShort, bound: 7.202,
@@ -303,7 +296,7 @@ func TestJudgementsOfRecordedCopies(t *testing.T) {
 	}
 }
 
-// Neither copies with an unknown link nor copies within a GPU are judged.
+// Neither are copies within a GPU.
 func TestCopiesOverUnknownLinksAreNotJudged(t *testing.T) {
 	known := func(_, _, _ string) Path {
 		return Path{Client: Side{Node: "vm00", GPUs: []bench.GPULink{{PCILink: pcie(16, 16, 16)}}}}
@@ -321,15 +314,13 @@ func TestCopiesOverUnknownLinksAreNotJudged(t *testing.T) {
 	}
 }
 
-// Published copies of good links reach copyShare, and all are below the limit that is refused.
+// All are below the limit that is refused.
 func TestPublishedCopiesAreAShareOfTheLink(t *testing.T) {
 	for _, tt := range []struct{ gts, published float64 }{
 		{16, 22}, {16, 26}, {16, 24.81}, // see TestJudgementsOfRecordedCopies
-		// a virtual function of an MI350X (6erun/vcpu_benchmarks, generate_report.py, commit
-		// 8476fab)
+		// a virtual function of an MI350X (6erun/vcpu_benchmarks, generate_report.py, commit 8476fab)
 		{32, 54.70}, {32, 57.04},
-		// tool/testdata/nvbandwidth/recorded-0.8-h200.txt, in a virtual machine: by the copy engine, and by the GPU's
-		// threads
+		// tool/testdata/nvbandwidth/recorded-0.8-h200.txt: by the copy engine, and by the GPU's threads
 		{32, 55.39}, {32, 55.30}, {32, 51.36}, {32, 52.58},
 		// tool/testdata/nvbandwidth/recorded-0.8-h100.txt
 		{32, 54.61}, {32, 54.51}, {32, 50.67}, {32, 51.81},
@@ -377,7 +368,7 @@ pci/0000:c1:00.0/max_link_width 16
 	}
 }
 
-// By hand: rate x lanes x line code x 256/280.
+// Rate x lanes x line code x 256/280.
 func TestPCIeLimit(t *testing.T) {
 	for _, tt := range []struct {
 		gts   float64
@@ -391,7 +382,6 @@ func TestPCIeLimit(t *testing.T) {
 			t.Errorf("%g GT/s x%d: %g, want %g", tt.gts, tt.width, got, tt.want)
 		}
 	}
-	// Each direction has its own lanes.
 	w := both(Side{Device: "d", Rate: 100, IBMTU: 4096, PCI: pcie(8, 8, 8)})
 	for test, want := range map[string]float64{"ib_write_bw": 57.6, "ib_write_bw/bidi": 115.2} {
 		j := Judge([]bench.Sample{{Test: test, Client: "a", Server: "b", Metric: bench.MetricBWAverage, Bytes: 65536,
@@ -404,7 +394,7 @@ func TestPCIeLimit(t *testing.T) {
 	}
 }
 
-// An emulated adapter keeps to the rate of its port. Whether the host reaches that rate says nothing about a set-up.
+// Whether the host reaches the rate of an emulated port says nothing about a set-up.
 func TestEmulatedFiguresAreHeldAgainstTheirWire(t *testing.T) {
 	for value, want := range map[float64]string{24.4: VerdictWire, 12: VerdictEmulated} {
 		j := Judge([]bench.Sample{{Test: "ib_write_bw", Client: "a", Server: "b", Metric: bench.MetricBWAverage,
@@ -469,7 +459,7 @@ func TestCausesOfLogsOfOthers(t *testing.T) {
 	}
 }
 
-// Made-up facts for stolen time and a far CPU: no published bad run includes them.
+// Made-up facts: no published bad run includes them.
 func TestStolenTimeAndFarCPUsAreNamed(t *testing.T) {
 	s := Side{Device: "mlx5_0", Rate: 100, IBMTU: 4096, NUMANode: new(1), Near: topology.CPURange(8, 15),
 		CPUNodes: []int{0}, PCI: pcie(16, 16, 16), Steal: new(0.25)}
@@ -499,7 +489,6 @@ func TestStolenTimeAndFarCPUsAreNamed(t *testing.T) {
 }
 
 func TestLatenciesStandBesidePublishedOnes(t *testing.T) {
-	// The EPYC's machines on the wrong NUMA nodes.
 	got := ComparePublished([]bench.Sample{
 		{Test: "ib_write_lat", Client: "vm01", Server: "vm00", Metric: bench.MetricLatencyTypical, Bytes: 2,
 			Value: 1.62},
@@ -550,8 +539,7 @@ pci/0000:2c:00.0/max_link_width 16
 	}
 }
 
-// For any facts about a path, a judgement can be written as JSON, agrees with its own figures, and has causes exactly
-// if its verdict says so.
+// For any facts about a path.
 func TestJudgementsAreSound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		side := func(name string) Side {
