@@ -212,8 +212,7 @@ var toolVersions = []VersionLine{{"", lazyregexp.New(
 	`(?m)^\s*(?:Version:|iperf|sysbench|stress-ng, version|# Version|# Library version:|libfabric:|ping from iputils|` +
 		`ping utility, iputils|BusyBox)\s+v?([0-9][0-9A-Za-z.+~-]*)`)}}
 
-// Version finds the versions in the tool's answer to the question for its version, and in its output of a
-// measurement. It is "" if the tool does not tell.
+// Version returns "" if the tool does not tell.
 func (e Engine) Version(outputs ...Output) string {
 	var printed []byte
 	for _, out := range outputs {
@@ -234,6 +233,6 @@ func (e Engine) Version(outputs ...Output) string {
 
 // Values for Options.Accelerator.
 const (
-	Nested  = "nested"  // the nodes' host is itself emulated
+	Nested  = "nested"
 	Adapter = "adapter" // nodes under TCG with emulated adapters, so that RDMA costs no time of their CPUs
 )

@@ -2,7 +2,7 @@ package tool
 
 import (
 	"context"
-	_ "embed" // for the program of Gloo's ranks
+	_ "embed"
 	"errors"
 	"fmt"
 	"slices"
@@ -13,8 +13,7 @@ import (
 	"github.com/rackless/rackless/internal/lazyregexp"
 )
 
-// The engines of this file measure the collective operations of AI libraries, here on CPUs. MPI only starts the
-// ranks.
+// The engines of this file measure the collective operations of AI libraries, on CPUs. MPI only starts the ranks.
 
 const glooPackage = "image: debian-12+ai+mpi in the lab file, or libgloo-dev, g++ and libopenmpi-dev"
 
@@ -31,7 +30,6 @@ var allReduceEngines = []bench.Engine{
 		Plugin:         uccTest{allReduce}}),
 }
 
-// allReduce holds the sizes and iterations of both engines.
 var allReduce = mpiTest{osu: osu{program: "osu_allreduce", test: "Allreduce Latency", collective: true, word: 4}}
 
 func allReduceEngine(e bench.Engine) bench.Engine {
@@ -44,8 +42,6 @@ func allReduceEngine(e bench.Engine) bench.Engine {
 
 type glooTest struct{ mpiTest }
 
-// glooProgram is the source of the program that the ranks run.
-//
 //go:embed programs/gloo.cc
 var glooProgram string
 
@@ -66,7 +62,6 @@ func (glooTest) Prepare(ctx context.Context, ask bench.AskFunc, client, _ bench.
 	return err
 }
 
-// A uccTest is an all-reduce by UCC's own benchmark.
 type uccTest struct{ mpiTest }
 
 func (p uccTest) Program(o bench.Options) bench.Program {
@@ -106,7 +101,7 @@ var (
 		{title: "max", kind: columnOther}}
 )
 
-// parseUCC reads the table of ucc_perftest: the time of an operation, averaged over the ranks.
+// parseUCC reads the time of an operation, averaged over the ranks.
 func parseUCC(output []byte) (figures []bench.Figure, err error) {
 	below := false
 	err = bench.EachLine(toolUCC, output, func(line string) error {

@@ -10,7 +10,7 @@ import (
 	"github.com/rackless/rackless/bench"
 )
 
-// Recorded outputs of ranks on two nodes, over RDMA. A truncated output yields no figures.
+// A truncated output yields no figures.
 func TestAllReducesGiveTheTimesThatTheyPrint(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ file, first, last string }{

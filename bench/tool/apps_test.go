@@ -50,7 +50,7 @@ func TestLAMMPSGivesTheRateThatItPrints(t *testing.T) {
 	}
 }
 
-// Recorded outputs of runs on two ranks. A truncated output yields no figures, or all of them.
+// A truncated output yields no figures, or all of them.
 func TestApplicationsGiveTheRateThatTheyPrint(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

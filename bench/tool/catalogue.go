@@ -1,12 +1,10 @@
-// Package tool has the engines of package bench: perftest, iperf3, UCX, nccl-tests, the OSU micro-benchmarks and more.
-// Tools that print each figure on a line of its own are rows of table.go, which one plugin reads.
+// Package tool has the engines of package bench. Tools that print each figure on a line of its own are rows of
+// table.go, which one plugin reads.
 //
-// All parsers follow the same rules, because a wrong figure is worse than none. They read line by line with
-// EachLine, find columns by their titles and never by their places, and refuse every title, unit and line in a
-// table that they do not know: the next release may mean something else by it. A table must be whole, so that
-// output that was cut off cannot pass for a shorter table. Where a tool prints the same thing twice (a rate, and
-// the events and the time that it follows from) the two must agree. A value of zero is a failure, except for
-// metrics of which the table in bench/metric.go says otherwise.
+// All parsers follow the same rules, because a wrong figure is worse than none. They find columns by their titles and
+// never by their places, and refuse every unknown title, unit and line in a table: the next release may mean something
+// else by it. A table must be whole, and if a tool prints the same thing twice, the two must agree. A value of zero is
+// a failure, unless bench/metric.go says otherwise.
 package tool
 
 import (
@@ -57,11 +55,11 @@ func (noSetup) Prepare(context.Context, bench.AskFunc, bench.Endpoint, bench.End
 
 func (noSetup) Server(bench.Endpoint, bench.Options) []string { return nil }
 
-// catalogue holds all engines in the order to run them, from table.go or from the file of their tool.
+// catalogue has the order to run them.
 var catalogue = slices.Concat(perftestEngines, iperf3Engines, pingEngines, ucxEngines, fiPingpongEngines, hostTools,
 	nvbandwidthEngines, ncclEngines, osuEngines, mpiEngines, applications, transferEngines, allReduceEngines)
 
-// defaults are the engines of rackless bench without --suite. Every node image contains their tools.
+// defaults need tools that every node image contains.
 var defaults = []string{"ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_write_lat", "ib_send_lat", "ib_read_lat",
 	"ib_atomic_lat", "iperf3"}
 
@@ -73,8 +71,8 @@ func Engines() []bench.Engine {
 // Catalogue returns all engines, in the order to run them.
 func Catalogue() []bench.Engine { return slices.Clone(catalogue) }
 
-// EngineByName returns the engine with this name. Engines of perftest, of memory, of transfers and with a Group take
-// words after slashes, see docs/measuring.md: "ib_write_bw/uc/q4", "stress_stream/numa1", "mpi_alltoall/n4/p2".
+// EngineByName takes words after slashes, see docs/measuring.md: "ib_write_bw/uc/q4", "stress_stream/numa1",
+// "mpi_alltoall/n4/p2".
 func EngineByName(name string) (bench.Engine, error) {
 	base, words, varied := strings.Cut(name, "/")
 	i := slices.IndexFunc(catalogue, func(e bench.Engine) bool { return e.Name == base })
@@ -126,9 +124,8 @@ func applyAll(words []string, apply func(word string) error) (err error) {
 	return err
 }
 
-// variants belong to suite rdma, in addition to the engines of the catalogue: every operation with every transport
-// that it supports, and GPU memory. Several queue pairs, both directions and a time limit are measured only with
-// writes, because other operations take as long and add little.
+// variants belong to suite rdma too: every operation with every transport, and GPU memory. Several queue pairs, both
+// directions and a time limit are only for writes, because other operations take as long and add little.
 var variants = []string{
 	"ib_write_bw/uc", "ib_send_bw/uc", "ib_send_bw/ud", "ib_write_bw/imm", "ib_atomic_bw/cas",
 	"ib_write_lat/uc", "ib_send_lat/uc", "ib_send_lat/ud", "ib_write_lat/imm", "ib_atomic_lat/cas",
@@ -136,8 +133,7 @@ var variants = []string{
 	"ib_write_bw/cuda0", "ib_write_bw/cuda0/dmabuf",
 }
 
-// Suite returns the engines of a suite, in the order to run them. Not every node has the tools of all, see
-// Runner.Fits.
+// Suite returns the engines in the order to run them. Not every node has the tools of all, see Runner.Fits.
 func Suite(name string) ([]bench.Engine, error) {
 	if !slices.Contains(bench.Suites(), name) {
 		return nil, fmt.Errorf("find suite %q: unknown; use one of %s", name, strings.Join(bench.Suites(), ", "))

@@ -15,26 +15,24 @@ const (
 	columnFigure     columnKind = iota // a metric of this package
 	columnBytes                        // message size
 	columnIterations                   // iterations
-	columnOther                        // a number we check for being one, and drop
+	columnOther                        // checked for being a number, and dropped
 )
 
-// A column is one column of a table, identified by its title. A list of columns, columnsOf for the header row and
-// makeRow for the rows below it together read the output of a tool that prints a table.
+// A column is one column of a table, identified by its title.
 type column struct {
 	title  string
-	json   string // perftest's key for this figure with --out_json, or ""
+	json   string // perftest's key with --out_json, or ""
 	kind   columnKind
 	metric string
-	scale  float64 // factor from the printed value to the unit of the metric; 0 stands for 1
+	scale  float64 // from the printed value to the unit of the metric; 0 stands for 1
 	// mayBeZero is set if perftest prints 0.00 for "not measured" (the peak, if there are too many iterations, a
 	// duration, or no timestamps on this side) or for a deviation below its last decimal. A zero is then no figure.
 	mayBeZero bool
-	// read, if set, parses the field instead of the parser for kind, for fields that are not plain numbers.
+	// read, if set, parses fields that are not plain numbers.
 	read func(row *Row, field string) error
 }
 
-// columnsOf finds the columns of a header row by their titles. An unknown title is an error: the layout may be new,
-// and a guessed column is a wrong figure.
+// columnsOf refuses an unknown title: a guessed column is a wrong figure.
 func columnsOf(titles []string, known []column) ([]column, error) {
 	var cols []column
 	for n, title := range titles {
@@ -53,13 +51,12 @@ func columnsOf(titles []string, known []column) ([]column, error) {
 func sameTitle(a, b column) bool { return a.title == b.title }
 
 type cell struct {
-	value    float64 // in the unit of the metric
+	value    float64
 	rounding float64 // half of the last printed decimal, in the same unit
-	err      error   // set if the field is not a number
+	err      error
 }
 
-// makeRow adds the figures of a table's row to row, which already holds values that are not in the table. Its error
-// does not name the line, which the caller adds.
+// makeRow adds figures to row. Its error does not name the line, which the caller adds.
 func makeRow(cols []column, fields []string, row Row) (Row, error) {
 	if err := checkFields(fields, len(cols)); err != nil {
 		return Row{}, err

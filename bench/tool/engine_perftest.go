@@ -14,12 +14,9 @@ import (
 	"github.com/rackless/rackless/internal/lazyregexp"
 )
 
-// costOf is what an iteration costs on emulated nodes, to choose how many to make: the time of a message of 2
-// bytes to the other side and back, and the bandwidth. Measured on two TCG nodes with rdma_rxe: 2 x
-// 385 us and 0.23 Gb/s; and on two nodes under the KVM of the emulated host of
-// examples/epyc-lab.yaml: 2 x 7.5 ms and 0.035 Gb/s. The figures for KVM are guesses until a
-// machine with KVM has been measured: they only choose counts. Emulated adapters take 7 us to 0.5 ms for a message, by
-// what else the machine does, and move more than the rate of their port.
+// costOf chooses the number of iterations. Measured on two TCG nodes with rdma_rxe: 2 x 385 us and 0.23 Gb/s; under the
+// KVM of the emulated host of examples/epyc-lab.yaml: 2 x 7.5 ms and 0.035 Gb/s. The figures for KVM are guesses.
+// Emulated adapters take 7 us to 0.5 ms for a message, and move more than the rate of their port.
 func costOf(o bench.Options) messageCost {
 	return cmp.Or(map[string]messageCost{"kvm": {100 * time.Microsecond, 5e9}, bench.Nested: {15 * time.Millisecond,
 		0.03e9}, bench.Adapter: {300 * time.Microsecond, 5e9}}[o.Accelerator], messageCost{time.Millisecond, 0.2e9})
@@ -30,19 +27,17 @@ type messageCost struct {
 	bitsPerSecond float64
 }
 
-// Limits of perftest, and choices of this package.
 const (
 	minIterations   = 5 // "Iteration num should be between 5 and 100000000"
 	maxIterations   = 100000000
 	maxBytes        = 1 << 23   // largest size of -a, and of the buffers that fit into an emulated node
-	allSizesBytes   = 1<<24 - 2 // bytes of one iteration of -a: 2 + 4 + ... + 2^23
+	allSizesBytes   = 1<<24 - 2 // 2 + 4 + ... + 2^23
 	leastIterations = 20        // over all queue pairs and both directions; fewer give no meaningful bandwidth
 	mostIterations  = 10000     // more do not improve a figure of an emulated NIC
 	maxPairs        = 16384     // perftest's limit
 	maxDSCP         = 63
 )
 
-// A perftest is one of perftest's programs with its options.
 type perftest struct {
 	program   string
 	operation string // "write", "read", "send", "atomic"
@@ -51,18 +46,17 @@ type perftest struct {
 	transport string // "UC", "UD"; "" means RC
 	pairs     int    // queue pairs; 0 means one
 	both      bool   // both sides send
-	timed     bool   // ends after a time, not a number of messages
-	immediate bool   // writes with immediate data, which notify the other CPU
-	compare   bool   // compare and swap instead of fetch and add
-	events    bool   // sleeps until a completion comes instead of polling
-	dscp      string // of sent packets; "" means 0
-	gpu       string // number of the GPU that provides the memory; "" means main memory
-	dmabuf    bool   // GPU memory is registered via dma-buf
-	nic       string // number of the node's NIC, on both sides; "" means the first
+	timed     bool
+	immediate bool   // which notifies the other CPU
+	compare   bool   // instead of fetch and add
+	events    bool   // instead of polling
+	dscp      string // "" means 0
+	gpu       string // that provides the memory; "" means main memory
+	dmabuf    bool
+	nic       string // on both sides; "" means the first
 }
 
-// perftestEngine returns the engine of one of perftest's programs, named after its operation and figure:
-// "ib_write_bw".
+// perftestEngine names the engine after its operation and figure: "ib_write_bw".
 func perftestEngine(operation, figure, about string) bench.Engine {
 	p := perftest{program: "ib_" + operation + "_" + figure, operation: operation, bandwidth: figure == "bw"}
 	return bench.Engine{Name: p.program, Tool: Perftest, About: about, Suite: bench.SuiteRDMA, Program: p.program,
@@ -80,8 +74,7 @@ var perftestEngines = []bench.Engine{
 	perftestEngine("atomic", "lat", "latency of an 8-byte RDMA atomic, from its post to its completion"),
 }
 
-// perftestWords lists the words after an engine's name that are switches, in the order of names and command lines,
-// with perftest's options.
+// perftestWords lists switches in the order of names and command lines.
 var perftestWords = []struct {
 	word    string
 	of      func(p *perftest) *bool
@@ -94,7 +87,6 @@ var perftestWords = []struct {
 	{"events", func(p *perftest) *bool { return &p.events }, []string{"-e"}},
 }
 
-// numberWord is a word with a number: of queue pairs, of a GPU, of a NIC, or a DSCP.
 var numberWord = lazyregexp.New(`^(q|cuda|dscp|nic)([0-9]{1,5})$`)
 
 func (p *perftest) apply(word string) error {
@@ -134,7 +126,7 @@ func (p *perftest) apply(word string) error {
 }
 
 // permitted refuses combinations that InfiniBand lacks (InfiniBand Architecture Specification, volume 1, table 38 in
-// 9.3), and combinations that perftest lacks.
+// 9.3), or perftest.
 func (p perftest) permitted() error {
 	switch {
 	case p.transport == "UC" && (p.operation == "read" || p.operation == "atomic"):
@@ -155,7 +147,7 @@ func (p perftest) permitted() error {
 	return nil
 }
 
-// name returns the engine's name with its words in the canonical order of samples.
+// name has the words in the canonical order of samples.
 func (p perftest) name() string {
 	name := p.program
 	if p.transport != "" {
@@ -194,7 +186,7 @@ func (p perftest) Traffic() bench.Traffic {
 	return t
 }
 
-// Retries implements Patient: the clock can be calibrated at another time.
+// Retries is for the clock, which can be calibrated at another time.
 func (perftest) Retries(bad *bench.BadResultError) int {
 	if bad.Reason == noCalibration {
 		return bench.CalibrationRetries
@@ -202,7 +194,7 @@ func (perftest) Retries(bad *bench.BadResultError) int {
 	return 0
 }
 
-// Failure implements Explainer: a line that says what went wrong says more than the status.
+// Failure prefers a line that says what went wrong to the status.
 func (perftest) Failure(exit *bench.ExitError, parseErr error) error {
 	if bad, ok := errors.AsType[*bench.BadResultError](parseErr); ok && perftestFailure(bad.Text) != nil {
 		return bad
@@ -212,13 +204,13 @@ func (perftest) Failure(exit *bench.ExitError, parseErr error) error {
 
 func (p perftest) Server(ep bench.Endpoint, o bench.Options) []string { return p.args(ep, o) }
 
-// Client appends the server's address, which is what tells perftest's client from its server.
+// Client appends the server's address, which tells perftest's client from its server.
 func (p perftest) Client(client, server bench.Endpoint, o bench.Options) []string {
 	return append(p.args(client, o), server.Addr.String())
 }
 
-// metrics returns metrics that depend on how the test ends. With a duration (-D) perftest stores no single latencies:
-// it prints no percentiles or extremes, but adds a transaction rate.
+// metrics depend on how the test ends: with a duration (-D) perftest prints no percentiles or extremes, but adds a
+// transaction rate.
 func (p perftest) metrics() []string {
 	if p.bandwidth {
 		return []string{bench.MetricBWPeak, bench.MetricBWAverage, bench.MetricMessageRate}
@@ -230,13 +222,13 @@ func (p perftest) metrics() []string {
 		bench.MetricLatencyAverage, bench.MetricLatencyStdev, bench.MetricLatencyP99, bench.MetricLatencyP999}
 }
 
-// slowTimeout is the acknowledgement timeout of queue pairs on slow nodes, for perftest's -u: 4.096 us * 2^18, about
-// 1 s. perftest's default of 14 is 67 ms, and after eight timeouts a queue pair fails ("Completion with error"). On
-// nodes in an emulated host, which take 6 to 60 ms for a ping, acknowledgements exceeded that without being lost.
+// slowTimeout is for perftest's -u: 4.096 us * 2^18, about 1 s. The default of 14 is 67 ms, and after eight timeouts a
+// queue pair fails ("Completion with error"). In an emulated host, with pings of 6 to 60 ms, acknowledgements exceeded
+// that without being lost.
 const slowTimeout = 18
 
-// args returns the arguments of both sides, which must be equal. -F keeps perftest from giving up over CPU
-// frequencies, which mean nothing on an emulated CPU.
+// args must be equal on both sides. -F keeps perftest from giving up over CPU frequencies, which mean nothing on an
+// emulated CPU.
 func (p perftest) args(ep bench.Endpoint, o bench.Options) []string {
 	args := []string{p.program, "-d", ep.Device, "-x", strconv.Itoa(ep.GIDIndex), "--report_gbits", "-F", "-p",
 		strconv.Itoa(o.Port)}
@@ -250,7 +242,7 @@ func (p perftest) args(ep bench.Endpoint, o bench.Options) []string {
 	}
 	size := p.size(ep, o)
 	switch {
-	case p.operation == "atomic": // perftest refuses a size for it
+	case p.operation == "atomic":
 	case size == 0:
 		args = append(args, "-a")
 	default:
@@ -282,7 +274,7 @@ func (p perftest) args(ep bench.Endpoint, o bench.Options) []string {
 	return args
 }
 
-// datagramBytes is the largest datagram if the MTU is unknown: every RDMA port supports it.
+// datagramBytes is supported by every RDMA port.
 const datagramBytes = 1024
 
 func (p perftest) size(ep bench.Endpoint, o bench.Options) int64 {
@@ -297,19 +289,18 @@ func (p perftest) size(ep bench.Endpoint, o bench.Options) int64 {
 		return o.Bytes
 	case !p.bandwidth:
 		return 2
-	case o.Quick || p.timed: // perftest does not accept a duration together with all sizes
+	case o.Quick || p.timed: // perftest refuses a duration together with all sizes
 		return quick
 	}
 	return 0
 }
 
-// iterations returns the number of messages of each size, per queue pair and direction.
+// iterations is per size, queue pair and direction.
 func (p perftest) iterations(o bench.Options) int {
 	if o.Iterations != 0 {
 		return o.Iterations
 	}
-	// The time is fixed rather than the number: the same number of messages takes a millisecond on hardware and
-	// minutes on an emulated CPU.
+	// The same number of messages takes a millisecond on hardware and minutes on an emulated CPU.
 	perIteration, budget := p.cost(o)
 	n := int(budget.Seconds()/perIteration+5) / 10 * 10 // round number
 	return max(minIterations, leastIterations/p.flows(), min(n, mostIterations))
@@ -323,7 +314,7 @@ func (p perftest) flows() int {
 	return n
 }
 
-// cost returns the approximate time of a message of each size, in seconds, and the time budget of all.
+// cost is in seconds per message of each size; budget is for all.
 func (p perftest) cost(o bench.Options) (perIteration float64, budget time.Duration) {
 	cost := costOf(o)
 	budget = 5 * time.Second
@@ -333,7 +324,7 @@ func (p perftest) cost(o bench.Options) (perIteration float64, budget time.Durat
 	size := p.size(bench.Endpoint{}, o)
 	var messages, moved float64 = 1, float64(size)
 	if size == 0 {
-		// The 23 sizes share the time, and the largest ones take most of it.
+		// The largest sizes take most of the time.
 		messages, moved, budget = 23, allSizesBytes, 3*budget
 	}
 	if !p.bandwidth {
@@ -345,7 +336,7 @@ func (p perftest) cost(o bench.Options) (perIteration float64, budget time.Durat
 	return messages*cost.perMessage.Seconds() + moved*8/cost.bitsPerSecond, budget
 }
 
-// duration includes the second that perftest takes on emulated nodes to make its queue pairs and to end.
+// Duration includes the second that perftest takes on emulated nodes to make its queue pairs and to end.
 func (p perftest) Duration(o bench.Options) time.Duration {
 	if p.timed {
 		return time.Second + time.Duration(o.RunSeconds())*time.Second
@@ -354,7 +345,7 @@ func (p perftest) Duration(o bench.Options) time.Duration {
 	return time.Second + time.Duration(float64(p.iterations(o))*perIteration*float64(time.Second))
 }
 
-// Check refuses what perftest would refuse, before a server is started for nothing.
+// Check refuses what perftest would refuse.
 func (p perftest) Check(client, server bench.Endpoint, o bench.Options) error {
 	for _, ep := range []bench.Endpoint{client, server} {
 		if ep.Device == "" || ep.GIDIndex < 0 {
@@ -373,8 +364,7 @@ func (p perftest) Check(client, server bench.Endpoint, o bench.Options) error {
 	return nil
 }
 
-// Prepare asks the programs of both nodes whether they know the options that not all releases or
-// builds have: perftest lists in its help what it was built with.
+// Prepare asks both programs about options that not all releases or builds have: perftest's help tells.
 func (p perftest) Prepare(ctx context.Context, ask bench.AskFunc, client, server bench.Endpoint,
 	_ *bench.Options) error {
 	needs := []struct {
@@ -414,8 +404,7 @@ func (p perftest) Prepare(ctx context.Context, ask bench.AskFunc, client, server
 	return nil
 }
 
-// Parse is stricter than ParsePerftest: the table must be complete and hold what the engine is run
-// for, because its arguments are known.
+// Parse is stricter than ParsePerftest: the table must be complete, because its arguments are known.
 func (p perftest) Parse(out bench.Output, o bench.Options) ([]bench.Figure, error) {
 	// On failure perftest complains on stderr, prints zeros on stdout and exits with status 0.
 	if err := bench.EachLine(Perftest, out.Stderr, perftestFailure); err != nil {
@@ -431,7 +420,6 @@ func (p perftest) Parse(out bench.Output, o bench.Options) ([]bench.Figure, erro
 		return nil, bench.BadOutput(Perftest, out.Stdout, fmt.Sprintf("the list of latencies (%q) is missing",
 			rawHeader))
 	}
-	// The peak and the deviation may be absent, see column.mayBeZero.
 	absent := []string{bench.MetricBWPeak, bench.MetricTPSPeak, bench.MetricLatencyStdev}
 	for _, row := range res.Rows {
 		for _, m := range p.metrics() {
@@ -444,5 +432,5 @@ func (p perftest) Parse(out bench.Output, o bench.Options) ([]bench.Figure, erro
 	return res.Figures(), nil
 }
 
-// raw reports whether the test lists every latency: for one size, counted and not timed.
+// raw reports whether the test lists every latency.
 func (p perftest) raw(o bench.Options) bool { return o.Raw && !p.bandwidth && !p.timed }

@@ -25,7 +25,7 @@ func mustEngine(t testing.TB, name string) bench.Engine {
 	return e
 }
 
-// TestCommandLinesAreExactlyThese pins the arguments that docs/measuring.md promises.
+// These are the arguments that docs/measuring.md promises.
 func TestCommandLinesAreExactlyThese(t *testing.T) {
 	tests := []struct {
 		engine         string
@@ -124,7 +124,6 @@ func TestChosenIterationsStayWithinPerftestsLimitsAndTheTime(t *testing.T) {
 					if n < leastIterations || n > mostIterations || n%10 != 0 {
 						t.Errorf("%s %+v: %d iterations", e.Name, o, n)
 					}
-					// There is no p99.9 of fewer than 1000 iterations.
 					if !p.bandwidth && p.size(bench.Endpoint{}, o) <= 8 && n < 1000 {
 						t.Errorf("%s %+v: %d iterations are too few for a p99.9", e.Name, o, n)
 					}
@@ -138,7 +137,7 @@ func TestEnginesParseWhatTheyAreRunFor(t *testing.T) {
 	tests := []struct {
 		engine, file string
 		figures      int
-		want         string // expected error, if figures is 0
+		want         string
 	}{
 		{"ib_write_bw", "perftest/synthetic-write_bw-a-gbits-emulated.txt", 69, ""},
 		{"ib_send_bw", "perftest/synthetic-send_bw-a-cx5-100g.txt", 69, ""},

@@ -9,7 +9,7 @@ import (
 	"github.com/rackless/rackless/bench"
 )
 
-// firstSign returns the error for the first line that matches sign, in which a program says why it gave up, or nil.
+// firstSign returns the error for the first line that matches sign, or nil.
 func firstSign(tool string, output []byte, sign func() *regexp.Regexp) error {
 	return bench.EachLine(tool, output, func(line string) error {
 		if sign().MatchString(line) {
@@ -19,7 +19,6 @@ func firstSign(tool string, output []byte, sign func() *regexp.Regexp) error {
 	})
 }
 
-// alsoPrinted adds to the error of a command the reason that it gave in the output that was parsed.
 func alsoPrinted(exit *bench.ExitError, parseErr error) error {
 	if bad, ok := errors.AsType[*bench.BadResultError](parseErr); ok {
 		return fmt.Errorf("%w: %w", exit, bad)
@@ -27,7 +26,7 @@ func alsoPrinted(exit *bench.ExitError, parseErr error) error {
 	return exit
 }
 
-// withMark returns a line of a heading with "# " in front, if bare matches it, and any other line as it is.
+// withMark puts "# " in front of a heading that bare matches.
 func withMark(bare func() *regexp.Regexp, line string) string {
 	if strings.HasPrefix(line, "# ") || !bare().MatchString(line) {
 		return line

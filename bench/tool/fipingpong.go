@@ -18,16 +18,14 @@ var fiPingpongEngines = []bench.Engine{{
 
 type fiPingpong struct{ noSetup }
 
-// Check is perftest's: both need the same of a node, and the bounds of sizes and iterations serve here too.
+// Check is perftest's: both need the same of a node.
 func (fiPingpong) Check(client, server bench.Endpoint, o bench.Options) error {
 	return perftest{}.Check(client, server, o)
 }
 
-// fiLargest is the largest of fi_pingpong's six default sizes. "-S all" has 46, up to 6 MiB, which takes minutes on
-// an emulated link.
+// fiLargest is the largest default size. "-S all" goes up to 6 MiB, which takes minutes on an emulated link.
 const fiLargest = 1 << 20
 
-// size returns the message size; 0 means the tool's own sizes.
 func (fiPingpong) size(o bench.Options) int64 {
 	if o.Bytes == 0 && o.Quick {
 		return 64
@@ -35,7 +33,7 @@ func (fiPingpong) size(o bench.Options) int64 {
 	return o.Bytes
 }
 
-// iterations are chosen as for perftest, by the largest size, which takes most of the time.
+// iterations are chosen by the largest size, which takes most of the time.
 func (f fiPingpong) iterations(o bench.Options) int {
 	if o.Bytes = f.size(o); o.Bytes == 0 {
 		o.Bytes = fiLargest
@@ -43,7 +41,7 @@ func (f fiPingpong) iterations(o bench.Options) int {
 	return perftest{}.iterations(o)
 }
 
-// args returns the arguments of both sides. The endpoints are connected (msg), like RC in the other tools.
+// args connects the endpoints (msg), like RC in the other tools.
 func (f fiPingpong) args(ep bench.Endpoint, o bench.Options) []string {
 	args := []string{"fi_pingpong", "-p", "verbs", "-e", "msg", "-d", ep.Device, "-I", strconv.Itoa(f.iterations(o))}
 	if size := f.size(o); size != 0 {
@@ -60,8 +58,7 @@ func (f fiPingpong) Client(client, server bench.Endpoint, o bench.Options) []str
 	return append(f.args(client, o), "-P", strconv.Itoa(o.Port), server.Addr.String())
 }
 
-// Parse puts what was asked for in the place of what the tool shortens: it prints 1k for 1500
-// iterations, and for 1100 bytes.
+// Parse puts back the requested numbers: the tool prints 1k for 1500 iterations, and for 1100 bytes.
 func (f fiPingpong) Parse(out bench.Output, o bench.Options) ([]bench.Figure, error) {
 	figures, err := ParseFiPingpong(out.Stdout)
 	if err != nil {
@@ -79,7 +76,7 @@ func (f fiPingpong) Parse(out bench.Output, o bench.Options) ([]bench.Figure, er
 	return figures, nil
 }
 
-// fiColumns are the columns of fi_pingpong. "usec/xfer" is the time of one transfer, half of the round trip.
+// fiColumns: "usec/xfer" is half of the round trip.
 var fiColumns = []column{
 	{title: "bytes", read: func(row *Row, field string) (err error) {
 		row.Bytes, err = fiNumber(field, 1<<10)
@@ -102,9 +99,8 @@ var fiColumns = []column{
 
 func ignored(*Row, string) error { return nil }
 
-// ParseFiPingpong reads the table of fi_pingpong. It drops the bandwidth, which is that of one message at a time with
-// two decimals, and the first row of "-S all", of empty messages, which no other tool has. Sizes and iterations are
-// as printed, cut off after one or two digits.
+// ParseFiPingpong drops the bandwidth, which is that of one message at a time, and the first row of "-S all", of empty
+// messages. Sizes and iterations are as printed, cut off after one or two digits.
 func ParseFiPingpong(output []byte) ([]bench.Figure, error) {
 	var cols []column
 	var figures []bench.Figure
@@ -137,7 +133,7 @@ func ParseFiPingpong(output []byte) ([]bench.Figure, error) {
 	return figures, err
 }
 
-// fiNumber reads a number as fi_pingpong shortens it: 64, 1.5k, 1m. k is 1024 for a size, 1000 for a count.
+// fiNumber reads 64, 1.5k, 1m. k is 1024 for a size, 1000 for a count.
 func fiNumber(text string, k int64) (int64, error) {
 	bad := errors.New("no number of this tool")
 	unit := int64(1)
@@ -157,7 +153,7 @@ func fiNumber(text string, k int64) (int64, error) {
 	}
 	n *= unit
 	if fraction {
-		t, err := parseCount(tenths) // not 0, which the tool omits
+		t, err := parseCount(tenths)
 		if err != nil {
 			return 0, bad
 		}

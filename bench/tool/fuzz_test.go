@@ -12,10 +12,8 @@ import (
 	"github.com/rackless/rackless/bench"
 )
 
-// largestSeed limits the fuzzer's seeds: longer outputs cost time and show nothing new.
 const largestSeed = 6 << 10
 
-// addSeeds gives the fuzzer the fixtures of a folder, in addition to its own findings in testdata/fuzz.
 func addSeeds(f *testing.F, pattern string) {
 	f.Helper()
 	files, err := filepath.Glob(pattern)
@@ -79,7 +77,6 @@ func FuzzParsePerftest(f *testing.F) {
 			checkFigures(t, nil, err)
 			return
 		}
-		// A table in which nothing was measured has rows without figures, which engines refuse.
 		if len(res.Rows) == 0 {
 			t.Fatal("no row and no error")
 		}
@@ -121,8 +118,7 @@ func figuresOf(parse func([]byte) (Tests, error)) func([]byte) ([]bench.Figure, 
 	}
 }
 
-// Parsers of one table, line or sum. FuzzParsers gives each the same input, and none may accept another tool's
-// output.
+// parsers must not accept another tool's output.
 var parsers = map[string]func([]byte) ([]bench.Figure, error){
 	"ping":      ParsePing,
 	"sysbench":  readerOf("sysbench_cpu"),
@@ -156,7 +152,6 @@ var parsers = map[string]func([]byte) ([]bench.Figure, error){
 	"7-zip":       readerOf("7zip"),
 }
 
-// readerOf returns the parser of a tool in the table, for any run.
 func readerOf(engine string) func([]byte) ([]bench.Figure, error) {
 	return func(in []byte) ([]bench.Figure, error) {
 		e, err := EngineByName(engine)

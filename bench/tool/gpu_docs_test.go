@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// TestThePageOnMeasuringHasTheFiguresOfRealGPUs recomputes the table of docs/measuring.md from recorded outputs of
-// nvbandwidth.
+// The table of docs/measuring.md comes from recorded outputs of nvbandwidth.
 func TestThePageOnMeasuringHasTheFiguresOfRealGPUs(t *testing.T) {
 	page := string(readFile(t, "../../docs/measuring.md"))
 	for model, file := range map[string]string{"NVIDIA H200": "recorded-0.8-h200.txt",

@@ -8,7 +8,7 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 )
 
-// Suite gpudirect has main memory and each GPU by each NIC, one way and both ways.
+// Main memory counts as well.
 func TestSuiteGPUDirectHasEachGPUByEachNIC(t *testing.T) {
 	t.Parallel()
 	all := GPUDirect(2, 2)

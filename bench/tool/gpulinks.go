@@ -10,11 +10,10 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// CopyLinks returns the links of a node's GPUs, or nil unless all are known, because the slowest GPU determines the
-// figure. busIDs is nvidia-smi's list of pci.bus_id, and node the full facts of the node, or nil.
+// CopyLinks returns nil unless the links of all GPUs are known, because the slowest GPU determines the figure. busIDs
+// is nvidia-smi's list of pci.bus_id; node may be nil.
 //
-// It also returns nil on processors other than x86-64: NVIDIA's and IBM's have NVLink to their GPUs, so that copies
-// do not use PCIe.
+// It also returns nil on processors other than x86-64: NVIDIA's and IBM's have NVLink to their GPUs.
 func CopyLinks(busIDs string, node *facts.Node) []bench.GPULink {
 	if node == nil || !strings.Contains(node.NVIDIA, "x86_64") {
 		return nil
@@ -33,8 +32,7 @@ func CopyLinks(busIDs string, node *facts.Node) []bench.GPULink {
 	return all
 }
 
-// checkCopies refuses copies that are faster than a GPU's link allows. It uses the card's best speed, because the
-// driver lowers the speed of an idle link.
+// checkCopies uses the card's best speed, because the driver lowers the speed of an idle link.
 func (n nvbandwidth) checkCopies(gpus []bench.GPULink, figures []bench.Figure) error {
 	if n.testcase == deviceLocal || len(gpus) == 0 {
 		return nil
@@ -53,13 +51,12 @@ func (n nvbandwidth) checkCopies(gpus []bench.GPULink, figures []bench.Figure) e
 	return nil
 }
 
-// linksScript prints the links of a node's display functions, and the version line of NVIDIA's driver. It does so
-// like rackless-facts, which not every node has.
+// linksScript prints like rackless-facts, which not every node has.
 //
 //go:embed links.sh
 var linksScript string
 
-// gpuLinks asks a node for the links of its GPUs. It returns nil if the node does not tell.
+// gpuLinks returns nil if the node does not tell.
 func gpuLinks(ctx context.Context, ask bench.AskFunc, node string) ([]bench.GPULink, error) {
 	ids, err := ask(ctx, node, "nvidia-smi", "--query-gpu=pci.bus_id", "--format=csv,noheader")
 	if err != nil {

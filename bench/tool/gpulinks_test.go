@@ -47,8 +47,8 @@ func TestCopiesAboveTheLinkAreNoResult(t *testing.T) {
 	}
 }
 
-// The Runner reads the links before it copies, and refuses copies that they cannot carry. It accepts all figures of a
-// node with NVLink to its GPU, or with unknown links.
+// The Runner reads the links first, and refuses copies that they cannot carry. It accepts all figures of a node with
+// NVLink to its GPU, or with unknown links.
 func TestTheRunnerHoldsCopiesAgainstTheLinks(t *testing.T) {
 	const ids, links = "00000009:01:00.0\n", `pci/0009:01:00.0/current_link_speed 2.5 GT/s PCIe
 pci/0009:01:00.0/current_link_width 16
@@ -87,7 +87,7 @@ pci/0009:01:00.0/max_link_width 16
 	}
 }
 
-// A real shell runs linksScript. This machine may have no GPU, but facts must always parse the output.
+// This machine may have no GPU, but facts must always parse the output.
 func TestTheScriptOfLinksPrintsFacts(t *testing.T) {
 	out, err := exec.Command("sh", "-c", linksScript).Output()
 	var exit *exec.ExitError

@@ -24,7 +24,7 @@ var iperf3Engines = []bench.Engine{{
 
 type iperf3 struct{ noSetup }
 
-// Server ends after one test (-1), so that no port stays open when the measurement is over.
+// Server ends after one test (-1).
 func (iperf3) Server(_ bench.Endpoint, o bench.Options) []string {
 	return []string{"iperf3", "-s", "-1", "-p", strconv.Itoa(o.Port)}
 }
@@ -54,11 +54,11 @@ type Iperf3Result struct {
 	Protocol string // "TCP" or "UDP"
 	Streams  int
 	Reverse  bool      // the server sent
-	Both     bool      // both sent (--bidir); the figures are the client's
+	Both     bool      // --bidir; the figures are the client's
 	Started  time.Time // zero if unknown
 
 	Throughput  float64 // Gb/s, as received
-	Retransmits *int64  // segments that the sender sent again; nil for UDP, and if the system does not count them
+	Retransmits *int64  // segments sent again; nil for UDP, and if the system does not count them
 }
 
 // Figures returns the figures of the run.
@@ -70,7 +70,6 @@ func (r *Iperf3Result) Figures() []bench.Figure {
 	return figures
 }
 
-// iperf3Output is the used part of iperf3's JSON, from 3.0 on.
 type iperf3Output struct {
 	Start struct {
 		Version   string `json:"version"`
@@ -87,7 +86,7 @@ type iperf3Output struct {
 		AcceptedConnection *struct{} `json:"accepted_connection"`
 	} `json:"start"`
 	End struct {
-		Sum         *iperf3Sum `json:"sum"` // UDP only: the sender's total, with losses
+		Sum         *iperf3Sum `json:"sum"` // UDP: the sender's total, with losses
 		SumSent     *iperf3Sum `json:"sum_sent"`
 		SumReceived *iperf3Sum `json:"sum_received"` // TCP; UDP from about 3.9 on
 	} `json:"end"`
@@ -104,15 +103,15 @@ type iperf3Sum struct {
 // yearTenThousand is the first second that neither JSON nor the file of studies can hold.
 const yearTenThousand = 253402300800
 
-// ParseIperf3 reads the client's output of `iperf3 --json`, TCP or UDP. It takes the receiver's throughput, because
-// the sender's says little on UDP; a *BadResultError has iperf3's own message if there is one.
+// ParseIperf3 reads `iperf3 --json`, TCP or UDP. It takes the receiver's throughput, because the sender's says little
+// on UDP; a *BadResultError has iperf3's own message if there is one.
 func ParseIperf3(output []byte) (*Iperf3Result, error) {
 	var out iperf3Output
 	dec := json.NewDecoder(bytes.NewReader(output))
 	if err := dec.Decode(&out); err != nil {
 		return nil, badJSON(output, dec.InputOffset(), err)
 	}
-	// A file with two runs must not pass for one, or the figures of the second would be lost silently.
+	// The figures of a second run would be lost silently.
 	if _, err := dec.Token(); err != io.EOF {
 		return nil, badJSON(output, dec.InputOffset(), errors.New("more follows the JSON object"))
 	}
@@ -130,7 +129,7 @@ func ParseIperf3(output []byte) (*Iperf3Result, error) {
 		Reverse:  out.Start.TestStart.Reverse != 0,
 		Both:     out.Start.TestStart.Both != 0,
 	}
-	// A clock that was never set says 0, and times beyond the year 9999 cannot be stored.
+	// A clock that was never set says 0.
 	if at := out.Start.Timestamp.Seconds; at > 0 && at < yearTenThousand {
 		res.Started = time.Unix(at, 0).UTC()
 	}
@@ -142,8 +141,7 @@ func ParseIperf3(output []byte) (*Iperf3Result, error) {
 	switch {
 	case res.Protocol != "TCP" && res.Protocol != "UDP":
 		return nil, bad(fmt.Sprintf("unknown protocol %q", bench.Shorten(res.Protocol)))
-	// The receiver counts arrived data. The sender counts data accepted by its kernel, which on UDP may never leave
-	// the host.
+	// The sender counts data accepted by its kernel, which on UDP may never leave the host.
 	case out.End.SumReceived != nil:
 		bits = out.End.SumReceived.BitsPerSecond
 	case res.Protocol == "UDP" && out.End.Sum != nil:
@@ -204,18 +202,16 @@ var (
 		"TBytes": 1 << 40}
 )
 
-// ParseIperf3Text reads the client's output of iperf3 without --json, TCP or UDP, one way: the rows of receiver and
-// sender below the intervals, by their header row. Rates have three digits there.
+// ParseIperf3Text reads iperf3 without --json, TCP or UDP, one way. Rates have three digits there.
 func ParseIperf3Text(output []byte) (*Iperf3Result, error) {
 	res := &Iperf3Result{Protocol: "TCP", Reverse: bytes.Contains(output, []byte("\nReverse mode, "))}
 	if m := iperf3TextVersion().FindSubmatch(output); m != nil {
 		res.Version = string(m[1])
 	}
 	streams, sum := map[string]bool{}, false
-	// For UDP, early releases print one row, with the sent amount and its losses, and this line below. Later ones
-	// print a row for either end.
+	// For UDP, early releases print one row, with the sent amount and its losses, and this line below.
 	sent := iperf3TextSent().Match(output)
-	var titles []string // the second header row is that of the summary
+	var titles []string
 	headers := 0
 	err := bench.EachLine(toolIperf3, output, func(line string) error {
 		line = strings.TrimSpace(line)
@@ -262,11 +258,9 @@ func ParseIperf3Text(output []byte) (*Iperf3Result, error) {
 	return res, nil
 }
 
-// addTextRow adds a row of the summary, and returns its end. With several streams the rows of the sum come last, and
-// replace theirs.
+// addTextRow returns the row's end. With several streams the rows of the sum come last, and replace theirs.
 func (r *Iperf3Result) addTextRow(titles, m []string, sent bool) (end string, err error) {
-	// The fields are amount, unit, rate, unit; then Retr, or jitter, "ms" and Lost/Total with its share; last, the
-	// end.
+	// Amount, unit, rate, unit; then Retr, or jitter, "ms" and Lost/Total with its share; last, the end.
 	fields := strings.Fields(m[4])
 	if len(fields) < 4 {
 		return "", errors.New("want an amount and a rate")
@@ -312,7 +306,7 @@ func (r *Iperf3Result) addTextRow(titles, m []string, sent bool) (end string, er
 	return end, nil
 }
 
-// iperf3Lost reads the share of lost datagrams: "0.604 ms 1/382 (0.26%)".
+// iperf3Lost reads "0.604 ms 1/382 (0.26%)".
 func iperf3Lost(fields []string) (float64, error) {
 	if len(fields) < 3 {
 		return 0, errors.New("column Lost/Total is missing")
@@ -326,8 +320,7 @@ func iperf3Lost(fields []string) (float64, error) {
 	return float64(a) / float64(b), nil
 }
 
-// iperf3Quantity reads an amount or a rate with its unit. An unknown unit is an error: a guessed prefix would be
-// wrong by a factor of a thousand.
+// iperf3Quantity refuses an unknown unit: a guessed prefix would be wrong by a factor of a thousand.
 func iperf3Quantity(value, unit string, units map[string]float64) (float64, error) {
 	v, _, err := parseNumber(value)
 	if err != nil {

@@ -18,7 +18,7 @@ func TestIperf3OutputsOfSeveralReleases(t *testing.T) {
 		return time.Date(year, month, day, hour, minute, second, 0, time.UTC)
 	}
 	tests := []struct {
-		name, in string // a file name or the JSON itself
+		name, in string
 		want     Iperf3Result
 	}{
 		{"3.0 TCP", "thiezn-3.0.11.json", Iperf3Result{Version: "3.0.11", Protocol: "TCP", Streams: 1,

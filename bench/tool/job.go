@@ -9,12 +9,11 @@ import (
 	"github.com/rackless/rackless/bench"
 )
 
-// A job is a scientific program that the nodes of a group run together, on an input from rackless. Its texts are
-// templates of [runValues].
+// A job is a scientific program that the nodes of a group run together. Its texts are templates of [runValues].
 type job struct {
 	// fast is the work for CPUs under KVM, slow for emulated ones: about 10 s on one CPU.
 	fast, slow work
-	cube       int // parts of the model in a cube of side 1, if the program prints the number of parts
+	cube       int // parts of the model in a cube of side 1, if the program prints their number
 	names      string
 	args       string
 	env        []string
@@ -23,7 +22,7 @@ type job struct {
 	results    string
 }
 
-// work is the side length of a model, in the program's units, and its number of steps; 0 if the program has none.
+// work is in the program's units; 0 if the program has none.
 type work struct{ side, steps int }
 
 func (j *job) of(o bench.Options) work {

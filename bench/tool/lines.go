@@ -19,23 +19,22 @@ import (
 	"github.com/rackless/rackless/internal/words"
 )
 
-// A lineTool is a tool that prints each figure on a line of its own. Its differences from other such tools are in its
-// row of table.go.
+// A lineTool is a tool that prints each figure on a line of its own.
 type lineTool struct {
 	tool string
-	// programs are the names of the program, separated by blanks, if it has several or is not in PATH.
+	// programs are separated by blanks; they are set if there are several or the program is not in PATH.
 	programs string
 	command  string // a template of [runValues]
 	stderr   bool
 	seconds  int
-	sizes    *toolSizes // values of .Size; nil if the command has none
-	job      *job       // set for programs that the nodes of a group run together
+	sizes    *toolSizes // nil if the command has no .Size
+	job      *job
 
-	// lines match the output. Their groups are metrics and counts such as "threads", each of which must occur once; a
-	// trailing digit distinguishes groups with the same name. "bytes" is the size of a figure, "instance" marks
-	// figures that are added up, and "again" is the only figure, printed twice by some releases.
+	// lines match the output. Their groups are metrics and counts, each of which must occur once; a trailing digit
+	// distinguishes groups with the same name. "bytes" is the size of a figure, "instance" marks figures that are added
+	// up, and "again" is the only figure, printed twice by some releases.
 	lines []func() *regexp.Regexp
-	// never matches lines that no result has, and must lines that every result has; each with the reason.
+	// never matches lines that no result has, and must lines that every result has.
 	never, must []sign
 	figures     []lineFigure
 	grain       float64 // sizes in bytes are multiples of it, and printed in MiB
@@ -46,31 +45,26 @@ type sign struct {
 	reason string
 }
 
-// A lineFigure is a figure of a lineTool. Its unit and direction are in the table of metrics.
 type lineFigure struct {
 	metric string
-	of     string  // name of its group in lines; "" means the metric
-	scale  float64 // factor from the printed value to the unit of the metric; 0 means 1
-	count  string  // name of the count that is its number of iterations
-	// extra is the number of counts that the printed rate includes in excess: GROMACS counts the forces of the start
-	// as a step.
+	of     string  // its group in lines; "" means the metric
+	scale  float64 // to the unit of the metric; 0 means 1
+	count  string  // the count that is its number of iterations
+	// extra counts are in the printed rate in excess: GROMACS counts the forces of the start as a step.
 	extra float64
-	// over names two counts that must have the figure as their quotient, and mean two metrics that must have it as
-	// their mean.
+	// over names two counts with the figure as their quotient, and mean two metrics with it as their mean.
 	over, mean [2]string
-	within     float64 // largest difference from the quotient, as a share, beyond rounding
-	// quotient is set if the figure is not printed but computed from over. unprinted matches the output of releases
-	// that do not print it.
+	within     float64 // largest share beyond rounding
+	// quotient is set if the figure is computed from over. unprinted matches releases that do not print it.
 	quotient  bool
 	unprinted func() *regexp.Regexp
-	ranks     float64 // fewest ranks with such a figure
+	ranks     float64
 }
 
 type toolSizes struct {
 	all    []toolSize // the largest first
-	shared int        // number of CPUs that share one; 0 means all
-	// largest is the first size to try; quick and emulated are for quick runs and emulated CPUs. "" means the first
-	// of all.
+	shared int        // CPUs that share one; 0 means all
+	// largest is the first size to try; quick and emulated are for such runs. "" means the first of all.
 	largest, quick, emulated string
 }
 
@@ -87,8 +81,8 @@ func (s *toolSizes) need(size toolSize, cpus int) int64 {
 	return n * size.mib << 20
 }
 
-// choose returns the size for the options: the usual one for such a run, or the smallest with at least the requested
-// bytes. It takes a smaller one if that does not fit into memory.
+// choose returns the usual size for such a run, or the smallest with at least the requested bytes. It takes a smaller
+// one if that does not fit into memory.
 func (s *toolSizes) choose(o bench.Options) toolSize {
 	limit := s.largest
 	switch {
@@ -112,11 +106,11 @@ func (s *toolSizes) choose(o bench.Options) toolSize {
 type runValues struct {
 	Program, Size string
 	CPUs, Seconds int
-	// For a job: the sides of its model, its steps, and its ranks, also as a rectangle that is as square as possible.
+	// Side and the others are for a job; Columns and Rows are a rectangle as square as possible.
 	Side, Steps, Ranks, Columns, Rows int
 }
 
-// fill expands a template of the table. It panics if the template is wrong, which tests would find.
+// fill panics if the template is wrong, which tests would find.
 func fill(text string, v runValues) string {
 	var b strings.Builder
 	if err := template.Must(template.New("").Parse(text)).Execute(&b, v); err != nil {
@@ -132,8 +126,8 @@ func (t lineTool) Check(client, _ bench.Endpoint, o bench.Options) error {
 	return t.job.check(client, o)
 }
 
-// Prepare finds the program, which may be in no PATH, counts the CPUs, and finds memory for a size: one that is larger
-// than what is left would measure swapping, or end the node for want of memory.
+// Prepare finds the program, which may be in no PATH, counts the CPUs, and finds memory: a size larger than that would
+// measure swapping, or end the node for want of memory.
 func (t lineTool) Prepare(ctx context.Context, ask bench.AskFunc, ep, _ bench.Endpoint, o *bench.Options) (err error) {
 	if t.job != nil {
 		return nil
@@ -187,7 +181,7 @@ func (t lineTool) Duration(o bench.Options) time.Duration {
 	return time.Duration(max(t.seconds, o.RunSeconds())) * time.Second
 }
 
-// Parse refuses a result of another run than the one that was asked for: with other threads, ranks or steps.
+// Parse refuses a result of a run with other threads, ranks or steps.
 func (t lineTool) Parse(out bench.Output, o bench.Options) ([]bench.Figure, error) {
 	output := out.Stdout
 	if t.stderr {
@@ -239,7 +233,7 @@ type printedNumber struct {
 }
 
 type readout struct {
-	counts    map[string]printedNumber // by the names of the groups, including metrics
+	counts    map[string]printedNumber
 	instances map[string]bool
 	rows      []bench.Figure
 }
@@ -292,8 +286,7 @@ func badLine(tool string, output []byte, at int, err error) error {
 	return &bench.BadResultError{Tool: tool, Line: number, Text: bench.Shorten(line), Reason: err.Error()}
 }
 
-// take stores the values of one match of a line. It adds up the figures of instances, and refuses all other
-// repetitions, which would be from another run.
+// take adds up the figures of instances, and refuses all other repetitions, which would be from another run.
 func (t lineTool) take(p *readout, names []string, output []byte, at []int) error {
 	group := func(i int) string {
 		if at[2*i] < 0 {
@@ -342,8 +335,7 @@ func (t lineTool) take(p *readout, names []string, output []byte, at []int) erro
 	return nil
 }
 
-// row adds a row with a size in MiB and its figure. It refuses sizes that do not grow: two runs in one output would
-// be one curve that turns back.
+// row takes a size in MiB. It refuses sizes that do not grow, as from two runs in one output.
 func (t lineTool) row(p *readout, size, value string) error {
 	mib, rounding, err := parseNumber(size)
 	if err != nil {
@@ -403,8 +395,7 @@ func (t lineTool) made(p *readout, output []byte) ([]bench.Figure, error) {
 	return all, nil
 }
 
-// value returns the value of a figure in the unit of its metric. The printed value must agree with the counts, or
-// else the output was torn or mixes runs.
+// value must agree with the counts, or else the output was torn or mixes runs.
 func (p *readout) value(f lineFigure) (float64, error) {
 	x, printed := p.counts[cmp.Or(f.of, f.metric)]
 	scale := cmp.Or(f.scale, 1)
@@ -444,7 +435,7 @@ func (p *readout) value(f lineFigure) (float64, error) {
 	return value, nil
 }
 
-// findProgram returns the node's name for a program with several names, or its path if it is not in PATH.
+// findProgram returns the path if the program is not in PATH.
 func findProgram(ctx context.Context, ask bench.AskFunc, node, names string) (string, error) {
 	out, err := ask(ctx, node, bench.FindCommand(names)...)
 	if err != nil {
@@ -457,8 +448,7 @@ func findProgram(ctx context.Context, ask bench.AskFunc, node, names string) (st
 	return path.Base(found), nil
 }
 
-// memoryBudget returns the bytes that a tool may take in a place of a node: half of the available memory. The rest of
-// the node needs the other half.
+// memoryBudget is half of the available memory in bytes. The rest of the node needs the other half.
 func memoryBudget(ctx context.Context, ask bench.AskFunc, node string, p bench.Place) (int64, error) {
 	file, counts := "/proc/meminfo", []string{"MemAvailable"}
 	if _, err := strconv.Atoi(p.Memory); err == nil {

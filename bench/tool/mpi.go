@@ -21,9 +21,9 @@ func osuEngine(p osu, about string) bench.Engine {
 		Versions: osuVersions, Plugin: p}
 }
 
-// osuVersions finds the versions of the OSU micro-benchmarks and of MPI, because figures of one program over two
-// libraries differ. mpirun prints "mpirun (Open MPI) 4.1.4", "HYDRA build details:" with the version of MPICH below,
-// or "Intel(R) MPI Library for Linux* OS, Version 2021.19.0 Build 20260929 (id: 1821d9b)".
+// osuVersions includes MPI, because figures of one program over two libraries differ. mpirun prints "mpirun (Open MPI)
+// 4.1.4", "HYDRA build details:" with the version of MPICH below, or "Intel(R) MPI Library for Linux* OS, Version
+// 2021.19.0 Build 20260929 (id: 1821d9b)".
 var osuVersions = []bench.VersionLine{
 	{Name: "", Line: lazyregexp.New(`(?m)^# OSU MPI.* Test v([0-9][0-9A-Za-z.]*)\s*$`)},
 	{Name: "Open MPI ", Line: lazyregexp.New(`(?m)^\S+ \((?:Open MPI|OpenRTE)\) v?([0-9][0-9A-Za-z.]*)$`)},
@@ -48,23 +48,22 @@ var osuEngines = []bench.Engine{
 type osu struct {
 	noSetup
 	program    string
-	test       string // as in the first line of the output
+	test       string
 	bandwidth  bool
 	both       bool // both sides send
 	collective bool
-	word       int64 // bytes of an element, if the operation has elements; 0 means 1
+	word       int64 // bytes of an element; 0 means 1
 }
 
-// Limits of the OSU micro-benchmarks, and choices of this package.
 const (
-	osuWindow       = 64      // messages that a bandwidth test sends in one iteration, before it waits
+	osuWindow       = 64      // messages in one iteration
 	osuLargest      = 1 << 22 // the tool's default for messages
-	osuLargestOfAll = 1 << 20 // the tool's default for collective operations
+	osuLargestOfAll = 1 << 20 // default for collective operations
 	// on slow nodes; there an iteration of 64 messages of 4 MiB would take more than a minute
 	osuSlowLargest    = 1 << 16
-	osuSlowSmallestBW = 1 << 10 // on slow nodes; there the bandwidth of one byte is below 0.01 MB/s, printed as zero
+	osuSlowSmallestBW = 1 << 10 // on slow nodes; there the bandwidth of one byte is printed as zero
 	osuQuickBytes     = 8       // for latency and collective operations
-	osuMostIterations = 10000   // the tool's default for the latency of small messages
+	osuMostIterations = 10000   // default for the latency of small messages
 )
 
 // Traffic implements Carrier.
@@ -81,9 +80,8 @@ func (osu) Check(_, _ bench.Endpoint, o bench.Options) error {
 	return nil
 }
 
-// Prepare looks whether mpirun on the client starts a program on each of the two nodes. Not all of
-// what can be wrong there ends with an error: Intel MPI and resource managers may put both ranks on
-// the client, and the figures would be those of its memory.
+// Prepare starts a program on each node: Intel MPI and resource managers may put both ranks on the client without an
+// error, and the figures would be those of its memory.
 func (p osu) Prepare(ctx context.Context, ask bench.AskFunc, client, server bench.Endpoint, o *bench.Options) error {
 	if p.word > 0 && o.Bytes%p.word != 0 {
 		return bench.Unfit(client.Node, "%s works on numbers of %d bytes: a message of %d bytes is none", p.program,
@@ -121,7 +119,7 @@ func (p osu) Prepare(ctx context.Context, ask bench.AskFunc, client, server benc
 			"ssh to %s (%v) without a password does not work, and mpirun starts programs by it: "+"exit status %d: %s",
 			server.Node, server.Addr, out.ExitCode, text)
 	}
-	// The time limit is below that of a short command, because a timeout of the command itself yields no output.
+	// Below the time limit of a short command, because its timeout yields no output.
 	out, err = ask(ctx, client.Node, slices.Concat([]string{"timeout", "25"}, mpirun(client, server),
 		[]string{"-np", "2", "uname", "-n"})...)
 	if err != nil {
@@ -142,24 +140,21 @@ func (p osu) Prepare(ctx context.Context, ask bench.AskFunc, client, server benc
 	return nil
 }
 
-// mpirun returns a command to start programs on two nodes with Open MPI, MPICH or Intel MPI. It was tried with Open
-// MPI 4.1.4 and 5.0.11, MPICH 4.0.2 and 5.0.2 and Intel MPI 2021.19, over ssh.
+// mpirun returns a command for Open MPI, MPICH or Intel MPI. It was tried with Open MPI 4.1.4 and 5.0.11, MPICH 4.0.2
+// and 5.0.2 and Intel MPI 2021.19, over ssh.
 //
-// MPICH accepts only one list of hosts. Intel MPI fills a host with ranks before it takes the next, unless the
-// variable is 1. Open MPI refuses to run as root, as commands on nodes do, without two variables, and release 5
-// without a home. Ranks are not bound: Open MPI would bind each to a core, and a sample that says "not pinned" would
-// be wrong.
+// MPICH accepts only one list of hosts. Intel MPI fills a host with ranks before it takes the next, unless the variable
+// is 1. Open MPI refuses to run as root without two variables, and release 5 without a home. Ranks are not bound: a
+// sample that says "not pinned" would be wrong.
 func mpirun(client, server bench.Endpoint) []string {
 	return []string{"env", mpiHome, "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1", "I_MPI_PERHOST=1",
 		"mpirun", "--bind-to", "none", "-host", client.Addr.String() + "," + server.Addr.String()}
 }
 
-// mpiHome is the home of commands on nodes. The guest agent sets no home.
+// mpiHome is needed, because the guest agent sets no home.
 const mpiHome = "HOME=/root"
 
-// Client starts both ranks. What holds a rank in its place stands before its program: ranks do not
-// inherit the place of mpirun on another node. Where the places differ, each rank has a part of the
-// command line to itself.
+// Client holds each rank in its place before its program: ranks do not inherit the place of mpirun on another node.
 func (p osu) Client(client, server bench.Endpoint, o bench.Options) []string {
 	program := slices.Concat([]string{p.program}, p.args(o))
 	at := o.PlaceOf(client)
@@ -170,8 +165,7 @@ func (p osu) Client(client, server bench.Endpoint, o bench.Options) []string {
 		o.PlaceOf(server).Wrap(program))
 }
 
-// args returns the sizes and iterations: the tool's defaults if the nodes are fast, else as many as fit. -x is the
-// number of warm-up iterations, which do not count.
+// args has the tool's defaults if the nodes are fast, else as many iterations as fit. -x is the number of warm-ups.
 func (p osu) args(o bench.Options) []string {
 	first, last := p.sizes(o)
 	n := p.iterations(o)
@@ -233,7 +227,7 @@ func (p osu) iterations(o bench.Options) int {
 	return max(1, min(int(budget.Seconds()/perIteration), osuMostIterations))
 }
 
-// Parse is stricter than ParseOSU: nothing closes the table, but which sizes it must have is known.
+// Parse is stricter than ParseOSU: nothing closes the table, but its sizes are known.
 func (p osu) Parse(out bench.Output, o bench.Options) ([]bench.Figure, error) {
 	res, err := ParseOSU(out.Stdout)
 	if err != nil {

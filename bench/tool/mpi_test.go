@@ -80,7 +80,7 @@ func TestCommandLinesOfMPIHoldTheRanksAndNotMpirun(t *testing.T) {
 	}
 }
 
-// A cluster answers commands by node. Programs are installed unless it says otherwise.
+// cluster has all programs installed unless it says otherwise.
 type cluster map[string]bench.Output
 
 func (c cluster) Exec(_ context.Context, node string, argv []string) (bench.Output, error) {
@@ -92,7 +92,6 @@ func (c cluster) Exec(_ context.Context, node string, argv []string) (bench.Outp
 	return out, nil
 }
 
-// Commands that check the nodes, and the answers of good ones.
 const (
 	sshN1   = "n2 sh -c ssh -o BatchMode=yes -o ConnectTimeout=5 10.0.0.1 true"
 	tryMPI  = "n2 timeout 25 " + mpiStart + "-np 2 uname -n"
@@ -175,7 +174,6 @@ func TestWhatMPILacksIsSaid(t *testing.T) {
 			if err != nil || len(samples) != 1 || samples[0].Error != "attempt 1: "+tt.want {
 				t.Errorf("got  %+v, error %v\nwant %s", samples, err, tt.want)
 			}
-			// The node that is checked first need not be the client.
 			_, want, _ := strings.Cut(tt.want, ": ")
 			var unfit *bench.UnfitError
 			if err := r.Fits(t.Context(), e, tt.opts, tt.server, n2); !errors.As(err, &unfit) || unfit.Reason != want {
@@ -249,7 +247,7 @@ func TestBandwidthOfBothWaysMayBeTwiceTheLink(t *testing.T) {
 	}
 }
 
-// TestEveryFixtureOfATableParsesAsItsGoldenFileSays covers the tables of the OSU micro-benchmarks and of 7-Zip.
+// The tables of the OSU micro-benchmarks and of 7-Zip.
 func TestEveryFixtureOfATableParsesAsItsGoldenFileSays(t *testing.T) {
 	for _, dir := range []string{"osu", "7-zip"} {
 		files, err := filepath.Glob("testdata/" + dir + "/*")
@@ -275,8 +273,7 @@ func TestEveryFixtureOfATableParsesAsItsGoldenFileSays(t *testing.T) {
 	}
 }
 
-// TestRowsOfOSUAreTheFiguresOfItsOutput compares the parser with a second way to read the same tables: every second
-// word between the header and the end.
+// A second way to read the tables: every second word between the header and the end.
 func TestRowsOfOSUAreTheFiguresOfItsOutput(t *testing.T) {
 	files, err := filepath.Glob("testdata/osu/stackhpc-*gcc9-*-osu_*.txt")
 	if err != nil {
@@ -317,7 +314,7 @@ func TestRowsOfOSUAreTheFiguresOfItsOutput(t *testing.T) {
 	}
 }
 
-// Tests with other columns in their tables, or other lines above.
+// With other columns, or other lines above.
 func TestTablesOfOSUBesideTheUsual(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ name, output, program, figure string }{
@@ -367,7 +364,7 @@ func TestTablesOfOSUBesideTheUsual(t *testing.T) {
 	}
 }
 
-// Rows that somebody left out are no error of the table; a size that does not follow by doubling is one.
+// A size that does not follow by doubling is an error.
 func TestRowsThatAreLeftOutOfATable(t *testing.T) {
 	t.Parallel()
 	const head = "#OSU MPI Bandwidth Test v5.7\n#Size              Bandwidth (MB/s)\n"
@@ -389,7 +386,7 @@ func TestRowsThatAreLeftOutOfATable(t *testing.T) {
 	}
 }
 
-// A table of osu_mbw_mr has the message rate of all pairs, which must agree with the bandwidth.
+// The message rate of all pairs must agree with the bandwidth.
 func TestBothColumnsOfOSUsMessageRateAreFigures(t *testing.T) {
 	t.Parallel()
 	res, err := ParseOSU(readFile(t, "testdata/osu/stackhpc-ib-gcc9-openmpi4-ucx-osu_mbw_mr_16.txt"))
@@ -405,7 +402,7 @@ func TestBothColumnsOfOSUsMessageRateAreFigures(t *testing.T) {
 	}
 }
 
-// TestNoCutTableOfOSUIsTakenByItsEngine: nothing closes the table, so the engine knows its last size.
+// Nothing closes the table, so the engine knows its last size.
 func TestNoCutTableOfOSUIsTakenByItsEngine(t *testing.T) {
 	kvm := bench.Options{Accelerator: "kvm"}
 	for engine, file := range map[string]string{

@@ -18,15 +18,13 @@ type Remark struct {
 	What     string `json:"what"`
 	Evidence string `json:"evidence"`      // from the log
 	Fix      string `json:"fix,omitempty"` // empty if nothing is wrong
-	// Possible is set if it is usual, and worth a look only if a figure is low.
+	// Possible is set if it is worth a look only if a figure is low.
 	Possible bool `json:"possible,omitempty"`
-	// FarGPU is the GPU that a NIC is far from, as NCCL prints its address on the bus: 81000 is 81:00.0.
+	// FarGPU is the GPU that a NIC is far from, in NCCL's form: 81000 is 81:00.0.
 	FarGPU string `json:"far_gpu,omitempty"`
 }
 
-// ncclChannel matches a line with the transport from one rank to another. Releases before 2.5 call a channel a ring.
-//
-// Source: src/transport/{p2p,shm,net}.cc of NCCL.
+// Releases before 2.5 call a channel a ring. Source: src/transport/{p2p,shm,net}.cc of NCCL.
 var (
 	ncclChannel = lazyregexp.New(`\b(?:Channel|Ring) \d+(?:/\d+)? ?: \d+(?:\[\w+\])? -> \d+(?:\[\w+\])?` +
 		`(?: \[(?:send|receive)\])? via (.+?)[ \t\r]*$`)
@@ -41,12 +39,12 @@ var (
 	consumer = lazyregexp.New(`GeForce`)
 )
 
-// ncclWords are other lines of NCCL and RCCL that explain a figure. Both texts may name groups of line.
+// ncclWords explain a figure. Both texts may name groups of line.
 //
 // Sources: src/transport/net_{ib,socket}.cc, src/graph/paths.cc and src/misc/param.cc of NCCL, src/init.cc of RCCL,
 // src/nccl_ofi_net.c of aws-ofi-nccl.
 var ncclWords = []struct {
-	word      string // is faster to search for than the line
+	word      string // faster to search for than the line
 	line      func() *regexp.Regexp
 	what, fix string
 	between   bool // matters between machines only
@@ -97,8 +95,8 @@ const (
 		"missing on a machine"
 )
 
-// NCCLRemarks returns the facts about a run in lines of NCCL, RCCL and the programs around it: how ranks are placed,
-// the transport of the channels, and whatever keeps NCCL from a better one.
+// NCCLRemarks reads lines of NCCL, RCCL and the programs around it: how ranks are placed, the transport of the
+// channels, and reasons that keep NCCL from a better one.
 func NCCLRemarks(output []byte) []Remark {
 	var all []Remark
 	hosts, byRank := ncclPlaces(output)
@@ -120,7 +118,6 @@ func NCCLRemarks(output []byte) []Remark {
 	return all
 }
 
-// ncclPlaces returns the machines in a log, and a text for each with its ranks.
 func ncclPlaces(output []byte) (hosts, texts []string) {
 	var ranks group.By[string, int]
 	for _, m := range ncclRanks().FindAllSubmatch(output, MaxNCCLRanks) {
@@ -135,13 +132,12 @@ func ncclPlaces(output []byte) (hosts, texts []string) {
 
 var ncclNodes = lazyregexp.New(`\bnRanks \d+ nNodes (\d+)\b`)
 
-// ncclOneNode reports whether all communicators of a log are within a machine.
 func ncclOneNode(output []byte) bool {
 	all := ncclNodes().FindAllSubmatch(output, -1)
 	return len(all) > 0 && !slices.ContainsFunc(all, func(m [][]byte) bool { return string(m[1]) != "1" })
 }
 
-// rankRanges formats rising numbers: "0-7, 16".
+// rankRanges formats "0-7, 16".
 func rankRanges(all []int) string {
 	var parts []string
 	for i := 0; i < len(all); {
@@ -158,19 +154,18 @@ func rankRanges(all []int) string {
 	return strings.Join(parts, ", ")
 }
 
-// maxEvidence limits the text of a line that a remark repeats, in bytes.
+// maxEvidence is in bytes.
 const maxEvidence = 100
 
 // MaxNCCLRanks limits the ranks of a log.
 const MaxNCCLRanks = 1 << 14
 
-// ncclLogged collects the lines of NCCL's log.
 type ncclLogged struct {
-	alone bool                     // all ranks are on one machine
-	via   group.By[string, string] // transports of channels by their kind
+	alone bool
+	via   group.By[string, string]
 	nics  []string
 	noGDR []string // NICs
-	far   []Remark // the first pair of GPU and NIC that are far apart
+	far   []Remark // the first pair of GPU and NIC
 	said  []Remark // of ncclWords
 }
 
@@ -214,7 +209,6 @@ func (s *ncclLogged) read(line string) {
 // numbers of longer paths differ between them.
 const underSwitch = 5
 
-// distance reads a line on GPUDirect RDMA between a GPU and a NIC.
 func (s *ncclLogged) distance(m []string) {
 	gpu, nic := m[2], m[3]
 	distance, _ := strconv.Atoi(m[4]) // numbers by the expression
@@ -238,7 +232,7 @@ func (s *ncclLogged) distance(m []string) {
 	}
 }
 
-// ncclTransport returns the kind of a transport: of "NET/IB/1(3)/GDRDMA/Shared" it is "NET/IB with GDRDMA".
+// ncclTransport turns "NET/IB/1(3)/GDRDMA/Shared" into "NET/IB with GDRDMA".
 func ncclTransport(via string) string {
 	if m := ncclNet().FindStringSubmatch(via); m != nil {
 		switch {
@@ -258,7 +252,6 @@ func ncclTransport(via string) string {
 
 const withGDR, withoutGDR = " with GDRDMA", " without GDRDMA"
 
-// transports returns remarks on the channels of a run.
 func (s *ncclLogged) transports(coherent, consumer bool) []Remark {
 	var all []Remark
 	count := func(kind string) string { return words.Count(len(s.via.Of(kind)), "channel") + " via " + kind }

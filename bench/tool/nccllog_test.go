@@ -13,7 +13,7 @@ const (
 	info    = "n1:101855:101885 [0] NCCL INFO "
 )
 
-// Each line is one that NCCL, RCCL or their plugins print. The remarks that ask for a change are listed, or all.
+// Each line is one that NCCL, RCCL or their plugins print.
 func TestRemarksOfNCCL(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ name, log, want string }{

@@ -22,8 +22,7 @@ var ncclEngines = []bench.Engine{{
 	Suite: bench.SuiteGPU, Program: "all_reduce_perf",
 	Package: "nccl-tests, built with the node's CUDA", Local: true, Plugin: ncclTests{},
 	Measures: []string{bench.MetricBusBandwidth, bench.MetricCollectiveTime},
-	// Newer releases of nccl-tests print their version above the table, and NCCL prints its own with
-	// NCCL_DEBUG=VERSION.
+	// Newer releases print their version above the table, and NCCL its own with NCCL_DEBUG=VERSION.
 	Versions: []bench.VersionLine{
 		{Name: "", Line: lazyregexp.New(`(?m)^# nccl-tests version ([0-9][0-9A-Za-z.+-]*)`)},
 		{Name: "NCCL ", Line: lazyregexp.New(`(?m)^NCCL version ([0-9][0-9A-Za-z.+-]*)`)},
@@ -48,7 +47,7 @@ func (ncclTests) Prepare(ctx context.Context, ask bench.AskFunc, ep, _ bench.End
 	return err
 }
 
-// GPUs returns the number of GPUs of a node that nvidia-smi finds; it is 0 on a node without the program.
+// GPUs returns 0 on a node without nvidia-smi.
 func GPUs(ctx context.Context, ask bench.AskFunc, node string) (int, error) {
 	out, err := ask(ctx, node, "sh", "-c", "nvidia-smi -L")
 	if err != nil || out.ExitCode != 0 {
@@ -70,11 +69,11 @@ func (ncclTests) Parse(out bench.Output, _ bench.Options) ([]bench.Figure, error
 	return ParseNCCLTests(out.Stdout)
 }
 
-// ncclColumns maps the titles of nccl-tests' table to their units. The figures come twice: for different buffers
-// ("out-of-place"), which RCCL's tests can omit, and for one ("in-place").
+// ncclColumns maps titles to units. The figures come twice: for different buffers ("out-of-place"), which RCCL's tests
+// can omit, and for one ("in-place").
 //
-// Releases before 2.11 have "error" instead of "#wrong", and no "root" if the operation has none. "cputime" is the
-// time of the CPU, requested by -C; i_min and the like are of single iterations.
+// Releases before 2.11 have "error" instead of "#wrong", and no "root" if the operation has none. "cputime" is the time
+// of the CPU, requested by -C; i_min and the like are of single iterations.
 var ncclColumns = map[string]string{"size": "(B)", "count": "(elements)", "type": "", "redop": "", "root": "",
 	"time": "(us)", "cputime": "(us)", "algbw": "(GB/s)", "busbw": "(GB/s)", "error": "", "#wrong": "",
 	"i_min": "(us)", "i_max": "(us)", "i_p99": "(us)", "i_cv%": "(%)", "timestamp": "%Y-%m-%d %H:%M:%S"}
@@ -95,12 +94,11 @@ func ParseNCCLTests(output []byte) ([]bench.Figure, error) {
 	return all, nil
 }
 
-// ParseNCCLKinds reads the output of any program of nccl-tests, as a table by its header row or as the JSON of -J.
-// For each size it returns the bus bandwidth (GB/s of 10^9 bytes) and the time for different buffers.
+// ParseNCCLKinds reads any program of nccl-tests, as a table or as the JSON of -J. For each size it returns the bus
+// bandwidth (GB/s of 10^9 bytes) and the time for different buffers.
 //
-// Each type and operation is a separate test, named by its differences from the usual: "", "/half", "/float/max". It
-// omits bandwidths that round to 0.00 and sizes of 0 bytes. Lines of NCCL's log may stand between the rows and within
-// them.
+// Each type and operation is a separate test: "", "/half", "/float/max". It omits bandwidths that round to 0.00 and
+// sizes of 0 bytes. Lines of NCCL's log may stand between the rows and within them.
 func ParseNCCLKinds(output []byte) (Tests, error) {
 	if bytes.HasPrefix(bytes.TrimSpace(output), []byte("{")) {
 		return ncclDocument(output)
@@ -129,15 +127,14 @@ func ncclKind(element, operation string) string {
 	return part(element, "float") + part(operation, "sum")
 }
 
-// Lines in which a program of nccl-tests gives up, and NCCL's warnings before them.
 var (
 	ncclGaveUp = lazyregexp.New(
 		`^Invalid number of GPUs: |\bTest (?:NCCL |CUDA )?failure\b|\bNCCL WARN `)
 	ncclWarning = lazyregexp.New(`\bNCCL WARN (.*)`)
 )
 
-// ncclFailure returns the error for the output of a program that gave up, or nil. It quotes NCCL's first warning,
-// which is nearest to the cause, or else the line in which the program gives up.
+// ncclFailure quotes NCCL's first warning, which is nearest to the cause, or else the line in which the program gives
+// up.
 func ncclFailure(output []byte) error {
 	sign := ncclGaveUp
 	if ncclWarning().Match(output) {
@@ -155,24 +152,23 @@ func ncclFailure(output []byte) error {
 	})
 }
 
-// ncclBare matches the lines of a heading or an end without "#", which web pages take for a mark of theirs.
+// ncclBare matches lines without "#", which web pages take for a mark of theirs.
 var ncclBare = lazyregexp.New(`^[ \t]*#?[ \t]*(?:size\s+count\s+type\b|\(B\)\s+\(elements\)|` +
 	`Out of bounds values :|Avg bus bandwidth|Rank\s+\d+ (?:Group|Pid)\b|nThread \d+ nGpus|Using devices\s*$|` +
 	`Errors with asterisks|Collective test (?:starting|concluded):)`)
 
 type ncclTable struct {
 	titles         []string
-	columns        int // number in the rows: all, or only the columns for different buffers, as the first row shows
+	columns        int // all, or only for different buffers, as the first row shows
 	units, checked bool
-	begun          []string // fields of a row that was interrupted by NCCL's log
+	begun          []string // of a row that was interrupted by NCCL's log
 	logs           map[string]bool
 	ranks          int
 	hypercube      bool
 	res            Tests
 }
 
-// read processes one line; its error does not name the line. Lines of NCCL's log can tear rows, so the beginning of a
-// torn row is kept until its rest has come.
+// read keeps the beginning of a row that lines of NCCL's log tear. Its error does not name the line.
 func (t *ncclTable) read(line string) error {
 	line, logged := ncclLog(line, t.logs)
 	line = withMark(ncclBare, line)
@@ -265,15 +261,15 @@ var (
 	ncclLogMark = lazyregexp.New(`:\d+:\d+ \[\d+\] `)
 )
 
-// maxHostName is the longest host name in Linux, in bytes.
+// maxHostName is Linux's limit in bytes.
 const maxHostName = 64
 
 func ncclLoggers(output []byte) map[string]bool {
 	return lists.SetOf(ncclLogLine().FindAllSubmatch(output, -1), func(m [][]byte) string { return string(m[1]) })
 }
 
-// ncclLog returns the part of a line before NCCL's log, and whether there is a log line in it. Rows are printed in
-// pieces, and with NCCL_DEBUG log lines come in between, with nothing to separate the host's name from the row.
+// ncclLog returns the part of a line before NCCL's log. Rows are printed in pieces, and log lines come in between, with
+// nothing to separate the host's name from the row.
 func ncclLog(line string, logs map[string]bool) (rest string, logged bool) {
 	if !strings.Contains(line, " NCCL INFO ") && !strings.Contains(line, " NCCL WARN ") {
 		return line, false
@@ -289,7 +285,7 @@ func ncclLog(line string, logs map[string]bool) (rest string, logged bool) {
 	return "", true
 }
 
-// ncclFields adds a missing field for redop to a row: in old releases programs that reduce nothing leave it empty.
+// ncclFields adds redop to a row: in old releases programs that reduce nothing leave it empty.
 func ncclFields(titles, fields []string) []string {
 	if at := slices.Index(titles, "redop"); at >= 0 && at < len(fields) {
 		if _, _, err := parseNumber(fields[at]); err == nil {
@@ -303,13 +299,12 @@ func ncclHalf(titles []string) int {
 	return 1 + slices.IndexFunc(titles, func(t string) bool { return t == "error" || t == "#wrong" })
 }
 
-// row reads a row, and recomputes its bandwidth from size and time. That detects columns that have moved between
-// releases, which no check of a single number would.
+// row recomputes the bandwidth from size and time, which detects columns that have moved between releases.
 func (t *ncclTable) row(titles, fields []string) (kind string, figures []bench.Figure, err error) {
 	if err := checkFields(fields, len(titles)); err != nil {
 		return "", nil, err
 	}
-	first := make(map[string]float64) // the first of two figures is that for different buffers
+	first := make(map[string]float64) // the first of two figures is for different buffers
 	words := map[string]string{}
 	for i, title := range titles {
 		wrong := title == "error" || title == "#wrong"
@@ -348,10 +343,8 @@ func (t *ncclTable) row(titles, fields []string) (kind string, figures []bench.F
 
 var ncclHypercube = lazyregexp.New(`^#\s*Collective test starting: hypercube_perf\b`)
 
-// counted returns the part of a row's size that its bandwidths count, in bytes: hypercube_perf omits the data that a
-// rank already has, which is all of it for one rank.
-//
-// Source: HyperCubeGetBw in src/hypercube.cu of nccl-tests 2.19.6.
+// counted returns the bytes that bandwidths count: hypercube_perf omits the data that a rank already has, which is all
+// of it for one rank. Source: HyperCubeGetBw in src/hypercube.cu of nccl-tests 2.19.6.
 func (t *ncclTable) counted(size int64) float64 {
 	if t.hypercube && t.ranks > 0 {
 		return float64(size) * float64(t.ranks-1) / float64(t.ranks)
@@ -359,13 +352,13 @@ func (t *ncclTable) counted(size int64) float64 {
 	return float64(size)
 }
 
-// ncclFigures returns the figures of a row: times in us, bandwidths in GB/s. If ofCPU is set, the time is the CPU's,
-// which ends before the GPUs' time; bandwidths always use the latter.
+// ncclFigures returns us and GB/s. If ofCPU is set, the time is the CPU's, which ends before the GPUs' time; bandwidths
+// always use the latter.
 func ncclFigures(size int64, counted float64, row ncclTimes, ofCPU bool) ([]bench.Figure, error) {
 	if size == 0 {
 		return nil, nil
 	}
-	// 10^-3 bytes per microsecond are GB/s. The printed figures are rounded to 0.01, and the time to four digits.
+	// 10^-3 bytes per microsecond are GB/s. The figures are rounded to 0.01, the time to four digits.
 	computed := counted / row.Time / 1e3
 	if computed > row.Alg*1.02+0.01 && !ofCPU || computed < row.Alg*0.98-0.01 {
 		return nil, fmt.Errorf("%d bytes in %g us are not %g GB/s", size, row.Time, row.Alg)
@@ -379,7 +372,7 @@ func ncclFigures(size int64, counted float64, row ncclTimes, ofCPU bool) ([]benc
 
 var ncclRelease = lazyregexp.New(`^(?:# nccl-tests version|#? ?rccl-tests: Version) (\S+)`)
 
-// An ncclResult is a row of the JSON. Its numbers have six decimals.
+// Its numbers have six decimals.
 type ncclResult struct {
 	Size       int64      `json:"size"`
 	Type       string     `json:"type"`
@@ -388,7 +381,7 @@ type ncclResult struct {
 	InPlace    *ncclTimes `json:"in_place"`
 }
 
-// An ncclTimes holds the figures for one kind of buffers: us, and GB/s of 10^9 bytes.
+// An ncclTimes is in us, and GB/s of 10^9 bytes.
 type ncclTimes struct {
 	Time    float64  `json:"time"`
 	CPUTime float64  `json:"cpu_time"`
@@ -397,8 +390,8 @@ type ncclTimes struct {
 	Wrong   *float64 `json:"nwrong"`
 }
 
-// ncclDocument reads the JSON of -J. The document is closed even if the program gave up, but then lacks the line on
-// values out of bounds.
+// ncclDocument reads the JSON of -J. It is closed even if the program gave up, but then lacks the line on values out of
+// bounds.
 func ncclDocument(document []byte) (Tests, error) {
 	var d struct {
 		Results []ncclResult `json:"results"`

@@ -13,7 +13,7 @@ import (
 	"github.com/rackless/rackless/internal/lazyregexp"
 )
 
-// onNUMA is an engine of one node that runs on the CPUs of one NUMA node, with the memory of the same or another one.
+// onNUMA runs on the CPUs of one NUMA node, with the memory of the same or another one.
 type onNUMA struct {
 	bench.Plugin
 	cpus, memory int // NUMA nodes
@@ -21,8 +21,8 @@ type onNUMA struct {
 
 var numaWord = lazyregexp.New(`^numa([0-9]{1,4})(?:-([0-9]{1,4}))?$`)
 
-// onNUMANodes returns the engine on the NUMA nodes that the words say: "numa1" for the CPUs and the
-// memory of NUMA node 1, "numa0-1" for the CPUs of 0 and the memory of 1.
+// onNUMANodes takes "numa1" for the CPUs and the memory of NUMA node 1, "numa0-1" for the CPUs of 0 and the memory of
+// 1.
 func onNUMANodes(e bench.Engine, words []string) (bench.Engine, error) {
 	m := numaWord().FindStringSubmatch(words[0])
 	if m == nil || len(words) > 1 {
@@ -44,8 +44,8 @@ func (p onNUMA) engine(e bench.Engine) bench.Engine {
 	return e
 }
 
-// ByNUMANode returns engines that measure the memory of each NUMA node of a machine with several: from its own CPUs,
-// and from the CPUs of the first one. It returns other engines, and all on a machine with one NUMA node, unchanged.
+// ByNUMANode returns memory engines for each NUMA node: from its own CPUs, and from the CPUs of the first one. It
+// returns other engines, and all on a machine with one NUMA node, unchanged.
 func ByNUMANode(e bench.Engine, nodes []int) []bench.Engine {
 	if _, already := e.Plugin.(onNUMA); already || e.Suite != bench.SuiteMemory || len(nodes) < 2 {
 		return []bench.Engine{e}
@@ -61,7 +61,7 @@ func ByNUMANode(e bench.Engine, nodes []int) []bench.Engine {
 	return append(own, other...)
 }
 
-// Check refuses two answers to the question where the tool runs.
+// Check refuses a second choice of the place.
 func (p onNUMA) Check(client, server bench.Endpoint, o bench.Options) error {
 	if client.Place != (bench.Place{}) || o.CPU != "" || o.NUMA != "" {
 		return errors.New("its name says where it runs, and so do the CPUs or NUMA nodes that are asked for: leave " +
@@ -70,8 +70,7 @@ func (p onNUMA) Check(client, server bench.Endpoint, o bench.Options) error {
 	return p.Plugin.Check(client, server, o)
 }
 
-// Prepare reads from the node which CPUs its NUMA node has: taskset takes CPUs. It also finds out that the other NUMA
-// node exists, from which memory is taken.
+// Prepare asks for the CPUs of the NUMA node, because taskset takes CPUs, and whether the node of the memory exists.
 func (p onNUMA) Prepare(ctx context.Context, ask bench.AskFunc, ep, server bench.Endpoint, o *bench.Options) error {
 	var cpus string
 	for _, n := range []int{p.memory, p.cpus} {

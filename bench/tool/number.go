@@ -16,8 +16,8 @@ func newFigure(metric string, bytes, iterations int64, value float64) bench.Figu
 		Unit: bench.MetricOf(metric).Unit}
 }
 
-// parseNumber reads a printed decimal number, and returns half a unit of its last decimal, the largest rounding error
-// of printing. It refuses hexadecimal, underscores and words such as "inf", which strconv accepts but no tool prints.
+// parseNumber returns half a unit of the last decimal as rounding. It refuses hexadecimal, underscores and words such
+// as "inf", which strconv accepts but no tool prints.
 func parseNumber(field string) (value, rounding float64, err error) {
 	if strings.Trim(field, "0123456789.+-eE") != "" {
 		return 0, 0, errors.New("not a decimal number")
@@ -48,7 +48,7 @@ func checkFields(fields []string, columns int) error {
 	return nil
 }
 
-// parseCount reads a printed message size or iteration count, which must be above zero.
+// parseCount refuses 0 and less.
 func parseCount(field string) (int64, error) {
 	n, err := strconv.ParseInt(field, 10, 64)
 	if err != nil {

@@ -33,14 +33,12 @@ var nvbandwidthEngines = []bench.Engine{
 
 const deviceLocal = "device_local_copy"
 
-// An nvbandwidth is one test case of the tool that is run. Others are only read from logs.
 type nvbandwidth struct {
 	noSetup
 	testcase string
 }
 
-// Prepare looks whether there is a GPU, whether the release has the test case (device_local_copy
-// came late), and over which links it copies.
+// Prepare needs a GPU and a release with the test case (device_local_copy came late), and reads the links.
 func (n nvbandwidth) Prepare(ctx context.Context, ask bench.AskFunc, ep, _ bench.Endpoint, o *bench.Options) error {
 	count, err := GPUs(ctx, ask, ep.Node)
 	if err != nil {
@@ -63,8 +61,7 @@ func (n nvbandwidth) Prepare(ctx context.Context, ask bench.AskFunc, ep, _ bench
 	return err
 }
 
-// Client asks nvbandwidth to leave itself where it was put: by itself it moves to the CPUs that are
-// nearest to each GPU.
+// Client asks nvbandwidth to stay in its place: by itself it moves to the CPUs that are nearest to each GPU.
 func (n nvbandwidth) Client(ep, _ bench.Endpoint, o bench.Options) []string {
 	args := []string{"nvbandwidth", "-t", n.testcase}
 	if o.PlaceOf(ep) != (bench.Place{}) {
@@ -76,7 +73,7 @@ func (n nvbandwidth) Client(ep, _ bench.Endpoint, o bench.Options) []string {
 // Traffic implements Carrier.
 func (n nvbandwidth) Traffic() bench.Traffic { return bench.Traffic{Copies: n.testcase != deviceLocal} }
 
-// Parse also refuses what the links of the GPUs cannot carry.
+// Parse also refuses figures that the links of the GPUs cannot carry.
 func (n nvbandwidth) Parse(out bench.Output, o bench.Options) ([]bench.Figure, error) {
 	figures, err := ParseNVBandwidth(out.Stdout, n.testcase)
 	if err == nil {
@@ -88,8 +85,7 @@ func (n nvbandwidth) Parse(out bench.Output, o bench.Options) ([]bench.Figure, e
 	return figures, nil
 }
 
-// ParseNVBandwidth reads the smallest bandwidth of a test case, in GB/s of 10^9 bytes, which is that of a GPU in a
-// slow slot.
+// ParseNVBandwidth reads the smallest bandwidth of a test case, in GB/s of 10^9 bytes: that of a GPU in a slow slot.
 func ParseNVBandwidth(output []byte, testcase string) ([]bench.Figure, error) {
 	all, err := ParseNVBandwidths(output)
 	if err != nil {
@@ -112,8 +108,8 @@ func nvTestName(testcase string) string {
 	return "nvbandwidth_" + word(testcase)
 }
 
-// ParseNVBandwidths reads the matrices of test cases that nvbandwidth 0.6 or later prints, as text or as JSON. It
-// returns the lowest bandwidth, or the highest latency, of each.
+// ParseNVBandwidths reads nvbandwidth 0.6 or later, as text or as JSON. It returns the lowest bandwidth, or the highest
+// latency, of each test case.
 func ParseNVBandwidths(output []byte) (Tests, error) {
 	var m nvMatrix
 	var err error
@@ -140,30 +136,29 @@ var nvJSON = lazyregexp.New(`(?m)^\{\s*"nvbandwidth"\s*:`)
 
 var nvVersion = lazyregexp.New(`(?m)^nvbandwidth Version: v?([0-9][0-9A-Za-z.+-]*)`)
 
-// nvNoTestcase matches the line about a test case that a release does not have. The exit status is still 0.
+// nvNoTestcase is in outputs with exit status 0.
 var nvNoTestcase = lazyregexp.New(`^ERROR: Testcase .* not found!`)
 
-// nvTitle matches the line with the measured quantity. A test case of both ways between GPUs has a matrix for each
-// way, and a last one for their total.
+// nvTitle: a test case of both ways between GPUs has a matrix for each way, and a last one for their total.
 var nvTitle = lazyregexp.New(
 	`^(?:(?:memcpy|multicast) .*?(?: (Read1|Read2|Write1|Write2))? (?:[Tt]otal )?bandwidth \(GB/s\)|` +
 		`(?:memory latency|Device to Device Latency) (SM) .*\(ns\))$`)
 
-// An nvMatrix is the state of reading matrices. In text, a matrix consists of a line "Running NAME.", a line with the
-// kind of copy and the unit, a line with column numbers, the rows, and their sum, which is checked.
+// In text, a matrix consists of a line "Running NAME.", a line with the kind of copy and the unit, a line with column
+// numbers, the rows, and their sum, which is checked.
 type nvMatrix struct {
 	res      Tests
-	waived   bool   // set if any test case was
-	testcase string // "" if no test case is open
-	both     string // the preceding test case, if its total is still to come
-	title    bool   // the next line has the unit
-	latency  bool   // figures are times, not bandwidths
-	oneWay   bool   // one of both ways; their total comes below
-	peers    bool   // between GPUs: nothing is measured from a GPU to itself
-	columns  int    // 0 until the line with their numbers
-	rows     int    // so far
+	waived   bool
+	testcase string
+	both     string // if its total is still to come
+	title    bool
+	latency  bool // figures are times, not bandwidths
+	oneWay   bool // one of both ways; their total comes below
+	peers    bool // nothing is measured from a GPU to itself
+	columns  int
+	rows     int // so far
 	values   []float64
-	// The sum of the rows and its largest error: the printed sum is that of unrounded values.
+	// The printed sum is that of unrounded values.
 	sum, rounding float64
 }
 
@@ -173,7 +168,6 @@ func (m *nvMatrix) read(line string) error {
 		m.res.Version = v[1]
 	}
 	switch {
-	// The meaning of a line depends on the state, because the rows of a matrix are only numbers.
 	case len(fields) == 2 && fields[0] == "Running" && strings.HasSuffix(fields[1], "."):
 		if m.testcase != "" {
 			return fmt.Errorf("the results of %s are cut off or missing", m.testcase)
@@ -248,7 +242,6 @@ func (m *nvMatrix) metric() string {
 func (m *nvMatrix) row(fields []string) error {
 	m.rows++
 	for i, f := range fields {
-		// A GPU does not copy to itself here, so the diagonal of the matrix has no values.
 		if m.peers && i == m.rows-1 && (f == "N/A" || f == "0.00") {
 			continue
 		}
@@ -262,8 +255,7 @@ func (m *nvMatrix) row(fields []string) error {
 	return nil
 }
 
-// end closes the results of a test case. After the matrix of one way come the other way and the total; the last
-// matrix counts.
+// After the matrix of one way come the other way and the total; the last matrix counts.
 func (m *nvMatrix) end() {
 	if m.oneWay {
 		m.testcase, m.both = "", m.testcase
@@ -281,7 +273,7 @@ func (m *nvMatrix) end() {
 	m.testcase = ""
 }
 
-// document reads the JSON. It skips test cases that were waived because they do not apply to this machine.
+// document skips waived test cases, which do not apply to this machine.
 func (m *nvMatrix) document(document []byte) error {
 	var d struct {
 		Root struct {
@@ -311,14 +303,13 @@ func (m *nvMatrix) document(document []byte) error {
 		}
 		m.begin(c.Name)
 		err := m.unit(c.Description)
-		// One matrix holds both ways and their total.
 		if n := len(c.Matrix) / 3; n > 0 && strings.Contains(c.Description, " Total ") && len(c.Matrix[0]) == n {
 			c.Matrix = c.Matrix[2*n:]
 		}
 		for _, row := range c.Matrix {
 			err = cmp.Or(err, m.row(row))
 		}
-		// Values have six digits, and the sum is printed separately.
+		// Values have six digits.
 		if err == nil && math.Abs(c.Sum-m.sum) > 1e-4*m.sum {
 			err = fmt.Errorf("the rows add up to %g, and the sum says %g", m.sum, c.Sum)
 		}

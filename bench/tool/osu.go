@@ -15,16 +15,16 @@ import (
 
 // An OSUResult is the table of one of the OSU micro-benchmarks.
 type OSUResult struct {
-	Test        string // as in the line above the table, e.g. "Allreduce Latency"
-	Program     string // program with such a table, and differences from the usual: "osu_allreduce", "osu_bw/cuda"
+	Test        string // e.g. "Allreduce Latency"
+	Program     string // with differences from the usual: "osu_allreduce", "osu_bw/cuda"
 	Version     string // of the OSU micro-benchmarks
-	First, Last int64  // sizes of the first and the last row; a latency can have size 0
-	Gap         string // the first place at which rows are missing, or ""
+	First, Last int64  // a latency can have size 0
+	Gap         string // the first place with missing rows, or ""
 	Figures     []bench.Figure
 }
 
-// osuTests maps the test's name in the line above a table, from the sources, to its program and metric. The title of
-// the column is not enough: since 7.4 a latency has the same title as the time of a collective operation.
+// osuTests maps names in the line above a table, from the sources. The title of the column is not enough: since 7.4 a
+// latency has the same title as the time of a collective operation.
 var osuTests = map[string]struct{ program, metric string }{
 	"Bandwidth":                         {"osu_bw", bench.MetricBWAverage},
 	"Bi-Directional Bandwidth":          {"osu_bibw", bench.MetricBWAverage},
@@ -62,8 +62,7 @@ var osuTests = map[string]struct{ program, metric string }{
 	"Compare_and_swap latency":                  {"osu_cas_latency", bench.MetricLatencyAverage},
 }
 
-// osuTest returns the test with this name. A non-blocking one is named after the blocking one, and its time is
-// without the computation that overlaps it.
+// osuTest names a non-blocking test after the blocking one. Its time is without the computation that overlaps it.
 func osuTest(name string) (program, metric string) {
 	blocking, immediate := strings.CutPrefix(name, "Non-blocking ")
 	t := osuTests[blocking]
@@ -73,20 +72,19 @@ func osuTest(name string) (program, metric string) {
 	return t.program, t.metric
 }
 
-// The line above a table: "# OSU MPI-CUDA Bi-Directional Bandwidth Test v7.5", also printed by rackless's own
-// program. After MPI, or NCCL, come the call of a one-sided test and the location of the buffers.
+// "# OSU MPI-CUDA Bi-Directional Bandwidth Test v7.5". After MPI, or NCCL, come the call of a one-sided test and the
+// location of the buffers.
 var osuTitle = lazyregexp.New(
 	`(?m)^# (?:OSU|rackless) (?:MPI|Gloo|([NRX]CCL))(_\w+)?(?:-([A-Z]+)(?: MANAGED)?)? (\S.*) ` +
 		`Test v([0-9][0-9A-Za-z.]*)\s*$`)
 
-// osuBare matches the lines of a heading without "# ", which web pages take for a mark of theirs, or without the space.
+// osuBare matches lines without "# ", which web pages take for a mark of theirs, or without the space.
 var osuBare = lazyregexp.New(`^[ \t]*#?[ \t]*(?:(?:OSU|rackless) (?:MPI|Gloo|[NRX]CCL)\S* \S.* Test v[0-9]\S*\s*$|` +
 	`(?:Size|Avg Latency\(us\)|Overall\(us\))[ \t]{2,}\S|(?:Datatype|Synchronization|Window creation): MPI_|` +
 	`Send Buffer on |Number of (?:Sender|Receiver) )`)
 
-// Lines below the title for options, each of which makes another test: "# Datatype: MPI_FLOAT.", "# Synchronization:
-// MPI_Win_fence", and the location of the buffers. Above the title is the number of threads or processes of each
-// rank.
+// Each option below the title makes another test: "# Datatype: MPI_FLOAT.", "# Synchronization: MPI_Win_fence". Above
+// the title is the number of threads or processes of each rank.
 var (
 	osuVariant = lazyregexp.New(`^# (?:Datatype|Synchronization|Window creation): MPI_(?:Win_)?(\w+?)\.?\s*$`)
 	osuUsual   = []string{"CHAR", "INT", "flush", "allocate"}
@@ -94,15 +92,13 @@ var (
 	osuRanks   = lazyregexp.New(`^# Number of (?:Sender|Receiver) (?:threads|processes): ([0-9]+)\s*$`)
 )
 
-// mbToGb converts MB/s to Gb/s. OSU's MB is 10^6 bytes: all its releases divide the size by 1e6 (osu_bw.c,
-// osu_bibw.c).
+// mbToGb: OSU's MB is 10^6 bytes, as all its releases divide the size by 1e6 (osu_bw.c, osu_bibw.c).
 const mbToGb = 8e-3
 
-// ParseOSU reads the table of a test between two ranks, between pairs of ranks, or of a collective operation, of
-// releases 5 to 7, by its header row. Other programs may print lines above, below and between the rows.
+// ParseOSU reads a table of releases 5 to 7. Other programs may print lines above, below and between the rows.
 //
-// Sizes double. If one is a larger multiple of the one before, rows between them are missing (OSUResult.Gap), as in
-// texts from which people left rows out. Only the caller can know whether rows are missing at the end.
+// Sizes double. If one is a larger multiple of the one before, rows between them are missing (OSUResult.Gap). Only the
+// caller can know whether rows are missing at the end.
 func ParseOSU(output []byte) (*OSUResult, error) {
 	var res OSUResult
 	var cols []column
@@ -164,7 +160,6 @@ func ParseOSU(output []byte) (*OSUResult, error) {
 			}
 			res.Last = bytes
 			rows++
-			// A latency can have size 0.
 			if bytes > 0 || bench.MetricOf(row.Figures[0].Metric).Unit == bench.UnitUsec {
 				res.Figures = append(res.Figures, row.Figures...)
 			}
@@ -180,7 +175,6 @@ func ParseOSU(output []byte) (*OSUResult, error) {
 	return &res, nil
 }
 
-// doubles reports whether a size follows from an earlier one by doubling it.
 func doubles(from, to int64) bool {
 	for from = max(1, from); from < to; {
 		from *= 2
@@ -190,8 +184,8 @@ func doubles(from, to int64) bool {
 
 var errOSUData = errors.New("the data that arrived are not those that were sent")
 
-// osuMain lists the titles of a test's main column by unit, and osuBeside the columns that options add. -f adds the
-// averages of the fastest and of the slowest rank, which are not extremes of iterations.
+// osuMain lists titles by unit. -f adds the averages of the fastest and of the slowest rank, which are not extremes of
+// iterations.
 var (
 	osuMain = map[string][]string{bench.UnitGbps: {"Bandwidth (MB/s)", "MB/s"},
 		bench.UnitUsec: {"Latency (us)", "Avg Latency(us)", "# Avg Latency(us)", "Pure Comm.(us)"}}
@@ -208,14 +202,14 @@ var (
 			}
 			return nil
 		}},
-		// message rate of all pairs, of osu_mbw_mr
+		// of all pairs, of osu_mbw_mr
 		{title: "Messages/s", metric: bench.MetricMessageRate, scale: 1e-6},
 	}
 	osuHead = lazyregexp.New(`^# (?:Size|Avg Latency\(us\)|Overall\(us\))\s`)
 	osuTail = lazyregexp.New(`^P[0-9]+ Tail (?:Lat\(us\)|BW\(MB/s\))$`)
 )
 
-// osuPercentiles maps the columns that -z adds to a latency to metrics. There is no metric for the 90th percentile.
+// osuPercentiles are added by -z. There is no metric for the 90th percentile.
 var osuPercentiles = map[string]string{"P50 Tail Lat(us)": bench.MetricLatencyTypical,
 	"P99 Tail Lat(us)": bench.MetricLatencyP99}
 

@@ -32,7 +32,6 @@ func TestRecordedOutputsGiveTheFiguresThatTheyPrint(t *testing.T) {
 			"latency_max 0 5 6923 us", "loss 0 5 0 %"}},
 		{"sysbench", "recorded-1.0.20-cpu-2threads.txt", []string{"events_per_second 0 8867 4428.47 events/s"}},
 		{"sysbench", "synthetic-1.1-cpu.txt", []string{"events_per_second 0 10003 1000.25 events/s"}},
-		// (14.68 + 9.79 + 16.84 + 11.22) MiB/s.
 		{"stress-ng", "recorded-0.15.06-tcg-stream.txt", []string{"memory_bandwidth 0 0 0.0550817 GB/s"}},
 		{"ucx", "recorded-1.13.1-rxe-tcg-put_lat.txt", []string{"latency_typical 8 300 3987.5 us",
 			"latency_average 8 300 4460.24 us", "message_rate 8 300 0.000224 Mpps"}},
@@ -100,7 +99,7 @@ func TestAllSizesOfFiPingpong(t *testing.T) {
 	}
 }
 
-// The tool shortens 1500 iterations to 1k, so the requested number is reported.
+// The tool shortens 1500 iterations to 1k.
 func TestFiPingpongTellsWhatWasAskedFor(t *testing.T) {
 	e := mustEngine(t, "fi_pingpong")
 	out := bench.Output{Stdout: readFile(t, "testdata/libfabric/recorded-1.17.0-rxe-tcg-1536.txt")}
@@ -118,9 +117,8 @@ func TestFiPingpongTellsWhatWasAskedFor(t *testing.T) {
 	}
 }
 
-// TestBusBandwidthIsFoundInEveryLayout covers tables with and without the columns root and redop, and empty columns.
-// A parser that counts columns would confuse the bandwidths: for an all-reduce over 8 GPUs the bus bandwidth is 7/4
-// of the other.
+// A parser that counts columns would confuse the bandwidths: for an all-reduce over 8 GPUs the bus bandwidth is 7/4 of
+// the other.
 func TestBusBandwidthIsFoundInEveryLayout(t *testing.T) {
 	for _, tt := range []struct {
 		file    string
@@ -223,8 +221,7 @@ func TestNVBandwidthSaysWhyThereIsNoResult(t *testing.T) {
 	}
 }
 
-// A hypercube of several ranks does not count data that a rank already has. For other operations such a figure is
-// wrong.
+// Several ranks do not count data that a rank already has. For other operations such a figure is wrong.
 func TestAHypercubeCountsWhatIsSent(t *testing.T) {
 	const rank = "#  Rank  0 Group  0 Pid   3443 on      node1 device  0 [0000:00:06] NVIDIA H200\n"
 	recorded := string(readFile(t, "testdata/nccl-tests/recorded-2.19.6-h200-hypercube.txt"))
@@ -232,7 +229,6 @@ func TestAHypercubeCountsWhatIsSent(t *testing.T) {
 		"16777216       4194304     float              -1     7.22    0.00    0.00       0     0.19    0.00",
 		"16777216       4194304     float              -1    83.89  150.00  150.00       0    83.89  150.00",
 	).Replace(recorded)
-	// The time of the smaller rows is increased until their bandwidth rounds to the printed one.
 	for _, short := range []string{"5.65", "5.56", "5.35", "5.38", "6.08", "5.58", "5.61"} {
 		four = strings.ReplaceAll(four, short, "9e9")
 	}
@@ -495,8 +491,7 @@ func TestOutputsThatAreNoResultAreRefusedWithTheirLine(t *testing.T) {
 	}
 }
 
-// TestNoPrefixOfATableGivesWrongFigures truncates outputs at every byte. Outputs that end with their last figure have
-// a newline after it.
+// Outputs that end with their last figure have a newline after it.
 func TestNoPrefixOfATableGivesWrongFigures(t *testing.T) {
 	for parser, file := range map[string]string{
 		"ping": "recorded-iputils-20221126.txt", "sysbench": "recorded-1.0.20-cpu-2threads.txt",
@@ -537,7 +532,7 @@ func TestThreadsAndInstancesAreCounted(t *testing.T) {
 	}
 }
 
-// Release 0.4 prints no rate, so it is computed from events and time.
+// Release 0.4 prints no rate.
 func TestTheRateOfAnEarlySysbenchIsDerived(t *testing.T) {
 	got, err := mustEngine(t, "sysbench_cpu").Parse(readFile(t, "testdata/sysbench/synthetic-0.4.12-cpu.txt"))
 	if want := "events_per_second 0 10000 1600 events/s"; err != nil || !got[0].Derived ||
@@ -557,7 +552,7 @@ func TestALatencyBelowTheWireIsNoResult(t *testing.T) {
 		good    bool
 	}{
 		{"ib_write_lat", lat(0.9, 2), true},
-		{"ib_write_lat", lat(52.43, 65536), true}, // 65536 * 8 bits at 10 Gb/s
+		{"ib_write_lat", lat(52.43, 65536), true},
 		{"ib_write_lat", lat(52, 65536), false},
 		{"ping", lat(0.196, 0), true}, // twice 122 bytes
 		{"ping", lat(0.15, 0), false},

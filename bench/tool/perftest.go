@@ -18,15 +18,14 @@ import (
 // A PerftestResult is the output of one run of a perftest tool.
 type PerftestResult struct {
 	Test  string            // e.g. "RDMA_Write BW Test"
-	Facts map[string]string // facts about the run, by the names of perftestFacts, as far as the release prints them
+	Facts map[string]string // by the names of perftestFacts, as far as the release prints them
 
 	Rows []Row // in printed order; never empty
-	// Latencies holds all latencies of the only row in time order, in us, if -U listed them.
+	// Latencies of the only row are in time order, in us, if -U listed them.
 	Latencies []float64 `json:",omitempty"`
-	Warnings  []string  // lines such as "Conflicting CPU frequency values detected: ..."
-	// Complete is set if the line or bracket that closes the table was found, or if the test has no such line: with
-	// --run_infinitely it prints rows of the same size until it is killed. Otherwise rows may be missing, and the
-	// last one may lack digits.
+	Warnings  []string  // "Conflicting CPU frequency values detected: ..."
+	// Complete is set if the line or bracket that closes the table was found, or if the test has no such line, as with
+	// --run_infinitely. Otherwise rows may be missing, and the last one may lack digits.
 	Complete bool
 }
 
@@ -34,7 +33,7 @@ type PerftestResult struct {
 type Row struct {
 	Bytes      int64 // message size
 	Iterations int64
-	Figures    []bench.Figure // in the order of the columns, without figures printed as "not measured"
+	Figures    []bench.Figure // without figures printed as "not measured"
 }
 
 // Figures returns the figures of all rows, in printed order.
@@ -48,8 +47,7 @@ func (r *PerftestResult) Figures() []bench.Figure {
 	return figures
 }
 
-// Engine returns the name of the engine that runs such a test, so that runs by rackless and by others can be
-// compared.
+// Engine returns the name of the engine, so that runs by rackless and by others can be compared.
 func (r *PerftestResult) Engine() string {
 	p := perftest{program: PerftestProgram(r.Test), both: strings.Contains(r.Test, "Bidirectional"),
 		immediate: strings.Contains(r.Test, "_imm"), compare: strings.Contains(r.Test, "CMP_AND_SWAP")}
@@ -71,12 +69,12 @@ func (r *PerftestResult) Engine() string {
 	return name
 }
 
-// perftestOthers are words of test names that no engine has: from the title, or from a fact that is ON.
+// perftestOthers are words of test names that no engine has.
 var perftestOthers = []struct{ inTitle, fact, word string }{
 	{"Post List", "", "postlist"}, {"Multicast", "", "multicast"}, {"forwarding", "", "forwarding"},
 	{"", factSRQ, "srq"}, {"", "Dual-port", "dualport"}}
 
-// PerftestProgram returns the program that prints a title, or "perftest" if the title is unknown.
+// PerftestProgram returns the program that prints a title, or "perftest".
 func PerftestProgram(title string) string {
 	figure := "bw"
 	if strings.Contains(title, "Latency") {
@@ -91,8 +89,7 @@ func PerftestProgram(title string) string {
 	return Perftest
 }
 
-// Harmless lines that perftest prints between the header row and the rows. They go to stderr, and are found here if
-// an executor joins the two streams.
+// Harmless lines between the header row and the rows. They go to stderr, unless an executor joins the two streams.
 var perftestWarnings = []string{
 	"Conflicting CPU frequency values detected",
 	"Test integrity may be harmed",
@@ -104,20 +101,20 @@ var perftestWarnings = []string{
 	"destroying current CUDA Ctx",
 }
 
-// noCalibration is a temporary failure, which ends when other programs use less of the CPU.
+// noCalibration ends when other programs use less of the CPU.
 const noCalibration = "perftest could not calibrate the CPU clock and its figures mean nothing; run it again"
 
-// Lines that make all figures of the run worthless, with the reason to report.
+// Lines that make all figures of the run worthless.
 var perftestFailures = []struct{ text, reason string }{
-	// The clock calibration failed. perftest continues with a frequency of zero, prints 0.000 for every bandwidth or
-	// "inf" and "-nan" for every latency, and exits with status 0. Seen on TCG with r^2 of 0.589.
+	// perftest continues with a frequency of zero, prints 0.000 for every bandwidth or "inf" and "-nan" for every
+	// latency, and exits with status 0. Seen on TCG with r^2 of 0.589.
 	{"Correlation coefficient", noCalibration},
 	{"Can't produce a report", "perftest found no usable CPU frequency; run it with -F"},
 	{"Completion with error", "a work request failed; look at the state of the RDMA link"},
 	{"Test exited with Error", "perftest gave up"},
 }
 
-// perftestSigns are lines of programs without a result, with advice. A run that goes on may print them too.
+// perftestSigns are lines of programs without a result. A run that goes on may print them too.
 var perftestSigns = []struct{ text, reason string }{
 	{"Couldn't connect to", noServer}, {"Unable to init the socket connection", noServer},
 	{"Unable to open file descriptor for socket connection", noServer},
@@ -138,7 +135,6 @@ var perftestSigns = []struct{ text, reason string }{
 		"or does not fit the others: -h lists them"},
 }
 
-// perftestWaits is printed by each server before its client comes.
 const perftestWaits = "* Waiting for client to connect... *"
 
 const (
@@ -202,12 +198,10 @@ func perftestFailure(line string) error {
 	return nil
 }
 
-// ParsePerftest reads the output of any perftest bandwidth or latency tool, of the client or the server: as text,
-// with the list of latencies of -U, or as the JSON of --out_json. It finds columns by their titles, and converts
-// bandwidths to Gb/s and latencies to us.
+// ParsePerftest reads any perftest bandwidth or latency tool, of the client or the server: as text, with the list of
+// latencies of -U, or as the JSON of --out_json. It converts bandwidths to Gb/s and latencies to us.
 //
-// Anything but a good result is a *BadResultError: an unknown layout, a missing column, a truncated row, no row, a
-// zero figure that is not due to rounding, or a line that reports a failure.
+// Anything but a good result is a *BadResultError, also a zero figure that is not due to rounding.
 func ParsePerftest(output []byte) (*PerftestResult, error) {
 	if bytes.HasPrefix(bytes.TrimSpace(output), []byte("{")) {
 		return parsePerftestJSON(output)
@@ -218,14 +212,14 @@ func ParsePerftest(output []byte) (*PerftestResult, error) {
 type perftestText struct {
 	res  PerftestResult
 	cols []column // nil until the header row
-	// listing is set within the list of single latencies of -U. The list stands between the table's header and the
-	// table, which begins with its header again.
+	// listing is set within the list of -U. It stands between the table's header and the table, which begins with its
+	// header again.
 	listing bool
 	ruled   bool // there is a ruler
 }
 
-// parsePerftestText reads the table. It is complete only if something closes it: a pipe that breaks between two
-// digits leaves a row that looks good and is wrong.
+// parsePerftestText needs something that closes the table: a pipe that breaks between two digits leaves a row that
+// looks good and is wrong.
 func parsePerftestText(output []byte) (*PerftestResult, error) {
 	p := perftestText{res: PerftestResult{Facts: map[string]string{}}}
 	explained := failedStatus().Match(output)
@@ -258,7 +252,6 @@ func parsePerftestText(output []byte) (*PerftestResult, error) {
 	return res, nil
 }
 
-// perftestBare matches the beginning of a header row whose titles may lack their "#".
 var perftestBare = lazyregexp.New(`^#?\s*bytes\s+#?\s*iterations\b`)
 
 func (p *perftestText) read(line string) error {
@@ -286,8 +279,7 @@ func (p *perftestText) read(line string) error {
 		return errors.New("another run begins")
 	case isRuler(line):
 		p.ruled = true
-		// The ruler below the rows closes the table. If client and server share a terminal, a ruler may also come
-		// between the header row and the first row.
+		// If client and server share a terminal, a ruler may also come between the header row and the first row.
 		res.Complete = res.Complete || len(res.Rows) > 0
 	case isWarning(line):
 		res.Warnings = append(res.Warnings, line)
@@ -296,8 +288,7 @@ func (p *perftestText) read(line string) error {
 		if err != nil {
 			return fmt.Errorf("unknown layout: %w", err)
 		}
-		// Client and server on one terminal print the same header twice. After a different header, the table of the
-		// rows would be ambiguous.
+		// Client and server on one terminal print the same header twice.
 		if p.cols != nil && !slices.EqualFunc(p.cols, next, sameTitle) {
 			return errors.New("a second table with other columns")
 		}
@@ -318,8 +309,8 @@ func (p *perftestText) read(line string) error {
 
 const rawHeader = "#, usec"
 
-// addLatency reads one line of the list: its number and a latency in us. There is one fewer than iterations if
-// perftest measures the time between posts (all but atomics and reads by an event).
+// addLatency reads a number and a latency in us. There is one fewer than iterations if perftest measures the time
+// between posts (all but atomics and reads by an event).
 func (p *perftestText) addLatency(line string) error {
 	number, value, _ := strings.Cut(line, ", ")
 	if next := len(p.res.Latencies) + 1; number != strconv.Itoa(next) {
@@ -329,7 +320,7 @@ func (p *perftestText) addLatency(line string) error {
 	if err != nil {
 		return errors.New("no number")
 	}
-	// perftest prints inf if it could not calibrate the CPU's clock. The table reports that as well, with the reason.
+	// perftest prints inf if it could not calibrate the CPU's clock; the table has the reason.
 	if bench.CheckValue(bench.MetricLatencyTypical, us) != nil {
 		return errors.New("no latency: above 0 and finite")
 	}
@@ -351,7 +342,6 @@ func isWarning(line string) bool {
 	return slices.ContainsFunc(perftestWarnings, func(w string) bool { return strings.HasPrefix(line, w) })
 }
 
-// isRow reports whether a line below the table looks like a row: the right number of fields, all of them numbers.
 func isRow(line string, columns int) bool {
 	fields := strings.Fields(line)
 	return len(fields) == columns && !slices.ContainsFunc(fields, func(f string) bool {
@@ -360,23 +350,21 @@ func isRow(line string, columns int) bool {
 	})
 }
 
-// perftestFacts are the facts above the table that describe a run, but do not affect its validity. Most lines hold
-// two facts, e.g. "Number of qps : 1 Transport type : IB", which also stands for RoCE.
+// perftestFacts do not affect the validity. Most lines hold two facts, e.g. "Number of qps : 1 Transport type : IB",
+// which also stands for RoCE.
 var perftestFacts = []string{factConnection, factPairs, "Device", "Link type", "Transport type", "Mtu", "GID index",
 	factSRQ, "Dual-port"}
 
-// Facts that are part of a test's name.
 const (
 	factConnection = "Connection type" // RC, UC, UD, ...
 	factPairs      = "Number of qps"
 	factSRQ        = "Using SRQ"
-	factCUDA       = "CUDA device" // number of the GPU that holds the buffers
+	factCUDA       = "CUDA device" // the GPU that holds the buffers
 	factROCm       = "ROCm device"
-	factDMABuf     = "DMA-BUF" // access of the card to that memory
+	factDMABuf     = "DMA-BUF"
 )
 
-// perftestMemory are the lines that say that the buffers are not in main memory. Each has a word that is faster to
-// search for than the expression.
+// Each line has a word that is faster to search for than the expression.
 var perftestMemory = []struct {
 	word string
 	line func() *regexp.Regexp
@@ -385,7 +373,6 @@ var perftestMemory = []struct {
 	{"Picking", lazyregexp.New(`^Picking device No\. ([0-9]+)`), factCUDA},
 	{"ROCm", lazyregexp.New(`^Using ROCm Device with ID: ([0-9]+)`), factROCm},
 	{"DMA-BUF", lazyregexp.New(`^using (DMA-BUF) for GPU buffer`), factDMABuf},
-	// The command line above the output.
 	{"--use_cuda", lazyregexp.New(`\bib_\w+ .*--use_cuda(?:=| +)([0-9]+)`), factCUDA},
 	{"--use_rocm", lazyregexp.New(`\bib_\w+ .*--use_rocm(?:=| +)([0-9]+)`), factROCm},
 	{"_dmabuf", lazyregexp.New(`\bib_\w+ .*--use_(?:cuda|rocm)_(dmabuf)`), factDMABuf},
@@ -412,8 +399,7 @@ func (r *PerftestResult) addFacts(line string) {
 	}
 }
 
-// setFact sets a fact unless it is set: with client and server on one terminal, the first one counts. A fact that is
-// off is ignored.
+// setFact keeps the first fact: client and server may share a terminal. A fact that is off is ignored.
 func (r *PerftestResult) setFact(name, value string) {
 	if value == "OFF" {
 		return

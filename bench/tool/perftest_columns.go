@@ -11,15 +11,11 @@ import (
 )
 
 // mibToGb converts "MB/sec" (releases up to 5.x) or "MiB/sec" (later ones) of perftest. Both are 2^20 bytes a second:
-// `ib_write_bw --help` says under --report_gbits "MiB=2^20 byte, while Gb=10^9 bits", and the column has been divided
-// by 0x100000 since the first releases.
-//
-// The message rate confirms it: 8388608 bytes at 0.000341 Mpps are 2728 MiB/s (and 2860 MB/s), printed as 2729.60
-// "MB/sec".
+// `ib_write_bw --help` says under --report_gbits "MiB=2^20 byte, while Gb=10^9 bits". The message rate confirms it:
+// 8388608 bytes at 0.000341 Mpps are 2728 MiB/s (and 2860 MB/s), printed as 2729.60 "MB/sec".
 const mibToGb = (1 << 20) * 8 / 1e9
 
-// perftestColumns are the titles of perftest 1.x to 6.x. An unknown title is an error, because a guessed column is a
-// wrong figure.
+// perftestColumns are the titles of perftest 1.x to 6.x.
 var perftestColumns = makePerftestColumns()
 
 func makePerftestColumns() []column {
@@ -46,7 +42,7 @@ func makePerftestColumns() []column {
 		{title: "MsgRate Port1[Mpps]", kind: columnOther},
 		{title: "MsgRate Port2[Mpps]", kind: columnOther},
 	}
-	// --out_json has its bandwidths in Gb/s or in MiB/s without a unit: see bandwidthScale.
+	// --out_json has no unit: see bandwidthScale.
 	for _, unit := range []string{"Gb/sec", "MB/sec", "MiB/sec"} {
 		scale := mibToGb
 		if unit == "Gb/sec" {
@@ -63,14 +59,12 @@ func makePerftestColumns() []column {
 	return cols
 }
 
-// parseHeader splits a header row into its columns. It matches title by title, because titles contain spaces and are
-// separated by spaces; no title is a prefix of another.
+// parseHeader matches title by title, because titles contain spaces; no title is a prefix of another.
 func parseHeader(line string) ([]column, error) {
 	rest := strings.Join(strings.Fields(line), " ") + " "
 	var cols []column
 	seen := make(map[string]bool)
 	for rest != "" {
-		// Titles are separated by as many spaces as some of them contain, so the row cannot be split.
 		i := slices.IndexFunc(perftestColumns, func(c column) bool { return strings.HasPrefix(rest, c.title+" ") })
 		if i < 0 {
 			return nil, fmt.Errorf("unknown column at %q", bench.Shorten(rest))
@@ -95,12 +89,12 @@ func parseHeader(line string) ([]column, error) {
 
 const perftestStdev = "t_stdev[usec]"
 
-// maxDeviation is the largest distance from the average, in us, with a square that fits into perftest's C int (seen
-// in the code of release 4.5): the square root of 2^31 - 1.
+// maxDeviation is the largest distance from the average, in us, with a square that fits into perftest's C int (seen in
+// the code of release 4.5).
 const maxDeviation = 46340
 
-// deviationOverflowed reports whether a latency was too far from the average for perftest to square, as on a busy
-// machine. Then the standard deviation is -nan or meaningless, but all other columns are right.
+// deviationOverflowed reports whether a latency was too far from the average for perftest to square. Then the standard
+// deviation is -nan or meaningless, but all other columns are right.
 func deviationOverflowed(cells map[string]cell) bool {
 	average, ok := cells[bench.MetricLatencyAverage]
 	least, hasLeast := cells[bench.MetricLatencyMin]
@@ -109,10 +103,8 @@ func deviationOverflowed(cells map[string]cell) bool {
 		hasMost && most.value-average.value > maxDeviation)
 }
 
-// derive computes a bandwidth or a message rate that was printed as zero from the other of the two.
-//
-// perftest prints bandwidths with two decimals (six below 0.1 Gb/s with --report_gbits) and rates with six. So on
-// slow nodes the bandwidth of the smallest messages and the rate of the largest are zero. If the computed value would
+// derive computes a bandwidth or a message rate that was printed as zero from the other of the two: perftest prints
+// bandwidths with two decimals (six below 0.1 Gb/s with --report_gbits) and rates with six. If the computed value would
 // not have been rounded to zero, the row contradicts itself, and derive returns 0 and false.
 func derive(metric string, bytes int64, cells map[string]cell) (v float64, ok bool) {
 	gbPerMpps := float64(bytes) * 8 / 1e3 // 10^6 messages of this many bytes, in 10^9 bits

@@ -27,14 +27,13 @@ type jsonRow struct {
 	vals []string
 }
 
-// parsePerftestJSON reads the file of --out_json with a scanner of its own. Releases up to 6.06 (Debian's 4.5) write
-// keys and words without quotes and a comma after the last member, which encoding/json refuses. A repeated key in
-// "results" begins another row; encoding/json would overwrite the first silently. With -a, 6.06 writes the last size
-// only, while the text has all of them.
+// parsePerftestJSON has its own scanner. Releases up to 6.06 (Debian's 4.5) write keys and words without quotes and a
+// comma after the last member, which encoding/json refuses. A repeated key in "results" begins another row. With -a,
+// 6.06 writes the last size only, while the text has all of them.
 func parsePerftestJSON(output []byte) (*PerftestResult, error) {
 	res := &PerftestResult{Facts: map[string]string{}}
 	var rows []*jsonRow
-	fresh := true // the next figure begins a new row
+	fresh := true
 	var lex scanner.Scanner
 	lex.Init(bytes.NewReader(output))
 	lex.Mode = scanner.ScanIdents | scanner.ScanStrings
@@ -43,7 +42,7 @@ func parsePerftestJSON(output []byte) (*PerftestResult, error) {
 	bad := func(text, reason string) error {
 		return &bench.BadResultError{Tool: Perftest, Line: lex.Position.Line, Text: bench.Shorten(text), Reason: reason}
 	}
-	var path []string // keys of the open objects and arrays
+	var path []string
 	key, colon := "", false
 	for lex.Scan() != scanner.EOF {
 		switch tok := lex.TokenText(); tok {
@@ -85,14 +84,13 @@ func parsePerftestJSON(output []byte) (*PerftestResult, error) {
 			row.cols, row.vals = append(row.cols, c), append(row.vals, word)
 		}
 	}
-	// Brackets are counted to the end, because a file cut off after a row would look whole.
+	// A file cut off after a row would look whole.
 	if !res.Complete {
 		return nil, bench.BadOutput(Perftest, output, "the JSON is cut off")
 	}
 	return res, res.addJSONRows(rows)
 }
 
-// addJSONRows adds the rows when all are known, because their common unit must be found first.
 func (r *PerftestResult) addJSONRows(rows []*jsonRow) error {
 	scale, err := bandwidthScale(rows)
 	if err != nil {
@@ -129,10 +127,9 @@ func (r *PerftestResult) addJSONRows(rows []*jsonRow) error {
 	return nil
 }
 
-// bandwidthScale finds the unit of the bandwidths by the message rate, which is always in Mpps: rate times size is
-// the bandwidth, and Gb/s and MiB/s differ by a factor of 119. A tolerance of a factor of two suffices: on slow nodes
-// the rate of 8 MiB messages has one digit. The row with the largest bandwidth decides, because rounding affects it
-// least.
+// bandwidthScale finds the unit by the message rate, which is always in Mpps: rate times size is the bandwidth, and
+// Gb/s and MiB/s differ by a factor of 119. A tolerance of a factor of two suffices: on slow nodes the rate of 8 MiB
+// messages has one digit. The largest bandwidth decides, because rounding affects it least.
 func bandwidthScale(rows []*jsonRow) (float64, error) {
 	best, ratio := 0.0, 0.0
 	found := false
@@ -158,10 +155,9 @@ func bandwidthScale(rows []*jsonRow) (float64, error) {
 	return 0, errors.New("the unit of the bandwidth is unknown: it fits the message rate neither in Gb/s nor in MiB/s")
 }
 
-// setJSONFact adds one member of "test_info". Its keys are the names in the text with underscores.
+// setJSONFact: keys are the names in the text with underscores.
 func (r *PerftestResult) setJSONFact(key, value string) {
 	if key == "test" && r.Test == "" {
-		// The text has an underscore here: RDMA_Write.
 		r.Test = strings.Replace(strings.ReplaceAll(value, "_", " "), "RDMA ", "RDMA_", 1)
 	}
 	r.setFact(strings.ReplaceAll(key, "_", " "), value)

@@ -16,7 +16,6 @@ import (
 	"github.com/rackless/rackless/internal/golden"
 )
 
-// perftestFiles returns the recorded and synthetic outputs; testdata/PROVENANCE.tsv has their sources.
 func perftestFiles(t testing.TB) []string {
 	t.Helper()
 	files, err := filepath.Glob("testdata/perftest/*")
@@ -82,8 +81,7 @@ func TestEveryFixtureParsesAsItsGoldenFileSays(t *testing.T) {
 	}
 }
 
-// TestBandwidthAgreesWithRateTimesSize verifies units: in any unit, bandwidth and message rate of a row are two
-// roundings of the same measurement.
+// In any unit, bandwidth and message rate of a row are two roundings of the same measurement.
 func TestBandwidthAgreesWithRateTimesSize(t *testing.T) {
 	checked := 0
 	for _, file := range perftestFiles(t) {
@@ -101,8 +99,7 @@ func TestBandwidthAgreesWithRateTimesSize(t *testing.T) {
 				continue
 			}
 			checked++
-			// Half of the last decimal of each: 0.005 in either unit (0.042 Gb/s if it were MiB/s times 8), and
-			// 0.5e-6.
+			// Half of the last decimal of each.
 			slack := 0.0055 + 0.55e-6*float64(row.Bytes)*8e-3 + 0.005*bw
 			if want := rate * float64(row.Bytes) * 8e-3; math.Abs(bw-want) > slack {
 				t.Errorf("%s: %d bytes at %v Mpps are %v Gb/s, the bandwidth is %v", file, row.Bytes, rate, want, bw)
@@ -264,7 +261,7 @@ func TestATestThatRunsUntilItIsEndedIsClosedByNothing(t *testing.T) {
 	}
 }
 
-// A log of two runs has figures of two tests, and the first title does not apply to the second.
+// The first title does not apply to the second run.
 func TestTwoRunsAreNotOne(t *testing.T) {
 	in := append(readFile(t, "testdata/perftest/recorded-6.06-rxe-tcg-write_bw-64k.txt"),
 		readFile(t, "testdata/perftest/recorded-6.06-rxe-tcg-read_bw-a.txt")...)

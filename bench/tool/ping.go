@@ -21,13 +21,13 @@ var pingEngines = []bench.Engine{{
 
 type ping struct{ noSetup }
 
-// Number of echoes, one every 0.2 s: the shortest interval that ping allows all users.
+// One echo every 0.2 s: the shortest interval that ping allows all users.
 const (
 	pingCount      = 20
 	pingQuickCount = 5
 )
 
-// pingBytes is the size of an echo on Ethernet: 84 of IP, and the parts of packetBytes before UDP.
+// pingBytes is on Ethernet: 84 of IP, and the parts of packetBytes before UDP.
 const pingBytes = 84 + 8 + 14 + 4 + 12
 
 // Traffic implements Carrier.
@@ -58,7 +58,7 @@ func (p ping) Duration(o bench.Options) time.Duration {
 	return time.Duration(p.echoes(o)) * 200 * time.Millisecond
 }
 
-// Failure implements Explainer: if some echoes were lost, the figures say how many.
+// Failure is nil if some echoes were lost: the figures say how many.
 func (ping) Failure(exit *bench.ExitError, parseErr error) error {
 	if exit.Code == 1 && parseErr == nil {
 		return nil
@@ -70,17 +70,17 @@ func (ping) Parse(out bench.Output, _ bench.Options) ([]bench.Figure, error) {
 	return ParsePing(out.Stdout)
 }
 
-// Lines of ping. iputils prints "5 packets transmitted, 5 received, 0% packet loss, time 808ms", with "+2 errors" or
-// "+1 duplicates" before the loss, and busybox "3 packets transmitted, 3 packets received, 0% packet loss"; iputils
-// "rtt min/avg/max/mdev = ..." and busybox "round-trip min/avg/max = ...".
+// iputils prints "5 packets transmitted, 5 received, 0% packet loss, time 808ms", with "+2 errors" or "+1 duplicates"
+// before the loss, and busybox "3 packets transmitted, 3 packets received, 0% packet loss"; iputils "rtt
+// min/avg/max/mdev = ..." and busybox "round-trip min/avg/max = ...".
 var (
 	pingCounts = lazyregexp.New(`^([0-9]+) packets transmitted, ([0-9]+) (?:packets )?received(.*)$`)
 	pingLoss   = lazyregexp.New(`^(?:, \+([0-9]+) errors)?, [0-9.]+% packet loss(?:, time [0-9]+ms)?$`)
 	pingTimes  = lazyregexp.New(`^(?:rtt|round-trip) ([a-z/]+) = (\S+) ms(?:, pipe [0-9]+)?$`)
 )
 
-// ParsePing reads the output of ping of iputils or busybox, with round-trip times in us. Some lost echoes are a
-// result, but no reply at all or a duplicate is a failure.
+// ParsePing reads iputils or busybox, with round-trip times in us. Some lost echoes are a result, but no reply at all
+// or a duplicate is a failure.
 func ParsePing(output []byte) ([]bench.Figure, error) {
 	var sent, received int64
 	var times []bench.Figure
@@ -110,8 +110,7 @@ func ParsePing(output []byte) ([]bench.Figure, error) {
 	return append(times, newFigure(bench.MetricLoss, 0, sent, 100*float64(sent-received)/float64(sent))), nil
 }
 
-// pingSummary reads the numbers of echoes sent and received. Duplicates are an error although they look harmless:
-// their times would come from two machines.
+// pingSummary refuses duplicates: their times would come from two machines.
 func pingSummary(line string) (sent, received int64, err error) {
 	m := pingCounts().FindStringSubmatch(line)
 	switch {
@@ -128,14 +127,14 @@ func pingSummary(line string) (sent, received int64, err error) {
 	if received, err = parseCount(m[2]); err != nil {
 		return 0, 0, errors.New("no echo came back")
 	}
-	// Some replies belong to another process or are unmarked duplicates, so the times are of unknown echoes.
+	// Some replies belong to another process or are unmarked duplicates.
 	if received > sent {
 		return 0, 0, errors.New("more echoes came back than were sent")
 	}
 	return sent, received, nil
 }
 
-// pingColumns are the titles of the times, which are in ms.
+// pingColumns are in ms.
 var pingColumns = []column{
 	{title: "min", metric: bench.MetricLatencyMin, scale: 1000},
 	{title: "avg", metric: bench.MetricLatencyAverage, scale: 1000},
@@ -161,11 +160,11 @@ func pingRow(line string, received int64) ([]bench.Figure, error) {
 	for _, f := range row.Figures {
 		value[f.Metric] = f.Value
 	}
-	// busybox has no mdev; the other three are always printed.
+	// busybox has no mdev.
 	low, average, high := value[bench.MetricLatencyMin], value[bench.MetricLatencyAverage],
 		value[bench.MetricLatencyMax]
 	switch {
-	case low == 0 || average == 0 || high == 0: // 0 is not a valid time
+	case low == 0 || average == 0 || high == 0:
 		return nil, errors.New("min, avg or max is missing")
 	case low > average || average > high:
 		return nil, errors.New("the times are not in order")

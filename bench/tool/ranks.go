@@ -2,7 +2,7 @@ package tool
 
 import (
 	"context"
-	_ "embed" // for the program of the ranks
+	_ "embed"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,7 +12,7 @@ import (
 	"github.com/rackless/rackless/internal/lazyregexp"
 )
 
-// mpiEngines measure all nodes of a lab together, with the OSU micro-benchmarks if the nodes have them.
+// mpiEngines use the OSU micro-benchmarks if the nodes have them.
 var mpiEngines = []bench.Engine{
 	mpiEngine("mpi_latency", mpiTest{osu: osu{program: "osu_multi_lat", test: "Multi Latency"}, pairs: true},
 		"one-way latency of MPI messages between pairs of ranks that all send, by message size"),
@@ -41,11 +41,11 @@ func mpiEngine(name string, p mpiTest, about string) bench.Engine {
 		Versions: slices.Concat([]bench.VersionLine{rankProgramVersion}, osuVersions), Plugin: p}
 }
 
-// An mpiTest is one of the OSU micro-benchmarks over all ranks of a group, or the test of rackless's own program with
-// the same table.
+// An mpiTest is one of the OSU micro-benchmarks over all ranks of a group, or rackless's own program with the same
+// table.
 type mpiTest struct {
 	osu
-	pairs bool // half of the ranks send to the other half
+	pairs bool
 }
 
 func (p mpiTest) Check(client, server bench.Endpoint, o bench.Options) error {
@@ -71,13 +71,12 @@ func (mpiTest) Prepare(context.Context, bench.AskFunc, bench.Endpoint, bench.End
 	return nil
 }
 
-// Client is what each rank runs.
+// Client is for each rank.
 func (p mpiTest) Client(_, _ bench.Endpoint, o bench.Options) []string {
 	return append([]string{p.osu.program}, p.args(o)...)
 }
 
-// args returns the arguments of the OSU micro-benchmarks, with as many iterations as fit if nodes share this
-// machine's CPUs.
+// args has as many iterations as fit if nodes share this machine's CPUs.
 func (p mpiTest) args(o bench.Options) []string {
 	if o.Iterations == 0 && o.Accelerator != "kvm" {
 		o.Iterations = max(2, p.osu.iterations(o)*2/max(2, p.messages(o.Ranks)))
@@ -85,8 +84,7 @@ func (p mpiTest) args(o bench.Options) []string {
 	return p.osu.args(o)
 }
 
-// messages returns the approximate number of messages of an iteration. Collective operations have a barrier after
-// each; like a reduction, it takes a number of steps that grows with the logarithm.
+// messages is approximate. Collective operations have a barrier after each; its steps grow with the logarithm.
 func (p mpiTest) messages(ranks int) int {
 	steps := 0
 	for n := 1; n < ranks; n *= 2 {
@@ -107,8 +105,6 @@ func (p mpiTest) Program(o bench.Options) bench.Program {
 		SourceArgs: []string{strings.TrimPrefix(p.osu.program, "osu_")}}
 }
 
-// rankProgram replaces the OSU micro-benchmarks on nodes without them.
-//
 //go:embed programs/mpi.c
 var rankProgram string
 

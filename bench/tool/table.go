@@ -11,7 +11,6 @@ import (
 	"github.com/rackless/rackless/internal/lazyregexp"
 )
 
-// This file is the table of the tools that print each figure on a line of its own: their commands, lines and metrics.
 // Units and directions of metrics are in metric.go.
 
 var hostTools = []bench.Engine{
@@ -28,8 +27,8 @@ var hostTools = []bench.Engine{
 			stderr:  true, // in some releases
 			// "run duration too short to determine memory rate" below 4.5 s; the arrays have to be filled as well
 			seconds: 6,
-			// An instance uses three arrays of four times its configured size of the last cache. A figure from arrays
-			// near the size of the real cache is not one of memory.
+			// An instance uses three arrays of four times its configured size of the last cache. Near the size of the
+			// real cache the figure is not one of memory.
 			sizes: &toolSizes{shared: 1, all: []toolSize{{"32M", 384}, {"16M", 192}, {"8M", 96}, {"4M", 48}, {"2M", 24},
 				{"1M", 12}}},
 			// Releases up to 0.14 print one rate for reads and writes together.
@@ -56,8 +55,8 @@ var hostTools = []bench.Engine{
 		Plugin: lineTool{
 			tool:     toolLMBench,
 			programs: "lat_mem_rd " + lmbenchPlaces,
-			// Each size once, on a ring in random order: repetition and spread come from several runs. The stride is
-			// two cache lines, because processors prefetch the neighbour of a line.
+			// On a ring in random order; repetition and spread come from several runs. The stride is two cache lines,
+			// because processors prefetch the neighbour of a line.
 			command: "{{.Program}} -P 1 -W 1 -N 1 -t {{.Size}} 128",
 			stderr:  true,
 			// 512 MiB are several times the last cache of a large server, 64 MiB exceed that of most machines, and an
@@ -75,7 +74,7 @@ var hostTools = []bench.Engine{
 	},
 }
 
-// Paths of the programs of lmbench in Debian and Ubuntu, which are not in PATH.
+// The programs of lmbench in Debian and Ubuntu are not in PATH.
 const lmbenchPlaces = "/usr/lib/lmbench/bin/x86_64-linux-gnu/lat_mem_rd " +
 	"/usr/lib/lmbench/bin/aarch64-linux-gnu/lat_mem_rd"
 
@@ -108,12 +107,11 @@ func sysbenchEngine(name, about, threads string) bench.Engine {
 		}}
 }
 
-// The program is called 7z in p7zip and in later packages of 7-Zip, 7zz in 7-Zip itself, and 7zr if it supports only
-// its own format.
+// The program is called 7z in p7zip and in later packages, 7zz in 7-Zip itself, and 7zr if it supports only its own
+// format.
 const sevenZipOthers = "7zz 7zr"
 
-// applications are programs that a node runs alone, and scientific ones that a group of nodes runs together. They are
-// common in hardware studies and packaged in Debian.
+// applications are common in hardware studies and packaged in Debian.
 var applications = []bench.Engine{
 	{
 		Name: "7zip", Tool: tool7Zip, Suite: bench.SuiteApps, Local: true,
@@ -131,8 +129,8 @@ var applications = []bench.Engine{
 			// size takes about half a minute on an emulated CPU.
 			sizes: &toolSizes{shared: 2, quick: "22", emulated: "22", all: []toolSize{{"25", 458}, {"24", 234},
 				{"23", 122}, {"22", 66}}},
-			// The averages of 16.02 have no speed. The rating is in the last of the columns: speed (KiB/s), usage
-			// (%), rating for one CPU in use, rating (MIPS).
+			// The averages of 16.02 have no speed. The rating is last: speed (KiB/s), usage (%), rating for one CPU in
+			// use, rating (MIPS).
 			lines: []func() *regexp.Regexp{
 				lazyregexp.New(`(?m)^RAM usage:.*# Benchmark threads:[ \t]+(?P<threads>\S+)[ \t\r]*$`),
 				lazyregexp.New(`(?m)^Avr:(?:[ \t]+\S+){2,3}[ \t]+(?P<rating_compress>\S+)[ \t]+\|` +
@@ -216,12 +214,11 @@ var applications = []bench.Engine{
 }
 
 // Inputs of the jobs:
-//   - copper by the embedded atom method, in a cube of cells of four atoms, with the given number of cells along a side
-//     ("loop geom" gives the atoms the same velocities on any number of ranks)
-//   - water in a cube of boxes of 216 molecules; all ranks share its long-range forces, by particle mesh Ewald
+//   - copper by the embedded atom method, in a cube of cells of four atoms ("loop geom" gives the atoms the same
+//     velocities on any number of ranks)
+//   - water in a cube of boxes of 216 molecules, with long-range forces by particle mesh Ewald
 //   - a flow in a cube of cells; its lid moves two fifths of a cell in each step of 1 s
-//   - a matrix; its number of rows determines the sizes of all tests. hpcc reads numbers at the beginnings of lines, by
-//     position.
+//   - a matrix; hpcc reads numbers at the beginnings of lines, by position
 var (
 	//go:embed programs/lammps.in
 	lammpsInput string

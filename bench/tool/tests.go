@@ -9,7 +9,7 @@ import (
 
 // Tests is the content of an output with several tests in turn.
 type Tests struct {
-	Version string    // of the tool; "" if unknown
+	Version string    // "" if unknown
 	Started time.Time // zero if unknown
 	All     []Test    // in the order printed
 }
@@ -35,7 +35,7 @@ func (t *Tests) add(name string, figures ...bench.Figure) {
 	x.Figures = append(x.Figures, figures...)
 }
 
-// checked returns the tests if the output could be read and has some, each with figures or an error.
+// checked needs some tests, each with figures or an error.
 func (t *Tests) checked(tool string, output []byte, err error) (Tests, error) {
 	if err == nil && len(t.All) == 0 {
 		err = bench.BadOutput(tool, output, "there is no result")

@@ -43,7 +43,7 @@ func TestOutputsOfSeveralTests(t *testing.T) {
 			"nvbandwidth_device_to_device_bidirectional_memcpy_read_ce 1",
 			"nvbandwidth_host_device_latency_sm 1"}, []string{
 			"nvbandwidth_device_to_device_bidirectional_memcpy_read_ce copy_bandwidth 0 0 52.3 GB/s"}},
-		// Waived test cases are left out: release 0.8 does not name them.
+		// Release 0.8 does not name waived test cases.
 		{"nvbandwidth/recorded-0.8-h200.txt", ParseNVBandwidths, "0.8", []string{"gpu_bandwidth_h2d 1",
 			"gpu_bandwidth_d2h 1", "nvbandwidth_host_to_device_bidirectional_memcpy_ce 1",
 			"nvbandwidth_device_to_host_bidirectional_memcpy_ce 1", "nvbandwidth_all_to_host_memcpy_ce 1",
@@ -60,10 +60,10 @@ func TestOutputsOfSeveralTests(t *testing.T) {
 			" bus_bandwidth 8589934592 0 478.738 GB/s", "/half/max collective_time 8589934592 0 31500 us"}},
 		{"nccl-tests/synthetic-2.18-per-iteration.txt", ParseNCCLKinds, "2.18.0", []string{" 4"}, []string{
 			" collective_time 2048 0 10.24 us"}},
-		// One GPU sends nothing to others, so there is no bus bandwidth.
+		// One GPU sends nothing to others.
 		{"nccl-tests/recorded-2.19.6-h200-all_reduce.txt", ParseNCCLKinds, "2.19.6", []string{" 28"}, []string{
 			" collective_time 8 0 6.26 us", " collective_time 1073741824 0 505.19 us"}},
-		// The CPU's time is shorter than the GPU's, which the bandwidths use.
+		// The bandwidths use the GPU's time.
 		{"nccl-tests/recorded-2.19.6-h200-cputime.txt", ParseNCCLKinds, "2.19.6", []string{"/cputime 18"}, []string{
 			"/cputime collective_time 8192 0 7.1 us"}},
 		{"nccl-tests/recorded-2.19.6-h200-hypercube.txt", ParseNCCLKinds, "2.19.6", []string{" 8"}, []string{
@@ -91,7 +91,6 @@ func TestOutputsOfSeveralTests(t *testing.T) {
 					t.Errorf("no %q among %q", want, all)
 				}
 			}
-			// The output of a killed tool or a full pipe is refused, or each figure is one of the whole output.
 			for n := 0; n < min(len(in), 8000); n += 7 {
 				part, err := tt.parse(in[:n])
 				var bad *bench.BadResultError

@@ -5,7 +5,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
-	_ "embed" // for the programs that drive the libraries
+	_ "embed"
 	"fmt"
 	"strconv"
 	"strings"
@@ -14,16 +14,16 @@ import (
 	"github.com/rackless/rackless/internal/lazyregexp"
 )
 
-// A transfer is a test of a library that moves caches of language models between machines: the client writes or reads
-// blocks of the server's memory, several at a time. docs/measuring.md describes how to install the libraries.
+// A transfer is a test of a library that moves caches of language models: the client writes or reads blocks of the
+// server's memory. docs/measuring.md describes how to install the libraries.
 type transfer struct {
 	by        *transferTool
 	operation string // "write" or "read"
-	requests  int    // concurrent requests; 0 means transferRequests. "b8"
-	tcp       bool   // TCP instead of the RDMA device. "tcp"
+	requests  int    // concurrent; 0 means transferRequests. "b8"
+	tcp       bool
 }
 
-// A transferTool holds the differences between the libraries. Both print the line of Mooncake's benchmark.
+// Both libraries print the line of Mooncake's benchmark.
 type transferTool struct {
 	tool           string
 	server         func(t transfer, ep bench.Endpoint, o bench.Options) []string
@@ -37,11 +37,10 @@ type transferTool struct {
 const (
 	transferRequests = 4
 	transferBuffer   = 16 << 20 // bytes registered by each side
-	transferPacket   = 4096     // bytes of the largest packet: RoCE's largest MTU
+	transferPacket   = 4096     // RoCE's largest MTU
 )
 
-// transferTools are Mooncake's transfer engine, with the benchmark in its wheel, and NIXL, which has no benchmark in
-// its wheel.
+// transferTools: Mooncake's wheel has a benchmark, NIXL's has none.
 var transferTools = []*transferTool{
 	{tool: toolMooncake, program: "transfer_engine_bench", wheel: "mooncake-transfer-engine-non-cuda", endless: true,
 		versions: `(?m)^mooncake_transfer_engine\w*-([0-9][\w.]*)\.dist-info$`, server: mooncakeServer,
@@ -95,7 +94,7 @@ func (t transfer) batch() int { return cmp.Or(t.requests, transferRequests) }
 
 func (t transfer) size(o bench.Options) int64 { return cmp.Or(o.Bytes, bench.QuickBytes) }
 
-// Check is perftest's where an RDMA device is needed; more than the buffer holds would be cut off.
+// Check is perftest's if an RDMA device is needed; more than the buffer holds would be cut off.
 func (t transfer) Check(client, server bench.Endpoint, o bench.Options) error {
 	if t.size(o) < 0 || t.size(o)*int64(t.batch()) > transferBuffer {
 		return bench.BadResult(t.by.tool, "%d bytes in each of %d requests do not fit into the buffer of %d: give a "+
@@ -118,7 +117,7 @@ func (t transfer) Client(client, server bench.Endpoint, o bench.Options) []strin
 	return t.by.client(t, client, server, o)
 }
 
-// mooncakeArgs returns the arguments of both sides. Mooncake chooses a random port, unless port is set.
+// mooncakeArgs is for both sides. Mooncake chooses a random port, unless port is set.
 func mooncakeArgs(t transfer, ep bench.Endpoint, port int, mode string) []string {
 	args, protocol := []string{"env"}, []string{"-protocol=rdma", "-device_name=" + ep.Device}
 	if t.tcp {
@@ -160,8 +159,6 @@ func mooncakeClient(t transfer, client, server bench.Endpoint, o bench.Options) 
 		"-duration="+strconv.Itoa(o.RunSeconds()), "-report_unit=Gb", "-report_precision=6")
 }
 
-// nixlProgram writes and reads with NIXL.
-//
 //go:embed programs/nixl.py
 var nixlProgram string
 
@@ -171,7 +168,6 @@ func programPath(tool, program string) string {
 	return fmt.Sprintf("/usr/local/bin/rackless-%s-%.4x", tool, sha256.Sum256([]byte(program)))
 }
 
-// give installs a program on a node, and then runs another.
 func give(ctx context.Context, ask bench.AskFunc, node, path, program, then string) error {
 	const keep = `[ -x "$1" ] || { printf %s "$2" >"$1.new" && chmod 755 "$1.new" && mv "$1.new" "$1"; } && "$3"`
 	out, err := ask(ctx, node, "sh", "-c", keep, "sh", path, program, then)
@@ -182,7 +178,6 @@ func give(ctx context.Context, ask bench.AskFunc, node, path, program, then stri
 	return err
 }
 
-// prepareNIXL installs the program on a node, and runs it to look for NIXL.
 func prepareNIXL(ctx context.Context, _ transfer, ask bench.AskFunc, node string) error {
 	return give(ctx, ask, node, nixlPath, nixlProgram, nixlPath)
 }
@@ -211,8 +206,7 @@ var (
 	mooncakeError = lazyregexp.New(`(?m)^[EF][0-9]{4} .*\] (.*)$`)
 )
 
-// Parse holds the figure against what it was made of, and against the packets of the device: a library that uses
-// another transport than it was told prints the same.
+// Parse also checks the packets of the device: a library that uses another transport than it was told prints the same.
 func (t transfer) Parse(out bench.Output, o bench.Options) ([]bench.Figure, error) {
 	bad := func(format string, args ...any) ([]bench.Figure, error) {
 		return nil, bench.BadResult(t.by.tool, format, args...)

@@ -32,7 +32,6 @@ func TestTransfersGiveTheRateThatItPrints(t *testing.T) {
 		{"mooncake_write", write, sent, "bw_average 65536 808 0.084523 Gb/s", ""},
 		{"mooncake_read", read("read"), bench.Options{Packets: bench.Packets{Sent: 692, Received: 58904 - 47832}},
 			"bw_average 65536 692 0.072381 Gb/s", ""},
-		// One packet fewer than the data takes.
 		{"mooncake_write", write, bench.Options{Packets: bench.Packets{Sent: 202*4*16 - 1, Received: 1 << 40}}, "",
 			"12927 packets passed the RDMA device, and 52953088 bytes take 12928"},
 		{"mooncake_read", write, sent, "", "packets passed the RDMA device"},
@@ -89,7 +88,7 @@ func TestTransfersRefuseWhatDoesNotFit(t *testing.T) {
 	}
 }
 
-// The program reports a missing NIXL, run by the local Python.
+// By the local Python.
 func TestTheProgramOfNIXLSaysWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	python, err := exec.LookPath("python3")
@@ -147,7 +146,7 @@ func TestNIXLIsLookedForOnBothNodes(t *testing.T) {
 	}
 }
 
-// A client of the port reaches Mooncake at its announced port.
+// A client of the port reaches Mooncake.
 func TestMooncakeIsReachedAtItsPort(t *testing.T) {
 	t.Parallel()
 	python, err := exec.LookPath("python3")
@@ -174,7 +173,7 @@ func TestMooncakeIsReachedAtItsPort(t *testing.T) {
 	defer cmd.Wait()
 	defer cmd.Process.Kill()
 	var client net.Conn
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // as long as the program runs
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for err := error(nil); client == nil; time.Sleep(10 * time.Millisecond) {
 		if client, err = net.Dial("tcp", "127.0.0.1:"+port); err != nil && ctx.Err() != nil {

@@ -13,8 +13,7 @@ import (
 	"github.com/rackless/rackless/bench"
 )
 
-// TestNoPrefixOfAnOutputGivesWrongFigures truncates real outputs at every byte, as a killed tool or a full pipe does.
-// The rest is either refused, or lacks only characters below the last row.
+// A killed tool or a full pipe cuts output: the rest is refused, or lacks only characters below the last row.
 func TestNoPrefixOfAnOutputGivesWrongFigures(t *testing.T) {
 	tests := []struct{ engine, file string }{
 		{"ib_write_bw", "perftest/recorded-6.06-rxe-tcg-write_bw-a.txt"},
@@ -54,7 +53,7 @@ func TestNoPrefixOfAnOutputGivesWrongFigures(t *testing.T) {
 	}
 }
 
-// TestLineEndsOfATerminalDoNotMatter: a node's serial console sends a carriage return with every line feed.
+// A node's serial console sends a carriage return with every line feed.
 func TestLineEndsOfATerminalDoNotMatter(t *testing.T) {
 	for _, tt := range []struct{ engine, file string }{
 		{"ib_write_bw", "perftest/recorded-6.06-rxe-tcg-write_bw-a.txt"},
@@ -77,7 +76,7 @@ func TestLineEndsOfATerminalDoNotMatter(t *testing.T) {
 	}
 }
 
-// TestWarningsBetweenHeaderAndRowAreKept joins stderr to stdout, as an executor with one stream does.
+// An executor with one stream joins stderr to stdout.
 func TestWarningsBetweenHeaderAndRowAreKept(t *testing.T) {
 	for _, warning := range []string{
 		"Conflicting CPU frequency values detected: 1500.000000 != 3100.000000. CPU Frequency is not max.",
@@ -98,8 +97,7 @@ func TestWarningsBetweenHeaderAndRowAreKept(t *testing.T) {
 	}
 }
 
-// TestDigitsOfAnotherLocaleAreNoOtherFigures replaces the decimal points of all recorded outputs by commas. Outputs
-// are refused unless their figures were whole: a parser must not stop at the comma.
+// A parser must not stop at the comma.
 func TestDigitsOfAnotherLocaleAreNoOtherFigures(t *testing.T) {
 	point := regexp.MustCompile(`([0-9])\.([0-9])`)
 	for dir, parse := range localeParsers() {

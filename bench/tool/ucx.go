@@ -16,13 +16,13 @@ import (
 func ucxEngine(name, about string, bandwidth bool) bench.Engine {
 	return bench.Engine{Name: name, Tool: toolUCX, About: about, Suite: bench.SuiteRDMA, Program: "ucx_perftest",
 		Package: "ucx-utils", Measures: ucx{bandwidth}.metrics(),
-		// Separate program, which may be missing: ucx_perftest has no version option.
+		// ucx_perftest has no version option; this program may be missing.
 		VersionCommand: []string{"sh", "-c", "ucx_info -v"}, Plugin: ucx{bandwidth}}
 }
 
-// These are puts of UCX's lower layer (UCT) over a reliable connection: the same operation over the same device as
-// ib_write_bw and ib_write_lat. The upper layer (UCP) connects with datagrams, and gives up on nodes as slow as
-// emulated ones ("UD endpoint: unhandled timeout error").
+// These are puts of UCX's lower layer (UCT) over a reliable connection: the same operation as ib_write_bw and
+// ib_write_lat. The upper layer (UCP) connects with datagrams, and gives up on nodes as slow as emulated ones ("UD
+// endpoint: unhandled timeout error").
 var ucxEngines = []bench.Engine{
 	ucxEngine("ucx_put_bw", "bandwidth of puts by UCX over the RDMA device", true),
 	ucxEngine("ucx_put_lat", "one-way latency of puts by UCX over the RDMA device", false),
@@ -32,10 +32,10 @@ type ucx struct {
 	bandwidth bool
 }
 
-// like returns the perftest test of equal duration, which determines the size and the number of iterations.
+// like returns the perftest test of equal duration.
 func (u ucx) like() perftest { return perftest{bandwidth: u.bandwidth} }
 
-// size returns the message size. UCX cannot measure all sizes in one run.
+// UCX cannot measure all sizes in one run.
 func (u ucx) size(o bench.Options) int64 {
 	switch {
 	case o.Bytes != 0:
@@ -50,12 +50,11 @@ func (u ucx) Check(client, server bench.Endpoint, o bench.Options) error {
 	return u.like().Check(client, server, o)
 }
 
-// ucxMPI matches the help of a ucx_perftest built with MPI, like Debian 13's. Such a program runs as one of two ranks
-// of an MPI job unless an option forbids it, which other builds refuse.
+// ucxMPI matches the help of a build with MPI, like Debian 13's. Such a program runs as one of two ranks of an MPI job
+// unless an option forbids it, which other builds refuse.
 var ucxMPI = lazyregexp.New(`(?m)^\s*-P\s+<0\|1>\s.*\bMPI\b`)
 
-// Prepare finds out on which nodes the program takes itself for a rank of MPI. Client and server may be of different
-// releases, so each is asked.
+// Prepare asks both nodes for MPI, because client and server may be of different releases.
 func (u ucx) Prepare(ctx context.Context, ask bench.AskFunc, client, server bench.Endpoint, o *bench.Options) error {
 	o.WithMPI = nil
 	for _, ep := range []bench.Endpoint{client, server} {
@@ -86,7 +85,7 @@ func (u ucx) args(ep bench.Endpoint, o bench.Options) []string {
 		strconv.FormatInt(o.Bytes, 10), "-n", strconv.Itoa(n), "-w", strconv.Itoa(max(1, n/10)), "-f")
 }
 
-// Traffic implements Carrier: its puts are RDMA writes, see ucxEngines.
+// Traffic has RDMA writes, see ucxEngines.
 func (u ucx) Traffic() bench.Traffic {
 	if !u.bandwidth {
 		return bench.Traffic{}
@@ -107,8 +106,7 @@ func (u ucx) metrics() []string {
 	return []string{bench.MetricLatencyTypical, bench.MetricLatencyAverage}
 }
 
-// Parse keeps what the test is run for. The table has a latency, a bandwidth and a rate in any case, but a bandwidth
-// of messages that wait for each other says nothing of the path.
+// Parse keeps what the test is run for: a bandwidth of messages that wait for each other says nothing of the path.
 func (u ucx) Parse(out bench.Output, o bench.Options) ([]bench.Figure, error) {
 	figures, err := ParseUCX(out.Stdout, u.size(o))
 	if err != nil {
@@ -121,8 +119,8 @@ func (u ucx) Parse(out bench.Output, o bench.Options) ([]bench.Figure, error) {
 	return figures, nil
 }
 
-// ucxColumns maps group and title to the columns of ucx_perftest. Overall figures are for the whole run, averages for
-// the part after the last line; MB is 2^20 bytes, because 148 messages of 65536 bytes a second are printed as 9.26.
+// ucxColumns maps group and title to columns. Overall figures are for the whole run, averages for the part after the
+// last line; MB is 2^20 bytes, because 148 messages of 65536 bytes a second are printed as 9.26.
 var ucxColumns = map[string]column{
 	"latency (usec)/50.0%ile":      {metric: bench.MetricLatencyTypical},
 	"latency (usec)/typical":       {metric: bench.MetricLatencyTypical}, // before 1.11
@@ -141,8 +139,7 @@ var ucxColumns = map[string]column{
 	"/# iterations":                {kind: columnIterations},
 }
 
-// ParseUCX reads the table of ucx_perftest on the client: the line "Final:", or with -f the only one. The table does
-// not have the message size.
+// ParseUCX reads the client's line "Final:", or with -f the only one. The table does not have the message size.
 func ParseUCX(output []byte, size int64) ([]bench.Figure, error) {
 	var cols []column
 	var groups string // header row above the titles
@@ -178,7 +175,7 @@ func ParseUCX(output []byte, size int64) ([]bench.Figure, error) {
 	case row == nil && ucxGaveUp().Match(output):
 		return nil, firstSign(toolUCX, output, ucxGaveUp)
 	case row == nil || len(row.Figures) == 0 || !bytes.HasSuffix(output, []byte("\n")):
-		// The row is the last line, and nothing closes the table: a line without its newline may lack digits.
+		// Nothing closes the table: a line without its newline may lack digits.
 		return nil, bench.BadOutput(toolUCX, output, "the output ends without a whole row of results")
 	}
 	return row.Figures, nil

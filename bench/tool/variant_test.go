@@ -10,7 +10,7 @@ import (
 	"github.com/rackless/rackless/bench"
 )
 
-// TestVariantsOfPerftestAreCommandLines covers every operation with every transport that supports it.
+// Every operation with every transport that supports it.
 func TestVariantsOfPerftestAreCommandLines(t *testing.T) {
 	wide := n1
 	wide.Wire = bench.Wire{MTU: 4096}
@@ -118,8 +118,7 @@ func TestOptionsThatATooOldPerftestLacksAreRefusedByItsHelp(t *testing.T) {
 	}
 }
 
-// Lines of the help of Debian 13's ucx_perftest 1.18.1, which was built with MPI. Debian 12's lacks the second, and
-// refuses the option.
+// Debian 13's ucx_perftest 1.18.1 was built with MPI. Debian 12's refuses the option.
 func TestUCXThatWasBuiltWithMPIIsToldThatThereIsNone(t *testing.T) {
 	t.Parallel()
 	const without = "     -p <port>      TCP port to use for data exchange (13337)\n     -h             show this " +
@@ -142,8 +141,8 @@ func TestUCXThatWasBuiltWithMPIIsToldThatThereIsNone(t *testing.T) {
 	}
 }
 
-// An average of ucx_perftest covers the time after its last line of progress. If nothing came then, it is 0/0, and
-// the figures are good, as in this row of UCX 1.18.1.
+// An average covers the time after the last line of progress. If nothing came then, it is 0/0, and the figures are
+// good, as in this row of UCX 1.18.1.
 func TestAverageOfNothingOfUCXIsNoFailure(t *testing.T) {
 	t.Parallel()
 	whole := string(readFile(t, "testdata/ucx/recorded-1.18.1-rxe-tcg-put_bw.txt"))
@@ -198,7 +197,7 @@ func TestSuitesHoldEveryEngineOnce(t *testing.T) {
 	}
 }
 
-// Suite rdma covers all of table 38 of the InfiniBand Architecture Specification that perftest can measure.
+// All of table 38 of the InfiniBand Architecture Specification that perftest can measure.
 func TestSuiteRDMAHasEveryOperationWithEveryTransport(t *testing.T) {
 	engines, err := Suite(bench.SuiteRDMA)
 	if err != nil {
@@ -223,8 +222,7 @@ func TestSuiteRDMAHasEveryOperationWithEveryTransport(t *testing.T) {
 	}
 }
 
-// The other options in the published table of perftest's options: all sizes, several queue pairs, both ways and a
-// duration, each by its argument.
+// All sizes, several queue pairs, both ways and a duration.
 func TestSuiteRDMAHasEveryWayToRunPerftest(t *testing.T) {
 	engines, err := Suite(bench.SuiteRDMA)
 	if err != nil {
@@ -242,7 +240,7 @@ func TestSuiteRDMAHasEveryWayToRunPerftest(t *testing.T) {
 			t.Errorf("%s: in it: %v; runs with %s, want %s", e.Name, holds(engines, e), args, want.args)
 		}
 	}
-	// On the slowest nodes four queue pairs send no more in total than one, or the test would exceed its time limit.
+	// On the slowest nodes four queue pairs send no more than one, or the test would exceed its time limit.
 	args := mustEngine(t, "ib_write_bw/q4").Server(n1, bench.Options{Accelerator: bench.Nested})
 	if i := slices.Index(args, "-n"); args[i+1] != "5" {
 		t.Errorf("%q, want 5 iterations of each queue pair", args)
@@ -266,8 +264,7 @@ func TestNCCLTellsWhatItKnowsOfItsVersions(t *testing.T) {
 	}
 }
 
-// A figure from an unknown version of a tool cannot be compared. Each engine reports a version, unless its tool has
-// no version.
+// A figure from an unknown version of a tool cannot be compared.
 func TestEveryToolTellsItsVersion(t *testing.T) {
 	silent := []string{"lat_mem_rd", "bw_mem"} // lmbench
 	for _, e := range Catalogue() {

@@ -8,7 +8,7 @@ import (
 	"github.com/rackless/rackless/bench"
 )
 
-// Published figures of good links are just below the limit, and never above.
+// Never above the limit.
 func TestPublishedFiguresAreJustBelowTheWire(t *testing.T) {
 	for _, tt := range []struct {
 		engine   string
@@ -16,10 +16,10 @@ func TestPublishedFiguresAreJustBelowTheWire(t *testing.T) {
 		bytes    int64
 		measured float64 // Gb/s
 		want     float64 // limit, to four digits
-		least    float64 // fraction of it that was reached
+		least    float64
 	}{
-		// Building a Multi-Node RDMA Lab on a Single Machine: ConnectX-4 Lx, back to back, between
-		// two virtual machines.
+		// Building a Multi-Node RDMA Lab on a Single Machine: ConnectX-4 Lx, back to back, between two virtual
+		// machines.
 		{"ib_write_bw", bench.Wire{Rate: 25, MTU: 4096}, 1 << 20, 24.51, 24.51, 0.999},
 		{"ib_write_bw", bench.Wire{Rate: 25, MTU: 4096}, 64 << 10, 24.50, 24.50, 0.999},
 		{"ib_write_bw", bench.Wire{Rate: 25, MTU: 4096}, 4096, 24.40, 24.42, 0.999},
@@ -60,7 +60,7 @@ func TestALimitIsNotMadeUp(t *testing.T) {
 	w := bench.Wire{Rate: 25, MTU: 1024}
 	six := w
 	six.IPv6 = true
-	// By hand: 1024 of 1024 + 82, + 4, + 16, + 20 bytes.
+	// 1024 of 1024 + 82, + 4, + 16, + 20 bytes.
 	for name, c := range map[string][2]float64{
 		"send":     {w.Limit(send, 1024), 25 * 1024. / 1106},
 		"read":     {w.Limit(read, 1024), 25 * 1024. / 1110},
@@ -94,7 +94,7 @@ func TestMoreThanTheWireCarriesIsNoResult(t *testing.T) {
 			"24.5 Gb/s") {
 		t.Errorf("31 Gb/s: %v", err)
 	}
-	// ib_write_bw/q8, which bench advises for a bond, uses both links.
+	// bench advises ib_write_bw/q8 for a bond, because it uses both links.
 	bond := bench.SlowerWire(bench.Wire{Rate: 200, MTU: 4096, Links: 2}, bench.Wire{Rate: 200, MTU: 4096, Links: 2})
 	e = mustEngine(t, "ib_write_bw/q8")
 	if err := bond.Check(e, []bench.Figure{{Metric: bench.MetricBWAverage, Bytes: 65536, Value: 390,
