@@ -12,10 +12,9 @@ import (
 	"time"
 )
 
-// labLimit is the longest acceptable time from the downloaded files to a measured lab.
+// labLimit is from the downloaded files to a measured lab.
 const labLimit = 3 * time.Minute
 
-// measured returns the commands of docs/install.md for a user with only one file of the release.
 func measured(t *testing.T) string {
 	t.Helper()
 	page, err := os.ReadFile("../../docs/install.md")
@@ -56,7 +55,7 @@ var foreignRoots = map[string]func(t *testing.T, dir string){
 	},
 }
 
-// unpacked extracts a Debian package into a new directory, without installing it.
+// unpacked does not install the package.
 func unpacked(t *testing.T, name string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -73,7 +72,7 @@ func must(t *testing.T, name string, args ...string) string {
 	return string(out)
 }
 
-// The test goes from the files of the release to a measured lab, on systems without any of rackless's dependencies.
+// From the files of the release to a measured lab, without any of rackless's dependencies.
 func TestALabOnForeignSystems(t *testing.T) {
 	if !*whole {
 		t.Skip("makes systems and starts labs in them: run with -whole")
@@ -95,7 +94,7 @@ func TestALabOnForeignSystems(t *testing.T) {
 			ctx, cancel := context.WithTimeoutCause(t.Context(), labLimit, errors.New("longer than people wait"))
 			defer cancel()
 			began := time.Now()
-			// All processes and mounts of the namespaces end with this command, however it ends.
+			// All processes and mounts of the namespaces end with this command.
 			cmd := exec.CommandContext(ctx, "unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c",
 				`mount -t proc proc "$0/proc" && mount --rbind /dev "$0/dev" &&
 				exec chroot --userspec=1000:1000 "$0" /bin/sh -c "$1"`, root, typed)

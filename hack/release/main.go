@@ -1,7 +1,6 @@
-// Command release makes the files that users download. For each architecture it makes an archive and the packages of
-// Debian, Fedora and Alpine, their checksums, and a list of the modules in them. It needs no network once the modules
-// are in Go's cache, and the same source gives the same bytes on every machine. With -install it puts the files below
-// a directory instead.
+// Command release makes the files that users download: archives and packages of Debian, Fedora and Alpine, their
+// checksums, and a list of the modules in them. The same source gives the same bytes on every machine. With -install it
+// puts the files below a directory instead.
 //
 // It is a separate module, so that rackless does not depend on packaging libraries.
 package main
@@ -70,8 +69,8 @@ type release struct {
 	manual, completions map[string][]byte // set once they are written
 }
 
-// describe sets the version and the time from the commit, unless they were given. Without git, the time comes from
-// SOURCE_DATE_EPOCH (reproducible-builds.org).
+// describe takes the version and the time from the commit. Without git, the time comes from SOURCE_DATE_EPOCH
+// (reproducible-builds.org).
 func (r *release) describe() error {
 	if err := os.MkdirAll(r.out, 0o755); err != nil {
 		return err
@@ -122,7 +121,6 @@ func (r *release) build(arch string) (string, error) {
 	return out, cmd.Run()
 }
 
-// pages returns the manual pages and the shell completions, which rackless generates itself.
 func (r *release) pages(here string) (pages, completions map[string][]byte, err error) {
 	dir, err := filepath.Abs(filepath.Join(r.out, "build", "man"))
 	if err != nil {
@@ -173,8 +171,7 @@ func (r *release) make(arches []string) error {
 	return r.checksums("SHA256SUMS", made)
 }
 
-// images writes the images of labs into one file, for hosts that cannot build them, and the file's digest beside it.
-// The images are built from today's Debian mirrors, so the bytes change from day to day.
+// images is for hosts that cannot build images. They come from today's Debian mirrors, so the bytes change.
 func (r *release) images(arch, key string) (file, digest string, err error) {
 	binary, err := r.build(runtime.GOARCH)
 	if err != nil {
@@ -194,7 +191,6 @@ func (r *release) images(arch, key string) (file, digest string, err error) {
 	return file, digest, os.WriteFile(file+".digest", []byte(digest+"\n"), 0o644)
 }
 
-// offline writes the tree, the images and their digest into one archive, and returns its name.
 func (r *release) offline(arch, key string) (string, error) {
 	images, digest, err := r.images(arch, key)
 	if err != nil {
@@ -217,7 +213,6 @@ func (r *release) offline(arch, key string) (string, error) {
 	return filepath.Join(r.out, name), r.checksums(name+".sha256", []string{name})
 }
 
-// built compiles rackless for an architecture, and returns the binary and the files to install.
 func (r *release) built(arch string) (binary string, files []file, err error) {
 	here, err := r.build(runtime.GOARCH)
 	if err != nil {
@@ -237,7 +232,6 @@ func (r *release) built(arch string) (binary string, files []file, err error) {
 	return binary, files, err
 }
 
-// install puts the files of this machine's architecture below destDir and prefix.
 func (r *release) install(destDir, prefix string) error {
 	_, files, err := r.built(runtime.GOARCH)
 	if err != nil {
@@ -267,8 +261,7 @@ func put(destDir, prefix string, files []file) error {
 	return nil
 }
 
-// uninstall removes the files that install has put there, found by name, since the installed version may have had
-// other pages.
+// uninstall finds files by name, since the installed version may have had other pages.
 func (r *release) uninstall(destDir, prefix string) error {
 	n := 0
 	for _, pattern := range installed {

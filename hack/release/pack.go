@@ -26,8 +26,8 @@ import (
 
 const homepage = "https://github.com/rackless/rackless"
 
-// formats maps each package format to its names for the programs that rackless recommends. EMULATOR is replaced by
-// the name in emulators. No program is required, because up unpacks a QEMU on hosts without one.
+// formats has the programs that rackless recommends. No program is required, because up unpacks a QEMU on hosts without
+// one.
 var formats = map[string][]string{
 	"deb": {"EMULATOR", "qemu-utils", "mmdebstrap"},
 	"rpm": {"EMULATOR-core", "qemu-img"},
@@ -44,12 +44,10 @@ func recommended(format, arch string) (names []string) {
 	return names
 }
 
-// base returns the prefix of the file names of an architecture.
 func (r *release) base(arch string) string {
 	return fmt.Sprintf("rackless_%s_linux_%s", strings.TrimPrefix(r.version, "v"), arch)
 }
 
-// packAll writes an architecture's archive, packages and list of modules, and returns their names.
 func (r *release) packAll(arch, binary string, tree []file) (names []string, err error) {
 	base := r.base(arch)
 	write := func(name string, make func(io.Writer) error) {
@@ -66,7 +64,7 @@ func (r *release) packAll(arch, binary string, tree []file) (names []string, err
 	return names, err
 }
 
-// write writes a file of the release completely, or not at all.
+// write writes a file completely, or not at all.
 func (r *release) write(name string, make func(io.Writer) error) error {
 	var b bytes.Buffer
 	if err := make(&b); err != nil {
@@ -96,7 +94,7 @@ func (r *release) archive(w io.Writer, top string, tree []file) error {
 	return z.Close()
 }
 
-// pack writes a package. nfpm reads its files from disk, so pack writes them there first.
+// nfpm reads its files from disk, so pack writes them there first.
 func (r *release) pack(w io.Writer, format, arch string, tree []file) error {
 	dir, err := os.MkdirTemp(r.out, "tree")
 	if err != nil {
@@ -138,8 +136,8 @@ func (r *release) pack(w io.Writer, format, arch string, tree []file) error {
 
 var tag = regexp.MustCompile(`^v\d+\.\d+\.\d+(-[a-z]+\.\d+)?$`)
 
-// packageVersion returns the version in a form that all package managers can order. For a commit without a tag it is
-// 0.0.0 with the commit's time, which sorts before every release.
+// packageVersion can be ordered by all package managers. A commit without a tag is 0.0.0 with its time, before every
+// release.
 func (r *release) packageVersion() string {
 	if tag.MatchString(r.version) {
 		return r.version[1:]
@@ -147,7 +145,7 @@ func (r *release) packageVersion() string {
 	return "0.0.0~" + r.time.Format("20060102150405")
 }
 
-// bom writes the list of a binary's modules in CycloneDX format.
+// bom has the CycloneDX format.
 func (r *release) bom(w io.Writer, binary string) error {
 	info, err := buildinfo.ReadFile(binary)
 	if err != nil {
@@ -168,7 +166,7 @@ func (r *release) bom(w io.Writer, binary string) error {
 	return cdx.NewBOMEncoder(w, cdx.BOMFileFormatJSON).SetPretty(true).Encode(b)
 }
 
-// checksums writes the SHA-256 sums of files to a file that sha256sum -c reads.
+// checksums writes SHA-256 sums that sha256sum -c reads.
 func (r *release) checksums(to string, names []string) error {
 	slices.Sort(names)
 	var b strings.Builder

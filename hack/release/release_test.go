@@ -23,7 +23,6 @@ func testRelease(t *testing.T) *release {
 		time: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
 }
 
-// testTree returns a tree with the test's own binary as the binary.
 func testTree(t *testing.T, r *release) (binary string, tree []file) {
 	t.Helper()
 	binary, err := os.Executable()
@@ -35,12 +34,12 @@ func testTree(t *testing.T, r *release) (binary string, tree []file) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The test binary is large, and its content does not matter.
+	// The test binary is large.
 	tree[slices.IndexFunc(tree, func(f file) bool { return f.path == binPath })].content = []byte("#!/bin/sh\n")
 	return binary, tree
 }
 
-// Two releases of the same files are equal, byte by byte, whenever they are made.
+// Byte by byte, whenever they are made.
 func TestReleasesAreEqual(t *testing.T) {
 	t.Parallel()
 	var made [2]map[string][]byte
@@ -60,7 +59,7 @@ func TestReleasesAreEqual(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		time.Sleep(1100 * time.Millisecond) // so that files get other times, to the second
+		time.Sleep(1100 * time.Millisecond)
 	}
 	if len(made[0]) != 6 {
 		t.Errorf("%d files", len(made[0]))
@@ -130,7 +129,7 @@ func TestVersionsOfPackages(t *testing.T) {
 	}
 }
 
-// Uninstalling removes all installed files and nothing else.
+// Uninstalling removes nothing else.
 func TestInstalledFilesAreRemoved(t *testing.T) {
 	t.Parallel()
 	r := testRelease(t)
@@ -158,7 +157,7 @@ func TestInstalledFilesAreRemoved(t *testing.T) {
 	}
 }
 
-// The whole release, compiled twice from checkouts in different places, with nothing cached.
+// Compiled twice from checkouts in different places, with nothing cached.
 func TestWholeReleasesAreEqual(t *testing.T) {
 	if !*whole {
 		t.Skip("compiles rackless four times: run with -whole")
@@ -196,7 +195,7 @@ func TestTheUnit(t *testing.T) {
 	_, tree := testTree(t, r)
 	unit := tree[slices.IndexFunc(tree, func(f file) bool { return f.path == unitPath })]
 	at := filepath.Join(dir, filepath.Base(unitPath))
-	// systemd-analyze looks for the program of the unit, which need not be installed here.
+	// systemd-analyze looks for the program of the unit.
 	if err := os.WriteFile(at, bytes.Replace(unit.content, []byte("=rackless "), []byte("=/bin/true "), 1),
 		0o644); err != nil {
 		t.Fatal(err)
@@ -206,7 +205,7 @@ func TestTheUnit(t *testing.T) {
 	}
 }
 
-// The Debian package is installed in a fresh system, runs there, and is removed without a trace.
+// It runs there, and is removed without a trace.
 func TestDebInAFreshSystem(t *testing.T) {
 	if *chroot == "" {
 		t.Skip("makes a Debian system: run with -deb-chroot DIR")

@@ -18,7 +18,7 @@ type file struct {
 	content []byte
 }
 
-// Paths below the prefix, in the order of the Filesystem Hierarchy Standard.
+// Below the prefix, in the order of the Filesystem Hierarchy Standard.
 const (
 	binPath  = "bin/rackless"
 	docPath  = "share/doc/rackless"
@@ -26,14 +26,13 @@ const (
 	bashPath = "share/bash-completion/completions/rackless"
 	fishPath = "share/fish/vendor_completions.d/rackless.fish"
 	zshPath  = "share/zsh/site-functions/_rackless"
-	unitPath = "lib/systemd/user/rackless-ui.service" // a user unit, which shows the user's labs
+	unitPath = "lib/systemd/user/rackless-ui.service" // a user unit
 )
 
-// installed are patterns that match all paths of tree, in any version.
+// installed match all paths of tree, in any version.
 var installed = []string{binPath, docPath, manPath + "/rackless.1.gz", manPath + "/rackless-*.1.gz", bashPath, fishPath,
 	zshPath, unitPath}
 
-// tree returns the files to install with a binary, by path.
 func (r *release) tree(binary string, pages, completions map[string][]byte) ([]file, error) {
 	b, err := os.ReadFile(binary)
 	if err != nil {
@@ -97,7 +96,7 @@ func (r *release) docs() ([]file, error) {
 	return files, nil
 }
 
-// compress writes no time and no name into its output, so that equal pages give equal files.
+// compress writes no time and no name, so that equal pages give equal files.
 func compress(text []byte) ([]byte, error) {
 	var b bytes.Buffer
 	z, err := gzip.NewWriterLevel(&b, gzip.BestCompression)

@@ -1,8 +1,5 @@
-// Package atomicfile writes files completely or not at all: a reader sees the old content or the new content, even
-// after a power cut.
-//
-// A rename alone is not enough. Without fsync a file system may write the new name to disk before the contents, and a
-// power cut in between leaves an empty file under the final name.
+// Package atomicfile writes files completely or not at all, even after a power cut. A rename alone is not enough:
+// without fsync a power cut may leave an empty file under the final name.
 package atomicfile
 
 import (
@@ -20,7 +17,7 @@ import (
 	"github.com/rackless/rackless/internal/trace"
 )
 
-// WriteFile writes data to a file, like [Write].
+// WriteFile is like [Write].
 func WriteFile(path string, data []byte, perm fs.FileMode) error {
 	return Write(path, perm, func(w io.Writer) error {
 		_, err := w.Write(data)
@@ -40,7 +37,7 @@ func Write(path string, perm fs.FileMode, fill func(io.Writer) error) error {
 	return f.Commit()
 }
 
-// WriteJSON writes a value as JSON, readable only by the owner, like [Write].
+// WriteJSON writes JSON, readable only by the owner.
 func WriteJSON(path string, v any) error {
 	data, err := json.Marshal(v)
 	if err != nil {
@@ -64,13 +61,13 @@ func ReadJSON(path string, to any) error {
 // A File is a new file that Commit puts in the place of another.
 type File struct {
 	*os.File
-	path string      // final path
-	old  fs.FileInfo // the file at path, or nil
+	path string // final path
+	old  fs.FileInfo
 }
 
-// Create begins a file that will replace the file at path. An existing file keeps its mode, and a new one gets perm,
-// less the umask. If path is a symbolic link, its target is replaced. A file that is not regular is an error, because
-// replacing a device such as /dev/null by a file would break it.
+// Create begins a file that will replace the file at path, or its target if that is a symbolic link. An existing file
+// keeps its mode, and a new one gets perm, less the umask. A file that is not regular is an error, because replacing a
+// device such as /dev/null by a file would break it.
 func Create(path string, perm fs.FileMode) (*File, error) {
 	old, err := os.Stat(path)
 	switch link, linkErr := os.Lstat(path); {
@@ -83,7 +80,7 @@ func Create(path string, perm fs.FileMode) (*File, error) {
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return nil, err
 	}
-	// The name is random, so that two writers do not share a file.
+	// A random name, so that two writers do not share a file.
 	tmp := fmt.Sprintf("%s.%.8s.new", path, rand.Text())
 	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, perm)
 	if err != nil {
@@ -95,7 +92,7 @@ func Create(path string, perm fs.FileMode) (*File, error) {
 	return &File{f, path, old}, nil
 }
 
-// Commit closes the file and renames it to its final path. On error nothing has changed.
+// Commit closes and renames the file. On error nothing has changed.
 func (f *File) Commit() (err error) {
 	if f.old != nil {
 		err = f.Chmod(f.old.Mode().Perm())
@@ -112,8 +109,8 @@ func (f *File) Commit() (err error) {
 // Discard closes and removes the file.
 func (f *File) Discard() error { return errors.Join(f.Close(), os.Remove(f.Name())) }
 
-// Rename renames a complete file, link or directory. It syncs the contents to disk before the rename and the
-// directory after it. Like [os.Rename], it replaces a file.
+// Rename syncs the contents of a complete file, link or directory before the rename and the directory after it. Like
+// [os.Rename], it replaces a file.
 func Rename(from, to string) error {
 	if err := SyncTree(from); err != nil {
 		return err
@@ -125,17 +122,17 @@ func Rename(from, to string) error {
 	return SyncDir(filepath.Dir(to))
 }
 
-// SyncTree syncs a regular file, or all files and directories below a directory, to disk.
+// SyncTree syncs a file, or all files and directories below a directory.
 func SyncTree(path string) error {
 	return filepath.WalkDir(path, func(p string, d fs.DirEntry, err error) error {
 		if err != nil || !d.IsDir() && !d.Type().IsRegular() {
-			return err // a link has no contents and must not be followed
+			return err // a link must not be followed
 		}
 		return SyncDir(p)
 	})
 }
 
-// SyncDir syncs the names in a directory to disk.
+// SyncDir syncs the names in a directory.
 func SyncDir(dir string) error {
 	if runtime.GOOS == "windows" { // Windows cannot sync directories
 		return nil

@@ -96,7 +96,7 @@ func TestWriteFailure(t *testing.T) {
 	}
 }
 
-// Concurrent readers always see one writer's complete contents.
+// Readers always see one writer's complete contents.
 func TestWriteAtOnce(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "f")

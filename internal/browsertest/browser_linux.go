@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// TB is the part of *testing.T that the browser needs. A non-test package must not import package testing.
+// TB is needed because a non-test package must not import package testing.
 type TB interface {
 	Helper()
 	Cleanup(func())
@@ -31,10 +31,9 @@ type TB interface {
 
 var screenshots = flag.String("screenshots", "", "write a picture of every page of the browser test into this folder")
 
-// axe is the path of axe-core, which checks accessibility by the rules of WCAG 2.2 A and AA.
+// axe checks accessibility by the rules of WCAG 2.2 A and AA.
 var axe = flag.String("axe", "", "judge every page of the browser tests by the axe-core in this `FILE`, axe.min.js")
 
-// axeRun returns a line for each rule that a page breaks, with the first offending elements.
 const axeRun = `
 axe.run({runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}).then(r =>
 	r.violations.map(v => "axe: " + v.id + " (" + v.impact + "): " + v.help + ": " +
@@ -44,8 +43,8 @@ axe.run({runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best
 type Screen struct {
 	Name          string
 	Width, Height int
-	Scheme, Media string // CSS color scheme (light or dark) and media type (screen or print)
-	Background    string // expected color of the page's background; proves that the scheme took effect
+	Scheme, Media string // light or dark; screen or print
+	Background    string // of the page; proves that the scheme took effect
 }
 
 // Screens are the devices for testing pages.
@@ -58,14 +57,13 @@ var Screens = []Screen{
 	{"paper", 717, 1046, "dark", "print", "rgb(255, 255, 255)"},
 }
 
-// A Browser is a Chromium driven by the DevTools protocol over two pipes, with JSON messages that end with a zero
-// byte. It needs no port.
+// A Browser is a Chromium driven by the DevTools protocol over two pipes, with JSON messages that end with a zero byte.
 type Browser struct {
 	to, from *os.File
 	in       *bufio.Reader
 	last     int
 	events   []message
-	tab      string // the only tab: opening one for each page costs as much as showing the page
+	tab      string // opening one for each page costs as much as showing the page
 }
 
 // A message is an answer with the ID of its command, or an event with a method.
@@ -80,10 +78,9 @@ type message struct {
 	} `json:"error"`
 }
 
-// limit bounds the time of one answer of the browser on a busy machine.
 const limit = 60 * time.Second
 
-// Start starts Chromium for one test. The test's cleanup ends it and removes its profile.
+// Start starts Chromium for one test, whose cleanup ends it.
 func Start(t TB) *Browser {
 	t.Helper()
 	path, err := exec.LookPath("chromium")
@@ -102,8 +99,8 @@ func Start(t TB) *Browser {
 	if err := errors.Join(err1, err2); err != nil {
 		t.Fatal(err)
 	}
-	// Disable every feature that makes requests of its own, which would look like requests of the page, or that waits
-	// for a desktop. One renderer draws all pages, because one for each page would take 1.5 times as long.
+	// Disable every feature that makes requests of its own or waits for a desktop. One renderer draws all pages,
+	// because one for each page would take 1.5 times as long.
 	cmd := exec.Command(path, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
 		"--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-breakpad",
 		"--hide-scrollbars", "--renderer-process-limit=1", "--user-data-dir="+filepath.Join(home, "profile"),
@@ -111,10 +108,10 @@ func Start(t TB) *Browser {
 	var log bytes.Buffer
 	cmd.Stderr = &log // all processes of Chromium inherit it, so Wait waits for all of them
 	cmd.WaitDelay = 10 * time.Second
-	cmd.ExtraFiles = []*os.File{childIn, childOut} // the protocol uses file descriptors 3 and 4
+	cmd.ExtraFiles = []*os.File{childIn, childOut}
 	cmd.Env = append(os.Environ(), "HOME="+home, "TMPDIR="+home, "XDG_CONFIG_HOME="+home, "XDG_CACHE_HOME="+home,
 		"XDG_RUNTIME_DIR="+home)
-	// Chromium starts a dozen processes that survive the first one's death, so it gets a process group.
+	// Chromium starts a dozen processes that survive the first one's death.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		t.Fatalf("start %s: %v", path, err)
@@ -123,7 +120,7 @@ func Start(t TB) *Browser {
 	childOut.Close()
 	b := &Browser{to: to, from: from, in: bufio.NewReader(from)}
 	t.Cleanup(func() {
-		to.Close() // Chromium exits when its pipe closes; the signal is for a Chromium that hangs
+		to.Close() // Chromium exits when its pipe closes, unless it hangs
 		from.Close()
 		if err := syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
 			t.Errorf("end chromium: %v", err)
@@ -139,7 +136,7 @@ func Start(t TB) *Browser {
 	return b
 }
 
-// call sends a command and waits for its answer. It keeps events that arrive before.
+// call waits for the command's answer. It keeps events that arrive before.
 func (b *Browser) call(t TB, session, method string, params, result any) {
 	t.Helper()
 	b.last++
@@ -156,7 +153,6 @@ func (b *Browser) call(t TB, session, method string, params, result any) {
 	}
 	for {
 		m := b.next(t, method)
-		// This is an event or a late answer, since commands are sent one after the other.
 		if m.ID != b.last {
 			continue
 		}
@@ -194,13 +190,13 @@ func (b *Browser) next(t TB, waiting string) message {
 // Seen describes a page as the browser showed it.
 type Seen struct {
 	Probe    string   // result of the probe
-	Problems []string // errors, and requests for anything but the page itself
+	Problems []string // and requests for anything but the page itself
 }
 
 type object = map[string]any
 
-// Open loads a file in a tab that looks like the screen, and then evaluates the probe in it, which is JavaScript that
-// returns a string or a promise of one.
+// Open loads a file in a tab that looks like the screen, and evaluates the probe: JavaScript that returns a string or a
+// promise of one.
 func (b *Browser) Open(t TB, file string, s Screen, probe string) Seen {
 	t.Helper()
 	address := (&url.URL{Scheme: "file", Path: file}).String()
@@ -208,7 +204,7 @@ func (b *Browser) Open(t TB, file string, s Screen, probe string) Seen {
 }
 
 // OpenServed is like Open for a page of a server. Requests to other servers and answers with an error status are
-// problems. name is the name of the screenshots.
+// problems. name is for screenshots.
 func (b *Browser) OpenServed(t TB, address, name string, s Screen, probe string) Seen {
 	t.Helper()
 	u, err := url.Parse(address)
@@ -218,8 +214,7 @@ func (b *Browser) OpenServed(t TB, address, name string, s Screen, probe string)
 	return b.open(t, address, u.Scheme+"://"+u.Host+"/", name, s, probe)
 }
 
-// judge returns the violations that axe-core finds on the page of a tab. It evaluates axe-core's source instead of
-// loading it, because pages forbid foreign scripts.
+// judge evaluates axe-core's source, because pages forbid foreign scripts.
 func (b *Browser) judge(t TB, tab string) []string {
 	t.Helper()
 	program, err := os.ReadFile(*axe)
@@ -245,7 +240,7 @@ func (b *Browser) open(t TB, address, own, name string, s Screen, probe string) 
 		b.tab = b.newTab(t)
 	}
 	tab := b.tab
-	b.load(t, "about:blank") // leave the previous page, so that its late requests are not attributed to this one
+	b.load(t, "about:blank") // so that late requests of the previous page are not attributed to this one
 	b.call(t, tab, "Emulation.setDeviceMetricsOverride", object{"width": s.Width, "height": s.Height,
 		"deviceScaleFactor": 1, "mobile": s.Width < 800}, nil)
 	b.call(t, tab, "Emulation.setEmulatedMedia",
@@ -276,7 +271,6 @@ func (b *Browser) open(t TB, address, own, name string, s Screen, probe string) 
 	return out
 }
 
-// newTab opens a tab and enables all events that can indicate a problem.
 func (b *Browser) newTab(t TB) string {
 	t.Helper()
 	var target struct{ TargetID, SessionID string }
@@ -298,7 +292,7 @@ func (b *Browser) load(t TB, address string) {
 	}
 }
 
-// problem describes the fault that an event reports, or returns "". The page may request URLs that begin with own.
+// problem returns "" if the event reports no fault.
 func (m message) problem(own string) string {
 	switch m.Method {
 	case "Network.requestWillBeSent":
@@ -312,7 +306,7 @@ func (m message) problem(own string) string {
 		}
 	case "Network.webSocketCreated", "Network.webTransportCreated", "Runtime.consoleAPICalled",
 		"Runtime.exceptionThrown", "Log.entryAdded":
-		return m.Method + " " + string(m.Params) // the pages print nothing, so any console output is an error
+		return m.Method + " " + string(m.Params) // the pages print nothing
 	}
 	return ""
 }

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Tests of pages expect no requests and no errors. This test shows that the browser would report them.
+// Tests of pages expect no requests and no errors.
 func TestChromiumWatcherSeesRequestsAndErrors(t *testing.T) {
 	b := Start(t)
 	for name, c := range map[string]struct{ html, want string }{

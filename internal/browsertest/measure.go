@@ -2,7 +2,7 @@ package browsertest
 
 import _ "embed"
 
-// Measure is a probe expression that returns the visible properties of any page, as a Measured.
+// Measure is a probe that returns a Measured.
 //
 //go:embed measure.js
 var Measure string

@@ -18,7 +18,6 @@ import (
 
 var site = flag.String("site", "", "open all pages of the site in this folder, which make site has built")
 
-// siteProbe returns the size of a page with its resources, its local links, and if it scrolls sideways.
 const siteProbe = `JSON.stringify({
 	bytes: performance.getEntriesByType("resource").concat(performance.getEntriesByType("navigation"))
 		.reduce((n, e) => n + e.encodedBodySize, 0),
@@ -29,10 +28,10 @@ const siteProbe = `JSON.stringify({
 
 const searchProbe = `document.getElementById("said").textContent + "\n" + document.getElementById("found").textContent`
 
-// weight is the maximum size in bytes of a page with all its resources, as a server sends them.
+// weight is in bytes of a page with all its resources, as a server sends them.
 const weight = 300_000
 
-// Every page of the site works on a phone and on a laptop, without other servers and without broken links.
+// Without other servers and without broken links.
 func TestChromiumShowsTheSite(t *testing.T) {
 	if *site == "" {
 		t.Skip("opens the pages that make site has built: run with -site DIR")
@@ -96,7 +95,6 @@ func TestChromiumShowsTheSite(t *testing.T) {
 			t.Errorf("the search for %s finds %.2000q, and no %q; %q", query, seen.Probe, want, seen.Problems)
 		}
 	}
-	// The search also works from a local disk.
 	file, err := filepath.Abs(filepath.Join(*site, "search.html"))
 	if err != nil {
 		t.Fatal(err)
@@ -107,7 +105,6 @@ func TestChromiumShowsTheSite(t *testing.T) {
 	}
 }
 
-// compressed returns a handler that compresses pages, as web servers do.
 func compressed(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Encoding", "gzip")

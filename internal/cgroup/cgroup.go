@@ -1,8 +1,7 @@
 // Package cgroup reads the limits that control groups set for this process.
 //
-// Control groups limit a process in addition to /proc/meminfo and its resource limits. The limits of all groups
-// apply, from the process's own up to the root of the hierarchy. Version 2 has one hierarchy, version 1 one for each
-// controller (Documentation/admin-guide/cgroup-v2.rst and cgroup-v1).
+// The limits of all groups apply, from the process's own up to the root of the hierarchy. Version 2 has one hierarchy,
+// version 1 one for each controller (Documentation/admin-guide/cgroup-v2.rst and cgroup-v1).
 package cgroup
 
 import (
@@ -16,8 +15,7 @@ import (
 // noLimit is larger than any real limit. Version 1 reports "no limit" for memory as a number near 2^63.
 const noLimit = 1 << 60
 
-// groups returns the directories of this process's groups for a controller, innermost first, and whether they are of
-// version 2.
+// groups returns directories, innermost first.
 func groups(root fs.FS, controller string) (dirs []string, v2 bool) {
 	b, err := fs.ReadFile(root, "proc/self/cgroup")
 	if err != nil {
@@ -54,7 +52,7 @@ func groups(root fs.FS, controller string) (dirs []string, v2 bool) {
 }
 
 // Limit returns the lowest limit of a controller over this process's groups, and its group. fileV1 and fileV2 are the
-// files with the limit in the two versions, and root is "/" except in tests. ok is false if no group has a limit.
+// files of the two versions, and root is "/" except in tests. ok is false if no group has a limit.
 func Limit(root fs.FS, controller, fileV1, fileV2 string) (limit int64, where string, ok bool) {
 	dirs, v2 := groups(root, controller)
 	file := fileV1
@@ -69,8 +67,8 @@ func Limit(root fs.FS, controller, fileV1, fileV2 string) (limit int64, where st
 	return limit, where, ok
 }
 
-// Memory returns the lowest memory limit over this process's groups, the memory used without the page cache, both in
-// bytes, and the limit's group. ok is false if no group has a limit.
+// Memory returns the lowest limit, the memory used without the page cache, both in bytes, and the limit's group. ok is
+// false if no group has a limit.
 func Memory(root fs.FS) (limit, used int64, where string, ok bool) {
 	limit, where, ok = Limit(root, "memory", "memory.limit_in_bytes", "memory.max")
 	if !ok {
@@ -86,8 +84,7 @@ func Memory(root fs.FS) (limit, used int64, where string, ok bool) {
 	return limit, 0, where, true
 }
 
-// pageCache returns the bytes of file pages that a group could give back, from "inactive_file" of memory.stat in both
-// versions.
+// pageCache is "inactive_file" of memory.stat in both versions.
 func pageCache(root fs.FS, dir string) int64 {
 	b, err := fs.ReadFile(root, path.Join(dir, "memory.stat"))
 	if err != nil {
@@ -105,7 +102,6 @@ func pageCache(root fs.FS, dir string) int64 {
 
 var errNoLimit = errors.New("no limit")
 
-// readNumber reads a file with one number, or the word "max".
 func readNumber(root fs.FS, name string) (int64, error) {
 	b, err := fs.ReadFile(root, name)
 	if err != nil {

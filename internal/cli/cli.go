@@ -1,5 +1,4 @@
-// Package cli has the common parts of the verbs of a cobra command line: errors with exit codes, checks of arguments,
-// and flags that take one of a few words.
+// Package cli has the common parts of the verbs of a cobra command line.
 package cli
 
 import (
@@ -25,8 +24,7 @@ import (
 // Annotations of commands that were renamed.
 const (
 	// Now is the present path of a command under a former name, which is hidden.
-	Now = "now"
-	// formerly is the former path of a command.
+	Now      = "now"
 	formerly = "formerly"
 )
 
@@ -42,8 +40,7 @@ func SetFormerly(cmd *cobra.Command, old string) {
 // CodeUsage is the exit code for a wrong command line or a wrong input file.
 const CodeUsage = 2
 
-// An Error ends the program with its own exit code, all other errors end it with 1. If Err is nil, nothing more is
-// printed.
+// An Error ends the program with its own exit code, all other errors end it with 1. If Err is nil, nothing is printed.
 type Error struct {
 	Code int
 	Err  error
@@ -60,7 +57,7 @@ func (e *Error) Error() string {
 // Unwrap returns Err.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Exit returns an error that ends the program with this status and prints nothing, or nil for 0.
+// Exit returns an error that prints nothing, or nil for 0.
 func Exit(status int) error {
 	if status == 0 {
 		return nil
@@ -71,9 +68,9 @@ func Exit(status int) error {
 // Usage marks an error as a usage error.
 func Usage(err error) error { return &Error{CodeUsage, err} }
 
-// Usagef returns a usage error that begins with the command's name and ends with a pointer to its help.
+// Usagef returns a usage error with the command's name and a pointer to its help.
 func Usagef(cmd *cobra.Command, format string, args ...any) error {
-	// The help itself is not printed, because its forty lines would push the message out of sight.
+	// The help itself, forty lines, would push the message out of sight.
 	where := ""
 	if cmd.HasParent() { // the program prints "rackless: " before every message
 		where = strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()+" ") + ": "
@@ -81,16 +78,16 @@ func Usagef(cmd *cobra.Command, format string, args ...any) error {
 	return Usage(fmt.Errorf("%s%s\nsee: %s --help", where, fmt.Sprintf(format, args...), cmd.CommandPath()))
 }
 
-// ExactArgs is like cobra.ExactArgs with a message that names the expected arguments.
+// ExactArgs is like cobra.ExactArgs, and names the arguments in its message.
 func ExactArgs(n int, what string) cobra.PositionalArgs { return RangeArgs(n, n, what) }
 
 // MaxArgs allows up to n arguments.
 func MaxArgs(n int, what string) cobra.PositionalArgs { return RangeArgs(0, n, what) }
 
-// SomeArgs requires one argument or more. Its second parameter names them in the message.
+// SomeArgs requires one argument or more.
 func SomeArgs(what string) cobra.PositionalArgs { return RangeArgs(1, math.MaxInt, what) }
 
-// RangeArgs allows least to most arguments, and names them in its message.
+// RangeArgs allows least to most arguments.
 func RangeArgs(least, most int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) < least || len(args) > most {
@@ -100,21 +97,19 @@ func RangeArgs(least, most int, what string) cobra.PositionalArgs {
 	}
 }
 
-// Finish makes the commands of a tree behave alike. A command with only subcommands prints its help, an unknown
-// subcommand is a usage error with a suggestion, and so is every error about arguments.
+// Finish makes the commands of a tree behave alike. A command with only subcommands prints its help; an unknown
+// subcommand and every error about arguments is a usage error.
 func Finish(cmd *cobra.Command) {
 	for _, c := range cmd.Commands() {
 		Finish(c)
 	}
-	// cobra itself prints the help and exits with 0, even for a subcommand that does not exist. Scripts would take
-	// that for success.
+	// cobra itself exits with 0, even for a subcommand that does not exist.
 	if !cmd.Runnable() {
 		cmd.Args = unknownCommand
 		cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 		return
 	}
 	check := cmd.Args
-	// Without a check, cobra accepts any arguments.
 	if check == nil {
 		return
 	}
@@ -127,10 +122,9 @@ func Finish(cmd *cobra.Command) {
 	}
 }
 
-// goneKey begins the annotations that Gone makes.
 const goneKey = "gone "
 
-// Gone makes the error for a flag of cmd that has left the program say what to use instead.
+// Gone makes the error for a flag that has left the program say what to use instead.
 func Gone(cmd *cobra.Command, name, instead string) {
 	if cmd.Annotations == nil {
 		cmd.Annotations = map[string]string{}
@@ -157,8 +151,7 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 	return Usagef(cmd, "unknown command %q%s", args[0], hint)
 }
 
-// FlagError returns a usage error for a wrong flag, with the message of pflag, the most similar flag and a pointer to
-// the help.
+// FlagError returns a usage error with the message of pflag, the most similar flag and a pointer to the help.
 func FlagError(cmd *cobra.Command, err error) error {
 	hint := ""
 	if e, ok := errors.AsType[*pflag.NotExistError](err); ok {
@@ -188,7 +181,6 @@ func nearest(cmd *cobra.Command, name string) string {
 	return best
 }
 
-// oneOf is a flag that takes one of a few words. Other words are refused when the command line is parsed.
 type oneOf struct {
 	value *string
 	words []string
@@ -196,7 +188,7 @@ type oneOf struct {
 
 // EnumFlag adds a flag that takes one of the allowed words, with completion. The current value is the default.
 func EnumFlag(cmd *cobra.Command, value *string, name, short, help string, allowed ...string) {
-	// The help lists the words too, because users do not use a flag if they have to look its values up elsewhere.
+	// Users do not use a flag if they have to look its values up elsewhere.
 	cmd.Flags().VarP(oneOf{value, allowed}, name, short, help+": "+words.Or(allowed))
 	OfferWords(cmd, name, allowed...)
 }
@@ -208,12 +200,12 @@ func Offer(cmd *cobra.Command, name string, f cobra.CompletionFunc) {
 	}
 }
 
-// OfferWords makes a shell complete a flag with these words and no files.
+// OfferWords completes a flag with these words and no files.
 func OfferWords(cmd *cobra.Command, name string, words ...string) {
 	Offer(cmd, name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// NotEmpty refuses flags with an empty value, which usually comes from an unset variable in a script.
+// NotEmpty refuses empty values, which usually come from an unset variable in a script.
 func NotEmpty(cmd *cobra.Command, what string, names ...string) error {
 	for _, name := range names {
 		if f := cmd.Flags().Lookup(name); f.Changed && f.Value.String() == "" {
@@ -223,7 +215,7 @@ func NotEmpty(cmd *cobra.Command, what string, names ...string) error {
 	return nil
 }
 
-// String returns the current word. With Set and Type it makes oneOf a pflag.Value.
+// String returns the current word.
 func (o oneOf) String() string {
 	if o.value == nil { // pflag calls String on the zero value when it prints defaults
 		return ""
@@ -231,7 +223,7 @@ func (o oneOf) String() string {
 	return *o.value
 }
 
-// Set refuses a word that is not in the list. pflag puts the flag's name before the message.
+// Set refuses a word that is not in the list.
 func (o oneOf) Set(s string) error {
 	if !slices.Contains(o.words, s) {
 		return fmt.Errorf("want %s", words.Or(o.words))
@@ -245,7 +237,7 @@ func (oneOf) Type() string { return "WORD" }
 
 type completer struct {
 	shell     string
-	xdg, home string // the variable with the directory, and the default below home
+	xdg, home string
 	file      string
 	write     func(root *cobra.Command, b *bytes.Buffer) error
 	then      string // advice on the remaining step; DIR is the directory
@@ -263,8 +255,8 @@ var completers = []completer{
 		"New shells use it."},
 }
 
-// InstallCompletion writes a shell's completion script to the user's directory for completions. dir maps an XDG
-// variable and a path below home to a directory. The result is a message for the user.
+// InstallCompletion writes a shell's completion script to the user's directory, and returns a message. dir maps an XDG
+// variable and a path below home to a directory.
 func InstallCompletion(cmd *cobra.Command, shell string, dir func(xdg, home string) (string, error)) (string, error) {
 	i := slices.IndexFunc(completers, func(c completer) bool { return c.shell == shell })
 	if i < 0 {
@@ -290,23 +282,21 @@ func InstallCompletion(cmd *cobra.Command, shell string, dir func(xdg, home stri
 	return fmt.Sprintf("wrote %s\n%s\n", path, strings.ReplaceAll(c.then, "DIR", filepath.Dir(path))), nil
 }
 
-// AllVerbs is the key in a defaults file for flags of every verb that has them.
+// AllVerbs is the key in a defaults file for every verb.
 const AllVerbs = "all"
 
-// defaultsFile sets the limits of a defaults file, which is small because it names each flag once.
 var defaultsFile = &strictyaml.Format{Name: "config", File: "config file", MaxSize: 64 << 10, MaxTokens: 4000,
 	MaxDepth: 4, EmptyWant: "verbs and their flags", EmptyFix: `begin with "up: {accel: tcg}"`, LooseText: true,
 	LargeFix: "it is not a config file of rackless", AliasFix: "write the value out"}
 
-// Defaults are the user's values of flags for all command lines. The file maps verbs ("up", "study run"), or
-// [AllVerbs], to flags and their values. The zero value has none.
+// Defaults map verbs ("up", "study run"), or [AllVerbs], to flags and their values.
 type Defaults struct {
 	values map[string]map[string]string // by verb and flag
 	file   *strictyaml.Reader           // for positions in messages
 }
 
-// ReadDefaults reads a defaults file for the commands below root. An unknown verb or flag is always an error, even
-// for other commands, or typing errors would never be found. The error is a [strictyaml.Errors].
+// ReadDefaults reads a defaults file. An unknown verb or flag is always an error, even for other commands, or typing
+// errors would never be found. The error is a [strictyaml.Errors].
 func ReadDefaults(root *cobra.Command, file string, text []byte) (Defaults, error) {
 	r := strictyaml.New(defaultsFile, file)
 	d := Defaults{file: r}
@@ -334,7 +324,6 @@ func ReadDefaults(root *cobra.Command, file string, text []byte) (Defaults, erro
 	return d, nil
 }
 
-// commands returns the flags of each verb by name, and of all verbs under AllVerbs.
 func commands(root *cobra.Command) map[string]map[string]*pflag.Flag {
 	verbs := map[string]map[string]*pflag.Flag{AllVerbs: {}}
 	var walk func(c *cobra.Command)
@@ -363,7 +352,6 @@ func commands(root *cobra.Command) map[string]map[string]*pflag.Flag {
 	return verbs
 }
 
-// verbOf returns the path of a command without the program: "study run".
 func verbOf(cmd *cobra.Command) string {
 	return strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()+" ")
 }
@@ -420,8 +408,8 @@ func (d Defaults) set(cmd *cobra.Command, flag string, env func(string) string) 
 	return nil
 }
 
-// Slips returns an error for environment variables (NAME=VALUE) that look like a misspelt variable of a flag or one
-// of others, because nothing would read them. It ignores variables that resemble nothing.
+// Slips returns an error for environment variables (NAME=VALUE) that look like a misspelt variable of a flag or one of
+// others, because nothing would read them.
 func Slips(root *cobra.Command, environ []string, others ...string) error {
 	known := lists.SetOf(others, func(name string) string { return name })
 	verbs := commands(root)
@@ -451,7 +439,6 @@ func Slips(root *cobra.Command, environ []string, others ...string) error {
 	return nil
 }
 
-// variable returns the environment variable for words: in capitals, joined by underscores.
 func variable(text string) string {
 	return strings.ToUpper(strings.NewReplacer(" ", "_", "-", "_").Replace(text))
 }

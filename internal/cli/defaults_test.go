@@ -7,7 +7,6 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// verbs returns a program with the verbs "up", "study run", and a hidden one, each with a flag --wait.
 func verbs() *cobra.Command {
 	root := &cobra.Command{Use: "prog"}
 	study := &cobra.Command{Use: "study"}
@@ -25,7 +24,7 @@ func verbs() *cobra.Command {
 func TestDefaults(t *testing.T) {
 	for _, tt := range []struct {
 		name, verb, args, env, file string
-		want                        string // the value of --wait, or a part of the error
+		want                        string
 	}{
 		{"none", "up", "", "", "", "1"},
 		{"file", "up", "", "", "up: {wait: 2}", "2"},

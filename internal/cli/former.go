@@ -7,10 +7,10 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// A former is the value of a hidden flag that stands for others. It holds the arguments until Settle passes them on.
+// former holds the arguments of a hidden flag until Settle passes them on.
 type former struct {
 	given   []string
-	now     string   // as a user types it: "--host", "-o html --out"
+	now     string   // "--host", "-o html --out"
 	set     []string // the flags that it sets
 	apply   func(value string) error
 	settled bool
@@ -25,7 +25,7 @@ func (f *former) Set(value string) error {
 	return nil
 }
 
-// Type is the placeholder for the value in the help, which does not show the flag.
+// Type implements pflag.Value; the help does not show the flag.
 func (*former) Type() string { return "string" }
 
 // Renamed adds a hidden flag under the former name of the flag now. short is its former letter, or "".
@@ -33,15 +33,15 @@ func Renamed(cmd *cobra.Command, old, short, now string) {
 	Replaced(cmd, old, short, "--"+now, func(value string) error { return cmd.Flags().Set(now, value) }, now)
 }
 
-// Replaced adds a hidden flag in whose place there are others, the flags set. said is how they are typed, and apply
-// sets them for an argument of the former flag.
+// Replaced adds a hidden flag in place of the flags set. said is how they are typed, and apply sets them for an
+// argument.
 func Replaced(cmd *cobra.Command, old, short, said string, apply func(value string) error, set ...string) {
 	f := cmd.Flags().VarPF(&former{now: said, apply: apply, set: set}, old, short, "see "+said)
 	f.Hidden = true
 }
 
-// Settle sets present flags by the former ones that were given, and returns how each of these is typed now. Giving both
-// is an error, unless the flag takes several values.
+// Settle sets present flags by the former ones that were given, and returns how these are typed now. Giving both is an
+// error, unless the flag takes several values.
 func Settle(cmd *cobra.Command) (said []string, err error) {
 	var given []*pflag.Flag
 	cmd.Flags().Visit(func(f *pflag.Flag) {
@@ -76,7 +76,6 @@ func several(cmd *cobra.Command, name string) bool {
 	return ok
 }
 
-// outdated reports whether a flag is a former one whose place is taken by a present flag that was given.
 func outdated(cmd *cobra.Command, f *pflag.Flag) bool {
 	old, ok := f.Value.(*former)
 	return ok && slices.ContainsFunc(old.set, func(now string) bool { return cmd.Flags().Changed(now) })

@@ -22,7 +22,6 @@ func TestFormerFlagsSetThePresentOnes(t *testing.T) {
 		{args: "--host a --snapshot b", said: "--snapshot is --host now: leave one of the two out"},
 		{args: "--html x --out y", said: "--html is -o html --out now: leave one of the two out"},
 		{args: "--format pdf", said: `invalid argument "pdf" for "-o, --output" flag: want text or html`},
-		// A default does not count beside the command line, whichever name it has.
 		{args: "--host a", file: "up: {snapshot: b}", host: "a"},
 		{args: "--snapshot a", file: "up: {host: b}", host: "a", said: "--snapshot is now --host"},
 		{file: "up: {snapshot: b}", host: "b", said: "--snapshot is now --host"},

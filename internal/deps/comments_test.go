@@ -12,11 +12,10 @@ import (
 	"testing"
 )
 
-// maxPer10000 is how often each pattern may occur in 10,000 words of comments. Well-known Go projects have at most 1.4;
-// this code had up to 130.
+// maxPer10000 is per 10,000 words of comments. Well-known Go projects have at most 1.4.
 const maxPer10000 = 5
 
-// patterns are constructions that make a reader look twice. Each has a plain form: see CONTRIBUTING.md.
+// patterns make a reader look twice. Each has a plain form: see CONTRIBUTING.md.
 var patterns = []struct {
 	name string
 	form *regexp.Regexp
@@ -27,10 +26,9 @@ var patterns = []struct {
 	{`"nobody", "is none"`, regexp.MustCompile(`(?i)\b(nobody|no one|(is|are|was|were) none)\b`)},
 }
 
-// sentences splits at the end of a sentence, so that questions can be told from statements.
+// sentences tells questions from statements.
 var sentences = regexp.MustCompile(`[^.?!]*[.?!]?`)
 
-// quoted is text that the comment cites.
 var quoted = regexp.MustCompile("\"[^\"]*\"|`[^`]*`")
 
 // TestCommentsArePlain counts the patterns in all comments.
@@ -80,7 +78,7 @@ func TestCommentsArePlain(t *testing.T) {
 	}
 }
 
-// count returns how often each pattern is in a comment, leaving out questions and quotations.
+// count leaves out questions and quotations.
 func count(text string) (n [4]int) {
 	for _, sentence := range sentences.FindAllString(quoted.ReplaceAllString(text, ""), -1) {
 		if strings.HasSuffix(sentence, "?") {
@@ -93,7 +91,7 @@ func count(text string) (n [4]int) {
 	return n
 }
 
-// TestCount holds the counter to sentences of each kind.
+// TestCount has sentences of each kind.
 func TestCount(t *testing.T) {
 	for text, want := range map[string]string{
 		"Known is nil where there is an error: what cannot be read is not known.": "[1 1 0 0]",

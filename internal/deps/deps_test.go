@@ -1,5 +1,5 @@
 // Package deps has only tests. They keep the packages of this module apart, the dependencies justified, and unwanted
-// packages out of the binary. The rules are in rules_test.go.
+// packages out of the binary.
 package deps
 
 import (
@@ -22,20 +22,19 @@ import (
 )
 
 const (
-	root   = "../.." // root of the module, relative to this package
+	root   = "../.."
 	module = "github.com/rackless/rackless"
 )
 
-// A tree maps the packages of a module, by directory, to their imports.
 type tree map[string]*imports
 
-// imports are the imports of one package. Packages of this module are relative to its root, as in the rules.
+// imports are relative to the module's root, as in the rules.
 type imports struct {
-	code  []string // from files of the package itself
+	code  []string
 	tests []string // from its _test.go files
 }
 
-// readTree reads the import declarations of all Go files below dir, whatever their build tags.
+// readTree reads all Go files below dir, whatever their build tags.
 func readTree(dir string) (tree, error) {
 	t := make(tree)
 	err := filepath.WalkDir(dir, func(file string, d fs.DirEntry, err error) error {
@@ -44,7 +43,7 @@ func readTree(dir string) (tree, error) {
 		}
 		name := d.Name()
 		if d.IsDir() {
-			// The go command ignores these too, except bin and out, which are ours and hold no source.
+			// The go command ignores these too, except bin and out, which hold no source.
 			if file != dir && (strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_") ||
 				slices.Contains([]string{"testdata", "vendor", "bin", "out"}, name)) {
 				return fs.SkipDir
@@ -91,7 +90,6 @@ func readTree(dir string) (tree, error) {
 	return t, err
 }
 
-// relative shortens an import path of this module to the package's directory.
 func relative(imp string) string {
 	if imp == module {
 		return "."
@@ -99,7 +97,7 @@ func relative(imp string) string {
 	return strings.TrimPrefix(imp, module+"/")
 }
 
-// matches reports whether the import matches the pattern; "x/..." matches x and all packages below it.
+// matches takes "x/..." for x and all packages below it.
 func matches(pattern, imp string) bool {
 	if dir, ok := strings.CutSuffix(pattern, "/..."); ok {
 		return imp == dir || strings.HasPrefix(imp, dir+"/")
@@ -107,7 +105,7 @@ func matches(pattern, imp string) bool {
 	return imp == pattern
 }
 
-// wayTo returns the shortest chain of imports from a package to a package that matches the pattern, or nil.
+// wayTo returns the shortest chain of imports to a package that matches the pattern, or nil.
 func (t tree) wayTo(from, pattern string) []string {
 	queue := [][]string{{from}}
 	for seen := map[string]bool{from: true}; len(queue) > 0; queue = queue[1:] {
@@ -135,8 +133,7 @@ func wingOf(wings []wing, pkg string) int {
 	return slices.IndexFunc(wings, func(w wing) bool { return w.name == name })
 }
 
-// violations returns one sentence for each broken rule, sorted by package. Unneeded exceptions in upward are
-// violations too.
+// violations are sorted by package. Unneeded exceptions in upward are violations too.
 func (t tree) violations(wings []wing, upward map[string]string, never map[string]map[string]string) []string {
 	var bad []string
 	used := map[string]bool{}
@@ -311,7 +308,7 @@ func readDoc(t *testing.T, name string) string {
 func TestArchitectureDocumentMentionsEveryPackage(t *testing.T) {
 	const doc = "docs/architecture.md"
 	if _, err := os.Stat(filepath.Join(root, doc)); os.IsNotExist(err) {
-		return // the file is not written yet
+		return
 	}
 	text := readDoc(t, doc)
 	tree, err := readTree(root)
@@ -325,8 +322,7 @@ func TestArchitectureDocumentMentionsEveryPackage(t *testing.T) {
 	}
 }
 
-// CONTRIBUTING.md sets these limits for the length of files. A file is normally split at about 500 lines, far below
-// these.
+// A file is normally split at about 500 lines; see CONTRIBUTING.md.
 const (
 	maxLines     = 700
 	maxTestLines = 1000
@@ -362,7 +358,7 @@ func TestFilesAreSplitBeforeTheyAreLong(t *testing.T) {
 	}
 }
 
-// rows returns the first column of the table below a heading of docs/dependencies.md, without backquotes.
+// rows returns the first column of the table below a heading, without backquotes.
 func rows(t *testing.T, text, heading string) []string {
 	t.Helper()
 	_, section, ok := strings.Cut(text, "\n## "+heading+"\n")
@@ -399,7 +395,7 @@ func TestEveryModuleIsJustified(t *testing.T) {
 	for _, pkg := range slices.Sorted(maps.Keys(tree)) {
 		for _, imp := range slices.Concat(tree[pkg].code, tree[pkg].tests) {
 			first, _, _ := strings.Cut(imp, "/")
-			if !strings.Contains(first, ".") { // from the standard library or from this module
+			if !strings.Contains(first, ".") {
 				continue
 			}
 			if !slices.ContainsFunc(documented, func(mod string) bool { return matches(mod+"/...", imp) }) {
@@ -455,7 +451,7 @@ func TestEveryDebianPackageOfNodesIsJustified(t *testing.T) {
 
 func TestReleaseBinaryLinksNeitherCgoNorTestLibraries(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(root, "cmd", "rackless", "main.go")); os.IsNotExist(err) {
-		return // the binary does not exist yet
+		return
 	}
 	// cgo is enabled so that a dependency that would use it shows up. "go test" puts its own go first in PATH.
 	cmd := exec.Command("go", "list", "-deps", "-f", "{{.ImportPath}} {{.Standard}} {{len .CgoFiles}}",

@@ -2,7 +2,7 @@ package deps
 
 type wing struct {
 	name string
-	why  string // reason for its position, printed if an import points up from it
+	why  string
 }
 
 // wings are ordered as in docs/architecture.md, from the ground up. A package may import packages of its own wing and
@@ -24,7 +24,7 @@ var wings = []wing{
 	{"cmd", "a command is wired up from packages, and never imported"},
 }
 
-// upward lists the permitted imports that point up, each with the change that will remove it.
+// upward permits imports that point up, each with the change that will remove it.
 var upward = map[string]string{}
 
 const (
@@ -53,23 +53,22 @@ func with(m map[string]string, path, why string) map[string]string {
 	return m
 }
 
-// seeded is like pure for packages that draw random numbers from a generator with the caller's seed. Their tests
-// check that the same seed gives the same result.
+// seeded is like pure for packages that draw random numbers with the caller's seed.
 func seeded() map[string]string {
 	m := pure()
 	delete(m, "math/rand/v2")
 	return m
 }
 
-// timed is like seeded for packages that process times read from a clock elsewhere.
+// timed is like seeded for packages that process times read elsewhere.
 func timed() map[string]string {
 	m := seeded()
 	delete(m, "time")
 	return m
 }
 
-// never maps packages to forbidden imports, with the reason. A package of this module is forbidden even as an
-// indirect import, other packages only as a direct one. "rack/..." stands for rack and all packages below it.
+// never maps packages to forbidden imports. A package of this module is forbidden even as an indirect import, other
+// packages only as a direct one.
 var never = map[string]map[string]string{
 	"internal/strictyaml":      timed(),
 	"internal/trace":           pure(),
@@ -119,7 +118,7 @@ var never = map[string]map[string]string{
 	"study/measure":            {"study/rig": "a study measures by its own design: this measures a lab once"},
 }
 
-// testOnly are imports for tests. In a program they would be dead weight or worse (testing registers flags).
+// testOnly would be dead weight or worse in a program (testing registers flags).
 var testOnly = map[string]string{
 	"testing/...":                                    "the testing package is for tests",
 	"github.com/google/go-cmp/...":                   "it panics on what it does not know: it is for tests",

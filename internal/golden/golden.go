@@ -18,11 +18,10 @@ type T interface {
 	Fatalf(format string, args ...any)
 }
 
-// Update reports whether the golden files are to be written. Tests need it if they make their files in another way
-// than Check does.
+// Update reports whether to write the golden files, for tests that do not use Check.
 func Update() bool { return *update }
 
-// Check compares got with a file and fails with their difference, or writes the file with -update.
+// Check compares got with a file, or writes the file with -update.
 func Check[Text string | []byte](t T, file string, got Text) {
 	t.Helper()
 	if *update {

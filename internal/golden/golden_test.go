@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// A recorder keeps what a test would print. Fatalf panics, so that Check ends as in a test.
+// recorder panics in Fatalf, so that Check ends as in a test.
 type recorder struct{ said string }
 
 func (r *recorder) Helper() {}

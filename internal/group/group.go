@@ -1,10 +1,10 @@
 // Package group groups values by key, in the order in which the keys first appear.
 package group
 
-// By groups values by key. A plain map would iterate in random order, but pages, messages and files of the same input
-// must be equal. The zero value is empty.
+// By groups values by key. A plain map would iterate in random order, but pages and files of the same input must be
+// equal. The zero value is empty.
 type By[K comparable, V any] struct {
-	Keys []K // read only: each key once, in the order of their first values
+	Keys []K // read only: in the order of their first values
 	of   map[K][]V
 }
 
@@ -19,14 +19,13 @@ func (g *By[K, V]) Add(key K, value V) {
 	g.of[key] = append(g.of[key], value)
 }
 
-// A List holds one value for each key, in the order in which the keys were first used. The zero value is empty.
+// A List holds one value for each key, in the order of first use. The zero value is empty.
 type List[K comparable, V any] struct {
 	All []V // read only
 	at  map[K]int
 }
 
-// At returns a pointer to the value of a key, adding first if the key is new. The pointer is valid until the next
-// call.
+// At adds first if the key is new. The pointer is valid until the next call.
 func (l *List[K, V]) At(key K, first V) *V {
 	i, met := l.at[key]
 	if !met {

@@ -1,5 +1,5 @@
-// Package lazyregexp makes regular expressions that are compiled when they are first used. Compiling those of all
-// importers took more than a millisecond of every start of the program, which seldom needs any.
+// Package lazyregexp compiles regular expressions at their first use: compiling all took more than a millisecond of
+// every start of the program.
 package lazyregexp
 
 import (
@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// New returns a function that returns the compiled expression. It compiles expr at its first call, and panics then if
-// expr is wrong: a test compiles all constant ones. Any number of goroutines may call it at once.
+// New compiles expr at the first call of its result, and panics then if expr is wrong. Any number of goroutines may
+// call it at once.
 func New(expr string) func() *regexp.Regexp {
 	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expr) })
 }

@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// Errors are errors that are reported together, such as all errors in one file.
+// Errors are reported together, such as all errors in one file.
 type Errors[E error] []E
 
-// maxShown limits the number of printed errors: users fix the first ones and run again.
+// maxShown is small: users fix the first errors and run again.
 const maxShown = 10
 
 // Error returns the first errors, one on each line.
@@ -20,5 +20,5 @@ func (e Errors[E]) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// Unwrap returns all errors, for errors.Is and errors.As.
+// Unwrap is for errors.Is and errors.As.
 func (e Errors[E]) Unwrap() []error { return Map(e, func(one E) error { return one }) }

@@ -1,6 +1,4 @@
-// Package lists has functions that package slices lacks: mapping, choosing, counting, and looking up.
-//
-// The functions return nil instead of an empty list.
+// Package lists has functions that package slices lacks. They return nil instead of an empty list.
 package lists
 
 import (
@@ -18,7 +16,7 @@ func Map[E, T any](all []E, f func(E) T) []T {
 	return out
 }
 
-// Filter returns a new list of the values for which keep returns true.
+// Filter returns a new list of the values that keep accepts.
 func Filter[E any](all []E, keep func(E) bool) []E {
 	var out []E
 	for _, x := range all {
@@ -29,7 +27,7 @@ func Filter[E any](all []E, keep func(E) bool) []E {
 	return out
 }
 
-// Lookup returns the first value for which is returns true. ok is false if no value matches.
+// Lookup returns the first value that matches; ok is false without one.
 func Lookup[E any](all []E, is func(E) bool) (x E, ok bool) {
 	for _, x := range all {
 		if is(x) {
@@ -39,13 +37,13 @@ func Lookup[E any](all []E, is func(E) bool) (x E, ok bool) {
 	return x, false
 }
 
-// Find returns the first value for which is returns true, or the zero value.
+// Find returns the first value that matches, or the zero value.
 func Find[E any](all []E, is func(E) bool) E {
 	x, _ := Lookup(all, is)
 	return x
 }
 
-// Where returns the indexes of the values for which is returns true.
+// Where returns the indexes of matching values.
 func Where[E any](all []E, is func(E) bool) []int {
 	var out []int
 	for i, x := range all {
@@ -56,7 +54,7 @@ func Where[E any](all []E, is func(E) bool) []int {
 	return out
 }
 
-// Count returns the number of values for which is returns true.
+// Count returns the number of matching values.
 func Count[E any](all []E, is func(E) bool) (n int) {
 	for _, x := range all {
 		if is(x) {
@@ -70,7 +68,7 @@ type number interface {
 	~int | ~int32 | ~int64 | ~uint8 | ~uint16 | ~uint32 | ~uint64 | ~float64
 }
 
-// Sum returns the sum of the results of f.
+// Sum adds up the results of f.
 func Sum[E any, N number](all []E, f func(E) N) (sum N) {
 	for _, x := range all {
 		sum += f(x)
@@ -95,7 +93,7 @@ func SetOf[E any, K comparable](all []E, f func(E) K) map[K]bool {
 	return out
 }
 
-// By returns a map of the values by key. If several have the same key, the last one wins.
+// By maps keys to values; for the same key the last one wins.
 func By[E any, K comparable](all []E, key func(E) K) map[K]E {
 	out := make(map[K]E, len(all))
 	for _, x := range all {
@@ -104,15 +102,15 @@ func By[E any, K comparable](all []E, key func(E) K) map[K]E {
 	return out
 }
 
-// InOrder returns the values of a map, in the order of their keys.
+// InOrder returns the values in the order of their keys.
 func InOrder[K cmp.Ordered, V any](all map[K]*V) []V {
 	return Map(Keys(all), func(key K) V { return *all[key] })
 }
 
-// Flat concatenates the lists that f returns for the values.
+// Flat concatenates the lists that f returns.
 func Flat[E, T any](all []E, f func(E) []T) []T { return slices.Concat(Map(all, f)...) }
 
-// Ref returns the address of the first value for which is returns true, or nil.
+// Ref returns the address of the first match, or nil.
 func Ref[E any](all []E, is func(*E) bool) *E {
 	for i := range all {
 		if is(&all[i]) {
@@ -122,7 +120,7 @@ func Ref[E any](all []E, is func(*E) bool) *E {
 	return nil
 }
 
-// Distinct sorts a list in place and returns it without duplicates.
+// Distinct sorts a list in place and drops duplicates.
 func Distinct[E cmp.Ordered](all []E) []E {
 	slices.Sort(all)
 	return slices.Compact(all)

@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// Each calls f for all items concurrently, and returns the joined errors.
+// Each calls f for all items concurrently, and joins the errors.
 func Each[T any](items []T, f func(T) error) error {
 	errs := make([]error, len(items))
 	var wg sync.WaitGroup
@@ -25,13 +25,13 @@ func InOrder[J, R any](ctx context.Context, jobs []J, do func(context.Context, J
 	return InOrderBy(ctx, runtime.GOMAXPROCS(0), jobs, do, use)
 }
 
-// InOrderBy is like InOrder with a given number of workers, for jobs that wait more than they compute.
+// InOrderBy has a given number of workers, for jobs that wait more than they compute.
 func InOrderBy[J, R any](ctx context.Context, workers int, jobs []J, do func(context.Context, J) R,
 	use func(R) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	workers = min(workers, len(jobs))
-	// A worker may be ahead of the slowest by a few jobs per core, because results that are not used yet take memory.
+	// Workers are ahead by only a few jobs per core, because unused results take memory.
 	tickets := make(chan struct{}, 4*workers)
 	results := make([]chan R, len(jobs))
 	for i := range results {

@@ -1,4 +1,4 @@
-// Package sshtest provides an ssh server for tests. It accepts one key and runs commands as the test defines.
+// Package sshtest provides an ssh server for tests, which accepts one key.
 package sshtest
 
 import (
@@ -24,8 +24,7 @@ type Server struct {
 	io.Closer // stops the server and its sessions
 }
 
-// Start starts a server and writes its client's key to the file "key" in dir. shell returns the command to run in
-// place of a login shell with the session's command.
+// Start writes the client's key to the file "key" in dir. shell returns the command to run in place of a login shell.
 func Start(dir string, shell func(ctx context.Context, command string) *exec.Cmd) (*Server, error) {
 	_, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -55,8 +54,7 @@ func Start(dir string, shell func(ctx context.Context, command string) *exec.Cmd
 	return &Server{listener.Addr(), key, server}, nil
 }
 
-// run runs the command of a session and returns its exit status. The command survives the connection, so that a test
-// can check for leftovers.
+// run lets the command survive the connection, so that a test can check for leftovers.
 func run(s ssh.Session, shell func(ctx context.Context, command string) *exec.Cmd) int {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

@@ -1,5 +1,5 @@
-// Package statedir keeps what is running in directories: of one lab or of one emulated host each, with a state.json in
-// it and a lock file beside it.
+// Package statedir keeps the state of a running lab or emulated host in a directory: state.json in it and a lock file
+// beside it.
 package statedir
 
 import (
@@ -18,11 +18,10 @@ import (
 	"github.com/rackless/rackless/internal/wait"
 )
 
-// stateFile is the name of the state in its directory.
 const stateFile = "state.json"
 
-// Read reads state.json from the directory of a lab or of an emulated host. version is the field of
-// state that has its version, known the one that is wanted; advice says what else to do, for messages.
+// Read reads state.json. version points to the field of state with its version, and known is the wanted one; advice is
+// for messages.
 func Read(dir, advice string, state any, version *int, known int) error {
 	path := filepath.Join(dir, stateFile)
 	trace.Reads(path)
@@ -39,7 +38,7 @@ func Read(dir, advice string, state any, version *int, known int) error {
 	return nil
 }
 
-// Write writes state.json so that a reader sees the old one or the new one, whatever happens in between.
+// Write replaces state.json atomically.
 func Write(dir string, state any) error {
 	b, err := json.MarshalIndent(state, "", "  ")
 	if err != nil {
@@ -50,9 +49,8 @@ func Write(dir string, state any) error {
 
 const lockPoll = 50 * time.Millisecond
 
-// Lock takes the lock of what lies in a directory: a file beside it, so that the directory can
-// go. While another process holds it, it waits; waiting is called once then, and an error of its ends
-// the attempt. what is the owner of the directory, for messages.
+// Lock takes the lock of a directory: a file beside it, so that the directory can go. It calls waiting once if another
+// process holds the lock, and ends at its error. what is the owner of the directory, for messages.
 func Lock(ctx context.Context, what, dir string, waiting func(holder string) error) (unlock func(), err error) {
 	path := dir + ".lock"
 	for told := false; ; {
@@ -67,7 +65,7 @@ func Lock(ctx context.Context, what, dir string, waiting func(holder string) err
 				fmt.Fprintf(f, "%d\n", os.Getpid())
 			}
 			return func() {
-				// The file is removed while locked: a waiter that opened it before notices that, and opens the next.
+				// A waiter that opened the file before notices its removal, and opens the next.
 				os.Remove(path)
 				f.Close()
 			}, nil
@@ -101,8 +99,7 @@ func sameFile(f *os.File, path string) bool {
 	return err == nil && os.SameFile(a, b)
 }
 
-// Own makes a directory for this user only, and refuses one that another user could have made.
-// holds is what lies there, for messages.
+// Own makes a directory for this user only, and refuses one that another user could have made. holds is for messages.
 func Own(holds, dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("directory of %s: %w; set RACKLESS_RUN to one that can be written", holds, err)
@@ -117,7 +114,7 @@ func Own(holds, dir string) error {
 	return os.Chmod(dir, 0o700)
 }
 
-// CheckOwner refuses what is not a directory of this user's.
+// CheckOwner refuses anything but a directory of this user.
 func CheckOwner(holds, dir string, fi os.FileInfo) error {
 	if st, ok := fi.Sys().(*syscall.Stat_t); !fi.IsDir() || ok && int(st.Uid) != os.Getuid() {
 		return fmt.Errorf("directory of %s: %s is not a directory of this user's: remove it or set RACKLESS_RUN", holds,

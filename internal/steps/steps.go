@@ -9,20 +9,20 @@ import (
 // An Event is a change in a long operation.
 type Event struct {
 	Step string // current step, e.g. "start nodes"
-	// Live describes the current activity within the step. The display calls it repeatedly, from another goroutine,
-	// until the step ends or sets another Live.
+	// Live describes the current activity. The display calls it repeatedly, from another goroutine, until the step ends
+	// or sets another Live.
 	Live  func() string
-	Left  func() time.Duration // time left, or nil if unknown
+	Left  func() time.Duration // or nil if unknown
 	Note  string               // a message for the user
-	Done  int                  // of Total, if the step counts
+	Done  int                  // of Total
 	Total int
 	End   bool          // the step is over
 	Err   error         // why it failed, with End
 	Took  time.Duration // with End
 }
 
-// A Progress turns a sequence of steps into events. Beginning a step ends the one before, so code that runs in a step
-// need not know of it. Report may be nil. Calls must not be concurrent.
+// A Progress turns a sequence of steps into events. Beginning a step ends the one before. Report may be nil. Calls must
+// not be concurrent.
 type Progress struct {
 	Report func(Event)
 
@@ -30,7 +30,7 @@ type Progress struct {
 	began time.Time
 }
 
-// Begin ends the open step, if any, and begins the next.
+// Begin ends the open step and begins the next.
 func (p *Progress) Begin(step string) {
 	p.End(nil)
 	p.step, p.began = step, time.Now()
@@ -42,14 +42,13 @@ func (p *Progress) Note(format string, args ...any) {
 	p.emit(Event{Step: p.step, Note: fmt.Sprintf(format, args...)})
 }
 
-// Say is like Note for a text without formatting.
+// Say is like Note without formatting.
 func (p *Progress) Say(text string) { p.Note("%s", text) }
 
-// Watch sets a function that describes the current activity within the step.
+// Watch sets a function that describes the current activity.
 func (p *Progress) Watch(look func() string) { p.WatchLeft(look, nil) }
 
-// WatchLeft is like Watch, with a function that returns the time left of the step or of the operation, or 0 if
-// unknown.
+// WatchLeft is like Watch, with a function for the time left, or 0 if unknown.
 func (p *Progress) WatchLeft(look func() string, left func() time.Duration) {
 	p.emit(Event{Step: p.step, Live: look, Left: left})
 }

@@ -1,5 +1,5 @@
-// Package storey divides tests into two storeys: those that "make test" runs, and those that only "make test-e2e" runs.
-// docs/testing.md says what is on which. A test of the second storey has a name that begins with TestE2E and calls E2E.
+// Package storey divides tests into two storeys: "make test" and "make test-e2e", see docs/testing.md. A test of the
+// second has a name that begins with TestE2E and calls E2E.
 package storey
 
 import (
@@ -18,7 +18,7 @@ import (
 // Prefix begins the names of the tests of the second storey, so that go test -run finds them.
 const Prefix = "TestE2E"
 
-// SeedVariable is the environment variable with the seed of all samples: make test SEED=N sets it.
+// SeedVariable has the seed of all samples: make test SEED=N sets it.
 const SeedVariable = "RACKLESS_SEED"
 
 var (
@@ -26,7 +26,7 @@ var (
 	given  = flag.Int64("seed", -1, "draw the samples of this seed; without it, of "+SeedVariable+", or by chance")
 )
 
-// T is the part of *testing.T that this package needs. Only tests may import package testing.
+// T is the used part of *testing.T: only tests may import package testing.
 type T interface {
 	tally.T
 	Cleanup(f func())
@@ -36,7 +36,7 @@ type T interface {
 	Skipped() bool
 }
 
-// E2E skips a test of the second storey unless -e2e is given. The result of the test is counted, for the summary.
+// E2E skips a test unless -e2e is given, and counts its result.
 func E2E(t T) {
 	t.Helper()
 	if !strings.HasPrefix(t.Name(), Prefix) {
@@ -57,8 +57,7 @@ func E2E(t T) {
 	})
 }
 
-// Rand returns the random numbers that draw the sample of a test, and has the seed printed: the same seed draws the
-// same sample, whatever other tests run.
+// Rand has its seed printed: the same seed draws the same sample, whatever other tests run.
 func Rand(t T) *rand.Rand {
 	t.Helper()
 	return source(Seed(t), t.Name())
@@ -75,7 +74,6 @@ func Seed(t T) uint64 {
 	return seed
 }
 
-// seedOf returns the seed of a flag, of the environment, or of chance.
 func seedOf(flag int64, env string) (uint64, error) {
 	switch {
 	case flag >= 0:
@@ -90,14 +88,14 @@ func seedOf(flag int64, env string) (uint64, error) {
 	return uint64(rand.Uint32()), nil
 }
 
-// source returns the random numbers of a test. Those of two tests are not the same, although the seed is.
+// source differs between tests, although the seed is the same.
 func source(seed uint64, test string) *rand.Rand {
 	name := fnv.New64a()
 	name.Write([]byte(test))
 	return rand.New(rand.NewPCG(seed, name.Sum64()))
 }
 
-// Some returns n of the elements of a list, or all if there are fewer, in their order.
+// Some returns n elements of a list, or all if there are fewer, in their order.
 func Some[E any](rng *rand.Rand, list []E, n int) []E {
 	drawn := make([]bool, len(list))
 	for _, i := range rng.Perm(len(list))[:min(n, len(list))] {

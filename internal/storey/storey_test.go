@@ -14,7 +14,6 @@ import (
 	"github.com/rackless/rackless/internal/tally"
 )
 
-// A fake is a test that is asked for its storey.
 type fake struct {
 	name            string
 	said            string
@@ -106,7 +105,7 @@ func TestASeedDrawsTheSameSampleAgain(t *testing.T) {
 	}
 }
 
-// A test whose name says that make test-e2e runs it, and that make test runs as well, is on the wrong storey.
+// Otherwise make test would run them too.
 func TestEveryTestOfTheSecondStoreyCallsE2EFirst(t *testing.T) {
 	n := 0
 	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
@@ -141,7 +140,6 @@ func TestEveryTestOfTheSecondStoreyCallsE2EFirst(t *testing.T) {
 	}
 }
 
-// callsE2E reports whether the first statement of a test is storey.E2E(t).
 func callsE2E(f *ast.FuncDecl) bool {
 	if len(f.Body.List) == 0 {
 		return false

@@ -13,8 +13,7 @@ import (
 	"github.com/rackless/rackless/internal/words"
 )
 
-// Mapping decodes a mapping with a fixed set of keys. It calls each for every key that is present, with the key's
-// index in names and the dotted path of its value.
+// Mapping calls each for every present key of a fixed set, with its index in names and the dotted path of its value.
 func (d *Reader) Mapping(path string, n ast.Node, names []string, each func(i int, path string, n ast.Node)) {
 	d.Entries(path, n, func(name string, at Place, value ast.Node) {
 		if i := slices.Index(names, name); i >= 0 {
@@ -41,7 +40,7 @@ func (d *Reader) Has(path string) bool {
 	return ok || d.meant[path]
 }
 
-// Entries calls each for every entry of a mapping. It records an error for keys that are not text or duplicate.
+// Entries records an error for keys that are not text or duplicate.
 func (d *Reader) Entries(path string, n ast.Node, each func(name string, at Place, value ast.Node)) {
 	d.Pairs(path, n, func(k ast.Node) (string, *Error) {
 		if s, ok := k.(*ast.StringNode); ok {
@@ -52,8 +51,7 @@ func (d *Reader) Entries(path string, n ast.Node, each func(name string, at Plac
 	}, each)
 }
 
-// Pairs calls each for every entry of a mapping, with its key as returned by read. It records an error for keys that
-// read refuses or that are duplicate.
+// Pairs records an error for keys that read refuses or that are duplicate.
 func (d *Reader) Pairs(path string, n ast.Node, read func(ast.Node) (string, *Error), each func(name string, at Place,
 	value ast.Node)) {
 	var values []*ast.MappingValueNode
@@ -70,7 +68,7 @@ func (d *Reader) Pairs(path string, n ast.Node, read func(ast.Node) (string, *Er
 		d.Fail(PlaceOf(n), Error{Key: path, What: "wrong type", Have: Describe(n), Want: "keys with values", Fix: fix})
 		return
 	}
-	// The YAML library is configured to allow duplicate keys, because only this code can name both lines.
+	// The YAML library allows duplicate keys here, because only this code can name both lines.
 	seen := make(map[string]Place, len(values))
 	for _, v := range values {
 		at := TokenPlace(v.Key.GetToken())
@@ -92,7 +90,7 @@ func (d *Reader) Pairs(path string, n ast.Node, read func(ast.Node) (string, *Er
 	}
 }
 
-// Integer decodes a whole number. It accepts only plain decimals, because 010 is eight in YAML 1.1 and ten in 1.2.
+// Integer accepts only plain decimals, because 010 is eight in YAML 1.1 and ten in 1.2.
 func (d *Reader) Integer(path string, n ast.Node, low, high int) *int {
 	digits := n.GetToken().Value
 	v, err := strconv.Atoi(digits)
@@ -125,7 +123,7 @@ func (d *Reader) Integer(path string, n ast.Node, low, high int) *int {
 	return nil
 }
 
-// Text decodes a string. A number or boolean is an error, because a name such as 1e3 would change when decoded.
+// Text refuses numbers and booleans, because a name such as 1e3 would change when decoded.
 func (d *Reader) Text(path string, n ast.Node, want string) (string, bool) {
 	switch n := n.(type) {
 	case *ast.StringNode:
@@ -178,7 +176,7 @@ func Describe(n ast.Node) string {
 func Join(path, name string) string {
 	if strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") != "" ||
 		len(name) > MaxQuoted || name == "" {
-		// The path keeps the full key, because the decoder looks up positions by path.
+		// The path keeps the full key, because positions are looked up by path.
 		name = strconv.Quote(name)
 	}
 	if path == "" {

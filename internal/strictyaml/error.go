@@ -19,15 +19,15 @@ type Error struct {
 	Line   int    `json:"line"`           // from 1; 0 if the error has no position, as in an empty file
 	Column int    `json:"column"`         // from 1, in characters
 	Key    string `json:"key,omitempty"`  // dotted path such as "nodes.vm00.cpus"; "" for the whole document
-	What   string `json:"what"`           // the error, in a few words
+	What   string `json:"what"`           // in a few words
 	Have   string `json:"have,omitempty"` // the value in the file, quoted if it is text; may be ""
-	Want   string `json:"want,omitempty"` // the allowed values; may be ""
+	Want   string `json:"want,omitempty"` // may be ""
 	Fix    string `json:"fix,omitempty"`  // suggested remedy; may be ""
-	// Excerpt is the line and up to two lines before it, with a marker under the column. It is "" without a position.
+	// Excerpt is the line and up to two lines before it, with a marker under the column, or "" without a position.
 	Excerpt string `json:"-"`
 }
 
-// Error returns "file:line:column: key: error (have ..., want ...); fix", and the excerpt on the next lines.
+// Error returns "file:line:column: key: error (have ..., want ...); fix", and the excerpt.
 func (e *Error) Error() string {
 	var b strings.Builder
 	b.WriteString(e.File)
@@ -56,24 +56,23 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// Errors are the errors in one file. [Errors.Sort] sorts them by position, and errors.As with an *Error finds the
-// first.
+// Errors are the errors in one file. errors.As with an *Error finds the first.
 type Errors []*Error
 
 // Error returns the first errors, one below the other.
 func (e Errors) Error() string { return lists.Errors[*Error](e).Error() }
 
-// Unwrap returns all errors, for errors.Is and errors.As.
+// Unwrap is for errors.Is and errors.As.
 func (e Errors) Unwrap() []error { return lists.Errors[*Error](e).Unwrap() }
 
-// Sort sorts the errors by position. The sort is stable.
+// Sort sorts stably by position.
 func (e Errors) Sort() {
 	slices.SortStableFunc(e, func(a, b *Error) int {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 	})
 }
 
-// MaxQuoted limits the length, in characters, of a value in a message.
+// MaxQuoted is in characters of a value in a message.
 const MaxQuoted = 60
 
 // Quote is strconv.Quote with a limited length. Quoting also disarms terminal escapes in a file.
@@ -83,17 +82,16 @@ func Quote(s string) string { return strconv.Quote(Shorten(s)) }
 func Shorten(s string) string { return words.Clip(s, MaxQuoted) }
 
 const (
-	excerptBefore = 2   // lines shown above the error, to include the parent key
+	excerptBefore = 2   // to include the parent key
 	excerptWidth  = 100 // displayed characters of a line
 )
 
-// excerpt returns the line (from 1) with a marker under the column, and the lines just above.
 func excerpt(lines []string, line, column int) string {
 	if line < 1 || line > len(lines) {
 		return ""
 	}
 	first := max(1, line-excerptBefore)
-	// Long lines are all shifted alike, so that the marker stays visible and the lines stay aligned.
+	// Long lines are all shifted alike, so that the marker stays visible.
 	shift := 0
 	if column > excerptWidth {
 		shift = column - excerptWidth/2
@@ -110,8 +108,8 @@ func excerpt(lines []string, line, column int) string {
 	return b.String()
 }
 
-// window returns the visible part of a line. Unprintable characters become one character and tabs become a space, so
-// that the marker stays under its column and the file cannot control the terminal.
+// window makes an unprintable character one character and a tab a space, so that the marker stays under its column and
+// the file cannot control the terminal.
 func window(line string, shift int) string {
 	runes := []rune(strings.TrimRight(line, "\r"))
 	runes = runes[min(shift, len(runes)):]
@@ -145,7 +143,7 @@ func Nearest(word string, candidates []string) string {
 	return best
 }
 
-// Meant asks "did you mean" the nearest candidate, or returns "" if none is near.
+// Meant asks "did you mean" the nearest candidate, or returns "".
 func Meant(word string, candidates []string) string {
 	near := Nearest(word, candidates)
 	if near == "" {
@@ -154,13 +152,12 @@ func Meant(word string, candidates []string) string {
 	return "did you mean " + near + "?"
 }
 
-// Distance returns the Levenshtein distance: the number of bytes to insert, delete or replace.
+// Distance returns the Levenshtein distance in bytes.
 func Distance(a, b string) int {
 	if len(a) > MaxQuoted { // far from every key, and the algorithm is quadratic
 		return len(a)
 	}
-	// One row of the table is enough: a cell needs only the cells above, to the left, and diagonally above, which is
-	// saved before it is overwritten.
+	// One row of the table is enough: the cell diagonally above is saved before it is overwritten.
 	row := make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j
@@ -179,11 +176,10 @@ func Distance(a, b string) int {
 	return row[len(b)]
 }
 
-// mostOthers is the number of files that a message names.
 const mostOthers = 5
 
-// Others suggests files in place of one that does not exist: the one in dirs with the most similar name, else the first
-// of them, or "" if there are none. list returns the names of the files of a directory that could be meant.
+// Others suggests files in place of a missing one: the one in dirs with the most similar name, else the first of them,
+// or "". list returns the files of a directory that could be meant.
 func Others(path string, dirs []string, list func(dir string) []string) string {
 	byName, names := map[string]string{}, []string{}
 	for _, dir := range dirs {

@@ -25,7 +25,7 @@ func (d *Reader) Parse(data []byte, v any) {
 	d.Errs.Sort()
 }
 
-// MustParse is like Parse for a file embedded in the program. It panics if the file has an error.
+// MustParse panics if the file, which is embedded in the program, has an error.
 func MustParse(name string, data []byte, v any) {
 	r := New(&Format{Name: "file", File: name, MaxSize: 1 << 20, MaxTokens: 10_000, MaxDepth: 8}, name)
 	if r.Parse(data, v); len(r.Errs) > 0 {
@@ -33,8 +33,7 @@ func MustParse(name string, data []byte, v any) {
 	}
 }
 
-// Place returns the position of the value of a dotted path such as "gpus[1].address", or of the nearest enclosing
-// value if it was not written.
+// Place returns the position of a dotted path such as "gpus[1].address", or of the nearest enclosing value.
 func (d *Reader) Place(path string) Place {
 	for path != "" {
 		if at, ok := d.Values[path]; ok {
@@ -48,7 +47,7 @@ func (d *Reader) Place(path string) Place {
 // Into reads a value into the variable that v points to.
 func (d *Reader) Into(path string, n ast.Node, v any) { d.into(path, n, reflect.ValueOf(v).Elem()) }
 
-// into reads a value into a variable. A key without a value leaves its field unchanged.
+// into leaves a field unchanged if its key has no value.
 func (d *Reader) into(path string, n ast.Node, v reflect.Value) {
 	if rule := d.Format.Types[v.Type()]; rule != nil {
 		rule(path, n, v)
@@ -63,7 +62,7 @@ func (d *Reader) into(path string, n ast.Node, v reflect.Value) {
 		}
 		return
 	}
-	// A number without a unit is no duration: 5 could be seconds or minutes.
+	// A number without a unit is no duration.
 	if v.Type() == reflect.TypeFor[time.Duration]() {
 		if s, ok := d.scalar(path, n, true); ok {
 			t, err := time.ParseDuration(s)
@@ -100,7 +99,7 @@ func (d *Reader) into(path string, n ast.Node, v reflect.Value) {
 			return
 		}
 		v.SetBool(b.Value)
-	// Any number is accepted here. The caller, which knows the key's meaning, checks the range.
+	// The caller, which knows the key's meaning, checks the range.
 	case reflect.Int, reflect.Int64:
 		if i := d.Integer(path, n, math.MinInt, math.MaxInt); i != nil {
 			v.SetInt(int64(*i))
@@ -116,7 +115,7 @@ func (d *Reader) into(path string, n ast.Node, v reflect.Value) {
 	}
 }
 
-// Fields reads the keys of a mapping into the fields of the struct that v points to, even if its type has a rule.
+// Fields reads the keys of a mapping into the struct that v points to, even if its type has a rule.
 func (d *Reader) Fields(path string, n ast.Node, v any) { d.fields(path, n, reflect.ValueOf(v).Elem()) }
 
 func (d *Reader) fields(path string, n ast.Node, v reflect.Value) {
@@ -142,7 +141,7 @@ type structKeys struct {
 	fields []reflect.StructField
 }
 
-// keysOf returns the keys of a struct, from a cache since long lists need them many times.
+// keysOf has a cache, since long lists need the keys many times.
 func (d *Reader) keysOf(t reflect.Type) *structKeys {
 	if known := d.keys[t]; known != nil {
 		return known
@@ -158,7 +157,6 @@ func (d *Reader) keysOf(t reflect.Type) *structKeys {
 	return k
 }
 
-// needsValue reports whether a field without a rule requires a value.
 func (d *Reader) needsValue(t reflect.Type) bool {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -166,7 +164,7 @@ func (d *Reader) needsValue(t reflect.Type) bool {
 	return d.Format.NeedValues && t.Kind() != reflect.Struct && t.Kind() != reflect.Slice && t.Kind() != reflect.Map
 }
 
-// A Rule reads one value into a variable, instead of the default for the variable's type.
+// A Rule reads one value, instead of the default for the variable's type.
 type Rule func(path string, n ast.Node, v reflect.Value)
 
 // RuleOf returns a Rule that stores the result of read, unless it is nil after an error.
@@ -192,7 +190,7 @@ func (d *Reader) list(path string, n ast.Node, v reflect.Value) {
 	}
 }
 
-// scalar decodes a text. If loose, it also accepts numbers and booleans, as written.
+// scalar also accepts numbers and booleans, as written, if loose.
 func (d *Reader) scalar(path string, n ast.Node, loose bool) (string, bool) {
 	switch n.(type) {
 	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode:
@@ -203,7 +201,7 @@ func (d *Reader) scalar(path string, n ast.Node, loose bool) (string, bool) {
 	return d.Text(path, n, "text")
 }
 
-// number decodes a number. The parser takes JSON's 3e2 for text.
+// The parser takes JSON's 3e2 for text.
 func (d *Reader) number(path string, n ast.Node) float64 {
 	t := n.GetToken()
 	switch n.Type() {

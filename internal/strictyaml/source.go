@@ -1,10 +1,9 @@
 // Package strictyaml reads small YAML files that people write, and reports errors with their exact position.
 //
-// YAML can do more than such a file needs, and some of it is dangerous: a page of aliases can stand for gigabytes,
-// and deep nesting exhausts the stack. So anchors, tags, directives and a second document are refused before the
-// parser sees them. Size, depth and the number of keys have limits, and a panic of the YAML library becomes an error.
-// Unknown keys, duplicate keys and values of a wrong type are errors with a position and advice. Reading continues
-// after an error, so that one run shows all of them.
+// YAML can do more than such a file needs, and some of it is dangerous: a page of aliases can stand for gigabytes, and
+// deep nesting exhausts the stack. So anchors, tags, directives and a second document are refused before the parser
+// sees them. Size, depth and the number of keys have limits, and a panic of the YAML library becomes an error. Reading
+// continues after an error, so that one run shows all of them.
 package strictyaml
 
 import (
@@ -21,31 +20,30 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// A Format describes a kind of file for messages, and its limits. The limits must be set, the texts of advice may be
-// empty.
+// A Format describes a kind of file. The limits must be set, the texts of advice may be empty.
 type Format struct {
-	// Name is the contents of the file, such as "lab", and File is the kind of file, such as "lab file".
+	// Name is the contents of the file, such as "lab", and File the kind, such as "lab file".
 	Name, File string
-	// MaxSize is the limit of the file's size, in bytes.
+	// MaxSize is in bytes.
 	MaxSize int
 	// MaxTokens limits the work: the YAML parser's time grows with the square of the keys, 4 s for 24,000 keys.
 	MaxTokens int
 	// MaxDepth limits nesting: the YAML parser recurses, and a Go program cannot recover from an exhausted stack.
 	MaxDepth int
-	// EmptyWant and EmptyFix describe the missing contents of an empty file, and how to begin one.
+	// EmptyWant and EmptyFix are for an empty file.
 	EmptyWant, EmptyFix string
 	// LargeFix and AliasFix suggest an alternative to repetition and to anchors.
 	LargeFix, AliasFix string
-	// LooseText accepts numbers and booleans as text, as they were written.
+	// LooseText accepts numbers and booleans as text, as written.
 	LooseText bool
 	// NeedValues makes a key without a value an error, unless the value would be a list or a mapping.
 	NeedValues bool
-	// Rules maps the tag "rule" of fields to the Rule that reads them, and Types maps types to Rules.
+	// Rules maps the tag "rule" of fields to Rules, and Types maps types.
 	Rules map[string]Rule
 	Types map[reflect.Type]Rule
-	// UnknownFix suggests the right section for an unknown key. It returns "" to suggest near, the most similar key.
+	// UnknownFix suggests the right section for an unknown key, or "" to suggest near, the most similar key.
 	UnknownFix func(path, name, near string) string
-	// MappingFix suggests a remedy for another value in place of a mapping.
+	// MappingFix is for another value in place of a mapping.
 	MappingFix func(path string, n ast.Node) string
 }
 
@@ -63,17 +61,17 @@ func TokenPlace(t *token.Token) Place {
 type Reader struct {
 	Format *Format
 	Errs   Errors
-	Keys   map[string]Place // position of the key of a dotted path
-	Values map[string]Place // position of the value of a dotted path
+	Keys   map[string]Place // of a dotted path
+	Values map[string]Place // of a dotted path
 
 	file  string
 	text  string
-	lines []string        // lines of text, split once because a bad file can have thousands of errors
+	lines []string        // split once because a bad file can have thousands of errors
 	meant map[string]bool // keys that misspelt keys probably meant
 	keys  map[reflect.Type]*structKeys
 }
 
-// New returns a Reader for a file of this format. The file's name is only used in messages.
+// New takes the file's name only for messages.
 func New(f *Format, file string) *Reader {
 	return &Reader{Format: f, file: file, Keys: map[string]Place{}, Values: map[string]Place{},
 		meant: map[string]bool{}, keys: map[reflect.Type]*structKeys{}}
@@ -86,7 +84,7 @@ func (d *Reader) Fail(at Place, e Error) {
 	d.Errs = append(d.Errs, &e)
 }
 
-// Read parses the text and returns the body of its only document. On error it records the reason and returns nil.
+// Read returns the body of the only document. On error it records the reason and returns nil.
 func (d *Reader) Read(data []byte) ast.Node {
 	f := d.Format
 	if len(data) > f.MaxSize {
@@ -94,7 +92,7 @@ func (d *Reader) Read(data []byte) ast.Node {
 			Want: fmt.Sprintf("at most %d", f.MaxSize), Fix: f.LargeFix})
 		return nil
 	}
-	// Some editors write a byte order mark first, which YAML allows (section 5.2).
+	// YAML allows a byte order mark (section 5.2).
 	d.text = strings.TrimPrefix(string(data), "\ufeff")
 	d.lines = strings.Split(d.text, "\n")
 	if at, what := firstInvalid(d.text); what != "" {
@@ -132,7 +130,7 @@ func (d *Reader) Read(data []byte) ast.Node {
 	return body
 }
 
-// firstInvalid returns the place of the first byte that YAML does not allow and a description of the error, or "".
+// firstInvalid returns the place of the first byte that YAML does not allow, or "".
 func firstInvalid(text string) (_ Place, what string) {
 	at := Place{1, 1}
 	for i, r := range text {
@@ -152,8 +150,7 @@ func firstInvalid(text string) (_ Place, what string) {
 	return Place{}, ""
 }
 
-// tokens scans the text and refuses dangerous features before the parser sees them: anchors, aliases and merge keys,
-// of which a page can stand for gigabytes.
+// tokens refuses anchors, aliases and merge keys before the parser sees them.
 func (d *Reader) tokens() (_ token.Tokens, ok bool) {
 	tokens, err := Tokenize(d.text)
 	if err != nil {
@@ -165,9 +162,8 @@ func (d *Reader) tokens() (_ token.Tokens, ok bool) {
 			Want: fmt.Sprintf("at most %d", d.Format.MaxTokens), Fix: d.Format.LargeFix})
 		return nil, false
 	}
-	// Nesting by indentation is not counted, because MaxTokens and MaxSize limit it: each level costs a line of
-	// growing length.
-	open, dashes := 0, 0 // nesting by brackets, and by "- - -" in a row
+	// Nesting by indentation is limited by MaxTokens and MaxSize: each level costs a line of growing length.
+	open, dashes := 0, 0 // by brackets, and by "- - -" in a row
 	for _, t := range tokens {
 		refuse := ""
 		switch t.Type {
@@ -210,8 +206,7 @@ func (d *Reader) tokens() (_ token.Tokens, ok bool) {
 
 var errParserPanic = errors.New("malformed YAML")
 
-// guard calls the YAML library and turns a panic into an error. Fuzzing has found no panic so far, but the library is
-// large.
+// guard turns a panic of the YAML library into an error. Fuzzing has found none so far.
 func guard[T any](call func() (T, error)) (result T, err error) {
 	defer func() {
 		if recover() != nil {
@@ -245,8 +240,7 @@ func (d *Reader) syntax(err error) {
 		Fix: fix})
 }
 
-// PlaceOf returns the position of a value. For a block mapping that is its first key, not the colon that the YAML
-// library reports.
+// PlaceOf returns the first key of a block mapping, not the colon that the YAML library reports.
 func PlaceOf(n ast.Node) Place {
 	switch n := n.(type) {
 	case *ast.MappingNode:

@@ -20,7 +20,6 @@ func TestGuardTurnsAPanicIntoAnError(t *testing.T) {
 	if v, err := guard(func() (int, error) { return 7, nil }); v != 7 || err != nil {
 		t.Errorf("got %d, %v", v, err)
 	}
-	// Such an error has no position, but it names the remedy.
 	s := New(&Format{}, "f")
 	s.syntax(errParserPanic)
 	if got, want := s.Errs.Error(), "f: malformed YAML; check the quotes, brackets and indentation"; got != want {
@@ -226,7 +225,7 @@ func TestPlaceOfAPathIsThatOfWhatItWouldBePartOf(t *testing.T) {
 	}
 }
 
-// FuzzParse checks that no text crashes the program or is refused without a reason.
+// No text crashes the program or is refused without a reason.
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{"name: a\nlist: [{key: x}]", "seed: 1\nwait: 1s", "free: {a: [1, {b: 2}]}", "- a", "? a",
 		"&a",

@@ -1,5 +1,5 @@
-// Package tally stores the counts of tests so that "make test" can print them, because go test prints nothing for
-// tests that pass.
+// Package tally stores the counts of tests so that "make test" can print them: go test prints nothing for tests that
+// pass.
 package tally
 
 import (
@@ -10,7 +10,7 @@ import (
 	"sync"
 )
 
-// Dir is the environment variable with the directory for the counts. If it is not set, counts are only logged.
+// Dir is the variable with the directory for the counts. Without it, counts are only logged.
 const Dir = "RACKLESS_TALLY"
 
 var (
@@ -26,8 +26,8 @@ type T interface {
 	Errorf(format string, args ...any)
 }
 
-// Logf logs a line of counts and adds it to the test's own file, replacing the lines of an earlier run. If go test
-// takes the test's result from its cache, the file still holds the counts of that result.
+// Logf logs a line of counts and adds it to the test's own file, which still holds the counts if go test takes the
+// result from its cache.
 func Logf(t T, format string, args ...any) {
 	t.Helper()
 	line := fmt.Sprintf(format, args...)
@@ -46,8 +46,7 @@ func add(dir, test, line string) error {
 	defer mu.Unlock()
 	top, _, _ := strings.Cut(test, "/")
 	path := filepath.Join(dir, top)
-	// Only the first line of a process truncates the file: the tests of a package share one process, and the counts
-	// of an earlier run must not be added up.
+	// Only the first line of a process truncates the file: the tests of a package share one process.
 	flags := os.O_CREATE | os.O_WRONLY | os.O_APPEND
 	if !begun[path] {
 		flags |= os.O_TRUNC

@@ -16,29 +16,27 @@ import (
 	"golang.org/x/term"
 )
 
-// escapeKey leaves the console: Ctrl-], as in telnet and virsh. It is the only key that is not sent to the node.
+// escapeKey is Ctrl-], as in telnet and virsh, the only key that is not sent to the node.
 const escapeKey = 0x1d
 
 // errEscape ends copyKeys after the escape key, or if the terminal is gone.
 var errEscape = errors.New("escape key")
 
 // Connect copies keys to the console and its output to out, until the escape key, the end of the node or the end of
-// ctx. It uses raw mode, so that Ctrl-C goes to the node, and restores the terminal afterwards.
+// ctx. It uses raw mode, so that Ctrl-C goes to the node.
 func Connect(ctx context.Context, conn net.Conn, t *os.File, out io.Writer) (err error) {
 	old, err := term.MakeRaw(int(t.Fd()))
 	if err != nil {
 		return err
 	}
 	defer func() {
-		// The guest may have left colours or a hidden cursor. The line is ended so that the shell's prompt is on its
-		// own line.
+		// The guest may have left colours or a hidden cursor.
 		fmt.Fprint(out, "\x1b[0m\x1b[?25h\r\n")
 		err = errors.Join(err, term.Restore(int(t.Fd()), old))
 	}()
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
-	// A read of a terminal cannot be interrupted, so the goroutine that reads keys outlives this function. The
-	// program ends soon after.
+	// A read of a terminal cannot be interrupted, so the goroutine outlives this function.
 	keys, output := make(chan error, 1), make(chan error, 1)
 	go func() { keys <- copyKeys(conn, t) }()
 	go func() {
@@ -64,7 +62,7 @@ func Connect(ctx context.Context, conn net.Conn, t *os.File, out io.Writer) (err
 // ErrEnd is returned when the node closed the console.
 var ErrEnd = errors.New("the console was closed by the node: it has ended or was taken down")
 
-// copyKeys copies keys from r to w until the escape key, including keys before it in the same read.
+// copyKeys also copies keys before the escape key in the same read.
 func copyKeys(w io.Writer, r io.Reader) error {
 	buf := make([]byte, 1024)
 	for {
@@ -99,7 +97,7 @@ func Pipe(ctx context.Context, conn net.Conn, in io.Reader, out io.Writer, quiet
 		err = cmp.Or(err, ErrEnd)
 		heard <- err
 	}()
-	// A console does not report the end of a command, so silence is the only sign.
+	// A console does not report the end of a command.
 	silence := time.NewTimer(quiet)
 	defer silence.Stop()
 	var timeout <-chan time.Time // nil during input, so that it never fires
@@ -123,7 +121,7 @@ func Pipe(ctx context.Context, conn net.Conn, in io.Reader, out io.Writer, quiet
 	}
 }
 
-// signalWriter signals a channel after each write. It never blocks: one pending signal is enough.
+// signalWriter never blocks: one pending signal is enough.
 type signalWriter struct {
 	io.Writer
 	wrote chan<- struct{}
@@ -143,7 +141,7 @@ func Confirm(ctx context.Context, in io.Reader, out io.Writer, question string) 
 	fmt.Fprintf(out, "%s [y/N] ", question)
 	answer := make(chan string, 1)
 	go func() {
-		// The end of input means no, and so does a line that is too long for an answer.
+		// The end of input means no, and so does a line that is too long.
 		line, _ := bufio.NewReader(io.LimitReader(in, 1<<10)).ReadString('\n')
 		answer <- strings.ToLower(strings.TrimSpace(line))
 	}()

@@ -14,19 +14,19 @@ import (
 	"github.com/rackless/rackless/internal/words"
 )
 
-// A Display shows the progress of a long operation. On a terminal the current step is one live line with a spinner
-// and the time. Other outputs get plain lines without control characters, one for each finished step and each note.
+// A Display shows the progress of a long operation. On a terminal the current step is one live line. Other outputs get
+// plain lines without control characters, one for each finished step and each note.
 type Display struct {
 	w     io.Writer
 	live  bool
 	color bool
-	width func() int // columns of the terminal; called for each line, since windows change
+	width func() int // called for each line, since windows change
 	now   func() time.Time
 
 	mu    sync.Mutex
 	step  string
 	count string
-	look  func() string // describes the current activity within the step
+	look  func() string
 	seen  string
 	left  func() time.Duration
 	began time.Time
@@ -39,7 +39,7 @@ type Display struct {
 	done chan struct{}
 }
 
-// NewDisplay starts a display on w. It must be closed before other output to w. env is os.Getenv.
+// NewDisplay starts a display, which must be closed before other output to w. env is os.Getenv.
 func NewDisplay(w io.Writer, env func(string) string) *Display {
 	u := &Display{w: w, now: time.Now}
 	if f := Of(w); f != nil && env("TERM") != "dumb" {
@@ -56,7 +56,7 @@ func (u *Display) goLive(f *os.File, color bool) {
 	go u.spin()
 }
 
-// begin begins a step, or ends the last one if step is "". The caller holds mu.
+// begin ends the last step if step is "". The caller holds mu.
 func (u *Display) begin(step string) {
 	u.step, u.count, u.look, u.left, u.seen, u.began = step, "", nil, nil, "", u.now()
 }
@@ -78,15 +78,15 @@ func (u *Display) spin() {
 	}
 }
 
-// ClearLine moves the cursor to the first column and erases the line. Every terminal knows these control
-// sequences (ECMA-48).
+// ClearLine moves the cursor to the first column and erases the line. Every terminal knows these control sequences
+// (ECMA-48).
 const ClearLine = "\r\x1b[K"
 
-// lookEvery is the number of frames between two calls of look, which may read a file. It makes one call a second.
+// lookEvery frames, look is called, which may read a file: once a second.
 const lookEvery = 10
 
-// draw shows the current step on one line, since ClearLine cannot erase a line that wraps. It cuts the text before
-// the times, because a waiting user looks for the times.
+// draw uses one line, since ClearLine cannot erase a line that wraps. It cuts the text before the times, because a
+// waiting user looks for the times.
 func (u *Display) draw() {
 	if !u.live || u.step == "" {
 		return
@@ -103,11 +103,11 @@ func (u *Display) draw() {
 		left = u.left()
 	}
 	end := " " + words.Seconds(took)
-	if left > 0 { // not if the time is unknown or was underestimated
+	if left > 0 { // not if unknown or underestimated
 		end += ", " + words.About(left) + " left"
 	}
 	line := fmt.Sprintf("%c %s%s%s", frames[u.frame%len(frames)], u.step, u.count, u.seen)
-	room := u.width() - 1 // some terminals wrap after the last column, so it stays free
+	room := u.width() - 1 // some terminals wrap after the last column
 	fmt.Fprint(u.w, ClearLine+Cut(Cut(line, max(room-len(end), room/2))+end, room))
 	u.drawn = true
 }
@@ -117,7 +117,7 @@ func (u *Display) print(format string, args ...any) {
 	fmt.Fprintf(u.w, format+"\n", args...)
 }
 
-// erase removes the live line, if it is on the screen. The caller holds mu.
+// The caller of erase holds mu.
 func (u *Display) erase() {
 	if u.drawn {
 		fmt.Fprint(u.w, ClearLine)
@@ -125,7 +125,7 @@ func (u *Display) erase() {
 	}
 }
 
-// Event shows one event of package steps. It sanitizes names and notes, which may come from a lab file or a guest.
+// Event sanitizes names and notes, which may come from a lab file or a guest.
 func (u *Display) Event(e steps.Event) {
 	e.Step, e.Note = words.Printable(e.Step), words.Visible(e.Note)
 	u.mu.Lock()
@@ -137,7 +137,7 @@ func (u *Display) Event(e steps.Event) {
 	case e.End:
 		word := Paint(u.color, "32", "ok")
 		if e.Err != nil {
-			word = Paint(u.color, "31", "failed") // the command prints the error itself at its end
+			word = Paint(u.color, "31", "failed") // the command prints the error itself
 		}
 		u.print("%s %s%s %s", word, e.Step, u.count, words.Seconds(e.Took))
 		u.past.learn(e)
@@ -154,8 +154,7 @@ func (u *Display) Event(e steps.Event) {
 	u.draw()
 }
 
-// Quiet returns a receiver of events that shows only the live line, for commands that print the results of steps
-// themselves.
+// Quiet shows only the live line, for commands that print the results of steps themselves.
 func (u *Display) Quiet() func(steps.Event) {
 	if !u.live {
 		return func(steps.Event) {}
@@ -173,8 +172,8 @@ func (u *Display) Quiet() func(steps.Event) {
 	}
 }
 
-// Close ends the display and removes its live line. Later events are not shown: in a file with both streams, they would
-// follow the result. A second call does nothing.
+// Close removes the live line. Later events are not shown: in a file with both streams, they would follow the result. A
+// second call does nothing.
 func (u *Display) Close() {
 	if u.stop != nil {
 		close(u.stop)
@@ -187,13 +186,13 @@ func (u *Display) Close() {
 	u.step, u.ended = "", true
 }
 
-// A Meter shows the state of an operation as a live line on a terminal, and nothing on other outputs.
+// A Meter shows a live line on a terminal, and nothing on other outputs.
 type Meter struct {
 	done, ended chan struct{} // nil if nothing is shown
 }
 
-// NewMeter starts a meter on w. It calls text four times a second, from another goroutine. It must be closed before
-// other output to w. env is os.Getenv.
+// NewMeter calls text four times a second, from another goroutine. The meter must be closed before other output to w.
+// env is os.Getenv.
 func NewMeter(w io.Writer, env func(string) string, text func() string) *Meter {
 	f := Of(w)
 	if f == nil || env("TERM") == "dumb" {
@@ -225,8 +224,8 @@ func (m *Meter) Close() {
 	}
 }
 
-// past holds the last duration of each step by name, stored in a file. The time of an image, a template or a test
-// differs between machines by a factor of a hundred, but hardly between runs.
+// past holds the last duration of each step. It differs between machines by a factor of a hundred, but hardly between
+// runs.
 type past struct {
 	path string
 	took map[string]float64 // in seconds
@@ -237,8 +236,8 @@ const (
 	mostSteps    = 500             // beyond this, all are forgotten: names of hosts and tests come and go
 )
 
-// Remember lets the display estimate the remaining time of steps from their last durations, which it keeps in the
-// file at path. Errors of the file only lose the estimates.
+// Remember lets the display estimate the remaining time of steps from durations in the file at path. Errors of the file
+// only lose the estimates.
 func (u *Display) Remember(path string) {
 	if !u.live {
 		return
@@ -262,7 +261,6 @@ func (p *past) learn(e steps.Event) {
 	_ = atomicfile.WriteJSON(p.path, p.took)
 }
 
-// left returns the remaining time of a step that has run for took, based on its last duration.
 func (p *past) left(step string, took time.Duration) time.Duration {
 	return time.Duration(p.took[step]*float64(time.Second)) - took
 }

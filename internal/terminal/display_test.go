@@ -80,7 +80,7 @@ func TestColoursAreForTerminalsThatWantThem(t *testing.T) {
 	}
 }
 
-// openPTY returns both ends of a new pseudo-terminal with 40 columns and 10 lines (see pts(4)).
+// openPTY has 40 columns and 10 lines (see pts(4)).
 func openPTY(t *testing.T) (master, slave *os.File) {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
@@ -107,7 +107,6 @@ func openPTY(t *testing.T) (master, slave *os.File) {
 	return master, slave
 }
 
-// screenOf collects the output to a terminal until its other end is closed.
 func screenOf(master, slave *os.File) func() string {
 	got := make(chan string, 1)
 	go func() {
@@ -146,7 +145,7 @@ func TestTerminalsThatWantNoDecoration(t *testing.T) {
 	}
 }
 
-// waitRaw waits until a terminal is in raw mode. Before that, Ctrl-C would discard the typed text.
+// waitRaw is needed, because before raw mode Ctrl-C would discard the typed text.
 func waitRaw(t *testing.T, tty *os.File) {
 	t.Helper()
 	for range 1000 {
@@ -175,7 +174,6 @@ func TestTheTerminalIsAsItWasAfterAConsole(t *testing.T) {
 			done := make(chan error, 1)
 			go func() { done <- Connect(t.Context(), conn, slave, &out) }()
 			waitRaw(t, slave)
-			// The guest receives Ctrl-C and no line end, so the terminal is in raw mode.
 			io.WriteString(master, "ls\x03")
 			buf := make([]byte, 3)
 			if _, err := io.ReadFull(guest, buf); err != nil || string(buf) != "ls\x03" {
@@ -235,7 +233,7 @@ func TestAMeterIsShownOnTerminalsAlone(t *testing.T) {
 	}
 }
 
-// A step's activity and remaining time are at the end of the line, and a narrow terminal cuts the text before them.
+// A narrow terminal cuts the text before the times.
 func TestALiveLineSaysWhatIsDoneAndWhatIsLeft(t *testing.T) {
 	var b bytes.Buffer
 	now := time.Unix(0, 0)

@@ -16,12 +16,11 @@ import (
 	"github.com/rackless/rackless/internal/words"
 )
 
-// followPause is the interval for checking whether a log has grown. Five checks a second look immediate and cost
-// nothing.
+// followPause looks immediate and costs nothing.
 const followPause = 200 * time.Millisecond
 
-// PrintLog copies the last lines of a log to w, or all of it if lines is 0. With follow it continues as the log
-// grows, until ctx is done or the file is removed, which happens at the end of a lab.
+// PrintLog copies the last lines of a log to w, or all of it if lines is 0. With follow it continues until ctx is done
+// or the file is removed, at the end of a lab.
 func PrintLog(ctx context.Context, w io.Writer, path string, lines int, follow bool) error {
 	file, err := os.Open(path)
 	if err != nil {
@@ -45,14 +44,14 @@ func PrintLog(ctx context.Context, w io.Writer, path string, lines int, follow b
 		}
 		now, err := os.Stat(path)
 		if errors.Is(err, os.ErrNotExist) {
-			_, err := io.Copy(w, file) // last output before the lab went down
+			_, err := io.Copy(w, file)
 			return err
 		}
 		if err != nil {
 			return err
 		}
 		at, err := file.Seek(0, io.SeekCurrent)
-		if err == nil && now.Size() < at { // it was cut, and begins anew
+		if err == nil && now.Size() < at {
 			_, err = file.Seek(0, io.SeekStart)
 		}
 		if err != nil {
@@ -69,14 +68,14 @@ func PrintLog(ctx context.Context, w io.Writer, path string, lines int, follow b
 	}
 }
 
-// seekLines moves to the n-th line from the end. It reads blocks backwards, because a console's log can be large.
+// seekLines moves to the n-th line from the end, in blocks, because a console's log can be large.
 func seekLines(f *os.File, n int) error {
 	at, err := f.Seek(0, io.SeekEnd)
 	if err != nil {
 		return err
 	}
 	buf := make([]byte, 4096)
-	last := true // a newline at the end of the file does not begin a line
+	last := true // a newline at the end does not begin a line
 	for at > 0 {
 		chunk := min(at, int64(len(buf)))
 		at -= chunk
@@ -104,8 +103,8 @@ func Plain(text string) string {
 	return b.String()
 }
 
-// A PlainWriter removes control characters and escape sequences from text. A guest writes the log, and a sequence
-// could change the terminal, or make the terminal type an answer into the reader's shell.
+// A PlainWriter removes control characters and escape sequences: a guest's sequence could change the terminal, or make
+// it type an answer into the reader's shell.
 type PlainWriter struct {
 	W     io.Writer
 	state int // the kind of sequence that the last write ended in
@@ -118,7 +117,7 @@ const (
 	inString // ESC ] and the like ... up to BEL or ESC
 )
 
-// Write writes b without control sequences. A sequence may span two writes.
+// Write allows for a sequence that spans two writes.
 func (p *PlainWriter) Write(b []byte) (int, error) {
 	var out bytes.Buffer
 	for _, c := range b {
@@ -129,7 +128,7 @@ func (p *PlainWriter) Write(b []byte) (int, error) {
 				p.state = inCSI
 			case strings.IndexByte("]PX^_", c) >= 0:
 				p.state = inString
-			case c >= 0x20 && c <= 0x2f: // an intermediate byte: one more follows
+			case c >= 0x20 && c <= 0x2f: // an intermediate byte
 			default:
 				p.state = inText
 			}
@@ -160,31 +159,28 @@ func (p *PlainWriter) Write(b []byte) (int, error) {
 }
 
 // A Writer is standard output or standard error for people. It escapes every byte that a terminal would interpret,
-// because such bytes may come from a name in a foreign file, a database's answer or an error. All output passes
-// through it, so no other code needs to be trusted with this.
+// which may come from a foreign file, a database's answer or an error. All output passes through it.
 type Writer struct {
 	File *os.File
 
 	mu    sync.Mutex
 	exact bool
 	color bool
-	rest  []byte // an incomplete character or colour at the end of the last write
+	rest  []byte // an incomplete character or colour
 }
 
-// Exact turns the escaping off, for the output of other programs, and for output that programs read.
+// Exact turns the escaping off, for output of other programs or that programs read.
 func (w *Writer) Exact() { w.exact = true }
 
 // Color lets colours pass unescaped from now on.
 func (w *Writer) Color() { w.color = true }
 
-// colors matches the colours that rackless uses (ECMA-48, section 8.3.117). It excludes attributes that hide text,
-// which a foreign name could use.
+// colors excludes attributes that hide text, which a foreign name could use (ECMA-48, section 8.3.117).
 var colors = regexp.MustCompile(`\x1b\[(?:[012]|[39][0-7])(?:;(?:[012]|[39][0-7]))*m`)
 
-// maxColor is the maximum length of a colour sequence in bytes.
 const maxColor = 16
 
-// Write writes b, escaped unless Exact was called. An incomplete character or colour waits for the next write.
+// Write keeps an incomplete character or colour for the next write.
 func (w *Writer) Write(b []byte) (int, error) {
 	if w.exact {
 		return w.File.Write(b)
@@ -213,7 +209,7 @@ func (w *Writer) clean(text string) string {
 	return out.String() + words.Visible(text[at:])
 }
 
-// unfinished returns the number of bytes at the end of text that may begin a character or a colour.
+// unfinished returns the number of bytes at the end that may begin a character or a colour.
 func unfinished(text []byte) int {
 	at := bytes.LastIndexByte(text, 0x1b)
 	if at >= 0 && len(text)-at < maxColor && !bytes.ContainsAny(text[at:], "m\n") {

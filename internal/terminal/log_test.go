@@ -121,7 +121,6 @@ func TestFollowing(t *testing.T) {
 	expect(t, r, "one\n")
 	add("two\n")
 	expect(t, r, "two\n")
-	// The node is recreated, and its new log replaces the old one.
 	if err := os.WriteFile(path+".new", []byte("three\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +128,6 @@ func TestFollowing(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect(t, r, "three\n")
-	// The log is cut, as it was too long.
 	if err := os.WriteFile(path, []byte("4\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}

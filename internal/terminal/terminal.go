@@ -1,5 +1,4 @@
-// Package terminal shows the progress of long operations, consoles and logs on a terminal. Other outputs get plain
-// lines.
+// Package terminal shows the progress of long operations, consoles and logs on a terminal.
 package terminal
 
 import (
@@ -9,7 +8,7 @@ import (
 	"golang.org/x/term"
 )
 
-// Of returns the file behind w if it is a terminal, otherwise nil. w may be a [Writer].
+// Of returns the file behind w, perhaps a [Writer], if it is a terminal, otherwise nil.
 func Of(w any) *os.File {
 	if out, ok := w.(*Writer); ok {
 		w = out.File
@@ -20,8 +19,7 @@ func Of(w any) *os.File {
 	return nil
 }
 
-// Size returns the size of a terminal in characters. If unknown, as on a serial console, it is 80 by 24, the size of
-// a VT100.
+// Size returns characters. If unknown, as on a serial console, it is 80 by 24, the size of a VT100.
 func Size(f *os.File) (width, height int) {
 	width, height, err := term.GetSize(int(f.Fd()))
 	if err != nil || width <= 0 || height <= 0 {
@@ -30,7 +28,7 @@ func Size(f *os.File) (width, height int) {
 	return width, height
 }
 
-// Cut shortens a line to at most width columns. A "~" at the end marks a line that was cut.
+// Cut shortens a line to width columns, with a "~" at the end.
 func Cut(line string, width int) string {
 	if text.StringWidthWithoutEscSequences(line) <= width {
 		return line
@@ -38,7 +36,7 @@ func Cut(line string, width int) string {
 	return text.Snip(line, max(width, 1), "~")
 }
 
-// Paint colours a text by a code of ECMA-48 (section 8.3.117), or returns it unchanged if color is false.
+// Paint colours a text by a code of ECMA-48 (section 8.3.117), unless color is false.
 func Paint(color bool, code, s string) string {
 	if !color {
 		return s

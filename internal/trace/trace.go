@@ -1,7 +1,5 @@
-// Package trace prints the files that a command reads, the programs that it runs and its changes, for --verbose.
-//
-// The switch is global, like the handling of signals. Otherwise every package between a verb and a reader of files
-// would need a logger. Nothing is printed until To is called.
+// Package trace prints reads of files, programs and changes, for --verbose. The switch is global: otherwise every
+// package between a verb and a reader of files would need a logger.
 package trace
 
 import (
@@ -13,16 +11,15 @@ import (
 	"github.com/rackless/rackless/internal/words"
 )
 
-// state holds the output and the reads that are not printed yet.
 var state struct {
 	sync.Mutex
 	w     io.Writer
-	dir   string // directory of the last file that was read
+	dir   string // of the last file that was read
 	name  string // first file read there
 	files int
 }
 
-// To starts printing to w, until stop is called. stop also prints pending reads.
+// To starts printing to w. stop also prints pending reads.
 func To(w io.Writer) (stop func()) {
 	state.Lock()
 	defer state.Unlock()
@@ -35,8 +32,7 @@ func To(w io.Writer) (stop func()) {
 	}
 }
 
-// Reads reports a file that is read. A host has ten thousand of them, so consecutive reads in one directory are one
-// line.
+// Reads reports a file that is read. A host has ten thousand, so consecutive reads in one directory are one line.
 func Reads(file string) {
 	state.Lock()
 	defer state.Unlock()
@@ -50,7 +46,7 @@ func Reads(file string) {
 	state.files++
 }
 
-// Runs reports a program that is run, and its node unless it is this machine.
+// Runs reports a program, and its node unless it is this machine.
 func Runs(node string, argv []string) {
 	if node != "" {
 		node = "on " + node + ": "
@@ -58,10 +54,9 @@ func Runs(node string, argv []string) {
 	say("run     " + node + words.CommandLine(argv))
 }
 
-// Changes reports a change to a file, a device or a domain of this machine.
+// Changes reports a change to this machine.
 func Changes(format string, args ...any) { say("change  " + fmt.Sprintf(format, args...)) }
 
-// say prints one line, after the pending reads.
 func say(line string) {
 	state.Lock()
 	defer state.Unlock()
@@ -71,7 +66,7 @@ func say(line string) {
 	}
 }
 
-// flush prints the pending reads. The caller holds the lock.
+// The caller of flush holds the lock.
 func flush() {
 	switch {
 	case state.files == 1:

@@ -1,4 +1,4 @@
-// Package userdirs finds the directories of a user: running labs, the cache, results, the config file.
+// Package userdirs finds the directories of a user.
 package userdirs
 
 import (
@@ -15,14 +15,13 @@ import (
 
 // Dirs are the directories in which rackless keeps its files.
 type Dirs struct {
-	Run   string // running labs: short-lived, and short-named since socket paths are limited
-	Cache string // images and templates: can be deleted at any time
-	Data  string // results of measurements: belong to the user
+	Run   string // short-named since socket paths are limited
+	Cache string // can be deleted at any time
+	Data  string // results of measurements
 }
 
-// Default returns the directories of this user: from RACKLESS_RUN, RACKLESS_CACHE and RACKLESS_DATA, else from the
-// variables of the XDG base directory specification. Without HOME, as in a systemd unit, it looks the home directory
-// up in the user's account.
+// Default uses RACKLESS_RUN, RACKLESS_CACHE and RACKLESS_DATA, else the variables of the XDG base directory
+// specification. Without HOME, as in a systemd unit, it looks the home directory up in the user's account.
 func Default(getenv func(string) string, uid int) (Dirs, error) {
 	places := places{getenv, home(getenv, uid)}
 	run, xdgRun := "/run/rackless", "" // sudo may keep the caller's XDG_RUNTIME_DIR, which root should not fill
@@ -52,7 +51,6 @@ type places struct {
 	home   string // absolute, or "" if unknown
 }
 
-// home returns the home directory of a user from HOME, else from the account, or "".
 func home(getenv func(string) string, uid int) string {
 	if home := getenv("HOME"); filepath.IsAbs(home) {
 		return home
@@ -70,7 +68,6 @@ func (p places) below(dir string) string {
 	return filepath.Join(p.home, dir)
 }
 
-// pick returns rackless's own variable, else its subdirectory of an XDG variable, else the fallback.
 func (p places) pick(own, xdg, fallback string) string {
 	switch {
 	case p.getenv(own) != "":
@@ -81,7 +78,7 @@ func (p places) pick(own, xdg, fallback string) string {
 	return fallback
 }
 
-// UserDir returns the directory in an XDG variable, or else the default below this user's home.
+// UserDir returns the directory in an XDG variable, or the default below this user's home.
 func UserDir(getenv func(string) string, uid int, xdg, belowHome string) (string, error) {
 	if dir := getenv(xdg); filepath.IsAbs(dir) {
 		return dir, nil
@@ -93,9 +90,8 @@ func UserDir(getenv func(string) string, uid int, xdg, belowHome string) (string
 	return dir, nil
 }
 
-// ConfigFile returns this user's config file: RACKLESS_CONFIG, else rackless/config.yaml in XDG_CONFIG_HOME or
-// ~/.config, or "" if that does not exist. The default file is refused if others can write it, since it controls
-// rackless.
+// ConfigFile returns RACKLESS_CONFIG, else rackless/config.yaml in XDG_CONFIG_HOME or ~/.config, or "" if that does not
+// exist. The default file is refused if others can write it, since it controls rackless.
 func ConfigFile(getenv func(string) string, uid int) (string, error) {
 	if file := getenv("RACKLESS_CONFIG"); file != "" {
 		return file, nil
@@ -112,8 +108,8 @@ func ConfigFile(getenv func(string) string, uid int) (string, error) {
 	return file, nil
 }
 
-// Check refuses directories that others own or can write, because rackless runs or trusts the files in them. A
-// missing directory is created later.
+// Check refuses directories that others own or can write, because rackless trusts the files in them. A missing
+// directory is created later.
 func (d Dirs) Check(uid int) error {
 	for _, x := range [][2]string{{d.Run, "RACKLESS_RUN"}, {d.Cache, "RACKLESS_CACHE"}, {d.Data, "RACKLESS_DATA"}} {
 		if err := checkOurs(x[0], uid); err != nil {
@@ -123,7 +119,7 @@ func (d Dirs) Check(uid int) error {
 	return nil
 }
 
-// checkOurs refuses a file or directory that another user owns, can write, or can replace.
+// checkOurs refuses a path that another user owns, can write, or can replace.
 func checkOurs(dir string, uid int) error {
 	if real, err := filepath.EvalSymlinks(dir); err == nil {
 		dir = real
@@ -152,8 +148,7 @@ func checkOurs(dir string, uid int) error {
 	}
 }
 
-// readable returns an error if this user may not read a file or list a directory. A listing that fails later would be
-// taken for an empty one.
+// readable is an early check: a listing that fails later would be taken for an empty one.
 func readable(path string) error {
 	f, err := os.Open(path)
 	if err != nil {

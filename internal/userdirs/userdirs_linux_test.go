@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A directory that its user may not read is not taken for an empty one.
+// It is not taken for an empty one.
 func TestDirectoriesThatCannotBeReadAreRefused(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -18,7 +18,7 @@ func TestDirectoriesThatCannotBeReadAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer os.Chmod(dir, 0o700)
-	if os.Getuid() == 0 { // who reads everything: this thread loses that with its user
+	if os.Getuid() == 0 { // root reads everything
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		if _, err := unix.SetfsuidRetUid(65534); err != nil {

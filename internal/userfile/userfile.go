@@ -1,7 +1,5 @@
-// Package userfile reads files that a user names, and standard input, up to a limit.
-//
-// A user can name anything: /dev/zero has no end, a pipe may never close, and a disk image taken for a lab file fills
-// the memory. So no file is read without a limit, and no read outlives a signal.
+// Package userfile reads files that a user names, and standard input, up to a limit: /dev/zero has no end, a pipe may
+// never close, and a disk image taken for a lab file fills the memory. No read outlives a signal.
 package userfile
 
 import (
@@ -13,11 +11,10 @@ import (
 	"github.com/rackless/rackless/internal/trace"
 )
 
-// ended ends reads that may block forever.
 var ended = context.Background()
 
-// EndWith makes reads of pipes, devices and standard input end when ctx is done. main calls it with the context that
-// signals cancel. Even opening a FIFO blocks until there is a writer.
+// EndWith makes reads of pipes, devices and standard input end when ctx is done. Even opening a FIFO blocks until there
+// is a writer.
 func EndWith(ctx context.Context) { ended = ctx }
 
 // Open opens the file at path for reading.
@@ -29,14 +26,13 @@ func Open(path string) (io.ReadCloser, error) {
 	return stream(path, func() (io.ReadCloser, error) { return os.Open(path) }), nil
 }
 
-// Stream returns a reader of f, such as standard input, that ends with the context of EndWith. Closing it leaves f
-// open.
+// Stream returns a reader of f that ends with the context of EndWith. Closing it leaves f open.
 func Stream(f io.Reader, name string) io.ReadCloser {
 	return stream(name, func() (io.ReadCloser, error) { return io.NopCloser(f), nil })
 }
 
-// stream reads the file from open in its own goroutine. The goroutine is abandoned when reads end, because a blocked
-// open or read cannot be interrupted.
+// stream reads in its own goroutine, which is abandoned when reads end, because a blocked open or read cannot be
+// interrupted.
 func stream(name string, open func() (io.ReadCloser, error)) io.ReadCloser {
 	r, w := io.Pipe()
 	context.AfterFunc(ended, func() { w.CloseWithError(fmt.Errorf("read %s: %w", name, context.Cause(ended))) })
@@ -51,22 +47,20 @@ func stream(name string, open func() (io.ReadCloser, error)) io.ReadCloser {
 	return r
 }
 
-// These are the maximum sizes of files by kind, in bytes, all multiples of 1 MiB. A parser's own limit is lower and
-// has a better message, because a file beyond these limits is surely a mistake.
+// Maximum sizes in bytes, all multiples of 1 MiB. A parser's own limit is lower and has a better message.
 const (
 	// Text is for files written by people: lab files, profiles, studies and weights.
 	Text = 4 << 20
 	// Data is for lists, baselines and the output of one measurement.
 	Data = 16 << 20
-	// Document is for files that rackless writes about whole labs: plans, findings and reports. The plan of 500 lab
-	// nodes with 256 virtual CPUs each takes a tenth of it.
+	// Document is for files that rackless writes about whole labs. The plan of 500 lab nodes with 256 virtual CPUs each
+	// takes a tenth of it.
 	Document = 64 << 20
 	// Kernel is for kernel images, compressed or not.
 	Kernel = 256 << 20
 )
 
-// Read reads the file at path, which may be a pipe or a device. A file of more than limit bytes is an error that
-// names the file and the limit.
+// Read reads a file, a pipe or a device. More than limit bytes are an error.
 func Read(path string, limit int64) ([]byte, error) {
 	f, err := Open(path)
 	if err != nil {
@@ -76,8 +70,7 @@ func Read(path string, limit int64) ([]byte, error) {
 	return ReadFrom(f, path, limit)
 }
 
-// ReadFrom reads r to its end. More than limit bytes are an error with name and the limit. An error of r is returned
-// unchanged, because it names the file.
+// ReadFrom fails for more than limit bytes, with name. An error of r is returned unchanged, because it names the file.
 func ReadFrom(r io.Reader, name string, limit int64) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(r, limit+1))
 	if err != nil {

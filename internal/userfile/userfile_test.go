@@ -74,7 +74,7 @@ func TestReadAPipe(t *testing.T) {
 }
 
 // A signal ends a read that is blocked in open or in read, and any later read.
-func TestNoReadOutlivesASignal(t *testing.T) { // not parallel, because the signal would end other reads
+func TestNoReadOutlivesASignal(t *testing.T) { // the signal would end other reads
 	ctx, cancel := context.WithCancelCause(t.Context())
 	EndWith(ctx)
 	defer EndWith(context.Background())

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// For waits for d. If ctx is done first, it returns the cause.
+// For returns the cause if ctx is done before d.
 func For(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():
@@ -16,8 +16,8 @@ func For(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Until calls look until it returns true or an error, with a pause after each call. If ctx is done first, it returns
-// the cause.
+// Until calls look until it returns true or an error, with a pause after each call, or returns the cause if ctx is
+// done.
 func Until(ctx context.Context, pause time.Duration, look func() (bool, error)) error {
 	for {
 		if there, err := look(); there || err != nil {

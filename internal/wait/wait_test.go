@@ -13,7 +13,7 @@ func TestUntil(t *testing.T) {
 	for name, test := range map[string]struct {
 		look func(calls int) (bool, error)
 		want error
-		more bool // look is called more than once
+		more bool
 	}{
 		"it is there at once":        {look: func(int) (bool, error) { return true, nil }},
 		"it comes":                   {look: func(calls int) (bool, error) { return calls > 2, nil }, more: true},

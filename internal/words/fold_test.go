@@ -20,7 +20,7 @@ func TestFold(t *testing.T) {
 		"long":                        {strings.Repeat("seven w ", 40), strings.Repeat("seven w ", 19) + "seven…"},
 		"one long word":               {strings.Repeat("W", 300), strings.Repeat("W", maxMessageLine) + "…"},
 		"escapes":                     {"a\x1b[2Jb\u202e", `a\x1b[2Jb\u202e`},
-		// similar: the names occur in a sentence, not as the speaker
+		// the names occur in a sentence, not as the speaker
 		"a sentence on QEMU": {"qemu-system-x86_64 is not installed", "qemu-system-x86_64 is not installed"},
 	} {
 		got := Fold(c.text)

@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 )
 
-// Count prints "1 node", "2 nodes", "3 studies", "4 boxes", "5 switches".
+// Count prints "1 node", "2 nodes", "3 studies", "4 boxes".
 func Count[N int | int64](n N, what string) string {
 	stem, y := strings.CutSuffix(what, "y")
 	switch {
@@ -34,7 +34,7 @@ func List(words []string) string {
 	return strings.Join(words[:len(words)-1], ", ") + " and " + words[len(words)-1]
 }
 
-// Names is like List, but after the first most names it only says how many follow.
+// Names is like List, but after most names it only counts the rest.
 func Names(names []string, most int) string {
 	if len(names) > most {
 		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
@@ -42,7 +42,7 @@ func Names(names []string, most int) string {
 	return List(names)
 }
 
-// Or joins words as a choice: "a", "a or b", "a, b or c".
+// Or joins words as a choice: "a, b or c".
 func Or(words []string) string {
 	if len(words) < 2 {
 		return strings.Join(words, "")
@@ -53,8 +53,8 @@ func Or(words []string) string {
 // OneLine replaces each run of white space by one space.
 func OneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
-// Quote returns s as one word of a POSIX shell. Between single quotes every byte is literal except the quote itself
-// (POSIX.1-2017, XCU 2.2.2). NUL is dropped, because no word can contain it.
+// Quote returns s as one word of a POSIX shell (POSIX.1-2017, XCU 2.2.2). NUL is dropped, because no word can contain
+// it.
 func Quote(s string) string {
 	return "'" + strings.NewReplacer("'", `'\''`, "\x00", "").Replace(s) + "'"
 }
@@ -67,7 +67,6 @@ func ShellWord(s string) string {
 	return Quote(s)
 }
 
-// plainWords are the characters that need no quotes in a shell.
 const plainWords = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./:=,@%+-"
 
 // CommandLine formats a command for pasting into a shell.
@@ -82,12 +81,12 @@ func CommandLine(argv []string) string {
 	return strings.Join(words, " ")
 }
 
-// Bytes prints a number of bytes with three digits and a binary unit: "0 B", "1.50 KiB", "213 MiB".
+// Bytes prints three digits and a binary unit: "1.50 KiB".
 func Bytes[T int | int64 | uint64](n T) string {
 	return scaled(float64(n), 1024, "B", "KiB", "MiB", "GiB", "TiB", "PiB")
 }
 
-// Size prints bytes in the largest binary unit that is not larger, with one decimal under 100: "62.5 GiB", "512 B".
+// Size prints the largest binary unit that is not larger, with one decimal under 100: "62.5 GiB", "512 B".
 func Size(n uint64) string {
 	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"}
 	v, at := float64(n), 0
@@ -101,7 +100,7 @@ func Size(n uint64) string {
 	return strings.TrimSuffix(strconv.FormatFloat(v, 'f', decimals, 64), ".0") + " " + units[at]
 }
 
-// Exact prints bytes in the largest binary unit that divides them: "1 GiB", "24268 MiB", "1500 bytes".
+// Exact prints bytes in the largest binary unit that divides them: "24268 MiB", "1500 bytes".
 func Exact[T int64 | uint64](n T) string { return ExactIn(n, "bytes", "KiB", "MiB", "GiB", "TiB") }
 
 // ExactIn is like Exact with other units, each 1024 times the one before.
@@ -113,8 +112,7 @@ func ExactIn[T int64 | uint64](n T, units ...string) string {
 	return fmt.Sprintf("%d %s", n, units[at])
 }
 
-// Few joins at most limit words and says how many more there are, because a machine may have 500 interrupts but a
-// line of evidence must be short.
+// Few joins at most limit words and counts the rest, because a machine may have 500 interrupts.
 func Few[T any](list []T, limit int, sep string) string {
 	if len(list) <= limit {
 		return Join(list, sep)
@@ -131,13 +129,12 @@ func Join[T any](list []T, sep string) string {
 	return strings.Join(words, sep)
 }
 
-// Rate prints a rate in bits a second with three digits and a decimal unit, as usual for networks: "0 b/s", "1.23
-// Gb/s".
+// Rate prints bits a second with three digits and a decimal unit: "1.23 Gb/s".
 func Rate(bitsPerSecond float64) string {
 	return scaled(bitsPerSecond, 1000, "b/s", "kb/s", "Mb/s", "Gb/s", "Tb/s")
 }
 
-// scaled prints three digits of v in the largest unit that v reaches, without decimals in the first unit.
+// scaled prints no decimals in the first unit.
 func scaled(v, step float64, units ...string) string {
 	at := 0
 	for at < len(units)-1 && v >= 999.5 { // 999.5 would round to four digits
@@ -156,7 +153,7 @@ func scaled(v, step float64, units ...string) string {
 // Seconds prints a duration as "1.23 s".
 func Seconds(d time.Duration) string { return fmt.Sprintf("%.2f s", d.Seconds()) }
 
-// About prints an approximate duration: "about 40 s", "about 3 min", "about 2.5 h".
+// About prints "about 40 s", "about 3 min", "about 2.5 h".
 func About(d time.Duration) string {
 	switch {
 	case d < 100*time.Second:
@@ -167,14 +164,14 @@ func About(d time.Duration) string {
 	return fmt.Sprintf("about %.1f h", d.Hours())
 }
 
-// Ago prints the time since an event in its largest unit: "42s", "3m", "5h", "2d".
+// Ago prints the time in its largest unit: "42s", "3m", "5h", "2d".
 func Ago(d time.Duration) string { return largest(d, "s", "m", "h", "d") }
 
 // Lasting is Ago for sentences: "42 s", "3 min", "5 h", "2 days".
 func Lasting(d time.Duration) string { return largest(d, " s", " min", " h", " days") }
 
-// largest prints a duration in the largest unit of which it has at least two. A negative duration, from a clock that
-// was set back, is 0.
+// largest uses the largest unit of which there are at least two. A negative duration, from a clock that was set back,
+// is 0.
 func largest(d time.Duration, units ...string) string {
 	n := int(max(0, d.Seconds()))
 	for i, next := range []int{60, 60, 24} {
@@ -186,8 +183,8 @@ func largest(d time.Duration, units ...string) string {
 	return strconv.Itoa(n) + units[3]
 }
 
-// Clip shortens a foreign text for a message to most characters, with three dots for the cut. It reads no more of the
-// text, which may have many MB.
+// Clip shortens a foreign text to most characters, with three dots for the cut. It reads no more of the text, which may
+// have many MB.
 func Clip(s string, most int) string {
 	for i := range s {
 		if most == 0 {
@@ -198,11 +195,10 @@ func Clip(s string, most int) string {
 	return s
 }
 
-// maxPlain limits the length, in characters, of foreign text in a message.
+// maxPlain is in characters of foreign text.
 const maxPlain = 80
 
-// Plain returns a foreign name for a message. It quotes a name that is not printable, so that nothing in a dump or a
-// file can control a terminal or forge a line.
+// Plain quotes a foreign name that is not printable, so that it cannot control a terminal or forge a line.
 func Plain(s string) string {
 	s = Clip(s, maxPlain)
 	odd := func(r rune) bool { return r == utf8.RuneError || r == '"' || !shown(r) || r == '\n' || r == '\t' }
@@ -215,21 +211,20 @@ func Plain(s string) string {
 // A Message is the output of another program for a page: a summary line and the whole text.
 type Message struct {
 	Text  string // one line, in our words
-	Whole string // text hidden behind the line; empty if Text is complete
+	Whole string // empty if Text is complete
 }
 
-// These are the maximum lengths of a message, in characters.
+// In characters.
 const (
 	maxMessageLine = 160
 	maxMessage     = 4000
 )
 
-// ownWords matches the beginning of another program's own message: its name, or the source position of an assertion.
+// ownWords matches the name of another program before its message, or the source position of an assertion.
 var ownWords = regexp.MustCompile(`\b(qemu-system-\w+|qemu-img|virsh|libvirtd?)(\[\d+\])?: |` +
 	`[\w./-]+\.(c|h|cc|cpp):\d+|Assertion `)
 
-// Fold splits a text into a Message. A long text, or one printed by a program such as QEMU, must not fill the middle
-// of a page: a reader wants the event, and a maintainer the whole text.
+// Fold splits a text into a Message: a reader wants the event, and a maintainer the whole text.
 func Fold(text string) Message {
 	text = strings.TrimSpace(Visible(text))
 	if n := utf8.RuneCountInString(text); n > maxMessage {
@@ -265,19 +260,17 @@ func Printable(s string) string {
 	}, Visible(s))
 }
 
-// shown reports whether Visible keeps a character. It excludes printable characters without a shape of their own,
-// which would make two names look the same.
+// shown excludes printable characters without a shape of their own, which would make two names look the same.
 func shown(r rune) bool {
-	if r < utf8.RuneSelf { // nearly all characters are ASCII, and a picture has thousands
+	if r < utf8.RuneSelf { // nearly all characters are ASCII
 		return ' ' <= r && r <= '~' || r == '\n' || r == '\t'
 	}
 	return unicode.IsPrint(r) && !unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
 }
 
-// Visible is like Printable but keeps line breaks and tabs, for terminals and for pages with errors and command lines
-// of several lines.
+// Visible is like Printable but keeps line breaks and tabs.
 func Visible(s string) string {
-	// Nearly all texts are clean and returned unchanged.
+	// Nearly all texts are clean.
 	if !strings.ContainsFunc(s, func(r rune) bool { return r == utf8.RuneError || !shown(r) }) {
 		return s
 	}
