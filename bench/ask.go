@@ -36,7 +36,6 @@ func (r *Runner) ask(ctx context.Context, node string, argv ...string) (Output, 
 	return out, nil
 }
 
-// toolVersion returns an empty Output if the tool cannot be asked.
 func (m *measurement) toolVersion(ctx context.Context) (Output, error) {
 	if m.engine.VersionCommand == nil {
 		return Output{}, nil
@@ -44,8 +43,8 @@ func (m *measurement) toolVersion(ctx context.Context) (Output, error) {
 	return m.ask(ctx, m.client.Node, m.engine.VersionCommand...)
 }
 
-// listens takes the content of /proc/net/tcp and tcp6: field 2 is the local address, in hexadecimal with the port after
-// the colon, and field 4 the state: 0A is LISTEN. See https://docs.kernel.org/networking/proc_net_tcp.html.
+// listens takes /proc/net/tcp and tcp6: field 2 is the local address, in hexadecimal with the port after the colon, and
+// field 4 the state: 0A is LISTEN. See https://docs.kernel.org/networking/proc_net_tcp.html.
 func listens(procNetTCP []byte, port int) bool {
 	for line := range strings.Lines(string(procNetTCP)) {
 		fields := strings.Fields(line)

@@ -7,8 +7,8 @@ import (
 	"unicode"
 )
 
-// A BadResultError says that a tool printed no valid result. The measurement failed and can be retried; none of its
-// output may be published.
+// A BadResultError says that a tool printed no valid result. The measurement can be retried; its output must not be
+// published.
 type BadResultError struct {
 	Tool   string // e.g. "perftest", "iperf3"
 	Line   int    // from 1; 0 if the whole output is bad
@@ -30,13 +30,12 @@ func (e *BadResultError) Error() string {
 	return "read result of " + at + ": " + e.Reason
 }
 
-// BadResult returns the error for output that is bad as a whole.
+// BadResult is for output that is bad as a whole.
 func BadResult(tool, format string, args ...any) error {
 	return &BadResultError{Tool: tool, Reason: fmt.Sprintf(format, args...)}
 }
 
-// EachLine calls read with each line, including its newline, up to the first error, which it returns as a
-// *BadResultError.
+// EachLine calls read with each line, including its newline, up to the first error, a *BadResultError.
 func EachLine(tool string, output []byte, read func(line string) error) error {
 	number := 0
 	for line := range strings.Lines(string(output)) {
@@ -54,7 +53,7 @@ func BadOutput(tool string, output []byte, reason string) error {
 	return &BadResultError{Tool: tool, Line: n, Text: text, Reason: reason}
 }
 
-// Shorten truncates text to the length that errors repeat, and drops bytes that are not UTF-8.
+// Shorten truncates text and drops bytes that are not UTF-8.
 func Shorten(text string) string {
 	text = strings.ToValidUTF8(strings.TrimSpace(text), "?")
 	if len(text) <= maxErrorText {
@@ -63,7 +62,7 @@ func Shorten(text string) string {
 	return strings.ToValidUTF8(text[:maxErrorText], "") + "..."
 }
 
-// LastLine returns the last line that is not blank, with its number, or "" and 0.
+// LastLine skips blank lines and returns "" and 0 if there is no other.
 func LastLine(output []byte) (text string, number int) {
 	output = bytes.TrimRightFunc(output, unicode.IsSpace)
 	if len(output) == 0 {
@@ -73,7 +72,7 @@ func LastLine(output []byte) (text string, number int) {
 	return Shorten(string(output[begin:])), 1 + bytes.Count(output, []byte("\n"))
 }
 
-// FirstWords returns the first line with words: mpirun and its like print the cause first, between rulers.
+// FirstWords returns the first line with words: mpirun prints the cause first, between rulers.
 func FirstWords(out Output) string {
 	for _, text := range [][]byte{out.Stderr, out.Stdout} {
 		for line := range strings.Lines(string(text)) {

@@ -21,46 +21,44 @@ type Endpoint struct {
 	Device   string     // e.g. "rxe0"; unused by iperf3
 	Wire     Wire       // the port's link
 	GIDIndex int        // the RoCE v2 GID for Addr, e.g. 1 on rxe, 3 on mlx5
-	Place    Place      // the zero value takes that of the Options
+	Place    Place
 }
 
 // Options change how an engine runs. The zero value leaves all choices to the engine.
 type Options struct {
 	Quick bool // about one second and one size instead of about five to fifteen seconds and all sizes
-	// Bytes is the message size. If 0, bandwidth engines measure all sizes from 2^1 to 2^23 bytes (64 KiB with Quick),
-	// and latency engines 2 bytes. ib_atomic_lat always uses 8 bytes, and iperf3 has no size.
+	// Bytes is the message size. If 0, bandwidth engines measure all from 2^1 to 2^23 (64 KiB with Quick), and latency
+	// engines 2 bytes. ib_atomic_lat always uses 8 bytes, and iperf3 has no size.
 	Bytes int64
-	// Iterations for each size, at least 5; 0 means as many as fit in a few seconds. The p99.9 of n iterations depends
-	// only on the n/1000 slowest samples.
+	// Iterations for each size, at least 5; 0 means as many as fit in a few seconds. The p99.9 of n depends only on the
+	// n/1000 slowest samples.
 	Iterations int
-	// duration of iperf3, sysbench and perftest with /timed; 0 means 5, or 2 with Quick. stress-ng's stream runs for at
+	// duration of iperf3, sysbench and perftest with /timed; 0 means 5, or 2 with Quick. stress-ng's stream has at
 	// least 5.
 	Seconds int
 
-	// Raw asks perftest's latency tests for every latency of one size too: see Sample.Latencies.
+	// Raw asks perftest for every latency, see Sample.Latencies.
 	Raw bool
 
-	// CPU is a list for taskset ("0-3,8"); "" means any. It applies to nodes whose Endpoint has no Place.
+	// CPU is a list for taskset ("0-3,8"); "" means any. An Endpoint's Place takes precedence.
 	CPU  string
-	NUMA string // NUMA nodes for memory, as a list for numactl ("0"). Applies like CPU.
+	NUMA string // list for numactl ("0"); applies like CPU
 
-	// Accelerator is "tcg" or "kvm", Nested, or Adapter; "" takes the Runner's. It determines the number of iterations
-	// and the acknowledgement timeout of queue pairs.
+	// Accelerator is "tcg" or "kvm", Nested, or Adapter; "" takes the Runner's.
 	Accelerator string
 	Port        int // on the server; set by the Runner
-	// Threads is for engines that load CPUs or GPUs of one node. The Runner sets it to the number of usable CPUs.
+	// Threads is for engines of one node. The Runner sets it to the number of usable CPUs.
 	Threads int
 	Memory  int64 // bytes that an engine may use; set by the Runner
 	Ranks   int   // of an engine with a Group; set by the Runner
 
-	// Program is the node's name for a program with several, see Engine.Others. Set by the Runner.
+	// Program is the node's name for a program with Engine.Others. Set by the Runner.
 	Program string
-	// WithMPI lists the nodes with a program that was built with MPI and must be told to run without it. Set by the
-	// Runner.
+	// WithMPI lists nodes whose program must be told to run without MPI. Set by the Runner.
 	WithMPI []string
-	// Packets of the client's RDMA device during the test, if the engine asks for them. Set by the Runner.
+	// Packets of the client's RDMA device during the test. Set by the Runner.
 	Packets Packets
-	// GPUs lists the links for copies to and from GPUs, if they can be read. Set by the Runner.
+	// GPUs lists links to GPUs, if they can be read. Set by the Runner.
 	GPUs []GPULink
 }
 
@@ -71,19 +69,18 @@ type Engine struct {
 	About   string // one-line description
 	Suite   string // one of the Suite constants
 	Program string
-	Others  string // in some releases and packages, separated by blanks
+	Others  string // separated by blanks
 	Package string // Debian package, or words that say how to get it
-	Local   bool   // measures one node, or several together by a Group
+	Local   bool
 
 	Together *Group
 	Measures []string
-	// Launches is set if the client command starts a program on both nodes and pins each itself: pinning the command
-	// would pin only the launcher.
+	// Launches is set if the client command starts and pins programs on both nodes itself: pinning the command would
+	// pin only the launcher.
 	Launches bool
 	Endless  bool
 	Counted  bool // Parse wants to know Options.Packets
-	// VersionCommand prints the tool's version; nil if nothing does. Versions find it there and in the output of a
-	// measurement; nil: as usual.
+	// VersionCommand prints the tool's version; nil if nothing does. If Versions is nil, the usual lines are searched.
 	VersionCommand []string
 	Versions       []VersionLine
 	Plugin         Plugin
@@ -93,13 +90,13 @@ type Engine struct {
 type Plugin interface {
 	// Check rejects options that the tool would reject. It only looks at values.
 	Check(client, server Endpoint, o Options) error
-	// Prepare asks the nodes whether the tool can run so, and enters devices that it finds into o, such as GPUs.
+	// Prepare asks the nodes whether the tool can run so, and enters devices such as GPUs into o.
 	Prepare(ctx context.Context, ask AskFunc, client, server Endpoint, o *Options) error
-	// Server and Client return the commands. A server listens on the TCP port of the options, and ends by itself after
-	// one measurement, unless its engine is endless; a tool without one returns nil.
+	// Server and Client return the commands. A server listens on the port of the options, and ends after one
+	// measurement unless its engine is endless; a tool without one returns nil.
 	Server(ep Endpoint, o Options) []string
 	Client(client, server Endpoint, o Options) []string
-	// Parse turns the client's output into figures, and rejects everything else. The caller judges the exit status.
+	// Parse rejects everything but figures. The caller judges the exit status.
 	Parse(out Output, o Options) ([]Figure, error)
 }
 
@@ -109,21 +106,21 @@ type VersionLine struct {
 	Line func() *regexp.Regexp
 }
 
-// A FixedDuration is a plugin whose tool ignores Options.Seconds, for example because it counts messages.
+// A FixedDuration is a plugin whose tool ignores Options.Seconds.
 type FixedDuration interface {
 	// Duration estimates how long a measurement takes.
 	Duration(o Options) time.Duration
 }
 
-// A Patient is a plugin whose tool fails in ways that take more tries than usual.
+// A Patient is a plugin whose tool needs more tries than usual.
 type Patient interface {
-	// Retries returns the number of further tries after this result, if more than the Runner's.
+	// Retries returns further tries, if more than the Runner's.
 	Retries(bad *BadResultError) int
 }
 
-// An Explainer is a plugin whose tool prints why it ended with another status than 0.
+// An Explainer is a plugin whose tool prints why it failed.
 type Explainer interface {
-	// Failure returns the error of a measurement whose output gave parseErr; nil if its figures are good.
+	// Failure gets the error of Parse; it returns nil if the figures are good.
 	Failure(exit *ExitError, parseErr error) error
 }
 
@@ -141,8 +138,7 @@ func (e Engine) Client(client, server Endpoint, o Options) []string {
 // startTime to start, connect and end was 0.1 to 0.2 s with iperf3 on TCG nodes.
 const startTime = 200 * time.Millisecond
 
-// Duration estimates how long a measurement takes. For tools that count messages it may be wrong by a factor of two,
-// more on a loaded machine.
+// Duration is an estimate. For tools that count messages it may be wrong by a factor of two, more on a loaded machine.
 func (e Engine) Duration(o Options) time.Duration {
 	if l, ok := e.Plugin.(FixedDuration); ok {
 		return startTime + l.Duration(o)
@@ -153,7 +149,7 @@ func (e Engine) Duration(o Options) time.Duration {
 // Metrics returns the engine's metrics.
 func (e Engine) Metrics() []string { return slices.Clone(e.Measures) }
 
-// RunSeconds returns the duration of a test that is limited by time. Two seconds show that a path works.
+// RunSeconds is for tests that are limited by time. Two seconds show that a path works.
 func (o Options) RunSeconds() int {
 	if o.Quick {
 		return cmp.Or(o.Seconds, 2)
@@ -191,8 +187,8 @@ func (e Engine) Parse(stdout []byte) ([]Figure, error) {
 	return e.ParseOutput(Output{Stdout: stdout}, Options{})
 }
 
-// ParseOutput checks the figures against the engine's metrics: one in another unit would be drawn and compared as if it
-// were in the table's.
+// ParseOutput checks the units of figures: one in another unit would be drawn and compared as if it were in the
+// table's.
 func (e Engine) ParseOutput(out Output, o Options) ([]Figure, error) {
 	figures, err := e.Plugin.Parse(out, o)
 	if err != nil {
@@ -234,5 +230,5 @@ func (e Engine) Version(outputs ...Output) string {
 // Values for Options.Accelerator.
 const (
 	Nested  = "nested"
-	Adapter = "adapter" // nodes under TCG with emulated adapters, so that RDMA costs no time of their CPUs
+	Adapter = "adapter" // RDMA by emulated adapters costs nodes under TCG no CPU time
 )

@@ -18,7 +18,7 @@ type Figure struct {
 	Latencies []float64 `json:"-"`
 }
 
-// A Key identifies a figure of a lab. Figures with the same key can be compared, and are repeats within one result.
+// A Key identifies a figure of a lab. Figures with the same key can be compared.
 type Key struct {
 	Test   string `json:"test"`
 	Client string `json:"client"`
@@ -75,5 +75,5 @@ func Median(v []float64) float64 {
 	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2
 }
 
-// QuickBytes is the message size of the bandwidths that reports quote, the only one with Options.Quick.
+// QuickBytes is the message size that reports quote, the only one with Options.Quick.
 const QuickBytes = 64 << 10

@@ -9,13 +9,13 @@ import (
 	"strings"
 )
 
-// A Group places the ranks of an engine that measures several nodes together. It comes from the words after its name.
+// A Group places the ranks of an engine that measures several nodes. It comes from the words after its name.
 type Group struct {
 	Nodes     int    // 0 means all. "n4"
 	PerNode   int    // on each node; 0 means one for each CPU. "p2"
 	Transport string // of GroupTransports; "" chooses by the nodes' devices
 	Library   string // of GroupLibraries; "" means that of the first node
-	// Bare runs the same number of ranks on this machine instead of on nodes. "bare"
+	// Bare runs the ranks on this machine instead of on nodes. "bare"
 	Bare bool
 }
 
@@ -95,20 +95,19 @@ func (e Engine) In(g Group) Engine {
 type Program struct {
 	Names []string // the first that all nodes have is run
 	Args  []string
-	// Source, if not "", is compiled with the arguments Build on nodes that lack all of Names. SourceArgs come before
-	// Args then.
+	// Source, if not "", is compiled with Build on nodes that lack all of Names. SourceArgs come before Args then.
 	Source     string
 	Build      []string
 	Takes      string
 	SourceArgs []string
-	// Own is set if the program's own library carries messages, and MPI only starts it. RACKLESS_NODES tells it the
-	// nodes: NODE=ADDRESS=DEVICE=GID, separated by commas; no device means TCP.
+	// Own is set if MPI only starts the program. RACKLESS_NODES tells it the nodes: NODE=ADDRESS=DEVICE=GID, separated
+	// by commas; no device means TCP.
 	Own   bool
 	Stdin []byte   // of rank 0
 	Env   []string // of all ranks, as NAME=VALUE
 	// Input is a script that makes the files of a new directory in which all ranks run, or "".
 	Input string
-	// Results are files in that directory, separated by blanks, that rank 0 writes. They are read after its output.
+	// Results are files there, separated by blanks, that rank 0 writes. They are read after its output.
 	Results string
 }
 
@@ -124,7 +123,7 @@ type Launch struct {
 
 // A Launcher starts a program on several nodes at once, as mpirun does.
 type Launcher interface {
-	// Size returns the number of nodes and ranks of a group, or an error if the lab cannot have it. It asks no node.
+	// Size returns an error if the lab cannot have the group. It asks no node.
 	Size(g Group) (nodes, ranks int, err error)
 	// Launch waits for the program's end. It fails if messages should have gone by RDMA but did not.
 	Launch(ctx context.Context, g Group, p Program) (Launch, error)
@@ -141,7 +140,7 @@ func (m *measurement) launch(ctx context.Context) (Output, error) {
 	return m.launched.Output, err
 }
 
-// Allowed returns an error if an engine cannot measure all nodes together with these options. It asks no node.
+// Allowed returns an error if an engine cannot measure all nodes so. It asks no node.
 func (r *Runner) Allowed(e Engine, opts Options) error {
 	if e.Together == nil {
 		return nil

@@ -11,8 +11,8 @@ type Metric struct {
 	Label string
 	// Lower is set if less is better.
 	Lower bool
-	// Zero is set if 0 is a good result: a count of faults, or the spread of equal latencies. For other metrics 0 means
-	// a failed measurement: perftest prints 0.000 for everything if it could not calibrate its clock.
+	// Zero is set if 0 is a good result. For other metrics 0 means a failed measurement: perftest prints 0.000 for
+	// everything if it could not calibrate its clock.
 	Zero bool
 	// Place is the display order; an unknown metric comes last.
 	Place int
@@ -68,7 +68,7 @@ func MetricOf(name string) Metric {
 	return Metric{Name: name, Label: name, Place: len(metrics)}
 }
 
-// LowerIsBetter decides by the unit for metrics that only their program knows, or that it reports in another unit.
+// LowerIsBetter decides by the unit for unknown metrics and other units.
 func LowerIsBetter(name, unit string) bool {
 	if m := MetricOf(name); unit != "" && m.Unit == unit {
 		return m.Lower

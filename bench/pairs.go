@@ -37,8 +37,7 @@ func CheckPairs(plan string) error {
 	return nil
 }
 
-// Pairs returns the pairs in the order of the nodes; a plan can also list them, as CLIENT:SERVER,... Except in a ring,
-// the earlier node of a pair is the server.
+// Pairs returns the pairs of a plan, or of CLIENT:SERVER,... Except in a ring, the earlier node is the server.
 func Pairs(nodes []string, plan string) ([]Pair, error) {
 	if len(nodes) < 2 {
 		return nil, fmt.Errorf("make pairs: %d node; at least 2 are needed", len(nodes))

@@ -18,20 +18,19 @@ type PCILink struct {
 
 // PCIe packets that write to memory: framing and sequence number 4, header with an address of 64 bits 16, check
 // sequence 4 (PCI Express Base Specification 3.0, 2.2 and 4.2.2.2; 1 + 2 + 16 + 4 + 1 before PCIe 3). The largest
-// payload is negotiated along the path, and is 256 on most machines.
+// payload is 256 on most machines.
 const (
 	tlpBytes    = 24
 	PCIePayload = 256
 )
 
-// PCIeLimit returns the payload in Gb/s of one direction, less line code (8b/10b up to 5 GT/s, 128b/130b from 8 GT/s
-// on) and the headers of packets of 256 bytes. It is 0 if speed or width does not exist in PCIe.
+// PCIeLimit returns the payload in Gb/s of one direction, less line code (8b/10b up to 5 GT/s, 128b/130b from 8 GT/s)
+// and the headers of packets of 256 bytes. It is 0 if speed or width does not exist in PCIe.
 func PCIeLimit(gts float64, width int) float64 {
 	return 8 * topology.LinkGBps(gts, width) * PCIePayload / (PCIePayload + tlpBytes)
 }
 
-// Limit is the rate of the link as it is trained, in Gb/s; 0 if the kernel does not tell, as for virtual functions and
-// emulated devices.
+// Limit is the rate of the trained link in Gb/s; 0 if the kernel does not tell, as for virtual functions.
 func (l PCILink) Limit() float64 {
 	if l.SpeedGTs == nil || l.Width == nil {
 		return 0
@@ -46,14 +45,14 @@ func Lanes(gts float64, width int) string {
 	return fmt.Sprintf("%g GT/s x%d (Gen %d)", gts, width, topology.Generation(gts))
 }
 
-// Trained reports whether the link is slower or narrower than the device can do, and returns its best.
+// Trained reports whether the link is below the device's best, and returns that.
 func (l PCILink) Trained() (best string, down bool) {
 	speed := max(*l.SpeedGTs, *cmp.Or(l.MaxSpeedGTs, l.SpeedGTs))
 	width := max(*l.Width, *cmp.Or(l.MaxWidth, l.Width))
 	return Lanes(speed, width), speed > *l.SpeedGTs || width > *l.Width
 }
 
-// A GPULink is the PCIe link over which a GPU copies from and to a node's memory, and the GPU's NUMA node.
+// A GPULink is the PCIe link of a GPU, with the GPU's NUMA node.
 type GPULink struct {
 	PCILink
 	NUMANode *int // -1: the firmware does not say
@@ -69,8 +68,7 @@ func (l PCILink) Best() PCILink {
 	return l
 }
 
-// LineRate is the rate in GB/s after the line code, with no header at all: the size of packets is unknown, so that no
-// figure up to here is impossible.
+// LineRate is the rate in GB/s after the line code, without headers: no figure up to here is impossible.
 func (l PCILink) LineRate() float64 { return topology.LinkGBps(*l.SpeedGTs, *l.Width) }
 
 // SlowestLink compares links as they are or at their best, by as.

@@ -34,7 +34,7 @@ func (o Options) PlaceOf(ep Endpoint) Place {
 	return cmp.Or(ep.Place, Place{CPUs: o.CPU, Memory: o.NUMA})
 }
 
-// ServerPlace returns the place of the options for both nodes, with cpu and numa replacing its parts if not "".
+// ServerPlace returns the place of the options, with cpu and numa replacing its parts if not "".
 func (o Options) ServerPlace(cpu, numa string) Place {
 	if cpu == "" && numa == "" {
 		return Place{}
@@ -42,7 +42,7 @@ func (o Options) ServerPlace(cpu, numa string) Place {
 	return Place{CPUs: cmp.Or(cpu, o.CPU), Memory: cmp.Or(numa, o.NUMA)}
 }
 
-// Wrap puts the programs that hold a command in its place in front of it.
+// Wrap puts the programs that pin a command in front of it.
 func (p Place) Wrap(argv []string) []string {
 	if len(argv) == 0 {
 		return argv

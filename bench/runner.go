@@ -17,17 +17,17 @@ import (
 // An Executor runs commands on nodes.
 type Executor interface {
 	// Exec runs argv on a node until it exits; a failure of the command is only a status in the output. Canceling ctx
-	// kills the command, and Exec soon returns an error, with the output so far.
+	// kills the command, and Exec returns an error, with the output so far.
 	Exec(ctx context.Context, node string, argv []string) (Output, error)
 }
 
 // Nodes are the nodes of a Runner.
 type Nodes interface {
 	Executor
-	// Serve is like Exec, for a server. It does not poll for the server's exit until awaited is closed, because polling
-	// would disturb the measurement.
+	// Serve is like Exec, for a server. It does not poll for the exit until awaited is closed, because polling would
+	// disturb the measurement.
 	Serve(ctx context.Context, node string, argv []string, awaited <-chan struct{}) (Output, error)
-	// ReadFile reads a node's file at little cost to the programs that run there.
+	// ReadFile costs the programs that run on the node little.
 	ReadFile(ctx context.Context, node, path string) ([]byte, error)
 }
 
@@ -35,7 +35,7 @@ type Nodes interface {
 type Output struct {
 	Stdout, Stderr []byte
 	ExitCode       int
-	CPU            time.Duration // of a command that ran on this machine outside of nodes, or 0
+	CPU            time.Duration // of a command on this machine, or 0
 }
 
 // Defaults of a Runner.
@@ -46,35 +46,34 @@ const (
 
 	listenLimit = 30 * time.Second // for a server to listen
 	firstPort   = 20000            // below the ephemeral ports of kernels, which begin at 32768
-	// Ports are used in turn: a connection of a port's last run can still be in TIME_WAIT.
+	// Ports are used in turn: a port's last connection may be in TIME_WAIT.
 	Ports = 8000
 
 	listenPoll = 20 * time.Millisecond
 	grace      = 5 * time.Second // for one side to exit after the other has
 )
 
-// A Runner measures between two nodes at a time. Its methods may be called from several goroutines, but concurrent
-// measurements that share a node or a link disturb each other.
+// A Runner measures between two nodes. Its methods may be called from several goroutines, but concurrent measurements
+// that share a node or a link disturb each other.
 type Runner struct {
 	Exec        Nodes
-	Launcher    Launcher // for engines with a Group, which cannot run if it is nil
+	Launcher    Launcher // nil if engines with a Group cannot run
 	Accelerator string   // of the nodes' CPUs: "kvm" or "tcg"
 	Emulated    bool     // the RDMA device or the CPU is emulated
 
-	// Retries after a failed try; 0 means DefaultRetries, below 0 no more; see CalibrationRetries
+	// Retries after a failed try; 0 means DefaultRetries, below 0 none; see CalibrationRetries
 	Retries int
-	// TimeLimit for one try, in addition to its measuring time; 0 means DefaultTimeLimit
+	// TimeLimit for one try, beyond its measuring time; 0 means DefaultTimeLimit
 	TimeLimit time.Duration
 
-	// FirstPort is the index of the first run's port, from 0. A random one avoids the ports of an earlier program,
-	// which may still be in TIME_WAIT: not every tool can listen there.
+	// FirstPort is the index of the first run's port, from 0. A random one avoids ports of an earlier program in
+	// TIME_WAIT: not every tool can listen there.
 	FirstPort int
 
 	WarmUps  int           // their figures and failures are ignored
 	CoolDown time.Duration // so that the effects of the last measurement are gone
 
-	// KeepPrinted keeps the output of programs, see Sample.Printed. A latency test that lists every latency prints some
-	// 100 KiB.
+	// KeepPrinted fills Sample.Printed, some 100 KiB if every latency is listed.
 	KeepPrinted bool
 
 	Progress func(Progress) // may be nil; called from the goroutine that called Run
@@ -118,9 +117,8 @@ type measurement struct {
 }
 
 // Run measures once, with retries, and returns one sample per figure. If all attempts fail, it returns one sample with
-// Error set, and no error, because other pairs of the lab can still be measured.
-//
-// It returns an error only for bad arguments, or if ctx is done, with the sample of the interrupted measurement.
+// Error set, and no error, because other pairs of the lab can still be measured. It returns an error only for bad
+// arguments, or if ctx is done, with the sample of the interrupted measurement.
 func (r *Runner) Run(ctx context.Context, engine Engine, client, server Endpoint, opts Options) ([]Sample, error) {
 	opts.Accelerator = cmp.Or(opts.Accelerator, r.Accelerator)
 	if r.WarmUps < 0 || r.CoolDown < 0 {
@@ -187,7 +185,7 @@ func (m *measurement) nodes() []Endpoint {
 	return []Endpoint{m.client, m.server}
 }
 
-// prepare checks that the nodes can run the engine in the requested places. An *UnfitError is final.
+// prepare returns an *UnfitError if retries cannot help.
 func (m *measurement) prepare(ctx context.Context) error {
 	if g, ok := m.engine.Group(); ok && g.Bare {
 		return nil
@@ -240,7 +238,7 @@ func (m *measurement) progress(p Progress) {
 	}
 }
 
-// samples repeats all facts about the attempt, so that each line of a result file can be read alone.
+// samples repeats all facts, so that each line of a result file can be read alone.
 func (m *measurement) samples(base Sample, figures []Figure) []Sample {
 	samples := make([]Sample, 0, len(figures))
 	for i, f := range figures {
@@ -270,7 +268,6 @@ type ended struct {
 	err error
 }
 
-// commands includes the programs that pin. server is nil if the tool has no server.
 func (m *measurement) commands(opts Options) (client, server []string) {
 	client = m.engine.Client(m.client, m.server, opts)
 	if !m.engine.Launches {
@@ -290,9 +287,9 @@ func (m *measurement) base() Sample {
 	}
 }
 
-// try makes one attempt. After a failure, the returned sample has the output of the programs.
+// try returns a sample that has the output of the programs after a failure.
 func (m *measurement) try(ctx context.Context) (base Sample, figures []Figure, err error) {
-	// A node that cannot run the engine still gets a run number and a sample, so that the file records the attempt.
+	// A node that cannot run the engine still gets a sample, so that the file records the attempt.
 	unprepared := m.prepare(ctx)
 	opts := m.opts
 	var run int
@@ -375,7 +372,7 @@ func (p Packets) since(was Packets) Packets {
 	return Packets{p.Sent - was.Sent, p.Received - was.Received}
 }
 
-// packets reads the port's counters of a card, or soft RoCE's own. An unreadable counter counts as 0.
+// packets takes an unreadable counter as 0.
 func (m *measurement) packets(ctx context.Context) (p Packets) {
 	if !m.engine.Counted {
 		return p
@@ -422,7 +419,7 @@ func (m *measurement) awaitListen(ctx context.Context, port int, serverEnd chan 
 	}
 }
 
-// Listening does not connect to the port, because a server of perftest accepts only one connection.
+// Listening does not connect, because a server of perftest accepts only one connection.
 func Listening(ctx context.Context, nodes Nodes, node string, port int) (bool, error) {
 	b, err := nodes.ReadFile(ctx, node, "/proc/net/tcp")
 	if err != nil || listens(b, port) {
@@ -439,8 +436,8 @@ func (m *measurement) serverEnded(e ended, when string) error {
 	return fmt.Errorf("server ended %s: %w", when, NewExitError(m.server.Node, m.engine.Program, e.out))
 }
 
-// runClient gives the client only a little more time if the server fails meanwhile, because perftest's client can wait
-// forever for a server that is gone.
+// runClient limits the client's time if the server fails, because perftest's client can wait forever for a server that
+// is gone.
 func (m *measurement) runClient(ctx context.Context, args []string, serverEnd chan ended) (client ended,
 	serverEarly error) {
 	limit := cmp.Or(m.TimeLimit, DefaultTimeLimit) + time.Duration(m.opts.RunSeconds())*time.Second
@@ -455,7 +452,7 @@ func (m *measurement) runClient(ctx context.Context, args []string, serverEnd ch
 		} else {
 			out, err = m.Exec.Exec(clientCtx, m.client.Node, args)
 		}
-		// An executor may return the output so far, and no error, for a command that it killed.
+		// An executor may return no error for a command that it killed.
 		if err == nil && clientCtx.Err() != nil {
 			err = clientCtx.Err()
 		}
@@ -470,7 +467,7 @@ func (m *measurement) runClient(ctx context.Context, args []string, serverEnd ch
 		case client = <-clientEnd:
 			return client, serverEarly
 		case e, ok := <-serverEnd:
-			// Closed: the server exited well, and a nil channel is never ready again.
+			// The server exited well, and a nil channel is never ready again.
 			if !ok {
 				serverEnd = nil
 				continue
@@ -486,7 +483,6 @@ func (m *measurement) runClient(ctx context.Context, args []string, serverEnd ch
 	}
 }
 
-// awaitServer gives the server time to exit after a good measurement.
 func (m *measurement) awaitServer(serverEnd <-chan ended) {
 	select {
 	case <-serverEnd:
@@ -556,8 +552,7 @@ func (m *measurement) transcript(client, server Output) string {
 
 func (m *measurement) wire() Wire { return SlowerWire(m.client.Wire, m.server.Wire) }
 
-// NewExitError takes the last line of the standard error, or else of the standard output: tools that give up say why
-// there, and perftest uses either.
+// NewExitError takes the last line of the standard error, or else of the standard output: perftest uses either.
 func NewExitError(node, command string, out Output) *ExitError {
 	said, _ := LastLine(out.Stderr)
 	printed, _ := LastLine(out.Stdout)

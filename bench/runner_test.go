@@ -49,7 +49,7 @@ type command func(ctx context.Context) (bench.Output, error)
 // fakeLab uses synctest's time, so waiting costs nothing.
 type fakeLab struct {
 	clients []command // in the order of the attempts; the last one repeats
-	servers []command // likewise; if empty, a server that listens until it is killed
+	servers []command // if empty, a server that listens until it is killed
 	deaf    bool      // servers never listen
 	noProc  error
 	version bench.Output
@@ -168,7 +168,7 @@ func hangs(ctx context.Context) (bench.Output, error) {
 	return bench.Output{}, ctx.Err()
 }
 
-// miscalibrated returns perftest with a failed clock calibration: zeros, a line on stderr, status 0.
+// miscalibrated prints zeros, with a line on stderr and status 0.
 func miscalibrated(t *testing.T) command {
 	zeros := string(recorded(t, "perftest/synthetic-bad-zeros.txt"))
 	return fails(0, zeros, "Correlation coefficient r^2: 0.832114 < 0.9\n")

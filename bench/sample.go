@@ -1,7 +1,5 @@
-// Package bench runs measuring tools between the nodes of a lab and turns their output into samples.
-//
-// An engine is a tool with its arguments, a plugin in package bench/tool. A Runner starts its server, waits until it
-// listens, runs the client, and hands the output to the engine's parser.
+// Package bench runs measuring tools between the nodes of a lab and turns their output into samples. An engine is a
+// tool with its arguments, a plugin in package bench/tool.
 package bench
 
 import (
@@ -15,9 +13,9 @@ import (
 )
 
 // A Sample is one figure with all facts needed to judge and to repeat it: one line of samples.jsonl. A failed
-// measurement is a Sample too, with Error set, Metric empty and Value meaningless.
+// measurement has Error set, Metric empty and Value meaningless.
 type Sample struct {
-	// Run groups the samples of one invocation of a tool, unique in a result file.
+	// Run groups the samples of one invocation, unique in a result file.
 	Run    string `json:"run"`
 	Test   string `json:"test"`   // the engine's name, e.g. "ib_write_bw"
 	Client string `json:"client"` // node that ran Command
@@ -27,22 +25,20 @@ type Sample struct {
 	Bytes      int64  `json:"bytes,omitempty"`      // 0 if the tool has no sizes (iperf3)
 	Iterations int64  `json:"iterations,omitempty"` // 0 if the tool prints no number
 
-	Value float64 `json:"value"` // in Unit; finite and above zero, except for counts of events such as retransmits
+	Value float64 `json:"value"` // in Unit; finite and above zero, except for counts such as retransmits
 	Unit  string  `json:"unit,omitempty"`
-	// Limit is the payload that the wire carries with messages of this size, in Unit, or 0 if unknown, as with soft
-	// RoCE. See Wire.
+	// Limit is the payload that the wire carries with this size, in Unit, or 0 if unknown. See Wire.
 	Limit float64 `json:"limit,omitempty"`
 
-	// Derived is set if the tool printed 0 because the figure is below its last decimal, and Value was computed from
-	// another column of the row (message rate and size, or bandwidth and size).
+	// Derived is set if the tool printed 0, and Value was computed from another column of the row (message rate and
+	// size, or bandwidth and size).
 	Derived bool `json:"derived,omitempty"`
 
-	// Latencies holds all latencies in time order, in us, on the sample of the median if Options.Raw is set. They are
-	// not stored.
+	// Latencies are in time order, in us, on the sample of the median if Options.Raw is set. They are not stored.
 	Latencies []float64 `json:"-"`
 
-	// Printed is the output of the programs in the successful attempt if Runner.KeepPrinted is set, on the first sample
-	// of an invocation. It is not stored.
+	// Printed is the output of the successful attempt if Runner.KeepPrinted is set, on the first sample. It is not
+	// stored.
 	Printed []Stream `json:"-"`
 
 	Tool    string `json:"tool"`              // e.g. "perftest", "iperf3"
@@ -52,22 +48,21 @@ type Sample struct {
 	ServerCommand string `json:"server_command,omitempty"`
 	// Placement of client and server: "not pinned", or CPUs and NUMA nodes.
 	Placement string `json:"placement,omitempty"`
-	// RDMAPackets by the devices of all nodes prove that a program did not fall back to TCP.
+	// RDMAPackets by all nodes prove that a program did not fall back to TCP.
 	RDMAPackets uint64 `json:"rdma_packets,omitempty"`
-	// VRAM is the proof that a test of suite gpudirect used the memory of GPUs, or did not, or nil.
+	// VRAM is the proof that a test of suite gpudirect used the memory of GPUs, or nil.
 	VRAM        *VRAM  `json:"vram,omitempty"`
 	WarmUps     int    `json:"warm_ups,omitempty"` // just before; their figures were dropped
 	Accelerator string `json:"accelerator"`        // "kvm" or "tcg"
 	// Emulated is set if the RDMA device or the CPU was emulated.
 	Emulated bool `json:"emulated"`
-	// Disturbed begins with "disturbed" if other programs kept the machine busy before or after the measurement.
+	// Disturbed begins with "disturbed" if other programs kept the machine busy.
 	Disturbed string    `json:"disturbed,omitempty"`
 	Started   time.Time `json:"started"`
 	Seconds   float64   `json:"seconds"` // wall time of the invocation
 	Attempt   int       `json:"attempt"` // 1 for the first try
 	Error     string    `json:"error,omitempty"`
-	// Output of client and server in each attempt, if the measurement failed. Of a stream with more than 16 KiB it
-	// holds the beginning and the end.
+	// Output of each attempt, if the measurement failed. Of more than 16 KiB it holds the beginning and the end.
 	Output string `json:"output,omitempty"`
 }
 
@@ -80,10 +75,10 @@ type VRAM struct {
 // Moved is the traffic of a node's NIC during a test.
 type Moved struct {
 	// Written and read by the emulated NIC: memory of the test's GPU, or of all GPUs if the test uses main memory. The
-	// emulation counts them, not the node.
+	// emulation counts them.
 	Written uint64 `json:"written"`
 	Read    uint64 `json:"read"`
-	// Received and sent by the counters of the node's own driver (port_rcv_data, port_xmit_data), headers included.
+	// Received and sent by the driver's counters (port_rcv_data, port_xmit_data), headers included.
 	Received uint64 `json:"received"`
 	Sent     uint64 `json:"sent"`
 }
@@ -122,7 +117,7 @@ const (
 	MetricSimulated       = "simulated"         // ns/day, of molecules
 	MetricFlopRate        = "flop_rate"         // Gflop/s, of Linpack
 
-	// MetricGoodput is of an incast in a study: many senders to one receiver, see docs/study.md.
+	// MetricGoodput is of an incast in a study, see docs/study.md.
 	MetricGoodput          = "goodput"           // Gb/s, of all flows together
 	MetricGoodputMin       = "goodput_min"       // Gb/s, of the slowest flow
 	MetricFairness         = "fairness"          // %: Jain's index of the flows' goodputs
@@ -137,7 +132,7 @@ const (
 	MetricRatingDecompress = "rating_decompress" // MIPS, 7-Zip's rating of decompressing
 )
 
-// WriteSamples writes one line of JSON per sample. It checks all first, so that a bad one does not leave half a file.
+// WriteSamples checks all samples first, so that a bad one does not leave half a file.
 func WriteSamples(w io.Writer, samples []Sample) error {
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)
@@ -157,11 +152,10 @@ func WriteSamples(w io.Writer, samples []Sample) error {
 	return nil
 }
 
-// ReadSamples skips blank lines and members of later versions. On error it returns no samples, and the error names the
-// line.
+// ReadSamples skips members of later versions. On error it returns no samples, and names the line.
 func ReadSamples(r io.Reader) ([]Sample, error) {
 	var samples []Sample
-	// Not a bufio.Scanner, which refuses lines over 64 KiB: samples carry command lines and output.
+	// A bufio.Scanner refuses lines over 64 KiB.
 	in := bufio.NewReader(r)
 	for number := 1; ; number++ {
 		line, err := in.ReadBytes('\n')
@@ -185,7 +179,7 @@ func ReadSamples(r io.Reader) ([]Sample, error) {
 	}
 }
 
-// check refuses a sample that is empty, or that would be published as a figure although it is not one.
+// check refuses a sample that would be published as a figure although it is not one.
 func (s *Sample) check() error {
 	if s.Test == "" {
 		return errors.New("test is empty")

@@ -26,8 +26,8 @@ func Suites() []string {
 		SuiteGPUDirect, SuiteAll}
 }
 
-// Fits returns an error if nodes cannot run an engine because a program or one of its requirements is missing. Each
-// node is checked as the client of the one before it, and the first as its own.
+// Fits returns an error if a program or a requirement is missing. Each node is checked as the client of the one before
+// it, and the first as its own.
 func (r *Runner) Fits(ctx context.Context, e Engine, opts Options, nodes ...Endpoint) error {
 	if err := r.Allowed(e, opts); err != nil {
 		return &UnfitError{nodes[0].Node, err.Error()}
@@ -36,7 +36,7 @@ func (r *Runner) Fits(ctx context.Context, e Engine, opts Options, nodes ...Endp
 		if err := r.installed(ctx, e, ep.Node); err != nil {
 			return err
 		}
-		// The first node is its own server here, and engines skip the checks between two nodes for it.
+		// Engines skip the checks between two nodes for a node that is its own server.
 		var server Endpoint
 		if !e.Local {
 			server = nodes[max(0, i-1)]

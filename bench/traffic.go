@@ -4,7 +4,7 @@ import "strconv"
 
 // Traffic is the traffic of a test, as far as the limits of its path depend on it.
 type Traffic struct {
-	// Operation of RDMA is "write", "read", "send" or "atomic", or "" if the headers of messages are not known.
+	// Operation is "write", "read", "send" or "atomic", or "" if the headers are not known.
 	Operation string
 	Datagrams bool
 	Immediate bool   // each message has immediate data
@@ -29,17 +29,17 @@ func (e Engine) Traffic() Traffic {
 	return Traffic{}
 }
 
-// GPU returns the number of the GPU that provides a test's memory; ok is false if the test uses main memory.
+// GPU returns the number of the GPU that provides memory; ok is false for main memory.
 func (e Engine) GPU() (number string, ok bool) {
 	t := e.Traffic()
 	return t.GPU, t.GPU != ""
 }
 
-// NIC returns the number of each node's NIC for the test; ok is false if the test takes the first, number 0.
+// NIC returns the number of each node's NIC; ok is false for the default, number 0.
 func (e Engine) NIC() (number int, ok bool) {
 	number, err := strconv.Atoi(e.Traffic().NIC)
 	return number, err == nil
 }
 
-// Copies reports whether an engine measures copies between memory and GPUs over their PCIe links.
+// Copies reports whether an engine measures copies between memory and GPUs.
 func (e Engine) Copies() bool { return e.Traffic().Copies }

@@ -4,8 +4,7 @@ import (
 	"fmt"
 )
 
-// A Wire is the slowest link between two nodes. The zero value is an unknown link, or soft RoCE, because its rate is
-// made up.
+// A Wire is the slowest link between two nodes. The zero value is unknown, as for soft RoCE.
 type Wire struct {
 	Rate  float64 // Gb/s of one link, as reported by the port; 0 if unknown
 	Links int     // of a bond; 0 and 1 mean one
@@ -30,8 +29,8 @@ const (
 // PacketHeaders are the bytes of a packet of RoCE v2 over IPv4 that are not payload.
 const PacketHeaders = packetBytes + ipv4Bytes
 
-// Limit returns the payload in Gb/s of messages of a size, with the operation of e, over all links of a bond; 0 if
-// unknown. With 25 Gb/s and an MTU of 4096 it is 24.51 Gb/s, which a ConnectX-4 Lx reaches.
+// Limit returns the payload in Gb/s of messages of a size over all links of a bond; 0 if unknown. With 25 Gb/s and an
+// MTU of 4096 it is 24.51 Gb/s, which a ConnectX-4 Lx reaches.
 func (w Wire) Limit(e Engine, bytes int64) float64 {
 	if w.Rate <= 0 || w.MTU <= 0 || bytes <= 0 {
 		return 0
@@ -76,12 +75,10 @@ func (w Wire) text() string {
 	return fmt.Sprintf("a link of %g Gb/s", w.Rate)
 }
 
-// rounding is the share by which a good figure may exceed the limit: the clocks of both sides differ, and figures are
-// rounded.
+// rounding may exceed the limit: the clocks of both sides differ, and figures are rounded.
 const rounding = 0.005
 
-// Check refuses figures that no wire of this rate allows. A peak bandwidth may be above the limit: it is between any
-// two completions, which come in batches.
+// Check refuses figures that no wire of this rate allows, except a peak bandwidth: completions come in batches.
 func (w Wire) Check(e Engine, figures []Figure) error {
 	bad := func(format string, args ...any) error {
 		return &BadResultError{Tool: e.Tool, Reason: fmt.Sprintf(format, args...) +
@@ -111,8 +108,7 @@ func (w Wire) Check(e Engine, figures []Figure) error {
 	return nil
 }
 
-// leastLatency returns the microseconds that a message's bits take on the wire: twice for an echo, once for messages
-// that are one way or answered without payload.
+// leastLatency is in microseconds: twice the wire for an echo, once for messages one way or answered without payload.
 func (w Wire) leastLatency(e Engine, bytes int64) float64 {
 	times := 1.0
 	if echo := e.Traffic().Echo; echo > 0 {
@@ -121,7 +117,7 @@ func (w Wire) leastLatency(e Engine, bytes int64) float64 {
 	return times * float64(bytes) * 8 / (w.Rate * 1e3)
 }
 
-// SlowerWire knows nothing about the wire if one of the endpoints does not say.
+// SlowerWire is unknown if one of the endpoints does not say.
 func SlowerWire(a, b Wire) Wire {
 	return Wire{Rate: min(a.Rate, b.Rate), MTU: min(a.MTU, b.MTU), Links: min(max(1, a.Links), max(1, b.Links)),
 		IPv6: a.IPv6 || b.IPv6}

@@ -11,9 +11,8 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// Changed lists how the host differs from the one that the plan was made for: its devices, their IOMMU groups, its
-// cores and NUMA nodes, and new tenants on resources of the lab nodes. Changes by rackless itself (drivers, virtual
-// functions, pages, isolation) do not count, nor do the lab's own nodes.
+// Changed lists differences to the host of the plan, and new tenants on resources of the lab nodes. Changes by rackless
+// itself (drivers, virtual functions, pages, isolation) and the lab's own nodes do not count.
 func Changed(p *Prepared, now *topology.Host) []string {
 	c := comparison{p: p, now: now}
 	c.cores()
@@ -37,7 +36,6 @@ func (c *comparison) given() topology.CPUSet {
 	return c.p.Plan.NodeCPUs()
 }
 
-// cores compares threads and NUMA nodes.
 func (c *comparison) cores() {
 	given := c.given()
 	for cpu := range given.All() {
@@ -78,7 +76,6 @@ func (c *comparison) memory() {
 	}
 }
 
-// functions returns whole functions, and the physical ones of virtual functions.
 func functions(p *plan.Plan) []topology.PCIAddr {
 	var all []topology.PCIAddr
 	add := func(text string) {
@@ -116,7 +113,7 @@ func (c *comparison) devices() {
 		if was.NUMANode != nil && is.NUMANode != nil && *was.NUMANode != *is.NUMANode {
 			c.note("%s is on NUMA node %d, and was on %d", a, *is.NUMANode, *was.NUMANode)
 		}
-		// The numbers of groups may change, their members count. Before the IOMMU is switched on there are no groups.
+		// Group numbers may change. Before the IOMMU is switched on there are no groups.
 		if g, h := c.group(c.p.Host, was), c.group(c.now, is); g != nil && h != nil && !slices.Equal(g, h) {
 			c.note("the IOMMU group of %s has %s, and had %s", a, words.Join(h, " "), words.Join(g, " "))
 		}

@@ -23,9 +23,8 @@ import (
 var markDirs = []string{"/etc/default/grub.d", "/etc/modprobe.d", "/etc/modules-load.d", "/etc/sysctl.d",
 	"/etc/systemd/system", "/etc/udev/rules.d"}
 
-// Marks returns what rackless prepare made on the machine and the journal does not list: files, functions that are kept
-// for vfio-pci, kernel arguments. After a journal was lost, nothing else tells that they have to be undone. p may be
-// nil.
+// Marks returns changes by rackless prepare that the journal does not list: files, functions kept for vfio-pci, kernel
+// arguments. After a journal was lost, nothing else tells that they have to be undone. p may be nil.
 func Marks(s *change.System, entries []*change.Entry, p *Prepared) ([]string, error) {
 	told := "" // by the journal
 	for _, e := range entries {
@@ -88,7 +87,6 @@ func (m *marks) file(full string, d fs.DirEntry, err error) error {
 	return nil
 }
 
-// overrides finds functions that are kept for vfio-pci, if our files or the plan name them.
 func (m *marks) overrides() error {
 	const devices = "/sys/bus/pci/devices"
 	all, err := m.s.List(devices)
@@ -111,8 +109,7 @@ func (m *marks) overrides() error {
 	return nil
 }
 
-// arguments finds kernel arguments of the plan that the kernel did not have before. No journal tells of a boot loader
-// that is set by hand: they count only after the whole journal is gone.
+// arguments counts only after the whole journal is gone: no journal tells of a boot loader that is set by hand.
 func (m *marks) arguments(p *Prepared) error {
 	now, err := m.s.ValueOr("/proc/cmdline", "")
 	if err != nil || p.Choices.NoReboot || p.Host.Kernel.Cmdline == nil {
@@ -153,8 +150,7 @@ func (s Store) Known() (p *Prepared, journal bool) {
 	return p, err == nil
 }
 
-// Unrecorded returns an error that lists changes that a rollback could not undo, because the journal does not record
-// them, or nil.
+// Unrecorded returns an error with changes that the journal does not record, or nil.
 func Unrecorded(j *change.Journal, marks []string) error {
 	if j.Gap() == "" && len(marks) == 0 {
 		return nil
@@ -170,8 +166,7 @@ func Unrecorded(j *change.Journal, marks []string) error {
 	return errors.New(text)
 }
 
-// Remarks returns warnings that no step covers: settings of NICs' firmware for people to make, and services that change
-// the lab's settings.
+// Remarks returns warnings that no step covers: NICs' firmware, and services that change the lab's settings.
 func Remarks(ctx context.Context, s *change.System, p *Prepared) ([]string, error) {
 	var all []string
 	if !p.Choices.Firmware {
@@ -186,9 +181,8 @@ func Remarks(ctx context.Context, s *change.System, p *Prepared) ([]string, erro
 	return all, err
 }
 
-// Users returns the processes that have an IOMMU group open through VFIO: "qemu-system-x86 (1234): /dev/vfio/17". A
-// function whose group is open cannot be taken from vfio-pci: the kernel waits until it is closed. Only root sees
-// processes of others.
+// Users returns the processes that have an IOMMU group open: "qemu-system-x86 (1234): /dev/vfio/17". The kernel waits
+// until a group is closed before it takes a function from vfio-pci. Only root sees processes of others.
 func Users(s *change.System) []string {
 	proc, err := procfs.NewFS(s.Path("/proc"))
 	if err != nil {

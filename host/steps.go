@@ -20,11 +20,9 @@ import (
 	"github.com/rackless/rackless/plan/render"
 )
 
-// Choices are the user's decisions beside the plan. They are stored with it, since the steps at the next boot follow
-// from them, too.
+// Choices are stored with the plan, since the steps at the next boot follow from them, too.
 type Choices struct {
-	// NoReboot leaves the kernel's arguments alone: CPUs are kept free by cgroups, and hugepages have to be found while
-	// the host runs.
+	// NoReboot leaves the kernel's arguments alone: CPUs are kept free by cgroups, and pages are found at run time.
 	NoReboot bool `json:"no_reboot,omitempty"`
 	// YesReally permits taking the boot console and NICs with addresses, and a port's link for a moment.
 	YesReally bool `json:"yes_really,omitempty"`
@@ -40,8 +38,7 @@ type Machine struct {
 	Inspect func(ctx context.Context) (*topology.Host, error)
 }
 
-// Steps returns the steps in order: kernel arguments, the unit for the reboot, memory while it is in one piece,
-// devices, and the limits that keep others off the CPUs.
+// Steps puts memory first while it is in one piece, then devices, and then the limits for CPUs.
 func Steps(s *change.System, p *Prepared, m Machine) ([]change.Step, error) {
 	args, why := p.Plan.KernelArgs, p.Plan.KernelWhy
 	if p.Choices.NoReboot {
@@ -102,8 +99,7 @@ func Adopt(ctx context.Context, s *change.System, j *change.Journal, p *Prepared
 	return change.Adopt(ctx, s, j, steps)
 }
 
-// ArgumentsInForce reports whether the kernel runs with arguments that a rollback of these entries takes off the boot
-// loader: they are in force until the next boot.
+// ArgumentsInForce reports whether the kernel still runs with arguments of these entries, until the next boot.
 func ArgumentsInForce(entries []*change.Entry) bool {
 	return slices.ContainsFunc(entries, func(e *change.Entry) bool { return boot.GivesArguments(e.Op) })
 }
@@ -133,8 +129,7 @@ func (l Look) fresh() bool {
 	return l.Host != nil && time.Since(l.Began) < max(10*time.Second, 4*l.Took)
 }
 
-// ThisMachine has "" for binary if the path of this program is unknown. Guards that follow each other within seconds
-// share one look, beginning with last.
+// ThisMachine takes "" for an unknown binary. Guards within seconds share one look, beginning with last.
 func ThisMachine(binary string, last Look) Machine {
 	return Machine{Binary: binary, Inspect: func(ctx context.Context) (*topology.Host, error) {
 		if last.fresh() {
@@ -147,8 +142,7 @@ func ThisMachine(binary string, last Look) Machine {
 	}}
 }
 
-// Make makes the steps with the journal that Open has returned, and closes it. A preparation that is refused before its
-// first change leaves nothing.
+// Make makes the steps with the journal of Open, and closes it. A refused preparation leaves nothing.
 func (s Store) Make(ctx context.Context, sys *change.System, j *change.Journal, steps []change.Step,
 	report func(change.Result)) ([]change.Result, error) {
 	results, err := change.Make(ctx, sys, j, steps, report)
@@ -172,8 +166,8 @@ func (s Store) Rollback(ctx context.Context, sys *change.System, j *change.Journ
 	return results, stays, s.Clear(j)
 }
 
-// Artifacts returns all artefacts of a plan as [render.All], with the commands of rackless's own ops by which a person
-// prepares the host. It reads no machine: the same input gives the same bytes.
+// Artifacts returns all artefacts of a plan as [render.All], with commands by which a person prepares the host. It
+// reads no machine: the same input gives the same bytes.
 func Artifacts(in render.Input) ([]render.Artifact, error) {
 	if in.Plan == nil || in.Lab == nil {
 		return render.All(in) // which says what is missing
@@ -223,8 +217,8 @@ func stepsByHand(in render.Input) ([]change.Step, error) {
 	return inOrder(tuning, devices), nil
 }
 
-// inOrder puts pages before devices and isolation, while memory is in one piece, and the rest of the tuning after the
-// devices, whose interrupts it moves.
+// inOrder puts pages first, while memory is in one piece, and the rest of the tuning after the devices, whose
+// interrupts it moves.
 func inOrder(tuning, devices []change.Step) []change.Step {
 	rest := slices.IndexFunc(tuning, func(step change.Step) bool { return !step.Early })
 	if rest < 0 {

@@ -104,8 +104,8 @@ func (s Store) Save(p *Prepared) error {
 	return sys.Replace(s.file(), data, 0o600, os.Getuid(), os.Getgid())
 }
 
-// Open opens the journal to prepare the host for p, and saves p. It returns an error, and takes nothing, if the
-// preparation has changed since p was loaded or planned.
+// Open saves p and opens the journal. It fails, and takes nothing, if the preparation has changed since p was loaded or
+// planned.
 func (s Store) Open(p *Prepared, loaded bool) (*change.Journal, error) {
 	j, err := change.Open(s.Journal(), Kinds())
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 )
 
-// A Baseline holds the measured figures of a lab and how far later measurements may differ from them, as in ReFrame.
+// A Baseline holds the measured figures of a lab with their bounds, as in ReFrame.
 type Baseline struct {
 	Schema      string     `json:"schema"` // always BaselineSchema
 	Lab         string     `json:"lab"`
@@ -34,8 +34,7 @@ type Expected struct {
 	bench.Key
 	Value float64 `json:"value"`
 	Unit  string  `json:"unit"`
-	// Lower and Upper limit how far a figure may be below and above Value, as a fraction of it; nil means unbounded, as
-	// a lower latency is.
+	// Lower and Upper bound a figure, as a fraction of Value; nil means unbounded, as a lower latency is.
 	Lower *float64 `json:"lower,omitempty"`
 	Upper *float64 `json:"upper,omitempty"`
 }
@@ -52,10 +51,10 @@ var steady = []string{
 // DefaultTolerance is the allowed difference from a baseline.
 const DefaultTolerance = 0.1
 
-// A Tolerance is in fractions of a figure. Bad bounds the bad side only; Lower and Upper, if not 0, bound their sides.
+// A Tolerance is in fractions. Bad bounds the bad side only; Lower and Upper, if not 0, bound their sides.
 type Tolerance struct{ Bad, Lower, Upper float64 }
 
-// check refuses shares outside 0 to 1, and a tolerance that bounds nothing: such a baseline could not fail.
+// check refuses a tolerance that bounds nothing: such a baseline could not fail.
 func (t Tolerance) check() error {
 	for _, share := range []float64{t.Bad, t.Lower, t.Upper} {
 		if !(share >= 0 && share < 1) || t == (Tolerance{}) {
@@ -81,8 +80,7 @@ func (t Tolerance) bounds(lowerIsBetter bool) (lower, upper *float64) {
 	return &t.Bad, bound(t.Upper)
 }
 
-// NewBaseline takes the median of each repeatable figure of a measurement without failures, with the tolerance of its
-// metric, or else all.
+// NewBaseline takes the median of each repeatable figure, with the tolerance of its metric, or else all.
 func NewBaseline(samples []bench.Sample, all Tolerance, byMetric map[string]Tolerance) (*Baseline, error) {
 	if err := all.check(); err != nil {
 		return nil, err
@@ -136,8 +134,7 @@ type Deviation struct {
 // ErrOtherKind is returned for comparing emulated figures with hardware figures.
 var ErrOtherKind = errors.New("emulated figures and those of hardware cannot be compared")
 
-// Check returns deviations in the baseline's order. A missing or failed figure is not OK; figures that are not in the
-// baseline are ignored.
+// Check fails missing figures, and ignores figures that are not in the baseline.
 func (b *Baseline) Check(samples []bench.Sample) ([]Deviation, error) {
 	values, failed := map[bench.Key][]float64{}, map[bench.Key]string{}
 	for _, s := range samples {
@@ -219,7 +216,7 @@ func ReadBaseline(r io.Reader) (*Baseline, error) {
 }
 
 // ParseTolerances reads "10%" or "0.1" for all metrics, "latency_p99=20%" for the bad side of one, and
-// "bw_average=2%:5%" for both sides of one, below and above.
+// "bw_average=2%:5%" for below and above.
 func ParseTolerances(words []string) (all Tolerance, byMetric map[string]Tolerance, err error) {
 	all.Bad, byMetric = DefaultTolerance, map[string]Tolerance{}
 	for _, word := range words {

@@ -15,7 +15,7 @@ import (
 // which carries 57.6, 54.7 and 57.0 (MI350X).
 const copyShare = 0.75
 
-// CopySideOf returns the known facts about a node that copied to or from its GPUs; for busIDs and node see CopyLinks.
+// CopySideOf is for copies to or from GPUs; for busIDs and node see CopyLinks.
 func CopySideOf(ep bench.Endpoint, place bench.Place, busIDs string, node *facts.Node) Side {
 	s := Side{Node: ep.Node, GPUs: tool.CopyLinks(busIDs, node)}
 	switch {
@@ -30,15 +30,13 @@ func CopySideOf(ep bench.Endpoint, place bench.Place, busIDs string, node *facts
 	return s
 }
 
-// judgeCopies judges copies between a node's memory and its GPUs, in GB/s. Their upper limit is the link at the card's
-// best.
+// judgeCopies is in GB/s. The upper limit is the link at the card's best.
 func judgeCopies(j *Judgement, w Path) {
 	side := &w.Client
 	best := bench.SlowestLink(side.GPUs, func(g bench.GPULink) float64 { return g.Best().Capacity() }).Best()
 	now := bench.SlowestLink(side.GPUs, func(g bench.GPULink) float64 { return g.Capacity() })
 	j.Wire, j.Bound = best.Capacity(), now.Capacity()
-	// The links were read after the copies. If a link could not have carried them, it has slowed down since, because
-	// the GPU was idle.
+	// If the link could not have carried the copies, it was read later, when the GPU was idle.
 	idle := j.Value > now.LineRate()
 	what, link := "the PCIe link", now.PCILink
 	if idle {
@@ -67,7 +65,6 @@ func judgeCopies(j *Judgement, w Path) {
 	}
 }
 
-// copyLinkCauses is for the link of the slowest GPU. The state of the link during the copies was not read.
 func copyLinkCauses(j *Judgement, side *Side, now bench.GPULink, idle bool) []Cause {
 	best, down := now.Trained()
 	if !down {
@@ -86,7 +83,7 @@ func copyLinkCauses(j *Judgement, side *Side, now bench.GPULink, idle bool) []Ca
 		return []Cause{{What: fmt.Sprintf("PCIe Gen %d x%d link", topology.Generation(*now.SpeedGTs), *now.Width),
 			Evidence: evidence, Fix: fix, Ceiling: now.Capacity()}}
 	}
-	// The link had at least the slowest generation that could have carried the copies.
+	// It was at least the slowest that could have carried the copies.
 	for _, gts := range []float64{5, 8, 16, 32} {
 		width := max(*now.Width, *now.MaxWidth)
 		if gts >= *now.MaxSpeedGTs || topology.LinkGBps(gts, width) < j.Value {

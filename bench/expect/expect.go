@@ -1,5 +1,5 @@
 // Package expect judges measured figures: bandwidths by the limits of their path, latencies beside published ones, and
-// a measurement by the baseline of its lab.
+// measurements by a baseline.
 package expect
 
 import (
@@ -16,14 +16,13 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A Path holds the known facts about the path between two nodes. Unknown values are zero or nil, and support no
-// conclusion.
+// A Path holds known facts about a path. Unknown values are zero or nil, and support no conclusion.
 type Path struct {
 	Client, Server Side
-	// Load is the first number of /proc/loadavg of the nodes' host, and HostCPUs its number of CPUs.
+	// Load is the first number of /proc/loadavg of the nodes' host.
 	Load     float64
 	HostCPUs int
-	// Foreign is set if another program ran the tool: advice then names the options of the tools.
+	// Foreign is set if another program ran the tool: advice then names its options.
 	Foreign bool
 }
 
@@ -31,7 +30,7 @@ type Path struct {
 type Side struct {
 	Node   string
 	Device string  // RDMA device, e.g. "mlx5_0"
-	Rate   float64 // Gb/s, as the port reports it; for a bond, the rate of one member
+	Rate   float64 // Gb/s; for a bond, of one member
 	IPv6   bool
 	IBMTU  int      // active MTU of the RDMA port
 	MTU    int      // of the network device
@@ -43,10 +42,10 @@ type Side struct {
 	// CPUNodes are the NUMA nodes of the tool's CPUs.
 	CPUNodes []int
 	GPU      *GPUMemory // nil if the tool used no GPU memory
-	// GPUs are for copies between a node and its GPUs, and MemoryNodes the NUMA nodes of the tool's memory.
+	// GPUs are for copies; MemoryNodes are the NUMA nodes of the tool's memory.
 	GPUs        []bench.GPULink
 	MemoryNodes []int
-	Steal       *float64 // share of time in which the hypervisor did not run the node's busy CPUs
+	Steal       *float64 // share of time that the hypervisor took from busy CPUs
 }
 
 // GPUMemory is the GPU that provided a tool's memory.
@@ -62,16 +61,13 @@ type Judgement struct {
 	Server string `json:"server"`
 	Metric string `json:"metric"`
 	Bytes  int64  `json:"bytes,omitempty"`
-	// Value is the median of repeats. It and all limits here are in Gb/s, for copies to and from GPUs in GB/s.
+	// Value is the median of repeats. All values are in Gb/s, for copies to and from GPUs in GB/s.
 	Value    float64 `json:"gb_per_s"`
 	Verdict  string  `json:"verdict"` // one of the Verdict constants
 	Text     string  `json:"text"`    // the verdict as a sentence
 	Emulated bool    `json:"emulated,omitempty"`
 	// Wire is the payload of the link at its best: with the largest MTU and all members of a bond. Bound is the limit
-	// of the path in its current state: the narrower of wire and PCIe link.
-	//
-	// Both are 0 if unknown. For copies, Wire is the PCIe link at the card's best, and Bound the link in its current
-	// state.
+	// in its current state: the narrower of wire and PCIe link. For copies, both are of the PCIe link. 0 is unknown.
 	Wire   float64 `json:"wire_gb_per_s,omitempty"`
 	Bound  float64 `json:"bound_gb_per_s,omitempty"`
 	Causes []Cause `json:"causes,omitempty"` // most likely first
@@ -90,14 +86,14 @@ type Cause struct {
 
 // Verdicts of a Judgement.
 const (
-	// VerdictWire is within WireShare of the wire; for copies, above the share that good links reach.
+	// VerdictWire is within WireShare of the wire, or the share of good links for copies.
 	VerdictWire = "wire"
-	// VerdictExplained is close to the limit of the path in its current state: causes with a ceiling explain it.
+	// VerdictExplained is close to the limit of the current state: causes with a ceiling explain it.
 	VerdictExplained = "explained"
 	VerdictShort     = "short"    // below that, too: its causes are only likely
 	VerdictNoCause   = "no cause" // no known fact explains it
 	VerdictNone      = "none"     // nothing to compare it with
-	// VerdictEmulated is below an emulated wire: the emulation is the limit, so no cause is searched for.
+	// VerdictEmulated is below an emulated wire: the emulation is the limit.
 	VerdictEmulated = "emulated"
 )
 
@@ -105,14 +101,14 @@ const (
 const (
 	// WireShare is the fraction of the wire that good links reach: see TestPublishedFiguresAreJustBelowTheWire.
 	WireShare = 0.98
-	// pcieShare is the fraction of a PCIe limit, which counts packet headers, that is reached if the PCIe link is the
-	// bottleneck. Flow control and acknowledgements take another 8 to 10 % (R. Neugebauer et al., Understanding PCIe
-	// performance for end host networking, SIGCOMM 2018, section 3), and the NIC's own descriptors some.
+	// pcieShare is the reachable fraction of a PCIe limit. Flow control and acknowledgements take another 8 to 10 % (R.
+	// Neugebauer et al., Understanding PCIe performance for end host networking, SIGCOMM 2018, section 3), and the
+	// NIC's own descriptors some.
 	pcieShare = 0.88
 	// stealShare of stolen time counts as a cause: a study counts such a run as disturbed.
 	stealShare = 0.02
-	// smallBytes is the largest message size at which a port's message rate may limit it before the wire: published
-	// figures of 4 KiB reach 90 % of 100 Gb/s, of 64 KiB 98 %.
+	// smallBytes is the largest size at which a port's message rate may be the limit: published figures of 4 KiB reach
+	// 90 % of 100 Gb/s, of 64 KiB 98 %.
 	smallBytes = 4096
 	// severalTimes a figure, a limit is too far above it to be its cause.
 	severalTimes = 3
@@ -122,9 +118,8 @@ const (
 // Judge returns one judgement for each test and pair of nodes, at the message size that reports quote (64 KiB, or else
 // the largest).
 //
-// Judge ignores all other samples of a single node, failed samples, samples without a bandwidth, and copies over
-// unknown links. It compares emulated figures with the wire alone, if their adapter keeps to its rate (Sample.Limit).
-// Soft RoCE is compared with nothing, because its rate is made up.
+// It ignores failed samples and copies over unknown links. It compares emulated figures with the wire alone, if their
+// adapter keeps to its rate (Sample.Limit). Soft RoCE is compared with nothing, because its rate is made up.
 func Judge(samples []bench.Sample, path func(client, server string, run string) Path) []Judgement {
 	type key struct{ test, client, server string }
 	var groups group.By[key, bench.Sample]
@@ -138,7 +133,6 @@ func Judge(samples []bench.Sample, path func(client, server string, run string) 
 	for _, k := range groups.Keys {
 		all := quoted(groups.Of(k))
 		resent := 0.0
-		// Retransmits are a separate figure of the same run.
 		for _, s := range samples {
 			if s.Run == all[0].Run && s.Metric == bench.MetricRetransmits {
 				resent += s.Value
@@ -198,7 +192,6 @@ func judge(all []bench.Sample, resent float64, w Path) Judgement {
 	return j
 }
 
-// emulated takes an adapter that keeps to the rate of its port. Wire.check has refused figures above the wire.
 func (j *Judgement) emulated(limit float64) {
 	j.Wire, j.Bound, j.Verdict = limit, limit, VerdictEmulated
 	j.Text = fmt.Sprintf("%s of the emulated wire, which carries %s Gb/s, headers counted", part(j.Value/limit),
@@ -224,7 +217,7 @@ func (r *route) rate() float64 { return min(r.Client.Rate, r.Server.Rate) }
 
 func (r *route) members() int { return max(1, min(len(r.Client.Bond), len(r.Server.Bond))) }
 
-// ibMTU returns the smaller active MTU of both ports, which a queue pair uses, or 0 if one is unknown.
+// ibMTU returns the smaller of both ports, which a queue pair uses, or 0 if unknown.
 func (r *route) ibMTU() int { return min(r.Client.IBMTU, r.Server.IBMTU) }
 
 func (r *route) wire(links, ibMTU int) float64 {
@@ -248,11 +241,8 @@ func (r *route) narrowest() (side *Side, limit float64) {
 	return side, limit
 }
 
-// judge compares the figure with the wire at its best, and then with the path as it is set up. If it is below both, it
-// looks for causes that no arithmetic gives.
-//
-// If the rate of the port is unknown, the wire counts as infinitely wide, so that only the PCIe link can explain a
-// figure. Wire stays 0 in the judgement, so that no invented number reaches a reader.
+// judge compares with the wire at its best, then with the path as it is set up. Below both, it looks for causes that no
+// arithmetic gives. If the rate of the port is unknown, only the PCIe link can explain a figure, and Wire stays 0.
 func (r *route) judge(j *Judgement, resent float64) {
 	j.Wire = r.wire(r.members(), largestIBMTU)
 	side, pcie := r.narrowest()
@@ -303,7 +293,7 @@ func (r *route) judge(j *Judgement, resent float64) {
 	}
 }
 
-// nearby leaves out ceilings several times above a figure: something else stopped it before.
+// nearby leaves out ceilings several times above a figure.
 func nearby(all []Cause, value float64) []Cause {
 	return lists.Filter(all, func(c Cause) bool { return c.Ceiling <= severalTimes*value })
 }
@@ -326,7 +316,7 @@ func gbps(v float64) string {
 	return fmt.Sprintf("%.2f", v)
 }
 
-// part formats a share in per cent, never rounded up above the reached value.
+// part never rounds up above the reached value.
 func part(share float64) string { return fmt.Sprintf("%.1f %%", math.Floor(1000*share+1e-9)/10) }
 
 func (r *route) linkCauses(wire float64) []Cause {
@@ -478,8 +468,8 @@ func lossCauses(resent float64) []Cause {
 		Fix: "look for drops: ethtool -S and nstat on both nodes, the counters of the switch"}}
 }
 
-// rank sorts causes: first ceilings that explain at least half of the shortfall, the lowest first; then causes without
-// ceiling, facts before possibilities; then ceilings that explain little.
+// rank sorts causes: first ceilings that explain at least half of the shortfall, then causes without ceiling, facts
+// before possibilities; then ceilings that explain little.
 func rank(all []Cause, j *Judgement) []Cause {
 	place := func(c Cause) float64 {
 		switch {
@@ -498,8 +488,7 @@ func rank(all []Cause, j *Judgement) []Cause {
 	return all
 }
 
-// examined lists the facts that explained nothing, and the unknown ones. Without it a reader would take silence for
-// proof that all is well.
+// examined lists facts that explained nothing, and unknown ones: silence would look like proof that all is well.
 func (r *route) examined() string {
 	side, _ := r.narrowest()
 	facts := []examinedFact{{"PCIe link", side != nil}}

@@ -7,8 +7,7 @@ import (
 	"github.com/rackless/rackless/internal/group"
 )
 
-// A Published is a published latency of a well set-up link. It is neither a limit nor a verdict, because cards,
-// switches and CPUs differ.
+// A Published latency is neither a limit nor a verdict, because cards, switches and CPUs differ.
 type Published struct {
 	Test   string
 	Bytes  int64
@@ -39,8 +38,7 @@ type PublishedComparison struct {
 	Of        string  `json:"published_of"`
 }
 
-// ComparePublished pairs latencies of the same test, size and metric. It leaves out emulated ones, which have no
-// counterpart.
+// ComparePublished leaves out emulated latencies, which have no counterpart.
 func ComparePublished(samples []bench.Sample) []PublishedComparison {
 	type key struct{ client, server string }
 	var out []PublishedComparison

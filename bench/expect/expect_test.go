@@ -88,9 +88,9 @@ func TestJudgementsOfRecordedRuns(t *testing.T) {
 		{name: "the same, 4 KiB: the NIC's rate of messages", test: "ib_send_bw", bytes: 4096, value: 88.17,
 			way: both(Side{Device: "mlx5_0", Rate: 100, IBMTU: 4096}), verdict: VerdictShort, bound: 98.04,
 			causes: []string{"small messages"}, says: []string{"89.9 % of the wire"}},
-		// Two CentOS 7 servers with mlx5 NICs of 25 Gb/s; 2728.93 MiB/s = 22.892 Gb/s with Mtu 1024[B]
-		// (DaiZhiyuan/study, Distribution/CentOS7/BenchMarkTools/perftest/README.md, commit f9fc11d: under a licence
-		// that does not let its log be a fixture). 64 packets: 64*82+16 = 5264, so 25*65536/70800 = 23.141.
+		// 2728.93 MiB/s = 22.892 Gb/s with Mtu 1024[B] (DaiZhiyuan/study,
+		// Distribution/CentOS7/BenchMarkTools/perftest/README.md, commit f9fc11d: under a licence that does not let its
+		// log be a fixture). 64 packets: 64*82+16 = 5264, so 25*65536/70800 = 23.141.
 		{name: "IB MTU 1024", test: "ib_write_bw", bytes: 65536, value: 2728.93 * (1 << 20) * 8 / 1e9,
 			way: both(Side{Device: "mlx5_0", Rate: 25, IBMTU: 1024, MTU: 1500}), verdict: VerdictExplained,
 			bound: 23.141, causes: []string{"IB MTU 1024"},
@@ -106,7 +106,7 @@ func TestJudgementsOfRecordedRuns(t *testing.T) {
 			causes: []string{"one flow on a bond", "wrong NUMA node"},
 			says: []string{"63.4 %", "mlx5_bond_0 (0000:41:00.0) is on NUMA node 0 of vm01, and the memory of GPU " +
 				"4 on node 1"}},
-		// No known fact about the machine distinguishes its path from that of GPU 0, which is as fast as the port.
+		// No known fact distinguishes its path from that of GPU 0, which is as fast as the port.
 		{name: "a slow path in one NUMA node", test: "ib_write_bw/cuda2", bytes: 65536, value: 178.81,
 			way: func() Path {
 				w := onGPU("GPU 2", 0)
@@ -116,7 +116,7 @@ func TestJudgementsOfRecordedRuns(t *testing.T) {
 				"no cause was found in what is known: PCIe link, IB MTU, NUMA nodes; not known: stolen CPU time, " +
 					"load of " +
 					"the host"}},
-		// Intel X520-2, both ports of 10 Gb/s together, in a slot of PCIe 2.0 x4 ("never exceeds 13.90Gbps",
+		// Intel X520-2 in a slot of PCIe 2.0 x4 ("never exceeds 13.90Gbps",
 		// https://ahelpme.com/tag/10-gigabit-sfi-sfp/): 5*4*8/10 = 16, *256/280 = 14.629. By TCP the wire carries
 		// 20*1448/1538 = 18.83.
 		{name: "PCIe Gen 2", test: "iperf3", value: 13.90,
@@ -124,13 +124,13 @@ func TestJudgementsOfRecordedRuns(t *testing.T) {
 			bound:  14.629,
 			causes: []string{"PCIe Gen 2 x4 link"}, says: []string{"95.0 % of the PCIe link, which carries 14.63 Gb/s",
 				"5 GT/s x4 (Gen 2)", "the card can do 5 GT/s x8 (Gen 2)", "lspci -vv -s 0000:41:00.0"}},
-		// QLogic QL41212, 25 Gb/s, trained to two of its eight lanes, "can only reach to about 13Gbps" with iperf3
+		// QLogic QL41212 with two of its eight lanes, "can only reach to about 13Gbps"
 		// (https://lists.freebsd.org/archives/freebsd-hackers/2025-August/004922.html): 8*2*128/130*256/280 = 14.403.
 		{name: "two lanes of eight", test: "iperf3", value: 13,
 			way: both(Side{Device: "ql0", Rate: 25, MTU: 1500, PCI: pcie(8, 2, 8)}), verdict: VerdictExplained,
 			bound:  14.403,
 			causes: []string{"PCIe Gen 3 x2 link"}, says: []string{"90.2 % of the PCIe link"}},
-		// Between two virtual machines of the EPYC, with 64 workers of stress-ng on 64 CPUs: TCP with MTU 4200 gets
+		// Virtual machines of the EPYC, with 64 workers of stress-ng on 64 CPUs: TCP with MTU 4200 gets
 		// 25*(4200-52)/4238 = 24.469.
 		{name: "contention", test: "iperf3", value: 7.9, resent: 6, way: contended, verdict: VerdictShort,
 			bound: 24.469, causes: []string{"contention for CPUs", "loss", "wrong NUMA node"},
@@ -219,21 +219,20 @@ func TestJudgementsOfRecordedCopies(t *testing.T) {
 		causes  []string
 		says    []string
 	}{
-		// An RTX 5090 in a virtual machine on an EPYC Rome, "about 5 GB/s" both ways, while 4090 and 4080 reach 22 to
-		// 26 (6erun/vcpu_benchmarks, README.md and utils/qemu_hook.sh, commit 8476fab). Its author writes later that it
-		// looked like PCIe Gen 2, the slowest that carries 5 GB/s: 5*16*8/10/8 = 8, *256/280 = 7.314.
+		// An RTX 5090 in a virtual machine, "about 5 GB/s" both ways (6erun/vcpu_benchmarks, README.md and
+		// utils/qemu_hook.sh, commit 8476fab). Its author writes later that it looked like PCIe Gen 2, the slowest that
+		// carries 5 GB/s: 5*16*8/10/8 = 8, *256/280 = 7.314.
 		{name: "RTX 5090 at Gen 2", value: 5, way: gpu(5, 16, 32, 16), verdict: VerdictShort, bound: 7.314,
 			causes: []string{"PCIe Gen 2 x16 link"},
 			says: []string{"68.3 % of the PCIe link, which carries 7.31 GB/s (5 GT/s x16 (Gen 2)",
 				"; at its best: 57.6", "the GPU at 0000:06:00.0 on vm00 had 5 GT/s x16 (Gen 2) after the copies",
 				"the card can do 32 GT/s x16 (Gen 5)", "current_link_speed while it copies"}},
-		// Its README shows the link at 2.5 GT/s, which carries 4 GB/s at most: it was not read during the copies.
+		// At 2.5 GT/s, the link carries 4 GB/s at most: it was not read during the copies.
 		{name: "the same, its link read when it was idle", value: 5, way: gpu(2.5, 16, 32, 16), verdict: VerdictShort,
 			bound: 57.614, causes: []string{"PCIe Gen 2 link"},
 			says: []string{"8.6 % of the PCIe link at its best, which carries 57.61 GB/s", "it was faster before",
 				"fits 5 GT/s x16 (Gen 2), which carries 7.31 GB/s"}},
-		// "After retrain about 24 GB/s (Gen4 platform ceiling)", the same source: 16*16*128/130/8 = 31.508, *256/280 =
-		// 28.807.
+		// "After retrain about 24 GB/s (Gen4 platform ceiling)": 16*16*128/130/8 = 31.508, *256/280 = 28.807.
 		{name: "the same, trained again", value: 24, way: gpu(16, 16, 32, 16), verdict: VerdictExplained, bound: 28.807,
 			causes: []string{"PCIe Gen 4 x16 link"},
 			says: []string{"83.3 % of the PCIe link, which carries 28.81 GB/s (16 GT/s x16 (Gen 4)",
@@ -421,7 +420,7 @@ func TestEmulatedFiguresAreHeldAgainstNothing(t *testing.T) {
 	}
 }
 
-// A limit several times above a figure is not its cause, and a log of others has no advice in flags of this program.
+// A limit several times above a figure is not its cause, and a log of others has no advice in our flags.
 func TestCausesOfLogsOfOthers(t *testing.T) {
 	s := Side{Device: "mlx5_0", Rate: 200, IBMTU: 1024, MTU: 9000, NUMANode: new(1), Near: topology.CPURange(8, 15),
 		CPUNodes: []int{0, 1}, PCI: pcie(16, 16, 16), Bond: []string{"a", "b"}}

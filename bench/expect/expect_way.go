@@ -8,8 +8,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// SideOf returns the known facts about one end; node may be nil. The caller adds the active MTU of the RDMA port and
-// stolen time.
+// SideOf takes nil for an unknown node. The caller adds the active MTU of the RDMA port and stolen time.
 func SideOf(ep bench.Endpoint, place bench.Place, node *facts.Node) Side {
 	s := Side{Node: ep.Node, Device: ep.Device, Rate: ep.Wire.Rate, IPv6: ep.Wire.IPv6}
 	if node == nil {
@@ -46,7 +45,6 @@ func SideOf(ep bench.Endpoint, place bench.Place, node *facts.Node) Side {
 	return s
 }
 
-// nodesOf returns the NUMA nodes of a place in rising order, or nil if they are unknown.
 func nodesOf(place bench.Place, node *facts.Node) []int {
 	var all []int
 	set, err := topology.ParseCPUSet(place.CPUs)
@@ -61,8 +59,8 @@ func nodesOf(place bench.Place, node *facts.Node) []int {
 	return all
 }
 
-// Steal returns the share of time in which a node's busy CPUs were not run by the hypervisor, between two reads of its
-// /proc/stat, or nil if the CPUs were idle.
+// Steal returns the share of busy time that the hypervisor took between two reads of /proc/stat, or nil if the CPUs
+// were idle.
 func Steal(before, after facts.CPUTime) *float64 {
 	steal, busy := after.Steal-before.Steal, after.Busy-before.Busy
 	if steal < 0 || busy < 0 || steal+busy == 0 {

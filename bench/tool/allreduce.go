@@ -13,7 +13,7 @@ import (
 	"github.com/rackless/rackless/internal/lazyregexp"
 )
 
-// The engines of this file measure the collective operations of AI libraries, on CPUs. MPI only starts the ranks.
+// MPI only starts the ranks of these engines.
 
 const glooPackage = "image: debian-12+ai+mpi in the lab file, or libgloo-dev, g++ and libopenmpi-dev"
 
@@ -74,7 +74,7 @@ func (p uccTest) Client(_, _ bench.Endpoint, o bench.Options) []string {
 	first, last := p.sizes(o)
 	args := []string{"ucc_perftest", "-c", "allreduce", "-m", "host", "-d", "float32", "-o", "sum", "-b",
 		strconv.FormatInt(first/p.word, 10), "-e", strconv.FormatInt(last/p.word, 10)}
-	osu := p.args(o) // -m FIRST:LAST, and -i and -x unless they are the tool's defaults
+	osu := p.args(o)
 	for i := 2; i+1 < len(osu); i += 2 {
 		args = append(args, map[string]string{"-i": "-n", "-x": "-w"}[osu[i]], osu[i+1])
 	}
@@ -101,7 +101,6 @@ var (
 		{title: "max", kind: columnOther}}
 )
 
-// parseUCC reads the time of an operation, averaged over the ranks.
 func parseUCC(output []byte) (figures []bench.Figure, err error) {
 	below := false
 	err = bench.EachLine(toolUCC, output, func(line string) error {

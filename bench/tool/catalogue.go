@@ -1,10 +1,9 @@
 // Package tool has the engines of package bench. Tools that print each figure on a line of its own are rows of
-// table.go, which one plugin reads.
+// table.go.
 //
 // All parsers follow the same rules, because a wrong figure is worse than none. They find columns by their titles and
-// never by their places, and refuse every unknown title, unit and line in a table: the next release may mean something
-// else by it. A table must be whole, and if a tool prints the same thing twice, the two must agree. A value of zero is
-// a failure, unless bench/metric.go says otherwise.
+// never by their places, and refuse every unknown title, unit and line in a table. A table must be whole, and if a tool
+// prints the same thing twice, the two must agree. A value of zero is a failure, unless bench/metric.go says otherwise.
 package tool
 
 import (
@@ -71,8 +70,7 @@ func Engines() []bench.Engine {
 // Catalogue returns all engines, in the order to run them.
 func Catalogue() []bench.Engine { return slices.Clone(catalogue) }
 
-// EngineByName takes words after slashes, see docs/measuring.md: "ib_write_bw/uc/q4", "stress_stream/numa1",
-// "mpi_alltoall/n4/p2".
+// EngineByName takes words after slashes, see docs/measuring.md.
 func EngineByName(name string) (bench.Engine, error) {
 	base, words, varied := strings.Cut(name, "/")
 	i := slices.IndexFunc(catalogue, func(e bench.Engine) bool { return e.Name == base })
@@ -124,8 +122,8 @@ func applyAll(words []string, apply func(word string) error) (err error) {
 	return err
 }
 
-// variants belong to suite rdma too: every operation with every transport, and GPU memory. Several queue pairs, both
-// directions and a time limit are only for writes, because other operations take as long and add little.
+// variants: several queue pairs, both directions and a time limit are only for writes, because other operations take as
+// long and add little.
 var variants = []string{
 	"ib_write_bw/uc", "ib_send_bw/uc", "ib_send_bw/ud", "ib_write_bw/imm", "ib_atomic_bw/cas",
 	"ib_write_lat/uc", "ib_send_lat/uc", "ib_send_lat/ud", "ib_write_lat/imm", "ib_atomic_lat/cas",
@@ -158,7 +156,7 @@ func Suite(name string) ([]bench.Engine, error) {
 	return out, nil
 }
 
-// Select returns the engines of a suite or with these names, or by default the engines for every lab.
+// Select returns the engines of a suite, with these names, or by default.
 func Select(suite string, names []string) (out []bench.Engine, err error) {
 	switch {
 	case suite != "" && len(names) > 0:

@@ -26,7 +26,7 @@ type column struct {
 	metric string
 	scale  float64 // from the printed value to the unit of the metric; 0 stands for 1
 	// mayBeZero is set if perftest prints 0.00 for "not measured" (the peak, if there are too many iterations, a
-	// duration, or no timestamps on this side) or for a deviation below its last decimal. A zero is then no figure.
+	// duration, or no timestamps on this side) or for a deviation below its last decimal.
 	mayBeZero bool
 	// read, if set, parses fields that are not plain numbers.
 	read func(row *Row, field string) error

@@ -14,9 +14,9 @@ import (
 	"github.com/rackless/rackless/internal/lazyregexp"
 )
 
-// costOf chooses the number of iterations. Measured on two TCG nodes with rdma_rxe: 2 x 385 us and 0.23 Gb/s; under the
-// KVM of the emulated host of examples/epyc-lab.yaml: 2 x 7.5 ms and 0.035 Gb/s. The figures for KVM are guesses.
-// Emulated adapters take 7 us to 0.5 ms for a message, and move more than the rate of their port.
+// costOf was measured on two TCG nodes with rdma_rxe: 2 x 385 us and 0.23 Gb/s; under the KVM of the emulated host of
+// examples/epyc-lab.yaml: 2 x 7.5 ms and 0.035 Gb/s. The figures for KVM are guesses. Emulated adapters take 7 us to
+// 0.5 ms for a message.
 func costOf(o bench.Options) messageCost {
 	return cmp.Or(map[string]messageCost{"kvm": {100 * time.Microsecond, 5e9}, bench.Nested: {15 * time.Millisecond,
 		0.03e9}, bench.Adapter: {300 * time.Microsecond, 5e9}}[o.Accelerator], messageCost{time.Millisecond, 0.2e9})
@@ -56,7 +56,6 @@ type perftest struct {
 	nic       string // on both sides; "" means the first
 }
 
-// perftestEngine names the engine after its operation and figure: "ib_write_bw".
 func perftestEngine(operation, figure, about string) bench.Engine {
 	p := perftest{program: "ib_" + operation + "_" + figure, operation: operation, bandwidth: figure == "bw"}
 	return bench.Engine{Name: p.program, Tool: Perftest, About: about, Suite: bench.SuiteRDMA, Program: p.program,
@@ -147,7 +146,6 @@ func (p perftest) permitted() error {
 	return nil
 }
 
-// name has the words in the canonical order of samples.
 func (p perftest) name() string {
 	name := p.program
 	if p.transport != "" {
@@ -194,7 +192,7 @@ func (perftest) Retries(bad *bench.BadResultError) int {
 	return 0
 }
 
-// Failure prefers a line that says what went wrong to the status.
+// Failure prefers perftest's own message to the status.
 func (perftest) Failure(exit *bench.ExitError, parseErr error) error {
 	if bad, ok := errors.AsType[*bench.BadResultError](parseErr); ok && perftestFailure(bad.Text) != nil {
 		return bad
@@ -209,8 +207,7 @@ func (p perftest) Client(client, server bench.Endpoint, o bench.Options) []strin
 	return append(p.args(client, o), server.Addr.String())
 }
 
-// metrics depend on how the test ends: with a duration (-D) perftest prints no percentiles or extremes, but adds a
-// transaction rate.
+// metrics: with a duration (-D) perftest prints no percentiles or extremes, but adds a transaction rate.
 func (p perftest) metrics() []string {
 	if p.bandwidth {
 		return []string{bench.MetricBWPeak, bench.MetricBWAverage, bench.MetricMessageRate}
@@ -222,13 +219,11 @@ func (p perftest) metrics() []string {
 		bench.MetricLatencyAverage, bench.MetricLatencyStdev, bench.MetricLatencyP99, bench.MetricLatencyP999}
 }
 
-// slowTimeout is for perftest's -u: 4.096 us * 2^18, about 1 s. The default of 14 is 67 ms, and after eight timeouts a
-// queue pair fails ("Completion with error"). In an emulated host, with pings of 6 to 60 ms, acknowledgements exceeded
-// that without being lost.
+// slowTimeout is for perftest's -u: 4.096 us * 2^18, about 1 s. The default of 14 is 67 ms, and after eight a queue
+// pair fails ("Completion with error"). In an emulated host acknowledgements exceeded that without being lost.
 const slowTimeout = 18
 
-// args must be equal on both sides. -F keeps perftest from giving up over CPU frequencies, which mean nothing on an
-// emulated CPU.
+// args must be equal on both sides. -F keeps perftest from giving up over CPU frequencies.
 func (p perftest) args(ep bench.Endpoint, o bench.Options) []string {
 	args := []string{p.program, "-d", ep.Device, "-x", strconv.Itoa(ep.GIDIndex), "--report_gbits", "-F", "-p",
 		strconv.Itoa(o.Port)}
@@ -336,7 +331,7 @@ func (p perftest) cost(o bench.Options) (perIteration float64, budget time.Durat
 	return messages*cost.perMessage.Seconds() + moved*8/cost.bitsPerSecond, budget
 }
 
-// Duration includes the second that perftest takes on emulated nodes to make its queue pairs and to end.
+// Duration includes a second on emulated nodes to make queue pairs and to end.
 func (p perftest) Duration(o bench.Options) time.Duration {
 	if p.timed {
 		return time.Second + time.Duration(o.RunSeconds())*time.Second
@@ -364,14 +359,14 @@ func (p perftest) Check(client, server bench.Endpoint, o bench.Options) error {
 	return nil
 }
 
-// Prepare asks both programs about options that not all releases or builds have: perftest's help tells.
+// Prepare asks both programs' help about options that not all releases or builds have.
 func (p perftest) Prepare(ctx context.Context, ask bench.AskFunc, client, server bench.Endpoint,
 	_ *bench.Options) error {
 	needs := []struct {
 		needed       bool
 		option, what string
 	}{
-		// A perftest that does not know an option exits at once, and the other side would wait for it.
+		// Otherwise one perftest exits at once, and the other side would wait for it.
 		{p.immediate, "--write_with_imm", "writes with immediate data need a later perftest"},
 		{p.gpu != "", "--use_cuda", "memory of a GPU needs a perftest that was built with CUDA"},
 		{p.dmabuf, "--use_cuda_dmabuf", "dma-buf needs a later perftest, built with CUDA"},

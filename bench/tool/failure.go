@@ -9,7 +9,6 @@ import (
 	"github.com/rackless/rackless/bench"
 )
 
-// firstSign returns the error for the first line that matches sign, or nil.
 func firstSign(tool string, output []byte, sign func() *regexp.Regexp) error {
 	return bench.EachLine(tool, output, func(line string) error {
 		if sign().MatchString(line) {
@@ -26,7 +25,6 @@ func alsoPrinted(exit *bench.ExitError, parseErr error) error {
 	return exit
 }
 
-// withMark puts "# " in front of a heading that bare matches.
 func withMark(bare func() *regexp.Regexp, line string) string {
 	if strings.HasPrefix(line, "# ") || !bare().MatchString(line) {
 		return line

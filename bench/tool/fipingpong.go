@@ -33,7 +33,6 @@ func (fiPingpong) size(o bench.Options) int64 {
 	return o.Bytes
 }
 
-// iterations are chosen by the largest size, which takes most of the time.
 func (f fiPingpong) iterations(o bench.Options) int {
 	if o.Bytes = f.size(o); o.Bytes == 0 {
 		o.Bytes = fiLargest
@@ -99,8 +98,8 @@ var fiColumns = []column{
 
 func ignored(*Row, string) error { return nil }
 
-// ParseFiPingpong drops the bandwidth, which is that of one message at a time, and the first row of "-S all", of empty
-// messages. Sizes and iterations are as printed, cut off after one or two digits.
+// ParseFiPingpong drops the bandwidth and the first row of "-S all", of empty messages. Sizes and iterations are cut
+// off after one or two digits.
 func ParseFiPingpong(output []byte) ([]bench.Figure, error) {
 	var cols []column
 	var figures []bench.Figure

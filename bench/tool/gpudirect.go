@@ -6,8 +6,8 @@ import (
 	"github.com/rackless/rackless/bench"
 )
 
-// GPUDirect returns RDMA writes between GPU n of both nodes by NIC m of both, for each n and m, and the same between
-// their main memories, one way and both ways. Memory of GPUs is registered by dma-buf.
+// GPUDirect returns RDMA writes between GPU n of both nodes by NIC m of both, for each n and m, and between their main
+// memories, one way and both ways. Memory of GPUs is registered by dma-buf.
 func GPUDirect(gpus, nics int) (all []bench.Engine) {
 	write := perftest{program: "ib_write_bw", operation: "write", bandwidth: true}
 	for nic := range nics {

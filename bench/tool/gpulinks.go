@@ -10,10 +10,8 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// CopyLinks returns nil unless the links of all GPUs are known, because the slowest GPU determines the figure. busIDs
-// is nvidia-smi's list of pci.bus_id; node may be nil.
-//
-// It also returns nil on processors other than x86-64: NVIDIA's and IBM's have NVLink to their GPUs.
+// CopyLinks returns nil unless the links of all GPUs are known, because the slowest determines the figure. busIDs is
+// nvidia-smi's list of pci.bus_id; node may be nil. Processors other than x86-64 may have NVLink to their GPUs: nil.
 func CopyLinks(busIDs string, node *facts.Node) []bench.GPULink {
 	if node == nil || !strings.Contains(node.NVIDIA, "x86_64") {
 		return nil

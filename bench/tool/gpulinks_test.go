@@ -47,8 +47,7 @@ func TestCopiesAboveTheLinkAreNoResult(t *testing.T) {
 	}
 }
 
-// The Runner reads the links first, and refuses copies that they cannot carry. It accepts all figures of a node with
-// NVLink to its GPU, or with unknown links.
+// Figures of a node with NVLink to its GPU, or with unknown links, are accepted.
 func TestTheRunnerHoldsCopiesAgainstTheLinks(t *testing.T) {
 	const ids, links = "00000009:01:00.0\n", `pci/0009:01:00.0/current_link_speed 2.5 GT/s PCIe
 pci/0009:01:00.0/current_link_width 16

@@ -103,8 +103,8 @@ type iperf3Sum struct {
 // yearTenThousand is the first second that neither JSON nor the file of studies can hold.
 const yearTenThousand = 253402300800
 
-// ParseIperf3 reads `iperf3 --json`, TCP or UDP. It takes the receiver's throughput, because the sender's says little
-// on UDP; a *BadResultError has iperf3's own message if there is one.
+// ParseIperf3 reads `iperf3 --json`. It takes the receiver's throughput, because the sender's says little on UDP; a
+// *BadResultError has iperf3's own message if there is one.
 func ParseIperf3(output []byte) (*Iperf3Result, error) {
 	var out iperf3Output
 	dec := json.NewDecoder(bytes.NewReader(output))
@@ -202,14 +202,14 @@ var (
 		"TBytes": 1 << 40}
 )
 
-// ParseIperf3Text reads iperf3 without --json, TCP or UDP, one way. Rates have three digits there.
+// ParseIperf3Text reads iperf3 without --json, one way. Rates have three digits there.
 func ParseIperf3Text(output []byte) (*Iperf3Result, error) {
 	res := &Iperf3Result{Protocol: "TCP", Reverse: bytes.Contains(output, []byte("\nReverse mode, "))}
 	if m := iperf3TextVersion().FindSubmatch(output); m != nil {
 		res.Version = string(m[1])
 	}
 	streams, sum := map[string]bool{}, false
-	// For UDP, early releases print one row, with the sent amount and its losses, and this line below.
+	// For UDP, early releases print one row, and this line below.
 	sent := iperf3TextSent().Match(output)
 	var titles []string
 	headers := 0
@@ -258,7 +258,7 @@ func ParseIperf3Text(output []byte) (*Iperf3Result, error) {
 	return res, nil
 }
 
-// addTextRow returns the row's end. With several streams the rows of the sum come last, and replace theirs.
+// addTextRow returns the row's end. Rows of a sum come last, and replace those of streams.
 func (r *Iperf3Result) addTextRow(titles, m []string, sent bool) (end string, err error) {
 	// Amount, unit, rate, unit; then Retr, or jitter, "ms" and Lost/Total with its share; last, the end.
 	fields := strings.Fields(m[4])

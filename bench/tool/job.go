@@ -11,7 +11,7 @@ import (
 
 // A job is a scientific program that the nodes of a group run together. Its texts are templates of [runValues].
 type job struct {
-	// fast is the work for CPUs under KVM, slow for emulated ones: about 10 s on one CPU.
+	// fast is for CPUs under KVM, slow for emulated ones: about 10 s on one CPU.
 	fast, slow work
 	cube       int // parts of the model in a cube of side 1, if the program prints their number
 	names      string

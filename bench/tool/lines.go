@@ -22,7 +22,7 @@ import (
 // A lineTool is a tool that prints each figure on a line of its own.
 type lineTool struct {
 	tool string
-	// programs are separated by blanks; they are set if there are several or the program is not in PATH.
+	// programs are separated by blanks; "" is the command in PATH.
 	programs string
 	command  string // a template of [runValues]
 	stderr   bool
@@ -32,9 +32,9 @@ type lineTool struct {
 
 	// lines match the output. Their groups are metrics and counts, each of which must occur once; a trailing digit
 	// distinguishes groups with the same name. "bytes" is the size of a figure, "instance" marks figures that are added
-	// up, and "again" is the only figure, printed twice by some releases.
+	// up, and "again" is the only figure printed twice.
 	lines []func() *regexp.Regexp
-	// never matches lines that no result has, and must lines that every result has.
+	// never matches lines that no result has, and must lines of every result.
 	never, must []sign
 	figures     []lineFigure
 	grain       float64 // sizes in bytes are multiples of it, and printed in MiB
@@ -52,7 +52,7 @@ type lineFigure struct {
 	count  string  // the count that is its number of iterations
 	// extra counts are in the printed rate in excess: GROMACS counts the forces of the start as a step.
 	extra float64
-	// over names two counts with the figure as their quotient, and mean two metrics with it as their mean.
+	// over names two counts with this quotient, and mean two metrics with this mean.
 	over, mean [2]string
 	within     float64 // largest share beyond rounding
 	// quotient is set if the figure is computed from over. unprinted matches releases that do not print it.
@@ -81,8 +81,8 @@ func (s *toolSizes) need(size toolSize, cpus int) int64 {
 	return n * size.mib << 20
 }
 
-// choose returns the usual size for such a run, or the smallest with at least the requested bytes. It takes a smaller
-// one if that does not fit into memory.
+// choose returns the usual size, or the smallest with at least the requested bytes, or a smaller one if that does not
+// fit into memory.
 func (s *toolSizes) choose(o bench.Options) toolSize {
 	limit := s.largest
 	switch {
@@ -126,8 +126,7 @@ func (t lineTool) Check(client, _ bench.Endpoint, o bench.Options) error {
 	return t.job.check(client, o)
 }
 
-// Prepare finds the program, which may be in no PATH, counts the CPUs, and finds memory: a size larger than that would
-// measure swapping, or end the node for want of memory.
+// Prepare finds the program, counts CPUs, and finds memory: a larger size would measure swapping, or end the node.
 func (t lineTool) Prepare(ctx context.Context, ask bench.AskFunc, ep, _ bench.Endpoint, o *bench.Options) (err error) {
 	if t.job != nil {
 		return nil
@@ -286,7 +285,7 @@ func badLine(tool string, output []byte, at int, err error) error {
 	return &bench.BadResultError{Tool: tool, Line: number, Text: bench.Shorten(line), Reason: err.Error()}
 }
 
-// take adds up the figures of instances, and refuses all other repetitions, which would be from another run.
+// take adds up the figures of instances, and refuses all other repetitions.
 func (t lineTool) take(p *readout, names []string, output []byte, at []int) error {
 	group := func(i int) string {
 		if at[2*i] < 0 {

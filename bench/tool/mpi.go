@@ -21,9 +21,9 @@ func osuEngine(p osu, about string) bench.Engine {
 		Versions: osuVersions, Plugin: p}
 }
 
-// osuVersions includes MPI, because figures of one program over two libraries differ. mpirun prints "mpirun (Open MPI)
-// 4.1.4", "HYDRA build details:" with the version of MPICH below, or "Intel(R) MPI Library for Linux* OS, Version
-// 2021.19.0 Build 20260929 (id: 1821d9b)".
+// osuVersions includes MPI, because figures over two libraries differ. mpirun prints "mpirun (Open MPI) 4.1.4", "HYDRA
+// build details:" with the version of MPICH below, or "Intel(R) MPI Library for Linux* OS, Version 2021.19.0 Build
+// 20260929 (id: 1821d9b)".
 var osuVersions = []bench.VersionLine{
 	{Name: "", Line: lazyregexp.New(`(?m)^# OSU MPI.* Test v([0-9][0-9A-Za-z.]*)\s*$`)},
 	{Name: "Open MPI ", Line: lazyregexp.New(`(?m)^\S+ \((?:Open MPI|OpenRTE)\) v?([0-9][0-9A-Za-z.]*)$`)},
@@ -81,7 +81,7 @@ func (osu) Check(_, _ bench.Endpoint, o bench.Options) error {
 }
 
 // Prepare starts a program on each node: Intel MPI and resource managers may put both ranks on the client without an
-// error, and the figures would be those of its memory.
+// error.
 func (p osu) Prepare(ctx context.Context, ask bench.AskFunc, client, server bench.Endpoint, o *bench.Options) error {
 	if p.word > 0 && o.Bytes%p.word != 0 {
 		return bench.Unfit(client.Node, "%s works on numbers of %d bytes: a message of %d bytes is none", p.program,
@@ -140,12 +140,10 @@ func (p osu) Prepare(ctx context.Context, ask bench.AskFunc, client, server benc
 	return nil
 }
 
-// mpirun returns a command for Open MPI, MPICH or Intel MPI. It was tried with Open MPI 4.1.4 and 5.0.11, MPICH 4.0.2
-// and 5.0.2 and Intel MPI 2021.19, over ssh.
-//
-// MPICH accepts only one list of hosts. Intel MPI fills a host with ranks before it takes the next, unless the variable
-// is 1. Open MPI refuses to run as root without two variables, and release 5 without a home. Ranks are not bound: a
-// sample that says "not pinned" would be wrong.
+// mpirun was tried with Open MPI 4.1.4 and 5.0.11, MPICH 4.0.2 and 5.0.2 and Intel MPI 2021.19, over ssh. MPICH accepts
+// only one list of hosts. Intel MPI fills a host with ranks before it takes the next, unless the variable is 1. Open
+// MPI refuses to run as root without two variables, and release 5 without a home. Ranks are not bound: a sample that
+// says "not pinned" would be wrong.
 func mpirun(client, server bench.Endpoint) []string {
 	return []string{"env", mpiHome, "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1", "I_MPI_PERHOST=1",
 		"mpirun", "--bind-to", "none", "-host", client.Addr.String() + "," + server.Addr.String()}
@@ -154,7 +152,7 @@ func mpirun(client, server bench.Endpoint) []string {
 // mpiHome is needed, because the guest agent sets no home.
 const mpiHome = "HOME=/root"
 
-// Client holds each rank in its place before its program: ranks do not inherit the place of mpirun on another node.
+// Client pins each rank itself: ranks do not inherit the place of mpirun on another node.
 func (p osu) Client(client, server bench.Endpoint, o bench.Options) []string {
 	program := slices.Concat([]string{p.program}, p.args(o))
 	at := o.PlaceOf(client)
@@ -165,7 +163,7 @@ func (p osu) Client(client, server bench.Endpoint, o bench.Options) []string {
 		o.PlaceOf(server).Wrap(program))
 }
 
-// args has the tool's defaults if the nodes are fast, else as many iterations as fit. -x is the number of warm-ups.
+// args has as many iterations as fit on slow nodes. -x is the number of warm-ups.
 func (p osu) args(o bench.Options) []string {
 	first, last := p.sizes(o)
 	n := p.iterations(o)

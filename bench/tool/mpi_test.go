@@ -273,7 +273,7 @@ func TestEveryFixtureOfATableParsesAsItsGoldenFileSays(t *testing.T) {
 	}
 }
 
-// A second way to read the tables: every second word between the header and the end.
+// Every second word between the header and the end is a figure.
 func TestRowsOfOSUAreTheFiguresOfItsOutput(t *testing.T) {
 	files, err := filepath.Glob("testdata/osu/stackhpc-*gcc9-*-osu_*.txt")
 	if err != nil {
@@ -309,7 +309,7 @@ func TestRowsOfOSUAreTheFiguresOfItsOutput(t *testing.T) {
 			n++
 		}
 	}
-	if want := 7*23 + 3 + 19 + 2*21; n != want { // latencies of no bytes; collective operations have fewer sizes
+	if want := 7*23 + 3 + 19 + 2*21; n != want { // collective operations have fewer sizes
 		t.Errorf("%d figures, want %d", n, want)
 	}
 }

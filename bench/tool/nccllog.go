@@ -95,8 +95,7 @@ const (
 		"missing on a machine"
 )
 
-// NCCLRemarks reads lines of NCCL, RCCL and the programs around it: how ranks are placed, the transport of the
-// channels, and reasons that keep NCCL from a better one.
+// NCCLRemarks reads lines of NCCL, RCCL and the programs around it.
 func NCCLRemarks(output []byte) []Remark {
 	var all []Remark
 	hosts, byRank := ncclPlaces(output)
@@ -205,8 +204,8 @@ func (s *ncclLogged) read(line string) {
 	}
 }
 
-// underSwitch is the largest distance of a GPU and a NIC below one PCI Express switch, or two, in all releases: the
-// numbers of longer paths differ between them.
+// underSwitch is the largest distance below one PCI Express switch, or two: the numbers of longer paths differ between
+// releases.
 const underSwitch = 5
 
 func (s *ncclLogged) distance(m []string) {
@@ -307,8 +306,7 @@ var (
 		`\bPE=|cpu-list|numactl|taskset`)
 )
 
-// unboundRanks returns the beginning of a command line of Open MPI that leaves the binding of several ranks to it, or
-// "".
+// unboundRanks returns the beginning of a command line of Open MPI without a choice of binding, or "".
 func unboundRanks(output []byte) string {
 	line := string(ncclLaunch().Find(output))
 	if line == "" || ncclBound().MatchString(line) {

@@ -69,11 +69,9 @@ func (ncclTests) Parse(out bench.Output, _ bench.Options) ([]bench.Figure, error
 	return ParseNCCLTests(out.Stdout)
 }
 
-// ncclColumns maps titles to units. The figures come twice: for different buffers ("out-of-place"), which RCCL's tests
-// can omit, and for one ("in-place").
-//
-// Releases before 2.11 have "error" instead of "#wrong", and no "root" if the operation has none. "cputime" is the time
-// of the CPU, requested by -C; i_min and the like are of single iterations.
+// ncclColumns: the figures come twice, for different buffers ("out-of-place"), which RCCL's tests can omit, and for one
+// ("in-place"). Releases before 2.11 have "error" instead of "#wrong", and no "root" if the operation has none.
+// "cputime" is the time of the CPU, requested by -C; i_min and the like are of single iterations.
 var ncclColumns = map[string]string{"size": "(B)", "count": "(elements)", "type": "", "redop": "", "root": "",
 	"time": "(us)", "cputime": "(us)", "algbw": "(GB/s)", "busbw": "(GB/s)", "error": "", "#wrong": "",
 	"i_min": "(us)", "i_max": "(us)", "i_p99": "(us)", "i_cv%": "(%)", "timestamp": "%Y-%m-%d %H:%M:%S"}
@@ -95,10 +93,8 @@ func ParseNCCLTests(output []byte) ([]bench.Figure, error) {
 }
 
 // ParseNCCLKinds reads any program of nccl-tests, as a table or as the JSON of -J. For each size it returns the bus
-// bandwidth (GB/s of 10^9 bytes) and the time for different buffers.
-//
-// Each type and operation is a separate test: "", "/half", "/float/max". It omits bandwidths that round to 0.00 and
-// sizes of 0 bytes. Lines of NCCL's log may stand between the rows and within them.
+// bandwidth (GB/s of 10^9 bytes) and the time for different buffers. It omits bandwidths that round to 0.00 and sizes
+// of 0 bytes. Lines of NCCL's log may stand between the rows and within them.
 func ParseNCCLKinds(output []byte) (Tests, error) {
 	if bytes.HasPrefix(bytes.TrimSpace(output), []byte("{")) {
 		return ncclDocument(output)
@@ -133,8 +129,7 @@ var (
 	ncclWarning = lazyregexp.New(`\bNCCL WARN (.*)`)
 )
 
-// ncclFailure quotes NCCL's first warning, which is nearest to the cause, or else the line in which the program gives
-// up.
+// ncclFailure quotes NCCL's first warning, which is nearest to the cause.
 func ncclFailure(output []byte) error {
 	sign := ncclGaveUp
 	if ncclWarning().Match(output) {
@@ -268,8 +263,8 @@ func ncclLoggers(output []byte) map[string]bool {
 	return lists.SetOf(ncclLogLine().FindAllSubmatch(output, -1), func(m [][]byte) string { return string(m[1]) })
 }
 
-// ncclLog returns the part of a line before NCCL's log. Rows are printed in pieces, and log lines come in between, with
-// nothing to separate the host's name from the row.
+// ncclLog returns the part before NCCL's log, which comes between pieces of a row, with nothing to separate the host's
+// name from the row.
 func ncclLog(line string, logs map[string]bool) (rest string, logged bool) {
 	if !strings.Contains(line, " NCCL INFO ") && !strings.Contains(line, " NCCL WARN ") {
 		return line, false
@@ -343,8 +338,8 @@ func (t *ncclTable) row(titles, fields []string) (kind string, figures []bench.F
 
 var ncclHypercube = lazyregexp.New(`^#\s*Collective test starting: hypercube_perf\b`)
 
-// counted returns the bytes that bandwidths count: hypercube_perf omits the data that a rank already has, which is all
-// of it for one rank. Source: HyperCubeGetBw in src/hypercube.cu of nccl-tests 2.19.6.
+// counted: hypercube_perf omits the data that a rank already has, which is all of it for one rank. Source:
+// HyperCubeGetBw in src/hypercube.cu of nccl-tests 2.19.6.
 func (t *ncclTable) counted(size int64) float64 {
 	if t.hypercube && t.ranks > 0 {
 		return float64(size) * float64(t.ranks-1) / float64(t.ranks)
@@ -352,8 +347,7 @@ func (t *ncclTable) counted(size int64) float64 {
 	return float64(size)
 }
 
-// ncclFigures returns us and GB/s. If ofCPU is set, the time is the CPU's, which ends before the GPUs' time; bandwidths
-// always use the latter.
+// ncclFigures takes the CPU's time if ofCPU is set, which ends before the GPUs'; bandwidths always use the latter.
 func ncclFigures(size int64, counted float64, row ncclTimes, ofCPU bool) ([]bench.Figure, error) {
 	if size == 0 {
 		return nil, nil
@@ -390,8 +384,7 @@ type ncclTimes struct {
 	Wrong   *float64 `json:"nwrong"`
 }
 
-// ncclDocument reads the JSON of -J. It is closed even if the program gave up, but then lacks the line on values out of
-// bounds.
+// ncclDocument is closed even if the program gave up, but then lacks the line on values out of bounds.
 func ncclDocument(document []byte) (Tests, error) {
 	var d struct {
 		Results []ncclResult `json:"results"`

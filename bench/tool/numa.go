@@ -21,8 +21,7 @@ type onNUMA struct {
 
 var numaWord = lazyregexp.New(`^numa([0-9]{1,4})(?:-([0-9]{1,4}))?$`)
 
-// onNUMANodes takes "numa1" for the CPUs and the memory of NUMA node 1, "numa0-1" for the CPUs of 0 and the memory of
-// 1.
+// onNUMANodes takes "numa1" for NUMA node 1, "numa0-1" for the CPUs of 0 and the memory of 1.
 func onNUMANodes(e bench.Engine, words []string) (bench.Engine, error) {
 	m := numaWord().FindStringSubmatch(words[0])
 	if m == nil || len(words) > 1 {
@@ -44,8 +43,8 @@ func (p onNUMA) engine(e bench.Engine) bench.Engine {
 	return e
 }
 
-// ByNUMANode returns memory engines for each NUMA node: from its own CPUs, and from the CPUs of the first one. It
-// returns other engines, and all on a machine with one NUMA node, unchanged.
+// ByNUMANode returns memory engines for each NUMA node: from its own CPUs, and from the first one's. It returns others
+// unchanged.
 func ByNUMANode(e bench.Engine, nodes []int) []bench.Engine {
 	if _, already := e.Plugin.(onNUMA); already || e.Suite != bench.SuiteMemory || len(nodes) < 2 {
 		return []bench.Engine{e}

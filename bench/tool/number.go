@@ -16,8 +16,8 @@ func newFigure(metric string, bytes, iterations int64, value float64) bench.Figu
 		Unit: bench.MetricOf(metric).Unit}
 }
 
-// parseNumber returns half a unit of the last decimal as rounding. It refuses hexadecimal, underscores and words such
-// as "inf", which strconv accepts but no tool prints.
+// parseNumber returns half a unit of the last decimal as rounding. It refuses words such as "inf", which strconv
+// accepts.
 func parseNumber(field string) (value, rounding float64, err error) {
 	if strings.Trim(field, "0123456789.+-eE") != "" {
 		return 0, 0, errors.New("not a decimal number")

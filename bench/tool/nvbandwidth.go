@@ -38,7 +38,7 @@ type nvbandwidth struct {
 	testcase string
 }
 
-// Prepare needs a GPU and a release with the test case (device_local_copy came late), and reads the links.
+// Prepare needs a GPU and a release with the test case (device_local_copy came late).
 func (n nvbandwidth) Prepare(ctx context.Context, ask bench.AskFunc, ep, _ bench.Endpoint, o *bench.Options) error {
 	count, err := GPUs(ctx, ask, ep.Node)
 	if err != nil {
@@ -85,7 +85,7 @@ func (n nvbandwidth) Parse(out bench.Output, o bench.Options) ([]bench.Figure, e
 	return figures, nil
 }
 
-// ParseNVBandwidth reads the smallest bandwidth of a test case, in GB/s of 10^9 bytes: that of a GPU in a slow slot.
+// ParseNVBandwidth reads the smallest bandwidth of a test case, in GB/s of 10^9 bytes.
 func ParseNVBandwidth(output []byte, testcase string) ([]bench.Figure, error) {
 	all, err := ParseNVBandwidths(output)
 	if err != nil {
@@ -145,7 +145,7 @@ var nvTitle = lazyregexp.New(
 		`(?:memory latency|Device to Device Latency) (SM) .*\(ns\))$`)
 
 // In text, a matrix consists of a line "Running NAME.", a line with the kind of copy and the unit, a line with column
-// numbers, the rows, and their sum, which is checked.
+// numbers, the rows, and their sum.
 type nvMatrix struct {
 	res      Tests
 	waived   bool
@@ -153,7 +153,7 @@ type nvMatrix struct {
 	both     string // if its total is still to come
 	title    bool
 	latency  bool // figures are times, not bandwidths
-	oneWay   bool // one of both ways; their total comes below
+	oneWay   bool
 	peers    bool // nothing is measured from a GPU to itself
 	columns  int
 	rows     int // so far

@@ -23,8 +23,7 @@ type OSUResult struct {
 	Figures     []bench.Figure
 }
 
-// osuTests maps names in the line above a table, from the sources. The title of the column is not enough: since 7.4 a
-// latency has the same title as the time of a collective operation.
+// osuTests maps names above a table: since 7.4 a latency has the same title as the time of a collective operation.
 var osuTests = map[string]struct{ program, metric string }{
 	"Bandwidth":                         {"osu_bw", bench.MetricBWAverage},
 	"Bi-Directional Bandwidth":          {"osu_bibw", bench.MetricBWAverage},
@@ -72,8 +71,8 @@ func osuTest(name string) (program, metric string) {
 	return t.program, t.metric
 }
 
-// "# OSU MPI-CUDA Bi-Directional Bandwidth Test v7.5". After MPI, or NCCL, come the call of a one-sided test and the
-// location of the buffers.
+// "# OSU MPI-CUDA Bi-Directional Bandwidth Test v7.5". After MPI come the call of a one-sided test and the location of
+// the buffers.
 var osuTitle = lazyregexp.New(
 	`(?m)^# (?:OSU|rackless) (?:MPI|Gloo|([NRX]CCL))(_\w+)?(?:-([A-Z]+)(?: MANAGED)?)? (\S.*) ` +
 		`Test v([0-9][0-9A-Za-z.]*)\s*$`)
@@ -83,8 +82,7 @@ var osuBare = lazyregexp.New(`^[ \t]*#?[ \t]*(?:(?:OSU|rackless) (?:MPI|Gloo|[NR
 	`(?:Size|Avg Latency\(us\)|Overall\(us\))[ \t]{2,}\S|(?:Datatype|Synchronization|Window creation): MPI_|` +
 	`Send Buffer on |Number of (?:Sender|Receiver) )`)
 
-// Each option below the title makes another test: "# Datatype: MPI_FLOAT.", "# Synchronization: MPI_Win_fence". Above
-// the title is the number of threads or processes of each rank.
+// Each option makes another test: "# Datatype: MPI_FLOAT.", "# Synchronization: MPI_Win_fence".
 var (
 	osuVariant = lazyregexp.New(`^# (?:Datatype|Synchronization|Window creation): MPI_(?:Win_)?(\w+?)\.?\s*$`)
 	osuUsual   = []string{"CHAR", "INT", "flush", "allocate"}
@@ -95,10 +93,8 @@ var (
 // mbToGb: OSU's MB is 10^6 bytes, as all its releases divide the size by 1e6 (osu_bw.c, osu_bibw.c).
 const mbToGb = 8e-3
 
-// ParseOSU reads a table of releases 5 to 7. Other programs may print lines above, below and between the rows.
-//
-// Sizes double. If one is a larger multiple of the one before, rows between them are missing (OSUResult.Gap). Only the
-// caller can know whether rows are missing at the end.
+// ParseOSU reads releases 5 to 7. Other programs may print lines above, below and between the rows. Sizes double:
+// otherwise rows are missing (OSUResult.Gap). Only the caller can know whether rows are missing at the end.
 func ParseOSU(output []byte) (*OSUResult, error) {
 	var res OSUResult
 	var cols []column

@@ -117,8 +117,7 @@ func TestFiPingpongTellsWhatWasAskedFor(t *testing.T) {
 	}
 }
 
-// A parser that counts columns would confuse the bandwidths: for an all-reduce over 8 GPUs the bus bandwidth is 7/4 of
-// the other.
+// For an all-reduce over 8 GPUs the bus bandwidth is 7/4 of the other.
 func TestBusBandwidthIsFoundInEveryLayout(t *testing.T) {
 	for _, tt := range []struct {
 		file    string

@@ -24,7 +24,7 @@ type PerftestResult struct {
 	// Latencies of the only row are in time order, in us, if -U listed them.
 	Latencies []float64 `json:",omitempty"`
 	Warnings  []string  // "Conflicting CPU frequency values detected: ..."
-	// Complete is set if the line or bracket that closes the table was found, or if the test has no such line, as with
+	// Complete is set if the line or bracket that closes the table was found, or if the test has none, as with
 	// --run_infinitely. Otherwise rows may be missing, and the last one may lack digits.
 	Complete bool
 }
@@ -199,9 +199,7 @@ func perftestFailure(line string) error {
 }
 
 // ParsePerftest reads any perftest bandwidth or latency tool, of the client or the server: as text, with the list of
-// latencies of -U, or as the JSON of --out_json. It converts bandwidths to Gb/s and latencies to us.
-//
-// Anything but a good result is a *BadResultError, also a zero figure that is not due to rounding.
+// -U, or as the JSON of --out_json. It returns Gb/s and us. Anything but a good result is a *BadResultError.
 func ParsePerftest(output []byte) (*PerftestResult, error) {
 	if bytes.HasPrefix(bytes.TrimSpace(output), []byte("{")) {
 		return parsePerftestJSON(output)
@@ -212,14 +210,13 @@ func ParsePerftest(output []byte) (*PerftestResult, error) {
 type perftestText struct {
 	res  PerftestResult
 	cols []column // nil until the header row
-	// listing is set within the list of -U. It stands between the table's header and the table, which begins with its
-	// header again.
+	// listing is set within the list of -U, which stands between the table's header and the table with its header
+	// again.
 	listing bool
 	ruled   bool // there is a ruler
 }
 
-// parsePerftestText needs something that closes the table: a pipe that breaks between two digits leaves a row that
-// looks good and is wrong.
+// parsePerftestText needs the end of the table: a broken pipe may leave a row that looks good and is wrong.
 func parsePerftestText(output []byte) (*PerftestResult, error) {
 	p := perftestText{res: PerftestResult{Facts: map[string]string{}}}
 	explained := failedStatus().Match(output)
@@ -247,7 +244,7 @@ func parsePerftestText(output []byte) (*PerftestResult, error) {
 	case len(res.Latencies) > 0 && len(res.Rows) > 1:
 		return nil, bench.BadResult(Perftest, "there are %d rows, and one list of latencies", len(res.Rows))
 	}
-	// perftest prints a ruler above its title as well. In a copy without any, the line below the table says nothing.
+	// In a copy without any ruler, the line below the table says nothing.
 	res.Complete = res.Complete || (res.endless() || !p.ruled) && bytes.HasSuffix(output, []byte("\n"))
 	return res, nil
 }
@@ -279,7 +276,7 @@ func (p *perftestText) read(line string) error {
 		return errors.New("another run begins")
 	case isRuler(line):
 		p.ruled = true
-		// If client and server share a terminal, a ruler may also come between the header row and the first row.
+		// On a terminal with client and server, a ruler may also come above the rows.
 		res.Complete = res.Complete || len(res.Rows) > 0
 	case isWarning(line):
 		res.Warnings = append(res.Warnings, line)
@@ -309,8 +306,8 @@ func (p *perftestText) read(line string) error {
 
 const rawHeader = "#, usec"
 
-// addLatency reads a number and a latency in us. There is one fewer than iterations if perftest measures the time
-// between posts (all but atomics and reads by an event).
+// addLatency reads us. There is one fewer than iterations if perftest measures the time between posts (all but atomics
+// and reads by an event).
 func (p *perftestText) addLatency(line string) error {
 	number, value, _ := strings.Cut(line, ", ")
 	if next := len(p.res.Latencies) + 1; number != strconv.Itoa(next) {

@@ -10,9 +10,9 @@ import (
 	"github.com/rackless/rackless/bench"
 )
 
-// mibToGb converts "MB/sec" (releases up to 5.x) or "MiB/sec" (later ones) of perftest. Both are 2^20 bytes a second:
-// `ib_write_bw --help` says under --report_gbits "MiB=2^20 byte, while Gb=10^9 bits". The message rate confirms it:
-// 8388608 bytes at 0.000341 Mpps are 2728 MiB/s (and 2860 MB/s), printed as 2729.60 "MB/sec".
+// mibToGb converts "MB/sec" (releases up to 5.x) or "MiB/sec" of perftest. Both are 2^20 bytes a second: `ib_write_bw
+// --help` says "MiB=2^20 byte, while Gb=10^9 bits". The message rate confirms it: 8388608 bytes at 0.000341 Mpps are
+// 2728 MiB/s (and 2860 MB/s), printed as 2729.60 "MB/sec".
 const mibToGb = (1 << 20) * 8 / 1e9
 
 // perftestColumns are the titles of perftest 1.x to 6.x.
@@ -89,12 +89,10 @@ func parseHeader(line string) ([]column, error) {
 
 const perftestStdev = "t_stdev[usec]"
 
-// maxDeviation is the largest distance from the average, in us, with a square that fits into perftest's C int (seen in
-// the code of release 4.5).
+// maxDeviation is the largest distance from the average, in us, with a square that fits into perftest's C int (4.5).
 const maxDeviation = 46340
 
-// deviationOverflowed reports whether a latency was too far from the average for perftest to square. Then the standard
-// deviation is -nan or meaningless, but all other columns are right.
+// deviationOverflowed: the standard deviation is -nan or meaningless then, but all other columns are right.
 func deviationOverflowed(cells map[string]cell) bool {
 	average, ok := cells[bench.MetricLatencyAverage]
 	least, hasLeast := cells[bench.MetricLatencyMin]
@@ -103,9 +101,9 @@ func deviationOverflowed(cells map[string]cell) bool {
 		hasMost && most.value-average.value > maxDeviation)
 }
 
-// derive computes a bandwidth or a message rate that was printed as zero from the other of the two: perftest prints
-// bandwidths with two decimals (six below 0.1 Gb/s with --report_gbits) and rates with six. If the computed value would
-// not have been rounded to zero, the row contradicts itself, and derive returns 0 and false.
+// derive computes a bandwidth or a message rate that was printed as zero from the other: perftest prints bandwidths
+// with two decimals (six below 0.1 Gb/s with --report_gbits) and rates with six. It returns 0 and false if the row
+// contradicts itself.
 func derive(metric string, bytes int64, cells map[string]cell) (v float64, ok bool) {
 	gbPerMpps := float64(bytes) * 8 / 1e3 // 10^6 messages of this many bytes, in 10^9 bits
 	bandwidth, rate := cells[bench.MetricBWAverage], cells[bench.MetricMessageRate]

@@ -28,8 +28,7 @@ type jsonRow struct {
 }
 
 // parsePerftestJSON has its own scanner. Releases up to 6.06 (Debian's 4.5) write keys and words without quotes and a
-// comma after the last member, which encoding/json refuses. A repeated key in "results" begins another row. With -a,
-// 6.06 writes the last size only, while the text has all of them.
+// comma after the last member. A repeated key in "results" begins another row. With -a, 6.06 writes the last size only.
 func parsePerftestJSON(output []byte) (*PerftestResult, error) {
 	res := &PerftestResult{Facts: map[string]string{}}
 	var rows []*jsonRow
@@ -127,9 +126,9 @@ func (r *PerftestResult) addJSONRows(rows []*jsonRow) error {
 	return nil
 }
 
-// bandwidthScale finds the unit by the message rate, which is always in Mpps: rate times size is the bandwidth, and
-// Gb/s and MiB/s differ by a factor of 119. A tolerance of a factor of two suffices: on slow nodes the rate of 8 MiB
-// messages has one digit. The largest bandwidth decides, because rounding affects it least.
+// bandwidthScale finds the unit by the message rate, which is always in Mpps: Gb/s and MiB/s differ by a factor of 119.
+// A tolerance of a factor of two suffices: on slow nodes the rate of 8 MiB messages has one digit. The largest
+// bandwidth decides, because rounding affects it least.
 func bandwidthScale(rows []*jsonRow) (float64, error) {
 	best, ratio := 0.0, 0.0
 	found := false

@@ -12,8 +12,7 @@ import (
 const rawHead = " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]" +
 	"   99% percentile[usec]   99.9% percentile[usec] \n"
 
-// rawText has the form of ib_write_lat of perftest 4.5 with -n 4 -s 2 -U, as recorded between two emulated nodes; the
-// figures are made up.
+// rawText has the form of ib_write_lat of perftest 4.5 with -n 4 -s 2 -U; the figures are made up.
 const rawText = `---------------------------------------------------------------------------------------
                     RDMA_Write Latency Test
  Connection type : RC		Using SRQ      : OFF

@@ -79,8 +79,7 @@ var (
 	pingTimes  = lazyregexp.New(`^(?:rtt|round-trip) ([a-z/]+) = (\S+) ms(?:, pipe [0-9]+)?$`)
 )
 
-// ParsePing reads iputils or busybox, with round-trip times in us. Some lost echoes are a result, but no reply at all
-// or a duplicate is a failure.
+// ParsePing reads iputils or busybox, in us. Some lost echoes are a result, but no reply or a duplicate is a failure.
 func ParsePing(output []byte) ([]bench.Figure, error) {
 	var sent, received int64
 	var times []bench.Figure

@@ -41,8 +41,6 @@ func mpiEngine(name string, p mpiTest, about string) bench.Engine {
 		Versions: slices.Concat([]bench.VersionLine{rankProgramVersion}, osuVersions), Plugin: p}
 }
 
-// An mpiTest is one of the OSU micro-benchmarks over all ranks of a group, or rackless's own program with the same
-// table.
 type mpiTest struct {
 	osu
 	pairs bool
@@ -84,7 +82,7 @@ func (p mpiTest) args(o bench.Options) []string {
 	return p.osu.args(o)
 }
 
-// messages is approximate. Collective operations have a barrier after each; its steps grow with the logarithm.
+// messages: collective operations have a barrier after each; its steps grow with the logarithm.
 func (p mpiTest) messages(ranks int) int {
 	steps := 0
 	for n := 1; n < ranks; n *= 2 {

@@ -27,8 +27,8 @@ var hostTools = []bench.Engine{
 			stderr:  true, // in some releases
 			// "run duration too short to determine memory rate" below 4.5 s; the arrays have to be filled as well
 			seconds: 6,
-			// An instance uses three arrays of four times its configured size of the last cache. Near the size of the
-			// real cache the figure is not one of memory.
+			// Three arrays of four times the configured size of the last cache: near the size of the real cache the
+			// figure is not one of memory.
 			sizes: &toolSizes{shared: 1, all: []toolSize{{"32M", 384}, {"16M", 192}, {"8M", 96}, {"4M", 48}, {"2M", 24},
 				{"1M", 12}}},
 			// Releases up to 0.14 print one rate for reads and writes together.
@@ -55,8 +55,8 @@ var hostTools = []bench.Engine{
 		Plugin: lineTool{
 			tool:     toolLMBench,
 			programs: "lat_mem_rd " + lmbenchPlaces,
-			// On a ring in random order; repetition and spread come from several runs. The stride is two cache lines,
-			// because processors prefetch the neighbour of a line.
+			// On a ring in random order. The stride is two cache lines, because processors prefetch the neighbour of a
+			// line.
 			command: "{{.Program}} -P 1 -W 1 -N 1 -t {{.Size}} 128",
 			stderr:  true,
 			// 512 MiB are several times the last cache of a large server, 64 MiB exceed that of most machines, and an
@@ -107,8 +107,7 @@ func sysbenchEngine(name, about, threads string) bench.Engine {
 		}}
 }
 
-// The program is called 7z in p7zip and in later packages, 7zz in 7-Zip itself, and 7zr if it supports only its own
-// format.
+// 7z in p7zip and in later packages, 7zz in 7-Zip itself, and 7zr if it supports only its own format.
 const sevenZipOthers = "7zz 7zr"
 
 // applications are common in hardware studies and packaged in Debian.
@@ -125,8 +124,8 @@ var applications = []bench.Engine{
 			tool:     tool7Zip,
 			programs: "7z " + sevenZipOthers,
 			command:  "{{.Program}} b -mmt{{.CPUs}} -md{{.Size}}",
-			// At least the memory of two threads with dictionaries of 2^25 bytes, its own largest, down to 2^22. Each
-			// size takes about half a minute on an emulated CPU.
+			// Two threads with dictionaries of 2^25 bytes, its own largest, down to 2^22. Each size takes about half a
+			// minute on an emulated CPU.
 			sizes: &toolSizes{shared: 2, quick: "22", emulated: "22", all: []toolSize{{"25", 458}, {"24", 234},
 				{"23", 122}, {"22", 66}}},
 			// The averages of 16.02 have no speed. The rating is last: speed (KiB/s), usage (%), rating for one CPU in
@@ -213,12 +212,9 @@ var applications = []bench.Engine{
 		}),
 }
 
-// Inputs of the jobs:
-//   - copper by the embedded atom method, in a cube of cells of four atoms ("loop geom" gives the atoms the same
-//     velocities on any number of ranks)
-//   - water in a cube of boxes of 216 molecules, with long-range forces by particle mesh Ewald
-//   - a flow in a cube of cells; its lid moves two fifths of a cell in each step of 1 s
-//   - a matrix; hpcc reads numbers at the beginnings of lines, by position
+// Inputs of the jobs: copper by the embedded atom method ("loop geom" gives the atoms the same velocities on any number
+// of ranks); water with long-range forces by particle mesh Ewald; a flow whose lid moves two fifths of a cell in each
+// step of 1 s; a matrix (hpcc reads numbers at the beginnings of lines, by position).
 var (
 	//go:embed programs/lammps.in
 	lammpsInput string

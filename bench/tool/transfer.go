@@ -14,8 +14,8 @@ import (
 	"github.com/rackless/rackless/internal/lazyregexp"
 )
 
-// A transfer is a test of a library that moves caches of language models: the client writes or reads blocks of the
-// server's memory. docs/measuring.md describes how to install the libraries.
+// A transfer is a test of a library that moves caches of language models. docs/measuring.md describes how to install
+// the libraries.
 type transfer struct {
 	by        *transferTool
 	operation string // "write" or "read"

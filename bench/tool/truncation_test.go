@@ -13,7 +13,7 @@ import (
 	"github.com/rackless/rackless/bench"
 )
 
-// A killed tool or a full pipe cuts output: the rest is refused, or lacks only characters below the last row.
+// The rest is refused, or lacks only characters below the last row.
 func TestNoPrefixOfAnOutputGivesWrongFigures(t *testing.T) {
 	tests := []struct{ engine, file string }{
 		{"ib_write_bw", "perftest/recorded-6.06-rxe-tcg-write_bw-a.txt"},

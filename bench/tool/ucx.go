@@ -20,9 +20,8 @@ func ucxEngine(name, about string, bandwidth bool) bench.Engine {
 		VersionCommand: []string{"sh", "-c", "ucx_info -v"}, Plugin: ucx{bandwidth}}
 }
 
-// These are puts of UCX's lower layer (UCT) over a reliable connection: the same operation as ib_write_bw and
-// ib_write_lat. The upper layer (UCP) connects with datagrams, and gives up on nodes as slow as emulated ones ("UD
-// endpoint: unhandled timeout error").
+// These are puts of UCX's lower layer (UCT): the same operation as ib_write_bw and ib_write_lat. The upper layer (UCP)
+// gives up on nodes as slow as emulated ones ("UD endpoint: unhandled timeout error").
 var ucxEngines = []bench.Engine{
 	ucxEngine("ucx_put_bw", "bandwidth of puts by UCX over the RDMA device", true),
 	ucxEngine("ucx_put_lat", "one-way latency of puts by UCX over the RDMA device", false),
@@ -50,8 +49,8 @@ func (u ucx) Check(client, server bench.Endpoint, o bench.Options) error {
 	return u.like().Check(client, server, o)
 }
 
-// ucxMPI matches the help of a build with MPI, like Debian 13's. Such a program runs as one of two ranks of an MPI job
-// unless an option forbids it, which other builds refuse.
+// ucxMPI matches a build with MPI, like Debian 13's. It runs as one of two ranks of an MPI job unless an option forbids
+// it, which other builds refuse.
 var ucxMPI = lazyregexp.New(`(?m)^\s*-P\s+<0\|1>\s.*\bMPI\b`)
 
 // Prepare asks both nodes for MPI, because client and server may be of different releases.
@@ -119,8 +118,8 @@ func (u ucx) Parse(out bench.Output, o bench.Options) ([]bench.Figure, error) {
 	return figures, nil
 }
 
-// ucxColumns maps group and title to columns. Overall figures are for the whole run, averages for the part after the
-// last line; MB is 2^20 bytes, because 148 messages of 65536 bytes a second are printed as 9.26.
+// ucxColumns: overall figures are for the whole run, averages for the part after the last line; MB is 2^20 bytes,
+// because 148 messages of 65536 bytes a second are printed as 9.26.
 var ucxColumns = map[string]column{
 	"latency (usec)/50.0%ile":      {metric: bench.MetricLatencyTypical},
 	"latency (usec)/typical":       {metric: bench.MetricLatencyTypical}, // before 1.11

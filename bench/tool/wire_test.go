@@ -18,8 +18,7 @@ func TestPublishedFiguresAreJustBelowTheWire(t *testing.T) {
 		want     float64 // limit, to four digits
 		least    float64
 	}{
-		// Building a Multi-Node RDMA Lab on a Single Machine: ConnectX-4 Lx, back to back, between two virtual
-		// machines.
+		// Building a Multi-Node RDMA Lab on a Single Machine: ConnectX-4 Lx, two virtual machines.
 		{"ib_write_bw", bench.Wire{Rate: 25, MTU: 4096}, 1 << 20, 24.51, 24.51, 0.999},
 		{"ib_write_bw", bench.Wire{Rate: 25, MTU: 4096}, 64 << 10, 24.50, 24.50, 0.999},
 		{"ib_write_bw", bench.Wire{Rate: 25, MTU: 4096}, 4096, 24.40, 24.42, 0.999},
@@ -118,8 +117,7 @@ func TestMoreThanTheWireCarriesIsNoResult(t *testing.T) {
 	}
 }
 
-// UCX puts are RDMA writes. MPI chooses its transport, so only the rate of the port bounds it. libfabric has only a
-// latency.
+// UCX puts are RDMA writes. MPI chooses its transport, so only the rate of the port bounds it.
 func TestOtherToolsAreBoundByTheWireToo(t *testing.T) {
 	w := bench.Wire{Rate: 25, MTU: 4096}
 	if got, want := w.Limit(mustEngine(t, "ucx_put_bw"), 65536), w.Limit(mustEngine(t, "ib_write_bw"),

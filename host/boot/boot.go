@@ -29,8 +29,7 @@ func Kinds() change.Kinds {
 	}
 }
 
-// Steps returns the step that adds args through the machine's boot loader, or nil if args is empty. why[i] is the
-// reason for args[i] (see plan.Plan.KernelWhy).
+// Steps returns the step for the machine's boot loader, or nil if args is empty. why[i] is the reason for args[i].
 func Steps(s *change.System, args, why []string) ([]change.Step, error) {
 	if len(args) == 0 {
 		return nil, nil
@@ -71,7 +70,7 @@ func fits(line string) error {
 	return nil
 }
 
-// subject includes the arguments, so that a plan with other arguments has another op and the old op is undone first.
+// subject has the arguments, so that a plan with others undoes the old op first.
 func subject(thing string, args []string) string { return thing + ": " + strings.Join(args, " ") }
 
 // restoredState makes an op read as its earlier state after Restore, even if changes by others make the files differ.
@@ -86,7 +85,7 @@ func (t *restoredState) read(now change.State) change.State {
 	return now
 }
 
-// otherValues returns words that set one of args to another value and that were not in before: others added them.
+// otherValues returns other values of args that were not in before: others added them.
 func otherValues(where string, now, before, args []string) (changed []change.Changed) {
 	for _, line := range now {
 		for _, word := range cmdline.Replaced(line, args) {
@@ -100,7 +99,6 @@ func otherValues(where string, now, before, args []string) (changed []change.Cha
 	return changed
 }
 
-// find returns the path of the first program that is installed, or "".
 func find(s *change.System, names ...string) string {
 	for _, name := range names {
 		for _, dir := range []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"} {
@@ -113,8 +111,7 @@ func find(s *change.System, names ...string) string {
 	return ""
 }
 
-// follow resolves links, so that the file is replaced and not the link. Fedora and its relatives have linked grubenv to
-// the EFI system partition.
+// follow resolves links: Fedora and its relatives have linked grubenv to the EFI system partition.
 func follow(s *change.System, path string) (string, error) {
 	const most = 8
 	for range most {
@@ -169,7 +166,7 @@ func put(s *change.System, path, text string) error {
 	return s.Replace(path, []byte(text), info.Mode().Perm(), uid, gid)
 }
 
-// A byHand is a boot loader that rackless does not change. Its guard asks the user to add the arguments.
+// byHand asks the user to add the arguments.
 type byHand struct {
 	Args  []string `json:"args"`
 	Found string   `json:"found"`
@@ -239,8 +236,8 @@ func runsWith(s *change.System, args []string) (bool, error) {
 	return cmdline.Has(line, args), err
 }
 
-// inForce returns a function that reports whether the running kernel has args. It returns an error if the kernel has
-// them but sysfs shows another effect, because another reboot would not help.
+// inForce returns an error if the kernel has args but sysfs shows another effect, because another reboot would not
+// help.
 func inForce(args []string) func(context.Context, *change.System) (bool, error) {
 	return func(_ context.Context, s *change.System) (bool, error) {
 		if has, err := runsWith(s, args); err != nil || !has {
@@ -276,7 +273,7 @@ func effect(s *change.System, arg string) error {
 	}
 	text, err := s.Value(file)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // this kernel does not show it
+		return nil
 	}
 	if err != nil {
 		return err

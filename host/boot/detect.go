@@ -68,8 +68,7 @@ func detect(s *change.System, args []string) (loader, error) {
 	return detectGRUB(s, args, info != "", hand)
 }
 
-// detectGRUB handles a machine started by GRUB (certain) or by an unknown boot loader: only newer GRUBs record
-// themselves in the firmware's variables.
+// detectGRUB also takes an unknown boot loader (not certain): only newer GRUBs record themselves in the firmware.
 func detectGRUB(s *change.System, args []string, certain bool, hand func(found, do string) loader) (loader, error) {
 	configs, err := grubConfigs(s)
 	if err != nil {
@@ -84,7 +83,7 @@ func detectGRUB(s *change.System, args []string, certain bool, hand func(found, 
 		return hand("no boot loader that is known", "where the boot loader of this machine keeps the command line of "+
 			"the kernel"), nil
 	}
-	// Entries of systemd-boot on the same disk make it ambiguous which of the two starts the machine.
+	// Either of the two may start the machine.
 	if !certain && s.Exists("/sys/firmware/efi") && !s.Exists("/sys/firmware/efi/efivars/BootCurrent-"+
 		globalVariables) {
 		others, err := entryDirs(s, "/efi", "/boot/efi")
@@ -145,7 +144,7 @@ type grubConfig struct {
 	menu *menu
 }
 
-// grubConfigs skips files in the EFI system partition that only lead to another menu.
+// grubConfigs skips files that only lead to another menu.
 func grubConfigs(s *change.System) ([]grubConfig, error) {
 	efi, err := filepath.Glob(s.Path("/boot/efi/EFI/*/grub.cfg"))
 	if err != nil {
@@ -195,14 +194,13 @@ func entryDirs(s *change.System, partitions ...string) ([]string, error) {
 	return dirs, nil
 }
 
-// The vendor GUIDs of the boot loader interface (systemd.io/BOOT_LOADER_INTERFACE) and of UEFI itself.
+// GUIDs of the boot loader interface (systemd.io/BOOT_LOADER_INTERFACE) and of UEFI itself.
 const (
 	loaderVariables = "4a67b082-0a4c-41cf-b6c7-440b29bb8c4f"
 	globalVariables = "8be4df61-93ca-11d2-aa0d-00e098032b8c"
 )
 
-// efiVariable returns a text from efivarfs, or "". A variable begins with four bytes of attributes, and texts are
-// UTF-16 with a zero at the end.
+// efiVariable reads four bytes of attributes and UTF-16 with a zero at the end. It returns "" for a missing variable.
 func efiVariable(s *change.System, name string) (string, error) {
 	data, err := s.ValueOr("/sys/firmware/efi/efivars/"+name+"-"+loaderVariables, "")
 	if err != nil || len(data) < 4 {
@@ -216,7 +214,7 @@ func efiVariable(s *change.System, name string) (string, error) {
 	return strings.TrimRight(string(utf16.Decode(units)), "\x00"), nil
 }
 
-// keepers are programs that rewrite the boot entries from their own settings, so edits of entries alone would be lost.
+// keepers rewrite the boot entries from their own settings, so edits of entries alone would be lost.
 var keepers = []struct{ program, file, found, do string }{
 	{"proxmox-boot-tool", "/etc/kernel/proxmox-boot-uuids", "boot partitions that proxmox-boot-tool writes",
 		"in " + grubSettings + " (GRUB) or " + kernelCmdline + " (systemd-boot), and run proxmox-boot-tool refresh"},
@@ -224,7 +222,6 @@ var keepers = []struct{ program, file, found, do string }{
 		"with kernelstub --add-options, after kernelstub --delete-options of other values of the same"},
 }
 
-// hints are files with the command line, for boot loaders that rackless does not change.
 var hints = []struct{ file, do string }{
 	{"/etc/default/u-boot", "in U_BOOT_PARAMETERS of it, and run u-boot-update"},
 	{"/boot/extlinux/extlinux.conf", "in its lines append"},

@@ -19,13 +19,11 @@ import (
 )
 
 // An entries is a boot loader that reads one file per entry (The Boot Loader Specification, type 1): systemd-boot, and
-// GRUB on Fedora and RHEL.
+// GRUB on Fedora and RHEL. The op edits the files itself: grubby reorders words, in some versions takes iommu=pt for a
+// part of intel_iommu=pt, and cannot distinguish huge pages of two sizes; kernel-install rebuilds every initrd.
 //
-// The op edits the files directly. grubby reorders words, in some versions takes iommu=pt for a part of intel_iommu=pt,
-// and cannot distinguish huge pages of two sizes; kernel-install rebuilds every initrd.
-//
-// If /etc/kernel/cmdline is missing, entries of later kernels copy the command line of the running kernel. They have
-// our arguments even after a rollback until the next reboot. The op does not create the missing file.
+// If /etc/kernel/cmdline is missing, entries of later kernels copy the command line of the running kernel, so they have
+// our arguments even after a rollback until the next reboot.
 type entries struct {
 	Args []string `json:"args"`
 	Dirs []string `json:"dirs"` // of the entries
@@ -35,7 +33,6 @@ type entries struct {
 	restoredState
 }
 
-// kernelCmdline is the file from which kernel-install takes the options of new entries.
 const kernelCmdline = "/etc/kernel/cmdline"
 
 type entriesState struct {
@@ -202,7 +199,7 @@ func (o *entries) Do(ctx context.Context, s *change.System) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", file, err)
 		}
-		// An interrupted rollback may have left a replacement file, so write files that already have the arguments too.
+		// An interrupted rollback may have left a replacement file.
 		if err := put(s, file, edited); err != nil {
 			return err
 		}
@@ -223,7 +220,6 @@ func (o *entries) Shell() []string {
 
 var grubbyArgs = lazyregexp.New(`(?m)^args="(.*)"$`)
 
-// witness checks that grubby, if installed, sees the arguments in all entries.
 func (o *entries) witness(ctx context.Context, s *change.System) error {
 	if o.Grubby == "" {
 		return nil
@@ -247,12 +243,10 @@ func (o *entries) witness(ctx context.Context, s *change.System) error {
 	return nil
 }
 
-// bootCount matches the boot counter in the name of an entry, as in name+3-0.conf (systemd-bless-boot.service). The
-// counter is removed after a successful boot.
+// bootCount matches name+3-0.conf (systemd-bless-boot.service). The counter is removed after a successful boot.
 var bootCount = lazyregexp.New(`\+[0-9]+(-[0-9]+)?\.conf$`)
 
-// Restore leaves removed entries removed. In entries of kernels installed since, it replaces our arguments by the
-// values of the earlier entries.
+// Restore gives entries of kernels installed since the values of the earlier entries.
 func (o *entries) Restore(ctx context.Context, s *change.System, before change.State) error {
 	was, err := change.Decode[entriesState](before)
 	if err != nil {
@@ -262,7 +256,7 @@ func (o *entries) Restore(ctx context.Context, s *change.System, before change.S
 	if err != nil {
 		return err
 	}
-	byName := map[string]string{} // by name without the boot counter
+	byName := map[string]string{}
 	for file := range was.Files {
 		byName[bootCount().ReplaceAllString(file, ".conf")] = file
 	}
@@ -319,7 +313,6 @@ func (o *entries) Merge(_ context.Context, _ *change.System, u change.Undo) (cha
 	return u.Before, otherValues("the boot entries", texts[0], texts[1], o.Args), nil
 }
 
-// pattern returns a text to undo a new entry with.
 func (o *entries) pattern(was *entriesState) string {
 	if text, ok := fileText(was.Files[kernelCmdline]); ok {
 		return "options " + parseOptions(cmdlineForm, text).line() + "\n"
@@ -331,8 +324,7 @@ func (o *entries) pattern(was *entriesState) string {
 	return "options " + lines[len(lines)-1].line + "\n"
 }
 
-// An rpmOSTree is a system whose kernel arguments belong to its deployments (Fedora CoreOS, Silverblue). Its state is
-// the output of rpm-ostree kargs, which shows the deployment of the next boot.
+// An rpmOSTree is a system whose kernel arguments belong to its deployments (Fedora CoreOS, Silverblue).
 type rpmOSTree struct {
 	Args    []string `json:"args"`
 	Program string   `json:"program"`
@@ -353,7 +345,7 @@ func (o *rpmOSTree) line(ctx context.Context, s *change.System) (string, error) 
 	if err != nil {
 		return "", err
 	}
-	// ostree= names the deployment, so it differs in each.
+	// It differs in each deployment.
 	words := lists.Filter(strings.Fields(string(out)),
 		func(word string) bool { return !strings.HasPrefix(word, "ostree=") })
 	return strings.Join(words, " "), nil
@@ -391,7 +383,7 @@ func (o *rpmOSTree) Shell() []string {
 	return []string{o.Program + " kargs   # other values of the same arguments have to go: kargs --delete=", line}
 }
 
-// Restore makes a deployment without our arguments and keeps arguments that others have added.
+// Restore keeps arguments that others have added.
 func (o *rpmOSTree) Restore(ctx context.Context, s *change.System, before change.State) error {
 	line, err := o.line(ctx, s)
 	if err != nil {
@@ -406,7 +398,6 @@ func (o *rpmOSTree) Restore(ctx context.Context, s *change.System, before change
 	return err
 }
 
-// lead turns the command line from into to, with one new deployment, and checks the result.
 func (o *rpmOSTree) lead(ctx context.Context, s *change.System, from, to string) error {
 	options := kargsOptions(strings.Fields(from), strings.Fields(to))
 	if len(options) == 0 {
@@ -422,9 +413,8 @@ func (o *rpmOSTree) lead(ctx context.Context, s *change.System, from, to string)
 	return err
 }
 
-// kargsOptions returns the options of rpm-ostree kargs that turn from into to. rpm-ostree first deletes, of two equal
-// words the first, then appends (kernel_arg_transaction_execute in its daemon), so everything after the first
-// difference is deleted and appended again.
+// kargsOptions: rpm-ostree first deletes, of two equal words the first, then appends (kernel_arg_transaction_execute in
+// its daemon), so everything after the first difference is deleted and appended again.
 func kargsOptions(from, to []string) []string {
 	same := 0
 	for same < len(from) && same < len(to) && from[same] == to[same] {

@@ -17,7 +17,7 @@ import (
 	"github.com/rackless/rackless/machine/cmdline"
 )
 
-// The boot entries are synthetic, in the form in which kernel-install writes them.
+// The form is kernel-install's.
 const (
 	machineID   = "8c5e4f0a6a0b4e0f9a3b1c2d3e4f5a6b"
 	fedoraEntry = "/boot/loader/entries/" + machineID + "-6.8.5-301.fc40.x86_64.conf"
@@ -197,7 +197,6 @@ func TestCountedBootsDoNotMakeAnEntryANewOne(t *testing.T) {
 	}
 }
 
-// rhel8 returns a machine whose entries take their options from GRUB's environment.
 func rhel8(t testing.TB) *machine {
 	m := fedora(t)
 	const env = "/boot/efi/EFI/redhat/grubenv"
@@ -275,7 +274,6 @@ func TestANewEntryIsUndoneByThoseOfBeforeWhereThereIsNothingElse(t *testing.T) {
 	t.Parallel()
 	m := systemdBoot(t)
 	m.mustMake(change.Boot)
-	// kernel-install copies the command line of the running kernel into it.
 	const added = "/boot/loader/entries/new.conf"
 	m.write(added, "linux /new\noptions root=UUID=1-2 rw "+planText+" extra\n")
 	m.mustRollback()

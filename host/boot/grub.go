@@ -15,21 +15,21 @@ import (
 	"github.com/rackless/rackless/machine/cmdline"
 )
 
-// A grub is GRUB with its menu in grub.cfg. A changed menu alone would lose the arguments when the next kernel's
-// package regenerates it from the settings; changed settings alone would not reach the next boot.
+// A grub is GRUB with its menu in grub.cfg. A changed menu alone would be lost with the next kernel's package, and
+// changed settings alone would not reach the next boot.
 type grub struct {
 	Args     []string `json:"args"`
 	Config   string   `json:"config"` // the path of grub.cfg
 	Program  string   `json:"program"`
-	Settings string   `json:"settings"` // our own file in grub.d, or /etc/default/grub
-	DropIn   bool     `json:"drop_in"`  // Settings is our own file
+	Settings string   `json:"settings"`
+	DropIn   bool     `json:"drop_in"` // Settings is our own file
 	restoredState
 }
 
 const (
 	grubDropIn   = "/etc/default/grub.d/rackless.cfg"
 	grubSettings = "/etc/default/grub"
-	// grub-mkconfig writes here first. No machine boots from /run, and a reboot clears it.
+	// No machine boots from /run, and a reboot clears it.
 	grubScratch = "/run/rackless-grub.cfg"
 )
 
@@ -57,13 +57,13 @@ func (g *grub) read(ctx context.Context, s *change.System) (st grubState, err er
 	return st, errors.Join(err1, err2, err3)
 }
 
-// Done reports whether the default entry has the arguments, even if others added them.
+// Done wants the arguments in the default entry.
 func (g *grub) Done(state change.State) bool {
 	st, err := change.Decode[grubState](state)
 	if err != nil {
 		return false
 	}
-	// A different drop-in file of ours would change the arguments at the next update-grub.
+	// Otherwise the next update-grub would change the arguments.
 	if text, ok := fileText(st.Settings); g.DropIn && ok && text != g.dropIn() {
 		return false
 	}
@@ -132,7 +132,6 @@ func (g *grub) guard(ctx context.Context, s *change.System) error {
 	return canWrite(s, path.Dir(g.Settings), path.Dir(g.Config), path.Dir(grubScratch))
 }
 
-// fits counts the part that GRUB puts before the line.
 func (e *menuEntry) fits(line string) error {
 	if err := fits("BOOT_IMAGE=" + e.kernel + " " + line); err != nil {
 		return fmt.Errorf("entry %v: %w", e, err)
@@ -140,7 +139,7 @@ func (e *menuEntry) fits(line string) error {
 	return nil
 }
 
-// Do restores the settings if the new grub.cfg is not good, and does not install it.
+// Do restores the settings if the new grub.cfg is not good.
 func (g *grub) Do(ctx context.Context, s *change.System) error {
 	st, err := g.read(ctx, s)
 	if err != nil {
@@ -188,8 +187,7 @@ func (g *grub) tidy(s *change.System) error {
 	return errors.Join(s.Remove(grubScratch), s.Remove(grubScratch+".new"))
 }
 
-// judge returns an error if a new grub.cfg has fewer entries than the old one, a kernel that does not exist, or a
-// command line without args.
+// judge refuses fewer entries, a kernel that does not exist, and a command line without args.
 func judge(s *change.System, old *grubState, text string, args []string) error {
 	m, err := parseMenu(text)
 	if err != nil {
@@ -210,7 +208,7 @@ func judge(s *change.System, old *grubState, text string, args []string) error {
 	}
 	was := before.ours(old.Saved)
 	for _, file := range append([]string{e.kernel}, e.initrd...) {
-		// If the old menu names the same missing file, our view of GRUB's paths is wrong rather than the new menu.
+		// If the old menu names it too, our view of GRUB's paths is wrong.
 		if !bootFile(s, file) && (was == nil || file != was.kernel && !slices.Contains(was.initrd, file)) {
 			return fmt.Errorf("entry %v starts %s, which is not there", e, file)
 		}
@@ -242,8 +240,7 @@ func missing(had, have []*menuEntry) string {
 	return strings.Join(names, ", ")
 }
 
-// bootFile reports whether a file that GRUB names exists. GRUB's paths begin at the file system of /boot or of /, and
-// on Btrfs with the name of a subvolume.
+// GRUB's paths begin at the file system of /boot or of /, and on Btrfs with the name of a subvolume.
 func bootFile(s *change.System, file string) bool {
 	if strings.HasPrefix(file, "(") { // (hd0,gpt2)/vmlinuz
 		_, file, _ = strings.Cut(file, ")")
@@ -271,8 +268,7 @@ func (g *grub) Shell() []string {
 	return append(lines, g.Program+" -o "+g.Config)
 }
 
-// Restore restores grub.cfg byte for byte if only our arguments differ; else it generates it again, to keep new kernels
-// and settings.
+// Restore restores grub.cfg byte for byte if only our arguments differ; else it keeps new kernels and settings.
 func (g *grub) Restore(ctx context.Context, s *change.System, before change.State) error {
 	was, err := change.Decode[grubState](before)
 	if err != nil {
@@ -337,8 +333,7 @@ func settingLines(text string) []string {
 	})
 }
 
-// restoreSettings restores or removes a drop-in of ours as a whole, unless somebody has edited it. From an edited
-// /etc/default/grub it removes only our words.
+// restoreSettings removes only our words from an edited drop-in and from /etc/default/grub.
 func (g *grub) restoreSettings(ctx context.Context, s *change.System, now, was *grubState) error {
 	file := &change.File{Path: g.Settings}
 	nowText, isFile := fileText(now.Settings)
@@ -387,7 +382,6 @@ const (
 
 var grubAssignment = lazyregexp.New(`(?m)^([ \t]*(?:export[ \t]+)?(GRUB_CMDLINE_LINUX(?:_DEFAULT)?))(\+?=)(.*)$`)
 
-// grubValue matches a value that a shell neither expands nor unescapes.
 var grubValue = lazyregexp.New(`^("[^"\\$` + "`" + `]*"|'[^']*'|[A-Za-z0-9=,:./_+@%-]*)([ \t]*(?:[ \t]#.*)?\r?)$`)
 
 type grubDefaults struct {
@@ -419,7 +413,6 @@ func parseGrubDefaults(text string) (*grubDefaults, error) {
 	return d, nil
 }
 
-// with leaves the text of unchanged values.
 func (d *grubDefaults) with(values [2]string) (string, error) {
 	text := d.text
 	order := [2]int{1, 0}
@@ -459,7 +452,6 @@ func editGrubDefaults(text string, args []string) (string, error) {
 	return d.with([2]string(cmdline.EditLines(d.values[:], 0, args)))
 }
 
-// undoGrubDefaults removes args from now. before is the text from before they were added.
 func undoGrubDefaults(now, before string, args []string) (string, error) {
 	if edited, err := editGrubDefaults(before, args); err == nil && edited == now {
 		return before, nil

@@ -13,8 +13,8 @@ import (
 	"github.com/rackless/rackless/host/change"
 )
 
-// realGRUB runs the installed grub-mkconfig in a mount namespace, with the machine's directories mounted over the real
-// ones. Only grub-probe is replaced, because there is no disk.
+// realGRUB runs the installed grub-mkconfig in a mount namespace. Only grub-probe is replaced, because there is no
+// disk.
 func realGRUB(t *testing.T, defaults string) *machine {
 	t.Helper()
 	mkconfig := need(t, "grub-mkconfig", "grub-common")

@@ -46,7 +46,6 @@ func suse(t testing.TB, defaults string) *machine {
 	return m
 }
 
-// regenerate acts as update-grub, run by the user.
 func (m *machine) regenerate(config string) {
 	m.t.Helper()
 	m.write(config, "")
@@ -55,7 +54,7 @@ func (m *machine) regenerate(config string) {
 	}
 }
 
-// mkconfig stands for grub-mkconfig and writes to FILE.new first, as the real one does.
+// mkconfig writes to FILE.new first, as the real one does.
 func (m *machine) mkconfig(argv []string) error {
 	script := `set -e
 . "$1/etc/default/grub"
@@ -211,7 +210,6 @@ func TestOtherArgumentsTakeThePlaceOfThoseOfThePlanBefore(t *testing.T) {
 	m.wantTree("rolled back", before)
 }
 
-// refused runs prepare, which must refuse and leave everything as it is.
 func (m *machine) refused(want string) {
 	m.t.Helper()
 	before := m.tree()
@@ -396,7 +394,6 @@ func TestFilesOfGRUBAreFoundWhereverItSeesThem(t *testing.T) {
 			t.Errorf("%q: %v", file, got)
 		}
 	}
-	// A file that was missing before too is not the new menu's fault.
 	m = debian(t, debianDefaults)
 	m.write("/boot/grub/grub.cfg", strings.ReplaceAll(m.text("/boot/grub/grub.cfg"), "/boot/", "$odd/"))
 	for _, k := range []string{"13", "9"} {

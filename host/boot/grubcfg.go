@@ -11,12 +11,12 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 )
 
-// A menu is the part of a grub.cfg that can be read without running it: all branches of an if count, and the first of
-// contradicting ones wins. This suffices for the output of grub-mkconfig.
+// A menu comes from a grub.cfg without running it: all branches of an if count, and the first of contradicting ones
+// wins.
 type menu struct {
 	entries  []*menuEntry
 	defaults []string
-	bls      bool // entries come from loader/entries (the command blscfg)
+	bls      bool // the command blscfg
 }
 
 type menuEntry struct {
@@ -47,23 +47,21 @@ func leaves(entries []*menuEntry) []*menuEntry {
 	return all
 }
 
-// A scriptToken is a word, or one of the separators "\n", "{" and "}".
 type scriptToken struct {
 	text string
 	word bool
 }
 
-// scriptPiece fails to match only at a quote that never ends.
 var scriptPiece = lazyregexp.New(
 	`(?s)^(?:([ \t\r]+)|([\n;])|\\(.?)|'([^']*)'|"((?:[^"\\]|\\.)*)"|([^ \t\r\n;\\'"]+))`)
 
-// scriptEscape matches the escapes within double quotes: before other characters a backslash is literal.
+// Within double quotes, a backslash before other characters is literal.
 var scriptEscape = lazyregexp.New(`\\([\\"$\n])`)
 
-// scriptTokens splits a GRUB script (info grub, "Shell-like scripting") and leaves variables as they are.
+// scriptTokens splits as in info grub, "Shell-like scripting".
 func scriptTokens(text string) ([]scriptToken, error) {
 	var tokens []scriptToken
-	word, inWord, quoted := "", false, false // quoted: a brace in the word is not a separator
+	word, inWord, quoted := "", false, false // then a brace is not a separator
 	end := func() {
 		if inWord {
 			tokens = append(tokens, scriptToken{word, quoted || word != "{" && word != "}"})
@@ -97,7 +95,7 @@ func scriptTokens(text string) ([]scriptToken, error) {
 	return append(tokens, scriptToken{"\n", false}), nil
 }
 
-// parseMenu has nil on its stack for the body of a function, so that commands there belong to no entry.
+// parseMenu has nil on its stack for the body of a function.
 func parseMenu(text string) (*menu, error) {
 	tokens, err := scriptTokens(text)
 	if err != nil {
@@ -133,7 +131,6 @@ func parseMenu(text string) (*menu, error) {
 	return m, nil
 }
 
-// newEntry returns nil for blocks that are not entries.
 func newEntry(words []string, around *menuEntry) *menuEntry {
 	if len(words) == 0 || words[0] != "menuentry" && words[0] != "submenu" {
 		return nil
@@ -179,13 +176,13 @@ func (m *menu) command(words []string, in *menuEntry) {
 	case "blscfg":
 		m.bls = true
 	case "linux", "linux16", "linuxefi":
-		// If the branches of an if have one each, the first wins.
+		// The first branch of an if wins.
 		if in != nil && !in.submenu && in.kernel == "" && len(words) > 1 {
 			in.kernel = words[1]
 			args := slices.Clone(words[2:])
 			for i, a := range args {
 				if strings.ContainsAny(a, " \t\n") {
-					args[i] = `"` + a + `"` // quoted as GRUB passes it on
+					args[i] = `"` + a + `"`
 				}
 			}
 			in.line = strings.Join(args, " ")
@@ -197,8 +194,7 @@ func (m *menu) command(words []string, in *menuEntry) {
 	}
 }
 
-// defaultEntry returns the entry that boots by default. As in GRUB, a default that names no entry means the first
-// entry, and a submenu means its first entry.
+// defaultEntry does as GRUB: a default that names no entry means the first entry, and a submenu means its first entry.
 func (m *menu) defaultEntry(saved string) *menuEntry {
 	want := "0"
 	for _, d := range m.defaults {
@@ -238,7 +234,7 @@ func choose(entries []*menuEntry, name string) *menuEntry {
 	return lists.Find(entries, func(e *menuEntry) bool { return name != "" && (e.id == name || e.title == name) })
 }
 
-// ours returns the default entry or, if that does not start Linux, the first that does, or nil.
+// ours falls back to the first entry that starts Linux, or nil.
 func (m *menu) ours(saved string) *menuEntry {
 	if e := m.defaultEntry(saved); e != nil && e.kernel != "" {
 		return e

@@ -39,7 +39,6 @@ func need(t *testing.T, program, debian string) string {
 	return path
 }
 
-// A machine is a directory that stands for a machine's root, with programs that are functions.
 type machine struct {
 	t testing.TB
 	*change.System
@@ -212,7 +211,6 @@ func (m *machine) mustRollback() {
 
 type powerCut struct{}
 
-// until cuts f off at its n-th change. cut is false if f makes fewer changes.
 func (m *machine) until(n int, f func()) (cut bool) {
 	m.Fault = func(string) {
 		if n--; n < 0 {
@@ -232,8 +230,8 @@ func (m *machine) until(n int, f func()) (cut bool) {
 	return false
 }
 
-// everyCut interrupts prepare and rollback at every change, and continues in both directions. boot, if set, applies the
-// effects of a reboot after the cut.
+// everyCut interrupts prepare and rollback at every change. boot, if set, applies the effects of a reboot after the
+// cut.
 func everyCut(t *testing.T, machine func() *machine) {
 	t.Helper()
 	ref := machine()

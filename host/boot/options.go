@@ -78,7 +78,6 @@ func (f *optionsFile) text() string {
 
 func (f *optionsFile) line() string { return strings.Join(f.pieces, " ") }
 
-// with gives a file without pieces a new line for the first.
 func (f *optionsFile) with(pieces []string) (string, error) {
 	g := &optionsFile{form: f.form, around: f.around, pieces: pieces}
 	old := f.text()
@@ -128,7 +127,7 @@ func (f *optionsFile) some() []string {
 // kernelopts is the word in an entry's options that GRUB replaces with a variable (RHEL 8).
 const kernelopts = "$kernelopts"
 
-// editOptions adds args. An entry with $kernelopts gets them from GRUB's environment, so its own copies are removed.
+// editOptions removes copies from an entry with $kernelopts, which gets args from GRUB's environment.
 func editOptions(form optionsForm, text string, args []string) (string, error) {
 	f := parseOptions(form, text)
 	pieces := f.some()
@@ -149,10 +148,8 @@ func editOptions(form optionsForm, text string, args []string) (string, error) {
 	return f.with(edited)
 }
 
-// undoOptions removes args from now. before is the file, or a similar one, from before args were added.
-//
-// If now is exactly the edited before, undoOptions returns before, with its white space and order. Otherwise it changes
-// only our words.
+// undoOptions removes args from now. before is the file, or a similar one, from before. It keeps white space and order
+// if now is exactly the edited before.
 func undoOptions(form optionsForm, now, before string, args []string) (string, error) {
 	if edited, err := editOptions(form, before, args); err == nil && edited == now {
 		return before, nil
@@ -160,7 +157,7 @@ func undoOptions(form optionsForm, now, before string, args []string) (string, e
 	f, was := parseOptions(form, now), parseOptions(form, before)
 	pieces, old := f.some(), was.some()
 	if len(pieces) != len(old) {
-		// Lines were added or removed: restore everything in the last one.
+		// Lines were added or removed.
 		old = []string{was.line()}
 		for len(old) < len(pieces) {
 			old = append([]string{""}, old...)

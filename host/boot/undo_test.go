@@ -46,7 +46,7 @@ func TestARollbackSaysWhichArgumentsOfOthersItLeaves(t *testing.T) {
 		machine func(testing.TB) *machine
 		byHand  func(*machine)
 		want    string
-		stays   []string // a path, a text that it must have, and one that it must not
+		stays   []string
 	}{
 		{"a drop-in of GRUB", ofDebian, func(m *machine) {
 			edit(m, grubDropIn, ours, theirs)

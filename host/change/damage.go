@@ -12,13 +12,13 @@ import (
 	"strings"
 )
 
-// A DamagedError describes the damage to a journal. Steps may be missing from Known and Lost.
+// A DamagedError describes the damage to a journal. Steps may be missing from both lists.
 type DamagedError struct {
 	Path string
 	Gaps []string // such as "lines 8 to 40 are missing"
 	// Known are the steps that can still be undone.
 	Known []*Entry
-	// Lost lists steps, by kind and subject, whose earlier state is lost. There may be more.
+	// Lost lists steps, by kind and subject, whose earlier state is lost.
 	Lost []string
 
 	fresh bool // the damage is not already recorded in the journal
@@ -107,7 +107,7 @@ type reading struct {
 	bad, numbered bool
 }
 
-// replay returns the damage, if any. It returns an error if a valid line has a meaning that this version does not know.
+// replay returns an error if a valid line has a meaning that this version does not know.
 func (j *Journal) replay(data, headText []byte) (*DamagedError, error) {
 	r := &reading{j: j, d: &DamagedError{Path: j.path}, lost: map[opKey]bool{}}
 	var h *head
@@ -172,7 +172,6 @@ func (r *reading) take(line []byte, rec *record) error {
 	return err
 }
 
-// missing records a gap if lines up to number until are missing, or if invalid lines came between.
 func (r *reading) missing(until int) {
 	from := r.j.lines + 1
 	switch {
@@ -207,7 +206,6 @@ func (r *reading) note(format string, args ...any) {
 	r.d.fresh = true
 }
 
-// damage returns the damage that was found now or that the journal records from earlier, or nil.
 func (r *reading) damage() *DamagedError {
 	if r.j.gap != "" {
 		r.d.Gaps = append([]string{r.j.gap}, r.d.Gaps...)

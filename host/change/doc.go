@@ -7,13 +7,11 @@
 //	begin (before) ──► Do ──► Read ──► done
 //	restoring ──► Restore ──► Read ──► restored
 //
-// The state before is read once, when an op is first begun, and is kept until it is restored. An op that is done again
-// thus does not take its own result for the original.
+// The state before is read once, when an op is first begun, so that an op that is done again does not take its own
+// result for the original.
 //
 // An undo compares the state that was read back with the present one ([Merger]). A difference is somebody else's
-// change: rackless leaves and reports it, and the journal forgets the op. If the op was cut off, or the machine was
-// booted since, the state may be neither the old nor the new one. Then ops that can recognize an unfinished change,
-// such as functions of a card without a driver, are undone, and single values that the op cannot have set are left.
-//
-// A journal that lost more than the line being written is refused; [OpenKnown] opens it.
+// change: rackless leaves and reports it. If the op was cut off, or the machine was booted since, the state may be
+// neither the old nor the new one. Then ops that can recognize an unfinished change, such as functions of a card
+// without a driver, are undone, and single values that the op cannot have set are left.
 package change

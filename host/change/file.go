@@ -15,8 +15,7 @@ import (
 	"github.com/rackless/rackless/internal/words"
 )
 
-// A File is a regular file with a wanted content. Missing parent directories are made, and removed again on undo if
-// they are empty.
+// A File is a regular file with a wanted content. Parent directories that were made are removed again on undo if empty.
 type File struct {
 	Path string      `json:"path"`
 	Data []byte      `json:"data"`
@@ -119,7 +118,7 @@ func (f *File) Restore(_ context.Context, s *System, before State) error {
 	return st.restore(s, f.Path)
 }
 
-// Restored accepts a directory that Do made if others have put something in it.
+// Restored accepts a directory that others use by now.
 func (f *File) Restored(before, now State) bool {
 	b, errB := Decode[fileState](before)
 	n, errN := Decode[fileState](now)
@@ -155,7 +154,7 @@ func describe(state State) string {
 
 func (st *fileState) restore(s *System, path string) error {
 	if now, err := readFileState(s, path); err == nil && !st.Missing && reflect.DeepEqual(now, st) {
-		return s.Remove(path + newSuffix) // a replacement file that was cut off
+		return s.Remove(path + newSuffix)
 	}
 	switch {
 	case st.Link != "":

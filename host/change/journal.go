@@ -58,10 +58,8 @@ type opKey struct{ kind, subject string }
 
 func keyOf(op Op) opKey { return opKey{op.Kind(), op.Subject()} }
 
-// A Journal is the file that records changes before they are made. Only one process at a time can open it.
-//
-// Each line has its number and a checksum of all lines before it. A second file, the head, has the number of lines and
-// the checksum of all of them: without it, a lost end of the journal would go unnoticed.
+// A Journal records changes before they are made. Only one process at a time can open it. Without the head, a second
+// file with the number of lines and their checksum, a lost end of the journal would go unnoticed.
 type Journal struct {
 	path    string
 	file    *os.File // nil until the journal was read and found undamaged
@@ -82,12 +80,12 @@ func newJournal(path string, kinds Kinds) *Journal {
 // ErrBusy is returned by [Open] if another process has the journal open.
 var ErrBusy = errors.New("another rackless is changing this machine")
 
-// Open creates the journal and its directory if necessary. It drops a last line that a power cut truncated, because
-// that line's change had not begun; for any other damage it returns a [DamagedError] and changes nothing.
+// Open creates the journal if necessary. It drops a last line that a power cut truncated, because that line's change
+// had not begun; for any other damage it returns a [DamagedError] and changes nothing.
 func Open(path string, kinds Kinds) (*Journal, error) { return open(path, kinds, false) }
 
-// OpenKnown is like [Open], but also opens a damaged journal, for a rollback of its known steps. It keeps the damaged
-// file beside the new journal, whose loss [Journal.Gap] returns.
+// OpenKnown also opens a damaged journal, for a rollback of its known steps. It keeps the damaged file beside the new
+// journal.
 func OpenKnown(path string, kinds Kinds) (*Journal, error) { return open(path, kinds, true) }
 
 func open(path string, kinds Kinds, damaged bool) (*Journal, error) {
@@ -153,8 +151,8 @@ func (j *Journal) read() ([]byte, *DamagedError, error) {
 	return data, damage, err
 }
 
-// ReadJournal returns the entries to undo without locking the journal, or nil if there is no file. If the error is a
-// [DamagedError], the entries are those still known.
+// ReadJournal returns the entries without locking the journal, or nil if there is no file. If the error is a
+// [DamagedError], they are those still known.
 func ReadJournal(path string, kinds Kinds) ([]*Entry, error) {
 	for again := false; ; again = true {
 		j := newJournal(path, kinds)
@@ -222,8 +220,8 @@ func (j *Journal) find(key opKey) *Entry {
 	return lists.Find(j.entries, func(e *Entry) bool { return e.key() == key })
 }
 
-// write syncs the record to the disk, then writes the head. A power cut in between leaves a line that the head does not
-// count, which read accepts, or drops if it was cut off; in the other order it would look like a lost line.
+// write syncs the record before the head. A power cut in between leaves a line that the head does not count, which read
+// accepts, or drops if it was cut off; in the other order it would look like a lost line.
 func (j *Journal) write(s *System, r record) error {
 	line, err := j.seal(&r)
 	if err != nil {
@@ -258,7 +256,7 @@ func beginOf(step *Step, before State) (record, error) {
 		Before: &before}, err
 }
 
-// done records after, or nil if the state was recorded before and the op is still in place after another boot.
+// done has nil for after if the state was recorded before and the op is still in place after another boot.
 func (j *Journal) done(s *System, op Op, after *State) error {
 	return j.write(s, record{Event: eventDone, Kind: op.Kind(), Subject: op.Subject(), After: after, Boot: bootID(s)})
 }
@@ -270,7 +268,7 @@ func (j *Journal) event(s *System, event string, op Op, what string) error {
 // Entries returns the ops to undo, in the order of their first begin.
 func (j *Journal) Entries() []*Entry { return append([]*Entry(nil), j.entries...) }
 
-// Unfinished returns an entry that was interrupted while being made or restored, or nil.
+// Unfinished returns an interrupted entry, or nil.
 func Unfinished(entries []*Entry) *Entry {
 	return lists.Find(entries, func(e *Entry) bool { return !e.Done })
 }

@@ -216,7 +216,7 @@ func TestWhatADamagedJournalKnowsIsTakenBack(t *testing.T) {
 	}
 }
 
-// A step that was begun again after the lost lines records its earlier state again.
+// Its earlier state is recorded again.
 func TestAStepThatWasBegunAgainIsNotLost(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
@@ -298,7 +298,7 @@ func TestReadingAJournalLocksNothing(t *testing.T) {
 	}
 }
 
-// On a full disk only half of a line is written. The next line must not be appended to it.
+// The next line must not be appended to half a line from a full disk.
 func TestALineThatCouldNotBeWrittenLeavesNothing(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)

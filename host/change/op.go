@@ -15,7 +15,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A State is a state that an op has read, as text for the journal. Equal states have equal texts.
+// A State is text for the journal. Equal states have equal texts.
 type State string
 
 // Encode encodes a state as JSON. It takes an error so that a reader's results can be passed on directly.
@@ -35,8 +35,8 @@ func Decode[T any](state State) (st T, err error) {
 	return st, err
 }
 
-// An Op is one change of the machine. Its exported fields, stored as JSON, must with the kind suffice to restore the
-// earlier state, even for later versions of this program: fields may be added, but never change their meaning.
+// An Op is one change of the machine. Its exported fields, stored as JSON, must suffice to restore the earlier state,
+// even for later versions of this program: fields may be added, but never change their meaning.
 type Op interface {
 	// Kind names the type of op in the journal.
 	Kind() string
@@ -55,12 +55,12 @@ type Op interface {
 
 // A LateRestorer is an op that a rollback restores after all other ops.
 type LateRestorer interface {
-	// RestoredLate reports whether another op may make this change again at a boot, until that op is undone. If the
-	// machine goes down during a rollback, the journal must then still have this op.
+	// RestoredLate reports whether another op may make this change again at a boot. If the machine goes down during a
+	// rollback, the journal must then still have this op.
 	RestoredLate() bool
 }
 
-// A Restorer is an op whose state after Restore may differ from the earlier one and still count as restored.
+// A Restorer is an op whose restored state may differ from the earlier one.
 type Restorer interface {
 	Restored(before, now State) bool
 }
@@ -72,8 +72,7 @@ type Manual interface {
 	Shell() []string
 }
 
-// A RebootError is an error of Do that the next boot resolves: the kernel then sets aside the memory that Do could not
-// find. The step's status is Waiting.
+// A RebootError is an error of Do that the next boot resolves. The step's status is Waiting.
 type RebootError interface {
 	error
 	NeedsReboot() bool
@@ -107,12 +106,12 @@ type Step struct {
 	InForce func(ctx context.Context, s *System) (bool, error)
 	// Ready, if set, reports whether the step can be made now: if not, an earlier step needs a reboot first.
 	Ready func(ctx context.Context, s *System) (bool, error)
-	// Guard, if set, runs before the step and in a survey. Its error refuses the step.
+	// Guard, if set, runs before the step and in a survey, and may refuse the step.
 	Guard func(ctx context.Context, s *System) error
 	// Early is set for steps that need contiguous memory: they come before devices are handed over.
 	Early bool
-	// Before, if set, is called when the step is already in effect but not in the journal, for example because a boot
-	// with new kernel arguments did it. It returns the earlier state, or false if rackless did not cause the change.
+	// Before, if set, is called when the step is in effect but not in the journal, for example after a boot with new
+	// kernel arguments. It returns the earlier state, or false if rackless did not cause the change.
 	Before func(ctx context.Context, s *System) (State, bool, error)
 }
 
@@ -128,10 +127,8 @@ func (s *Step) Commands() []string {
 // in the journal to its final place.
 const ext4Checkpoint = 0x4004662b
 
-// Checkpoint writes the file system of dir to its final place on the disk: after a power cut, GRUB reads an ext4
-// without the changes that are only in the journal, even if they were synced.
-//
-// Only ext4 offers more than a sync. Checkpoint does nothing if the root is not that of this machine.
+// Checkpoint writes the file system of dir to its final place: after a power cut, GRUB reads an ext4 without its
+// journal. It does nothing if the root is not that of this machine.
 func (s *System) Checkpoint(dir string) (err error) {
 	if s.Root != "/" {
 		return nil
@@ -155,10 +152,8 @@ func withSeen(ctx context.Context) context.Context {
 	return context.WithValue(ctx, seenKey{}, map[any]any{})
 }
 
-// Seen returns the result of look, cached for the duration of a [Survey], because looking can take seconds. A guard
-// that runs right before its step always looks again.
-//
-// Keys are compared together with their type, as keys of contexts are. Errors are not cached.
+// Seen caches the result of look for the duration of a [Survey], because looking can take seconds. A guard that runs
+// right before its step always looks again. Errors are not cached.
 func Seen[T any](ctx context.Context, key any, look func() (T, error)) (T, error) {
 	seen, _ := ctx.Value(seenKey{}).(map[any]any)
 	if known, ok := seen[key].(T); ok {
@@ -243,7 +238,6 @@ func faultAt(text string) func(what string) {
 	}
 }
 
-// stepOf returns the step's kind and subject if the change is a journal write of one of these events, or "".
 func stepOf(what string, events ...string) string {
 	for _, event := range events {
 		if step, ok := strings.CutPrefix(what, "journal "+event+" "); ok {

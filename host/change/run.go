@@ -88,8 +88,8 @@ func statusOf(ctx context.Context, s *System, step *Step, state State) (Status, 
 // Make first undoes ops in the journal that no step wants, then makes the missing steps in order. progress, if set, is
 // called as each step begins and ends. Undone ops appear in the results only if they are [Kept].
 //
-// A step that cannot be made until a reboot is Waiting, and so are later steps that are not Ready. Make stops at the
-// first error; finished steps stay. Make may be called again at any time, even after a kill or a power cut.
+// Steps that need a reboot are Waiting. Make stops at the first error; finished steps stay. It may be called again at
+// any time, even after a kill or a power cut.
 func Make(ctx context.Context, s *System, j *Journal, steps []Step, progress func(Result)) ([]Result, error) {
 	if progress == nil {
 		progress = func(Result) {}
@@ -232,8 +232,8 @@ func adopt(ctx context.Context, s *System, j *Journal, step *Step, now State) er
 	return j.done(s, step.Op, &now)
 }
 
-// Adopt records steps that are in effect because of another step but not in the journal, so that [Rollback] undoes
-// them: the machine went down during [Make] and booted with that other step in effect.
+// Adopt records steps that are in effect because of another step, so that [Rollback] undoes them: the machine went down
+// during [Make] and booted with that other step in effect.
 func Adopt(ctx context.Context, s *System, j *Journal, steps []Step) error {
 	for i := range steps {
 		step := &steps[i]
@@ -279,8 +279,8 @@ func Undone(entries []*Entry) []Result {
 	})
 }
 
-// Rollback undoes all entries in [RollbackOrder], and reads each thing back. Rollback continues after a failure if it
-// can. The remaining steps are in the error, one per line, and in the journal, so that it can be called again.
+// Rollback undoes all entries in [RollbackOrder]. It continues after a failure if it can. The remaining steps are in
+// the error, one per line, and in the journal, so that it can be called again.
 func Rollback(ctx context.Context, s *System, j *Journal, progress func(Result)) ([]Result, error) {
 	if progress == nil {
 		progress = func(Result) {}
@@ -310,7 +310,6 @@ func Rollback(ctx context.Context, s *System, j *Journal, progress func(Result))
 	return results, errors.Join(errs...)
 }
 
-// restore returns the later changes by others, which it leaves. left is [Undo.Left].
 func restore(ctx context.Context, s *System, j *Journal, e *Entry, left bool) ([]Changed, error) {
 	u, err := e.undo(ctx, s, left)
 	if err != nil {

@@ -45,7 +45,7 @@ func (s *System) Value(path string) (string, error) {
 	return strings.TrimRight(string(b), "\n"), err
 }
 
-// Number reads a file with one number, decimal or hexadecimal with 0x (such as the flags of network devices).
+// Number reads decimals, or hexadecimals with 0x (such as the flags of network devices).
 func (s *System) Number(path string) (uint64, error) {
 	text, err := s.Value(path)
 	if err != nil {
@@ -96,8 +96,7 @@ func (s *System) Exists(path string) bool {
 	return err == nil
 }
 
-// LinkName returns the last element of a link's target, which in sysfs is the name of a driver or group, or "" if there
-// is no link.
+// LinkName returns the last element of a link's target, or "" if there is no link.
 func (s *System) LinkName(path string) (string, error) {
 	to, err := os.Readlink(s.Path(path))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -177,7 +176,7 @@ func chownIfNeeded(f *os.File, uid, gid int) error {
 	return f.Chown(uid, gid)
 }
 
-// copyLabel copies the SELinux label of the old file, if any: services may not be allowed to read it otherwise.
+// copyLabel copies the SELinux label, if any: services may not be allowed to read the file otherwise.
 func copyLabel(old string, f *os.File) error {
 	const label = "security.selinux"
 	buf := make([]byte, 256)
@@ -248,8 +247,7 @@ func (s *System) Query(ctx context.Context, argv ...string) ([]byte, error) {
 // programLimit is long, because dracut and grub-mkconfig take minutes on slow machines.
 const programLimit = 10 * time.Minute
 
-// Exec runs a program without a shell and returns its standard output. An error includes the last lines of its standard
-// error.
+// Exec runs a program without a shell. An error includes the last lines of its standard error.
 func Exec(ctx context.Context, argv []string) ([]byte, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, programLimit, fmt.Errorf("it ran for more than %v", programLimit))
 	defer cancel()

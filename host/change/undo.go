@@ -12,8 +12,8 @@ type Undo struct {
 	// older version of rackless did not record it.
 	Made State
 	Now  State
-	// Cut is set if Now may differ from Before and Made without a change by others: the op or its undo was cut off, or
-	// the machine was booted since.
+	// Cut is set if the op or its undo was cut off, or the machine was booted since: Now may then differ without a
+	// change by others.
 	Cut bool
 	// Left is set if ops that were undone before this one have left changes of others, and none has failed. Any
 	// remaining use of this op's result is then by somebody else.
@@ -31,10 +31,9 @@ func (c Changed) String() string {
 	return fmt.Sprintf("%s: found %s, rackless had set %s; left as it is", c.What, c.Found, c.Set)
 }
 
-// A Merger is an op that leaves later changes by others on undo. Any other op is undone regardless.
+// A Merger is an op that leaves later changes by others on undo.
 type Merger interface {
-	// Merge returns the state that undo leads to: the earlier state, except for later changes by others, which stay and
-	// are listed in changed. Merge changes nothing.
+	// Merge returns the state that undo leads to, and the changes by others that stay. It changes nothing.
 	Merge(ctx context.Context, s *System, u Undo) (want State, changed []Changed, err error)
 }
 

@@ -39,7 +39,6 @@ func (m *machine) byHand(t *testing.T) {
 	}
 }
 
-// undo returns the changes that were left, the statuses, and the number of remaining entries.
 func (m *machine) undo(t *testing.T) (left []change.Changed, statuses string, remain int) {
 	t.Helper()
 	m.do(t, -1, func(s *change.System, j *change.Journal) error {

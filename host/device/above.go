@@ -11,8 +11,8 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// carries lists the uses of the function's network devices by the host, a guest or a container. It ignores IPv6
-// link-local addresses, because every device that is up has one.
+// carries lists uses by the host, a guest or a container. It ignores IPv6 link-local addresses, because every device
+// that is up has one.
 func (f function) carries(ctx context.Context) (string, error) {
 	netdevs, err := f.netdevs()
 	if err != nil {
@@ -80,7 +80,6 @@ func (f function) above(ctx context.Context, network Network, netdevs []string) 
 	return found, r.err
 }
 
-// kindOf returns the kernel's name for the kind of a network device and a space ("vlan "), or "".
 func kindOf(s *change.System, netdev string) string {
 	text, _ := s.ValueOr(netFile(netdev, "uevent"), "") // an error only loses the kind
 	for line := range strings.Lines(text) {
@@ -91,8 +90,8 @@ func kindOf(s *change.System, netdev string) string {
 	return ""
 }
 
-// foreign lists devices in other network namespaces that belong to the function or stand on its network devices. Links
-// to upper devices in sysfs end at the namespace, so a container's macvlan is visible only there.
+// foreign lists devices in other network namespaces on the function. Links to upper devices in sysfs end at the
+// namespace, so a container's macvlan is visible only there.
 func (f function) foreign(ctx context.Context, network Network, netdevs []string) ([]string, error) {
 	type key struct{ k *kernel } // all guards of one survey share one look
 	all, err := change.Seen(ctx, key{f.k}, func() ([]Foreign, error) { return network.Foreign(ctx) })
@@ -171,7 +170,7 @@ func (f function) class() (topology.ID24, error) {
 	return class, err
 }
 
-// linkLayers returns the link layers of the ports of the function's RDMA devices; "Ethernet" means RoCE.
+// linkLayers: "Ethernet" means RoCE.
 func (f function) linkLayers() (layers []string, err error) {
 	r := reader{s: f.s}
 	for _, device := range r.list(f.path("infiniband")) {

@@ -41,8 +41,8 @@ func (f function) functionOf(link string) (topology.PCIAddr, bool) {
 	return lastFunction(dir)
 }
 
-// bootBuffer returns the name of a frame buffer that the firmware set up inside a function's memory, according to
-// /proc/iomem. Lines are indented by two spaces per level; the range of a function is named by its address.
+// bootBuffer returns the frame buffer that the firmware set up inside a function's memory. In /proc/iomem lines are
+// indented by two spaces per level; the range of a function is named by its address.
 func bootBuffer(iomem string, a topology.PCIAddr) string {
 	bootNames := []string{"BOOTFB", "efifb", "simplefb", "vesafb"}
 	inside := -1

@@ -13,7 +13,7 @@ import (
 // A Driver binds a PCI function to vfio-pci.
 type Driver struct {
 	Address topology.PCIAddr `json:"address"`
-	// Card identifies the card that was at the address when the plan was made.
+	// Card was at the address when the plan was made.
 	Card identity `json:"card,omitzero"`
 
 	k *kernel
@@ -85,8 +85,7 @@ func (d *Driver) Shell() []string {
 	}
 }
 
-// Merge takes a function that is bound to vfio-pci, or reserved for it and unbound, as unchanged; any other driver is
-// somebody else's choice.
+// Merge takes a function bound to vfio-pci, or reserved for it and unbound, as unchanged.
 func (d *Driver) Merge(_ context.Context, s *change.System, u change.Undo) (change.State, []change.Changed, error) {
 	want, err1 := change.Decode[driverState](u.Before)
 	now, err2 := change.Decode[driverState](u.Now)
@@ -135,8 +134,7 @@ func (d *Driver) Restore(ctx context.Context, s *change.System, before change.St
 	return f.setOptional(d3cold, *st.D3Cold)
 }
 
-// Driverctl records vfio-pci for the program driverctl, which binds the function to the recorded driver at each boot.
-// If driverctl is not installed, there is nothing to do.
+// Driverctl records vfio-pci for the program driverctl, if installed, which binds the function at each boot.
 type Driverctl struct {
 	Address topology.PCIAddr `json:"address"`
 }
@@ -147,7 +145,7 @@ func (d *Driverctl) Kind() string { return kindDriverctl }
 // Subject implements change.Op.
 func (d *Driverctl) Subject() string { return d.Address.String() }
 
-// file returns the override file of driverctl 0.95 and later. Its udev rule looks for the same name.
+// file is the override file of driverctl 0.95 and later, whose udev rule looks for the same name.
 func (d *Driverctl) file() *change.File {
 	return &change.File{Path: "/etc/driverctl.d/pci-" + d.Address.String(), Data: []byte(vfioPCI + "\n"), Mode: 0o644}
 }

@@ -19,7 +19,7 @@ import (
 
 type killed struct{ at string }
 
-// dieAt makes a system die before its n-th single change, from 1. Afterwards, at names that change, or is empty.
+// dieAt dies before the n-th single change, from 1. Afterwards, at names that change, or is empty.
 func dieAt(s *change.System, n int) (died *killed) {
 	died = &killed{}
 	count := 0
@@ -48,8 +48,7 @@ var everyPoint = flag.Bool("every-point", false, "with -e2e, die at every point 
 
 var partsOfFaults = flag.Int("parts", 1, "die in this many of the three parts of the steps on a real kernel")
 
-// A faultTest dies at points of making steps and of rolling them back. Then it rolls back, at once or after making the
-// steps again, and the machine has to be as it was.
+// faultTest dies at points of making steps and of rolling them back. Then the machine has to be as it was.
 type faultTest struct {
 	t     *testing.T
 	steps []change.Step
@@ -57,7 +56,7 @@ type faultTest struct {
 	same  func(*bench)
 	// both continues in both ways after each death. Otherwise the ways alternate, to save time.
 	both bool
-	// died, if set, holds the kinds of points already died at: the test then dies once for each other kind.
+	// died, if set, holds the kinds of points already died at.
 	died map[string]bool
 	rng  *rand.Rand // of chance
 
@@ -99,7 +98,6 @@ func points(s *change.System, undoing bool, do func()) (all []point) {
 	return all
 }
 
-// kindOfPoint returns the program, the file in sysfs, or the journal record.
 func kindOfPoint(point string) string {
 	words := strings.Fields(point)
 	switch words[0] {
@@ -130,7 +128,6 @@ func (f *faultTest) chosen(all []point) (chosen []point) {
 	return chosen
 }
 
-// ways returns true for making the steps again before rolling them back.
 func (f *faultTest) ways(n int) []bool {
 	if f.both {
 		return []bool{false, true}
@@ -180,8 +177,7 @@ func TestCutOffAnywhereEverythingComesBack(t *testing.T) {
 	}
 }
 
-// insideFaults dies at one point of each kind with a real kernel, or at every one with -every-point. It takes the steps
-// in parts, because everything before a point is made again and again otherwise.
+// insideFaults takes the steps in parts, because everything before a point is made again and again otherwise.
 func insideFaults(t *testing.T) {
 	// Guards have their own tests.
 	h, err := live(t.Context())

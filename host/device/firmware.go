@@ -18,9 +18,8 @@ import (
 // firmwareTools are equivalent here: mstflint's, which distributions package, and the one of NVIDIA's MFT.
 var firmwareTools = []string{"mstconfig", "mlxconfig"}
 
-// Firmware returns the settings that the plan needs in the firmware of ConnectX and BlueField NICs, as commands with
-// reasons. People should review them first: they take effect at the card's next reset, and a wrong setting can take it
-// off the network.
+// Firmware returns the plan's settings of ConnectX and BlueField NICs, as commands with reasons. People should review
+// them first: they take effect at the card's next reset, and a wrong setting can take it off the network.
 func Firmware(p *plan.Plan, h *topology.Host) []string {
 	var out []string
 	for _, f := range firmwareSettings(p, h) {

@@ -28,8 +28,7 @@ type carried struct {
 	soft bool
 }
 
-// carriedFlows returns the flows by the PCI functions behind the network device with the local address and behind the
-// outgoing device of packets to the remote end.
+// carriedFlows takes functions behind the local address and behind the route to the remote end.
 func carriedFlows(ctx context.Context, s *change.System, k *kernel, pid int) (map[topology.PCIAddr][]carried, error) {
 	flows, err := allFlows(s, pid)
 	if err != nil || len(flows) == 0 {
@@ -96,8 +95,7 @@ func (f *flow) netdevs(ctx context.Context, network Network) (netdevs []string, 
 	return lists.Distinct(netdevs), nil
 }
 
-// possible returns the network devices that a flow without a route may come back on: all that have an address of the
-// same IP version.
+// possible returns devices that a flow without a route may come back on: all with the same IP version.
 func (f *flow) possible(ctx context.Context, network Network) (netdevs []string, err error) {
 	addresses, err := network.Addresses(ctx)
 	for _, a := range addresses {
@@ -138,9 +136,8 @@ var networkMounts = map[string]string{"nfs": "NFS", "nfs4": "NFS", "cifs": "SMB"
 	"fuse.ceph": "CephFS", "glusterfs": "GlusterFS", "fuse.glusterfs": "GlusterFS", "lustre": "Lustre", "9p": "9p",
 	"afs": "AFS", "fuse.sshfs": "SSHFS"}
 
-// mountFlows returns the servers of file systems, listed in the options (addr=) or the source
-// ("10.0.0.1:6789,10.0.0.2:6789:/"). It also reads the mounts of process 1, because rackless may run in a namespace of
-// its own.
+// mountFlows reads addr= in the options or the source ("10.0.0.1:6789,10.0.0.2:6789:/"), also of process 1, because
+// rackless may run in a namespace of its own.
 func mountFlows(s *change.System, _ procfs.FS) ([]flow, error) {
 	var flows []flow
 	for _, path := range []string{"/proc/self/mountinfo", "/proc/1/mountinfo"} {
@@ -297,8 +294,8 @@ func storagePort(port uint64) string {
 	return lists.Find(storagePorts, func(r portRange) bool { return port >= r.first && port <= r.last }).kind
 }
 
-// storageConnections returns the TCP connections on ports of network storage, and all connections of the kernel itself,
-// which have no inode. A connection that no program has accepted yet has no inode either.
+// storageConnections includes all connections of the kernel itself, which have no inode. A connection that no program
+// has accepted yet has none either.
 func storageConnections(_ *change.System, proc procfs.FS) ([]flow, error) {
 	lines, err := tcpLines(proc)
 	if err != nil {

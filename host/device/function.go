@@ -40,7 +40,7 @@ func (f function) driver() (string, error) { return f.s.LinkName(f.path("driver"
 
 func (f function) group() (string, error) { return f.s.LinkName(f.path("iommu_group")) }
 
-// override returns the only driver that may bind to the function, or "" if any may.
+// override returns the only driver allowed, or "" if any may bind.
 func (f function) override() (string, error) {
 	text, err := f.s.ValueOr(f.path("driver_override"), "")
 	if text == "(null)" {
@@ -118,7 +118,7 @@ func (f function) check(want identity) error {
 	return nil
 }
 
-// setOverride lifts the restriction if driver is "". It reads the override back to check it.
+// setOverride lifts the restriction if driver is "".
 func (f function) setOverride(driver string) error {
 	now, err := f.override()
 	if err != nil || now == driver {
@@ -157,8 +157,8 @@ func (f function) unbind(ctx context.Context) error {
 	return err
 }
 
-// bind loads the driver's module if necessary. Writing to "bind" fails if the driver already has the function, for
-// example from a module just loaded, so bind checks the link before and after.
+// bind fails at writing to "bind" if the driver already has the function, for example from a module just loaded, so it
+// checks the link before and after.
 func (f function) bind(ctx context.Context, driver string) error {
 	bound := func() (bool, error) {
 		now, err := f.driver()
@@ -187,8 +187,8 @@ func (f function) bind(ctx context.Context, driver string) error {
 
 func orNone(driver string) string { return cmp.Or(driver, "no driver") }
 
-// load ensures that the kernel has a driver. Most drivers have the name of their module; for others (xhci_hcd is in
-// xhci_pci) it uses the function's alias, as at boot.
+// load uses the function's alias, as at boot, if the driver does not have the name of its module (xhci_hcd is in
+// xhci_pci).
 func (f function) load(ctx context.Context, driver string) error {
 	if f.s.Exists(pciDrivers + "/" + driver) {
 		return nil
@@ -255,8 +255,7 @@ func (f function) toVFIO(ctx context.Context) error {
 	return err
 }
 
-// backTo restores a driver and an override; "" means none. During binding the override names the driver, so that no
-// other driver binds.
+// backTo has "" for none. During binding the override names the driver, so that no other driver binds.
 func (f function) backTo(ctx context.Context, driver, override string) error {
 	now, err := f.driver()
 	if err != nil {
@@ -304,7 +303,6 @@ func (f function) released() error {
 	return nil
 }
 
-// idle returns an error if the function is in use: by a process, or by the host as a network device with addresses.
 func (f function) idle(ctx context.Context) error {
 	if err := f.released(); err != nil {
 		return err
@@ -422,7 +420,6 @@ func (f function) viable(ours func(topology.PCIAddr) bool) error {
 	return nil
 }
 
-// lastFunction returns the last PCI address in a path below /sys/devices.
 func lastFunction(path string) (topology.PCIAddr, bool) {
 	for path != "/" && path != "." {
 		name := filepath.Base(path)
@@ -435,9 +432,8 @@ func lastFunction(path string) (topology.PCIAddr, bool) {
 }
 
 type kernel struct {
-	net   Network
-	write func(s *change.System, path, value string) error
-	// patience limits how long the kernel may take to bind a driver or to make a device file.
+	net      Network
+	write    func(s *change.System, path, value string) error
 	patience time.Duration
 }
 
@@ -456,7 +452,7 @@ func (k *kernel) orReal() *kernel {
 	return k
 }
 
-// wait repeats test until it returns true or the kernel's patience is over. It returns the last result.
+// wait returns the last result of test.
 func (k *kernel) wait(ctx context.Context, test func() (bool, error)) (bool, error) {
 	const pause = 10 * time.Millisecond
 	limited, cancel := context.WithTimeout(ctx, k.patience)

@@ -13,7 +13,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// guards inspect the machine right before a change, and refuse a change that would hurt the host or a tenant.
+// guards inspect the machine right before a change.
 type guards struct {
 	o Options
 	k *kernel
@@ -286,8 +286,7 @@ func (sc *scene) sriov(ctx context.Context, o *SRIOV) []error {
 	return errs
 }
 
-// disturb refuses changes that may take a port down for a moment while the host uses the port or one of its virtual
-// functions.
+// disturb refuses changes that may take a port down for a moment while the host uses it.
 func (sc *scene) disturb(ctx context.Context, a topology.PCIAddr, why string) error {
 	if sc.g.o.YesReally {
 		return nil

@@ -287,8 +287,7 @@ func insideAfterReboot(t *testing.T) {
 	b := newInside(t)
 	before := snapshot(t)
 	b.must(b.make(insideSteps(t, Options{})))
-	// As after a reboot: the virtual functions and the port's MTU are gone, and the udev rule has made vfio-pci the
-	// first driver of the rest.
+	// As after a reboot, when the udev rule has made vfio-pci the first driver.
 	bootAgain(t)
 	pf := insideFunction(insidePF)
 	write(t, pf.path(fileCount), "0")

@@ -15,7 +15,7 @@ import (
 // packets.
 type Link struct {
 	PF topology.PCIAddr `json:"pf"`
-	// MTU is the least acceptable MTU in bytes. A port drops frames of its virtual functions that are larger.
+	// MTU is the least in bytes. A port drops larger frames of its virtual functions.
 	MTU int `json:"mtu"`
 
 	k *kernel
@@ -138,8 +138,7 @@ func (l *Link) Merge(_ context.Context, _ *change.System, u change.Undo) (change
 	return state, changed, err
 }
 
-// Restore does nothing without a network device before and now, and returns an error if there is one at only one of the
-// two times.
+// Restore returns an error if there is a network device at only one of the two times.
 func (l *Link) Restore(_ context.Context, s *change.System, before change.State) error {
 	want, err := change.Decode[linkState](before)
 	if err != nil {

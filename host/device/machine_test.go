@@ -20,8 +20,7 @@ const insideEnv = "RACKLESS_DEVICE_INSIDE"
 
 const partEnv = "RACKLESS_DEVICE_PART"
 
-// machineArgs describe a host with an IOMMU, two NICs with virtual functions, a screen that is not the console and one
-// that is, and a disk. One wire connects the NICs, so that their links are up.
+// machineArgs: one wire connects the NICs, so that their links are up.
 var machineArgs = strings.Fields(`-machine q35,kernel-irqchip=split -cpu qemu64 -m 1024 -smp 2
 -device intel-iommu,intremap=on
 -netdev hubport,id=n0,hubid=0 -netdev hubport,id=n1,hubid=0
@@ -62,7 +61,7 @@ func TestInAMachineWithARealKernel(t *testing.T) {
 	testInAMachine(t, os.Getenv(partEnv), fmt.Sprintf("-parts=1 -seed=%d", storey.Seed(t)))
 }
 
-// TestE2EFaultsInAMachineWithARealKernel dies in all parts of the steps, at one point of each kind or at every one.
+// TestE2EFaultsInAMachineWithARealKernel dies in all parts of the steps.
 func TestE2EFaultsInAMachineWithARealKernel(t *testing.T) {
 	storey.E2E(t)
 	testInAMachine(t, "cut off anywhere", fmt.Sprintf("-parts=3 -seed=%d -every-point=%v", storey.Seed(t), *everyPoint))

@@ -14,7 +14,7 @@ import (
 type Module struct {
 	Name string `json:"name"` // as /proc/modules has it: "vfio_pci"
 	Gone bool   `json:"gone,omitempty"`
-	// With lists modules that are loaded along with it and serve nothing else. They are unloaded if unused.
+	// With lists modules that are loaded along with it. They are unloaded if unused.
 	With []string `json:"with,omitempty"`
 }
 
@@ -25,9 +25,9 @@ const (
 	moduleAbsent  change.State = "not loaded"
 )
 
-// vfioModules returns the modules in loading order. On x86 and Arm, no group can be used without the first
+// vfioModules are in loading order. On x86 and Arm, no group can be used without the first
 // (Documentation/driver-api/vfio.rst of Linux). If loaded separately, vfio loads vfio_iommu_type1 in the background,
-// which then holds it and could not be unloaded; the module that is unloaded last also unloads vfio.
+// which could then not be unloaded; the module that is unloaded last also unloads vfio.
 func vfioModules() []*Module {
 	return []*Module{
 		{Name: "vfio_iommu_type1", With: []string{"vfio"}},
@@ -37,7 +37,7 @@ func vfioModules() []*Module {
 
 const nvidiaDriver = "nvidia"
 
-// nvidiaModules returns NVIDIA's modules in unloading order: each uses those after it.
+// nvidiaModules are in unloading order: each uses those after it.
 func nvidiaModules() []string {
 	return []string{"nvidia_drm", "nvidia_modeset", "nvidia_uvm", "nvidia_peermem", "nvidia"}
 }
@@ -55,7 +55,7 @@ func (m *Module) Read(_ context.Context, s *change.System) (change.State, error)
 
 func moduleState(s *change.System, name string) (change.State, error) {
 	dir := "/sys/module/" + name
-	// Only loadable modules have initstate. Built-in modules have a directory for their parameters, if any.
+	// Only loadable modules have initstate.
 	if s.Exists(dir + "/initstate") {
 		return moduleLoaded, nil
 	}
@@ -186,8 +186,7 @@ func moduleUsers(s *change.System, name string) ([]string, error) {
 	return nil, err
 }
 
-// moduleFunctions returns the PCI functions that are bound to a module's drivers. The kernel does not count them as
-// users, and would unload the module anyway.
+// moduleFunctions are not counted as users by the kernel, which would unload the module anyway.
 func moduleFunctions(s *change.System, name string) ([]string, error) {
 	r := reader{s: s}
 	dir := "/sys/module/" + name + "/drivers"

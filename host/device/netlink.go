@@ -293,7 +293,7 @@ func (netlinkNetwork) Addresses(context.Context) ([]Address, error) {
 	return all, nil
 }
 
-// RouteTo counts all hops of a route with several, because it spreads its connections over them.
+// RouteTo counts all hops of a route with several.
 func (netlinkNetwork) RouteTo(_ context.Context, to netip.Addr) ([]string, error) {
 	routes, err := netlink.RouteGet(to.Unmap().AsSlice())
 	if errors.Is(err, unix.ENETUNREACH) || errors.Is(err, unix.EHOSTUNREACH) {
@@ -343,8 +343,7 @@ func (netlinkNetwork) RDMA(context.Context) (map[string]map[string]uint64, error
 	return used, err
 }
 
-// Foreign looks into the namespaces of all processes, and into namespaces kept by a mount, such as those made by ip
-// netns.
+// Foreign looks into the namespaces of all processes, and into those kept by a mount (ip netns).
 func (netlinkNetwork) Foreign(context.Context) ([]Foreign, error) {
 	processes, err1 := filepath.Glob("/proc/[0-9]*/ns/net")
 	named, err2 := filepath.Glob("/run/*/netns/*")
@@ -419,8 +418,7 @@ func onLostThread(f func()) {
 	<-done
 }
 
-// foreignOf selects devices that belong to PCI functions or stand on our network devices. If the lower device is in
-// another namespace, ParentIndex is its index there; for a veth it is the peer.
+// foreignOf: if the lower device is in another namespace, ParentIndex is its index there; for a veth it is the peer.
 func foreignOf(links []netlink.Link, owner string) []Foreign {
 	var all []Foreign
 	for _, link := range links {
@@ -451,8 +449,7 @@ type Network interface {
 	Addresses(ctx context.Context) ([]Address, error)
 	// RouteTo returns the outgoing network devices for an address, or none if it is unreachable.
 	RouteTo(ctx context.Context, to netip.Addr) ([]string, error)
-	// Foreign returns the network devices in other network namespaces that belong to PCI functions or stand on network
-	// devices of this namespace.
+	// Foreign returns devices in other network namespaces on PCI functions or network devices of this one.
 	Foreign(ctx context.Context) ([]Foreign, error)
 	// RDMA returns the number of resources in use per RDMA device and kind, as rdma resource does.
 	RDMA(ctx context.Context) (map[string]map[string]uint64, error)
@@ -472,8 +469,8 @@ type Address struct {
 	Addr   netip.Addr
 }
 
-// VFSettings are the settings of a virtual function that its physical function keeps. A setting that the driver does
-// not report is nil or empty, and is not written.
+// VFSettings are kept by the physical function. A setting that the driver does not report is nil or empty, and is not
+// written.
 type VFSettings struct {
 	MAC       string  `json:"mac,omitempty"` // lower case with colons; zeros if never set
 	VLAN      *int    `json:"vlan,omitempty"`
@@ -505,8 +502,7 @@ const (
 	SettingPortGUID  VFSetting = "port_guid"
 )
 
-// differences lists the settings in which have differs from want, in an order that drivers accept. It leaves out
-// settings unknown to either side.
+// differences are in an order that drivers accept. Settings unknown to either side are left out.
 func differences(have, want VFSettings) []VFSetting {
 	var out []VFSetting
 	add := func(s VFSetting, differs bool) {

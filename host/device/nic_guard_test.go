@@ -31,7 +31,6 @@ func (m *sim) mount(at, kind, source, options, server, netdev string) {
 	m.net.routes[netip.MustParseAddr(server)] = []string{netdev}
 }
 
-// connections takes "state local:port remote:port inode".
 func (m *sim) connections(all ...string) {
 	table := "  sl  local_address ..."
 	for i, text := range all {

@@ -24,8 +24,8 @@ type deviceFile struct {
 	block  bool
 }
 
-// subsystems are the kernel subsystems whose device files mean use of the card itself. Input devices behind USB
-// controllers are left out, because a login manager has every keyboard open.
+// subsystems have device files that mean use of the card itself. Input devices behind USB controllers are left out,
+// because a login manager has every keyboard open.
 var subsystems = []string{"accel", "block", "drm", "fwctl", "infiniband_mad", "infiniband_verbs", "mlx5ctl", "nvme",
 	"nvme-generic", "ptp", "sound", "uio", "vfio-dev", "vhost-vdpa"}
 
@@ -181,9 +181,8 @@ func nvidiaMinor(s *change.System, a topology.PCIAddr) (string, error) {
 	return "", fmt.Errorf("who uses GPU %s cannot be told: %s has no \"Device Minor\"", a, path)
 }
 
-// openers returns processes as "qemu-system-x86 (1234) has /dev/vfio/17 open". It matches device numbers, because
-// containers use other names, and also names. It returns an error if processes cannot be read, as for any user but
-// root.
+// openers matches device numbers, because containers use other names, and also names. It returns an error if processes
+// cannot be read, as for any user but root.
 func openers(s *change.System, files []deviceFile) ([]string, error) {
 	if len(files) == 0 {
 		return nil, nil
@@ -221,7 +220,7 @@ func openers(s *change.System, files []deviceFile) ([]string, error) {
 	return users, nil
 }
 
-// isGone reports whether the process ended while it was read: its directory is missing, or empty and returning ESRCH.
+// isGone: the directory of a process that ended is missing, or empty and returning ESRCH.
 func isGone(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) || errors.Is(err, syscall.ENOTDIR)
 }

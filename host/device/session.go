@@ -21,8 +21,7 @@ import (
 
 type peer struct{ local, remote netip.Addr }
 
-// sshPeers returns the ssh connections that must not be cut: the connection in which process pid was started, and all
-// established connections of ssh servers.
+// sshPeers returns the connection in which process pid was started, and all established connections of ssh servers.
 func sshPeers(s *change.System, pid int) ([]peer, error) {
 	var peers []peer
 	if p, ok := sessionPeer(s, pid); ok {
@@ -38,8 +37,8 @@ func sshPeers(s *change.System, pid int) ([]peer, error) {
 	return peers, nil
 }
 
-// sessionPeer finds SSH_CONNECTION ("client port server port", ssh(1)) in the environment of a process or its
-// ancestors: sudo and su remove the variable.
+// sessionPeer finds SSH_CONNECTION ("client port server port", ssh(1)) in the process or its ancestors: sudo and su
+// remove the variable.
 func sessionPeer(s *change.System, pid int) (peer, bool) {
 	const deepest = 64 // also ends a loop in a simulated tree
 	for range deepest {

@@ -19,8 +19,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A sim is a simulated machine below a directory; its files react to writes as the kernel's do, as observed in the
-// machine of machine_test.go.
+// sim reacts to writes as the kernel does, as observed in the machine of machine_test.go.
 type sim struct {
 	t    testing.TB
 	s    *change.System

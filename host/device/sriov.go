@@ -18,8 +18,8 @@ type SRIOV struct {
 	PF    topology.PCIAddr `json:"pf"`
 	Card  identity         `json:"card,omitzero"`
 	Count int              `json:"count"`
-	// Autoprobe tells whether the host's drivers bind to new virtual functions. It is off while functions are created,
-	// so that no driver sees an all-zero address; RDMA derives its node GUID from the address.
+	// Autoprobe is for the host's drivers. It is off while functions are created, so that no driver sees an all-zero
+	// address; RDMA derives its node GUID from the address.
 	Autoprobe bool    `json:"autoprobe"`
 	VFs       []LabVF `json:"vfs"`
 
@@ -77,8 +77,7 @@ func parseSRIOVState(state change.State) (*sriovState, error) {
 	return &st, nil
 }
 
-// Drivers may list the settings of only some functions, or of none; missing settings are left out of the state and not
-// restored.
+// Drivers may list the settings of only some functions; missing settings are not restored.
 func (f function) sriov(ctx context.Context) (*sriovState, error) {
 	st := &sriovState{}
 	if !f.exists() {
@@ -112,7 +111,7 @@ func (f function) sriov(ctx context.Context) (*sriovState, error) {
 	return st, nil
 }
 
-// settings leaves out settings that the port cannot change. Without a network device it returns nil.
+// settings leaves out settings that the port cannot change.
 func (f function) settings(ctx context.Context) ([]VFSettings, error) {
 	netdev, err := f.port()
 	if err != nil || netdev == "" {
@@ -202,15 +201,15 @@ func (o *SRIOV) Do(ctx context.Context, s *change.System) error {
 			return fmt.Errorf("virtual function %d (%s): %w", vf.Index, st.VFs[vf.Index].Address, err)
 		}
 	}
-	// Before binding: with autoprobe off, the kernel binds no driver to a function without an override, and before
-	// Linux 5.3 not even to one with an override.
+	// With autoprobe off, the kernel binds no driver to a function without an override, and before Linux 5.3 not even
+	// to one with an override.
 	if err := f.setOptional(fileAutoprobe, flagText(o.Autoprobe)); err != nil {
 		return err
 	}
 	if fresh && o.Autoprobe {
 		for i, vf := range st.VFs {
 			if !ours[i] && vf.Driver == "" && vf.Override == "" {
-				// Functions that stay with the host get its drivers. An error only means that no driver wants it.
+				// An error only means that no driver wants it.
 				_ = f.k.write(s, "/sys/bus/pci/drivers_probe", vf.Address.String())
 			}
 		}
@@ -268,8 +267,8 @@ func (vf *LabVF) shell() []string {
 	}
 }
 
-// unfinished reports whether functions must be created, or an earlier run was cut off: autoprobe is still off, or a
-// function is reserved for vfio-pci but not bound to it. Otherwise a host function without a driver is intentional.
+// unfinished recognizes a run that was cut off: autoprobe is still off, or a function is reserved for vfio-pci but not
+// bound to it. Otherwise a host function without a driver is intentional.
 func (o *SRIOV) unfinished(st *sriovState) bool {
 	if st.Count != o.Count || st.Autoprobe != nil && *st.Autoprobe != flagText(o.Autoprobe) {
 		return true
@@ -426,8 +425,8 @@ func (o *SRIOV) Merge(_ context.Context, s *change.System, u change.Undo) (chang
 	return state, changed, err
 }
 
-// mergeVFs lists changes by others to the functions of lab nodes, and copies them to want if it has as many functions.
-// It ignores the host's own functions, which their drivers change too.
+// mergeVFs copies changes by others to want if it has as many functions. It ignores the host's own functions, which
+// their drivers change too.
 func (o *SRIOV) mergeVFs(made change.State, want, now *sriovState) (changed []change.Changed, err error) {
 	after := &sriovState{}
 	if made != "" {

@@ -40,7 +40,7 @@ func TestANICThatGoesWholeGivesUpItsVirtualFunctionsFirst(t *testing.T) {
 	}
 }
 
-// A rollback restores the earlier virtual functions, whatever their number, settings and drivers.
+// TestVirtualFunctionsOfBeforeComeBack has other numbers, settings and drivers.
 func TestVirtualFunctionsOfBeforeComeBack(t *testing.T) {
 	t.Parallel()
 	m := newSim(t)

@@ -84,8 +84,7 @@ func (b *builder) card(a topology.PCIAddr) identity {
 	return identity{}
 }
 
-// collect leaves bridges with the kernel. All functions of a card go together, such as a GPU's audio, because they
-// share an IOMMU group and often a reset.
+// collect takes all functions of a card, such as a GPU's audio, because they share an IOMMU group and often a reset.
 func (b *builder) collect() error {
 	var errs []error
 	for i := range b.p.Nodes {
@@ -180,7 +179,7 @@ func labSettings(mac string) (VFSettings, error) {
 	}, nil
 }
 
-// autoprobe reports whether new virtual functions get drivers on the host, as by the kernel's default.
+// autoprobe is on by default in the kernel.
 func (b *builder) autoprobe(a topology.PCIAddr) bool {
 	if d := b.h.Device(a); d != nil && d.SRIOV != nil && d.SRIOV.Autoprobe != nil {
 		return *d.SRIOV.Autoprobe
@@ -191,8 +190,7 @@ func (b *builder) autoprobe(a topology.PCIAddr) bool {
 	return true
 }
 
-// modules returns the steps that load VFIO. The guard of the first checks all devices, because this step can be made
-// before the IOMMU is on.
+// modules has a guard that checks all devices, because this step can be made before the IOMMU is on.
 func (b *builder) modules() []change.Step {
 	var steps []change.Step
 	for i, m := range vfioModules() {
@@ -205,7 +203,6 @@ func (b *builder) modules() []change.Step {
 	return steps
 }
 
-// everything runs all guards that can be judged now.
 func (b *builder) everything(ctx context.Context, s *change.System) error {
 	sc, err := b.guards.look(ctx, s)
 	if err != nil {
@@ -316,8 +313,8 @@ func (b *builder) risk(a topology.PCIAddr) string {
 	return "the host cannot use it any more"
 }
 
-// ready reports whether a function is in an IOMMU group, or the kernel was started with all IOMMU arguments of the
-// plan, and the guard reports any problem. Otherwise a reboot with the arguments comes first.
+// ready wants an IOMMU group, or a kernel with all IOMMU arguments of the plan, so that the guard reports any problem.
+// Otherwise a reboot with the arguments comes first.
 func (b *builder) ready(a topology.PCIAddr) func(context.Context, *change.System) (bool, error) {
 	return func(_ context.Context, s *change.System) (bool, error) {
 		if group, err := (function{s, b.k, a}).group(); err != nil || group != "" {

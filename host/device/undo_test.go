@@ -35,7 +35,6 @@ func ofFunction(address string) func(*sim, string) bool {
 	}
 }
 
-// ofVFs reports whether a path belongs to the virtual functions, or to something that they need.
 func ofVFs(m *sim, path string) bool {
 	virtual := strings.Contains(path, "virtfn") || strings.HasSuffix(path, fileCount) ||
 		strings.HasPrefix(path, "vf ") || strings.Contains(path, "/iommu_groups/10") ||

@@ -23,8 +23,7 @@ const bootUnitLimit = 20 * time.Minute
 // hasJob needs a number, because systemctl may print the property without one.
 var hasJob = lazyregexp.New(`(?m)^Job=[1-9]`)
 
-// AwaitBootUnit waits until the boot unit is not running: after a boot it resumes the preparation, which takes some
-// seconds. If it has to wait, it first calls waits with a message.
+// AwaitBootUnit waits until the boot unit is not running, for some seconds after a boot. It first calls waits.
 func AwaitBootUnit(ctx context.Context, s *change.System, waits func(what string)) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, bootUnitLimit, fmt.Errorf("%s still works after %v: see journalctl "+
 		"-u %s", bootUnitName, bootUnitLimit, bootUnitName))
@@ -46,8 +45,8 @@ func AwaitBootUnit(ctx context.Context, s *change.System, waits func(what string
 	}
 }
 
-// BootUnit returns the step that makes systemd run binary with "prepare --resume" at each boot. The step is refused if
-// anybody but root could replace the program, because it runs as root.
+// BootUnit makes systemd run binary with "prepare --resume" at each boot. It is refused if anybody but root could
+// replace the program, because it runs as root.
 func BootUnit(binary string) []change.Step {
 	return []change.Step{{
 		Op:   bootedUnit(bootUnitName, bootUnit(binary)),
@@ -76,8 +75,7 @@ func bootUnit(binary string) []byte {
 // maxLinks limits the links in a path, as the kernel does (path_resolution(7)).
 const maxLinks = 40
 
-// guardProgram refuses a program with special characters in its path, or that untrusted users could write or replace.
-// It checks the file, the directories that lead to it, and the targets of links.
+// guardProgram also checks the directories that lead to the program, and the targets of links.
 func guardProgram(s *change.System, program string, trusted func(uid uint32) bool) error {
 	for _, c := range program {
 		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'

@@ -9,8 +9,8 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 )
 
-// A Contender is a running service that changes the same settings as a lab. The last writer wins and rackless does not
-// stop the service, so the user has to know of it.
+// A Contender is a running service that changes the same settings as a lab. rackless does not stop it, so the user has
+// to know.
 type Contender struct {
 	Service string `json:"service"`
 	Sets    string `json:"sets"`

@@ -51,7 +51,6 @@ const pairLab = "name: pair\nworkload: rdma-latency\nhugepages: 1GiB\nhost:\n  r
 	"{cores: 2}, 1: {cores: 2}}}\n" +
 	"nodes:\n  vm: {count: 2, cpus: 2, memory: 4GiB, nics: 0}\n"
 
-// fakeHost has two packages with a NUMA node each: cores 0-3 with 16 GiB, 4-7 with 16 GiB.
 func fakeHost() *topology.Host {
 	h := &topology.Host{System: topology.System{Arch: "x86_64"}}
 	online := topology.CPURange(0, 7)
@@ -193,7 +192,7 @@ func (m *machine) remove(path string) {
 	}
 }
 
-// pool makes a pool of pages; -1 means all are free, even if the pool grows.
+// pool takes -1 for free: all are free, even if the pool grows.
 func (m *machine) pool(node, kb, pages, free int) {
 	m.t.Helper()
 	dir := fmt.Sprintf("sys/devices/system/node/node%d/hugepages/hugepages-%dkB/", node, kb)
@@ -302,7 +301,6 @@ func (m *machine) reload() error {
 	return nil
 }
 
-// boot resets kernel values, /run and /dev; systemd and its services read /etc.
 func (m *machine) boot() {
 	m.t.Helper()
 	fresh := newMachine(m.t)
@@ -376,7 +374,6 @@ func allKinds() change.Kinds {
 
 type died struct{ at string }
 
-// do kills f at a point (-1 for never). It returns the number of points passed.
 func (m *machine) do(point int, f func(s *change.System, j *change.Journal) error) (points int, killed bool,
 	err error) {
 	m.t.Helper()

@@ -193,7 +193,7 @@ func (q *IRQs) Do(_ context.Context, s *change.System) error {
 	return nil
 }
 
-// complete records the new affinities of interrupts that an earlier process moved, if it died before it did.
+// complete records affinities that an earlier process did not, because it died.
 func (m *irqMemory) complete(s *change.System) error {
 	added := false
 	for i := range m.Moved {
@@ -262,8 +262,8 @@ func (q *IRQs) Merge(ctx context.Context, s *change.System, u change.Undo) (chan
 	return u.Before, changed, err
 }
 
-// moved returns the interrupts to move back, and the changes by others. It skips vanished interrupts and reused
-// numbers. Moves by irqbalance among the host's CPUs do not count as changes.
+// moved skips vanished interrupts and reused numbers. Moves by irqbalance among the host's CPUs do not count as
+// changes.
 func (q *IRQs) moved(ctx context.Context, s *change.System, memory *irqMemory) (back []movedIRQ,
 	changed []change.Changed, err error) {
 	balanced := false
@@ -390,7 +390,7 @@ func (v *view) interrupts() []change.Step {
 	})
 }
 
-// bannedCPUs is read by irqbalance 1.8 and later. A value from a file of EnvironmentFile= overrides a drop-in.
+// bannedCPUs is read by irqbalance 1.8 and later. A file of EnvironmentFile= overrides a drop-in.
 const bannedCPUs = "IRQBALANCE_BANNED_CPULIST"
 
 func guardIRQBalance(_ context.Context, s *change.System) error {

@@ -228,8 +228,8 @@ func hostUses(h *topology.Host) []hostUse {
 	return uses
 }
 
-// nearCPUs returns the CPUs of the package around a NUMA node, or of the node if no package contains it. With several
-// nodes per package (EPYC with NPS4) any CPU of it is close.
+// nearCPUs takes the package around a NUMA node: with several nodes per package (EPYC with NPS4) any CPU of it is
+// close.
 func nearCPUs(h *topology.Host, node int) topology.CPUSet {
 	var own topology.CPUSet
 	if n := h.NUMANode(node); n != nil {

@@ -74,7 +74,6 @@ func hugeMounts(s *change.System, pageBytes uint64) ([]string, error) {
 	return at, nil
 }
 
-// pageSize parses a size as the kernel writes it, such as "1024M", or returns 0.
 func pageSize(text string) uint64 {
 	for i, unit := range []string{"K", "M", "G"} {
 		if digits, ok := strings.CutSuffix(text, unit); ok {

@@ -267,9 +267,8 @@ func (v *view) pages() []change.Step {
 	return steps
 }
 
-// pagesBefore returns p's Before function: the number of pages when the plan was made, if a boot with the plan's
-// arguments set the present pages aside, so that rollback need not wait for a reboot. If the present number is not the
-// plan's, somebody else set it, and the function returns false.
+// pagesBefore gives the number of pages when the plan was made, if a boot with the plan's arguments set the present
+// pages aside. If the present number is not the plan's, somebody else set it, and the function returns false.
 func (v *view) pagesBefore(p *Pool) func(context.Context, *change.System) (change.State, bool, error) {
 	return func(_ context.Context, s *change.System) (change.State, bool, error) {
 		if !p.Boot {

@@ -19,15 +19,13 @@ var hostSlices = []string{"system.slice", "user.slice", "init.scope"}
 
 // slices returns the steps that keep the host off the CPUs of the lab by cgroups, or nil if kernel arguments do it.
 //
-// The steps write drop-ins, because systemd rewrites cgroup files from its configuration whenever it makes a cgroup. A
-// drop-in is in force from the first process of a boot on, and is undone by removing it. ("systemctl set-property
-// --runtime" leaves an empty setting behind. systemd 252 applies drop-ins on daemon-reload, and their removal, if the
-// kernel lets it: see [Unit.releaseSlice].)
+// They write drop-ins, because systemd rewrites cgroup files from its configuration whenever it makes a cgroup.
+// ("systemctl set-property --runtime" leaves an empty setting behind. systemd 252 applies drop-ins on daemon-reload,
+// and their removal, if the kernel lets it: see [Unit.releaseSlice].)
 //
 // machine.slice becomes a partition if that still leaves the host CPUs of its own. The kernel then keeps all other
 // tasks off its CPUs, including kernel threads and containers outside systemd's slices. QEMU's own threads are in the
-// slice, so it includes their CPUs. An isolated partition balances no load, so QEMU's floating threads would pile up on
-// one CPU. Neither type moves pinned virtual CPUs.
+// slice, so it includes their CPUs. An isolated partition balances no load, so these threads would pile up on one CPU.
 func (v *view) slices() []change.Step {
 	if !v.confines() || v.hasArg("isolcpus") {
 		return nil
@@ -128,7 +126,7 @@ func partitionReady(ctx context.Context, s *change.System) (bool, error) {
 const kindPartition = "partition"
 
 // A Partition makes the cgroup of a slice the root of a CPU partition (Documentation/admin-guide/cgroup-v2.rst,
-// cpuset.cpus.partition). It has the CPUs that systemd gave the slice.
+// cpuset.cpus.partition).
 type Partition struct {
 	Slice string `json:"slice"`
 }
@@ -136,8 +134,7 @@ type Partition struct {
 // MachinePartition returns the partition for the slice of libvirt's VMs.
 func MachinePartition() *Partition { return &Partition{Slice: machineSlice} }
 
-// Dissolve makes the slice an ordinary one, so that others may use its CPUs as well; Do makes it a partition again. It
-// reports whether the slice was a partition.
+// Dissolve makes the slice an ordinary one until Do. It reports whether the slice was a partition.
 func (p *Partition) Dissolve(ctx context.Context, s *change.System) (was bool, err error) {
 	state, err := p.Read(ctx, s)
 	if err != nil || !p.Done(state) {

@@ -45,7 +45,7 @@ func TestASliceThatIsNotLimitedIsAnError(t *testing.T) {
 	}
 }
 
-// A slice with processes keeps its limit when systemd removes the setting: the kernel rejects an empty list.
+// The kernel rejects an empty list for a slice with processes.
 func TestASliceThatNobodyLimitsGetsAllCPUsBack(t *testing.T) {
 	t.Parallel()
 	const file = "sys/fs/cgroup/system.slice/cpuset.cpus"

@@ -20,8 +20,8 @@ import (
 
 // Options are choices that a plan leaves open.
 type Options struct {
-	// NoReboot is set if the kernel arguments of the plan are not used. Cgroups then keep CPUs free instead of
-	// isolcpus, and hugepages are allocated while the host runs.
+	// NoReboot is set if the kernel arguments of the plan are not used: cgroups replace isolcpus, and hugepages are
+	// allocated while the host runs.
 	NoReboot bool
 }
 

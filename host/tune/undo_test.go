@@ -15,7 +15,6 @@ import (
 	"github.com/rackless/rackless/host/change"
 )
 
-// derived reports whether a file follows from others or is rackless's own.
 func derived(path string) bool {
 	return strings.HasPrefix(path, "/run/") || path == "/proc/self/mountinfo" || strings.HasSuffix(path, "/environ") ||
 		strings.HasSuffix(path, "/cpuset.cpus.effective") || strings.HasSuffix(path, "/free_hugepages")

@@ -22,7 +22,7 @@ const kindUnit = "unit"
 const unitDir = "/etc/systemd/system/"
 
 // A Unit is a systemd unit file or drop-in. If it is enabled, it takes effect at the next boot, otherwise at once:
-// whenever the file is written or removed, systemd reloads and the affected service restarts.
+// systemd reloads and the affected service restarts.
 type Unit struct {
 	Path string `json:"path"`
 	Data []byte `json:"data"`
@@ -96,8 +96,8 @@ func (u *Unit) Do(ctx context.Context, s *change.System) error {
 	return u.checkSlice(ctx, s)
 }
 
-// Restore reloads systemd and restarts the service even if the files are already restored, because an earlier Restore
-// may have been cut off at that point.
+// Restore reloads and restarts even if the files are already restored, because an earlier one may have been cut off
+// there.
 func (u *Unit) Restore(ctx context.Context, s *change.System, before change.State) error {
 	st, err := change.Decode[unitState](before)
 	if err != nil {
@@ -252,7 +252,7 @@ const cgroupRoot = "/sys/fs/cgroup/"
 // checkSlice asks the kernel, because systemd before 244 does not support the setting, and only logs that.
 func (u *Unit) checkSlice(ctx context.Context, s *change.System) error {
 	if u.Slice == "" || !s.Exists(cgroupRoot+u.Slice) {
-		return nil // the cgroup does not exist yet; systemd will apply the drop-in when it starts
+		return nil // systemd will apply the drop-in when it starts
 	}
 	// systemd answers only after it has finished the reload.
 	if _, err := s.Query(ctx, "systemctl", "show", "--property=AllowedCPUs", "--value", "--", u.Slice); err != nil {
@@ -277,10 +277,8 @@ func (u *Unit) checkSlice(ctx context.Context, s *change.System) error {
 	})
 }
 
-// releaseSlice lets the processes of a slice without a limit use all CPUs.
-//
-// systemd then writes an empty cpuset.cpus, which the kernel refuses if the cgroup has processes (systemd 252 on Linux
-// 6.1: "No space left on device"). The limit would stay for as long as any unit needs the controller.
+// releaseSlice lets the processes of a slice without a limit use all CPUs: systemd then writes an empty cpuset.cpus,
+// which the kernel refuses if the cgroup has processes (systemd 252 on Linux 6.1: "No space left on device").
 func (u *Unit) releaseSlice(ctx context.Context, s *change.System) error {
 	file := cgroupRoot + u.Slice + "/cpuset.cpus"
 	if u.Slice == "" || !systemdRuns(s) || !s.Exists(file) {

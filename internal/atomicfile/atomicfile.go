@@ -1,5 +1,5 @@
-// Package atomicfile writes files completely or not at all, even after a power cut. A rename alone is not enough:
-// without fsync a power cut may leave an empty file under the final name.
+// Package atomicfile writes files completely or not at all. A rename alone is not enough: without fsync a power cut may
+// leave an empty file under the final name.
 package atomicfile
 
 import (
@@ -25,7 +25,7 @@ func WriteFile(path string, data []byte, perm fs.FileMode) error {
 	})
 }
 
-// Write replaces a file with the output of fill, like [Create]. If fill fails, the old contents stay.
+// Write is like [Create]. If fill fails, the old contents stay.
 func Write(path string, perm fs.FileMode, fill func(io.Writer) error) error {
 	f, err := Create(path, perm)
 	if err != nil {
@@ -37,7 +37,7 @@ func Write(path string, perm fs.FileMode, fill func(io.Writer) error) error {
 	return f.Commit()
 }
 
-// WriteJSON writes JSON, readable only by the owner.
+// WriteJSON writes files that only the owner can read.
 func WriteJSON(path string, v any) error {
 	data, err := json.Marshal(v)
 	if err != nil {
@@ -65,9 +65,9 @@ type File struct {
 	old  fs.FileInfo
 }
 
-// Create begins a file that will replace the file at path, or its target if that is a symbolic link. An existing file
-// keeps its mode, and a new one gets perm, less the umask. A file that is not regular is an error, because replacing a
-// device such as /dev/null by a file would break it.
+// Create begins a file that will replace the file at path, or a link's target. An existing file keeps its mode, and a
+// new one gets perm, less the umask. Replacing a device such as /dev/null by a file would break it, so that is an
+// error.
 func Create(path string, perm fs.FileMode) (*File, error) {
 	old, err := os.Stat(path)
 	switch link, linkErr := os.Lstat(path); {
@@ -85,7 +85,7 @@ func Create(path string, perm fs.FileMode) (*File, error) {
 	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, perm)
 	if err != nil {
 		if e, ok := errors.AsType[*fs.PathError](err); ok {
-			e.Path = path // the path that the user knows
+			e.Path = path
 		}
 		return nil, err
 	}
@@ -109,8 +109,7 @@ func (f *File) Commit() (err error) {
 // Discard closes and removes the file.
 func (f *File) Discard() error { return errors.Join(f.Close(), os.Remove(f.Name())) }
 
-// Rename syncs the contents of a complete file, link or directory before the rename and the directory after it. Like
-// [os.Rename], it replaces a file.
+// Rename syncs the contents before the rename and the directory after it. Like [os.Rename], it replaces a file.
 func Rename(from, to string) error {
 	if err := SyncTree(from); err != nil {
 		return err
@@ -122,7 +121,7 @@ func Rename(from, to string) error {
 	return SyncDir(filepath.Dir(to))
 }
 
-// SyncTree syncs a file, or all files and directories below a directory.
+// SyncTree syncs a file, or a whole directory.
 func SyncTree(path string) error {
 	return filepath.WalkDir(path, func(p string, d fs.DirEntry, err error) error {
 		if err != nil || !d.IsDir() && !d.Type().IsRegular() {

@@ -43,8 +43,8 @@ axe.run({runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best
 type Screen struct {
 	Name          string
 	Width, Height int
-	Scheme, Media string // light or dark; screen or print
-	Background    string // of the page; proves that the scheme took effect
+	Scheme, Media string
+	Background    string // proves that the scheme took effect
 }
 
 // Screens are the devices for testing pages.
@@ -53,11 +53,11 @@ var Screens = []Screen{
 	{"phone-dark", 390, 844, "dark", "screen", "rgb(20, 24, 29)"},
 	{"laptop-light", 1440, 900, "light", "screen", "rgb(255, 255, 255)"},
 	{"laptop-dark", 1440, 900, "dark", "screen", "rgb(20, 24, 29)"},
-	// A4 with Chromium's margins, at 96 dots an inch, from a dark desktop
+	// A4 with Chromium's margins, at 96 dots an inch
 	{"paper", 717, 1046, "dark", "print", "rgb(255, 255, 255)"},
 }
 
-// A Browser is a Chromium driven by the DevTools protocol over two pipes, with JSON messages that end with a zero byte.
+// A Browser speaks the DevTools protocol over two pipes, with JSON messages that end with a zero byte.
 type Browser struct {
 	to, from *os.File
 	in       *bufio.Reader
@@ -66,7 +66,7 @@ type Browser struct {
 	tab      string // opening one for each page costs as much as showing the page
 }
 
-// A message is an answer with the ID of its command, or an event with a method.
+// A message is an answer with an ID, or an event with a method.
 type message struct {
 	ID        int             `json:"id"`
 	Method    string          `json:"method"`
@@ -80,7 +80,7 @@ type message struct {
 
 const limit = 60 * time.Second
 
-// Start starts Chromium for one test, whose cleanup ends it.
+// Start starts Chromium, which the test's cleanup ends.
 func Start(t TB) *Browser {
 	t.Helper()
 	path, err := exec.LookPath("chromium")
@@ -99,8 +99,8 @@ func Start(t TB) *Browser {
 	if err := errors.Join(err1, err2); err != nil {
 		t.Fatal(err)
 	}
-	// Disable every feature that makes requests of its own or waits for a desktop. One renderer draws all pages,
-	// because one for each page would take 1.5 times as long.
+	// Without features that make requests of their own or wait for a desktop. One renderer for each page would take 1.5
+	// times as long.
 	cmd := exec.Command(path, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
 		"--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-breakpad",
 		"--hide-scrollbars", "--renderer-process-limit=1", "--user-data-dir="+filepath.Join(home, "profile"),
@@ -136,7 +136,7 @@ func Start(t TB) *Browser {
 	return b
 }
 
-// call waits for the command's answer. It keeps events that arrive before.
+// call keeps events that arrive before its answer.
 func (b *Browser) call(t TB, session, method string, params, result any) {
 	t.Helper()
 	b.last++
@@ -190,21 +190,19 @@ func (b *Browser) next(t TB, waiting string) message {
 // Seen describes a page as the browser showed it.
 type Seen struct {
 	Probe    string   // result of the probe
-	Problems []string // and requests for anything but the page itself
+	Problems []string // and foreign requests
 }
 
 type object = map[string]any
 
-// Open loads a file in a tab that looks like the screen, and evaluates the probe: JavaScript that returns a string or a
-// promise of one.
+// Open loads a file and evaluates the probe: JavaScript that returns a string or a promise of one.
 func (b *Browser) Open(t TB, file string, s Screen, probe string) Seen {
 	t.Helper()
 	address := (&url.URL{Scheme: "file", Path: file}).String()
 	return b.open(t, address, address, strings.TrimSuffix(filepath.Base(file), ".html"), s, probe)
 }
 
-// OpenServed is like Open for a page of a server. Requests to other servers and answers with an error status are
-// problems. name is for screenshots.
+// OpenServed is like Open for a page of a server. Requests to other servers and error statuses are problems.
 func (b *Browser) OpenServed(t TB, address, name string, s Screen, probe string) Seen {
 	t.Helper()
 	u, err := url.Parse(address)
@@ -233,14 +231,13 @@ func (b *Browser) judge(t TB, tab string) []string {
 	return strings.FieldsFunc(answer.Result.Value, func(r rune) bool { return r == 0 })
 }
 
-// open shows a page that may request only URLs beginning with own.
 func (b *Browser) open(t TB, address, own, name string, s Screen, probe string) Seen {
 	t.Helper()
 	if b.tab == "" {
 		b.tab = b.newTab(t)
 	}
 	tab := b.tab
-	b.load(t, "about:blank") // so that late requests of the previous page are not attributed to this one
+	b.load(t, "about:blank") // late requests of the previous page
 	b.call(t, tab, "Emulation.setDeviceMetricsOverride", object{"width": s.Width, "height": s.Height,
 		"deviceScaleFactor": 1, "mobile": s.Width < 800}, nil)
 	b.call(t, tab, "Emulation.setEmulatedMedia",
@@ -292,7 +289,6 @@ func (b *Browser) load(t TB, address string) {
 	}
 }
 
-// problem returns "" if the event reports no fault.
 func (m message) problem(own string) string {
 	switch m.Method {
 	case "Network.requestWillBeSent":

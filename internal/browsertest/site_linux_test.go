@@ -28,7 +28,7 @@ const siteProbe = `JSON.stringify({
 
 const searchProbe = `document.getElementById("said").textContent + "\n" + document.getElementById("found").textContent`
 
-// weight is in bytes of a page with all its resources, as a server sends them.
+// weight is in bytes of a page with all its resources.
 const weight = 300_000
 
 // Without other servers and without broken links.

@@ -1,6 +1,4 @@
-// Package cgroup reads the limits that control groups set for this process.
-//
-// The limits of all groups apply, from the process's own up to the root of the hierarchy. Version 2 has one hierarchy,
+// Package cgroup reads the limits of this process: of its own group up to the root. Version 2 has one hierarchy,
 // version 1 one for each controller (Documentation/admin-guide/cgroup-v2.rst and cgroup-v1).
 package cgroup
 
@@ -12,7 +10,7 @@ import (
 	"strings"
 )
 
-// noLimit is larger than any real limit. Version 1 reports "no limit" for memory as a number near 2^63.
+// noLimit is below version 1's "no limit" for memory, a number near 2^63.
 const noLimit = 1 << 60
 
 // groups returns directories, innermost first.
@@ -51,8 +49,8 @@ func groups(root fs.FS, controller string) (dirs []string, v2 bool) {
 	}
 }
 
-// Limit returns the lowest limit of a controller over this process's groups, and its group. fileV1 and fileV2 are the
-// files of the two versions, and root is "/" except in tests. ok is false if no group has a limit.
+// Limit returns the lowest limit and its group. fileV1 and fileV2 are the files of the two versions, and root is "/"
+// except in tests. ok is false if no group has a limit.
 func Limit(root fs.FS, controller, fileV1, fileV2 string) (limit int64, where string, ok bool) {
 	dirs, v2 := groups(root, controller)
 	file := fileV1
@@ -67,8 +65,7 @@ func Limit(root fs.FS, controller, fileV1, fileV2 string) (limit int64, where st
 	return limit, where, ok
 }
 
-// Memory returns the lowest limit, the memory used without the page cache, both in bytes, and the limit's group. ok is
-// false if no group has a limit.
+// Memory returns the lowest limit, the memory used without the page cache, both in bytes, and the limit's group.
 func Memory(root fs.FS) (limit, used int64, where string, ok bool) {
 	limit, where, ok = Limit(root, "memory", "memory.limit_in_bytes", "memory.max")
 	if !ok {
@@ -77,7 +74,7 @@ func Memory(root fs.FS) (limit, used int64, where string, ok bool) {
 	dir := strings.TrimPrefix(where, "cgroup /")
 	for _, file := range []string{"memory.current", "memory.usage_in_bytes"} {
 		if n, err := readNumber(root, path.Join(dir, file)); err == nil {
-			// The page cache counts as used, but the kernel reclaims it under pressure.
+			// The kernel reclaims the page cache under pressure.
 			return limit, n - pageCache(root, dir), where, true
 		}
 	}
@@ -88,7 +85,7 @@ func Memory(root fs.FS) (limit, used int64, where string, ok bool) {
 func pageCache(root fs.FS, dir string) int64 {
 	b, err := fs.ReadFile(root, path.Join(dir, "memory.stat"))
 	if err != nil {
-		return 0 // all memory then counts as used, which is the safe side
+		return 0 // all memory counts as used, the safe side
 	}
 	sum := int64(0)
 	for line := range strings.Lines(string(b)) {

@@ -21,15 +21,14 @@ import (
 	"github.com/rackless/rackless/internal/words"
 )
 
-// Annotations of commands that were renamed.
+// Annotations of renamed commands.
 const (
-	// Now is the present path of a command under a former name, which is hidden.
+	// Now is the present path of a hidden command under a former name.
 	Now      = "now"
 	formerly = "formerly"
 )
 
-// SetFormerly records the former path of a command: defaults in a config file or in the environment that name it still
-// count.
+// SetFormerly keeps defaults in a config file or in the environment that name the former path.
 func SetFormerly(cmd *cobra.Command, old string) {
 	if cmd.Annotations == nil {
 		cmd.Annotations = make(map[string]string)
@@ -40,7 +39,7 @@ func SetFormerly(cmd *cobra.Command, old string) {
 // CodeUsage is the exit code for a wrong command line or a wrong input file.
 const CodeUsage = 2
 
-// An Error ends the program with its own exit code, all other errors end it with 1. If Err is nil, nothing is printed.
+// An Error has its own exit code, all other errors have 1. If Err is nil, nothing is printed.
 type Error struct {
 	Code int
 	Err  error
@@ -97,8 +96,8 @@ func RangeArgs(least, most int, what string) cobra.PositionalArgs {
 	}
 }
 
-// Finish makes the commands of a tree behave alike. A command with only subcommands prints its help; an unknown
-// subcommand and every error about arguments is a usage error.
+// Finish makes a command with only subcommands print its help; an unknown subcommand and every error about arguments is
+// a usage error.
 func Finish(cmd *cobra.Command) {
 	for _, c := range cmd.Commands() {
 		Finish(c)
@@ -151,7 +150,7 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 	return Usagef(cmd, "unknown command %q%s", args[0], hint)
 }
 
-// FlagError returns a usage error with the message of pflag, the most similar flag and a pointer to the help.
+// FlagError adds the most similar flag and a pointer to the help.
 func FlagError(cmd *cobra.Command, err error) error {
 	hint := ""
 	if e, ok := errors.AsType[*pflag.NotExistError](err); ok {
@@ -186,7 +185,7 @@ type oneOf struct {
 	words []string
 }
 
-// EnumFlag adds a flag that takes one of the allowed words, with completion. The current value is the default.
+// EnumFlag adds a flag that takes one of the allowed words. The current value is the default.
 func EnumFlag(cmd *cobra.Command, value *string, name, short, help string, allowed ...string) {
 	// Users do not use a flag if they have to look its values up elsewhere.
 	cmd.Flags().VarP(oneOf{value, allowed}, name, short, help+": "+words.Or(allowed))
@@ -255,8 +254,8 @@ var completers = []completer{
 		"New shells use it."},
 }
 
-// InstallCompletion writes a shell's completion script to the user's directory, and returns a message. dir maps an XDG
-// variable and a path below home to a directory.
+// InstallCompletion writes a shell's completion script and returns a message. dir maps an XDG variable and a path below
+// home to a directory.
 func InstallCompletion(cmd *cobra.Command, shell string, dir func(xdg, home string) (string, error)) (string, error) {
 	i := slices.IndexFunc(completers, func(c completer) bool { return c.shell == shell })
 	if i < 0 {
@@ -295,8 +294,8 @@ type Defaults struct {
 	file   *strictyaml.Reader           // for positions in messages
 }
 
-// ReadDefaults reads a defaults file. An unknown verb or flag is always an error, even for other commands, or typing
-// errors would never be found. The error is a [strictyaml.Errors].
+// ReadDefaults reports an unknown verb or flag even of other commands, or typing errors would never be found. The error
+// is a [strictyaml.Errors].
 func ReadDefaults(root *cobra.Command, file string, text []byte) (Defaults, error) {
 	r := strictyaml.New(defaultsFile, file)
 	d := Defaults{file: r}
@@ -363,8 +362,8 @@ func near[V any](name string, known map[string]V) string {
 	return ""
 }
 
-// Set sets the flags that the command line leaves out, from the environment, else from the verb's defaults, else from
-// the defaults for all verbs. The variable for --accel of "study run" is RACKLESS_STUDY_RUN_ACCEL.
+// Set sets flags that the command line leaves out, from the environment (RACKLESS_STUDY_RUN_ACCEL), else from the
+// verb's defaults, else from those for all verbs.
 func (d Defaults) Set(cmd *cobra.Command, env func(string) string) error {
 	if cmd.Hidden && cmd.Annotations[Now] == "" { // the program starts these commands itself
 		return nil
@@ -408,8 +407,7 @@ func (d Defaults) set(cmd *cobra.Command, flag string, env func(string) string) 
 	return nil
 }
 
-// Slips returns an error for environment variables (NAME=VALUE) that look like a misspelt variable of a flag or one of
-// others, because nothing would read them.
+// Slips returns an error for environment variables (NAME=VALUE) that look misspelt, because nothing would read them.
 func Slips(root *cobra.Command, environ []string, others ...string) error {
 	known := lists.SetOf(others, func(name string) string { return name })
 	verbs := commands(root)

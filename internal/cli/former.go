@@ -25,23 +25,22 @@ func (f *former) Set(value string) error {
 	return nil
 }
 
-// Type implements pflag.Value; the help does not show the flag.
+// Type implements pflag.Value.
 func (*former) Type() string { return "string" }
 
-// Renamed adds a hidden flag under the former name of the flag now. short is its former letter, or "".
+// Renamed adds a hidden flag under its former name. short is its former letter, or "".
 func Renamed(cmd *cobra.Command, old, short, now string) {
 	Replaced(cmd, old, short, "--"+now, func(value string) error { return cmd.Flags().Set(now, value) }, now)
 }
 
-// Replaced adds a hidden flag in place of the flags set. said is how they are typed, and apply sets them for an
-// argument.
+// Replaced adds a hidden flag in place of the flags set. said is how they are typed.
 func Replaced(cmd *cobra.Command, old, short, said string, apply func(value string) error, set ...string) {
 	f := cmd.Flags().VarPF(&former{now: said, apply: apply, set: set}, old, short, "see "+said)
 	f.Hidden = true
 }
 
-// Settle sets present flags by the former ones that were given, and returns how these are typed now. Giving both is an
-// error, unless the flag takes several values.
+// Settle sets present flags by former ones, and returns how these are typed now. Giving both is an error, unless the
+// flag takes several values.
 func Settle(cmd *cobra.Command) (said []string, err error) {
 	var given []*pflag.Flag
 	cmd.Flags().Visit(func(f *pflag.Flag) {

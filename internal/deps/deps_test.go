@@ -1,5 +1,4 @@
-// Package deps has only tests. They keep the packages of this module apart, the dependencies justified, and unwanted
-// packages out of the binary.
+// Package deps has only tests: of imports between packages, of dependencies and of comments.
 package deps
 
 import (
@@ -34,7 +33,7 @@ type imports struct {
 	tests []string // from its _test.go files
 }
 
-// readTree reads all Go files below dir, whatever their build tags.
+// readTree ignores build tags.
 func readTree(dir string) (tree, error) {
 	t := make(tree)
 	err := filepath.WalkDir(dir, func(file string, d fs.DirEntry, err error) error {
@@ -43,7 +42,7 @@ func readTree(dir string) (tree, error) {
 		}
 		name := d.Name()
 		if d.IsDir() {
-			// The go command ignores these too, except bin and out, which hold no source.
+			// The go command ignores these too, except bin and out.
 			if file != dir && (strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_") ||
 				slices.Contains([]string{"testdata", "vendor", "bin", "out"}, name)) {
 				return fs.SkipDir
@@ -105,13 +104,13 @@ func matches(pattern, imp string) bool {
 	return imp == pattern
 }
 
-// wayTo returns the shortest chain of imports to a package that matches the pattern, or nil.
+// wayTo returns the shortest chain of imports, or nil.
 func (t tree) wayTo(from, pattern string) []string {
 	queue := [][]string{{from}}
 	for seen := map[string]bool{from: true}; len(queue) > 0; queue = queue[1:] {
 		way := queue[0]
 		last := t[way[len(way)-1]]
-		if last == nil { // not of this module: its imports do not matter
+		if last == nil {
 			continue
 		}
 		for _, imp := range last.code {
@@ -133,7 +132,7 @@ func wingOf(wings []wing, pkg string) int {
 	return slices.IndexFunc(wings, func(w wing) bool { return w.name == name })
 }
 
-// violations are sorted by package. Unneeded exceptions in upward are violations too.
+// violations include unneeded exceptions in upward.
 func (t tree) violations(wings []wing, upward map[string]string, never map[string]map[string]string) []string {
 	var bad []string
 	used := map[string]bool{}
@@ -358,7 +357,6 @@ func TestFilesAreSplitBeforeTheyAreLong(t *testing.T) {
 	}
 }
 
-// rows returns the first column of the table below a heading, without backquotes.
 func rows(t *testing.T, text, heading string) []string {
 	t.Helper()
 	_, section, ok := strings.Cut(text, "\n## "+heading+"\n")

@@ -5,8 +5,7 @@ type wing struct {
 	why  string
 }
 
-// wings are ordered as in docs/architecture.md, from the ground up. A package may import packages of its own wing and
-// of earlier wings.
+// wings are ordered as in docs/architecture.md. A package may import its own wing and earlier ones.
 var wings = []wing{
 	{"internal", "what all wings share knows none of them"},
 	{"docs", "documents as files, embedded: who prints them knows what they are"},
@@ -24,7 +23,6 @@ var wings = []wing{
 	{"cmd", "a command is wired up from packages, and never imported"},
 }
 
-// upward permits imports that point up, each with the change that will remove it.
 var upward = map[string]string{}
 
 const (
@@ -53,22 +51,21 @@ func with(m map[string]string, path, why string) map[string]string {
 	return m
 }
 
-// seeded is like pure for packages that draw random numbers with the caller's seed.
+// seeded allows random numbers with the caller's seed.
 func seeded() map[string]string {
 	m := pure()
 	delete(m, "math/rand/v2")
 	return m
 }
 
-// timed is like seeded for packages that process times read elsewhere.
+// timed also allows times that are read elsewhere.
 func timed() map[string]string {
 	m := seeded()
 	delete(m, "time")
 	return m
 }
 
-// never maps packages to forbidden imports. A package of this module is forbidden even as an indirect import, other
-// packages only as a direct one.
+// never forbids a package of this module even as an indirect import, others only as a direct one.
 var never = map[string]map[string]string{
 	"internal/strictyaml":      timed(),
 	"internal/trace":           pure(),
@@ -118,7 +115,7 @@ var never = map[string]map[string]string{
 	"study/measure":            {"study/rig": "a study measures by its own design: this measures a lab once"},
 }
 
-// testOnly would be dead weight or worse in a program (testing registers flags).
+// testOnly registers flags or is dead weight in a program.
 var testOnly = map[string]string{
 	"testing/...":                                    "the testing package is for tests",
 	"github.com/google/go-cmp/...":                   "it panics on what it does not know: it is for tests",
@@ -129,5 +126,5 @@ var testOnly = map[string]string{
 	"github.com/invopop/jsonschema/...": "the schemas are files: it makes them in tests",
 }
 
-// noName are package names that describe nothing, so that such packages collect everything.
+// noName names describe nothing, so that such packages collect everything.
 var noName = []string{"base", "common", "helper", "helpers", "lib", "misc", "shared", "types", "util", "utils"}

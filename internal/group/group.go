@@ -1,10 +1,9 @@
 // Package group groups values by key, in the order in which the keys first appear.
 package group
 
-// By groups values by key. A plain map would iterate in random order, but pages and files of the same input must be
-// equal. The zero value is empty.
+// By avoids a map's random order: pages and files of the same input must be equal. The zero value is empty.
 type By[K comparable, V any] struct {
-	Keys []K // read only: in the order of their first values
+	Keys []K
 	of   map[K][]V
 }
 
@@ -19,7 +18,7 @@ func (g *By[K, V]) Add(key K, value V) {
 	g.of[key] = append(g.of[key], value)
 }
 
-// A List holds one value for each key, in the order of first use. The zero value is empty.
+// A List holds one value for each key, in the order of first use.
 type List[K comparable, V any] struct {
 	All []V // read only
 	at  map[K]int
@@ -38,5 +37,5 @@ func (l *List[K, V]) At(key K, first V) *V {
 	return &l.All[i]
 }
 
-// Of returns the values of a key in the order of their addition, or nil.
+// Of returns the values of a key, or nil.
 func (g *By[K, V]) Of(key K) []V { return g.of[key] }

@@ -1,5 +1,4 @@
-// Package lazyregexp compiles regular expressions at their first use: compiling all took more than a millisecond of
-// every start of the program.
+// Package lazyregexp compiles at the first use: compiling all took more than a millisecond of every start.
 package lazyregexp
 
 import (
@@ -7,8 +6,7 @@ import (
 	"sync"
 )
 
-// New compiles expr at the first call of its result, and panics then if expr is wrong. Any number of goroutines may
-// call it at once.
+// New compiles expr at the first call of its result, and panics then if expr is wrong. Goroutines may share it.
 func New(expr string) func() *regexp.Regexp {
 	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expr) })
 }

@@ -19,8 +19,7 @@ func Each[T any](items []T, f func(T) error) error {
 	return errors.Join(errs...)
 }
 
-// InOrder does the jobs on all cores and passes their results to use in the order of the jobs. It stops at the first
-// error of use and when ctx is done.
+// InOrder passes results to use in the order of the jobs. It stops at the first error of use and when ctx is done.
 func InOrder[J, R any](ctx context.Context, jobs []J, do func(context.Context, J) R, use func(R) error) error {
 	return InOrderBy(ctx, runtime.GOMAXPROCS(0), jobs, do, use)
 }

@@ -19,12 +19,12 @@ import (
 // A Server listens on a local port.
 type Server struct {
 	Addr net.Addr
-	Key  string // path of the accepted private key
+	Key  string
 
-	io.Closer // stops the server and its sessions
+	io.Closer
 }
 
-// Start writes the client's key to the file "key" in dir. shell returns the command to run in place of a login shell.
+// Start writes the client's key to the file "key" in dir. shell returns the command in place of a login shell.
 func Start(dir string, shell func(ctx context.Context, command string) *exec.Cmd) (*Server, error) {
 	_, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {

@@ -1,5 +1,4 @@
-// Package statedir keeps the state of a running lab or emulated host in a directory: state.json in it and a lock file
-// beside it.
+// Package statedir keeps the state of a lab or emulated host: a directory with state.json, and a lock file beside it.
 package statedir
 
 import (
@@ -20,8 +19,7 @@ import (
 
 const stateFile = "state.json"
 
-// Read reads state.json. version points to the field of state with its version, and known is the wanted one; advice is
-// for messages.
+// Read reads state.json. version points to the field with its version, and known is the wanted one.
 func Read(dir, advice string, state any, version *int, known int) error {
 	path := filepath.Join(dir, stateFile)
 	trace.Reads(path)
@@ -49,8 +47,8 @@ func Write(dir string, state any) error {
 
 const lockPoll = 50 * time.Millisecond
 
-// Lock takes the lock of a directory: a file beside it, so that the directory can go. It calls waiting once if another
-// process holds the lock, and ends at its error. what is the owner of the directory, for messages.
+// Lock locks a file beside the directory, so that the directory can go. It calls waiting once if another process holds
+// the lock, and ends at its error.
 func Lock(ctx context.Context, what, dir string, waiting func(holder string) error) (unlock func(), err error) {
 	path := dir + ".lock"
 	for told := false; ; {
@@ -99,7 +97,7 @@ func sameFile(f *os.File, path string) bool {
 	return err == nil && os.SameFile(a, b)
 }
 
-// Own makes a directory for this user only, and refuses one that another user could have made. holds is for messages.
+// Own makes a directory for this user only, and refuses one that another user could have made.
 func Own(holds, dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("directory of %s: %w; set RACKLESS_RUN to one that can be written", holds, err)

@@ -9,8 +9,8 @@ import (
 // An Event is a change in a long operation.
 type Event struct {
 	Step string // current step, e.g. "start nodes"
-	// Live describes the current activity. The display calls it repeatedly, from another goroutine, until the step ends
-	// or sets another Live.
+	// Live describes the current activity. The display calls it from another goroutine until the step ends or sets
+	// another.
 	Live  func() string
 	Left  func() time.Duration // or nil if unknown
 	Note  string               // a message for the user
@@ -21,8 +21,8 @@ type Event struct {
 	Took  time.Duration // with End
 }
 
-// A Progress turns a sequence of steps into events. Beginning a step ends the one before. Report may be nil. Calls must
-// not be concurrent.
+// A Progress turns steps into events. Beginning a step ends the one before. Report may be nil. Calls must not be
+// concurrent.
 type Progress struct {
 	Report func(Event)
 

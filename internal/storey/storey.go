@@ -1,5 +1,4 @@
-// Package storey divides tests into two storeys: "make test" and "make test-e2e", see docs/testing.md. A test of the
-// second has a name that begins with TestE2E and calls E2E.
+// Package storey divides tests into "make test" and "make test-e2e", see docs/testing.md.
 package storey
 
 import (
@@ -57,7 +56,7 @@ func E2E(t T) {
 	})
 }
 
-// Rand has its seed printed: the same seed draws the same sample, whatever other tests run.
+// Rand prints its seed, which draws the same sample whatever other tests run.
 func Rand(t T) *rand.Rand {
 	t.Helper()
 	return source(Seed(t), t.Name())
@@ -95,7 +94,7 @@ func source(seed uint64, test string) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, name.Sum64()))
 }
 
-// Some returns n elements of a list, or all if there are fewer, in their order.
+// Some returns n elements, or all if there are fewer, in their order.
 func Some[E any](rng *rand.Rand, list []E, n int) []E {
 	drawn := make([]bool, len(list))
 	for _, i := range rng.Perm(len(list))[:min(n, len(list))] {

@@ -13,15 +13,15 @@ import (
 	"github.com/rackless/rackless/internal/words"
 )
 
-// Mapping calls each for every present key of a fixed set, with its index in names and the dotted path of its value.
+// Mapping calls each for present keys of a fixed set, with the index in names and the dotted path.
 func (d *Reader) Mapping(path string, n ast.Node, names []string, each func(i int, path string, n ast.Node)) {
 	d.Entries(path, n, func(name string, at Place, value ast.Node) {
 		if i := slices.Index(names, name); i >= 0 {
 			each(i, Join(path, name), value)
 			return
 		}
-		// The format's own advice comes first, because it knows keys that belong elsewhere. The key that was probably
-		// meant counts as written, so that its absence is not a second error.
+		// The format knows keys that belong elsewhere. The key that was probably meant counts as written, so that its
+		// absence is not a second error.
 		near, fix := Nearest(name, names), ""
 		if d.Format.UnknownFix != nil {
 			fix = d.Format.UnknownFix(path, name, near)
@@ -137,7 +137,7 @@ func (d *Reader) Text(path string, n ast.Node, want string) (string, bool) {
 	return "", false
 }
 
-// ValuePlace returns the position of a value, or of its key if the value is missing.
+// ValuePlace returns the place of a key if its value is missing.
 func (d *Reader) ValuePlace(path string, n ast.Node) Place {
 	if IsNull(n) && n.GetToken().Value != "null" && n.GetToken().Value != "~" {
 		return d.Keys[path]
@@ -172,7 +172,7 @@ func Describe(n ast.Node) string {
 	return Shorten(n.GetToken().Value) // numbers and booleans, as written
 }
 
-// Join appends a key to a dotted path. It quotes keys that are not plain words, since keys come from the file.
+// Join quotes keys that are not plain words, since keys come from the file.
 func Join(path, name string) string {
 	if strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") != "" ||
 		len(name) > MaxQuoted || name == "" {

@@ -16,14 +16,14 @@ import (
 // An Error is one error in a file, with its position and a suggestion.
 type Error struct {
 	File   string `json:"-"`              // as given to New
-	Line   int    `json:"line"`           // from 1; 0 if the error has no position, as in an empty file
+	Line   int    `json:"line"`           // from 1; 0 without a position
 	Column int    `json:"column"`         // from 1, in characters
 	Key    string `json:"key,omitempty"`  // dotted path such as "nodes.vm00.cpus"; "" for the whole document
 	What   string `json:"what"`           // in a few words
-	Have   string `json:"have,omitempty"` // the value in the file, quoted if it is text; may be ""
+	Have   string `json:"have,omitempty"` // quoted if it is text; may be ""
 	Want   string `json:"want,omitempty"` // may be ""
 	Fix    string `json:"fix,omitempty"`  // suggested remedy; may be ""
-	// Excerpt is the line and up to two lines before it, with a marker under the column, or "" without a position.
+	// Excerpt has up to two lines before it, and a marker under the column; "" without a position.
 	Excerpt string `json:"-"`
 }
 
@@ -78,7 +78,7 @@ const MaxQuoted = 60
 // Quote is strconv.Quote with a limited length. Quoting also disarms terminal escapes in a file.
 func Quote(s string) string { return strconv.Quote(Shorten(s)) }
 
-// Shorten truncates a text that is too long for a message and marks the cut.
+// Shorten marks the cut.
 func Shorten(s string) string { return words.Clip(s, MaxQuoted) }
 
 const (
@@ -108,8 +108,8 @@ func excerpt(lines []string, line, column int) string {
 	return b.String()
 }
 
-// window makes an unprintable character one character and a tab a space, so that the marker stays under its column and
-// the file cannot control the terminal.
+// window replaces unprintable characters and tabs, so that the marker stays under its column and the file cannot
+// control the terminal.
 func window(line string, shift int) string {
 	runes := []rune(strings.TrimRight(line, "\r"))
 	runes = runes[min(shift, len(runes)):]
@@ -125,7 +125,7 @@ func window(line string, shift int) string {
 	return string(runes)
 }
 
-// Nearest returns the candidate that a misspelt word most likely means, or "".
+// Nearest returns the candidate that was most likely meant, or "".
 func Nearest(word string, candidates []string) string {
 	word = strings.ToLower(word)
 	// At most half of the letters may be wrong, and no more than three: disk is not a misspelling of nics.
@@ -178,8 +178,8 @@ func Distance(a, b string) int {
 
 const mostOthers = 5
 
-// Others suggests files in place of a missing one: the one in dirs with the most similar name, else the first of them,
-// or "". list returns the files of a directory that could be meant.
+// Others suggests a file in place of a missing one: the most similar name in dirs, else the first, or "". list returns
+// the files that could be meant.
 func Others(path string, dirs []string, list func(dir string) []string) string {
 	byName, names := map[string]string{}, []string{}
 	for _, dir := range dirs {

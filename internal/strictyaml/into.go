@@ -33,7 +33,7 @@ func MustParse(name string, data []byte, v any) {
 	}
 }
 
-// Place returns the position of a dotted path such as "gpus[1].address", or of the nearest enclosing value.
+// Place returns the position of a path such as "gpus[1].address", or of the nearest enclosing value.
 func (d *Reader) Place(path string) Place {
 	for path != "" {
 		if at, ok := d.Values[path]; ok {
@@ -115,7 +115,7 @@ func (d *Reader) into(path string, n ast.Node, v reflect.Value) {
 	}
 }
 
-// Fields reads the keys of a mapping into the struct that v points to, even if its type has a rule.
+// Fields reads the keys of a mapping into a struct, even if its type has a rule.
 func (d *Reader) Fields(path string, n ast.Node, v any) { d.fields(path, n, reflect.ValueOf(v).Elem()) }
 
 func (d *Reader) fields(path string, n ast.Node, v reflect.Value) {
@@ -167,7 +167,7 @@ func (d *Reader) needsValue(t reflect.Type) bool {
 // A Rule reads one value, instead of the default for the variable's type.
 type Rule func(path string, n ast.Node, v reflect.Value)
 
-// RuleOf returns a Rule that stores the result of read, unless it is nil after an error.
+// RuleOf returns a Rule that stores the result of read, unless nil.
 func RuleOf[T any](read func(path string, n ast.Node) *T) Rule {
 	return func(path string, n ast.Node, v reflect.Value) {
 		if value := read(path, n); value != nil {

@@ -1,9 +1,8 @@
-// Package strictyaml reads small YAML files that people write, and reports errors with their exact position.
+// Package strictyaml reads small YAML files that people write, and reports all errors with their exact position.
 //
-// YAML can do more than such a file needs, and some of it is dangerous: a page of aliases can stand for gigabytes, and
-// deep nesting exhausts the stack. So anchors, tags, directives and a second document are refused before the parser
-// sees them. Size, depth and the number of keys have limits, and a panic of the YAML library becomes an error. Reading
-// continues after an error, so that one run shows all of them.
+// Some YAML is dangerous: a page of aliases can stand for gigabytes, and deep nesting exhausts the stack. So anchors,
+// tags, directives and a second document are refused before the parser sees them. Size, depth and the number of keys
+// have limits, and a panic of the YAML library becomes an error.
 package strictyaml
 
 import (
@@ -36,18 +35,18 @@ type Format struct {
 	LargeFix, AliasFix string
 	// LooseText accepts numbers and booleans as text, as written.
 	LooseText bool
-	// NeedValues makes a key without a value an error, unless the value would be a list or a mapping.
+	// NeedValues makes a key without a value an error, unless it would be a list or a mapping.
 	NeedValues bool
 	// Rules maps the tag "rule" of fields to Rules, and Types maps types.
 	Rules map[string]Rule
 	Types map[reflect.Type]Rule
-	// UnknownFix suggests the right section for an unknown key, or "" to suggest near, the most similar key.
+	// UnknownFix suggests the right section for an unknown key, or "" for near.
 	UnknownFix func(path, name, near string) string
 	// MappingFix is for another value in place of a mapping.
 	MappingFix func(path string, n ast.Node) string
 }
 
-// Place is a position in the file. Both numbers are from 1; the zero Place is no position.
+// Place is a position from 1; the zero Place is none.
 type Place struct{ Line, Column int }
 
 func TokenPlace(t *token.Token) Place {

@@ -26,8 +26,7 @@ type T interface {
 	Errorf(format string, args ...any)
 }
 
-// Logf logs a line of counts and adds it to the test's own file, which still holds the counts if go test takes the
-// result from its cache.
+// Logf adds a line to the test's own file, which keeps it if go test takes the result from its cache.
 func Logf(t T, format string, args ...any) {
 	t.Helper()
 	line := fmt.Sprintf(format, args...)

@@ -22,8 +22,7 @@ const escapeKey = 0x1d
 // errEscape ends copyKeys after the escape key, or if the terminal is gone.
 var errEscape = errors.New("escape key")
 
-// Connect copies keys to the console and its output to out, until the escape key, the end of the node or the end of
-// ctx. It uses raw mode, so that Ctrl-C goes to the node.
+// Connect runs until the escape key, the end of the node or of ctx. It uses raw mode, so that Ctrl-C goes to the node.
 func Connect(ctx context.Context, conn net.Conn, t *os.File, out io.Writer) (err error) {
 	old, err := term.MakeRaw(int(t.Fd()))
 	if err != nil {
@@ -82,8 +81,7 @@ func copyKeys(w io.Writer, r io.Reader) error {
 	}
 }
 
-// Pipe types its input into the console and copies the console's output to out. It ends after the input has ended and
-// the console has been silent for the duration quiet.
+// Pipe types its input into the console and copies the output to out. It ends after the input and silence for quiet.
 func Pipe(ctx context.Context, conn net.Conn, in io.Reader, out io.Writer, quiet time.Duration) error {
 	typed := make(chan error, 1)
 	go func() {

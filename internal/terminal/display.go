@@ -14,8 +14,8 @@ import (
 	"github.com/rackless/rackless/internal/words"
 )
 
-// A Display shows the progress of a long operation. On a terminal the current step is one live line. Other outputs get
-// plain lines without control characters, one for each finished step and each note.
+// A Display shows the progress of a long operation. On a terminal the current step is one live line; other outputs get
+// plain lines, one for each finished step and each note.
 type Display struct {
 	w     io.Writer
 	live  bool
@@ -39,7 +39,7 @@ type Display struct {
 	done chan struct{}
 }
 
-// NewDisplay starts a display, which must be closed before other output to w. env is os.Getenv.
+// NewDisplay must be followed by Close before other output to w. env is os.Getenv.
 func NewDisplay(w io.Writer, env func(string) string) *Display {
 	u := &Display{w: w, now: time.Now}
 	if f := Of(w); f != nil && env("TERM") != "dumb" {
@@ -78,15 +78,13 @@ func (u *Display) spin() {
 	}
 }
 
-// ClearLine moves the cursor to the first column and erases the line. Every terminal knows these control sequences
-// (ECMA-48).
+// ClearLine erases the line. Every terminal knows these control sequences (ECMA-48).
 const ClearLine = "\r\x1b[K"
 
-// lookEvery frames, look is called, which may read a file: once a second.
+// lookEvery frames make a second: look may read a file.
 const lookEvery = 10
 
-// draw uses one line, since ClearLine cannot erase a line that wraps. It cuts the text before the times, because a
-// waiting user looks for the times.
+// draw uses one line, since ClearLine cannot erase a line that wraps. It cuts the text before the times.
 func (u *Display) draw() {
 	if !u.live || u.step == "" {
 		return
@@ -172,8 +170,7 @@ func (u *Display) Quiet() func(steps.Event) {
 	}
 }
 
-// Close removes the live line. Later events are not shown: in a file with both streams, they would follow the result. A
-// second call does nothing.
+// Close removes the live line. Later events are not shown: in a file with both streams, they would follow the result.
 func (u *Display) Close() {
 	if u.stop != nil {
 		close(u.stop)
@@ -191,8 +188,7 @@ type Meter struct {
 	done, ended chan struct{} // nil if nothing is shown
 }
 
-// NewMeter calls text four times a second, from another goroutine. The meter must be closed before other output to w.
-// env is os.Getenv.
+// NewMeter calls text four times a second, from another goroutine. It must be closed before other output to w.
 func NewMeter(w io.Writer, env func(string) string, text func() string) *Meter {
 	f := Of(w)
 	if f == nil || env("TERM") == "dumb" {
@@ -224,8 +220,7 @@ func (m *Meter) Close() {
 	}
 }
 
-// past holds the last duration of each step. It differs between machines by a factor of a hundred, but hardly between
-// runs.
+// past durations differ between machines by a factor of a hundred, but hardly between runs.
 type past struct {
 	path string
 	took map[string]float64 // in seconds
@@ -236,8 +231,7 @@ const (
 	mostSteps    = 500             // beyond this, all are forgotten: names of hosts and tests come and go
 )
 
-// Remember lets the display estimate the remaining time of steps from durations in the file at path. Errors of the file
-// only lose the estimates.
+// Remember estimates the remaining time of steps from durations in the file at path, whose errors are ignored.
 func (u *Display) Remember(path string) {
 	if !u.live {
 		return

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/term"
 )
 
-// FollowSize reports columns and rows, now and after each change, until stop is called: a serial line does not transmit
-// them. It ignores errors of tell, since a console of the wrong size still works.
+// FollowSize reports columns and rows until stop is called: a serial line does not transmit them. It ignores errors,
+// since a console of the wrong size still works.
 func FollowSize(ctx context.Context, t *os.File, tell func(ctx context.Context, width,
 	height int) error) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)

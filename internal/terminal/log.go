@@ -19,8 +19,8 @@ import (
 // followPause looks immediate and costs nothing.
 const followPause = 200 * time.Millisecond
 
-// PrintLog copies the last lines of a log to w, or all of it if lines is 0. With follow it continues until ctx is done
-// or the file is removed, at the end of a lab.
+// PrintLog copies the last lines of a log, or all if lines is 0. With follow it continues until ctx is done or the file
+// is removed, at the end of a lab.
 func PrintLog(ctx context.Context, w io.Writer, path string, lines int, follow bool) error {
 	file, err := os.Open(path)
 	if err != nil {
@@ -103,8 +103,8 @@ func Plain(text string) string {
 	return b.String()
 }
 
-// A PlainWriter removes control characters and escape sequences: a guest's sequence could change the terminal, or make
-// it type an answer into the reader's shell.
+// A PlainWriter removes escape sequences of guests, which could make the terminal type an answer into the reader's
+// shell.
 type PlainWriter struct {
 	W     io.Writer
 	state int // the kind of sequence that the last write ended in
@@ -158,8 +158,8 @@ func (p *PlainWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// A Writer is standard output or standard error for people. It escapes every byte that a terminal would interpret,
-// which may come from a foreign file, a database's answer or an error. All output passes through it.
+// A Writer is standard output or standard error for people. It escapes every byte that a terminal would interpret. All
+// output passes through it.
 type Writer struct {
 	File *os.File
 
@@ -169,7 +169,7 @@ type Writer struct {
 	rest  []byte // an incomplete character or colour
 }
 
-// Exact turns the escaping off, for output of other programs or that programs read.
+// Exact turns the escaping off, for output of or for other programs.
 func (w *Writer) Exact() { w.exact = true }
 
 // Color lets colours pass unescaped from now on.

@@ -1,5 +1,5 @@
-// Package trace prints reads of files, programs and changes, for --verbose. The switch is global: otherwise every
-// package between a verb and a reader of files would need a logger.
+// Package trace prints reads, programs and changes, for --verbose. It is global: otherwise every package would need a
+// logger.
 package trace
 
 import (

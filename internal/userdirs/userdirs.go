@@ -20,8 +20,8 @@ type Dirs struct {
 	Data  string // results of measurements
 }
 
-// Default uses RACKLESS_RUN, RACKLESS_CACHE and RACKLESS_DATA, else the variables of the XDG base directory
-// specification. Without HOME, as in a systemd unit, it looks the home directory up in the user's account.
+// Default uses RACKLESS_RUN, RACKLESS_CACHE and RACKLESS_DATA, else the XDG base directories. Without HOME, as in a
+// systemd unit, it looks the home directory up in the user's account.
 func Default(getenv func(string) string, uid int) (Dirs, error) {
 	places := places{getenv, home(getenv, uid)}
 	run, xdgRun := "/run/rackless", "" // sudo may keep the caller's XDG_RUNTIME_DIR, which root should not fill
@@ -90,8 +90,8 @@ func UserDir(getenv func(string) string, uid int, xdg, belowHome string) (string
 	return dir, nil
 }
 
-// ConfigFile returns RACKLESS_CONFIG, else rackless/config.yaml in XDG_CONFIG_HOME or ~/.config, or "" if that does not
-// exist. The default file is refused if others can write it, since it controls rackless.
+// ConfigFile returns RACKLESS_CONFIG, else rackless/config.yaml in XDG_CONFIG_HOME or ~/.config, or "" if missing. The
+// default file is refused if others can write it, since it controls rackless.
 func ConfigFile(getenv func(string) string, uid int) (string, error) {
 	if file := getenv("RACKLESS_CONFIG"); file != "" {
 		return file, nil
@@ -108,8 +108,7 @@ func ConfigFile(getenv func(string) string, uid int) (string, error) {
 	return file, nil
 }
 
-// Check refuses directories that others own or can write, because rackless trusts the files in them. A missing
-// directory is created later.
+// Check refuses directories that others own or can write, because rackless trusts the files in them.
 func (d Dirs) Check(uid int) error {
 	for _, x := range [][2]string{{d.Run, "RACKLESS_RUN"}, {d.Cache, "RACKLESS_CACHE"}, {d.Data, "RACKLESS_DATA"}} {
 		if err := checkOurs(x[0], uid); err != nil {

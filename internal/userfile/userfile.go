@@ -1,5 +1,5 @@
-// Package userfile reads files that a user names, and standard input, up to a limit: /dev/zero has no end, a pipe may
-// never close, and a disk image taken for a lab file fills the memory. No read outlives a signal.
+// Package userfile reads files that a user names up to a limit: /dev/zero has no end, and a disk image taken for a lab
+// file fills the memory. No read outlives a signal.
 package userfile
 
 import (
@@ -13,8 +13,8 @@ import (
 
 var ended = context.Background()
 
-// EndWith makes reads of pipes, devices and standard input end when ctx is done. Even opening a FIFO blocks until there
-// is a writer.
+// EndWith makes reads of pipes, devices and standard input end with ctx. Even opening a FIFO blocks until there is a
+// writer.
 func EndWith(ctx context.Context) { ended = ctx }
 
 // Open opens the file at path for reading.
@@ -31,8 +31,7 @@ func Stream(f io.Reader, name string) io.ReadCloser {
 	return stream(name, func() (io.ReadCloser, error) { return io.NopCloser(f), nil })
 }
 
-// stream reads in its own goroutine, which is abandoned when reads end, because a blocked open or read cannot be
-// interrupted.
+// stream abandons its goroutine when reads end, because a blocked open or read cannot be interrupted.
 func stream(name string, open func() (io.ReadCloser, error)) io.ReadCloser {
 	r, w := io.Pipe()
 	context.AfterFunc(ended, func() { w.CloseWithError(fmt.Errorf("read %s: %w", name, context.Cause(ended))) })
@@ -47,14 +46,13 @@ func stream(name string, open func() (io.ReadCloser, error)) io.ReadCloser {
 	return r
 }
 
-// Maximum sizes in bytes, all multiples of 1 MiB. A parser's own limit is lower and has a better message.
+// Maximum sizes in bytes, all multiples of 1 MiB. A parser's own limit is lower.
 const (
 	// Text is for files written by people: lab files, profiles, studies and weights.
 	Text = 4 << 20
 	// Data is for lists, baselines and the output of one measurement.
 	Data = 16 << 20
-	// Document is for files that rackless writes about whole labs. The plan of 500 lab nodes with 256 virtual CPUs each
-	// takes a tenth of it.
+	// Document is for files about whole labs. The plan of 500 lab nodes with 256 virtual CPUs each takes a tenth of it.
 	Document = 64 << 20
 	// Kernel is for kernel images, compressed or not.
 	Kernel = 256 << 20
@@ -70,7 +68,7 @@ func Read(path string, limit int64) ([]byte, error) {
 	return ReadFrom(f, path, limit)
 }
 
-// ReadFrom fails for more than limit bytes, with name. An error of r is returned unchanged, because it names the file.
+// ReadFrom names the file if it has more than limit bytes. Errors of r are unchanged.
 func ReadFrom(r io.Reader, name string, limit int64) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(r, limit+1))
 	if err != nil {

@@ -16,8 +16,7 @@ func For(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Until calls look until it returns true or an error, with a pause after each call, or returns the cause if ctx is
-// done.
+// Until calls look until it returns true or an error, with a pause after each call, or until ctx is done.
 func Until(ctx context.Context, pause time.Duration, look func() (bool, error)) error {
 	for {
 		if there, err := look(); there || err != nil {

@@ -86,7 +86,7 @@ func Bytes[T int | int64 | uint64](n T) string {
 	return scaled(float64(n), 1024, "B", "KiB", "MiB", "GiB", "TiB", "PiB")
 }
 
-// Size prints the largest binary unit that is not larger, with one decimal under 100: "62.5 GiB", "512 B".
+// Size prints the largest binary unit, with one decimal under 100: "62.5 GiB".
 func Size(n uint64) string {
 	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"}
 	v, at := float64(n), 0
@@ -170,8 +170,8 @@ func Ago(d time.Duration) string { return largest(d, "s", "m", "h", "d") }
 // Lasting is Ago for sentences: "42 s", "3 min", "5 h", "2 days".
 func Lasting(d time.Duration) string { return largest(d, " s", " min", " h", " days") }
 
-// largest uses the largest unit of which there are at least two. A negative duration, from a clock that was set back,
-// is 0.
+// largest uses the largest unit of which there are at least two. A negative duration comes from a clock that was set
+// back.
 func largest(d time.Duration, units ...string) string {
 	n := int(max(0, d.Seconds()))
 	for i, next := range []int{60, 60, 24} {
@@ -183,8 +183,7 @@ func largest(d time.Duration, units ...string) string {
 	return strconv.Itoa(n) + units[3]
 }
 
-// Clip shortens a foreign text to most characters, with three dots for the cut. It reads no more of the text, which may
-// have many MB.
+// Clip shortens a foreign text, with three dots for the cut. It reads no more of the text, which may have many MB.
 func Clip(s string, most int) string {
 	for i := range s {
 		if most == 0 {
@@ -208,7 +207,7 @@ func Plain(s string) string {
 	return s
 }
 
-// A Message is the output of another program for a page: a summary line and the whole text.
+// A Message is the output of another program: a summary line and the whole text.
 type Message struct {
 	Text  string // one line, in our words
 	Whole string // empty if Text is complete
@@ -249,8 +248,8 @@ func Fold(text string) Message {
 	return Message{line, text}
 }
 
-// Printable makes foreign text safe to show. Characters that could move a terminal's cursor, change colours, reverse
-// the order of characters or hide some become Go escapes, and a line break becomes a space.
+// Printable escapes characters that could move a terminal's cursor, change colours, reverse the order of characters or
+// hide some. A line break becomes a space.
 func Printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\n' || r == '\t' {
@@ -260,7 +259,7 @@ func Printable(s string) string {
 	}, Visible(s))
 }
 
-// shown excludes printable characters without a shape of their own, which would make two names look the same.
+// shown excludes characters without a shape, which would make two names look the same.
 func shown(r rune) bool {
 	if r < utf8.RuneSelf { // nearly all characters are ASCII
 		return ' ' <= r && r <= '~' || r == '\n' || r == '\t'
