@@ -10,9 +10,9 @@ import (
 // A BadResultError says that a tool printed no valid result. The measurement can be retried; its output must not be
 // published.
 type BadResultError struct {
-	Tool   string // e.g. "perftest", "iperf3"
-	Line   int    // from 1; 0 if the whole output is bad
-	Text   string // the bad line, shortened
+	Tool   string
+	Line   int // from 1; 0 if the whole output is bad
+	Text   string
 	Reason string
 }
 

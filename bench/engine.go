@@ -17,10 +17,10 @@ import (
 // An Endpoint is one side of a measurement.
 type Endpoint struct {
 	Node     string
-	Addr     netip.Addr // address of the server
-	Device   string     // e.g. "rxe0"; unused by iperf3
-	Wire     Wire       // the port's link
-	GIDIndex int        // the RoCE v2 GID for Addr, e.g. 1 on rxe, 3 on mlx5
+	Addr     netip.Addr
+	Device   string // e.g. "rxe0"; unused by iperf3
+	Wire     Wire
+	GIDIndex int // the RoCE v2 GID for Addr, e.g. 1 on rxe, 3 on mlx5
 	Place    Place
 }
 
@@ -65,9 +65,9 @@ type Options struct {
 // An Engine is a tool with its arguments and a parser for its output.
 type Engine struct {
 	Name    string // e.g. "ib_write_bw", with differences from the plain engine after slashes: "ib_send_lat/ud"
-	Tool    string // e.g. "perftest"
-	About   string // one-line description
-	Suite   string // one of the Suite constants
+	Tool    string
+	About   string
+	Suite   string
 	Program string
 	Others  string // separated by blanks
 	Package string // Debian package, or words that say how to get it

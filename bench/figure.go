@@ -8,9 +8,9 @@ import (
 
 // A Figure is one number printed by a tool, in this package's unit for its metric.
 type Figure struct {
-	Metric     string // one of the Metric constants
-	Bytes      int64  // 0 if the tool has none
-	Iterations int64  // 0 if not printed
+	Metric     string
+	Bytes      int64 // 0 if the tool has none
+	Iterations int64 // 0 if not printed
 	Value      float64
 	Unit       string
 	Derived    bool // see Sample.Derived

@@ -114,9 +114,9 @@ type Program struct {
 // A Launch is the result of running a program.
 type Launch struct {
 	Output
-	Command []string // of the launcher, mpirun
-	MPI     string   // the launcher's version
-	Where   string   // nodes, ranks and transport, in words
+	Command []string
+	MPI     string
+	Where   string // nodes, ranks and transport, in words
 	// RDMAPackets were sent by the RDMA devices of all nodes, 0 if the run does not use RDMA.
 	RDMAPackets uint64
 }

@@ -8,7 +8,7 @@ import (
 
 // A Pair is one measurement: the client sends to the server (and reads from it, for ib_read_bw).
 type Pair struct {
-	Client, Server string // names of nodes
+	Client, Server string
 }
 
 // Plans of pairs for Pairs.

@@ -89,7 +89,7 @@ type Progress struct {
 	Attempt                int  // from 1
 	Done                   bool // false if the attempt begins
 	Err                    error
-	Retry                  bool // another attempt follows
+	Retry                  bool
 }
 
 // An ExitError says that a command exited with a status other than 0.
@@ -97,7 +97,7 @@ type ExitError struct {
 	Node    string
 	Command string
 	Code    int
-	Text    string // last line of its output
+	Text    string
 }
 
 func (e *ExitError) Error() string {

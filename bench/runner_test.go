@@ -57,9 +57,9 @@ type fakeLab struct {
 
 	mu        sync.Mutex
 	listening map[string]bool // ports in hexadecimal
-	running   int             // running servers
-	ports     []string        // of the servers, in order
-	log       []string        // without looking for the port
+	running   int
+	ports     []string
+	log       []string // without looking for the port
 }
 
 func (l *fakeLab) next(list *[]command) command {
@@ -281,7 +281,7 @@ func TestAMeasurementThatFailsForGoodIsOneSampleWithAllReasons(t *testing.T) {
 		name    string
 		lab     *fakeLab
 		retries int
-		want    string // the reason of each attempt
+		want    string
 		seconds float64
 	}{
 		{"the calibration fails each time", &fakeLab{clients: []command{miscalibrated(t)}}, 0, calibration, 0},

@@ -41,8 +41,8 @@ type Sample struct {
 	// stored.
 	Printed []Stream `json:"-"`
 
-	Tool    string `json:"tool"`              // e.g. "perftest", "iperf3"
-	Version string `json:"version,omitempty"` // tool version on the client
+	Tool    string `json:"tool"`
+	Version string `json:"version,omitempty"`
 	// Command is quoted for a shell; empty if the client was not started.
 	Command       string `json:"command"`
 	ServerCommand string `json:"server_command,omitempty"`

@@ -189,7 +189,7 @@ func TestAPreparationIsNotBegunOnWhatHasChangedInTheMeantime(t *testing.T) {
 		name      string
 		loaded    bool
 		meanwhile func(t *testing.T, s host.Store, p *host.Prepared)
-		want      string // "" is no error
+		want      string
 	}{
 		{"goes on, and nothing happened", true, func(*testing.T, host.Store, *host.Prepared) {}, ""},
 		{"goes on, and it was rolled back", true, func(t *testing.T, s host.Store, p *host.Prepared) {

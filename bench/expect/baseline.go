@@ -128,7 +128,7 @@ type Deviation struct {
 	Measured *float64 `json:"measured,omitempty"` // nil if it was not measured, or failed
 	Change   float64  `json:"change,omitempty"`   // as a fraction of the expected value
 	OK       bool     `json:"ok"`
-	Reason   string   `json:"reason,omitempty"` // why it is not OK
+	Reason   string   `json:"reason,omitempty"`
 }
 
 // ErrOtherKind is returned for comparing emulated figures with hardware figures.

@@ -12,10 +12,10 @@ import (
 type columnKind int
 
 const (
-	columnFigure     columnKind = iota // a metric of this package
-	columnBytes                        // message size
-	columnIterations                   // iterations
-	columnOther                        // checked for being a number, and dropped
+	columnFigure columnKind = iota // a metric of this package
+	columnBytes
+	columnIterations
+	columnOther // checked for being a number, and dropped
 )
 
 // A column is one column of a table, identified by its title.

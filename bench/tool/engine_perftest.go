@@ -45,7 +45,7 @@ type perftest struct {
 
 	transport string // "UC", "UD"; "" means RC
 	pairs     int    // queue pairs; 0 means one
-	both      bool   // both sides send
+	both      bool
 	timed     bool
 	immediate bool   // which notifies the other CPU
 	compare   bool   // instead of fetch and add

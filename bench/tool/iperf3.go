@@ -50,7 +50,7 @@ func (iperf3) Parse(out bench.Output, _ bench.Options) ([]bench.Figure, error) {
 
 // An Iperf3Result is the client's output of `iperf3 --json`.
 type Iperf3Result struct {
-	Version  string // e.g. "3.12"
+	Version  string
 	Protocol string // "TCP" or "UDP"
 	Streams  int
 	Reverse  bool      // the server sent

@@ -228,7 +228,7 @@ func (t lineTool) Parse(out bench.Output, o bench.Options) ([]bench.Figure, erro
 type printedNumber struct {
 	number, rounding float64 // rounding is half a unit of the last decimal
 	text             string
-	at               int // offset in the output
+	at               int
 }
 
 type readout struct {

@@ -50,7 +50,7 @@ type osu struct {
 	program    string
 	test       string
 	bandwidth  bool
-	both       bool // both sides send
+	both       bool
 	collective bool
 	word       int64 // bytes of an element; 0 means 1
 }

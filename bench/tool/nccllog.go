@@ -16,7 +16,7 @@ import (
 // A Remark is a fact that a log tells about a run besides its figures.
 type Remark struct {
 	What     string `json:"what"`
-	Evidence string `json:"evidence"`      // from the log
+	Evidence string `json:"evidence"`
 	Fix      string `json:"fix,omitempty"` // empty if nothing is wrong
 	// Possible is set if it is worth a look only if a figure is low.
 	Possible bool `json:"possible,omitempty"`
@@ -163,9 +163,9 @@ type ncclLogged struct {
 	alone bool
 	via   group.By[string, string]
 	nics  []string
-	noGDR []string // NICs
+	noGDR []string
 	far   []Remark // the first pair of GPU and NIC
-	said  []Remark // of ncclWords
+	said  []Remark
 }
 
 func (s *ncclLogged) read(line string) {

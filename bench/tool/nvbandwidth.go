@@ -152,11 +152,11 @@ type nvMatrix struct {
 	testcase string
 	both     string // if its total is still to come
 	title    bool
-	latency  bool // figures are times, not bandwidths
+	latency  bool
 	oneWay   bool
 	peers    bool // nothing is measured from a GPU to itself
 	columns  int
-	rows     int // so far
+	rows     int
 	values   []float64
 	// The printed sum is that of unrounded values.
 	sum, rounding float64

@@ -17,7 +17,7 @@ import (
 
 // A PerftestResult is the output of one run of a perftest tool.
 type PerftestResult struct {
-	Test  string            // e.g. "RDMA_Write BW Test"
+	Test  string
 	Facts map[string]string // by the names of perftestFacts, as far as the release prints them
 
 	Rows []Row // in printed order; never empty
@@ -31,7 +31,7 @@ type PerftestResult struct {
 
 // A Row is one row of perftest's table, with all figures of one message size.
 type Row struct {
-	Bytes      int64 // message size
+	Bytes      int64
 	Iterations int64
 	Figures    []bench.Figure // without figures printed as "not measured"
 }
@@ -213,7 +213,7 @@ type perftestText struct {
 	// listing is set within the list of -U, which stands between the table's header and the table with its header
 	// again.
 	listing bool
-	ruled   bool // there is a ruler
+	ruled   bool
 }
 
 // parsePerftestText needs the end of the table: a broken pipe may leave a row that looks good and is wrong.

@@ -1,7 +1,7 @@
 package tool
 
 import (
-	_ "embed" // for the inputs of jobs
+	_ "embed"
 	"regexp"
 	"slices"
 	"strconv"

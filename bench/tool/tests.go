@@ -11,14 +11,14 @@ import (
 type Tests struct {
 	Version string    // "" if unknown
 	Started time.Time // zero if unknown
-	All     []Test    // in the order printed
+	All     []Test
 }
 
 // A Test is one test of an output.
 type Test struct {
 	Name    string // with differences from the usual: "/half/max"
 	Figures []bench.Figure
-	Err     error // why figures are missing
+	Err     error
 }
 
 func (t *Tests) of(name string) *Test {

@@ -17,7 +17,7 @@ import (
 
 type loader interface {
 	change.Op
-	where() string // used in Step.What
+	where() string
 	guard(ctx context.Context, s *change.System) error
 }
 

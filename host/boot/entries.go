@@ -26,7 +26,7 @@ import (
 // our arguments even after a rollback until the next reboot.
 type entries struct {
 	Args []string `json:"args"`
-	Dirs []string `json:"dirs"` // of the entries
+	Dirs []string `json:"dirs"`
 	Env  string   `json:"env,omitempty"`
 	// Grubby is the path of grubby, or "".
 	Grubby string `json:"grubby,omitempty"`

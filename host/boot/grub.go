@@ -19,7 +19,7 @@ import (
 // changed settings alone would not reach the next boot.
 type grub struct {
 	Args     []string `json:"args"`
-	Config   string   `json:"config"` // the path of grub.cfg
+	Config   string   `json:"config"`
 	Program  string   `json:"program"`
 	Settings string   `json:"settings"`
 	DropIn   bool     `json:"drop_in"` // Settings is our own file
@@ -34,7 +34,7 @@ const (
 )
 
 type grubState struct {
-	Settings change.State `json:"settings"` // as change.File has it
+	Settings change.State `json:"settings"`
 	Config   change.State `json:"config"`
 	Saved    string       `json:"saved,omitempty"` // saved_entry in GRUB's environment
 }

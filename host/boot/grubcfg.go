@@ -22,8 +22,8 @@ type menu struct {
 type menuEntry struct {
 	title, id string
 	kernel    string
-	line      string   // the kernel's command line
-	initrd    []string // of the command initrd
+	line      string
+	initrd    []string
 	submenu   bool
 	sub       []*menuEntry
 }

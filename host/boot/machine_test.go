@@ -42,7 +42,7 @@ func need(t *testing.T, program, debian string) string {
 type machine struct {
 	t testing.TB
 	*change.System
-	programs map[string]func(argv []string) (string, error) // by name without directory
+	programs map[string]func(argv []string) (string, error)
 	ran      []string
 	journal  string
 }

@@ -15,8 +15,8 @@ type Status string
 
 // Statuses of a step.
 const (
-	InPlace  Status = "in place" // nothing to do
-	Pending  Status = "pending"  // to be done
+	InPlace  Status = "in place"
+	Pending  Status = "pending"
 	Made     Status = "made"
 	Boot     Status = "reboot"
 	Waiting  Status = "waiting"

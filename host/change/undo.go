@@ -22,8 +22,8 @@ type Undo struct {
 
 // A Changed is a change that somebody else made after the op. Undo leaves it.
 type Changed struct {
-	What  string `json:"what"`  // "/proc/sys/vm/stat_interval", "governor of CPU 3"
-	Found string `json:"found"` // the present value
+	What  string `json:"what"` // "/proc/sys/vm/stat_interval", "governor of CPU 3"
+	Found string `json:"found"`
 	Set   string `json:"set"`
 }
 

@@ -58,9 +58,9 @@ type faultTest struct {
 	both bool
 	// died, if set, holds the kinds of points already died at.
 	died map[string]bool
-	rng  *rand.Rand // of chance
+	rng  *rand.Rand
 
-	making, undoing int // number of points
+	making, undoing int
 	deaths          int
 }
 

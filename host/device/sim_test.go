@@ -25,13 +25,13 @@ type sim struct {
 	s    *change.System
 	k    *kernel
 	net  *simNetwork
-	host *topology.Host // result of an inspection
+	host *topology.Host
 
 	natives  map[topology.PCIAddr]string
-	modules  map[string]string   // modules by driver
-	needs    map[string][]string // dependencies of a module
-	refuses  map[string]error    // errors of writes, by file
-	programs []string            // programs that were run
+	modules  map[string]string
+	needs    map[string][]string
+	refuses  map[string]error // errors of writes, by file
+	programs []string
 }
 
 const (

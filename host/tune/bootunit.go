@@ -133,7 +133,7 @@ type GoOn struct {
 	Name        string // unit name, without ".service"
 	Description string
 	Argv        []string // program (an absolute path) and arguments
-	Dir         string   // working directory
+	Dir         string
 	Env         []string // NAME=VALUE
 }
 

@@ -30,7 +30,7 @@ func TestAProgramThatOthersCouldReplaceIsRefused(t *testing.T) {
 	for _, tt := range []struct {
 		name, program string
 		set           func(root string) error
-		stranger      bool // no user is trusted
+		stranger      bool
 		want          string
 	}{
 		{"a program of root's", "/usr/local/bin/rackless", nil, false, ""},

@@ -96,10 +96,10 @@ type machine struct {
 	t       testing.TB
 	root    string
 	journal string
-	ran     []string // the programs with changes
+	ran     []string
 	// pids change with each restart.
 	pids map[string]int
-	fail func(argv []string) error // nil if no program fails
+	fail func(argv []string) error
 }
 
 func newMachine(t testing.TB) *machine {

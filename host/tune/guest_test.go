@@ -89,7 +89,7 @@ func TestOnARealKernelUnderSystemd(t *testing.T) {
 
 func guestRecords(t *testing.T) []cpio.Record {
 	t.Helper()
-	files := map[string]cpio.Record{} // by path
+	files := map[string]cpio.Record{}
 	add := func(name, from string) {
 		b, err := os.ReadFile(from)
 		if err != nil {

@@ -39,9 +39,9 @@ type IRQs struct {
 // argument isolcpus=managed_irq keeps managed ones away.
 type FixedIRQ struct {
 	IRQ  int    `json:"irq"`
-	Name string `json:"name,omitempty"` // names of its handlers
-	CPUs string `json:"cpus"`           // its affinity
-	Why  string `json:"why"`            // the kernel's error
+	Name string `json:"name,omitempty"`
+	CPUs string `json:"cpus"`
+	Why  string `json:"why"` // the kernel's error
 }
 
 type irqMemory struct {

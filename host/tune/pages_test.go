@@ -240,7 +240,7 @@ func TestHugepagesThatWouldStarveTheHostAreRefused(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		set  func(*machine, *plan.Plan)
-		want string // empty if allowed
+		want string
 	}{
 		{"as planned", func(*machine, *plan.Plan) {}, ""},
 		{"all but the least of one node", func(m *machine, p *plan.Plan) { p.Hugepages[0].Count = 15 }, ""},

@@ -15,8 +15,8 @@ func TestWriteFile(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		make func(t *testing.T, path string) error
-		mode fs.FileMode // the file's mode afterwards
-		bad  string      // expected error, or ""
+		mode fs.FileMode
+		bad  string
 	}{
 		"a new file gets the mode": {func(*testing.T, string) error { return nil }, 0o640, ""},
 		"a file that is there keeps its mode": {func(_ *testing.T, path string) error {

@@ -189,7 +189,7 @@ func (b *Browser) next(t TB, waiting string) message {
 
 // Seen describes a page as the browser showed it.
 type Seen struct {
-	Probe    string   // result of the probe
+	Probe    string
 	Problems []string // and foreign requests
 }
 

@@ -34,7 +34,7 @@ var quoted = regexp.MustCompile("\"[^\"]*\"|`[^`]*`")
 // TestCommentsArePlain counts the patterns in all comments.
 func TestCommentsArePlain(t *testing.T) {
 	words := 0
-	hits := make([][]string, len(patterns)) // by pattern
+	hits := make([][]string, len(patterns))
 	err := filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err

@@ -30,7 +30,7 @@ type tree map[string]*imports
 // imports are relative to the module's root, as in the rules.
 type imports struct {
 	code  []string
-	tests []string // from its _test.go files
+	tests []string
 }
 
 // readTree ignores build tags.

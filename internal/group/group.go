@@ -20,7 +20,7 @@ func (g *By[K, V]) Add(key K, value V) {
 
 // A List holds one value for each key, in the order of first use.
 type List[K comparable, V any] struct {
-	All []V // read only
+	All []V
 	at  map[K]int
 }
 

@@ -13,10 +13,10 @@ type Event struct {
 	// another.
 	Live  func() string
 	Left  func() time.Duration // or nil if unknown
-	Note  string               // a message for the user
-	Done  int                  // of Total
+	Note  string
+	Done  int // of Total
 	Total int
-	End   bool          // the step is over
+	End   bool
 	Err   error         // why it failed, with End
 	Took  time.Duration // with End
 }
