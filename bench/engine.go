@@ -33,7 +33,7 @@ type Options struct {
 	// Iterations for each size, at least 5; 0 means as many as fit in a few seconds. The p99.9 of n depends only on the
 	// n/1000 slowest samples.
 	Iterations int
-	// duration of iperf3, sysbench and perftest with /timed; 0 means 5, or 2 with Quick. stress-ng's stream has at
+	// Seconds is for iperf3, sysbench and perftest with /timed; 0 means 5, or 2 with Quick. stress-ng's stream has at
 	// least 5.
 	Seconds int
 

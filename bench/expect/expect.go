@@ -102,8 +102,7 @@ const (
 	// WireShare is the fraction of the wire that good links reach: see TestPublishedFiguresAreJustBelowTheWire.
 	WireShare = 0.98
 	// pcieShare is the reachable fraction of a PCIe limit. Flow control and acknowledgements take another 8 to 10 % (R.
-	// Neugebauer et al., Understanding PCIe performance for end host networking, SIGCOMM 2018, section 3), and the
-	// NIC's own descriptors some.
+	// Neugebauer et al., Understanding PCIe performance for end host networking, SIGCOMM 2018, section 3).
 	pcieShare = 0.88
 	// stealShare of stolen time counts as a cause: a study counts such a run as disturbed.
 	stealShare = 0.02
@@ -241,8 +240,7 @@ func (r *route) narrowest() (side *Side, limit float64) {
 	return side, limit
 }
 
-// judge compares with the wire at its best, then with the path as it is set up. Below both, it looks for causes that no
-// arithmetic gives. If the rate of the port is unknown, only the PCIe link can explain a figure, and Wire stays 0.
+// judge lets only the PCIe link explain a figure if the rate of the port is unknown, and leaves Wire 0 then.
 func (r *route) judge(j *Judgement, resent float64) {
 	j.Wire = r.wire(r.members(), largestIBMTU)
 	side, pcie := r.narrowest()

@@ -1,5 +1,4 @@
-// Package tool has the engines of package bench. Tools that print each figure on a line of its own are rows of
-// table.go.
+// Package tool has the engines of package bench.
 //
 // All parsers follow the same rules, because a wrong figure is worse than none. They find columns by their titles and
 // never by their places, and refuse every unknown title, unit and line in a table. A table must be whole, and if a tool

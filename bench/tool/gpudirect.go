@@ -7,7 +7,7 @@ import (
 )
 
 // GPUDirect returns RDMA writes between GPU n of both nodes by NIC m of both, for each n and m, and between their main
-// memories, one way and both ways. Memory of GPUs is registered by dma-buf.
+// memories, one way and both ways.
 func GPUDirect(gpus, nics int) (all []bench.Engine) {
 	write := perftest{program: "ib_write_bw", operation: "write", bandwidth: true}
 	for nic := range nics {

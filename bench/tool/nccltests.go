@@ -94,7 +94,7 @@ func ParseNCCLTests(output []byte) ([]bench.Figure, error) {
 
 // ParseNCCLKinds reads any program of nccl-tests, as a table or as the JSON of -J. For each size it returns the bus
 // bandwidth (GB/s of 10^9 bytes) and the time for different buffers. It omits bandwidths that round to 0.00 and sizes
-// of 0 bytes. Lines of NCCL's log may stand between the rows and within them.
+// of 0 bytes.
 func ParseNCCLKinds(output []byte) (Tests, error) {
 	if bytes.HasPrefix(bytes.TrimSpace(output), []byte("{")) {
 		return ncclDocument(output)

@@ -255,7 +255,7 @@ func (m *nvMatrix) row(fields []string) error {
 	return nil
 }
 
-// After the matrix of one way come the other way and the total; the last matrix counts.
+// end keeps the last matrix: after one way come the other way and the total.
 func (m *nvMatrix) end() {
 	if m.oneWay {
 		m.testcase, m.both = "", m.testcase

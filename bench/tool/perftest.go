@@ -104,7 +104,6 @@ var perftestWarnings = []string{
 // noCalibration ends when other programs use less of the CPU.
 const noCalibration = "perftest could not calibrate the CPU clock and its figures mean nothing; run it again"
 
-// Lines that make all figures of the run worthless.
 var perftestFailures = []struct{ text, reason string }{
 	// perftest continues with a frequency of zero, prints 0.000 for every bandwidth or "inf" and "-nan" for every
 	// latency, and exits with status 0. Seen on TCG with r^2 of 0.589.

@@ -212,9 +212,8 @@ var applications = []bench.Engine{
 		}),
 }
 
-// Inputs of the jobs: copper by the embedded atom method ("loop geom" gives the atoms the same velocities on any number
-// of ranks); water with long-range forces by particle mesh Ewald; a flow whose lid moves two fifths of a cell in each
-// step of 1 s; a matrix (hpcc reads numbers at the beginnings of lines, by position).
+// Inputs of the jobs: "loop geom" gives atoms the same velocities on any number of ranks; the lid of the flow moves two
+// fifths of a cell in each step of 1 s; hpcc reads numbers at the beginnings of lines, by position.
 var (
 	//go:embed programs/lammps.in
 	lammpsInput string

@@ -34,7 +34,7 @@ type ucx struct {
 // like returns the perftest test of equal duration.
 func (u ucx) like() perftest { return perftest{bandwidth: u.bandwidth} }
 
-// UCX cannot measure all sizes in one run.
+// size is never 0, because UCX cannot measure all sizes in one run.
 func (u ucx) size(o bench.Options) int64 {
 	switch {
 	case o.Bytes != 0:

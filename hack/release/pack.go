@@ -94,7 +94,7 @@ func (r *release) archive(w io.Writer, top string, tree []file) error {
 	return z.Close()
 }
 
-// nfpm reads its files from disk, so pack writes them there first.
+// pack writes the files first, because nfpm reads them from disk.
 func (r *release) pack(w io.Writer, format, arch string, tree []file) error {
 	dir, err := os.MkdirTemp(r.out, "tree")
 	if err != nil {

@@ -5,5 +5,5 @@
 //
 // The user's own arguments stay in place. Other values of our arguments are removed, because the kernel takes only one
 // (see machine/cmdline), and rollback puts them back. Rollback restores every file byte for byte, unless others have
-// changed it: then it removes only our arguments, and generates a regenerated grub.cfg again.
+// changed it: then it removes only our arguments, and generates a new grub.cfg.
 package boot

@@ -240,7 +240,8 @@ func missing(had, have []*menuEntry) string {
 	return strings.Join(names, ", ")
 }
 
-// GRUB's paths begin at the file system of /boot or of /, and on Btrfs with the name of a subvolume.
+// bootFile allows for GRUB's paths, which begin at the file system of /boot or of /, and on Btrfs with the name of a
+// subvolume.
 func bootFile(s *change.System, file string) bool {
 	if strings.HasPrefix(file, "(") { // (hd0,gpt2)/vmlinuz
 		_, file, _ = strings.Cut(file, ")")

@@ -55,7 +55,7 @@ type scriptToken struct {
 var scriptPiece = lazyregexp.New(
 	`(?s)^(?:([ \t\r]+)|([\n;])|\\(.?)|'([^']*)'|"((?:[^"\\]|\\.)*)"|([^ \t\r\n;\\'"]+))`)
 
-// Within double quotes, a backslash before other characters is literal.
+// scriptEscape is for double quotes, in which a backslash before other characters is literal.
 var scriptEscape = lazyregexp.New(`\\([\\"$\n])`)
 
 // scriptTokens splits as in info grub, "Shell-like scripting".

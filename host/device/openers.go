@@ -139,7 +139,7 @@ func filesBelow(top string) ([]deviceFile, error) {
 	return files, err
 }
 
-// Without DEVNAME, the path that udev makes below /dev, the file is named like the device.
+// readDeviceFile takes the device's name without DEVNAME, the path that udev makes below /dev.
 func readDeviceFile(dir string) (deviceFile, error) {
 	text, err := os.ReadFile(filepath.Join(dir, "dev"))
 	if err != nil {

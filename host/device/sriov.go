@@ -77,7 +77,7 @@ func parseSRIOVState(state change.State) (*sriovState, error) {
 	return &st, nil
 }
 
-// Drivers may list the settings of only some functions; missing settings are not restored.
+// sriov leaves out missing settings, which are not restored: drivers may list those of only some functions.
 func (f function) sriov(ctx context.Context) (*sriovState, error) {
 	st := &sriovState{}
 	if !f.exists() {

@@ -122,7 +122,7 @@ func (b *builder) collect() error {
 	return errors.Join(errs...)
 }
 
-// A node's ports are its NICs first, then its virtual functions, as everywhere in a plan.
+// collectVFs counts a node's ports as a plan does: NICs first, then virtual functions.
 func (b *builder) collectVFs() error {
 	b.takers = map[topology.PCIAddr][]string{}
 	byPF := map[topology.PCIAddr]*SRIOV{}
@@ -228,7 +228,7 @@ func (b *builder) everything(ctx context.Context, s *change.System) error {
 	return errors.Join(errs...)
 }
 
-// A setting takes effect at the card's next reset, for example a reboot, so the steps that need it wait.
+// firmware changes take effect at the card's next reset, for example a reboot, so the steps that need them wait.
 func (b *builder) firmware() []change.Step {
 	if !b.o.Firmware {
 		return nil

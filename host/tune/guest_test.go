@@ -44,7 +44,7 @@ var guestArgs = strings.Fields(
 // guestPrograms are copied from this machine, with their libraries.
 var guestPrograms = []string{"/usr/lib/systemd/systemd", "/usr/bin/systemctl", "/usr/bin/mount", "/usr/bin/umount"}
 
-// irqbalance and virtqemud are stand-ins that do nothing: the test only checks their restarts and environment.
+// guestFiles has stand-ins for irqbalance and virtqemud that do nothing.
 var guestFiles = map[string]string{
 	"etc/machine-id": "0123456789abcdef0123456789abcdef\n",
 	"etc/systemd/system/default.target": "[Unit]\nRequires=tune.service irqbalance.service virtqemud.service " +

@@ -87,7 +87,7 @@ func parseMeminfo(file string, data []byte) (*meminfo, error) {
 }
 
 // GuardPages refuses a plan with hugepages that would leave too little memory to a NUMA node or to the host. It counts
-// all hugepages that exist now, for pages set aside at run time and by kernel arguments.
+// all hugepages that exist now.
 func GuardPages(s *change.System, p *plan.Plan) error {
 	pools, guests := poolsOf(p), len(p.Nodes)
 	const dir = "/sys/devices/system/node"

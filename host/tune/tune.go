@@ -1,7 +1,5 @@
-// Package tune sets up a host's memory and CPUs for a lab, with ops of package change.
-//
-// The steps are in the order in which they help each other: hugepages before memory fragments, their mounts, settings
-// for memory, frequencies, then the CPUs: slices of systemd, the partition, interrupts.
+// Package tune sets up a host's memory and CPUs for a lab, with ops of package change. The steps are in the order in
+// which they help each other, such as hugepages before memory fragments.
 package tune
 
 import (

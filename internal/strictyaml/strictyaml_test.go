@@ -225,7 +225,7 @@ func TestPlaceOfAPathIsThatOfWhatItWouldBePartOf(t *testing.T) {
 	}
 }
 
-// No text crashes the program or is refused without a reason.
+// FuzzParse guards against a crash, and against a text that is refused without a reason.
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{"name: a\nlist: [{key: x}]", "seed: 1\nwait: 1s", "free: {a: [1, {b: 2}]}", "- a", "? a",
 		"&a",

@@ -115,7 +115,7 @@ func (u *Display) print(format string, args ...any) {
 	fmt.Fprintf(u.w, format+"\n", args...)
 }
 
-// The caller of erase holds mu.
+// erase needs mu held by the caller.
 func (u *Display) erase() {
 	if u.drawn {
 		fmt.Fprint(u.w, ClearLine)

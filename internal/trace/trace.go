@@ -66,7 +66,7 @@ func say(line string) {
 	}
 }
 
-// The caller of flush holds the lock.
+// flush needs the lock held by the caller.
 func flush() {
 	switch {
 	case state.files == 1:

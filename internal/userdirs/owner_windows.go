@@ -2,5 +2,5 @@ package userdirs
 
 import "io/fs"
 
-// Windows has no user numbers; access lists keep others out of a user's directories.
+// ownerOf knows nothing on Windows, which has no user numbers: access lists keep others out of a user's directories.
 func ownerOf(fs.FileInfo) (uid int, known bool) { return 0, false }
