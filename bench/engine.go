@@ -71,7 +71,7 @@ type Engine struct {
 	Program string
 	Others  string // separated by blanks
 	Package string // Debian package, or words that say how to get it
-	Local   bool
+	Local   bool   // one node, or several by a Group
 
 	Together *Group
 	Measures []string

@@ -61,7 +61,7 @@ var catalogue = slices.Concat(perftestEngines, iperf3Engines, pingEngines, ucxEn
 var defaults = []string{"ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_write_lat", "ib_send_lat", "ib_read_lat",
 	"ib_atomic_lat", "iperf3"}
 
-// Engines returns the engines to run by default, in order. All measure between two nodes.
+// Engines returns the defaults, in order. All measure between two nodes.
 func Engines() []bench.Engine {
 	return slices.DeleteFunc(Catalogue(), func(e bench.Engine) bool { return !slices.Contains(defaults, e.Name) })
 }
@@ -130,7 +130,7 @@ var variants = []string{
 	"ib_write_bw/cuda0", "ib_write_bw/cuda0/dmabuf",
 }
 
-// Suite returns the engines in the order to run them. Not every node has the tools of all, see Runner.Fits.
+// Suite returns engines that not every node can run, see Runner.Fits.
 func Suite(name string) ([]bench.Engine, error) {
 	if !slices.Contains(bench.Suites(), name) {
 		return nil, fmt.Errorf("find suite %q: unknown; use one of %s", name, strings.Join(bench.Suites(), ", "))

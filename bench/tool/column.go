@@ -18,7 +18,6 @@ const (
 	columnOther // checked for being a number, and dropped
 )
 
-// A column is one column of a table, identified by its title.
 type column struct {
 	title  string
 	json   string // perftest's key with --out_json, or ""
@@ -56,7 +55,7 @@ type cell struct {
 	err      error
 }
 
-// makeRow adds figures to row. Its error does not name the line, which the caller adds.
+// makeRow leaves the line's number in its error to the caller.
 func makeRow(cols []column, fields []string, row Row) (Row, error) {
 	if err := checkFields(fields, len(cols)); err != nil {
 		return Row{}, err

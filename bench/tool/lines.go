@@ -22,7 +22,7 @@ import (
 // A lineTool is a tool that prints each figure on a line of its own.
 type lineTool struct {
 	tool string
-	// programs are separated by blanks; "" is the command in PATH.
+	// programs are separated by blanks, if there are several or the program is not in PATH.
 	programs string
 	command  string // a template of [runValues]
 	stderr   bool

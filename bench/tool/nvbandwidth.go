@@ -273,7 +273,6 @@ func (m *nvMatrix) end() {
 	m.testcase = ""
 }
 
-// document skips waived test cases, which do not apply to this machine.
 func (m *nvMatrix) document(document []byte) error {
 	var d struct {
 		Root struct {

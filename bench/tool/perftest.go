@@ -29,7 +29,7 @@ type PerftestResult struct {
 	Complete bool
 }
 
-// A Row is one row of perftest's table, with all figures of one message size.
+// A Row is one row of perftest's table.
 type Row struct {
 	Bytes      int64
 	Iterations int64
@@ -69,7 +69,6 @@ func (r *PerftestResult) Engine() string {
 	return name
 }
 
-// perftestOthers are words of test names that no engine has.
 var perftestOthers = []struct{ inTitle, fact, word string }{
 	{"Post List", "", "postlist"}, {"Multicast", "", "multicast"}, {"forwarding", "", "forwarding"},
 	{"", factSRQ, "srq"}, {"", "Dual-port", "dualport"}}

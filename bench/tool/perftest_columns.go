@@ -89,7 +89,8 @@ func parseHeader(line string) ([]column, error) {
 
 const perftestStdev = "t_stdev[usec]"
 
-// maxDeviation is the largest distance from the average, in us, with a square that fits into perftest's C int (4.5).
+// maxDeviation is the largest distance from the average, in us, with a square that fits into perftest's C int (release
+// 4.5).
 const maxDeviation = 46340
 
 // deviationOverflowed: the standard deviation is -nan or meaningless then, but all other columns are right.

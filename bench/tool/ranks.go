@@ -12,7 +12,6 @@ import (
 	"github.com/rackless/rackless/internal/lazyregexp"
 )
 
-// mpiEngines use the OSU micro-benchmarks if the nodes have them.
 var mpiEngines = []bench.Engine{
 	mpiEngine("mpi_latency", mpiTest{osu: osu{program: "osu_multi_lat", test: "Multi Latency"}, pairs: true},
 		"one-way latency of MPI messages between pairs of ranks that all send, by message size"),

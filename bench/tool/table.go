@@ -11,8 +11,6 @@ import (
 	"github.com/rackless/rackless/internal/lazyregexp"
 )
 
-// Units and directions of metrics are in metric.go.
-
 var hostTools = []bench.Engine{
 	sysbenchEngine("sysbench_cpu_single", "prime numbers up to 10000 by one thread: the speed of a CPU", "1"),
 	sysbenchEngine("sysbench_cpu", "prime numbers up to 10000 by one thread a CPU", "{{.CPUs}}"),
@@ -110,7 +108,6 @@ func sysbenchEngine(name, about, threads string) bench.Engine {
 // 7z in p7zip and in later packages, 7zz in 7-Zip itself, and 7zr if it supports only its own format.
 const sevenZipOthers = "7zz 7zr"
 
-// applications are common in hardware studies and packaged in Debian.
 var applications = []bench.Engine{
 	{
 		Name: "7zip", Tool: tool7Zip, Suite: bench.SuiteApps, Local: true,

@@ -35,7 +35,6 @@ func (t *Tests) add(name string, figures ...bench.Figure) {
 	x.Figures = append(x.Figures, figures...)
 }
 
-// checked needs some tests, each with figures or an error.
 func (t *Tests) checked(tool string, output []byte, err error) (Tests, error) {
 	if err == nil && len(t.All) == 0 {
 		err = bench.BadOutput(tool, output, "there is no result")

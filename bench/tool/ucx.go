@@ -31,7 +31,6 @@ type ucx struct {
 	bandwidth bool
 }
 
-// like returns the perftest test of equal duration.
 func (u ucx) like() perftest { return perftest{bandwidth: u.bandwidth} }
 
 // size is never 0, because UCX cannot measure all sizes in one run.

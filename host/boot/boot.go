@@ -166,7 +166,7 @@ func put(s *change.System, path, text string) error {
 	return s.Replace(path, []byte(text), info.Mode().Perm(), uid, gid)
 }
 
-// byHand asks the user to add the arguments.
+// byHand asks the user to add the arguments, and is done once the kernel runs with them.
 type byHand struct {
 	Args  []string `json:"args"`
 	Found string   `json:"found"`

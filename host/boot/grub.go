@@ -52,6 +52,7 @@ func (g *grub) read(ctx context.Context, s *change.System) (st grubState, err er
 	var err1, err2 error
 	st.Settings, err1 = (&change.File{Path: g.Settings}).Read(ctx, s)
 	st.Config, err2 = (&change.File{Path: g.Config}).Read(ctx, s)
+	// GRUB itself writes to grubenv.
 	env, err3 := s.ValueOr(path.Dir(g.Config)+"/grubenv", "")
 	st.Saved = savedEntry(env)
 	return st, errors.Join(err1, err2, err3)
@@ -334,7 +335,7 @@ func settingLines(text string) []string {
 	})
 }
 
-// restoreSettings removes only our words from an edited drop-in and from /etc/default/grub.
+// restoreSettings leaves an edited drop-in alone. From an edited /etc/default/grub it removes only our words.
 func (g *grub) restoreSettings(ctx context.Context, s *change.System, now, was *grubState) error {
 	file := &change.File{Path: g.Settings}
 	nowText, isFile := fileText(now.Settings)
@@ -416,6 +417,7 @@ func parseGrubDefaults(text string) (*grubDefaults, error) {
 
 func (d *grubDefaults) with(values [2]string) (string, error) {
 	text := d.text
+	// From the end, so that offsets stay right.
 	order := [2]int{1, 0}
 	if d.at[0][0] > d.at[1][0] {
 		order = [2]int{0, 1}

@@ -88,7 +88,7 @@ func (f *File) Done(state State) bool {
 	return !st.Missing && st.Link == "" && st.Mode == f.Mode && bytes.Equal(st.Data, f.Data)
 }
 
-// Do makes new files for the caller, and keeps the owner of a replaced one.
+// Do leaves a new file to the caller, and a replaced one to its owner.
 func (f *File) Do(_ context.Context, s *System) error {
 	if f.Absent {
 		return s.Remove(f.Path)

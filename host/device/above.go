@@ -80,6 +80,7 @@ func (f function) above(ctx context.Context, network Network, netdevs []string) 
 	return found, r.err
 }
 
+// kindOf returns the kernel's name with a space ("vlan "), or "".
 func kindOf(s *change.System, netdev string) string {
 	text, _ := s.ValueOr(netFile(netdev, "uevent"), "") // an error only loses the kind
 	for line := range strings.Lines(text) {
@@ -158,6 +159,7 @@ func (f function) elsewhere() (string, error) {
 		"containers are", nil
 }
 
+// class returns 0 if the PCI class is unknown.
 func (f function) class() (topology.ID24, error) {
 	text, err := f.optional("class")
 	if err != nil || text == nil {

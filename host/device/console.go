@@ -18,7 +18,8 @@ func (f function) console() ([]string, error) {
 	if boot == "1" && driver != vfioPCI {
 		found = append(found, "the firmware shows its messages on it (boot_vga)")
 	}
-	// Text consoles are on the first frame buffer (Documentation/fb/fbcon.rst); every other card has one, too.
+	// Text consoles are on the first frame buffer (Documentation/fb/fbcon.rst); every other card with a driver for
+	// screens has one, too.
 	if a, ok := f.functionOf("/sys/class/graphics/fb0/device"); ok && a == f.a {
 		found = append(found, "frame buffer fb0, with the text consoles, is on it")
 	}

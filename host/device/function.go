@@ -464,7 +464,7 @@ func (k *kernel) wait(ctx context.Context, test func() (bool, error)) (bool, err
 	return err == nil, err
 }
 
-// Kinds returns the ops of this package by kind, for reading journals.
+// Kinds returns the ops of this package.
 func Kinds() change.Kinds { return kindsWith(realKernel()) }
 
 func kindsWith(k *kernel) change.Kinds {

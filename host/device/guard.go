@@ -286,7 +286,7 @@ func (sc *scene) sriov(ctx context.Context, o *SRIOV) []error {
 	return errs
 }
 
-// disturb refuses changes that may take a port down for a moment while the host uses it.
+// disturb refuses changes that may take a port down for a moment while the host uses it or its virtual functions.
 func (sc *scene) disturb(ctx context.Context, a topology.PCIAddr, why string) error {
 	if sc.g.o.YesReally {
 		return nil

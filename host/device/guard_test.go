@@ -13,7 +13,7 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// Each guard refuses with its own text, before any change.
+// Before any change.
 func TestGuardsRefuse(t *testing.T) {
 	t.Parallel()
 	nic := wholeCard(plan.KindNIC, simNIC)

@@ -139,7 +139,7 @@ func filesBelow(top string) ([]deviceFile, error) {
 	return files, err
 }
 
-// readDeviceFile takes the device's name without DEVNAME, the path that udev makes below /dev.
+// readDeviceFile needs no DEVNAME, the path that udev makes below /dev: without it the file is named like the device.
 func readDeviceFile(dir string) (deviceFile, error) {
 	text, err := os.ReadFile(filepath.Join(dir, "dev"))
 	if err != nil {

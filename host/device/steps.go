@@ -179,7 +179,7 @@ func labSettings(mac string) (VFSettings, error) {
 	}, nil
 }
 
-// autoprobe is on by default in the kernel.
+// autoprobe is true, as in the kernel, unless the host says otherwise.
 func (b *builder) autoprobe(a topology.PCIAddr) bool {
 	if d := b.h.Device(a); d != nil && d.SRIOV != nil && d.SRIOV.Autoprobe != nil {
 		return *d.SRIOV.Autoprobe

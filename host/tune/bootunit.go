@@ -75,7 +75,8 @@ func bootUnit(binary string) []byte {
 // maxLinks limits the links in a path, as the kernel does (path_resolution(7)).
 const maxLinks = 40
 
-// guardProgram also checks the directories that lead to the program, and the targets of links.
+// guardProgram refuses a program that untrusted users could write or replace: it checks the file, the directories that
+// lead to it, and the targets of links.
 func guardProgram(s *change.System, program string, trusted func(uid uint32) bool) error {
 	for _, c := range program {
 		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'

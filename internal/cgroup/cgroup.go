@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// noLimit is below version 1's "no limit" for memory, a number near 2^63.
+// noLimit is larger than any real limit, and smaller than version 1's "no limit" for memory, near 2^63.
 const noLimit = 1 << 60
 
 // groups returns directories, innermost first.

@@ -115,7 +115,7 @@ var never = map[string]map[string]string{
 	"study/measure":            {"study/rig": "a study measures by its own design: this measures a lab once"},
 }
 
-// testOnly registers flags or is dead weight in a program.
+// testOnly are imports for tests: package testing registers flags.
 var testOnly = map[string]string{
 	"testing/...":                                    "the testing package is for tests",
 	"github.com/google/go-cmp/...":                   "it panics on what it does not know: it is for tests",

@@ -3,7 +3,7 @@ package group
 
 // By avoids a map's random order: pages and files of the same input must be equal. The zero value is empty.
 type By[K comparable, V any] struct {
-	Keys []K
+	Keys []K // read only
 	of   map[K][]V
 }
 
@@ -20,7 +20,7 @@ func (g *By[K, V]) Add(key K, value V) {
 
 // A List holds one value for each key, in the order of first use.
 type List[K comparable, V any] struct {
-	All []V
+	All []V // read only
 	at  map[K]int
 }
 

@@ -134,7 +134,7 @@ func (s signalWriter) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// Confirm asks a yes-or-no question on out, and reads the answer from in.
+// Confirm asks a yes-or-no question.
 func Confirm(ctx context.Context, in io.Reader, out io.Writer, question string) (bool, error) {
 	fmt.Fprintf(out, "%s [y/N] ", question)
 	answer := make(chan string, 1)

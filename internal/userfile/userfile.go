@@ -17,7 +17,7 @@ var ended = context.Background()
 // writer.
 func EndWith(ctx context.Context) { ended = ctx }
 
-// Open opens the file at path for reading.
+// Open opens a file.
 func Open(path string) (io.ReadCloser, error) {
 	trace.Reads(path)
 	if info, err := os.Stat(path); err != nil || info.Mode().IsRegular() || info.IsDir() {
