@@ -46,7 +46,6 @@ func recorded(t testing.TB, name string) []byte {
 
 type command func(ctx context.Context) (bench.Output, error)
 
-// fakeLab uses synctest's time, so waiting costs nothing.
 type fakeLab struct {
 	clients []command // in the order of the attempts; the last one repeats
 	servers []command // if empty, a server that listens until it is killed

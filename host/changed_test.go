@@ -131,7 +131,6 @@ func TestWhatMakesAPlanOld(t *testing.T) {
 			got := host.Changed(p, h)
 			switch tt.name {
 			case "SMT is off", "a node has lost half of its memory", "a virtual machine has come to the same CPU":
-				// The texts name numbers of the plan.
 				if len(got) == 0 {
 					t.Error("not noticed")
 				}

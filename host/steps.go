@@ -38,7 +38,8 @@ type Machine struct {
 	Inspect func(ctx context.Context) (*topology.Host, error)
 }
 
-// Steps puts memory first while it is in one piece, then devices, and then the limits for CPUs.
+// Steps begins with kernel arguments and the boot unit. Then come memory while it is in one piece, devices, and the
+// limits for CPUs.
 func Steps(s *change.System, p *Prepared, m Machine) ([]change.Step, error) {
 	args, why := p.Plan.KernelArgs, p.Plan.KernelWhy
 	if p.Choices.NoReboot {
@@ -152,8 +153,8 @@ func (s Store) Make(ctx context.Context, sys *change.System, j *change.Journal, 
 	return results, errors.Join(err, j.Close())
 }
 
-// Rollback undoes the journal, last first, and closes it. stays is why pages that the boot has set aside may stay until
-// the next one, or nil.
+// Rollback undoes the journal, last first, closes it, and then forgets the preparation. stays is why pages that the
+// boot has set aside may stay until the next one, or nil.
 func (s Store) Rollback(ctx context.Context, sys *change.System, j *change.Journal,
 	report func(change.Result)) (results []change.Result, stays, err error) {
 	// Without the plan it leaves to the next boot what the last one brought.

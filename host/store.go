@@ -32,7 +32,7 @@ func (s Store) dir() string { return cmp.Or(s.Dir, DefaultDir) }
 // Journal returns the path of the journal.
 func (s Store) Journal() string { return filepath.Join(s.dir(), "journal") }
 
-// Adopted returns the directory with the journals of adopted domains of others.
+// Adopted returns the directory with the journals of adopted domains.
 func (s Store) Adopted() string { return filepath.Join(s.dir(), "adopted") }
 
 func (s Store) file() string { return filepath.Join(s.dir(), "prepared.json") }
@@ -104,7 +104,7 @@ func (s Store) Save(p *Prepared) error {
 	return sys.Replace(s.file(), data, 0o600, os.Getuid(), os.Getgid())
 }
 
-// Open saves p and opens the journal. It fails, and takes nothing, if the preparation has changed since p was loaded or
+// Open opens the journal and saves p. It fails, and takes nothing, if the preparation has changed since p was loaded or
 // planned.
 func (s Store) Open(p *Prepared, loaded bool) (*change.Journal, error) {
 	j, err := change.Open(s.Journal(), Kinds())

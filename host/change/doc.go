@@ -11,7 +11,7 @@
 // result for the original.
 //
 // An undo compares the state that was read back with the present one ([Merger]). A difference is somebody else's
-// change: rackless leaves and reports it. If the op was cut off, or the machine was booted since, the state may be
-// neither the old nor the new one. Then ops that can recognize an unfinished change, such as functions of a card
-// without a driver, are undone, and single values that the op cannot have set are left.
+// change: rackless leaves and reports it, and the journal forgets the op. If the op was cut off, or the machine was
+// booted since, the state may be neither the old nor the new one. Then ops that can recognize an unfinished change,
+// such as functions of a card without a driver, are undone, and single values that the op cannot have set are left.
 package change

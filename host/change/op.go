@@ -128,7 +128,7 @@ func (s *Step) Commands() []string {
 const ext4Checkpoint = 0x4004662b
 
 // Checkpoint writes the file system of dir to its final place: after a power cut, GRUB reads an ext4 without its
-// journal. It does nothing if the root is not that of this machine.
+// journal, even if it was synced. It does nothing if the root is not that of this machine.
 func (s *System) Checkpoint(dir string) (err error) {
 	if s.Root != "/" {
 		return nil
@@ -153,7 +153,7 @@ func withSeen(ctx context.Context) context.Context {
 }
 
 // Seen caches the result of look for the duration of a [Survey], because looking can take seconds. A guard that runs
-// right before its step always looks again. Errors are not cached.
+// right before its step always looks again. Keys are like those of contexts. Errors are not cached.
 func Seen[T any](ctx context.Context, key any, look func() (T, error)) (T, error) {
 	seen, _ := ctx.Value(seenKey{}).(map[any]any)
 	if known, ok := seen[key].(T); ok {

@@ -18,8 +18,8 @@ const (
 	InPlace  Status = "in place"
 	Pending  Status = "pending"
 	Made     Status = "made"
-	Boot     Status = "reboot"
-	Waiting  Status = "waiting"
+	Boot     Status = "reboot"  // done, and in effect after a reboot
+	Waiting  Status = "waiting" // cannot be done before a reboot
 	Restored Status = "restored"
 	Kept     Status = "kept" // restored, except for later changes by others
 	Refused  Status = "refused"

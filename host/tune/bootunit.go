@@ -23,7 +23,7 @@ const bootUnitLimit = 20 * time.Minute
 // hasJob needs a number, because systemctl may print the property without one.
 var hasJob = lazyregexp.New(`(?m)^Job=[1-9]`)
 
-// AwaitBootUnit waits until the boot unit is not running, for some seconds after a boot. It first calls waits.
+// AwaitBootUnit waits until the boot unit is not running. If it has to wait, it first calls waits.
 func AwaitBootUnit(ctx context.Context, s *change.System, waits func(what string)) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, bootUnitLimit, fmt.Errorf("%s still works after %v: see journalctl "+
 		"-u %s", bootUnitName, bootUnitLimit, bootUnitName))

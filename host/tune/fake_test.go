@@ -97,9 +97,8 @@ type machine struct {
 	root    string
 	journal string
 	ran     []string
-	// pids change with each restart.
-	pids map[string]int
-	fail func(argv []string) error
+	pids    map[string]int
+	fail    func(argv []string) error
 }
 
 func newMachine(t testing.TB) *machine {

@@ -61,7 +61,7 @@ type view struct {
 	noReboot  bool
 	files     []render.Artifact // for the host, see render.HostFiles
 	given     topology.CPUSet   // including idle siblings
-	emulators topology.CPUSet
+	emulators topology.CPUSet   // for QEMU's own threads
 }
 
 func (v *view) housekeeping() topology.CPUSet { return v.plan.Housekeeping.CPUs }

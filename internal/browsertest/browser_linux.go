@@ -66,7 +66,6 @@ type Browser struct {
 	tab      string // opening one for each page costs as much as showing the page
 }
 
-// A message is an answer with an ID, or an event with a method.
 type message struct {
 	ID        int             `json:"id"`
 	Method    string          `json:"method"`
