@@ -4,41 +4,37 @@ import (
 	"slices"
 )
 
-// The devices of a lab node are picked one by one. How many choices must be examined depends on good lower bounds for
-// the devices still to be picked: eight GPUs of sixteen can be chosen in 12,870 ways. The bounds here hold for any
-// later choice. They use each GPU's cheapest partners among all (Gilmore 1962, Lawler 1963), the nearest home nodes
+// The devices of a lab node are picked one by one; eight GPUs of sixteen can be chosen in 12,870 ways. The bounds here
+// hold for any later choice: each GPU's cheapest partners among all (Gilmore 1962, Lawler 1963), the nearest home nodes
 // of the remaining devices, and the number of devices that can be local to a given number of NUMA nodes.
 //
 // The case that needs this: one lab node with eight GPUs and eight NICs on largeShape of the tests. It is proved in
-// about a thousand steps; without the outlook on devices to come, the bound stays at 31800 of 56664 for millions of
-// steps.
+// about a thousand steps; otherwise the bound stays at 31800 of 56664 for millions of steps.
 
-// outlookDevices and outlookNodes limit the size of an outlook's tables. Hosts above these limits, larger than any of
-// today, get no outlook.
+// outlookDevices and outlookNodes limit tables. Larger hosts get no outlook.
 const (
 	outlookDevices = 1024
 	outlookNodes   = 256
 )
 
-// An outlook holds an enumerator's knowledge of the devices still to be picked.
 type outlook struct {
 	on      bool
 	enough  bool
-	left    []int   // by want: devices still to be picked
-	avail   [][]int // by want and NUMA node: available devices
-	nowhere []int   // by want: available devices without a known NUMA node
-	gone    []bool  // GPUs that can no longer be picked
+	left    []int   // by want
+	avail   [][]int // by want and NUMA node
+	nowhere []int   // by want, without a known NUMA node
+	gone    []bool
 	pairs   []int64 // by GPU: cost of its paths to the picked GPUs
-	other   int64   // least distance of a device to another NUMA node with room
-	covered []int   // by number of NUMA nodes with cores: most devices that can be local to one of them
-	homes   int     // devices with a known NUMA node, including the ones still to be picked
+	other   int64
+	covered []int // by number of NUMA nodes with cores: most devices local to one of them
+	homes   int   // devices with a known NUMA node, picked or still to be picked
 
 	// For paths and ports together, see helpPaths:
-	jointAt []int64 // by NUMA node: cost of paths and of the distance of ports still to be picked, with all cores there
+	jointAt []int64 // by NUMA node with all cores
 	joint   int64   // minimum of jointAt, or infinite if paths and ports are bounded separately
-	help    []int64 // by port: most by which it can make paths cheaper
+	help    []int64 // by port: most by which it makes paths cheaper
 	free    []int   // by port: how many more times it can be picked
-	now     []int64 // by picked GPU: cost of its path with the picked ports, at most secondPair
+	now     []int64 // by picked GPU: cost of its path, at most secondPair
 
 	sums  []int64 // scratch space
 	cover []int   // scratch space
@@ -74,7 +70,6 @@ func (e *enumerator) prepare() {
 	e.s.work.steps += int64(n)
 }
 
-// add changes the count of devices available to want y.
 func (o *outlook) add(m *model, y, d, by int) {
 	if h := m.devices[d].home; h >= 0 {
 		o.avail[y][h] += by
@@ -83,8 +78,8 @@ func (o *outlook) add(m *model, y, d, by int) {
 	}
 }
 
-// take updates the outlook for a picked device or, with sign -1, for one put back. GPUs and NICs become unavailable
-// to other wants too. The counts are kept up to date because lookAhead needs them at each pick.
+// take updates the outlook for a picked device or, with sign -1, for one put back. GPUs and NICs become unavailable to
+// other wants too.
 func (e *enumerator) take(d int, kind wantKind, sign int) {
 	o, m := &e.out, e.s.m
 	if !o.on {
@@ -108,7 +103,7 @@ func (e *enumerator) take(d int, kind wantKind, sign int) {
 	}
 }
 
-// hide makes the device at a position of want x unavailable or, with sign -1, available again.
+// hide makes a device of want x unavailable or, with sign -1, available again.
 func (e *enumerator) hide(x, at, sign int) {
 	if !e.out.on {
 		return
@@ -125,8 +120,7 @@ func (e *enumerator) hide(x, at, sign int) {
 	}
 }
 
-// lookAhead returns a lower bound on the cost of paths, after k devices of want x are picked. It sets eff to lower
-// bounds on the cost of cores on each NUMA node.
+// lookAhead returns a lower bound on the cost of paths, after k devices of want x are picked. It sets eff.
 func (e *enumerator) lookAhead(x, k int) int64 {
 	o, m := &e.out, e.s.m
 	o.enough = true
@@ -184,7 +178,7 @@ func (e *enumerator) lookAhead(x, k int) int64 {
 	return scale * (e.gpusAhead() + e.pathsAhead())
 }
 
-// reach returns the minimum total distance from NUMA node a of the GPUs, or of the other devices, still to be picked.
+// reach returns the minimum total distance from NUMA node a of the devices still to be picked: the GPUs, or the others.
 // It returns false if there are not enough.
 func (o *outlook) reach(m *model, a int, wants []want, gpus bool) (int64, bool) {
 	far := int64(0)
@@ -208,8 +202,7 @@ func (o *outlook) reach(m *model, a int, wants []want, gpus bool) (int64, bool) 
 	return far, true
 }
 
-// coverage finds, for each number of NUMA nodes with cores, the most devices that can be local to one of them. These
-// are the devices of the nodes with the most devices.
+// coverage finds, for each number of NUMA nodes with cores, the most devices that can be local to one of them.
 func (e *enumerator) coverage() {
 	o := &e.out
 	n := len(e.perNode)
@@ -241,8 +234,8 @@ func (e *enumerator) coverage() {
 	}
 }
 
-// away returns the minimum cost of devices without a local core if k NUMA nodes have cores. Without it, one lab node
-// with eight GPUs and eight NICs on largeShape of the tests is not proved.
+// away returns the minimum cost of devices without a local core if k NUMA nodes have cores. Without it, the case above
+// is not proved.
 func (e *enumerator) away(k int) int64 {
 	if !e.out.on {
 		return 0
@@ -251,7 +244,6 @@ func (e *enumerator) away(k int) int64 {
 	return int64(max(0, e.out.homes-e.out.covered[k])) * e.out.other * e.r.w.Nearest() * scale
 }
 
-// addLargest sorts a list and returns the sum of its k largest numbers, and addSmallest that of its k smallest.
 func addLargest(list []int64, k int) int64 {
 	slices.Sort(list)
 	return total(list[max(0, len(list)-k):])
@@ -315,7 +307,6 @@ func (e *enumerator) pathsAhead() int64 {
 	if coming == 0 {
 		return now
 	}
-	// Each GPU pays for its best port, either a picked one or the best available.
 	var sum int64
 	for _, g := range e.c.gpus {
 		sum += min(e.bestPort(g), r.minPair[g])
@@ -323,8 +314,8 @@ func (e *enumerator) pathsAhead() int64 {
 	if coming == r.ports || len(e.c.gpus) < r.gpus {
 		return sum
 	}
-	// A later port saves at most as much as it would alone beside the picked ones, because two ports together save at
-	// most the sum of their separate savings.
+	// A later port saves at most as much as it would alone, because two ports save at most the sum of their separate
+	// savings.
 	o.sums = o.sums[:0]
 	for y, left := range o.left {
 		if r.wants[y].kind == wantGPU || left == 0 {
@@ -347,11 +338,11 @@ func (e *enumerator) pathsAhead() int64 {
 // most secondPair, a picked port saves its help and costs its distance, so the cheapest ports bound both together.
 // secondPair may be any number; the least cost of a second best port separates good ports from others.
 
-// One lab node of four to eight GPUs on a partly used machine needs this: on largeShape of the tests, the bounds of
-// 138 of 480 such labs are up to a tenth lower without it.
+// Without it, the bounds of 138 of 480 labs with one lab node of four to eight GPUs on largeShape of the tests, partly
+// used, are up to a tenth lower.
 
-// helpPaths finds the most that each port would save. It reports whether the joint bound applies: each GPU pays for
-// its best port, and ports are still to be picked.
+// helpPaths finds the most that each port would save. It reports whether the joint bound applies: each GPU pays for its
+// best port, and ports are still to be picked.
 func (e *enumerator) helpPaths() bool {
 	o, r, m := &e.out, e.r, e.s.m
 	if r.gpus == 0 || e.portsToCome() == 0 || r.ports > r.gpus {

@@ -10,8 +10,6 @@ import (
 	"github.com/rackless/rackless/plan/plantest"
 )
 
-// partlyUsed returns the large host with some cores, memory, GPUs and virtual functions taken, and one lab node that
-// asks for a.
 func partlyUsed(seed uint64, a ask) *plan.Problem {
 	p := largeShape().Problem()
 	r := plantest.NewRand(seed)
@@ -58,8 +56,8 @@ func TestManyDevicesAreProvedAtOnce(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// If cores and ports pull eight GPUs to different sides, the last few percent are not proved in this many
-			// steps.
+			// The last few percent are not proved in this many steps if cores and ports pull eight GPUs to different
+			// sides.
 			if !r.Optimal && (a.GPUs < 8 || 100*(r.Cost-r.Bound) > 3*r.Cost) {
 				t.Errorf("cost %d, bound %d, %q: not proved", r.Cost, r.Bound, r.Stopped)
 			}
@@ -84,8 +82,8 @@ func TestALimitDoesNotMeanThatNothingIsFound(t *testing.T) {
 	}
 }
 
-// A bound of a partial choice must not exceed the cost of any completion. So with a limit one above the least cost,
-// the cheapest column must be found again in spite of pruning.
+// A bound of a partial choice must not exceed the cost of any completion. So with a limit one above the least cost, the
+// cheapest column must survive the pruning.
 func TestBoundsOfPartialChoicesKeepTheBest(t *testing.T) {
 	t.Parallel()
 	checked := 0
@@ -102,7 +100,6 @@ func TestBoundsOfPartialChoicesKeepTheBest(t *testing.T) {
 		tr.applyPrices()
 		e := tr.enum(0)
 		lowerBound := e.lowerBound(0, tr.price)
-		// All columns, without pruning by a limit.
 		least := infinite
 		e.run(0, tr.price, infinite, func(c *column, _ int64) bool {
 			if tr.s.fits(0, c) {

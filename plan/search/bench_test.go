@@ -64,7 +64,7 @@ func BenchmarkLarge(b *testing.B) {
 	b.Run("unequal,vfs", func(b *testing.B) { bench(b, largeUnequal(1, 64)) })
 }
 
-// BenchmarkGrowth measures how the work grows with lab nodes, devices and NUMA nodes.
+// BenchmarkGrowth grows lab nodes, devices and NUMA nodes.
 func BenchmarkGrowth(b *testing.B) {
 	for _, n := range []int{2, 4, 8, 16, 32, 64} {
 		b.Run(fmt.Sprintf("labs=%d", n), func(b *testing.B) {

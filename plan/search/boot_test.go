@@ -8,7 +8,6 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// twoNodes returns a problem with two NUMA nodes of four cores, plenty of memory, and one lab node.
 func twoNodes(cores int) *plan.Problem {
 	p := &plan.Problem{
 		PageBytes: 2 << 20, ReserveCores: 1, Weights: plan.DefaultWeights(lab.WorkloadMixed),

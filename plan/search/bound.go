@@ -6,10 +6,9 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 )
 
-// Lagrangian relaxation: each resource for which lab nodes compete has a price, a Lagrange multiplier. Every column
-// pays the prices of its resources. For any prices of 0 or more, the sum of all lab nodes' least reduced costs, minus
-// the value of all available resources at these prices, is a lower bound on the cost of a placement, because no
-// placement takes more than is available. Good prices make the bound high.
+// Lagrangian relaxation: each resource for which lab nodes compete has a price of 0 or more, and every column pays for
+// its resources. The sum of all lab nodes' least reduced costs, minus the value of all available resources at these
+// prices, is a lower bound on the cost of a placement.
 //
 // Most labs are proved before prices are needed, but prices also guide the search: without them 192em64t-24n8c2t with
 // four lab nodes and whole NICs costs 40160 instead of 38530, and its bound is 10360 instead of 26460.
@@ -18,8 +17,8 @@ type vector struct {
 	node   []int64
 	bundle []int64
 	vf     []int64
-	nic    []int64 // being one more user (lab node with virtual functions) of a NIC
-	card   []int64 // being one more lab node with ports of a card, see model.cards; by its first NIC
+	nic    []int64
+	card   []int64 // by first NIC of the card, see model.cards
 }
 
 func newVector(m *model) vector {
@@ -34,7 +33,7 @@ const parts = 5
 // prices are in units of 1/scale, and never negative.
 type prices struct {
 	vector
-	fixed int64 // value of all cores at their prices
+	fixed int64
 }
 
 func newPrices(m *model) *prices { return &prices{vector: newVector(m)} }
@@ -67,7 +66,6 @@ func (p *prices) charge(m *model, c *column) int64 {
 	return sum
 }
 
-// A relaxation is a saved set of prices and its results.
 type relaxation struct {
 	price *prices
 	least []leastColumn
@@ -78,17 +76,17 @@ func (t *tree) relaxation() relaxation {
 	return relaxation{t.price.clone(), slices.Clone(t.least), t.root}
 }
 
-// restore returns to saved prices. It keeps the proved root bound.
+// restore keeps the root bound.
 func (t *tree) restore(r relaxation) {
 	t.price = r.price.clone()
 	copy(t.least, r.least)
 	t.applyPrices()
 }
 
-// applyPrices computes the value of the available resources: the sum of cores, and for each bundle the larger value
-// of its two exclusive uses, whole or by virtual functions. A NIC with u users costs w*u*(u-1), because each shares
-// it with u-1 others, and earns price*u. The table crowding has the least cost minus earnings by the present number
-// of users: since this number only grows, it takes the minimum over all larger ones.
+// applyPrices computes the value of the available resources: the sum of cores, and for each bundle the larger value of
+// its two exclusive uses, whole or by virtual functions. A NIC with u users costs w*u*(u-1), because each shares it
+// with u-1 others, and earns price*u. The table crowding has the least cost minus earnings by the present number of
+// users; since this number only grows, it takes the minimum over all larger ones.
 func (t *tree) applyPrices() {
 	m, p, s := t.m, t.price, t.s
 	p.fixed = 0
@@ -118,7 +116,8 @@ func (t *tree) applyPrices() {
 	for b := range m.bundles {
 		s.crowd += s.bundleTerm(b)
 	}
-	// A card with u lab nodes costs w*u*(u-1) and earns price*u, as a NIC. The cost of the present ones is in wired.
+	// As with NICs, a card with u lab nodes costs w*u*(u-1) and earns price*u. The cost of the present ones is in
+	// wired.
 	s.onCard = s.onCard[:0]
 	for k, ports := range m.cards {
 		var table []int64
@@ -150,7 +149,6 @@ func (m *model) vfUsers() int {
 	return users
 }
 
-// bundleTerm returns a bundle's part of the bound, given its present use.
 func (s *state) bundleTerm(b int) int64 {
 	switch {
 	case s.owner[b] > 0:
@@ -161,14 +159,12 @@ func (s *state) bundleTerm(b int) int64 {
 	return min(-s.whole[b], s.byVF[b])
 }
 
-// bound returns the bound of the relaxation, given the cheapest columns of all lab nodes.
 func (t *tree) bound(least []leastColumn) int64 {
 	sum := lists.Sum(least, func(l leastColumn) int64 { return l.reduced })
 	return max(0, up(sum+t.s.crowd-t.price.fixed)+t.coverAll)
 }
 
-// raised computes the bound at changed prices, and raises the root bound to it if it is higher. ok is false if the
-// work ran out.
+// raised computes the bound at changed prices, and raises the root bound to it. ok is false if the work ran out.
 func (t *tree) raised() (higher, ok bool) {
 	t.applyPrices()
 	if !t.cheapest() || t.work.add(0) {
@@ -182,11 +178,10 @@ func (t *tree) raised() (higher, ok bool) {
 	return true, true
 }
 
-// commonPortPrice starts with the same price for all NICs, the best of the possible costs of one more user. This is
-// optimal if lab nodes are indifferent to the NIC.
+// commonPortPrice starts with the same price for all NICs, which is optimal if lab nodes are indifferent to the NIC.
 //
-// The case that needs it: 64 lab nodes with a virtual function each on largeShape of the tests. The common price
-// alone proves 57600; without it the subgradient method does not get above 0.
+// The case that needs it: 64 lab nodes with a virtual function each on largeShape of the tests. The common price alone
+// proves 57600; without it the subgradient method does not get above 0.
 func (t *tree) commonPortPrice() {
 	defer func() { t.start = t.relaxation() }()
 	m := t.m
@@ -195,16 +190,13 @@ func (t *tree) commonPortPrice() {
 		return
 	}
 	best := t.relaxation()
-	// If users are spread evenly, each NIC has users/nics of them or one more. One more price allows for unusable
-	// NICs.
+	// If users are spread evenly, each NIC has users/nics of them or one more. One more price allows for unusable NICs.
 	for k := int64(1); k <= min(users, users/nics+2); k++ {
-		// The increase of a NIC's sharing cost from k to k+1 users.
 		price := 2 * k * scale * m.p.Weights.NICShared
 		clear(t.price.bundle)
 		for d := range m.devices {
 			if m.devices[d].vfs > 0 {
 				t.price.nic[d] = price
-				// The price of a whole NIC is the relaxation's profit with k or k+1 users.
 				t.price.bundle[m.devices[d].bundle] += k*price - scale*m.p.Weights.NICShared*k*(k-1)
 			}
 		}
@@ -219,7 +211,7 @@ func (t *tree) commonPortPrice() {
 	t.restore(best)
 }
 
-// commonCardPrice tries the same price for all cards, as commonPortPrice does for ports.
+// commonCardPrice tries the same price for all cards.
 //
 // The case that needs it: two lab nodes with a port each, of which one card alone has any with RDMA. 1000 is proved
 // with it, 0 without.
@@ -247,7 +239,6 @@ func (t *tree) commonCardPrice() {
 	t.restore(best)
 }
 
-// ascend raises the root bound by better prices and by the cost of equal lab nodes.
 func (t *tree) ascend() {
 	if b := t.boundUnequal(quickSteps); b >= t.cost {
 		t.root = b
@@ -263,33 +254,31 @@ func (t *tree) ascend() {
 	t.root = max(t.root, t.boundUnequal(equalSteps))
 }
 
-// rounds is the number of price changes by subgradient. ascendSteps limits the work of all price changes; subgradient
-// gives up at once if it is not enough for fewRounds.
+// ascendSteps limits the work of all price changes. subgradient gives up at once if that is not enough for fewRounds.
 const (
 	rounds      = 300
 	ascendSteps = 5_000_000
 	fewRounds   = 50
 )
 
-// subgradient raises the prices of overused resources and lowers the prices of others while the bound grows: the
-// subgradient method with Polyak's step towards the best known cost, in integers. Each direction keeps a part of the
-// last one (Camerini, Fratta and Maffioli 1975), because otherwise equal lab nodes would all move back and forth.
+// subgradient raises the prices of overused resources and lowers others while the bound grows, with Polyak's step, in
+// integers. Each direction keeps a part of the last one (Camerini, Fratta and Maffioli 1975), because otherwise equal
+// lab nodes would all move back and forth.
 func (t *tree) subgradient() {
 	m := t.m
 	best := t.relaxation()
-	// A device with one lab node too many has an excess of one, but moves as much cost as all cores of a lab node. So
-	// devices weigh as much as a lab node's mean number of cores.
+	// A device with one lab node too many has an excess of one, but moves as much cost as all cores of a lab node.
 	mean := int64(max(1, m.asked/len(m.requests)))
 	weights := [parts]int64{1, mean, mean, mean, mean}
 	excess, direction := newVector(m), newVector(m)
 	high := t.bound(t.least)
-	theta, since := int64(16), 0 // theta is the length of a step in sixteenths
+	theta, since := int64(16), 0 // theta: step in sixteenths
 	for n := range rounds {
 		before := t.work.steps
 		t.findExcess(&excess)
 		direction.turn(&excess, t.price)
-		// Polyak's step aims at the cost of the best placement. Before good placements are known that may be far too
-		// high, so the aim stays near the bound.
+		// Polyak's step aims at the cost of the best placement. Before good ones are known that may be far too high, so
+		// the aim stays near the bound.
 		gap := scale * (min(t.cost, 2*t.root+1000) - t.bound(t.least))
 		norm := direction.norm(weights)
 		if norm == 0 || gap <= 0 {
@@ -298,7 +287,7 @@ func (t *tree) subgradient() {
 		t.price.step(&direction, weights, theta*gap/16, norm)
 		t.applyPrices()
 		if !t.cheapest() || t.work.add(0) || n == 0 && (t.work.steps-before)*fewRounds > ascendSteps {
-			break // so few rounds would not improve the prices
+			break // too few to improve the prices
 		}
 		if b := t.bound(t.least); b > high {
 			high, t.root = b, max(t.root, b)
@@ -307,7 +296,6 @@ func (t *tree) subgradient() {
 				return
 			}
 		} else if since++; since > 12 {
-			// The steps overshoot the best prices. Go back and continue with shorter steps.
 			since = 0
 			theta = theta * 2 / 3
 			direction = newVector(m)
@@ -320,8 +308,7 @@ func (t *tree) subgradient() {
 	t.restore(best)
 }
 
-// roundPrices tries rounder prices. The best prices are usually differences of costs, which are round, and the
-// subgradient method only approximates them.
+// roundPrices tries rounder prices: the best ones are usually differences of costs, which are round.
 func (t *tree) roundPrices() {
 	round := func(list []int64, unit int64) {
 		unit *= scale
@@ -371,7 +358,6 @@ func (t *tree) findExcess(u *vector) {
 	for d := range m.devices {
 		if table := t.s.crowding[d]; table != nil && byVF(m.devices[d].bundle) {
 			u.vf[d] = -int64(m.devices[d].vfs)
-			// The relaxation's number of users at this price.
 			k := 0
 			for k+1 < len(table) && scale*m.p.Weights.NICShared*2*int64(k) < p.nic[d] && k < m.devices[d].vfs {
 				k++
@@ -412,7 +398,6 @@ func (t *tree) findExcess(u *vector) {
 	u.clip(p)
 }
 
-// clip removes the parts of a vector that would make prices negative.
 func (v *vector) clip(p *prices) {
 	price := p.parts()
 	for part, list := range v.parts() {
@@ -424,10 +409,8 @@ func (v *vector) clip(p *prices) {
 	}
 }
 
-// turnScale is the unit of a combined direction.
 const turnScale = 16
 
-// turn adds a subgradient to a part of the previous direction.
 func (v *vector) turn(u *vector, p *prices) {
 	from := u.parts()
 	for part, list := range v.parts() {
@@ -438,7 +421,7 @@ func (v *vector) turn(u *vector, p *prices) {
 	v.clip(p)
 }
 
-// norm returns the square of the length, divided by turnScale.
+// norm is squared, and divided by turnScale.
 func (v *vector) norm(weights [parts]int64) int64 {
 	var sum int64
 	for part, list := range v.parts() {

@@ -10,7 +10,7 @@ import (
 	"github.com/rackless/rackless/plan/plantest"
 )
 
-// prepared returns the tree of a problem in the state in which ascend finds it, or nil if there is no placement.
+// prepared returns the tree of a problem as ascend finds it, or nil if there is no placement.
 func prepared(t *testing.T, p *plan.Problem) *tree {
 	t.Helper()
 	m, err := newModel(p)
@@ -34,7 +34,6 @@ func prepared(t *testing.T, p *plan.Problem) *tree {
 	return tr
 }
 
-// leastCost returns the cost that Solve proves, which TestSolveAgreesWithBruteForce verifies.
 func leastCost(t *testing.T, p *plan.Problem) (int64, bool) {
 	t.Helper()
 	r, err := Solve(context.Background(), p, Options{})
@@ -94,7 +93,6 @@ func TestAnyPricesGiveABound(t *testing.T) {
 	t.Logf("%d bounds are the least cost, %d below", tight, loose)
 }
 
-// equalLabs returns equal lab nodes on a small machine that cannot all be equally near to devices, memory or cores.
 func equalLabs(seed uint64) *plan.Problem {
 	r := plantest.NewRand(seed)
 	s := shape{Packages: r.In(1, 2), Nodes: r.In(1, 2), L3s: r.In(0, 2), Cores: r.In(1, 3), Threads: 2,
@@ -199,8 +197,7 @@ func TestPublishedCasesAreProvedAtTheRoot(t *testing.T) {
 	}
 }
 
-// gpusApart returns an H20 with GPUs alternately under a switch with a NIC and under one without, as on a real
-// machine.
+// gpusApart returns an H20 with GPUs alternately under a switch with a NIC and under one without.
 func gpusApart() *plan.Problem {
 	s := h20Shape()
 	p := withAsks(s.Problem(), times(8, ask{Cores: 11, Pages: 200, GPUs: 1, VFs: 1})...)
@@ -231,7 +228,7 @@ func TestMemoryOnFewNodesIsProved(t *testing.T) {
 	}
 }
 
-// Two lab nodes share a card, or one has a port without RDMA. Each lab node alone costs nothing.
+// Two lab nodes share a card, or one has a port without RDMA.
 func TestCardsAreInTheBound(t *testing.T) {
 	t.Parallel()
 	p := evenHost(2, 8, 0)
@@ -250,7 +247,7 @@ func TestCardsAreInTheBound(t *testing.T) {
 	}
 }
 
-// The lab node of 13 cores leaves its NUMA node in part, so that the other one on the card has cores beside it.
+// The lab node of 13 cores makes room beside the card.
 func TestALabNodeIsSplitToMakeRoom(t *testing.T) {
 	t.Parallel()
 	p := evenHost(8, 16, 8)

@@ -9,8 +9,7 @@ import (
 	"github.com/rackless/rackless/plan/plantest"
 )
 
-// brute tries every placement of a problem, core by core and page by page, and returns the least cost. found is false
-// if no placement keeps the rules, and ok is false if there are too many to try.
+// brute tries every placement, core by core and page by page. ok is false if there are too many.
 func brute(p *plan.Problem, most int) (cost int64, found, ok bool) {
 	b := &bruteForce{p: p, left: most}
 	b.pl.Nodes = make([]plan.NodePlacement, len(p.Requests))
@@ -91,7 +90,6 @@ func (b *bruteForce) memory(i, node int, pages int64) {
 	}
 }
 
-// whole tries all sets of whole devices of the right size; violation rejects the unsuitable ones.
 func (b *bruteForce) whole(i, from, picked int) {
 	n, r := &b.pl.Nodes[i], &b.p.Requests[i]
 	gpus, nics, _ := counts(r)

@@ -5,19 +5,17 @@ import (
 	"slices"
 )
 
-// The second half of the enumerator chooses the number of cores of each pool, for the picked devices.
-
 type poolCost struct {
 	pool, node, room int
 	core             int64 // per core, including prices
 }
 
-// coreBound returns a lower bound on the cost of the cores for the devices picked so far, or infinite if there are
-// not enough cores. All cores are on one NUMA node, or each is on the cheapest node with room and each device next to
-// its nearest; the latter split need not exist, but none is cheaper.
+// coreBound returns a lower bound on the cost of the cores for the devices picked so far, or infinite if there are not
+// enough cores. All cores are on one NUMA node, or each is on the cheapest node with room and each device next to its
+// nearest; the latter split need not exist, but none is cheaper.
 func (e *enumerator) coreBound() int64 {
 	best := infinite
-	total, widest, nodes := 0, 0, 0 // over the NUMA nodes with room
+	total, widest, nodes := 0, 0, 0
 	e.findWidths()
 	for n := range e.eff {
 		q := &e.eff[n]
@@ -40,22 +38,21 @@ func (e *enumerator) coreBound() int64 {
 	return min(best, max(e.several(fewest, true)+e.spreadCores(false), e.several(fewest, false)+e.spreadCores(true)))
 }
 
-// spreadCores returns the minimum cost of cores on several NUMA nodes, filling the cheapest first, optionally with
-// their share of the memory. It returns infinite if only one node has room.
+// spreadCores returns the minimum cost of cores on several NUMA nodes, optionally with their share of the memory. It
+// returns infinite if only one node has room.
 func (e *enumerator) spreadCores(memory bool) int64 {
 	var spread int64
 	if memory {
 		if e.r.memory == nil {
-			return 0 // the other bound is as high
+			return 0
 		}
 		spread = e.r.memory.least
 	}
 	spread += e.missing * int64(e.due)
 	left := e.r.cores
-	// This selects by increasing cost without sorting, because there are few distinct costs and this runs at each
-	// pick.
+	// This selects by increasing cost without sorting, because there are few distinct costs and it runs at each pick.
 	for above, first := int64(0), true; left > 0; first = false {
-		// Find the cheapest nodes above the last level. Core prices are never negative.
+		// Core prices are never negative.
 		next, room, nodes := infinite, 0, 0
 		for n := range e.eff {
 			q := &e.eff[n]
@@ -66,7 +63,6 @@ func (e *enumerator) spreadCores(memory bool) int64 {
 			if q.room == 0 {
 				continue
 			}
-			// Cores within the share of devices save the missing cost; cores beyond it do not.
 			due := min(q.room, e.shareOf(n))
 			for _, s := range [...]segment{{core - e.missing, due}, {core, q.room - due}} {
 				if s.cores == 0 || !first && s.cost <= above || s.cost > next {
@@ -93,7 +89,6 @@ func (e *enumerator) spreadCores(memory bool) int64 {
 	return spread
 }
 
-// single returns the minimum cost of the cores if all are on NUMA node n, including memory.
 func (e *enumerator) single(n int) int64 {
 	q, m := &e.eff[n], e.s.m
 	sum := int64(e.r.cores)*q.core + q.near + q.only
@@ -107,8 +102,8 @@ func (e *enumerator) single(n int) int64 {
 }
 
 // several returns the minimum cost of spanning at least so many NUMA nodes: the spans, optionally the memory that can
-// then be local, and the devices without a local core. It tries all numbers of nodes, because each additional one
-// costs a span but brings cores closer to memory and devices.
+// then be local, and the devices without a local core. It tries all larger numbers too, because each node more costs a
+// span but brings cores closer to memory and devices.
 func (e *enumerator) several(nodes int, memory bool) int64 {
 	best := infinite
 	for k := nodes; k <= max(nodes, min(len(e.eff), e.r.cores)); k++ {
@@ -125,7 +120,7 @@ func (e *enumerator) several(nodes int, memory bool) int64 {
 	return best
 }
 
-// fewest returns the minimum number of NUMA nodes for the cores if one is not enough, taking the widest first.
+// fewest returns the minimum number of NUMA nodes for the cores if one is not enough.
 func (e *enumerator) fewest(widest int) int {
 	nodes, left := 0, e.r.cores
 	for size := widest; left > 0; {
@@ -145,7 +140,6 @@ func (e *enumerator) fewest(widest int) int {
 	return max(2, nodes)
 }
 
-// fill gives cores as in the solution of coreBound: on one node, or on the cheapest ones in order.
 func (e *enumerator) fill(bound int64) {
 	e.c.cores = e.c.cores[:0]
 	only := -1
@@ -177,7 +171,6 @@ func (e *enumerator) fill(bound int64) {
 	e.c.cores = slices.DeleteFunc(e.c.cores, func(pc poolCount) bool { return pc.n == 0 })
 }
 
-// sortPools sorts the pools by cost per core, keeping the pools of a NUMA node together.
 func (e *enumerator) sortPools() {
 	m := e.s.m
 	e.byCost = e.byCost[:0]
@@ -207,9 +200,8 @@ func (e *enumerator) sortPools() {
 	})
 }
 
-// spread gives left cores to the pools from position pos of byCost on, trying large numbers first. node is the last
-// NUMA node with cores, and spans the number of nodes with cores. The pools of a node are adjacent in byCost, so that
-// each node is counted once.
+// spread gives left cores to the pools from position pos of byCost on. The pools of a node are adjacent, so that each
+// node is counted once.
 func (e *enumerator) spread(pos, left, node, spans int, paid, charge int64) bool {
 	if e.s.work.add(1 + int64(len(e.byCost))/16) {
 		e.cut = true
@@ -237,8 +229,7 @@ func (e *enumerator) spread(pos, left, node, spans int, paid, charge int64) bool
 	if q.node != node {
 		more++
 	}
-	// Try large numbers first: filling whole NUMA nodes gives a good column early, which lowers the limit for the
-	// rest.
+	// Filling whole NUMA nodes gives a good column early, which lowers the limit for the rest.
 	for n := room; n > 0; n-- {
 		if e.basic && !e.likely(q, n, room, left) {
 			continue
@@ -257,8 +248,8 @@ func (e *enumerator) spread(pos, left, node, spans int, paid, charge int64) bool
 	return e.spread(pos+1, left, node, spans, paid, charge)
 }
 
-// likely reports whether n of left cores in a pool with this much room make a split worth trying first: all that fit,
-// all but one, the share of devices, whole L3 caches, or an even split in two.
+// likely reports whether a split is worth trying first: all that fit, all but one, the share of devices, whole L3
+// caches, or an even split in two.
 func (e *enumerator) likely(q poolCost, n, room, left int) bool {
 	if n >= room-1 || n == left/2 || n == (left+1)/2 || n == e.shareOf(q.node) {
 		return true
@@ -268,7 +259,6 @@ func (e *enumerator) likely(q poolCost, n, room, left int) bool {
 	return n+size > room && (n%size == 0 || (left-n)%size == 0)
 }
 
-// givenOn returns the number of cores given on a NUMA node, and givenIn the number given in a package.
 func (e *enumerator) givenOn(node int) int {
 	return e.given(func(p *pool) bool { return p.node == node })
 }
@@ -285,20 +275,19 @@ func (e *enumerator) given(match func(*pool) bool) int {
 	return sum
 }
 
-// spreadBound returns the minimum cost of left cores from position pos of byCost on, including spans and the distance
-// of devices to the nearest node. full also counts memory and L3 caches. spread needs both, because with fewer cores
-// in a pool plain cannot fall, which ends its loop, but full can.
+// spreadBound returns the minimum cost of left cores from position pos of byCost on. full also counts memory and L3
+// caches: with fewer cores in a pool plain cannot fall, which ends the loop of spread, but full can.
 func (e *enumerator) spreadBound(pos, left, node, spans int) (plain, full int64) {
 	m := e.s.m
 	// The sum of three bounds is valid because they count different costs: the cores on the cheapest remaining pools
-	// (sum), a span for each additional NUMA node needed (more), and devices and memory with that many nodes,
-	// minimized over the number of nodes (best).
+	// (sum), a span for each additional NUMA node (more), and devices and memory, minimized over the number of nodes
+	// (best).
 	need := left
 	var sum int64
 	core := infinite
 	total, clean, dirtiest := 0, 0, 0 // available cores, cores in caches without a tenant, the largest other cache
-	here, near := 0, 0                // on node: available cores, and cores with local memory
-	widest, nearest := 0, 0           // maximum of both on another node
+	here, near := 0, 0
+	widest, nearest := 0, 0
 	wide, at := 0, -1
 	e.rest = e.rest[:0]
 	for _, q := range e.byCost[pos:] {
@@ -335,7 +324,7 @@ func (e *enumerator) spreadBound(pos, left, node, spans int) (plain, full int64)
 		return infinite, infinite
 	}
 	if e.hybrid {
-		sum = int64(left) * core // byCost is not sorted then, so use the least cost for all cores
+		sum = int64(left) * core // byCost is not sorted then
 	}
 	more := 0
 	if left > here {
@@ -343,13 +332,13 @@ func (e *enumerator) spreadBound(pos, left, node, spans int) (plain, full int64)
 	}
 	span := scale * e.r.w.NUMASpan
 	plain = sum + int64(spans+more-1)*span + e.nearest
-	// Spanning more NUMA nodes than necessary costs more, but brings cores closer to memory and devices.
+	// Spanning more NUMA nodes than necessary may bring cores closer to memory and devices.
 	best := infinite
 	if e.perCore > 0 && node >= 0 {
 		near = max(0, min(near-e.givenOn(node), here))
 	}
 	slices.SortFunc(e.rest, largestFirst)
-	open, last := len(e.homes), -1 // devices without a local core so far
+	open, last := len(e.homes), -1
 	for _, pc := range e.c.cores {
 		if n := m.pools[pc.pool].node; n != last {
 			open -= e.homeCount[n]

@@ -7,11 +7,10 @@ import (
 // Counting L3 caches is the cheapest bound on the cost of sharing them, and the only one for the machine as a whole.
 // Mix 40 of the tests ("one-side") needs it: 400 is proved with it, 382 without.
 
-// A covering describes the L3 caches available to some lab nodes.
 type covering struct {
-	own     []int // available cores of caches without a tenant
-	tenants []int // available cores of caches with a tenant
-	loose   int   // cores without a known cache
+	own     []int
+	tenants []int
+	loose   int // cores without a known cache
 
 	ownSums, tenantSums []int // sums of the largest caches
 	size, widest        int   // largest without a tenant, and largest of all
@@ -46,14 +45,13 @@ func sums(list []int) []int {
 	return sums
 }
 
-// shares returns a lower bound on the number of L3 cache shares of lab nodes with these numbers of cores. A share is
-// a pair of a lab node and a cache that it does not have to itself.
+// shares returns a lower bound on the number of L3 cache shares of lab nodes with these numbers of cores. A share is a
+// pair of a lab node and a cache that it does not have to itself.
 //
 // It combines three counts. First, M caches with one owner each hold at most the M largest parts, if lab nodes are cut
-// into parts of the largest cache's size and remainders. The other caches must hold the rest, and have at least two
-// owners each, or one if they have a tenant. Second, each lab node has pieces in at least as many caches as its size
-// requires, and one more if it cannot be whole in one cache. Each piece outside a cache of its own is a share. Third,
-// splitShares counts whole pieces of each lab node.
+// into parts of the largest cache's size and remainders; the other caches have at least two owners each, or one if they
+// have a tenant. Second, each lab node has pieces in at least as many caches as its size requires, and one more if it
+// cannot be whole in one. Third, splitShares counts whole pieces of each lab node.
 func (c *covering) shares(asked []int) int {
 	total, pieces, small, least := 0, 0, 0, c.widest
 	c.parts = c.parts[:0]
@@ -73,7 +71,6 @@ func (c *covering) shares(asked []int) int {
 		}
 	}
 	slices.SortFunc(c.parts, largestFirst)
-	// Replace the parts by sums of the largest ones.
 	sum := 0
 	for k, n := range c.parts {
 		sum += n
@@ -94,7 +91,6 @@ func (c *covering) shares(asked []int) int {
 		}
 		n := 2*full + used
 		if c.loose == 0 {
-			// At most this many lab nodes are whole in one cache; the others have two pieces instead of one.
 			whole := alone + (full+len(c.tenants))*(c.widest/least)
 			n = max(n, pieces+max(0, small-whole)-alone, split[alone])
 		}
@@ -105,12 +101,11 @@ func (c *covering) shares(asked []int) int {
 	return max(0, best) // if no number is enough, there is no placement either
 }
 
-// maxSplitWork limits the work of splitShares.
 const maxSplitWork = 1 << 16
 
 // splitShares returns lower bounds on the number of shares, by the number of caches that lab nodes have to themselves.
-// The other cores of a lab node are in caches with another owner, which leaves it at most a core less than the
-// whole, or with a tenant. It is a whole number for each lab node, and the caches go where they save the most.
+// The other cores of a lab node are in caches with a tenant or another owner, which leaves it at most a core less than
+// the whole.
 //
 // The case that needs this: 38, 24, 23, 3 and 4 cores where 14 of 16 caches have a tenant, so that a piece has 7 cores
 // at most. 13 shares are proved with it, 12 without.
@@ -136,7 +131,6 @@ func (c *covering) splitShares(asked []int) []int {
 	return c.least
 }
 
-// coverage returns the covering of pools that share no L3 cache with others.
 func (m *model) coverage(within func(*pool) bool) *covering {
 	c := &covering{}
 	for _, q := range m.cells {
@@ -163,8 +157,7 @@ func (m *model) coverage(within func(*pool) bool) *covering {
 				pk = -1
 			}
 		}
-		// Cores that the host keeps can be in other caches of the node or package, unless this cache has all of its
-		// cores.
+		// Cores that the host keeps can be in other caches, unless this cache has all of the node or package.
 		if node >= 0 {
 			size = min(size, m.nodes[node].most())
 		}
@@ -186,7 +179,6 @@ func (m *model) cover() int64 {
 	return int64(m.coverage(func(*pool) bool { return true }).shares(asked))
 }
 
-// cover returns a lower bound on the shares of the lab nodes to be packed.
 func (p *packer) cover() int {
 	if p.covers[p.comp] == nil {
 		p.covers[p.comp] = p.m.coverage(func(q *pool) bool { return q.comp == p.comp })
@@ -202,5 +194,4 @@ func (p *packer) cover() int {
 	return p.covers[p.comp].shares(p.asked)
 }
 
-// sharesLeft returns the minimum cost of cache sharing that the lab nodes not yet placed add.
 func (t *tree) sharesLeft() int64 { return max(0, t.coverAll-t.s.l3) }

@@ -6,8 +6,6 @@ import (
 	"github.com/rackless/rackless/plan/plantest"
 )
 
-// fewestShares tries all ways to assign the cores of lab nodes to caches, cores without a cache last. It returns -1
-// if they do not fit.
 func fewestShares(sizes []int, tenant []bool, loose int, asked []int) int {
 	owners := make([]int, len(sizes))
 	best := -1

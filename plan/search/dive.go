@@ -7,19 +7,17 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 )
 
-// The cases that need dives: lab nodes that span many of the 64 small NUMA nodes of hwloc's 256ia64-64n2s2c. With
-// dives two labs there are proved at once, in a few thousand steps; without them the enumerator does not find their
-// best placements in millions.
+// A dive finds a few placements of one lab node quickly: from each NUMA node, it takes the devices nearest to that node
+// and to each other, and then cores in a few likely ways. So a stopped search has a result, and the enumerator has a
+// limit to stay below.
 //
-// A dive finds a few placements of one lab node quickly: from each NUMA node, it takes the devices nearest to that
-// node and to each other, and then cores in a few likely ways. So a stopped search has a result, and the enumerator
-// has a limit to stay below.
+// The cases that need dives: lab nodes that span many of the 64 small NUMA nodes of hwloc's 256ia64-64n2s2c. Two labs
+// there are proved in a few thousand steps; otherwise the best placements are not found in millions.
 
-// diveNodes limits the number of NUMA nodes from which dives start.
 const diveNodes = 16
 
-// dive tries likely columns of lab node i beside the placed ones, until the scaled cost of the state is at most low.
-// It returns the cheapest column and that cost, or nil if none fits.
+// dive tries likely columns of lab node i, until the scaled cost of the state is at most low. It returns nil if none
+// fits.
 func (t *tree) dive(i int, price *prices, low int64, e *enumerator) (*column, int64) {
 	var best *column
 	cost, base := infinite, scale*t.s.cost()
@@ -53,8 +51,7 @@ func (t *tree) dive(i int, price *prices, low int64, e *enumerator) (*column, in
 	return best, cost
 }
 
-// anchors returns NUMA nodes with room, or an evenly spread sample on large hosts, because a dive takes time for each
-// want and NUMA node.
+// anchors returns NUMA nodes with room, or a sample on large hosts.
 func (e *enumerator) anchors() []int {
 	all := lists.Where(e.perNode, func(q nodeCost) bool { return q.room > 0 })
 	if len(all) <= diveNodes {
@@ -66,8 +63,8 @@ func (e *enumerator) anchors() []int {
 	return all[:diveNodes]
 }
 
-// pickNear picks the devices of all wants, each time the one that adds least cost given the picked ones and its
-// distance from NUMA node a. It reports whether there were enough.
+// pickNear picks the devices of all wants, each time the one that adds least cost. It reports whether there were
+// enough.
 func (e *enumerator) pickNear(a int) bool {
 	e.farNear(a)
 	for x := range e.r.wants {
@@ -91,7 +88,6 @@ func (e *enumerator) pickNear(a int) bool {
 	return true
 }
 
-// adds estimates the cost that a device adds.
 func (e *enumerator) adds(d int, kind wantKind) int64 {
 	m := e.s.m
 	v := &m.devices[d]
@@ -116,7 +112,6 @@ func (e *enumerator) adds(d int, kind wantKind) int64 {
 	return add + scale*e.r.minPair[d]
 }
 
-// farNear estimates the distance cost of a device on each NUMA node, with the cores on the nodes nearest to a.
 func (e *enumerator) farNear(a int) {
 	m := e.s.m
 	n := len(m.nodes)
@@ -158,8 +153,8 @@ func (e *enumerator) withMemory(q *nodeCost) int {
 	return q.room
 }
 
-// helps returns the saving on GPU paths by one more port d. If there are more ports than GPUs, it returns the
-// negative cost of the port's own best path.
+// helps returns the saving on GPU paths by one more port d. If there are more ports than GPUs, it returns the negative
+// cost of the port's own best path.
 func (e *enumerator) helps(d int) int64 {
 	if len(e.c.gpus) == 0 {
 		return 0
@@ -197,8 +192,8 @@ func (e *enumerator) unpick() {
 	e.mark = mark{}
 }
 
-// splitsNear tries a few ways to give cores: on as few NUMA nodes as possible and a few more, starting with nodes
-// with devices or near a, filled one after the other or evenly.
+// splitsNear tries a few ways to give cores: on as few NUMA nodes as possible and a few more, starting with nodes with
+// devices or near a.
 func (e *enumerator) splitsNear(a int) {
 	if lists.Sum(e.perNode, func(q nodeCost) int { return q.room }) < e.r.cores {
 		return
@@ -221,8 +216,6 @@ func (e *enumerator) splitsNear(a int) {
 	core := func(k int) int64 { return e.perNode[k].core }
 	homes := func(k int) int64 { return -int64(e.homeCount[k]) }
 	room := func(k int) int64 { return -int64(e.perNode[k].room) }
-	// With devices, cores next to most of them save the most; without devices, large NUMA nodes need the fewest
-	// spans.
 	second := []key{core, room, near}
 	if len(e.homes) > 0 {
 		second = []key{homes, core, near}
@@ -247,8 +240,8 @@ func (e *enumerator) splitsNear(a int) {
 	}
 }
 
-// give yields the column with cores on all of nodes, either evenly or filling the first ones. It gives cores with
-// local memory first. There must be at least as many cores as nodes.
+// give yields the column with cores on all of nodes, evenly or filling the first ones; cores with local memory come
+// first. There must be at least as many cores as nodes.
 func (e *enumerator) give(nodes []int, even bool) {
 	left := e.r.cores - len(nodes)
 	give := slices.Repeat([]int{1}, len(nodes))
@@ -272,8 +265,6 @@ func (e *enumerator) give(nodes []int, even bool) {
 	}
 }
 
-// giveShares yields the column with the share of its devices on each NUMA node, and the remaining cores on the first
-// nodes with room.
 func (e *enumerator) giveShares(order []int) {
 	if e.missing == 0 {
 		return
@@ -332,15 +323,14 @@ func (e *enumerator) yieldCores(nodes, give []int) {
 // quickLabs is the number of lab nodes from which on a quick placement is made first.
 const quickLabs = 64
 
-// quickPlacement places all lab nodes by dives, hardest first, so that a search that is stopped early has a result. A
-// lab node that does not fit goes first in the next attempt.
+// quickPlacement places all lab nodes by dives, so that a search that is stopped early has a result. A lab node that
+// does not fit goes first in the next attempt.
 func (t *tree) quickPlacement() {
 	if len(t.order) < quickLabs {
 		return
 	}
 	order := slices.Clone(t.order)
 	for range 4 {
-		// Packing L3 caches takes most of the time, so it waits until all lab nodes have their pools.
 		t.s.coarse = true
 		stuck := t.placeAll(order, func(i int) *column {
 			e := t.enum(0)
@@ -355,7 +345,7 @@ func (t *tree) quickPlacement() {
 			for _, i := range order {
 				t.s.place(i, found[i])
 			}
-			// The cost may be incomplete if the search was stopped; Solve computes it again.
+			// Solve computes the cost again.
 			if cost, _ := t.s.leaf(); cost < t.cost {
 				t.keep(cost)
 			}
@@ -369,8 +359,7 @@ func (t *tree) quickPlacement() {
 	}
 }
 
-// placeAll places lab nodes in order, with the columns that insert returns, up to the first that does not fit. It
-// returns the number placed.
+// placeAll stops at the first that does not fit.
 func (t *tree) placeAll(order []int, insert func(i int) *column) int {
 	for k, i := range order {
 		c := insert(i)

@@ -10,9 +10,8 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// emit converts columns into a placement with the least L3 sharing and the cheapest memory. The first lab nodes get
-// the lowest core numbers, and interchangeable lab nodes get their columns in order. It has its own limit of work, so
-// that it is complete even if the search was stopped.
+// emit converts columns into a placement with the least L3 sharing and the cheapest memory. It has its own limit of
+// work, so that it is complete even if the search was stopped.
 func (m *model) emit(best []*column) plan.Placement {
 	s := newState(m, &meter{ctx: context.Background(), limit: 1 << 62})
 	best = m.inOrder(best)
@@ -20,7 +19,7 @@ func (m *model) emit(best []*column) plan.Placement {
 		s.place(i, c)
 	}
 	pl := plan.Placement{Nodes: make([]plan.NodePlacement, len(best))}
-	next := make([]int, len(m.cells)) // by cell: number of cores given, lowest core numbers first
+	next := make([]int, len(m.cells)) // by cell: cores given
 	give := func(who, cell, n int) {
 		cores := m.cells[cell].cores[next[cell]:]
 		pl.Nodes[who].Cores = append(pl.Nodes[who].Cores, cores[:n]...)
@@ -41,7 +40,6 @@ func (m *model) emit(best []*column) plan.Placement {
 	return pl
 }
 
-// inOrder sorts the columns of interchangeable lab nodes.
 func (m *model) inOrder(best []*column) []*column {
 	out := slices.Clone(best)
 	theirs := make(map[int][]*column, len(best))
@@ -58,7 +56,6 @@ func (m *model) inOrder(best []*column) []*column {
 	return out
 }
 
-// layout returns a component's cores by cell instead of pool, in the order of lab nodes.
 func (p *packer) layout(k int, at []portion) []portion {
 	var out []portion
 	m := p.m
@@ -124,9 +121,8 @@ const maxKeepTries = 8
 
 const maxKept = 64
 
-// keepForHost leaves the cores most valuable to the host to the host, if that costs nothing, by exchanging them for
-// cores that the host would keep. This preference is not a cost term, because costs must not depend on how CPUs are
-// numbered or on an earlier layout.
+// keepForHost leaves the most valuable cores to the host if that costs nothing. This is not a cost term, because costs
+// must not depend on how CPUs are numbered or on an earlier layout.
 func keepForHost(l *plan.Layout, p *plan.Problem, pl *plan.Placement, cost int64, worth map[int]int) {
 	tried := 0
 	for owner := range pl.Nodes {
@@ -142,10 +138,10 @@ func keepForHost(l *plan.Layout, p *plan.Problem, pl *plan.Placement, cost int64
 	}
 }
 
-// worthToHost returns the value of cores to the host: 2 for the core of CPU 0, 1 for a non-isolated core of a host
-// that isolates CPUs, and 0 for others. CPU 0 boots the machine, and on x86 has timers and interrupts that cannot be
-// moved: the kernel removes it from nohz_full (kernel/time/tick-sched.c). Lab nodes can use isolated cores without a
-// reboot; the host's own work runs on the others.
+// worthToHost returns 2 for the core of CPU 0, 1 for a non-isolated core of a host that isolates CPUs, else 0. CPU 0
+// boots the machine, and on x86 has timers and interrupts that cannot be moved: the kernel removes it from nohz_full
+// (kernel/time/tick-sched.c). Lab nodes can use isolated cores without a reboot; the host's own work runs on the
+// others.
 func worthToHost(p *plan.Problem) map[int]int {
 	isolates := slices.ContainsFunc(p.Cores, func(c plan.Core) bool { return c.Isolated })
 	worth := map[int]int{}
@@ -161,8 +157,6 @@ func worthToHost(p *plan.Problem) map[int]int {
 	return worth
 }
 
-// exchangeCore exchanges a core of a lab node for a free core that is less valuable to the host, if that costs
-// nothing.
 func exchangeCore(l *plan.Layout, p *plan.Problem, pl *plan.Placement, cost int64, owner, id int, worth map[int]int) {
 	// Only one core of each kind is tried.
 	type kind struct {
@@ -191,11 +185,10 @@ func exchangeCore(l *plan.Layout, p *plan.Problem, pl *plan.Placement, cost int6
 	}
 }
 
-// maxTieTries limits the exchanges tried for all lab nodes together.
 const maxTieTries = 64
 
 // splitTies splits the cores of each lab node evenly over its NUMA nodes if the cost stays the same. The search tries
-// full NUMA nodes first, so ties would otherwise end lopsided.
+// full NUMA nodes first, so ties would end lopsided.
 func splitTies(l *plan.Layout, pl *plan.Placement, cost int64) {
 	tries := 0
 	for i := range pl.Nodes {
@@ -217,11 +210,11 @@ func splitTies(l *plan.Layout, pl *plan.Placement, cost int64) {
 	}
 }
 
-// moveCores returns the placement with the last n cores of lab node i on one NUMA node moved to another, preferably
-// to cores in L3 caches without other lab nodes. It returns nil if there are too few.
+// moveCores moves the last n cores of lab node i on one NUMA node to another, preferably to L3 caches without other lab
+// nodes. It returns nil if there are too few.
 func moveCores(l *plan.Layout, pl *plan.Placement, i, n, from, to int) *plan.Placement {
 	next := pl.Exchangeable()
-	others := map[int]bool{} // L3 caches used by other lab nodes
+	others := map[int]bool{}
 	for j := range pl.Nodes {
 		for _, id := range pl.Nodes[j].Cores {
 			others[l.Cores[id].L3] = others[l.Cores[id].L3] || j != i

@@ -6,49 +6,46 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// scale is the number of price units per unit of cost, so that both can be integers.
+// scale is the number of price units per unit of cost.
 const scale = 16
 
 // infinite exceeds any scaled cost.
 const infinite = int64(1) << 60
 
-// An enumerator enumerates the columns of one lab node that fit the remaining host of a state with a reduced cost
-// below a limit. If relaxed, it solves the pricing problem: a lower bound on the least reduced cost. It picks devices
-// one by one (this file), then cores (cores.go).
+// An enumerator enumerates the columns of one lab node that fit the remaining host with a reduced cost below a limit.
+// It picks devices one by one (this file), then cores (cores.go).
 type enumerator struct {
 	s     *state
 	i     int
 	r     *request
 	price *prices
-	// limit is in units of 1/scale, prices included. yield may lower it. Columns at or above it are skipped.
+	// limit is in units of 1/scale, prices included. yield may lower it.
 	limit int64
 	yield func(c *column, reduced int64) (stop bool)
-	// relaxed asks only for a lower bound: the cores of a column come from coreBound. Different lab nodes try equally
-	// cheap devices and NUMA nodes in different orders, so that the prices see equal lab nodes spread out.
-	relaxed bool
-	// basic restricts the splits of cores to likely ones.
-	basic bool
-	// breakSymmetry skips columns that differ from another only in the names of devices.
+	// relaxed asks only for a lower bound. Different lab nodes try equally cheap devices and NUMA nodes in different
+	// orders, so that the prices see equal lab nodes spread out.
+	relaxed       bool
+	basic         bool
 	breakSymmetry bool
 	group         int  // see keepNear
 	exact         bool // cores must be on all NUMA nodes with room
 
 	c         column // the partial column
 	full      column // the yielded column: c in order
-	functions []int  // NICs of the virtual functions of c, in the order picked
-	picked    []bool // whether a device is in c
-	count     []int  // by NIC: virtual functions in c
-	bundle    []int  // by bundle: devices in c
-	homes     []int  // NUMA nodes of the devices in c, once for each port
-	homeCount []int  // by NUMA node: devices in c
+	functions []int
+	picked    []bool
+	count     []int // by NIC
+	bundle    []int // by bundle: devices in c
+	homes     []int // NUMA nodes of the devices in c, once for each port
+	homeCount []int // by NUMA node
 	mark
 	cut bool // the work ran out
 
 	perNode []nodeCost
 	eff     []nodeCost // perNode plus the minimum for devices still to be picked
 	homeMin []int64    // by NUMA node: least distance from a node with room
-	nextMin []int64    // by NUMA node: least distance from another node with room, or infinite
-	nearest int64      // weighted sum of homeMin over homes
+	nextMin []int64    // the same from another node, or infinite
+	nearest int64
 	out     outlook
 
 	byCost  []poolCost // pools with available cores
@@ -56,38 +53,37 @@ type enumerator struct {
 	caches  bool       // L3 caches shared with tenants are counted here, not in separate bounds
 	apart   int64      // minimum cost of a device in c without a local core
 	perCore int64      // minimum cost of a core without local memory
-	rest    []int      // scratch space of listVFs and spreadBound
+	rest    []int
 
 	// For the split of cores, see shares.go:
 	missing        int64 // cost of a core missing from the share of the devices in c
-	share          []int // by NUMA node: cores due there, if missing > 0
+	share          []int // by NUMA node, if missing > 0
 	shared         []int // NUMA nodes with a share
 	due            int   // sum of share
-	widths         []int // room of the NUMA nodes, in descending order
-	open           []int // scratch space of missingAhead, like these:
+	widths         []int // room of the NUMA nodes, descending
+	open           []int
 	within, beyond []segment
 
 	// For a dive:
-	trail     []pick  // devices in c in the order picked
+	trail     []pick
 	far       []int64 // by NUMA node: estimated cost of a device
 	nearestTo []int64 // scratch space of farNear
 }
 
-// A mark is the cost of the devices of a partial choice.
 type mark struct {
 	paid   int64 // paths, ports and prices
 	charge int64 // the prices in paid
 }
 
-// nodeCost is the cost of cores on a NUMA node, given the devices picked so far.
+// nodeCost is for the devices picked so far.
 type nodeCost struct {
 	core   int64 // per core
-	near   int64 // cost of the distances of all devices, with this node as their nearest
+	near   int64 // distances of all devices, with this node nearest
 	memory int64 // memory cost per core, see pages.go
-	folded int64 // the part of memory already in core
-	only   int64 // memory cost if all cores are here
+	folded int64 // the part already in core
+	only   int64 // if all cores are here
 	room   int
-	local  int // most cores with local memory, if memory counts
+	local  int // most cores with local memory
 }
 
 func newEnumerator(s *state) *enumerator {
@@ -105,11 +101,10 @@ func newEnumerator(s *state) *enumerator {
 	}
 }
 
-// run enumerates the columns of lab node i. It reports whether the enumeration was complete.
+// run reports whether the enumeration was complete.
 func (e *enumerator) run(i int, price *prices, limit int64, yield func(*column, int64) bool) bool {
 	e.begin(i, price, limit, yield)
 	if e.relaxed && e.out.on && e.r.devices > 2 {
-		// Dives first give a good limit, because there may be many choices.
 		for _, a := range e.anchors() {
 			stop := e.pickNear(a) && e.devicesDone()
 			e.unpick()
@@ -122,8 +117,7 @@ func (e *enumerator) run(i int, price *prices, limit int64, yield func(*column, 
 	return !e.cut
 }
 
-// lowerBound returns the bound of the empty choice: the minimum cost of lab node i on the remaining host, or infinite
-// if it does not fit. It makes no choices.
+// lowerBound returns the minimum cost of lab node i on the remaining host, or infinite if it does not fit.
 func (e *enumerator) lowerBound(i int, price *prices) int64 {
 	e.begin(i, price, infinite, nil)
 	ahead := e.lookAhead(0, 0)
@@ -158,11 +152,11 @@ func (e *enumerator) begin(i int, price *prices, limit int64, yield func(*column
 	e.prepareSpill()
 }
 
-// keepNear excludes NUMA nodes that an affinity forbids, and on the others reserves a core for each lab node that
-// must have one there too. group is the total number of cores of these lab nodes and this one.
+// keepNear excludes NUMA nodes that an affinity forbids, and on the others reserves a core for each lab node that must
+// have one there too. group is the total number of cores of these lab nodes.
 //
-// The case that needs it: two lab nodes that take all 168 cores of the 24 NUMA nodes of 192em64t-24n8c2t and must be
-// on the same nodes. Without it no search finds a placement: the first one fills NUMA nodes on which the other needs
+// The case that needs it: two lab nodes that take all 168 cores of the 24 NUMA nodes of 192em64t-24n8c2t and must be on
+// the same nodes. Without it no search finds a placement: the first one fills NUMA nodes on which the other needs
 // cores.
 func (e *enumerator) keepNear() {
 	m := e.s.m
@@ -202,8 +196,8 @@ func (e *enumerator) findHomeMin() {
 	}
 }
 
-// want picks the k-th device of want x from its devices from position from on. It picks the devices of a want in
-// ascending order, so that each set comes up once.
+// want picks the k-th device of want x. It picks the devices of a want in ascending order, so that each set comes up
+// once.
 func (e *enumerator) want(x, k, from int) bool {
 	if e.s.work.add(1 + int64(len(e.perNode))/4) {
 		e.cut = true
@@ -215,13 +209,12 @@ func (e *enumerator) want(x, k, from int) bool {
 	w := &e.r.wants[x]
 	if k == w.count {
 		next := 0
-		// Two wants for the same devices are treated as one, so that their order does not matter.
+		// Two wants for the same devices are one, so that their order does not matter.
 		if x+1 < len(e.r.wants) && e.r.wants[x+1].kind == w.kind && slices.Equal(e.r.wants[x+1].any, w.any) {
 			next = from
 		}
 		return e.want(x+1, 0, next)
 	}
-	// Between two wants for the same devices, nothing has changed since the last bound.
 	if k == 0 && x > 0 && from == 0 || k > 0 || x == 0 {
 		ahead := e.lookAhead(x, k)
 		if !e.out.enough || e.paid+ahead+e.coreBound() >= e.limit || e.paid+e.pairsBound() >= e.limit {
@@ -230,7 +223,7 @@ func (e *enumerator) want(x, k, from int) bool {
 	}
 	at, stop := from, false
 	for ; at < len(w.any); at++ {
-		next := at // several virtual functions can be of one NIC
+		next := at // several can be of one NIC
 		if w.kind != wantVF {
 			if len(w.any)-at < w.count-k {
 				break
@@ -245,7 +238,6 @@ func (e *enumerator) want(x, k, from int) bool {
 				break
 			}
 		}
-		// All sets with this device are done. Hiding it improves the bounds of later sets.
 		e.hide(x, at, 1)
 	}
 	for at--; at >= from; at-- {
@@ -286,7 +278,7 @@ func (e *enumerator) listOf(kind wantKind) *[]int {
 	return &e.functions
 }
 
-// add picks a device for a kind of want. It returns the mark that drop must restore.
+// add picks a device. It returns the mark that drop must restore.
 func (e *enumerator) add(d int, kind wantKind) mark {
 	old, v := e.mark, &e.s.m.devices[d]
 	e.missing = 0
@@ -319,7 +311,6 @@ func (e *enumerator) add(d int, kind wantKind) mark {
 	return old
 }
 
-// cardPrice returns the price of the card of a device to be picked, if it is the first one of it.
 func (e *enumerator) cardPrice(d int, kind wantKind) int64 {
 	k := e.s.m.devices[d].card
 	if kind != wantNIC || k < 0 || e.s.m.cards[k] == 0 ||
@@ -329,7 +320,6 @@ func (e *enumerator) cardPrice(d int, kind wantKind) int64 {
 	return e.price.card[k]
 }
 
-// drop puts back the device that was picked last.
 func (e *enumerator) drop(d int, kind wantKind, old mark) {
 	e.missing = 0
 	v := &e.s.m.devices[d]
@@ -346,8 +336,7 @@ func (e *enumerator) drop(d int, kind wantKind, old mark) {
 	e.mark = old
 }
 
-// addHome adds a device at a NUMA node or, with sign -1, removes it. It keeps perNode up to date at each pick,
-// because the cost of cores on a node depends only on the devices.
+// addHome adds a device at a NUMA node or, with sign -1, removes it.
 func (e *enumerator) addHome(home, sign int) {
 	if home < 0 {
 		return
@@ -369,7 +358,7 @@ func (e *enumerator) addHome(home, sign int) {
 }
 
 // bestPort returns the cost of the cheapest path from a GPU to a picked port. Without a picked port it returns more
-// than any path costs, but a value small enough to be summed.
+// than any path costs, but small enough to be summed.
 func (e *enumerator) bestPort(g int) int64 {
 	row := e.s.m.pairCost[g*len(e.s.m.devices):]
 	least := infinite / 1024
@@ -390,8 +379,8 @@ func (e *enumerator) bestGPU(d int) int64 {
 	return least
 }
 
-// pathCost returns the cost of the paths between the picked GPUs and ports. Each device on the larger side pays for
-// its best partner.
+// pathCost returns the cost of the paths between the picked GPUs and ports. Each device on the larger side pays for its
+// best partner.
 func (e *enumerator) pathCost() int64 {
 	var sum int64
 	switch {
@@ -435,8 +424,7 @@ func (e *enumerator) devicesReady() {
 	e.apart = scale * e.r.w.Nearest() * finite(least)
 }
 
-// devicesDone continues with the cores. A relaxed run ends here, because coreBound is a lower bound on any split of
-// the cores, and fill makes a column with which the relaxation can count resources.
+// devicesDone continues with the cores. A relaxed run ends here.
 func (e *enumerator) devicesDone() bool {
 	paid := e.paid + scale*e.pathCost()
 	e.lookAhead(len(e.r.wants), 0)

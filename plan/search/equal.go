@@ -8,26 +8,23 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 )
 
-// The case that needs this: examples/h20-vfs.yaml, eight equal lab nodes that no placement makes all equal. It is
-// proved at 16150 in 51,000 steps; without these cases the bound stays at 14800.
+// Equal lab nodes with unequal costs pay for the difference, which the relaxation cannot see. So cases are
+// distinguished: the cheapest lab node of a class costs v, for each possible own cost v. In such a case no lab node of
+// the class has a cheaper column, which raises the separable bound, and the most expensive one costs at least as much
+// as counting shows, which raises the term. The minimum over all cases is a bound.
 //
-// Equal lab nodes with unequal costs pay for the difference, which the relaxation cannot see because it treats each
-// lab node alone. So cases are distinguished: the cheapest lab node of a class costs v, for each possible own cost v
-// of a column. In such a case no lab node of the class has a cheaper column, which raises the separable bound, and
-// the most expensive one costs at least as much as counting shows, which raises the term. The minimum over all cases
-// is a bound.
+// The case that needs this: examples/h20-vfs.yaml, eight equal lab nodes that no placement makes all equal. It is
+// proved at 16150 in 51,000 steps; otherwise the bound stays at 14800.
 
-// Both parts are needed: without the counting (dearest), or without the prices of commonPortPrice (even), the same
-// lab takes 15 million steps.
+// Without the counting (dearest), or without the prices of commonPortPrice (even), the same lab takes 15 million steps.
 
-// classOption is the cheapest column of a lab node, prices included, with a given own cost.
 type classOption struct {
 	own     int64
 	reduced int64 // scaled, at the present prices
 	even    int64 // scaled, at the prices of commonPortPrice
 }
 
-// equalSteps limits the work on all classes together, and quickSteps the same work before the final prices.
+// equalSteps limits the work on all classes, and quickSteps the same before the final prices.
 const (
 	equalSteps = 100_000
 	quickSteps = 15_000
@@ -56,13 +53,11 @@ func (t *tree) boundUnequal(steps int64) int64 {
 		here, there := dearestOf(t.least, members), dearestOf(t.start.least, members)
 		lifted, alone := infinite, infinite
 		for k, v := range options {
-			// The cheapest of the remaining options, at both sets of prices.
 			reduced, even := v.reduced, v.even
 			for _, o := range options[k+1:] {
 				reduced, even = min(reduced, o.reduced), min(even, o.even)
 			}
 			term := w * (max(0, dearest-v.own) / 100)
-			// One lab node has exactly this option.
 			now := (max(0, v.reduced-here) + (n-1)*max(0, reduced-here)) / scale
 			then := (max(0, v.even-there) + (n-1)*max(0, even-there)) / scale
 			lifted = min(lifted, now+term)
@@ -71,22 +66,19 @@ func (t *tree) boundUnequal(steps int64) int64 {
 		sum += lifted
 		single = max(single, alone)
 	}
-	// now uses the present prices, at which the gains of all classes add up. then uses the prices of commonPortPrice,
-	// which may suit a class better, but only the best of these gains counts.
+	// At the present prices (now) the gains of all classes add up. The prices of commonPortPrice (then) may suit a
+	// class better, but only the best of these gains counts.
 	return max(root, min(t.cost, base+max(sum, single)))
 }
 
-// classOptions lists, in ascending order, the own costs that lab nodes of a class can have in a placement cheaper
-// than the best known. It also returns the minimum cost of the most expensive lab node of the class. It returns no
-// options if there are too many columns.
+// classOptions lists, in ascending order, the own costs that lab nodes of a class can have in a placement cheaper than
+// the best known, and the minimum cost of the most expensive one. It returns no options if there are too many columns.
 func (t *tree) classOptions(members []int) (options []classOption, dearest int64) {
 	i := members[0]
-	// A column at or above the limit would use up the whole gap between bound and cost, so no cheaper placement has
-	// it.
+	// The limit is the whole gap between bound and cost.
 	limit := dearestOf(t.least, members) + scale*(t.cost-t.bound(t.least))
 	e := t.enum(0)
-	// Not relaxed, to get exact own costs, and without symmetry breaking, because each device must be seen at its
-	// cost.
+	// Each device must be seen at its exact cost.
 	e.relaxed, e.breakSymmetry, e.basic = false, false, false
 	at := map[int64]int{}
 	use := &classUse{gpu: map[int]int64{}, nic: map[int]int64{}, vf: map[int]int64{}}
@@ -108,13 +100,11 @@ func (t *tree) classOptions(members []int) (options []classOption, dearest int64
 	return options, use.dearest(t.m, &t.m.requests[i], len(members))
 }
 
-// dearestOf returns the highest reduced cost found for interchangeable lab nodes. Their results may differ because an
-// incomplete search proves less.
+// dearestOf returns the highest reduced cost. Results differ if an incomplete search proves less.
 func dearestOf(least []leastColumn, members []int) int64 {
 	return lists.Max(members, func(i int) int64 { return least[i].reduced })
 }
 
-// classUse holds, by device, the least own cost of a column with it.
 type classUse struct{ gpu, nic, vf map[int]int64 }
 
 func (u *classUse) add(c *column) {
@@ -143,7 +133,6 @@ func (u *classUse) dearest(m *model, r *request, n int) int64 {
 		reach(u.vf, n*(r.ports-r.nics), func(d int) int { return m.devices[d].vfs }))
 }
 
-// reach returns the least own cost at which enough devices are available.
 func reach(least map[int]int64, need int, count func(d int) int) int64 {
 	if need <= 0 {
 		return 0
@@ -154,5 +143,5 @@ func reach(least map[int]int64, need int, count func(d int) int) int64 {
 			return least[d]
 		}
 	}
-	return 0 // not enough at any cost: no cheaper placement exists, as the search will find
+	return 0 // no cheaper placement exists, as the search will find
 }

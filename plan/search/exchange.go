@@ -8,12 +8,12 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// The case that needs exchanges: two lab nodes with 84 cores each on 192em64t-24n8c2t, on the same NUMA nodes. Splits
-// of so many cores cannot be tried one by one, and the likely ones cost 50102; exchanging a few cores lowers that.
+// An exchange keeps the devices of two lab nodes of the best placement and moves cores between two NUMA nodes. One lab
+// node gives some cores on the first and gets as many on the second; the other does the reverse or nothing, or both
+// leave the first.
 //
-// An exchange keeps the devices of two lab nodes of the best placement and moves cores between two NUMA nodes. One
-// lab node gives some cores on the first and gets as many on the second; the other does the reverse or nothing, or
-// both leave the first.
+// The case that needs exchanges: two lab nodes with 84 cores each on 192em64t-24n8c2t, on the same NUMA nodes. The
+// likely splits cost 50102; exchanging a few cores lowers that.
 
 const exchangeSteps = 2_000_000
 
@@ -38,7 +38,7 @@ func (t *tree) exchange() {
 	}
 }
 
-// exchangeOf tries exchanges between lab nodes i and j, which may be the same. It reports whether one helped.
+// exchangeOf tries exchanges between lab nodes i and j, which may be the same.
 func (t *tree) exchangeOf(i, j int) bool {
 	var others []int
 	for _, k := range t.order {
@@ -71,7 +71,6 @@ func (t *tree) exchangeOf(i, j int) bool {
 	return t.cost < before
 }
 
-// coresOn returns the number of cores of a lab node of the best placement on each NUMA node.
 func (t *tree) coresOn(i int) []int {
 	on := make([]int, len(t.m.nodes))
 	for _, pc := range t.best[i].cores {
@@ -80,7 +79,6 @@ func (t *tree) coresOn(i int) []int {
 	return on
 }
 
-// moves tries exchanges between NUMA nodes a and b. It reports whether one helped.
 func (t *tree) moves(i, j, a, b int, mine, other []int) bool {
 	move := func(k, l int) bool {
 		now, next := slices.Clone(mine), slices.Clone(other)
@@ -97,7 +95,6 @@ func (t *tree) moves(i, j, a, b int, mine, other []int) bool {
 	return a != b && mine[a]+other[a] > 0 && move(mine[a], other[a])
 }
 
-// rebuild offers the best placement with other cores for two lab nodes. It reports whether that is cheaper.
 func (t *tree) rebuild(i, j int, mine, other []int) bool {
 	before := t.cost
 	c := t.withCores(i, 0, mine)
@@ -116,7 +113,6 @@ func (t *tree) rebuild(i, j int, mine, other []int) bool {
 	return t.cost < before
 }
 
-// withCores returns lab node i's column with these numbers of cores on the NUMA nodes, or nil if they do not fit.
 func (t *tree) withCores(i, depth int, on []int) *column {
 	var out *column
 	e := t.withDevices(i, depth, func(c *column, _ int64) bool {
@@ -161,11 +157,10 @@ func (t *tree) withDevices(i, depth int, yield func(*column, int64) bool) *enume
 }
 
 // together tries other NUMA nodes for two lab nodes that must be on the same ones: one less, one more, or another in
-// place of each. On each set of NUMA nodes, cores go to the lab node for which they are cheapest.
+// place of each.
 func (t *tree) together(i, j int) bool {
 	before := t.cost
 	mine, other := t.coresOn(i), t.coresOn(j)
-	// outside returns the NUMA nodes with room for both that are not in some.
 	outside := func(some []int) []int {
 		free := lists.Where(t.s.nodeLeft, func(left int) bool { return left > 1 })
 		return slices.DeleteFunc(free, func(n int) bool { return slices.Contains(some, n) })
@@ -195,7 +190,6 @@ func (t *tree) together(i, j int) bool {
 	return t.cost < before
 }
 
-// coreCosts returns the cost of a core of lab node i on each NUMA node, given its present devices.
 func (t *tree) coreCosts(i int) []int64 {
 	e := t.withDevices(i, 0, nil)
 	costs := make([]int64, len(e.perNode))
@@ -206,8 +200,7 @@ func (t *tree) coreCosts(i int) []int64 {
 	return costs
 }
 
-// splitTogether gives two lab nodes cores on all NUMA nodes in on. Each lab node first gets cores on the nodes with
-// the largest advantage for it.
+// splitTogether gives cores on all of on, each lab node first where its advantage is largest.
 func (t *tree) splitTogether(i, j int, on []int, costs [2][]int64, mine, other []int) bool {
 	left := [2]int{t.m.requests[i].cores - len(on), t.m.requests[j].cores - len(on)}
 	if left[0] < 0 || left[1] < 0 {

@@ -9,17 +9,17 @@ import (
 )
 
 type ask struct {
-	Cores, Threads  int // Threads 0 means 2, or as many as the host's cores have
+	Cores, Threads  int // 0: 2, or as many as the host's cores have
 	Pages           int64
 	GPUs, NICs, VFs int
 	GuestNUMA       string
 }
 
-// withAsks adds lab nodes to a problem. Equal ones get the same class, adjacent or not.
+// withAsks adds lab nodes to a problem. Equal ones get the same class.
 func withAsks(p *plan.Problem, asks ...ask) *plan.Problem {
 	classes := map[ask]int{}
 	for i := range p.Requests {
-		p.Requests[i].Class = i // a class apart from the new requests'
+		p.Requests[i].Class = i
 	}
 	for _, a := range asks {
 		if a.Threads == 0 {

@@ -6,58 +6,48 @@ import (
 	"github.com/rackless/rackless/plan/plantest"
 )
 
-// epycShape returns a Zen 1 server: one socket, four dies that are NUMA nodes, two L3 caches of four cores on each;
-// two GPUs and two NICs.
 func epycShape() shape {
 	return shape{Packages: 1, Nodes: 4, L3s: 2, Cores: 4, Threads: 2, GPUs: 2, NICs: 2, VFs: 8, Pages: 31, Near: 16,
 		Reserve: 4, Workload: lab.WorkloadRDMALatency}
 }
 
-// epycPair returns a problem with two equal lab nodes with most of the cores, a GPU and a NIC each.
 func epycPair() *plan.Problem {
 	return withAsks(epycShape().Problem(), times(2, ask{Cores: 14, Pages: 32, GPUs: 1, NICs: 1})...)
 }
 
-// h20Shape returns an HGX machine: two sockets of 48 cores, eight GPUs, and four NICs, each below a PCIe switch with
-// two of the GPUs.
 func h20Shape() shape {
 	return shape{Packages: 2, Nodes: 1, Cores: 48, Threads: 2, GPUs: 8, NICs: 4, VFs: 8, Pages: 960, Far: 21,
 		PairsUnderSwitch: true, Reserve: 4,
 		Workload: lab.WorkloadGPUCollective}
 }
 
-// r740Shape returns a two-socket server with 24 cores each and one NIC with virtual functions.
 func r740Shape() shape {
 	return shape{Packages: 2, Nodes: 1, Cores: 24, Threads: 2, NICs: 1, VFs: 16, OneNode: true, Pages: 180, Far: 21,
 		Reserve: 4, Workload: lab.WorkloadRDMALatency}
 }
 
-// largeShape returns the machine of the published figures: 512 cores with two threads, four sockets of four NUMA
-// nodes, four L3 caches in each, 16 GPUs, and 16 NICs with 16 virtual functions each.
+// largeShape returns the machine of the published figures.
 func largeShape() shape {
 	return shape{Packages: 4, Nodes: 4, L3s: 4, Cores: 8, Threads: 2, GPUs: 16, NICs: 16, VFs: 16, Pages: 256,
 		Reserve: 16}
 }
 
-// largeEqual returns largeShape with 64 equal lab nodes with a virtual function each.
 func largeEqual() *plan.Problem {
 	return withAsks(largeShape().Problem(), times(64, ask{Cores: 7, Pages: 48, VFs: 1})...)
 }
 
-// largeMixed returns largeShape with 16 lab nodes with a GPU and a NIC each, and 48 without.
 func largeMixed() *plan.Problem {
 	return withAsks(largeShape().Problem(), append(times(16, ask{Cores: 12, Pages: 96, GPUs: 1, NICs: 1}),
 		times(48, ask{Cores: 5, Pages: 32})...)...)
 }
 
-// largeUnequal returns largeShape with 64 lab nodes of unequal size that fill nine cores in ten, the first vfs of
-// them with a virtual function.
+// largeUnequal fills nine cores in ten; the first vfs lab nodes have a virtual function.
 func largeUnequal(seed uint64, vfs int) *plan.Problem {
 	r := plantest.NewRand(seed)
 	asks := make([]ask, 64)
 	left := 460
 	for i := range asks {
-		// Draw around the mean of the remaining cores, so that the sum comes out.
+		// So the sum comes out.
 		mean := left / (64 - i)
 		asks[i].Cores = r.In(max(1, mean-5), mean+5)
 		if i == 63 {
@@ -116,8 +106,7 @@ func machineNames() []string {
 		"cxl", "one-bundle", "huge-one", "tenants", "one-side", "arm-1t"}
 }
 
-// mix returns one of the machines with 2 to 16 lab nodes that fill 30 to 95 percent of its cores, equal or not, with
-// devices or without. Most mixes have a placement.
+// mix fills 30 to 95 percent of the cores. Most mixes have a placement.
 func mix(seed uint64) (string, *plan.Problem) {
 	r := plantest.NewRand(seed)
 	name := machineNames()[r.Intn(len(machineNames()))]
@@ -134,7 +123,7 @@ func mix(seed uint64) (string, *plan.Problem) {
 			free++
 		}
 	}
-	// The remaining devices and cores are tracked, so that requests usually fit.
+	// So requests usually fit.
 	count := r.In(2, 16)
 	count = min(count, free-s.Reserve)
 	fill := max(count, (free-s.Reserve)*r.In(30, 95)/100)
@@ -160,7 +149,7 @@ func mix(seed uint64) (string, *plan.Problem) {
 			a.GPUs, a.NICs = min(a.GPUs, gpus), min(a.NICs, nics)
 		}
 		if nics-a.NICs <= s.NICs/2 || r.Chance(50) {
-			a.NICs = 0 // the others ask for virtual functions
+			a.NICs = 0
 		}
 		if s.VFs == 0 || vfs-a.VFs < s.NICs*s.VFs/2 {
 			a.VFs = 0

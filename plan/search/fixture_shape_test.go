@@ -10,25 +10,25 @@ import (
 )
 
 type shape struct {
-	Packages, Nodes int // sockets, and NUMA nodes per socket
-	// L3 caches per NUMA node and cores per cache; with L3s 0, each package has one L3 and Cores is per NUMA node
+	Packages, Nodes int // NUMA nodes are per socket
+	// per NUMA node and per cache; with L3s 0, each package has one L3 and Cores is per NUMA node
 	L3s, Cores        int
-	Threads           int   // per core
-	GPUs, NICs        int   // total numbers, spread evenly over the NUMA nodes
-	OneNode           bool  // all devices are on the first NUMA node
-	OneBundle         bool  // all devices are in one bundle
+	Threads           int // per core
+	GPUs, NICs        int // in all
+	OneNode           bool
+	OneBundle         bool
 	VFs               int   // per NIC
 	Pages             int64 // per NUMA node; 0 means plenty
 	Far, Near         int   // distances to other packages and within one; 0 means 32 and 12
 	EfficiencyCores   int   // additional small cores per NUMA node, one thread each, four per L3
-	MemoryNodes       int   // additional NUMA nodes without cores, each with Pages
-	NoMemoryNodes     int   // number of last NUMA nodes that have cores but no memory
-	Tenants           int   // cores per NUMA node held by tenants
-	Reserve           int   // cores to leave for the host
-	NodeReserve       int   // cores to leave for the host per NUMA node
-	Busy              bool  // the host keeps a core of each package
+	MemoryNodes       int   // additional ones without cores, each with Pages
+	NoMemoryNodes     int   // number of last ones with cores but no memory
+	Tenants           int   // cores per NUMA node
+	Reserve           int
+	NodeReserve       int
+	Busy              bool
 	Workload          lab.Workload
-	PairsUnderSwitch  bool // each NIC shares a PCIe switch with its GPUs, as in HGX machines
+	PairsUnderSwitch  bool
 	UnknownDeviceHome bool
 }
 
@@ -72,7 +72,7 @@ func (s shape) Problem() *plan.Problem {
 	return p
 }
 
-// addCores numbers cores by NUMA node and L3 cache. Second threads have numbers above all first threads, as on Linux.
+// addCores numbers second threads above all first threads, as on Linux.
 func (s shape) addCores(p *plan.Problem) {
 	threads := max(1, s.Threads)
 	cores := s.Packages * s.Nodes * max(1, s.L3s) * s.Cores
@@ -146,7 +146,6 @@ func (s shape) addDevices(p *plan.Problem) {
 	}
 }
 
-// path derives a path from NUMA nodes and switches.
 func (s shape) path(p *plan.Problem, a, b int) plan.PairPath {
 	q := plan.PairPath{A: a, B: b, Class: "SYS", Steps: 4}
 	x, y := p.Devices[a].NUMANode, p.Devices[b].NUMANode

@@ -32,7 +32,6 @@ func TestMixesAreWhole(t *testing.T) {
 	whole(t, largeMixed())
 }
 
-// whole checks that all indexes and IDs are valid.
 func whole(t *testing.T, p *plan.Problem) {
 	t.Helper()
 	for i, n := range p.NUMANodes {

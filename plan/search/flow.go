@@ -4,40 +4,38 @@ import (
 	"slices"
 )
 
-// A flow distributes the memory of the placed lab nodes over the NUMA nodes at least cost, as a transportation
-// problem with two arcs from each lab node to each NUMA node. The first carries up to the lab node's share there and
-// costs the distance to its nearest core; the second carries the rest and adds the weight of imbalance. Successive
-// shortest paths solve it exactly, because a page is the unit.
+// A flow distributes the memory of the placed lab nodes over the NUMA nodes at least cost, as a transportation problem
+// with two arcs from each lab node to each NUMA node. The first carries up to the lab node's share there and costs the
+// distance to its nearest core; the second carries the rest and adds the weight of imbalance. Successive shortest paths
+// solve it exactly, because a page is the unit.
 type flow struct {
 	s    *state
 	who  []int
-	arcs []arcs // from lab node k to NUMA node b at index k*N+b
+	arcs []arcs // lab node k to NUMA node b at k*N+b
 	used []int64
-	left []int64 // by lab node: pages not placed yet
+	left []int64 // by lab node
 
 	vertices []vertex // lab nodes first, then NUMA nodes
 	queue    []int
 }
 
 type arcs struct {
-	near  int64 // cost of a page within the share
+	near  int64
 	limit int64 // the share
 	in    int64 // pages within the share
 	over  int64 // pages beyond it
 }
 
 type vertex struct {
-	cost            int64 // of the shortest path to the vertex
-	from            int   // previous vertex on that path, -1 at its start
+	cost            int64
+	from            int
 	reached, queued bool
 }
 
 func newFlow(s *state) *flow { return &flow{s: s} }
 
-// at returns the arcs from lab node f.who[k] to NUMA node b.
 func (f *flow) at(k, b int) *arcs { return &f.arcs[k*len(f.used)+b] }
 
-// solve returns the least memory cost of all placed lab nodes.
 func (f *flow) solve() int64 {
 	f.load()
 	for k := range f.who {
@@ -46,8 +44,7 @@ func (f *flow) solve() int64 {
 	}
 	var sum int64
 	for k, i := range f.who {
-		// Pages in no share are beyond a share wherever they are. Every placement has the same number of them, so
-		// they cost nothing.
+		// Pages in no share are beyond a share wherever they are, and their number is fixed, so they cost nothing.
 		r := &f.s.m.requests[i]
 		beyond := -r.pages
 		for b := range f.used {
@@ -60,7 +57,7 @@ func (f *flow) solve() int64 {
 	return sum
 }
 
-// load initializes the problem and places all pages that cost nothing.
+// load places all pages that cost nothing.
 func (f *flow) load() {
 	s, m := f.s, f.s.m
 	n := len(m.nodes)
@@ -102,15 +99,14 @@ func (f *flow) room(b int) int64 {
 	return q.pages - f.used[b]
 }
 
-// augment moves pages of lab node k along the cheapest path to a NUMA node with room, displacing others' pages if
-// that is cheaper.
+// augment moves pages of lab node k along the cheapest path to a NUMA node with room, displacing others' pages if that
+// is cheaper.
 func (f *flow) augment(k int) bool {
 	best := f.shortestPath(k)
 	if best < 0 {
 		return false
 	}
 	node := best - len(f.who)
-	// The narrowest step of the path limits the amount.
 	amount := min(f.left[k], f.room(node))
 	for v := best; f.vertices[v].from >= 0; v = f.vertices[v].from {
 		_, _, most := f.step(f.vertices[v].from, v)
@@ -125,8 +121,8 @@ func (f *flow) augment(k int) bool {
 	return true
 }
 
-// step returns the page count that a path changes from vertex u to v, the sign of the change, and its maximum. Steps
-// from a lab node add pages, and steps from a NUMA node remove them, first the pages beyond the share.
+// step returns the page count that a path changes, the sign of the change, and its maximum. Steps from a NUMA node
+// first remove the pages beyond the share.
 func (f *flow) step(u, v int) (pages *int64, sign, most int64) {
 	labs := len(f.who)
 	if u < labs {
@@ -143,8 +139,8 @@ func (f *flow) step(u, v int) (pages *int64, sign, most int64) {
 	return &a.in, -1, a.in
 }
 
-// shortestPath finds the cheapest paths from lab node k (Bellman-Ford with a queue, because displacing pages may save
-// cost). It returns the vertex of the nearest NUMA node with room, or -1.
+// shortestPath uses Bellman-Ford, because displacing pages may save cost. It returns the vertex of the nearest NUMA
+// node with room, or -1.
 func (f *flow) shortestPath(k int) int {
 	labs := len(f.who)
 	f.vertices = zero(f.vertices, labs+len(f.used))
@@ -191,7 +187,6 @@ func (f *flow) shortestPath(k int) int {
 	return best
 }
 
-// price returns the cost of a page of lab node k on NUMA node b, within its share or beyond.
 func (f *flow) price(k, b int, beyond bool) int64 {
 	cost := f.at(k, b).near
 	if beyond {
@@ -200,7 +195,6 @@ func (f *flow) price(k, b int, beyond bool) int64 {
 	return cost
 }
 
-// zero returns n zeros, reusing the memory of s if possible.
 func zero[T any](s []T, n int) []T {
 	s = slices.Grow(s[:0], n)[:n]
 	clear(s)

@@ -19,9 +19,8 @@ import (
 )
 
 // A mip is a planner's problem as a mixed integer program, derived from docs/planner.md alone. It shares no code with
-// the search, and its solver HiGHS shares none with us. All cost terms are linear except for minima, which the solver
-// finds by minimizing the cost of its choices, and products of a choice with a number of cores, which a large
-// constant switches off.
+// the search, and its solver HiGHS shares none with us. Minima are found by minimizing the cost of choices, and
+// products of a choice with a number of cores are switched off by a large constant.
 type mip struct {
 	p        *plan.Problem
 	rows     bytes.Buffer
@@ -39,16 +38,14 @@ type linear struct {
 	v string
 }
 
-// A coreGroup is a set of free cores that are equivalent in all rules and cost terms.
 type coreGroup struct {
 	node, pkg, l3, threads int
 	small                  bool
 	size                   int64
 }
 
-// A unit is a device as a lab node can get it: whole, or as one of the virtual functions of a NIC.
 type unit struct {
-	v      string // variable: 1 if the lab node has it
+	v      string
 	device int
 }
 
@@ -95,13 +92,12 @@ func (m *mip) row(sum []linear, compare string, n int64) {
 func write(b *bytes.Buffer, sum []linear) {
 	for k, x := range sum {
 		if k%8 == 7 {
-			b.WriteString("\n  ") // the LP format limits the length of lines
+			b.WriteString("\n  ") // limited length of lines
 		}
 		fmt.Fprintf(b, " %+d %s", x.n, x.v)
 	}
 }
 
-// choice adds a variable that is 0 or 1, and number adds one that is a whole number from 0 on.
 func (m *mip) choice(format string, args ...any) string {
 	v := fmt.Sprintf(format, args...)
 	m.binary = append(m.binary, v)
@@ -123,8 +119,6 @@ func vfVar(i, device, nth int) string {
 func ownerVar(i, bundle int) string { return fmt.Sprintf("owner_%d_%d", i, bundle) }
 func pagesVar(i, node int) string   { return fmt.Sprintf("pages_%d_%d", i, node) }
 
-// given returns the number of cores that all lab nodes have of the groups for which in holds, and the size of these
-// groups.
 func (m *mip) given(in func(coreGroup) bool) (sum []linear, size int64) {
 	for g, group := range m.groups {
 		if in(group) {
@@ -137,7 +131,7 @@ func (m *mip) given(in func(coreGroup) bool) (sum []linear, size int64) {
 	return sum, size
 }
 
-// reserves adds the constraints on cores left for the host (rules 1 and 2).
+// reserves has rules 1 and 2.
 func (m *mip) reserves() {
 	for g := range m.groups {
 		sum, size := m.given(func(o coreGroup) bool { return o == m.groups[g] })
@@ -181,7 +175,6 @@ func (m *mip) cores(i int) {
 	}
 }
 
-// devices adds the constraints on the devices of lab node i, and returns its possible units.
 func (m *mip) devices(i int) []unit {
 	r := &m.p.Requests[i]
 	var units []unit
@@ -228,7 +221,6 @@ func (m *mip) devices(i int) []unit {
 	return units
 }
 
-// want requires that a want gets its count of the devices that it accepts.
 func (m *mip) want(want plan.Want, get func(d int) string, kind string, i, w int) {
 	sum := []linear{{0, "zero"}}
 	any := map[int]bool{}
@@ -246,7 +238,7 @@ func (m *mip) want(want plan.Want, get func(d int) string, kind string, i, w int
 	}
 }
 
-// limits requires that a device has one owner, and prices the sharing of NICs (rules 4 and 5, nic_shared).
+// limits has rules 4 and 5, and nic_shared.
 func (m *mip) limits(units [][]unit) {
 	bundles := map[int][]linear{}
 	for d := range m.p.Devices {
@@ -286,7 +278,7 @@ func (m *mip) limits(units [][]unit) {
 	}
 }
 
-// wiring prices the ports of pairs of lab nodes (card_shared, unlinked).
+// wiring has card_shared and unlinked.
 func (m *mip) wiring(units [][]unit) {
 	cards, nets, linked := map[string][]int{}, map[int][]int{}, false
 	for d := range m.p.Devices {
@@ -301,7 +293,6 @@ func (m *mip) wiring(units [][]unit) {
 		}
 		nets[net] = append(nets[net], d)
 	}
-	// some adds a variable that is at most 1, and 0 if lab node i has none of the devices.
 	some := func(sum []linear, i int, devices []int) []linear {
 		for _, u := range units[i] {
 			if slices.Contains(devices, u.device) && m.p.Devices[u.device].Kind == plan.KindNIC {
@@ -355,7 +346,7 @@ func (m *mip) users(i, d int) bool {
 	return vfs > 0 && m.p.Devices[d].VFs > 0
 }
 
-// own returns the cost of the devices and cores of lab node i, which are the terms compared by "unequal".
+// own returns the terms compared by "unequal".
 func (m *mip) own(i int, units []unit) []linear {
 	p, r := m.p, &m.p.Requests[i]
 	w := p.Weights.Of(r)
@@ -405,7 +396,6 @@ func (m *mip) own(i int, units []unit) []linear {
 	return cost
 }
 
-// coresOn returns n times the number of cores of lab node i on a NUMA node.
 func (m *mip) coresOn(i, node int, n int64) (sum []linear) {
 	for g, group := range m.groups {
 		if group.node == node {
@@ -415,8 +405,7 @@ func (m *mip) coresOn(i, node int, n int64) (sum []linear) {
 	return sum
 }
 
-// coreBalance returns the cost of an uneven split of the cores: the number of NUMA nodes is chosen, and each node
-// with cores lacks the difference to its part.
+// coreBalance chooses the number of NUMA nodes; each with cores lacks the difference to its part.
 func (m *mip) coreBalance(i int) linear {
 	missing, one, count := m.number("uneven_%d", i), []linear{{0, "zero"}}, []linear{{0, "zero"}}
 	cores := int64(m.p.Requests[i].Cores)
@@ -453,7 +442,7 @@ func (m *mip) deviceShare(i int, units []unit) linear {
 		}
 	}
 	var missing [2][]linear
-	has := map[int]string{} // NUMA node to the variable for a device there
+	has := map[int]string{} // NUMA node to a variable
 	several, atLeast := m.choice("several_%d", i), int64(2)
 	if gpus, nics, vfs := counts(r); r.GuestNUMA == "off" && gpus > nics+vfs {
 		atLeast = 1
@@ -528,8 +517,8 @@ func (m *mip) deviceShare(i int, units []unit) linear {
 	return linear{m.p.Weights.Of(r).DeviceShare, value}
 }
 
-// paths returns the cost of the paths of lab node i: between each two GPUs, and from each device on the larger side
-// of GPUs and ports to its best partner.
+// paths returns the cost between each two GPUs, and from each device on the larger side of GPUs and ports to its best
+// partner.
 func (m *mip) paths(i int, units []unit) []linear {
 	gpus, nics, vfs := counts(&m.p.Requests[i])
 	var cost []linear
@@ -583,7 +572,7 @@ func (m *mip) memory(i int) {
 			m.cost = append(m.cost, linear{w.MemoryDistance * m.distance(o.ID, n.ID), v})
 		}
 		m.row(from, "=", 0)
-		// The share of a NUMA node is rounded down: share*cores > pages*here - cores.
+		// Rounded down: share*cores > pages*here - cores.
 		share, missing := m.number("share_%d_%d", i, n.ID), m.number("missing_%d_%d", i, n.ID)
 		sum := []linear{{int64(r.Cores), share}}
 		for g, group := range m.groups {
@@ -611,7 +600,6 @@ func (m *mip) memory(i int) {
 	}
 }
 
-// emulator prices the distance from lab node i to the nearest core left for the host.
 func (m *mip) emulator(i int) {
 	asked, free := 0, int64(0)
 	for _, r := range m.p.Requests {
@@ -641,7 +629,6 @@ func (m *mip) emulator(i int) {
 	m.row(one, "=", 1)
 }
 
-// caches prices L3 caches that a lab node shares with another or with a tenant.
 func (m *mip) caches() {
 	tenant := map[int]bool{}
 	for _, c := range m.p.Cores {
@@ -710,8 +697,8 @@ func (m *mip) affinity(units [][]unit) {
 	}
 }
 
-// unequal prices the spread of each class of lab nodes. The solver could make the cheapest look more expensive by
-// choosing suboptimal paths, but each percent costs more than that would save.
+// unequal prices the spread of each class. The solver could make the cheapest lab node look more expensive by choosing
+// suboptimal paths, but each percent costs more than that would save.
 func (m *mip) unequal(own [][]linear) {
 	classes := map[int][]int{}
 	for i := range m.p.Requests {
@@ -747,7 +734,7 @@ func (m *mip) text() []byte {
 	return b.Bytes()
 }
 
-// highsProgram solves the given programs, and prints a line for each: its cost, "infeasible", or another status.
+// highsProgram prints a line for each program: its cost, "infeasible", or another status.
 const highsProgram = `
 import sys, highspy
 for path in sys.argv[1:]:
@@ -780,8 +767,7 @@ func highs(t *testing.T) string {
 	return python
 }
 
-// TestSolveAgreesWithHiGHS compares the least cost, or infeasibility, with another solver's result for a separate
-// model, on problems too large for brute force.
+// TestSolveAgreesWithHiGHS compares the least cost, or infeasibility, on problems too large for brute force.
 func TestSolveAgreesWithHiGHS(t *testing.T) {
 	t.Parallel()
 	python := highs(t)
@@ -823,7 +809,6 @@ func TestSolveAgreesWithHiGHS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// HiGHS first prints lines of its own.
 	var answers []string
 	for line := range strings.Lines(string(out)) {
 		if answer, ok := strings.CutPrefix(line, "= "); ok {

@@ -12,7 +12,7 @@ import (
 	"github.com/rackless/rackless/plan/plantest"
 )
 
-// huge returns a problem at the limits: 4,096 cores, 500 lab nodes, 2,000 devices.
+// huge returns a problem at the limits.
 func huge(gpus bool) *plan.Problem {
 	s := shape{Packages: 8, Nodes: 8, L3s: 8, Cores: 8, Threads: 2, GPUs: 500, NICs: 1500, VFs: 64,
 		Pages: 512, Reserve: 16}
@@ -28,8 +28,8 @@ func huge(gpus bool) *plan.Problem {
 	return withAsks(s.Problem(), asks...)
 }
 
-// With so many steps allowed the search would take days, so its return shows that it was cancelled. The delay is only
-// logged, because it depends on how busy the machine is.
+// The search would take days, so its return shows that it was cancelled. The delay is only logged, because it depends
+// on how busy the machine is.
 func TestAHugeProblemIsCancelled(t *testing.T) {
 	if testing.Short() {
 		t.Skip("some seconds")
@@ -66,7 +66,7 @@ func TestAHugeProblemIsCancelled(t *testing.T) {
 	}
 }
 
-// The devices of one lab node are restricted as by --explain.
+// As by --explain.
 func TestRestrictedDevicesArePlaced(t *testing.T) {
 	t.Parallel()
 	p := withAsks(h20Shape().Problem(), times(4, ask{Cores: 22, Pages: 400,
@@ -98,8 +98,7 @@ func TestRestrictedDevicesArePlaced(t *testing.T) {
 	t.Logf("cost %d, bound %d, %d steps", r.Cost, r.Bound, r.Steps)
 }
 
-// TestALargeLabSaysItsGap solves 64 lab nodes, 16 of which must be near their GPU. Counting caches does not see that,
-// so the bound stays below the cost.
+// TestALargeLabSaysItsGap: 16 of 64 lab nodes must be near their GPU, which counting caches does not see.
 func TestALargeLabSaysItsGap(t *testing.T) {
 	t.Parallel()
 	p := largeMixed()

@@ -9,10 +9,10 @@ import (
 )
 
 // A good placement makes the tree smaller, and it is the result of a stopped search. The cases that need the local
-// search: mixes 4, 9, 12 and 28 of the tests, too large to be proved, which cost up to ten percent more without it.
+// search: mixes 4, 9, 12 and 28 of the tests cost up to ten percent more without it.
 
-// greedy places the lab nodes one by one, each at its least cost beside the earlier ones. A lab node that does not
-// fit goes first in the next attempt.
+// greedy places the lab nodes one by one, each at its least cost beside the earlier ones. One that does not fit goes
+// first in the next attempt.
 func (t *tree) greedy() {
 	order := slices.Clone(t.order)
 	for range order {
@@ -29,9 +29,9 @@ const (
 	againSteps  = 10_000 // for each column
 )
 
-// greedyAgain places the lab nodes again, first the ones with the largest cost above their cost alone: the squeaky
-// wheel method (Joslin and Clements 1999). In one of the mixes of plan/planbench small lab nodes took the GPUs of a
-// package that a lab node with four GPUs needs, and no exchange of three repairs that: 17776 instead of 19476.
+// greedyAgain places first the lab nodes with the largest cost above their cost alone: the squeaky wheel method (Joslin
+// and Clements 1999). In one of the mixes of plan/planbench small lab nodes took the GPUs of a package that a lab node
+// with four GPUs needs: 17776 instead of 19476.
 func (t *tree) greedyAgain() {
 	if t.best == nil || !t.different() {
 		return
@@ -57,8 +57,6 @@ func (t *tree) greedyAgain() {
 	}
 }
 
-// try places lab nodes in order, each at its least cost beside the earlier ones, and offers the placement. It returns
-// how many it placed, and their columns.
 func (t *tree) try(order []int) (placed int, at []*column) {
 	placed = t.placeAll(order, t.insert)
 	if placed == len(order) {
@@ -69,8 +67,7 @@ func (t *tree) try(order []int) (placed int, at []*column) {
 	return placed, at
 }
 
-// insert returns lab node i's cheapest column beside the placed ones, or nil if it does not fit. It starts with the
-// cheapest possible columns, to spend no time on expensive ones of the first devices.
+// insert returns lab node i's cheapest column beside the placed ones, or nil if it does not fit.
 func (t *tree) insert(i int) *column {
 	best := t.insertion(i)
 	if best != nil {
@@ -94,7 +91,7 @@ func (t *tree) insertion(i int) *column {
 	best, cost := t.dive(i, t.steer, base+low, e)
 	end()
 	if best != nil && (len(t.order) == 1 || cost-base <= low) {
-		return best // the tree will examine all others
+		return best
 	}
 	// The usual results cost the bound, or a span more.
 	for _, limit := range []int64{low + 1, low + scale*t.m.p.Weights.NUMASpan + 1, infinite} {
@@ -129,18 +126,16 @@ func (t *tree) steerPorts() {
 	}
 }
 
-// Limits on the steps of the local search, a large neighbourhood search that removes two or three lab nodes and
-// places them again.
+// A large neighbourhood search removes two or three lab nodes and places them again.
 const (
 	pairSteps     = 5_000_000 // for pairs
 	tripleSteps   = 3_000_000 // for triples
-	manySteps     = 9_000_000 // additional steps for triples with many lab nodes
-	reinsertSteps = 20_000    // for placing one pair or triple
+	manySteps     = 9_000_000
+	reinsertSteps = 20_000 // for one pair or triple
 )
 
-// improveTriples repeatedly removes and places three lab nodes, in a fixed pseudorandom order, until its limit of
-// steps. Three together can sometimes improve if no pair can: mixes 12, 28, 131, 201 and 298 of the tests cost up to
-// 16 percent more without it.
+// improveTriples places three lab nodes again, in a fixed pseudorandom order. They can improve if no pair can: mixes
+// 12, 28, 131, 201 and 298 of the tests cost up to 16 percent more without it.
 func (t *tree) improveTriples() {
 	n := len(t.order)
 	if n < 4 || t.best == nil {
@@ -153,8 +148,6 @@ func (t *tree) improveTriples() {
 	draw := newDraw()
 	for t.work.steps < until && t.work.stopped == "" && !t.proved() {
 		who := []int{draw(n)}
-		// Half of the time, choose lab nodes at the first one's present or best NUMA node, because they are in its
-		// way.
 		var near []int
 		if draw(2) == 0 {
 			near = t.neighbours(t.order[who[0]], draw)
@@ -178,8 +171,8 @@ func (t *tree) improveTriples() {
 	}
 }
 
-// neighbours returns the positions in the order of other lab nodes with cores or a device on a NUMA node of lab node
-// i, either in the best placement or in its cheapest column alone.
+// neighbours returns the positions in the order of other lab nodes on a NUMA node of lab node i, either in the best
+// placement or in its cheapest column alone.
 func (t *tree) neighbours(i int, draw func(int) int) []int {
 	c := t.best[i]
 	if l := t.least[i].column; l != nil && draw(2) == 0 {
@@ -204,7 +197,7 @@ func (t *tree) isAt(c *column, node int) bool {
 	return slices.ContainsFunc(c.vfs, func(v plan.VFCount) bool { return t.m.devices[v.Device].home == node })
 }
 
-// newDraw returns a pseudorandom generator of numbers below n, always with the same sequence.
+// newDraw returns a generator of numbers below n, always with the same sequence.
 func newDraw() func(n int) int {
 	x := uint64(1)
 	return func(n int) int {
@@ -213,7 +206,7 @@ func newDraw() func(n int) int {
 	}
 }
 
-// improvePairs places pairs of lab nodes again as well as possible beside the others, until no pair helps.
+// improvePairs goes on until no pair helps.
 func (t *tree) improvePairs() {
 	if t.best == nil {
 		return
@@ -235,7 +228,6 @@ func (t *tree) improvePairs() {
 	}
 }
 
-// reoptimise places some lab nodes of the best placement again. It reports whether that helped.
 func (t *tree) reoptimise(who ...int) bool {
 	before := t.cost
 	var others []int

@@ -20,7 +20,7 @@ var (
 )
 
 // TestMixesAreProved stops at a tenth of the usual steps, unless -long is set: a few unproved labs take most of the
-// time, and their placements are checked anyway.
+// time.
 func TestMixesAreProved(t *testing.T) {
 	limit := Options{Steps: DefaultSteps / 10}
 	if *long {

@@ -9,14 +9,13 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// A model is a Problem in a form suited to the search, with indexes in place of IDs, and with counts of
-// interchangeable cores.
+// A model is a Problem with indexes in place of IDs, and with counts of interchangeable cores.
 type model struct {
 	p *plan.Problem
 
 	index    map[int]int // NUMA node ID to index of nodes
 	nodes    []node
-	near     [][]int // by NUMA node: all nodes sorted by distance from it; nil if no request needs it
+	near     [][]int // by NUMA node: all nodes by distance; nil if no request needs it
 	dist     []int64 // see far
 	pools    []pool
 	cells    []cell
@@ -28,34 +27,33 @@ type model struct {
 	devices  []device
 	bundles  int
 	requests []request
-	classes  [][]int // classes with at least two requests; ascending
+	classes  [][]int // with at least two requests; ascending
 
 	wiring    *plan.Wiring
-	onCard    [][]int // NICs of each card, by its first NIC
+	onCard    [][]int
 	cards     []int   // by first NIC of a card without virtual functions in use: its ports, else 0
-	symmetric []int   // by device: the last interchangeable device before it, or -1
+	symmetric []int   // by device: the last interchangeable one before it, or -1
 	pairCost  []int64 // see pair
 	gpuCost   []int64 // see gpuPair
 
-	free, asked int  // cores without a tenant, and cores asked for
-	emulator    bool // some core will be left for housekeeping, so distances to it exist
-	oddLocal    bool // some node's memory is farther than 10 from its own cores
+	free, asked int  // free: without a tenant
+	emulator    bool // distances to housekeeping exist
+	oddLocal    bool // some node's memory is farther than 10 from its cores
 	limited     bool // some node has limited memory
 }
 
 type node struct {
 	id      int
-	free    int   // cores without a tenant
-	reserve int   // free cores to leave for the host
-	pages   int64 // available pages; unused if not limited
+	free    int // cores without a tenant
+	reserve int
+	pages   int64 // unused if not limited
 	limited bool
 	pools   []int
 }
 
 func (n *node) most() int { return max(0, n.free-n.reserve) }
 
-// A pool is a class of interchangeable free cores. Own costs and counts depend only on a lab node's number of cores
-// in each pool, so a search over counts loses nothing.
+// A pool is a class of interchangeable free cores.
 type pool struct {
 	poolKey
 	free  int
@@ -69,29 +67,27 @@ type poolKey struct {
 	efficiency bool
 }
 
-// A cell is a set of cores of one pool and one L3 cache.
 type cell struct {
 	pool  int
 	l3    int   // -1 if unknown
 	cores []int // IDs, ascending
 }
 
-// An l3 is an L3 cache. It has no cells if all of its cores belong to tenants.
+// An l3 has no cells if all of its cores belong to tenants.
 type l3 struct {
 	tenant bool
 	cells  []int
 }
 
-// A component is a connected component of the graph of pools and L3 caches. Its cost of sharing L3 caches depends
-// only on its own cores.
+// A component is a connected component of the graph of pools and L3 caches.
 type component struct {
 	pools  []int
 	l3s    []int
-	large  []int // free cores of the caches without tenants, in descending order
-	single bool  // one L3 has all cores, so there is nothing to pack
+	large  []int // free cores of the caches without tenants, descending
+	single bool  // one L3 has all cores
 }
 
-// A pkg is a package of which the host keeps a core. Other packages are not distinguished.
+// A pkg is a package of which the host keeps a core.
 type pkg struct {
 	free, reserve int
 }
@@ -102,15 +98,14 @@ type device struct {
 	whole  bool
 	nic    bool
 	vfs    int
-	port   int64 // cost of using it as a port: rate and RDMA
-	card   int   // the first NIC of its card, or -1 if it is the only one
+	port   int64 // cost as a port: rate and RDMA
+	card   int   // the first NIC of its card, or -1 without others
 	net    int   // group of linked ports, or 0
 }
 
 const (
-	// costLimit exceeds any cost, so that sums of scaled costs fit an int64.
-	costLimit = 1 << 52
-	// maxDevices limits the size of the tables of paths.
+	// costLimit exceeds any cost, and sums of scaled costs fit an int64.
+	costLimit  = 1 << 52
 	maxDevices = 2048
 )
 
@@ -168,10 +163,8 @@ func (m *model) addNodes() error {
 	return nil
 }
 
-// far returns the distance from NUMA node a to b, less the local distance of 10.
 func (m *model) far(a, b int) int64 { return m.dist[a*len(m.nodes)+b] }
 
-// A numbering numbers keys from 0 on, in order of first use.
 type numbering[K comparable] map[K]int
 
 func (n numbering[K]) of(key K) (number int, isNew bool) {
@@ -191,7 +184,6 @@ func (m *model) addCores() error {
 		if p.Packages[i].Busy == "" {
 			continue
 		}
-		// A core that a NUMA node keeps bounds more than one that a package keeps.
 		if n, ok := ofNode[p.Packages[i].ID]; ok {
 			m.nodes[n].reserve = max(m.nodes[n].reserve, 1)
 			continue
@@ -200,7 +192,7 @@ func (m *model) addCores() error {
 			m.packages = append(m.packages, pkg{})
 		}
 	}
-	// Cells, pools and caches are numbered by their lowest core ID, independent of the order in the problem.
+	// The order in the problem must not matter.
 	cores := make([]*plan.Core, len(p.Cores))
 	for i := range p.Cores {
 		cores[i] = &p.Cores[i]
@@ -281,7 +273,7 @@ func (m *model) nodeOfPackage() map[int]int {
 	if !slices.ContainsFunc(m.p.Packages, func(k plan.Package) bool { return k.Busy != "" }) {
 		return nil
 	}
-	nodes, packages := map[int][]int{}, map[int][]int{} // by package, and by NUMA node
+	nodes, packages := map[int][]int{}, map[int][]int{}
 	for i := range m.p.Cores {
 		c := &m.p.Cores[i]
 		if n, ok := m.index[c.NUMANode]; ok && c.Tenant == "" {
@@ -298,7 +290,6 @@ func (m *model) nodeOfPackage() map[int]int {
 	return one
 }
 
-// addComponent makes the component of a pool: all pools reachable over shared caches.
 func (m *model) addComponent(start int) {
 	c := component{}
 	reach := func(pool int) {
@@ -376,7 +367,7 @@ func (m *model) addDevices() error {
 		if q.Steps < 0 || q.Steps > 1<<20 || q.LossPercent != nil && (*q.LossPercent < 0 || *q.LossPercent > 1<<20) {
 			return fmt.Errorf("problem: path between devices %d and %d: steps or loss out of range", q.A, q.B)
 		}
-		// Of several paths the first counts, as in Problem.Path. Both tables are symmetric.
+		// Of several paths the first counts, as in Problem.Path.
 		if m.gpuPair(q.A, q.B) < 0 {
 			pair, gpus := p.PairCost(q), int64(q.Steps)*p.Weights.GPUGPUPath
 			m.pairCost[q.A*n+q.B], m.pairCost[q.B*n+q.A] = pair, pair
@@ -386,8 +377,8 @@ func (m *model) addDevices() error {
 	return nil
 }
 
-// findCards finds the cards whose ports are only given whole. Two lab nodes on such a card have no common port, so that
-// the number of lab nodes alone tells the cost of sharing it.
+// findCards finds the cards whose ports are only given whole, so that the number of lab nodes alone tells the cost of
+// sharing one.
 func (m *model) findCards() {
 	m.cards = make([]int, len(m.devices))
 	if m.p.Weights.CardShared == 0 {
@@ -401,7 +392,6 @@ func (m *model) findCards() {
 	}
 }
 
-// cardsOf yields the first NIC of each card in m.cards of which a column has ports, once.
 func (m *model) cardsOf(c *column) func(yield func(k int) bool) {
 	return func(yield func(k int) bool) {
 		for x, d := range c.nics {
@@ -417,10 +407,8 @@ func (m *model) cardsOf(c *column) func(yield func(k int) bool) {
 	}
 }
 
-// pair returns the cost of the path between GPU g and NIC d, or -1 without a path.
 func (m *model) pair(g, d int) int64 { return m.pairCost[g*len(m.devices)+d] }
 
-// gpuPair returns the cost of the path between two GPUs, or -1 without a path.
 func (m *model) gpuPair(g, h int) int64 { return m.gpuCost[g*len(m.devices)+h] }
 
 func (m *model) checkWeights() error {
@@ -436,8 +424,7 @@ func (m *model) checkWeights() error {
 	return nil
 }
 
-// checkRange rejects problems with costs that could exceed an int64. It uses a coarse estimate in floating point,
-// which cannot overflow.
+// checkRange rejects problems with costs that could exceed an int64, by a coarse estimate in floating point.
 func (m *model) checkRange() error {
 	w := &m.p.Weights
 	same := func(cost int64) int64 { return cost }

@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// A packer distributes the cores of lab nodes over the L3 caches of a component, given each lab node's number of
-// cores in each pool. It minimizes the number of shares: pairs of a lab node and an L3 cache that it shares with
-// another lab node or a tenant.
+// A packer distributes the cores of lab nodes over the L3 caches of a component, given each lab node's number of cores
+// in each pool. It minimizes the number of shares: pairs of a lab node and an L3 cache that it shares with another lab
+// node or a tenant.
 type packer struct {
 	m     *model
 	work  *meter
@@ -16,23 +16,22 @@ type packer struct {
 	key   []byte
 
 	comp   int
-	items  []portion // items to pack, grouped by lab node, large lab nodes first
-	rests  []rest    // totals of each item and the ones after it
+	items  []portion // by lab node, large ones first
+	rests  []rest    // totals from each item on
 	left   []int     // by cell: free cores
 	own    []int     // by L3: number of lab nodes
-	has    []int     // by L3: 1 + the lab node that was added last, else 0
+	has    []int     // by L3: 1 + the lab node added last
 	give   []int     // the present distribution, at item*len(cells)+cell
 	best   []int
 	low    int // proved lower bound
 	high   int // best number found
 	until  int64
-	likely bool        // only try to fill a cell, or to use it for the remainder after full ones
-	waste  []int       // by number of cores: least idle cores in unshared caches, or -1 if impossible
-	covers []*covering // by component, nil until first used
+	likely bool  // only fill a cell, or use it for the remainder after full ones
+	waste  []int // by number of cores: least idle cores in unshared caches, or -1 if impossible
+	covers []*covering
 	asked  []int
 }
 
-// packed has the bounds on the number of shares of one packing.
 type packed struct{ low, high int }
 
 type rest struct{ labs, cores int }
@@ -42,7 +41,6 @@ const packSteps = 60000
 
 const cacheLimit = 1 << 16
 
-// bounds returns bounds on the least number of shares of a component. They are equal if it was found in time.
 func (p *packer) bounds(k int, at []portion) packed {
 	if n, ok := p.easy(k, at); ok {
 		return packed{n, n}
@@ -109,12 +107,12 @@ func (p *packer) load(k int, at []portion) {
 	})
 }
 
-// keyOf returns a key of a packing: component and demands, without the identity of lab nodes. So equivalent packings
-// are searched once, which helps most leaves of the tree.
+// keyOf returns a key without the identity of lab nodes, so that equivalent packings are searched once, which helps
+// most leaves of the tree.
 func (p *packer) keyOf(k int) []byte {
 	p.key = binary.AppendUvarint(p.key[:0], uint64(k))
 	for x, q := range p.items {
-		first := byte(1) // first item of its lab node
+		first := byte(1)
 		if x > 0 && p.items[x-1].who == q.who {
 			first = 0
 		}
@@ -129,15 +127,14 @@ func (p *packer) search() {
 	p.reset()
 	p.best = p.best[:0]
 	p.prepare()
-	// The first round is exact. If it runs out of steps, the second finds a good packing among few, and low stays the
-	// proved bound.
+	// The first round is exact. If it runs out of steps, the second finds a good packing among few, and low stays
+	// proved.
 	p.low, p.high = max(p.ahead(0), p.cover()), 1<<30
 	p.until = p.work.steps + packSteps
 	if !p.item(0, 0) {
 		p.low = p.high
 	} else if p.low < p.high {
-		// The likely packings are far fewer. Mixes 35, 70, 105 and 159 of the tests are proved only because one of
-		// them meets the bound.
+		// Mixes 35, 70, 105 and 159 of the tests are proved only because one of the likely packings meets the bound.
 		p.likely = true
 		p.until = p.work.steps + packSteps
 		p.item(0, 0)
@@ -157,7 +154,6 @@ func (p *packer) reset() {
 	p.give = zero(p.give, len(p.items)*len(m.cells))
 }
 
-// prepare computes the totals from each item on, and the idle cores caused by a lab node in unshared caches.
 func (p *packer) prepare() {
 	m := p.m
 	comp := &m.comps[p.comp]
@@ -175,7 +171,7 @@ func (p *packer) prepare() {
 	}
 	for _, c := range m.pools[comp.pools[0]].cells {
 		if m.cells[c].l3 < 0 {
-			return // cores without a known cache can be shared at no cost
+			return // cores without a known cache are shared at no cost
 		}
 	}
 	// The case that needs this: mix 258 of the tests. A lab node without shares has all cores of its caches, so it
@@ -203,8 +199,8 @@ func (p *packer) prepare() {
 	}
 }
 
-// ahead returns the minimum number of additional shares for the items from x on. A lab node has no share only if it
-// is alone in all its caches. Their idle cores are lost to others, which the number of free cores limits.
+// ahead returns the minimum number of additional shares for the items from x on. A lab node has no share only if it is
+// alone in all its caches, whose idle cores are lost to others.
 func (p *packer) ahead(x int) int {
 	if len(p.waste) == 0 {
 		return 0
@@ -215,7 +211,6 @@ func (p *packer) ahead(x int) int {
 	}
 	idle := free - p.rests[x].cores
 	shares := 0
-	// There are few lab nodes, so repeatedly taking the least waste by counts needs no sorting.
 	var counts [64]int
 	many := 0
 	for _, q := range p.items[x:] {
@@ -242,7 +237,7 @@ func (p *packer) ahead(x int) int {
 	return shares + max(0, many-idle/len(counts))
 }
 
-// item packs the items from x on, given the shares so far. It reports whether it was cut short.
+// item packs the items from x on. It reports whether it was cut short.
 func (p *packer) item(x, shares int) bool {
 	if shares+p.ahead(x) >= p.high {
 		return false
@@ -255,7 +250,6 @@ func (p *packer) item(x, shares int) bool {
 	return p.spread(x, 0, p.items[x].n, shares)
 }
 
-// spread gives n cores of item x to the cells from position pos of its pool on.
 func (p *packer) spread(x, pos, n, shares int) bool {
 	if p.work.addHard(1) || p.work.steps > p.until {
 		return true
@@ -271,13 +265,12 @@ func (p *packer) spread(x, pos, n, shares int) bool {
 	if pos == len(cells) {
 		return false
 	}
-	rest := 0 // capacity of the later cells: the remaining cores must go here
+	rest := 0 // capacity of the later cells
 	for _, c := range cells[pos+1:] {
 		rest += p.left[c]
 	}
 	c := cells[pos]
 	most := min(n, p.left[c])
-	// Of equivalent cells the first gets the most.
 	if pos > 0 {
 		if b := cells[pos-1]; p.alike(x, b, c) {
 			most = min(most, p.give[x*len(m.cells)+b])
@@ -329,8 +322,7 @@ func (p *packer) joining(l int) int {
 }
 
 // alike reports whether two cells were equivalent before item x: the same number of free cores, caches with the same
-// number of owners, and no other pools in these. Then swapping their contents changes nothing, and spread tries only
-// one order.
+// number of owners, and no other pools in these.
 func (p *packer) alike(x, b, c int) bool {
 	m := p.m
 	lb, lc := m.cells[b].l3, m.cells[c].l3

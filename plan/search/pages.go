@@ -5,27 +5,26 @@ import (
 	"slices"
 )
 
-// The cost of a lab node's memory alone on the host is a lower bound on its cost beside others, which can only take
-// pages away. Two bounds are combined: pageCost is the minimum cost per core of each NUMA node, and request.alone and
-// aloneSpan are the cost of the whole memory, by NUMA node and by the number of nodes with cores. A lab node with x
+// The cost of a lab node's memory alone on the host is a lower bound on its cost beside others. Two bounds are
+// combined: pageCost is per core, and request.alone and aloneSpan are the cost of the whole memory. A lab node with x
 // cores on a NUMA node is due x/cores of its pages there, rounded down. Each due page is either there or missing, at
 // the weight of balance.
 //
 // The cases that need all this: mixes 41, 141, 152, 178, 198, 205 and 274 of the tests, on machines of several NUMA
-// nodes with little memory, lose their proofs without it. request.alone, together with spill.go, is needed by mix 53,
-// on a machine of eight NUMA nodes ("milan-nps4"): without both, its bound stays at 100 while the cost is 300.
+// nodes with little memory. request.alone, together with spill.go, is needed by mix 53, on a machine of eight NUMA
+// nodes ("milan-nps4"): without both, its bound stays at 100 while the cost is 300.
 
-// pageCost is the minimum cost of a lab node's memory, in units of 1/scale.
+// pageCost is in units of 1/scale.
 type pageCost struct {
-	core  []int64 // by NUMA node: for each core there
-	least int64   // total for the pages left over by rounding
+	core  []int64
+	least int64
 }
 
 func (m *model) priceMemory() {
 	if !m.limited {
 		return
 	}
-	var caps []int64 // pages of all nodes, in descending order
+	var caps []int64 // pages of all nodes, descending
 	nearest := infinite
 	for a := range m.nodes {
 		pages := int64(1 << 50)
@@ -72,7 +71,7 @@ func (m *model) priceMemory() {
 	}
 }
 
-// pagesOf returns the memory cost of each core. It is 0 unless the core's node has no memory at all.
+// pagesOf returns the memory cost of each core. It is 0 unless the core's node has no memory.
 func (m *model) pagesOf(r *request) *pageCost {
 	c := &pageCost{core: make([]int64, len(m.nodes))}
 	empty := func(b int) bool { return m.nodes[b].limited && m.nodes[b].pages == 0 }
@@ -84,7 +83,7 @@ func (m *model) pagesOf(r *request) *pageCost {
 			away = min(away, scale*r.w.MemoryDistance*m.nearestCore(b))
 		}
 	}
-	away = finite(away) // a host without any memory has no placement with pages
+	away = finite(away) // without any memory there is no placement with pages
 	for b := range m.nodes {
 		if empty(b) {
 			c.core[b] = r.pages / int64(r.cores) * (away + scale*r.w.MemoryBalance)
@@ -94,7 +93,6 @@ func (m *model) pagesOf(r *request) *pageCost {
 	return c
 }
 
-// nearestCore returns the distance of a NUMA node's memory to the nearest core without a tenant.
 func (m *model) nearestCore(b int) int64 {
 	least := infinite
 	for a := range m.nodes {
@@ -105,8 +103,7 @@ func (m *model) nearestCore(b int) int64 {
 	return finite(least)
 }
 
-// memoryAt returns the least cost of a lab node's memory alone on the host with all its cores on NUMA node a, taking
-// the cheapest pages first.
+// memoryAt returns the least cost of the memory alone with all cores on NUMA node a.
 func (m *model) memoryAt(r *request, a int) int64 {
 	price := func(b int) int64 {
 		c := m.far(a, b) * r.w.MemoryDistance
@@ -128,9 +125,8 @@ func (m *model) memoryAt(r *request, a int) int64 {
 	return sum
 }
 
-// nodeCost returns the cost of cores on a NUMA node before devices are picked. Only a relaxed run includes memory in
-// the cost of a core. Otherwise the cost of a yielded column must be exact, and memory is computed for all lab nodes
-// together (flow.go).
+// nodeCost returns the cost of cores on a NUMA node before devices are picked. Only a relaxed run includes memory: the
+// cost of a yielded column must be exact, and memory is computed for all lab nodes together (flow.go).
 func (e *enumerator) nodeCost(n int) nodeCost {
 	q := nodeCost{core: e.price.node[n]}
 	if e.r.alone != nil {

@@ -13,7 +13,6 @@ import (
 	"github.com/rackless/rackless/plan/verify"
 )
 
-// hostOf builds a host that fits a problem, for the checker. It has exactly the properties known to the problem.
 func hostOf(p *plan.Problem) *topology.Host {
 	h := &topology.Host{Provenance: topology.Provenance{Kind: topology.SourceSynthetic, Name: p.Host}}
 	tenants := map[string]topology.CPUSet{}
@@ -97,9 +96,8 @@ func labOfProblem(p *plan.Problem) *lab.Lab {
 	return l
 }
 
-// fillIn adds the indexes of virtual functions, which a plan needs but the search ignores, and removes nonlocal
-// distances within a node, which build.Problem never makes. It returns false if the problem has a lab node without
-// memory, which no lab can have.
+// fillIn adds the indexes of virtual functions and removes nonlocal distances within a node. It returns false if a lab
+// node has no memory, which no lab can have.
 func fillIn(p *plan.Problem) bool {
 	for i := range p.NUMANodes {
 		p.NUMANodes[i].Distances[i] = 10

@@ -8,24 +8,22 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// Preferences decide among placements of equal cost. They have no weight, because no source says how much they
-// matter, so that bound and proof ignore them.
+// Preferences decide among placements of equal cost. They have no weight, because no source says how much they matter,
+// so that bound and proof ignore them.
 //
-// The cases that need them: two lab nodes without devices on examples/hosts/h20.txt, both beside the memory controller
-// of one socket with the other one idle; two virtual functions of one port of examples/hosts/r740.ttar, with its other
-// port unused.
+// The cases that need them: two lab nodes without devices on examples/hosts/h20.txt, both beside one memory controller
+// with the other one idle; two virtual functions of one port of examples/hosts/r740.ttar, with its other port unused.
 
-// Limits on the steps of preferences: a part of those of the search, and of those for one lab node.
 const (
 	preferSteps  = 1_000 // at least
 	preferShare  = 10
 	preferColumn = 10_000
 )
 
-// A burden counts the disadvantages of a placement that have no cost, the most important first.
+// A burden counts the disadvantages that have no cost, the most important first.
 type burden struct {
-	repeated int64 // virtual functions of the lab node beyond the first of each NIC, which share a link
-	onNodes  int64 // sum over the NUMA nodes of the square of the cores in use, lower if lab nodes are spread
+	repeated int64 // virtual functions beyond the lab node's first of each NIC, which share a link
+	onNodes  int64 // sum over the NUMA nodes of the square of the cores in use
 	onPkgs   int64 // the same over the packages
 }
 
@@ -34,17 +32,16 @@ func (b burden) less(o burden) bool {
 		cmp.Compare(b.onPkgs, o.onPkgs)) < 0
 }
 
-// A preference places lab nodes of a finished placement again, at most at its cost.
 type preference struct {
 	*tree
 	best    []*column
-	pkgOf   []int   // by NUMA node: index of the package of its cores
-	loads   []int64 // by NUMA node: cores of tenants and of the lab nodes of best
+	pkgOf   []int
+	loads   []int64
 	pkgLoad []int64
 }
 
-// prefer returns columns that cost no more than best, with a burden that no change of one lab node lightens, as far
-// as the work allows. It returns nil if best is as good. used is the work of the search so far.
+// prefer returns columns that cost no more than best, with a burden that no change of one lab node lightens, as far as
+// the work allows, or nil if best is as good. used is the work so far.
 func (m *model) prefer(ctx context.Context, best []*column, cost, used int64) []*column {
 	p := &preference{best: best, pkgOf: make([]int, len(m.nodes)), loads: make([]int64, len(m.nodes))}
 	pkgs := numbering[int]{}
@@ -92,7 +89,6 @@ func (m *model) prefer(ctx context.Context, best []*column, cost, used int64) []
 	return p.best
 }
 
-// load adds the cores of a column to the loads or, with sign -1, takes them off.
 func (p *preference) load(m *model, c *column, sign int) {
 	for _, pc := range c.cores {
 		n := m.pools[pc.pool].node
@@ -101,8 +97,8 @@ func (p *preference) load(m *model, c *column, sign int) {
 	}
 }
 
-// mayHelp reports whether another place for lab node i could have a lighter burden: it has two virtual functions of one
-// NIC, or another NUMA node or package with its cores would have fewer in use than its present one.
+// mayHelp reports whether lab node i has two virtual functions of one NIC, or another NUMA node or package would have
+// fewer cores in use.
 func (p *preference) mayHelp(m *model, i int) bool {
 	c := p.best[i]
 	if slices.ContainsFunc(c.vfs, func(v plan.VFCount) bool { return v.Count > 1 }) {
@@ -120,8 +116,7 @@ func (p *preference) mayHelp(m *model, i int) bool {
 	return false
 }
 
-// replace gives lab node i the column of the least burden beside the others, if it costs no more. It reports whether
-// there was a better one.
+// replace gives lab node i the column of the least burden, if it costs no more.
 func (p *preference) replace(i int) bool {
 	var others []int
 	for _, j := range p.order {
@@ -158,7 +153,6 @@ func (p *preference) replace(i int) bool {
 	return better != nil
 }
 
-// burdenOf returns the burden of a column beside the other lab nodes.
 func (p *preference) burdenOf(c *column) (b burden) {
 	for _, v := range c.vfs {
 		b.repeated += int64(v.Count - 1)

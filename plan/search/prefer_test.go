@@ -9,8 +9,7 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// evenHost returns a problem with NUMA nodes of equal size, each a package, with this many cores in each L3 cache; 0:
-// the caches are not known.
+// evenHost returns a problem whose NUMA nodes are packages. inCache 0: the caches are not known.
 func evenHost(nodes, cores, inCache int) *plan.Problem {
 	p := &plan.Problem{PageBytes: 1 << 30, ReserveCores: 1, Weights: plan.DefaultWeights(lab.WorkloadCPUBandwidth)}
 	for n := range nodes {
@@ -54,7 +53,7 @@ func TestEqualCostsSpreadOverNUMANodes(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		p     *plan.Problem
-		given []int // cores of all lab nodes by NUMA node, ascending
+		given []int
 	}{
 		{withAsks(evenHost(2, 24, 0), vms(4, 4)...), []int{4, 4}},
 		{withAsks(evenHost(2, 24, 3), vms(6, 6, 6, 7)...), []int{12, 13}},
@@ -74,7 +73,7 @@ func TestEqualCostsSpreadOverNUMANodes(t *testing.T) {
 	}
 }
 
-// A lab node of the same cost on an idle NUMA node does not go beside a tenant.
+// A lab node does not go beside a tenant if it costs the same elsewhere.
 func TestTenantsCountAsLoad(t *testing.T) {
 	t.Parallel()
 	p := withAsks(evenHost(2, 16, 0), vms(4)...)
@@ -130,7 +129,6 @@ func TestLabNodesHaveFewL3Caches(t *testing.T) {
 	}
 }
 
-// seq returns the numbers from first to last.
 func seq(first, last int) []int {
 	var list []int
 	for n := first; n <= last; n++ {

@@ -1,11 +1,10 @@
 package search
 
+// Packing lab nodes one after another is quick if each takes the caches that cost it least and that it fills best, a
+// knapsack problem. The result depends on the order, so many are tried, each slightly different from the best so far.
+//
 // The case that needs this: eight lab nodes on a machine of 16 L3 caches (AMD-19h-Zen3-2xEpyc-7763), each with some
 // cores of a tenant. It is proved at 1500; the branch and bound of pack.go finds 1700 in its time.
-//
-// Packing lab nodes one after another is quick if each takes the caches that cost it least and that it fills best, a
-// knapsack problem. The result depends on the order, so many orders are tried, each slightly different from the best
-// one so far.
 
 const repackTries = 200
 
@@ -36,8 +35,7 @@ func (p *packer) repack() {
 	}
 }
 
-// packInOrder packs the items one after another and returns the number of shares. It prefers equal caches from index
-// from on.
+// packInOrder prefers equal caches from index from on.
 func (p *packer) packInOrder(order []int, from int) (shares int, ok bool) {
 	p.reset()
 	for _, x := range order {
@@ -50,14 +48,13 @@ func (p *packer) packInOrder(order []int, from int) (shares int, ok bool) {
 	return shares, true
 }
 
-// packItem gives an item the caches that cost least; of equal ones it takes the caches with the least left over.
+// packItem gives an item the caches that cost least, and of equal ones the caches with the least left over.
 func (p *packer) packItem(x, from int) (shares int, ok bool) {
 	m := p.m
 	cells, n := m.pools[p.items[x].pool].cells, p.items[x].n
 	who := p.items[x].who
 	const none = 1 << 40
-	// rows[k][j] is the least cost of j cores in some of the first k caches. Only the last cache may have cores left
-	// over.
+	// rows[k][j] is the least cost of j cores in the first k caches. Only the last cache may have cores left over.
 	rows := make([][]int, len(cells)+1)
 	for k := range rows {
 		rows[k] = make([]int, n+1)
@@ -106,7 +103,6 @@ func (p *packer) packItem(x, from int) (shares int, ok bool) {
 	return shares, true
 }
 
-// more returns how many shares an item adds by getting cores of a cell.
 func (p *packer) more(c, x, who int) int {
 	l := p.m.cells[c].l3
 	if l < 0 || p.has[l] == who+1 || p.holds(l, who, x) {
@@ -115,7 +111,6 @@ func (p *packer) more(c, x, who int) int {
 	return p.joining(l)
 }
 
-// holds reports whether a lab node has cores in a cache from items other than x.
 func (p *packer) holds(l, who, x int) bool {
 	for y := range p.items {
 		if y == x || p.items[y].who != who {

@@ -9,30 +9,28 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// A request is the request of a lab node, with lower bounds on the cost of its devices and memory.
 type request struct {
 	cores, threads int
 	pages          int64
 	class          int
-	rep            int // representative: the first interchangeable request, possibly itself
+	rep            int // the first interchangeable request
 	w              plan.NodeWeights
 	wants          []want
 	devices        int // total number of devices
 	gpus, ports    int // of all devices
 	nics           int // whole NICs of the ports
 	*pairing
-	peers   []peer     // affinities to earlier and later requests
-	pools   []bool     // by pool: whether it may have cores of it
-	apart   *apartness // see shares.go; nil if it does not apply
-	outlook bool       // whether devices still to be picked are bounded, see ahead.go
+	peers   []peer // affinities to other requests
+	pools   []bool
+	apart   *apartness // see shares.go; may be nil
+	outlook bool       // see ahead.go
 
 	// Lower bounds on the cost of memory, see pages.go. Each is nil if it is zero.
-	alone     []int64   // by NUMA node with all cores
-	aloneSpan []int64   // by number of NUMA nodes with cores
-	memory    *pageCost // by number of cores on each node
+	alone     []int64 // by NUMA node
+	aloneSpan []int64 // by number of NUMA nodes
+	memory    *pageCost
 }
 
-// A want asks for count devices of any, of one kind.
 type want struct {
 	kind  wantKind
 	count int
@@ -108,7 +106,6 @@ func (m *model) addRequest(i int) error {
 	return m.addPairing(r, q.Name)
 }
 
-// serves reports whether a device can be given for a kind of want.
 func (v *device) serves(kind wantKind) bool {
 	if kind == wantVF {
 		return v.vfs > 0
@@ -135,19 +132,19 @@ func (m *model) addAffinity() error {
 }
 
 // A pairing holds lower bounds on the cost of paths for requests that choose the same number of GPUs, and ports, from
-// the same devices. Most requests of a lab share one.
+// the same devices.
 type pairing struct {
-	count    int   // number of GPUs per lab node
+	count    int   // GPUs per lab node
 	gpuList  []int // possible GPUs, ascending
-	portList []int // possible NICs for ports, by want
+	portList []int // possible NICs, by want
 
-	minPair    []int64   // by GPU or NIC: cheapest path to the other kind, or 0
-	leastPair  int64     // least cost of a path between a GPU and a NIC
-	secondPair int64     // least cost of a GPU's second best port; see helpPaths
+	minPair    []int64 // by GPU or NIC: cheapest path to the other kind, or 0
+	leastPair  int64
+	secondPair int64     // of a GPU's second best port; see helpPaths
 	half       [][]int64 // by index of gpuList: sums of the k cheapest paths to other GPUs, at k; see gpusAhead
 }
 
-// addPairing finds the pairing of a request. It returns an error if a needed path is missing.
+// addPairing returns an error if a needed path is missing.
 func (m *model) addPairing(r *request, name string) error {
 	q := &pairing{count: r.gpus}
 	for _, w := range r.wants {
@@ -213,7 +210,6 @@ func (m *model) pricePaths(q *pairing, name string) error {
 	return nil
 }
 
-// finite returns a minimum, or 0 if it is infinite because there were no values.
 func finite(least int64) int64 {
 	if least == infinite {
 		return 0
@@ -221,7 +217,6 @@ func finite(least int64) int64 {
 	return least
 }
 
-// priceGPUs adds up the cheapest paths of each GPU. Sorted rows make the bound of gpusAhead a lookup.
 func (m *model) priceGPUs(q *pairing) {
 	var costs []int64
 	for _, g := range q.gpuList {
@@ -248,8 +243,7 @@ func cheapest(costs []int64, k int) []int64 {
 	return sums
 }
 
-// prepareLookahead prepares the bounds of ahead.go for requests with several devices. With a single device each choice
-// is examined anyway.
+// With a single device each choice is examined anyway.
 func (m *model) prepareLookahead() {
 	n := len(m.nodes)
 	if n > outlookNodes {
@@ -272,7 +266,6 @@ func (m *model) prepareLookahead() {
 	}
 }
 
-// orderedNodes returns the indexes of NUMA nodes sorted by compare, and then by index.
 func (m *model) orderedNodes(compare func(x, y int) int) []int {
 	order := make([]int, len(m.nodes))
 	for b := range order {

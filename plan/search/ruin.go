@@ -6,15 +6,14 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 )
 
-// The cases that need this: mixes of 64 lab nodes of plan/planbench. Seed 0 costs 11448 instead of 12408, the result
-// of removing two or three at a time and exchanging cores in the same time.
-//
 // Ruin and recreate (Schrimpf and others 2000): a few lab nodes that are near each other are removed and placed again
-// one by one, each by a dive at its least cost beside the others. More expensive placements are also accepted, at
-// first within a hundredth of the best cost, at the end not at all. This leads out of local optima.
+// by dives. More expensive placements are also accepted, at first within a hundredth of the best cost, at the end not
+// at all. This leads out of local optima.
+//
+// The cases that need this: mixes of 64 lab nodes of plan/planbench. Seed 0 costs 11448 instead of 12408, the result of
+// removing two or three at a time and exchanging cores in the same time.
 
 const (
-	// mostRuined is the most lab nodes removed at once.
 	mostRuined = 8
 	// 1/dearest is the fraction above the best cost that is accepted at first.
 	dearest = 100
@@ -27,7 +26,6 @@ func (t *tree) recreate() {
 	s, draw := t.s, newDraw()
 	until := t.work.limit
 	steps := until - t.work.steps
-	// State removes lab nodes in stack order, so the most recently placed are on top.
 	now, cost := slices.Clone(t.best), t.cost
 	var stack []int
 	for i, c := range now {
@@ -63,13 +61,12 @@ func (t *tree) recreate() {
 			}
 		}
 		stack = append(stack, who...)
-		t.work.steps -= (t.work.steps - before) / 2 // these steps are short: 25 ns each, others take 50 to 100
+		t.work.steps -= (t.work.steps - before) / 2 // short steps: 25 ns each, others take 50 to 100
 	}
 	s.turn = 0
 	t.removeAll(stack)
 }
 
-// ruined draws lab nodes with cores or devices on one of two NUMA nodes.
 func (t *tree) ruined(now []*column, draw func(int) int) []int {
 	a, b := draw(len(t.m.nodes)), draw(len(t.m.nodes))
 	who := lists.Where(now, func(c *column) bool { return t.isAt(c, a) || t.isAt(c, b) })
@@ -80,7 +77,6 @@ func (t *tree) ruined(now []*column, draw func(int) int) []int {
 	return who[:min(len(who), 2+draw(mostRuined-1))]
 }
 
-// lift removes lab nodes from anywhere in the stack, and returns the remaining stack.
 func (t *tree) lift(stack, who []int, now []*column) []int {
 	k := len(stack)
 	for left := len(who); left > 0; {

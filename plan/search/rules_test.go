@@ -7,7 +7,6 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// violation returns the first rule that a placement breaks, or "".
 func violation(p *plan.Problem, pl *plan.Placement) string {
 	if v := coresWrong(p, pl); v != "" {
 		return v
@@ -200,7 +199,6 @@ func devicesWrong(p *plan.Problem, pl *plan.Placement, nodes int) string {
 	return ""
 }
 
-// wantsMet reports whether the devices can be assigned to the wants so that each has its count.
 func wantsMet(r *plan.Request, n *plan.NodePlacement, virtual bool) bool {
 	var functions []int
 	for _, v := range n.VFs {

@@ -11,26 +11,26 @@ import (
 
 // Options limit a search.
 type Options struct {
-	// Steps limits the units of work of the search; 0 means [DefaultSteps]. Work is counted, not timed, so that a
-	// stopped search always stops at the same point.
+	// Steps limits the units of work; 0 means [DefaultSteps]. Work is counted, not timed, so that a stopped search
+	// always stops at the same point.
 	Steps int64
 }
 
-// A Result is the best placement found.
+// A Result has the best placement.
 type Result struct {
 	// Outcome.Stopped is "step limit N", [TimeLimit], "cancelled", or a limit of a part of the search.
 	plan.Outcome
-	Cost  int64 // from plan.Evaluate for Placement, in basis points
+	Cost  int64 // from plan.Evaluate, in basis points
 	Steps int64 // units of work used
 }
 
-// ErrInfeasible means that no placement keeps the rules, which is proved.
+// ErrInfeasible is proved: no placement keeps the rules.
 var ErrInfeasible = errors.New("no placement keeps all rules")
 
-// ErrStopped means that the search was stopped before it found a placement or a proof that none exists.
+// ErrStopped means that neither a placement nor a proof that none exists was found in time.
 var ErrStopped = errors.New("search stopped before it found a placement")
 
-// Fits reports whether a placement exists. It returns an error if the limit of steps was too low to tell.
+// Fits reports whether a placement exists. It returns an error if steps were too few to tell.
 func Fits(ctx context.Context, p *plan.Problem, steps int64) (bool, error) {
 	_, err := Solve(ctx, p, Options{Steps: steps})
 	if errors.Is(err, ErrInfeasible) {
@@ -39,8 +39,8 @@ func Fits(ctx context.Context, p *plan.Problem, steps int64) (bool, error) {
 	return err == nil, err
 }
 
-// Solve returns the cheapest placement of a problem. The error is [ErrInfeasible], [ErrStopped], or about invalid
-// numbers in the problem.
+// Solve returns the cheapest placement. The error is [ErrInfeasible], [ErrStopped], or about invalid numbers in the
+// problem.
 func Solve(ctx context.Context, p *plan.Problem, o Options) (*Result, error) {
 	m, err := newModel(p)
 	if err != nil {
@@ -64,7 +64,7 @@ func Solve(ctx context.Context, p *plan.Problem, o Options) (*Result, error) {
 	r := &Result{Outcome: plan.Outcome{Placement: m.emit(t.best), Stopped: work.stopped}, Steps: work.steps}
 	l := plan.NewLayout(p)
 	r.Cost = l.Cost(&r.Placement)
-	if ctx.Err() == nil { // these are optional improvements, skipped on cancellation
+	if ctx.Err() == nil { // optional improvements
 		if better := m.prefer(ctx, t.best, t.cost, t.work.steps); better != nil {
 			next := m.emit(better)
 			if cost := l.Cost(&next); cost <= r.Cost {
@@ -82,7 +82,7 @@ func Solve(ctx context.Context, p *plan.Problem, o Options) (*Result, error) {
 	case r.Optimal:
 		r.Stopped = ""
 	case r.Stopped == "":
-		// the tree was complete, but with bounds in place of some packings
+		// bounds took the place of some packings
 		r.Stopped = "limit of the packing of L3 caches"
 	}
 	return r, nil
@@ -106,25 +106,25 @@ func (m *model) countsAllow() bool {
 	return m.asked <= cores && (pages >= 0 || !limited)
 }
 
-// DefaultSteps is the limit if Options.Steps is 0: about a second of work.
+// DefaultSteps is about a second of work.
 const DefaultSteps = 30_000_000
 
-// TimeLimit is the value of Result.Stopped if the context's deadline expired.
+// TimeLimit means that the context's deadline expired.
 const TimeLimit = "time limit"
 
-// A meter counts steps and decides when to stop. It counts steps instead of time, so that a search is the same on any
-// machine. The context can end it too, but is checked only every lookEvery steps.
+// A meter counts steps, not time, so that a search is the same on any machine. It checks the context every lookEvery
+// steps.
 type meter struct {
 	ctx     context.Context
 	steps   int64
 	limit   int64
-	look    int64 // number of steps at which to check the context next
+	look    int64 // next check of the context
 	stopped string
-	// soft is the number of steps at which a part of the work gives up; the search as a whole continues.
+	// soft ends a part of the work.
 	soft int64
 }
 
-// budget limits the following part of the work, until end is called. A nested part cannot exceed the limit around it.
+// budget limits the work until end is called. A nested part cannot exceed the limit around it.
 func (w *meter) budget(n int64) (end func()) {
 	whole := w.soft
 	if until := w.steps + n; whole == 0 || until < whole {
@@ -133,13 +133,12 @@ func (w *meter) budget(n int64) (end func()) {
 	return func() { w.soft = whole }
 }
 
-// lookEvery is the number of steps between checks of the context, well under a millisecond.
+// lookEvery steps take well under a millisecond.
 const lookEvery = 8192
 
-// add counts n steps and reports whether to stop this part of the work, or all of it.
+// add reports whether to stop a part of the work, or all of it.
 func (w *meter) add(n int64) bool { return w.addHard(n) || w.soft > 0 && w.steps >= w.soft }
 
-// addHard counts n steps and reports whether to stop all work.
 func (w *meter) addHard(n int64) bool {
 	w.steps += n
 	if w.stopped != "" {

@@ -210,7 +210,7 @@ func TestACancelledSearchStops(t *testing.T) {
 	p := largeUnequal(1, 64)
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
-	r, err := Solve(ctx, p, Options{Steps: 1 << 40}) // would take days if not cancelled
+	r, err := Solve(ctx, p, Options{Steps: 1 << 40})
 	if err != nil && !errors.Is(err, ErrStopped) || err == nil && (r.Stopped != TimeLimit ||
 		r.Bound > r.Cost) {
 		t.Errorf("Solve = %+v, %v; want it stopped in time", r, err)
@@ -240,7 +240,7 @@ func TestMoreIsNeverWorse(t *testing.T) {
 				}
 			}
 		case "core":
-			// In its own cache and package, so that it neither shares nor reserves anything.
+			// It neither shares nor reserves anything.
 			p.Cores = append(p.Cores, plan.Core{ID: 1000, CPUs: []int{1000, 1001}, NUMANode: p.NUMANodes[0].ID,
 				Package: -1, L3: 1000})
 		case "reserve":
@@ -272,8 +272,7 @@ func TestNamesDoNotMatter(t *testing.T) {
 			}
 		}
 		slices.SortFunc(p.Cores, func(a, b plan.Core) int { return a.ID - b.ID })
-		// Renumber without changing the order, because the order of NUMA nodes decides on which node odd pages are
-		// due.
+		// The order of NUMA nodes decides on which node odd pages are due.
 		homes := map[int]int{}
 		for i := range p.NUMANodes {
 			homes[p.NUMANodes[i].ID] = 2*p.NUMANodes[i].ID + shift
@@ -319,7 +318,7 @@ func quick(t *rapid.T, p *plan.Problem) (int64, bool) {
 	return r.Cost, true
 }
 
-// FuzzSolve changes numbers of problems arbitrarily. Solve must not panic or break a rule, and must stop.
+// FuzzSolve: Solve must not panic or break a rule, and must stop.
 func FuzzSolve(f *testing.F) {
 	for seed := range uint64(8) {
 		f.Add(seed, int64(seed)-3, uint8(seed))

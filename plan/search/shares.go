@@ -6,10 +6,9 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 )
 
-// The split of a lab node's cores over NUMA nodes has costs of its own: for cores missing from the share of the
-// devices on a NUMA node (device_share), or from an even split (core_balance). Both are convex. Together with the
-// linear price of a core they are minimized exactly by taking the cheapest core first, if a core within the share of
-// its NUMA node is cheaper by the cost of a missing one.
+// The split of a lab node's cores over NUMA nodes costs device_share and core_balance. Both are convex, so together
+// with the linear price of a core they are minimized exactly by taking the cheapest core first, if a core within the
+// share of its NUMA node is cheaper by the cost of a missing one.
 
 // findShares finds how many cores are due on each NUMA node for the picked devices, and the cost of each missing one.
 // The cost is 0 if all devices are on one NUMA node, and add and drop reset it to 0.
@@ -65,7 +64,7 @@ func (e *enumerator) shareOf(node int) int {
 	return e.share[node]
 }
 
-// splitCost returns the cost of the split of a complete column's cores, in addition to the price of each core.
+// splitCost comes in addition to the price of each core.
 func (e *enumerator) splitCost(spans int) int64 {
 	var cost int64
 	if e.missing > 0 {
@@ -76,8 +75,8 @@ func (e *enumerator) splitCost(spans int) int64 {
 	return cost + e.uneven(spans, e.r.cores, false)
 }
 
-// uneven returns the minimum cost of an uneven split over a number of NUMA nodes, with given cores given so far. If
-// open, the last node with cores may get more.
+// uneven returns the minimum cost of an uneven split, with given cores given so far. If open, the last node with cores
+// may get more.
 func (e *enumerator) uneven(nodes, given int, open bool) int64 {
 	if e.r.w.CoreBalance == 0 || nodes < 2 {
 		return 0
@@ -96,13 +95,11 @@ func (e *enumerator) uneven(nodes, given int, open bool) int64 {
 		}
 		missing += max(0, even-n)
 	}
-	// The remaining nodes share the remaining cores.
 	missing += max(0, even*(nodes-have)-(e.r.cores-given))
 	return scale * e.r.w.CoreBalance * int64(missing)
 }
 
-// unevenRoom returns the minimum cost of an uneven split over a number of NUMA nodes that follows from their room,
-// using widths.
+// unevenRoom returns the minimum cost of an uneven split that follows from the room of NUMA nodes.
 func (e *enumerator) unevenRoom(nodes int) int64 {
 	if e.r.w.CoreBalance == 0 || nodes > len(e.widths) {
 		return 0
@@ -133,7 +130,6 @@ type segment struct {
 // missingAhead returns the minimum cost of left cores from position pos of byCost on, including the cost of cores
 // missing from the share of devices.
 func (e *enumerator) missingAhead(pos, left int) int64 {
-	// Cores due but not yet given on each NUMA node with devices.
 	e.open = zero(e.open, len(e.perNode))
 	var cost int64
 	for _, h := range e.shared {
@@ -151,7 +147,6 @@ func (e *enumerator) missingAhead(pos, left int) int64 {
 			e.beyond = append(e.beyond, segment{q.core, q.room - due})
 		}
 	}
-	// Both are sorted, because byCost is.
 	for x, y := 0, 0; left > 0; {
 		var q segment
 		switch {
@@ -175,10 +170,9 @@ func (e *enumerator) missingAhead(pos, left int) int64 {
 // devices, so no split costs less than the one by shares: with s cores due for each GPU, s times the distances from
 // each GPU to each device.
 
-// An apartness holds lower bounds on the cost of distances between devices, for cores that follow the GPUs.
 type apartness struct {
-	each  int64     // minimum cost per unit of distance from a GPU to a device, scaled
-	half  [][]int64 // like pairing.half, but including the distances between GPUs, scaled
+	each  int64     // per unit of distance, scaled
+	half  [][]int64 // like pairing.half, with distances, scaled
 	ports [][]int64 // by device: sums of the k least distances to it from GPUs, at k
 }
 
@@ -186,7 +180,6 @@ func (m *model) findApart(r *request) {
 	if r.gpus < 2 || r.half == nil {
 		return
 	}
-	// If all GPUs can be on one NUMA node, shares may go by all devices.
 	at, most := make([]int, len(m.nodes)), 0
 	for _, g := range r.gpuList {
 		if h := m.devices[g].home; h < 0 {
@@ -200,7 +193,6 @@ func (m *model) findApart(r *request) {
 	if most < r.gpus || r.sharesByGPU() {
 		due = r.cores / r.gpus
 	}
-	// Of both weights of a core, the lower one counts for the distance and for a missing core alike.
 	weight := min(r.w.DeviceShare, r.w.PerCore())
 	if due == 0 || weight == 0 {
 		return
@@ -221,8 +213,6 @@ func (m *model) findApart(r *request) {
 	r.apart = a
 }
 
-// apart returns the sum of the distances between two devices in both directions, and apartFrom returns the distance
-// from the first to the second.
 func (m *model) apart(a, b int) int64 { return m.apartFrom(a, b) + m.apartFrom(b, a) }
 
 func (m *model) apartFrom(a, b int) int64 {
@@ -233,8 +223,8 @@ func (m *model) apartFrom(a, b int) int64 {
 	return m.far(x, y)
 }
 
-// pairsBound returns a lower bound on the further cost of the picked devices and the ones still to be picked, if
-// cores follow the GPUs. It must be called after lookAhead.
+// pairsBound returns a lower bound on the further cost of all devices if cores follow the GPUs. It must be called after
+// lookAhead.
 func (e *enumerator) pairsBound() int64 {
 	r, o, m := e.r, &e.out, e.s.m
 	a := r.apart
@@ -253,7 +243,7 @@ func (e *enumerator) pairsBound() int64 {
 		if left == 0 || o.gone[g] {
 			continue
 		}
-		// Paths to picked GPUs count fully, and paths to each other half, because each has two ends.
+		// Paths to each other count half, because each has two ends.
 		cost := 2*scale*o.pairs[g] + a.half[x][left-1]
 		for _, h := range e.c.gpus {
 			cost += 2 * a.each * m.apart(g, h)

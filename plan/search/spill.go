@@ -4,17 +4,15 @@ import (
 	"slices"
 )
 
-// Needed together with the bounds on the memory of a lab node alone: see pages.go for the case. Mix 152 of the tests
-// costs 1605 instead of 1406 without it.
-//
 // The cost of memory and L3 caches of a lab node alone beside the tenants is known as soon as its cores are, and is a
-// lower bound, because other lab nodes do not make it cheaper. It bounds core splits; otherwise splits that lose much
-// memory would be tried one by one.
+// lower bound. Otherwise splits that lose much memory would be tried one by one.
+//
+// pages.go has the case that needs it; mix 152 of the tests costs 1605 instead of 1406 without it.
 
 type spill struct {
-	clean  int   // cores in caches without a tenant
-	dirty  []int // free cores of caches with a tenant, in descending order
-	simple bool  // no other pool has cores in these caches
+	clean  int
+	dirty  []int
+	simple bool // no other pool in these caches
 }
 
 func (m *model) findDirty() {
@@ -34,7 +32,6 @@ func (m *model) findDirty() {
 	}
 }
 
-// sharesL3 returns the minimum number of tenants' L3 caches in which a lab node with n cores in a pool has cores.
 func (m *model) sharesL3(pl, n int) int64 {
 	q := &m.spills[pl]
 	if !q.simple {
@@ -60,7 +57,6 @@ func (e *enumerator) prepareSpill() {
 		return
 	}
 	pages, cores := e.r.pages, int64(e.r.cores)
-	// Each further core has at least this many pages elsewhere. One core is added to allow for rounding.
 	e.perCore = scale * (pages / cores) * e.r.w.MemoryBalance
 	for n := range e.perNode {
 		q := &e.perNode[n]
@@ -72,7 +68,7 @@ func (e *enumerator) prepareSpill() {
 }
 
 // spilled returns the minimum cost of memory and L3 caches of the cores given so far, which paid does not include.
-// Shares are rounded as in plan.Shares, and pages elsewhere pay at least for balance.
+// Shares are rounded as in plan.Shares.
 func (e *enumerator) spilled() int64 {
 	m := e.s.m
 	var sum int64

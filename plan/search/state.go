@@ -8,14 +8,13 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// A column is the assignment of one lab node: its cores by pool and its devices.
 type column struct {
 	cores  []poolCount
 	gpus   []int // ascending, like nics
 	nics   []int
 	vfs    []plan.VFCount
-	own    int64 // cost of its devices and cores, as in plan.Evaluate up to "unequal"
-	charge int64 // sum of the prices of its resources, in units of 1/scale
+	own    int64 // as in plan.Evaluate up to "unequal"
+	charge int64 // in units of 1/scale
 }
 
 type poolCount struct{ pool, n int }
@@ -33,7 +32,6 @@ func (c *column) set(d *column) *column {
 	return c
 }
 
-// whole yields the devices that the column takes whole.
 func (c *column) whole(yield func(d int) bool) {
 	for _, list := range [...][]int{c.gpus, c.nics} {
 		for _, d := range list {
@@ -45,52 +43,50 @@ func (c *column) whole(yield func(d int) bool) {
 }
 
 // A state is a placement of some of the lab nodes, with its cost and the remaining host. No part of its cost can fall
-// if a lab node is added: own costs are not negative, the spread within a class, the users of a port and of an L3
-// cache only grow, and free memory and housekeeping cores only shrink. So its cost is a lower bound for every
-// placement that extends it.
+// if a lab node is added: the spread within a class, the users of a port and of an L3 cache only grow, and free memory
+// and housekeeping cores only shrink. So its cost is a lower bound for every placement that extends it.
 type state struct {
 	m *model
 
 	poolLeft  []int
-	nodeLeft  []int // cores that can still be given
-	nodeFree  []int // cores not given, including the host's reserve
+	nodeLeft  []int // can still be given
+	nodeFree  []int // including the host's reserve
 	pkgLeft   []int
 	owner     []int // by bundle: 1 + the lab node that has it whole, or 0
 	taken     []bool
 	vfLeft    []int
-	users     []int // by NIC: number of lab nodes with virtual functions of it
-	cardUsers []int // by card: number of lab nodes with ports of it, see model.cards
-	bundleVFs []int // by bundle: virtual functions given of its NICs
+	users     []int // by NIC: lab nodes with virtual functions
+	cardUsers []int // by card
+	bundleVFs []int // by bundle: virtual functions given
 	demand    []int64
 
-	at     []*column // by lab node: nil if it is not placed
+	at     []*column // nil if not placed
 	placed int
 
 	totals
-	saved    []totals  // totals before each placed lab node
+	saved    []totals  // before each placed lab node
 	crowding [][]int64 // by NIC and number of users: its part of the bound, see tree.applyPrices
-	onCard   [][]int64 // by card and number of lab nodes on it: its part of the bound, see tree.applyPrices
-	byVF     []int64   // by bundle: its NICs' part of the bound, given their use
+	onCard   [][]int64 // the same by card
+	byVF     []int64
 	whole    []int64
 
-	compCost []int64     // by component
-	compAt   [][]portion // by component: cores of lab nodes
-	compLow  []bool      // compCost is only a lower bound
+	compCost []int64 // by component
+	compAt   [][]portion
+	compLow  []bool // compCost is only a lower bound
 	packs    *packer
 	flow     *flow
 	shares   []share
-	ports    []int // scratch space of priceWiring, like others
+	ports    []int
 	others   []int
 	work     *meter
-	enough   int64 // cost from which on a placement is useless, so that its memory is not computed; 0 means no limit
-	turn     int   // index of the NUMA node from which dives start
-	coarse   bool  // L3 caches are ignored, see tree.quickPlacement
+	enough   int64 // cost of a useless placement, whose memory is not computed; 0 means no limit
+	turn     int   // NUMA node from which dives start
+	coarse   bool  // L3 caches are ignored
 }
 
-// A portion is a lab node's number of cores in a pool.
 type portion struct{ who, pool, n int }
 
-// totals are sums over all placed lab nodes. The terms of the cost are as in plan.Evaluate.
+// totals are sums over all placed lab nodes, with terms as in plan.Evaluate.
 type totals struct {
 	own, shared, unequal, memory, emulator, l3 int64
 	wired                                      int64 // card_shared and unlinked
@@ -139,8 +135,7 @@ func (s *state) cost() int64 {
 	return s.own + s.shared + s.wired + s.unequal + s.memory + s.emulator + s.l3
 }
 
-// room returns how many cores of a pool a lab node can still get, considering the reserve of the NUMA node and the
-// package.
+// room considers the reserve of the NUMA node and the package.
 func (s *state) room(pl int) int {
 	q := &s.m.pools[pl]
 	left := min(s.poolLeft[pl], s.nodeLeft[q.node])
@@ -155,7 +150,6 @@ func (s *state) freeWhole(i, d int) bool {
 	return !s.taken[d] && (s.owner[b] == 0 || s.owner[b] == i+1) && s.bundleVFs[b] == 0
 }
 
-// untouched reports whether no lab node has a device or virtual function of the device's bundle.
 func (s *state) untouched(d int) bool {
 	b := s.m.devices[d].bundle
 	return s.owner[b] == 0 && s.bundleVFs[b] == 0
@@ -178,8 +172,7 @@ func (s *state) still(i int, c *column) bool {
 		!slices.ContainsFunc(c.vfs, func(v plan.VFCount) bool { return s.vfsFree(v.Device) < v.Count })
 }
 
-// waiting returns the number of lab nodes not yet placed that must be on the NUMA nodes of lab node i, and their
-// total number of cores.
+// waiting returns the number and the cores of lab nodes not yet placed that must be on the NUMA nodes of lab node i.
 func (s *state) waiting(i int) (others, cores int) {
 	peers := s.m.requests[i].peers
 	for k, q := range peers {
@@ -193,14 +186,13 @@ func (s *state) waiting(i int) (others, cores int) {
 	return others, cores
 }
 
-// fits reports whether lab node i can have c beside its peers.
 func (s *state) fits(i int, c *column) bool {
 	if others, cores := s.waiting(i); others > 0 {
 		for _, n := range s.m.nodesOf(c) {
 			cores -= s.nodeLeft[n]
 		}
 		if cores > -s.m.requests[i].cores {
-			return false // c leaves too few cores for its peers
+			return false
 		}
 	}
 	for _, q := range s.m.requests[i].peers {
@@ -218,7 +210,6 @@ func (s *state) fits(i int, c *column) bool {
 	return true
 }
 
-// related reports whether two sorted sets satisfy an affinity.
 func (m *model) related(how string, a, b []int) bool {
 	if how == plan.Same {
 		return slices.Equal(a, b)
@@ -240,11 +231,9 @@ func nicsOf(c *column) []int {
 	return lists.Distinct(append(nics, c.nics...))
 }
 
-// placeSteps is the number of steps charged for placing a lab node.
 const placeSteps = 10
 
-// place places lab node i at c, which must fit. remove restores saved sums, so lab nodes must be removed in reverse
-// order.
+// place places lab node i at c, which must fit. remove restores saved sums, so the last one placed goes first.
 func (s *state) place(i int, c *column) {
 	m := s.m
 	s.work.steps += placeSteps + int64(len(m.comps))
@@ -289,7 +278,6 @@ func (s *state) place(i int, c *column) {
 	s.priceMemory(i, c)
 }
 
-// priceWiring adds the cost between the ports of c and the ports of placed lab nodes.
 func (s *state) priceWiring(c *column) {
 	w, weights := s.m.wiring, &s.m.p.Weights
 	if w == nil || len(c.nics)+len(c.vfs) == 0 {
@@ -306,7 +294,7 @@ func (s *state) priceWiring(c *column) {
 	}
 }
 
-// portsOf appends the NIC of each port of a column: whole NICs, and one for each virtual function.
+// portsOf appends whole NICs, and one for each virtual function.
 func portsOf(c *column, ports []int) []int {
 	ports = append(ports, c.nics...)
 	for _, v := range c.vfs {
@@ -317,7 +305,6 @@ func portsOf(c *column, ports []int) []int {
 	return ports
 }
 
-// recrowd updates crowd for a change in the use of a bundle.
 func (s *state) recrowd(b int, change func()) {
 	if s.crowding == nil {
 		change()
@@ -328,7 +315,6 @@ func (s *state) recrowd(b int, change func()) {
 	s.crowd += s.bundleTerm(b)
 }
 
-// useVFs gives a lab node virtual functions of a NIC or, with sign -1, takes them back.
 func (s *state) useVFs(v plan.VFCount, b, sign int) {
 	s.vfLeft[v.Device] -= sign * v.Count
 	s.bundleVFs[b] += sign * v.Count
@@ -340,7 +326,6 @@ func (s *state) useVFs(v plan.VFCount, b, sign int) {
 	}
 }
 
-// remove removes lab node i, which must be the last one placed.
 func (s *state) remove(i int) {
 	m := s.m
 	c := s.at[i]
@@ -356,7 +341,7 @@ func (s *state) remove(i int) {
 	}
 	for d := range c.whole {
 		s.taken[d] = false
-		s.owner[m.devices[d].bundle] = 0 // a bundle has one owner, so it becomes free with any of its devices
+		s.owner[m.devices[d].bundle] = 0 // a bundle has one owner
 	}
 	for _, v := range c.vfs {
 		s.useVFs(v, m.devices[v.Device].bundle, -1)
@@ -370,7 +355,7 @@ func (s *state) remove(i int) {
 	s.totals = s.saved[len(s.saved)-1]
 	s.saved = s.saved[:len(s.saved)-1]
 	for _, pc := range c.cores {
-		s.compCost[m.pools[pc.pool].comp] = -1 // computed again when needed, usually from the packer's cache
+		s.compCost[m.pools[pc.pool].comp] = -1 // usually in the packer's cache
 	}
 }
 
@@ -386,8 +371,7 @@ func (s *state) priceUnequal(i int) {
 	}
 }
 
-// spread returns the difference between the most and the least expensive placed lab nodes, except one, in whole
-// percent.
+// spread is in whole percent, and leaves one lab node out.
 func (s *state) spread(members []int, without int) int64 {
 	least, most := infinite, int64(0)
 	for _, j := range members {
@@ -398,15 +382,14 @@ func (s *state) spread(members []int, without int) int64 {
 	return max(0, most-least) / 100
 }
 
-// A share is the part of a lab node's memory that belongs to its cores on a NUMA node.
 type share struct {
 	node  int
 	cores int64
 	pages int64
-	whole int64 // the share in the cost model: pages rounded down
+	whole int64 // rounded down
 }
 
-// sharesOf splits lab node i's pages among the nodes of c like plan.Shares. The result is valid until the next call.
+// sharesOf splits pages like plan.Shares. The result is valid until the next call.
 func (s *state) sharesOf(i int, c *column) []share {
 	m := s.m
 	s.shares = s.shares[:0]
@@ -463,7 +446,7 @@ func (s *state) sharesFit() bool {
 	return true
 }
 
-// priceMemory computes a lower bound on the memory cost of all placed lab nodes. It is 0 if every share fits.
+// priceMemory computes a lower bound for all placed lab nodes.
 func (s *state) priceMemory(i int, c *column) {
 	s.addDemand(i, c, 1)
 	if s.sharesFit() {
@@ -471,7 +454,7 @@ func (s *state) priceMemory(i int, c *column) {
 		return
 	}
 	if s.enough > 0 && s.cost() >= s.enough {
-		return // too expensive even without the memory
+		return
 	}
 	if s.flow == nil {
 		s.flow = newFlow(s)
@@ -480,8 +463,8 @@ func (s *state) priceMemory(i int, c *column) {
 	s.memory = max(s.memory, s.flow.solve())
 }
 
-// priceEmulator adds lab node i's distance to housekeeping, or computes all distances again if a node has no core
-// left. It assumes that nodes with cores left keep one, so the sum is a lower bound until all lab nodes are placed.
+// priceEmulator adds lab node i's distance to housekeeping, or computes all distances again if a node has no core left.
+// It assumes that nodes with cores left keep one, so the sum is a lower bound until all lab nodes are placed.
 func (s *state) priceEmulator(i int, emptied bool) {
 	if !s.m.emulator || s.m.p.Weights.EmulatorDistance == 0 {
 		return
@@ -499,7 +482,6 @@ func (s *state) priceEmulator(i int, emptied bool) {
 	}
 }
 
-// emulatorOf returns the distance from a column's cores to the nearest NUMA node with cores left.
 func (s *state) emulatorOf(c *column) int64 {
 	least := infinite
 	for _, pc := range c.cores {
@@ -516,7 +498,6 @@ func (s *state) emulatorOf(c *column) int64 {
 	return finite(least)
 }
 
-// priceL3 updates the cost of L3 caches in the components of c's cores.
 func (s *state) priceL3(c *column) {
 	if s.m.p.Weights.L3Shared == 0 || s.coarse {
 		return

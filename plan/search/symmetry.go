@@ -5,14 +5,12 @@ import (
 )
 
 // Symmetry breaking: of placements that differ only in the names of interchangeable lab nodes or devices, only one is
-// tried. This is valid because swapping the names changes no cost and no rule.
+// tried.
 //
 // The case that needs it for devices: four lab nodes with whole NICs on a machine with mostly equal NICs
-// (openshift-must-gather, bare metal). It is proved at 21190; without symmetry breaking the search is stopped at
-// 25150, because it tries the same placement under many names.
+// (openshift-must-gather, bare metal). It is proved at 21190; otherwise the search is stopped at 25150.
 
-// findRepresentatives finds interchangeable requests. Requests of one class should be interchangeable, but it
-// verifies that, so that a wrong class cannot make the search wrong.
+// findRepresentatives verifies classes, so that a wrong one cannot make the search wrong.
 func (m *model) findRepresentatives() {
 	for i := range m.requests {
 		m.requests[i].rep = i
@@ -37,12 +35,12 @@ func (r *request) interchangeable(o *request) bool {
 		})
 }
 
-// symmetryWork limits the search for interchangeable devices, in comparisons.
+// symmetryWork is in comparisons.
 const symmetryWork = 20_000_000
 
 // findSymmetries finds interchangeable devices: alone in their bundles, with equal properties, wanted by the same lab
-// nodes, and with the same paths to all other devices. The relation is transitive, so each device only stores the
-// last one before it.
+// nodes, and with the same paths to all other devices. The relation is transitive, so each device only stores the last
+// one before it.
 func (m *model) findSymmetries() {
 	n := len(m.devices)
 	m.symmetric = slices.Repeat([]int{-1}, n)
@@ -50,7 +48,7 @@ func (m *model) findSymmetries() {
 	for d := range m.devices {
 		size[m.devices[d].bundle]++
 	}
-	wanted := make([][]bool, n) // by want of all lab nodes
+	wanted := make([][]bool, n)
 	for i := range m.requests {
 		if m.requests[i].rep != i {
 			continue
@@ -65,7 +63,7 @@ func (m *model) findSymmetries() {
 	work := 0
 	for d := range m.devices {
 		if work > symmetryWork {
-			break // a missed symmetry only costs time
+			break
 		}
 		if size[m.devices[d].bundle] > 1 {
 			continue
@@ -84,8 +82,7 @@ func (m *model) findSymmetries() {
 	m.partCards()
 }
 
-// partCards drops the symmetry of ports of two cards unless the cards are interchangeable: of one size, with all
-// ports alike.
+// partCards drops the symmetry of ports of two cards unless the cards are of one size, with all ports alike.
 func (m *model) partCards() {
 	m.onCard = make([][]int, len(m.devices))
 	uniform, alike := map[int]bool{}, slices.Clone(m.symmetric)
@@ -121,22 +118,19 @@ func (m *model) alike(a, b int) bool {
 	return true
 }
 
-// redundant reports whether device d only renames a choice: an interchangeable earlier device is still free, and both
-// bundles are unused.
 func (e *enumerator) redundant(d int) bool {
 	t := e.s.m.symmetric[d]
 	if !e.breakSymmetry || t < 0 || !e.untouched(t) || !e.s.untouched(d) {
 		return false
 	}
 	card := e.s.m.devices[d].card
-	if other := e.s.m.devices[t].card; card != other { // cards are swapped as a whole
+	if other := e.s.m.devices[t].card; card != other {
 		touched := func(o int) bool { return !e.untouched(o) }
 		return !slices.ContainsFunc(e.s.m.onCard[card], touched) && !slices.ContainsFunc(e.s.m.onCard[other], touched)
 	}
 	return true
 }
 
-// untouched reports whether a device's bundle is unused, including by this choice.
 func (e *enumerator) untouched(d int) bool {
 	return e.s.untouched(d) && !e.picked[d] && e.count[d] == 0
 }

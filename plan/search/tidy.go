@@ -11,10 +11,8 @@ import (
 // The case that needs this: 16 cores of an empty EPYC 7763, whose L3 caches have 8 cores each. CPU 0 stays with the
 // host, and the cores after it are in three caches (7, 8 and 1), although two whole ones cost the same.
 
-// maxTidyTries limits the placements whose cost is computed.
 const maxTidyTries = 32
 
-// A coreKind distinguishes cores by all that rules and costs depend on, except their L3 caches.
 type coreKind struct {
 	node, pkg, threads int
 	small              bool
@@ -35,8 +33,7 @@ type tidier struct {
 	tries int
 }
 
-// tidyCores gives the cores of each lab node on a NUMA node in as few L3 caches as possible if the cost stays the
-// same, and then in as few ranges as possible. Cores that the host needs more stay with it.
+// tidyCores gives the cores of each lab node on a NUMA node in as few L3 caches as possible, and then in as few ranges.
 func tidyCores(l *plan.Layout, p *plan.Problem, pl *plan.Placement, cost int64, worth map[int]int) {
 	t := &tidier{l: l, p: p, worth: worth, cost: cost}
 	if torn := t.torn(pl); len(torn) > 0 {
@@ -55,7 +52,6 @@ func tidyCores(l *plan.Layout, p *plan.Problem, pl *plan.Placement, cost int64, 
 	t.sortWithinCaches(pl)
 }
 
-// torn returns the lab nodes whose cores could be in fewer L3 caches if all of these were free.
 func (t *tidier) torn(pl *plan.Placement) []int {
 	type cache struct {
 		kind coreKind
@@ -90,8 +86,6 @@ func (t *tidier) torn(pl *plan.Placement) []int {
 	return torn
 }
 
-// pieces returns how much the host loses with the cores of the lab nodes, and the number of L3 caches that each has
-// cores in, for all lab nodes together.
 func (t *tidier) pieces(pl *plan.Placement) (worth, caches int) {
 	for i := range pl.Nodes {
 		seen := map[int]bool{}
@@ -106,10 +100,9 @@ func (t *tidier) pieces(pl *plan.Placement) (worth, caches int) {
 	return worth, caches
 }
 
-// repack places the cores of some lab nodes again, in order.
 func (t *tidier) repack(pl *plan.Placement, who []int) {
 	worth, caches := t.pieces(pl)
-	for most := range 3 { // the most worth of a core that is given
+	for most := range 3 {
 		if t.tries == maxTidyTries || most > 0 && worth == 0 {
 			return
 		}
@@ -128,8 +121,7 @@ func (t *tidier) repack(pl *plan.Placement, who []int) {
 	}
 }
 
-// packed returns the placement with the cores of some lab nodes chosen again, of the same kinds as before and of at
-// most so much worth to the host, or nil if there are too few.
+// packed chooses cores of the same kinds, of at most so much worth to the host. It returns nil if there are too few.
 func (t *tidier) packed(pl *plan.Placement, who []int, most int) *plan.Placement {
 	next := pl.Exchangeable()
 	counts := make([]map[coreKind]int, len(pl.Nodes))
@@ -170,10 +162,9 @@ func (t *tidier) packed(pl *plan.Placement, who []int, most int) *plan.Placement
 	return next
 }
 
-// A freeCache is an L3 cache with the cores of a kind that a lab node may get there.
 type freeCache struct {
-	free   []int // the ones of least worth to the host first
-	shared bool  // it has cores of another lab node or a tenant
+	free   []int
+	shared bool
 }
 
 func (t *tidier) caches(owner map[int]int, i int, k coreKind, most int) []freeCache {
@@ -203,8 +194,8 @@ func (t *tidier) caches(owner map[int]int, i int, k coreKind, most int) []freeCa
 	return slices.DeleteFunc(caches, func(c freeCache) bool { return len(c.free) == 0 })
 }
 
-// bestCache returns the cache for the remaining cores: the smallest that holds them all, else the largest, and of
-// these one without others. It returns -1 without caches.
+// bestCache returns the smallest cache that holds all remaining cores, else the largest, and of these one without
+// others. It returns -1 without caches.
 func bestCache(caches []freeCache, left int) int {
 	best := -1
 	better := func(a, b *freeCache) bool {
@@ -228,8 +219,7 @@ func bestCache(caches []freeCache, left int) int {
 	return best
 }
 
-// sortWithinCaches exchanges cores that differ in nothing but their number, so that earlier lab nodes have the lower
-// ones and no number is left out.
+// sortWithinCaches gives earlier lab nodes the lower of equal cores, and leaves no number out.
 func (t *tidier) sortWithinCaches(pl *plan.Placement) {
 	type alike struct {
 		coreKind
