@@ -16,10 +16,8 @@ import (
 )
 
 // All returns every artefact of a plan, in the order of use, README.md first. Paths are unique and relative to the
-// directory of the plan. The same input gives the same bytes.
-//
-// All returns an error for a plan with kernel arguments that no boot loader can carry, or that [Domains] cannot
-// render.
+// directory of the plan. It returns an error for a plan with kernel arguments that no boot loader can carry, or that
+// [Domains] cannot render.
 func All(in Input) ([]Artifact, error) {
 	v, err := newView(in)
 	if err != nil {
@@ -46,8 +44,7 @@ func All(in Input) ([]Artifact, error) {
 		topologies, v.switches()), nil
 }
 
-// PlanFile returns the plan itself as a readable file: indented, with < and > unescaped. Its presence marks a
-// directory as one of a plan.
+// PlanFile returns the plan itself, indented, with < and > unescaped. It marks a directory as one of a plan.
 func PlanFile(p *plan.Plan) (Artifact, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -59,22 +56,22 @@ func PlanFile(p *plan.Plan) (Artifact, error) {
 	return Artifact{Path: "plan.json", Mode: 0o644, Data: b.Bytes()}, nil
 }
 
-// A view holds the data of a plan for the artefacts of host, guests and network. Domains have their own model,
-// machine, because they refuse plans for which all other artefacts can be written, such as one for a host known only
-// by a matrix of devices.
+// A view holds the data of a plan for the artefacts of host, guests and network. Domains have their own model, machine,
+// because they refuse plans for which all other artefacts can be written, such as one for a host known only by a matrix
+// of devices.
 type view struct {
 	in    Input
 	plan  *plan.Plan
 	host  *topology.Host
-	lab   string // the lab's name, safe in names of files and units
-	made  string // origin of the files, in one line
+	lab   string // safe in names of files and units
+	made  string
 	nics  map[string]*topology.NIC
-	given topology.CPUSet    // all CPUs of cores of lab nodes, including idle siblings
-	whole []topology.PCIAddr // functions passed to lab nodes, in the order of the plan
+	given topology.CPUSet    // including idle siblings of cores
+	whole []topology.PCIAddr // functions passed through, in the order of the plan
 	ports [][]port           // by lab node
 }
 
-// A port is a network port of a lab node: a whole NIC, a virtual function, or an emulated port.
+// A port is a whole NIC, a virtual function, or an emulated port.
 type port struct {
 	node string
 	nic  lab.NIC
@@ -82,13 +79,12 @@ type port struct {
 	pf   *topology.PCIAddr
 }
 
-// isVF reports whether the port is a virtual function with a known physical one.
 func (p *port) isVF() bool {
 	return p.card != nil && p.card.Kind == plan.KindVF && p.card.VF != nil && p.pf != nil
 }
 
-// newView refuses only plans that would give a wrong file: kernel arguments that a boot loader would cut or split,
-// and CPUs that the host lacks. The artefacts leave out unknown data.
+// newView refuses only plans that would give a wrong file: kernel arguments that a boot loader would cut or split, and
+// CPUs that the host lacks.
 func newView(in Input) (*view, error) {
 	if in.Plan == nil || in.Lab == nil {
 		return nil, errors.New("no plan or no lab")
@@ -116,8 +112,7 @@ func newView(in Input) (*view, error) {
 				continue
 			}
 			for _, f := range c.Functions {
-				// IDs that are not addresses come from a host known by a matrix, which Domains refuses with the
-				// reason.
+				// IDs that are not addresses come from a host known by a matrix, which Domains refuses.
 				if a, err := topology.ParsePCIAddr(f); err == nil && !seen[a] {
 					seen[a] = true
 					v.whole = append(v.whole, a)
@@ -150,7 +145,6 @@ func (v *view) hasVFs() bool {
 
 func (v *view) isolated() topology.CPUSet { return isolatedBy(v.plan) }
 
-// isolatedBy returns the CPUs that the kernel arguments of a plan isolate.
 func isolatedBy(p *plan.Plan) topology.CPUSet {
 	for _, arg := range p.KernelArgs {
 		if list, ok := cmdline.Isolcpus(arg); ok {
@@ -168,12 +162,12 @@ func text(path string, data string) Artifact {
 
 // An Artifact is a file for the caller to write.
 type Artifact struct {
-	Path string // relative to the directory of the plan, with forward slashes: "domains/vm00.xml"
+	Path string // relative to the directory of the plan: "domains/vm00.xml"
 	Mode fs.FileMode
 	Data []byte
 }
 
-// Input is the input for all artefacts.
+// Input is for all artefacts.
 type Input struct {
 	Plan *plan.Plan
 	Lab  *lab.Lab
@@ -182,27 +176,24 @@ type Input struct {
 	// epyc-7551p.ttar".
 	Made string
 
-	// Steps prepare the host by hand, and Kernel lists the ways to set the kernel arguments, one per kind of boot
-	// loader. Both come from [github.com/rackless/rackless/host.Artifacts], which derives them from the ops that
-	// prepare a host.
+	// Kernel lists the ways to set the kernel arguments, one per kind of boot loader; Steps prepare the host by hand.
+	// Both come from [github.com/rackless/rackless/host.Artifacts].
 	Kernel, Steps []Step
 
-	// The following fields are for Domains alone. The other artefacts describe nodes of a cloud image on a real host.
+	// The following fields are for Domains alone.
 
-	// Boot is the kernel that nodes boot. If nil, they boot a disk with a cloud image by UEFI.
+	// Boot is the kernel of nodes. If nil, they boot a disk with a cloud image by UEFI.
 	Boot *Boot
 	// Seeds are paths on libvirt's machine, by node, of disks for cloud-init (NoCloud) in nodes without Boot.
 	Seeds map[string]string
-	// ConsoleDir is a directory on libvirt's machine for the console output of nodes, or "" to discard it. See
-	// [ConsolePath].
+	// ConsoleDir is on libvirt's machine, or "" to discard the output. See [ConsolePath].
 	ConsoleDir string
-	// Emulated makes domains that need no KVM: QEMU translates the guest's code (TCG). Pinning, NUMA nodes and
-	// hugepages stay as planned.
+	// Emulated needs no KVM: QEMU translates the guest's code (TCG). Pinning, NUMA nodes and hugepages stay as planned.
 	Emulated bool
 }
 
-// A Boot is a kernel that QEMU starts directly, with a root file system in memory. The node has no disk, no firmware
-// to wait for, and no network other than the lab's.
+// A Boot starts directly, with a root file system in memory. The node has no disk, no firmware, and no network other
+// than the lab's.
 type Boot struct {
 	Kernel    string // path on libvirt's machine
 	Initramfs string // path on libvirt's machine

@@ -14,11 +14,10 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// Artifacts makes all artefacts of a plan. artifacts_test.go, which is outside of the package, replaces it to add the
-// commands of package host, because that package imports this one.
+// Artifacts is replaced by artifacts_test.go to add the commands of package host, which imports this one.
 var Artifacts = All
 
-// Example is an input for artefacts_test.go.
+// Example is for artefacts_test.go.
 var Example = hostEPYC
 
 func render(t testing.TB, in Input) map[string]Artifact {
@@ -67,7 +66,7 @@ func TestEveryFileSaysWhatMadeIt(t *testing.T) {
 		in := c.in(t)
 		for name, a := range render(t, in) {
 			if name == "plan.json" || name == "lab.yaml" {
-				continue // JSON has no comments; the lab file contains its own name
+				continue // JSON has no comments; the lab file has its own name
 			}
 			head := string(a.Data[:min(len(a.Data), 600)])
 			if !strings.Contains(strings.Join(strings.Fields(head), " "), in.Made) {

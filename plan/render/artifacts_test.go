@@ -33,8 +33,8 @@ func kernelFiles(t *testing.T) string {
 	}
 	for node := range 4 {
 		dir := fmt.Sprintf("sys/devices/system/node/node%d/hugepages/hugepages-1048576kB/", node)
-		files[dir+"nr_hugepages"] = fmt.Sprint(8 * node) // more than wanted on the last
-		files[dir+"free_hugepages"] = "64"               // all free
+		files[dir+"nr_hugepages"] = fmt.Sprint(8 * node)
+		files[dir+"free_hugepages"] = "64" // all free
 	}
 	for cpu := range 64 {
 		dir := fmt.Sprintf("sys/devices/system/cpu/cpu%d/cpufreq/", cpu)
@@ -52,7 +52,7 @@ func kernelFiles(t *testing.T) string {
 	return root
 }
 
-// values reads all files of a kernel except the state of ops, which is below run.
+// values leaves out the state of ops, below run.
 func values(t *testing.T, root string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -74,8 +74,8 @@ func values(t *testing.T, root string) map[string]string {
 	return all
 }
 
-// TestCommandsAndOpsLeadToTheSameValues makes the changes that need only files in two copies of a kernel: by the ops
-// in one, and by the commands that they show in the other.
+// TestCommandsAndOpsLeadToTheSameValues makes the changes that need only files in two copies of a kernel: by ops, and
+// by their commands.
 func TestCommandsAndOpsLeadToTheSameValues(t *testing.T) {
 	t.Parallel()
 	in := render.Example(t)
@@ -83,7 +83,7 @@ func TestCommandsAndOpsLeadToTheSameValues(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	files := []string{"hugepages", "value", "file", "cpumask", "irqs"} // kinds of ops that need only files
+	files := []string{"hugepages", "value", "file", "cpumask", "irqs"}
 	steps = slices.DeleteFunc(steps, func(s change.Step) bool { return !slices.Contains(files, s.Op.Kind()) })
 	// The example's host comes from a dump without governors.
 	steps = append(steps, change.Step{Op: &tune.Governor{}})
@@ -120,7 +120,7 @@ func TestCommandsAndOpsLeadToTheSameValues(t *testing.T) {
 	}
 }
 
-// Each kind of op has commands for a person, and the page of commands contains all of them.
+// Each kind of op must be on the page of commands.
 func TestEveryOpHasCommands(t *testing.T) {
 	t.Parallel()
 	for kind, op := range host.Kinds() {

@@ -5,14 +5,13 @@ import (
 	"strings"
 )
 
-// A Step is one change of the host, with the commands for making it by hand.
+// A Step is one change of the host, with its commands.
 type Step struct {
 	What, Why, Risk string
-	Boot            bool // takes effect at the next boot
+	Boot            bool // at the next boot
 	Commands        []string
 }
 
-// commands returns the page of commands that prepare the host, or nothing if the input has no steps.
 func (v *view) commands() []Artifact {
 	if len(v.in.Steps) == 0 {
 		return nil

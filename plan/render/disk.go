@@ -10,18 +10,17 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// DiskPath returns the path of a lab node's disk on the host: in the directory of libvirt's pool "default".
+// DiskPath is in libvirt's pool "default".
 func DiskPath(labName, node string) string {
 	return "/var/lib/libvirt/images/" + lab.VMName(labName, node) + ".qcow2"
 }
 
-// Indexes of the root ports of emulated devices, see emulatedPorts.
 const (
 	diskPort = iota + 1
 	networkPort
 	serialPort
 	randomPort
-	seedPort // used if there is a seed
+	seedPort
 )
 
 func (m *machine) devices(n *plan.Node, t *tree, why reasons) *libvirtxml.DomainDeviceList {
@@ -75,7 +74,7 @@ func (m *machine) devices(n *plan.Node, t *tree, why reasons) *libvirtxml.Domain
 	return d
 }
 
-// ConsolePath returns the file in dir for the console output of a node since its start.
+// ConsolePath is a node's file in dir.
 func ConsolePath(dir, labName, node string) string {
 	return dir + "/" + lab.VMName(labName, node) + "-console.log"
 }
@@ -132,10 +131,10 @@ func (m *machine) management(n *plan.Node, why reasons) libvirtxml.DomainInterfa
 	}
 }
 
-// managementMAC returns the address of the management interface. It is stable for a lab node, so that its lease and
-// its name in the guest stay. It is in the range of QEMU and libvirt, and differs from the lab's own addresses.
+// managementMAC is stable for a lab node, so that its lease and its name in the guest stay. It is in the range of QEMU
+// and libvirt, and differs from the lab's own addresses.
 func (m *machine) managementMAC(node string) string {
-	for try := 0; ; try++ { // terminates: a lab has at most 4000 ports
+	for try := 0; ; try++ { // a lab has at most 4000 ports
 		sum := sha256.Sum256(fmt.Appendf(nil, "%s/%s/management/%d", m.in.Plan.Lab, node, try))
 		if mac := fmt.Sprintf("52:54:00:%02x:%02x:%02x", sum[0], sum[1], sum[2]); !m.usedMACs[mac] {
 			m.usedMACs[mac] = true
@@ -144,9 +143,8 @@ func (m *machine) managementMAC(node string) string {
 	}
 }
 
-// passThrough adds function i of p. The first function has a comment about the device. libvirt manages the functions:
-// it unbinds each from its driver at the guest's start and rebinds it later, so that the domain works on an
-// unprepared host.
+// passThrough adds function i of p. libvirt unbinds each function from its driver at the guest's start and rebinds it
+// later, so that the domain works on an unprepared host.
 func passThrough(d *libvirtxml.DomainDeviceList, p *placed, i int, why reasons) {
 	f, reason := &p.functions[i], ""
 	if i == 0 {

@@ -16,16 +16,14 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// DomainPath returns the path of a lab node's domain, relative to the directory of the plan.
+// DomainPath is relative to the directory of the plan.
 func DomainPath(node string) string { return "domains/" + node + ".xml" }
 
-// Domains returns the libvirt domain of each node of the plan, in its order: domains/NODE.xml. "virsh define" accepts
-// each file as it is.
+// Domains returns the libvirt domain of each node: domains/NODE.xml. "virsh define" accepts each file as it is.
 //
-// Domains returns an error for a plan that cannot be rendered: for a device without a PCI address (a host known only
-// by a matrix), a future virtual function with an address that does not follow from the host's data, a machine that
-// is neither x86_64 nor aarch64, or an inconsistent plan. The error names all faults, and there are no artefacts,
-// because half a lab is useless.
+// Domains returns an error for a device without a PCI address (a host known only by a matrix), a future virtual
+// function with an address that does not follow from the host's data, a machine that is neither x86_64 nor aarch64, or
+// an inconsistent plan. The error names all faults, and there are no artefacts, because half a lab is useless.
 func Domains(in Input) ([]Artifact, error) {
 	if in.Plan == nil {
 		return nil, errors.New("render domains: no plan")
@@ -48,21 +46,20 @@ func Domains(in Input) ([]Artifact, error) {
 	return artefacts, errors.Join(faults...)
 }
 
-// Architectures, as printed by uname -m and as named by libvirt.
+// Architectures, by uname -m and libvirt.
 const (
 	archX86 = "x86_64"
 	archARM = "aarch64"
 )
 
-// A machine holds the common properties of a plan's domains.
 type machine struct {
 	in   Input
 	host *topology.Host
 	arch string
 	amd  bool
-	// guessedArch is set if the host's source does not give its architecture.
+	// guessedArch is set if the host's source does not give it.
 	guessedArch bool
-	usedMACs    map[string]bool // addresses of the lab's own ports, lower case
+	usedMACs    map[string]bool // the lab's own, lower case
 }
 
 func newMachine(in Input) (*machine, error) {
@@ -102,8 +99,8 @@ func isAMD(model string) bool {
 		func(word string) bool { return strings.Contains(model, word) })
 }
 
-// checkName refuses names that the lab file would not allow, because a plan may come from an edited file. Names
-// become parts of paths and of commands that people copy.
+// checkName refuses names that the lab file would not allow, because a plan may have been edited. Names become parts of
+// paths and of commands that people copy.
 func checkName(kind, name string) error {
 	for i, r := range name {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || i > 0 && (r == '-' || r == '_') {
@@ -118,9 +115,8 @@ func checkName(kind, name string) error {
 	return nil
 }
 
-// uuid returns the UUID of a lab node. It depends only on the names, so that "virsh define" replaces an earlier
-// version of the same node and never another domain with its name. It is of version 5 (RFC 9562, section 5.5) in the
-// namespace of URLs.
+// uuid depends only on the names, so that "virsh define" replaces an earlier version of the same node and never another
+// domain. It is of version 5 (RFC 9562, section 5.5) in the namespace of URLs.
 func uuid(labName, node string) string {
 	namespace := [16]byte{0x6b, 0xa7, 0xb8, 0x11, 0x9d, 0xad, 0x11, 0xd1, 0x80, 0xb4, 0x00, 0xc0, 0x4f, 0xd4, 0x30,
 		0xc8}
@@ -212,8 +208,7 @@ func (m *machine) ioThreadWhy() string {
 	return "one thread of its own serves the disk, so that disk requests never wait for QEMU's main loop"
 }
 
-// onReboot returns the action for a guest's reboot. A guest with its root in memory would lose its name and
-// addresses.
+// A guest with its root in memory would lose its name and addresses at a reboot.
 func (m *machine) onReboot() string {
 	if m.in.Boot != nil {
 		return "destroy"
@@ -245,7 +240,7 @@ func (m *machine) os(why reasons) *libvirtxml.DomainOS {
 		return os
 	}
 	os.BootDevices = []libvirtxml.DomainBootDevice{{Dev: "hd"}}
-	if m.in.Emulated && m.arch == archX86 { // it has a BIOS, which starts faster under emulation
+	if m.in.Emulated && m.arch == archX86 { // its BIOS starts faster under emulation
 		return os
 	}
 	os.Firmware = "efi"

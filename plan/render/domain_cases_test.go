@@ -19,10 +19,9 @@ const (
 	gib = 1 << 30
 )
 
-// A home is a guest cell's share of one NUMA node of the host.
 type home struct {
 	node   int
-	cpus   []int // in the order of virtual CPUs
+	cpus   []int // by virtual CPU
 	memory uint64
 }
 
@@ -33,7 +32,7 @@ type shape struct {
 	cells   [][]home // no empty ones
 	flat    bool     // guest NUMA off
 	farther int      // distance between cells
-	house   []int    // CPUs of emulator and I/O thread
+	house   []int    // for emulator and I/O thread
 	cards   []plan.NodeDevice
 	nics    int
 }
@@ -78,7 +77,6 @@ func (s shape) node() plan.Node {
 	return n
 }
 
-// siblings returns CPUs first to last, each followed by its sibling.
 func siblings(first, last, sibling int) []int {
 	var cpus []int
 	for c := first; c <= last; c++ {
@@ -163,7 +161,7 @@ func epycPair(t testing.TB) Input {
 		})
 }
 
-// h20 is a host like an 8-GPU server. One lab node gets four GPUs and two NICs, half of them on each socket.
+// h20 has one lab node with four GPUs and two NICs, half of them on each socket.
 func h20(t testing.TB) Input {
 	h := intelHost()
 	h.System.CPUModel = "Intel(R) Xeon(R) Platinum 8469C"

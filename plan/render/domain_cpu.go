@@ -13,10 +13,10 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// cpuTune pins every thread of QEMU for which the plan has CPUs. It returns nil if the plan pins nothing.
+// cpuTune pins every thread of QEMU for which the plan has CPUs, or returns nil.
 //
-// No thread gets a real-time priority (vcpusched): a spinning virtual CPU with such a priority starves the kernel's
-// own threads on its CPU, and a virtual CPU alone on an isolated CPU need not wait anyway.
+// No thread gets a real-time priority (vcpusched): a spinning virtual CPU with such a priority starves the kernel's own
+// threads on its CPU, and a virtual CPU alone on an isolated CPU need not wait anyway.
 func (m *machine) cpuTune(n *plan.Node, why reasons) *libvirtxml.DomainCPUTune {
 	if n.Unpinned {
 		return nil
@@ -147,7 +147,6 @@ func (m *machine) features(n *plan.Node, why reasons) *libvirtxml.DomainFeatureL
 	return f
 }
 
-// hasGeForce reports whether the devices include a consumer GPU of NVIDIA.
 func (m *machine) hasGeForce(n *plan.Node) bool {
 	return slices.ContainsFunc(n.Cards, func(c plan.NodeDevice) bool {
 		return c.Kind == plan.KindGPU && (strings.Contains(c.Model, "GeForce") || strings.Contains(c.Model, "TITAN"))
@@ -157,11 +156,10 @@ func (m *machine) hasGeForce(n *plan.Node) bool {
 func (m *machine) clock(why reasons) *libvirtxml.DomainClock {
 	c := &libvirtxml.DomainClock{Offset: "utc"}
 	if m.arch != archX86 {
-		return c // the architecture's generic timer is the only one
+		return c // the generic timer is the only one
 	}
 	if m.in.Emulated {
-		// Keep the HPET, which is QEMU's default: a guest uses it if the other timers, which are late under
-		// emulation, look broken.
+		// The HPET stays: a guest uses it if the other timers, which are late under emulation, look broken.
 		return c
 	}
 	why.add("clock/timer", "clocks that tick through QEMU: lost ticks are made up for, and the one that costs an exit "+
@@ -175,8 +173,8 @@ func (m *machine) clock(why reasons) *libvirtxml.DomainClock {
 	return c
 }
 
-// maxPlainVCPUs is the number of virtual CPUs that interrupts of a PC can reach without a virtual IOMMU: an 8-bit
-// APIC ID, minus the broadcast ID.
+// maxPlainVCPUs is the number of virtual CPUs that interrupts of a PC can reach without a virtual IOMMU: an 8-bit APIC
+// ID, minus the broadcast ID.
 const maxPlainVCPUs = 255
 
 // needsIOMMU reports whether libvirt would refuse the domain without extended interrupt mode.
@@ -195,11 +193,9 @@ func iommu(n *plan.Node, why reasons) *libvirtxml.DomainIOMMU {
 	}
 }
 
-// memoryBacking describes the guest's pages. passthrough is set if the guest has devices of the host.
-//
-// It never uses <locked/>, nor the hard_limit that this needs. VFIO pins the whole guest by itself, and libvirt
-// raises the limit of locked memory to the guest's size plus 1 GiB for that. A hard_limit would also limit QEMU's
-// memory cgroup, and a guess that is too low kills the guest.
+// memoryBacking never uses <locked/>, nor the hard_limit that this needs. VFIO pins the whole guest by itself, and
+// libvirt raises the limit of locked memory to the guest's size plus 1 GiB for that. A hard_limit would also limit
+// QEMU's memory cgroup, and a guess that is too low kills the guest.
 func memoryBacking(n *plan.Node, passthrough bool, why reasons) *libvirtxml.DomainMemoryBacking {
 	b := &libvirtxml.DomainMemoryBacking{}
 	var sizes []uint64
@@ -239,23 +235,22 @@ func memoryBacking(n *plan.Node, passthrough bool, why reasons) *libvirtxml.Doma
 	return b
 }
 
-// pageBytes returns the size of the hugepages of a cell, or 0 without hugepages.
+// pageBytes returns 0 without hugepages.
 func pageBytes(n *plan.Node, c *plan.Cell) uint64 {
 	return lists.Find(n.Memory,
 		func(m plan.NodeMemory) bool { return m.Bytes > 0 && slices.Contains(c.NUMANodes, m.NUMANode) }).PageBytes
 }
 
-// memoryNodes returns the host's NUMA nodes with memory of a cell. Other nodes of a cell have only cores of it.
+// memoryNodes leaves out nodes that have only cores of a cell.
 func memoryNodes(n *plan.Node, c *plan.Cell) topology.CPUSet {
 	held := lists.Filter(n.Memory,
 		func(m plan.NodeMemory) bool { return m.Bytes > 0 && slices.Contains(c.NUMANodes, m.NUMANode) })
 	return topology.UnionOf(held, func(m plan.NodeMemory) topology.CPUSet { return topology.CPUs(m.NUMANode) })
 }
 
-// numaTune binds memory to the NUMA nodes of the plan. It returns nil if the plan binds nothing. The mode is strict
-// even if one cell spans NUMA nodes. interleave would spread the load more evenly, but if a node of the set runs out
-// of pages, the kernel uses any other node and takes pages planned for another lab node. strict fails at the start,
-// with a message.
+// numaTune binds memory to the NUMA nodes of the plan, or returns nil. The mode is strict even if one cell spans NUMA
+// nodes: interleave would spread the load more evenly, but if a node of the set runs out of pages, the kernel uses any
+// other node and takes pages planned for another lab node. strict fails at the start.
 func numaTune(n *plan.Node, why reasons) *libvirtxml.DomainNUMATune {
 	if n.Unbound {
 		return nil
@@ -282,7 +277,7 @@ func numaTune(n *plan.Node, why reasons) *libvirtxml.DomainNUMATune {
 	return t
 }
 
-// numa returns the guest's NUMA nodes, or nil if the guest sees none.
+// numa returns nil if the guest sees no NUMA nodes.
 func numa(n *plan.Node, why reasons) *libvirtxml.DomainNuma {
 	if !n.GuestNUMA {
 		return nil

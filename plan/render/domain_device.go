@@ -12,27 +12,25 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// A slot describes the content of one slot of the guest: the functions of one card that go to the node, or one
-// virtual function.
+// A slot has the functions of one card that go to the node, or one virtual function.
 type slot struct {
 	functions []function // ascending by guest number
-	cell      *int       // its guest cell; nil if unknown
-	kind      string     // kind of the card: GPU, NIC or virtual function; "" for a companion function
+	cell      *int       // nil if unknown
+	kind      string     // of the card; "" for a companion function
 	card      topology.PCIAddr
 	why       string
 }
 
-// A function is a PCI function of the host with its number in the guest's slot.
+// A function has its number in the guest's slot.
 type function struct {
 	host  topology.PCIAddr
 	guest uint8
-	// mac is set for a virtual function to which libvirt gives that address.
+	// mac is set by libvirt on a virtual function.
 	mac string
 }
 
-// slots returns the devices of a node in the order of its cards. Functions of one card share a slot, because drivers
-// look for the other functions of a GPU in its slot. Virtual functions are neighbours only on the host, and each gets
-// a slot.
+// slots are in the order of cards. Functions of one card share a slot, because drivers look for the other functions of
+// a GPU in its slot. Each virtual function gets a slot.
 func (m *machine) slots(n *plan.Node) ([]slot, error) {
 	g := gathering{m: m, byDevice: map[topology.PCIAddr]int{}, taken: map[topology.PCIAddr]bool{}}
 	ports := 0
@@ -127,8 +125,8 @@ func functionOf(c *plan.NodeDevice) string {
 	return c.ID
 }
 
-// number sets each function's number in the guest to the host's, as drivers of the other functions expect. Without
-// function 0 the guest would not look for others, so they are then numbered from 0.
+// number keeps the host's function numbers, as drivers of the other functions expect. Without function 0 the guest
+// would not look for others, so they are then numbered from 0.
 func (s *slot) number() {
 	slices.SortFunc(s.functions, func(a, b function) int { return cmp.Compare(a.host.Function, b.host.Function) })
 	if s.functions[0].guest == 0 {
@@ -162,8 +160,7 @@ func (m *machine) deviceWhy(c *plan.NodeDevice, id string) string {
 		b.WriteString(", " + c.Model)
 	}
 	if a, err := m.address(id); err == nil && c.VF != nil && strings.Contains(id, "/vf") {
-		// The offset may change with the number of functions (SR-IOV specification, "First VF Offset"), so it is
-		// worth a check.
+		// The offset may change with the number of functions (SR-IOV specification, "First VF Offset").
 		fmt.Fprintf(&b, " (it does not exist yet and will be %s by the NIC's SR-IOV offset and stride: look at "+
 			"virtfn%d of the NIC once it is made)", a, *c.VF)
 	}
@@ -175,8 +172,8 @@ func (m *machine) deviceWhy(c *plan.NodeDevice, id string) string {
 	return b.String()
 }
 
-// Address returns the PCI address of a plan's device. For a virtual function that does not exist yet, it is the
-// future address. Address fails for the same devices as Domains.
+// Address returns the PCI address of a plan's device, also of a virtual function that does not exist yet. It fails for
+// the same devices as Domains.
 func Address(in Input, id string) (topology.PCIAddr, error) {
 	m, err := newMachine(in)
 	if err != nil {
@@ -185,7 +182,6 @@ func Address(in Input, id string) (topology.PCIAddr, error) {
 	return m.address(id)
 }
 
-// address returns the PCI address for an ID of a plan: an address, or a virtual function that need not exist yet.
 func (m *machine) address(id string) (topology.PCIAddr, error) {
 	pf, index, ok := strings.Cut(id, "/vf")
 	if ok {
@@ -200,10 +196,10 @@ func (m *machine) address(id string) (topology.PCIAddr, error) {
 	return a, nil
 }
 
-// vfAddress returns the address of virtual function index of pf: the one that the host lists, or else the future one.
+// vfAddress returns the address that the host lists, or else the future one.
 //
-// Routing IDs of virtual functions follow from that of the physical one: RID(PF) + First VF Offset + index * VF
-// Stride, in 16 bits of bus, device and function, so that a carry leads to the next bus. Source: PCI Express Base
+// Routing IDs of virtual functions follow from that of the physical one: RID(PF) + First VF Offset + index * VF Stride,
+// in 16 bits of bus, device and function, so that a carry leads to the next bus. Source: PCI Express Base
 // Specification, "First VF Offset" and "VF Stride" of the SR-IOV capability. Linux shows them as sriov_offset and
 // sriov_stride before any virtual function exists.
 func (m *machine) vfAddress(pfID, indexText string) (topology.PCIAddr, error) {
@@ -248,9 +244,8 @@ func (m *machine) sriov(pf topology.PCIAddr) *topology.SRIOV {
 	return nil
 }
 
-// settableMAC returns mac if libvirt can give it to the virtual function, else "". libvirt asks the physical
-// function's network device to set it. InfiniBand devices do not support this, and without a network driver there is
-// no device.
+// settableMAC returns mac if libvirt can give it to the virtual function, else "". libvirt asks the physical function's
+// network device to set it. InfiniBand devices do not support this, and without a network driver there is no device.
 func (m *machine) settableMAC(c *plan.NodeDevice, mac string) string {
 	pf, err := topology.ParsePCIAddr(c.ID)
 	if err != nil || !isMAC(mac) {
@@ -276,10 +271,9 @@ func (m *machine) settableMAC(c *plan.NodeDevice, mac string) string {
 	return mac
 }
 
-// classInfiniBand is the PCI class and subclass of InfiniBand controllers.
 const classInfiniBand = 0x0207
 
-// isMAC reports whether s is six bytes in libvirt's format. An address with the group bit set is not a NIC's.
+// isMAC wants libvirt's format. An address with the group bit set is not a NIC's.
 func isMAC(s string) bool {
 	b, ok := parseMAC(s)
 	return ok && b[0]&1 == 0

@@ -14,7 +14,6 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// small returns a plan that can be rendered, for tests to spoil.
 func small() Input {
 	return input("lab", "host", intelHost(), shape{
 		name: "vm", threads: 2, page: gib, farther: 21, house: []int{0}, nics: 1,
@@ -154,7 +153,6 @@ func TestWhatCannotBeRenderedIsNamed(t *testing.T) {
 	}
 }
 
-// manyCards returns different devices, each in a separate slot.
 func manyCards(count int, cell *int) []plan.NodeDevice {
 	var cards []plan.NodeDevice
 	for i := range count {
@@ -179,7 +177,7 @@ func TestAllFaultsAreNamedAtOnce(t *testing.T) {
 	}
 }
 
-// TestNamesCannotLeaveComments uses names with consecutive hyphens, which the lab file allows.
+// TestNamesCannotLeaveComments: the lab file allows consecutive hyphens.
 func TestNamesCannotLeaveComments(t *testing.T) {
 	in := small()
 	in.Plan.Lab, in.Plan.Nodes[0].Name = "a--b---c", "vm--0"
@@ -274,16 +272,15 @@ func TestMACOfAVirtualFunctionIsSetWhereItCanBe(t *testing.T) {
 	}
 }
 
-// TestFunctionsOfACardKeepTheirNumbers checks that audio stays function 1 of a GPU, and that a second port alone
-// becomes function 0.
+// TestFunctionsOfACardKeepTheirNumbers: audio stays function 1 of a GPU, and a second port alone becomes function 0.
 func TestFunctionsOfACardKeepTheirNumbers(t *testing.T) {
 	in := small()
 	n := &in.Plan.Nodes[0]
 	n.Cards = []plan.NodeDevice{
-		// the last is in the same IOMMU group, but on another card
+		// the last is on another card
 		card("gpu", "RTX", 0, 0, "0000:06:00.0", "0000:06:00.1", "0000:06:00.3", "0000:07:00.0"),
 		card("nic", "port 2", 1, 1, "0000:41:00.1"),
-		card("nic", "X", 1, 1, "0000:61:00.0"), card("nic", "X", 1, 1, "0000:61:00.1"), // the card's other port is kept
+		card("nic", "X", 1, 1, "0000:61:00.0"), card("nic", "X", 1, 1, "0000:61:00.1"),
 		vfCard("0000:81:00.0", 0, 1, 1, "0000:81:00.2"), vfCard("0000:81:00.0", 1, 1, 1, "0000:81:00.3"),
 	}
 	n.Devices = nil
@@ -345,8 +342,7 @@ func TestWindowOfTheFirmware(t *testing.T) {
 	}
 }
 
-// TestEightCellsOfSixteenDevices renders the largest supported guest: bus numbers ascend, and the buses of no
-// expander reach the next.
+// TestEightCellsOfSixteenDevices: bus numbers ascend, and the buses of no expander reach the next.
 func TestEightCellsOfSixteenDevices(t *testing.T) {
 	artefacts, err := Domains(largest())
 	if err != nil {
@@ -392,8 +388,7 @@ func largest() Input {
 }
 
 func TestUUIDIsOfItsLabAndNode(t *testing.T) {
-	// Computed by "python3 -c 'import uuid; print(uuid.uuid5(uuid.NAMESPACE_URL,
-	// "https://github.com/rackless/rackless/lab/epyc-pair/node/vm00"))'".
+	// Python's uuid.uuid5(uuid.NAMESPACE_URL, "https://github.com/rackless/rackless/lab/epyc-pair/node/vm00").
 	if got, want := uuid("epyc-pair", "vm00"), "31df6c36-8d37-5c36-a790-4492f0fe5907"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
@@ -413,7 +408,7 @@ func TestManagementAddressIsNoneOfTheLabs(t *testing.T) {
 	}
 }
 
-// TestPlanFromAFileRendersTheSame writes a plan as JSON and reads it back.
+// A plan is written as JSON and read back.
 func TestPlanFromAFileRendersTheSame(t *testing.T) {
 	for _, c := range domainCases() {
 		in := c.in(t)

@@ -19,7 +19,7 @@ import (
 	"github.com/rackless/rackless/vm/libvirttest"
 )
 
-// need returns the path of a program. Without it, the test is skipped, or fails if tests must be complete.
+// need skips the test without a program, or fails if tests must be complete.
 func need(t *testing.T, program, debian string) string {
 	t.Helper()
 	path, err := exec.LookPath(program)
@@ -57,7 +57,7 @@ func TestSchemaOfLibvirtTakesDomains(t *testing.T) {
 
 type daemon struct {
 	*libvirttest.Daemon
-	kvm bool // it can define domains of type kvm
+	kvm bool
 }
 
 func startLibvirt(t *testing.T) *daemon {
@@ -78,7 +78,7 @@ func startLibvirt(t *testing.T) *daemon {
 	return &daemon{Daemon: d, kvm: err == nil}
 }
 
-// define defines a domain in libvirt and returns libvirt's version of it. It does not start the domain.
+// define returns libvirt's version of a domain. It does not start it.
 func (d *daemon) define(t *testing.T, name string, data []byte) []byte {
 	t.Helper()
 	file := filepath.Join(d.Dir, name+".xml")
@@ -137,12 +137,10 @@ func TestLibvirtKeepsThePlacement(t *testing.T) {
 	}
 }
 
-// emulated turns a domain of KVM into one that libvirt can define without KVM, with no other changes.
 func emulated(data []byte) []byte {
 	return bytes.Replace(data, []byte("<domain type='kvm'>"), []byte("<domain type='qemu'>"), 1)
 }
 
-// An xmlNode is any XML element, independent of this module's types.
 type xmlNode struct {
 	name     string
 	attrs    map[string]string
@@ -150,7 +148,7 @@ type xmlNode struct {
 	children []*xmlNode
 }
 
-// treeOf parses a document, with sizes in bytes and numbers in decimal.
+// treeOf has sizes in bytes and numbers in decimal.
 func treeOf(t *testing.T, data []byte) *xmlNode {
 	t.Helper()
 	d := xml.NewDecoder(bytes.NewReader(data))
@@ -211,11 +209,11 @@ func (n *xmlNode) sizes(t *testing.T) {
 	n.text = ""
 }
 
-// missing returns the first part of a that b lacks, or "". b may have additional parts.
+// missing returns the first part of a that b lacks, or "".
 func missing(a, b *xmlNode) string {
 	for name, want := range a.attrs {
 		got := b.attrs[name]
-		if name == "machine" { // libvirt replaces the alias by a version
+		if name == "machine" { // libvirt replaces the alias
 			got = want
 		}
 		if got != want {

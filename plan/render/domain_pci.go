@@ -13,9 +13,9 @@ import (
 
 // The guest's PCI tree. Bus 0 is the machine's own, with root ports for emulated devices and for devices of unknown
 // location. If the guest sees NUMA nodes, each node with devices gets an expander bus: a separate root bus that the
-// firmware's tables (_PXM) place on that node. Without it the guest reads numa_node = -1 for every device, and NCCL
-// and MPI guess. Each device there has its own root port, because drivers are not tested with devices passed through
-// below an emulated switch, or with two below one port.
+// firmware's tables (_PXM) place on that node. Without it the guest reads numa_node = -1 for every device, and NCCL and
+// MPI guess. Each device there has its own root port, because drivers are not tested with devices passed through below
+// an emulated switch, or with two below one port.
 //
 //	slot of bus 0   what is there
 //	0x00            the host bridge
@@ -29,28 +29,28 @@ const (
 	plainSlots    = 8
 	expanderSlot  = 0x0a
 	maxExpanders  = 17
-	portsPerSlot  = 8  // functions of a slot, each a root port
-	slotsPerBus   = 32 // of an expander bus or within a switch; all slots are free
+	portsPerSlot  = 8
+	slotsPerBus   = 32 // of an expander bus or within a switch
 	emulatedPorts = 4  // disk, network, serial, random numbers
 
-	// The guest's firmware numbers buses depth first, starting at the number of their root bus. So the buses behind
-	// bus 0 must end below the first expander bus, and the buses of an expander below the next: 32 for bus 0, and
-	// equal shares of the rest for the expanders. The shares depend only on the number of expanders, so a change of
-	// devices on one node does not renumber the others.
+	// The guest's firmware numbers buses depth first, starting at the number of their root bus. So the buses behind bus
+	// 0 must end below the first expander bus, and the buses of an expander below the next: 32 for bus 0, and equal
+	// shares of the rest for the expanders. The shares depend only on the number of expanders, so a change of devices
+	// on one node does not renumber the others.
 	allBuses   = 256
 	plainBuses = 32
 )
 
 type tree struct {
 	controllers []libvirtxml.DomainController
-	devices     []placed       // in the order of slots
-	why         map[int]string // comments on controllers, by their index
+	devices     []placed // in the order of slots
+	why         map[int]string
 }
 
 const (
-	pcieRoot        = "pcie-root"         // bus 0, part of the machine
+	pcieRoot        = "pcie-root"
 	pcieRootPort    = "pcie-root-port"    // a slot for one device
-	pcieExpanderBus = "pcie-expander-bus" // another root bus, with its own NUMA node
+	pcieExpanderBus = "pcie-expander-bus" // another root bus, with a NUMA node
 	pcieUpstream    = "pcie-switch-upstream-port"
 	pcieDownstream  = "pcie-switch-downstream-port"
 )
@@ -60,10 +60,9 @@ type placed struct {
 	bus int
 }
 
-// A group holds the slots behind one root port: a single one, or several behind the switch below the port.
+// A group holds one slot behind a root port, or several behind the switch below it.
 type group []slot
 
-// buses returns the number of buses for the groups: one per port, and one within each switch.
 func buses(groups []group) (n int) {
 	for _, g := range groups {
 		n += len(g)
@@ -74,8 +73,8 @@ func buses(groups []group) (n int) {
 	return n
 }
 
-// layOut builds the tree. Controllers are numbered from 0, each after the one above it, as libvirt requires. emulated
-// is the number of ports for emulated devices.
+// layOut numbers controllers from 0, each after the one above it, as libvirt requires. emulated is the number of ports
+// for emulated devices.
 func layOut(n *plan.Node, groups []group, emulated int) (*tree, error) {
 	t := &tree{why: map[int]string{}}
 	t.add(pcieRoot, nil, nil)
@@ -116,7 +115,6 @@ func (t *tree) expanders(byCell [][]group, used int) error {
 		if len(groups) == 0 {
 			continue
 		}
-		// One bus for the expander itself.
 		if most := min(share-1, slotsPerBus*portsPerSlot); buses(groups) > most {
 			return fmt.Errorf("%d devices on NUMA node %d of the guest; at most %d fit: give the lab node fewer "+
 				"devices, or set guest_numa: off", buses(groups), cell, most)
@@ -152,8 +150,7 @@ func (t *tree) add(model string, target *libvirtxml.DomainControllerPCITarget,
 	return index
 }
 
-// port adds a root port for g, number i of count on the bus, in slots starting at from. For several slots it adds a
-// switch below the port.
+// port adds a root port for g, number i of count on the bus, in slots from from on.
 func (t *tree) port(g group, bus, from, i, count int) {
 	root := t.add(pcieRootPort, nil, portAddress(bus, from, i, count))
 	if len(g) == 1 {
@@ -177,10 +174,9 @@ func alone(slots []slot) []group {
 	return groups
 }
 
-// groups groups GPUs and NICs of one guest NUMA node that are below one switch of the host, up to the slots of a
-// switch. Each other slot is alone.
+// groups groups GPUs and NICs of one guest NUMA node below one switch of the host. Each other slot is alone.
 func (m *machine) groups(slots []slot) []group {
-	at := make([]int, len(slots)) // first slot of each slot's group
+	at := make([]int, len(slots)) // first slot of its group
 	size := make([]int, len(slots))
 	pci := topology.NewTree(m.host)
 	join := func(i, j int) bool {
@@ -214,7 +210,6 @@ func (m *machine) groups(slots []slot) []group {
 	return slices.DeleteFunc(byFirst, func(g group) bool { return g == nil })
 }
 
-// portAddress packs root ports eight to a slot.
 func portAddress(bus, from, i, count int) *libvirtxml.DomainAddressPCI {
 	a := pciAddress(0, bus, from+i/portsPerSlot, i%portsPerSlot)
 	if i%portsPerSlot == 0 && count-i > 1 {

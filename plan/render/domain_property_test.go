@@ -41,7 +41,7 @@ func anyShape(t *rapid.T) shape {
 			}
 		}
 		homes := []home{h}
-		if !s.flat && rapid.IntRange(0, 4).Draw(t, "joined") == 0 { // a node with only cores that joined this one
+		if !s.flat && rapid.IntRange(0, 4).Draw(t, "joined") == 0 {
 			homes = append(homes, home{node: nodes[i+4], cpus: span(16*nodes[i+4]+1, 16*nodes[i+4]+s.threads)})
 		}
 		if s.flat && i > 0 {
@@ -93,7 +93,7 @@ func TestAnyPlanRendersToItsPlacement(t *testing.T) {
 	})
 }
 
-// FuzzPlan renders arbitrary plans. The result is an error or a domain, never a panic.
+// FuzzPlan must give an error or a domain, never a panic.
 func FuzzPlan(f *testing.F) {
 	for _, c := range domainCases() {
 		text, err := json.Marshal(c.in(f).Plan)

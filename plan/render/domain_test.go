@@ -46,7 +46,7 @@ func TestSameInputGivesSameBytes(t *testing.T) {
 	}
 }
 
-// A placement describes the CPUs, memory and devices of a domain, independent of the XML's spelling.
+// A placement is independent of the XML's spelling.
 type placement struct {
 	Pins     map[int]string
 	Emulator string
@@ -71,12 +71,11 @@ type devicePlacement struct {
 	Host string
 	MAC  string
 	Cell int // -1: on bus 0
-	// Slot identifies the functions of one slot: the index of their controller.
+	// Slot is the index of their controller.
 	Slot     int
 	Function int
 }
 
-// inBytes converts an amount of memory from the units written here and those printed by libvirt.
 func inBytes(t *testing.T, value uint64, unit string) uint64 {
 	t.Helper()
 	shift, ok := map[string]int{"b": 0, "KiB": 10, "MiB": 20, "GiB": 30}[unit]
@@ -173,7 +172,7 @@ func devicesOf(d *libvirtxml.Domain) []devicePlacement {
 	return list
 }
 
-// checkPlacement reads an artefact back and compares it with the plan's node, using only data of the plan.
+// checkPlacement uses only data of the plan.
 func checkPlacement(t *testing.T, in Input, a Artifact) {
 	t.Helper()
 	d := readDomain(t, a.Data)
@@ -235,7 +234,7 @@ func checkPlacement(t *testing.T, in Input, a Artifact) {
 		cellsOfPages = cellsOfPages.Union(topology.CPUs(c.Cell))
 	}
 	if page := n.Memory[0].PageBytes; page > 0 {
-		want.Pages[cellsOfPages.String()] = page // all cells of these tests have the same page size
+		want.Pages[cellsOfPages.String()] = page
 	}
 	if n.Unbound {
 		want.Nodes, want.Mode, want.MemNodes = "", "", map[int]string{}
@@ -257,8 +256,7 @@ func checkPlacement(t *testing.T, in Input, a Artifact) {
 	checkDevices(t, n, got.Devices)
 }
 
-// checkDevices compares the devices of a domain with the cards of the plan: each function once, on its cell, and
-// functions of one card in one slot.
+// checkDevices checks each function once, on its cell, and functions of one card in one slot.
 func checkDevices(t *testing.T, n *plan.Node, got []devicePlacement) {
 	t.Helper()
 	type seat struct{ slot, function int }

@@ -6,11 +6,10 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// StandInVendor is the subsystem vendor of devices that stand in for devices of a host.
+// StandInVendor marks devices that stand in for the host's.
 const StandInVendor = "0xfffe"
 
-// SwitchedGuest returns a host with switches, QEMU's arguments for the buses of a node on it, and the devices of the
-// host by their addresses in the guest.
+// SwitchedGuest returns QEMU's arguments for the buses, and the host's devices by their addresses in the guest.
 func SwitchedGuest(t *testing.T) (*topology.Host, []string, map[string]string) {
 	t.Helper()
 	in := switched(t)

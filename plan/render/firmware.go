@@ -25,8 +25,7 @@ func (v *view) iommuFound() string {
 	return "**off**, or not switched on in the kernel"
 }
 
-// groupsFound describes whether the IOMMU groups of the plan's devices contain other devices. Bridges do not count:
-// they stay with the kernel, and a group may go to a guest without its bridges.
+// Bridges do not count: they stay with the kernel, and a group may go to a guest without them.
 func (v *view) groupsFound() string {
 	ours := lists.SetOf(v.whole, func(a topology.PCIAddr) topology.PCIAddr { return a })
 	var shared []string
@@ -87,12 +86,11 @@ func (v *view) machineName() string {
 	return mdText(strings.Join(strings.Fields(s.Vendor+" "+s.Product+" "+s.CPUModel), " "))
 }
 
-// mdComment returns the first lines of a Markdown file: its origin, in a comment invisible to readers.
 func mdComment(s string) string {
 	return "<!-- " + strings.ReplaceAll(strings.ReplaceAll(oneLine(s), "--", "- -"), ">", " ") + " -->\n\n"
 }
 
-// mdText escapes outside text for Markdown, so that it contains no markup and ends no table cell.
+// mdText escapes outside text, so that it contains no markup and ends no table cell.
 func mdText(s string) string {
 	return strings.NewReplacer(`\`, `\\`, "`", "\\`", "*", `\*`, "[", `\[`, "<", "&lt;", "|", `\|`).Replace(oneLine(s))
 }
@@ -107,17 +105,15 @@ const (
 	maxWindow     = 16 << 40
 )
 
-// window enlarges the firmware's window if the devices need it.
 func (m *machine) window(d *libvirtxml.Domain, slots []slot, why reasons) {
-	if m.arch != archX86 { // aarch64's machine type virt has a window of 512 GiB by itself
+	if m.arch != archX86 { // aarch64's virt has a window of 512 GiB
 		return
 	}
 	need := m.windowBytes(slots)
 	if need <= defaultWindow {
 		return
 	}
-	// The window is placed below the highest address of the guest, so the guest needs as many address bits as the
-	// host.
+	// The window is below the guest's highest address, so the guest needs as many address bits as the host.
 	d.CPU.MaxPhysAddr = &libvirtxml.DomainCPUMaxPhysAddr{Mode: "passthrough"}
 	why.add("cpu/maxphysaddr", "room for the window of the devices' memory: see the end of this file")
 	d.QEMUCommandline = &libvirtxml.DomainQEMUCommandline{Args: []libvirtxml.DomainQEMUCommandlineArg{
@@ -128,8 +124,8 @@ func (m *machine) window(d *libvirtxml.Domain, slots []slot, why reasons) {
 		"of type fwcfg, refuses names of the firmware", need>>30, defaultWindow>>30))
 }
 
-// windowBytes returns the space for the 64-bit BARs of the slots as a power of two. A root port's window begins at a
-// multiple of its largest BAR, so in the worst case each port takes its sum rounded up to a power of two.
+// windowBytes returns a power of two. A root port's window begins at a multiple of its largest BAR, so in the worst
+// case each port takes its sum rounded up to a power of two.
 func (m *machine) windowBytes(slots []slot) uint64 {
 	var total uint64
 	for _, s := range slots {

@@ -14,8 +14,6 @@ import (
 
 func guestDir(node string) string { return "guests/" + safeName(node) + "/" }
 
-// guests returns the settings inside of the lab nodes: seeds for cloud-init, and their network part for netplan and
-// for NetworkManager. topologies are the files for NCCL.
 func (v *view) guests(topologies []Artifact) []Artifact {
 	var all []Artifact
 	management := v.managementMACs()
@@ -40,16 +38,15 @@ func (v *view) guests(topologies []Artifact) []Artifact {
 	return all
 }
 
-// A Seed is the input of cloud-init in a lab node, on any hypervisor.
+// A Seed is the input of cloud-init, on any hypervisor.
 type Seed struct {
 	MetaData, UserData, NetworkConfig string
-	// ManagementMAC is the address of the interface that NetworkConfig configures by DHCP, or "".
+	// ManagementMAC is configured by DHCP, unless "".
 	ManagementMAC string
 }
 
-// Seeds returns the same seeds as [All], in the order of the plan, for systems that take them as values. domains
-// tells that the nodes run as the domains of [Domains]. Only then the guest addresses of devices are known, which the
-// files for NCCL contain.
+// Seeds returns the same seeds as [All], in the order of the plan. domains tells that the nodes run as the domains of
+// [Domains]; only then the guest addresses in the files for NCCL are known.
 func Seeds(in Input, domains bool) ([]Seed, error) {
 	v, err := newView(in)
 	var topologies []Artifact
@@ -91,8 +88,7 @@ func (v *view) networkConfig(links []link, management string) string {
 	return v.header("For cloud-init (NoCloud): network configuration, version 2.") + v.netplan(links, management, "")
 }
 
-// managementMACs returns the addresses of the management interfaces in the domains, with "" for nodes that cannot
-// have a domain.
+// managementMACs has "" for nodes that cannot have a domain.
 func (v *view) managementMACs() []string {
 	macs := make([]string, len(v.plan.Nodes))
 	m, err := newMachine(v.in)
@@ -105,31 +101,28 @@ func (v *view) managementMACs() []string {
 	return macs
 }
 
-// A link is a port of a lab node with the data by which its own system finds it.
 type link struct {
 	ID     string // of the connection: rackless-eth0
 	Addr   string // 10.0.0.1/24
 	MTU    int
 	MAC    string // address that identifies the port
-	Driver string // identifies the port if MAC is unknown: the only one with this driver
-	Why    string // how to find it, and checks
+	Driver string // if MAC is unknown: no other port has this driver
+	Why    string
 }
 
-// Found reports whether the port can be reliably distinguished from others.
+// Found reports whether the port can be distinguished from others.
 func (l link) Found() bool { return l.MAC != "" || l.Driver != "" }
 
-// standInMAC is the prefix of addresses that snapshots substitute for real ones. The bit for "locally administered"
-// is set, so it belongs to no vendor.
+// standInMAC is the prefix of addresses that snapshots substitute for real ones. It is locally administered, so it
+// belongs to no vendor.
 const standInMAC = "02:00:00:"
 
-// links returns the ports of lab node i.
-//
 // A virtual function and an emulated NIC have the MAC address of the plan. A NIC that is passed through as a whole
-// keeps its burned-in address, which the plan cannot change. It comes from the host's data on the NIC, unless that
-// may be another address (in a snapshot without identities, or for a bond).
+// keeps its burned-in address. It comes from the host's data on the NIC, unless that may be another address (in a
+// snapshot without identities, or for a bond).
 func (v *view) links(i int) []link {
 	var links []link
-	used := map[string]int{} // number of functions of the node by driver
+	used := map[string]int{} // by driver
 	for _, c := range v.plan.Nodes[i].Cards {
 		if c.Kind == plan.KindNIC {
 			for _, f := range c.Functions {
@@ -168,8 +161,8 @@ func (v *view) links(i int) []link {
 	return links
 }
 
-// burnedIn returns the MAC address of the first port of a NIC, or "" if it is uncertain. A wrong address is worse
-// than none: the guest would wait for an interface that never appears, and ignore the real one.
+// burnedIn returns "" if the MAC address is uncertain. A wrong address is worse than none: the guest would wait for an
+// interface that never appears, and ignore the real one.
 func (v *view) burnedIn(id string) string {
 	nic := v.nics[id]
 	if nic == nil {
@@ -180,7 +173,7 @@ func (v *view) burnedIn(id string) string {
 			continue
 		}
 		b, ok := parseMAC(p.MAC)
-		// All members of a bond show the bond's address. Group addresses and zeros are not a NIC's.
+		// All members of a bond show the bond's address.
 		if !ok || p.Master != "" || b[0]&1 == 1 || b == [6]byte{} || strings.HasPrefix(p.MAC, standInMAC) {
 			return ""
 		}
@@ -189,8 +182,8 @@ func (v *view) burnedIn(id string) string {
 	return ""
 }
 
-// guestDriver returns the driver of a host's NIC in a guest: the host's driver if it is a network driver. If it is
-// vfio-pci, which only reserves the NIC, vendor and class determine the driver.
+// guestDriver returns the host's driver if it is a network driver. If it is vfio-pci, which only reserves the NIC,
+// vendor and class determine the driver.
 func (v *view) guestDriver(id string) string {
 	if nic := v.nics[id]; nic != nil && isDriver(nic.Driver) {
 		return nic.Driver
@@ -203,8 +196,7 @@ func (v *view) guestDriver(id string) string {
 	return ""
 }
 
-// netplan returns an indented netplan document, version 2. With a management address it also configures that
-// interface by DHCP.
+// netplan also configures the interface with the management address by DHCP.
 func (v *view) netplan(links []link, management, indent string) string {
 	return v.page("netplan", struct {
 		Links              []link
@@ -213,8 +205,8 @@ func (v *view) netplan(links []link, management, indent string) string {
 	}{links, management, indent, management != "" || slices.ContainsFunc(links, link.Found)})
 }
 
-// packages returns the packages that a node needs for RDMA and for inspection, with the same names in Debian, Ubuntu,
-// Fedora and RHEL. One unknown name would make cloud-init install nothing.
+// packages have the same names in Debian, Ubuntu, Fedora and RHEL. One unknown name would make cloud-init install
+// nothing.
 func packages() []string {
 	return []string{"ethtool", "infiniband-diags", "numactl", "pciutils", "perftest", "qemu-guest-agent", "rdma-core"}
 }
@@ -241,12 +233,10 @@ func (v *view) gidScript() []byte {
 		gidProgram)
 }
 
-// yamlQuote returns s in double quotes. YAML 1.2 (section 5.7) supports all of Go's escapes. oneLine replaces bytes
-// that are not UTF-8 by spaces.
+// YAML 1.2 (section 5.7) supports all of Go's escapes. oneLine replaces bytes that are not UTF-8.
 func yamlQuote(s string) string { return strconv.Quote(oneLine(s)) }
 
-// cleanMAC returns a MAC address in lower case, or zeros if it is invalid. The kernel refuses zeros, and the script
-// reports it.
+// cleanMAC returns lower case, or zeros if it is invalid: the kernel refuses zeros, and the script reports it.
 func cleanMAC(s string) string {
 	if _, ok := parseMAC(s); !ok {
 		return "00:00:00:00:00:00"

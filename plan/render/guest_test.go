@@ -20,8 +20,7 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// A netplanFile has the keys of netplan in use here. Strict decoding refuses any other
-// (https://netplan.readthedocs.io/en/stable/netplan-yaml/).
+// Strict decoding refuses any other key (https://netplan.readthedocs.io/en/stable/netplan-yaml/).
 type netplanFile struct {
 	Network netplanBody `yaml:"network"`
 }
@@ -130,7 +129,6 @@ func TestUserDataIsCloudConfig(t *testing.T) {
 			t.Errorf("%s has %q; want %q in it", path, files[path], want)
 		}
 	}
-	// The seed contains the same file for NCCL as the directory.
 	beside := string(all["guests/vm07/nccl-topology.xml"].Data)
 	if diff := cmp.Diff(beside, files["/etc/nccl-topology.xml"]); diff != "" ||
 		files["/etc/nccl.conf"] != "NCCL_TOPO_FILE=/etc/nccl-topology.xml\n" {
@@ -171,7 +169,6 @@ func TestCloudInitTakesTheSeeds(t *testing.T) {
 	}
 }
 
-// parseKeyfile reads a keyfile of GLib: sections of "key=value", comments with #.
 func parseKeyfile(t *testing.T, data []byte) map[string]string {
 	t.Helper()
 	values := map[string]string{}

@@ -9,8 +9,6 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// withLab gives an input its lab with names and addresses of the ports, and the kernel arguments and pages that
-// follow from its nodes.
 func withLab(t testing.TB, in Input, file string) Input {
 	t.Helper()
 	l, err := lab.Parse("lab.yaml", []byte(file))
@@ -70,14 +68,12 @@ func hostCases() []hostCase {
 	return []hostCase{{"epyc-pair", hostEPYC}, {"h20-vfs", hostH20}, {"r740-vf", hostR740}}
 }
 
-// hostEPYC is the lab with two nodes on a workstation: whole NICs with unknown addresses, and a kernel with arguments
-// of a manual plan.
+// hostEPYC has whole NICs with unknown addresses, and kernel arguments of a manual plan.
 func hostEPYC(t testing.TB) Input {
 	return withLab(t, epycPair(t), "name: epyc-pair\nworkload: rdma-latency\nnodes:\n  vm: {count: 2, cpus: 28, "+
 		"memory: 32GiB, gpus: 1}\n")
 }
 
-// dualSocket returns a host with two sockets of that many cores with two threads each, in Intel's numbering.
 func dualSocket(cores int) *topology.Host {
 	h := intelHost()
 	h.System.Vendor, h.System.Arch = "Dell Inc.", "x86_64"
@@ -115,8 +111,7 @@ func addNIC(t testing.TB, h *topology.Host, address, netdev, mac string, mbps in
 	})
 }
 
-// hostH20 is a server with eight GPUs: each lab node has one, and a virtual function of a NIC of its socket. One node
-// also has a whole NIC.
+// hostH20 has a GPU and a virtual function of the same socket in each lab node. One node also has a whole NIC.
 func hostH20(t testing.TB) Input {
 	h := dualSocket(48)
 	h.System.Product, h.System.CPUModel = "8-GPU server", "Intel(R) Xeon(R) Platinum 8469C"
@@ -154,7 +149,7 @@ func hostH20(t testing.TB) Input {
 	return in
 }
 
-// hostR740 is a server with one large guest, a virtual function, and an existing virtual machine.
+// hostR740 has one large guest, a virtual function, and an existing virtual machine.
 func hostR740(t testing.TB) Input {
 	h := dualSocket(24)
 	h.System.Product, h.System.CPUModel = "PowerEdge R740", "Intel(R) Xeon(R) Gold 6248R CPU @ 3.00GHz"

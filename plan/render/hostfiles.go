@@ -8,8 +8,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// hypervisors are the services that start guests; a host has one of the two variants. The guests' requirements must
-// be ready before these services.
+// hypervisors start guests; a host has one of the two variants. The guests' requirements must be ready before them.
 const hypervisors = "libvirtd.service virtqemud.service libvirt-guests.service"
 
 func (v *view) housekeeping() topology.CPUSet { return v.plan.Housekeeping.CPUs }
@@ -23,7 +22,7 @@ func (v *view) hostFiles() []Artifact {
 	return append(files, v.earlyVFIO()...)
 }
 
-// HostFiles returns the files that configure the host itself, each with its path on the host.
+// HostFiles configure the host, each with its path there.
 func HostFiles(in Input) ([]Artifact, error) {
 	v, err := newView(in)
 	if err != nil {
@@ -38,13 +37,13 @@ func HostFiles(in Input) ([]Artifact, error) {
 	return files, nil
 }
 
-// UnitName returns a lab's file name in a directory with files of others.
+// UnitName is for a directory with files of others.
 func UnitName(lab, suffix string) string { return "rackless-" + safeName(lab) + suffix }
 
 // hugepageMounts returns a mount for each page size that is not the kernel's default. libvirt takes pages only from a
 // mount of their size, and systemd mounts only the default one, at /dev/hugepages.
 func (v *view) hugepageMounts() []Artifact {
-	// The default of x86 and of arm64 with pages of 4 KiB is 2 MiB.
+	// The default of x86 and of arm64 with pages of 4 KiB.
 	standard := uint64(2 << 20)
 	if v.host.Memory.DefaultHuge != nil {
 		standard = *v.host.Memory.DefaultHuge
@@ -71,7 +70,7 @@ func (v *view) drivers() []string {
 	return lists.Distinct(all)
 }
 
-// driversOf returns the modules for a function: the host's, or else known ones for its vendor and class.
+// driversOf returns the host's modules, or else known ones for vendor and class.
 func (v *view) driversOf(a topology.PCIAddr) []string {
 	d := v.host.Device(a)
 	if d == nil {
@@ -88,14 +87,14 @@ func (v *view) driversOf(a topology.PCIAddr) []string {
 		return []string{"amdgpu"}
 	case class == topology.ClassNetwork && *d.Vendor == topology.VendorMellanox:
 		return []string{"mlx5_core"}
-	case class == 0x04: // multimedia: the audio of a GPU
+	case class == 0x04:
 		return []string{"snd_hda_intel"}
 	}
 	return nil
 }
 
-// isDriver reports whether a name is that of a driver that uses a function itself. PCI drivers have the names of
-// their modules; other names do not belong in a file for modprobe.
+// isDriver reports whether a driver uses a function itself. PCI drivers have the names of their modules; other names do
+// not belong in a file for modprobe.
 func isDriver(name string) bool {
 	switch name {
 	case "", "vfio-pci", "vfio_pci", "pci-stub":
@@ -106,11 +105,9 @@ func isDriver(name string) bool {
 
 const moduleLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-"
 
-// udevRules returns the name of the udev file below /etc.
 func (v *view) udevRules() string    { return "10-rackless-" + v.lab + ".rules" }
 func (v *view) modprobeFile() string { return "rackless-" + v.lab + ".conf" }
 
-// earlyVFIO returns the files that keep other drivers from binding the functions during boot.
 func (v *view) earlyVFIO() []Artifact {
 	if len(v.whole) == 0 {
 		return nil
@@ -125,7 +122,6 @@ func (v *view) earlyVFIO() []Artifact {
 	}
 }
 
-// tuned returns a profile for tuned, for hosts on which that service manages such settings.
 func (v *view) tuned() []Artifact {
 	if v.given.IsEmpty() {
 		return nil

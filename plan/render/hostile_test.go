@@ -10,7 +10,6 @@ import (
 	"testing"
 )
 
-// hostile returns text that is harmful if it is interpreted as anything but text.
 func hostile() []string {
 	return []string{
 		"$(touch pwned)", "`touch pwned`", "'; touch pwned; '", "\"; touch pwned; \"", "x\ntouch pwned\n",
@@ -20,8 +19,7 @@ func hostile() []string {
 	}
 }
 
-// FuzzHostileTextStaysText puts hostile text into all fields from other people's files, and checks that the output
-// contains it only as text.
+// FuzzHostileTextStaysText puts hostile text into all fields from other people's files; it must stay text.
 func FuzzHostileTextStaysText(f *testing.F) {
 	for _, s := range hostile() {
 		f.Add(s)
@@ -59,7 +57,7 @@ func FuzzHostileTextStaysText(f *testing.F) {
 			if strings.ContainsAny(a.Path, "\n %$`'\"\\*?[") || strings.Contains(a.Path, "../..") {
 				t.Fatalf("path %q", a.Path)
 			}
-			// Line breaks are removed from all input, so a line that begins with the harmful text was created by it.
+			// Line breaks are removed from all input, so such a line was created by the harmful text.
 			for line := range strings.Lines(string(a.Data)) {
 				if line == "touch pwned\n" || strings.HasPrefix(line, "touch pwned") && !strings.HasSuffix(a.Path,
 					".md") {
@@ -69,7 +67,6 @@ func FuzzHostileTextStaysText(f *testing.F) {
 			if a.Path != "commands.txt" {
 				continue
 			}
-			// The input becomes comments, so that the shell sees only the command of the step.
 			cmd := exec.Command(sh, "-c", string(a.Data))
 			cmd.Env = []string{"PATH=/nowhere"}
 			out, err := cmd.CombinedOutput()

@@ -34,8 +34,7 @@ func (v *view) kernelRemarks() []string {
 		value, ok := strings.CutPrefix(arg, "hugepages=")
 		perNode = perNode || ok && strings.Contains(value, ":")
 	}
-	// Linux 5.16: "hugetlb: add hugetlb node format to the hugepages parameter"
-	// (Documentation/admin-guide/kernel-parameters.txt).
+	// Linux 5.16 (Documentation/admin-guide/kernel-parameters.txt).
 	if perNode {
 		const old = "The kernel reads hugepages=NODE:COUNT from Linux 5.16 on; an earlier one sets no pages aside, " +
 			"and then commands.txt has to find them after the boot."
@@ -66,8 +65,7 @@ func (v *view) kernelRemarks() []string {
 	return notes
 }
 
-// kernelOlder reports whether a release ("6.8.0-45-generic") is before major.minor. known is false if it cannot be
-// parsed.
+// kernelOlder parses "6.8.0-45-generic"; known is false if it cannot.
 func kernelOlder(release string, major, minor int) (older, known bool) {
 	var a, b int
 	if n, _ := fmt.Sscanf(release, "%d.%d", &a, &b); n != 2 {

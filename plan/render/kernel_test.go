@@ -33,7 +33,7 @@ func TestTheGRUBSnippetReplacesWhatItSets(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			// Twice, because grub-mkconfig may read it in two ways.
+			// grub-mkconfig may read it in two ways.
 			script := "set -e\nGRUB_CMDLINE_LINUX=" + words.Quote(tt.linux) + "\nGRUB_CMDLINE_LINUX_DEFAULT=" +
 				words.Quote(tt.fallback) + "\n" +
 				snippet + snippet + `printf '%s|%s' "$GRUB_CMDLINE_LINUX" "$GRUB_CMDLINE_LINUX_DEFAULT"`

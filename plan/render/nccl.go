@@ -30,15 +30,15 @@ type (
 		Speed string           `xml:"link_speed,attr"` // empty if unknown
 		Width int              `xml:"link_width,attr"` // 0 if unknown
 		PCI   []*ncclPCI       `xml:"pci"`
-		host  topology.PCIAddr // upstream port of a switch on the host
+		host  topology.PCIAddr // of a switch's upstream port
 	}
 )
 
 func ncclPath(node string) string { return guestDir(node) + "nccl-topology.xml" }
 
-// ncclTopologies returns a file for NCCL_TOPO_FILE for each lab node with GPUs. It shows the guest's devices below
-// the host's switches, with the host's link speeds. The guest's own switches are emulated and report 2.5 GT/s and one
-// lane, which NCCL believes.
+// ncclTopologies returns a file for NCCL_TOPO_FILE for each lab node with GPUs. It shows the guest's devices below the
+// host's switches, with the host's link speeds. The guest's own switches are emulated and report 2.5 GT/s and one lane,
+// which NCCL believes.
 func ncclTopologies(in Input) ([]Artifact, error) {
 	m, err := newMachine(in)
 	if err != nil {
@@ -69,11 +69,10 @@ func ncclTopologies(in Input) ([]Artifact, error) {
 	return all, nil
 }
 
-// ncclTopology returns the tree of one node. It leaves out devices with an unknown NUMA node, for which NCCL then
-// uses the guest's data.
+// ncclTopology leaves out devices with an unknown NUMA node, for which NCCL then uses the guest's data.
 func (m *machine) ncclTopology(n *plan.Node, t *tree) *ncclSystem {
 	hostTree := topology.NewTree(m.host)
-	physical := map[topology.PCIAddr]topology.PCIAddr{} // physical functions of virtual ones, which need not exist yet
+	physical := map[topology.PCIAddr]topology.PCIAddr{} // of virtual ones, which need not exist yet
 	for i := range n.Cards {
 		c := &n.Cards[i]
 		if pf, err := topology.ParsePCIAddr(c.ID); err == nil && c.Kind == plan.KindVF {
@@ -90,7 +89,7 @@ func (m *machine) ncclTopology(n *plan.Node, t *tree) *ncclSystem {
 		}
 		s.CPUs = append(s.CPUs, ncclCPU{Node: cell.Cell, Affinity: cpus.Mask(), Arch: m.arch})
 	}
-	made := 0 // number of switches, which have no address in the guest
+	made := 0 // switches without an address in the guest
 	buses := t.buses()
 	for _, p := range t.devices {
 		if p.cell == nil {
@@ -126,17 +125,15 @@ func (m *machine) ncclTopology(n *plan.Node, t *tree) *ncclSystem {
 	return s
 }
 
-// madeUp returns an address for a switch that the guest lacks. NCCL accepts such addresses in clouds' files.
+// NCCL accepts invented addresses in clouds' files.
 func madeUp(n int) topology.PCIAddr {
 	return topology.PCIAddr{Domain: 0xffff, Bus: 0xff - uint8(n/32), Device: uint8(n % 32)}
 }
 
-// isNCCLs reports whether NCCL looks for devices of a class.
 func isNCCLs(base uint8) bool {
 	return base == topology.ClassDisplay || base == topology.ClassNetwork || base == topology.ClassAccelerator
 }
 
-// isSwitch reports whether a bridge is the upstream port of a switch.
 func isSwitch(d *topology.PCIDevice) bool {
 	return d.Bridge != nil && (d.Bridge.Port == "upstream port" || d.Bridge.Port == topology.PortSwitch)
 }
@@ -158,11 +155,11 @@ func newNCCLPCI(d *topology.PCIDevice, at topology.PCIAddr) *ncclPCI {
 	return x
 }
 
-// buses returns the number of the bus behind each controller, by the controller's index, in the numbering of
-// firmware: depth first, which is the order of the controllers behind a root bus.
+// buses returns the number of the bus behind each controller, in the numbering of firmware: depth first, which is the
+// order of the controllers behind a root bus.
 func (t *tree) buses() []int {
 	numbers := make([]int, len(t.controllers))
-	last := make([]int, len(t.controllers)) // the highest bus so far, by root bus
+	last := make([]int, len(t.controllers)) // by root bus
 	roots := make([]int, len(t.controllers))
 	for i, c := range t.controllers {
 		switch c.Model {

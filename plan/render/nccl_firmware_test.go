@@ -17,13 +17,12 @@ import (
 	"github.com/rackless/rackless/vm/qapi"
 )
 
-// Files of Debian's ovmf: the firmware, and the store of its variables.
+// From Debian's ovmf.
 const (
 	firmwareCode = "/usr/share/OVMF/OVMF_CODE_4M.fd"
 	firmwareVars = "/usr/share/OVMF/OVMF_VARS_4M.fd"
 )
 
-// A qemuDevice is a PCI device of a guest in QEMU's query-pci.
 type qemuDevice struct {
 	Bus      int    `json:"bus"`
 	Slot     int    `json:"slot"`
@@ -34,9 +33,8 @@ type qemuDevice struct {
 	} `json:"pci_bridge"`
 }
 
-// The guest's firmware numbers the buses, so the addresses of devices are only predictions. This test lets UEFI
-// number the buses of a domain with expanders and switches, with other devices in place of passed-through ones. The
-// file for NCCL must have the same addresses.
+// The guest's firmware numbers the buses, so the addresses in the file for NCCL are only predictions. UEFI numbers the
+// buses of a domain with expanders and switches, with other devices in place of passed-through ones.
 func TestTheFirmwareGivesTheAddressesOfTheNCCLFile(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -85,8 +83,7 @@ func TestTheFirmwareGivesTheAddressesOfTheNCCLFile(t *testing.T) {
 	}
 }
 
-// busesOf returns the buses of a domain as QEMU's arguments, like libvirt's. Each passed-through device is replaced
-// by one that QEMU emulates; its ID and its subsystem device are the host address of the physical one.
+// busesOf replaces each passed-through device by an emulated one, whose ID and subsystem device are the host address.
 func busesOf(t *testing.T, d *libvirtxml.Domain) []string {
 	t.Helper()
 	var args []string
@@ -141,8 +138,7 @@ func busesOf(t *testing.T, d *libvirtxml.Domain) []string {
 	return args
 }
 
-// devices returns the replacements for the host's devices, by their guest addresses, for buses that the firmware has
-// numbered.
+// devices needs buses that the firmware has numbered.
 func devices(ctx context.Context, t *testing.T, q *qapi.Conn) map[string]string {
 	t.Helper()
 	found := map[string]string{}

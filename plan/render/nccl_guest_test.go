@@ -14,7 +14,6 @@ import (
 	"github.com/rackless/rackless/vm/kerneltest"
 )
 
-// guestInit prints the guest kernel's data on each PCI function, and waits to be switched off.
 const guestInit = `#!/bin/sh
 b=/bin/busybox
 $b mkdir -p /sys
@@ -28,9 +27,8 @@ echo END
 $b sleep 600
 `
 
-// The kernel of a node finds a GPU and a NIC below a common switch if they share one on the host. One switch of the
-// guest represents a chain of switches, which only the file for NCCL distinguishes. The firmware is SeaBIOS, because
-// the nodes' kernel does not boot by UEFI; another test covers UEFI.
+// The kernel of a node finds a GPU and a NIC below a common switch if they share one on the host. The firmware is
+// SeaBIOS, because the nodes' kernel does not boot by UEFI.
 func TestTheGuestHasTheTreeOfTheHost(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {

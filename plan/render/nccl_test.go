@@ -12,8 +12,8 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// switchedHost has a switch on each of two sockets with a GPU and two NICs below it, and a third NIC at a separate
-// root port on the first socket. The last NIC of the second socket is below a second, cascaded switch.
+// switchedHost has a switch on each of two sockets with a GPU and two NICs below it, and a third NIC at a separate root
+// port on the first socket. The last NIC of the second socket is below a second, cascaded switch.
 func switchedHost(t testing.TB) *topology.Host {
 	h := dualSocket(16)
 	add := func(node int, class topology.ID24, port, address, parent string) {
@@ -58,14 +58,13 @@ func switched(t testing.TB) Input {
 			card(plan.KindNIC, "NIC", 1, 1, "0000:97:00.0")}})
 }
 
-// switchedInGuest maps the devices of switched to their guest addresses. Bus 0 and the four buses of emulated devices
-// put the first expander at 32, and the second at half of the rest, 144. A switch takes two buses.
+// Bus 0 and the four buses of emulated devices put the first expander at 32, and the second at half of the rest, 144. A
+// switch takes two buses.
 var switchedInGuest = map[string]string{"0000:23:00.0": "0000:13:00.0", "0000:24:00.0": "0000:14:00.0",
 	"0000:25:00.0": "0000:1f:00.0", "0000:93:00.0": "0000:93:00.0", "0000:94:00.0": "0000:94:00.0",
 	"0000:95:00.0": "0000:97:00.0"}
 
-// TestNCCLSeesThePathsOfTheHost reads the file like inspect. Each path between devices of one NUMA node must be the
-// host's, with the addresses that follow from the domain.
+// Each path between devices of one NUMA node must be the host's, with the addresses that follow from the domain.
 func TestNCCLSeesThePathsOfTheHost(t *testing.T) {
 	t.Parallel()
 	in := switched(t)
@@ -109,7 +108,7 @@ func TestNCCLSeesThePathsOfTheHost(t *testing.T) {
 	}
 }
 
-// NCCL's own code reads the file, and must see the host's path from each GPU to each NIC.
+// NCCL's own code must see the host's path from each GPU to each NIC.
 func TestNCCLItselfSeesThePathsOfTheHost(t *testing.T) {
 	t.Parallel()
 	cache, err := os.UserCacheDir()

@@ -14,9 +14,8 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// The pages and settings files for people are templates, so that they can be edited in their own format. Their dot is
-// the plan. All text from a lab, a plan or a host must pass through md, line, word, quote or note, because
-// text/template does not escape.
+// The dot of the templates is the plan. All text from a lab, a plan or a host must pass through md, line, word, quote
+// or note, because text/template does not escape.
 //
 //go:embed pages/*.tmpl
 var pageFiles embed.FS
@@ -26,7 +25,7 @@ func (v *view) page(name string, data any) string {
 	t := template.Must(template.New(file).Funcs(v.functions()).ParseFS(pageFiles, "pages/"+file))
 	var b strings.Builder
 	if err := t.Execute(&b, data); err != nil {
-		panic(err) // a mistake in the template, which tests find
+		panic(err)
 	}
 	return b.String()
 }
@@ -53,7 +52,7 @@ func (v *view) functions() template.FuncMap {
 		"lab":      func() string { return v.lab },
 		"made":     func() string { return strings.TrimSuffix(mdText(v.made), ".") },
 		"fabric":   func() any { return v.in.Lab.Fabric },
-		"payload":  func() int { return v.in.Lab.Fabric.MTU - 28 }, // of a ping: MTU less IP and ICMP headers
+		"payload":  func() int { return v.in.Lab.Fabric.MTU - 28 }, // MTU less IP and ICMP headers
 		"frame":    func() int { return v.in.Lab.Fabric.MTU + ethernetOverhead },
 		"host":     func() *topology.Host { return v.host },
 		"machine":  v.machineName,
@@ -100,16 +99,15 @@ func (v *view) functions() template.FuncMap {
 
 func (v *view) readme() []byte { return []byte(v.page("README.md", v.plan)) }
 
-// switches returns notes on the network between the nodes. The marks of RDMA traffic follow the convention of NICs
-// and switches: priority 3 is lossless, and DSCP 26 (AF31) maps to it.
+// The marks of RDMA traffic follow the convention of NICs and switches: priority 3 is lossless, and DSCP 26 (AF31) maps
+// to it.
 func (v *view) switches() []Artifact {
 	return []Artifact{text("switch.md", v.page("switch.md", v.plan))}
 }
 
-// readWord returns a word of a command that people copy from a page. A lab's names cannot contain line breaks.
 func readWord(s string) string { return words.ShellWord(oneLine(s)) }
 
-// code returns commands as a block of Markdown, indented so that no text in them can end the block.
+// code indents, so that no text can end the block.
 func code(lines []string) string {
 	var b strings.Builder
 	for _, l := range lines {
@@ -157,8 +155,8 @@ func (v *view) knownDevices() []*topology.PCIDevice {
 	return all
 }
 
-// tenantPins returns the commands that keep unpinned virtual machines off the CPUs of the lab nodes. Pinned ones were
-// placed deliberately, and the plan avoids their CPUs.
+// tenantPins keeps unpinned virtual machines off the CPUs of the lab nodes. Pinned ones were placed deliberately, and
+// the plan avoids their CPUs.
 func (v *view) tenantPins() []string {
 	keep := v.housekeeping().Union(v.plan.Housekeeping.TenantCPUs).String()
 	var lines []string
@@ -189,7 +187,7 @@ func (v *view) pageChecks() []string {
 
 type topic struct {
 	Title, Note string
-	Checks      []string // commands with the output that they must print
+	Checks      []string // commands with their output
 }
 
 func (v *view) checks() []topic {
@@ -239,8 +237,8 @@ func (v *view) vfChecks() []string {
 	return lines
 }
 
-// vfPlace returns the address of a virtual function in the domains. If the kernel assigns another one, the domains
-// name the wrong device; the page's check shows this before a node is started.
+// If the kernel assigns another address, the domains name the wrong device; the page's check shows this before a node
+// is started.
 func (v *view) vfPlace(p *port) string {
 	if m, err := newMachine(v.in); err == nil {
 		if a, err := m.vfAddress(p.card.ID, fmt.Sprint(*p.card.VF)); err == nil {
@@ -250,7 +248,6 @@ func (v *view) vfPlace(p *port) string {
 	return "an address"
 }
 
-// numaText returns the beginning of numactl -H's output, including its "1 nodes".
 func numaText(n plan.Node) string {
 	if len(n.Cells) < 2 {
 		return "available: 1 nodes (0)"
@@ -279,8 +276,8 @@ func cellsOfDevices(n plan.Node) string {
 
 type guestPort struct {
 	Node, Port, Addr, IP string
-	Missing              string // reason for which it cannot be found reliably, or ""
-	Near                 string // runs a test on the port's NUMA node, if the guest sees NUMA nodes
+	Missing              string // why it cannot be found reliably, or ""
+	Near                 string // runs a test on the port's NUMA node, if the guest sees any
 }
 
 func (v *view) guestPorts(i int) []guestPort {
@@ -300,7 +297,6 @@ func (v *view) guestPorts(i int) []guestPort {
 	return all
 }
 
-// measuredPair returns the first ports of the first two lab nodes with ports, or nil if there are fewer.
 func (v *view) measuredPair() *struct{ Server, Client guestPort } {
 	var first []guestPort
 	for i := range v.ports {
@@ -314,11 +310,10 @@ func (v *view) measuredPair() *struct{ Server, Client guestPort } {
 	return &struct{ Server, Client guestPort }{first[0], first[1]}
 }
 
-// ethernetOverhead is a frame's size beyond its IP packet: addresses and type 14 bytes, a VLAN tag 4, the checksum 4.
+// ethernetOverhead: addresses and type 14 bytes, a VLAN tag 4, the checksum 4.
 const ethernetOverhead = 14 + 4 + 4
 
-// pfNetdev returns the network device of the physical functions as a word of a command, or a placeholder unless there
-// is exactly one.
+// pfNetdev returns a placeholder unless there is exactly one.
 func (v *view) pfNetdev() string {
 	var names []string
 	for _, p := range v.allPorts() {
@@ -336,9 +331,8 @@ func (v *view) pfNetdev() string {
 	return words.ShellWord(names[0])
 }
 
-// slowestLink returns the lowest known link rate of the lab, and the minimum result of a test on it. It returns nil
-// if no rate is known. Headers and gaps are 2 % of a RoCE v2 frame with 4096 bytes of payload, and the minimum allows
-// another 2 %.
+// slowestLink returns the lowest known link rate and the minimum result of a test on it, or nil. Headers and gaps are 2
+// % of a RoCE v2 frame with 4096 bytes of payload, and the minimum allows another 2 %.
 func (v *view) slowestLink() *struct{ Gbps, Least int64 } {
 	var rates []int64
 	for _, p := range v.allPorts() {

@@ -9,19 +9,17 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// A Port is a network port of a lab node with the data by which its guest finds it.
+// A Port has the data by which its guest finds it.
 type Port struct {
 	lab.NIC
-	// Path is the NIC's directory below /sys/devices in the guest, e.g. "pci0000:20/0000:20:00.0/0000:*:00.0". The
-	// guest's firmware numbers the buses at the *; the rest follows from the domain. It is empty if the port is not a
-	// device of the host.
+	// Path is below /sys/devices in the guest, e.g. "pci0000:20/0000:20:00.0/0000:*:00.0". The guest's firmware numbers
+	// the buses at the *; the rest follows from the domain. It is empty if the port is not a device of the host.
 	Path string
-	// OwnMAC is set if the port keeps its burned-in address regardless of the lab, as a NIC that is passed through as
-	// a whole does.
+	// OwnMAC is set if the port keeps its burned-in address, as a NIC that is passed through as a whole does.
 	OwnMAC bool
 }
 
-// Ports returns the ports of a lab node in the order of its NICs in the plan. It fails for the same plans as Domains.
+// Ports are in the order of the plan's NICs. It fails for the same plans as Domains.
 func Ports(in Input, node string) ([]Port, error) {
 	if in.Plan == nil {
 		return nil, fmt.Errorf("ports of node %q: no plan", node)
@@ -70,8 +68,7 @@ func (m *machine) ports(n *plan.Node) ([]Port, error) {
 	return ports, nil
 }
 
-// path returns the directory of a port below /sys/devices. Root ports are on root buses with numbers from the domain:
-// 0 and the numbers of the expander buses. The firmware numbers the others.
+// Root ports are on root buses with numbers from the domain: 0 and the expander buses. The firmware numbers the others.
 func (t *tree) path(port int) string {
 	a := t.controllers[port].Address.PCI
 	parent := t.controllers[*a.Bus]

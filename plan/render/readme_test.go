@@ -21,7 +21,6 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// mention matches names of files of the plan's directory in a page.
 var mention = regexp.MustCompile(`(?:^|[\s(` + "`" +
 	`])((?:kernel|firmware|tuned|domains|guests)/[A-Za-z0-9_./*-]*[A-Za-z0-9*])`)
 
@@ -81,7 +80,7 @@ func TestTheReadmeChecksWhatThePlanSays(t *testing.T) {
 	}
 }
 
-// The page has a command that lists the files written by its commands. It must find each file below /etc.
+// The command that lists files for the way back must find each file below /etc.
 func TestTheWayBackRemovesEachFile(t *testing.T) {
 	t.Parallel()
 	sh := findProgram(t, "sh")
@@ -157,7 +156,6 @@ func TestTheHostMayKeepNothing(t *testing.T) {
 	}
 }
 
-// commands returns the lines of code of a page that begin with one of the words, and the comment after each.
 func commands(page string, words ...string) (lines, after []string) {
 	all := strings.Split(page, "\n")
 	for i, line := range all {
@@ -222,7 +220,7 @@ func TestCommandsOfTheReadmeWorkOnLibvirt(t *testing.T) {
 		switch verb {
 		case "define", "attach-disk", "vcpupin", "emulatorpin":
 		default:
-			continue // these need a running guest, or a network
+			continue // needs a running guest, or a network
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
@@ -231,8 +229,7 @@ func TestCommandsOfTheReadmeWorkOnLibvirt(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v\n%s", line, err, out)
 		}
-		// libvirt shows only CPUs that this machine has, in maps of whole bytes, and the machine may have fewer than
-		// the plan.
+		// libvirt shows only CPUs that this machine has, in maps of whole bytes.
 		if got, want := strings.TrimSpace(string(out)), below(want[i], (present+7)/8*8); strings.HasSuffix(verb,
 			"pin") && got != want {
 			t.Errorf("%s\nprints %s\nthe page says %s", line, got, want)

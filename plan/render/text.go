@@ -20,10 +20,9 @@ func oneLine(s string) string {
 	return strings.Join(strings.Fields(s), " ")
 }
 
-// commentWidth is the width for wrapping comments.
 const commentWidth = 110
 
-// comment returns text as lines that begin with prefix. It does not split words longer than a line.
+// comment does not split words longer than a line.
 func comment(prefix, text string) string {
 	var b strings.Builder
 	for part := range strings.SplitSeq(text, "\n") {
@@ -44,8 +43,8 @@ func comment(prefix, text string) string {
 	return b.String()
 }
 
-// safeName returns s as a part of names of files and systemd units: letters, digits, hyphens and underscores stay,
-// any other byte becomes _ and two hexadecimal digits. Names of labs do not change.
+// safeName keeps letters, digits, hyphens and underscores; any other byte becomes _ and two hexadecimal digits. Names
+// of labs do not change.
 func safeName(s string) string {
 	var b strings.Builder
 	for i := range len(s) {

@@ -8,26 +8,24 @@ import (
 	"unicode/utf8"
 )
 
-// RacklessNamespace is the namespace of rackless's elements in <metadata>, which libvirt preserves without reading
-// them.
+// RacklessNamespace is for <metadata>, which libvirt preserves without reading.
 const RacklessNamespace = "https://github.com/rackless/rackless/libvirt/1"
 
-// prefixes are the XML prefixes of namespaces other than libvirt's own.
 var prefixes = map[string]string{
 	RacklessNamespace: "rackless:",
-	"http://libvirt.org/schemas/domain/qemu/1.0": "qemu:", // arguments that libvirt passes to QEMU unchanged
+	"http://libvirt.org/schemas/domain/qemu/1.0": "qemu:", // libvirt passes these arguments to QEMU
 }
 
-// A Mark is the element of rackless in the metadata of a domain. It identifies the lab node.
+// A Mark identifies the lab node in the metadata of a domain.
 type Mark struct {
 	XMLName xml.Name `xml:"https://github.com/rackless/rackless/libvirt/1 node"`
 	Lab     string   `xml:"lab,attr"`
 	Name    string   `xml:"name,attr"`
-	Plan    string   `xml:"plan,attr"` // the schema of the plan: "rackless/plan/v1"
+	Plan    string   `xml:"plan,attr"` // its schema: "rackless/plan/v1"
 	Host    string   `xml:"host,attr,omitempty"`
-	// Isolated lists the CPUs that the plan isolates, so that the domain can be judged before the host is booted so.
+	// Isolated lists CPUs of the plan, so that the domain can be judged before the host is booted so.
 	Isolated string `xml:"isolated,attr,omitempty"`
-	// Defined is added by the code that defines the domain. Domains leaves it nil.
+	// Defined is added by the code that defines the domain.
 	Defined *Defined `xml:"https://github.com/rackless/rackless/libvirt/1 defined"`
 }
 
@@ -37,29 +35,24 @@ type Defined struct {
 	Packed string `xml:",chardata"`
 }
 
-// A place is an element below the root of a document.
 type place struct {
-	path  string // names from below the root, as in "cpu/numa/cell"
-	index int    // among the elements of this name within the same parent
+	path  string // from below the root: "cpu/numa/cell"
+	index int    // among equal names within the same parent
 }
 
-// reasons explain the settings of a document. Each becomes the comment above its element. libvirt drops comments, so
-// they only matter in the file.
+// reasons become comments above elements. libvirt drops them.
 type reasons map[place]string
 
 func (r reasons) add(path, why string) { r.addAt(path, 0, why) }
 
-// addAt notes the reason for one of several elements of the path.
 func (r reasons) addAt(path string, index int, why string) { r[place{path, index}] = xmlComment(why) }
 
-// XML returns v as XML for people: two spaces of indentation, self-closing empty elements, and attributes in single
-// quotes like libvirt's. Invalid characters become U+FFFD, as in encoding/xml, so callers must check outside names
-// first.
+// XML has two spaces of indentation, self-closing empty elements, and attributes in single quotes like libvirt's.
+// Invalid characters become U+FFFD, as in encoding/xml, so callers must check outside names first.
 func XML(v any) ([]byte, error) { return explainedXML(v, nil) }
 
 func explainedXML(v any, why reasons) ([]byte, error) {
-	// encoding/xml supports neither self-closing tags nor comments above elements, so its output is parsed and
-	// printed again.
+	// encoding/xml supports neither self-closing tags nor comments above elements.
 	compact, err := xml.Marshal(v)
 	var root element
 	if err == nil {
@@ -73,7 +66,7 @@ func explainedXML(v any, why reasons) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// An element is a node of any document. libvirt's elements have text or children, never both.
+// libvirt's elements have text or children, never both.
 type element struct {
 	XMLName  xml.Name
 	Attrs    []xml.Attr `xml:",any,attr"`
@@ -81,7 +74,7 @@ type element struct {
 	Text     string     `xml:",chardata"`
 }
 
-// print writes e, located at place, within an element of the namespace outer.
+// outer is the namespace around e.
 func (e *element) print(b *bytes.Buffer, indent string, at place, outer string, why reasons) {
 	if text := why[at]; text != "" {
 		printComment(b, indent, text)
@@ -121,8 +114,7 @@ var (
 	textEscaper = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", "\r", "&#13;")
 )
 
-// xmlComment makes text fit for a comment. It separates two hyphens, which XML does not allow in comments, and
-// replaces control characters, including line breaks, by spaces.
+// xmlComment separates two hyphens, which XML does not allow in comments, and replaces control characters by spaces.
 func xmlComment(text string) string {
 	text = strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f || r >= utf8.RuneError && r <= 0xffff { // XML does not allow U+FFFE and U+FFFF
@@ -136,7 +128,7 @@ func xmlComment(text string) string {
 	return strings.TrimSpace(text)
 }
 
-// columns is the width of comments. It leaves room for line numbers on most screens.
+// columns leaves room for line numbers on most screens.
 const columns = 110
 
 func printComment(b *bytes.Buffer, indent, text string) {
@@ -151,7 +143,7 @@ func printComment(b *bytes.Buffer, indent, text string) {
 	b.WriteString(line + " -->\n")
 }
 
-// scaled returns bytes in the largest exact unit, up to GiB.
+// scaled uses the largest exact unit, up to GiB.
 func scaled(b uint64) (value uint, unit string) {
 	for _, u := range []struct {
 		unit  string

@@ -20,14 +20,13 @@ import (
 	"github.com/rackless/rackless/plan/render"
 )
 
-// These two files show that a directory belongs to a plan and is unmodified, so that it may be replaced.
+// These two files show that a directory belongs to a plan and is unmodified.
 const (
 	planFile = "plan.json"
 	sumsFile = "SHA256SUMS"
 )
 
-// WithSums adds a file with the checksums of the others in the format of sha256sum, which skips lines that begin with
-// #.
+// WithSums adds checksums in the format of sha256sum, which skips lines that begin with #.
 func WithSums(files []render.Artifact, made string) []render.Artifact {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "# %s\n# sha256sum -c %s says what has been changed since.\n", strings.Join(strings.Fields(made),
@@ -38,9 +37,9 @@ func WithSums(files []render.Artifact, made string) []render.Artifact {
 	return append(files[:len(files):len(files)], render.Artifact{Path: sumsFile, Mode: 0o644, Data: b.Bytes()})
 }
 
-// Write makes dir a directory with exactly these files. It writes them beside dir and exchanges the two in one step,
-// so that dir always holds either the earlier plan or this one as a whole. It replaces only an unmodified earlier
-// plan; otherwise the error is a *RefusedError.
+// Write makes dir a directory with exactly these files. It exchanges the two in one step, so that dir always holds
+// either the earlier plan or this one as a whole. It replaces only an unmodified plan; otherwise the error is a
+// *RefusedError.
 func Write(dir string, files []render.Artifact) (err error) {
 	dir, err = destination(dir)
 	if err != nil {
@@ -57,9 +56,9 @@ func Write(dir string, files []render.Artifact) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(work)) }() // contains the earlier plan on success
+	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
 	fresh := filepath.Join(work, "plan")
-	if err := os.Mkdir(fresh, 0o755); err != nil { // not work itself, which only its owner may enter
+	if err := os.Mkdir(fresh, 0o755); err != nil { // only its owner may enter work itself
 		return err
 	}
 	if err := writeBelow(fresh, files); err != nil {
@@ -73,7 +72,7 @@ func Write(dir string, files []render.Artifact) (err error) {
 	return putInPlace(fresh, dir, exchange)
 }
 
-// A RefusedError gives the reason for not writing to a directory.
+// A RefusedError gives the reason for not writing.
 type RefusedError struct{ Err error }
 
 func (e *RefusedError) Error() string { return e.Err.Error() }
@@ -81,7 +80,7 @@ func (e *RefusedError) Error() string { return e.Err.Error() }
 // Unwrap returns the reason.
 func (e *RefusedError) Unwrap() error { return e.Err }
 
-// destination returns the absolute path of a directory, with the links of its existing part resolved.
+// destination resolves the links of the existing part.
 func destination(path string) (string, error) {
 	if path == "" {
 		return "", errors.New("no directory is named")
@@ -90,7 +89,6 @@ func destination(path string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// Keep a link, and replace its target.
 	if _, err := os.Lstat(dir); err == nil {
 		if dir, err = filepath.EvalSymlinks(dir); err != nil {
 			return "", err
@@ -128,9 +126,9 @@ func writeBelow(dir string, files []render.Artifact) error {
 	return nil
 }
 
-// putInPlace makes fresh the directory dir. The former dir is then at the path of fresh, or removed. swap exchanges
-// the two; it is a parameter so that tests can simulate a file system that cannot do this (NFS, and others without
-// the flags of renameat2). On those, dir is missing for a moment but never lost.
+// putInPlace makes fresh the directory dir. The former dir is then at the path of fresh, or removed. swap exchanges the
+// two; a file system may be unable to (NFS, and others without the flags of renameat2). On those, dir is missing for a
+// moment but never lost.
 func putInPlace(fresh, dir string, swap func(a, b string) error) error {
 	if err := atomicfile.SyncTree(fresh); err != nil {
 		return err
@@ -139,13 +137,13 @@ func putInPlace(fresh, dir string, swap func(a, b string) error) error {
 	switch {
 	case err == nil:
 		return atomicfile.SyncDir(filepath.Dir(dir))
-	case errors.Is(err, fs.ErrNotExist): // dir does not exist, since fresh does
+	case errors.Is(err, fs.ErrNotExist): // fresh exists
 		return atomicfile.Rename(fresh, dir)
 	case errors.Is(err, syscall.EINVAL), errors.Is(err, syscall.ENOSYS), errors.Is(err, syscall.EOPNOTSUPP):
 	default:
 		return err
 	}
-	aside := filepath.Dir(fresh) + ".old" // as unique as the temporary directory, but not removed with it
+	aside := filepath.Dir(fresh) + ".old" // as unique as the temporary directory, but stays
 	if err := atomicfile.Rename(dir, aside); err != nil {
 		return err
 	}
@@ -158,8 +156,8 @@ func putInPlace(fresh, dir string, swap func(a, b string) error) error {
 	return os.RemoveAll(aside)
 }
 
-// replaceable returns information on dir, or nil if it does not exist. It returns an error unless dir is empty or an
-// unmodified earlier plan, because this program must not delete files that a user has added or changed.
+// replaceable returns nil if dir does not exist. It returns an error unless dir is empty or an unmodified plan, because
+// this program must not delete files that a user has added or changed.
 func replaceable(dir string) (fs.FileInfo, error) {
 	info, err := os.Stat(dir)
 	switch {

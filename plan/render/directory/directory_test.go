@@ -26,7 +26,6 @@ func planFiles(word string) []render.Artifact {
 	}, "rackless: plan of lab "+word)
 }
 
-// tree lists the paths below a directory with modes. Directories end with a slash.
 func tree(t testing.TB, dir string) []string {
 	t.Helper()
 	var all []string
@@ -74,7 +73,7 @@ func TestArtefactsAreWrittenWithTheirModesAndNothingIsLeftBeside(t *testing.T) {
 	t.Parallel()
 	base := t.TempDir()
 	dir := filepath.Join(base, "new parent", "plan")
-	for _, w := range []string{"first", "second", "second"} { // new, over another plan, over the same plan
+	for _, w := range []string{"first", "second", "second"} {
 		if err := Write(dir, planFiles(w)); err != nil {
 			t.Fatal(err)
 		}
@@ -128,7 +127,7 @@ func TestWhatIsNoUntouchedPlanIsNotReplaced(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		change func(t *testing.T, dir string)
-		want   string // part of the error; empty if it may be replaced
+		want   string
 	}{
 		{"an untouched plan may be", func(*testing.T, string) {}, ""},
 		{"so may one of which a file is gone", func(t *testing.T, dir string) {
@@ -334,7 +333,6 @@ func TestAnyOtherFaultOfTheExchangeChangesNothing(t *testing.T) {
 	}
 }
 
-// needExchange skips the test if the file system cannot exchange directories.
 func needExchange(t *testing.T) {
 	t.Helper()
 	_, fresh, dir := twoDirectories(t)

@@ -13,7 +13,7 @@ import (
 //go:embed ansible/*.tmpl
 var ansibleFiles embed.FS
 
-// Ansible's expressions use braces, so the templates use other delimiters.
+// Ansible's expressions use braces.
 var ansibleTemplates = template.Must(template.New("ansible").Delims("<<", ">>").Funcs(functions).
 	ParseFS(ansibleFiles, "ansible/*.tmpl"))
 

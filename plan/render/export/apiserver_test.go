@@ -21,8 +21,7 @@ import (
 	"github.com/rackless/rackless/plan/render/export"
 )
 
-// A real API server accepts the objects for KubeVirt and its networks according to their projects' own definitions,
-// and refuses misspelt keys.
+// A real API server accepts the objects by their projects' own definitions, and refuses misspelt keys.
 func TestAnAPIServerTakesTheObjects(t *testing.T) {
 	t.Parallel()
 	if !*judges {
@@ -52,7 +51,7 @@ func TestAnAPIServerTakesTheObjects(t *testing.T) {
 		}
 		for _, f := range files {
 			if f.Path == "kubelet.yaml" {
-				continue // the kubelet reads it from a file
+				continue
 			}
 			for _, object := range documents.Split(string(f.Data), -1) {
 				if !strings.Contains(object, "\nkind: ") {
@@ -111,7 +110,6 @@ func kubeVirtSchemas(t *testing.T) map[string]string {
 	return all
 }
 
-// An apiServer is a kube-apiserver that ends with the test.
 type apiServer struct {
 	url, token string
 	client     http.Client
@@ -164,7 +162,6 @@ func (s *apiServer) ask(t *testing.T, method, path string, body []byte) (code in
 	return res.StatusCode, string(text), err
 }
 
-// plurals maps kinds to the paths of their objects.
 var plurals = map[string]string{"Namespace": "/api/v1/namespaces", "Secret": "/api/v1/namespaces/default/secrets",
 	"CustomResourceDefinition":    "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
 	"KubeVirt":                    "/apis/kubevirt.io/v1/namespaces/kubevirt/kubevirts",
@@ -173,7 +170,7 @@ var plurals = map[string]string{"Namespace": "/api/v1/namespaces", "Secret": "/a
 	"SriovNetworkNodePolicy": "/apis/sriovnetwork.openshift.io/v1/namespaces/sriov-network-operator/" +
 		"sriovnetworknodepolicies"}
 
-// apply sends an object like kubectl apply --server-side --validate=strict.
+// apply works like kubectl apply --server-side --validate=strict.
 func (s *apiServer) apply(t *testing.T, object string) (code int, said string) {
 	t.Helper()
 	var o struct {
@@ -191,7 +188,7 @@ func (s *apiServer) apply(t *testing.T, object string) (code int, said string) {
 	return code, said
 }
 
-// must applies an object that the server has to accept. A newly defined kind takes a moment to become available.
+// A newly defined kind takes a moment to become available.
 func (s *apiServer) must(t *testing.T, object string) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {

@@ -1,9 +1,8 @@
-// Package export turns a plan into the files of other systems that run virtual machines or jobs on them: KubeVirt,
-// OpenStack Nova, Proxmox VE, Slurm, Open MPI, Ansible. It runs and writes nothing, and the same input gives the same
-// bytes.
+// Package export turns a plan into the files of other systems that run virtual machines or jobs on them. It runs and
+// writes nothing, and the same input gives the same bytes.
 //
-// If a system cannot express a property, a comment in its files mentions it. docs/export.md lists these limits and
-// the checks of each format.
+// If a system cannot express a property, a comment in its files mentions it. docs/export.md lists these limits and the
+// checks of each format.
 package export
 
 import (
@@ -25,13 +24,13 @@ import (
 // A Format is a system for which labs can be exported.
 type Format struct {
 	Name  string // as on the command line
-	Files string // description of the files, for people
-	// Unplaced is set if the lab file is sufficient. The input then has neither plan nor host.
+	Files string
+	// Unplaced needs only the lab file. The input then has neither plan nor host.
 	Unplaced bool
 	Render   func(render.Input) ([]render.Artifact, error)
 }
 
-// Formats returns all formats in the order of the documents.
+// Formats are in the order of the documents.
 func Formats() []Format {
 	return []Format{
 		{Name: "kubevirt", Files: "VirtualMachines, networks and node settings for KubeVirt", Render: KubeVirt},
@@ -44,7 +43,7 @@ func Formats() []Format {
 	}
 }
 
-// Find returns the format of a name.
+// Find looks up a name.
 func Find(name string) (Format, bool) {
 	for _, f := range Formats() {
 		if f.Name == name {
@@ -54,8 +53,7 @@ func Find(name string) (Format, bool) {
 	return Format{}, false
 }
 
-// Stream concatenates the files for printing, each below a comment with its name. The result for YAML files is again
-// a stream of documents.
+// Stream concatenates files, each below a comment with its name. YAML files give a stream of documents.
 func Stream(files []render.Artifact) []byte {
 	var b bytes.Buffer
 	for i, f := range files {
@@ -92,15 +90,14 @@ func check(in *render.Input) error {
 	return nil
 }
 
-// A share is a lab node's part of one NUMA node of the host.
 type share struct {
 	node  int   // of the host
 	vcpus []int // ascending
 	bytes uint64
 }
 
-// shares returns a lab node's part of each NUMA node of the host, in the order of its virtual CPUs. It is for systems
-// that give guests a NUMA node for each of the host's, even if the plan hides them.
+// shares are in the order of virtual CPUs, for systems that give guests a NUMA node for each of the host's, even if the
+// plan hides them.
 func shares(h *topology.Host, n *plan.Node) []share {
 	var all []share
 	at := func(node int) *share {
@@ -131,8 +128,8 @@ func shares(h *topology.Host, n *plan.Node) []share {
 	return all
 }
 
-// withCPUs returns the shares with virtual CPUs. It adds the memory of the others to the first of them and then
-// returns a note about it.
+// withCPUs returns the shares with virtual CPUs. It adds the memory of the others to the first and then returns a note
+// about it.
 func withCPUs(all []share) (kept []share, note string) {
 	kept = append(kept, lists.Filter(all, func(s share) bool { return len(s.vcpus) > 0 })...)
 	for _, s := range all {
@@ -144,7 +141,6 @@ func withCPUs(all []share) (kept []share, note string) {
 	return kept, note
 }
 
-// pageBytes returns the size of a lab node's hugepages, or 0 without hugepages.
 func pageBytes(n *plan.Node) uint64 {
 	for _, m := range n.Memory {
 		if m.PageBytes > 0 {
@@ -156,7 +152,7 @@ func pageBytes(n *plan.Node) uint64 {
 
 type ids struct{ vendor, device string }
 
-// idsOf returns the numbers by which other systems select a device. It fails for a host from a dump without them.
+// idsOf fails for a host from a dump without the numbers by which other systems select a device.
 func idsOf(h *topology.Host, id string) (ids, error) {
 	a, err := topology.ParsePCIAddr(id)
 	if err != nil {
@@ -174,7 +170,7 @@ func whole(n *plan.Node) []plan.NodeDevice {
 	return lists.Filter(n.Cards, func(c plan.NodeDevice) bool { return c.Kind != plan.KindVF })
 }
 
-// near reports whether each device of a lab node is on a NUMA node of its CPUs, as far as the host tells.
+// near reports whether all devices are on NUMA nodes of the CPUs, as far as the host tells.
 func near(h *topology.Host, n *plan.Node) bool {
 	cpus, _ := withCPUs(shares(h, n))
 	for _, c := range n.Cards {
@@ -189,10 +185,8 @@ func near(h *topology.Host, n *plan.Node) bool {
 	return true
 }
 
-// dns returns a name in the form of Kubernetes: lower case, digits and hyphens.
 func dns(s string) string { return strings.ToLower(strings.ReplaceAll(s, "_", "-")) }
 
-// unique refuses node names that become equal in other systems.
 func unique(nodes []string, name func(string) string) error {
 	first := map[string]string{}
 	for _, n := range nodes {
@@ -209,13 +203,11 @@ func planned(in render.Input) []string {
 	return lists.Map(in.Plan.Nodes, func(n plan.Node) string { return n.Name })
 }
 
-// Units of memory in most systems.
 const (
 	mib = 1 << 20
 	gib = 1 << 30
 )
 
-// kibi formats an amount of memory for Kubernetes: a whole number of the largest unit.
 func kibi(n uint64) string {
 	if n%gib == 0 {
 		return fmt.Sprintf("%dGi", n/gib)
@@ -223,7 +215,6 @@ func kibi(n uint64) string {
 	return fmt.Sprintf("%dMi", n/mib)
 }
 
-// columns is the width for wrapping comments.
 const columns = 100
 
 func comment(text string) string {
@@ -244,7 +235,6 @@ func head(in render.Input, what string) string { return made(in.Made) + comment(
 
 func made(by string) string { return comment(cmp.Or(by, "Made by rackless.")) }
 
-// functions are the functions of all templates. Names and texts become scalars of YAML.
 var functions = template.FuncMap{"comment": comment, "made": made, "scalar": scalar, "indented": indented}
 
 func filled(t *template.Template, name string, data any) (string, error) {
@@ -253,13 +243,11 @@ func filled(t *template.Template, name string, data any) (string, error) {
 	return b.String(), err
 }
 
-// scalar formats a text as a YAML value, with quotes if needed.
 func scalar(text string) (string, error) {
 	data, err := yaml.Marshal(text)
 	return strings.TrimSpace(string(data)), err
 }
 
-// indented indents the lines of a text as a block of YAML.
 func indented(by int, text string) string {
 	var b strings.Builder
 	for line := range strings.Lines(strings.TrimSuffix(text, "\n") + "\n") {

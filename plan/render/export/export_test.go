@@ -19,7 +19,7 @@ import (
 
 const examples = "../../../examples/"
 
-// cases are labs with the machines for their plans. A lab that needs no plan has no host.
+// A lab that needs no plan has no host.
 var cases = []struct{ name, lab, host string }{
 	{"epyc-pair", "epyc-pair.yaml", "epyc-7551p.ttar"},
 	{"r740-one", "r740-one.yaml", "r740.ttar"},
@@ -86,7 +86,7 @@ func TestFilesOfEachFormat(t *testing.T) {
 	}
 }
 
-// A host from a matrix of names has no device addresses to export.
+// A matrix of names has no device addresses.
 func TestAHostWithoutAddressesIsRefused(t *testing.T) {
 	t.Parallel()
 	in := input(t, "h20-two.yaml", "h20.txt")
@@ -103,7 +103,7 @@ func TestAHostWithoutAddressesIsRefused(t *testing.T) {
 	}
 }
 
-// Two names that differ only in characters that other systems drop would refer to one machine.
+// Names that differ only in characters that other systems drop would refer to one machine.
 func TestNamesThatBecomeOneAreRefused(t *testing.T) {
 	t.Parallel()
 	in := input(t, "epyc-pair.yaml", "epyc-7551p.ttar")
@@ -142,7 +142,7 @@ func TestProxmoxIsReadBackAsPlanned(t *testing.T) {
 	}
 }
 
-// The stream of several YAML files is one stream of documents.
+// Several YAML files are one stream of documents.
 func TestStreamNamesItsFiles(t *testing.T) {
 	t.Parallel()
 	one := []render.Artifact{{Path: "a", Data: []byte("x\n")}}

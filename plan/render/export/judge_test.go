@@ -25,7 +25,7 @@ import (
 
 var judges = flag.Bool("judges", false, "fail where a judge is not installed, instead of leaving it out")
 
-// judge returns a program of an environment that hack/judges.sh installs.
+// judge returns a program that hack/judges.sh installs.
 func judge(t *testing.T, environment, program string) string {
 	t.Helper()
 	if testing.Short() {
@@ -106,7 +106,7 @@ func TestAnsibleReadsTheInventory(t *testing.T) {
 		if c.name != "slurm" {
 			continue
 		}
-		// The arguments of ssh are Ansible templates that Ansible expands.
+		// Ansible expands ssh's arguments.
 		said := string(ask(t, files, filepath.Join(filepath.Dir(inventory), "ansible"), "-i", "inventory.yaml",
 			"login", "-c", "local",
 			"-m", "debug", "-a", `{"msg": "{{ ansible_ssh_common_args }} {{ ansible_ssh_private_key_file }}"}`))
@@ -157,7 +157,7 @@ func computeHostOf(h *topology.Host, p *plan.Plan) computeHost {
 	return c
 }
 
-// Nova's own code reads the files, and places the servers of the lab on the host of the plan.
+// Nova's own code reads the files and places the servers as planned.
 func TestNovaPlacesTheServers(t *testing.T) {
 	t.Parallel()
 	if !*judges {
@@ -186,7 +186,7 @@ func TestNovaPlacesTheServers(t *testing.T) {
 		}
 		if c.name == "r740-eight" {
 			// Five of these nodes span both NUMA nodes, and the lab fills the host. Nova puts the halves on the first
-			// node with room, and finds no place for the last server. docs/export.md mentions this.
+			// node with room, and finds no place for the last server: see docs/export.md.
 			want["r740-eight-vm07"] = 0
 		}
 		got := map[string]int{}
@@ -227,7 +227,6 @@ func TestTheKubeletTakesItsConfiguration(t *testing.T) {
 	}
 }
 
-// moduleFile returns a file in the cache of Go modules, which hack/judges.sh downloads.
 func moduleFile(t *testing.T, path string) string {
 	t.Helper()
 	cache, err := exec.CommandContext(t.Context(), "go", "env", "GOMODCACHE").Output()
@@ -237,23 +236,21 @@ func moduleFile(t *testing.T, path string) string {
 	return filepath.Join(strings.TrimSpace(string(cache)), path)
 }
 
-// kubeVirtDefinitions returns the file of KubeVirt's source that defines its objects.
 func kubeVirtDefinitions(t *testing.T) string {
 	t.Helper()
 	return moduleFile(t, "kubevirt.io/kubevirt@v1.6.0/pkg/virt-operator/resource/generate/components/"+
 		"validations_generated.go")
 }
 
-// TestKubeVirtTakesTheObjects checks keys and values against KubeVirt's definitions, which an API server uses to
-// judge objects, and runs KubeVirt's own admission. It also verifies that these find a misspelt key and an unknown
-// feature gate.
+// TestKubeVirtTakesTheObjects uses KubeVirt's definitions and its own admission, and verifies that these find a
+// misspelt key and an unknown feature gate.
 func TestKubeVirtTakesTheObjects(t *testing.T) {
 	t.Parallel()
 	if !*judges {
 		t.Skip("make test-judges fetches the source of KubeVirt")
 	}
 	admission := judge(t, "kubevirt", "../kubevirt")
-	python := judge(t, "nova", "python") // it has YAML and JSON schemas
+	python := judge(t, "nova", "python")
 	definitions := kubeVirtDefinitions(t)
 	script, err := filepath.Abs("testdata/judge-kubevirt.py")
 	if err != nil {
@@ -296,8 +293,8 @@ func TestKubeVirtTakesTheObjects(t *testing.T) {
 	}
 }
 
-// Open MPI binds each rank of the rank file to the virtual CPUs of the line's NUMA node that libvirt's domain pins to
-// the line's host CPUs. hwloc simulates the CPUs of the domain.
+// Open MPI binds each rank to virtual CPUs that libvirt's domain pins to the line's host CPUs. hwloc simulates the CPUs
+// of the domain.
 func TestOpenMPIBindsTheRanks(t *testing.T) {
 	t.Parallel()
 	mpirun := judge(t, "openmpi", "../usr/bin/mpirun.openmpi")
@@ -331,7 +328,7 @@ func TestOpenMPIBindsTheRanks(t *testing.T) {
 					}
 				}
 			}
-			var ranks strings.Builder // ranks of this node alone, simulated on this machine
+			var ranks strings.Builder
 			var where, on []string
 			for _, m := range rank.FindAllStringSubmatch(string(files[1].Data), -1) {
 				if render.DomainPath(m[2]) == file.Path {
@@ -353,7 +350,7 @@ func TestOpenMPIBindsTheRanks(t *testing.T) {
 			if len(bound) != len(on) {
 				t.Fatalf("%s: %d of %d ranks are bound:\n%s", file.Path, len(bound), len(on), out)
 			}
-			for i, b := range bound { // such as [../..][BB/..]: a letter for each virtual CPU
+			for i, b := range bound { // [../..][BB/..]: a letter for each virtual CPU
 				var to []string
 				cell, _ := strconv.Atoi(where[i])
 				for v, letter := range strings.NewReplacer("[", "", "]", "", "/", "").Replace(b[1]) {

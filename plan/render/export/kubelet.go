@@ -8,17 +8,17 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// Policies of the kubelet's topology manager, the strictest first.
+// The kubelet's policies, the strictest first.
 const (
 	singleNUMANode = "single-numa-node"
 	restricted     = "restricted"
 	bestEffort     = "best-effort"
 )
 
-// maxKubeNodes limits the NUMA nodes whose sets are tried. The kubelet itself supports 8 by default.
+// maxKubeNodes limits the sets that are tried. The kubelet supports 8 nodes by default.
 const maxKubeNodes = 16
 
-// A demand is the amount of a resource that a machine asks for, and the amount on each NUMA node of the host.
+// A demand is what a machine asks for, and what each NUMA node has.
 type demand struct {
 	amount uint64
 	on     []uint64
@@ -47,7 +47,7 @@ func (k *kube) policy() string {
 	return strictest
 }
 
-// demands lists the resources of a machine for which the kubelet has hints: CPUs, memory and devices.
+// demands lists the resources with hints: CPUs, memory and devices.
 func (k *kube) demands(n *plan.Node) []demand {
 	h := k.in.Host
 	cpus, memory := demand{amount: uint64(len(n.VCPUs))}, demand{amount: n.MemoryBytes}
@@ -99,7 +99,7 @@ func (k *kube) demands(n *plan.Node) []demand {
 	return all
 }
 
-// resourceOf names the resource of a device: the NIC for a virtual function, else vendor and device.
+// resourceOf is the NIC for a virtual function, else vendor and device.
 func (k *kube) resourceOf(c *plan.NodeDevice) string {
 	if c.Kind == plan.KindVF {
 		return k.network(c.ID)
@@ -111,7 +111,7 @@ func (k *kube) resourceOf(c *plan.NodeDevice) string {
 	return id.vendor + ":" + id.device
 }
 
-// commonSet returns the size of a set of NUMA nodes that is a smallest one for each demand, or 0 if no set is.
+// commonSet returns the size of a set that is a smallest one for each demand, or 0.
 func commonSet(demands []demand, nodes int) int {
 	holds := func(d demand, set uint) bool {
 		var sum uint64

@@ -16,14 +16,14 @@ import (
 //go:embed kubevirt/*.tmpl
 var kubeFiles embed.FS
 
-// kubeTemplates are the templates of the files. make test-judges checks the results against KubeVirt's definitions.
+// make test-judges checks the results against KubeVirt's definitions.
 var kubeTemplates = template.Must(template.New("kubevirt").Funcs(functions).ParseFS(kubeFiles, "kubevirt/*.tmpl"))
 
 // KubeVirt returns a VirtualMachine for each node of the plan, and the configuration that it needs on the cluster and
 // the host.
 //
-// Kubernetes chooses the CPUs and devices of a machine itself, by the rules in kubelet.yaml. So the files only
-// contain sizes, shapes and counts of the plan, and select the host by a label.
+// Kubernetes chooses the CPUs and devices itself, by the rules in kubelet.yaml. So the files only contain sizes, shapes
+// and counts, and select the host by a label.
 func KubeVirt(in render.Input) ([]render.Artifact, error) {
 	k := kube{in: in}
 	if err := k.read(); err != nil {
@@ -46,15 +46,15 @@ type kube struct {
 	in render.Input
 
 	Made     string // a comment
-	Lab      string // value of the label rackless/lab, by which the machines select the plan's host
+	Lab      string // value of the label rackless/lab, which selects the host
 	MTU      int
-	Isolated bool            // each machine gets an additional core for QEMU's own threads
-	Reserved topology.CPUSet // kept for the host's own processes
+	Isolated bool // each machine gets another core for QEMU's own threads
+	Reserved topology.CPUSet
 	SMT      bool
-	Spans    bool   // some machine has CPUs or memory of several NUMA nodes
+	Spans    bool   // some machine is on several NUMA nodes
 	Policy   string // of the kubelet's topology manager
 
-	FirstNode              int // NUMA node with the memory reserved for the host
+	FirstNode              int // with the memory reserved for the host
 	SystemMiB, ReservedMiB uint64
 
 	Devices  []kubeDevice // passed as a whole, each kind once
@@ -62,14 +62,14 @@ type kube struct {
 	Machines []kubeMachine
 }
 
-// A kubeDevice is a device that KubeVirt's own plugin offers.
+// A kubeDevice is offered by KubeVirt's own plugin.
 type kubeDevice struct {
 	Name     string // in its machine
 	Selector string // vendor and device: 10DE:20B0
 	Resource string
 }
 
-// A kubeNetwork is a NIC with virtual functions that the SR-IOV network operator creates and assigns.
+// A kubeNetwork is a NIC whose virtual functions the SR-IOV network operator creates and assigns.
 type kubeNetwork struct {
 	PF, Vendor     string
 	Name, Resource string
@@ -88,8 +88,8 @@ type kubeMachine struct {
 
 type kubePort struct{ Name, MAC, Network string }
 
-// Default reserve in MiB if the lab file has none: for the host's own processes, and the kubelet's default eviction
-// limit, which counts toward the reserve.
+// For a lab file without a reserve, in MiB: the host's own processes, and the kubelet's default eviction limit, which
+// counts toward the reserve.
 const (
 	systemMiB    = 2048
 	evictionHard = 100
@@ -138,8 +138,8 @@ func (k *kube) read() error {
 	return nil
 }
 
-// reserve takes a core per machine from the host's cores for QEMU's own threads, because Kubernetes has no pool of
-// shared CPUs for them. It takes none unless a core remains for the host.
+// reserve takes a core per machine for QEMU's own threads, because Kubernetes has no pool of shared CPUs for them. It
+// takes none unless a core remains for the host.
 func (k *kube) reserve() {
 	k.Reserved = k.in.Plan.Housekeeping.CPUs
 	var cores []topology.CPUSet
@@ -166,8 +166,7 @@ func (k *kube) reserve() {
 
 func (k *kube) name(node string) string { return dns(k.in.Plan.Lab + "-" + node) }
 
-// network returns the name of a network of VFs of a NIC: lower case letters, digits and hyphens. The SR-IOV
-// operator's resource of that name has underscores.
+// network uses lower case letters, digits and hyphens. The SR-IOV operator's resource of that name has underscores.
 func (k *kube) network(pf string) string {
 	return dns(k.in.Plan.Lab) + "-" + strings.NewReplacer(":", "-", ".", "-").Replace(pf)
 }

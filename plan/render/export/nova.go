@@ -14,13 +14,11 @@ import (
 	"github.com/rackless/rackless/plan/render"
 )
 
-// physicalNetwork is Neutron's name of the fabric between the hosts' NICs.
+// physicalNetwork is Neutron's name of the fabric.
 const physicalNetwork = "fabric"
 
-// Nova returns the settings for a compute host's nova.conf, and the commands that make flavors, ports and servers.
-//
-// Nova chooses the CPUs of a server itself from cpu_dedicated_set, using one NUMA node of the host for each of the
-// guest's.
+// Nova returns the settings for nova.conf, and the commands that make flavors, ports and servers. Nova chooses CPUs
+// itself from cpu_dedicated_set, using one NUMA node of the host for each of the guest's.
 func Nova(in render.Input) ([]render.Artifact, error) {
 	if err := check(&in); err != nil {
 		return nil, fmt.Errorf("export nova: %w", err)
@@ -82,7 +80,7 @@ func (n *nova) device(c *plan.NodeDevice) error {
 //go:embed nova/*.tmpl
 var novaFiles embed.FS
 
-// The templates of nova.conf and openstack.sh. oslo.config does not support a comment after a value.
+// oslo.config does not support a comment after a value.
 var novaTemplates = template.Must(template.New("nova").Funcs(functions).Funcs(template.FuncMap{
 	"network": func() string { return physicalNetwork }}).ParseFS(novaFiles, "nova/*.tmpl"))
 
@@ -90,11 +88,11 @@ type novaPage struct {
 	render.Input
 	CPUs          topology.CPUSet // of all nodes
 	Held, Devices []string        // lines of nova.conf
-	Fabrics       []string        // subnets of ports that are virtual functions, in the order of the nodes' ports
+	Fabrics       []string        // subnets of virtual functions, in the order of ports
 	Servers       []novaServer
 }
 
-// A novaServer is a node with its flavor, which it shares with equal nodes. Specs are set for the first of them.
+// A novaServer shares its flavor with equal nodes. Specs are set for the first.
 type novaServer struct {
 	Node, Flavor, Size string
 	Notes, Specs       []string
@@ -146,7 +144,6 @@ func (n *nova) page() novaPage {
 	return p
 }
 
-// flavor returns the extra specs of a lab node's flavor, with notes.
 func (n *nova) flavor(node *plan.Node) (specs []string, notes []string) {
 	add := func(format string, args ...any) { specs = append(specs, fmt.Sprintf(format, args...)) }
 	sockets, cores, threads, _ := node.Topology()

@@ -7,7 +7,7 @@ import (
 	"github.com/rackless/rackless/plan/render/openmpi"
 )
 
-// OpenMPI returns a hostfile with a rank for each core of the planned nodes, and the rank file that binds them:
+// OpenMPI returns a hostfile with a rank for each core, and the rank file that binds them:
 //
 //	mpirun --hostfile hostfile --rankfile rankfile -np RANKS PROGRAM
 func OpenMPI(in render.Input) ([]render.Artifact, error) {

@@ -9,11 +9,10 @@ import (
 	"github.com/rackless/rackless/plan/render"
 )
 
-// proxmoxFirst is the number of the first machine. It is easy to change, because it only occurs in the file's name.
+// proxmoxFirst occurs only in file names, so it is easy to change.
 const proxmoxFirst = 9000
 
-// Proxmox returns a configuration file of each node of the plan for /etc/pve/qemu-server. It is untested on a real
-// Proxmox VE.
+// Proxmox returns configuration files for /etc/pve/qemu-server. It is untested on a real Proxmox VE.
 func Proxmox(in render.Input) ([]render.Artifact, error) {
 	if err := check(&in); err != nil {
 		return nil, fmt.Errorf("export proxmox: %w", err)
@@ -67,7 +66,7 @@ func proxmox(in render.Input, n *plan.Node) (string, error) {
 		}
 		address := a.String()
 		if len(c.Functions) > 1 {
-			// Without the function number, it stands for all functions of the card.
+			// Without the function number, it stands for all of the card.
 			address, _, _ = strings.Cut(address, ".")
 		}
 		line(fmt.Sprintf("hostpci%d", i), "%s,pcie=1", address)

@@ -13,8 +13,8 @@ import (
 	"github.com/rackless/rackless/plan/render/slurm"
 )
 
-// Slurm returns the configuration of a cluster of the plan's nodes. Its controller is the first node unless the lab
-// file names one. The nodes are described as their guests will see themselves.
+// Slurm makes the first node the controller unless the lab file names one. Nodes are described as their guests will see
+// themselves.
 func Slurm(in render.Input) ([]render.Artifact, error) {
 	if err := check(&in); err != nil {
 		return nil, fmt.Errorf("export slurm: %w", err)
@@ -36,9 +36,9 @@ func Slurm(in render.Input) ([]render.Artifact, error) {
 	return slurm.Files(c)
 }
 
-// switches returns the network between the nodes of a plan, for jobs that should stay close together. A NIC of the
-// host is a switch between its virtual functions, and the fabric joins the NICs. A node belongs to the switch of its
-// first port, which is on the fabric's first subnet. If no NIC joins nodes, the fabric is the only switch.
+// switches describes the network for jobs that should stay close together. A NIC of the host is a switch between its
+// virtual functions, and the fabric joins the NICs. A node belongs to the switch of its first port, which is on the
+// fabric's first subnet.
 func switches(p *plan.Plan) []slurm.Switch {
 	var leaves group.By[string, string]
 	joined := false
@@ -89,7 +89,7 @@ func guest(h *topology.Host, n *plan.Node) *topology.Host {
 		}
 	}
 	for _, c := range n.Cards {
-		a, _ := topology.ParsePCIAddr(c.ID) // check has verified that it is an address
+		a, _ := topology.ParsePCIAddr(c.ID)
 		var cell *int
 		if n.GuestNUMA {
 			cell = c.Cell

@@ -1,5 +1,4 @@
-// Package openmpi writes files for Open MPI's mpirun from the plan of a lab: a hostfile, and a rank file that binds
-// each rank to a core.
+// Package openmpi writes a hostfile and a rank file for Open MPI's mpirun from the plan of a lab.
 package openmpi
 
 import (
@@ -12,14 +11,14 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// A Node is a node that runs ranks.
+// A Node runs ranks.
 type Node struct {
 	Name  string
-	CPUs  int // number of equal cores to use if the plan lacks the node
+	CPUs  int // equal cores, if the plan lacks the node
 	Ranks int
 }
 
-// NodesOf returns the nodes of a plan with a rank for each core.
+// NodesOf gives a rank to each core.
 func NodesOf(p *plan.Plan) []Node {
 	return lists.Map(p.Nodes, func(n plan.Node) Node {
 		return Node{Name: n.Name, CPUs: len(n.VCPUs), Ranks: len(coresOf(p, Node{Name: n.Name}))}
@@ -35,8 +34,8 @@ func Hostfile(nodes []Node) string {
 	return b.String()
 }
 
-// Rankfile binds each rank to a core of its node, with the reason. If a node has more ranks than cores, cores get
-// several ranks. The plan is nil in a lab without one.
+// Rankfile binds each rank to a core. If a node has more ranks than cores, cores get several. The plan is nil in a lab
+// without one.
 func Rankfile(lab string, p *plan.Plan, nodes []Node) string {
 	basis := "The plan says which cores are next to the network."
 	if p == nil {
@@ -61,12 +60,12 @@ func Rankfile(lab string, p *plan.Plan, nodes []Node) string {
 }
 
 type core struct {
-	number int    // Open MPI's number within the node, socket by socket
+	number int    // within the node, socket by socket
 	why    string // its location
 }
 
-// coresOf returns the cores of a node in the order of ranks: the NUMA node of the first port first, because messages
-// pass through that port, then the NUMA nodes next to it.
+// coresOf is in the order of ranks: the NUMA node of the first port first, because messages pass through that port,
+// then the NUMA nodes next to it.
 func coresOf(p *plan.Plan, node Node) (cores []core) {
 	i := -1
 	if p != nil {

@@ -12,8 +12,7 @@ import (
 
 func TestRankfiles(t *testing.T) {
 	t.Parallel()
-	// Two sockets of two cores with two threads each, a node with only memory, and the NIC at the second socket; and
-	// a node without NUMA.
+	// Two sockets of two cores with two threads each, a node with only memory, and the NIC at the second socket.
 	placed := &plan.Plan{Nodes: []plan.Node{
 		{Name: "a", SMT: true, Threads: 2, VCPUs: []int{2, 18, 3, 19, 10, 26, 11, 27}, NICs: []lab.NIC{{Name: "eth0"}},
 			Cells: []plan.Cell{{Cell: 0, VCPUs: 4, Distances: []int{10, 21}},

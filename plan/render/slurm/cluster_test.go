@@ -41,15 +41,14 @@ func find() (string, error) {
 	return root, nil
 }
 
-// start runs Slurm with files for /etc/slurm, and returns when all nodes are idle. It replaces machine-wide settings:
-// paths, users and ports, the confinement of processes, and the devices of gres.conf, which become empty files. Nodes
-// have the CPUs and the memory of the files.
+// start returns when all nodes are idle. It replaces machine-wide settings: paths, users and ports, the confinement of
+// processes, and the devices of gres.conf, which become empty files.
 func start(files []render.Artifact) (c *daemons, err error) {
 	root, err := find()
 	if err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp("", "rl-slurm-") // short, because socket paths are limited to 107 bytes
+	dir, err := os.MkdirTemp("", "rl-slurm-") // socket paths are limited to 107 bytes
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +92,7 @@ func start(files []render.Artifact) (c *daemons, err error) {
 }
 
 func await(done func() bool) error {
-	const limit = 60 * time.Second // outside of tests, all of it takes less than a second
+	const limit = 60 * time.Second // outside of tests, less than a second
 	for began := time.Now(); time.Since(began) < limit; time.Sleep(20 * time.Millisecond) {
 		if done() {
 			return nil
@@ -149,7 +148,6 @@ func (c *daemons) write(files []render.Artifact) (nodes []string, err error) {
 
 var device = regexp.MustCompile(`\bFile=\S+`)
 
-// set replaces the line of a setting, or adds it.
 func set(text, setting string) string {
 	name, _, _ := strings.Cut(setting, "=")
 	line := regexp.MustCompile(`(?m)^` + name + `=.*$`)
@@ -159,7 +157,7 @@ func set(text, setting string) string {
 	return text + setting + "\n"
 }
 
-// alone gives each node a separate line with a port of this machine, and returns their names.
+// alone gives each node a line with a port of this machine.
 func alone(text, host string) (string, []string, error) {
 	lines := strings.Split(text, "\n")
 	var nodes []string
@@ -193,7 +191,7 @@ func freePort() (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
-// expand returns the names in a host list of Slurm: vm[00-02,07],head.
+// expand reads vm[00-02,07],head.
 func expand(list string) (names []string) {
 	for _, m := range regexp.MustCompile(`([^,\[]+)(?:\[([^\]]*)\])?,?`).FindAllStringSubmatch(list, -1) {
 		if m[2] == "" {
@@ -214,7 +212,6 @@ func expand(list string) (names []string) {
 	return names
 }
 
-// start starts a daemon, which ends with this program.
 func (c *daemons) start(name string, args ...string) error {
 	cmd := exec.Command(filepath.Join(c.root, "usr/sbin", name), args...)
 	cmd.Env = c.env
@@ -232,7 +229,7 @@ func (c *daemons) start(name string, args ...string) error {
 	return nil
 }
 
-// Run runs a client, such as srun, and returns its output.
+// Run returns the output of a client, such as srun.
 func (c *daemons) Run(argv ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -258,7 +255,7 @@ func (c *daemons) logs() string {
 	return b.String()
 }
 
-// Stop ends all of it and removes its files.
+// Stop removes all files too.
 func (c *daemons) Stop() error {
 	for _, p := range c.procs {
 		_ = p.Process.Signal(syscall.SIGTERM) // it may have ended

@@ -12,16 +12,16 @@ import (
 	"github.com/rackless/rackless/plan/render"
 )
 
-// Slurm itself starts with the output of rackless export, taken from the golden files of render/export.
+// Slurm itself starts with the golden files of render/export.
 func TestSlurmTakesTheExportedFiles(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		lab, nodes string
-		want       []string // the switches above the nodes of a job that asks to stay below one, in some order
+		want       []string // the switches above a job that asks to stay below one, in some order
 	}{
 		{"epyc-pair", "2", []string{"fabric.vm00", "fabric.vm01"}},
 		{"r740-one", "1", []string{"fabric.vm"}},
-		// Four nodes have virtual functions of each port, and a job of four fits behind one.
+		// Four nodes have virtual functions of each port.
 		{"r740-eight", "4", []string{"fabric.nic-0000-3b-00.0.vm00", "fabric.nic-0000-3b-00.0.vm03",
 			"fabric.nic-0000-3b-00.0.vm04", "fabric.nic-0000-3b-00.0.vm05"}},
 	} {

@@ -10,8 +10,8 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// NodeOf returns Slurm's description of a machine, with its compute GPUs and RDMA NICs, each with the cores of its
-// NUMA node. The memory is the kernel's total.
+// NodeOf returns a machine with its compute GPUs and RDMA NICs, each with the cores of its NUMA node. The memory is the
+// kernel's total.
 func NodeOf(name string, h *topology.Host) (Node, error) {
 	n := Node{Name: name}
 	order := ordered(h)
@@ -46,8 +46,8 @@ func NodeOf(name string, h *topology.Host) (Node, error) {
 	return n, nil
 }
 
-// nicFile returns a file that exists if the RDMA device does. Slurm respects the cores only of devices with a file,
-// and the number of the file below /dev/infiniband does not follow from known data.
+// nicFile exists if the RDMA device does. Slurm respects the cores only of devices with a file, and the number of the
+// file below /dev/infiniband does not follow from known data.
 func nicFile(rdma string) string { return "/sys/class/infiniband/" + rdma + "/node_guid" }
 
 func rdmaOf(nic *topology.NIC) []string {
@@ -58,7 +58,7 @@ func rdmaOf(nic *topology.NIC) []string {
 	return names
 }
 
-// memory returns the memory of a machine in whole MiB, or 0 if unknown.
+// memory is in whole MiB, or 0 if unknown.
 func memory(h *topology.Host) int64 {
 	if h.Memory.TotalBytes != nil {
 		return int64(*h.Memory.TotalBytes >> 20)
@@ -68,13 +68,12 @@ func memory(h *topology.Host) int64 {
 	return int64(sum >> 20)
 }
 
-// gpu returns the i-th GPU as a device. It returns false for one that only drives a screen, and for vendors with
-// unknown device files.
+// gpu returns false for one that only drives a screen, and for vendors with unknown device files.
 func gpu(h *topology.Host, i int) (Device, bool) {
 	g := &h.GPUs[i]
 	d := Device{Kind: GPU, Type: gpuType(g.Model)}
 	vendor := strings.ToLower(g.Vendor + " " + g.Driver)
-	index := 0 // the driver's number among the vendor's GPUs
+	index := 0 // among the vendor's GPUs
 	for k := range h.GPUs[:i] {
 		if h.GPUs[k].Vendor == g.Vendor && h.GPUs[k].Driver == g.Driver {
 			index++
@@ -91,7 +90,7 @@ func gpu(h *topology.Host, i int) (Device, bool) {
 	return d, true
 }
 
-// gpuType derives a type from a model's name: "NVIDIA GeForce RTX 3090" is rtx_3090.
+// "NVIDIA GeForce RTX 3090" is rtx_3090.
 func gpuType(model string) string {
 	if _, marketing, ok := strings.Cut(model, "["); ok { // lspci's form: "GA102 [GeForce RTX 3090]"
 		model, _, _ = strings.Cut(marketing, "]")
@@ -107,8 +106,8 @@ func gpuType(model string) string {
 	return strings.Join(words, "_")
 }
 
-// near returns the cores of a NUMA node by their index in the order. It returns an empty set if the machine has only
-// one node, or if the node of the device is unknown.
+// near returns the cores of a NUMA node by their index in the order. It is empty if the machine has only one node, or
+// if the node of the device is unknown.
 func near(h *topology.Host, order []topology.Core, node *int) (cores topology.CPUSet) {
 	if node == nil || len(h.NUMANodes) < 2 {
 		return cores
@@ -122,7 +121,7 @@ func near(h *topology.Host, order []topology.Core, node *int) (cores topology.CP
 	return cores
 }
 
-// ordered returns the cores in the order of hwloc and Slurm: by socket, NUMA node and cache, each by its lowest CPU.
+// ordered is the order of hwloc and Slurm: by socket, NUMA node and cache, each by its lowest CPU.
 func ordered(h *topology.Host) []topology.Core {
 	sockets := make(map[int]topology.CPUSet)
 	for _, c := range h.Cores {

@@ -1,8 +1,6 @@
-// Package slurm writes the configuration of Slurm for a cluster: slurm.conf, gres.conf, topology.conf and
-// cgroup.conf. The same files serve a lab, with nodes that describe themselves ([NodeOf]), and real machines,
-// described by a dump or a plan. They are the same on all nodes of a cluster.
-//
-// They are for Slurm 22.05 (Debian 12) and newer.
+// Package slurm writes slurm.conf, gres.conf, topology.conf and cgroup.conf, which are the same on all nodes of a
+// cluster. They serve a lab, with nodes that describe themselves ([NodeOf]), and real machines, described by a dump or
+// a plan. They are for Slurm 22.05 (Debian 12) and newer.
 package slurm
 
 import (
@@ -23,35 +21,35 @@ import (
 	"github.com/rackless/rackless/plan/render"
 )
 
-// A Cluster is the input for Slurm's configuration.
+// A Cluster is the input.
 type Cluster struct {
 	Name       string
-	Controller string   // machine with slurmctld; it need not be one of Nodes
-	Nodes      []Node   // at least one, in the order of the files
-	Switches   []Switch // network between the nodes; without any, there is no topology.conf
-	// MPI is srun's default plugin for MPI programs: "pmix", "pmi2", or empty for none.
+	Controller string   // need not be one of Nodes
+	Nodes      []Node   // at least one
+	Switches   []Switch // without any, there is no topology.conf
+	// MPI is srun's default plugin: "pmix", "pmi2", or empty.
 	MPI string
-	// Made names the program and the input of the files, in one line.
+	// Made names the program and the input, in one line.
 	Made string
 }
 
-// A Node is a machine that runs jobs.
+// A Node runs jobs.
 type Node struct {
 	Name      string
 	Sockets   int   // of the machine
 	Cores     int   // per socket
 	Threads   int   // per core
-	MemoryMiB int64 // total for jobs; 0 means that Slurm does not count memory
+	MemoryMiB int64 // for jobs; 0 means that Slurm does not count memory
 	Devices   []Device
 }
 
 // A Device is a GPU or a NIC that jobs request, as in --gres=gpu:1,nic:1.
 type Device struct {
 	Kind string // GPU or NIC
-	Type string // such as "h100" or "mlx5_0": --gres=nic:mlx5_0:1; may be empty
-	File string // such as /dev/nvidia0; empty if unknown, in which case Slurm ignores Cores
-	// Cores are the cores next to the device, in the order of Slurm and hwloc: the first core of the first socket is
-	// 0. Empty means that all are equal.
+	Type string // "h100" or "mlx5_0"; may be empty
+	File string // /dev/nvidia0; empty if unknown: Slurm then ignores Cores
+	// Cores are next to the device, in the order of Slurm and hwloc: the first core of the first socket is 0. Empty
+	// means that all are equal.
 	Cores topology.CPUSet
 }
 
@@ -68,10 +66,9 @@ type Switch struct {
 	Switches []string
 }
 
-// name matches names that are safe in a line: Slurm interprets blanks, commas, brackets and equals signs.
+// name is safe in a line: Slurm interprets blanks, commas, brackets and equals signs.
 var name = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`)
 
-// check refuses text that Slurm could not read, or would misinterpret.
 func (c Cluster) check() error {
 	if len(c.Nodes) == 0 {
 		return errors.New("no node")
@@ -117,7 +114,7 @@ func (c Cluster) check() error {
 	return nil
 }
 
-// Files returns the files of a cluster for /etc/slurm. The same cluster gives the same bytes.
+// Files are for /etc/slurm. The same cluster gives the same bytes.
 func Files(c Cluster) ([]render.Artifact, error) {
 	if err := c.check(); err != nil {
 		return nil, fmt.Errorf("slurm: %w", err)
@@ -150,8 +147,8 @@ var conf = template.Must(template.New("slurm.conf").Funcs(template.FuncMap{"join
 	"names": func(nodes []Node) []string { return lists.Map(nodes, func(n Node) string { return n.Name }) },
 }).Parse(confText))
 
-// memoryPerCPU returns the smallest memory per CPU of any node in MiB, or 0 if that of a node is unknown. It is the
-// default for jobs. Otherwise a job without a request would get all memory of its nodes, and others would wait.
+// memoryPerCPU is the smallest of any node in MiB, or 0 if one is unknown. It is the default for jobs: otherwise a job
+// without a request would get all memory of its nodes.
 func (c Cluster) memoryPerCPU() int64 {
 	least := int64(math.MaxInt64)
 	for _, n := range c.Nodes {
@@ -163,7 +160,6 @@ func (c Cluster) memoryPerCPU() int64 {
 	return max(1, least)
 }
 
-// line returns a node's line in slurm.conf without its name.
 func (n Node) line() string {
 	s := fmt.Sprintf("CPUs=%d Sockets=%d CoresPerSocket=%d ThreadsPerCore=%d", n.Sockets*n.Cores*n.Threads,
 		n.Sockets, n.Cores, n.Threads)
@@ -244,7 +240,7 @@ func (c Cluster) cgroupConf() string {
 	return "ConstrainCores=yes\nConstrainRAMSpace=yes\nConstrainDevices=" + devices + "\n"
 }
 
-// alike groups the names of nodes by the result of say. It leaves out nodes with an empty result.
+// alike leaves out nodes with an empty result of say.
 func alike(nodes []Node, say func(Node) string) *group.By[string, string] {
 	var all group.By[string, string]
 	for _, n := range nodes {
@@ -255,8 +251,8 @@ func alike(nodes []Node, say func(Node) string) *group.By[string, string] {
 	return &all
 }
 
-// HostList formats names like Slurm: vm[00-03,07],head. It combines consecutive names that differ in a number at
-// their end.
+// HostList formats names like Slurm: vm[00-03,07],head. It combines consecutive names that differ in a number at their
+// end.
 func HostList(names []string) string {
 	var out []string
 	for i := 0; i < len(names); {
@@ -278,7 +274,6 @@ func HostList(names []string) string {
 	return strings.Join(out, ",")
 }
 
-// ranges formats the numbers of names after a stem: 00-03,07.
 func ranges(names []string, stem int) string {
 	var out []string
 	for i := 0; i < len(names); {
@@ -296,7 +291,7 @@ func ranges(names []string, stem int) string {
 	return strings.Join(out, ",")
 }
 
-// cut splits a name before the digits at its end. If there are more than nine digits, it does not split.
+// cut does not split a name before more than nine digits.
 func cut(name string) (stem, digits string) {
 	stem = strings.TrimRight(name, "0123456789")
 	if len(name)-len(stem) > 9 {
@@ -306,6 +301,6 @@ func cut(name string) (stem, digits string) {
 }
 
 func number(digits string) int {
-	n, _ := strconv.Atoi(digits) // at most nine digits, see cut
+	n, _ := strconv.Atoi(digits)
 	return n
 }

@@ -91,7 +91,7 @@ func TestCoresAreThoseOfSlurm(t *testing.T) {
 	pkg := func(i int) *int { return &i }
 	h := &topology.Host{NUMANodes: []topology.NUMANode{{ID: 0, CPUs: topology.CPUs(0, 2, 4, 6)},
 		{ID: 1, CPUs: topology.CPUs(1, 3, 5, 7)}}}
-	for i := range 4 { // cores of two sockets alternately, each with its sibling 4 CPUs later
+	for i := range 4 {
 		h.Cores = append(h.Cores, topology.Core{ID: i, Package: pkg(i % 2), CPUs: topology.CPUs(i, i+4)})
 	}
 	h.GPUs = []topology.GPU{{Vendor: "NVIDIA Corporation", Model: "GA102 [GeForce RTX 3090]", NUMANode: pkg(1)},
@@ -170,7 +170,7 @@ func started(t *testing.T, files []render.Artifact) *daemons {
 	return s
 }
 
-// Slurm itself reads the files, and gives jobs the cores next to their devices.
+// Slurm itself gives jobs the cores next to their devices.
 func TestSlurmRunsJobsAsTheFilesSay(t *testing.T) {
 	t.Parallel()
 	c := labCluster()
@@ -181,7 +181,7 @@ func TestSlurmRunsJobsAsTheFilesSay(t *testing.T) {
 		argv []string
 	}{
 		{"5", []string{"--nodes=5", "sh", "-c", "echo $SLURM_NNODES"}},
-		// Neither leaf has five nodes, and a job of two nodes stays on one of them.
+		// A job of five nodes spans leaves, and one of two stays on one.
 		{"spine.leaf1.big", []string{"--nodelist=big", "sh", "-c", "echo $SLURM_TOPOLOGY_ADDR"}},
 		{"CPU_IDs=8-9", []string{"--nodelist=big", "--gres=nic:mlx5_0:1", "sh", "-c",
 			"scontrol show job --details $SLURM_JOB_ID"}},
@@ -209,7 +209,7 @@ func TestSlurmRunsJobsAsTheFilesSay(t *testing.T) {
 	}
 }
 
-// Slurm accepts nodes read from dumps: a real machine, and one of several hundred cores.
+// Slurm accepts nodes read from dumps.
 func TestSlurmTakesRealMachines(t *testing.T) {
 	t.Parallel()
 	c := epyc(t)
