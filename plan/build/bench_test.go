@@ -10,8 +10,8 @@ import (
 	"github.com/rackless/rackless/plan/build"
 )
 
-// largeHost is the machine for the planner's speed goals: 1,024 CPUs in 16 NUMA nodes, 16 GPUs, and 16 NICs with 16
-// virtual functions each.
+// largeHost is for the planner's speed goals: 1,024 CPUs, 16 NUMA nodes, 16 GPUs, and 16 NICs with 16 virtual
+// functions.
 func largeHost(t testing.TB) *topology.Host {
 	t.Helper()
 	h := described(t, "pack:2 numa:8(memory=128GiB) l3:4 core:8 pu:2")
@@ -54,7 +54,7 @@ func BenchmarkNew(b *testing.B) {
 	}
 }
 
-// Reading the largest accepted model must not take long: the YAML library's time grows faster than the text.
+// The YAML library's time grows faster than the text.
 func BenchmarkParseModel(b *testing.B) {
 	text := []byte("pairs:\n" + strings.Repeat("- {gpu: GPU0, nic: NIC0, gbps: 392}\n", 3000))
 	b.SetBytes(int64(len(text)))

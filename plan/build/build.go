@@ -1,8 +1,7 @@
 // Package build makes the planner's problem from a host and a lab.
 //
-// [Problem] decides which resources lab nodes may get and which the host keeps: cores beside tenants, memory by NUMA
-// node, devices tied by IOMMU groups, and free virtual functions. It reports all requests that the host cannot
-// satisfy at once ([RequestErrors]). A file of measurements ([ParseModel]) replaces published weights and path
+// [Problem] decides which resources lab nodes may get and which the host keeps. It reports all requests that the host
+// cannot satisfy at once ([RequestErrors]). A file of measurements ([ParseModel]) replaces published weights and path
 // classes.
 package build
 
@@ -21,13 +20,12 @@ import (
 
 // Options are the inputs of [Problem] besides host and lab.
 type Options struct {
-	HostName string            // name for messages: a file, or "this machine"
-	Tenants  []topology.Tenant // replace the host's tenants if lab.Tenants names a file
-	Model    *Model            // measurements that override the published weights, or nil
+	HostName string            // for messages: a file, or "this machine"
+	Tenants  []topology.Tenant // if lab.Tenants names a file
+	Model    *Model            // override the published weights, or nil
 }
 
-// Limits of a Problem. They are far above any current machine. A description beyond them is a mistake or an attack,
-// and the error names the limit.
+// A description beyond these limits of a Problem is a mistake or an attack.
 //
 // They also keep every cost within an int64. A distance is at most 245, and the means of [Weights.Of] divide the
 // products in Evaluate by cores, pages and devices, so that each term of a lab node stays below 10^13. TermUnequal
@@ -36,26 +34,23 @@ const (
 	MaxHostCores   = 4096
 	MaxHostNodes   = 256  // NUMA nodes
 	MaxHostDevices = 1024 // GPUs and NICs
-	// MaxHostMemory is the largest memory in bytes: 52 bits of physical address, the maximum of x86-64 and arm64
-	// processors.
+	// MaxHostMemory is in bytes: 52 bits of physical address, the maximum of x86-64 and arm64.
 	MaxHostMemory = 1 << 52
-	// MaxNICVFs is the largest number of virtual functions of one NIC. No current NIC has more.
+	// MaxNICVFs is for one NIC. No current NIC has more.
 	MaxNICVFs = 1024
-	// MaxNodeDevices is the largest number of devices and virtual functions that a lab node may request.
+	// MaxNodeDevices is for one lab node, with virtual functions.
 	MaxNodeDevices = 256
-	// MaxDistance is the largest SLIT distance, which ACPI stores in a byte.
+	// MaxDistance is in SLIT, which ACPI stores in a byte.
 	MaxDistance = 255
-	// MaxWeight is the largest weight of a term.
+	// MaxWeight is for a term.
 	MaxWeight = 1_000_000
 
-	maxFunctions = 1 << 16 // number of addresses in a PCI domain
+	maxFunctions = 1 << 16 // addresses in a PCI domain
 	maxOthers    = 4096    // disks, default routes, bonds, and tenants
 )
 
-// Problem makes a planner's problem from a host and a lab. Its error is a [RequestErrors] with all requests that the
-// host cannot satisfy; each names the lab node, the key, the available amount and the remedy.
-//
-// Problem.Notes lists assumptions about unknown properties of the host. Problem changes neither h nor l.
+// Problem makes a planner's problem, with assumptions about the host in Notes. Its error is a [RequestErrors] with all
+// requests that the host cannot satisfy; each names the lab node, the key, the available amount and the remedy.
 func Problem(h *topology.Host, l *lab.Lab, o Options) (*plan.Problem, error) {
 	b := &problemBuilder{
 		host: h, lab: l, model: o.Model, noted: map[string]bool{},
@@ -69,8 +64,7 @@ func Problem(h *topology.Host, l *lab.Lab, o Options) (*plan.Problem, error) {
 	}
 	b.p.Host = b.name
 	b.name = words.Plain(b.name)
-	// Stop here on errors. Later steps depend on these results and would report wrong causes, such as too many
-	// requested cores on a host with unreadable cores.
+	// Later steps depend on these results and would report wrong causes.
 	b.checkLimits()
 	b.chooseWeights()
 	if len(b.errs) > 0 {
@@ -99,14 +93,13 @@ func Problem(h *topology.Host, l *lab.Lab, o Options) (*plan.Problem, error) {
 	return b.p, nil
 }
 
-// A problemBuilder builds a Problem. Its methods run in the order of Problem; each may use the results of earlier
-// ones.
+// A problemBuilder's methods run in the order of Problem; each may use the results of earlier ones.
 type problemBuilder struct {
 	host    *topology.Host
 	lab     *lab.Lab
 	model   *Model
 	tenants []topology.Tenant
-	name    string // name of the host, fit for messages
+	name    string
 	tree    *topology.Tree
 
 	p     *plan.Problem
@@ -114,25 +107,22 @@ type problemBuilder struct {
 	errs  RequestErrors
 
 	nodeOf map[int]int // index in Problem.NUMANodes by ID
-	// uses maps a PCI function to its use, in the words of Device.Refused. A device with such a function stays with
-	// the host.
+	// uses is in the words of Device.Refused. A device with such a function stays with the host.
 	uses map[topology.PCIAddr]string
-	// blocked is the subset of uses that also rules out virtual functions: a tenant has the whole function, or the
-	// function is dead.
+	// blocked is the subset of uses that also rules out virtual functions.
 	blocked map[topology.PCIAddr]string
 	holders map[topology.PCIAddr]string // tenant that holds a function
-	heldVFs map[topology.PCIAddr]int    // number of virtual functions held by tenants without known indexes
-	// virtual lists the virtual functions of each physical one: existing ones, and the addresses of others if known.
+	heldVFs map[topology.PCIAddr]int    // held by tenants without known indexes
+	// virtual has existing functions, and the addresses of others if known.
 	virtual map[topology.PCIAddr][]vfFunction
-	// virtualUses is like uses, for physical functions that are needed because of one of their virtual functions.
+	// virtualUses is for physical functions that are needed because of a virtual one.
 	virtualUses map[topology.PCIAddr]string
-	// hostUses is the subset of uses near which the host keeps its own CPUs: disks and default routes, in the order
-	// found.
+	// hostUses is the subset of uses near which the host keeps its own CPUs: disks and default routes.
 	hostUses []hostUse
 	facts    []deviceFacts // parallel to Problem.Devices
 }
 
-// note records an assumption, once for all lab nodes that it concerns.
+// note records an assumption once.
 func (b *problemBuilder) note(format string, args ...any) {
 	if text := fmt.Sprintf(format, args...); !b.noted[text] {
 		b.noted[text] = true
@@ -140,7 +130,7 @@ func (b *problemBuilder) note(format string, args ...any) {
 	}
 }
 
-// fail adds an error about a key of a lab node, or of the whole lab if node is empty.
+// fail concerns the whole lab if node is empty.
 func (b *problemBuilder) fail(node, key, format string, args ...any) {
 	b.errs = append(b.errs, &RequestError{Node: node, Key: key, What: fmt.Sprintf(format, args...)})
 }
@@ -167,7 +157,7 @@ func (b *problemBuilder) checkLimits() {
 	total := uint64(0)
 	for i := range h.NUMANodes {
 		if m := h.NUMANodes[i].MemoryBytes; m != nil {
-			// Both are far below 2^63, so their sum does not overflow.
+			// Both are far below 2^63.
 			total = min(total, MaxHostMemory+1) + min(*m, MaxHostMemory+1)
 		}
 	}
@@ -181,7 +171,7 @@ func (b *problemBuilder) checkLimits() {
 
 func (b *problemBuilder) chooseWeights() {
 	b.p.Workload = cmp.Or(b.lab.Workload, lab.DefaultWorkload)
-	if !slices.Contains(lab.Workloads(), b.p.Workload) { // a Lab that did not come from the parser
+	if !slices.Contains(lab.Workloads(), b.p.Workload) { // not from the parser
 		b.fail("", "workload", "no weights for workload %q", string(b.p.Workload))
 		return
 	}
@@ -198,14 +188,14 @@ func (b *problemBuilder) chooseWeights() {
 // made of parts without a common divisor at all.
 const equalCells = 10_000
 
-// A RequestError is a request of the lab that the host, or a model, cannot satisfy.
+// A RequestError is a request that the host, or a model, cannot satisfy.
 type RequestError struct {
-	Node string // lab node; empty for the whole lab or the host
-	Key  string // key of the lab file: "gpus", "host.reserve.cores"; "model" for a model's file; may be empty
+	Node string // empty for the whole lab or the host
+	Key  string // "gpus", "host.reserve.cores"; "model" for a model's file; may be empty
 	What string // problem, available amount, and remedy
 }
 
-// Error returns "node: key: " and the description of the problem.
+// Error begins with "node: key: ".
 func (e *RequestError) Error() string {
 	text := ""
 	for _, part := range []string{e.Node, e.Key} {
@@ -216,17 +206,14 @@ func (e *RequestError) Error() string {
 	return text + e.What
 }
 
-// RequestErrors are all errors of one call of [Problem], in the order of the lab, and never empty. errors.As with a
-// *RequestError finds the first.
+// RequestErrors are all errors of one [Problem], in the order of the lab. errors.As with a *RequestError finds the
+// first.
 type RequestErrors = lists.Errors[*RequestError]
 
-// maxListed limits the devices and names listed in messages.
 const maxListed = 8
 
-// listText joins names as in "a, b and c", and counts names beyond maxListed.
 func listText(names []string) string { return words.Names(names, maxListed) }
 
-// rowText joins names by commas, and counts names beyond maxListed.
 func rowText(names []string) string {
 	if len(names) > maxListed {
 		return words.Names(names, maxListed)

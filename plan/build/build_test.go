@@ -30,7 +30,7 @@ func h20(t testing.TB) *topology.Host  { return readHost(t, "../../examples/host
 
 type change func(*lab.Node)
 
-// labOf returns a lab of n equal nodes with 4 CPUs, 4 GiB and no devices, modified by changes.
+// labOf returns a lab of n nodes with 4 CPUs, 4 GiB and no devices.
 func labOf(n int, changes ...change) *lab.Lab {
 	l := &lab.Lab{Name: "test", Workload: lab.WorkloadMixed, Hugepages: lab.HugepagesAuto, Tenants: lab.TenantsRead}
 	for i := range n {
@@ -90,8 +90,7 @@ func problem(t testing.TB, h *topology.Host, l *lab.Lab, o build.Options) *plan.
 	return p
 }
 
-// pretty returns the JSON of a problem with one line per list element, so that a golden file and its changes are
-// readable.
+// pretty has one line per list element, so that changes are readable.
 func pretty(t *testing.T, p *plan.Problem) []byte {
 	t.Helper()
 	raw, err := json.Marshal(p)

@@ -13,13 +13,11 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// maxBundle limits the functions that go together with a device. A larger group holds most of a machine.
+// maxBundle: a larger group holds most of a machine.
 const maxBundle = 256
 
-// functionSets joins PCI functions that can only go together.
 type functionSets map[topology.PCIAddr]topology.PCIAddr
 
-// root returns the representative of a's set, and shortens the path to it.
 func (s functionSets) root(a topology.PCIAddr) topology.PCIAddr {
 	for {
 		up, ok := s[a]
@@ -33,7 +31,7 @@ func (s functionSets) root(a topology.PCIAddr) topology.PCIAddr {
 	}
 }
 
-// join puts a and c into one set. The lower address represents it, so that the order of calls does not matter.
+// join represents a set by its lower address, so that the order of calls does not matter.
 func (s functionSets) join(a, c topology.PCIAddr) {
 	a, c = s.root(a), s.root(c)
 	if c.Compare(a) < 0 {
@@ -46,8 +44,8 @@ func (s functionSets) join(a, c topology.PCIAddr) {
 //
 // The functions of a GPU's card go together, because they share its reset and power. The functions of a NIC are
 // separate NICs. Functions of one IOMMU group go together, because the IOMMU cannot distinguish them: vfio requires
-// that each is bound to it or has no driver, and does not accept part of a group (Documentation/driver-api/vfio.rst).
-// Bridges stay with the host. So do virtual functions, which vanish when their physical function is given away.
+// that each is bound to it or has no driver (Documentation/driver-api/vfio.rst). Bridges stay with the host. So do
+// virtual functions, which vanish when their physical function is given away.
 func (b *problemBuilder) bundle() {
 	sets := functionSets{}
 	for i := range b.facts {
@@ -110,7 +108,7 @@ func (b *problemBuilder) bundle() {
 	}
 }
 
-// functionNames lists the functions that go with a device: its own first, then others of its card, then the rest.
+// functionNames has the device's own first, then others of its card.
 func functionNames(f *deviceFacts, all []topology.PCIAddr) []string {
 	var names []string
 	for _, a := range slices.Concat(f.card, all) {
@@ -119,9 +117,8 @@ func functionNames(f *deviceFacts, all []topology.PCIAddr) []string {
 	return names
 }
 
-// refusal returns the reason for which the device cannot be given away, or "". For a function that is tied to the
-// device, it also names the tie. Reasons of the device itself come first: "it holds the root disk" is clearer than
-// its group.
+// refusal returns the reason for which the device cannot be given away, or "". Reasons of the device itself come first:
+// "it holds the root disk" is clearer than its group.
 func (b *problemBuilder) refusal(f *deviceFacts, all []topology.PCIAddr, groupOf map[topology.PCIAddr]int) string {
 	if f.refused != "" {
 		return f.refused
@@ -147,7 +144,6 @@ func (b *problemBuilder) refusal(f *deviceFacts, all []topology.PCIAddr, groupOf
 	return ""
 }
 
-// holder returns the tenant that holds one of the functions or a virtual function of one, or "".
 func (b *problemBuilder) holder(functions []topology.PCIAddr) string {
 	for _, a := range functions {
 		if name := b.holders[a]; name != "" {
@@ -162,8 +158,8 @@ func (b *problemBuilder) holder(functions []topology.PCIAddr) string {
 	return ""
 }
 
-// noteCompany notes functions that go along with a device because of its IOMMU group. This is allowed, but the host
-// should not be surprised by the loss of a USB controller or a sound card.
+// noteCompany notes functions that go along because of an IOMMU group, so that the loss of a USB controller or a sound
+// card is no surprise.
 func (b *problemBuilder) noteCompany(d *plan.Device, f *deviceFacts, all []topology.PCIAddr,
 	groupOf map[topology.PCIAddr]int) {
 	others := lists.Map(lists.Filter(all, func(a topology.PCIAddr) bool { return !slices.Contains(f.card, a) }),
@@ -176,7 +172,6 @@ func (b *problemBuilder) noteCompany(d *plan.Device, f *deviceFacts, all []topol
 	}
 }
 
-// whatIs returns the name of a function's class in parentheses, or "".
 func (b *problemBuilder) whatIs(a topology.PCIAddr) string {
 	if p := b.tree.Device(a); p != nil && p.ClassName != "" {
 		return " (" + words.Plain(p.ClassName) + ")"
@@ -187,9 +182,8 @@ func (b *problemBuilder) whatIs(a topology.PCIAddr) string {
 // An endpointGroup is an IOMMU group without its bridges and virtual functions.
 type endpointGroup struct {
 	id        int
-	functions []topology.PCIAddr // sorted by address, at least one
-	// reason for keeping them with the host, a bridge with a driver other than pcieport's; empty if there is no such
-	// bridge
+	functions []topology.PCIAddr // sorted, at least one
+	// a bridge with a driver other than pcieport's, or empty
 	keptBecause string
 }
 
@@ -209,8 +203,7 @@ func bridgeKeepsGroup(p *topology.PCIDevice) string {
 		"group away; another slot may help", p.Address, words.Plain(p.Driver))
 }
 
-// iommuGroups returns the groups by number. If the IOMMU is off or the host does not tell, it returns nothing and
-// notes the consequences.
+// iommuGroups returns nothing and notes the consequences if the IOMMU is off or the host does not tell.
 func (b *problemBuilder) iommuGroups() []endpointGroup {
 	wanted := b.wantsDevices(plan.KindGPU) || b.wantsDevices(plan.KindNIC) || b.wantsDevices(plan.KindVF)
 	io := &b.host.IOMMU
@@ -261,8 +254,8 @@ func (b *problemBuilder) iommuGroups() []endpointGroup {
 	return groups
 }
 
-// iommuFix returns instructions for turning the IOMMU on. The kernel uses AMD's if the firmware reports it, but
-// Intel's only on request (Documentation/admin-guide/kernel-parameters.txt: intel_iommu, amd_iommu).
+// The kernel uses AMD's IOMMU if the firmware reports it, but Intel's only on request
+// (Documentation/admin-guide/kernel-parameters.txt: intel_iommu, amd_iommu).
 func (b *problemBuilder) iommuFix() string {
 	model := strings.ToLower(b.host.System.CPUModel)
 	switch {

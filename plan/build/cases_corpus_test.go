@@ -25,18 +25,16 @@ import (
 	"github.com/rackless/rackless/plan/search"
 )
 
-// A corpusShape describes a lab that is scaled to a machine.
 type corpusShape struct {
 	name      string
 	nodes     int
-	fill      int // percentage of the available cores for all lab nodes together
+	fill      int // percentage of the available cores
 	devices   bool
 	unequal   bool
 	workload  lab.Workload
 	hugepages lab.Hugepages
 }
 
-// corpusShapes range from one lab node on nearly all of a machine to sixteen small ones.
 var corpusShapes = []corpusShape{
 	{"one-nearly-all", 1, 95, true, false, lab.WorkloadRDMALatency, lab.HugepagesAuto},
 	{"two-equal", 2, 80, true, false, lab.WorkloadGPUCollective, lab.HugepagesAuto},
@@ -46,9 +44,9 @@ var corpusShapes = []corpusShape{
 	{"sixteen-equal", 16, 90, false, false, lab.WorkloadGPUCompute, lab.HugepagesAuto},
 }
 
-// cut makes the lab for a machine, or returns false if the machine is too small.
+// cut returns false if the machine is too small.
 func (s corpusShape) cut(h *topology.Host) (*lab.Lab, bool) {
-	// The problem of a single small lab node lists the machine's resources.
+	// This problem lists the machine's resources.
 	probe := labOf(1, cpus(1), memory(256*lab.MiB))
 	probe.Hugepages = lab.HugepagesOff
 	p, err := build.Problem(h, probe, build.Options{})
@@ -97,13 +95,12 @@ func (s corpusShape) cut(h *topology.Host) (*lab.Lab, bool) {
 	for i := range s.nodes {
 		cores := give / (s.nodes - i)
 		if s.unequal && i+1 < s.nodes {
-			cores = max(1, cores*(3+i%4)/5) // from three fifths to six fifths of an equal share
+			cores = max(1, cores*(3+i%4)/5) // three fifths to six fifths of an equal share
 		}
 		cores = min(cores, give-(s.nodes-i-1))
 		give -= cores
 		n := lab.Node{Name: fmt.Sprintf("vm%02d", i), CPUs: cores, Memory: perNode, SMT: lab.Off, GuestNUMA: lab.Auto}
 		if s.devices {
-			// Equal shares of the available devices, at most two of a kind.
 			if k := min(2, gpuCount/s.nodes); k > 0 {
 				gpus(some(k))(&n)
 			}
@@ -119,8 +116,7 @@ func (s corpusShape) cut(h *topology.Host) (*lab.Lab, bool) {
 	return l, true
 }
 
-// machinesToPlan reads the machines of this repository, and a larger collection if RACKLESS_CORPUS names its
-// directory.
+// machinesToPlan adds a larger collection if RACKLESS_CORPUS names its directory.
 func machinesToPlan(t *testing.T) map[string]*topology.Host {
 	t.Helper()
 	hosts := corpus(t)
@@ -146,14 +142,12 @@ func machinesToPlan(t *testing.T) map[string]*topology.Host {
 
 var long = flag.Bool("long", false, "plan each lab on each machine twice, and not one of four by chance")
 
-// Every real machine, with labs of 1 to 16 lab nodes: a plan that passes its checker, the same
-// twice, or a reason why there is none. With RACKLESS_CORPUS the search has its full limit;
-// without, it stops early, and plans one lab of four twice, because this is run often. With -short it plans on a fifth
-// of the machines.
+// A plan passes its checker, the same twice, or there is a reason for none. With RACKLESS_CORPUS the search has its
+// full limit; without, it stops early, because this is run often. With -short it plans on a fifth of the machines.
 func TestEveryMachineIsPlanned(t *testing.T) {
 	t.Parallel()
 	hosts := machinesToPlan(t)
-	// A fifth of a second for the hardest case; want is the percentage of cases that must be proved.
+	// want is the percentage that must be proved.
 	limits, want := search.Options{Steps: 1_000_000}, int64(90)
 	if os.Getenv("RACKLESS_CORPUS") != "" {
 		limits.Steps, want = 0, 95

@@ -23,8 +23,7 @@ const (
 	hostR740 = "../../examples/hosts/r740.ttar"
 )
 
-// TestPlansOfTheExamples compares short texts of the examples in the README: placement and cost. Any change needs a
-// review.
+// Any change of these plans needs a review.
 func TestPlansOfTheExamples(t *testing.T) {
 	t.Parallel()
 	measured := readModel(t, "h20-measured.yaml")
@@ -49,7 +48,6 @@ func TestPlansOfTheExamples(t *testing.T) {
 	}
 }
 
-// text returns the parts of a plan that people read first.
 func (c *solved) text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "cost %d, bound %d\n", c.pl.Cost, c.pl.Bound)
@@ -111,8 +109,8 @@ func span(first, last int) []int {
 }
 
 // The author of the EPYC lab placed it by hand: two cores of the first and of the last node for the host, the rest of
-// nodes 0 and 2 for vm00, and of nodes 1 and 3 for vm01. He bound memory to both nodes of a virtual machine without
-// amounts, so this test uses the split with the lowest cost.
+// nodes 0 and 2 for vm00, and of nodes 1 and 3 for vm01. He bound memory to both nodes without amounts, so this test
+// uses the split with the lowest cost.
 func TestTheEPYCPairIsAsGoodAsTheHandPlan(t *testing.T) {
 	t.Parallel()
 	c := proved(t, readHost(t, hostEPYC), labFile(t, "epyc-pair.yaml"), build.Options{})
@@ -156,8 +154,8 @@ func memoryOn(a int, pagesA int64, b int, pagesB int64) []plan.NodePage {
 	return all
 }
 
-// The hand plan left three things to chance, which the plan must determine: pages are reserved on each node, emulator
-// threads are off the virtual CPUs, and devices are on the guest node that corresponds to their own.
+// The hand plan left to chance: pages on each node, emulator threads off the virtual CPUs, and devices on the guest
+// node that corresponds to their own.
 func TestTheEPYCPairIsCompleteWhereTheHandPlanWasNot(t *testing.T) {
 	t.Parallel()
 	c := proved(t, readHost(t, hostEPYC), labFile(t, "epyc-pair.yaml"), build.Options{})
@@ -197,15 +195,13 @@ func TestTheEPYCPairIsCompleteWhereTheHandPlanWasNot(t *testing.T) {
 			host = host.Union(cpusOfCores(core))
 		}
 	}
-	// The boot CPU keeps the time: nohz_full always excludes it (kernel-parameters.txt), so a lab node must not use
-	// it.
+	// nohz_full always excludes the boot CPU (kernel-parameters.txt).
 	if !host.Overlaps(topology.CPUs(0)) {
 		t.Errorf("the host keeps CPUs %s; want the boot CPU among them", host)
 	}
 	if !host.Equal(c.pl.Housekeeping.CPUs) || c.pl.Housekeeping.Cores != 4 {
 		t.Errorf("the host keeps CPUs %s, %d cores; want %s, 4", c.pl.Housekeeping.CPUs, c.pl.Housekeeping.Cores, host)
 	}
-	// 32 GiB each in pages of 1 GiB, on the nodes of their cores.
 	var pages int64
 	for _, k := range c.pl.Hugepages {
 		pages += k.Count
@@ -233,7 +229,7 @@ func TestTheEPYCPairIsCompleteWhereTheHandPlanWasNot(t *testing.T) {
 	}
 }
 
-// nearest are the GPUs of the H20 host that share a switch with a NIC (PIX in its matrix).
+// nearest share a switch (PIX in the H20's matrix).
 var nearest = map[string]string{"NIC0": "GPU1", "NIC1": "GPU3", "NIC2": "GPU4", "NIC3": "GPU6"}
 
 func side(id string) int {
@@ -270,8 +266,8 @@ func (c *solved) nicOf(t *testing.T, i int) string {
 	return c.p.Devices[nics[0]].ID
 }
 
-// Each NIC shares a switch with one GPU. Of two GPUs per NIC, one is that near, and the other is as far as the rest
-// of its node: three steps of 900 for each lab node.
+// Of two GPUs per NIC, one shares its switch, and the other is as far as the rest of its node: three steps of 900 for
+// each lab node.
 func TestFourLabNodesOnTheH20(t *testing.T) {
 	t.Parallel()
 	c := proved(t, readHost(t, hostH20), labFile(t, "h20-four.yaml"), build.Options{})
@@ -286,7 +282,7 @@ func TestFourLabNodesOnTheH20(t *testing.T) {
 	if got := c.sum(plan.TermGPUNICPath); got != 4*3*900 {
 		t.Errorf("GPU-NIC paths cost %d; want %d", got, 4*3*900)
 	}
-	// The remaining cost comes from unknown link rates in the matrix.
+	// The rest comes from unknown link rates in the matrix.
 	if want := c.sum(plan.TermGPUNICPath) + c.sum(plan.TermNICRate); c.pl.Cost != want {
 		t.Errorf("cost %d; want %d and nothing else", c.pl.Cost, want)
 	}
@@ -360,8 +356,8 @@ func TestEightLabNodesOnTheH20(t *testing.T) {
 	if diff := cmp.Diff(map[string]int{"NIC0": 2, "NIC1": 2, "NIC2": 2, "NIC3": 2}, shared); diff != "" {
 		t.Errorf("lab nodes on each NIC (-want +got):\n%s", diff)
 	}
-	// Four GPUs three steps from their NIC, eight pairs of lab nodes that share a port, and 27 percent between the
-	// best and the worst placed.
+	// Four GPUs three steps from their NIC, eight pairs of lab nodes that share a port, and 27 percent between the best
+	// and the worst placed.
 	if want := int64(4*3*900+8*500+27*50) + c.sum(plan.TermNICRate); c.pl.Cost != want {
 		t.Errorf("cost %d; want %d", c.pl.Cost, want)
 	}
@@ -384,7 +380,7 @@ func TestTwoLabNodesOnTheH20(t *testing.T) {
 	}
 }
 
-// The same input gives the same plan, byte for byte, and planning changes neither host nor lab.
+// Planning changes neither host nor lab.
 func TestTheSameInputGivesTheSamePlan(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ host, lab string }{{hostEPYC, "epyc-pair.yaml"}, {hostH20, "h20-four.yaml"},

@@ -22,7 +22,7 @@ func (c *solved) nodesWithMemory(i int) map[int]int {
 	return all
 }
 
-// oneGroup is a machine without access control between its devices, so the IOMMU sees all of them as one group.
+// oneGroup has no access control between its devices.
 func oneGroup() machine {
 	return machine{desc: "pack:1 core:8 pu:2", gib: []int{64}, devices: []device{{"gpu", 0, 7, 0}, {"gpu", 0, 7, 0},
 		{"nic", 0, 7, 0}, {"nic", 0, 7, 0}}}
@@ -108,14 +108,13 @@ func TestMemoryOnOneNodeOnly(t *testing.T) {
 	})
 }
 
-// Nodes without CPUs hold another kind of memory: fast and small (HBM), far and large (CXL), or a GPU's own.
+// Such nodes hold another kind of memory: fast and small (HBM), far and large (CXL), or a GPU's own.
 func TestNodesWithoutCPUs(t *testing.T) {
 	t.Parallel()
-	// Two sockets, and behind each a CXL expander: nodes 2 and 3.
 	cxl := machine{desc: "pack:2 [numa(memory=16GiB)] [numa(memory=64GiB)] core:8 pu:2",
 		change: func(h *topology.Host) {
 			d := [][]int{{10, 24, 21, 34}, {24, 10, 34, 21}, {21, 34, 10, 38}, {34, 21, 38, 10}}
-			order := []int{0, 2, 1, 3} // synthetic.Host numbers the nodes of a socket consecutively
+			order := []int{0, 2, 1, 3} // a socket's nodes would be consecutive
 			for i := range h.NUMANodes {
 				h.NUMANodes[i].Distances = nil
 				for j := range h.NUMANodes {
@@ -196,7 +195,7 @@ func TestNodesWithoutCPUs(t *testing.T) {
 	})
 }
 
-// Sub-NUMA clustering (SNC) and nodes per socket (NPS) make several near nodes of a socket.
+// Sub-NUMA clustering (SNC) and nodes per socket (NPS).
 func TestSeveralNodesToASocket(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -205,7 +204,7 @@ func TestSeveralNodesToASocket(t *testing.T) {
 		l3s, cores        int // per node
 		near, far         int
 		lab               *lab.Lab
-		wantNodes         int // number of nodes used by a lab node
+		wantNodes         int // of a lab node
 		wantSameSocket    bool
 		wantSharedL3Terms int64
 	}{
@@ -248,7 +247,6 @@ func TestSeveralNodesToASocket(t *testing.T) {
 	}
 }
 
-// hybrid is a desktop processor with six performance cores with two threads each and eight efficiency cores with one.
 func hybrid(t *testing.T) *topology.Host {
 	return machine{desc: "pack:1 l3:1 core:14 pu:2", gib: []int{64}, change: func(h *topology.Host) {
 		cpu := 0
@@ -302,7 +300,7 @@ func TestHybridCores(t *testing.T) {
 	})
 }
 
-// Two to eight sockets with a GPU and a NIC each: one lab node per socket, with all resources on it.
+// One lab node per socket has all resources on it.
 func TestTwoToEightSockets(t *testing.T) {
 	t.Parallel()
 	for _, sockets := range []int{2, 4, 8} {
@@ -329,12 +327,10 @@ func TestTwoToEightSockets(t *testing.T) {
 					t.Errorf("%s: memory (-want +got):\n%s", n.Name, diff)
 				}
 			}
-			// A GPU and a NIC on root ports of one host bridge: two steps (PHB) of 900 for each lab node, and no
-			// other cost.
+			// Root ports of one host bridge: two steps (PHB) of 900 for each lab node.
 			if want := int64(sockets * 2 * 900); c.pl.Cost != want {
 				t.Errorf("cost %d; want %d", c.pl.Cost, want)
 			}
-			// Also proved: two lab nodes per socket, each with one virtual function.
 			vf := with(labOf(2*sockets, cpus(8), memory(32*lab.GiB), vfs(some(1))), reserve(sockets))
 			if c := proved(t, m.host(t), vf, build.Options{}); c.sum(plan.TermDeviceNearest) != 0 {
 				t.Errorf("%d lab nodes with a virtual function: some are away from their NIC for %d", 2*sockets,

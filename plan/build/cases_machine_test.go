@@ -8,8 +8,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A machine is a short description of a test host: cores as described to synthetic.Host, and then properties that
-// such a description lacks.
+// A machine is described to synthetic.Host, and then has properties that such a description lacks.
 type machine struct {
 	desc      string
 	gib       []int   // memory of each NUMA node
@@ -19,15 +18,15 @@ type machine struct {
 	change    func(*topology.Host)
 }
 
-// A device is a GPU, a NIC of 100 Gb/s with virtual functions, or a disk that the host needs.
+// A disk is one that the host needs; a NIC has 100 Gb/s.
 type device struct {
 	kind  string // "gpu", "nic" or "disk"
 	node  int
-	group int // IOMMU group; 0 gives the device its own
+	group int // 0 gives the device its own
 	vfs   int
 }
 
-// host builds the machine. Device k is behind its own root port on bus 10 + k, in hexadecimal 0x10 and up.
+// Device k is behind its own root port on bus 10 + k, in hexadecimal 0x10 and up.
 func (m machine) host(t tester) *topology.Host {
 	t.Helper()
 	h, err := synthetic.Host(m.desc)
@@ -92,7 +91,6 @@ func (m machine) add(h *topology.Host, k int, d device) {
 	}
 }
 
-// socketDistances returns distances for sockets with several nodes each: near within a socket, far to another.
 func socketDistances(sockets, nodes, near, far int) [][]int {
 	var all [][]int
 	for i := range sockets * nodes {
@@ -114,7 +112,7 @@ func socketDistances(sockets, nodes, near, far int) [][]int {
 
 func workload(w lab.Workload) func(*lab.Lab) { return func(l *lab.Lab) { l.Workload = w } }
 
-// reserve makes the host keep cores, and no memory, so that a test can calculate with exact amounts.
+// reserve leaves no memory to the host, so that tests have exact amounts.
 func reserve(cores int) func(*lab.Lab) {
 	return func(l *lab.Lab) { l.Reserve.Cores, l.Reserve.Memory = &cores, new(lab.Bytes(0)) }
 }

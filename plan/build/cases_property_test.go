@@ -14,8 +14,7 @@ import (
 	"github.com/rackless/rackless/plan/search"
 )
 
-// drawMachine draws a machine that is small enough for an immediate proof of every lab, and covers all terms and
-// rules.
+// drawMachine is small enough for an immediate proof of every lab, and covers all terms and rules.
 func drawMachine(t *rapid.T) *topology.Host {
 	sockets, nodes := rapid.IntRange(1, 3).Draw(t, "sockets"), rapid.IntRange(1, 2).Draw(t, "nodes")
 	m := machine{desc: fmt.Sprintf("pack:%d numa:%d l3:%d core:%d pu:%d", sockets, nodes, rapid.IntRange(1, 2).Draw(t,
@@ -61,7 +60,7 @@ func drawMachine(t *rapid.T) *topology.Host {
 	return h
 }
 
-// drawRequest draws a lab with explicit amounts, because "auto" takes more of a larger machine.
+// "auto" would take more of a larger machine.
 func drawRequest(t *rapid.T) *lab.Lab {
 	l := &lab.Lab{Name: "drawn", Tenants: lab.TenantsRead,
 		Hugepages: rapid.SampledFrom([]lab.Hugepages{lab.Hugepages1GiB, lab.HugepagesOff}).Draw(t, "pages"),
@@ -94,8 +93,7 @@ func drawRequest(t *rapid.T) *lab.Lab {
 	return l
 }
 
-// best returns the cheapest plan of a lab on a machine, or nil if it does not fit. It discards the draw if the search
-// stops early.
+// best returns nil if a lab does not fit. It discards the draw if the search stops early.
 func best(t *rapid.T, h *topology.Host, l *lab.Lab) *solved {
 	c, err := solve(t, h, l, build.Options{HostName: "drawn"}, search.Options{})
 	var refused build.RequestErrors
@@ -110,8 +108,8 @@ func best(t *rapid.T, h *topology.Host, l *lab.Lab) *solved {
 	return c
 }
 
-// An unused resource cannot make the best plan worse. A disk of the host, near which the host keeps a core, is not
-// such a resource.
+// An unused resource cannot make the best plan worse. A disk of the host, near which the host keeps a core, is not such
+// a resource.
 func TestMoreOfAResourceNeverCostsMore(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -143,8 +141,7 @@ func TestMoreOfAResourceNeverCostsMore(t *testing.T) {
 	})
 }
 
-// addCore adds a core like the first of a NUMA node: same package, same L3, and as many threads, with CPU numbers
-// above all others.
+// addCore adds a core like the first of a NUMA node.
 func addCore(h *topology.Host, node int) {
 	k := h.Cores[slices.IndexFunc(h.Cores, func(k topology.Core) bool { return *k.NUMANode == node })]
 	first := 1000 + h.CPUs.Online.Len() // above all existing numbers
@@ -165,7 +162,7 @@ func addCore(h *topology.Host, node int) {
 	}
 }
 
-// The cost must not depend on the numbering of CPUs, cores and NUMA nodes by firmware and kernel.
+// Numbers come from firmware and kernel.
 func TestRenumberingNeverChangesTheCost(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -188,7 +185,6 @@ func TestRenumberingNeverChangesTheCost(t *testing.T) {
 	})
 }
 
-// renumbered renumbers CPUs and NUMA nodes, and cores accordingly.
 func renumbered(h *topology.Host, cpu, node func(int) int) *topology.Host {
 	cpus := func(s topology.CPUSet) topology.CPUSet {
 		var all topology.CPUSet
@@ -203,7 +199,7 @@ func renumbered(h *topology.Host, cpu, node func(int) int) *topology.Host {
 		}
 	}
 	h.CPUs.Online = cpus(h.CPUs.Online)
-	order := make([]int, len(h.NUMANodes)) // old positions in the order of the new numbers
+	order := make([]int, len(h.NUMANodes))
 	for i := range h.NUMANodes {
 		n := &h.NUMANodes[i]
 		n.ID, n.CPUs, order[i] = node(n.ID), cpus(n.CPUs), i

@@ -11,8 +11,8 @@ import (
 	"github.com/rackless/rackless/plan/build"
 )
 
-// One lab node has 44 of 48 cores, as in the published measurements. Both NICs and the disk are on node 0, on which
-// the host keeps one of its four cores. The other three are on node 1, far from the NIC.
+// As in the published measurements. Both NICs and the disk are on node 0, on which the host keeps one of its four
+// cores.
 func TestOneLabNodeOnNearlyAllOfTheR740(t *testing.T) {
 	t.Parallel()
 	c := proved(t, readHost(t, hostR740), labFile(t, "r740-one.yaml"), build.Options{})
@@ -24,7 +24,7 @@ func TestOneLabNodeOnNearlyAllOfTheR740(t *testing.T) {
 	if len(n.VCPUs) != 44 || n.SMT {
 		t.Errorf("%d virtual CPUs, SMT %v; want a whole core for each of 44", len(n.VCPUs), n.SMT)
 	}
-	// Memory in proportion to the cores: 160 GiB by 23 to 21.
+	// In proportion to the cores: 160 GiB by 23 to 21.
 	want := []plan.NodeMemory{{NUMANode: 0, Bytes: 84 << 30, PageBytes: 1 << 30}, {NUMANode: 1, Bytes: 76 << 30,
 		PageBytes: 1 << 30}}
 	if diff := cmp.Diff(want, n.Memory); diff != "" {
@@ -43,8 +43,7 @@ func TestOneLabNodeOnNearlyAllOfTheR740(t *testing.T) {
 	}
 }
 
-// Eight equal lab nodes of five cores each on two sockets, with the NIC on the first. There are few enough splits to
-// try all: the number of cores of each node on node 0, and the number of nodes per port.
+// There are few enough splits to try all: the number of cores of each node on node 0, and the number of nodes per port.
 func TestEightLabNodesOnTheR740(t *testing.T) {
 	t.Parallel()
 	c := proved(t, readHost(t, hostR740), labFile(t, "r740-eight.yaml"), build.Options{})
@@ -56,11 +55,11 @@ func TestEightLabNodesOnTheR740(t *testing.T) {
 		t.Errorf("lab nodes on each port (-want +got):\n%s", diff)
 	}
 	least, tried := int64(-1), 0
-	var near [8]int // cores on node 0, descending, because the lab nodes are equal
+	var near [8]int // descending, because the lab nodes are equal
 	var split func(i, left, most int)
 	split = func(i, left, most int) {
 		if i == len(near) {
-			if left > 23-16 { // the rest does not fit on node 1
+			if left > 23-16 {
 				return
 			}
 			for first := range 9 {
@@ -77,14 +76,13 @@ func TestEightLabNodesOnTheR740(t *testing.T) {
 		}
 		near[i] = 0
 	}
-	split(0, 23, 5) // node 0 has 24 cores, and the host keeps one beside its disk
+	split(0, 23, 5) // node 0 has 24 cores, and the host keeps one
 	if c.pl.Cost != least {
 		t.Errorf("cost %d; the best of %d splits costs %d", c.pl.Cost, tried, least)
 	}
 }
 
-// r740Split places eight lab nodes of five cores with near[i] cores of lab node i on node 0. The first lab nodes, as
-// many as first says, use virtual functions of the first port.
+// near is the number of cores on node 0. The first lab nodes, as many as first says, use the first port.
 func r740Split(p *plan.Problem, near [8]int, first int) *plan.Placement {
 	var cores [2][]int
 	for _, k := range p.Cores {
@@ -111,8 +109,7 @@ func r740Split(p *plan.Problem, near [8]int, first int) *plan.Placement {
 	return pl
 }
 
-// A port without a cable is planned as one of unknown rate. If the other port of the card is up, no lab node may need
-// it.
+// A port without a cable has an unknown rate. If the other port of the card is up, no lab node may need it.
 func TestAPortWithoutALinkIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	h := readHost(t, hostR740)

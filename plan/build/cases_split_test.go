@@ -12,8 +12,7 @@ import (
 	"github.com/rackless/rackless/plan/build"
 )
 
-// Cores are split over NUMA nodes according to the devices there, or evenly at equal cost. The expected answers come
-// from another solver, and from operators of such machines.
+// The expected answers come from another solver, and from operators of such machines.
 func TestCoresAreSplitAsDevicesAre(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -54,8 +53,8 @@ func TestCoresAreSplitAsDevicesAre(t *testing.T) {
 	}
 }
 
-// Two lab nodes on ports of one card share a PCIe link and fail together, which has a cost and a note. If the lab
-// names links, the ports of two nodes must reach each other, in matching order.
+// Ports of one card share a PCIe link and fail together, which has a cost and a note. If the lab names links, the ports
+// of two nodes must reach each other, in matching order.
 func TestPortsOfLabNodes(t *testing.T) {
 	t.Parallel()
 	const a0, a1, b0, b1 = "0000:41:00.0", "0000:41:00.1", "0000:61:00.0", "0000:61:00.1"
@@ -64,7 +63,7 @@ func TestPortsOfLabNodes(t *testing.T) {
 	node := func(rest string) string { return "{cpus: 8, memory: 8GiB, " + rest + "}" }
 	for name, tt := range map[string]struct {
 		links, nodes    string
-		want            [][]string // ports of each lab node in one of the right answers; nil for any
+		want            [][]string // one of the right answers; nil for any
 		cards, unlinked int64      // sums of the terms' values
 	}{
 		"a card each":                     {nodes: "vm: " + node("count: 2, nics: 1")},

@@ -23,8 +23,7 @@ import (
 
 const webUUID = "6695eb01-f6a4-8304-79aa-97f2502e193f"
 
-// web has cores 8 to 11 of node 1 with both threads, 8 GiB in pages of 1 GiB there, its emulator on core 31, and GPU
-// 1 of the EPYC machine with its audio function.
+// web has cores 8 to 11 of node 1, 8 GiB there, its emulator on core 31, and GPU 1 of the EPYC machine.
 func web() topology.Tenant {
 	t := topology.Tenant{Name: "web", UUID: webUUID, State: "running", VCPUs: 8, MemoryBytes: new(uint64(8 * gib)),
 		Hugepages:   new(uint64(gib)),
@@ -39,7 +38,6 @@ func web() topology.Tenant {
 	return t
 }
 
-// The same tenant as libvirt describes it.
 const webDomain = `<domain type='kvm' id='7'>
   <name>web</name>
   <uuid>` + webUUID + `</uuid>
@@ -62,7 +60,6 @@ const webDomain = `<domain type='kvm' id='7'>
   </devices>
 </domain>`
 
-// virsh answers like the program on a machine with one running domain.
 func virsh(_ context.Context, argv ...string) ([]byte, error) {
 	line := strings.Join(argv, " ")
 	switch {
@@ -79,7 +76,6 @@ func virsh(_ context.Context, argv ...string) ([]byte, error) {
 	return nil, fs.ErrNotExist
 }
 
-// besideWeb requests the resources that web leaves.
 func besideWeb(changes ...func(*lab.Lab)) *lab.Lab {
 	l := labOf(1, cpus(16), memory(16*lab.GiB), gpus(some(1)), nics(some(1)))
 	l.Reserve.Cores = new(4)
@@ -108,7 +104,7 @@ func TestALabBesideATenant(t *testing.T) {
 	}
 }
 
-// The memory of the tenant is not available to lab nodes on its NUMA node.
+// Lab nodes on its NUMA node cannot have it.
 func TestTheMemoryOfATenantIsGone(t *testing.T) {
 	t.Parallel()
 	h := machine{desc: "pack:1 numa:2 core:8 pu:2", gib: []int{32, 32}}.host(t)
@@ -122,7 +118,7 @@ func TestTheMemoryOfATenantIsGone(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", n.Name, diff)
 		}
 	}
-	// Without the tenant both nodes have room, and each lab node gets one of them.
+	// Without the tenant both nodes have room.
 	l.Tenants = lab.TenantsIgnore
 	free := proved(t, h, l, build.Options{})
 	if free.pl.Cost > c.pl.Cost {
@@ -130,7 +126,7 @@ func TestTheMemoryOfATenantIsGone(t *testing.T) {
 	}
 }
 
-// Tenants from libvirt, from the host's description, and from a file give the same problem.
+// Tenants from the host's description count too.
 func TestTenantsFromLibvirtAndFromAFileAreTheSame(t *testing.T) {
 	t.Parallel()
 	read, err := inspect.Read(t.Context(), inspect.Source{Name: "epyc", Run: virsh,
@@ -195,7 +191,7 @@ func TestTenantsThatAreOffOrFloat(t *testing.T) {
 	})
 }
 
-// After planning, a tenant starts on the plan's CPUs and takes its GPU: the plan is refused with the tenant's name.
+// A tenant starts on the plan's CPUs and takes its GPU: the plan is refused with its name.
 func TestATenantThatCameAfterThePlan(t *testing.T) {
 	t.Parallel()
 	h := epyc(t)
@@ -211,7 +207,7 @@ func TestATenantThatCameAfterThePlan(t *testing.T) {
 	}
 }
 
-// If a tenant's resources make a lab impossible, the error names the tenant.
+// The error names the tenant.
 func TestATenantInTheWay(t *testing.T) {
 	t.Parallel()
 	h := epyc(t)
@@ -223,8 +219,6 @@ func TestATenantInTheWay(t *testing.T) {
 	}
 }
 
-// whyNot returns the reason for an infeasible lab: from Problem if the request alone shows it, or else from package
-// conflict.
 func whyNot(t *testing.T, h *topology.Host, l *lab.Lab) string {
 	t.Helper()
 	c, err := solve(t, h, l, build.Options{}, search.Options{})

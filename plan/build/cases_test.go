@@ -30,8 +30,8 @@ type solver interface {
 	Context() context.Context
 }
 
-// solve makes a plan from a host and a lab and checks invariants of every plan: its checker finds no fault, its cost
-// is the sum of its terms, and reading it back from JSON gives the same plan. err is that of Problem or Solve.
+// solve checks invariants of every plan: its checker finds no fault, its cost is the sum of its terms, and reading it
+// back from JSON gives the same plan.
 func solve(t solver, h *topology.Host, l *lab.Lab, o build.Options, s search.Options) (*solved, error) {
 	t.Helper()
 	p, err := build.Problem(h, l, o)

@@ -9,8 +9,7 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// addCores adds the cores of the host with their online CPUs. If the host lists none, it derives them from the CPUs
-// of the nodes.
+// addCores derives cores from the CPUs of the nodes if the host lists none.
 func (b *problemBuilder) addCores() {
 	if len(b.host.Cores) > 0 {
 		b.takeCores()
@@ -40,7 +39,6 @@ func (b *problemBuilder) addCores() {
 	}
 }
 
-// online returns the subset of cpus that is online, as far as known.
 func (b *problemBuilder) online(cpus topology.CPUSet) topology.CPUSet {
 	if !b.host.CPUs.Online.IsEmpty() {
 		cpus = cpus.Intersect(b.host.CPUs.Online)
@@ -51,8 +49,7 @@ func (b *problemBuilder) online(cpus topology.CPUSet) topology.CPUSet {
 	return cpus
 }
 
-// takeCores adds the cores that the host lists. It leaves out a core without an online CPU, because a plan is for the
-// current state of the host.
+// takeCores leaves out a core without an online CPU, because a plan is for the current state of the host.
 func (b *problemBuilder) takeCores() {
 	var lost topology.CPUSet
 	slow := b.slowCores()
@@ -80,12 +77,12 @@ func (b *problemBuilder) takeCores() {
 	}
 }
 
-// kindGap is the smallest ratio of highest frequencies between two kinds of cores. Cores of one kind differ by up to
-// a tenth, because vendors rate them individually.
+// kindGap is the smallest ratio of highest frequencies between two kinds of cores. Cores of one kind differ by up to a
+// tenth, because vendors rate them individually.
 const kindGap = 1.2
 
-// slowCores returns the frequency below which cores count as small, if the host reports frequencies but not kinds. It
-// is that of the core after the widest gap, or 0 if all cores are of one kind or data are missing.
+// slowCores returns the frequency below which cores count as small, if the host reports frequencies but not kinds, or
+// 0. It is that of the core after the widest gap.
 func (b *problemBuilder) slowCores() int64 {
 	var all []int64
 	for _, c := range b.host.Cores {
@@ -107,16 +104,14 @@ func (b *problemBuilder) slowCores() int64 {
 	return limit
 }
 
-// known returns the number of a package or cache, or -1 if it is unknown.
 func known(p *int) int {
 	if p == nil {
 		return -1
 	}
-	return max(*p, -1) // readers return no other negative numbers
+	return max(*p, -1) // no other negative numbers occur
 }
 
-// nodeOfCore returns the NUMA node of a core: as stated, else the node with its CPUs, else the only node. A dump may
-// list cores and nodes without their relation.
+// A dump may list cores and nodes without their relation.
 func (b *problemBuilder) nodeOfCore(c *topology.Core) (int, bool) {
 	if c.NUMANode != nil {
 		if _, ok := b.nodeOf[*c.NUMANode]; ok {
@@ -135,9 +130,9 @@ func (b *problemBuilder) nodeOfCore(c *topology.Core) (int, bool) {
 // makeCores derives cores from the CPUs of the nodes, or of the machine if it has no nodes.
 //
 // Machines known only by their GPU matrix list CPUs in the order of x86 servers: first one thread of every core, then
-// all second threads, so that each node has two equally long ranges ("0-47,96-143"). It assumes siblings only if
-// every node has that form with the same distance between the ranges. Taking a core for two would put two lab nodes
-// on one core, and taking two cores for one would waste half a machine, so a note states the assumption.
+// all second threads, so that each node has two equally long ranges ("0-47,96-143"). It assumes siblings only if every
+// node has that form with the same distance. Taking a core for two would put two lab nodes on one core, and taking two
+// cores for one would waste half a machine, so a note states the assumption.
 func (b *problemBuilder) makeCores() {
 	type place struct {
 		node int
@@ -194,10 +189,9 @@ func (b *problemBuilder) makeCores() {
 		}
 		taken = taken.Union(p.cpus)
 	}
-	if !twice.IsEmpty() { // a virtual machine with CPUs listed on several nodes
+	if !twice.IsEmpty() { // a virtual machine with CPUs on several nodes
 		b.note("CPUs %s are said to be on several NUMA nodes: taken as on the first", twice)
 	}
-	// Number the cores by lowest CPU, as on other hosts.
 	slices.SortStableFunc(b.p.Cores, func(a, c plan.Core) int { return cmp.Compare(a.CPUs[0], c.CPUs[0]) })
 	for i := range b.p.Cores {
 		b.p.Cores[i].ID = i
@@ -207,13 +201,12 @@ func (b *problemBuilder) makeCores() {
 	}
 }
 
-// noSMT reports whether the kernel excludes second threads (/sys/devices/system/cpu/smt/control).
+// noSMT reads /sys/devices/system/cpu/smt/control.
 func noSMT(control string) bool {
 	return control == "off" || control == "forceoff" || control == "notsupported"
 }
 
-// siblingOffset returns the distance from the first to the second of two equally long ranges of CPUs, or 0 for any
-// other set.
+// siblingOffset returns 0 unless there are two equally long ranges of CPUs.
 func siblingOffset(cpus topology.CPUSet) int {
 	list := slices.Collect(cpus.All())
 	half := len(list) / 2
@@ -232,7 +225,7 @@ func siblingOffset(cpus topology.CPUSet) int {
 	return offset
 }
 
-// freeCores returns the cores without a tenant. Before holdCores these are all cores.
+// freeCores have no tenant. Before holdCores these are all cores.
 func (b *problemBuilder) freeCores() []plan.Core {
 	return lists.Filter(b.p.Cores, func(c plan.Core) bool { return c.Tenant == "" })
 }

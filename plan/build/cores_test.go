@@ -14,7 +14,6 @@ import (
 	"github.com/rackless/rackless/plan/build"
 )
 
-// coreLines formats cores in short as "0: 0,32 node 0 package 0", followed by special properties.
 func coreLines(p *plan.Problem) []string {
 	var lines []string
 	for _, c := range p.Cores {
@@ -49,7 +48,6 @@ func set(t testing.TB, s string) topology.CPUSet {
 	return v
 }
 
-// nodesOnly returns a machine described only by the CPUs of its NUMA nodes.
 func nodesOnly(t testing.TB, lists ...string) *topology.Host {
 	h := &topology.Host{}
 	for i, l := range lists {
@@ -144,7 +142,7 @@ func TestCoresThatTenantsHold(t *testing.T) {
 	tests := []struct {
 		name    string
 		tenants []topology.Tenant
-		held    []string // out of 4 cores with two threads each
+		held    []string // of 4 cores with two threads each
 		notes   []string
 	}{
 		{"pinned virtual CPUs hold their cores", []topology.Tenant{{Name: "web", State: "running", VCPUs: 2,
@@ -210,7 +208,6 @@ func TestCoresThatTenantsHold(t *testing.T) {
 				}
 			}
 			check(problem(t, h, l, build.Options{}))
-			// The same tenants from a file.
 			h.Tenants, l.Tenants = []topology.Tenant{{Name: "another"}}, "tenants.yaml"
 			check(problem(t, h, l, build.Options{Tenants: test.tenants}))
 			l.Tenants = lab.TenantsIgnore
@@ -316,7 +313,6 @@ func TestWhatTheHostKeeps(t *testing.T) {
 
 func TestVirtualCPUs(t *testing.T) {
 	t.Parallel()
-	// 4 wide cores, 8 small ones of one thread
 	hybrid := altered(described(t, "pack:1 core:12 pu:2"), func(h *topology.Host) {
 		for i := range h.Cores {
 			if i >= 4 {
@@ -329,7 +325,7 @@ func TestVirtualCPUs(t *testing.T) {
 		name  string
 		host  *topology.Host
 		lab   *lab.Lab
-		first string // VCPUs, threads and cores of the first lab node
+		first string
 	}{
 		{"an even count takes siblings", epyc(t), labOf(1, cpus(28)), "28 = 14 x 2"},
 		{"an odd count takes cores of its own", epyc(t), labOf(1, cpus(7)), "7 = 7 x 1"},

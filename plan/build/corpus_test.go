@@ -21,7 +21,7 @@ import (
 	"github.com/rackless/rackless/plan/build"
 )
 
-// corpus returns the machines of inspect's tests, which callers must not modify. The map belongs to the caller.
+// corpus has machines that callers must not modify. The map belongs to the caller.
 func corpus(t testing.TB) map[string]*topology.Host {
 	t.Helper()
 	hosts, err := readCorpus()
@@ -31,7 +31,7 @@ func corpus(t testing.TB) map[string]*topology.Host {
 	return maps.Clone(hosts)
 }
 
-// readCorpus reads the machines once for all tests, because unpacking them takes seconds.
+// Unpacking takes seconds.
 var readCorpus = sync.OnceValues(func() (map[string]*topology.Host, error) {
 	hosts := map[string]*topology.Host{}
 	for _, root := range []string{"../../machine/inspect/testdata", "../../machine/dump/hwlocxml/testdata",
@@ -54,8 +54,6 @@ var readCorpus = sync.OnceValues(func() (map[string]*topology.Host, error) {
 	return hosts, nil
 })
 
-// corpusLabs are tried on every machine: one that most can satisfy, one that uses all resources, and one with
-// devices.
 func corpusLabs() []*lab.Lab {
 	small := labOf(2, cpus(1), memory(256*lab.MiB))
 	small.Reserve.Cores = new(1)
@@ -66,8 +64,7 @@ func corpusLabs() []*lab.Lab {
 	return []*lab.Lab{small, auto, devices, labOf(1, cpus(1), memory(lab.GiB), vfs(some(2)))}
 }
 
-// Every machine gives a well-formed Problem, or errors with reasons. The same machine gives the same bytes, and is
-// not modified.
+// Every machine gives a well-formed Problem, or errors with reasons. It is not modified.
 func TestEveryMachineGivesAProblem(t *testing.T) {
 	t.Parallel()
 	hosts := corpus(t)
@@ -127,7 +124,7 @@ func checkErrors(t tester, err error) {
 	}
 }
 
-// The example lab files fit the machines in their names.
+// The names of the labs say the machines.
 func TestExamplesFitTheirMachines(t *testing.T) {
 	t.Parallel()
 	for prefix, host := range map[string]func(testing.TB) *topology.Host{"epyc-": epyc, "h20-": h20} {
@@ -158,12 +155,11 @@ func TestExamplesFitTheirMachines(t *testing.T) {
 	}
 }
 
-// Domains of libvirt made by users of another tool, on machines that they fit.
+// Made by users of another tool, on machines that they fit.
 func TestDomainsOfLibvirtAsTenants(t *testing.T) {
 	t.Parallel()
 	node := func(list string) *topology.CPUSet { return new(set(t, list)) }
-	// insights-xml_rhosp.xml: OpenStack, 4 pinned virtual CPUs, the emulator on the same CPUs, memory bound to both
-	// nodes.
+	// insights-xml_rhosp.xml: OpenStack, 4 pinned virtual CPUs, the emulator on the same CPUs, memory on both nodes.
 	rhosp := topology.Tenant{Name: "instance-000008d6", UUID: "601da52c-450f-4d8e-b502-50151536fa69", State: "running",
 		VCPUs:        4,
 		EmulatorCPUs: node("1-2,13-14"), MemoryBytes: new(uint64(8290304 << 10)), MemoryNodes: node("0-1"),

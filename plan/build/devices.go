@@ -14,27 +14,26 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// deviceFacts holds facts about a device that are not part of a Problem.
+// deviceFacts are not part of a Problem.
 type deviceFacts struct {
 	addr        *topology.PCIAddr
 	names       []string // other names: GPU0, mlx5_0, enp65s0f0np0
-	number      string   // PCI number of its vendor, "0x10de"; empty if unknown
+	number      string   // of its vendor, "0x10de", or empty
 	card        []topology.PCIAddr
-	member      string // bond or bridge that contains one of its ports
-	refused     string // reason not to give it away, apart from its bundle
-	noVFsReason string // reason for giving no virtual functions either
+	member      string // bond or bridge with one of its ports
+	refused     string // apart from its bundle
+	noVFsReason string
 	vfs         []vfFunction
 	sriov       *topology.SRIOV
 }
 
-// A vfFunction is a virtual function that exists, or the address of one that could be created.
+// A vfFunction exists, or could be created.
 type vfFunction struct {
 	index int
 	addr  topology.PCIAddr
 }
 
-// addDevices lists the GPUs and NICs that a lab node may get. They are sorted, so that indexes, and with them the
-// choice among equals, do not depend on the order in the source.
+// addDevices sorts, so that indexes, and with them the choice among equals, do not depend on the order in the source.
 func (b *problemBuilder) addDevices() {
 	type entry struct {
 		d plan.Device
@@ -93,7 +92,7 @@ func (b *problemBuilder) addLinks() {
 	}
 }
 
-// noteUnknownNodes notes available devices with an unknown NUMA node, because the cost omits their distance.
+// The cost omits their distance.
 func (b *problemBuilder) noteUnknownNodes() {
 	var ids []string
 	for i := range b.p.Devices {
@@ -109,7 +108,6 @@ func (b *problemBuilder) noteUnknownNodes() {
 	}
 }
 
-// noteStandIns notes GPUs that are stand-ins, if lab nodes want any.
 func (b *problemBuilder) noteStandIns() {
 	standIns := lists.Filter(b.host.GPUs, func(g topology.GPU) bool { return g.Kind == topology.GPUStandIn })
 	ids := lists.Map(standIns, func(g topology.GPU) string { return g.ID() })
@@ -119,8 +117,7 @@ func (b *problemBuilder) noteStandIns() {
 	}
 }
 
-// compareIDs orders devices by address, followed by devices without one by name. Numbers in names compare as numbers:
-// GPU2 before GPU10.
+// compareIDs orders by address, then by name with numbers: GPU2 before GPU10.
 func compareIDs(x *plan.Device, fx *deviceFacts, y *plan.Device, fy *deviceFacts) int {
 	switch {
 	case fx.addr != nil && fy.addr != nil:
@@ -135,7 +132,7 @@ func compareIDs(x *plan.Device, fx *deviceFacts, y *plan.Device, fy *deviceFacts
 	return cmp.Or(cmp.Compare(textX, textY), cmp.Compare(numberX, numberY), cmp.Compare(x.ID, y.ID))
 }
 
-// trailingNumber splits "GPU10" into "GPU" and 10. A name without a number has -1.
+// trailingNumber splits "GPU10". A name without a number has -1.
 func trailingNumber(s string) (text string, n int) {
 	text = strings.TrimRight(s, "0123456789")
 	if n, err := strconv.Atoi(s[len(text):]); err == nil {
@@ -148,8 +145,8 @@ func kindWord(kind string) string {
 	return cmp.Or(map[string]string{plan.KindGPU: "GPU", plan.KindVF: "virtual function"}[kind], "NIC")
 }
 
-// gpu makes a Device from a GPU. A GPU with existing virtual functions (SR-IOV vGPUs) cannot be given as a whole,
-// because the functions would vanish for their users.
+// A GPU with existing virtual functions (SR-IOV vGPUs) cannot be given as a whole, because the functions would vanish
+// for their users.
 func (b *problemBuilder) gpu(g *topology.GPU) (plan.Device, deviceFacts) {
 	d := plan.Device{ID: g.ID(), Kind: plan.KindGPU, Vendor: g.Vendor, Model: g.Model}
 	f := deviceFacts{addr: g.Address, names: nonEmpty(g.Name, g.UUID)}
@@ -169,8 +166,7 @@ func nonEmpty(names ...string) []string {
 	return slices.DeleteFunc(names, func(s string) bool { return s == "" })
 }
 
-// describe sets the location of a device and the properties of its PCI function. It returns the function, or nil if
-// there is no such function.
+// describe returns the PCI function, or nil if there is no such function.
 func (b *problemBuilder) describe(d *plan.Device, f *deviceFacts, node *int) (p *topology.PCIDevice) {
 	if f.addr != nil {
 		f.card, p = []topology.PCIAddr{*f.addr}, b.tree.Device(*f.addr)
@@ -187,8 +183,7 @@ func (b *problemBuilder) describe(d *plan.Device, f *deviceFacts, node *int) (p 
 	return p
 }
 
-// nic makes a Device from a NIC. Names of its ports and RDMA devices count as its own, because people use those
-// names: mlx5_0, enp65s0f0np0.
+// Names of a NIC's ports and RDMA devices count as its own, because people use them: mlx5_0, enp65s0f0np0.
 func (b *problemBuilder) nic(n *topology.NIC) (plan.Device, deviceFacts) {
 	d := plan.Device{ID: n.ID(), Kind: plan.KindNIC, Model: n.Model}
 	f := deviceFacts{addr: n.Address, names: slices.Concat(nonEmpty(n.Name), n.Netdevs, n.RDMA)}
@@ -210,8 +205,7 @@ func (b *problemBuilder) nic(n *topology.NIC) (plan.Device, deviceFacts) {
 	return d, f
 }
 
-// linkRate returns the rate of a NIC's link in Mb/s, or 0 if unknown. It prefers the network device over an active
-// RDMA port.
+// linkRate is in Mb/s, or 0 if unknown. It prefers the network device over an active RDMA port.
 func linkRate(n *topology.NIC) int64 {
 	var rate int64
 	if n.SpeedMbps != nil {
@@ -227,7 +221,6 @@ func linkRate(n *topology.NIC) int64 {
 	}
 	for _, d := range n.Devices {
 		for _, port := range d.Ports {
-			// Ignore a rate that is not positive or beyond any link.
 			if r := port.RateGbps; r != nil && port.State == "ACTIVE" && *r > 0 && *r < 1e6 {
 				rate = max(rate, int64(*r*1000))
 			}
@@ -236,8 +229,7 @@ func linkRate(n *topology.NIC) int64 {
 	return rate
 }
 
-// linkDown reports whether a NIC without a rate reports that its link is down. One that is bound to vfio-pci reports
-// nothing.
+// linkDown reports whether a NIC without a rate says that its link is down. One that is bound to vfio-pci says nothing.
 func linkDown(n *topology.NIC) bool {
 	// operstates: RFC 2863, Documentation/networking/operstates.rst
 	down := func(p topology.Netdev) bool {
@@ -249,8 +241,8 @@ func linkDown(n *topology.NIC) bool {
 	})
 }
 
-// rdmaDrivers are the network drivers of NICs with RDMA. Drivers with mostly other NICs (i40e, be2net, cxgb4) are
-// left out; their NICs with RDMA are recognised by their RDMA devices.
+// rdmaDrivers are the network drivers of NICs with RDMA. Drivers with mostly other NICs (i40e, be2net, cxgb4) are left
+// out; their NICs with RDMA are recognised by their RDMA devices.
 //
 // Source: drivers/infiniband/hw of Linux, the auxiliary devices that each driver there binds to.
 var rdmaDrivers = []string{
@@ -258,13 +250,12 @@ var rdmaDrivers = []string{
 	"ice", "irdma", // irdma
 	"bnxt_en", "bnxt_re", // bnxt_re
 	"qede", "qedr", // qedr
-	"hns_roce", "hns_roce_hw_v2", // the PCI driver is hns3, also for NICs without RDMA: see couldRDMA
+	"hns_roce", "hns_roce_hw_v2", // the PCI driver is hns3, also without RDMA: see couldRDMA
 	"ionic", "ionic_rdma", // ionic_rdma
 	"efa", "erdma", "hfi1", "qib", "ib_mthca", "vmw_pvrdma", // RDMA drivers themselves
 }
 
-// couldRDMA reports whether a NIC has RDMA devices, or would have with its driver. A NIC that waits for a guest is
-// bound to vfio-pci, and shows neither.
+// A NIC that waits for a guest is bound to vfio-pci, and shows no RDMA devices.
 func couldRDMA(n *topology.NIC, p *topology.PCIDevice) bool {
 	if len(n.RDMA) > 0 || len(n.Devices) > 0 {
 		return true

@@ -11,8 +11,7 @@ import (
 	"github.com/rackless/rackless/plan/build"
 )
 
-// A stand-in is given to lab nodes like a GPU, with its audio function, and the plan names it as a stand-in. A lab
-// without GPUs gets no such note.
+// A stand-in goes with its audio function. A lab without GPUs gets no note.
 func TestStandInsOfAnEmulatedHostGoAsGPUsAndAreCalledWhatTheyAre(t *testing.T) {
 	t.Parallel()
 	const classOtherDisplay = topology.ID24(0x038000)

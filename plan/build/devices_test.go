@@ -17,7 +17,7 @@ import (
 type card struct {
 	addr   string
 	class  topology.ID24
-	group  int // IOMMU group; negative means no group
+	group  int // negative means none
 	change func(*topology.PCIDevice)
 }
 
@@ -53,14 +53,12 @@ func cardHost(t testing.TB, cards ...card) *topology.Host {
 const takesConsole = "a lab node that gets it takes the console along. Log in over the network or a serial console " +
 	"(console=ttyS0), or make another adapter the primary one in the firmware"
 
-// noIOMMU is the reason for which devices of a virtual machine stay.
 const noIOMMU = "this is a virtual machine without an IOMMU, which its hypervisor would have to give it, and VFIO " +
 	"gives no device away without one"
 
 func bootVGA(d *topology.PCIDevice) { d.BootVGA = new(true) }
 
-// asks returns a lab that every host of these tests can satisfy: without devices, or with a device of each of the
-// kinds. Notes only concern requested devices.
+// asks has a device of each of the kinds. Notes only concern requested devices.
 func asks(kinds ...string) *lab.Lab {
 	l := labOf(1)
 	for _, k := range kinds {
@@ -76,8 +74,6 @@ func asks(kinds ...string) *lab.Lab {
 	return l
 }
 
-// deviceLines formats devices in short as "gpu 0000:06:00.0 bundle 0 with 0000:06:00.1", or with the reason for
-// staying.
 func deviceLines(p *plan.Problem) []string {
 	var lines []string
 	for _, d := range p.Devices {
@@ -346,7 +342,7 @@ func TestVirtualFunctions(t *testing.T) {
 			}
 		})
 	}
-	// A Host that was not completed: only one side records the relation to the other.
+	// Only one side records the relation to the other.
 	for name, change := range map[string]func(*topology.Host){
 		"the NIC tells": func(h *topology.Host) {
 			h.NICs[0].SRIOV, h.PCI[0].SRIOV, h.PCI[1].PF = &topology.SRIOV{Total: new(2),
@@ -477,8 +473,7 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-// A dump may contain bridges stacked hundreds deep. Walking that path again for every pair of devices would take too
-// long.
+// A dump may contain bridges stacked hundreds deep.
 func TestDeepTreesAreNotWalkedForEveryPair(t *testing.T) {
 	t.Parallel()
 	var cards []card
@@ -526,7 +521,7 @@ func TestDevicesByOtherNames(t *testing.T) {
 	tests := []struct {
 		name  string
 		ask   change
-		want  string // the device that the lab node gets
+		want  string
 		notes []string
 	}{
 		{"a short address", gpus(at("21:00.0")), "0000:21:00.0", nil},
@@ -562,7 +557,7 @@ func TestClassesAndAffinity(t *testing.T) {
 	t.Parallel()
 	l := labOf(7, gpus())
 	l.Nodes[2].CPUs = 6
-	gpus(lab.DeviceRequest{Count: 1, Vendor: "nvidia"})(&l.Nodes[4]) // the same devices, requested in different words
+	gpus(lab.DeviceRequest{Count: 1, Vendor: "nvidia"})(&l.Nodes[4])
 	gpus(lab.DeviceRequest{Count: 1, Model: "3090"})(&l.Nodes[5])
 	l.Affinity = []lab.Affinity{
 		{Nodes: []string{"vm06", "vm01"}, NUMA: lab.Different, NIC: lab.Different},

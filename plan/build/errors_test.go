@@ -288,7 +288,7 @@ func TestErrorsSayWhatIsThereAndWhatToDo(t *testing.T) {
 			build.MeasuredPair{GPU: "GPU0", NIC: "mlx5_bond_0", Gbps: 2}),
 			"model: pair 2 (GPU0, mlx5_bond_0) is there twice: keep one figure"},
 
-		// Labs and hosts that did not come from a parser.
+		// Not from a parser.
 		{"no nodes", nil, labOf(0), build.Options{}, "nodes: the lab has no nodes: give it at least one"},
 		{"a workload that is none", nil, with(labOf(1), func(l *lab.Lab) {
 			l.Workload = "games"

@@ -14,7 +14,6 @@ import (
 	"github.com/rackless/rackless/plan/build"
 )
 
-// hostileSeeds are hosts as JSON, from which the fuzzer derives others.
 func hostileSeeds(t testing.TB) [][]byte {
 	t.Helper()
 	small := described(t, "pack:2 [numa(memory=16GiB)] l3:2 core:2 pu:2")
@@ -53,8 +52,8 @@ func hostileSeeds(t testing.TB) [][]byte {
 			`"iommu":{"groups":[{"id":0,"devices":["0000:00:00.0"]}]}}`))
 }
 
-// For any dump, Problem returns a well-formed Problem or errors, and neither panics nor hangs. Each input is an edit
-// of a dump, because go test takes a minute to minimize one of some KiB.
+// Problem neither panics nor hangs. Each input is an edit of a dump, because go test takes a minute to minimize one of
+// some KiB.
 func FuzzNewWithHostileHosts(f *testing.F) {
 	seeds := hostileSeeds(f)
 	for i := range seeds {
@@ -86,7 +85,7 @@ func FuzzNewWithHostileHosts(f *testing.F) {
 	})
 }
 
-// Altered numbers in a real machine find more weak points than altered bytes.
+// Altered numbers find more weak points than altered bytes.
 func TestHostsWithWrongNumbers(t *testing.T) {
 	t.Parallel()
 	var hosts []any

@@ -14,7 +14,6 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// weights lists the weights by their JSON names, in the order of the fields.
 func weights(w *plan.Weights) (names []string, values map[string]*int64) {
 	v := reflect.ValueOf(w).Elem()
 	values = make(map[string]*int64, v.NumField())
@@ -50,8 +49,8 @@ func (b *problemBuilder) modelSource() string {
 	return ", as the model says (" + words.Plain(b.model.Source) + ")"
 }
 
-// applyMeasurements turns measured bandwidths into each pair's loss relative to the best pair of the same file. It
-// stores the loss because weights are per percent, and a file of a faster NIC must not diminish all other terms.
+// applyMeasurements stores each pair's loss relative to the best pair of the file, because weights are per percent, and
+// a file of a faster NIC must not diminish all other terms.
 func (b *problemBuilder) applyMeasurements() {
 	if b.model == nil || len(b.model.Pairs) == 0 {
 		return
@@ -94,8 +93,8 @@ func (b *problemBuilder) applyMeasurements() {
 	}
 }
 
-// lossPercent returns the difference of gbps from best in percent, rounded up so that a plan is never better than
-// measured. It subtracts a billionth for the rounding of the division.
+// lossPercent rounds up so that a plan is never better than measured. It subtracts a billionth for the rounding of the
+// division.
 func lossPercent(best, gbps float64) int {
 	return min(max(int(math.Ceil((best-gbps)/best*100-1e-9)), 0), 100)
 }
@@ -109,14 +108,13 @@ func (b *problemBuilder) modelDevice(i int, kind, name string) int {
 	return -1
 }
 
-// A Model contains measurements of a host that replace the published figures. Its file is JSON or YAML (plan
-// --model).
+// A Model contains measurements that replace the published figures. Its file is JSON or YAML (plan --model).
 type Model struct {
-	// Weights overrides single weights by their JSON names: {"gpu_nic_path": 700}.
+	// Weights overrides single weights: {"gpu_nic_path": 700}.
 	Weights map[string]int64 `json:"weights,omitempty" yaml:"weights"`
-	// Pairs are measured bandwidths between GPUs and NICs.
+	// Pairs are measured bandwidths.
 	Pairs []MeasuredPair `json:"pairs,omitempty" yaml:"pairs"`
-	// Source describes the origin of the figures. Plans repeat it as evidence.
+	// Source is the origin of the figures. Plans repeat it as evidence.
 	Source string `json:"source,omitempty" yaml:"source"`
 }
 
@@ -124,15 +122,14 @@ type Model struct {
 type MeasuredPair struct {
 	GPU  string  `json:"gpu" yaml:"gpu"`   // address or name
 	NIC  string  `json:"nic" yaml:"nic"`   // address or name
-	Gbps float64 `json:"gbps" yaml:"gbps"` // positive; the best pair of the file has no loss
+	Gbps float64 `json:"gbps" yaml:"gbps"` // positive; the best pair has no loss
 }
 
-// MaxModelSize limits the file of a model, in bytes. A thousand pairs take 100 KiB.
+// MaxModelSize is in bytes. A thousand pairs take 100 KiB.
 const MaxModelSize = 1 << 20
 
-// ParseModel reads a Model from YAML, which includes JSON. The name is only used in messages. Unknown keys are
-// errors, and so are anchors, tags and several documents, because they are unnecessary here and can make a small file
-// expand. The error is a [strictyaml.Errors]. [Problem] checks the names of weights and devices, and the figures.
+// ParseModel reads YAML, which includes JSON. Unknown keys are errors, and so are anchors, tags and several documents,
+// which can make a small file expand. The error is a [strictyaml.Errors]. [Problem] checks names and figures.
 func ParseModel(name string, data []byte) (*Model, error) {
 	const want = "weights, pairs or both"
 	r := strictyaml.New(&strictyaml.Format{
@@ -159,8 +156,7 @@ func ParseModel(name string, data []byte) (*Model, error) {
 	return m, nil
 }
 
-// maxBridges limits the bridges above a device that are followed. Real trees have fewer than ten. A hostile dump may
-// have a chain of hundreds, which every pair of devices below would walk again.
+// Real trees have fewer than ten bridges above a device. A hostile dump may have hundreds, which every pair would walk.
 const maxBridges = 32
 
 func (b *problemBuilder) addPaths() {
@@ -192,8 +188,7 @@ func (b *problemBuilder) addPaths() {
 	}
 }
 
-// pathClass returns the host's path class. NVLinks join only GPUs, so if a source reports one to a NIC, the PCIe path
-// counts.
+// NVLinks join only GPUs, so if a source reports one to a NIC, the PCIe path counts.
 func (b *problemBuilder) pathClass(i, j int) topology.PathClass {
 	path := b.tree.Path(b.p.Devices[i].ID, b.p.Devices[j].ID)
 	if path.Class == topology.PathNVLink && b.p.Devices[j].Kind != plan.KindGPU {

@@ -25,10 +25,10 @@ const (
 	pageBytes2MiB = 2 << 20
 )
 
-// A memoryUse is the memory of the NUMA nodes in bytes, by index in Problem.NUMANodes.
+// A memoryUse is by index in Problem.NUMANodes.
 type memoryUse struct {
-	bytes    []*uint64 // size of the node; nil if unknown
-	unusable []bool    // memory that must not back guests
+	bytes    []*uint64 // nil if unknown
+	unusable []bool    // must not back guests
 	reserve  []uint64  // kept by the host
 	held     []uint64  // held by tenants
 }
@@ -77,7 +77,7 @@ func (m *memoryUse) usable(at int) bool { return !m.unusable[at] }
 
 func (m *memoryUse) total() uint64 { return m.among(m.usable) }
 
-// among adds up the known memory of some nodes. The sum is at most MaxHostMemory, see checkLimits.
+// among is at most MaxHostMemory, see checkLimits.
 func (m *memoryUse) among(these func(at int) bool) (sum uint64) {
 	for at, v := range m.bytes {
 		if v != nil && these(at) {
@@ -87,8 +87,7 @@ func (m *memoryUse) among(these func(at int) bool) (sum uint64) {
 	return sum
 }
 
-// spread divides an amount among nodes in proportion to their memory, rounded up. among selects the nodes; nodes of
-// unknown memory get nothing.
+// spread is in proportion to memory, rounded up. Nodes of unknown memory get nothing.
 func (m *memoryUse) spread(amount uint64, among func(at int) bool) []uint64 {
 	parts, sum := make([]uint64, len(m.bytes)), m.among(among)
 	amount = min(amount, MaxHostMemory)
@@ -96,7 +95,7 @@ func (m *memoryUse) spread(amount uint64, among func(at int) bool) []uint64 {
 		if v == nil || sum == 0 || !among(at) {
 			continue
 		}
-		// amount * *v / sum in 128 bits. *v is at most sum, so the quotient fits.
+		// *v is at most sum, so the quotient fits.
 		high, low := bits.Mul64(amount, *v)
 		quotient, rest := bits.Div64(high, low, sum)
 		if rest > 0 {
@@ -107,8 +106,7 @@ func (m *memoryUse) spread(amount uint64, among func(at int) bool) []uint64 {
 	return parts
 }
 
-// reserveMemory subtracts the host's reserve: the total, spread by size, with the lab's amounts for single nodes in
-// place of their share.
+// reserveMemory subtracts the host's reserve, with the lab's amounts for single nodes in place of their share.
 func (b *problemBuilder) reserveMemory(m *memoryUse) {
 	keep := uint64(0)
 	if r := b.lab.Reserve.Memory; r == nil {
@@ -132,9 +130,8 @@ func (b *problemBuilder) reserveMemory(m *memoryUse) {
 	}
 }
 
-// holdMemory subtracts the memory that tenants hold: the larger of their stated amounts and the hugepages in use. It
-// does not add both, because pages in use usually belong to tenants that state them. But other programs may use
-// pages, and a tenant that is shut off uses none yet.
+// holdMemory subtracts the larger of tenants' stated amounts and the hugepages in use, because these usually belong to
+// tenants that state them. But other programs may use pages, and a tenant that is shut off uses none yet.
 func (b *problemBuilder) holdMemory(m *memoryUse) {
 	huge := make([]uint64, len(m.bytes))
 	for i := range b.tenants {
@@ -172,12 +169,12 @@ func (b *problemBuilder) holdMemory(m *memoryUse) {
 	}
 }
 
-// addUpTo adds with a limit above any host's memory, because amounts come from dumps and their sum must not overflow.
+// Amounts come from dumps and their sum must not overflow.
 func addUpTo(a, b uint64) uint64 {
 	return min(min(a, MaxHostMemory)+min(b, MaxHostMemory), MaxHostMemory)
 }
 
-// hugepagesInUse returns the bytes of used hugepages of each node. If tenants are ignored, so are their pages.
+// hugepagesInUse is in bytes. If tenants are ignored, so are their pages.
 func (b *problemBuilder) hugepagesInUse(m *memoryUse) []uint64 {
 	used := make([]uint64, len(m.bytes))
 	perNode := false
@@ -212,7 +209,7 @@ func poolsInUse(pools []topology.HugepagePool) uint64 {
 	return sum
 }
 
-// pages returns the number of available pages of a size on each node, or nil for unknown memory.
+// pages has nil for unknown memory.
 func (m *memoryUse) pages(pageBytes uint64) []*int64 {
 	pages := make([]*int64, len(m.bytes))
 	for at, v := range m.bytes {
@@ -227,8 +224,8 @@ func (m *memoryUse) pages(pageBytes uint64) []*int64 {
 	return pages
 }
 
-// choosePages decides the size of pages: the lab's choice, or the largest that lab and host allow. For auto, it
-// chooses 1 GiB only if every lab node requests whole GiB, so that larger pages never round up memory.
+// choosePages takes the lab's choice, or the largest that lab and host allow. For auto, it chooses 1 GiB only if every
+// lab node requests whole GiB, so that larger pages never round up memory.
 func (b *problemBuilder) choosePages() (pageBytes uint64, huge bool) {
 	can1GiB, why1GiB := b.canPages(pageBytes1GiB)
 	can2MiB, why2MiB := b.canPages(pageBytes2MiB)
@@ -247,7 +244,7 @@ func (b *problemBuilder) choosePages() (pageBytes uint64, huge bool) {
 		}
 		return pageBytes2MiB, true
 	case lab.HugepagesAuto, "":
-	default: // a Lab that did not come from the parser
+	default: // not from the parser
 		b.fail("", "hugepages", "%q: want auto, 1GiB, 2MiB or off", string(b.lab.Hugepages))
 	}
 	broken := func(n lab.Node) bool { return !n.AutoMemory && n.Memory%lab.GiB != 0 }
@@ -260,9 +257,8 @@ func (b *problemBuilder) choosePages() (pageBytes uint64, huge bool) {
 	return pageBytes2MiB, can2MiB
 }
 
-// canPages reports whether the host can have hugepages of 1 GiB or 2 MiB, with the reason if not. The kernel shows a
-// pool for each size that the processor supports. Without any pool the architecture decides: x86-64 and arm64 with
-// pages of 4 KiB support both sizes.
+// canPages returns the reason if not. The kernel shows a pool for each size that the processor supports. Without any
+// pool the architecture decides: x86-64 and arm64 with pages of 4 KiB support both sizes.
 func (b *problemBuilder) canPages(size uint64) (ok bool, why string) {
 	pools := lists.Flat(b.host.NUMANodes, func(n topology.NUMANode) []topology.HugepagePool { return n.Hugepages })
 	if pools = append(pools, b.host.Memory.Hugepages...); len(pools) > 0 {
@@ -281,8 +277,8 @@ func (b *problemBuilder) canPages(size uint64) (ok bool, why string) {
 	}
 }
 
-// SLIT distances for a host that reports none. Firmware without measurements reports the same values (ACPI
-// specification, System Locality Information Table).
+// SLIT distances for a host that reports none, as firmware without measurements does (ACPI specification, System
+// Locality Information Table).
 const (
 	distanceLocal  = 10
 	distanceRemote = 20
@@ -296,8 +292,7 @@ func (b *problemBuilder) addNodes() {
 		b.nodeOf[0] = 0
 		return
 	}
-	// Distances follow the order of the host's list, which may differ from that of the IDs in a host that did not
-	// come from a reader.
+	// The order of the host's list may differ from that of the IDs in a host that did not come from a reader.
 	var order []int
 	for i := range b.host.NUMANodes {
 		order = append(order, i)
@@ -323,8 +318,7 @@ func (b *problemBuilder) addNodes() {
 	}
 }
 
-// distances returns the row of node n, which has index own in the problem. order maps each node of the problem to its
-// index in the host's list.
+// order maps each node of the problem to its index in the host's list; own is the index of n.
 func (b *problemBuilder) distances(n *topology.NUMANode, order []int, own int) []int {
 	row := make([]int, len(order))
 	known := len(n.Distances) == len(order)
@@ -347,7 +341,7 @@ func (b *problemBuilder) distances(n *topology.NUMANode, order []int, own int) [
 		case !known:
 			row[at] = distanceRemote
 		case n.Distances[i] < distanceLocal:
-			// ACPI reserves distances below 10. Treat them as unknown.
+			// ACPI reserves distances below 10.
 			b.note("NUMA node %d: distance %d to another node, less than 10: taken as 20", n.ID, n.Distances[i])
 			row[at] = distanceRemote
 		case n.Distances[i] > MaxDistance:
@@ -360,15 +354,14 @@ func (b *problemBuilder) distances(n *topology.NUMANode, order []int, own int) [
 	return row
 }
 
-// hostNode returns the host's data of node at of the problem, or nil if the node stands for the whole machine.
+// hostNode returns nil if the node stands for the whole machine.
 func (b *problemBuilder) hostNode(at int) *topology.NUMANode {
 	return b.host.NUMANode(b.p.NUMANodes[at].ID)
 }
 
 func (b *problemBuilder) nodeSet(at int) topology.CPUSet { return topology.CPUs(b.p.NUMANodes[at].ID) }
 
-// knownNode returns the number of the problem's node for a device of the host, or nil. On a machine of one node this
-// is always that node, even for -1, which the kernel reports if the firmware names no node.
+// knownNode returns the only node of a machine even for -1, which the kernel reports if the firmware names no node.
 func (b *problemBuilder) knownNode(node *int, what string) *int {
 	if len(b.p.NUMANodes) == 1 {
 		return new(b.p.NUMANodes[0].ID)

@@ -15,7 +15,7 @@ import (
 
 const gib = uint64(1) << 30
 
-// memoryHost returns a host with NUMA nodes of these sizes in GiB; -1 means unknown.
+// memoryHost has nodes of these sizes in GiB; -1 means unknown.
 func memoryHost(t testing.TB, sizes ...int) *topology.Host {
 	t.Helper()
 	h := described(t, fmt.Sprintf("numa:%d core:8 pu:2", len(sizes)))
@@ -28,7 +28,6 @@ func memoryHost(t testing.TB, sizes ...int) *topology.Host {
 	return h
 }
 
-// pagesText formats the pages of each node as "60 60 ?".
 func pagesText(p *plan.Problem) string {
 	var parts []string
 	for _, n := range p.NUMANodes {

@@ -144,7 +144,7 @@ func TestLossIsRoundedUp(t *testing.T) {
 	}
 }
 
-// A model accepted by ParseModel survives a round trip through JSON.
+// A model survives a round trip through JSON.
 func FuzzParseModel(f *testing.F) {
 	for _, s := range []string{
 		"weights: {gpu_nic_path: 700}\nsource: x\n", "pairs:\n- gpu: GPU0\n  nic: NIC0\n  gbps: 39.2\n",

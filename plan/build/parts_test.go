@@ -23,7 +23,6 @@ func TestPartsOfGPUsAreNotSupportedYet(t *testing.T) {
 		{lab.DeviceRequest{Count: 1, Model: "GRID A100-4C"}, true},
 		{lab.DeviceRequest{Count: 1, Model: "NVIDIA A40-8Q"}, true},
 		{lab.DeviceRequest{Count: 1, Model: "vGPU"}, true},
-		// Typing errors, and GPUs that do not exist.
 		{lab.DeviceRequest{Count: 1, Address: "GPU-8c187ce0-5465-11ec-a6a5-13a6a9a1234b"}, false},
 		{lab.DeviceRequest{Count: 1, Address: "GPU9"}, false},
 		{lab.DeviceRequest{Count: 1, Address: "0000:99:00.0"}, false},
@@ -61,8 +60,8 @@ func TestKindsOfCoresAreKnownFromFrequencies(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name string
-		mhz  []int64 // frequencies of cores, equally many of each
-		want int     // number of small cores
+		mhz  []int64
+		want int // number of small cores
 	}{
 		{"performance and efficiency cores", []int64{5200, 3900}, 7},
 		{"favoured cores are large ones too", []int64{5800, 5500, 4300, 4300, 4300, 4300, 4300}, 10},

@@ -14,7 +14,7 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// addRequests turns the nodes of the lab into Requests: first explicit amounts, then shares of the rest for "auto".
+// Explicit amounts come first, then shares of the rest for "auto".
 func (b *problemBuilder) addRequests() {
 	for i := range b.lab.Nodes {
 		n := &b.lab.Nodes[i]
@@ -37,7 +37,7 @@ func (b *problemBuilder) addRequests() {
 	b.addMemory()
 }
 
-// setting checks a Setting; the zero value is auto. Only a Lab that did not come from the parser has other values.
+// Only a Lab that did not come from the parser has other values.
 func (b *problemBuilder) setting(node, key string, s lab.Setting) lab.Setting {
 	switch s {
 	case lab.Auto, lab.On, lab.Off:
@@ -49,16 +49,13 @@ func (b *problemBuilder) setting(node, key string, s lab.Setting) lab.Setting {
 	return lab.Auto
 }
 
-// A coreSupply counts the cores without a tenant.
 type coreSupply struct {
 	free int
-	wide []int // number of cores with at least that many threads, by threads
+	wide []int // cores with at least that many threads
 }
 
-// widest returns the threads of the widest core, rounded down to a power of two.
 func (s *coreSupply) widest() int { return powerBelow(len(s.wide) - 1) }
 
-// with returns the number of cores with at least that many threads.
 func (s *coreSupply) with(threads int) int {
 	if threads < len(s.wide) {
 		return s.wide[threads]
@@ -87,18 +84,17 @@ func (b *problemBuilder) supply() *coreSupply {
 
 // addCPUs decides the number of virtual CPUs and cores of each lab node.
 //
-// Threads of a core go to one lab node, so two virtual CPUs share a core if the count is even. "smt: off" gives each
-// a separate core, whose other thread stays idle. On a host with cores of different widths, wide ones are used only
-// if there are enough of them.
+// Threads of a core go to one lab node, so two virtual CPUs share a core if the count is even. "smt: off" gives each a
+// separate core, whose other thread stays idle. On a host with cores of different widths, wide ones are used only if
+// there are enough of them.
 //
-// Nodes with "cpus: auto" get equal numbers of the cores left by the others and the host, rounded down; the remainder
-// stays with the host. If the cores have different widths, each counts as one virtual CPU, unless the node requests
-// "smt: on".
+// Nodes with "cpus: auto" get equal numbers of the remaining cores; the remainder stays with the host. If the cores
+// have different widths, each counts as one virtual CPU, unless the node requests "smt: on".
 func (b *problemBuilder) addCPUs() {
 	s := b.supply()
 	left := s.free - b.p.ReserveCores
 	var autos []int
-	var odd group.By[int, string] // lab nodes by odd number of virtual CPUs
+	var odd group.By[int, string] // by number of virtual CPUs
 	for i := range b.lab.Nodes {
 		n, r := &b.lab.Nodes[i], &b.p.Requests[i]
 		smt := b.setting(n.Name, "smt", n.SMT)
@@ -141,13 +137,13 @@ func (b *problemBuilder) addCPUs() {
 	b.shareCores(s, left, autos)
 }
 
-// oddOnPairs reports whether a request takes twice the cores that one virtual CPU more would take.
+// oddOnPairs reports whether one virtual CPU more would halve the cores.
 func oddOnPairs(s *coreSupply, r *plan.Request) bool {
 	return r.VCPUs > 1 && r.VCPUs%2 != 0 && s.with(2) > r.VCPUs/2
 }
 
-// threadsFor returns the number of virtual CPUs per core: the largest power of two that divides their number and that
-// the widest cores have, or less if there are too few such cores and narrower ones suffice.
+// threadsFor returns the largest power of two that divides the number of virtual CPUs and that the widest cores have,
+// or less if there are too few such cores and narrower ones suffice.
 func threadsFor(s *coreSupply, vcpus int, atLeastTwo bool, most int) int {
 	widest := 1
 	for t := s.widest(); t > 1; t /= 2 {
@@ -193,8 +189,7 @@ func (b *problemBuilder) threadsFix() string {
 	return "ask for smt: auto or off"
 }
 
-// shareCores gives equal numbers of the remaining cores to the nodes with "auto". Labs compare lab nodes with each
-// other, so equal sizes are worth more than using every core.
+// Labs compare lab nodes with each other, so equal sizes are worth more than using every core.
 func (b *problemBuilder) shareCores(s *coreSupply, left int, autos []int) {
 	for _, i := range autos {
 		n, r := &b.lab.Nodes[i], &b.p.Requests[i]
@@ -202,7 +197,7 @@ func (b *problemBuilder) shareCores(s *coreSupply, left int, autos []int) {
 		if same := s.with(r.Threads) == s.free; n.SMT == lab.Off || !same && n.SMT != lab.On {
 			r.Threads = 1
 		}
-		// Nodes that request wide cores share the wide cores first; the other nodes would leave too few.
+		// The other nodes would leave too few wide cores.
 		r.Cores = min(left, s.with(r.Threads)) / len(autos)
 		r.VCPUs = r.Cores * r.Threads
 		if r.Cores < 1 {
@@ -214,13 +209,12 @@ func (b *problemBuilder) shareCores(s *coreSupply, left int, autos []int) {
 	}
 }
 
-// addMemory decides the size of pages and their number for each lab node. Nodes with "memory: auto" get equal shares
-// of the remaining pages, in whole GiB if the share is at least one.
+// Nodes with "memory: auto" get equal shares of the remaining pages, in whole GiB if the share is at least one.
 func (b *problemBuilder) addMemory() {
 	m := b.memory()
 	size, huge := b.choosePages()
 	if size == pageBytes1GiB && b.lab.Hugepages != lab.Hugepages1GiB && b.autoPages(m, size) < 1 {
-		size = pageBytes2MiB // a share of less than 1 GiB is better than nothing
+		size = pageBytes2MiB // less than 1 GiB is better than nothing
 		if ok, why := b.canPages(size); !ok {
 			huge = false
 			b.note("no hugepages: %s", why)
@@ -270,10 +264,9 @@ func (b *problemBuilder) addMemory() {
 	}
 }
 
-// stepOf returns the unit for giving memory: the largest power of two of pages, up to 1 GiB, that divides every
-// request and is small beside it. Large units keep weights meaningful whole numbers and the search short; a NUMA
-// node's remainder stays with the host. The unit depends on the requests alone: if it grew with the host, more memory
-// could make a plan worse.
+// stepOf returns the unit for giving memory: the largest power of two of pages, up to 1 GiB, that divides every request
+// and is small beside it. Large units keep weights meaningful whole numbers and the search short. The unit depends on
+// the requests alone: if it grew with the host, more memory could make a plan worse.
 func (b *problemBuilder) stepOf(page uint64) uint64 {
 	refuses := func(n lab.Node, step uint64) bool {
 		asked := uint64(pagesFor(n.Memory, page)) * page
@@ -287,7 +280,7 @@ func (b *problemBuilder) stepOf(page uint64) uint64 {
 	return step
 }
 
-// stepsOfRequest is the minimum number of steps in a lab node's memory if steps are larger than pages.
+// stepsOfRequest is the minimum in a lab node's memory if steps are larger than pages.
 const stepsOfRequest = 16
 
 func pagesFor(memory lab.Bytes, size uint64) int64 { return int64((uint64(memory) + size - 1) / size) }
@@ -299,12 +292,11 @@ func (b *problemBuilder) explicitBytes(size uint64) uint64 {
 		if n.AutoMemory || n.Memory < 1 || n.Memory > MaxHostMemory {
 			return 0
 		}
-		return uint64(pagesFor(n.Memory, size)) * size // in total at most 500 times 2^52
+		return uint64(pagesFor(n.Memory, size)) * size // at most 500 times 2^52
 	})
 }
 
-// autoPages returns the number of pages for each lab node with "memory: auto". Without such a node it returns the
-// largest number, which never limits.
+// autoPages is for each lab node with "memory: auto". Without any it is the largest number, which never limits.
 func (b *problemBuilder) autoPages(m *memoryUse, size uint64) int64 {
 	autos := int64(lists.Count(b.lab.Nodes, func(n lab.Node) bool { return n.AutoMemory }))
 	if autos == 0 {
@@ -318,7 +310,7 @@ func (b *problemBuilder) autoPages(m *memoryUse, size uint64) int64 {
 	return share
 }
 
-// totalPages adds up pages. known reports whether the number of any node is known, and all whether that of each is.
+// known: the number of any node is known; all: that of each.
 func totalPages(pages []*int64) (sum int64, known, all bool) {
 	all = true
 	for _, p := range pages {
@@ -332,8 +324,7 @@ func totalPages(pages []*int64) (sum int64, known, all bool) {
 	return sum, known, all
 }
 
-// memoryThere describes the memory available to the lab and the uses of the rest, so that a reader of the error sees
-// which of the numbers to change.
+// memoryThere also names the uses of the rest, so that a reader sees which number to change.
 func (b *problemBuilder) memoryThere(m *memoryUse, pages int64) string {
 	keep, held := uint64(0), uint64(0)
 	for at, v := range m.bytes {
@@ -350,7 +341,6 @@ func (b *problemBuilder) memoryThere(m *memoryUse, pages int64) string {
 	return text + fmt.Sprintf(", and counts in pages of %s", bytesText(b.p.PageBytes))
 }
 
-// roundText formats an amount of memory in GiB, or in MiB below one.
 func roundText(n uint64) string {
 	if n < pageBytes1GiB {
 		return fmt.Sprintf("%d MiB", n>>20)
@@ -358,8 +348,7 @@ func roundText(n uint64) string {
 	return fmt.Sprintf("%.1f GiB", float64(n)/pageBytes1GiB)
 }
 
-// numberClasses gives the same class number to lab nodes with equal requests and without affinity. Swapping such
-// nodes does not change a plan.
+// Swapping nodes with equal requests and without affinity does not change a plan.
 func (b *problemBuilder) numberClasses() {
 	members := lists.Flat(b.p.Affinity, func(a plan.Affinity) []int { return a.Requests })
 	tied := lists.SetOf(members, func(i int) int { return i })
@@ -383,7 +372,7 @@ func (b *problemBuilder) numberClasses() {
 	}
 }
 
-// withoutText drops the wording of wants: a count and a vendor may select the same devices.
+// A count and a vendor may select the same devices.
 func withoutText(wants []plan.Want) []plan.Want {
 	return lists.Map(wants, func(w plan.Want) plan.Want {
 		w.Text = ""

@@ -9,8 +9,8 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// addPackages lists the packages of the cores, with the reason for which the host needs a core on each: interrupts of
-// a disk or of the host's main NIC are best served beside them.
+// addPackages says for which packages the host needs a core: interrupts of a disk or of the host's main NIC are best
+// served beside them.
 func (b *problemBuilder) addPackages() {
 	packagesOn := map[int][]int{} // packages of a node's cores
 	free := map[int]bool{}
@@ -33,7 +33,7 @@ func (b *problemBuilder) addPackages() {
 		if node == nil {
 			continue
 		}
-		// If a node has no cores or covers several packages, the package of the device is unknown.
+		// Otherwise the package of the device is unknown.
 		if on := packagesOn[*node]; len(on) == 1 {
 			setOnce(busy, on[0], u.text)
 		}
@@ -49,17 +49,16 @@ func (b *problemBuilder) addPackages() {
 	}
 }
 
-// Default number of the host's cores: one per package, and two in total on machines that can spare them, but at most
-// a quarter.
+// One core per package, and two in total on machines that can spare them, but at most a quarter.
 const (
-	spareCores      = 8 // number of cores from which two are kept
+	spareCores      = 8 // cores from which two are kept
 	spareReserve    = 2
 	smallestReserve = 1
 	largestReserve  = 4 // at most one in so many
 )
 
-// reserveCores decides how many cores the host keeps: the lab's number, else the default above with one in each
-// package, and at least the sum for single NUMA nodes.
+// reserveCores takes the lab's number, else the default above with one in each package, and at least the sum for single
+// NUMA nodes.
 func (b *problemBuilder) reserveCores() {
 	free := map[int]int{} // by NUMA node
 	cores := b.freeCores()
@@ -110,7 +109,7 @@ func (b *problemBuilder) reserveCores() {
 		}
 		if keep > len(cores) {
 			b.fail("", "host.reserve.cores", "%d: %s has %s: ask for fewer", keep, b.name, b.coresThere(len(cores)))
-			keep = smallestReserve // so that no lab node is blamed for it
+			keep = smallestReserve // so that no lab node is blamed
 		}
 	}
 	b.p.ReserveCores = max(keep, sum)

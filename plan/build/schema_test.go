@@ -18,18 +18,17 @@ import (
 	"github.com/rackless/rackless/plan/build"
 )
 
-// The schema is generated from the Go types and their doc comments, like that of the host. It must happen in a test
-// because comments exist only in the source. "go test ./plan/build -run Schema -update" writes the file.
+// The schema comes from doc comments, which exist only in the source, so a test makes it. "go test ./plan/build -run
+// Schema -update" writes the file.
 const schemaFile = "../../docs/plan.schema.json"
 
-// schemaID identifies the schema in editors. It is never fetched.
+// schemaID is never fetched.
 const schemaID = "https://github.com/rackless/rackless/docs/plan.schema.json"
 
-// addressWithPrefix matches an IP address with the length of its subnet, as printed by netip.Prefix: "10.0.0.1/24".
+// As printed by netip.Prefix: "10.0.0.1/24".
 const addressWithPrefix = `^[0-9a-f.:]+/[0-9]+$`
 
-// textSchemas are the types that are text in JSON. Reflection ignores MarshalText, and does not know the words that a
-// lab may use.
+// textSchemas are text in JSON. Reflection ignores MarshalText, and does not know the words that a lab may use.
 func textSchemas() map[reflect.Type]*jsonschema.Schema {
 	return map[reflect.Type]*jsonschema.Schema{
 		reflect.TypeFor[topology.CPUSet](): {Type: "string", Pattern: `^([0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*)?$`,
@@ -41,12 +40,12 @@ func textSchemas() map[reflect.Type]*jsonschema.Schema {
 	}
 }
 
-// planSchema makes the JSON schema (draft 2020-12) of a Plan.
+// planSchema is of draft 2020-12.
 func planSchema(t testing.TB) []byte {
 	t.Helper()
 	texts := textSchemas()
 	r := &jsonschema.Reflector{
-		Anonymous:                 true, // no $id from Go's package path
+		Anonymous:                 true,
 		ExpandedStruct:            true,
 		AllowAdditionalProperties: true, // keys are added over time, and by --compare and --against
 		Mapper: func(t reflect.Type) *jsonschema.Schema {
@@ -110,7 +109,7 @@ func compiledSchema(t testing.TB, text []byte) *judge.Schema {
 	return s
 }
 
-// strictSchema returns the schema without permission for additional keys.
+// strictSchema permits no additional keys.
 func strictSchema(t testing.TB, text []byte) []byte {
 	t.Helper()
 	var root any
@@ -141,7 +140,6 @@ func strictSchema(t testing.TB, text []byte) []byte {
 	return out
 }
 
-// explained returns a plan with a decision and a piece of advice, as with --explain.
 func explained(c *solved) *plan.Plan {
 	pl, more := *c.pl, int64(700)
 	pl.Decisions = []plan.Decision{{Node: "vm00", What: "memory", Choice: "on node 0", RunnerUp: "on node 1",
@@ -209,7 +207,7 @@ func TestTheSchemaRefusesWhatIsNoPlan(t *testing.T) {
 	}
 }
 
-// The schema describes the keys, because editors show its descriptions.
+// Editors show its descriptions.
 func TestTheSchemaDescribesWhatANameDoesNotSay(t *testing.T) {
 	t.Parallel()
 	var root struct {

@@ -11,11 +11,10 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// stateOff is libvirt's state of a stopped domain.
+// stateOff is libvirt's.
 const stateOff = "shut off"
 
-// chooseTenants returns the tenants that the lab respects. They are sorted, so that their order in a file does not
-// matter.
+// chooseTenants sorts, so that the order in a file does not matter.
 func (b *problemBuilder) chooseTenants(given []topology.Tenant) []topology.Tenant {
 	var tenants []topology.Tenant
 	switch b.lab.Tenants {
@@ -46,13 +45,13 @@ func tenantName(t *topology.Tenant) string {
 	return words.Plain(cmp.Or(t.Name, t.UUID, "without a name"))
 }
 
-// holdCores marks the cores that tenants hold, including tenants that are shut off, because they may start at any
-// time. A core shared by two tenants counts for the first by name; in both cases the lab cannot have it.
+// holdCores includes tenants that are shut off, because they may start at any time. A core shared by two tenants counts
+// for the first by name.
 func (b *problemBuilder) holdCores() {
 	if len(b.tenants) == 0 {
 		return
 	}
-	// Many cpusets contain CPUs that are offline or belong to no core. all holds the CPUs of cores.
+	// Many cpusets contain CPUs that are offline or belong to no core.
 	var all topology.CPUSet
 	coreOf := map[int]*plan.Core{}
 	for i := range b.p.Cores {
@@ -98,9 +97,9 @@ func (b *problemBuilder) holdCores() {
 	}
 }
 
-// tenantCPUs returns the CPUs that a tenant is pinned to, and whether some of its virtual CPUs may run anywhere. A
-// pin to all CPUs of the host does not count: libvirt writes such pins too. Pinned emulator and I/O threads count
-// like virtual CPUs. If they float, they are few and the kernel moves them out of the way.
+// tenantCPUs returns the CPUs that a tenant is pinned to, and whether some of its virtual CPUs may run anywhere. A pin
+// to all CPUs of the host does not count: libvirt writes such pins too. Floating emulator and I/O threads are few, and
+// the kernel moves them out of the way.
 func tenantCPUs(t *topology.Tenant, all topology.CPUSet) (held topology.CPUSet, floats bool) {
 	pin := func(cpus topology.CPUSet) bool {
 		if all.IsSubsetOf(cpus) {

@@ -13,12 +13,12 @@ import (
 )
 
 type hostUse struct {
-	id   string // ID of the function or disk, for messages
-	node *int   // its NUMA node; nil if unknown
+	id   string // for messages
+	node *int   // nil if unknown
 	text string // "disk nvme0n1 (/)"
 }
 
-// findUses finds the PCI functions that must stay with the host or a tenant, with the first reason found for each.
+// findUses keeps the first reason found.
 func (b *problemBuilder) findUses() {
 	b.uses, b.blocked = map[topology.PCIAddr]string{}, map[topology.PCIAddr]string{}
 	b.holders, b.heldVFs = map[topology.PCIAddr]string{}, map[topology.PCIAddr]int{}
@@ -48,7 +48,7 @@ func (b *problemBuilder) findUses() {
 	for i := range b.tenants {
 		name := tenantName(&b.tenants[i])
 		for _, d := range b.tenants[i].Devices {
-			if d.Virtual { // that many of its virtual functions are unavailable, and the NIC stays
+			if d.Virtual { // that many are unavailable, and the NIC stays
 				setOnce(b.uses, d.PCI, "tenant "+name+" holds a virtual function of it")
 				b.heldVFs[d.PCI]++
 				continue
@@ -66,13 +66,12 @@ func (b *problemBuilder) findUses() {
 	b.findVirtualUses()
 }
 
-// withoutIOMMU reports whether the host is a virtual machine without an IOMMU. Its own settings cannot turn one on.
+// A virtual machine's own settings cannot turn an IOMMU on.
 func (b *problemBuilder) withoutIOMMU() bool {
 	on := b.host.IOMMU.Enabled
 	return on != nil && !*on && b.host.IsVirtual() && !b.host.Provenance.Emulated
 }
 
-// nodeAt returns own, or else the NUMA node of function a.
 func (b *problemBuilder) nodeAt(a *topology.PCIAddr, own *int) *int {
 	if a != nil {
 		if f := b.tree.Device(*a); f != nil {
@@ -88,8 +87,7 @@ func setOnce[K comparable, V any](m map[K]V, key K, v V) {
 	}
 }
 
-// findVirtualUses finds the physical functions with virtual functions in use. Giving a physical function to a guest
-// removes its driver from the host, and with it the virtual functions.
+// Giving a physical function to a guest removes its driver from the host, and with it the virtual functions.
 func (b *problemBuilder) findVirtualUses() {
 	b.virtual = map[topology.PCIAddr][]vfFunction{}
 	add := func(pf topology.PCIAddr, s *topology.SRIOV) {
@@ -105,8 +103,7 @@ func (b *problemBuilder) findVirtualUses() {
 	for _, d := range b.host.PCI {
 		add(d.Address, d.SRIOV)
 	}
-	// Virtual functions that are missing from their physical function's list are numbered by address, in the kernel's
-	// order.
+	// Functions missing from the list are numbered by address, in the kernel's order.
 	orphans := map[topology.PCIAddr][]topology.PCIAddr{}
 	for _, d := range b.host.PCI {
 		if d.PF != nil && len(b.virtual[*d.PF]) == 0 {
@@ -130,12 +127,12 @@ func (b *problemBuilder) findVirtualUses() {
 	}
 }
 
-// findRoutes finds the NICs of the default routes: NICs that the host's reader found behind them, and NICs with a
-// network device that is the route's or a member of it.
+// findRoutes finds NICs that the host's reader found behind default routes, and NICs with a network device of the
+// route.
 func (b *problemBuilder) findRoutes() {
 	for _, r := range b.host.Routes {
 		text := "the default route (" + words.Plain(r.Netdev) + ")"
-		behind := map[topology.PCIAddr]*int{} // NICs and, if known, their NUMA nodes
+		behind := map[topology.PCIAddr]*int{} // with their NUMA nodes if known
 		for _, s := range r.PCI {
 			if a, err := topology.ParsePCIAddr(s); err == nil {
 				behind[a] = nil
@@ -160,8 +157,8 @@ func (b *problemBuilder) findRoutes() {
 	}
 }
 
-// netdevsBehind returns the network devices that carry traffic through netdev: itself and, for a bond, its members.
-// Bridges are found from the other side, by the master of a port.
+// netdevsBehind returns netdev and, for a bond, its members. Bridges are found from the other side, by the master of a
+// port.
 func (b *problemBuilder) netdevsBehind(netdev string) []string {
 	if netdev == "" {
 		return nil
@@ -173,8 +170,8 @@ func (b *problemBuilder) netdevsBehind(netdev string) []string {
 	return behind
 }
 
-// findScreen finds the screen of the host: the function used for the firmware's messages, if a monitor is connected
-// or it is the only display function. One bound to vfio-pci is no longer used as a screen.
+// The screen has the firmware's messages, if a monitor is connected or it is the only display function. One bound to
+// vfio-pci is no longer used as a screen.
 func (b *problemBuilder) findScreen() {
 	screens, boot := b.host.Screens()
 	if boot != nil && boot.Driver != vfioPCI {
@@ -201,5 +198,4 @@ func (b *problemBuilder) noteScreen(d *topology.PCIDevice, what string) {
 		"(console=ttyS0), or make another adapter the primary one in the firmware", d.Address, what)
 }
 
-// vfioPCI is the driver of devices that wait for a guest.
 const vfioPCI = "vfio-pci"

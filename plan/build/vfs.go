@@ -9,12 +9,11 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// assumedVFs is the number of virtual functions assumed for a ConnectX of which only the name is known. The number is
-// a firmware setting (NUM_OF_VFS), and NVIDIA's guides set 8.
+// assumedVFs is for a ConnectX of which only the name is known. It is a firmware setting (NUM_OF_VFS), and NVIDIA's
+// guides set 8.
 const assumedVFs = 8
 
-// countVFs decides how many virtual functions each NIC can give, and which ones. Functions held by tenants keep their
-// index, because they are named by it and it must not change for a running tenant.
+// countVFs keeps the index of functions held by tenants, because it must not change for a running tenant.
 func (b *problemBuilder) countVFs() {
 	wanted := b.wantsDevices(plan.KindVF)
 	mates := b.groupMates()
@@ -27,7 +26,6 @@ func (b *problemBuilder) countVFs() {
 		total := totalVFs(f.sriov)
 		if f.addr != nil {
 			f.vfs = b.virtual[*f.addr]
-			// A tenant with the whole NIC leaves no virtual functions, and a NIC that does not respond has none.
 			if why, ok := b.blocked[*f.addr]; ok {
 				f.noVFsReason = why
 				continue
@@ -38,11 +36,10 @@ func (b *problemBuilder) countVFs() {
 		}
 		taken := map[int]bool{}
 		for _, vf := range f.vfs {
-			total = max(total, vf.index+1) // it exists, regardless of the firmware's number
+			total = max(total, vf.index+1) // regardless of the firmware's number
 			if _, used := b.uses[vf.addr]; used {
 				taken[vf.index] = true
 			}
-			// A virtual function that shares its IOMMU group cannot be given alone.
 			if group, shared := mates[vf.addr]; shared && wanted {
 				b.note("NIC %s: its virtual functions share IOMMU group %d with other functions: they may not go to "+
 					"different lab nodes", d.ID, group)
@@ -72,7 +69,7 @@ func (b *problemBuilder) countVFs() {
 
 func isMLX5(device string) bool { return strings.HasPrefix(device, "mlx5_") }
 
-// totalVFs returns the maximum number of virtual functions: the firmware's, or the existing ones if that is unknown.
+// totalVFs is the firmware's number, or the existing ones if that is unknown.
 func totalVFs(s *topology.SRIOV) int {
 	if s == nil {
 		return 0
@@ -84,10 +81,9 @@ func totalVFs(s *topology.SRIOV) int {
 	return min(total, MaxNICVFs)
 }
 
-// virtualFunctions returns the virtual functions of pf with their addresses, both existing and possible ones, because
-// a tenant that is shut off may hold one that does not exist now. Offset and stride come from the SR-IOV capability
-// (PCI Express Base Specification, 9.2.1.2): function n is at the routing ID of its physical function plus offset
-// plus n times stride.
+// virtualFunctions also returns possible ones, because a tenant that is shut off may hold one that does not exist now.
+// Function n is at the routing ID of its physical function plus offset plus n times stride (PCI Express Base
+// Specification, 9.2.1.2).
 func virtualFunctions(pf topology.PCIAddr, s *topology.SRIOV) []vfFunction {
 	if s == nil {
 		return nil
@@ -121,7 +117,7 @@ func virtualFunctions(pf topology.PCIAddr, s *topology.SRIOV) []vfFunction {
 	return out
 }
 
-// groupMates returns the IOMMU groups of the functions that share theirs with others, not counting bridges.
+// groupMates does not count bridges.
 func (b *problemBuilder) groupMates() map[topology.PCIAddr]int {
 	first := map[int]topology.PCIAddr{}
 	mates := map[topology.PCIAddr]int{}

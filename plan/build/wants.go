@@ -14,8 +14,7 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// wants turns a lab node's requests for one kind of device into Wants. key is the key of the lab file. count is the
-// number of devices, for a Lab without expanded requests.
+// count is for a Lab without expanded requests.
 func (b *problemBuilder) wants(node, key, kind string, requests []lab.DeviceRequest, count int) []plan.Want {
 	if len(requests) == 0 && count > 0 {
 		requests = []lab.DeviceRequest{{Count: count}}
@@ -59,8 +58,8 @@ func (b *problemBuilder) wants(node, key, kind string, requests []lab.DeviceRequ
 	return wants
 }
 
-// checkTogether finds requests of one lab node that leave too little for each other; the search handles conflicts
-// between lab nodes. It only counts devices. A conflict that it misses is found by the search, with a worse message.
+// checkTogether finds requests of one lab node that leave too few devices for each other. A conflict that it misses is
+// found by the search, with a worse message.
 func (b *problemBuilder) checkTogether(node, key, kind string, wants []plan.Want, total int) {
 	var all []int
 	for i, w := range wants {
@@ -78,7 +77,6 @@ func (b *problemBuilder) checkTogether(node, key, kind string, wants []plan.Want
 	}
 }
 
-// requestText formats a request as in the lab file.
 func requestText(r lab.DeviceRequest) string {
 	if r.Address != "" {
 		return r.Address
@@ -128,8 +126,7 @@ func (b *problemBuilder) offerText(kind string, n int, devices []int) string {
 	return fmt.Sprintf("%d (%s%s)", n, of, listText(ids))
 }
 
-// othersRefused explains why other devices that match the request are unavailable. Otherwise "can give 6" would
-// confuse users with eight GPUs.
+// othersRefused explains why other matching devices are unavailable. "can give 6" would confuse users with eight GPUs.
 func (b *problemBuilder) othersRefused(kind string, r lab.DeviceRequest) string {
 	var refused group.By[string, string] // devices by reason
 	for i, d := range b.p.Devices {
@@ -173,8 +170,7 @@ func (b *problemBuilder) notGiven(kind string, device int) string {
 	return "it offers no virtual functions"
 }
 
-// bySelector returns the devices that a request without an address may get. If it finds no device, it returns nil and
-// reports an error that explains which condition excluded which devices.
+// If bySelector finds no device, it returns nil and reports which condition excluded which devices.
 func (b *problemBuilder) bySelector(node, key, kind string, r lab.DeviceRequest) []int {
 	if r.NUMANode != nil {
 		if _, ok := b.nodeOf[*r.NUMANode]; !ok {
@@ -214,7 +210,7 @@ func (b *problemBuilder) bySelector(node, key, kind string, r lab.DeviceRequest)
 
 const partOfGPU = "%s is a part of a GPU: " + lab.NoPartsOfGPUs
 
-// mismatch returns the first condition of a request that device i fails, worded to follow its ID, or "".
+// mismatch is worded to follow the ID of device i, or "".
 func (b *problemBuilder) mismatch(i int, r lab.DeviceRequest) string {
 	d, f := &b.p.Devices[i], &b.facts[i]
 	switch {
@@ -247,7 +243,7 @@ func containsFold(s, part string) bool {
 	return strings.Contains(strings.ToLower(s), strings.ToLower(part))
 }
 
-// sameNumber reports whether two spellings of a vendor's number are equal: 0x10de, 10DE.
+// sameNumber accepts 0x10de and 10DE.
 func sameNumber(number, asked string) bool {
 	id, err := topology.ParseID16(asked)
 	return err == nil && len(asked) >= 4 && number == id.String()
@@ -292,7 +288,7 @@ func (b *problemBuilder) byAddress(node, key, kind string, r lab.DeviceRequest) 
 	return found
 }
 
-// lookUp returns the devices of a kind with a name: the one with that address, or else all with that name.
+// lookUp returns the device with that address, or else all with that name.
 func (b *problemBuilder) lookUp(name, kind string) []int {
 	addr, err := topology.ParsePCIAddr(name)
 	var found []int
@@ -308,7 +304,6 @@ func (b *problemBuilder) lookUp(name, kind string) []int {
 	return found
 }
 
-// cardOf returns the device of a kind with the function on its card, or -1.
 func (b *problemBuilder) cardOf(a topology.PCIAddr, kind string) int {
 	for i := range b.facts {
 		if b.p.Devices[i].Kind == kind && slices.Contains(b.facts[i].card, a) {
@@ -318,8 +313,7 @@ func (b *problemBuilder) cardOf(a topology.PCIAddr, kind string) int {
 	return -1
 }
 
-// elsewhere describes an address that is not a device of the kind: a device of another kind, a screen, or a virtual
-// function. It returns "" for other addresses.
+// elsewhere describes an address that is a device of another kind, a screen, or a virtual function, or returns "".
 func (b *problemBuilder) elsewhere(kind, name string) string {
 	other := plan.KindNIC
 	if deviceKind(kind) == plan.KindNIC {
@@ -372,8 +366,7 @@ func (b *problemBuilder) ids(devices []int) []string {
 	return lists.Map(devices, func(d int) string { return words.Plain(b.p.Devices[d].ID) })
 }
 
-// addAffinity turns the names in the lab's affinity into indexes of Problem.Requests. The parser checks lab files for
-// the same mistakes; this covers a Lab made by a program.
+// The parser checks lab files for the same mistakes; this covers a Lab made by a program.
 func (b *problemBuilder) addAffinity() {
 	index := map[string]int{}
 	for i := range b.p.Requests {
@@ -418,14 +411,13 @@ func (b *problemBuilder) togetherness(key string, t lab.Togetherness) string {
 	case lab.Different:
 		return plan.Different
 	case "":
-	default: // a Lab that did not come from the parser
+	default: // not from the parser
 		b.fail("", "affinity", "%s: %q: want same or different", key, string(t))
 	}
 	return ""
 }
 
-// cannotShare reports lab nodes that are to share NICs although they request whole ones, which only one of them can
-// have.
+// cannotShare reports lab nodes that are to share NICs although they request whole ones.
 func (b *problemBuilder) cannotShare(members []int) bool {
 	for _, i := range members {
 		if r := &b.p.Requests[i]; len(r.NICs) > 0 {

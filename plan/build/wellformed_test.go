@@ -20,8 +20,7 @@ type tester interface {
 	Fatalf(format string, args ...any)
 }
 
-// checkWellFormed fails unless a problem satisfies the invariants of its types. All readers of a Problem rely on
-// them: an index out of range would panic elsewhere.
+// All readers of a Problem rely on these invariants: an index out of range would panic elsewhere.
 func checkWellFormed(t tester, p *plan.Problem) {
 	t.Helper()
 	if p.Schema != plan.ProblemSchema || p.HugepageBytes != 0 && p.HugepageBytes != 1<<30 && p.HugepageBytes != 2<<20 ||
@@ -165,7 +164,7 @@ func checkRequestsWellFormed(t tester, p *plan.Problem) {
 	}
 }
 
-// Checks the bound in MaxHostCores on the worst problem that Problem can make.
+// The worst problem that Problem can make keeps the bound in MaxHostCores.
 func TestNoCostOverflows(t *testing.T) {
 	t.Parallel()
 	const (
