@@ -11,11 +11,8 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// vcpus checks the number of virtual CPUs, and that each has a host CPU of its own, on cores of its own, with
-// adjacent siblings: rule 1 of docs/planner.md.
-//
-// It marks the owner of each core, and all later checks of NUMA nodes, caches and leftover cores use these marks. The
-// number of cores that the plan states is only compared.
+// vcpus checks rule 1 of docs/planner.md, and the number of virtual CPUs. It marks the owner of each core; all later
+// checks of NUMA nodes, caches and leftover cores use these marks, not the number that the plan states.
 func (c *checker) vcpus() {
 	holder := map[int]int{} // CPU to lab node
 	for i, n := range c.placed() {
@@ -41,8 +38,7 @@ func (c *checker) vcpus() {
 				c.of(i, "vcpu %d: host CPU %d is not there or not online", v, cpu)
 				continue
 			}
-			// A CPU that is named twice is marked once. Its second owner is a fault; marking it again would cause
-			// further faults that follow from the mark.
+			// A CPU that is named twice is marked once: marking it again would cause further faults.
 			if other, taken := holder[cpu]; taken {
 				c.of(i, "vcpu %d: host CPU %d is that of another virtual CPU already, of %s", v, cpu, c.name(other))
 				continue
@@ -65,9 +61,9 @@ func (c *checker) vcpus() {
 	}
 }
 
-// siblings checks that virtual CPUs come in groups of threads of one core, and each group has a core of its own. The
-// guest sees a topology by position, so with displaced siblings its scheduler would take two cores for one. Only one
-// fault is reported for each lab node, because a shift by one makes all later groups wrong.
+// siblings checks that virtual CPUs come in groups of threads of one core of their own: with displaced siblings the
+// guest's scheduler would take two cores for one. Only one fault is reported for each lab node, because a shift by one
+// makes all later groups wrong.
 func (c *checker) siblings(i int, n *plan.Node) {
 	t := n.Threads
 	if t < 1 || len(n.VCPUs)%t != 0 {
@@ -98,7 +94,7 @@ func (c *checker) siblings(i int, n *plan.Node) {
 	}
 }
 
-// tenantCores reports the tenants with cores of a lab node. It names CPUs, as in a tenant's XML.
+// tenantCores names CPUs, as in a tenant's XML.
 func (c *checker) tenantCores(i int) {
 	held := map[string][]int{}
 	for _, k := range c.found[i].cores {
@@ -111,8 +107,8 @@ func (c *checker) tenantCores(i int) {
 	}
 }
 
-// housekeeping checks that the host keeps all leftover cores, and enough of them: rule 2. A busy package keeps a core
-// only if tenants leave one there. The reserve is the maximum of the lab's and the problem's.
+// housekeeping checks rule 2. A busy package keeps a core only if tenants leave one there. The reserve is the maximum
+// of the lab's and the problem's.
 func (c *checker) housekeeping() {
 	var free, tenants topology.CPUSet
 	cores := 0
@@ -170,7 +166,7 @@ func (c *checker) housekeeping() {
 	c.ownThreads(free)
 }
 
-// extra reports CPUs that should not be in a set of the host's, one line for each owner.
+// extra reports a line for each owner.
 func (c *checker) extra(set string, cpus topology.CPUSet) {
 	whose := map[string][]int{}
 	for cpu := range cpus.All() {
@@ -193,8 +189,8 @@ func (c *checker) extra(set string, cpus topology.CPUSet) {
 	}
 }
 
-// ownThreads checks that QEMU's own threads run on housekeeping CPUs, and its emulator threads on the nearest. On a
-// CPU of a lab node they would take its time, which isolation must prevent.
+// ownThreads checks that QEMU's own threads run on housekeeping CPUs, and its emulator threads on the nearest. On a CPU
+// of a lab node they would take its time.
 func (c *checker) ownThreads(free topology.CPUSet) {
 	for i, n := range c.placed() {
 		for _, set := range []struct {
@@ -218,7 +214,7 @@ func (c *checker) ownThreads(free topology.CPUSet) {
 	}
 }
 
-// farOf returns the least distance, less the local distance, from NUMA nodes to CPUs.
+// farOf returns the least distance, less the local one.
 func (c *checker) farOf(from []int, cpus topology.CPUSet) int64 {
 	var to []int
 	for cpu := range cpus.All() {

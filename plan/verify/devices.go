@@ -11,10 +11,8 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// devices checks the devices of each lab node: as requested, available, each for one lab node, and together with all
-// that cannot be separated.
 func (c *checker) devices() {
-	// By kind and ID: if a host is only known by a GPU matrix, IDs are names, and a GPU and a NIC may have the same.
+	// If a host is only known by a GPU matrix, IDs are names, and a GPU and a NIC may have the same.
 	index := map[[2]string]int{}
 	for d := range c.p.Devices {
 		index[[2]string{c.p.Devices[d].Kind, c.p.Devices[d].ID}] = d
@@ -38,7 +36,6 @@ func (c *checker) devices() {
 	c.virtual()
 }
 
-// cards reads the devices of a lab node and checks each of them separately.
 func (c *checker) cards(i int, n *plan.Node, index map[[2]string]int) {
 	f := &c.found[i]
 	order := []string{plan.KindGPU, plan.KindNIC, plan.KindVF}
@@ -82,8 +79,8 @@ func (c *checker) cards(i int, n *plan.Node, index map[[2]string]int) {
 	}
 }
 
-// onHost checks that a device is still on the host, on the NUMA node stated by the problem. On a machine with one
-// NUMA node the problem puts every device there, so there is nothing to compare.
+// onHost checks that a device is still on the host, on the NUMA node of the problem. With one NUMA node the problem
+// puts every device there.
 func (c *checker) onHost(i int, dev *plan.Device) {
 	found := false
 	var node *int
@@ -106,8 +103,7 @@ func (c *checker) onHost(i int, dev *plan.Device) {
 	}
 }
 
-// place checks the NUMA nodes of a card on the host and in the guest. The guest must see the card in the cell of the
-// card's NUMA node, or else in a nearest cell.
+// The guest must see a card in the cell of its NUMA node, or else in a nearest cell.
 func (c *checker) place(i int, n *plan.Node, card *plan.NodeDevice, dev *plan.Device) {
 	if known(card.NUMANode) != known(dev.NUMANode) {
 		c.of(i, "cards: %s: have NUMA node %s, want %s", card.ID, known(card.NUMANode), known(dev.NUMANode))
@@ -147,9 +143,7 @@ func known(n *int) string {
 	return strconv.Itoa(*n)
 }
 
-// answer checks that devices match the wants in number and kind.
-//
-// It matches devices with wants instead of counting for each want, because a device that matches two wants must not
+// answer matches devices with wants instead of counting for each want, because a device that matches two wants must not
 // be used for the one that other devices could satisfy.
 func (c *checker) answer(i int, what string, have []int, wants []plan.Want) {
 	var units []*plan.Want // one want per device
@@ -163,7 +157,7 @@ func (c *checker) answer(i int, what string, have []int, wants []plan.Want) {
 		c.of(i, "%s: have %d, want %d", what, len(have), asked)
 		return
 	}
-	// Kuhn's algorithm: a blocking device moves to another want if possible.
+	// Kuhn's algorithm.
 	taker := make([]int, len(units))
 	for k := range taker {
 		taker[k] = -1
@@ -192,8 +186,8 @@ func augment(d int, have []int, units []*plan.Want, taker []int, tried []bool) b
 	return false
 }
 
-// functions checks that Devices and Cards name the same functions: all of the bundles, none twice. Devices is bound
-// to vfio-pci, Cards is for readers. vfio would refuse a group if a function of the bundle stayed with the host.
+// functions checks that Devices and Cards name the same functions: all of the bundles, none twice. Devices is bound to
+// vfio-pci, Cards is for readers. vfio would refuse a group if a function of the bundle stayed with the host.
 func (c *checker) functions(i int, n *plan.Node) {
 	want := map[string]string{} // function to its card
 	for _, d := range slices.Concat(c.found[i].gpus, c.found[i].nics) {
@@ -244,8 +238,7 @@ func (c *checker) functions(i int, n *plan.Node) {
 	c.inOrder(i, n)
 }
 
-// inOrder checks that devices come in the order of the cards. Ports of the lab node are named by position, so another
-// order would swap the addresses of two networks.
+// Ports of the lab node are named by position, so another order of devices would swap the addresses of two networks.
 func (c *checker) inOrder(i int, n *plan.Node) {
 	last := -1
 	for _, card := range n.Cards {
@@ -259,11 +252,11 @@ func (c *checker) inOrder(i int, n *plan.Node) {
 	}
 }
 
-// exclusive checks that no function, device or bundle goes to two lab nodes (rule 4).
+// exclusive checks rule 4.
 func (c *checker) exclusive() {
 	owner := map[string]int{}
 	bundle := map[int]int{}  // bundle to lab node
-	through := map[int]int{} // bundle to the device with which the lab node has it
+	through := map[int]int{} // bundle to a device
 	for i, n := range c.placed() {
 		for _, fn := range n.Devices {
 			if other, taken := owner[fn]; taken && other != i {

@@ -9,12 +9,12 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// A checkCase is a host, a lab, their problem and a plan, all written by hand.
+// A checkCase was written by hand.
 //
 // The host has two packages, NUMA nodes 0 and 1, with 6 cores each; core c has the CPUs c and c+12; three cores share
 // an L3. On node 0 are GPU 06:00.0 with its audio function 06:00.1 and GPU 07:00.0, tied by IOMMU group 14, and NIC
-// 05:00.0; on node 1 GPU 81:00.0 and NIC 41:00.0 with virtual functions. Tenant web has core 3 and virtual function
-// 0. The host boots from an NVMe disk on node 0.
+// 05:00.0; on node 1 GPU 81:00.0 and NIC 41:00.0 with virtual functions. Tenant web has core 3 and virtual function 0.
+// The host boots from an NVMe disk on node 0.
 type checkCase struct {
 	h  *topology.Host
 	l  *lab.Lab
@@ -165,8 +165,8 @@ func checkProblem() *plan.Problem {
 	return p
 }
 
-// checkPlan was computed by hand from docs/planner.md. vm00 is on node 0, vm01 on node 1, and vm02 and vm03 have a
-// core on each; the memory of vm03 is all on node 0, so that its guest has one cell.
+// checkPlan was computed by hand from docs/planner.md. vm00 is on node 0, vm01 on node 1, and vm02 and vm03 have a core
+// on each; the memory of vm03 is all on node 0, so that its guest has one cell.
 func checkPlan() *plan.Plan {
 	memory := func(pages ...uint64) []plan.NodeMemory {
 		var all []plan.NodeMemory

@@ -12,13 +12,10 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// groups checks inseparable and owned devices against the host: IOMMU groups, functions of a GPU, devices of tenants
-// and of the host itself.
-//
-// The problem states the same by bundles and non-whole devices, but is not trusted here: a mistake in the bundles
+// groups checks devices against the host. Bundles and non-whole devices of the problem are not trusted here: a mistake
 // would give away half a group, or the host's disk.
 func (c *checker) groups() {
-	// The first lab node counts as the owner. exclusive reports functions with two owners.
+	// exclusive reports functions with two owners.
 	owner := map[string]int{}
 	for i, n := range c.placed() {
 		for _, fn := range n.Devices {
@@ -57,8 +54,7 @@ func (c *checker) groups() {
 	}
 }
 
-// iommuGroups returns the functions of each group, except bridges, which stay with the host, and virtual functions,
-// which belong to their NIC.
+// iommuGroups leaves out bridges, which stay with the host, and virtual functions, which belong to their NIC.
 func (c *checker) iommuGroups() map[int][]string {
 	groups := map[int][]string{}
 	if on := c.h.IOMMU.Enabled; on != nil && !*on {
@@ -85,7 +81,6 @@ func (c *checker) iommuGroups() map[int][]string {
 	return groups
 }
 
-// needed checks that the host keeps the NIC of its default route and its disks.
 func (c *checker) needed(of func(string) int) {
 	for _, r := range c.h.Routes {
 		for _, fn := range r.PCI {
@@ -105,7 +100,6 @@ func (c *checker) needed(of func(string) int) {
 	}
 }
 
-// tenantDevices reports tenants that hold a lab node's device or a virtual function of it.
 func (c *checker) tenantDevices(of func(string) int) {
 	pf := map[topology.PCIAddr]topology.PCIAddr{}
 	for k := range c.h.PCI {
@@ -128,8 +122,7 @@ func (c *checker) tenantDevices(of func(string) int) {
 	}
 }
 
-// cardName returns the first function of a card. A virtual function is named by its address if it exists, or else
-// after its NIC.
+// cardName names a virtual function by its address if it exists, or else after its NIC.
 func (c *checker) cardName(card *plan.NodeDevice) string {
 	if card.Kind != plan.KindVF || card.VF == nil {
 		return card.ID
@@ -150,11 +143,9 @@ func (c *checker) hostSRIOV(pf string) *topology.SRIOV {
 
 type vfUse struct{ count, last int }
 
-// virtual checks the virtual functions: no more than available, no index twice, none of a NIC that is given whole,
-// and PFs with enough of them.
 func (c *checker) virtual() {
-	// Giving away any device of a bundle unbinds the drivers of all its functions, and so removes the virtual
-	// functions of its NICs.
+	// Giving away any device of a bundle unbinds the drivers of all its functions, and so removes the virtual functions
+	// of its NICs.
 	whole := map[int]int{} // bundle to lab node
 	for i := range c.found {
 		for _, d := range slices.Concat(c.found[i].gpus, c.found[i].nics) {
@@ -202,9 +193,8 @@ func (c *checker) virtual() {
 	c.pfCounts(used)
 }
 
-// pfCounts checks the plan's number of virtual functions of each PF. sriov_numvfs is a count, not a set, so function
-// 5 needs a count of at least 6. It can only be changed after all functions are removed, so it must not be lower than
-// now.
+// sriov_numvfs is a count, not a set, so function 5 needs a count of at least 6. It can only be changed after all
+// functions are removed, so it must not be lower than now.
 func (c *checker) pfCounts(used map[string]vfUse) {
 	listed := map[string]bool{}
 	for _, pf := range c.pl.VFs {
@@ -219,11 +209,11 @@ func (c *checker) pfCounts(used map[string]vfUse) {
 		}
 		least := pf.Lab
 		if lab {
-			least = max(least, u.last+1) // virtual functions are numbered from 0 and created in this order
+			least = max(least, u.last+1) // numbered from 0 and created in this order
 		}
 		s := c.hostSRIOV(pf.PF)
 		if s != nil && s.Enabled != nil {
-			least = max(least, *s.Enabled) // fewer would remove some in use
+			least = max(least, *s.Enabled)
 		}
 		if pf.Count < least {
 			c.fault("vfs: %s: have %d in all, want %d at least", name, pf.Count, least)

@@ -13,8 +13,7 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// A machineView is the host as seen by the checker: from the host itself, and from the problem only if the host does
-// not tell.
+// A machineView comes from the host itself, and from the problem only if the host does not tell.
 type machineView struct {
 	cores  []*coreView       // by ID
 	byCPU  map[int]*coreView // by online CPU
@@ -44,8 +43,7 @@ const (
 	maxDistance    = 255
 )
 
-// distance returns the SLIT distance from one NUMA node to another, 10 to itself. The table need not be symmetric;
-// its rows are the nodes of the cores.
+// The table of distances need not be symmetric; its rows are the nodes of the cores.
 func (m *machineView) distance(from, to int) int {
 	if from == to {
 		return localDistance
@@ -56,8 +54,7 @@ func (m *machineView) distance(from, to int) int {
 	return remoteDistance
 }
 
-// nearest returns the least distance, less the local distance, from some NUMA nodes to others. It returns false if
-// either list is empty.
+// nearest returns the least distance, less the local one. It returns false if either list is empty.
 func (m *machineView) nearest(from []int, to ...int) (int64, bool) {
 	least, any := int64(0), false
 	for _, a := range from {
@@ -70,8 +67,7 @@ func (m *machineView) nearest(from []int, to ...int) (int64, bool) {
 	return least, any
 }
 
-// readMachine builds the checker's own view of the host. Order matters: cores depend on NUMA nodes, and tenants on
-// cores.
+// Cores depend on NUMA nodes, and tenants on cores.
 func (c *checker) readMachine() {
 	m := &c.m
 	m.byCPU, m.slit = map[int]*coreView{}, map[[2]int]int{}
@@ -89,8 +85,8 @@ func (c *checker) readMachine() {
 	c.readTenants()
 }
 
-// readNodes reads NUMA nodes and distances from the host, or from the problem if the host lists no nodes, as with a
-// GPU matrix alone. It ignores rows of distances with a wrong length, and distances below 10, which ACPI reserves.
+// readNodes reads from the problem if the host lists no nodes. It ignores rows of distances with a wrong length, and
+// distances below 10, which ACPI reserves.
 func (c *checker) readNodes() {
 	m := &c.m
 	known := map[int]bool{}
@@ -98,10 +94,10 @@ func (c *checker) readNodes() {
 		known[n.ID] = true
 		m.nodes = append(m.nodes, n.ID)
 		if len(n.Distances) != len(c.h.NUMANodes) {
-			continue // ignore rows of the wrong length
+			continue
 		}
 		for k, d := range n.Distances {
-			if d < localDistance { // reserved by ACPI, so not a distance
+			if d < localDistance {
 				d = remoteDistance
 			}
 			m.slit[[2]int{n.ID, c.h.NUMANodes[k].ID}] = min(d, maxDistance)
@@ -122,8 +118,7 @@ func (c *checker) readNodes() {
 	slices.Sort(m.nodes)
 }
 
-// readCores reads cores from the host, and missing facts from the problem. If the two differ on a core, it reports
-// the first difference, because all costs would be computed for another machine.
+// readCores reads missing facts from the problem. If the two differ on a core, it reports only the first difference.
 func (c *checker) readCores() {
 	m := &c.m
 	stated := make(map[int]*plan.Core, len(c.p.Cores))
@@ -156,11 +151,10 @@ func (c *checker) readCores() {
 			k.node = s.NUMANode
 		}
 		if s == nil {
-			// The problem omits cores without online CPUs.
 			if onNode && len(k.cpus) > 0 {
 				c.fault("problem: core %d of the host (CPUs %s) is missing", k.id, hc.CPUs)
 			}
-			continue // a core without a NUMA node cannot be given
+			continue // cannot be given
 		}
 		m.cores = append(m.cores, k)
 		switch {
@@ -185,8 +179,8 @@ func (c *checker) readCores() {
 	}
 }
 
-// slowest marks small cores by their highest frequencies. If every core has one and none has a kind, cores below the
-// widest step are small, if that step is a fifth or more (docs/planner.md).
+// slowest marks cores below the widest step of highest frequencies, if that step is a fifth or more, every core has one
+// and none has a kind (docs/planner.md).
 func slowest(cores []topology.Core) []bool {
 	slow := make([]bool, len(cores))
 	order := make([]int, len(cores))
@@ -209,7 +203,7 @@ func slowest(cores []topology.Core) []bool {
 	return slow
 }
 
-// onlineOf returns the CPUs that are online. A host that lists no online CPUs is assumed to have all of them online.
+// A host that lists no online CPUs is assumed to have all of them online.
 func (c *checker) onlineOf(cpus topology.CPUSet) []int {
 	if !c.h.CPUs.Online.IsEmpty() {
 		cpus = cpus.Intersect(c.h.CPUs.Online)
@@ -220,15 +214,13 @@ func (c *checker) onlineOf(cpus topology.CPUSet) []int {
 	return slices.Collect(cpus.All())
 }
 
-// believesTenants reports whether the host's own tenants count: not if the lab ignores them, or names a file that
-// only the problem knows.
+// The host's own tenants do not count if the lab ignores them, or names a file that only the problem knows.
 func (c *checker) believesTenants() bool { return c.l.Tenants == lab.TenantsRead || c.l.Tenants == "" }
 
-// readTenants marks the cores held by tenants according to the problem, and to the present host. The latter detects a
-// tenant that was pinned to a core after the plan was made.
+// readTenants also reads the present host, to detect a tenant that was pinned to a core after the plan was made.
 func (c *checker) readTenants() {
 	m := &c.m
-	// A core of several tenants is marked for the first one. One name is enough, because it is unavailable anyway.
+	// A core of several tenants is marked for the first one.
 	hold := func(tenant string, cpus iter.Seq[int]) {
 		for cpu := range cpus {
 			if k := m.byCPU[cpu]; k != nil && k.tenant == "" {
@@ -254,8 +246,7 @@ func (m *machineView) coreCPUs() topology.CPUSet {
 	return topology.UnionOf(m.cores, func(k *coreView) topology.CPUSet { return topology.ValidCPUs(k.cpus) })
 }
 
-// heldBy returns the CPUs to which a tenant is pinned, running or not. A tenant pinned to all CPUs of the host counts
-// as unpinned.
+// heldBy includes tenants that do not run. A tenant pinned to all CPUs of the host counts as unpinned.
 func (c *checker) heldBy(t *topology.Tenant) topology.CPUSet {
 	all, held := c.m.coreCPUs(), topology.CPUSet{}
 	sets := []*topology.CPUSet{t.EmulatorCPUs, t.IOThreadCPUs}
@@ -265,7 +256,7 @@ func (c *checker) heldBy(t *topology.Tenant) topology.CPUSet {
 		sets = append(sets, &t.Pins[i].CPUs)
 	}
 	if t.VCPUs > len(pinned) {
-		sets = append(sets, t.Floating) // CPUs of virtual CPUs without a pin of their own
+		sets = append(sets, t.Floating) // virtual CPUs without a pin of their own
 	}
 	for _, set := range sets {
 		if set != nil && !all.IsSubsetOf(*set) {
@@ -275,8 +266,7 @@ func (c *checker) heldBy(t *topology.Tenant) topology.CPUSet {
 	return held
 }
 
-// kernelArgs checks that the plan's kernel arguments, if it has any, match the rest of it: a host can be prepared
-// without them. Their format: Documentation/admin-guide/kernel-parameters.txt.
+// A host can be prepared without kernel arguments. Their format: Documentation/admin-guide/kernel-parameters.txt.
 func (c *checker) kernelArgs() {
 	if len(c.pl.KernelWhy) != len(c.pl.KernelArgs) {
 		c.fault("kernel_args: have %d reasons for %d arguments", len(c.pl.KernelWhy), len(c.pl.KernelArgs))
@@ -291,7 +281,7 @@ func (c *checker) kernelArgs() {
 	if isolated := c.h.CPUs.Isolated; isolated != nil {
 		given = given.Union(isolated.Intersect(c.pl.Housekeeping.TenantCPUs))
 	}
-	page := uint64(0) // page size of "hugepages=", from the last "hugepagesz=" before it
+	page := uint64(0) // from the last "hugepagesz=" before "hugepages="
 	for _, arg := range strings.Fields(strings.Join(c.pl.KernelArgs, " ")) {
 		name, value, _ := strings.Cut(arg, "=")
 		switch name {
@@ -309,9 +299,8 @@ func (c *checker) kernelArgs() {
 	}
 }
 
-// cpuArg checks an argument with a list of CPUs. The three arguments must name the same CPUs, because a CPU isolated
-// from the scheduler alone is still disturbed by RCU callbacks or the tick. The list of isolcpus may follow flags:
-// isolcpus=managed_irq,domain,2-31.
+// The three arguments must name the same CPUs, because a CPU isolated from the scheduler alone is still disturbed by
+// RCU callbacks or the tick. The list of isolcpus may follow flags: isolcpus=managed_irq,domain,2-31.
 func (c *checker) cpuArg(arg, name, value string, given topology.CPUSet) {
 	list := value
 	for name == "isolcpus" && list != "" && (list[0] < '0' || list[0] > '9') {
@@ -328,7 +317,7 @@ func (c *checker) cpuArg(arg, name, value string, given topology.CPUSet) {
 	}
 }
 
-// sizeArg parses a size like the kernel's memparse: a number with K, M or G.
+// sizeArg parses like the kernel's memparse: a number with K, M or G.
 func sizeArg(s string) (uint64, bool) {
 	shift := 0
 	for suffix, bits := range map[string]int{"K": 10, "M": 20, "G": 30} {
@@ -342,8 +331,8 @@ func sizeArg(s string) (uint64, bool) {
 }
 
 // pagesArg checks "hugepages=": either by NUMA node (0:16,1:16), since Linux 5.16, or one number, which the kernel
-// spreads evenly over the nodes with memory, with the remainder on the first ones. The argument sets the whole pool,
-// so it must include pages in use; otherwise the tenant that uses them would not start after a reboot.
+// spreads evenly over the nodes with memory, with the remainder on the first ones. It must include pages in use;
+// otherwise the tenant that uses them would not start after a reboot.
 func (c *checker) pagesArg(arg, value string, page uint64) {
 	want := map[int]int64{}
 	for _, pool := range c.pl.Hugepages {
@@ -379,7 +368,6 @@ func (c *checker) pagesArg(arg, value string, page uint64) {
 	}
 }
 
-// withMemory returns the NUMA nodes that have, or may have, memory.
 func (c *checker) withMemory() []int {
 	return slices.DeleteFunc(slices.Clone(c.m.nodes), func(node int) bool {
 		n := c.h.NUMANode(node)

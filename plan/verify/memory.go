@@ -10,11 +10,11 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// memory checks the amount, pages and places of memory: rule 3 and the lab's requests. Amounts are compared in bytes,
-// because the problem counts steps of several pages, and a mistake in that factor must not cancel out.
+// memory checks rule 3 and the lab's requests. Amounts are in bytes, because the problem counts steps of several pages,
+// and a mistake in that factor must not cancel out.
 func (c *checker) memory() {
 	page := c.p.PageBytes
-	backing := c.p.HugepageBytes // page size that the memory of lab nodes must have
+	backing := c.p.HugepageBytes
 	if backing > 0 && page%backing != 0 {
 		c.fault("problem: memory in steps of %d bytes, which are not whole hugepages of %d", page, backing)
 	}
@@ -28,7 +28,7 @@ func (c *checker) memory() {
 		if n.MemoryBytes != want {
 			c.of(i, "memory_bytes: have %d, want %d", n.MemoryBytes, want)
 		}
-		// Memory is rounded up to whole hugepages; without hugepages, to a step.
+		// Rounded up to whole hugepages; without hugepages, to a step.
 		whole := cmp.Or(backing, page)
 		asked := uint64(c.l.Nodes[i].Memory)
 		if !c.l.Nodes[i].AutoMemory && (want < asked || want-asked >= whole) {
@@ -61,8 +61,7 @@ func (c *checker) memory() {
 	c.hugepages(used)
 }
 
-// capacity checks that no NUMA node gives more memory than the problem allows, or than the host has. If both are
-// unknown, there is no limit.
+// If the problem and the host know no size, there is no limit.
 func (c *checker) capacity(used map[int]uint64) {
 	for _, n := range c.p.NUMANodes {
 		if n.Pages != nil && used[n.ID]/c.p.PageBytes > uint64(max(0, *n.Pages)) {
@@ -78,8 +77,7 @@ func (c *checker) capacity(used map[int]uint64) {
 	}
 }
 
-// hugepages checks that the host's pools match the sum over lab nodes, and keep pages in use. Pages in use are
-// counted in addition to the lab's: a pool with only the lab's number would lack a tenant's pages.
+// hugepages are counted in addition to pages in use: a pool with only the lab's number would lack a tenant's pages.
 func (c *checker) hugepages(used map[int]uint64) {
 	have := map[int]int64{}
 	last := -1
@@ -112,8 +110,7 @@ func (c *checker) hugepages(used map[int]uint64) {
 	}
 }
 
-// heldPages returns the number of hugepages of the lab's size now in use on a NUMA node. It may be higher than when
-// the plan was made.
+// The number may be higher than when the plan was made.
 func (c *checker) heldPages(node int) int64 {
 	n := c.h.NUMANode(node)
 	if n == nil {
@@ -130,7 +127,6 @@ func nodesOf(a, b map[int]int64) []int {
 	return sorted(slices.AppendSeq(slices.Collect(maps.Keys(a)), maps.Keys(b)))
 }
 
-// cells checks the guest's NUMA nodes: the host nodes of each, and that they include everything of the lab node.
 // "guest_numa: on", or auto resolved to it, requires several cells only if the memory is on several nodes.
 func (c *checker) cells() {
 	for i, n := range c.placed() {
@@ -157,8 +153,8 @@ func memoryNodes(n *plan.Node) []int {
 	return numbersOf(n.Memory, func(m plan.NodeMemory) int { return m.NUMANode })
 }
 
-// cellNodes returns the cell of each NUMA node of the host. It checks that the cells cover exactly the nodes with
-// cores or memory of the lab node, each once. Without guest NUMA the only cell stands for all of them.
+// cellNodes checks that the cells cover exactly the nodes with cores or memory of the lab node, each once. Without
+// guest NUMA the only cell stands for all of them.
 func (c *checker) cellNodes(i int, n *plan.Node) map[int]int {
 	homes := map[int]int{}
 	for k, cell := range n.Cells {
@@ -189,8 +185,7 @@ func (c *checker) cellNodes(i int, n *plan.Node) map[int]int {
 	return homes
 }
 
-// cellContents checks that the virtual CPUs and memory of each cell are on its NUMA nodes, and that cells have all of
-// them. The virtual CPUs of a cell are a range, and cells follow each other.
+// The virtual CPUs of a cell are a range, and cells follow each other.
 func (c *checker) cellContents(i int, n *plan.Node, homes map[int]int) {
 	bytes := make([]uint64, len(n.Cells))
 	for _, m := range n.Memory {
@@ -204,7 +199,7 @@ func (c *checker) cellContents(i int, n *plan.Node, homes map[int]int) {
 			c.of(i, "cell %d: have %d bytes, want %d as on its NUMA nodes", k, cell.Bytes, bytes[k])
 		}
 		if cell.VCPUs == 0 {
-			continue // FirstVCPU means nothing for a cell with only memory
+			continue // meaningless for a cell with only memory
 		}
 		if cell.FirstVCPU != next || cell.VCPUs < 0 || cell.VCPUs > len(n.VCPUs)-next {
 			c.of(i, "cell %d: have %d vcpus from %d on, want them to follow those before, from %d, of %d", k,
@@ -224,8 +219,8 @@ func (c *checker) cellContents(i int, n *plan.Node, homes map[int]int) {
 	}
 }
 
-// cellHomes checks the host's NUMA nodes that share a visible cell: only a node without memory of the lab node may
-// join another's cell, of the nearest node with memory. The node with memory comes first and names the cell.
+// cellHomes: only a node without memory of the lab node may join another's cell, of the nearest node with memory. The
+// node with memory comes first and names the cell.
 func (c *checker) cellHomes(i int, n *plan.Node, homes map[int]int) {
 	memory := memoryNodes(n)
 	if len(memory) == 0 {
@@ -254,8 +249,7 @@ func (c *checker) cellHomes(i int, n *plan.Node, homes map[int]int) {
 	}
 }
 
-// cellDistances checks that the guest sees the host's distances between the first NUMA nodes of its cells. A guest
-// that sees all nodes as equally far places memory as badly as one that sees no nodes.
+// A guest that sees all nodes as equally far places memory as badly as one that sees no nodes.
 func (c *checker) cellDistances(i int, n *plan.Node) {
 	for k, cell := range n.Cells {
 		if len(cell.Distances) != len(n.Cells) {

@@ -12,8 +12,7 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// checkMutations break one rule each. want is a part of the line that must report it; the whole text is in
-// testdata/check.
+// checkMutations break one rule each. want is a part of the line; the whole text is in testdata/check.
 var checkMutations = []struct {
 	name   string
 	mutate func(c *checkCase)

@@ -16,8 +16,7 @@ import (
 	"github.com/rackless/rackless/plan/build"
 )
 
-// drawHost draws a host with everything that terms and rules use: several NUMA nodes per package, distances or none,
-// L3 caches, small cores, offline CPUs, tenants, devices on any node or none, IOMMU groups, virtual functions.
+// drawHost has everything that terms and rules use.
 func drawHost(t *rapid.T) *topology.Host {
 	shape := rapid.SampledFrom([]string{
 		"pack:1 numa:1 l3:2 core:4 pu:2", "pack:2 numa:2 l3:2 core:2 pu:2", "pack:2 numa:1 l3:2 core:3 pu:1",
@@ -123,7 +122,7 @@ func drawHost(t *rapid.T) *topology.Host {
 	return h
 }
 
-// drawLab draws a lab of a few lab nodes, each of which alone asks for no more than the host has.
+// No lab node alone asks for more than the host has.
 func drawLab(t *rapid.T, h *topology.Host) *lab.Lab {
 	nics, vfs := 0, 0
 	for i := range h.NICs {
@@ -151,8 +150,7 @@ func drawLab(t *rapid.T, h *topology.Host) *lab.Lab {
 	return l
 }
 
-// drawPlacement draws a placement that keeps the rules but is otherwise arbitrary. It returns false if it was
-// unlucky.
+// drawPlacement keeps the rules but is otherwise arbitrary. It returns false if it was unlucky.
 func drawPlacement(t *rapid.T, p *plan.Problem) (*plan.Placement, bool) {
 	pl := &plan.Placement{}
 	var free []int
@@ -249,7 +247,7 @@ func drawPlacement(t *rapid.T, p *plan.Problem) (*plan.Placement, bool) {
 	return pl, len(free) >= p.ReserveCores
 }
 
-// TestCheckAgreesWithEvaluateAndAssemble compares two independent implementations of docs/planner.md on random plans.
+// TestCheckAgreesWithEvaluateAndAssemble compares two independent implementations of docs/planner.md.
 func TestCheckAgreesWithEvaluateAndAssemble(t *testing.T) {
 	t.Parallel()
 	checked := 0
@@ -276,13 +274,13 @@ func TestCheckAgreesWithEvaluateAndAssemble(t *testing.T) {
 			t.Fatalf("faults of a plan without any:\n%v\n%s", err, text)
 		}
 	}
-	for range 10 { // four in five draws give labs without room or unlucky placements
+	for range 10 { // four in five draws give no placement
 		rapid.Check(t, one)
 	}
 	t.Logf("%d plans", checked)
 }
 
-// TestCheckSaysWhatIsMissing omits or mixes up the arguments of Plan.
+// Arguments of Plan are omitted or mixed up.
 func TestCheckSaysWhatIsMissing(t *testing.T) {
 	t.Parallel()
 	c := newCheckCase()
@@ -324,8 +322,7 @@ func TestCheckStopsCountingFaults(t *testing.T) {
 	}
 }
 
-// FuzzCheckPlan passes arbitrary plans to Plan. An input is an edit of a plan, because go test takes a minute to
-// minimize an input of some KiB.
+// FuzzCheckPlan edits a plan, because go test takes a minute to minimize an input of some KiB.
 func FuzzCheckPlan(f *testing.F) {
 	plans := [][]byte{}
 	add := func(pl *plan.Plan) {

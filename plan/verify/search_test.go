@@ -15,8 +15,7 @@ import (
 	"github.com/rackless/rackless/plan/search"
 )
 
-// TestThePlansOfTheSearchPassTheChecker checks the search's plans for random hosts and labs. The checker shares no
-// code with the search.
+// The checker shares no code with the search.
 func TestThePlansOfTheSearchPassTheChecker(t *testing.T) {
 	t.Parallel()
 	checked := 0
@@ -44,8 +43,7 @@ func TestThePlansOfTheSearchPassTheChecker(t *testing.T) {
 	t.Logf("%d plans", checked)
 }
 
-// TestTheCheckerJudgesPlansForRealMachines uses one machine with known cores and addresses, and one known only by its
-// GPU matrix.
+// One machine has known cores and addresses, and one is known only by its GPU matrix.
 func TestTheCheckerJudgesPlansForRealMachines(t *testing.T) {
 	t.Parallel()
 	for _, m := range []struct {
@@ -75,7 +73,6 @@ func TestTheCheckerJudgesPlansForRealMachines(t *testing.T) {
 		if err := Plan(h, l, p, pl); err != nil {
 			t.Errorf("%s: %v", m.file, err)
 		}
-		// Swapping the GPUs of two lab nodes must be noticed.
 		a, b := &pl.Nodes[0], &pl.Nodes[1]
 		a.Cards, b.Cards, a.Devices, b.Devices = b.Cards, a.Cards, b.Devices, a.Devices
 		a.VCPUs[0]++

@@ -10,8 +10,6 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// terms computes every cost term from the plan's CPUs, memory and devices, as defined in docs/planner.md, and
-// compares each and their sum.
 func (c *checker) terms() {
 	var sum int64
 	for _, t := range c.pl.Terms {
@@ -25,7 +23,7 @@ func (c *checker) terms() {
 		c.fault("cost: have %d, the terms add up to %d", c.pl.Cost, sum)
 	}
 	if slices.Contains(c.nodes, nil) {
-		return // the others' terms depend on the missing lab node
+		return // others' terms depend on the missing lab node
 	}
 	want := c.recompute()
 	have := map[string]plan.Term{}
@@ -52,8 +50,7 @@ func (c *checker) terms() {
 	}
 }
 
-// termName names a term by its subject. Names come from the plan, possibly a file from an untrusted source, so they
-// must not reach the terminal unescaped.
+// Names may come from an untrusted source, so they must not reach the terminal unescaped.
 func termName(t plan.Term) string {
 	if t.Node == "" {
 		return words.Plain(t.Term) + " of [" + words.Plain(strings.Join(t.Among, " ")) + "]"
@@ -61,7 +58,7 @@ func termName(t plan.Term) string {
 	return words.Plain(t.Term) + " of " + words.Plain(t.Node)
 }
 
-// A footprint is the actual place of a lab node, not the one stated by the plan. The terms are computed from it.
+// A footprint is the actual place of a lab node, not the one stated by the plan.
 type footprint struct {
 	cores map[int]int64
 	nodes []int // NUMA nodes with cores
@@ -89,8 +86,8 @@ func (c *checker) footprint(i int) footprint {
 	return f
 }
 
-// recompute computes all terms, in the order of docs/planner.md: first for each lab node, then among lab nodes. As
-// there, it omits terms that do not apply (the rate of NICs without a NIC), but not terms of value 0.
+// recompute has the order of docs/planner.md. It omits terms that do not apply (the rate of NICs without a NIC), but
+// not terms of value 0.
 func (c *checker) recompute() []plan.Term {
 	var all []plan.Term
 	prints := make([]footprint, len(c.nodes))
@@ -110,8 +107,8 @@ func (c *checker) recompute() []plan.Term {
 			all = append(all, plan.Term{Node: r.Name, Term: name, Value: value, Weight: weight, Cost: value * weight})
 		}
 		first := len(all)
-		// Means are taken over the requested devices, not the actual ones. Otherwise a missing or extra device,
-		// reported elsewhere, would change the weights of all others too.
+		// Means are taken over the requested devices. Otherwise a missing or extra device, reported elsewhere, would
+		// change the weights of all others too.
 		c.pathTerms(i, f, paths, add)
 		asked := lists.Sum(slices.Concat(r.GPUs, r.NICs, r.VFs), func(w plan.Want) int64 { return int64(w.Count) })
 		if devices := append(slices.Clone(c.found[i].gpus), f.ports...); len(devices) > 0 {
@@ -148,8 +145,7 @@ func (c *checker) recompute() []plan.Term {
 			add(plan.TermNICRate, slow, w.NICRate)
 			add(plan.TermNICRDMA, plain, w.NICRDMA)
 		}
-		// "unequal" compares lab nodes by their devices and cores, which are the terms up to here. Later terms depend
-		// on other lab nodes.
+		// "unequal" compares the terms up to here. Later terms depend on other lab nodes.
 		own[i] += lists.Sum(all[first:], func(t plan.Term) int64 { return t.Cost })
 		if len(c.found[i].vfs) > 0 {
 			add(plan.TermNICShared, c.sharers(i, prints), w.NICShared)
@@ -169,8 +165,8 @@ func (c *checker) recompute() []plan.Term {
 	return append(all, c.inequality(own)...)
 }
 
-// part returns the weight of one of n equal parts of a whole, rounded to the nearest, half up. It is at least 1 if
-// the whole is not 0, because a part of weight 0 would make a shortcoming of a large lab node free.
+// part rounds to the nearest, half up. It is at least 1 if the whole is not 0, because a part of weight 0 would make a
+// shortcoming of a large lab node free.
 func part(whole, n int64) int64 {
 	if whole == 0 || n <= 0 {
 		return 0
@@ -182,13 +178,11 @@ func part(whole, n int64) int64 {
 	return max(q, 1)
 }
 
-// slowness counts the rates of 100, 25, 10 and 1 Gb/s that a link does not reach.
 func slowness(mbps int64) int64 {
 	return int64(lists.Count([]int64{100, 25, 10, 1}, func(gbps int64) bool { return mbps < gbps*1000 }))
 }
 
-// pathTerms adds the terms of PCIe paths. Each device of the larger side is paired with its cheapest partner on the
-// smaller one.
+// Each device of the larger side is paired with its cheapest partner on the smaller one.
 func (c *checker) pathTerms(i int, f *footprint, paths map[[2]int]*plan.PairPath, add func(string, int64, int64)) {
 	gpus, w := c.found[i].gpus, &c.p.Weights
 	path := func(a, b int) *plan.PairPath {
@@ -247,8 +241,7 @@ func (c *checker) pathTerms(i int, f *footprint, paths map[[2]int]*plan.PairPath
 	add(plan.TermGPUGPUPath, steps, w.GPUGPUPath)
 }
 
-// deviceDistances adds up the distances of devices to the nearest core and to all cores. A device without a known
-// NUMA node counts 0.
+// A device without a known NUMA node counts 0.
 func (c *checker) deviceDistances(f *footprint, devices []int) (nearest, all int64) {
 	for _, d := range devices {
 		home := c.p.Devices[d].NUMANode
@@ -264,9 +257,9 @@ func (c *checker) deviceDistances(f *footprint, devices []int) (nearest, all int
 	return nearest, all
 }
 
-// shareMissing returns the number of cores that NUMA nodes with devices lack of their share, times the largest
-// distance between two such nodes. GPUs alone decide the shares if they are on two NUMA nodes or more, or if the guest
-// sees no NUMA nodes and has more GPUs than ports.
+// shareMissing returns the cores that NUMA nodes with devices lack, times the largest distance between two such nodes.
+// GPUs alone decide the shares if they are on two NUMA nodes or more, or if the guest sees no NUMA nodes and has more
+// GPUs than ports.
 func (c *checker) shareMissing(i int, f *footprint) int64 {
 	count := func(devices []int) (on map[int]int64, known int64) {
 		on = map[int]int64{}
@@ -297,7 +290,7 @@ func (c *checker) shareMissing(i int, f *footprint) int64 {
 	return lacking * int64(apart)
 }
 
-// unevenness returns the number of cores that NUMA nodes lack of an equal part, rounded down.
+// unevenness is rounded down.
 func unevenness(f *footprint) int64 {
 	if len(f.nodes) == 0 {
 		return 0
@@ -312,8 +305,7 @@ func unevenness(f *footprint) int64 {
 	return lacking
 }
 
-// sharers counts, over the NICs of lab node i, the other lab nodes with ports of each. Two virtual functions of one
-// NIC count once: they share the port, and the other lab node does not use more of it by having two.
+// Two virtual functions of one NIC count once: they share the port.
 func (c *checker) sharers(i int, prints []footprint) int64 {
 	var n int64
 	for _, d := range sorted(prints[i].ports) {
@@ -326,7 +318,6 @@ func (c *checker) sharers(i int, prints []footprint) int64 {
 	return n
 }
 
-// cardsOf returns the cards of ports, for cards with several NICs.
 func (c *checker) cardsOf(ports []int) []string {
 	var cards []string
 	for _, d := range ports {
@@ -339,7 +330,7 @@ func (c *checker) cardsOf(ports []int) []string {
 	return lists.Distinct(cards)
 }
 
-// cardSharers counts, over the other lab nodes, the cards on which both have ports, if they have no port in common.
+// cardSharers counts cards on which both have ports, if they have no port in common.
 func (c *checker) cardSharers(i int, prints []footprint) int64 {
 	var n int64
 	for j := range prints {
@@ -357,8 +348,8 @@ func (c *checker) cardSharers(i int, prints []footprint) int64 {
 	return n
 }
 
-// unreached counts, for lab node i and each other one, the ports of the one with fewer that have no port of the other
-// on the same link. Each port is matched at most once.
+// unreached counts the ports of the lab node with fewer that have no port of the other on the same link. Each port is
+// matched at most once.
 func (c *checker) unreached(i int, prints []footprint) int64 {
 	var n int64
 	for j := range prints {
@@ -381,8 +372,8 @@ func (c *checker) unreached(i int, prints []footprint) int64 {
 	return n
 }
 
-// memoryTerms returns the sum of the distances of pages to the nearest core, and the number of pages that nodes lack
-// of their share in proportion to cores, rounded down.
+// memoryTerms returns the sum of the distances of pages to the nearest core, and the pages that nodes lack of their
+// share in proportion to cores, rounded down.
 func (c *checker) memoryTerms(i int, f *footprint) (far, off int64) {
 	for node, pages := range f.pages {
 		least, _ := c.m.nearest(f.nodes, node)
@@ -390,15 +381,14 @@ func (c *checker) memoryTerms(i int, f *footprint) (far, off int64) {
 	}
 	cores := int64(len(c.found[i].cores))
 	for _, node := range f.nodes {
-		// Computes pages*n/cores without overflow: pages = q*cores + r.
+		// pages*n/cores without overflow: pages = q*cores + r.
 		q, r := c.p.Requests[i].Pages/cores, c.p.Requests[i].Pages%cores
 		off += max(0, q*f.cores[node]+r*f.cores[node]/cores-f.pages[node])
 	}
 	return far, off
 }
 
-// l3Sharers counts the L3 caches with cores of lab node i and of another lab node or a tenant. Cores of the host do
-// not count, because it chooses its own load there, and that is small.
+// Cores of the host do not count, because it chooses its own load there, and that is small.
 func (c *checker) l3Sharers(i int, prints []footprint) int64 {
 	var n int64
 	for _, l3 := range prints[i].l3 {
@@ -411,7 +401,7 @@ func (c *checker) l3Sharers(i int, prints []footprint) int64 {
 	return n
 }
 
-// emulatorTerm returns the distance from the lab node to the nearest core without an owner, or 0.
+// emulatorTerm is 0 without a free core.
 func (c *checker) emulatorTerm(f *footprint) int64 {
 	free := lists.Map(lists.Filter(c.m.cores, func(k *coreView) bool { return k.owner < 0 && k.tenant == "" }),
 		func(k *coreView) int { return k.node })
@@ -419,9 +409,8 @@ func (c *checker) emulatorTerm(f *footprint) int64 {
 	return far
 }
 
-// inequality compares the lab nodes of each class: requests that differ only in the name should get about the same,
-// so that a benchmark between them does not measure the placement. Costs are in basis points, the value in whole
-// percents.
+// inequality is in whole percents: requests that differ only in the name should get about the same, so that a benchmark
+// between them does not measure the placement.
 func (c *checker) inequality(own []int64) []plan.Term {
 	classes := numbersOf(c.p.Requests, func(r plan.Request) int { return r.Class })
 	var terms []plan.Term

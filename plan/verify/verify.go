@@ -1,8 +1,7 @@
 // Package verify is the independent checker of plans.
 //
-// It implements the rules of docs/planner.md a second time, from the host and not from the search, to detect mistakes
-// in the search, plan.Evaluate and plan.Assemble. It shares no code with them, only types. The tests of the whole
-// planner use it.
+// It implements the rules of docs/planner.md a second time, from the host, to detect mistakes in the search,
+// plan.Evaluate and plan.Assemble. It shares only types with them.
 package verify
 
 import (
@@ -21,13 +20,12 @@ import (
 // Plan checks a plan by the rules of docs/planner.md alone. It returns nil if they all hold, or else all faults
 // (errors.Join), one line each, with the lab node, the fault, the actual and the expected value.
 //
-// It shares no code with Evaluate, the search or Assemble. It reads cores, NUMA nodes, distances, L3 caches, tenants
-// and IOMMU groups from the host again, and takes them from the problem only if the host does not tell. It trusts the
-// problem on requests, their possible devices, capacities, paths and weights. A difference between host and problem
-// is a fault too.
+// It reads cores, NUMA nodes, distances, L3 caches, tenants and IOMMU groups from the host again, and takes them from
+// the problem only if the host does not tell. It trusts the problem on requests, their possible devices, capacities,
+// paths and weights. A difference between host and problem is a fault too.
 //
-// A plan may be old, or from a file: Plan accepts any content. With a newer host it names the tenants that have moved
-// onto the plan's CPUs or devices.
+// Plan accepts any content, also from a file. With a newer host it names the tenants that have moved onto the plan's
+// CPUs or devices.
 func Plan(h *topology.Host, l *lab.Lab, p *plan.Problem, pl *plan.Plan) error {
 	switch {
 	case h == nil:
@@ -65,8 +63,8 @@ func Plan(h *topology.Host, l *lab.Lab, p *plan.Problem, pl *plan.Plan) error {
 	return c.err()
 }
 
-// A checker holds the state of checking one plan. Checks run in the order of Plan: the checks of CPUs mark the owners
-// of cores, the checks of devices the owners of cards, and terms are computed from these marks.
+// A checker runs in the order of Plan: the checks of CPUs mark the owners of cores, the checks of devices the owners of
+// cards, and terms are computed from these marks.
 type checker struct {
 	h  *topology.Host
 	l  *lab.Lab
@@ -83,18 +81,16 @@ type checker struct {
 	more   int // number of faults beyond maxFaults
 }
 
-// A finding is the actual place of a lab node.
 type finding struct {
 	cores []*coreView
 	gpus  []int // indexes in Problem.Devices, ascending
 	nics  []int // indexes too
-	vfs   []int // NIC of each virtual function, ascending
+	vfs   []int // NIC of each, ascending
 }
 
-// ports returns the NIC of each port: whole NICs, then one for each virtual function. The terms count ports this way.
+// ports has whole NICs, then a NIC for each virtual function, as the terms count.
 func (f *finding) ports() []int { return append(slices.Clone(f.nics), f.vfs...) }
 
-// maxFaults limits the length of the error message for a hostile plan.
 const maxFaults = 200
 
 func (c *checker) fault(format string, args ...any) {
@@ -116,7 +112,7 @@ func (c *checker) err() error {
 	return errors.Join(c.faults...)
 }
 
-// name returns the name of request i, or a text for no owner if i is negative.
+// name is a text for no owner if i is negative.
 func (c *checker) name(i int) string {
 	if i < 0 {
 		return "nobody"
@@ -124,8 +120,7 @@ func (c *checker) name(i int) string {
 	return fmt.Sprintf("lab node %q", c.p.Requests[i].Name)
 }
 
-// header checks the subject of the plan. A plan of another workload has different weights, and would fail in every
-// term.
+// A plan of another workload would fail in every term.
 func (c *checker) header() {
 	for _, x := range []struct{ what, have, want string }{{"schema", c.pl.Schema, plan.Schema},
 		{"lab", c.pl.Lab, c.l.Name}, {"workload", string(c.pl.Workload), string(c.l.Workload)}} {
@@ -135,8 +130,8 @@ func (c *checker) header() {
 	}
 }
 
-// align finds the plan's node of each request by name. From here on a lab node is identified by the index of its
-// request. A missing node is nil, and of two with one name only one counts.
+// From align on, a lab node is identified by the index of its request. A missing node is nil, and of two with one name
+// only one counts.
 func (c *checker) align() {
 	c.nodes = make([]*plan.Node, len(c.p.Requests))
 	c.found = make([]finding, len(c.p.Requests))
@@ -177,8 +172,7 @@ func (c *checker) placed() iter.Seq2[int, *plan.Node] {
 	}
 }
 
-// affinity checks which lab nodes are together and apart, pair by pair (rule 6), by the lab and by the problem. Each
-// pair is checked once, although usually both name it.
+// affinity checks rule 6, by the lab and by the problem. Each pair is checked once, although usually both name it.
 func (c *checker) affinity() {
 	seen := map[string]bool{}
 	each := func(requests []int, numa, nic string) {
@@ -209,8 +203,7 @@ func (c *checker) affinity() {
 	}
 }
 
-// together compares two sorted lists of names as an affinity requires. It compares them as sets, so the number of
-// cores on a node does not matter.
+// together compares sets, so the number of cores on a node does not matter.
 func (c *checker) together(i, j int, what, asked string, a, b []string) {
 	both := fmt.Sprintf("affinity: %s of %q and %q", what, c.p.Requests[i].Name, c.p.Requests[j].Name)
 	switch asked {
@@ -242,7 +235,7 @@ func numbersOf[T any](list []T, number func(T) int) []int {
 
 func sorted(numbers []int) []int { return slices.Compact(slices.Sorted(slices.Values(numbers))) }
 
-// proof checks the consistency of the plan's claims of optimality. The proof itself cannot be repeated here.
+// The proof itself cannot be repeated here.
 func (c *checker) proof() {
 	pl := c.pl
 	if pl.Bound > pl.Cost {
