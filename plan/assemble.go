@@ -12,16 +12,15 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// An Outcome is the result of a search: a placement and its bounds.
+// An Outcome is the result of a search.
 type Outcome struct {
 	Placement Placement
 	Bound     int64  // no placement costs less
-	Optimal   bool   // true if Placement is proved to cost no more than Bound
-	Stopped   string // reason the search stopped before a proof; empty if Optimal
+	Optimal   bool   // proved to cost no more than Bound
+	Stopped   string // empty if Optimal
 }
 
-// Assemble makes a plan from a placement: CPUs, pages, addresses, and kernel arguments. The placement must satisfy
-// the rules, as that of a search does. Decisions and Advice are left empty.
+// Assemble makes a plan from a placement, which must satisfy the rules. Decisions and Advice are left empty.
 func Assemble(h *topology.Host, l *lab.Lab, p *Problem, o Outcome) *Plan {
 	a := assembly{newEvaluation(NewLayout(p), &o.Placement), h}
 	terms := Evaluate(p, &o.Placement)
@@ -34,7 +33,7 @@ func Assemble(h *topology.Host, l *lab.Lab, p *Problem, o Outcome) *Plan {
 	}
 	pl.Housekeeping = a.housekeeping()
 	vfs := a.handOutVFs()
-	shift := map[int]int{} // next housekeeping core to use, by NUMA node
+	shift := map[int]int{} // by NUMA node
 	for i := range p.Requests {
 		n := a.node(i, vfs[i])
 		n.EmulatorCPUs, n.IOThreadCPUs = a.ownThreads(i, shift)
@@ -82,13 +81,12 @@ func (a *assembly) wiringNotes() (notes []string) {
 	return notes
 }
 
-// inNetOrder sorts ports so that ports at the same position of two lab nodes reach each other: nets with most lab
-// nodes come first.
+// inNetOrder makes ports at the same position of two lab nodes reach each other: nets with most lab nodes come first.
 func inNetOrder[T any](a *assembly, ports []T, device func(T) int) {
 	if !a.wiring.Linked() {
 		return
 	}
-	on := map[int]int{} // number of lab nodes per net
+	on := map[int]int{} // lab nodes per net
 	for i := range a.pl.Nodes {
 		seen := map[int]bool{}
 		for _, d := range a.pl.Nodes[i].nics() {
@@ -129,10 +127,9 @@ func (a *assembly) housekeeping() Housekeeping {
 	return k
 }
 
-// ownThreads returns the housekeeping CPUs for the threads of QEMU other than virtual CPUs. I/O threads get a core on
-// the nearest NUMA node that has such cores, with ties broken by whether the host keeps its processes off them now and
-// by the number of the lab node's cores there. The emulator gets that core, and one on each other NUMA node of the lab
-// node's hugepages, see [Plan.EmulatorPin]. Lab nodes on one NUMA node take turns.
+// I/O threads get a core on the nearest NUMA node with housekeeping cores, with ties broken by whether the host keeps
+// its processes off them now and by the number of the lab node's cores there. The emulator gets that core, and one on
+// each other NUMA node of the lab node's hugepages, see [Plan.EmulatorPin]. Lab nodes on one NUMA node take turns.
 func (a *assembly) ownThreads(i int, turn map[int]int) (emulator, io topology.CPUSet) {
 	if len(a.left) == 0 {
 		return emulator, io // the problem has no reserve
@@ -206,9 +203,8 @@ func (a *assembly) node(i int, vfs []ownVF) Node {
 	return n
 }
 
-// cellHomes returns the host's NUMA nodes for each cell of the guest. Each host node with memory of the lab node is a
-// cell. A host node with cores but no memory joins the nearest cell, because a node with CPUs alone is useless to a
-// guest and QEMU refuses some.
+// Each host node with memory of the lab node is a cell. A host node with cores but no memory joins the nearest cell,
+// because a node with CPUs alone is useless to a guest and QEMU refuses some.
 func (a *assembly) cellHomes(i int) [][]int {
 	pages := map[int]int64{}
 	for _, m := range a.pl.Nodes[i].Memory {
@@ -238,8 +234,7 @@ func (a *assembly) devices(n *Node, pl *NodePlacement, vfs []ownVF) {
 	inNetOrder(a, nics, func(d int) int { return d })
 	inNetOrder(a, vfs, func(v ownVF) int { return v.device })
 	whole := append(slices.Clone(pl.GPUs), nics...)
-	// A function that is a device itself keeps its own entry. Other functions belong to the first device of their
-	// bundle.
+	// Other functions belong to the first device of their bundle.
 	taken := lists.SetOf(whole, func(d int) string { return a.p.Devices[d].ID })
 	for _, d := range whole {
 		dev := &a.p.Devices[d]
@@ -266,8 +261,8 @@ func (a *assembly) devices(n *Node, pl *NodePlacement, vfs []ownVF) {
 	}
 }
 
-// NearestCell returns the guest's cell for a device on a NUMA node of the host: the cell of that node or else the
-// nearest, with ties broken by order. It returns nil if the device's NUMA node is unknown.
+// NearestCell returns the cell of a NUMA node of the host or else the nearest, with ties broken by order. It returns
+// nil if the node is unknown.
 func (n *Node) NearestCell(node *int, distance func(from, to int) int) *int {
 	if node == nil {
 		return nil
@@ -286,10 +281,9 @@ func (n *Node) NearestCell(node *int, distance func(from, to int) int) *int {
 type ownVF struct {
 	device int // index in Problem.Devices
 	index  int
-	name   string // address, or "PF/vfN" if it does not exist yet
+	name   string // "PF/vfN" if it does not exist yet
 }
 
-// handOutVFs assigns the free virtual functions of each PF, in order, to the lab nodes.
 func (a *assembly) handOutVFs() [][]ownVF {
 	next := map[int]int{}
 	all := make([][]ownVF, len(a.pl.Nodes))
@@ -321,8 +315,7 @@ func (a *assembly) sriov(pf string) *topology.SRIOV {
 	return lists.Find(a.h.NICs, func(n topology.NIC) bool { return n.ID() == pf }).SRIOV
 }
 
-// pfCounts returns the number of virtual functions that each PF needs: enough to include the last assigned one, and
-// at least the current number.
+// pfCounts includes the last assigned function, and is at least the current number.
 func (a *assembly) pfCounts(vfs [][]ownVF) []PFCount {
 	byPF := map[int]*PFCount{}
 	for _, own := range vfs {

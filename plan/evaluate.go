@@ -23,20 +23,17 @@ type Term struct {
 // Cost adds up the terms.
 func Cost(terms []Term) int64 { return lists.Sum(terms, func(t Term) int64 { return t.Cost }) }
 
-// Evaluate returns the terms of a placement's cost: the terms of each lab node in the order of the problem, then
-// terms about several nodes. It includes terms of value 0. The placement must satisfy the rules, which package
-// plan/verify checks.
-//
-// docs/planner.md defines each term; the comments here summarize it.
+// Evaluate returns the terms of each lab node in the order of the problem, then terms about several nodes. It includes
+// terms of value 0. The placement must satisfy the rules. docs/planner.md defines each term.
 func Evaluate(p *Problem, pl *Placement) []Term { return NewLayout(p).evaluate(pl) }
 
-// Cost returns the cost of a placement, the sum of the terms of [Evaluate].
+// Cost is the sum of the terms of [Evaluate].
 func (l *Layout) Cost(pl *Placement) int64 { return Cost(l.evaluate(pl)) }
 
 func (l *Layout) evaluate(pl *Placement) []Term {
 	e, p := newEvaluation(l, pl), l.p
 	terms := make([]Term, 0, 20*len(pl.Nodes)) // maximum number per lab node
-	own := make([]int64, len(p.Requests))      // cost of each lab node's devices and cores, for "unequal"
+	own := make([]int64, len(p.Requests))      // by lab node, of devices and cores, for "unequal"
 	for i := range p.Requests {
 		r, n, w := &p.Requests[i], &pl.Nodes[i], p.Weights.Of(&p.Requests[i])
 		add := func(name string, value, weight int64) {
@@ -105,8 +102,7 @@ func (l *Layout) evaluate(pl *Placement) []Term {
 	return append(terms, p.unequal(own)...)
 }
 
-// unequal compares lab nodes of one class by the cost of devices and cores. Its value is the difference between the
-// highest and the lowest, in whole percent.
+// unequal is the difference between the highest and the lowest cost in a class, in whole percent.
 func (p *Problem) unequal(own []int64) []Term {
 	names, costs := map[int][]string{}, map[int][]int64{} // keyed by class
 	for i := range p.Requests {
@@ -126,9 +122,8 @@ func (p *Problem) unequal(own []int64) []Term {
 	return terms
 }
 
-// gpuNIC pairs GPUs with network ports. Each element of the larger side, or each GPU if both are equal, is paired
-// with the cheapest partner on the other side, with ties broken by order. It returns the sum of steps for unmeasured
-// pairs, and of percents for measured ones.
+// gpuNIC pairs each element of the larger side, or each GPU if both are equal, with the cheapest partner on the other
+// side, with ties broken by order. It returns the sum of steps for unmeasured pairs, and of percents for measured ones.
 func (p *Problem) gpuNIC(gpus, ports []int) (steps, percent int64, measured bool) {
 	from, to := gpus, ports
 	if len(ports) > len(gpus) {
@@ -151,7 +146,7 @@ func (p *Problem) gpuNIC(gpus, ports []int) (steps, percent int64, measured bool
 	return steps, percent, measured
 }
 
-// PairCost returns the cost of the GPU and the NIC that q connects, in basis points.
+// PairCost is for a GPU and a NIC, in basis points.
 func (p *Problem) PairCost(q *PairPath) int64 {
 	if q.LossPercent != nil {
 		return int64(*q.LossPercent) * p.Weights.GPUNICMeasured
@@ -159,7 +154,7 @@ func (p *Problem) PairCost(q *PairPath) int64 {
 	return int64(q.Steps) * p.Weights.GPUNICPath
 }
 
-// ports returns the NIC of each network port of the lab node: each whole NIC, and the NIC of each virtual function.
+// ports has each whole NIC, and the NIC of each virtual function.
 func (n *NodePlacement) ports() []int {
 	ports := slices.Clone(n.NICs)
 	for _, v := range n.VFs {
@@ -176,13 +171,12 @@ type evaluation struct {
 	*Layout
 	pl      *Placement
 	hybrid  bool
-	coresOn []map[int]int64      // per lab node: cores by NUMA node
-	small   []int64              // per lab node: number of efficiency cores
-	left    map[int][]*Core      // housekeeping cores by NUMA node
-	owners  map[int]map[int]bool // per L3 cache: lab nodes and tenantOwner
+	coresOn []map[int]int64 // per lab node, by NUMA node
+	small   []int64         // per lab node
+	left    map[int][]*Core // housekeeping cores by NUMA node
+	owners  map[int]map[int]bool
 }
 
-// tenantOwner stands for tenants among the owners of an L3 cache.
 const tenantOwner = -1
 
 func newEvaluation(l *Layout, pl *Placement) *evaluation {
@@ -243,15 +237,15 @@ func (e *evaluation) deviceDistances(i int, devices []int) (nearest, all int64) 
 	return nearest, all
 }
 
-// deviceShare returns the number of cores that lab node i lacks on the NUMA nodes of its devices, compared with
-// shares in proportion to the devices (rounded down), times the largest distance between those NUMA nodes.
+// deviceShare returns the number of cores that lab node i lacks, compared with shares in proportion to the devices
+// (rounded down), times the largest distance between their NUMA nodes.
 func (e *evaluation) deviceShare(i int, gpus, ports []int) int64 {
 	shares, all := e.p.homes(gpus)
 	homes, devices := e.p.homes(slices.Concat(gpus, ports))
 	alone := e.p.Requests[i].GuestNUMA == "off" && len(gpus) > len(ports)
 	if len(shares) == 0 || len(shares) == 1 && !alone {
-		// GPUs on several NUMA nodes determine the shares alone, because they have most of the work. A guest that sees
-		// no NUMA nodes has no use for a few cores beside its NIC.
+		// GPUs on several NUMA nodes have most of the work. A guest that sees no NUMA nodes has no use for a few cores
+		// beside its NIC.
 		shares, all = homes, devices
 	}
 	var missing, far int64
@@ -260,7 +254,7 @@ func (e *evaluation) deviceShare(i int, gpus, ports []int) int64 {
 	}
 	for node := range homes {
 		for other := range homes {
-			if other != node { // if all are on one node, the distance to it is enough
+			if other != node { // on one node, the distance to it is enough
 				far = max(far, int64(e.p.Distance(node, other)))
 			}
 		}
@@ -268,7 +262,7 @@ func (e *evaluation) deviceShare(i int, gpus, ports []int) int64 {
 	return missing * far
 }
 
-// homes counts the devices on each NUMA node, and all devices with a known NUMA node.
+// all has a known NUMA node.
 func (p *Problem) homes(devices []int) (homes map[int]int64, all int64) {
 	homes = map[int]int64{}
 	for _, d := range devices {
@@ -280,8 +274,7 @@ func (p *Problem) homes(devices []int) (homes map[int]int64, all int64) {
 	return homes, all
 }
 
-// evenMissing returns the number of cores that would have to move for an even split over the used NUMA nodes, with
-// shares rounded down.
+// evenMissing rounds shares down.
 func evenMissing(cores map[int]int64) (missing int64) {
 	even := total(cores) / int64(len(cores))
 	for _, n := range cores {
@@ -290,8 +283,8 @@ func evenMissing(cores map[int]int64) (missing int64) {
 	return missing
 }
 
-// memory returns the sum of distances from the pages of lab node i to the nearest of its cores, and the number of
-// pages missing from NUMA nodes' shares in proportion to cores (rounded down).
+// memory returns the sum of distances from pages to the nearest core, and the pages missing from NUMA nodes' shares in
+// proportion to cores (rounded down).
 func (e *evaluation) memory(i int) (far, off int64) {
 	have := map[int]int64{}
 	for _, m := range e.pl.Nodes[i].Memory {
@@ -312,14 +305,14 @@ func total(cores map[int]int64) (sum int64) {
 	return sum
 }
 
-// wholeShare returns the pages in proportion to n of all cores, rounded down. The remainder may be on any node,
-// because assigning it would make the cost depend on the numbering of nodes.
+// wholeShare is rounded down. The remainder may be on any node, because assigning it would make the cost depend on the
+// numbering of nodes.
 func wholeShare(pages, n, all int64) int64 {
-	return pages/all*n + pages%all*n/all // divide first, so that no product overflows
+	return pages/all*n + pages%all*n/all // so that no product overflows
 }
 
-// Shares splits pages among NUMA nodes in proportion to the cores on each, in whole pages. Remaining pages go to the
-// largest remainders, with ties broken by the lowest node.
+// Shares splits whole pages in proportion to the cores on each NUMA node. Remaining pages go to the largest remainders,
+// with ties broken by the lowest node.
 func Shares(pages int64, cores map[int]int64) map[int]int64 {
 	total := total(cores)
 	shares := make(map[int]int64, len(cores))
@@ -338,7 +331,6 @@ func Shares(pages int64, cores map[int]int64) map[int]int64 {
 	return shares
 }
 
-// sharedPorts adds up, for each NIC of lab node i, the other lab nodes that use it.
 func (e *evaluation) sharedPorts(i int) int64 {
 	return lists.Sum(e.pl.Nodes[i].nics(), func(d int) int64 {
 		serves := func(n NodePlacement) bool { return slices.Contains(n.nics(), d) }
@@ -356,7 +348,6 @@ func (e *evaluation) between(i int) (cards, unlinked int64) {
 	return cards, unlinked
 }
 
-// sharedL3 counts the L3 caches that lab node i shares with another lab node or with a tenant.
 func (e *evaluation) sharedL3(i int) int64 {
 	var shared int64
 	for _, owners := range e.owners {
@@ -367,7 +358,7 @@ func (e *evaluation) sharedL3(i int) int64 {
 	return shared
 }
 
-// emulator returns the distance from lab node i to the nearest housekeeping core, or 0 without housekeeping cores.
+// emulator is 0 without housekeeping cores.
 func (e *evaluation) emulator(i int) int64 {
 	if len(e.left) == 0 {
 		return 0

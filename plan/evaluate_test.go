@@ -10,8 +10,7 @@ import (
 )
 
 // smallProblem has two NUMA nodes at distance 21 (11 beyond local) with four cores of two threads each, and an L3 for
-// every two cores. GPU 0 and NIC 2 are on node 0, GPU 1 and NIC 3 on node 1. One request asks for two cores, a GPU, a
-// NIC and four pages.
+// every two cores. GPU 0 and NIC 2 are on node 0, GPU 1 and NIC 3 on node 1.
 func smallProblem() *Problem {
 	zero, one := 0, 1
 	pages := int64(16)
@@ -164,7 +163,7 @@ func TestEvaluateComparesEqualLabNodes(t *testing.T) {
 	p, pl := twoNodes()
 	terms := Evaluate(p, pl)
 	last := terms[len(terms)-1]
-	// vm01 pays for PHB (2 x 600), for 25 Gb/s (200) and for missing RDMA (2000); vm00 pays nothing.
+	// vm01 pays for PHB (2 x 600), for 25 Gb/s (200) and for missing RDMA (2000).
 	want := Term{Among: []string{"vm00", "vm01"}, Term: TermUnequal, Value: 34, Weight: 10, Cost: 340}
 	if diff := cmp.Diff(want, last); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)

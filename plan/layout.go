@@ -11,16 +11,15 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A Layout checks and evaluates modified placements of a problem: after each exchange, it checks the rules and
-// computes the full cost. The explanations use it to find runners-up, and the search uses it to leave CPU 0 to the
-// host.
+// A Layout checks and evaluates modified placements of a problem. The explanations use it to find runners-up, and the
+// search uses it to leave CPU 0 to the host.
 type Layout struct {
 	p      *Problem
 	Cores  map[int]*Core // by ID
 	wiring *Wiring
 }
 
-// NewLayout makes the Layout of a problem.
+// NewLayout is for one problem.
 func NewLayout(p *Problem) *Layout {
 	l := &Layout{p: p, Cores: make(map[int]*Core, len(p.Cores)), wiring: p.Wiring()}
 	for i := range p.Cores {
@@ -30,7 +29,7 @@ func NewLayout(p *Problem) *Layout {
 	return l
 }
 
-// Free returns the IDs of the cores without an owner.
+// Free cores have no owner.
 func (l *Layout) Free(pl *Placement) []int {
 	given, free := make([]int, 0, len(l.p.Cores)), make([]int, 0, len(l.p.Cores))
 	for _, n := range pl.Nodes {
@@ -46,7 +45,7 @@ func (l *Layout) Free(pl *Placement) []int {
 	return free
 }
 
-// CoresOn counts cores by NUMA node.
+// CoresOn is by NUMA node.
 func (l *Layout) CoresOn(cores []int) map[int]int64 {
 	on := map[int]int64{}
 	for _, id := range cores {
@@ -55,8 +54,8 @@ func (l *Layout) CoresOn(cores []int) map[int]int64 {
 	return on
 }
 
-// Fits reports whether a placement satisfies the rules on cores and memory, 1 to 3 and 6 of docs/planner.md. It
-// ignores devices, because exchanges do not move them.
+// Fits checks the rules on cores and memory, 1 to 3 and 6 of docs/planner.md. It ignores devices, because exchanges do
+// not move them.
 func (l *Layout) Fits(pl *Placement) bool {
 	held := map[int]bool{}
 	for i := range pl.Nodes {
@@ -67,7 +66,7 @@ func (l *Layout) Fits(pl *Placement) bool {
 			held[id] = true
 		}
 	}
-	// Rule 2: the host keeps enough cores in total, on NUMA nodes that the lab names, and in packages that it uses.
+	// Rule 2.
 	free, onNode, onPackage := l.Free(pl), map[int]int{}, map[int]int{}
 	for _, id := range free {
 		onNode[l.Cores[id].NUMANode]++
@@ -79,7 +78,7 @@ func (l *Layout) Fits(pl *Placement) bool {
 		return false
 	}
 	for _, k := range l.p.Packages {
-		// A package is exempt if tenants hold all of its cores.
+		// Tenants may hold all cores of a package.
 		usable := func(c Core) bool { return c.Package == k.ID && c.Tenant == "" }
 		if k.Busy != "" && onPackage[k.ID] == 0 && slices.ContainsFunc(l.p.Cores, usable) {
 			return false
@@ -88,7 +87,7 @@ func (l *Layout) Fits(pl *Placement) bool {
 	return l.MemoryFits(pl) && l.affine(pl)
 }
 
-// MemoryFits reports whether each lab node has its pages, and each NUMA node has enough of them.
+// MemoryFits checks each lab node and each NUMA node.
 func (l *Layout) MemoryFits(pl *Placement) bool {
 	used := l.PagesUsed(pl)
 	if slices.ContainsFunc(l.p.NUMANodes, func(n NUMANode) bool { return n.Pages != nil && used[n.ID] > *n.Pages }) {
@@ -103,7 +102,7 @@ func (l *Layout) MemoryFits(pl *Placement) bool {
 	return true
 }
 
-// PagesUsed adds up the pages of all lab nodes by NUMA node.
+// PagesUsed is by NUMA node.
 func (l *Layout) PagesUsed(pl *Placement) map[int]int64 {
 	used := map[int]int64{}
 	for _, n := range pl.Nodes {
@@ -131,8 +130,8 @@ func (l *Layout) affine(pl *Placement) bool {
 	return true
 }
 
-// Spread places the memory of lab node i near its cores: in proportion to them as far as there is room, and the rest
-// on the nearest nodes. It reports whether all of it fits.
+// Spread places the memory of lab node i in proportion to its cores as far as there is room, and the rest on the
+// nearest nodes. It reports whether all of it fits.
 func (l *Layout) Spread(pl *Placement, i int) bool {
 	n := &pl.Nodes[i]
 	n.Memory = nil
@@ -147,7 +146,6 @@ func (l *Layout) Spread(pl *Placement, i int) bool {
 		used[node.ID] += got
 		left -= got
 	}
-	// First take each NUMA node's share, then the rest from the nearest nodes with room.
 	shares := Shares(left, on)
 	order := make([]*NUMANode, len(l.p.NUMANodes))
 	far := map[int]int{}
@@ -180,8 +178,8 @@ func (pl *Placement) Exchangeable() *Placement {
 	return c
 }
 
-// GivenCPUs returns the CPUs that the plan takes from the host: the lab nodes' CPUs, and siblings on the same cores,
-// because the host's use of a sibling would slow the node down. It returns an error for a number that is not a CPU's.
+// GivenCPUs returns the lab nodes' CPUs, and siblings on the same cores, because the host's use of a sibling would slow
+// the node down. It returns an error for a number that is not a CPU's.
 func (p *Plan) GivenCPUs(h *topology.Host) (topology.CPUSet, error) {
 	var own topology.CPUSet
 	for i := range p.Nodes {
@@ -196,24 +194,24 @@ func (p *Plan) GivenCPUs(h *topology.Host) (topology.CPUSet, error) {
 	return own.Union(h.WholeCores(own)), nil
 }
 
-// NodeCPUs returns the CPUs to which virtual CPUs of lab nodes are pinned.
+// NodeCPUs are the CPUs to which virtual CPUs are pinned.
 func (p *Plan) NodeCPUs() topology.CPUSet {
 	return topology.UnionOf(p.Nodes, func(n Node) topology.CPUSet { return n.CPUs() })
 }
 
-// PageSizes returns the sizes of the plan's hugepages in bytes, in ascending order.
+// PageSizes are in bytes, ascending.
 func (p *Plan) PageSizes() []uint64 {
 	used := lists.Filter(p.Hugepages, func(h Hugepages) bool { return h.PageBytes > 0 })
 	return lists.Distinct(lists.Map(used, func(h Hugepages) uint64 { return h.PageBytes }))
 }
 
-// EmulatorPin returns the CPUs for QEMU's own threads of a lab node. They are its EmulatorCPUs and, for each NUMA
-// node with its hugepages but without any of these, the housekeeping CPUs there. If there are no such CPUs, it is the
-// last of the lab node's own CPUs there; because that CPU is isolated, the kernel moves no thread there by itself.
+// EmulatorPin returns the CPUs for QEMU's own threads of a lab node. They are its EmulatorCPUs and, for each NUMA node
+// with its hugepages but without any of these, the housekeeping CPUs there. If there are no such CPUs, it is the last
+// of the lab node's own CPUs there; because that CPU is isolated, the kernel moves no thread there by itself.
 //
 // QEMU since 7.2 clears hugepages in threads that it moves to the NUMA node of the pages. By then libvirt (seen with
-// 9.0) has confined the process to the CPUs of the emulator pin. If no such CPU is on that NUMA node, the machine
-// does not start: "Setting CPU affinity failed: Invalid argument".
+// 9.0) has confined the process to the CPUs of the emulator pin. If no such CPU is on that NUMA node, the machine does
+// not start: "Setting CPU affinity failed: Invalid argument".
 func (p *Plan) EmulatorPin(n *Node, h *topology.Host) topology.CPUSet {
 	pin := n.EmulatorCPUs
 	if pin.IsEmpty() || h == nil {

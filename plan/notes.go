@@ -6,11 +6,9 @@ import (
 	"github.com/rackless/rackless/internal/words"
 )
 
-// maxNoted limits the lab nodes that one note names.
 const maxNoted = 8
 
-// placeNotes names lab nodes with the core of CPU 0, with cores of two kinds, or with virtual functions that share a
-// link.
+// placeNotes names lab nodes with CPU 0, with cores of two kinds, or with virtual functions that share a link.
 func (a *assembly) placeNotes() (notes []string) {
 	var boot, mixed, joined []string
 	for i := range a.pl.Nodes {

@@ -8,17 +8,17 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 )
 
-// A Clash is a set of requests for more of a resource than they can get in any placement. All other requests can be
-// satisfied and, without any one of the set, the remaining ones too.
+// A Clash is a set of requests for more of a resource than they can get in any placement. Without any one of the set,
+// the remaining ones can be satisfied.
 type Clash struct {
 	Requests []int    // ascending
-	Parts    []string // Demand constants of the counted resources
-	Affinity int      // index in Problem.Affinity of the affinity involved, or -1
+	Parts    []string // Demand constants
+	Affinity int      // index in Problem.Affinity, or -1
 }
 
-// DeviceClashes finds sets of requests that conflict about devices and NUMA nodes, by matching: by Hall's theorem,
-// all requests can be satisfied unless a subset has too few choices. It treats each resource separately, so a problem
-// without clashes may still be infeasible.
+// DeviceClashes finds conflicts about devices and NUMA nodes by matching: by Hall's theorem, all requests can be
+// satisfied unless a subset has too few choices. It treats each resource separately, so a problem without clashes may
+// still be infeasible.
 func (p *Problem) DeviceClashes() []Clash {
 	var all []Clash
 	try := func(m *matching, affinity int, parts ...string) {
@@ -84,7 +84,7 @@ func (p *Problem) wants(yield func(string, func(*Request) []Want) bool) {
 		yield(DemandVFs, func(r *Request) []Want { return r.VFs })
 }
 
-// Gives returns the number of times that a device can satisfy a kind of demand.
+// Gives returns how often a device can satisfy a kind of demand.
 func (p *Problem) Gives(d int, what string) int {
 	dev := &p.Devices[d]
 	switch {
@@ -103,12 +103,11 @@ func (p *Problem) nodesWithCores() []int {
 	})
 }
 
-// bundleMatching matches requests with bundles: each bundle goes to one lab node, and a lab node needs several
-// bundles if one has too few devices of a kind.
+// A lab node needs several bundles if one has too few devices of a kind.
 func (p *Problem) bundleMatching(wants func(*Request) []Want, what string) *matching {
 	m := newMatching(p)
 	for i := range p.Requests {
-		size := map[int]int{} // per bundle: devices usable by this request
+		size := map[int]int{} // devices usable by this request
 		asked := 0
 		var seen []int
 		for _, w := range wants(&p.Requests[i]) {
@@ -140,7 +139,7 @@ type matching struct {
 	capacity map[int]int // by place
 	units    []matchUnit
 	holders  map[int][]int // units by place
-	tried    map[int]bool  // places tried in the current search
+	tried    map[int]bool  // in the current search
 }
 
 type matchUnit struct {
@@ -158,9 +157,9 @@ func (m *matching) ask(request, count int, any []int) {
 	}
 }
 
-// tooMany returns a small set of requests for which there are too few places, or nil if all can be satisfied.
+// tooMany returns nil if all can be satisfied.
 func (m *matching) tooMany() []int {
-	// Largest requests first, so that few lab nodes are named: "vm00 needs 5 GPUs, there are 4" instead of all eight.
+	// So few lab nodes are named: "vm00 needs 5 GPUs, there are 4" instead of all eight.
 	slices.SortStableFunc(m.units, func(a, b matchUnit) int { return cmp.Compare(b.count, a.count) })
 	for u := range m.units {
 		for range m.units[u].count {
@@ -168,7 +167,6 @@ func (m *matching) tooMany() []int {
 			if m.place(u) {
 				continue
 			}
-			// The holders of all tried places cannot move.
 			requests := []int{m.units[u].request}
 			for place := range m.tried {
 				for _, h := range m.holders[place] {
@@ -181,7 +179,7 @@ func (m *matching) tooMany() []int {
 	return nil
 }
 
-// place gives a unit one more place: a free one, or one that its holder can exchange for another (Kuhn's algorithm).
+// place uses Kuhn's algorithm.
 func (m *matching) place(u int) bool {
 	for _, place := range m.units[u].any {
 		if m.tried[place] || m.capacity[place] == 0 || slices.Contains(m.holders[place], u) && m.capacity[place] == 1 {
@@ -205,22 +203,21 @@ func (m *matching) place(u int) bool {
 // InfeasibleSchema names the JSON form of an Infeasible.
 const InfeasibleSchema = "rackless/infeasible/v1"
 
-// Infeasible is the error for a lab that cannot be placed. It contains a minimal set of conflicting requests, the
-// facts of the host that conflict with them, and the nearest lab that would fit. Package plan/conflict makes it.
+// Infeasible is the error for a lab that cannot be placed. Package plan/conflict makes it.
 type Infeasible struct {
 	Schema string `json:"schema"`
-	// Requests are the conflicting demands: without any one of their lab nodes, the others can be placed. They are in
-	// the order of the lab, followed by demands without a lab node.
+	// Requests are the conflicting demands: without any one of their lab nodes, the others can be placed. Demands
+	// without a lab node come last.
 	Requests []Demand `json:"requests"`
-	// Facts are the facts of the host that prevent a placement: without any one of them, or without all marked
-	// Together, the requests could be satisfied.
+	// Facts prevent a placement: without any one of them, or without all marked Together, the requests could be
+	// satisfied.
 	Facts []Fact `json:"facts"`
-	// Message summarizes the conflict in a sentence, without names of files or hosts.
+	// Message is a sentence without names of files or hosts.
 	Message string `json:"message"`
-	// Nearest describes the nearest request that would fit, in a sentence.
+	// Nearest is the nearest request that would fit, in a sentence.
 	Nearest string `json:"nearest"`
-	// Minimal is true if it was verified that no lab node can be left out of Requests. It is false if time or steps
-	// ran out before.
+	// Minimal is true if it was verified that no lab node can be left out of Requests. It is false if time or steps ran
+	// out.
 	Minimal bool `json:"minimal"`
 	// Stopped is the reason for which the search ended before it found a plan or a conflict. A plan may then exist.
 	Stopped string `json:"stopped"`
@@ -236,38 +233,38 @@ const (
 	DemandGPUs     = "gpus"     // Count: GPUs
 	DemandNICs     = "nics"     // Count: whole NICs
 	DemandVFs      = "vfs"      // Count: virtual functions
-	DemandSMT      = "smt"      // Count: threads that share a core
+	DemandSMT      = "smt"      // Count: threads per core
 	DemandAffinity = "affinity" // between the nodes in Among
-	DemandReserve  = "reserve"  // Count: cores kept for the host
+	DemandReserve  = "reserve"  // Count: cores
 )
 
 // A Demand is one requirement of the lab.
 type Demand struct {
-	Node  string   `json:"node,omitempty"`  // lab node; empty for affinity and reserve
+	Node  string   `json:"node,omitempty"`  // empty for affinity and reserve
 	Among []string `json:"among,omitempty"` // lab nodes of an affinity
 	What  string   `json:"what"`            // a Demand constant
-	Count int64    `json:"count,omitempty"` // amount, in the unit of its kind
+	Count int64    `json:"count,omitempty"` // in the unit of its kind
 	Text  string   `json:"text"`            // "2 GPUs"
 }
 
 // Kinds of facts.
 const (
-	FactTenant  = "tenant"  // a tenant holds cores or devices
-	FactBundle  = "bundle"  // devices can only be given together
-	FactRefused = "refused" // a device cannot be given away
-	FactVFs     = "vfs"     // number of virtual functions of a NIC
-	FactPackage = "package" // a package keeps a core for the host
-	FactMemory  = "memory"  // memory limit of a NUMA node
+	FactTenant  = "tenant"
+	FactBundle  = "bundle"
+	FactRefused = "refused"
+	FactVFs     = "vfs"
+	FactPackage = "package"
+	FactMemory  = "memory"
 )
 
-// A Fact is a property of the host that prevents a placement.
+// A Fact prevents a placement.
 type Fact struct {
 	Kind     string   `json:"kind"`                // a Fact constant
 	Tenant   string   `json:"tenant,omitempty"`    // for FactTenant
 	Devices  []string `json:"devices,omitempty"`   // devices concerned
 	NUMANode *int     `json:"numa_node,omitempty"` // for FactMemory
 	Package  *int     `json:"package,omitempty"`   // for FactPackage
-	// Together is true if changing this fact alone is not enough, but changing all marked facts of this kind is.
+	// Together means that changing this fact alone is not enough, but changing all marked facts of this kind is.
 	Together bool   `json:"together,omitempty"`
 	Text     string `json:"text"` // "tenant web holds 0000:06:00.0"
 }

@@ -160,15 +160,14 @@ type Advice struct {
 	Why  string `json:"why"`
 }
 
-// A Port is a network port of a lab node with its device. Card is nil if the plan has no device for it, which means
-// that the port is emulated.
+// A Port is a network port with its device. Card is nil if the port is emulated.
 type Port struct {
 	lab.NIC
 	Card *NodeDevice
 }
 
-// Ports pairs the ports of a lab node with their devices: whole NICs first, then virtual functions; the remaining
-// ports are emulated. All code uses this order, because another one would give a card its neighbour's address.
+// Ports has whole NICs first, then virtual functions; the remaining ports are emulated. All code uses this order,
+// because another one would give a card its neighbour's address.
 func (n *Node) Ports() []Port {
 	ports := make([]Port, len(n.NICs))
 	next := 0
@@ -209,8 +208,7 @@ func (n *Node) Topology() (sockets, cores, threads int, equal bool) {
 	return sockets, len(n.VCPUs) / (sockets * threads), threads, equal
 }
 
-// CPUs returns the host CPUs of the virtual CPUs. It skips numbers that are not CPUs, which a plan from a file may
-// contain.
+// CPUs are the host's. It skips numbers that are not CPUs, which a plan from a file may contain.
 func (n *Node) CPUs() topology.CPUSet { return topology.ValidCPUs(n.VCPUs) }
 
 // DeviceName returns "GPU 0000:06:00.0", or just the ID if it already contains the kind, as in a GPU matrix: "GPU0".
@@ -224,8 +222,7 @@ func DeviceName(kind, id string) string {
 	return kind + " " + id
 }
 
-// kernelArgs returns the host's kernel arguments with their reasons. Source: the kernel's
-// Documentation/admin-guide/kernel-parameters.txt.
+// Source: the kernel's Documentation/admin-guide/kernel-parameters.txt.
 func (a *assembly) kernelArgs(pl *Plan) (args, why []string) {
 	add := func(arg, reason string) { args, why = append(args, arg), append(why, reason) }
 	if slices.ContainsFunc(pl.Nodes, func(n Node) bool { return len(n.Devices) > 0 }) {
@@ -246,7 +243,7 @@ func (a *assembly) kernelArgs(pl *Plan) (args, why []string) {
 			add("iommu=pt", why+"; the vendor of the CPUs is not told: those of Intel need intel_iommu=on too")
 		}
 	}
-	// CPUs that are now isolated for tenants must stay isolated, because the new arguments replace the old ones.
+	// The new arguments replace the old ones, and isolated tenants must stay isolated.
 	if given := a.given().Union(isolatedTenants(a.h, pl)); !given.IsEmpty() {
 		list := given.String()
 		add("isolcpus=managed_irq,domain,"+list, "nothing of the host is scheduled on the CPUs of the lab nodes, nor "+
@@ -271,7 +268,6 @@ func (a *assembly) kernelArgs(pl *Plan) (args, why []string) {
 	return args, why
 }
 
-// isolatedTenants returns the tenants' CPUs that are currently isolated.
 func isolatedTenants(h *topology.Host, pl *Plan) topology.CPUSet {
 	if h.CPUs.Isolated == nil {
 		return topology.CPUSet{}
@@ -279,7 +275,7 @@ func isolatedTenants(h *topology.Host, pl *Plan) topology.CPUSet {
 	return h.CPUs.Isolated.Intersect(pl.Housekeeping.TenantCPUs)
 }
 
-// given returns all CPUs of lab nodes' cores, including idle siblings.
+// given includes idle siblings.
 func (a *assembly) given() topology.CPUSet {
 	return topology.UnionOf(a.pl.Nodes, func(n NodePlacement) topology.CPUSet {
 		return topology.UnionOf(n.Cores, func(id int) topology.CPUSet { return topology.CPUs(a.Cores[id].CPUs...) })

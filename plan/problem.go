@@ -12,62 +12,60 @@ import (
 // ProblemSchema names the JSON form of a Problem.
 const ProblemSchema = "rackless/problem/v1"
 
-// A Problem is one instance of the planner's problem: the resources, the requests, and the cost of each shortcoming.
-// A placement depends on nothing else. NUMA nodes, cores, packages and L3 caches have the numbers of the host's
-// topology (topology.Host).
+// A Problem is one instance: the resources, the requests, and the cost of each shortcoming. A placement depends on
+// nothing else. NUMA nodes, cores, packages and L3 caches have the host's numbers (topology.Host).
 type Problem struct {
 	Schema   string       `json:"schema"`
 	Lab      string       `json:"lab"`
 	Host     string       `json:"host"`
 	Workload lab.Workload `json:"workload"`
 
-	// HugepageBytes is the size of the hugepages for the whole lab's memory: 1 GiB or 2 MiB; 0 without hugepages.
+	// HugepageBytes is for the whole lab's memory: 1 GiB or 2 MiB; 0 without hugepages.
 	HugepageBytes uint64 `json:"hugepage_bytes"`
 	// PageBytes is the unit in which memory is given, called a page below. It is a multiple of HugepageBytes and
 	// divides the memory of each request.
 	PageBytes uint64 `json:"page_bytes"`
 
-	// ReserveCores is the number of cores to leave for the host, out of the cores without a tenant.
+	// ReserveCores are left for the host, out of the cores without a tenant.
 	ReserveCores int `json:"reserve_cores"`
 
 	NUMANodes []NUMANode `json:"numa_nodes"` // by ID
 	Packages  []Package  `json:"packages"`   // by ID
 	Cores     []Core     `json:"cores"`      // by ID
 	Devices   []Device   `json:"devices"`    // by kind, then ID
-	Paths     []PairPath `json:"paths"`      // GPU to NIC and GPU to GPU, every pair of Devices of these kinds once
+	Paths     []PairPath `json:"paths"`      // GPU to NIC and GPU to GPU, every pair once
 	Requests  []Request  `json:"requests"`   // in the order of the lab
 	Affinity  []Affinity `json:"affinity,omitempty"`
 	Weights   Weights    `json:"weights"`
 
-	// Notes list assumptions about unknown properties of the host.
+	// Notes are assumptions about the host.
 	Notes []string `json:"notes,omitempty"`
 }
 
-// A NUMANode is a NUMA node with its available resources.
+// A NUMANode has available resources.
 type NUMANode struct {
 	ID int `json:"id"`
 	// Distances are SLIT distances to each node in the order of Problem.NUMANodes; 10 is local. If unknown, the
 	// distance to another node is 20.
 	Distances []int `json:"distances"`
-	// Pages is the number of pages of Problem.PageBytes available to the lab, or nil if the memory is unknown; then
-	// there is no limit.
+	// Pages is the number of Problem.PageBytes available to the lab, or nil if unknown; then there is no limit.
 	Pages *int64 `json:"pages"`
-	// ReserveCores is the number of its free cores to leave for the host.
+	// ReserveCores are left for the host.
 	ReserveCores int `json:"reserve_cores,omitempty"`
 }
 
 // A Package is a socket.
 type Package struct {
 	ID int `json:"id"`
-	// Busy is the reason for which the host keeps a core of this package, a device in use there or BusyByDefault; empty
-	// if it need not.
+	// Busy is the reason for which the host keeps a core of this package, a device in use there or BusyByDefault; or
+	// empty.
 	Busy string `json:"busy,omitempty"`
 }
 
-// BusyByDefault is the reason of packages of which the host keeps a core because the lab names no number.
+// BusyByDefault applies because the lab names no number.
 const BusyByDefault = "the host's own threads"
 
-// A Core is a physical core with its online threads. A core has a single owner.
+// A Core has its online threads, and a single owner.
 type Core struct {
 	ID       int   `json:"id"`
 	CPUs     []int `json:"cpus"` // ascending, at least one
@@ -76,9 +74,9 @@ type Core struct {
 	L3       int   `json:"l3"`      // -1 if unknown or missing
 	// Efficiency is set for the small cores of hybrid machines.
 	Efficiency bool `json:"efficiency,omitempty"`
-	// Tenant is the present holder of the core. A core with a tenant is not available and is not housekeeping.
+	// Tenant holds the core, which is then not available and not housekeeping.
 	Tenant string `json:"tenant,omitempty"`
-	// Isolated is set if all CPUs of the core are currently excluded from the host's scheduler.
+	// Isolated means that all CPUs of the core are currently excluded from the host's scheduler.
 	Isolated bool `json:"isolated,omitempty"`
 }
 
@@ -90,43 +88,41 @@ const (
 
 // A Device is a GPU or NIC that a lab node may get: as a whole, or a NIC by virtual functions.
 type Device struct {
-	ID   string `json:"id"` // PCI address, or the name in the host's source
+	ID   string `json:"id"` // or the name in the host's source
 	Kind string `json:"kind"`
-	// NUMANode is the device's NUMA node, or nil if unknown; then no distance to it counts.
+	// NUMANode is nil if unknown; then no distance to it counts.
 	NUMANode *int   `json:"numa_node"`
 	Vendor   string `json:"vendor,omitempty"`
 	Model    string `json:"model,omitempty"`
-	// Bundle is the same number for devices that can only be given together, because of an IOMMU group or as
-	// functions of one card. A bundle goes to one lab node or stays.
+	// Bundle is the same number for devices that can only be given together, because of an IOMMU group or as functions
+	// of one card.
 	Bundle int `json:"bundle"`
-	// Functions are the PCI functions that go to the lab node with the device: its own, and all of its bundle except
-	// bridges. Empty if there are no addresses.
+	// Functions go to the lab node with the device: its own, and all of its bundle except bridges. Empty if there are
+	// no addresses.
 	Functions []string `json:"functions,omitempty"`
 	// Whole reports whether the device may be given away. If not, Refused is the reason.
 	Whole   bool   `json:"whole"`
 	Refused string `json:"refused,omitempty"`
 	// Group names the tie of the bundle for messages, such as "IOMMU group 14". Tenant is the holder of the device.
-	// Both are empty if unknown or missing.
+	// Both may be empty.
 	Group  string `json:"group,omitempty"`
 	Tenant string `json:"tenant,omitempty"`
 
-	// For NICs, RateMbps is the link rate, or 0 if the link is down. RateUnknown is set if the rate is unknown,
-	// because the NIC is bound to vfio-pci or the host's source does not tell. RDMA reports whether the NIC has or
-	// could have RDMA.
+	// RateMbps is the link rate of a NIC, or 0 if the link is down. RateUnknown is set if the NIC is bound to vfio-pci
+	// or the host's source does not tell. RDMA reports whether the NIC has or could have RDMA.
 	RateMbps    int64 `json:"rate_mbps,omitempty"`
 	RateUnknown bool  `json:"rate_unknown,omitempty"`
 	RDMA        bool  `json:"rdma,omitempty"`
-	// VFs is the number of its virtual functions that may be given. A NIC given as a whole gives no virtual
-	// functions.
+	// VFs is the number that may be given. A NIC given as a whole gives none.
 	VFs int `json:"vfs,omitempty"`
-	// FreeVFs are the indexes of these virtual functions in ascending order; their number is VFs.
+	// FreeVFs are their indexes, ascending.
 	FreeVFs []int `json:"free_vfs,omitempty"`
 	// Net is the same number for ports joined by a cable or switch (links of the lab file), or 0 if the lab names no
 	// link.
 	Net int `json:"net,omitempty"`
 }
 
-// Card returns the address of the device's card, or "" if the ID is not an address.
+// Card is an address, or "" if the ID is not one.
 func (d *Device) Card() string {
 	card, _, ok := strings.Cut(d.ID, ".")
 	if !ok || !strings.Contains(card, ":") {
@@ -135,8 +131,8 @@ func (d *Device) Card() string {
 	return card
 }
 
-// A PairPath is the path between a GPU and a NIC, or between two GPUs. A and B are indexes in Problem.Devices. A is a
-// GPU, and less than B if both are GPUs.
+// A PairPath is between a GPU and a NIC, or between two GPUs. A and B are indexes in Problem.Devices. A is a GPU, and
+// less than B if both are GPUs.
 type PairPath struct {
 	A     int    `json:"a"`
 	B     int    `json:"b"`
@@ -144,20 +140,18 @@ type PairPath struct {
 	// Steps is the class as a number: NV and PIX 0, PXB 1, PHB 2, NODE 3, SYS 4. If the host does not tell, the NUMA
 	// nodes decide between NODE and SYS.
 	Steps int `json:"steps"`
-	// LossPercent is the measured loss of the pair, relative to the best pair of the same study: 0 to 100, rounded
-	// up. It replaces Steps, and is nil if there is no measurement.
+	// LossPercent is measured, relative to the best pair of the same study: 0 to 100, rounded up. It replaces Steps,
+	// and is nil if there is no measurement.
 	LossPercent *int `json:"loss_percent,omitempty"`
 }
 
-// classSteps maps path classes to numbers, in the order of nvidia-smi's legend. NVLink and one switch cost nothing,
-// because nothing is nearer.
+// classSteps has the order of nvidia-smi's legend. NVLink and one switch cost nothing, because nothing is nearer.
 var classSteps = map[topology.PathClass]int{
 	topology.PathNVLink: 0, topology.PathPIX: 0, topology.PathPXB: 1, topology.PathPHB: 2, topology.PathNODE: 3,
 	topology.PathSYS: 4,
 }
 
-// SetClass sets Class and Steps of the path between x and y. It returns false if the host does not tell the class and
-// the NUMA nodes of the two decide.
+// SetClass returns false if the host does not tell the class and the NUMA nodes of the two decide.
 func (q *PairPath) SetClass(c topology.PathClass, x, y *Device) bool {
 	_, known := classSteps[c]
 	if !known {
@@ -170,34 +164,33 @@ func (q *PairPath) SetClass(c topology.PathClass, x, y *Device) bool {
 	return known
 }
 
-// A Request is the request of a lab node.
+// A Request is of one lab node.
 type Request struct {
 	Name  string `json:"name"`
 	VCPUs int    `json:"vcpus"`
 	// Threads is the number of vCPUs per core: 1, or a power of two up to the threads of the host's cores. It divides
 	// VCPUs.
 	Threads int `json:"threads"`
-	// Cores is VCPUs / Threads. Each core must have at least Threads CPUs.
+	// Cores is VCPUs / Threads. Each must have at least Threads CPUs.
 	Cores int `json:"cores"`
-	// Pages is the memory in units of Problem.PageBytes.
+	// Pages is in Problem.PageBytes.
 	Pages int64 `json:"pages"`
 	// GuestNUMA is "auto", "on" or "off".
 	GuestNUMA string `json:"guest_numa"`
 	GPUs      []Want `json:"gpus,omitempty"`
 	NICs      []Want `json:"nics,omitempty"`
 	VFs       []Want `json:"vfs,omitempty"`
-	// Class is the same number for requests that differ only in name and have no affinity. Such lab nodes can be
-	// swapped.
+	// Class is the same for requests that differ only in name and have no affinity.
 	Class int `json:"class"`
 }
 
-// A Want asks for Count different devices out of Any. For VFs, it asks for Count virtual functions of NICs out of
-// Any, with several from one NIC if needed.
+// A Want asks for Count different devices out of Any, or Count virtual functions of NICs out of Any, with several from
+// one NIC if needed.
 type Want struct {
 	Count int `json:"count"`
 	// indexes in Problem.Devices, ascending; for GPUs and NICs only devices with Whole, for VFs only devices with VFs
 	Any  []int  `json:"any"`
-	Text string `json:"text,omitempty"` // text of the lab file: "2 of vendor nvidia", "0000:06:00.0"
+	Text string `json:"text,omitempty"` // of the lab file: "2 of vendor nvidia", "0000:06:00.0"
 }
 
 // Values of Affinity.
@@ -208,20 +201,20 @@ const (
 
 // An Affinity ties lab nodes together or keeps them apart, pair by pair.
 type Affinity struct {
-	Requests []int `json:"requests"` // indexes in Problem.Requests, ascending, at least two
-	// NUMA is Same (their cores are on the same set of NUMA nodes), Different (no NUMA node has cores of two of
-	// them), or empty.
+	Requests []int `json:"requests"` // ascending, at least two
+	// NUMA is Same (their cores are on the same set of NUMA nodes), Different (no NUMA node has cores of two of them),
+	// or empty.
 	NUMA string `json:"numa,omitempty"`
 	// NIC is Same (each has the same set of NICs, whole or by VFs), Different (no NIC serves two of them), or empty.
 	NIC string `json:"nic,omitempty"`
 }
 
-// A Placement is an answer to a Problem: Nodes[i] is the placement of Requests[i].
+// A Placement has Nodes[i] for Requests[i].
 type Placement struct {
 	Nodes []NodePlacement `json:"nodes"`
 }
 
-// A NodePlacement is the placement of one lab node.
+// A NodePlacement is of one lab node.
 type NodePlacement struct {
 	Cores  []int      `json:"cores"`          // IDs of Problem.Cores, ascending
 	Memory []NodePage `json:"memory"`         // by NUMA node, without entries of 0 pages
@@ -230,40 +223,39 @@ type NodePlacement struct {
 	VFs    []VFCount  `json:"vfs,omitempty"`  // by device
 }
 
-// NodePage is a number of pages on a NUMA node.
+// NodePage is on a NUMA node.
 type NodePage struct {
 	NUMANode int   `json:"numa_node"`
 	Pages    int64 `json:"pages"`
 }
 
-// VFCount is a number of virtual functions of a NIC.
+// VFCount is for a NIC.
 type VFCount struct {
 	Device int `json:"device"`
 	Count  int `json:"count"`
 }
 
-// Distance returns the SLIT distance beyond local from NUMA node a to b, by ID: 0 for the node itself. It panics for
-// unknown IDs.
+// Distance is beyond local, from NUMA node a to b, by ID: 0 for the node itself. It panics for unknown IDs.
 func (p *Problem) Distance(a, b int) int {
 	node := func(id int) int { return slices.IndexFunc(p.NUMANodes, func(n NUMANode) bool { return n.ID == id }) }
 	return p.NUMANodes[node(a)].Distances[node(b)] - 10
 }
 
-// Path returns the path between devices a and b in either order, or nil if Paths lacks it.
+// Path is in either order, or nil if Paths lacks it.
 func (p *Problem) Path(a, b int) *PairPath {
 	return lists.Ref(p.Paths, func(q *PairPath) bool { return q.A == a && q.B == b || q.A == b && q.B == a })
 }
 
 // A Wiring tells which ports are on one card and, if the lab names links, which ports reach each other.
 type Wiring struct {
-	card []int // per device: the first NIC of its card, or -1 if it is the only one
-	net  []int // per device: equal for ports that reach each other; nil without links
+	card []int // by device: the first NIC of its card, or -1 without others
+	net  []int // by device: equal for ports that reach each other; nil without links
 }
 
-// Wiring returns the relations between ports, or nil if no card has two ports and the lab names no link.
+// Wiring returns nil if no card has two ports and the lab names no link.
 func (p *Problem) Wiring() *Wiring {
 	w := &Wiring{card: slices.Repeat([]int{-1}, len(p.Devices))}
-	// A card counts only once its second port is found. Until then, its first port is the only one.
+	// A card counts only once its second port is found.
 	cards, first, linked := false, map[string]int{}, false
 	for d := range p.Devices {
 		dev := &p.Devices[d]
@@ -282,7 +274,7 @@ func (p *Problem) Wiring() *Wiring {
 		if net := p.Devices[d].Net; linked && net > 0 {
 			w.net = append(w.net, net)
 		} else if linked {
-			// Negative, unlike the number of a link: each port without a link has its own.
+			// Each port without a link has its own.
 			w.net = append(w.net, -d-1) // virtual functions of one port reach each other
 		}
 	}
@@ -303,16 +295,13 @@ func (w *Wiring) Card(d int) int {
 // Linked reports whether the lab names links.
 func (w *Wiring) Linked() bool { return w != nil && w.net != nil }
 
-// Between compares the ports of two lab nodes. cards counts cards on which both have ports but no common one.
-// unlinked counts ports of the node with fewer ports that cannot reach a separate port of the other. It is symmetric.
-// A card with a common port does not count, because both lab nodes are then on that card already.
+// Between compares the ports of two lab nodes. cards counts cards on which both have ports but no common one. unlinked
+// counts ports of the node with fewer ports that cannot reach a separate port of the other. It is symmetric.
 func (w *Wiring) Between(a, b []int) (cards, unlinked int64) {
-	// on counts the ports in group k of the grouping.
 	on := func(of, ports []int, k int) int64 {
 		return int64(lists.Count(ports, func(d int) bool { return of[d] == k }))
 	}
 	for x, d := range a {
-		// Count each card once, at its first port in a.
 		k := w.card[d]
 		if k < 0 || on(w.card, a[:x], k) > 0 || on(w.card, b, k) == 0 {
 			continue
@@ -324,8 +313,7 @@ func (w *Wiring) Between(a, b []int) (cards, unlinked int64) {
 	if w.net == nil {
 		return cards, 0
 	}
-	// Ports that reach each other form as many pairs as the node with fewer of them allows. Unpaired ports of the
-	// smaller node are unlinked.
+	// Unpaired ports of the smaller node are unlinked.
 	unlinked = int64(min(len(a), len(b)))
 	for x, d := range a {
 		if k := w.net[d]; on(w.net, a[:x], k) == 0 {

@@ -30,7 +30,7 @@ const (
 	TermUnequal          = "unequal"
 )
 
-// Meaning describes a term in a few words, or returns "" for an unknown name. docs/planner.md defines the terms.
+// Meaning returns "" for an unknown name. docs/planner.md defines the terms.
 func Meaning(term string) string { return meanings[term] }
 
 var meanings = map[string]string{
@@ -55,14 +55,13 @@ var meanings = map[string]string{
 	TermUnequal:          "percents between the best and the worst placed of equal lab nodes",
 }
 
-// Weights are the costs of shortcomings in basis points: hundredths of a percent of the workload's key figure,
-// according to measurements. They are never negative. docs/planner.md gives the evidence for each. A study's own
-// figures replace them (plan --model).
+// Weights are in basis points: hundredths of a percent of the workload's key figure, according to measurements. They
+// are never negative. docs/planner.md gives the evidence; a study's own figures replace them (plan --model).
 type Weights struct {
-	GPUNICPath     int64 `json:"gpu_nic_path"`     // per step of the path class of each pair (see Evaluate)
+	GPUNICPath     int64 `json:"gpu_nic_path"`     // per step of the path class of each pair
 	GPUNICMeasured int64 `json:"gpu_nic_measured"` // per percent of measured loss, replacing GPUNICPath
-	GPUGPUPath     int64 `json:"gpu_gpu_path"`     // per step of the path class of each two GPUs of a lab node
-	// per unit of SLIT distance from a device to the nearest core of its lab node
+	GPUGPUPath     int64 `json:"gpu_gpu_path"`     // per step of the path class of two GPUs
+	// per unit of SLIT distance from a device to the nearest core
 	DeviceNearest int64 `json:"device_nearest"`
 	// The next six apply to a lab node as a whole. [Weights.Of] divides them by the number of averaged parts.
 	DeviceDistance int64 `json:"device_distance"` // per unit of distance, mean over cores and devices
@@ -70,25 +69,25 @@ type Weights struct {
 	DeviceShare int64 `json:"device_share"`
 	// per unit of distance from a page to the nearest core, mean over pages
 	MemoryDistance  int64 `json:"memory_distance"`
-	MemoryBalance   int64 `json:"memory_balance"`   // if all pages are away from the cores that they belong to
-	CoreBalance     int64 `json:"core_balance"`     // if all cores are missing from an even split over NUMA nodes
-	EfficiencyCores int64 `json:"efficiency_cores"` // if all cores are small ones
+	MemoryBalance   int64 `json:"memory_balance"`   // if all pages are away from their cores
+	CoreBalance     int64 `json:"core_balance"`     // if all cores are missing from an even split
+	EfficiencyCores int64 `json:"efficiency_cores"` // if all cores are small
 	NUMASpan        int64 `json:"numa_span"`        // per NUMA node with cores beyond the first
-	// the same if the guest does not see its NUMA nodes (guest_numa: off)
+	// the same with guest_numa: off
 	NUMASpanHidden int64 `json:"numa_span_hidden"`
-	// per L3 cache that a lab node shares with another or with a tenant
+	// per L3 cache shared with another lab node or with a tenant
 	L3Shared         int64 `json:"l3_shared"`
-	EmulatorDistance int64 `json:"emulator_distance"` // per unit of distance from a housekeeping core to a lab core
-	NICRate          int64 `json:"nic_rate"`          // per step of link rate below 100 Gb/s, see Device.RateSteps
+	EmulatorDistance int64 `json:"emulator_distance"` // per unit of distance to a housekeeping core
+	NICRate          int64 `json:"nic_rate"`          // per step of link rate below 100 Gb/s
 	NICRDMA          int64 `json:"nic_rdma"`          // per NIC or VF without RDMA
 	NICShared        int64 `json:"nic_shared"`        // per other lab node on the same port
-	CardShared       int64 `json:"card_shared"`       // per other lab node on another port of the card
-	Unlinked         int64 `json:"unlinked"`          // per port of another lab node that cannot be reached
+	CardShared       int64 `json:"card_shared"`       // per other lab node on another port
+	Unlinked         int64 `json:"unlinked"`          // per port that cannot be reached
 	// per percent between the best and the worst placed of equal lab nodes
 	Unequal int64 `json:"unequal"`
 }
 
-// DefaultWeights returns the published weights for a workload. Their evidence is in docs/planner.md.
+// DefaultWeights are published. Their evidence is in docs/planner.md.
 func DefaultWeights(w lab.Workload) Weights {
 	weights, ok := defaultWeights[w]
 	if !ok {
@@ -97,7 +96,6 @@ func DefaultWeights(w lab.Workload) Weights {
 	return weights
 }
 
-// defaultWeights are in the order of the fields.
 var defaultWeights = map[lab.Workload]Weights{
 	lab.WorkloadRDMALatency: {300, 30, 10, 480, 216, 432, 150, 500, 0, 5000, 300, 1200, 100, 30, 200, 5000, 200, 100,
 		20000, 10},
@@ -113,7 +111,7 @@ var defaultWeights = map[lab.Workload]Weights{
 		20000, 10},
 }
 
-// mean returns the weight of one of n equal parts, rounded, but at least 1 if the whole is positive.
+// mean rounds, but is at least 1 if the whole is positive.
 func mean(whole, n int64) int64 {
 	if whole == 0 || n <= 0 {
 		return 0
@@ -121,24 +119,24 @@ func mean(whole, n int64) int64 {
 	return max(1, (whole+n/2)/n)
 }
 
-// NodeWeights are the weights of the terms of one lab node, with means divided by their number of parts.
+// NodeWeights divide means by their number of parts.
 type NodeWeights struct {
-	// DeviceNearest is per unit of distance from a device to the nearest core, or to each core if Hidden.
+	// DeviceNearest is to the nearest core, or to each core if Hidden.
 	DeviceNearest  int64
-	DeviceDistance int64 // per unit of distance from a core to a device
+	DeviceDistance int64
 	// per core missing from the share of devices, and unit of distance
 	DeviceShare     int64
-	MemoryDistance  int64 // per unit of distance from a page to the nearest core
+	MemoryDistance  int64 // per unit from a page to the nearest core
 	MemoryBalance   int64 // per page away from its share
 	CoreBalance     int64 // per core missing from an even split
 	EfficiencyCores int64 // per small core
-	NUMASpan        int64 // per NUMA node beyond the first
-	// Hidden is true if the guest does not see its NUMA nodes (guest_numa: off). It cannot put a program on the cores
+	NUMASpan        int64
+	// Hidden means that the guest does not see its NUMA nodes (guest_numa: off). It cannot put a program on the cores
 	// near a device then, so that all cores count alike.
 	Hidden bool
 }
 
-// PerCore returns the weight of a unit of distance from a core to a device in all terms.
+// PerCore is for a unit of distance from a core to a device in all terms.
 func (n NodeWeights) PerCore() int64 {
 	if n.Hidden {
 		return n.DeviceNearest + n.DeviceDistance
@@ -146,7 +144,7 @@ func (n NodeWeights) PerCore() int64 {
 	return n.DeviceDistance
 }
 
-// Nearest returns the weight of a unit of distance from a device to the nearest core; 0 if Hidden.
+// Nearest is for a unit of distance from a device to the nearest core; 0 if Hidden.
 func (n NodeWeights) Nearest() int64 {
 	if n.Hidden {
 		return 0
@@ -154,7 +152,7 @@ func (n NodeWeights) Nearest() int64 {
 	return n.DeviceNearest
 }
 
-// Of returns the weights for the lab node of request r.
+// Of returns the weights for one request.
 func (w Weights) Of(r *Request) NodeWeights {
 	devices := int64(0)
 	for _, wants := range [][]Want{r.GPUs, r.NICs, r.VFs} {
@@ -179,8 +177,8 @@ func (w Weights) Of(r *Request) NodeWeights {
 	return n
 }
 
-// RateSteps returns the steps of a NIC's link rate below 100 Gb/s: 0 from 100 Gb/s, 1 from 25, 2 from 10, 3 from 1, 4
-// below that and if the link is down. An unknown rate counts 0, because it is no evidence against the NIC.
+// RateSteps are 0 from 100 Gb/s, 1 from 25, 2 from 10, 3 from 1, 4 below that and if the link is down. An unknown rate
+// counts 0, because it is no evidence against the NIC.
 func (d *Device) RateSteps() int64 {
 	switch mbps := d.RateMbps; {
 	case mbps >= 100_000 || d.RateUnknown:

@@ -14,15 +14,14 @@ import (
 	"github.com/rackless/rackless/plan/search"
 )
 
-// MaxAdvice limits the pieces of advice. Users would not act on more.
+// MaxAdvice: users would not act on more.
 const MaxAdvice = 8
 
-// Advice tries changes of the host, solves each changed problem and reports the changes that lower the cost: cards in
-// other slots, a reserved core or memory freed, devices taken out of a common IOMMU group, ports turned up, more
-// virtual functions. The best comes first. Of several changes to the same thing only the best is reported.
+// Advice tries changes of the host and reports the ones that lower the cost, the best first. Of several changes to the
+// same thing only the best is reported.
 //
-// A gain is certain: it is r.Bound, a lower bound on the cost of the unchanged host, minus the cost of a placement
-// that was found. At most [MaxAdviceSolves] problems are solved.
+// A gain is certain: it is r.Bound, a lower bound on the cost of the unchanged host, minus the cost of a placement that
+// was found. At most [MaxAdviceSolves] problems are solved.
 func Advice(ctx context.Context, p *plan.Problem, h *topology.Host, r *search.Result,
 	solve Solver) ([]plan.Advice, error) {
 	if len(r.Placement.Nodes) != len(p.Requests) {
@@ -36,7 +35,7 @@ func Advice(ctx context.Context, p *plan.Problem, h *topology.Host, r *search.Re
 	if r.Bound <= 0 {
 		return nil, nil
 	}
-	// Free changes come first, so that they are tried before the limit on questions is reached.
+	// Free changes are tried before the limit is reached.
 	a.ports()
 	a.virtualFunctions()
 	a.reserve()
@@ -59,7 +58,7 @@ func Advice(ctx context.Context, p *plan.Problem, h *topology.Host, r *search.Re
 		after := plan.Evaluate(c.problem, &found.Placement)
 		gain := r.Bound - plan.Cost(after)
 		if gain <= 0 {
-			continue // a cost below the plan's but above the bound is not a certain gain
+			continue // not a certain gain
 		}
 		why := a.effect(c.problem, &found.Placement, after)
 		if c.note != "" {
@@ -67,7 +66,7 @@ func Advice(ctx context.Context, p *plan.Problem, h *topology.Host, r *search.Re
 		}
 		all = append(all, gained{plan.Advice{What: c.what, Gain: gain, Why: why}, c.key})
 	}
-	// The sort is stable, because among changes of equal gain the one proposed first is easier.
+	// Among changes of equal gain the one proposed first is easier.
 	slices.SortStableFunc(all, func(x, y gained) int { return cmp.Compare(y.Gain, x.Gain) })
 	var out []plan.Advice
 	seen := map[string]bool{}
@@ -95,12 +94,12 @@ func (a *advisor) propose(q *plan.Problem, what, note, key string) {
 type change struct {
 	problem *plan.Problem
 	what    string
-	note    string // advice on how to do it, or ""
-	key     string // the changed thing: only the best change to each is reported
+	note    string
+	key     string // only the best change to each is reported
 }
 
-// effect describes a change: the GPU-NIC paths that improve, or else the term that falls most. Paths come first,
-// because people understand path classes better than costs.
+// effect describes the GPU-NIC paths that improve, or else the term that falls most. People understand path classes
+// better than costs.
 func (a *advisor) effect(q *plan.Problem, pl *plan.Placement, after []plan.Term) string {
 	var paths []string
 	for i := range a.p.Requests {
@@ -122,7 +121,7 @@ func (a *advisor) effect(q *plan.Problem, pl *plan.Placement, after []plan.Term)
 	return "several terms together"
 }
 
-// worstPath returns the worst of the paths from a lab node's GPUs to their best NICs, or nil if it has no such path.
+// worstPath is to the best NIC of each GPU, or nil.
 func worstPath(p *plan.Problem, n *plan.NodePlacement) *plan.PairPath {
 	var worst *plan.PairPath
 	for _, g := range n.GPUs {
@@ -139,8 +138,8 @@ func worstPath(p *plan.Problem, n *plan.NodePlacement) *plan.PairPath {
 	return worst
 }
 
-// ports proposes to turn up NICs without a link, at the rate of others of the same model. Without such another NIC,
-// the rate would be a guess, and so would the gain.
+// ports proposes to turn up NICs without a link, at the rate of others of the same model. Otherwise the rate would be a
+// guess.
 func (a *advisor) ports() {
 	for i := range a.p.Devices {
 		d := &a.p.Devices[i]
@@ -170,8 +169,7 @@ func wanted(p *plan.Problem, device int) bool {
 	})
 }
 
-// virtualFunctions proposes more virtual functions for NICs without free ones: as many as all lab nodes ask for
-// together, so that this NIC could serve all of them. The search decides whether that is better.
+// virtualFunctions proposes as many as all lab nodes ask for together. The search decides whether that is better.
 func (a *advisor) virtualFunctions() {
 	used := map[int]int{}
 	asked := 0
@@ -199,8 +197,8 @@ func (a *advisor) virtualFunctions() {
 	}
 }
 
-// reserve proposes one reserved core less on each NUMA node for which the lab file reserves some. The reserve of the
-// whole host is not tried: it decides only whether there is a plan, and the leftover cores are chosen last.
+// The reserve of the whole host is not tried: it decides only whether there is a plan, and the leftover cores are
+// chosen last.
 func (a *advisor) reserve() {
 	for i := range a.p.NUMANodes {
 		n := &a.p.NUMANodes[i]
@@ -216,12 +214,12 @@ func (a *advisor) reserve() {
 
 func (a *advisor) memory() {
 	used := a.PagesUsed(&a.base.Placement)
-	// A NUMA node cannot use more than the whole lab asks for, and a smaller size would be arbitrary.
+	// A smaller size than the whole lab's would be arbitrary.
 	most := lists.Sum(a.p.Requests, func(r plan.Request) int64 { return r.Pages })
 	for i := range a.p.NUMANodes {
 		n := &a.p.NUMANodes[i]
 		if n.Pages == nil || *n.Pages-used[n.ID] > *n.Pages/8 {
-			continue // it has room, so more would not be used
+			continue // more would not be used
 		}
 		q := changed(a.p)
 		q.NUMANodes[i].Pages = &most
@@ -230,8 +228,7 @@ func (a *advisor) memory() {
 	}
 }
 
-// groups proposes to separate devices that only share an IOMMU group. Functions of one card stay together, because
-// they share a slot.
+// groups separates IOMMU groups. Functions of one card stay together, because they share a slot.
 func (a *advisor) groups() {
 	next := lists.Max(a.p.Devices, func(d plan.Device) int { return d.Bundle + 1 })
 	seen := map[int]bool{}
@@ -265,7 +262,7 @@ func (a *advisor) groups() {
 	}
 }
 
-// cardKey returns a name for the card of a device: its address with function 0, or the name if it is not an address.
+// cardKey is the address with function 0, or the name.
 func cardKey(id string) string {
 	addr, err := topology.ParsePCIAddr(id)
 	if err != nil {
@@ -275,16 +272,16 @@ func cardKey(id string) string {
 	return addr.String()
 }
 
-// cards proposes to move NICs and then GPUs to the NUMA nodes of the devices or cores that they work with: to a free
-// slot, or in exchange for another card. NICs come first because they are easier to move; lab nodes with the most
-// expensive devices come first because only [MaxAdviceSolves] changes are tried.
+// cards moves NICs and then GPUs near the devices or cores that they work with: to a free slot, or in exchange for
+// another card. NICs are easier to move; lab nodes with the most expensive devices come first because only
+// [MaxAdviceSolves] changes are tried.
 func (a *advisor) cards() {
 	if in := a.host.System.InVM; in != nil && *in {
-		return // a virtual machine has no physical slots
+		return // no physical slots
 	}
 	type want struct {
 		device, node int
-		near         int // the device to be near to, or -1 for the cores
+		near         int // -1 for the cores
 		cost         int64
 	}
 	var wants []want
@@ -330,7 +327,7 @@ func (a *advisor) placesFor(device, node, near int) {
 	if !a.movable(device) {
 		return
 	}
-	// The key is the pair: moving a NIC to a GPU and moving the GPU to the NIC count as the same change.
+	// Moving a NIC to a GPU and moving the GPU to the NIC count as the same change.
 	key := []string{cardKey(d.ID)}
 	if near >= 0 {
 		key = append(key, cardKey(a.p.Devices[near].ID))
@@ -365,8 +362,8 @@ func (a *advisor) placesFor(device, node, near int) {
 	}
 }
 
-// movable reports whether a device is on a removable card. It excludes devices that the host needs, and cards that
-// share an IOMMU group with others, because there the group is the problem.
+// movable excludes devices that the host needs, and cards that share an IOMMU group with others, because there the
+// group is the problem.
 func (a *advisor) movable(device int) bool {
 	d := &a.p.Devices[device]
 	if !d.Whole && d.VFs == 0 {
@@ -381,8 +378,7 @@ func (a *advisor) movable(device int) bool {
 	return c != nil && !c.linked(a.host)
 }
 
-// freePort returns a free port of a NUMA node, preferably below the same root as the device near, or nil if none is
-// known.
+// freePort prefers one below the same root as near. It returns nil if none is known.
 func (a *advisor) freePort(id string, node, near int) *topology.PCIDevice {
 	c := cardOf(a.host, id)
 	if c == nil || len(c.functions) == 0 {
@@ -407,9 +403,8 @@ func (a *advisor) freePort(id string, node, near int) *topology.PCIDevice {
 	return free[0]
 }
 
-// relocated returns the problem after a move, with the new NUMA nodes and paths of the moved cards, or nil if the
-// move is impossible. It drops their measured losses, but keeps NVLink, which connects GPUs and not slots. Building
-// the problem anew could fail for unrelated reasons.
+// relocated returns nil if the move is impossible. It drops the measured losses of moved cards, but keeps NVLink, which
+// connects GPUs and not slots. Building the problem anew could fail for unrelated reasons.
 func (a *advisor) relocated(m move) *plan.Problem {
 	h := m.apply(a.host)
 	if h == nil {

@@ -26,7 +26,7 @@ func TestANICOnAnotherNodeThanItsGPUIsToBeMoved(t *testing.T) {
 	if want := "GPU-NIC path of vm00 from SYS to PHB"; !strings.HasPrefix(all[i].Why, want) {
 		t.Errorf("why: got %q, want %q first", all[i].Why, want)
 	}
-	// The gain is the same as that of planning the changed host.
+	// Planning the changed host gains the same.
 	after := moved(t, h, move{device: "0000:41:00.0"})
 	if got, want := before.Cost-all[i].Gain, planned(t, after, l).Cost; got != want {
 		t.Errorf("after the move the plan should cost %d, and planned anew it costs %d", got, want)
@@ -46,7 +46,6 @@ func TestAFreePortOfTheGPUsRootIsNamed(t *testing.T) {
 	h, l := readHost(t, "epyc-7551p.ttar"), readLab(t, "epyc-pair.yaml")
 	gpu, _ := topology.ParsePCIAddr("0000:06:00.0")
 	port := *topology.NewTree(h).Device(gpu).Parent
-	// A second port beside the GPU's, with nothing below it.
 	h = deepCopy(h)
 	free := deepCopy(*topology.NewTree(h).Device(port))
 	free.Address.Device, free.Address.Function = 0x1e, 3
@@ -68,7 +67,6 @@ func TestAFreePortOfTheGPUsRootIsNamed(t *testing.T) {
 
 func TestCardsInEachOthersSlotsAreToBeSwapped(t *testing.T) {
 	t.Parallel()
-	// vm00 and vm01 each have a GPU and a NIC on one node, until the NICs are swapped.
 	h := moved(t, readHost(t, "epyc-7551p.ttar"), move{device: "0000:41:00.0", node: 1})
 	h = without(t, without(t, h, "0000:21:00.0"), "0000:61:00.0")
 	l := readLab(t, "epyc-pair.yaml")
@@ -92,8 +90,6 @@ func TestAHostAtItsBestGetsNoAdvice(t *testing.T) {
 	}
 }
 
-// bench returns a problem with two NUMA nodes of four cores, a GPU and two NICs, which change makes short of
-// something.
 func bench(change func(p *plan.Problem)) *plan.Problem {
 	far := []plan.NUMANode{{ID: 0, Distances: []int{10, 20}, Pages: new(int64(64))}, {ID: 1, Distances: []int{20, 10},
 		Pages: new(int64(64))}}

@@ -8,15 +8,14 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A card is the unit that is plugged into a slot: all physical functions of one device with their virtual ones, or a
-// device that is known only by name. Its pointers point into the host.
+// A card is plugged into one slot: all physical functions of one device with their virtual ones, or a device that is
+// known only by name. Its pointers point into the host.
 type card struct {
-	functions []*topology.PCIDevice // physical functions by address; none if the host's source has no addresses
+	functions []*topology.PCIDevice // by address; none if the host's source has no addresses
 	virtual   []*topology.PCIDevice
 	parts     []part
 }
 
-// A part is a GPU or NIC of a host, reduced to their common fields.
 type part struct {
 	id   string
 	addr *topology.PCIAddr
@@ -37,7 +36,7 @@ func partsOf(h *topology.Host) []part {
 	return all
 }
 
-// cardOf returns the card of a GPU or NIC, or nil if the host has no such device.
+// cardOf returns nil if the host has no such device.
 func cardOf(h *topology.Host, id string) *card {
 	all := partsOf(h)
 	k := slices.IndexFunc(all, func(p part) bool { return p.id == id })
@@ -49,7 +48,6 @@ func cardOf(h *topology.Host, id string) *card {
 	}
 	at := *all[k].addr
 	c := &card{}
-	// For a virtual function, use its physical function's card.
 	if d := h.Device(at); d != nil && d.PF != nil {
 		at = *d.PF
 	}
@@ -77,8 +75,7 @@ func cardOf(h *topology.Host, id string) *card {
 
 func (c *card) ids() []string { return lists.Map(c.parts, func(p part) string { return p.id }) }
 
-// linked reports whether the card has an NVLink connection to others. Such a GPU is a module on a board of its own or
-// has a bridge, so it cannot be moved like a card.
+// A GPU with NVLink is a module on a board of its own or has a bridge, so it cannot be moved like a card.
 func (c *card) linked(h *topology.Host) bool {
 	bridged := func(p part) bool { return p.gpu != nil && p.gpu.NVLinks != nil && *p.gpu.NVLinks > 0 }
 	ids := c.ids()
@@ -87,8 +84,7 @@ func (c *card) linked(h *topology.Host) bool {
 	})
 }
 
-// inOneSlot reports whether all functions of the card are in one place. Cards for two sockets have functions in two,
-// and reports from firmware and users may be inconsistent.
+// Cards for two sockets have functions in two places, and reports may be inconsistent.
 func (c *card) inOneSlot() bool {
 	return !slices.ContainsFunc(c.functions, func(d *topology.PCIDevice) bool {
 		first := c.functions[0]

@@ -4,8 +4,8 @@ import (
 	"reflect"
 )
 
-// deepCopy returns a copy of v that shares no writable memory with it: pointers, slices and maps are copied
-// recursively. It uses reflection instead of naming fields, so that new fields of a Host are copied too.
+// deepCopy copies pointers, slices and maps recursively. It uses reflection, so that new fields of a Host are copied
+// too.
 //
 // A struct with unexported fields (topology.CPUSet, netip.Prefix) is copied as a value, because such types are
 // immutable.
@@ -37,7 +37,7 @@ func copyValue(v reflect.Value) reflect.Value {
 	case reflect.Struct:
 		for i := range v.NumField() {
 			if !v.Type().Field(i).IsExported() {
-				return v // a type with unexported fields is copied as a whole
+				return v
 			}
 			out.Field(i).Set(copyValue(v.Field(i)))
 		}

@@ -28,12 +28,11 @@ const (
 	AboutEmulator     = "emulator"
 )
 
-// Decisions lists, for the host and then for each lab node in the order of the plan, the runner-up to each choice,
-// its extra cost and the evidence. pl must be the result of [plan.Assemble] for r, and r the result of solve for p.
+// Decisions lists, for the host and then for each lab node, the runner-up to each choice, its extra cost and the
+// evidence. pl must be the result of [plan.Assemble] for r, and r the result of solve for p.
 //
 // Runner-ups for devices, guest NUMA and SMT are solutions of changed problems, at most [MaxDecisionSolves] of them.
-// Runner-ups for cores, memory and housekeeping are the best of single changes to the placement, each evaluated in
-// full, and say so.
+// The others are the best of single changes to the placement, and say so.
 func Decisions(ctx context.Context, p *plan.Problem, h *topology.Host, l *lab.Lab, pl *plan.Plan, r *search.Result,
 	solve Solver) ([]plan.Decision, error) {
 	if len(r.Placement.Nodes) != len(p.Requests) || len(pl.Nodes) != len(p.Requests) ||
@@ -45,8 +44,7 @@ func Decisions(ctx context.Context, p *plan.Problem, h *topology.Host, l *lab.La
 		oracle: oracle{Layout: plan.NewLayout(p), ctx: ctx, p: p, base: r, solve: solve, left: MaxDecisionSolves},
 		host:   h, lab: l, plan: pl,
 		now: plan.Cost(plan.Evaluate(p, &r.Placement)),
-		// The time to evaluate a placement and the number of exchanges both grow with the lab, so their product is
-		// limited.
+		// The time to evaluate a placement and the number of exchanges both grow with the lab.
 		tries:    min(64, max(4, 256/max(1, len(p.Requests)))),
 		settings: map[string]*settingAnswer{},
 	}
@@ -73,7 +71,7 @@ type decider struct {
 	plan     *plan.Plan
 	now      int64                     // cost of the placement
 	tries    int                       // exchanges tried for each question
-	settings map[string]*settingAnswer // answers shared by the lab nodes of a class
+	settings map[string]*settingAnswer // shared by the lab nodes of a class
 }
 
 type draft struct{ plan.Decision }
@@ -94,11 +92,8 @@ func costOf(all []plan.Term, node string, terms []string) int64 {
 	}))
 }
 
-// notProved is the evidence for a runner-up if the search was stopped.
 const notProved = "the runner-up is the best that was found: it may cost less"
 
-// devices decides which other devices lab node i, or its class of interchangeable lab nodes, could have. It makes no
-// decision for a lab node without devices.
 func (d *decider) devices(one *draft, i int) {
 	pl := &d.base.Placement.Nodes[i]
 	if len(placedDevices(pl)) == 0 {
@@ -108,7 +103,7 @@ func (d *decider) devices(one *draft, i int) {
 	switch other := d.otherDevices(i); other.found {
 	case solved:
 		text := devicesOf(d.p, &other.placement.Nodes[i])
-		if text == one.Choice { // in the runner-up only other lab nodes of the class lose devices
+		if text == one.Choice { // only others of the class lose devices
 			text = "other devices for the lab nodes like it"
 		}
 		one.next(text, other.cost-d.now)
@@ -140,8 +135,7 @@ func (d *decider) devices(one *draft, i int) {
 	}
 }
 
-// gpusApart reports whether a lab node's GPUs could be on several NUMA nodes. Only then is a table by NUMA node
-// relevant.
+// gpusApart: only then is a table by NUMA node relevant.
 func (d *decider) gpusApart(i int) bool {
 	gpus := lists.Flat(d.p.Requests[i].GPUs, func(w plan.Want) []int { return w.Any })
 	return len(d.homes(gpus)) > 1
@@ -157,8 +151,6 @@ func (d *decider) homes(devices []int) []int {
 	return lists.Distinct(nodes)
 }
 
-// paths adds the paths between the GPUs and NICs of a lab node to the evidence. It reports whether there are any, and
-// whether one was measured.
 func (d *decider) paths(one *draft, i int) (pairs, measured bool) {
 	const most = 4 // GPUs that get a line
 	pl := &d.base.Placement.Nodes[i]
@@ -193,8 +185,8 @@ func (d *decider) paths(one *draft, i int) (pairs, measured bool) {
 	return pairs, measured
 }
 
-// cores finds an alternative for the cores. The runner-up has no core on the NUMA node with most of them, because
-// other cores of the same node differ at most in caches.
+// The runner-up has no core on the NUMA node with most of them, because other cores of the same node differ at most in
+// caches.
 func (d *decider) cores(one *draft, i int) {
 	pl := &d.base.Placement.Nodes[i]
 	one.What = AboutCores
@@ -225,8 +217,7 @@ func (d *decider) cores(one *draft, i int) {
 	}
 }
 
-// memory explains whether the memory is next to the cores. The runner-up has all of it on one other node, as with a
-// manual numactl --membind.
+// The runner-up has all memory on one other node, as with a manual numactl --membind.
 func (d *decider) memory(one *draft, i int) {
 	pl := &d.base.Placement.Nodes[i]
 	one.What, one.Choice = AboutMemory, memoryText(d.p, pl.Memory)
@@ -255,15 +246,13 @@ func (d *decider) memory(one *draft, i int) {
 	one.because(seenWrongNodes)
 }
 
-// A settingAnswer is the result of the other value of a setting, for all lab nodes of a class together.
+// A settingAnswer is for all lab nodes of a class together.
 type settingAnswer struct {
 	found  answer
 	cost   int64
-	proved bool // the cost is the minimum; otherwise it is only the best found
+	proved bool // otherwise the cost is only the best found
 }
 
-// otherSetting solves the problem with a setting changed in all lab nodes of i's class, and makes the result the
-// runner-up.
 func (d *decider) otherSetting(one *draft, i int, text string, change func(r *plan.Request)) answer {
 	class := sameClass(d.p, i)
 	key := fmt.Sprintf("%s %d", one.What, d.p.Requests[i].Class)
@@ -300,8 +289,7 @@ func (d *decider) otherSetting(one *draft, i int, text string, change func(r *pl
 	return a.found
 }
 
-// guestNUMA explains whether the guest sees NUMA nodes. It asks for no runner-up if the lab node is on one NUMA node
-// of the host, because showing it would change nothing.
+// guestNUMA asks for no runner-up if the lab node is on one NUMA node of the host: it would change nothing.
 func (d *decider) guestNUMA(one *draft, i int) {
 	r, n := &d.p.Requests[i], &d.plan.Nodes[i]
 	one.What = AboutGuestNUMA
@@ -335,8 +323,7 @@ func (d *decider) guestNUMA(one *draft, i int) {
 	}
 }
 
-// smt explains whether virtual CPUs share cores. The other setting needs twice or half as many cores; counting them
-// avoids a search if the host has too few.
+// The other setting needs twice or half as many cores; counting them avoids a search.
 func (d *decider) smt(one *draft, i int) {
 	r := &d.p.Requests[i]
 	usable, threads := 0, 1
@@ -380,8 +367,7 @@ func (d *decider) smt(one *draft, i int) {
 	one.because(seenSMT)
 }
 
-// emulator explains the CPUs of QEMU's own threads. There is no runner-up: the nearest housekeeping core follows from
-// the rest of the placement.
+// There is no runner-up: the nearest housekeeping core follows from the rest of the placement.
 func (d *decider) emulator(one *draft, i int) {
 	n := &d.plan.Nodes[i]
 	one.What = AboutEmulator
@@ -449,8 +435,7 @@ func (d *decider) housekeeping() draft {
 	return one
 }
 
-// pageSize explains the size of the pages. The extra cost of the other size is 0, not unknown, because the cost has
-// no term for page sizes; the evidence says so.
+// The extra cost is 0, not unknown, because the cost has no term for page sizes.
 func (d *decider) pageSize() draft {
 	const gib = 1 << 30
 	one := draft{plan.Decision{What: AboutPageSize}}
@@ -493,8 +478,7 @@ func (d *decider) pageSize() draft {
 	return one
 }
 
-// isolation compares the two methods that prepare supports. The runner-up costs the same, because neither changes the
-// placement.
+// The runner-up costs the same, because neither method changes the placement.
 func (d *decider) isolation() draft {
 	const args = "kernel arguments isolcpus, nohz_full and rcu_nocbs, which take a reboot"
 	const partition = "an isolated cpuset partition, which takes none"

@@ -128,8 +128,7 @@ func TestOnAHostOfOneNodeThereAreNoOtherNodesToSpeakOf(t *testing.T) {
 	}
 }
 
-// TestTheRunnerUpIsTheBestOfAllOtherSets compares otherDevices on random problems with a search of all other sets of
-// devices, requested by name.
+// otherDevices must agree with a search of all other sets of devices.
 func TestTheRunnerUpIsTheBestOfAllOtherSets(t *testing.T) {
 	t.Parallel()
 	checked := 0
@@ -142,8 +141,7 @@ func TestTheRunnerUpIsTheBestOfAllOtherSets(t *testing.T) {
 		o := &oracle{Layout: plan.NewLayout(p), ctx: t.Context(), p: p, base: r, solve: solve, left: 1000}
 		for i := range p.Requests {
 			req := &p.Requests[i]
-			// With one want of one GPU and one want of one NIC, sets are pairs. Another test covers requests of one
-			// class.
+			// With one want of one GPU and one want of one NIC, sets are pairs.
 			if len(req.VFs) > 0 || len(req.GPUs)+len(req.NICs) == 0 || len(req.GPUs) > 1 || len(req.NICs) > 1 ||
 				len(sameClass(p, i)) > 1 {
 				continue
@@ -208,7 +206,7 @@ func cardsOf(p *plan.Problem, devices []int) []string {
 
 func TestEqualLabNodesThatChangeNamesAreNoRunnerUp(t *testing.T) {
 	t.Parallel()
-	// Two equal lab nodes have GPUs on different NUMA nodes, so the only alternative is to exchange them.
+	// The only alternative is to exchange the GPUs.
 	s := planned(t, readHost(t, "epyc-7551p.ttar"),
 		parseLab(t, "name: x\nnodes:\n  vm: {count: 2, cpus: 4, memory: 4GiB, gpus: 1, nics: 1}\n"))
 	o := &oracle{Layout: plan.NewLayout(s.p), ctx: t.Context(), p: s.p, base: s.r, solve: solve, left: 100}

@@ -13,12 +13,11 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// maxTermChanges limits the terms that Differences lists. A change of the lab changes terms of every lab node, and
-// the largest few suffice.
+// maxTermChanges: a change of the lab changes terms of every lab node, and the largest few suffice.
 const maxTermChanges = 6
 
-// Differences lists the differences between two plans: the cost, then each lab node, then the host, then the terms
-// that changed most. It returns nil for equal plans.
+// Differences lists the cost, then each lab node, then the host, then the terms that changed most. It returns nil for
+// equal plans.
 func Differences(before, after *plan.Plan) []string {
 	var all []string
 	add := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
@@ -83,7 +82,6 @@ func Differences(before, after *plan.Plan) []string {
 	return all
 }
 
-// nodeDifferences lists the differences of a lab node, in the order in which a plan prints it.
 func nodeDifferences(was, is *plan.Node) []string {
 	var all []string
 	differ := func(what, a, b string) {
@@ -112,7 +110,7 @@ func nodeMemory(n *plan.Node) string {
 	return cmp.Or(words.List(parts), "none")
 }
 
-// cardsOnly lists the devices of n that other does not have, or has on another NUMA node.
+// cardsOnly compares devices and their NUMA nodes.
 func cardsOnly(n, other *plan.Node) string {
 	text := func(c *plan.NodeDevice) string {
 		name := plan.DeviceName(c.Kind, c.ID)
@@ -124,7 +122,7 @@ func cardsOnly(n, other *plan.Node) string {
 		}
 		return name
 	}
-	have := map[string]int{} // a lab node may have several VFs of one NIC
+	have := map[string]int{} // several VFs may be of one NIC
 	for i := range other.Cards {
 		have[text(&other.Cards[i])]++
 	}
@@ -154,8 +152,7 @@ func (c termChange) String() string {
 	return fmt.Sprintf("%s: %s: cost %d to %d", c.subject, cmp.Or(plan.Meaning(c.term), c.term), c.before, c.after)
 }
 
-// termChanges compares terms by lab node and name, the largest change first and equal ones in the order of the plans.
-// A missing term costs 0.
+// termChanges has the largest change first. A missing term costs 0.
 func termChanges(before, after []plan.Term) []termChange {
 	var changes group.List[[2]string, termChange]
 	add := func(terms []plan.Term, cost func(*termChange) *int64) {

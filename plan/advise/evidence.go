@@ -14,8 +14,8 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// Published measurements. Each text stands alone, with its subject, value, machine and source. docs/planner.md
-// derives the weights from the same figures.
+// Each text stands alone, with its subject, value, machine and source. docs/planner.md derives the weights from the
+// same figures.
 const (
 	seenWrongNodes = "ib_write_lat p99 +29 %, typical +13 % on wrong NUMA nodes: EPYC 7551P with ConnectX-4 Lx, " +
 		"published lab"
@@ -37,11 +37,9 @@ const (
 	seenMatmul = "FP16 matmul is the same whatever the CPUs: published vCPU pinning study"
 )
 
-// deviceName returns a name such as "GPU 0000:06:00.0".
 func deviceName(d *plan.Device) string { return plan.DeviceName(d.Kind, d.ID) }
 
-// devicesOf lists the devices of a lab node by NUMA node: "GPU 0000:06:00.0 on NUMA node 0; 2 VFs of 0000:41:00.0 on
-// NUMA node 2".
+// "GPU 0000:06:00.0 on NUMA node 0; 2 VFs of 0000:41:00.0 on NUMA node 2".
 func devicesOf(p *plan.Problem, n *plan.NodePlacement) string {
 	var places []string // in order of appearance
 	parts := map[string][]string{}
@@ -67,7 +65,6 @@ func devicesOf(p *plan.Problem, n *plan.NodePlacement) string {
 	return strings.Join(places, "; ")
 }
 
-// coresText returns a text such as "7 cores on NUMA node 0 and 7 on 2".
 func coresText(on map[int]int64) string {
 	var parts []string
 	for _, node := range slices.Sorted(maps.Keys(on)) {
@@ -80,7 +77,6 @@ func coresText(on map[int]int64) string {
 	return cmp.Or(words.List(parts), "no cores")
 }
 
-// memoryText returns a text such as "16 GiB on NUMA node 0 and 16 GiB on node 2".
 func memoryText(p *plan.Problem, memory []plan.NodePage) string {
 	var parts []string
 	for _, m := range memory {
@@ -97,7 +93,6 @@ func (o *oracle) cpusOf(cores []int) string {
 	return topology.UnionOf(cores, func(id int) topology.CPUSet { return topology.CPUs(o.Cores[id].CPUs...) }).String()
 }
 
-// nodesText returns a text such as "NUMA node 0" or "NUMA nodes 0 and 2".
 func nodesText(nodes []int) string {
 	parts := lists.Map(nodes, strconv.Itoa)
 	if len(parts) == 1 {

@@ -9,26 +9,21 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// Alternatives for cores and memory are found by exchange: a placement is changed at one point, checked against the
-// rules and evaluated in full. The result is the best of the changes tried, which a search might beat; the texts say
-// so.
-//
-// A search is not used because a problem cannot exclude certain cores or memory, and because it would also move other
-// lab nodes.
+// Alternatives for cores and memory are found by exchange, checked against the rules and evaluated in full. A search
+// might find better ones, but a problem cannot exclude certain cores or memory, and other lab nodes would move.
 
-// mainNode returns the NUMA node that has most of a lab node's cores, the lowest of several.
+// mainNode has most of a lab node's cores, the lowest of several.
 func (o *oracle) mainNode(n *plan.NodePlacement) int {
 	on := o.CoresOn(n.Cores)
 	return slices.MaxFunc(slices.Sorted(maps.Keys(on)), func(a, b int) int { return cmp.Compare(on[a], on[b]) })
 }
 
-// elsewhere returns pl with lab node i's cores on one NUMA node replaced by cores on another. It takes free cores
-// and, unless other is negative, cores of lab node other, which gets given-up ones in return. It returns nil if there
-// are too few cores or the result breaks a rule.
+// elsewhere takes free cores and, unless other is negative, cores of lab node other, which gets given-up ones in
+// return. It returns nil if there are too few cores or the result breaks a rule.
 func (o *oracle) elsewhere(pl *plan.Placement, i, from, to, other int, freeFirst bool) *plan.Placement {
 	next := pl.Exchangeable()
 	n := &next.Nodes[i]
-	var take []int // cores that replace the ones in give
+	var take []int
 	give := lists.Filter(n.Cores, func(id int) bool { return o.Cores[id].NUMANode == from })
 	wide := func(id, request int) bool { return len(o.Cores[id].CPUs) >= o.p.Requests[request].Threads }
 	useful := func(id, node int) bool { return len(take) < len(give) && o.Cores[id].NUMANode == node && wide(id, i) }
@@ -52,12 +47,12 @@ func (o *oracle) elsewhere(pl *plan.Placement, i, from, to, other int, freeFirst
 			return nil // same result as without other
 		}
 		slices.Sort(peer.Cores)
-		peer.Memory = nil // both get new memory, since the old memory of one may block the other
+		peer.Memory = nil // the old memory of one may block the other
 	}
 	if !freeFirst {
 		takeFree(to)
 	}
-	for _, node := range o.p.NUMANodes { // NUMA node to may have too few cores
+	for _, node := range o.p.NUMANodes {
 		if node.ID != from && node.ID != to {
 			takeFree(node.ID)
 		}
@@ -81,8 +76,7 @@ func (o *oracle) near(from int) []plan.NUMANode {
 	return nodes
 }
 
-// otherCores returns the cheapest placement tried in which lab node i has no core on its main NUMA node, or nil if
-// none keeps the rules.
+// otherCores returns nil if no placement keeps the rules without a core on the main NUMA node.
 func (o *oracle) otherCores(i, tries int) (best *plan.Placement, cost int64) {
 	pl := &o.base.Placement
 	from := o.mainNode(&pl.Nodes[i])
@@ -94,7 +88,7 @@ func (o *oracle) otherCores(i, tries int) (best *plan.Placement, cost int64) {
 			if other == i || other >= 0 && o.CoresOn(pl.Nodes[other].Cores)[to.ID] == 0 {
 				continue
 			}
-			orders := []bool{true, false} // first free cores, or first cores of the other lab node
+			orders := []bool{true, false} // first free cores, or of the other lab node
 			if other < 0 {
 				orders = orders[:1]
 			}
@@ -113,8 +107,7 @@ func (o *oracle) otherCores(i, tries int) (best *plan.Placement, cost int64) {
 	return best, cost
 }
 
-// otherMemory returns the cheapest placement tried with all memory of lab node i on one NUMA node, not the present
-// one. It tries the nearest nodes first.
+// otherMemory tries all memory on one other NUMA node, the nearest first.
 func (o *oracle) otherMemory(i, tries int) (best *plan.Placement, cost int64) {
 	pl := &o.base.Placement
 	for _, node := range o.near(o.mainNode(&pl.Nodes[i])) {
@@ -137,13 +130,13 @@ func (o *oracle) otherMemory(i, tries int) (best *plan.Placement, cost int64) {
 }
 
 type hostSwap struct {
-	gives, takes int // cores that the host gives up and receives
+	gives, takes int
 	node         int
 	cost         int64
 }
 
-// otherHousekeeping returns the cheapest exchange that gives the host a core of another NUMA node. It tries only one
-// of several equivalent cores, because a host of 128 cores would have thousands of mostly equal exchanges.
+// otherHousekeeping tries only one of several equivalent cores, because a host of 128 cores would have thousands of
+// mostly equal exchanges.
 func (o *oracle) otherHousekeeping(tries int) *hostSwap {
 	pl := &o.base.Placement
 	type kind struct{ owner, node, l3, pkg int }

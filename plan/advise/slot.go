@@ -9,12 +9,12 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A slot is represented by the device in it. Only the fields that depend on the place matter, including the port at
-// the other end of the link.
+// A slot is represented by the device in it, with the fields that depend on the place, including the port at the other
+// end of the link.
 type slot = topology.PCIDevice
 
-// plugInto puts d into the slot, copying pointers so that functions never share one. The link keeps the card's speed
-// and width, because the new slot's would be a guess. The port is only set if both ports are known.
+// plugInto copies pointers so that functions never share one. The link keeps the card's speed and width, because the
+// new slot's would be a guess. The port is only set if both ports are known.
 func plugInto(s slot, d *topology.PCIDevice) {
 	s = deepCopy(s)
 	d.Parent, d.Root, d.ParentUnknown, d.Slot = s.Parent, s.Root, s.ParentUnknown, s.Slot
@@ -28,12 +28,12 @@ func equal[T comparable](a, b *T) bool {
 	return a == nil && b == nil || a != nil && b != nil && *a == *b
 }
 
-// plug puts each function of the card into the slot with its number, or else into the first slot. Virtual functions,
-// GPUs and NICs follow their functions.
+// plug puts each function into the slot with its number, or else into the first. Virtual functions, GPUs and NICs
+// follow.
 func (c *card) plug(slots map[uint8]slot) {
 	first := c.functions[0]
 	base, ok := slots[first.Address.Function]
-	if !ok { // the other card has no such function: use its lowest one
+	if !ok { // the other card has no such function
 		base = slots[slices.Min(slices.Collect(maps.Keys(slots)))]
 	}
 	group := deepCopy(first.IOMMUGroup)
@@ -41,8 +41,7 @@ func (c *card) plug(slots map[uint8]slot) {
 		s, ok := slots[d.Address.Function]
 		if !ok {
 			s = base
-			// A function with an IOMMU group of its own keeps that group. The number is only a name, and functions of
-			// a card go together anyway.
+			// The number of an IOMMU group is only a name, and functions of a card go together anyway.
 			if !equal(d.IOMMUGroup, group) {
 				s.IOMMUGroup = d.IOMMUGroup
 			}
@@ -66,15 +65,15 @@ func (c *card) function(a *topology.PCIAddr) *topology.PCIDevice {
 		func(d *topology.PCIDevice) bool { return a != nil && d.Address == *a })
 }
 
-// A move moves a card to a NUMA node or to the slot below a port, or swaps it with another card.
+// A move is to a NUMA node, to the slot below a port, or a swap.
 type move struct {
 	device string
 	node   int
-	below  *topology.PCIAddr // the free port, or nil if none is known
-	other  string            // the card to swap slots with, or ""
+	below  *topology.PCIAddr // nil if none is known
+	other  string
 }
 
-// apply returns a copy of the host after the move, or nil if the move is physically impossible.
+// apply returns nil if the move is physically impossible.
 func (m move) apply(h *topology.Host) *topology.Host {
 	h = deepCopy(h)
 	c := cardOf(h, m.device)
@@ -96,12 +95,12 @@ func (m move) apply(h *topology.Host) *topology.Host {
 		c.setNode(new(m.node))
 		for _, p := range c.parts {
 			if p.gpu != nil {
-				p.gpu.CPUAffinity = nil // it belonged to the old slot
+				p.gpu.CPUAffinity = nil
 			}
 		}
 	case m.below != nil:
 		c.plugBelow(h, h.Device(*m.below))
-	default: // assume a free slot on a root bus of the node
+	default:
 		s := slot{NUMANode: new(m.node), Root: rootOn(h, m.node, c)}
 		s.ParentUnknown = s.Root == ""
 		c.plugNew(h, s)
@@ -109,8 +108,8 @@ func (m move) apply(h *topology.Host) *topology.Host {
 	return h
 }
 
-// swap swaps the slots of two cards. A test checks on every machine of the corpus that two swaps change nothing,
-// because a single swap would not reveal a forgotten field.
+// A test checks on every machine of the corpus that two swaps change nothing, because a single swap would not reveal a
+// forgotten field.
 func swap(h *topology.Host, a, b *card) {
 	swapReported(h, a, b)
 	if len(a.functions) == 0 {
@@ -148,10 +147,10 @@ func (c *card) setNode(node *int) {
 	}
 }
 
-// swapReported swaps the paths that a tool reported for two cards, because they belong to the slots.
+// Paths that a tool reported belong to the slots.
 func swapReported(h *topology.Host, a, b *card) {
 	// A card with two parts, such as two ports, may replace a card with one: both parts then get its paths.
-	place := map[string]string{} // part to the part that had its place before
+	place := map[string]string{}
 	pair := func(to, from []string) {
 		for i, id := range to {
 			if len(from) > 0 {
@@ -174,7 +173,6 @@ func swapReported(h *topology.Host, a, b *card) {
 	}
 }
 
-// regroup rebuilds the device lists of the IOMMU groups from the devices' group numbers, and removes empty groups.
 func regroup(h *topology.Host) {
 	members := map[int][]topology.PCIAddr{}
 	for i := range h.PCI {
@@ -183,7 +181,7 @@ func regroup(h *topology.Host) {
 		}
 	}
 	groups := h.IOMMU.Groups[:0]
-	for _, g := range h.IOMMU.Groups { // keep the other fields of existing groups
+	for _, g := range h.IOMMU.Groups {
 		if g.Devices = members[g.ID]; len(g.Devices) > 0 {
 			groups = append(groups, g)
 			delete(members, g.ID)
@@ -217,7 +215,7 @@ func (c *card) plugBelow(h *topology.Host, port *topology.PCIDevice) {
 	c.plugNew(h, s)
 }
 
-// plugNew puts the card into an empty slot. Functions leave IOMMU groups that they share with other cards.
+// Functions leave IOMMU groups that they share with other cards.
 func (c *card) plugNew(h *topology.Host, s slot) {
 	next := 0
 	for i := range h.PCI {
@@ -242,8 +240,8 @@ func (c *card) plugNew(h *topology.Host, s slot) {
 	restore(h, c)
 }
 
-// freePorts returns the empty ports of a NUMA node: first the ones wide enough for the card, then by address. An
-// empty port may not lead to a slot at all, which only a look at the machine can tell.
+// freePorts has the ones wide enough for the card first. An empty port may not lead to a slot at all, which only a look
+// at the machine can tell.
 func freePorts(h *topology.Host, node int, c *card) []*topology.PCIDevice {
 	taken := map[topology.PCIAddr]bool{}
 	for i := range h.PCI {
@@ -276,8 +274,8 @@ func freePorts(h *topology.Host, node int, c *card) []*topology.PCIDevice {
 	return append(wide, narrow...)
 }
 
-// rootOn returns a root bus of a NUMA node: the first with a GPU, else with a NIC, else any. Of the several root
-// buses of a node, the ones with GPUs have slots for cards; others lead to memory controllers and the chipset.
+// rootOn returns the first root bus of a NUMA node with a GPU, else with a NIC, else any. Others lead to memory
+// controllers and the chipset.
 func rootOn(h *topology.Host, node int, c *card) string {
 	best, rank := "", 0
 	for i := range h.PCI {
@@ -299,7 +297,7 @@ func rootOn(h *topology.Host, node int, c *card) string {
 	return best
 }
 
-// forgetReported drops the card's reported paths, which belonged to its old slot.
+// The paths belonged to the old slot.
 func (c *card) forgetReported(h *topology.Host) {
 	ids := c.ids()
 	h.Reported = slices.DeleteFunc(h.Reported, func(p topology.Path) bool {

@@ -12,19 +12,17 @@ import (
 	"github.com/rackless/rackless/plan/search"
 )
 
-// A Solver finds the best placement of a problem; it is [search.Solve] with fixed options. The options must limit the
-// search, because up to [MaxDecisionSolves] or [MaxAdviceSolves] problems are solved and nothing here watches a
-// clock.
+// A Solver is [search.Solve] with fixed options. They must limit the search, because up to [MaxDecisionSolves] or
+// [MaxAdviceSolves] problems are solved and nothing here watches a clock.
 type Solver func(context.Context, *plan.Problem) (*search.Result, error)
 
-// Limits on the number of changed problems solved. A usual host with a few lab nodes stays far below; the limits keep
-// an explanation from taking many times as long as the plan.
+// These limits keep an explanation from taking many times as long as the plan. A usual host with a few lab nodes stays
+// far below.
 const (
 	MaxDecisionSolves = 48
 	MaxAdviceSolves   = 32
 )
 
-// An oracle answers hypothetical questions about the cost, and counts them.
 type oracle struct {
 	*plan.Layout
 	ctx   context.Context
@@ -32,20 +30,18 @@ type oracle struct {
 	base  *search.Result
 	solve Solver
 	left  int
-	err   error // a failed search or a cancelled context; no questions are asked after it
+	err   error // no questions are asked after it
 }
 
-// An answer is the outcome of solving a changed problem.
 type answer int
 
 const (
 	solved     answer = iota
 	impossible        // no placement keeps the rules
-	notAsked          // the limit is reached, or the search was stopped before it found a placement
+	notAsked          // or the search was stopped before it found a placement
 )
 
-// ask solves a changed problem. An expired deadline ends the questions without an error, because half an explanation
-// is better than none.
+// An expired deadline ends the questions without an error, because half an explanation is better than none.
 func (o *oracle) ask(q *plan.Problem) (*search.Result, answer) {
 	if !enough(q) {
 		return nil, impossible
@@ -59,9 +55,8 @@ func (o *oracle) ask(q *plan.Problem) (*search.Result, answer) {
 	if err == nil {
 		r, err = o.solve(o.ctx, q)
 	}
-	// The order matters: search.ErrStopped may mean an expired deadline, after which no more is asked, or the limit
-	// of steps, after which the next question may still succeed. Any other end of ctx is an interrupt by the user and
-	// an error.
+	// search.ErrStopped may mean an expired deadline, after which no more is asked, or the limit of steps, after which
+	// the next question may still succeed. Any other end of ctx is an interrupt by the user and an error.
 	switch {
 	case errors.Is(o.ctx.Err(), context.DeadlineExceeded):
 		o.left = 0
@@ -78,7 +73,7 @@ func (o *oracle) ask(q *plan.Problem) (*search.Result, answer) {
 	return nil, notAsked
 }
 
-// enough reports whether there are enough GPUs and NICs for all requests. A search may take long to find that out.
+// enough counts GPUs and NICs. A search may take long to find that out.
 func enough(q *plan.Problem) bool {
 	for k := range vfList {
 		wants := lists.Flat(q.Requests, func(r plan.Request) []plan.Want { return *wantLists(&r)[k] })
@@ -94,10 +89,10 @@ func changed(p *plan.Problem) *plan.Problem { return deepCopy(p) }
 
 func wantLists(r *plan.Request) []*[]plan.Want { return []*[]plan.Want{&r.GPUs, &r.NICs, &r.VFs} }
 
-// vfList is the index of the virtual functions in wantLists. A NIC may provide several of them.
+// vfList is an index in wantLists. A NIC may provide several virtual functions.
 const vfList = 2
 
-// forbid removes a device from all wants of a request. It reports whether enough devices are left for them.
+// forbid reports whether enough devices are left.
 func forbid(r *plan.Request, device int) bool {
 	enough := true
 	for k, list := range wantLists(r) {
@@ -110,9 +105,8 @@ func forbid(r *plan.Request, device int) bool {
 	return enough
 }
 
-// demand forces request i to take a device: it splits a want of several into this device and the rest. A whole device
-// is forbidden to all other requests, to spare the search the attempts. It reports whether the request can take the
-// device at all.
+// demand splits a want of several into this device and the rest. A whole device is forbidden to all other requests, to
+// spare the search the attempts.
 func demand(q *plan.Problem, i, device int) bool {
 	for k, list := range wantLists(&q.Requests[i]) {
 		at := slices.IndexFunc(*list, func(w plan.Want) bool { return slices.Contains(w.Any, device) })
@@ -139,21 +133,20 @@ func demand(q *plan.Problem, i, device int) bool {
 	return false
 }
 
-// sameClass returns the requests of i's class, including i. They are changed together: after a change of only one, the
-// search would just swap two of them at no cost.
+// Requests of a class are changed together: after a change of only one, the search would just swap two of them at no
+// cost.
 func sameClass(p *plan.Problem, i int) []int {
 	return lists.Where(p.Requests, func(r plan.Request) bool { return r.Class == p.Requests[i].Class })
 }
 
-// nicsOf returns the NICs of a lab node: whole ones, then the NICs of its virtual functions.
+// nicsOf has whole ones, then the NICs of virtual functions.
 func nicsOf(n *plan.NodePlacement) []int {
 	return append(slices.Clone(n.NICs), lists.Map(n.VFs, func(v plan.VFCount) int { return v.Device })...)
 }
 
 func placedDevices(n *plan.NodePlacement) []int { return append(slices.Clone(n.GPUs), nicsOf(n)...) }
 
-// sameCard returns the devices on the same card as a device, including itself. Another port of the card would not be
-// a different choice.
+// Another port of the card would not be a different choice.
 func sameCard(p *plan.Problem, device int) []int {
 	own := &p.Devices[device]
 	return lists.Where(p.Devices, func(d plan.Device) bool {
@@ -170,14 +163,13 @@ type alternative struct {
 
 // otherDevices finds the best placement in which lab node i, or one of its class, does not have its present cards.
 //
-// With devices d1, d2, ... the alternatives are: no lab node of the class has d1; or, because lab nodes of a class
-// are interchangeable, node i has d1 but not d2, or d1 and d2 but not d3, and so on. Each case is solved as a problem
-// of its own, and the best of the solutions is the runner-up.
+// With devices d1, d2, ... the alternatives are: no lab node of the class has d1; or, because lab nodes of a class are
+// interchangeable, node i has d1 but not d2, or d1 and d2 but not d3, and so on.
 func (o *oracle) otherDevices(i int) alternative {
 	own := placedDevices(&o.base.Placement.Nodes[i])
 	best := alternative{found: impossible}
 	asked := true                 // all problems were answered
-	least := int64(math.MaxInt64) // lower bound on the cost in all solved cases
+	least := int64(math.MaxInt64) // of the cost in all solved cases
 	for k := range own {
 		q, possible := o.losing(i, own[:k], own[k])
 		if !possible {
@@ -194,7 +186,7 @@ func (o *oracle) otherDevices(i int) alternative {
 				best = alternative{placement: &r.Placement, cost: c, found: solved}
 			}
 			if o.base.Optimal && best.cost <= o.base.Cost {
-				best.proved = true // nothing can be cheaper than the optimum
+				best.proved = true // nothing can be cheaper
 				return best
 			}
 		}
@@ -206,8 +198,8 @@ func (o *oracle) otherDevices(i int) alternative {
 	return best
 }
 
-// losing returns the problem in which lab node i keeps some devices and loses the card of another. If it keeps none,
-// its whole class loses the card; otherwise it gets a class of its own. It reports whether enough devices are left.
+// losing takes the card of a device from lab node i. If it keeps no devices, its whole class loses the card; otherwise
+// it gets a class of its own.
 func (o *oracle) losing(i int, kept []int, lost int) (q *plan.Problem, possible bool) {
 	q, possible = changed(o.p), true
 	losers := sameClass(o.p, i)
@@ -224,7 +216,7 @@ func (o *oracle) losing(i int, kept []int, lost int) (q *plan.Problem, possible 
 	}
 	for _, port := range sameCard(o.p, lost) {
 		if slices.Contains(kept, port) {
-			continue // the card's other port is kept
+			continue
 		}
 		for _, j := range losers {
 			possible = forbid(&q.Requests[j], port) && possible

@@ -6,8 +6,8 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// bruteFeasible reports whether a small problem can be met, by trying everything. Rules 1 to 6 of docs/planner.md
-// form three independent groups: memory (only its sum counts, because it may be anywhere), cores, and devices.
+// Rules 1 to 6 of docs/planner.md form three independent groups: memory (only its sum counts, because it may be
+// anywhere), cores, and devices.
 func bruteFeasible(p *plan.Problem) bool {
 	return bruteMemory(p) && bruteCores(p) && bruteDevices(p)
 }
@@ -30,7 +30,7 @@ type coreKind struct{ node, pkg, threads int }
 
 func bruteCores(p *plan.Problem) bool {
 	free := map[coreKind]int{}
-	had := map[int]bool{} // packages that must keep a core
+	had := map[int]bool{}
 	for i := range p.Cores {
 		if c := &p.Cores[i]; c.Tenant == "" {
 			free[coreKind{c.NUMANode, c.Package, len(c.CPUs)}]++
@@ -41,7 +41,7 @@ func bruteCores(p *plan.Problem) bool {
 	for k := range free {
 		kinds = append(kinds, k)
 	}
-	on := make([]map[int]int, len(p.Requests)) // request to its number of cores by NUMA node
+	on := make([]map[int]int, len(p.Requests))
 	apart := func(i int) bool {
 		for _, a := range p.Affinity {
 			for _, j := range a.Requests {
@@ -114,11 +114,11 @@ func bruteCores(p *plan.Problem) bool {
 }
 
 func bruteDevices(p *plan.Problem) bool {
-	owner := map[int]int{}  // whole device to its lab node
-	bundle := map[int]int{} // bundle to the lab node with its devices
+	owner := map[int]int{}
+	bundle := map[int]int{}
 	inBundle := map[int]int{}
 	vfs := map[int]int{}
-	nics := make([]map[int]int, len(p.Requests)) // request to its number of ports by NIC
+	nics := make([]map[int]int, len(p.Requests))
 	for i := range nics {
 		nics[i] = map[int]int{}
 	}

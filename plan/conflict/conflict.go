@@ -1,7 +1,5 @@
 // Package conflict explains why a lab cannot be placed: which of its requests conflict with which facts of the host,
-// and which smaller lab would fit.
-//
-// It calls a solver, passed as a function, on parts of the problem, and does not depend on how the solver works.
+// and which smaller lab would fit. It does not depend on how the solver works.
 package conflict
 
 import (
@@ -13,18 +11,14 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// Find explains why p is infeasible, which the caller must have proved. feasible reports whether another problem can
-// be met: a part of p, or p with smaller requests. If feasible returns an error, the explanation may be larger than
-// necessary, but never wrong.
+// Find explains why p is infeasible, which the caller must have proved. If feasible returns an error, the explanation
+// may be larger than necessary, but never wrong.
 //
-// The set of lab nodes is irreducible: without any one of them, the rest can be placed. Find first compares the sums
-// of cores, pages and devices with the host's, then tries one lab node of each class alone, and last leaves out lab
-// nodes one by one. An irreducible set is not always the smallest, because trying all sets would take too many calls.
-// The parts of the requests and the facts of the host are found by leaving out, too.
+// The set of lab nodes is irreducible: without any one of them, the rest can be placed. It is not always the smallest,
+// because trying all sets would take too many calls.
 //
-// Find calls feasible at most 256 + 4 times the number of requests. At this limit, or when ctx is done, it returns
-// the result so far. The same problem and the same answers of feasible give the same result. The only possible error
-// is that of ctx, if it is done before anything is known.
+// Find calls feasible at most 256 + 4 times the number of requests. At this limit, or when ctx is done, it returns the
+// result so far. The only possible error is that of ctx, if it is done before anything is known.
 func Find(ctx context.Context, p *plan.Problem, feasible Feasible) (*plan.Infeasible, error) {
 	c := newConflict(ctx, p, feasible)
 	if c == nil {
@@ -36,7 +30,7 @@ func Find(ctx context.Context, p *plan.Problem, feasible Feasible) (*plan.Infeas
 	}, nil
 }
 
-// newConflict finds a conflict. It returns nil if ctx was done before anything was known.
+// newConflict returns nil if ctx was done before anything was known.
 func newConflict(ctx context.Context, p *plan.Problem, feasible Feasible) *conflict {
 	c := &conflict{ctx: ctx, p: p, feasible: feasible, left: 256 + 4*len(p.Requests), minimal: true}
 	for i := range p.Requests {
@@ -59,8 +53,8 @@ func newConflict(ctx context.Context, p *plan.Problem, feasible Feasible) *confl
 // Feasible reports whether a problem can be met. It returns an error if it could not tell.
 type Feasible func(context.Context, *plan.Problem) (bool, error)
 
-// A conflict holds the state of a search for a conflict. Three steps narrow each other down: the requests (set),
-// their parts (parts), and the facts of the host (facts).
+// A conflict has three parts, which narrow each other down: the requests (set), their parts (parts), and the facts of
+// the host (facts).
 type conflict struct {
 	ctx      context.Context
 	p        *plan.Problem
@@ -68,25 +62,24 @@ type conflict struct {
 	left     int // remaining calls of feasible
 	all      []int
 
-	set     []int  // requests of the conflict, ascending
-	minimal bool   // every request of set is needed
+	set     []int // requests of the conflict, ascending
+	minimal bool
 	drops   []edit // edits that remove irrelevant parts
 	parts   parts
 	facts   []plan.Fact
 }
 
-// parts are the relevant parts of the requests.
+// parts are the relevant ones.
 type parts struct {
 	all      map[string]bool    // by Demand constant
-	not      map[[2]string]bool // lab node and Demand constant: exceptions from all
+	not      map[[2]string]bool // lab node and Demand: exceptions from all
 	affinity []int              // indexes of Problem.Affinity
-	busy     bool               // packages that keep a core are relevant
-	noNUMA   bool               // affinities to NUMA nodes are irrelevant
+	busy     bool               // packages that keep a core
+	noNUMA   bool               // no affinities to NUMA nodes
 	noNIC    bool               // affinities to NICs are irrelevant
 }
 
-// ask reports whether the requests in keep can be met after edits, and whether the answer is known. With an empty
-// keep it checks the host alone, without a call of the solver.
+// With an empty keep, ask checks the host alone, without a call of the solver.
 func (c *conflict) ask(keep []int, edits ...edit) (ok, known bool) {
 	if len(keep) == 0 {
 		return reserveFits(derive(c.p, keep, edits...)), true
@@ -99,7 +92,7 @@ func (c *conflict) ask(keep []int, edits ...edit) (ok, known bool) {
 	return ok, err == nil
 }
 
-// can reports whether the requests are known to be feasible, and cannot whether they are known to be infeasible.
+// can and cannot are about known answers.
 func (c *conflict) can(keep []int, edits ...edit) bool {
 	ok, known := c.ask(keep, edits...)
 	return known && ok
@@ -121,8 +114,7 @@ func freeCores(p *plan.Problem) (free int, onNode map[int]int) {
 	return free, onNode
 }
 
-// reserveFits reports whether the host without lab nodes has enough cores for its reserve. No search is needed,
-// because a busy package without a free core keeps none.
+// No search is needed, because a busy package without a free core keeps none.
 func reserveFits(p *plan.Problem) bool {
 	free, onNode := freeCores(p)
 	return free >= p.ReserveCores && !slices.ContainsFunc(p.NUMANodes, func(n plan.NUMANode) bool {
@@ -130,7 +122,6 @@ func reserveFits(p *plan.Problem) bool {
 	})
 }
 
-// findRequests finds an irreducible set of requests that cannot be met together.
 func (c *conflict) findRequests(counted *plan.Clash) {
 	switch {
 	case !reserveFits(c.p):
@@ -142,12 +133,11 @@ func (c *conflict) findRequests(counted *plan.Clash) {
 		if c.set = c.single(); c.set != nil {
 			return
 		}
-		// Binary search for the shortest infeasible prefix: a shorter one is never harder to meet.
+		// The shortest infeasible prefix: a shorter one is never harder to meet.
 		c.set = c.all[:1+sort.Search(len(c.all)-1, func(k int) bool { return c.cannot(c.all[:k+1]) })]
 	}
-	// Leave out each request in turn, permanently if the rest is still infeasible. The result is irreducible. Going
-	// backwards keeps the first requests of the lab.
-	needed := map[int]bool{} // classes with a needed member: all other members are needed too
+	// Leave out each request in turn. The result is irreducible. Going backwards keeps the first requests of the lab.
+	needed := map[int]bool{} // all other members are needed too
 	for k := len(c.set) - 1; k >= 0 && len(c.set) > 1; k-- {
 		class := c.p.Requests[c.set[k]].Class
 		if needed[class] {
@@ -165,8 +155,7 @@ func (c *conflict) findRequests(counted *plan.Clash) {
 	}
 }
 
-// single returns a request that cannot be met even alone. This is the most common conflict and takes one call per
-// class. It tries at most 64 classes and leaves the rest to the binary search.
+// single returns a request that cannot be met even alone, the most common conflict. It tries at most 64 classes.
 func (c *conflict) single() []int {
 	tried := map[int]bool{}
 	for i := range c.p.Requests {
@@ -180,19 +169,17 @@ func (c *conflict) single() []int {
 	return nil
 }
 
-// fewParts limits the lab nodes for which parts are tried one by one. Each lab node costs up to six calls of the
-// solver, and messages name more lab nodes together anyway.
+// fewParts: each lab node costs up to six calls of the solver, and messages name more lab nodes together anyway.
 const fewParts = 8
 
 var allParts = []string{plan.DemandSMT, plan.DemandMemory, plan.DemandVFs, plan.DemandNICs, plan.DemandGPUs,
 	plan.DemandReserve, plan.DemandCores}
 
-// findParts finds the relevant parts of the requests by leaving out one part after another: a part is irrelevant if
-// the conflict remains without it. The order decides which of several reasons is reported. Cores come last and so are
-// preferred: "too few cores" is easier to understand than threads or reserves.
+// findParts leaves out one part after another: a part is irrelevant if the conflict remains without it. The order
+// decides which of several reasons is reported. Cores come last: "too few cores" is easier to understand than threads
+// or reserves.
 //
-// The rules about devices, cores and memory are independent, so one of these groups alone is in conflict, and the
-// others are left out at once.
+// The rules about devices, cores and memory are independent, so one of these groups alone is in conflict.
 func (c *conflict) findParts() {
 	c.parts = parts{all: map[string]bool{}, not: map[[2]string]bool{}, busy: true}
 	gone := c.dropUnrelated()
@@ -214,7 +201,7 @@ func (c *conflict) findParts() {
 		r := &c.p.Requests[i]
 		playing := lists.Count(allParts, func(what string) bool { return c.isRelevant(r, what) })
 		for _, what := range allParts {
-			// Keep the last part, so that the message can explain why the lab node is in the set.
+			// The last part explains why the lab node is in the set.
 			if playing > 1 && c.isRelevant(r, what) && c.drop(without(what, []string{r.Name})) {
 				c.parts.not[[2]string{r.Name, what}] = true
 				playing--
@@ -223,8 +210,7 @@ func (c *conflict) findParts() {
 	}
 }
 
-// countedParts uses the parts of a clash found by counting. It proves the conflict alone, so all other parts are
-// irrelevant.
+// A clash found by counting proves the conflict alone.
 func (c *conflict) countedParts(counted *plan.Clash) {
 	c.parts = parts{all: map[string]bool{}, not: map[[2]string]bool{}}
 	c.drops = append(c.drops, withoutBusy)
@@ -238,7 +224,7 @@ func (c *conflict) countedParts(counted *plan.Clash) {
 			c.drops = append(c.drops, without(what, nil))
 		}
 	}
-	// A clash with an affinity counts several parts, and some of them may be too few even without the affinity.
+	// Some parts may be too few even without the affinity.
 	if k := counted.Affinity; k >= 0 && !c.drop(withoutAffinity(k)) {
 		c.parts.affinity = []int{k}
 	}
@@ -249,8 +235,7 @@ func (c *conflict) countedParts(counted *plan.Clash) {
 	}
 }
 
-// dropUnrelated leaves out all irrelevant demands if devices alone, or else cores alone, are in conflict. It returns
-// these demands.
+// dropUnrelated returns the irrelevant demands if devices alone, or else cores alone, are in conflict.
 func (c *conflict) dropUnrelated() (gone []string) {
 	cores := []string{plan.DemandSMT, plan.DemandMemory, plan.DemandReserve, plan.DemandCores}
 	devices := []string{plan.DemandGPUs, plan.DemandNICs, plan.DemandVFs, plan.DemandMemory}
@@ -278,8 +263,7 @@ func (c *conflict) dropUnrelated() (gone []string) {
 	return nil
 }
 
-// drop applies an edit permanently if the conflict remains. If the answer is unknown it does not, so that the reason
-// may be longer than necessary, but stays true.
+// drop applies an edit if the conflict remains. If the answer is unknown it does not, so that the reason stays true.
 func (c *conflict) drop(e edit) bool {
 	if c.cannot(c.set, append(slices.Clone(c.drops), e)...) {
 		c.drops = append(c.drops, e)
@@ -302,8 +286,7 @@ func (c *conflict) asked(what string) bool {
 	return slices.ContainsFunc(c.set, func(i int) bool { return amount(c.p, &c.p.Requests[i], what) > 0 })
 }
 
-// amount returns the amount that a request asks for, in the unit of the Demand constant. For DemandSMT it is 0 with
-// one thread per core.
+// amount is in the unit of the Demand constant. For DemandSMT it is 0 with one thread per core.
 func amount(p *plan.Problem, r *plan.Request, what string) int64 {
 	switch {
 	case what == plan.DemandCores:
@@ -324,7 +307,7 @@ func wantsOf(r *plan.Request, what string) []plan.Want {
 	return *list
 }
 
-// wantList returns a pointer to the request's wants of a kind, or nil if the demand is not for devices.
+// wantList returns nil if the demand is not for devices.
 func wantList(r *plan.Request, what string) *[]plan.Want {
 	switch what {
 	case plan.DemandGPUs:

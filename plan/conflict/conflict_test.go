@@ -25,9 +25,8 @@ func bruteOracle(calls *int) func(context.Context, *plan.Problem) (bool, error) 
 	}
 }
 
-// conflictHost returns a host with two packages of one NUMA node each, with 8 cores of two threads and 30 GiB per
-// node. GPUs 06 and 07 and NIC 05 are on node 0, GPUs 81 and 82 and NIC 41 on node 1. Each NIC has 4 virtual
-// functions.
+// conflictHost has two packages of one NUMA node each, with 8 cores of two threads and 30 GiB per node. GPUs 06 and 07
+// and NIC 05 are on node 0, GPUs 81 and 82 and NIC 41 on node 1. Each NIC has 4 virtual functions.
 func conflictHost() situation {
 	p := situation{&plan.Problem{Schema: plan.ProblemSchema, PageBytes: 1 << 30, HugepageBytes: 1 << 30,
 		ReserveCores: 2,
@@ -63,7 +62,6 @@ func conflictHost() situation {
 	return p
 }
 
-// ask adds n equal lab nodes with cores of two threads and pages; then can change each of them.
 func (p situation) ask(n, cores int, pages int64, then func(r *plan.Request)) {
 	for range n {
 		r := plan.Request{Name: fmt.Sprintf("vm%02d", len(p.Requests)), VCPUs: 2 * cores, Threads: 2, Cores: cores,
@@ -503,7 +501,7 @@ func TestDeriveRenumbersRequests(t *testing.T) {
 	}
 }
 
-// BenchmarkConflict finds the reason why 64 lab nodes have no room, with an instant oracle.
+// BenchmarkConflict has an instant oracle.
 func BenchmarkConflict(b *testing.B) {
 	p := conflictHost()
 	p.ask(64, 1, 1, p.gpus(1))

@@ -12,7 +12,6 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// maxFacts limits the number of facts tried.
 const maxFacts = 48
 
 type lift struct {
@@ -20,8 +19,8 @@ type lift struct {
 	edit edit
 }
 
-// findFacts finds the facts of the host that alone prevent the requests. If no single fact does, it tries all facts
-// of a kind together, because several tenants may be in the way only together.
+// findFacts finds the facts that alone prevent the requests. If no single one does, it tries all of a kind together,
+// because several tenants may be in the way only together.
 func (c *conflict) findFacts() {
 	lifts := c.lifts()
 	for _, l := range lifts {
@@ -92,8 +91,6 @@ func (c *conflict) lifts() []lift {
 	return all
 }
 
-// wouldServe reports whether a request of the conflict would take a refused device. Other refused devices are
-// irrelevant to the conflict.
 func (c *conflict) wouldServe(d int, what string) bool {
 	return slices.ContainsFunc(c.set, func(i int) bool {
 		takes := func(w plan.Want) bool { return wouldTake(c.p, &w, d) }
@@ -110,8 +107,7 @@ func (c *conflict) tenants() []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// tenantFact describes the relevant cores and devices of a tenant. If none seem relevant it describes all of them,
-// because the tenant is known to be in the way and the text must not be empty.
+// If no cores and devices of a tenant seem relevant, tenantFact describes all of them: it is known to be in the way.
 func (c *conflict) tenantFact(name string) plan.Fact {
 	f := plan.Fact{Kind: plan.FactTenant, Tenant: name}
 	var has, others []string
@@ -146,7 +142,6 @@ func demandOf(kind string) string {
 	return plan.DemandNICs
 }
 
-// bundles returns the bundles of two or more devices that contain a device useful to the conflict.
 func (c *conflict) bundles() []int {
 	size, wanted := map[int]int{}, map[int]bool{}
 	for d := range c.p.Devices {
@@ -185,7 +180,6 @@ func (c *conflict) bytes(pages int64) string { return lab.Bytes(pages * int64(c.
 
 const manyNames = 6
 
-// andList joins names ("a", "a and b", "a, b and c") and only counts the last ones of a long list.
 func andList(names []string) string {
 	if len(names) > manyNames {
 		return words.Names(names, manyNames-1) // never "and 1 more"

@@ -13,8 +13,8 @@ import (
 
 const maxOffers = 4
 
-// nearest describes changes after which the lab would fit, each tried on the whole lab. If another conflict remains,
-// so that only leaving out lab nodes helps, it describes changes that help this conflict's lab nodes alone.
+// nearest tries changes on the whole lab. If another conflict remains, it describes changes that help this conflict's
+// lab nodes alone.
 func (c *conflict) nearest() string {
 	offers := c.offers(c.all)
 	if len(offers) == 0 {
@@ -76,7 +76,7 @@ func (c *conflict) offers(keep []int) []string {
 	return out
 }
 
-// evenCounts offers a virtual CPU more for the lab nodes with odd numbers of them, because two then share a core.
+// Two virtual CPUs then share a core.
 func (c *conflict) evenCounts(keep []int) string {
 	wide := slices.ContainsFunc(c.p.Cores, func(k plan.Core) bool { return k.Tenant == "" && len(k.CPUs) > 1 })
 	if !wide || !c.parts.all[plan.DemandCores] {
@@ -99,8 +99,7 @@ func (c *conflict) evenCounts(keep []int) string {
 	return text + " for " + c.nodeList(odd) + " (two virtual CPUs share a core if their number is even, with smt: auto)"
 }
 
-// withoutSiblings offers smt: off for the lab nodes of the conflict, or for one of them, if that opens more cores to
-// them: small cores often have one thread only.
+// smt: off may open more cores: small cores often have one thread only.
 func (c *conflict) withoutSiblings(keep []int) string {
 	shared := lists.Filter(c.set, func(i int) bool {
 		return slices.ContainsFunc(c.p.Cores, func(k plan.Core) bool {
@@ -128,7 +127,6 @@ func (c *conflict) names(requests []int) []string {
 	return lists.Map(requests, func(i int) string { return c.p.Requests[i].Name })
 }
 
-// cuts lists smaller amounts of the relevant parts, for the requests in whom.
 func (c *conflict) cuts(keep, whom []int) []string {
 	var out []string
 	for _, what := range demandOrder {
@@ -141,11 +139,11 @@ func (c *conflict) cuts(keep, whom []int) []string {
 	return out
 }
 
-// cut finds the smallest equal cut that helps: one upper limit for all requests in whom. Unequal cuts might be
-// smaller in total, but a single number can be written into the lab file.
+// cut finds one upper limit for all requests in whom. Unequal cuts might be smaller in total, but a single number can
+// be written into the lab file.
 func (c *conflict) cut(keep, whom []int, what string) string {
 	var who []int
-	var amounts []int64 // for each request: pages, cores or devices
+	var amounts []int64
 	threads := map[int]bool{}
 	for _, i := range whom {
 		r := &c.p.Requests[i]
@@ -177,8 +175,7 @@ func (c *conflict) cut(keep, whom []int, what string) string {
 	if len(who) < len(keep) {
 		of += " for " + c.nodeList(who)
 	}
-	// number formats the cut beside the original amount, as in "26 instead of 28 vCPUs", or as "at most 26 vCPUs" if
-	// the requests differ.
+	// "26 instead of 28 vCPUs", or "at most 26 vCPUs" if the requests differ.
 	number := func(to, from, unit string) string {
 		if most == slices.Min(amounts) {
 			return to + " instead of " + from + unit
@@ -202,8 +199,7 @@ func (c *conflict) cut(keep, whom []int, what string) string {
 	return fmt.Sprintf("with %s%s", number(fmt.Sprint(low), words.Count(most, deviceWord(what)), ""), of)
 }
 
-// largest returns the largest number from low to high for which ok is true, by binary search. ok must be true for
-// low, and false for all numbers above the result.
+// ok must be true for low, and false for all numbers above the result.
 func largest(low, high int64, ok func(int64) bool) int64 {
 	for low < high {
 		if middle := (low + high + 1) / 2; ok(middle) {
@@ -218,7 +214,7 @@ func largest(low, high int64, ok func(int64) bool) int64 {
 func (c *conflict) smallerReserve(keep []int) string {
 	most := max(c.p.ReserveCores, lists.Max(c.p.NUMANodes, func(n plan.NUMANode) int { return n.ReserveCores }))
 	helps := func(n int64) bool { return c.can(keep, reserveOf(int(n))) }
-	if most <= 1 || !helps(1) { // 1 is the minimum in a lab file
+	if most <= 1 || !helps(1) { // the minimum in a lab file
 		return ""
 	}
 	return fmt.Sprintf("with a reserve of %s instead of %d", words.Count(largest(1, int64(most-1), helps), "core"),
@@ -239,7 +235,7 @@ func (c *conflict) tenantsTogether(keep []int) string {
 	return "when tenants " + andList(names) + " are moved away"
 }
 
-// leaveOut offers to leave out one lab node of the conflict, the last that helps, or else as many as necessary.
+// leaveOut offers the last lab node that helps, or else as many as necessary.
 func (c *conflict) leaveOut() string {
 	tried := map[int]bool{}
 	for _, i := range slices.Backward(c.set) {
@@ -261,9 +257,8 @@ func (c *conflict) leaveOut() string {
 	return "without " + c.nodeList(out)
 }
 
-// placed returns lab nodes that fit together: it adds each that fits, in the order of the lab, and skips the rest of
-// a class after one does not fit. The result need not be the largest such set, for which all sets would have to be
-// tried.
+// placed adds each lab node that fits, and skips the rest of a class after one does not. The result need not be the
+// largest set.
 func (c *conflict) placed() []int {
 	var in []int
 	full := map[int]bool{}
@@ -281,9 +276,8 @@ func (c *conflict) placed() []int {
 	return in
 }
 
-// countedClash returns the smallest clash found by counting, or nil if all sums fit. Counting proves a conflict
-// without the solver, in the way people would by adding up a column. Among clashes of equal size, devices come before
-// cores and cores before memory.
+// countedClash returns the smallest clash, or nil. Counting proves a conflict as people would, by adding up a column.
+// Among equal sizes, devices come before cores and cores before memory.
 func countedClash(p *plan.Problem) *plan.Clash {
 	if !reserveFits(p) {
 		return &plan.Clash{Parts: []string{plan.DemandReserve}, Affinity: -1}
@@ -311,10 +305,10 @@ func countedClash(p *plan.Problem) *plan.Clash {
 	return &best
 }
 
-// tooMany returns the fewest requests that together ask for more than there is, or nil if there is enough.
+// tooMany returns the fewest requests, or nil.
 func tooMany(p *plan.Problem, what string, there int64) []int {
 	order := lists.Where(p.Requests, func(r plan.Request) bool { return amount(p, &r, what) > 0 })
-	// Largest requests first, so that few lab nodes are named: "vm00 needs 5 GPUs, there are 4" instead of all eight.
+	// So few lab nodes are named: "vm00 needs 5 GPUs, there are 4" instead of all eight.
 	slices.SortStableFunc(order, func(a, b int) int {
 		return cmp.Compare(amount(p, &p.Requests[b], what), amount(p, &p.Requests[a], what))
 	})
@@ -328,7 +322,6 @@ func tooMany(p *plan.Problem, what string, there int64) []int {
 	return nil
 }
 
-// anyOf returns the devices of a kind that any of the requests could get, ascending.
 func anyOf(p *plan.Problem, requests []int, what string) []int {
 	var all []int
 	for _, i := range requests {

@@ -8,12 +8,11 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// An edit reduces requests or removes an obstacle. It gets a copy of a problem, in which it may change the lists but
-// not the memory that their elements point to.
+// An edit gets a copy of a problem, in which it may change the lists but not the memory that their elements point to.
 type edit func(*plan.Problem)
 
-// derive returns a problem with edits applied and then only the requests in keep, so that edits use the indexes of
-// the whole problem. Classes are recomputed, because requests may differ after a cut.
+// derive applies edits to the whole problem, because they use its indexes. Classes are recomputed, because requests may
+// differ after a cut.
 func derive(p *plan.Problem, keep []int, edits ...edit) *plan.Problem {
 	q := *p
 	q.NUMANodes, q.Packages, q.Cores = slices.Clone(p.NUMANodes), slices.Clone(p.Packages), slices.Clone(p.Cores)
@@ -48,8 +47,7 @@ func derive(p *plan.Problem, keep []int, edits ...edit) *plan.Problem {
 	return &q
 }
 
-// without returns the edit that reduces a demand to its minimum, for the named lab nodes or, if names is nil, for
-// all.
+// If names is nil, without reduces the demand of all.
 func without(what string, names []string) edit {
 	if what == plan.DemandReserve {
 		return reserveOf(0)
@@ -62,7 +60,7 @@ func without(what string, names []string) edit {
 	}
 }
 
-// least returns the minimum of a demand: a lab node needs a core with a thread.
+// A lab node needs a core with a thread.
 func least(what string) int64 {
 	if what == plan.DemandCores || what == plan.DemandSMT {
 		return 1
@@ -70,7 +68,7 @@ func least(what string) int64 {
 	return 0
 }
 
-// ownCores returns the edit that gives each virtual CPU of the named lab nodes its own core, as smt: off does.
+// As smt: off does.
 func ownCores(names []string) edit {
 	return func(p *plan.Problem) {
 		for i := range p.Requests {
@@ -81,7 +79,6 @@ func ownCores(names []string) edit {
 	}
 }
 
-// evenCores returns the edit that gives the named lab nodes a virtual CPU more, and two to each core.
 func evenCores(names []string) edit {
 	return func(p *plan.Problem) {
 		for i := range p.Requests {
@@ -93,8 +90,8 @@ func evenCores(names []string) edit {
 	}
 }
 
-// moreCores adds enough cores for one per request and for the reserve to each NUMA node with cores. If every request
-// asks for one core, this is the only way to see whether cores are relevant.
+// moreCores adds enough cores for one per request and for the reserve. If every request asks for one core, this is the
+// only way to see whether cores are relevant.
 func moreCores(p *plan.Problem) {
 	threads, next := 1, 0
 	var nodes []int
@@ -103,7 +100,7 @@ func moreCores(p *plan.Problem) {
 		next = max(next, k.ID+1)
 		nodes = lists.Add(nodes, k.NUMANode)
 	}
-	cpu := 1 << 20 // above the CPU numbers of any host
+	cpu := 1 << 20 // above any host's
 	for _, node := range nodes {
 		for range len(p.Requests) + p.ReserveCores {
 			k := plan.Core{ID: next, NUMANode: node, Package: -1, L3: -1}
@@ -125,7 +122,7 @@ func withoutBusy(p *plan.Problem) {
 	}
 }
 
-// atMost returns the edit that limits a demand of the named lab nodes or, if names is nil, of all.
+// atMost limits all lab nodes if names is nil.
 func atMost(what string, names []string, most int64) edit {
 	return func(p *plan.Problem) {
 		for i := range p.Requests {
@@ -149,7 +146,6 @@ func atMost(what string, names []string, most int64) edit {
 	}
 }
 
-// cutWants cuts wants from the end until they add up to at most the given number of devices.
 func cutWants(wants []plan.Want, most int64) []plan.Want {
 	var out []plan.Want
 	for _, w := range wants {
@@ -161,8 +157,7 @@ func cutWants(wants []plan.Want, most int64) []plan.Want {
 	return out
 }
 
-// reserveOf returns the edit that limits the reserve of the host and of each NUMA node to this many cores. A number in
-// the lab file replaces the default of one in each package.
+// A number in the lab file replaces the default of one in each package.
 func reserveOf(cores int) edit {
 	return func(p *plan.Problem) {
 		p.ReserveCores = min(p.ReserveCores, cores)
@@ -194,7 +189,6 @@ func withoutTenant(name string) edit {
 
 func givable(d int) edit { return func(p *plan.Problem) { give(p, d) } }
 
-// give makes a device available to all wants that would have listed it.
 func give(p *plan.Problem, d int) {
 	dev := &p.Devices[d]
 	if dev.Whole {
@@ -213,9 +207,8 @@ func give(p *plan.Problem, d int) {
 	}
 }
 
-// wouldTake guesses whether a want would list an unavailable device: it does if it lists all others of the kind, or
-// one of the same vendor and model. The problem does not say, because refused devices are removed from wants when it
-// is built, and the lab file's selector is only kept as text.
+// wouldTake guesses: a want lists an unavailable device if it lists all others of the kind, or one of the same vendor
+// and model. Refused devices are removed from wants when a problem is built.
 func wouldTake(p *plan.Problem, w *plan.Want, d int) bool {
 	dev := &p.Devices[d]
 	if w.Text == dev.ID {
@@ -236,7 +229,6 @@ func wouldTake(p *plan.Problem, w *plan.Want, d int) bool {
 	return all && len(w.Any) > 0
 }
 
-// unbundle returns the edit that lets the devices of a bundle go to different lab nodes.
 func unbundle(bundle int) edit {
 	return func(p *plan.Problem) {
 		next := lists.Max(p.Devices, func(d plan.Device) int { return d.Bundle + 1 })
@@ -249,7 +241,6 @@ func unbundle(bundle int) edit {
 	}
 }
 
-// manyVFs returns the edit that gives a NIC as many virtual functions as all lab nodes together ask for.
 func manyVFs(d int) edit {
 	return func(p *plan.Problem) {
 		dev := &p.Devices[d]

@@ -21,7 +21,7 @@ func solvable(ctx context.Context, p *plan.Problem) (bool, error) {
 	return err == nil, err
 }
 
-// TestConflictBySearchIsOneByBruteForce runs Find with the search, and checks the result by brute force.
+// Brute force checks the result.
 func TestConflictBySearchIsOneByBruteForce(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -58,8 +58,7 @@ func TestConflictBySearchIsOneByBruteForce(t *testing.T) {
 	})
 }
 
-// TestEachReasonIsNeeded relaxes each named reason, with everything else removed, and checks that the rest then fits.
-// So no irrelevant reason is named.
+// Without a named reason, with everything else removed, the rest must fit.
 func TestEachReasonIsNeeded(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -15,13 +15,13 @@ import (
 var demandOrder = []string{plan.DemandGPUs, plan.DemandNICs, plan.DemandVFs, plan.DemandCores, plan.DemandSMT,
 	plan.DemandMemory}
 
-// demands lists the relevant parts of the requests for programs, with the same content as message.
+// demands is message for programs.
 func (c *conflict) demands() []plan.Demand {
 	out := []plan.Demand{}
 	for _, i := range c.set {
 		r := &c.p.Requests[i]
 		playing := lists.Filter(demandOrder, func(what string) bool { return c.isRelevant(r, what) })
-		if playing == nil { // any request needs at least a core
+		if playing == nil {
 			playing = []string{plan.DemandCores}
 		}
 		for _, what := range playing {
@@ -38,14 +38,12 @@ func (c *conflict) demands() []plan.Demand {
 	return out
 }
 
-// isRelevant reports whether a demand of a request is relevant to the conflict.
 func (c *conflict) isRelevant(r *plan.Request, what string) bool {
 	return c.parts.all[what] && !c.parts.not[[2]string{r.Name, what}] && amount(c.p, r, what) > 0
 }
 
 func (c *conflict) reserved() bool { return c.parts.all[plan.DemandReserve] || len(c.set) == 0 }
 
-// demandText describes a demand: "2 GPUs", "14 cores (28 vCPUs)".
 func (c *conflict) demandText(r *plan.Request, what string) string {
 	n := amount(c.p, r, what)
 	switch what {
@@ -62,8 +60,7 @@ func (c *conflict) demandText(r *plan.Request, what string) string {
 	return words.Count(n, deviceWord(what)) + wantText(wantsOf(r, what))
 }
 
-// wantText repeats the lab's device selectors if they are more than a number, because "2 GPUs" alone would hide that
-// the vendor excluded the others.
+// "2 GPUs" alone would hide that the vendor excluded the others.
 func wantText(wants []plan.Want) string {
 	var texts []string
 	for _, w := range wants {
@@ -122,11 +119,9 @@ func (c *conflict) reserveText() string {
 	return text
 }
 
-// manyInRow is the shortest run of consecutive lab nodes named by its first and last.
 const manyInRow = 4
 
-// nodeList names requests in ascending order: "vm00 and vm02", "vm00 to vm07". Runs are by position in the lab, which
-// agrees with the numbers in names.
+// Runs are by position in the lab, which agrees with the numbers in names.
 func (c *conflict) nodeList(requests []int) string {
 	name := func(i int) string { return words.Plain(c.p.Requests[i].Name) }
 	var names []string
@@ -194,7 +189,7 @@ func (c *conflict) reserveMessage() string {
 	return "no lab node can be placed: " + c.reserveText() + ", and " + text
 }
 
-// needs describes the needs of the lab nodes, as in "each needs 2 GPUs", or by groups of lab nodes with equal needs.
+// needs are by groups of lab nodes with equal needs.
 func (c *conflict) needs() string {
 	if asked, there := c.inAll(); there != "" {
 		return asked + " asked for and " + there
@@ -223,8 +218,7 @@ func (c *conflict) needs() string {
 	return strings.Join(parts, ", ")
 }
 
-// inAll returns how many devices several lab nodes ask for in total, if that alone explains the conflict, and how
-// many exist, if the lab nodes could have all of them.
+// inAll counts devices, if that alone explains the conflict and the lab nodes could have all of them.
 func (c *conflict) inAll() (asked, there string) {
 	if len(c.parts.all) != 1 || len(c.set) < 2 || len(c.parts.affinity) > 0 {
 		return "", ""
@@ -267,8 +261,6 @@ func (c *conflict) need(r *plan.Request) string {
 	return andList(what)
 }
 
-// supplyText describes the available amounts of the relevant demands, so that the reader sees need and supply side by
-// side.
 func (c *conflict) supplyText() string {
 	var parts []string
 	add := func(text func() string, kinds ...string) {
@@ -307,8 +299,7 @@ func (c *conflict) vfsThere() string {
 	return thereAre(sum, "virtual function") + " to give (" + andList(of) + ")"
 }
 
-// memoryThere describes how much memory the NUMA nodes can give. Memory is irrelevant if the amount on any node is
-// unknown.
+// Memory is irrelevant if the amount on any node is unknown.
 func (c *conflict) memoryThere() string {
 	var on []string
 	var sum int64
@@ -336,7 +327,6 @@ func (c *conflict) devicesOf(what string) int64 {
 	return int64(lists.Count(c.p.Devices, func(d plan.Device) bool { return demandOf(d.Kind) == what }))
 }
 
-// devicesThere describes how many devices of a kind exist and which of them the lab nodes can get.
 func (c *conflict) devicesThere(what string) string {
 	all := c.devicesOf(what)
 	can := anyOf(c.p, c.set, what)

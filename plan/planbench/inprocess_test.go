@@ -47,7 +47,6 @@ func makePlan(b testing.TB, h *topology.Host, labText string, limit time.Duratio
 	return planned{r.Cost, r.Bound, r.Stopped, true}, nil
 }
 
-// timePlans makes a plan repeatedly, and reports its cost and the remaining gap in percent.
 func timePlans(b *testing.B, h *topology.Host, labText string, limit time.Duration) {
 	b.Helper()
 	var last planned
@@ -60,8 +59,7 @@ func timePlans(b *testing.B, h *topology.Host, labText string, limit time.Durati
 	b.ReportMetric(100*float64(last.cost-last.bound)/float64(max(1, last.cost)), "%gap")
 }
 
-// BenchmarkMachines plans generated labs of 2 to 16 nodes on every machine of the test data with cores. Slow and
-// unproved plans are listed by name.
+// BenchmarkMachines plans generated labs on every machine of the test data with cores.
 func BenchmarkMachines(b *testing.B) {
 	var machines []*topology.Host
 	var names []string
@@ -70,7 +68,7 @@ func BenchmarkMachines(b *testing.B) {
 			return err
 		}
 		if h, err := inspect.ReadFile(b.Context(), path); err == nil && len(h.Cores) > 0 {
-			machines, names = append(machines, h), append(names, path) // golden files and matrices are not machines
+			machines, names = append(machines, h), append(names, path)
 		}
 		return b.Context().Err()
 	}))
@@ -88,7 +86,7 @@ func BenchmarkMachines(b *testing.B) {
 					p, err := makePlan(b, h, text, 10*time.Second)
 					took := time.Since(start)
 					if _, refused := errors.AsType[build.RequestErrors](err); refused {
-						continue // exceeds the machine, so there is no search
+						continue
 					}
 					check(b, err)
 					times = append(times, took)
@@ -113,8 +111,8 @@ func BenchmarkMachines(b *testing.B) {
 	}
 }
 
-// generatedLab returns a lab with about two thirds of a host's cores, memory and devices, in equal nodes or in nodes
-// of three sizes. It returns "" if there is less than a core for each.
+// generatedLab takes about two thirds of a host, in equal nodes or in three sizes. It returns "" if there is less than
+// a core for each.
 func generatedLab(h *topology.Host, nodes int, even bool) string {
 	free := len(h.Cores) - 1
 	each := free * 2 / 3 / nodes
@@ -151,7 +149,7 @@ func generatedLab(h *topology.Host, nodes int, even bool) string {
 	return b.String()
 }
 
-// BenchmarkLarge plans 64 lab nodes on the large host, in at most 2 s.
+// BenchmarkLarge has a limit of 2 s.
 func BenchmarkLarge(b *testing.B) {
 	h, err := largeHost()
 	check(b, err)
@@ -162,8 +160,7 @@ func BenchmarkLarge(b *testing.B) {
 
 type namedLab struct{ name, text string }
 
-// largeLabs returns labs with equal, mixed and unequal nodes, and one in which nodes leave some cores of each NUMA
-// node unused, so that bounds for single lab nodes are weak.
+// One lab leaves some cores of each NUMA node unused, so that bounds for single lab nodes are weak.
 func largeLabs() []namedLab {
 	unequal := "nodes:\n"
 	for i := range 64 {
@@ -179,8 +176,7 @@ func largeLabs() []namedLab {
 	}
 }
 
-// BenchmarkGrowth measures how time and cost grow with lab nodes, devices and NUMA nodes. Lab nodes have a VF and 6
-// cores each, on parts of the large host; combinations too large for the part are skipped.
+// BenchmarkGrowth grows lab nodes, devices and NUMA nodes; combinations too large for the part are skipped.
 func BenchmarkGrowth(b *testing.B) {
 	h, err := largeHost()
 	check(b, err)

@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// mixedLab returns a lab of 64 different nodes: 2 to 22 cores, 4 to 45 GiB, up to four GPUs, NICs or virtual
-// functions. Some labs fill the large host, others leave a part of it free.
+// Some mixed labs fill the large host, others leave a part of it free.
 func mixedLab(seed uint64) string {
 	draw := rand.New(rand.NewPCG(seed, 64))
 	workload := []string{"rdma-latency", "rdma-bandwidth", "gpu-compute", "gpu-collective", "cpu-bandwidth", "mixed"}
@@ -18,7 +17,7 @@ func mixedLab(seed uint64) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "name: mix\nworkload: %s\nhugepages: 1GiB\nnodes:\n", workload[draw.IntN(len(workload))])
 	for i := range 64 {
-		left := 63 - i // each of them needs at least 2 cores and 4 GiB
+		left := 63 - i
 		ask := func(most, each, all int) int { return min(1+draw.IntN(most), all-each*left) }
 		wide := 1 + draw.IntN(4)*draw.IntN(3)
 		g := min(gpus, []int{0, 0, 0, 0, 0, 1, 1, 2, 4}[draw.IntN(9)])
@@ -32,7 +31,7 @@ func mixedLab(seed uint64) string {
 	return b.String()
 }
 
-// BenchmarkMixes plans twelve mixed labs, in at most 2 s each.
+// BenchmarkMixes has a limit of 2 s each.
 func BenchmarkMixes(b *testing.B) {
 	h, err := largeHost()
 	check(b, err)
@@ -56,7 +55,7 @@ func TestMixesHaveSoundPlans(t *testing.T) {
 		step = 1
 	}
 	for seed := uint64(0); seed < 12; seed += step {
-		p, err := makePlan(t, h, mixedLab(seed), time.Hour) // the limit of steps ends the search long before
+		p, err := makePlan(t, h, mixedLab(seed), time.Hour) // the limit of steps is reached long before
 		if err != nil || !p.feasible {
 			t.Fatalf("mix %d: got %+v, %v; want a plan", seed, p, err)
 		}

@@ -1,5 +1,5 @@
-// Package planbench benchmarks the planner: as processes for the cases of the guides, and in this process for the
-// machines of the test data and a large host. "make bench" runs it; docs/performance.md explains the figures.
+// Package planbench benchmarks the planner: as processes for the cases of the guides, and in this process for other
+// machines. docs/performance.md explains the figures.
 package planbench
 
 import (
@@ -14,7 +14,7 @@ import (
 
 var program = flag.String("rackless", "../../bin/rackless", "the program to measure")
 
-// BenchmarkCases times whole processes that make a plan, and for comparison only read the host.
+// BenchmarkCases times whole processes that make a plan, or only read the host.
 func BenchmarkCases(b *testing.B) {
 	for _, c := range []struct{ lab, host string }{
 		{"epyc-pair", "epyc-7551p.ttar"},

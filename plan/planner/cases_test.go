@@ -8,7 +8,7 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// TestAReasonNamesOnlyWhatConflicts has requests that are refused by counting. The message must name nothing else.
+// The requests are refused by counting. The message must name nothing else.
 func TestAReasonNamesOnlyWhatConflicts(t *testing.T) {
 	t.Parallel()
 	h, name, err := Hosts{}.Read(t.Context(), "../../examples/hosts/h20.txt")
@@ -45,7 +45,7 @@ func TestAReasonNamesOnlyWhatConflicts(t *testing.T) {
 	}
 }
 
-// TestNoWorsePlanIsLeft has requests for which another solver once found a better plan, or one at all.
+// Another solver once found a better plan, or one at all.
 func TestNoWorsePlanIsLeft(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -57,7 +57,7 @@ workload: rdma-latency
 host: {reserve: {cores: 24}}
 nodes: {vm: {count: 2, cpus: auto, memory: 94GiB, smt: 'on', nics: 2}}
 affinity: [{nodes: [vm00, vm01], numa: same}]
-`, 54752}, // 49556 without the term for cores near devices, for which the other solver found 50031
+`, 54752}, // 49556 without the term for cores near devices
 		{"eight lab nodes under caches of which a tenant has some cores each", "x86-xml/AMD-19h-Zen3-2xEpyc-7763.xml",
 			`name: eight
 workload: rdma-latency

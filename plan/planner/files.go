@@ -21,18 +21,17 @@ import (
 	"github.com/rackless/rackless/plan/build"
 )
 
-// Local names the machine that runs rackless.
+// Local is the machine that runs rackless.
 const Local = "local"
 
-// Hosts reads the hosts that labs are planned for.
+// Hosts reads hosts.
 type Hosts struct {
 	Stdin io.Reader // for "-"
-	// Schemes are readers of hosts that are not files, by the beginning of their names, such as vsphere://.
+	// Schemes read hosts that are not files, by the beginning of their names, such as vsphere://.
 	Schemes map[string]func(ctx context.Context, name string) (*topology.Host, error)
 }
 
-// Read reads a host and returns the name to call it by: this machine for Local, standard input for "-", else the one
-// that a scheme or a file stands for, as inspect takes files.
+// Read reads this machine for Local, standard input for "-", else the host that a scheme or a file stands for.
 func (s Hosts) Read(ctx context.Context, host string) (h *topology.Host, name string, err error) {
 	switch host {
 	case Local:
@@ -80,8 +79,8 @@ func readModel(path string) (*build.Model, error) {
 	return m, request(err)
 }
 
-// readTenants reads the tenants from the file that a lab file names, in the format of "rackless inspect -o json". It
-// returns nil if the lab file selects the host's tenants.
+// readTenants reads the format of "rackless inspect -o json". It returns nil if the lab file selects the host's
+// tenants.
 func readTenants(from string) ([]topology.Tenant, error) {
 	if from == lab.TenantsRead || from == lab.TenantsIgnore || from == "" {
 		return nil, nil
@@ -97,7 +96,7 @@ func readTenants(from string) ([]topology.Tenant, error) {
 	return tenants, request(err)
 }
 
-// parseTenants reads one JSON list of tenants. It returns a non-nil slice for an empty list.
+// parseTenants returns a non-nil slice for an empty list.
 func parseTenants(data []byte) ([]topology.Tenant, error) {
 	type plain topology.Tenant // Tenant's own decoding accepts unknown keys and reports no lines
 	d := json.NewDecoder(bytes.NewReader(data))
@@ -118,7 +117,7 @@ func parseTenants(data []byte) ([]topology.Tenant, error) {
 	return tenants, nil
 }
 
-// jsonLine returns the line of an error of package json, as in "line 5: ", or "" if the error has no position.
+// jsonLine returns "line 5: ", or "" if the error has no position.
 func jsonLine(data []byte, err error) string {
 	var offset int64
 	if e, ok := errors.AsType[*json.SyntaxError](err); ok {
@@ -132,8 +131,7 @@ func jsonLine(data []byte, err error) string {
 	return fmt.Sprintf("line %d: ", 1+bytes.Count(data[:offset-1], []byte("\n")))
 }
 
-// HostOf returns the host to plan a lab for, as [Hosts.Read] takes it: if host is Local and the lab names a host of
-// vSphere, that one.
+// HostOf returns the host of vSphere that the lab names, if host is Local, for [Hosts.Read].
 func HostOf(l *lab.Lab, host string) string {
 	if host == Local && l.VSphere != nil {
 		return lab.VSphereScheme + l.VSphere.Host
@@ -141,8 +139,8 @@ func HostOf(l *lab.Lab, host string) string {
 	return host
 }
 
-// ReadLab reads and checks a lab file. Its error suggests a lab file if the path is misspelt, or names the type of a
-// file of another kind. All errors are *RequestError.
+// ReadLab suggests a lab file if the path is misspelt, or names the type of a file of another kind. All errors are
+// *RequestError.
 func ReadLab(path string) (*lab.Lab, error) {
 	text, err := userfile.Read(path, userfile.Text)
 	if err != nil {
@@ -159,21 +157,20 @@ func ReadLab(path string) (*lab.Lab, error) {
 	return l, nil
 }
 
-// instead reports that there is no lab file at path, and suggests others: one with a similar name, or the lab files
-// in the same directory and in examples.
+// instead suggests a lab file with a similar name, or the ones in the same directory and in examples.
 func instead(path string, isDir bool) string {
 	text, look := "no such lab file", []string{filepath.Dir(path), "examples"}
 	if isDir {
 		text, look = "a directory and no lab file", []string{path}
 	}
 	return text + "; " + cmp.Or(strictyaml.Others(path, look, func(dir string) []string {
-		files, _ := lab.Files(os.DirFS(dir)) // an unreadable directory has no suggestions
+		files, _ := lab.Files(os.DirFS(dir)) // no suggestions from an unreadable directory
 		return files
 	}), "make one with: rackless init")
 }
 
-// LabName returns the name of the lab given by an argument: the argument, or the name in the lab file that it refers
-// to. The result is used as the name of a directory, so it must be a valid name. Its errors are *RequestError.
+// LabName returns the argument, or the name in the lab file that it refers to. The result is used as the name of a
+// directory, so it must be a valid name. Its errors are *RequestError.
 func LabName(arg string) (string, error) {
 	if strings.ContainsAny(arg, "./") {
 		l, err := ReadLab(arg)

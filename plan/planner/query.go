@@ -21,11 +21,10 @@ import (
 	"github.com/rackless/rackless/plan/verify"
 )
 
-// DefaultLimit is the default time limit of a search. Typical searches take milliseconds; the limit ends the ones
-// that are too long to wait for.
+// DefaultLimit limits a search. Typical ones take milliseconds.
 const DefaultLimit = 30 * time.Second
 
-// A RequestError reports an error in the input: a lab file, a model, a list of tenants, or a plan.
+// A RequestError is in the input: a lab file, a model, a list of tenants, or a plan.
 type RequestError struct{ Err error }
 
 func (e *RequestError) Error() string { return e.Err.Error() }
@@ -33,7 +32,7 @@ func (e *RequestError) Error() string { return e.Err.Error() }
 // Unwrap returns the underlying error.
 func (e *RequestError) Unwrap() error { return e.Err }
 
-// request marks err as an error in the input. It returns nil for nil.
+// request returns nil for nil.
 func request(err error) error {
 	if err == nil {
 		return nil
@@ -48,7 +47,7 @@ func DoesNotFit(err error) bool {
 	return errors.As(err, &together) || errors.As(err, &alone)
 }
 
-// A StoppedError gives the reason for which a search ended before it found a plan or proved that there is no plan.
+// A StoppedError is for a search that ended before it found a plan or proved that there is no plan.
 type StoppedError struct{ Why string }
 
 func (e *StoppedError) Error() string {
@@ -56,8 +55,7 @@ func (e *StoppedError) Error() string {
 		"counts no steps, or ask for less"
 }
 
-// Reason returns the reason for having no plan in a form for programs: a conflict, a lab node's request that the host
-// cannot satisfy, or the limit that stopped the search. It returns nil for other errors.
+// Reason returns the reason for having no plan in a form for programs. It returns nil for other errors.
 func Reason(err error) *plan.Infeasible {
 	if reason, ok := errors.AsType[*plan.Infeasible](err); ok {
 		return reason
@@ -85,18 +83,18 @@ func threeDigits(d time.Duration) time.Duration {
 	return d.Round(unit)
 }
 
-// A Query contains the parameters for planning a lab.
+// A Query is for planning a lab.
 type Query struct {
 	build.Options
 	File             string        // lab file, for messages
 	ModelFile        string        // file of Options.Model, for messages
-	Limit            time.Duration // time limit of Solve in total
-	Steps            int64         // step limit of the search for the plan; 0 means search.DefaultSteps
-	Explain, Compare bool          // also give reasons, and results of other methods
+	Limit            time.Duration // of Solve in total
+	Steps            int64         // of the search for the plan; 0 means search.DefaultSteps
+	Explain, Compare bool          // reasons, and results of other methods
 }
 
-// New returns a query for a lab on the host of that name, with the tenants that the lab file selects and the model in
-// a file; "" means no model. Its errors are the caller's.
+// New returns a query with the tenants that the lab file selects and the model in a file; "" means no model. Its errors
+// are the caller's.
 func New(hostName, file string, l *lab.Lab, modelFile string) (q Query, err error) {
 	q = Query{Options: build.Options{HostName: hostName}, File: file, ModelFile: modelFile, Limit: DefaultLimit}
 	if q.Model, err = readModel(modelFile); err != nil {
@@ -106,8 +104,7 @@ func New(hostName, file string, l *lab.Lab, modelFile string) (q Query, err erro
 	return q, err
 }
 
-// Problem makes the problem of a lab on a host. It adds file names to the errors, because package plan does not know
-// files.
+// Problem adds file names to the errors, because package plan does not know files.
 func (q *Query) Problem(h *topology.Host, l *lab.Lab) (*plan.Problem, error) {
 	p, err := build.Problem(without(l, h), l, q.Options)
 	if err == nil {
@@ -130,8 +127,7 @@ type Planned struct {
 	Others []rivals.Outcome // set if Query.Compare
 }
 
-// Solve finds the plan of a lab on a host, and checks it. Its error is a *plan.Infeasible if the lab cannot be
-// placed.
+// Solve finds and checks the plan. Its error is a *plan.Infeasible if the lab cannot be placed.
 func (q *Query) Solve(ctx context.Context, h *topology.Host, l *lab.Lab) (*Planned, error) {
 	h = without(l, h)
 	p, err := q.Problem(h, l)
@@ -140,7 +136,7 @@ func (q *Query) Solve(ctx context.Context, h *topology.Host, l *lab.Lab) (*Plann
 	}
 	within, cancel := context.WithTimeout(ctx, q.Limit)
 	defer cancel()
-	// Reserve a part of the time for explanations, so that a plan that uses all of its own time is explained too.
+	// A plan that uses all of its own time is explained too.
 	forPlan := q.Limit
 	if q.Explain {
 		forPlan = q.Limit * 2 / 3
@@ -149,7 +145,7 @@ func (q *Query) Solve(ctx context.Context, h *topology.Host, l *lab.Lab) (*Plann
 	defer cancelSolving()
 	r, err := search.Solve(solving, p, search.Options{Steps: q.Steps})
 	switch {
-	case ctx.Err() != nil: // interrupted: the user does not want a partial result, least of all as files
+	case ctx.Err() != nil: // the user does not want a partial result, least of all as files
 		return nil, ctx.Err()
 	case errors.Is(err, search.ErrInfeasible):
 		return nil, infeasible(within, q, p)
@@ -188,7 +184,7 @@ func (q *Query) Solve(ctx context.Context, h *topology.Host, l *lab.Lab) (*Plann
 	return out, nil
 }
 
-// explainSteps limits each search for a runner-up. There are a few such searches for each lab node.
+// explainSteps limits each search for a runner-up, a few for each lab node.
 const explainSteps = 1_000_000
 
 func infeasible(ctx context.Context, q *Query, p *plan.Problem) error {
@@ -201,11 +197,11 @@ func infeasible(ctx context.Context, q *Query, p *plan.Problem) error {
 	return reason
 }
 
-// ModelChanges returns the differences that a fitted model makes to the plan of a lab, using two searches, or the
-// reason for having no plan.
+// ModelChanges returns the differences that a fitted model makes to the plan of a lab, or the reason for having no
+// plan.
 func (q Query) ModelChanges(ctx context.Context, h *topology.Host, l *lab.Lab, m *build.Model) (differences []string,
 	refused string, err error) {
-	// Use the built-in weights, like plan without --model.
+	// The built-in weights, like plan without --model.
 	before, err := q.Solve(ctx, h, l)
 	if err == nil {
 		q.Model, q.ModelFile = m, "the fitted model"
@@ -220,8 +216,8 @@ func (q Query) ModelChanges(ctx context.Context, h *topology.Host, l *lab.Lab, m
 	return nil, "", err
 }
 
-// without returns h without the virtual machines of l in vSphere, which are no tenants beside themselves, and without
-// their template if it is off: it is not going to be started.
+// The virtual machines of l in vSphere are no tenants beside themselves, and their template, if it is off, is not going
+// to be started.
 func without(l *lab.Lab, h *topology.Host) *topology.Host {
 	if l.VSphere == nil {
 		return h

@@ -1,9 +1,9 @@
 package plantest
 
-// A Rand is a source of random numbers that depends only on its seed (splitmix64, Steele et al. 2014).
+// A Rand depends only on its seed (splitmix64, Steele et al. 2014).
 type Rand struct{ x uint64 }
 
-// NewRand returns a source for a seed.
+// NewRand takes a seed.
 func NewRand(seed uint64) *Rand { return &Rand{seed} }
 
 func (r *Rand) next() uint64 {
@@ -14,14 +14,14 @@ func (r *Rand) next() uint64 {
 	return z ^ z>>31
 }
 
-// Intn returns a number from 0 to n-1. n is at least 1.
+// Intn is from 0 to n-1.
 func (r *Rand) Intn(n int) int { return int(r.next() % uint64(n)) }
 
-// In returns a number from low to high, both included.
+// In includes both ends.
 func (r *Rand) In(low, high int) int { return low + r.Intn(high-low+1) }
 
-// Chance returns true with a probability of percent.
+// Chance is in percent.
 func (r *Rand) Chance(percent int) bool { return r.Intn(100) < percent }
 
-// Pick returns one of the values.
+// Pick returns one value.
 func Pick[T any](r *Rand, values ...T) T { return values[r.Intn(len(values))] }

@@ -1,5 +1,4 @@
-// Package plantest makes small random Problems for tests of the planner's packages, with all special cases of a
-// Problem.
+// Package plantest makes small random Problems with all special cases, for tests.
 package plantest
 
 import (
@@ -10,15 +9,14 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// Small returns a random problem for which every placement can be tried. It has unusual properties: gaps in numbers,
-// packages that cut across NUMA nodes, caches that span them, unknown caches and NUMA nodes, bundles, tenants,
-// affinities, scarce memory. Many have no solution.
+// Small returns a problem for which every placement can be tried. It has unusual properties: gaps in numbers, packages
+// that cut across NUMA nodes, caches that span them, unknown caches and NUMA nodes, and others. Many have no solution.
 func Small(seed uint64) *plan.Problem {
 	r := NewRand(seed)
 	w := Pick(r, lab.WorkloadMixed, lab.WorkloadRDMALatency, lab.WorkloadGPUCollective, lab.WorkloadCPUBandwidth,
 		lab.WorkloadGPUCompute, lab.WorkloadRDMABandwidth)
 	p := Empty(w)
-	// Also use weights other than the published ones: zeros and ties are the hard cases for bounds.
+	// Zeros and ties are the hard cases for bounds.
 	if r.Chance(25) {
 		for _, v := range []*int64{&p.Weights.NUMASpan, &p.Weights.L3Shared, &p.Weights.EmulatorDistance,
 			&p.Weights.MemoryBalance, &p.Weights.NICShared, &p.Weights.CardShared, &p.Weights.DeviceShare,
@@ -48,8 +46,6 @@ func Empty(w lab.Workload) *plan.Problem {
 		HugepageBytes: 1 << 30, Weights: plan.DefaultWeights(w)}
 }
 
-// smallNodes adds NUMA nodes, a fifth of the time with an asymmetric table of distances, and sometimes with memory
-// that is not local to its own cores.
 func smallNodes(r *Rand, p *plan.Problem, nodes int) {
 	symmetric := r.Chance(80)
 	ids := []int{0, 1, 2}
@@ -93,7 +89,6 @@ func smallNodes(r *Rand, p *plan.Problem, nodes int) {
 	p.ReserveCores = r.In(0, 2)
 }
 
-// smallCores adds cores in even groups, or each core at a random place.
 func smallCores(r *Rand, p *plan.Problem, nodes int) {
 	cores := r.In(3, 8)
 	tidy := r.Chance(60)

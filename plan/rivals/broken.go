@@ -10,15 +10,13 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// brokenRules lists the hard rules that the finished placement breaks, in a fixed order. The cost alone would favor a
-// rival: sharing a core costs nothing in our terms, because our plans never do it.
+// The cost alone would favor a rival: sharing a core costs nothing in our terms, because our plans never do it.
 func (h *host) brokenRules() []string {
 	var list []string
 	add := func(format string, args ...any) { list = append(list, fmt.Sprintf(format, args...)) }
 	p := h.p
 
-	// The users of each core, by the rounded placement and by the CPUs actually pinned. They differ if pins were
-	// rounded to whole cores.
+	// By the rounded placement and by the CPUs actually pinned. They differ if pins were rounded to whole cores.
 	owners := make([][]int, len(p.Cores))
 	for c, core := range p.Cores {
 		owners[c] = slices.Clone(h.taken[c])
@@ -28,7 +26,6 @@ func (h *host) brokenRules() []string {
 			}
 		}
 	}
-	// coresWhere returns the IDs of the cores of lab node i for which has is true.
 	coresWhere := func(i int, has func(c int) bool) (ids []int) {
 		for c := range owners {
 			if slices.Contains(owners[c], i) && has(c) {
@@ -107,7 +104,7 @@ func overlap(a, b []int) bool {
 	return slices.ContainsFunc(a, func(v int) bool { return slices.Contains(b, v) })
 }
 
-// affinityKept checks the lab's affinities. Rivals have no way to be told of them.
+// Rivals have no way to be told of affinities.
 func (h *host) affinityKept(add func(string, ...any)) {
 	node := map[int]int{}
 	for _, c := range h.p.Cores {
@@ -143,7 +140,7 @@ func coreList(ids []int) string {
 	return "cores " + numbers(ids)
 }
 
-// numbers formats numbers like Linux CPU lists: 0-3,8. Unlike topology.CPUSet it accepts any number.
+// numbers formats 0-3,8. Unlike topology.CPUSet it accepts any number.
 func numbers(ids []int) string {
 	ids = lists.Distinct(slices.Clone(ids))
 	var parts []string

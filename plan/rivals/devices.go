@@ -20,8 +20,7 @@ type want struct {
 	kind int
 }
 
-// wants lists the wants of a request by kind, the most specific first: a want with an address is served before one
-// for any device.
+// A want with an address is served before one for any device.
 func wants(r *plan.Request) []want {
 	var list []want
 	for kind, ws := range [][]plan.Want{wantGPU: r.GPUs, wantNIC: r.NICs, wantVF: r.VFs} {
@@ -40,10 +39,9 @@ func (w want) text() string {
 	return fmt.Sprintf("%s (%s)", kind, w.Text)
 }
 
-// left returns the units of a device that request i may take for w: 0 or 1 for a whole device, else the number of
-// virtual functions. Most rivals do not know bundles (IOMMU groups and functions of one card), but no virtual machine
-// starts with a split group. So devices are unavailable if part of their bundle is elsewhere, or is named by a later
-// lab node.
+// left returns 0 or 1 for a whole device, else the number of virtual functions. Most rivals do not know bundles, but no
+// virtual machine starts with a split group. So devices are unavailable if part of their bundle is elsewhere, or is
+// named by a later lab node.
 func (h *host) left(w want, d, i int) int {
 	dev := &h.p.Devices[d]
 	if last, named := h.lastNamed[dev.Bundle]; h.gone[d] != 0 || named && last > i {
@@ -69,8 +67,6 @@ func (h *host) left(w want, d, i int) int {
 	return 0
 }
 
-// take gives n units of device d to request i. A NIC that gives virtual functions can no longer be given whole, as
-// left ensures.
 func (h *host) take(to *plan.NodePlacement, w want, d, n, i int) {
 	switch w.kind {
 	case wantGPU:
@@ -90,7 +86,7 @@ func (h *host) take(to *plan.NodePlacement, w want, d, n, i int) {
 	}
 }
 
-// byAddress takes the first free devices, like a user reading lspci from the top.
+// byAddress is like a user reading lspci from the top.
 func (h *host) byAddress(i int) (n plan.NodePlacement, err error) {
 	for _, w := range wants(&h.p.Requests[i]) {
 		need := w.Count

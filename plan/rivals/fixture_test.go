@@ -8,7 +8,7 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// A machine describes a host of equal NUMA nodes. CPUs c and c + cores are siblings, as on x86 Linux.
+// A machine has equal NUMA nodes. CPUs c and c + cores are siblings.
 type machine struct {
 	nodes, cores, threads int // cores per node
 	packages              int
@@ -48,8 +48,7 @@ func (m machine) problem() *plan.Problem {
 	return p
 }
 
-// addPaths adds a path between each GPU and each other device: NODE within a NUMA node and SYS between nodes, unless
-// class returns another.
+// Paths are NODE within a NUMA node and SYS between nodes, unless class returns another.
 func addPaths(p *plan.Problem, class func(a, b plan.Device) (string, int)) {
 	for a := range p.Devices {
 		for b := a + 1; b < len(p.Devices); b++ {
@@ -69,8 +68,7 @@ func byNUMA(a, b plan.Device) (string, int) {
 	return "SYS", 4
 }
 
-// epycPair returns a lab of two nodes on an EPYC 7551P, each with a GPU and a 25 Gb/s NIC. Each device is on a NUMA
-// node of its own.
+// Each device is on a NUMA node of its own.
 func epycPair() *plan.Problem {
 	p := machine{nodes: 4, cores: 8, threads: 2, packages: 1, l3: 4, far: 16, pages: 62}.problem()
 	gpu := func(id string, node, bundle int) plan.Device {
@@ -94,8 +92,7 @@ func epycPair() *plan.Problem {
 	return p
 }
 
-// h20 returns a machine of two sockets with 8 GPUs and 4 NICs, two NICs of each socket beside a GPU, and a lab of
-// four nodes with 2 GPUs and a NIC each.
+// h20 has two NICs of each socket beside a GPU.
 func h20() *plan.Problem {
 	p := machine{nodes: 2, cores: 48, threads: 2, packages: 2, l3: 48, far: 21, pages: 480}.problem()
 	for i := range 8 {

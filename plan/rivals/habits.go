@@ -9,8 +9,8 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 )
 
-// float mimics libvirt for a domain from virt-install, without cputune and numatune. The real threads wander, so
-// cores are their expected share on each NUMA node under load, and memory is by first touch.
+// float is a domain from virt-install, without cputune and numatune. The real threads wander, so cores are their
+// expected share on each NUMA node under load, and memory is by first touch.
 func (h *host) float(i int) error {
 	n, err := h.byAddress(i)
 	if err != nil {
@@ -29,14 +29,13 @@ func (h *host) float(i int) error {
 	return nil
 }
 
-// pinCPUs mimics the shortest recipe in guides: vCPU 0 to the first free CPU, vCPU 1 to the next.
+// pinCPUs is the shortest recipe in guides: vCPU 0 to the first free CPU, vCPU 1 to the next.
 func (h *host) pinCPUs(i int) error { return h.byHand(i, false) }
 
-// pinCores mimics better guides, which pin sibling threads together.
+// Better guides pin sibling threads together.
 func (h *host) pinCores(i int) error { return h.byHand(i, true) }
 
-// byHand pins request i to the next CPUs in order, with memory by first touch on their NUMA nodes. A lab node without
-// guest siblings gets the first thread of each core, as in guides that turn SMT off.
+// A lab node without guest siblings gets the first thread of each core, as in guides that turn SMT off.
 func (h *host) byHand(i int, siblings bool) error {
 	n, err := h.byAddress(i)
 	if err != nil {
@@ -47,7 +46,7 @@ func (h *host) byHand(i int, siblings bool) error {
 	for _, c := range h.p.Cores {
 		free := slices.DeleteFunc(slices.Clone(c.CPUs), func(cpu int) bool { return !h.free(cpu) })
 		if siblings && len(free) < len(c.CPUs) {
-			continue // one of its threads is in use
+			continue // a thread is in use
 		}
 		if r.Threads < smt {
 			first := c.CPUs[:min(len(c.CPUs), r.Threads)]
@@ -55,7 +54,7 @@ func (h *host) byHand(i int, siblings bool) error {
 		}
 		left = append(left, free...)
 	}
-	// rank orders cores by their first thread, as lscpu -e does.
+	// As lscpu -e does.
 	rank := func(cpu int) int {
 		if siblings {
 			return h.p.Cores[h.coreOf[cpu]].CPUs[0]

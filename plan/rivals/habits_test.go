@@ -168,7 +168,7 @@ func TestARivalCannotBeToldAffinity(t *testing.T) {
 	t.Parallel()
 	p := epycPair()
 	for i := range p.Requests {
-		p.Requests[i].VCPUs, p.Requests[i].Cores = 24, 12 // so that each spans two NUMA nodes
+		p.Requests[i].VCPUs, p.Requests[i].Cores = 24, 12
 	}
 	p.Affinity = []plan.Affinity{{Requests: []int{0, 1}, NUMA: plan.Same, NIC: plan.Same}}
 	o := place(t, p, "hand-vcpupin-cores")

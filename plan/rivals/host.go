@@ -10,25 +10,24 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// A host is the remaining capacity of a problem's host while a rival places the lab nodes one after another.
+// A host is the remaining capacity.
 type host struct {
 	p     *plan.Problem
 	nodes []int // IDs of NUMA nodes, ascending
 
-	coreOf   map[int]int   // CPU to index of Problem.Cores
-	reserved map[int]bool  // indexes of cores kept for the host
-	user     map[int]int   // CPU to the request pinned to it
-	taken    map[int][]int // core index to the requests on it, by the rounded placement
-	pages    map[int]int64 // remaining pages by NUMA node
-	gone     []int         // by device: 1 + the request that has it whole, else 0
-	vfs      []int         // by device: remaining virtual functions
-	// lastNamed maps a bundle to the last request that names a device of it.
+	coreOf    map[int]int   // CPU to index of Problem.Cores
+	reserved  map[int]bool  // kept for the host
+	user      map[int]int   // CPU to the request
+	taken     map[int][]int // core index to the requests, as rounded
+	pages     map[int]int64 // remaining pages by NUMA node
+	gone      []int         // by device: 1 + the request that has it whole, else 0
+	vfs       []int         // by device: remaining virtual functions
 	lastNamed map[int]int
 	floats    []int
 	placed    []plan.NodePlacement
 }
 
-// unlimited stands for memory of unknown size. Its sum over all nodes does not overflow.
+// unlimited is for memory of unknown size. Its sum over all nodes does not overflow.
 const unlimited = int64(1) << 52
 
 func newHost(p *plan.Problem) *host {
@@ -63,10 +62,9 @@ func newHost(p *plan.Problem) *host {
 	return h
 }
 
-// reserve keeps Problem.ReserveCores for the host, as an operator would: first the cores requested on single NUMA
-// nodes, then a core in each package with devices in use, then the lowest cores.
+// reserve keeps Problem.ReserveCores as an operator would: first the cores requested on single NUMA nodes, then a core
+// in each package with devices in use, then the lowest cores.
 func (h *host) reserve() {
-	// by CPU number, as in an operator's list
 	order := lists.Where(h.p.Cores, func(c plan.Core) bool { return c.Tenant == "" })
 	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(h.p.Cores[a].CPUs[0], h.p.Cores[b].CPUs[0]) })
 
@@ -102,8 +100,6 @@ func (h *host) threads() int {
 	return max(1, lists.Max(h.p.Cores, func(c plan.Core) int { return len(c.CPUs) }))
 }
 
-// free reports whether a pinning rival may use a CPU: it has no request, and its core is neither the host's nor a
-// tenant's.
 func (h *host) free(cpu int) bool {
 	if i, ok := h.coreOf[cpu]; !ok || h.reserved[i] || h.p.Cores[i].Tenant != "" {
 		return false
@@ -113,7 +109,7 @@ func (h *host) free(cpu int) bool {
 }
 
 // touch takes pages as Linux does if each thread touches its share first: from the thread's NUMA node, and then from
-// the nearest allowed one. It takes none if all of them together have too few.
+// the nearest allowed one.
 func (h *host) touch(pages int64, cores []int, allowed []int) ([]plan.NodePage, error) {
 	there := lists.Sum(allowed, func(n int) int64 { return h.pages[n] })
 	if there < pages {
@@ -142,7 +138,6 @@ func (h *host) touch(pages int64, cores []int, allowed []int) ([]plan.NodePage, 
 	return list, nil
 }
 
-// handOut calls take for each NUMA node with itself, and then for each with all nodes in some, nearest first.
 func (h *host) handOut(some []int, take func(from, n int)) {
 	for _, n := range some {
 		take(n, n)
@@ -162,7 +157,7 @@ func (h *host) near(from int, nodes []int) []int {
 	return nodes
 }
 
-// put records the placement of the next request. cores are indexes of Problem.Cores; the placement holds their IDs.
+// cores are indexes of Problem.Cores; the placement holds their IDs.
 func (h *host) put(n plan.NodePlacement, cores []int) {
 	i := len(h.placed)
 	for _, c := range cores {

@@ -16,9 +16,8 @@ import (
 	"github.com/rackless/rackless/plan/search"
 )
 
-// TestRandomProblems runs every rival on random, odd problems. A rival may refuse. A placement must be complete,
-// within memory, with the requested devices and reproducible; if it keeps all rules, it must not cost less than the
-// proved optimum.
+// A rival may refuse. A placement must be complete, within memory, with the requested devices and reproducible; if it
+// keeps all rules, it must not cost less than the proved optimum.
 func TestRandomProblems(t *testing.T) {
 	t.Parallel()
 	placed, kept := map[string]int{}, map[string]int{}
@@ -58,7 +57,7 @@ func TestRandomProblems(t *testing.T) {
 		}
 	}
 	for _, r := range rivals.All() {
-		// The test would prove nothing if every rival refused, or none kept the rules.
+		// Every rival must place some labs, and all but one must keep the rules in some.
 		if placed[r.ID] == 0 || (kept[r.ID] > 0) == (r.ID == "libvirt-default") {
 			t.Errorf("%s placed %d labs and kept the rules in %d: the problems are too hard to tell", r.ID,
 				placed[r.ID], kept[r.ID])
@@ -66,7 +65,6 @@ func TestRandomProblems(t *testing.T) {
 	}
 }
 
-// incomplete describes parts of a placement that are missing and that no rival may omit, even if it breaks rules.
 func incomplete(p *plan.Problem, o *rivals.Outcome) string {
 	if got := plan.Cost(o.Terms); got != o.Cost {
 		return fmt.Sprintf("cost %d, terms add up to %d", o.Cost, got)
@@ -231,8 +229,8 @@ func TestErrorsNameWhatIsWrong(t *testing.T) {
 	}
 }
 
-// FuzzCompare runs the rivals on problems that build.Problem would not produce: two numbers of a random problem are
-// changed to duplicates, negative or far too large values. This reaches further than fuzzing the problem's text.
+// FuzzCompare changes two numbers of a random problem to duplicates, negative or far too large values. This reaches
+// further than fuzzing the problem's text.
 func FuzzCompare(f *testing.F) {
 	for seed := range uint64(10) {
 		f.Add(seed, uint16(40*seed), int64(-1), uint16(7*seed), int64(1<<40))

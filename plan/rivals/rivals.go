@@ -10,31 +10,29 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// A Rival is a tool or a manual method that places virtual machines on a host by its own rules.
+// A Rival is a tool or a manual method.
 type Rival struct {
 	ID   string
 	Name string
 }
 
-// An Outcome is the placement of a problem by a rival, or its refusal.
+// An Outcome is a rival's placement, or its refusal.
 type Outcome struct {
 	Rival     string          `json:"rival"`
 	Placement *plan.Placement `json:"placement"`         // nil if the rival refuses
-	Refused   string          `json:"refused,omitempty"` // the rival's reason and the lab node at which it stopped
+	Refused   string          `json:"refused,omitempty"` // with the lab node at which it stopped
 	Terms     []plan.Term     `json:"terms,omitempty"`   // from plan.Evaluate
-	Cost      int64           `json:"cost"`              // in basis points, comparable with ours; 0 on refusal
-	// Broken lists our hard rules that the placement breaks. The cost is then that of the nearest whole-core
-	// placement, rounded in the rival's favour.
+	Cost      int64           `json:"cost"`              // in basis points; 0 on refusal
+	// Broken lists our hard rules that the placement breaks. The cost is then that of the nearest whole-core placement.
 	Broken []string `json:"broken,omitempty"`
 }
 
 type system struct {
 	Rival
-	// place puts request i on the remaining host. An error is the rival's refusal.
+	// An error of place is the rival's refusal.
 	place func(h *host, i int) error
 }
 
-// systems has the order of docs/rivals.md.
 var systems = []system{
 	{Rival: Rival{"libvirt-default", "libvirt without pinning"}, place: (*host).float},
 	{Rival: Rival{"hand-vcpupin", "vcpupin by hand, CPUs in numeric order"}, place: (*host).pinCPUs},
@@ -44,8 +42,7 @@ var systems = []system{
 // All returns the rivals, always in the same order.
 func All() []Rival { return lists.Map(systems, func(s system) Rival { return s.Rival }) }
 
-// Compare places the lab by every rival's rules, in the order of All. If the problem is inconsistent, all of them
-// refuse it.
+// Compare has the order of All. If the problem is inconsistent, all rivals refuse it.
 func Compare(p *plan.Problem) []Outcome {
 	err := valid(p)
 	var all []Outcome
@@ -75,12 +72,10 @@ func (s system) run(p *plan.Problem) Outcome {
 	return o
 }
 
-// maxVFs is the largest value of the 16-bit field TotalVFs (PCI Express base specification, SR-IOV extended
-// capability).
+// maxVFs is the largest value of the 16-bit field TotalVFs (PCI Express base specification).
 const maxVFs = 1<<16 - 1
 
-// valid checks the indexes in a problem, so that a problem made by hand cannot make the rivals or plan.Evaluate
-// panic.
+// valid checks indexes, so that a problem made by hand cannot make the rivals or plan.Evaluate panic.
 func valid(p *plan.Problem) error {
 	if p == nil {
 		return errors.New("none given")
@@ -142,9 +137,9 @@ func validHost(p *plan.Problem) error {
 	return nil
 }
 
-// round replaces the pinned CPUs of request i by as many whole cores as it asks for, because our cost model only
-// knows whole cores. Each NUMA node keeps its share of the vCPUs. Unshared cores with enough threads come first, in
-// the rival's favour. Pinning to whole cores is unchanged.
+// round replaces pinned CPUs by as many whole cores as request i asks for, because our cost model only knows whole
+// cores. Each NUMA node keeps its share of the vCPUs. Unshared cores with enough threads come first, in the rival's
+// favour.
 func (h *host) round(i int, cpus []int) []int {
 	r := &h.p.Requests[i]
 	on := map[int]int64{}
@@ -160,8 +155,8 @@ func (h *host) round(i int, cpus []int) []int {
 	})
 }
 
-// busy ranks a core for request i: other lab nodes rounded to it weigh most, then lab nodes pinned to its threads and
-// the host's reserve.
+// busy ranks a core: other lab nodes rounded to it weigh most, then lab nodes pinned to its threads and the host's
+// reserve.
 func (h *host) busy(core, i int) int {
 	n := len(h.taken[core]) * (len(h.p.Requests) + 2)
 	for _, c := range h.p.Cores[core].CPUs {
@@ -175,7 +170,6 @@ func (h *host) busy(core, i int) int {
 	return n
 }
 
-// choose returns as many cores as r asks for, with a share on each NUMA node, best first by prefer, then lowest.
 // Cores with too few threads come last. If a node has too few cores, the nearest others give more.
 func (h *host) choose(r *plan.Request, share map[int]int64, prefer func(a, b int) int) []int {
 	byNode := map[int][]int{}
@@ -200,8 +194,8 @@ func (h *host) choose(r *plan.Request, share map[int]int64, prefer func(a, b int
 	return chosen
 }
 
-// spread chooses cores for floating vCPUs. The scheduler prefers idle CPUs, so each NUMA node gets a share in
-// proportion to its idle cores, or to all its cores if none is idle.
+// The scheduler prefers idle CPUs, so each NUMA node gets a share in proportion to its idle cores, or to all its cores
+// if none is idle.
 func (h *host) spread(r *plan.Request) []int {
 	idle, all := map[int]int64{}, map[int]int64{}
 	for c := range h.p.Cores {

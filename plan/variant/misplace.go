@@ -8,9 +8,8 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// misplace gives each lab node the place of another one on other NUMA nodes. The host need not be prepared again,
-// because the same CPUs are isolated and the same pages set aside. If no such exchange is possible, each lab node
-// gets housekeeping cores of the farthest NUMA node.
+// misplace gives each lab node the place of another one on other NUMA nodes. The host need not be prepared again. If no
+// such exchange is possible, each gets housekeeping cores of the farthest NUMA node.
 func (a *arranger) misplace() error {
 	nodes := a.plan.Nodes
 	for shift := 1; shift < len(nodes); shift++ {
@@ -28,8 +27,7 @@ func (a *arranger) misplace() error {
 	return nil
 }
 
-// exchange gives each lab node the place of the one shift positions later. It returns false if two of them cannot
-// change places, or have a NUMA node in common.
+// exchange returns false if two lab nodes cannot change places, or have a NUMA node in common.
 func (a *arranger) exchange(shift int) bool {
 	before := a.plan.Nodes
 	after := slices.Clone(before)
@@ -48,19 +46,17 @@ func (a *arranger) exchange(shift int) bool {
 	return true
 }
 
-// sameForm reports whether two lab nodes can change places. The sizes of their NUMA nodes may differ, but not their
-// number or total.
+// The sizes of NUMA nodes may differ, but not their number or total.
 func sameForm(a, b *plan.Node) bool {
 	return a.Threads == b.Threads && a.GuestNUMA == b.GuestNUMA && a.MemoryBytes == b.MemoryBytes &&
 		len(a.VCPUs) == len(b.VCPUs) && len(a.Cells) == len(b.Cells)
 }
 
-// homes returns the set of a lab node's NUMA nodes.
 func homes(n *plan.Node) topology.CPUSet {
 	return topology.UnionOf(n.Cells, func(c plan.Cell) topology.CPUSet { return topology.CPUs(c.NUMANodes...) })
 }
 
-// housekeeping returns the spare housekeeping cores by NUMA node: all but the first, which the host keeps.
+// The host keeps the first housekeeping core of each NUMA node.
 func (a *arranger) housekeeping() map[int][]*topology.Core {
 	free := map[int][]*topology.Core{}
 	for i := range a.host.Cores {
@@ -75,7 +71,6 @@ func (a *arranger) housekeeping() map[int][]*topology.Core {
 	return free
 }
 
-// move moves a lab node to spare cores of the farthest NUMA node with enough of them, and removes these from free.
 func (a *arranger) move(n *plan.Node, free map[int][]*topology.Core) error {
 	if len(n.Cells) > 1 {
 		return fmt.Errorf("it is on %d NUMA nodes itself", len(n.Cells))
@@ -105,7 +100,6 @@ func (a *arranger) move(n *plan.Node, free map[int][]*topology.Core) error {
 	return nil
 }
 
-// pageSize returns the size of a lab node's pages, or 0 without memory.
 func pageSize(n *plan.Node) uint64 {
 	if len(n.Memory) == 0 {
 		return 0
@@ -113,7 +107,6 @@ func pageSize(n *plan.Node) uint64 {
 	return n.Memory[0].PageBytes
 }
 
-// room reports whether a NUMA node has enough free memory for a lab node, in pages of its size.
 func room(node *topology.NUMANode, n *plan.Node) bool {
 	page := pageSize(n)
 	if page == 0 {
@@ -123,7 +116,7 @@ func room(node *topology.NUMANode, n *plan.Node) bool {
 	return pool != nil && pool.Free != nil && *pool.Free*page >= n.MemoryBytes
 }
 
-// distance returns the distance in the host's table. NUMA nodes missing from the table are at the largest distance.
+// NUMA nodes missing from the host's table are at the largest distance.
 func (a *arranger) distance(from, to int) int {
 	n := a.host.NUMANode(from)
 	k := slices.IndexFunc(a.host.NUMANodes, func(n topology.NUMANode) bool { return n.ID == to })
@@ -133,7 +126,6 @@ func (a *arranger) distance(from, to int) int {
 	return n.Distances[k]
 }
 
-// cards sets the nearest cell of each device of a lab node.
 func (a *arranger) cards(n *plan.Node) {
 	for i := range n.Cards {
 		if card := &n.Cards[i]; card.Cell != nil && card.NUMANode != nil {

@@ -1,7 +1,5 @@
-// Package variant rearranges the lab nodes of a plan for comparison in a study: with the same cores, memory and
-// devices, but pinned or not, with or without guest NUMA nodes, with or without visible siblings, or in the wrong
-// place. The levels are taken from 6erun/vcpu_benchmarks, which measured pinning and guest NUMA on six hosts;
-// wrong-numa is added.
+// Package variant rearranges the lab nodes of a plan for comparison in a study. The levels are taken from
+// 6erun/vcpu_benchmarks, which measured pinning and guest NUMA on six hosts; wrong-numa is added.
 package variant
 
 import (
@@ -17,20 +15,18 @@ import (
 const (
 	// neither pinned nor bound, with one guest NUMA node, as libvirt does by default
 	Default   = "default"
-	Pin       = "pin"          // virtual CPUs pinned to cores of the plan; memory from wherever the kernel takes it
-	PinNUMA   = "pin+numa"     // as pin, with bound memory and visible NUMA nodes
-	PinSMT    = "pin+numa+smt" // as pin+numa, with all threads of the cores, shown as siblings
-	WrongNUMA = "wrong-numa"   // as pin+numa, on cores and memory of another NUMA node than the plan's
+	Pin       = "pin"          // memory from wherever the kernel takes it
+	PinNUMA   = "pin+numa"     // with bound memory and visible NUMA nodes
+	PinSMT    = "pin+numa+smt" // with all threads of the cores, shown as siblings
+	WrongNUMA = "wrong-numa"   // as pin+numa, on another NUMA node than the plan's
 )
 
-// Levels returns all levels of placement, the plainest first.
+// Levels has the plainest first.
 func Levels() []string { return []string{Default, Pin, PinNUMA, PinSMT, WrongNUMA} }
 
-// Of returns a copy of the plan with its lab nodes arranged at a level. At all levels a lab node has the cores of the
-// plan, with one virtual CPU on each, or at pin+numa+smt on each thread. It returns an error if the host cannot
-// provide the level.
-//
-// The copy has no cost, bound or terms, because they would describe the plan and not the variant.
+// Of arranges a copy of the plan at a level. At all levels a lab node has the cores of the plan, with one virtual CPU
+// on each, or at pin+numa+smt on each thread. It returns an error if the host cannot provide the level. The copy has no
+// cost, bound or terms.
 func Of(p *plan.Plan, h *topology.Host, level string) (*plan.Plan, error) {
 	if !slices.Contains(Levels(), level) {
 		return nil, fmt.Errorf("placement %q: want one of %v", level, Levels())
@@ -53,7 +49,7 @@ func Of(p *plan.Plan, h *topology.Host, level string) (*plan.Plan, error) {
 	return v, nil
 }
 
-// Pages returns the plan with the memory of its lab nodes in pages of this size, or without hugepages if it is 0.
+// Pages returns the plan with pages of this size, or without hugepages if it is 0.
 func Pages(p *plan.Plan, bytes uint64) (*plan.Plan, error) {
 	v := copyOf(p)
 	for i := range v.Nodes {
@@ -70,7 +66,7 @@ func Pages(p *plan.Plan, bytes uint64) (*plan.Plan, error) {
 	return v, nil
 }
 
-// copyOf copies a plan as deeply as this package changes it.
+// copyOf copies as deeply as this package changes.
 func copyOf(p *plan.Plan) *plan.Plan {
 	v := *p
 	v.Optimal, v.Cost, v.Bound, v.Terms = false, 0, 0, []plan.Term{}
@@ -84,7 +80,7 @@ func copyOf(p *plan.Plan) *plan.Plan {
 	return &v
 }
 
-// pools adds up the hugepages of lab nodes. Pages held by others stay as in the plan.
+// Pages held by others stay as in the plan.
 func pools(nodes []plan.Node, before []plan.Hugepages) []plan.Hugepages {
 	all := []plan.Hugepages{}
 	for _, n := range nodes {
@@ -118,7 +114,6 @@ type arranger struct {
 	plan *plan.Plan
 }
 
-// arrange sets the virtual CPUs and the visible topology of a lab node.
 func (a *arranger) arrange(n *plan.Node, level string) error {
 	threads := 1
 	if level == PinSMT {
@@ -137,7 +132,7 @@ func (a *arranger) arrange(n *plan.Node, level string) error {
 			if err != nil {
 				return err
 			}
-			if core != last { // siblings are adjacent in a plan
+			if core != last {
 				own := slices.Collect(core.CPUs.All())
 				vcpus = append(vcpus, own[:min(threads, len(own))]...)
 			}

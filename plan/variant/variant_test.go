@@ -63,8 +63,7 @@ func cores(t *testing.T, h *topology.Host, cpus []int) []int {
 	return all
 }
 
-// At every level, each lab node has the same number of cores, all of its memory and its own devices, and nothing
-// becomes shared.
+// Each lab node has the same number of cores, all of its memory and its own devices, and nothing becomes shared.
 func TestEveryLevelHasTheSameToWorkWith(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ name, host, lab string }{
@@ -181,7 +180,7 @@ func TestLevelsThatCannotBeHadSayWhy(t *testing.T) {
 	}
 }
 
-// A single lab node goes to the farthest NUMA node with memory and spare cores.
+// The farthest NUMA node needs memory and spare cores.
 func TestALabNodeAloneGoesFarAway(t *testing.T) {
 	t.Parallel()
 	p, h := planned(t, "epyc-7551p.ttar", "name: a\nhugepages: off\nnodes:\n  vm: {count: 1, cpus: 4, memory: 4GiB, "+
