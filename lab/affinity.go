@@ -35,7 +35,7 @@ func (d *decoder) resolveAffinity(all []fileAffinity, entries fileNodeList, node
 			}
 		}
 		if len(d.Errs) > before {
-			continue // its other faults would only be consequences
+			continue // others would only be consequences
 		}
 		if len(a.Nodes) < 2 {
 			d.Fail(f.at, Error{Key: "affinity.nodes", What: "too few nodes", Have: strconv.Itoa(len(a.Nodes)),
@@ -47,7 +47,7 @@ func (d *decoder) resolveAffinity(all []fileAffinity, entries fileNodeList, node
 		}
 		result = append(result, a)
 	}
-	// Only valid affinities are checked for contradictions: invalid ones could contradict by accident.
+	// Invalid affinities could contradict by accident.
 	if len(d.Errs) == 0 {
 		d.checkTogether("numa", all, result, func(a Affinity) Togetherness { return a.NUMA })
 		d.checkTogether("nic", all, result, func(a Affinity) Togetherness { return a.NIC })
@@ -55,7 +55,7 @@ func (d *decoder) resolveAffinity(all []fileAffinity, entries fileNodeList, node
 	return result
 }
 
-// standsFor returns the node with this name, or else all nodes of the entry with this name.
+// A name stands for a node, or else for all nodes of an entry.
 func (d *decoder) standsFor(ref nodeRef, entries fileNodeList, byName map[string]*Node,
 	expanded map[string][]string) []string {
 	if byName[ref.name] != nil {
@@ -96,11 +96,10 @@ func (d *decoder) checkShareable(f fileAffinity, a Affinity, byName map[string]*
 	}
 }
 
-// checkTogether reports nodes that one affinity keeps apart and others, possibly through further nodes, put together.
+// checkTogether reports nodes that one affinity keeps apart and others put together, possibly through further nodes.
 // entries[i] is the file's entry for all[i].
 func (d *decoder) checkTogether(key string, entries []fileAffinity, all []Affinity, of func(Affinity) Togetherness) {
-	// "On the same NUMA nodes" and "on the same NICs" are equivalence relations. Each class is a tree of nodes,
-	// identified by its root.
+	// "On the same NUMA nodes" and "on the same NICs" are equivalence relations. Each class is a tree of nodes.
 	parent := make(map[string]string)
 	root := func(n string) string {
 		for parent[n] != "" {
@@ -139,13 +138,13 @@ func (d *decoder) checkTogether(key string, entries []fileAffinity, all []Affini
 	}
 }
 
-// chain returns the line numbers of the smallest set of entries that put two nodes together.
+// chain returns the lines of the smallest set of entries that put two nodes together.
 func chain(from, to string, entries []fileAffinity, all []Affinity, of func(Affinity) Togetherness) []string {
 	type step struct {
 		node  string
 		lines []string
 	}
-	// The search is breadth first, so the first path it finds has the fewest entries.
+	// Breadth first, so the first path has the fewest entries.
 	used := make([]bool, len(all))
 	for queue := []step{{node: from}}; len(queue) > 0; queue = queue[1:] {
 		here := queue[0]

@@ -9,7 +9,7 @@ import (
 	"github.com/rackless/rackless/internal/strictyaml"
 )
 
-// Bytes is an amount of memory. It prints and parses as a whole number with a binary unit: 256MiB.
+// Bytes is an amount of memory, in text with a binary unit: 256MiB.
 type Bytes int64
 
 // The binary units.
@@ -22,7 +22,7 @@ const (
 
 const bytesWant = "a whole number with a unit, such as 256MiB or 1GiB"
 
-// unitOf returns the size of a unit. The short forms M and G are binary, as in QEMU's -m option.
+// The short forms M and G are binary, as in QEMU's -m option.
 func unitOf(suffix string) (Bytes, bool) {
 	unit, ok := map[string]Bytes{"B": 1, "KiB": KiB, "MiB": MiB, "M": MiB, "GiB": GiB, "G": GiB, "TiB": TiB}[suffix]
 	return unit, ok
@@ -38,7 +38,7 @@ func ParseBytes(s string) (Bytes, error) {
 	return b, nil
 }
 
-// parseBytes returns the size or, if s is invalid, non-empty advice.
+// parseBytes returns advice if s is invalid.
 func parseBytes(s string) (b Bytes, fix string) {
 	digits := strings.TrimLeft(s, "0123456789")
 	number, suffix := s[:len(s)-len(digits)], digits
@@ -49,7 +49,7 @@ func parseBytes(s string) (b Bytes, fix string) {
 		return 0, "drop the leading zero"
 	}
 	n, err := strconv.ParseInt(number, 10, 64)
-	if err != nil { // out of range is the only possible error here
+	if err != nil { // out of range
 		return 0, "use a larger unit or a smaller number"
 	}
 	if suffix == "" {
@@ -65,7 +65,7 @@ func parseBytes(s string) (b Bytes, fix string) {
 	return Bytes(n) * unit, ""
 }
 
-// suffixFix returns advice for common mistakes: 256mb, 256 MiB, 1.5GiB.
+// suffixFix knows 256mb, 256 MiB, 1.5GiB.
 func suffixFix(number, suffix string) string {
 	if strings.HasPrefix(suffix, ".") {
 		if b, ok := parseFraction(number + suffix); ok {
@@ -74,7 +74,7 @@ func suffixFix(number, suffix string) string {
 	}
 	letter := strings.ToUpper(strings.TrimSpace(suffix))
 	for _, unit := range []string{"KiB", "MiB", "GiB", "TiB"} {
-		short := unit[:1] // "K" matches k, K, KB, KIB ...
+		short := unit[:1] // k, K, KB, KIB ...
 		if letter == short || letter == short+"B" || letter == short+"IB" {
 			return "write " + number + unit
 		}
@@ -82,7 +82,7 @@ func suffixFix(number, suffix string) string {
 	return "use one of the units KiB, MiB, GiB, TiB, M, G"
 }
 
-// parseFraction parses sizes such as 1.5GiB, for advice only. It returns ok only if the result is whole KiB.
+// parseFraction parses sizes such as 1.5GiB, for advice only. The result must be whole KiB.
 func parseFraction(s string) (b Bytes, ok bool) {
 	rest := strings.TrimLeft(s, "0123456789.")
 	unit, ok := unitOf(rest)
@@ -94,7 +94,7 @@ func parseFraction(s string) (b Bytes, ok bool) {
 	return b, float64(b) == f*float64(unit) && b%KiB == 0
 }
 
-// String formats the size in the largest unit that gives a whole number.
+// String uses the largest unit that gives a whole number.
 func (b Bytes) String() string {
 	for _, u := range []struct {
 		size Bytes
@@ -107,7 +107,7 @@ func (b Bytes) String() string {
 	return strconv.FormatInt(int64(b), 10) + "B"
 }
 
-// MarshalText implements [encoding.TextMarshaler]: sizes are strings with a unit in JSON too.
+// MarshalText implements [encoding.TextMarshaler].
 func (b Bytes) MarshalText() ([]byte, error) {
 	if b < 0 {
 		return nil, fmt.Errorf("print size %s: want zero or more", b)
@@ -125,12 +125,12 @@ func (b *Bytes) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// ratePattern matches a rate. The slash distinguishes bits from bytes: 25G is 25 GiB a few lines above it.
+// The slash of a rate distinguishes bits from bytes: 25G is 25 GiB a few lines above it.
 const ratePattern = `^[1-9][0-9]*(Mb/s|Gb/s)$`
 
 const rateWant = "a whole number with a unit, such as 25Gb/s or 2500Mb/s"
 
-// parseRate parses the output of formatRate. It returns megabits per second or, if s is invalid, non-empty advice.
+// parseRate returns megabits per second or, if s is invalid, advice.
 func parseRate(s string) (mbps int64, fix string) {
 	rest := strings.TrimLeft(s, "0123456789")
 	digits := s[:len(s)-len(rest)]
@@ -161,7 +161,7 @@ func parseRate(s string) (mbps int64, fix string) {
 	return n * unit, ""
 }
 
-// rateFix returns advice for common mistakes: 25G, 100Gbit/s, 2.5Gb/s, 3 GB/s.
+// rateFix knows 25G, 100Gbit/s, 2.5Gb/s, 3 GB/s.
 func rateFix(digits, rest string) string {
 	const usual = "use one of the units Mb/s, Gb/s"
 	unit := strings.TrimLeft(rest, ".0123456789")
@@ -191,7 +191,6 @@ func rateFix(digits, rest string) string {
 	return why + "write " + formatRate(int64(f))
 }
 
-// formatRate formats a rate in the largest unit that gives a whole number.
 func formatRate(mbps int64) string {
 	if mbps%1000 == 0 {
 		return strconv.FormatInt(mbps/1000, 10) + "Gb/s"

@@ -16,17 +16,17 @@ import (
 	"github.com/rackless/rackless/internal/words"
 )
 
-// Patterns of texts. RE2 and ECMA-262 must read them alike, because the JSON schema contains them too.
+// RE2 and ECMA-262 must read these patterns alike, because the JSON schema contains them too.
 const (
 	namePattern  = `^[a-z0-9][a-z0-9-]*$`
 	imagePattern = `^[^\x00-\x1f\x7f]+$`
 	maxImage     = 255 // characters; longer than any file name on Linux
 )
 
-// decoder walks the YAML tree and fills a file. It continues after a fault, so that one run reports all of them.
+// A decoder continues after a fault, so that one run reports all of them.
 type decoder struct {
 	*strictyaml.Reader
-	compiled map[string]*regexp.Regexp // by pattern; most files need one or two
+	compiled map[string]*regexp.Regexp
 }
 
 func (d *decoder) matches(pattern, s string) bool {
@@ -49,7 +49,7 @@ func (d *decoder) document(body ast.Node) *file {
 	return &f
 }
 
-// require records a fault if a top-level key is missing and not just misspelt.
+// require records a key that is missing and not just misspelt.
 func (d *decoder) require(name, fix string) {
 	if !d.Has(name) {
 		d.Fail(place{Line: 1, Column: 1}, Error{Key: name, What: "missing key", Fix: fix})
@@ -63,7 +63,7 @@ func (d *decoder) nodes(path string, n ast.Node) *fileNodeList {
 			Fix: "add a line such as \"  vm: {count: 2}\" below it"})
 		return nil
 	}
-	// An empty mapping is a fault, unless faults of its entries made it empty.
+	// Faults of entries may have made the mapping empty.
 	before := len(d.Errs)
 	d.Entries(path, n, func(name string, at place, value ast.Node) {
 		path := strictyaml.Join(path, name)
@@ -89,7 +89,6 @@ func (d *decoder) labName(path string, n ast.Node) *string {
 	return &s
 }
 
-// nodeName decodes a reference to a node by name.
 func (d *decoder) nodeName(path string, n ast.Node) *string {
 	s, ok := d.Text(path, n, "the name of a node")
 	if !ok {
@@ -116,7 +115,7 @@ func (d *decoder) checkName(path, kind, name string, at place) {
 	d.Fail(at, e)
 }
 
-// nicModel decodes the model of the NICs. A common mistake is to write their number here.
+// A common mistake is to write the number of NICs here.
 func (d *decoder) nicModel(path string, n ast.Node) *NICModel {
 	const which = "write connectx-4-lx, connectx-5, connectx-6 or connectx-7"
 	slips := map[string]string{"connectx": which, "mlx5": which, "rxe": "write virtio"}
@@ -137,10 +136,9 @@ func (d *decoder) memory(path string, n ast.Node) *orAuto[Bytes] {
 	return autoOr(d, path, n, bytesWant+", or auto", func() *Bytes { return d.size(path, n, MinMemory) })
 }
 
-// kept decodes the amount of memory reserved for the host.
 func (d *decoder) kept(path string, n ast.Node) *Bytes { return d.size(path, n, 0) }
 
-// autoOr decodes "auto", or a value with the given function. A text that does not begin with a digit must be "auto".
+// A text that does not begin with a digit must be "auto".
 func autoOr[T any](d *decoder, path string, n ast.Node, want string, value func() *T) *orAuto[T] {
 	if word, ok := n.(*ast.StringNode); ok && word.Value != "" && (word.Value[0] < '0' || word.Value[0] > '9') {
 		if word.Value == string(Auto) {
@@ -158,7 +156,7 @@ func autoOr[T any](d *decoder, path string, n ast.Node, want string, value func(
 	return &orAuto[T]{value: *v}
 }
 
-// size decodes an amount of memory in whole MiB, from low to MaxMemory.
+// size is in whole MiB, from low to MaxMemory.
 func (d *decoder) size(path string, n ast.Node, low Bytes) *Bytes {
 	e := Error{Key: path, Have: strictyaml.Describe(n), Want: bytesWant}
 	switch n := n.(type) {
@@ -210,10 +208,10 @@ func (d *decoder) subnet(path string, n ast.Node) *netip.Prefix {
 	return nil
 }
 
-// enum decodes one word of a list. slips maps common mistakes, in lower case, to advice.
+// slips maps common mistakes, in lower case, to advice.
 func enum[T ~string](d *decoder, path string, n ast.Node, all []T, slips map[string]string) *T {
 	names := lists.Map(all, func(w T) string { return string(w) })
-	// Booleans and numbers are not texts, but slips has better advice for them than to add quotes.
+	// slips has better advice than to add quotes.
 	switch n.(type) {
 	case *ast.BoolNode, *ast.IntegerNode:
 		if fix := slips[strings.ToLower(n.GetToken().Value)]; fix != "" {
@@ -236,9 +234,7 @@ func enum[T ~string](d *decoder, path string, n ast.Node, all []T, slips map[str
 	return nil
 }
 
-// The functions below give advice for a value or key that is understandable but does not belong there.
-
-// misplaced returns the right place of a key that exists elsewhere in the lab file.
+// misplaced returns the right place of a key in the lab file.
 func misplaced(name string) string {
 	switch name {
 	case "mtu", "subnet":
@@ -279,7 +275,7 @@ func misplaced(name string) string {
 	return ""
 }
 
-// unknownFix returns advice for an unknown key. near is a similar key of the same mapping, or "".
+// near is a similar key of the same mapping, or "".
 func unknownFix(path, name, near string) string {
 	fix := misplaced(name)
 	if name == "profile" && strings.Contains(path, "gpus") { // of MIG
@@ -287,14 +283,14 @@ func unknownFix(path, name, near string) string {
 	}
 	switch {
 	case near != "" && (fix == "" || strings.HasPrefix(near, name)):
-		return "" // an abbreviation means the key of this mapping, such as nic for nics
+		return "" // an abbreviation, such as nic for nics
 	case fix == "" && path == "":
 		return "if it is the name of a node, move it below nodes"
 	}
 	return fix
 }
 
-// mappingFix returns advice for the two shortcuts that people try in place of a mapping of nodes.
+// mappingFix knows the two shortcuts that people try in place of a mapping of nodes.
 func mappingFix(path string, n ast.Node) string {
 	parent, name, isNode := strings.Cut(path, ".")
 	switch n.(type) {
@@ -311,11 +307,10 @@ func mappingFix(path string, n ast.Node) string {
 	return ""
 }
 
-// deviceFix returns advice for a text that is not a device: a count in quotes, a word, a vendor, an incomplete
-// address.
+// deviceFix knows a count in quotes, a word, a vendor, an incomplete address.
 func (d *decoder) deviceFix(s string, k deviceKind) string {
 	if k.max == 0 && !strings.Contains(s, ":") {
-		return "" // the key takes neither a count nor a selector
+		return ""
 	}
 	letters := strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") == ""
 	switch strings.ToLower(s) {

@@ -107,7 +107,7 @@ nodes:
 	}
 }
 
-// Checks that need all keys do not run if there are faults: they would only repeat them in other words.
+// Checks that need all keys would only repeat faults in other words.
 func TestFollowingFaultsAreNotReported(t *testing.T) {
 	_, err := Parse("f", []byte("name: x\nfabric: {subnet: 10.0.0.0/30}\nnodes: {vm: {count: 4, cpus: 9999}}"))
 	if errs, ok := err.(Errors); !ok || len(errs) != 1 || errs[0].Key != "nodes.vm.cpus" {

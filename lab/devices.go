@@ -14,17 +14,16 @@ import (
 	"github.com/rackless/rackless/internal/words"
 )
 
-// Patterns of device names. An address has the form that sysfs, lspci (without the domain) or nvidia-smi (domain of
-// eight digits, upper case) prints. A name must contain a digit, as kernel and tool names do (GPU0, mlx5_bond_0,
-// enp65s0f0np0), so that a vendor or a word such as auto is not taken for one.
+// An address has the form that sysfs, lspci (without the domain) or nvidia-smi (domain of eight digits, upper case)
+// prints. A name must contain a digit, as kernel and tool names do (GPU0, mlx5_bond_0, enp65s0f0np0), so that a vendor
+// or a word such as auto is not taken for one.
 const (
 	addressPattern    = `^([0-9A-Fa-f]{4,8}:)?[0-9A-Fa-f]{2}:[01][0-9A-Fa-f]\.[0-7]$`
 	deviceNamePattern = `^[A-Za-z][A-Za-z_.-]*[0-9][A-Za-z0-9_.-]*$`
 	// characters; interface names have at most 15 and RDMA device names at most 63 (IFNAMSIZ, IB_DEVICE_NAME_MAX)
 	maxDeviceName = 64
 
-	// matchPattern matches the search text for a vendor or a model. A blank at either end would be invisible in the
-	// file.
+	// matchPattern allows no blank at either end, which would be invisible in the file.
 	matchPattern = `^[^\x00-\x20\x7f]([^\x00-\x1f\x7f]*[^\x00-\x20\x7f])?$`
 	maxMatch     = 64 // characters
 )
@@ -34,14 +33,14 @@ type deviceKind struct {
 	one     string // singular, for messages
 	example string // example of a name
 	max     int    // maximum per node
-	rate    bool   // whether a selector can have a link rate
-	emulate bool   // whether a selector can describe an emulated device
+	rate    bool
+	emulate bool
 }
 
 var (
 	gpuKind = deviceKind{key: "gpus", one: "GPU", example: "GPU0", max: MaxGPUs, emulate: true}
 	nicKind = deviceKind{key: "nics", one: "NIC", example: "NIC0", max: MaxNICs, rate: true}
-	// ports in links are always named one by one
+	// always named one by one
 	portKind = deviceKind{key: "links", one: "NIC", example: "mlx5_0"}
 	vfKind   = deviceKind{key: "vfs", one: "VF", example: "NIC0", max: MaxNICs, rate: true}
 )
@@ -65,7 +64,7 @@ func (k deviceKind) selectorKeys() []string {
 	return keys
 }
 
-// devices decodes a request for devices. It returns nil if the request has a fault.
+// devices returns nil if the request has a fault.
 func (d *decoder) devices(path string, n ast.Node, k deviceKind) *fileDevices {
 	before := len(d.Errs)
 	all := fileDevices{}
@@ -87,7 +86,7 @@ func (d *decoder) devices(path string, n ast.Node, k deviceKind) *fileDevices {
 	return &all
 }
 
-// device decodes one request and appends it. A count must be at least low: within a list, 0 is an error.
+// A count must be at least low: within a list, 0 is an error.
 func (d *decoder) device(path string, n ast.Node, k deviceKind, low int, all fileDevices) fileDevices {
 	at := strictyaml.PlaceOf(n)
 	if address, ok := d.flowAddress(n); ok {
@@ -119,13 +118,13 @@ func (d *decoder) device(path string, n ast.Node, k deviceKind, low int, all fil
 // NoPartsOfGPUs tells users that a GPU cannot be divided.
 const NoPartsOfGPUs = "MIG and vGPU are not supported yet; a GPU goes to a lab node as a whole, as in gpus: 1"
 
-// partOfGPU matches NVIDIA's names for MIG instances, MIG profiles and vGPU types (MIG-3f0a..., 1g.10gb, GRID
-// A100-4C, nvidia-558), and their colloquial names.
+// partOfGPU matches NVIDIA's names for MIG instances, MIG profiles and vGPU types (MIG-3f0a..., 1g.10gb, GRID A100-4C,
+// nvidia-558), and their colloquial names.
 var partOfGPU = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(?i)\b(mig|vgpu|mdev)\b|\b\d+[gc]\.\d+g|^nvidia-\d+$|\w-\d{1,2}(-\d{1,2})?[abcq]$`)
 })
 
-// IsPartOfGPU reports whether a name that matches no device looks like a part of a GPU.
+// IsPartOfGPU guesses from a name that matches no device.
 func IsPartOfGPU(name string) bool { return partOfGPU().MatchString(name) }
 
 // flowAddress recognises an unquoted address in a flow list, as in {gpus: [0000:06:00.0]}. In YAML this is a plain
@@ -147,7 +146,6 @@ func (d *decoder) flowAddress(n ast.Node) (string, bool) {
 	return address, adjacent && d.matches(addressPattern, address)
 }
 
-// deviceName decodes a device's address or name. It returns addresses in the form of sysfs.
 func (d *decoder) deviceName(path, s string, at place, k deviceKind) (string, bool) {
 	switch {
 	case d.matches(addressPattern, s):
@@ -164,8 +162,7 @@ func (d *decoder) deviceName(path, s string, at place, k deviceKind) (string, bo
 	return "", false
 }
 
-// completed returns an address in the form of sysfs: lower case, with a domain of four digits, or more if they are
-// significant.
+// completed returns the form of sysfs: lower case, with a domain of four digits, or more if they are significant.
 func completed(address string) string {
 	address = strings.ToLower(address)
 	if strings.Count(address, ":") == 1 {
@@ -226,7 +223,6 @@ func (d *decoder) gpuMemory(path string, n ast.Node) Bytes {
 	return *v
 }
 
-// nicNamePattern matches the names of a node's ports on the fabric.
 const nicNamePattern = `^eth(0|[1-9][0-9]?)$`
 
 func (d *decoder) nicName(path string, n ast.Node) string {
@@ -281,7 +277,7 @@ func (r DeviceRequest) flow() string {
 	case strings.Contains(r.Address, ":"):
 		return strconv.Quote(r.Address) // YAML 1.1 readers take many texts with colons for a base-60 number
 	case r.Address != "":
-		return r.Address // begins with a letter and has a digit, so neither a number nor a truth value
+		return r.Address // begins with a letter and has a digit
 	}
 	count := strconv.Itoa(r.Count)
 	if r == (DeviceRequest{Count: r.Count}) {
@@ -299,8 +295,7 @@ func (r DeviceRequest) flow() string {
 		scalarOrEmpty(string(r.Path)))
 }
 
-// flowList formats requests as the value of a key. Labs recorded by older versions have no requests; then it formats
-// count.
+// Labs recorded by older versions have no requests; then flowList formats count.
 func flowList(all []DeviceRequest, count int) string {
 	switch len(all) {
 	case 0:

@@ -7,7 +7,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// requests has the device requests of a lab's only node.
 type requests struct {
 	GPUs, NICs, VFs []DeviceRequest
 	Ports           int

@@ -10,26 +10,26 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 )
 
-// An Effect is the cost of applying a change to a running lab.
+// An Effect is the cost of a change to a running lab.
 type Effect string
 
-// The effects, from cheapest to most expensive.
+// From cheapest to most expensive.
 const (
 	Live     Effect = "live"     // applied while the nodes run
-	Recreate Effect = "recreate" // the node is recreated; the others keep running
-	Rebuild  Effect = "rebuild"  // the whole lab is taken down and recreated
+	Recreate Effect = "recreate" // the others keep running
+	Rebuild  Effect = "rebuild"
 )
 
-// A Change is one difference between two labs.
+// A Change is between two labs.
 type Change struct {
 	Node   string `json:"node,omitempty"` // "" if it concerns the lab
-	Key    string `json:"key"`            // as in the lab file, or "node", "address" or "mac"
+	Key    string `json:"key"`            // of the lab file, or "node", "address" or "mac"
 	Old    string `json:"old,omitempty"`  // "" if a node is added
 	New    string `json:"new,omitempty"`  // "" if a node is removed
 	Effect Effect `json:"effect"`
 }
 
-// String formats the change as one line: "vm00: memory 256MiB -> 1GiB (recreate)".
+// String returns "vm00: memory 256MiB -> 1GiB (recreate)".
 func (c Change) String() string {
 	subject := cmp.Or(c.Node, "lab")
 	switch {
@@ -41,8 +41,8 @@ func (c Change) String() string {
 	return fmt.Sprintf("%s: %s %s -> %s (%s)", subject, c.Key, c.Old, c.New, c.Effect)
 }
 
-// Diff returns the changes between two labs: first the lab's own keys, then removed nodes in the old order, then
-// changed and added nodes in the new order. It returns nil for equal labs.
+// Diff has the lab's own keys first, then removed nodes in the old order, then changed and added nodes in the new
+// order. It returns nil for equal labs.
 func Diff(from, to *Lab) []Change {
 	var all []Change
 	add := func(node, key, was, is string, effect Effect) {
@@ -54,8 +54,7 @@ func Diff(from, to *Lab) []Change {
 	add("", "driver", string(from.Driver), string(to.Driver), Rebuild)
 	add("", "arch", cmp.Or(string(from.Arch), "of this machine"), cmp.Or(string(to.Arch), "of this machine"), Rebuild)
 	add("", "workload", string(from.Workload), string(to.Workload), Live)
-	// The placement of a lab affects how its nodes are built. Labs recorded before these keys existed have the
-	// defaults.
+	// Labs recorded before these keys existed have the defaults.
 	add("", "host.reserve", orNone(from.Reserve.flow()), orNone(to.Reserve.flow()), Recreate)
 	add("", "hugepages", string(cmp.Or(from.Hugepages, DefaultHugepages)),
 		string(cmp.Or(to.Hugepages, DefaultHugepages)), Recreate)
@@ -63,14 +62,14 @@ func Diff(from, to *Lab) []Change {
 	add("", "affinity", orNone(list(from.Affinity, flow)), orNone(list(to.Affinity, flow)), Recreate)
 	add("", "links", orNone(list(from.Links, flowLink)), orNone(list(to.Links, flowLink)), Recreate)
 	if from.VSphere != nil && to.VSphere != nil {
-		add("", "vsphere.host", from.VSphere.Host, to.VSphere.Host, Recreate) // the nodes move to that host
+		add("", "vsphere.host", from.VSphere.Host, to.VSphere.Host, Recreate)
 	}
 	add("", "vsphere", orNone(flow(from.VSphere.anywhere())), orNone(flow(to.VSphere.anywhere())), Rebuild)
 	add("", "slurm.controller", from.controller(), to.controller(), Live)
 	add("", "fabric.mtu", strconv.Itoa(from.Fabric.MTU), strconv.Itoa(to.Fabric.MTU), Live)
 	add("", "fabric.subnet", from.Fabric.Subnet.String(), to.Fabric.Subnet.String(), Live)
 
-	// Nodes are matched by name: a renamed node is removed and added.
+	// A renamed node is removed and added.
 	before, after := byName(from.Nodes), byName(to.Nodes)
 	for _, n := range from.Nodes {
 		if _, stays := after[n.Name]; !stays {
@@ -89,7 +88,7 @@ func Diff(from, to *Lab) []Change {
 		add(n.Name, "image", o.Image, n.Image, Recreate)
 		add(n.Name, "home", string(from.HomeOf(o)), string(to.HomeOf(n)), Recreate)
 		add(n.Name, "nics", o.nics(), n.nics(), Recreate)
-		if n.NIC != NICAuto { // NICAuto keeps the model of a running node
+		if n.NIC != NICAuto { // NICAuto keeps a running node's model
 			add(n.Name, "nic", string(cmp.Or(o.NIC, NICVirtio)), string(cmp.Or(n.NIC, NICVirtio)), Recreate)
 		}
 		add(n.Name, "gpus", o.gpus(), n.gpus(), Recreate)
@@ -98,7 +97,7 @@ func Diff(from, to *Lab) []Change {
 		add(n.Name, "guest_numa", string(cmp.Or(o.GuestNUMA, DefaultSetting)),
 			string(cmp.Or(n.GuestNUMA, DefaultSetting)), Recreate)
 		add(n.Name, "setup", orNone(list(o.Setup, Step.flow)), orNone(list(n.Setup, Step.flow)), Live)
-		// Added and removed NICs are part of "nics". "mac" and "address" compare only the NICs in both.
+		// Added and removed NICs are part of "nics".
 		stay := min(len(o.NICs), len(n.NICs))
 		if from.Name == to.Name { // otherwise every MAC differs, and the lab is rebuilt anyway
 			add(n.Name, "mac", list(o.NICs[:stay], macOf), list(n.NICs[:stay], macOf), Recreate)
@@ -108,7 +107,7 @@ func Diff(from, to *Lab) []Change {
 	return all
 }
 
-// Dearest returns the most expensive effect of the changes, or "" for an empty list.
+// Dearest returns the most expensive effect, or "" for an empty list.
 func Dearest(changes []Change) Effect {
 	order := []Effect{"", Live, Recreate, Rebuild}
 	worst := lists.Max(changes, func(c Change) int { return slices.Index(order, c.Effect) })
@@ -130,7 +129,7 @@ func summary(n Node) string {
 	return s
 }
 
-// orNone returns s, or "none" if it is empty, because in a Change an empty value means an added or removed node.
+// In a Change an empty value means an added or removed node.
 func orNone(s string) string { return cmp.Or(s, "none") }
 
 func macOf(n NIC) string  { return n.MAC }

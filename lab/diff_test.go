@@ -115,8 +115,7 @@ func TestDiffFields(t *testing.T) {
 	}
 }
 
-// A MAC can change without a change of the NIC's name only after a hash collision. It is part of the virtual
-// hardware.
+// A MAC can change without a change of the NIC's name only after a hash collision.
 func TestDiffTellsOfMACs(t *testing.T) {
 	from, to := mustParse(t, "name: x\nnodes: {a: {}}"), mustParse(t, "name: x\nnodes: {a: {}}")
 	to.Nodes[0].NICs[0].MAC = "52:54:00:00:00:01"
@@ -126,7 +125,7 @@ func TestDiffTellsOfMACs(t *testing.T) {
 	}
 }
 
-// The fields that a lab recorded by an older version lacks are not reported as changes.
+// Fields that an older version did not record are no changes.
 func TestDiffOfLabsThatWereRecordedBefore(t *testing.T) {
 	now := mustParse(t, "name: x\nnodes: {a: {nics: 2}, b: {}}")
 	then := mustParse(t, "name: x\nnodes: {a: {nics: 2}, b: {}}")
@@ -152,7 +151,7 @@ func TestDiffProperties(t *testing.T) {
 		text := labText(t)
 		a, b := parse(text), parse(labText(t))
 		there, back := Diff(a, b), Diff(b, a)
-		// An open NIC model (auto) keeps that of the running node, so the difference exists in one direction only.
+		// auto keeps the model of the running node, so the difference exists in one direction only.
 		nic := func(c Change) bool { return c.Key == "nic" }
 		there, back = slices.DeleteFunc(there, nic), slices.DeleteFunc(back, nic)
 		if len(there) != len(back) {
@@ -163,7 +162,6 @@ func TestDiffProperties(t *testing.T) {
 				t.Fatalf("a change that is none: %+v", c)
 			}
 		}
-		// An appended node is the only change.
 		grown := Diff(a, parse(text+"  zz-last-0: {}\n"))
 		if len(grown) != 1 || grown[0].Node != "zz-last-0" || grown[0].Effect != Live {
 			t.Fatalf("appending a node changes %v", grown)

@@ -12,7 +12,7 @@ import (
 	"github.com/rackless/rackless/internal/golden"
 )
 
-// Every file below testdata/errors is an invalid lab file, and the .txt file beside it is the expected message.
+// The .txt file beside an invalid lab file is the expected message.
 func TestErrorTexts(t *testing.T) {
 	files, err := filepath.Glob("testdata/errors/*.yaml")
 	if err != nil || len(files) == 0 {
@@ -44,7 +44,7 @@ func TestErrorTexts(t *testing.T) {
 	}
 }
 
-// The marker is below the character at the reported position.
+// The marker is below the reported position.
 func TestEveryMarkerIsInsideItsLine(t *testing.T) {
 	files, _ := filepath.Glob("testdata/errors/*.yaml")
 	for _, path := range files {
@@ -107,7 +107,7 @@ func TestErrorPrintsOnlyWhatItHas(t *testing.T) {
 }
 
 func TestFaultsComeInDocumentOrder(t *testing.T) {
-	// The decoder finds the missing name last, but it is reported at the top.
+	// The decoder finds the missing name last.
 	_, err := Parse("f", []byte("nodes:\n  b: {cpus: 9999}\n  a: {nics: 99}\ndriver: x\n"))
 	var keys []string
 	for _, e := range err.(Errors) {
@@ -118,7 +118,7 @@ func TestFaultsComeInDocumentOrder(t *testing.T) {
 	}
 }
 
-// Limits that keep a hostile file cheap. These inputs are too large to be files of the repository.
+// Limits keep a hostile file cheap. These inputs are too large to be files of the repository.
 func TestLimits(t *testing.T) {
 	tests := []struct {
 		name, text, want string

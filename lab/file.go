@@ -8,8 +8,7 @@ import (
 )
 
 // The types in this file mirror the lab file as the user wrote it: absent keys are nil. The JSON schema is generated
-// from them (schema_make_test.go), with the field comments as descriptions. The tag "rule" names the decoding rule
-// (rules.go) if the field's type is not enough.
+// from them, with the field comments as descriptions. The tag "rule" names the decoding rule (rules.go).
 
 type file struct {
 	// Name of the lab. It becomes part of socket paths and of process names, so it is short.
@@ -63,7 +62,6 @@ type fileReserve struct {
 	NUMA fileNUMAReserves `json:"numa_nodes,omitempty" rule:"numa_nodes"`
 }
 
-// fileNUMAReserves is a mapping in the file, keyed by the number of the NUMA node.
 type fileNUMAReserves []fileNUMAReserve
 
 type fileNUMAReserve struct {
@@ -91,8 +89,8 @@ type fileSlurm struct {
 // VSphereScheme begins the names of hosts of vSphere: vsphere:// for all, vsphere://NAME for one.
 const VSphereScheme = "vsphere://"
 
-// VSphere is the place and the source of a lab's nodes in vSphere, with names from the inventory. [Parse] fills in
-// Clone and Passthrough.
+// VSphere is the place and the source of a lab's nodes, with names from the inventory. [Parse] fills in Clone and
+// Passthrough.
 type VSphere struct {
 	// ESXi host that runs the nodes.
 	Host string `json:"host" rule:"inventory"`
@@ -130,8 +128,7 @@ type VSphere struct {
 	Modules map[string]string `json:"modules,omitempty" rule:"modules"`
 }
 
-// Switch is a virtual switch that the lab creates, with its port groups, and removes again. [Parse] fills in Kind,
-// MTU and Hosts.
+// Switch is a virtual switch that the lab creates and removes again. [Parse] fills in Kind, MTU and Hosts.
 type Switch struct {
 	// distributed belongs to a datacenter and spans hosts, standard belongs to the host of the lab.
 	Kind SwitchKind `json:"kind,omitempty"`
@@ -147,9 +144,8 @@ type Switch struct {
 	Hosts []string `json:"hosts,omitempty" rule:"names"`
 }
 
-// Customize configures vSphere's customization of Linux guests: the host name, which is the node's, and IP addresses.
-// Address is that of the adapter at the first of Networks, or else of the template's first adapter; SR-IOV adapters
-// get the fabric's addresses.
+// Customize configures vSphere's customization of Linux guests. Address is that of the adapter at the first of
+// Networks, or else of the template's first adapter; SR-IOV adapters get the fabric's addresses.
 type Customize struct {
 	// Domain of the nodes' names.
 	Domain string `json:"domain" rule:"domain"`
@@ -172,13 +168,11 @@ type fileAffinity struct {
 	at  place
 }
 
-// A nodeRef is a reference to a node by name.
 type nodeRef struct {
 	name string
 	at   place
 }
 
-// settings has the keys that both a node and defaults can have.
 type settings struct {
 	// Virtual CPUs of the node. auto leaves them to the planner; an emulated node then has 1.
 	CPUs *orAuto[int] `json:"cpus,omitempty" rule:"cpus"`
@@ -223,13 +217,11 @@ type fileStep struct {
 	Check *string `json:"check,omitempty" rule:"script"`
 }
 
-// orAuto is a value, or auto if it is left to the planner.
 type orAuto[T any] struct {
 	auto  bool
-	value T // not used if auto is set
+	value T
 }
 
-// or returns the value, or fallback for auto.
 func (v orAuto[T]) or(fallback T) T {
 	if v.auto {
 		return fallback
@@ -237,7 +229,7 @@ func (v orAuto[T]) or(fallback T) T {
 	return v.value
 }
 
-// fileDevices are requests for devices of one kind. It is empty for a count of 0.
+// fileDevices is empty for a count of 0.
 type fileDevices []fileDevice
 
 type fileDevice struct {
@@ -247,7 +239,6 @@ type fileDevice struct {
 
 func (f fileDevices) count() int { return lists.Sum(f, func(r fileDevice) int { return r.Count }) }
 
-// requests returns the requests in the form of a Node. It returns nil for an empty list.
 func (f fileDevices) requests() []DeviceRequest {
 	return lists.Map(f, func(r fileDevice) DeviceRequest { return r.DeviceRequest.clone() })
 }
@@ -258,7 +249,7 @@ type fileNode struct {
 	Count *int `json:"count,omitempty" rule:"count"`
 }
 
-// fileNodeList is a mapping in the file. Here it is a list, because the order of the nodes decides their addresses.
+// The order of the nodes decides their addresses.
 type fileNodeList []namedNode
 
 type namedNode struct {
@@ -270,7 +261,7 @@ const maxTokens = 30_000
 
 type place = strictyaml.Place
 
-// An Error is one fault of a lab file, with its place and advice. Errors has all faults of one file.
+// An Error is one fault of a lab file. Errors has all faults of one file.
 type (
 	Error  = strictyaml.Error
 	Errors = strictyaml.Errors

@@ -8,15 +8,14 @@ import (
 	"regexp"
 )
 
-// isLab and isOther distinguish lab files from other YAML files in the same directory. A lab file with faults still
-// counts, so that its user sees the faults.
+// isLab and isOther distinguish YAML files. A lab file with faults still counts, so that its user sees the faults.
 var isLab, isOther = regexp.MustCompile(`(?m)^nodes[ \t]*:`),
 	regexp.MustCompile(`(?m)^(apiVersion|kind|services)[ \t]*:`)
 
-// maxSniffed limits the bytes read from each file. Lab files have a few hundred bytes.
+// maxSniffed is in bytes. Lab files have a few hundred.
 const maxSniffed = 64 << 10
 
-// Files returns the names of the lab files in a directory, in sorted order.
+// Files returns the sorted names of the lab files in a directory.
 func Files(dir fs.FS) ([]string, error) {
 	entries, err := fs.ReadDir(dir, ".")
 	if err != nil {

@@ -12,26 +12,23 @@ import (
 	"github.com/rackless/rackless/internal/words"
 )
 
-// The images of full nodes are Debian systems that rackless builds: a release, and added package sets, as in
-// debian-12+slurm+mpi.
-
-// FullReleases lists the Debian releases of full nodes.
+// FullReleases are the Debian releases of full nodes.
 func FullReleases() []string { return []string{"debian-12", "debian-13"} }
 
 // AnyRelease stands for the first of FullReleases.
 const AnyRelease = "debian"
 
-// PackageSets lists the package sets that can be added to a release.
+// PackageSets can be added to a release.
 func PackageSets() []string { return []string{"ai", "apps", "gpu", "mpi", "mpich", "slurm"} }
 
 const (
-	// DefaultFullMemory is the memory of a full node. Its system uses about 100 MiB.
+	// DefaultFullMemory is for a full node. Its system uses about 100 MiB.
 	DefaultFullMemory = 512 * MiB
-	// MinFullMemory is enough for a full node to boot and run a program.
+	// MinFullMemory is enough to boot and run a program.
 	MinFullMemory = 384 * MiB
 )
 
-// Full reports whether the node is a full node: a Debian system that rackless builds.
+// Full reports whether the node is a Debian system that rackless builds.
 func (n Node) Full() bool { return isFull(n.Image) }
 
 func isFull(image string) bool {
@@ -42,17 +39,15 @@ func isFull(image string) bool {
 // OwnImage reports whether the node boots the user's disk image, with the path Image.
 func (n Node) OwnImage() bool { return n.HasDisk() && !n.Full() }
 
-// HasDisk reports whether the node boots from a disk: a full node, or one with the user's image.
+// HasDisk is true for a full node, or one with the user's image.
 func (n Node) HasDisk() bool { return n.Image != "" && n.Image != DefaultImage }
 
-// imageText decodes builtin, the name of a full node's image, or the path of a disk image. A path must have a dot or
-// a slash, so that a misspelt name is not taken for a path.
+// A path must have a dot or a slash, so that a misspelt name is not taken for a path.
 func (d *decoder) imageText(path string, n ast.Node) *string {
 	s, ok := d.Text(path, n, "text")
 	if !ok {
 		return nil
 	}
-	// Control characters would end up in messages and file names.
 	if !d.matches(imagePattern, s) || utf8.RuneCountInString(s) > maxImage {
 		d.Fail(strictyaml.PlaceOf(n), Error{Key: path, What: "bad image name", Have: strictyaml.Quote(s),
 			Want: fmt.Sprintf("1 to %d characters on one line", maxImage)})

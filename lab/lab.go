@@ -1,8 +1,7 @@
 // Package lab reads the lab file: a short YAML document that describes the nodes of a lab.
 //
-// [Parse] decodes it strictly, fills in every default and checks every value, so that the rest of rackless only sees
-// complete labs. The package is pure: it opens no file, reads no clock and keeps no state, and the same bytes always
-// give the same [Lab], down to the MAC addresses.
+// [Parse] decodes it strictly, fills in every default and checks every value. The package is pure: the same bytes
+// always give the same [Lab], down to the MAC addresses.
 package lab
 
 import (
@@ -15,41 +14,38 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 )
 
-// The limits of version 1 of the lab file. The JSON schema uses the same constants.
+// The limits of the lab file. The JSON schema uses the same constants.
 const (
 	MaxFileSize = 1 << 20 // bytes; 500 nodes with every key written out take about 50 KiB
-	MaxNodes    = 500     // after expansion of counts; more TCG guests than one large host can run
-	MaxName     = 20      // characters; names are part of unix socket paths, which are at most 107 bytes long
+	MaxNodes    = 500     // more TCG guests than one large host can run
+	MaxName     = 20      // characters; unix socket paths have at most 107 bytes
 
 	// The upper limits only catch typing errors: drivers have lower ones (rack/emulated.Supported), and the planner
-	// checks the host's. MaxNICs limits the sum of a node's NICs and virtual functions; a node on a real host may
-	// have neither.
+	// checks the host's. MaxNICs limits the sum of a node's NICs and virtual functions.
 	MinCPUs, MaxCPUs = 1, 4096
 	MinNICs, MaxNICs = 0, 16
 	MinGPUs, MaxGPUs = 0, 64
 
-	// MaxNUMANode is the highest number of a NUMA node: the largest kernels are built for 1024 (CONFIG_NODES_SHIFT 10).
+	// MaxNUMANode: the largest kernels are built for 1024 (CONFIG_NODES_SHIFT 10).
 	MaxNUMANode = 1023
-	// MaxRateMbps is the highest link rate that a selector can have, 10 Tb/s.
+	// MaxRateMbps is for selectors: 10 Tb/s.
 	MaxRateMbps = 10_000_000
 
-	// MinMemory is enough to boot the built-in image, which exists twice (2 x 70 MB) while it unpacks itself. Nodes
-	// share pages that they do not write to.
+	// MinMemory is enough to boot the built-in image, which exists twice (2 x 70 MB) while it unpacks itself.
 	MinMemory = 256 * MiB
-	// MaxMemory only catches wrong units: no machine of 2026 gives more to one guest.
+	// MaxMemory only catches wrong units.
 	MaxMemory = 16 * TiB
 
-	// MinMTU is the smallest MTU that IPv6 allows (RFC 8200, section 5).
+	// MinMTU is the smallest that IPv6 allows (RFC 8200, section 5).
 	MinMTU = 1280
-	// MaxMTU is the largest MTU that most NICs support.
+	// MaxMTU is the largest that most NICs support.
 	MaxMTU = 9216
 
-	// MinPrefix and MaxPrefix limit the prefix length of the fabric's subnet: from a whole /8 to the two addresses of
-	// a /30.
+	// MinPrefix and MaxPrefix limit the fabric's subnet: from a whole /8 to the two addresses of a /30.
 	MinPrefix, MaxPrefix = 8, 30
 )
 
-// The defaults that [Parse] fills in.
+// The defaults of [Parse].
 const (
 	DefaultDriver   = DriverAuto
 	DefaultWorkload = WorkloadMixed
@@ -68,13 +64,12 @@ const (
 	DefaultSubnet = "10.0.0.0/24"
 
 	// DefaultMTU is the smallest round value that lets RoCE use its largest payload. RDMA payloads are powers of two,
-	// and 4096 bytes with the headers that the kernel reserves (see roceHeaders) need 4192. The usual 1500 leaves
-	// only 1024, and the usual jumbo MTU of 9000 carries no more than 4200 does but makes every receive buffer
-	// larger.
+	// and 4096 bytes with the headers that the kernel reserves (see roceHeaders) need 4192. The usual 1500 leaves only
+	// 1024, and 9000 carries no more but makes every receive buffer larger.
 	DefaultMTU = 4200
 )
 
-// A Lab is a complete, valid lab file, as returned by [Parse] and read by every later stage.
+// A Lab is a complete, valid lab file, as returned by [Parse].
 //
 // Its JSON form is stable. Two labs can be compared with reflect.DeepEqual, or with cmp and
 // cmpopts.EquateComparable(netip.Prefix{}, netip.Addr{}).
@@ -83,60 +78,60 @@ type Lab struct {
 	Driver   Driver   `json:"driver"`
 	Workload Workload `json:"workload"`
 	Fabric   Fabric   `json:"fabric"`
-	Nodes    []Node   `json:"nodes"` // in the order of the file, counts expanded; never empty
+	Nodes    []Node   `json:"nodes"` // counts expanded; never empty
 	Slurm    *Slurm   `json:"slurm,omitempty"`
 	VSphere  *VSphere `json:"vsphere,omitempty"` // for driver vsphere
-	// Arch is the architecture of the nodes, or "" for that of the machine that runs them.
+	// Arch is "" for that of the machine that runs the nodes.
 	Arch Arch `json:"arch,omitempty"`
 	// Home is HomeShared, or "" for HomeOwn.
 	Home Home `json:"home,omitempty"`
 
-	// The fields below only matter if nodes are placed on a real host.
+	// For nodes on a real host.
 
 	Reserve   Reserve    `json:"reserve,omitzero"`   // host.reserve in the file
 	Hugepages Hugepages  `json:"hugepages"`          // of all nodes
 	Tenants   string     `json:"tenants"`            // TenantsRead, TenantsIgnore, or the path of a file
 	Affinity  []Affinity `json:"affinity,omitempty"` // in the order of the file
-	Links     [][]string `json:"links,omitempty"`    // ports of the host that reach each other, by address or name
+	Links     [][]string `json:"links,omitempty"`    // host's ports that reach each other, by address or name
 }
 
 // A Reserve is the part of a host that nodes do not get. The planner chooses absent parts.
 type Reserve struct {
-	Cores  *int   `json:"cores,omitempty"`  // physical cores of the whole host, at least 1
-	Memory *Bytes `json:"memory,omitempty"` // of the whole host, spread over its NUMA nodes in proportion to their size
-	// in the order of NUMA nodes; cores count towards Cores and memory replaces the node's share of Memory
+	Cores  *int   `json:"cores,omitempty"`  // at least 1
+	Memory *Bytes `json:"memory,omitempty"` // spread over NUMA nodes in proportion to their size
+	// cores count towards Cores and memory replaces the node's share of Memory
 	NUMA []NUMAReserve `json:"numa_nodes,omitempty"`
 }
 
-// A NUMAReserve is the part of one NUMA node that is reserved for the host.
+// A NUMAReserve is of one NUMA node.
 type NUMAReserve struct {
 	Node   int    `json:"node"`
 	Cores  int    `json:"cores,omitempty"`
 	Memory *Bytes `json:"memory,omitempty"`
 }
 
-// Hugepages is the size of the pages behind the nodes' memory.
+// Hugepages is the size of pages of the nodes' memory.
 type Hugepages string
 
 // The sizes of pages.
 const (
-	HugepagesAuto Hugepages = "auto" // 1 GiB if every node's memory is whole GiB and the host supports it, else 2 MiB
+	HugepagesAuto Hugepages = "auto" // 1 GiB if all memory is whole GiB and the host supports it, else 2 MiB
 	Hugepages1GiB Hugepages = "1GiB"
 	Hugepages2MiB Hugepages = "2MiB"
 	HugepagesOff  Hugepages = "off"
 )
 
-// Values of Lab.Tenants. Any other value is the path of a file.
+// Any other value of Lab.Tenants is the path of a file.
 const (
 	TenantsRead   = "read"   // read them from the host
-	TenantsIgnore = "ignore" // plan as if the host ran no other VMs
+	TenantsIgnore = "ignore" // plan as if there were no other VMs
 )
 
 func pageSizes() []Hugepages {
 	return []Hugepages{HugepagesAuto, Hugepages1GiB, Hugepages2MiB, HugepagesOff}
 }
 
-// Arch is an architecture, named as in Debian, Go and Kubernetes.
+// Arch is named as in Debian, Go and Kubernetes.
 type Arch string
 
 // The architectures of nodes.
@@ -152,8 +147,8 @@ type Home string
 
 // The places of /home.
 const (
-	HomeOwn    Home = "own"    // on the disk of each node
-	HomeShared Home = "shared" // one directory of the lab, removed with it
+	HomeOwn    Home = "own"
+	HomeShared Home = "shared" // one directory, removed with the lab
 )
 
 func homes() []Home { return []Home{HomeOwn, HomeShared} }
@@ -166,7 +161,7 @@ func (l *Lab) HomeOf(n Node) Home {
 	return HomeOwn
 }
 
-// A Setting is a choice that may be left to the planner.
+// A Setting may be left to the planner.
 type Setting string
 
 // The settings.
@@ -181,11 +176,11 @@ func choices() []Setting { return []Setting{Auto, On, Off} }
 // An Affinity ties nodes together or keeps them apart, pair by pair.
 type Affinity struct {
 	Nodes []string     `json:"nodes"`          // at least two
-	NUMA  Togetherness `json:"numa,omitempty"` // whether their cores are on the same NUMA nodes, or on none in common
-	NIC   Togetherness `json:"nic,omitempty"`  // whether they are on the same NIC ports, or on none in common
+	NUMA  Togetherness `json:"numa,omitempty"` // on the same NUMA nodes, or on none in common
+	NIC   Togetherness `json:"nic,omitempty"`  // on the same NIC ports, or on none in common
 }
 
-// Togetherness says whether nodes are kept together or apart; "" means neither.
+// Togetherness may be "": neither.
 type Togetherness string
 
 // Values of Togetherness.
@@ -196,19 +191,19 @@ const (
 
 func affinityValues() []Togetherness { return []Togetherness{Same, Different} }
 
-// A DeviceRequest asks for devices of the host. Empty fields match any device.
+// A DeviceRequest has empty fields that match any device.
 type DeviceRequest struct {
 	Count int `json:"count"` // at least 1; 1 if Address is set
 	// PCI address (0000:41:00.0) or the name in the description of the host (NIC0)
 	Address  string `json:"address,omitempty"`
-	Vendor   string `json:"vendor,omitempty"`    // part of the vendor's name, in any case, or its number (0x10de)
-	Model    string `json:"model,omitempty"`     // part of the model's name, in any case
+	Vendor   string `json:"vendor,omitempty"`    // part of the name, in any case, or its number (0x10de)
+	Model    string `json:"model,omitempty"`     // part of the name, in any case
 	NUMANode *int   `json:"numa_node,omitempty"` // NUMA node of the device
-	RateMbps int64  `json:"rate_mbps,omitempty"` // minimum link rate, for NICs and VFs
+	RateMbps int64  `json:"rate_mbps,omitempty"` // minimum, for NICs and VFs
 
-	// The rest is for emulated GPUs: their memory, a power of two, and their place in the node's PCI tree.
+	// For emulated GPUs: their memory, a power of two, and their place in the node's PCI tree.
 	Memory Bytes   `json:"memory,omitempty"` // 0 means that of the model
-	Beside string  `json:"beside,omitempty"` // name of the node's NIC to which Path leads; empty means its first
+	Beside string  `json:"beside,omitempty"` // the node's NIC to which Path leads; empty means its first
 	Path   GPUPath `json:"path,omitempty"`   // empty means GPUPathPIX
 }
 
@@ -225,68 +220,67 @@ func (r DeviceRequest) ForEmulated() string {
 	return ""
 }
 
-// A GPUPath is the way in a node's PCI tree between an emulated GPU and a NIC, by the names of nvidia-smi topo -m.
+// A GPUPath is between an emulated GPU and a NIC, by the names of nvidia-smi topo -m.
 type GPUPath string
 
 // Values of GPUPath.
 const (
 	GPUPathPIX GPUPath = "pix" // behind one PCIe switch
-	GPUPathPXB GPUPath = "pxb" // behind a second switch that is behind the switch of the NIC
+	GPUPathPXB GPUPath = "pxb" // behind a second switch behind the switch of the NIC
 	GPUPathPHB GPUPath = "phb" // through the host bridge
 	// through another host bridge of the same NUMA node
 	GPUPathNode GPUPath = "node"
-	GPUPathSYS  GPUPath = "sys" // through a host bridge of another NUMA node
+	GPUPathSYS  GPUPath = "sys" // through another NUMA node
 )
 
 func gpuPaths() []GPUPath {
 	return []GPUPath{GPUPathPIX, GPUPathPXB, GPUPathPHB, GPUPathNode, GPUPathSYS}
 }
 
-// Limits of the memory of an emulated GPU.
+// Limits for an emulated GPU.
 const MinGPUMemory, MaxGPUMemory = 16 * MiB, 64 * GiB
 
 // A Fabric is the network between the nodes.
 type Fabric struct {
-	MTU    int          `json:"mtu"`    // bytes of IP packet, as in "ip link set mtu"
-	Subnet netip.Prefix `json:"subnet"` // of the first NIC of every node; the next subnets are for the other NICs
+	MTU    int          `json:"mtu"`    // as in "ip link set mtu"
+	Subnet netip.Prefix `json:"subnet"` // of first NICs; the next subnets are for the others
 }
 
-// RDMAPayload returns the largest RDMA payload, in bytes, that fits the fabric's MTU: the "active_mtu" of the nodes.
+// RDMAPayload is in bytes: the "active_mtu" of the nodes.
 func (f Fabric) RDMAPayload() int { return rdmaPayload(f.MTU) }
 
 // A Node is one machine of the lab.
 type Node struct {
 	Name string `json:"name"`
-	// Profile is the machine on which an emulated node is modelled, or "". It decides the requests below.
+	// Profile is of an emulated node, or "". It decides the requests below.
 	Profile ProfileName `json:"profile,omitempty"`
 
 	CPUs   int    `json:"cpus"`   // virtual CPUs
 	Memory Bytes  `json:"memory"` // whole MiB
-	Image  string `json:"image"`  // DefaultImage, the name of a full node's image (Full), or the path of a disk image
-	NICs   []NIC  `json:"nics"`   // whole NICs first, then virtual functions
+	Image  string `json:"image"`  // DefaultImage, the name of a full node's image, or the path of a disk image
+	NICs   []NIC  `json:"nics"`   // whole ones first, then virtual functions
 	GPUs   int    `json:"gpus"`   // GPUs passed through, or emulated
-	// Model of an emulated node's NICs, never NICAuto in a running lab. Labs recorded before the field existed have
-	// virtio.
+	// never NICAuto in a running lab; labs recorded before the field existed have virtio
 	NIC   NICModel `json:"nic,omitempty"`
-	Setup []Step   `json:"setup,omitempty"` // steps run in this order once the node is up
+	Setup []Step   `json:"setup,omitempty"` // run in this order once the node is up
 
-	// The fields below only matter if nodes are placed on a real host.
+	// For nodes on a real host.
 
-	AutoCPUs   bool    `json:"auto_cpus,omitempty"`   // the planner chooses the number; an emulated node gets CPUs
+	AutoCPUs   bool    `json:"auto_cpus,omitempty"`   // by the planner; an emulated node gets CPUs
 	AutoMemory bool    `json:"auto_memory,omitempty"` // likewise for Memory
-	SMT        Setting `json:"smt"`                   // whether two virtual CPUs share a core, as its threads
-	GuestNUMA  Setting `json:"guest_numa"`            // whether the node sees NUMA nodes
-	VFs        int     `json:"vfs,omitempty"`         // the last VFs entries of NICs are virtual functions
+	SMT        Setting `json:"smt"`                   // two virtual CPUs share a core
+	GuestNUMA  Setting `json:"guest_numa"`
+	VFs        int     `json:"vfs,omitempty"` // the last ones of NICs
 
-	// Requests for GPUs, whole NICs and VFs. Their counts add up to GPUs, to len(NICs)-VFs and to VFs.
+	// Their counts add up to GPUs, to len(NICs)-VFs and to VFs.
 	GPURequests []DeviceRequest `json:"gpu_requests,omitempty"`
 	NICRequests []DeviceRequest `json:"nic_requests,omitempty"`
 	VFRequests  []DeviceRequest `json:"vf_requests,omitempty"`
 }
 
-// ShownNUMA returns the node's guest_numa, with auto resolved. According to published figures, STREAM gains from
-// visible NUMA nodes, NCCL loses on some hosts, and GPU kernels do not care. So auto hides NUMA nodes from nodes with
-// GPUs, unless the workload is measured by its memory or RDMA bandwidth.
+// ShownNUMA resolves auto. According to published figures, STREAM gains from visible NUMA nodes, NCCL loses on some
+// hosts, and GPU kernels do not care. So auto hides NUMA nodes from nodes with GPUs, unless the workload is measured by
+// its memory or RDMA bandwidth.
 func (l *Lab) ShownNUMA(n *Node) Setting {
 	if n.GuestNUMA == On || n.GuestNUMA == Off {
 		return n.GuestNUMA
@@ -307,19 +301,19 @@ type NIC struct {
 	Addr netip.Prefix `json:"addr"` // address with the length of its subnet, e.g. 10.0.0.1/24
 }
 
-// A NICModel is the model of an emulated NIC.
+// A NICModel is of an emulated NIC.
 type NICModel string
 
 // The models of emulated NICs.
 const (
-	// NICAuto is resolved when the node comes up: a ConnectX-4 Lx if a QEMU that emulates it is available, else
-	// virtio. A running node keeps its model.
+	// NICAuto is resolved when the node comes up: a ConnectX-4 Lx if a QEMU that emulates it is available, else virtio.
+	// A running node keeps its model.
 	NICAuto        NICModel = "auto"
-	NICConnectX4Lx NICModel = "connectx-4-lx" // a Mellanox ConnectX-4 Lx, which the node's mlx5 driver drives
+	NICConnectX4Lx NICModel = "connectx-4-lx" // driven by the node's mlx5 driver
 	NICConnectX5   NICModel = "connectx-5"
 	NICConnectX6   NICModel = "connectx-6"
 	NICConnectX7   NICModel = "connectx-7"
-	NICVirtio      NICModel = "virtio" // a virtio NIC; the node's kernel implements RDMA in software (rxe)
+	NICVirtio      NICModel = "virtio" // the node's kernel implements RDMA in software (rxe)
 )
 
 func nicModels() []NICModel {
@@ -332,23 +326,23 @@ func (m NICModel) Title() string {
 		NICConnectX6: "ConnectX-6", NICConnectX7: "ConnectX-7"}[m], string(m))
 }
 
-// ConnectX reports whether the NICs of the node are emulated ConnectX adapters.
+// ConnectX reports whether the NICs are emulated ConnectX adapters.
 func (n Node) ConnectX() bool { return strings.HasPrefix(string(n.NIC), "connectx-") }
 
-// A Driver is the software that makes the nodes.
+// A Driver makes the nodes.
 type Driver string
 
 // The drivers.
 const (
-	DriverAuto    Driver = "auto"    // chosen when the lab comes up, by the machine's abilities
-	DriverQEMU    Driver = "qemu"    // QEMU processes started by rackless itself: no daemon, no root
-	DriverLibvirt Driver = "libvirt" // libvirt domains, visible in virsh and virt-manager; needed for passthrough
-	DriverVSphere Driver = "vsphere" // virtual machines of an ESXi host, through a vCenter or the host itself
+	DriverAuto    Driver = "auto"    // by the machine's abilities
+	DriverQEMU    Driver = "qemu"    // no daemon, no root
+	DriverLibvirt Driver = "libvirt" // visible in virsh and virt-manager; needed for passthrough
+	DriverVSphere Driver = "vsphere" // through a vCenter or the ESXi host itself
 )
 
 func drivers() []Driver { return []Driver{DriverAuto, DriverQEMU, DriverLibvirt, DriverVSphere} }
 
-// A Workload is the purpose of a lab. Placement and advice are weighted by it.
+// A Workload weights placement and advice.
 type Workload string
 
 // The workloads.
@@ -361,19 +355,19 @@ const (
 	WorkloadMixed         Workload = "mixed"
 )
 
-// Workloads lists the workloads in the order of messages and of the schema.
+// Workloads has the order of messages and of the schema.
 func Workloads() []Workload {
 	return []Workload{WorkloadRDMALatency, WorkloadRDMABandwidth, WorkloadGPUCompute, WorkloadGPUCollective,
 		WorkloadCPUBandwidth, WorkloadMixed}
 }
 
-// roceHeaders is the number of bytes that Linux subtracts from an Ethernet MTU to find the RDMA payload: GRH 40, UDP
-// 8, BTH 12, XRC 4, atomic 28 and ICRC 4 (iboe_get_mtu in include/rdma/ib_addr.h). The rxe driver subtracts only 80
+// roceHeaders is the number of bytes that Linux subtracts from an Ethernet MTU to find the RDMA payload: GRH 40, UDP 8,
+// BTH 12, XRC 4, atomic 28 and ICRC 4 (iboe_get_mtu in include/rdma/ib_addr.h). The rxe driver subtracts only 80
 // (RXE_MAX_HDR_LENGTH); the larger figure is safe for hardware and for rxe.
 const roceHeaders = 40 + 8 + 12 + 4 + 28 + 4
 
-// rdmaPayload returns the largest RDMA payload, a power of two from 256 to 4096 bytes (InfiniBand specification,
-// volume 1, PMTU), that fits an Ethernet MTU, or 0 if none fits.
+// rdmaPayload returns a power of two from 256 to 4096 bytes (InfiniBand specification, volume 1, PMTU), or 0 if none
+// fits.
 func rdmaPayload(mtu int) int {
 	for payload := 4096; payload >= 256; payload /= 2 {
 		if payload+roceHeaders <= mtu {
@@ -383,7 +377,7 @@ func rdmaPayload(mtu int) int {
 	return 0
 }
 
-// HasGPUs reports whether a node of the lab has a GPU.
+// HasGPUs is true if any node has a GPU.
 func (l *Lab) HasGPUs() bool {
 	return slices.ContainsFunc(l.Nodes, func(n Node) bool { return n.GPUs > 0 })
 }
@@ -394,9 +388,9 @@ func (n Node) EmulatesGPUs() bool {
 		slices.ContainsFunc(n.GPURequests, func(r DeviceRequest) bool { return r.ForEmulated() != "" })
 }
 
-// RunBy returns the driver of the lab, as set in its file. For "auto" it returns libvirt if the lab asks for GPUs or
-// virtual functions, because an emulated device is no substitute for them, and qemu otherwise. The image set gpu and
-// the keys of emulated GPUs say that emulated ones are wanted.
+// RunBy resolves "auto" to libvirt if the lab asks for GPUs or virtual functions, because an emulated device is no
+// substitute for them, and to qemu otherwise. The image set gpu and the keys of emulated GPUs say that emulated ones
+// are wanted.
 func (l *Lab) RunBy() Driver {
 	switch {
 	case l.Driver != DriverAuto && l.Driver != "":
@@ -407,11 +401,11 @@ func (l *Lab) RunBy() Driver {
 	return DriverQEMU
 }
 
-// NodeNames returns the names of all nodes.
+// NodeNames are in the order of the lab.
 func (l *Lab) NodeNames() []string { return lists.Map(l.Nodes, func(n Node) string { return n.Name }) }
 
-// HostNames returns the lines of every node's /etc/hosts. A node's first NIC has the node's name, the others
-// NODE-NIC; NICs without an address have no line.
+// HostNames returns the lines of every node's /etc/hosts. A node's first NIC has the node's name, the others NODE-NIC;
+// NICs without an address have no line.
 func (l *Lab) HostNames() []string {
 	var lines []string
 	for _, n := range l.Nodes {
@@ -428,7 +422,7 @@ func (l *Lab) HostNames() []string {
 	return lines
 }
 
-// Totals formats the CPUs and memory of a lab. It does not count nodes that leave their size to the planner.
+// Totals does not count nodes that leave their size to the planner.
 func (l *Lab) Totals() (cpus, memory string) {
 	const auto = " and what plan chooses"
 	var n int
@@ -452,6 +446,5 @@ func (l *Lab) Totals() (cpus, memory string) {
 	return fmt.Sprintf("%d %s%s", n, unit, moreCPUs), fmt.Sprintf("%v memory%s", b, moreMemory)
 }
 
-// VMName returns the name of a node's virtual machine on a host, under libvirt and in vSphere: "pair.vm00". Names of
-// labs and nodes have no dot.
+// VMName returns "pair.vm00", for libvirt and vSphere. Names of labs and nodes have no dot.
 func VMName(labName, node string) string { return labName + "." + node }

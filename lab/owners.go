@@ -8,11 +8,11 @@ import (
 	"github.com/rackless/rackless/internal/strictyaml"
 )
 
-// owners finds conflicting requests by address or name: a whole device can be requested only once.
+// owners finds conflicts: a whole device can be requested only once.
 type owners struct {
 	*decoder
 	whole  map[string]claim // GPUs and NICs
-	shared map[string]claim // NICs of which virtual functions are requested
+	shared map[string]claim
 }
 
 type claim struct {
@@ -77,7 +77,6 @@ func (o *owners) reportDuplicate(address string, first, second claim) {
 	o.failOnce(second.at, e)
 }
 
-// finish reports NICs that are requested both whole and for virtual functions.
 func (o *owners) finish() {
 	for _, address := range slices.Sorted(maps.Keys(o.shared)) {
 		v := o.shared[address]

@@ -95,7 +95,7 @@ func TestExamples(t *testing.T) {
 }
 
 // full.yaml promises to show every key, except for Slurm, /home and arch (only for nodes that are not on a host) and
-// vSphere (another driver). The keys come from the schema, and so from the types.
+// vSphere (another driver).
 func TestFullExampleShowsEveryKey(t *testing.T) {
 	data, err := os.ReadFile("../examples/full.yaml")
 	if err != nil {
@@ -268,11 +268,11 @@ func TestMACsAreLocalUniqueAndSteady(t *testing.T) {
 			seen[nic.MAC] = true
 		}
 	}
-	// Even the largest possible lab, with comments for all its NICs, fits the limit on file sizes.
+	// The largest possible lab, with comments for all its NICs, fits the limit on file sizes.
 	if again := mustParse(t, string(l.YAML())); !cmp.Equal(l, again, prefixes) {
 		t.Error("the resolved file of the largest lab means something else")
 	}
-	// Appended nodes do not change the addresses of earlier ones, even after collisions.
+	// Appended nodes keep earlier addresses even after collisions.
 	more := mustParse(t, "name: big\nfabric: {subnet: 10.0.0.0/16}\nnodes: {vm: {count: 490, nics: 16}, z: "+
 		"{count: 10}}")
 	if diff := cmp.Diff(l.Nodes[:490], more.Nodes[:490], prefixes); diff != "" {
@@ -285,7 +285,7 @@ func TestMACsAreLocalUniqueAndSteady(t *testing.T) {
 }
 
 func TestTakenMACsAreProbed(t *testing.T) {
-	// A node with a hash near the end of the range, so that probing has to wrap.
+	// Near the end of the range, so that probing has to wrap.
 	node := 0
 	first := func() string { return FreeMAC("lab", fmt.Sprintf("vm%d", node), 0, map[string]bool{}) }
 	for !strings.HasPrefix(first(), "52:54:00:ff:ff:") {
@@ -307,7 +307,7 @@ func TestTakenMACsAreProbed(t *testing.T) {
 	}
 }
 
-// The hash should spread: among 4000 values of 16.7 million, about 0.5 collisions are expected, never dozens.
+// Among 4000 values of 16.7 million, about 0.5 collisions are expected, never dozens.
 func TestMACHashSpreads(t *testing.T) {
 	seen, meet := map[string]bool{}, 0
 	for n := range 500 {
@@ -388,7 +388,7 @@ nodes:
 	}
 }
 
-// The package is pure: its input is bytes and its output is values.
+// The package is pure.
 func TestImports(t *testing.T) {
 	bad := map[string]string{
 		"os": "files are read by the caller", "net": "nothing is dialled", "time": "the same input gives the same lab",

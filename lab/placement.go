@@ -11,16 +11,13 @@ import (
 	"github.com/rackless/rackless/internal/strictyaml"
 )
 
-// The keys that matter if the lab is placed on a real host.
-
-// tenantsPattern matches the values of tenants. A path must have a slash or a dot, so that a misspelt word such as
-// ingore is not taken for a file.
+// A path must have a slash or a dot, so that a misspelt word such as ingore is not taken for a file.
 const (
 	tenantsPattern = `^(read|ignore|[^\x00-\x1f\x7f]*[./][^\x00-\x1f\x7f]*)$`
-	maxPath        = 4095 // PATH_MAX on Linux without its final NUL; counted in characters here
+	maxPath        = 4095 // PATH_MAX on Linux without its final NUL
 )
 
-// reserve decodes the reserve of the host. A plain number is a number of cores.
+// A plain number is a number of cores.
 func (d *decoder) reserve(path string, n ast.Node) *fileReserve {
 	var r fileReserve
 	switch n.(type) {
@@ -42,7 +39,7 @@ func (d *decoder) reserve(path string, n ast.Node) *fileReserve {
 	return &r
 }
 
-// numaReserves decodes a mapping by NUMA node number. A plain number is a number of cores here too.
+// A plain number is a number of cores here too.
 func (d *decoder) numaReserves(path string, n ast.Node) *fileNUMAReserves {
 	var all fileNUMAReserves
 	if strictyaml.IsNull(n) {
@@ -84,7 +81,7 @@ func (d *decoder) tenants(path string, n ast.Node) *string {
 	return nil
 }
 
-// affinity decodes the list of affinities. Names are resolved later, after counts are expanded.
+// Names are resolved later, after counts are expanded.
 func (d *decoder) affinity(path string, n ast.Node) *[]fileAffinity {
 	if strictyaml.IsNull(n) {
 		return nil
@@ -150,7 +147,6 @@ func (d *decoder) links(path string, n ast.Node) *[][]string {
 	return &all
 }
 
-// list returns the entries of a list, or nil if it is empty or not a list.
 func (d *decoder) list(path string, n ast.Node, want string) []ast.Node {
 	if list, ok := n.(*ast.SequenceNode); ok {
 		return list.Values
@@ -186,8 +182,7 @@ func (d *decoder) nodeRefs(path string, n ast.Node) *[]nodeRef {
 	return &all
 }
 
-// numbered calls each for every entry of a mapping with keys from 0 to high. Quoted numbers are accepted too, because
-// JSON keys are always strings.
+// numbered accepts keys from 0 to high, quoted too, because JSON keys are always strings.
 func (d *decoder) numbered(path string, n ast.Node, high int, each func(number int, path string, at place,
 	value ast.Node)) {
 	d.Pairs(path, n, func(k ast.Node) (string, *Error) {
@@ -201,7 +196,7 @@ func (d *decoder) numbered(path string, n ast.Node, high int, each func(number i
 		return "", &Error{What: "not the number of a NUMA node", Have: strictyaml.Describe(k),
 			Want: fmt.Sprintf("0 to %d", high)}
 	}, func(name string, at place, value ast.Node) {
-		number, _ := strconv.Atoi(name) // the callback of Pairs has checked it
+		number, _ := strconv.Atoi(name) // checked by the callback of Pairs
 		each(number, strictyaml.Join(path, name), at, value)
 	})
 }

@@ -160,7 +160,7 @@ func TestAffinity(t *testing.T) {
 	}
 }
 
-// A name that is both a node and an entry means the node, so that vm00 always means the same node.
+// So vm00 always means the same node.
 func TestANodeGoesBeforeAnEntryOfItsName(t *testing.T) {
 	l := mustParse(t, "name: x\naffinity: [{nodes: [vm00, vm01], numa: same}]\nnodes: {vm: {count: 2}, vm00: "+
 		"{count: 2}}")
@@ -169,7 +169,7 @@ func TestANodeGoesBeforeAnEntryOfItsName(t *testing.T) {
 	}
 }
 
-// Sameness is transitive, and the message names each line of the chain.
+// The message names each line of the chain.
 func TestContradictionsByWayOfOtherNodes(t *testing.T) {
 	_, err := Parse("f", []byte(`name: x
 affinity:
@@ -203,7 +203,6 @@ func TestALabThatIsTooLargeWrittenOutIsRefused(t *testing.T) {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
-	// A large lab with usual requests is accepted.
 	l := mustParse(t, "name: x\nfabric: {subnet: 10.0.0.0/16}\nnodes: {vm: {count: 500, smt: off, gpus: {model: "+
 		"H20}, nics: 8, vfs: 8}}")
 	if again := mustParse(t, string(l.YAML())); !cmp.Equal(l, again, prefixes) {

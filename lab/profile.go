@@ -10,8 +10,7 @@ import (
 	"github.com/rackless/rackless/internal/strictyaml"
 )
 
-// A Profile is a machine that an emulated node is modelled on: its devices, their places in the PCI tree, and rates by
-// path. It gives the defaults of the other keys of a node.
+// A Profile is a machine that an emulated node is modelled on. It gives the defaults of the other keys of a node.
 type Profile struct {
 	Name   string
 	CPUs   int
@@ -24,10 +23,9 @@ type Profile struct {
 	Rates map[GPUPath]int64
 }
 
-// profiles lists the profiles of nodes. The paths of h20 are those of "nvidia-smi topo -m" of a real server
-// (examples/hosts/h20.txt). Its rates are means of those that ib_write_bw reached there from NIC0: 195 Gb/s to GPU1;
-// 178.8 and 175.8 to GPU2 and GPU3, while GPU0, on the same kind of path, reached 195; 124.4, 124.2, 124.3 and 119.1 to
-// the others.
+// The paths of h20 are those of "nvidia-smi topo -m" of a real server (examples/hosts/h20.txt). Its rates are means of
+// ib_write_bw there from NIC0: 195 Gb/s to GPU1; 178.8 and 175.8 to GPU2 and GPU3, while GPU0, on the same kind of
+// path, reached 195; 124.4, 124.2, 124.3 and 119.1 to the others.
 func profiles() []Profile {
 	gpu := func(nic int, path GPUPath) DeviceRequest {
 		return DeviceRequest{Count: 1, Model: "h20", Memory: 64 * MiB, Beside: fmt.Sprintf("eth%d", nic), Path: path}
@@ -41,7 +39,7 @@ func profiles() []Profile {
 	}}
 }
 
-// RateText returns the rates as text, from the nearest path to the farthest.
+// RateText has the nearest path first.
 func (p Profile) RateText() string {
 	var all []string
 	for _, path := range gpuPaths() {
@@ -63,7 +61,7 @@ func profileNames() []ProfileName {
 	return all
 }
 
-// ProfileOf returns the profile with a name.
+// ProfileOf looks up a name.
 func ProfileOf(name ProfileName) (p Profile, ok bool) {
 	all := profiles()
 	if i := slices.Index(profileNames(), name); i >= 0 {
@@ -72,7 +70,7 @@ func ProfileOf(name ProfileName) (p Profile, ok bool) {
 	return Profile{}, false
 }
 
-// profileName decodes the name of a profile. MIG calls the parts of a GPU profiles, too.
+// MIG calls the parts of a GPU profiles, too.
 func (d *decoder) profileName(path string, n ast.Node) *ProfileName {
 	slips := map[string]string{}
 	if s, ok := n.(*ast.StringNode); ok && IsPartOfGPU(s.Value) {
@@ -81,7 +79,7 @@ func (d *decoder) profileName(path string, n ast.Node) *ProfileName {
 	return enum(d, path, n, profileNames(), slips)
 }
 
-// profile returns the profile of an entry, or the defaults of nodes without one.
+// profile returns the defaults of nodes if there is none.
 func (e *entry) profile() Profile {
 	p, ok := ProfileOf(or(e.own.Profile, e.shared.Profile, ""))
 	if !ok {
@@ -109,8 +107,8 @@ func fileRequests(all []DeviceRequest) fileDevices {
 	return list
 }
 
-// NUMANodes returns the number of NUMA nodes that the node has if it is emulated: one more than the highest one of its
-// NICs and GPUs, or 0 if no place of a device depends on one.
+// NUMANodes is the number for an emulated node: one more than the highest one of its NICs and GPUs, or 0 if no place of
+// a device depends on one.
 func (n Node) NUMANodes() int {
 	nodes := 0
 	for _, r := range n.NICRequests {
@@ -129,7 +127,7 @@ func (n Node) NUMANodes() int {
 	return nodes
 }
 
-// NUMANodeOf returns the NUMA node of the i-th NIC of an emulated node that has NUMA nodes. It is 0 unless set.
+// NUMANodeOf is for the i-th NIC of an emulated node with NUMA nodes, 0 unless set.
 func (n Node) NUMANodeOf(nic int) int {
 	for _, r := range n.NICRequests {
 		if nic -= r.Count; nic < 0 && r.NUMANode != nil {
@@ -141,7 +139,7 @@ func (n Node) NUMANodeOf(nic int) int {
 	return 0
 }
 
-// checkNUMA finds GPUs on paths between host bridges in a node that hides its NUMA nodes.
+// checkNUMA finds GPUs on paths between host bridges if NUMA nodes are hidden.
 func (e *entry) checkNUMA(n Node, gpus fileDevices) {
 	if n.GuestNUMA != Off {
 		return

@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// way returns the path between a GPU and a NIC of a node, from the requests alone.
+// way uses the requests alone.
 func way(n Node, gpu, nic int) string {
 	r := n.GPURequests[gpu]
 	beside := int(r.Beside[len("eth")] - '0')
@@ -26,7 +26,7 @@ func way(n Node, gpu, nic int) string {
 	return "SYS"
 }
 
-// The profile has the paths between GPUs and NICs that "nvidia-smi topo -m" printed on the server.
+// The paths are those of "nvidia-smi topo -m" on the server.
 func TestProfileHasThePathsOfItsMachine(t *testing.T) {
 	b, err := os.ReadFile("../examples/hosts/h20.txt")
 	if err != nil {

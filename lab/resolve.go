@@ -17,8 +17,8 @@ import (
 	"github.com/rackless/rackless/internal/words"
 )
 
-// Parse reads a lab file. name is used only in messages. The returned Lab is complete and valid, with defaults filled
-// in, counts expanded and addresses assigned; the error is an [Errors].
+// Parse reads a lab file. name is for messages. The Lab is complete and valid, with defaults filled in, counts expanded
+// and addresses assigned; the error is an [Errors].
 func Parse(name string, data []byte) (*Lab, error) {
 	d := &decoder{compiled: map[string]*regexp.Regexp{}}
 	d.Reader = strictyaml.New(d.format(), name)
@@ -27,8 +27,7 @@ func Parse(name string, data []byte) (*Lab, error) {
 		return nil, d.Errs
 	}
 	f := d.document(body)
-	// The first pass reads each value on its own, so that one run reports all mistakes. Checks that involve several
-	// keys run only if every single value is valid.
+	// One run reports all mistakes. Checks that involve several keys run only if every single value is valid.
 	if len(d.Errs) == 0 {
 		l := d.resolve(f)
 		if len(d.Errs) == 0 {
@@ -62,12 +61,12 @@ func (d *decoder) resolve(f *file) *Lab {
 	if f.Defaults != nil {
 		defaults = *f.Defaults
 	}
-	// Checked before expansion, so that a rejected file takes no memory.
+	// Before expansion, so that a rejected file takes no memory.
 	if !d.checkTotal(f.Nodes) {
 		return nil
 	}
-	from := make(map[string]string)       // expanded name to name in the file
-	expanded := make(map[string][]string) // name in the file to expanded names
+	from := make(map[string]string)       // name to name in the file
+	expanded := make(map[string][]string) // the reverse
 	owners := newOwners(d)
 	for _, n := range f.Nodes {
 		e := entry{decoder: d, path: strictyaml.Join("nodes", n.name), own: n.node.settings, shared: defaults}
@@ -76,7 +75,7 @@ func (d *decoder) resolve(f *file) *Lab {
 		e.checkFull(node)
 		for _, name := range n.expand() {
 			if !d.checkExpanded(n.name, name, from) {
-				break // report only one fault per entry of the file
+				break // one fault per entry
 			}
 			from[name] = n.name
 			expanded[n.name] = append(expanded[n.name], name)
@@ -84,7 +83,7 @@ func (d *decoder) resolve(f *file) *Lab {
 		}
 		owners.claim(&e, expanded[n.name])
 	}
-	// Conflicts between nodes are known only after all entries are expanded.
+	// Conflicts are known only after all entries are expanded.
 	owners.finish()
 	if len(d.Errs) > 0 {
 		return nil
@@ -109,7 +108,7 @@ func (d *decoder) resolve(f *file) *Lab {
 	return l
 }
 
-// An entry of nodes in the file, with its own settings and the shared ones of defaults.
+// An entry has its own settings and the shared ones of defaults.
 type entry struct {
 	*decoder
 	path        string // nodes.NAME
@@ -146,8 +145,7 @@ func (e *entry) node() Node {
 
 func (e *entry) vfs() fileDevices { return or(e.own.VFs, e.shared.VFs, anyOf(DefaultVFs)) }
 
-// nics returns the requests for whole NICs. Their default is 0 for a node with virtual functions, which has its ports
-// already.
+// A node with virtual functions has its ports already.
 func (e *entry) nics() fileDevices {
 	fallback := DefaultNICs
 	if e.vfs().count() > 0 {
@@ -163,7 +161,6 @@ func anyOf(count int) fileDevices {
 	return fileDevices{{DeviceRequest: DeviceRequest{Count: count}}}
 }
 
-// named returns a deep copy of n with this name.
 func (n Node) named(name string) Node {
 	n.Name = name
 	n.NICs, n.Setup = slices.Clone(n.NICs), slices.Clone(n.Setup)
@@ -177,8 +174,7 @@ func (n Node) named(name string) Node {
 	return n
 }
 
-// written returns the path and the place of the effective setting: the entry's own, or else the one in defaults. If
-// neither exists, it returns the path and the place of the entry.
+// written returns the place of the effective setting: the entry's own, or else the one in defaults, or else the entry.
 func (e *entry) written(key string) (path string, at place) {
 	for _, path := range []string{strictyaml.Join(e.path, key), strictyaml.Join("defaults", key)} {
 		if at, ok := e.Values[path]; ok {
@@ -201,7 +197,7 @@ func (e *entry) checkPorts(nics, vfs int) {
 		Want: fmt.Sprintf("at most %d together", MaxNICs)})
 }
 
-// checkBeside finds emulated GPUs beside a NIC that the node does not have.
+// checkBeside finds NICs that the node does not have.
 func (e *entry) checkBeside(gpus fileDevices, ports int) {
 	for _, r := range gpus {
 		if n, err := strconv.Atoi(strings.TrimPrefix(r.Beside, "eth")); err == nil && n >= ports {
@@ -230,7 +226,7 @@ func (e *entry) checkPages(pages Hugepages, n Node) {
 	e.failOnce(at, fault)
 }
 
-// resolveReserve checks that the sum of the NUMA nodes' cores is at most the total.
+// The sum of the NUMA nodes' cores is at most the total.
 func (d *decoder) resolveReserve(f *fileReserve) Reserve {
 	r := Reserve{Cores: f.Cores, Memory: f.Memory}
 	cores := 0
@@ -248,8 +244,7 @@ func (d *decoder) resolveReserve(f *fileReserve) Reserve {
 	return r
 }
 
-// failOnce records a fault unless the same fault is already recorded at its place: a fault in defaults affects many
-// nodes.
+// A fault in defaults affects many nodes.
 func (d *decoder) failOnce(at place, e Error) {
 	if !slices.ContainsFunc(d.Errs, func(o *Error) bool {
 		return o.What == e.What && o.Line == at.Line && o.Column == at.Column
@@ -258,7 +253,6 @@ func (d *decoder) failOnce(at place, e Error) {
 	}
 }
 
-// or returns the first value that is set, or fallback.
 func or[T any](own, shared *T, fallback T) T {
 	switch {
 	case own != nil:
@@ -269,14 +263,13 @@ func or[T any](own, shared *T, fallback T) T {
 	return fallback
 }
 
-// expand returns the names of an entry's nodes. Numbers have at least two digits, so that a lab that grows from 8 to
-// 16 nodes keeps the names of the first eight.
+// Numbers have at least two digits, so that a lab that grows from 8 to 16 nodes keeps the names of the first eight.
 func (n namedNode) expand() []string {
 	if n.node.Count == nil {
 		return []string{n.name}
 	}
 	count := *n.node.Count
-	// Zero padding makes names sort in the order of the nodes, for example in ls.
+	// Names sort in the order of the nodes.
 	digits := max(2, len(strconv.Itoa(count-1)))
 	names := make([]string, count)
 	for i := range names {
@@ -286,7 +279,7 @@ func (n namedNode) expand() []string {
 }
 
 func (d *decoder) checkTotal(nodes fileNodeList) bool {
-	// Check at each entry, to name the first that exceeds the limit.
+	// At each entry, to name the first that exceeds the limit.
 	total := 0
 	for _, n := range nodes {
 		total += or(n.node.Count, nil, 1)
@@ -314,7 +307,7 @@ func (d *decoder) checkExpanded(entry, name string, from map[string]string) bool
 		e.Have = fmt.Sprintf("%s, %d characters", strictyaml.Quote(name), len(name))
 		e.Want = fmt.Sprintf("at most %d, because it becomes part of socket paths", MaxName)
 	case name[len(name)-1] == '-':
-		// The name becomes the host name, which must end with a letter or digit (RFC 1123, section 2.1).
+		// A host name must end with a letter or digit (RFC 1123, section 2.1).
 		e.What, e.Have, e.Want = "node name ends with a hyphen", strictyaml.Quote(name), "a letter or digit at the end"
 	default:
 		return true
@@ -323,11 +316,11 @@ func (d *decoder) checkExpanded(entry, name string, from map[string]string) bool
 	return false
 }
 
-// checkWritten rejects a lab with a YAML form that Parse would reject, because counts multiply the requests of an
-// entry. size is the size of the file in bytes; with it, usual labs can be accepted without formatting them.
+// checkWritten rejects a lab with a YAML form that Parse would reject, because counts multiply requests. size is the
+// file's in bytes; with it, usual labs can be accepted without formatting them.
 func (d *decoder) checkWritten(l *Lab, size int) {
-	// Each node adds at most 64 tokens to the file's own, and an affinity at most two for each node and byte. Each
-	// byte of the file becomes at most ten bytes, so the text is also far below MaxFileSize.
+	// Each node adds at most 64 tokens to the file's own, and an affinity at most two for each node and byte. Each byte
+	// of the file becomes at most ten bytes, so the text is also far below MaxFileSize.
 	if 2*len(l.Nodes)*(size+64) < maxTokens {
 		return
 	}
@@ -349,8 +342,8 @@ func (d *decoder) checkWritten(l *Lab, size int) {
 		Want: want, Fix: "ask for devices by count rather than by many selectors, or use fewer nodes"})
 }
 
-// reserved lists prefixes that the fabric cannot use: "this network", loopback, and multicast with everything above
-// it (IANA IPv4 Special-Purpose Address Registry, RFC 6890).
+// reserved prefixes: "this network", loopback, and multicast with everything above it (IANA IPv4 Special-Purpose
+// Address Registry, RFC 6890).
 func reserved() []netip.Prefix {
 	return []netip.Prefix{
 		netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("224.0.0.0/3"),
@@ -361,14 +354,14 @@ func (d *decoder) checkSubnet(l *Lab) bool {
 	const path = "fabric.subnet"
 	at, written := d.Values[path]
 	if !written {
-		at = d.Keys["nodes"] // the default is too small for these nodes
+		at = d.Keys["nodes"] // the default is too small
 	}
 	p := l.Fabric.Subnet
 	host := 32 - p.Bits()
-	capacity := 1<<host - 2 // all but the network and broadcast addresses
+	capacity := 1<<host - 2 // without network and broadcast addresses
 	if len(l.Nodes) > capacity {
-		need := bits.Len(uint(len(l.Nodes) + 1)) // host bits for the nodes and these two addresses
-		// Masked again, because a shorter prefix turns set bits of the address into host bits.
+		need := bits.Len(uint(len(l.Nodes) + 1)) // for the nodes and these two addresses
+		// A shorter prefix turns set bits of the address into host bits.
 		wider := netip.PrefixFrom(p.Addr(), 32-need).Masked()
 		d.Fail(at, Error{Key: path, What: "subnet too small for the nodes", Have: fmt.Sprintf("%s with 2^%d - 2 = "+
 			"%d addresses", p, host, capacity), Want: fmt.Sprintf("%d, one for each node", len(l.Nodes)),
@@ -377,7 +370,7 @@ func (d *decoder) checkSubnet(l *Lab) bool {
 	}
 	nics := lists.Max(l.Nodes, func(n Node) int { return len(n.NICs) })
 	for k := range nics {
-		// Multicast addresses stop the loop before the subnets pass the end of IPv4.
+		// Multicast addresses stop the loop before the end of IPv4.
 		sub := nthSubnet(p, k)
 		if !slices.ContainsFunc(reserved(), sub.Overlaps) {
 			continue
@@ -394,7 +387,6 @@ func (d *decoder) checkSubnet(l *Lab) bool {
 	return true
 }
 
-// nthSubnet returns the k-th subnet after p of the same size.
 func nthSubnet(p netip.Prefix, k int) netip.Prefix {
 	base := p.Addr().As4()
 	return netip.PrefixFrom(addr4(binary.BigEndian.Uint32(base[:])+uint32(k)<<(32-p.Bits())), p.Bits())
@@ -406,19 +398,16 @@ func addr4(n uint32) netip.Addr {
 	return netip.AddrFrom4(b)
 }
 
-// Connect names the NICs and assigns MAC and IP addresses. They depend only on earlier nodes in the file, so appended
-// nodes do not change the addresses of others.
+// Connect names the NICs and assigns MAC and IP addresses, which depend only on earlier nodes in the file.
 func (l *Lab) Connect() {
-	// Two NICs with one MAC on one switch would take each other's frames, so a hash collision moves on to the next
-	// address.
+	// Two NICs with one MAC on one switch would take each other's frames.
 	used := make(map[string]bool)
 	for i := range l.Nodes {
 		n := &l.Nodes[i]
 		for k := range n.NICs {
 			sub := nthSubnet(l.Fabric.Subnet, k)
 			base := sub.Addr().As4()
-			// The n-th node has the n-th address in every subnet, even if earlier nodes have fewer NICs: 10.0.0.7 and
-			// 10.0.1.7 are always the same machine.
+			// 10.0.0.7 and 10.0.1.7 are always the same machine.
 			host := binary.BigEndian.Uint32(base[:]) + uint32(i) + 1
 			n.NICs[k] = NIC{
 				Name: "eth" + strconv.Itoa(k),
@@ -429,15 +418,15 @@ func (l *Lab) Connect() {
 	}
 }
 
-// FreeMAC returns an unused MAC address for a NIC, and adds it to used. The address is 52:54:00, the usual prefix of
-// QEMU and libvirt (its "locally administered" bit is set, so no vendor owns it), and three bytes of a hash. So the
-// same lab has the same addresses on every machine at any time.
+// FreeMAC returns an unused MAC address, and adds it to used. It is 52:54:00, the usual prefix of QEMU and libvirt (its
+// "locally administered" bit is set), and three bytes of a hash. So the same lab has the same addresses on every
+// machine.
 //
-// SHA-256 is used not for secrecy, but because short names that differ in one digit must spread over all 24 bits.
+// SHA-256 is used because short names that differ in one digit must spread over all 24 bits.
 func FreeMAC(lab, node string, nic int, used map[string]bool) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s/%s/%d", lab, node, nic)) // names contain no slash
 	n := uint32(sum[0])<<16 | uint32(sum[1])<<8 | uint32(sum[2])
-	for ; ; n++ { // terminates: a lab has at most 8000 NICs, and there are 16 million suffixes
+	for ; ; n++ { // a lab has at most 8000 NICs, of 16 million suffixes
 		if mac := fmt.Sprintf("52:54:00:%02x:%02x:%02x", byte(n>>16), byte(n>>8), byte(n)); !used[mac] {
 			used[mac] = true
 			return mac

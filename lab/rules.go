@@ -8,8 +8,7 @@ import (
 	"github.com/rackless/rackless/internal/strictyaml"
 )
 
-// format describes the lab file to the YAML reader. A lab file nests four levels deep; 500 nodes with every key, 8
-// NICs each and our own comments have 16,000 tokens.
+// A lab file nests four levels deep; 500 nodes with every key, 8 NICs each and our own comments have 16,000 tokens.
 func (d *decoder) format() *strictyaml.Format {
 	return &strictyaml.Format{
 		Name: "lab", File: "lab file", MaxSize: MaxFileSize, MaxTokens: maxTokens, MaxDepth: 16,
@@ -46,8 +45,7 @@ func (d *decoder) rules() map[string]strictyaml.Rule {
 	}
 }
 
-// types returns the rules of types that need one, mostly for enumerations. Their maps give advice for common
-// mistakes, in lower case.
+// The maps give advice for common mistakes, in lower case.
 func (d *decoder) types() map[reflect.Type]strictyaml.Rule {
 	return map[reflect.Type]strictyaml.Rule{
 		reflect.TypeFor[fileReserve](): strictyaml.RuleOf(d.reserve),
@@ -75,7 +73,7 @@ func (d *decoder) types() map[reflect.Type]strictyaml.Rule {
 			"1048576": "write 1GiB", "2m": "write 2MiB", "2mb": "write 2MiB", "2mib": "write 2MiB",
 			"2048": "write 2MiB", "4kib": "write off", "4k": "write off",
 		}),
-		// YAML 1.1 reads on and off as booleans, so some users write other booleans for them.
+		// YAML 1.1 reads on and off as booleans.
 		reflect.TypeFor[Setting](): oneOf(d, choices(), map[string]string{
 			"true": "write on", "yes": "write on", "1": "write on", "enabled": "write on",
 			"false": "write off", "no": "write off", "0": "write off", "none": "write off", "disabled": "write off",

@@ -15,22 +15,22 @@ import (
 	"github.com/invopop/jsonschema"
 )
 
-// schemaID identifies the schema in editors. It is never fetched.
+// schemaID is never fetched.
 const schemaID = "https://github.com/rackless/rackless/docs/lab.schema.json"
 
-// Patterns that only the schema uses: the parser gives better messages by parsing the value.
+// The parser gives better messages by parsing the value.
 const (
 	memoryPattern = `^[1-9][0-9]*(B|KiB|MiB|GiB|TiB|M|G)$`
 	keptPattern   = `^(0|[1-9][0-9]*)(B|KiB|MiB|GiB|TiB|M|G)$`
-	nodePattern   = `^(0|[1-9][0-9]{0,3})$` // the number of a NUMA node, as a key
+	nodePattern   = `^(0|[1-9][0-9]{0,3})$` // of a NUMA node, as a key
 	octetPattern  = `(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])`
 	subnetPattern = `^(` + octetPattern + `\.){3}` + octetPattern + `/([89]|[12][0-9]|30)$`
 )
 
-// Tests generate the schema from the types of file.go and their comments; the program only prints the committed
-// docs/lab.schema.json. "go test ./lab -run Schema -update" writes that file.
+// Tests generate the schema; the program only prints the committed docs/lab.schema.json. "go test ./lab -run Schema
+// -update" writes that file.
 
-// descriptions returns the comments of the fields in file.go, by type and field: "file.Name".
+// descriptions are by type and field: "file.Name".
 var descriptions = sync.OnceValue(func() map[string]string {
 	source, err := parser.ParseFile(token.NewFileSet(), "file.go", nil, parser.ParseComments)
 	if err != nil {
@@ -54,21 +54,21 @@ var descriptions = sync.OnceValue(func() map[string]string {
 	return texts
 })
 
-// reflector returns a generator of schemas. It inlines all types except device requests, for readability in editors,
-// and leaves out an $id derived from Go's package path.
+// reflector inlines all types except device requests, for readability in editors, and leaves out an $id derived from
+// Go's package path.
 func reflector() *jsonschema.Reflector {
 	texts := descriptions()
 	return &jsonschema.Reflector{Anonymous: true, DoNotReference: true, ExpandedStruct: true,
 		LookupComment: func(t reflect.Type, field string) string { return texts[t.Name()+"."+field] }}
 }
 
-// makeSchema returns the JSON schema (draft 2020-12) of the lab file, for editors and other tools. The schema accepts
-// every valid file, and some files that Parse rejects by arithmetic, for example because the subnet is too small.
+// makeSchema returns the JSON schema (draft 2020-12) of the lab file. It accepts every valid file, and some files that
+// Parse rejects by arithmetic, for example because the subnet is too small.
 func makeSchema() []byte {
 	s := reflector().Reflect(&file{})
 	s.ID = schemaID
 	s.Title = "rackless lab file"
-	// Marshalling cannot fail: a schema consists of strings, numbers and lists.
+	// A schema consists of strings, numbers and lists.
 	data, err := json.Marshal(s)
 	if err != nil {
 		panic(fmt.Sprintf("print the lab file's schema: %v", err))
@@ -81,7 +81,7 @@ func makeSchema() []byte {
 	return b.Bytes()
 }
 
-// JSONSchemaExtend adds the constraints of top-level keys.
+// JSONSchemaExtend is for top-level keys.
 func (file) JSONSchemaExtend(s *jsonschema.Schema) {
 	name := property(s, "name")
 	name.Pattern, name.MaxLength = namePattern, length(MaxName)
@@ -92,7 +92,7 @@ func (file) JSONSchemaExtend(s *jsonschema.Schema) {
 	oneOfThese(property(s, "home"), homes(), HomeOwn)
 	tenants := property(s, "tenants")
 	tenants.Pattern, tenants.MaxLength, tenants.Default = tenantsPattern, length(maxPath), DefaultTenants
-	// All lines below these keys may be commented out, which YAML reads as null.
+	// YAML reads keys whose lines are all commented out as null.
 	for _, key := range []string{"host", "fabric", "affinity", "links", "slurm", "vsphere", "defaults"} {
 		nullable(s, key)
 	}
@@ -119,10 +119,10 @@ func (Customize) JSONSchemaExtend(s *jsonschema.Schema) {
 	servers.Items = &jsonschema.Schema{Type: "string", Pattern: addressText}
 }
 
-// addressText matches all IPv4 addresses and some invalid ones.
+// addressText also matches some invalid addresses.
 const addressText = `^(\d{1,3}\.){3}\d{1,3}$`
 
-// JSONSchemaExtend adds the enumerations of the settings.
+// JSONSchemaExtend adds enumerations.
 func (VSphere) JSONSchemaExtend(s *jsonschema.Schema) {
 	oneOfThese(property(s, "clone"), clones(), CloneFull)
 	oneOfThese(property(s, "power_policy"), powerPolicies(), "")
@@ -146,7 +146,7 @@ func (VSphere) JSONSchemaExtend(s *jsonschema.Schema) {
 	switches.MaxProperties = length(maxSwitches)
 }
 
-// JSONSchemaExtend adds the enumerations and ranges of switches.
+// JSONSchemaExtend adds enumerations and ranges.
 func (Switch) JSONSchemaExtend(s *jsonschema.Schema) {
 	oneOfThese(property(s, "kind"), switchKinds(), SwitchDistributed)
 	numbers(property(s, "mtu"), MinMTU, maxSwitchMTU, nil)
@@ -168,14 +168,14 @@ func (fileHost) JSONSchemaExtend(s *jsonschema.Schema) {
 	either.AnyOf = append(either.AnyOf, cores())
 }
 
-// JSONSchemaExtend adds the ranges of the reserve.
+// JSONSchemaExtend adds ranges.
 func (fileReserve) JSONSchemaExtend(s *jsonschema.Schema) {
 	numbers(property(s, "cores"), 1, MaxCPUs, nil)
 	asText(s, "memory", keptPattern, nil)
 	nullable(s, "numa_nodes")
 }
 
-// JSONSchema describes the reserves of NUMA nodes as a mapping, as in the file.
+// JSONSchema describes a mapping, as in the file.
 func (fileNUMAReserves) JSONSchema() *jsonschema.Schema {
 	node := reflector().Reflect(&fileNUMAReserve{})
 	node.Version = ""
@@ -187,7 +187,7 @@ func (fileNUMAReserves) JSONSchema() *jsonschema.Schema {
 	}
 }
 
-// JSONSchemaExtend adds the ranges of a NUMA node's reserve.
+// JSONSchemaExtend adds ranges.
 func (fileNUMAReserve) JSONSchemaExtend(s *jsonschema.Schema) {
 	numbers(property(s, "cores"), 1, MaxCPUs, nil)
 	asText(s, "memory", keptPattern, nil)
@@ -208,13 +208,13 @@ func (fileAffinity) JSONSchemaExtend(s *jsonschema.Schema) {
 	}
 }
 
-// JSONSchemaExtend adds the ranges of the fabric.
+// JSONSchemaExtend adds ranges.
 func (fileFabric) JSONSchemaExtend(s *jsonschema.Schema) {
 	numbers(property(s, "mtu"), MinMTU, MaxMTU, DefaultMTU)
 	asText(s, "subnet", subnetPattern, DefaultSubnet)
 }
 
-// JSONSchemaExtend adds the ranges of the settings.
+// JSONSchemaExtend adds ranges.
 func (settings) JSONSchemaExtend(s *jsonschema.Schema) {
 	orWord := func(key string, value *jsonschema.Schema) {
 		p := property(s, key)
@@ -245,7 +245,7 @@ func (settings) JSONSchemaExtend(s *jsonschema.Schema) {
 	nullable(s, "setup")
 }
 
-// JSONSchemaExtend limits the length of a step's commands.
+// JSONSchemaExtend limits the length of commands.
 func (fileStep) JSONSchemaExtend(s *jsonschema.Schema) {
 	for _, key := range []string{"run", "check"} {
 		*property(s, key) = *script(property(s, key).Description)
@@ -266,7 +266,6 @@ func (k deviceKind) schema() *jsonschema.Schema {
 			{Ref: "#/$defs/" + k.key + "_selector"},
 		}
 	}
-	// A count of 0 is only allowed outside a list.
 	list := &jsonschema.Schema{Type: "array", Items: &jsonschema.Schema{AnyOf: one(1)}}
 	return &jsonschema.Schema{AnyOf: append(one(0), list)}
 }
@@ -303,18 +302,17 @@ func (k deviceKind) selectorSchema() *jsonschema.Schema {
 	return s
 }
 
-// JSONSchemaExtend adds the range of count to the settings of a node. The explicit call is needed because Go would
-// promote the method of settings.
+// JSONSchemaExtend adds the range of count. Go would promote the method of settings.
 func (n fileNode) JSONSchemaExtend(s *jsonschema.Schema) {
 	n.settings.JSONSchemaExtend(s)
 	count := property(s, "count")
 	count.Minimum, count.Maximum = number(1), number(MaxNodes)
 }
 
-// JSONSchema describes the nodes as a mapping, as in the file.
+// JSONSchema describes a mapping, as in the file.
 func (fileNodeList) JSONSchema() *jsonschema.Schema {
 	node := reflector().Reflect(&fileNode{})
-	node.Version = "" // only the root of a schema names its draft
+	node.Version = "" // only the root names its draft
 	one := uint64(1)
 	return &jsonschema.Schema{
 		Type:                 "object",
@@ -324,7 +322,7 @@ func (fileNodeList) JSONSchema() *jsonschema.Schema {
 	}
 }
 
-// property returns the schema of a key. Keys match the struct tags, so a missing key is a bug in this file.
+// Keys match the struct tags, so a missing key is a bug in this file.
 func property(s *jsonschema.Schema, key string) *jsonschema.Schema {
 	p, ok := s.Properties.Get(key)
 	if !ok {
@@ -333,18 +331,17 @@ func property(s *jsonschema.Schema, key string) *jsonschema.Schema {
 	return p
 }
 
-// asText describes a key as a string, as in the file. The reflector ignores MarshalText: it reads Bytes as a number
-// and netip.Prefix as an object.
+// The reflector ignores MarshalText: it reads Bytes as a number and netip.Prefix as an object.
 func asText(s *jsonschema.Schema, key, pattern string, fallback any) {
 	*property(s, key) = jsonschema.Schema{Type: "string", Pattern: pattern, Default: fallback,
 		Description: property(s, key).Description}
 }
 
-// nullable allows null for a key, as all lines below it may be commented out.
+// All lines below a key may be commented out.
 func nullable(s *jsonschema.Schema, key string) {
 	p := property(s, key)
 	description := p.Description
-	p.Description = "" // the description belongs to the key, not to one of the alternatives
+	p.Description = "" // it belongs to the key, not to an alternative
 	either := orNull(p)
 	either.Description = description
 	s.Properties.Set(key, either)
@@ -354,7 +351,7 @@ func orNull(s *jsonschema.Schema) *jsonschema.Schema {
 	return &jsonschema.Schema{AnyOf: []*jsonschema.Schema{s, {Type: "null"}}}
 }
 
-// numbers adds a range and the default, or nil if the default is not a single value.
+// fallback is nil if the default is not a single value.
 func numbers(s *jsonschema.Schema, low, high int, fallback any) {
 	s.Minimum, s.Maximum, s.Default = number(low), number(high), fallback
 }

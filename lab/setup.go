@@ -13,7 +13,7 @@ import (
 	"github.com/rackless/rackless/internal/words"
 )
 
-// A Step is one step of a node's setup, for the node's shell. It may run again at any time.
+// A Step is for the node's shell. It may run again at any time.
 type Step struct {
 	Run string `json:"run"`
 	// Check succeeds if Run need not run. Without a Check, Run is run once after each start of the node.
@@ -22,7 +22,7 @@ type Step struct {
 
 const (
 	maxSteps  = 32   // per node
-	maxScript = 8192 // bytes of Run and of Check each: they are arguments of the shell and are stored with the lab
+	maxScript = 8192 // bytes each: they are arguments of the shell and stored with the lab
 )
 
 func (s Step) title() string {
@@ -30,7 +30,7 @@ func (s Step) title() string {
 	return strictyaml.Shorten(line)
 }
 
-// Title names the i-th step, from 0, for messages: "step 1 (modprobe mlx5_core)".
+// Title returns "step 1 (modprobe mlx5_core)" for 0.
 func (n Node) Title(i int) string { return fmt.Sprintf("step %d (%s)", i+1, n.Setup[i].title()) }
 
 func (s Step) flow() string {
@@ -46,18 +46,17 @@ func (n Node) Has(set string) bool {
 	return n.Full() && slices.Contains(strings.Split(sets, "+"), set)
 }
 
-// Slurm configures Slurm on the nodes that have it in their images.
+// Slurm is for nodes that have it in their images.
 type Slurm struct {
 	Controller string `json:"controller"` // node with slurmctld
 }
 
-// SlurmNodes returns the names of the nodes that run Slurm, in the order of the lab.
+// SlurmNodes are in the order of the lab.
 func (l *Lab) SlurmNodes() []string {
 	with := lists.Filter(l.Nodes, func(n Node) bool { return n.Has("slurm") })
 	return lists.Map(with, func(n Node) string { return n.Name })
 }
 
-// controller returns the name of the node with slurmctld, or "none".
 func (l *Lab) controller() string {
 	if l.Slurm == nil {
 		return "none"
@@ -65,7 +64,7 @@ func (l *Lab) controller() string {
 	return l.Slurm.Controller
 }
 
-// resolveSlurm chooses the node with slurmctld: the file's choice, or the first node with Slurm.
+// resolveSlurm chooses the file's controller, or the first node with Slurm.
 func (d *decoder) resolveSlurm(f *fileSlurm, l *Lab) *Slurm {
 	nodes := l.SlurmNodes()
 	const path = "slurm.controller"
@@ -88,7 +87,7 @@ func (d *decoder) resolveSlurm(f *fileSlurm, l *Lab) *Slurm {
 	return &Slurm{Controller: *f.Controller}
 }
 
-// steps decodes a list of steps. A plain text is the step's run.
+// A plain text is the step's run.
 func (d *decoder) steps(path string, n ast.Node) *[]fileStep {
 	const want = "a list of steps, such as [{run: modprobe nvme-rdma, check: test -e /sys/module/nvme_rdma}]"
 	all := []fileStep{}

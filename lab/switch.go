@@ -12,19 +12,18 @@ import (
 	"github.com/rackless/rackless/internal/strictyaml"
 )
 
-// A SwitchKind is the kind of a virtual switch.
+// A SwitchKind is of a virtual switch.
 type SwitchKind string
 
 // The kinds of virtual switches.
 const (
-	SwitchDistributed SwitchKind = "distributed" // part of a datacenter, on any of its hosts
+	SwitchDistributed SwitchKind = "distributed" // on any hosts of a datacenter
 	SwitchStandard    SwitchKind = "standard"    // part of one host
 )
 
 func switchKinds() []SwitchKind { return []SwitchKind{SwitchDistributed, SwitchStandard} }
 
-// Limits of vSphere's switches: MTU, VLAN, the number of names in a list (uplinks, hosts, port groups), and the
-// number of switches in a lab.
+// Limits of vSphere's switches, and of names in a list (uplinks, hosts, port groups) and switches in a lab.
 const (
 	defaultSwitchMTU = 1500
 	maxSwitchMTU     = 9000
@@ -33,7 +32,7 @@ const (
 	maxSwitches      = 16
 )
 
-// SwitchOf returns the name and the switch of the lab that has a port group, or "" and nil.
+// SwitchOf returns the lab's switch that has a port group, or "" and nil.
 func (v *VSphere) SwitchOf(portGroup string) (string, *Switch) {
 	for name, s := range v.Switches {
 		if slices.Contains(s.PortGroups, portGroup) {
@@ -75,7 +74,7 @@ func (d *decoder) names(path string, n ast.Node) *[]string {
 	return &names
 }
 
-// checkSwitches fills in defaults from the rest of the lab, and rejects contradictory switches.
+// checkSwitches also fills in defaults from the rest of the lab.
 func (d *decoder) checkSwitches(l *Lab) {
 	v := l.VSphere
 	groups, uplinks := map[string]string{}, map[string]string{}

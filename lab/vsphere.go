@@ -18,26 +18,26 @@ type Clone string
 // The ways to clone.
 const (
 	CloneFull   Clone = "full"   // with disks of its own
-	CloneLinked Clone = "linked" // shares the disks of the template's snapshot
+	CloneLinked Clone = "linked" // shares the disks of the snapshot
 )
 
 func clones() []Clone { return []Clone{CloneFull, CloneLinked} }
 
-// A Passthrough says whether the plan or ESXi chooses a node's devices.
+// A Passthrough says whether the plan or ESXi chooses devices.
 type Passthrough string
 
 // The ways to pass devices through.
 const (
 	PassthroughStatic  Passthrough = "static"  // chosen by the plan
-	PassthroughDynamic Passthrough = "dynamic" // chosen by ESXi among devices of the same kind
+	PassthroughDynamic Passthrough = "dynamic" // by ESXi among devices of the same kind
 )
 
 func passthroughs() []Passthrough { return []Passthrough{PassthroughStatic, PassthroughDynamic} }
 
-// A PowerPolicy is the power policy of an ESXi host.
+// A PowerPolicy is of an ESXi host.
 type PowerPolicy string
 
-// The policies, by their names in the API.
+// Names in the API.
 const (
 	PowerStatic  PowerPolicy = "static"  // "High performance"
 	PowerDynamic PowerPolicy = "dynamic" // "Balanced"
@@ -46,7 +46,7 @@ const (
 
 func powerPolicies() []PowerPolicy { return []PowerPolicy{PowerStatic, PowerDynamic, PowerLow} }
 
-// maxInventoryName is the length of the longest name that vCenter accepts.
+// maxInventoryName is vCenter's limit.
 const maxInventoryName = 80
 
 func (v *VSphere) anywhere() *VSphere {
@@ -58,7 +58,7 @@ func (v *VSphere) anywhere() *VSphere {
 	return &other
 }
 
-// AddressOf returns the address of the i-th node, from 0, or the zero Prefix if the node uses DHCP.
+// AddressOf counts nodes from 0. It returns the zero Prefix if the node uses DHCP.
 func (c *Customize) AddressOf(i int) netip.Prefix {
 	switch len(c.Address) {
 	case 0:
@@ -70,7 +70,7 @@ func (c *Customize) AddressOf(i int) netip.Prefix {
 	return c.Address[i]
 }
 
-// domainPattern matches a domain; maxServers is the number of name servers that a resolver uses.
+// maxServers is the number of name servers that a resolver uses.
 const (
 	domainPattern = `^[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?$`
 	maxServers    = 3
@@ -139,11 +139,11 @@ func (d *decoder) nameServers(path string, n ast.Node) *[]netip.Addr {
 const (
 	settingPattern = `^[A-Za-z][A-Za-z0-9_.]*$`
 	maxSettings    = 64
-	// maxModuleOptions is more than the length of all options of nmlx5_core.
+	// maxModuleOptions is more than all options of nmlx5_core.
 	maxModuleOptions = 512
 )
 
-// settings decodes a mapping of settings. Their values may look like numbers or booleans.
+// Values of settings may look like numbers or booleans.
 func (d *decoder) settings(path string, n ast.Node, long int) *map[string]string {
 	all := map[string]string{}
 	d.Pairs(path, n, func(k ast.Node) (string, *Error) {
@@ -214,7 +214,7 @@ func (d *decoder) checkCustomize(l *Lab) {
 	}
 }
 
-// checkVSphere rejects a lab without the keys that its driver needs, and keys that its driver would ignore.
+// checkVSphere also rejects keys that the driver would ignore.
 func (d *decoder) checkVSphere(l *Lab) {
 	switch {
 	case l.Driver == DriverVSphere && l.VSphere == nil:

@@ -26,24 +26,24 @@ var written = template.Must(template.New("lab").Funcs(template.FuncMap{
 	"auto":  func() Setting { return DefaultSetting },
 }).Parse(writtenText))
 
-// YAML formats the lab as a lab file with every default written out and explained; Parse of it returns the same Lab.
-// Addresses are comments, because they follow from the order of the nodes.
+// YAML writes every default out and explains it; Parse of it returns the same Lab. Addresses are comments, because they
+// follow from the order of the nodes.
 func (l *Lab) YAML() []byte {
 	var b bytes.Buffer
 	if err := written.Execute(&b, l); err != nil {
-		panic(err) // the template is part of this package
+		panic(err)
 	}
 	return b.Bytes()
 }
 
-// flow formats a node as an entry of nodes, with its NICs as comments: a single NIC on the same line, else a line
-// each. It does not use the template, for speed: Parse may format every lab to check its size.
+// flow formats a node as an entry of nodes, with its NICs as comments. It does not use the template, for speed: Parse
+// may format every lab to check its size.
 func (n Node) flow() string {
 	vfs, nics, gpus, nic := "", n.nics(), n.gpus(), unless(n.NIC, DefaultNIC)
 	if n.VFs > 0 {
 		vfs = n.vfs()
 	}
-	if n.Profile != "" { // decides them, and has another default
+	if n.Profile != "" { // decides them
 		nics, gpus, nic = "", "", word(string(n.NIC))
 	}
 	var b strings.Builder
@@ -66,15 +66,13 @@ func (n Node) flow() string {
 	return b.String()
 }
 
-// unless returns "" for the default, and otherwise the value as YAML.
+// unless returns "" for the default.
 func unless[T ~string](value, otherwise T) string {
 	if value == otherwise {
 		return ""
 	}
 	return word(string(value))
 }
-
-// The values of a node's keys, as in a lab file.
 
 func (n Node) cpus() string {
 	if n.AutoCPUs {
@@ -106,7 +104,7 @@ func (r Reserve) flow() string {
 	return mapping("cores", formatPtr(r.Cores), "memory", formatPtr(r.Memory), "numa_nodes", mapping(nodes...))
 }
 
-// flow formats a value as in a lab file, with keys from its json tags. It returns "" for a zero value.
+// flow takes keys from json tags. It returns "" for a zero value.
 func flow[T any](v T) string { return flowOf(reflect.ValueOf(v)) }
 
 func flowOf(v reflect.Value) string {
@@ -145,8 +143,7 @@ func flowOf(v reflect.Value) string {
 	return mapping(pairs...)
 }
 
-// mapping formats pairs of key and value as a flow mapping. It leaves out empty values, and returns "" if none is
-// left.
+// mapping leaves out empty values, and returns "" if all are.
 func mapping(pairs ...string) string {
 	var b strings.Builder
 	b.Grow(128) // enough for most values
@@ -204,17 +201,17 @@ func mtuNote(mtu int) []string {
 	return []string{why, "1500 would carry 1024, and 9000 no more than this."}
 }
 
-// scalar formats a text so that every YAML reader reads it as text: plain if that is safe, else quoted.
+// Every YAML reader must read a scalar as text.
 func scalar(s string) string {
 	plain := s != "" && s[0] >= 'a' && s[0] <= 'z' && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789-") == ""
 	if plain {
 		return word(s)
 	}
-	// YAML's double quotes know all escapes that Go's quoting produces (section 5.7).
+	// YAML's double quotes know all escapes of Go's quoting (section 5.7).
 	return strconv.Quote(s)
 }
 
-// word formats one of our own words, quoted if YAML 1.1 or 1.2 reads it as a boolean or null.
+// word quotes one of our own words if YAML 1.1 or 1.2 reads it as a boolean or null.
 func word(s string) string {
 	switch s {
 	case "y", "n", "yes", "no", "on", "off", "true", "false", "null":

@@ -74,8 +74,7 @@ func reserveText(t *rapid.T) string {
 	return strings.ReplaceAll(text, "N", strconv.Itoa(rapid.IntRange(1, 9).Draw(t, "cores")))
 }
 
-// devicesText draws a value of gpus, nics or vfs that asks for one to three devices. Addresses work only for a single
-// node.
+// Addresses work only for a single node.
 func devicesText(t *rapid.T, rates, addresses bool, addr int) string {
 	texts := []string{"1", "3", "[1, 1]", "{count: 2}", "{vendor: nvidia, model: '3090'}", "[{numa_node: 0}, 1]"}
 	if rates {
@@ -115,7 +114,7 @@ func labText(t *rapid.T) string {
 			"tenants"))
 	}
 	if maybe("fabric?") {
-		// The subnets have room for 30 nodes and 16 NICs.
+		// Subnets have room for 30 nodes and 16 NICs.
 		fmt.Fprintf(&b, "fabric: {mtu: %d, subnet: 10.%d.0.0/%d}\n", rapid.IntRange(MinMTU, MaxMTU).Draw(t, "mtu"),
 			rapid.IntRange(0, 255).Draw(t, "octet"), rapid.IntRange(16, 26).Draw(t, "length"))
 	}
@@ -127,7 +126,7 @@ func labText(t *rapid.T) string {
 		if maybe(label + " cpus?") {
 			add("cpus", rapid.SampledFrom([]string{"1", "64", "4096", "auto"}).Draw(t, "cpus"))
 		}
-		// Without its own key, a node would have 256MiB, which is not a multiple of 1 GiB.
+		// The default of 256MiB is not a multiple of 1 GiB.
 		if label == "defaults" || maybe(label+" memory?") {
 			unit := rapid.SampledFrom(memories).Draw(t, "unit")
 			add("memory", rapid.SampledFrom([]string{fmt.Sprintf("%d%s", 2*rapid.IntRange(128, 8192).Draw(t, "memory"),
@@ -213,7 +212,7 @@ func TestResolvedFilesMeanTheSame(t *testing.T) {
 	})
 }
 
-// consistent checks the invariants that later stages rely on.
+// Later stages rely on these invariants.
 func consistent(t *rapid.T, l *Lab) {
 	taken := map[string]string{}
 	claim := func(kind, value, owner string) {
