@@ -96,10 +96,10 @@ func (d *decoder) checkShareable(f fileAffinity, a Affinity, byName map[string]*
 	}
 }
 
-// checkTogether reports nodes that one affinity keeps apart and others put together, possibly through further nodes.
-// entries[i] is the file's entry for all[i].
+// checkTogether reports nodes that one affinity keeps apart and others put together. entries[i] is the file's entry for
+// all[i].
 func (d *decoder) checkTogether(key string, entries []fileAffinity, all []Affinity, of func(Affinity) Togetherness) {
-	// "On the same NUMA nodes" and "on the same NICs" are equivalence relations. Each class is a tree of nodes.
+	// Both are equivalence relations. Each class is a tree of nodes.
 	parent := make(map[string]string)
 	root := func(n string) string {
 		for parent[n] != "" {
@@ -138,13 +138,13 @@ func (d *decoder) checkTogether(key string, entries []fileAffinity, all []Affini
 	}
 }
 
-// chain returns the lines of the smallest set of entries that put two nodes together.
+// chain returns the lines of the smallest set of entries.
 func chain(from, to string, entries []fileAffinity, all []Affinity, of func(Affinity) Togetherness) []string {
 	type step struct {
 		node  string
 		lines []string
 	}
-	// Breadth first, so the first path has the fewest entries.
+	// Breadth first, so the first path is shortest.
 	used := make([]bool, len(all))
 	for queue := []step{{node: from}}; len(queue) > 0; queue = queue[1:] {
 		here := queue[0]

@@ -65,7 +65,6 @@ func parseBytes(s string) (b Bytes, fix string) {
 	return Bytes(n) * unit, ""
 }
 
-// suffixFix knows 256mb, 256 MiB, 1.5GiB.
 func suffixFix(number, suffix string) string {
 	if strings.HasPrefix(suffix, ".") {
 		if b, ok := parseFraction(number + suffix); ok {
@@ -82,7 +81,7 @@ func suffixFix(number, suffix string) string {
 	return "use one of the units KiB, MiB, GiB, TiB, M, G"
 }
 
-// parseFraction parses sizes such as 1.5GiB, for advice only. The result must be whole KiB.
+// parseFraction parses sizes such as 1.5GiB, for advice only.
 func parseFraction(s string) (b Bytes, ok bool) {
 	rest := strings.TrimLeft(s, "0123456789.")
 	unit, ok := unitOf(rest)
@@ -161,7 +160,6 @@ func parseRate(s string) (mbps int64, fix string) {
 	return n * unit, ""
 }
 
-// rateFix knows 25G, 100Gbit/s, 2.5Gb/s, 3 GB/s.
 func rateFix(digits, rest string) string {
 	const usual = "use one of the units Mb/s, Gb/s"
 	unit := strings.TrimLeft(rest, ".0123456789")

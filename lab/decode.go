@@ -23,7 +23,7 @@ const (
 	maxImage     = 255 // characters; longer than any file name on Linux
 )
 
-// A decoder continues after a fault, so that one run reports all of them.
+// A decoder continues after a fault, to report all.
 type decoder struct {
 	*strictyaml.Reader
 	compiled map[string]*regexp.Regexp
@@ -63,7 +63,6 @@ func (d *decoder) nodes(path string, n ast.Node) *fileNodeList {
 			Fix: "add a line such as \"  vm: {count: 2}\" below it"})
 		return nil
 	}
-	// Faults of entries may have made the mapping empty.
 	before := len(d.Errs)
 	d.Entries(path, n, func(name string, at place, value ast.Node) {
 		path := strictyaml.Join(path, name)
@@ -234,7 +233,6 @@ func enum[T ~string](d *decoder, path string, n ast.Node, all []T, slips map[str
 	return nil
 }
 
-// misplaced returns the right place of a key in the lab file.
 func misplaced(name string) string {
 	switch name {
 	case "mtu", "subnet":
@@ -290,7 +288,6 @@ func unknownFix(path, name, near string) string {
 	return fix
 }
 
-// mappingFix knows the two shortcuts that people try in place of a mapping of nodes.
 func mappingFix(path string, n ast.Node) string {
 	parent, name, isNode := strings.Cut(path, ".")
 	switch n.(type) {
@@ -307,7 +304,6 @@ func mappingFix(path string, n ast.Node) string {
 	return ""
 }
 
-// deviceFix knows a count in quotes, a word, a vendor, an incomplete address.
 func (d *decoder) deviceFix(s string, k deviceKind) string {
 	if k.max == 0 && !strings.Contains(s, ":") {
 		return ""

@@ -14,13 +14,13 @@ import (
 	"github.com/rackless/rackless/internal/words"
 )
 
-// An address has the form that sysfs, lspci (without the domain) or nvidia-smi (domain of eight digits, upper case)
-// prints. A name must contain a digit, as kernel and tool names do (GPU0, mlx5_bond_0, enp65s0f0np0), so that a vendor
-// or a word such as auto is not taken for one.
+// An address has the form of sysfs, lspci (without the domain) or nvidia-smi (domain of eight digits, upper case). A
+// name must contain a digit, as kernel and tool names do (GPU0, mlx5_bond_0, enp65s0f0np0), so that a vendor or a word
+// such as auto is not taken for one.
 const (
 	addressPattern    = `^([0-9A-Fa-f]{4,8}:)?[0-9A-Fa-f]{2}:[01][0-9A-Fa-f]\.[0-7]$`
 	deviceNamePattern = `^[A-Za-z][A-Za-z_.-]*[0-9][A-Za-z0-9_.-]*$`
-	// characters; interface names have at most 15 and RDMA device names at most 63 (IFNAMSIZ, IB_DEVICE_NAME_MAX)
+	// interface names have at most 15 and RDMA device names at most 63 characters (IFNAMSIZ, IB_DEVICE_NAME_MAX)
 	maxDeviceName = 64
 
 	// matchPattern allows no blank at either end, which would be invisible in the file.
@@ -119,7 +119,7 @@ func (d *decoder) device(path string, n ast.Node, k deviceKind, low int, all fil
 const NoPartsOfGPUs = "MIG and vGPU are not supported yet; a GPU goes to a lab node as a whole, as in gpus: 1"
 
 // partOfGPU matches NVIDIA's names for MIG instances, MIG profiles and vGPU types (MIG-3f0a..., 1g.10gb, GRID A100-4C,
-// nvidia-558), and their colloquial names.
+// nvidia-558), and colloquial ones.
 var partOfGPU = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(?i)\b(mig|vgpu|mdev)\b|\b\d+[gc]\.\d+g|^nvidia-\d+$|\w-\d{1,2}(-\d{1,2})?[abcq]$`)
 })
@@ -127,9 +127,8 @@ var partOfGPU = sync.OnceValue(func() *regexp.Regexp {
 // IsPartOfGPU guesses from a name that matches no device.
 func IsPartOfGPU(name string) bool { return partOfGPU().MatchString(name) }
 
-// flowAddress recognises an unquoted address in a flow list, as in {gpus: [0000:06:00.0]}. In YAML this is a plain
-// scalar, because no blank follows the colon (YAML 1.2.2, section 7.3.3), but the library reads it as key 0000 with
-// value 06:00.0.
+// flowAddress recognises an unquoted address in a flow list, {gpus: [0000:06:00.0]}. In YAML this is a plain scalar,
+// because no blank follows the colon (YAML 1.2.2, section 7.3.3), but the library reads it as a mapping.
 func (d *decoder) flowAddress(n ast.Node) (string, bool) {
 	m, ok := n.(*ast.MappingNode)
 	if !ok || len(m.Values) != 1 || m.IsFlowStyle {
@@ -162,7 +161,7 @@ func (d *decoder) deviceName(path, s string, at place, k deviceKind) (string, bo
 	return "", false
 }
 
-// completed returns the form of sysfs: lower case, with a domain of four digits, or more if they are significant.
+// completed is lower case, with a domain of four digits, or more if they are significant.
 func completed(address string) string {
 	address = strings.ToLower(address)
 	if strings.Count(address, ":") == 1 {

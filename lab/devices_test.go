@@ -221,8 +221,7 @@ func TestParseRate(t *testing.T) {
 	}
 }
 
-// Every way to ask for a part of a GPU gets the message that it is not supported yet, not one about an unknown key or
-// device.
+// The message is not about an unknown key or device.
 func TestPartsOfGPUsAreNotSupportedYet(t *testing.T) {
 	for node, part := range map[string]bool{
 		"gpus: mig": true, "gpus: vgpu": true, "gpus: 1g.10gb": true, "gpus: MIG-GPU-8f/1/0": true, "gpus: 0.5": true,

@@ -151,7 +151,7 @@ func TestDiffProperties(t *testing.T) {
 		text := labText(t)
 		a, b := parse(text), parse(labText(t))
 		there, back := Diff(a, b), Diff(b, a)
-		// auto keeps the model of the running node, so the difference exists in one direction only.
+		// auto keeps the model, so the difference exists in one direction only.
 		nic := func(c Change) bool { return c.Key == "nic" }
 		there, back = slices.DeleteFunc(there, nic), slices.DeleteFunc(back, nic)
 		if len(there) != len(back) {

@@ -118,7 +118,7 @@ func TestFaultsComeInDocumentOrder(t *testing.T) {
 	}
 }
 
-// Limits keep a hostile file cheap. These inputs are too large to be files of the repository.
+// These inputs are too large to be files of the repository.
 func TestLimits(t *testing.T) {
 	tests := []struct {
 		name, text, want string

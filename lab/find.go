@@ -8,7 +8,7 @@ import (
 	"regexp"
 )
 
-// isLab and isOther distinguish YAML files. A lab file with faults still counts, so that its user sees the faults.
+// A lab file with faults still counts, so that its user sees the faults.
 var isLab, isOther = regexp.MustCompile(`(?m)^nodes[ \t]*:`),
 	regexp.MustCompile(`(?m)^(apiVersion|kind|services)[ \t]*:`)
 

@@ -1,7 +1,5 @@
-// Package lab reads the lab file: a short YAML document that describes the nodes of a lab.
-//
-// [Parse] decodes it strictly, fills in every default and checks every value. The package is pure: the same bytes
-// always give the same [Lab], down to the MAC addresses.
+// Package lab reads the lab file: a short YAML document that describes the nodes of a lab. The package is pure: the
+// same bytes always give the same [Lab], down to the MAC addresses.
 package lab
 
 import (
@@ -20,8 +18,8 @@ const (
 	MaxNodes    = 500     // more TCG guests than one large host can run
 	MaxName     = 20      // characters; unix socket paths have at most 107 bytes
 
-	// The upper limits only catch typing errors: drivers have lower ones (rack/emulated.Supported), and the planner
-	// checks the host's. MaxNICs limits the sum of a node's NICs and virtual functions.
+	// The upper limits only catch typing errors: drivers have lower ones (rack/emulated.Supported). MaxNICs limits the
+	// sum of a node's NICs and virtual functions.
 	MinCPUs, MaxCPUs = 1, 4096
 	MinNICs, MaxNICs = 0, 16
 	MinGPUs, MaxGPUs = 0, 64
@@ -63,9 +61,9 @@ const (
 
 	DefaultSubnet = "10.0.0.0/24"
 
-	// DefaultMTU is the smallest round value that lets RoCE use its largest payload. RDMA payloads are powers of two,
-	// and 4096 bytes with the headers that the kernel reserves (see roceHeaders) need 4192. The usual 1500 leaves only
-	// 1024, and 9000 carries no more but makes every receive buffer larger.
+	// DefaultMTU is the smallest round value that lets RoCE use its largest payload: 4096 bytes with the headers that
+	// the kernel reserves (see roceHeaders) need 4192. The usual 1500 leaves only 1024, and 9000 makes every receive
+	// buffer larger.
 	DefaultMTU = 4200
 )
 
@@ -201,7 +199,7 @@ type DeviceRequest struct {
 	NUMANode *int   `json:"numa_node,omitempty"` // NUMA node of the device
 	RateMbps int64  `json:"rate_mbps,omitempty"` // minimum, for NICs and VFs
 
-	// For emulated GPUs: their memory, a power of two, and their place in the node's PCI tree.
+	// For emulated GPUs. Memory is a power of two.
 	Memory Bytes   `json:"memory,omitempty"` // 0 means that of the model
 	Beside string  `json:"beside,omitempty"` // the node's NIC to which Path leads; empty means its first
 	Path   GPUPath `json:"path,omitempty"`   // empty means GPUPathPIX
@@ -279,8 +277,8 @@ type Node struct {
 }
 
 // ShownNUMA resolves auto. According to published figures, STREAM gains from visible NUMA nodes, NCCL loses on some
-// hosts, and GPU kernels do not care. So auto hides NUMA nodes from nodes with GPUs, unless the workload is measured by
-// its memory or RDMA bandwidth.
+// hosts, and GPU kernels do not care. So auto hides them from nodes with GPUs, unless memory or RDMA bandwidth is
+// measured.
 func (l *Lab) ShownNUMA(n *Node) Setting {
 	if n.GuestNUMA == On || n.GuestNUMA == Off {
 		return n.GuestNUMA
@@ -307,7 +305,6 @@ type NICModel string
 // The models of emulated NICs.
 const (
 	// NICAuto is resolved when the node comes up: a ConnectX-4 Lx if a QEMU that emulates it is available, else virtio.
-	// A running node keeps its model.
 	NICAuto        NICModel = "auto"
 	NICConnectX4Lx NICModel = "connectx-4-lx" // driven by the node's mlx5 driver
 	NICConnectX5   NICModel = "connectx-5"
@@ -389,8 +386,7 @@ func (n Node) EmulatesGPUs() bool {
 }
 
 // RunBy resolves "auto" to libvirt if the lab asks for GPUs or virtual functions, because an emulated device is no
-// substitute for them, and to qemu otherwise. The image set gpu and the keys of emulated GPUs say that emulated ones
-// are wanted.
+// substitute for them, and to qemu otherwise. The image set gpu and its keys say that emulated GPUs are wanted.
 func (l *Lab) RunBy() Driver {
 	switch {
 	case l.Driver != DriverAuto && l.Driver != "":
@@ -404,8 +400,8 @@ func (l *Lab) RunBy() Driver {
 // NodeNames are in the order of the lab.
 func (l *Lab) NodeNames() []string { return lists.Map(l.Nodes, func(n Node) string { return n.Name }) }
 
-// HostNames returns the lines of every node's /etc/hosts. A node's first NIC has the node's name, the others NODE-NIC;
-// NICs without an address have no line.
+// HostNames returns the lines of /etc/hosts. A node's first NIC has the node's name, the others NODE-NIC; NICs without
+// an address have no line.
 func (l *Lab) HostNames() []string {
 	var lines []string
 	for _, n := range l.Nodes {
@@ -446,5 +442,5 @@ func (l *Lab) Totals() (cpus, memory string) {
 	return fmt.Sprintf("%d %s%s", n, unit, moreCPUs), fmt.Sprintf("%v memory%s", b, moreMemory)
 }
 
-// VMName returns "pair.vm00", for libvirt and vSphere. Names of labs and nodes have no dot.
+// VMName returns "pair.vm00". Names of labs and nodes have no dot.
 func VMName(labName, node string) string { return labName + "." + node }

@@ -94,8 +94,7 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// full.yaml promises to show every key, except for Slurm, /home and arch (only for nodes that are not on a host) and
-// vSphere (another driver).
+// full.yaml promises every key, except for Slurm, /home and arch (only for emulated nodes) and vSphere.
 func TestFullExampleShowsEveryKey(t *testing.T) {
 	data, err := os.ReadFile("../examples/full.yaml")
 	if err != nil {

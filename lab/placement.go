@@ -14,7 +14,7 @@ import (
 // A path must have a slash or a dot, so that a misspelt word such as ingore is not taken for a file.
 const (
 	tenantsPattern = `^(read|ignore|[^\x00-\x1f\x7f]*[./][^\x00-\x1f\x7f]*)$`
-	maxPath        = 4095 // PATH_MAX on Linux without its final NUL
+	maxPath        = 4095 // PATH_MAX on Linux without NUL
 )
 
 // A plain number is a number of cores.
@@ -39,7 +39,6 @@ func (d *decoder) reserve(path string, n ast.Node) *fileReserve {
 	return &r
 }
 
-// A plain number is a number of cores here too.
 func (d *decoder) numaReserves(path string, n ast.Node) *fileNUMAReserves {
 	var all fileNUMAReserves
 	if strictyaml.IsNull(n) {

@@ -10,7 +10,7 @@ import (
 	"github.com/rackless/rackless/internal/strictyaml"
 )
 
-// A Profile is a machine that an emulated node is modelled on. It gives the defaults of the other keys of a node.
+// A Profile is a machine that an emulated node is modelled on, with defaults of other keys.
 type Profile struct {
 	Name   string
 	CPUs   int
@@ -24,8 +24,8 @@ type Profile struct {
 }
 
 // The paths of h20 are those of "nvidia-smi topo -m" of a real server (examples/hosts/h20.txt). Its rates are means of
-// ib_write_bw there from NIC0: 195 Gb/s to GPU1; 178.8 and 175.8 to GPU2 and GPU3, while GPU0, on the same kind of
-// path, reached 195; 124.4, 124.2, 124.3 and 119.1 to the others.
+// ib_write_bw there from NIC0: 195 Gb/s to GPU1; 178.8 and 175.8 to GPU2 and GPU3, while GPU0 reached 195; 124.4,
+// 124.2, 124.3 and 119.1 to the others.
 func profiles() []Profile {
 	gpu := func(nic int, path GPUPath) DeviceRequest {
 		return DeviceRequest{Count: 1, Model: "h20", Memory: 64 * MiB, Beside: fmt.Sprintf("eth%d", nic), Path: path}
@@ -107,8 +107,7 @@ func fileRequests(all []DeviceRequest) fileDevices {
 	return list
 }
 
-// NUMANodes is the number for an emulated node: one more than the highest one of its NICs and GPUs, or 0 if no place of
-// a device depends on one.
+// NUMANodes is one more than the highest one of the NICs and GPUs of an emulated node, or 0 if no place depends on one.
 func (n Node) NUMANodes() int {
 	nodes := 0
 	for _, r := range n.NICRequests {

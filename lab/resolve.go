@@ -17,8 +17,7 @@ import (
 	"github.com/rackless/rackless/internal/words"
 )
 
-// Parse reads a lab file. name is for messages. The Lab is complete and valid, with defaults filled in, counts expanded
-// and addresses assigned; the error is an [Errors].
+// Parse reads a lab file. name is for messages. The Lab is complete and valid; the error is an [Errors].
 func Parse(name string, data []byte) (*Lab, error) {
 	d := &decoder{compiled: map[string]*regexp.Regexp{}}
 	d.Reader = strictyaml.New(d.format(), name)
@@ -27,7 +26,7 @@ func Parse(name string, data []byte) (*Lab, error) {
 		return nil, d.Errs
 	}
 	f := d.document(body)
-	// One run reports all mistakes. Checks that involve several keys run only if every single value is valid.
+	// Checks that involve several keys run only if every single value is valid.
 	if len(d.Errs) == 0 {
 		l := d.resolve(f)
 		if len(d.Errs) == 0 {
@@ -108,7 +107,6 @@ func (d *decoder) resolve(f *file) *Lab {
 	return l
 }
 
-// An entry has its own settings and the shared ones of defaults.
 type entry struct {
 	*decoder
 	path        string // nodes.NAME
@@ -263,7 +261,7 @@ func or[T any](own, shared *T, fallback T) T {
 	return fallback
 }
 
-// Numbers have at least two digits, so that a lab that grows from 8 to 16 nodes keeps the names of the first eight.
+// With at least two digits, a lab that grows from 8 to 16 nodes keeps the names of the first eight.
 func (n namedNode) expand() []string {
 	if n.node.Count == nil {
 		return []string{n.name}
@@ -316,18 +314,18 @@ func (d *decoder) checkExpanded(entry, name string, from map[string]string) bool
 	return false
 }
 
-// checkWritten rejects a lab with a YAML form that Parse would reject, because counts multiply requests. size is the
-// file's in bytes; with it, usual labs can be accepted without formatting them.
+// checkWritten rejects a lab with a YAML form that Parse would reject. size is the file's in bytes; with it, usual labs
+// can be accepted without formatting them.
 func (d *decoder) checkWritten(l *Lab, size int) {
-	// Each node adds at most 64 tokens to the file's own, and an affinity at most two for each node and byte. Each byte
-	// of the file becomes at most ten bytes, so the text is also far below MaxFileSize.
+	// Each node adds at most 64 tokens to the file's own, and an affinity at most two for each node and byte. The text
+	// is also far below MaxFileSize.
 	if 2*len(l.Nodes)*(size+64) < maxTokens {
 		return
 	}
 	text := l.YAML()
 	have, want := fmt.Sprintf("%d bytes", len(text)), fmt.Sprintf("at most %d", MaxFileSize)
 	if len(text) <= MaxFileSize {
-		// A token is a mark or a text between two marks. An exact count takes as long as everything else in Parse.
+		// A token is a mark or a text between two. An exact count takes as long as everything else in Parse.
 		marks := lists.Count(text, func(c byte) bool { return strings.IndexByte("{}[],:#\n", c) >= 0 })
 		if 2*marks < maxTokens {
 			return
@@ -418,11 +416,10 @@ func (l *Lab) Connect() {
 	}
 }
 
-// FreeMAC returns an unused MAC address, and adds it to used. It is 52:54:00, the usual prefix of QEMU and libvirt (its
-// "locally administered" bit is set), and three bytes of a hash. So the same lab has the same addresses on every
-// machine.
+// FreeMAC returns an unused MAC address, and adds it to used: 52:54:00, the prefix of QEMU and libvirt (its "locally
+// administered" bit is set), and three bytes of a hash. So the same lab has the same addresses on every machine.
 //
-// SHA-256 is used because short names that differ in one digit must spread over all 24 bits.
+// Short names that differ in one digit must spread over all 24 bits, as with SHA-256.
 func FreeMAC(lab, node string, nic int, used map[string]bool) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s/%s/%d", lab, node, nic)) // names contain no slash
 	n := uint32(sum[0])<<16 | uint32(sum[1])<<8 | uint32(sum[2])

@@ -8,7 +8,7 @@ import (
 	"github.com/rackless/rackless/internal/strictyaml"
 )
 
-// A lab file nests four levels deep; 500 nodes with every key, 8 NICs each and our own comments have 16,000 tokens.
+// 500 nodes with every key, 8 NICs each and our own comments have 16,000 tokens.
 func (d *decoder) format() *strictyaml.Format {
 	return &strictyaml.Format{
 		Name: "lab", File: "lab file", MaxSize: MaxFileSize, MaxTokens: maxTokens, MaxDepth: 16,

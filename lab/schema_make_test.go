@@ -27,8 +27,7 @@ const (
 	subnetPattern = `^(` + octetPattern + `\.){3}` + octetPattern + `/([89]|[12][0-9]|30)$`
 )
 
-// Tests generate the schema; the program only prints the committed docs/lab.schema.json. "go test ./lab -run Schema
-// -update" writes that file.
+// Tests generate the schema; the program prints the committed file. "go test ./lab -run Schema -update" writes it.
 
 // descriptions are by type and field: "file.Name".
 var descriptions = sync.OnceValue(func() map[string]string {
@@ -54,16 +53,16 @@ var descriptions = sync.OnceValue(func() map[string]string {
 	return texts
 })
 
-// reflector inlines all types except device requests, for readability in editors, and leaves out an $id derived from
-// Go's package path.
+// reflector inlines all types except device requests, for readability in editors, without an $id from Go's package
+// path.
 func reflector() *jsonschema.Reflector {
 	texts := descriptions()
 	return &jsonschema.Reflector{Anonymous: true, DoNotReference: true, ExpandedStruct: true,
 		LookupComment: func(t reflect.Type, field string) string { return texts[t.Name()+"."+field] }}
 }
 
-// makeSchema returns the JSON schema (draft 2020-12) of the lab file. It accepts every valid file, and some files that
-// Parse rejects by arithmetic, for example because the subnet is too small.
+// makeSchema returns the JSON schema (draft 2020-12). It accepts every valid file, and some files that Parse rejects by
+// arithmetic, such as a subnet that is too small.
 func makeSchema() []byte {
 	s := reflector().Reflect(&file{})
 	s.ID = schemaID

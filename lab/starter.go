@@ -11,8 +11,8 @@ var starterText string
 
 var starter = template.Must(template.New("starter").Parse(starterText))
 
-// Starter returns a lab file with two nodes and comments on further options. With devices, each node gets a GPU and a
-// NIC of a host; otherwise the nodes are emulated. The first line names the schema, for completion in editors.
+// Starter returns a lab file with two nodes. With devices, each gets a GPU and a NIC of a host; otherwise the nodes are
+// emulated. The first line names the schema, for completion in editors.
 func Starter(name string, devices bool) []byte {
 	var b bytes.Buffer
 	if err := starter.Execute(&b, map[string]any{"Name": name, "Devices": devices}); err != nil {

@@ -23,7 +23,7 @@ const (
 
 func switchKinds() []SwitchKind { return []SwitchKind{SwitchDistributed, SwitchStandard} }
 
-// Limits of vSphere's switches, and of names in a list (uplinks, hosts, port groups) and switches in a lab.
+// Limits of vSphere's switches, of names in a list, and of switches in a lab.
 const (
 	defaultSwitchMTU = 1500
 	maxSwitchMTU     = 9000

@@ -26,8 +26,8 @@ var written = template.Must(template.New("lab").Funcs(template.FuncMap{
 	"auto":  func() Setting { return DefaultSetting },
 }).Parse(writtenText))
 
-// YAML writes every default out and explains it; Parse of it returns the same Lab. Addresses are comments, because they
-// follow from the order of the nodes.
+// YAML writes every default out; Parse of it returns the same Lab. Addresses are comments, because they follow from the
+// order of the nodes.
 func (l *Lab) YAML() []byte {
 	var b bytes.Buffer
 	if err := written.Execute(&b, l); err != nil {
@@ -36,8 +36,7 @@ func (l *Lab) YAML() []byte {
 	return b.Bytes()
 }
 
-// flow formats a node as an entry of nodes, with its NICs as comments. It does not use the template, for speed: Parse
-// may format every lab to check its size.
+// flow does not use the template, for speed: Parse may format every lab to check its size.
 func (n Node) flow() string {
 	vfs, nics, gpus, nic := "", n.nics(), n.gpus(), unless(n.NIC, DefaultNIC)
 	if n.VFs > 0 {

@@ -81,7 +81,7 @@ func (a *assembly) wiringNotes() (notes []string) {
 	return notes
 }
 
-// inNetOrder makes ports at the same position of two lab nodes reach each other: nets with most lab nodes come first.
+// inNetOrder makes ports at the same position of two lab nodes reach each other.
 func inNetOrder[T any](a *assembly, ports []T, device func(T) int) {
 	if !a.wiring.Linked() {
 		return
@@ -261,8 +261,7 @@ func (a *assembly) devices(n *Node, pl *NodePlacement, vfs []ownVF) {
 	}
 }
 
-// NearestCell returns the cell of a NUMA node of the host or else the nearest, with ties broken by order. It returns
-// nil if the node is unknown.
+// NearestCell breaks ties by order. It returns nil if the node is unknown.
 func (n *Node) NearestCell(node *int, distance func(from, to int) int) *int {
 	if node == nil {
 		return nil

@@ -1,7 +1,5 @@
-// Package plan holds the planner's values: the problem, the cost of a placement, and the plan.
-//
-// [Evaluate] computes the cost of a placement term by term. [Assemble] makes a [Plan] from a placement. Packages below
-// this one make the [Problem], find the [Placement], judge the Plan and explain an [Infeasible] lab.
+// Package plan holds the planner's values: the problem, the cost of a placement, and the plan. Packages below this one
+// make the [Problem], find the [Placement], judge the [Plan] and explain an [Infeasible] lab.
 //
 // Everything here is pure: the same input gives the same bytes. The rules, the terms and the evidence for the weights
 // are in docs/planner.md.

@@ -23,8 +23,8 @@ type Term struct {
 // Cost adds up the terms.
 func Cost(terms []Term) int64 { return lists.Sum(terms, func(t Term) int64 { return t.Cost }) }
 
-// Evaluate returns the terms of each lab node in the order of the problem, then terms about several nodes. It includes
-// terms of value 0. The placement must satisfy the rules. docs/planner.md defines each term.
+// Evaluate has terms of each lab node in the order of the problem, then terms about several nodes, also of value 0. The
+// placement must satisfy the rules. docs/planner.md defines each term.
 func Evaluate(p *Problem, pl *Placement) []Term { return NewLayout(p).evaluate(pl) }
 
 // Cost is the sum of the terms of [Evaluate].
@@ -122,8 +122,8 @@ func (p *Problem) unequal(own []int64) []Term {
 	return terms
 }
 
-// gpuNIC pairs each element of the larger side, or each GPU if both are equal, with the cheapest partner on the other
-// side, with ties broken by order. It returns the sum of steps for unmeasured pairs, and of percents for measured ones.
+// gpuNIC pairs each element of the larger side, or each GPU if both are equal, with the cheapest partner, with ties
+// broken by order. It returns the steps of unmeasured pairs, and the percents of measured ones.
 func (p *Problem) gpuNIC(gpus, ports []int) (steps, percent int64, measured bool) {
 	from, to := gpus, ports
 	if len(ports) > len(gpus) {
@@ -237,8 +237,8 @@ func (e *evaluation) deviceDistances(i int, devices []int) (nearest, all int64) 
 	return nearest, all
 }
 
-// deviceShare returns the number of cores that lab node i lacks, compared with shares in proportion to the devices
-// (rounded down), times the largest distance between their NUMA nodes.
+// deviceShare returns the cores missing from shares in proportion to the devices (rounded down), times the largest
+// distance between their NUMA nodes.
 func (e *evaluation) deviceShare(i int, gpus, ports []int) int64 {
 	shares, all := e.p.homes(gpus)
 	homes, devices := e.p.homes(slices.Concat(gpus, ports))
@@ -283,8 +283,8 @@ func evenMissing(cores map[int]int64) (missing int64) {
 	return missing
 }
 
-// memory returns the sum of distances from pages to the nearest core, and the pages missing from NUMA nodes' shares in
-// proportion to cores (rounded down).
+// memory returns the distances from pages to the nearest core, and the pages missing from shares in proportion to cores
+// (rounded down).
 func (e *evaluation) memory(i int) (far, off int64) {
 	have := map[int]int64{}
 	for _, m := range e.pl.Nodes[i].Memory {
@@ -305,14 +305,13 @@ func total(cores map[int]int64) (sum int64) {
 	return sum
 }
 
-// wholeShare is rounded down. The remainder may be on any node, because assigning it would make the cost depend on the
-// numbering of nodes.
+// wholeShare is rounded down. If the remainder had a node, the cost would depend on the numbering of nodes.
 func wholeShare(pages, n, all int64) int64 {
 	return pages/all*n + pages%all*n/all // so that no product overflows
 }
 
-// Shares splits whole pages in proportion to the cores on each NUMA node. Remaining pages go to the largest remainders,
-// with ties broken by the lowest node.
+// Shares splits whole pages in proportion to cores. The rest goes to the largest remainders, with ties broken by the
+// lowest node.
 func Shares(pages int64, cores map[int]int64) map[int]int64 {
 	total := total(cores)
 	shares := make(map[int]int64, len(cores))

@@ -9,8 +9,8 @@ import (
 	"github.com/rackless/rackless/lab"
 )
 
-// smallProblem has two NUMA nodes at distance 21 (11 beyond local) with four cores of two threads each, and an L3 for
-// every two cores. GPU 0 and NIC 2 are on node 0, GPU 1 and NIC 3 on node 1.
+// smallProblem has two NUMA nodes at distance 21 with four cores of two threads each, and an L3 for every two cores.
+// GPU 0 and NIC 2 are on node 0, GPU 1 and NIC 3 on node 1.
 func smallProblem() *Problem {
 	zero, one := 0, 1
 	pages := int64(16)

@@ -11,8 +11,8 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A Layout checks and evaluates modified placements of a problem. The explanations use it to find runners-up, and the
-// search uses it to leave CPU 0 to the host.
+// A Layout checks and evaluates modified placements of a problem, for explanations and for the last steps of the
+// search.
 type Layout struct {
 	p      *Problem
 	Cores  map[int]*Core // by ID
@@ -54,8 +54,7 @@ func (l *Layout) CoresOn(cores []int) map[int]int64 {
 	return on
 }
 
-// Fits checks the rules on cores and memory, 1 to 3 and 6 of docs/planner.md. It ignores devices, because exchanges do
-// not move them.
+// Fits checks rules 1 to 3 and 6 of docs/planner.md. Exchanges do not move devices.
 func (l *Layout) Fits(pl *Placement) bool {
 	held := map[int]bool{}
 	for i := range pl.Nodes {
@@ -130,8 +129,7 @@ func (l *Layout) affine(pl *Placement) bool {
 	return true
 }
 
-// Spread places the memory of lab node i in proportion to its cores as far as there is room, and the rest on the
-// nearest nodes. It reports whether all of it fits.
+// Spread places memory in proportion to cores, and the rest on the nearest nodes. It reports whether all of it fits.
 func (l *Layout) Spread(pl *Placement, i int) bool {
 	n := &pl.Nodes[i]
 	n.Memory = nil
@@ -178,8 +176,8 @@ func (pl *Placement) Exchangeable() *Placement {
 	return c
 }
 
-// GivenCPUs returns the lab nodes' CPUs, and siblings on the same cores, because the host's use of a sibling would slow
-// the node down. It returns an error for a number that is not a CPU's.
+// GivenCPUs includes siblings on the same cores, because the host's use of one would slow the node down. It returns an
+// error for a number that is not a CPU's.
 func (p *Plan) GivenCPUs(h *topology.Host) (topology.CPUSet, error) {
 	var own topology.CPUSet
 	for i := range p.Nodes {

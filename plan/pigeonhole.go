@@ -8,17 +8,15 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 )
 
-// A Clash is a set of requests for more of a resource than they can get in any placement. Without any one of the set,
-// the remaining ones can be satisfied.
+// A Clash asks for more of a resource than there is. Without any one of its requests, the remaining ones fit.
 type Clash struct {
 	Requests []int    // ascending
 	Parts    []string // Demand constants
 	Affinity int      // index in Problem.Affinity, or -1
 }
 
-// DeviceClashes finds conflicts about devices and NUMA nodes by matching: by Hall's theorem, all requests can be
-// satisfied unless a subset has too few choices. It treats each resource separately, so a problem without clashes may
-// still be infeasible.
+// DeviceClashes finds conflicts by matching: by Hall's theorem, all requests can be satisfied unless a subset has too
+// few choices. It treats each resource separately, so a problem without clashes may still be infeasible.
 func (p *Problem) DeviceClashes() []Clash {
 	var all []Clash
 	try := func(m *matching, affinity int, parts ...string) {
@@ -159,7 +157,7 @@ func (m *matching) ask(request, count int, any []int) {
 
 // tooMany returns nil if all can be satisfied.
 func (m *matching) tooMany() []int {
-	// So few lab nodes are named: "vm00 needs 5 GPUs, there are 4" instead of all eight.
+	// "vm00 needs 5 GPUs, there are 4" instead of all eight.
 	slices.SortStableFunc(m.units, func(a, b matchUnit) int { return cmp.Compare(b.count, a.count) })
 	for u := range m.units {
 		for range m.units[u].count {
@@ -206,8 +204,7 @@ const InfeasibleSchema = "rackless/infeasible/v1"
 // Infeasible is the error for a lab that cannot be placed. Package plan/conflict makes it.
 type Infeasible struct {
 	Schema string `json:"schema"`
-	// Requests are the conflicting demands: without any one of their lab nodes, the others can be placed. Demands
-	// without a lab node come last.
+	// Requests are irreducible. Demands without a lab node come last.
 	Requests []Demand `json:"requests"`
 	// Facts prevent a placement: without any one of them, or without all marked Together, the requests could be
 	// satisfied.
@@ -216,8 +213,7 @@ type Infeasible struct {
 	Message string `json:"message"`
 	// Nearest is the nearest request that would fit, in a sentence.
 	Nearest string `json:"nearest"`
-	// Minimal is true if it was verified that no lab node can be left out of Requests. It is false if time or steps ran
-	// out.
+	// Minimal means that no lab node can be left out of Requests. It is false if time or steps ran out.
 	Minimal bool `json:"minimal"`
 	// Stopped is the reason for which the search ended before it found a plan or a conflict. A plan may then exist.
 	Stopped string `json:"stopped"`

@@ -12,8 +12,8 @@ import (
 // ProblemSchema names the JSON form of a Problem.
 const ProblemSchema = "rackless/problem/v1"
 
-// A Problem is one instance: the resources, the requests, and the cost of each shortcoming. A placement depends on
-// nothing else. NUMA nodes, cores, packages and L3 caches have the host's numbers (topology.Host).
+// A Problem determines a placement completely. NUMA nodes, cores, packages and L3 caches have the host's numbers
+// (topology.Host).
 type Problem struct {
 	Schema   string       `json:"schema"`
 	Lab      string       `json:"lab"`
@@ -97,19 +97,17 @@ type Device struct {
 	// Bundle is the same number for devices that can only be given together, because of an IOMMU group or as functions
 	// of one card.
 	Bundle int `json:"bundle"`
-	// Functions go to the lab node with the device: its own, and all of its bundle except bridges. Empty if there are
-	// no addresses.
+	// Functions go with the device: its own, and all of its bundle except bridges. Empty if there are no addresses.
 	Functions []string `json:"functions,omitempty"`
 	// Whole reports whether the device may be given away. If not, Refused is the reason.
 	Whole   bool   `json:"whole"`
 	Refused string `json:"refused,omitempty"`
-	// Group names the tie of the bundle for messages, such as "IOMMU group 14". Tenant is the holder of the device.
-	// Both may be empty.
+	// Group names the tie for messages, such as "IOMMU group 14"; Tenant holds the device. Both may be empty.
 	Group  string `json:"group,omitempty"`
 	Tenant string `json:"tenant,omitempty"`
 
-	// RateMbps is the link rate of a NIC, or 0 if the link is down. RateUnknown is set if the NIC is bound to vfio-pci
-	// or the host's source does not tell. RDMA reports whether the NIC has or could have RDMA.
+	// RateMbps is a NIC's link rate, or 0 if the link is down. RateUnknown is set if the NIC is bound to vfio-pci or
+	// the host does not tell. RDMA reports whether the NIC has or could have RDMA.
 	RateMbps    int64 `json:"rate_mbps,omitempty"`
 	RateUnknown bool  `json:"rate_unknown,omitempty"`
 	RDMA        bool  `json:"rdma,omitempty"`
@@ -274,7 +272,7 @@ func (p *Problem) Wiring() *Wiring {
 		if net := p.Devices[d].Net; linked && net > 0 {
 			w.net = append(w.net, net)
 		} else if linked {
-			// Each port without a link has its own.
+			// Negative, unlike a link: each port without one has its own.
 			w.net = append(w.net, -d-1) // virtual functions of one port reach each other
 		}
 	}

@@ -55,8 +55,8 @@ var meanings = map[string]string{
 	TermUnequal:          "percents between the best and the worst placed of equal lab nodes",
 }
 
-// Weights are in basis points: hundredths of a percent of the workload's key figure, according to measurements. They
-// are never negative. docs/planner.md gives the evidence; a study's own figures replace them (plan --model).
+// Weights are in basis points: hundredths of a percent of the workload's key figure. They are never negative.
+// docs/planner.md gives the evidence; a study's own figures replace them (plan --model).
 type Weights struct {
 	GPUNICPath     int64 `json:"gpu_nic_path"`     // per step of the path class of each pair
 	GPUNICMeasured int64 `json:"gpu_nic_measured"` // per percent of measured loss, replacing GPUNICPath

@@ -17,8 +17,7 @@ import (
 // MaxAdvice: users would not act on more.
 const MaxAdvice = 8
 
-// Advice tries changes of the host and reports the ones that lower the cost, the best first. Of several changes to the
-// same thing only the best is reported.
+// Advice tries changes of the host and reports the ones that lower the cost, the best first, one for each thing.
 //
 // A gain is certain: it is r.Bound, a lower bound on the cost of the unchanged host, minus the cost of a placement that
 // was found. At most [MaxAdviceSolves] problems are solved.
@@ -138,8 +137,7 @@ func worstPath(p *plan.Problem, n *plan.NodePlacement) *plan.PairPath {
 	return worst
 }
 
-// ports proposes to turn up NICs without a link, at the rate of others of the same model. Otherwise the rate would be a
-// guess.
+// Without another NIC of the same model, the rate would be a guess.
 func (a *advisor) ports() {
 	for i := range a.p.Devices {
 		d := &a.p.Devices[i]
@@ -169,7 +167,7 @@ func wanted(p *plan.Problem, device int) bool {
 	})
 }
 
-// virtualFunctions proposes as many as all lab nodes ask for together. The search decides whether that is better.
+// virtualFunctions proposes as many as all lab nodes ask for together.
 func (a *advisor) virtualFunctions() {
 	used := map[int]int{}
 	asked := 0
@@ -327,7 +325,7 @@ func (a *advisor) placesFor(device, node, near int) {
 	if !a.movable(device) {
 		return
 	}
-	// Moving a NIC to a GPU and moving the GPU to the NIC count as the same change.
+	// Moving either of the two is the same change.
 	key := []string{cardKey(d.ID)}
 	if near >= 0 {
 		key = append(key, cardKey(a.p.Devices[near].ID))
@@ -362,8 +360,7 @@ func (a *advisor) placesFor(device, node, near int) {
 	}
 }
 
-// movable excludes devices that the host needs, and cards that share an IOMMU group with others, because there the
-// group is the problem.
+// If cards share an IOMMU group, the group is the problem.
 func (a *advisor) movable(device int) bool {
 	d := &a.p.Devices[device]
 	if !d.Whole && d.VFs == 0 {
@@ -403,8 +400,8 @@ func (a *advisor) freePort(id string, node, near int) *topology.PCIDevice {
 	return free[0]
 }
 
-// relocated returns nil if the move is impossible. It drops the measured losses of moved cards, but keeps NVLink, which
-// connects GPUs and not slots. Building the problem anew could fail for unrelated reasons.
+// relocated returns nil if the move is impossible. It keeps NVLink, which connects GPUs and not slots. Building the
+// problem anew could fail for unrelated reasons.
 func (a *advisor) relocated(m move) *plan.Problem {
 	h := m.apply(a.host)
 	if h == nil {

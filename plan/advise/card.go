@@ -8,8 +8,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A card is plugged into one slot: all physical functions of one device with their virtual ones, or a device that is
-// known only by name. Its pointers point into the host.
+// A card is plugged into one slot, with virtual functions, or is known only by name. It points into the host.
 type card struct {
 	functions []*topology.PCIDevice // by address; none if the host's source has no addresses
 	virtual   []*topology.PCIDevice

@@ -4,11 +4,8 @@ import (
 	"reflect"
 )
 
-// deepCopy copies pointers, slices and maps recursively. It uses reflection, so that new fields of a Host are copied
-// too.
-//
-// A struct with unexported fields (topology.CPUSet, netip.Prefix) is copied as a value, because such types are
-// immutable.
+// deepCopy uses reflection, so that new fields of a Host are copied too. A struct with unexported fields
+// (topology.CPUSet, netip.Prefix) is copied as a value, because such types are immutable.
 func deepCopy[T any](v T) T { return copyValue(reflect.ValueOf(&v).Elem()).Interface().(T) }
 
 func copyValue(v reflect.Value) reflect.Value {

@@ -29,10 +29,8 @@ const (
 )
 
 // Decisions lists, for the host and then for each lab node, the runner-up to each choice, its extra cost and the
-// evidence. pl must be the result of [plan.Assemble] for r, and r the result of solve for p.
-//
-// Runner-ups for devices, guest NUMA and SMT are solutions of changed problems, at most [MaxDecisionSolves] of them.
-// The others are the best of single changes to the placement, and say so.
+// evidence. pl must be the result of [plan.Assemble] for r, and r the result of solve for p. It solves at most
+// [MaxDecisionSolves] changed problems; other runner-ups are the best of single changes to the placement, and say so.
 func Decisions(ctx context.Context, p *plan.Problem, h *topology.Host, l *lab.Lab, pl *plan.Plan, r *search.Result,
 	solve Solver) ([]plan.Decision, error) {
 	if len(r.Placement.Nodes) != len(p.Requests) || len(pl.Nodes) != len(p.Requests) ||

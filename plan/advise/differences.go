@@ -13,7 +13,7 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// maxTermChanges: a change of the lab changes terms of every lab node, and the largest few suffice.
+// maxTermChanges: a change of the lab changes terms of every lab node.
 const maxTermChanges = 6
 
 // Differences lists the cost, then each lab node, then the host, then the terms that changed most. It returns nil for

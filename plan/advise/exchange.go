@@ -9,8 +9,8 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// Alternatives for cores and memory are found by exchange, checked against the rules and evaluated in full. A search
-// might find better ones, but a problem cannot exclude certain cores or memory, and other lab nodes would move.
+// Alternatives for cores and memory are found by exchange. A search might find better ones, but a problem cannot
+// exclude certain cores or memory, and other lab nodes would move.
 
 // mainNode has most of a lab node's cores, the lowest of several.
 func (o *oracle) mainNode(n *plan.NodePlacement) int {
@@ -18,8 +18,8 @@ func (o *oracle) mainNode(n *plan.NodePlacement) int {
 	return slices.MaxFunc(slices.Sorted(maps.Keys(on)), func(a, b int) int { return cmp.Compare(on[a], on[b]) })
 }
 
-// elsewhere takes free cores and, unless other is negative, cores of lab node other, which gets given-up ones in
-// return. It returns nil if there are too few cores or the result breaks a rule.
+// elsewhere takes free cores and, unless other is negative, cores of lab node other in exchange. It returns nil if
+// there are too few cores or the result breaks a rule.
 func (o *oracle) elsewhere(pl *plan.Placement, i, from, to, other int, freeFirst bool) *plan.Placement {
 	next := pl.Exchangeable()
 	n := &next.Nodes[i]
@@ -76,7 +76,7 @@ func (o *oracle) near(from int) []plan.NUMANode {
 	return nodes
 }
 
-// otherCores returns nil if no placement keeps the rules without a core on the main NUMA node.
+// otherCores returns nil if no placement keeps the rules.
 func (o *oracle) otherCores(i, tries int) (best *plan.Placement, cost int64) {
 	pl := &o.base.Placement
 	from := o.mainNode(&pl.Nodes[i])
@@ -135,8 +135,7 @@ type hostSwap struct {
 	cost         int64
 }
 
-// otherHousekeeping tries only one of several equivalent cores, because a host of 128 cores would have thousands of
-// mostly equal exchanges.
+// otherHousekeeping tries only one of several equivalent cores: a host of 128 cores would have thousands of exchanges.
 func (o *oracle) otherHousekeeping(tries int) *hostSwap {
 	pl := &o.base.Placement
 	type kind struct{ owner, node, l3, pkg int }

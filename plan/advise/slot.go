@@ -9,12 +9,11 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A slot is represented by the device in it, with the fields that depend on the place, including the port at the other
-// end of the link.
+// A slot is represented by the device in it, including the port at the other end of the link.
 type slot = topology.PCIDevice
 
 // plugInto copies pointers so that functions never share one. The link keeps the card's speed and width, because the
-// new slot's would be a guess. The port is only set if both ports are known.
+// new slot's would be a guess.
 func plugInto(s slot, d *topology.PCIDevice) {
 	s = deepCopy(s)
 	d.Parent, d.Root, d.ParentUnknown, d.Slot = s.Parent, s.Root, s.ParentUnknown, s.Slot
@@ -28,8 +27,7 @@ func equal[T comparable](a, b *T) bool {
 	return a == nil && b == nil || a != nil && b != nil && *a == *b
 }
 
-// plug puts each function into the slot with its number, or else into the first. Virtual functions, GPUs and NICs
-// follow.
+// plug puts each function into the slot with its number, or else into the first.
 func (c *card) plug(slots map[uint8]slot) {
 	first := c.functions[0]
 	base, ok := slots[first.Address.Function]
@@ -149,7 +147,7 @@ func (c *card) setNode(node *int) {
 
 // Paths that a tool reported belong to the slots.
 func swapReported(h *topology.Host, a, b *card) {
-	// A card with two parts, such as two ports, may replace a card with one: both parts then get its paths.
+	// A card with two parts, such as two ports, may replace a card with one.
 	place := map[string]string{}
 	pair := func(to, from []string) {
 		for i, id := range to {
@@ -274,8 +272,7 @@ func freePorts(h *topology.Host, node int, c *card) []*topology.PCIDevice {
 	return append(wide, narrow...)
 }
 
-// rootOn returns the first root bus of a NUMA node with a GPU, else with a NIC, else any. Others lead to memory
-// controllers and the chipset.
+// Root buses without GPUs or NICs lead to memory controllers and the chipset.
 func rootOn(h *topology.Host, node int, c *card) string {
 	best, rank := "", 0
 	for i := range h.PCI {

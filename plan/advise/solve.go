@@ -16,8 +16,7 @@ import (
 // [MaxAdviceSolves] problems are solved and nothing here watches a clock.
 type Solver func(context.Context, *plan.Problem) (*search.Result, error)
 
-// These limits keep an explanation from taking many times as long as the plan. A usual host with a few lab nodes stays
-// far below.
+// These limits keep an explanation from taking many times as long as the plan.
 const (
 	MaxDecisionSolves = 48
 	MaxAdviceSolves   = 32
@@ -105,8 +104,7 @@ func forbid(r *plan.Request, device int) bool {
 	return enough
 }
 
-// demand splits a want of several into this device and the rest. A whole device is forbidden to all other requests, to
-// spare the search the attempts.
+// demand splits a want of several. A whole device is forbidden to all other requests, to spare the search the attempts.
 func demand(q *plan.Problem, i, device int) bool {
 	for k, list := range wantLists(&q.Requests[i]) {
 		at := slices.IndexFunc(*list, func(w plan.Want) bool { return slices.Contains(w.Any, device) })
@@ -133,8 +131,7 @@ func demand(q *plan.Problem, i, device int) bool {
 	return false
 }
 
-// Requests of a class are changed together: after a change of only one, the search would just swap two of them at no
-// cost.
+// After a change of only one request of a class, the search would just swap two of them at no cost.
 func sameClass(p *plan.Problem, i int) []int {
 	return lists.Where(p.Requests, func(r plan.Request) bool { return r.Class == p.Requests[i].Class })
 }
@@ -198,8 +195,7 @@ func (o *oracle) otherDevices(i int) alternative {
 	return best
 }
 
-// losing takes the card of a device from lab node i. If it keeps no devices, its whole class loses the card; otherwise
-// it gets a class of its own.
+// If lab node i keeps no devices, its whole class loses the card; otherwise it gets a class of its own.
 func (o *oracle) losing(i int, kept []int, lost int) (q *plan.Problem, possible bool) {
 	q, possible = changed(o.p), true
 	losers := sameClass(o.p, i)

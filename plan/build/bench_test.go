@@ -10,8 +10,7 @@ import (
 	"github.com/rackless/rackless/plan/build"
 )
 
-// largeHost is for the planner's speed goals: 1,024 CPUs, 16 NUMA nodes, 16 GPUs, and 16 NICs with 16 virtual
-// functions.
+// largeHost is for the planner's speed goals.
 func largeHost(t testing.TB) *topology.Host {
 	t.Helper()
 	h := described(t, "pack:2 numa:8(memory=128GiB) l3:4 core:8 pu:2")

@@ -1,8 +1,7 @@
 // Package build makes the planner's problem from a host and a lab.
 //
-// [Problem] decides which resources lab nodes may get and which the host keeps. It reports all requests that the host
-// cannot satisfy at once ([RequestErrors]). A file of measurements ([ParseModel]) replaces published weights and path
-// classes.
+// [Problem] reports all requests that the host cannot satisfy at once ([RequestErrors]). A file of measurements
+// ([ParseModel]) replaces published weights and path classes.
 package build
 
 import (
@@ -49,8 +48,8 @@ const (
 	maxOthers    = 4096    // disks, default routes, bonds, and tenants
 )
 
-// Problem makes a planner's problem, with assumptions about the host in Notes. Its error is a [RequestErrors] with all
-// requests that the host cannot satisfy; each names the lab node, the key, the available amount and the remedy.
+// Problem puts assumptions about the host into Notes, and changes neither h nor l. Its error is a [RequestErrors]; each
+// names the lab node, the key, the available amount and the remedy.
 func Problem(h *topology.Host, l *lab.Lab, o Options) (*plan.Problem, error) {
 	b := &problemBuilder{
 		host: h, lab: l, model: o.Model, noted: map[string]bool{},
@@ -206,8 +205,7 @@ func (e *RequestError) Error() string {
 	return text + e.What
 }
 
-// RequestErrors are all errors of one [Problem], in the order of the lab. errors.As with a *RequestError finds the
-// first.
+// RequestErrors are never empty, and in the order of the lab. errors.As with a *RequestError finds the first.
 type RequestErrors = lists.Errors[*RequestError]
 
 const maxListed = 8

@@ -40,12 +40,12 @@ func (s functionSets) join(a, c topology.PCIAddr) {
 	s[a], s[c] = a, a
 }
 
-// bundle joins devices that can only go together, and decides which of them may be given away.
+// bundle joins devices that can only go together.
 //
-// The functions of a GPU's card go together, because they share its reset and power. The functions of a NIC are
-// separate NICs. Functions of one IOMMU group go together, because the IOMMU cannot distinguish them: vfio requires
-// that each is bound to it or has no driver (Documentation/driver-api/vfio.rst). Bridges stay with the host. So do
-// virtual functions, which vanish when their physical function is given away.
+// The functions of a GPU's card share its reset and power. The functions of a NIC are separate NICs. The IOMMU cannot
+// distinguish functions of one group: vfio requires that each is bound to it or has no driver
+// (Documentation/driver-api/vfio.rst). Bridges stay with the host. So do virtual functions, which vanish when their
+// physical function is given away.
 func (b *problemBuilder) bundle() {
 	sets := functionSets{}
 	for i := range b.facts {
@@ -117,8 +117,8 @@ func functionNames(f *deviceFacts, all []topology.PCIAddr) []string {
 	return names
 }
 
-// refusal returns the reason for which the device cannot be given away, or "". Reasons of the device itself come first:
-// "it holds the root disk" is clearer than its group.
+// refusal returns the reason for which the device cannot be given away, or "". "it holds the root disk" comes before
+// the group, because it is clearer.
 func (b *problemBuilder) refusal(f *deviceFacts, all []topology.PCIAddr, groupOf map[topology.PCIAddr]int) string {
 	if f.refused != "" {
 		return f.refused
@@ -158,8 +158,7 @@ func (b *problemBuilder) holder(functions []topology.PCIAddr) string {
 	return ""
 }
 
-// noteCompany notes functions that go along because of an IOMMU group, so that the loss of a USB controller or a sound
-// card is no surprise.
+// The loss of a USB controller or a sound card should be no surprise.
 func (b *problemBuilder) noteCompany(d *plan.Device, f *deviceFacts, all []topology.PCIAddr,
 	groupOf map[topology.PCIAddr]int) {
 	others := lists.Map(lists.Filter(all, func(a topology.PCIAddr) bool { return !slices.Contains(f.card, a) }),
@@ -203,7 +202,7 @@ func bridgeKeepsGroup(p *topology.PCIDevice) string {
 		"group away; another slot may help", p.Address, words.Plain(p.Driver))
 }
 
-// iommuGroups returns nothing and notes the consequences if the IOMMU is off or the host does not tell.
+// iommuGroups returns nothing if the IOMMU is off or the host does not tell.
 func (b *problemBuilder) iommuGroups() []endpointGroup {
 	wanted := b.wantsDevices(plan.KindGPU) || b.wantsDevices(plan.KindNIC) || b.wantsDevices(plan.KindVF)
 	io := &b.host.IOMMU

@@ -143,7 +143,7 @@ func machinesToPlan(t *testing.T) map[string]*topology.Host {
 var long = flag.Bool("long", false, "plan each lab on each machine twice, and not one of four by chance")
 
 // A plan passes its checker, the same twice, or there is a reason for none. With RACKLESS_CORPUS the search has its
-// full limit; without, it stops early, because this is run often. With -short it plans on a fifth of the machines.
+// full limit; with -short it plans on a fifth of the machines.
 func TestEveryMachineIsPlanned(t *testing.T) {
 	t.Parallel()
 	hosts := machinesToPlan(t)

@@ -109,8 +109,7 @@ func span(first, last int) []int {
 }
 
 // The author of the EPYC lab placed it by hand: two cores of the first and of the last node for the host, the rest of
-// nodes 0 and 2 for vm00, and of nodes 1 and 3 for vm01. He bound memory to both nodes without amounts, so this test
-// uses the split with the lowest cost.
+// nodes 0 and 2 for vm00, and of nodes 1 and 3 for vm01. He gave no amounts of memory, so this test uses the cheapest.
 func TestTheEPYCPairIsAsGoodAsTheHandPlan(t *testing.T) {
 	t.Parallel()
 	c := proved(t, readHost(t, hostEPYC), labFile(t, "epyc-pair.yaml"), build.Options{})
@@ -317,8 +316,7 @@ func TestMeasurementsMoveNIC0ToGPU0AndGPU1(t *testing.T) {
 				with = append(with, c.ids(n.GPUs)...)
 			}
 		}
-		// GPU2 may be included: its measured loss of 9 percent is less than the cost of class NODE for an unmeasured
-		// pair.
+		// GPU2 may be included: its measured loss of 9 percent is less than the cost of class NODE.
 		if !slices.Contains(with, "GPU0") || !slices.Contains(with, "GPU1") {
 			t.Errorf("NIC0 goes with %v; want GPU0 and GPU1 among them", with)
 		}

@@ -108,7 +108,7 @@ func TestMemoryOnOneNodeOnly(t *testing.T) {
 	})
 }
 
-// Such nodes hold another kind of memory: fast and small (HBM), far and large (CXL), or a GPU's own.
+// Such nodes hold HBM, CXL memory, or a GPU's own.
 func TestNodesWithoutCPUs(t *testing.T) {
 	t.Parallel()
 	cxl := machine{desc: "pack:2 [numa(memory=16GiB)] [numa(memory=64GiB)] core:8 pu:2",

@@ -26,7 +26,7 @@ type device struct {
 	vfs   int
 }
 
-// Device k is behind its own root port on bus 10 + k, in hexadecimal 0x10 and up.
+// Device k is behind its own root port on bus 0x10 + k.
 func (m machine) host(t tester) *topology.Host {
 	t.Helper()
 	h, err := synthetic.Host(m.desc)

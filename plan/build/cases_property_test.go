@@ -14,7 +14,7 @@ import (
 	"github.com/rackless/rackless/plan/search"
 )
 
-// drawMachine is small enough for an immediate proof of every lab, and covers all terms and rules.
+// drawMachine is small enough for an immediate proof, and covers all terms and rules.
 func drawMachine(t *rapid.T) *topology.Host {
 	sockets, nodes := rapid.IntRange(1, 3).Draw(t, "sockets"), rapid.IntRange(1, 2).Draw(t, "nodes")
 	m := machine{desc: fmt.Sprintf("pack:%d numa:%d l3:%d core:%d pu:%d", sockets, nodes, rapid.IntRange(1, 2).Draw(t,
@@ -93,7 +93,7 @@ func drawRequest(t *rapid.T) *lab.Lab {
 	return l
 }
 
-// best returns nil if a lab does not fit. It discards the draw if the search stops early.
+// best discards the draw if the search stops early.
 func best(t *rapid.T, h *topology.Host, l *lab.Lab) *solved {
 	c, err := solve(t, h, l, build.Options{HostName: "drawn"}, search.Options{})
 	var refused build.RequestErrors
@@ -108,8 +108,7 @@ func best(t *rapid.T, h *topology.Host, l *lab.Lab) *solved {
 	return c
 }
 
-// An unused resource cannot make the best plan worse. A disk of the host, near which the host keeps a core, is not such
-// a resource.
+// An unused resource cannot make the best plan worse, except a disk of the host, which keeps a core.
 func TestMoreOfAResourceNeverCostsMore(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -11,8 +11,7 @@ import (
 	"github.com/rackless/rackless/plan/build"
 )
 
-// As in the published measurements. Both NICs and the disk are on node 0, on which the host keeps one of its four
-// cores.
+// As published. Both NICs and the disk are on node 0, on which the host keeps one of its four cores.
 func TestOneLabNodeOnNearlyAllOfTheR740(t *testing.T) {
 	t.Parallel()
 	c := proved(t, readHost(t, hostR740), labFile(t, "r740-one.yaml"), build.Options{})
@@ -43,7 +42,7 @@ func TestOneLabNodeOnNearlyAllOfTheR740(t *testing.T) {
 	}
 }
 
-// There are few enough splits to try all: the number of cores of each node on node 0, and the number of nodes per port.
+// There are few enough splits to try all.
 func TestEightLabNodesOnTheR740(t *testing.T) {
 	t.Parallel()
 	c := proved(t, readHost(t, hostR740), labFile(t, "r740-eight.yaml"), build.Options{})
@@ -82,7 +81,7 @@ func TestEightLabNodesOnTheR740(t *testing.T) {
 	}
 }
 
-// near is the number of cores on node 0. The first lab nodes, as many as first says, use the first port.
+// near is the number of cores on node 0; first lab nodes use the first port.
 func r740Split(p *plan.Problem, near [8]int, first int) *plan.Placement {
 	var cores [2][]int
 	for _, k := range p.Cores {

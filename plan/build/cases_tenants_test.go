@@ -23,7 +23,6 @@ import (
 
 const webUUID = "6695eb01-f6a4-8304-79aa-97f2502e193f"
 
-// web has cores 8 to 11 of node 1, 8 GiB there, its emulator on core 31, and GPU 1 of the EPYC machine.
 func web() topology.Tenant {
 	t := topology.Tenant{Name: "web", UUID: webUUID, State: "running", VCPUs: 8, MemoryBytes: new(uint64(8 * gib)),
 		Hugepages:   new(uint64(gib)),

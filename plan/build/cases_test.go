@@ -30,8 +30,7 @@ type solver interface {
 	Context() context.Context
 }
 
-// solve checks invariants of every plan: its checker finds no fault, its cost is the sum of its terms, and reading it
-// back from JSON gives the same plan.
+// solve checks each plan: no fault, a cost that is the sum of its terms, and the same plan after reading it back.
 func solve(t solver, h *topology.Host, l *lab.Lab, o build.Options, s search.Options) (*solved, error) {
 	t.Helper()
 	p, err := build.Problem(h, l, o)

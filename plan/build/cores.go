@@ -49,7 +49,7 @@ func (b *problemBuilder) online(cpus topology.CPUSet) topology.CPUSet {
 	return cpus
 }
 
-// takeCores leaves out a core without an online CPU, because a plan is for the current state of the host.
+// A plan is for the current state of the host.
 func (b *problemBuilder) takeCores() {
 	var lost topology.CPUSet
 	slow := b.slowCores()
@@ -81,8 +81,7 @@ func (b *problemBuilder) takeCores() {
 // tenth, because vendors rate them individually.
 const kindGap = 1.2
 
-// slowCores returns the frequency below which cores count as small, if the host reports frequencies but not kinds, or
-// 0. It is that of the core after the widest gap.
+// slowCores returns the frequency of the core after the widest gap, below which cores count as small, or 0.
 func (b *problemBuilder) slowCores() int64 {
 	var all []int64
 	for _, c := range b.host.Cores {
@@ -130,9 +129,9 @@ func (b *problemBuilder) nodeOfCore(c *topology.Core) (int, bool) {
 // makeCores derives cores from the CPUs of the nodes, or of the machine if it has no nodes.
 //
 // Machines known only by their GPU matrix list CPUs in the order of x86 servers: first one thread of every core, then
-// all second threads, so that each node has two equally long ranges ("0-47,96-143"). It assumes siblings only if every
-// node has that form with the same distance. Taking a core for two would put two lab nodes on one core, and taking two
-// cores for one would waste half a machine, so a note states the assumption.
+// all second threads ("0-47,96-143"). It assumes siblings only if every node has that form with the same distance.
+// Taking a core for two would put two lab nodes on one core, and taking two cores for one would waste half a machine,
+// so a note states the assumption.
 func (b *problemBuilder) makeCores() {
 	type place struct {
 		node int

@@ -145,8 +145,7 @@ func kindWord(kind string) string {
 	return cmp.Or(map[string]string{plan.KindGPU: "GPU", plan.KindVF: "virtual function"}[kind], "NIC")
 }
 
-// A GPU with existing virtual functions (SR-IOV vGPUs) cannot be given as a whole, because the functions would vanish
-// for their users.
+// A GPU with existing virtual functions (SR-IOV vGPUs) cannot be given as a whole: they would vanish for their users.
 func (b *problemBuilder) gpu(g *topology.GPU) (plan.Device, deviceFacts) {
 	d := plan.Device{ID: g.ID(), Kind: plan.KindGPU, Vendor: g.Vendor, Model: g.Model}
 	f := deviceFacts{addr: g.Address, names: nonEmpty(g.Name, g.UUID)}
@@ -183,7 +182,7 @@ func (b *problemBuilder) describe(d *plan.Device, f *deviceFacts, node *int) (p 
 	return p
 }
 
-// Names of a NIC's ports and RDMA devices count as its own, because people use them: mlx5_0, enp65s0f0np0.
+// People use the names of a NIC's ports and RDMA devices: mlx5_0, enp65s0f0np0.
 func (b *problemBuilder) nic(n *topology.NIC) (plan.Device, deviceFacts) {
 	d := plan.Device{ID: n.ID(), Kind: plan.KindNIC, Model: n.Model}
 	f := deviceFacts{addr: n.Address, names: slices.Concat(nonEmpty(n.Name), n.Netdevs, n.RDMA)}
@@ -242,9 +241,7 @@ func linkDown(n *topology.NIC) bool {
 }
 
 // rdmaDrivers are the network drivers of NICs with RDMA. Drivers with mostly other NICs (i40e, be2net, cxgb4) are left
-// out; their NICs with RDMA are recognised by their RDMA devices.
-//
-// Source: drivers/infiniband/hw of Linux, the auxiliary devices that each driver there binds to.
+// out: their RDMA devices tell. Source: drivers/infiniband/hw of Linux, the auxiliary devices of each driver.
 var rdmaDrivers = []string{
 	"mlx4_core", "mlx5_core", // mlx4_ib, mlx5_ib
 	"ice", "irdma", // irdma

@@ -52,8 +52,7 @@ func hostileSeeds(t testing.TB) [][]byte {
 			`"iommu":{"groups":[{"id":0,"devices":["0000:00:00.0"]}]}}`))
 }
 
-// Problem neither panics nor hangs. Each input is an edit of a dump, because go test takes a minute to minimize one of
-// some KiB.
+// Problem neither panics nor hangs. go test takes a minute to minimize an input of some KiB, so each is an edit.
 func FuzzNewWithHostileHosts(f *testing.F) {
 	seeds := hostileSeeds(f)
 	for i := range seeds {

@@ -49,8 +49,8 @@ func (b *problemBuilder) modelSource() string {
 	return ", as the model says (" + words.Plain(b.model.Source) + ")"
 }
 
-// applyMeasurements stores each pair's loss relative to the best pair of the file, because weights are per percent, and
-// a file of a faster NIC must not diminish all other terms.
+// applyMeasurements stores losses relative to the best pair of the file, because weights are per percent, and a file of
+// a faster NIC must not diminish all other terms.
 func (b *problemBuilder) applyMeasurements() {
 	if b.model == nil || len(b.model.Pairs) == 0 {
 		return
@@ -128,8 +128,8 @@ type MeasuredPair struct {
 // MaxModelSize is in bytes. A thousand pairs take 100 KiB.
 const MaxModelSize = 1 << 20
 
-// ParseModel reads YAML, which includes JSON. Unknown keys are errors, and so are anchors, tags and several documents,
-// which can make a small file expand. The error is a [strictyaml.Errors]. [Problem] checks names and figures.
+// ParseModel reads YAML, which includes JSON. Unknown keys, anchors, tags and several documents are errors. The error
+// is a [strictyaml.Errors]. [Problem] checks names and figures.
 func ParseModel(name string, data []byte) (*Model, error) {
 	const want = "weights, pairs or both"
 	r := strictyaml.New(&strictyaml.Format{
@@ -156,7 +156,7 @@ func ParseModel(name string, data []byte) (*Model, error) {
 	return m, nil
 }
 
-// Real trees have fewer than ten bridges above a device. A hostile dump may have hundreds, which every pair would walk.
+// Real trees have fewer than ten bridges above a device, hostile dumps hundreds, which every pair would walk.
 const maxBridges = 32
 
 func (b *problemBuilder) addPaths() {
@@ -188,7 +188,7 @@ func (b *problemBuilder) addPaths() {
 	}
 }
 
-// NVLinks join only GPUs, so if a source reports one to a NIC, the PCIe path counts.
+// NVLinks join only GPUs.
 func (b *problemBuilder) pathClass(i, j int) topology.PathClass {
 	path := b.tree.Path(b.p.Devices[i].ID, b.p.Devices[j].ID)
 	if path.Class == topology.PathNVLink && b.p.Devices[j].Kind != plan.KindGPU {

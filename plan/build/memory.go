@@ -12,8 +12,8 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// The host's default share of memory, for page cache, QEMU itself and daemons. The bounds apply to the whole host: a
-// small one needs half a GiB whatever its size, and a host of 1 TiB needs no more than one of 128 GiB.
+// The host's default share of memory, for page cache, QEMU itself and daemons. A small host needs half a GiB whatever
+// its size, and a host of 1 TiB needs no more than one of 128 GiB.
 const (
 	reserveShare    = 16
 	minReserveBytes = 512 << 20
@@ -106,7 +106,7 @@ func (m *memoryUse) spread(amount uint64, among func(at int) bool) []uint64 {
 	return parts
 }
 
-// reserveMemory subtracts the host's reserve, with the lab's amounts for single nodes in place of their share.
+// The lab's amounts for single nodes replace their share.
 func (b *problemBuilder) reserveMemory(m *memoryUse) {
 	keep := uint64(0)
 	if r := b.lab.Reserve.Memory; r == nil {
@@ -130,8 +130,8 @@ func (b *problemBuilder) reserveMemory(m *memoryUse) {
 	}
 }
 
-// holdMemory subtracts the larger of tenants' stated amounts and the hugepages in use, because these usually belong to
-// tenants that state them. But other programs may use pages, and a tenant that is shut off uses none yet.
+// holdMemory subtracts the larger of tenants' stated amounts and the hugepages in use, which usually belong to them.
+// But other programs may use pages, and a tenant that is shut off uses none yet.
 func (b *problemBuilder) holdMemory(m *memoryUse) {
 	huge := make([]uint64, len(m.bytes))
 	for i := range b.tenants {
@@ -224,8 +224,7 @@ func (m *memoryUse) pages(pageBytes uint64) []*int64 {
 	return pages
 }
 
-// choosePages takes the lab's choice, or the largest that lab and host allow. For auto, it chooses 1 GiB only if every
-// lab node requests whole GiB, so that larger pages never round up memory.
+// For auto, choosePages takes 1 GiB only if every lab node requests whole GiB, so that pages never round up memory.
 func (b *problemBuilder) choosePages() (pageBytes uint64, huge bool) {
 	can1GiB, why1GiB := b.canPages(pageBytes1GiB)
 	can2MiB, why2MiB := b.canPages(pageBytes2MiB)
@@ -277,8 +276,8 @@ func (b *problemBuilder) canPages(size uint64) (ok bool, why string) {
 	}
 }
 
-// SLIT distances for a host that reports none, as firmware without measurements does (ACPI specification, System
-// Locality Information Table).
+// Firmware without measurements reports these SLIT distances too (ACPI specification, System Locality Information
+// Table).
 const (
 	distanceLocal  = 10
 	distanceRemote = 20
@@ -292,7 +291,7 @@ func (b *problemBuilder) addNodes() {
 		b.nodeOf[0] = 0
 		return
 	}
-	// The order of the host's list may differ from that of the IDs in a host that did not come from a reader.
+	// The host's list may have another order than the IDs.
 	var order []int
 	for i := range b.host.NUMANodes {
 		order = append(order, i)
@@ -318,7 +317,7 @@ func (b *problemBuilder) addNodes() {
 	}
 }
 
-// order maps each node of the problem to its index in the host's list; own is the index of n.
+// order maps each node of the problem to its index in the host's list.
 func (b *problemBuilder) distances(n *topology.NUMANode, order []int, own int) []int {
 	row := make([]int, len(order))
 	known := len(n.Distances) == len(order)

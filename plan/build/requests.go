@@ -85,11 +85,10 @@ func (b *problemBuilder) supply() *coreSupply {
 // addCPUs decides the number of virtual CPUs and cores of each lab node.
 //
 // Threads of a core go to one lab node, so two virtual CPUs share a core if the count is even. "smt: off" gives each a
-// separate core, whose other thread stays idle. On a host with cores of different widths, wide ones are used only if
-// there are enough of them.
+// separate core. On a host with cores of different widths, wide ones are used only if there are enough.
 //
-// Nodes with "cpus: auto" get equal numbers of the remaining cores; the remainder stays with the host. If the cores
-// have different widths, each counts as one virtual CPU, unless the node requests "smt: on".
+// Nodes with "cpus: auto" get equal numbers of the remaining cores, rounded down. If the cores have different widths,
+// each counts as one virtual CPU, unless the node requests "smt: on".
 func (b *problemBuilder) addCPUs() {
 	s := b.supply()
 	left := s.free - b.p.ReserveCores
@@ -189,7 +188,7 @@ func (b *problemBuilder) threadsFix() string {
 	return "ask for smt: auto or off"
 }
 
-// Labs compare lab nodes with each other, so equal sizes are worth more than using every core.
+// Labs compare lab nodes with each other, so equal sizes matter more than every core.
 func (b *problemBuilder) shareCores(s *coreSupply, left int, autos []int) {
 	for _, i := range autos {
 		n, r := &b.lab.Nodes[i], &b.p.Requests[i]
@@ -265,8 +264,8 @@ func (b *problemBuilder) addMemory() {
 }
 
 // stepOf returns the unit for giving memory: the largest power of two of pages, up to 1 GiB, that divides every request
-// and is small beside it. Large units keep weights meaningful whole numbers and the search short. The unit depends on
-// the requests alone: if it grew with the host, more memory could make a plan worse.
+// and is small beside it. Large units keep weights meaningful and the search short. If the unit grew with the host,
+// more memory could make a plan worse.
 func (b *problemBuilder) stepOf(page uint64) uint64 {
 	refuses := func(n lab.Node, step uint64) bool {
 		asked := uint64(pagesFor(n.Memory, page)) * page
@@ -296,7 +295,7 @@ func (b *problemBuilder) explicitBytes(size uint64) uint64 {
 	})
 }
 
-// autoPages is for each lab node with "memory: auto". Without any it is the largest number, which never limits.
+// autoPages is the largest number without a "memory: auto".
 func (b *problemBuilder) autoPages(m *memoryUse, size uint64) int64 {
 	autos := int64(lists.Count(b.lab.Nodes, func(n lab.Node) bool { return n.AutoMemory }))
 	if autos == 0 {

@@ -9,8 +9,7 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// addPackages says for which packages the host needs a core: interrupts of a disk or of the host's main NIC are best
-// served beside them.
+// Interrupts of a disk or of the host's main NIC are best served by cores beside them.
 func (b *problemBuilder) addPackages() {
 	packagesOn := map[int][]int{} // packages of a node's cores
 	free := map[int]bool{}
@@ -49,7 +48,7 @@ func (b *problemBuilder) addPackages() {
 	}
 }
 
-// One core per package, and two in total on machines that can spare them, but at most a quarter.
+// One core per package, two in total on machines that can spare them, at most a quarter.
 const (
 	spareCores      = 8 // cores from which two are kept
 	spareReserve    = 2
@@ -57,8 +56,7 @@ const (
 	largestReserve  = 4 // at most one in so many
 )
 
-// reserveCores takes the lab's number, else the default above with one in each package, and at least the sum for single
-// NUMA nodes.
+// reserveCores keeps one core in each package by default, and at least the sum for single NUMA nodes.
 func (b *problemBuilder) reserveCores() {
 	free := map[int]int{} // by NUMA node
 	cores := b.freeCores()

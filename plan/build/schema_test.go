@@ -18,8 +18,7 @@ import (
 	"github.com/rackless/rackless/plan/build"
 )
 
-// The schema comes from doc comments, which exist only in the source, so a test makes it. "go test ./plan/build -run
-// Schema -update" writes the file.
+// Comments exist only in the source, so a test makes the schema. "go test ./plan/build -run Schema -update" writes it.
 const schemaFile = "../../docs/plan.schema.json"
 
 // schemaID is never fetched.
@@ -28,7 +27,7 @@ const schemaID = "https://github.com/rackless/rackless/docs/plan.schema.json"
 // As printed by netip.Prefix: "10.0.0.1/24".
 const addressWithPrefix = `^[0-9a-f.:]+/[0-9]+$`
 
-// textSchemas are text in JSON. Reflection ignores MarshalText, and does not know the words that a lab may use.
+// Reflection ignores MarshalText, and does not know the words that a lab may use.
 func textSchemas() map[reflect.Type]*jsonschema.Schema {
 	return map[reflect.Type]*jsonschema.Schema{
 		reflect.TypeFor[topology.CPUSet](): {Type: "string", Pattern: `^([0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*)?$`,

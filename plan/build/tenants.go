@@ -45,8 +45,7 @@ func tenantName(t *topology.Tenant) string {
 	return words.Plain(cmp.Or(t.Name, t.UUID, "without a name"))
 }
 
-// holdCores includes tenants that are shut off, because they may start at any time. A core shared by two tenants counts
-// for the first by name.
+// Tenants that are shut off may start at any time. A core shared by two tenants counts for the first by name.
 func (b *problemBuilder) holdCores() {
 	if len(b.tenants) == 0 {
 		return
@@ -97,9 +96,9 @@ func (b *problemBuilder) holdCores() {
 	}
 }
 
-// tenantCPUs returns the CPUs that a tenant is pinned to, and whether some of its virtual CPUs may run anywhere. A pin
-// to all CPUs of the host does not count: libvirt writes such pins too. Floating emulator and I/O threads are few, and
-// the kernel moves them out of the way.
+// tenantCPUs returns the CPUs that a tenant is pinned to, and whether some virtual CPUs may run anywhere. libvirt
+// writes pins to all CPUs of the host too, which do not count. Floating emulator and I/O threads are few, and the
+// kernel moves them out of the way.
 func tenantCPUs(t *topology.Tenant, all topology.CPUSet) (held topology.CPUSet, floats bool) {
 	pin := func(cpus topology.CPUSet) bool {
 		if all.IsSubsetOf(cpus) {

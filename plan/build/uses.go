@@ -87,7 +87,7 @@ func setOnce[K comparable, V any](m map[K]V, key K, v V) {
 	}
 }
 
-// Giving a physical function to a guest removes its driver from the host, and with it the virtual functions.
+// A physical function leaves its driver, which removes the virtual functions.
 func (b *problemBuilder) findVirtualUses() {
 	b.virtual = map[topology.PCIAddr][]vfFunction{}
 	add := func(pf topology.PCIAddr, s *topology.SRIOV) {
@@ -127,8 +127,7 @@ func (b *problemBuilder) findVirtualUses() {
 	}
 }
 
-// findRoutes finds NICs that the host's reader found behind default routes, and NICs with a network device of the
-// route.
+// findRoutes finds the NICs of default routes.
 func (b *problemBuilder) findRoutes() {
 	for _, r := range b.host.Routes {
 		text := "the default route (" + words.Plain(r.Netdev) + ")"
@@ -157,8 +156,7 @@ func (b *problemBuilder) findRoutes() {
 	}
 }
 
-// netdevsBehind returns netdev and, for a bond, its members. Bridges are found from the other side, by the master of a
-// port.
+// netdevsBehind returns netdev and, for a bond, its members. Bridges are found by the master of a port.
 func (b *problemBuilder) netdevsBehind(netdev string) []string {
 	if netdev == "" {
 		return nil
@@ -170,8 +168,7 @@ func (b *problemBuilder) netdevsBehind(netdev string) []string {
 	return behind
 }
 
-// The screen has the firmware's messages, if a monitor is connected or it is the only display function. One bound to
-// vfio-pci is no longer used as a screen.
+// The screen shows the firmware's messages, if a monitor is connected or it is the only display function.
 func (b *problemBuilder) findScreen() {
 	screens, boot := b.host.Screens()
 	if boot != nil && boot.Driver != vfioPCI {

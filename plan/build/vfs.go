@@ -9,8 +9,7 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// assumedVFs is for a ConnectX of which only the name is known. It is a firmware setting (NUM_OF_VFS), and NVIDIA's
-// guides set 8.
+// assumedVFs is a firmware setting of a ConnectX (NUM_OF_VFS). NVIDIA's guides set 8.
 const assumedVFs = 8
 
 // countVFs keeps the index of functions held by tenants, because it must not change for a running tenant.
@@ -81,9 +80,8 @@ func totalVFs(s *topology.SRIOV) int {
 	return min(total, MaxNICVFs)
 }
 
-// virtualFunctions also returns possible ones, because a tenant that is shut off may hold one that does not exist now.
-// Function n is at the routing ID of its physical function plus offset plus n times stride (PCI Express Base
-// Specification, 9.2.1.2).
+// A tenant that is shut off may hold a function that does not exist now. Function n is at the routing ID of its
+// physical function plus offset plus n times stride (PCI Express Base Specification, 9.2.1.2).
 func virtualFunctions(pf topology.PCIAddr, s *topology.SRIOV) []vfFunction {
 	if s == nil {
 		return nil

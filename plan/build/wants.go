@@ -58,8 +58,7 @@ func (b *problemBuilder) wants(node, key, kind string, requests []lab.DeviceRequ
 	return wants
 }
 
-// checkTogether finds requests of one lab node that leave too few devices for each other. A conflict that it misses is
-// found by the search, with a worse message.
+// checkTogether compares requests of one lab node. The search finds other conflicts, with a worse message.
 func (b *problemBuilder) checkTogether(node, key, kind string, wants []plan.Want, total int) {
 	var all []int
 	for i, w := range wants {
@@ -126,7 +125,7 @@ func (b *problemBuilder) offerText(kind string, n int, devices []int) string {
 	return fmt.Sprintf("%d (%s%s)", n, of, listText(ids))
 }
 
-// othersRefused explains why other matching devices are unavailable. "can give 6" would confuse users with eight GPUs.
+// "can give 6" would confuse users with eight GPUs.
 func (b *problemBuilder) othersRefused(kind string, r lab.DeviceRequest) string {
 	var refused group.By[string, string] // devices by reason
 	for i, d := range b.p.Devices {
@@ -313,7 +312,7 @@ func (b *problemBuilder) cardOf(a topology.PCIAddr, kind string) int {
 	return -1
 }
 
-// elsewhere describes an address that is a device of another kind, a screen, or a virtual function, or returns "".
+// elsewhere describes an address of another kind of device, a screen, or a virtual function, or returns "".
 func (b *problemBuilder) elsewhere(kind, name string) string {
 	other := plan.KindNIC
 	if deviceKind(kind) == plan.KindNIC {
@@ -366,7 +365,7 @@ func (b *problemBuilder) ids(devices []int) []string {
 	return lists.Map(devices, func(d int) string { return words.Plain(b.p.Devices[d].ID) })
 }
 
-// The parser checks lab files for the same mistakes; this covers a Lab made by a program.
+// This covers a Lab made by a program.
 func (b *problemBuilder) addAffinity() {
 	index := map[string]int{}
 	for i := range b.p.Requests {

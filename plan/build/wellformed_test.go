@@ -20,7 +20,7 @@ type tester interface {
 	Fatalf(format string, args ...any)
 }
 
-// All readers of a Problem rely on these invariants: an index out of range would panic elsewhere.
+// An index out of range would panic elsewhere.
 func checkWellFormed(t tester, p *plan.Problem) {
 	t.Helper()
 	if p.Schema != plan.ProblemSchema || p.HugepageBytes != 0 && p.HugepageBytes != 1<<30 && p.HugepageBytes != 2<<20 ||

@@ -6,8 +6,7 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// Rules 1 to 6 of docs/planner.md form three independent groups: memory (only its sum counts, because it may be
-// anywhere), cores, and devices.
+// Rules 1 to 6 of docs/planner.md form three independent groups: memory (only its sum counts), cores, and devices.
 func bruteFeasible(p *plan.Problem) bool {
 	return bruteMemory(p) && bruteCores(p) && bruteDevices(p)
 }

@@ -1,5 +1,5 @@
-// Package conflict explains why a lab cannot be placed: which of its requests conflict with which facts of the host,
-// and which smaller lab would fit. It does not depend on how the solver works.
+// Package conflict explains why a lab cannot be placed, and which smaller lab would fit. It does not depend on how the
+// solver works.
 package conflict
 
 import (
@@ -14,8 +14,8 @@ import (
 // Find explains why p is infeasible, which the caller must have proved. If feasible returns an error, the explanation
 // may be larger than necessary, but never wrong.
 //
-// The set of lab nodes is irreducible: without any one of them, the rest can be placed. It is not always the smallest,
-// because trying all sets would take too many calls.
+// Without any one of the lab nodes, the rest can be placed. The set is not always the smallest, because trying all
+// would take too many calls.
 //
 // Find calls feasible at most 256 + 4 times the number of requests. At this limit, or when ctx is done, it returns the
 // result so far. The only possible error is that of ctx, if it is done before anything is known.
@@ -53,8 +53,7 @@ func newConflict(ctx context.Context, p *plan.Problem, feasible Feasible) *confl
 // Feasible reports whether a problem can be met. It returns an error if it could not tell.
 type Feasible func(context.Context, *plan.Problem) (bool, error)
 
-// A conflict has three parts, which narrow each other down: the requests (set), their parts (parts), and the facts of
-// the host (facts).
+// A conflict has requests (set), their parts (parts), and facts of the host (facts), which narrow each other down.
 type conflict struct {
 	ctx      context.Context
 	p        *plan.Problem
@@ -136,7 +135,7 @@ func (c *conflict) findRequests(counted *plan.Clash) {
 		// The shortest infeasible prefix: a shorter one is never harder to meet.
 		c.set = c.all[:1+sort.Search(len(c.all)-1, func(k int) bool { return c.cannot(c.all[:k+1]) })]
 	}
-	// Leave out each request in turn. The result is irreducible. Going backwards keeps the first requests of the lab.
+	// The result is irreducible. Going backwards keeps the first requests of the lab.
 	needed := map[int]bool{} // all other members are needed too
 	for k := len(c.set) - 1; k >= 0 && len(c.set) > 1; k-- {
 		class := c.p.Requests[c.set[k]].Class
@@ -155,7 +154,7 @@ func (c *conflict) findRequests(counted *plan.Clash) {
 	}
 }
 
-// single returns a request that cannot be met even alone, the most common conflict. It tries at most 64 classes.
+// single tries at most 64 classes for the most common conflict.
 func (c *conflict) single() []int {
 	tried := map[int]bool{}
 	for i := range c.p.Requests {
@@ -169,15 +168,14 @@ func (c *conflict) single() []int {
 	return nil
 }
 
-// fewParts: each lab node costs up to six calls of the solver, and messages name more lab nodes together anyway.
+// fewParts: each lab node costs up to six calls of the solver.
 const fewParts = 8
 
 var allParts = []string{plan.DemandSMT, plan.DemandMemory, plan.DemandVFs, plan.DemandNICs, plan.DemandGPUs,
 	plan.DemandReserve, plan.DemandCores}
 
-// findParts leaves out one part after another: a part is irrelevant if the conflict remains without it. The order
-// decides which of several reasons is reported. Cores come last: "too few cores" is easier to understand than threads
-// or reserves.
+// A part is irrelevant if the conflict remains without it. The order decides which of several reasons is reported.
+// Cores come last: "too few cores" is easier to understand than threads or reserves.
 //
 // The rules about devices, cores and memory are independent, so one of these groups alone is in conflict.
 func (c *conflict) findParts() {
@@ -263,7 +261,7 @@ func (c *conflict) dropUnrelated() (gone []string) {
 	return nil
 }
 
-// drop applies an edit if the conflict remains. If the answer is unknown it does not, so that the reason stays true.
+// drop applies an edit if the conflict is known to remain, so that the reason stays true.
 func (c *conflict) drop(e edit) bool {
 	if c.cannot(c.set, append(slices.Clone(c.drops), e)...) {
 		c.drops = append(c.drops, e)
@@ -286,7 +284,7 @@ func (c *conflict) asked(what string) bool {
 	return slices.ContainsFunc(c.set, func(i int) bool { return amount(c.p, &c.p.Requests[i], what) > 0 })
 }
 
-// amount is in the unit of the Demand constant. For DemandSMT it is 0 with one thread per core.
+// amount is in the unit of the Demand; for DemandSMT 0 with one thread per core.
 func amount(p *plan.Problem, r *plan.Request, what string) int64 {
 	switch {
 	case what == plan.DemandCores:

@@ -25,8 +25,8 @@ func bruteOracle(calls *int) func(context.Context, *plan.Problem) (bool, error) 
 	}
 }
 
-// conflictHost has two packages of one NUMA node each, with 8 cores of two threads and 30 GiB per node. GPUs 06 and 07
-// and NIC 05 are on node 0, GPUs 81 and 82 and NIC 41 on node 1. Each NIC has 4 virtual functions.
+// conflictHost has two packages of one NUMA node each, with 8 cores of two threads and 30 GiB. GPUs 06 and 07 and NIC
+// 05 are on node 0, GPUs 81 and 82 and NIC 41 on node 1.
 func conflictHost() situation {
 	p := situation{&plan.Problem{Schema: plan.ProblemSchema, PageBytes: 1 << 30, HugepageBytes: 1 << 30,
 		ReserveCores: 2,

@@ -19,8 +19,7 @@ type lift struct {
 	edit edit
 }
 
-// findFacts finds the facts that alone prevent the requests. If no single one does, it tries all of a kind together,
-// because several tenants may be in the way only together.
+// findFacts tries single facts, then all of a kind: several tenants may be in the way only together.
 func (c *conflict) findFacts() {
 	lifts := c.lifts()
 	for _, l := range lifts {
@@ -107,7 +106,7 @@ func (c *conflict) tenants() []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// If no cores and devices of a tenant seem relevant, tenantFact describes all of them: it is known to be in the way.
+// A tenant is known to be in the way, so if no cores and devices seem relevant, all are.
 func (c *conflict) tenantFact(name string) plan.Fact {
 	f := plan.Fact{Kind: plan.FactTenant, Tenant: name}
 	var has, others []string

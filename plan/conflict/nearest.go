@@ -13,8 +13,7 @@ import (
 
 const maxOffers = 4
 
-// nearest tries changes on the whole lab. If another conflict remains, it describes changes that help this conflict's
-// lab nodes alone.
+// nearest tries changes on the whole lab. If another conflict remains, it helps this conflict's lab nodes alone.
 func (c *conflict) nearest() string {
 	offers := c.offers(c.all)
 	if len(offers) == 0 {
@@ -139,8 +138,7 @@ func (c *conflict) cuts(keep, whom []int) []string {
 	return out
 }
 
-// cut finds one upper limit for all requests in whom. Unequal cuts might be smaller in total, but a single number can
-// be written into the lab file.
+// cut finds one limit for all, because a single number can be written into the lab file.
 func (c *conflict) cut(keep, whom []int, what string) string {
 	var who []int
 	var amounts []int64
@@ -199,7 +197,7 @@ func (c *conflict) cut(keep, whom []int, what string) string {
 	return fmt.Sprintf("with %s%s", number(fmt.Sprint(low), words.Count(most, deviceWord(what)), ""), of)
 }
 
-// ok must be true for low, and false for all numbers above the result.
+// largest needs an ok that is true for low, and false for all numbers above the result.
 func largest(low, high int64, ok func(int64) bool) int64 {
 	for low < high {
 		if middle := (low + high + 1) / 2; ok(middle) {
@@ -257,8 +255,7 @@ func (c *conflict) leaveOut() string {
 	return "without " + c.nodeList(out)
 }
 
-// placed adds each lab node that fits, and skips the rest of a class after one does not. The result need not be the
-// largest set.
+// placed adds each lab node that fits. The result need not be the largest set.
 func (c *conflict) placed() []int {
 	var in []int
 	full := map[int]bool{}
@@ -276,8 +273,8 @@ func (c *conflict) placed() []int {
 	return in
 }
 
-// countedClash returns the smallest clash, or nil. Counting proves a conflict as people would, by adding up a column.
-// Among equal sizes, devices come before cores and cores before memory.
+// countedClash returns the smallest clash, or nil. Among equal sizes, devices come before cores and cores before
+// memory.
 func countedClash(p *plan.Problem) *plan.Clash {
 	if !reserveFits(p) {
 		return &plan.Clash{Parts: []string{plan.DemandReserve}, Affinity: -1}
@@ -308,7 +305,7 @@ func countedClash(p *plan.Problem) *plan.Clash {
 // tooMany returns the fewest requests, or nil.
 func tooMany(p *plan.Problem, what string, there int64) []int {
 	order := lists.Where(p.Requests, func(r plan.Request) bool { return amount(p, &r, what) > 0 })
-	// So few lab nodes are named: "vm00 needs 5 GPUs, there are 4" instead of all eight.
+	// "vm00 needs 5 GPUs, there are 4" instead of all eight.
 	slices.SortStableFunc(order, func(a, b int) int {
 		return cmp.Compare(amount(p, &p.Requests[b], what), amount(p, &p.Requests[a], what))
 	})

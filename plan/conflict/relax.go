@@ -8,11 +8,10 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// An edit gets a copy of a problem, in which it may change the lists but not the memory that their elements point to.
+// An edit may change the lists of its problem but not the memory that their elements point to.
 type edit func(*plan.Problem)
 
-// derive applies edits to the whole problem, because they use its indexes. Classes are recomputed, because requests may
-// differ after a cut.
+// Edits use the indexes of the whole problem. Requests may differ after a cut, so classes are recomputed.
 func derive(p *plan.Problem, keep []int, edits ...edit) *plan.Problem {
 	q := *p
 	q.NUMANodes, q.Packages, q.Cores = slices.Clone(p.NUMANodes), slices.Clone(p.Packages), slices.Clone(p.Cores)
@@ -90,8 +89,7 @@ func evenCores(names []string) edit {
 	}
 }
 
-// moreCores adds enough cores for one per request and for the reserve. If every request asks for one core, this is the
-// only way to see whether cores are relevant.
+// If every request asks for one core, this is the only way to see whether cores are relevant.
 func moreCores(p *plan.Problem) {
 	threads, next := 1, 0
 	var nodes []int
@@ -207,8 +205,8 @@ func give(p *plan.Problem, d int) {
 	}
 }
 
-// wouldTake guesses: a want lists an unavailable device if it lists all others of the kind, or one of the same vendor
-// and model. Refused devices are removed from wants when a problem is built.
+// wouldTake guesses from all others of the kind, or one of the same vendor and model: refused devices are removed from
+// wants when a problem is built.
 func wouldTake(p *plan.Problem, w *plan.Want, d int) bool {
 	dev := &p.Devices[d]
 	if w.Text == dev.ID {

@@ -218,7 +218,6 @@ func (c *conflict) needs() string {
 	return strings.Join(parts, ", ")
 }
 
-// inAll counts devices, if that alone explains the conflict and the lab nodes could have all of them.
 func (c *conflict) inAll() (asked, there string) {
 	if len(c.parts.all) != 1 || len(c.set) < 2 || len(c.parts.affinity) > 0 {
 		return "", ""

@@ -11,8 +11,8 @@ import (
 	"github.com/rackless/rackless/plan/search"
 )
 
-// largeHost is not a real machine: 4 packages with 4 NUMA nodes each, 1,024 CPUs. Each NUMA node has 64 GiB and one
-// root complex, with a GPU and a 100 Gb/s NIC with 16 virtual functions below one switch.
+// largeHost is not a real machine. Each of 16 NUMA nodes has 64 GiB and one root complex, with a GPU and a NIC below
+// one switch.
 func largeHost() (*topology.Host, error) {
 	h, err := synthetic.Host("pack:4 numa:4(memory=64GiB) l3:4 core:8 pu:2")
 	if err != nil {

@@ -111,8 +111,7 @@ func BenchmarkMachines(b *testing.B) {
 	}
 }
 
-// generatedLab takes about two thirds of a host, in equal nodes or in three sizes. It returns "" if there is less than
-// a core for each.
+// generatedLab takes about two thirds of a host. It returns "" if there is less than a core for each.
 func generatedLab(h *topology.Host, nodes int, even bool) string {
 	free := len(h.Cores) - 1
 	each := free * 2 / 3 / nodes

@@ -42,8 +42,8 @@ func BenchmarkMixes(b *testing.B) {
 
 var long = flag.Bool("long", false, "plan all mixes, and not a quarter of them")
 
-// TestMixesHaveSoundPlans plans a quarter of the mixed labs, or all with -long. The gap is not checked, but each plan
-// must keep all rules and have a bound not above its cost.
+// TestMixesHaveSoundPlans plans a quarter of the mixed labs, or all with -long. Each plan must keep all rules and have
+// a bound not above its cost.
 func TestMixesHaveSoundPlans(t *testing.T) {
 	t.Parallel()
 	h, err := largeHost()

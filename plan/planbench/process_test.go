@@ -1,5 +1,4 @@
-// Package planbench benchmarks the planner: as processes for the cases of the guides, and in this process for other
-// machines. docs/performance.md explains the figures.
+// Package planbench benchmarks the planner, as processes and in this process. docs/performance.md explains the figures.
 package planbench
 
 import (

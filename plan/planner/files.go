@@ -31,7 +31,7 @@ type Hosts struct {
 	Schemes map[string]func(ctx context.Context, name string) (*topology.Host, error)
 }
 
-// Read reads this machine for Local, standard input for "-", else the host that a scheme or a file stands for.
+// Read reads this machine for Local, standard input for "-", else a scheme or a file.
 func (s Hosts) Read(ctx context.Context, host string) (h *topology.Host, name string, err error) {
 	switch host {
 	case Local:
@@ -79,8 +79,7 @@ func readModel(path string) (*build.Model, error) {
 	return m, request(err)
 }
 
-// readTenants reads the format of "rackless inspect -o json". It returns nil if the lab file selects the host's
-// tenants.
+// readTenants reads "rackless inspect -o json". It returns nil if the lab file selects the host's tenants.
 func readTenants(from string) ([]topology.Tenant, error) {
 	if from == lab.TenantsRead || from == lab.TenantsIgnore || from == "" {
 		return nil, nil
@@ -157,7 +156,6 @@ func ReadLab(path string) (*lab.Lab, error) {
 	return l, nil
 }
 
-// instead suggests a lab file with a similar name, or the ones in the same directory and in examples.
 func instead(path string, isDir bool) string {
 	text, look := "no such lab file", []string{filepath.Dir(path), "examples"}
 	if isDir {
@@ -169,8 +167,8 @@ func instead(path string, isDir bool) string {
 	}), "make one with: rackless init")
 }
 
-// LabName returns the argument, or the name in the lab file that it refers to. The result is used as the name of a
-// directory, so it must be a valid name. Its errors are *RequestError.
+// LabName returns the argument, or the name in that lab file. It becomes a directory, so it must be a valid name.
+// Errors are *RequestError.
 func LabName(arg string) (string, error) {
 	if strings.ContainsAny(arg, "./") {
 		l, err := ReadLab(arg)

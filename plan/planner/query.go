@@ -93,8 +93,7 @@ type Query struct {
 	Explain, Compare bool          // reasons, and results of other methods
 }
 
-// New returns a query with the tenants that the lab file selects and the model in a file; "" means no model. Its errors
-// are the caller's.
+// New reads tenants and the model; "" means no model. Its errors are the caller's.
 func New(hostName, file string, l *lab.Lab, modelFile string) (q Query, err error) {
 	q = Query{Options: build.Options{HostName: hostName}, File: file, ModelFile: modelFile, Limit: DefaultLimit}
 	if q.Model, err = readModel(modelFile); err != nil {
@@ -197,8 +196,7 @@ func infeasible(ctx context.Context, q *Query, p *plan.Problem) error {
 	return reason
 }
 
-// ModelChanges returns the differences that a fitted model makes to the plan of a lab, or the reason for having no
-// plan.
+// ModelChanges returns the effect of a fitted model on the plan, or the reason for having no plan.
 func (q Query) ModelChanges(ctx context.Context, h *topology.Host, l *lab.Lab, m *build.Model) (differences []string,
 	refused string, err error) {
 	// The built-in weights, like plan without --model.
@@ -216,8 +214,7 @@ func (q Query) ModelChanges(ctx context.Context, h *topology.Host, l *lab.Lab, m
 	return nil, "", err
 }
 
-// The virtual machines of l in vSphere are no tenants beside themselves, and their template, if it is off, is not going
-// to be started.
+// The virtual machines of l are no tenants beside themselves, and their template, if off, is not going to be started.
 func without(l *lab.Lab, h *topology.Host) *topology.Host {
 	if l.VSphere == nil {
 		return h

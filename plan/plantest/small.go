@@ -9,8 +9,8 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// Small returns a problem for which every placement can be tried. It has unusual properties: gaps in numbers, packages
-// that cut across NUMA nodes, caches that span them, unknown caches and NUMA nodes, and others. Many have no solution.
+// Small returns a problem for which every placement can be tried, with unusual properties such as gaps in numbers. Many
+// have no solution.
 func Small(seed uint64) *plan.Problem {
 	r := NewRand(seed)
 	w := Pick(r, lab.WorkloadMixed, lab.WorkloadRDMALatency, lab.WorkloadGPUCollective, lab.WorkloadCPUBandwidth,

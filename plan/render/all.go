@@ -15,9 +15,8 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// All returns every artefact of a plan, in the order of use, README.md first. Paths are unique and relative to the
-// directory of the plan. It returns an error for a plan with kernel arguments that no boot loader can carry, or that
-// [Domains] cannot render.
+// All returns artefacts in the order of use, README.md first, with unique relative paths. It returns an error for
+// kernel arguments that no boot loader can carry, and for plans that [Domains] cannot render.
 func All(in Input) ([]Artifact, error) {
 	v, err := newView(in)
 	if err != nil {
@@ -56,9 +55,8 @@ func PlanFile(p *plan.Plan) (Artifact, error) {
 	return Artifact{Path: "plan.json", Mode: 0o644, Data: b.Bytes()}, nil
 }
 
-// A view holds the data of a plan for the artefacts of host, guests and network. Domains have their own model, machine,
-// because they refuse plans for which all other artefacts can be written, such as one for a host known only by a matrix
-// of devices.
+// A view is for host, guests and network. Domains have their own model, machine, because they refuse plans for which
+// all other artefacts can be written, such as one for a host known only by a matrix of devices.
 type view struct {
 	in    Input
 	plan  *plan.Plan
@@ -83,8 +81,7 @@ func (p *port) isVF() bool {
 	return p.card != nil && p.card.Kind == plan.KindVF && p.card.VF != nil && p.pf != nil
 }
 
-// newView refuses only plans that would give a wrong file: kernel arguments that a boot loader would cut or split, and
-// CPUs that the host lacks.
+// newView refuses kernel arguments that a boot loader would cut or split, and CPUs that the host lacks.
 func newView(in Input) (*view, error) {
 	if in.Plan == nil || in.Lab == nil {
 		return nil, errors.New("no plan or no lab")
@@ -182,7 +179,7 @@ type Input struct {
 
 	// The following fields are for Domains alone.
 
-	// Boot is the kernel of nodes. If nil, they boot a disk with a cloud image by UEFI.
+	// Boot may be nil: a disk with a cloud image then boots by UEFI.
 	Boot *Boot
 	// Seeds are paths on libvirt's machine, by node, of disks for cloud-init (NoCloud) in nodes without Boot.
 	Seeds map[string]string
@@ -192,8 +189,7 @@ type Input struct {
 	Emulated bool
 }
 
-// A Boot starts directly, with a root file system in memory. The node has no disk, no firmware, and no network other
-// than the lab's.
+// A Boot has its root in memory. The node has no disk, no firmware, and no network other than the lab's.
 type Boot struct {
 	Kernel    string // path on libvirt's machine
 	Initramfs string // path on libvirt's machine

@@ -131,8 +131,8 @@ func (m *machine) management(n *plan.Node, why reasons) libvirtxml.DomainInterfa
 	}
 }
 
-// managementMAC is stable for a lab node, so that its lease and its name in the guest stay. It is in the range of QEMU
-// and libvirt, and differs from the lab's own addresses.
+// managementMAC is stable, so that its lease and its name in the guest stay. It is in the range of QEMU and libvirt,
+// and differs from the lab's own addresses.
 func (m *machine) managementMAC(node string) string {
 	for try := 0; ; try++ { // a lab has at most 4000 ports
 		sum := sha256.Sum256(fmt.Appendf(nil, "%s/%s/management/%d", m.in.Plan.Lab, node, try))
@@ -143,8 +143,8 @@ func (m *machine) managementMAC(node string) string {
 	}
 }
 
-// passThrough adds function i of p. libvirt unbinds each function from its driver at the guest's start and rebinds it
-// later, so that the domain works on an unprepared host.
+// libvirt unbinds a function from its driver at the guest's start and rebinds it later, so that the host need not be
+// prepared.
 func passThrough(d *libvirtxml.DomainDeviceList, p *placed, i int, why reasons) {
 	f, reason := &p.functions[i], ""
 	if i == 0 {

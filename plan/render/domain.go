@@ -19,11 +19,11 @@ import (
 // DomainPath is relative to the directory of the plan.
 func DomainPath(node string) string { return "domains/" + node + ".xml" }
 
-// Domains returns the libvirt domain of each node: domains/NODE.xml. "virsh define" accepts each file as it is.
+// Domains returns domains/NODE.xml for each node. "virsh define" accepts each file as it is.
 //
-// Domains returns an error for a device without a PCI address (a host known only by a matrix), a future virtual
-// function with an address that does not follow from the host's data, a machine that is neither x86_64 nor aarch64, or
-// an inconsistent plan. The error names all faults, and there are no artefacts, because half a lab is useless.
+// Domains returns an error for a device without a PCI address, a future virtual function with an address that does not
+// follow from the host's data, a machine that is neither x86_64 nor aarch64, or an inconsistent plan. It names all
+// faults, without artefacts, because half a lab is useless.
 func Domains(in Input) ([]Artifact, error) {
 	if in.Plan == nil {
 		return nil, errors.New("render domains: no plan")
@@ -99,8 +99,7 @@ func isAMD(model string) bool {
 		func(word string) bool { return strings.Contains(model, word) })
 }
 
-// checkName refuses names that the lab file would not allow, because a plan may have been edited. Names become parts of
-// paths and of commands that people copy.
+// A plan may have been edited. Names become parts of paths and of commands that people copy.
 func checkName(kind, name string) error {
 	for i, r := range name {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || i > 0 && (r == '-' || r == '_') {

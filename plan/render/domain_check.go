@@ -11,8 +11,7 @@ import (
 // maxBytes keeps sums from overflowing. An x86 of 2026 can address 2^48 bytes with four levels of page tables.
 const maxBytes = 1 << 48
 
-// checkNode refuses an inconsistent node. A plan from a file may have been edited, and libvirt's errors would rarely
-// name the place.
+// A plan may have been edited, and libvirt's errors would rarely name the place.
 func checkNode(n *plan.Node) error {
 	if len(n.VCPUs) == 0 {
 		return errors.New("no vcpus")
@@ -42,8 +41,8 @@ func checkNode(n *plan.Node) error {
 	return checkMemory(n)
 }
 
-// checkCells checks that the virtual CPUs of the cells are consecutive, whole cores, and complete. QEMU accepts any
-// order, but the guest's kernel numbers its cores in it, and the domain's pins and caches rely on it.
+// The virtual CPUs of cells must be consecutive, whole cores, and complete. QEMU accepts any order, but the guest's
+// kernel numbers its cores in it, and the domain's pins and caches rely on it.
 func checkCells(n *plan.Node) error {
 	next := 0
 	for i, c := range n.Cells {

@@ -173,8 +173,8 @@ func (m *machine) clock(why reasons) *libvirtxml.DomainClock {
 	return c
 }
 
-// maxPlainVCPUs is the number of virtual CPUs that interrupts of a PC can reach without a virtual IOMMU: an 8-bit APIC
-// ID, minus the broadcast ID.
+// maxPlainVCPUs is the most that interrupts of a PC can reach without a virtual IOMMU: an 8-bit APIC ID, minus
+// broadcast.
 const maxPlainVCPUs = 255
 
 // needsIOMMU reports whether libvirt would refuse the domain without extended interrupt mode.

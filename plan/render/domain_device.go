@@ -125,8 +125,8 @@ func functionOf(c *plan.NodeDevice) string {
 	return c.ID
 }
 
-// number keeps the host's function numbers, as drivers of the other functions expect. Without function 0 the guest
-// would not look for others, so they are then numbered from 0.
+// Drivers expect the host's function numbers. Without function 0 the guest would not look for others, so they are then
+// numbered from 0.
 func (s *slot) number() {
 	slices.SortFunc(s.functions, func(a, b function) int { return cmp.Compare(a.host.Function, b.host.Function) })
 	if s.functions[0].guest == 0 {
@@ -172,8 +172,7 @@ func (m *machine) deviceWhy(c *plan.NodeDevice, id string) string {
 	return b.String()
 }
 
-// Address returns the PCI address of a plan's device, also of a virtual function that does not exist yet. It fails for
-// the same devices as Domains.
+// Address also knows virtual functions that do not exist yet. It fails for the same devices as Domains.
 func Address(in Input, id string) (topology.PCIAddr, error) {
 	m, err := newMachine(in)
 	if err != nil {
@@ -244,8 +243,8 @@ func (m *machine) sriov(pf topology.PCIAddr) *topology.SRIOV {
 	return nil
 }
 
-// settableMAC returns mac if libvirt can give it to the virtual function, else "". libvirt asks the physical function's
-// network device to set it. InfiniBand devices do not support this, and without a network driver there is no device.
+// settableMAC returns mac, or "" if libvirt cannot set it. libvirt asks the physical function's network device, which
+// InfiniBand and devices without a network driver lack.
 func (m *machine) settableMAC(c *plan.NodeDevice, mac string) string {
 	pf, err := topology.ParsePCIAddr(c.ID)
 	if err != nil || !isMAC(mac) {

@@ -17,7 +17,7 @@ import (
 // MPI guess. Each device there has its own root port, because drivers are not tested with devices passed through below
 // an emulated switch, or with two below one port.
 //
-//	slot of bus 0   what is there
+//	slot of bus 0   content
 //	0x00            the host bridge
 //	0x01            root ports of the emulated devices, one a function
 //	0x02 to 0x09    root ports of devices of no known place, eight a slot
@@ -218,8 +218,7 @@ func portAddress(bus, from, i, count int) *libvirtxml.DomainAddressPCI {
 	return a
 }
 
-// pciAddress returns an address of the host for a source, or otherwise of the guest, in which bus is a controller's
-// index.
+// pciAddress is of the host for a source, or otherwise of the guest, with a controller's index as bus.
 func pciAddress(domain, bus, slot, function int) *libvirtxml.DomainAddressPCI {
 	return &libvirtxml.DomainAddressPCI{Domain: new(uint(domain)), Bus: new(uint(bus)), Slot: new(uint(slot)),
 		Function: new(uint(function))}

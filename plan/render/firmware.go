@@ -124,8 +124,8 @@ func (m *machine) window(d *libvirtxml.Domain, slots []slot, why reasons) {
 		"of type fwcfg, refuses names of the firmware", need>>30, defaultWindow>>30))
 }
 
-// windowBytes returns a power of two. A root port's window begins at a multiple of its largest BAR, so in the worst
-// case each port takes its sum rounded up to a power of two.
+// windowBytes returns a power of two. A root port's window begins at a multiple of its largest BAR, so each port counts
+// as its sum rounded up to a power of two.
 func (m *machine) windowBytes(slots []slot) uint64 {
 	var total uint64
 	for _, s := range slots {

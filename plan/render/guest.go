@@ -45,8 +45,8 @@ type Seed struct {
 	ManagementMAC string
 }
 
-// Seeds returns the same seeds as [All], in the order of the plan. domains tells that the nodes run as the domains of
-// [Domains]; only then the guest addresses in the files for NCCL are known.
+// Seeds are the same as in [All]. domains: the nodes run as the domains of [Domains]; only then the guest addresses in
+// the files for NCCL are known.
 func Seeds(in Input, domains bool) ([]Seed, error) {
 	v, err := newView(in)
 	var topologies []Artifact
@@ -113,13 +113,12 @@ type link struct {
 // Found reports whether the port can be distinguished from others.
 func (l link) Found() bool { return l.MAC != "" || l.Driver != "" }
 
-// standInMAC is the prefix of addresses that snapshots substitute for real ones. It is locally administered, so it
-// belongs to no vendor.
+// Snapshots substitute addresses with standInMAC for real ones. It belongs to no vendor.
 const standInMAC = "02:00:00:"
 
-// A virtual function and an emulated NIC have the MAC address of the plan. A NIC that is passed through as a whole
-// keeps its burned-in address. It comes from the host's data on the NIC, unless that may be another address (in a
-// snapshot without identities, or for a bond).
+// Virtual functions and emulated NICs have the MAC address of the plan. A NIC that is passed through as a whole keeps
+// its burned-in address, known from the host's data unless that may be another address (in a snapshot without
+// identities, or for a bond).
 func (v *view) links(i int) []link {
 	var links []link
 	used := map[string]int{} // by driver
@@ -161,8 +160,8 @@ func (v *view) links(i int) []link {
 	return links
 }
 
-// burnedIn returns "" if the MAC address is uncertain. A wrong address is worse than none: the guest would wait for an
-// interface that never appears, and ignore the real one.
+// burnedIn returns "" if the address is uncertain: with a wrong one the guest would wait for an interface that never
+// appears, and ignore the real one.
 func (v *view) burnedIn(id string) string {
 	nic := v.nics[id]
 	if nic == nil {
@@ -182,8 +181,7 @@ func (v *view) burnedIn(id string) string {
 	return ""
 }
 
-// guestDriver returns the host's driver if it is a network driver. If it is vfio-pci, which only reserves the NIC,
-// vendor and class determine the driver.
+// guestDriver returns the host's driver. vfio-pci only reserves the NIC, so vendor and class then determine the driver.
 func (v *view) guestDriver(id string) string {
 	if nic := v.nics[id]; nic != nil && isDriver(nic.Driver) {
 		return nic.Driver

@@ -93,8 +93,7 @@ func (v *view) driversOf(a topology.PCIAddr) []string {
 	return nil
 }
 
-// isDriver reports whether a driver uses a function itself. PCI drivers have the names of their modules; other names do
-// not belong in a file for modprobe.
+// PCI drivers have the names of their modules; other names do not belong in a file for modprobe.
 func isDriver(name string) bool {
 	switch name {
 	case "", "vfio-pci", "vfio_pci", "pci-stub":

@@ -36,9 +36,8 @@ type (
 
 func ncclPath(node string) string { return guestDir(node) + "nccl-topology.xml" }
 
-// ncclTopologies returns a file for NCCL_TOPO_FILE for each lab node with GPUs. It shows the guest's devices below the
-// host's switches, with the host's link speeds. The guest's own switches are emulated and report 2.5 GT/s and one lane,
-// which NCCL believes.
+// ncclTopologies returns a file for NCCL_TOPO_FILE. It shows the guest's devices below the host's switches, with the
+// host's link speeds. The guest's own switches report 2.5 GT/s and one lane, which NCCL believes.
 func ncclTopologies(in Input) ([]Artifact, error) {
 	m, err := newMachine(in)
 	if err != nil {
@@ -155,8 +154,7 @@ func newNCCLPCI(d *topology.PCIDevice, at topology.PCIAddr) *ncclPCI {
 	return x
 }
 
-// buses returns the number of the bus behind each controller, in the numbering of firmware: depth first, which is the
-// order of the controllers behind a root bus.
+// buses returns the bus behind each controller, in the numbering of firmware: depth first.
 func (t *tree) buses() []int {
 	numbers := make([]int, len(t.controllers))
 	last := make([]int, len(t.controllers)) // by root bus

@@ -33,8 +33,8 @@ type qemuDevice struct {
 	} `json:"pci_bridge"`
 }
 
-// The guest's firmware numbers the buses, so the addresses in the file for NCCL are only predictions. UEFI numbers the
-// buses of a domain with expanders and switches, with other devices in place of passed-through ones.
+// The addresses in the file for NCCL are only predictions of the firmware's numbering. UEFI numbers the buses of a
+// domain with expanders and switches.
 func TestTheFirmwareGivesTheAddressesOfTheNCCLFile(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {

@@ -27,8 +27,8 @@ echo END
 $b sleep 600
 `
 
-// The kernel of a node finds a GPU and a NIC below a common switch if they share one on the host. The firmware is
-// SeaBIOS, because the nodes' kernel does not boot by UEFI.
+// A GPU and a NIC are below a common switch if they share one on the host. The nodes' kernel does not boot by UEFI, so
+// the firmware is SeaBIOS.
 func TestTheGuestHasTheTreeOfTheHost(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {

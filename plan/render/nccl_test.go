@@ -13,7 +13,7 @@ import (
 )
 
 // switchedHost has a switch on each of two sockets with a GPU and two NICs below it, and a third NIC at a separate root
-// port on the first socket. The last NIC of the second socket is below a second, cascaded switch.
+// port on the first socket. The second socket has a second, cascaded switch.
 func switchedHost(t testing.TB) *topology.Host {
 	h := dualSocket(16)
 	add := func(node int, class topology.ID24, port, address, parent string) {

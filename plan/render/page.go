@@ -14,8 +14,8 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// The dot of the templates is the plan. All text from a lab, a plan or a host must pass through md, line, word, quote
-// or note, because text/template does not escape.
+// All text from a lab, a plan or a host must pass through md, line, word, quote or note, because text/template does not
+// escape.
 //
 //go:embed pages/*.tmpl
 var pageFiles embed.FS
@@ -99,8 +99,7 @@ func (v *view) functions() template.FuncMap {
 
 func (v *view) readme() []byte { return []byte(v.page("README.md", v.plan)) }
 
-// The marks of RDMA traffic follow the convention of NICs and switches: priority 3 is lossless, and DSCP 26 (AF31) maps
-// to it.
+// By the convention of NICs and switches, priority 3 is lossless, and DSCP 26 (AF31) maps to it.
 func (v *view) switches() []Artifact {
 	return []Artifact{text("switch.md", v.page("switch.md", v.plan))}
 }
@@ -155,8 +154,7 @@ func (v *view) knownDevices() []*topology.PCIDevice {
 	return all
 }
 
-// tenantPins keeps unpinned virtual machines off the CPUs of the lab nodes. Pinned ones were placed deliberately, and
-// the plan avoids their CPUs.
+// Pinned virtual machines were placed deliberately, and the plan avoids their CPUs.
 func (v *view) tenantPins() []string {
 	keep := v.housekeeping().Union(v.plan.Housekeeping.TenantCPUs).String()
 	var lines []string
@@ -237,8 +235,7 @@ func (v *view) vfChecks() []string {
 	return lines
 }
 
-// If the kernel assigns another address, the domains name the wrong device; the page's check shows this before a node
-// is started.
+// The kernel may assign another address; the page's check shows this before a node is started.
 func (v *view) vfPlace(p *port) string {
 	if m, err := newMachine(v.in); err == nil {
 		if a, err := m.vfAddress(p.card.ID, fmt.Sprint(*p.card.VF)); err == nil {
@@ -332,7 +329,7 @@ func (v *view) pfNetdev() string {
 }
 
 // slowestLink returns the lowest known link rate and the minimum result of a test on it, or nil. Headers and gaps are 2
-// % of a RoCE v2 frame with 4096 bytes of payload, and the minimum allows another 2 %.
+// % of a RoCE v2 frame with 4096 bytes of payload; another 2 % are allowed.
 func (v *view) slowestLink() *struct{ Gbps, Least int64 } {
 	var rates []int64
 	for _, p := range v.allPorts() {

@@ -12,8 +12,8 @@ import (
 // A Port has the data by which its guest finds it.
 type Port struct {
 	lab.NIC
-	// Path is below /sys/devices in the guest, e.g. "pci0000:20/0000:20:00.0/0000:*:00.0". The guest's firmware numbers
-	// the buses at the *; the rest follows from the domain. It is empty if the port is not a device of the host.
+	// Path is below /sys/devices in the guest, e.g. "pci0000:20/0000:20:00.0/0000:*:00.0". The firmware numbers the
+	// buses at the *. It is empty if the port is not a device of the host.
 	Path string
 	// OwnMAC is set if the port keeps its burned-in address, as a NIC that is passed through as a whole does.
 	OwnMAC bool

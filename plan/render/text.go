@@ -8,8 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// oneLine replaces control characters and separators by spaces, so that a line break in outside text cannot end a
-// comment or a value.
+// oneLine replaces control characters and separators by spaces: a line break must not end a comment or a value.
 func oneLine(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r == utf8.RuneError || unicode.IsControl(r) || unicode.In(r, unicode.Zl, unicode.Zp, unicode.Cf) {

@@ -11,8 +11,8 @@ import (
 	"github.com/rackless/rackless/internal/words"
 )
 
-// findProgram skips the test if a program is missing. For programs that the setup installs, use need instead.
-// cloud-init is never installed for tests, because it would set up the machine again at the next boot.
+// For programs that the setup installs, use need instead. cloud-init is never installed for tests, because it would set
+// up the machine again at the next boot.
 func findProgram(t testing.TB, name string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)

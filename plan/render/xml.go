@@ -23,7 +23,7 @@ type Mark struct {
 	Name    string   `xml:"name,attr"`
 	Plan    string   `xml:"plan,attr"` // its schema: "rackless/plan/v1"
 	Host    string   `xml:"host,attr,omitempty"`
-	// Isolated lists CPUs of the plan, so that the domain can be judged before the host is booted so.
+	// Isolated lists CPUs of the plan, for a host that is not booted so yet.
 	Isolated string `xml:"isolated,attr,omitempty"`
 	// Defined is added by the code that defines the domain.
 	Defined *Defined `xml:"https://github.com/rackless/rackless/libvirt/1 defined"`
@@ -47,8 +47,8 @@ func (r reasons) add(path, why string) { r.addAt(path, 0, why) }
 
 func (r reasons) addAt(path string, index int, why string) { r[place{path, index}] = xmlComment(why) }
 
-// XML has two spaces of indentation, self-closing empty elements, and attributes in single quotes like libvirt's.
-// Invalid characters become U+FFFD, as in encoding/xml, so callers must check outside names first.
+// XML has two spaces of indentation, and attributes in single quotes like libvirt's. Invalid characters become U+FFFD,
+// so callers must check outside names first.
 func XML(v any) ([]byte, error) { return explainedXML(v, nil) }
 
 func explainedXML(v any, why reasons) ([]byte, error) {

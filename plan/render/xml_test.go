@@ -133,8 +133,7 @@ func FuzzXML(f *testing.F) {
 	})
 }
 
-// valid reports whether XML can represent s exactly. It excludes white space at the ends and carriage returns, which no
-// name contains.
+// valid excludes white space at the ends and carriage returns, which no name contains.
 func valid(s string) bool {
 	return strings.ToValidUTF8(s, "") == s && !strings.ContainsFunc(s, func(r rune) bool {
 		return r < ' ' || r >= 0xfffe && r <= 0xffff || r == 0xfffd

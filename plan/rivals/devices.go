@@ -39,9 +39,8 @@ func (w want) text() string {
 	return fmt.Sprintf("%s (%s)", kind, w.Text)
 }
 
-// left returns 0 or 1 for a whole device, else the number of virtual functions. Most rivals do not know bundles, but no
-// virtual machine starts with a split group. So devices are unavailable if part of their bundle is elsewhere, or is
-// named by a later lab node.
+// Most rivals do not know bundles, but no virtual machine starts with a split group. So devices are unavailable if part
+// of their bundle is elsewhere, or is named by a later lab node.
 func (h *host) left(w want, d, i int) int {
 	dev := &h.p.Devices[d]
 	if last, named := h.lastNamed[dev.Bundle]; h.gone[d] != 0 || named && last > i {

@@ -62,8 +62,8 @@ func newHost(p *plan.Problem) *host {
 	return h
 }
 
-// reserve keeps Problem.ReserveCores as an operator would: first the cores requested on single NUMA nodes, then a core
-// in each package with devices in use, then the lowest cores.
+// reserve works as an operator would: first the cores requested on single NUMA nodes, then a core in each package with
+// devices in use, then the lowest cores.
 func (h *host) reserve() {
 	order := lists.Where(h.p.Cores, func(c plan.Core) bool { return c.Tenant == "" })
 	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(h.p.Cores[a].CPUs[0], h.p.Cores[b].CPUs[0]) })

@@ -16,8 +16,8 @@ import (
 	"github.com/rackless/rackless/plan/search"
 )
 
-// A rival may refuse. A placement must be complete, within memory, with the requested devices and reproducible; if it
-// keeps all rules, it must not cost less than the proved optimum.
+// A placement must be complete, within memory, with the requested devices and reproducible; if it keeps all rules, it
+// must not cost less than the proved optimum.
 func TestRandomProblems(t *testing.T) {
 	t.Parallel()
 	placed, kept := map[string]int{}, map[string]int{}
@@ -229,8 +229,7 @@ func TestErrorsNameWhatIsWrong(t *testing.T) {
 	}
 }
 
-// FuzzCompare changes two numbers of a random problem to duplicates, negative or far too large values. This reaches
-// further than fuzzing the problem's text.
+// FuzzCompare changes two numbers of a random problem, which reaches further than fuzzing its text.
 func FuzzCompare(f *testing.F) {
 	for seed := range uint64(10) {
 		f.Add(seed, uint16(40*seed), int64(-1), uint16(7*seed), int64(1<<40))

@@ -137,9 +137,8 @@ func validHost(p *plan.Problem) error {
 	return nil
 }
 
-// round replaces pinned CPUs by as many whole cores as request i asks for, because our cost model only knows whole
-// cores. Each NUMA node keeps its share of the vCPUs. Unshared cores with enough threads come first, in the rival's
-// favour.
+// Our cost model only knows whole cores. Each NUMA node keeps its share of the vCPUs. Unshared cores with enough
+// threads come first, in the rival's favour.
 func (h *host) round(i int, cpus []int) []int {
 	r := &h.p.Requests[i]
 	on := map[int]int64{}
@@ -155,8 +154,7 @@ func (h *host) round(i int, cpus []int) []int {
 	})
 }
 
-// busy ranks a core: other lab nodes rounded to it weigh most, then lab nodes pinned to its threads and the host's
-// reserve.
+// Other lab nodes rounded to a core weigh most, then pins to its threads and the host's reserve.
 func (h *host) busy(core, i int) int {
 	n := len(h.taken[core]) * (len(h.p.Requests) + 2)
 	for _, c := range h.p.Cores[core].CPUs {
@@ -194,8 +192,7 @@ func (h *host) choose(r *plan.Request, share map[int]int64, prefer func(a, b int
 	return chosen
 }
 
-// The scheduler prefers idle CPUs, so each NUMA node gets a share in proportion to its idle cores, or to all its cores
-// if none is idle.
+// The scheduler prefers idle CPUs, so NUMA nodes get shares in proportion to idle cores, or else to all.
 func (h *host) spread(r *plan.Request) []int {
 	idle, all := map[int]int64{}, map[int]int64{}
 	for c := range h.p.Cores {

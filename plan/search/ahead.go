@@ -202,7 +202,7 @@ func (o *outlook) reach(m *model, a int, wants []want, gpus bool) (int64, bool) 
 	return far, true
 }
 
-// coverage finds, for each number of NUMA nodes with cores, the most devices that can be local to one of them.
+// coverage finds the most devices local to one NUMA node with cores, for each number of such nodes.
 func (e *enumerator) coverage() {
 	o := &e.out
 	n := len(e.perNode)
@@ -336,13 +336,12 @@ func (e *enumerator) pathsAhead() int64 {
 
 // The ports nearest to the cores and the ports nearest to the GPUs may differ. If each GPU's path is counted with at
 // most secondPair, a picked port saves its help and costs its distance, so the cheapest ports bound both together.
-// secondPair may be any number; the least cost of a second best port separates good ports from others.
+// secondPair may be any number; the least cost of a second best port works well.
 
 // Without it, the bounds of 138 of 480 labs with one lab node of four to eight GPUs on largeShape of the tests, partly
 // used, are up to a tenth lower.
 
-// helpPaths finds the most that each port would save. It reports whether the joint bound applies: each GPU pays for its
-// best port, and ports are still to be picked.
+// helpPaths reports whether the joint bound applies: each GPU pays for its best port, and ports are still to be picked.
 func (e *enumerator) helpPaths() bool {
 	o, r, m := &e.out, e.r, e.s.m
 	if r.gpus == 0 || e.portsToCome() == 0 || r.ports > r.gpus {

@@ -56,8 +56,7 @@ func TestManyDevicesAreProvedAtOnce(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// The last few percent are not proved in this many steps if cores and ports pull eight GPUs to different
-			// sides.
+			// The last few percent are not proved if cores and ports pull eight GPUs to different sides.
 			if !r.Optimal && (a.GPUs < 8 || 100*(r.Cost-r.Bound) > 3*r.Cost) {
 				t.Errorf("cost %d, bound %d, %q: not proved", r.Cost, r.Bound, r.Stopped)
 			}

@@ -267,7 +267,8 @@ const (
 func (t *tree) subgradient() {
 	m := t.m
 	best := t.relaxation()
-	// A device with one lab node too many has an excess of one, but moves as much cost as all cores of a lab node.
+	// A device with one lab node too many has an excess of one, but moves as much cost as all cores of a lab node. So
+	// devices weigh as much as a lab node's mean number of cores.
 	mean := int64(max(1, m.asked/len(m.requests)))
 	weights := [parts]int64{1, mean, mean, mean, mean}
 	excess, direction := newVector(m), newVector(m)

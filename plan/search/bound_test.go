@@ -197,7 +197,7 @@ func TestPublishedCasesAreProvedAtTheRoot(t *testing.T) {
 	}
 }
 
-// gpusApart returns an H20 with GPUs alternately under a switch with a NIC and under one without.
+// gpusApart has every other GPU under a switch with a NIC.
 func gpusApart() *plan.Problem {
 	s := h20Shape()
 	p := withAsks(s.Problem(), times(8, ask{Cores: 11, Pages: 200, GPUs: 1, VFs: 1})...)

@@ -38,8 +38,7 @@ func (e *enumerator) coreBound() int64 {
 	return min(best, max(e.several(fewest, true)+e.spreadCores(false), e.several(fewest, false)+e.spreadCores(true)))
 }
 
-// spreadCores returns the minimum cost of cores on several NUMA nodes, optionally with their share of the memory. It
-// returns infinite if only one node has room.
+// spreadCores returns the minimum cost of cores on several NUMA nodes, or infinite if only one has room.
 func (e *enumerator) spreadCores(memory bool) int64 {
 	var spread int64
 	if memory {
@@ -101,9 +100,8 @@ func (e *enumerator) single(n int) int64 {
 	return sum
 }
 
-// several returns the minimum cost of spanning at least so many NUMA nodes: the spans, optionally the memory that can
-// then be local, and the devices without a local core. It tries all larger numbers too, because each node more costs a
-// span but brings cores closer to memory and devices.
+// several returns the minimum cost of spanning at least so many NUMA nodes. It tries all larger numbers too, because
+// each node more costs a span but brings cores closer to memory and devices.
 func (e *enumerator) several(nodes int, memory bool) int64 {
 	best := infinite
 	for k := nodes; k <= max(nodes, min(len(e.eff), e.r.cores)); k++ {
@@ -248,8 +246,7 @@ func (e *enumerator) spread(pos, left, node, spans int, paid, charge int64) bool
 	return e.spread(pos+1, left, node, spans, paid, charge)
 }
 
-// likely reports whether a split is worth trying first: all that fit, all but one, the share of devices, whole L3
-// caches, or an even split in two.
+// likely splits are all that fit, all but one, the share of devices, whole L3 caches, or an even split in two.
 func (e *enumerator) likely(q poolCost, n, room, left int) bool {
 	if n >= room-1 || n == left/2 || n == (left+1)/2 || n == e.shareOf(q.node) {
 		return true
@@ -279,14 +276,13 @@ func (e *enumerator) given(match func(*pool) bool) int {
 // caches: with fewer cores in a pool plain cannot fall, which ends the loop of spread, but full can.
 func (e *enumerator) spreadBound(pos, left, node, spans int) (plain, full int64) {
 	m := e.s.m
-	// The sum of three bounds is valid because they count different costs: the cores on the cheapest remaining pools
-	// (sum), a span for each additional NUMA node (more), and devices and memory, minimized over the number of nodes
-	// (best).
+	// The sum is valid because the bounds count different costs: the cores on the cheapest remaining pools (sum), a
+	// span for each additional NUMA node (more), and devices and memory, minimized over the number of nodes (best).
 	need := left
 	var sum int64
 	core := infinite
 	total, clean, dirtiest := 0, 0, 0 // available cores, cores in caches without a tenant, the largest other cache
-	here, near := 0, 0
+	here, near := 0, 0                // on node: available cores, cores with local memory
 	widest, nearest := 0, 0
 	wide, at := 0, -1
 	e.rest = e.rest[:0]

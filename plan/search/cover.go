@@ -45,8 +45,8 @@ func sums(list []int) []int {
 	return sums
 }
 
-// shares returns a lower bound on the number of L3 cache shares of lab nodes with these numbers of cores. A share is a
-// pair of a lab node and a cache that it does not have to itself.
+// shares returns a lower bound on the number of L3 cache shares: pairs of a lab node and a cache that it does not have
+// to itself.
 //
 // It combines three counts. First, M caches with one owner each hold at most the M largest parts, if lab nodes are cut
 // into parts of the largest cache's size and remainders; the other caches have at least two owners each, or one if they

@@ -192,8 +192,7 @@ func (e *enumerator) unpick() {
 	e.mark = mark{}
 }
 
-// splitsNear tries a few ways to give cores: on as few NUMA nodes as possible and a few more, starting with nodes with
-// devices or near a.
+// splitsNear gives cores on as few NUMA nodes as possible and a few more, starting with nodes with devices or near a.
 func (e *enumerator) splitsNear(a int) {
 	if lists.Sum(e.perNode, func(q nodeCost) int { return q.room }) < e.r.cores {
 		return
@@ -240,8 +239,7 @@ func (e *enumerator) splitsNear(a int) {
 	}
 }
 
-// give yields the column with cores on all of nodes, evenly or filling the first ones; cores with local memory come
-// first. There must be at least as many cores as nodes.
+// give starts with cores with local memory. There must be at least as many cores as nodes.
 func (e *enumerator) give(nodes []int, even bool) {
 	left := e.r.cores - len(nodes)
 	give := slices.Repeat([]int{1}, len(nodes))
@@ -323,8 +321,8 @@ func (e *enumerator) yieldCores(nodes, give []int) {
 // quickLabs is the number of lab nodes from which on a quick placement is made first.
 const quickLabs = 64
 
-// quickPlacement places all lab nodes by dives, so that a search that is stopped early has a result. A lab node that
-// does not fit goes first in the next attempt.
+// quickPlacement gives a search that is stopped early a result. A lab node that does not fit goes first in the next
+// attempt.
 func (t *tree) quickPlacement() {
 	if len(t.order) < quickLabs {
 		return

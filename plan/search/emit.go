@@ -10,8 +10,7 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// emit converts columns into a placement with the least L3 sharing and the cheapest memory. It has its own limit of
-// work, so that it is complete even if the search was stopped.
+// emit has its own limit of work, so that it is complete even if the search was stopped.
 func (m *model) emit(best []*column) plan.Placement {
 	s := newState(m, &meter{ctx: context.Background(), limit: 1 << 62})
 	best = m.inOrder(best)
@@ -187,8 +186,8 @@ func exchangeCore(l *plan.Layout, p *plan.Problem, pl *plan.Placement, cost int6
 
 const maxTieTries = 64
 
-// splitTies splits the cores of each lab node evenly over its NUMA nodes if the cost stays the same. The search tries
-// full NUMA nodes first, so ties would end lopsided.
+// splitTies splits cores evenly if the cost stays the same: the search tries full NUMA nodes first, so ties end
+// lopsided.
 func splitTies(l *plan.Layout, pl *plan.Placement, cost int64) {
 	tries := 0
 	for i := range pl.Nodes {
@@ -210,8 +209,7 @@ func splitTies(l *plan.Layout, pl *plan.Placement, cost int64) {
 	}
 }
 
-// moveCores moves the last n cores of lab node i on one NUMA node to another, preferably to L3 caches without other lab
-// nodes. It returns nil if there are too few.
+// moveCores takes the last n cores, and prefers L3 caches without other lab nodes. It returns nil if there are too few.
 func moveCores(l *plan.Layout, pl *plan.Placement, i, n, from, to int) *plan.Placement {
 	next := pl.Exchangeable()
 	others := map[int]bool{}

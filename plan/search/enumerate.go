@@ -196,8 +196,7 @@ func (e *enumerator) findHomeMin() {
 	}
 }
 
-// want picks the k-th device of want x. It picks the devices of a want in ascending order, so that each set comes up
-// once.
+// want picks the devices of a want in ascending order, so that each set comes up once.
 func (e *enumerator) want(x, k, from int) bool {
 	if e.s.work.add(1 + int64(len(e.perNode))/4) {
 		e.cut = true
@@ -253,8 +252,7 @@ func (e *enumerator) candidate(w *want, at int) int {
 	return w.any[at]
 }
 
-// units returns how often a device can be picked for a want. A NIC and its whole bundle are used either as whole
-// devices or by virtual functions.
+// A NIC and its whole bundle are used either as whole devices or by virtual functions.
 func (e *enumerator) units(w *want, d int) int {
 	if w.kind == wantVF {
 		if e.bundle[e.s.m.devices[d].bundle] > 0 {

@@ -28,7 +28,7 @@ type arcs struct {
 
 type vertex struct {
 	cost            int64
-	from            int
+	from            int // vertex before it on that path, or -1
 	reached, queued bool
 }
 

@@ -430,9 +430,8 @@ func (m *mip) coreBalance(i int) linear {
 	return linear{m.p.Weights.Of(&m.p.Requests[i]).CoreBalance, missing}
 }
 
-// deviceShare returns the cost of cores missing from the share of devices. Shares go by GPUs if these are on two NUMA
-// nodes or more, or if a guest with guest_numa: off has more of them than ports, else by all devices. The largest
-// distance between two NUMA nodes with devices counts.
+// Shares go by GPUs if these are on two NUMA nodes or more, or if a guest with guest_numa: off has more of them than
+// ports, else by all devices. The largest distance between two NUMA nodes with devices counts.
 func (m *mip) deviceShare(i int, units []unit) linear {
 	r := &m.p.Requests[i]
 	cores, asked := int64(r.Cores), int64(0)
@@ -697,8 +696,8 @@ func (m *mip) affinity(units [][]unit) {
 	}
 }
 
-// unequal prices the spread of each class. The solver could make the cheapest lab node look more expensive by choosing
-// suboptimal paths, but each percent costs more than that would save.
+// The solver could make the cheapest lab node look more expensive by choosing suboptimal paths, but each percent costs
+// more than that would save.
 func (m *mip) unequal(own [][]linear) {
 	classes := map[int][]int{}
 	for i := range m.p.Requests {

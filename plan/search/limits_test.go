@@ -28,8 +28,7 @@ func huge(gpus bool) *plan.Problem {
 	return withAsks(s.Problem(), asks...)
 }
 
-// The search would take days, so its return shows that it was cancelled. The delay is only logged, because it depends
-// on how busy the machine is.
+// The search would take days, so its return shows that it was cancelled.
 func TestAHugeProblemIsCancelled(t *testing.T) {
 	if testing.Short() {
 		t.Skip("some seconds")

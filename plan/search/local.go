@@ -171,8 +171,7 @@ func (t *tree) improveTriples() {
 	}
 }
 
-// neighbours returns the positions in the order of other lab nodes on a NUMA node of lab node i, either in the best
-// placement or in its cheapest column alone.
+// neighbours are on a NUMA node of lab node i, in the best placement or in its cheapest column alone.
 func (t *tree) neighbours(i int, draw func(int) int) []int {
 	c := t.best[i]
 	if l := t.least[i].column; l != nil && draw(2) == 0 {

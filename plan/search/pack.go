@@ -6,9 +6,8 @@ import (
 	"slices"
 )
 
-// A packer distributes the cores of lab nodes over the L3 caches of a component, given each lab node's number of cores
-// in each pool. It minimizes the number of shares: pairs of a lab node and an L3 cache that it shares with another lab
-// node or a tenant.
+// A packer distributes the cores of lab nodes over the L3 caches of a component, given their number in each pool. It
+// minimizes the number of shares: pairs of a lab node and an L3 cache that it shares with another lab node or a tenant.
 type packer struct {
 	m     *model
 	work  *meter
@@ -68,7 +67,7 @@ func (p *packer) easy(k int, at []portion) (int, bool) {
 	return labs, true
 }
 
-// find searches for the least number of shares. With keep, p.best holds a distribution with p.high shares.
+// With keep, p.best holds a distribution with p.high shares.
 func (p *packer) find(k int, at []portion, keep bool) packed {
 	p.load(k, at)
 	key := p.keyOf(k)

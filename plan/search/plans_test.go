@@ -96,8 +96,7 @@ func labOfProblem(p *plan.Problem) *lab.Lab {
 	return l
 }
 
-// fillIn adds the indexes of virtual functions and removes nonlocal distances within a node. It returns false if a lab
-// node has no memory, which no lab can have.
+// fillIn returns false if a lab node has no memory, which no lab can have.
 func fillIn(p *plan.Problem) bool {
 	for i := range p.NUMANodes {
 		p.NUMANodes[i].Distances[i] = 10
@@ -116,8 +115,7 @@ func fillIn(p *plan.Problem) bool {
 	return true
 }
 
-// On thousands of odd random problems, the search's result must make a plan without faults for the checker, which
-// shares no code with it.
+// The search's result must make a plan without faults for the checker, which shares no code with it.
 func TestRandomProblemsMakePlansThatPassCheck(t *testing.T) {
 	t.Parallel()
 	const small, mixed = 8000, 300

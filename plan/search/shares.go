@@ -10,8 +10,8 @@ import (
 // with the linear price of a core they are minimized exactly by taking the cheapest core first, if a core within the
 // share of its NUMA node is cheaper by the cost of a missing one.
 
-// findShares finds how many cores are due on each NUMA node for the picked devices, and the cost of each missing one.
-// The cost is 0 if all devices are on one NUMA node, and add and drop reset it to 0.
+// findShares finds how many cores are due on each NUMA node for the picked devices, and the cost of each missing one, 0
+// if all devices are on one NUMA node. add and drop reset it to 0.
 func (e *enumerator) findShares() {
 	m := e.s.m
 	e.missing = 0

@@ -194,8 +194,7 @@ func (t *tidier) caches(owner map[int]int, i int, k coreKind, most int) []freeCa
 	return slices.DeleteFunc(caches, func(c freeCache) bool { return len(c.free) == 0 })
 }
 
-// bestCache returns the smallest cache that holds all remaining cores, else the largest, and of these one without
-// others. It returns -1 without caches.
+// bestCache is the smallest cache that holds all, else the largest; of these one without others. -1: no caches.
 func bestCache(caches []freeCache, left int) int {
 	best := -1
 	better := func(a, b *freeCache) bool {

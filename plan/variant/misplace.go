@@ -8,8 +8,8 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// misplace gives each lab node the place of another one on other NUMA nodes. The host need not be prepared again. If no
-// such exchange is possible, each gets housekeeping cores of the farthest NUMA node.
+// misplace exchanges places of lab nodes, so that the host need not be prepared again. If that is impossible, each gets
+// housekeeping cores of the farthest NUMA node.
 func (a *arranger) misplace() error {
 	nodes := a.plan.Nodes
 	for shift := 1; shift < len(nodes); shift++ {

@@ -24,9 +24,8 @@ const (
 // Levels has the plainest first.
 func Levels() []string { return []string{Default, Pin, PinNUMA, PinSMT, WrongNUMA} }
 
-// Of arranges a copy of the plan at a level. At all levels a lab node has the cores of the plan, with one virtual CPU
-// on each, or at pin+numa+smt on each thread. It returns an error if the host cannot provide the level. The copy has no
-// cost, bound or terms.
+// Of arranges a copy of the plan at a level. A lab node always has the cores of the plan, with one virtual CPU on each,
+// or at pin+numa+smt on each thread. It returns an error if the host cannot provide the level. The copy has no cost.
 func Of(p *plan.Plan, h *topology.Host, level string) (*plan.Plan, error) {
 	if !slices.Contains(Levels(), level) {
 		return nil, fmt.Errorf("placement %q: want one of %v", level, Levels())

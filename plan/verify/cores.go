@@ -11,8 +11,7 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// vcpus checks rule 1 of docs/planner.md, and the number of virtual CPUs. It marks the owner of each core; all later
-// checks of NUMA nodes, caches and leftover cores use these marks, not the number that the plan states.
+// vcpus checks rule 1 of docs/planner.md. It marks the owner of each core; all later checks use these marks.
 func (c *checker) vcpus() {
 	holder := map[int]int{} // CPU to lab node
 	for i, n := range c.placed() {
@@ -61,9 +60,8 @@ func (c *checker) vcpus() {
 	}
 }
 
-// siblings checks that virtual CPUs come in groups of threads of one core of their own: with displaced siblings the
-// guest's scheduler would take two cores for one. Only one fault is reported for each lab node, because a shift by one
-// makes all later groups wrong.
+// With displaced siblings the guest's scheduler would take two cores for one. Only one fault is reported for each lab
+// node, because a shift by one makes all later groups wrong.
 func (c *checker) siblings(i int, n *plan.Node) {
 	t := n.Threads
 	if t < 1 || len(n.VCPUs)%t != 0 {
@@ -189,8 +187,7 @@ func (c *checker) extra(set string, cpus topology.CPUSet) {
 	}
 }
 
-// ownThreads checks that QEMU's own threads run on housekeeping CPUs, and its emulator threads on the nearest. On a CPU
-// of a lab node they would take its time.
+// On a CPU of a lab node QEMU's own threads would take its time.
 func (c *checker) ownThreads(free topology.CPUSet) {
 	for i, n := range c.placed() {
 		for _, set := range []struct {

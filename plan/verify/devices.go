@@ -79,8 +79,7 @@ func (c *checker) cards(i int, n *plan.Node, index map[[2]string]int) {
 	}
 }
 
-// onHost checks that a device is still on the host, on the NUMA node of the problem. With one NUMA node the problem
-// puts every device there.
+// With one NUMA node the problem puts every device there.
 func (c *checker) onHost(i int, dev *plan.Device) {
 	found := false
 	var node *int
@@ -186,8 +185,8 @@ func augment(d int, have []int, units []*plan.Want, taker []int, tried []bool) b
 	return false
 }
 
-// functions checks that Devices and Cards name the same functions: all of the bundles, none twice. Devices is bound to
-// vfio-pci, Cards is for readers. vfio would refuse a group if a function of the bundle stayed with the host.
+// Devices is bound to vfio-pci, Cards is for readers. vfio would refuse a group if a function of the bundle stayed with
+// the host.
 func (c *checker) functions(i int, n *plan.Node) {
 	want := map[string]string{} // function to its card
 	for _, d := range slices.Concat(c.found[i].gpus, c.found[i].nics) {

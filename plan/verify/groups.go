@@ -12,8 +12,7 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// groups checks devices against the host. Bundles and non-whole devices of the problem are not trusted here: a mistake
-// would give away half a group, or the host's disk.
+// A mistake in the problem's bundles would give away half a group, or the host's disk.
 func (c *checker) groups() {
 	// exclusive reports functions with two owners.
 	owner := map[string]int{}
@@ -144,8 +143,7 @@ func (c *checker) hostSRIOV(pf string) *topology.SRIOV {
 type vfUse struct{ count, last int }
 
 func (c *checker) virtual() {
-	// Giving away any device of a bundle unbinds the drivers of all its functions, and so removes the virtual functions
-	// of its NICs.
+	// Giving away any device of a bundle unbinds the drivers of all its functions.
 	whole := map[int]int{} // bundle to lab node
 	for i := range c.found {
 		for _, d := range slices.Concat(c.found[i].gpus, c.found[i].nics) {

@@ -179,8 +179,8 @@ func (c *checker) readCores() {
 	}
 }
 
-// slowest marks cores below the widest step of highest frequencies, if that step is a fifth or more, every core has one
-// and none has a kind (docs/planner.md).
+// slowest marks cores below the widest step of frequencies, if that is a fifth or more and none has a kind
+// (docs/planner.md).
 func slowest(cores []topology.Core) []bool {
 	slow := make([]bool, len(cores))
 	order := make([]int, len(cores))
@@ -331,8 +331,8 @@ func sizeArg(s string) (uint64, bool) {
 }
 
 // pagesArg checks "hugepages=": either by NUMA node (0:16,1:16), since Linux 5.16, or one number, which the kernel
-// spreads evenly over the nodes with memory, with the remainder on the first ones. It must include pages in use;
-// otherwise the tenant that uses them would not start after a reboot.
+// spreads evenly, with the remainder on the first nodes. Without pages in use, their tenant would not start after a
+// reboot.
 func (c *checker) pagesArg(arg, value string, page uint64) {
 	want := map[int]int64{}
 	for _, pool := range c.pl.Hugepages {

@@ -10,8 +10,8 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// memory checks rule 3 and the lab's requests. Amounts are in bytes, because the problem counts steps of several pages,
-// and a mistake in that factor must not cancel out.
+// memory checks rule 3. The problem counts steps of several pages, and a mistake in that factor must not cancel out, so
+// amounts are in bytes.
 func (c *checker) memory() {
 	page := c.p.PageBytes
 	backing := c.p.HugepageBytes
@@ -153,8 +153,7 @@ func memoryNodes(n *plan.Node) []int {
 	return numbersOf(n.Memory, func(m plan.NodeMemory) int { return m.NUMANode })
 }
 
-// cellNodes checks that the cells cover exactly the nodes with cores or memory of the lab node, each once. Without
-// guest NUMA the only cell stands for all of them.
+// Cells cover exactly the nodes with cores or memory of the lab node, each once.
 func (c *checker) cellNodes(i int, n *plan.Node) map[int]int {
 	homes := map[int]int{}
 	for k, cell := range n.Cells {
@@ -219,8 +218,7 @@ func (c *checker) cellContents(i int, n *plan.Node, homes map[int]int) {
 	}
 }
 
-// cellHomes: only a node without memory of the lab node may join another's cell, of the nearest node with memory. The
-// node with memory comes first and names the cell.
+// cellHomes: only a node without memory may join another's cell, of the nearest node with memory, which comes first.
 func (c *checker) cellHomes(i int, n *plan.Node, homes map[int]int) {
 	memory := memoryNodes(n)
 	if len(memory) == 0 {

@@ -107,8 +107,7 @@ func (c *checker) recompute() []plan.Term {
 			all = append(all, plan.Term{Node: r.Name, Term: name, Value: value, Weight: weight, Cost: value * weight})
 		}
 		first := len(all)
-		// Means are taken over the requested devices. Otherwise a missing or extra device, reported elsewhere, would
-		// change the weights of all others too.
+		// Otherwise a missing or extra device, reported elsewhere, would change the weights of all others too.
 		c.pathTerms(i, f, paths, add)
 		asked := lists.Sum(slices.Concat(r.GPUs, r.NICs, r.VFs), func(w plan.Want) int64 { return int64(w.Count) })
 		if devices := append(slices.Clone(c.found[i].gpus), f.ports...); len(devices) > 0 {
@@ -165,8 +164,7 @@ func (c *checker) recompute() []plan.Term {
 	return append(all, c.inequality(own)...)
 }
 
-// part rounds to the nearest, half up. It is at least 1 if the whole is not 0, because a part of weight 0 would make a
-// shortcoming of a large lab node free.
+// part rounds half up, but to at least 1: otherwise a shortcoming of a large lab node would be free.
 func part(whole, n int64) int64 {
 	if whole == 0 || n <= 0 {
 		return 0
@@ -257,7 +255,6 @@ func (c *checker) deviceDistances(f *footprint, devices []int) (nearest, all int
 	return nearest, all
 }
 
-// shareMissing returns the cores that NUMA nodes with devices lack, times the largest distance between two such nodes.
 // GPUs alone decide the shares if they are on two NUMA nodes or more, or if the guest sees no NUMA nodes and has more
 // GPUs than ports.
 func (c *checker) shareMissing(i int, f *footprint) int64 {
@@ -372,8 +369,7 @@ func (c *checker) unreached(i int, prints []footprint) int64 {
 	return n
 }
 
-// memoryTerms returns the sum of the distances of pages to the nearest core, and the pages that nodes lack of their
-// share in proportion to cores, rounded down.
+// memoryTerms returns the distances of pages to the nearest core, and the pages missing from shares, rounded down.
 func (c *checker) memoryTerms(i int, f *footprint) (far, off int64) {
 	for node, pages := range f.pages {
 		least, _ := c.m.nearest(f.nodes, node)
@@ -409,8 +405,7 @@ func (c *checker) emulatorTerm(f *footprint) int64 {
 	return far
 }
 
-// inequality is in whole percents: requests that differ only in the name should get about the same, so that a benchmark
-// between them does not measure the placement.
+// inequality is in whole percents. A benchmark between equal requests must not measure the placement.
 func (c *checker) inequality(own []int64) []plan.Term {
 	classes := numbersOf(c.p.Requests, func(r plan.Request) int { return r.Class })
 	var terms []plan.Term

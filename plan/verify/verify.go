@@ -1,7 +1,5 @@
-// Package verify is the independent checker of plans.
-//
-// It implements the rules of docs/planner.md a second time, from the host, to detect mistakes in the search,
-// plan.Evaluate and plan.Assemble. It shares only types with them.
+// Package verify is the independent checker of plans. It implements the rules of docs/planner.md a second time, from
+// the host, and shares only types with the search, plan.Evaluate and plan.Assemble.
 package verify
 
 import (
@@ -20,9 +18,8 @@ import (
 // Plan checks a plan by the rules of docs/planner.md alone. It returns nil if they all hold, or else all faults
 // (errors.Join), one line each, with the lab node, the fault, the actual and the expected value.
 //
-// It reads cores, NUMA nodes, distances, L3 caches, tenants and IOMMU groups from the host again, and takes them from
-// the problem only if the host does not tell. It trusts the problem on requests, their possible devices, capacities,
-// paths and weights. A difference between host and problem is a fault too.
+// It reads the host again, and uses the problem only if the host does not tell. It trusts the problem on requests,
+// their possible devices, capacities, paths and weights. A difference between host and problem is a fault too.
 //
 // Plan accepts any content, also from a file. With a newer host it names the tenants that have moved onto the plan's
 // CPUs or devices.
@@ -63,8 +60,7 @@ func Plan(h *topology.Host, l *lab.Lab, p *plan.Problem, pl *plan.Plan) error {
 	return c.err()
 }
 
-// A checker runs in the order of Plan: the checks of CPUs mark the owners of cores, the checks of devices the owners of
-// cards, and terms are computed from these marks.
+// The checks of CPUs mark the owners of cores, the checks of devices the owners of cards; terms use these marks.
 type checker struct {
 	h  *topology.Host
 	l  *lab.Lab
@@ -130,8 +126,7 @@ func (c *checker) header() {
 	}
 }
 
-// From align on, a lab node is identified by the index of its request. A missing node is nil, and of two with one name
-// only one counts.
+// From align on, lab nodes are indexes of requests. A missing node is nil, and of two with one name only one counts.
 func (c *checker) align() {
 	c.nodes = make([]*plan.Node, len(c.p.Requests))
 	c.found = make([]finding, len(c.p.Requests))

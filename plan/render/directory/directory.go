@@ -37,9 +37,8 @@ func WithSums(files []render.Artifact, made string) []render.Artifact {
 	return append(files[:len(files):len(files)], render.Artifact{Path: sumsFile, Mode: 0o644, Data: b.Bytes()})
 }
 
-// Write makes dir a directory with exactly these files. It exchanges the two in one step, so that dir always holds
-// either the earlier plan or this one as a whole. It replaces only an unmodified plan; otherwise the error is a
-// *RefusedError.
+// Write makes dir a directory with exactly these files, in one step, so that dir is always whole. It replaces only an
+// unmodified plan; otherwise the error is a *RefusedError.
 func Write(dir string, files []render.Artifact) (err error) {
 	dir, err = destination(dir)
 	if err != nil {
@@ -126,9 +125,8 @@ func writeBelow(dir string, files []render.Artifact) error {
 	return nil
 }
 
-// putInPlace makes fresh the directory dir. The former dir is then at the path of fresh, or removed. swap exchanges the
-// two; a file system may be unable to (NFS, and others without the flags of renameat2). On those, dir is missing for a
-// moment but never lost.
+// putInPlace makes fresh the directory dir. The former dir is then at the path of fresh, or removed. swap fails on NFS
+// and other file systems without the flags of renameat2; there, dir is missing for a moment but never lost.
 func putInPlace(fresh, dir string, swap func(a, b string) error) error {
 	if err := atomicfile.SyncTree(fresh); err != nil {
 		return err
@@ -156,8 +154,8 @@ func putInPlace(fresh, dir string, swap func(a, b string) error) error {
 	return os.RemoveAll(aside)
 }
 
-// replaceable returns nil if dir does not exist. It returns an error unless dir is empty or an unmodified plan, because
-// this program must not delete files that a user has added or changed.
+// replaceable returns nil if dir does not exist, and an error unless it is empty or an unmodified plan: user files must
+// not be deleted.
 func replaceable(dir string) (fs.FileInfo, error) {
 	info, err := os.Stat(dir)
 	switch {

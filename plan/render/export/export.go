@@ -1,8 +1,5 @@
-// Package export turns a plan into the files of other systems that run virtual machines or jobs on them. It runs and
-// writes nothing, and the same input gives the same bytes.
-//
-// If a system cannot express a property, a comment in its files mentions it. docs/export.md lists these limits and the
-// checks of each format.
+// Package export turns a plan into the files of other systems. It writes nothing, and the same input gives the same
+// bytes. docs/export.md lists the properties that a system cannot express, and the checks of each format.
 package export
 
 import (
@@ -96,8 +93,7 @@ type share struct {
 	bytes uint64
 }
 
-// shares are in the order of virtual CPUs, for systems that give guests a NUMA node for each of the host's, even if the
-// plan hides them.
+// shares are in the order of virtual CPUs, for systems that show guests all NUMA nodes of the host.
 func shares(h *topology.Host, n *plan.Node) []share {
 	var all []share
 	at := func(node int) *share {
@@ -128,8 +124,7 @@ func shares(h *topology.Host, n *plan.Node) []share {
 	return all
 }
 
-// withCPUs returns the shares with virtual CPUs. It adds the memory of the others to the first and then returns a note
-// about it.
+// withCPUs adds the memory of shares without virtual CPUs to the first, with a note.
 func withCPUs(all []share) (kept []share, note string) {
 	kept = append(kept, lists.Filter(all, func(s share) bool { return len(s.vcpus) > 0 })...)
 	for _, s := range all {

@@ -185,8 +185,8 @@ func TestNovaPlacesTheServers(t *testing.T) {
 			want[in.Plan.Lab+"-"+n.Name] = len(n.VCPUs)
 		}
 		if c.name == "r740-eight" {
-			// Five of these nodes span both NUMA nodes, and the lab fills the host. Nova puts the halves on the first
-			// node with room, and finds no place for the last server: see docs/export.md.
+			// Five of these nodes span both NUMA nodes. Nova puts the halves on the first node with room, and finds no
+			// place for the last server: see docs/export.md.
 			want["r740-eight-vm07"] = 0
 		}
 		got := map[string]int{}
@@ -242,8 +242,7 @@ func kubeVirtDefinitions(t *testing.T) string {
 		"validations_generated.go")
 }
 
-// TestKubeVirtTakesTheObjects uses KubeVirt's definitions and its own admission, and verifies that these find a
-// misspelt key and an unknown feature gate.
+// KubeVirt's own admission must also find a misspelt key and an unknown feature gate.
 func TestKubeVirtTakesTheObjects(t *testing.T) {
 	t.Parallel()
 	if !*judges {

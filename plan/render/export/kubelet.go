@@ -18,16 +18,16 @@ const (
 // maxKubeNodes limits the sets that are tried. The kubelet supports 8 nodes by default.
 const maxKubeNodes = 16
 
-// A demand is what a machine asks for, and what each NUMA node has.
+// A demand is the amount that a machine asks for, and the amount on each NUMA node.
 type demand struct {
 	amount uint64
 	on     []uint64
 }
 
-// policy returns the strictest policy of the topology manager that admits all machines. Each resource proposes the sets
-// of NUMA nodes that are as small as any that could hold it; "restricted" admits a pod only if one set is proposed by
-// all of them (kubernetes/pkg/kubelet/cm/topologymanager/policy.go, mergePermutation). So it refuses a machine with a
-// GPU on one NUMA node and more CPUs than one has.
+// policy returns the strictest policy of the topology manager that admits all machines. Each resource proposes the
+// smallest sets of NUMA nodes that could hold it; "restricted" admits a pod only if all propose one set
+// (kubernetes/pkg/kubelet/cm/topologymanager/policy.go, mergePermutation). So it refuses a machine with a GPU on one
+// NUMA node and more CPUs than one has.
 func (k *kube) policy() string {
 	if len(k.in.Host.NUMANodes) > maxKubeNodes {
 		return bestEffort

@@ -19,11 +19,8 @@ var kubeFiles embed.FS
 // make test-judges checks the results against KubeVirt's definitions.
 var kubeTemplates = template.Must(template.New("kubevirt").Funcs(functions).ParseFS(kubeFiles, "kubevirt/*.tmpl"))
 
-// KubeVirt returns a VirtualMachine for each node of the plan, and the configuration that it needs on the cluster and
-// the host.
-//
-// Kubernetes chooses the CPUs and devices itself, by the rules in kubelet.yaml. So the files only contain sizes, shapes
-// and counts, and select the host by a label.
+// KubeVirt returns a VirtualMachine for each node, and the configuration of the cluster and the host. Kubernetes
+// chooses the CPUs and devices itself, by the rules in kubelet.yaml, so the files only have sizes, shapes and counts.
 func KubeVirt(in render.Input) ([]render.Artifact, error) {
 	k := kube{in: in}
 	if err := k.read(); err != nil {
@@ -88,8 +85,7 @@ type kubeMachine struct {
 
 type kubePort struct{ Name, MAC, Network string }
 
-// For a lab file without a reserve, in MiB: the host's own processes, and the kubelet's default eviction limit, which
-// counts toward the reserve.
+// For a lab file without a reserve, in MiB: the host's own processes, and the kubelet's default eviction limit.
 const (
 	systemMiB    = 2048
 	evictionHard = 100
@@ -138,8 +134,7 @@ func (k *kube) read() error {
 	return nil
 }
 
-// reserve takes a core per machine for QEMU's own threads, because Kubernetes has no pool of shared CPUs for them. It
-// takes none unless a core remains for the host.
+// Kubernetes has no pool of shared CPUs for QEMU's own threads. reserve takes none unless a core remains for the host.
 func (k *kube) reserve() {
 	k.Reserved = k.in.Plan.Housekeeping.CPUs
 	var cores []topology.CPUSet

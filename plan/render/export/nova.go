@@ -17,8 +17,8 @@ import (
 // physicalNetwork is Neutron's name of the fabric.
 const physicalNetwork = "fabric"
 
-// Nova returns the settings for nova.conf, and the commands that make flavors, ports and servers. Nova chooses CPUs
-// itself from cpu_dedicated_set, using one NUMA node of the host for each of the guest's.
+// Nova returns the settings for nova.conf, and commands. Nova chooses CPUs itself from cpu_dedicated_set, using one
+// NUMA node of the host for each of the guest's.
 func Nova(in render.Input) ([]render.Artifact, error) {
 	if err := check(&in); err != nil {
 		return nil, fmt.Errorf("export nova: %w", err)

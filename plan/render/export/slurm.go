@@ -13,8 +13,7 @@ import (
 	"github.com/rackless/rackless/plan/render/slurm"
 )
 
-// Slurm makes the first node the controller unless the lab file names one. Nodes are described as their guests will see
-// themselves.
+// Slurm makes the first node the controller unless the lab file names one.
 func Slurm(in render.Input) ([]render.Artifact, error) {
 	if err := check(&in); err != nil {
 		return nil, fmt.Errorf("export slurm: %w", err)
@@ -37,8 +36,7 @@ func Slurm(in render.Input) ([]render.Artifact, error) {
 }
 
 // switches describes the network for jobs that should stay close together. A NIC of the host is a switch between its
-// virtual functions, and the fabric joins the NICs. A node belongs to the switch of its first port, which is on the
-// fabric's first subnet.
+// virtual functions. A node belongs to the switch of its first port, which is on the fabric's first subnet.
 func switches(p *plan.Plan) []slurm.Switch {
 	var leaves group.By[string, string]
 	joined := false

@@ -34,8 +34,7 @@ func Hostfile(nodes []Node) string {
 	return b.String()
 }
 
-// Rankfile binds each rank to a core. If a node has more ranks than cores, cores get several. The plan is nil in a lab
-// without one.
+// Rankfile gives cores several ranks if a node has more ranks than cores. The plan is nil in a lab without one.
 func Rankfile(lab string, p *plan.Plan, nodes []Node) string {
 	basis := "The plan says which cores are next to the network."
 	if p == nil {
@@ -64,8 +63,7 @@ type core struct {
 	why    string // its location
 }
 
-// coresOf is in the order of ranks: the NUMA node of the first port first, because messages pass through that port,
-// then the NUMA nodes next to it.
+// Messages pass through the first port, so its NUMA node comes first, then the nodes next to it.
 func coresOf(p *plan.Plan, node Node) (cores []core) {
 	i := -1
 	if p != nil {

@@ -41,8 +41,8 @@ func find() (string, error) {
 	return root, nil
 }
 
-// start returns when all nodes are idle. It replaces machine-wide settings: paths, users and ports, the confinement of
-// processes, and the devices of gres.conf, which become empty files.
+// start returns when all nodes are idle. It replaces machine-wide settings, and the devices of gres.conf become empty
+// files.
 func start(files []render.Artifact) (c *daemons, err error) {
 	root, err := find()
 	if err != nil {

@@ -10,8 +10,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// NodeOf returns a machine with its compute GPUs and RDMA NICs, each with the cores of its NUMA node. The memory is the
-// kernel's total.
+// NodeOf returns a machine with its compute GPUs and RDMA NICs. The memory is the kernel's total.
 func NodeOf(name string, h *topology.Host) (Node, error) {
 	n := Node{Name: name}
 	order := ordered(h)
@@ -46,8 +45,8 @@ func NodeOf(name string, h *topology.Host) (Node, error) {
 	return n, nil
 }
 
-// nicFile exists if the RDMA device does. Slurm respects the cores only of devices with a file, and the number of the
-// file below /dev/infiniband does not follow from known data.
+// nicFile exists if the RDMA device does. Slurm respects the cores only of devices with a file, and the number below
+// /dev/infiniband is unknown.
 func nicFile(rdma string) string { return "/sys/class/infiniband/" + rdma + "/node_guid" }
 
 func rdmaOf(nic *topology.NIC) []string {
@@ -106,8 +105,7 @@ func gpuType(model string) string {
 	return strings.Join(words, "_")
 }
 
-// near returns the cores of a NUMA node by their index in the order. It is empty if the machine has only one node, or
-// if the node of the device is unknown.
+// near is empty if the machine has only one NUMA node, or if the node of the device is unknown.
 func near(h *topology.Host, order []topology.Core, node *int) (cores topology.CPUSet) {
 	if node == nil || len(h.NUMANodes) < 2 {
 		return cores

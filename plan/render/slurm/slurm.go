@@ -1,6 +1,6 @@
 // Package slurm writes slurm.conf, gres.conf, topology.conf and cgroup.conf, which are the same on all nodes of a
-// cluster. They serve a lab, with nodes that describe themselves ([NodeOf]), and real machines, described by a dump or
-// a plan. They are for Slurm 22.05 (Debian 12) and newer.
+// cluster: a lab, with nodes that describe themselves ([NodeOf]), or real machines. They are for Slurm 22.05 (Debian
+// 12) and newer.
 package slurm
 
 import (
@@ -147,8 +147,8 @@ var conf = template.Must(template.New("slurm.conf").Funcs(template.FuncMap{"join
 	"names": func(nodes []Node) []string { return lists.Map(nodes, func(n Node) string { return n.Name }) },
 }).Parse(confText))
 
-// memoryPerCPU is the smallest of any node in MiB, or 0 if one is unknown. It is the default for jobs: otherwise a job
-// without a request would get all memory of its nodes.
+// memoryPerCPU is the smallest of any node in MiB, or 0 if one is unknown. Otherwise a job without a request would get
+// all memory of its nodes.
 func (c Cluster) memoryPerCPU() int64 {
 	least := int64(math.MaxInt64)
 	for _, n := range c.Nodes {
@@ -251,8 +251,7 @@ func alike(nodes []Node, say func(Node) string) *group.By[string, string] {
 	return &all
 }
 
-// HostList formats names like Slurm: vm[00-03,07],head. It combines consecutive names that differ in a number at their
-// end.
+// HostList formats names like Slurm: vm[00-03,07],head.
 func HostList(names []string) string {
 	var out []string
 	for i := 0; i < len(names); {
