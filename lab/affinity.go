@@ -55,7 +55,7 @@ func (d *decoder) resolveAffinity(all []fileAffinity, entries fileNodeList, node
 	return result
 }
 
-// A name stands for a node, or else for all nodes of an entry.
+// standsFor returns a node, or else all nodes of an entry.
 func (d *decoder) standsFor(ref nodeRef, entries fileNodeList, byName map[string]*Node,
 	expanded map[string][]string) []string {
 	if byName[ref.name] != nil {

@@ -22,7 +22,7 @@ const (
 
 const bytesWant = "a whole number with a unit, such as 256MiB or 1GiB"
 
-// The short forms M and G are binary, as in QEMU's -m option.
+// unitOf reads M and G as binary, as in QEMU's -m option.
 func unitOf(suffix string) (Bytes, bool) {
 	unit, ok := map[string]Bytes{"B": 1, "KiB": KiB, "MiB": MiB, "M": MiB, "GiB": GiB, "G": GiB, "TiB": TiB}[suffix]
 	return unit, ok

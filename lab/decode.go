@@ -114,7 +114,7 @@ func (d *decoder) checkName(path, kind, name string, at place) {
 	d.Fail(at, e)
 }
 
-// A common mistake is to write the number of NICs here.
+// nicModel catches the number of NICs, a common mistake.
 func (d *decoder) nicModel(path string, n ast.Node) *NICModel {
 	const which = "write connectx-4-lx, connectx-5, connectx-6 or connectx-7"
 	slips := map[string]string{"connectx": which, "mlx5": which, "rxe": "write virtio"}
@@ -137,7 +137,7 @@ func (d *decoder) memory(path string, n ast.Node) *orAuto[Bytes] {
 
 func (d *decoder) kept(path string, n ast.Node) *Bytes { return d.size(path, n, 0) }
 
-// A text that does not begin with a digit must be "auto".
+// autoOr accepts only "auto" if a text does not begin with a digit.
 func autoOr[T any](d *decoder, path string, n ast.Node, want string, value func() *T) *orAuto[T] {
 	if word, ok := n.(*ast.StringNode); ok && word.Value != "" && (word.Value[0] < '0' || word.Value[0] > '9') {
 		if word.Value == string(Auto) {
@@ -207,7 +207,7 @@ func (d *decoder) subnet(path string, n ast.Node) *netip.Prefix {
 	return nil
 }
 
-// slips maps common mistakes, in lower case, to advice.
+// enum maps common mistakes (slips), in lower case, to advice.
 func enum[T ~string](d *decoder, path string, n ast.Node, all []T, slips map[string]string) *T {
 	names := lists.Map(all, func(w T) string { return string(w) })
 	// slips has better advice than to add quotes.
@@ -273,7 +273,7 @@ func misplaced(name string) string {
 	return ""
 }
 
-// near is a similar key of the same mapping, or "".
+// unknownFix takes a similar key of the same mapping as near, or "".
 func unknownFix(path, name, near string) string {
 	fix := misplaced(name)
 	if name == "profile" && strings.Contains(path, "gpus") { // of MIG

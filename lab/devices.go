@@ -86,7 +86,7 @@ func (d *decoder) devices(path string, n ast.Node, k deviceKind) *fileDevices {
 	return &all
 }
 
-// A count must be at least low: within a list, 0 is an error.
+// device wants a count of at least low: within a list, 0 is an error.
 func (d *decoder) device(path string, n ast.Node, k deviceKind, low int, all fileDevices) fileDevices {
 	at := strictyaml.PlaceOf(n)
 	if address, ok := d.flowAddress(n); ok {
@@ -294,7 +294,7 @@ func (r DeviceRequest) flow() string {
 		scalarOrEmpty(string(r.Path)))
 }
 
-// Labs recorded by older versions have no requests; then flowList formats count.
+// flowList formats count for labs recorded by older versions, which have no requests.
 func flowList(all []DeviceRequest, count int) string {
 	switch len(all) {
 	case 0:

@@ -129,7 +129,7 @@ func summary(n Node) string {
 	return s
 }
 
-// In a Change an empty value means an added or removed node.
+// orNone is needed because an empty value in a Change means an added or removed node.
 func orNone(s string) string { return cmp.Or(s, "none") }
 
 func macOf(n NIC) string  { return n.MAC }

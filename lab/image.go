@@ -42,7 +42,7 @@ func (n Node) OwnImage() bool { return n.HasDisk() && !n.Full() }
 // HasDisk is true for a full node, or one with the user's image.
 func (n Node) HasDisk() bool { return n.Image != "" && n.Image != DefaultImage }
 
-// A path must have a dot or a slash, so that a misspelt name is not taken for a path.
+// imageText wants a dot or a slash in a path, so that a misspelt name is not taken for one.
 func (d *decoder) imageText(path string, n ast.Node) *string {
 	s, ok := d.Text(path, n, "text")
 	if !ok {

@@ -17,7 +17,7 @@ const (
 	maxPath        = 4095 // PATH_MAX on Linux without NUL
 )
 
-// A plain number is a number of cores.
+// reserve takes a plain number for cores.
 func (d *decoder) reserve(path string, n ast.Node) *fileReserve {
 	var r fileReserve
 	switch n.(type) {
@@ -80,7 +80,7 @@ func (d *decoder) tenants(path string, n ast.Node) *string {
 	return nil
 }
 
-// Names are resolved later, after counts are expanded.
+// affinity leaves names unresolved until counts are expanded.
 func (d *decoder) affinity(path string, n ast.Node) *[]fileAffinity {
 	if strictyaml.IsNull(n) {
 		return nil

@@ -23,9 +23,9 @@ type Profile struct {
 	Rates map[GPUPath]int64
 }
 
-// The paths of h20 are those of "nvidia-smi topo -m" of a real server (examples/hosts/h20.txt). Its rates are means of
-// ib_write_bw there from NIC0: 195 Gb/s to GPU1; 178.8 and 175.8 to GPU2 and GPU3, while GPU0 reached 195; 124.4,
-// 124.2, 124.3 and 119.1 to the others.
+// profiles has h20 with the paths of "nvidia-smi topo -m" on a real server (examples/hosts/h20.txt). Its rates are
+// means of ib_write_bw there from NIC0: 195 Gb/s to GPU1; 178.8 and 175.8 to GPU2 and GPU3, while GPU0 reached 195;
+// 124.4, 124.2, 124.3 and 119.1 to the others.
 func profiles() []Profile {
 	gpu := func(nic int, path GPUPath) DeviceRequest {
 		return DeviceRequest{Count: 1, Model: "h20", Memory: 64 * MiB, Beside: fmt.Sprintf("eth%d", nic), Path: path}
@@ -70,7 +70,7 @@ func ProfileOf(name ProfileName) (p Profile, ok bool) {
 	return Profile{}, false
 }
 
-// MIG calls the parts of a GPU profiles, too.
+// profileName also catches MIG's parts of a GPU, called profiles too.
 func (d *decoder) profileName(path string, n ast.Node) *ProfileName {
 	slips := map[string]string{}
 	if s, ok := n.(*ast.StringNode); ok && IsPartOfGPU(s.Value) {

@@ -143,7 +143,7 @@ func (e *entry) node() Node {
 
 func (e *entry) vfs() fileDevices { return or(e.own.VFs, e.shared.VFs, anyOf(DefaultVFs)) }
 
-// A node with virtual functions has its ports already.
+// nics defaults to 0 for a node with virtual functions, which has its ports already.
 func (e *entry) nics() fileDevices {
 	fallback := DefaultNICs
 	if e.vfs().count() > 0 {
@@ -224,7 +224,7 @@ func (e *entry) checkPages(pages Hugepages, n Node) {
 	e.failOnce(at, fault)
 }
 
-// The sum of the NUMA nodes' cores is at most the total.
+// resolveReserve limits the sum of the NUMA nodes' cores to the total.
 func (d *decoder) resolveReserve(f *fileReserve) Reserve {
 	r := Reserve{Cores: f.Cores, Memory: f.Memory}
 	cores := 0
@@ -242,7 +242,7 @@ func (d *decoder) resolveReserve(f *fileReserve) Reserve {
 	return r
 }
 
-// A fault in defaults affects many nodes.
+// failOnce is for faults in defaults, which affect many nodes.
 func (d *decoder) failOnce(at place, e Error) {
 	if !slices.ContainsFunc(d.Errs, func(o *Error) bool {
 		return o.What == e.What && o.Line == at.Line && o.Column == at.Column
@@ -261,7 +261,7 @@ func or[T any](own, shared *T, fallback T) T {
 	return fallback
 }
 
-// With at least two digits, a lab that grows from 8 to 16 nodes keeps the names of the first eight.
+// expand uses at least two digits: a lab that grows from 8 to 16 nodes keeps the first names.
 func (n namedNode) expand() []string {
 	if n.node.Count == nil {
 		return []string{n.name}

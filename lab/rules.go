@@ -8,7 +8,7 @@ import (
 	"github.com/rackless/rackless/internal/strictyaml"
 )
 
-// 500 nodes with every key, 8 NICs each and our own comments have 16,000 tokens.
+// format allows for 500 nodes with every key, 8 NICs each and our own comments: 16,000 tokens.
 func (d *decoder) format() *strictyaml.Format {
 	return &strictyaml.Format{
 		Name: "lab", File: "lab file", MaxSize: MaxFileSize, MaxTokens: maxTokens, MaxDepth: 16,
@@ -45,7 +45,7 @@ func (d *decoder) rules() map[string]strictyaml.Rule {
 	}
 }
 
-// The maps give advice for common mistakes, in lower case.
+// types has advice for common mistakes, in lower case.
 func (d *decoder) types() map[reflect.Type]strictyaml.Rule {
 	return map[reflect.Type]strictyaml.Rule{
 		reflect.TypeFor[fileReserve](): strictyaml.RuleOf(d.reserve),

@@ -87,7 +87,7 @@ func (d *decoder) resolveSlurm(f *fileSlurm, l *Lab) *Slurm {
 	return &Slurm{Controller: *f.Controller}
 }
 
-// A plain text is the step's run.
+// steps takes a plain text for a step's run.
 func (d *decoder) steps(path string, n ast.Node) *[]fileStep {
 	const want = "a list of steps, such as [{run: modprobe nvme-rdma, check: test -e /sys/module/nvme_rdma}]"
 	all := []fileStep{}

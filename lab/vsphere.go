@@ -143,7 +143,7 @@ const (
 	maxModuleOptions = 512
 )
 
-// Values of settings may look like numbers or booleans.
+// settings may have values that look like numbers or booleans.
 func (d *decoder) settings(path string, n ast.Node, long int) *map[string]string {
 	all := map[string]string{}
 	d.Pairs(path, n, func(k ast.Node) (string, *Error) {

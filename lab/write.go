@@ -200,7 +200,7 @@ func mtuNote(mtu int) []string {
 	return []string{why, "1500 would carry 1024, and 9000 no more than this."}
 }
 
-// Every YAML reader must read a scalar as text.
+// scalar returns a form that every YAML reader reads as text.
 func scalar(s string) string {
 	plain := s != "" && s[0] >= 'a' && s[0] <= 'z' && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789-") == ""
 	if plain {

@@ -127,9 +127,10 @@ func (a *assembly) housekeeping() Housekeeping {
 	return k
 }
 
-// I/O threads get a core on the nearest NUMA node with housekeeping cores, with ties broken by whether the host keeps
-// its processes off them now and by the number of the lab node's cores there. The emulator gets that core, and one on
-// each other NUMA node of the lab node's hugepages, see [Plan.EmulatorPin]. Lab nodes on one NUMA node take turns.
+// ownThreads gives I/O threads a core on the nearest NUMA node with housekeeping cores, with ties broken by whether the
+// host keeps its processes off them now and by the number of the lab node's cores there. The emulator gets that core,
+// and one on each other NUMA node of the lab node's hugepages, see [Plan.EmulatorPin]. Lab nodes on one NUMA node take
+// turns.
 func (a *assembly) ownThreads(i int, turn map[int]int) (emulator, io topology.CPUSet) {
 	if len(a.left) == 0 {
 		return emulator, io // the problem has no reserve
@@ -203,8 +204,8 @@ func (a *assembly) node(i int, vfs []ownVF) Node {
 	return n
 }
 
-// Each host node with memory of the lab node is a cell. A host node with cores but no memory joins the nearest cell,
-// because a node with CPUs alone is useless to a guest and QEMU refuses some.
+// cellHomes makes each host node with memory of the lab node a cell. A host node with cores but no memory joins the
+// nearest cell, because a node with CPUs alone is useless to a guest and QEMU refuses some.
 func (a *assembly) cellHomes(i int) [][]int {
 	pages := map[int]int64{}
 	for _, m := range a.pl.Nodes[i].Memory {

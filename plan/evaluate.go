@@ -262,7 +262,7 @@ func (e *evaluation) deviceShare(i int, gpus, ports []int) int64 {
 	return missing * far
 }
 
-// all has a known NUMA node.
+// homes counts devices with a known NUMA node.
 func (p *Problem) homes(devices []int) (homes map[int]int64, all int64) {
 	homes = map[int]int64{}
 	for _, d := range devices {

@@ -101,7 +101,7 @@ func (p *Problem) nodesWithCores() []int {
 	})
 }
 
-// A lab node needs several bundles if one has too few devices of a kind.
+// bundleMatching gives a lab node several bundles if one has too few devices of a kind.
 func (p *Problem) bundleMatching(wants func(*Request) []Want, what string) *matching {
 	m := newMatching(p)
 	for i := range p.Requests {

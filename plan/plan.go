@@ -222,7 +222,7 @@ func DeviceName(kind, id string) string {
 	return kind + " " + id
 }
 
-// Source: the kernel's Documentation/admin-guide/kernel-parameters.txt.
+// kernelArgs follows the kernel's Documentation/admin-guide/kernel-parameters.txt.
 func (a *assembly) kernelArgs(pl *Plan) (args, why []string) {
 	add := func(arg, reason string) { args, why = append(args, arg), append(why, reason) }
 	if slices.ContainsFunc(pl.Nodes, func(n Node) bool { return len(n.Devices) > 0 }) {

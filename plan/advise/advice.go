@@ -137,7 +137,7 @@ func worstPath(p *plan.Problem, n *plan.NodePlacement) *plan.PairPath {
 	return worst
 }
 
-// Without another NIC of the same model, the rate would be a guess.
+// ports needs another NIC of the same model: otherwise the rate would be a guess.
 func (a *advisor) ports() {
 	for i := range a.p.Devices {
 		d := &a.p.Devices[i]
@@ -195,8 +195,7 @@ func (a *advisor) virtualFunctions() {
 	}
 }
 
-// The reserve of the whole host is not tried: it decides only whether there is a plan, and the leftover cores are
-// chosen last.
+// reserve leaves out the whole host's: it decides only whether there is a plan, and the leftover cores are chosen last.
 func (a *advisor) reserve() {
 	for i := range a.p.NUMANodes {
 		n := &a.p.NUMANodes[i]
@@ -360,7 +359,7 @@ func (a *advisor) placesFor(device, node, near int) {
 	}
 }
 
-// If cards share an IOMMU group, the group is the problem.
+// movable excludes cards that share an IOMMU group: there the group is the problem.
 func (a *advisor) movable(device int) bool {
 	d := &a.p.Devices[device]
 	if !d.Whole && d.VFs == 0 {

@@ -74,7 +74,7 @@ func cardOf(h *topology.Host, id string) *card {
 
 func (c *card) ids() []string { return lists.Map(c.parts, func(p part) string { return p.id }) }
 
-// A GPU with NVLink is a module on a board of its own or has a bridge, so it cannot be moved like a card.
+// linked GPUs are modules on a board of their own or have a bridge, so they cannot be moved like a card.
 func (c *card) linked(h *topology.Host) bool {
 	bridged := func(p part) bool { return p.gpu != nil && p.gpu.NVLinks != nil && *p.gpu.NVLinks > 0 }
 	ids := c.ids()
@@ -83,7 +83,7 @@ func (c *card) linked(h *topology.Host) bool {
 	})
 }
 
-// Cards for two sockets have functions in two places, and reports may be inconsistent.
+// inOneSlot is false for cards for two sockets, and for inconsistent reports.
 func (c *card) inOneSlot() bool {
 	return !slices.ContainsFunc(c.functions, func(d *topology.PCIDevice) bool {
 		first := c.functions[0]

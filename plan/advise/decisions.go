@@ -183,7 +183,7 @@ func (d *decider) paths(one *draft, i int) (pairs, measured bool) {
 	return pairs, measured
 }
 
-// The runner-up has no core on the NUMA node with most of them, because other cores of the same node differ at most in
+// cores takes a runner-up without cores on the NUMA node with most of them: others of the same node differ at most in
 // caches.
 func (d *decider) cores(one *draft, i int) {
 	pl := &d.base.Placement.Nodes[i]
@@ -215,7 +215,7 @@ func (d *decider) cores(one *draft, i int) {
 	}
 }
 
-// The runner-up has all memory on one other node, as with a manual numactl --membind.
+// memory takes a runner-up with all memory on one other node, as with a manual numactl --membind.
 func (d *decider) memory(one *draft, i int) {
 	pl := &d.base.Placement.Nodes[i]
 	one.What, one.Choice = AboutMemory, memoryText(d.p, pl.Memory)
@@ -321,7 +321,7 @@ func (d *decider) guestNUMA(one *draft, i int) {
 	}
 }
 
-// The other setting needs twice or half as many cores; counting them avoids a search.
+// smt counts cores first, which avoids a search: the other setting needs twice or half as many.
 func (d *decider) smt(one *draft, i int) {
 	r := &d.p.Requests[i]
 	usable, threads := 0, 1
@@ -365,7 +365,7 @@ func (d *decider) smt(one *draft, i int) {
 	one.because(seenSMT)
 }
 
-// There is no runner-up: the nearest housekeeping core follows from the rest of the placement.
+// emulator has no runner-up: the nearest housekeeping core follows from the rest.
 func (d *decider) emulator(one *draft, i int) {
 	n := &d.plan.Nodes[i]
 	one.What = AboutEmulator
@@ -433,7 +433,7 @@ func (d *decider) housekeeping() draft {
 	return one
 }
 
-// The extra cost is 0, not unknown, because the cost has no term for page sizes.
+// pageSize has an extra cost of 0, not unknown, because the cost has no term for page sizes.
 func (d *decider) pageSize() draft {
 	const gib = 1 << 30
 	one := draft{plan.Decision{What: AboutPageSize}}
@@ -476,7 +476,7 @@ func (d *decider) pageSize() draft {
 	return one
 }
 
-// The runner-up costs the same, because neither method changes the placement.
+// isolation has a runner-up of the same cost, because neither method changes the placement.
 func (d *decider) isolation() draft {
 	const args = "kernel arguments isolcpus, nohz_full and rcu_nocbs, which take a reboot"
 	const partition = "an isolated cpuset partition, which takes none"

@@ -39,7 +39,7 @@ const (
 
 func deviceName(d *plan.Device) string { return plan.DeviceName(d.Kind, d.ID) }
 
-// "GPU 0000:06:00.0 on NUMA node 0; 2 VFs of 0000:41:00.0 on NUMA node 2".
+// devicesOf returns "GPU 0000:06:00.0 on NUMA node 0; 2 VFs of 0000:41:00.0 on NUMA node 2".
 func devicesOf(p *plan.Problem, n *plan.NodePlacement) string {
 	var places []string // in order of appearance
 	parts := map[string][]string{}

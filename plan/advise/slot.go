@@ -106,7 +106,7 @@ func (m move) apply(h *topology.Host) *topology.Host {
 	return h
 }
 
-// A test checks on every machine of the corpus that two swaps change nothing, because a single swap would not reveal a
+// swap is its own inverse: a test checks that on every machine of the corpus, because a single swap would not reveal a
 // forgotten field.
 func swap(h *topology.Host, a, b *card) {
 	swapReported(h, a, b)
@@ -145,7 +145,7 @@ func (c *card) setNode(node *int) {
 	}
 }
 
-// Paths that a tool reported belong to the slots.
+// swapReported swaps reported paths, which belong to the slots.
 func swapReported(h *topology.Host, a, b *card) {
 	// A card with two parts, such as two ports, may replace a card with one.
 	place := map[string]string{}
@@ -213,7 +213,7 @@ func (c *card) plugBelow(h *topology.Host, port *topology.PCIDevice) {
 	c.plugNew(h, s)
 }
 
-// Functions leave IOMMU groups that they share with other cards.
+// plugNew takes functions out of IOMMU groups that they share with other cards.
 func (c *card) plugNew(h *topology.Host, s slot) {
 	next := 0
 	for i := range h.PCI {
@@ -272,7 +272,7 @@ func freePorts(h *topology.Host, node int, c *card) []*topology.PCIDevice {
 	return append(wide, narrow...)
 }
 
-// Root buses without GPUs or NICs lead to memory controllers and the chipset.
+// rootOn prefers root buses with GPUs, then NICs: others lead to memory controllers and the chipset.
 func rootOn(h *topology.Host, node int, c *card) string {
 	best, rank := "", 0
 	for i := range h.PCI {
@@ -294,7 +294,6 @@ func rootOn(h *topology.Host, node int, c *card) string {
 	return best
 }
 
-// The paths belonged to the old slot.
 func (c *card) forgetReported(h *topology.Host) {
 	ids := c.ids()
 	h.Reported = slices.DeleteFunc(h.Reported, func(p topology.Path) bool {

@@ -40,7 +40,7 @@ const (
 	notAsked          // or the search was stopped before it found a placement
 )
 
-// An expired deadline ends the questions without an error, because half an explanation is better than none.
+// ask takes an expired deadline for an end without an error, because half an explanation is better than none.
 func (o *oracle) ask(q *plan.Problem) (*search.Result, answer) {
 	if !enough(q) {
 		return nil, impossible
@@ -131,7 +131,7 @@ func demand(q *plan.Problem, i, device int) bool {
 	return false
 }
 
-// After a change of only one request of a class, the search would just swap two of them at no cost.
+// sameClass returns requests to change together: otherwise the search would just swap two of them at no cost.
 func sameClass(p *plan.Problem, i int) []int {
 	return lists.Where(p.Requests, func(r plan.Request) bool { return r.Class == p.Requests[i].Class })
 }
@@ -143,7 +143,7 @@ func nicsOf(n *plan.NodePlacement) []int {
 
 func placedDevices(n *plan.NodePlacement) []int { return append(slices.Clone(n.GPUs), nicsOf(n)...) }
 
-// Another port of the card would not be a different choice.
+// sameCard includes other ports of a card, which would not be a different choice.
 func sameCard(p *plan.Problem, device int) []int {
 	own := &p.Devices[device]
 	return lists.Where(p.Devices, func(d plan.Device) bool {
@@ -195,7 +195,8 @@ func (o *oracle) otherDevices(i int) alternative {
 	return best
 }
 
-// If lab node i keeps no devices, its whole class loses the card; otherwise it gets a class of its own.
+// losing takes the card from the whole class of lab node i if that keeps no devices; otherwise it gets a class of its
+// own.
 func (o *oracle) losing(i int, kept []int, lost int) (q *plan.Problem, possible bool) {
 	q, possible = changed(o.p), true
 	losers := sameClass(o.p, i)

@@ -10,7 +10,6 @@ import (
 	"github.com/rackless/rackless/plan/build"
 )
 
-// largeHost is for the planner's speed goals.
 func largeHost(t testing.TB) *topology.Host {
 	t.Helper()
 	h := described(t, "pack:2 numa:8(memory=128GiB) l3:4 core:8 pu:2")

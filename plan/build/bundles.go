@@ -158,7 +158,7 @@ func (b *problemBuilder) holder(functions []topology.PCIAddr) string {
 	return ""
 }
 
-// The loss of a USB controller or a sound card should be no surprise.
+// noteCompany announces the loss of a USB controller or a sound card.
 func (b *problemBuilder) noteCompany(d *plan.Device, f *deviceFacts, all []topology.PCIAddr,
 	groupOf map[topology.PCIAddr]int) {
 	others := lists.Map(lists.Filter(all, func(a topology.PCIAddr) bool { return !slices.Contains(f.card, a) }),
@@ -253,7 +253,7 @@ func (b *problemBuilder) iommuGroups() []endpointGroup {
 	return groups
 }
 
-// The kernel uses AMD's IOMMU if the firmware reports it, but Intel's only on request
+// iommuFix differs by vendor: the kernel uses AMD's IOMMU if the firmware reports it, but Intel's only on request
 // (Documentation/admin-guide/kernel-parameters.txt: intel_iommu, amd_iommu).
 func (b *problemBuilder) iommuFix() string {
 	model := strings.ToLower(b.host.System.CPUModel)

@@ -46,7 +46,6 @@ var corpusShapes = []corpusShape{
 
 // cut returns false if the machine is too small.
 func (s corpusShape) cut(h *topology.Host) (*lab.Lab, bool) {
-	// This problem lists the machine's resources.
 	probe := labOf(1, cpus(1), memory(256*lab.MiB))
 	probe.Hugepages = lab.HugepagesOff
 	p, err := build.Problem(h, probe, build.Options{})

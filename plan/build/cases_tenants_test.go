@@ -117,7 +117,6 @@ func TestTheMemoryOfATenantIsGone(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", n.Name, diff)
 		}
 	}
-	// Without the tenant both nodes have room.
 	l.Tenants = lab.TenantsIgnore
 	free := proved(t, h, l, build.Options{})
 	if free.pl.Cost > c.pl.Cost {

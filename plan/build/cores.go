@@ -49,7 +49,7 @@ func (b *problemBuilder) online(cpus topology.CPUSet) topology.CPUSet {
 	return cpus
 }
 
-// A plan is for the current state of the host.
+// takeCores leaves out offline cores, because a plan is for the current state of the host.
 func (b *problemBuilder) takeCores() {
 	var lost topology.CPUSet
 	slow := b.slowCores()
@@ -110,7 +110,7 @@ func known(p *int) int {
 	return max(*p, -1) // no other negative numbers occur
 }
 
-// A dump may list cores and nodes without their relation.
+// nodeOfCore also serves dumps that list cores and nodes without their relation.
 func (b *problemBuilder) nodeOfCore(c *topology.Core) (int, bool) {
 	if c.NUMANode != nil {
 		if _, ok := b.nodeOf[*c.NUMANode]; ok {

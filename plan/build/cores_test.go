@@ -142,7 +142,7 @@ func TestCoresThatTenantsHold(t *testing.T) {
 	tests := []struct {
 		name    string
 		tenants []topology.Tenant
-		held    []string // of 4 cores with two threads each
+		held    []string
 		notes   []string
 	}{
 		{"pinned virtual CPUs hold their cores", []topology.Tenant{{Name: "web", State: "running", VCPUs: 2,

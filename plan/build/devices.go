@@ -14,7 +14,6 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// deviceFacts are not part of a Problem.
 type deviceFacts struct {
 	addr        *topology.PCIAddr
 	names       []string // other names: GPU0, mlx5_0, enp65s0f0np0
@@ -27,7 +26,6 @@ type deviceFacts struct {
 	sriov       *topology.SRIOV
 }
 
-// A vfFunction exists, or could be created.
 type vfFunction struct {
 	index int
 	addr  topology.PCIAddr
@@ -92,7 +90,7 @@ func (b *problemBuilder) addLinks() {
 	}
 }
 
-// The cost omits their distance.
+// noteUnknownNodes says that the cost omits their distances.
 func (b *problemBuilder) noteUnknownNodes() {
 	var ids []string
 	for i := range b.p.Devices {
@@ -145,7 +143,7 @@ func kindWord(kind string) string {
 	return cmp.Or(map[string]string{plan.KindGPU: "GPU", plan.KindVF: "virtual function"}[kind], "NIC")
 }
 
-// A GPU with existing virtual functions (SR-IOV vGPUs) cannot be given as a whole: they would vanish for their users.
+// gpu refuses a GPU with existing virtual functions (SR-IOV vGPUs): they would vanish for their users.
 func (b *problemBuilder) gpu(g *topology.GPU) (plan.Device, deviceFacts) {
 	d := plan.Device{ID: g.ID(), Kind: plan.KindGPU, Vendor: g.Vendor, Model: g.Model}
 	f := deviceFacts{addr: g.Address, names: nonEmpty(g.Name, g.UUID)}
@@ -182,7 +180,7 @@ func (b *problemBuilder) describe(d *plan.Device, f *deviceFacts, node *int) (p 
 	return p
 }
 
-// People use the names of a NIC's ports and RDMA devices: mlx5_0, enp65s0f0np0.
+// nic takes names of ports and RDMA devices, because people use those: mlx5_0, enp65s0f0np0.
 func (b *problemBuilder) nic(n *topology.NIC) (plan.Device, deviceFacts) {
 	d := plan.Device{ID: n.ID(), Kind: plan.KindNIC, Model: n.Model}
 	f := deviceFacts{addr: n.Address, names: slices.Concat(nonEmpty(n.Name), n.Netdevs, n.RDMA)}
@@ -252,7 +250,7 @@ var rdmaDrivers = []string{
 	"efa", "erdma", "hfi1", "qib", "ib_mthca", "vmw_pvrdma", // RDMA drivers themselves
 }
 
-// A NIC that waits for a guest is bound to vfio-pci, and shows no RDMA devices.
+// couldRDMA includes NICs that wait for a guest: bound to vfio-pci, they show no RDMA devices.
 func couldRDMA(n *topology.NIC, p *topology.PCIDevice) bool {
 	if len(n.RDMA) > 0 || len(n.Devices) > 0 {
 		return true

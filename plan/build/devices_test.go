@@ -342,7 +342,6 @@ func TestVirtualFunctions(t *testing.T) {
 			}
 		})
 	}
-	// Only one side records the relation to the other.
 	for name, change := range map[string]func(*topology.Host){
 		"the NIC tells": func(h *topology.Host) {
 			h.NICs[0].SRIOV, h.PCI[0].SRIOV, h.PCI[1].PF = &topology.SRIOV{Total: new(2),

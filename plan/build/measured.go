@@ -188,7 +188,7 @@ func (b *problemBuilder) addPaths() {
 	}
 }
 
-// NVLinks join only GPUs.
+// pathClass ignores NVLinks to NICs, because they join only GPUs.
 func (b *problemBuilder) pathClass(i, j int) topology.PathClass {
 	path := b.tree.Path(b.p.Devices[i].ID, b.p.Devices[j].ID)
 	if path.Class == topology.PathNVLink && b.p.Devices[j].Kind != plan.KindGPU {

@@ -25,7 +25,6 @@ const (
 	pageBytes2MiB = 2 << 20
 )
 
-// A memoryUse is by index in Problem.NUMANodes.
 type memoryUse struct {
 	bytes    []*uint64 // nil if unknown
 	unusable []bool    // must not back guests
@@ -106,7 +105,7 @@ func (m *memoryUse) spread(amount uint64, among func(at int) bool) []uint64 {
 	return parts
 }
 
-// The lab's amounts for single nodes replace their share.
+// reserveMemory replaces shares by the lab's amounts for single nodes.
 func (b *problemBuilder) reserveMemory(m *memoryUse) {
 	keep := uint64(0)
 	if r := b.lab.Reserve.Memory; r == nil {
@@ -169,7 +168,7 @@ func (b *problemBuilder) holdMemory(m *memoryUse) {
 	}
 }
 
-// Amounts come from dumps and their sum must not overflow.
+// addUpTo has a limit, because amounts come from dumps.
 func addUpTo(a, b uint64) uint64 {
 	return min(min(a, MaxHostMemory)+min(b, MaxHostMemory), MaxHostMemory)
 }
@@ -224,7 +223,7 @@ func (m *memoryUse) pages(pageBytes uint64) []*int64 {
 	return pages
 }
 
-// For auto, choosePages takes 1 GiB only if every lab node requests whole GiB, so that pages never round up memory.
+// choosePages takes 1 GiB for auto only if every lab node requests whole GiB, so that pages never round up memory.
 func (b *problemBuilder) choosePages() (pageBytes uint64, huge bool) {
 	can1GiB, why1GiB := b.canPages(pageBytes1GiB)
 	can2MiB, why2MiB := b.canPages(pageBytes2MiB)
@@ -317,7 +316,7 @@ func (b *problemBuilder) addNodes() {
 	}
 }
 
-// order maps each node of the problem to its index in the host's list.
+// distances needs order, which maps each node of the problem to its index in the host's list.
 func (b *problemBuilder) distances(n *topology.NUMANode, order []int, own int) []int {
 	row := make([]int, len(order))
 	known := len(n.Distances) == len(order)

@@ -14,7 +14,7 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// Explicit amounts come first, then shares of the rest for "auto".
+// addRequests begins with explicit amounts, then shares the rest for "auto".
 func (b *problemBuilder) addRequests() {
 	for i := range b.lab.Nodes {
 		n := &b.lab.Nodes[i]
@@ -37,7 +37,7 @@ func (b *problemBuilder) addRequests() {
 	b.addMemory()
 }
 
-// Only a Lab that did not come from the parser has other values.
+// setting checks a Lab that did not come from the parser.
 func (b *problemBuilder) setting(node, key string, s lab.Setting) lab.Setting {
 	switch s {
 	case lab.Auto, lab.On, lab.Off:
@@ -188,7 +188,7 @@ func (b *problemBuilder) threadsFix() string {
 	return "ask for smt: auto or off"
 }
 
-// Labs compare lab nodes with each other, so equal sizes matter more than every core.
+// shareCores gives equal numbers, because labs compare lab nodes with each other.
 func (b *problemBuilder) shareCores(s *coreSupply, left int, autos []int) {
 	for _, i := range autos {
 		n, r := &b.lab.Nodes[i], &b.p.Requests[i]
@@ -208,7 +208,7 @@ func (b *problemBuilder) shareCores(s *coreSupply, left int, autos []int) {
 	}
 }
 
-// Nodes with "memory: auto" get equal shares of the remaining pages, in whole GiB if the share is at least one.
+// addMemory gives "memory: auto" equal shares of the remaining pages, in whole GiB if the share is at least one.
 func (b *problemBuilder) addMemory() {
 	m := b.memory()
 	size, huge := b.choosePages()
@@ -309,7 +309,7 @@ func (b *problemBuilder) autoPages(m *memoryUse, size uint64) int64 {
 	return share
 }
 
-// known: the number of any node is known; all: that of each.
+// totalPages also reports whether the number of any node is known, and of all.
 func totalPages(pages []*int64) (sum int64, known, all bool) {
 	all = true
 	for _, p := range pages {
@@ -347,7 +347,7 @@ func roundText(n uint64) string {
 	return fmt.Sprintf("%.1f GiB", float64(n)/pageBytes1GiB)
 }
 
-// Swapping nodes with equal requests and without affinity does not change a plan.
+// numberClasses joins nodes with equal requests and without affinity, which can be swapped.
 func (b *problemBuilder) numberClasses() {
 	members := lists.Flat(b.p.Affinity, func(a plan.Affinity) []int { return a.Requests })
 	tied := lists.SetOf(members, func(i int) int { return i })
@@ -371,7 +371,7 @@ func (b *problemBuilder) numberClasses() {
 	}
 }
 
-// A count and a vendor may select the same devices.
+// withoutText helps because a count and a vendor may select the same devices.
 func withoutText(wants []plan.Want) []plan.Want {
 	return lists.Map(wants, func(w plan.Want) plan.Want {
 		w.Text = ""

@@ -9,7 +9,7 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// Interrupts of a disk or of the host's main NIC are best served by cores beside them.
+// addPackages keeps a core beside a disk or the host's main NIC, for their interrupts.
 func (b *problemBuilder) addPackages() {
 	packagesOn := map[int][]int{} // packages of a node's cores
 	free := map[int]bool{}

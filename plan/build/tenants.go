@@ -45,7 +45,8 @@ func tenantName(t *topology.Tenant) string {
 	return words.Plain(cmp.Or(t.Name, t.UUID, "without a name"))
 }
 
-// Tenants that are shut off may start at any time. A core shared by two tenants counts for the first by name.
+// holdCores includes tenants that are shut off, because they may start at any time. A core shared by two tenants counts
+// for the first by name.
 func (b *problemBuilder) holdCores() {
 	if len(b.tenants) == 0 {
 		return

@@ -18,7 +18,6 @@ type hostUse struct {
 	text string // "disk nvme0n1 (/)"
 }
 
-// findUses keeps the first reason found.
 func (b *problemBuilder) findUses() {
 	b.uses, b.blocked = map[topology.PCIAddr]string{}, map[topology.PCIAddr]string{}
 	b.holders, b.heldVFs = map[topology.PCIAddr]string{}, map[topology.PCIAddr]int{}
@@ -66,7 +65,7 @@ func (b *problemBuilder) findUses() {
 	b.findVirtualUses()
 }
 
-// A virtual machine's own settings cannot turn an IOMMU on.
+// withoutIOMMU is true for a virtual machine, whose own settings cannot turn one on.
 func (b *problemBuilder) withoutIOMMU() bool {
 	on := b.host.IOMMU.Enabled
 	return on != nil && !*on && b.host.IsVirtual() && !b.host.Provenance.Emulated
@@ -87,7 +86,7 @@ func setOnce[K comparable, V any](m map[K]V, key K, v V) {
 	}
 }
 
-// A physical function leaves its driver, which removes the virtual functions.
+// findVirtualUses keeps physical functions: without their driver, the virtual ones would vanish.
 func (b *problemBuilder) findVirtualUses() {
 	b.virtual = map[topology.PCIAddr][]vfFunction{}
 	add := func(pf topology.PCIAddr, s *topology.SRIOV) {
@@ -127,11 +126,10 @@ func (b *problemBuilder) findVirtualUses() {
 	}
 }
 
-// findRoutes finds the NICs of default routes.
 func (b *problemBuilder) findRoutes() {
 	for _, r := range b.host.Routes {
 		text := "the default route (" + words.Plain(r.Netdev) + ")"
-		behind := map[topology.PCIAddr]*int{} // with their NUMA nodes if known
+		behind := map[topology.PCIAddr]*int{}
 		for _, s := range r.PCI {
 			if a, err := topology.ParsePCIAddr(s); err == nil {
 				behind[a] = nil
@@ -168,7 +166,8 @@ func (b *problemBuilder) netdevsBehind(netdev string) []string {
 	return behind
 }
 
-// The screen shows the firmware's messages, if a monitor is connected or it is the only display function.
+// findScreen takes the function of the firmware's messages, if a monitor is connected or it is the only display
+// function.
 func (b *problemBuilder) findScreen() {
 	screens, boot := b.host.Screens()
 	if boot != nil && boot.Driver != vfioPCI {

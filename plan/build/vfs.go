@@ -80,8 +80,8 @@ func totalVFs(s *topology.SRIOV) int {
 	return min(total, MaxNICVFs)
 }
 
-// A tenant that is shut off may hold a function that does not exist now. Function n is at the routing ID of its
-// physical function plus offset plus n times stride (PCI Express Base Specification, 9.2.1.2).
+// virtualFunctions also returns possible ones: a tenant that is shut off may hold one. Function n is at the routing ID
+// of its physical function plus offset plus n times stride (PCI Express Base Specification, 9.2.1.2).
 func virtualFunctions(pf topology.PCIAddr, s *topology.SRIOV) []vfFunction {
 	if s == nil {
 		return nil

@@ -14,7 +14,7 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// count is for a Lab without expanded requests.
+// wants uses count for a Lab without expanded requests.
 func (b *problemBuilder) wants(node, key, kind string, requests []lab.DeviceRequest, count int) []plan.Want {
 	if len(requests) == 0 && count > 0 {
 		requests = []lab.DeviceRequest{{Count: count}}
@@ -125,7 +125,7 @@ func (b *problemBuilder) offerText(kind string, n int, devices []int) string {
 	return fmt.Sprintf("%d (%s%s)", n, of, listText(ids))
 }
 
-// "can give 6" would confuse users with eight GPUs.
+// othersRefused tells users with eight GPUs the reasons: "can give 6" would confuse them.
 func (b *problemBuilder) othersRefused(kind string, r lab.DeviceRequest) string {
 	var refused group.By[string, string] // devices by reason
 	for i, d := range b.p.Devices {
@@ -169,7 +169,7 @@ func (b *problemBuilder) notGiven(kind string, device int) string {
 	return "it offers no virtual functions"
 }
 
-// If bySelector finds no device, it returns nil and reports which condition excluded which devices.
+// bySelector returns nil if it finds no device, and reports which condition excluded which devices.
 func (b *problemBuilder) bySelector(node, key, kind string, r lab.DeviceRequest) []int {
 	if r.NUMANode != nil {
 		if _, ok := b.nodeOf[*r.NUMANode]; !ok {
@@ -365,7 +365,7 @@ func (b *problemBuilder) ids(devices []int) []string {
 	return lists.Map(devices, func(d int) string { return words.Plain(b.p.Devices[d].ID) })
 }
 
-// This covers a Lab made by a program.
+// addAffinity also checks a Lab made by a program.
 func (b *problemBuilder) addAffinity() {
 	index := map[string]int{}
 	for i := range b.p.Requests {

@@ -78,7 +78,7 @@ type parts struct {
 	noNIC    bool               // affinities to NICs are irrelevant
 }
 
-// With an empty keep, ask checks the host alone, without a call of the solver.
+// ask checks the host alone if keep is empty.
 func (c *conflict) ask(keep []int, edits ...edit) (ok, known bool) {
 	if len(keep) == 0 {
 		return reserveFits(derive(c.p, keep, edits...)), true
@@ -113,7 +113,7 @@ func freeCores(p *plan.Problem) (free int, onNode map[int]int) {
 	return free, onNode
 }
 
-// No search is needed, because a busy package without a free core keeps none.
+// reserveFits needs no search, because a busy package without a free core keeps none.
 func reserveFits(p *plan.Problem) bool {
 	free, onNode := freeCores(p)
 	return free >= p.ReserveCores && !slices.ContainsFunc(p.NUMANodes, func(n plan.NUMANode) bool {
@@ -174,8 +174,8 @@ const fewParts = 8
 var allParts = []string{plan.DemandSMT, plan.DemandMemory, plan.DemandVFs, plan.DemandNICs, plan.DemandGPUs,
 	plan.DemandReserve, plan.DemandCores}
 
-// A part is irrelevant if the conflict remains without it. The order decides which of several reasons is reported.
-// Cores come last: "too few cores" is easier to understand than threads or reserves.
+// findParts leaves out a part if the conflict remains without it. The order decides which of several reasons is
+// reported. Cores come last: "too few cores" is easier to understand than threads or reserves.
 //
 // The rules about devices, cores and memory are independent, so one of these groups alone is in conflict.
 func (c *conflict) findParts() {
@@ -208,7 +208,7 @@ func (c *conflict) findParts() {
 	}
 }
 
-// A clash found by counting proves the conflict alone.
+// countedParts uses a clash found by counting, which proves the conflict alone.
 func (c *conflict) countedParts(counted *plan.Clash) {
 	c.parts = parts{all: map[string]bool{}, not: map[[2]string]bool{}}
 	c.drops = append(c.drops, withoutBusy)

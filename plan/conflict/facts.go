@@ -106,7 +106,7 @@ func (c *conflict) tenants() []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// A tenant is known to be in the way, so if no cores and devices seem relevant, all are.
+// tenantFact describes a tenant that is known to be in the way: the relevant cores and devices, or else all.
 func (c *conflict) tenantFact(name string) plan.Fact {
 	f := plan.Fact{Kind: plan.FactTenant, Tenant: name}
 	var has, others []string

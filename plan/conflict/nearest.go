@@ -75,7 +75,7 @@ func (c *conflict) offers(keep []int) []string {
 	return out
 }
 
-// Two virtual CPUs then share a core.
+// evenCounts offers a virtual CPU more for odd numbers: two then share a core.
 func (c *conflict) evenCounts(keep []int) string {
 	wide := slices.ContainsFunc(c.p.Cores, func(k plan.Core) bool { return k.Tenant == "" && len(k.CPUs) > 1 })
 	if !wide || !c.parts.all[plan.DemandCores] {
@@ -98,7 +98,7 @@ func (c *conflict) evenCounts(keep []int) string {
 	return text + " for " + c.nodeList(odd) + " (two virtual CPUs share a core if their number is even, with smt: auto)"
 }
 
-// smt: off may open more cores: small cores often have one thread only.
+// withoutSiblings offers smt: off, which may open small cores with one thread.
 func (c *conflict) withoutSiblings(keep []int) string {
 	shared := lists.Filter(c.set, func(i int) bool {
 		return slices.ContainsFunc(c.p.Cores, func(k plan.Core) bool {

@@ -11,7 +11,8 @@ import (
 // An edit may change the lists of its problem but not the memory that their elements point to.
 type edit func(*plan.Problem)
 
-// Edits use the indexes of the whole problem. Requests may differ after a cut, so classes are recomputed.
+// derive applies edits to the whole problem, because they use its indexes. Requests may differ after a cut, so classes
+// are recomputed.
 func derive(p *plan.Problem, keep []int, edits ...edit) *plan.Problem {
 	q := *p
 	q.NUMANodes, q.Packages, q.Cores = slices.Clone(p.NUMANodes), slices.Clone(p.Packages), slices.Clone(p.Cores)
@@ -46,7 +47,7 @@ func derive(p *plan.Problem, keep []int, edits ...edit) *plan.Problem {
 	return &q
 }
 
-// If names is nil, without reduces the demand of all.
+// without reduces the demand of all lab nodes if names is nil.
 func without(what string, names []string) edit {
 	if what == plan.DemandReserve {
 		return reserveOf(0)
@@ -59,7 +60,6 @@ func without(what string, names []string) edit {
 	}
 }
 
-// A lab node needs a core with a thread.
 func least(what string) int64 {
 	if what == plan.DemandCores || what == plan.DemandSMT {
 		return 1
@@ -67,7 +67,7 @@ func least(what string) int64 {
 	return 0
 }
 
-// As smt: off does.
+// ownCores works like smt: off.
 func ownCores(names []string) edit {
 	return func(p *plan.Problem) {
 		for i := range p.Requests {
@@ -89,7 +89,7 @@ func evenCores(names []string) edit {
 	}
 }
 
-// If every request asks for one core, this is the only way to see whether cores are relevant.
+// moreCores is the only way to see whether cores are relevant if every request asks for one.
 func moreCores(p *plan.Problem) {
 	threads, next := 1, 0
 	var nodes []int
@@ -155,7 +155,7 @@ func cutWants(wants []plan.Want, most int64) []plan.Want {
 	return out
 }
 
-// A number in the lab file replaces the default of one in each package.
+// reserveOf limits the reserve. A number in the lab file replaces the default of one in each package.
 func reserveOf(cores int) edit {
 	return func(p *plan.Problem) {
 		p.ReserveCores = min(p.ReserveCores, cores)

@@ -60,7 +60,7 @@ func (c *conflict) demandText(r *plan.Request, what string) string {
 	return words.Count(n, deviceWord(what)) + wantText(wantsOf(r, what))
 }
 
-// "2 GPUs" alone would hide that the vendor excluded the others.
+// wantText repeats selectors: "2 GPUs" alone would hide that the vendor excluded the others.
 func wantText(wants []plan.Want) string {
 	var texts []string
 	for _, w := range wants {
@@ -121,7 +121,7 @@ func (c *conflict) reserveText() string {
 
 const manyInRow = 4
 
-// Runs are by position in the lab, which agrees with the numbers in names.
+// nodeList has runs by position in the lab, which agrees with the numbers in names.
 func (c *conflict) nodeList(requests []int) string {
 	name := func(i int) string { return words.Plain(c.p.Requests[i].Name) }
 	var names []string

@@ -214,7 +214,8 @@ func (q Query) ModelChanges(ctx context.Context, h *topology.Host, l *lab.Lab, m
 	return nil, "", err
 }
 
-// The virtual machines of l are no tenants beside themselves, and their template, if off, is not going to be started.
+// without leaves out the virtual machines of l, which are no tenants beside themselves, and their template if it is
+// off.
 func without(l *lab.Lab, h *topology.Host) *topology.Host {
 	if l.VSphere == nil {
 		return h

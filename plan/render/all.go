@@ -177,8 +177,6 @@ type Input struct {
 	// Both come from [github.com/rackless/rackless/host.Artifacts].
 	Kernel, Steps []Step
 
-	// The following fields are for Domains alone.
-
 	// Boot may be nil: a disk with a cloud image then boots by UEFI.
 	Boot *Boot
 	// Seeds are paths on libvirt's machine, by node, of disks for cloud-init (NoCloud) in nodes without Boot.

@@ -143,8 +143,8 @@ func (m *machine) managementMAC(node string) string {
 	}
 }
 
-// libvirt unbinds a function from its driver at the guest's start and rebinds it later, so that the host need not be
-// prepared.
+// passThrough lets libvirt unbind a function from its driver at the guest's start and rebind it later, so that the host
+// need not be prepared.
 func passThrough(d *libvirtxml.DomainDeviceList, p *placed, i int, why reasons) {
 	f, reason := &p.functions[i], ""
 	if i == 0 {

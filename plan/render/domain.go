@@ -99,7 +99,7 @@ func isAMD(model string) bool {
 		func(word string) bool { return strings.Contains(model, word) })
 }
 
-// A plan may have been edited. Names become parts of paths and of commands that people copy.
+// checkName refuses names of edited plans. They become parts of paths and of commands that people copy.
 func checkName(kind, name string) error {
 	for i, r := range name {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || i > 0 && (r == '-' || r == '_') {
@@ -207,7 +207,7 @@ func (m *machine) ioThreadWhy() string {
 	return "one thread of its own serves the disk, so that disk requests never wait for QEMU's main loop"
 }
 
-// A guest with its root in memory would lose its name and addresses at a reboot.
+// onReboot destroys a guest with its root in memory, which would lose its name and addresses.
 func (m *machine) onReboot() string {
 	if m.in.Boot != nil {
 		return "destroy"
@@ -239,7 +239,7 @@ func (m *machine) os(why reasons) *libvirtxml.DomainOS {
 		return os
 	}
 	os.BootDevices = []libvirtxml.DomainBootDevice{{Dev: "hd"}}
-	if m.in.Emulated && m.arch == archX86 { // its BIOS starts faster under emulation
+	if m.in.Emulated && m.arch == archX86 {
 		return os
 	}
 	os.Firmware = "efi"

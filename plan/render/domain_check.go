@@ -11,7 +11,7 @@ import (
 // maxBytes keeps sums from overflowing. An x86 of 2026 can address 2^48 bytes with four levels of page tables.
 const maxBytes = 1 << 48
 
-// A plan may have been edited, and libvirt's errors would rarely name the place.
+// checkNode refuses faults of an edited plan, because libvirt's errors would rarely name the place.
 func checkNode(n *plan.Node) error {
 	if len(n.VCPUs) == 0 {
 		return errors.New("no vcpus")
@@ -41,8 +41,8 @@ func checkNode(n *plan.Node) error {
 	return checkMemory(n)
 }
 
-// The virtual CPUs of cells must be consecutive, whole cores, and complete. QEMU accepts any order, but the guest's
-// kernel numbers its cores in it, and the domain's pins and caches rely on it.
+// checkCells wants consecutive, whole cores, and all of them. QEMU accepts any order, but the guest's kernel numbers
+// its cores in it, and the domain's pins and caches rely on it.
 func checkCells(n *plan.Node) error {
 	next := 0
 	for i, c := range n.Cells {

@@ -21,7 +21,6 @@ type slot struct {
 	why       string
 }
 
-// A function has its number in the guest's slot.
 type function struct {
 	host  topology.PCIAddr
 	guest uint8
@@ -125,8 +124,8 @@ func functionOf(c *plan.NodeDevice) string {
 	return c.ID
 }
 
-// Drivers expect the host's function numbers. Without function 0 the guest would not look for others, so they are then
-// numbered from 0.
+// number keeps the host's function numbers, which drivers expect. Without function 0 the guest would not look for
+// others, so they are then numbered from 0.
 func (s *slot) number() {
 	slices.SortFunc(s.functions, func(a, b function) int { return cmp.Compare(a.host.Function, b.host.Function) })
 	if s.functions[0].guest == 0 {

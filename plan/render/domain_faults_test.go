@@ -277,7 +277,6 @@ func TestFunctionsOfACardKeepTheirNumbers(t *testing.T) {
 	in := small()
 	n := &in.Plan.Nodes[0]
 	n.Cards = []plan.NodeDevice{
-		// the last is on another card
 		card("gpu", "RTX", 0, 0, "0000:06:00.0", "0000:06:00.1", "0000:06:00.3", "0000:07:00.0"),
 		card("nic", "port 2", 1, 1, "0000:41:00.1"),
 		card("nic", "X", 1, 1, "0000:61:00.0"), card("nic", "X", 1, 1, "0000:61:00.1"),

@@ -46,7 +46,6 @@ func TestSameInputGivesSameBytes(t *testing.T) {
 	}
 }
 
-// A placement is independent of the XML's spelling.
 type placement struct {
 	Pins     map[int]string
 	Emulator string

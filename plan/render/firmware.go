@@ -25,7 +25,7 @@ func (v *view) iommuFound() string {
 	return "**off**, or not switched on in the kernel"
 }
 
-// Bridges do not count: they stay with the kernel, and a group may go to a guest without them.
+// groupsFound ignores bridges: they stay with the kernel, and a group may go to a guest without them.
 func (v *view) groupsFound() string {
 	ours := lists.SetOf(v.whole, func(a topology.PCIAddr) topology.PCIAddr { return a })
 	var shared []string

@@ -116,8 +116,8 @@ func (l link) Found() bool { return l.MAC != "" || l.Driver != "" }
 // Snapshots substitute addresses with standInMAC for real ones. It belongs to no vendor.
 const standInMAC = "02:00:00:"
 
-// Virtual functions and emulated NICs have the MAC address of the plan. A NIC that is passed through as a whole keeps
-// its burned-in address, known from the host's data unless that may be another address (in a snapshot without
+// links have the plan's MAC addresses for virtual functions and emulated NICs. A NIC that is passed through as a whole
+// keeps its burned-in address, known from the host's data unless that may be another address (in a snapshot without
 // identities, or for a bond).
 func (v *view) links(i int) []link {
 	var links []link
@@ -231,7 +231,8 @@ func (v *view) gidScript() []byte {
 		gidProgram)
 }
 
-// YAML 1.2 (section 5.7) supports all of Go's escapes. oneLine replaces bytes that are not UTF-8.
+// yamlQuote relies on YAML 1.2 (section 5.7), which supports all of Go's escapes. oneLine replaces bytes that are not
+// UTF-8.
 func yamlQuote(s string) string { return strconv.Quote(oneLine(s)) }
 
 // cleanMAC returns lower case, or zeros if it is invalid: the kernel refuses zeros, and the script reports it.

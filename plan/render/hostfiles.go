@@ -93,7 +93,7 @@ func (v *view) driversOf(a topology.PCIAddr) []string {
 	return nil
 }
 
-// PCI drivers have the names of their modules; other names do not belong in a file for modprobe.
+// isDriver accepts names of modules, which PCI drivers have; others do not belong in a file for modprobe.
 func isDriver(name string) bool {
 	switch name {
 	case "", "vfio-pci", "vfio_pci", "pci-stub":

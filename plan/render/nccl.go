@@ -124,7 +124,7 @@ func (m *machine) ncclTopology(n *plan.Node, t *tree) *ncclSystem {
 	return s
 }
 
-// NCCL accepts invented addresses in clouds' files.
+// madeUp invents an address for a switch, as clouds' files do.
 func madeUp(n int) topology.PCIAddr {
 	return topology.PCIAddr{Domain: 0xffff, Bus: 0xff - uint8(n/32), Device: uint8(n % 32)}
 }

@@ -138,7 +138,6 @@ func busesOf(t *testing.T, d *libvirtxml.Domain) []string {
 	return args
 }
 
-// devices needs buses that the firmware has numbered.
 func devices(ctx context.Context, t *testing.T, q *qapi.Conn) map[string]string {
 	t.Helper()
 	found := map[string]string{}

@@ -99,7 +99,7 @@ func (v *view) functions() template.FuncMap {
 
 func (v *view) readme() []byte { return []byte(v.page("README.md", v.plan)) }
 
-// By the convention of NICs and switches, priority 3 is lossless, and DSCP 26 (AF31) maps to it.
+// switches follows the convention of NICs and switches: priority 3 is lossless, and DSCP 26 (AF31) maps to it.
 func (v *view) switches() []Artifact {
 	return []Artifact{text("switch.md", v.page("switch.md", v.plan))}
 }
@@ -154,7 +154,7 @@ func (v *view) knownDevices() []*topology.PCIDevice {
 	return all
 }
 
-// Pinned virtual machines were placed deliberately, and the plan avoids their CPUs.
+// tenantPins leaves out pinned virtual machines: the plan avoids their CPUs.
 func (v *view) tenantPins() []string {
 	keep := v.housekeeping().Union(v.plan.Housekeeping.TenantCPUs).String()
 	var lines []string
@@ -235,7 +235,7 @@ func (v *view) vfChecks() []string {
 	return lines
 }
 
-// The kernel may assign another address; the page's check shows this before a node is started.
+// vfPlace is a prediction: the page's check shows another address before a node is started.
 func (v *view) vfPlace(p *port) string {
 	if m, err := newMachine(v.in); err == nil {
 		if a, err := m.vfAddress(p.card.ID, fmt.Sprint(*p.card.VF)); err == nil {

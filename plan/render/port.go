@@ -68,7 +68,7 @@ func (m *machine) ports(n *plan.Node) ([]Port, error) {
 	return ports, nil
 }
 
-// Root ports are on root buses with numbers from the domain: 0 and the expander buses. The firmware numbers the others.
+// path has root buses with numbers from the domain: 0 and the expander buses. The firmware numbers the others.
 func (t *tree) path(port int) string {
 	a := t.controllers[port].Address.PCI
 	parent := t.controllers[*a.Bus]

@@ -74,7 +74,6 @@ type element struct {
 	Text     string     `xml:",chardata"`
 }
 
-// outer is the namespace around e.
 func (e *element) print(b *bytes.Buffer, indent string, at place, outer string, why reasons) {
 	if text := why[at]; text != "" {
 		printComment(b, indent, text)

@@ -10,7 +10,7 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// The cost alone would favor a rival: sharing a core costs nothing in our terms, because our plans never do it.
+// brokenRules lists them because the cost alone would favor a rival: sharing a core costs nothing in our terms.
 func (h *host) brokenRules() []string {
 	var list []string
 	add := func(format string, args ...any) { list = append(list, fmt.Sprintf(format, args...)) }
@@ -104,7 +104,7 @@ func overlap(a, b []int) bool {
 	return slices.ContainsFunc(a, func(v int) bool { return slices.Contains(b, v) })
 }
 
-// Rivals have no way to be told of affinities.
+// affinityKept may fail because rivals have no way to be told of affinities.
 func (h *host) affinityKept(add func(string, ...any)) {
 	node := map[int]int{}
 	for _, c := range h.p.Cores {

@@ -20,7 +20,7 @@ type want struct {
 	kind int
 }
 
-// A want with an address is served before one for any device.
+// wants has a want with an address before one for any device.
 func wants(r *plan.Request) []want {
 	var list []want
 	for kind, ws := range [][]plan.Want{wantGPU: r.GPUs, wantNIC: r.NICs, wantVF: r.VFs} {
@@ -39,8 +39,8 @@ func (w want) text() string {
 	return fmt.Sprintf("%s (%s)", kind, w.Text)
 }
 
-// Most rivals do not know bundles, but no virtual machine starts with a split group. So devices are unavailable if part
-// of their bundle is elsewhere, or is named by a later lab node.
+// left is 0 if part of a device's bundle is elsewhere, or is named by a later lab node: most rivals do not know
+// bundles, but no virtual machine starts with a split group.
 func (h *host) left(w want, d, i int) int {
 	dev := &h.p.Devices[d]
 	if last, named := h.lastNamed[dev.Bundle]; h.gone[d] != 0 || named && last > i {

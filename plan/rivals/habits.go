@@ -32,10 +32,10 @@ func (h *host) float(i int) error {
 // pinCPUs is the shortest recipe in guides: vCPU 0 to the first free CPU, vCPU 1 to the next.
 func (h *host) pinCPUs(i int) error { return h.byHand(i, false) }
 
-// Better guides pin sibling threads together.
+// pinCores pins sibling threads together, as better guides do.
 func (h *host) pinCores(i int) error { return h.byHand(i, true) }
 
-// A lab node without guest siblings gets the first thread of each core, as in guides that turn SMT off.
+// byHand gives a lab node without guest siblings the first thread of each core, as in guides that turn SMT off.
 func (h *host) byHand(i int, siblings bool) error {
 	n, err := h.byAddress(i)
 	if err != nil {

@@ -157,7 +157,7 @@ func (h *host) near(from int, nodes []int) []int {
 	return nodes
 }
 
-// cores are indexes of Problem.Cores; the placement holds their IDs.
+// put takes indexes of Problem.Cores; the placement holds their IDs.
 func (h *host) put(n plan.NodePlacement, cores []int) {
 	i := len(h.placed)
 	for _, c := range cores {

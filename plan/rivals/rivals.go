@@ -137,8 +137,8 @@ func validHost(p *plan.Problem) error {
 	return nil
 }
 
-// Our cost model only knows whole cores. Each NUMA node keeps its share of the vCPUs. Unshared cores with enough
-// threads come first, in the rival's favour.
+// round makes whole cores: our cost model knows no others. Each NUMA node keeps its share of the vCPUs. Unshared cores
+// with enough threads come first, in the rival's favour.
 func (h *host) round(i int, cpus []int) []int {
 	r := &h.p.Requests[i]
 	on := map[int]int64{}
@@ -154,7 +154,7 @@ func (h *host) round(i int, cpus []int) []int {
 	})
 }
 
-// Other lab nodes rounded to a core weigh most, then pins to its threads and the host's reserve.
+// busy weighs other lab nodes rounded to a core most, then pins to its threads and the host's reserve.
 func (h *host) busy(core, i int) int {
 	n := len(h.taken[core]) * (len(h.p.Requests) + 2)
 	for _, c := range h.p.Cores[core].CPUs {
@@ -168,7 +168,7 @@ func (h *host) busy(core, i int) int {
 	return n
 }
 
-// Cores with too few threads come last. If a node has too few cores, the nearest others give more.
+// choose takes cores with too few threads last. If a node has too few cores, the nearest others give more.
 func (h *host) choose(r *plan.Request, share map[int]int64, prefer func(a, b int) int) []int {
 	byNode := map[int][]int{}
 	for _, n := range h.nodes {
@@ -192,7 +192,7 @@ func (h *host) choose(r *plan.Request, share map[int]int64, prefer func(a, b int
 	return chosen
 }
 
-// The scheduler prefers idle CPUs, so NUMA nodes get shares in proportion to idle cores, or else to all.
+// spread gives NUMA nodes shares in proportion to idle cores, or else to all, because the scheduler prefers idle CPUs.
 func (h *host) spread(r *plan.Request) []int {
 	idle, all := map[int]int64{}, map[int]int64{}
 	for c := range h.p.Cores {

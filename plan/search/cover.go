@@ -107,7 +107,7 @@ const maxSplitWork = 1 << 16
 // The other cores of a lab node are in caches with a tenant or another owner, which leaves it at most a core less than
 // the whole.
 //
-// The case that needs this: 38, 24, 23, 3 and 4 cores where 14 of 16 caches have a tenant, so that a piece has 7 cores
+// The case that needs this: 38, 24, 23, 3 and 4 cores if 14 of 16 caches have a tenant, so that a piece has 7 cores
 // at most. 13 shares are proved with it, 12 without.
 func (c *covering) splitShares(asked []int) []int {
 	c.least, c.next = zero(c.least, len(c.own)+1), zero(c.next, len(c.own)+1)

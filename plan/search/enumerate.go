@@ -252,7 +252,7 @@ func (e *enumerator) candidate(w *want, at int) int {
 	return w.any[at]
 }
 
-// A NIC and its whole bundle are used either as whole devices or by virtual functions.
+// units is 0 for a NIC used the other way: whole devices and virtual functions exclude each other in a bundle.
 func (e *enumerator) units(w *want, d int) int {
 	if w.kind == wantVF {
 		if e.bundle[e.s.m.devices[d].bundle] > 0 {

@@ -200,7 +200,7 @@ func (t *tree) coreCosts(i int) []int64 {
 	return costs
 }
 
-// splitTogether gives cores on all of on, each lab node first where its advantage is largest.
+// splitTogether gives cores on all of on, each lab node first on nodes of largest advantage.
 func (t *tree) splitTogether(i, j int, on []int, costs [2][]int64, mine, other []int) bool {
 	left := [2]int{t.m.requests[i].cores - len(on), t.m.requests[j].cores - len(on)}
 	if left[0] < 0 || left[1] < 0 {

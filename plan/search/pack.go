@@ -67,7 +67,7 @@ func (p *packer) easy(k int, at []portion) (int, bool) {
 	return labs, true
 }
 
-// With keep, p.best holds a distribution with p.high shares.
+// find sets p.best to a distribution with p.high shares if keep is set.
 func (p *packer) find(k int, at []portion, keep bool) packed {
 	p.load(k, at)
 	key := p.keyOf(k)

@@ -243,7 +243,7 @@ func cheapest(costs []int64, k int) []int64 {
 	return sums
 }
 
-// With a single device each choice is examined anyway.
+// prepareLookahead leaves out requests with a single device: each choice is examined anyway.
 func (m *model) prepareLookahead() {
 	n := len(m.nodes)
 	if n > outlookNodes {

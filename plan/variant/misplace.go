@@ -46,7 +46,7 @@ func (a *arranger) exchange(shift int) bool {
 	return true
 }
 
-// The sizes of NUMA nodes may differ, but not their number or total.
+// sameForm compares the number and the total of NUMA nodes, not their sizes.
 func sameForm(a, b *plan.Node) bool {
 	return a.Threads == b.Threads && a.GuestNUMA == b.GuestNUMA && a.MemoryBytes == b.MemoryBytes &&
 		len(a.VCPUs) == len(b.VCPUs) && len(a.Cells) == len(b.Cells)
@@ -56,7 +56,7 @@ func homes(n *plan.Node) topology.CPUSet {
 	return topology.UnionOf(n.Cells, func(c plan.Cell) topology.CPUSet { return topology.CPUs(c.NUMANodes...) })
 }
 
-// The host keeps the first housekeeping core of each NUMA node.
+// housekeeping leaves the first core of each NUMA node to the host.
 func (a *arranger) housekeeping() map[int][]*topology.Core {
 	free := map[int][]*topology.Core{}
 	for i := range a.host.Cores {
@@ -116,7 +116,7 @@ func room(node *topology.NUMANode, n *plan.Node) bool {
 	return pool != nil && pool.Free != nil && *pool.Free*page >= n.MemoryBytes
 }
 
-// NUMA nodes missing from the host's table are at the largest distance.
+// distance is the largest one for NUMA nodes missing from the host's table.
 func (a *arranger) distance(from, to int) int {
 	n := a.host.NUMANode(from)
 	k := slices.IndexFunc(a.host.NUMANodes, func(n topology.NUMANode) bool { return n.ID == to })

@@ -79,7 +79,7 @@ func copyOf(p *plan.Plan) *plan.Plan {
 	return &v
 }
 
-// Pages held by others stay as in the plan.
+// pools keeps pages held by others.
 func pools(nodes []plan.Node, before []plan.Hugepages) []plan.Hugepages {
 	all := []plan.Hugepages{}
 	for _, n := range nodes {

@@ -60,8 +60,8 @@ func (c *checker) vcpus() {
 	}
 }
 
-// With displaced siblings the guest's scheduler would take two cores for one. Only one fault is reported for each lab
-// node, because a shift by one makes all later groups wrong.
+// siblings checks groups of threads: with displaced ones the guest's scheduler would take two cores for one. Only one
+// fault is reported for each lab node, because a shift by one makes all later groups wrong.
 func (c *checker) siblings(i int, n *plan.Node) {
 	t := n.Threads
 	if t < 1 || len(n.VCPUs)%t != 0 {
@@ -164,7 +164,6 @@ func (c *checker) housekeeping() {
 	c.ownThreads(free)
 }
 
-// extra reports a line for each owner.
 func (c *checker) extra(set string, cpus topology.CPUSet) {
 	whose := map[string][]int{}
 	for cpu := range cpus.All() {
@@ -187,7 +186,7 @@ func (c *checker) extra(set string, cpus topology.CPUSet) {
 	}
 }
 
-// On a CPU of a lab node QEMU's own threads would take its time.
+// ownThreads keeps QEMU's own threads off lab nodes' CPUs, because they would take time there.
 func (c *checker) ownThreads(free topology.CPUSet) {
 	for i, n := range c.placed() {
 		for _, set := range []struct {

@@ -79,7 +79,7 @@ func (c *checker) cards(i int, n *plan.Node, index map[[2]string]int) {
 	}
 }
 
-// With one NUMA node the problem puts every device there.
+// onHost compares NUMA nodes if there are several: with one, the problem puts every device there.
 func (c *checker) onHost(i int, dev *plan.Device) {
 	found := false
 	var node *int
@@ -102,7 +102,7 @@ func (c *checker) onHost(i int, dev *plan.Device) {
 	}
 }
 
-// The guest must see a card in the cell of its NUMA node, or else in a nearest cell.
+// place wants a card in the cell of its NUMA node, or else in a nearest cell.
 func (c *checker) place(i int, n *plan.Node, card *plan.NodeDevice, dev *plan.Device) {
 	if known(card.NUMANode) != known(dev.NUMANode) {
 		c.of(i, "cards: %s: have NUMA node %s, want %s", card.ID, known(card.NUMANode), known(dev.NUMANode))
@@ -185,8 +185,8 @@ func augment(d int, have []int, units []*plan.Want, taker []int, tried []bool) b
 	return false
 }
 
-// Devices is bound to vfio-pci, Cards is for readers. vfio would refuse a group if a function of the bundle stayed with
-// the host.
+// functions compares Devices, bound to vfio-pci, with Cards, for readers. vfio would refuse a group if a function of
+// the bundle stayed with the host.
 func (c *checker) functions(i int, n *plan.Node) {
 	want := map[string]string{} // function to its card
 	for _, d := range slices.Concat(c.found[i].gpus, c.found[i].nics) {
@@ -237,7 +237,7 @@ func (c *checker) functions(i int, n *plan.Node) {
 	c.inOrder(i, n)
 }
 
-// Ports of the lab node are named by position, so another order of devices would swap the addresses of two networks.
+// inOrder checks positions: ports are named by them, so another order would swap the addresses of two networks.
 func (c *checker) inOrder(i int, n *plan.Node) {
 	last := -1
 	for _, card := range n.Cards {

@@ -12,9 +12,8 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// A mistake in the problem's bundles would give away half a group, or the host's disk.
+// groups does not trust the problem's bundles: a mistake would give away half a group, or the host's disk.
 func (c *checker) groups() {
-	// exclusive reports functions with two owners.
 	owner := map[string]int{}
 	for i, n := range c.placed() {
 		for _, fn := range n.Devices {
@@ -191,7 +190,7 @@ func (c *checker) virtual() {
 	c.pfCounts(used)
 }
 
-// sriov_numvfs is a count, not a set, so function 5 needs a count of at least 6. It can only be changed after all
+// pfCounts checks sriov_numvfs, a count and not a set, so function 5 needs at least 6. It can only be changed after all
 // functions are removed, so it must not be lower than now.
 func (c *checker) pfCounts(used map[string]vfUse) {
 	listed := map[string]bool{}

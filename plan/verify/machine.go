@@ -43,7 +43,7 @@ const (
 	maxDistance    = 255
 )
 
-// The table of distances need not be symmetric; its rows are the nodes of the cores.
+// distance need not be symmetric; the table's rows are the nodes of the cores.
 func (m *machineView) distance(from, to int) int {
 	if from == to {
 		return localDistance
@@ -67,7 +67,7 @@ func (m *machineView) nearest(from []int, to ...int) (int64, bool) {
 	return least, any
 }
 
-// Cores depend on NUMA nodes, and tenants on cores.
+// readMachine needs this order: cores depend on NUMA nodes, and tenants on cores.
 func (c *checker) readMachine() {
 	m := &c.m
 	m.byCPU, m.slit = map[int]*coreView{}, map[[2]int]int{}
@@ -203,7 +203,7 @@ func slowest(cores []topology.Core) []bool {
 	return slow
 }
 
-// A host that lists no online CPUs is assumed to have all of them online.
+// onlineOf returns all for a host that lists no online CPUs.
 func (c *checker) onlineOf(cpus topology.CPUSet) []int {
 	if !c.h.CPUs.Online.IsEmpty() {
 		cpus = cpus.Intersect(c.h.CPUs.Online)
@@ -214,7 +214,7 @@ func (c *checker) onlineOf(cpus topology.CPUSet) []int {
 	return slices.Collect(cpus.All())
 }
 
-// The host's own tenants do not count if the lab ignores them, or names a file that only the problem knows.
+// believesTenants is false if the lab ignores tenants, or names a file that only the problem knows.
 func (c *checker) believesTenants() bool { return c.l.Tenants == lab.TenantsRead || c.l.Tenants == "" }
 
 // readTenants also reads the present host, to detect a tenant that was pinned to a core after the plan was made.
@@ -266,7 +266,8 @@ func (c *checker) heldBy(t *topology.Tenant) topology.CPUSet {
 	return held
 }
 
-// A host can be prepared without kernel arguments. Their format: Documentation/admin-guide/kernel-parameters.txt.
+// kernelArgs accepts none, because a host can be prepared without. Their format:
+// Documentation/admin-guide/kernel-parameters.txt.
 func (c *checker) kernelArgs() {
 	if len(c.pl.KernelWhy) != len(c.pl.KernelArgs) {
 		c.fault("kernel_args: have %d reasons for %d arguments", len(c.pl.KernelWhy), len(c.pl.KernelArgs))
@@ -299,8 +300,8 @@ func (c *checker) kernelArgs() {
 	}
 }
 
-// The three arguments must name the same CPUs, because a CPU isolated from the scheduler alone is still disturbed by
-// RCU callbacks or the tick. The list of isolcpus may follow flags: isolcpus=managed_irq,domain,2-31.
+// cpuArg wants the same CPUs in all three arguments, because a CPU isolated from the scheduler alone is still disturbed
+// by RCU callbacks or the tick. The list of isolcpus may follow flags: isolcpus=managed_irq,domain,2-31.
 func (c *checker) cpuArg(arg, name, value string, given topology.CPUSet) {
 	list := value
 	for name == "isolcpus" && list != "" && (list[0] < '0' || list[0] > '9') {

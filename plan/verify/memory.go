@@ -61,7 +61,7 @@ func (c *checker) memory() {
 	c.hugepages(used)
 }
 
-// If the problem and the host know no size, there is no limit.
+// capacity has no limit if the problem and the host know none.
 func (c *checker) capacity(used map[int]uint64) {
 	for _, n := range c.p.NUMANodes {
 		if n.Pages != nil && used[n.ID]/c.p.PageBytes > uint64(max(0, *n.Pages)) {
@@ -110,7 +110,7 @@ func (c *checker) hugepages(used map[int]uint64) {
 	}
 }
 
-// The number may be higher than when the plan was made.
+// heldPages may be more than when the plan was made.
 func (c *checker) heldPages(node int) int64 {
 	n := c.h.NUMANode(node)
 	if n == nil {
@@ -127,7 +127,7 @@ func nodesOf(a, b map[int]int64) []int {
 	return sorted(slices.AppendSeq(slices.Collect(maps.Keys(a)), maps.Keys(b)))
 }
 
-// "guest_numa: on", or auto resolved to it, requires several cells only if the memory is on several nodes.
+// cells requires several for "guest_numa: on", or auto resolved to it, only if the memory is on several nodes.
 func (c *checker) cells() {
 	for i, n := range c.placed() {
 		setting := c.l.ShownNUMA(&c.l.Nodes[i])
@@ -153,7 +153,7 @@ func memoryNodes(n *plan.Node) []int {
 	return numbersOf(n.Memory, func(m plan.NodeMemory) int { return m.NUMANode })
 }
 
-// Cells cover exactly the nodes with cores or memory of the lab node, each once.
+// cellNodes wants exactly the nodes with cores or memory of the lab node, each once.
 func (c *checker) cellNodes(i int, n *plan.Node) map[int]int {
 	homes := map[int]int{}
 	for k, cell := range n.Cells {
@@ -184,7 +184,7 @@ func (c *checker) cellNodes(i int, n *plan.Node) map[int]int {
 	return homes
 }
 
-// The virtual CPUs of a cell are a range, and cells follow each other.
+// cellContents wants the virtual CPUs of a cell as a range, and cells in order.
 func (c *checker) cellContents(i int, n *plan.Node, homes map[int]int) {
 	bytes := make([]uint64, len(n.Cells))
 	for _, m := range n.Memory {
@@ -247,7 +247,7 @@ func (c *checker) cellHomes(i int, n *plan.Node, homes map[int]int) {
 	}
 }
 
-// A guest that sees all nodes as equally far places memory as badly as one that sees no nodes.
+// cellDistances compares with the host's: a guest that sees all nodes as equally far places memory badly.
 func (c *checker) cellDistances(i int, n *plan.Node) {
 	for k, cell := range n.Cells {
 		if len(cell.Distances) != len(n.Cells) {

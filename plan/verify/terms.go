@@ -50,7 +50,7 @@ func (c *checker) terms() {
 	}
 }
 
-// Names may come from an untrusted source, so they must not reach the terminal unescaped.
+// termName escapes names, which may come from an untrusted source.
 func termName(t plan.Term) string {
 	if t.Node == "" {
 		return words.Plain(t.Term) + " of [" + words.Plain(strings.Join(t.Among, " ")) + "]"
@@ -180,7 +180,7 @@ func slowness(mbps int64) int64 {
 	return int64(lists.Count([]int64{100, 25, 10, 1}, func(gbps int64) bool { return mbps < gbps*1000 }))
 }
 
-// Each device of the larger side is paired with its cheapest partner on the smaller one.
+// pathTerms pairs each device of the larger side with its cheapest partner.
 func (c *checker) pathTerms(i int, f *footprint, paths map[[2]int]*plan.PairPath, add func(string, int64, int64)) {
 	gpus, w := c.found[i].gpus, &c.p.Weights
 	path := func(a, b int) *plan.PairPath {
@@ -239,7 +239,7 @@ func (c *checker) pathTerms(i int, f *footprint, paths map[[2]int]*plan.PairPath
 	add(plan.TermGPUGPUPath, steps, w.GPUGPUPath)
 }
 
-// A device without a known NUMA node counts 0.
+// deviceDistances counts 0 without a known NUMA node.
 func (c *checker) deviceDistances(f *footprint, devices []int) (nearest, all int64) {
 	for _, d := range devices {
 		home := c.p.Devices[d].NUMANode
@@ -255,8 +255,8 @@ func (c *checker) deviceDistances(f *footprint, devices []int) (nearest, all int
 	return nearest, all
 }
 
-// GPUs alone decide the shares if they are on two NUMA nodes or more, or if the guest sees no NUMA nodes and has more
-// GPUs than ports.
+// shareMissing goes by GPUs alone if they are on two NUMA nodes or more, or if the guest sees no NUMA nodes and has
+// more GPUs than ports.
 func (c *checker) shareMissing(i int, f *footprint) int64 {
 	count := func(devices []int) (on map[int]int64, known int64) {
 		on = map[int]int64{}
@@ -302,7 +302,7 @@ func unevenness(f *footprint) int64 {
 	return lacking
 }
 
-// Two virtual functions of one NIC count once: they share the port.
+// sharers counts two virtual functions of one NIC once: they share the port.
 func (c *checker) sharers(i int, prints []footprint) int64 {
 	var n int64
 	for _, d := range sorted(prints[i].ports) {
@@ -384,7 +384,7 @@ func (c *checker) memoryTerms(i int, f *footprint) (far, off int64) {
 	return far, off
 }
 
-// Cores of the host do not count, because it chooses its own load there, and that is small.
+// l3Sharers ignores cores of the host, which chooses its own load there, and that is small.
 func (c *checker) l3Sharers(i int, prints []footprint) int64 {
 	var n int64
 	for _, l3 := range prints[i].l3 {

@@ -116,7 +116,7 @@ func (c *checker) name(i int) string {
 	return fmt.Sprintf("lab node %q", c.p.Requests[i].Name)
 }
 
-// A plan of another workload would fail in every term.
+// header catches a plan of another workload, which would fail in every term.
 func (c *checker) header() {
 	for _, x := range []struct{ what, have, want string }{{"schema", c.pl.Schema, plan.Schema},
 		{"lab", c.pl.Lab, c.l.Name}, {"workload", string(c.pl.Workload), string(c.l.Workload)}} {
@@ -126,7 +126,7 @@ func (c *checker) header() {
 	}
 }
 
-// From align on, lab nodes are indexes of requests. A missing node is nil, and of two with one name only one counts.
+// align makes lab nodes indexes of requests. A missing node is nil, and of two with one name only one counts.
 func (c *checker) align() {
 	c.nodes = make([]*plan.Node, len(c.p.Requests))
 	c.found = make([]finding, len(c.p.Requests))
@@ -230,7 +230,7 @@ func numbersOf[T any](list []T, number func(T) int) []int {
 
 func sorted(numbers []int) []int { return slices.Compact(slices.Sorted(slices.Values(numbers))) }
 
-// The proof itself cannot be repeated here.
+// proof cannot repeat the proof itself.
 func (c *checker) proof() {
 	pl := c.pl
 	if pl.Bound > pl.Cost {

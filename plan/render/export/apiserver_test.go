@@ -124,7 +124,6 @@ func startAPIServer(t *testing.T, program string) *apiServer {
 	port := strconv.Itoa(free.Addr().(*net.TCPAddr).Port)
 	free.Close()
 	s := &apiServer{url: "https://127.0.0.1:" + port, token: rand.Text()}
-	// The server makes its certificate at its start.
 	s.client.Transport = &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
 	var said bytes.Buffer
 	cmd := exec.CommandContext(t.Context(), program, t.TempDir(), port, s.token)

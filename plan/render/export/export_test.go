@@ -19,7 +19,6 @@ import (
 
 const examples = "../../../examples/"
 
-// A lab that needs no plan has no host.
 var cases = []struct{ name, lab, host string }{
 	{"epyc-pair", "epyc-pair.yaml", "epyc-7551p.ttar"},
 	{"r740-one", "r740-one.yaml", "r740.ttar"},

@@ -51,15 +51,14 @@ type kube struct {
 	Spans    bool   // some machine is on several NUMA nodes
 	Policy   string // of the kubelet's topology manager
 
-	FirstNode              int // with the memory reserved for the host
+	FirstNode              int
 	SystemMiB, ReservedMiB uint64
 
-	Devices  []kubeDevice // passed as a whole, each kind once
+	Devices  []kubeDevice
 	Networks []kubeNetwork
 	Machines []kubeMachine
 }
 
-// A kubeDevice is offered by KubeVirt's own plugin.
 type kubeDevice struct {
 	Name     string // in its machine
 	Selector string // vendor and device: 10DE:20B0
@@ -134,7 +133,8 @@ func (k *kube) read() error {
 	return nil
 }
 
-// Kubernetes has no pool of shared CPUs for QEMU's own threads. reserve takes none unless a core remains for the host.
+// reserve takes a core per machine for QEMU's own threads: Kubernetes has no pool of shared CPUs. It takes none unless
+// a core remains for the host.
 func (k *kube) reserve() {
 	k.Reserved = k.in.Plan.Housekeeping.CPUs
 	var cores []topology.CPUSet

@@ -59,11 +59,11 @@ func Rankfile(lab string, p *plan.Plan, nodes []Node) string {
 }
 
 type core struct {
-	number int    // within the node, socket by socket
+	number int
 	why    string // its location
 }
 
-// Messages pass through the first port, so its NUMA node comes first, then the nodes next to it.
+// coresOf begins with the NUMA node of the first port, through which messages pass, then the nodes next to it.
 func coresOf(p *plan.Plan, node Node) (cores []core) {
 	i := -1
 	if p != nil {

@@ -21,7 +21,6 @@ func TestSlurmTakesTheExportedFiles(t *testing.T) {
 	}{
 		{"epyc-pair", "2", []string{"fabric.vm00", "fabric.vm01"}},
 		{"r740-one", "1", []string{"fabric.vm"}},
-		// Four nodes have virtual functions of each port.
 		{"r740-eight", "4", []string{"fabric.nic-0000-3b-00.0.vm00", "fabric.nic-0000-3b-00.0.vm03",
 			"fabric.nic-0000-3b-00.0.vm04", "fabric.nic-0000-3b-00.0.vm05"}},
 	} {

@@ -89,7 +89,7 @@ func gpu(h *topology.Host, i int) (Device, bool) {
 	return d, true
 }
 
-// "NVIDIA GeForce RTX 3090" is rtx_3090.
+// gpuType returns rtx_3090 for "NVIDIA GeForce RTX 3090".
 func gpuType(model string) string {
 	if _, marketing, ok := strings.Cut(model, "["); ok { // lspci's form: "GA102 [GeForce RTX 3090]"
 		model, _, _ = strings.Cut(marketing, "]")
