@@ -20,7 +20,7 @@ type Result struct {
 	Question    string       `json:"question,omitempty"`
 	Confidence  float64      `json:"confidence"`
 	Margin      float64      `json:"margin"`
-	Blocks      int          `json:"blocks"` // blocks in which every cell was measured at least once
+	Blocks      int          `json:"blocks"` // every cell was measured at least once
 	Runs        Counts       `json:"runs"`
 	Seconds     float64      `json:"seconds"` // from the first start to the last end
 	Comparisons []Comparison `json:"comparisons"`
@@ -38,20 +38,20 @@ type Counts struct {
 	Disturbed int `json:"disturbed"`
 }
 
-// A Comparison compares one metric at two levels of a factor, all else being equal.
+// A Comparison compares one metric at two levels of a factor.
 type Comparison struct {
 	Factor string      `json:"factor"`
-	A      string      `json:"a"` // the level that B is compared with
+	A      string      `json:"a"`
 	B      string      `json:"b"` // the compared level
 	Where  string      `json:"where,omitempty"`
-	Cells  [2][]string `json:"-"` // cells at level A and at level B
+	Cells  [2][]string `json:"-"`
 	Quantity
 	Better stats.Direction  `json:"better"`
-	Effect *stats.Effect    `json:"effect,omitempty"` // nil if there is nothing to compare; Problem says why
+	Effect *stats.Effect    `json:"effect,omitempty"` // nil if there is nothing to compare
 	Judged *stats.Judgement `json:"judgement,omitempty"`
-	// remarks on drift, and on percentiles that do not come from all latencies together
+	// remarks on drift and on percentiles
 	Drift []string `json:"drift,omitempty"`
-	// Confounded lists the controls that moved between these levels, so they may have caused the effect.
+	// Confounded lists the controls that moved between these levels.
 	Confounded []string `json:"confounded,omitempty"`
 	Problem    string   `json:"problem,omitempty"`
 	Lost       int      `json:"lost_blocks,omitempty"` // blocks without a value at one of the levels
@@ -66,8 +66,7 @@ type Series struct {
 	High   float64   `json:"max"`
 	Values []float64 `json:"values"`
 	Blocks []int     `json:"blocks"` // block number of each value
-	// Quantiles are the quantiles of all latencies of the cell, in us, from merged histograms. Empty if the test
-	// keeps none.
+	// Quantiles are from the merged histograms of all latencies, in us. Empty if the test keeps none.
 	Quantiles []stats.Point `json:"distribution,omitempty"`
 	Count     int64         `json:"count,omitempty"` // number of latencies in Quantiles
 }
@@ -77,7 +76,7 @@ type Failure struct {
 	Cell  string `json:"cell"`
 	Runs  int    `json:"runs"`
 	Tried int    `json:"of"`
-	Error string `json:"error"` // error of the last failed run
+	Error string `json:"error"` // of the last failed run
 }
 
 // A Quantity identifies comparable values.
@@ -88,7 +87,6 @@ type Quantity struct {
 	Unit   string `json:"unit"`
 }
 
-// spoken formats the quantity for a sentence, for example "bw average of ib_write_bw, 64 KiB".
 func (q Quantity) spoken() string {
 	text := strings.ReplaceAll(q.Metric, "_", " ") + " of " + q.Test
 	if q.Bytes > 0 {
@@ -143,8 +141,7 @@ func counted(runs []Observation) []Observation {
 		}
 		c := o
 		c.Values, c.Histograms = nil, nil
-		// The first good figure counts, because taking the last or the best of several attempts would let retries
-		// choose results.
+		// Taking the last or the best of several attempts would let retries choose results.
 		for _, v := range o.Values {
 			k := place{o.Block, o.Place, v.Test}
 			if run, ok := taken[k]; ok && run != o.Run {
@@ -198,22 +195,20 @@ func (a *analysis) groupValues(runs []Observation) {
 		}
 	}
 	if len(runs) > 0 {
-		// Pauses and boots are included, because the machine can drift during them.
+		// Pauses and boots count: the machine can drift during them.
 		last := runs[len(runs)-1]
 		a.result.Seconds = last.Started.Sub(runs[0].Started).Seconds() + last.Seconds
 	}
 }
 
 // The noise floor is a control of every study: the time of a fixed piece of arithmetic on the host. Each run times it
-// after the cell's settings are applied, so that it sees their side effects, and before the load starts, because the
-// load is the one part of a cell that may change it.
+// after the cell's settings are applied, to see their side effects, and before the load, which alone may change it.
 const (
 	floorTest   = "noise floor of the host"
 	floorMetric = "duration"
 )
 
-// figures returns the values of a run, plus its noise floor. Early releases measured the floor only before the cell's
-// settings were applied.
+// figures adds the noise floor to a run's values. Early releases measured it only before the cell's settings.
 func (o *Observation) figures() []Value {
 	if o.Before == nil || len(o.Values) == 0 {
 		return o.Values
@@ -234,7 +229,6 @@ func (s *Spec) SettingsText(settings map[string]string) string {
 	return strings.Join(parts, " ")
 }
 
-// compared reports whether the study is judged by a metric, and whether the metric is a control.
 func (s *Spec) compared(k Quantity) (ok, control bool) {
 	if k.Test == floorTest {
 		return true, true
@@ -256,8 +250,8 @@ func (s *Spec) compared(k Quantity) (ok, control bool) {
 
 func (a *analysis) series(runs []Observation) error {
 	s := a.spec
-	// Percentiles cannot be averaged, so histograms are merged and the quantiles are taken from all latencies.
-	merged := map[latencyKey]*stats.Histogram{} // over all blocks; block is 0 in the key
+	// Percentiles cannot be averaged, so histograms are merged.
+	merged := map[latencyKey]*stats.Histogram{} // block is 0 in the key
 	a.latencies = map[latencyKey][]*stats.Histogram{}
 	for _, o := range counted(runs) {
 		for _, h := range o.Histograms {
@@ -290,7 +284,6 @@ func (a *analysis) series(runs []Observation) error {
 				for _, v := range byBlock[b] {
 					x.Values, x.Blocks = append(x.Values, v), append(x.Blocks, b)
 				}
-				// count cells per block by the first metric only
 				if k == a.order[0] {
 					complete[b]++
 				}
@@ -310,7 +303,7 @@ func (a *analysis) series(runs []Observation) error {
 	return nil
 }
 
-// CellTexts returns the distinct cells as text. A study that compares a level with itself has only one.
+// CellTexts returns the distinct cells as text.
 func (s *Spec) CellTexts() []string {
 	var all []string
 	for _, c := range s.Cells() {
@@ -321,10 +314,10 @@ func (s *Spec) CellTexts() []string {
 	return all
 }
 
-// sortedKeys returns the blocks in order of time. halves and drift detection depend on that order.
+// sortedKeys returns the blocks in order of time, on which halves and drift detection depend.
 func sortedKeys(m map[int][]float64) []int { return lists.Keys(m) }
 
-// compare makes all comparisons. All judged metrics form one family, because their verdicts are read together.
+// compare makes one family of all judged metrics, because their verdicts are read together.
 func (a *analysis) compare() {
 	s := a.spec
 	var all, controls []Comparison
@@ -343,12 +336,11 @@ func (a *analysis) compare() {
 	}
 	Judge(all)
 	Judge(controls)
-	// A control that moved between two levels says nothing about other levels.
 	for i := range all {
 		var effects []stats.Effect
 		var of []*Comparison
 		for j := range controls {
-			// only controls of the same two levels, at the same levels of the other factors
+			// only controls at the same levels of all factors
 			c := &controls[j]
 			if c.Factor == all[i].Factor && c.B == all[i].B && c.Where == all[i].Where && c.Effect != nil {
 				effects, of = append(effects, *c.Effect), append(of, c)
@@ -375,7 +367,6 @@ func Judge(family []Comparison) {
 	}
 }
 
-// contrast compares one metric between the two levels of a pairing.
 func (a *analysis) contrast(p Pairing, k Quantity) Comparison {
 	s := a.spec
 	factor, levelA, levelB := s.sides(p)
@@ -421,7 +412,7 @@ func (a *analysis) contrast(p Pairing, k Quantity) Comparison {
 	q := stats.Question{Direction: c.Better, Margin: s.Margin, Confidence: s.Confidence, Seed: s.Seed}
 	e, err := stats.Contrast(blocks, q)
 	if errors.Is(err, stats.ErrNotPositive) {
-		// For counts of events, which may be zero, no relevant difference is known, so nothing is called equivalent.
+		// Counts of events may be zero and have no known relevant difference, so nothing is called equivalent.
 		q.Scale, q.Margin = stats.Difference, 0
 		e, err = stats.Contrast(blocks, q)
 	}
@@ -436,13 +427,11 @@ func (a *analysis) contrast(p Pairing, k Quantity) Comparison {
 	return c
 }
 
-// quantiles maps metrics to the quantile to compute from all latencies together, because percentiles cannot be
-// averaged.
+// quantiles maps metrics to the quantile of all latencies together; percentiles cannot be averaged.
 var quantiles = map[string]float64{"latency_typical": 0.5, "latency_p99": 0.99, "latency_p99.9": 0.999}
 
-// quantile compares a quantile of the latencies at two levels, merged over runs and blocks. It returns an error if a
-// run did not keep its latencies, or there are too few of them; the caller then compares the percentiles that the
-// tool printed for each run, and says so in a remark.
+// quantile compares a quantile of the merged latencies at two levels. It returns an error if a run did not keep its
+// latencies or there are too few; the caller then compares the percentiles that the tool printed.
 func (a *analysis) quantile(k Quantity, quantile float64, c Comparison, aa bool) (*stats.Effect, error) {
 	var blocks []stats.HistogramBlock
 	va, vb := a.completeBlocks(k, c.Cells[0]), a.completeBlocks(k, c.Cells[1])
@@ -469,8 +458,7 @@ func (a *analysis) histograms(k Quantity, cells []string, block int) []*stats.Hi
 		func(c string) []*stats.Histogram { return a.latencies[latencyKey{c, k.Test, k.Bytes, block}] })
 }
 
-// completeBlocks returns the values of a metric by block, only for blocks in which each of the cells has a value. A
-// block with a missing cell would weight the other factors unequally.
+// completeBlocks omits blocks that lack one of the cells: they would weight the other factors unequally.
 func (a *analysis) completeBlocks(k Quantity, cells []string) map[int][]float64 {
 	all := map[int][]float64{}
 	have := map[int]int{}
@@ -488,7 +476,7 @@ func (a *analysis) completeBlocks(k Quantity, cells []string) map[int][]float64 
 	return all
 }
 
-// halves splits the runs of a block that compares a level with itself. In A B B A, the first and last form one half.
+// halves splits a block that compares a level with itself. In A B B A, the first and last form one half.
 func halves[T any](values []T) (a, b []T) {
 	for i, v := range values {
 		if i%4 == 0 || i%4 == 3 {

@@ -13,17 +13,16 @@ type Data struct {
 	Runs []Observation // in the order of execution
 }
 
-// Began returns the start of the first run, or the zero time if there are no runs or a start is unknown, as for some
-// imported runs.
+// Began returns the start of the first run; zero without runs or if a start is unknown, as for some imported runs.
 func (d *Data) Began() time.Time {
 	if len(d.Runs) == 0 {
 		return time.Time{}
 	}
-	// An unknown start, the zero time, is the earliest of all.
+	// The zero time is the earliest.
 	return slices.MinFunc(d.Runs, func(a, b Observation) int { return a.Started.Compare(b.Started) }).Started
 }
 
-// Names of facts whose change may affect figures. Each run records their values in its HostState.
+// These facts may affect figures if they change. Each run records them in its HostState.
 const (
 	FactKernel     = "host kernel"
 	FactQEMU       = "QEMU"
@@ -51,16 +50,16 @@ type Observation struct {
 	Before     *HostState        `json:"before,omitempty"`
 	After      *HostState        `json:"after,omitempty"`
 	Histograms []Latencies       `json:"-"`
-	// Tools are the versions of tools by test, as far as known.
+	// Tools are the known versions of tools by test.
 	Tools map[string]string `json:"tools,omitempty"`
 }
 
 // Statuses of an observation.
 const (
-	StatusRunning   = "running" // or interrupted, if the status is found when a study continues
+	StatusRunning   = "running" // interrupted if found when a study continues
 	StatusDone      = "done"
-	StatusFailed    = "failed"    // at least one test failed; figures of the others count
-	StatusDisturbed = "disturbed" // something else affected it: none of its figures count
+	StatusFailed    = "failed"    // figures of other tests count
+	StatusDisturbed = "disturbed" // none of its figures count
 )
 
 // A Value is one figure of a run.
@@ -72,51 +71,50 @@ type Value struct {
 	Unit   string  `json:"unit"`
 }
 
-// Quantity returns the quantity of the value.
+// Quantity returns the value's quantity.
 func (v Value) Quantity() Quantity { return Quantity{v.Test, v.Metric, v.Bytes, v.Unit} }
 
-// Latencies are the latencies of one measurement, as an encoded histogram.
+// Latencies are those of one measurement, as an encoded histogram.
 type Latencies struct {
 	Test  string
 	Bytes int64
 	Data  []byte
 }
 
-// A HostState is the state of the host before or after a run, as far as it may change a figure independently of any
-// factor. Absent values are not known.
+// A HostState is the state of the host before or after a run, as far as it may change figures. Absent values are
+// unknown.
 type HostState struct {
 	At        time.Time `json:"at"`
 	BootID    string    `json:"boot_id"`
-	Uptime    float64   `json:"uptime_seconds,omitempty"` // since the boot, from a clock that cannot be set
+	Uptime    float64   `json:"uptime_seconds,omitempty"` // since boot, by a clock that cannot be set
 	Governors []string  `json:"governors,omitempty"`      // distinct values, sorted
 	MaxMHz    float64   `json:"max_mhz,omitempty"`        // highest scaling_max_freq of all CPUs
 	MinMHz    float64   `json:"min_mhz,omitempty"`        // lowest scaling_max_freq of all CPUs
-	// whether CPUs may exceed their nominal frequency: "on", "off", or "on some CPUs"
+	// may CPUs exceed their nominal frequency: "on", "off", "on some CPUs"
 	Turbo     string  `json:"turbo,omitempty"`
-	Throttles uint64  `json:"throttles"`     // thermal throttle events since the boot, of all cores
-	Steal     float64 `json:"steal_seconds"` // CPU time taken by a hypervisor since the boot
-	Busy      float64 `json:"busy_seconds"`  // CPU time not idle since the boot
-	Own       float64 `json:"own_seconds"`   // part of Busy used by the nodes, the switch and the load
+	Throttles uint64  `json:"throttles"`     // thermal events since boot, all cores
+	Steal     float64 `json:"steal_seconds"` // by a hypervisor, since boot
+	Busy      float64 `json:"busy_seconds"`  // not idle, since boot
+	Own       float64 `json:"own_seconds"`   // of Busy: nodes, switch and load
 	CPUs      int     `json:"cpus"`          // online
-	// noise floor: time of a fixed piece of arithmetic on this host with nothing of the study running, in ms
+	// noise floor with nothing of the study running, in ms
 	Loop float64 `json:"loop_ms,omitempty"`
-	// the same after the cell's settings were applied and before its load began: the control of every study
+	// the same with the cell's settings, before its load: the control of every study
 	CellLoop float64  `json:"cell_loop_ms,omitempty"`
-	Links    []string `json:"links,omitempty"` // speed and width of the PCIe links of the lab's devices
-	// CPUs assigned to each node of a lab on this host, as "vm00 2-3,8-9"
+	Links    []string `json:"links,omitempty"` // PCIe speed and width
+	// CPUs of each node on this host: "vm00 2-3,8-9"
 	Placed  []string `json:"placed,omitempty"`
-	Devices []string `json:"nodes_numa,omitempty"` // NUMA node of each device in the nodes, as "vm00 mlx5_0 -1"
-	// Versions that may have changed when a study was continued: of the host's kernel, of QEMU, of the nodes' kernel,
-	// and of rackless.
+	Devices []string `json:"nodes_numa,omitempty"` // as seen in the nodes: "vm00 mlx5_0 -1"
+	// Versions that may change when a study is continued: the host's kernel, QEMU, the nodes' kernel, rackless.
 	Kernel     string `json:"kernel,omitempty"`
 	QEMU       string `json:"qemu,omitempty"`
 	NodeKernel string `json:"node_kernel,omitempty"`
 	Rackless   string `json:"rackless,omitempty"`
 }
 
-// primary returns the metrics that a test is judged by if the study names none; nil stands for all its metrics.
+// primary returns the metrics to judge a test by if the study names none; nil means all.
 func primary(test string) []string {
-	name, _, _ := strings.Cut(test, "/") // the rest tells how the test is run
+	name, _, _ := strings.Cut(test, "/")
 	switch {
 	case name == "iperf3":
 		return []string{"throughput"}
@@ -136,7 +134,6 @@ func primary(test string) []string {
 	return nil
 }
 
-// elsewhere returns a warning that runs were imported, which precedes all conclusions.
 func (s *Spec) elsewhere() []string {
 	if s.Imported == "" {
 		return nil
@@ -152,7 +149,7 @@ func (s *Spec) elsewhere() []string {
 	return words
 }
 
-// unseen lists properties that were not checked: the state of the machine is unknown for imported runs.
+// unseen lists unchecked properties: the machine of imported runs is unknown.
 func (s *Spec) unseen() []string {
 	if s.Imported == "" {
 		return nil

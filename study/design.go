@@ -9,10 +9,10 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 )
 
-// A Cell is one level of each factor: the indexes of the levels, in the order of Spec.Factors.
+// A Cell is the index of one level of each factor, in the order of Spec.Factors.
 type Cell []int
 
-// Cells returns the cells of the study in a fixed order, in which the last factor changes fastest.
+// Cells returns the cells; the last factor changes fastest.
 func (s *Spec) Cells() []Cell {
 	cells := []Cell{{}}
 	for _, f := range s.Factors {
@@ -27,19 +27,18 @@ func (s *Spec) Cells() []Cell {
 	if s.Design != DesignHalf {
 		return cells
 	}
-	// The half fraction with the product of all factors as its defining relation (Box, Hunter, Hunter, Statistics for
-	// Experimenters, 2nd edition, chapter 6): the cells with an even number of second levels. With three factors,
-	// main effects are mixed with two-factor interactions.
+	// The half fraction with the product of all factors as defining relation (Box, Hunter, Hunter, Statistics for
+	// Experimenters, 2nd edition, chapter 6): an even number of second levels. With three factors, main effects are
+	// mixed with two-factor interactions.
 	return slices.DeleteFunc(cells, func(c Cell) bool {
 		sum := lists.Sum(c, func(l int) int { return l })
 		return sum%2 == 1
 	})
 }
 
-// takesIsolcpus reports whether a cell needs the host booted with the lab's CPUs isolated.
 func (s *Spec) takesIsolcpus(c Cell) bool { return s.Settings(c)[FactorIsolation] == IsolationIsolcpus }
 
-// TakesBoots reports whether the cells of a study need differently booted hosts.
+// TakesBoots reports whether cells need differently booted hosts.
 func (s *Spec) TakesBoots() bool {
 	return slices.ContainsFunc(s.Factors, func(f Factor) bool {
 		return f.Name == FactorIsolation && slices.Contains(f.Levels, IsolationIsolcpus) &&
@@ -56,7 +55,7 @@ func (s *Spec) Settings(c Cell) map[string]string {
 	return m
 }
 
-// CellText formats a cell, for example "placement=pin contention=cpu:2".
+// CellText formats a cell: "placement=pin contention=cpu:2".
 func (s *Spec) CellText(c Cell) string {
 	var parts []string
 	for i, l := range c {
@@ -68,19 +67,18 @@ func (s *Spec) CellText(c Cell) string {
 // A Run is one place in the order of a study.
 type Run struct {
 	Block int // starting at 1
-	Place int // position in the block, starting at 1
+	Place int // in the block, from 1
 	Cell  Cell
 }
 
-// RunsPerCell is the number of runs of each cell in a block: one in each half.
+// RunsPerCell counts the runs of a cell in a block, one in each half.
 const RunsPerCell = 2
 
-// Block returns the runs of a block, in order. The first half is a random order of all cells, and the second half is
-// the same order reversed (A B B A), so that steady drift affects all cells equally.
+// Block returns the runs of a block. The first half is a random order of all cells, and the second half the same
+// reversed (A B B A), so that steady drift affects all cells equally.
 //
-// Cells that need the host booted with isolated CPUs are adjacent, and so are the others; the order of the two groups
-// is random. This is a split plot with two or three boots per block. The order depends only on the seed and the
-// block's number, so that a study can be continued.
+// Cells that need isolated CPUs are adjacent, in random order of the two groups: a split plot with two or three boots
+// per block. The order depends only on seed and number, so that a study can be continued.
 func (s *Spec) Block(number int) []Run {
 	cells := s.Cells()
 	rng := rand.New(rand.NewPCG(s.Seed, uint64(number)))
@@ -102,21 +100,19 @@ func (s *Spec) Block(number int) []Run {
 	return runs
 }
 
-// A Pairing is two levels of a factor to compare: B with A, the first level.
+// A Pairing compares level B of a factor with A, the first level.
 type Pairing struct {
 	Factor string
 	A, B   int // indexes of the levels
-	// Where is a cell with the levels of the other factors, which are the same on both sides; the level of Factor
-	// itself is ignored. nil compares over all levels of the other factors together, as half a design requires.
+	// Where is a cell with the levels of the other factors; that of Factor is ignored. nil compares over all levels of
+	// the others, as half a design requires.
 	Where Cell
-	// Joint is set if levels of several factors are compared at once. Factor, A, B, and the levels of the joint
-	// factors in Where are then ignored.
+	// Joint, if set, compares levels of several factors at once; Factor, A, B and their levels in Where are ignored.
 	Joint *Joint
 }
 
-// Pairings returns all comparisons: the joint ones of the study, then for each factor every level against the first,
-// at each combination of the other factors. In half a design, no two cells differ in one factor alone, so each factor
-// is compared over all cells, which balance the other factors.
+// Pairings returns the joint comparisons, then for each factor every level against the first, at each combination of
+// the others. In half a design, no two cells differ in one factor alone, so each is compared over all cells.
 func (s *Spec) Pairings() []Pairing {
 	var all []Pairing
 	for i := range s.Compare {
@@ -141,7 +137,6 @@ func (s *Spec) Pairings() []Pairing {
 	return all
 }
 
-// with returns cell c with the given levels replaced.
 func (s *Spec) with(c Cell, levels map[string]string) Cell {
 	out := slices.Clone(c)
 	for i, f := range s.Factors {
@@ -154,7 +149,6 @@ func (s *Spec) with(c Cell, levels map[string]string) Cell {
 
 const and = " and "
 
-// sides returns the names of the compared factor and of its two levels, joined if there are several factors.
 func (s *Spec) sides(p Pairing) (factor, a, b string) {
 	if p.Joint == nil {
 		i := slices.IndexFunc(s.Factors, func(f Factor) bool { return f.Name == p.Factor })
@@ -192,7 +186,6 @@ func (s *Spec) cellsAt(p Pairing, level int) []string {
 	return all
 }
 
-// moves reports whether a factor differs between the two sides.
 func (p Pairing) moves(factor string) bool {
 	if p.Joint == nil {
 		return factor == p.Factor
@@ -201,7 +194,7 @@ func (p Pairing) moves(factor string) bool {
 	return ok
 }
 
-// where formats the levels that both sides of a pairing share, or returns "" if they share none.
+// where formats the levels that both sides share, or returns "".
 func (s *Spec) where(p Pairing) string {
 	var parts []string
 	for i, f := range s.Factors {

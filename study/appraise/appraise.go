@@ -1,6 +1,5 @@
-// Package appraise compares measured figures with the machine that they were measured on: is a figure normal for it,
-// and if not, which limit explains it. It joins the limits of paths (expect.Judge, topology.Expect) with the findings
-// of the machine (diagnose).
+// Package appraise judges measured figures by the machine: whether a figure is normal for it, and if not, which limit
+// explains it. It joins the limits of paths (expect.Judge, topology.Expect) with the findings of diagnose.
 package appraise
 
 import (
@@ -22,17 +21,16 @@ import (
 
 // Verdicts of a Figure.
 const (
-	Normal  = "normal"  // the best that such a path gives
-	Limited = "limited" // the most that this machine gives as configured; the causes name the limits
-	Low     = "low"     // less than Limited; the causes are likely ones
-	Above   = "above"   // more than the machine can carry: measured on another machine or over another path
-	Unknown = "unknown" // there is no expectation to compare it with
+	Normal  = "normal"  // the best of such a path
+	Limited = "limited" // the most of this machine as configured; causes name the limits
+	Low     = "low"     // the causes are likely ones
+	Above   = "above"   // measured on another machine or path
+	Unknown = "unknown" // no expectation
 )
 
-// A Figure is a measured value and its verdict. If a test was run at several sizes, it is the size that reports
-// quote.
+// A Figure is a measured value and its verdict, at the size that reports quote.
 type Figure struct {
-	Level   string  `json:"level"` // level that the log would have in a study
+	Level   string  `json:"level"` // in a study
 	Test    string  `json:"test"`
 	Metric  string  `json:"metric"`
 	Bytes   int64   `json:"bytes,omitempty"`
@@ -40,17 +38,16 @@ type Figure struct {
 	Unit    string  `json:"unit"`
 	Verdict string  `json:"verdict"`
 	Text    string  `json:"text"`
-	// Bound is the most that the path carries as configured, in Unit, or 0 if it is not known.
+	// Bound is the most that the path carries as configured, in Unit; 0 if unknown.
 	Bound    float64           `json:"bound,omitempty"`
 	Devices  []string          `json:"devices,omitempty"`  // devices on the path
 	Causes   []expect.Cause    `json:"causes,omitempty"`   // likeliest first
-	Findings []finding.Finding `json:"findings,omitempty"` // about Devices and the bridges above them
-	// Remarks are further facts of the log. Figures of one log have them once.
+	Findings []finding.Finding `json:"findings,omitempty"` // on Devices and the bridges above
+	// Remarks are further facts; figures of one log have them once.
 	Remarks []tool.Remark `json:"remarks,omitempty"`
 }
 
-// Faulty reports whether the machine should give a better figure: it is low, impossibly high, or limited by something
-// that a finding reports.
+// Faulty reports whether the machine should give a better figure: low, impossibly high, or limited by a finding.
 func (f *Figure) Faulty() bool {
 	return f.Verdict == Low || f.Verdict == Above || f.Verdict == Limited && len(f.Findings) > 0
 }
@@ -60,15 +57,13 @@ type machine struct {
 	tree     *topology.Tree
 	node     *facts.Node
 	findings []finding.Finding
-	device   string // device that was measured, in place of the one that a log names
+	device   string // replaces the one in a log
 }
 
-// A seriesKey identifies one figure, measured repeatedly or at several sizes.
 type seriesKey struct{ level, test, metric string }
 
-// Check compares the figures of logs with a host and its findings, by the metric of each test that says most about
-// the path. device is the RDMA or network device of h that was measured; "" selects the one that the log names, or the
-// fastest.
+// Check judges, for each test, the metric that says most about the path. device is the RDMA or network device of h that
+// was measured; "" selects the log's, or the fastest.
 func Check(h *topology.Host, findings []finding.Finding, studies []*importer.Study, device string) []Figure {
 	m := &machine{Host: h, tree: topology.NewTree(h), node: &facts.Node{Host: *h}, findings: findings, device: device}
 	var series group.By[seriesKey, importer.Sample]
@@ -82,8 +77,7 @@ func Check(h *topology.Host, findings []finding.Finding, studies []*importer.Stu
 	var all []Figure
 	said, remarks := map[[2]string]bool{}, map[string]bool{}
 	for _, k := range series.Keys {
-		// A judged metric is dropped if its test has a better one. Other metrics are dropped if the test has a judged
-		// metric; otherwise the first one stays, so that the test appears with the reason why it is not judged.
+		// Without a judged metric the first one stays, so that the test appears with the reason.
 		better := judged
 		if slices.Contains(judged, k.metric) {
 			better = instead[k.metric]
@@ -104,7 +98,6 @@ func Check(h *topology.Host, findings []finding.Finding, studies []*importer.Stu
 	return all
 }
 
-// remark adds the remarks of a log to the first figure of it.
 func (f *Figure) remark(remarks []tool.Remark, said map[string]bool) {
 	for _, r := range remarks {
 		key := f.Level + "\x00" + r.What + "\x00" + r.Evidence
@@ -115,22 +108,20 @@ func (f *Figure) remark(remarks []tool.Remark, said map[string]bool) {
 	}
 }
 
-// judged lists the metrics for which an expectation exists.
 var judged = []string{bench.MetricBWAverage, bench.MetricThroughput, bench.MetricCopyBandwidth,
 	bench.MetricBusBandwidth, triad, bench.MetricLatencyTypical, bench.MetricLatencyAverage}
 
 // triad is the figure of STREAM that is usually quoted.
 const triad = "triad"
 
-// instead maps a metric to better ones: if a test has one of these, the key is dropped.
+// instead maps a metric to better ones of the same test.
 var instead = map[string][]string{bench.MetricLatencyAverage: {bench.MetricLatencyTypical, bench.MetricBWAverage},
 	bench.MetricLatencyTypical: {bench.MetricBWAverage}}
 
 // quotedBytes is the message size of published bandwidths.
 const quotedBytes = 65536
 
-// quoted keeps the samples of one size: 64 KiB for message bandwidths, the smallest for latencies, and the largest
-// for everything else.
+// quoted keeps 64 KiB for message bandwidths, the smallest size for latencies, and the largest otherwise.
 func quoted(all []importer.Sample) []importer.Sample {
 	bySize := func(a, b importer.Sample) int { return cmp.Compare(a.Bytes, b.Bytes) }
 	size := slices.MaxFunc(all, bySize).Bytes
@@ -174,14 +165,13 @@ const oneRank = "no expectation: the log is of one GPU, so that nothing was sent
 
 func alone(w importer.Where) bool { return w.Hosts <= 1 && len(w.Ranks) == 1 }
 
-// tooMuch is the tolerance for figures above a limit that already deducts packet headers. These take up to 9 %,
-// because the packet size of PCIe is not known.
+// tooMuch is the tolerance above a limit that already deducts packet headers. These take up to 9 %, because the packet
+// size of PCIe is not known.
 const tooMuch = 1.1
 
-// othersShare is the share of a limit that tools other than perftest reach on good links.
+// othersShare is the share of a limit that tools other than perftest reach.
 const othersShare = 0.9
 
-// take fills f with the judgement of bench, as if the samples came from engine e over path w.
 func (f *Figure) take(all []importer.Sample, e bench.Engine, w expect.Path) {
 	var samples []bench.Sample
 	for _, x := range all {
@@ -192,13 +182,12 @@ func (f *Figure) take(all []importer.Sample, e bench.Engine, w expect.Path) {
 		}
 		samples = append(samples, s)
 	}
-	// A shortfall without a known cause is low as well: the machine should give more.
 	verdicts := map[string]string{expect.VerdictWire: Normal, expect.VerdictExplained: Limited,
 		expect.VerdictShort: Low, expect.VerdictNoCause: Low, expect.VerdictNone: Unknown}
 	w.Foreign = true
 	for _, j := range expect.Judge(samples, func(_, _, _ string) expect.Path { return w }) {
 		f.Verdict, f.Text, f.Bound, f.Causes = verdicts[j.Verdict], j.Text, j.Bound, j.Causes
-		// MPI, UCX and TCP have overhead of their own, so they need not reach the bandwidth of perftest.
+		// MPI, UCX and TCP have overhead of their own.
 		if f.Verdict == Low && samples[0].Tool != "perftest" && !e.Local && j.Value >= othersShare*j.Bound {
 			f.Verdict, f.Causes = Normal, nil
 		}
@@ -211,7 +200,7 @@ func (f *Figure) take(all []importer.Sample, e bench.Engine, w expect.Path) {
 	}
 }
 
-// overLink marks a figure that exceeds the raw bit rate of the NIC's PCIe link.
+// overLink marks a figure above the raw bit rate of the NIC's PCIe link.
 func (f *Figure) overLink(e bench.Engine, link bench.PCILink) {
 	if e.Local || f.Unit != bench.UnitGbps || link.SpeedGTs == nil || link.Width == nil {
 		return
@@ -231,8 +220,8 @@ func (f *Figure) overLink(e bench.Engine, link bench.PCILink) {
 // ofNICs are the findings about the distance of GPUs and NICs.
 var ofNICs = []string{"RL011", "RL012"}
 
-// related returns the findings, except informational ones, about devices and the bridges above them. within is set if
-// no NIC had a part in the figure.
+// related returns the findings, except informational ones, about devices and the bridges above. within: no NIC had a
+// part.
 func (m *machine) related(devices []string, within bool) []finding.Finding {
 	names := map[string]bool{}
 	for _, id := range devices {
@@ -252,7 +241,7 @@ func (m *machine) related(devices []string, within bool) []finding.Finding {
 	}
 	var all []finding.Finding
 	for _, f := range m.findings {
-		// A finding may name several devices: "mlx5_0, mlx5_1".
+		// "mlx5_0, mlx5_1"
 		subjects := strings.FieldsFunc(f.Subject, func(r rune) bool { return r == ',' || r == ' ' })
 		about := f.Severity != finding.Info && slices.ContainsFunc(subjects, func(s string) bool { return names[s] })
 		if about && !(within && slices.Contains(ofNICs, f.ID)) {
@@ -262,9 +251,9 @@ func (m *machine) related(devices []string, within bool) []finding.Finding {
 	return all
 }
 
-// uplink returns the narrowest PCIe link between a device and the host, as it runs under load: at the present width
-// and, for GPUs, which slow down when idle, the highest speed of both ends. A virtual machine's bridges are ignored,
-// because their links are made up.
+// uplink returns the narrowest PCIe link up to the host, as under load: at the present width and, for GPUs, which slow
+// down when idle, the highest speed of both ends. The bridges of a virtual machine are ignored; their links are made
+// up.
 func (m *machine) uplink(device topology.PCIAddr) (bench.PCILink, bool) {
 	d := m.tree.Device(device)
 	least, ok := m.tree.Trained(d)
@@ -281,8 +270,7 @@ func (m *machine) uplink(device topology.PCIAddr) (bench.PCILink, bool) {
 	return link, true
 }
 
-// oneWay maps test cases of nvbandwidth that copy with the GPU's own threads to the engine that copies in the same
-// direction.
+// oneWay maps copies of nvbandwidth by the GPU's threads to the engine of that direction.
 var oneWay = map[string]string{"nvbandwidth_host_to_device_memcpy_sm": "gpu_bandwidth_h2d",
 	"nvbandwidth_device_to_host_memcpy_sm": "gpu_bandwidth_d2h"}
 
@@ -308,7 +296,7 @@ func (m *machine) copies(f *Figure, all []importer.Sample) {
 	side := expect.Side{Node: "this machine"}
 	for _, g := range m.gpus() {
 		link, ok := m.uplink(*g.Address)
-		// Sources such as NCCL's topology have one figure per link, which is its rate under load.
+		// NCCL's topology has only the rate under load.
 		link.MaxSpeedGTs, link.MaxWidth = cmp.Or(link.MaxSpeedGTs, link.SpeedGTs), cmp.Or(link.MaxWidth, link.Width)
 		if !ok || link.MaxSpeedGTs == nil || link.MaxWidth == nil || link.SpeedGTs == nil {
 			f.Text = fmt.Sprintf("no expectation: the PCIe link of %s is not known", g.ID())
@@ -343,19 +331,17 @@ func (m *machine) coherent(f *Figure) {
 	}
 }
 
-// gpus returns the GPUs that compute.
 func (m *machine) gpus() []topology.GPU {
 	return lists.Filter(m.GPUs, func(g topology.GPU) bool { return g.Kind != topology.GPUDisplay && g.Address != nil })
 }
 
-// peersShare is the share of an expectation below which a figure is low; the published ranges come from other
-// machines.
+// peersShare is the share of an expectation below which a figure is low. The published ranges are of other machines.
 const peersShare = 0.7
 
-// severalTimes is the smallest multiple of a figure at which the limit of its path does not explain it.
+// severalTimes is the multiple from which the limit of a path does not explain a figure.
 const severalTimes = 3
 
-// peers judges transfers between GPUs by the slowest path between any two of them.
+// peers judges transfers by the slowest path between any two of the GPUs.
 func (m *machine) peers(f *Figure, of importer.Where) {
 	if of.Hosts > 1 {
 		m.overNICs(f, of)
@@ -383,7 +369,7 @@ func (m *machine) peers(f *Figure, of importer.Where) {
 	}
 	var worst topology.Expectation
 	var pair topology.Path
-	var unknown *topology.Path // the slowest path without an expectation
+	var unknown *topology.Path
 	linked, told := false, true
 	for i := range gpus {
 		f.Devices = append(f.Devices, gpus[i].ID())
@@ -418,7 +404,7 @@ func (m *machine) peers(f *Figure, of importer.Where) {
 	}
 	f.Verdict, f.Text = Normal, usual
 	most := 2 * worst.GBpsMax
-	if worst.Link == "" { // NVLink has no Link, and its expectation is more precise than that of a path class
+	if worst.Link == "" { // NVLink has no Link, and a more precise expectation
 		most = 1.3 * worst.GBpsMax
 	}
 	switch {
@@ -434,7 +420,7 @@ func (m *machine) peers(f *Figure, of importer.Where) {
 	case f.Value < worst.GBpsMin:
 		f.Verdict = Limited
 	}
-	// On PCIe, GPUs without NVLink have no better path than one switch (PIX).
+	// GPUs without NVLink have no better path than one switch (PIX).
 	if f.Verdict == Low && worst.Link == "" {
 		f.Causes = []expect.Cause{{What: "another way than NVLink", Evidence: fmt.Sprintf("%.3g GB/s may be what "+
 			"PCIe or shared memory gives", f.Value), Possible: true, Ceiling: f.Bound, Fix: "NCCL_DEBUG=INFO: " +
@@ -448,15 +434,15 @@ func (m *machine) peers(f *Figure, of importer.Where) {
 	}
 }
 
-// A Result contains all figures of some logs, compared with one host.
+// A Result contains the figures of logs, compared with one host.
 type Result struct {
 	Host    string   `json:"host"`
 	OK      bool     `json:"ok"` // no figure is faulty
 	Figures []Figure `json:"figures"`
-	Failed  []string `json:"failed,omitempty"` // tests without a figure, with the reason
+	Failed  []string `json:"failed,omitempty"` // tests without a figure, and why
 }
 
-// NewResult compares the figures of studies with a host, as Check does.
+// NewResult compares figures with a host, as Check does.
 func NewResult(name string, h *topology.Host, findings []finding.Finding, studies []*importer.Study,
 	device string) *Result {
 	r := &Result{Host: name, Figures: Check(h, findings, studies, device)}

@@ -46,7 +46,7 @@ func withGPUs(model string) *topology.Host {
 	return h
 }
 
-// host returns a machine with a 100 Gb/s NIC and two GPUs, each pair below a root port.
+// host has a 100 Gb/s NIC and two GPUs, each pair below a root port.
 func host(nic, gpu, uplink *topology.Link) *topology.Host {
 	a := func(s string) topology.PCIAddr {
 		addr, err := topology.ParsePCIAddr(s)
@@ -116,7 +116,7 @@ func machines(_ *testing.T, gbps float64) []*importer.Study {
 	return figures("nccl_all_reduce", bench.MetricBusBandwidth, bench.UnitGBps, gbps, 2)
 }
 
-// mesh returns a machine with the given number of NVLinks between all GPUs, or for 0 the path SYS.
+// mesh has this many NVLinks between all GPUs, or for 0 the path SYS.
 func mesh(gpus, links int) *topology.Host {
 	h := &topology.Host{}
 	for i := range gpus {
@@ -152,7 +152,7 @@ func TestFiguresAreHeldAgainstTheMachine(t *testing.T) {
 		device  string
 		test    string
 		verdict string
-		text    string // in the text of the figure or of a cause
+		text    string
 	}{
 		{"the wire is reached", host(good, good, good), log(t, full, "24.50", "97.60"), "", "ib_write_bw",
 			appraise.Normal, "within 98% of the wire"},
@@ -278,8 +278,7 @@ func TestFiguresAreHeldAgainstTheMachine(t *testing.T) {
 	}
 }
 
-// A finding about a device on the path turns a limit into a fault; findings about other devices and informational
-// ones do not.
+// Findings about other devices and informational ones do not make a limit a fault.
 func TestALimitWithAFindingIsAFault(t *testing.T) {
 	studies := log(t, "nvbandwidth/synthetic-0.8.json", "55.2512", "6.1", "54.1033", "6.0", "109.3545", "12.1")
 	h := host(link(16, 16), link(16, 16), link(16, 4))

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Makers state the number of channels and the memory rate; the total follows from them, at 8 bytes a transfer.
+// The total follows from channels and memory rate, at 8 bytes a transfer.
 func TestWhatChannelsCarryFollowsFromTheirNumberAndRate(t *testing.T) {
 	for _, c := range channels {
 		var n, generation, rate float64

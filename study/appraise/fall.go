@@ -12,15 +12,15 @@ import (
 	"github.com/rackless/rackless/study/importer"
 )
 
-// fallTimes is the smallest ratio of the best figure to those of all larger sizes that is a fault. Changes of protocol
-// and caches cost less, between machines.
+// fallTimes is the smallest ratio of the best figure to all larger sizes that is a fault. Changes of protocol and
+// caches cost less.
 const fallTimes = 3
 
-// fall notes that the bandwidth between machines falls several times with the size of messages, and stays low. No
-// machine is needed to tell that: larger messages are easier to send.
+// fall notes that the bandwidth between machines falls several times with the message size, and stays low. Larger
+// messages are easier to send.
 func (f *Figure) fall(all []importer.Sample, infiniband bool) {
 	w := all[0].Origin.Where
-	// Within a machine, caches have such an effect; InfiniBand loses nothing.
+	// Within a machine, caches do this; InfiniBand loses nothing.
 	if f.Metric != bench.MetricBusBandwidth && (f.Metric != bench.MetricBWAverage || w.Link != "Ethernet") ||
 		f.Metric == bench.MetricBusBandwidth && w.Hosts < 2 {
 		return
@@ -53,7 +53,6 @@ func (f *Figure) fall(all []importer.Sample, infiniband bool) {
 	f.Causes = slices.Insert(f.Causes, 0, cause)
 }
 
-// infiniband reports whether the RDMA ports of the machine that carry data are of InfiniBand, which loses nothing.
 func (m *machine) infiniband() bool {
 	found := false
 	for n, d := range m.RDMADevices() {

@@ -9,9 +9,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// gpuMemories lists the memory bandwidth of GPU models, in GB/s of 10^9 bytes. The first matching name counts.
-//
-// Source: NVIDIA's data sheets of these GPUs.
+// gpuMemories lists memory bandwidths in GB/s of 10^9 bytes; the first match counts. Source: NVIDIA's data sheets.
 var gpuMemories = []memoryOf{
 	{name: lazyregexp.New(`\bH200\b`), gbps: 4800},
 	{name: lazyregexp.New(`\bH100 NVL\b`), gbps: 3900},
@@ -27,12 +25,11 @@ var gpuMemories = []memoryOf{
 	{name: lazyregexp.New(`\bL4\b`), gbps: 300},
 }
 
-// localShare is the part of what the memory carries that a copy within a GPU reaches: 87 % were measured on an H200
-// and 89 % on an H100 (bench/tool/testdata/nvbandwidth/recorded-0.8-*.txt). What is far below it has another clock, or
-// is in use.
+// localShare is the part of the memory bandwidth that a copy within a GPU reaches: 87 % were measured on an H200, 89 %
+// on an H100 (bench/tool/testdata/nvbandwidth/recorded-0.8-*.txt). Far less means another clock, or a GPU in use.
 const localShare = 0.75
 
-// within judges copies within a GPU's memory. nvbandwidth counts each byte once, although a copy reads and writes it.
+// nvbandwidth counts each byte once, although a copy reads and writes it.
 func (m *machine) within(f *Figure) {
 	gpus := m.gpus()
 	kinds := func(g topology.GPU) int {

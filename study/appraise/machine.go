@@ -11,18 +11,17 @@ import (
 	"github.com/rackless/rackless/study/importer"
 )
 
-// memoryOf is the bandwidth of one processor with all memory channels filled, in GB/s of 10^9 bytes.
+// memoryOf is per processor with all channels filled, in GB/s of 10^9 bytes.
 type memoryOf struct {
 	name func() *regexp.Regexp
 	gbps float64
 	of   string
 }
 
-// channels lists the memory bandwidth of processor models, in GB/s per processor: channels times transfers times 8
-// bytes. It assumes the fastest memory that the maker specifies; a system may have faster memory.
+// channels lists memory bandwidths in GB/s per processor, with the fastest memory that the maker specifies; a system
+// may have faster memory.
 //
-// Source: the makers' specifications (AMD's product pages of EPYC, Intel ARK, NVIDIA's Grace data sheet, Marvell's
-// and Ampere's product briefs).
+// Source: AMD's product pages of EPYC, Intel ARK, NVIDIA's Grace data sheet, Marvell's and Ampere's product briefs.
 var channels = []memoryOf{
 	{lazyregexp.New(`EPYC 7\d\d1P?\b`), 170.7, "8 x DDR4-2666"},
 	{lazyregexp.New(`EPYC 7\w\w[23][PX]?\b`), 204.8, "8 x DDR4-3200"},
@@ -44,9 +43,9 @@ var channels = []memoryOf{
 	{lazyregexp.New(`Altra`), 204.8, "8 x DDR4-3200"},
 }
 
-// memoryShare is the share of the channel bandwidth that STREAM must reach with all channels filled and a thread per
-// core. Published are 63 to 88 % (Xeon E5, EPYC 7002) and 60 to 71 % (ThunderX2). Without streaming stores, caches
-// read each line before it is written; STREAM does not count this, which costs a quarter of triad.
+// memoryShare is the share that STREAM must reach with all channels filled and a thread per core. Published are 63 to
+// 88 % (Xeon E5, EPYC 7002) and 60 to 71 % (ThunderX2). Without streaming stores, caches read each line before it is
+// written, which costs a quarter of triad.
 const memoryShare = 0.55
 
 func (m *machine) memory(f *Figure) {
@@ -66,7 +65,7 @@ func (m *machine) memory(f *Figure) {
 		f.Text = fmt.Sprintf("no expectation: the memory channels of %q are not known", model)
 		return
 	}
-	// STREAM prints MB/s of 10^6 bytes. Bound is in the unit of the figure.
+	// STREAM prints MB/s of 10^6 bytes.
 	unit := 1.0
 	if f.Unit == "MB/s" {
 		unit = 1000
@@ -90,12 +89,12 @@ func (m *machine) memory(f *Figure) {
 	}
 }
 
-// linkShare is the share of a PCIe link's rate that is left for data after packet headers.
+// linkShare is the share of a PCIe link's rate left after packet headers.
 const linkShare = 0.8
 
-// usualLatency and longLatency bound the one-way times of small messages over RDMA, in microseconds. Published
-// between virtual machines are 1.4 back to back and 2.0 over one switch (bench.ComparePublished). Each further switch
-// adds some 0.3, and sleeping processors and interrupts add tens.
+// These bound one-way times of small messages over RDMA, in us. Published between virtual machines are 1.4 back to back
+// and 2.0 over one switch (bench.ComparePublished). Further switches add some 0.3 each, sleeping CPUs and interrupts
+// tens.
 const usualLatency, longLatency = 5, 15
 
 func (m *machine) latency(f *Figure, all []importer.Sample) {

@@ -16,15 +16,14 @@ import (
 // A crossing says how much of a collective operation passes the NICs of the machine that sends most.
 type crossing struct {
 	share float64 // bytes a second that pass them, by bus bandwidth
-	ranks int     // ranks that send them, 0 if all NICs are used anyway
+	ranks int     // that send; 0: all NICs are used anyway
 }
 
-// rings are the operations for which rings and trees pass each byte through the NICs of each machine once.
+// rings pass each byte through the NICs of each machine once, as trees do.
 //
-// Source: doc/PERFORMANCE.md of nccl-tests, on interpreting bus bandwidth.
+// Source: doc/PERFORMANCE.md of nccl-tests, on bus bandwidth.
 var rings = []string{"all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce"}
 
-// operationOf returns the operation of a test of NCCL or RCCL, or "".
 func operationOf(test string) string {
 	base, _, _ := strings.Cut(test, "/")
 	for _, prefix := range []string{"nccl_", "rccl_"} {
@@ -35,7 +34,7 @@ func operationOf(test string) string {
 	return ""
 }
 
-// crossingOf computes the crossing of an operation from the machine of each rank. why is the reason if it is not known.
+// crossingOf returns why if the crossing is not known. placed is the machine of each rank.
 func crossingOf(op string, placed []int) (c crossing, why string) {
 	n := len(placed)
 	ranks := map[int]int{} // by machine
@@ -51,7 +50,6 @@ func crossingOf(op string, placed []int) (c crossing, why string) {
 		return c, "how much of this operation crosses machines depends on how ranks are placed, which the log does " +
 			"not list"
 	case op == "sendrecv":
-		// Each rank sends to the next one.
 		crosses := map[int]int{}
 		for i, host := range placed {
 			if placed[(i+1)%n] != host {
@@ -74,15 +72,13 @@ func crossingOf(op string, placed []int) (c crossing, why string) {
 	return c, "how much of this operation crosses machines is not known"
 }
 
-// A nicPort is a port that carries data between machines, in GB/s.
 type nicPort struct {
-	gbps  float64
-	limit string // keeps it below its rate; "" if none does
-	id    string // of its NIC
+	gbps  float64 // GB/s
+	limit string  // why it is below its rate, or ""
+	id    string  // of its NIC
 }
 
-// ports returns the ports whose rate is known, the fastest first, without those that are far slower than the fastest,
-// which are for management. rateless lists the devices whose rate is not told, and down those whose port is down.
+// ports returns the ports with a known rate, the fastest first. Far slower ones are for management and left out.
 func (m *machine) ports() (all []nicPort, rateless, down []string) {
 	for nic, d := range m.RDMADevices() {
 		if topology.IsSoftRDMA(d.Name) || nic.PF != nil {
@@ -115,8 +111,7 @@ func (m *machine) ports() (all []nicPort, rateless, down []string) {
 	return all, rateless, down
 }
 
-// overNICs judges the bus bandwidth of a collective operation over several machines by the rates of this machine's
-// NICs.
+// overNICs judges the bus bandwidth over several machines by this machine's NICs.
 func (m *machine) overNICs(f *Figure, of importer.Where) {
 	c, why := crossingOf(operationOf(f.Test), of.Placed)
 	if why != "" {
@@ -137,7 +132,6 @@ func (m *machine) overNICs(f *Figure, of importer.Where) {
 		}
 		return
 	}
-	// Each rank that sends to another machine takes one NIC.
 	if c.ranks > 0 && c.ranks < len(ports) {
 		ports = ports[:c.ranks]
 	}
@@ -162,14 +156,13 @@ func (m *machine) overNICs(f *Figure, of importer.Where) {
 	if len(rateless) > 0 {
 		usual += "; the rate of " + strings.Join(rateless, ", ") + " is not told and left out: add ibstat"
 	}
-	// The shares are those of rings; other operations are further from the limit.
+	// Other operations are further from the limit than rings.
 	least := peersShare
 	if c.ranks > 0 {
 		least = othersLeast
 	}
 	switch {
-	// If switches reduce, each byte passes a NIC once instead of twice, which at most doubles the bus bandwidth. 2.2
-	// includes the margin of tooMuch.
+	// Switches that reduce at most double the bus bandwidth. 2.2 includes the margin of tooMuch.
 	case f.Value > 2.2*f.Bound && len(rateless) == 0:
 		f.Verdict, f.Text = Above, "more than in-network reduction gives: "+usual
 	case f.Value > tooMuch*f.Bound:
@@ -186,6 +179,5 @@ func (m *machine) overNICs(f *Figure, of importer.Where) {
 	}
 }
 
-// othersLeast is the share below which an operation that is no ring is low: its messages are smaller, and meet in the
-// switches.
+// othersLeast applies to operations that are no rings: their messages are smaller, and meet in the switches.
 const othersLeast = 0.5

@@ -11,8 +11,7 @@ import (
 	"github.com/rackless/rackless/study/importer"
 )
 
-// port returns a machine whose only RDMA port has a rate, a state and a network device with a speed; 0 and "" are not
-// told.
+// port returns a machine with one RDMA port; 0 and "" are not told.
 func port(gbps float64, state string, mbps int64) *topology.Host {
 	h := host(link(16, 16), link(16, 16), link(16, 16))
 	p := &h.NICs[0].Devices[0].Ports[0]
@@ -26,7 +25,7 @@ func port(gbps float64, state string, mbps int64) *topology.Host {
 	return h
 }
 
-// second returns a machine with a second NIC, mlx5_1 of 100 Gb/s, beside mlx5_0 of 25 Gb/s.
+// second adds mlx5_1 of 100 Gb/s to mlx5_0 of 25 Gb/s.
 func second() *topology.Host {
 	h := port(25, "ACTIVE", 25000)
 	h.NICs = append(h.NICs, topology.NIC{Name: "NIC1", RDMA: []string{"mlx5_1"}, Devices: []topology.RDMADevice{{
@@ -40,8 +39,7 @@ func infiniband(h *topology.Host) *topology.Host {
 	return h
 }
 
-// untold returns a machine whose RDMA port tells neither its link layer nor its network device, which is the one with
-// its number.
+// untold hides the port's link layer and network device.
 func untold(h *topology.Host, netdev string) *topology.Host {
 	n := &h.NICs[0]
 	n.Devices[0].Ports[0].GIDs = nil
@@ -50,7 +48,7 @@ func untold(h *topology.Host, netdev string) *topology.Host {
 	return h
 }
 
-// twoPorts returns a machine with a card of two ports of 100 Gb/s behind a link of 126 Gb/s, and a second card.
+// twoPorts has a card of two 100 Gb/s ports behind a link of 126 Gb/s, and a second card.
 func twoPorts(t *testing.T, third float64) *topology.Host {
 	h := host(link(8, 16), link(16, 16), link(16, 16))
 	for name, address := range map[string]string{"mlx5_1": "0000:41:00.1", "mlx5_2": "0000:42:00.0"} {
@@ -70,19 +68,17 @@ func twoPorts(t *testing.T, third float64) *topology.Host {
 	return h
 }
 
-// rails returns a run of OSU over the devices that its command names.
+// rails is a run of OSU over the devices of its command.
 func rails(t *testing.T, devices, best string) []*importer.Study {
 	return log(t, "osu/stackhpc-ib-gcc9-openmpi4-ucx-osu_bw.txt", "# OSU MPI", "$ mpirun -x UCX_NET_DEVICES="+devices+
 		" osu_bw\n# OSU MPI", "11925.27", best)
 }
 
-// unlinked returns a machine that does not tell the PCIe link of its NIC.
 func unlinked(h *topology.Host) *topology.Host {
 	h.PCI[len(h.PCI)-1].Link = nil
 	return h
 }
 
-// placed returns a figure of an operation over machines whose ranks are listed.
 func placed(test string, gbps float64, hosts ...int) []*importer.Study {
 	s := figures(test, bench.MetricBusBandwidth, bench.UnitGBps, gbps, 2)
 	s[0].Runs[0].Samples[0].Origin.Placed = hosts
@@ -109,7 +105,7 @@ func TestFiguresBetweenMachines(t *testing.T) {
 		host          *topology.Host
 		studies       []*importer.Study
 		device        string
-		verdict, text string // text is in the text of the figure or of a cause
+		verdict, text string // in the text of the figure or of a cause
 		never         string // is in none of them
 	}{
 		{"the speed of a network device is the rate of its RoCE port", port(0, "ACTIVE", 100000), machines(t, 11.6), "",
@@ -212,7 +208,7 @@ func TestFiguresBetweenMachines(t *testing.T) {
 	}
 }
 
-// The remarks of a log stand with its first figure, and possible ones only with a figure that is not normal.
+// Possible remarks stand only with figures that are not normal.
 func TestRemarksStandWithFigures(t *testing.T) {
 	t.Parallel()
 	remarks := []tool.Remark{{What: "transport", Evidence: "P2P"}, {What: "no binding", Possible: true}}
@@ -231,10 +227,10 @@ func TestRemarksStandWithFigures(t *testing.T) {
 	}
 }
 
-// A remark on a NIC that is far from a GPU names the nearest NICs of the machine.
+// A remark on a far NIC names the nearest ones.
 func TestNearNICs(t *testing.T) {
 	t.Parallel()
-	far := func(h *topology.Host) *topology.Host { // a second NIC, on the GPU's switch
+	far := func(h *topology.Host) *topology.Host { // on the GPU's switch
 		a, err := topology.ParsePCIAddr("0000:04:00.0")
 		if err != nil {
 			t.Fatal(err)

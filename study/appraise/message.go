@@ -14,12 +14,11 @@ import (
 	"github.com/rackless/rackless/study/importer"
 )
 
-// engineOf returns the engine whose limits apply to an imported test. It ignores modifiers that no engine has, and
-// maps other tools that send messages over RDMA to perftest's write.
+// engineOf ignores modifiers that no engine has, and maps other tools that send over RDMA to perftest's write.
 func engineOf(test string) (bench.Engine, bool) {
 	base, words, _ := strings.Cut(test, "/")
 	switch {
-	// Bidirectional tests print the sum of both directions, as perftest does with -b.
+	// Both print the sum of both directions, as perftest does with -b.
 	case strings.Contains(base, "bibw"):
 		base, words = "ib_write_bw", "bidi"
 	case strings.HasPrefix(base, "osu_"), strings.HasPrefix(base, "ucx_"):
@@ -32,7 +31,6 @@ func engineOf(test string) (bench.Engine, bool) {
 		return e, false
 	}
 	for w := range strings.SplitSeq(words, "/") {
-		// A modifier that does not fit is ignored.
 		if more, err := tool.EngineByName(e.Name + "/" + w); err == nil {
 			e = more
 		}
@@ -40,7 +38,7 @@ func engineOf(test string) (bench.Engine, bool) {
 	return e, true
 }
 
-// message judges a bandwidth between two machines, assuming the same port rate and MTU at the other end.
+// message assumes the same port rate and MTU at the other end.
 func (m *machine) message(f *Figure, all []importer.Sample) {
 	e, ok := engineOf(f.Test)
 	if !ok {
@@ -81,8 +79,7 @@ func (m *machine) message(f *Figure, all []importer.Sample) {
 	}
 }
 
-// rails judges figures of several devices that were used at the same time: their rates add up, and ports of one card
-// share its link.
+// rails judges devices used at the same time: their rates add up, and ports of one card share its link.
 func (m *machine) rails(f *Figure, all []importer.Sample, e bench.Engine, side expect.Side, others []string) {
 	first, _ := m.RDMADevice(side.Device)
 	names, oneCard := []string{side.Device}, true
@@ -113,7 +110,6 @@ func (m *machine) rails(f *Figure, all []importer.Sample, e bench.Engine, side e
 	}
 }
 
-// noRate adds why the rate of a device's port is not known.
 func (m *machine) noRate(device string) string {
 	if _, d := m.RDMADevice(device); d != nil && isDown(d) {
 		return ": the port of " + device + " is down"
@@ -121,20 +117,18 @@ func (m *machine) noRate(device string) string {
 	return ": add ibstat, or ethtool of the network device"
 }
 
-// otherNames explains why a log names a device of another machine.
 const otherNames = "names in a guest are not those of its host (--device names the one of this machine that was " +
 	"measured)"
 
-// along judges figures of a path that begins at a side. The MTU in the log takes precedence: the port's MTU may have
-// changed since.
+// along prefers the MTU in the log: the port's may have changed since.
 func (f *Figure) along(all []importer.Sample, e bench.Engine, side expect.Side) {
 	side.IBMTU = cmp.Or(all[0].Origin.MTU, side.IBMTU)
 	other := expect.Side{Node: "the other end", Rate: side.Rate, IBMTU: side.IBMTU, MTU: side.MTU}
 	f.take(all, e, expect.Path{Client: side, Server: other})
 }
 
-// elsewhere withdraws the judgement of a figure that is more than the device named in its log carries, if the fastest
-// device of the machine carries it: then the name is that of a guest's device.
+// elsewhere withdraws the judgement if a figure exceeds the device of its log but not the fastest device: then the name
+// is a guest's.
 func (m *machine) elsewhere(f *Figure, all []importer.Sample, e bench.Engine, device string, tcp bool) {
 	fastest, _ := m.side("", tcp)
 	other := *f
@@ -149,8 +143,7 @@ func (m *machine) elsewhere(f *Figure, all []importer.Sample, e bench.Engine, de
 	f.Verdict, f.Bound, f.Causes, f.Devices = Unknown, 0, nil, nil
 }
 
-// side returns this machine's end of a path: the named device, or the fastest one. why says so if a device had to be
-// chosen, or explains why there is no usable device.
+// side returns the end at the named or fastest device. why says that one was chosen, or that none is usable.
 func (m *machine) side(device string, tcp bool) (side *expect.Side, why string) {
 	if tcp {
 		return m.tcpSide(device)
@@ -159,7 +152,6 @@ func (m *machine) side(device string, tcp bool) (side *expect.Side, why string) 
 	var at *topology.NIC
 	devices := 0
 	for n, d := range m.RDMADevices() {
-		// Soft RoCE counts only if the log names it.
 		if topology.IsSoftRDMA(d.Name) && d.Name != device {
 			continue
 		}
@@ -202,8 +194,8 @@ func (m *machine) side(device string, tcp bool) (side *expect.Side, why string) 
 	return &s, why
 }
 
-// netdevSide returns the end of a path whose RDMA device is not known, as on a hypervisor that gives it to a guest, by
-// its network device. It returns nil if there is none with a known speed.
+// netdevSide finds the end by its network device, as on a hypervisor that gives the RDMA device to a guest. It returns
+// nil if the speed is unknown.
 func (m *machine) netdevSide(device string) *expect.Side {
 	for i := range m.NICs {
 		if p := m.NICs[i].Port(device); p != nil && p.SpeedMbps != nil && *p.SpeedMbps > 0 {
@@ -251,7 +243,7 @@ func (m *machine) addLink(s *expect.Side, nic *topology.NIC) {
 	}
 }
 
-// rate returns the rate of port 1 in Gb/s, or 0 if it is not known or the port is down.
+// rate is of port 1 in Gb/s; 0 if unknown or down.
 func (m *machine) rate(n *topology.NIC, d *topology.RDMADevice) float64 {
 	gbps := m.RateGbps(n, d, d.Port(1))
 	if isDown(d) || gbps == nil {
@@ -260,13 +252,11 @@ func (m *machine) rate(n *topology.NIC, d *topology.RDMADevice) float64 {
 	return *gbps
 }
 
-// isDown reports whether port 1 is known not to carry data.
 func isDown(d *topology.RDMADevice) bool {
 	port := d.Port(1)
 	return port.State != "" && !strings.Contains(port.State, "ACTIVE")
 }
 
-// nicID returns the name of a NIC, or that of its RDMA device if it has no address.
 func nicID(n *topology.NIC, d *topology.RDMADevice) string {
 	if n.Address == nil {
 		return d.Name
@@ -274,7 +264,7 @@ func nicID(n *topology.NIC, d *topology.RDMADevice) string {
 	return n.ID()
 }
 
-// ibMTU returns the largest RoCE payload that fits into a packet of a network device, next to the headers.
+// ibMTU returns the largest RoCE payload within a network MTU.
 func ibMTU(mtu int) int {
 	const headers = 20 + 8 + 12 + 16 + 4 + 8 // IPv4 and UDP, BTH, RETH, ICRC, immediate
 	return lists.Find([]int{4096, 2048, 1024, 512, 256}, func(payload int) bool { return payload+headers <= mtu })

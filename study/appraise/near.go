@@ -8,7 +8,6 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// nearNICs adds the nearest NICs of this machine to the remarks on GPUs that a NIC is far from.
 func (m *machine) nearNICs(f *Figure) {
 	for i := range f.Remarks {
 		r := &f.Remarks[i]
@@ -39,8 +38,8 @@ func (m *machine) nearNICs(f *Figure) {
 	}
 }
 
-// busGPU returns the GPU with an address as NCCL prints it: its hexadecimal digits, without leading zeros. A machine
-// with one GPU need not tell its address. Small numbers are ranks or indexes, as some releases print.
+// busGPU finds a GPU as NCCL prints it: hexadecimal digits without leading zeros. A machine with one GPU need not tell
+// its address; some releases print ranks or indexes, which are small numbers.
 func (m *machine) busGPU(bus string) *topology.GPU {
 	n, err := strconv.ParseUint(bus, 16, 48)
 	if err != nil {

@@ -16,17 +16,15 @@ import (
 
 type nvlinkOf struct {
 	name  func() *regexp.Regexp
-	arch  string // compute capability of all such GPUs, or "" if other models share it
+	arch  string // compute capability; "" if other models share it
 	links int
 	gbps  float64
 }
 
-// nvlinks lists the number of NVLinks of GPU models, and the rate of each link in one direction, in 10^9 bytes per
-// second.
+// nvlinks lists the links of GPU models, and each link's rate in one direction in 10^9 bytes per second.
 //
 // Source: NVIDIA's data sheets of P100 (160 GB/s both ways), V100 (300), A100 (600), A800 (400), H100 (900), H800
-// (400) and B200 (1800), of A40, RTX A6000 and GeForce RTX 3090 (112.5), and of Quadro RTX 8000 and GeForce RTX 2080
-// Ti (100).
+// (400), B200 (1800), A40, RTX A6000, GeForce RTX 3090 (112.5), Quadro RTX 8000 and GeForce RTX 2080 Ti (100).
 var nvlinks = []nvlinkOf{
 	{lazyregexp.New(`A800`), "", 8, 25},
 	{lazyregexp.New(`H800`), "", 8, 25},
@@ -39,15 +37,14 @@ var nvlinks = []nvlinkOf{
 	{lazyregexp.New(`RTX 8000|TITAN RTX|2080 Ti|Quadro RTX`), "sm_75", 2, 25},
 }
 
-// allLinked matches GPUs that are modules on a board, on which all links are in use.
+// allLinked matches modules on a board, which use all links.
 var allLinked = lazyregexp.New(`SXM|HBM3|\bH20$|\bH200$|\bB[23]00\b`)
 
-// Shares of the NVLink rate that all-reduces reach. Published with NVSwitch: 235 of 300 GB/s (8 A100), 480 of 450 (8
+// All-reduces reach these shares of the NVLink rate. Published with NVSwitch: 235 of 300 GB/s (8 A100), 480 of 450 (8
 // H100, because the switch adds).
 const nvlinkLeast, nvlinkMost = 0.75, 1.1
 
-// expect returns the usual bandwidth of a path between two GPUs. model is the GPU model in the log. together is the
-// number of links used by a collective operation, or 0 for copies between two GPUs.
+// expect returns a path's usual bandwidth. together is the number of links of a collective operation, or 0 for copies.
 func (m *machine) expect(p topology.Path, model string, together int) (topology.Expectation, bool) {
 	a, b := m.gpu(p.A), m.gpu(p.B)
 	if a == nil || b == nil {
@@ -61,7 +58,7 @@ func (m *machine) expect(p topology.Path, model string, together int) (topology.
 	links, says := 0, ""
 	switch {
 	case p.Class == topology.PathNVLink:
-		// Without a link count for the path, all links of the GPU lead to the other one, as they do through NVSwitch.
+		// Without a link count, all links lead to the other GPU, as through NVSwitch.
 		links = p.Links
 		if links == 0 && a.NVLinks != nil {
 			links = *a.NVLinks
@@ -85,7 +82,7 @@ func (m *machine) expect(p topology.Path, model string, together int) (topology.
 		Basis: fmt.Sprintf("%d links of %.4g GB/s%s", links, nvlinks[i].gbps, says)}, all > 0
 }
 
-// pcis lists the PCI Express speeds of GPU models by their data sheets, in GT/s. All have 16 lanes.
+// pcis lists the PCIe speeds of GPUs with 16 lanes by their data sheets, in GT/s.
 var pcis = []struct {
 	name func() *regexp.Regexp
 	gts  float64
@@ -98,7 +95,6 @@ var pcis = []struct {
 // geForce matches GPUs without peer-to-peer: their data passes through the root complex.
 var geForce = lazyregexp.New(`GeForce`)
 
-// byDataSheet returns the usual bandwidth of a path class between GPUs whose link speeds come from their data sheets.
 func byDataSheet(c topology.PathClass, model string) (topology.Expectation, bool) {
 	if geForce().MatchString(model) && (c == topology.PathPIX || c == topology.PathPXB) {
 		c = topology.PathPHB
@@ -114,8 +110,7 @@ func byDataSheet(c topology.PathClass, model string) (topology.Expectation, bool
 	return topology.Expectation{}, false
 }
 
-// notKnown explains why a path has no expectation. If it depends on the GPUs' links, it lists the range for each PCIe
-// generation.
+// notKnown lists the range for each PCIe generation if the path depends on the GPUs' links.
 func (m *machine) notKnown(p topology.Path) string {
 	why := fmt.Sprintf("no expectation: what the path %s between %s and %s gives is not known", p.Label(), p.A, p.B)
 	if g := m.gpu(p.A); g == nil || g.Address != nil {
@@ -139,13 +134,12 @@ func (m *machine) notKnown(p topology.Path) string {
 		p.Label(), p.A, p.B, strings.Join(ranges, ", "))
 }
 
-// tellsNVLink reports whether the source of the machine would list NVLinks. Files with only the locations of GPUs,
-// such as NCCL_TOPO_FILE and lspci output, would not.
+// tellsNVLink is false for sources without links, such as NCCL_TOPO_FILE and lspci output.
 func (m *machine) tellsNVLink(g *topology.GPU) bool {
 	return g.NVLinks != nil || g.ComputeArch != "" || len(m.Reported) > 0
 }
 
-// together returns the smallest number of links that one of the GPUs has to the others.
+// together returns the smallest number of links from one GPU to the others.
 func (m *machine) together(gpus []topology.GPU) int {
 	least := 0
 	for i := range gpus {
@@ -166,8 +160,8 @@ func (m *machine) gpu(id string) *topology.GPU {
 	return lists.Ref(m.GPUs, func(g *topology.GPU) bool { return g.ID() == id })
 }
 
-// measured returns the GPUs of a log, matched by PCI address, or by number if the machine has no addresses. If they
-// do not match, it returns all GPUs, and all is true.
+// measured matches the GPUs of a log by PCI address, or by number without addresses. If they do not match, it returns
+// all GPUs.
 func (m *machine) measured(ranks []importer.Rank) (gpus []topology.GPU, all bool) {
 	gpus = slices.DeleteFunc(slices.Clone(m.GPUs), func(g topology.GPU) bool { return g.Kind == topology.GPUDisplay })
 	if len(ranks) == 0 || len(ranks) == len(gpus) {
@@ -179,7 +173,7 @@ func (m *machine) measured(ranks []importer.Rank) (gpus []topology.GPU, all bool
 			if g.Address == nil {
 				return g.Name == "GPU"+strconv.Itoa(r.Device)
 			}
-			// "0000:3b:00", or "0x3b" in older releases
+			// "0x3b" in older releases
 			return strings.HasPrefix(g.Address.String(), r.Bus+".") || fmt.Sprintf("0x%02x", g.Address.Bus) == r.Bus
 		})
 		if i < 0 {

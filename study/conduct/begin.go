@@ -26,7 +26,7 @@ func (e *ChangedError) Error() string {
 }
 
 // Begin finds the study by its name, or adds it; with restart it first removes the study and its runs. It returns a
-// *ChangedError if digest, which is that of the study's files, has changed. by is the version of rackless.
+// *ChangedError if digest, that of the study's files, has changed. by is the version of rackless.
 func Begin(ctx context.Context, db *store.DB, spec *study.Spec, digest, labText, by string,
 	restart bool) (*store.Study, error) {
 	s, err := db.Find(ctx, spec.Name)
@@ -51,8 +51,8 @@ func Begin(ctx context.Context, db *store.DB, spec *study.Spec, digest, labText,
 	return s, db.Create(ctx, s)
 }
 
-// Estimate returns the approximate time of one run of a study, and the basis of the estimate: the mean of earlier
-// runs with the same tests in the database at path, or else byFile.
+// Estimate returns the approximate time of one run, and its basis: the mean of earlier runs with the same tests in the
+// database at path, or else byFile.
 func Estimate(ctx context.Context, path string, s *study.Spec, byFile time.Duration) (run time.Duration, how string,
 	err error) {
 	const source = "by what the study's file says of its tests"
@@ -60,7 +60,7 @@ func Estimate(ctx context.Context, path string, s *study.Spec, byFile time.Durat
 	if errors.Is(err, os.ErrNotExist) {
 		return byFile, source, nil
 	}
-	if err != nil { // a database of an early release is upgraded when the study begins
+	if err != nil { // an early release's database is upgraded when the study begins
 		return byFile, fmt.Sprintf("%s; earlier runs cannot be read: %v", source, err), nil
 	}
 	mean, runs, err := Earlier(ctx, db, s)
@@ -73,8 +73,8 @@ func Estimate(ctx context.Context, path string, s *study.Spec, byFile time.Durat
 	return mean, fmt.Sprintf("the mean of %s with these tests in %s", words.Count(runs, "run"), path), nil
 }
 
-// Earlier returns the mean time and the number of successful earlier runs with the same tests: runs of this study if
-// there are any, else of all others. Failed runs are ignored, because they may have waited for minutes.
+// Earlier returns the mean time and number of successful runs with the same tests, of this study or else of all. Failed
+// runs may have waited for minutes.
 func Earlier(ctx context.Context, db *store.DB, spec *study.Spec) (perRun time.Duration, runs int, err error) {
 	studies, err := db.Studies(ctx)
 	if err != nil {
@@ -87,7 +87,7 @@ func Earlier(ctx context.Context, db *store.DB, spec *study.Spec) (perRun time.D
 		if err := json.Unmarshal(s.Spec, &have); err != nil {
 			return 0, 0, fmt.Errorf("study %s: %w", s.Name, err)
 		}
-		// Imported runs are skipped: they say nothing about this machine.
+		// Imported runs say nothing about this machine.
 		if have.Imported != "" || !slices.Equal(timings(&have), want) {
 			continue
 		}
@@ -115,7 +115,7 @@ func Earlier(ctx context.Context, db *store.DB, spec *study.Spec) (perRun time.D
 	return seconds(mean(took)), len(took), nil
 }
 
-// timings returns, sorted, the parameters of each test that determine the length of a run.
+// timings returns, sorted, the parameters that determine the length of a run.
 func timings(s *study.Spec) []string {
 	var all []string
 	for _, m := range s.Measure {

@@ -15,8 +15,7 @@ import (
 	"github.com/rackless/rackless/study/store"
 )
 
-// BenchmarkReportOfAMillionFigures reads a study of 1,000 runs with 1,000 figures each from its database, analyses
-// it, and writes the report as text or as a page.
+// BenchmarkReportOfAMillionFigures reads, analyses and writes 1,000 runs with 1,000 figures each.
 func BenchmarkReportOfAMillionFigures(b *testing.B) {
 	const blocks, perRun = 250, 1000
 	spec, err := study.Parse("s.yaml", fmt.Appendf(nil,

@@ -1,11 +1,9 @@
-// Package conduct makes the runs of a study, in the order of the design. It records the begin and the end of each
-// run, so that the study continues after a kill or a reboot. The machine that is measured is behind the interface
-// Rig.
+// Package conduct makes the runs of a study in the order of the design, on a machine behind the interface Rig. It
+// continues after a kill or a reboot.
 //
-// A run is stored with the status "running" before it begins, and gets its figures in one transaction when it ends.
-// So a crash leaves either a complete run or one with status "running", which the next start marks as cut off and
-// does not count as an attempt. A failed or disturbed run stays stored and is repeated at once, up to MaxAttempts
-// times. Blocks thus stay complete, and nothing depends on the measured figures.
+// A run is stored as "running" before it begins, and gets its figures in one transaction when it ends. The next start
+// marks a "running" one as cut off, which is no attempt. A failed or disturbed run stays stored and is repeated at
+// once, so that blocks stay complete and nothing depends on the measured figures.
 package conduct
 
 import (
@@ -30,35 +28,35 @@ import (
 
 // A Rig is the machine or lab that a study measures.
 type Rig interface {
-	// Rest stops everything that a run has started, so that the machine is idle.
+	// Rest stops everything that a run has started.
 	Rest(ctx context.Context) error
-	// Loop measures the noise floor of the machine at rest, in ms.
+	// Loop measures the noise floor at rest, in ms.
 	Loop(ctx context.Context) (float64, error)
-	// Ready returns an error if the machine, as booted, cannot be set up for a cell. The study then ends before the
-	// run begins, and can be continued.
+	// Ready returns an error if the machine, as booted, cannot be set up for a cell. The study then ends and can be
+	// continued.
 	Ready(settings map[string]string) error
-	// Apply sets the machine up for a cell, except for its load.
+	// Apply sets up a cell, except for its load.
 	Apply(ctx context.Context, settings map[string]string) error
-	// Load starts the load of the applied cell, if it has any. Rest ends it.
+	// Load starts the load of the applied cell, if any. Rest ends it.
 	Load(ctx context.Context, settings map[string]string) error
-	// State reads the properties of the host that may change a figure independently of any factor.
+	// State reads properties of the host that may change a figure independently of any factor.
 	State(loop float64) (*study.HostState, error)
-	// Environment describes the measured machine, once a cell has been applied.
+	// Environment describes the machine, once a cell has been applied.
 	Environment() []study.Fact
-	// Measure makes one test. A failed measurement is a sample with an error; a returned error ends the run.
+	// Measure makes one test. A failure is a sample with an error; a returned error ends the run.
 	Measure(ctx context.Context, m study.Measure) ([]bench.Sample, error)
 }
 
-// A StopError ends the study; any other error ends only the run. Apply may return one.
+// A StopError ends the study; other errors end only the run.
 type StopError struct{ Err error }
 
 func (e *StopError) Error() string { return e.Err.Error() }
 func (e *StopError) Unwrap() error { return e.Err }
 
-// cutOff begins the error of a run that was cut off and does not count as an attempt.
+// cutOff begins the error of a run that is not counted as an attempt.
 const cutOff = "cut off: "
 
-// MaxAttempts limits the attempts at a run that fails or is disturbed.
+// MaxAttempts limits the attempts at one run.
 const MaxAttempts = 3
 
 // A Conductor makes the runs of a study.
@@ -68,16 +66,16 @@ type Conductor struct {
 	Spec  *study.Spec
 	Rig   Rig
 	Now   func() time.Time // nil means time.Now
-	// Rackless is the version that makes the runs. It may differ from the version that began the study.
+	// Rackless makes the runs; another version may have begun the study.
 	Rackless string
-	// Blocks ends Run after this many blocks, including earlier ones; 0 means all blocks of the study.
+	// Blocks ends Run after this many blocks, with earlier ones; 0 means all.
 	Blocks int
 
-	Progress func(Progress) // called before and after each run; may be nil
+	Progress func(Progress) // before and after each run; may be nil
 
 	loops  []float64
-	took   []float64 // seconds of the runs so far
-	unable int       // consecutive runs that could not be set up
+	took   []float64 // seconds of the runs
+	unable int       // runs in a row that could not be set up
 }
 
 // Progress reports how far a study is.
@@ -87,12 +85,12 @@ type Progress struct {
 	Attempt int
 	Status  string // "" when a run begins
 	Error   string
-	Done    int           // successful runs and runs that were given up
-	Total   int           // all runs; with a budget, the number that is likely to fit; 0 if not known yet
-	Left    time.Duration // estimated time left; 0 if not known yet
+	Done    int           // or given up
+	Total   int           // all runs, or the likely number with a budget; 0 if unknown
+	Left    time.Duration // estimate; 0 if unknown
 }
 
-// Digest returns the fingerprint of a study's files: its study file and its lab file.
+// Digest returns the fingerprint of a study's files.
 func Digest(files ...[]byte) string {
 	h := sha256.New()
 	for _, f := range files {
@@ -111,23 +109,22 @@ func (c *Conductor) now() time.Time {
 
 type place struct{ block, place int }
 
-// A slot tracks the attempts at the run of one place.
 type slot struct {
 	attempts int // highest attempt number so far
-	tries    int // attempts that were not cut off
+	tries    int // not cut off
 	done     bool
 }
 
 func (s *slot) open() bool { return !s.done && s.tries < MaxAttempts }
 
-// Run makes the remaining runs of the first Blocks blocks. It returns when all are done, when the budget does not
-// allow another block, or at the first error that a repetition would not fix.
+// Run makes the remaining runs of the first Blocks blocks. It ends when the budget does not allow another block, or at
+// an error that a repetition would not fix.
 func (c *Conductor) Run(ctx context.Context) error {
 	slots, spent, err := c.soFar(ctx)
 	if err != nil {
 		return err
 	}
-	settled := 0 // runs that succeeded or were given up
+	settled := 0
 	for _, s := range slots {
 		if !s.open() {
 			settled++
@@ -136,7 +133,6 @@ func (c *Conductor) Run(ctx context.Context) error {
 	perBlock := len(c.Spec.Block(1))
 	began := c.now()
 	used := func() time.Duration { return spent + c.now().Sub(began) }
-	// A continued study walks the same order again and skips settled runs.
 	last := c.last()
 	for block := 1; last == 0 || block <= last; block++ {
 		left := slices.DeleteFunc(c.Spec.Block(block), func(r study.Run) bool {
@@ -146,15 +142,14 @@ func (c *Conductor) Run(ctx context.Context) error {
 		if len(left) == 0 {
 			continue
 		}
-		// If no run has succeeded yet, takes returns 0, so the study only ends once the budget is used up.
+		// takes is 0 before the first success; then only a used-up budget ends the study.
 		if b := c.Spec.Budget; b > 0 && used()+c.takes(len(left)) > b {
 			return nil
 		}
 		for _, r := range left {
 			p := place{r.Block, r.Place}
 			slots[p] = cmp.Or(slots[p], &slot{})
-			// Repeat at once, while the machine is in the same state: a run repeated at the end would be outside its
-			// block.
+			// A run repeated at the end would be outside its block.
 			for s := slots[p]; s.open(); {
 				s.attempts++
 				s.tries++
@@ -170,7 +165,6 @@ func (c *Conductor) Run(ctx context.Context) error {
 	return nil
 }
 
-// soFar reads the state of all earlier runs, and their total time.
 func (c *Conductor) soFar(ctx context.Context) (slots map[place]*slot, spent time.Duration, err error) {
 	runs, err := c.DB.Runs(ctx, c.Study.ID)
 	if err != nil {
@@ -180,7 +174,6 @@ func (c *Conductor) soFar(ctx context.Context) (slots map[place]*slot, spent tim
 	for i := range runs {
 		r := &runs[i]
 		if r.Status == study.StatusRunning {
-			// rackless was killed, or the machine went down
 			r.Status, r.Error = study.StatusFailed, cutOff+"rackless ended before the run did"
 			if err := c.DB.End(ctx, r, nil); err != nil {
 				return nil, 0, err
@@ -189,7 +182,7 @@ func (c *Conductor) soFar(ctx context.Context) (slots map[place]*slot, spent tim
 		p := place{r.Block, r.Place}
 		slots[p] = cmp.Or(slots[p], &slot{})
 		s := slots[p]
-		// An attempt that was cut off keeps its number, so that no two rows of the database have the same.
+		// Rows of the database must not share a number.
 		s.attempts = max(s.attempts, r.Attempt)
 		if !strings.HasPrefix(r.Error, cutOff) {
 			s.tries++
@@ -204,7 +197,7 @@ func (c *Conductor) soFar(ctx context.Context) (slots map[place]*slot, spent tim
 	return slots, spent, nil
 }
 
-// last returns the number of the last block to make, or 0 if the budget decides.
+// last returns the last block to make; 0 if the budget decides.
 func (c *Conductor) last() int {
 	if c.Blocks > 0 && (c.Spec.Blocks == 0 || c.Blocks < c.Spec.Blocks) {
 		return c.Blocks
@@ -212,8 +205,7 @@ func (c *Conductor) last() int {
 	return c.Spec.Blocks
 }
 
-// takes estimates the time of some runs from the successful ones so far. It returns 0 if there have been no such
-// runs.
+// takes estimates by the mean of the successful runs; 0 if there are none.
 func (c *Conductor) takes(runs int) time.Duration {
 	if len(c.took) == 0 {
 		return 0
@@ -223,8 +215,8 @@ func (c *Conductor) takes(runs int) time.Duration {
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// total estimates the number of runs. With a budget it is the number that fits, in whole blocks, at the mean time so
-// far, or 0 if that is not known yet and the study has no fixed number of blocks.
+// total estimates the number of runs. With a budget it is the number of whole blocks that fits, or 0 if that is unknown
+// and the study has no fixed number.
 func (c *Conductor) total(done, perBlock int, used time.Duration) int {
 	all := c.last() * perBlock
 	if c.Spec.Budget == 0 || len(c.took) == 0 {
@@ -239,7 +231,7 @@ func (c *Conductor) total(done, perBlock int, used time.Duration) int {
 	return fit
 }
 
-// Outcomes counts the runs of all studies by outcome, like soFar. The keys are the IDs of the studies.
+// Outcomes counts the runs of all studies by outcome; keys are the IDs of the studies.
 func Outcomes(ctx context.Context, db *store.DB) (map[int64]store.Outcome, error) {
 	return db.Outcomes(ctx, MaxAttempts, cutOff)
 }
@@ -250,7 +242,7 @@ func mean(v []float64) float64 {
 	return sum / float64(len(v))
 }
 
-// one makes one attempt at a run. An error ends the study; a failure of only this run is in its status.
+// An error from one ends the study; a failed run is in the status.
 func (c *Conductor) one(ctx context.Context, run study.Run, attempt, done, total int) (status string, err error) {
 	settings := c.Spec.Settings(run.Cell)
 	if err := c.Rig.Ready(settings); err != nil {
@@ -261,7 +253,7 @@ func (c *Conductor) one(ctx context.Context, run study.Run, attempt, done, total
 	c.tell(p)
 	r := &study.Observation{Block: run.Block, Place: run.Place, Attempt: attempt, Cell: settings, Started: c.now()}
 	began := c.now()
-	// The noise floor is timed with nothing of the study running, so that it shows only other processes.
+	// With nothing of the study running, the noise floor shows only other processes.
 	if err := c.Rig.Rest(ctx); err != nil {
 		return "", err
 	}
@@ -273,19 +265,18 @@ func (c *Conductor) one(ctx context.Context, run study.Run, attempt, done, total
 		return "", err
 	}
 	samples, err := c.measure(ctx, r, loop)
-	// A cell that cannot be set up fails at once each time. Without this limit, all runs of a study would fail that
-	// way.
+	// A cell that cannot be set up fails at once; without this limit, all runs would.
 	if r.Before != nil {
 		c.unable = 0
 	} else {
 		c.unable++
 	}
 	if ctx.Err() != nil {
-		// The run stays "running", as after a kill, and the next start marks it as cut off.
+		// The next start marks the run as cut off.
 		return "", context.Cause(ctx)
 	}
 	if stop, ok := errors.AsType[*StopError](err); ok {
-		r.Before, r.After = nil, nil // the host's state during a run that was cut off is not part of the study
+		r.Before, r.After = nil, nil // no part of the study for a run that was cut off
 		r.Status, r.Error = study.StatusFailed, cutOff+stop.Error()
 		return "", errors.Join(stop.Err, c.DB.End(ctx, r, nil))
 	}
@@ -313,7 +304,7 @@ func verdict(samples []bench.Sample, err error, disturbed string) (status, why s
 	}
 	failed := lists.Map(lists.Filter(samples, func(s bench.Sample) bool { return s.Error != "" }),
 		func(s bench.Sample) string { return fmt.Sprintf("%s: %s", s.Test, s.Error) })
-	// Failed takes precedence over disturbed, but the text has both: the disturbance may have caused the failure.
+	// The text has both: the disturbance may have caused the failure.
 	if len(failed) > 0 && disturbed != "" {
 		failed = append(failed, "and it was disturbed: "+disturbed)
 	}
@@ -326,7 +317,6 @@ func verdict(samples []bench.Sample, err error, disturbed string) (status, why s
 	return study.StatusDone, ""
 }
 
-// remember records the noise floor before a run. Later runs are compared with it.
 func (c *Conductor) remember(r *study.Observation) {
 	if r.Before != nil && r.Before.Loop > 0 {
 		c.loops = append(c.loops, r.Before.Loop)
@@ -349,15 +339,14 @@ func (c *Conductor) tell(p Progress) {
 	}
 }
 
-// measure sets the rig up for the cell and makes all tests. It records the host's state in r; an error fails the run.
+// measure records the host's state in r; an error fails the run.
 func (c *Conductor) measure(ctx context.Context, r *study.Observation, loop float64) (samples []bench.Sample,
 	err error) {
 	inCell, err := c.enter(ctx, r.Cell)
 	if err != nil {
 		return nil, fmt.Errorf("set the lab up for the cell: %w", err)
 	}
-	// Environment is read once, in the first run that gets here, because parts of it are known only when the lab is
-	// up.
+	// Parts of the environment are known only once the lab is up.
 	if c.Study.Environment == nil {
 		c.Study.Environment = c.Rig.Environment()
 		if err := c.DB.SetEnvironment(ctx, c.Study); err != nil {
@@ -383,7 +372,7 @@ func (c *Conductor) measure(ctx context.Context, r *study.Observation, loop floa
 	return samples, c.Rig.Rest(ctx)
 }
 
-// enter sets the rig up for the cell, and measures the noise floor before the load begins, which alone may change it.
+// enter measures the noise floor before the load begins, which alone may change it.
 func (c *Conductor) enter(ctx context.Context, settings map[string]string) (loop float64, err error) {
 	if err := c.Rig.Apply(ctx, settings); err != nil {
 		return 0, err
@@ -394,8 +383,7 @@ func (c *Conductor) enter(ctx context.Context, settings map[string]string) (loop
 	return loop, c.Rig.Load(ctx, settings)
 }
 
-// rows converts samples to rows of the database, and failed samples to JSON with their tools' output. Data common to
-// all figures of an invocation is stored with the first.
+// rows returns failed samples as JSON with their tools' output. Data common to an invocation is stored once.
 func rows(samples []bench.Sample) (out []store.Sample, failed []json.RawMessage) {
 	seen := map[string]bool{}
 	for _, s := range samples {
@@ -433,8 +421,7 @@ func addLatencies(r *study.Observation, s *bench.Sample) error {
 type Record struct {
 	Study *store.Study
 	Data  *study.Data
-	// Invocations are the first sample of each test with each command line. Emulated reports whether any figure was
-	// emulated.
+	// Invocations are the first sample of each test with each command line. Emulated is set if any figure was.
 	Invocations []bench.Sample
 	Emulated    bool
 }
@@ -497,7 +484,7 @@ func Load(ctx context.Context, db *store.DB, name string) (*Record, error) {
 	return rec, nil
 }
 
-// versions fills in the first run's versions from the study, because early releases kept them only there.
+// Early releases kept versions only in the study.
 func (r *Record) versions() {
 	if len(r.Data.Runs) == 0 || r.Data.Spec.Imported != "" {
 		return
@@ -521,5 +508,5 @@ func (r *Record) versions() {
 
 var portFlag = regexp.MustCompile(` -p [0-9]+`)
 
-// ports removes the port from a command line, because it differs in every run.
+// ports removes the port, which differs in every run.
 func ports(command string) string { return portFlag.ReplaceAllString(command, "") }

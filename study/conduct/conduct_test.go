@@ -27,11 +27,11 @@ type fakeRig struct {
 	loading bool
 
 	ready   func(settings map[string]string) error               // nil accepts every cell
-	apply   func(n int) error                                    // nil does nothing; n counts from 1
+	apply   func(n int) error                                    // n counts from 1; may be nil
 	measure func(n int, m study.Measure) ([]bench.Sample, error) // nil returns one figure
 	state   func(n int, s *study.HostState)
 	facts   []study.Fact // nil returns its accelerator
-	// loop returns the noise floor in the applied cell, which stays until the next one is applied; nil returns 10.
+	// loop returns the noise floor of a cell; nil returns 10.
 	loop func(cell map[string]string) float64
 	n    int
 }
@@ -196,7 +196,7 @@ func TestAStudyIsRunAndRead(t *testing.T) {
 	}
 }
 
-// After an interruption at any run, the next start makes exactly the missing runs, and keeps the order of the design.
+// The next start makes exactly the missing runs, in the order of the design.
 func TestAStudyThatIsCutOffGoesOn(t *testing.T) {
 	t.Parallel()
 	for at := 1; at <= 24; at++ {
@@ -227,7 +227,6 @@ func TestAStudyThatIsCutOffGoesOn(t *testing.T) {
 		if got := append(f.applied[:at-1:at-1], f2.applied...); !slices.Equal(got, want) {
 			t.Errorf("cut at run %d: another order than the design's", at)
 		}
-		// The interrupted run has no figures.
 		rec, err := conduct.Load(t.Context(), c2.DB, "fake")
 		if err != nil {
 			t.Fatal(err)
@@ -272,7 +271,7 @@ func TestARunThatFailsOrIsDisturbedIsMadeAgain(t *testing.T) {
 		{"a tenant woke up", func(f *fakeRig) {
 			f.state = func(n int, s *study.HostState) {
 				if n == 7 {
-					s.Busy = float64(s.At.Second()) // grows without any work of the study
+					s.Busy = float64(s.At.Second()) // not by the study
 				}
 			}
 		}, "map[disturbed:1 done:24]"},
@@ -314,7 +313,7 @@ func TestARunThatFailsOrIsDisturbedIsMadeAgain(t *testing.T) {
 	}
 }
 
-// A failed run has no figure, but an error.
+// A failed run has an error instead of figures.
 func TestAFailedTestLeavesNoFigure(t *testing.T) {
 	t.Parallel()
 	c, f, _ := setUp(t, "name: fake\nlab: pair.yaml\nfactors:\n  placement: [default, pin]\nmeasure: [{test: "+
@@ -352,8 +351,7 @@ func TestAStudyWhoseLabCannotBeHadEnds(t *testing.T) {
 	}
 }
 
-// Runs that need the machine booted differently wait for that boot: no run begins, no attempt is counted, and runs of
-// the same kind are adjacent.
+// Runs that need another boot wait without beginning or counting an attempt; runs of one kind are adjacent.
 func TestAStudyThatTakesBootsGoesOnAfterEach(t *testing.T) {
 	t.Parallel()
 	const text = "name: fake\nlab: pair.yaml\nfactors:\n  isolation: [none, cpuset, isolcpus]\n  contention: [idle, " +
@@ -398,7 +396,7 @@ func TestAStudyThatTakesBootsGoesOnAfterEach(t *testing.T) {
 	}
 }
 
-// A first study of a few blocks is part of the whole study: a later start makes only the remaining runs.
+// A later start makes only the remaining runs.
 func TestFewerBlocksAreGoneOnWith(t *testing.T) {
 	t.Parallel()
 	c, f, path := setUp(t, text)
@@ -423,9 +421,9 @@ func TestFewerBlocksAreGoneOnWith(t *testing.T) {
 
 func TestABudgetHoldsWholeBlocks(t *testing.T) {
 	t.Parallel()
-	// A run takes 10 s on the fake clock, a block 40 s.
+	// 10 s a run, 40 s a block.
 	c, _, path := setUp(t, strings.Replace(text, "blocks: 6", "budget: 150s", 1))
-	var begun []string // total runs and time left, at the start of each run
+	var begun []string // at the start of each run
 	c.Progress = func(p conduct.Progress) {
 		if p.Status == "" {
 			begun = append(begun, fmt.Sprintf("%d/%d %v", p.Done, p.Total, p.Left))
@@ -441,7 +439,7 @@ func TestABudgetHoldsWholeBlocks(t *testing.T) {
 	if got := statuses(t, c); got != "map[done:12]" {
 		t.Errorf("got %s, want three blocks of 4", got)
 	}
-	// A continued study counts the time that was spent before.
+	// Earlier time counts.
 	c2, _ := again(t, path, strings.Replace(text, "blocks: 6", "budget: 150s", 1))
 	if err := c2.Run(t.Context()); err != nil {
 		t.Fatal(err)
@@ -451,7 +449,7 @@ func TestABudgetHoldsWholeBlocks(t *testing.T) {
 	}
 }
 
-// A budget also ends on a machine that is never quiet, although no successful run shows how long one takes.
+// A budget ends a study in which no run succeeds.
 func TestABudgetEndsWhereNoRunCounts(t *testing.T) {
 	t.Parallel()
 	c, f, _ := setUp(t, strings.Replace(text, "blocks: 6", "budget: 150s", 1))
@@ -466,13 +464,13 @@ func TestABudgetEndsWhereNoRunCounts(t *testing.T) {
 	if err := c.Run(ctx); err != nil {
 		t.Fatal(err)
 	}
-	// 3 attempts at 4 runs of 10 s each are 120 s a block.
+	// 3 attempts at 4 runs of 10 s are 120 s a block.
 	if got := statuses(t, c); got != "map[disturbed:24]" {
 		t.Errorf("got %s, want two blocks", got)
 	}
 }
 
-// If a rig finds before a run that nothing can be measured, the study ends, and the run does not count as an attempt.
+// A rig that can measure nothing ends the study, and the run is no attempt.
 func TestAStudyEndsWhereItsRigSaysStop(t *testing.T) {
 	t.Parallel()
 	c, f, path := setUp(t, text)
@@ -493,7 +491,7 @@ func TestAStudyEndsWhereItsRigSaysStop(t *testing.T) {
 	}
 }
 
-// A study that continues after the machine was changed reports each change once.
+// Each change of the machine is reported once.
 func TestAStudyThatGoesOnWithOthersNamesThem(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -559,7 +557,7 @@ func TestAStudyThatGoesOnWithOthersNamesThem(t *testing.T) {
 	}
 }
 
-// forget changes the states of all stored runs to simulate an older version of rackless.
+// forget simulates states of an older rackless.
 func forget(t *testing.T, c *conduct.Conductor, change func(*study.HostState)) {
 	t.Helper()
 	runs, err := c.DB.Runs(t.Context(), c.Study.ID)
@@ -577,8 +575,8 @@ func forget(t *testing.T, c *conduct.Conductor, change func(*study.HostState)) {
 	}
 }
 
-// A side effect of a cell that is not due to its factor moves the control of the study. The noise floor before the
-// run cannot show it, because it is measured in the previous cell, which is drawn at random.
+// A side effect of a cell moves the control. The noise floor before the run is of the previous cell, and cannot show
+// it.
 func TestWhatComesWithACellMovesTheControl(t *testing.T) {
 	t.Parallel()
 	for _, moves := range []bool{false, true} {
@@ -588,7 +586,7 @@ func TestWhatComesWithACellMovesTheControl(t *testing.T) {
 			runs++
 			ms := 10 + float64(runs*7%11)/100
 			if moves && cell["placement"] == "pin" {
-				ms *= 1.1 // too little to count as disturbed
+				ms *= 1.1 // too little to be disturbed
 			}
 			return ms
 		}

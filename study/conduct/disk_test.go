@@ -11,8 +11,7 @@ import (
 	"github.com/rackless/rackless/study/conduct"
 )
 
-// A disk that fills up in the middle of a study ends it without loss: all finished runs are stored, and the study
-// continues once there is space again.
+// A full disk loses no finished run, and the study continues once there is space.
 func TestAFullDiskEndsAStudyAndLosesNothing(t *testing.T) {
 	if os.Getuid() != 0 {
 		if os.Getenv("CI") != "" {
@@ -25,7 +24,7 @@ func TestAFullDiskEndsAStudyAndLosesNothing(t *testing.T) {
 		if os.Getenv("CI") != "" {
 			t.Fatalf("mount a small file system: %v", err)
 		}
-		t.Skipf("mount a small file system: %v", err) // a container may not allow it even to root
+		t.Skipf("mount a small file system: %v", err) // containers may forbid it even to root
 	}
 	t.Cleanup(func() {
 		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {

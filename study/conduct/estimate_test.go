@@ -12,8 +12,7 @@ import (
 	"github.com/rackless/rackless/study/store"
 )
 
-// Runs of other studies with the same tests predict the time of a run; earlier runs of the study itself predict it
-// better.
+// Earlier runs of the study itself predict better than other studies with the same tests.
 func TestEarlierRunsSayHowLongOneTakes(t *testing.T) {
 	t.Parallel()
 	db, err := store.Open(t.Context(), filepath.Join(t.TempDir(), "s.db"))
@@ -66,7 +65,7 @@ func TestEarlierRunsSayHowLongOneTakes(t *testing.T) {
 	add(spec("fewer", "{test: iperf3, seconds: 3}"), "", 4, 600)
 	add(spec("elsewhere", tests), "perftest", 9, 600)
 	earlier(0, 0)
-	// The order, metrics and CPUs of tests do not matter.
+	// Order, metrics and CPUs do not matter.
 	add(spec("other", "{test: ib_write_lat, bytes: 2, iterations: 200, metrics: [latency_p99], cpu: \"0\"}, {test: "+
 		"iperf3, seconds: 3, control: true}"), "", 5, 6, 600)
 	add(spec("another", tests), "", 10, 600)

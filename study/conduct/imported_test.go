@@ -19,7 +19,7 @@ import (
 	"github.com/rackless/rackless/study/store"
 )
 
-// Each format is found in standard input, as in a file.
+// Formats are found in standard input, as in files.
 func TestEachFormatOfStandardInput(t *testing.T) {
 	t.Parallel()
 	for file, want := range map[string]string{
@@ -51,8 +51,8 @@ func TestEachFormatOfStandardInput(t *testing.T) {
 	}
 }
 
-// placements imports a tree of vcpu_benchmarks with made-up figures after its authors' findings: guest NUMA raises
-// STREAM, pinning alone does not, and GPU tests do not change. Repeats vary by about one per cent.
+// placements makes figures after the findings of vcpu_benchmarks' authors: guest NUMA raises STREAM, pinning alone does
+// not, and GPU tests do not change.
 func placements(t *testing.T, repeats int) []*importer.Study {
 	t.Helper()
 	fsys := fstest.MapFS{}
@@ -124,8 +124,8 @@ func TestImportedRepeatsEndInVerdicts(t *testing.T) {
 	}
 }
 
-// The suite's own report misleads in two ways: it compares with the alphabetically first configuration, and its
-// "local" and "remote" STREAM bind only memory, so threads run on all nodes in both.
+// The suite's report compares with the alphabetically first configuration, and its "local" and "remote" STREAM bind
+// only memory, so threads run on all nodes in both.
 func TestTrapsOfVCPUBenchmarks(t *testing.T) {
 	t.Parallel()
 	stream := func(triad float64) *fstest.MapFile {
@@ -169,7 +169,7 @@ func TestTrapsOfVCPUBenchmarks(t *testing.T) {
 	if words := strings.Join(r.Words, "\n"); strings.Contains(words, "stream_numa") {
 		t.Errorf("words:\n%s", words)
 	}
-	// Tests that are not compared are kept: they show the memory rate of each guest node.
+	// Tests that are not compared show the memory rate of each node.
 	kept := map[string]int{}
 	for _, run := range all[0].Runs {
 		for _, x := range run.Samples {
@@ -182,8 +182,7 @@ func TestTrapsOfVCPUBenchmarks(t *testing.T) {
 	}
 }
 
-// latencyLog returns made-up output of several runs of ib_write_lat, optionally with the list of -U. Level pin is a
-// fifth lower.
+// latencyLog makes runs of ib_write_lat, optionally with the list of -U. Level pin is a fifth lower.
 func latencyLog(level string, runs int, list bool) string {
 	factor := map[string]float64{"default": 1, "pin": 0.8}[level]
 	const ruler = "---------------------------------------------------------------------------------------\n"
@@ -208,8 +207,7 @@ func latencyLog(level string, runs int, list bool) string {
 	return b.String()
 }
 
-// If logs list every latency, percentiles are taken from all of them together. Otherwise the percentiles of the runs
-// are compared, and a remark says so.
+// Percentiles come from all listed latencies; without a list those of the runs are compared, with a remark.
 func TestImportedLatenciesAreMerged(t *testing.T) {
 	t.Parallel()
 	for _, list := range []bool{true, false} {
@@ -278,7 +276,6 @@ func TestAnImportIsWholeOrNotThere(t *testing.T) {
 	if _, err := db.Find(ctx, "another"); !errors.Is(err, store.ErrNoStudy) {
 		t.Errorf("half of the import is there: %v", err)
 	}
-	// With replace, the import replaces the study and its runs.
 	if err := conduct.Keep(ctx, db, []*importer.Study{first, second}, "test", time.Unix(2e9, 0), true); err != nil {
 		t.Fatal(err)
 	}
@@ -286,7 +283,6 @@ func TestAnImportIsWholeOrNotThere(t *testing.T) {
 	if err != nil || len(rec.Data.Runs) != 3 || rec.Study.Created.Unix() != 2e9 {
 		t.Errorf("runs %d, created %v, error %v", len(rec.Data.Runs), rec.Study.Created, err)
 	}
-	// The location of each figure is stored.
 	var raw struct {
 		Tool   string          `json:"tool"`
 		Origin importer.Origin `json:"origin"`

@@ -18,11 +18,11 @@ import (
 	"github.com/rackless/rackless/study/store"
 )
 
-// Stdin is the argument that stands for standard input.
+// Stdin stands for standard input.
 const Stdin = "-"
 
-// OpenSources opens all named files and directories before the first is read, so that a wrong name is found early.
-// The caller must call closeAll.
+// OpenSources opens all files and directories before the first is read, so that a wrong name is found early. The caller
+// must call closeAll.
 func OpenSources(args []string, in io.Reader) (sources []importer.Source, closeAll func(), err error) {
 	var closers []func()
 	closeAll = func() {
@@ -47,7 +47,7 @@ func OpenSources(args []string, in io.Reader) (sources []importer.Source, closeA
 	return sources, closeAll, nil
 }
 
-// copyStdin copies standard input to a temporary file, which is removed when the source is closed.
+// copyStdin uses a temporary file, removed when the source is closed.
 func copyStdin(in io.Reader) (src importer.Source, closeSource func(), err error) {
 	text, err := io.ReadAll(io.LimitReader(in, importer.MaxFileSize+1))
 	if err != nil {
@@ -70,7 +70,7 @@ func copyStdin(in io.Reader) (src importer.Source, closeSource func(), err error
 	return src, func() { closeFile(); remove() }, nil
 }
 
-// openSource opens LEVEL=PATH, or a PATH that may itself contain an equals sign. Links cannot lead out of it.
+// openSource opens LEVEL=PATH, or a PATH that may contain an equals sign.
 func openSource(arg string) (src importer.Source, closeSource func(), err error) {
 	level, path := "", arg
 	info, err := os.Stat(arg)
@@ -88,7 +88,7 @@ func openSource(arg string) (src importer.Source, closeSource func(), err error)
 	if err != nil {
 		return importer.Source{}, nil, err
 	}
-	// The path that the user gives may be a link, but links below it must not lead out.
+	// The user's path may be a link; links below it must not lead out.
 	dir, err := filepath.EvalSymlinks(abs)
 	if err != nil {
 		return importer.Source{}, nil, err
@@ -97,7 +97,7 @@ func openSource(arg string) (src importer.Source, closeSource func(), err error)
 	if !info.IsDir() {
 		dir, src.Path, src.Base = filepath.Dir(dir), filepath.Base(dir), filepath.Base(filepath.Dir(abs))
 	}
-	// os.Root refuses links that lead out of the directory, even links created while it is read.
+	// os.Root also refuses links created while it is read.
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return importer.Source{}, nil, err
@@ -106,7 +106,7 @@ func openSource(arg string) (src importer.Source, closeSource func(), err error)
 	return src, func() { _ = root.Close() }, nil
 }
 
-// WriteInvocation writes a tool's command lines and its output.
+// WriteInvocation writes a tool's command lines and output.
 func WriteInvocation(w io.Writer, x store.Invocation) error {
 	var s bench.Sample
 	if err := json.Unmarshal(x.Raw, &s); err != nil {
@@ -123,7 +123,7 @@ func WriteInvocation(w io.Writer, x store.Invocation) error {
 	if s.Error != "" {
 		fmt.Fprintf(&b, "failed: %s\n", s.Error)
 	}
-	// Printed holds the output of a successful attempt; for a failed one, the sample holds the beginning and the end.
+	// Printed has the output of a successful attempt; for a failed one, the sample has both ends of it.
 	switch {
 	case len(x.Printed) > 0:
 		for _, p := range x.Printed {
@@ -141,11 +141,10 @@ func WriteInvocation(w io.Writer, x store.Invocation) error {
 	return err
 }
 
-// maxFailures limits how many failures of an imported run are stored; a file may hold thousands.
+// maxFailures limits the stored failures of an imported run; a file may hold thousands.
 const maxFailures = 5
 
-// Keep stores all imported studies, or none if there is an error, with the time and the version of rackless. A name
-// that is taken is an error unless replace is set.
+// Keep stores all imported studies, or none on an error. A taken name is an error unless replace is set.
 func Keep(ctx context.Context, db *store.DB, studies []*importer.Study, rackless string, now time.Time,
 	replace bool) error {
 	var all []*store.Made
@@ -168,8 +167,7 @@ func Keep(ctx context.Context, db *store.DB, studies []*importer.Study, rackless
 	return db.AddAll(ctx, all, replace)
 }
 
-// keptRun converts an imported run for the database. Data common to all figures of a test, including their origin, is
-// stored with the first.
+// keptRun stores data common to all figures of a test, with the origin, once.
 func keptRun(r importer.Run) (*store.ImportedRun, error) {
 	out := &store.ImportedRun{Observation: study.Observation{Block: r.Block, Place: r.Place, Attempt: 1, Cell: r.Cell,
 		Status: study.StatusDone, Started: r.Started}}
@@ -179,7 +177,7 @@ func keptRun(r importer.Run) (*store.ImportedRun, error) {
 			out.Error += fmt.Sprintf("; and %d more", n-maxFailures)
 		}
 	}
-	// As in rows, the raw sample with tool and origin is stored once per test, because it takes most of a file.
+	// The raw sample takes most of a file.
 	seen := map[string]bool{}
 	for _, x := range r.Samples {
 		if err := addLatencies(&out.Observation, &x.Sample); err != nil {

@@ -37,12 +37,12 @@ func Open(ctx context.Context, path string) (*store.DB, error) {
 	return db, err
 }
 
-// None returns the error for a missing database of studies.
+// None is the error for a missing database.
 func None(err error) error {
 	return fmt.Errorf("no study has been run: %w; run one with: rackless study run STUDY.yaml", err)
 }
 
-// Load reads and analyses a study. repeat is the command that repeats it, or "" if not known.
+// Load reads and analyses a study. repeat is the command that repeats it, or "".
 func Load(ctx context.Context, db *store.DB, name, repeat string) (*study.Document, error) {
 	rec, err := conduct.Load(ctx, db, name)
 	if err != nil {
@@ -52,7 +52,7 @@ func Load(ctx context.Context, db *store.DB, name, repeat string) (*study.Docume
 	if err != nil {
 		return nil, fmt.Errorf("study %s: %w", name, err)
 	}
-	// The analysis always starts from the raw runs, so that a newer rackless judges old studies by its own rules.
+	// A newer rackless judges old studies by its own rules.
 	doc := &study.Document{Result: result, Data: rec.Data, Emulated: rec.Emulated, Repeat: repeat,
 		Environment: rec.Study.Environment, Generated: time.Now().UTC().Truncate(time.Second),
 		Rackless: rec.Study.Rackless}
@@ -64,7 +64,7 @@ func Load(ctx context.Context, db *store.DB, name, repeat string) (*study.Docume
 	}
 	for _, s := range rec.Invocations {
 		if s.Command == "" {
-			continue // imported: the command line is not known
+			continue // an imported one has no command line
 		}
 		doc.Commands = append(doc.Commands, study.Command{Test: s.Test, Client: s.Command, Server: s.ServerCommand,
 			Tool: strings.TrimSpace(s.Tool + " " + s.Version)})
@@ -77,7 +77,7 @@ type List struct {
 	Studies []Entry `json:"studies"`
 }
 
-// An Entry is a study with the number of its runs by outcome.
+// An Entry is a study with its runs by outcome.
 type Entry struct {
 	Name      string    `json:"name"`
 	Created   time.Time `json:"created"`
@@ -99,7 +99,7 @@ func Entries(ctx context.Context, db *store.DB) ([]Entry, error) {
 	}
 	all := []Entry{}
 	for _, s := range studies {
-		// The name of the lab file is only in the spec; the table of studies has its text.
+		// The lab file's name is only in the spec.
 		var spec study.Spec
 		if err := json.Unmarshal(s.Spec, &spec); err != nil {
 			return nil, fmt.Errorf("study %s: %w", s.Name, err)
@@ -111,7 +111,7 @@ func Entries(ctx context.Context, db *store.DB) ([]Entry, error) {
 	return all, nil
 }
 
-// ReadSpec reads and checks a study file. It also returns the text, because runs are stored with its digest.
+// ReadSpec reads and checks a study file. Runs are stored with the digest of the text.
 func ReadSpec(file string) (spec *study.Spec, text []byte, err error) {
 	if text, err = userfile.Read(file, userfile.Text); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, fmt.Errorf("%s: no such study file; %s", file,
@@ -126,9 +126,8 @@ func ReadSpec(file string) (spec *study.Spec, text []byte, err error) {
 	return spec, text, err
 }
 
-// specs lists the study files of a directory.
 func specs(dir string) []string {
-	entries, _ := os.ReadDir(dir) // an unreadable directory has no suggestions
+	entries, _ := os.ReadDir(dir) // suggestions are optional
 	var names []string
 	for _, e := range entries {
 		if filepath.Ext(e.Name()) != ".yaml" || !e.Type().IsRegular() {
@@ -144,7 +143,7 @@ func specs(dir string) []string {
 	return names
 }
 
-// Evidence reads studies for package recommend: the named ones, or all that have figures.
+// Evidence reads the named studies, or all that have figures.
 func Evidence(ctx context.Context, db *store.DB, names []string) ([]recommend.Study, error) {
 	all := len(names) == 0
 	if all {
@@ -174,8 +173,8 @@ func evidence(ctx context.Context, db *store.DB, name string) (*recommend.Study,
 		return nil, err
 	}
 	s := &recommend.Study{Name: name, Data: rec.Data, Environment: rec.Study.Environment, Emulated: rec.Emulated}
-	if rec.Study.Lab != "" { // imported studies have no lab file
-		// A lab file of an older version may no longer be valid; the study is usable without it.
+	if rec.Study.Lab != "" { // not for imported studies
+		// An older version's lab file may not be valid now; the study is usable without it.
 		if l, err := lab.Parse("lab of study "+name, []byte(rec.Study.Lab)); err == nil {
 			s.Lab = l
 		}
@@ -183,16 +182,16 @@ func evidence(ctx context.Context, db *store.DB, name string) (*recommend.Study,
 	return s, nil
 }
 
-// ShowProgress displays a run as a step; doing holds the run's current activity. After the first block of a study
-// with a budget, it notes how many blocks fit and the smallest effect they can show.
+// ShowProgress displays a run as a step; doing is its activity. After the first block of a study with a budget, it
+// notes how many blocks fit and the smallest effect they can show.
 func ShowProgress(to *steps.Progress, s *study.Spec, p conduct.Progress, doing *atomic.Value) {
 	if p.Status != "" {
 		var err error
 		if p.Status != study.StatusDone {
 			to.Note("%s: %s", p.Status, p.Error)
 		}
-		// The display's mark for failed steps is only for failures of rackless or the lab.
-		if p.Status == study.StatusFailed { // a disturbed run is not a failure, and its note was shown above
+		// Marks of failure are for rackless and the lab.
+		if p.Status == study.StatusFailed { // a disturbed run is no failure
 			err = errors.New(p.Status)
 		}
 		to.End(err)

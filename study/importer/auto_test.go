@@ -9,7 +9,7 @@ import (
 	"github.com/rackless/rackless/study/importer"
 )
 
-// samplesOf has a log of each format, in each of the format's forms. failures are those of tests in the log.
+// samplesOf has a log of each format; failures are those in the log.
 var samplesOf = map[string][]struct {
 	file, test string
 	failures   int
@@ -25,10 +25,9 @@ var samplesOf = map[string][]struct {
 		{"../../bench/tool/testdata/nvbandwidth/synthetic-0.8.json", "gpu_bandwidth_h2d", 1}},
 }
 
-// The content identifies the format of each log: alone, after prose, and after the log of another tool.
+// The format is found alone, after prose, and after another tool's log.
 func TestTheFormatOfEachLogIsFound(t *testing.T) {
 	t.Parallel()
-	// Directory trees, samples.jsonl and logs of several tools are tested elsewhere.
 	apart := []string{importer.Auto, importer.VCPUBenchmarks, importer.Rackless, importer.Logs}
 	for _, format := range importer.Formats() {
 		if slices.Contains(apart, format) {
@@ -54,7 +53,6 @@ func TestTheFormatOfEachLogIsFound(t *testing.T) {
 	}
 }
 
-// isFound checks that a log has a format and tests.
 func isFound(t *testing.T, where, text, format string, failed int, want ...string) {
 	t.Helper()
 	s := one(t, importer.Options{Name: "a"}, files("d", map[string]string{"all.txt": text}))

@@ -21,23 +21,22 @@ import (
 // A Source is a file or a directory to import.
 type Source struct {
 	FS    fs.FS
-	Path  string // in FS; "." is the whole FS
-	Name  string // as given by the user, for messages
-	Base  string // base name; names the study, and the level if nothing else does
-	Level string // level of everything in it; "" if directories name the levels
+	Path  string // in FS; "." is all of it
+	Name  string // as the user gave it
+	Base  string // names the study, and the level if nothing else does
+	Level string // of everything in it; "" if directories name levels
 }
 
 type file struct {
 	source int
 	name   string // for messages
-	rel    string // path below the source; the file's name if the source is a file
+	rel    string // path below the source, or the file's name
 	data   []byte
-	size   int    // size of the file; data is less if it is one of several runs
-	sum    string // SHA-256 of the whole file, hexadecimal
-	above  int    // lines of the file before data, if data is one of several runs
+	size   int    // of the whole file
+	sum    string // SHA-256 of the whole file
+	above  int    // lines before data, if one of several runs
 }
 
-// dir returns the directories between the source and the file.
 func (f *file) dir() []string {
 	d := path.Dir(f.rel)
 	if d == "." {
@@ -46,7 +45,7 @@ func (f *file) dir() []string {
 	return strings.Split(d, "/")
 }
 
-// fail returns an error at a line of data, or without a line if line is 0.
+// fail returns an error at a line of data; 0 is no line.
 func (f *file) fail(line int, format string, args ...any) error {
 	if line > 0 {
 		line += f.above
@@ -56,7 +55,7 @@ func (f *file) fail(line int, format string, args ...any) error {
 
 func (f *file) origin(level string) Origin { return Origin{File: f.name, SHA256: f.sum, Level: level} }
 
-// readAll reads all files of the sources, in natural order within a source. It skips names that begin with a dot.
+// readAll reads in natural order within a source, without names that begin with a dot.
 func readAll(sources []Source) ([]*file, error) {
 	var all []*file
 	for i, src := range sources {
@@ -70,7 +69,7 @@ func readAll(sources []Source) ([]*file, error) {
 					return fs.SkipDir
 				}
 				return nil
-			// Fail early if a home directory is given by mistake.
+			// A home directory is a mistake.
 			case d.IsDir() && strings.Count(p, "/") >= maxDepth:
 				return &Error{File: path.Join(src.Name, p),
 					What: fmt.Sprintf("deeper than %d directories: give the directory that holds the results",
@@ -78,7 +77,7 @@ func readAll(sources []Source) ([]*file, error) {
 			case d.IsDir():
 				return nil
 			case !d.Type().IsRegular():
-				// links may lead anywhere, and pipes never end
+				// links may lead anywhere, pipes never end
 				return nil
 			case len(all)+len(rels) >= maxFiles:
 				return &Error{File: src.Name, What: fmt.Sprintf("more than %d files: give the directory that holds "+
@@ -90,7 +89,7 @@ func readAll(sources []Source) ([]*file, error) {
 		if err != nil {
 			return nil, named(src, err)
 		}
-		// The order decides which file is the first repeat. It is numeric, so run2 comes before run10.
+		// The order decides which file is the first repeat.
 		slices.SortFunc(rels, natural)
 		for _, p := range rels {
 			f := &file{source: i, rel: p, name: path.Join(src.Name, p)}
@@ -119,8 +118,8 @@ func readAll(sources []Source) ([]*file, error) {
 	return all, nil
 }
 
-// endLast adds the newline that editors and web pages omit at the end, if the last row is complete: it has as many
-// fields as the row above, and as many decimals in the last field.
+// endLast adds the newline that editors and web pages omit, if the last row is complete: as many fields as the row
+// above, and as many decimals in the last.
 func endLast(text []byte) []byte {
 	end := bytes.LastIndexByte(text, '\n')
 	if end < 0 || end == len(text)-1 {
@@ -139,7 +138,7 @@ func endLast(text []byte) []byte {
 	return append(slices.Clip(text), '\n')
 }
 
-// named replaces the path in an error of the file system by the name that the user gave.
+// named gives an error the user's name of the path.
 func named(src Source, err error) error {
 	if _, own := errors.AsType[*Error](err); own {
 		return err
@@ -150,7 +149,7 @@ func named(src Source, err error) error {
 	return &Error{File: src.Name, What: err.Error()}
 }
 
-// read reads at most MaxFileSize bytes: imported files are not trusted, and an endless one would take all memory.
+// read reads at most MaxFileSize bytes: imported files are not trusted.
 func read(fsys fs.FS, name string) ([]byte, error) {
 	f, err := fsys.Open(name)
 	if err != nil {
@@ -165,13 +164,12 @@ func read(fsys fs.FS, name string) ([]byte, error) {
 	return data, err
 }
 
-// detect determines the format from the contents of the files, or Logs for logs of several tools. It ignores
-// unrecognized files, which may be logs of a tool that gave up.
+// detect finds the format, or Logs for several tools. Unrecognized files may be logs of a tool that gave up.
 func detect(files []*file) (string, error) {
 	if isVCPUBenchmarks(files) {
 		return VCPUBenchmarks, nil
 	}
-	// The suite is checked first, by its file names, because each single file looks like a log of another tool.
+	// Each single file of the suite looks like another tool's log.
 	found := ""
 	for _, f := range files {
 		switch got := sniff(f.data); {
@@ -192,11 +190,10 @@ func detect(files []*file) (string, error) {
 	return found, nil
 }
 
-// readFormats lists the supported formats in the error for unknown results.
 const readFormats = "read are logs of perftest, nccl-tests (RCCL's too), OSU, iperf3 and nvbandwidth, a directory of " +
 	"vcpu-benchmarks, and samples.jsonl of rackless"
 
-// Tool returns the format of a text, which is the name of the tool that printed it, or "" if it is unknown.
+// Tool returns the name of the tool that printed a text, or "".
 func Tool(text []byte) string {
 	if len(text) > MaxFileSize {
 		return ""
@@ -204,10 +201,9 @@ func Tool(text []byte) string {
 	return sniff(text)
 }
 
-// sniff returns the format of a single file, or "" if it is unknown.
 func sniff(data []byte) string {
 	trimmed := bytes.TrimSpace(data)
-	// Several JSON objects may be in an array; the first one decides.
+	// JSON objects may be in an array; the first decides.
 	if rest, ok := bytes.CutPrefix(trimmed, []byte("[")); ok {
 		trimmed = bytes.TrimSpace(rest)
 	}
@@ -227,7 +223,7 @@ func sniff(data []byte) string {
 			return l.name
 		}
 	}
-	// A command line or remarks may precede a tool's JSON.
+	// Text may precede a tool's JSON.
 	for _, at := range objectLine().FindAllIndex(data, maxObjects) {
 		for _, l := range logFormats {
 			if l.json != nil && l.json().Match(data[at[1]-1:]) {
@@ -238,8 +234,7 @@ func sniff(data []byte) string {
 	return lists.Find(logFormats, func(l logFormat) bool { return l.gaveUp != nil && l.gaveUp().Match(data) }).name
 }
 
-// isVCPUBenchmarks reports whether a directory contains results of at least two of the suite's tests: the suite can
-// leave tests out.
+// isVCPUBenchmarks asks for two of the suite's tests: it can leave tests out.
 func isVCPUBenchmarks(files []*file) bool {
 	have := map[string]int{}
 	for _, f := range files {
@@ -253,7 +248,6 @@ func isVCPUBenchmarks(files []*file) bool {
 	return false
 }
 
-// slug derives a valid study name from any name.
 func slug(s string) string {
 	s = strings.Map(func(r rune) rune {
 		switch {
@@ -268,7 +262,7 @@ func slug(s string) string {
 	return strings.Trim(s[:min(len(s), 40)], "-")
 }
 
-// natural compares names with numbers by value: run2 comes before run10.
+// natural puts run2 before run10.
 func natural(a, b string) int {
 	digits := func(s string) int {
 		i := 0
@@ -280,7 +274,7 @@ func natural(a, b string) int {
 	x, y := a, b
 	for x != "" && y != "" {
 		if i, j := digits(x), digits(y); i > 0 && j > 0 {
-			// Numbers are compared as text, with the longer one being larger, so that no length overflows.
+			// As text, no length overflows.
 			m, n := strings.TrimLeft(x[:i], "0"), strings.TrimLeft(y[:j], "0")
 			if c := cmp.Or(cmp.Compare(len(m), len(n)), cmp.Compare(m, n)); c != 0 {
 				return c

@@ -38,8 +38,7 @@ func files(name string, of map[string]string) importer.Source {
 	return importer.Source{FS: fs.FS(fsys), Path: ".", Name: name, Base: filepath.Base(name)}
 }
 
-// suite writes the files of vcpu_benchmarks for one configuration, in the layout of run_vcpu_benchmark.sh, with
-// made-up figures. triad is in MB/s.
+// suite writes made-up files in the layout of run_vcpu_benchmark.sh. triad is in MB/s.
 func suite(into map[string]string, dir string, triad, events, matmul float64, nodes int) {
 	put := func(name, format string, args ...any) { into[dir+"/"+name] = fmt.Sprintf(format, args...) }
 	put("numa_topology.txt", "available: %d nodes (0-%d)\nnode 0 cpus: 0 1\n", nodes, nodes-1)

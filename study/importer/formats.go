@@ -17,37 +17,33 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 )
 
-// A logFormat is a format of files that hold the output of one or more runs of a tool.
 type logFormat struct {
 	name string
-	// head identifies the tool of a text log, and json of a JSON log.
+	// head is for text, json for JSON.
 	head, json func() *regexp.Regexp
 	read       func(f *file) []reading
-	// start matches the first line of a run and the ruler above it, unless that ruler ends the previous run. nil
-	// means that a file is always one run. JSON is split into its objects instead.
+	// start matches the first line of a run and the ruler above, unless that ends the previous run; nil means one run
+	// per file. JSON is split into its objects instead.
 	start func() *regexp.Regexp
-	// sides reports whether two consecutive parts, each beginning at a match of start, belong to one run; nil means
-	// never.
+	// sides reports whether two parts in a row belong to one run; nil means never.
 	sides func(a, b []byte) bool
-	// gaveUp matches the output of a program that fails before it identifies itself, or is nil if that is not known.
+	// gaveUp matches a program that fails before it identifies itself, or is nil.
 	gaveUp func() *regexp.Regexp
 	setups []setup
 }
 
-// A setup is a setting that a log reports besides its test. Runs that differ in a setup are different tests, with
-// word and value in their names.
+// A setup is a setting in a log that makes different tests, with word and value in their names.
 type setup struct {
 	word    string
 	line    func() *regexp.Regexp // its group is the value
-	counted bool                  // the value is the number of matching lines
+	counted bool                  // value: matching lines
 }
 
-// logFormats lists the formats of logs. The first one whose head or json matches is used.
+// The first of logFormats whose head or json matches is used.
 var logFormats = []logFormat{ncclFormat, perftestFormat, osuFormat, iperf3Format, nvFormat,
 	{name: Rackless}, // read by the method rackless
 }
 
-// formatOf returns the format with a name, or an empty one.
 func formatOf(name string) logFormat {
 	return lists.Find(logFormats, func(l logFormat) bool { return l.name == name })
 }
@@ -56,13 +52,13 @@ func isLog(format string) bool { return formatOf(format).name != "" }
 
 type reading struct {
 	test, tool, version string
-	started             time.Time // zero if the log does not tell
+	started             time.Time // zero if not told
 	figures             []bench.Figure
 	where               Where
 	err                 error // why figures are missing
 }
 
-// one adapts a reader for logs of one test. The reading names the test even if there is an error.
+// The reading of one names the test even if there is an error.
 func one(read func(f *file) (reading, error)) func(*file) []reading {
 	return func(f *file) []reading {
 		r, err := read(f)
@@ -71,7 +67,7 @@ func one(read func(f *file) (reading, error)) func(*file) []reading {
 	}
 }
 
-// readings converts all tests of a log; of is prefixed to their names.
+// readings prefixes of to the tests' names.
 func readings(of, by string, res tool.Tests, at Where) []reading {
 	return lists.Map(res.All, func(t tool.Test) reading {
 		return reading{test: of + t.Name, tool: by, version: res.Version, started: res.Started, figures: t.Figures,
@@ -90,7 +86,7 @@ var perftestFormat = logFormat{name: Perftest, head: perftestLog, json: perftest
 const perftestTitleText = `[ \t]*(?:RDMA_(?:Write|Read)(?:_imm)?|Send(?:_imm)?|Atomic \w+|Raw Ethernet \w+)` +
 	`(?: Bidirectional)?(?: Post List)? (?:BW|Latency)(?: forwarding)?(?: Multicast)? Test[ \t]*\r?$`
 
-// perftestRow matches the header row of a table; web pages may have taken a "#" from it.
+// Web pages may have taken a "#".
 const perftestRow = `\s*#?[ \t]*bytes[ \t]+#?[ \t]*iterations\b`
 
 var (
@@ -101,19 +97,17 @@ var (
 	perftestStart = lazyregexp.New(`(?m)^(?:` + perftestMemory + `)?(?:-{3,}[ \t]*\r?\n)?` + perftestTitleText)
 )
 
-// perftestMemory matches the lines above a run's title: the command line, and messages about the GPU whose memory is
-// used.
+// perftestMemory matches the command line, and messages about the GPU whose memory is used.
 const perftestMemory = `(?:(?:.*[\s/$#]|)ib_(?:write|read|send|atomic)_(?:bw|lat)(?: .*)?\n)?` +
 	`(?:(?:WARNING|Requested|Conflicting|\*|initializing|Perftest doesn't|Using ROCm|Listing|CUDA|Picking|` +
 	`\[pid =|creating|making|using|Using|allocat|Calling|cu[A-Z]\w+\().*\n|[ \t]*\r?\n)*`
 
-// perftestSides reports whether a and b are client and server of one run on one terminal: a has only its title, and b
-// has the header rows of both.
+// perftestSides: client and server on one terminal. a has only its title, b the header rows of both.
 func perftestSides(a, b []byte) bool {
 	return len(perftestHead().FindAllIndex(a, 1)) == 0 && len(perftestHead().FindAllIndex(b, 2)) == 2
 }
 
-// perftest derives the name of the test, in bench's naming of engines, from the title and the text below it.
+// perftest names the test as bench names engines.
 func (f *file) perftest() (reading, error) {
 	res, err := tool.ParsePerftest(f.data)
 	if err == nil && !res.Complete {
@@ -125,7 +119,7 @@ func (f *file) perftest() (reading, error) {
 	}
 	r := reading{test: res.Engine(), tool: "perftest", figures: res.Figures(),
 		where: Where{Device: res.Facts["Device"], Link: res.Facts["Link type"]}}
-	// The MTU may have a suffix: "4096[B]".
+	// "4096[B]"
 	r.where.MTU, _ = strconv.Atoi(strings.TrimSuffix(res.Facts["Mtu"], "[B]"))
 	if len(r.figures) == 0 {
 		err = errors.New("no row has a figure")
@@ -140,17 +134,16 @@ var iperf3Format = logFormat{name: Iperf3, head: iperf3Head, json: iperf3JSON, r
 	}}
 
 var (
-	// iperf3's --json does not name the tool, so this matches its first keys; the title comes from -T.
+	// --json does not name the tool; these are its first keys. The title comes from -T.
 	iperf3JSON = lazyregexp.New(`^\{\s*(?:"title"\s*:\s*"[^"\n]*"\s*,\s*)?"start"\s*:`)
 	iperf3Text = lazyregexp.New(`(?m)^(?:Connecting to host \S+, port \d+|Server listening on \d+.*)[ \t]*$`)
-	// Copied logs may contain only the final rows, which iperf version 2 does not print.
+	// Copied logs may have only the final rows, which iperf version 2 does not print.
 	iperf3Head = lazyregexp.New(iperf3Text().String() +
 		`|(?m)^\[ *(?:\d+|SUM)\] .* [KMGT]?bits/sec .*\b(?:sender|receiver)[ \t]*$`)
 	iperf3GaveUp = lazyregexp.New(`(?m)^iperf3: error - `)
 )
 
-// iperf3 reads the client's output, as text or from --json. The test's name includes deviations from a plain run:
-// UDP, reverse direction, several streams.
+// iperf3 reads the client's output, text or --json. Names include UDP, reverse direction, several streams.
 func (f *file) iperf3() (reading, error) {
 	var res *tool.Iperf3Result
 	var err error
@@ -178,36 +171,34 @@ func (f *file) iperf3() (reading, error) {
 	return reading{test: test, tool: "iperf3", version: res.Version, started: res.Started, figures: res.Figures()}, nil
 }
 
-// ncclFormat also covers RCCL's tests, which are the same programs.
+// RCCL's tests are the same programs.
 var ncclFormat = logFormat{name: NCCLTests, head: ncclHead, json: ncclJSON, read: (*file).ncclTests, start: ncclStart,
 	sides: ncclSides, gaveUp: lazyregexp.New(`\bTest (?:NCCL|CUDA) failure\b|\bNCCL (?:WARN|INFO) `),
 	setups: []setup{{word: "gpus", line: ncclRank, counted: true}}}
 
 var (
-	// A program that gives up before it prints a table may leave only its parameters.
-	// Web pages may have taken the "#" from the lines.
+	// A program that gives up may leave only its parameters. Web pages may have taken the "#".
 	ncclHead = lazyregexp.New(`(?m)^#?[ \t]*(?:size\s+count\s.*\bbusbw\b|nThread \d+ nGpus \d+ minBytes \d+ )`)
 	ncclJSON = lazyregexp.New(`^\{\s*"version"\s*:\s*\d+\s*,\s*"start_time"\s*:`)
-	// Newer releases print more above the line with the arguments, and a command line may precede that.
+	// More may stand above the line with the arguments.
 	ncclStart = lazyregexp.New(
 		`(?m)^(?:#? *nccl-tests version .*\n)?(?:#? *Collective test starting: .*\n)?#? *nThread \d|` + ncclCommandText)
 )
 
-// ncclSides reports whether a is only the command line of run b.
+// ncclSides: a is only the command line of b.
 func ncclSides(a, _ []byte) bool { return !ncclHead().Match(a) }
 
-// ncclOperations are the programs of nccl-tests without _perf. Longer names come before names that they contain.
+// ncclOperations lists longer names before names that they contain.
 var ncclOperations = []string{"all_reduce", "all_gather", "reduce_scatter", "alltoallv", "alltoall", "broadcast",
 	"gather", "hypercube", "reduce", "scatter", "sendrecv"}
 
-// ncclCommandText matches a command line that runs one of the tests.
 const ncclCommandText = `(?:[^\n#]*[ /"'$>])?(?:all_reduce|all_gather|reduce_scatter|alltoallv?|` +
 	`broadcast|gather|hypercube|reduce|scatter|sendrecv)_perf[ \t]+-.*`
 
-// maxRanks exceeds the number of GPUs in any machine.
+// maxRanks exceeds the GPUs of any machine.
 const maxRanks = 65
 
-// Lines that name the collective. RCCL's tests are the same programs for AMD GPUs.
+// RCCL's tests are the same programs for AMD GPUs.
 var (
 	ncclStarting = lazyregexp.New(`(?m)^#?[ \t]*Collective test starting:\s*(\w+)_perf\b|"args":\["[^"]*?(\w+)_perf"`)
 	ncclCommand  = lazyregexp.New(`(?m)^` + ncclCommandText)
@@ -216,8 +207,8 @@ var (
 	rccl         = lazyregexp.New(`(?m)^#? ?rccl-tests: Version |^RCCL version `)
 )
 
-// ncclTests reads a log of nccl-tests. Older releases do not print the collective, so it may come from the file's
-// name. Data types and operations of a run are separate tests.
+// Older releases do not print the collective, so it may come from the file's name. Data types and operations are
+// separate tests.
 func (f *file) ncclTests() []reading {
 	test, by := NCCLTests, NCCLTests
 	name := path.Base(f.rel)
@@ -231,7 +222,7 @@ func (f *file) ncclTests() []reading {
 		test, by = "rccl-tests", "rccl-tests"
 	}
 	compact := strings.NewReplacer("-", "", "_", "").Replace(strings.ToLower(name))
-	// Longer names come first: reduce_scatter before reduce.
+	// reduce_scatter before reduce.
 	i := slices.IndexFunc(ncclOperations, func(op string) bool {
 		return strings.Contains(compact, strings.ReplaceAll(op, "_", ""))
 	})
@@ -252,7 +243,7 @@ func (f *file) ncclTests() []reading {
 			"all_reduce.log would")
 	}
 	if err != nil {
-		// A log without figures may still say why.
+		// A log without figures may say why.
 		for _, r := range lists.Filter(remarks, func(r tool.Remark) bool { return r.Fix != "" && !r.Possible }) {
 			err = fmt.Errorf("%w; it says that %s (%s): %s", err, r.What, r.Evidence, r.Fix)
 		}
@@ -276,15 +267,15 @@ func (f *file) ncclTests() []reading {
 	return readings(test, by, kinds, where)
 }
 
-// ncclByRatio returns the operation that the figures themselves tell, or "". Only an all-reduce moves more than the
-// size of its data: its bus bandwidth is up to twice size/time, that of all others at most equal to it.
+// ncclByRatio returns the operation that the figures tell, or "". Only an all-reduce has a bus bandwidth above
+// size/time, up to twice.
 //
 // Source: doc/PERFORMANCE.md of nccl-tests.
 func ncclByRatio(kinds tool.Tests) string {
 	const roundedAway = 1.2
 	for _, t := range kinds.All {
 		if strings.HasSuffix(t.Name, "/cputime") {
-			continue // that time ends before the operation
+			continue // that time ends early
 		}
 		times := map[int64]float64{} // us by size
 		for _, x := range t.Figures {
@@ -308,12 +299,10 @@ var osuFormat = logFormat{name: OSU, head: osuHead, read: one((*file).osu), star
 var osuHead = lazyregexp.New(`(?m)^(?:#? ?Number of (?:Sender|Receiver) .*\n)*` +
 	`(?:# ?OSU (?:MPI|[NRX]CCL)\S* \S.* Test v[0-9]|OSU (?:MPI|[NRX]CCL)\S* \S.* Test v[0-9]\S*[ \t]*$)`)
 
-// osu reads the table of an OSU micro-benchmark. The table has no end mark, so truncation after a complete row is not
-// detected.
-// mpiDevices matches the RDMA devices that the command of an MPI program names.
+// osu's table has no end mark, so truncation after a complete row is not detected.
 var mpiDevices = lazyregexp.New(`\b(?:UCX_NET_DEVICES=|btl_openib_if_include[ =])["']?([\w.:-]+(?:,[\w.:-]+)*)`)
 
-// devices returns the devices that the command of an MPI program names, without their ports.
+// devices are without their ports.
 func (f *file) devices() (all []string) {
 	m := mpiDevices().FindSubmatch(f.data)
 	if m == nil || string(m[1]) == "all" {
@@ -348,7 +337,7 @@ var (
 	nvHead = lazyregexp.New(
 		`(?m)^nvbandwidth Version: |^Running \w+(?:memcpy|copy|latency)\w*\.\s*$|^\{\s*"nvbandwidth"`)
 	nvJSON = lazyregexp.New(`^\{\s*"nvbandwidth"\s*:`)
-	// nvDevice matches a GPU in nvbandwidth's list: "Device 0: NVIDIA H100 80GB HBM3 (00000000:19:00)".
+	// "Device 0: NVIDIA H100 80GB HBM3 (00000000:19:00)"
 	nvDevice = lazyregexp.New(
 		`(?m)^Device (\d{1,3}): (.*) \(0000([0-9A-Fa-f]{4}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2})\)\s*$`)
 )

@@ -13,7 +13,6 @@ import (
 	"github.com/rackless/rackless/study/importer"
 )
 
-// sound checks that imported figures obey the rules for all figures of rackless.
 func sound(t *testing.T, all []*importer.Study, err error) {
 	t.Helper()
 	if err != nil {
@@ -38,7 +37,7 @@ func sound(t *testing.T, all []*importer.Study, err error) {
 			}
 			seen[place{r.Block, r.Place}] = true
 			for _, x := range r.Samples {
-				// Counts of errors may be 0: lost packets, retransmitted segments.
+				// Lost packets and retransmits may be 0.
 				if math.IsNaN(x.Value) || math.IsInf(x.Value, 0) || x.Value < 0 || x.Value == 0 &&
 					x.Metric != bench.MetricLoss && x.Metric != bench.MetricRetransmits {
 					t.Fatalf("figure %+v is published", x)
@@ -65,7 +64,7 @@ func seed(f *testing.F, names ...string) {
 	}
 }
 
-// FuzzVCPUBenchmarks gives every file of the suite the same contents: no file may be taken for another test's.
+// FuzzVCPUBenchmarks gives every file the same contents: none may be taken for another test's.
 func FuzzVCPUBenchmarks(f *testing.F) {
 	seed(f, "testdata/vcpu-benchmarks/superbench-streamResultNeo.log",
 		"testdata/vcpu-benchmarks/superbench-streamResultZen.log",
@@ -102,10 +101,10 @@ func FuzzVCPUBenchmarks(f *testing.F) {
 	})
 }
 
-// FuzzLogs reads a file as one format at a time, because reading it as all of them slows the fuzzer down.
+// FuzzLogs reads one format at a time, which is faster.
 func FuzzLogs(f *testing.F) {
 	formats := importer.Formats()
-	// The seeds cover one format only: the fuzzer finds the others, and seeds of all would take most of its time.
+	// One format only: the fuzzer finds the others.
 	add := func(data []byte) { f.Add(data[:min(len(data), 6<<10)], uint8(0)) }
 	for _, n := range []string{perftestLog, perftestJSON, perftestBad, ncclLog, ncclOld,
 		"testdata/vcpu-benchmarks/superbench-streamResultNeo.log",

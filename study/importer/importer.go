@@ -19,7 +19,7 @@ import (
 	"github.com/rackless/rackless/study"
 )
 
-// Formats that can be imported. Auto detects the format from the contents.
+// Auto detects the format from the contents.
 const (
 	Auto           = "auto"
 	VCPUBenchmarks = "vcpu-benchmarks"
@@ -29,7 +29,7 @@ const (
 	Iperf3         = "iperf3"
 	OSU            = "osu"
 	NVBandwidth    = "nvbandwidth"
-	Logs           = "logs" // logs of several tools; each file's format is detected
+	Logs           = "logs" // of several tools
 )
 
 // Formats returns all formats, Auto first.
@@ -39,41 +39,41 @@ func Formats() []string {
 	return append(formats, Logs)
 }
 
-// Limits of an import. Larger imports are mistakes or attacks.
+// Limits of an import; more is a mistake or an attack.
 const (
 	MaxFileSize = 16 << 20 // bytes per file
 	maxFiles    = 4096
 	maxDepth    = 6
-	maxLevels   = 64 // the maximum number of cells of a study
+	maxLevels   = 64 // cells of a study
 	maxRepeats  = 1000
 	maxFigures  = 1 << 20
 )
 
 // Options control how results are interpreted.
 type Options struct {
-	Format  string // one of Formats; "" is Auto
-	Name    string // name of the study; "" takes that of the first source
-	Factor  string // factor of the levels of logs; "" is "variant". Other formats define their own.
-	Version string // version of rackless, recorded in the study
+	Format  string // "" is Auto
+	Name    string // "": that of the first source
+	Factor  string // of logs; "" is "variant". Other formats define their own.
+	Version string // of rackless
 }
 
 // A Study is a set of imported results in the form of a study.
 type Study struct {
 	Spec        *study.Spec
-	Environment []study.Fact // begins with the sources of the results
-	Digest      string       // SHA-256 of all files that were read, hexadecimal
+	Environment []study.Fact // the sources first
+	Digest      string       // SHA-256 of all files
 	Runs        []Run        // in order of their blocks
-	Notes       []string     // remarks for the reader, in sentences; also in Environment
+	Notes       []string     // sentences; also in Environment
 }
 
 // A Run is one repeat at one level.
 type Run struct {
-	Block   int // number of the repeat, starting at 1
-	Place   int // position in the block, starting at 1
+	Block   int // repeat, from 1
+	Place   int // in the block, from 1
 	Cell    map[string]string
 	Started time.Time // zero if not known
 	Samples []Sample
-	// Failures lists the tests without a figure, with their files and reasons.
+	// Failures are tests without a figure, with files and reasons.
 	Failures []string
 }
 
@@ -87,30 +87,30 @@ type Sample struct {
 type Origin struct {
 	File   string `json:"file"`
 	SHA256 string `json:"sha256"`          // of the file
-	Level  string `json:"level,omitempty"` // name of the level in the results
+	Level  string `json:"level,omitempty"` // as in the results
 	Where
 }
 
 // Where describes the machines of a log.
 type Where struct {
 	Device string `json:"device,omitempty"` // RDMA device of the client
-	// Rails are further RDMA devices of the client that the test used at the same time.
+	// Rails are further RDMA devices of the client, used at the same time.
 	Rails []string `json:"-"`
-	MTU   int      `json:"mtu,omitempty"`   // payload of an RDMA packet, in bytes
+	MTU   int      `json:"mtu,omitempty"`   // of an RDMA packet, in bytes
 	Hosts int      `json:"hosts,omitempty"` // number of machines
-	Ranks []Rank   `json:"ranks,omitempty"` // GPUs of a single machine, if the log lists them
-	// Placed has the number of its machine for each rank, from 0, if the log lists the ranks of several machines.
+	Ranks []Rank   `json:"ranks,omitempty"` // of a single machine, if listed
+	// Placed is each rank's machine, from 0, if the log lists several.
 	Placed []int `json:"-"`
-	// Link is the link layer of the device: "IB" or "Ethernet".
+	// Link is "IB" or "Ethernet".
 	Link string `json:"-"`
-	// Remarks are facts of the log besides its figures.
+	// Remarks are further facts of the log.
 	Remarks []tool.Remark `json:"-"`
 }
 
 // A Rank is a GPU listed in a log of nccl-tests.
 type Rank struct {
 	Device int    `json:"device"` // CUDA device number
-	Bus    string `json:"bus"`    // "0000:3b:00", or "0x3b" in older releases
+	Bus    string `json:"bus"`    // "0x3b" in older releases
 	Model  string `json:"model,omitempty"`
 }
 
@@ -120,9 +120,9 @@ func (s *Study) Figures() int { return lists.Sum(s.Runs, func(r Run) int { retur
 // An Error reports a file that cannot be read.
 type Error struct {
 	File string
-	Line int // 0 if the error concerns the whole file
+	Line int // 0: the whole file
 	What string
-	// Unknown is set if the file has no known format.
+	// Unknown: the file has no known format.
 	Unknown bool
 }
 
@@ -133,8 +133,7 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s:%d: %s", e.File, e.Line, e.What)
 }
 
-// Import reads results. It returns one study for each host in the results, because hosts may lack settings that
-// others have and are not levels of a factor.
+// Import returns one study for each host, because hosts may lack settings that others have.
 func Import(sources []Source, o Options) ([]*Study, error) {
 	if len(sources) == 0 {
 		return nil, errors.New("nothing to import")
@@ -179,9 +178,9 @@ type importing struct {
 	notes    map[string][]string     // by group
 }
 
-// An outcome is the result of one file or line: one measurement at a level.
+// An outcome is one measurement at a level.
 type outcome struct {
-	group    string // host; "" if there is only one
+	group    string // host; "" for one only
 	level    string
 	test     string   // for logs
 	setup    []string // for logs; see setups
@@ -191,7 +190,7 @@ type outcome struct {
 	failures []string
 }
 
-// fact and note record a fact or a note by host, because each host becomes a study. Notes are also shown to the user.
+// Each host becomes a study with its facts and notes. Notes are also shown to the user.
 func (im *importing) fact(group, name, value string) {
 	im.facts[group] = append(im.facts[group], study.Fact{Name: name, Value: value})
 }
@@ -212,7 +211,7 @@ func (im *importing) factor() (string, error) {
 	return f, text("factor", f)
 }
 
-// text checks that s may name a factor or a level.
+// text checks the name of a factor or a level.
 func text(what, s string) error {
 	control := func(r rune) bool { return r < ' ' || r == 0x7f }
 	if s == "" || len(s) > 100 || !utf8.ValidString(s) || strings.ContainsFunc(s, control) {
@@ -239,14 +238,13 @@ func (im *importing) studies() ([]*Study, error) {
 	if figures == 0 {
 		return nil, im.nothing()
 	}
-	// All figures are kept in memory and written in one transaction.
+	// Figures are kept in memory and written in one transaction.
 	if figures > maxFigures {
 		return nil, fmt.Errorf("%d figures, and an import has at most %d: import the files apart, under several names",
 			figures, maxFigures)
 	}
 	var all []*Study
 	taken := map[string]string{}
-	// The effect of a setting on one host says nothing about another, so several hosts become several studies.
 	for _, group := range slices.SortedFunc(maps.Keys(byGroup), natural) {
 		n := name
 		if len(byGroup) > 1 {
@@ -282,8 +280,7 @@ func (im *importing) nothing() error {
 	return errors.New(text)
 }
 
-// study converts the outcomes of one host. Outcomes of the same level and repeat form one run, because logs usually
-// have one test each.
+// study joins the outcomes of a level and repeat to one run, because logs usually have one test each.
 func (im *importing) study(name, factor, group string, outcomes []*outcome) (*Study, error) {
 	levels := levelsOf(outcomes)
 	if len(levels) > maxLevels {
@@ -332,7 +329,6 @@ func (im *importing) study(name, factor, group string, outcomes []*outcome) (*St
 	forgetTimes(s.Runs)
 	s.Spec = &study.Spec{
 		Name: name, Imported: im.Format, Factors: []study.Factor{{Name: factor, Levels: levels}},
-		// The results do not define margin and confidence, so the defaults apply.
 		Design: study.DesignFull, Blocks: blocks,
 		Seed: study.DefaultSeed, Margin: study.DefaultMargin, Confidence: study.DefaultConfidence,
 	}
@@ -341,18 +337,18 @@ func (im *importing) study(name, factor, group string, outcomes []*outcome) (*St
 	return s, nil
 }
 
-// levelsOf returns the levels: known placements first, in their usual order, then others in order of appearance.
+// levelsOf returns known placements in their usual order, then others by appearance.
 func levelsOf(outcomes []*outcome) []string {
 	var levels []string
 	for _, o := range outcomes {
 		levels = lists.Add(levels, o.level)
 	}
-	order := slices.Concat(placements, levels) // a known placement is found at its first position
+	order := slices.Concat(placements, levels)
 	slices.SortFunc(levels, func(a, b string) int { return slices.Index(order, a) - slices.Index(order, b) })
 	return levels
 }
 
-// forgetTimes clears all start times unless every run has one, because a partial order is of no use.
+// forgetTimes clears the start times unless every run has one: a partial order is of no use.
 func forgetTimes(runs []Run) {
 	if slices.ContainsFunc(runs, func(r Run) bool { return r.Started.IsZero() }) {
 		for i := range runs {
@@ -381,7 +377,7 @@ func (im *importing) environment(group string, s *Study) []study.Fact {
 	return facts
 }
 
-// digest returns the fingerprint of all files with their names: the SHA-256 of the output of sha256sum for them.
+// digest is the SHA-256 of the output of sha256sum for all files.
 func (im *importing) digest() string {
 	h := sha256.New()
 	for _, f := range im.files {
@@ -390,7 +386,7 @@ func (im *importing) digest() string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// measures returns the tests to compare, by the metrics that the authors of each format use.
+// measures compares by the metrics that the authors of each format use.
 func (im *importing) measures(s *Study) []study.Measure {
 	var tests []string
 	largest := map[string]int64{}
@@ -405,7 +401,7 @@ func (im *importing) measures(s *Study) []study.Measure {
 		m := study.Measure{Test: name}
 		judged, ok := vcpuJudged[name]
 		switch {
-		// Small messages measure launch latency; the largest one measures the links.
+		// Small messages measure launch latency, the largest the links.
 		case strings.HasPrefix(name, "nccl"), strings.HasPrefix(name, "rccl"):
 			m.Bytes, m.Metrics = largest[name], []string{bench.MetricBusBandwidth}
 		case im.Format == VCPUBenchmarks && !ok:
@@ -421,14 +417,14 @@ func (im *importing) measures(s *Study) []study.Measure {
 	return all
 }
 
-// Text summarizes an import: the results, failures and notes.
+// Text summarizes an import.
 func (s *Study) Text() string {
 	var b strings.Builder
 	f := s.Spec.Factors[0]
 	fmt.Fprintf(&b, "study %s: %s, %s of %s (%s), %s, %s\n", s.Spec.Name, s.Spec.Imported,
 		words.Count(len(f.Levels), "level"), f.Name, words.Printable(strings.Join(f.Levels, ", ")),
 		words.Count(s.Spec.Blocks, "repeat"), words.Count(s.Figures(), "figure"))
-	// Thousands of failed logs would hide the summary, so three failures per run are shown.
+	// Thousands of failures would hide the summary.
 	failures := 0
 	for _, r := range s.Runs {
 		failures += len(r.Failures)

@@ -76,7 +76,7 @@ func TestATreeOfVCPUBenchmarksIsAStudyOfPlacement(t *testing.T) {
 			t.Errorf("%s %s: %q, want %q", tt.test, tt.metric, got, tt.want)
 		}
 	}
-	// The origin keeps the name used in the results.
+	// The origin keeps the results' name.
 	for _, r := range s.Runs {
 		if r.Cell["placement"] == "pin" && r.Samples[0].Origin.Level != "vcpu_pin" {
 			t.Errorf("origin %+v, want level vcpu_pin", r.Samples[0].Origin)
@@ -273,7 +273,7 @@ func TestALastLineWithoutAnEndIsReadWhereItIsWhole(t *testing.T) {
 	for cut := range len("4194304             12164.86") - len("4194304") {
 		cuts[fmt.Sprintf("cut%d.txt", cut+1)] = whole[:len(whole)-cut-1]
 	}
-	// In a table without aligned columns, a truncated row can be as long as the one above it.
+	// Without aligned columns, a truncated row can have the length of the one above.
 	unaligned := strings.Join(strings.Fields(whole[strings.LastIndex(whole, "\n")+1:]), " ")
 	cuts["unaligned.txt"] = whole + "\n" + "1" + unaligned[:len(unaligned)-1]
 	s := one(t, importer.Options{}, files("logs", cuts))
@@ -296,7 +296,7 @@ func TestLevelsCanBeNamed(t *testing.T) {
 	}
 }
 
-// Other levels are compared with the first level. That is default if present, regardless of sorting.
+// Default is the first level if present, regardless of sorting.
 func TestDefaultIsTheFirstLevel(t *testing.T) {
 	t.Parallel()
 	tree, logs := map[string]string{}, map[string]string{}
@@ -312,7 +312,7 @@ func TestDefaultIsTheFirstLevel(t *testing.T) {
 	}
 }
 
-// The suite's report takes the memory of the first guest node for the whole machine's; an import does not.
+// The suite's report takes the memory of the first guest node for all.
 func TestTheMemoryOfOneGuestNodeIsNotTakenForAll(t *testing.T) {
 	t.Parallel()
 	tree := map[string]string{}
@@ -382,7 +382,7 @@ func TestOtherLogs(t *testing.T) {
 	}
 }
 
-// A program that gives up early may not identify itself. Its log is recognized by its error, which is quoted.
+// A log without a tool's name is recognized by its error.
 func TestLogsOfProgramsThatGaveUp(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ format, text, want string }{
@@ -406,8 +406,7 @@ func TestLogsOfProgramsThatGaveUp(t *testing.T) {
 	}
 }
 
-// A script that calls a tool repeatedly leaves one log. Each run has its own test, and runs with other message sizes
-// belong to the same repeat.
+// Each run has its own test; other message sizes belong to the same repeat.
 func TestALogOfSeveralRuns(t *testing.T) {
 	t.Parallel()
 	bench := func(name string) string { return testdata(t, "../../bench/tool/testdata/"+name) }
@@ -432,7 +431,7 @@ func TestALogOfSeveralRuns(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name, file, text string
-		runs             []string // repeat: tests, with the number of message sizes
+		runs             []string // repeat: tests, with sizes
 		failures         []string
 	}{
 		{"perftest, several tests", "x.log", write + read + write + lat,
@@ -556,8 +555,7 @@ func TestALogOfSeveralRuns(t *testing.T) {
 	}
 }
 
-// Logs of several tools may be in one directory. Unrecognized files are noted, and each test is compared by its main
-// metric.
+// Unrecognized files are noted, and each test is compared by its main metric.
 func TestLogsOfSeveralToolsAreOneStudy(t *testing.T) {
 	t.Parallel()
 	tree := map[string]string{}
@@ -651,7 +649,7 @@ func TestWhatCannotBeImportedIsNamedWithItsPlace(t *testing.T) {
 	}
 }
 
-// The error for unknown results lists the supported formats.
+// The error lists the supported formats.
 func TestUnknownResultsHearWhatIsRead(t *testing.T) {
 	t.Parallel()
 	_, err := importer.Import([]importer.Source{files("r", map[string]string{"a.txt": "hello"})}, importer.Options{})

@@ -7,7 +7,7 @@ import (
 	"github.com/rackless/rackless/study/importer"
 )
 
-// Copied logs may contain only the last lines of iperf3, with the totals of both ends.
+// Copied logs may have only the totals of both ends.
 func TestTheEndsOfIperf3AreReadAlone(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ text, want string }{

@@ -9,20 +9,17 @@ import (
 	"github.com/rackless/rackless/internal/group"
 )
 
-// logs reads log files, each with one or more runs. The level of a run is that of its source, or the first directory
-// below the source, or the source's name.
+// The level of a log is that of its source, the first directory below it, or the source's name.
 func (im *importing) logs() error {
 	var all []*outcome
 	for _, f := range im.files {
 		src := im.sources[f.source]
 		level := src.Level
-		// Logs are usually sorted into one directory per setting.
 		if dirs := f.dir(); level == "" && len(dirs) > 0 {
 			level = dirs[0]
 		}
 		level = cmp.Or(level, src.Base)
 		format := im.Format
-		// With --format logs, each file may come from a different tool.
 		if format == Logs {
 			format = sniff(f.data)
 		}
@@ -52,7 +49,6 @@ func (im *importing) logs() error {
 	return nil
 }
 
-// outcomes reads a run. An error aborts the import.
 func (f *file) outcomes(l logFormat, level string) ([]*outcome, error) {
 	switch {
 	case l.name == Rackless:
@@ -75,7 +71,7 @@ func (f *file) outcomes(l logFormat, level string) ([]*outcome, error) {
 	return all, nil
 }
 
-// setup returns the values of a format's setups for a run, with "" for each value that the log does not report.
+// setup returns "" for values that the log does not report.
 func (f *file) setup(l logFormat) (words []string) {
 	for _, s := range l.setups {
 		word := ""
@@ -89,8 +85,8 @@ func (f *file) setup(l logFormat) (words []string) {
 	return words
 }
 
-// nameSetups adds a setup's value to the name of a test if runs at one level differ in it, which makes them separate
-// tests. Setups that differ only between levels are part of the comparison.
+// nameSetups adds a setup's value to the name of a test if runs at one level differ in it. Setups that differ only
+// between levels are part of the comparison.
 func nameSetups(all []*outcome) {
 	type place struct {
 		level, test string
@@ -101,7 +97,7 @@ func nameSetups(all []*outcome) {
 		for i, word := range o.setup {
 			p := place{o.level, o.test, i}
 			if len(o.samples) == 0 {
-				continue // a failed run must not split a test
+				continue // failed: must not split a test
 			}
 			if first := seen[p]; word != "" && first != "" && first != word {
 				differs[place{"", o.test, i}] = true
@@ -124,14 +120,14 @@ func nameSetups(all []*outcome) {
 	}
 }
 
-// A series identifies comparable figures: a test with one message size.
+// A series is a test with one message size.
 type series struct {
 	test  string
 	bytes int64
 }
 
-// numberRepeats numbers the runs of a test at a level. Runs with different message sizes form one repeat. A failed
-// run is a repeat of its own, unless no size occurs twice: then it was one of the sizes.
+// numberRepeats numbers the runs of a test at a level; different message sizes form one repeat. A failed run is a
+// repeat, unless no size occurs twice.
 func numberRepeats(runs []*outcome) {
 	swept := isSweep(runs)
 	repeats := map[series]int{}
@@ -156,7 +152,7 @@ func numberRepeats(runs []*outcome) {
 	}
 }
 
-// isSweep reports whether several runs have figures and no series occurs in two of them.
+// isSweep: several runs have figures, and no series occurs twice.
 func isSweep(runs []*outcome) bool {
 	in := map[series]*outcome{}
 	good := 0
@@ -175,7 +171,7 @@ func isSweep(runs []*outcome) bool {
 	return good > 1
 }
 
-// rackless reads samples.jsonl. A bad line makes the file invalid, because rackless writes no such lines.
+// A bad line makes samples.jsonl invalid, because rackless writes none.
 func (f *file) rackless(o *outcome) error {
 	samples, err := bench.ReadSamples(bytes.NewReader(f.data))
 	if err != nil {
@@ -194,7 +190,7 @@ func (f *file) rackless(o *outcome) error {
 	return nil
 }
 
-// add adds the figures of a run. If a figure would round to zero, bench has derived it from another column.
+// If a figure would round to zero, bench has derived it from another column.
 func (o *outcome) add(r reading, origin Origin) {
 	for _, x := range r.figures {
 		o.samples = append(o.samples, Sample{bench.Sample{

@@ -9,8 +9,7 @@ import (
 	"github.com/rackless/rackless/internal/lazyregexp"
 )
 
-// runs splits a log into its runs, for example of a script that calls a tool repeatedly. Text before the first run
-// belongs to it.
+// runs splits a log, for example of a script. Text before the first run belongs to it.
 func (f *file) runs(l logFormat) ([]*file, error) {
 	if l.start == nil {
 		return []*file{f}, nil
@@ -25,10 +24,10 @@ func (f *file) runs(l logFormat) ([]*file, error) {
 	return all, nil
 }
 
-// texts splits a text log at the start of each run, up to maxRepeats runs.
+// texts makes up to maxRepeats runs.
 func (f *file) texts(l logFormat) []*file {
 	var all []*file
-	var cuts []int // starts of all runs but the first
+	var cuts []int // all runs but the first
 	for i, at := range l.start().FindAllIndex(f.data, maxRepeats+1) {
 		if i > 0 {
 			cuts = append(cuts, at[0])
@@ -37,8 +36,7 @@ func (f *file) texts(l logFormat) []*file {
 	from := 0
 	for _, cut := range append(cuts, len(f.data)) {
 		part := f.part(from, cut)
-		// Client and server that print to one terminal are one run. A command line without results at the end is not
-		// a run.
+		// Client and server on one terminal are one run; a command line without results at the end is none.
 		if n := len(all); n > 0 && l.sides != nil && (l.sides(all[n-1].data, part.data) || !l.head().Match(part.data) &&
 			cut == len(f.data)) {
 			all[n-1] = f.part(from-len(all[n-1].data), cut)
@@ -50,14 +48,12 @@ func (f *file) texts(l logFormat) []*file {
 	return all
 }
 
-// objectLine matches a line that may begin a JSON object. maxObjects limits the attempts, since each may read to the
-// end of the file.
+// maxObjects limits the attempts, since each may read to the end of the file.
 var objectLine = lazyregexp.New(`(?m)^[ \t]*\{`)
 
 const maxObjects = 64
 
-// objects separates JSON objects of tools from text before and after them. JSON that a tool prints between its own
-// lines of text is left to its parser.
+// objects separates JSON objects from the text around them. JSON between a tool's own lines is left to its parser.
 func (f *file) objects() []*file {
 	var all []*file
 	from := 0
@@ -93,11 +89,10 @@ func (f *file) objects() []*file {
 	return all
 }
 
-// array matches a JSON array of objects, as opposed to a shell prompt that begins with a bracket.
+// A shell prompt may also begin with a bracket.
 var array = lazyregexp.New(`^\s*\[\s*(?:\{|\]|$)`)
 
-// byTool splits text files with output of several tools into one part per stretch of one tool. Text before the first
-// tool belongs to its part.
+// byTool makes one part per stretch of one tool. Text before the first belongs to its part.
 func byTool(files []*file) []*file {
 	var all, parts []*file
 	for _, f := range files {
@@ -126,7 +121,7 @@ func byTool(files []*file) []*file {
 		slices.SortStableFunc(starts, func(a, b start) int { return cmp.Compare(a.at, b.at) })
 		from, last := 0, 0
 		for i := 1; i < len(starts); i++ {
-			// A match of start without results after it comes from another tool's output.
+			// A start without results belongs to another tool's output.
 			if starts[i].format == starts[last].format ||
 				!formatOf(starts[i].format).head().Match(f.data[starts[i].at:]) {
 				continue
@@ -144,7 +139,7 @@ func byTool(files []*file) []*file {
 	return all
 }
 
-// part returns a section of the file that keeps the file's line numbers.
+// part keeps the file's line numbers.
 func (f *file) part(from, to int) *file {
 	p := *f
 	p.data = f.data[from:to]
@@ -152,14 +147,14 @@ func (f *file) part(from, to int) *file {
 	return &p
 }
 
-// documents splits a JSON file, or an array, into its objects, up to maxRepeats runs. It returns nil if the file is
-// not such JSON or is a single object, so that the parser reports errors.
+// documents splits JSON into up to maxRepeats runs. It returns nil for other files or a single object, so that the
+// parser reports errors.
 func (f *file) documents() []*file {
 	at := bytes.IndexAny(f.data, "{[")
 	if at < 0 || len(bytes.TrimSpace(f.data[:at])) > 0 {
 		return nil
 	}
-	// json.Unmarshal does not accept consecutive objects, and a bad one in the middle must not lose earlier ones.
+	// A bad object in the middle must not lose earlier ones.
 	dec := json.NewDecoder(bytes.NewReader(f.data[at:]))
 	if f.data[at] == '[' {
 		if _, err := dec.Token(); err != nil {

@@ -6,7 +6,7 @@ import (
 	"github.com/rackless/rackless/internal/lazyregexp"
 )
 
-// strangers are logs of tools that are not read, with what tells the same.
+// strangers are logs of unsupported tools, with alternatives.
 var strangers = []struct {
 	is   func() *regexp.Regexp
 	what string
@@ -34,10 +34,8 @@ var strangers = []struct {
 		"a result of fio, which is not read: rackless inspect shows the PCIe link of a drive"},
 }
 
-// sniffStranger limits the beginning of a log in which it is recognised.
 const sniffStranger = 256 << 10
 
-// stranger describes the log of a tool that is not read, or returns "".
 func stranger(text []byte) string {
 	for _, s := range strangers {
 		if s.is().Match(text[:min(len(text), sniffStranger)]) {

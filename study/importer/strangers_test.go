@@ -10,9 +10,9 @@ import (
 	"github.com/rackless/rackless/study/importer"
 )
 
-// Logs from public reports of users. Settings in the text become part of a test's name, and different tests are never
-// repeats of one. Sources: NVIDIA/nccl-tests, NVIDIA/nccl#1453 and #229, linux-rdma/perftest (#105), openucx/ucx#8851,
-// verl-project/verl#1516 (figures made up), iperf3 and OSU.
+// Settings in the text become part of a test's name, and different tests are never repeats of one. Sources:
+// NVIDIA/nccl-tests, NVIDIA/nccl#1453 and #229, linux-rdma/perftest (#105), openucx/ucx#8851, verl-project/verl#1516
+// (figures made up), iperf3 and OSU.
 func TestLogsOfStrangers(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ file, test, metric, want string }{
@@ -43,7 +43,7 @@ func TestLogsOfStrangers(t *testing.T) {
 					if x.Test != tt.test {
 						t.Errorf("a figure of %s", x.Test)
 					}
-					if x.Metric == tt.metric { // the last is the figure of the largest message
+					if x.Metric == tt.metric { // the largest message
 						best = strconv.FormatFloat(x.Value, 'g', 4, 64)
 					}
 				}
@@ -69,7 +69,7 @@ func TestLogsOfStrangers(t *testing.T) {
 	}
 }
 
-// A log of a tool that is not read is named, with what to use instead.
+// The log of an unsupported tool is named, with an alternative.
 func TestLogsThatAreNotReadAreNamed(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
@@ -94,7 +94,7 @@ func TestLogsThatAreNotReadAreNamed(t *testing.T) {
 	}
 }
 
-// Web pages take "#" at the beginning of a line for a mark of theirs. The figures are the same without it.
+// Web pages take "#" at the beginning of a line; the figures stay the same.
 func TestHeadingsWithoutTheirMarks(t *testing.T) {
 	t.Parallel()
 	values := func(text string) (all []float64) {
@@ -123,7 +123,7 @@ func TestHeadingsWithoutTheirMarks(t *testing.T) {
 	}
 }
 
-// A program that gave up before it printed a title is known by its own words.
+// It is known by its own words.
 func TestProgramsThatGaveUpEarlyAreKnown(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{

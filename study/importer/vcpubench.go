@@ -17,9 +17,8 @@ import (
 	"github.com/rackless/rackless/internal/lazyregexp"
 )
 
-// Files of a vcpu_benchmarks run (https://github.com/6erun/vcpu_benchmarks) that are not results of a test. Its
-// summary.csv is not read: it repeats the other files, and takes the wrong column of newer nccl-tests for the bus
-// bandwidth.
+// Files of vcpu_benchmarks (https://github.com/6erun/vcpu_benchmarks) without results. summary.csv is not read: it
+// takes the wrong column of newer nccl-tests for the bus bandwidth.
 const (
 	vcpuTopology = "numa_topology.txt" // numactl --hardware in the guest
 	vcpuMetadata = "metadata.json"
@@ -30,8 +29,7 @@ type vcpuTest struct {
 	parse func(log []byte) ([]bench.Figure, error)
 }
 
-// vcpuTests maps file names to the suite's tests, under the suite's names: "local" and "remote" bind memory, but not
-// threads, to guest nodes 0 and 1.
+// vcpuTests maps file names to tests. "local" and "remote" bind memory, but not threads, to guest nodes 0 and 1.
 var vcpuTests = map[string]vcpuTest{
 	"cpu_single.txt":         {"sysbench", sysbenchOfAnyThreads},
 	"cpu_all.txt":            {"sysbench", sysbenchOfAnyThreads},
@@ -44,8 +42,7 @@ var vcpuTests = map[string]vcpuTest{
 	"nccl_allreduce.txt":     {"nccl-tests", tool.ParseNCCLTests},
 }
 
-// sysbenchOfAnyThreads parses sysbench's CPU test. The number of threads is not checked, because the suite starts one
-// per guest CPU.
+// The suite starts one thread per guest CPU, so their number is not checked.
 func sysbenchOfAnyThreads(log []byte) ([]bench.Figure, error) {
 	e, err := tool.EngineByName("sysbench_cpu")
 	if err != nil {
@@ -54,10 +51,10 @@ func sysbenchOfAnyThreads(log []byte) ([]bench.Figure, error) {
 	return e.Parse(log)
 }
 
-// streamHead matches the table header of STREAM 5.8 and later. Rates are in MB/s of 10^6 bytes.
+// STREAM 5.8 and later; rates are in MB/s of 10^6 bytes.
 var streamHead = lazyregexp.New(`(?m)^Function\s+(?:Best )?Rate (?:\()?MB/s\)?\s`)
 
-// stream parses STREAM's table of four kernels. It is valid only if the program has verified its arrays.
+// stream's table is valid only if the program has verified its arrays.
 func stream(log []byte) ([]bench.Figure, error) {
 	kernels := []string{"Copy", "Scale", "Add", "Triad"}
 	var figures []bench.Figure
@@ -73,10 +70,10 @@ func stream(log []byte) ([]bench.Figure, error) {
 		case strings.HasPrefix(line, "Failed Validation"),
 			strings.Contains(line, "Expected") && strings.Contains(line, "Observed"):
 			return errors.New("STREAM found its arrays wrong")
-		// Printed last, after the arrays were checked. Without it, a compiler may have removed the loops.
+		// Printed last. Without it, a compiler may have removed the loops.
 		case strings.HasPrefix(line, "Solution Validates"):
 			valid = true
-		// STREAM prints its kernels in this order, so a row out of place belongs to another table.
+		// A row out of order belongs to another table.
 		case headed && ok && len(figures) < len(kernels) && name == kernels[len(figures)]:
 			fields := strings.Fields(rest)
 			if len(fields) != 4 {
@@ -103,12 +100,11 @@ func stream(log []byte) ([]bench.Figure, error) {
 	return figures, nil
 }
 
-// testD2D is the part of gpu_bandwidth within a GPU.
+// testD2D is within a GPU.
 const testD2D = "gpu_bandwidth_d2d"
 
-// vcpuJudged lists the compared tests, as in the suite's own report: the triad of STREAM, and the largest array of
-// latencies, which is main memory. Tests that use only the GPU are controls, because placement does not affect them.
-// STREAM bound to one node exists only in guests with several nodes, so it cannot be compared with the default.
+// vcpuJudged lists tests as in the suite's report: the triad of STREAM, and the largest array of latencies, which is
+// main memory. GPU tests are controls. STREAM bound to one node needs several nodes, so it cannot be compared.
 var vcpuJudged = map[string]struct {
 	metrics []string
 	largest bool
@@ -125,8 +121,6 @@ var vcpuJudged = map[string]struct {
 
 var placements = []string{"default", "pin", "pin+numa", "pin+numa+smt"}
 
-// placementOf returns the placement level that a directory name stands for, or the name itself if it matches no
-// level.
 func placementOf(name string) string {
 	plain := strings.NewReplacer("_", "-", "+", "-", " ", "-").Replace(strings.ToLower(name))
 	plain = strings.TrimPrefix(plain, "vcpu-")
@@ -139,8 +133,8 @@ func placementOf(name string) string {
 
 var repeatDir = lazyregexp.New(`^(?:(?:run|rep|repeat)[-_]?)?\d{1,4}$`)
 
-// vcpuBenchmarks reads trees RESULTS/GPU/CONFIG, or parts of them: CONFIG is the level, GPU the host. The suite
-// itself makes one run; repeats are numbered directories below CONFIG, or further sources.
+// vcpuBenchmarks reads trees RESULTS/GPU/CONFIG or parts: CONFIG is the level, GPU the host. Repeats are numbered
+// directories below CONFIG, or further sources.
 func (im *importing) vcpuBenchmarks() error {
 	type dir struct {
 		source int
@@ -155,7 +149,7 @@ func (im *importing) vcpuBenchmarks() error {
 	named := map[place]string{}
 	for _, d := range files.Keys {
 		if !slices.ContainsFunc(files.Of(d), func(f *file) bool { _, ok := vcpuTests[path.Base(f.rel)]; return ok }) {
-			continue // a report, or other files beside the results
+			continue // a report or the like
 		}
 		src := im.sources[d.source]
 		group, config, err := vcpuPlace(src, d.path)
@@ -163,7 +157,7 @@ func (im *importing) vcpuBenchmarks() error {
 			return err
 		}
 		p := place{group, placementOf(config)}
-		// Two directories of one level would be taken for repeats, but their authors meant different settings.
+		// They would be taken for repeats, but mean different settings.
 		if other, ok := named[p]; ok && other != config {
 			return &Error{File: path.Join(src.Name, d.path),
 				What: fmt.Sprintf("%q and %q are both placement %s: rename one, or import them apart", other, config,
@@ -216,7 +210,6 @@ func (im *importing) vcpuFile(f *file, config string, o *outcome) {
 	if !ok {
 		return
 	}
-	// The file's content does not name the test, so the file name does.
 	test := strings.TrimSuffix(base, ".txt")
 	figures, err := t.parse(f.data)
 	if err != nil {
@@ -232,7 +225,7 @@ func (im *importing) vcpuFile(f *file, config string, o *outcome) {
 	}
 }
 
-// fileText formats an error with the file name, once, and the line number within the whole file.
+// fileText has the file name once, and the line within the whole file.
 func fileText(f *file, err error) string {
 	var own *Error
 	if errors.As(err, &own) {
@@ -247,7 +240,7 @@ func fileText(f *file, err error) string {
 
 var availableNodes = lazyregexp.New(`(?m)^available: (\d{1,4}) nodes`)
 
-// vcpuTopology records the number of guest NUMA nodes, which shows whether the setting took effect.
+// The number of guest NUMA nodes shows whether the setting took effect.
 func (im *importing) vcpuTopology(f *file, o *outcome) {
 	m := availableNodes().FindSubmatch(f.data)
 	if m == nil {
@@ -261,8 +254,7 @@ func (im *importing) vcpuTopology(f *file, o *outcome) {
 	}
 }
 
-// vcpuMetadata reads the time and the devices of newer runs. Missing or odd values are ignored: no figure depends on
-// them.
+// Odd values of vcpuMetadata are ignored: no figure depends on them.
 func (im *importing) vcpuMetadata(f *file, o *outcome) {
 	var meta struct {
 		Timestamp string   `json:"timestamp"`
@@ -273,7 +265,7 @@ func (im *importing) vcpuMetadata(f *file, o *outcome) {
 		im.note(o.group, "%s: no metadata: %s.", f.name, bench.Shorten(err.Error()))
 		return
 	}
-	// A machine whose clock was never set reports a time near 1970, which would place the run before all others.
+	// A clock that was never set reports about 1970.
 	if t, err := time.Parse(time.RFC3339Nano, meta.Timestamp); err == nil && t.Year() > 2000 {
 		o.started = t.UTC()
 	}
@@ -286,7 +278,7 @@ func (im *importing) vcpuMetadata(f *file, o *outcome) {
 	}
 }
 
-// memLatency parses the suite's pointer chase: lines with an array size in bytes and the time of a load in ns.
+// memLatency parses array sizes in bytes and load times in ns.
 func memLatency(log []byte) ([]bench.Figure, error) {
 	var figures []bench.Figure
 	last := int64(0)
@@ -300,7 +292,7 @@ func memLatency(log []byte) ([]bench.Figure, error) {
 			return errors.New("want a size and a latency")
 		}
 		size, err := strconv.ParseInt(fields[0], 10, 64)
-		// The chase goes from small to large arrays. A smaller size shows that two runs were written into one file.
+		// A smaller size shows two runs in one file.
 		if err != nil || size <= last {
 			return fmt.Errorf("size %q: want bytes, more than in the line before", bench.Shorten(fields[0]))
 		}
@@ -321,7 +313,7 @@ func memLatency(log []byte) ([]bench.Figure, error) {
 
 var matmulLine = lazyregexp.New(`^(\d+) matmuls: ([0-9.]+)s \(([0-9.]+)ms each\)$`)
 
-// matmul parses the suite's line of matrix products, and checks the time per product against the total.
+// matmul checks the time per product against the total.
 func matmul(log []byte) ([]bench.Figure, error) {
 	var each float64
 	err := bench.EachLine("matmul", log, func(line string) error {
@@ -357,8 +349,7 @@ var (
 	// Lines of gpu_bandwidth_bench.py.
 	copyDevice = lazyregexp.New(`^GPU (\d+) \[`)
 	copyLine   = lazyregexp.New(`^\s+(Host-to-Device|Device-to-Host|Device-to-Device): (\S+) GB/s$`)
-	// Lines of CUDA's bandwidthTest: a title, the unit in the header of the table, and rows of size and bandwidth.
-	// Before CUDA 10.1 the unit is MB/s.
+	// Lines of CUDA's bandwidthTest. Before CUDA 10.1 the unit is MB/s.
 	cudaDevice = lazyregexp.New(`^\s*Device (\d+): `)
 	cudaTitle  = lazyregexp.New(`^\s*(Host to Device|Device to Host|Device to Device) Bandwidth, 1 Device\(s\)\s*$`)
 	cudaUnit   = lazyregexp.New(`^\s*Transfer Size \(Bytes\)\s+Bandwidth\(([GM])B/s\)\s*$`)
@@ -370,12 +361,11 @@ var directions = map[string]string{"Host to Device": "h2d_bw", "Device to Host":
 type copies struct {
 	figures           []bench.Figure
 	device, direction string
-	scale             float64 // factor to GB/s; 0 before the header of a table
+	scale             float64 // to GB/s; 0 before the header
 	began, passed     int     // runs of bandwidthTest
 }
 
-// gpuBandwidth parses the suite's copies between host and GPU, by CUDA's bandwidthTest or by PyTorch. The suite
-// repeats them five times, and all repeats count, not just the best.
+// gpuBandwidth parses copies by CUDA's bandwidthTest or PyTorch. All five repeats count, not just the best.
 func gpuBandwidth(log []byte) ([]bench.Figure, error) {
 	var c copies
 	if err := bench.EachLine("gpu_bandwidth", log, c.read); err != nil {
@@ -387,11 +377,10 @@ func gpuBandwidth(log []byte) ([]bench.Figure, error) {
 	switch {
 	case len(c.figures) == 0:
 		return bad("no bandwidth of a known layout; rocm-bandwidth-test is not read")
-	// An aborted bandwidthTest has good rows, but no line with its result.
+	// An aborted bandwidthTest lacks the line with its result.
 	case c.began != c.passed:
 		return bad("bandwidthTest began %d times and passed %d times", c.began, c.passed)
 	}
-	// Truncated output lacks the last directions.
 	count := map[string]int{}
 	for _, x := range c.figures {
 		count[x.Metric]++
@@ -407,7 +396,7 @@ func gpuBandwidth(log []byte) ([]bench.Figure, error) {
 	return c.figures, nil
 }
 
-// read parses one line of either program; they have no line in common.
+// The two programs have no line in common.
 func (c *copies) read(line string) error {
 	line = strings.TrimRight(line, "\r\n")
 	if m := copyDevice().FindStringSubmatch(line); m != nil {

@@ -19,25 +19,22 @@ import (
 	"github.com/rackless/rackless/internal/lazyregexp"
 )
 
-// machineName is the name of the machine's lock: an abstract Unix socket, see unix(7), on which a study listens while
-// it runs. All users see it. It has no file that another user could replace by a link, make unreadable or leave
-// behind. It disappears with the process, and the kernel identifies the holder to anyone that connects.
+// machineName is an abstract Unix socket, see unix(7), on which a study listens. All users see it, it has no file that
+// another user could replace or leave behind, and the kernel identifies the holder.
 //
-// Each network namespace has its own abstract sockets, so a study in a container does not see one outside; nor would
-// it see a file, unless both shared the directory. Any user can hold the name without running a study, just as any
-// user can start a study; the error message names the holder.
+// Each network namespace has its own, so a study in a container does not see one outside. Any user can hold the name
+// without a study; the error names the holder.
 const machineName = "rackless-study"
 
-// Variable is the environment variable that names another lock. Tests use it, because they would otherwise block each
-// other.
+// Variable is the environment variable that names another lock, for tests, which would block each other.
 const Variable = "RACKLESS_STUDY_LOCK"
 
-// goodName matches valid names of a lock. A socket's name has at most 107 bytes.
+// A socket's name has at most 107 bytes.
 var goodName = lazyregexp.New(`^[a-zA-Z0-9._-]{1,100}$`)
 
 // A Holder is the process of a running study.
 type Holder struct {
-	pid int // 0 if this process cannot see it
+	pid int // 0 if not visible
 	uid uint32
 }
 
@@ -54,7 +51,7 @@ func (h *Holder) String() string {
 	if err != nil || len(line) == 0 {
 		return fmt.Sprintf("process %d of %s", h.pid, who)
 	}
-	// The command line belongs to another user, and may contain control characters.
+	// Another user's command line may contain control characters.
 	return fmt.Sprintf("process %d of %s: %.200q", h.pid, who, strings.Join(line, " "))
 }
 
@@ -69,7 +66,7 @@ func commandLine(pid int) ([]string, error) {
 // A Lock is the lock of this machine.
 type Lock struct{ addr net.UnixAddr }
 
-// FromEnv returns the lock of this machine, or the one named by Variable. It returns an error if the name is invalid.
+// FromEnv returns the lock of this machine, or the one named by Variable.
 func FromEnv(getenv func(string) string) (Lock, error) {
 	name := cmp.Or(getenv(Variable), machineName)
 	if !goodName().MatchString(name) {
@@ -78,9 +75,9 @@ func FromEnv(getenv func(string) string) (Lock, error) {
 	return Lock{net.UnixAddr{Net: "unix", Name: "@" + name}}, nil
 }
 
-// Holder returns the process that runs a study on this machine, or nil if there is no running study.
+// Holder returns the process that runs a study, or nil.
 func (l Lock) Holder() (*Holder, error) {
-	// An abstract address is free as soon as its holder ends, however that happens.
+	// An abstract address is free as soon as its holder ends.
 	c, err := net.DialUnix("unix", nil, &l.addr)
 	if errors.Is(err, syscall.ECONNREFUSED) {
 		return nil, nil
@@ -107,10 +104,10 @@ func (l Lock) Holder() (*Holder, error) {
 }
 
 func (l Lock) takeMachine() (listener *net.UnixListener, err error) {
-	// The holder may end between Listen and Holder. A child that it just forked may keep the socket a little longer.
+	// The holder may end before Holder, and a forked child may keep the socket a little longer.
 	for range 100 {
 		if listener, err = net.ListenUnix("unix", &l.addr); err == nil {
-			go func() { // accept connections, so that Holder returns at once
+			go func() { // so that Holder returns at once
 				for {
 					c, err := listener.Accept()
 					if errors.Is(err, net.ErrClosed) {
@@ -139,7 +136,7 @@ func (l Lock) takeMachine() (listener *net.UnixListener, err error) {
 	return nil, fmt.Errorf("lock this machine for a study: %w", err)
 }
 
-// leaveMachine releases the lock. A forked child shares the socket until exec, so shut it down before closing it.
+// A forked child shares the socket until exec, so shut it down before closing it.
 func leaveMachine(listener *net.UnixListener) {
 	if raw, err := listener.SyscallConn(); err == nil {
 		_ = raw.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RDWR) })
@@ -147,8 +144,8 @@ func leaveMachine(listener *net.UnixListener) {
 	listener.Close()
 }
 
-// Take acquires the lock for a study of labs in the directory run. It also locks a file in that directory, which
-// tells rackless ui that the study is about one of these labs.
+// Take acquires the lock for a study of labs in the directory run. It also locks a file there, which tells rackless ui
+// that the study is about one of these labs.
 func (l Lock) Take(run string) (unlock func(), err error) {
 	listener, err := l.takeMachine()
 	if err != nil {
@@ -174,16 +171,15 @@ func (l Lock) Take(run string) (unlock func(), err error) {
 		}
 		return nil, fmt.Errorf("%s: %w", f.Name(), err)
 	}
-	return func() { // the kernel releases both when the process ends
+	return func() { // the kernel releases both at exit
 		_ = unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_UNLCK})
 		_ = f.Close()
 		leaveMachine(listener)
 	}, nil
 }
 
-// file returns the path of the file that is locked during a study of labs in the directory run. The lock is an open
-// file description lock, see F_OFD_SETLK in fcntl(2), because it can be queried without acquiring it, unlike a
-// flock(2) lock.
+// file is locked by an open file description lock, see F_OFD_SETLK in fcntl(2), which can be queried without acquiring
+// it, unlike a flock(2) lock.
 func file(run string) string { return filepath.Join(run, "study.lock") }
 
 // HeldIn reports whether a study of labs in the directory run is running.
@@ -196,7 +192,7 @@ func HeldIn(run string) (bool, error) {
 		return false, err
 	}
 	defer f.Close()
-	lock := unix.Flock_t{Type: unix.F_RDLCK} // a read lock conflicts with the writer's lock
+	lock := unix.Flock_t{Type: unix.F_RDLCK} // conflicts with the writer's
 	err = unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &lock)
 	return lock.Type == unix.F_WRLCK, err
 }

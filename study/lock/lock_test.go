@@ -22,7 +22,7 @@ func TestTheLockOfTheMachineHasAName(t *testing.T) {
 	}
 }
 
-// A child shares all open files of its parent until exec, which takes a while on a busy machine.
+// A child shares open files until exec, which takes a while on a busy machine.
 func TestAChildThatStartsDoesNotHoldTheLock(t *testing.T) {
 	t.Parallel()
 	l, err := FromEnv(func(string) string { return fmt.Sprintf("rackless-child-test-%d", os.Getpid()) })
