@@ -24,7 +24,6 @@ func parse(t testing.TB, text string) *study.Spec {
 	return s
 }
 
-// A model returns the figure of a run from its cell, its block and a random number generator.
 type model func(cell map[string]string, test, metric string, block int, rng *rand.Rand) float64
 
 func simulate(s *study.Spec, seed uint64, metrics map[string][]string, unit string, m model) *study.Data {
@@ -72,12 +71,12 @@ margin: 5%
 
 var twoMetrics = map[string][]string{"ib_write_lat": {"latency_typical", "latency_p99"}, "ib_write_bw": {"bw_average"}}
 
-// The seed document's conclusion: pinning helps under contention, and has no effect on an idle machine.
+// The conclusion: pinning helps under contention, and has no effect on an idle machine.
 func TestWhatASimulatedStudyShows(t *testing.T) {
 	t.Parallel()
 	d := simulate(parse(t, twoFactors), 1, twoMetrics, "us", func(cell map[string]string, _, metric string, block int,
 		rng *rand.Rand) float64 {
-		v := 100 * math.Exp(0.01*rng.NormFloat64()+0.03*float64(block)) // the machine slows down from block to block
+		v := 100 * math.Exp(0.01*rng.NormFloat64()+0.03*float64(block)) // slower from block to block
 		if cell["contention"] == "cpu:2" {
 			v *= 3
 			if cell["placement"] == "pin" {
@@ -115,7 +114,7 @@ func TestWhatASimulatedStudyShows(t *testing.T) {
 	}
 }
 
-// A factor with one level is constant: it is not compared, and all runs are at that level.
+// A constant factor is not compared.
 func TestAFactorWithOneLevelIsHeld(t *testing.T) {
 	t.Parallel()
 	s := parse(t, "name: h\nlab: pair.yaml\nfactors:\n  placement: [default, pin]\n  contention: "+
@@ -135,12 +134,12 @@ func TestAFactorWithOneLevelIsHeld(t *testing.T) {
 
 var long = flag.Bool("long", false, "simulate 2000 studies of a level against itself, and not 400")
 
-// A level compared with itself must show no effect: under each kind of noise, at most 5 % of studies may report one.
-// With 200 studies, a rate of 7 % would pass for 5 % one time in six, and 4 % would exceed 5 % one time in six. With
-// the 2000 of make test-long, neither may happen.
+// Under each kind of noise, at most 5 % of studies may report an effect of a level against itself. With 200 studies, 7
+// % would pass for 5 % one time in six, and 4 % exceed it one time in six; with the 2000 of make test-long, neither may
+// happen.
 func TestAAStudiesRaiseAtMostFalseAlarmsAsStated(t *testing.T) {
 	t.Parallel()
-	studies, most := 400, 0.05+2.6*math.Sqrt(0.05*0.95/400) // exceeded by chance in 1 of 200 tests
+	studies, most := 400, 0.05+2.6*math.Sqrt(0.05*0.95/400) // exceeded by chance in 1 of 200
 	switch {
 	case *long:
 		studies, most = 2000, 0.05
@@ -193,7 +192,7 @@ func TestAAStudiesRaiseAtMostFalseAlarmsAsStated(t *testing.T) {
 	}
 }
 
-// If a control moves, something else differs between the levels.
+// A moved control means that something else differs.
 func TestAControlThatMovesConfoundsTheComparison(t *testing.T) {
 	t.Parallel()
 	s := parse(t, "name: c\nlab: pair.yaml\nfactors:\n  placement: [default, pin]\nmeasure: [{test: ib_write_lat, "+
@@ -344,8 +343,7 @@ func TestFailedRunsAreCountedAndGiveNoFigures(t *testing.T) {
 		rng *rand.Rand) float64 {
 		return 100 + rng.NormFloat64()
 	})
-	// One run failed, was repeated, and failed again in one test. Another was disturbed and then repeated
-	// successfully.
+	// One run failed twice, another was disturbed and then repeated.
 	bad := d.Runs[3]
 	bad.Status, bad.Error, bad.Values = study.StatusFailed, "ib_write_bw: no result within 3m0s", bad.Values[:2]
 	d.Runs[3] = bad
@@ -403,8 +401,7 @@ func TestTheOrderOfABlock(t *testing.T) {
 	}
 }
 
-// Runs with the same boot of the host are adjacent in each half of a block, and their order is random. A block has
-// two or three boots.
+// Runs of one boot are adjacent in each half of a block, in random order, with two or three boots.
 func TestRunsOfOneBootStandTogether(t *testing.T) {
 	t.Parallel()
 	s := parse(t, "name: boots\nlab: pair.yaml\nfactors:\n  isolation: [none, cpuset, isolcpus]\n  contention: "+
@@ -436,14 +433,13 @@ func TestRunsOfOneBootStandTogether(t *testing.T) {
 		}
 		orders[text] = true
 	}
-	// A third of the cells are isolated, and the first cell is random: 10 of 30 are expected, and values outside 1 to
-	// 23 are less likely than one in 10000.
+	// A third of the cells is isolated: 10 of 30 are expected, and outside 1 to 23 is less likely than one in 10000.
 	if isolatedFirst < 1 || isolatedFirst > 23 || len(orders) < 28 {
 		t.Errorf("isolated first in %d of 30 blocks, %d orders", isolatedFirst, len(orders))
 	}
 }
 
-// In half a design, each level of a factor occurs equally often with each level of each other factor.
+// Each level occurs equally often with each level of other factors.
 func TestHalfADesignIsBalanced(t *testing.T) {
 	t.Parallel()
 	s := parse(t, "name: half\nlab: pair.yaml\ndesign: half\nfactors:\n  placement: [default, pin]\n  contention: "+
@@ -467,7 +463,7 @@ func TestHalfADesignIsBalanced(t *testing.T) {
 	}
 }
 
-// Half a design shows each factor's own effect, whatever the others do.
+// Each factor's own effect shows, whatever the others do.
 func TestHalfADesignShowsMainEffects(t *testing.T) {
 	t.Parallel()
 	s := parse(t, "name: half\nlab: pair.yaml\ndesign: half\nfactors:\n  placement: [default, pin]\n  contention: "+
@@ -493,15 +489,14 @@ func TestHalfADesignShowsMainEffects(t *testing.T) {
 	}
 }
 
-// Percentiles of levels come from all latencies together. They include a tail that occurs in few runs, which an
-// average of percentiles would hide.
+// Percentiles include a tail of few runs, which an average of percentiles would hide.
 func TestPercentilesComeFromAllLatenciesTogether(t *testing.T) {
 	t.Parallel()
 	s := parse(t, "name: tail\nlab: pair.yaml\nfactors:\n  placement: [default, pin]\nmeasure: [{test: ib_write_lat, "+
 		"bytes: 2, metrics: [latency_p99]}]\nblocks: 8\n")
 	d := simulate(s, 1, map[string][]string{"ib_write_lat": {"latency_typical", "latency_p99"}}, "us",
 		func(map[string]string, string, string, int, *rand.Rand) float64 {
-			return 100 // printed by the tool; it is not compared
+			return 100 // printed by the tool, not compared
 		})
 	rng := rand.New(rand.NewPCG(1, 2))
 	for i := range d.Runs {
@@ -531,7 +526,7 @@ func TestPercentilesComeFromAllLatenciesTogether(t *testing.T) {
 			t.Errorf("%s: %d latencies, %d points", x.Cell, x.Count, len(x.Quantiles))
 		}
 	}
-	// The same holds if a level is compared with itself.
+	// Also for a level against itself.
 	same := *s
 	same.Factors = []study.Factor{{Name: "placement", Levels: []string{"default", "default"}}}
 	half := *d
@@ -545,7 +540,7 @@ func TestPercentilesComeFromAllLatenciesTogether(t *testing.T) {
 		r.Comparisons[0].Effect.Quantile != 0.99 || r.Comparisons[0].Effect.A < 900 {
 		t.Errorf("a level against itself: %+v", r.Comparisons)
 	}
-	// If the latencies of one run are missing, the printed percentiles are compared, with a remark.
+	// If one run lacks latencies, printed percentiles are compared, with a remark.
 	d.Runs[3].Histograms = nil
 	if r := analyse(t, d); r.Comparisons[0].Effect.Quantile != 0 ||
 		r.Comparisons[0].Judged.Verdict != stats.Equivalent ||
@@ -557,8 +552,7 @@ func TestPercentilesComeFromAllLatenciesTogether(t *testing.T) {
 	}
 }
 
-// Two settings that help little each but much together: the joint comparison shows it at each level of the third
-// factor.
+// Settings that help little each but much together show it at each level of the third factor.
 func TestSeveralFactorsAreComparedAtOnce(t *testing.T) {
 	t.Parallel()
 	const text = `name: joint

@@ -14,7 +14,7 @@ import (
 	"github.com/rackless/rackless/study/record"
 )
 
-// Memory is measured on the NUMA nodes that have CPUs and exist on every node.
+// Memory is measured on NUMA nodes with CPUs that every node has.
 func TestNUMANodesThatAllNodesHave(t *testing.T) {
 	t.Parallel()
 	node := func(cpus ...int) *facts.Node {
@@ -43,7 +43,7 @@ func TestNUMANodesThatAllNodesHave(t *testing.T) {
 	}
 }
 
-// A node on a real host may have no NIC, for tests that run on a single node.
+// A node on a real host may have no NIC.
 func TestAReportHasNodesWithoutNICs(t *testing.T) {
 	t.Parallel()
 	l, err := lab.Parse("lab.yaml", []byte("name: x\ndriver: libvirt\nnodes:\n  a: {cpus: 1, memory: 256MiB, nics: "+

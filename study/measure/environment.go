@@ -18,8 +18,7 @@ import (
 	"github.com/rackless/rackless/study/record"
 )
 
-// environment lists the conditions that affect figures. It omits names and addresses of the host, because reports are
-// passed on.
+// environment omits names and addresses of the host, because reports are passed on.
 func environment(s *rack.State, samples []bench.Sample) []record.Fact {
 	var out []record.Fact
 	add := func(key, value string) {
@@ -33,7 +32,7 @@ func environment(s *rack.State, samples []bench.Sample) []record.Fact {
 	if err := unix.Uname(&u); err == nil {
 		add("host kernel", unix.ByteSliceToString(u.Release[:]))
 	}
-	if load, err := loadAverage(); err == nil { // omitted if it cannot be read
+	if load, err := loadAverage(); err == nil {
 		add("host load", fmt.Sprintf("%.2f %.2f %.2f (1, 5, 15 minutes)", load.Load1, load.Load5, load.Load15))
 	}
 	add("QEMU", s.QEMU)
@@ -59,7 +58,7 @@ func environment(s *rack.State, samples []bench.Sample) []record.Fact {
 		if n.Facts == nil {
 			continue
 		}
-		// The name of a soft RoCE device says nothing; that it is software matters most.
+		// Its name does not tell that soft RoCE is software.
 		for _, d := range n.Facts.RDMADevices() {
 			what := d.Name
 			if topology.IsSoftRDMA(d.Name) {
@@ -80,7 +79,7 @@ func environment(s *rack.State, samples []bench.Sample) []record.Fact {
 		}
 	}
 	add("tools", strings.Join(tools, ", "))
-	// Only the packages that affect figures; the others of the image would hide them.
+	// Other packages of the image do not affect figures.
 	for _, p := range s.Package {
 		if strings.HasPrefix(p, "perftest=") || strings.HasPrefix(p, "ibverbs-providers=") ||
 			strings.HasPrefix(p, "linux-image-") {
@@ -90,7 +89,6 @@ func environment(s *rack.State, samples []bench.Sample) []record.Fact {
 	return out
 }
 
-// cpuModel returns the kernel's name of the first CPU, or "".
 func cpuModel() string {
 	proc, err := procfs.NewDefaultFS()
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 )
 
 // A journal stores results as they come, so that an interrupted measurement can continue. Its first line is the
-// request; each further line has the results of one test between two nodes, on a node, or on all nodes.
+// request; further lines have one test's results on two nodes, one, or all.
 type journal struct {
 	path string
 	file *os.File // nil: nothing is stored
@@ -23,13 +23,13 @@ type journal struct {
 	done int
 }
 
-// An entry is a line of the journal. Its samples lack single latencies, which JSON omits.
+// Samples of an entry lack single latencies, which JSON omits.
 type entry struct {
 	Samples   []bench.Sample `json:"samples"`
 	Latencies [][]float64    `json:"latencies"`
 }
 
-// openJournal creates a journal at a path, or continues the existing one. With path "", the journal stores nothing.
+// openJournal creates or continues a journal; path "" stores nothing.
 func openJournal(path, asked string, goOn bool) (*journal, error) {
 	j := &journal{path: path}
 	if path == "" {
@@ -47,7 +47,6 @@ func openJournal(path, asked string, goOn bool) (*journal, error) {
 	if j.file, err = os.Create(path); err != nil {
 		return nil, err
 	}
-	// A truncated last line is dropped.
 	if err = j.line(asked); err == nil {
 		for _, e := range j.made {
 			err = errors.Join(err, j.line(e))
@@ -75,7 +74,7 @@ func (j *journal) read(asked string) error {
 		line, err := in.ReadBytes('\n')
 		var e entry
 		if err != nil || json.Unmarshal(line, &e) != nil || len(e.Samples) != len(e.Latencies) {
-			return nil // the end, or a line truncated by a kill
+			return nil // or a line truncated by a kill
 		}
 		for i := range e.Samples {
 			e.Samples[i].Latencies = e.Latencies[i]
@@ -92,8 +91,7 @@ func (j *journal) line(v any) error {
 	return err
 }
 
-// next returns the samples of the next measurement, either from the journal or by calling measure and storing the
-// result.
+// next returns stored samples, or stores those of measure.
 func (j *journal) next(measure func() ([]bench.Sample, error), warn func(error)) ([]bench.Sample, error) {
 	j.done++
 	if j.done <= len(j.made) {
@@ -106,7 +104,7 @@ func (j *journal) next(measure func() ([]bench.Sample, error), warn func(error))
 	}
 	if j.file != nil {
 		e := entry{samples, lists.Map(samples, func(s bench.Sample) []float64 { return s.Latencies })}
-		if failed := j.line(e); failed != nil { // a full disk does not end the measurement
+		if failed := j.line(e); failed != nil { // a full disk ends no measurement
 			warn(failed)
 			j.end()
 		}
@@ -114,7 +112,7 @@ func (j *journal) next(measure func() ([]bench.Sample, error), warn func(error))
 	return samples, nil
 }
 
-// cut closes the journal of an interrupted measurement, and adds to the error how to continue.
+// cut adds to the error how to continue.
 func (j *journal) cut(err error) error {
 	if j.file != nil {
 		j.file.Close()

@@ -11,7 +11,7 @@ import (
 	"github.com/rackless/rackless/bench"
 )
 
-// A measurement that is interrupted after its second test continues with the third.
+// After the second test, it continues with the third.
 func TestAMeasurementGoesOnWhereItWasCutOff(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "lab", "x")
@@ -53,7 +53,7 @@ func TestAMeasurementGoesOnWhereItWasCutOff(t *testing.T) {
 	want(err, "interrupted; 2 measured before are kept: the same command with --continue goes on")
 	_, err = run(true, "r", "")
 	want(err, `what was cut off was another measurement: "q"`)
-	// A kill can truncate the file within a line.
+	// A kill can truncate a line.
 	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
 	if err == nil {
 		_, err = f.WriteString(`{"samples":[{"test":"c"`)
@@ -77,7 +77,7 @@ func TestAMeasurementGoesOnWhereItWasCutOff(t *testing.T) {
 	}
 }
 
-// Measurements continue even if they cannot be stored.
+// A full disk does not end a measurement.
 func TestAJournalOnAFullDisk(t *testing.T) {
 	t.Parallel()
 	j, err := openJournal(filepath.Join(t.TempDir(), "x"), "q", false)

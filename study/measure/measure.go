@@ -1,5 +1,4 @@
-// Package measure runs the engines of package bench on a running lab, and collects the data of its report: the nodes,
-// the environment, and the paths that the figures took.
+// Package measure runs the engines of package bench on a running lab, and collects the data of its report.
 package measure
 
 import (
@@ -31,32 +30,28 @@ import (
 // A Request describes a measurement.
 type Request struct {
 	Engines []bench.Engine
-	// Suite is the name of the suite in Engines, or "" if the tests were named individually. Tests of a suite are
-	// skipped if the nodes lack their tool; a named test fails instead.
+	// Suite is a name in Engines, or "" for single tests. Tests of a suite are skipped if the nodes lack their tool; a
+	// named test fails.
 	Suite   string
-	Pairs   []bench.Pair // pairs of nodes, for engines that run between two
+	Pairs   []bench.Pair // for engines between two nodes
 	Options bench.Options
-	// ServerCPU and ServerNUMA place the server's tool, like CPU and NUMA of bench.Options. If both are "", Options
-	// apply to the server as well.
+	// They place the server's tool; if both are "", Options apply to it as well.
 	ServerCPU, ServerNUMA string
-	WarmUps               int           // measurements before each one, with discarded figures
+	WarmUps               int           // discarded, before each
 	CoolDown              time.Duration // pause before each measurement
-	Repeat                int           // number of rounds; 0 means one
-	// Images is the directory of images, for engines that run outside of nodes.
+	Repeat                int           // rounds; 0 means one
+	// Images is the directory of images, for engines outside of nodes.
 	Images string
-	// Journal is a file that stores results until the measurement is complete, or "" for no journal. Continue resumes
-	// from an existing one.
+	// Journal stores results until the measurement is complete; "" is none. Continue resumes from an existing one.
 	Journal  string
 	Continue bool
 }
 
-// mostRaw is the highest number of iterations for which every latency is kept: a node's output must fit into one
-// answer of its agent.
+// mostRaw is the most iterations with every latency kept: a node's output must fit into one answer of its agent.
 const mostRaw = 200_000
 
-// Run measures a lab and returns the report. It calls verify, which takes longer, once the request is known to suit
-// the nodes, returns its error, and reports its findings. A failed measurement is a sample with a reason; an error
-// means that there is no report. by is the version of rackless.
+// Run measures a lab and returns the report. It calls verify, which takes longer, once the request is known to suit the
+// nodes. A failed measurement is a sample with a reason; an error means no report.
 func Run(ctx context.Context, r *rack.Rack, q Request, verify func() ([]finding.Finding, error), p *rack.Progress,
 	by string) (data record.Record, err error) {
 	defer func() { p.End(err) }()
@@ -90,7 +85,6 @@ func Run(ctx context.Context, r *rack.Rack, q Request, verify func() ([]finding.
 	return data, nil
 }
 
-// manyPairs is more than the pairs of a small lab.
 const manyPairs = 10
 
 type session struct {
@@ -100,13 +94,13 @@ type session struct {
 	known         *paths
 	opts          bench.Options
 	engines       []bench.Engine
-	single, pairs [][2]bench.Endpoint         // endpoints of engines: on each node alone, and between pairs
-	byNIC         map[int][][2]bench.Endpoint // pairs between other NICs than the first
+	single, pairs [][2]bench.Endpoint         // on each node alone, and between pairs
+	byNIC         map[int][][2]bench.Endpoint // NICs other than the first
 	proof         *prover
 	watch         watched
 }
 
-// begin prepares a session. It fails if the nodes cannot run an engine at all, for example with more ranks than CPUs.
+// begin fails if the nodes cannot run an engine at all, for example with more ranks than CPUs.
 func begin(ctx context.Context, r *rack.Rack, q Request, p *rack.Progress) (*session, error) {
 	s := &session{Request: q, progress: p, opts: q.Options, engines: q.Engines}
 	s.runner = &bench.Runner{Exec: r, FirstPort: rand.IntN(bench.Ports), Accelerator: r.State.Accel,
@@ -114,7 +108,7 @@ func begin(ctx context.Context, r *rack.Rack, q Request, p *rack.Progress) (*ses
 		CoolDown: q.CoolDown, Progress: func(e bench.Progress) { noteFailure(p, e) }}
 	launcher := mpi.ForLab(r, image.Options{Cache: q.Images, Progress: func(s string) { p.Note("%s", s) }})
 	s.runner.Launcher = launcher
-	// This check comes first, so that too many ranks do not end a measurement halfway.
+	// Too many ranks must not end a measurement halfway.
 	for _, e := range q.Engines {
 		err := s.runner.Allowed(e, q.Options)
 		if g, together := e.Group(); err == nil && together {
@@ -127,7 +121,7 @@ func begin(ctx context.Context, r *rack.Rack, q Request, p *rack.Progress) (*ses
 	return s, nil
 }
 
-// run runs every engine between every pair or on every node, one at a time so that they do not disturb each other.
+// Engines run one at a time, so that they do not disturb each other.
 func (s *session) run(ctx context.Context, r *rack.Rack) ([]bench.Sample, error) {
 	if err := s.choose(ctx, r); err != nil {
 		return nil, err
@@ -141,14 +135,14 @@ func (s *session) run(ctx context.Context, r *rack.Rack) ([]bench.Sample, error)
 		return nil, err
 	}
 	all, err := s.measure(ctx, kept)
-	// If all tests of a suite were skipped, an empty report would look like a success.
+	// An empty report of a suite would look like a success.
 	if err == nil && len(all) == 0 {
 		err = fmt.Errorf("suite %s: the nodes of lab %s have no tool for any of its tests", s.Suite, r.Lab.Name)
 	}
 	return all, err
 }
 
-// choose sets the endpoints of engines, and keeps the engines of a suite that the nodes can run.
+// choose keeps the engines of a suite that the nodes can run.
 func (s *session) choose(ctx context.Context, r *rack.Rack) (err error) {
 	var nodes []bench.Endpoint
 	endpoints := make(map[string]bench.Endpoint)
@@ -166,12 +160,12 @@ func (s *session) choose(ctx context.Context, r *rack.Rack) (err error) {
 		if s.engines, err = forGPUs(ctx, r, s.runner.Exec); err != nil {
 			return err
 		}
-		s.opts.Bytes = cmp.Or(s.opts.Bytes, bench.QuickBytes) // all sizes of each GPU by each NIC would take hours
+		s.opts.Bytes = cmp.Or(s.opts.Bytes, bench.QuickBytes) // all sizes of each GPU and NIC would take hours
 	}
 	if err := s.chooseNICs(r); err != nil {
 		return err
 	}
-	// 0 iterations means the tool's default, which is far below.
+	// 0 is the tool's default, far below.
 	s.opts.Raw = s.opts.Iterations <= mostRaw
 	if r.State.EmulatedHost {
 		s.opts.Accelerator = bench.Nested
@@ -183,7 +177,6 @@ func (s *session) choose(ctx context.Context, r *rack.Rack) (err error) {
 	if s.Suite == "" || s.Suite == bench.SuiteGPUDirect {
 		return s.fit(ctx, nodes)
 	}
-	// CPUs or memory nodes named by the user replace the choice of NUMA nodes.
 	if s.opts.CPU == "" && s.opts.NUMA == "" {
 		if s.engines, err = byNUMANode(ctx, r, s.engines); err != nil {
 			return err
@@ -206,7 +199,6 @@ func (s *session) endsOf(e bench.Engine) [][2]bench.Endpoint {
 	return s.pairs
 }
 
-// foretell counts the measurements, and reports the expected time of many of them before the first one starts.
 func (s *session) foretell() {
 	var takes, quick time.Duration
 	fast := s.opts
@@ -226,8 +218,7 @@ func (s *session) foretell() {
 	}
 }
 
-// journal opens the journal of a measurement. Without one an interrupted measurement cannot continue, which is an
-// error only with --continue.
+// Without a journal an interrupted measurement cannot continue, an error only with --continue.
 func (s *session) journal(what string) (*journal, error) {
 	kept, err := openJournal(s.Journal, what, s.Continue)
 	if err != nil && s.Continue {
@@ -250,7 +241,7 @@ func (s *session) unkept(err error) {
 func (s *session) measure(ctx context.Context, kept *journal) (all []bench.Sample, err error) {
 	for _, e := range s.engines {
 		s.progress.Begin(e.Name)
-		var failed error // the reason was shown after the last attempt
+		var failed error // shown after the last attempt
 		ends := s.endsOf(e)
 		for i, end := range ends {
 			if len(ends) > 1 {
@@ -282,7 +273,7 @@ func (s *session) measure(ctx context.Context, kept *journal) (all []bench.Sampl
 	return all, nil
 }
 
-// asked describes a measurement, to check whether an interrupted one is the same.
+// asked tells whether an interrupted measurement is the same.
 func asked(lab string, engines []bench.Engine, q Request) string {
 	names := lists.Map(engines, func(e bench.Engine) string { return e.Name })
 	return fmt.Sprintf("%s: %s; %v; %+v; %d rounds, %d warm-ups, %v between; server %s %s", lab,
@@ -295,8 +286,7 @@ type watched struct {
 	begun, all int
 }
 
-// next begins the next measurement. It returns functions for its description and the time left, estimated from the
-// mean time of the earlier ones.
+// next returns functions for its description and the time left, by the mean of earlier ones.
 func (w *watched) next(client, server string) (look func() string, left func() time.Duration) {
 	done, began := w.begun, time.Now()
 	mean := began.Sub(w.began) / time.Duration(max(1, done))
@@ -323,7 +313,7 @@ func noteFailure(p *rack.Progress, e bench.Progress) {
 	p.Note("%s %s: attempt %d failed: %v", e.Engine, where, e.Attempt, e.Err)
 }
 
-// runnable returns the engines that the nodes can run, and notes the others by reason.
+// runnable notes the other engines by reason.
 func runnable(ctx context.Context, runner *bench.Runner, engines []bench.Engine, opts bench.Options,
 	nodes []bench.Endpoint, p *rack.Progress) ([]bench.Engine, error) {
 	var fit []bench.Engine
@@ -350,8 +340,7 @@ func runnable(ctx context.Context, runner *bench.Runner, engines []bench.Engine,
 	return fit, nil
 }
 
-// byNUMANode repeats the memory engines for each NUMA node with CPUs that all nodes of the lab have, if there are
-// several.
+// byNUMANode repeats the memory engines for each NUMA node, if there are several.
 func byNUMANode(ctx context.Context, r *rack.Rack, engines []bench.Engine) ([]bench.Engine, error) {
 	if !slices.ContainsFunc(engines, func(e bench.Engine) bool { return e.Suite == bench.SuiteMemory }) {
 		return engines, nil
@@ -368,7 +357,6 @@ func byNUMANode(ctx context.Context, r *rack.Rack, engines []bench.Engine) ([]be
 	return out, nil
 }
 
-// numaNodes returns the NUMA nodes with CPUs that all nodes of a lab have.
 func numaNodes(nodes []*facts.Node) []int {
 	have := map[int]int{}
 	for _, n := range nodes {
@@ -378,12 +366,12 @@ func numaNodes(nodes []*facts.Node) []int {
 			}
 		}
 	}
-	// A placement applies to both ends: a NUMA node that some nodes lack would fail there.
+	// A placement applies to both ends, which both need the node.
 	maps.DeleteFunc(have, func(_, count int) bool { return count < len(nodes) })
 	return lists.Keys(have)
 }
 
-// Describe collects the data of a lab's report besides the judgements. by is the version of rackless.
+// Describe collects the data of a lab's report besides the judgements.
 func Describe(r *rack.Rack, findings []finding.Finding, samples []bench.Sample, by string) record.Record {
 	s := r.State
 	data := record.Record{
@@ -395,7 +383,7 @@ func Describe(r *rack.Rack, findings []finding.Finding, samples []bench.Sample, 
 		node := reportNode(r.Lab, n)
 		node.Accelerator, node.Driver = s.Nodes[i].Accelerator, s.Driver
 		if ep, err := r.Endpoint(n.Name); err == nil && ep.Device != "" {
-			// otherwise the node is shown without an RDMA device, and a finding has the reason
+			// otherwise a finding has the reason
 			node.RDMADevice, node.GIDIndex, node.IBMTU = ep.Device, ep.GIDIndex, r.Lab.Fabric.RDMAPayload()
 		}
 		data.Nodes = append(data.Nodes, node)
@@ -403,7 +391,7 @@ func Describe(r *rack.Rack, findings []finding.Finding, samples []bench.Sample, 
 	return data
 }
 
-// reportNode returns a node of a lab with its first NIC. A node on a real host may have none.
+// A node on a real host may have no NIC.
 func reportNode(l *lab.Lab, n lab.Node) record.Node {
 	node := record.Node{Name: n.Name, CPUs: n.CPUs, Memory: int64(n.Memory)}
 	if len(n.NICs) > 0 {

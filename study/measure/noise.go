@@ -18,16 +18,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A noise measures the use of the host's CPUs by other programs while the lab is idle. No test runs meanwhile, so
-// everything that runs is a disturbance.
+// A noise is the CPU use of other programs while the lab is idle, so everything that runs disturbs.
 type noise struct {
 	proc  fs.FS // of the host
 	lab   []int // processes of the lab
 	own   func() float64
-	watch func(ctx context.Context) error // waits while the CPU times add up
+	watch func(ctx context.Context) error
 }
 
-// noiseTime is long compared with a tick of the kernel's CPU times (10 ms), and short for a person.
+// noiseTime is long compared with the kernel's ticks (10 ms), and short for a person.
 const noiseTime = 500 * time.Millisecond
 
 // noiseOf returns nil if the nodes run on another machine.
@@ -51,7 +50,7 @@ func noiseOf(s *rack.State) *noise {
 	return n
 }
 
-// ownTime returns the CPU time of this process in seconds.
+// ownTime is in seconds.
 func ownTime() float64 {
 	var u unix.Rusage
 	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {
@@ -60,7 +59,7 @@ func ownTime() float64 {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()
 }
 
-// floor returns the present noise floor, or nil if it cannot be read or is not of this machine.
+// floor returns nil if it cannot be read or is not of this machine.
 func (n *noise) floor(ctx context.Context) *record.NoiseFloor {
 	if n == nil {
 		return nil
@@ -78,7 +77,7 @@ func (n *noise) floor(ctx context.Context) *record.NoiseFloor {
 	f := record.NoiseFloor{Others: max(0, after.Busy-before.Busy-(labAfter-lab)) / seconds,
 		Steal: max(0, after.Steal-before.Steal) / seconds, CPUs: n.cpus()}
 	if load, _, ok := strings.Cut(n.text("loadavg"), " "); ok {
-		f.Load, _ = strconv.ParseFloat(load, 64) // left out if it is no number
+		f.Load, _ = strconv.ParseFloat(load, 64) // left out if no number
 	}
 	return &f
 }
@@ -91,7 +90,7 @@ func (n *noise) text(name string) string {
 	return string(b)
 }
 
-// times returns the CPU times of the machine and of the lab's processes, with this one.
+// times counts this process to the lab.
 func (n *noise) times() (all facts.CPUTime, lab float64, ok bool) {
 	all, err := facts.ParseCPUTime(n.text("stat"))
 	if err != nil {
@@ -106,13 +105,11 @@ func (n *noise) times() (all facts.CPUTime, lab float64, ok bool) {
 	return all, lab, true
 }
 
-// cpus counts the lines of single CPUs: "cpu0 ...".
 func (n *noise) cpus() int { return max(1, strings.Count(n.text("stat"), "\ncpu")) }
 
-// maxOthers is the share of all CPUs that others may use, if it is more than study.MaxForeign.
+// maxOthers is the share of CPUs for others, if above study.MaxForeign.
 const maxOthers = 0.05
 
-// disturbed says that other programs kept the machine busy before or after a measurement, or returns "".
 func disturbed(before, after *record.NoiseFloor) string {
 	var parts []string
 	for _, x := range []struct {

@@ -13,7 +13,7 @@ import (
 	"github.com/rackless/rackless/vm"
 )
 
-// proc returns the files of a machine of two CPUs. Times are in ticks of 10 ms.
+// proc is a machine of two CPUs. Times are in ticks of 10 ms.
 func proc(busy, steal, lab int) fstest.MapFS {
 	return fstest.MapFS{
 		"stat": {Data: fmt.Appendf(nil, "cpu %d 0 0 100 0 0 0 %d 0 0\ncpu0 1 0 0 0 0 0 0 0 0 0\n"+
@@ -55,7 +55,7 @@ func TestNoiseFloorIsWithoutTheLab(t *testing.T) {
 	}
 }
 
-// The files of this machine have the form that is read.
+// This machine's files have the form that is read.
 func TestNoiseFloorOfThisMachine(t *testing.T) {
 	t.Parallel()
 	n := noiseOf(&rack.State{Driver: "qemu"})

@@ -14,25 +14,22 @@ import (
 	"github.com/rackless/rackless/rack/verify/checks"
 )
 
-// A factReader provides the facts of a lab's nodes; it is a *rack.Rack except in tests.
 type factReader interface {
 	bench.Executor
 	Facts(ctx context.Context, node string) (*facts.Node, error)
 }
 
-// paths collects properties of the paths between nodes during measurements. Unreadable ones stay unknown, and
-// emulated labs are skipped, because their figures are not judged.
+// paths keeps unreadable properties unknown, and skips emulated labs: their figures are not judged.
 type paths struct {
 	lab      factReader
 	emulated bool
 	opts     bench.Options
-	ibMTU    map[string]int         // active MTU by node and RDMA device, from the checks
-	nodes    map[string]*facts.Node // nil if it could not be read
+	ibMTU    map[string]int         // by node and RDMA device, from the checks
+	nodes    map[string]*facts.Node // nil if unreadable
 	runs     map[string]expect.Path // by run
 }
 
-// newPaths takes the active MTUs from the last verification, because querying the ports would disturb the next
-// measurement.
+// newPaths takes the MTUs from the last verification: querying ports would disturb the next measurement.
 func newPaths(lab factReader, emulated bool, opts bench.Options, findings []finding.Finding) *paths {
 	w := &paths{lab: lab, emulated: emulated, opts: opts, ibMTU: map[string]int{}, nodes: map[string]*facts.Node{},
 		runs: map[string]expect.Path{}}
@@ -44,7 +41,6 @@ func newPaths(lab factReader, emulated bool, opts bench.Options, findings []find
 	return w
 }
 
-// observe calls run, and records the path's properties around it.
 func (w *paths) observe(ctx context.Context, e bench.Engine, client, server bench.Endpoint,
 	run func() ([]bench.Sample, error)) ([]bench.Sample, error) {
 	if w.emulated || e.Local && !e.Copies() {
@@ -54,7 +50,7 @@ func (w *paths) observe(ctx context.Context, e bench.Engine, client, server benc
 	if !e.Local {
 		before[server.Node] = w.cpuTime(ctx, server.Node)
 	}
-	// Only the measurement is between the two readings of CPU time. Everything slower is read afterwards.
+	// Only the measurement is between the two readings of CPU time.
 	samples, err := run()
 	if err != nil || len(samples) == 0 {
 		return samples, err
@@ -65,7 +61,6 @@ func (w *paths) observe(ctx context.Context, e bench.Engine, client, server benc
 	} else {
 		p.Client, p.Server = w.side(ctx, e, client), w.side(ctx, e, server)
 	}
-	// A side without a first reading has nothing to compare with.
 	for _, s := range []*expect.Side{&p.Client, &p.Server} {
 		b := before[s.Node]
 		if b == nil {
@@ -78,16 +73,14 @@ func (w *paths) observe(ctx context.Context, e bench.Engine, client, server benc
 	if load, err := loadAverage(); err == nil {
 		p.Load = load.Load1
 	} else {
-		p.HostCPUs = 0 // an unknown load is not judged
+		p.HostCPUs = 0 // unknown: not judged
 	}
 	w.runs[samples[0].Run] = p
 	return samples, nil
 }
 
-// path returns the path of a run, for expect.Judge.
 func (w *paths) path(_, _, run string) expect.Path { return w.runs[run] }
 
-// cpuTime returns the CPU times of a node, or nil if they cannot be read.
 func (w *paths) cpuTime(ctx context.Context, node string) *facts.CPUTime {
 	out, err := w.lab.Exec(ctx, node, []string{"cat", "/proc/stat"})
 	if err != nil || out.ExitCode != 0 {
@@ -100,7 +93,7 @@ func (w *paths) cpuTime(ctx context.Context, node string) *facts.CPUTime {
 	return &t
 }
 
-// side describes one end of a path. It reads a node's facts only once, because that takes longer than a short test.
+// side reads a node's facts once: that takes longer than a short test.
 func (w *paths) side(ctx context.Context, e bench.Engine, ep bench.Endpoint) expect.Side {
 	node, ok := w.nodes[ep.Node]
 	if !ok {
@@ -115,8 +108,7 @@ func (w *paths) side(ctx context.Context, e bench.Engine, ep bench.Endpoint) exp
 	return s
 }
 
-// copySide describes a node that has just copied to or from its GPUs. It reads the links again, because a driver
-// lowers the speed of an idle link.
+// copySide reads the links after a copy, because a driver lowers the speed of an idle link.
 func (w *paths) copySide(ctx context.Context, ep bench.Endpoint) expect.Side {
 	var ids string
 	out, err := w.lab.Exec(ctx, ep.Node, []string{"nvidia-smi", "--query-gpu=pci.bus_id", "--format=csv,noheader"})
@@ -127,7 +119,7 @@ func (w *paths) copySide(ctx context.Context, ep bench.Endpoint) expect.Side {
 	return expect.CopySideOf(ep, w.opts.PlaceOf(ep), ids, node)
 }
 
-// gpu asks NVIDIA's driver for a GPU's PCI address, and takes the NUMA node from the facts of the node.
+// gpu gets the address from NVIDIA's driver, and the NUMA node from the facts.
 func (w *paths) gpu(ctx context.Context, node *facts.Node, name, gpu string) *expect.GPUMemory {
 	out, err := w.lab.Exec(ctx, name, []string{"nvidia-smi", "--query-gpu=pci.bus_id", "--format=csv,noheader", "-i",
 		gpu})

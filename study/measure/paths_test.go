@@ -14,7 +14,7 @@ import (
 	"github.com/rackless/rackless/rack/verify/checks"
 )
 
-// aLab is two nodes with NICs and an NVIDIA GPU. Each reading of /proc/stat adds 3 s of work and 1 s of stolen time.
+// aLab is two nodes with an NVIDIA GPU. Each reading of /proc/stat adds 3 s of work and 1 s of stolen time.
 type aLab struct {
 	looks map[string]int
 	asked []string
@@ -85,7 +85,7 @@ func TestWhatIsKnownOfAPath(t *testing.T) {
 	if c.GPU == nil || c.GPU.NUMANode != 1 || c.GPU.Name != "GPU 4" {
 		t.Errorf("GPU: %+v", c.GPU)
 	}
-	// Values that cannot be read are unknown, and stop nothing.
+	// Unreadable values stop nothing.
 	w = newPaths(&aLab{looks: map[string]int{}, deaf: true}, false, bench.Options{}, nil)
 	if _, err := w.observe(t.Context(), e, at("vm01"), at("vm00"), measured); err != nil {
 		t.Fatal(err)
@@ -93,7 +93,7 @@ func TestWhatIsKnownOfAPath(t *testing.T) {
 	if c := w.path("", "", "r").Client; c.Rate != 100 || c.Steal != nil || c.GPU != nil || c.NUMANode != nil {
 		t.Errorf("a node that does not answer: %+v", c)
 	}
-	// An emulated lab is not queried: it would cost time, and its figures are only compared with their link rate.
+	// An emulated lab is not queried.
 	lab = &aLab{looks: map[string]int{}}
 	w = newPaths(lab, true, bench.Options{}, findings)
 	if _, err := w.observe(t.Context(), e, at("vm01"), at("vm00"), measured); err != nil || len(lab.asked) > 0 ||
@@ -134,7 +134,7 @@ func TestWhatIsKnownOfCopies(t *testing.T) {
 			t.Errorf("asked %q", asked)
 		}
 	}
-	// Copies within a GPU have no path, so nothing is queried for them.
+	// Copies within a GPU have no path.
 	lab = &aLab{looks: map[string]int{}}
 	w = newPaths(lab, false, bench.Options{}, nil)
 	if _, err := w.observe(t.Context(), engine("gpu_bandwidth_local"), bench.Endpoint{Node: "vm01"}, bench.Endpoint{},

@@ -20,7 +20,7 @@ import (
 	"github.com/rackless/rackless/study/record"
 )
 
-// forGPUs returns the engines of suite gpudirect for the GPUs and NICs that all nodes of a lab have.
+// forGPUs makes the engines for GPUs and NICs that all nodes have.
 func forGPUs(ctx context.Context, r *rack.Rack, exec bench.Executor) ([]bench.Engine, error) {
 	gpus, nics := -1, -1
 	least := func(have *int, n int) {
@@ -46,7 +46,6 @@ func forGPUs(ctx context.Context, r *rack.Rack, exec bench.Executor) ([]bench.En
 	return tool.GPUDirect(gpus, nics), nil
 }
 
-// between returns the endpoints of the pairs.
 func (s *session) between(endpoints map[string]bench.Endpoint) [][2]bench.Endpoint {
 	return lists.Map(s.Pairs, func(p bench.Pair) [2]bench.Endpoint {
 		server := endpoints[p.Server]
@@ -55,7 +54,6 @@ func (s *session) between(endpoints map[string]bench.Endpoint) [][2]bench.Endpoi
 	})
 }
 
-// chooseNICs sets the endpoints of engines that name a NIC.
 func (s *session) chooseNICs(r *rack.Rack) error {
 	s.byNIC = make(map[int][][2]bench.Endpoint)
 	for _, e := range s.engines {
@@ -78,7 +76,6 @@ func (s *session) chooseNICs(r *rack.Rack) error {
 	return nil
 }
 
-// fit keeps the engines of a suite that the nodes can run.
 func (s *session) fit(ctx context.Context, nodes []bench.Endpoint) (err error) {
 	if s.Suite != "" {
 		s.engines, err = runnable(ctx, s.runner, s.engines, s.opts, nodes, s.progress)
@@ -86,24 +83,22 @@ func (s *session) fit(ctx context.Context, nodes []bench.Endpoint) (err error) {
 	return err
 }
 
-// A gpuLab provides the facts for a prover; it is a *rack.Rack except in tests.
 type gpuLab interface {
 	bench.Executor
 	VRAM(ctx context.Context) ([]rack.VRAM, error)
 }
 
-// A prover observes tests that name a NIC, in labs whose GPUs are emulated: which bytes their NICs moved to and from
-// memory of GPUs.
+// A prover observes, in labs with emulated GPUs, which bytes NICs moved to and from memory of GPUs.
 type prover struct {
-	lab   gpuLab // nil if the GPUs of the lab are not emulated
+	lab   gpuLab // nil if not emulated
 	nics  map[string][]string
 	nodes map[string]*gpuNode
 	seen  []record.GPUPath
 }
 
-// A gpuNode holds the GPUs of a node in the order of CUDA.
+// A gpuNode has its GPUs in CUDA's order.
 type gpuNode struct {
-	starts [][]uint64 // addresses of the regions of each
+	starts [][]uint64 // of each GPU's regions
 	matrix *smi.Matrix
 }
 
@@ -120,7 +115,6 @@ func newProver(r *rack.Rack) *prover {
 	return p
 }
 
-// paths returns the paths of the GPUs and NICs that were observed, by node, NIC and GPU.
 func (p *prover) paths() []record.GPUPath {
 	if p == nil {
 		return nil
@@ -128,7 +122,7 @@ func (p *prover) paths() []record.GPUPath {
 	return p.seen
 }
 
-// modelled adds the rates that the profiles of the nodes set for paths.
+// modelled adds the rates of the nodes' profiles.
 func modelled(all []record.GPUPath, l *lab.Lab) []record.GPUPath {
 	for i := range all {
 		g := &all[i]
@@ -141,7 +135,7 @@ func modelled(all []record.GPUPath, l *lab.Lab) []record.GPUPath {
 	return all
 }
 
-// look notes the paths of a test's ends, also if its result is there from before.
+// look notes the paths also if a result is there from before.
 func (p *prover) look(ctx context.Context, e bench.Engine, ends ...bench.Endpoint) error {
 	nic, ok := e.NIC()
 	if p == nil || p.lab == nil || !ok {
@@ -155,8 +149,7 @@ func (p *prover) look(ctx context.Context, e bench.Engine, ends ...bench.Endpoin
 	return nil
 }
 
-// observe calls run, and adds the bytes that the NICs moved meanwhile to its samples. If these are fewer than the tool
-// says it has moved, the measurement has failed.
+// observe adds the bytes that the NICs moved to the samples. Fewer than the tool's make a failed measurement.
 func (p *prover) observe(ctx context.Context, e bench.Engine, client, server bench.Endpoint,
 	run func() ([]bench.Sample, error)) ([]bench.Sample, error) {
 	if _, ok := e.NIC(); p == nil || p.lab == nil || !ok {
@@ -172,7 +165,7 @@ func (p *prover) observe(ctx context.Context, e bench.Engine, client, server ben
 		return samples, err
 	}
 	if before == nil || after == nil {
-		return samples, nil // the GPU was not found, and a figure without proof is shown as such
+		return samples, nil // the figure is shown without proof
 	}
 	moved := &bench.VRAM{Client: since(after.Client, before.Client), Server: since(after.Server, before.Server)}
 	for i := range samples {
@@ -186,7 +179,6 @@ func since(after, before bench.Moved) bench.Moved {
 		Received: after.Received - before.Received, Sent: after.Sent - before.Sent}
 }
 
-// proven returns the samples, or a failed one if the NICs moved less to or from VRAM than the figures say.
 func proven(e bench.Engine, samples []bench.Sample, moved *bench.VRAM) []bench.Sample {
 	if _, ok := e.GPU(); !ok {
 		return samples
@@ -215,7 +207,7 @@ func proven(e bench.Engine, samples []bench.Sample, moved *bench.VRAM) []bench.S
 	return samples
 }
 
-// read returns the counters of both ends, or nil if the emulation does not know a GPU of the test.
+// read returns nil if the emulation does not know a GPU of the test.
 func (p *prover) read(ctx context.Context, e bench.Engine, client, server bench.Endpoint) (*bench.VRAM, error) {
 	all, err := p.lab.VRAM(ctx)
 	if err != nil {
@@ -260,7 +252,7 @@ func (p *prover) readEnd(ctx context.Context, e bench.Engine, ep bench.Endpoint,
 	return err == nil, err
 }
 
-// number returns the number in CUDA's order of the GPU with a region at an address, or -1.
+// number is in CUDA's order, or -1.
 func (n *gpuNode) number(address uint64) int {
 	if address == 0 {
 		return -1
@@ -268,11 +260,10 @@ func (n *gpuNode) number(address uint64) int {
 	return slices.IndexFunc(n.starts, func(all []uint64) bool { return slices.Contains(all, address) })
 }
 
-// gpuRegions prints the PCI address of each GPU, in the order of CUDA, and where its regions begin.
+// gpuRegions prints PCI addresses in CUDA's order, with the regions.
 const gpuRegions = `nvidia-smi --query-gpu=pci.bus_id --format=csv,noheader | tr A-Z a-z | while read -r id; do
 	echo $id $(cut -d" " -f1 "/sys/bus/pci/devices/${id#0000}/resource"); done`
 
-// node reads the GPUs of a node once, and notes the paths to the NIC of an endpoint.
 func (p *prover) node(ctx context.Context, ep bench.Endpoint, nic int) (*gpuNode, error) {
 	n := p.nodes[ep.Node]
 	if n == nil {
@@ -284,7 +275,7 @@ func (p *prover) node(ctx context.Context, ep bench.Endpoint, nic int) (*gpuNode
 		if out, err = p.lab.Exec(ctx, ep.Node, []string{"nvidia-smi", "topo", "-m"}); err != nil {
 			return nil, err
 		}
-		n.matrix, _ = smi.ParseMatrix(out.Stdout) // without it the paths are unknown
+		n.matrix, _ = smi.ParseMatrix(out.Stdout) // without it, paths are unknown
 		p.nodes[ep.Node] = n
 	}
 	if nic >= len(p.nics[ep.Node]) || slices.ContainsFunc(p.seen, func(g record.GPUPath) bool {
@@ -299,7 +290,6 @@ func (p *prover) node(ctx context.Context, ep bench.Endpoint, nic int) (*gpuNode
 	return n, nil
 }
 
-// regions reads the output of gpuRegions.
 func regions(text string) (all [][]uint64) {
 	for line := range strings.Lines(text) {
 		fields := strings.Fields(line)
@@ -330,7 +320,7 @@ func (n *gpuNode) path(gpu int, device string) string {
 	return n.matrix.Cells[g][nic].String()
 }
 
-// ported reads the bytes that an RDMA device has received and sent. Its counters are in words of four bytes.
+// ported reads counters in words of four bytes.
 func (p *prover) ported(ctx context.Context, ep bench.Endpoint) (received, sent uint64, err error) {
 	dir := "/sys/class/infiniband/" + ep.Device + "/ports/1/counters/"
 	out, err := p.lab.Exec(ctx, ep.Node, []string{"cat", dir + "port_rcv_data", dir + "port_xmit_data"})

@@ -15,12 +15,12 @@ import (
 	"github.com/rackless/rackless/study/record"
 )
 
-// gpuRegionsOutput is the output of gpuRegions on a node with two GPUs, recorded in an emulated lab.
+// Recorded on a node with two GPUs in an emulated lab.
 const gpuRegionsOutput = `00000000:04:00.0 0x00000000fe600000 0x0000000000000000 0x000000ff20000000 0x0000000000000000
 00000000:08:00.0 0x00000000fe200000 0x0000000000000000 0x000000ff00000000 0x0000000000000000
 `
 
-// topoOutput is the output of nvidia-smi topo -m on the same node.
+// topoOutput is of nvidia-smi topo -m on the same node.
 const topoOutput = `	GPU0	GPU1	NIC0	NIC1	CPU Affinity	NUMA Affinity	GPU NUMA ID
 GPU0	 X 	PHB	PIX	PHB	0	N/A		N/A
 GPU1	PHB	 X 	PHB	PIX	0	N/A		N/A
@@ -42,9 +42,8 @@ NIC Legend:
   NIC1: mlx5_1
 `
 
-// A twoGPULab is two such nodes, whose counters rise with every test.
 type twoGPULab struct {
-	written, read, words uint64 // of the server's GPU 1 by its NIC eth1, and of each port
+	written, read, words uint64 // of the server's GPU 1 by eth1, and of each port
 }
 
 func (l *twoGPULab) Exec(_ context.Context, _ string, argv []string) (bench.Output, error) {
@@ -63,7 +62,7 @@ func (l *twoGPULab) Exec(_ context.Context, _ string, argv []string) (bench.Outp
 func (l *twoGPULab) VRAM(context.Context) ([]rack.VRAM, error) {
 	var all []rack.VRAM
 	for _, node := range []string{"vm00", "vm01"} {
-		// The emulation counts GPUs in another order than CUDA.
+		// The emulation's order is not CUDA's.
 		all = append(all, rack.VRAM{Node: node, GPU: 0, Address: 0xff00000000, Moved: []rack.Moved{{NIC: "eth0"},
 			{NIC: "eth1", Written: l.written, Read: l.read}}}, rack.VRAM{Node: node, GPU: 1, Address: 0xff20000000,
 			Moved: []rack.Moved{{NIC: "eth0", Written: 1 << 40}, {NIC: "eth1", Written: 5}}})
@@ -126,7 +125,7 @@ func TestBytesThatWentToMemoryOfGPUs(t *testing.T) {
 	}
 }
 
-// Tests that name no NIC, and labs whose GPUs are not emulated, are not observed.
+// Tests without a NIC and labs with real GPUs are not observed.
 func TestTestsWithoutProof(t *testing.T) {
 	t.Parallel()
 	for test, p := range map[string]*prover{"ib_write_bw/cuda0": proverOf(&twoGPULab{}),
@@ -146,7 +145,7 @@ func TestTestsWithoutProof(t *testing.T) {
 	}
 }
 
-// Paths of nodes with a profile have its rates, which the report calls modelled.
+// The report calls rates of profiles modelled.
 func TestRatesOfProfiles(t *testing.T) {
 	t.Parallel()
 	l, err := lab.Parse("f", []byte("name: x\nnodes: {a: {profile: h20}, b: {image: debian-13+gpu, gpus: 1}}"))

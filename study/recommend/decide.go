@@ -22,8 +22,8 @@ type Recommendation struct {
 	Host     string       `json:"host"`
 	Workload lab.Workload `json:"workload"`
 	Settings []Choice     `json:"settings"`
-	Rankings []Ranking    `json:"gpu_nic"` // for each NIC, if there are GPUs
-	Model    *build.Model `json:"model"`   // for plan --model; null if nothing usable was measured
+	Rankings []Ranking    `json:"gpu_nic"` // if there are GPUs
+	Model    *build.Model `json:"model"`   // for plan --model; null without usable figures
 	Fitted   []Fitted     `json:"fitted"`
 	// Kept says why weights keep their published values.
 	Kept    []string `json:"kept"`
@@ -34,14 +34,14 @@ type Recommendation struct {
 type Choice struct {
 	Setting Setting `json:"setting"`
 	Level   string  `json:"level"`
-	Now     string  `json:"now"` // current level in the lab file or plan
+	Now     string  `json:"now"` // by lab file or plan
 	// Confidence is the origin of the evidence that decided first.
 	Confidence Carry `json:"confidence"`
-	// Why has a sentence for each step of the decision.
+	// Why has a sentence for each step.
 	Why []string `json:"why"`
-	// Contradictions lists lower-ranked evidence against the choice, and evidence that contradicts itself.
+	// Contradictions are lower-ranked evidence against the choice, and evidence against itself.
 	Contradictions []string   `json:"contradictions"`
-	Evidence       []Evidence `json:"evidence"` // all evidence relevant to the workload, even if it decides nothing
+	Evidence       []Evidence `json:"evidence"` // all for the workload, even if it decides nothing
 }
 
 // A Source is a study that was considered.
@@ -49,12 +49,11 @@ type Source struct {
 	Study string `json:"study"`
 	Carry Carry  `json:"carry"`
 	Why   string `json:"why"` // reason for Carry
-	// Confounds lists confounding influences found in the study.
+	// Confounds are those found in the study.
 	Confounds []string `json:"confounds"`
 }
 
-// Recommend recommends a configuration for a lab on a host. p is the planner's problem for them, with the weights to
-// be replaced; if it is nil, no weights are fitted.
+// Recommend recommends a configuration for a lab on a host. p is the planner's problem; if nil, no weights are fitted.
 func Recommend(h *topology.Host, l *lab.Lab, p *plan.Problem, studies []Study, documents []Document) (*Recommendation,
 	error) {
 	if len(l.Nodes) == 0 {
@@ -75,7 +74,6 @@ func Recommend(h *topology.Host, l *lab.Lab, p *plan.Problem, studies []Study, d
 	}
 	all = append(all, published(documents, h, l)...)
 	rs := rules(h, l, p)
-	// Each setting is decided separately; together then checks the combination.
 	for i := range rs {
 		rule := &rs[i]
 		own := lists.Filter(all, func(e Evidence) bool { return e.Setting == rule.setting && e.matters(l.Workload) })
@@ -92,7 +90,7 @@ func Recommend(h *topology.Host, l *lab.Lab, p *plan.Problem, studies []Study, d
 	return r, nil
 }
 
-// order sorts evidence for display: by rank, with evidence that decides nothing last.
+// order puts evidence that decides nothing last.
 func order(c Carry) int {
 	if c.rank() < 0 {
 		return ranks
@@ -100,7 +98,6 @@ func order(c Carry) int {
 	return c.rank()
 }
 
-// A pairVerdict is the combined verdict of the evidence of one rank on two levels.
 type pairVerdict int
 
 const (
@@ -108,10 +105,10 @@ const (
 	better
 	worse
 	same
-	mixed // better for one metric or in one condition, worse for another
+	mixed // better in one metric or condition, worse in another
 )
 
-// A pair is two levels of a setting. Verdicts are about b compared with a.
+// A verdict on a pair is about b compared with a.
 type pair struct{ a, b string }
 
 func pairsOf(levels []string) []pair {
@@ -122,13 +119,12 @@ func pairsOf(levels []string) []pair {
 	return all
 }
 
-// A weighing is a verdict on a pair with the evidence for it, which is empty if the verdict is unknown.
+// A weighing has no evidence if the verdict is unknown.
 type weighing struct {
 	verdict  pairVerdict
 	evidence []Evidence
 }
 
-// weigh combines the evidence of a rank into a verdict.
 func weigh(all []Evidence, rank int, p pair) weighing {
 	var up, down, even []Evidence
 	open := false // some evidence is undecided
@@ -140,7 +136,7 @@ func weigh(all []Evidence, rank int, p pair) weighing {
 			continue
 		}
 		switch {
-		// A study that found no difference settles nothing while another study is undecided.
+		// "No difference" settles nothing while another study is undecided.
 		case !e.Decides || e.Verdict == stats.Undecided:
 			open = true
 		case e.Verdict == stats.Better:
@@ -164,20 +160,19 @@ func weigh(all []Evidence, rank int, p pair) weighing {
 	return weighing{}
 }
 
-// newChoice returns a choice of the current level.
 func newChoice(r *rule, all []Evidence) Choice {
 	return Choice{Setting: r.setting, Level: r.now, Now: r.now, Confidence: NoEvidence, Contradictions: []string{},
 		Evidence: append([]Evidence{}, all...)}
 }
 
-// decide chooses a level of a setting by the rule in the package documentation.
+// decide follows the rule in the package documentation.
 func decide(r *rule, all []Evidence) Choice {
 	c := newChoice(r, all)
 	if r.fixed != "" {
 		c.Why, c.Level = []string{r.fixed}, r.levels[0]
 		return c
 	}
-	// Any MTU is possible: a measured one is a candidate besides the usual ones.
+	// Any measured MTU is a candidate besides the usual ones.
 	left := slices.Clone(r.levels)
 	for _, e := range all {
 		for _, level := range []string{e.From, e.To} {
@@ -186,12 +181,12 @@ func decide(r *rule, all []Evidence) Choice {
 			}
 		}
 	}
-	// The simpler level of a pair comes first, so that ties are decided for fewer changes to the host.
+	// With the simpler level first, ties mean fewer changes to the host.
 	slices.SortStableFunc(left, r.simpler)
 	settled := map[pair]weighing{}
-	// Higher ranks decide first; lower ranks only choose among the remaining levels.
+	// Lower ranks only choose among the remaining levels.
 	for rank := range ranks {
-		// The planner has already weighed published evidence for each lab node individually.
+		// The planner has weighed published evidence for each node.
 		if r.now == levelByNode && rank >= PublishedForKind.rank() {
 			break
 		}
@@ -202,7 +197,7 @@ func decide(r *rule, all []Evidence) Choice {
 				settled[p], found[p] = w, w
 			}
 		}
-		// First remove worse levels: it does not matter which other level they equal.
+		// First remove worse levels: which others they equal does not matter.
 		for _, want := range []pairVerdict{better, worse, same, mixed} {
 			for _, p := range candidates {
 				if found[p].verdict == want && slices.Contains(left, p.a) && slices.Contains(left, p.b) {
@@ -211,7 +206,6 @@ func decide(r *rule, all []Evidence) Choice {
 				}
 			}
 		}
-		// Report evidence of this rank that contradicts a higher one.
 		for _, p := range pairsOf(r.levels) {
 			w, high := weigh(all, rank, p), settled[p]
 			if w.verdict != unknown && high.verdict != unknown && w.verdict != high.verdict &&
@@ -234,8 +228,7 @@ func decide(r *rule, all []Evidence) Choice {
 		if c.Confidence != NoEvidence {
 			c.Why = append(c.Why, untold+"as lab and planner have it")
 		}
-	// Change the level only if some evidence exists.
-	case len(left) < len(r.levels) && r.now != levelAuto: // the current level was ruled out
+	case len(left) < len(r.levels) && r.now != levelAuto: // the current one was ruled out
 		c.Level = left[0]
 		c.Why = append(c.Why, untold+left[0]+" changes less")
 	}
@@ -249,7 +242,6 @@ func decide(r *rule, all []Evidence) Choice {
 	return c
 }
 
-// drop rules out one level of a pair, records the reason, and returns that level.
 func (c *Choice) drop(p pair, w weighing) (out string) {
 	e := w.evidence
 	c.Confidence = c.Confidence.or(e[0].Carry)
@@ -273,7 +265,6 @@ func (c *Choice) drop(p pair, w weighing) (out string) {
 	return out
 }
 
-// or returns c, or other if c is NoEvidence.
 func (c Carry) or(other Carry) Carry {
 	if c == NoEvidence {
 		return other
@@ -281,7 +272,7 @@ func (c Carry) or(other Carry) Carry {
 	return c
 }
 
-// farNodes adds evidence about nodes that are pinned far from their devices, which is never recommended.
+// farNodes adds evidence about nodes pinned far from their devices, which is never recommended.
 func (c *Choice) farNodes(all []Evidence) {
 	for rank := range ranks {
 		w := weigh(all, rank, pair{levelWrong, levelPin})
@@ -326,7 +317,6 @@ func tell(all []Evidence) string {
 	return text
 }
 
-// strength measures the distance of an effect from no effect.
 func (e *Evidence) strength() float64 {
 	switch {
 	case e.Ratio >= 1:
@@ -334,11 +324,11 @@ func (e *Evidence) strength() float64 {
 	case e.Ratio > 0:
 		return 1 / e.Ratio
 	}
-	return e.Low // of a range; 0 if no figure is known
+	return e.Low // 0 if no figure is known
 }
 
-// reserve keeps the current number of cores for the host, which always needs some. A loss up to the share of the
-// reserved cores is due to these cores alone, as the document on vSphere reads its figures.
+// reserve keeps the host's number of cores, which always needs some. A loss up to their share is due to them alone, as
+// the document on vSphere reads its figures.
 func reserve(r *rule, all []Evidence, cores int) Choice {
 	c := newChoice(r, all)
 	for _, e := range all {
@@ -347,12 +337,12 @@ func reserve(r *rule, all []Evidence, cores int) Choice {
 		if !ok || !fine || !e.Decides || e.Carry.rank() < 0 || kept <= first {
 			continue
 		}
-		// all is sorted by rank, so the first usable evidence has the highest rank.
+		// The first usable evidence has the highest rank.
 		if c.Confidence != NoEvidence && c.Confidence.rank() < e.Carry.rank() {
 			continue // a higher rank has decided
 		}
 		share := float64(kept-first) / float64(of)
-		// Use the smallest loss within the interval. For a range from a document, tell shows all of it.
+		// The smallest loss within the interval. For a range from a document, tell shows all of it.
 		least := e.loss()
 		if e.High > 0 {
 			low := Evidence{Ratio: e.High, lowerIsBetter: e.lowerIsBetter}
@@ -373,7 +363,7 @@ func reserve(r *rule, all []Evidence, cores int) Choice {
 	return c
 }
 
-// keptCores parses "4" from a study's factor, or "4 of 48" from a document.
+// "4" in a study, "4 of 48" in a document.
 func keptCores(level string, cores int) (kept, of int, ok bool) {
 	number, total, found := strings.Cut(level, " of ")
 	kept, err := strconv.Atoi(number)
@@ -389,11 +379,10 @@ func keptCores(level string, cores int) (kept, of int, ok bool) {
 	return kept, of, of > 0 && kept >= 0 && kept <= of
 }
 
-// together avoids a combination of settings that was never measured: guests see NUMA nodes only if their CPUs are
-// pinned.
+// together avoids an unmeasured combination: guests see NUMA nodes only if their CPUs are pinned.
 func together(all []Choice) {
 	index := func(s Setting) int { return slices.IndexFunc(all, func(c Choice) bool { return c.Setting == s }) }
-	pin, numa := &all[index(Placement)], &all[index(GuestNUMA)] // rules returns both for every host
+	pin, numa := &all[index(Placement)], &all[index(GuestNUMA)] // rules has both for every host
 	if numa.Level == levelOn && pin.Level == levelDefault {
 		pin.Level = levelPin
 		pin.Why = append(pin.Why, "pinned all the same: guest_numa is on, and what a guest is told of its NUMA "+

@@ -16,7 +16,7 @@ import (
 	"github.com/rackless/rackless/study/stats"
 )
 
-// ofFactor returns a study of one factor and one metric of RDMA latency, in us by level.
+// ofFactor has RDMA latencies in us by level.
 func ofFactor(t testing.TB, h *topology.Host, factor, levels string, us map[string]float64) recommend.Study {
 	t.Helper()
 	s := parseStudy(t, fmt.Sprintf("name: one\nfactors:\n  %s: %s\nmeasure: [{test: ib_write_lat, bytes: 2, metrics: "+
@@ -82,7 +82,7 @@ func TestTheRule(t *testing.T) {
 	}
 }
 
-// An undecided metric prevents the conclusion "no difference", but not the conclusion "better".
+// An undecided metric prevents "no difference", but not "better".
 func TestOneOpenMetricKeepsASettingFromBeingCalledIndifferent(t *testing.T) {
 	t.Parallel()
 	h := readHost(t, hostEPYC)
@@ -117,7 +117,7 @@ func TestOneOpenMetricKeepsASettingFromBeingCalledIndifferent(t *testing.T) {
 	}
 }
 
-// If a study finds a difference between a level and itself, none of its results are used.
+// A difference between a level and itself makes the whole study unusable.
 func TestAFalseAlarmOfALevelAgainstItselfTakesTheWholeStudyAway(t *testing.T) {
 	t.Parallel()
 	h := readHost(t, hostEPYC)
@@ -136,7 +136,7 @@ func TestAFalseAlarmOfALevelAgainstItselfTakesTheWholeStudyAway(t *testing.T) {
 	if c := of(); c.Level != "none" {
 		t.Fatalf("as measured isolation = %s: %q; want none", c.Level, c.Why)
 	}
-	nth := map[string]int{} // by block and cell; the halves are compared with each other
+	nth := map[string]int{} // halves are compared
 	for i := range d.Runs {
 		key := fmt.Sprint(d.Runs[i].Block, d.Runs[i].Cell["isolation"])
 		if n := nth[key] % 4; n == 0 || n == 3 {
@@ -182,7 +182,7 @@ func TestWeightsThatTheDataDoNotDetermineAreKept(t *testing.T) {
 		s      recommend.Study
 		change func(*plan.Problem)
 		weight string
-		low    int64 // range of the fitted value; 0 and 0 expect none
+		low    int64 // 0 and 0 expect none
 		high   int64
 		kept   string
 	}{
@@ -199,7 +199,7 @@ func TestWeightsThatTheDataDoNotDetermineAreKept(t *testing.T) {
 			plan.TermDeviceNearest, 0, 0, "wrong-numa and pin are not told apart"},
 		{"another machine's study", h, latencyLab, elsewhere(ofFactor(t, h, "placement", "[pin, wrong-numa]", far)),
 			nil, plan.TermDeviceNearest, 0, 0, "no study of this host compares wrong-numa with pin"},
-		// Hiding one node loses half: 5000, plus numa_span's 50.
+		// 5000 for losing half by hiding one node, plus numa_span's 50.
 		{"STREAM doubles with guest NUMA on two nodes", two, cpuLab, stream(two, 200), nil, "numa_span_hidden", 4950,
 			5150, "device_nearest, device_distance: no study"},
 		{"guest NUMA harms", two, cpuLab, stream(two, 50), nil, "numa_span_hidden", 0, 1, ""},
@@ -287,9 +287,8 @@ func TestDocumentsAreWhole(t *testing.T) {
 	}
 }
 
-// All comparisons of a study form one family, including pairs without the first level: six pairs of four levels. In
-// seven blocks the smallest p value is 2/128, which is below 5 % after correction for three comparisons but not for
-// six. In eight blocks it is 2/256.
+// All pairs form one family: six for four levels. In seven blocks the smallest p value is 2/128, below 5 % corrected
+// for three comparisons but not for six; in eight it is 2/256.
 func TestVerdictsAreCorrectedForAllPairsOfLevels(t *testing.T) {
 	t.Parallel()
 	h := readHost(t, hostEPYC)
@@ -307,7 +306,7 @@ func TestVerdictsAreCorrectedForAllPairsOfLevels(t *testing.T) {
 	}
 }
 
-// Data that is no evidence does not prevent a decision.
+// Data that is no evidence prevents no decision.
 func TestWhatIsNoEvidenceDoesNotHinder(t *testing.T) {
 	t.Parallel()
 	h := readHost(t, hostEPYC)
@@ -347,7 +346,7 @@ func TestWhatIsNoEvidenceDoesNotHinder(t *testing.T) {
 	}
 }
 
-// A document's figure counts only if the host and the lab have the hardware in question.
+// Figures count only if host and lab have the hardware.
 func TestFiguresThatDoNotApplyAreLeftOut(t *testing.T) {
 	t.Parallel()
 	one, err := synthetic.Host("pack:1 numa:1 core:16 pu:1")
@@ -364,7 +363,7 @@ func TestFiguresThatDoNotApplyAreLeftOut(t *testing.T) {
 	if text := strings.Join(choice(t, r, recommend.Placement).Why, "\n"); strings.Contains(text, "NUMA nodes") {
 		t.Errorf("a host with one NUMA node has no far ones: %s", text)
 	}
-	// STREAM supports guest NUMA. NCCL opposes it, but only if there are GPUs.
+	// NCCL opposes guest NUMA, but only with GPUs.
 	epyc := readHost(t, hostEPYC)
 	if r, err = recommend.Recommend(epyc, plain, nil, nil, recommend.Documents()); err != nil {
 		t.Fatal(err)
@@ -377,8 +376,7 @@ func TestFiguresThatDoNotApplyAreLeftOut(t *testing.T) {
 	}
 }
 
-// GPUs are ranked by runs with the other factors at their first levels: under load, the load might be measured
-// instead.
+// Under another factor's load, the load might be ranked instead of the GPUs.
 func TestPairsAreThoseOfTheFirstLevels(t *testing.T) {
 	t.Parallel()
 	h := h20Host(t)

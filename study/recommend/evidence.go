@@ -16,7 +16,7 @@ import (
 	"github.com/rackless/rackless/study/stats"
 )
 
-// A Carry says how far a piece of evidence applies to the host in question.
+// A Carry says how far evidence applies to the host in question.
 type Carry string
 
 // Origins of evidence, from the most to the least applicable.
@@ -33,8 +33,8 @@ const (
 
 const ranks = 4
 
-// rank returns the rank of evidence: 0 counts most, and -1 decides nothing. Other hardware, unknown hosts and
-// documents share a rank, because each leaves open whether the effect carries over.
+// rank 0 counts most, and -1 decides nothing. Other hardware, unknown hosts and documents share one: each leaves open
+// whether the effect carries over.
 func (c Carry) rank() int {
 	switch c {
 	case MeasuredElsewhere, MeasuredUnknown, Published:
@@ -47,37 +47,36 @@ func (c Carry) rank() int {
 type Evidence struct {
 	Setting Setting       `json:"setting"`
 	From    string        `json:"from"`
-	To      string        `json:"to"` // the verdict is on To compared with From
+	To      string        `json:"to"` // compared with From
 	Verdict stats.Verdict `json:"verdict"`
 	Test    string        `json:"test"`
 	Metric  string        `json:"metric"`
 	Where   string        `json:"where,omitempty"` // other conditions: load, other settings
-	// Effect describes the effect of To on the metric, with its unit and, if measured, its interval.
+	// Effect has the unit and, if measured, the interval.
 	Effect string `json:"effect"`
-	// Ratio is the metric at To divided by the metric at From, with its interval. It is 0 if no figure is known.
+	// Ratio is the metric at To divided by that at From; 0 if unknown.
 	Ratio float64 `json:"ratio,omitempty"`
 	Low   float64 `json:"low,omitempty"`
 	High  float64 `json:"high,omitempty"`
-	// Source is the study's name, or the title and table of a document.
+	// Source is the study's name, or a document's title and table.
 	Source string `json:"source"`
 	Carry  Carry  `json:"carry"`
-	// Remark says why the evidence decides nothing, or which settings changed together.
+	// Remark says why it decides nothing, or which settings changed together.
 	Remark  string `json:"remark,omitempty"`
 	Decides bool   `json:"decides"`
 
 	lowerIsBetter bool
-	isTurned      bool           // Effect describes From compared with To
+	isTurned      bool           // Effect is From compared with To
 	together      bool           // other settings changed as well
-	aside         bool           // shown only; it does not count as undecided either
-	workloads     []lab.Workload // to which the metric matters; nil means all
+	aside         bool           // only shown; not undecided either
+	workloads     []lab.Workload // nil means all
 }
 
 func (e *Evidence) matters(w lab.Workload) bool {
 	return e.workloads == nil || slices.Contains(e.workloads, w)
 }
 
-// loss returns the share of the metric that is lost at To: 0.29 for a latency that is 29 % higher, 0.36 for a
-// bandwidth that is 36 % lower.
+// loss is 0.29 for a latency 29 % higher, 0.36 for a bandwidth 36 % lower.
 func (e *Evidence) loss() float64 {
 	if e.lowerIsBetter {
 		return e.Ratio - 1
@@ -102,7 +101,7 @@ func (e Evidence) turned() Evidence {
 	return e
 }
 
-// shown formats the effect, with its direction if From and To were swapped.
+// shown adds the direction if From and To were swapped.
 func (e *Evidence) shown() string {
 	if e.isTurned {
 		return fmt.Sprintf("%s with %s in place of %s", e.Effect, e.From, e.To)
@@ -110,23 +109,22 @@ func (e *Evidence) shown() string {
 	return e.Effect
 }
 
-// A Study is a study with its runs and a description of the measured machine.
+// A Study is a study with its runs and the measured machine.
 type Study struct {
 	Name        string
 	Data        *study.Data
-	Environment []study.Fact // of the first run; may be empty
-	Emulated    bool         // whether any figure is from an emulated machine
-	Lab         *lab.Lab     // the measured lab; nil if not known
+	Environment []study.Fact // first run; may be empty
+	Emulated    bool         // any figure is
+	Lab         *lab.Lab     // nil if not known
 }
 
-// Where returns how far a study carries over to a host, with the reason. Studies record no identity of their machine,
-// because they are passed on, so equal CPU models, CPUs and kernels are taken for the same host.
+// Where returns how far a study carries over, with the reason. Studies record no identity of their machine, because
+// they are passed on, so equal CPU models, CPUs and kernels are the same host.
 func Where(s *Study, h *topology.Host) (Carry, string) {
 	facts := map[string]string{}
 	for _, f := range s.Environment {
 		facts[f.Name] = cmp.Or(facts[f.Name], f.Value)
 	}
-	// If a study has no figures, only its environment tells.
 	if s.Emulated || strings.Contains(facts["accelerator"], "emulated") {
 		return Emulated, "it measured emulated machines, which say nothing about hardware"
 	}
@@ -159,8 +157,7 @@ func Where(s *Study, h *topology.Host) (Carry, string) {
 	return MeasuredHere, "model of the CPU, CPUs and kernel are the same"
 }
 
-// comparisons returns the comparisons of all pairs of levels, judged as one family; Analyse compares only with the
-// first level.
+// comparisons judges all pairs as one family; Analyse only compares with the first level.
 func comparisons(d *study.Data) (all []study.Comparison, confounds []string, err error) {
 	base, err := study.Analyse(d)
 	if err != nil {
@@ -169,7 +166,6 @@ func comparisons(d *study.Data) (all []study.Comparison, confounds []string, err
 	all, confounds = base.Comparisons, base.Confounds
 	for i, f := range d.Spec.Factors {
 		for first := 1; first < len(f.Levels)-1; first++ {
-			// With another level in front, Analyse compares the others with that one.
 			spec := *d.Spec
 			spec.Factors = slices.Clone(spec.Factors)
 			spec.Factors[i].Levels = slices.Concat(f.Levels[first:first+1], f.Levels[:first], f.Levels[first+1:])
@@ -185,7 +181,6 @@ func comparisons(d *study.Data) (all []study.Comparison, confounds []string, err
 	return all, confounds, nil
 }
 
-// doubt returns a reason to distrust the whole study, or "".
 func doubt(all []study.Comparison) string {
 	for _, c := range all {
 		if c.A == c.B && c.Judged != nil && (c.Judged.Verdict == stats.Better || c.Judged.Verdict == stats.Worse) {
@@ -201,7 +196,7 @@ func (s *Study) evidence(carry Carry) (all []Evidence, confounds []string, err e
 	if err != nil {
 		return nil, nil, fmt.Errorf("study %s: %w", s.Name, err)
 	}
-	// A study whose A/A comparison finds a difference has an error that affects all its verdicts.
+	// A difference in an A/A comparison is an error that affects all verdicts.
 	doubt := doubt(found)
 	for i := range found {
 		c := &found[i]
@@ -244,7 +239,7 @@ func (s *Study) evidence(carry Carry) (all []Evidence, confounds []string, err e
 			all = append(all, e)
 		}
 	}
-	// A step that changes several settings at once is set aside for a setting that the study also changed alone.
+	// A step in several settings is set aside for a setting that also changed alone.
 	for i := range all {
 		e := &all[i]
 		single := slices.ContainsFunc(all, func(o Evidence) bool {
@@ -259,18 +254,17 @@ func (s *Study) evidence(carry Carry) (all []Evidence, confounds []string, err e
 	return all, confounds, nil
 }
 
-// Measured reports whether a study has figures. A study that was aborted early may have none.
+// Measured reports whether a study has figures. One aborted early may have none.
 func (s *Study) Measured() bool {
 	return slices.ContainsFunc(s.Data.Runs, func(o study.Observation) bool {
 		return len(o.Values) > 0 && (o.Status == study.StatusDone || o.Status == study.StatusFailed)
 	})
 }
 
-// A Document is a published document with its figures for or against settings.
+// A Document is a published document with figures for or against settings.
 type Document struct {
 	Title string `yaml:"title"`
-	// Kind lists words in names of the measured CPUs or GPUs: a host with such a model is of the same kind. It is
-	// empty if a host cannot be matched.
+	// Kind lists words in names of the measured CPUs or GPUs; empty if no host can be matched.
 	Kind    []string        `yaml:"kind"`
 	Figures []Figure        `yaml:"figures"`
 	Pairs   []PublishedPair `yaml:"pairs"`
@@ -279,32 +273,32 @@ type Document struct {
 // A Figure is one comparison in a document.
 type Figure struct {
 	Table string `yaml:"table"` // location in the document
-	// The comparison of To with From, with the author's verdict.
+	// To compared with From, with the author's verdict.
 	Setting Setting       `yaml:"setting"`
 	From    string        `yaml:"from"`
 	To      string        `yaml:"to"`
 	Verdict stats.Verdict `yaml:"verdict"`
-	Test    string        `yaml:"test"` // named as in bench or a study
+	Test    string        `yaml:"test"` // as in bench or a study
 	Metric  string        `yaml:"metric"`
 	Where   string        `yaml:"where"`
-	// A and B are the metric at From and To. If the author gives a range, Low and High are the ratio instead. All are
-	// 0 if the author gives no figure.
+	// A and B are the metric at From and To; Low and High the ratio if the author gives a range. All are 0 without
+	// figures.
 	A    float64 `yaml:"a"`
 	B    float64 `yaml:"b"`
 	Unit string  `yaml:"unit"`
 	Low  float64 `yaml:"low"`
 	High float64 `yaml:"high"`
-	Says string  `yaml:"says"` // the author's finding in our words; may be empty if A and B are set
-	// Workloads are the workloads concerned; nil means all that the test's figure matters to.
+	Says string  `yaml:"says"` // the finding in our words; optional with A and B
+	// Workloads may be nil: all that the test matters to.
 	Workloads []lab.Workload `yaml:"workloads"`
-	// Requirements: more than one NUMA node, SMT, a lab with GPUs.
+	// More than one NUMA node, SMT, a lab with GPUs.
 	NeedsNUMA bool `yaml:"needs_numa"`
 	NeedsSMT  bool `yaml:"needs_smt"`
 	NeedsGPUs bool `yaml:"needs_gpus"`
 }
 
-// A PublishedPair is the measured bandwidth between a GPU and a NIC of a machine, with their path. It applies to
-// another machine only if all paths are the same.
+// A PublishedPair is the bandwidth between a GPU and a NIC. It applies to another machine only if all paths are the
+// same.
 type PublishedPair struct {
 	GPU   string             `yaml:"gpu"`
 	NIC   string             `yaml:"nic"`
@@ -312,7 +306,7 @@ type PublishedPair struct {
 	Gbps  float64            `yaml:"gbps"`
 }
 
-// documents is the published evidence, figure by figure. docs/recommend.md lists the documents.
+// docs/recommend.md lists the documents.
 //
 //go:embed published.yaml
 var documents []byte
@@ -328,7 +322,7 @@ var Documents = sync.OnceValue(func() []Document {
 
 func (d *Document) ofKind(h *topology.Host) bool {
 	return slices.ContainsFunc(d.Kind, func(kind string) bool {
-		has := func(model string) bool { // whole words: an H200 is not an H20
+		has := func(model string) bool { // an H200 is no H20
 			return strings.Contains(" "+strings.NewReplacer("-", " ", "(", " ", ")", " ").Replace(model)+" ",
 				" "+kind+" ")
 		}
@@ -336,7 +330,7 @@ func (d *Document) ofKind(h *topology.Host) bool {
 	})
 }
 
-// published returns the evidence of documents for a lab on a host. It omits figures that require other hardware.
+// published omits figures that require other hardware.
 func published(documents []Document, h *topology.Host, l *lab.Lab) []Evidence {
 	numa, threads := shape(h)
 	gpus := slices.ContainsFunc(l.Nodes, func(n lab.Node) bool { return n.GPUs > 0 })
@@ -356,7 +350,6 @@ func published(documents []Document, h *topology.Host, l *lab.Lab) []Evidence {
 	return all
 }
 
-// evidence converts a figure with the author's verdict.
 func (f *Figure) evidence(title string, carry Carry) Evidence {
 	e := Evidence{
 		Setting: f.Setting, From: f.From, To: f.To, Verdict: f.Verdict, Test: f.Test, Metric: f.Metric, Where: f.Where,

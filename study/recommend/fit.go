@@ -15,8 +15,7 @@ import (
 	"github.com/rackless/rackless/study/stats"
 )
 
-// The planner's weights are in basis points of the workload's main figure, so a weight is a measured loss divided by
-// the term's count:
+// The planner's weights are in basis points of the workload's main figure: a measured loss divided by the term's count.
 //
 //	device_nearest     loss of p99 latency on far NUMA nodes / (SLIT distance of those nodes - 10)
 //	device_distance    loss of typical latency on far NUMA nodes / (the same)
@@ -26,9 +25,8 @@ import (
 //	numa_span_hidden   numa_span + loss by hiding NUMA nodes from the guest / (NUMA nodes of the host - 1)
 //	gpu_nic_path       sum of steps x loss / sum of steps^2 over measured pairs: least squares through the origin
 //
-// The published weights were derived with the first two formulas (docs/planner.md), so the published lab's figures
-// give the same weights. Weights that the data does not determine keep their published values, and
-// Recommendation.Kept says why.
+// The published weights come from the first two formulas (docs/planner.md). Weights that the data does not determine
+// keep them, and Recommendation.Kept says why.
 
 // A Fitted is a weight fitted to measurements.
 type Fitted struct {
@@ -38,7 +36,6 @@ type Fitted struct {
 	How       string `json:"how"`
 }
 
-// fit fits the planner's model to studies of this host or its kind.
 func (r *Recommendation) fit(p *plan.Problem, w lab.Workload, all []Evidence, pairs []pairSource) {
 	f := &fitter{r: r, p: p, w: w}
 	for _, e := range all {
@@ -80,20 +77,19 @@ type fitter struct {
 	used []string // sources
 }
 
-// set records a fitted weight, rounded to whole basis points and limited so that one term cannot outweigh all others.
+// set rounds a weight to basis points and limits it, so that one term cannot outweigh all others.
 func (f *fitter) set(weight string, value float64, published int64, source, how string) {
 	v := int64(math.Round(min(max(value, 0), build.MaxWeight)))
 	f.r.Fitted = append(f.r.Fitted, Fitted{weight, v, published, how})
 	f.used = lists.Add(f.used, source)
 }
 
-// keep records why weights keep their published values. Every weight is either fitted or kept with a reason.
+// Every weight is fitted or kept with a reason.
 func (f *fitter) keep(weights, format string, args ...any) {
 	f.r.Kept = append(f.r.Kept, weights+": "+fmt.Sprintf(format, args...))
 }
 
-// ofMetric returns the decided evidence of the best rank on To compared with From, and the number of undecided
-// pieces. The metric "" matches all.
+// ofMetric returns the best rank's decided evidence and the number of undecided pieces; "" matches all metrics.
 func (f *fitter) ofMetric(s Setting, from, to, metric string) (found []Evidence, open int) {
 	best := ranks
 	for _, e := range f.own {
@@ -115,18 +111,16 @@ func (f *fitter) ofMetric(s Setting, from, to, metric string) (found []Evidence,
 	return found, open
 }
 
-// meanLoss returns the mean loss over several tests, at least 0.
+// meanLoss is at least 0.
 func meanLoss(all []Evidence) float64 {
 	sum := 0.0
 	sum += lists.Sum(all, func(e Evidence) float64 { return e.loss() })
 	return max(0, sum/float64(len(all)))
 }
 
-// far returns the SLIT distance beyond 10 between NUMA nodes, or false if distances differ, because a study does not
-// record its nodes.
+// far is the SLIT distance beyond 10; false if distances differ, because a study does not record its nodes.
 func (f *fitter) far() (int, bool) {
 	distance := 0
-	// With several distances it is unknown which one caused the measured loss.
 	for i, n := range f.p.NUMANodes {
 		for j, d := range n.Distances {
 			if i != j && distance != 0 && d != distance {
@@ -140,7 +134,6 @@ func (f *fitter) far() (int, bool) {
 	return distance - 10, distance > 10
 }
 
-// farNodes fits the cost of distance from a device.
 func (f *fitter) farNodes() {
 	const both = plan.TermDeviceNearest + ", " + plan.TermDeviceDistance
 	found, open := f.ofMetric(Placement, levelPin, levelWrong, "")
@@ -193,7 +186,6 @@ func (f *fitter) farNodes() {
 	}
 }
 
-// hiddenNodes fits the cost of hiding NUMA nodes from a guest that spans them.
 func (f *fitter) hiddenNodes() {
 	const weight = "numa_span_hidden"
 	found, open := f.ofMetric(GuestNUMA, levelOn, levelOff, "")
@@ -221,7 +213,7 @@ func (f *fitter) hiddenNodes() {
 	}
 }
 
-// paths fits the cost of a step of the path class, for pairs that were not measured.
+// paths is for pairs that were not measured.
 func (f *fitter) paths(sources []pairSource) {
 	const weight = plan.TermGPUNICPath
 	if f.w != lab.WorkloadGPUCollective && f.w != lab.WorkloadRDMABandwidth && f.w != lab.WorkloadMixed {
@@ -238,7 +230,7 @@ func (f *fitter) paths(sources []pairSource) {
 	index := func(id string) int {
 		return slices.IndexFunc(f.p.Devices, func(d plan.Device) bool { return d.ID == id })
 	}
-	// The loss is relative to the best pair. A path of no steps costs nothing, so the line goes through the origin.
+	// Loss is relative to the best pair, and no steps cost nothing, so the line goes through the origin.
 	var cross, square float64
 	steps := map[int]bool{}
 	for _, p := range pairs {
@@ -252,7 +244,7 @@ func (f *fitter) paths(sources []pairSource) {
 			steps[path.Steps] = true
 		}
 	}
-	// With only one distance, any slope would fit.
+	// With one distance, any slope would fit.
 	if len(steps) < 2 {
 		f.keep(weight, "no study of this host measured GPUs at different distances from a NIC")
 		return

@@ -24,26 +24,25 @@ type Ranking struct {
 // A RankedGPU is one place in a ranking.
 type RankedGPU struct {
 	GPU  string  `json:"gpu"`
-	Path string  `json:"path"`           // path class: PIX, PXB, PHB, NODE, SYS
+	Path string  `json:"path"`           // PIX, PXB, PHB, NODE, SYS
 	Gbps float64 `json:"gbps,omitempty"` // 0 if not measured
-	// Tied is set if nothing distinguishes the GPU from the one above it.
+	// Tied: nothing distinguishes it from the one above.
 	Tied bool `json:"tied"`
 }
 
 type measuredPair struct {
 	gpu, nic string // names on the host
 	gbps     float64
-	tied     bool // with the previous pair of the same NIC
+	tied     bool // with the NIC's previous pair
 }
 
 type pairSource struct {
 	source string
 	carry  Carry
-	pairs  []measuredPair // the best first for each NIC
+	pairs  []measuredPair // best first for each NIC
 }
 
-// rank ranks the GPUs for each NIC: as measured on this host, or as published for a machine with the same paths, or
-// by the class of the path. It returns the measured pairs that were used.
+// rank ranks by figures of this host, or as published for the same paths, or by path class. It returns the pairs used.
 func (r *Recommendation) rank(h *topology.Host, studies []Study, documents []Document) []pairSource {
 	var sources []pairSource
 	for i := range studies {
@@ -68,14 +67,13 @@ func (r *Recommendation) rank(h *topology.Host, studies []Study, documents []Doc
 	var used []pairSource
 	for i := range h.NICs {
 		nic := h.NICs[i].ID()
-		// Virtual functions share the path of their NIC, and a NIC without RDMA serves no GPU.
+		// Virtual functions share their NIC's path, and a NIC without RDMA serves no GPU.
 		if len(gpus) == 0 || h.NICs[i].PF != nil || rdma && len(h.NICs[i].RDMA) == 0 {
 			continue
 		}
 		k := Ranking{NIC: nic, Source: "class of the path", Carry: NoEvidence}
 		for _, s := range sources {
-			// All GPUs of a NIC come from the first source that has it, because figures of different sources are not
-			// comparable.
+			// Figures of different sources are not comparable.
 			own := slices.DeleteFunc(slices.Clone(s.pairs), func(p measuredPair) bool { return p.nic != nic })
 			if len(own) == 0 {
 				continue
@@ -92,7 +90,6 @@ func (r *Recommendation) rank(h *topology.Host, studies []Study, documents []Doc
 	return used
 }
 
-// byClass appends the GPUs that were not measured, ordered by path class.
 func byClass(k Ranking, tree *topology.Tree, gpus []string) Ranking {
 	var rest []RankedGPU
 	class := map[string]topology.PathClass{}
@@ -112,7 +109,7 @@ func byClass(k Ranking, tree *topology.Tree, gpus []string) Ranking {
 	return k
 }
 
-// computing returns the GPUs of a host other than display adapters.
+// computing omits display adapters.
 func computing(h *topology.Host) []string {
 	var all []string
 	for i := range h.GPUs {
@@ -123,14 +120,14 @@ func computing(h *topology.Host) []string {
 	return all
 }
 
-// classRank orders path classes, with the nearest first and unknown ones last.
+// classRank puts unknown classes last.
 func classRank(c topology.PathClass) int {
 	order := []topology.PathClass{topology.PathSYS, topology.PathNODE, topology.PathPHB, topology.PathPXB,
 		topology.PathPIX, topology.PathNVLink}
 	return -slices.Index(order, c)
 }
 
-// between returns the PCIe path class: NVLinks connect only GPUs.
+// NVLinks connect only GPUs.
 func between(t *topology.Tree, gpu, nic string) topology.PathClass {
 	p := t.Path(gpu, nic)
 	if p.Class == topology.PathNVLink {
@@ -139,7 +136,7 @@ func between(t *topology.Tree, gpu, nic string) topology.PathClass {
 	return p.Class
 }
 
-// gpuOf and nicOf find a device of the host by any of its names. They return "" unless exactly one matches.
+// gpuOf and nicOf take any name of a device, and return "" unless exactly one matches.
 func gpuOf(h *topology.Host, name string) string {
 	var found []string
 	for i := range h.GPUs {
@@ -161,7 +158,6 @@ func nicOf(h *topology.Host, name string) string {
 	return only(found)
 }
 
-// only returns the single element of found, or "" if the name is ambiguous or unknown.
 func only(found []string) string {
 	if len(found) == 1 {
 		return found[0]
@@ -169,8 +165,7 @@ func only(found []string) string {
 	return ""
 }
 
-// pairs returns the bandwidths that a document measured on a machine with the same GPUs and NICs and the same paths
-// between them.
+// pairs requires the same GPUs, NICs and paths.
 func (d *Document) pairs(h *topology.Host) []measuredPair {
 	if slices.ContainsFunc(h.GPUs, func(g topology.GPU) bool { return g.Model != "" }) && !d.ofKind(h) {
 		return nil
@@ -179,7 +174,7 @@ func (d *Document) pairs(h *topology.Host) []measuredPair {
 	var all []measuredPair
 	for _, p := range d.Pairs {
 		gpu, nic := gpuOf(h, p.GPU), nicOf(h, p.NIC)
-		// One different pair shows that the machine is another one, even if the names are the same.
+		// One different pair shows another machine, even with the same names.
 		if gpu == "" || nic == "" || between(tree, gpu, nic) != p.Class {
 			return nil
 		}
@@ -191,9 +186,8 @@ func (d *Document) pairs(h *topology.Host) []measuredPair {
 	return all
 }
 
-// pairs returns the bandwidths between GPUs and a NIC from a study with a factor lab.nodes.NODE.gpus or
-// lab.defaults.gpus, in Gb/s. The levels of that factor are GPUs, the NIC is the one named by the lab's nodes, and
-// other factors are at their first levels.
+// pairs takes Gb/s from a study with a factor lab.nodes.NODE.gpus or lab.defaults.gpus, whose levels are GPUs; other
+// factors are at their first levels.
 func (s *Study) pairs(h *topology.Host) []measuredPair {
 	spec := s.Data.Spec
 	factor := -1
@@ -232,7 +226,7 @@ func (s *Study) pairs(h *topology.Host) []measuredPair {
 	slices.SortStableFunc(all, func(a, b measuredPair) int { return cmp.Compare(b.gbps, a.gbps) })
 	found, _, err := comparisons(s.Data)
 	if err != nil {
-		return nil // evidence has already returned this error
+		return nil // returned by evidence already
 	}
 	var first []string // formatted like Comparison.Where
 	for i, f := range spec.Factors {
@@ -251,13 +245,12 @@ func (s *Study) pairs(h *topology.Host) []measuredPair {
 	return all
 }
 
-// apart reports whether a comparison distinguishes its levels, even if the difference does not matter.
+// apart includes differences that do not matter.
 func apart(c *study.Comparison) bool {
 	return c.Judged != nil && len(c.Confounded) == 0 && c.Judged.P <= 1-c.Effect.Confidence &&
 		c.Effect.Interval.Bounded() && !c.Effect.Interval.Contains(c.Effect.NoEffect())
 }
 
-// firstElsewhere reports whether all factors except one are at their first level.
 func (s *Study) firstElsewhere(cell map[string]string, factor int) bool {
 	for i, f := range s.Data.Spec.Factors {
 		if i != factor && cell[f.Name] != f.Levels[0] {
@@ -267,7 +260,7 @@ func (s *Study) firstElsewhere(cell map[string]string, factor int) bool {
 	return true
 }
 
-// nic returns the one NIC of the host that the lab's nodes request by name, or "" unless there is exactly one.
+// nic returns the one NIC that the lab's nodes request by name, or "".
 func (s *Study) nic(h *topology.Host) string {
 	if s.Lab == nil {
 		return ""
@@ -283,8 +276,7 @@ func (s *Study) nic(h *topology.Host) string {
 	return only(found)
 }
 
-// model converts measured pairs for the planner. It takes only sources of the best rank, because losses are relative
-// to the best pair.
+// model takes sources of the best rank only, because losses are relative to the best pair.
 func model(sources []pairSource) (pairs []build.MeasuredPair, from string) {
 	for _, s := range sources {
 		if s.carry.rank() != sources[0].carry.rank() {

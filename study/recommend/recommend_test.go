@@ -62,14 +62,13 @@ func pairLab(t testing.TB, w lab.Workload) *lab.Lab {
 		"gpus: 1, nics: 1}\n", w))
 }
 
-// noise is the standard deviation of each simulated run, as a share. drift moves all runs of a block together, which
-// a comparison within blocks must not see.
+// noise is the standard deviation of each run, as a share. drift moves a block together, which a comparison within
+// blocks must not see.
 const (
 	noise = 0.02
 	drift = 0.05
 )
 
-// A truth is the figure of a metric in a cell, without noise.
 type truth func(cell map[string]string, test, metric string) (value float64, unit string)
 
 func simulate(s *study.Spec, seed uint64, sigma float64, of truth) *study.Data {
@@ -135,8 +134,8 @@ func wantChoice(t *testing.T, r *recommend.Recommendation, s recommend.Setting, 
 	}
 }
 
-// The table of ib_write_lat of the EPYC lab: typical, p99 and p99.9 in us, for an optimised VM, on the wrong NUMA
-// nodes, and with 64 busy processes without isolation.
+// ib_write_lat of the EPYC lab: typical, p99 and p99.9 in us, optimised, on the wrong NUMA nodes, and with 64 busy
+// processes without isolation.
 var epycLatency = map[string][3]float64{"latency_typical": {1.44, 1.62, 1.50}, "latency_p99": {1.53, 1.97, 1.71},
 	"latency_p99.9": {5.22, 7.99, 7.59}}
 
@@ -152,8 +151,7 @@ func epycPlacement(t testing.TB, h *topology.Host) recommend.Study {
 	return recommend.Study{Name: s.Name, Data: d, Environment: facts(h)}
 }
 
-// The author concludes: far from the NIC everything is slower, most of all the tail, so pin to the devices' NUMA
-// nodes.
+// The author: far from the NIC everything is slower, most of all the tail, so pin to the devices' NUMA nodes.
 func TestEPYCLatencyByPlacement(t *testing.T) {
 	t.Parallel()
 	h := readHost(t, hostEPYC)
@@ -179,8 +177,7 @@ func TestEPYCLatencyByPlacement(t *testing.T) {
 	}
 }
 
-// The published weights of RDMA latency were derived from this table, so a fit to similar data gives the same weights
-// within the noise.
+// The published weights come from this table, so a fit gives them within the noise.
 func TestTheModelFittedToTheEPYCTableIsThePublishedOne(t *testing.T) {
 	t.Parallel()
 	h := readHost(t, hostEPYC)
@@ -195,7 +192,7 @@ func TestTheModelFittedToTheEPYCTableIsThePublishedOne(t *testing.T) {
 	}
 	for weight, published := range map[string]int64{plan.TermDeviceNearest: 480, plan.TermDeviceDistance: 216} {
 		if d := got[weight] - published; d < -25 || d > 25 {
-			// 2 % noise in 24 runs per level is 0.6 % of the ratio, which is 10 units; 25 is 2.5 times that.
+			// 2 % noise in 24 runs is 0.6 % of the ratio, 10 units; 25 is 2.5 times that.
 			t.Errorf("%s = %d; want %d within 25", weight, got[weight], published)
 		}
 		if r.Model.Weights[weight] != got[weight] {
@@ -212,8 +209,7 @@ func TestTheModelFittedToTheEPYCTableIsThePublishedOne(t *testing.T) {
 	}
 }
 
-// The author concludes: isolation has no effect on an idle host, but on a busy one p99 rises by 12 % and p99.9 by 45
-// % without it.
+// The author: isolation has no effect on an idle host; on a busy one p99 rises by 12 % and p99.9 by 45 % without it.
 func TestEPYCLatencyByIsolation(t *testing.T) {
 	t.Parallel()
 	h := readHost(t, hostEPYC)
@@ -237,7 +233,7 @@ func TestEPYCLatencyByIsolation(t *testing.T) {
 	}
 }
 
-// The author concludes: iperf3 falls from 24.2 to 7.9 Gb/s under contention, and reaches 24.1 with isolcpus.
+// The author: iperf3 falls from 24.2 to 7.9 Gb/s under contention, and reaches 24.1 with isolcpus.
 func TestIperf3UnderContention(t *testing.T) {
 	t.Parallel()
 	h := readHost(t, hostEPYC)
@@ -247,7 +243,7 @@ func TestIperf3UnderContention(t *testing.T) {
 	d := simulate(s, 3, noise, func(cell map[string]string, test, _ string) (float64, string) {
 		switch {
 		case test == "ib_write_bw":
-			return 24.5, "Gb/s" // RDMA stays at the rate of the link
+			return 24.5, "Gb/s" // RDMA stays at link rate
 		case cell["contention"] == "idle":
 			return 24.2, "Gb/s"
 		case cell["isolation"] == "none":
@@ -267,10 +263,9 @@ func TestIperf3UnderContention(t *testing.T) {
 	}
 }
 
-// The author concludes: an MTU of 4200 allows RDMA its largest packets, 1500 a quarter of that, and 9000 no larger
-// ones. The figures are 64 KiB messages on 25 Gb/s with RoCE v2 headers, 82 bytes per packet and 16 more per message:
-// 24.50 Gb/s in packets of 4096, as the author measured, and 23.14 in packets of 1024. TCP, which does have larger
-// packets at 9000, is not among the tests of an RDMA workload.
+// The author: an MTU of 4200 allows RDMA its largest packets, 1500 a quarter, 9000 no larger ones. Figures are 64 KiB
+// messages on 25 Gb/s with RoCE v2 headers, 82 bytes per packet and 16 per message: 24.50 Gb/s in packets of 4096, as
+// measured, and 23.14 in 1024. TCP, with larger packets at 9000, is no RDMA workload.
 func TestEPYCBandwidthByMTU(t *testing.T) {
 	t.Parallel()
 	h := readHost(t, hostEPYC)
@@ -280,7 +275,7 @@ func TestEPYCBandwidthByMTU(t *testing.T) {
 	d := simulate(s, 10, 0.005, func(cell map[string]string, test, _ string) (float64, string) {
 		switch {
 		case test == "ib_write_lat":
-			return 1.53, "us" // 2 bytes fit into any packet
+			return 1.53, "us" // fit into any packet
 		case cell["lab.fabric.mtu"] == "1500":
 			return 23.14, "Gb/s"
 		}
@@ -299,11 +294,11 @@ func TestEPYCBandwidthByMTU(t *testing.T) {
 	}
 }
 
-// Expected bandwidths between GPU and NIC by path class, in GB/s: the middles of the author's ranges for PCIe Gen 4
-// and Gen 5 with 16 lanes. The ranking must follow the author's order of classes, with figures and without.
+// In GB/s: the middles of the author's ranges for PCIe Gen 4 and 5 with 16 lanes. The ranking follows the classes, with
+// figures and without.
 func TestGPUsOfEachClassAreRankedAsExpected(t *testing.T) {
 	t.Parallel()
-	// path classes of GPU0 to GPU4
+	// GPU0 to GPU4
 	classes := []topology.PathClass{topology.PathSYS, topology.PathPXB, topology.PathNODE, topology.PathPIX,
 		topology.PathPHB}
 	order := []string{"GPU3", "GPU1", "GPU4", "GPU2", "GPU0"}
@@ -348,8 +343,7 @@ func TestGPUsOfEachClassAreRankedAsExpected(t *testing.T) {
 	}
 }
 
-// The authors conclude: virtual machines with 44 of 48 cores, the rest reserved and latency sensitivity high, lose no
-// more than the 8.3 % of cores.
+// The authors: virtual machines with 44 of 48 cores and latency sensitivity high lose no more than the 8.3 % of cores.
 func TestVSphereCoresKept(t *testing.T) {
 	t.Parallel()
 	h, err := synthetic.Host("pack:2 numa:1 core:24 pu:1")
@@ -357,7 +351,7 @@ func TestVSphereCoresKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := parseLab(t, "name: hpc\nworkload: cpu-bandwidth\nnodes:\n  vm: {cpus: 44, memory: 1GiB}\n")
-	// Worst loss of each application in percent, relative to 48 cores.
+	// Worst loss in percent, relative to 48 cores.
 	loss := map[string]float64{"app_openfoam": 6, "app_wrf": 4.2, "app_lammps": 8.9, "app_gromacs": 8.5,
 		"app_namd": 8.5}
 	const form = "name: vsphere\nfactors:\n  lab.host.reserve.cores: [0, 4]\nmeasure: [{test: app_openfoam, metrics: " +
@@ -393,11 +387,11 @@ func TestVSphereCoresKept(t *testing.T) {
 	}
 }
 
-// Bandwidth between NIC0 of the H20 machine and each GPU, in Gb/s.
+// NIC0 of the H20 machine and each GPU, in Gb/s.
 var h20 = map[string]float64{"GPU0": 195.06, "GPU1": 195.05, "GPU2": 178.81, "GPU3": 175.83, "GPU4": 124.38,
 	"GPU5": 124.22, "GPU6": 124.27, "GPU7": 119.11}
 
-// h20Order is the order of the table. Differences of up to a thousandth are ties.
+// Differences of up to a thousandth are ties.
 var (
 	h20Order = []string{"GPU0", "GPU1", "GPU2", "GPU3", "GPU4", "GPU6", "GPU5", "GPU7"}
 	h20Tied  = map[string]int{"GPU0": 0, "GPU1": 0, "GPU2": 1, "GPU3": 2, "GPU4": 3, "GPU5": 3, "GPU6": 3, "GPU7": 4}
@@ -413,7 +407,7 @@ func h20Study(t testing.TB, h *topology.Host) recommend.Study {
 		Lab: parseLab(t, "name: h20\nnodes:\n  vm: {gpus: 1, nics: NIC0}\n")}
 }
 
-// h20Host returns the machine of the matrix, plus facts that a live machine has but nvidia-smi does not print.
+// h20Host has also facts that nvidia-smi does not print.
 func h20Host(t testing.TB) *topology.Host {
 	h := readHost(t, hostH20)
 	h.System.CPUModel, h.Kernel.Release = "Intel(R) Xeon(R) Platinum 8469C", "5.10.0"
@@ -453,7 +447,7 @@ func TestNIC0sGPUsAreRankedAsPublished(t *testing.T) {
 	if other := ranking(t, r, "NIC1"); other.Carry != recommend.NoEvidence || other.GPUs[0].GPU != "GPU3" {
 		t.Errorf("NIC1 was not measured and has GPU3 behind its switch; got %+v", other)
 	}
-	// The table does not apply to a machine with other paths.
+	// Another path: the table does not apply.
 	moved := readHost(t, hostH20)
 	for i := range moved.Reported {
 		if p := &moved.Reported[i]; p.A == "GPU1" && p.B == "NIC0" || p.A == "NIC0" && p.B == "GPU1" {
@@ -488,15 +482,14 @@ func TestNIC0sGPUsAreRankedAsMeasuredHere(t *testing.T) {
 			t.Errorf("%s tied with %s: %v; want %v", g.GPU, above.GPU, g.Tied, tied)
 		}
 	}
-	// From the table: the sum of steps x loss is 6.455 and the sum of steps^2 is 91, which gives 709 a step.
+	// The sum of steps x loss is 6.455, that of steps^2 is 91: 709 a step.
 	if i := slices.IndexFunc(r.Fitted, func(f recommend.Fitted) bool {
 		return f.Weight == plan.TermGPUNICPath
 	}); i < 0 || r.Fitted[i].Value < 690 || r.Fitted[i].Value > 730 {
 		t.Errorf("fitted %+v; want gpu_nic_path about 709", r.Fitted)
 	}
 
-	// The planner may choose only far GPUs and GPU0. With the model, NIC0 gets GPU0, which is best or tied with the
-	// best.
+	// NIC0 gets GPU0 rather than far GPUs.
 	for _, tt := range []struct {
 		gpus string
 		want []string
@@ -518,8 +511,7 @@ func TestNIC0sGPUsAreRankedAsMeasuredHere(t *testing.T) {
 			t.Errorf("gpus: %s: NIC0 goes with %s; want one of %v", tt.gpus, id, tt.want)
 		}
 	}
-	// Four nodes with two GPUs each: NIC0's node gets GPU0 and GPU1. By class alone, GPU2 and GPU3 are as near as
-	// GPU0.
+	// Four nodes with two GPUs each. By class alone, GPU2 and GPU3 are as near as GPU0.
 	four := parseLab(t, "name: four\nworkload: gpu-collective\nnodes:\n  vm: {count: 4, cpus: 8, memory: 64GiB, "+
 		"gpus: 2, nics: 1}\n")
 	p, err := build.Problem(h, four, build.Options{HostName: "h20", Model: r.Model})
@@ -544,9 +536,9 @@ func TestNIC0sGPUsAreRankedAsMeasuredHere(t *testing.T) {
 	}
 }
 
-// The manual concludes: the module must be loaded, and GPU and NIC belong on one root complex. It gives 51.1 Gb/s
-// (6388 MB/s) and 3.83 us for near devices. Far figures use the classes of the H20 notes, SYS with 12-22 of PIX's
-// 26-30 GB/s, and "very high" is taken as ten times.
+// The manual: the module must be loaded, and GPU and NIC belong on one root complex. Near devices have 51.1 Gb/s (6388
+// MB/s) and 3.83 us. Far figures use the classes of the H20 notes, SYS with 12-22 of PIX's 26-30 GB/s, and "very high"
+// is taken as ten times.
 func TestGPUDirect(t *testing.T) {
 	t.Parallel()
 	h := h20Host(t)
@@ -579,9 +571,8 @@ func TestGPUDirect(t *testing.T) {
 	}
 }
 
-// vcpuTruth models the findings of the vCPU study: STREAM 3 times as fast with guest NUMA (2 to 7 were found), CPU
-// throughput 2.5 % up with siblings, latency 15 % down with pinning, matmul unchanged, NCCL 40 % up with pinning and
-// down by half with guest NUMA.
+// The vCPU study: STREAM 3 times as fast with guest NUMA (2 to 7 were found), CPU throughput 2.5 % up with siblings,
+// latency 15 % down with pinning, matmul unchanged, NCCL 40 % up with pinning and down by half with guest NUMA.
 func vcpuTruth(cell map[string]string, test, _ string) (float64, string) {
 	level := cell["placement"]
 	pinned, numa, smt := level != "default", strings.Contains(level, "numa"), strings.HasSuffix(level, "smt")
@@ -627,7 +618,7 @@ func TestVCPUPinningAndGuestNUMA(t *testing.T) {
 		why                  map[recommend.Setting]string
 	}{
 		// "Guest NUMA exposure made a huge difference for memory bandwidth", "pinning alone did not unlock" it.
-		// Pinned, because guest NUMA requires it. Siblings: 2 to 3 %.
+		// Siblings: 2 to 3 %.
 		{lab.WorkloadCPUBandwidth, "pin", "on", "on", map[recommend.Setting]string{
 			recommend.Placement: "pinned all the same: guest_numa is on",
 			recommend.GuestNUMA: "on is better than off: triad of stress_stream",
@@ -658,7 +649,7 @@ func TestVCPUPinningAndGuestNUMA(t *testing.T) {
 	}
 }
 
-// Recommendations from the documents alone, by workload, on the EPYC host.
+// On the EPYC host.
 func TestPublishedEvidence(t *testing.T) {
 	t.Parallel()
 	h := readHost(t, hostEPYC)
@@ -687,7 +678,7 @@ func TestPublishedEvidence(t *testing.T) {
 	}
 }
 
-// Without studies, guest NUMA and siblings are recommended as the planner sets them for the lab.
+// Guest NUMA and siblings are as the planner sets them.
 func TestPlannerAndPublishedEvidenceAgree(t *testing.T) {
 	t.Parallel()
 	nodes := map[string]string{
@@ -735,7 +726,7 @@ func TestWhatIsNoEvidenceDecidesNothing(t *testing.T) {
 	h := readHost(t, hostEPYC)
 	l := pairLab(t, lab.WorkloadRDMALatency)
 	without := recommendFor(t, h, l)
-	// a study that could reverse the choice of isolation
+	// could reverse the choice of isolation
 	const form = "name: odd\nfactors:\n  isolation: [none, isolcpus]\nmeasure: [{test: ib_write_lat, bytes: 2, " +
 		"metrics: [latency_p99]}, {test: sysbench_cpu, control: true, metrics: [rate]}]\nblocks: %d\n"
 	make := func(blocks int, sigma float64, control bool) recommend.Study {
@@ -796,7 +787,7 @@ func TestWhatIsNoEvidenceDecidesNothing(t *testing.T) {
 	}
 }
 
-// A level compared with itself shows nothing under any noise: the recommendation is the same as without the study.
+// The recommendation is the same as without the study, under any noise.
 func TestAStudyOfALevelAgainstItselfNeverChangesTheRecommendation(t *testing.T) {
 	t.Parallel()
 	h := readHost(t, hostEPYC)
@@ -824,7 +815,7 @@ func TestAStudyOfALevelAgainstItselfNeverChangesTheRecommendation(t *testing.T) 
 	}
 }
 
-// Two levels with the same effect are at most found to be equivalent. Then the simpler one is taken, never the other.
+// Equivalent levels give the simpler one, never the other.
 func TestLevelsThatDoTheSameLeaveTheSimplerOneAtMost(t *testing.T) {
 	t.Parallel()
 	h := readHost(t, hostEPYC)
@@ -839,14 +830,14 @@ func TestLevelsThatDoTheSameLeaveTheSimplerOneAtMost(t *testing.T) {
 				return 2, "us"
 			}), Environment: facts(h)})
 		switch c := choice(t, r, recommend.Hugepages); c.Level {
-		case "2MiB", "off": // 1 GiB is ruled out, because it has the same effect as off
+		case "2MiB", "off": // 1 GiB has the effect of off
 			simple++
 		case "auto":
 		default:
 			wrong++
 		}
 	}
-	// 5 % of studies raise a false alarm, and half of these would favor 1 GiB.
+	// 5 % of studies raise a false alarm; half of these favor 1 GiB.
 	if wrong > 5 {
 		t.Errorf("%d of %d studies of nothing recommend 1 GiB pages", wrong, studies)
 	}

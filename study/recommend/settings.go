@@ -25,11 +25,10 @@ const (
 	Hugepages  Setting = "hugepages"
 	MTU        Setting = "mtu"
 	Reserve    Setting = "reserve"     // cores reserved for the host
-	PeerMemory Setting = "peer_memory" // kernel module that gives a NIC access to a GPU's memory
-	gpuDevice  Setting = "gpus"        // GPU of a lab node: ranked, not decided
+	PeerMemory Setting = "peer_memory" // module for a NIC's access to GPU memory
+	gpuDevice  Setting = "gpus"        // ranked, not decided
 )
 
-// Levels that the code refers to by name.
 const (
 	levelDefault = "default"
 	levelPin     = "pin"
@@ -40,15 +39,15 @@ const (
 	levelByNode  = "by node" // lab nodes differ
 )
 
-// A rule describes a setting before any evidence is considered.
+// A rule is a setting without evidence.
 type rule struct {
 	setting Setting
-	levels  []string // candidates, the one with the fewest changes to the host first
-	now     string   // current level by lab file and plan; need not be in levels
-	fixed   string   // reason why there is no choice, or ""
+	levels  []string // fewest changes to the host first
+	now     string   // by lab file and plan; need not be in levels
+	fixed   string   // why there is no choice, or ""
 }
 
-// rules returns the settings of a lab on a host, in display order. p is the planner's problem for them, or nil.
+// rules are in display order. p may be nil.
 func rules(h *topology.Host, l *lab.Lab, p *plan.Problem) []rule {
 	numa, threads := shape(h)
 	common := func(of func(i int) string) string {
@@ -78,15 +77,14 @@ func rules(h *topology.Host, l *lab.Lab, p *plan.Problem) []rule {
 	all := []rule{
 		{setting: Placement, levels: []string{levelDefault, levelPin}, now: levelPin},
 		{setting: GuestNUMA, levels: []string{levelOff, levelOn}, now: shown},
-		// Changing SMT with the same number of virtual CPUs needs twice the cores, or half: that is the larger
-		// change.
+		// Changing SMT needs twice the cores, or half.
 		{setting: SMT, levels: siblings, now: smt},
 		{setting: Isolation, levels: []string{"none", "cpuset", "isolcpus"}, now: "isolcpus"},
 		{setting: Hugepages, levels: []string{levelOff, "2MiB", "1GiB"}, now: string(l.Hugepages)},
 		{setting: MTU, levels: []string{"1500", "4200", "9000"}, now: strconv.Itoa(l.Fabric.MTU)},
 		{setting: Reserve, levels: nil, now: levelAuto},
 	}
-	// A setting that the host does not support is fixed, so that evidence from other hosts cannot choose it.
+	// Evidence from other hosts cannot choose an unsupported setting.
 	if numa == 1 {
 		all[1].fixed, all[1].now = "the host has one NUMA node: there is nothing to show", levelOff
 	}
@@ -102,7 +100,7 @@ func rules(h *topology.Host, l *lab.Lab, p *plan.Problem) []rule {
 	return all
 }
 
-// shape returns the number of NUMA nodes with CPUs, and the largest number of threads per core; 0 if not known.
+// shape returns NUMA nodes with CPUs, and the most threads per core; 0 if unknown.
 func shape(h *topology.Host) (numa, threads int) {
 	numa += lists.Count(h.NUMANodes, func(n topology.NUMANode) bool { return !n.CPUs.IsEmpty() })
 	for i := range h.Cores {
@@ -111,7 +109,7 @@ func shape(h *topology.Host) (numa, threads int) {
 	return numa, threads
 }
 
-// simpler orders the levels of a setting by their changes to the host. Unlisted MTUs come last, by size.
+// Unlisted MTUs come last, by size.
 func (r *rule) simpler(a, b string) int {
 	place := func(level string) int {
 		if i := slices.Index(r.levels, level); i >= 0 {
@@ -120,13 +118,13 @@ func (r *rule) simpler(a, b string) int {
 		return len(r.levels)
 	}
 	number := func(level string) int {
-		n, _ := strconv.Atoi(level) // text without a number gives 0 and is then ordered as text
+		n, _ := strconv.Atoi(level) // 0: ordered as text
 		return n
 	}
 	return cmp.Or(cmp.Compare(place(a), place(b)), cmp.Compare(number(a), number(b)), cmp.Compare(a, b))
 }
 
-// settingsOf translates a level of a study's factor to settings, or to nil for factors such as load and impairments.
+// settingsOf returns nil for factors such as load and impairments.
 func settingsOf(factor, level string) map[Setting]string {
 	if factor == study.FactorPlacement {
 		m := map[Setting]string{Placement: levelPin, GuestNUMA: levelOff, SMT: levelOff}
@@ -158,7 +156,7 @@ func settingsOf(factor, level string) map[Setting]string {
 	return nil
 }
 
-// workloadsOf returns the workloads to which the figure of a test matters. Every figure matters to lab.WorkloadMixed.
+// Every figure matters to lab.WorkloadMixed.
 func workloadsOf(test string) []lab.Workload {
 	name, variant, _ := strings.Cut(test, "/")
 	all := []lab.Workload{lab.WorkloadMixed}

@@ -1,5 +1,4 @@
-// Package results stores measurements on disk: results of rackless bench, and the baselines that later results are
-// compared with. Each is stored completely or not at all.
+// Package results stores measurements and baselines on disk, each completely or not at all.
 package results
 
 import (
@@ -20,14 +19,14 @@ import (
 	"github.com/rackless/rackless/study/record"
 )
 
-// The files of a measurement, in its directory DATA/results/LAB/TIME.
+// The files of a measurement, in DATA/results/LAB/TIME.
 const (
-	SamplesFile = "samples.jsonl" // one figure per line; see docs/measuring.md
-	reportFile  = "report.json"   // all data of the page, including samples
+	SamplesFile = "samples.jsonl" // see docs/measuring.md
+	reportFile  = "report.json"   // all data of the page
 	PageFile    = "index.html"
 )
 
-// timeFormat is the format of directory names, which sort by time.
+// timeFormat sorts by time.
 const timeFormat = "20060102T150405Z"
 
 // A Store is the directory of a user's measurements.
@@ -35,21 +34,19 @@ type Store struct {
 	Data string // see rack.Dirs
 }
 
-// Dir returns the directory of the measurements of all labs.
+// Dir returns the directory of all labs' measurements.
 func (s Store) Dir() string { return filepath.Join(s.Data, "results") }
 
 // Unfinished returns the journal file of a lab's unfinished measurement.
 func (s Store) Unfinished(lab string) string { return filepath.Join(s.Dir(), lab, ".unfinished") }
 
-// Save writes a measurement, with the page that page writes of it, and returns its directory. Where the disk is full,
-// the error says so and nothing is left.
+// Save writes a measurement and its page, and returns the directory. If the disk is full, nothing is left.
 func (s Store) Save(data record.Record, page func(io.Writer, record.Record) error) (string, error) {
 	parent := filepath.Join(s.Dir(), data.Lab)
 	if err := os.MkdirAll(parent, 0o755); err != nil {
 		return "", fmt.Errorf("results: %w; set RACKLESS_DATA to a directory that can be written", err)
 	}
-	// The files are written to a temporary directory and moved together, so that a reader never sees a partial
-	// result.
+	// A reader never sees a partial result.
 	work, err := os.MkdirTemp(parent, ".new-")
 	if err != nil {
 		return "", fmt.Errorf("results: %w", err)
@@ -58,7 +55,7 @@ func (s Store) Save(data record.Record, page func(io.Writer, record.Record) erro
 	if err := os.Chmod(work, 0o755); err != nil {
 		return "", err
 	}
-	// The samples are also in the report. Their own file is for tools that read JSON line by line.
+	// Samples are in the report too; their file is for tools that read line by line.
 	for _, file := range []struct {
 		name string
 		fill func(w io.Writer) error
@@ -80,12 +77,12 @@ func (s Store) Save(data record.Record, page func(io.Writer, record.Record) erro
 		}
 	}
 	name := data.Generated.UTC().Format(timeFormat)
-	for i := 0; ; i++ { // two measurements may end in the same second
+	for i := 0; ; i++ { // two may end in the same second
 		dir := filepath.Join(parent, name)
 		if i > 0 {
 			dir = fmt.Sprintf("%s-%d", dir, i)
 		}
-		err := atomicfile.Rename(work, dir) // fails if dir exists and is not empty
+		err := atomicfile.Rename(work, dir) // fails if dir is not empty
 		if err == nil {
 			return dir, nil
 		}
@@ -95,7 +92,7 @@ func (s Store) Save(data record.Record, page func(io.Writer, record.Record) erro
 	}
 }
 
-// writeFile writes one file of a result. Some write errors appear only on close.
+// Some write errors appear only on close.
 func writeFile(path string, fill func(w io.Writer) error) error {
 	f, err := os.Create(path)
 	if err != nil {
@@ -104,14 +101,14 @@ func writeFile(path string, fill func(w io.Writer) error) error {
 	return errors.Join(fill(f), f.Close())
 }
 
-// A Result is one stored measurement, as printed by rackless bench show --list in JSON.
+// A Result is one stored measurement, as bench show --list prints it.
 type Result struct {
 	Lab  string `json:"lab"`
 	Time string `json:"time"`
 	Dir  string `json:"dir"`
 }
 
-// List returns the stored measurements of one lab or of all labs, oldest first.
+// List returns the measurements of one lab or of all, oldest first.
 func (s Store) List(lab string) ([]Result, error) {
 	found, err := filepath.Glob(filepath.Join(s.Dir(), "*", "*", reportFile))
 	if err != nil {
@@ -121,7 +118,7 @@ func (s Store) List(lab string) ([]Result, error) {
 	for _, f := range found {
 		dir := filepath.Dir(f)
 		r := Result{Lab: filepath.Base(filepath.Dir(dir)), Time: filepath.Base(dir), Dir: dir}
-		// Names that begin with a dot are incomplete results.
+		// incomplete results begin with a dot
 		if !strings.HasPrefix(r.Time, ".") && (lab == "" || r.Lab == lab) {
 			all = append(all, r)
 		}
@@ -130,8 +127,7 @@ func (s Store) List(lab string) ([]Result, error) {
 	return all, nil
 }
 
-// Find returns the directory of a measurement, given as a directory or as LAB/TIME in the form of List. It returns ""
-// if arg is neither.
+// Find returns the directory of a measurement, given as such or as LAB/TIME, or "".
 func (s Store) Find(arg string) string {
 	dirs := []string{arg}
 	if filepath.IsLocal(arg) && strings.Count(arg, "/") > 0 {
@@ -145,7 +141,7 @@ func (s Store) Find(arg string) string {
 	return ""
 }
 
-// Last returns the directory of the last measurement of a lab, or of any if lab is "".
+// Last returns the last measurement of a lab, or of any if lab is "".
 func (s Store) Last(lab string) (string, error) {
 	all, err := s.List(lab)
 	if err != nil {
@@ -180,8 +176,8 @@ func (s Store) BaselineFile(lab string) string {
 	return filepath.Join(s.Data, "baselines", lab+".json")
 }
 
-// SaveBaseline writes a baseline to file, or to its lab's default file if file is "", and returns the path. It writes
-// atomically, because a truncated baseline would break every check.
+// SaveBaseline writes to file, or to the default file if "", and returns the path. A truncated baseline would break
+// every check, so it writes atomically.
 func (s Store) SaveBaseline(file string, b *expect.Baseline) (path string, err error) {
 	path = file
 	if path == "" {

@@ -7,8 +7,7 @@ import (
 	"github.com/rackless/rackless/host/tune"
 )
 
-// Continuation returns the systemd unit that continues a study after a boot. It runs binary with the study's file,
-// and with db and accel unless they are "".
+// Continuation returns the systemd unit that continues a study after a boot. db and accel may be "".
 func Continuation(binary, study, file, db, accel string, env func(string) string) (*tune.GoOn, error) {
 	file, err := filepath.Abs(file)
 	if err != nil {
@@ -18,8 +17,7 @@ func Continuation(binary, study, file, db, accel string, env func(string) string
 	if err != nil {
 		return nil, err
 	}
-	// Paths are absolute, because a unit starts in its own directory. --restart is omitted, as it would remove
-	// earlier runs.
+	// A unit starts in its own directory. --restart would remove earlier runs.
 	argv := []string{binary, "study", "run", file, "--reboot"}
 	if db != "" {
 		argv = append(argv, "--db", db)
@@ -29,7 +27,7 @@ func Continuation(binary, study, file, db, accel string, env func(string) string
 	}
 	on := &tune.GoOn{Name: "rackless-study-" + study, Description: "Go on with rackless study " + study, Argv: argv,
 		Dir: dir}
-	// A unit lacks the user's environment, and would look for labs and studies elsewhere.
+	// A unit lacks the user's environment.
 	for _, name := range []string{"HOME", "PATH", "XDG_CACHE_HOME", "XDG_DATA_HOME", "RACKLESS_RUN", "RACKLESS_CACHE",
 		"RACKLESS_DATA", "RACKLESS_STATE"} {
 		if value := env(name); value != "" {

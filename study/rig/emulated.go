@@ -16,8 +16,7 @@ import (
 	"github.com/rackless/rackless/vm"
 )
 
-// An emulatedSite is this machine with processes as nodes. Nodes are pinned by their threads, and their links are
-// impaired on the lab's own switch.
+// An emulatedSite is this machine with processes as nodes. Their links are impaired on the lab's own switch.
 type emulatedSite struct{ *Rig }
 
 func (e *emulatedSite) survey() (err error) {
@@ -25,11 +24,11 @@ func (e *emulatedSite) survey() (err error) {
 	return err
 }
 
-// ready always returns nil, because emulated nodes do not depend on how the host was booted.
+// ready is nil: boots do not matter to emulated nodes.
 func (e *emulatedSite) ready(map[string]string) error { return nil }
 
-// apply moves the running processes to other CPUs and impairs their links, after look. It starts nodes again only if
-// the lab file is a factor.
+// apply moves running processes and impairs their links, after look. It starts nodes again only if the lab file is a
+// factor.
 func (e *emulatedSite) apply(ctx context.Context, l *lab.Lab, settings map[string]string) error {
 	if err := e.upWith(ctx, l, e.options); err != nil {
 		return err
@@ -37,8 +36,7 @@ func (e *emulatedSite) apply(ctx context.Context, l *lab.Lab, settings map[strin
 	if err := e.look(ctx); err != nil {
 		return err
 	}
-	// If no impairment is a factor, the links stay as they are. This follows look, which fails on a lab with lossy
-	// links.
+	// look fails on a lab with lossy links, so it comes first.
 	link, any, err := e.link(settings)
 	if err == nil && any {
 		err = e.setLinks(ctx, link)
@@ -56,7 +54,7 @@ func (e *emulatedSite) restore(ctx context.Context) error {
 	return errors.Join(e.pin(false), e.repairLinks(ctx))
 }
 
-// loadCPUs keeps load off the protected CPUs only at level cpuset.
+// loadCPUs protects CPUs only at level cpuset.
 func (e *emulatedSite) loadCPUs(isolation string) (cpus topology.CPUSet, outside bool) {
 	if isolation == study.IsolationCpuset {
 		return e.all.Difference(e.protected), false
@@ -64,7 +62,7 @@ func (e *emulatedSite) loadCPUs(isolation string) (cpus topology.CPUSet, outside
 	return e.all, false
 }
 
-// accelerator assumes that /dev/kvm works if it exists: an estimate does not justify a trial boot.
+// accelerator assumes that /dev/kvm works if it exists: an estimate justifies no trial boot.
 func (e *emulatedSite) accelerator() string {
 	if _, err := os.Stat("/dev/kvm"); err == nil {
 		return "kvm"
@@ -75,7 +73,7 @@ func (e *emulatedSite) accelerator() string {
 func (e *emulatedSite) helpers() []int            { return nil }
 func (e *emulatedSite) describe(*study.HostState) {}
 
-// environment names the CPUs that nodes are pinned to, which the lab file does not tell.
+// environment names the CPUs of nodes, which the lab file does not tell.
 func (e *emulatedSite) environment() []study.Fact {
 	if e.protected.IsEmpty() {
 		return nil
@@ -83,7 +81,7 @@ func (e *emulatedSite) environment() []study.Fact {
 	return []study.Fact{{Name: "protected CPUs", Value: e.protected.String()}}
 }
 
-// protect returns the CPUs that nodes are pinned to: the given ones, or the upper half.
+// protect returns the asked CPUs, or the upper half.
 func protect(all topology.CPUSet, asked string) (topology.CPUSet, error) {
 	if asked == "" {
 		cpus := slices.Collect(all.All())
@@ -102,8 +100,7 @@ func protect(all topology.CPUSet, asked string) (topology.CPUSet, error) {
 const onHosts = "nodes of an emulated lab have none of that: it takes a lab with driver: libvirt on a host that " +
 	"rackless prepare has prepared"
 
-// check rejects settings that need a prepared host. It checks all links together, because delay and jitter may be
-// valid separately but not in combination.
+// check rejects settings that need a prepared host. Delay and jitter may be valid only separately.
 func (e *emulatedSite) check(l *lab.Lab, settings map[string]string) error {
 	for factor, level := range settings {
 		fail := func(format string, args ...any) error {
@@ -125,7 +122,7 @@ func (e *emulatedSite) check(l *lab.Lab, settings map[string]string) error {
 	return emulated.Supported(l)
 }
 
-// link returns the impairments of a cell, or false if the cell has none among its factors.
+// link returns false if no impairment is a factor.
 func (e *emulatedSite) link(settings map[string]string) (l fabric.Link, any bool, err error) {
 	l.Seed = e.spec.Seed
 	for factor, level := range settings {
@@ -142,7 +139,7 @@ func (e *emulatedSite) link(settings map[string]string) (l fabric.Link, any bool
 	return l, true, l.Validate()
 }
 
-// pin restricts nodes and switch to the protected CPUs, one CPU per node in turn, or removes the restriction.
+// pin gives nodes and switch one protected CPU each in turn, or removes the restriction.
 func (e *emulatedSite) pin(pin bool) error {
 	cpus := slices.Collect(e.protected.All())
 	set := func(p vm.Process, to topology.CPUSet) error {
@@ -160,7 +157,7 @@ func (e *emulatedSite) pin(pin bool) error {
 			return err
 		}
 	}
-	// The CPUs are assigned in turn, not by load, so that a cell has the same placement in each run.
+	// In turn, not by load, a cell has the same placement in each run.
 	for i, n := range e.rack.State.Nodes {
 		to := e.all
 		if pin {

@@ -19,7 +19,6 @@ import (
 	"github.com/rackless/rackless/vm/guest"
 )
 
-// A faultyRig is a real rig that injects a fault into some runs.
 type faultyRig struct {
 	*Rig
 	t     *testing.T
@@ -35,8 +34,7 @@ func (f *faultyRig) Measure(ctx context.Context, m study.Measure) ([]bench.Sampl
 	return f.Rig.Measure(ctx, m)
 }
 
-// State omits the load of this machine: with other tests running, each run would count as disturbed and be repeated
-// three times.
+// State omits this machine's load: other tests would disturb each run.
 func (f *faultyRig) State(float64) (*study.HostState, error) {
 	s, err := f.Rig.State(0)
 	if err == nil {
@@ -64,7 +62,7 @@ func (f *faultyRig) kill(node string) {
 	}
 }
 
-// A fault on a real node gives a failed run with a reason and without figures, and the study continues.
+// A failed run has a reason and no figures, and the study continues.
 func TestFaultsOfNodesAndToolsLeaveNoFigure(t *testing.T) {
 	t.Parallel()
 	dirs := nodeDirs(t)
@@ -89,14 +87,14 @@ func TestFaultsOfNodesAndToolsLeaveNoFigure(t *testing.T) {
 	})
 	const program = "/usr/bin/ib_write_lat"
 	f := &faultyRig{Rig: r, t: t}
-	stand := func(script string) func(*faultyRig) { // replaces the tool on the client
+	stand := func(script string) func(*faultyRig) { // on the client
 		return func(f *faultyRig) {
 			f.sh("vm01", "cp "+program+" /tmp/real; printf '#!/bin/sh\\n"+script+
 				"\\n' > /tmp/false; chmod +x /tmp/false; mount --bind /tmp/false "+program)
 		}
 	}
 	f.fault = map[int]func(*faultyRig){
-		2: func(f *faultyRig) { // a node dies during the measurement
+		2: func(f *faultyRig) {
 			go func() {
 				time.Sleep(200 * time.Millisecond)
 				f.kill("vm00")
@@ -166,7 +164,7 @@ func TestFaultsOfNodesAndToolsLeaveNoFigure(t *testing.T) {
 		t.Fatalf("what the tools printed in %d runs is kept, want 4: %v", len(outputs), err)
 	}
 	for i, want := range []struct{ reason, output string }{
-		{"", ""}, // the node is gone, and its output as well
+		{"", ""}, // gone with the node
 		{"garbage", "all is lost\ngarbage\n"},
 		{"read result of perftest", "#bytes"},
 		{"no result within 8s", "client on vm01, stdout:\nhalf a table\n"},

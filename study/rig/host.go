@@ -22,25 +22,24 @@ import (
 	"github.com/rackless/rackless/study"
 )
 
-// A hostSite is this host, prepared for the lab. Each cell is another variant of the lab's plan: domains that differ
-// are stopped and started again.
+// A hostSite is this host, prepared for the lab. Each cell is a variant of the plan: domains that differ are stopped
+// and started again.
 type hostSite struct {
 	*Rig
-	place    *rack.Placement // placement for which the host was prepared
+	place    *rack.Placement // of the preparation
 	host     *topology.Host  // current topology
 	planner  Planner
-	plans    map[string]*plan.Plan // plans of cells by the text of the lab file
-	devices  []string              // devices of the nodes in the last cell; see devicesOf
-	arranged bool                  // apply has brought the lab up for a cell
+	plans    map[string]*plan.Plan // by text of the lab file
+	devices  []string              // in the last cell; see devicesOf
+	arranged bool                  // apply has brought the lab up
 }
 
 var pageSizes = map[string]uint64{"off": 0, "2MiB": 2 << 20, "1GiB": 1 << 30}
 
-// A Planner plans a lab on the host in its state before preparation.
+// A Planner plans a lab on the host as before preparation.
 type Planner func(*lab.Lab) (*plan.Plan, error)
 
-// planOf returns the plan of a cell's lab. The host is prepared for the study's lab file, so a cell may need less,
-// but nothing more or different.
+// planOf plans a cell's lab, which may need less than the host was prepared for, but nothing more or different.
 func (r *hostSite) planOf(l *lab.Lab) (*plan.Plan, error) {
 	whole, err := r.labFor(nil)
 	if err != nil || bytes.Equal(l.YAML(), whole.YAML()) {
@@ -60,12 +59,11 @@ func (r *hostSite) planOf(l *lab.Lab) (*plan.Plan, error) {
 	if err := r.preparedFor(whole, l, p); err != nil {
 		return nil, err
 	}
-	// CPUs that a smaller lab does not need stay reserved, because the host stays booted for the whole lab.
+	// Unused CPUs stay reserved: the host stays booted for the whole lab.
 	p.Housekeeping, p.KernelArgs = r.place.Plan.Housekeeping, r.place.Plan.KernelArgs
 	for i := range p.Nodes {
 		for _, set := range []*topology.CPUSet{&p.Nodes[i].EmulatorCPUs, &p.Nodes[i].IOThreadCPUs} {
-			// For a smaller lab, the planner may put emulator threads on CPUs that are now free but that the study
-			// reserves for nodes.
+			// The planner may put emulator threads on free CPUs that the study reserves for nodes.
 			if *set = set.Difference(r.protected); set.IsEmpty() {
 				*set = p.Housekeeping.CPUs
 			}
@@ -75,7 +73,6 @@ func (r *hostSite) planOf(l *lab.Lab) (*plan.Plan, error) {
 	return p, nil
 }
 
-// preparedFor returns an error if a host prepared for the whole lab does not support the plan of another one.
 func (r *hostSite) preparedFor(whole, l *lab.Lab, p *plan.Plan) error {
 	if more := p.NodeCPUs().Difference(r.protected); !more.IsEmpty() {
 		return fmt.Errorf("the host is prepared for a lab on CPUs %s, and the plan of this one has nodes on CPUs %s",
@@ -95,7 +92,7 @@ func (r *hostSite) preparedFor(whole, l *lab.Lab, p *plan.Plan) error {
 			}
 		}
 	}
-	// The MTU of a physical function limits that of its virtual functions, and prepare has set it.
+	// The MTU of a physical function, set by prepare, limits that of its virtual functions.
 	if parts && l.Fabric.MTU > whole.Fabric.MTU {
 		return fmt.Errorf("the NICs whose virtual functions the lab has are prepared for an MTU of %d: let the lab "+
 			"file have the largest, %d", whole.Fabric.MTU, l.Fabric.MTU)
@@ -170,12 +167,12 @@ func (r *hostSite) check(l *lab.Lab, settings map[string]string) error {
 	return r.pagesThere(p)
 }
 
-// within returns an error if cgroups keep nodes off their CPUs. The partition made by prepare holds the CPUs of its
-// plan, so nodes can exchange places within it, but a node without a partner cannot move.
+// within returns an error if cgroups keep nodes off their CPUs. Nodes can exchange places within the partition of
+// prepare, but one without a partner cannot move.
 func (r *hostSite) within(p *plan.Plan) error {
 	allowed, err := topology.ParseCPUSet(r.machine.text("sys/fs/cgroup/machine.slice/cpuset.cpus"))
 	if err != nil || allowed.IsEmpty() {
-		return nil // no cgroup v2, or machine.slice is not limited
+		return nil // no cgroup v2, or no limit
 	}
 	for _, n := range p.Nodes {
 		if outside := topology.CPUs(n.VCPUs...).Difference(allowed); !n.Unpinned && !outside.IsEmpty() {
@@ -188,8 +185,7 @@ func (r *hostSite) within(p *plan.Plan) error {
 	return nil
 }
 
-// A BootError reports that a run needs the host booted differently: with the CPUs of the lab isolated, or with none
-// of them isolated.
+// A BootError reports that a run needs the host booted with, or without, isolated CPUs of the lab.
 type BootError struct {
 	Isolated bool
 	CPUs     topology.CPUSet // CPUs of the lab
@@ -203,21 +199,21 @@ func (e *BootError) Error() string {
 	return fmt.Sprintf("the next run takes this host booted without isolcpus for CPUs %s", e.CPUs)
 }
 
-// ready compares the CPUs isolated at boot with the level of isolation. They cannot be changed while the kernel runs.
+// ready compares the isolated CPUs, which cannot change while the kernel runs.
 func (r *hostSite) ready(settings map[string]string) error {
 	level, ok := settings[study.FactorIsolation]
 	if !ok {
 		return nil
 	}
 	want := level == study.IsolationIsolcpus
-	// Partial isolation fits neither level: the kernel would balance load onto some of the nodes' CPUs only.
+	// With partial isolation, the kernel balances load onto some of the nodes' CPUs only.
 	if have := r.protected.IsSubsetOf(r.isolated()); have != want || !want && r.isolated().Overlaps(r.protected) {
 		return &BootError{Isolated: want, CPUs: r.protected}
 	}
 	return nil
 }
 
-// confined reports whether processes started here are kept off CPUs of the lab, which prepare does without isolcpus.
+// confined: processes started here are kept off CPUs of the lab, as prepare does without isolcpus.
 func (r *hostSite) confined() bool { return !r.protected.IsSubsetOf(r.all) }
 
 func (r *hostSite) pagesThere(p *plan.Plan) error {
@@ -237,7 +233,6 @@ func (r *hostSite) pagesThere(p *plan.Plan) error {
 	return nil
 }
 
-// isolated returns the CPUs that the kernel does not balance load on.
 func (r *hostSite) isolated() topology.CPUSet {
 	return *cmp.Or(r.host.CPUs.Isolated, &topology.CPUSet{})
 }
@@ -261,8 +256,7 @@ func (r *hostSite) survey() error {
 	return nil
 }
 
-// apply brings the lab up by the plan of the cell. It reads devices inside the nodes each time, because their NUMA
-// nodes may change when domains restart.
+// apply reads devices inside the nodes each time: their NUMA nodes may change when domains restart.
 func (r *hostSite) apply(ctx context.Context, l *lab.Lab, settings map[string]string) error {
 	p, err := r.arrangement(r.host, l, settings)
 	if err != nil {
@@ -277,10 +271,10 @@ func (r *hostSite) apply(ctx context.Context, l *lab.Lab, settings map[string]st
 	return r.look(ctx)
 }
 
-// restoreLimit limits restore. Nodes that are emulated in an emulated host take ten minutes to boot.
+// Nodes in an emulated host take ten minutes to boot.
 const restoreLimit = 20 * time.Minute
 
-// restore brings the lab back to its plan, even if the last cell could not be brought up.
+// restore works even if the last cell could not be brought up.
 func (r *hostSite) restore(ctx context.Context) error {
 	if !r.arranged {
 		return nil
@@ -294,7 +288,6 @@ func (r *hostSite) restore(ctx context.Context) error {
 	return r.upArranged(ctx, l, r.place.Plan)
 }
 
-// upArranged brings the lab up by a plan, restarting domains that differ.
 func (r *hostSite) upArranged(ctx context.Context, l *lab.Lab, p *plan.Plan) error {
 	place := *r.place
 	place.Plan = p
@@ -304,9 +297,8 @@ func (r *hostSite) upArranged(ctx context.Context, l *lab.Lab, p *plan.Plan) err
 	return r.upWith(ctx, l, o)
 }
 
-// pcieLinks returns the trained PCIe links of the lab's devices, for example "0000:41:00.0 8.0 GT/s PCIe x8". For
-// GPUs it returns only the width, because idle GPUs slow their links down. Virtual functions share the link of their
-// physical function.
+// pcieLinks returns trained links, as "0000:41:00.0 8.0 GT/s PCIe x8"; only the width of GPUs, whose links slow down
+// when idle. Virtual functions share the link of their physical function.
 func (r *hostSite) pcieLinks() []string {
 	var all []string
 	for _, n := range r.place.Plan.Nodes {
@@ -326,8 +318,8 @@ func (r *hostSite) pcieLinks() []string {
 	return lists.Distinct(all)
 }
 
-// loadCPUs includes the lab's CPUs at level none. A host prepared without isolcpus keeps all slices of systemd off
-// them, so load must be started outside of all slices.
+// loadCPUs includes the lab's CPUs at level none. Without isolcpus all slices are kept off them, so load must start
+// outside.
 func (r *hostSite) loadCPUs(isolation string) (cpus topology.CPUSet, outside bool) {
 	switch {
 	case isolation == study.IsolationCpuset:
@@ -341,7 +333,7 @@ func (r *hostSite) loadCPUs(isolation string) (cpus topology.CPUSet, outside boo
 func (r *hostSite) accelerator() string { return "kvm" }
 func (r *hostSite) helpers() []int      { return r.machine.helpers() }
 
-// describe adds links and devices, because retrained links or moved devices can change figures.
+// describe adds links and devices: retrained or moved ones can change figures.
 func (r *hostSite) describe(s *study.HostState) {
 	s.Links, s.Devices = r.pcieLinks(), r.devices
 	for _, n := range r.place.Plan.Nodes {
@@ -349,7 +341,6 @@ func (r *hostSite) describe(s *study.HostState) {
 	}
 }
 
-// readDevices reads the NUMA nodes of devices as seen inside the nodes of a lab.
 func (r *hostSite) readDevices(ctx context.Context) error {
 	r.devices = nil
 	for _, n := range r.rack.State.Nodes {
@@ -362,8 +353,7 @@ func (r *hostSite) readDevices(ctx context.Context) error {
 	return nil
 }
 
-// devicesOf lists a node's PCI functions, except QEMU's own, with their NUMA nodes, as "vm00 0000:01:00.0 -1". With
-// only one NUMA node, they do not matter.
+// devicesOf lists PCI functions, except QEMU's own, as "vm00 0000:01:00.0 -1". With one NUMA node, they do not matter.
 func devicesOf(node string, f *facts.Node) []string {
 	if len(f.NUMANodes) < 2 {
 		return nil
@@ -377,13 +367,12 @@ func devicesOf(node string, f *facts.Node) []string {
 	return all
 }
 
-// environment lists the resources that the host was prepared with, for comparison between studies.
 func (r *hostSite) environment() []study.Fact {
 	all := []study.Fact{{Name: "libvirt", Value: r.place.URI}, {Name: "CPUs of the lab", Value: r.protected.String()}}
 	if set := r.isolated(); !set.IsEmpty() {
 		all = append(all, study.Fact{Name: "isolated CPUs", Value: set.String()})
 	}
-	// by NUMA node and page size, because a lab may have pages of two sizes
+	// a lab may have pages of two sizes
 	pools := map[string]uint64{}
 	for _, n := range r.host.NUMANodes {
 		for _, pool := range n.Hugepages {

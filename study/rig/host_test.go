@@ -17,7 +17,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/rack"
-	_ "github.com/rackless/rackless/rack/placed" // driver of labs on a host
+	_ "github.com/rackless/rackless/rack/placed" // labs on a host
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/vm/image"
 	"github.com/rackless/rackless/vm/libvirt"
@@ -27,7 +27,7 @@ import (
 const soloLab = "name: solo\ndriver: libvirt\nhugepages: off\nnodes:\n  vm: {count: 1, cpus: 1, memory: 512MiB, " +
 	"nics: 0}\n"
 
-// solo returns a plan for a lab of one node on CPU 1, and a matching host: any machine with two CPUs can run it.
+// solo is for one node on CPU 1: any machine with two CPUs can run it.
 func solo() *rack.Placement {
 	return &rack.Placement{
 		Host: &topology.Host{System: topology.System{Arch: "x86_64"}},
@@ -120,7 +120,7 @@ func TestWhatAHostDoesNotHaveIsRefusedBeforeAnythingIsMeasured(t *testing.T) {
 	}
 }
 
-// Only the way the host was booted decides whether a run can be made.
+// Only the boot decides whether a run can be made.
 func TestARunWaitsForTheBootThatItTakes(t *testing.T) {
 	t.Parallel()
 	two, four := topology.CPUs(2, 3), topology.CPUs(1, 2, 3, 4)
@@ -128,7 +128,7 @@ func TestARunWaitsForTheBootThatItTakes(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		isolated *topology.CPUSet
-		level    string // "" means that the study has no such factor
+		level    string // "": no such factor
 		want     *BootError
 	}{
 		{"isolated, as wanted", &two, study.IsolationIsolcpus, nil},
@@ -159,14 +159,13 @@ func TestARunWaitsForTheBootThatItTakes(t *testing.T) {
 	}
 }
 
-// The partition made by prepare holds the CPUs of the plan. Nodes that would leave it are reported before anything is
-// measured, not by QEMU in the middle of the study.
+// Nodes that would leave the partition are reported before anything is measured, not by QEMU in the middle.
 func TestNodesStayWithinThePartition(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name, cpus string
 		node       plan.Node
-		want       string // part of the error; "" means no error
+		want       string // "" means no error
 	}{
 		{"as planned", "0-2", plan.Node{Name: "vm00", VCPUs: []int{1, 2}}, ""},
 		{"on a CPU of the host's", "0-2\n", plan.Node{Name: "vm00", VCPUs: []int{2, 6}},
@@ -186,7 +185,7 @@ func TestNodesStayWithinThePartition(t *testing.T) {
 	}
 }
 
-// A link retrained between runs is detected, except for a GPU that only saves power.
+// A retrained link is detected, except of a GPU that saves power.
 func TestLinksOfTheLabsDevicesArePartOfTheState(t *testing.T) {
 	t.Parallel()
 	file := func(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
@@ -210,8 +209,7 @@ func TestLinksOfTheLabsDevicesArePartOfTheState(t *testing.T) {
 	}
 }
 
-// Levels of placement on a real libvirt: the kernel's view of the threads matches the level, and restore returns to
-// the plan.
+// On a real libvirt, the kernel's view of threads matches the level, and restore returns to the plan.
 func TestE2EALabOnThisHostIsArrangedAsTheCellSays(t *testing.T) {
 	storey.E2E(t)
 	t.Parallel()
@@ -233,7 +231,7 @@ func TestE2EALabOnThisHostIsArrangedAsTheCellSays(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	// The daemon's user may not read the home directory of the user that runs the test.
+	// The daemon's user may not read this home directory.
 	img, err := image.Node.Ensure(t.Context(), image.Options{Cache: dirs.Images(), Progress: func(s string) {
 		t.Log(s)
 	}})
@@ -261,7 +259,7 @@ func TestE2EALabOnThisHostIsArrangedAsTheCellSays(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	// affinity returns the CPUs of the virtual CPU's thread, the process, and the active definition.
+	// of the virtual CPU's thread, the process, and the active definition
 	affinity := func() (cpus string, pid int, xml string) {
 		t.Helper()
 		th, err := c.Threads(ctx, "solo.vm00")
@@ -307,7 +305,6 @@ func TestE2EALabOnThisHostIsArrangedAsTheCellSays(t *testing.T) {
 			t.Errorf("%s: the node was started anew without need", tt.level)
 		}
 	}
-	// A lab with fewer resources is planned and brought up, together with another level of placement.
 	less := map[string]string{study.FactorPlacement: "default", "lab.nodes.vm.memory": "448MiB"}
 	if err := r.check(less); err != nil {
 		t.Fatal(err)
@@ -318,7 +315,7 @@ func TestE2EALabOnThisHostIsArrangedAsTheCellSays(t *testing.T) {
 	if _, _, xml := affinity(); !strings.Contains(xml, ">458752</memory>") || strings.Contains(xml, "<vcpupin") {
 		t.Errorf("with less memory, and not pinned:\n%s", xml)
 	}
-	// A cell that needs a missing CPU leaves the lab down, and restore works all the same.
+	// A missing CPU leaves the lab down, and restore works.
 	missing := *place.Plan
 	missing.Nodes = slices.Clone(missing.Nodes)
 	missing.Nodes[0].VCPUs = []int{4000}

@@ -21,12 +21,11 @@ import (
 	"github.com/rackless/rackless/vm/guest"
 )
 
-// An incast is the traffic pattern that congests a switch: many nodes send to one at the same time. The client of the
-// pair and all other nodes but the last send to the server. Meanwhile the client also sends small messages to the
-// last node, which receives nothing else. This flow is a victim if the client is paused because of its traffic to the
-// server (head-of-line blocking).
+// In an incast many nodes send to one at the same time, which congests a switch. The client also sends small messages
+// to the last node, which receives nothing else: a victim if the client is paused because of its traffic to the server
+// (head-of-line blocking).
 //
-// Nodes sleep until completions come: with polling, CPUs would be the bottleneck on emulated nodes.
+// Nodes sleep until completions come: with polling, CPUs would limit emulated nodes.
 
 // Defaults of an incast.
 const (
@@ -37,8 +36,7 @@ const (
 	leastIncast      = 4 // minimum number of nodes
 )
 
-// mostLate limits the delay of the last flow's start, as a share of the total time, because an incast needs flows
-// that run together.
+// mostLate limits the last flow's late start, as a share of the time: flows must run together.
 const mostLate = 0.3
 
 func bits(s bench.Sample) float64 { return 8 * float64(s.Bytes) * float64(s.Iterations) }
@@ -72,8 +70,7 @@ func (r *Rig) checkIncast(l *lab.Lab) error {
 	return nil
 }
 
-// incast runs an incast. All figures are named after the test; the goodput of each flow also has the sender in its
-// name.
+// incast's figures are named after the test; each flow's goodput also has its sender.
 func (r *Rig) incast(ctx context.Context, m study.Measure, word string) ([]bench.Sample, error) {
 	flow, victim, err := incastEngines(word)
 	if err != nil {
@@ -109,13 +106,13 @@ func (r *Rig) incast(ctx context.Context, m study.Measure, word string) ([]bench
 	return summarize(m, senders, flows, seen, after.since(before), took), nil
 }
 
-// incastFlows runs all flows at the same time. The last one is the victim.
+// The last of the flows is the victim.
 func (r *Rig) incastFlows(ctx context.Context, m study.Measure, flow, victim bench.Engine, from, to []string) (
 	flows [][]bench.Sample, seen []bench.Sample, err error) {
-	// All incasts share a runner, which asks a node for a tool's version once and uses different ports each time.
+	// A shared runner asks for a tool's version once and uses different ports.
 	if r.flows == nil {
 		r.flows = r.runner(m)
-		r.flows.Retries = -1 // a repeated flow would run alone
+		r.flows.Retries = -1 // a repeat would run alone
 	}
 	r.flows.Exec = r.rack
 	all, errs := make([][]bench.Sample, len(from)), make([]error, len(from))
@@ -142,7 +139,7 @@ func (r *Rig) incastFlows(ctx context.Context, m study.Measure, flow, victim ben
 type incastCounts struct {
 	drops, marks, pauses, cnps, goBacks uint64
 	paused                              time.Duration
-	rate                                int64 // bits per second of the slowest link; 0 if no link has a rate
+	rate                                int64 // bits per second of the slowest link; 0 if none has one
 }
 
 func (c incastCounts) since(o incastCounts) incastCounts {
@@ -150,8 +147,7 @@ func (c incastCounts) since(o incastCounts) incastCounts {
 		c.goBacks - o.goBacks, c.paused - o.paused, c.rate}
 }
 
-// hwCounters prints the counters of a node's RDMA devices. Soft RoCE devices have other counters, so theirs count as
-// 0.
+// Soft RoCE has other counters; its count as 0.
 const hwCounters = `cd /sys/class/infiniband 2>/dev/null || exit 0
 for f in */ports/*/hw_counters; do
 	for c in rp_cnp_handled packet_seq_err local_ack_timeout_err; do [ ! -f $f/$c ] || echo $c $(cat $f/$c); done
@@ -190,7 +186,7 @@ func (c *incastCounts) ofSwitch(s fabric.Counters) {
 	}
 }
 
-// ofAdapter adds lines with a name and a number. Other lines are ignored, because a node may print anything.
+// ofAdapter ignores other lines: a node may print anything.
 func (c *incastCounts) ofAdapter(text []byte) {
 	for line := range bytes.Lines(text) {
 		name, number, _ := strings.Cut(string(bytes.TrimSpace(line)), " ")
@@ -206,7 +202,7 @@ func (c *incastCounts) ofAdapter(text []byte) {
 	}
 }
 
-// summarize returns the samples of an incast. If a flow has failed, they contain only errors.
+// If a flow has failed, summarize returns only errors.
 func summarize(m study.Measure, senders []string, flows [][]bench.Sample, seen []bench.Sample, c incastCounts,
 	took time.Duration) []bench.Sample {
 	var out []bench.Sample
@@ -222,7 +218,7 @@ func summarize(m study.Measure, senders []string, flows [][]bench.Sample, seen [
 		}
 		return value
 	}
-	var began, ended []float64 // start and end of the flows' data, in seconds
+	var began, ended []float64 // of the flows' data, in seconds
 	first := flows[0][0].Started
 	for i, f := range flows {
 		rates = append(rates, pick(f, m.Test+"/"+senders[i], bench.MetricBWAverage))
@@ -240,8 +236,7 @@ func summarize(m study.Measure, senders []string, flows [][]bench.Sample, seen [
 			"was too busy to start them together", late, length)
 		return out[:1]
 	}
-	// A flow is timed to the end of its program, which on a busy machine comes late; the sum may then exceed the
-	// link's rate.
+	// A busy machine ends a program late; the sum may then exceed the link's rate.
 	goodput := float64(len(flows)) * bits(flows[0][0]) / length
 	if wire := float64(c.rate); wire > 0 && goodput > wire {
 		out[0].Error = fmt.Sprintf("a goodput of %.4g Gb/s over a link of %.4g: this machine was too busy to time "+

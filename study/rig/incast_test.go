@@ -11,7 +11,7 @@ import (
 	"github.com/rackless/rackless/study"
 )
 
-// flowOf returns the output of a tool for a flow of 1 GB that began after some seconds.
+// flowOf is of 1 GB.
 func flowOf(node string, rate, began float64) []bench.Sample {
 	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	s := bench.Sample{Run: node, Test: "ib_send_bw", Client: node, Metric: bench.MetricBWPeak, Bytes: 1e6,
@@ -37,7 +37,7 @@ func TestIncastIsSummarized(t *testing.T) {
 		}
 		got[s.Test+" "+s.Metric] = s.Value
 	}
-	// 16 Gbit in the 8 s from the first start to the last end; (1+2)^2 / (2 (1+4)); 2 s of 2 x 10 s.
+	// 16 Gbit in 8 s; (1+2)^2 / (2 (1+4)); 2 s of 2 x 10 s.
 	for name, want := range map[string]float64{"incast/dscp26/a bw_average": 1, "incast/dscp26/b bw_average": 2,
 		"incast/dscp26 goodput": 2, "incast/dscp26 goodput_min": 1, "incast/dscp26 fairness": 90,
 		"incast/dscp26 latency_typical": 5, "incast/dscp26 latency_p99": 9, "incast/dscp26 drops": 3,

@@ -14,7 +14,7 @@ import (
 	"github.com/rackless/rackless/study"
 )
 
-// LabFile returns the path of a study's lab file. A relative name is relative to the study's file.
+// LabFile returns the path of a study's lab file; a relative name is relative to the study's file.
 func LabFile(studyFile, name string) string {
 	if filepath.IsAbs(name) {
 		return name
@@ -22,7 +22,6 @@ func LabFile(studyFile, name string) string {
 	return filepath.Join(filepath.Dir(studyFile), name)
 }
 
-// labFor returns the lab of a cell: the lab file with the factors that are its keys.
 func (r *Rig) labFor(settings map[string]string) (*lab.Lab, error) {
 	l, err := lab.Parse(r.file, r.text)
 	if err != nil {
@@ -33,7 +32,7 @@ func (r *Rig) labFor(settings map[string]string) (*lab.Lab, error) {
 		return l, nil
 	}
 	var doc yaml.MapSlice
-	// ordered, because addresses follow the order of the nodes
+	// addresses follow the order of nodes
 	if err := yaml.UnmarshalWithOptions(r.text, &doc, yaml.UseOrderedMap()); err != nil {
 		return nil, fmt.Errorf("%s: %w", r.file, err)
 	}
@@ -53,7 +52,7 @@ func (r *Rig) labFor(settings map[string]string) (*lab.Lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Errors name the changed keys, because line numbers differ from the lab file.
+	// Line numbers differ from the lab file, so errors name keys.
 	return lab.Parse(r.file+" with "+strings.Join(what, ", "), text)
 }
 
@@ -88,7 +87,6 @@ func set(doc yaml.MapSlice, path []string, value any) (yaml.MapSlice, error) {
 	return append(doc, yaml.MapItem{Key: path[0], Value: inner}), err
 }
 
-// local reports whether all tests of the study run on a single node.
 func (r *Rig) local() bool {
 	return !slices.ContainsFunc(r.spec.Measure, func(m study.Measure) bool {
 		e, err := tool.EngineByName(m.Test) // an incast has no engine
@@ -96,7 +94,7 @@ func (r *Rig) local() bool {
 	})
 }
 
-// pair returns the client and the server of the study. server is "" if a lab of one node has only local tests.
+// pair returns server "" for one node with only local tests.
 func (r *Rig) pair(l *lab.Lab) (client, server string, err error) {
 	names := l.NodeNames()
 	if len(r.spec.Pair) == 2 {
@@ -117,7 +115,7 @@ func (r *Rig) pair(l *lab.Lab) (client, server string, err error) {
 	return names[1], names[0], nil
 }
 
-// others returns the nodes with a NIC that are not measured.
+// others returns the unmeasured nodes with a NIC.
 func others(l *lab.Lab, client, server string) []lab.Node {
 	return lists.Filter(l.Nodes,
 		func(n lab.Node) bool { return n.Name != client && n.Name != server && len(n.NICs) > 0 })

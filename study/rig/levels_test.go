@@ -11,7 +11,7 @@ import (
 	"github.com/rackless/rackless/study"
 )
 
-// A study file accepts exactly the levels for which a plan has variants.
+// A study file accepts exactly the levels with plan variants.
 func TestLevelsOfPlacementAreThoseOfVariants(t *testing.T) {
 	t.Parallel()
 	levels := variant.Levels()
@@ -35,7 +35,7 @@ func TestLevelsOfPlacementAreThoseOfVariants(t *testing.T) {
 	}
 }
 
-// Load avoids the protected CPUs only at level cpuset, and reaches them at level none on every site.
+// Load avoids protected CPUs only at level cpuset, and reaches them at none on every site.
 func TestCPUsOfLoad(t *testing.T) {
 	t.Parallel()
 	set := func(text string) topology.CPUSet {

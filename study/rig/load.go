@@ -38,11 +38,11 @@ type load struct {
 	stderr bytes.Buffer
 	ended  chan error
 	want   int // number of workers
-	// expected CPUs of a load outside of all slices; empty if the load is started inside
+	// of a load outside of all slices, else empty
 	cpus topology.CPUSet
 }
 
-// scopeRunner starts a program in a cgroup outside of systemd's slices, which prepare keeps off the lab's CPUs.
+// scopeRunner starts outside of systemd's slices, which prepare keeps off the lab's CPUs.
 const scopeRunner = "systemd-run"
 
 func outsideTools() error {
@@ -55,15 +55,15 @@ func outsideTools() error {
 	return nil
 }
 
-// startLoad starts workers on the given CPUs. With outside, these may include CPUs that this process is kept off.
+// startLoad with outside may use CPUs that this process is kept off.
 func startLoad(kind string, workers int, cpus topology.CPUSet, outside bool) (*load, error) {
 	l := &load{ended: make(chan error, 1), want: workers}
 	var args []string
-	if outside { // the scope's process becomes the program once systemd has placed it
+	if outside { // systemd places it first
 		args = []string{scopeRunner, "--scope", "--quiet", "--collect", "--slice=-.slice", "--"}
 		l.cpus = cpus
 	}
-	// taskset also binds workers that stress-ng starts later, unlike its own option.
+	// taskset also binds later workers, unlike stress-ng's option.
 	args = append(args, "taskset", "--cpu-list", cpus.String(), stressor, "--quiet")
 	switch kind {
 	case "cpu":
@@ -76,12 +76,11 @@ func startLoad(kind string, workers int, cpus topology.CPUSet, outside bool) (*l
 	trace.Runs("", args)
 	l.cmd = exec.Command(args[0], args[1:]...)
 	l.cmd.Stderr = &l.stderr
-	// The process group allows killing all workers at once. Pdeathsig ends the load with its parent thread, and thus
-	// with rackless.
+	// The group allows killing all workers at once. Pdeathsig ends the load with its parent thread, and thus rackless.
 	l.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	started := make(chan error)
 	go func() {
-		runtime.LockOSThread() // Pdeathsig refers to the parent thread
+		runtime.LockOSThread() // for Pdeathsig
 		err := l.cmd.Start()
 		started <- err
 		if err == nil {
@@ -94,13 +93,13 @@ func startLoad(kind string, workers int, cpus topology.CPUSet, outside bool) (*l
 	return l, nil
 }
 
-// settleTime is the time before measuring in which a load's workers start and the kernel's scheduler spreads them.
+// settleTime lets workers start and the scheduler spread them.
 const settleTime = time.Second
 
-// settle waits until the load is running. It fails if the load has ended.
+// settle fails if the load has ended.
 func (l *load) settle(ctx context.Context) error {
 	select {
-	// put back for stop, which reads it as well
+	// stop reads it as well
 	case err := <-l.ended:
 		l.ended <- err
 		return l.died("the load has ended at once", err)
@@ -111,10 +110,9 @@ func (l *load) settle(ctx context.Context) error {
 	}
 }
 
-// reachTime limits the time that systemd takes to place a load.
 const reachTime = 20 * time.Second
 
-// reaches waits until the load may use all its CPUs. It fails if another cgroup has some of them exclusively.
+// reaches fails if another cgroup has some of the CPUs exclusively.
 func (l *load) reaches(ctx context.Context) error {
 	for began := time.Now(); !l.cpus.IsEmpty(); {
 		have, err := cpusOf(l.cmd.Process.Pid)
@@ -139,9 +137,9 @@ func (l *load) died(what string, err error) error {
 	return fmt.Errorf("%s: %w: %s", what, cmp.Or(err, errors.New("status 0")), strings.TrimSpace(l.stderr.String()))
 }
 
-// time returns the CPU time used by the load, in seconds.
+// time is in seconds.
 func (l *load) time(m machine) float64 {
-	// The workers are descendants in the load's process group.
+	// Workers are descendants in the load's process group.
 	workers := m.pids(func(pid int) bool {
 		group, err := syscall.Getpgid(pid)
 		return err == nil && group == l.cmd.Process.Pid
@@ -151,14 +149,14 @@ func (l *load) time(m machine) float64 {
 	return sum
 }
 
-// stop ends the load and returns its CPU time in seconds, with an error if the load had ended earlier.
+// stop returns CPU time in seconds, with an error if the load had ended earlier.
 func (l *load) stop() (float64, error) {
 	var early error
 	select {
 	case err := <-l.ended:
 		early = l.died("the load ended while it was needed", err)
 	default:
-		// The signal also reaches workers in the group. stress-ng waits for them, so its CPU time includes theirs.
+		// stress-ng waits for its workers, so its CPU time includes theirs.
 		_ = syscall.Kill(-l.cmd.Process.Pid, syscall.SIGTERM)
 		select {
 		case <-l.ended:
@@ -175,13 +173,13 @@ func (l *load) stop() (float64, error) {
 	return (state.UserTime() + state.SystemTime()).Seconds(), early
 }
 
-// confine restricts all threads of a process to some CPUs. New threads inherit the restriction.
+// confine restricts all threads; new ones inherit it.
 func confine(pid int, to topology.CPUSet) error {
 	var set unix.CPUSet
 	for c := range to.All() {
 		set.Set(c)
 	}
-	// A thread started meanwhile by an unrestricted one is found in the next pass.
+	// Threads of an unrestricted one are found in the next pass.
 	done := map[int]bool{}
 	for {
 		entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
@@ -207,7 +205,7 @@ func confine(pid int, to topology.CPUSet) error {
 
 func ownCPUs() (topology.CPUSet, error) { return cpusOf(0) }
 
-// cpusOf returns the CPUs that a process may use; pid 0 is this process.
+// cpusOf takes pid 0 for this process.
 func cpusOf(pid int) (topology.CPUSet, error) {
 	var set unix.CPUSet
 	if err := unix.SchedGetaffinity(pid, &set); err != nil {

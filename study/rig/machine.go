@@ -21,10 +21,9 @@ import (
 	"github.com/rackless/rackless/study"
 )
 
-// A machine reads the kernel's files about the host.
 type machine struct{ root fs.FS }
 
-// text reads a file and trims it. It returns "" if the file cannot be read.
+// text returns "" for an unreadable file.
 func (m machine) text(name string) string {
 	b, err := fs.ReadFile(m.root, name)
 	if err != nil {
@@ -37,7 +36,7 @@ func (m machine) state() (*study.HostState, error) {
 	s := &study.HostState{At: time.Now().UTC(), BootID: m.text("proc/sys/kernel/random/boot_id"),
 		Kernel: m.text("proc/sys/kernel/osrelease")}
 	up, _, _ := strings.Cut(m.text("proc/uptime"), " ")
-	if v, err := strconv.ParseFloat(up, 64); err == nil { // omitted if it cannot be read
+	if v, err := strconv.ParseFloat(up, 64); err == nil {
 		s.Uptime = v
 	}
 	b, err := fs.ReadFile(m.root, "proc/stat")
@@ -48,7 +47,7 @@ func (m machine) state() (*study.HostState, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Both count since the boot. A run is judged by the difference of the states around it.
+	// Both count since boot; only differences matter.
 	s.Busy, s.Steal = times.Busy, times.Steal
 	if online, err := topology.ParseCPUSet(m.text("sys/devices/system/cpu/online")); err == nil {
 		s.CPUs = online.Len()
@@ -76,15 +75,15 @@ func (m machine) state() (*study.HostState, error) {
 	return s, nil
 }
 
-// turbo returns whether CPUs may exceed their nominal frequency, or "" if the kernel does not tell.
+// turbo returns "" if the kernel does not tell.
 //
 // Sources: Documentation/admin-guide/pm/intel_pstate.rst (no_turbo) and cpufreq.rst ("The boost File in sysfs");
-// amd-pstate.rst: with it each CPU has a file of its own.
+// amd-pstate.rst: each CPU has its own file.
 func (m machine) turbo(cpus []string) string {
 	const cpu = "sys/devices/system/cpu/"
 	said := map[string]string{"0": "off", "1": "on"}
 	not := map[string]string{"0": "on", "1": "off"}
-	// The meaning of intel_pstate's file is the opposite of cpufreq's.
+	// intel_pstate's file is the opposite of cpufreq's.
 	if all := cmp.Or(not[m.text(cpu+"intel_pstate/no_turbo")], said[m.text(cpu+"cpufreq/boost")]); all != "" {
 		return all
 	}
@@ -101,7 +100,7 @@ func (m machine) turbo(cpus []string) string {
 	return turbo
 }
 
-// processTime returns the CPU time of a process in seconds, or 0 if it is gone.
+// processTime is in seconds, 0 if the process is gone.
 func (m machine) processTime(pid int) float64 {
 	t, err := facts.ParseProcessTime(m.text(fmt.Sprintf("proc/%d/stat", pid)))
 	if err != nil {
@@ -110,7 +109,7 @@ func (m machine) processTime(pid int) float64 {
 	return t
 }
 
-// State reads the state of the host. loop is the result of Loop, or 0 if Loop was not called.
+// State reads the state of the host. loop is the result of Loop, or 0.
 func (r *Rig) State(loop float64) (*study.HostState, error) {
 	s, err := r.machine.state()
 	if err != nil {
@@ -153,21 +152,19 @@ func (r *Rig) Environment() []study.Fact {
 	return all
 }
 
-// libvirtDaemons serve a lab placed on this host. Their work for others is counted as well, because it cannot be
-// separated.
+// libvirtDaemons' work for others is counted as well: it cannot be separated.
 var libvirtDaemons = []string{"libvirtd", "virtqemud", "virtlogd"}
 
-// helpers returns the processes of libvirt, which work for the study besides the nodes.
 func (m machine) helpers() []int {
 	return m.pids(func(pid int) bool {
-		// comm is "" if the process has ended.
+		// comm is "" after the end.
 		return slices.Contains(libvirtDaemons, m.text(fmt.Sprintf("proc/%d/comm", pid)))
 	})
 }
 
-// pids returns the processes that meant selects. It returns nil if processes cannot be listed.
+// pids returns nil if processes cannot be listed.
 func (m machine) pids(meant func(pid int) bool) []int {
-	dirs, _ := fs.Glob(m.root, "proc/[0-9]*") // the pattern is valid, and Glob returns no other error
+	dirs, _ := fs.Glob(m.root, "proc/[0-9]*") // the pattern is valid
 	var all []int
 	for _, dir := range dirs {
 		if pid, err := strconv.Atoi(path.Base(dir)); err == nil && meant(pid) {
@@ -177,10 +174,9 @@ func (m machine) pids(meant func(pid int) bool) []int {
 	return all
 }
 
-// own returns the CPU time that the study itself has used, in seconds: nodes, switch, load, helpers and this process.
+// own is the CPU seconds of nodes, switch, load, helpers and this process.
 func (r *Rig) own() float64 {
-	// Processes that have ended count, too: a run is judged by a difference, and nodes may have been restarted during
-	// it.
+	// Ended processes count: nodes may have been restarted during a run.
 	r.remember()
 	sum := r.spent
 	for _, t := range r.seen {
@@ -196,7 +192,7 @@ func (r *Rig) own() float64 {
 	return sum
 }
 
-// remember records the CPU times of processes of the study, so that they still count after these have ended.
+// remember keeps the CPU times of processes that end.
 func (r *Rig) remember() {
 	for _, pid := range r.processes() {
 		r.seen[pid] = max(r.seen[pid], r.machine.processTime(pid))
@@ -215,10 +211,10 @@ func (r *Rig) processes() []int {
 	return all
 }
 
-// Loop measures the noise floor: the median time of a fixed piece of arithmetic on this host, in milliseconds. No
-// factor should move it, because nodes are idle and no load runs.
+// Loop measures the noise floor: the median time of fixed arithmetic, in milliseconds. Nodes are idle and no load runs,
+// so no factor should move it.
 func (r *Rig) Loop(ctx context.Context) (float64, error) {
-	// Odd, so that the median is one of the values. A single interrupt affects only one of nine, and not the median.
+	// Odd: the median is a value, and one interrupt does not move it.
 	const times = 9
 	var all []float64
 	buf := make([]byte, 256<<10)
@@ -227,8 +223,7 @@ func (r *Rig) Loop(ctx context.Context) (float64, error) {
 			return 0, context.Cause(ctx)
 		}
 		began := time.Now()
-		// 2 MiB in all: a few milliseconds, long compared with the clock's resolution and short compared with a time
-		// slice.
+		// 2 MiB: a few milliseconds, long for the clock and short for a time slice.
 		for range 8 {
 			sum := sha256.Sum256(buf)
 			copy(buf, sum[:])

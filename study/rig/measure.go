@@ -15,7 +15,7 @@ import (
 	"github.com/rackless/rackless/vm/image"
 )
 
-// Measure makes one test of a run. A failed measurement is a sample with an error.
+// Measure makes one test of a run. A failure is a sample with an error.
 func (r *Rig) Measure(ctx context.Context, m study.Measure) ([]bench.Sample, error) {
 	if r.rack == nil {
 		return nil, errors.New("measured before a cell was applied")
@@ -44,7 +44,7 @@ func (r *Rig) Measure(ctx context.Context, m study.Measure) ([]bench.Sample, err
 		return nil, err
 	}
 	o := options(m)
-	// An emulated host runs its nodes many times slower than their own accelerator suggests.
+	// An emulated host is many times slower than its nodes' accelerator suggests.
 	if r.rack.State.EmulatedHost {
 		o.Accelerator = bench.Nested
 	}
@@ -54,7 +54,7 @@ func (r *Rig) Measure(ctx context.Context, m study.Measure) ([]bench.Sample, err
 		if err := launcher.Ready(ctx, g); err != nil {
 			return nil, err
 		}
-		// CPU time of programs outside of nodes counts as the study's own, like that of nodes.
+		// Programs outside of nodes count as the study's own.
 		bare := launcher.Bare
 		launcher.Bare = func(ctx context.Context, argv []string, stdin []byte) (bench.Output, error) {
 			out, err := bare(ctx, argv, stdin)
@@ -63,7 +63,7 @@ func (r *Rig) Measure(ctx context.Context, m study.Measure) ([]bench.Sample, err
 		}
 		runner.Launcher = launcher
 		samples, err := runner.RunLocal(ctx, e.In(g), from, o)
-		for i := range samples { // use the same name in all cells, so that they can be compared
+		for i := range samples { // so that cells can be compared
 			samples[i].Test = m.Test
 		}
 		return samples, err
@@ -90,14 +90,14 @@ func options(m study.Measure) bench.Options {
 		CPU: m.CPU, NUMA: m.NUMA}
 }
 
-// runTime is the time of a run besides its tests: 0.7 to 1.3 s on emulated nodes in the studies of docs/studies.
+// runTime is without tests: 0.7 to 1.3 s on emulated nodes in docs/studies.
 const runTime = time.Second
 
-// incastTime is the guessed time of an incast, used only for the announced time; a busy machine takes longer.
+// incastTime is a guess for the announced time; a busy machine takes longer.
 const incastTime = 10 * time.Second
 
-// Takes estimates the time of a run from the tests in the study's file, as the mean over its cells. Bringing a cell's
-// lab up again takes longer, which is not known in advance.
+// Takes estimates the time of a run from its tests, as the mean over cells. Bringing labs up again takes longer, which
+// is not known in advance.
 func (r *Rig) Takes() (time.Duration, error) {
 	accel := r.options.Accel
 	if accel != "kvm" && accel != "tcg" {
@@ -110,7 +110,7 @@ func (r *Rig) Takes() (time.Duration, error) {
 	for _, m := range r.spec.Measure {
 		o := options(m)
 		o.Accelerator = accel
-		if _, ok := m.Incast(); ok { // it is unknown which flow will be slowest, and how the links affect it
+		if _, ok := m.Incast(); ok { // the slowest flow is unknown
 			tests += incastTime
 			continue
 		}

@@ -1,8 +1,6 @@
-// Package rig sets up a lab, emulated or on this host, and the machine below it for a cell of a study, measures
-// there, and records the state of the machine. Closing a rig undoes its changes: the load ends, links are unimpaired,
-// and threads may run everywhere again.
-//
-// The interface site hides the differences between emulated labs and labs on a host.
+// Package rig sets up a lab and its machine for a cell of a study, measures there, and records the state of the
+// machine. Closing a rig undoes its changes. The interface site hides the differences between emulated labs and labs on
+// a host.
 package rig
 
 import (
@@ -33,9 +31,9 @@ import (
 
 // A Rig is a lab with its machine, set up for a study.
 type Rig struct {
-	Progress func(string) // reports steps that take long; may be nil
-	// Look, if set, is called once the first cell's lab is up, before its links are impaired and load begins. An
-	// error fails the run, and Look is called again in the next one.
+	Progress func(string) // of long steps; may be nil
+	// Look, if set, is called once the first cell's lab is up, before impairments and load. An error fails the run; the
+	// next calls it again.
 	Look func(context.Context, *rack.Rack) error
 
 	dirs    rack.Dirs
@@ -43,55 +41,53 @@ type Rig struct {
 	file    string // path of the lab file
 	text    []byte
 	options rack.Options
-	limit   time.Duration // time limit of a tool; 0 means that of bench
+	limit   time.Duration // of a tool; 0: bench's
 
 	site      site
 	machine   machine
 	all       topology.CPUSet // CPUs available to this process
-	protected topology.CPUSet // CPUs that nodes are pinned to
-	looked    bool            // Look was called and returned nil
-	dissolved bool            // Load has removed the CPU partition made by prepare
+	protected topology.CPUSet // of nodes
+	looked    bool            // Look has returned nil
+	dissolved bool            // Load has removed prepare's CPU partition
 
 	rack     *rack.Rack // nil before the first Apply
 	lab      *lab.Lab
 	settings map[string]string // of the applied cell
-	load     contender         // nil if there is no load
-	spent    float64           // CPU seconds of ended loads and of programs outside of nodes
-	seen     map[int]float64   // CPU seconds by process of nodes, switches and helpers
+	load     contender         // may be nil
+	spent    float64           // CPU seconds of ended loads and programs outside of nodes
+	seen     map[int]float64   // CPU seconds by nodes', switches' and helpers' process
 
 	flows *bench.Runner
 }
 
-// A site is the platform of a study's lab, which implements the settings of a cell.
+// A site is the platform of a study's lab.
 type site interface {
-	// survey reads the site's resources, in particular the CPUs of the lab.
+	// survey reads the CPUs of the lab and the like.
 	survey() error
-	// check returns an error for impossible settings. All cells are checked before the first run, so that a study
-	// does not fail after hours.
+	// check is called for all cells before the first run, so that a study does not fail after hours.
 	check(l *lab.Lab, settings map[string]string) error
-	// ready returns a [BootError] if the settings need the host booted differently.
+	// ready returns a [BootError] if another boot is needed.
 	ready(settings map[string]string) error
-	// apply brings the lab up with the settings, except for load.
+	// apply brings up everything but load.
 	apply(ctx context.Context, l *lab.Lab, settings map[string]string) error
 	restore(ctx context.Context) error
-	// loadCPUs returns the CPUs that load may use at a level of isolation. outside reports whether load must leave
-	// systemd's slices, because prepare has confined them.
+	// loadCPUs returns the CPUs of load at a level of isolation. outside: load must leave systemd's slices, which
+	// prepare has confined.
 	loadCPUs(isolation string) (cpus topology.CPUSet, outside bool)
-	// accelerator guesses the accelerator of the nodes if the user selected none.
+	// accelerator guesses if the user selected none.
 	accelerator() string
-	// helpers returns the processes that work for the lab besides its nodes and switch.
+	// helpers work for the lab besides nodes and switch.
 	helpers() []int
-	// describe adds properties to the state of the host that only the site knows.
 	describe(s *study.HostState)
 	environment() []study.Fact
 }
 
-// New reads the lab file and checks the machine, without starting anything. planner plans labs placed on this host if
-// keys of the lab file are factors; otherwise it may be nil.
+// New reads the lab file and checks the machine, without starting anything. planner may be nil unless keys of a lab
+// file on this host are factors.
 func New(dirs rack.Dirs, spec *study.Spec, labFile string, o rack.Options, planner Planner) (*Rig, error) {
 	r := &Rig{dirs: dirs, spec: spec, file: labFile, options: o, machine: machine{root: os.DirFS("/")},
 		seen: map[int]float64{}}
-	// Only labs for which a host was prepared have a placement.
+	// Only prepared hosts have a placement.
 	r.site = &emulatedSite{r}
 	if o.Place != nil {
 		r.site = &hostSite{Rig: r, place: o.Place, planner: planner, plans: map[string]*plan.Plan{}}
@@ -106,7 +102,6 @@ func New(dirs rack.Dirs, spec *study.Spec, labFile string, o rack.Options, plann
 	if err := r.site.survey(); err != nil {
 		return nil, err
 	}
-	// Impossible tests are rejected before anything is measured.
 	for _, m := range spec.Measure {
 		_, incast := m.Incast()
 		if _, err := tool.EngineByName(m.Test); err != nil && !incast {
@@ -118,7 +113,7 @@ func New(dirs rack.Dirs, spec *study.Spec, labFile string, o rack.Options, plann
 			}
 		}
 	}
-	// All cells are checked now, because an impossible one would otherwise end the study hours later.
+	// An impossible cell would end the study hours later.
 	for _, c := range spec.Cells() {
 		if err := r.check(spec.Settings(c)); err != nil {
 			return nil, err
@@ -142,7 +137,7 @@ func (r *Rig) check(settings map[string]string) error {
 	if err != nil {
 		return err
 	}
-	// site.check uses the rig's lab, which must be that of the cell.
+	// site.check uses the cell's lab.
 	r.lab = l
 	if err := r.site.check(l, settings); err != nil {
 		return err
@@ -170,10 +165,10 @@ func (r *Rig) check(settings map[string]string) error {
 	return nil
 }
 
-// Ready returns a [BootError] if a cell needs the host booted differently.
+// Ready returns a [BootError] if a cell needs another boot.
 func (r *Rig) Ready(settings map[string]string) error { return r.site.ready(settings) }
 
-// Apply sets the lab and the machine up for a cell, except for its load.
+// Apply sets up a cell, except for its load.
 func (r *Rig) Apply(ctx context.Context, settings map[string]string) error {
 	if err := r.Rest(ctx); err != nil {
 		return err
@@ -220,7 +215,7 @@ func (r *Rig) look(ctx context.Context) error {
 		return nil
 	}
 	r.tell("look at the lab")
-	// A killed study may have left links impaired.
+	// A killed study may leave links impaired.
 	if err := r.repairLinks(ctx); err != nil {
 		return err
 	}
@@ -237,15 +232,15 @@ func (r *Rig) tell(what string) {
 	}
 }
 
-// upWith brings a lab up, with no effect if it is up already.
+// upWith has no effect on a running lab.
 func (r *Rig) upWith(ctx context.Context, l *lab.Lab, o rack.Options) error {
-	// Only steps are reported: their details would hide the progress of a study that takes days.
+	// Details would hide the progress of days.
 	o.Progress = func(e rack.Event) {
 		if e.Step != "" {
 			r.tell(e.Step)
 		}
 	}
-	r.remember() // CPU times are lost with nodes that stop
+	r.remember() // CPU times are lost with stopped nodes
 	if err := r.closeRack(); err != nil {
 		return err
 	}
@@ -258,7 +253,6 @@ func (r *Rig) upWith(ctx context.Context, l *lab.Lab, o rack.Options) error {
 	return r.setUp(ctx)
 }
 
-// setUp runs the study's own commands on all nodes.
 func (r *Rig) setUp(ctx context.Context) error {
 	if len(r.spec.Setup) == 0 {
 		return nil
@@ -276,7 +270,7 @@ func (r *Rig) setUp(ctx context.Context) error {
 	}, func(err error) error { return err })
 }
 
-// Rest ends the load, so that only the nodes are left, and restores the partition that keeps others off their CPUs.
+// Rest ends the load and restores the partition that keeps others off the nodes' CPUs.
 func (r *Rig) Rest(ctx context.Context) error {
 	var err error
 	if r.load != nil {
@@ -295,11 +289,10 @@ func (r *Rig) Rest(ctx context.Context) error {
 
 func (r *Rig) system() *change.System { return &change.System{Root: "/"} }
 
-// Leave ends the load and leaves the lab in the state of the last cell, for a caller that takes it down next.
+// Leave ends the load and leaves the lab as it is, for a caller that takes it down next.
 func (r *Rig) Leave() error { return errors.Join(r.Rest(context.Background()), r.closeRack()) }
 
-// Close undoes all changes: it ends the load, removes the impairments of links, and returns nodes to their planned or
-// unrestricted CPUs. The lab stays up.
+// Close ends the load, removes impairments, and returns nodes to planned or unrestricted CPUs. The lab stays up.
 func (r *Rig) Close() error {
 	ctx := context.Background()
 	return errors.Join(r.Rest(ctx), r.site.restore(ctx), r.closeRack())
@@ -314,7 +307,6 @@ func (r *Rig) closeRack() error {
 	return err
 }
 
-// repairLinks removes all impairments, if a factor of the study is an impairment.
 func (r *Rig) repairLinks(ctx context.Context) error {
 	if !slices.ContainsFunc(r.spec.Factors, func(f study.Factor) bool { _, ok := study.LinkKey(f.Name); return ok }) {
 		return nil
@@ -322,7 +314,6 @@ func (r *Rig) repairLinks(ctx context.Context) error {
 	return r.setLinks(ctx, fabric.Link{})
 }
 
-// setLinks sets the impairments of all links of the lab's switch.
 func (r *Rig) setLinks(ctx context.Context, l fabric.Link) error {
 	c, err := r.rack.Switch()
 	if err != nil {

@@ -23,7 +23,7 @@ import (
 	"github.com/rackless/rackless/study"
 )
 
-// TestMain lets the test binary act as the daemon of a lab, which Up starts from the running executable.
+// TestMain lets the test binary act as a lab's daemon, which Up starts.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 3 && os.Args[1] == emulated.DaemonCommand {
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
@@ -38,8 +38,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// nodeDirs returns directories for nodes of a test, with images from the user's cache. It skips the test if
-// prerequisites are missing, or fails it if tests must be complete.
+// nodeDirs takes images from the user's cache. Missing prerequisites skip a test, or fail it if tests must be complete.
 func nodeDirs(t *testing.T) rack.Dirs {
 	t.Helper()
 	if testing.Short() {
@@ -55,7 +54,7 @@ func nodeDirs(t *testing.T) rack.Dirs {
 	if err != nil {
 		t.Fatal(err)
 	}
-	run, err := os.MkdirTemp("", "rl-rig-") // short, because socket paths have at most 107 bytes
+	run, err := os.MkdirTemp("", "rl-rig-") // socket paths have at most 107 bytes
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +63,7 @@ func nodeDirs(t *testing.T) rack.Dirs {
 	return dirs
 }
 
-// newRig returns a rig for a study of two nodes, without starting them.
+// newRig starts nothing.
 func newRig(t *testing.T, labText, factors string) (*Rig, error) {
 	t.Helper()
 	return rigOf(t, labText, "iperf3", factors)
@@ -237,7 +236,7 @@ func TestWhetherCPUsMayRunFaster(t *testing.T) {
 	}
 }
 
-// stressNG skips the test if load cannot be generated, or fails it in CI.
+// stressNG skips without a load, or fails in CI.
 func stressNG(t *testing.T) {
 	t.Helper()
 	if err := loadTool(); err != nil {
@@ -373,8 +372,7 @@ func TestTheNoiseFloorIsMeasured(t *testing.T) {
 	}
 }
 
-// A guest with several NUMA nodes and a GPU that reports -1 has misled a study: programs that bind to the device's
-// node bind to node 0.
+// Programs that bind to the node of a GPU that reports -1 bind to node 0, which has misled a study.
 func TestDevicesWithoutAPlaceAreSeen(t *testing.T) {
 	t.Parallel()
 	const devices = "pci/0000:00:02.0/class 0x020000\npci/0000:00:02.0/vendor 0x1af4\npci/0000:00:02.0/numa_node -1\n" +

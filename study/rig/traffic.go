@@ -18,11 +18,11 @@ import (
 
 // A contender is a load that competes with the measured program.
 type contender interface {
-	// settle waits until the load is running. It fails if the load has ended or does nothing.
+	// settle fails if the load has ended or does nothing.
 	settle(ctx context.Context) error
-	// time returns the load's CPU time on the host in seconds, excluding nodes and switch.
+	// time is in seconds on the host, without nodes and switch.
 	time(m machine) float64
-	// stop ends the load and returns its CPU time like time, with an error if the load had ended earlier.
+	// stop returns CPU time like time, and an error if the load had ended earlier.
 	stop() (float64, error)
 }
 
@@ -30,7 +30,7 @@ type nodeRunner interface {
 	Run(ctx context.Context, node string, c guest.Command) (guest.Result, error)
 }
 
-// traffic is unlimited TCP between the nodes that are not measured, each to the next.
+// traffic is unlimited TCP between unmeasured nodes, each to the next.
 type traffic struct {
 	nodes nodeRunner
 	among []lab.Node
@@ -38,14 +38,13 @@ type traffic struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 	mu     sync.Mutex
-	err    error // error of the first stream that failed
+	err    error // of the first failed stream
 }
 
 const (
-	// streamTime is short, so that streams left in the nodes by a killed rackless end by themselves. A new stream
-	// follows each one.
+	// streamTime is short: streams left by a killed rackless end by themselves.
 	streamTime = 60 * time.Second
-	// Ports above the range of bench, which ends at 27999.
+	// bench's ports end at 27999.
 	firstStreamPort, streamPorts = 28000, 1000
 	connectTime                  = 30 * time.Second
 )
@@ -54,7 +53,7 @@ func startTraffic(nodes nodeRunner, among []lab.Node) *traffic {
 	t := &traffic{nodes: nodes, among: among}
 	ctx, cancel := context.WithCancel(context.Background())
 	t.cancel = cancel
-	// Two nodes need one stream; more form a ring.
+	// More than two form a ring.
 	streams := len(among)
 	if streams == 2 {
 		streams = 1
@@ -65,9 +64,8 @@ func startTraffic(nodes nodeRunner, among []lab.Node) *traffic {
 	return t
 }
 
-// stream keeps sending from one node to another until ctx is done.
 func (t *traffic) stream(ctx context.Context, from, to lab.Node) {
-	// Each stream uses the next port, because the previous one may be in TIME_WAIT.
+	// The previous port may be in TIME_WAIT.
 	for k := 0; ctx.Err() == nil; k++ {
 		port := strconv.Itoa(firstStreamPort + k%streamPorts)
 		if err := t.once(ctx, from.Name, to, port); err != nil && ctx.Err() == nil {
@@ -97,9 +95,9 @@ func (t *traffic) once(ctx context.Context, from string, to lab.Node, port strin
 		select {
 		case e := <-served:
 			return errors.Join(err, e)
-		case <-time.After(200 * time.Millisecond): // the server may not be listening yet
+		case <-time.After(200 * time.Millisecond): // the server may not listen yet
 		}
-		// A client that ran for long had reached its server, so its failure is final.
+		// A client that ran for long had reached its server.
 		if time.Now().After(deadline) || time.Since(began) > streamTime/2 {
 			return err
 		}
@@ -116,11 +114,9 @@ func (t *traffic) run(ctx context.Context, node string, argv ...string) error {
 	return err
 }
 
-// leastTraffic is the number of bytes a node must have sent before the load counts as running, more than for a
-// handshake.
+// leastTraffic in bytes shows that the load runs, more than a handshake.
 const leastTraffic = 1 << 20
 
-// settle waits until the first node has sent.
 func (t *traffic) settle(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, 2*connectTime,
 		fmt.Errorf("load between nodes that are not measured: %s has sent nothing in %v", t.among[0].Name,
@@ -158,14 +154,14 @@ func (t *traffic) sent(ctx context.Context) (int64, error) {
 	return v, nil
 }
 
-// failed returns the error of the first stream that failed. Later failures may be consequences.
+// Failures after the first may be consequences.
 func (t *traffic) failed() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.err
 }
 
-// time returns 0, because nodes and switch use the CPU time of streams.
+// Nodes and switch use the CPU time of streams.
 func (t *traffic) time(machine) float64 { return 0 }
 
 func (t *traffic) stop() (float64, error) {

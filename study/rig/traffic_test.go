@@ -30,7 +30,7 @@ func TestTrafficTakesNodesThatAreNotMeasured(t *testing.T) {
 	}
 }
 
-// Real nodes send to each other until traffic is stopped.
+// Real nodes send until traffic is stopped.
 func TestTrafficFlowsBetweenNodesUntilItIsStopped(t *testing.T) {
 	t.Parallel()
 	dirs := nodeDirs(t)
@@ -67,7 +67,7 @@ func TestTrafficFlowsBetweenNodesUntilItIsStopped(t *testing.T) {
 	if len(load.among) != 2 || load.among[0].Name != "vm02" || load.among[1].Name != "vm03" {
 		t.Errorf("load between %v, want the two nodes that are not measured", load.among)
 	}
-	// The rate depends on this machine, so only the flow and its end are tested.
+	// The rate depends on this machine.
 	before, err := load.sent(ctx)
 	if err != nil {
 		t.Fatal(err)
