@@ -20,42 +20,38 @@ import (
 // A Spec is a study as described in its file, with defaults filled in by Parse.
 type Spec struct {
 	Name     string `json:"name"`
-	Question string `json:"question,omitempty"` // the question that the study should answer
-	Lab      string `json:"lab"`                // path of the lab file as written, relative to the study's file
-	// Pair names the client and the server of measurements between two nodes. If empty, they are the lab's second and
-	// first node.
+	Question string `json:"question,omitempty"` // to be answered
+	Lab      string `json:"lab"`                // path relative to the study's file
+	// Pair is the client and the server of measurements between two nodes; empty means the second and first node.
 	Pair []string `json:"pair,omitempty"`
-	// Setup lists shell commands for each node before each run, such as settings of DCB tools or of congestion
-	// control.
+	// Setup lists shell commands for each node before each run, such as settings of DCB tools.
 	Setup   []string `json:"setup,omitempty"`
 	Factors []Factor `json:"factors" rule:"factors"` // in the file's order
-	// Compare lists joint comparisons of several factors, in addition to the comparisons by single factor.
+	// Compare lists joint comparisons besides those by single factor.
 	Compare []Joint   `json:"compare,omitempty"`
 	Measure []Measure `json:"measure"`
 	Design  string    `json:"design"` // DesignFull or DesignHalf
-	Blocks  int       `json:"blocks"` // 0 means as many as fit into Budget
-	// Budget limits the total time of the runs. 0 means no limit; then Blocks sets the number of blocks.
+	Blocks  int       `json:"blocks"` // 0: as fit into Budget
+	// Budget limits the time of the runs; 0 is no limit.
 	Budget time.Duration `json:"budget_ns,omitempty" yaml:"budget"`
-	Seed   uint64        `json:"seed"` // for the order of runs and all random numbers of the analysis
+	Seed   uint64        `json:"seed"` // for order and analysis
 	// Margin is the largest relative difference that does not matter; 0.05 is 5 %.
 	Margin     float64 `json:"margin" rule:"margin"`
 	Confidence float64 `json:"confidence" rule:"confidence"` // for example 0.95
-	// Protected lists the CPUs that nodes are pinned to and that load avoids. If "", the rig takes the upper half.
+	// Protected lists the CPUs of nodes, which load avoids; "" is the upper half.
 	Protected string `json:"protected_cpus,omitempty"`
-	// Imported is the format of imported results, or "" for a study measured by rackless. It is not part of the study
-	// file.
+	// Imported is the format of imported results, or "".
 	Imported string `json:"imported,omitempty" yaml:"-"`
 }
 
-// A Factor is a setting that a study varies. The other levels are compared with the first one; a factor with a single
-// level is constant.
+// A Factor is a setting that a study varies. Levels are compared with the first; a factor with one level is constant.
 type Factor struct {
 	Name   string   `json:"name"`
 	Levels []string `json:"levels"`
 }
 
-// A Joint comparison compares levels of several factors at once, To with From, at each combination of the other
-// factors. From and To have the same keys.
+// A Joint comparison compares To with From, several factors at once, at each combination of the others. Both have the
+// same keys.
 type Joint struct {
 	From map[string]string `json:"from"`
 	To   map[string]string `json:"to"`
@@ -63,31 +59,28 @@ type Joint struct {
 
 // A Measure is a test that each run makes.
 type Measure struct {
-	Test       string `json:"test" yaml:"test"` // name of an engine of bench
+	Test       string `json:"test" yaml:"test"` // as in bench
 	Bytes      int64  `json:"bytes,omitempty" yaml:"bytes"`
 	Iterations int    `json:"iterations,omitempty" yaml:"iterations"`
 	Seconds    int    `json:"seconds,omitempty" yaml:"seconds"`
-	// WarmUps is the number of measurements before each one, with discarded figures. CoolDown is the pause before
-	// each.
+	// WarmUps are measurements before each one, discarded. CoolDown is the pause before each.
 	WarmUps  int           `json:"warm_ups,omitempty" yaml:"warm_ups"`
 	CoolDown time.Duration `json:"cool_down_ns,omitempty" yaml:"cool_down"`
-	// CPU and NUMA place the client, or a test of one node, as in bench.Options. ServerCPU and ServerNUMA place the
-	// server; if "", they are the client's.
+	// CPU and NUMA place the client, or a test of one node, as in bench.Options. The server's are the client's if "".
 	CPU        string `json:"cpu,omitempty" yaml:"cpu"`
 	NUMA       string `json:"numa,omitempty" yaml:"numa"`
 	ServerCPU  string `json:"server_cpu,omitempty" yaml:"server_cpu"`
 	ServerNUMA string `json:"server_numa,omitempty" yaml:"server_numa"`
-	// Metrics lists the compared metrics; others are only stored. If empty, the test's usual one or two are compared.
+	// Metrics are compared; others are only stored. If empty, the test's usual one or two are.
 	Metrics []string `json:"metrics,omitempty" yaml:"metrics"`
-	// Control marks a test that no factor can move. If it moves, something else did too, and the comparison is
-	// confounded.
+	// Control marks a test that no factor can move. If it moves, the comparison is confounded.
 	Control bool `json:"control,omitempty" yaml:"control"`
 }
 
 // Designs of a study.
 const (
 	DesignFull = "full" // every combination of levels
-	DesignHalf = "half" // half of the combinations, for factors with two levels each: main effects only
+	DesignHalf = "half" // half of the combinations of factors with two levels: main effects only
 )
 
 // Names of factors besides keys of the lab file.
@@ -96,26 +89,26 @@ const (
 	FactorIsolation  = "isolation"
 	FactorContention = "contention"
 	FactorHugepages  = "hugepages"
-	prefixLab        = "lab."  // key of the lab file, as in lab.fabric.mtu
-	prefixLink       = "link." // impairment of every port of the fabric, as in link.loss
-	// Placement of ranks for tests over several nodes.
-	FactorMPINodes     = "mpi.nodes"     // the first so many nodes of the lab
+	prefixLab        = "lab."  // as in lab.fabric.mtu
+	prefixLink       = "link." // of every port, as in link.loss
+	// Ranks of tests over several nodes.
+	FactorMPINodes     = "mpi.nodes"     // the first so many
 	FactorMPIRanks     = "mpi.ranks"     // number per node
 	FactorMPITransport = "mpi.transport" // auto, or one of bench.GroupTransports
-	FactorMPIBare      = "mpi.bare"      // true runs ranks on this machine, outside of nodes
+	FactorMPIBare      = "mpi.bare"      // true: on this machine, outside of nodes
 )
 
-// TestIncast is a test of the whole lab in which all nodes but one send to one; bench has no engine for it. A
-// modifier may follow after a slash, as in bench: incast/dscp26.
+// TestIncast is a test of the whole lab: all nodes but one send to one. A modifier may follow, as in bench:
+// incast/dscp26.
 const TestIncast = "incast"
 
-// Incast reports whether the measure is an incast, and returns its modifier.
+// Incast reports whether it is an incast, and returns its modifier.
 func (m *Measure) Incast() (word string, ok bool) {
 	name, word, _ := strings.Cut(m.Test, "/")
 	return word, name == TestIncast
 }
 
-// ContentionNetwork is the level of contention with traffic between nodes that are not measured.
+// ContentionNetwork is traffic between unmeasured nodes.
 const ContentionNetwork = "network"
 
 // Levels of isolation: other work may run anywhere, is kept off the lab's CPUs while the host runs, or the host was
@@ -126,7 +119,7 @@ const (
 	IsolationIsolcpus = "isolcpus"
 )
 
-// levels lists the values of factors with fixed levels; contention has more.
+// levels lists fixed ones; contention has more.
 var levels = map[string][]string{
 	FactorPlacement:  {"default", "pin", "pin+numa", "pin+numa+smt", "wrong-numa"},
 	FactorIsolation:  {IsolationNone, IsolationCpuset, IsolationIsolcpus},
@@ -138,7 +131,7 @@ var levels = map[string][]string{
 	FactorMPIBare:      {"false", "true"},
 }
 
-// Group returns the placement of a test's ranks in a cell: g with the factors of the cell applied.
+// Group returns g with the factors of the cell applied.
 func Group(g bench.Group, settings map[string]string) bench.Group {
 	for factor, to := range map[string]*int{FactorMPINodes: &g.Nodes, FactorMPIRanks: &g.PerNode} {
 		if n, err := strconv.Atoi(settings[factor]); err == nil {
@@ -154,7 +147,7 @@ func Group(g bench.Group, settings map[string]string) bench.Group {
 	return g
 }
 
-// links lists the impairments that can be factors, named as in fabric set.
+// links are named as in fabric set.
 var links = []string{"rate", "delay", "jitter", "loss", "reorder", "trust", "ecn", "buffer", "pfc"}
 
 var contention = lazyregexp.New(`^(cpu|memory):([1-9][0-9]{0,3})$`)
@@ -175,13 +168,13 @@ const (
 
 // Defaults.
 const (
-	DefaultBlocks     = 8 // or more, if the number of comparisons requires it
+	DefaultBlocks     = 8 // or more, for many comparisons
 	DefaultMargin     = 0.05
 	DefaultConfidence = 0.95
 	DefaultSeed       = 1
 )
 
-// Parse reads a study file. name is used in errors, which are of type [strictyaml.Errors].
+// Parse reads a study file. Errors have name, and are of type [strictyaml.Errors].
 func Parse(name string, data []byte) (*Spec, error) {
 	f := &strictyaml.Format{
 		Name: "study", File: "study file", MaxSize: MaxSpecSize, MaxTokens: 30_000, MaxDepth: 16,
@@ -202,20 +195,20 @@ func Parse(name string, data []byte) (*Spec, error) {
 	return nil, r.Errs
 }
 
-// factors reads the factors in the order of the file, which cells and the report follow.
+// factors keeps the order of the file, which cells and the report follow.
 func factors(r *strictyaml.Reader) strictyaml.Rule {
 	return strictyaml.RuleOf(func(path string, n ast.Node) *[]Factor {
 		var all []Factor
 		r.Entries(path, n, func(name string, _ strictyaml.Place, n ast.Node) {
 			f := Factor{Name: name}
-			r.Into(strictyaml.Join(path, name), n, &f.Levels) // as text: 1500 is the level "1500"
+			r.Into(strictyaml.Join(path, name), n, &f.Levels) // 1500 is the level "1500"
 			all = append(all, f)
 		})
 		return &all
 	})
 }
 
-// share parses a share written as 5% or 0.05.
+// share parses 5% or 0.05.
 func share(r *strictyaml.Reader, low, high float64) strictyaml.Rule {
 	return strictyaml.RuleOf(func(path string, n ast.Node) *float64 {
 		var text string
@@ -248,7 +241,7 @@ func CheckName(name string) error {
 	return nil
 }
 
-// check validates the study, and fills in the number of blocks.
+// check also fills in the number of blocks.
 func (s *Spec) check() error {
 	if err := CheckName(s.Name); err != nil {
 		return err
@@ -273,7 +266,7 @@ func (s *Spec) check() error {
 		}
 	}
 	if s.Blocks == 0 && s.Budget == 0 {
-		// One more than the minimum, with which every block would have to agree.
+		// With the minimum, every block would have to agree.
 		s.Blocks = max(DefaultBlocks, stats.MinBlocks(1-s.Confidence, s.Comparisons())+1)
 	}
 	return nil
@@ -297,7 +290,7 @@ func (s *Spec) checkFactors() error {
 			s.Factors[0].Name)
 	}
 	if s.Design == DesignHalf {
-		// In half of the combinations of two factors, each factor determines the other.
+		// In half of the combinations of two factors, each determines the other.
 		if len(s.Factors) < 3 {
 			return fmt.Errorf("design half: half of the combinations of %d factors leaves effects that cannot be "+
 				"told apart; it takes three or more, or design full", len(s.Factors))
@@ -308,7 +301,7 @@ func (s *Spec) checkFactors() error {
 			}
 		}
 	}
-	// The product is checked first: the cells of a few long factors would not fit into memory.
+	// The cells of a few long factors would not fit into memory.
 	n := 1
 	for _, f := range s.Factors {
 		n *= len(f.Levels)
@@ -323,8 +316,7 @@ func (s *Spec) checkFactors() error {
 	return nil
 }
 
-// checkJoints checks that both sides of a comparison name the same factors at measured levels. A side with fewer
-// factors would be compared with a mixture of levels.
+// checkJoints requires the same factors on both sides, at measured levels. A missing one would be a mixture of levels.
 func (s *Spec) checkJoints() error {
 	if len(s.Compare) > 0 && s.Design != DesignFull {
 		return fmt.Errorf("compare: design %s has not all combinations of levels", s.Design)
@@ -369,13 +361,13 @@ func (s *Spec) checkJoints() error {
 	return nil
 }
 
-// check checks the levels of factors that rackless sets itself. Lab keys are checked by parsing the whole lab file.
+// check leaves lab keys to the parser of the lab file.
 func (f *Factor) check() error {
 	if len(f.Levels) < 1 || len(f.Levels) > maxLevels {
 		return fmt.Errorf("factor %s: %d levels, want 1 to %d", f.Name, len(f.Levels), maxLevels)
 	}
 	for i, l := range f.Levels {
-		// Levels appear in tables, charts and messages, which a line break would garble.
+		// A line break would garble tables and charts.
 		if l == "" || len(l) > 100 || strings.ContainsFunc(l, func(r rune) bool { return r < ' ' || r == 0x7f }) {
 			return fmt.Errorf("factor %s: level %q is not a value", f.Name, l)
 		}
@@ -418,10 +410,10 @@ func (f *Factor) check() error {
 	return nil
 }
 
-// AA reports whether a factor has one level twice: a comparison of a level with itself, which must show no effect.
+// AA reports whether a factor has one level twice, which must show no effect.
 func (f *Factor) AA() bool { return len(f.Levels) == 2 && f.Levels[0] == f.Levels[1] }
 
-// Load splits a level of contention: "cpu:2" is 2 workers of kind cpu, "idle" is 0 workers.
+// Load splits a level of contention: "cpu:2" is 2 workers of kind cpu, "idle" is 0.
 func Load(level string) (kind string, workers int) {
 	m := contention().FindStringSubmatch(level)
 	if m == nil {
@@ -431,13 +423,13 @@ func Load(level string) (kind string, workers int) {
 	return m[1], n
 }
 
-// LabKey returns the key of the lab file that a factor sets, or false.
+// LabKey returns the key of the lab file, or false.
 func LabKey(factor string) (string, bool) { return strings.CutPrefix(factor, prefixLab) }
 
-// LinkKey returns the impairment that a factor sets, or false.
+// LinkKey returns the impairment, or false.
 func LinkKey(factor string) (string, bool) { return strings.CutPrefix(factor, prefixLink) }
 
-// checkMeasures rejects duplicate tests, because their figures could not be told apart in the database.
+// checkMeasures rejects duplicate tests: the database could not tell their figures apart.
 func (s *Spec) checkMeasures() error {
 	all := s.Measure
 	if len(all) == 0 {
@@ -472,7 +464,7 @@ func (s *Spec) checkMeasures() error {
 	return nil
 }
 
-// Key identifies a measurement in a study: the test, and the size if set.
+// Key identifies a measurement in a study by test and size.
 func (m *Measure) Key() string {
 	if m.Bytes > 0 {
 		return m.Test + "/" + strconv.FormatInt(m.Bytes, 10)
@@ -480,8 +472,7 @@ func (m *Measure) Key() string {
 	return m.Test
 }
 
-// Comparisons returns the number of comparisons that are judged together, as far as known before measuring: a test
-// with unknown metrics counts as one.
+// Comparisons are judged together, as far as known before measuring: a test with unknown metrics counts as one.
 func (s *Spec) Comparisons() int {
 	n := 0
 	for _, m := range s.Measure {

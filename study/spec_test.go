@@ -122,7 +122,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			return
 		}
-		// An accepted study can be run: every cell is in a block as often as required.
+		// Every cell is in a block as often as required.
 		if n := len(s.Block(1)); n != study.RunsPerCell*len(s.Cells()) || n == 0 {
 			t.Fatalf("a block of %d runs for %d cells", n, len(s.Cells()))
 		}

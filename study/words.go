@@ -30,8 +30,7 @@ func (c *Comparison) intervalText(i stats.Interval) string {
 	return amount(c.Effect, i.Low, c.Unit) + " to " + amount(c.Effect, i.High, c.Unit)
 }
 
-// amount formats an effect. Ratios are in per cent, or factors if per cent would be hard to read; all numbers of an
-// effect use the same form.
+// amount uses per cent, or factors if per cent would be hard to read; one form per effect.
 func amount(e *stats.Effect, v float64, unit string) string {
 	if e.Scale == stats.Difference {
 		return plain(v, true) + " " + unit
@@ -45,7 +44,7 @@ func amount(e *stats.Effect, v float64, unit string) string {
 	return "x" + plain(v, false)
 }
 
-// large reports whether a number of an effect is at least ten, or below a tenth.
+// large: at least ten, or below a tenth.
 func large(e *stats.Effect) bool {
 	numbers := []float64{e.Estimate}
 	if i := e.Interval; i.Confidence > 0 && i.Bounded() {
@@ -54,7 +53,7 @@ func large(e *stats.Effect) bool {
 	return slices.ContainsFunc(numbers, func(v float64) bool { return v > 0 && (v >= 10 || v < 0.1) })
 }
 
-// plain formats v with three significant digits, without an exponent. Large values keep all integer digits.
+// plain has three significant digits and no exponent. Large values keep all integer digits.
 func plain(v float64, sign bool) string {
 	digits := 0
 	if size := math.Abs(v); size > 0 && size < 100 {
@@ -67,10 +66,8 @@ func plain(v float64, sign bool) string {
 	return text
 }
 
-// words returns the conclusions of the study: effects, then equivalences, then the number of undecided comparisons.
-// Noise is never reported as an effect.
+// words are effects, then equivalences, then the number of undecided comparisons.
 func (a *analysis) words() []string {
-	// Comparisons of the same levels share a sentence.
 	var effects, equivalent group.By[string, string]
 	var problems []string
 	undecided := 0
@@ -120,9 +117,8 @@ func undecidedOf(n, all int) string {
 	return fmt.Sprintf("%d of %d comparisons are", n, all)
 }
 
-// with describes a comparison: "With placement=pin instead of default, at contention=cpu:2".
+// "With placement=pin instead of default, at contention=cpu:2".
 func with(c *Comparison) string {
-	// For several factors, each is shown with its level.
 	factors, levels := strings.Split(c.Factor, and), strings.Split(c.B, and)
 	for i := range factors {
 		if len(levels) == len(factors) {
@@ -143,7 +139,7 @@ func verb(c *Comparison) string {
 	return "falls"
 }
 
-// span formats the interval of an effect without its sign, the smaller number first: "31.0% to 52.0%".
+// span has no sign, and the smaller number first: "31.0% to 52.0%".
 func span(c *Comparison) string {
 	e := c.Effect
 	low, high := e.Interval.Low, e.Interval.High
@@ -162,23 +158,22 @@ func span(c *Comparison) string {
 
 // Thresholds above which a run counts as disturbed.
 const (
-	MaxSteal   = 0.02 // share of all CPUs' time taken by a hypervisor
-	MaxForeign = 0.25 // share of one CPU's time used by other programs
-	MaxLoop    = 0.25 // relative increase of the noise floor over its median in the study
+	MaxSteal   = 0.02 // of all CPUs, by a hypervisor
+	MaxForeign = 0.25 // of one CPU, by other programs
+	MaxLoop    = 0.25 // of the noise floor, over the study's median
 )
 
-// MaxJump is the largest permitted step of the wall clock during a run, in seconds. Slewing stays far below.
+// MaxJump limits a step of the wall clock during a run, in seconds. Slewing stays far below.
 const MaxJump = 1
 
-// Disturbance describes disturbances during a run from the host's states around it, or returns "". loops are the
-// noise floors of earlier runs.
+// Disturbance describes disturbances between two states, or returns "". loops are noise floors of earlier runs.
 func Disturbance(before, after *HostState, loops []float64) string {
 	if before == nil || after == nil {
 		return ""
 	}
 	var why []string
 	wall := after.At.Sub(before.At).Seconds()
-	span := wall // early releases recorded only the wall clock
+	span := wall // early releases had only the wall clock
 	if before.Uptime > 0 && after.Uptime > before.Uptime {
 		span = after.Uptime - before.Uptime
 	}
@@ -211,7 +206,7 @@ func Disturbance(before, after *HostState, loops []float64) string {
 	return strings.Join(why, "; ")
 }
 
-// LookedFor lists the checks of Analyse and Disturbance, which define the meaning of "nothing was found".
+// LookedFor lists the checks, which define "nothing was found".
 func (r *Result) LookedFor() []string {
 	var looked []string
 	if len(r.Controls) > 0 {
@@ -241,8 +236,7 @@ func confounds(runs []Observation) []string {
 	}
 	var first *HostState
 	tools := map[string]string{}
-	// A change persists, so it is reported once, for the first run after it. of is "", or a cell if only runs of the
-	// same cell can be compared.
+	// A change is reported for the first run after it. of is "", or the cell if only its runs can be compared.
 	last, told := map[string]string{}, map[string]bool{}
 	changed := func(run int64, of, what, now string) {
 		was := last[of+what]
@@ -250,7 +244,7 @@ func confounds(runs []Observation) []string {
 			told[change] = true
 			add("%s is %s from run %d on, and was %s before", what, now, run, was)
 		}
-		if now != "" { // empty if not known, as in runs of early releases
+		if now != "" { // runs of early releases may lack it
 			last[of+what] = now
 		}
 	}
@@ -262,7 +256,7 @@ func confounds(runs []Observation) []string {
 				tools[test] = o.Tools[test]
 			}
 		}
-		now := cmp.Or(o.Before, o.After) // early releases recorded only the state after a run
+		now := cmp.Or(o.Before, o.After) // early releases recorded only After
 		if now == nil {
 			continue
 		}
@@ -284,7 +278,7 @@ func confounds(runs []Observation) []string {
 		changed(o.Run, "", "the host's kernel", now.Kernel)
 		changed(o.Run, "", "QEMU", now.QEMU)
 		changed(o.Run, "", "rackless", now.Rackless)
-		// A key of the lab file may select different kernels for cells.
+		// The lab file may select kernels for cells.
 		changed(o.Run, fmt.Sprint(o.Cell), "the nodes' kernel", now.NodeKernel)
 		if first.CPUs != now.CPUs {
 			add("%d CPUs are online in run %d, and were %d", now.CPUs, o.Run, first.CPUs)

@@ -23,7 +23,7 @@ func BenchmarkContrast40Blocks10000Resamples(b *testing.B) {
 	}
 }
 
-// histograms simulates a study of latencies: blocks with two runs of each level, with noise between blocks.
+// histograms has two runs of each level in a block, with noise between blocks.
 func histograms(tb testing.TB, seed uint64, blocks, samples int, factor float64) []HistogramBlock {
 	tb.Helper()
 	rng := newRand(seed)
@@ -73,8 +73,7 @@ func BenchmarkDetectable12Blocks(b *testing.B) {
 	}
 }
 
-// BenchmarkReportOfAMillionSamples does all work of a report: 1,040,000 latencies, and three quantiles and twelve
-// metrics of 40 blocks.
+// BenchmarkReportOfAMillionSamples has 1,040,000 latencies, three quantiles and twelve metrics of 40 blocks.
 func BenchmarkReportOfAMillionSamples(b *testing.B) {
 	for b.Loop() {
 		const blocks = 40

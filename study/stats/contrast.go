@@ -24,8 +24,7 @@ const (
 	MaxResamples = 1_000_000
 )
 
-// A Direction says which values of a metric are better. It has no default, because a wrong direction would reverse
-// every verdict.
+// A Direction says which values are better. It has no default: a wrong one would reverse every verdict.
 type Direction string
 
 // Directions of a metric.
@@ -34,27 +33,25 @@ const (
 	LowerIsBetter  Direction = "lower"
 )
 
-// A Scale is the way two levels are compared. The zero value means Ratio.
+// A Scale is the way two levels are compared; zero means Ratio.
 type Scale string
 
 // Scales of a comparison.
 const (
-	// Ratio compares by B/A, on logarithms; all values must be positive. Most figures of a machine are positive with
-	// noise that grows with them (a host that is 5 % slower is so at 1 Gb/s and at 100), and their logarithms are
-	// closer to symmetric. A ratio also has no unit: 1.03 means the same for all metrics.
+	// Ratio compares by B/A, on logarithms of positive values. Most figures have noise that grows with them (5 % slower
+	// at 1 Gb/s and at 100), and a ratio has no unit.
 	Ratio Scale = "ratio"
 	// Difference compares by B-A in the metric's unit, for metrics that can be 0 or negative, such as retransmits.
 	Difference Scale = "difference"
 )
 
-// ErrNotPositive is returned if values cannot be compared by Ratio, because 0 has no logarithm. The caller may retry
-// with Difference and a margin in the metric's unit. Adding a small number instead would let that number decide the
-// result.
+// ErrNotPositive is returned for Ratio if a value is not positive. The caller may retry with Difference and a margin in
+// the metric's unit; adding a small number would let that number decide the result.
 var ErrNotPositive = errors.New("only positive values can be compared by ratio")
 
 var errNoValues = errors.New("no values: leave the block out, or run it again")
 
-// A Block holds the values of one metric in one block, with one value per run of a level.
+// A Block holds a metric's values in one block, one per run of a level.
 type Block struct {
 	A, B []float64
 }
@@ -65,15 +62,14 @@ type Question struct {
 	Direction Direction
 	// Scale is Ratio unless set.
 	Scale Scale
-	// Margin is the largest effect that does not matter; with 0, nothing is equivalent. For Ratio it is relative:
-	// 0.02 makes ratios from 1/1.02 to 1.02 equivalent, which is symmetric in A and B. For Difference it is in the
-	// metric's unit.
+	// Margin is the largest effect that does not matter; with 0, nothing is equivalent. For Ratio it is relative (0.02
+	// means 1/1.02 to 1.02), for Difference in the metric's unit.
 	Margin float64
-	// Confidence of the interval; 0 means DefaultConfidence. 1 - Confidence is the accepted rate of false alarms.
+	// Confidence of the interval; 0 means DefaultConfidence. The rest is the accepted rate of false alarms.
 	Confidence float64
 	// Seed of the random numbers.
 	Seed uint64
-	// Resamples is the number of random subsets if there are too many to try all; 0 means DefaultResamples.
+	// Resamples is the number of random subsets if not all are tried; 0 means DefaultResamples.
 	Resamples int
 }
 
@@ -84,35 +80,33 @@ type Effect struct {
 	Margin    float64   `json:"margin"`
 	// Confidence is the requested confidence.
 	Confidence float64 `json:"confidence"`
-	// Quantile is the quantile of a QuantileContrast, for example 0.99; otherwise 0.
+	// Quantile is that of a QuantileContrast, or 0.
 	Quantile float64 `json:"quantile,omitempty"`
 	Blocks   int     `json:"blocks"`
-	// A and B are the values of the levels: means over blocks, geometric ones for Ratio. For a QuantileContrast they
-	// are the quantiles of all blocks merged.
+	// A and B are means over blocks, geometric ones for Ratio, or quantiles of all blocks merged.
 	A float64 `json:"a"`
 	B float64 `json:"b"`
-	// Estimate is B/A or B-A, depending on Scale.
+	// Estimate is B/A or B-A, by Scale.
 	Estimate float64 `json:"estimate"`
-	// Interval contains the true effect with at least Confidence. It has no limits if there are too few blocks.
+	// Interval contains the true effect with at least Confidence. With too few blocks it has no limits.
 	Interval Interval `json:"interval"`
-	// Inner is the interval for equivalence. It has confidence 1 - 2 alpha with alpha = 1 - Confidence, because each
-	// of its limits is a separate test (Schuirmann 1987, "A comparison of the two one-sided tests procedure and the
-	// power approach", J. Pharmacokinetics and Biopharmaceutics 15).
+	// Inner is the interval for equivalence, with confidence 1 - 2 alpha: each limit is a separate test (Schuirmann
+	// 1987, "A comparison of the two one-sided tests procedure and the power approach", J. Pharmacokinetics and
+	// Biopharmaceutics 15).
 	Inner Interval `json:"inner"`
-	// P is the two-sided p value against no effect, before any correction for the number of comparisons.
+	// P is the two-sided p value against no effect, not corrected for the number of comparisons.
 	P float64 `json:"p"`
-	// Exact reports whether P comes from all ways to flip the blocks, rather than a sample.
+	// Exact: P comes from all ways to flip the blocks.
 	Exact bool `json:"exact"`
-	// SmallestP is the smallest P possible with this number of blocks and resamples.
+	// SmallestP is the smallest possible P with these blocks and resamples.
 	SmallestP float64 `json:"smallest_p"`
-	// Spread is the standard deviation of the block differences, on the scale of natural logarithms for Ratio. It is
-	// the input Power.Spread.
+	// Spread is the standard deviation of block differences, of natural logarithms for Ratio, as in Power.Spread.
 	Spread float64 `json:"spread"`
 	// Differences are the effects of the blocks, on the scale of Estimate.
 	Differences []float64 `json:"differences,omitempty"`
 }
 
-// NoEffect returns the Estimate that means no effect: 1 for Ratio, 0 for Difference.
+// NoEffect returns the Estimate of no effect: 1 for Ratio, 0 for Difference.
 func (e Effect) NoEffect() float64 {
 	if e.Scale == Difference {
 		return 0
@@ -130,21 +124,19 @@ func (e Effect) Bounds() Interval {
 
 // Contrast compares two levels by the differences within blocks.
 //
-// The estimate is the mean over blocks of d, the difference between the means of B and of A in the block. For Ratio,
-// d is a difference of logarithms, so the estimate is the ratio of geometric means.
+// The estimate is the mean over blocks of d, the difference of the means of B and A in the block, of logarithms for
+// Ratio.
 //
 // The p value is that of Fisher's randomisation test (Fisher 1935, The Design of Experiments, section 21; Ernst 2004,
-// "Permutation methods: a basis for exact inference", Statistical Science 19). If the levels do not differ, each d
-// could equally have the other sign, so the mean of d is compared with the means for all 2^b choices of signs. No
-// form of noise is assumed. Up to 16 blocks all choices are tried. Above, Question.Resamples random ones are tried,
-// and the p value is 2 (count+1)/(n+1) from the side with fewer (Phipson and Smyth 2010, "Permutation p-values should
-// never be zero", Statistical Applications in Genetics and Molecular Biology 9).
+// "Permutation methods: a basis for exact inference", Statistical Science 19): if the levels do not differ, each d
+// could have the other sign. No form of noise is assumed. Up to 16 blocks all signs are tried. Above,
+// Question.Resamples random ones are, and the p value is 2 (count+1)/(n+1) from the side with fewer (Phipson and Smyth
+// 2010, "Permutation p-values should never be zero", Statistical Applications in Genetics and Molecular Biology 9).
 //
-// The interval contains the effects that this test does not reject, so it never contradicts the p value. Its limits
-// are order statistics of the means of all subsets of blocks, or of random ones (Hartigan 1969, "Using subsample
-// values as typical values", JASA 64; Efron 1982, The Jackknife, the Bootstrap and Other Resampling Plans, chapter
-// 10). With any number of blocks it contains the true effect as often as promised, if the differences are independent
-// and symmetric about it, however heavy their tails. Usual bootstrap intervals contain it too rarely with few blocks;
+// The interval contains the effects that this test does not reject. Its limits are order statistics of the means of
+// subsets of blocks (Hartigan 1969, "Using subsample values as typical values", JASA 64; Efron 1982, The Jackknife, the
+// Bootstrap and Other Resampling Plans, chapter 10). It keeps its promise with any number of blocks, if the differences
+// are independent and symmetric about the true effect. Usual bootstrap intervals do not with few blocks;
 // docs/statistics.md has the figures.
 func Contrast(blocks []Block, q Question) (Effect, error) {
 	e, err := q.effect(len(blocks))
@@ -164,7 +156,6 @@ func Contrast(blocks []Block, q Question) (Effect, error) {
 	return e, e.finite()
 }
 
-// effect validates the question and returns an Effect with its parameters.
 func (q Question) effect(blocks int) (Effect, error) {
 	e := Effect{Direction: q.Direction, Scale: cmp.Or(q.Scale, Ratio), Margin: q.Margin,
 		Confidence: cmp.Or(q.Confidence, DefaultConfidence), Blocks: blocks}
@@ -189,7 +180,6 @@ func (q Question) effect(blocks int) (Effect, error) {
 
 func (q Question) resamples() int { return cmp.Or(q.Resamples, DefaultResamples) }
 
-// setEstimate sets the estimate and the intervals from values on the internal scale.
 func (e *Effect) setEstimate(estimate float64, r resampled) {
 	alpha := 1 - e.Confidence
 	e.Estimate = e.back(estimate)
@@ -199,7 +189,6 @@ func (e *Effect) setEstimate(estimate float64, r resampled) {
 	}
 }
 
-// back converts a value from the internal scale to that of the effect.
 func (e *Effect) back(v float64) float64 {
 	if e.Scale == Difference {
 		return v
@@ -207,7 +196,7 @@ func (e *Effect) back(v float64) float64 {
 	return math.Exp(v)
 }
 
-// finite returns an error if a result is out of range, which only absurd values cause.
+// finite returns an error for results that only absurd values cause.
 func (e *Effect) finite() error {
 	wild := func(v float64) bool { return math.IsNaN(v) || math.IsInf(v, 0) }
 	if slices.ContainsFunc([]float64{e.A, e.B, e.Estimate, e.Spread}, wild) || e.Scale == Ratio && e.Estimate == 0 {
@@ -216,7 +205,6 @@ func (e *Effect) finite() error {
 	return nil
 }
 
-// levels returns both levels of all blocks on the internal scale, and their differences.
 func levels(blocks []Block, scale Scale) (as, bs, d []float64, err error) {
 	for i, block := range blocks {
 		a, err := level(block.A, scale)
@@ -232,7 +220,6 @@ func levels(blocks []Block, scale Scale) (as, bs, d []float64, err error) {
 	return as, bs, d, nil
 }
 
-// level returns the mean of values on the internal scale, which is logarithmic for Ratio.
 func level(values []float64, scale Scale) (float64, error) {
 	if len(values) == 0 {
 		return 0, errNoValues
@@ -261,7 +248,7 @@ func mean(values []float64) float64 {
 	return sum / float64(len(values))
 }
 
-// deviation returns the standard deviation with n-1, or 0 for fewer than two values.
+// deviation divides by n-1, and is 0 for fewer than two values.
 func deviation(values []float64) float64 {
 	if len(values) < 2 {
 		return 0

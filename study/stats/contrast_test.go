@@ -12,13 +12,13 @@ import (
 	"pgregory.net/rapid"
 )
 
-// near reports whether two numbers are equal except for rounding.
+// near allows for rounding.
 func near(a, b float64) bool {
 	return a == b || math.Abs(a-b) <= 1e-9*max(1, math.Abs(a), math.Abs(b))
 }
 
 func TestContrastOfKnownValues(t *testing.T) {
-	// Six blocks in which B is exactly 10 % faster: the estimate is known, and p is 2 of 64.
+	// B is exactly 10 % faster in six blocks, so p is 2 of 64.
 	var blocks []Block
 	for _, v := range []float64{10, 11, 9, 20, 10.5, 12} {
 		blocks = append(blocks, Block{A: []float64{v, 4 * v}, B: []float64{2 * 1.1 * v, 2 * 1.1 * v}})
@@ -55,7 +55,7 @@ func TestContrastByDifferenceTakesZeros(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// d = 3, 2, 1, 4, 1, 6, 0: of 128 choices of signs, 4 have equal signs for all but the last.
+	// d = 3, 2, 1, 4, 1, 6, 0: 4 of 128 choices have equal signs for all but the last.
 	if !near(e.Estimate, 17.0/7) || e.P != 4.0/128 || e.A != 0 || !near(e.B, 17.0/7) {
 		t.Errorf("Contrast by difference = %+v; want 17/7 and p = 4/128", e)
 	}
@@ -143,7 +143,7 @@ func drawStudy(t *rapid.T, low, high int) []Block {
 	return blocks
 }
 
-// mirrored maps a verdict to the verdict with A and B exchanged.
+// mirrored exchanges A and B.
 var mirrored = map[Verdict]Verdict{Better: Worse, Worse: Better, Equivalent: Equivalent, Undecided: Undecided}
 
 func TestSwappingLevelsMirrorsEverything(t *testing.T) {
@@ -210,7 +210,7 @@ func TestUnitsAndOrderOfBlocksMakeNoDifference(t *testing.T) {
 
 func TestExactTestEqualsBruteForce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		// Whole numbers make ties, which are prone to errors.
+		// Whole numbers make ties.
 		var d []float64
 		for _, v := range rapid.SliceOfN(rapid.IntRange(-5, 5), 1, 9).Draw(t, "d") {
 			d = append(d, float64(v))

@@ -8,15 +8,14 @@ import (
 	"testing"
 )
 
-// rivals are other kinds of intervals, for comparison.
 var rivals = []string{"percentile", "BCa", "Student's t"}
 
-// studentTable maps numbers of blocks to the two-sided 95 % quantiles of Student's t, from published tables.
+// studentTable has two-sided 95 % quantiles of Student's t by blocks, from published tables.
 var studentTable = map[int]float64{5: 2.7764, 6: 2.5706, 8: 2.3646, 12: 2.2010, 20: 2.0930, 40: 2.0227}
 
 func rivalIntervals(d []float64, rng *rand.Rand) []Interval {
 	const resamples = 399
-	const low, high = 9, 389 // indexes into the sorted values, from 0
+	const low, high = 9, 389 // of the sorted values, from 0
 	m, se := mean(d), deviation(d)/math.Sqrt(float64(len(d)))
 	sample := make([]float64, len(d))
 	var means []float64
@@ -59,7 +58,7 @@ func bca(d, means []float64, p float64) float64 {
 func TestIntervalsHoldTheTruth(t *testing.T) {
 	t.Parallel()
 	n := studies(1000)
-	rivalStudies := 10 // rivals are slow, and no check depends on them
+	rivalStudies := 10 // slow, and no check depends on them
 	if *long {
 		rivalStudies = 200
 	}
@@ -67,17 +66,17 @@ func TestIntervalsHoldTheTruth(t *testing.T) {
 		"standard deviations of block differences; others in %d studies", n, rivalStudies)
 	models := []struct {
 		name string
-		draw func(*rand.Rand) float64 // draws a block difference with mean 0
-		// symmetric marks differences for which the method promises coverage.
+		draw func(*rand.Rand) float64 // block difference with mean 0
+		// symmetric differences have promised coverage.
 		symmetric bool
 	}{
 		{"normal", func(r *rand.Rand) float64 { return r.NormFloat64() }, true},
-		// Both levels lognormal with sigma 1, compared by Difference.
+		// Lognormal with sigma 1, by Difference.
 		{"lognormal values", func(r *rand.Rand) float64 {
 			return (math.Exp(r.NormFloat64()) - math.Exp(r.NormFloat64())) / math.Sqrt(2*(math.E-1)*math.E)
 		}, true},
 		{"student t3", func(r *rand.Rand) float64 { return student3(r) / 0.03 }, true},
-		// Only B has a tail, so the differences are not symmetric.
+		// Only B has a tail.
 		{"skewed differences", func(r *rand.Rand) float64 {
 			return (r.ExpFloat64() - 1 + 0.3*r.NormFloat64()) / math.Sqrt(1.09)
 		}, false},
@@ -149,7 +148,7 @@ func TestIntervalsOfQuantilesHoldTheTruth(t *testing.T) {
 	}
 }
 
-// latencies simulates a study like histograms, but without building histograms, which take most of the time.
+// latencies spares the histograms, which take most of the time.
 func latencies(rng *rand.Rand, blocks, samples int, factor, quantile float64) *merger {
 	sparse := make([][2]counts, blocks)
 	for i := range sparse {
@@ -176,7 +175,6 @@ func bucketOf(ns int64) int {
 	return shift*halfGroup + int(ns>>shift)
 }
 
-// contrastOf is QuantileContrast without its histograms.
 func contrastOf(t *testing.T, c *merger, q Question) Effect {
 	t.Helper()
 	e, err := q.effect(len(c.a))

@@ -10,24 +10,23 @@ import (
 )
 
 type trend struct {
-	// slope is the median change from one value to the next, over all pairs (Sen 1968, "Estimates of the regression
-	// coefficient based on Kendall's tau", JASA 63).
+	// slope is the median change per value, over all pairs (Sen 1968, "Estimates of the regression coefficient based on
+	// Kendall's tau", JASA 63).
 	slope float64
-	// p is the two-sided p value of the Mann-Kendall test against no trend (Mann 1945,
-	// "Nonparametric tests against trend", Econometrica 13).
+	// p is of the two-sided Mann-Kendall test against no trend (Mann 1945, "Nonparametric tests against trend",
+	// Econometrica 13).
 	p float64
-	// lag1 is the correlation of each value with its predecessor.
+	// lag1 correlates each value with its predecessor.
 	lag1 float64
-	// lag1P is the p value of lag1 against independence, from random orders. It is one-sided, because only similar
-	// neighbours make intervals too narrow.
+	// lag1P is by random orders, and one-sided: only similar neighbours make intervals too narrow.
 	lag1P float64
 }
 
-// driftAlpha is the level for remarks. With two tests, about 2 of 100 studies without drift get a remark.
+// driftAlpha gives about 2 of 100 studies without drift a remark, by two tests.
 const driftAlpha = 0.01
 
-// Drifting returns remarks for the reader if an effect changed over the blocks of a comparison, which must be in
-// order of time. Changes that affect both levels of a block alike cancel out and are not reported.
+// Drifting returns remarks if an effect changed over the blocks, which must be in order of time. Changes that affect
+// both levels of a block alike cancel out.
 func Drifting(blocks []Block, q Question) ([]string, error) {
 	e, err := q.effect(len(blocks))
 	if err != nil {
@@ -49,7 +48,7 @@ func Drifting(blocks []Block, q Question) ([]string, error) {
 	return nil, nil
 }
 
-// change formats a change given on the internal scale.
+// change takes the internal scale.
 func change(v float64, scale Scale) string {
 	if scale == Difference {
 		return fmt.Sprintf("%+.3g", v)
@@ -76,9 +75,9 @@ func trendOf(values []float64, seed uint64) trend {
 	return t
 }
 
-// kendallP returns the two-sided p value of Kendall's S. It is exact without ties and up to 60 values, from the
-// number of orders with at most as many inversions. Otherwise it is the normal approximation with corrections for
-// ties and continuity of Kendall 1975, Rank Correlation Methods, 4th edition, chapter 4.
+// kendallP is the two-sided p value of Kendall's S, exact without ties and up to 60 values, from the orders with as
+// many inversions. Otherwise it is the normal approximation with corrections for ties and continuity (Kendall 1975,
+// Rank Correlation Methods, 4th edition, chapter 4).
 func kendallP(s int, values []float64) float64 {
 	n := len(values)
 	sorted := slices.Sorted(slices.Values(values))
@@ -103,7 +102,7 @@ func kendallP(s int, values []float64) float64 {
 		z := float64(s-1) / math.Sqrt(variance/18)
 		return math.Erfc(z / math.Sqrt2)
 	}
-	// share[k] of the orders of m values have k inversions. Each further value adds 0 to m inversions.
+	// share[k] of the orders of m values have k inversions; each value adds 0 to m.
 	share := []float64{1}
 	for m := 1; m < n; m++ {
 		next := make([]float64, len(share)+m)
@@ -114,13 +113,13 @@ func kendallP(s int, values []float64) float64 {
 		}
 		share = next
 	}
-	inversions := (n*(n-1)/2 - s) / 2 // inversions of an order with the same S
+	inversions := (n*(n-1)/2 - s) / 2 // of an order with S
 	p := 0.0
 	p += lists.Sum(share[:inversions+1], func(v float64) float64 { return v })
 	return min(1, 2*p)
 }
 
-// lag1 returns the correlation of neighbours, and the share of random orders with at least that correlation.
+// lag1 returns the share of random orders with at least the correlation.
 func lag1(values []float64, seed uint64) (r, p float64) {
 	centred := slices.Clone(values)
 	m := mean(values)
@@ -129,7 +128,7 @@ func lag1(values []float64, seed uint64) (r, p float64) {
 		centred[i] -= m
 		squares += centred[i] * centred[i]
 	}
-	// All values are equal, so there is no order.
+	// All values are equal.
 	if squares == 0 {
 		return 0, 1
 	}
@@ -140,7 +139,7 @@ func lag1(values []float64, seed uint64) (r, p float64) {
 		}
 		return sum
 	}
-	// A permutation test assumes no distribution of the noise, and allows for the bias of the products in few blocks.
+	// Permutations assume no distribution, and allow for the bias of few blocks.
 	observed := products()
 	rng := newRand(seed)
 	const orders = 1999
@@ -154,7 +153,7 @@ func lag1(values []float64, seed uint64) (r, p float64) {
 	return observed / squares, float64(count+1) / (orders + 1)
 }
 
-// Median returns the median of values without reordering them, or 0 if there are no values.
+// Median returns the median without reordering values, or 0 if there are none.
 func Median(values []float64) float64 {
 	if len(values) == 0 {
 		return 0

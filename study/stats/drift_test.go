@@ -10,7 +10,7 @@ import (
 
 func TestTrendOfKnownValues(t *testing.T) {
 	got := trendOf([]float64{1, 2, 3, 5, 4}, 1)
-	// One inversion of ten pairs: of 120 orders, 1 + 4 have at most one, and as many have at least nine.
+	// Of 120 orders, 1 + 4 have at most one inversion of ten pairs, and as many at least nine.
 	if !near(got.p, 10.0/120) || got.slope != 1 {
 		t.Errorf("trend = %+v; want p 10/120, slope 1", got)
 	}
@@ -35,7 +35,7 @@ func TestExactAndNormalKendallAgree(t *testing.T) {
 			t.Errorf("p of S = %d: %v, normal %v", s, got, want)
 		}
 	}
-	// With ties: 5 values with one equal pair have S = 8, and the normal p value of the textbook formula.
+	// 5 values with one tie: S = 8, and the textbook's normal p value.
 	if got, want := kendallP(8, []float64{1, 2, 2, 3, 4}),
 		math.Erfc(7/math.Sqrt((5*4*15-2*1*9)/18.0)/math.Sqrt2); !near(got, want) {
 		t.Errorf("p with ties = %v, want %v", got, want)
@@ -97,7 +97,7 @@ func TestDriftIsRemarkedAndNoiseIsNot(t *testing.T) {
 }
 
 func TestAlikeNeighboursAreRemarked(t *testing.T) {
-	// The effect swings slowly: there is no trend, but the blocks are not independent.
+	// A slow swing is no trend, but the blocks are not independent.
 	var blocks []Block
 	for i := range 24 {
 		blocks = append(blocks, Block{A: []float64{1}, B: []float64{math.Exp(0.1 * math.Sin(float64(i)/24*4*math.Pi))}})

@@ -13,20 +13,19 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// The layout of every histogram, always the same so that any two can be merged without loss.
+// One layout for all histograms, which can be merged without loss.
 const (
 	lowestNs  = 1
-	highestNs = 100_000_000_000 // 100 s: above every latency of a working run
+	highestNs = 100_000_000_000 // 100 s, above any working run
 	digits    = 3
 	nsPerUs   = 1000
-	// maxEncoded limits the input of DecodeHistogram; a histogram has some hundred to some ten thousand bytes.
+	// maxEncoded limits DecodeHistogram; a histogram has some hundred to some ten thousand bytes.
 	maxEncoded = 1 << 20
 )
 
-// A Histogram holds latencies in microseconds, from 1 ns to 100 s, as whole nanoseconds with three significant
-// digits: results are off by less than 0.1 % plus half a nanosecond. It has the geometry of Tene's HdrHistogram
-// (hdrhistogram.org), so merging is exact: quantiles of several runs come from their merged histogram, because an
-// average of percentiles is not a percentile. It is not safe for concurrent use.
+// A Histogram holds latencies in microseconds, from 1 ns to 100 s, as nanoseconds with three significant digits: off by
+// less than 0.1 % plus half a nanosecond. With the geometry of Tene's HdrHistogram (hdrhistogram.org), merging is
+// exact. It is not safe for concurrent use.
 type Histogram struct {
 	h *hdrhistogram.Histogram
 }
@@ -48,12 +47,12 @@ func (h *Histogram) RecordN(us float64, n int64) error {
 	return nil
 }
 
-// Merge adds all values of o, which stays unchanged. It fails, and adds nothing, if the sum of counts would overflow.
+// Merge adds all values of o. It fails, and adds nothing, if the counts would overflow.
 func (h *Histogram) Merge(o *Histogram) error {
 	if h.Count() > math.MaxInt64-o.Count() {
 		return fmt.Errorf("merge histograms of %d and %d values: more than can be counted", h.Count(), o.Count())
 	}
-	// Both have the same layout and the sum fits, so nothing is dropped.
+	// With one layout, nothing is dropped.
 	h.h.Merge(o.h)
 	return nil
 }
@@ -61,9 +60,8 @@ func (h *Histogram) Merge(o *Histogram) error {
 // Count returns the number of recorded values.
 func (h *Histogram) Count() int64 { return h.h.TotalCount() }
 
-// Quantile returns the latency in microseconds that a share q (0 to 1) of all values does not exceed, by nearest
-// rank. ok is false without values, or if q is out of range. See Supported for the number of values that a quantile
-// needs.
+// Quantile returns the microseconds that a share q (0 to 1) of the values does not exceed, by nearest rank. ok is false
+// without values, or if q is out of range. See Supported.
 func (h *Histogram) Quantile(q float64) (us float64, ok bool) {
 	if h.Count() == 0 || !(q >= 0 && q <= 1) {
 		return 0, false
@@ -71,24 +69,23 @@ func (h *Histogram) Quantile(q float64) (us float64, ok bool) {
 	return float64(h.h.ValueAtPercentile(100*q)) / nsPerUs, true
 }
 
-// Encode encodes the histogram for a database, in HdrHistogram's compressed V2 format as base64. Other
-// implementations and viewers of HdrHistogram read it, with values in nanoseconds.
+// Encode encodes in HdrHistogram's compressed V2 format as base64, with values in nanoseconds, which other
+// implementations read.
 func (h *Histogram) Encode() ([]byte, error) {
 	return h.h.Encode(hdrhistogram.V2CompressedEncodingCookieBase)
 }
 
-// Parts of the format that are checked before the library parses it: https://github.com/HdrHistogram/HdrHistogram,
-// AbstractHistogram.java, encodeIntoCompressedByteBuffer.
+// Checked before the library parses it: https://github.com/HdrHistogram/HdrHistogram, AbstractHistogram.java,
+// encodeIntoCompressedByteBuffer.
 const (
-	compressedPrefix = 8 // cookie, length of the compressed data
-	// cookie, payload length, normalizing offset, digits (4 bytes each); lowest, highest,
-	// conversion ratio (8 bytes each)
+	compressedPrefix = 8 // cookie and length
+	// cookie, payload length, normalizing offset, digits (4 bytes each); lowest, highest, conversion ratio (8 bytes
+	// each)
 	headerSize = 40
 )
 
-// DecodeHistogram reads the output of Encode, and rejects anything else. The library allocates memory for counts by
-// the header, so the header is checked first and must describe our layout: hostile input cannot use more memory than
-// a valid histogram.
+// DecodeHistogram reads the output of Encode, and rejects anything else. The library allocates by the header, so it is
+// checked first against hostile input.
 func DecodeHistogram(data []byte) (*Histogram, error) {
 	if len(data) > maxEncoded {
 		return nil, fmt.Errorf("histogram of %d bytes: at most %d", len(data), maxEncoded)
@@ -127,13 +124,12 @@ type Point struct {
 	Us       float64 `json:"us"`
 	// Beyond is the number of values above the quantile, by rank.
 	Beyond int64 `json:"beyond"`
-	// Supported reports whether Beyond is large enough for a reliable quantile.
+	// Supported: Beyond is large enough.
 	Supported bool `json:"supported"`
 }
 
 // Distribution returns a cumulative distribution for a chart: every hundredth up to p90, then ever closer to p99.99.
-// Above p90 it stops before the first quantile with no value beyond it, because that is the maximum, which repeats
-// badly.
+// Above p90 it stops before the maximum, which repeats badly.
 func (h *Histogram) Distribution() []Point {
 	if h.Count() == 0 {
 		return nil
@@ -155,8 +151,7 @@ func distributionQuantiles() []float64 {
 	for i := range 90 {
 		qs = append(qs, float64(i)/100)
 	}
-	// Each step covers a ten times smaller tail: 0.90, 0.91 ... 0.99, 0.991 ... 0.9999. Division gives the number
-	// nearest to the decimal, unlike summation.
+	// 0.90, 0.91 ... 0.99, 0.991 ... 0.9999. Division gives the nearest number to the decimal, unlike summation.
 	for _, scale := range []int{100, 1000, 10_000} {
 		for i := range 9 {
 			qs = append(qs, float64(scale-10+i)/float64(scale))
@@ -165,16 +160,14 @@ func distributionQuantiles() []float64 {
 	return append(qs, 0.9999)
 }
 
-// MinBeyond is the number of values that must lie beyond a quantile to support it, so a p99.9 needs 10,000 values. A
-// count of 10 varies by about a third from run to run (Poisson), and so does the rank of the quantile.
+// MinBeyond values must lie beyond a quantile, so a p99.9 needs 10,000. A count of 10 varies by about a third from run
+// to run (Poisson), and so does the rank.
 const MinBeyond = 10
 
-// Supported reports whether n values support a quantile: at least MinBeyond must lie above it or, for quantiles below
-// the median, below it. A p99.9 depends on the n/1000 slowest values, which of 1000 values is just one.
+// Supported reports whether n values support a quantile: MinBeyond must lie above it or, below the median, below it.
 func Supported(n int64, quantile float64) bool {
 	return (quantile > 0 && quantile < 1) && beyond(n, max(quantile, 1-quantile)) >= MinBeyond
 }
 
-// beyond returns how many of n values lie above a quantile. The small term keeps 10,000 x (1 - 0.999) from becoming
-// 9.99.
+// The small term of beyond keeps 10,000 x (1 - 0.999) from becoming 9.99.
 func beyond(n int64, quantile float64) int64 { return int64(float64(n)*(1-quantile) + 1e-6) }

@@ -47,10 +47,10 @@ func TestQuantilesOfMergedHistogramsAreThoseOfAllValues(t *testing.T) {
 		}
 		all := slices.Concat(a, b)
 		slices.Sort(all)
-		// The same expression as in the library, so that a product at a half is rounded to the same side.
+		// As in the library, a product at a half is rounded to the same side.
 		rank := min(len(all), max(1, int((100*q/100)*float64(len(all))+0.5)))
 		got, _ := h.Quantile(q)
-		// For quantile 0 the library returns the lower end of the lowest value's bucket.
+		// The library returns the lower end of a bucket for 0.
 		if want := all[rank-1]; math.Abs(got-want) > 0.001*want+0.0005+1e-12 {
 			t.Errorf("Quantile(%v) of %d values = %v, want %v", q, len(all), got, want)
 		}
@@ -164,7 +164,7 @@ func FuzzDecodeHistogram(f *testing.F) {
 	f.Add(encoded(5, 1, math.MaxInt64, []byte{2}))
 	f.Add(encoded(digits, lowestNs, highestNs, []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		// Fuzzed input is rarely base64, so it is tried as a payload as well.
+		// Fuzzed input is rarely base64, so it is also tried as a payload.
 		for _, d := range [][]byte{data, encoded(digits, lowestNs, highestNs, data)} {
 			h, err := DecodeHistogram(d)
 			if err != nil {
@@ -278,7 +278,6 @@ func TestQuantileContrastMergesAndDoesNotAverage(t *testing.T) {
 	if j := Judge([]Effect{e})[0]; j.Verdict != Worse || e.P != 2.0/128 {
 		t.Errorf("20 %% more latency: %v, p = %v; want worse, 2/128", j, e.P)
 	}
-	// With A and B swapped, the result is mirrored.
 	for i := range study {
 		study[i].A, study[i].B = study[i].B, study[i].A
 	}

@@ -25,16 +25,15 @@ const (
 // A Judgement is a verdict with its reason.
 type Judgement struct {
 	Verdict Verdict `json:"verdict"`
-	// P is the p value after Holm's correction.
+	// P is corrected by Holm.
 	P float64 `json:"p"`
-	// Reason is a sentence for the reader.
+	// Reason is a sentence.
 	Reason string `json:"reason"`
 }
 
-// Holm corrects the p values of a family of comparisons, so that the probability of even one false alarm in the
-// family stays below the level at which they are read (Holm 1979, "A simple sequentially rejective multiple test
-// procedure", Scandinavian J. of Statistics 6). The smallest of m is multiplied by m, the next by m-1, and so on;
-// results are monotonic and at most 1. It is valid for any dependence between the metrics. NaN counts as 1.
+// Holm corrects the p values of a family, so that the probability of even one false alarm stays below the level (Holm
+// 1979, "A simple sequentially rejective multiple test procedure", Scandinavian J. of Statistics 6). It is valid for
+// any dependence between the metrics. NaN counts as 1.
 func Holm(p []float64) []float64 {
 	order := make([]int, len(p))
 	adjusted := make([]float64, len(p))
@@ -54,17 +53,16 @@ func Holm(p []float64) []float64 {
 	return adjusted
 }
 
-// Judge gives a verdict on every effect of a family: all comparisons with verdicts that are read together. It
-// corrects the p values by Holm.
+// Judge gives a verdict on every effect of a family, which is read together, with p values corrected by Holm.
 //
 //  1. equivalent: the inner interval lies within the margin. This rule comes first, because an
 //     effect that is certain but too small to matter does not matter.
 //  2. better or worse: the corrected p value is at most 1 - Confidence, and the interval excludes
-//     "no effect". The effect may still be smaller than the margin; the interval shows how small.
-//  3. undecided: everything else. This does not mean "no effect"; the reason says how to decide.
+//     "no effect". The effect may still be smaller than the margin.
+//  3. undecided: everything else. The reason says how to decide.
 //
-// Equivalence is not corrected for the number of comparisons: for each comparison, the probability of calling a
-// difference that matters equivalent is at most 1 - Confidence.
+// Equivalence is not corrected: for each comparison, the probability of calling a difference that matters equivalent is
+// at most 1 - Confidence.
 func Judge(family []Effect) []Judgement {
 	judgements := make([]Judgement, len(family))
 	for i, adjusted := range Holm(lists.Map(family, func(e Effect) float64 { return e.P })) {
@@ -78,7 +76,6 @@ func judge(e Effect, adjusted float64, comparisons int) Judgement {
 	j := Judgement{P: adjusted}
 	significant := adjusted <= alpha+1e-12 && e.Interval.Bounded() && !e.Interval.Contains(e.NoEffect())
 	switch {
-	// Equivalence is checked first: a small effect that is certain still does not matter.
 	case e.Margin > 0 && e.Inner.Bounded() && e.Inner.Within(e.Bounds()):
 		j.Verdict = Equivalent
 		j.Reason = "the effect is smaller than what matters"
@@ -104,7 +101,7 @@ func undecided(e Effect, adjusted float64, comparisons int) string {
 		return fmt.Sprintf("%s cannot show an effect in %s: at least %d are needed", words.Count(e.Blocks, "block"),
 			words.Count(comparisons, "comparison"), least)
 	}
-	// There are enough blocks from here on. Too few resamples come first, because no figure could change that.
+	// Too few resamples come first: no figure could change that.
 	if e.SmallestP*float64(comparisons) > alpha {
 		return fmt.Sprintf("too few resamples for %s: ask for at least %.0f", words.Count(comparisons, "comparison"),
 			2*float64(comparisons)/alpha)
@@ -122,12 +119,10 @@ func undecided(e Effect, adjusted float64, comparisons int) string {
 	return "the interval holds no effect, and without a margin nothing is equivalent"
 }
 
-// Moved judges the controls of one comparison, which are metrics that the factor cannot move. It returns the indexes
-// of the controls that moved, in which case the comparison is confounded.
+// Moved returns the indexes of the controls that moved, which makes a comparison confounded.
 //
-// Controls are a family of their own, so that adding them does not weaken the comparison. Holm's correction applies:
-// without it, one of ten sound studies with two controls would be discarded, and readers would ignore the warning. A
-// control that moved by less than its margin, or is too noisy, has not moved.
+// Controls are a family of their own, so that adding them does not weaken the comparison. Without Holm's correction,
+// one of ten sound studies with two controls would be discarded. One that moved by less than its margin has not moved.
 func Moved(controls []Effect) []int {
 	var moved []int
 	for i, j := range Judge(controls) {
@@ -138,25 +133,24 @@ func Moved(controls []Effect) []int {
 	return moved
 }
 
-// An Interval is the range from Low to High. Without limits, it is -Inf to +Inf for a difference and 0 to +Inf for a
-// ratio.
+// An Interval is the range from Low to High; without limits, -Inf to +Inf for a difference and 0 to +Inf for a ratio.
 type Interval struct {
 	Low, High float64
-	// Confidence is the actual confidence of the interval. It is at least the requested one, because few blocks allow
-	// only some steps. It is 0 if there are too few blocks for limits, or if the interval is not an estimate.
+	// Confidence is at least the requested one, because few blocks allow only some steps. It is 0 if there are too few
+	// blocks, or if the interval is not an estimate.
 	Confidence float64
 }
 
-// Bounded reports whether the interval has limits, which requires enough blocks.
+// Bounded reports whether the interval has limits.
 func (i Interval) Bounded() bool { return !math.IsInf(i.Low, -1) && !math.IsInf(i.High, 1) }
 
-// Contains reports whether v lies in the interval, including its limits.
+// Contains reports whether v lies in the interval, with its limits.
 func (i Interval) Contains(v float64) bool { return i.Low <= v && v <= i.High }
 
 // Within reports whether the interval lies within o.
 func (i Interval) Within(o Interval) bool { return o.Low <= i.Low && i.High <= o.High }
 
-// intervalJSON uses null for a missing limit, because JSON has no infinity.
+// JSON has no infinity, so null is a missing limit.
 type intervalJSON struct {
 	Low        *float64 `json:"low"`
 	High       *float64 `json:"high"`
@@ -188,15 +182,14 @@ func (i *Interval) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// MedianInterval returns a confidence interval for the median of a distribution, given values drawn from it. The
-// limits are two of the values, equally far from both ends of their order, and hold for any distribution (David and
-// Nagaraja 2003, Order Statistics, 3rd edition, section 7.1). 95 % requires 6 values; with fewer the interval has no
-// limits.
+// MedianInterval returns a confidence interval for the median of the distribution of values. The limits are two of the
+// values and hold for any distribution (David and Nagaraja 2003, Order Statistics, 3rd edition, section 7.1). With
+// fewer than 6 values, 95 % has no limits.
 func MedianInterval(values []float64, confidence float64) Interval {
 	n := len(values)
 	sorted := slices.Sorted(slices.Values(values))
 	out := Interval{Low: math.Inf(-1), High: math.Inf(1)}
-	// Share of draws in which at most k of n values lie below the median, as in n tosses of a coin.
+	// At most k of n values lie below the median, as in n tosses of a coin.
 	share, term := 0.0, math.Exp2(-float64(n))
 	for k := 0; k < n/2; k++ {
 		if share += term; 2*share > 1-confidence+1e-12 {

@@ -43,7 +43,7 @@ func TestHolmKeepsTheOrder(t *testing.T) {
 				}
 			}
 		}
-		// Holm finds at least as much as Bonferroni, and finds a first effect if and only if Bonferroni does.
+		// Holm finds at least as much as Bonferroni, and a first effect if and only if Bonferroni does.
 		if got, want := slices.Min(adjusted), min(1, slices.Min(p)*float64(len(p))); !near(got, want) {
 			t.Errorf("smallest of Holm(%v) = %v, want %v", p, got, want)
 		}
@@ -69,7 +69,7 @@ func TestVerdicts(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		e     Effect
-		other int // other comparisons in the family, each with p = 1
+		other int // each with p = 1
 		want  Judgement
 	}{
 		{"more bandwidth", effect(1.05, 1.1, 1.15, 0.001), 0,
@@ -125,8 +125,7 @@ func TestControls(t *testing.T) {
 	}
 	weak := effect(0.0, 12)
 	weak.P, weak.Interval, weak.Inner = 0.03, Interval{1.001, 1.1, 0.95}, Interval{1.01, 1.09, 0.9}
-	// One control that did not move, one that did, one with too few blocks, and one that would have moved if judged
-	// alone.
+	// The second moved; the third has too few blocks, and the last moved only alone.
 	if got := Moved([]Effect{effect(0, 40), effect(0.2, 12), effect(0, 6), weak}); !slices.Equal(got, []int{1}) {
 		t.Errorf("moved %v, want the second", got)
 	}

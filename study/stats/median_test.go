@@ -17,7 +17,7 @@ func TestIntervalsOfMedians(t *testing.T) {
 		{[]float64{1, 2, 3, 4, 5}, 0.95, math.Inf(-1), math.Inf(1), 0},
 		{[]float64{6, 5, 4, 3, 2, 1}, 0.95, 1, 6, 1 - 2.0/64},
 		{[]float64{1, 2, 3, 4, 5}, 0.9, 1, 5, 1 - 2.0/32},
-		// 1 and 12 of 12: 2 (1 + 12 + 66) / 4096 = 3.9 %
+		// 2 (1 + 12 + 66) / 4096 = 3.9 %
 		{[]float64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, 0.95, 3, 10, 1 - 2*79.0/4096},
 		{nil, 0.95, math.Inf(-1), math.Inf(1), 0},
 	} {
@@ -28,7 +28,7 @@ func TestIntervalsOfMedians(t *testing.T) {
 	}
 }
 
-// The interval contains the median as often as promised, even for a very asymmetric distribution.
+// Also for a very asymmetric distribution.
 func TestMedianIntervalsKeepTheirPromise(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(1, 2))

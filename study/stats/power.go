@@ -15,14 +15,13 @@ const (
 
 // Power computes the effects that a study can show, before it is made.
 type Power struct {
-	// Spread is the standard deviation of block differences, as in Effect.Spread.
+	// Spread is as in Effect.Spread.
 	Spread float64
-	// Scale is Ratio unless set: Spread is then on the scale of logarithms, and effects are relative.
+	// Scale is Ratio by default: then Spread is of logarithms, and effects are relative.
 	Scale Scale
 	// Alpha is the rate of false alarms in the family; 0 means DefaultAlpha.
 	Alpha float64
-	// Comparisons is the size of the family, for Holm; 0 means 1. Results assume the strictest step, so they hold for
-	// each comparison, whatever the others show.
+	// Comparisons is the size of the family, for Holm; 0 means 1. The strictest step is assumed.
 	Comparisons int
 	// Power is the probability of finding the effect; 0 means DefaultPower.
 	Power float64
@@ -30,9 +29,8 @@ type Power struct {
 	Seed uint64
 }
 
-// MinBlocks returns the smallest number of blocks with which a result can be significant. Of the 2^b ways to flip b
-// blocks, two are the observation and its mirror image, so no p value is below 2/2^b. At 0.05, one comparison needs 6
-// blocks, and ten need 9.
+// MinBlocks returns the fewest blocks for a significant result. Two of the 2^b ways to flip b blocks are the
+// observation and its mirror image, so p is at least 2/2^b: at 0.05, one comparison needs 6 blocks, ten need 9.
 func MinBlocks(alpha float64, comparisons int) int {
 	if !(alpha > 0) {
 		return MaxBlocks + 1 // no p value is 0
@@ -45,16 +43,13 @@ func MinBlocks(alpha float64, comparisons int) int {
 	return MaxBlocks
 }
 
-// Detectable returns the smallest effect that a study of so many blocks finds with the requested power. It is
-// relative for Ratio (0.03 is a ratio of 1.03 or 1/1.03), and in the metric's unit for Difference. It is math.Inf(1)
-// if no effect can be shown, because there are fewer than MinBlocks or the spread is not known.
+// Detectable returns the smallest effect that a study finds with the requested power: relative for Ratio (0.03 is 1.03
+// or 1/1.03), in the metric's unit for Difference. It is math.Inf(1) below MinBlocks or with unknown spread.
 //
-// The result is for the test of Contrast. Up to 12 blocks, and if the required p value is among the smallest
-// possible, it simulates 2000 studies with normal noise: the lower limit of each interval gives the effect that the
-// study would have needed. With more blocks the test is close to Student's, with approximated power (Abramowitz and
-// Stegun 1964, Handbook of Mathematical Functions, 26.7.5 and 26.7.10). Both results are rounded up by their possible
-// error. Noise with heavier tails at the same standard deviation makes effects easier to find. Above 16 blocks,
-// Question.Resamples must be at least 10 Comparisons/Alpha; the default suffices for 50 comparisons.
+// Up to 12 blocks, if the required p value is among the smallest possible, it simulates 2000 studies with normal noise.
+// With more blocks the test of Contrast is close to Student's (Abramowitz and Stegun 1964, Handbook of Mathematical
+// Functions, 26.7.5 and 26.7.10). Results are rounded up by their possible error. Heavier tails make effects easier to
+// find. Above 16 blocks, Question.Resamples must be at least 10 Comparisons/Alpha; the default suffices for 50.
 func (w Power) Detectable(blocks int) float64 {
 	alpha, comparisons, power := w.defaults()
 	if blocks < MinBlocks(alpha, comparisons) || blocks > MaxBlocks || !(w.Spread >= 0) || math.IsInf(w.Spread, 0) ||
@@ -76,15 +71,13 @@ func (w Power) defaults() (alpha float64, comparisons int, power float64) {
 const (
 	simulatedStudies = 2000
 	simulatedBlocks  = 12
-	// approximationError is a factor that covers the error of the approximation for many blocks; the simulations of
-	// the tests show less.
+	// approximationError is for many blocks; the simulations of the tests show less.
 	approximationError = 1.03
 )
 
-// standardEffect returns the smallest detectable effect in standard deviations of the block differences, at the level
-// of a single comparison.
+// standardEffect is in standard deviations of the block differences, for a single comparison.
 func standardEffect(blocks int, alpha, power float64, seed uint64) float64 {
-	// k is the number of subset means that may lie on the wrong side, as in resampled.interval.
+	// k subset means may lie on the wrong side, as in resampled.interval.
 	k := int(math.Ldexp(alpha/2, min(blocks, 62)) + 1e-9)
 	if blocks <= simulatedBlocks || blocks <= exactBlocks && k < 50 {
 		return simulatedEffect(blocks, k, power, seed)
@@ -95,15 +88,14 @@ func standardEffect(blocks int, alpha, power float64, seed uint64) float64 {
 	return approximationError * noncentral / math.Sqrt(float64(blocks))
 }
 
-// simulatedEffect simulates studies and returns the effect that is significant in a share power of them.
+// simulatedEffect is significant in a share power of studies.
 func simulatedEffect(blocks, k int, power float64, seed uint64) float64 {
 	rng := newRand(seed)
 	d := make([]float64, blocks)
 	var sums, means []float64
-	// From 14 blocks on, fewer are simulated to save time; the effect is then rounded up by more.
+	// Fewer from 14 blocks on; the effect is then rounded up by more.
 	needed := make([]float64, min(simulatedStudies, 1<<24>>blocks))
-	// For each study of pure noise, find the effect that would have made it significant, then take the quantile of
-	// these.
+	// The effect that would have made pure noise significant, by study.
 	for i := range needed {
 		for j := range d {
 			d[j] = rng.NormFloat64()
@@ -112,11 +104,11 @@ func simulatedEffect(blocks, k int, power float64, seed uint64) float64 {
 		for subset, sum := range sums[1:] {
 			means = append(means, sum/float64(bits.OnesCount(uint(subset+1))))
 		}
-		// Noise plus an effect is significant if its k-th smallest subset mean is above 0.
+		// It is significant if the k-th smallest subset mean is above 0.
 		needed[i] = -kthSmallest(means, k-1)
 	}
 	slices.Sort(needed)
-	// The rank is two standard errors higher than the share, to allow for the noise of the simulation.
+	// Two standard errors allow for the noise of the simulation.
 	n := float64(len(needed))
 	rank := int(math.Ceil(n*power + 2*math.Sqrt(n*power*(1-power))))
 	return needed[min(rank, len(needed))-1]
@@ -124,8 +116,8 @@ func simulatedEffect(blocks, k int, power float64, seed uint64) float64 {
 
 func normalQuantile(p float64) float64 { return math.Sqrt2 * math.Erfinv(2*p-1) }
 
-// studentQuantile returns a quantile of Student's t, by Abramowitz and Stegun 26.7.5. It is accurate to 0.1 % for p
-// up to 0.9995 and at least 12 degrees of freedom.
+// studentQuantile is by Abramowitz and Stegun 26.7.5, accurate to 0.1 % for p up to 0.9995 and at least 12 degrees of
+// freedom.
 func studentQuantile(p, freedom float64) float64 {
 	z := normalQuantile(p)
 	z2 := z * z

@@ -14,7 +14,7 @@ func TestEffectsAreFoundWithThePromisedPower(t *testing.T) {
 	for _, comparisons := range []int{1, 10} {
 		least, shown := 1.0, 0
 		for _, blocks := range []int{6, 8, 10, 12, 13, 20, 40} {
-			// The three models have the same standard deviation, so the same promise applies.
+			// All three models have the same standard deviation.
 			effect := Power{Spread: noiseModels[0].blockSpread(), Comparisons: comparisons, Seed: 1}.Detectable(blocks)
 			if math.IsInf(effect, 1) {
 				if blocks >= MinBlocks(0.05, comparisons) {
@@ -50,9 +50,8 @@ func TestEffectsAreFoundWithThePromisedPower(t *testing.T) {
 	}
 }
 
-// The promise assumes noise of the same form at both levels. If only one level has a tail, so do the block
-// differences: an effect away from "no effect" is found nearly always, and one towards it less often than promised.
-// docs/statistics.md lists this limit.
+// If only one level has a tail, an effect away from "no effect" is found nearly always, and one towards it less often
+// than promised, as docs/statistics.md says.
 func TestATailOfOneLevelIsTheLimitOfThePromise(t *testing.T) {
 	t.Parallel()
 	n := studies(1000)

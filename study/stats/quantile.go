@@ -9,20 +9,18 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 )
 
-// A HistogramBlock holds the latencies of one block, with a histogram for each run of a level.
+// A HistogramBlock holds the latencies of one block, a histogram per run of a level.
 type HistogramBlock struct {
 	A, B []*Histogram
 }
 
-// QuantileContrast compares a quantile of two levels, for example 0.99. The quantile of a level comes from the merged
-// histograms of all blocks, and is never an average of blocks.
+// QuantileContrast compares a quantile of two levels, for example 0.99, of the merged histograms of all blocks.
 //
-// It uses the same subsets of blocks as Contrast. The p value swaps A and B in the blocks of a subset, merges, and
-// compares the quantiles again, which is a randomisation test that is exact for any noise. The interval comes from
-// the quantiles of merged subsets of blocks. A quantile is not a mean, so the interval is approximate; simulations
-// show that it errs on the safe side (docs/statistics.md).
+// It uses the subsets of Contrast. The p value swaps A and B in the blocks of a subset and merges: a randomisation test
+// that is exact for any noise. A quantile is not a mean, so the interval is approximate; simulations show that it errs
+// on the safe side (docs/statistics.md).
 //
-// It returns an error if a level has too few values for the quantile; see Supported.
+// It returns an error if a level has too few values; see Supported.
 func QuantileContrast(blocks []HistogramBlock, quantile float64, q Question) (Effect, error) {
 	e, err := q.effect(len(blocks))
 	if err != nil {
@@ -36,7 +34,7 @@ func QuantileContrast(blocks []HistogramBlock, quantile float64, q Question) (Ef
 	return c.contrast(e, q)
 }
 
-// contrast answers the question; e is the result of q.effect.
+// contrast takes the result of q.effect as e.
 func (c *merger) contrast(e Effect, q Question) (Effect, error) {
 	e.Quantile = c.quantile
 	e.A, e.B = c.value(c.quantileOf(c.a, nil)), c.value(c.quantileOf(c.b, nil))
@@ -57,7 +55,6 @@ func (c *merger) contrast(e Effect, q Question) (Effect, error) {
 	return e, e.finite()
 }
 
-// resample is the counterpart for quantiles of the function resample for means.
 func (c *merger) resample(estimate float64, resamples int, seed uint64) resampled {
 	size := len(c.a)
 	r := resampled{exact: size <= exactBlocks}
@@ -73,8 +70,7 @@ func (c *merger) resample(estimate float64, resamples int, seed uint64) resample
 		for _, i := range subset {
 			swappedA[i], swappedB[i] = c.a[i], c.b[i]
 		}
-		// Only the side of the observation is counted: swapping the complementary blocks gives the mirror image, so
-		// the other side has the same number.
+		// Swapping the complementary blocks gives the mirror image, so the other side has the same number.
 		if estimate >= 0 && swapped >= estimate-tolerance || estimate < 0 && swapped <= estimate+tolerance {
 			extreme++
 		}
@@ -95,18 +91,18 @@ func (c *merger) resample(estimate float64, resamples int, seed uint64) resample
 	return r
 }
 
-// A merger computes quantiles of combinations of histograms without merging them. It keeps cumulative counts over the
-// used buckets for each block and level, so that a quantile is a binary search over their sums.
+// A merger computes quantiles of combinations of histograms without merging: by cumulative counts for each block and
+// level, a quantile is a binary search.
 type merger struct {
 	quantile float64
 	ratio    bool
 	a, b     []cumulative
-	// buckets are the indexes of the used buckets, ascending.
+	// buckets are the used ones, ascending.
 	buckets []int
 	all     []int
 }
 
-// A cumulative is, for each bucket, the number of values of a block in the bucket or below.
+// A cumulative is, for each bucket, the number of values in it or below.
 type cumulative []int64
 
 func (c cumulative) total() int64 {
@@ -116,7 +112,6 @@ func (c cumulative) total() int64 {
 	return c[len(c)-1]
 }
 
-// counts is the number of values in each bucket of a histogram.
 type counts map[int]int64
 
 func newMerger(blocks []HistogramBlock, quantile float64) (*merger, error) {
@@ -132,7 +127,7 @@ func newMerger(blocks []HistogramBlock, quantile float64) (*merger, error) {
 				if h == nil {
 					return nil, fmt.Errorf("block %d, level %c: a run without a histogram", i+1, 'A'+side)
 				}
-				// Half of the range, so that both levels together fit as well.
+				// Half, so that both levels together fit.
 				if totals[side] > math.MaxInt64/2-h.Count() {
 					return nil, fmt.Errorf("block %d, level %c: more values than can be counted", i+1, 'A'+side)
 				}
@@ -158,7 +153,7 @@ func newMerger(blocks []HistogramBlock, quantile float64) (*merger, error) {
 }
 
 func mergerOf(sparse [][2]counts, quantile float64) *merger {
-	// Unused buckets are left out, because every resample visits all buckets.
+	// Every resample visits all buckets.
 	used := make(map[int]bool)
 	for _, sides := range sparse {
 		for _, c := range sides {
@@ -186,23 +181,23 @@ func (c *merger) accumulate(n counts) cumulative {
 	return sums
 }
 
-// effect compares the quantiles of the blocks in subset on the internal scale. nil means all blocks.
+// effect is on the internal scale; subset nil means all blocks.
 func (c *merger) effect(a, b []cumulative, subset []int) float64 {
 	va, vb := c.value(c.quantileOf(a, subset)), c.value(c.quantileOf(b, subset))
 	if !c.ratio {
 		return vb - va
 	}
-	// A latency of 0 ns is below the clock's resolution, and counts as half a nanosecond.
+	// 0 ns is below the clock's resolution, and counts as half a nanosecond.
 	return math.Log(max(vb, 0.5/nsPerUs) / max(va, 0.5/nsPerUs))
 }
 
-// quantileOf returns the position in buckets of the quantile of the merged blocks, by the rule of Histogram.Quantile.
+// quantileOf returns a position in buckets, by the rule of Histogram.Quantile.
 func (c *merger) quantileOf(blocks []cumulative, subset []int) int {
 	if subset == nil {
 		subset = c.all
 	}
 	total := lists.Sum(subset, func(i int) int64 { return blocks[i].total() })
-	// The same expressions as in the library, for the same rounding.
+	// As in the library, for the same rounding.
 	rank := min(total, max(1, int64((100*c.quantile/100)*float64(total)+0.5)))
 	low, high := 0, len(c.buckets)-1
 	for low < high {
@@ -217,13 +212,12 @@ func (c *merger) quantileOf(blocks []cumulative, subset []int) int {
 	return low
 }
 
-// value returns the latency in microseconds of the bucket at a position.
+// value is in microseconds.
 func (c *merger) value(position int) float64 {
 	return float64(highestOfBucket(c.buckets[position])) / nsPerUs
 }
 
-// HdrHistogram with three digits has 2048 buckets of 1 ns, then groups of 1024 buckets with twice the width of the
-// previous group.
+// With three digits HdrHistogram has 2048 buckets of 1 ns, then groups of 1024, each twice as wide as the last.
 const halfGroup = 1024
 
 func highestOfBucket(index int) int64 {

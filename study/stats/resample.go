@@ -9,28 +9,27 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 )
 
-// exactBlocks is the largest number of blocks for which all subsets are tried: 65,536 subsets take milliseconds.
+// exactBlocks allow for all subsets: 65,536 take milliseconds.
 const exactBlocks = 16
 
 type resampled struct {
 	p         float64
 	exact     bool
 	smallestP float64
-	// values are the statistic on non-empty subsets of blocks. interval reorders them.
+	// values are of non-empty subsets; interval reorders them.
 	values []float64
 }
 
 // resample tests the mean of d against 0 by flipping signs, and collects the means of subsets.
 //
-// Both use the same sums: flipping the signs of the blocks in F turns the sum S into S - 2 sum(F), which is S or more
-// if and only if the mean of F is 0 or less. So the share of subsets with a mean of 0 or less, including the empty
-// one, is the one-sided p value.
+// Flipping the signs of the blocks in F turns the sum S into S - 2 sum(F), which is S or more if and only if the mean
+// of F is 0 or less. So the share of subsets with a mean of 0 or less, with the empty one, is the one-sided p value.
 func resample(d []float64, resamples int, seed uint64) resampled {
 	r := resampled{exact: len(d) <= exactBlocks}
-	// Sums that differ only in the order of additions must count as equal.
+	// The order of additions must not matter.
 	tolerance := lists.Sum(d, math.Abs)
 	tolerance *= 1e-12
-	var low, high int // subsets with a sum of at most 0, and of at least 0
+	var low, high int // sums of at most 0, and of at least 0
 	add := func(sum float64, n int) {
 		if sum <= tolerance {
 			low++
@@ -57,19 +56,17 @@ func resample(d []float64, resamples int, seed uint64) resampled {
 	return r
 }
 
-// setP sets the p value from the number of subsets as extreme as the observation, on the side with fewer. The
-// observation itself, which is the empty subset, is added.
+// setP takes the side with fewer, and adds the observation, which is the empty subset.
 func (r *resampled) setP(extreme int) {
 	total := float64(len(r.values) + 1)
 	r.p = min(1, 2*float64(extreme+1)/total)
 	r.smallestP = min(1, 2/total)
 }
 
-// interval cuts off a share of the values at either end: n values have n+1 gaps, and the true effect lies in each
-// with the same probability.
+// interval: n values have n+1 gaps, and the true effect lies in each with the same probability.
 func (r *resampled) interval(tail float64) Interval {
 	n := len(r.values)
-	// The small term keeps 0.025 x 80 from becoming 1.9999.
+	// Keeps 0.025 x 80 from becoming 1.9999.
 	k := int(tail*float64(n+1) + 1e-9)
 	if k < 1 {
 		return Interval{Low: math.Inf(-1), High: math.Inf(1)}
@@ -78,8 +75,7 @@ func (r *resampled) interval(tail float64) Interval {
 		Confidence: 1 - 2*float64(k)/float64(n+1)}
 }
 
-// subsetSums returns the sums of all subsets of d, reusing the memory of sums if it suffices. Bit i of an index tells
-// whether d[i] is in the subset.
+// subsetSums reuses the memory of sums. Bit i of an index: d[i] is in the subset.
 func subsetSums(sums, d []float64) []float64 {
 	sums = append(slices.Grow(sums[:0], 1<<len(d)), 0)
 	for _, v := range d {
@@ -90,8 +86,7 @@ func subsetSums(sums, d []float64) []float64 {
 	return sums
 }
 
-// eachSubset draws n random subsets of the indexes 0 to size-1, with probability 1/2 for each index. It redraws the
-// empty subset, which represents the observation.
+// eachSubset takes each index with probability 1/2, and redraws the empty subset, which is the observation.
 func eachSubset(size, n int, seed uint64, f func(subset []int)) {
 	rng := newRand(seed)
 	subset := make([]int, 0, size)
@@ -112,8 +107,7 @@ func eachSubset(size, n int, seed uint64, f func(subset []int)) {
 	}
 }
 
-// kthSmallest returns the k-th smallest value, counting from 0, and reorders the values (Hoare 1961, "Algorithm 65:
-// Find", CACM 4).
+// kthSmallest counts from 0, and reorders the values (Hoare 1961, "Algorithm 65: Find", CACM 4).
 func kthSmallest(values []float64, k int) float64 {
 	// Faster than sorting: designing a study takes the k-th of thousands of means, thousands of times.
 	for low, high := 0, len(values)-1; low < high; {
@@ -145,5 +139,5 @@ func kthSmallest(values []float64, k int) float64 {
 }
 
 func newRand(seed uint64) *rand.Rand {
-	return rand.New(rand.NewPCG(seed, 0x9e3779b97f4a7c15)) // the second half of the seed is arbitrary but fixed
+	return rand.New(rand.NewPCG(seed, 0x9e3779b97f4a7c15)) // the second half is arbitrary but fixed
 }

@@ -9,22 +9,22 @@ import (
 
 type noiseModel struct {
 	name string
-	// run returns the noise of a single run, on the internal scale.
+	// run is a single run's noise, on the internal scale.
 	run    func(*rand.Rand) float64
 	spread float64
-	// machine returns the noise common to all runs, as a function of time (0 to 1). nil means no common noise.
+	// machine is the noise of all runs by time (0 to 1), or nil.
 	machine func(*rand.Rand) func(time float64) float64
 }
 
 func normal(rng *rand.Rand) float64 { return 0.03 * rng.NormFloat64() }
 
-// student3 draws from Student's t with 3 degrees of freedom, scaled to a standard deviation of 0.03.
+// student3 has 3 degrees of freedom, and a standard deviation of 0.03.
 func student3(rng *rand.Rand) float64 {
 	z, x, y, w := rng.NormFloat64(), rng.NormFloat64(), rng.NormFloat64(), rng.NormFloat64()
 	return 0.03 / math.Sqrt(3) * z / math.Sqrt((x*x+y*y+w*w)/3)
 }
 
-// skewed draws from an exponential distribution, which has a long tail to one side.
+// skewed has a long tail to one side.
 func skewed(rng *rand.Rand) float64 { return 0.03 * (rng.ExpFloat64() - 1) }
 
 var noiseModels = []noiseModel{
@@ -32,7 +32,7 @@ var noiseModels = []noiseModel{
 	{name: "skewed", run: skewed, spread: 0.03},
 	{name: "student t3", run: student3, spread: 0.03},
 	{name: "normal, AR(1) drift", run: normal, spread: 0.03, machine: func(rng *rand.Rand) func(float64) float64 {
-		// Neighbouring runs are correlated by 0.9; the drift is three times as large as the noise.
+		// Correlated by 0.9, with drift three times the noise.
 		x := 0.09 * rng.NormFloat64()
 		return func(float64) float64 {
 			x = 0.9*x + 0.09*math.Sqrt(1-0.81)*rng.NormFloat64()
@@ -44,8 +44,7 @@ var noiseModels = []noiseModel{
 	}},
 }
 
-// simulate generates a study with two runs of each level per block, in the order A B B A or B A A B. It returns
-// logarithms of values, with effect added for B.
+// simulate has two runs of each level per block, A B B A or B A A B, as logarithms with effect added for B.
 func (m noiseModel) simulate(rng *rand.Rand, blocks int, effect float64) []Block {
 	machine := func(float64) float64 { return 0 }
 	if m.machine != nil {
@@ -77,19 +76,17 @@ func exponents(study []Block) []Block {
 	return study
 }
 
-// blockSpread returns the standard deviation of simulate's block differences, without a machine's drift. Each is the
-// mean of 2 runs less the mean of 2 others: sqrt(1/2 + 1/2).
+// blockSpread is without drift. Each difference is of means of 2 runs: sqrt(1/2 + 1/2).
 func (m noiseModel) blockSpread() float64 { return m.spread }
 
-// tolerance returns the permitted deviation of a simulated share from the true one: 2.6 standard errors, which 1 of
-// 200 exceeds.
+// tolerance is 2.6 standard errors, which 1 of 200 exceeds.
 func tolerance(share float64, n int) float64 {
 	return 2.6 * math.Sqrt(share*(1-share)/float64(n))
 }
 
 var long = flag.Bool("long", false, "simulate four times as many studies")
 
-// studies returns the number of studies to simulate. More studies have a smaller tolerance.
+// More studies have a smaller tolerance.
 func studies(full int) int {
 	switch {
 	case testing.Short():
@@ -170,7 +167,7 @@ func TestFamilyOfComparisonsRaisesFewFalseAlarms(t *testing.T) {
 
 func TestDifferenceThatMattersIsRarelyCalledEquivalent(t *testing.T) {
 	t.Parallel()
-	// Worst case: the true effect equals the margin.
+	// The worst true effect equals the margin.
 	n := studies(1000)
 	for _, m := range noiseModels {
 		rng := newRand(11)

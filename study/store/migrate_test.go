@@ -12,7 +12,7 @@ import (
 	"github.com/rackless/rackless/study"
 )
 
-// A file of the first schema version is upgraded with all its contents.
+// The upgrade keeps all contents.
 func TestAnOldFileIsBroughtUpToDate(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "s.db")
@@ -62,7 +62,6 @@ func TestAnOldFileIsBroughtUpToDate(t *testing.T) {
 		version != len(migrations()) {
 		t.Errorf("version %d, %v", version, err)
 	}
-	// Foreign keys are still enforced when a run ends.
 	lost := &study.Observation{Run: 99, Status: study.StatusDone, Started: time.Unix(0, 0)}
 	if err := db.End(t.Context(), lost, got[:1]); err == nil {
 		t.Error("figures of a run that is not there were taken")

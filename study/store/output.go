@@ -18,17 +18,16 @@ import (
 
 // An Invocation is one execution of a tool in a run.
 type Invocation struct {
-	N       int64           // number of its first figure; negative if it failed and has none
-	Raw     json.RawMessage // sample in the format of bench
-	Printed []bench.Stream  // sorted by name; empty for failed invocations, whose output is in Raw
+	N       int64           // of its first figure; negative if it failed
+	Raw     json.RawMessage // as in bench
+	Printed []bench.Stream  // by name; empty if failed, with output in Raw
 }
 
-// maxPrinted limits the unpacked size of one stream. A node's output is smaller, because it must fit into one answer
-// of its agent.
+// maxPrinted exceeds a node's output, which must fit into one answer of its agent.
 const maxPrinted = 256 << 20
 
-// insertStreams stores the output of an invocation's programs in gzip, which SQL users can unpack. The fastest level
-// already shrinks lists of latencies to well below half (BenchmarkOutputs).
+// insertStreams stores gzip, which SQL users can unpack. The fastest level shrinks latencies to well below half
+// (BenchmarkOutputs).
 func insertStreams(ctx context.Context, tx *sql.Tx, run int64, n int, streams []bench.Stream) error {
 	for _, s := range streams {
 		var packed bytes.Buffer
@@ -50,8 +49,8 @@ func insertStreams(ctx context.Context, tx *sql.Tx, run int64, n int, streams []
 	return nil
 }
 
-// Invocations returns the invocations of a run with their output: first the successful ones in order, then the failed
-// ones. Files of early releases and imported runs have no output.
+// Invocations returns a run's invocations with output, the failed ones last. Files of early releases and imported runs
+// have no output.
 func (d *DB) Invocations(ctx context.Context, run int64) ([]Invocation, error) {
 	var found bool
 	if err := d.sql.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM run WHERE id = ?)",
@@ -84,7 +83,7 @@ func (d *DB) Invocations(ctx context.Context, run int64) ([]Invocation, error) {
 	return all, nil
 }
 
-// unpack limits its result: the file may be untrusted, and a few bytes of gzip can unpack to gigabytes.
+// unpack is limited: the file may be untrusted, and a few bytes of gzip can unpack to gigabytes.
 func unpack(packed []byte) ([]byte, error) {
 	r, err := gzip.NewReader(bytes.NewReader(packed))
 	if err != nil {
@@ -97,7 +96,7 @@ func unpack(packed []byte) ([]byte, error) {
 	return text, err
 }
 
-// ErrTaken is returned if the file already has a study of that name.
+// ErrTaken is returned for a name that the file already has.
 var ErrTaken = errors.New("there is a study of this name already")
 
 // A Made is a complete study with runs that were made elsewhere.
@@ -112,10 +111,10 @@ type ImportedRun struct {
 	Samples []Sample
 }
 
-// AddAll adds studies with all their runs, or none if there is an error. If a name is taken, it returns [ErrTaken],
-// or replaces the study if replace is set.
+// AddAll adds studies with all their runs, or none on an error. If a name is taken, it returns [ErrTaken], or replaces
+// the study.
 func (d *DB) AddAll(ctx context.Context, all []*Made, replace bool) error {
-	// All studies share the series. New ones are discarded if the transaction fails.
+	// New ones are discarded if the transaction fails.
 	ids := map[series]int64{}
 	err := d.change(ctx, func(tx *sql.Tx) error {
 		for _, m := range all {
@@ -144,23 +143,22 @@ func (d *DB) AddAll(ctx context.Context, all []*Made, replace bool) error {
 // An Outcome summarizes the runs of a study.
 type Outcome struct {
 	Done, Failed, Disturbed int
-	GivenUp                 int               // places at which all permitted attempts failed
+	GivenUp                 int               // all attempts failed
 	Took                    float64           // seconds of successful runs
 	Spent                   float64           // seconds of all runs
 	Last                    time.Time         // start of the last run
-	Cell                    map[string]string // cell of the last run, if it is in progress or was interrupted
+	Cell                    map[string]string // of the last run, if begun or interrupted
 	Emulated                bool              // whether any figure was emulated
 }
 
-// outcomes returns a row for each study with runs. SQL does the counting, because a file of studies may be large and
-// rackless ui queries it every second. Next to max(), SQLite takes plain columns from the row with the maximum, here
-// the last run.
+// SQL does the counting of outcomes: files may be large, and rackless ui asks every second. Next to max(), SQLite takes
+// plain columns from the row with the maximum.
 //
 //go:embed outcomes.sql
 var outcomes string
 
-// Outcomes summarizes the runs of all studies, by the ID of the study. A run is given up after the given number of
-// attempts; attempts with an error that begins with noAttempt do not count.
+// Outcomes summarizes the runs by the study's ID. A run is given up after so many attempts; errors that begin with
+// noAttempt do not count.
 func (d *DB) Outcomes(ctx context.Context, attempts int, noAttempt string) (map[int64]Outcome, error) {
 	all := map[int64]Outcome{}
 	_, err := query(ctx, d, func(row *sql.Rows, o *Outcome) error {

@@ -84,7 +84,7 @@ func TestWhatToolsPrintedIsKeptByteByByte(t *testing.T) {
 	}
 }
 
-// A file without the table output is read without an upgrade, because published files may be read-only.
+// Published files may be read-only, so they are read without an upgrade.
 func TestAFileWithoutOutputsIsRead(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "s.db")
@@ -115,8 +115,7 @@ func TestAFileWithoutOutputsIsRead(t *testing.T) {
 	}
 }
 
-// BenchmarkOutputs stores the output of a hundred latency tests with 20,000 latencies each, and reports the size of a
-// stream.
+// BenchmarkOutputs stores a hundred latency tests of 20,000 latencies, and reports a stream's size.
 func BenchmarkOutputs(b *testing.B) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	var text bytes.Buffer

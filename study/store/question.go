@@ -13,12 +13,11 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// maxValue limits the bytes of one value in an answer, and of a statement.
+// maxValue limits one value of an answer, and a statement, in bytes.
 const maxValue = 64 << 20
 
-// Query runs a question in SQL and passes on the answer row by row. Values are nil, int64, float64, string or []byte.
-// On a DB of [OpenReader], the question must be a single statement that only reads. The query is interrupted when ctx
-// is done.
+// Query passes on the answer to a question in SQL row by row: nil, int64, float64, string or []byte. On a DB of
+// [OpenReader], the question must be a single statement that only reads. It ends with ctx.
 func (d *DB) Query(ctx context.Context, question string, head func(columns []string) error,
 	row func(values []any) error) error {
 	if d.how != writer {
@@ -58,8 +57,7 @@ func (d *DB) ask(ctx context.Context, use func(*sql.Rows) error, question string
 	}
 	defer conn.Close()
 	if d.how != writer {
-		// The file is opened read-only, but ATTACH could open a second one for writing, and VACUUM INTO attaches as
-		// well.
+		// ATTACH could open a second file for writing, and VACUUM INTO attaches too.
 		_, err := sqlite.Limit(conn, sqlite3.SQLITE_LIMIT_ATTACHED, 0)
 		if _, e := sqlite.Limit(conn, sqlite3.SQLITE_LIMIT_LENGTH, maxValue); err != nil || e != nil {
 			return errors.Join(err, e)
@@ -81,9 +79,8 @@ func (d *DB) ask(ctx context.Context, use func(*sql.Rows) error, question string
 	return err
 }
 
-// interruptWith interrupts conn's query when ctx is done, until stop is called. The driver itself does so only before
-// the first row, but a query may search for its second row forever. SQLite's handle is in an unexported field of the
-// driver's connection.
+// interruptWith interrupts a query when ctx is done, until stop is called. The driver does so only before the first
+// row, but a query may search for its second row forever. SQLite's handle is in an unexported field.
 func interruptWith(ctx context.Context, conn *sql.Conn) (stop func(), err error) {
 	var handle uintptr
 	err = conn.Raw(func(driver any) error {
@@ -103,13 +100,13 @@ func interruptWith(ctx context.Context, conn *sql.Conn) (stop func(), err error)
 	})
 	return func() {
 		if !unused() {
-			<-done // the handle must not be closed earlier
+			<-done // before the handle may be closed
 		}
 	}, err
 }
 
-// readsOnly returns an error unless the question is one statement that reads. SQLite would protect the file, but
-// would still run others: PRAGMA affects later statements, and of several statements only one answer is returned.
+// readsOnly allows one statement that reads. SQLite would protect the file, but PRAGMA affects later statements, and of
+// several only one answer is returned.
 func readsOnly(question string) error {
 	text, err := oneStatement(question)
 	if err != nil {
@@ -131,7 +128,7 @@ func readsOnly(question string) error {
 		"and the like", words[0])
 }
 
-// oneStatement returns the statement of a question without comments and semicolons, using SQLite's rules for tokens.
+// oneStatement follows SQLite's rules for tokens.
 func oneStatement(question string) (string, error) {
 	through := func(s, end string) string {
 		if _, after, ok := strings.Cut(s[1:], end); ok {
@@ -159,7 +156,7 @@ func oneStatement(question string) (string, error) {
 			ended = begun
 			continue
 		case strings.Contains("?$@:#\x00", token):
-			// Variables have no values here, and their names may contain semicolons.
+			// Names of variables may contain semicolons.
 			return "", fmt.Errorf("%q outside a text: a question has no variables", token)
 		}
 		if strings.TrimSpace(token) != "" {

@@ -15,8 +15,7 @@ import (
 	"github.com/rackless/rackless/study/store"
 )
 
-// hostile lists statements that would change the file, its directory or later statements. DIR is the directory, DB
-// the file.
+// hostile statements would change the file, its directory or later statements. DIR and DB stand for them.
 var hostile = []string{
 	"DELETE FROM study",
 	"DROP TABLE run",
@@ -113,7 +112,7 @@ func TestNoStatementChangesTheFileOrItsDirectory(t *testing.T) {
 	for what, path := range map[string]string{"nobody writes": closed, "somebody writes": written} {
 		dir := filepath.Dir(path)
 		before := contents(t, dir)
-		// The index of the log changes with each reader. It has no data of its own.
+		// The log's index changes with each reader, and has no data.
 		delete(before, "s.db-shm")
 		for _, q := range hostile {
 			q = strings.NewReplacer("DIR", dir, "DB", path).Replace(q)
@@ -163,7 +162,7 @@ func TestStatementsThatReadAreAnswered(t *testing.T) {
 	}
 }
 
-// A query that never finds its second row ends with its context, and leaks nothing.
+// A query without a second row ends with its context.
 func TestAQueryWithoutEndIsStopped(t *testing.T) {
 	t.Parallel()
 	path := closedFile(t)

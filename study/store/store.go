@@ -1,11 +1,10 @@
-// Package store keeps studies in one SQLite file: the definition and, raw, every run with the state of the host,
-// every figure, and every latency histogram. Results are recomputed from these. docs/study.md documents the tables
-// for SQL users.
+// Package store keeps studies in one SQLite file: the definition and, raw, every run, figure and latency histogram.
+// docs/study.md documents the tables for SQL users.
 //
 // One process writes, and any number may read at the same time (write-ahead log).
 //
-// Most rows are values. To keep them small, each has only two numbers besides its key; the properties that values
-// share (test, metric, size, unit) are in the table series. The view sample joins both for SQL.
+// Most rows are values, with only two numbers besides the key; shared properties are in the table series. The view
+// sample joins both.
 package store
 
 import (
@@ -33,26 +32,26 @@ import (
 	"github.com/rackless/rackless/study"
 )
 
-// A DB is an open file of studies, in the form of an SQLite database.
+// A DB is an open file of studies, an SQLite database.
 type DB struct {
 	sql    *sql.DB
 	path   string
-	url    string // URL of the path without options
+	url    string // without options
 	how    way
-	insert *sql.Stmt // inserts rowsAtOnce values; nil for readers
-	old    bool      // an old file, opened by a reader, without the table output
+	insert *sql.Stmt // rowsAtOnce values; nil for readers
+	old    bool      // opened by a reader, without the table output
 
 	mu     sync.Mutex
-	series map[series]int64 // series known to be in the file, which are never deleted
+	series map[series]int64 // in the file; never deleted
 }
 
-// ErrNoStudy is returned if the file has no study of that name.
+// ErrNoStudy is returned for a name that the file lacks.
 var ErrNoStudy = errors.New("there is no such study")
 
 //go:embed schema
 var schemaFiles embed.FS
 
-// migrations upgrade a file from each schema version to the next. They must never be changed, only extended.
+// migrations must never be changed, only extended.
 var migrations = sync.OnceValue(func() (all []string) {
 	for {
 		text, err := schemaFiles.ReadFile(fmt.Sprintf("schema/%d.sql", len(all)+1))
@@ -63,21 +62,18 @@ var migrations = sync.OnceValue(func() (all []string) {
 	}
 })
 
-// readable is the oldest schema version that can be read without an upgrade: later versions only add tables for which
-// old files have no data.
+// readable is the oldest version without an upgrade: later ones only add tables for which it has no data.
 const readable = 3
 
-// outputSince is the first version with the table output.
 const outputSince = 4
 
-// Open opens the file at a path, and creates it if it is missing. It upgrades files of older versions of rackless; a
-// file of a newer version is an error.
+// Open opens or creates the file. It upgrades older versions; a newer one is an error.
 func Open(ctx context.Context, path string) (*DB, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, err
 	}
 	trace.Changes("open %s to write", path)
-	// The file contains host names and addresses. SQLite creates its other files with the same mode.
+	// Host names and addresses are inside. SQLite creates its other files with the same mode.
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|syscall.O_NONBLOCK, 0o600)
 	if err != nil {
 		return nil, err
@@ -104,8 +100,7 @@ func OpenReader(ctx context.Context, path string) (*DB, error) {
 	d, err := open(ctx, path, reader)
 	var coded *sqlite.Error
 	if errors.As(err, &coded) && coded.Code()&0xff == sqlite3.SQLITE_CANTOPEN {
-		// SQLite reads a file together with a write-ahead log, which it creates if necessary. A file system that is
-		// mounted read-only does not allow that.
+		// SQLite creates a missing write-ahead log, which a read-only file system does not allow.
 		if _, e := os.Lstat(path + "-wal"); errors.Is(e, os.ErrNotExist) {
 			return open(ctx, path, immutable)
 		}
@@ -118,14 +113,13 @@ type way int
 const (
 	writer way = iota
 	reader
-	immutable // a reader of a file on a read-only file system, which is not checked for changes
+	immutable // on a read-only file system; not checked for changes
 )
 
-// open opens the database with the options of each connection. A writer waits up to ten seconds for another one.
-// Transactions take the write lock at their start (immediate), because if two of them read first and write later, one
-// must fail. synchronous(FULL) preserves a run that was reported as done through a power cut.
+// open lets a writer wait up to ten seconds. Transactions take the write lock at once (immediate): if two read first
+// and write later, one must fail. synchronous(FULL) keeps finished runs through a power cut.
 func open(ctx context.Context, path string, how way) (*DB, error) {
-	// Paths may contain "?" or "%", and a relative one would be taken for a host.
+	// Paths may contain "?" or "%", and a relative one would be a host.
 	full, err := filepath.Abs(path)
 	if err != nil {
 		return nil, err
@@ -138,7 +132,7 @@ func open(ctx context.Context, path string, how way) (*DB, error) {
 	if how == writer {
 		q.Add("_pragma", "journal_mode(WAL)")
 	} else {
-		q.Set("mode", "ro") // query_only alone could be switched off by the query itself
+		q.Set("mode", "ro") // a query could switch off query_only
 		q["_pragma"] = append(q["_pragma"], "query_only(1)", "trusted_schema(0)")
 	}
 	if how == immutable {
@@ -158,8 +152,8 @@ func open(ctx context.Context, path string, how way) (*DB, error) {
 	return d, nil
 }
 
-// migrate upgrades the schema in one transaction, so that a kill leaves the file unchanged. A reader cannot upgrade,
-// and accepts an old schema if its queries do not need the missing tables.
+// migrate uses one transaction, so that a kill leaves the file unchanged. A reader accepts an old schema if its queries
+// do not need the missing tables.
 func (d *DB) migrate(ctx context.Context, readOnly bool) error {
 	var have int
 	if err := d.sql.QueryRowContext(ctx, "PRAGMA user_version").Scan(&have); err != nil {
@@ -179,7 +173,7 @@ func (d *DB) migrate(ctx context.Context, readOnly bool) error {
 			have, len(migrations()))
 	}
 	return d.change(ctx, func(tx *sql.Tx) error {
-		// Another process may have upgraded it meanwhile.
+		// Another process may have upgraded it.
 		if err := tx.QueryRowContext(ctx, "PRAGMA user_version").Scan(&have); err != nil {
 			return err
 		}
@@ -193,7 +187,6 @@ func (d *DB) migrate(ctx context.Context, readOnly bool) error {
 	})
 }
 
-// change calls do in one transaction, which is rolled back if do fails.
 func (d *DB) change(ctx context.Context, do func(tx *sql.Tx) error) error {
 	tx, err := d.sql.BeginTx(ctx, nil)
 	if err != nil {
@@ -221,12 +214,11 @@ func query[T any](ctx context.Context, d *DB, scan func(row *sql.Rows, into *T) 
 	return all, err
 }
 
-// text converts JSON, which may be nil, for a column to write. To read such a column, pass its address as *[]byte.
+// text writes JSON, or nil. To read such a column, pass its address as *[]byte.
 func text(j json.RawMessage) sql.NullString {
 	return sql.NullString{String: string(j), Valid: j != nil}
 }
 
-// stamp formats a time for the file.
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
 type stampOf struct{ *time.Time }
@@ -237,7 +229,7 @@ func (s stampOf) Scan(column any) (err error) {
 	return err
 }
 
-// A jsonOf is a column of JSON; of is the value to write, or a pointer to the value to read. nil is stored as NULL.
+// A jsonOf holds the value to write, or a pointer to read into. nil is NULL.
 type jsonOf struct{ of any }
 
 // Scan implements [sql.Scanner].
@@ -257,7 +249,7 @@ func (j jsonOf) Value() (driver.Value, error) {
 	return string(b), err
 }
 
-// Close closes the file. If no other process has it open, no log is left beside it.
+// Close closes the file. Without other processes, no log is left.
 func (d *DB) Close() error {
 	var err error
 	if d.insert != nil {
@@ -265,8 +257,8 @@ func (d *DB) Close() error {
 	}
 	err = errors.Join(err, d.sql.Close())
 	if log, e := os.Lstat(d.path + "-wal"); d.how == reader && e == nil && log.Size() == 0 {
-		// SQLite leaves the empty log of a reader, and removes it when a connection that may write is closed, so open
-		// one. If that fails, the log does no harm.
+		// SQLite removes a reader's log when a connection that may write is closed, so open one. A log that stays does
+		// no harm.
 		if w, err := sql.Open("sqlite", d.url); err == nil {
 			w.Exec("PRAGMA schema_version")
 			w.Close()
@@ -284,14 +276,14 @@ type Study struct {
 	Lab      string
 	Created  time.Time
 	Rackless string
-	// Environment describes the platform of the first run, or is nil before that run.
+	// Environment is of the first run; nil before.
 	Environment []study.Fact
-	// Survey has the lab's nodes, machine and checks at the first run. It is nil before that run, for imported
-	// studies, and for studies of early releases.
+	// Survey is the lab's nodes, machine and checks at the first run. It is nil before, for imported studies, and of
+	// early releases.
 	Survey json.RawMessage
 }
 
-// Create adds a study. It returns [ErrTaken] if the name is taken.
+// Create adds a study, or returns [ErrTaken].
 func (d *DB) Create(ctx context.Context, s *Study) error {
 	return d.change(ctx, func(tx *sql.Tx) error { return d.insertStudy(ctx, tx, s) })
 }
@@ -346,7 +338,7 @@ func (d *DB) Studies(ctx context.Context) ([]*Study, error) {
 		"ORDER BY id")
 }
 
-// Find returns the study of a name, or [ErrNoStudy] if it is missing.
+// Find returns the study of a name, or [ErrNoStudy].
 func (d *DB) Find(ctx context.Context, name string) (*Study, error) {
 	all, err := d.Studies(ctx)
 	if err != nil {
@@ -373,9 +365,8 @@ type Sample struct {
 	Bytes  int64
 	Value  float64
 	Unit   string
-	Raw    json.RawMessage // only in the first sample of an invocation; otherwise nil
-	// Printed is the output of the invocation's programs, set together with Raw. End writes it, and Invocations reads
-	// it.
+	Raw    json.RawMessage // in the first sample of an invocation
+	// Printed is the programs' output, set together with Raw. End writes it, Invocations reads it.
 	Printed []bench.Stream
 }
 
@@ -385,8 +376,7 @@ func (d *DB) Begin(ctx context.Context, of int64, r *study.Observation) error {
 	return d.change(ctx, func(tx *sql.Tx) error { return insertRun(ctx, tx, of, r) })
 }
 
-// insertRun inserts a run. If the run has only begun, its duration is NULL, which differs from a run that took no
-// time.
+// The duration of a begun run is NULL, unlike that of one that took no time.
 func insertRun(ctx context.Context, tx *sql.Tx, of int64, r *study.Observation) error {
 	res, err := tx.ExecContext(ctx, "INSERT INTO run (study, block, place, attempt, cell, status, started, seconds, "+
 		"error, before) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", of, r.Block, r.Place, r.Attempt, jsonOf{r.Cell},
@@ -401,8 +391,8 @@ func insertRun(ctx context.Context, tx *sql.Tx, of int64, r *study.Observation) 
 
 func nullable(s string) sql.NullString { return sql.NullString{String: s, Valid: s != ""} }
 
-// End stores the outcome of a run with its figures and latencies, completely or not at all. failed are the
-// invocations without figures, each a sample in the format of bench.
+// End stores the outcome of a run completely or not at all. failed are invocations without figures, as samples of
+// bench.
 func (d *DB) End(ctx context.Context, r *study.Observation, samples []Sample, failed ...json.RawMessage) error {
 	ids := map[series]int64{}
 	err := d.change(ctx, func(tx *sql.Tx) error {
@@ -421,7 +411,7 @@ func (d *DB) End(ctx context.Context, r *study.Observation, samples []Sample, fa
 	return d.learn(ids, err)
 }
 
-// learn remembers the series that a transaction added, once it has been committed.
+// learn remembers series once they are committed.
 func (d *DB) learn(ids map[series]int64, err error) error {
 	if err == nil {
 		d.mu.Lock()
@@ -453,11 +443,9 @@ func insertInvocation(ctx context.Context, tx *sql.Tx, run int64, n int, raw jso
 	return err
 }
 
-// rowsAtOnce is the number of values per statement. A statement costs more than a row, but the driver searches all
-// arguments for each argument.
+// rowsAtOnce: a statement costs more than a row, but the driver searches all arguments for each.
 const rowsAtOnce = 100
 
-// A series is the common part of values from many runs.
 type series struct {
 	test, metric string
 	bytes        int64
@@ -466,9 +454,8 @@ type series struct {
 
 func (x *Sample) series() series { return series{x.Test, x.Metric, x.Bytes, x.Unit} }
 
-// insertSeries finds the IDs of the series of samples, and inserts missing ones.
 func (d *DB) insertSeries(ctx context.Context, tx *sql.Tx, samples []Sample, ids map[series]int64) error {
-	// Use a copy, so that the lock is not held during queries.
+	// A copy: the lock must not be held during queries.
 	d.mu.Lock()
 	known := maps.Clone(d.series)
 	d.mu.Unlock()
@@ -479,7 +466,7 @@ func (d *DB) insertSeries(ctx context.Context, tx *sql.Tx, samples []Sample, ids
 		}
 		id, ok := known[k]
 		if !ok {
-			// DO UPDATE, because DO NOTHING would return no row.
+			// DO NOTHING would return no row.
 			err := tx.QueryRowContext(ctx, "INSERT INTO series (test, metric, bytes, unit) VALUES (?, ?, ?, ?) ON "+
 				"CONFLICT DO UPDATE SET bytes = bytes RETURNING id", k.test, k.metric, k.bytes, k.unit).Scan(&id)
 			if err != nil {
@@ -491,8 +478,7 @@ func (d *DB) insertSeries(ctx context.Context, tx *sql.Tx, samples []Sample, ids
 	return nil
 }
 
-// insertSamples inserts the figures of a run. A tool's output and command line are stored only with its first figure,
-// because they would otherwise take most of the file.
+// insertSamples stores output and command line with the first figure only: they would take most of the file.
 func (d *DB) insertSamples(ctx context.Context, tx *sql.Tx, run int64, samples []Sample, ids map[series]int64) error {
 	for i, x := range samples {
 		if x.Raw == nil {
@@ -532,9 +518,8 @@ func (d *DB) insertSamples(ctx context.Context, tx *sql.Tx, run int64, samples [
 	return errors.Join(enter(rest, from, len(samples)-from), rest.Close())
 }
 
-// insertValues returns the statement that inserts n values. Its arguments are the run, the number of the first value,
-// then series and value of each. ROLLBACK on a duplicate spares SQLite keeping the previous contents of every page
-// for a rollback of the statement alone.
+// insertValues takes the run, the first value's number, then series and value of each. ROLLBACK on a duplicate spares
+// SQLite keeping every page's contents for a rollback of the statement alone.
 func insertValues(n int) string {
 	var b strings.Builder
 	b.WriteString("WITH first(run, n) AS (SELECT ?, ?) INSERT OR ROLLBACK INTO value SELECT run, n + column1, " +
@@ -572,8 +557,7 @@ func (d *DB) Samples(ctx context.Context, study int64) ([]Sample, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Names and invocations are added here, because a join costs more than reading the values. They are read after
-	// the values, so that a run that ends meanwhile has them.
+	// A join costs more than reading the values. Names are read after them, so that a run that ends meanwhile has them.
 	names := map[int64]series{}
 	if _, err := query(ctx, d, func(row *sql.Rows, s *series) error {
 		var id int64

@@ -45,7 +45,7 @@ func newStudy(t testing.TB, db *store.DB) *store.Study {
 
 func TestWhatIsWrittenIsRead(t *testing.T) {
 	t.Parallel()
-	// a name with special characters of URIs
+	// special characters of URIs
 	path := filepath.Join(t.TempDir(), "a?b%20 c", "studies.db")
 	db := open(t, path)
 	s := newStudy(t, db)
@@ -101,7 +101,7 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 	}
 }
 
-// closedFile returns the path of a file with one study, in its own directory, that no process has open.
+// closedFile is in its own directory.
 func closedFile(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "s.db")
@@ -116,7 +116,7 @@ func closedFile(t *testing.T) string {
 	return path
 }
 
-// After the last writer has closed the file, there is no log beside it, not even after reading.
+// No log stays after the last writer, not even after reading.
 func TestAClosedFileIsRead(t *testing.T) {
 	t.Parallel()
 	path := closedFile(t)
@@ -144,7 +144,7 @@ func TestAClosedFileIsRead(t *testing.T) {
 	}
 }
 
-// A reader that closes the file does not remove the log of an active writer.
+// A reader does not remove the log of an active writer.
 func TestAReaderThatClosesLeavesTheWriter(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "s.db")
@@ -172,7 +172,7 @@ func TestAReaderThatClosesLeavesTheWriter(t *testing.T) {
 	}
 }
 
-// A file on a read-only file system can be read, although nothing can be written beside it.
+// A read-only file system can be read.
 func TestAFileThatCannotBeWrittenIsRead(t *testing.T) {
 	const inside = "RACKLESS_TEST_READ_ONLY"
 	if path := os.Getenv(inside); path != "" {
@@ -246,7 +246,7 @@ func TestReadersReadWhileOneWrites(t *testing.T) {
 				finished++
 			}
 		}
-		// Figures are read after the runs, and all figures of a run become visible together.
+		// All figures of a run become visible together.
 		if len(samples)%2 != 0 || len(samples) < 2*finished {
 			t.Errorf("%d runs are done, and there are %d figures", finished, len(samples))
 		}
@@ -311,7 +311,7 @@ func TestWhatIsRemovedIsGoneWithItsRuns(t *testing.T) {
 	}
 }
 
-// BenchmarkSamples stores a million figures in a thousand runs, the size of the largest studies.
+// BenchmarkSamples stores a million figures in a thousand runs, as the largest studies.
 func BenchmarkSamples(b *testing.B) {
 	samples := make([]store.Sample, 1000)
 	for i := range samples {
@@ -336,7 +336,7 @@ func BenchmarkSamples(b *testing.B) {
 	b.ReportMetric(1e6*float64(b.N)/b.Elapsed().Seconds(), "samples/s")
 }
 
-// docs/study.md lists exactly the existing tables with their columns.
+// docs/study.md lists exactly the existing tables and columns.
 func TestTheSchemaIsAsDocumented(t *testing.T) {
 	t.Parallel()
 	const doc = "../../docs/study.md"
