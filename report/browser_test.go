@@ -28,7 +28,6 @@ import (
 	"github.com/rackless/rackless/study/record"
 )
 
-// probe is evaluated in the page. It returns the visible points, texts and counts as JSON.
 var probe = `JSON.stringify({...` + browsertest.Measure + `,
   points: [...document.querySelectorAll('.pt[data-value]')].map(p => p.dataset.bytes + ' ' + p.dataset.value),
   untitled: [...document.querySelectorAll('.pt[data-value]')]
@@ -43,8 +42,7 @@ type probed struct {
 	Untitled, Failures, Faults int
 }
 
-// figuresProbe is probe plus the CSV download and the row order after two clicks on the head of the first figure
-// column. It restores the row order.
+// figuresProbe adds the CSV download and the row order after two clicks on the first figure column, which it restores.
 var figuresProbe = `(() => {
   const out = JSON.parse(` + probe + `);
   const table = document.querySelector('table.figures');
@@ -62,7 +60,6 @@ var figuresProbe = `(() => {
   return JSON.stringify(out);
 })()`
 
-// wantCSV computes the lines of the CSV download from the samples alone. Their order does not matter.
 func wantCSV(t *testing.T, d record.Record) []string {
 	t.Helper()
 	var all bytes.Buffer
@@ -84,7 +81,7 @@ func wantCSV(t *testing.T, d record.Record) []string {
 	return slices.Sorted(strings.Lines(all.String()))
 }
 
-// TestChromium runs all browser tests in one browser, because a start costs as much as several pages.
+// TestChromium uses one browser, because a start costs as much as several pages.
 func TestChromium(t *testing.T) {
 	if testing.Short() {
 		t.Skip("pages are not shown to a browser with -short")
@@ -119,7 +116,6 @@ func showsThePage(t *testing.T, b *browsertest.Browser) {
 		}
 		on := slices.Clone(browsertest.Screens)
 		if lab.name != "two-nodes" && lab.name != "failures" && lab.name != "hardware" {
-			// one wide and one narrow screen are enough for the other labs
 			on = []browsertest.Screen{browsertest.Screens[0], browsertest.Screens[3]}
 		}
 		for _, s := range on {
@@ -139,7 +135,7 @@ func showsThePage(t *testing.T, b *browsertest.Browser) {
 				if lab.name != "nothing" && (got.SortDown != "descending" || !slices.IsSortedFunc(got.Down,
 					func(a, b string) int {
 						if a == "" || b == "" {
-							return compareRatios(a, b) // missing values come last in either order
+							return compareRatios(a, b)
 						}
 						return -compareRatios(a, b)
 					})) {
@@ -186,8 +182,7 @@ func showsThePage(t *testing.T, b *browsertest.Browser) {
 	}
 }
 
-// wantPoints computes the expected chart points from the samples alone. With more than three pairs, each chart has
-// one point for all pairs together.
+// wantPoints uses the samples alone. With more than three pairs, each chart has one point for all pairs together.
 func wantPoints(d record.Record) []string {
 	drawn := []string{"bw_average", "message_rate", "throughput", "latency_typical", "latency_p99", "latency_p99.9"}
 	type key struct {
@@ -236,8 +231,7 @@ func wantPoints(d record.Record) []string {
 	return out
 }
 
-// compareProbe is probe for a comparison page, plus the row order after clicks on the last but one column head. It
-// restores the row order, which would otherwise show on the screenshots.
+// compareProbe adds the row order after clicks on the last but one column, which it restores for the screenshots.
 var compareProbe = `(() => {
   const out = JSON.parse(` + probe + `);
   const table = [...document.querySelectorAll('table.sort')].at(-1);
@@ -337,7 +331,7 @@ func showsAComparison(t *testing.T, b *browsertest.Browser) {
 	}
 }
 
-// compareRatios orders numbers in descending order, with missing values last.
+// compareRatios orders descending, with missing values last.
 func compareRatios(a, b string) int {
 	if a == "" || b == "" {
 		return strings.Compare(b, a)

@@ -18,18 +18,17 @@ import (
 
 type chartPoint struct {
 	Test   string
-	Bytes  int64 // 0 if the tool has no message size
+	Bytes  int64 // 0 without sizes
 	Metric string
-	Run    string // "A" or "B" in a comparison of two results
+	Run    string // "A" or "B" in a comparison
 }
 
-// A scope is the subject of one group of charts: one pair, or all pairs of one kind together. For one pair, a spread
-// is over the repeats of a measurement; for many pairs, over the medians of the pairs.
+// A scope is one pair, with spreads over repeats, or all pairs of one kind, with spreads over medians of pairs.
 type scope struct {
 	Title    string
 	Emulated bool
 	Pairs    int
-	pair     pair // without names if there are many pairs
+	pair     pair // without names for many pairs
 	points   map[chartPoint]point
 	keys     []chartPoint // keys of points, sorted
 	figures  map[chartPoint][]figureKey
@@ -38,15 +37,14 @@ type scope struct {
 type point struct {
 	spread
 	derived bool
-	limit   float64 // wire limit, the least of all pairs; 0 if unknown for any pair
+	limit   float64 // the least of all pairs; 0 if unknown for any
 }
 
-// maxPairCharts is the largest number of pairs for which each pair gets its own charts. With more pairs, the charts
-// show one median with a band, and a matrix compares the pairs.
+// maxPairCharts limits pairs with their own charts. More are one median with a band, and a matrix.
 const maxPairCharts = 3
 
 func (r *results) scopes() []scope {
-	// Emulated and hardware pairs stay in separate groups, because pair.Emulated is part of the key.
+	// Emulated is part of the key, so groups are separate.
 	together := len(r.pairs) > maxPairCharts
 	of := func(p pair) pair {
 		if together {
@@ -77,7 +75,7 @@ func (r *results) scopes() []scope {
 }
 
 func (r *results) point(keys []figureKey, together bool) point {
-	// Use the least limit, so that no pair is compared with more than its own wire can carry.
+	// No pair is compared with more than its own wire carries.
 	p := point{limit: math.Inf(1)}
 	var all []spread
 	for _, k := range keys {
@@ -92,19 +90,18 @@ func (r *results) point(keys []figureKey, together bool) point {
 	return p
 }
 
-// comparePoints orders points so that the points of one line are adjacent and sorted by size. linesOf starts a new
-// line when the test, metric or run changes.
+// comparePoints keeps the points of a line adjacent, by size; linesOf depends on it.
 func comparePoints(a, b chartPoint) int {
 	return cmp.Or(compareTests(a.Test, b.Test), compareMetrics(a.Metric, b.Metric), cmp.Compare(a.Run, b.Run),
 		cmp.Compare(a.Bytes, b.Bytes))
 }
 
-// limit returns the wire limit at a point in the unit of its metric, or 0 if it is unknown.
+// limit is in the unit of the metric, or 0.
 func (s scope) limit(k chartPoint) float64 {
 	switch k.Metric {
 	case bench.MetricBWAverage:
 		return s.points[k].limit
-	case bench.MetricMessageRate: // messages at full bandwidth: 1 Gb/s is 1e3 Mb/s, with 8 bits per byte
+	case bench.MetricMessageRate: // 1 Gb/s is 1e3 Mb/s, with 8 bits per byte
 		of := k
 		of.Metric = bench.MetricBWAverage
 		return s.points[of].limit * 1e3 / (8 * float64(k.Bytes))
@@ -112,11 +109,11 @@ func (s scope) limit(k chartPoint) float64 {
 	return 0
 }
 
-// charts draws every figure of a scope that has one of the metrics below, exactly once. Tests with at least three
-// sizes become lines and the rest become bars, because a line through two points would suggest values between them.
+// charts draws every figure once. Fewer than three sizes become bars: a line through two points would suggest values
+// between them.
 func (s scope) charts(id string) []chart.Chart {
 	var out []chart.Chart
-	// The bars are drawn to the same scale as the points in scale, which belong to other charts.
+	// scale has points of other charts with the same scale.
 	add := func(title, by string, wanted func(chartPoint) bool, logY bool, scale ...chartPoint) {
 		lines, rest := s.linesAndBars(wanted)
 		if len(lines) > 0 {
@@ -129,12 +126,11 @@ func (s scope) charts(id string) []chart.Chart {
 	is := func(names ...string) func(chartPoint) bool {
 		return func(k chartPoint) bool { return slices.Contains(names, k.Metric) }
 	}
-	// The axis is logarithmic: bandwidths at 2 bytes and 8 MiB differ by four powers of ten, and a linear axis would
-	// show only the large ones.
+	// Bandwidths at 2 bytes and 8 MiB differ by four powers of ten.
 	add("Bandwidth", " by message size", is(bench.MetricBWAverage), true)
 	add("Message rate", " by message size", is(bench.MetricMessageRate), true)
 	add("Throughput", "", is(bench.MetricThroughput), false)
-	// An average is drawn only for tests that have no median, which is the better figure.
+	// The median is the better figure.
 	withTypical := make(map[string]bool)
 	for _, k := range s.keys {
 		withTypical[k.Test] = withTypical[k.Test] || k.Metric == bench.MetricLatencyTypical
@@ -145,8 +141,7 @@ func (s scope) charts(id string) []chart.Chart {
 			return k.Test == t && (percentile(k) || k.Metric == bench.MetricLatencyAverage && !withTypical[t])
 		}
 	}
-	// The bars of all latency tests share one scale, because they stand side by side and readers compare their
-	// lengths.
+	// Readers compare the lengths of bars side by side.
 	var bars []chartPoint
 	for _, t := range testsOf(s.keys) {
 		_, rest := s.linesAndBars(latencyOf(t))
@@ -160,8 +155,7 @@ func (s scope) charts(id string) []chart.Chart {
 	return out
 }
 
-// linesAndBars splits the wanted points into lines and bars. It counts the sizes of all wanted points together, so
-// that both runs of a test are drawn the same way.
+// linesAndBars counts all sizes together, so that both runs of a test look alike.
 func (s scope) linesAndBars(wanted func(chartPoint) bool) (lines, bars []chartPoint) {
 	all := lists.Filter(s.keys, wanted)
 	sized := lists.Filter(all, func(k chartPoint) bool { return k.Bytes > 0 })
@@ -171,8 +165,7 @@ func (s scope) linesAndBars(wanted func(chartPoint) bool) (lines, bars []chartPo
 	return sized, lists.Filter(all, func(k chartPoint) bool { return k.Bytes == 0 })
 }
 
-// lineChart draws the points as lines, one for each test, metric and run. Charts do not share their axes: a read's
-// latency may be ten times a write's, and both must be readable.
+// lineChart shares no axes: a read's latency may be ten times a write's, and both must be readable.
 func (s scope) lineChart(id, title string, keys []chartPoint, logY bool) chart.Chart {
 	c := chart.New(id, title, chart.Width)
 	c.Emulated = s.Emulated
@@ -195,7 +188,7 @@ func (s scope) lineChart(id, title string, keys []chartPoint, logY bool) chart.C
 	if keys[0].Metric == bench.MetricLoadLatency {
 		xName = "size of what is read"
 	}
-	// All lines of a chart have the same unit, because they share one axis.
+	// One axis, one unit.
 	metric := bench.MetricOf(keys[0].Metric)
 	unit := show.Unit(metric.Unit)
 	yName := unit
@@ -208,7 +201,7 @@ func (s scope) lineChart(id, title string, keys []chartPoint, logY bool) chart.C
 			func(k chartPoint) chart.Point { return chart.Point{X: float64(k.Bytes), Y: s.limit(k)} })
 		p.Line(chart.Series{Class: wireLimit}, points)
 	}
-	// Over many pairs the spread is drawn as a band, because the whiskers of ten lines would hide each other.
+	// Whiskers of ten lines would hide each other.
 	for _, l := range all {
 		points := s.pointsOf(l.keys)
 		if s.Pairs > 1 && slices.ContainsFunc(points, func(p chart.Point) bool { return p.Low < p.High }) {
@@ -229,7 +222,6 @@ func (s scope) lineChart(id, title string, keys []chartPoint, logY bool) chart.C
 
 const wireLimit = "wire-limit"
 
-// span returns the axis for the sizes of the points, and the range of their figures including spreads.
 func (s scope) span(keys []chartPoint) (x chart.Axis, lo, hi float64) {
 	small, large := int64(math.MaxInt64), int64(0)
 	lo = math.Inf(1)
@@ -246,8 +238,7 @@ type line struct {
 	keys []chartPoint // equal except for their sizes
 }
 
-// linesOf splits sorted points into lines and chooses their looks. In a comparison, the colour identifies the test
-// and metric, while dash and marker identify the run.
+// linesOf uses colour for test and metric; dash and marker tell the runs of a comparison apart.
 func linesOf(keys []chartPoint) []line {
 	var all []line
 	for _, k := range keys {
@@ -263,19 +254,19 @@ func linesOf(keys []chartPoint) []line {
 	for i := range all {
 		l, of := &all[i], all[i].keys[0]
 		l.Series = chart.Series{Name: of.Test, Color: i, Marker: i}
-		if oneTest(all) { // the lines differ in their metric
+		if oneTest(all) {
 			l.Name, l.Dash = bench.MetricOf(of.Metric).Label, i
 		}
 		if i > 0 && of.Run != "" {
 			l.Color = all[i-1].Color
 			if before := all[i-1].keys[0]; before.Test != of.Test || before.Metric != of.Metric {
-				l.Color++ // otherwise this is the other run of the same line
+				l.Color++ // otherwise the other run of the line
 			}
 		}
 		l.Series = asRun(l.Series, of.Run)
 	}
 	if len(all) == 2 && all[0].keys[0].Run != all[1].keys[0].Run {
-		all[0].Color, all[1].Color = 0, 1 // the same colours as the bars of two runs
+		all[0].Color, all[1].Color = 0, 1 // as the bars of two runs
 	}
 	return all
 }
@@ -285,7 +276,6 @@ func oneTest(all []line) bool {
 	return first.Test == last.Test && first.Metric != last.Metric
 }
 
-// asRun names a line after its run and sets its dash and marker. Colour is left to identify the test and metric.
 func asRun(s chart.Series, run string) chart.Series {
 	if run != "" {
 		s.Name = run + ": " + s.Name
@@ -298,8 +288,7 @@ func asRun(s chart.Series, run string) chart.Series {
 	return s
 }
 
-// limitLines returns the wire limits as lines. Tests whose limits nearly agree, because only their headers differ,
-// share one line.
+// limitLines joins limits that nearly agree, because only headers differ.
 func (s scope) limitLines(all []line) [][]chartPoint {
 	const near = 1.3
 	var out [][]chartPoint
@@ -309,7 +298,7 @@ func (s scope) limitLines(all []line) [][]chartPoint {
 			continue
 		}
 		same := func(line []chartPoint) bool {
-			// Compare at every size: lines that cross are not near each other.
+			// Lines that cross are not near each other.
 			return !slices.ContainsFunc(known, func(k chartPoint) bool {
 				at := slices.IndexFunc(line, func(o chartPoint) bool { return o.Bytes == k.Bytes })
 				return at < 0 || s.limit(k)/s.limit(line[at]) > near || s.limit(line[at])/s.limit(k) > near
@@ -324,7 +313,7 @@ func (s scope) limitLines(all []line) [][]chartPoint {
 
 const derivedText = "computed from another column"
 
-// name returns a name such as "A: ib_write_bw, 64 KiB".
+// "A: ib_write_bw, 64 KiB"
 func (k chartPoint) name() string {
 	name := k.Test
 	if k.Run != "" {
@@ -367,8 +356,7 @@ func (s scope) title(k chartPoint) string {
 	return title
 }
 
-// barChart draws the points as horizontal bars from zero, with the figures at their ends. The axis ends at the
-// largest value of keys and scale together.
+// barChart's axis ends at the largest value of keys and scale.
 func (s scope) barChart(id, title string, keys, scale []chartPoint) chart.Chart {
 	c := chart.New(id, title, chart.Width)
 	c.Emulated = s.Emulated

@@ -123,7 +123,7 @@ func TestMarksSayEverythingInWords(t *testing.T) {
 
 var numbers = regexp.MustCompile(`-?[0-9.]+`)
 
-// For any figures, a line stays inside its plot.
+// Lines stay inside for any figures.
 func TestLinesStayInThePlot(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var d record.Record
@@ -143,7 +143,7 @@ func TestLinesStayInThePlot(t *testing.T) {
 				}
 			}
 			for _, s := range c.Shapes {
-				// A line with an h belongs to the legend.
+				// "h" is of the legend.
 				if len(plot) == 0 || !strings.HasPrefix(s.Class, "line") || strings.Contains(s.D, "h") {
 					continue
 				}
@@ -193,7 +193,7 @@ func TestPictureHoldsEveryNodeOnceWithoutOverlap(t *testing.T) {
 				t.Fatalf("%d nodes, picture %s: %d boxes and %d links", n, p.ID, len(nodes), len(wires))
 			}
 			bar := all[len(all)-1]
-			if len(all) > 1 { // the last box joins the spines and touches them
+			if len(all) > 1 { // the last box touches the spines
 				all = all[:len(all)-1]
 			}
 			several := len(all) > 1
@@ -255,7 +255,7 @@ func TestPictureNamesWhatANodeHas(t *testing.T) {
 	}
 }
 
-// The pictures are well-formed XML, so that they can be copied into other documents.
+// Well-formed XML can be copied into other documents.
 func TestPicturesAreWellFormed(t *testing.T) {
 	for name, d := range map[string]record.Record{"two-nodes": loadFixture(t, "two-nodes"),
 		"failures": loadFixture(t, "failures"), "many": synthetic(30, fullMesh(4), sizes(1, 9, 2)),
@@ -280,7 +280,7 @@ func TestPicturesAreWellFormed(t *testing.T) {
 	}
 }
 
-// Bars of all latency tests share one scale, because readers compare their lengths.
+// Readers compare the lengths of bars.
 func TestBarsOfLatencyShareOneScale(t *testing.T) {
 	var d record.Record
 	for i, test := range []string{"ib_write_lat", "ib_read_lat"} {

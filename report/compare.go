@@ -22,15 +22,15 @@ import (
 // CompareSchema is the schema of a Comparison.
 const CompareSchema = "rackless/compare/v1"
 
-// A Comparison is two results side by side. It lists the differences without a conclusion: two single runs have no
-// confidence interval, so they cannot tell an effect from chance. A study can.
+// A Comparison is two results side by side. It has no conclusion: two single runs cannot tell an effect from chance. A
+// study can.
 type Comparison struct {
 	Schema string   `json:"schema"` // CompareSchema
 	A      Compared `json:"a"`
 	B      Compared `json:"b"`
-	// Differences lists the recorded conditions that differ, with the ones that affect figures first.
+	// Differences are recorded conditions, the ones that affect figures first.
 	Differences []Difference     `json:"differences"`
-	Figures     []ComparedFigure `json:"figures"` // figures of either result, in report order
+	Figures     []ComparedFigure `json:"figures"` // of either result
 }
 
 // A Compared describes one of the two results.
@@ -43,8 +43,8 @@ type Compared struct {
 	Failed   int       `json:"failed"` // failed measurements
 }
 
-// A Difference is a condition that differs between the results. Matters is false for conditions that do not affect
-// figures, such as the load at the end.
+// A Difference is a condition that differs. Matters is false if it does not affect figures, such as the load at the
+// end.
 type Difference struct {
 	What    string `json:"what"`
 	A       string `json:"a"` // "–" if not recorded
@@ -52,24 +52,23 @@ type Difference struct {
 	Matters bool   `json:"matters"`
 }
 
-// A ComparedFigure is one figure of both results, as medians of their repeats. Ratio and Change relate B to A; they
-// are nil if only one result has the figure, or if exactly one of them was emulated.
+// A ComparedFigure has medians of repeats. Ratio and Change relate B to A, or are nil if one result lacks the figure or
+// only one was emulated.
 type ComparedFigure struct {
 	bench.Key
 	Unit    string   `json:"unit"`
 	A       *float64 `json:"a,omitempty"`
 	B       *float64 `json:"b,omitempty"`
-	CountA  int      `json:"a_count"` // number of values behind the median
+	CountA  int      `json:"a_count"` // values of the median
 	CountB  int      `json:"b_count"`
 	Ratio   *float64 `json:"ratio,omitempty"`      // B / A
 	Change  *float64 `json:"difference,omitempty"` // B - A
-	Problem string   `json:"problem,omitempty"`    // reason that there is no ratio
+	Problem string   `json:"problem,omitempty"`    // why there is no ratio
 
 	a, b spread
 }
 
-// Compare sets two results side by side. Pairs of nodes match by name; if both results have exactly one pair, these
-// match regardless of their names.
+// Compare sets two results side by side. Pairs of nodes match by name, or if both results have exactly one.
 func Compare(a, b record.Record) Comparison {
 	named, renamed := namedAs(a, b)
 	ra, rb := collect(a), collect(named)
@@ -89,14 +88,14 @@ func Compare(a, b record.Record) Comparison {
 			f.B, f.CountB, f.b = new(s.Median), s.N, s
 			switch {
 			case f.A == nil:
-			// A has the figure of the other kind: the keys differ only in Emulated.
+			// The keys differ only in Emulated.
 			case ra.values[k.as(!k.Pair.Emulated)] != nil:
 				f.Problem = "one is emulated, and the other is not"
 			case ra.unitOf(k.Test, k.Metric) != f.Unit || rb.unitOf(k.Test, k.Metric) != f.Unit:
 				f.Problem = "the units differ"
 			default:
 				f.Change = new(*f.B - *f.A)
-				// Counts such as retransmits may be 0. Then there is a difference but no ratio.
+				// Counts such as retransmits may be 0, without a ratio.
 				if *f.A > 0 {
 					f.Ratio = new(*f.B / *f.A)
 				}
@@ -125,11 +124,9 @@ func (k figureKey) as(emulated bool) figureKey {
 	return k
 }
 
-// namedAs renames the nodes of b to the nodes of a, if both results have exactly one pair of nodes with different
-// names.
+// namedAs renames the nodes of b if both results have exactly one pair.
 func namedAs(a, b record.Record) (named record.Record, renamed bool) {
-	// A lab that was recreated or copied to another host often has new names for the same two nodes. With more pairs
-	// there is no way to match them.
+	// A recreated lab often has new names for the same two nodes. More pairs cannot be matched.
 	pairOf := func(d record.Record) (p pair, n int) {
 		for _, s := range d.Samples {
 			if q := (pair{Client: s.Client, Server: s.Server}); s.Server != "" && q != p {
@@ -143,7 +140,7 @@ func namedAs(a, b record.Record) (named record.Record, renamed bool) {
 	if na != 1 || nb != 1 || pa == pb {
 		return b, false
 	}
-	// The client matches the client, so the direction is kept.
+	// The direction is kept.
 	nameInA := map[string]string{pb.Client: pa.Client, pb.Server: pa.Server}
 	rename := func(names ...*string) {
 		for _, n := range names {
@@ -162,7 +159,7 @@ func namedAs(a, b record.Record) (named record.Record, renamed bool) {
 	return b, true
 }
 
-// compared summarizes a result. A failure does not count if a later attempt succeeded.
+// In compared, a failure with a later success does not count.
 func compared(d record.Record, r *results) Compared {
 	failed := lists.Count(r.failures, func(f failure) bool { return !f.Retried })
 	return Compared{Lab: d.Lab, Measured: d.Generated, Rackless: d.Rackless, Emulated: d.Emulated || r.emulated > 0,
@@ -171,7 +168,7 @@ func compared(d record.Record, r *results) Compared {
 
 const notRecorded = "–"
 
-// idle lists facts of the environment that do not affect figures.
+// idle facts do not affect figures.
 var idle = []string{"host load", "note"}
 
 var sampleConditions = []struct {
@@ -203,14 +200,12 @@ var nodeConditions = []struct {
 	{"CPUs by", func(n record.Node) string { return n.Accelerator }},
 }
 
-// A condition is something recorded of a result that may differ from another result.
 type condition struct {
 	what    string
 	matters bool // it can affect figures
 	of      func(record.Record) string
 }
 
-// differences returns the conditions that differ, with the ones that matter first.
 func differences(a, b record.Record, renamed bool) []Difference {
 	grave, others := []Difference{}, []Difference(nil)
 	all := slices.Concat(measuredConditions(), commandConditions(a, b), labConditions(), environmentConditions(a, b),
@@ -237,25 +232,24 @@ func measuredConditions() []condition {
 	return out
 }
 
-// commandConditions returns one condition for each test that both results have: the client's command, or the server's
-// if the clients' are equal.
+// commandConditions has one condition per common test: the client's command, or the server's if these are equal.
 func commandConditions(a, b record.Record) []condition {
 	var out []condition
 	for _, test := range testsIn(a, b) {
 		client := commandOf(test, func(s bench.Sample) string { return s.Command })
 		server := commandOf(test, func(s bench.Sample) string { return s.ServerCommand })
 		switch x, y := client(a), client(b); {
-		case x == "" || y == "": // the figures themselves show that one result lacks the test
+		case x == "" || y == "": // the figures show that one lacks the test
 		case x != y:
 			out = append(out, condition{"command of " + test, true, client})
-		default: // the server has the same arguments, unless the two sides ran in different places
+		default: // the server's arguments are the same, unless it ran elsewhere
 			out = append(out, condition{"server's command of " + test, true, server})
 		}
 	}
 	return out
 }
 
-// commandOf returns a function that joins the distinct commands of a test, without the parts that differ anyway.
+// commandOf leaves out parts that differ anyway.
 func commandOf(test string, command func(s bench.Sample) string) func(record.Record) string {
 	return overSamples(func(s bench.Sample) string {
 		if s.Test != test {
@@ -280,8 +274,7 @@ func checksText(d record.Record) string {
 	return FindingsText(d.Findings)
 }
 
-// environmentConditions returns one condition for each key. A key may occur several times, as notes do, and all its
-// values are compared as one.
+// environmentConditions compares the values of a key that occurs several times, as notes do, as one.
 func environmentConditions(a, b record.Record) []condition {
 	var out []condition
 	seen := map[string]bool{"tools": true} // already compared, from the samples
@@ -298,8 +291,7 @@ func environmentConditions(a, b record.Record) []condition {
 	return out
 }
 
-// nameConditions returns the conditions of the lab as a whole. The number of nodes affects the load of a shared
-// switch, but matters only if both results recorded their nodes.
+// The number of nodes affects a shared switch, but matters only if both results have it.
 func nameConditions(a, b record.Record, renamed bool) []condition {
 	out := []condition{{"lab", false, func(d record.Record) string { return d.Lab }},
 		{"nodes", len(a.Nodes) > 0 && len(b.Nodes) > 0, func(d record.Record) string { return number(len(d.Nodes)) }}}
@@ -309,7 +301,6 @@ func nameConditions(a, b record.Record, renamed bool) []condition {
 	return append(out, condition{"rackless", false, func(d record.Record) string { return d.Rackless }})
 }
 
-// pairText names the nodes of a sample, or returns "" if it has only one.
 func pairText(s bench.Sample) string {
 	if s.Server == "" {
 		return ""
@@ -317,7 +308,7 @@ func pairText(s bench.Sample) string {
 	return between(s.Client, s.Server)
 }
 
-// number formats a number, or returns "" for 0, which means not recorded.
+// number returns "" for 0, which means not recorded.
 func number[N int | int64](n N) string {
 	if n == 0 {
 		return ""
@@ -325,18 +316,16 @@ func number[N int | int64](n N) string {
 	return fmt.Sprint(n)
 }
 
-// joined joins the distinct texts in sorted order.
 func joined(all []string, sep string) string {
 	all = slices.DeleteFunc(lists.Distinct(all), func(s string) bool { return s == "" })
 	return strings.Join(all, sep)
 }
 
-// overSamples returns a function that joins the distinct texts of all samples.
 func overSamples(text func(s bench.Sample) string) func(record.Record) string {
 	return func(d record.Record) string { return joined(lists.Map(d.Samples, text), "; ") }
 }
 
-// overNodes returns the texts of all nodes, or a single text if they agree.
+// overNodes returns a single text if all nodes agree.
 func overNodes(d record.Record, text func(record.Node) string) string {
 	var each, all []string
 	for _, n := range d.Nodes {
@@ -355,8 +344,7 @@ func testsIn(a, b record.Record) []string {
 	return slices.Compact(tests)
 }
 
-// runsOwn matches the parts of a command that differ from run to run without affecting figures: the TCP port and the
-// address of the server.
+// runsOwn matches the TCP port and the server's address, which do not affect figures.
 var runsOwn = regexp.MustCompile(
 	` (-p|-P|-B|--port=?) ?\d{4,5}\b| (\d{1,3}\.){3}\d{1,3}$| [0-9a-fA-F:]*:[0-9a-fA-F:]+$`)
 

@@ -26,32 +26,32 @@ var compareTemplate = sync.OnceValue(func() *template.Template {
 	return template.Must(parsePage().New("compare.html").Parse(compareHTML))
 })
 
-// A comparePage is the data of the template. All decisions are made here, so that the template is only layout.
+// A comparePage makes all decisions, so that the template is only layout.
 type comparePage struct {
 	show.Head
 	compareView
-	Heading, Rackless string // Rackless is the version of B
+	Heading, Rackless string // of B
 	Emulated          bool   // both results are emulated
 	Groups            []chartGroup
 	Figures           []comparedRow
 	Caption           string // of the table of figures
-	ManyPairs         bool   // of nodes; otherwise the table has no column for the pair
+	ManyPairs         bool   // otherwise there is no column for the pair
 	CSV               template.URL
 	CSVName           string
 }
 
-// A comparedRow is a figure of both results. The fields named Value are exact, for sorting, and empty if unknown.
+// Fields named Value of a comparedRow are exact, for sorting.
 type comparedRow struct {
 	Pair, Test, Size, Name                  string
 	Bytes                                   int64
 	AText, BText, RatioText, ChangeText     string
 	AValue, BValue, RatioValue, ChangeValue string
 	ARepeats, BRepeats                      string
-	Problem                                 string // reason that there is no ratio
+	Problem                                 string // why there is no ratio
 }
 
 // ComparePage writes two results side by side as one self-contained HTML page. Its content security policy forbids
-// loading anything, and allows only inline styles and scripts of the page.
+// loading anything.
 func ComparePage(w io.Writer, a, b record.Record) error {
 	p, err := newComparePage(a, b)
 	if err != nil {
@@ -60,8 +60,7 @@ func ComparePage(w io.Writer, a, b record.Record) error {
 	return show.Wrapf(show.Execute(w, compareTemplate(), p), "write the comparison of lab %q with lab %q", a.Lab, b.Lab)
 }
 
-// newComparePage collects the content of the page. The CSV has the original data, for programs; everything shown to
-// people is cleaned first.
+// newComparePage keeps the original data in the CSV, for programs; people see cleaned text.
 func newComparePage(a, b record.Record) (*comparePage, error) {
 	var raw strings.Builder
 	if err := CompareCSV(&raw, Compare(a, b)); err != nil {
@@ -100,8 +99,7 @@ func comparedRows(all []ComparedFigure) []comparedRow {
 	})
 }
 
-// comparedCharts draws figures that both results have in shared charts. Emulated and hardware lines never share a
-// chart.
+// In comparedCharts, emulated and hardware lines never share a chart.
 func comparedCharts(a, b record.Record) []chartGroup {
 	named, _ := namedAs(a, b)
 	sa, sb := collect(a).scopes(), collect(named).scopes()
@@ -111,14 +109,12 @@ func comparedCharts(a, b record.Record) []chartGroup {
 		if k < 0 {
 			continue
 		}
-		// Merge the points of both results into one scope and tell them apart by Run, so that charts need not know
-		// about two results.
+		// Charts need not know about two results.
 		s := x
-		if y := sb[k]; y.Title != x.Title { // such as "20 pairs together" and "12 pairs together"
+		if y := sb[k]; y.Title != x.Title { // "20 pairs together" and "12 pairs together"
 			s.Title = fmt.Sprintf("A: %s, B: %s", x.Title, y.Title)
 		}
 		s.points = map[chartPoint]point{}
-		// The order does not matter: the keys are sorted below.
 		for run, of := range map[string]scope{"A": x, "B": sb[k]} {
 			for key, p := range of.points {
 				key.Run = run
@@ -130,12 +126,12 @@ func comparedCharts(a, b record.Record) []chartGroup {
 		if c, ok := s.ratioChart(fmt.Sprintf("r%d", i+1)); ok {
 			g.Charts = append(g.Charts, c)
 		}
-		// One chart for each test, because six lines close to each other would be unreadable.
+		// Six lines close to each other would be unreadable.
 		for n, test := range testsOf(s.keys) {
 			one := s
 			one.keys = slices.DeleteFunc(slices.Clone(s.keys), func(k chartPoint) bool { return k.Test != test })
 			for _, c := range one.charts(fmt.Sprintf("c%d-%d", i+1, n+1)) {
-				// Charts of different tests stand side by side here, so each title must name its test.
+				// Charts of different tests stand side by side.
 				if !strings.Contains(c.Title, test) {
 					c.Title = strings.TrimSuffix(c.Title, " by message size") + ", " + test
 				}
@@ -162,8 +158,8 @@ func testsOf(keys []chartPoint) []string {
 	return tests
 }
 
-// ratioChart draws B / A over the message size for every bandwidth test, because a difference of a tenth is hardly
-// visible in the figures themselves. ok is false unless both results have three common sizes.
+// ratioChart draws B / A by size, because a difference of a tenth is hardly visible in figures. ok is false unless
+// there are three common sizes.
 func (s scope) ratioChart(id string) (out chart.Chart, ok bool) {
 	ratio := func(k chartPoint) float64 {
 		b := k
@@ -181,7 +177,6 @@ func (s scope) ratioChart(id string) (out chart.Chart, ok bool) {
 	for _, test := range testsOf(both) {
 		var points []chart.Point
 		keys := slices.DeleteFunc(slices.Clone(both), func(k chartPoint) bool { return k.Test != test })
-		// Two points make no curve; the table shows them better.
 		if len(keys) < 3 {
 			continue
 		}

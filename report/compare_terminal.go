@@ -16,23 +16,21 @@ import (
 	"github.com/rackless/rackless/study/record"
 )
 
-// A compareText is the data of a comparison on a terminal.
 type compareText struct {
 	compareView
-	Sign     string // explains the sign of differences that matter; empty if there are none
+	Sign     string // explains the sign of differences that matter
 	Tables   []comparedTable
 	NoFigure bool // neither result has one
 }
 
-// A comparedTable has the figures of one pair of nodes.
 type comparedTable struct {
 	Title   string
 	Lines   []string
-	LeftOut string // counts the figures that are not in the table; empty if all are
-	Dash    string // explains the dashes; empty if there are none
+	LeftOut string // counts the figures left out, if any
+	Dash    string // explains the dashes, if any
 }
 
-// CompareTerminal writes two results side by side as text: the differing conditions first, then the figures.
+// CompareTerminal writes two results side by side as text.
 func CompareTerminal(w io.Writer, a, b record.Record, o TerminalOptions) error {
 	a, b = show.Clean(a, words.Printable), show.Clean(b, words.Printable)
 	t := newTerminal(w, o)
@@ -87,10 +85,9 @@ func (t *terminal) comparison(c compareText) {
 	}
 }
 
-// asciiDash replaces the signs that figures on a terminal must not have, so that they are plain ASCII.
+// asciiDash keeps figures on a terminal plain ASCII.
 var asciiDash = strings.NewReplacer(notRecorded, "-", "−", "-")
 
-// newCompareText collects what a terminal shows: all figures, or only the usual ones of each test.
 func newCompareText(a, b record.Record, all bool) compareText {
 	c := Compare(a, b)
 	out := compareText{compareView: newCompareView(c, a, func(u string) string { return u }),
@@ -102,7 +99,7 @@ func newCompareText(a, b record.Record, all bool) compareText {
 		d := &out.Differences[i]
 		d.A, d.B = asciiDash.Replace(d.A), asciiDash.Replace(d.B)
 	}
-	// One table for each pair, because more columns do not fit side by side.
+	// More columns do not fit side by side.
 	var pairs group.By[pair, ComparedFigure]
 	for _, f := range c.Figures {
 		pairs.Add(pair{Client: f.Client, Server: f.Server}, f)
@@ -115,20 +112,18 @@ func newCompareText(a, b record.Record, all bool) compareText {
 	return out
 }
 
-// compareMetricsShown are the metrics of a short comparison: the usual headline figures of each test.
 var compareMetricsShown = []string{bench.MetricBWAverage, bench.MetricThroughput, bench.MetricRetransmits,
 	bench.MetricLatencyTypical, bench.MetricLatencyP99, bench.MetricLatencyP999, bench.MetricEventRate,
 	bench.MetricMemoryBandwidth, bench.MetricLoadLatency, bench.MetricBusBandwidth, bench.MetricCopyBandwidth,
 	bench.MetricTPSAverage, bench.MetricLoss, bench.MetricCollectiveTime, bench.MetricRating}
 
-// newComparedTable returns the table of one pair. It has no lines if none of the usual figures was measured.
+// newComparedTable has no lines if none of the usual figures was measured.
 func newComparedTable(p pair, figures []ComparedFigure, all bool) comparedTable {
 	sizes := map[string][]int64{}
 	for _, f := range figures {
 		sizes[f.Test] = append(sizes[f.Test], f.Bytes)
 	}
-	// Both results have the same rows, for the sizes that either measured. A dash marks a size that one did not
-	// measure.
+	// A dash marks a size that one result did not measure.
 	for test, s := range sizes {
 		sizes[test] = pickSizes(lists.Distinct(s))
 	}
@@ -145,8 +140,7 @@ func newComparedTable(p pair, figures []ComparedFigure, all bool) comparedTable 
 		for i, s := range []string{comparedText(f.A, f.a), comparedText(f.B, f.b), f.ratioText(), f.changeText()} {
 			columns[i] = append(columns[i], asciiDash.Replace(s))
 		}
-		// One line explains all dashes. Missing figures usually have one cause, and a line for each would hide the
-		// figures.
+		// Missing figures usually have one cause, and a line for each would hide the figures.
 		if f.Problem != "" && out.Dash == "" {
 			out.Dash = fmt.Sprintf("-: %s (%s, %s)", f.Problem, f.Test, sizeOrDash(f.Bytes))
 		}

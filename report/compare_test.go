@@ -22,8 +22,7 @@ import (
 	"github.com/rackless/rackless/study/record"
 )
 
-// hardware returns an example result of two nodes with 25 Gb/s cards, based on published figures. All of it is slower
-// by factor.
+// hardware has two nodes with 25 Gb/s cards, after published figures. All of it is slower by factor.
 func hardware(factor float64) record.Record {
 	d := synthetic(2, [][2]int{{1, 0}}, sizes(1, 23, 2))
 	d.Emulated, d.Title, d.Samples, d.HostPicture = false, "", nil, ""
@@ -57,7 +56,7 @@ func hardware(factor float64) record.Record {
 			s := lat
 			s.Metric, s.Value = k, math.Round(100*(v+0.2*float64(i))*factor)/100
 			if k == bench.MetricLatencyTypical {
-				for n := range 20000 { // a typical body and tail of network latencies
+				for n := range 20000 { // a typical body and tail
 					u := 1 - (float64(n)+0.5)/20000
 					s.Latencies = append(s.Latencies, (1.3+0.2*float64(i)+0.05*math.Pow(u, -0.5))*factor)
 				}
@@ -70,7 +69,7 @@ func hardware(factor float64) record.Record {
 	return d
 }
 
-// worse returns hardware of the same lab with a small MTU, another tool and pinned processes.
+// worse has a small MTU, another tool and pinned processes.
 func worse() record.Record {
 	d := hardware(1.2)
 	d.Generated = d.Generated.AddDate(0, 0, 1)
@@ -189,7 +188,7 @@ func TestComparedFigures(t *testing.T) {
 	if c.A.Failed != 1 || c.B.Failed != 0 || c.A.Samples != 5 {
 		t.Errorf("%+v, %+v", c.A, c.B)
 	}
-	// If one is emulated and the other is not, both values are shown without a ratio.
+	// One emulated: no ratio.
 	b.Emulated = true
 	for _, f := range Compare(a, b).Figures {
 		if f.Ratio != nil || f.Change != nil || f.Problem == "" {

@@ -12,16 +12,14 @@ import (
 	"github.com/rackless/rackless/study/record"
 )
 
-// A compareView holds what the page and the terminal say of two results beside their figures.
 type compareView struct {
 	AName, BName string
-	Warning      string // on how far the comparison can be trusted; empty if nothing limits it
+	Warning      string // how far the comparison can be trusted, if limited
 	NoVerdict    string
 	Sentences    []string
 	Differences  []Difference
 }
 
-// newCompareView returns the view of a comparison of a with another result. unit spells the units.
 func newCompareView(c Comparison, a record.Record, unit func(string) string) compareView {
 	return compareView{AName: c.A.name(), BName: c.B.name(), Warning: c.warning(), NoVerdict: noVerdict,
 		Sentences: c.sentences(a, unit), Differences: c.Differences}
@@ -42,7 +40,6 @@ func (c Comparison) graveDifferences() int {
 	return lists.Count(c.Differences, func(d Difference) bool { return d.Matters })
 }
 
-// warning returns a sentence on how far the comparison can be trusted. It is printed first.
 func (c Comparison) warning() string {
 	switch n := c.graveDifferences(); {
 	case c.A.Emulated != c.B.Emulated:
@@ -58,7 +55,6 @@ func (c Comparison) warning() string {
 const noVerdict = "One run against one other has no interval: chance alone moves figures, and how far is not known. " +
 	"For a verdict make a study (rackless study run)."
 
-// comparedText formats the value of a figure, or returns "–" if there is none.
 func comparedText(v *float64, s spread) string {
 	if v == nil {
 		return notRecorded
@@ -73,7 +69,7 @@ func (f ComparedFigure) ratioText() string {
 	return ratioNumber(*f.Ratio)
 }
 
-// ratioNumber formats a ratio with three decimals. A ratio is computed, so its trailing zeros are significant.
+// ratioNumber has three decimals: trailing zeros of a computed ratio are significant.
 func ratioNumber(v float64) string {
 	if v >= 100 {
 		return show.Figure(v)
@@ -81,7 +77,7 @@ func ratioNumber(v float64) string {
 	return fmt.Sprintf("%.3f", v)
 }
 
-// changeText formats B - A with its sign. It has no more decimals than the figures themselves.
+// changeText has no more decimals than the figures.
 func (f ComparedFigure) changeText() string {
 	if f.Change == nil {
 		return notRecorded
@@ -109,7 +105,7 @@ func (c Comparison) sentences(a record.Record, unit func(string) string) []strin
 			continue
 		}
 		m := bench.MetricOf(h.Metric)
-		// For one pair, the figures say more than their ratio. For many pairs, no single figure represents all.
+		// For one pair, figures say more than their ratio. No single figure represents many pairs.
 		if len(ratios) == 1 {
 			out = append(out, fmt.Sprintf("%s, %s: %s -> %s %s, B/A %s", h.name(), m.Label,
 				comparedText(first.A, first.a), comparedText(first.B, first.b), unit(m.Unit), first.ratioText()))

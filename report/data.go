@@ -1,8 +1,8 @@
-// Package report turns the results of a lab into one self-contained HTML page and terminal tables. It does not
-// measure, and reads no clock and no file: the same Data gives the same bytes.
+// Package report turns the results of a lab into a self-contained HTML page and terminal tables. The same Data gives
+// the same bytes.
 //
-// Three rules hold in every output. An emulated figure is marked as such beside the figure. A failed measurement is
-// listed with its command, and never drawn as a zero. A median never mixes emulated and hardware figures.
+// An emulated figure is marked as such, a failed measurement is listed and never drawn as a zero, and a median never
+// mixes emulated and hardware figures.
 package report
 
 import (
@@ -18,7 +18,6 @@ import (
 	"github.com/rackless/rackless/study/record"
 )
 
-// titleOf is the heading of the report.
 func titleOf(d record.Record) string {
 	switch {
 	case d.Title != "":
@@ -29,10 +28,9 @@ func titleOf(d record.Record) string {
 	return "Lab without a name"
 }
 
-// CSV writes one line for each sample, failed ones included, for other programs. Texts are written as recorded.
+// CSV writes one line for each sample, failed ones included. Texts are as recorded.
 func CSV(w io.Writer, d record.Record) error {
-	// 0 means not recorded, because no run takes no time and no wire has no bandwidth. An empty cell keeps a
-	// spreadsheet from using it as a number.
+	// 0 means not recorded. An empty cell keeps a spreadsheet from using it as a number.
 	known := func(v float64) string {
 		if v == 0 {
 			return ""
@@ -42,7 +40,7 @@ func CSV(w io.Writer, d record.Record) error {
 	records := [][]string{{"run", "started", "seconds", "attempt", "client", "server", "test", "metric", "bytes",
 		"value", "unit", "limit", "derived", "iterations", "tool", "version", "placement", "accelerator", "emulated",
 		"command", "server_command", "error"}}
-	// A failed measurement has an empty value. A spreadsheet would include a 0 in its mean.
+	// A spreadsheet would include a 0 in its mean.
 	for _, s := range d.Samples {
 		value := ""
 		if s.Error == "" {
@@ -69,7 +67,7 @@ var markdownPage = show.MarkdownTemplate(markdownText, template.FuncMap{"orDash"
 
 // Markdown writes the texts and tables of the report for a page of a repository.
 func Markdown(w io.Writer, d record.Record) error {
-	// Markdown uses the page's model, so that the two outputs agree.
+	// The page's model makes both outputs agree.
 	return show.Wrapf(markdownPage.Execute(w, newPage(d)), "write the report of lab %q as Markdown", d.Lab)
 }
 

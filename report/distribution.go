@@ -12,14 +12,13 @@ import (
 	"github.com/rackless/rackless/study/stats"
 )
 
-// pairOf is whose latencies they are.
 func pairOf(d *record.Distribution, emulated bool) pair {
 	return pair{d.Client, d.Server, d.Emulated || emulated}
 }
 
-// usablePoints leaves the points that can be drawn. What a file says need not be so.
+// usablePoints can be drawn, unlike some in a file.
 func usablePoints(d *record.Distribution) []stats.Point {
-	// Quantiles must rise, and latencies must be positive because the axis is logarithmic.
+	// Latencies must be positive because the axis is logarithmic.
 	last := 0.0
 	return slices.DeleteFunc(slices.Clone(d.Points), func(p stats.Point) bool {
 		bad := !(p.Quantile >= last && p.Quantile < 1) || !(p.Us > 0) || math.IsInf(p.Us, 0)
@@ -35,7 +34,7 @@ type ranOf struct {
 	Run string
 }
 
-// distributionsOf returns the distributions of a pair, or nil if s combines several pairs.
+// distributionsOf returns nil for several pairs.
 func distributionsOf(d record.Record, s scope, run string) []ranOf {
 	var out []ranOf
 	for i := range d.Distributions {
@@ -51,14 +50,13 @@ func distributionCharts(id string, emulated bool, all []ranOf) []chart.Chart {
 	slices.SortStableFunc(all, func(a, b ranOf) int {
 		return cmp.Or(compareTests(a.Test, b.Test), cmp.Compare(a.Bytes, b.Bytes), cmp.Compare(a.Run, b.Run))
 	})
-	// For one result, a chart combines up to six distributions. In a comparison, each test and size has its own
-	// chart.
+	// In a comparison, each test and size has its own chart.
 	for len(all) > 0 {
 		n := slices.IndexFunc(all, func(d ranOf) bool {
 			return d.Run != "" && (d.Test != all[0].Test || d.Bytes != all[0].Bytes)
 		})
 		if n < 0 {
-			n = min(len(all), 6) // as many as there are colours
+			n = min(len(all), 6) // the number of colours
 		}
 		if c, ok := distributionChart(fmt.Sprintf("%s-%d", id, len(out)+1), emulated, all[:n]); ok {
 			out = append(out, c)
@@ -68,7 +66,6 @@ func distributionCharts(id string, emulated bool, all []ranOf) []chart.Chart {
 	return out
 }
 
-// distributionChart draws the cumulative distributions of latencies. ok is false if no distribution can be drawn.
 func distributionChart(id string, emulated bool, all []ranOf) (c chart.Chart, ok bool) {
 	title := "Latencies, to the slowest"
 	var curves []chart.Distribution
@@ -82,7 +79,7 @@ func distributionChart(id string, emulated bool, all []ranOf) (c chart.Chart, ok
 		if d.Run != "" {
 			title = "Latencies of " + se.Name
 			se = asRun(se, d.Run)
-			se.Color = se.Dash // one curve for each run, in the bar colours of the runs
+			se.Color = se.Dash // as the bars of the runs
 		}
 		curves = append(curves, chart.Distribution{Series: se, Points: usable, Title: func(p stats.Point) string {
 			return landmarkTitle(se.Name, p, emulated)

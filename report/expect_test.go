@@ -68,8 +68,7 @@ func TestExpectationsAreShown(t *testing.T) {
 	}
 }
 
-// Figures of an emulated adapter are judged by its wire and stay marked as emulated. A verdict about the setup is not
-// repeated.
+// An emulated adapter is judged by its wire, and the figures stay marked. A verdict about the setup is not repeated.
 func TestExpectationsOfAnEmulatedWireAreShown(t *testing.T) {
 	d := judged()
 	d.Emulated = true
@@ -99,7 +98,7 @@ func TestExpectationsOfAnEmulatedWireAreShown(t *testing.T) {
 	}
 }
 
-// Copies to and from GPUs are judged in their own unit, and on one node.
+// Copies are judged in their own unit, on one node.
 func TestExpectationsOfCopiesAreShown(t *testing.T) {
 	d := hardware(1.07)
 	d.Judgements = []expect.Judgement{{Test: "gpu_bandwidth_h2d", Client: "vm01", Metric: bench.MetricCopyBandwidth,
@@ -146,7 +145,7 @@ func TestDistributions(t *testing.T) {
 			t.Errorf("quantile %g is %g, want %g", q, us, want)
 		}
 	}
-	// The content of a file may be invalid.
+	// A file may be invalid.
 	d := got[0]
 	d.Points = append(d.Points[:0:0], d.Points...)
 	d.Points[3].Us, d.Points[5].Quantile = -1, 7

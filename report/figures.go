@@ -13,8 +13,8 @@ import (
 	"github.com/rackless/rackless/study/record"
 )
 
-// A pair is a direction between two nodes. It includes whether the figures are emulated, so that medians, charts and
-// matrices cannot mix emulated and hardware figures.
+// A pair is a direction between two nodes. With Emulated, medians, charts and matrices cannot mix emulated and hardware
+// figures.
 type pair struct {
 	Client, Server string
 	Emulated       bool
@@ -22,7 +22,6 @@ type pair struct {
 
 func (p pair) String() string { return between(p.Client, p.Server) }
 
-// between names the nodes of a measurement: two nodes, or the only one.
 func between(client, server string) string {
 	if server == "" {
 		return client
@@ -30,7 +29,7 @@ func between(client, server string) string {
 	return client + " to " + server
 }
 
-// A figureKey identifies a measurement. Samples with equal keys are repeats.
+// Samples with equal figureKeys are repeats.
 type figureKey struct {
 	Pair   pair
 	Test   string
@@ -38,18 +37,17 @@ type figureKey struct {
 	Metric string
 }
 
-// A spread describes the repeats of one measurement, or one measurement over many pairs.
+// A spread is of the repeats of one measurement, or of one measurement over many pairs.
 type spread struct {
 	N                int
 	Min, Median, Max float64
-	Decimals         int // the most that the tool printed
+	Decimals         int // the most of the tool
 }
 
-// short formats a figure with three digits, but no more decimals than the tool printed. For example, the median of
-// 0.25 and 0.28 would have three decimals.
+// short has three digits, but no more decimals than the tool printed: the median of 0.25 and 0.28 would have three.
 func (s spread) short(v float64) string { return show.Number(v, 3, s.Decimals) }
 
-// figure is like short, but with four digits.
+// figure has four digits.
 func (s spread) figure(v float64) string { return show.Number(v, 4, s.Decimals) }
 
 func (s spread) repeats() string {
@@ -61,8 +59,8 @@ func (s spread) repeats() string {
 
 type failure struct {
 	Sample  bench.Sample
-	Reason  string // Sample.Error, or the fault of its value
-	Retried bool   // a later attempt at the same measurement succeeded
+	Reason  string // or the fault of its value
+	Retried bool   // a later attempt succeeded
 
 	Emulated bool
 }
@@ -82,27 +80,27 @@ type results struct {
 	pairs    []pair
 	tests    []string
 	values   map[figureKey][]float64 // in measurement order
-	keys     []figureKey             // of values: by test, pair, size, metric
-	limits   map[figureKey]float64   // wire limits; 0 unless every repeat has one
-	derived  map[figureKey]bool      // computed for at least one repeat, because the tool printed 0
-	units    map[[2]string]string    // by test and metric, from the first sample with a unit
-	iters    map[figureKey][2]int64  // fewest and most iterations; keys have no Metric
+	keys     []figureKey             // by test, pair, size, metric
+	limits   map[figureKey]float64   // 0 unless every repeat has one
+	derived  map[figureKey]bool      // for a repeat, because the tool printed 0
+	units    map[[2]string]string    // by test and metric
+	iters    map[figureKey][2]int64  // fewest and most; keys have no Metric
 	failures []failure
-	emulated int // number of emulated samples, failed ones included
+	emulated int // with failed samples
 	total    int
 }
 
-// compareTests orders tests by bandwidth, latency, others; then by write, read, send, others.
+// with failed ones
 func compareTests(a, b string) int {
 	return cmp.Or(cmp.Compare(kindRank(a), kindRank(b)), cmp.Compare(verbRank(a), verbRank(b)), cmp.Compare(a, b))
 }
 
-// kindRank ranks a test by the suffix of perftest's programs.
+// kindRank ranks by the suffix of perftest's programs.
 func kindRank(test string) int {
 	return rank([]string{"_bw", "_lat"}, func(suffix string) bool { return strings.HasSuffix(test, suffix) })
 }
 
-// rank returns the index of the first element for which is returns true, or len(all).
+// rank returns len(all) if is never holds.
 func rank(all []string, is func(string) bool) int {
 	i := slices.IndexFunc(all, is)
 	if i < 0 {
@@ -111,13 +109,13 @@ func rank(all []string, is func(string) bool) int {
 	return i
 }
 
-// verbRank ranks write first, because RDMA is most often quoted by it.
+// RDMA is most often quoted by write.
 func verbRank(test string) int {
 	return rank([]string{"_write_", "_read_", "_send_"}, func(v string) bool { return strings.Contains(test, v) })
 }
 
-// fault returns the reason that a sample is not a figure, or "". A zero is a failure: perftest prints 0.000 for
-// everything and exits with status 0 if it could not calibrate its clock.
+// fault says why a sample is no figure, or "". Without a calibrated clock perftest prints 0.000 for everything and
+// exits with status 0.
 func fault(s bench.Sample) string {
 	m := bench.MetricOf(s.Metric)
 	switch {
@@ -137,7 +135,6 @@ func fault(s bench.Sample) string {
 	return ""
 }
 
-// collect sorts the samples into figures and failures. Every sample is one or the other.
 func collect(d record.Record) *results {
 	r := &results{values: make(map[figureKey][]float64), derived: make(map[figureKey]bool),
 		limits: make(map[figureKey]float64), units: make(map[[2]string]string), iters: make(map[figureKey][2]int64),
@@ -145,7 +142,6 @@ func collect(d record.Record) *results {
 	compare := nodeOrder(d.Nodes)
 	comparePairs := func(a, b pair) int {
 		switch {
-		// Hardware figures come before emulated ones, so that the two are not confused.
 		case a.Emulated == b.Emulated:
 			return cmp.Or(compare(a.Client, b.Client), compare(a.Server, b.Server))
 		case a.Emulated:
@@ -167,17 +163,16 @@ func collect(d record.Record) *results {
 		if _, ok := r.values[k]; !ok {
 			r.keys = append(r.keys, k)
 		}
-		// Keep the least limit of all repeats, so that a figure is not compared with more than each repeat could
-		// reach.
+		// A figure is not compared with more than each repeat could reach.
 		if have, ok := r.limits[k]; !ok || s.Limit < have {
-			r.limits[k] = s.Limit // 0 means unknown and is less than any limit
+			r.limits[k] = s.Limit // 0 means unknown
 		}
 		r.values[k] = append(r.values[k], s.Value)
 		r.derived[k] = r.derived[k] || s.Derived
 		if of := [2]string{s.Test, s.Metric}; r.units[of] == "" {
 			r.units[of] = s.Unit
 		}
-		// Iterations belong to a run, so all its metrics have the same.
+		// All metrics of a run have the same.
 		k.Metric = ""
 		it, ok := r.iters[k]
 		if !ok {
@@ -198,25 +193,24 @@ func collect(d record.Record) *results {
 	return r
 }
 
-// unitOf returns the unit of a test's metric. For an unknown metric, it is the unit of the samples.
 func (r *results) unitOf(test, metric string) string {
 	return cmp.Or(bench.MetricOf(metric).Unit, r.units[[2]string{test, metric}])
 }
 
-// nodeOrder returns a comparison of node names by their order in the lab. Unknown names come last, sorted.
+// nodeOrder puts unknown names last, sorted.
 func nodeOrder(nodes []record.Node) func(a, b string) int {
 	names := lists.Map(nodes, func(n record.Node) string { return n.Name })
 	place := func(name string) int { return rank(names, func(n string) bool { return n == name }) }
 	return func(a, b string) int { return cmp.Or(cmp.Compare(place(a), place(b)), cmp.Compare(a, b)) }
 }
 
-// compareMetrics orders metrics as package bench lists them. Unknown metrics come last, sorted by name.
+// compareMetrics follows package bench, with unknown metrics last.
 func compareMetrics(a, b string) int {
 	return cmp.Or(cmp.Compare(bench.MetricOf(a).Place, bench.MetricOf(b).Place), cmp.Compare(a, b))
 }
 
-// retried reports whether a later attempt at the failed measurement succeeded. If the size is unknown, the commands
-// must be equal, because "-a" and a single size are different measurements.
+// retried reports a later success. If the size is unknown, commands must be equal: "-a" and a single size are different
+// measurements.
 func retried(samples []bench.Sample, failed bench.Sample) bool {
 	return slices.ContainsFunc(samples, func(s bench.Sample) bool {
 		if s.Test != failed.Test || s.Client != failed.Client || s.Server != failed.Server ||
@@ -230,17 +224,16 @@ func retried(samples []bench.Sample, failed bench.Sample) bool {
 	})
 }
 
-// spreadOf describes values. There must be at least one.
+// spreadOf takes at least one value.
 func spreadOf(values []float64) spread {
 	v := slices.Sorted(slices.Values(values))
 	n := len(v)
 	return spread{N: n, Min: v[0], Median: v[(n-1)/2] + (v[n/2]-v[(n-1)/2])/2, Max: v[n-1],
-		// The most decimals of any repeat: beside 1.25, 1.5 was printed as 1.50. No tool prints fewer than two, but a
-		// float64 loses trailing zeros.
+		// The most decimals of any repeat, because a float64 loses trailing zeros. No tool prints fewer than two.
 		Decimals: max(2, lists.Max(v, show.Decimals))}
 }
 
-// spreadOfMedians describes the medians of pairs. It has no more decimals than the repeats.
+// spreadOfMedians has no more decimals than the repeats.
 func spreadOfMedians(of []spread) spread {
 	all := spreadOf(lists.Map(of, func(s spread) float64 { return s.Median }))
 	all.Decimals = lists.Max(of, func(s spread) int { return s.Decimals })

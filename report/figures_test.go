@@ -316,7 +316,7 @@ func TestPairsAreComparedInAListOrInAMatrixButNotInBoth(t *testing.T) {
 	for name, c := range map[string]struct {
 		nodes           int
 		pairs           [][2]int
-		lists, matrices int // one matrix for each of six tests
+		lists, matrices int // a matrix for each of six tests
 	}{
 		"few pairs have charts instead":   {3, [][2]int{{1, 0}, {2, 0}, {2, 1}}, 0, 0},
 		"a star":                          {5, star(5), 1, 0},

@@ -17,8 +17,8 @@ import (
 	"github.com/rackless/rackless/study/appraise"
 )
 
-// JUnit's report format, as continuous integration servers read it: a suite for each kind of subject and a case for
-// each finding. Failed findings become failures, and unknown ones become errors.
+// JUnit's format: a suite for each kind of subject and a case for each finding. Failed findings become failures,
+// unknown ones errors.
 type (
 	junitSuites struct {
 		XMLName xml.Name `xml:"testsuites"`
@@ -53,10 +53,9 @@ type (
 
 // JUnit writes findings as a JUnit report. Characters that XML cannot hold are replaced.
 func JUnit(w io.Writer, all []finding.Finding) error {
-	// Errors are separate from failures: a check that could not read its input says nothing about the lab, so a CI
-	// job may be rerun for errors alone.
+	// A check that could not read its input says nothing about the lab, so a CI job may be rerun for errors alone.
 	report := junitSuites{Name: "rackless verify"}
-	// Faults spread in this order: a fault of the host shows up in the nodes too.
+	// A fault of the host shows up in the nodes too.
 	for _, name := range []string{"host", "virtual machines", "nodes"} {
 		suite := junitSuite{Name: name}
 		for _, f := range all {
@@ -88,7 +87,7 @@ func (r junitSuites) write(w io.Writer) error {
 type Step struct {
 	Name  string
 	Took  time.Duration
-	Error string // the reason of a failure; empty if it passed
+	Error string // empty if it passed
 }
 
 // JUnitSteps writes the steps of a run as a JUnit report with one suite.
@@ -116,7 +115,7 @@ func suiteOf(f finding.Finding) string {
 	return "nodes"
 }
 
-// add adds a finding as a case. Its message is the found state, because continuous integration servers show it first.
+// The message is the found state, which servers show first.
 func (s *junitSuite) add(f finding.Finding) {
 	c := junitCase{Class: f.Code + "." + f.ID, Name: f.Subject + ": " + f.Title}
 	reason := &junitReason{Message: f.Have, Type: f.Code,
@@ -136,8 +135,8 @@ func (s *junitSuite) add(f finding.Finding) {
 	s.Cases = append(s.Cases, c)
 }
 
-// FoldedFindings is like Findings if each line fits into width columns, of which 0 is no limit. Otherwise, the checks
-// of a node that are OK become one line, so that the others are not lost among lines that wrap.
+// FoldedFindings is like Findings if lines fit into width columns; 0 is no limit. Otherwise a node's checks that are OK
+// become one line, so that the others are not lost among lines that wrap.
 func FoldedFindings(all []finding.Finding, color bool, width int) (said string, folded bool) {
 	for line := range strings.Lines(Findings(all, false)) {
 		line = strings.TrimSuffix(line, "\n")
@@ -180,7 +179,7 @@ func Findings(all []finding.Finding, color bool) string {
 	status := map[finding.Status]string{finding.OK: t.Colored("ok     ", text.FgGreen),
 		finding.Failed: t.Colored("FAILED ", text.FgRed), finding.Unknown: t.Colored("unknown", text.FgYellow)}
 	all = show.Clean(all, words.Visible)
-	// Use plain columns, so that grep finds a finding as a whole line with the same words in front each time.
+	// Plain columns let grep find a finding as a whole line.
 	subject, title := 0, 0
 	for _, f := range all {
 		subject, title = max(subject, len(f.Subject)), max(title, len(f.Title))
@@ -201,7 +200,7 @@ func Findings(all []finding.Finding, color bool) string {
 	return w.String()
 }
 
-// Appraisal returns a table of figures compared with a machine, followed by remarks on each.
+// Appraisal returns a table of figures compared with a machine, and remarks.
 func Appraisal(r *appraise.Result) string {
 	g := show.NewGrid("test", "bytes>", "measured>", "unit", "verdict")
 	for _, f := range r.Figures {
@@ -238,11 +237,9 @@ func Appraisal(r *appraise.Result) string {
 	return b.String()
 }
 
-// Deviations returns a table with one row for each figure of the baseline, including figures that the measurement
-// lacks.
+// Deviations returns one row for each figure of the baseline, including missing ones.
 func Deviations(all []expect.Deviation) *show.Grid {
 	g := show.NewGrid("", "test", "pair", "metric", "bytes>", "baseline>", "measured>", "unit", "change>", "why")
-	// A figure that failed or is missing has no value; its row has the reason instead.
 	for _, x := range all {
 		measured, change := "", ""
 		if x.Measured != nil {

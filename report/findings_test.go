@@ -24,7 +24,7 @@ func TestFindingsSayBelowWhatIsNotOKWhatWasWanted(t *testing.T) {
 	}
 }
 
-// Where a line would wrap, the checks that are OK have a line for each node; the others stay.
+// Checks that are OK have a line for each node; the others stay.
 func TestFindingsFoldByNodeIfTheyDoNotFit(t *testing.T) {
 	var all []finding.Finding
 	for _, subject := range []string{"vm00 eth0", "vm01 eth0", "vm00", "vm01", "lab"} {

@@ -17,7 +17,7 @@ import (
 	"github.com/rackless/rackless/study/record"
 )
 
-// fixtures are the reports in testdata that several tests use, by file name. All their figures are made up.
+// fixtures are in testdata; all figures are made up.
 var fixtures = []string{"two-nodes", "failures"}
 
 func TestFixturesAreWhatTheirGeneratorsMake(t *testing.T) {
@@ -42,7 +42,7 @@ func loadFixture(t testing.TB, name string) record.Record {
 	return d
 }
 
-// marshalFixture formats a report with one sample on each line, so that diffs of changes are readable.
+// marshalFixture has one sample on each line, for readable diffs.
 func marshalFixture(t *testing.T, d record.Record) []byte {
 	t.Helper()
 	samples := d.Samples
@@ -67,7 +67,6 @@ func marshalFixture(t *testing.T, d record.Record) []byte {
 	return out.Bytes()
 }
 
-// sizes returns the powers of two from 2^first to 2^last.
 func sizes(first, last, step int) []int64 {
 	var out []int64
 	for e := first; e <= last; e += step {
@@ -76,7 +75,7 @@ func sizes(first, last, step int) []int64 {
 	return out
 }
 
-// jitter returns a factor near 1 that depends only on its arguments.
+// jitter is near 1 and depends only on its arguments.
 func jitter(of ...any) float64 {
 	h := fnv.New32a()
 	fmt.Fprintln(h, of...)
@@ -85,7 +84,6 @@ func jitter(of ...any) float64 {
 
 var started = time.Date(2026, 3, 14, 9, 26, 53, 0, time.UTC)
 
-// synthetic makes up a lab and its perftest results, in the range of an emulated lab.
 func synthetic(nodes int, pairs [][2]int, bytes []int64) record.Record {
 	d := record.Record{
 		Lab: "demo", Title: fmt.Sprintf("Synthetic report of %d nodes", nodes), Generated: started.Add(time.Hour),
@@ -140,7 +138,6 @@ func syntheticRun(client, server record.Node, test string, n int64, attempt int)
 	var out []bench.Sample
 	add := func(metric, unit string, v float64) {
 		s := base
-		// Tools print few decimals, six for message rates.
 		s.Metric, s.Unit, s.Value = metric, unit, math.Max(1e-6, math.Round(v*1e6)/1e6)
 		if unit == "us" {
 			s.Value = math.Round(v*100) / 100
@@ -153,7 +150,7 @@ func syntheticRun(client, server record.Node, test string, n int64, attempt int)
 		microseconds *= 1.6
 	}
 	if test[len(test)-3:] == "_bw" {
-		rate := 1 / microseconds * 4 // Mpps, with several messages in flight
+		rate := 1 / microseconds * 4 // Mpps, several in flight
 		rate = math.Min(rate, 0.25*j*1e3/float64(n)/8)
 		add(bench.MetricBWPeak, "Gb/s", rate*float64(n)*8/1e3*1.2)
 		add(bench.MetricBWAverage, "Gb/s", rate*float64(n)*8/1e3)
@@ -170,7 +167,7 @@ func syntheticRun(client, server record.Node, test string, n int64, attempt int)
 	return out
 }
 
-// syntheticFailures makes up a short run of three nodes with failures and repeats, at one size.
+// syntheticFailures has three nodes with failures and repeats, at one size.
 func syntheticFailures() record.Record {
 	d := synthetic(3, nil, nil)
 	d.Title = "Synthetic report with failures"

@@ -16,32 +16,31 @@ import (
 	"github.com/rackless/rackless/study/record"
 )
 
-// A gpuTable shows the bandwidths between two nodes of tests that name a NIC and memory of GPUs: each GPU by each NIC,
-// main memory beside, and the proof.
+// A gpuTable has bandwidths of each GPU by each NIC, main memory beside, and the proof.
 type gpuTable struct {
 	Title    string
 	Emulated bool
-	// Grid has the bandwidths one way, with a row for each memory and a column for each NIC.
+	// Grid is one way, with rows for memories and columns for NICs.
 	Heads []string
 	Grid  [][]string
-	// Rows are all figures with their proof, by NIC and memory. Columns are their heads.
+	// Rows are all figures with their proof. Columns are the heads.
 	Columns []string
 	Rows    [][]string
 	Notes   []string
 }
 
-// A gpuPlace is a row of a gpuTable: memory of a GPU, or main memory if gpu is -1, by a NIC.
+// gpu is -1 for main memory.
 type gpuPlace struct{ nic, gpu int }
 
 type gpuFigures struct {
 	one, both      []float64 // Gb/s, of the repeats
 	failed         [2]bool   // one way, both ways
 	proof          bench.VRAM
-	proven, absent bool // some samples have a proof, some have none
+	proven, absent bool // some samples have a proof, some not
 	runs           []string
 }
 
-// gpuTables returns a table for each pair of nodes, or none if no test names both a GPU and a NIC.
+// gpuTables needs a test that names both a GPU and a NIC.
 func gpuTables(d record.Record) []gpuTable {
 	var pairs []pair
 	all := map[pair]map[gpuPlace]*gpuFigures{}
@@ -94,7 +93,7 @@ func (f *gpuFigures) add(s bench.Sample, both bool) {
 	switch {
 	case s.VRAM == nil:
 		f.absent = true
-	case !slices.Contains(f.runs, s.Run): // sizes of one run share its proof
+	case !slices.Contains(f.runs, s.Run): // sizes of a run share its proof
 		f.runs, f.proven = append(f.runs, s.Run), true
 		for _, m := range []struct{ to, from *bench.Moved }{{&f.proof.Client, &s.VRAM.Client},
 			{&f.proof.Server, &s.VRAM.Server}} {
@@ -111,7 +110,6 @@ func boolIndex(b bool) int {
 	return 0
 }
 
-// figure returns the median, or a word if there is none.
 func (f *gpuFigures) figure(both bool) string {
 	if f == nil {
 		return "-"
@@ -137,7 +135,7 @@ func newGPUTable(p pair, all map[gpuPlace]*gpuFigures, paths []record.GPUPath) g
 	slices.Sort(nics)
 	slices.Sort(gpus)
 	nics, gpus = slices.Compact(nics), slices.Compact(gpus)
-	path := func(gpu, nic int) string { // "PIX", or "PIX, SYS" if the two nodes differ
+	path := func(gpu, nic int) string { // "PIX, SYS" if the nodes differ
 		var found []string
 		for _, g := range paths {
 			if (g.Node == p.Client || g.Node == p.Server) && g.GPU == gpu && g.NIC == nic && g.Path != "" {
@@ -213,8 +211,7 @@ func nicName(p pair, nic int, paths []record.GPUPath) string {
 	return fmt.Sprintf("NIC %d", nic)
 }
 
-// withoutGPUTable returns the data without the figures that gpuTables shows, which have a test for each GPU and NIC.
-// Failures stay, and so do judgements of figures of hardware.
+// withoutGPUTable drops the figures of gpuTables. Failures and judgements of hardware stay.
 func withoutGPUTable(d record.Record) record.Record {
 	shown := func(test string) bool {
 		e, err := tool.EngineByName(test)
@@ -233,7 +230,6 @@ func withoutGPUTable(d record.Record) record.Record {
 	return d
 }
 
-// gpuTables prints the tables, and reports whether there are any.
 func (t *terminal) gpuTables(d record.Record) bool {
 	all := gpuTables(d)
 	for _, g := range all {
@@ -252,7 +248,7 @@ func (g gpuTable) rows() show.MarkdownTable {
 	return show.MarkdownTable{Heads: g.Columns, Rows: g.Rows}
 }
 
-// modelledRates returns the rates that profiles set for paths, from the fastest to the slowest.
+// modelledRates is from the fastest to the slowest.
 func modelledRates(paths []record.GPUPath) string {
 	paths = slices.Clone(paths)
 	slices.SortStableFunc(paths, func(a, b record.GPUPath) int { return cmp.Compare(b.ModelledBits, a.ModelledBits) })

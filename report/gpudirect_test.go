@@ -9,8 +9,7 @@ import (
 	"github.com/rackless/rackless/study/record"
 )
 
-// gpuRecord is a measurement of suite gpudirect on nodes with a NIC and two GPUs: GPU 0 was measured, and GPU 1 failed
-// one way.
+// In gpuRecord, GPU 0 was measured, and GPU 1 failed one way.
 func gpuRecord() record.Record {
 	d := record.Record{Lab: "gpu", Emulated: true, Nodes: []record.Node{{Name: "vm00"}, {Name: "vm01"}}}
 	d.Environment = []record.Fact{{Key: record.FactModelled, Value: "profile h20: pix 195"}}
@@ -66,7 +65,7 @@ RULE
 	if table != want {
 		t.Errorf("got:\n%s\nwant:\n%s", table, want)
 	}
-	// Their tests have no tables of their own, and the failure is told.
+	// The failure is told.
 	if rest := b.String(); strings.Contains(rest, "average bandwidth and message rate") ||
 		!strings.Contains(rest, "attempt 1: no memory") ||
 		!strings.Contains(rest, "Rates by path are modelled: profile h20: pix 195.") {
@@ -98,7 +97,7 @@ func TestPagesWithGPUsByNICs(t *testing.T) {
 	}
 }
 
-// Measurements without memory of GPUs have no such table, whether they name a NIC or not.
+// Also if they name a NIC.
 func TestNoTableWithoutGPUs(t *testing.T) {
 	t.Parallel()
 	d := gpuRecord()
@@ -112,7 +111,7 @@ func TestNoTableWithoutGPUs(t *testing.T) {
 	}
 }
 
-// Rates that a profile sets are called modelled, and other paths have no such note.
+// Other paths have no such note.
 func TestModelledRatesAreCalledModelled(t *testing.T) {
 	t.Parallel()
 	const note = "Modelled: the adapters reach GPUs no faster than the profile of the nodes says, by path: PIX 195 " +

@@ -16,15 +16,13 @@ import (
 	"github.com/rackless/rackless/study/record"
 )
 
-// hostile is text that tries to break out of HTML text, attributes, styles, comments, SVG, and terminal output.
+// hostile tries to break out of HTML text, attributes, styles, comments, SVG, and terminal output.
 const hostile = `"'><script>alert(1)</script><img src=x onerror=alert(1)><style>*{display:none}</style>` +
 	`</title></svg></style><!--` + "`" + `{{.}}javascript:alert(1)` + "\x1b[2J\x1b]0;owned\x07\u202e\x00\xff"
 
-// hostImage matches the only image of a page: the picture of the machine. Its content is base64, so that no part of
-// it can be taken for a part of the page.
+// hostImage has base64, so that no part of it can be taken for a part of the page.
 var hostImage = regexp.MustCompile(`<img src="data:image/svg&#43;xml;base64,[A-Za-z0-9/=&#;]+" alt="[^"<>]+">`)
 
-// hostileData returns a report of one pair of nodes, with the hostile text in every text field.
 func hostileData() record.Record {
 	d := synthetic(2, [][2]int{{1, 0}}, []int64{2, 64, 65536})
 	d.Samples = append(d.Samples, bench.Sample{Error: "x", Server: "vm00"}, bench.Sample{Metric: "unheard of", Value: 3,
@@ -34,7 +32,7 @@ func hostileData() record.Record {
 	return d
 }
 
-// poison appends the hostile text to every string except strings that affect how a value is classified.
+// poison leaves strings that classify a value.
 func poison(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.String:
@@ -49,7 +47,7 @@ func poison(v reflect.Value) {
 		for i := range v.NumField() {
 			switch name := v.Type().Field(i).Name; {
 			case !v.Type().Field(i).IsExported(), name == "Metric", name == "Unit": // makes a figure a failure
-			case name == "Error" && v.Field(i).String() == "": // a text here would turn a figure into a failure
+			case name == "Error" && v.Field(i).String() == "": // a figure would become a failure
 			case name == "Status" && v.Field(i).String() != "odd":
 			default:
 				poison(v.Field(i))
@@ -107,7 +105,7 @@ func TestHostileTextCannotControlATerminal(t *testing.T) {
 	}
 }
 
-// A field that Clean misses would reach a terminal or a page unchanged.
+// A missed field would reach a terminal or a page unchanged.
 func TestCleanReachesEveryField(t *testing.T) {
 	d := hostileData()
 	before := fmt.Sprintf("%+v", d)

@@ -9,8 +9,6 @@ import (
 	"pgregory.net/rapid"
 )
 
-// checkAxis checks the properties of every axis: it encloses the values, its ticks are few and in order, and values
-// map to points between its ends.
 func checkAxis(t *rapid.T, a Axis, lo, hi float64) {
 	const rounding = 1 + 1e-6
 	a = a.Over(100, 400)
@@ -49,7 +47,7 @@ func TestAxesHoldTheirValues(t *testing.T) {
 }
 
 func TestTicksAreRoundNumbers(t *testing.T) {
-	text := func(a Axis) string { // along the height of a plot
+	text := func(a Axis) string {
 		var out []string
 		for _, v := range a.Over(plotHeight, 0).Ticks {
 			out = append(out, a.Label(v))

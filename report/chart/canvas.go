@@ -12,15 +12,15 @@ import (
 	"github.com/rackless/rackless/report/show"
 )
 
-// Template defines "chart", which renders a Chart as a figure element. Page templates are parsed together with it.
+// Template defines "chart", which renders a Chart as a figure element.
 //
 //go:embed chart.html
 var Template string
 
-// A Chart is a picture ready for rendering: paths and texts, from back to front.
+// A Chart is a picture: paths and texts, from back to front.
 type Chart struct {
-	ID, Title, Desc string // Desc replaces the picture for screen readers
-	Class           string // "wide" or "narrow" if there is a variant for each kind of screen
+	ID, Title, Desc string // Desc is for screen readers
+	Class           string // "wide" or "narrow" for variants by screen
 	Emulated        bool   // marked in the title
 	Width, Height   int
 	Shapes          []Shape
@@ -31,20 +31,20 @@ type Shape struct {
 	Class, D   string
 	X, Y, Text string
 	Title      string // shown by browsers on hover
-	Value      string // exact value of the figure, for programs; empty if there is no figure
-	Bytes      int64  // message size of that figure, or 0
+	Value      string // exact, for programs; empty without a figure
+	Bytes      int64  // message size, or 0
 }
 
-// Dimensions in units of the viewBox. A chart of width 400 fits a phone, with text of size 12 still readable; a
-// laptop shows two or three charts in a row.
+// In units of the viewBox. A width of 400 fits a phone, with text of size 12 readable; a laptop shows two or three in a
+// row.
 const (
 	Width      = 400
 	Margin     = 8  // around texts
-	Inset      = 22 // of the plot: half the width of the longest tick label
+	Inset      = 22 // half the longest tick label
 	LineHeight = 16
 )
 
-// Fonts of the charts, matching the style sheet.
+// Fonts match the style sheet.
 var (
 	TextFont = show.Font{Size: 12}
 	tickFont = show.Font{Size: 11}
@@ -61,7 +61,7 @@ func New(id, title string, width int) *Canvas {
 	return &Canvas{Chart: Chart{ID: id, Title: title, Width: width}, Y: 4}
 }
 
-// Path adds a path with a class of the style sheet.
+// Path adds a path.
 func (c *Canvas) Path(class, d, title string) {
 	c.Shapes = append(c.Shapes, Shape{Class: class, D: d, Title: title})
 }
@@ -71,20 +71,19 @@ func (c *Canvas) Rect(class string, x, y, w, h float64, title string) {
 	c.Path(class, Path("M%s %sh%sv%sh-%sz", x, y, w, h, w), title)
 }
 
-// Box adds a rectangle with round corners. All sizes are whole units.
+// Box adds a rectangle with round corners, in whole units.
 func (c *Canvas) Box(class string, x, y, w, h, r int, title string) {
 	corner := func(dx, dy int) string { return fmt.Sprintf("a%d %[1]d 0 0 1 %d %d", r, dx, dy) }
 	c.Path(class, fmt.Sprintf("M%d %dh%d%sv%d%sh-%[3]d%[7]sv-%[5]d%[8]sz", x+r, y, w-2*r, corner(r, r), h-2*r,
 		corner(-r, r), corner(-r, -r), corner(r, -r)), title)
 }
 
-// Text adds a line of text. Text does not cut it: the caller must make sure that it fits.
+// Text adds a line of text. The caller makes sure that it fits.
 func (c *Canvas) Text(class string, x, y float64, s string) {
 	c.Shapes = append(c.Shapes, Shape{Class: class, X: Px(x), Y: Px(y), Text: s})
 }
 
-// Paragraph writes text across the width of the chart in as many lines as needed. SVG does not wrap text, so
-// Paragraph breaks the lines with the font's glyph widths.
+// Paragraph breaks text into lines by the font's glyph widths, because SVG does not wrap.
 func (c *Canvas) Paragraph(class string, f show.Font, s string) {
 	for _, line := range f.Lines(s, c.Width-2*Margin) {
 		c.Y += LineHeight
@@ -95,13 +94,13 @@ func (c *Canvas) Paragraph(class string, f show.Font, s string) {
 // Note is a Paragraph of small text.
 func (c *Canvas) Note(s string) { c.Paragraph("tick", tickFont, s) }
 
-// Done returns the chart, cut to the height of its content.
+// Done returns the chart, cut to its content.
 func (c *Canvas) Done() Chart {
 	c.Height = int(math.Ceil(c.Y)) + 4
 	return c.Chart
 }
 
-// XAxis draws the labels of a horizontal axis below the plot. The grid lines are drawn by Strip and Plot.
+// XAxis draws labels below the plot; Strip and Plot draw the grid.
 func (c *Canvas) XAxis(a Axis) {
 	c.Y += 14
 	for _, v := range a.Ticks {
@@ -111,16 +110,16 @@ func (c *Canvas) XAxis(a Axis) {
 	}
 }
 
-// AxisName writes the name of an axis, right-aligned on its own line.
+// AxisName writes right-aligned on a line of its own.
 func (c *Canvas) AxisName(s string) {
 	c.Y += LineHeight
 	c.Text("tick r", float64(c.Width-Margin), c.Y-4, tickFont.Fit(s, c.Width-2*Margin))
 }
 
-// Strip draws the background and grid of one row of a plot.
+// Strip draws background and grid of one row.
 func (c *Canvas) Strip(a Axis, height float64) (top, middle float64) {
 	top = c.Y + 2
-	// 14 units beyond both ends, so that an estimate at the end of the axis, a disc of radius 7, stays on the ground.
+	// 14 units keep a disc of radius 7 at the end of the axis on the ground.
 	c.Rect("ground", a.From-14, top, a.To-a.From+28, height, "")
 	for _, v := range a.Ticks {
 		c.Path("grid", Path("M%s %sv%s", a.At(v), top, height), "")
@@ -129,13 +128,13 @@ func (c *Canvas) Strip(a Axis, height float64) (top, middle float64) {
 	return top, top + height/2
 }
 
-// LabelWidth returns the width of a tick label, or of any text in that font.
+// LabelWidth returns the width of text in the font of ticks.
 func LabelWidth(s string) float64 { return float64(tickFont.Width(s)) }
 
-// Px formats a coordinate to a tenth of a unit, which is finer than any screen can show.
+// Px formats a coordinate to a tenth of a unit, finer than any screen.
 func Px(v float64) string { return strings.TrimSuffix(fmt.Sprintf("%.1f", v), ".0") }
 
-// Path formats the path of an SVG element. Each %s of the format is a coordinate.
+// Path formats an SVG path; each %s is a coordinate.
 func Path(format string, coordinates ...float64) string {
 	px := make([]any, len(coordinates))
 	for i, v := range coordinates {
@@ -144,10 +143,10 @@ func Path(format string, coordinates ...float64) string {
 	return fmt.Sprintf(format, px...)
 }
 
-// A Line is the SVG path of a line through points.
+// A Line is the SVG path of a line.
 type Line []byte
 
-// To extends the line to a point. The first call sets the start.
+// To extends the line; the first call sets the start.
 func (l *Line) To(x, y float64) {
 	verb := "L"
 	if len(*l) == 0 {
@@ -163,7 +162,7 @@ func Circle(x, y, r float64) string {
 	return Path("M%s %sa%s %s 0 1 0 %s 0a%s %s 0 1 0 -%s 0z", x-r, y, r, r, 2*r, r, r, 2*r)
 }
 
-// Marker returns the path of a series' marker. The shape tells series apart when colours cannot.
+// Marker returns a marker's path. Its shape tells series apart if colours cannot.
 func Marker(shape int, x, y float64) string {
 	switch shape % 4 {
 	case 1: // square
@@ -176,14 +175,14 @@ func Marker(shape int, x, y float64) string {
 	return Circle(x, y, 3.2)
 }
 
-// An Axis maps values to coordinates of a picture.
+// An Axis maps values to coordinates.
 type Axis struct {
 	Lo, Hi   float64 // values at the two ends
-	From, To float64 // coordinates of the ends; falling for a vertical axis, as SVG counts downwards
+	From, To float64 // falling for a vertical axis, as SVG counts downwards
 	Log      bool
 	Ticks    []float64
 	Label    func(float64) string // formats a tick
-	// Candidates are sets of ticks, from fine to coarse. Over picks one when From and To are known.
+	// Candidates are sets of ticks, from fine to coarse. Over picks one.
 	Candidates [][]float64
 }
 
@@ -195,10 +194,9 @@ func (a Axis) At(v float64) float64 {
 	return a.From + (a.To-a.From)*(v-a.Lo)/(a.Hi-a.Lo)
 }
 
-// maxTicks limits the ticks of an axis. More do not help a reader.
 const maxTicks = 8
 
-// Over lays the axis out between two coordinates and picks the finest candidate whose labels do not overlap.
+// Over lays the axis out with the finest candidate whose labels do not overlap.
 func (a Axis) Over(from, to float64) Axis {
 	a.From, a.To = from, to
 	for _, ticks := range a.Candidates {
@@ -207,22 +205,21 @@ func (a Axis) Over(from, to float64) Axis {
 			return a
 		}
 	}
-	a.Ticks = a.Ticks[:min(len(a.Ticks), 1)] // reached only if a single label is as wide as the plot
+	a.Ticks = a.Ticks[:min(len(a.Ticks), 1)] // only if one label is as wide as the plot
 	return a
 }
 
-// fits reports whether there are between one and maxTicks ticks, and their labels are distinct and at least six units
-// apart.
+// fits: labels are distinct and at least six units apart.
 func (a Axis) fits() bool {
 	end, last := math.Inf(-1), ""
 	for _, v := range a.Ticks {
 		label := a.Label(v)
 		half := float64(tickFont.Width(label)) / 2
-		if a.To < a.From { // vertical axis: the labels stand above each other
+		if a.To < a.From { // vertical
 			half = float64(tickFont.Size) / 2
 		}
 		at := math.Abs(a.At(v) - a.From)
-		// On a short axis, neighbours may differ only in a digit that is not shown.
+		// Neighbours may differ only in a digit that is not shown.
 		if at-half <= end+6 || label == last {
 			return false
 		}
@@ -231,15 +228,14 @@ func (a Axis) fits() bool {
 	return len(a.Ticks) > 0 && len(a.Ticks) <= maxTicks
 }
 
-// LinearAxis returns an axis that starts at zero, so that lengths on it are proportional to values. It ends at the
-// first tick at or above top and has at most six steps.
+// LinearAxis starts at zero, so that lengths are proportional to values. It ends at the first tick at or above top.
 func LinearAxis(top float64) Axis {
 	if top <= 0 {
 		top = 1
 	}
 	for _, ticks := range Steps(0, top) {
 		step := ticks[1]
-		// 1e-9: if top is a tick except for rounding, do not add a step.
+		// 1e-9 is for rounding.
 		if n := math.Ceil(top/step - 1e-9); n <= 6 {
 			hi := n * step
 			return Axis{Hi: hi, Label: show.Tick, Candidates: [][]float64{multiples(step, 0, hi)}}
@@ -248,16 +244,16 @@ func LinearAxis(top float64) Axis {
 	panic("a step of half of top or more is among the steps")
 }
 
-// SizeAxis returns an axis of message sizes: logarithmic to base two, with ticks at powers of two.
+// SizeAxis is logarithmic, with ticks at powers of two.
 func SizeAxis(smallest, largest int64) Axis {
-	// 62: a tick must fit an int64
+	// 62: fits an int64
 	first, last := bits.Len64(uint64(smallest))-1, min(bits.Len64(uint64(largest-1)), 62)
 	last = max(last, first+1)
 	a := Axis{Lo: math.Ldexp(1, first), Hi: math.Ldexp(1, last), Log: true,
 		Label: func(v float64) string { return show.Size(int64(v)) }}
 	for every := 1; every <= last-first; every++ {
 		var ticks []float64
-		// Ldexp is exact, so a tick is exactly a power of two and prints as "8 KiB".
+		// Ldexp is exact, so a tick prints as "8 KiB".
 		for e := first; e <= last; e += every {
 			ticks = append(ticks, math.Ldexp(1, e))
 		}
@@ -266,13 +262,13 @@ func SizeAxis(smallest, largest int64) Axis {
 	return a
 }
 
-// ValueAxis returns an axis for values of a metric. It is logarithmic if a linear axis would crowd the small values,
-// and need not start at zero, because readers take points and not lengths from it.
+// ValueAxis is logarithmic if a linear axis would crowd small values. It need not start at zero: readers take points
+// and not lengths from it.
 func ValueAxis(lo, hi float64) Axis {
 	if lo > 0 && hi/lo > 8 {
 		return LogAxis(lo, hi)
 	}
-	// Keep the axis wide enough that its ticks differ within the four digits that they show.
+	// Ticks must differ within the four digits that they show.
 	pad := max(0.05*(hi-lo), 0.002*max(math.Abs(lo), math.Abs(hi)), 1e-9)
 	a := Axis{Lo: lo - pad, Hi: hi + pad, Label: show.Tick}
 	if lo >= 0 && a.Lo < 0 {
@@ -282,29 +278,27 @@ func ValueAxis(lo, hi float64) Axis {
 	return a
 }
 
-// LogAxis returns a logarithmic axis for values above zero, with a little room at both ends.
+// LogAxis is for values above zero, with a little room at both ends.
 func LogAxis(lo, hi float64) Axis {
 	a := Axis{Lo: lo / 1.1, Hi: hi * 1.1, Log: true, Label: show.Tick}
 	a.Candidates = LogTicks(a.Lo, a.Hi)
 	return a
 }
 
-// multiples returns the multiples of step from lo to hi. It multiplies instead of adding, because sums of 0.1 drift
-// away from the labels.
+// multiples multiplies: sums of 0.1 drift away from the labels.
 func multiples(step, lo, hi float64) []float64 {
 	var ticks []float64
-	// + 0 turns the minus zero that Ceil may return into 0.
+	// + 0 turns minus zero into 0.
 	for k := math.Ceil(lo/step-1e-9) + 0; k*step <= hi*(1+1e-12) && len(ticks) < 100; k++ {
 		ticks = append(ticks, k*step)
 	}
 	return ticks
 }
 
-// Steps returns candidates for the ticks of a linear axis, from fine to coarse. Every tick is a multiple of its
-// candidate's step.
+// Steps returns ticks of a linear axis, from fine to coarse: multiples of each candidate's step.
 func Steps(lo, hi float64) [][]float64 {
 	var out [][]float64
-	// The finest step divides the span into ten to a hundred ticks. The coarsest is wider than the span.
+	// From ten to a hundred ticks, to a step wider than the span.
 	unit := math.Pow(10, math.Floor(math.Log10(hi-lo))-1)
 	for _, m := range []float64{1, 2, 5, 10, 20, 50, 100} {
 		out = append(out, multiples(m*unit, lo, hi))
@@ -312,9 +306,8 @@ func Steps(lo, hi float64) [][]float64 {
 	return out
 }
 
-// LogTicks returns candidates for the ticks of a logarithmic axis, from fine to coarse. If the ends differ by less
-// than a factor of five, there may be no power of ten between them, so LogTicks adds regular steps. If 1 (the ratio
-// of no effect) is between the ends, every candidate contains 1.
+// LogTicks returns ticks from fine to coarse. Below a factor of five there may be no power of ten, so it adds regular
+// steps. Every candidate contains 1, the ratio of no effect, if it is between the ends.
 func LogTicks(lo, hi float64) [][]float64 {
 	var out [][]float64
 	if hi/lo <= 5 {
@@ -328,13 +321,12 @@ func LogTicks(lo, hi float64) [][]float64 {
 		}
 		out = append(out, ticks)
 	}
-	if hi/lo < 200 { // powers of ten alone are easier to read if there are at least three
+	if hi/lo < 200 { // powers of ten are easier to read if there are three
 		powers(first, 1, 1, 2, 5)
 		powers(first, 1, 1, 3)
 	}
 	powers(first, 1, 1)
-	// For a span of many decades, use only every second, fourth, ... power. Exponents are multiples of that step, so
-	// that the axes of several charts agree.
+	// Exponents are multiples of a step, so that the axes of several charts agree.
 	for every := 2; every <= 64; every *= 2 {
 		powers(-every*(-first/every), every, 1)
 	}

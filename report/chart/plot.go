@@ -12,12 +12,12 @@ import (
 	"github.com/rackless/rackless/study/stats"
 )
 
-// A Series is the look of a series' line, and its name in the legend.
+// A Series is the look of a line, and its name in the legend.
 type Series struct {
 	Name        string
-	Color, Dash int    // indexes into the style sheet's six colours and four dashes, modulo their number
-	Marker      int    // shape of its points, so that series do not differ in colour alone
-	Class       string // replaces colour and dash for a line without markers
+	Color, Dash int    // of six colours and four dashes, modulo their number
+	Marker      int    // so that series do not differ in colour alone
+	Class       string // replaces colour and dash, without markers
 }
 
 func (s Series) line() string {
@@ -26,9 +26,9 @@ func (s Series) line() string {
 
 func (s Series) fill() string { return fmt.Sprintf("s%d", s.Color%6) }
 
-// Legend writes the names of the series, each after a sample of its line. Names that do not fit start a new row.
+// Legend writes the names of the series after samples of their lines, in as many rows as needed.
 func (c *Canvas) Legend(all ...Series) {
-	const key = 31.0 // width of the line sample and the gap before the name
+	const key = 31.0 // of a sample and the gap
 	x := float64(Margin)
 	c.Y += LineHeight
 	for _, s := range all {
@@ -66,7 +66,7 @@ func (c *Canvas) Plot(x, y Axis, xName, yName string) Plot {
 	c.Text("tick", Margin, c.Y-4, yName)
 	top, right := c.Y+6, float64(c.Width-Margin)
 	bottom := top + plotHeight
-	// The y axis comes first, because the width of its labels sets the left edge of the plot.
+	// The width of its labels sets the left edge of the plot.
 	y = y.Over(bottom, top)
 	left := Margin + 6.0
 	for _, t := range y.Ticks {
@@ -87,17 +87,17 @@ func (c *Canvas) Plot(x, y Axis, xName, yName string) Plot {
 	return Plot{c, x, y}
 }
 
-// A Point is a point of a line. It has a marker if it has a Title.
+// A Point of a line has a marker if it has a Title.
 type Point struct {
 	X, Y      float64 // values
-	Low, High float64 // ends of the spread around Y
+	Low, High float64 // of the spread
 	Title     string
 	Value     string
 	Bytes     int64
-	Faint     bool // based on too few samples to be reliable
+	Faint     bool // from too few samples
 }
 
-// Line draws a line through points, without markers.
+// Line draws a line without markers.
 func (p Plot) Line(s Series, points []Point) {
 	var line Line
 	for _, at := range points {
@@ -106,21 +106,20 @@ func (p Plot) Line(s Series, points []Point) {
 	p.Path(s.line(), line.String(), "")
 }
 
-// Band draws the spread of points as an area. It replaces whiskers that would hide each other.
+// Band draws spreads as an area, if whiskers would hide each other.
 func (p Plot) Band(s Series, points []Point) {
 	var band Line
 	for _, at := range points {
 		band.To(p.X.At(at.X), p.Y.At(at.High))
 	}
-	// Return along the lowest values to close the band.
 	for _, at := range slices.Backward(points) {
 		band.To(p.X.At(at.X), p.Y.At(at.Low))
 	}
 	p.Path("band "+s.fill(), band.String()+"z", "")
 }
 
-// Curve draws points with their markers and a line through them. Faint stretches have their own line style, because
-// readers take the end of a curve for a property of the system even when it is chance.
+// Curve draws points with markers and a line. Faint stretches have their own style, because readers take the end of a
+// curve for a property of the system even when it is chance.
 func (p Plot) Curve(s Series, points []Point, whiskers bool) {
 	for rest := points; len(rest) > 0; {
 		n := 1
@@ -129,7 +128,7 @@ func (p Plot) Curve(s Series, points []Point, whiskers bool) {
 		}
 		from := len(points) - len(rest)
 		if rest[0].Faint {
-			// Start at the end of the previous stretch, so that there is no gap.
+			// From the end of the last stretch there is no gap.
 			p.Line(Series{Class: fmt.Sprintf("line faint l%d", s.Color%6)}, points[max(0, from-1):from+n])
 		} else {
 			p.Line(s, rest[:n])
@@ -148,27 +147,26 @@ func (p Plot) Curve(s Series, points []Point, whiskers bool) {
 	}
 }
 
-// landmarks are the quantiles that have a mark and a grid line on a probability axis.
+// landmarks have a mark and a grid line.
 var landmarks = []float64{0.5, 0.9, 0.99, 0.999, 0.9999}
 
-// depth returns the position of a quantile on an axis that stretches the slowest latencies: 90 % and 99 % are as far
-// apart as 99 % and 99.9 %.
+// depth stretches the slowest latencies: 90 % and 99 % are as far apart as 99 % and 99.9 %.
 func depth(quantile float64) float64 { return -math.Log10(1 - min(quantile, 1-1e-12)) }
 
-// IsLandmark reports whether a quantile equals one of the landmarks except for rounding.
+// IsLandmark allows for rounding.
 func IsLandmark(quantile float64) bool {
 	return slices.ContainsFunc(landmarks, func(q float64) bool { return math.Abs(q-quantile) < 1e-9 })
 }
 
-// A Distribution holds the individual latencies of a test. Its points must rise in both coordinates.
+// A Distribution of latencies must have points that rise in both coordinates.
 type Distribution struct {
 	Series
 	Points []stats.Point
 	Title  func(p stats.Point) string // describes a landmark in words
 }
 
-// Latencies draws the cumulative distributions in drawn. The axes are sized for all, so that several charts of one
-// test can be compared; what names the distributions in the description.
+// Latencies draws the distributions in drawn. Axes fit all, so that charts of one test can be compared; what is their
+// name in the description.
 func (c *Canvas) Latencies(what, unit string, drawn, all []Distribution) Chart {
 	keys := lists.Map(drawn, func(d Distribution) Series { return d.Series })
 	c.Legend(keys...)
@@ -187,8 +185,7 @@ func (c *Canvas) Latencies(what, unit string, drawn, all []Distribution) Chart {
 	for _, d := range drawn {
 		var points []Point
 		for _, at := range d.Points {
-			// At low quantiles the fastest latencies are unsupported too, but they are not drawn faint, because they
-			// do not matter for decisions.
+			// The fastest latencies are unsupported too, but do not matter for decisions.
 			x := Point{X: depth(at.Quantile), Y: at.Us, Faint: !at.Supported && at.Quantile >= 0.5}
 			faint = faint || x.Faint
 			if IsLandmark(at.Quantile) {
@@ -206,8 +203,7 @@ func (c *Canvas) Latencies(what, unit string, drawn, all []Distribution) Chart {
 	return c.Done()
 }
 
-// Unit returns the label of an axis: its unit, and whether it is logarithmic, which the ticks do not show at a
-// glance.
+// Unit returns an axis's unit, and that it is logarithmic, which ticks do not show at a glance.
 func (a Axis) Unit(unit string) string {
 	if a.Log {
 		unit += ", logarithmic"

@@ -14,7 +14,7 @@ func with(c Chart, class string) []Shape {
 	return slices.DeleteFunc(slices.Clone(c.Shapes), func(s Shape) bool { return !strings.HasPrefix(s.Class, class) })
 }
 
-// Names stand side by side while there is room. Long names are wrapped and never cut.
+// Long names are wrapped and never cut.
 func TestALegendKeepsEveryName(t *testing.T) {
 	c := New("id", "title", Width)
 	long := "placement=a-name-that-is-much-longer-than-a-line contention=and-another-one-that-is-as-long"
@@ -71,7 +71,7 @@ func TestABandEnclosesTheSpread(t *testing.T) {
 	}
 }
 
-// Charts of one test share the axes of the whole test, and mark a tail that has too few samples.
+// Axes are of the whole test, and a tail with too few samples is marked.
 func TestLatenciesShareTheirAxes(t *testing.T) {
 	points := func(us float64, supported bool) Distribution {
 		return Distribution{Title: func(p stats.Point) string { return fmt.Sprint(p.Us) },

@@ -80,7 +80,7 @@ func probePages(t *testing.T, b *browsertest.Browser, pages map[string][]byte, s
 	return seen
 }
 
-// TestChromium runs all browser tests in one browser, because a start costs as much as several pages.
+// TestChromium uses one browser, because a start costs as much as several pages.
 func TestChromium(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {

@@ -145,7 +145,7 @@ func serveHour(t *testing.T) string {
 	return ts.URL
 }
 
-// TestChromium runs all browser tests in one browser, because a start costs as much as several pages.
+// TestChromium uses one browser, because a start costs as much as several pages.
 func TestChromium(t *testing.T) {
 	if testing.Short() {
 		t.Skip("pages are not shown to a browser with -short")
