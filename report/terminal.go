@@ -20,7 +20,7 @@ import (
 
 // TerminalOptions describe the terminal.
 type TerminalOptions struct {
-	Color bool // use colours; the caller decides, for instance by NO_COLOR
+	Color bool // the caller decides, as by NO_COLOR
 	// Width is the number of columns. 0 means 80, and the minimum is 60. Sentences are wrapped to it; tables are
 	// never cut, but fit into 80 columns.
 	Width    int

@@ -15,7 +15,7 @@ import (
 	"github.com/rackless/rackless/internal/browsertest"
 )
 
-// probe measures the pages, which have no script of their own. Each is in a frame as wide as a screen.
+// The pages have no script; each is in a frame as wide as a screen.
 const probe = `(() => {
   const seen = {};
   for (const f of document.querySelectorAll('iframe')) {
@@ -47,7 +47,6 @@ type probed struct {
 	Background                            string
 }
 
-// screens are the screen sizes for pages, with the sheet of the picture shown on each.
 var screens = []struct {
 	name  string
 	width int
@@ -91,7 +90,7 @@ func TestChromium(t *testing.T) {
 	t.Run("shows a dark page to those who want one", func(t *testing.T) { showsADarkPage(t, b) })
 }
 
-// A real browser shows every text at its layout position, no wider than computed, and legible.
+// A real browser shows every text at its position, no wider than computed.
 func showsThePagesAsTheyWereLaidOut(t *testing.T, b *browsertest.Browser) {
 	docs := map[string]*Document{"hostile": hostileDocument(), "planned": planned()}
 	for _, c := range hostCases() {

@@ -14,7 +14,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// Kinds of cards, which are also classes of the style sheet.
+// Kinds of cards are classes of the style sheet.
 const (
 	cardGPU    = "gpu"
 	cardNIC    = "nic"
@@ -23,8 +23,7 @@ const (
 	cardOther  = "other"
 )
 
-// cards returns the functions worth drawing: GPUs, NICs, disks, accelerators, and devices with findings. Virtual
-// functions are only counted on the card of their physical function.
+// cards returns the functions worth drawing. Virtual functions are counted on the card of their physical function.
 func (v *view) cards(disks map[topology.PCIAddr][]*topology.Disk) map[topology.PCIAddr]placedCard {
 	out := map[topology.PCIAddr]placedCard{}
 	for i := range v.Host.GPUs {
@@ -45,7 +44,7 @@ func (v *view) cards(disks map[topology.PCIAddr][]*topology.Disk) map[topology.P
 			continue
 		}
 		switch {
-		// Disks come before findings, because a disk's card says more and shows the findings too.
+		// A disk's card says more and shows findings too.
 		case len(disks[d.Address]) > 0 || d.Class != nil && storageAlone(*d.Class):
 			out[d.Address] = placedCard{v.diskCard(d, disks[d.Address]), nil}
 		case d.Class != nil && d.Class.Base() == topology.ClassAccelerator || v.wrong(d) && !v.gpuPart(d):
@@ -55,7 +54,6 @@ func (v *view) cards(disks map[topology.PCIAddr][]*topology.Disk) map[topology.P
 	return out
 }
 
-// isVF reports whether d is a virtual function of a physical function that is in the tree too.
 func (v *view) isVF(d *topology.PCIDevice) bool { return d.PF != nil && v.tree.Device(*d.PF) != nil }
 
 func (v *view) gpuPart(d *topology.PCIDevice) bool {
@@ -64,28 +62,26 @@ func (v *view) gpuPart(d *topology.PCIDevice) bool {
 	})
 }
 
-// wrong reports whether d has a finding more severe than a note.
 func (v *view) wrong(d *topology.PCIDevice) bool {
 	return slices.ContainsFunc(v.findings[d.Address.String()], func(f finding.Finding) bool {
 		return f.Severity != finding.Info
 	})
 }
 
-// storageAlone reports whether a storage controller without known disks is worth drawing: NVMe, RAID and SAS are, but
-// the SATA controllers in every chipset are not.
+// storageAlone: NVMe, RAID and SAS without known disks are worth drawing, but not the SATA controllers in every
+// chipset.
 func storageAlone(class topology.ID24) bool {
-	// PCI base class and subclass of SCSI, RAID, SAS and non-volatile memory controllers.
+	// PCI base class and subclass of SCSI, RAID, SAS and non-volatile memory.
 	return slices.Contains([]uint16{0x0100, 0x0104, 0x0107, 0x0108}, class.Sub())
 }
 
-// newCard makes a card without its empty lines. about lists further names of the device in findings.
+// about lists further names of the device in findings.
 func (v *view) newCard(id, kind, name, at string, about []string, lines ...string) card {
 	lines = slices.DeleteFunc(lines, func(l string) bool { return l == "" })
 	title := strings.TrimSpace(name + " " + at)
 	if name == at {
 		title = name
 	}
-	// Findings name a device by its address or by a system name such as eth0, which is in about.
 	c := card{ID: id, Kind: kind, Title: title, Lines: lines, Full: strings.Join(append([]string{title}, lines...),
 		"\n"), Marks: v.marks(append(about, id)...), Name: name, At: at}
 	if v.Placement != nil {
@@ -101,8 +97,7 @@ func (v *view) addressOrName(a *topology.PCIAddr, name string) string {
 	return v.shortAddr(*a)
 }
 
-// gpuCard returns the card of a GPU. d is its function, or nil if the PCI tree is unknown. A finding may name any
-// function of the device, such as its audio function.
+// gpuCard takes d nil if the PCI tree is unknown. A finding may name any function, such as audio.
 func (v *view) gpuCard(g *topology.GPU, d *topology.PCIDevice) card {
 	at := v.addressOrName(g.Address, g.Name)
 	model, driver := modelText(g.Model, d), driverText(g.Driver, d)
@@ -126,7 +121,7 @@ func (v *view) gpuCard(g *topology.GPU, d *topology.PCIDevice) card {
 	if len(g.Functions) > 1 {
 		parts = "+ " + words.Count(len(g.Functions)-1, "function")
 	}
-	// NVLinks matter more than the size of a BAR, so the BAR moves down a line.
+	// NVLinks matter more than the size of a BAR.
 	if links != "" {
 		parts, bar = joined(" · ", parts, bar), ""
 	}
@@ -136,10 +131,9 @@ func (v *view) gpuCard(g *topology.GPU, d *topology.PCIDevice) card {
 		joined(" · ", memory, links, bar), joined(" · ", driver, group, parts))
 }
 
-// nicCard returns the card of a NIC. A default route comes first and in bold, because giving this NIC to a VM would
-// cut off the host.
+// A default route comes first and in bold: giving this NIC to a VM would cut off the host.
 func (v *view) nicCard(n *topology.NIC, d *topology.PCIDevice) card {
-	name := cmp.Or(v.names[n.ID()], "VF") // a virtual function without its physical function has no name
+	name := cmp.Or(v.names[n.ID()], "VF") // of an unknown physical function
 	mtu, vfs, route := "", "", ""
 	if text := nicMTU(n); text != unknown {
 		mtu = "MTU " + text
@@ -162,7 +156,7 @@ func (v *view) nicCard(n *topology.NIC, d *topology.PCIDevice) card {
 	return c
 }
 
-// foreign returns the driver if it shows that the device is reserved for a VM or a user-space driver, or "".
+// foreign returns a driver that reserves the device for a VM or user space, or "".
 func foreign(driver string) string {
 	if slices.Contains([]string{"vfio-pci", "pci-stub", "uio_pci_generic", "igb_uio"}, driver) {
 		return driver
@@ -170,8 +164,7 @@ func foreign(driver string) string {
 	return ""
 }
 
-// diskCard returns the card of a storage controller with its disks. Mount points are in bold, because the host may
-// need them.
+// Mount points are in bold: the host may need them.
 func (v *view) diskCard(d *topology.PCIDevice, disks []*topology.Disk) card {
 	at, id := v.shortAddr(d.Address), d.Address.String()
 	model := modelText(d.DeviceName, d)
@@ -188,10 +181,10 @@ func (v *view) diskCard(d *topology.PCIDevice, disks []*topology.Disk) card {
 		} else {
 			known = false
 		}
-		// Prefer the disk's own model: pci.ids only knows the controller.
+		// pci.ids only knows the controller.
 		model = cmp.Or(k.Model, model)
 	}
-	// Without the size of every disk, the sum would be wrong.
+	// Without every size, the sum would be wrong.
 	total := ""
 	if known {
 		total = words.Size(size)

@@ -24,7 +24,7 @@ func cardText(c card) string {
 	return out
 }
 
-// cardOf returns the card of a device as text: kind, title and lines, with a star before bold lines.
+// cardOf puts a star before bold lines.
 func cardOf(t *testing.T, h *topology.Host, id string, findings ...finding.Finding) string {
 	t.Helper()
 	h.Complete()
@@ -150,7 +150,6 @@ func TestACardSaysWhatIsKnownOfANIC(t *testing.T) {
 			}
 		})
 	}
-	// A finding may name a NIC by its network or RDMA device.
 	h := base(topology.NIC{Ports: []topology.Netdev{{Name: "eth0"}}, Devices: []topology.RDMADevice{{Name: "mlx5_0"}}})
 	if got := cardOf(t, h, at, finding.Finding{ID: "RL091", Subject: "mlx5_0"},
 		finding.Finding{ID: "RL084", Subject: "eth0,eth1"}); !strings.HasSuffix(got, " !RL084 !RL091") {
@@ -234,7 +233,7 @@ func TestCountsOfVirtualFunctions(t *testing.T) {
 	}
 }
 
-// The CPUs next to a device come from its source, else from the kernel, else from its node.
+// They come from the source, else the kernel, else the node.
 func TestAffinityIsTheNearestThatIsKnown(t *testing.T) {
 	h := &topology.Host{NUMANodes: []topology.NUMANode{{ID: 0, CPUs: set("0-3")}, {ID: 1, CPUs: set("4-7")}}}
 	function(h, "0000:01:00.0", "", "pci0000:00", 1, 0x020000, topology.VendorIntel, 1, "",

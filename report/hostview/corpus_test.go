@@ -15,8 +15,7 @@ import (
 	"github.com/rackless/rackless/machine/inspect"
 )
 
-// The machines of the readers' tests: dumps of hwloc, NCCL, nvidia-smi and lspci, and trees of /sys. Every machine
-// that can be read can be shown.
+// Every machine that can be read can be shown: hwloc, NCCL, nvidia-smi, lspci, and /sys.
 func TestEveryMachineOfTheReadersCanBeShown(t *testing.T) {
 	t.Parallel()
 	s := compiled(t, strict(t, schema(t)))
@@ -27,7 +26,7 @@ func TestEveryMachineOfTheReadersCanBeShown(t *testing.T) {
 		}
 		h, err := inspect.ReadFile(context.Background(), file)
 		if err != nil {
-			return nil // an expected output, or a file that must be rejected
+			return nil // expected, or to be rejected
 		}
 		shown++
 		kinds[h.Provenance.Kind]++

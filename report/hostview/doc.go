@@ -1,7 +1,6 @@
-// Package hostview shows a topology.Host: as JSON and YAML for programs; as tables, the matrix of nvidia-smi topo -m,
-// an SVG picture and a page for people.
+// Package hostview shows a topology.Host as JSON, YAML, tables, the matrix of nvidia-smi topo -m, an SVG picture and a
+// page.
 //
-// Every function is pure: the same Document gives the same bytes. Unknown values are shown as "?" or left out, never
-// as 0. Texts from the machine (names, models, file names) are treated as hostile: they cannot control a terminal,
-// leave their place in a page or break a picture.
+// Every function is pure. Unknown values are "?" or left out, never 0. Texts from the machine are hostile: they cannot
+// control a terminal, leave their place in a page or break a picture.
 package hostview

@@ -71,16 +71,15 @@ func NewDocument(h *topology.Host, findings []finding.Finding) *Document {
 	}
 	d.Reported = append(d.Reported, lists.Map(h.Reported, newPath)...)
 	t := topology.NewTree(h)
-	// Paths name both ends by ID and do not say which is a GPU.
+	// Paths name both ends by ID only.
 	gpus := make(map[string]bool, len(h.GPUs))
-	// The rate of a GPU that only drives a screen does not matter.
 	for i := range h.GPUs {
 		gpus[h.GPUs[i].ID()] = h.GPUs[i].Kind != topology.GPUDisplay
 	}
 	d.NodePaths = t.NodePaths()
 	for _, p := range t.Paths() {
 		path := newPath(p)
-		// The published figures are for GPUs, so nothing is expected between two NICs.
+		// Published figures are for GPUs.
 		if gpus[p.A] || gpus[p.B] {
 			if e, ok := t.Expect(p); ok {
 				path.Expected = &e
@@ -91,7 +90,7 @@ func NewDocument(h *topology.Host, findings []finding.Finding) *Document {
 	return d
 }
 
-// present returns s, or an empty slice for nil, so that JSON has [] and not null.
+// present makes JSON have [] and not null.
 func present[T any](s []T) []T {
 	if s == nil {
 		return []T{}
@@ -103,7 +102,7 @@ func newPath(p topology.Path) Path {
 	return Path{A: p.A, B: p.B, Class: p.Label(), PCIe: p.PCIe.String()}
 }
 
-// WriteJSON writes the document as one JSON value with a final newline: indented, or on one line for JSON lines.
+// WriteJSON writes one JSON value with a final newline, indented or on one line.
 func (d *Document) WriteJSON(w io.Writer, indent bool) error {
 	write := show.EncodeNext
 	if indent {
@@ -112,15 +111,15 @@ func (d *Document) WriteJSON(w io.Writer, indent bool) error {
 	return d.written(write(w, show.JSON, d))
 }
 
-// WriteYAML writes the document as YAML with the keys, order and values of the JSON form.
+// WriteYAML writes the keys, order and values of the JSON form.
 func (d *Document) WriteYAML(w io.Writer) error { return d.written(show.Encode(w, show.YAML, d)) }
 
 func (d *Document) written(err error) error {
 	return show.Wrapf(err, "write host %q", d.Provenance.Name)
 }
 
-// Write writes the host in a form: json, yaml, matrix, svg, html, one of EnvForms, or else tables. If many is set,
-// JSON takes one line.
+// Write writes the host in a form: json, yaml, matrix, svg, html, one of EnvForms, or else tables. many makes JSON one
+// line.
 func (d *Document) Write(w io.Writer, form string, many bool, o TableOptions) error {
 	switch form {
 	case show.JSON:
@@ -149,7 +148,7 @@ type Diff struct {
 var titles = map[string]string{"cpus": "CPUs", "numa_nodes": "NUMA nodes", "order": "Order of devices", "gpus": "GPUs",
 	"nics": "NICs and RDMA", "pci": "PCI functions"}
 
-// WriteTable writes the differences by part, with the values of both hosts and the devices that differ.
+// WriteTable writes the differences by part, with the devices that differ.
 func (d Diff) WriteTable(w io.Writer, o TableOptions) error {
 	t := &terminal{Terminal: show.NewTerminal(w, o.Width, 80, o.Color)}
 	t.Wrap("", "  ", fmt.Sprintf("A is %s, B is %s", d.A, d.B))
@@ -170,12 +169,12 @@ func (d Diff) WriteTable(w io.Writer, o TableOptions) error {
 	return t.Flush()
 }
 
-// partTitle returns the heading of a part, even of a part that a later version adds.
+// partTitle allows for parts of a later version.
 func partTitle(part string) string {
 	return cmp.Or(titles[part], strings.ToUpper(part[:1])+strings.ReplaceAll(part[1:], "_", " "))
 }
 
-// thingsOf names the devices of a difference. It names at most four; the JSON has more.
+// thingsOf names at most four; the JSON has more.
 func thingsOf(d compare.Difference) string {
 	if d.Count <= 1 && len(d.Things) == 0 {
 		return ""

@@ -98,7 +98,7 @@ func TestListsAreThereWhenThereIsNothingInThem(t *testing.T) {
 	}
 }
 
-// The keys that the format promises, with the values of a known machine.
+// Promised keys have the values of a known machine.
 func TestThePromisedKeysHaveTheirPromisedForm(t *testing.T) {
 	v := decoded(t, NewDocument(epyc(), epycFindings()))
 	at := func(keys ...any) any {
@@ -173,7 +173,7 @@ func TestThePromisedKeysHaveTheirPromisedForm(t *testing.T) {
 	}
 }
 
-// The expectation for a path follows its slower link, the port above it, and its speed under load.
+// The slower link, the port above it, and its speed under load count.
 func TestAnExpectationIsForTheSlowerLinkUnderLoad(t *testing.T) {
 	gen := func(g float64) *float64 { return &g }
 	host := func(a, b topology.Link) *topology.Host {
@@ -187,7 +187,7 @@ func TestAnExpectationIsForTheSlowerLinkUnderLoad(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		a, b topology.Link
-		want string // basis and upper bound, or "" without an expectation
+		want string // basis and upper bound, or ""
 	}{
 		{"two full links", full, full, "Gen5 x16 52"},
 		{"an idle GPU", topology.Link{SpeedGTs: gen(2.5), Width: new(16), MaxSpeedGTs: gen(32), MaxWidth: new(16)},
@@ -238,7 +238,7 @@ func TestReportedPathsHaveTheFormOfPaths(t *testing.T) {
 	}
 }
 
-// The document keeps the whole model: a Host with every field set comes back unchanged.
+// A Host with every field set comes back unchanged.
 func TestADocumentHoldsTheWholeHost(t *testing.T) {
 	h := fullHost()
 	out := written(t, func(b *bytes.Buffer) error { return NewDocument(h, nil).WriteJSON(b, true) })
@@ -255,7 +255,7 @@ func TestADocumentHoldsTheWholeHost(t *testing.T) {
 func TestYAMLSaysWhatJSONSays(t *testing.T) {
 	t.Parallel()
 	h := armVFs()
-	h.System.Product = "yes: no\n- # '\"" // YAML would misread this text unless quoted
+	h.System.Product = "yes: no\n- # '\"" // YAML must quote it
 	h.System.Board = "0x20"
 	h.System.Vendor = "1e3"
 	h.NUMANodes[0].MemoryBytes = new(uint64(1<<63 + 1))

@@ -16,7 +16,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// Forms of a host as environment variables, for shells and env files.
+// Forms as environment variables, for shells and env files.
 const (
 	NCCLEnv    = "nccl-env"
 	UCXEnv     = "ucx-env"
@@ -27,16 +27,16 @@ const (
 // EnvForms lists all of them.
 var EnvForms = []string{NCCLEnv, UCXEnv, OpenMPIEnv, MVAPICHEnv}
 
-// A library is a communication library that is configured by environment variables, with the names of its variables.
+// A library is configured by these environment variables.
 type library struct {
-	Title   string // with the source of the names
-	devices string // "NAME=" and the text before the first device
+	Title   string // with the names' source
+	devices string // "NAME=" and text before the first device
 	between string // separator of devices
-	noPort  bool   // devices are named without a port
-	Why     string // the reason for the value of devices
-	GID     string // variable for the index of a RoCE GID
-	Network string // variable for the network devices of the bootstrap, like devices
-	// class is the variable for the traffic class over RoCE, level for the service level over InfiniBand
+	noPort  bool   // without ports
+	Why     string // for the value of devices
+	GID     string // of a RoCE GID's index
+	Network string // of the bootstrap's devices
+	// class is for RoCE, level for InfiniBand
 	class, level string
 }
 
@@ -55,14 +55,14 @@ var libraries = map[string]library{
 		"MV2_DEFAULT_SERVICE_LEVEL", "MV2_DEFAULT_SERVICE_LEVEL"},
 }
 
-// An rdmaLink is an RDMA port: used, left out with a reason, or in a state that no source tells.
+// An rdmaLink is a port that is used, left out, or in an unknown state.
 type rdmaLink struct {
 	nic   *topology.NIC
 	name  string             // such as mlx5_0
-	port  *topology.RDMAPort // number 0 if only the device is known
-	layer string             // "Ethernet", "InfiniBand", or "" if unknown
+	port  *topology.RDMAPort // number 0: only the device is known
+	layer string             // or "" if unknown
 	rate  *float64           // Gb/s
-	Left  string             // reason to leave it out, or ""
+	Left  string             // why it is left out, or ""
 	up    bool
 }
 
@@ -75,17 +75,17 @@ var envTemplate = sync.OnceValue(func() *template.Template {
 	return template.Must(template.New("env").Funcs(template.FuncMap{"join": join, "ports": ports}).Parse(envText))
 })
 
-// An envFile is the data of the template. Settings that the library chooses well by itself are written as comments.
+// An envFile has comments for settings that the library chooses well itself.
 type envFile struct {
 	library
 	*topology.Host
 	Form, Name, Devices string
 	Links, Used         []rdmaLink
-	Untold              []rdmaLink // ports whose state is not known
+	Untold              []rdmaLink // in an unknown state
 }
 
-// WriteEnv writes the environment variables that make a library use the host's RDMA devices, each below the reason
-// for its value. A variable whose value no source tells is left out with the reason.
+// WriteEnv writes the variables that make a library use the host's RDMA devices, with reasons. One without a source is
+// left out.
 func (d *Document) WriteEnv(w io.Writer, form string) error {
 	// A live machine is named after its root directory.
 	name := d.Provenance.Name
@@ -105,7 +105,7 @@ func (d *Document) WriteEnv(w io.Writer, form string) error {
 	return err
 }
 
-// list returns the variable with the devices of ports, or "" if it needs the number of a port that is not known.
+// list returns "" if it needs an unknown port number.
 func (e envFile) list(ports []rdmaLink) string {
 	var names []string
 	for _, x := range ports {
@@ -120,13 +120,13 @@ func (e envFile) list(ports []rdmaLink) string {
 	return e.devices + strings.Join(names, e.between)
 }
 
-// IfUp returns the variable with the devices of the ports whose state is not known.
+// IfUp is for ports in an unknown state.
 func (e envFile) IfUp() string { return e.list(e.Untold) }
 
-// Variable returns the name of the variable with the devices.
+// Variable returns the variable of the devices.
 func (e envFile) Variable() string { return strings.TrimRight(e.devices, "=") }
 
-// Chosen returns the ports that the variables are about: those that are up, or else those that may be.
+// Chosen returns the ports that are up, or else may be.
 func (e envFile) Chosen() []rdmaLink {
 	if len(e.Used) > 0 {
 		return e.Used
@@ -134,16 +134,16 @@ func (e envFile) Chosen() []rdmaLink {
 	return e.Untold
 }
 
-// RoCE reports whether any of the ports carries RDMA over Ethernet.
+// RoCE reports whether any port carries RDMA over Ethernet.
 func (e envFile) RoCE() bool { return slices.ContainsFunc(e.Chosen(), rdmaLink.roce) }
 
-// NoLayer returns the ports whose link layer no source tells.
+// NoLayer returns ports with an unknown link layer.
 func (e envFile) NoLayer() []string {
 	unknown := lists.Filter(e.Chosen(), func(x rdmaLink) bool { return x.layer == "" })
 	return lists.Map(unknown, rdmaLink.String)
 }
 
-// Complete reports whether the host was read from its own files, so that a device that is not listed is not there.
+// Complete: a device that is not listed is not there.
 func (e envFile) Complete() bool {
 	return e.Provenance.Kind == topology.SourceLive || e.Provenance.Kind == topology.SourceTree
 }
@@ -153,7 +153,7 @@ func (e envFile) NVIDIA() bool {
 	return slices.ContainsFunc(e.GPUs, func(g topology.GPU) bool { return g.Driver == "nvidia" })
 }
 
-// TrafficClass returns the variable for the traffic class or service level, or both if the link layer is unknown.
+// TrafficClass returns the variable for traffic class or service level, or both if the link layer is unknown.
 func (e envFile) TrafficClass() string {
 	switch {
 	case e.RoCE():
@@ -164,7 +164,7 @@ func (e envFile) TrafficClass() string {
 	return e.level
 }
 
-// Route returns the network device of the default route, or "".
+// Route returns the device of the default route, or "".
 func (e envFile) Route() string {
 	if len(e.Routes) == 0 {
 		return ""
@@ -172,10 +172,10 @@ func (e envFile) Route() string {
 	return e.Routes[0].Netdev
 }
 
-// RoutesRead reports whether the default routes were read, so that a machine without one has none.
+// RoutesRead: without a default route, there is none.
 func (e envFile) RoutesRead() bool { return e.Routes != nil }
 
-// Bootstrap returns the name of the variable for the network devices of the bootstrap.
+// Bootstrap returns the variable of the bootstrap's devices.
 func (e envFile) Bootstrap() string { return strings.TrimRight(e.Network, "=") }
 
 // Netdevs returns the network devices of the used ports.
@@ -193,13 +193,13 @@ func (e envFile) Netdevs() string {
 	return strings.Join(names, ",")
 }
 
-// HiddenTree reports whether NCCL cannot see the distance between GPUs and NICs.
+// HiddenTree: NCCL cannot see distances between GPUs and NICs.
 func (e envFile) HiddenTree() bool {
 	isSwitch := func(d topology.PCIDevice) bool { return d.Bridge != nil && d.Bridge.Port == topology.PortSwitch }
 	return e.IsVirtual() && len(e.GPUs) > 0 && len(e.NICs) > 0 && !slices.ContainsFunc(e.PCI, isSwitch)
 }
 
-// NoTree reports whether no source told the PCI tree, by which NCCL finds near devices.
+// NoTree: the PCI tree is unknown, by which NCCL finds near devices.
 func (e envFile) NoTree() bool {
 	return !slices.ContainsFunc(e.PCI, func(d topology.PCIDevice) bool { return d.Bridge != nil })
 }
@@ -213,8 +213,7 @@ func (x rdmaLink) String() string {
 
 func (x rdmaLink) roce() bool { return x.layer == topology.LinkEthernet }
 
-// judge sets whether the port is up, or why it is left out. If no source tells the state of the port itself, that of
-// its network device counts.
+// judge uses the network device if the port's own state is unknown.
 func (x *rdmaLink) judge() {
 	netdev := x.nic.NetdevOf(x.port)
 	d := x.nic.Port(netdev)
@@ -252,7 +251,7 @@ func rdmaLinks(h *topology.Host) []rdmaLink {
 				add(nic, dev, &dev.Ports[k])
 			}
 		}
-		// Some sources, such as the legend of a matrix, name devices and no port.
+		// The legend of a matrix names devices and no port.
 		for _, name := range nic.RDMA {
 			has := func(d topology.RDMADevice) bool { return d.Name == name && len(d.Ports) > 0 }
 			if !slices.ContainsFunc(nic.Devices, has) {
@@ -272,8 +271,7 @@ func rdmaLinks(h *topology.Host) []rdmaLink {
 	return all
 }
 
-// Nearest lists the nearest ports for each GPU, which NCCL finds by itself, and the CPUs next to the ports, for
-// pinning processes.
+// Nearest lists the nearest ports of each GPU, which NCCL finds itself, and the CPUs next to them.
 func (e envFile) Nearest() (all []string) {
 	say := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
 	tree := topology.NewTree(e.Host)
@@ -307,11 +305,11 @@ func (e envFile) Nearest() (all []string) {
 	return all
 }
 
-// A gidIndex holds the GID indexes of the RoCE ports. Libraries take one index for all ports.
+// Libraries take one index for all ports.
 type gidIndex struct {
 	Found   []string // ports with their GIDs
 	Missing []string // ports without such a GID
-	Unread  []string // ports whose GIDs no source tells
+	Unread  []string // of unknown GIDs
 	Index   int
 	Same    bool
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// rdmaHost returns a host with a GPU and a NIC below one switch, a second NIC elsewhere, and a slow management NIC.
+// rdmaHost has a GPU and a NIC below one switch, a second NIC elsewhere, and a slow management NIC.
 func rdmaHost() *topology.Host {
 	address := func(s string) topology.PCIAddr {
 		a, err := topology.ParsePCIAddr(s)
@@ -56,7 +56,7 @@ func TestVariablesForLibraries(t *testing.T) {
 	tests := []struct {
 		name, form string
 		set        func(*topology.Host)
-		variables  string // only the lines that set a variable
+		variables  string
 		reasons    []string
 	}{
 		{name: "NCCL", form: NCCLEnv, variables: "NCCL_IB_HCA==mlx5_0:1,mlx5_1:1\nNCCL_IB_GID_INDEX=3\n" +

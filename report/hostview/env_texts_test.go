@@ -8,7 +8,7 @@ import (
 	"github.com/rackless/rackless/report/hostview"
 )
 
-// The variables state only the facts of the texts.
+// Only facts of the texts are stated.
 func TestVariablesFromTexts(t *testing.T) {
 	t.Parallel()
 	const gids = "DEV     PORT    INDEX   GID                                     IPv4            VER     DEV\n" +
@@ -22,7 +22,7 @@ func TestVariablesFromTexts(t *testing.T) {
 	const lspci = "3b:00.0 Ethernet controller [0200]: Mellanox Technologies MT28908 Family [ConnectX-6] [15b3:101b]\n"
 	tests := []struct {
 		name, form, text string
-		variables        string // the lines that set a variable
+		variables        string
 		has, hasNot      string
 	}{
 		{"GIDs of RoCE tell the link layer and the index", hostview.NCCLEnv, gids, "NCCL_IB_GID_INDEX=5\n",

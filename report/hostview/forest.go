@@ -12,41 +12,37 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// unplaced is the map key for devices without a known NUMA node.
 const unplaced = -1
 
-// A block is a root complex with the devices worth drawing below it.
 type block struct {
 	Title    string
 	Branches []branch
-	Folded   string // summary of the devices that are not drawn, or ""
-	Loose    bool   // the branches are devices without a known tree
+	Folded   string // devices that are not drawn, or ""
+	Loose    bool   // without a known tree
 }
 
-// A branch is one line of the tree: a bridge, its downstream link, and either the devices at the end of the link or a
-// switch that fans out.
+// A branch is one line of the tree: a bridge, its link, and devices or a switch that fans out.
 type branch struct {
-	Bridge *bridgeBox // nil for devices on the root bus
-	Wire   wire       // from the bridge, or from the trunk, to the next element
+	Bridge *bridgeBox // nil on the root bus
+	Wire   wire       // to the next element
 	Cards  []card     // the functions of one device
-	Switch *bridgeBox // the last bridge of a chain that fans out, unless it is Bridge
-	Fan    []branch   // below Switch, or below Bridge if Switch is nil
+	Switch *bridgeBox // last of a chain, if not Bridge
+	Fan    []branch   // below Switch, else Bridge
 }
 
-// A bridgeBox is a bridge, or a chain of bridges with one child each.
+// A bridgeBox may be a chain of bridges with one child each.
 type bridgeBox struct {
-	Text  string // such as "40:01.1" or "40:01.1 +2"
+	Text  string // "40:01.1 +2"
 	Full  string
 	Marks []mark
 }
 
-// A wire is a PCI Express link.
 type wire struct {
-	GBps   float64 // in one direction; 0 if unknown
-	Now    string  // such as "Gen4 x16"; "" if unknown
-	Most   string  // the device's maximum, if that is more
+	GBps   float64 // one way; 0 if unknown
+	Now    string  // "Gen4 x16", or ""
+	Most   string  // of the device, if more
 	Full   string
-	Warned bool // has a finding more severe than a note
+	Warned bool // worse than a note
 }
 
 func (w wire) known() bool { return w.Now != "" || w.Most != "" }
@@ -54,29 +50,29 @@ func (w wire) known() bool { return w.Now != "" || w.Most != "" }
 func (w wire) slow() bool { return w.Now != "" && w.Most != "" }
 
 type card struct {
-	ID     string // ID of the GPU, NIC or function
-	Kind   string // gpu, nic, disk, screen or other: a class of the style sheet
+	ID     string // of the GPU, NIC or function
+	Kind   string // gpu, nic, disk, screen or other
 	Title  string
 	Lines  []string
-	Strong int // number of Lines in bold, which must not be overlooked
+	Strong int // bold Lines, not to be overlooked
 	Full   string
 	Marks  []mark
 
 	Name, At string // parts of Title: "NIC0", "41:00.0"
-	Own      string // the line with names of this device alone
-	Members  []card // the cards that this one stands for, if several
+	Own      string // names of this device alone
+	Members  []card // if it stands for several
 	Owners   []int  // indexes into the Placement's owners
 }
 
 func (v *view) placeOf(node *int) int {
-	// The kernel reports -1 if the firmware does not tell the device's node.
+	// The kernel reports -1 if the firmware does not tell.
 	if node = v.nodeOf(node); node != nil && *node >= 0 {
 		return *node
 	}
 	return unplaced
 }
 
-// shortAddr returns the address, without its domain if that is 0. lspci does the same if all devices are in domain 0.
+// shortAddr omits domain 0, as lspci does.
 func (v *view) shortAddr(a topology.PCIAddr) string {
 	s := a.String()
 	if a.Domain == 0 {
@@ -85,8 +81,7 @@ func (v *view) shortAddr(a topology.PCIAddr) string {
 	return s
 }
 
-// forests returns the root complexes of each NUMA node with the devices worth drawing below them. Devices without a
-// known node are at unplaced.
+// Devices without a known node are at unplaced.
 func (v *view) forests() map[int][]block {
 	disks := map[topology.PCIAddr][]*topology.Disk{}
 	for i := range v.Host.Storage {
@@ -103,13 +98,11 @@ func (v *view) forests() map[int][]block {
 		}
 		return nodes[id]
 	}
-	// This takes two passes, because all drawn devices must be in their trees before it is known which bridges are
-	// above them.
+	// All drawn devices must be in their trees before the bridges above them are known.
 	for i := range v.Host.PCI {
 		d := &v.Host.PCI[i]
 		if c, drawn := cards[d.Address]; drawn {
-			// The node of the function takes precedence over the node of its GPU or NIC, which may come from another
-			// tool.
+			// The node of a GPU or NIC may come from another tool.
 			forest(cmp.Or(d.NUMANode, c.node)).add(v, d, c.card)
 		}
 	}
@@ -123,7 +116,7 @@ func (v *view) forests() map[int][]block {
 	out := map[int][]block{}
 	for id, f := range nodes {
 		if id == unplaced && len(f.order) == 0 && (len(v.Host.NUMANodes) > 0 || len(nodes) > 1) {
-			continue // a room for it alone would say nothing
+			continue // a room would say nothing
 		}
 		if blocks := f.blocks(v); len(blocks) > 0 {
 			out[id] = blocks
@@ -138,13 +131,12 @@ type placedCard struct {
 	node *int
 }
 
-// partOfCard reports whether another function's card shows this function, such as the audio of a GPU or a virtual
-// function.
+// partOfCard: another card shows this function, such as a GPU's audio.
 func (v *view) partOfCard(d *topology.PCIDevice, cards map[topology.PCIAddr]placedCard) bool {
 	if d.PF != nil && cards[*d.PF].ID != "" {
 		return true
 	}
-	// Audio, USB and serial functions of a GPU belong to its card, whatever the number of the GPU's own function.
+	// Audio, USB and serial functions belong to the GPU.
 	first := d.Address
 	for f := range uint8(8) {
 		first.Function = f
@@ -155,7 +147,7 @@ func (v *view) partOfCard(d *topology.PCIDevice, cards map[topology.PCIAddr]plac
 	return false
 }
 
-// addLoose adds the GPUs and NICs that are known only by name, or have no function in the tree.
+// addLoose adds GPUs and NICs without a function in the tree.
 func (v *view) addLoose(out map[int][]block) {
 	loose := map[int]*block{}
 	add := func(node *int, c card) {
@@ -180,16 +172,14 @@ func (v *view) addLoose(out map[int][]block) {
 
 // A nodeForest holds the trees of one NUMA node.
 //
-// A Host becomes a picture in four steps. cards selects the functions worth drawing. A nodeForest puts them into
-// tries, by NUMA node and root complex. blocks turns each trie into branches and merges a chain of bridges into one
-// line. layout positions the branches.
+// cards selects functions, nodeForest puts them into tries, blocks merges chains of bridges into one line, and layout
+// positions the branches.
 type nodeForest struct {
 	roots  map[string]*trie
 	order  []string // roots with a drawn function
 	folded map[string]*fold
 }
 
-// A trie is a bridge or a root, with the drawn functions below it.
 type trie struct {
 	bridge *topology.PCIDevice
 	kids   []*trie
@@ -201,7 +191,6 @@ type leaf struct {
 	card   card
 }
 
-// A fold counts the functions below a root that are not drawn.
 type fold struct{ bridges, functions int }
 
 func (f *nodeForest) add(v *view, d *topology.PCIDevice, c card) {
@@ -212,7 +201,7 @@ func (f *nodeForest) add(v *view, d *topology.PCIDevice, c card) {
 		f.roots[name] = at
 		f.order = append(f.order, name)
 	}
-	// Ancestors returns the nearest bridge first, but the trie is walked from the root down.
+	// From the nearest bridge; the trie goes from the root.
 	up := v.tree.Ancestors(d.Address)
 	for _, bridge := range slices.Backward(up) {
 		i := slices.IndexFunc(at.kids, func(k *trie) bool { return k.bridge == bridge })
@@ -225,7 +214,6 @@ func (f *nodeForest) add(v *view, d *topology.PCIDevice, c card) {
 	at.leaves = append(at.leaves, leaf{d, c})
 }
 
-// fold counts a function that is not drawn, unless it is a bridge above a drawn one.
 func (f *nodeForest) fold(v *view, d *topology.PCIDevice) {
 	name := v.tree.RootOf(d.Address)
 	if d.IsBridge() {
@@ -249,12 +237,11 @@ func (t *trie) contains(d *topology.PCIDevice) bool {
 	return t.bridge == d || slices.ContainsFunc(t.kids, func(k *trie) bool { return k.contains(d) })
 }
 
-// String returns text such as "3 bridges, 12 functions".
+// String returns "3 bridges, 12 functions".
 func (n fold) String() string {
 	return joined(", ", counted(n.bridges, "bridge"), counted(n.functions, "function"))
 }
 
-// blocks returns the roots with drawn functions, followed by a summary of the other roots.
 func (f *nodeForest) blocks(v *view) []block {
 	var out []block
 	for _, name := range f.order {
@@ -276,8 +263,7 @@ func (f *nodeForest) blocks(v *view) []block {
 	return out
 }
 
-// rootBlocks returns the block of a root. If the root is unknown, each bridge below it becomes its own block and the
-// devices without a bridge share one, because a common trunk would claim a common root.
+// rootBlocks makes a block of each bridge below an unknown root: a common trunk would claim a common root.
 func (v *view) rootBlocks(name string, root *trie) []block {
 	bridges := lists.Map(root.kids, v.branch)
 	leaves := v.leafBranches(root.leaves)
@@ -292,10 +278,9 @@ func (v *view) rootBlocks(name string, root *trie) []block {
 	return out
 }
 
-// branch returns the line of a bridge, or of a chain of bridges with one child each.
 func (v *view) branch(t *trie) branch {
 	chain := []*topology.PCIDevice{t.bridge}
-	// Such a chain is a single path: a line for each bridge would deepen the tree without adding information.
+	// A line for each bridge would add no information.
 	for len(t.kids) == 1 && len(t.leaves) == 0 {
 		t = t.kids[0]
 		chain = append(chain, t.bridge)
@@ -305,14 +290,13 @@ func (v *view) branch(t *trie) branch {
 		b := leaves[0]
 		b.Bridge = v.bridgeBox(chain)
 		if !b.Wire.known() {
-			// Take the other end of the same link.
+			// The other end of the link.
 			b.Wire = newWire(t.bridge)
 		}
 		b.warn()
 		return b
 	}
-	// A bridge that fans out is a switch. In a chain, the last bridge is its upstream port, and the link is the one
-	// above that port.
+	// A bridge that fans out is a switch. The last of a chain is its upstream port, with the link above.
 	b := branch{Bridge: v.bridgeBox(chain[:1])}
 	if last := len(chain) - 1; last > 0 {
 		b.Bridge = v.bridgeBox(chain[:last])
@@ -326,9 +310,9 @@ func (v *view) branch(t *trie) branch {
 	return b
 }
 
-// bridgeBox returns the box of a chain of bridges, ordered from the root.
+// bridgeBox takes a chain from the root.
 func (v *view) bridgeBox(chain []*topology.PCIDevice) *bridgeBox {
-	// Leave out the domain, which is in the title of the block.
+	// The block's title has the domain.
 	b := &bridgeBox{Text: chain[0].Address.String()}
 	if _, short, ok := strings.Cut(b.Text, ":"); ok {
 		b.Text = short
@@ -349,11 +333,11 @@ func (v *view) bridgeBox(chain []*topology.PCIDevice) *bridgeBox {
 	return b
 }
 
-// leafBranches returns the functions below one bridge, with the functions of one device in one branch.
+// leafBranches puts the functions of one device into one branch.
 func (v *view) leafBranches(leaves []leaf) []branch {
 	var out []branch
 	for i, l := range leaves {
-		// Virtual functions here have their physical function elsewhere, so each is a separate device for its user.
+		// Each virtual function is a separate device for its user.
 		if i > 0 && leaves[i-1].device.Address.SameDevice(l.device.Address) && leaves[i-1].device.PF == nil &&
 			l.device.PF == nil {
 			b := &out[len(out)-1]
@@ -371,7 +355,7 @@ func (v *view) leafBranches(leaves []leaf) []branch {
 func (v *view) wireOf(d *topology.PCIDevice) wire {
 	w := newWire(d)
 	for i := range v.Host.GPUs {
-		// A coherent GPU is attached over NVLink C2C, so its PCI Express rate does not matter.
+		// A coherent GPU uses NVLink C2C, not PCI Express.
 		if g := &v.Host.GPUs[i]; g.Address != nil && *g.Address == d.Address && g.IsCoherent() {
 			c2c := wire{Now: "C2C"}
 			if g.C2CGBps != nil {
@@ -394,7 +378,7 @@ func newWire(d *topology.PCIDevice) wire {
 		return w
 	}
 	w.Now, w.Most = linkTexts(l)
-	// If only the maximum is known, the link is drawn at that rate. wire.texts adds "at most".
+	// wire.texts adds "at most".
 	gts, lanes := l.SpeedGTs, l.Width
 	if w.Now == "" {
 		gts, lanes = l.MaxSpeedGTs, l.MaxWidth
@@ -413,7 +397,7 @@ func gbpsText(gbps float64) string {
 	return strconv.FormatFloat(gbps, 'g', 3, 64) + " GB/s"
 }
 
-// warn sets Wire.Warned if a finding is about the link. The link checks are RL001 to RL009.
+// RL001 to RL009 check links.
 func (b *branch) warn() {
 	all := lists.Flat(b.Cards, func(c card) []mark { return c.Marks })
 	for _, box := range []*bridgeBox{b.Bridge, b.Switch} {

@@ -9,8 +9,8 @@ import (
 	"github.com/rackless/rackless/internal/golden"
 )
 
-// drawnHosts are the hosts with a golden matrix, picture and page: a server with tenants and findings, eight GPUs
-// behind NVSwitches, and a matrix without a PCI tree. Other tests check the form of these outputs for all hosts.
+// drawnHosts have golden files: a server with tenants and findings, eight GPUs behind NVSwitches, and a matrix without
+// a PCI tree.
 var drawnHosts = []string{"epyc-4-nodes", "dgx-8gpu-10nic", "matrix-only"}
 
 func TestOutputsOfHostsAreAsTheyWere(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"github.com/rackless/rackless/report/show"
 )
 
-// GPUDirect returns tables that show whether GPUDirect RDMA works on machines. width is in columns; 0 means no limit.
+// GPUDirect returns tables on GPUDirect RDMA. width is in columns; 0 means no limit.
 func GPUDirect(reports []*gpudirect.Report, width int) string {
 	var text strings.Builder
 	for i, r := range reports {
@@ -28,8 +28,7 @@ var verdicts = map[finding.Status]string{finding.OK: "ok", finding.Failed: "not 
 
 type pairTexts struct{ path, verdict, evidence, fix string }
 
-// gpuDirectGrid has a row for each fact of the machine. Pairs with the same result share a row: NICs with the same
-// result for a GPU, and GPUs with the same NICs.
+// gpuDirectGrid joins NICs with one result for a GPU, and GPUs with the same NICs.
 func gpuDirectGrid(r *gpudirect.Report) *show.Grid {
 	type of struct {
 		of string

@@ -20,11 +20,11 @@ import (
 	"github.com/rackless/rackless/report/show"
 )
 
-// A Group is an overview of many hosts: their sizes, their findings, and the hosts that differ from the others.
+// A Group is an overview of many hosts, and of the ones that differ.
 type Group struct {
 	Hosts    []Member       `json:"hosts"`
 	Findings []GroupFinding `json:"findings"` // worst first
-	// Typical is the host that shares its facts with the most other hosts, or "".
+	// Typical shares its facts with the most other hosts, or is "".
 	Typical  string         `json:"typical,omitempty"`
 	Outliers []GroupOutlier `json:"outliers"` // rarest first
 }
@@ -32,7 +32,7 @@ type Group struct {
 // A Member is a host of a group.
 type Member struct {
 	Name        string  `json:"name"`
-	Model       string  `json:"model"` // model of the machine, else of its CPUs
+	Model       string  `json:"model"` // else of its CPUs
 	CPUs        int     `json:"cpus"`  // online CPUs
 	NUMANodes   int     `json:"numa_nodes"`
 	MemoryBytes *uint64 `json:"memory_bytes,omitempty"`
@@ -43,20 +43,19 @@ type Member struct {
 	Worst       string  `json:"worst,omitempty"` // worst severity
 }
 
-// A GroupFinding is a finding that several hosts have in common.
+// A GroupFinding is a finding of several hosts.
 type GroupFinding struct {
 	finding.Finding          // of the first of Hosts
 	Hosts           []string `json:"hosts"`
 }
 
-// A GroupOutlier is a difference of some hosts from the typical one: A is the typical value, B the value of Hosts.
+// A GroupOutlier is a difference from the typical host: A is its value, B that of Hosts.
 type GroupOutlier struct {
 	compare.Difference
 	Hosts []string `json:"hosts"`
 }
 
-// NewGroup returns the overview of docs, whose names are given in the same order. If all names are files of one
-// directory, the directory is removed from them.
+// NewGroup returns the overview of docs, with names in the same order. A common directory is removed from them.
 func NewGroup(names []string, docs []*Document) Group {
 	names = short(names)
 	g := Group{Hosts: []Member{}, Findings: []GroupFinding{}, Outliers: []GroupOutlier{}}
@@ -101,7 +100,6 @@ func physicalNICs(all []topology.NIC) []topology.NIC {
 	return slices.DeleteFunc(slices.Clone(all), func(n topology.NIC) bool { return n.PF != nil })
 }
 
-// add merges a host's findings with equal findings of other hosts.
 func (g *Group) add(host string, findings []finding.Finding) {
 	for _, f := range findings {
 		i := slices.IndexFunc(g.Findings, func(x GroupFinding) bool {
@@ -115,7 +113,7 @@ func (g *Group) add(host string, findings []finding.Finding) {
 	}
 }
 
-// WriteTable writes a line for each host, the findings with their hosts, and the differences from the typical host.
+// WriteTable writes hosts, findings, and differences from the typical host.
 func (g Group) WriteTable(w io.Writer, o TableOptions) error {
 	t := &terminal{Terminal: show.NewTerminal(w, o.Width, 80, o.Color)}
 	grid := show.NewGrid("host", "machine", "cpus>", "numa>", "memory>", "gpus>", "nics>", "kernel", "findings")
@@ -143,7 +141,7 @@ func (g Group) WriteTable(w io.Writer, o TableOptions) error {
 	return t.Flush()
 }
 
-// writeOutliers writes the differences grouped by hosts, so that everything about one odd machine is in one place.
+// Everything about one odd machine is in one place.
 func (g Group) writeOutliers(t *terminal) {
 	if g.Typical == "" {
 		return
@@ -172,8 +170,7 @@ func (g Group) writeOutliers(t *terminal) {
 	}
 }
 
-// Limits of the output: hosts named in a line, and differences of the same hosts. A different kind of machine would
-// have hundreds of differences.
+// A different kind of machine would have hundreds of differences.
 const (
 	maxNamed    = 8
 	maxOutliers = 12

@@ -12,7 +12,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// hostile is text that tries to break out of HTML text, attributes, styles, comments, SVG, DOT, and terminal output.
+// hostile tries to break out of HTML text, attributes, styles, comments, SVG, DOT, and terminal output.
 const hostile = `"'><script>alert(1)</script><img src=x onerror=alert(1)><style>*{display:none}</style>` +
 	`</title></svg></style><!--` + "`" + `{{.}}javascript:alert(1)"];evil[label="\N\` +
 	"\x1b[2J\x1b]0;owned\x07\u202e\x00\xff\ufffe\ufdfd\n&amp;]]>"

@@ -7,8 +7,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// The hosts of these tests are built here instead of read from dumps, so that changes of a reader do not change
-// golden files. Real machines are in corpus_test.go.
+// Built here, so that changes of a reader do not change golden files. Real machines are in corpus_test.go.
 
 type hostCase struct {
 	name     string
@@ -47,7 +46,7 @@ func set(list string) topology.CPUSet {
 
 const gib = 1 << 30
 
-// link returns a link that runs at generation gen with lanes lanes, and could run at mostGen with most lanes.
+// link runs at generation gen with lanes lanes, and could at mostGen with most.
 func link(gen, lanes, mostGen, most int) *topology.Link {
 	gts := func(g int) *float64 { return new([]float64{0, 2.5, 5, 8, 16, 32, 64}[g]) }
 	return &topology.Link{SpeedGTs: gts(gen), Width: new(lanes), MaxSpeedGTs: gts(mostGen), MaxWidth: new(most)}
@@ -67,8 +66,7 @@ func port(h *topology.Host, at, parent, root string, node int, secondary, subord
 	h.PCI = append(h.PCI, d)
 }
 
-// function adds a device's function and returns it for further changes. The pointer is valid until the next function
-// is added.
+// The pointer of function is valid until the next call.
 func function(h *topology.Host, at, parent, root string, node int, class topology.ID24, vendor, device topology.ID16,
 	name string, l *topology.Link) *topology.PCIDevice {
 	d := topology.PCIDevice{
@@ -85,8 +83,7 @@ func function(h *topology.Host, at, parent, root string, node int, class topolog
 	return &h.PCI[len(h.PCI)-1]
 }
 
-// epyc is one package with four nodes, two GPUs and two dual-port NICs on a node each, and two virtual machines on
-// isolated CPUs.
+// epyc has four nodes with two GPUs and two dual-port NICs on a node each, and two virtual machines on isolated CPUs.
 func epyc() *topology.Host {
 	h := &topology.Host{
 		Provenance: topology.Provenance{Kind: topology.SourceTree, Name: "epyc.tar.zst"},
@@ -206,7 +203,7 @@ func epycFindings() []finding.Finding {
 	}
 }
 
-// laptop has one node, two kinds of cores, an integrated GPU and no server parts.
+// laptop has one node, two kinds of cores and an integrated GPU.
 func laptop() *topology.Host {
 	h := &topology.Host{
 		Provenance: topology.Provenance{Kind: topology.SourceLive, Name: "/", ThisSystem: true},
@@ -254,8 +251,8 @@ func laptop() *topology.Host {
 	return h
 }
 
-// dgx has two nodes, four PCIe switches with two GPUs and two NICs each, two more NICs, eight disks, and NVLink
-// between all GPUs.
+// dgx has two nodes, four PCIe switches with two GPUs and two NICs each, two more NICs, eight disks, and NVLink between
+// all GPUs.
 func dgx() *topology.Host {
 	h := &topology.Host{
 		Provenance: topology.Provenance{Kind: topology.SourceTree, Name: "dgx"},
@@ -368,7 +365,7 @@ func dgxFindings() []finding.Finding {
 			Evidence: "mtu=1500", Consequence: "It is slow.", Fix: "Set 4200."})
 }
 
-// grid64 has 64 nodes with four CPUs each, two nodes per package.
+// grid64 has 64 nodes with four CPUs, two per package.
 func grid64() *topology.Host {
 	h := &topology.Host{
 		Provenance: topology.Provenance{Kind: topology.SourceHwloc, Name: "256ia64-64n2s2c.xml", Tool: "hwloc 2.9.0",
@@ -394,7 +391,7 @@ func grid64() *topology.Host {
 	return h
 }
 
-// matrixOnly is a machine read from nvidia-smi topo -m alone: it has no addresses, no memory, and some missing cells.
+// matrixOnly has no addresses, no memory, and some missing cells.
 func matrixOnly() *topology.Host {
 	h := &topology.Host{Provenance: topology.Provenance{Kind: topology.SourceTopo, Name: "topo.txt",
 		Filled: []string{"gpus", "nics", "reported_paths"}}}
@@ -431,8 +428,8 @@ func matrixOnly() *topology.Host {
 	return h
 }
 
-// memoryOnly has nodes without CPUs (CXL, high-bandwidth memory), nodes without memory, a gap in the node numbers,
-// and devices on a node that does not exist.
+// memoryOnly has nodes without CPUs (CXL, high-bandwidth memory) or without memory, a gap in the numbers, and devices
+// on a missing node.
 func memoryOnly() *topology.Host {
 	h := &topology.Host{
 		Provenance: topology.Provenance{Kind: topology.SourceTree, Name: "cxl"},
@@ -462,7 +459,7 @@ func memoryOnly() *topology.Host {
 	return h
 }
 
-// armVFs has 128 CPUs whose numbers alternate between two nodes, and a NIC with 128 virtual functions.
+// armVFs has CPUs that alternate between two nodes, and 128 virtual functions.
 func armVFs() *topology.Host {
 	h := &topology.Host{
 		Provenance: topology.Provenance{Kind: topology.SourceTree, Name: "arm.tree"},

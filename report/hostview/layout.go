@@ -7,10 +7,10 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// Dimensions of the picture, in pixels.
+// In pixels.
 const (
-	gap         = 12  // between rooms and between root complexes
-	smallRoom   = 156 // inner width of a room without devices
+	gap         = 12  // of rooms and root complexes
+	smallRoom   = 156 // without devices
 	bridgeWidth = 64
 	wireLength  = 74 // fits "of Gen4 x16"
 	indent      = 14
@@ -18,39 +18,36 @@ const (
 )
 
 type sheet struct {
-	width  int  // of the whole picture, at most
+	width  int  // at most
 	column int  // of a root complex
-	margin int  // inside a room or a group
+	margin int  // of a room or group
 	edge   int  // around the picture
-	alone  bool // no surrounding page shows the machine's name and findings
+	alone  bool // no page shows name and findings
 }
 
-// Sheets for a large screen, a page on a large screen, and a phone. On a phone, the picture is as wide as one root
-// complex with its frames.
+// For a large screen, a page, and a phone, as wide as one root complex.
 var (
 	wideSheet  = sheet{width: MaxWidth, column: 360, margin: 10, edge: 12, alone: true}
 	pageSheet  = sheet{width: 1208, column: 360, margin: 10, edge: 2}
 	phoneSheet = sheet{width: 372, column: 344, margin: 6, edge: 2}
 )
 
-// layout arranges the scene. It picks the number of columns of root complexes that makes the picture the least high.
+// layout picks the columns that make the picture the least high.
 func (sh sheet) layout(v *view, s *scene) *picture {
 	inner := sh.width - 2*sh.edge
 	most := max(1, (inner-4*sh.margin+gap)/(sh.column+gap))
 	var best *picture
-	// Try every number of columns: there are at most four, and the height of a room depends on how its blocks happen
-	// to fill them.
+	// The height of a room depends on how its blocks happen to fill columns.
 	for columns := range most {
-		// Another column must save 7 % of the height, because a wide, half-empty room is harder to read than a narrow
-		// one.
+		// A wide, half-empty room is harder to read, so a column must save 7 %.
 		if p := sh.arrange(v, s, columns+1, inner); best == nil || p.H*100 < best.H*93 {
 			best = p
 		}
 	}
-	// Even for a small machine, the panels below need enough width for their sentences.
+	// The panels below need width for sentences.
 	w := max(best.W, min(inner, 2*sh.column))
 	if v.Placement.guests() > 4 {
-		w = max(w, min(inner, 4*sh.column)) // keeps their panel from becoming far higher than wide
+		w = max(w, min(inner, 4*sh.column)) // a panel must not be far higher than wide
 	}
 	out := &picture{W: w + 2*sh.edge, H: sh.edge}
 	panels := []*picture{sh.guestsPanel(v, w), best, sh.nvlinkPanel(s, w), legendPanel(v, best, w)}
@@ -71,7 +68,7 @@ func (sh sheet) layout(v *view, s *scene) *picture {
 
 func (sh sheet) arrange(v *view, s *scene, columns, width int) *picture {
 	groups := lists.Map(s.Groups, func(g roomGroup) *picture { return sh.layoutGroup(v, g, columns, width, 0) })
-	// Lay the groups out again with the height of their row, so that their rooms fill it.
+	// With the height of the row, rooms fill it.
 	highest := make([]int, len(groups))
 	pack(groups, width, 0, func(_ *picture, i int, at rect) { highest[i] = at.H })
 	for i, g := range s.Groups {
@@ -86,8 +83,7 @@ func (sh sheet) arrange(v *view, s *scene, columns, width int) *picture {
 
 func (g *roomGroup) framed() bool { return g.Title != "" && !g.Odd }
 
-// layoutGroup draws the rooms of a package, at least high pixels high. The caller draws the box around them, because
-// only the caller knows the height of the row.
+// layoutGroup leaves the box to the caller, who knows the height of the row.
 func (sh sheet) layoutGroup(v *view, g roomGroup, columns, width, high int) *picture {
 	const title = 18
 	if g.framed() {
@@ -112,14 +108,13 @@ func (sh sheet) layoutGroup(v *view, g roomGroup, columns, width, high int) *pic
 	return p
 }
 
-// layoutRoom draws the content of a room. The caller draws the frame, because only the caller knows the height of the
-// row.
+// layoutRoom leaves the frame to the caller, as layoutGroup does.
 func (sh sheet) layoutRoom(v *view, r room, columns, width int) *picture {
 	cells := lists.Sum(r.Caches, func(c cacheCells) int { return len(c.Cells) })
 	columns = max(1, min(columns, len(r.Blocks)))
 	inner := columns*sh.column + (columns-1)*gap
 	switch {
-	// Rooms without devices are as narrow as their cores allow, so that more of them fit into a row.
+	// Narrow rooms let more fit into a row.
 	case len(r.Blocks) == 0 && len(r.Holdings) > 0 && cells <= 32:
 		inner = sh.column * 2 / 3
 	case len(r.Blocks) == 0 && cells <= 32:
@@ -131,14 +126,13 @@ func (sh sheet) layoutRoom(v *view, r room, columns, width int) *picture {
 	p := &picture{W: inner + 2*sh.margin}
 	y := sh.margin + 8
 	title := p.text(sh.margin, y, r.Title, fontTitle, "", inner)
-	// Marks go beside the title, the first place that readers look at. The panel of findings lists the marks that do
-	// not fit.
+	// Readers look at the title first. The panel of findings lists the rest.
 	if room := inner - title - 8; room >= markSize {
 		p.marks(sh.margin+title+8, y-4, r.Marks, room)
 	}
 	y += 5
 	y += 12
-	for _, l := range r.lines(inner * 9 / 5) { // 90 % of two lines, because lines are not broken exactly at their ends
+	for _, l := range r.lines(inner * 9 / 5) { // 90 %: lines are not broken exactly at their ends
 		y = p.paragraph(sh.margin, y, l, fontSmall, "soft", inner, 15, 2)
 	}
 	y -= 7
@@ -173,13 +167,12 @@ func cpuLine(cpus topology.CPUSet, width int) string {
 	return line
 }
 
-// columns draws root complexes from y down, each in the currently shortest column. It returns the y of their lower
-// end.
+// columns returns the y of the blocks' lower end.
 func (p *picture) columns(at *Placement, blocks []block, columns, x, y, width int) int {
 	ends := slices.Repeat([]int{y}, columns)
 	for _, b := range blocks {
 		q := layoutBlock(at, b, width)
-		// This keeps the order of blocks within each column, and the columns end at nearly the same height.
+		// The order is kept within columns, of nearly the same height.
 		c := slices.Index(ends, slices.Min(ends))
 		p.place(q, x+c*(width+gap), ends[c])
 		ends[c] += q.H + 8
@@ -187,13 +180,12 @@ func (p *picture) columns(at *Placement, blocks []block, columns, x, y, width in
 	return slices.Max(ends) - 4
 }
 
-// cells draws the cores of a room in at most width pixels, with a frame around the cores of one cache, and returns
-// their height. total is the number of cores in all caches.
+// cells frames the cores of one cache and returns the height; total counts all caches.
 func (p *picture) cells(at *Placement, caches []cacheCells, x, y, width, total int) int {
 	if total == 0 {
 		return 0
 	}
-	// Cells of 14 pixels show threads and hatching. 5 pixels is the smallest size that can be told apart on a screen.
+	// 14 pixels show threads and hatching, 5 is the least that can be told apart.
 	size := 14
 	switch {
 	case total > 256:
@@ -206,7 +198,7 @@ func (p *picture) cells(at *Placement, caches []cacheCells, x, y, width, total i
 	for _, c := range caches {
 		perRow := min(len(c.Cells), max(1, (width-4)/pitch))
 		lines := (len(c.Cells) + perRow - 1) / perRow
-		perRow = (len(c.Cells) + lines - 1) / lines // balances the lines, so that the last has more than one cell
+		perRow = (len(c.Cells) + lines - 1) / lines // the last line has more than one cell
 		w, h := perRow*pitch+4-2, lines*pitch+4-2
 		if left > 0 && left+w > width {
 			row += high + 4
@@ -224,12 +216,11 @@ func (p *picture) cells(at *Placement, caches []cacheCells, x, y, width, total i
 	return row + high - y
 }
 
-// cell draws a core at r. With a placement, it has the colours of its threads' owners, and the owner's sign if there
-// is one owner and enough room.
+// With a placement, cell shows the colours of owners, and a single one's sign.
 func (p *picture) cell(r rect, at *Placement, c coreCell) {
 	shape := cellShape{rect: r, Classes: []string{"k0"}, coreCell: c}
 	if at != nil {
-		// With a placement, the colours show the owners; hatching and lines between threads would hide them.
+		// Hatching and lines would hide colours.
 		shape.Classes, shape.Isolated, shape.Threads = nil, false, 1
 		shape.Classes = append(shape.Classes, lists.Map(c.Owners, at.class)...)
 		if len(c.Owners) == 0 {
@@ -245,9 +236,8 @@ func (p *picture) cell(r rect, at *Placement, c coreCell) {
 	}
 }
 
-// pack places pictures in rows of at most width pixels. If all have the same width, it balances the rows and stacks
-// low neighbours in one column. Pictures in a row get the same height, and the last row grows until the whole is high
-// pixels high. frame draws around each picture.
+// pack places pictures in rows of at most width pixels. Equal widths give balanced rows and stacks of low neighbours.
+// The last row grows until the whole is high pixels high.
 func pack(items []*picture, width, high int, frame func(p *picture, i int, at rect)) *picture {
 	out := &picture{}
 	if len(items) == 0 {
@@ -259,7 +249,6 @@ func pack(items []*picture, width, high int, frame func(p *picture, i int, at re
 		for _, c := range row {
 			tall = max(tall, c.H)
 		}
-		// Only the last row can grow without moving other rows.
 		if n == len(rows)-1 {
 			tall = max(tall, high-out.H)
 		}
@@ -267,8 +256,7 @@ func pack(items []*picture, width, high int, frame func(p *picture, i int, at re
 			y := out.H
 			for i := c.first; i < c.end; i++ {
 				at := rect{x, y, items[i].W, items[i].H}
-				// Only a picture that is alone in its column grows to the height of the row. In a stack, any choice
-				// would be arbitrary.
+				// Growth in a stack would be arbitrary.
 				if c.end-c.first == 1 {
 					at.H = tall
 				}
@@ -285,10 +273,9 @@ func pack(items []*picture, width, high int, frame func(p *picture, i int, at re
 	return out
 }
 
-// A stack is a column of pictures: items[first:end].
 type stack struct{ first, end, W, H int }
 
-// stacked puts consecutive pictures of equal width into stacks no higher than the highest picture.
+// stacked joins neighbours of equal width, no higher than the highest.
 func stacked(items []*picture) []stack {
 	highest := lists.Max(items, func(q *picture) int { return q.H })
 	var out []stack
@@ -302,13 +289,12 @@ func stacked(items []*picture) []stack {
 	return out
 }
 
-// packRows breaks stacks into rows of at most width pixels. If widths differ, each row takes as many as fit, in
-// order.
+// packRows takes as many as fit if widths differ, in order.
 func packRows(all []stack, width int) [][]stack {
 	perRow := len(all)
 	if same := !slices.ContainsFunc(all, func(s stack) bool { return s.W != all[0].W }); same {
 		fit := max(1, (width+gap)/(all[0].W+gap))
-		// Balance the rows: five stacks become rows of three and two, not of four and one.
+		// Five stacks become three and two, not four and one.
 		rows := (len(all) + fit - 1) / fit
 		perRow = (len(all) + rows - 1) / rows
 	}

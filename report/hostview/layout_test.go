@@ -15,8 +15,7 @@ import (
 
 var sheets = map[string]sheet{"wide": wideSheet, "page": pageSheet, "phone": phoneSheet}
 
-// flaws returns visible defects of a picture: texts that overlap or leave their box, overlapping cards and rooms, and
-// anything outside the sheet.
+// flaws are overlaps, texts that leave their box, and anything outside the sheet.
 func flaws(p *picture, sh sheet) []string {
 	var out []string
 	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
@@ -38,7 +37,7 @@ func flaws(p *picture, sh sheet) []string {
 	boxes := slices.Concat(p.Boxes, p.Tops)
 	for _, s := range p.Texts {
 		words = append(words, named{s.rect, fmt.Sprintf("text %q", s.Text)})
-		// A text is inside a box or beside it, and never crosses its edge.
+		// No text crosses a box's edge.
 		for _, b := range boxes {
 			if !inside(s.rect, b.rect) && !apart(s.rect, b.rect) {
 				say("text %q at %v is across the edge of box %s at %v", s.Text, s.rect, b.Class, b.rect)
@@ -72,7 +71,7 @@ func flaws(p *picture, sh sheet) []string {
 				if b.Y >= a.bottom() {
 					break
 				}
-				sign := b.what == "cell" && a.what != "cell" && inside(b.rect, a.rect) // an owner's sign on a card
+				sign := b.what == "cell" && a.what != "cell" && inside(b.rect, a.rect) // an owner's sign
 				if a.X < b.right() && b.X < a.right() && !sign {
 					say("%s at %v and %s at %v overlap", a.what, a.rect, b.what, b.rect)
 				}
@@ -100,8 +99,7 @@ func TestNothingOverlapsInThePicturesOfTheGoldenHosts(t *testing.T) {
 	}
 }
 
-// drawnHost draws a random machine: any number of packages, nodes and cores, and a PCI tree with bridges and switches
-// of any depth, with random gaps in links, nodes and names.
+// drawnHost is random, with gaps in links, nodes and names.
 func drawnHost(t *rapid.T) *Document {
 	h := &topology.Host{}
 	text := rapid.OneOf(rapid.StringN(0, 40, 120), rapid.SampledFrom([]string{"", "eth0", "NVIDIA H100 80GB HBM3",
@@ -215,7 +213,7 @@ func TestNothingOverlapsInThePictureOfAnyHost(t *testing.T) {
 	})
 }
 
-// Every output of every host succeeds, and outputs with a grammar follow it.
+// Outputs with a grammar follow it.
 func TestEveryOutputOfAnyHostIsWellFormed(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
@@ -230,7 +228,7 @@ func TestEveryOutputOfAnyHostIsWellFormed(t *testing.T) {
 	})
 }
 
-// Every known device is in the picture: each GPU and NIC once, and each NUMA node.
+// Each GPU and NIC once, and each NUMA node.
 func TestEveryDeviceIsDrawnOnce(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -277,7 +275,7 @@ func TestEveryDeviceIsDrawnOnce(t *testing.T) {
 	})
 }
 
-// Drawing ends even if a dump has a loop, or has bridges nested as deep as bus numbers allow.
+// Drawing ends, despite loops and bridges as deep as bus numbers allow.
 func TestLoopsAndDeepTreesAreDrawn(t *testing.T) {
 	t.Parallel()
 	h := &topology.Host{NUMANodes: []topology.NUMANode{{ID: 0}}}

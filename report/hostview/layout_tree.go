@@ -12,7 +12,7 @@ func layoutBlock(at *Placement, b block, width int) *picture {
 		p.text(2, 13, b.Folded, fontSmall, "soft", width-4)
 		return p
 	}
-	// The frame is added first, because later shapes lie on top. Its height is set at the end.
+	// Later shapes lie on top.
 	frame := len(p.Boxes)
 	p.box(rect{0, 0, width, 0}, "root", 5, b.Title)
 	p.text(8, 15, b.Title, fontSmall, "soft", width-16)
@@ -31,7 +31,7 @@ func layoutBlock(at *Placement, b block, width int) *picture {
 	return p
 }
 
-// loose draws devices without a known tree, two in a row. Their cards include the text about their links.
+// loose draws devices without a tree, two in a row. Cards include the link.
 func (p *picture) loose(all []branch, y, width int) int {
 	half := (width - 24) / 2
 	var cards []card
@@ -43,7 +43,6 @@ func (p *picture) loose(all []branch, y, width int) int {
 			cards = append(cards, c)
 		}
 	}
-	// Both cards of a row take the height of the higher one.
 	for i := 0; i < len(cards); i += 2 {
 		high := 0
 		for j := i; j < min(i+2, len(cards)); j++ {
@@ -54,10 +53,9 @@ func (p *picture) loose(all []branch, y, width int) int {
 	return y
 }
 
-// branches draws the branches of a trunk at x that begins at from, between y and the right edge at right. It returns
-// the y of their lower end.
+// branches returns the y of their lower end. from is the start of the trunk.
 func (p *picture) branches(all []branch, level, x, from, y, right int) int {
-	// A branch is at least 40 pixels high, with its line in the middle of them.
+	// At least 40 pixels high, with the line in the middle.
 	trunk := y
 	for _, b := range all {
 		wireY := y + 20
@@ -84,13 +82,12 @@ func (p *picture) branches(all []branch, level, x, from, y, right int) int {
 			p.marks(in.right()+6, wireY, b.Switch.Marks, right-in.right()-6)
 		}
 		if b.Bridge != nil && len(b.Bridge.Marks) > 0 {
-			// Put the marks beside the bridge if there is room, else below it.
 			if len(b.Cards) == 0 && b.Switch == nil {
 				p.marks(end+6, wireY, b.Bridge.Marks, right-end-6)
 			} else {
 				mid := wireY + 20
 				if b.Wire.known() {
-					mid = p.wireEnd(b.Wire, wireY) + 7 // below the texts under the wire
+					mid = p.wireEnd(b.Wire, wireY) + 7 // below the wire's texts
 				}
 				p.marks(at, mid, b.Bridge.Marks, bridgeWidth+6)
 				bottom = max(bottom, mid+10)
@@ -99,13 +96,12 @@ func (p *picture) branches(all []branch, level, x, from, y, right int) int {
 		y = bottom + 4
 		if len(b.Fan) > 0 {
 			down := x
-			// Deeper trees keep this indent, because cards need the width more than readers need to see the depth.
+			// Cards need the width more than readers see the depth.
 			if level < maxIndent {
 				down = x + indent
 			}
 			start := wireY + 10
 			if b.Switch != nil {
-				// Draw from below the switch to the trunk, around the elements below the bridge.
 				elbow := y - 4
 				p.line("trunk", 15, "", [2]int{end + wireLength + 12, wireY + 10}, [2]int{end + wireLength + 12, elbow},
 					[2]int{down, elbow})
@@ -118,18 +114,18 @@ func (p *picture) branches(all []branch, level, x, from, y, right int) int {
 	return y
 }
 
-// wired draws the wire from x and the cards at its end. It returns the y of their lower end.
+// wired returns the y of the lower end.
 func (p *picture) wired(b branch, x, y, right int) int {
 	wireY := y + 20
 	left, end := x+wireLength, wireY
 	if b.Wire.known() || b.Bridge != nil {
 		end = p.wire(b.Wire, x, left, wireY)
-	} else { // a device on the root bus has no link
+	} else { // no link on the root bus
 		left = x + 18
 		p.line("trunk", 15, "", [2]int{x, wireY}, [2]int{left, wireY})
 	}
 	top := y + 2
-	// Connect further functions of the device to the same wire, by a line to each card.
+	// Further functions share the wire.
 	for i, c := range b.Cards {
 		h := p.card(c, left, top, right-left)
 		if i > 0 {
@@ -140,12 +136,11 @@ func (p *picture) wired(b branch, x, y, right int) int {
 	return max(top-4, end)
 }
 
-// wireWidth returns the width of a link's line in tenths of a pixel: the square root of its GB/s, in pixels. With a
-// linear width, a link of 64 GB/s would hide the tree, or one of 1 GB/s would be invisible.
+// wireWidth is in tenths of a pixel, the square root of GB/s in pixels: linearly, 64 GB/s would hide the tree, or 1
+// GB/s be invisible.
 func wireWidth(gbps float64) int { return min(max(10, int(math.Round(10*math.Sqrt(gbps)))), 120) }
 
-// texts returns the text above a link and the lines below it: its generation and width, its rate, and the device's
-// maximum.
+// texts stand above and below a link.
 func (w wire) texts() (above string, below []string) {
 	above, below = w.Now, []string{gbpsText(w.GBps)}
 	switch {
@@ -157,13 +152,12 @@ func (w wire) texts() (above string, below []string) {
 	return above, slices.DeleteFunc(below, func(s string) bool { return s == "" })
 }
 
-// wireEnd returns the lower end of the texts below a link at y.
 func (p *picture) wireEnd(w wire, y int) int {
 	_, below := w.texts()
 	return y + 7 + 14*len(below)
 }
 
-// wire draws a link with a width according to its rate. It returns the lower end of its texts.
+// wire returns the lower end of its texts.
 func (p *picture) wire(w wire, from, to, y int) int {
 	class, text := "wire", "soft"
 	switch {
@@ -184,7 +178,7 @@ func (p *picture) wire(w wire, from, to, y int) int {
 	return p.wireEnd(w, y)
 }
 
-// stackEdge is the visible edge, in pixels, of the cards below a card that stands for several.
+// stackEdge is in pixels, for cards that stand for several.
 const stackEdge = 3
 
 func (p *picture) card(c card, x, y, width int) int {

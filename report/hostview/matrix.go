@@ -13,10 +13,9 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A class is a kind of path between two devices.
 type class struct{ Class, Means string }
 
-// legend explains the classes in our own words, in the line format of nvidia-smi.
+// legend has our own words, in nvidia-smi's format.
 var legend = []class{
 	{"X", "the device itself"},
 	{"SYS", "through the interconnect between NUMA nodes"},
@@ -27,14 +26,11 @@ var legend = []class{
 	{"NV#", "over # bonded NVLinks, or XGMI links of AMD"},
 }
 
-// WriteMatrix writes the matrix of nvidia-smi topo -m for all GPUs and NICs, even without nvidia-smi: a row and a
-// column for each device, then the CPUs and the NUMA node next to it. Columns are aligned with spaces, and an unknown
-// path is "?".
-//
-// Like nvidia-smi, it leaves out devices that only drive a screen and virtual functions.
+// WriteMatrix writes the matrix of nvidia-smi topo -m, even without nvidia-smi. An unknown path is "?". Like
+// nvidia-smi, it leaves out virtual functions and devices that only drive a screen.
 func (d *Document) WriteMatrix(w io.Writer) error {
 	v := newView(d)
-	// Never shorten the CPU lists here, because programs read them.
+	// Programs read the CPU lists.
 	lines := append(matrixLines(v.matrix(), 1<<20), v.legendLines()...)
 	_, err := io.WriteString(w, strings.Join(lines, "\n")+"\n")
 	return show.Wrapf(err, "write the matrix of host %q", d.Provenance.Name)
@@ -45,7 +41,7 @@ type matrixRow struct {
 	Cells    []string // path classes; "" if unknown
 	CPUs     *topology.CPUSet
 	Node     *int // NUMA node
-	Memory   *int // the NUMA node formed by a GPU's memory
+	Memory   *int // of a GPU's memory
 	GPU      bool
 	Title    string // description of the device
 }
@@ -71,19 +67,18 @@ func (v *view) matrix() []matrixRow {
 		for j := range rows {
 			rows[i].Cells[j] = v.classes[[2]string{rows[i].ID, rows[j].ID}]
 		}
-		// nvidia-smi marks the device itself with an X, and programs look for it.
+		// Programs look for the X of nvidia-smi.
 		rows[i].Cells[i] = "X"
 	}
 	return rows
 }
 
-// nicTitle returns the name of a NIC in a legend: its RDMA devices, else its network devices, else its ID.
+// nicTitle prefers RDMA devices, then network devices, then the ID.
 func nicTitle(n *topology.NIC) string {
 	return cmp.Or(strings.Join(n.RDMA, ","), strings.Join(n.Netdevs, ","), n.ID())
 }
 
-// alikeRows merges three or more NICs with the same paths to everything else into one row. In its own column, that
-// row has the path between these NICs.
+// alikeRows merges three or more NICs with the same paths. Its own column has the path between them.
 func alikeRows(rows []matrixRow) []matrixRow {
 	same := func(i, j int) bool {
 		a, b := rows[i], rows[j]
@@ -115,8 +110,7 @@ func alikeRows(rows []matrixRow) []matrixRow {
 				names, titles = append(names, rows[m].Name), append(titles, rows[m].Title)
 			}
 			r.Name, r.Title = fmt.Sprintf("%s x%d", span(names), len(members)), span(titles)
-			// Three or more members with equal rows have equal paths between each other, so any one of these stands
-			// for all.
+			// Equal rows have equal paths between each other.
 			r.Cells = slices.Clone(r.Cells)
 			r.Cells[i] = r.Cells[members[1]]
 		}
@@ -129,7 +123,7 @@ func alikeRows(rows []matrixRow) []matrixRow {
 	return out
 }
 
-// matrixLines returns the lines of a matrix, with CPU lists of at most so many letters.
+// letters limits CPU lists.
 func matrixLines(rows []matrixRow, letters int) []string {
 	if len(rows) == 0 {
 		return []string{"No GPUs and no NICs are known."}
@@ -140,13 +134,13 @@ func matrixLines(rows []matrixRow, letters int) []string {
 		heads = append(heads, "GPU NUMA ID")
 	}
 	return matrixTable(rows, rows, heads, func(r matrixRow) []string {
-		// An empty list is N/A as in nvidia-smi, because a missing cell would shift the cells after it.
+		// As in nvidia-smi: a missing cell would shift others.
 		cpus := "N/A"
 		if r.CPUs != nil && !r.CPUs.IsEmpty() {
 			cpus = cpusText(*r.CPUs, letters)
 		}
 		var row []string
-		// nvidia-smi has no affinity for NICs. If none is known, the row looks the same.
+		// nvidia-smi has no affinity for NICs.
 		if r.GPU || r.CPUs != nil || r.Node != nil {
 			row = append(row, cpus, orNA(r.Node))
 		}
@@ -157,17 +151,14 @@ func matrixLines(rows []matrixRow, letters int) []string {
 	})
 }
 
-// betweenLines returns the part of the matrix between NICs and GPUs: a row for each NIC, a column for each GPU.
 func betweenLines(rows []matrixRow) []string {
 	gpus := slices.IndexFunc(rows, func(r matrixRow) bool { return !r.GPU })
 	return matrixTable(rows[gpus:], rows[:gpus], []string{""}, func(r matrixRow) []string { return []string{r.Title} })
 }
 
-// matrixTable returns the lines of a table of path classes. The devices in columns must be the first ones of all
-// devices. more returns the cells after the classes of a row, which stand under heads.
+// In matrixTable, columns must be the first of all devices. more are the cells under heads.
 func matrixTable(rows, columns []matrixRow, heads []string, more func(matrixRow) []string) []string {
-	// The first head is empty, because programs parse the columns of nvidia-smi topo -m, which also has an empty head
-	// there.
+	// nvidia-smi topo -m has an empty head there.
 	names := lists.Map(columns, func(c matrixRow) string { return c.Name })
 	cells := lists.Map(rows, func(r matrixRow) []string {
 		return slices.Concat([]string{r.Name}, lists.Map(r.Cells[:len(columns)], classCell), more(r))
@@ -175,7 +166,6 @@ func matrixTable(rows, columns []matrixRow, heads []string, more func(matrixRow)
 	return show.Lines(show.Columns(slices.Concat([]string{""}, names, heads)...), cells)
 }
 
-// classCell formats a class. It indents the X, as nvidia-smi does.
 func classCell(class string) string {
 	if class == "X" {
 		return " X"
@@ -183,7 +173,6 @@ func classCell(class string) string {
 	return orUnknown(class)
 }
 
-// orNA formats a number, or returns N/A for nil as nvidia-smi does.
 func orNA(n *int) string {
 	if n == nil {
 		return "N/A"

@@ -19,7 +19,6 @@ func matrixOf(t testing.TB, h *topology.Host) string {
 	return string(written(t, func(b *bytes.Buffer) error { return NewDocument(h, nil).WriteMatrix(b) }))
 }
 
-// cellsOf parses the matrix like nvidia-smi's, and returns the class of each pair by the names of row and column.
 func cellsOf(t testing.TB, text string) map[[2]string]string {
 	t.Helper()
 	m, err := smi.ParseMatrix([]byte(text))
@@ -41,11 +40,11 @@ func TestTheMatrixIsReadBackAsItWasWritten(t *testing.T) {
 		d := NewDocument(c.host, nil)
 		v := newView(d)
 		if len(v.gpus) == 0 {
-			continue // nvidia-smi prints no matrix without a GPU, so the parser finds none
+			continue // no matrix without a GPU
 		}
 		t.Run(c.name, func(t *testing.T) {
 			if slices.ContainsFunc(v.matrix(), func(r matrixRow) bool { return slices.Contains(r.Cells, "") }) {
-				// An unknown cell must not be parsed as a path.
+				// An unknown cell is no path.
 				if _, err := smi.ParseMatrix([]byte(matrixOf(t, c.host))); err == nil || !strings.Contains(err.Error(),
 					`"?"`) {
 					t.Errorf("a cell that is not known is read as %v", err)
@@ -66,7 +65,7 @@ func TestTheMatrixIsReadBackAsItWasWritten(t *testing.T) {
 	}
 }
 
-// If nvidia-smi's own matrix is the source, ours has the same cells, affinities and legend.
+// Our cells, affinities and legend are those of nvidia-smi.
 func TestAMatrixThatWasReadIsWrittenAsItWas(t *testing.T) {
 	files, err := filepath.Glob("../../machine/dump/smi/testdata/*.txt")
 	if err != nil {
@@ -80,7 +79,7 @@ func TestAMatrixThatWasReadIsWrittenAsItWas(t *testing.T) {
 		}
 		first, err := smi.Parse(text, "first")
 		if err != nil {
-			continue // a file of another test that must be rejected
+			continue // must be rejected
 		}
 		compared++
 		second, err := smi.Parse([]byte(matrixOf(t, first)), "first")
@@ -88,7 +87,7 @@ func TestAMatrixThatWasReadIsWrittenAsItWas(t *testing.T) {
 			t.Errorf("%s: %v in\n%s", f, err, matrixOf(t, first))
 			continue
 		}
-		// Compare by position, because old versions of nvidia-smi named the rows of NICs after their RDMA devices.
+		// Old versions of nvidia-smi named NICs after RDMA devices.
 		classes := func(h *topology.Host) (all [][]string) {
 			for _, r := range newView(NewDocument(h, nil)).matrix() {
 				all = append(all, r.Cells)
@@ -213,7 +212,7 @@ func TestNICsWithTheSamePathsAreOneRow(t *testing.T) {
 	if got := text(alikeRows(near)); got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
-	// NICs keep their own rows if there are only two of them, or if their node or their paths differ.
+	// Two NICs, or other nodes and paths, keep their rows.
 	far := slices.Clone(near)
 	far[4].Node = new(1)
 	if got := alikeRows(far); len(got) != len(far) {

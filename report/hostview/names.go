@@ -14,27 +14,26 @@ import (
 	"github.com/rackless/rackless/report/show"
 )
 
-// A view is a Document with printable texts only, and the lookups that the outputs need.
+// A view is a Document with printable texts only, and lookups.
 type view struct {
 	*Document
 	tree     *topology.Tree
-	gpus     []*topology.GPU              // GPUs for computing, in Host order
-	displays []*topology.GPU              // GPUs that only drive a screen
+	gpus     []*topology.GPU              // in Host order
+	displays []*topology.GPU              // only drive a screen
 	nics     []*topology.NIC              // without virtual functions
-	vfs      map[topology.PCIAddr]int     // number of virtual functions by physical function
+	vfs      map[topology.PCIAddr]int     // by physical function
 	names    map[string]string            // by ID: GPU0, NIC3
-	classes  map[[2]string]string         // matrix cells by the IDs of both devices, in both orders
+	classes  map[[2]string]string         // by both IDs, in both orders
 	findings map[string][]finding.Finding // by subject
 }
 
-// newView cleans the document and prepares its lookups. From here on, all texts from outside are printable and on one
-// line.
+// From newView on, all texts are printable and on one line.
 func newView(d *Document) *view {
-	// Clean copies the document but would put fixes on one line like all other texts.
+	// Clean would put fixes on one line.
 	fixes := d.Findings
 	d = show.Clean(d, words.Printable)
 	for i, f := range fixes {
-		d.Findings[i].Fix = words.Visible(f.Fix) // may be a script of several lines
+		d.Findings[i].Fix = words.Visible(f.Fix) // may be a script
 	}
 	v := &view{
 		Document: d, tree: topology.NewTree(d.Host),
@@ -54,7 +53,7 @@ func newView(d *Document) *view {
 		}
 	}
 	for i := range d.Host.PCI {
-		// Count the listed virtual functions, since a source may list them without saying how many are enabled.
+		// A source may list them without saying how many are enabled.
 		if pf := d.Host.PCI[i].PF; pf != nil {
 			v.vfs[*pf]++
 		}
@@ -73,8 +72,7 @@ func newView(d *Document) *view {
 	return v
 }
 
-// number sets the names of devices in a matrix. If all devices have distinct names of the form prefixN, they keep
-// them (a matrix may start at GPU4); otherwise they become prefix0, prefix1, ... in order.
+// number keeps distinct names of the form prefixN (a matrix may start at GPU4), else gives prefix0, prefix1 in order.
 func number[T any](names map[string]string, prefix string, all []T, of func(T) (id, name string)) {
 	seen := map[string]bool{}
 	for _, x := range all {
@@ -86,14 +84,14 @@ func number[T any](names map[string]string, prefix string, all []T, of func(T) (
 	}
 	for i, x := range all {
 		id, name := of(x)
-		if len(seen) < len(all) { // not all names have the form and are distinct
+		if len(seen) < len(all) {
 			name = prefix + strconv.Itoa(i)
 		}
 		names[id] = name
 	}
 }
 
-// nodeOf returns the NUMA node of a device. On a machine with one node, every device is on that node.
+// With one node, every device is on it.
 func (v *view) nodeOf(n *int) *int {
 	if only := v.Host.OnlyNode(); n == nil && only != nil {
 		return &only.ID
@@ -108,10 +106,9 @@ func (v *view) device(a *topology.PCIAddr) *topology.PCIDevice {
 	return v.tree.Device(*a)
 }
 
-// affinity returns the CPUs next to a device, as stated by its source, else by the kernel, else by its node.
+// affinity is that of the source, else the kernel, else the node.
 func (v *view) affinity(stated *topology.CPUSet, addr *topology.PCIAddr, node *int) *topology.CPUSet {
-	// nvidia-smi's affinity may differ from the kernel's. A user that pins processes by nvidia-smi should see its
-	// value.
+	// A user that pins by nvidia-smi should see its value.
 	if stated != nil {
 		return stated
 	}
@@ -126,15 +123,14 @@ func (v *view) affinity(stated *topology.CPUSet, addr *topology.PCIAddr, node *i
 	return nil
 }
 
-// vfText returns the number of virtual functions of a NIC and its maximum, such as "4 of 16". It returns none if the
-// NIC does not offer SR-IOV.
+// vfText is "4 of 16", or none without SR-IOV.
 func (v *view) vfText(n *topology.NIC, d *topology.PCIDevice) string {
 	now := 0
 	if n.Address != nil {
 		now = v.vfs[*n.Address]
 	}
 	s := n.SRIOV
-	// Sources record SR-IOV at the NIC or at its function; lspci only knows the function.
+	// lspci only knows the function.
 	if s == nil && d != nil {
 		s = d.SRIOV
 	}
@@ -144,7 +140,7 @@ func (v *view) vfText(n *topology.NIC, d *topology.PCIDevice) string {
 	case s == nil:
 		return strconv.Itoa(now)
 	}
-	// Some sources list virtual functions and others only count them, so the highest number is right.
+	// Some sources only count virtual functions.
 	now = max(now, len(s.VFs))
 	if s.Enabled != nil {
 		now = max(now, *s.Enabled)
@@ -155,13 +151,12 @@ func (v *view) vfText(n *topology.NIC, d *topology.PCIDevice) string {
 	return fmt.Sprintf("%d of %d", now, *s.Total)
 }
 
-// subjects returns the subjects of a finding in the form used for lookups: an address as in sysfs, "node 1", or a
-// name.
+// subjects are addresses as in sysfs, "node 1", or names.
 func subjects(f finding.Finding) []string {
 	parts := strings.Split(f.Subject, ",")
 	for i, s := range parts {
 		s = strings.TrimSpace(s)
-		// Some sources omit the domain or use upper-case letters.
+		// Some omit the domain or use upper case.
 		if a, err := topology.ParsePCIAddr(s); err == nil {
 			s = a.String()
 		}
@@ -170,16 +165,14 @@ func subjects(f finding.Finding) []string {
 	return parts
 }
 
-// A findingGroup holds findings that differ only in their subject and evidence, so one line can describe the fault
-// and the fix.
+// A findingGroup has findings with one fault and fix.
 type findingGroup struct {
 	finding.Finding // the first one
 	Subjects        []string
 	Evidences       []string // in the order of Subjects
 }
 
-// grouped joins findings that differ only in subject and evidence, the worst first, then in order of first
-// appearance.
+// grouped puts the worst first, then by first appearance.
 func grouped(all []finding.Finding) []findingGroup {
 	return groupedBy(all, func(f finding.Finding) finding.Finding {
 		f.Subject, f.Evidence = "", ""
@@ -187,14 +180,14 @@ func grouped(all []finding.Finding) []findingGroup {
 	})
 }
 
-// families joins findings of one kind, even if their fixes differ.
+// families may have different fixes.
 func families(all []finding.Finding) []findingGroup {
 	return groupedBy(all, func(f finding.Finding) finding.Finding {
 		return finding.Finding{ID: f.ID, Title: f.Title, Severity: f.Severity}
 	})
 }
 
-// groupedBy joins findings with equal keys. key returns a finding without the fields that may differ.
+// key drops the fields that may differ.
 func groupedBy(all []finding.Finding, key func(finding.Finding) finding.Finding) []findingGroup {
 	var groups group.List[finding.Finding, findingGroup]
 	for _, f := range all {
@@ -202,7 +195,7 @@ func groupedBy(all []finding.Finding, key func(finding.Finding) finding.Finding)
 		g.Subjects, g.Evidences = append(g.Subjects, f.Subject), append(g.Evidences, f.Evidence)
 	}
 	out := groups.All
-	// The sort is stable, so findings of one severity stay in the order of the checks.
+	// Stable, so the order of checks stays.
 	slices.SortStableFunc(out, func(a, b findingGroup) int { return cmp.Compare(a.Severity.Rank(), b.Severity.Rank()) })
 	return out
 }

@@ -53,7 +53,7 @@ func TestPicturesArePackedInRows(t *testing.T) {
 	}
 }
 
-// Packed pictures keep at least their size, lie inside the whole, and do not overlap.
+// Pictures keep at least their size, inside the whole.
 func TestPackedPicturesDoNotOverlap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var items []*picture

@@ -3,7 +3,7 @@ package hostview
 import (
 	"bytes"
 	"cmp"
-	_ "embed" // for the template and the style sheet
+	_ "embed" // template and style sheet
 	"fmt"
 	"html/template"
 	"io"
@@ -21,12 +21,10 @@ import (
 //go:embed page.html
 var pageHTML string
 
-// pictureCSS holds the colours and rules of the pictures. Colours are from the palette of Okabe and Ito, which
-// readers with any common colour vision can tell apart, adjusted in brightness so that text on or beside them is
-// readable.
+// pictureCSS uses the palette of Okabe and Ito, which readers with any common colour vision can tell apart, adjusted so
+// that text is readable. No meaning depends on colour alone.
 //
-// No meaning depends on colour alone. The value before each var() is the light colour, for programs without support
-// for variables.
+// The value before each var() is for programs without variables.
 //
 //go:embed picture.css
 var pictureCSS string
@@ -34,16 +32,16 @@ var pictureCSS string
 //go:embed page.css
 var pageCSS string
 
-// pageTemplate escapes every field for its context. Only the style sheet and the pictures are inserted unchanged.
+// pageTemplate escapes all but the style sheet and the pictures.
 var pageTemplate = sync.OnceValue(func() *template.Template {
 	return template.Must(template.New("page.html").Parse(pageHTML))
 })
 
-// maxPageRows limits the rows of a table on a page, because more would be slow in a browser.
+// More than maxPageRows would be slow in a browser.
 const maxPageRows = 500
 
-// WritePage writes the machine as one self-contained HTML page with findings, picture, paths and tables. Its content
-// security policy forbids loading anything, and allows only the page's own style sheet.
+// WritePage writes the machine as one self-contained HTML page. Its content security policy forbids loading anything,
+// and allows only the page's own style sheet.
 func (d *Document) WritePage(w io.Writer) error {
 	v := newView(d)
 	p := newPage
@@ -53,29 +51,29 @@ func (d *Document) WritePage(w io.Writer) error {
 	return show.Wrapf(show.Execute(w, pageTemplate(), p(v)), "write the page of host %q", d.Provenance.Name)
 }
 
-// A page is the data of the template. All decisions are made here, so that the template is only layout.
+// All decisions are made here, so that the template is only layout.
 type page struct {
 	show.Head
 	Heading       string
 	Facts, Source []string
 	Emulated      bool
-	Summary, Calm string // of the findings, and the text without any
+	Summary, Calm string // Calm: without findings
 	Findings      []pageFinding
 	Pictures      template.HTML // SVG escaped by svg.go
 	Matrix        []pageMatrixRow
-	Alike         bool // a row of Matrix stands for several devices
+	Alike         bool // a row stands for several devices
 	Legend        []class
 	Expected      []pageExpectation
 	Grids         []pageGrid
 	Routes        []string
 	Unread        []topology.Unread
 	UnreadTitle   string
-	UnreadOpen    bool // few enough to be shown at once
+	UnreadOpen    bool // at once, if few
 
 	Contradictions, Inferred []string
 }
 
-// A pageFinding is a group of findings. It has Evidence for a single subject, and Places for several.
+// Evidence is for one subject, Places for several.
 type pageFinding struct {
 	ID, Title, Consequence, Fix string
 	Class, Word                 string // of the severity
@@ -85,22 +83,19 @@ type pageFinding struct {
 
 type pagePlace struct{ Subject, Evidence string }
 
-// A pageMatrixRow is a row of the matrix.
 type pageMatrixRow struct {
 	Name, Title, CPUs, Node string
 	Cells                   []pageMatrixCell
 }
 
-// A pageMatrixCell is a path, with the class of its colour.
 type pageMatrixCell struct{ Class, Text string }
 
-// A pageExpectation is the usual performance of a kind of path, and the number of device pairs with such a path.
+// A pageExpectation is for a kind of path with so many pairs.
 type pageExpectation struct {
 	Class, Link, Basis, GBps, Usec string
 	Pairs                          int
 }
 
-// A pageGrid is a table of the page.
 type pageGrid struct {
 	Title string
 	Heads []pageCell
@@ -110,7 +105,7 @@ type pageGrid struct {
 
 type pageCell struct {
 	Text         string
-	First, Right bool // it is the head of its row; it is right-aligned
+	First, Right bool // head of its row; right-aligned
 }
 
 func newPage(v *view) page {
@@ -123,7 +118,6 @@ func newPage(v *view) page {
 		Contradictions: v.contradictions(), Inferred: v.Host.Inferred,
 	}
 	p.Findings = append(p.Findings, lists.Map(grouped(v.Findings), newPageFinding)...)
-	// A single device has no path to another one.
 	if all := v.matrix(); len(all) > 1 {
 		p.Matrix, p.Legend = lists.Map(alikeRows(all), newPageMatrixRow), legend
 		p.Alike = len(p.Matrix) < len(all)
@@ -144,12 +138,11 @@ func newPageMatrixRow(r matrixRow) pageMatrixRow {
 		})}
 }
 
-// pictures returns the picture for large and for small screens. If cards stand for several devices, a second version
-// shows every device on its own card.
+// If cards stand for several devices, a second version shows every device.
 func (v *view) pictures() template.HTML {
 	var b bytes.Buffer
 	for i, s := range v.scenes() {
-		// The page has each picture in two sizes, so each needs its own IDs.
+		// Each picture has two sizes, with own IDs.
 		id := ""
 		if i > 0 {
 			id = "-every"
@@ -214,7 +207,7 @@ func (v *view) expected() []pageExpectation {
 		}
 		e := pageExpectation{Class: p.Class, Link: p.Expected.Link, Basis: p.Expected.Basis,
 			GBps: span(p.Expected.GBpsMin, p.Expected.GBpsMax), Usec: span(p.Expected.UsecMin, p.Expected.UsecMax)}
-		// Eight GPUs and eight NICs have 64 paths of only a few kinds, so each kind has one row.
+		// 64 paths of eight GPUs and NICs have few kinds.
 		i := slices.IndexFunc(out, func(o pageExpectation) bool { o.Pairs = 0; return o == e })
 		if i < 0 {
 			i = len(out)
@@ -233,7 +226,7 @@ func (v *view) expected() []pageExpectation {
 	return out
 }
 
-// newPageGrid returns a grid at its full width. A page scrolls, while a terminal must drop columns.
+// A page scrolls, while a terminal must drop columns.
 func newPageGrid(g grid) pageGrid {
 	g.limit(maxPageRows)
 	out := pageGrid{Title: g.Title, More: g.More}
@@ -243,7 +236,7 @@ func newPageGrid(g grid) pageGrid {
 	for _, r := range g.Rows {
 		var row []pageCell
 		for i, c := range r {
-			// A stride or a count of CPUs says more than a hundred numbers.
+			// A stride or a count says more.
 			letters := 200
 			if c.cpus != nil {
 				letters = 40

@@ -31,7 +31,7 @@ func TestThePageNeedsNothingElseAndMayLoadNothing(t *testing.T) {
 				}
 				at += 1 + next
 			}
-			// The only allowed address is the SVG namespace.
+			// Only the SVG namespace is allowed.
 			if bad == "http://" && strings.Count(page, bad) == strings.Count(page,
 				`xmlns="http://www.w3.org/2000/svg"`) {
 				continue
@@ -136,7 +136,7 @@ func TestExpectationsAreOnePerKindOfPath(t *testing.T) {
 			t.Errorf("the near ones do not come first: %v", got)
 		}
 	}
-	if pairs != 80 || len(got) < 3 { // 8 GPUs and 10 NICs; GPUs are joined by NVLinks
+	if pairs != 80 || len(got) < 3 { // 8 GPUs and 10 NICs, besides NVLinks
 		t.Errorf("%d pairs in %d rows", pairs, len(got))
 	}
 }

@@ -20,7 +20,7 @@ func headPanel(v *view, width int) *picture {
 		y = p.paragraph(0, y, fact, fontPlain, "", width, 17, 4)
 	}
 	source := ""
-	if v.Placement == nil { // otherwise the facts name the machine of the plan
+	if v.Placement == nil { // facts name the machine of a plan
 		source = v.source()
 	}
 	if v.Provenance.Emulated {
@@ -30,10 +30,9 @@ func headPanel(v *view, width int) *picture {
 	return p
 }
 
-// maxListed limits the kinds of findings that the picture lists.
 const maxListed = 24
 
-// findingsPanel lists the findings, because marks in the picture only have their IDs.
+// Marks in the picture only have IDs.
 func (sh sheet) findingsPanel(v *view, width int) *picture {
 	p := &picture{W: width}
 	if len(v.Findings) == 0 {
@@ -55,18 +54,17 @@ func (sh sheet) findingsPanel(v *view, width int) *picture {
 		x += p.text(x, y, g.ID, fontBold, "", 60) + 8
 		y = p.paragraph(x, y, some(g.Subjects, 4)+": "+g.Title, fontSmall, "", width-sh.margin-x, 14, 2) - 14
 	}
-	// The frame was added first, to lie below the texts. Its height is known only now.
+	// The height is known only now.
 	p.H = y + 10
 	p.Boxes[0].H = p.H
 	return p
 }
 
-// nvlinkPanel shows the NVLinks: a bar if every two GPUs have the same links, else a ring of GPUs with a chord for
-// each pair.
+// nvlinkPanel is a bar if every two GPUs have the same links, else a ring with chords.
 func (sh sheet) nvlinkPanel(s *scene, width int) *picture {
 	var sets []*picture
 	for _, set := range s.NVLink {
-		// With more than 16 GPUs, single chords cannot be made out.
+		// Chords of more than 16 GPUs cannot be made out.
 		if set.Uniform || len(set.GPUs) > 16 {
 			sets = append(sets, sh.nvlinkBar(set, width))
 		} else {
@@ -92,7 +90,7 @@ func nvlinkText(set nvlinkSet) string {
 }
 
 func (sh sheet) nvlinkBar(set nvlinkSet, width int) *picture {
-	// Size of a GPU's box in pixels. Boxes are 8 pixels apart.
+	// In pixels, 8 apart.
 	const chip, high = 62, 24
 	inner := width - 2*sh.margin
 	perRow := min(len(set.GPUs), max(1, (inner+8)/(chip+8)))
@@ -115,7 +113,7 @@ func (sh sheet) nvlinkBar(set nvlinkSet, width int) *picture {
 			p.line("nvlink", 60, "", [2]int{x + chip/2, y + high}, [2]int{x + chip/2, bar})
 		}
 		p.line("nvlink", 80, nvlinkText(set), [2]int{sh.margin, bar}, [2]int{sh.margin + len(row)*(chip+8) - 8, bar})
-		if r > 0 { // joins this bar to the one above
+		if r > 0 { // joins it to the one above
 			p.line("nvlink", 80, "", [2]int{sh.margin, bar - high - 22}, [2]int{sh.margin, bar})
 		}
 		y = bar + 12
@@ -130,7 +128,7 @@ func (p *picture) chip(x, y, w, h int, name string) {
 	p.text(x+(w-fontBold.Width(text))/2, y+h/2+4, text, fontBold, "", w-6)
 }
 
-// chord returns the width of a pair's line in tenths of a pixel, by its rate, or by its links if the rate is unknown.
+// chord is in tenths of a pixel, by rate, or by links.
 func chord(c nvlinkClass) int {
 	if c.Rate > 0 {
 		return wireWidth(c.Rate)
@@ -141,9 +139,9 @@ func chord(c nvlinkClass) int {
 func (sh sheet) nvlinkRing(set nvlinkSet, width int) *picture {
 	const chip, high = 56, 24
 	n := len(set.GPUs)
-	// A radius of 17 pixels per GPU gives each GPU an arc of about 107 pixels, so chips 56 wide do not touch.
+	// An arc of about 107 pixels keeps chips 56 wide apart.
 	radius := max(60, n*17)
-	// On a narrow sheet the ring is as wide as the sheet, and chips may overlap.
+	// On a narrow sheet, chips may overlap.
 	if 2*radius+chip+2*sh.margin > width {
 		radius = (width - chip - 2*sh.margin) / 2
 	}
@@ -153,12 +151,12 @@ func (sh sheet) nvlinkRing(set nvlinkSet, width int) *picture {
 	cx, cy := sh.margin+side/2, 30+radius+high/2
 	at := make([][2]int, n)
 	for i := range n {
-		// The first GPU is at the top, and the others follow clockwise.
+		// Clockwise from the top.
 		angle := 2*math.Pi*float64(i)/float64(n) - math.Pi/2
 		at[i] = [2]int{cx + int(math.Round(float64(radius)*math.Cos(angle))),
 			cy + int(math.Round(float64(radius)*math.Sin(angle)))}
 	}
-	// The chips are drawn later and hide the ends of the chords.
+	// Chips hide the ends of chords.
 	for _, c := range set.Classes {
 		for _, pair := range c.Pairs {
 			full := fmt.Sprintf("%s: %s and %s", c.text(), set.GPUs[pair[0]], set.GPUs[pair[1]])
@@ -168,7 +166,6 @@ func (sh sheet) nvlinkRing(set nvlinkSet, width int) *picture {
 	for i, name := range set.GPUs {
 		p.chip(at[i][0]-chip/2, at[i][1]-high/2, chip, high, name)
 	}
-	// Explain the widths of the chords.
 	y := cy + radius + high/2 + 20
 	for _, c := range set.Classes {
 		p.line("nvlink", chord(c), "", [2]int{sh.margin, y - 4}, [2]int{sh.margin + 40, y - 4})
@@ -180,13 +177,12 @@ func (sh sheet) nvlinkRing(set nvlinkSet, width int) *picture {
 	return p
 }
 
-// A legendBox is a panel that is filled like a line of text.
 type legendBox struct {
 	*picture
 	x, y int
 }
 
-// entry adds the words of an entry and returns the x of its sign, which is sign pixels wide.
+// entry returns the x of the sign.
 func (l *legendBox) entry(sign int, words string) int {
 	need := sign + 6 + fontSmall.Width(words)
 	if l.x > 0 && l.x+need > l.W {
@@ -198,7 +194,7 @@ func (l *legendBox) entry(sign int, words string) int {
 	return at
 }
 
-// legendPanel explains only the signs that occur in the picture.
+// legendPanel explains only signs in the picture.
 func legendPanel(v *view, drawn *picture, width int) *picture {
 	l := &legendBox{picture: &picture{W: width}, y: 14}
 	classes := drawn.classes()
@@ -223,7 +219,7 @@ func legendPanel(v *view, drawn *picture, width int) *picture {
 		l.line(class, wireWidth(gbps), "", [2]int{at, l.y - 4}, [2]int{at + 30, l.y - 4})
 	}
 	if classes["wire"] || classes["wire slow"] || classes["wire slow warned"] {
-		// The width is the square root of the rate, so each of these lines is twice as wide as the previous one.
+		// Each line is twice as wide as the previous one.
 		for _, gbps := range []float64{1, 4, 16, 64} {
 			wire("wire", gbps, fmt.Sprintf("%g GB/s", gbps))
 		}
@@ -256,8 +252,7 @@ func legendPanel(v *view, drawn *picture, width int) *picture {
 	return l.picture
 }
 
-// cells explains the cores of a picture. With a placement, cores show their owners' colours, and otherwise only
-// whether they are efficiency cores.
+// cells: with a placement owners' colours, else efficiency cores.
 func (l *legendBox) cells(v *view, drawn *picture) {
 	has := func(f func(cellShape) bool) bool { return slices.ContainsFunc(drawn.Cells, f) }
 	cell := func(c coreCell, words string, f func(cellShape) bool) {
@@ -307,29 +302,29 @@ func (p *picture) classes() map[string]bool {
 }
 
 type nvlinkSet struct {
-	Name    string   // "NVLink", or "XGMI" for AMD GPUs, which NCCL's files also call NVLink
+	Name    string   // "XGMI" for AMD GPUs, which NCCL's files also call NVLink
 	IDs     []string // GPU IDs in Host order
 	GPUs    []string // GPU names
 	Classes []nvlinkClass
-	Uniform bool // every two GPUs have the same number of links
+	Uniform bool // for every two GPUs
 }
 
 type nvlinkClass struct {
 	Label string // such as NV18
 	Links int
-	Rate  float64  // all links together, one way, in GB/s; 0 if unknown
+	Rate  float64  // all links, one way, in GB/s; 0 if unknown
 	Pairs [][2]int // indexes into GPUs
 }
 
-// nvlinkRates are the GB/s of one NVLink in one direction, by a part of the GPU model's name, from NVIDIA's data
-// sheets. The first match counts. A name may contain another, such as H200 and H20, but then both have the same rate.
+// nvlinkRates are GB/s of one NVLink one way, from NVIDIA's data sheets. The first match counts; a name that contains
+// another, such as H200 and H20, has the same rate.
 var nvlinkRates = []struct {
 	model string
 	rate  float64
 }{{"P100", 20}, {"B100", 50}, {"B200", 50}, {"B300", 50}, {"V100", 25}, {"A100", 25}, {"A800", 25}, {"A30", 25},
 	{"H100", 25}, {"H800", 25}, {"H20", 25}, {"GH200", 25}}
 
-// nvlinkRate returns the rate of one NVLink of a GPU, or 0 if it is unknown.
+// nvlinkRate is 0 if unknown.
 func (v *view) nvlinkRate(g *topology.GPU) float64 {
 	model := modelText(g.Model, v.device(g.Address))
 	for _, r := range nvlinkRates {
@@ -358,7 +353,7 @@ func (v *view) nvlinkSets() []nvlinkSet {
 	seen := make([]bool, n)
 	var out []nvlinkSet
 	for first := range n {
-		// Collect all GPUs that can be reached over NVLinks. members grows during the loop.
+		// members grows during the loop.
 		members := []int{first}
 		for k := 0; k < len(members) && !seen[first]; k++ {
 			for j := range n {
@@ -388,7 +383,7 @@ func (v *view) nvlinkSets() []nvlinkSet {
 		}
 		for l, p := range pairs {
 			c := nvlinkClass{Label: l, Pairs: p}
-			fmt.Sscanf(l, "NV%d", &c.Links) // 0 if the source has no count
+			fmt.Sscanf(l, "NV%d", &c.Links) // 0: no count
 			c.Rate = float64(c.Links) * v.nvlinkRate(v.gpus[first])
 			set.Classes = append(set.Classes, c)
 		}

@@ -11,23 +11,23 @@ import (
 	"github.com/rackless/rackless/report/show"
 )
 
-// A picture holds shapes with their positions in pixels. Keeping the content of the SVG as data lets tests look for
-// overlaps. Shapes are painted in the order boxes, cells, lines, tops, marks, texts.
+// A picture keeps shapes as data, so that tests find overlaps. They are painted in the order boxes, cells, lines, tops,
+// marks, texts.
 type picture struct {
 	W, H  int
 	Boxes []boxShape
 	Cells []cellShape
 	Lines []lineShape
-	Tops  []boxShape // boxes that cover the ends of lines
+	Tops  []boxShape // cover the ends of lines
 	Marks []markShape
 	Texts []textShape
 
-	owners *Placement // the source of the owners' names on cards
+	owners *Placement // for names on cards
 }
 
 type rect struct{ X, Y, W, H int }
 
-// A boxShape is a rectangle. Its title is shown on hover.
+// The title of a boxShape is shown on hover.
 type boxShape struct {
 	rect
 	Class  string
@@ -37,7 +37,7 @@ type boxShape struct {
 
 type cellShape struct {
 	rect
-	Classes []string // class of its colour, or of each part from left to right
+	Classes []string // one, or parts from left to right
 	coreCell
 }
 
@@ -54,14 +54,14 @@ type markShape struct {
 	Title    string
 }
 
-// A textShape is a line of text. Its rect bounds the letters.
+// rect bounds the letters.
 type textShape struct {
 	rect
 	Text  string
 	Font  font
 	Class string
 
-	ID   string // target of a Link, unique in its picture
+	ID   string // for a Link, unique
 	Link string
 }
 
@@ -72,15 +72,15 @@ func (p *picture) box(r rect, class string, radius int, title string) rect {
 	return r
 }
 
-// line adds a line through points. width is in tenths of a pixel.
+// width is in tenths of a pixel.
 func (p *picture) line(class string, width int, title string, points ...[2]int) {
 	p.Lines = append(p.Lines, lineShape{points, class, width, drawable(title)})
 }
 
-// ascent and descent are the extents of letters above and below the baseline, in tenths of the font size.
+// ascent and descent are in tenths of the font size.
 const ascent, descent = 10, 3
 
-// text adds s with its left end at x on baseline y, cut to room pixels. It returns the maximum width of the text.
+// text cuts s to room pixels on baseline y, and returns the width.
 func (p *picture) text(x, y int, s string, f font, class string, room int) int {
 	s = f.Fit(drawable(s), room)
 	if s == "" || room <= 0 {
@@ -92,14 +92,13 @@ func (p *picture) text(x, y int, s string, f font, class string, room int) int {
 	return w
 }
 
-// anchor gives the last text an ID, or links it to the text with that ID.
 func (p *picture) anchor(id, link string) {
 	if n := len(p.Texts); n > 0 {
 		p.Texts[n-1].ID, p.Texts[n-1].Link = id, link
 	}
 }
 
-// paragraph writes text in at most most lines, high pixels apart. It returns the baseline after the last line.
+// paragraph writes at most most lines, and returns the baseline after them.
 func (p *picture) paragraph(x, y int, s string, f font, class string, room, high, most int) int {
 	lines := f.Lines(drawable(s), room)
 	if len(lines) > most {
@@ -128,7 +127,6 @@ func (p *picture) place(q *picture, x, y int) {
 	}
 }
 
-// placed appends shapes to to, moved by x, y. at returns the rect of a shape.
 func placed[S any](to, shapes []S, x, y int, at func(*S) *rect) []S {
 	known := len(to)
 	to = append(to, shapes...)
@@ -160,8 +158,7 @@ func marksNeed(all []mark) int {
 	return markSize + 3 + fontID.Width(label)
 }
 
-// marks draws findings side by side from x in at most room pixels, centred on y. Each has its ID as far as there is
-// room, and the last one drawn has the count of the others.
+// marks draws findings in at most room pixels, centred on y. The last one has the count of the others.
 func (p *picture) marks(x, y int, all []mark, room int) {
 	const sign = markSize + 3
 	end := x + room
@@ -172,7 +169,7 @@ func (p *picture) marks(x, y int, all []mark, room int) {
 		p.Marks = append(p.Marks, markShape{rect{x, y - markSize/2, markSize, markSize}, m.Severity, m.Full})
 		label, more := m.ID, len(all)-i-1
 		next := x + sign + fontID.Width(label) + 6
-		// The count belongs to the last sign with room, so decide before drawing the next one.
+		// The last sign with room has the count.
 		last := more > 0 && next+marksNeed(all[i+1:]) > end
 		if last {
 			label += " +" + strconv.Itoa(more)
@@ -187,8 +184,7 @@ func (p *picture) marks(x, y int, all []mark, room int) {
 
 type font = show.Font
 
-// drawable makes text safe to draw: it removes combining marks, which stack above or below a letter, and replaces the
-// few characters that are as wide as a sentence. Newlines are kept.
+// drawable removes combining marks, and replaces the few characters as wide as a sentence. Newlines stay.
 func drawable(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {

@@ -11,16 +11,16 @@ import (
 	"github.com/rackless/rackless/report/show"
 )
 
-// A Placement assigns the host's cores, memory and devices to owners. A Document with a Placement shows the owners,
-// also in the picture of the host, and its Findings are about the placement.
+// A Placement assigns the host's cores, memory and devices to owners. A Document with one shows them, and its Findings
+// are about it.
 type Placement struct {
 	Heading string
 	Facts   []string
 	Owners  []Owner // lab nodes first
-	// Nodes holds memory and remarks by NUMA node.
+	// Nodes is by NUMA node.
 	Nodes   map[int]NodeShare
-	Devices map[string][]int // owners of a function by its ID in the host, as indexes into Owners
-	Tables  []Table          // the placement as text, and further tables of the page
+	Devices map[string][]int // by ID; indexes into Owners
+	Tables  []Table          // as text
 }
 
 // An Owner has a part of the host.
@@ -28,24 +28,24 @@ type Owner struct {
 	Name  string
 	Role  Role
 	CPUs  topology.CPUSet
-	Lines []string // texts of its room, for lab nodes
+	Lines []string // in its room, for lab nodes
 }
 
-// A Role is the kind of an owner, and also the CSS class of its colour.
+// A Role is the kind of an owner, and a CSS class.
 type Role string
 
 // Roles of owners.
 const (
 	RoleGuest    Role = "guest"    // a lab node
 	RoleHost     Role = "host"     // the host itself
-	RoleEmulator Role = "emulator" // emulator and I/O threads of lab nodes
-	RoleTenant   Role = "tenant"   // other virtual machines on the host
+	RoleEmulator Role = "emulator" // and I/O threads of lab nodes
+	RoleTenant   Role = "tenant"   // other virtual machines
 	RoleFree     Role = "free"
 )
 
 // A NodeShare is the part of each owner in a NUMA node.
 type NodeShare struct {
-	Bytes map[int]uint64 // memory by owner, as an index into Owners
+	Bytes map[int]uint64 // by index into Owners
 	Lines []string
 }
 
@@ -56,8 +56,8 @@ type Table struct {
 	Rows    [][]string
 }
 
-// sign returns the letter of an owner, which tells owners of one colour apart, also in black and white. Lab nodes
-// have capital letters and then numbers; other owners have the initial of their role.
+// sign tells owners of one colour apart, also in black and white. Lab nodes have capital letters and then numbers,
+// others the initial of their role.
 func (p *Placement) sign(owner int) string {
 	switch role := p.Owners[owner].Role; {
 	case role == RoleFree:
@@ -70,11 +70,10 @@ func (p *Placement) sign(owner int) string {
 	return strconv.Itoa(owner + 1)
 }
 
-// guestColors is the number of colours for lab nodes. More could not be told apart.
+// More than guestColors could not be told apart.
 const guestColors = 5
 
-// class returns the CSS class of an owner's colour. Lab nodes have k0 to k4; further nodes reuse these with other
-// signs.
+// Lab nodes have k0 to k4; further ones reuse these with other signs.
 func (p *Placement) class(owner int) string {
 	if role := p.Owners[owner].Role; role != RoleGuest {
 		return string(role)
@@ -82,8 +81,7 @@ func (p *Placement) class(owner int) string {
 	return "k" + strconv.Itoa(owner%guestColors)
 }
 
-// ownersOf returns the owners of the threads of a core. Threads without an owner are left out: an idle sibling counts
-// for the owner of its core.
+// An idle sibling counts for the owner of its core.
 func (p *Placement) ownersOf(cpus topology.CPUSet) []int {
 	if p == nil {
 		return nil
@@ -105,8 +103,7 @@ type holding struct {
 
 func (v *view) share(r *room, n *topology.NUMANode) {
 	share := v.Placement.Nodes[n.ID]
-	// Keep the first line, cores and memory. The other lines describe the host without a plan, such as its free
-	// memory.
+	// Other lines describe the host without a plan.
 	r.Lines = append(r.Lines[:min(1, len(r.Lines))], share.Lines...)
 	if n.MemoryBytes != nil {
 		r.Memory = *n.MemoryBytes
@@ -114,7 +111,7 @@ func (v *view) share(r *room, n *topology.NUMANode) {
 	for i, o := range v.Placement.Owners {
 		cpus := o.CPUs.Intersect(n.CPUs)
 		bytes := share.Bytes[i]
-		// Owners on other nodes would fill every room with irrelevant lines.
+		// Owners on other nodes would fill every room.
 		if cpus.IsEmpty() && bytes == 0 {
 			continue
 		}
@@ -134,7 +131,7 @@ func (p *picture) swatch(at *Placement, owner, x, y int) int {
 	return 20
 }
 
-// holdings draws the owners' parts of a room and a bar of its memory. It returns the y of their lower end.
+// holdings returns the y of the lower end.
 func (p *picture) holdings(at *Placement, r *room, x, y, width int) int {
 	for _, h := range r.Holdings {
 		left := x + p.swatch(at, h.owner, x, y)
@@ -146,8 +143,7 @@ func (p *picture) holdings(at *Placement, r *room, x, y, width int) int {
 	p.box(rect{x, y, width, 12}, "cache", 2, "memory: "+words.Size(r.Memory))
 	from := x
 	for _, h := range r.Holdings {
-		// Round down and cut at the end, so that the bar is not exceeded even if the parts add up to more than the
-		// sum.
+		// The parts may add up to more than the sum.
 		if wide := min(int(float64(width)*float64(h.bytes)/float64(r.Memory)), x+width-from); wide > 0 {
 			p.box(rect{from, y, wide, 12}, "share "+at.class(h.owner), 2, at.Owners[h.owner].Name+": "+
 				words.Size(h.bytes))
@@ -164,7 +160,7 @@ func (p *Placement) guests() int {
 	return lists.Count(p.Owners, func(o Owner) bool { return o.Role == RoleGuest })
 }
 
-// maxGuests is the largest number of lab nodes that are fully described. Beyond it, each has only its first line.
+// More than maxGuests have only their first line.
 const maxGuests = 24
 
 func (sh sheet) guestsPanel(v *view, width int) *picture {
@@ -173,7 +169,7 @@ func (sh sheet) guestsPanel(v *view, width int) *picture {
 		return &picture{}
 	}
 	inner := width - 2*sh.margin
-	// Lab nodes have less text than a root complex, so narrower boxes let more of them stand in a row.
+	// Narrow boxes let more lab nodes stand in a row.
 	if width >= 2*sh.column {
 		inner = sh.column * 5 / 6
 	}
@@ -200,8 +196,7 @@ func (sh sheet) guestsPanel(v *view, width int) *picture {
 	return pack(rooms, width, 0, func(p *picture, _ int, r rect) { p.box(r, "panel", 6, "") })
 }
 
-// placementPage is the page of a placement. It has the placement's tables instead of the host's, and Calm completes
-// the heading "What crosses NUMA nodes" if there are no findings.
+// Calm completes the heading "What crosses NUMA nodes" without findings.
 func (v *view) placementPage() page {
 	p := page{Head: show.NewHead(show.Base+pictureCSS+pageCSS, ""), Heading: v.heading(), Facts: v.facts(),
 		Emulated: v.Provenance.Emulated, Summary: v.summary(), Calm: "Nothing does.", Pictures: v.pictures()}

@@ -13,7 +13,7 @@ import (
 	"github.com/rackless/rackless/report/show"
 )
 
-// planned is the EPYC host with two lab nodes, one of which crosses NUMA nodes.
+// planned has two lab nodes, one across NUMA nodes.
 func planned() *Document {
 	d := NewDocument(epyc(), []finding.Finding{{ID: "vm01", Severity: finding.Warning, Subject: "0000:61:00.0",
 		Title: "device on NUMA node 3: its cores are on NUMA node 1"}})
@@ -60,7 +60,7 @@ func TestAPlacementShowsWhoHasWhat(t *testing.T) {
 	}
 }
 
-// A core has the colour of its threads' owner, and is split only if two owners have threads.
+// A core is split only if two owners have threads.
 func TestACoreHasTheColoursOfItsOwners(t *testing.T) {
 	v := newView(planned())
 	var got []string

@@ -14,21 +14,20 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// A scene is the content of the picture before layout: packages with their NUMA nodes as rooms. Each room has its
-// CPUs and its part of the PCI tree.
+// A scene is the picture before layout: packages with NUMA nodes as rooms.
 type scene struct {
 	Groups []roomGroup
 	NVLink []nvlinkSet
 }
 
 type roomGroup struct {
-	Title string // "" if packages are unknown; then no box is drawn
+	Title string // "": unknown, without a box
 	Rooms []room
-	Odd   bool // its devices have no known place
+	Odd   bool // no known place
 	order int
 }
 
-// A room is a NUMA node, or holds devices without one.
+// A room may hold devices without a NUMA node.
 type room struct {
 	Title  string
 	Full   string // shown on hover
@@ -43,14 +42,13 @@ type room struct {
 	Memory   uint64
 }
 
-// A mark is a finding shown at its subject.
 type mark struct {
 	ID       string
 	Severity finding.Severity
 	Full     string
 }
 
-// cacheCells are the cores that share an L3 cache, as cells.
+// cacheCells share an L3 cache.
 type cacheCells struct {
 	Known bool // the L3 cache is known
 	Cells []coreCell
@@ -61,17 +59,17 @@ type coreCell struct {
 	Threads   int
 	Isolated  bool
 	Efficient bool
-	Owners    []int // with a Placement: owner of each thread, or a single owner
+	Owners    []int // of each thread, or a single one
 }
 
-// maxCells limits the cores drawn for a node. A number says more than thousands of cells.
+// A number says more than maxCells.
 const maxCells = 1024
 
 func newScene(v *view) *scene {
 	s := &scene{NVLink: v.nvlinkSets()}
 	forests := v.forests()
 	add := func(title string, order int, r room, odd bool) {
-		// Nodes of one package need not be adjacent in the list.
+		// They need not be adjacent.
 		i := slices.IndexFunc(s.Groups, func(g roomGroup) bool { return g.Title == title })
 		if i < 0 {
 			i = len(s.Groups)
@@ -86,7 +84,7 @@ func newScene(v *view) *scene {
 		delete(forests, n.ID)
 	}
 	if len(v.Host.NUMANodes) == 0 {
-		// lspci reports the node of each device, but nothing else about the node.
+		// lspci tells nothing else about a node.
 		for _, id := range lists.Keys(forests) {
 			if id != unplaced {
 				add("", 0, room{Title: fmt.Sprintf("NUMA node %d", id), Lines: []string{"known from its devices alone"},
@@ -103,7 +101,7 @@ func newScene(v *view) *scene {
 		add(title, 0, v.machineRoom(forests[unplaced]), false)
 		delete(forests, unplaced)
 	}
-	// The remaining devices are on a node that is not listed, or on none.
+	// On a node that is not listed, or on none.
 	for _, id := range lists.Keys(forests) {
 		r := room{Title: fmt.Sprintf("NUMA node %d", id), Lines: []string{"named by devices, not by the kernel"},
 			Blocks: forests[id], Odd: true}
@@ -111,15 +109,14 @@ func newScene(v *view) *scene {
 			r.Title, r.Lines = "NUMA node not known", []string{"nothing says to which node these are attached"}
 		}
 		r.Full = r.Title + ": " + r.Lines[0]
-		// The title " " keeps them out of the group "" of a machine without known packages.
+		// " " keeps them out of the group "".
 		add(" ", 1<<30, r, true)
 	}
 	slices.SortStableFunc(s.Groups, func(a, b roomGroup) int { return cmp.Compare(a.order, b.order) })
 	return s
 }
 
-// groupOf returns the title of a node's package or packages, and its order in the picture. A node without CPUs joins
-// the package of the nearest node with CPUs. Nodes without a known package come after all packages.
+// groupOf also returns an order. A node without CPUs joins the nearest package, and unknown packages come last.
 func (v *view) groupOf(n *topology.NUMANode) (title string, order int) {
 	if len(v.Host.Packages) == 0 {
 		return "", 0
@@ -131,8 +128,7 @@ func (v *view) groupOf(n *topology.NUMANode) (title string, order int) {
 			if i >= len(v.Host.NUMANodes) || v.Host.NUMANodes[i].CPUs.IsEmpty() {
 				continue
 			}
-			// Such a node is memory on a device or on another bus. It belongs to the package with the shortest
-			// distance, as reported by the firmware.
+			// Such a node is memory on a device or another bus. The firmware tells distances.
 			if best < 0 || dist < n.Distances[best] {
 				best = i
 			}
@@ -151,7 +147,7 @@ func (v *view) groupOf(n *topology.NUMANode) (title string, order int) {
 	})
 }
 
-// packagesOf returns the packages of the CPUs, from the list of packages or else from the cores.
+// packagesOf uses the list of packages, or else the cores.
 func (v *view) packagesOf(cpus topology.CPUSet) []int {
 	var ids []int
 	for i := range v.Host.Packages {
@@ -170,7 +166,7 @@ func (v *view) packagesOf(cpus topology.CPUSet) []int {
 	return lists.Distinct(ids)
 }
 
-// packageTitle returns a title such as "Package 0 · AMD EPYC 7551P" or "Packages 0 and 1".
+// "Package 0 · AMD EPYC 7551P" or "Packages 0 and 1".
 func (v *view) packageTitle(ids []int) string {
 	switch {
 	case len(ids) > 2 && len(ids) == len(v.Host.Packages):
@@ -207,7 +203,7 @@ func (v *view) nodeRoom(n *topology.NUMANode, blocks []block) room {
 			free = words.Size(*n.FreeBytes) + " free"
 		}
 	case slices.ContainsFunc(v.Host.NUMANodes, func(n topology.NUMANode) bool { return n.MemoryBytes != nil }):
-		memory = "memory not known" // unknown here but known for other nodes; a matrix never has it
+		memory = "memory not known" // but known for other nodes; a matrix never has it
 	}
 	line(v.coresText(n.CPUs), memory)
 	line(free)
@@ -254,9 +250,9 @@ func (v *view) tenantsOn(cpus topology.CPUSet) []string {
 	return lists.Map(held, func(t topology.Tenant) string { return t.Name })
 }
 
-// cacheCells returns the cores of a node grouped by their shared L3 cache. If no cores are known, each CPU is a cell.
+// Without cores, each CPU is a cell.
 func (v *view) cacheCells(cpus topology.CPUSet) []cacheCells {
-	// No machine has more than eight threads per core, so there are more than maxCells cores; skip the loop.
+	// No machine has more than eight threads per core.
 	if cpus.Len() > maxCells*8 {
 		return nil
 	}
@@ -267,7 +263,7 @@ func (v *view) cacheCells(cpus topology.CPUSet) []cacheCells {
 	var out group.List[int, cacheCells] // by L3
 	total := 0
 	add := func(l3 *int, own topology.CPUSet, efficient bool) {
-		id := -1 // for cores without a known L3
+		id := -1 // without a known L3
 		if l3 != nil {
 			id = *l3
 		}
@@ -287,7 +283,7 @@ func (v *view) cacheCells(cpus topology.CPUSet) []cacheCells {
 			add(nil, topology.CPUs(c), false)
 		}
 	}
-	// Draw all cores or none: some of them would look like all cores of the node.
+	// Some cores would look like all of them.
 	if total > maxCells {
 		return nil
 	}
@@ -295,7 +291,7 @@ func (v *view) cacheCells(cpus topology.CPUSet) []cacheCells {
 }
 
 func (v *view) cacheText(id *int) string {
-	// A source may report the L3 of a core without listing the caches.
+	// A source may not list the caches.
 	if id == nil || *id >= len(v.Host.L3) {
 		return "L3 not known"
 	}
@@ -316,11 +312,10 @@ func (v *view) marks(about ...string) []mark {
 	return out
 }
 
-// leastAlike is the smallest number of equal devices that share one card. Two are easily compared.
+// Fewer than leastAlike are easily compared.
 const leastAlike = 3
 
-// collapse merges equal neighbouring devices into one card, because 64 equal NICs would hide eight GPUs. It reports
-// whether it merged any.
+// 64 equal NICs would hide eight GPUs.
 func (s *scene) collapse() bool {
 	any := false
 	for _, g := range s.Groups {
@@ -333,16 +328,14 @@ func (s *scene) collapse() bool {
 	return any
 }
 
-// collapsed merges equal branches into the first of them. It sets *any if it merged any.
 func collapsed(all []branch, any *bool) []branch {
 	var out []branch
 	alike := map[string][]branch{}
-	// key returns a key that mergeable branches have in common, or "" for a branch that cannot be merged. GPUs and
-	// screens are never merged, nor cards with bold lines, which must not be overlooked.
+	// GPUs, screens and bold lines, which must not be overlooked, are never merged.
 	key := func(b branch) string {
 		k := fmt.Sprint(b.Wire, b.Bridge != nil)
 		if b.Bridge != nil {
-			// A box may stand for a chain of bridges. Only chains of equal length are merged.
+			// Only chains of equal length are merged.
 			k += markKey(b.Bridge.Marks) + strings.Repeat("+", strings.Count(b.Bridge.Full, ", then "))
 		}
 		for _, c := range b.Cards {
@@ -371,7 +364,7 @@ func collapsed(all []branch, any *bool) []branch {
 		case len(cards) < leastAlike:
 			b.Fan = collapsed(b.Fan, any)
 			out = append(out, b)
-		// The branch of the first card stands for all; the others are left out.
+		// The first stands for all.
 		case same[0].Cards[0].ID == b.Cards[0].ID:
 			*any = true
 			out = append(out, merged(same, cards))
@@ -380,7 +373,7 @@ func collapsed(all []branch, any *bool) []branch {
 	return out
 }
 
-// cardKey returns the text that equal cards share, without Own, which differs for every card.
+// cardKey is without Own.
 func cardKey(c card) string {
 	lines := lists.Filter(c.Lines, func(l string) bool { return l != c.Own })
 	return fmt.Sprintf("|%s%s%v%q", c.Kind, markKey(c.Marks), c.Owners, lines)
@@ -390,7 +383,7 @@ func markKey(all []mark) string {
 	return words.Join(lists.Map(all, func(m mark) string { return m.ID + string(m.Severity) }), "")
 }
 
-// merged returns the branch that stands for all. Its card keeps the members and shows them on hover.
+// merged keeps the members and shows them on hover.
 func merged(all []branch, cards []card) branch {
 	b, c := all[0], cards[0]
 	var names, at, own, full []string
@@ -413,8 +406,7 @@ func merged(all []branch, cards []card) branch {
 	return b
 }
 
-// span returns text such as "NIC0-3,8" for names that differ only in their final number, else the first and last
-// name.
+// "NIC0-3,8", else the first and last name.
 func span(names []string) string {
 	first, last := names[0], names[len(names)-1]
 	if first == last {

@@ -173,7 +173,7 @@ func TestPackagesAreToldApart(t *testing.T) {
 	if d := cmp.Diff(want, outline(two, nil)); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
-	// Cores know their packages, but the packages do not know their CPUs.
+	// The packages do not know their CPUs.
 	cores := &topology.Host{
 		Packages:  []topology.Package{{ID: 0}, {ID: 1}, {ID: 2}},
 		NUMANodes: []topology.NUMANode{{ID: 0, CPUs: set("0-2")}},
@@ -223,7 +223,7 @@ func TestNodesThatOnlyDevicesNameAreRoomsLikeOthers(t *testing.T) {
 	}
 }
 
-// A trunk means that all devices on it have a common root.
+// A trunk means a common root.
 func TestWhatHasNoKnownRootHangsOnNoTrunk(t *testing.T) {
 	h := &topology.Host{}
 	orphan := topology.PCIAddr{Bus: 0x77}
@@ -278,7 +278,7 @@ func TestWhatIsWrongIsDrawnThoughItsKindIsNot(t *testing.T) {
 		got, "07:00.3") {
 		t.Errorf("a note is reason enough:\n%s", got)
 	}
-	// A finding about the audio function of a GPU is about the GPU.
+	// Audio belongs to the GPU.
 	if got := outline(h, []finding.Finding{{ID: "RL030", Severity: finding.Error,
 		Subject: "0000:06:00.1"}}); !strings.Contains(got, "(GPU0 06:00.0) !RL030") ||
 		strings.Contains(got, "(06:00.1)") {
@@ -326,7 +326,7 @@ func TestNVLinksAreInSets(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		host *topology.Host
-		want []string // members, classes, and whether all pairs are equal
+		want []string // members, classes, all equal
 	}{
 		{"no links", host(3, nil), nil},
 		{"a bridge between two", host(3, map[[2]int]int{{0, 2}: 4}), []string{"GPU0 GPU2: NV4x1 uniform"}},
@@ -368,8 +368,7 @@ func TestLinksOfAMDAreNotCalledNVLink(t *testing.T) {
 	}
 }
 
-// A wire's width matches its rate, which is written beside it. A wire below its best has another style, and is orange
-// only if a finding warns about it.
+// The rate is beside the wire. One below its best is orange only if a finding warns.
 func TestAWireShowsItsRate(t *testing.T) {
 	last := 0
 	for _, gbps := range []float64{0.25, 2, 4, 8, 16, 64, 121} {
@@ -395,7 +394,7 @@ func TestAWireShowsItsRate(t *testing.T) {
 	}
 }
 
-// A GPU on NVLink C2C does not use its PCI Express link for data.
+// It uses no PCI Express for data.
 func TestAGPUOnC2CHasTheRateOfC2C(t *testing.T) {
 	h := &topology.Host{NUMANodes: []topology.NUMANode{{ID: 0}}}
 	for i, rate := range []*float64{new(450.0), nil} {
@@ -466,7 +465,7 @@ func TestDevicesThatAreAlikeStandOnOneCard(t *testing.T) {
 			}
 		})
 	}
-	// Each GPU keeps its own card, because readers look for GPUs first.
+	// Readers look for GPUs first.
 	s := newScene(newView(NewDocument(dgx(), nil)))
 	s.collapse()
 	if !wideSheet.layout(newView(NewDocument(dgx(), nil)), s).classes()["band gpu"] ||
@@ -475,8 +474,7 @@ func TestDevicesThatAreAlikeStandOnOneCard(t *testing.T) {
 	}
 }
 
-// The colours are variables with a light and a dark value. Programs without support for variables use the light value
-// before each variable.
+// Programs without variables use the light value before each.
 func TestColoursFollowTheReaderAndFallBack(t *testing.T) {
 	svg := string(written(t, func(b *bytes.Buffer) error { return NewDocument(epyc(), nil).WriteSVG(b) }))
 	for _, want := range []string{"prefers-color-scheme:dark", ":root{color-scheme:light dark;--bg:#ffffff;",

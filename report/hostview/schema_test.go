@@ -15,16 +15,16 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// The schema is generated in this test, from the Go types and their doc comments, because the comments are only in
-// the source and the program does not need the schema. "go test ./report/hostview -run Schema -update" writes it.
+// The schema comes from Go types and their doc comments, which only the source has. "go test ./report/hostview -run
+// Schema -update" writes it.
 const schemaFile = "../../docs/host.schema.json"
 
-// schemaID names the schema. Editors use it as a key and do not fetch it.
+// Editors use it as a key and do not fetch it.
 const schemaID = "https://github.com/rackless/rackless/docs/host.schema.json"
 
 const hiddenPath = "hidden path"
 
-// textSchemas are the types that are text in JSON. Reflection ignores MarshalText.
+// Reflection ignores MarshalText.
 var textSchemas = map[reflect.Type]*jsonschema.Schema{
 	reflect.TypeFor[topology.CPUSet](): {Type: "string", Pattern: `^([0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*)?$`,
 		Description: "A list of numbers in the kernel's format: \"0-3,8\"; empty: none."},
@@ -36,14 +36,14 @@ var textSchemas = map[reflect.Type]*jsonschema.Schema{
 	reflect.TypeFor[topology.ID24]():      {Type: "string", Pattern: `^0x[0-9a-f]{6}$`},
 }
 
-// schema generates the JSON schema (draft 2020-12) of a Document.
+// draft 2020-12
 func schema(t testing.TB) []byte {
 	t.Helper()
 	r := &jsonschema.Reflector{
-		Anonymous:                 true, // no $id from Go's package path
+		Anonymous:                 true, // no $id from the path
 		ExpandedStruct:            true,
-		AllowAdditionalProperties: true, // later versions add keys, which must not break programs
-		// Document hides the Path of the model with its own.
+		AllowAdditionalProperties: true, // later versions add keys
+		// Document hides the model's Path.
 		Namer: func(t reflect.Type) string {
 			if t == reflect.TypeFor[topology.Path]() {
 				return hiddenPath
@@ -59,7 +59,7 @@ func schema(t testing.TB) []byte {
 			return &text
 		},
 	}
-	// AddGoComments joins the path of each source with that of this package.
+	// AddGoComments joins it with this package's path.
 	for _, dir := range []string{".", "../../machine/topology", "../../machine/finding"} {
 		if err := r.AddGoComments("github.com/rackless/rackless/report/hostview", dir); err != nil {
 			t.Fatal(err)
@@ -72,7 +72,7 @@ func schema(t testing.TB) []byte {
 	s.ID = schemaID
 	s.Title = "rackless host"
 	delete(s.Definitions, hiddenPath)
-	// Findings of inspect have no outcome, and all their other keys are always present.
+	// Findings of inspect have no outcome, and all other keys.
 	found := s.Definitions["Finding"]
 	for _, key := range []string{"code", "status", "have", "want"} {
 		found.Properties.Delete(key)
@@ -194,7 +194,7 @@ func TestTheSchemaRefusesWhatIsNoHost(t *testing.T) {
 	}
 }
 
-// The schema describes its keys, because editors show these descriptions.
+// Editors show these descriptions.
 func TestTheSchemaDescribesTheTopLevelAndTheUnits(t *testing.T) {
 	var root struct {
 		Properties map[string]struct{ Description string }

@@ -19,13 +19,13 @@ func (v *view) heading() string {
 	s := v.System
 	var names []string
 	for _, n := range []string{s.Vendor, s.Product} {
-		// Unbranded boards have placeholders instead of names.
+		// Unbranded boards have placeholders.
 		lower := strings.ToLower(strings.TrimSpace(n))
 		if lower != "" && !strings.Contains(lower, "o.e.m") && lower != "default string" {
 			names = append(names, strings.TrimSpace(n))
 		}
 	}
-	// Many product names begin with the vendor's name.
+	// Many names begin with the vendor's.
 	if len(names) == 2 && strings.HasPrefix(strings.ToLower(names[1]), strings.ToLower(names[0])) {
 		names = names[1:] // "HP" and "HP EliteBook"
 	}
@@ -41,7 +41,7 @@ func (v *view) heading() string {
 	return strings.Join(names, " ")
 }
 
-// source returns one sentence about the origin of the facts, or "" for the machine itself.
+// source returns "" for the machine itself.
 func (v *view) source() string {
 	p := v.Provenance
 	if p.ThisSystem || p.Kind == "" {
@@ -62,13 +62,13 @@ func (v *view) sources() []string {
 	return slices.DeleteFunc([]string{v.source(), v.filled()}, func(s string) bool { return s == "" })
 }
 
-// filled lists the parts of the model that a partial source can fill, or returns "" for a complete source.
+// filled returns "" for a complete source.
 func (v *view) filled() string {
 	switch v.Provenance.Kind {
 	case topology.SourceLive, topology.SourceTree, "":
 		return ""
 	}
-	// Readers of a partial source must not take a missing part for an absent one.
+	// A missing part is not an absent one.
 	parts := v.Provenance.Filled
 	if len(parts) == 0 {
 		parts = v.Host.Parts()
@@ -79,7 +79,6 @@ func (v *view) filled() string {
 	return "It tells: " + strings.ReplaceAll(strings.Join(parts, ", "), "_", " ") + "."
 }
 
-// facts returns lines about the machine as a whole, without unknown values.
 func (v *view) facts() []string {
 	if v.Placement != nil {
 		return v.Placement.Facts
@@ -122,14 +121,14 @@ func (v *view) countsText() string {
 	if hardware != "" && h.CPUs.SMT != "" {
 		hardware += " (SMT " + smtWords.Replace(h.CPUs.SMT) + ")"
 	}
-	// Nodes that are not listed may have further CPUs.
+	// Unlisted nodes may have CPUs.
 	if hardware != "" && (h.CPUs.Untold() || h.CPUs.Online.IsEmpty() && h.UntoldNodes() > 0) {
 		hardware += " or more"
 	}
 	return joined(", ", hardware, v.nodesText())
 }
 
-// nodesText returns the number of NUMA nodes. If the source lists fewer than the machine has, it says so.
+// nodesText says if the source lists fewer than there are.
 func (v *view) nodesText() string {
 	listed, untold := len(v.Host.NUMANodes), v.Host.UntoldNodes()
 	switch {
@@ -143,7 +142,7 @@ func (v *view) nodesText() string {
 	return fmt.Sprintf("%d or more NUMA nodes, of which %d is told", listed+untold, listed)
 }
 
-// onlineCPUs returns the CPUs that the kernel lists as online, or else the CPUs of all cores and nodes.
+// onlineCPUs are the kernel's, or else of cores and nodes.
 func (v *view) onlineCPUs() topology.CPUSet {
 	h := v.Host
 	all := h.CPUs.Online
@@ -154,13 +153,12 @@ func (v *view) onlineCPUs() topology.CPUSet {
 	return all
 }
 
-// totalMemory returns the memory of the machine, or the sum over its nodes if all are known.
+// totalMemory may be a sum over nodes if all are known.
 func (v *view) totalMemory() *uint64 {
 	if v.Host.Memory.TotalBytes != nil {
 		return v.Host.Memory.TotalBytes
 	}
 	nodes := v.Host.NUMANodes
-	// Without the size of every node, the sum would be wrong.
 	if len(nodes) == 0 || slices.ContainsFunc(nodes, func(n topology.NUMANode) bool { return n.MemoryBytes == nil }) {
 		return nil
 	}
@@ -169,7 +167,7 @@ func (v *view) totalMemory() *uint64 {
 
 func (v *view) memoryText() string {
 	m := v.totalMemory()
-	var gpus uint64 // Linux counts the memory of POWER9 and Grace GPUs
+	var gpus uint64 // of POWER9 and Grace, counted by Linux
 	for _, n := range v.Host.NUMANodes {
 		if n.Kind == "gpu" && n.MemoryBytes != nil {
 			gpus += *n.MemoryBytes
@@ -228,7 +226,7 @@ func (v *view) tuningText() string {
 	case m.SwapKnown:
 		swap = "no swap"
 	}
-	// Translate the kernel's numbers, but show an unknown one from a later kernel unchanged.
+	// A later kernel's number stays.
 	balancing := cmp.Or(map[string]string{"0": "off", "1": "on", "2": "tiering"}[m.NUMABalancing], m.NUMABalancing)
 	return joined(", ", hugepages, swap, prefixed("NUMA balancing ", balancing), prefixed("THP ", m.THP))
 }

@@ -19,11 +19,10 @@ import (
 // MaxWidth is the maximum width of the picture from WriteSVG, in pixels.
 const MaxWidth = 1600
 
-// WriteSVG writes the machine as one SVG picture: packages with their NUMA nodes as rooms, which hold cores, memory
-// and the local part of the PCI tree. A link's width shows its rate, equal devices share a card, and findings are
-// marked at their subjects.
+// WriteSVG writes the machine as one SVG picture: packages with NUMA nodes as rooms. A link's width shows its rate, and
+// equal devices share a card.
 //
-// The picture is self-contained, has no script, and follows the reader's choice of light or dark.
+// It is self-contained, has no script, and follows the reader's choice of light or dark.
 func (d *Document) WriteSVG(w io.Writer) error {
 	v := newView(d)
 	b := bytes.NewBufferString(`<?xml version="1.0" encoding="UTF-8"?>` + "\n")
@@ -45,8 +44,7 @@ func (v *view) describe() string {
 //go:embed picture.svg.tmpl
 var pictureSVG string
 
-// pictureTemplate inserts classes, IDs and the style sheet unchanged, because they come from this package. It escapes
-// titles and texts, which come from the machine.
+// pictureTemplate escapes titles and texts, which come from the machine.
 var pictureTemplate = sync.OnceValue(func() *template.Template {
 	return template.Must(template.New("picture").Funcs(template.FuncMap{
 		"text":  escaped,
@@ -63,15 +61,14 @@ var pictureTemplate = sync.OnceValue(func() *template.Template {
 	}).Parse(pictureSVG))
 })
 
-// svg writes the picture of v. id is used for its title and description, and must be unique in a page. style is empty
-// if the page already has the style sheet.
+// id must be unique in a page. style is empty if the page has it.
 func (p *picture) svg(b *bytes.Buffer, v *view, id, class, style string) {
 	err := pictureTemplate().Execute(b, struct {
 		*picture
 		ID, Class, Heading, Description, Style string
 		Paths                                  []svgPath
 	}{p, id, strings.TrimSpace("hv " + class), v.heading(), v.describe(), style, p.svgCells()})
-	if err != nil { // cannot fail: template and data are from this package, and b accepts all
+	if err != nil { // cannot fail: template and data are ours
 		panic(err)
 	}
 }
@@ -80,8 +77,7 @@ func each[S any](shapes []S, svg func(S) string) string {
 	return strings.Join(lists.Map(shapes, svg), "")
 }
 
-// svgBox formats a box. Boxes and texts are formatted in Go instead of the template, because they are most of a
-// picture.
+// Boxes and texts are most of a picture, so Go formats them.
 func svgBox(s boxShape) string {
 	return fmt.Sprintf(`<rect class="%s" x="%d" y="%d" width="%d" height="%d" rx="%d"`, s.Class, s.X, s.Y, s.W, s.H,
 		s.Radius) + closed("rect", s.Title)
@@ -118,21 +114,21 @@ func svgText(picture string, s textShape) string {
 	return b.String() + "\n"
 }
 
-// An svgPath combines all cores of one colour, or all thread lines or hatches.
+// An svgPath combines all cores of one colour, or all lines or hatches.
 type svgPath struct {
 	Class string
 	D     *strings.Builder
 }
 
 func (p *picture) svgCells() []svgPath {
-	// A machine may have a thousand cores, and an element for each would make the picture slow to show.
+	// An element for each of a thousand cores would be slow.
 	var paths group.List[string, svgPath] // in drawing order, hatches last
 	draw := func(class, format string, args ...any) {
 		fmt.Fprintf(paths.At(class, svgPath{class, &strings.Builder{}}).D, format, args...)
 	}
 	for _, c := range p.Cells {
 		n := len(c.Classes)
-		// A disc, drawn as two half circles. Efficiency cores differ in shape and not only in colour.
+		// Two half circles. Efficiency cores differ also in shape.
 		if c.Efficient && n == 1 {
 			draw(c.Classes[0], "M%d %da%d %[3]d 0 1 0 %[4]d 0a%[3]d %[3]d 0 1 0 -%[4]d 0z", c.X, c.Y+c.H/2, c.W/2,
 				c.W/2*2)
@@ -144,7 +140,6 @@ func (p *picture) svgCells() []svgPath {
 		}
 	}
 	for _, c := range p.Cells {
-		// Leave out the lines between threads if a thread would have less than 4 pixels.
 		for t := 1; t < c.Threads && c.W >= 4*c.Threads; t++ {
 			draw("split", "M%d %dv%d", c.X+c.W*t/c.Threads, c.Y, c.H)
 		}
@@ -157,8 +152,7 @@ func (p *picture) svgCells() []svgPath {
 	return paths.All
 }
 
-// svgMark draws the sign of a finding. Severities differ in shape: a square with a cross, a triangle with a stroke, a
-// disc with an i.
+// Severities differ in shape: a square with a cross, a triangle with a stroke, a disc with an i.
 func svgMark(s markShape) string {
 	x, y, w := s.X, s.Y, s.W
 	cx := float64(x) + float64(w)/2
@@ -184,8 +178,7 @@ func svgMark(s markShape) string {
 
 var xmlEscapes = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&#34;", "'", "&#39;")
 
-// escaped escapes text for XML. It replaces characters that XML forbids, such as most control characters, because
-// even their escapes would not be well-formed.
+// Even escapes of most control characters would not be well-formed XML.
 func escaped(s string) string {
 	return xmlEscapes.Replace(strings.Map(func(r rune) rune {
 		if unicode.Is(unicode.Cc, r) && r != '\n' && r != '\t' || r == 0xfffe || r == 0xffff {

@@ -16,16 +16,14 @@ import (
 	"github.com/rackless/rackless/report/show"
 )
 
-// Titles of the tables after which the matrix of paths is printed.
+// The matrix of paths follows these.
 const (
 	titleNodes = "NUMA nodes"
 	titleGPUs  = "GPUs"
 	titleNICs  = "NICs"
 )
 
-// grids returns the nonempty tables of a machine.
-//
-// On a narrow terminal, columns with the highest Drop go first. Columns that identify a device or its place stay.
+// On a narrow terminal, columns with the highest Drop go first.
 func (v *view) grids() []grid {
 	all := []grid{v.nodeGrid(), v.gpuGrid(), v.nicGrid(), v.settingGrid(), v.bondGrid(), v.switchGrid(),
 		v.diskGrid(), v.tenantGrid(), v.askedGrid()}
@@ -35,7 +33,6 @@ func (v *view) grids() []grid {
 	return slices.DeleteFunc(all, func(g grid) bool { return len(g.Rows) == 0 })
 }
 
-// nodeGrid lists the NUMA nodes. The memory kind has a column only if the nodes have different kinds.
 func (v *view) nodeGrid() grid {
 	g := grid{Title: titleNodes, Heads: []head{
 		{Name: "node", Right: true}, {Name: "CPUs", Least: 14}, {Name: "cores", Right: true},
@@ -51,7 +48,6 @@ func (v *view) nodeGrid() grid {
 		cores := lists.Count(v.Host.Cores, func(c topology.Core) bool {
 			return c.NUMANode != nil && *c.NUMANode == n.ID
 		})
-		// Without a whole list of cores, a count would be wrong.
 		coreText := strconv.Itoa(cores)
 		if len(v.Host.Cores) == 0 || v.Host.CPUs.Untold() {
 			coreText = unknown
@@ -67,7 +63,6 @@ func (v *view) nodeGrid() grid {
 	return g
 }
 
-// special reports whether a node's memory is anything but plain DRAM.
 func special(n *topology.NUMANode) bool { return n.Kind != "" && n.Kind != "dram" || n.GPU != nil }
 
 func nodeKind(n *topology.NUMANode) string {
@@ -86,7 +81,7 @@ func (v *view) l3Text(cpus topology.CPUSet) string {
 	if len(here) == 0 {
 		return none
 	}
-	// Show a size only if all caches have it. For unequal caches, only the number is correct.
+	// For unequal caches, only the number is correct.
 	text, size := strconv.Itoa(len(here)), here[0].SizeBytes
 	if size == nil || *size == 0 || slices.ContainsFunc(here,
 		func(c topology.L3) bool { return c.SizeBytes == nil || *c.SizeBytes != *size }) {
@@ -95,7 +90,7 @@ func (v *view) l3Text(cpus topology.CPUSet) string {
 	return text + " x " + words.Size(*size)
 }
 
-// gpuGrid lists the GPUs, with display GPUs last. Display GPUs have no name, because the matrix leaves them out.
+// Display GPUs come last, without the names of the matrix.
 func (v *view) gpuGrid() grid {
 	g := grid{Title: titleGPUs, Heads: []head{
 		{Name: ""}, {Name: "address"}, {Name: "model", Least: 14}, {Name: "node", Right: true, Keep: true},
@@ -105,7 +100,7 @@ func (v *view) gpuGrid() grid {
 	add := func(name string, gpu *topology.GPU) {
 		d := v.device(gpu.Address)
 		model := modelText(gpu.Model, d)
-		// Mark a display GPU, so that it is not taken for a GPU that computes.
+		// It does not compute.
 		if gpu.Kind == topology.GPUDisplay {
 			model += " (display)"
 		}
@@ -126,7 +121,6 @@ func (v *view) gpuGrid() grid {
 	return g
 }
 
-// addressText returns the address, or none for a device known only by another tool's name.
 func addressText(a *topology.PCIAddr) string {
 	if a == nil {
 		return none
@@ -134,7 +128,7 @@ func addressText(a *topology.PCIAddr) string {
 	return a.String()
 }
 
-// nicAddress returns the address of a NIC, or for a virtual function without one that of its physical function.
+// nicAddress falls back to the physical function's.
 func nicAddress(n *topology.NIC) string {
 	if n.Address == nil && n.PF != nil {
 		return "VF of " + n.PF.String()
@@ -142,7 +136,6 @@ func nicAddress(n *topology.NIC) string {
 	return addressText(n.Address)
 }
 
-// driverText returns the driver, or none if the device is known to have no driver.
 func driverText(driver string, d *topology.PCIDevice) string {
 	if driver == "" && d != nil && d.DriverKnown {
 		return none
@@ -150,10 +143,10 @@ func driverText(driver string, d *topology.PCIDevice) string {
 	return orUnknown(driver)
 }
 
-// bracketed matches the product name in an entry of pci.ids, such as "GA102 [GeForce RTX 3090]".
+// "GA102 [GeForce RTX 3090]"
 var bracketed = regexp.MustCompile(`\[([^\]]+)\]\s*$`)
 
-// modelText returns the shortest name that readers know: the one in brackets, the whole model, or the IDs.
+// modelText prefers the name in brackets, then the model, then IDs.
 func modelText(model string, d *topology.PCIDevice) string {
 	if m := bracketed.FindStringSubmatch(model); m != nil {
 		return m[1]
@@ -169,7 +162,7 @@ func modelText(model string, d *topology.PCIDevice) string {
 	return fmt.Sprintf("%04x:%04x", uint16(*d.Vendor), uint16(*d.Device))
 }
 
-// nicGrid lists the NICs. Virtual functions are counted in the row of their physical function.
+// Virtual functions are counted with their physical function.
 func (v *view) nicGrid() grid {
 	g := grid{Title: titleNICs, Heads: []head{
 		{Name: ""}, {Name: "address"}, {Name: "netdevs", Least: 12}, {Name: "RDMA", Least: 6},
@@ -188,14 +181,13 @@ func (v *view) nicGrid() grid {
 
 func listText(names []string) string { return cmp.Or(strings.Join(names, ","), none) }
 
-// nicSpeed returns the speed, or "down" if all ports are known to be without a link.
 func nicSpeed(n *topology.NIC) string {
 	if n.SpeedMbps != nil {
 		return speedText(*n.SpeedMbps)
 	}
 	down := lists.Count(n.Ports,
 		func(p topology.Netdev) bool { return p.Carrier != nil && !*p.Carrier || p.State == "down" })
-	// With one port up the NIC is usable, and its speed is merely unknown.
+	// With one port up the NIC is usable.
 	if down > 0 && down == len(n.Ports) {
 		return "down"
 	}
@@ -219,7 +211,7 @@ func nicMTU(n *topology.NIC) string {
 	return fmt.Sprintf("%d-%d", low, high)
 }
 
-// settings are the firmware settings that matter for RDMA and virtual machines. The JSON has the other 250 or so.
+// These matter for RDMA and virtual machines; the JSON has all 250 or so.
 var settings = []string{"SRIOV_EN", "NUM_OF_VFS", "ATS_ENABLED", "LINK_TYPE_P1", "LINK_TYPE_P2", "PCI_WR_ORDERING",
 	"ROCE_ADAPTIVE_ROUTING_EN", "ROCE_CC_PRIO_MASK_P1", "ROCE_CC_PRIO_MASK_P2", "CNP_DSCP_P1", "CNP_DSCP_P2",
 	"ROCE_CONTROL", "MAX_ACC_OUT_READ", "ADVANCED_PCI_SETTINGS", "INTERNAL_CPU_MODEL"}
@@ -233,7 +225,7 @@ func (v *view) settingGrid() grid {
 		var states, mtus, trust, pfc, firmware []string
 		for _, d := range n.Devices {
 			for _, p := range d.Ports {
-				if p.State != "" && p.State != "ACTIVE" { // active ports show their speed above
+				if p.State != "" && p.State != "ACTIVE" { // active ones show a speed
 					state := p.LinkLayer + " " + p.State
 					if p.PhysState != "" {
 						state += " (" + p.PhysState + ")"
@@ -310,10 +302,9 @@ func (v *view) switchGrid() grid {
 	return g
 }
 
-// allVLANs is the VLAN ID of a standard switch's port group that carries all VLANs.
+// allVLANs is the ID of a standard switch's port group with all VLANs.
 const allVLANs = 4095
 
-// diskGrid lists the disks, with disks that the host needs first.
 func (v *view) diskGrid() grid {
 	g := grid{Title: "Storage", Heads: []head{
 		{Name: "disk"}, {Name: "address"}, {Name: "node", Right: true, Keep: true}, {Name: "size", Right: true},
@@ -336,8 +327,7 @@ func (v *view) diskNode(d *topology.Disk) *int {
 	return v.nodeOf(node)
 }
 
-// tenantGrid lists the existing virtual machines. Pinned CPUs take precedence over CPUs on which a VM may float;
-// "any" is a VM without restrictions.
+// Pinned CPUs take precedence over CPUs on which a VM floats; "any" has no restrictions.
 func (v *view) tenantGrid() grid {
 	g := grid{Title: "Tenants", Heads: []head{
 		{Name: "name", Least: 10}, {Name: "state"}, {Name: "vCPUs", Right: true}, {Name: "on CPUs", Least: 12},
@@ -352,7 +342,7 @@ func (v *view) tenantGrid() grid {
 			}
 			return d.PCI.String()
 		})
-		// Every VM has CPUs: 0 means that the source does not know the number.
+		// 0: not known.
 		vcpus := unknown
 		if t.VCPUs > 0 {
 			vcpus = strconv.Itoa(t.VCPUs)
@@ -372,8 +362,7 @@ func (v *view) tenantGrid() grid {
 	return g
 }
 
-// askedGrid lists the parameters on the kernel command line and the values in force, which may be lower, for example
-// if hugepages could not be allocated.
+// Values in force may be lower than asked, if hugepages could not be allocated.
 func (v *view) askedGrid() grid {
 	g := grid{Title: "Kernel parameters", Heads: []head{{Name: "parameter"}, {Name: "asked", Least: 12},
 		{Name: "in force", Least: 12}, {Name: "read from", Least: 12, Drop: 1}}}
@@ -387,7 +376,7 @@ func (v *view) askedGrid() grid {
 	return g
 }
 
-// A grid is a table before its width is known. The terminal and the page print the same grids.
+// A grid is for terminal and page, before its width is known.
 type grid struct {
 	Title string
 	Heads []head
@@ -399,12 +388,12 @@ type grid struct {
 type head struct {
 	Name  string
 	Right bool // right-aligned, for numbers
-	Least int  // minimum cell width when space is short; 0: never shortened
-	Keep  bool // shown even if all cells are unknown
-	Drop  int  // order of removal when space is still short, highest first; 0: never
+	Least int  // shortest cell; 0: never shortened
+	Keep  bool // even if all are unknown
+	Drop  int  // highest goes first; 0: never
 }
 
-// A cell is a text, or a set of CPUs that cpusText can shorten.
+// cpusText can shorten a set of CPUs.
 type cell struct {
 	text string
 	cpus *topology.CPUSet
@@ -418,7 +407,7 @@ func (c cell) fit(letters int) string {
 	if text.StringWidth(s) <= letters {
 		return s
 	}
-	return text.Trim(show.Cut(s, letters), letters) // cuts again, as wide characters take two columns
+	return text.Trim(show.Cut(s, letters), letters) // wide characters take two columns
 }
 
 // String returns the whole cell.
@@ -433,9 +422,9 @@ func cells(texts ...string) []cell {
 	return lists.Map(texts, func(t string) cell { return cell{text: t} })
 }
 
-// tell removes columns without any content, except the first three, which identify the row.
+// tell keeps the first three columns, which identify the row.
 func (g *grid) tell() {
-	// Go from the right, so that the indexes of the remaining columns stay valid.
+	// From the right, indexes stay valid.
 	for i := len(g.Heads) - 1; i >= 3; i-- {
 		says := slices.ContainsFunc(g.Rows, func(r []cell) bool {
 			s := r[i].String()
@@ -451,8 +440,7 @@ func (g *grid) tell() {
 	}
 }
 
-// fitted fits the grid into width columns, with gap columns between cells. The result is wider if no column can be
-// shortened or dropped any further.
+// fitted is wider than width if nothing can be shortened or dropped.
 func (g *grid) fitted(width, gap int) (heads []head, rows [][]string) {
 	keep := make([]int, len(g.Heads))
 	widths := make([]int, len(g.Heads))
@@ -465,8 +453,7 @@ func (g *grid) fitted(width, gap int) (heads []head, rows [][]string) {
 	}
 	total := func() int { return gap*(len(keep)-1) + lists.Sum(keep, func(i int) int { return widths[i] }) }
 	for total() > width {
-		// Shorten the widest column that can be shortened, by one letter at a time, so that long models and lists
-		// shrink together. Columns are dropped only if none can be shortened.
+		// One letter at a time, long models and lists shrink together.
 		widest := -1
 		for _, i := range keep {
 			if least := g.Heads[i].Least; least > 0 && widths[i] > max(least, len(g.Heads[i].Name)) &&

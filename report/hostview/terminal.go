@@ -18,25 +18,24 @@ import (
 
 // TableOptions describe the terminal.
 type TableOptions struct {
-	Width int  // in columns, at least 60; 0 means 80
-	Wide  bool // ignore Width for tables and the matrix of paths, as for a file
-	Color bool // use colours; the caller decides, for instance by NO_COLOR
+	Width int  // at least 60; 0 means 80
+	Wide  bool // ignores Width for tables and matrix, as for a file
+	Color bool // the caller decides, as by NO_COLOR
 }
 
-// Limits for long lists on a terminal. The other forms have all items.
+// Other forms have all items.
 const (
 	maxRows     = 16
 	maxUnread   = 8
 	maxSubjects = 6
-	maxAlike    = 3 // findings of one kind with different fixes
-	// subjects with evidence of their own; the others have more lines than a reader compares
+	maxAlike    = 3 // with different fixes
+	// more lines than a reader compares are left out
 	maxEvidences = 4
 )
 
-// WriteTable writes the machine as text: its name, NUMA nodes, devices and paths, then findings and unreadable parts.
-// Long lists are shortened and end with the number of omitted items.
+// WriteTable writes the machine as text. Long lists end with the number of omitted items.
 //
-// Sentences and tables are fitted to the width, but fixes that are commands are not wrapped.
+// Sentences and tables fit the width, but commands are not wrapped.
 func (d *Document) WriteTable(w io.Writer, o TableOptions) error {
 	v := newView(d)
 	t := &terminal{Terminal: show.NewTerminal(w, o.Width, 80, o.Color)}
@@ -55,8 +54,8 @@ func (d *Document) WriteTable(w io.Writer, o TableOptions) error {
 		t.Wrap("", "", "Its devices are emulated: speeds and paths are those of an emulator.", text.FgYellow)
 	}
 	grids := v.grids()
-	after := 0 // the paths follow the tables of their devices
-	// Some tables may be missing, so the paths follow the last existing one of the three.
+	after := 0 // paths follow their devices
+	// Some of the three may be missing.
 	for i, g := range grids {
 		if slices.Contains([]string{titleNodes, titleGPUs, titleNICs}, g.Title) {
 			after = i + 1
@@ -83,7 +82,7 @@ func (d *Document) WriteTable(w io.Writer, o TableOptions) error {
 
 type terminal struct {
 	*show.Terminal
-	room int // columns for a table; sentences use Width
+	room int // sentences use Width
 }
 
 func (t *terminal) grid(g grid) {
@@ -111,14 +110,13 @@ func (t *terminal) table(lines []string) {
 	}
 }
 
-// matrix prints the paths if there are at least two devices and at least one GPU: the full matrix, or only the paths
-// from GPUs to NICs, if it fits.
+// matrix prints the full matrix, or only GPUs to NICs, if it fits.
 func (t *terminal) matrix(v *view) {
 	if len(v.gpus) == 0 || len(v.gpus)+len(v.nics) < 2 {
 		return
 	}
 	fmt.Fprintln(t)
-	// Try the most detailed view first. Lines are not wrapped, because a matrix with broken rows is unreadable.
+	// A matrix with broken rows is unreadable.
 	rows := v.matrix()
 	alike := alikeRows(rows)
 	views := [][]string{matrixLines(rows, 40), matrixLines(alike, 40)}
@@ -139,7 +137,7 @@ func (t *terminal) matrix(v *view) {
 	t.Wrap("", "", fmt.Sprintf("Paths between %d GPUs and NICs: -o matrix shows them.", len(v.gpus)+len(v.nics)))
 }
 
-// severityStyle returns the mark and the colour of a severity. The mark is for output without colours.
+// Marks are for output without colours.
 func severityStyle(s finding.Severity) (mark string, color text.Color) {
 	switch s.Rank() {
 	case 0:
@@ -150,7 +148,7 @@ func severityStyle(s finding.Severity) (mark string, color text.Color) {
 	return "i", text.FgCyan
 }
 
-// WriteFindings writes only findings, in the format of WriteTable, below a title.
+// WriteFindings writes only findings, as WriteTable does, below a title.
 func WriteFindings(w io.Writer, title string, all []finding.Finding, o TableOptions) error {
 	t := &terminal{Terminal: show.NewTerminal(w, o.Width, 80, o.Color)}
 	t.Wrap("", "", title, text.Bold)
@@ -158,9 +156,7 @@ func WriteFindings(w io.Writer, title string, all []finding.Finding, o TableOpti
 	return t.Flush()
 }
 
-// findings prints the findings, worst first. Of many similar ones, only a few are printed in full; one line names the
-// subjects of the others.
-// findings prints findings that are the whole answer.
+// Of many similar findings only a few are in full; one line names the subjects of the others.
 func (t *terminal) findings(all []finding.Finding) {
 	if t.listed(all); len(all) == 0 {
 		fmt.Fprintln(t)
@@ -182,11 +178,9 @@ func (t *terminal) listed(all []finding.Finding) {
 	for i, g := range groups {
 		kind := g.ID + g.Title
 		switch kinds[kind]++; {
-		// Equal findings are already one group. These have the same kind but different fixes, such as different
-		// slots.
+		// One kind with different fixes, such as different slots.
 		case kinds[kind] <= maxAlike:
 			t.finding(g)
-		// Past the limit, one line has all remaining subjects.
 		case kinds[kind] == maxAlike+1:
 			same := findingGroup{Finding: finding.Finding{ID: g.ID, Severity: g.Severity, Title: "the same"}}
 			for _, o := range groups[i:] {
@@ -199,7 +193,7 @@ func (t *terminal) listed(all []finding.Finding) {
 	}
 }
 
-// last ends the output with the number of findings and the worst one, because a long output is read from its end.
+// A long output is read from its end.
 func (t *terminal) last(all []finding.Finding) {
 	fmt.Fprintln(t)
 	if len(all) == 0 {
@@ -236,14 +230,12 @@ func (t *terminal) finding(g findingGroup) {
 	}
 }
 
-// countsOrLog reports whether the evidence of a check are counters or lines of a log, which say something else of each
-// subject. The evidence of other checks differs in the subject alone.
+// countsOrLog: counters or lines of a log say something else of each subject.
 func countsOrLog(id string) bool {
 	return id == "RL095" || id == "RL099" || strings.HasPrefix(id, "RL12")
 }
 
-// sourced lists contradictions between the host's sources, inferred facts that no source states, and files or
-// commands that could not be read.
+// sourced lists contradictions between sources, inferred facts, and unreadable files or commands.
 func (t *terminal) sourced(v *view) {
 	list := func(title string, items []string) {
 		if len(items) == 0 {

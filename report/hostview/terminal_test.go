@@ -113,7 +113,7 @@ func TestAColumnThatSaysNothingIsLeftOutButNotTheNode(t *testing.T) {
 	}
 }
 
-// A link with a missing digit would look like another link.
+// A missing digit would be another link.
 func TestLinksAndDistancesAreNeverCut(t *testing.T) {
 	t.Parallel()
 	h := epyc()
@@ -250,7 +250,7 @@ func TestAModelIsNamedAsReadersKnowIt(t *testing.T) {
 	}
 }
 
-// Counters and lines of a log say something else of each device.
+// They say something else of each device.
 func TestEvidenceOfCountersIsShownForEachSubject(t *testing.T) {
 	t.Parallel()
 	var list []finding.Finding

@@ -21,7 +21,7 @@ func optionalSize(n *uint64) string {
 	return words.Size(*n)
 }
 
-// unknown means that a fact is not known, none that there is known to be nothing.
+// unknown is not known, none is known to be nothing.
 const (
 	unknown = "?"
 	none    = "-"
@@ -41,7 +41,6 @@ func counted(n int, what string) string {
 	return words.Count(n, what)
 }
 
-// joined joins the parts that are not empty, unknown or none.
 func joined(sep string, parts ...string) string {
 	parts = slices.DeleteFunc(slices.Clone(parts), func(s string) bool { return s == "" || s == unknown || s == none })
 	return strings.Join(parts, sep)
@@ -54,8 +53,7 @@ func intText(n *int) string {
 	return strconv.Itoa(*n)
 }
 
-// rateText returns text such as "Gen4 x16". It omits unknown parts, and shows a speed that matches no generation in
-// GT/s.
+// "Gen4 x16"; without a matching generation, in GT/s.
 func rateText(gts *float64, width *int) string {
 	speed, lanes := "", ""
 	if gts != nil {
@@ -71,13 +69,13 @@ func rateText(gts *float64, width *int) string {
 	return joined(" ", speed, lanes)
 }
 
-// linkTexts returns a link's current rate, or "" if it is unknown, and the device's maximum if that is higher.
+// linkTexts returns "" if unknown, and a higher maximum of the device.
 func linkTexts(l *topology.Link) (now, most string) {
 	if l == nil {
 		return "", ""
 	}
 	now, most = rateText(l.SpeedGTs, l.Width), rateText(l.MaxSpeedGTs, l.MaxWidth)
-	// Compare both parts: a full-width link at a lower speed is as slow as a narrow one.
+	// Full width at a lower speed is as slow.
 	slower := l.SpeedGTs != nil && l.MaxSpeedGTs != nil && *l.SpeedGTs < *l.MaxSpeedGTs
 	narrower := l.Width != nil && l.MaxWidth != nil && *l.Width < *l.MaxWidth
 	if now != "" && !slower && !narrower {
@@ -86,8 +84,7 @@ func linkTexts(l *topology.Link) (now, most string) {
 	return now, most
 }
 
-// linkText formats a link for a cell: "Gen4 x16" at its maximum, "Gen1/4 x8/16" below it, or "max Gen4 x16" if the
-// current rate is unknown.
+// "Gen1/4 x8/16" is below its maximum, "max Gen4 x16" of unknown rate.
 func linkText(l *topology.Link) string {
 	if l == nil {
 		return unknown
@@ -106,7 +103,7 @@ func linkText(l *topology.Link) string {
 	return orUnknown(strings.TrimSpace(speed + " " + width))
 }
 
-// deviceLink formats the link of a function, which may be nil, for a cell. If only the rate is known, that is all.
+// d may be nil.
 func deviceLink(d *topology.PCIDevice) string {
 	switch {
 	case d == nil:
@@ -117,7 +114,7 @@ func deviceLink(d *topology.PCIDevice) string {
 	return linkText(d.Link)
 }
 
-// nowOf returns prefix and "now/most". It has only one value if most is not higher, and is "" if neither is known.
+// nowOf has "now/most", one value if most is not higher, or "".
 func nowOf[T cmp.Ordered](now, most *T, prefix string, print func(T) string) string {
 	switch {
 	case now == nil && most == nil:
@@ -130,8 +127,7 @@ func nowOf[T cmp.Ordered](now, most *T, prefix string, print func(T) string) str
 	return prefix + print(*now) + "/" + print(*most)
 }
 
-// cpusText formats a set in at most so many letters: as the kernel's list; else with a stride that the kernel also
-// accepts ("0-126:2"); else as the start of the list with the number of CPUs.
+// cpusText is the kernel's list, a stride that the kernel accepts ("0-126:2"), or the start with the number of CPUs.
 func cpusText(s topology.CPUSet, letters int) string {
 	list := s.String()
 	if len(list) <= letters {
@@ -140,16 +136,15 @@ func cpusText(s topology.CPUSet, letters int) string {
 	if strided := stridedText(s); strided != "" && len(strided) <= letters {
 		return strided
 	}
-	// Cut at a comma, because half of a range would name CPUs that are not in the set.
+	// Half of a range would name other CPUs.
 	tail := fmt.Sprintf(",… (%d)", s.Len())
-	head := list[:max(letters-len(tail)+2, 0)] // the ellipsis has 3 bytes but is one letter
+	head := list[:max(letters-len(tail)+2, 0)] // the ellipsis has 3 bytes, one letter
 	if i := strings.LastIndexByte(head, ','); i > 0 {
 		return head[:i] + tail
 	}
 	return words.Count(s.Len(), "CPU")
 }
 
-// stridedText returns the set as one range with a stride, or "" if it is not such a range.
 func stridedText(s topology.CPUSet) string {
 	last, stride := -1, 0
 	for c := range s.All() {
@@ -186,7 +181,7 @@ func pagesText(p topology.HugepagePool) string {
 	return text
 }
 
-// poolsText lists the pools that have pages. It returns none if all pools are empty, and unknown without pools.
+// poolsText is none if all are empty, and unknown without pools.
 func poolsText(pools []topology.HugepagePool) string {
 	if len(pools) == 0 {
 		return unknown
@@ -195,7 +190,7 @@ func poolsText(pools []topology.HugepagePool) string {
 	return cmp.Or(strings.Join(lists.Map(full, pagesText), ", "), none)
 }
 
-// distancesText formats a row of the SLIT, shortened to its range if there are many nodes.
+// distancesText is the range of the SLIT's row for many nodes.
 func distancesText(row []int) string {
 	switch {
 	case len(row) == 0:

@@ -97,7 +97,7 @@ func TestLongListsOfCPUsAreShortenedWithoutBecomingWrong(t *testing.T) {
 	}
 }
 
-// A strided list is accepted by the kernel and means the same CPUs.
+// The kernel accepts a strided list.
 func TestAShortenedListReadsBackAsTheSameCPUs(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cpus := topology.CPUs(rapid.SliceOfDistinct(rapid.IntRange(0, 300), rapid.ID[int]).Draw(t, "cpus")...)
@@ -132,7 +132,7 @@ func TestWhatIsNotKnownIsNotZero(t *testing.T) {
 	}
 }
 
-// Lists of which a part is known are no totals.
+// A part is no total.
 func TestCountsOfAPartSayThatThereMayBeMore(t *testing.T) {
 	two := []topology.NUMANode{{ID: 0, CPUs: topology.CPUs(0, 2)}, {ID: 1, CPUs: topology.CPUs(1)}}
 	cores := []topology.Core{{CPUs: topology.CPUs(0, 2), NUMANode: new(0)}}
@@ -171,7 +171,7 @@ func TestTextFromOutsideCannotControlATerminal(t *testing.T) {
 			t.Errorf("%q became %q, want %q", in, got, want)
 		}
 	}
-	if got := words.Visible("a\r\nb\rc"); got != "a\nb"+`\rc` { // \r\n is the end of a line on Windows
+	if got := words.Visible("a\r\nb\rc"); got != "a\nb"+`\rc` { // end of line on Windows
 		t.Errorf("got %q", got)
 	}
 }
@@ -263,8 +263,7 @@ func TestLongListsOfNamesSayHowManyMore(t *testing.T) {
 	}
 }
 
-// The memory of a machine is the kernel's total, or else the sum over its nodes, or unknown, but never that of one
-// node.
+// The kernel's total, or else the sum over nodes, or unknown, but never one node.
 func TestMemoryIsThatOfAllNodes(t *testing.T) {
 	const gib = 1 << 30
 	nodes := []topology.NUMANode{{ID: 0, MemoryBytes: new(uint64(64 * gib))},

@@ -3,7 +3,7 @@ package studyview
 import (
 	"bytes"
 	"cmp"
-	_ "embed" // for the template and the style sheet
+	_ "embed" // template and style sheet
 	"errors"
 	"fmt"
 	"html/template"
@@ -56,7 +56,7 @@ func Page(w io.Writer, d *study.Document) error {
 	return show.Wrapf(show.Execute(w, pageTemplate(), p), "write the page of study %q", p.Study)
 }
 
-// A page is the data of the template. All decisions are made here, so that the template is only layout.
+// All decisions are made here, so that the template is only layout.
 type page struct {
 	show.Head
 	view
