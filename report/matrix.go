@@ -10,21 +10,20 @@ import (
 	"github.com/rackless/rackless/study/record"
 )
 
-// A headline is the figure that represents a test if there is room for only one.
+// A headline represents a test if there is room for one figure.
 type headline struct {
 	Test, Metric string
 	Bytes        int64
 }
 
-// headlineMetrics are the metrics of headlines; the first one that a test has is used. A latency test that runs for a
-// duration instead of a number of iterations prints only an average.
+// The first of headlineMetrics is used. A latency test that runs for a duration prints only an average.
 var headlineMetrics = []string{bench.MetricBWAverage, bench.MetricLatencyTypical, bench.MetricLatencyAverage,
 	bench.MetricThroughput}
 
-// usualBandwidthSize is the message size at which bandwidth is commonly quoted.
+// Bandwidth is commonly quoted at usualBandwidthSize.
 const usualBandwidthSize = 64 << 10
 
-// headlines picks one figure for each test: bandwidth at 64 KiB or else at the largest size, latency at the smallest.
+// headlines are bandwidth at 64 KiB or else the largest size, latency at the smallest.
 func (r *results) headlines() []headline {
 	var out []headline
 	for _, t := range r.tests {
@@ -33,7 +32,7 @@ func (r *results) headlines() []headline {
 			if len(sizes) == 0 {
 				continue
 			}
-			// The largest message shows the capacity of the path, the smallest the cost of sending at all.
+			// The largest message shows the capacity, the smallest the cost of sending.
 			h := headline{Test: t, Metric: m, Bytes: sizes[len(sizes)-1]}
 			if m == bench.MetricLatencyTypical || m == bench.MetricLatencyAverage {
 				h.Bytes = sizes[0]
@@ -54,7 +53,6 @@ func (h headline) name() string {
 	return h.Test + " at " + show.Size(h.Bytes)
 }
 
-// over returns the pairs that have the headline's figure, with the spread of their repeats.
 func (r *results) over(h headline, emulated bool) (pairs []pair, repeats []spread) {
 	for _, p := range r.pairs {
 		if p.Emulated != emulated {
@@ -68,7 +66,7 @@ func (r *results) over(h headline, emulated bool) (pairs []pair, repeats []sprea
 	return pairs, repeats
 }
 
-// A matrix compares many pairs at one headline: a row for each client, a column for each server.
+// A matrix has clients as rows, servers as columns.
 type matrix struct {
 	Title, Note string
 	Emulated    bool
@@ -81,28 +79,28 @@ type matrixRow struct {
 	Cells  []matrixCell
 }
 
-// A matrixCell is one pair. State is the reason for a missing figure.
+// State is why there is no figure.
 type matrixCell struct {
 	Text, Value, Title string
-	Heat               int    // 0 to 6, from lowest to highest cell
+	Heat               int    // 0 to 6
 	State              string // "", "self", "failed" or "none"
 }
 
-// heatSteps is the number of cell colours. The style sheet has the classes h0 to h6.
+// The style sheet has h0 to h6.
 const heatSteps = 7
 
-// A pairList compares pairs if a matrix would be mostly empty: a row for each pair, a column for each headline.
+// A pairList replaces a matrix that would be mostly empty.
 type pairList struct {
 	Emulated bool
 	Columns  []pairColumn
 	Rows     []pairRow
 }
 
-// A pairColumn is the head of a column. Note describes the spread of its cells.
+// Note describes the spread.
 type pairColumn struct {
 	headline
 	Label, Unit, Note string
-	Size              string // of messages; empty where there is none
+	Size              string // of messages, or empty
 }
 
 type pairRow struct {
@@ -110,7 +108,6 @@ type pairRow struct {
 	Cells []matrixCell
 }
 
-// matrices returns a matrix for each headline, if there are too many pairs for separate charts.
 func (r *results) matrices(nodes []record.Node) []matrix {
 	var out []matrix
 	for _, h := range r.headlines() {
@@ -123,7 +120,7 @@ func (r *results) matrices(nodes []record.Node) []matrix {
 	return out
 }
 
-// pairLists returns the same comparison for kinds of pairs without a matrix.
+// pairLists is for kinds of pairs without a matrix.
 func (r *results) pairLists() []pairList {
 	var out []pairList
 	for _, emulated := range []bool{false, true} {
@@ -143,8 +140,7 @@ func (r *results) pairLists() []pairList {
 			}
 			l.Columns = append(l.Columns, c)
 			for i, row := range l.Rows {
-				// Every row has all columns, including unmeasured ones, because a missing cell would shift the
-				// following ones.
+				// A missing cell would shift the following ones.
 				cell, ok := cells[row.pair]
 				if !ok {
 					cell = matrixCell{State: "none", Title: row.String() + ": not measured"}
@@ -159,8 +155,7 @@ func (r *results) pairLists() []pairList {
 	return out
 }
 
-// asMatrix reports whether the pairs of a kind are compared in matrices: if there are more than maxPairCharts and
-// more than nodes. A star or a ring has at most as many pairs as nodes, so a matrix would have one figure per row.
+// asMatrix: more pairs than maxPairCharts and than nodes. A star or a ring would have one figure per row.
 func (r *results) asMatrix(emulated bool) bool {
 	pairs := 0
 	nodes := make(map[string]bool)
@@ -173,7 +168,7 @@ func (r *results) asMatrix(emulated bool) bool {
 	return len(r.pairs) > maxPairCharts && pairs > len(nodes)
 }
 
-// compare returns the cells of all pairs at one headline, or nil if no pair has a figure.
+// compare returns nil if no pair has a figure.
 func (r *results) compare(h headline, emulated bool) (map[pair]matrixCell, pairColumn) {
 	pairs, repeats := r.over(h, emulated)
 	if len(pairs) == 0 {
@@ -187,8 +182,7 @@ func (r *results) compare(h headline, emulated bool) (map[pair]matrixCell, pairC
 		words.Count(len(pairs), "pair"), all.short(all.Min), all.short(all.Median), all.short(all.Max), unit,
 		show.Short(all.Max/all.Min))
 
-	// Colours always span from the lowest to the highest cell, even if these are close; the note shows how close they
-	// are.
+	// The note shows how close the lowest and the highest cell are.
 	cells := make(map[pair]matrixCell)
 	for i, p := range pairs {
 		s := repeats[i]
@@ -199,7 +193,7 @@ func (r *results) compare(h headline, emulated bool) (map[pair]matrixCell, pairC
 		}
 		cells[p] = c
 	}
-	// A failure without a size belongs to a run over all sizes, including this one.
+	// Without a size, a run over all sizes failed.
 	for _, f := range r.failures {
 		p := f.pair()
 		if _, ok := cells[p]; !ok && p.Emulated == emulated && f.Sample.Test == h.Test && (f.Sample.Bytes == 0 ||
@@ -210,11 +204,11 @@ func (r *results) compare(h headline, emulated bool) (map[pair]matrixCell, pairC
 	return cells, column
 }
 
-// Title returns text such as "ib_write_bw at 64 KiB, average, Gb/s".
+// Title returns "ib_write_bw at 64 KiB, average, Gb/s".
 func (c pairColumn) Title() string { return fmt.Sprintf("%s, %s, %s", c.name(), c.Label, c.Unit) }
 
 func newMatrix(cells map[pair]matrixCell, c pairColumn, emulated bool, nodes []record.Node) matrix {
-	// Rows and columns have the same names, so that a node meets itself on the diagonal.
+	// A node meets itself on the diagonal.
 	names := matrixNames(nodes, cells)
 	m := matrix{Title: c.Title(), Note: c.Note, Emulated: emulated, Servers: names}
 	for _, client := range names {
@@ -235,7 +229,7 @@ func newMatrix(cells map[pair]matrixCell, c pairColumn, emulated bool, nodes []r
 	return m
 }
 
-// matrixNames lists the nodes with a cell, in lab order and then by name.
+// matrixNames are in lab order and then by name.
 func matrixNames(nodes []record.Node, cells map[pair]matrixCell) []string {
 	var names []string
 	for p := range cells {

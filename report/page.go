@@ -23,41 +23,37 @@ import (
 //go:embed page.html
 var pageHTML string
 
-// pageCSS extends the style sheet of all pages for reports.
-//
 //go:embed page.css
 var pageCSS string
 
-// pageScript offers the figures of all tables as one download. show.SortScript sorts the tables.
+// pageScript offers all figures as one download. show.SortScript sorts the tables.
 //
 //go:embed page.js
 var pageScript string
 
-// pageTemplate escapes every field for its context; only the style sheet is inserted unchanged. It is parsed when the
-// first page is written, not at every start of the program.
+// pageTemplate inserts only the style sheet unchanged. It is parsed for the first page, not at every start.
 var pageTemplate = sync.OnceValue(parsePage)
 
-// parsePage parses the template. compareTemplate calls it again, to extend a second copy.
+// compareTemplate extends a second copy.
 func parsePage() *template.Template {
 	return template.Must(template.New("page.html").Parse(pageHTML + chart.Template))
 }
 
-// Page writes the report as one self-contained HTML page. Its content security policy forbids loading anything, and
-// allows only the page's own styles and scripts. Without scripts, only sorting and the download are missing.
+// Page writes the report as one self-contained HTML page. Its content security policy forbids loading anything. Without
+// scripts, only sorting and the download are missing.
 func Page(w io.Writer, d record.Record) error {
 	return show.Wrapf(show.Execute(w, pageTemplate(), newPage(d)), "write the report of lab %q", d.Lab)
 }
 
-// Parts are the parts of a page about the lab itself, for pages that show figures in other ways.
+// Parts are about the lab itself, for pages that show figures in other ways.
 type Parts struct {
-	Lab     template.HTML // picture and table of the nodes
+	Lab     template.HTML // of the nodes
 	Picture template.HTML // picture of the nodes alone
-	Machine template.HTML // picture of the lab's machine, or empty
+	Machine template.HTML // of the lab's machine, or empty
 	Checks  template.HTML
 }
 
-// PartsOf writes the parts of the page that are about the lab itself. What pages of studies are made
-// of needs show.Style, and a policy that lets images be data.
+// PartsOf writes the parts that are about the lab. They need show.Style, and a policy that lets images be data.
 func PartsOf(d record.Record) (Parts, error) {
 	p := newPage(d)
 	var out Parts
@@ -74,25 +70,22 @@ func PartsOf(d record.Record) (Parts, error) {
 	return out, nil
 }
 
-// A chartGroup is the charts of one scope.
 type chartGroup struct {
 	Title     string
 	Emulated  bool
-	ManyPairs bool // a mark is of all pairs together
+	ManyPairs bool // marks are of all together
 	Charts    []chart.Chart
 }
 
-// group returns the group of charts of a scope, without charts.
 func (s scope) group() chartGroup {
 	return chartGroup{Title: s.Title, Emulated: s.Emulated, ManyPairs: s.Pairs > 1}
 }
 
 type figureTable struct {
 	Test, Caption string
-	Mixed         bool // only some rows are emulated: each row is marked
-	OnePair       bool // all rows are of one pair, named in the caption: no column for it
-	// Derived is set if some figures were computed because the tool printed 0. They are marked, and the page explains
-	// the mark.
+	Mixed         bool // each emulated row is marked
+	OnePair       bool // named in the caption
+	// Derived: some figures were computed because the tool printed 0; the page explains the mark.
 	Derived    bool
 	Open       bool
 	Columns    []figureColumn
@@ -103,22 +96,22 @@ type figureTable struct {
 type figureColumn struct{ Title, Metric, Unit string }
 
 type figureRow struct {
-	// Repeats share a row, but pairs do not. The page folds the long table of a full mesh.
+	// Repeats share a row, but pairs do not.
 	pair
-	Bytes            string // exact size, or empty if there is none
+	Bytes            string // exact, or empty
 	Size, Iterations string
 	Fewest           string // fewest iterations, for sorting
 	Cells            []figureCell
 }
 
-// A figureCell is one metric: the median, with the number and range of repeats. Values has all exact values, and rows
-// are sorted by Median. Align is the CSS class that aligns decimal points.
+// A figureCell has the median, and number and range of repeats. Rows are sorted by Median; Align is the CSS class for
+// decimal points.
 type figureCell struct{ Text, Repeats, Values, Median, Align string }
 
-// A command holds the command lines of both ends, for repeating a measurement.
+// A command has both ends, to repeat a measurement.
 type command struct{ What, Client, Command, Server, ServerCommand string }
 
-// newPage collects the content of the page. It cleans the data first, so that no field is forgotten.
+// newPage cleans the data first, so that no field is forgotten.
 func newPage(d record.Record) page {
 	d = show.Clean(d, words.Visible)
 	r := collect(d)
@@ -133,7 +126,7 @@ func newPage(d record.Record) page {
 		Faults: faultItems(d.Findings), Failures: failureItems(r.failures), Environment: d.Environment,
 	}
 	if d.HostPicture != "" {
-		// As an image, the picture can neither run scripts, load anything, nor change the page.
+		// An image can neither run scripts, load anything, nor change the page.
 		p.HostImage = show.DataURL("image/svg+xml", d.HostPicture)
 	}
 	if len(p.GPUTables) > 0 {
@@ -157,13 +150,12 @@ func newPage(d record.Record) page {
 	return p
 }
 
-// spaceBeforeUnit matches the space between a figure and its unit, to avoid line breaks on narrow screens.
+// spaceBeforeUnit gets no line breaks on narrow screens.
 var spaceBeforeUnit = regexp.MustCompile(`(\d) (Gb/s|µs|B|KiB|MiB|GiB)\b`)
 
 func keepUnits(s string) string { return spaceBeforeUnit.ReplaceAllString(s, "$1\u00a0$2") }
 
-// tables puts every figure into the table of its test. The keys are sorted by test, pair and size, so a row is
-// complete when one of these changes.
+// Keys are sorted by test, pair and size, so a row ends when one changes.
 func (r *results) tables(d record.Record) []figureTable {
 	var out []figureTable
 	for _, test := range r.tests {
@@ -187,7 +179,6 @@ func (r *results) tables(d record.Record) []figureTable {
 				t.OnePair = t.OnePair && k.Pair == t.Rows[0].pair
 				t.Mixed = t.Mixed || k.Pair.Emulated != t.Rows[0].Emulated
 			}
-			// Always found: names are the metrics of these keys.
 			at, _ := slices.BinarySearchFunc(names, k.Metric, compareMetrics)
 			cell := newFigureCell(r.values[k])
 			if r.derived[k] {
@@ -203,12 +194,10 @@ func (r *results) tables(d record.Record) []figureTable {
 	return out
 }
 
-// align sets the classes of cells: f3 for a figure with three decimals fewer than the longest of its column, i3 for a
-// figure without a decimal point.
+// align uses f3 for three decimals fewer than the longest of the column, i3 for a figure without a point.
 func (t *figureTable) align() {
-	const most = 9 // number of classes in the style sheet, which suffices for any column
-	// Browsers cannot align at the decimal point, and with right alignment 9.5 would not line up with 10.25. The
-	// classes add the width of the missing characters.
+	const most = 9 // in the style sheet, enough for any column
+	// Browsers cannot align at the decimal point: right-aligned, 9.5 would not line up with 10.25.
 	for column := range t.Columns {
 		longest := lists.Max(t.Rows, func(row figureRow) int { return decimalsIn(row.Cells[column].Text) })
 		for _, row := range t.Rows {
@@ -230,7 +219,7 @@ func decimalsIn(s string) int {
 	return len(decimals)
 }
 
-// newFigureCell shows the median. The values behind it stay in the page for further computation.
+// The values behind the median stay in the page.
 func newFigureCell(values []float64) figureCell {
 	s := spreadOf(values)
 	return figureCell{Text: s.figure(s.Median), Median: show.Exact(s.Median), Repeats: s.repeats(),
@@ -247,7 +236,6 @@ func iterationsText(n [2]int64) string {
 	return fmt.Sprintf("%d to %d", n[0], n[1])
 }
 
-// tableCaption names the pair and the tools, and says whether the figures are emulated.
 func tableCaption(d record.Record, t figureTable) string {
 	tools := joined(lists.Map(d.Samples, func(s bench.Sample) string {
 		if s.Test != t.Test {
@@ -271,12 +259,10 @@ func tableCaption(d record.Record, t figureTable) string {
 	return strings.Join(parts, "; ")
 }
 
-// commands lists every pair of command lines once, in the order first run.
 func commands(d record.Record) []command {
 	var out []command
 	seen := make(map[command]bool)
 	for _, s := range d.Samples {
-		// All figures of one run have the same command lines.
 		c := command{s.Test + ", " + between(s.Client, s.Server), s.Client, s.Command, s.Server, s.ServerCommand}
 		if s.Command == "" && s.ServerCommand == "" || seen[c] {
 			continue

@@ -50,7 +50,7 @@ func TestRecordsAreAsCommitted(t *testing.T) {
 	}
 }
 
-// No field of a record can end a table, a fence or its line.
+// No field can end a table, a fence or its line.
 func TestHostileTextStaysTextInMarkdown(t *testing.T) {
 	var out bytes.Buffer
 	if err := Markdown(&out, hostileData()); err != nil {
@@ -85,7 +85,7 @@ func TestPageOfTheSameDataHasTheSameBytes(t *testing.T) {
 
 var valuesAttribute = regexp.MustCompile(`data-values="([^"]*)"`)
 
-// Every figure is in the tables exactly as often as it was measured, regardless of charts and matrices.
+// Every figure is in the tables as often as measured.
 func TestEverySampleIsInThePage(t *testing.T) {
 	for name, d := range map[string]record.Record{
 		"a fixture of two nodes": loadFixture(t, "two-nodes"),
@@ -320,7 +320,7 @@ func TestCommandsAreListedOnceInTheOrderOfTheSamples(t *testing.T) {
 	}
 }
 
-// The style sheet's colours, by name, in light and dark.
+// In light and dark.
 func TestColoursHaveTheContrastThatWCAGAsksFor(t *testing.T) {
 	css := show.Style
 	parts := strings.SplitN(css, "@media screen and (prefers-color-scheme: dark)", 2)
@@ -354,7 +354,6 @@ func TestColoursHaveTheContrastThatWCAGAsksFor(t *testing.T) {
 	}
 }
 
-// colours returns the luminance of each colour variable of a style sheet.
 func colours(t *testing.T, css string) map[string]float64 {
 	out := make(map[string]float64)
 	for _, m := range regexp.MustCompile(`--([\w-]+): (#\w{6})`).FindAllStringSubmatch(css, -1) {
@@ -366,7 +365,7 @@ func colours(t *testing.T, css string) map[string]float64 {
 	return out
 }
 
-// luminance is the relative luminance of WCAG 2.2: https://www.w3.org/TR/WCAG22/#dfn-relative-luminance
+// https://www.w3.org/TR/WCAG22/#dfn-relative-luminance
 func luminance(t *testing.T, hex string) float64 {
 	var rgb [3]uint8
 	if _, err := fmt.Sscanf(hex, "#%02x%02x%02x", &rgb[0], &rgb[1], &rgb[2]); err != nil {

@@ -12,16 +12,16 @@ import (
 	"github.com/rackless/rackless/study/record"
 )
 
-// A page is the data of the template. All decisions are made here, so that the template is only layout.
+// All decisions are made here, so that the template is only layout.
 type page struct {
 	show.Head
 	Lab, Generated, Rackless string
-	Heading, Summary, Banner string // Banner is empty if nothing is emulated
-	Disturbed                string // Empty if the machine was idle
+	Heading, Summary, Banner string // Banner: if emulated
+	Disturbed                string // empty if idle
 	CSVName                  string
-	Measured                 bool          // there are samples, perhaps failed ones
-	HostImage                template.URL  // picture of the host as a data URL, or empty
-	Pictures                 []chart.Chart // of the lab, for narrow and wide screens
+	Measured                 bool          // perhaps failed ones
+	HostImage                template.URL  // as a data URL, or empty
+	Pictures                 []chart.Chart // narrow and wide
 	Nodes                    []nodeRow
 	Groups                   []chartGroup
 	Matrices                 []matrix
@@ -39,18 +39,15 @@ type page struct {
 	Commands                 []command
 }
 
-// A nodeRow is a node of the lab in the table of nodes.
 type nodeRow struct {
 	record.Node
-	Size string // of its memory; empty if it is not known
+	Size string // of its memory, or empty
 }
 
-// nodeRows returns a row for each node.
 func nodeRows(nodes []record.Node) []nodeRow {
 	return lists.Map(nodes, func(n record.Node) nodeRow { return nodeRow{Node: n, Size: sizeText(n.Memory)} })
 }
 
-// A judgedItem is a figure held against what its path carries.
 type judgedItem struct {
 	Class              string // of the style sheet
 	Mark               string // before its name
@@ -59,10 +56,8 @@ type judgedItem struct {
 	Causes             []judgedCause
 }
 
-// A judgedCause is a cause of a figure that is lower than its path carries.
 type judgedCause struct{ What, Evidence, Fix string }
 
-// judgedItems returns the judgements as the page shows them.
 func judgedItems(all []expect.Judgement) []judgedItem {
 	return lists.Map(all, func(j expect.Judgement) judgedItem {
 		item := judgedItem{Class: "judged", Mark: "↓", Reached: reached(j), Name: judgedName(j),
@@ -83,16 +78,14 @@ func judgedItems(all []expect.Judgement) []judgedItem {
 	})
 }
 
-// A failureItem is a failed measurement.
 type failureItem struct {
 	What, Reason           string
 	Folded                 words.Message // Reason for the page
 	Retried                bool
 	Attempt                int
-	Client, Server, Output string // the command lines, and what both printed
+	Client, Server, Output string // command lines and output
 }
 
-// failureItems returns failures as the page shows them.
 func failureItems(all []failure) []failureItem {
 	return lists.Map(all, func(f failure) failureItem {
 		return failureItem{What: f.What(), Reason: f.Reason, Folded: words.Fold(f.Reason), Retried: f.Retried,
@@ -101,14 +94,14 @@ func failureItems(all []failure) []failureItem {
 	})
 }
 
-// A faultItem is a finding that is not OK.
+// A faultItem is not OK.
 type faultItem struct {
 	finding.Finding
 	Mark              string         // before its status
-	Found, FoundWhere *words.Message // Have and Evidence for the page; nil if they are empty
+	Found, FoundWhere *words.Message // Have and Evidence, or nil
 }
 
-// faultItems returns the findings that are not OK as the page shows them: failed ones, then unknown ones.
+// faultItems has failed ones, then unknown ones.
 func faultItems(all []finding.Finding) []faultItem {
 	return lists.Map(faults(all), func(f finding.Finding) faultItem {
 		item := faultItem{Finding: f, Mark: "?", Found: folded(f.Have), FoundWhere: folded(f.Evidence)}
@@ -119,7 +112,7 @@ func faultItems(all []finding.Finding) []faultItem {
 	})
 }
 
-// folded returns a text as a message, and nil for an empty one.
+// folded returns nil for an empty text.
 func folded(text string) *words.Message {
 	if text == "" {
 		return nil

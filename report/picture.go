@@ -11,19 +11,18 @@ import (
 	"github.com/rackless/rackless/study/record"
 )
 
-// Dimensions of the picture, in units of its viewBox. Two columns of boxes and their spine are as wide as a phone.
+// In units of the viewBox. Two columns of boxes and their spine are as wide as a phone.
 const (
 	boxWidth   = 156
 	boxHeight  = 74 // without notes
 	boxLineGap = 15
 	boxGap     = 12
 	spineWidth = 24
-	linkWidth  = 26 // between a box and its spine
+	linkWidth  = 26 // between box and spine
 	pictureTop = 8
 )
 
-// picturesOf draws the lab for narrow screens and, if that would differ, for wide ones. Both are in the page, and the
-// style sheet shows the one that fits, with or without scripts.
+// picturesOf makes a narrow and, if it differs, a wide picture. The style sheet shows the one that fits.
 func picturesOf(d record.Record) []chart.Chart {
 	switch n := len(d.Nodes); {
 	case n == 0:
@@ -37,10 +36,10 @@ func picturesOf(d record.Record) []chart.Chart {
 	}
 }
 
-// pictureOf draws the nodes in columns, a spine of the switch between each two columns, and the spines joined in the
-// middle. With one spine it works from 2 nodes to 64 on a phone; a laptop shows the same nodes in more columns.
+// pictureOf draws nodes in columns, with a spine of the switch between each two. With one spine it works from 2 nodes
+// to 64 on a phone.
 func pictureOf(d record.Record, id, class string, spines int) chart.Chart {
-	const cell = 2*boxWidth + 2*linkWidth + spineWidth // one spine with its two columns
+	const cell = 2*boxWidth + 2*linkWidth + spineWidth // with its two columns
 	columns := 2 * spines
 	rows := (len(d.Nodes) + columns - 1) / columns
 	p := chart.New(id, "Picture of the lab", spines*cell+(spines-1)*boxGap+16)
@@ -49,7 +48,7 @@ func pictureOf(d record.Record, id, class string, spines int) chart.Chart {
 	for _, n := range d.Nodes {
 		high = max(high, boxHeight+boxLineGap*len(notesOf(n)))
 	}
-	// A bar in the middle, between the rows, joins several spines.
+	// A bar joins several spines.
 	barHeight, above := 0, rows
 	if spines > 1 {
 		barHeight, above = spineWidth, (rows+1)/2
@@ -67,7 +66,6 @@ func pictureOf(d record.Record, id, class string, spines int) chart.Chart {
 	var names []string
 	for i, n := range d.Nodes {
 		y, s := rowY(i/columns), i%columns/2
-		// Nodes alternate between the left and the right of their spine.
 		x, from, long := spine(s)-linkWidth-boxWidth, spine(s)-linkWidth, linkWidth
 		if i%2 != 0 {
 			x = spine(s) + spineWidth + linkWidth
@@ -88,7 +86,7 @@ func pictureOf(d record.Record, id, class string, spines int) chart.Chart {
 		p.Box("switch", spine(0), bar, spine(spines-1)+spineWidth-spine(0), barHeight, 4, "")
 		port, y = "port", bar+barHeight/2
 	case rows == 1:
-		label = "switch" // no room for more beside a single row of boxes
+		label = "switch" // room beside a single row
 	}
 	p.Desc = fmt.Sprintf("One switch in the middle with %s on it: %s.", words.Count(len(d.Nodes), "node"),
 		strings.Join(names, ", "))
@@ -101,8 +99,7 @@ func pictureOf(d record.Record, id, class string, spines int) chart.Chart {
 	return p.Done()
 }
 
-// drawWires draws the wires of a node, with y as the top of its box, at equal distances. The class shows a wire's
-// state by its line style, and not by colour alone.
+// drawWires shows a state by line style, not by colour alone.
 func drawWires(n record.Node, p *chart.Canvas, x, y, long, high int) {
 	wires := n.Wires
 	if wires == nil {
@@ -120,7 +117,7 @@ func drawWires(n record.Node, p *chart.Canvas, x, y, long, high int) {
 	}
 }
 
-// drawNode draws the box of the node. 14 bold letters of size 14 or 21 of size 11 fit a line; the title has all.
+// 14 bold letters of size 14 or 21 of size 11 fit a line; the title has all.
 func drawNode(n record.Node, p *chart.Canvas, x, y, high int) {
 	class, title := "node", n.Name
 	if n.Off {
@@ -148,10 +145,9 @@ func drawNode(n record.Node, p *chart.Canvas, x, y, high int) {
 	}
 }
 
-// maxNotes limits the lines of notes in a box. The tables have all of them.
+// The tables have more than maxNotes.
 const maxNotes = 4
 
-// notesOf are the lines that say what is wrong with the wires of a node.
 func notesOf(n record.Node) []string {
 	var out []string
 	for _, w := range n.Wires {
@@ -165,7 +161,7 @@ func notesOf(n record.Node) []string {
 	return out
 }
 
-// rdmaText returns the RDMA device with its GID index, which perftest takes to select the address.
+// rdmaText adds the GID index, which perftest takes to select the address.
 func rdmaText(n record.Node) string {
 	if n.RDMADevice == "" {
 		return "no RDMA device"

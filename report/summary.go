@@ -16,7 +16,7 @@ import (
 
 const emulatedBanner = "Emulated: %s on %s. These figures check the setup, not the hardware."
 
-// bannerOf says how far the figures are emulated; it is empty when none is.
+// bannerOf is empty if no figure is emulated.
 func bannerOf(d record.Record, r *results) string {
 	switch {
 	case !d.Emulated && r.emulated == 0:
@@ -25,7 +25,7 @@ func bannerOf(d record.Record, r *results) string {
 		return fmt.Sprintf("Partly emulated: %d of %s are from an emulated device or CPU and are marked. Those "+
 			"check the setup, not the hardware.", r.emulated, words.Count(r.total, "measured value"))
 	}
-	// Name the emulator, because it determines the speed and so which figures are comparable.
+	// The emulator determines which figures are comparable.
 	by := "TCG"
 	if slices.ContainsFunc(d.Samples, func(s bench.Sample) bool { return s.Accelerator == "kvm" }) {
 		by = "KVM"
@@ -48,7 +48,7 @@ func emulatedNICs(d record.Record) string {
 	return "ConnectX adapters"
 }
 
-// summaryOf puts the result in one sentence: one bandwidth, one latency.
+// summaryOf has one bandwidth and one latency.
 func summaryOf(d record.Record, r *results, unit func(string) string) string {
 	if len(r.keys) == 0 {
 		if len(r.failures) > 0 {
@@ -57,13 +57,13 @@ func summaryOf(d record.Record, r *results, unit func(string) string) string {
 		return "Nothing was measured."
 	}
 	var parts []string
-	// Hardware pairs come first. Their figures are the result even if most pairs are emulated.
+	// Hardware figures are the result even if most pairs are emulated.
 	first := r.pairs[0]
 	same := lists.Count(r.pairs, func(p pair) bool { return p.Emulated == first.Emulated })
 	seen := make(map[string]bool) // one test for each metric
 	for _, h := range r.headlines() {
 		pairs, repeats := r.over(h, first.Emulated)
-		// The first test of a metric is the most commonly wanted one, see compareTests.
+		// The first test of a metric is the most wanted one, see compareTests.
 		if len(pairs) == 0 || seen[h.Metric] {
 			continue
 		}
@@ -78,12 +78,12 @@ func summaryOf(d record.Record, r *results, unit func(string) string) string {
 			text += fmt.Sprintf(" (%s to %s)", all.short(all.Min), all.short(all.Max))
 		}
 		if part, ok := r.ofWire(h, pairs, repeats); ok && len(d.Judgements) == 0 {
-			// judgements already compare the figures with the wire
+			// judgements compare with the wire
 			least := ""
 			if len(pairs) > 1 {
 				least = "at least "
 			}
-			// round down, never up to more than was reached
+			// never up to more than was reached
 			text += fmt.Sprintf(", %s%.1f%% of the wire", least, math.Floor(1000*part)/10)
 		}
 		parts = append(parts, text)
@@ -98,8 +98,7 @@ func summaryOf(d record.Record, r *results, unit func(string) string) string {
 	return where + ": " + strings.Join(parts, "; ") + "."
 }
 
-// ofWire returns the smallest share of the wire limit that pairs reach at a headline. ok is false if a limit is
-// unknown.
+// ofWire is the smallest share of pairs. ok is false if a limit is unknown.
 func (r *results) ofWire(h headline, pairs []pair, repeats []spread) (part float64, ok bool) {
 	for i, p := range pairs {
 		limit := r.limits[figureKey{p, h.Test, h.Bytes, h.Metric}]
@@ -119,10 +118,10 @@ func faults(all []finding.Finding) []finding.Finding {
 	return slices.Concat(lists.Filter(bad, failed), slices.DeleteFunc(bad, failed))
 }
 
-// FindingsText summarizes findings, such as "2 of 30 checks failed, 1 could not be read".
+// FindingsText returns "2 of 30 checks failed, 1 could not be read".
 func FindingsText(all []finding.Finding) string {
 	ok, failed := finding.Count(all, finding.OK), finding.Count(all, finding.Failed)
-	unknown := len(all) - ok - failed // any other status counts as unknown
+	unknown := len(all) - ok - failed // and any other status
 	switch {
 	case len(all) == 0:
 		return "No check was made"

@@ -21,14 +21,13 @@ import (
 // TerminalOptions describe the terminal.
 type TerminalOptions struct {
 	Color bool // the caller decides, as by NO_COLOR
-	// Width is the number of columns. 0 means 80, and the minimum is 60. Sentences are wrapped to it; tables are
-	// never cut, but fit into 80 columns.
+	// Width is in columns, at least 60; 0 means 80. Tables are never cut, but fit into 80.
 	Width    int
-	AllSizes bool // show every message size; otherwise tests with more than eight sizes show the usual eight
+	AllSizes bool // otherwise the usual eight
 }
 
-// Terminal writes the results as text: two tables for each pair, or one for all pairs if there are many, then
-// failures and findings. Names and messages from outside cannot control the terminal.
+// Terminal writes two tables for each pair, or one for many pairs, then failures and findings. Texts from outside
+// cannot control the terminal.
 func Terminal(w io.Writer, d record.Record, o TerminalOptions) error {
 	d = show.Clean(d, words.Printable)
 	r := collect(d)
@@ -46,7 +45,7 @@ func Terminal(w io.Writer, d record.Record, o TerminalOptions) error {
 		d = withoutGPUTable(d)
 		t.r = collect(d)
 	}
-	// Two tables for each of many pairs would be unreadable, so the pairs are compared instead.
+	// Two tables for each of many pairs would be unreadable.
 	if pairs := t.r.pairsTried(); len(pairs) <= maxPairCharts {
 		for _, p := range pairs {
 			t.pairTables(p)
@@ -74,7 +73,6 @@ type terminal struct {
 	r        *results
 }
 
-// newTerminal returns a terminal on which failedWord is always red.
 func newTerminal(w io.Writer, o TerminalOptions) *terminal {
 	t := &terminal{Terminal: show.NewTerminal(w, o.Width, 80, o.Color), AllSizes: o.AllSizes}
 	t.Alarm = failedWord
@@ -93,11 +91,10 @@ func (t *terminal) print(title string, emulated bool, lines []string) {
 
 func width(lines []string) int { return lists.Max(lines, text.StringWidth) }
 
-// failedWord replaces the figure of a failed measurement. Capitals stand out without colours, too.
+// failedWord stands out without colours, too.
 const failedWord = "FAILED"
 
-// fill adds columns to the first cells of rows and returns the table. The decimal points of a column are aligned, so
-// that orders of magnitude are visible.
+// fill aligns decimal points, so that orders of magnitude are visible.
 func fill(heads []string, rows, columns [][]string) []string {
 	for _, column := range columns {
 		decimals := func(s string) int { // includes the point
@@ -117,10 +114,10 @@ func fill(heads []string, rows, columns [][]string) []string {
 	return show.Ruled(heads, rows)
 }
 
-// resultLegend explains the result column of the table over many pairs, which has tests of both kinds.
+// resultLegend is for the table over many pairs.
 const resultLegend = "result: average for bandwidth, typical (median) for latency"
 
-// headlineUnit returns the unit of a result, with a word if resultLegend does not apply to it.
+// headlineUnit has a word if resultLegend does not apply.
 func headlineUnit(metric string) string {
 	unit := bench.MetricOf(metric).Unit
 	if metric == bench.MetricLatencyAverage {
@@ -129,7 +126,6 @@ func headlineUnit(metric string) string {
 	return unit
 }
 
-// sizeText formats a size, or returns "" for a tool without sizes.
 func sizeText(n int64) string {
 	if n == 0 {
 		return ""
@@ -139,7 +135,7 @@ func sizeText(n int64) string {
 
 func sizeOrDash(n int64) string { return orDash(sizeText(n)) }
 
-// pairsTried returns the pairs with figures, followed by pairs whose measurements all failed.
+// pairsTried ends with pairs without figures.
 func (r *results) pairsTried() []pair {
 	out := slices.Clone(r.pairs)
 	for _, f := range r.failures {
@@ -152,9 +148,9 @@ func (r *results) pairsTried() []pair {
 
 func (t *terminal) manyPairs(emulated bool) {
 	var rows [][]string
-	// Count pairs whose measurements all failed, because they were tried, too.
+	// Failed pairs were tried, too.
 	total := len(slices.DeleteFunc(t.r.pairsTried(), func(p pair) bool { return p.Emulated != emulated }))
-	failed := make(map[headline]int) // by test and size, without retried ones
+	failed := make(map[headline]int) // without retried ones
 	for _, f := range t.r.failures {
 		if f.Emulated == emulated && !f.Retried {
 			failed[headline{Test: f.Sample.Test, Bytes: f.Sample.Bytes}]++
@@ -170,7 +166,7 @@ func (t *terminal) manyPairs(emulated bool) {
 		picked[test] = t.picked(sizes)
 		shown, measured = max(shown, len(picked[test])), max(measured, len(sizes))
 	}
-	// By test and size. The keys are in the order of metrics, so the better one comes first.
+	// In the order of metrics, the better one is first.
 	seen := make(map[headline]bool)
 	for _, k := range t.r.keys {
 		h := headline{k.Test, k.Metric, k.Bytes}
@@ -186,7 +182,7 @@ func (t *terminal) manyPairs(emulated bool) {
 			s.short(s.Min), s.short(s.Median), s.short(s.Max), headlineUnit(h.Metric)})
 		delete(failed, at)
 	}
-	for _, f := range t.r.failures { // the rest, in the order of the samples
+	for _, f := range t.r.failures {
 		at := headline{Test: f.Sample.Test, Bytes: f.Sample.Bytes}
 		if n := failed[at]; n > 0 && f.Emulated == emulated {
 			rows = append(rows, []string{at.Test, sizeOrDash(at.Bytes), "0", fmt.Sprint(n), failedWord, "-", "-", ""})
@@ -199,8 +195,7 @@ func (t *terminal) manyPairs(emulated bool) {
 	notes{}.print(t, shown, measured)
 }
 
-// pairList prints the comparison of few pairs among many nodes, with the columns first to last-1. Columns that do not
-// fit side by side get a second table.
+// pairList prints columns first to last-1, or two tables if they do not fit.
 func (t *terminal) pairList(l pairList, first, last int) {
 	header := []string{"client to server"}
 	for _, c := range l.Columns[first:last] {
@@ -218,7 +213,7 @@ func (t *terminal) pairList(l pairList, first, last int) {
 			columns[i] = append(columns[i], cellText(c))
 		}
 	}
-	// Halve the columns until they fit, because a line wrapped by a terminal loses its columns.
+	// A line wrapped by a terminal loses its columns.
 	w := fill(header, rows, columns)
 	if width(w) > 80 && last-first > 1 {
 		middle := (first + last) / 2
@@ -243,7 +238,7 @@ func cellText(c matrixCell) string {
 
 func asciiUnit(s string) string { return strings.ReplaceAll(s, "µs", "us") }
 
-// matrix prints the comparison of pairs if its columns fit. Otherwise, the table over all pairs must suffice.
+// If matrix does not fit, the table over all pairs must suffice.
 func (t *terminal) matrix(m matrix) {
 	header := append([]string{"client"}, m.Servers...)
 	columns := make([][]string, len(m.Servers))
@@ -273,7 +268,7 @@ func (t *terminal) failed() {
 		}
 		t.Wrap("- ", "  ", what+": "+f.Reason)
 		for _, c := range [][2]string{{"server", s.ServerCommand}, {"client", s.Command}} {
-			if c[1] != "" { // not wrapped, so that it can be copied
+			if c[1] != "" { // not wrapped, to be copied
 				fmt.Fprintf(t, "  %s: %s\n", c[0], c[1])
 			}
 		}
@@ -300,21 +295,19 @@ func (t *terminal) findings(all []finding.Finding) {
 
 func orDash(s string) string { return cmp.Or(s, "-") }
 
-// Notes for emulated figures. One of them is printed once, instead of one for each figure.
+// One of these replaces a note on each figure.
 const (
 	noExpectation   = "Emulated figures are compared with nothing: they say nothing about hardware."
 	wireExpectation = "Emulated figures are compared with the emulated wire only: they say nothing about hardware."
 )
 
-// judgedOf are the judgements of figures that have something to be held against, and what is to be said of emulated
-// ones.
 func judgedOf(d record.Record) (all []expect.Judgement, note string) {
 	for _, j := range d.Judgements {
 		switch {
 		case j.Emulated && j.Wire > 0 && (reached(j) || j.Verdict == expect.VerdictEmulated):
 			note = wireExpectation
 			all = append(all, j)
-		// A verdict on an emulated figure may come from an earlier release or a manual edit. It is not repeated.
+		// A verdict on an emulated figure, of an earlier release or by hand, is not repeated.
 		case j.Emulated || d.Emulated:
 			note = cmp.Or(note, noExpectation)
 		default:
@@ -324,12 +317,12 @@ func judgedOf(d record.Record) (all []expect.Judgement, note string) {
 	return all, note
 }
 
-// open reports whether a judgement does not imply a verdict on the setup.
+// open: no verdict on the setup.
 func open(j expect.Judgement) bool {
 	return j.Verdict == expect.VerdictNone || j.Verdict == expect.VerdictEmulated
 }
 
-// judgedName returns text such as "ib_write_bw at 64 KiB, vm01 to vm00".
+// "ib_write_bw at 64 KiB, vm01 to vm00"
 func judgedName(j expect.Judgement) string {
 	name := headline{Test: j.Test, Bytes: j.Bytes}.name() + ", " + between(j.Client, j.Server)
 	if j.Emulated {
@@ -342,10 +335,8 @@ func judgedFigure(j expect.Judgement) string {
 	return show.Figure(j.Value) + " " + show.Unit(bench.MetricOf(j.Metric).Unit)
 }
 
-// reached reports whether a figure reaches the wire limit, so that nothing needs to be done.
 func reached(j expect.Judgement) bool { return j.Verdict == expect.VerdictWire }
 
-// causeTitle names a cause, marked if it is only possible.
 func causeTitle(c expect.Cause) string {
 	if c.Possible {
 		return "perhaps: " + c.What
@@ -364,7 +355,7 @@ func (t *terminal) expectations(d record.Record) {
 	}
 	t.Title("Against what the path carries")
 	for _, j := range all {
-		// The sign repeats the meaning of the colour, for output without colours.
+		// For output without colours.
 		sign, color := "- ", text.FgYellow
 		switch {
 		case reached(j):
@@ -395,7 +386,7 @@ func (t *terminal) beside(d record.Record) {
 	}
 }
 
-// shownBeside returns the comparisons, or nil for an emulated lab, for which a file may still contain some.
+// shownBeside is nil for an emulated lab; a file may still have some.
 func shownBeside(d record.Record) []expect.PublishedComparison {
 	if d.Emulated {
 		return nil
@@ -403,8 +394,7 @@ func shownBeside(d record.Record) []expect.PublishedComparison {
 	return slices.Clone(d.Beside)
 }
 
-// besideText compares a latency with a published one. Both are in microseconds; unit is their spelling on the page or
-// terminal.
+// unit spells microseconds.
 func besideText(b expect.PublishedComparison, unit string) string {
 	return fmt.Sprintf("%s at %s, %s: %s %s %s; published: %s %s (%s)", b.Test, show.Size(b.Bytes),
 		between(b.Client, b.Server), bench.MetricOf(b.Metric).Label, show.Figure(b.Value), unit,

@@ -13,11 +13,10 @@ import (
 	"github.com/rackless/rackless/report/show"
 )
 
-// usualSizes are commonly quoted message sizes for RDMA figures, enough to see the shape of a curve.
+// usualSizes are commonly quoted, enough for the shape of a curve.
 var usualSizes = []int64{2, 64, 512, 1 << 10, 4 << 10, 64 << 10, 1 << 20, 8 << 20}
 
-// pickSizes reduces the sorted sizes to the nearest one by ratio for each usual size, and the largest size, which in
-// a memory curve is the memory behind all caches.
+// pickSizes takes the nearest to each usual size, and the largest: in a memory curve the memory behind all caches.
 func pickSizes(sizes []int64) []int64 {
 	if len(sizes) <= len(usualSizes) {
 		return sizes
@@ -35,7 +34,7 @@ func pickSizes(sizes []int64) []int64 {
 		out = append(out, nearest)
 	}
 	out = append(out, sizes[len(sizes)-1])
-	return slices.Compact(out) // already sorted, because a larger usual size never has a smaller nearest size
+	return slices.Compact(out) // sorted, as usualSizes are
 }
 
 func (t *terminal) picked(sizes []int64) []int64 {
@@ -57,7 +56,7 @@ const (
 	otherTest
 )
 
-// kind returns the kind of a test by its metrics, or by its name if it only failed.
+// kind is by name if the test only failed.
 func (r *results) kind(test string) testKind {
 	for _, k := range r.keys {
 		switch {
@@ -93,8 +92,7 @@ func (r *results) testsOf(p pair) map[testKind][]string {
 	return out
 }
 
-// sizesOf returns the sizes to show for a pair's tests, and the number of all sizes. A size at which a test failed is
-// always shown.
+// sizesOf always shows a size at which a test failed.
 func (t *terminal) sizesOf(p pair, tests ...string) (shown []int64, measured int) {
 	var all []int64
 	for _, test := range tests {
@@ -102,8 +100,8 @@ func (t *terminal) sizesOf(p pair, tests ...string) (shown []int64, measured int
 		all = append(all, sizes...)
 		shown = append(shown, t.picked(sizes)...)
 	}
-	// A failed run over all sizes has no size of its own. It gets a row only if there is no other row.
-	wholeRun := false // a run over all sizes failed
+	// It gets a row only if there is no other.
+	wholeRun := false // over all sizes
 	for _, f := range t.r.failures {
 		switch s := f.Sample; {
 		case f.pair() != p || !slices.Contains(tests, s.Test):
@@ -128,18 +126,16 @@ func (r *results) failedAt(k figureKey) bool {
 		switch {
 		case f.pair() != k.Pair || s.Test != k.Test || s.Bytes != 0 && s.Bytes != k.Bytes:
 			return false
-		case s.Metric == "": // the whole run failed, and no other run has figures here
+		case s.Metric == "": // without other figures here
 			return !measured
 		}
 		return s.Metric == k.Metric
 	})
 }
 
-// text formats the median of a figure's repeats with three digits, in its unit divided by ten to the power of shift.
-// A computed figure has no more digits than its source.
+// text has three digits, divided by ten to the power of shift. A computed figure has no more digits than its source.
 func (r *results) text(k figureKey, shift int) string {
 	s := spreadOf(r.values[k])
-	// The shift moves digits in front of the point, so that many fewer decimals remain.
 	v := s.Median * math.Pow10(shift)
 	if !r.derived[k] {
 		return show.Number(v, 3, max(0, s.Decimals-shift))
@@ -150,7 +146,7 @@ func (r *results) text(k figureKey, shift int) string {
 	if k.Metric == bench.MetricMessageRate {
 		from.Metric = bench.MetricBWAverage
 	}
-	// A figure computed from 0.01 is only known to one digit.
+	// 0.01 has only one digit.
 	if of := r.values[from]; len(of) > 0 {
 		digits = min(digits, show.Digits(spreadOf(of).Median))
 	}
@@ -159,10 +155,9 @@ func (r *results) text(k figureKey, shift int) string {
 
 type notes struct {
 	derived bool
-	repeats [2]int // fewest and most of any cell
+	repeats [2]int // fewest and most
 }
 
-// cell formats a figure, or returns the word for its absence.
 func (t *terminal) cell(n *notes, k figureKey, shift int) string {
 	v := t.r.values[k]
 	switch {
@@ -193,8 +188,6 @@ func (n notes) print(t *terminal, shown, measured int) {
 	}
 }
 
-// pairTables prints the measurements between two nodes: a table of bandwidths, one of latencies, and lines for the
-// other tests.
 func (t *terminal) pairTables(p pair) {
 	tests := t.r.testsOf(p)
 	if of := tests[bandwidthTest]; len(of) > 0 {
@@ -211,8 +204,7 @@ func (t *terminal) pairTables(p pair) {
 	}
 }
 
-// bandwidth prints a row for each message size and a column for each test. Tests that do not fit side by side get a
-// second table.
+// Tests that do not fit side by side get a second table.
 func (t *terminal) bandwidth(p pair, tests []string) {
 	var n notes
 	shown, measured := t.sizesOf(p, tests...)
@@ -231,7 +223,7 @@ func (t *terminal) bandwidth(p pair, tests []string) {
 		add(test, unit, bench.MetricMessageRate, shift)
 	}
 	rows := lists.Map(shown, func(size int64) []string { return []string{sizeOrDash(size)} })
-	// Halve the tests, not the columns, so that a message rate stays beside its bandwidth.
+	// A message rate stays beside its bandwidth.
 	w := fill(header, rows, columns)
 	if width(w) > 80 && len(tests) > 1 {
 		t.bandwidth(p, tests[:len(tests)/2])
@@ -242,7 +234,7 @@ func (t *terminal) bandwidth(p pair, tests []string) {
 	n.print(t, len(shown), measured)
 }
 
-// rateOf returns the first test with a message rate, and the unit that suits its largest figure.
+// rateOf picks the unit by the largest figure.
 func (r *results) rateOf(p pair, tests []string, sizes []int64) (test, unit string, shift int) {
 	for _, test := range tests {
 		highest := 0.0
@@ -252,7 +244,7 @@ func (r *results) rateOf(p pair, tests []string, sizes []int64) (test, unit stri
 			}
 		}
 		switch {
-		// Emulated nodes send a few thousand messages per second, and 3.2 kpps is easier to read than 0.0032 Mpps.
+		// Emulated nodes send few: 3.2 kpps is easier to read than 0.0032 Mpps.
 		case highest >= 1:
 			return test, "Mpps", 0
 		case highest > 0:
@@ -282,7 +274,7 @@ func (t *terminal) latency(p pair, tests []string) {
 			failed := false
 			for i, m := range metrics {
 				c := t.cell(&n, figureKey{p, test, size, m}, 0)
-				if c == failedWord && failed { // once in a row is enough
+				if c == failedWord && failed { // once in a row
 					c = "-"
 				}
 				failed = failed || c == failedWord
@@ -294,7 +286,7 @@ func (t *terminal) latency(p pair, tests []string) {
 	n.print(t, shown, measured)
 }
 
-// other prints a test of the other kind, with a line for each size. An example is iperf3, which has no sizes.
+// other is for tests such as iperf3, which has no sizes.
 func (t *terminal) other(p pair, test string) {
 	where := p.String()
 	if p.Emulated {
@@ -322,8 +314,8 @@ func (t *terminal) other(p pair, test string) {
 	n.print(t, len(sizes), measured)
 }
 
-// shortTest returns the name of a test without the common prefix: "write_bw" for "ib_write_bw".
+// "write_bw" for "ib_write_bw"
 func shortTest(test string) string { return cmp.Or(strings.TrimPrefix(test, "ib_"), test) }
 
-// shortName returns the name of a test for a table of bandwidths: "write" for "ib_write_bw".
+// "write" for "ib_write_bw"
 func shortName(test string) string { return cmp.Or(strings.TrimSuffix(shortTest(test), "_bw"), test) }

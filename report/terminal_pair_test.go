@@ -116,7 +116,7 @@ func TestTerminalShowsAPairThatOnlyFailed(t *testing.T) {
 	}
 }
 
-// A failure is shown in place of its figure, and only there.
+// A failure is shown only in its place.
 func TestFailedAt(t *testing.T) {
 	fail := func(n int64, attempt int) bench.Sample {
 		return bench.Sample{Test: "ib_write_bw", Client: "a", Server: "b", Bytes: n, Error: "x", Attempt: attempt}
@@ -166,7 +166,7 @@ func TestAFailureIsShownAtASizeThatIsNotUsual(t *testing.T) {
 	}
 }
 
-// A figure computed from one with a single digit has a single digit too.
+// One digit gives one digit.
 func TestAComputedFigureHasNoMoreDigitsThanItsSource(t *testing.T) {
 	computed := rate(8<<20, 0.28/8/8.388608)
 	computed.Derived = true

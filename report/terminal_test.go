@@ -49,7 +49,7 @@ func TestTerminalIsAsCommitted(t *testing.T) {
 	})
 }
 
-// Only a command, which is for copying, may be longer than the terminal is wide.
+// Only a command may be longer, for copying.
 func TestTerminalKeepsToItsWidth(t *testing.T) {
 	for _, width := range []int{0, 60, 80, 120} {
 		for _, d := range []record.Record{loadFixture(t, "two-nodes"), loadFixture(t, "failures"),
@@ -59,7 +59,7 @@ func TestTerminalKeepsToItsWidth(t *testing.T) {
 				want = 80
 			}
 			if want == 60 {
-				want = 76 // tables are not cut, which would lose figures
+				want = 76 // tables are not cut
 			}
 			for line := range strings.Lines(onTerminal(t, d, TerminalOptions{Width: width})) {
 				line = strings.TrimSuffix(line, "\n")
@@ -128,7 +128,7 @@ func TestTerminalSaysWhenALatencyOfManyPairsIsAnAverage(t *testing.T) {
 	}
 }
 
-// A measurement on a busy machine says so before everything else, in each form.
+// Before everything else, in each form.
 func TestADisturbedMeasurementSaysSoFirst(t *testing.T) {
 	d := loadFixture(t, "two-nodes")
 	if text := onTerminal(t, d, TerminalOptions{}); strings.Contains(text, "disturbed") {

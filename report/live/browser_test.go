@@ -15,8 +15,8 @@ import (
 	"github.com/rackless/rackless/internal/browsertest"
 )
 
-// probe is evaluated in a page. It waits until the page has updated a given number of times, or half a minute, and
-// returns its visible content as JSON. POKE requests an update at once, like a tab that comes to the front.
+// probe waits until the page has updated a given number of times, or half a minute. POKE requests an update at once,
+// like a tab that comes to the front.
 const probe = `(async () => {
   const moving = () => [...document.querySelectorAll('[data-live]')].map(e => e.outerHTML).join('\n');
   const marked = document.querySelector('.scroll, nav.frame'); // has to be the same element at the end
@@ -103,8 +103,7 @@ func browse(t *testing.T, b *browsertest.Browser, base, path, name string, s bro
 
 const poke = "document.dispatchEvent(new Event('visibilitychange'));"
 
-// wanted is the probe for a given number of updates. On the first screen these come from the page's own timer; on the
-// others, the probe does not wait for the timer.
+// wanted uses the page's own timer on the first screen only.
 func wanted(moves int, s browsertest.Screen) string {
 	how := poke
 	if s.Name == browsertest.Screens[0].Name {
@@ -119,7 +118,7 @@ func movingFake(t *testing.T) *fake {
 	return f
 }
 
-// serveHour starts a server with forty minutes of a lab's history, including a gap, and returns its address.
+// serveHour has forty minutes of a lab's history, with a gap.
 func serveHour(t *testing.T) string {
 	t.Helper()
 	f := typical(t)
@@ -184,7 +183,7 @@ func showsMovingPages(t *testing.T, b *browsertest.Browser) {
 			}
 		})
 		t.Run("host on "+s.Name, func(t *testing.T) {
-			// The tables of the machine have headings instead; report/hostview tests them.
+			// The tables of the machine have headings instead.
 			script := strings.NewReplacer("All('table')", "All('[aria-labelledby] table')", "'nav, section,",
 				"'nav, section[aria-labelledby],").Replace(wanted(0, s))
 			if got := browse(t, b, base, "/host", "ui-host", s, script); !slices.Contains(got.Links, "/") {
@@ -192,7 +191,7 @@ func showsMovingPages(t *testing.T, b *browsertest.Browser) {
 			}
 		})
 		if s.Name != "phone-light" && s.Name != "laptop-dark" && s.Name != "paper" {
-			continue // their content has its own tests
+			continue // tested elsewhere
 		}
 		t.Run("study on "+s.Name, func(t *testing.T) {
 			got := browse(t, b, base, "/studies/contention", "ui-study", s, wanted(0, s))
@@ -225,15 +224,14 @@ func showsMovingPages(t *testing.T, b *browsertest.Browser) {
 	}
 }
 
-// The page of a study announces finished runs and offers to show them. A paused page stays unchanged until it
-// continues.
+// The page of a study announces finished runs. A paused page stays unchanged until it continues.
 func followsAStudyAndPauses(t *testing.T, b *browsertest.Browser) {
 	f := movingFake(t)
 	f.onStudies = func(n int) {
 		if n < 3 {
 			return
 		}
-		f.studies = slices.Clone(f.studies) // pages may still use the old slice
+		f.studies = slices.Clone(f.studies) // pages may use the old slice
 		f.studies[1].Done = 13
 	}
 	base := serve(t, f)
@@ -295,8 +293,8 @@ func saysWhenTheServerIsGone(t *testing.T, b *browsertest.Browser) {
 	f.mu.Lock()
 	f.onStudies = func(n int) {
 		if n == 2 {
-			go func() { // in the background, because this request is cut off too
-				ts.Listener.Close() // first, so that no new connection replaces a closed one
+			go func() { // this request is cut off too
+				ts.Listener.Close() // no new connection replaces a closed one
 				ts.CloseClientConnections()
 			}()
 		}

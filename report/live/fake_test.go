@@ -16,13 +16,12 @@ import (
 	"github.com/rackless/rackless/study/record"
 )
 
-// assertion is QEMU's output for an internal failure.
 const assertion = "/dev/kvm opens, but the trial boot failed: qemu-system-x86_64: ../target/i386/kvm/kvm.c:3213: " +
 	"kvm_buf_set_msrs: Assertion `ret == cpu->kvm_msr_buf->nmsrs' failed."
 
 var start = time.Date(2026, 11, 22, 21, 0, 0, 0, time.UTC)
 
-// A fake is a source with made-up data. Its methods can be made to fail or hang.
+// A fake is a source whose methods can fail or hang.
 type fake struct {
 	labs    []Lab
 	fabrics map[string]Fabric
@@ -35,14 +34,14 @@ type fake struct {
 
 	fail   map[string]error // errors by method
 	panics string           // method that panics
-	hang   chan struct{}    // methods in stuck wait for it, even if their context is done
+	hang   chan struct{}    // methods in stuck wait for it, whatever their context
 
 	mu        sync.Mutex
 	stuck     map[string]bool
 	calls     map[string]int
 	now       time.Time
-	onStudies func(n int) // called with the number of Studies calls so far
-	moving    bool        // the clock advances by a tick at each reading
+	onStudies func(n int) // by number of calls
+	moving    bool        // by a tick at each reading
 }
 
 func (f *fake) enter(method string) error {
@@ -65,8 +64,7 @@ func (f *fake) enter(method string) error {
 	return f.fail[method]
 }
 
-// tick is the step of a moving clock. It is small because a page reads the clock tens of times, and each update must
-// show new values.
+// tick is small: a page reads the clock tens of times, and each update must show new values.
 const tick = 200 * time.Millisecond
 
 func (f *fake) clock() time.Time {
@@ -96,7 +94,7 @@ func (f *fake) Fabric(_ context.Context, lab string) (Fabric, error) {
 	}
 	out.Ports = append([]Port{}, out.Ports...)
 	out.At = f.clock()
-	// The counters follow the clock: 125,000 bytes per second are 1 Mb/s.
+	// 125,000 bytes per second are 1 Mb/s.
 	passed := uint64(out.At.Sub(start).Milliseconds())
 	for i := range out.Ports {
 		p := &out.Ports[i]

@@ -16,17 +16,16 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 )
 
-// A guard protects all pages, because every local user and every web page in the user's browser can connect to them.
-// It only admits requests with the token.
+// A guard admits only requests with the token: every local user and every web page in the user's browser can connect.
 type guard struct {
 	token  string
-	hosts  []string // allowed values of the Host header
+	hosts  []string // allowed Host headers
 	cookie string
 	next   http.Handler
-	room   chan struct{} // one slot for each concurrent request
+	room   chan struct{} // a slot per request
 }
 
-// maxRequests limits concurrent requests. It is far more than a few pages and a Prometheus need.
+// maxRequests is far more than a few pages and a Prometheus need.
 const maxRequests = 64
 
 func newGuard(addr, token string, next http.Handler) *guard {
@@ -38,12 +37,12 @@ func newGuard(addr, token string, next http.Handler) *guard {
 	for _, h := range []string{host, "127.0.0.1", "::1", "localhost"} {
 		g.hosts = append(g.hosts, net.JoinHostPort(h, port))
 	}
-	// A browser sends cookies to all ports of a host, so the name includes the port.
+	// A browser sends cookies to all ports of a host.
 	g.cookie = "rackless-" + port
 	return g
 }
 
-// ServeHTTP admits a request if it addresses this server by one of its names, only reads, and has the token.
+// ServeHTTP admits a request that addresses this server by one of its names, only reads, and has the token.
 func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Security-Policy", policy())
@@ -53,8 +52,7 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Cache-Control", "no-store")
-	// DNS rebinding can point the name of a foreign web site at this machine after its page was loaded. Its requests
-	// still carry that name in their Host header.
+	// By DNS rebinding, the name of a foreign web site can point at this machine. Its requests still carry that name.
 	if !slices.Contains(g.hosts, strings.ToLower(r.Host)) {
 		writeNotice(w, http.StatusForbidden, notice{Title: "Not under this name", Text: "These pages are served as " +
 			g.hosts[0] + " alone. Through a tunnel, use the same port on both ends."})
@@ -74,8 +72,8 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		http.SetCookie(w, &http.Cookie{Name: g.cookie, Value: g.pass(), Path: "/", HttpOnly: true,
 			SameSite: http.SameSiteStrictMode})
-		// Redirect, because the token must not stay in the address, which appears in the history and on screenshots.
-		// A path with two leading slashes would lead to another host.
+		// The token must not stay in the address, which appears in the history and on screenshots. Two leading slashes
+		// would lead to another host.
 		h.Set("Location", "/"+strings.TrimLeft(r.URL.EscapedPath(), "/"))
 		w.WriteHeader(http.StatusSeeOther)
 		return
@@ -111,22 +109,19 @@ func (g *guard) refuse(w http.ResponseWriter) {
 	})
 }
 
-// pass returns the value of the cookie. It is a hash of the token, because services on other ports of this machine
-// may see cookies but must not learn the token.
+// pass is a hash of the token, because services on other ports may see cookies but must not learn the token.
 func (g *guard) pass() string {
 	sum := sha256.Sum256([]byte("cookie of rackless ui\n" + g.token))
 	return hex.EncodeToString(sum[:])
 }
 
-// same compares in constant time, so that timing reveals neither how much of a guess is right nor the length of the
-// token.
+// same takes constant time, so that timing reveals neither how much of a guess is right nor the length.
 func same(have, want string) bool {
 	a, b := sha256.Sum256([]byte(have)), sha256.Sum256([]byte(want))
 	return want != "" && subtle.ConstantTimeCompare(a[:], b[:]) == 1
 }
 
-// policy returns the content security policy. It allows resources of this server, and inline styles and scripts with
-// the given hashes.
+// policy allows resources of this server, and inline styles and scripts with the hashes.
 func policy(hashes ...string) string {
 	style, script := "", ""
 	for _, h := range hashes {
@@ -141,15 +136,13 @@ func policy(hashes ...string) string {
 		"; img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 }
 
-// The pages of a study and of a result are standalone files with their own policy and without links. Served from
-// here, they get the server's policy and a link back.
+// The pages of a study and of a result are standalone files. Here they get the server's policy and a link back.
 var (
 	ownPolicy = regexp.MustCompile(`<meta http-equiv="Content-Security-Policy" content="([^"]*)">\n?`)
 	ownHashes = regexp.MustCompile(`(style|script)-src '(sha256-[A-Za-z0-9+/=]{44})'`)
 )
 
-// framed adds nav at the top of a page, end at its end, and our style sheet and script. It returns the matching
-// content security policy.
+// framed adds nav at the top, end at the end, and our style sheet and script, and returns the matching policy.
 func framed(page, nav, end []byte) (out []byte, csp string, err error) {
 	head, body, found := bytes.Cut(page, []byte("</head>\n<body>\n"))
 	at := ownPolicy.FindSubmatchIndex(head)
@@ -158,8 +151,7 @@ func framed(page, nav, end []byte) (out []byte, csp string, err error) {
 	}
 	hashes := lists.Map(ownHashes.FindAllStringSubmatch(html.UnescapeString(string(head[at[2]:at[3]])), -1),
 		func(m []string) string { return m[1] + " " + m[2] })
-	// The policy in the page is removed, because it would apply together with that of the response and forbid the
-	// additions.
+	// The page's own policy would forbid the additions.
 	main := max(0, bytes.LastIndex(body, []byte("</main>")))
 	return bytes.Join([][]byte{head[:at[0]], head[at[1]:], []byte(assets), []byte("</head>\n<body>\n"), nav,
 		body[:main], end, body[main:]}, nil), policy(hashes...), nil

@@ -13,8 +13,7 @@ import (
 	"github.com/rackless/rackless/report/chart"
 )
 
-// Intervals for the hour of history of each lab. The switch counts anyway, so reading it often is cheap; reading a
-// device costs its node CPU time.
+// Reading the switch is cheap; reading a device costs its node CPU time.
 const (
 	sampleEvery = 15 * time.Second
 	deviceEvery = time.Minute
@@ -25,11 +24,11 @@ var (
 	deviceHour = window{least: deviceEvery / 2, most: 3 * deviceEvery, span: time.Hour}
 )
 
-// Limits of memory. A track has at most 280 points of 72 bytes and 8 events of 4 KB; all tracks together need 50 MB.
+// A track has at most 280 points of 72 bytes and 8 events of 4 KB; all tracks together need 50 MB.
 const (
-	maxTracks = 1024             // ports and devices of all labs
+	maxTracks = 1024             // of all labs
 	maxEvents = 64               // counters per device
-	eventStep = 10 * time.Minute // minimum interval between kept events, except the latest
+	eventStep = 10 * time.Minute // between kept events, except the latest
 )
 
 type history struct {
@@ -38,7 +37,7 @@ type history struct {
 }
 
 type labHistory struct {
-	created, switched time.Time // start of the lab, and of its switch
+	created, switched time.Time // lab and switch
 	asked             time.Time // last opening of its page
 	ports             map[string]track
 	devices           map[device]track
@@ -47,20 +46,19 @@ type labHistory struct {
 
 type device struct{ node, name string }
 
-// A track holds the last reading and the rates between earlier ones.
+// A track holds the last reading and the rates before.
 type track struct {
 	last   counts
 	past   past
 	events []events // oldest first
 }
 
-// events are the device-specific counters at one time.
+// events are device-specific counters.
 type events struct {
 	at  time.Time
 	all map[string]uint64
 }
 
-// of returns the history of a lab, creating it if necessary.
 func (h *history) of(lab string) *labHistory {
 	l := h.labs[lab]
 	if l == nil {
@@ -81,14 +79,13 @@ func (h *history) room() bool {
 	return n < maxTracks
 }
 
-// add records a reading, unless it comes too soon after the last one. It returns false if there is no room for a new
-// track.
+// add skips a reading too soon after the last one, and returns false without room for a new track.
 func add[K comparable](h *history, all map[K]track, key K, now counts, w window) bool {
 	t, ok := all[key]
 	if !ok && !h.room() {
 		return false
 	}
-	// Open pages may read more often than the history needs.
+	// Open pages may read more often than needed.
 	if since := now.at.Sub(t.last.at); since < 0 || since >= w.least {
 		t.past, t.last = t.past.next(t.last, now, w), now
 		all[key] = t
@@ -96,7 +93,7 @@ func add[K comparable](h *history, all map[K]track, key K, now counts, w window)
 	return true
 }
 
-// fabric records the counters of a switch. If the switch was restarted, it drops the earlier ones.
+// A restarted switch loses the earlier counters.
 func (h *history) fabric(lab string, f Fabric) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -110,7 +107,7 @@ func (h *history) fabric(lab string, f Fabric) {
 	}
 }
 
-// rdma records the counters of RDMA devices. A node that did not answer has a gap.
+// A node that did not answer has a gap.
 func (h *history) rdma(lab string, at time.Time, nodes []NodeRDMA) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -131,8 +128,7 @@ func (h *history) rdma(lab string, at time.Time, nodes []NodeRDMA) {
 	}
 }
 
-// nextEvents appends the counters of a device. If a counter fell, the device was reset, so the earlier ones are
-// dropped.
+// A fallen counter means a reset, so earlier events are dropped.
 func nextEvents(all []events, now events) []events {
 	kept := events{now.at, make(map[string]uint64)}
 	for _, name := range lists.Keys(now.all) {
@@ -149,26 +145,26 @@ func nextEvents(all []events, now events) []events {
 		}
 	}
 	out := lists.Filter(all, func(e events) bool { return now.at.Sub(e.at) <= deviceHour.span })
-	// The page only shows a table of differences, so a few events are enough.
+	// A table of differences needs few events.
 	if n := len(out); n > 1 && out[n-1].at.Sub(out[n-2].at) < eventStep {
 		out = out[:n-1]
 	}
 	return append(out, kept)
 }
 
-// opened records that the page of a lab was opened, so that its devices are read, and returns the lab's history.
+// opened makes the devices of a lab be read.
 func (h *history) opened(lab string, now time.Time) labHistory {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	l := h.of(lab)
 	l.asked = now
 	out := *l
-	// Clone the maps; their tracks never change.
+	// Tracks never change.
 	out.ports, out.devices = maps.Clone(l.ports), maps.Clone(l.devices)
 	return out
 }
 
-// wanted reports whether the devices of a lab should be read, because its page was opened within the hour.
+// wanted: the page was opened within the hour.
 func (h *history) wanted(lab string, now time.Time) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -176,7 +172,7 @@ func (h *history) wanted(lab string, now time.Time) bool {
 	return l != nil && !l.asked.IsZero() && now.Sub(l.asked) <= deviceHour.span
 }
 
-// keep drops the history of labs that are gone or were recreated under the same name.
+// keep drops labs that are gone or were recreated under the same name.
 func (h *history) keep(labs []Lab) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -206,8 +202,7 @@ func (p *Pages) Sample(ctx context.Context) {
 	}
 }
 
-// sample reads the switches of all labs, and the devices of labs with recently opened pages. The readers themselves
-// record the readings in the history, also for pages and scrapes.
+// The readers record the readings in the history, also for pages and scrapes.
 func (s *server) sample(ctx context.Context, devices bool) {
 	labs, _, err := s.labs.get(ctx)
 	s.forget(labs, err)
@@ -223,27 +218,24 @@ func (s *server) sample(ctx context.Context, devices bool) {
 	wg.Wait()
 }
 
-// A past holds the rates of a port or device, oldest first. It is never changed, because pages may still be rendered
-// from it.
+// A past is oldest first, and never changed: pages may be rendered from it.
 type past []point
 
-// A point holds the rates per second between two readings.
+// A point has rates per second between two readings.
 type point struct {
 	from, at time.Time
 	rx, tx   float64
 	lost     uint64 // total, not a rate
 }
 
-// counts are the counters of a port or device at one time.
 type counts struct {
 	at           time.Time
 	rx, tx, lost uint64
 }
 
-// A window bounds a past. The past has a gap if two readings are closer than least or further apart than most.
+// A past has a gap if two readings are closer than least or further apart than most.
 type window struct{ least, most, span time.Duration }
 
-// next returns the past with another reading, without points older than the window.
 func (p past) next(was, now counts, w window) past {
 	var out past
 	for _, x := range p {
@@ -252,7 +244,7 @@ func (p past) next(was, now counts, w window) past {
 		}
 	}
 	gap := now.at.Sub(was.at)
-	// A port or device that was removed and added again counts from zero.
+	// An object that was removed and added again counts from zero.
 	if was.at.IsZero() || gap < w.least || gap > w.most || now.rx < was.rx || now.tx < was.tx {
 		return out
 	}
@@ -264,7 +256,7 @@ func (p past) next(was, now counts, w window) past {
 	return append(out, x)
 }
 
-// most returns the highest rate, but at least 1.
+// most is at least 1.
 func (p past) most() float64 {
 	most := 1.0
 	for _, x := range p {
@@ -273,10 +265,10 @@ func (p past) most() float64 {
 	return most
 }
 
-// A box is the area for drawing a past: times from x to x+w, rates from 0 at y+h up to y.
+// A box has times from x to x+w, rates from 0 at y+h up to y.
 type box struct{ x, y, w, h float64 }
 
-// draw returns the lines of a past that ends at end. They are interrupted at gaps.
+// Lines are interrupted at gaps.
 func (p past) draw(b box, end time.Time, span time.Duration, top float64) (rx, tx string) {
 	at := func(t time.Time) float64 { return b.x + b.w*max(0, 1-end.Sub(t).Seconds()/span.Seconds()) }
 	var lines [2]chart.Line
@@ -284,7 +276,7 @@ func (p past) draw(b box, end time.Time, span time.Duration, top float64) (rx, t
 	for i, x := range p {
 		for k, v := range [2]float64{x.rx, x.tx} {
 			y := b.y + b.h*(1-v/top)
-			// A single reading becomes a line over its interval.
+			// A single reading is a line over its interval.
 			if i == 0 || !x.from.Equal(p[i-1].at) {
 				parts[k] += lines[k].String()
 				lines[k] = nil
@@ -298,7 +290,7 @@ func (p past) draw(b box, end time.Time, span time.Duration, top float64) (rx, t
 
 type gap struct{ from, to time.Time }
 
-// gaps returns the times without readings in the span before end, ignoring normal intervals between readings.
+// gaps ignores normal intervals.
 func (p past) gaps(end time.Time, w window) []gap {
 	var out []gap
 	since := end.Add(-w.span)
@@ -315,22 +307,22 @@ func (p past) gaps(end time.Time, w window) []gap {
 	return out
 }
 
-// A flow is a snapshot of a switch with the recent past of its ports.
+// A flow is a snapshot of a switch with its ports' past.
 type flow struct {
 	Fabric
-	past map[string]past // by port, in bits per second
+	past map[string]past // in bits per second
 }
 
-// minute is the window of the tables. Readings further apart say nothing about the current rate.
+// minute is for tables: readings further apart say nothing about the current rate.
 var minute = window{least: 200 * time.Millisecond, most: time.Minute, span: time.Minute}
 
-// counts returns the counters of a port in bits.
+// counts are in bits.
 func (f *Fabric) counts(p *Port) counts { return counts{f.At, 8 * p.RxBytes, 8 * p.TxBytes, p.drops()} }
 
-// next returns a new flow with a snapshot added. f is not changed, because pages may still be rendered from it.
+// next leaves f unchanged, because pages may be rendered from it.
 func (f *flow) next(now Fabric) *flow {
 	out := &flow{Fabric: now, past: make(map[string]past)}
-	if f == nil || !f.Started.Equal(now.Started) { // a restarted switch counts from zero
+	if f == nil || !f.Started.Equal(now.Started) {
 		return out
 	}
 	before := make(map[string]counts)
@@ -344,7 +336,7 @@ func (f *flow) next(now Fabric) *flow {
 	return out
 }
 
-// rate returns the last point of a port, or nil if it is not current.
+// rate returns nil if the last point is not current.
 func (f *flow) rate(port string) *point {
 	all := f.past[port]
 	if len(all) == 0 || !all[len(all)-1].at.Equal(f.At) {
@@ -355,10 +347,10 @@ func (f *flow) rate(port string) *point {
 
 type spark struct{ Rx, Tx, Label string }
 
-// sparkBox fits the template's viewBox, with room for the width of the lines.
+// sparkBox fits the template's viewBox.
 var sparkBox = box{0, 1, 120, 24}
 
-// spark draws the past of a port, or returns nil if it has fewer than two points.
+// spark returns nil for fewer than two points.
 func (f *flow) spark(port string) *spark {
 	all := f.past[port]
 	if len(all) < 2 {

@@ -24,7 +24,7 @@ type labPage struct {
 	At         string
 	Nav        template.HTML
 	Picture    template.HTML
-	Key        bool // the picture has links in several styles
+	Key        bool // several styles of links
 	Checks     template.HTML
 	CheckedAgo string // empty if never checked
 	ResultsErr string
@@ -38,7 +38,7 @@ type labPage struct {
 
 type hourChart struct {
 	ID, Title, Now, Lost, Desc string
-	Top, Half                  string // values of the two grid lines
+	Top, Half                  string // grid lines
 	Rx, Tx                     string
 	RxName, TxName             string
 	Gaps                       []gapBox
@@ -46,12 +46,11 @@ type hourChart struct {
 
 type gapBox struct{ X, W, Title string }
 
-// An eventRow is a device-specific counter.
 type eventRow struct{ Device, Name, Count, Hour string }
 
 var chartBox = box{4, 16, 352, 64}
 
-// lab sends the page of a running lab. Opening it starts the reading of the devices in the lab's nodes.
+// Opening the page of a lab starts the reading of its devices.
 func (s *server) lab(w http.ResponseWriter, r *http.Request) {
 	ctx := r.Context()
 	labs, _, err := s.labs.get(ctx)
@@ -77,12 +76,12 @@ func (s *server) newLabPage(l labState, results []Result) (*labPage, error) {
 	for _, n := range d.Nodes {
 		v.Key = v.Key || slices.ContainsFunc(n.Wires, func(w record.Wire) bool { return w.Down || w.Impaired })
 	}
-	var since []Result // results of this lab, not of an earlier one with its name
+	var since []Result // not of an earlier lab of this name
 	for _, x := range results {
 		if x.Lab != l.Name {
 			continue
 		}
-		// A recreated lab has other nodes, so earlier checks do not apply.
+		// Earlier checks do not apply to a recreated lab.
 		if x.Generated.After(l.Created) {
 			since = append(since, x)
 		}
@@ -102,7 +101,6 @@ func (s *server) newLabPage(l labState, results []Result) (*labPage, error) {
 	return v, nil
 }
 
-// pictured returns the nodes for the picture, with their states and a wire for each NIC.
 func pictured(l labState) []record.Node {
 	var ports map[[2]string]Port
 	if l.flow != nil {
@@ -113,7 +111,7 @@ func pictured(l labState) []record.Node {
 		x := record.Node{Name: n.Name, State: n.State, Off: n.State == "dead" ||
 			n.State == "no-adapter" || n.State == "unknown"}
 		for _, c := range n.NICs {
-			// Use the first NIC with an address: a box has room for only one, and the table has all.
+			// A box has room for one NIC.
 			x.Address = cmp.Or(x.Address, c.Address)
 			if x.RDMADevice == "" && c.RDMA != "" && c.GID != nil {
 				x.RDMADevice, x.GIDIndex = c.RDMA, *c.GID
@@ -164,8 +162,8 @@ func (v *labPage) history(l labState, h labHistory, now time.Time) {
 }
 
 func (c hourChart) of(t track, w window, now time.Time, text func(float64) string) hourChart {
-	// The axis starts at zero, so that small ripples do not look like load.
-	axis := chart.LinearAxis(max(2, t.past.most())) // at least 2, since half of it is written as a whole number
+	// From zero, small ripples do not look like load.
+	axis := chart.LinearAxis(max(2, t.past.most())) // half of it is written as a whole number
 	c.Top, c.Half = text(axis.Hi), text(axis.Hi/2)
 	c.Rx, c.Tx = t.past.draw(chartBox, now, w.span, axis.Hi)
 	var missed time.Duration
@@ -178,7 +176,7 @@ func (c hourChart) of(t track, w window, now time.Time, text func(float64) strin
 			fmt.Sprintf("not read from %s to %s UTC", clock(g.from), clock(g.to))})
 	}
 	lost := lists.Sum(t.past, func(p point) uint64 { return p.lost })
-	// Older points are not current: the switch may be gone, or the page may have been kept open.
+	// The switch may be gone, or the page was kept open.
 	if n := len(t.past); n > 0 && now.Sub(t.past[n-1].at) <= w.most {
 		last := t.past[n-1]
 		c.Now = fmt.Sprintf("%s %s, %s %s", text(last.rx), c.RxName, text(last.tx), c.TxName)
@@ -205,7 +203,7 @@ func eventRows(name string, all []events) []eventRow {
 	first, last := all[0], all[len(all)-1]
 	var out []eventRow
 	for _, k := range lists.Keys(last.all) {
-		// A device has dozens of counters. The ones at zero would bury the few others.
+		// Dozens of counters at zero would bury the others.
 		if n := last.all[k]; n > 0 {
 			row := eventRow{Device: name, Name: words.Printable(k), Count: countText(n), Hour: "–"}
 			if len(all) > 1 {
@@ -217,7 +215,7 @@ func eventRows(name string, all []events) []eventRow {
 	return out
 }
 
-// hostPage sends the page of this machine: the content of rackless inspect, followed by that of rackless doctor.
+// hostPage has the content of rackless inspect and rackless doctor.
 func (s *server) hostPage(w http.ResponseWriter, r *http.Request) {
 	h, at, err := s.host.get(r.Context())
 	var page bytes.Buffer

@@ -54,7 +54,6 @@ func TestThePageOfALab(t *testing.T) {
 	if t.Failed() {
 		t.Log(body)
 	}
-	// An earlier lab of this name was checked, but not this one.
 	f.labs[1].Created = start.Add(time.Second)
 	f.pass(time.Minute)
 	if body := page(t, mux, "/labs/pair"); !strings.Contains(body, "None was made since the lab came up") {
@@ -101,7 +100,7 @@ func TestTheHourHasGapsWhereNothingWasRead(t *testing.T) {
 	if gaps := all.gaps(end, portHour); len(gaps) != 3 || gaps[1].to.Sub(gaps[1].from) < 5*time.Minute {
 		t.Errorf("got %v, want three gaps", gaps)
 	}
-	// An hour later it is all dropped, and another switch starts anew.
+	// An hour later, another switch starts anew.
 	read(80*time.Minute, made, 1<<30)
 	if n := len(h.opened("pair", start).ports["p"].past); n != 0 {
 		t.Errorf("%d points are older than the hour", n)
@@ -165,7 +164,7 @@ func manyCounters() map[string]uint64 {
 	return out
 }
 
-// Messages of other programs are folded, wherever they come from.
+// Foreign messages are folded, wherever they come from.
 func TestForeignMessagesAreFoldedUp(t *testing.T) {
 	t.Parallel()
 	f := typical(t)

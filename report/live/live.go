@@ -1,8 +1,6 @@
-// Package live serves live pages about this machine, and metrics for Prometheus: labs with an hour of their counters,
-// the host, studies in progress, and results.
+// Package live serves live pages about this machine, and metrics for Prometheus.
 //
-// It gets all data from a [Source], which may be slow, wrong or gone at any time. A page reports missing data in its
-// place and shows the rest.
+// All data is from a [Source], which may be slow, wrong or gone at any time. A page reports missing data in its place.
 package live
 
 import (
@@ -16,27 +14,24 @@ import (
 	"github.com/rackless/rackless/study/record"
 )
 
-// A Source supplies the data of the pages. Its methods are called from several goroutines, with contexts that end
-// when the pages have waited long enough. Names passed to it always come from its own lists, never directly from a
-// request.
+// A Source supplies the data of the pages. Several goroutines call it, with contexts that end when pages have waited
+// long enough. Names are from its own lists, never from a request.
 type Source interface {
-	// Labs returns the running labs. Its error covers labs that could not be read; the others are still returned.
+	// Labs returns the running labs. Its error is for unreadable labs; the others are still returned.
 	Labs(ctx context.Context) ([]Lab, error)
 	// Fabric returns the counters of a lab's switch.
 	Fabric(ctx context.Context, lab string) (Fabric, error)
-	// RDMA returns the counters of the RDMA devices in a lab's nodes. It costs the nodes CPU time, so it is only
-	// called for a scrape of the metrics, and for labs with recently opened pages.
+	// RDMA costs the nodes CPU time, so it is only called for a scrape, and for labs with recently opened pages.
 	RDMA(ctx context.Context, lab string) ([]NodeRDMA, error)
-	// Host returns this machine without starting anything.
+	// Host starts nothing.
 	Host(ctx context.Context) (Host, error)
-	// Studies returns the started studies, oldest first.
+	// Studies returns the started ones, oldest first.
 	Studies(ctx context.Context) ([]Study, error)
-	// Study returns the current state of a study.
+	// Study returns the current state.
 	Study(ctx context.Context, name string) (*study.Document, error)
-	// Results returns the stored measurements, latest first, with details of the first [MaxResults] and of the first
-	// of each lab.
+	// Results are latest first, with details of the first [MaxResults] and of the first of each lab.
 	Results(ctx context.Context) ([]Result, error)
-	// Result returns one stored measurement in full.
+	// Result returns one in full.
 	Result(ctx context.Context, r Result) (record.Record, error)
 }
 
@@ -58,15 +53,15 @@ type HostUse struct {
 // A Lab is a running lab.
 type Lab struct {
 	Name        string
-	Ready       bool // the lab has been brought up
-	HasSwitch   bool // a rackless switch joins the nodes, not the host's own NICs
+	Ready       bool // brought up
+	HasSwitch   bool // not the host's own NICs
 	Driver      string
 	Accelerator string // "kvm" or "tcg"
-	Reason      string // reason that Accelerator is not kvm
+	Reason      string // why Accelerator is not kvm
 	Emulated    bool
 	Created     time.Time
 	Nodes       []Node
-	// Checked is the time of the last verify, or zero, and Findings are its findings.
+	// Checked is the time of the last verify, or zero.
 	Checked  time.Time
 	Findings []finding.Finding
 }
@@ -89,25 +84,24 @@ type NIC struct {
 	Name    string
 	Address string // with prefix length
 	RDMA    string // RDMA device, or ""
-	GID     *int   // index of the address's RoCE v2 GID, or nil
+	GID     *int   // of RoCE v2, or nil
 }
 
 // A Fabric is a snapshot of a switch.
 type Fabric struct {
 	At      time.Time
-	Started time.Time // start of the switch and of its counters
+	Started time.Time // and counters
 	Ports   []Port
 }
 
-// A Port is one port of a switch with its node. Rx counts frames from the node to the switch, Tx frames from the
-// switch to the node.
+// A Port is a switch's port. Rx is from the node to the switch.
 type Port struct {
 	fabric.PortCounters
-	Node, NIC string // both empty if the port belongs to no node of the lab
-	Impaired  string // impairments of the link in words, or ""
+	Node, NIC string // or "" for a port of no node
+	Impaired  string // in words, or ""
 }
 
-// rxDrops counts the frames from the node that were not forwarded.
+// rxDrops were not forwarded.
 func (p *Port) rxDrops() uint64 { return p.RxFiltered + p.RxNowhere }
 
 func (p *Port) drops() uint64 { return p.rxDrops() + p.Drops.Total() }
@@ -115,15 +109,15 @@ func (p *Port) drops() uint64 { return p.rxDrops() + p.Drops.Total() }
 // NodeRDMA holds the counters of a node's RDMA devices.
 type NodeRDMA struct {
 	Node    string
-	Err     error // set if the node did not answer
+	Err     error // without an answer
 	Devices []RDMADevice
 }
 
-// An RDMADevice holds the counters of port 1 of a device, by their kernel names.
+// An RDMADevice holds the counters of port 1, by their kernel names.
 type RDMADevice struct {
 	Name string
-	Port map[string]uint64 // from counters, which every port has
-	HW   map[string]uint64 // from hw_counters, specific to the device
+	Port map[string]uint64 // from counters
+	HW   map[string]uint64 // from hw_counters
 }
 
 // A Study is the progress of a study.
@@ -133,11 +127,11 @@ type Study struct {
 	Running                 bool
 	Complete                bool // no runs are left
 	Done, Failed, Disturbed int
-	Total                   int           // planned runs; 0 if a time budget decides
-	Left                    time.Duration // estimate from the runs so far; 0 if unknown
+	Total                   int           // 0 with a time budget
+	Left                    time.Duration // 0 if unknown
 	Cell                    string        // of the current run
 	Emulated                bool          // it has an emulated figure
-	Error                   string        // reason that only its name is known
+	Error                   string        // why only its name is known
 }
 
 func (s *Study) ended() int { return s.Done + s.Failed + s.Disturbed }
@@ -145,7 +139,7 @@ func (s *Study) ended() int { return s.Done + s.Failed + s.Disturbed }
 // A Result is a stored measurement.
 type Result struct {
 	Lab, Time string // names of its directories
-	// The following fields are set if Detailed is set.
+	// Set if Detailed.
 	Detailed  bool
 	Generated time.Time
 	Emulated  bool
@@ -153,5 +147,5 @@ type Result struct {
 	Figures   int // measured values
 	Failed    int // failed measurements
 	Findings  []finding.Finding
-	Error     string // reason that it cannot be read
+	Error     string // why it cannot be read
 }

@@ -17,18 +17,15 @@ import (
 	"github.com/rackless/rackless/machine/finding"
 )
 
-// A family is all metrics of one name.
 type family struct {
 	desc *prometheus.Desc
 	kind prometheus.ValueType
 }
 
-// counter returns a family whose values only grow, until their source restarts.
 func counter(name, help string, labels ...string) family {
 	return family{prometheus.NewDesc("rackless_"+name, help, labels, nil), prometheus.CounterValue}
 }
 
-// gauge returns a family whose values rise and fall.
 func gauge(name, help string, labels ...string) family {
 	return family{prometheus.NewDesc("rackless_"+name, help, labels, nil), prometheus.GaugeValue}
 }
@@ -47,9 +44,8 @@ var (
 	ofRDMA = []string{"lab", "node", "device", "port"}
 )
 
-// If a source fails, its gauge is 0 and its metrics are absent, because their old values would be wrong.
+// The metrics of a failed source are absent, because old values would be wrong.
 var (
-	// Information about the server, and the parts of the machine that it could read.
 	buildInfo = gauge("build_info", "Version of rackless, and of Go that it was built with; always 1.", "version",
 		"goversion")
 	sourceUp = gauge("source_up", "1 if this part could be read: labs, studies, results.", "source")
@@ -59,7 +55,7 @@ var (
 	labReady  = gauge("lab_ready", "1 if bringing the lab up has come to its end.", "lab")
 	nodeState = gauge("node_state", "1 for the state that the node is in, 0 for the others.", "lab", "node", "state")
 
-	// Ports of a lab's switch. The switch counts bytes and frames, not the nodes.
+	// The switch counts bytes and frames, not the nodes.
 	fabricUp    = gauge("fabric_up", "1 if the switch of the lab answered.", "lab")
 	portUp      = gauge("fabric_port_up", "1 if the node's NIC is connected to the port.", ofPort...)
 	portRxBytes = ofPortCounter("receive_bytes_total",
@@ -81,7 +77,7 @@ var (
 		"Time for which the node was held, by a pause of its NIC or by not reading from it.")
 	portQueueBytes = gauge("fabric_port_queue_bytes", "Bytes that wait for the node now.", ofPort...)
 
-	// Counters of the RDMA devices themselves. Reading them costs the nodes CPU time.
+	// Reading these costs the nodes CPU time.
 	rdmaUp = gauge("rdma_up", "1 if the RDMA counters of the node were read; 0 also while a study measures, "+
 		"which reading them would disturb.", ofNode...)
 	rdmaAge       = gauge("rdma_age_seconds", "How long ago the RDMA counters of the lab were read.", "lab")
@@ -90,12 +86,12 @@ var (
 	rdmaEvents    = ofRDMACounter("events_total",
 		"What the device itself counts, by the name that its driver gives it in hw_counters.", "counter")
 
-	// Outcomes of checks, as stored by verify and bench. A scrape runs no checks.
+	// Stored by verify and bench: a scrape runs no checks.
 	checkState = gauge("check_state", "1 for the outcome that the check had when the lab was last verified, by "+
 		"verify or by bench, 0 for the others.", "lab", "check", "code", "subject", "state")
 	checkAge = gauge("check_age_seconds", "How long ago that was.", "lab")
 
-	// Stored measurements. Their figures are not metrics, because they belong to one moment and have a report.
+	// Figures are no metrics: they belong to one moment and have a report.
 	resultsStored = gauge("results", "Measurements of the lab that are stored.", "lab")
 	resultAge     = gauge("result_age_seconds", "How long ago the last of them was made.", "lab")
 	resultFailed  = gauge("result_failed_measurements", "Measurements without a figure in the last result.", "lab")
@@ -115,7 +111,7 @@ type scrape struct {
 	ctx context.Context
 }
 
-// Describe sends nothing, because the set of metrics depends on the current labs and studies.
+// Describe sends nothing, because metrics depend on the current labs and studies.
 func (scrape) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.
@@ -138,8 +134,7 @@ func (c scrape) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// A sink collects metrics. It drops a metric that it already has, because a duplicate, caused by two objects with one
-// name, would invalidate the whole scrape.
+// A sink drops a duplicate, which would invalidate the whole scrape.
 type sink struct {
 	out  chan<- prometheus.Metric
 	seen map[string]bool
@@ -203,7 +198,7 @@ func (m *sink) lab(l labState) {
 	}
 }
 
-// noCounter lists the files of hw_counters that hold settings.
+// noCounter files hold settings.
 var noCounter = []string{"lifespan"}
 
 func (m *sink) nodesRDMA(c scrape, labs []labState) {
@@ -226,14 +221,13 @@ func (m *sink) nodesRDMA(c scrape, labs []labState) {
 	}
 	wg.Wait()
 	now := c.s.now()
-	// Emit in the order of the labs, not of their answers.
 	for i, l := range labs {
 		answered := map[string]bool{}
 		for _, n := range all[i].nodes {
 			answered[n.Node] = n.Err == nil
 			for _, d := range n.Devices {
 				device := []string{l.Name, n.Node, d.Name, "1"}
-				// Every driver has these two. The other counters differ by vendor and keep the vendor's names.
+				// Every driver has these two; others differ by vendor.
 				for name, f := range map[string]family{"port_rcv_packets": rdmaRxPackets,
 					"port_xmit_packets": rdmaTxPackets} {
 					if v, ok := d.Port[name]; ok {
@@ -261,8 +255,7 @@ type checked struct {
 	findings []finding.Finding
 }
 
-// lastChecks returns, by lab, the findings of the last verify or the last measurement of a running lab, whichever is
-// later.
+// lastChecks are of the last verify or measurement of a running lab.
 func lastChecks(labs []labState, results []Result) map[string]checked {
 	last := map[string]checked{}
 	for _, r := range results {
@@ -289,7 +282,7 @@ func (m *sink) checks(labs []labState, results []Result, now time.Time) {
 	}
 }
 
-// results adds the stored results. They are sorted latest first, so the first of a lab is its last.
+// The first result of a lab is its last.
 func (m *sink) results(all []Result, now time.Time) {
 	stored := map[string]int{}
 	for _, r := range all {
@@ -300,13 +293,13 @@ func (m *sink) results(all []Result, now time.Time) {
 		m.put(resultAge, now.Sub(r.Generated).Seconds(), r.Lab)
 		m.put(resultFailed, float64(r.Failed), r.Lab)
 	}
-	// Include labs that are not running, because their results are still stored.
+	// Labs that do not run have results too.
 	for lab, n := range stored {
 		m.put(resultsStored, float64(n), lab)
 	}
 }
 
-// study adds the progress of a study. Unknown values are absent, because a 0 would look like the end.
+// Unknown values are absent: a 0 would look like the end.
 func (m *sink) study(x Study) {
 	if x.Error != "" {
 		return
@@ -329,8 +322,7 @@ func (s *server) registry(ctx context.Context) *prometheus.Registry {
 	return r
 }
 
-// metrics answers a scrape. If any metric fails, the whole scrape fails, because missing metrics would look like
-// values that disappeared.
+// Missing metrics would look like values that disappeared, so a scrape fails as a whole.
 func (s *server) metrics(w http.ResponseWriter, r *http.Request) {
 	promhttp.HandlerFor(s.registry(r.Context()), promhttp.HandlerOpts{ErrorHandling: promhttp.HTTPErrorOnError}).
 		ServeHTTP(w, r)

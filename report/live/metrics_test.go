@@ -15,7 +15,6 @@ import (
 	"github.com/rackless/rackless/rdma/fabric"
 )
 
-// newServer returns a server without its guard.
 func newServer(t *testing.T, f *fake) *server {
 	t.Helper()
 	return newPages(f, Options{Version: "test", Now: f.clock, Limit: 2 * time.Second})
@@ -58,7 +57,7 @@ func TestMetricsSayWhatTheSourceSays(t *testing.T) {
 	}
 }
 
-// A node that does not answer and a lab that is not ready have no counters. Old values would look like a standstill.
+// Old values would look like a standstill.
 func TestCountersThatWereNotReadAreAbsent(t *testing.T) {
 	t.Parallel()
 	f := typical(t)
@@ -81,7 +80,7 @@ func TestCountersThatWereNotReadAreAbsent(t *testing.T) {
 	count("rackless_fabric_up", 2)
 }
 
-// Two objects with the same name do not break the scrape.
+// Two of one name do not break the scrape.
 func TestTwoOfOneNameAreOneMetric(t *testing.T) {
 	t.Parallel()
 	f := typical(t)
@@ -135,7 +134,7 @@ func TestRates(t *testing.T) {
 	}
 }
 
-// A page that stays open keeps only a minute of points.
+// An open page keeps a minute of points.
 func TestThePastIsAMinute(t *testing.T) {
 	t.Parallel()
 	var f *flow

@@ -9,8 +9,7 @@ import (
 	"testing"
 )
 
-// TestMonitoringExamplesAskForMetricsThatExist reads the queries in examples/monitoring. /metrics must have their
-// metrics, and the labels used for selecting, grouping and display.
+// TestMonitoringExamplesAskForMetricsThatExist reads examples/monitoring. /metrics must have the metrics and labels.
 func TestMonitoringExamplesAskForMetricsThatExist(t *testing.T) {
 	t.Parallel()
 	families, err := newServer(t, typical(t)).registry(t.Context()).Gather()

@@ -17,7 +17,6 @@ import (
 	"github.com/rackless/rackless/report/show"
 )
 
-// A state is the source's data at one time, with an error for each part.
 type state struct {
 	labs    []labState
 	studies []Study
@@ -28,15 +27,14 @@ type state struct {
 
 type labState struct {
 	Lab
-	flow    *flow // nil without a switch or if flowErr is set
+	flow    *flow // nil without a switch or with flowErr
 	flowErr error
 }
 
 func (s *server) state(ctx context.Context) *state {
 	st := &state{}
 	var wg sync.WaitGroup
-	// The three parts wait for different things (switches, a database, files), so a page takes as long as the
-	// slowest.
+	// A page takes as long as the slowest of switches, database and files.
 	wg.Go(func() {
 		labs, _, err := s.labs.get(ctx)
 		st.labsErr, st.labs = err, make([]labState, len(labs))
@@ -66,7 +64,7 @@ func (s *server) labState(ctx context.Context, l Lab) labState {
 	return out
 }
 
-// forget drops the readings of labs that are gone. It keeps them if the list of labs could not be read.
+// forget keeps readings if the labs could not be read.
 func (s *server) forget(labs []Lab, err error) {
 	if err != nil && len(labs) == 0 {
 		return
@@ -77,14 +75,14 @@ func (s *server) forget(labs []Lab, err error) {
 	s.rdma.keep(has)
 }
 
-// An overviewView is the data of the template. All decisions are made here, and every text from outside is clean.
+// All decisions are made here, and every text from outside is clean.
 type overviewView struct {
 	Summary, At, Version            string
 	Emulated                        bool // any lab is emulated
 	Labs                            []labView
 	Studies                         []studyView
 	Results                         []resultView
-	Older                           int // number of results that are not listed
+	Older                           int // not listed
 	LabsErr, StudiesErr, ResultsErr string
 }
 
@@ -93,7 +91,7 @@ type labView struct {
 	Name     string
 	Href     string
 	About    string
-	NoKVM    words.Message // reason for missing KVM, or empty
+	NoKVM    words.Message // why there is no KVM
 	Emulated bool
 	Warnings []string
 	Nodes    []nodeView
@@ -121,11 +119,11 @@ type portView struct {
 	Spark                              *spark
 }
 
-// A studyView is a row of the table of studies, and the head of a study's page.
+// A studyView is a row, and the head of a study's page.
 type studyView struct {
 	Study
 	Href, State, Count, TimeLeft string
-	Percent                      int // Done as a share of Total
+	Percent                      int // of Total
 }
 
 type resultView struct {
@@ -138,7 +136,7 @@ func (s *server) overview(w http.ResponseWriter, r *http.Request) {
 	write(w, http.StatusOK, kindHTML, render("overview", s.newOverview(s.state(r.Context()))))
 }
 
-// newOverview collects the content of the overview. A part that could not be read is replaced by its error.
+// The error of a part takes its place.
 func (s *server) newOverview(st *state) *overviewView {
 	now := s.now()
 	v := &overviewView{At: show.Time(now), Version: words.Printable(s.version), LabsErr: errorText(st.labsErr),
@@ -161,7 +159,7 @@ func (s *server) newOverview(st *state) *overviewView {
 		v.Studies = append(v.Studies, newStudyView(x))
 	}
 	v.Results = append(v.Results, lists.Map(st.results[:min(len(st.results), MaxResults)], newResultView)...)
-	// Show the number of omitted results, so that the list does not look complete.
+	// The list must not look complete.
 	v.Older = max(0, len(st.results)-MaxResults)
 	v.Summary = fmt.Sprintf("%s with %s, %d running; %s, %d running; %s.", words.Count(len(st.labs), "lab"),
 		words.Count(nodes, "node"), up,
@@ -180,7 +178,7 @@ func errorText(err error) string {
 	return words.Visible(err.Error())
 }
 
-// newLabView shows a lab. Its faults are above the tables, each with the command that fixes it.
+// Faults are above the tables, with the commands that fix them.
 func newLabView(id int, l labState, now time.Time) labView {
 	v := labView{ID: id, Name: words.Printable(l.Name), Href: "/labs/" + url.PathEscape(l.Name), Emulated: l.Emulated,
 		Switch: l.HasSwitch, PortsErr: errorText(l.flowErr)}
@@ -259,14 +257,14 @@ func newPortView(f *flow, p Port) portView {
 		RxBytes: words.Bytes(p.RxBytes), TxBytes: words.Bytes(p.TxBytes), RxFrames: countText(p.RxFrames),
 		Frames: countText(p.TxFrames), Spark: f.spark(p.Name),
 	}
-	// There is no rate before the second reading, and a 0 would look like an idle wire.
+	// A 0 before the second reading would look like an idle wire.
 	if x := f.rate(p.Name); x != nil {
 		v.RxRate, v.TxRate = words.Rate(x.rx), words.Rate(x.tx)
 	}
 	return v
 }
 
-// newStudyView shows a study. Href uses the original name; only displayed texts are cleaned.
+// Href uses the original name.
 func newStudyView(x Study) studyView {
 	v := studyView{Study: x, Href: "/studies/" + url.PathEscape(x.Name)}
 	for _, s := range []*string{&v.Name, &v.Question, &v.Lab, &v.Cell, &v.Error} {
@@ -282,7 +280,7 @@ func newStudyView(x Study) studyView {
 		v.State = "complete"
 	}
 	v.Count = words.Count(x.Done, "run")
-	// Without a planned number of runs, a progress bar would have no end.
+	// A bar without a planned number would have no end.
 	if x.Total > 0 {
 		v.Percent = min(100, 100*x.Done/x.Total)
 		v.Count = fmt.Sprintf("%d of %s", x.Done, words.Count(x.Total, "run"))
@@ -293,7 +291,7 @@ func newStudyView(x Study) studyView {
 	return v
 }
 
-// newResultView shows a result. Without details, it only has the lab and the time.
+// newResultView without details has only lab and time.
 func newResultView(x Result) resultView {
 	v := resultView{
 		Lab: words.Printable(x.Lab), When: words.Printable(x.Time), Href: "/results/" + url.PathEscape(x.Lab) + "/" +
@@ -303,7 +301,7 @@ func newResultView(x Result) resultView {
 	if !x.Generated.IsZero() {
 		v.When = show.Time(x.Generated)
 	}
-	// Only the latest results have details, because a machine may hold thousands of results.
+	// A machine may hold thousands of results.
 	if !x.Detailed || x.Error != "" {
 		return v
 	}
@@ -318,7 +316,7 @@ func newResultView(x Result) resultView {
 	for _, f := range x.Findings {
 		count[f.Status]++
 	}
-	// A finding that could not be read counts as bad, because it was not seen to be OK.
+	// One that could not be read was not seen to be OK.
 	v.Bad = x.Failed > 0 || len(x.Findings) != count[finding.OK]
 	var checks []string
 	for _, status := range lists.Keys(count) {

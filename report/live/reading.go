@@ -9,16 +9,16 @@ import (
 	"time"
 )
 
-// A reading caches a value that takes time to read. Concurrent readers share one read, and none waits longer than the
-// limit. A hanging read uses one goroutine, however many readers wait.
+// A reading caches a value. Readers share one read, and none waits longer than the limit. A hanging read uses one
+// goroutine.
 type reading[T any] struct {
 	read  func(context.Context) (T, error)
-	fresh time.Duration // how long a value is reused
+	fresh time.Duration // reuse
 	limit time.Duration // how long readers wait
 	now   func() time.Time
 
 	mu     sync.Mutex
-	flight *flight[T] // nil if no read is in progress
+	flight *flight[T] // nil without a read
 	last   *flight[T] // nil if never read
 }
 
@@ -28,7 +28,7 @@ func newReading[T any](o Options, fresh, limit time.Duration, read func(context.
 
 type flight[T any] struct {
 	began time.Time
-	done  chan struct{} // closed at the end; the following fields are set by then
+	done  chan struct{} // closed when the fields below are set
 	value T
 	err   error
 	at    time.Time
@@ -36,13 +36,12 @@ type flight[T any] struct {
 
 func (r *reading[T]) get(ctx context.Context) (T, time.Time, error) {
 	f := r.join()
-	// The limit counts from the start of the read, so that a reader of a hanging read does not wait for a full limit
-	// again.
+	// From the start of the read, no reader waits for a full limit again.
 	late := time.NewTimer(r.limit - r.now().Sub(f.began))
 	defer late.Stop()
 	var none T
 	select {
-	case <-f.done: // also if the limit has already passed
+	case <-f.done:
 		return f.value, f.at, f.err
 	default:
 	}
@@ -56,21 +55,21 @@ func (r *reading[T]) get(ctx context.Context) (T, time.Time, error) {
 	}
 }
 
-// join returns the read for a new reader: the last one if fresh, the one in progress, or a new one.
+// join returns the last read if fresh, the one in progress, or a new one.
 func (r *reading[T]) join() *flight[T] {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.flight != nil {
 		return r.flight
 	}
-	// Errors are cached like values, so that a failing source is not read again by every reader at once.
+	// Readers must not all read a failing source again.
 	if r.last != nil && r.now().Sub(r.last.at) < r.fresh {
 		return r.last
 	}
 	f := &flight[T]{began: r.now(), done: make(chan struct{})}
 	r.flight = f
 	go func() {
-		// Do not use the context of the first reader, because others wait too.
+		// The first reader may go, but others wait too.
 		ctx, cancel := context.WithTimeout(context.Background(), r.limit)
 		defer cancel()
 		value, err := guarded(ctx, r.read)
@@ -83,7 +82,7 @@ func (r *reading[T]) join() *flight[T] {
 	return f
 }
 
-// guarded calls read and turns a panic into an error, so that a fault in one reader does not end the server.
+// guarded turns a panic into an error, which does not end the server.
 func guarded[T any](ctx context.Context, read func(context.Context) (T, error)) (value T, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -93,7 +92,6 @@ func guarded[T any](ctx context.Context, read func(context.Context) (T, error)) 
 	return read(ctx)
 }
 
-// fault turns a panic value into an error, and logs its stack.
 func fault(p any) error {
 	log.Printf("%v\n%s", p, debug.Stack())
 	return fmt.Errorf("this is a fault of rackless, please report it: %v", p)
@@ -106,7 +104,7 @@ type shelf[T any] struct {
 	all map[string]*reading[T]
 }
 
-// get returns the value of a name. The shelf is only locked to find the reading, not during the read.
+// get does not lock the shelf during the read.
 func (s *shelf[T]) get(ctx context.Context, name string) (T, time.Time, error) {
 	s.mu.Lock()
 	r := s.all[name]
@@ -121,7 +119,7 @@ func (s *shelf[T]) get(ctx context.Context, name string) (T, time.Time, error) {
 	return r.get(ctx)
 }
 
-// keep drops all other names, so that the shelf does not grow with every lab that ever existed.
+// keep stops the shelf from growing with every lab that ever existed.
 func (s *shelf[T]) keep(has func(name string) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	_ "embed" // for templates, style sheet, script and icon
+	_ "embed" // templates, style sheet, script, icon
 	"fmt"
 	"html/template"
 	"net/http"
@@ -38,7 +38,6 @@ const assets = `<link rel="icon" href="/icon.svg" type="image/svg+xml">
 <script src="/live.js" defer></script>
 `
 
-// templates escape every field for its context.
 var templates = sync.OnceValue(func() *template.Template {
 	return template.Must(template.New("live.html").Funcs(template.FuncMap{
 		"time": show.Time, "bytes": words.Bytes[uint64], "count": countText, "size": show.Size,
@@ -52,7 +51,7 @@ type Options struct {
 	Token   string // grants access to all pages
 	Version string // version of rackless
 	Now     func() time.Time
-	Limit   time.Duration // longest wait of a page for a part of the source; 0: 3 s
+	Limit   time.Duration // of a page, for a part; 0: 3 s
 }
 
 type server struct {
@@ -70,15 +69,14 @@ type server struct {
 	documents shelf[*study.Document]
 }
 
-// Lifetimes of cached readings. Pages read counters about every second; the rest is read less often, because each
-// request costs a node a little CPU time.
+// Pages read counters about every second. Other requests cost a node a little CPU time.
 const (
 	freshLabs    = 2 * time.Second
 	freshFlow    = 900 * time.Millisecond
 	freshStudies = 2 * time.Second
 	freshResults = 5 * time.Second
 	freshStudy   = 5 * time.Second  // an analysis takes a while
-	freshRDMA    = 10 * time.Second // runs a program in every node
+	freshRDMA    = 10 * time.Second // a program in every node
 	freshHost    = time.Minute      // reads all of /sys
 )
 
@@ -94,7 +92,6 @@ func New(src Source, o Options) *Pages {
 	return &Pages{newGuard(o.Addr, o.Token, s.mux()), s}
 }
 
-// newPages returns the server without its guard.
 func newPages(src Source, o Options) *server {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -105,9 +102,9 @@ func newPages(src Source, o Options) *server {
 	s.studies = newReading(o, freshStudies, o.Limit, src.Studies)
 	s.results = newReading(o, freshResults, o.Limit, src.Results)
 	s.host = newReading(o, freshHost, 10*o.Limit, src.Host)
-	// A rate needs two readings, so the last flow is kept with the reading and dropped together with it.
+	// A rate needs two readings, so the last flow is kept with the reading.
 	s.flows.make = func(lab string) *reading[*flow] {
-		var last *flow // safe, because there is only one read at a time
+		var last *flow // safe: one read at a time
 		return newReading(o, freshFlow, o.Limit, func(ctx context.Context) (*flow, error) {
 			f, err := src.Fabric(ctx, lab)
 			if err != nil {
@@ -133,7 +130,7 @@ func newPages(src Source, o Options) *server {
 	return s
 }
 
-// mux routes all pages. It also serves style sheets and scripts, because the pages' policy forbids other origins.
+// mux also serves style sheets and scripts, because the policy forbids other origins.
 func (s *server) mux() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { notFound(w) })
@@ -162,7 +159,7 @@ func (s *server) mux() http.Handler {
 	})
 }
 
-// write sends a complete response. It ignores errors, because the client may have gone away.
+// write ignores errors: the client may have gone.
 func write(w http.ResponseWriter, status int, kind string, body []byte) {
 	w.Header().Set("Content-Type", kind)
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
@@ -175,14 +172,14 @@ const kindHTML = "text/html; charset=utf-8"
 func render(name string, data any) []byte {
 	var b bytes.Buffer
 	if err := templates().ExecuteTemplate(&b, name, data); err != nil {
-		panic(err) // a bug: the templates and their data are from this package
+		panic(err) // a bug of this package
 	}
 	return b.Bytes()
 }
 
 type notice struct {
 	Title, Text string
-	Detail      string // an error, unchanged; the template folds long ones
+	Detail      string // an error; the template folds long ones
 	Nav         template.HTML
 }
 
@@ -200,18 +197,16 @@ func notFound(w http.ResponseWriter) {
 		Text: "The lab, study or result may be gone.", Nav: wayBack()})
 }
 
-// wayBack returns a link to the overview, as the head of pages that are not about a study.
 func wayBack() template.HTML { return template.HTML(render("nav", progressView{})) }
 
 type progressView struct {
 	Study  *studyView // nil on other pages
 	Source string     // address for updates
-	New    int        // runs finished since the page was made
+	New    int        // finished since the page was made
 	Err    string
 }
 
-// pick returns the requested element of a list. If it is missing, pick responds with an error and returns nil; err
-// may be the reason that it is missing.
+// pick responds with an error and returns nil if the element is missing, perhaps because of err.
 func pick[T any](w http.ResponseWriter, what string, all []T, err error, is func(*T) bool) *T {
 	for i := range all {
 		if is(&all[i]) {
@@ -230,15 +225,14 @@ func named(r *http.Request) func(*Study) bool {
 	return func(s *Study) bool { return s.Name == r.PathValue("name") }
 }
 
-// progress returns the head of a study's page that was made after since runs had ended.
+// since is the number of ended runs of the page.
 func (s *server) progress(st *Study, since int) progressView {
 	v := newStudyView(*st)
 	return progressView{Study: &v, Source: v.Href + "/state?since=" + strconv.Itoa(since),
 		New: max(0, st.ended()-since)}
 }
 
-// study sends the page of a study with its progress on top. If the study has nothing to show yet, the page has only
-// the progress.
+// study shows progress alone if there is nothing else.
 func (s *server) study(w http.ResponseWriter, r *http.Request) {
 	all, _, err := s.studies.get(r.Context())
 	st := pick(w, "Studies", all, err, named(r))
@@ -249,12 +243,11 @@ func (s *server) study(w http.ResponseWriter, r *http.Request) {
 	doc, _, err := s.documents.get(r.Context(), st.Name)
 	since := st.ended()
 	if err == nil {
-		since = len(doc.Data.Runs) // runs on the page, not counting later ones
+		since = len(doc.Data.Runs) // on the page
 		err = studyview.Page(&page, doc)
 	}
 	nav := render("nav", s.progress(st, since))
-	// An analysis needs runs. Before the first one, the page shows the progress and later turns into the study's page
-	// by itself.
+	// The page turns into the study's by itself after the first run.
 	if err != nil {
 		n := notice{Title: "Study " + st.Name, Text: "What it shows cannot be said now.", Detail: err.Error(),
 			Nav: template.HTML(nav)}
@@ -277,7 +270,6 @@ func writeFramed(w http.ResponseWriter, page, nav, end []byte) {
 	write(w, http.StatusOK, kindHTML, out)
 }
 
-// studyState sends only the head of a study's page, for the script.
 func (s *server) studyState(w http.ResponseWriter, r *http.Request) {
 	since, err := strconv.Atoi(r.URL.Query().Get("since"))
 	if err != nil {
@@ -287,7 +279,7 @@ func (s *server) studyState(w http.ResponseWriter, r *http.Request) {
 	all, _, err := s.studies.get(r.Context())
 	v := progressView{Source: fmt.Sprintf("/studies/%s/state?since=%d", url.PathEscape(r.PathValue("name")), since)}
 	if err != nil && !slices.ContainsFunc(all, func(x Study) bool { return named(r)(&x) }) {
-		v.Err = words.Printable(err.Error()) // shown in the head of the open page
+		v.Err = words.Printable(err.Error()) // in the head of the page
 	} else if st := pick(w, "Studies", all, err, named(r)); st != nil {
 		v = s.progress(st, since)
 	} else {
@@ -296,7 +288,7 @@ func (s *server) studyState(w http.ResponseWriter, r *http.Request) {
 	write(w, http.StatusOK, kindHTML, render("nav", v))
 }
 
-// result sends the page of a measurement. It is not cached, because the page does not reload itself.
+// result is not cached: the page does not reload itself.
 func (s *server) result(w http.ResponseWriter, r *http.Request) {
 	all, _, err := s.results.get(r.Context())
 	found := pick(w, "Results", all, err, func(x *Result) bool {
@@ -307,7 +299,7 @@ func (s *server) result(w http.ResponseWriter, r *http.Request) {
 	}
 	var page bytes.Buffer
 	read := func(ctx context.Context) (record.Record, error) { return s.src.Result(ctx, *found) }
-	// This reading is not shared, but provides the limit and the guard against panics.
+	// This provides the limit and the guard against panics.
 	once := &reading[record.Record]{limit: 10 * time.Second, now: s.now, read: read}
 	data, _, err := once.get(r.Context())
 	if err == nil {

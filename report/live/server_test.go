@@ -21,7 +21,7 @@ const token = "correct-horse-battery-staple"
 func serve(t *testing.T, f *fake) string {
 	t.Helper()
 	ts := httptest.NewUnstartedServer(nil)
-	// Long enough for a busy machine, but tests with hanging sources wait this long.
+	// Tests with hanging sources wait this long.
 	ts.Config.Handler = New(f, Options{Addr: ts.Listener.Addr().String(), Token: token, Version: "test <1>",
 		Now: f.clock, Limit: 2 * time.Second})
 	ts.Start()
@@ -29,7 +29,7 @@ func serve(t *testing.T, f *fake) string {
 	return ts.URL
 }
 
-// ask makes a request modified by change. If change is nil, it has the token.
+// ask without change has the token.
 func ask(t *testing.T, address string, change func(*http.Request)) (*http.Response, string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
@@ -133,7 +133,6 @@ func TestTheTokenInTheAddressBecomesACookie(t *testing.T) {
 	if strings.Contains(set, token) {
 		t.Errorf("the cookie has the token in it: %s", set)
 	}
-	// The redirect must not lead to another host.
 	for path, want := range map[string]string{"//example.org/": "/example.org/", "///example.org": "/example.org",
 		"/%2F/example.org": "/%2F/example.org", `/%5Cexample.org`: `/%5Cexample.org`} {
 		resp, _ := ask(t, base+path+"?token="+token, func(*http.Request) {})
@@ -216,7 +215,7 @@ func TestEveryAnswerForbidsWhatItDoesNotNeed(t *testing.T) {
 				t.Errorf("%s: %s is %q, want %q", path, name, got, want)
 			}
 		}
-		// The script for sorting and downloading tables is the only one in a page, with its hash in the policy.
+		// The script for tables is the only one, with its hash in the policy.
 		if !strings.Contains(csp, "script-src 'self' 'sha256-") && inline.MatchString(body) &&
 			strings.Contains(resp.Header.Get("Content-Type"), "html") {
 			t.Errorf("%s has something inline: %q", path, inline.FindString(body))
@@ -243,7 +242,7 @@ func TestTheOverviewShowsEverything(t *testing.T) {
 		`<a href="/labs/half">half</a> <span class="tag">emulated</span>`, "Not ready:", "vm00 is dead",
 		"its machine did not answer within 1s",
 		"no KVM: /dev/kvm is not there",
-		"the switch of lab half does not answer", // in its place, beside the data of the other lab
+		"the switch of lab half does not answer", // beside the other lab's data
 		"vm00 eth0", `<td class="n rate">1.00 Mb/s</td><td class="n rate">2.00 Mb/s</td>`, "delay 50us, loss 0.1%",
 		"52\u202f211", "last minute: at most 2.00 Mb/s",
 		`<a href="/studies/contention">contention</a>`, "10 of 32 runs", "about 9 min",
@@ -310,7 +309,7 @@ func TestAPartThatFailsIsSaidInItsPlace(t *testing.T) {
 	}
 }
 
-// A hanging source is read only once, however many readers come.
+// It is read only once, however many readers come.
 func TestAPartThatHangsDoesNotHoldThePage(t *testing.T) {
 	t.Parallel()
 	for part, want := range map[string]string{"labs": "61 figures", "fabric pair": "61 figures",
@@ -342,7 +341,7 @@ func TestAPartThatHangsDoesNotHoldThePage(t *testing.T) {
 	}
 }
 
-// If reading one part panics, the page reports that in its place, and the server continues.
+// A panic is reported in its place, and the server continues.
 func TestAFaultOfAReaderDoesNotEndTheServer(t *testing.T) {
 	t.Parallel()
 	for part, path := range map[string]string{"labs": "/", "studies": "/studies/contention", "host": "/host",
@@ -452,7 +451,6 @@ func TestHostileNamesStayText(t *testing.T) {
 		!strings.HasPrefix(resp.Header.Get("Content-Type"), "text/plain") {
 		t.Errorf("metrics: status %d, %s\n%s", resp.StatusCode, resp.Header.Get("Content-Type"), text)
 	}
-	// The links lead to the objects of that name.
 	for _, path := range []string{"/labs/" + url.PathEscape(evil), "/studies/" + url.PathEscape(evil),
 		"/results/" + url.PathEscape(evil) + "/" +
 			url.PathEscape(evil)} {
@@ -476,7 +474,7 @@ func TestThePageOfAStudyIsLive(t *testing.T) {
 	if strings.Contains(body, "http-equiv") {
 		t.Error("the page kept its own policy, which forbids the script that moves it")
 	}
-	// Both the style sheet and the script in the page have their hashes in the policy.
+	// Style sheet and script have their hashes in the policy.
 	if csp := resp.Header.Get("Content-Security-Policy"); strings.Count(csp, "'sha256-") != 2 {
 		t.Errorf("policy %q", csp)
 	}

@@ -18,21 +18,19 @@ import (
 
 const maxRivalTerms = 3
 
-// Compare prints a plan beside the placements of other tools for the same request: their cost under our model, the
-// rules that they break, and the terms with the largest difference. It follows the output of Table.
+// Compare prints a plan beside placements of other tools: costs under our model, broken rules, and the terms that
+// differ most. It follows the output of Table.
 func Compare(w io.Writer, pl *plan.Plan, outcomes []rivals.Outcome, o Options) error {
 	p := newPrinter(w, o)
 	p.rivals(newRivalsText(pl, outcomes))
 	return p.flush()
 }
 
-// A rivalsText holds the output of Compare.
 type rivalsText struct {
 	Table  hostview.Table
 	Rivals []rivalText
 }
 
-// A rivalText says how the placement of one tool differs.
 type rivalText struct {
 	Name  string
 	Lines []string
@@ -47,7 +45,7 @@ func (p printer) rivals(t rivalsText) {
 }
 
 func newRivalsText(pl *plan.Plan, outcomes []rivals.Outcome) rivalsText {
-	// Names come last, because they may be long and only the last column wraps.
+	// Only the last column wraps, and names may be long.
 	t := rivalsText{Table: hostview.Table{Title: "The same lab as placed by the rules of others",
 		Columns: show.Columns("cost>", "against ours>", "breaks", "placed by"),
 		Rows:    [][]string{{strconv.FormatInt(pl.Cost, 10), "", "none", "rackless"}}}}
@@ -92,8 +90,7 @@ func rivalLines(pl *plan.Plan, o *rivals.Outcome) []string {
 	return append(lines, "Each term is as ours.")
 }
 
-// termsAgainst names the terms that differ most from ours, summed over lab nodes. Single lab nodes would say little,
-// because rivals often swap the places of equal nodes.
+// termsAgainst sums over lab nodes, because rivals often swap the places of equal nodes.
 func termsAgainst(ours, theirs []plan.Term) string {
 	more := map[string]int64{}
 	var names []string
@@ -115,8 +112,8 @@ func termsAgainst(ours, theirs []plan.Term) string {
 	return strings.Join(words, "; ")
 }
 
-// Against prints how a plan differs from an earlier one: both costs, and the differences in words from package
-// plan/advise. Table prints the plan below it.
+// Against prints how a plan differs from an earlier one, in words from package plan/advise. Table prints the plan
+// below.
 func Against(w io.Writer, before, after *plan.Plan, differences []string, o Options) error {
 	title := "Nothing is different."
 	if len(differences) > 0 {

@@ -17,14 +17,13 @@ import (
 	"github.com/rackless/rackless/report/show"
 )
 
-// SVG draws a plan into the picture of its host, with the owners of cores, memory and devices.
+// SVG draws a plan into the picture of its host.
 func SVG(w io.Writer, pl *plan.Plan, h *topology.Host) error { return document(pl, h).WriteSVG(w) }
 
 // HTML writes a page with the picture and the tables of a plan.
 func HTML(w io.Writer, pl *plan.Plan, h *topology.Host) error { return document(pl, h).WritePage(w) }
 
-// document returns the host with the placement. Its findings are about paths across NUMA nodes instead of those of
-// inspect, because the picture is about the plan.
+// document has findings about paths across NUMA nodes instead of inspect's: the picture is about the plan.
 func document(pl *plan.Plan, h *topology.Host) *hostview.Document {
 	d := hostview.NewDocument(h, crossings(pl, h))
 	p := &hostview.Placement{Heading: "Plan of lab " + pl.Lab,
@@ -42,9 +41,9 @@ func document(pl *plan.Plan, h *topology.Host) *hostview.Document {
 			}
 		}
 	}
-	// After the lab nodes, owners have a fixed order: host, emulator threads, tenants, free. See owners.
+	// After the lab nodes: host, emulator threads, tenants, free. See owners.
 	tenant := len(pl.Nodes) + 2
-	// A device that the plan gives to a lab node is drawn as that node's, even if a tenant has it.
+	// A device of a lab node is drawn as its own, even if a tenant has it.
 	for i := range h.Tenants {
 		for _, dev := range h.Tenants[i].Devices {
 			if id := dev.PCI.String(); len(p.Devices[id]) == 0 {
@@ -57,7 +56,7 @@ func document(pl *plan.Plan, h *topology.Host) *hostview.Document {
 	return d
 }
 
-// owners returns the lab nodes and then the owners of the rest. Memory and devices refer to owners by their index.
+// Memory and devices refer to owners by index.
 func owners(pl *plan.Plan, h *topology.Host) []hostview.Owner {
 	var out []hostview.Owner
 	var emulators topology.CPUSet
@@ -86,7 +85,7 @@ func owners(pl *plan.Plan, h *topology.Host) []hostview.Owner {
 }
 
 func free(pl *plan.Plan, h *topology.Host) topology.CPUSet {
-	// Offline CPUs have no owner. If the host does not know its online CPUs, use those of its NUMA nodes.
+	// Offline CPUs have no owner.
 	left := h.CPUs.Online.Union(topology.UnionOf(h.NUMANodes,
 		func(n topology.NUMANode) topology.CPUSet { return n.CPUs }))
 	if h.CPUs.Online.Len() > 0 {
@@ -100,12 +99,12 @@ func free(pl *plan.Plan, h *topology.Host) topology.CPUSet {
 	return left
 }
 
-// siblings returns the other threads of the cores of cpus. They must stay unassigned.
+// siblings must stay unassigned.
 func siblings(h *topology.Host, cpus topology.CPUSet) topology.CPUSet {
 	return h.WholeCores(cpus).Difference(cpus)
 }
 
-// shares divides the NUMA nodes: memory of lab nodes, hugepages held by others, and the rest for the host.
+// shares are memory of lab nodes, hugepages of others, and the rest for the host.
 func shares(pl *plan.Plan, h *topology.Host) map[int]hostview.NodeShare {
 	out := map[int]hostview.NodeShare{}
 	host := len(pl.Nodes)
@@ -115,7 +114,7 @@ func shares(pl *plan.Plan, h *topology.Host) map[int]hostview.NodeShare {
 		}
 	}
 	for _, p := range pl.Hugepages {
-		// Pages in use before the lab belong to the tenants.
+		// Pages in use before the lab belong to tenants.
 		addMemory(out, p.NUMANode, host+2, uint64(p.Held)*p.PageBytes)
 		s := out[p.NUMANode]
 		s.Lines = append(s.Lines, "hugepages: "+pagesText(p, ""))
@@ -126,7 +125,7 @@ func shares(pl *plan.Plan, h *topology.Host) map[int]hostview.NodeShare {
 		if n.MemoryBytes == nil {
 			continue
 		}
-		// Never below 0, even if the parts exceed the total.
+		// The parts may exceed the total.
 		left := *n.MemoryBytes
 		for _, b := range out[n.ID].Bytes {
 			left -= min(left, b)
@@ -136,7 +135,6 @@ func shares(pl *plan.Plan, h *topology.Host) map[int]hostview.NodeShare {
 	return out
 }
 
-// addMemory adds memory of an owner to the share of a NUMA node.
 func addMemory(shares map[int]hostview.NodeShare, node, owner int, bytes uint64) {
 	s := shares[node]
 	if s.Bytes == nil {
@@ -146,8 +144,7 @@ func addMemory(shares map[int]hostview.NodeShare, node, owner int, bytes uint64)
 	s.Bytes[owner] += bytes
 }
 
-// crossings returns a finding for each part of the plan that crosses NUMA nodes. Its ID is the lab node instead of a
-// check, because the picture shows IDs beside the signs.
+// crossings have the lab node as ID, because the picture shows IDs beside the signs.
 func crossings(pl *plan.Plan, h *topology.Host) []finding.Finding {
 	var out []finding.Finding
 	for i := range pl.Nodes {
@@ -157,7 +154,7 @@ func crossings(pl *plan.Plan, h *topology.Host) []finding.Finding {
 			continue // unknown to the host
 		}
 		runs := "its cores are on NUMA " + nodesText(on)
-		// The first node counts as the intended one.
+		// The first node is the intended one.
 		for _, id := range on[1:] {
 			out = append(out, crossing(n, finding.Warning, fmt.Sprintf("node %d", id), runs))
 		}
@@ -178,7 +175,7 @@ func crossings(pl *plan.Plan, h *topology.Host) []finding.Finding {
 				out = append(out, crossing(n, finding.Warning, c.ID,
 					fmt.Sprintf("device on NUMA node %d: %s", *c.NUMANode, runs)))
 			}
-			// Then the NIC's reads of GPU memory cross the interconnect, wherever the cores are.
+			// The NIC's reads of GPU memory cross the interconnect, wherever the cores are.
 			if c.Kind == plan.KindGPU && c.NUMANode != nil && len(nics) > 0 && !slices.Contains(nics, *c.NUMANode) {
 				out = append(out, crossing(n, finding.Warning, c.ID,
 					"no NIC of the lab node is on the NUMA node of its GPU"))
@@ -209,7 +206,7 @@ func nodesText(ids []int) string {
 	return "nodes " + words.List(names)
 }
 
-// tables returns the content of the picture as tables, and the further content of the terminal's table.
+// tables has more than the picture, for the terminal.
 func tables(pl *plan.Plan) []hostview.Table {
 	nodes := hostview.Table{Title: "Lab nodes", Columns: show.Columns("node", "vCPUs>", "cores>", "CPUs", "memory",
 		"emulator CPUs")}

@@ -12,7 +12,7 @@ import (
 	"github.com/rackless/rackless/report/hostview"
 )
 
-// twoNodes returns a host of two NUMA nodes with four cores of two threads each.
+// twoNodes has four cores of two threads on each node.
 func twoNodes() *topology.Host {
 	h := &topology.Host{}
 	for n := range 2 {
@@ -62,7 +62,7 @@ func TestWhatCrossesNUMANodesIsAWarning(t *testing.T) {
 	}
 }
 
-// Every CPU of the host has exactly one owner, except idle siblings.
+// Idle siblings have no owner.
 func TestEveryCPUHasOneOwner(t *testing.T) {
 	t.Parallel()
 	pl := &plan.Plan{Housekeeping: plan.Housekeeping{CPUs: topology.CPUs(0, 8, 4, 12), TenantCPUs: topology.CPUs(7)},

@@ -14,45 +14,41 @@ import (
 	"github.com/rackless/rackless/report/hostview"
 )
 
-// Explain prints the score of a plan and the reasons: each choice with its runner-up and extra cost, the evidence, and
-// advice for the host. Evidence shared by several choices is listed once, with a number. It follows the output of
-// Table.
+// Explain prints a plan's score and reasons: each choice with its runner-up, the evidence, and advice. Shared evidence
+// is listed once. It follows the output of Table.
 func Explain(w io.Writer, pl *plan.Plan, o Options) error {
 	p := newPrinter(w, o)
 	p.explanation(newExplanation(pl))
 	return p.flush()
 }
 
-// An explanation holds the output of Explain.
 type explanation struct {
 	Score     string
 	Terms     hostview.Table // without rows if nothing costs
-	MoreTerms string         // counts the terms that are left out; empty if all are shown
+	MoreTerms string         // counts terms left out, or empty
 	Groups    []reasonGroup
 	Advice    []adviceText
 	Evidence  []numbered // of several decisions
 }
 
-// A reasonGroup holds the decisions for the host, one lab node, or several lab nodes with equal decisions.
+// A reasonGroup is for the host, a lab node, or several with equal decisions.
 type reasonGroup struct {
 	Title   string
 	Reasons []reason
 }
 
-// A reason is a decision with what speaks for it.
 type reason struct {
 	Choice   fact
-	NextBest string // empty if there was no other choice
+	NextBest string // empty without another choice
 	Evidence []string
 }
 
-// An adviceText is a change of the host, with its number and its reason, which may be empty.
+// The reason of an adviceText may be empty.
 type adviceText struct {
 	numbered
 	Why string
 }
 
-// A numbered text has its number as label.
 type numbered struct{ Label, Text string }
 
 func (p printer) explanation(e explanation) {
@@ -129,7 +125,7 @@ func newExplanation(pl *plan.Plan) explanation {
 	return e
 }
 
-// newReason returns the texts of a decision. It refers to shared evidence by number.
+// newReason refers to shared evidence by number.
 func newReason(d *plan.Decision, shared []string) reason {
 	r := reason{Choice: fact{strings.ReplaceAll(d.What, "_", " "), capital(d.Choice) + "."}}
 	if d.RunnerUp != "" {
@@ -149,14 +145,13 @@ func newReason(d *plan.Decision, shared []string) reason {
 	return r
 }
 
-// A decisionGroup holds the decisions that are printed below one title.
 type decisionGroup struct {
 	title     string
-	rank      int // 0 the host, 1 all lab nodes, 2 several, 3 one
+	rank      int // 0 host, 1 all lab nodes, 2 several, 3 one
 	decisions []*plan.Decision
 }
 
-// decisionGroups groups decisions. Equal decisions of several lab nodes are in one group, once.
+// decisionGroups has equal decisions of several lab nodes once.
 func decisionGroups(pl *plan.Plan) []decisionGroup {
 	nodes := map[string][]string{} // with equal decisions
 	for i := range pl.Decisions {
@@ -170,7 +165,6 @@ func decisionGroups(pl *plan.Plan) []decisionGroup {
 		title, rank := "Host", 0
 		if d.Node != "" {
 			alike := nodes[withoutNode(d)]
-			// Print it with the first lab node, under the names of all.
 			if alike[0] != d.Node {
 				continue
 			}
@@ -189,12 +183,10 @@ func decisionGroups(pl *plan.Plan) []decisionGroup {
 		}
 		groups[at].decisions = append(groups[at].decisions, d)
 	}
-	// Groups of several lab nodes come before single ones.
 	slices.SortStableFunc(groups, func(a, b decisionGroup) int { return cmp.Compare(a.rank, b.rank) })
 	return groups
 }
 
-// withoutNode returns a key that is equal for equal decisions of several lab nodes.
 func withoutNode(d *plan.Decision) string {
 	alike := *d
 	alike.Node = ""
@@ -202,11 +194,10 @@ func withoutNode(d *plan.Decision) string {
 	return string(key)
 }
 
-// shortEvidence is the length in bytes up to which shared evidence is repeated. A short line is easier to read than a
-// reference to it.
+// Up to shortEvidence bytes, a repeated line is easier to read than a reference.
 const shortEvidence = 80
 
-// sharedEvidence returns the long lines of evidence of several decisions, by first appearance.
+// sharedEvidence is by first appearance.
 func sharedEvidence(groups []decisionGroup) []string {
 	rests := map[string]int{} // number of decisions by line
 	var all []string
@@ -222,8 +213,7 @@ func sharedEvidence(groups []decisionGroup) []string {
 	return lists.Filter(all, func(line string) bool { return rests[line] > 1 && len(line) > shortEvidence })
 }
 
-// someNames returns text such as "vm00", "vm00 and vm01", or "All lab nodes". Two nodes are always named, because
-// "All lab nodes" is no shorter.
+// someNames is "vm00", "vm00 and vm01", or "All lab nodes". Two are always named.
 func someNames(names []string, all int) string {
 	switch {
 	case len(names) == all && all > 2:
@@ -234,7 +224,7 @@ func someNames(names []string, all int) string {
 	return words.List(names)
 }
 
-// priceText describes the cost of a runner-up. A nil cost means that there is no such alternative on this host.
+// cost is nil without an alternative on this host.
 func priceText(cost *int64) string {
 	switch {
 	case cost == nil:
@@ -242,14 +232,13 @@ func priceText(cost *int64) string {
 	case *cost == 0:
 		return "at the same cost"
 	case *cost < 0:
-		// This happens only if the search was stopped before its proof.
+		// The search was stopped before its proof.
 		return fmt.Sprintf("which costs %d less: the search was stopped too early", -*cost)
 	}
 	return fmt.Sprintf("which costs %d more", *cost)
 }
 
-// capital capitalizes the first letter of a sentence, unless its first word is the name of a program or an option,
-// with digits, underscores, dots or an equals sign: ib_write_lat, isolcpus=.
+// capital leaves names of programs and options alone: ib_write_lat, isolcpus=.
 func capital(s string) string {
 	word, _, _ := strings.Cut(s, " ")
 	if s == "" || strings.ContainsAny(word, "_0123456789=.") {

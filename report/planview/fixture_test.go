@@ -32,7 +32,6 @@ type planned struct {
 	plan    *plan.Plan
 }
 
-// example plans an example lab on an example host. change, if set, modifies the lab first.
 func example(t *testing.T, hostFile, labFile string, change func(l *lab.Lab)) *planned {
 	t.Helper()
 	dir := filepath.Join("..", "..", "examples")
@@ -55,7 +54,7 @@ func example(t *testing.T, hostFile, labFile string, change func(l *lab.Lab)) *p
 	return planOf(t, h, l)
 }
 
-// solve searches until the plan is proved optimal, because golden files need reproducible results.
+// solve searches until the proof, because golden files must be reproducible.
 func solve(ctx context.Context, p *plan.Problem) (*search.Result, error) {
 	return search.Solve(ctx, p, search.Options{Steps: 3_000_000})
 }

@@ -18,7 +18,7 @@ type exampleCase struct {
 
 var exampleCases = []exampleCase{
 	{"epyc-pair", "epyc-7551p.ttar", "epyc-pair.yaml", nil},
-	// The matrix of the H20 machine has no memory sizes.
+	// The H20 matrix has no memory sizes.
 	{"h20-four", "h20.txt", "h20-four.yaml", func(l *lab.Lab) {
 		for i := range l.Nodes {
 			l.Nodes[i].AutoMemory, l.Nodes[i].Memory = false, 64*lab.GiB

@@ -19,14 +19,13 @@ import (
 
 // Options control the output.
 type Options struct {
-	Width int // columns, at least 60; 0 means 100
+	Width int // at least 60; 0 means 100
 
-	// Reboot says whether applying the plan needs a reboot, and Apply has the commands. Empty ones are left out.
+	// Reboot says whether a reboot is needed, and Apply has the commands. Both may be empty.
 	Reboot, Apply string
 	Explained     bool // Explain follows
 }
 
-// A printer prints the prepared texts of a plan.
 type printer struct{ *show.Terminal }
 
 func newPrinter(w io.Writer, o Options) printer {
@@ -35,20 +34,18 @@ func newPrinter(w io.Writer, o Options) printer {
 
 func (p printer) flush() error { return show.Wrapf(p.Flush(), "print plan") }
 
-// wrap prints text wrapped to the width. The first line starts with first, the others with indent spaces. Texts may
-// come from a dump or a file, so characters that control a terminal are removed.
+// wrap begins with first, then indents. Texts may be from a dump or a file, so control characters are removed.
 func (p printer) wrap(first string, indent int, s string) {
 	p.Line(show.Hang(first+strings.Join(strings.Fields(words.Printable(s)), " "), p.Width, indent))
 }
 
-// list prints texts that are indented below a title.
 func (p printer) list(all []string) {
 	for _, s := range all {
 		p.wrap("  ", 4, s)
 	}
 }
 
-// A fact is a text with a label before it. The label is empty if it is that of the fact before.
+// Label is empty if it is that of the fact before.
 type fact struct{ Label, Text string }
 
 const labelColumn = 14
@@ -62,8 +59,7 @@ func (p printer) title(s string) {
 	p.wrap("", 2, s)
 }
 
-// table prints the title and rows of a table in the house style: no borders, two spaces between columns. The last
-// column is wrapped to the width, but is at least 12 columns wide.
+// table wraps the last column, of at least 12 columns, to the width.
 func (p printer) table(t hostview.Table) {
 	p.title(t.Title)
 	columns := slices.Clone(t.Columns)
@@ -86,12 +82,11 @@ func (p printer) table(t hostview.Table) {
 
 func setOrNone(s topology.CPUSet) string { return cmp.Or(s.String(), "none") }
 
-// cardText returns text such as "GPU 0000:06:00.0 (NUMA node 0, guest node 0) with 0000:06:00.1". The guest node is
-// only included if there are several.
+// "GPU 0000:06:00.0 (NUMA node 0, guest node 0) with 0000:06:00.1"
 func cardText(c *plan.NodeDevice, guestNUMA bool) string {
 	s := shortCard(c)
 	if c.Kind == plan.KindVF {
-		// A VF that does not exist yet is named after its PF.
+		// A VF that does not exist yet.
 		if len(c.Functions) > 0 {
 			if _, err := topology.ParsePCIAddr(c.Functions[0]); err == nil {
 				s += ": " + c.Functions[0]
@@ -114,8 +109,7 @@ func cardText(c *plan.NodeDevice, guestNUMA bool) string {
 	return s
 }
 
-// scoreText returns text such as "score 1240, proven the lowest", or the distance from the bound and the reason for
-// stopping.
+// scoreText is "score 1240, proven the lowest", or the distance and the reason for stopping.
 func scoreText(p *plan.Plan) string {
 	if p.Optimal {
 		return fmt.Sprintf("score %d, proven the lowest", p.Cost)
@@ -130,11 +124,9 @@ func scoreText(p *plan.Plan) string {
 	return s
 }
 
-// gapOf returns how far the score may be above the lowest, in percent. It rounds up, because "within 0 %" would claim a
-// proof.
+// gapOf is in percent, rounded up: "within 0 %" would claim a proof.
 func gapOf(p *plan.Plan) int64 { return (100*(p.Cost-p.Bound) + p.Bound - 1) / p.Bound }
 
-// bestText says how good a placement is without its score.
 func bestText(p *plan.Plan) string {
 	s := "the best found, without a proof"
 	switch {
@@ -149,7 +141,7 @@ func bestText(p *plan.Plan) string {
 	return s
 }
 
-// subject names the lab nodes of a term. The term "unequal" may have hundreds.
+// The term "unequal" may have hundreds of lab nodes.
 func subject(t *plan.Term) string {
 	switch {
 	case t.Node != "":

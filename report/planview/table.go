@@ -15,24 +15,22 @@ import (
 	"github.com/rackless/rackless/report/show"
 )
 
-// Table prints a plan: a summary, the lab nodes, and the resources and settings of the host.
+// Table prints a plan: a summary, the lab nodes, and the host.
 func Table(w io.Writer, pl *plan.Plan, o Options) error {
 	p := newPrinter(w, o)
 	p.plan(newPlanText(pl, o))
 	return p.flush()
 }
 
-// A planText holds the output of Table.
 type planText struct {
 	Head      []string
 	Summary   []fact
-	Nodes     []nodeText     // empty if the nodes are a table
-	NodeTable hostview.Table // without rows if each node has a block
+	Nodes     []nodeText     // empty for a table
+	NodeTable hostview.Table // without rows for blocks
 	Host      []fact
 	Notes     []string
 }
 
-// A nodeText is the block of a lab node.
 type nodeText struct {
 	Title string
 	Facts []fact
@@ -64,8 +62,7 @@ func (p printer) plan(t planText) {
 	p.list(t.Notes)
 }
 
-// maxBlocks is the largest number of lab nodes with a block each. More nodes become rows of a table. Sixteen blocks
-// fill about two screens.
+// maxBlocks lab nodes fill about two screens; more become rows of a table.
 const maxBlocks = 16
 
 func newPlanText(pl *plan.Plan, o Options) planText {
@@ -74,7 +71,7 @@ func newPlanText(pl *plan.Plan, o Options) planText {
 	if pl.Host.Provenance.Emulated {
 		t.Head = append(t.Head, "The host is emulated: its paths are those of an emulator.")
 	}
-	// Both forms have the same facts. Blocks are easier to read, rows are easier to compare.
+	// Blocks are easier to read, rows to compare.
 	if len(pl.Nodes) > maxBlocks {
 		t.NodeTable = nodeTable(pl)
 	} else {
@@ -88,8 +85,7 @@ func newPlanText(pl *plan.Plan, o Options) planText {
 	return t
 }
 
-// summary says which lab node gets which devices and CPUs, and how to apply the plan. It leaves out lab nodes of a
-// table.
+// summary leaves out lab nodes of a table.
 func summary(pl *plan.Plan, o Options) []fact {
 	var out []fact
 	if len(pl.Nodes) <= maxBlocks {
@@ -111,7 +107,6 @@ func summary(pl *plan.Plan, o Options) []fact {
 	return append(out, fact{"placement", best})
 }
 
-// shortCard names a device without its place.
 func shortCard(c *plan.NodeDevice) string {
 	if c.Kind != plan.KindVF {
 		return plan.DeviceName(c.Kind, c.ID)
@@ -164,12 +159,11 @@ func emulatorText(n *plan.Node) string {
 	return s
 }
 
-// memoryText returns text such as "8 GiB on NUMA node 0 and 8 GiB on node 1, in pages of 1 GiB".
+// "8 GiB on NUMA node 0 and 8 GiB on node 1, in pages of 1 GiB"
 func memoryText(n *plan.Node) string {
 	var parts []string
 	same := true
 	for i, m := range n.Memory {
-		// If the parts have different page sizes, no page size is shown.
 		same = same && m.PageBytes == n.Memory[0].PageBytes
 		where := "NUMA node"
 		if i > 0 {
@@ -186,7 +180,6 @@ func memoryText(n *plan.Node) string {
 	return words.List(parts)
 }
 
-// cellText names the host nodes that a guest NUMA node stands for, and its virtual CPUs and memory.
 func cellText(c *plan.Cell) string {
 	nodes := lists.Map(c.NUMANodes, strconv.Itoa)
 	what := "NUMA nodes "
@@ -205,13 +198,13 @@ func cellText(c *plan.Cell) string {
 	return s + ", " + words.Size(c.Bytes)
 }
 
-// nodeTable returns a row for each lab node. CPUs and devices come last, because only the last column wraps.
+// CPUs and devices come last, because only the last column wraps.
 func nodeTable(pl *plan.Plan) hostview.Table {
 	t := hostview.Table{Title: "Lab nodes", Columns: show.Columns("node", "vCPUs>", "memory>", "NUMA", "emulator",
 		"CPUs and devices")}
 	for _, n := range pl.Nodes {
 		on := lists.Map(n.Memory, func(m plan.NodeMemory) string { return strconv.Itoa(m.NUMANode) })
-		// Two spaces separate the CPUs from the devices, which share the wrapping column.
+		// CPUs and devices share a column.
 		shown := []string{setOrNone(n.CPUs()) + " "}
 		for _, c := range n.Cards {
 			if c.Kind == plan.KindVF && c.VF != nil {
@@ -225,7 +218,6 @@ func nodeTable(pl *plan.Plan) hostview.Table {
 	return t
 }
 
-// hostFacts returns the resources that the host keeps and the settings that it needs.
 func hostFacts(pl *plan.Plan) []fact {
 	out := []fact{{"housekeeping", fmt.Sprintf("%s: CPUs %s", words.Count(pl.Housekeeping.Cores, "core"),
 		setOrNone(pl.Housekeeping.CPUs))}}
@@ -245,7 +237,7 @@ func hostFacts(pl *plan.Plan) []fact {
 	return out
 }
 
-// pagesText returns text such as "16 x 1 GiB on NUMA node 0 beside 4 in use".
+// "16 x 1 GiB on NUMA node 0 beside 4 in use"
 func pagesText(h plan.Hugepages, where string) string {
 	s := fmt.Sprintf("%d x %s%s", h.Count, words.Size(h.PageBytes), where)
 	if h.Held > 0 {
@@ -256,7 +248,7 @@ func pagesText(h plan.Hugepages, where string) string {
 
 const maxTerms = 8
 
-// termTable returns the most expensive terms, and how many more there are. Only the JSON has the terms without cost.
+// Only the JSON has terms without cost.
 func termTable(pl *plan.Plan) (t hostview.Table, more int) {
 	t = hostview.Table{Title: "Score by term (lower is better)",
 		Columns: show.Columns("score>", "value x weight>", "of", "what")}
@@ -270,5 +262,5 @@ func termTable(pl *plan.Plan) (t hostview.Table, more int) {
 	return t, more
 }
 
-// meaningOr returns the meaning of a term, or its name if it is unknown to this version.
+// A term may be unknown to this version.
 func meaningOr(term string) string { return cmp.Or(plan.Meaning(term), term) }

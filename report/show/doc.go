@@ -1,5 +1,2 @@
-// Package show holds the common parts of all reports, so that they look alike: the style sheet, tables and terminals,
-// the formatting of figures, and the cleaning of texts from outside.
-//
-// The package is pure.
+// Package show holds the common parts of all reports, so that they look alike. It is pure.
 package show

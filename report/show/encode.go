@@ -10,7 +10,7 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// Output forms: for people, and for programs.
+// Output forms.
 const (
 	Text = "text"
 	JSON = "json"
@@ -20,11 +20,10 @@ const (
 // ForPrograms reports whether Encode supports a form.
 func ForPrograms(form string) bool { return form == JSON || form == YAML }
 
-// Encode writes v as indented JSON, or as YAML with the same keys in the same order. It writes everything at once, or
-// nothing if the encoding fails.
+// Encode writes v as indented JSON, or as YAML with the same keys in the same order, or nothing if that fails.
 func Encode(w io.Writer, form string, v any) error { return encode(w, form, v, "  ") }
 
-// EncodeNext writes one value of a stream: as a line of JSON, or as a YAML document.
+// EncodeNext writes one value of a stream: a line of JSON, or a YAML document.
 func EncodeNext(w io.Writer, form string, v any) error {
 	if form == YAML {
 		if _, err := io.WriteString(w, "---\n"); err != nil {
@@ -37,7 +36,7 @@ func EncodeNext(w io.Writer, form string, v any) error {
 func encode(w io.Writer, form string, v any, indent string) error {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false) // outside of HTML, "<" needs no escape
+	e.SetEscapeHTML(false) // outside of HTML
 	e.SetIndent("", indent)
 	if err := e.Encode(v); err != nil {
 		return err
@@ -53,8 +52,7 @@ func encode(w io.Writer, form string, v any, indent string) error {
 	return err
 }
 
-// toYAML converts JSON to YAML. JSON is valid YAML, so it is parsed as YAML to keep the order of its keys, which a
-// plain decode would sort.
+// toYAML parses JSON as YAML to keep the order of keys, which a plain decode would sort.
 func toYAML(text []byte) ([]byte, error) {
 	var v any
 	if err := yaml.UnmarshalWithOptions(text, &v, yaml.UseOrderedMap()); err != nil {
@@ -63,8 +61,8 @@ func toYAML(text []byte) ([]byte, error) {
 	return yaml.MarshalWithOptions(v, yaml.IndentSequence(true))
 }
 
-// Wrapf prefixes an error with a description of the failed step, as fmt.Errorf does. It returns nil for nil, so that
-// the last step of an output needs no branch.
+// Wrapf prefixes an error as fmt.Errorf does, but returns nil for nil, so that the last step of an output needs no
+// branch.
 func Wrapf(err error, format string, args ...any) error {
 	if err == nil {
 		return nil
@@ -72,10 +70,8 @@ func Wrapf(err error, format string, args ...any) error {
 	return fmt.Errorf(format+": %w", append(args, err)...)
 }
 
-// Clean returns a deep copy with f applied to every text, including map keys and named string types, so that no
-// output misses a field. Unexported fields are shared with the original.
-//
-// f is called once for each distinct text, because studies of a million figures have few.
+// Clean returns a deep copy with f applied to every text, including map keys and named string types. Unexported fields
+// are shared. f is called once for each distinct text: studies of a million figures have few.
 func Clean[T any](v T, f func(string) string) T {
 	c := cleaner{f: f, known: map[string]string{}}
 	c.clean(reflect.ValueOf(&v).Elem())
@@ -147,7 +143,7 @@ func (c *cleaner) clean(v reflect.Value) {
 	}
 }
 
-// hasText reports whether a type can hold text. It lets clean skip lists of a million numbers.
+// hasText lets clean skip lists of a million numbers.
 func hasText(t reflect.Type) bool {
 	switch t.Kind() {
 	case reflect.String, reflect.Pointer, reflect.Slice, reflect.Array, reflect.Map, reflect.Struct:

@@ -5,9 +5,8 @@ import (
 	"strings"
 )
 
-// Widths of the characters from space to tilde, in thousandths of the font size. A picture states its own size, so
-// the widths of its texts must be known for any font of the reader. These are the advance widths of DejaVu Sans, the
-// widest of the usual sans-serif fonts, so texts that fit in it fit in the others too.
+// Widths from space to tilde, in thousandths of the font size. A picture states its own size, so widths must hold for
+// any font: DejaVu Sans is the widest of the usual sans-serif fonts.
 var (
 	regularWidths = [95]uint16{318, 401, 460, 838, 636, 950, 780, 275, 390, 390, 500, 838, 318, 361, 318, 337,
 		636, 636, 636, 636, 636, 636, 636, 636, 636, 636, 337, 337, 838, 838, 838, 531,
@@ -29,7 +28,7 @@ type Font struct {
 	Bold bool
 }
 
-// Width returns the maximum width of a text in pixels, rounded up.
+// Width returns the maximum width in pixels, rounded up.
 func (f Font) Width(s string) int {
 	sum := 0.0
 	for _, r := range s {
@@ -38,8 +37,8 @@ func (f Font) Width(s string) int {
 	return int(math.Ceil(sum))
 }
 
-// advance returns the width of a character. For scripts without a table, it assumes the widest character: East Asian
-// characters are as wide as high, and emoji a little wider.
+// advance assumes the widest for scripts without a table: East Asian characters are as wide as high, emoji a little
+// wider.
 func (f Font) advance(r rune) float64 {
 	size := float64(f.Size) / 1000
 	switch {
@@ -49,7 +48,7 @@ func (f Font) advance(r rune) float64 {
 		return float64(regularWidths[r-' ']) * size
 	case r == '·':
 		return 400 * size
-	case r < 0x530: // Latin, Greek, Cyrillic, and some scripts between them
+	case r < 0x530: // Latin, Greek, Cyrillic, and scripts between
 		return 1250 * size
 	}
 	return 1400 * size
@@ -69,8 +68,7 @@ func (f Font) Fit(s string, pixels int) string {
 	return s
 }
 
-// Lines breaks text at spaces, and breaks words that are longer than a line. It never shortens, because a shortened
-// name is useless.
+// Lines breaks text at spaces, and words longer than a line. It never shortens: a shortened name is useless.
 func (f Font) Lines(s string, room int) []string {
 	var out []string
 	line := ""
@@ -79,7 +77,7 @@ func (f Font) Lines(s string, room int) []string {
 			line = next
 			continue
 		}
-		if f.Width(w) > room && line != "" { // start on this line, so that no short word is alone on it
+		if f.Width(w) > room && line != "" { // no short word is alone on a line
 			line += " "
 		} else if line != "" {
 			out = append(out, line)
@@ -97,8 +95,7 @@ func (f Font) Lines(s string, room int) []string {
 	return out
 }
 
-// fitting returns the number of bytes that fit on a line, at least one character. It prefers to end after a separator
-// such as "-" or "/" if there is one in the second half.
+// fitting returns bytes, of at least one character. It prefers to end after "-" or "/" in the second half.
 func (f Font) fitting(s string, room int) int {
 	sum, last := 0.0, 0
 	for i, r := range s {

@@ -57,13 +57,13 @@ func TestNumberNeverHasMoreDigitsThanItMay(t *testing.T) {
 	}{
 		{0.255, 3, 2, "0.26"},
 		{497.93, 3, 2, "498"},
-		{3495.82, 3, 2, "3496"}, // not 3500, which would be wrong by 4
+		{3495.82, 3, 2, "3496"}, // 3500 would be wrong by 4
 		{3.463, 3, 3, "3.46"},
 		{0.0048, 1, 9, "0.005"},
 		{12.3456, 5, 9, "12.346"},
 		{0.5, 3, 0, "0"},
-		{0.25013, 3, 6, "0.250"}, // the tool printed the third digit, and it is 0
-		{0.25, 3, 6, "0.25"},     // the tool printed no third digit
+		{0.25013, 3, 6, "0.250"}, // the printed third digit is 0
+		{0.25, 3, 6, "0.25"},     // no third digit
 		{9.9996, 4, 9, "10.00"},
 		{-9.9996, 4, 9, "-10.00"},
 	} {

@@ -22,10 +22,10 @@ import (
 type Column struct {
 	Name  string
 	Right bool // right-aligned, for numbers
-	Fold  int  // maximum cell width for wrapping; 0: not wrapped
+	Fold  int  // of a cell; 0: not wrapped
 }
 
-// Columns returns columns with these names. A name that ends with ">" makes a column of numbers.
+// Columns returns columns with these names. One that ends with ">" is for numbers.
 func Columns(names ...string) []Column {
 	all := make([]Column, len(names))
 	for i, n := range names {
@@ -34,16 +34,15 @@ func Columns(names ...string) []Column {
 	return all
 }
 
-// Lines formats a table in the house style: no borders, two spaces between columns, no trailing spaces. The first
-// line has the names.
+// Lines formats a table in the house style: no borders, two spaces between columns. The first line has the names.
 func Lines(columns []Column, rows [][]string) []string {
 	style := plain()
 	style.Box.PaddingLeft, style.Box.PaddingRight = "", "  "
 	return render(style, columns, rows, text.WrapSoft)
 }
 
-// Ruled formats a table of figures: a rule below its heads, which may have several lines, and all columns but the
-// first right-aligned. Cells are at most eighteen columns wide, so that a terminal of 80 has room for four or more.
+// Ruled formats figures with a rule below the heads, right-aligned but the first. Cells have at most eighteen columns,
+// so that a terminal of 80 has room for four.
 func Ruled(heads []string, rows [][]string) []string {
 	columns := make([]Column, len(heads))
 	for i, h := range heads {
@@ -61,11 +60,10 @@ func plain() table.Style {
 	return style
 }
 
-// render lays a table out. Cells may have several lines; fold wraps cells that are wider than their column.
 func render(style table.Style, columns []Column, rows [][]string, fold table.WidthEnforcer) []string {
 	w := table.NewWriter()
 	w.SetStyle(style)
-	// go-pretty measures display columns, so that wide and combining characters stay aligned.
+	// go-pretty measures display columns.
 	names := make([]string, len(columns))
 	configs := make([]table.ColumnConfig, len(columns))
 	for i, c := range columns {
@@ -95,14 +93,13 @@ func row(cells []string) table.Row {
 	return out
 }
 
-// A Grid is a table of texts with upper-case heads and space-separated columns, without lines or colours. It is
-// readable on a terminal and in a file.
+// A Grid is a table of texts with upper-case heads, readable on a terminal and in a file.
 type Grid struct {
 	columns []Column
 	rows    [][]string
 }
 
-// NewGrid returns a grid with these column heads. A head that ends with ">" makes a right-aligned column of numbers.
+// NewGrid returns a grid. A head that ends with ">" makes a right-aligned column.
 func NewGrid(head ...string) *Grid {
 	g := &Grid{columns: Columns(head...)}
 	for i := range g.columns {
@@ -124,7 +121,7 @@ func (g *Grid) Add(cells ...string) {
 // Empty reports whether the grid has no rows.
 func (g *Grid) Empty() bool { return len(g.rows) == 0 }
 
-// WithoutEmpty returns the grid without columns that are empty in all rows.
+// WithoutEmpty drops columns that are empty in all rows.
 func (g *Grid) WithoutEmpty() *Grid {
 	out := &Grid{rows: make([][]string, len(g.rows))}
 	for i, c := range g.columns {
@@ -142,8 +139,7 @@ func (g *Grid) WithoutEmpty() *Grid {
 // String returns the table, with a line for each row.
 func (g *Grid) String() string { return strings.Join(Lines(g.columns, g.rows), "\n") + "\n" }
 
-// Fit returns the grid with its widest columns wrapped to fit width columns. 0 means that the output is not a
-// terminal.
+// Fit wraps the widest columns to fit width columns. 0 is no terminal.
 func (g *Grid) Fit(width int) *Grid {
 	widths := make([]int, len(g.columns))
 	total := 2 * (len(widths) - 1)
@@ -170,7 +166,7 @@ func (g *Grid) Fit(width int) *Grid {
 	return out
 }
 
-// Limits of a table, which is laid out in memory. Longer tables are unreadable anyway.
+// A table is laid out in memory; longer ones are unreadable anyway.
 const (
 	maxTableRows = 10_000
 	maxTableText = 16 << 20 // bytes
@@ -179,9 +175,8 @@ const (
 // ErrFull is returned for rows beyond the limits of a table.
 var ErrFull = errors.New("there is more: a table shows the first 10000 rows or 16 MiB, -o csv and json print all")
 
-// Rows returns functions that print rows: as CSV, as a stream of JSON or YAML objects, or else as a table. CSV and
-// objects are written immediately. A table must hold all its rows, because a column is as wide as its widest cell, so
-// it is limited.
+// Rows returns functions that print CSV, a stream of JSON or YAML objects, or else a table. A table holds all its rows,
+// because a column is as wide as its widest cell, so it is limited.
 func Rows(out io.Writer, form string) (head func([]string) error, row func([]any) error, end func() error) {
 	switch form {
 	case "csv":
@@ -201,7 +196,7 @@ func Rows(out io.Writer, form string) (head func([]string) error, row func([]any
 		}, func() error { return nil }
 	}
 	var g *Grid
-	// head is called even if there are no rows, so the grid is created there.
+	// head is called even without rows.
 	rows, size := 0, 0
 	return func(c []string) error {
 			g = NewGrid(printable(c)...)
@@ -220,8 +215,7 @@ func Rows(out io.Writer, form string) (head func([]string) error, row func([]any
 		}
 }
 
-// cellTexts formats values for people and spreadsheets. NULL is an empty cell, and a blob is shown by its size.
-// Numbers keep all their digits, because programs read CSV.
+// cellTexts shows NULL as empty, and a blob by its size. Numbers keep all digits: programs read CSV.
 func cellTexts(values []any) []string {
 	out := make([]string, len(values))
 	for i, v := range values {
@@ -246,7 +240,7 @@ func printable(texts []string) []string {
 	return out
 }
 
-// Markdown escapes text for Markdown, on one line. An underscore inside a word needs no escape.
+// Markdown escapes text on one line. An underscore inside a word needs no escape.
 func Markdown(s string) string {
 	var b strings.Builder
 	runes := []rune(strings.Join(strings.Fields(s), " "))
@@ -269,8 +263,8 @@ func Markdown(s string) string {
 	return b.String()
 }
 
-// MarkdownTemplate parses a template for Markdown pages with additional functions. In it, md escapes a text, and list
-// and code format plain texts as lists and code blocks.
+// MarkdownTemplate parses a template for Markdown pages, with more functions. md escapes a text, list and code format
+// plain texts.
 func MarkdownTemplate(text string, more template.FuncMap) *template.Template {
 	own := template.FuncMap{"md": func(v any) string { return Markdown(fmt.Sprint(v)) }, "list": markdownList,
 		"code": markdownCode}
@@ -281,7 +275,7 @@ func markdownList(items []string) string {
 	return strings.Join(lists.Map(items, func(s string) string { return "- " + Markdown(s) + "\n" }), "")
 }
 
-// A MarkdownTable is a table of plain texts. Its heads are in the form of Columns.
+// A MarkdownTable is a table of plain texts, with heads as in Columns.
 type MarkdownTable struct {
 	Heads []string
 	Rows  [][]string
@@ -304,7 +298,7 @@ func (t MarkdownTable) String() string {
 	return strings.Join(lists.Map(rows, func(r []string) string { return "| " + strings.Join(r, " | ") + " |\n" }), "")
 }
 
-// markdownCode returns a code block. Its fence is longer than any in the text.
+// The fence is longer than any in the text.
 func markdownCode(lines ...string) string {
 	s, fence := strings.Join(lines, "\n"), "```"
 	for strings.Contains(s, fence) {

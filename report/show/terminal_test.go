@@ -10,7 +10,7 @@ import (
 
 func TestATerminalFoldsAndColours(t *testing.T) {
 	var b strings.Builder
-	w := NewTerminal(&b, 20, 80, true) // narrower than the minimum of 60
+	w := NewTerminal(&b, 20, 80, true) // less than the minimum of 60
 	w.Alarm = "FAILED"
 	w.Title("head")
 	w.Wrap("- ", "  ", strings.Repeat("word ", 20), text.FgGreen)

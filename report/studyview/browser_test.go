@@ -18,8 +18,7 @@ import (
 	"github.com/rackless/rackless/study"
 )
 
-// probe is evaluated in the page. It returns the visible content as JSON, and the order of tables after clicks on
-// their heads.
+// probe returns the visible content, and the order of tables after clicks on their heads.
 var probe = `(() => {
   const out = {...` + browsertest.Measure + `,
     uncaptioned: [...document.querySelectorAll('table')].filter(t => !t.caption?.textContent.trim()).length,
@@ -149,7 +148,6 @@ func (got *probed) check(t *testing.T, d *study.Document, s browsertest.Screen) 
 	checkOrder(t, got.Down, -1)
 }
 
-// checkTwo checks that the two selected runs are shown side by side with all their figures.
 func (got *probed) checkTwo(t *testing.T, d *study.Document) {
 	t.Helper()
 	if len(d.Data.Runs) < 3 {
@@ -184,7 +182,7 @@ func (got *probed) checkTwo(t *testing.T, d *study.Document) {
 	}
 }
 
-// checkOrder checks that numbers rise (1) or fall (-1), with missing values last.
+// checkOrder: numbers rise (1) or fall (-1), missing values are last.
 func checkOrder(t *testing.T, column []string, sign float64) {
 	t.Helper()
 	last, ended := 0.0, false

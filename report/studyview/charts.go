@@ -14,14 +14,11 @@ import (
 	"github.com/rackless/rackless/study/stats"
 )
 
-// A canvas is a chart with the marks of studies: dots, verdicts, runs.
 type canvas struct{ *chart.Canvas }
 
-// maxDots limits the runs drawn for a cell. Of more runs, every second, third, ... by size is drawn, so that the
-// picture keeps its shape.
+// Of more than maxDots runs, every second, third, ... by size keeps the shape.
 const maxDots = 400
 
-// dots draws all counted runs by cell, with one picture for each compared metric.
 func (src *source) dots() []chart.Chart {
 	var out []chart.Chart
 	for _, m := range groups(src.Result.Comparisons).Keys {
@@ -51,7 +48,7 @@ func (src *source) dots() []chart.Chart {
 				show.Figure(s.Low), show.Figure(s.High), words.Count(len(s.Values), "run")))
 			c.dotStrip(a, s, unit)
 		}
-		// All cells of a metric share one axis, so that their strips can be compared.
+		// Strips of a metric can be compared.
 		c.XAxis(a)
 		c.AxisName(a.Unit(unit))
 		scale := "linear"
@@ -72,8 +69,7 @@ func (c canvas) dotStrip(a chart.Axis, s *study.Series, unit string) {
 	for i := range order {
 		order[i] = i
 	}
-	// If some runs are left out, sort by value, so that the extremes and the shape remain. Otherwise keep the order
-	// of time, which is in the titles.
+	// By value, the extremes and the shape remain if runs are left out; the order of time is in the titles.
 	if every > 1 {
 		slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(s.Values[i], s.Values[j]) })
 	}
@@ -82,7 +78,7 @@ func (c canvas) dotStrip(a chart.Axis, s *study.Series, unit string) {
 		if n%every != 0 || !finite(value) {
 			continue
 		}
-		// Vary the height, so that equal runs can be told apart. The height has no meaning.
+		// Equal runs can be told apart; the height has no meaning.
 		y := middle + float64(n*5%9-4)*2
 		c.Path("dot", chart.Circle(a.At(value), y, 2.6),
 			fmt.Sprintf("block %d: %s %s", s.Blocks[i], show.Figure(value), unit))
@@ -91,11 +87,10 @@ func (c canvas) dotStrip(a chart.Axis, s *study.Series, unit string) {
 		fmt.Sprintf("median %s %s", show.Figure(s.Median), unit))
 }
 
-// maxLines limits the cells in one picture of latencies. More lines cannot be told apart.
+// More than maxLines cannot be told apart.
 const maxLines = 6
 
-// distributions draws the latencies of cells, from fastest to slowest, for every test that has them. The pictures of
-// one test share their axes, so that they can be compared.
+// The pictures of one test in distributions share their axes.
 func (src *source) distributions() []chart.Chart {
 	type key struct {
 		test  string
@@ -143,8 +138,7 @@ func groups(all []study.Comparison) (by group.By[study.Quantity, *study.Comparis
 	return by
 }
 
-// forests draws the effects with their intervals, with one picture for each metric. Only effects on the same metric
-// can share an axis.
+// In forests, only effects on the same metric share an axis.
 func (src *source) forests() []chart.Chart {
 	var out []chart.Chart
 	by := groups(src.Result.Comparisons)
@@ -193,9 +187,9 @@ func (src *source) forest(id string, m study.Quantity, all []*study.Comparison) 
 			c.Rect("margin", low, top, high-low, 20, "")
 		}
 		c.Path("no-effect", chart.Path("M%s %sv20", a.At(e.NoEffect()), top), "")
-		// An unbounded interval spans the whole plot: too few blocks exclude nothing.
+		// Too few blocks exclude nothing.
 		class, d := "interval open", chart.Path("M%s %sH%s", a.From-14, middle, a.To+14)
-		if e.Interval.Bounded() { // draw ends, so that a narrow interval is visible
+		if e.Interval.Bounded() { // a narrow interval is visible
 			low, high := a.At(max(e.Interval.Low, a.Lo)), a.At(min(e.Interval.High, a.Hi))
 			class, d = "interval", chart.Path("M%s %sH%sM%s %sv10M%s %sv10", low, middle, high, low, middle-5, high,
 				middle-5)
@@ -203,11 +197,11 @@ func (src *source) forest(id string, m study.Quantity, all []*study.Comparison) 
 		c.Path(class+" v-"+verdict.Class, d, "")
 		c.sign(verdict, a.At(e.Estimate), middle, fmt.Sprintf("%s, %s", levels(x), says))
 	}
-	// Label the better side of the axis in words, because for a latency it is the left one.
+	// For a latency, the left side is better.
 	if drawn > 0 {
 		c.XAxis(a)
 		left, right := "← lower, better", "higher, worse →"
-		// All comparisons have the same metric, so the same side is better.
+		// All have the same metric.
 		if all[0].Better == stats.HigherIsBetter {
 			left, right = "← lower, worse", "higher, better →"
 		}
@@ -224,8 +218,7 @@ func (src *source) forest(id string, m study.Quantity, all []*study.Comparison) 
 	return c.Done()
 }
 
-// sign draws the verdict at the estimate, as a coloured disc with a sign. The signs are paths, because not every font
-// has these characters.
+// sign uses paths, because not every font has these characters.
 func (c canvas) sign(v verdict, x, y float64, title string) {
 	c.Path("disc f-"+v.Class, chart.Circle(x, y, 7), title)
 	glyph := chart.Path("M%s %sc0 -3.4 5 -3.4 5 0c0 1.9 -2.5 1.6 -2.5 3.4m0 1.6v1.2", x-2.5, y-1.6) // a question mark
@@ -240,8 +233,7 @@ func (c canvas) sign(v verdict, x, y float64, title string) {
 	c.Path("glyph", glyph, "")
 }
 
-// effectAxis returns an axis for the effects, their intervals and margins. It is logarithmic for ratios, because half
-// is as far from one as double.
+// effectAxis is logarithmic for ratios: half is as far from one as double.
 func effectAxis(all []*study.Comparison) chart.Axis {
 	lo, hi := math.Inf(1), math.Inf(-1)
 	ratio := true
@@ -255,7 +247,7 @@ func effectAxis(all []*study.Comparison) chart.Axis {
 	for _, x := range all {
 		if e := x.Effect; e != nil {
 			ratio = e.Scale != stats.Difference
-			// Always include the value of no effect, because the picture shows whether an interval crosses it.
+			// The picture shows whether an interval crosses no effect.
 			include(e.Estimate, e.NoEffect(), e.Bounds().Low, e.Bounds().High)
 			if e.Interval.Bounded() {
 				include(e.Interval.Low, e.Interval.High)
@@ -272,14 +264,14 @@ func effectAxis(all []*study.Comparison) chart.Axis {
 		a.Label, a.Candidates = signed, chart.Steps(a.Lo, a.Hi)
 		return a.Over(chart.Inset, chart.Width-chart.Inset)
 	}
-	a.Lo = max(a.Lo, 1e-15) // an underflow to 0 has no logarithm
+	a.Lo = max(a.Lo, 1e-15) // 0 has no logarithm
 	pad := max(math.Pow(a.Hi/a.Lo, 0.05), 1.001)
 	a.Lo, a.Hi = a.Lo/pad, a.Hi*pad
 	a.Candidates = chart.LogTicks(a.Lo, a.Hi)
 	return a.Over(chart.Inset, chart.Width-chart.Inset)
 }
 
-// ratioLabel formats a ratio like the texts of study: in percent, or as a factor if percent would be hard to read.
+// ratioLabel is in percent, or a factor, as in study.
 func ratioLabel(v float64) string {
 	switch {
 	case math.Abs(v-1) < 1e-9:
@@ -293,7 +285,7 @@ func ratioLabel(v float64) string {
 }
 
 func signed(v float64) string {
-	v = math.Round(v*1e9) / 1e9 // sums of steps are not exact
+	v = math.Round(v*1e9) / 1e9 // sums are not exact
 	switch {
 	case v == 0: // also minus zero
 		return "0"

@@ -14,8 +14,7 @@ import (
 	"github.com/rackless/rackless/study/record"
 )
 
-// CSV writes one line for each run and figure, for other programs. A run without figures has one line, so that no run
-// is missing.
+// CSV writes one line for each run and figure. A run without figures has one line, so that no run is missing.
 func CSV(w io.Writer, d *study.Document) error {
 	if err := checkDocument(d); err != nil {
 		return err
@@ -23,7 +22,7 @@ func CSV(w io.Writer, d *study.Document) error {
 	out := csv.NewWriter(w)
 	head := []string{"study", "run", "block", "place", "attempt"}
 	head = append(head, lists.Map(d.Data.Spec.Factors, func(f study.Factor) string { return f.Name })...)
-	// Errors stay in the writer. Checking them once per run avoids formatting a million lines for a failed writer.
+	// Checking once per run avoids formatting a million lines for a failed writer.
 	write := func(record []string) { _ = out.Write(record) }
 	write(append(head, "status", "started", "test", "metric", "bytes", "value", "unit"))
 	for i := range d.Data.Runs {
@@ -36,12 +35,12 @@ func CSV(w io.Writer, d *study.Document) error {
 		run = append(run, lists.Map(d.Data.Spec.Factors, func(f study.Factor) string { return o.Cell[f.Name] })...)
 		run = append(run, o.Status, o.Started.UTC().Format(time.RFC3339))
 		run = run[:len(run):len(run)] // so that append copies
-		// Programs that count runs by lines must see this one, too.
+		// Programs may count runs by lines.
 		if len(o.Values) == 0 {
 			write(append(run, "", "", "", "", ""))
 		}
 		for _, v := range o.Values {
-			// Empty, because programs would take 0 or NaN for a measurement.
+			// Programs would take 0 or NaN for a measurement.
 			size, value := "", ""
 			if v.Bytes > 0 {
 				size = strconv.FormatInt(v.Bytes, 10)
@@ -56,10 +55,10 @@ func CSV(w io.Writer, d *study.Document) error {
 	return show.Wrapf(out.Error(), "write study %q as CSV", d.Data.Spec.Name)
 }
 
-// finite reports whether a value is neither NaN nor infinite, as in an analysis of too few runs.
+// Too few runs give NaN or infinite values.
 func finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
 
-// A number is null in JSON if it is NaN or infinite, which JSON does not support.
+// NaN and infinite are null, which JSON lacks.
 type number float64
 
 // MarshalJSON implements json.Marshaler.
@@ -70,7 +69,7 @@ func (n number) MarshalJSON() ([]byte, error) {
 	return json.Marshal(float64(n))
 }
 
-// These JSON types shadow the fields of study's types that may be NaN or infinite.
+// These shadow fields that may be NaN or infinite.
 type (
 	jsonDocument struct {
 		Schema    string     `json:"schema"`
@@ -80,7 +79,7 @@ type (
 		Repeat    string     `json:"repeat,omitempty"`
 		Spec      any        `json:"spec"`
 		Result    jsonResult `json:"result"`
-		// Lab has the form of rackless bench results, without figures.
+		// Lab is as in rackless bench, without figures.
 		Lab         *record.Record  `json:"lab,omitempty"`
 		Environment []study.Fact    `json:"environment,omitempty"`
 		Commands    []study.Command `json:"commands,omitempty"`
@@ -101,7 +100,7 @@ type (
 		study.Observation
 		Values []jsonValue `json:"values"`
 	}
-	figure    study.Value // renamed, as an embedded Value would hide the field Value
+	figure    study.Value // an embedded Value would hide the field
 	jsonValue struct {
 		figure
 		Value number `json:"value"`

@@ -11,8 +11,7 @@ import (
 	"github.com/rackless/rackless/study/stats"
 )
 
-// An Estimate returns the approximate duration of a study's run, and the basis for it. It is only called if the study
-// has a budget.
+// An Estimate returns the approximate duration of a run, and its basis. It is only called with a budget.
 type Estimate func() (run time.Duration, how string, err error)
 
 // Design describes the runs of a study and the effects that they can show.
@@ -36,8 +35,7 @@ func Design(w io.Writer, s *study.Spec, estimate Estimate) error {
 	runs := s.Blocks * study.RunsPerCell * len(cells)
 	fmt.Fprintf(w, "%s, %s in all, for %s\n", words.Count(s.Blocks, "block"), words.Count(runs, "run"),
 		words.Count(comparisons, "comparison"))
-	// So few blocks have too few permutations: the smallest possible p is above the corrected level, whatever the
-	// figures.
+	// Few blocks have few permutations: the smallest p is above the corrected level, whatever the figures.
 	if s.Blocks < least {
 		fmt.Fprintf(w, "so few blocks can show no effect at all, whatever its size: it takes %d or more\n", least)
 		return nil
@@ -50,7 +48,7 @@ func Design(w io.Writer, s *study.Spec, estimate Estimate) error {
 	return nil
 }
 
-// printEstimate estimates, before any run, how many blocks fit into a budget and which effects they can show.
+// printEstimate says how many blocks fit into a budget and which effects they show.
 func printEstimate(w io.Writer, s *study.Spec, estimate Estimate, least int) error {
 	run, how, err := estimate()
 	if err != nil {
@@ -62,7 +60,6 @@ func printEstimate(w io.Writer, s *study.Spec, estimate Estimate, least int) err
 	if all {
 		blocks = s.Blocks
 	}
-	// Print no more digits than the estimate justifies.
 	round := 100 * time.Millisecond
 	if run >= 10*time.Second {
 		round = time.Second
@@ -80,7 +77,7 @@ func printEstimate(w io.Writer, s *study.Spec, estimate Estimate, least int) err
 	return nil
 }
 
-// Order prints the order of the runs in the first blocks, at most three.
+// Order prints the runs in the first blocks, at most three.
 func Order(w io.Writer, s *study.Spec) {
 	blocks := max(1, min(s.Blocks, 3))
 	for b := 1; b <= blocks; b++ {

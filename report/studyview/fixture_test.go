@@ -46,8 +46,7 @@ margin: 5%
 seed: 7
 `
 
-// A model returns the median of a metric in a cell, and its noise between runs as the standard deviation of the
-// logarithm.
+// noise is the standard deviation of the logarithm.
 type model func(cell map[string]string, test, metric string) (value, noise float64)
 
 var metricsOf = map[string][][2]string{
@@ -56,7 +55,7 @@ var metricsOf = map[string][][2]string{
 	"iperf3":       {{"throughput", "Gb/s"}, {"retransmits", "segments"}},
 }
 
-// simulate makes the runs of a study according to a model. The same study always gives the same runs.
+// simulate always gives the same runs.
 func simulate(t testing.TB, text string, m model) *study.Data {
 	t.Helper()
 	spec, err := study.Parse("study.yaml", []byte(text))
@@ -75,7 +74,7 @@ func simulate(t testing.TB, text string, m model) *study.Data {
 			for _, x := range spec.Measure {
 				for _, metric := range metricsOf[x.Test] {
 					v, noise := m(o.Cell, x.Test, metric[0])
-					// the machine slows down from block to block
+					// slower from block to block
 					v *= math.Exp(noise*rng.NormFloat64() + 0.01*float64(b))
 					o.Values = append(o.Values, study.Value{Test: x.Test, Metric: metric[0], Bytes: x.Bytes,
 						Value: math.Round(v*1000) / 1000, Unit: metric[1]})
@@ -92,7 +91,7 @@ func simulate(t testing.TB, text string, m model) *study.Data {
 	return d
 }
 
-// latencies makes the latencies of one run: most near the median, a few far away.
+// Most latencies are near the median, a few far away.
 func latencies(t testing.TB, rng *rand.Rand, typical float64) []byte {
 	t.Helper()
 	h := stats.NewHistogram()
@@ -112,7 +111,7 @@ func latencies(t testing.TB, rng *rand.Rand, typical float64) []byte {
 	return data
 }
 
-// pinModel has one clear effect, one proven absence of an effect, and one effect that the runs cannot show.
+// pinModel has a clear effect, a proven absence, and one that the runs cannot show.
 func pinModel(cell map[string]string, test, metric string) (value, noise float64) {
 	switch metric {
 	case "latency_typical", "latency_p99":
@@ -148,15 +147,14 @@ func document(t testing.TB, d *study.Data) *study.Document {
 	}
 }
 
-// pinDocument is the study of the examples: emulated, with a failed and a disturbed run.
+// pinDocument is emulated, with a failed and a disturbed run.
 func pinDocument(t testing.TB) *study.Document {
 	t.Helper()
 	d := simulate(t, pinStudy, pinModel)
-	// A test failed in one run; its other figures count.
+	// Other figures of the run count.
 	failed := &d.Runs[13]
 	failed.Status, failed.Error = study.StatusFailed, "ib_write_bw: no result within 3m0s"
 	failed.Values = slices.DeleteFunc(failed.Values, func(v study.Value) bool { return v.Test == "ib_write_bw" })
-	// Another run was disturbed and repeated.
 	disturbed := d.Runs[40]
 	disturbed.Before = &study.HostState{At: disturbed.Started, BootID: "b", CPUs: 8, Loop: 13.4}
 	disturbed.Status, disturbed.Error = study.StatusDisturbed, "something else on the host used 1.20 CPUs"
@@ -207,7 +205,7 @@ func hostileDocument(t testing.TB) *study.Document {
 		}
 		return s + hostile
 	})
-	// Cells are identified by their text, so it must be poisoned as study builds it: level by level.
+	// A cell's text is poisoned as study builds it: level by level.
 	for i := range poisoned.Result.Series {
 		poisoned.Result.Series[i].Cell = poisoned.Data.Spec.CellText(poisoned.Data.Spec.Cells()[i%4])
 	}

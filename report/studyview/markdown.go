@@ -18,20 +18,18 @@ var markdownText string
 
 var markdownTemplate = show.MarkdownTemplate(markdownText, nil)
 
-// A markdownPage is the data of the template for Markdown.
 type markdownPage struct {
 	view
-	Emulated                      string // what emulated figures do not say; empty if nothing is emulated
+	Emulated                      string // empty unless emulated
 	ComparisonTable, ControlTable show.MarkdownTable
 	FailureTable, MadeTable       show.MarkdownTable
 	Scripts                       []script
-	Origin                        string // version that recorded the study, and time of the report
+	Origin                        string // version, and time of the report
 }
 
-// A script has the commands of a test, in the order in which they have to be started.
 type script struct{ Name, Lines string }
 
-// Markdown writes the study for a page of a repository: the texts of the page in the same order, without pictures.
+// Markdown writes the texts of the page for a repository, without pictures.
 func Markdown(w io.Writer, d *study.Document) error {
 	src, err := newSource(d, words.Visible, show.Unit)
 	if err != nil {
@@ -59,7 +57,7 @@ func (t comparisonTable) markdown() show.MarkdownTable {
 	out := show.MarkdownTable{Heads: []string{"factor", "A", "B", "at", "metric", "value at A>", "value at B>",
 		"effect of B (interval)", "p>", "verdict"}}
 	for _, r := range t.Rows {
-		// Use only the word, because not every Markdown renderer keeps signs and colours.
+		// Not every renderer keeps signs and colours.
 		verdict := r.Verdict.Word
 		if len(r.Confounded) > 0 {
 			verdict += " (confounded)"
@@ -75,7 +73,6 @@ func failureTable(all []failureRow) show.MarkdownTable {
 		func(f failureRow) []string { return []string{f.Cell, f.Failed, f.Tried, f.Error} })}
 }
 
-// madeTable returns how the study was made, the checks of its lab, and its environment.
 func (src *source) madeTable(v view) show.MarkdownTable {
 	all := slices.Clone(v.Made)
 	if src.Lab != nil {

@@ -16,8 +16,8 @@ import (
 
 const oppositeTitle = "Why this is the opposite of what is published."
 
-// opposite explains why pinning or isolation costs in this study although published measurements show a benefit: the
-// pinned nodes have fewer CPUs than permanently busy threads. It returns "" if that does not apply.
+// opposite explains why pinning or isolation costs here although published measurements show a benefit: the pinned
+// nodes have fewer CPUs than permanently busy threads. It returns "" otherwise.
 func (src *source) opposite() string {
 	worse := make(map[string]bool) // by test
 	for i := range src.Result.Comparisons {
@@ -29,7 +29,7 @@ func (src *source) opposite() string {
 	if len(worse) == 0 || src.Lab == nil {
 		return ""
 	}
-	// Only emulated nodes have protected CPUs, because they are pinned without a plan.
+	// Emulated nodes are pinned without a plan.
 	var all, protected topology.CPUSet
 	for _, f := range src.Environment {
 		set, err := topology.ParseCPUSet(f.Value)
@@ -65,7 +65,7 @@ func pins(c *study.Comparison) bool {
 	return strings.Contains(c.Factor, study.FactorPlacement) && strings.Contains(c.B, "pin")
 }
 
-// published describes the largest published effect of isolated CPUs on any of the tests, or returns "".
+// published returns the largest effect of isolated CPUs on the tests, or "".
 func (src *source) published(tests map[string]bool) string {
 	most, said := 1.0, ""
 	for _, d := range recommend.Documents() {

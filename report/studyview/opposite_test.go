@@ -10,7 +10,7 @@ import (
 	"github.com/rackless/rackless/study/stats"
 )
 
-// A study on few CPUs explains in every output why it is the opposite of published results. Other studies do not.
+// Only a study on few CPUs explains it, in every output.
 func TestWhyFewCPUsGiveTheOpposite(t *testing.T) {
 	t.Parallel()
 	few := func() *study.Document {
@@ -75,7 +75,7 @@ func TestWhyFewCPUsGiveTheOpposite(t *testing.T) {
 	}
 }
 
-// Messages of other programs are folded in tables of failures and runs.
+// Tables of failures and runs fold foreign messages.
 func TestPagesFoldForeignMessages(t *testing.T) {
 	t.Parallel()
 	const assertion = "the node ended: qemu-system-x86_64: ../hw/core/cpu.c:12: reset: Assertion `0' failed"

@@ -30,20 +30,19 @@ var pageCSS string
 //go:embed page.js
 var pageScript string
 
-// pageTemplate escapes every field for its context. Only the style sheet and the script are inserted unchanged.
+// pageTemplate inserts only style sheet and script unchanged.
 var pageTemplate = sync.OnceValue(func() *template.Template {
 	return template.Must(template.New("page.html").Parse(pageHTML + chart.Template))
 })
 
-// Limits of a page. Browsers become slow beyond them, and reject longer data URLs.
+// Browsers become slow beyond these, and reject longer data URLs.
 const (
 	maxPageRuns = 2000
 	maxPageCSV  = 1 << 20
-	maxWords    = 6 // sentences of the summary before the rest is folded
+	maxWords    = 6 // before the rest is folded
 )
 
-// Page writes the study as one self-contained HTML page. Its content security policy forbids loading anything, and
-// allows only the page's own style sheet and script.
+// Page writes the study as one self-contained HTML page. Its content security policy forbids loading anything.
 func Page(w io.Writer, d *study.Document) error {
 	src, err := newSource(d, words.Visible, show.Unit)
 	if err != nil {
@@ -60,37 +59,35 @@ func Page(w io.Writer, d *study.Document) error {
 type page struct {
 	show.Head
 	view
-	MoreWords              []string // sentences of the summary that are folded
+	MoreWords              []string // folded
 	MoreWordsTitle         string
 	ConfoundsTitle         string // empty if there are none
 	FailedText             string // empty if no run failed
 	Key                    []keyItem
 	Forests, Dots, Latency []chart.Chart
-	Scaling                []chart.Chart // if the number of nodes is a factor
+	Scaling                []chart.Chart // if nodes are a factor
 	TimeLines              []chart.Chart
-	Parts                  *report.Parts // nil if the lab was not recorded
+	Parts                  *report.Parts // nil if not recorded
 	Images                 bool          // Parts has some
-	Factors, Figures       []string      // heads of the table of runs
+	Factors, Figures       []string      // heads of runs
 	Runs                   []runRow
 	RunsTitle              string
-	CSV                    template.URL // empty if it would be too long
+	CSV                    template.URL // empty if too long
 	CSVName, CSVSize       string
 }
 
-// A keyItem explains the sign and the colour of a verdict.
 type keyItem struct {
 	verdict
 	Text string
 }
 
-// keyItems returns the key to the verdicts in the pictures.
 func keyItems() []keyItem {
 	return []keyItem{{verdicts[stats.Better], "better"}, {verdicts[stats.Worse], "worse"},
 		{verdicts[stats.Equivalent], "equivalent: no difference that matters"},
 		{verdicts[stats.Undecided], "undecided: the runs do not tell"}}
 }
 
-// A runRow is a run with its figures, in the order of page.Figures.
+// A runRow is in the order of page.Figures.
 type runRow struct {
 	Run                   int64
 	Block, Place, Attempt int
@@ -100,16 +97,15 @@ type runRow struct {
 	Error                 message
 }
 
-// A levelCell is the level of a factor.
 type levelCell struct {
 	Text string
 	Long bool // it needs a wide column
 }
 
-// A figureCell is a figure as shown and as its exact value. Both are empty if the run has none.
+// Both are empty if the run has none.
 type figureCell struct{ Text, Value string }
 
-// page collects the content of the page. d is the document before cleaning.
+// d is not cleaned.
 func (src *source) page(d *study.Document) (*page, error) {
 	p := &page{Head: show.NewHead(show.Style+show.SortStyle+pageCSS, show.SortScript+pageScript), view: src.view(),
 		Key: keyItems(), Forests: src.forests(), Scaling: src.scaling(), Dots: src.dots(),
@@ -124,8 +120,7 @@ func (src *source) page(d *study.Document) (*page, error) {
 	if n := len(p.Confounds); n > 0 {
 		p.ConfoundsTitle = words.Count(n, "thing") + " that may have fooled the study"
 	}
-	// A study's lab is shown as in the report of a measurement, from the survey before the first run, which has no
-	// figures.
+	// From the survey before the first run, without figures.
 	if src.Lab != nil {
 		parts, err := report.PartsOf(*src.Lab)
 		if err != nil {
@@ -134,9 +129,9 @@ func (src *source) page(d *study.Document) (*page, error) {
 		p.Parts, p.Images = &parts, parts.Machine != ""
 	}
 	src.runs(p)
-	// Studies may have millions of figures, so the CSV is abandoned as soon as it is too long.
+	// A CSV of millions of figures is abandoned when too long.
 	b := &short{left: maxPageCSV}
-	switch err := CSV(b, d); { // uncleaned, because the CSV is for programs
+	switch err := CSV(b, d); { // uncleaned, for programs
 	case errors.Is(err, errTooLong):
 		p.CSVSize = "more than " + show.Size(maxPageCSV)
 	case err != nil:
@@ -148,7 +143,6 @@ func (src *source) page(d *study.Document) (*page, error) {
 	return p, nil
 }
 
-// errTooLong stops writing a CSV that is too long for a data URL.
 var errTooLong = errors.New("too long for a page")
 
 type short struct {
@@ -163,7 +157,6 @@ func (s *short) Write(p []byte) (int, error) {
 	return s.Buffer.Write(p)
 }
 
-// unsafeInNames matches characters that are not safe in file names on every system.
 var unsafeInNames = regexp.MustCompile(`[^A-Za-z0-9_-]`)
 
 func fileName(s string) string {
@@ -171,17 +164,16 @@ func fileName(s string) string {
 	return s[:min(len(s), 60)]
 }
 
-// runs fills the table of runs: a row for each run, a column for each metric.
 func (src *source) runs(p *page) {
 	p.Factors = lists.Map(src.Data.Spec.Factors, func(f study.Factor) string { return f.Name })
 	runs := src.Data.Runs
 	p.RunsTitle = fmt.Sprintf("Table of %d runs", min(len(runs), maxPageRuns))
-	// Show the first runs. The time line has all runs, and CSV and JSON have their figures.
+	// The time line has all runs, CSV and JSON their figures.
 	if len(runs) > maxPageRuns {
 		p.RunsTitle += fmt.Sprintf("; %d more are left out", len(runs)-maxPageRuns)
 		runs = runs[:maxPageRuns]
 	}
-	// Columns are in order of first appearance, because runs of one study may have different metrics.
+	// Runs of one study may have different metrics.
 	column := map[study.Quantity]int{}
 	for i := range runs {
 		o := &runs[i]
@@ -191,7 +183,7 @@ func (src *source) runs(p *page) {
 		for _, f := range p.Factors {
 			row.Levels = append(row.Levels, levelCell{o.Cell[f], long(o.Cell[f])})
 		}
-		// Show the last figure of each metric, because a run may have several.
+		// A run may have several; the last is shown.
 		for _, x := range o.Values {
 			m := x.Quantity()
 			k, ok := column[m]

@@ -26,8 +26,7 @@ func pageOf(t *testing.T, d *study.Document) string {
 	return string(written(t, func(b *bytes.Buffer) error { return Page(b, d) }))
 }
 
-// aaDocument compares a level with itself, in too few blocks for an interval. It has a control that moved and one
-// comparison without a partner.
+// aaDocument has too few blocks for an interval, a control that moved and a comparison without a partner.
 func aaDocument(t *testing.T) *study.Document {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(1, 1))
@@ -59,7 +58,7 @@ func TestPagesAreWellFormed(t *testing.T) {
 				t.Errorf("%s: a link leads to %q, which is not there", name, m[1])
 			}
 		}
-		// Style sheet and script are not XML, and HTML allows elements without an end.
+		// Style and script are not XML, and HTML elements need no end.
 		page = regexp.MustCompile(`(?s)<(style|script)>.*?</(style|script)>`).ReplaceAllString(page, "")
 		page = regexp.MustCompile(`<(meta|br|img)\b([^>]*)>`).ReplaceAllString(page, "<$1$2/>")
 		page = strings.NewReplacer("<!DOCTYPE html>", "", " open>", ">").Replace(page)
@@ -185,7 +184,7 @@ func TestALargeStudyMakesAPageThatCanBeOpened(t *testing.T) {
 	d := simulate(t, "name: large\nlab: pair.yaml\nfactors:\n  placement: [default, pin]\n  contention: [idle, "+
 		"\"cpu:1\", \"cpu:2\", \"cpu:3\"]\nmeasure: [{test: iperf3, metrics: [throughput]}]\nblocks: 300\n",
 		func(map[string]string, string, string) (float64, float64) { return 9, 0.1 })
-	d.Spec.Name = strings.Repeat("large", 20) // every line of the CSV contains it
+	d.Spec.Name = strings.Repeat("large", 20) // in every line of the CSV
 	page := pageOf(t, document(t, d))
 	if len(page) > 6<<20 {
 		t.Errorf("the page has %d bytes", len(page))
@@ -223,8 +222,7 @@ func TestLinesKeepEveryLetter(t *testing.T) {
 	}
 }
 
-// All axes of the page enclose their values, have their ticks in order between the ends, and labels that do not
-// overlap.
+// Axes enclose their values, with ticks in order and labels that do not overlap.
 func TestAxesHoldTheirValues(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

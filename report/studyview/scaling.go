@@ -15,8 +15,7 @@ import (
 	"github.com/rackless/rackless/study/stats"
 )
 
-// A scale holds the figures of one metric by number of nodes, for one message size and equal levels of the other
-// factors.
+// A scale is one metric by number of nodes, for one size and equal other levels.
 type scale struct {
 	study.Quantity
 	rest   string // levels of the other factors
@@ -30,8 +29,7 @@ func (s *scale) name() string {
 	return strings.TrimSuffix(show.Size(s.Bytes)+", "+s.rest, ", ")
 }
 
-// scaling draws how figures change with the number of nodes, if that is a factor: a chart for each metric of a test,
-// with the medians of the runs and their intervals.
+// scaling draws medians and intervals by number of nodes, if that is a factor.
 func (src *source) scaling() []chart.Chart {
 	var out []chart.Chart
 	by := src.scales()
@@ -92,7 +90,7 @@ func (src *source) scales() (by group.By[string, *scale]) {
 	return by
 }
 
-// scalingPoint returns the median of a cell's runs with its interval, or with their range if there are too few runs.
+// scalingPoint has the range if there are too few runs for an interval.
 func (src *source) scalingPoint(nodes int, s *study.Series) chart.Point {
 	p := chart.Point{X: float64(nodes), Y: s.Median, Low: s.Low, High: s.High, Value: show.Exact(s.Median),
 		Bytes: s.Bytes}

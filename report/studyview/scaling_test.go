@@ -57,7 +57,7 @@ func TestFiguresAreDrawnOverTheNumberOfNodes(t *testing.T) {
 		lines int
 	}{{"mpi_alltoall: collective time", 4}, {"lammps: step rate", 2}} {
 		c := charts[i]
-		// Each line occurs twice: in the legend and in the plot. Six runs are enough for an interval.
+		// In the legend and in the plot. Six runs are enough for an interval.
 		if c.Title != want.title || count(c, "line") != 2*want.lines || count(c, "pt") != 4*want.lines ||
 			count(c, "whisker") != 4*want.lines {
 			t.Errorf("%s: %d lines, %d marks, %d whiskers", c.Title, count(c, "line"), count(c, "pt"),
@@ -73,7 +73,7 @@ func TestFiguresAreDrawnOverTheNumberOfNodes(t *testing.T) {
 			titles = append(titles, s.Title)
 		}
 	}
-	// Points are in the order of the number of nodes, which is not the order of the file.
+	// Not in the order of the file.
 	if all := strings.Join(titles, "\n"); !strings.Contains(titles[1], "4 nodes: ") ||
 		!strings.Contains(titles[3], "16 nodes: ") || !strings.Contains(all, "95% interval of the median of 6 runs") {
 		t.Error(all)

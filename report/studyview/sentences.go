@@ -18,7 +18,7 @@ func (src *source) heading() string { return cmp.Or(src.Result.Question, "Study 
 func (src *source) tally() string {
 	var parts []string
 	all := src.Result.Comparisons
-	// Keep this order, so that the sentence reads alike in every study.
+	// The sentence reads alike in every study.
 	for _, word := range []string{"better", "worse", "equivalent", "undecided", "not compared"} {
 		n := 0
 		for i := range all {
@@ -58,7 +58,7 @@ func (src *source) counts() string {
 
 func durationText(d time.Duration) string {
 	switch minutes := int(d.Round(time.Minute) / time.Minute); {
-	// Each unit extends a little past the next one, because rounding 95 s to "2 min" would lose too much.
+	// Rounding 95 s to "2 min" would lose too much.
 	case d < 100*time.Second:
 		return fmt.Sprintf("%.0f s", d.Seconds())
 	case minutes < 100:
@@ -79,7 +79,7 @@ func (src *source) rule() string {
 	return s
 }
 
-// nameOf names a compared quantity, such as "ib_write_bw, 64 KiB: bw average".
+// "ib_write_bw, 64 KiB: bw average"
 func nameOf(q study.Quantity) string {
 	name := q.Test
 	if q.Bytes > 0 {
@@ -88,22 +88,21 @@ func nameOf(q study.Quantity) string {
 	return name + ": " + strings.ReplaceAll(q.Metric, "_", " ")
 }
 
-// levels names the compared levels, such as "placement: pin against default".
+// "placement: pin against default"
 func levels(c *study.Comparison) string { return fmt.Sprintf("%s: %s against %s", c.Factor, c.B, c.A) }
 
 func pText(c *study.Comparison) string {
 	switch {
 	case c.Judged == nil:
 		return "–"
-	// Below this, the digits only reflect the number of runs.
+	// Smaller digits only reflect the number of runs.
 	case c.Judged.P < 0.0001:
 		return "<0.0001"
 	}
 	return show.Short(c.Judged.P)
 }
 
-// remarks returns remarks on a comparison beside its verdict. Confounding is not included, because it is shown with
-// the verdict everywhere.
+// remarks omits confounding, which is shown with the verdict.
 func remarks(c *study.Comparison) []string {
 	var out []string
 	switch {
@@ -129,8 +128,7 @@ func notes(all []study.Comparison) []string {
 	var out []string
 	for _, r := range of.Keys {
 		c := of.Of(r)[0]
-		// A remark that applies to several comparisons is printed once, because a list of forty equal lines would
-		// hide a different one.
+		// Forty equal lines would hide a different one.
 		who := fmt.Sprintf("%s, %s %s", nameOf(c.Quantity), c.Factor, c.B)
 		switch n := len(of.Of(r)); {
 		case n > 1:
@@ -175,7 +173,7 @@ func (src *source) made() []setting {
 	}
 	order := fmt.Sprintf("blocks of %s, twice each, in random order and the same order backwards; seed %d",
 		words.Count(len(s.Cells()), "cell")+" ("+design+")", s.Seed)
-	// Blocks protect against drift only if the runs were made as blocks, which is not true for imported runs.
+	// Imported runs were not made as blocks, which protect against drift.
 	if s.Imported != "" {
 		order = fmt.Sprintf("not known: imported (%s); blocks are the numbers of repeats", s.Imported)
 	}

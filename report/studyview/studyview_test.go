@@ -52,12 +52,11 @@ func TestEveryOutputIsAsItWas(t *testing.T) {
 			"csv":          func(b *bytes.Buffer) error { return CSV(b, d) },
 		} {
 			if name == "long" && file == "csv" {
-				continue // the other document shows the form
+				continue
 			}
 			golden.Check(t, "testdata/"+name+"."+file, written(t, write))
 		}
 	}
-	// A small study shows the form of the JSON.
 	golden.Check(t, "testdata/aa.json", written(t, func(b *bytes.Buffer) error {
 		return Encode(b, show.JSON, aaDocument(t))
 	}))

@@ -12,8 +12,7 @@ import (
 	"github.com/rackless/rackless/study"
 )
 
-// Text writes the study for a terminal: the conclusions in words, then the comparisons and everything that weakens
-// them. Names and messages from outside cannot control the terminal.
+// Text writes the study for a terminal. Names and messages from outside cannot control it.
 func Text(w io.Writer, d *study.Document, o Options) error {
 	src, err := newSource(d, words.Printable, func(u string) string { return u })
 	if err != nil {
@@ -53,8 +52,7 @@ func (t terminal) study(v view) {
 		t.comparisons(v.Controls)
 	}
 	t.Title("What could have fooled this study")
-	// Unlike the page, a terminal omits the list of checks if any of them found something, so that the finding does
-	// not scroll away.
+	// A finding must not scroll away.
 	if len(v.Confounds) == 0 {
 		t.Wrap("  ", "  ", "none of what was looked for was found; looked for:")
 		t.list("  - ", v.LookedFor)
@@ -68,7 +66,7 @@ func (t terminal) study(v view) {
 	}
 	if v.Repeat != "" {
 		t.Title("To repeat it")
-		fmt.Fprintln(t, "  "+v.Repeat) // not wrapped, so that it can be copied
+		fmt.Fprintln(t, "  "+v.Repeat) // not wrapped, to be copied
 	}
 }
 
@@ -78,7 +76,7 @@ func (t terminal) list(first string, all []string, colors ...text.Color) {
 	}
 }
 
-// A column is a column of the table of comparisons. Its texts are wrapped to at most Most.
+// Texts wrap to at most Most.
 type column struct {
 	Head        string
 	Most, width int
@@ -91,8 +89,7 @@ const (
 	effectColumn = 3
 )
 
-// comparisons prints a table, with its rows grouped below the compared levels, because several metrics of a pairing
-// are read together.
+// Several metrics of a pairing are read together.
 func (t terminal) comparisons(all comparisonTable) {
 	rows := make([][]string, len(all.Rows))
 	for i, r := range all.Rows {
@@ -112,8 +109,7 @@ func (t terminal) comparisons(all comparisonTable) {
 			rows[i][k] = fold(rows[i][k], columns[k].width)
 		}
 		rows[i][len(columns)-1] = t.Colored(rows[i][len(columns)-1], r.Verdict.Color)
-		// Lay out each row separately, because headings stand between the rows. The padded heads give all rows the
-		// same column widths.
+		// Padded heads give all rows the same widths.
 		for _, l := range show.Lines(heads, rows[i:i+1])[len(head):] {
 			t.Line(l)
 		}
@@ -127,7 +123,6 @@ func (t terminal) comparisons(all comparisonTable) {
 	}
 }
 
-// headsOf returns the heads of columns, each padded to the full width of its column.
 func headsOf(columns []column) []show.Column {
 	heads := make([]show.Column, len(columns))
 	for i, c := range columns {
@@ -144,7 +139,6 @@ func headsOf(columns []column) []show.Column {
 	return heads
 }
 
-// columnsOf returns the columns of the table of comparisons, as wide as their texts need and the width allows.
 func columnsOf(rows [][]string, width int) []column {
 	columns := []column{{Head: "metric, unit", Most: 44}, {Head: "A", Most: 14, Right: true},
 		{Head: "B", Most: 14, Right: true}, {Head: "effect (interval)", Most: 40}, {Head: "p", Most: 9, Right: true},
@@ -158,7 +152,7 @@ func columnsOf(rows [][]string, width int) []column {
 		}
 		total += c.width + columnGap
 	}
-	// Shrink the effect first, which can wrap before its interval, and then the metric.
+	// The effect can wrap before its interval.
 	interval := 16
 	for _, r := range rows {
 		_, s, _ := strings.Cut(r[effectColumn], " (")
@@ -174,7 +168,7 @@ func columnsOf(rows [][]string, width int) []column {
 	return columns
 }
 
-// fold breaks text before an interval if it does not fit on one line, and otherwise at spaces.
+// fold breaks before an interval, or else at spaces.
 func fold(s string, width int) string {
 	if text.StringWidth(s) <= width {
 		return s

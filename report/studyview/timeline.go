@@ -12,11 +12,10 @@ import (
 	"github.com/rackless/rackless/study"
 )
 
-// wideWidth is the width of a chart that fills a row of a large screen.
+// wideWidth fills a row of a large screen.
 const wideWidth = 1200
 
-// timeLines draws the runs in the order in which they were made, once for narrow and once for wide screens. It
-// returns nil for imported runs, whose order is unknown.
+// timeLines returns nil for imported runs, whose order is unknown.
 func (src *source) timeLines() []chart.Chart {
 	if len(src.Data.Runs) == 0 || src.Data.Spec.Imported != "" {
 		return nil
@@ -25,16 +24,14 @@ func (src *source) timeLines() []chart.Chart {
 		src.timeLine("time-wide", "wide", wideWidth)}
 }
 
-// dotSize returns the radius of a run's dot. Neighbours do not touch unless there are too many runs.
+// Neighbouring dots do not touch unless there are too many runs.
 func dotSize(x chart.Axis) float64 { return min(3.2, max(1, (x.At(1)-x.At(0))*0.42)) }
 
-// timeLine draws a row for each cell and a position for each run. Cells that are not in the plan, for example from an
-// earlier version of the study, get rows at the bottom.
+// Cells outside the plan, as of an earlier version of the study, get rows at the bottom.
 func (src *source) timeLine(id, class string, width int) chart.Chart {
 	runs := src.Data.Runs
 	c := canvas{chart.New(id, "Time line of the runs", width)}
 	c.Class = class
-	// Runs are equally spaced, whatever their duration.
 	x := chart.Axis{Hi: float64(len(runs)), From: chart.Inset, To: float64(width - chart.Inset)}
 	c.statuses()
 	cells := src.Data.Spec.CellTexts()
@@ -51,9 +48,9 @@ func (src *source) timeLine(id, class string, width int) chart.Chart {
 		var others []int
 		for i, o := range runs {
 			switch {
-			// The run is in another row at the same position, so that readers see how the cells alternated.
+			// Readers see how the cells alternated.
 			case rows[i] != cell:
-			case o.Status == study.StatusDone: // one path for all, because there may be thousands
+			case o.Status == study.StatusDone: // one path, because there may be thousands
 				done.WriteString(chart.Circle(x.At(float64(i)+0.5), middle, dotSize(x)))
 			default:
 				others = append(others, i)
@@ -91,12 +88,12 @@ func (c canvas) statuses() {
 	c.Y += 6
 }
 
-// run draws a run: a dot if it was done, a cross if it failed, a triangle if it was disturbed.
+// run draws a dot, a cross if failed, a triangle if disturbed.
 func (c canvas) run(status string, x, y, size float64, title string) {
 	switch status {
 	case study.StatusDone:
 		c.Path("done", chart.Circle(x, y, size), title)
-	// Shapes differ in addition to colours, for printed pages and colour-blind readers.
+	// Shapes are for print and colour-blind readers.
 	case study.StatusDisturbed:
 		c.Path("disturbed", chart.Path("M%s %sl%s %sh-%sz", x, y-size-1, size+1, 2*size+1, 2*size+2), title)
 	default:
@@ -140,8 +137,7 @@ func (c canvas) blockLabels(runs []study.Observation, x chart.Axis) {
 
 const floorHeight = 80
 
-// floor draws how long the same piece of arithmetic took before each run. Changes in it affect every figure and are
-// not due to any factor.
+// Changes of the floor affect every figure and are not due to any factor.
 func (c canvas) floor(runs []study.Observation, x chart.Axis) {
 	var all []float64
 	for _, o := range runs {
@@ -152,14 +148,14 @@ func (c canvas) floor(runs []study.Observation, x chart.Axis) {
 	if len(all) == 0 {
 		return
 	}
-	// Use the median, which a few disturbed runs do not move. Package study judges runs by the same limit.
+	// A few disturbed runs do not move the median. Package study has the same limit.
 	usual := slices.Sorted(slices.Values(all))[len(all)/2]
 	limit := usual * (1 + study.MaxLoop)
 	c.Y += 10
 	c.Paragraph("", chart.TextFont, "Noise floor: time of a fixed piece of arithmetic before each run, ms")
 	top := c.Y + 4
 	lowest, highest := slices.Min(all), slices.Max(all)
-	// The limit is always in the plot, so that a quiet machine looks quiet.
+	// With the limit in the plot, a quiet machine looks quiet.
 	pad := 0.08 * (max(highest, limit) - lowest)
 	y := chart.Axis{Lo: lowest - pad, Hi: max(highest, limit) + pad, From: top + floorHeight, To: top}
 	c.Rect("ground", x.From-14, top, x.To-x.From+28, floorHeight, "")

@@ -21,11 +21,11 @@ const Schema = "rackless/study/v1"
 
 // Options describe the terminal.
 type Options struct {
-	Color bool // use colours; the caller decides, for instance by NO_COLOR
-	Width int  // columns, at least 60; 0 means 100; sentences are wrapped to it, tables need 80
+	Color bool // the caller decides, as by NO_COLOR
+	Width int  // at least 60; 0 means 100; tables need 80
 }
 
-// A source is a document with safe texts, and the spelling of units. Views and charts are made of it.
+// A source is a document with safe texts.
 type source struct {
 	*study.Document
 	unit func(string) string
@@ -38,7 +38,6 @@ func newSource(d *study.Document, clean, unit func(string) string) (*source, err
 	return &source{show.Clean(d, clean), unit}, nil
 }
 
-// checkDocument refuses a document that misses what every output needs.
 func checkDocument(d *study.Document) error {
 	if d == nil || d.Result == nil || d.Data == nil || d.Data.Spec == nil {
 		return errors.New("show a study: the document needs a result and the data that it is of")
@@ -46,22 +45,22 @@ func checkDocument(d *study.Document) error {
 	return nil
 }
 
-// A view holds what all outputs for people show of a study. They walk it and decide nothing about the study.
+// Outputs walk a view and decide nothing about the study.
 type view struct {
 	Study, Heading        string
 	Banner                string // empty if nothing is emulated
 	Words                 []string
 	OppositeTitle         string
-	Opposite              string // empty if it does not apply
+	Opposite              string // or empty
 	Tally, Counts, Rule   string
 	Comparisons, Controls comparisonTable
 	Confounds, LookedFor  []string
 	Failures              []failureRow
 	Made                  []setting
-	Repeat                string // empty if the command is unknown
+	Repeat                string // or empty
 	Environment           []study.Fact
 	Commands              []study.Command
-	Rackless, Generated   string // version, which may be empty, and time of the report
+	Rackless, Generated   string // version, if known, and time of the report
 }
 
 const (
@@ -84,16 +83,14 @@ func (src *source) view() view {
 	return v
 }
 
-// A comparisonTable has the comparisons of a study, or those of its controls.
 type comparisonTable struct {
 	Count      string // of its rows, in words
 	Rows       []comparisonRow
-	Confounded []string // a sentence for each reason that a comparison is confounded
+	Confounded []string // a sentence for each reason
 	NotesCount string
 	Notes      []string
 }
 
-// A comparisonRow is a comparison of level B of a factor with level A.
 type comparisonRow struct {
 	Factor, A, B, Where string
 	Levels              string // B against A
@@ -104,18 +101,18 @@ type comparisonRow struct {
 	EffectText, PText   string
 	Verdict             verdict
 	Confounded          []string
-	Heading             string // above the row if rows are grouped; empty if the row before has the same
+	Heading             string // of a group, in its first row
 
-	// Exact values for sorting, empty if unknown.
+	// Exact values for sorting, or empty.
 	AValue, BValue, EffectValue, PValue string
-	LongFactor, LongLevels, LongWhere   bool // the text needs a wide column
+	LongFactor, LongLevels, LongWhere   bool // need a wide column
 }
 
-// A verdict is the display of a comparison's verdict. Its sign or its colour alone identifies it.
+// Its sign or its colour alone identifies a verdict.
 type verdict struct {
 	Class, Sign, Word string
-	Color             text.Color // of a terminal; 0 for none
-	Rank              int        // for sorting: effects are above missing effects
+	Color             text.Color // 0 for none
+	Rank              int        // effects are above missing ones
 }
 
 var verdicts = map[stats.Verdict]verdict{
@@ -125,8 +122,7 @@ var verdicts = map[stats.Verdict]verdict{
 	stats.Undecided:  {"undecided", "?", "undecided", 0, 3},
 }
 
-// verdictOf returns the verdict of a comparison. An unknown one from a later version is shown by its word, with the
-// style of undecided.
+// verdictOf shows an unknown one, of a later version, by its word.
 func verdictOf(c *study.Comparison) verdict {
 	if c.Judged == nil {
 		return verdict{Class: "none", Sign: "–", Word: "not compared", Rank: len(verdicts)}
@@ -186,7 +182,6 @@ func (src *source) comparisonRow(c *study.Comparison) comparisonRow {
 	return row
 }
 
-// withUnit adds a unit to a text, unless it is empty.
 func withUnit(s, sep, unit string) string {
 	if unit == "" {
 		return s
@@ -194,12 +189,11 @@ func withUnit(s, sep, unit string) string {
 	return s + sep + unit
 }
 
-// A failureRow is a cell in which runs failed.
 type failureRow struct {
 	Cell, Failed, Tried string
 	Error               string // the last one
 	Message             message
-	Text                string // all of it in one sentence
+	Text                string // in one sentence
 }
 
 func newFailureRow(f study.Failure) failureRow {
@@ -208,7 +202,6 @@ func newFailureRow(f study.Failure) failureRow {
 			f.Tried, f.Error)}
 }
 
-// A message is an error in a cell of a table.
 type message struct {
 	words.Message
 	Long bool // it needs a wide column
@@ -216,15 +209,13 @@ type message struct {
 
 func newMessage(s string) message { return message{words.Fold(s), long(s)} }
 
-// long reports whether a text needs a wide column, so that it does not wrap at every word.
+// long texts would wrap at every word.
 func long(s string) bool { return utf8.RuneCountInString(s) > 24 }
 
-// A setting is a line about how a study was made.
 type setting struct{ Name, Value string }
 
 // Write writes an analysed study in a format: md, json, yaml, csv, html, or text. The options apply to text.
 func Write(w io.Writer, format string, doc *study.Document, o Options) error {
-	// All formats use the same document, so that they agree.
 	switch format {
 	case "md":
 		return Markdown(w, doc)

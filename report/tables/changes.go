@@ -18,7 +18,7 @@ const (
 	RollbackSchema = "rackless/rollback/v1"
 )
 
-// A Step is one step in the JSON of prepare and rollback. See docs/json.md.
+// A Step is in the JSON of prepare and rollback. See docs/json.md.
 type Step struct {
 	Kind    string        `json:"kind"`
 	Subject string        `json:"subject"`
@@ -30,17 +30,17 @@ type Step struct {
 	Error   string        `json:"error,omitempty"`
 }
 
-// A DoneStep is a step that was applied or undone.
+// A DoneStep was applied or undone.
 type DoneStep struct {
 	Step
-	// Changed lists values that rollback left alone because they were changed after prepare.
+	// Changed values were left alone by rollback, because they changed after prepare.
 	Changed []change.Changed `json:"changed_since,omitempty"`
 }
 
 // A SurveyStep is a step in the JSON of prepare --dry-run.
 type SurveyStep struct {
 	Step
-	// Commands are the shell commands that have the same effect as the step.
+	// Commands have the effect of the step.
 	Commands []string `json:"commands,omitempty"`
 }
 
@@ -48,8 +48,8 @@ type SurveyStep struct {
 type Prepare struct {
 	Schema string     `json:"schema"`
 	Lab    string     `json:"lab"`
-	DryRun bool       `json:"dry_run"`      // always false; a dry run prints a [Survey]
-	Reboot bool       `json:"needs_reboot"` // the host needs a reboot to match the plan
+	DryRun bool       `json:"dry_run"`      // false; a dry run prints a [Survey]
+	Reboot bool       `json:"needs_reboot"` // to match the plan
 	Steps  []DoneStep `json:"steps"`
 }
 
@@ -66,7 +66,7 @@ type Survey struct {
 type Rollback struct {
 	Schema string     `json:"schema"`
 	DryRun bool       `json:"dry_run"`
-	Reboot bool       `json:"needs_reboot"` // the kernel still runs with the removed arguments
+	Reboot bool       `json:"needs_reboot"` // removed arguments are still in force
 	Steps  []DoneStep `json:"steps"`
 }
 
@@ -79,7 +79,7 @@ func Steps(results []change.Result) []DoneStep {
 	return out
 }
 
-// SurveySteps returns the remaining steps and their shell commands in their JSON form.
+// SurveySteps returns remaining steps with shell commands.
 func SurveySteps(survey []change.Result) []SurveyStep {
 	out := make([]SurveyStep, len(survey))
 	for i, r := range survey {
@@ -100,14 +100,14 @@ func step(r change.Result) Step {
 // A StepDetail says how much is printed of a step.
 type StepDetail int
 
-// Levels of detail. Each includes the previous ones.
+// Each level includes the previous ones.
 const (
 	StepNames    StepDetail = iota
 	StepReasons             // the reason and the risk
 	StepCommands            // the equivalent shell commands
 )
 
-// WriteSteps prints steps for people. Those that are in place are counted.
+// WriteSteps prints steps for people. The ones in place are counted.
 func WriteSteps(w io.Writer, results []change.Result, detail StepDetail) {
 	inPlace := 0
 	for i, r := range results {
@@ -130,7 +130,7 @@ func WriteSteps(w io.Writer, results []change.Result, detail StepDetail) {
 		}
 		if detail >= StepCommands {
 			word := "type"
-			for _, line := range r.Commands() { // an empty line may be part of a file's content
+			for _, line := range r.Commands() { // may be part of a file's content
 				fmt.Fprintln(w, strings.TrimRight(fmt.Sprintf("               %-5s %s", word, line), " "))
 				word = ""
 			}
@@ -150,8 +150,8 @@ func writeReason(w io.Writer, word, text string) {
 	}
 }
 
-// StepProgress tells of each step as it ends, and on a terminal of the one that is being made: update-grub and the
-// initial file system take minutes on slow machines.
+// StepProgress tells of each step as it ends, and on a terminal of the present one: update-grub and the initial file
+// system take minutes on slow machines.
 func StepProgress(out io.Writer, seen *steps.Progress, all int) func(change.Result) {
 	n := 0
 	return func(r change.Result) {
@@ -161,7 +161,6 @@ func StepProgress(out io.Writer, seen *steps.Progress, all int) func(change.Resu
 		}
 		seen.End(nil)
 		n++
-		// Steps already in effect are only counted at the end, if at all.
 		if r.Status == change.InPlace {
 			return
 		}

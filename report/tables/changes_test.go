@@ -9,7 +9,7 @@ import (
 	"github.com/rackless/rackless/host/change"
 )
 
-// Each level of detail adds to the output: names, then reasons, then commands.
+// Names, then reasons, then commands.
 func TestStepsShowTheirCommands(t *testing.T) {
 	t.Parallel()
 	op := &change.File{Path: "/etc/x.conf", Data: []byte("a\n\nEOF\n"), Mode: 0o644}

@@ -13,18 +13,17 @@ import (
 	"github.com/rackless/rackless/report/show"
 )
 
-// A FabricSnapshot is what the ports of a switch have counted. As JSON it is what rackless link show prints, see
-// docs/json.md.
+// A FabricSnapshot is the JSON output of rackless link show, see docs/json.md.
 type FabricSnapshot struct {
 	Lab       string       `json:"lab"`
 	At        time.Time    `json:"at"`
-	Started   time.Time    `json:"started"`   // start of the switch and of its counters
-	Addresses int          `json:"addresses"` // MAC addresses learned by the switch
+	Started   time.Time    `json:"started"`   // switch and counters
+	Addresses int          `json:"addresses"` // learned MAC addresses
 	Captures  int          `json:"captures"`  // captures that run
 	Ports     []FabricPort `json:"ports"`
 }
 
-// A FabricPort is one port of the switch. Rx is from the node into the switch, tx from the switch to the node.
+// A FabricPort is a port of the switch. Rx is from the node into the switch.
 type FabricPort struct {
 	Name       string `json:"name"`
 	Connected  bool   `json:"connected"`
@@ -32,20 +31,20 @@ type FabricPort struct {
 	RxBytes    uint64 `json:"rx_bytes"`
 	TxFrames   uint64 `json:"tx_frames"`
 	TxBytes    uint64 `json:"tx_bytes"`
-	RxDrops    uint64 `json:"rx_drops"` // frames from the node that were not forwarded
-	TxDrops    uint64 `json:"tx_drops"` // frames for the node that did not reach it
+	RxDrops    uint64 `json:"rx_drops"` // not forwarded
+	TxDrops    uint64 `json:"tx_drops"` // did not reach the node
 	QueueBytes int    `json:"queue_bytes"`
 	QueuePeak  int    `json:"queue_peak_bytes"`
 	Reconnects uint64 `json:"reconnects"`
 
-	// Link to the node, omitted if unimpaired, and the effects of its impairments.
+	// omitted if unimpaired
 	Link       fabric.Link `json:"link,omitzero"`
 	InFlight   int         `json:"in_flight_bytes"`
-	BufferFull uint64      `json:"buffer_full"` // BufferFull and Lost are part of TxDrops
+	BufferFull uint64      `json:"buffer_full"` // as Lost, part of TxDrops
 	Lost       uint64      `json:"lost"`
 	Reordered  uint64      `json:"reordered"`
 	ECNMarked  uint64      `json:"ecn_marked"`
-	Pauses     uint64      `json:"pauses"` // times that the node was held for a slow PFC receiver
+	Pauses     uint64      `json:"pauses"` // for a slow PFC receiver
 	Paused     float64     `json:"paused_seconds"`
 
 	// Rates since the previous snapshot; absent in the first.
@@ -53,7 +52,7 @@ type FabricPort struct {
 	TxRate *float64 `json:"tx_bits_per_second,omitempty"`
 }
 
-// DescribeFabric reads counters, with the rates since an earlier one if there is one of the same switch.
+// DescribeFabric reads counters, with rates since an earlier snapshot of the same switch.
 func DescribeFabric(name string, c fabric.Counters, before *FabricSnapshot) *FabricSnapshot {
 	out := &FabricSnapshot{Lab: name, At: c.At, Started: c.Started, Addresses: c.Addresses, Captures: c.Captures,
 		Ports: []FabricPort{}}
@@ -69,11 +68,11 @@ func DescribeFabric(name string, c fabric.Counters, before *FabricSnapshot) *Fab
 			QueueBytes: p.QueueBytes, QueuePeak: p.QueuePeak, Link: p.Link, InFlight: p.InFlight,
 			BufferFull: p.Drops.BufferFull, Lost: p.Drops.Lost, Reordered: p.Reordered, ECNMarked: p.ECNMarked,
 			Pauses: p.Pauses, Paused: p.Paused.Seconds()}
-		// The first connection is the start of the node; only later ones are reconnects.
+		// The first connection is no reconnect.
 		if p.Connects > 0 {
 			f.Reconnects = p.Connects - 1
 		}
-		// A port that was removed and added again counts from zero.
+		// A port that was added again counts from zero.
 		if o, ok := was[p.Name]; ok && elapsed > 0 && p.RxBytes >= o.RxBytes && p.TxBytes >= o.TxBytes {
 			rx, tx := 8*float64(p.RxBytes-o.RxBytes)/elapsed, 8*float64(p.TxBytes-o.TxBytes)/elapsed
 			f.RxRate, f.TxRate = &rx, &tx
@@ -83,7 +82,7 @@ func DescribeFabric(name string, c fabric.Counters, before *FabricSnapshot) *Fab
 	return out
 }
 
-// Text returns a table of all ports, and a table of impaired links if there are any.
+// Text returns a table of all ports, and of impaired links.
 func (s *FabricSnapshot) Text() string {
 	text := fabricGrid(s).String()
 	if g := impairedGrid(s.Ports); g != nil {
@@ -92,8 +91,7 @@ func (s *FabricSnapshot) Text() string {
 	return text
 }
 
-// fabricGrid prints exact frame counts, because users compare them, and rounded bytes. It has rate columns if any
-// rate is known.
+// fabricGrid has exact frames, because users compare them, and rounded bytes. Rates have columns if known.
 func fabricGrid(out *FabricSnapshot) *show.Grid {
 	head := []string{"port", "link", "rx frames>", "rx bytes>", "tx frames>", "tx bytes>", "drops>", "queue>"}
 	rates := slices.ContainsFunc(out.Ports, func(p FabricPort) bool { return p.RxRate != nil })
@@ -126,10 +124,10 @@ func fabricGrid(out *FabricSnapshot) *show.Grid {
 	return g
 }
 
-// Links are the links of a lab. They are the JSON output of rackless link set, see docs/json.md.
+// Links are the JSON output of rackless link set, see docs/json.md.
 type Links struct {
 	Lab   string            `json:"lab"`
-	Ports []fabric.PortLink `json:"ports"` // all ports of the lab, in the order of their addition
+	Ports []fabric.PortLink `json:"ports"` // in the order of addition
 }
 
 // DescribeLinks returns the links of c.
@@ -141,7 +139,7 @@ func DescribeLinks(name string, c fabric.Counters) *Links {
 	return out
 }
 
-// Text returns a table with a row for each port. Values have the format of the flags.
+// Text returns a row for each port, in the format of the flags.
 func (l *Links) Text() string {
 	g := show.NewGrid(append(linkHead(), "link")...)
 	for _, p := range l.Ports {
@@ -154,7 +152,7 @@ func (l *Links) Text() string {
 	return g.String()
 }
 
-// linkHead returns the heads of a table of links, named after the flags of rackless link set.
+// linkHead is named after the flags of rackless link set.
 func linkHead() []string {
 	head := []string{"port"}
 	head = append(head, lists.Map(fabric.LinkKeys(), func(key string) string { return key + ">" })...)
@@ -165,7 +163,7 @@ func linkCells(l fabric.Link) []string {
 	var cells []string
 	for _, key := range fabric.LinkKeys() {
 		text := l.Get(key)
-		// Most links have one or two settings, which zeros in all other columns would hide.
+		// Zeros would hide the one or two settings of a link.
 		if text == "0" {
 			text = ""
 		}
@@ -174,11 +172,10 @@ func linkCells(l fabric.Link) []string {
 	return cells
 }
 
-// impairedGrid returns a table of the impaired links and their effects, or nil if there are none. It includes ports
-// with paused senders.
+// impairedGrid may be nil. It includes ports with paused senders.
 func impairedGrid(ports []FabricPort) *show.Grid {
 	g := show.NewGrid(append(linkHead(), "buffer full>", "lost>", "reordered>", "marked>", "held>")...)
-	// A receiver that pauses its senders counts as an impairment, although it is not a setting.
+	// A pausing receiver is no setting.
 	for _, p := range ports {
 		if !p.Link.Impaired() && p.Pauses == 0 {
 			continue

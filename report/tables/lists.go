@@ -20,7 +20,7 @@ func Hosts(hosts []emulate.Item, now time.Time) *show.Grid {
 	g := show.NewGrid("host", "profile", "state", "CPUs>", "nodes>", "memory>", "disk>", "accel", "since", "made",
 		"kept")
 	for _, h := range hosts {
-		// A host that is not kept ends together with the process that created it, so the table names that process.
+		// A host that is not kept ends with the process that created it.
 		since, made, kept := "", "booted", fmt.Sprintf("no, goes with process %d", h.Owner)
 		if h.Booted != nil {
 			since = words.Ago(now.Sub(*h.Booted))
@@ -37,8 +37,7 @@ func Hosts(hosts []emulate.Item, now time.Time) *show.Grid {
 	return g
 }
 
-// Images returns a table with one row for each image followed by its templates, and then the templates without an
-// image.
+// Images returns images with their templates, then templates without an image.
 func Images(out images.Listing, now time.Time) *show.Grid {
 	g := show.NewGrid("key", "what", "state", "kernel", "shape", "size>", "made")
 	age := func(t *time.Time) string {
@@ -56,7 +55,7 @@ func Images(out images.Listing, now time.Time) *show.Grid {
 		g.Add("  "+t.Key, "template", t.State, "", shape, words.Bytes(t.Bytes), age(t.Made))
 	}
 	for _, i := range out.Images {
-		// The star marks the image of the next lab. Other images serve running labs until they are pruned.
+		// The star marks the image of the next lab. Others serve running labs until they are pruned.
 		mark := " "
 		if i.Current {
 			mark = "*"
@@ -92,7 +91,7 @@ func Profiles(all []emulate.Machine) *show.Grid {
 	return g
 }
 
-// Labs returns a table with one row for each node. Several NICs of a node share a field, separated by commas.
+// Labs returns a row for each node. Its NICs share a field.
 func Labs(labs []rack.Description, now time.Time) *show.Grid {
 	g := show.NewGrid("lab", "node", "state", "address", "rdma", "gid", "driver", "accel", "since", "made")
 	for _, l := range labs {
@@ -107,7 +106,7 @@ func Labs(labs []rack.Description, now time.Time) *show.Grid {
 					gids = append(gids, strconv.Itoa(*nic.GID))
 				}
 			}
-			// A node that was never started has neither value.
+			// Never started: neither value.
 			since, made := "", ""
 			if n.Started != nil {
 				since, made = words.Ago(now.Sub(*n.Started)), "booted"
@@ -122,8 +121,7 @@ func Labs(labs []rack.Description, now time.Time) *show.Grid {
 	return g
 }
 
-// LabNotes says what the table does not: the shared /home of a lab, what is wrong with labs and nodes, and what to do
-// about it, a line for each.
+// LabNotes says a lab's shared /home, and faults of labs and nodes with remedies, a line for each.
 func LabNotes(labs []rack.Description) (lines []string) {
 	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
 	for _, l := range labs {

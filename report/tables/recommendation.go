@@ -11,20 +11,17 @@ import (
 	"github.com/rackless/rackless/study/recommend"
 )
 
-// A Recommendation is a recommendation, and what it does to the plan. In JSON it is a part of the output
-// of rackless plan --explain, see docs/json.md.
+// A Recommendation is with its effect on the plan. It is in the JSON of rackless plan --explain, see docs/json.md.
 type Recommendation struct {
 	*recommend.Recommendation
 	Plan PlanEffect `json:"plan"`
 }
 
-// A PlanEffect is what the model does to the plan of the lab.
+// A PlanEffect is the effect of the model on the plan.
 type PlanEffect struct {
-	// Differences are between the plan with published figures and the plan with the model. They are empty if there is
-	// no model.
+	// Differences are from the plan with published figures; empty without a model.
 	Differences []string `json:"differences"`
-	// Refused is the reason that the lab cannot be placed on the host. Then no weights were fitted and no plans
-	// compared.
+	// Refused says why the lab cannot be placed; then no weights were fitted and no plans compared.
 	Refused string `json:"refused,omitempty"`
 }
 
@@ -36,12 +33,11 @@ var textTemplate = template.Must(template.New("recommendation").Funcs(template.F
 	"count": words.Count[int], "plain": func(s string) string { return strings.ReplaceAll(s, "_", " ") },
 }).Parse(textFile))
 
-// Text is the recommendation for people, from what matters to what it rests on: the settings, why each, the GPUs for
-// each NIC, and what the planner makes of it.
+// Text is for people: settings and reasons, GPUs for each NIC, and the plan.
 func (r *Recommendation) Text() string {
 	var b strings.Builder
 	if err := textTemplate.Execute(&b, r); err != nil {
-		panic(err) // the template is of this package
+		panic(err) // ours
 	}
 	return b.String()
 }
@@ -54,9 +50,9 @@ func settings(all []recommend.Choice) *show.Grid {
 	return g
 }
 
-// gpus ranks the GPUs for a NIC: as a table if they were measured, or by path class on one line if not.
+// gpus is a table if measured, or path classes on one line.
 func gpus(k recommend.Ranking) string {
-	// Path classes order GPUs but have no figures, so a table would only have empty cells.
+	// Path classes have no figures.
 	if k.Carry == recommend.NoEvidence {
 		line := ""
 		for i, x := range k.GPUs {

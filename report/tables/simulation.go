@@ -15,10 +15,10 @@ import (
 	"github.com/rackless/rackless/report/show"
 )
 
-// busiest is the number of queues that the text lists. The JSON has all.
+// busiest queues are listed; the JSON has all.
 const busiest = 10
 
-// Simulation returns the result of a simulation as text: flows, totals, and the longest queues.
+// Simulation returns flows, totals, and the longest queues as text.
 func Simulation(r *simulate.Result) string {
 	var b strings.Builder
 	end := "until the last flow ended, " + words.Rate(r.Goodput) + " of payload"
@@ -57,7 +57,7 @@ func Simulation(r *simulate.Result) string {
 	return b.String()
 }
 
-// queueGrid lists the longest queues. Equal ones keep the order of their ports.
+// Equal queues keep the order of ports.
 func queueGrid(queues []simulate.QueueResult) *show.Grid {
 	list := slices.Clone(queues)
 	slices.SortStableFunc(list, func(a, b simulate.QueueResult) int { return cmp.Compare(b.P99, a.P99) })
@@ -69,7 +69,7 @@ func queueGrid(queues []simulate.QueueResult) *show.Grid {
 	return g
 }
 
-// virtual formats a time of a simulation in nanoseconds, with four digits or to the nanosecond.
+// virtual takes nanoseconds.
 func virtual(ns float64) string {
 	d := time.Duration(ns)
 	for _, unit := range []time.Duration{time.Second, time.Millisecond, time.Microsecond} {

@@ -12,7 +12,7 @@ import (
 	"github.com/rackless/rackless/report/show"
 )
 
-// WriteVerdicts prints verdicts one below the other, or their diffs alone.
+// WriteVerdicts prints verdicts, or their diffs alone.
 func WriteVerdicts(w io.Writer, verdicts []*adopt.Verdict, diff bool, o hostview.TableOptions) error {
 	var b bytes.Buffer
 	for i, v := range verdicts {

@@ -14,8 +14,7 @@ import (
 	"github.com/rackless/rackless/report/show"
 )
 
-// VRAM returns a table with a row for each GPU and NIC, and the reason of each failure. width is in columns; 0 means no
-// limit.
+// VRAM returns a row for each GPU and NIC, and reasons of failures. width is in columns; 0 means no limit.
 func VRAM(r *vram.Report, width int) string {
 	g := show.NewGrid("node", "gpu", "nic", "path", "rdma", "written>", "read>", "received>", "reason")
 	counted := false
@@ -54,7 +53,7 @@ func VRAM(r *vram.Report, width int) string {
 	return title + "\n\n" + g.Fit(width).String() + "\n" + note + "\n"
 }
 
-// vramReason returns the reason of a failure: the step, the error, and the messages of the kernel.
+// vramReason is the step, the error, and the kernel's messages.
 func vramReason(p vram.Pair) string {
 	if p.Error == "" {
 		return ""

@@ -20,7 +20,7 @@ import (
 	"github.com/rackless/rackless/report/live"
 )
 
-// Loopback returns the address to listen at. It rejects every address that is reachable from other machines.
+// Loopback returns the address to listen at, or an error if other machines could reach it.
 func Loopback(listen string) (string, error) {
 	host, port, err := net.SplitHostPort(listen)
 	if err != nil {
@@ -30,7 +30,7 @@ func Loopback(listen string) (string, error) {
 		return "", fmt.Errorf("%s: %q is not a port", listen, port)
 	}
 	if host == "localhost" {
-		host = "127.0.0.1" // the name might resolve to another address
+		host = "127.0.0.1" // it might resolve to another
 	}
 	ip, err := netip.ParseAddr(host)
 	if err != nil || !ip.IsLoopback() || ip.Zone() != "" {
@@ -40,25 +40,24 @@ func Loopback(listen string) (string, error) {
 	return net.JoinHostPort(ip.Unmap().String(), port), nil
 }
 
-// goodToken matches acceptable tokens. 22 letters and digits hold 128 random bits, and other characters would need
-// quoting in a shell, an address or a header.
+// 22 letters and digits hold 128 random bits, and need no quoting in a shell, an address or a header.
 var goodToken = regexp.MustCompile(`^[A-Za-z0-9_-]{22,512}$`)
 
-// ReadToken returns the token in a file. If the file does not exist, it creates the file with fresh as the token.
+// ReadToken returns the token in a file, which it creates with fresh if missing.
 func ReadToken(path, fresh string, uid int) (string, error) {
-	// Try to create the file first: if two programs start at once, one creates the token and the other reads it.
+	// If two programs start at once, one creates the token and the other reads it.
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err == nil {
 		_, err = fmt.Fprintln(f, fresh)
 		if err = errors.Join(err, f.Close()); err != nil {
-			os.Remove(path) // a partial token would be rejected the next time
+			os.Remove(path) // a partial one would be rejected
 		}
 		return fresh, err
 	}
 	if !errors.Is(err, os.ErrExist) {
 		return "", err
 	}
-	// O_NONBLOCK: do not wait for the writer of a pipe, which is rejected below.
+	// O_NONBLOCK: a pipe is rejected below.
 	f, err = os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return "", err
@@ -68,8 +67,7 @@ func ReadToken(path, fresh string, uid int) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// Check the open file instead of its name, which may refer to another file by now. The owner of the file can
-	// reveal its token.
+	// The name may refer to another file by now. The owner of the file can reveal its token.
 	if st, ok := info.Sys().(*syscall.Stat_t); !info.Mode().IsRegular() || ok && int(st.Uid) != uid {
 		return "", fmt.Errorf("%s is not your file: name another", path)
 	}
@@ -88,10 +86,9 @@ func ReadToken(path, fresh string, uid int) (string, error) {
 	return token, nil
 }
 
-// Serve serves the pages of a source until ctx is done. by is the version of rackless. Errors of single connections
-// are logged to errs.
+// Serve serves the pages of a source until ctx is done. Errors of single connections are logged to errs.
 func Serve(ctx context.Context, l net.Listener, s *Source, token, by string, errs *log.Logger) error {
-	// Limits for clients without a token: an idle connection must not stay open.
+	// An idle connection of a client without a token must not stay open.
 	pages := live.New(s, live.Options{Addr: l.Addr().String(), Token: token, Version: by})
 	sampled, stop := context.WithCancel(ctx)
 	var sampling sync.WaitGroup
@@ -112,7 +109,6 @@ func Serve(ctx context.Context, l net.Listener, s *Source, token, by string, err
 		return err
 	case <-ctx.Done():
 	}
-	// Finish the responses in progress, unless they take too long.
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*time.Second)
 	defer cancel()
 	if err := server.Shutdown(last); err != nil && !errors.Is(err, context.DeadlineExceeded) {

@@ -31,20 +31,19 @@ import (
 	"github.com/rackless/rackless/study/store"
 )
 
-// A Source reads the data of the pages: labs, studies and results of a user.
+// A Source reads the labs, studies and results of a user.
 type Source struct {
 	Dirs rack.Dirs
 	DB   string    // the database of studies
 	Lock lock.Lock // of studies
 
 	mu      sync.Mutex
-	details map[string]live.Result // by directory, whose content never changes
+	details map[string]live.Result // by directory, which never changes
 }
 
 var _ live.Source = (*Source)(nil)
 
-// Labs implements live.Source. It reads all labs concurrently, so that one with unresponsive nodes does not delay the
-// others.
+// Labs implements live.Source. Unresponsive nodes of one lab do not delay the others.
 func (u *Source) Labs(ctx context.Context) ([]live.Lab, error) {
 	racks, err := rack.OpenAll(u.Dirs)
 	labs := make([]live.Lab, len(racks))
@@ -54,7 +53,6 @@ func (u *Source) Labs(ctx context.Context) ([]live.Lab, error) {
 			defer r.Close()
 			labs[i] = liveLab(r.Describe(ctx))
 			labs[i].Emulated = r.Emulated()
-			// Findings of an earlier lab with this name do not apply.
 			if k, err := verify.LastRecord(u.Dirs, r.Lab.Name); err == nil && k.At.After(labs[i].Created) {
 				labs[i].Checked, labs[i].Findings = k.At, k.Findings
 			}
@@ -98,11 +96,11 @@ func (u *Source) Fabric(ctx context.Context, name string) (live.Fabric, error) {
 	return liveFabric(have, r.Lab, r.Ports), nil
 }
 
-// liveFabric names the ports after their NICs. ports returns the ports of a node, in the order of its NICs.
+// liveFabric names ports after NICs, in whose order ports returns a node's ports.
 func liveFabric(c fabric.Counters, l *lab.Lab, ports func(node string) []string) live.Fabric {
 	type nic struct{ node, name string }
 	of := make(map[string]nic)
-	// The switch has its own port names, but readers of a page know nodes and NICs.
+	// Readers of a page know nodes and NICs.
 	for _, n := range l.Nodes {
 		for i, port := range ports(n.Name) {
 			of[port] = nic{n.Name, n.NICs[i].Name}
@@ -116,7 +114,7 @@ func liveFabric(c fabric.Counters, l *lab.Lab, ports func(node string) []string)
 	return out
 }
 
-// linkWords returns text such as "set down, delay 50us, loss 0.1%", or "" for an unimpaired link.
+// "set down, delay 50us, loss 0.1%", or ""
 func linkWords(l fabric.Link) string {
 	var words []string
 	if l.Down {
@@ -131,9 +129,9 @@ func linkWords(l fabric.Link) string {
 	return strings.Join(words, ", ")
 }
 
-// RDMA implements live.Source. It runs a program in every node, so it fails while a study is measuring.
+// RDMA implements live.Source. It runs a program in every node, so it fails while a study measures.
 func (u *Source) RDMA(ctx context.Context, name string) ([]live.NodeRDMA, error) {
-	by, err := u.Lock.Holder() // of any lab: busy nodes would disturb it
+	by, err := u.Lock.Holder() // busy nodes of any lab would disturb it
 	if err != nil {
 		return nil, err
 	}
@@ -145,9 +143,8 @@ func (u *Source) RDMA(ctx context.Context, name string) ([]live.NodeRDMA, error)
 		return nil, err
 	}
 	defer r.Close()
-	// Answers are in the order of the nodes, not of their arrival.
 	all := make([]live.NodeRDMA, len(r.Lab.Nodes))
-	room := make(chan struct{}, 16) // concurrent nodes: their CPUs are this machine's CPUs
+	room := make(chan struct{}, 16) // their CPUs are this machine's
 	var wg sync.WaitGroup
 	for i, n := range r.Lab.Nodes {
 		wg.Go(func() {
@@ -169,7 +166,7 @@ func (u *Source) RDMA(ctx context.Context, name string) ([]live.NodeRDMA, error)
 	return all, nil
 }
 
-// Host implements live.Source. It does not boot a VM to check KVM, which would disturb measurements.
+// Host implements live.Source. Booting a VM to check KVM would disturb measurements.
 func (u *Source) Host(ctx context.Context) (live.Host, error) {
 	h, err := inspect.Read(ctx, inspect.Live())
 	if err != nil {
@@ -181,8 +178,7 @@ func (u *Source) Host(ctx context.Context) (live.Host, error) {
 	return live.Host{Document: hostview.NewDocument(h, diagnose.Host(h)), Doctor: uses}, nil
 }
 
-// Studies implements live.Source. The database may hold millions of figures, so SQL counts the runs without reading
-// them.
+// Studies implements live.Source. SQL counts the runs: there may be millions of figures.
 func (u *Source) Studies(ctx context.Context) ([]live.Study, error) {
 	db, err := store.OpenReader(ctx, u.DB)
 	if errors.Is(err, os.ErrNotExist) {
@@ -209,7 +205,7 @@ func (u *Source) Studies(ctx context.Context) ([]live.Study, error) {
 	for i, s := range studies {
 		o := outcomes[s.ID]
 		all = append(all, liveStudy(s, o))
-		// At most one study runs at a time: the one that started a run last.
+		// The study that started a run last is the running one.
 		began := s.Created
 		if o.Last.After(began) {
 			began = o.Last
@@ -227,8 +223,7 @@ func (u *Source) Studies(ctx context.Context) ([]live.Study, error) {
 	return all, nil
 }
 
-// liveStudy returns a study with its progress. The remaining time is estimated from completed runs, because failed
-// ones end early. A budget may end the study sooner.
+// liveStudy estimates by completed runs, because failed ones end early. A budget may end the study sooner.
 func liveStudy(s *store.Study, o store.Outcome) live.Study {
 	out := live.Study{Name: s.Name, Created: s.Created}
 	var spec study.Spec
@@ -255,16 +250,14 @@ func liveStudy(s *store.Study, o store.Outcome) live.Study {
 	if out.Done == 0 {
 		return out
 	}
-	// Use the duration of the runs so far, including warm-ups: the plan alone does not tell how long a boot or a tool
-	// takes.
+	// The plan does not tell how long a boot or a tool takes.
 	each := o.Took / float64(out.Done)
 	if out.Total > 0 {
 		out.Left = time.Duration(float64(out.Total-made) * each * float64(time.Second))
 	}
 	if spec.Budget > 0 {
 		left := spec.Budget.Seconds() - o.Spent
-		// A block that no longer fits is not started. This follows the conductor's decision, so that the page does
-		// not promise a block that never runs.
+		// As the conductor decides: a block that no longer fits is not started.
 		if perBlock > 0 && made%perBlock == 0 && float64(perBlock)*each > left {
 			out.Complete, out.Left = true, 0
 			return out
@@ -279,7 +272,7 @@ func liveStudy(s *store.Study, o store.Outcome) live.Study {
 // Study implements live.Source.
 func (u *Source) Study(ctx context.Context, name string) (*study.Document, error) {
 	if ext := filepath.Ext(name); ext == ".yaml" || ext == ".yml" {
-		return nil, fmt.Errorf("study %q: not a name of a study", name) // it would be read as a file
+		return nil, fmt.Errorf("study %q: not a name of a study", name) // would be a file
 	}
 	db, err := document.Open(ctx, u.DB)
 	if err != nil {
@@ -291,19 +284,18 @@ func (u *Source) Study(ctx context.Context, name string) (*study.Document, error
 
 func (u *Source) results() results.Store { return results.Store{Data: u.Dirs.Data} }
 
-// Results implements live.Source. Results that no page lists are only named, because there may be thousands.
+// Results implements live.Source. Results that no page lists are only named: there may be thousands.
 func (u *Source) Results(ctx context.Context) ([]live.Result, error) {
 	stored, err := u.results().List("")
 	if err != nil {
 		return nil, err
 	}
-	// The store lists the oldest first.
 	slices.Reverse(stored)
 	seen := make(map[string]bool)
 	all := make([]live.Result, len(stored))
 	for i, r := range stored {
 		all[i] = live.Result{Lab: r.Lab, Time: r.Time}
-		// Also read the last result of each lab, which the metrics need.
+		// The metrics need the last one of each lab.
 		if ctx.Err() == nil && (i < live.MaxResults || !seen[r.Lab]) {
 			all[i] = u.detail(r)
 		}
@@ -313,7 +305,7 @@ func (u *Source) Results(ctx context.Context) ([]live.Result, error) {
 }
 
 func (u *Source) detail(r results.Result) live.Result {
-	// A stored result never changes, so it is cached.
+	// A stored result never changes.
 	u.mu.Lock()
 	have, ok := u.details[r.Dir]
 	u.mu.Unlock()
@@ -323,7 +315,7 @@ func (u *Source) detail(r results.Result) live.Result {
 	out := live.Result{Lab: r.Lab, Time: r.Time, Detailed: true}
 	data, err := results.Load(r.Dir)
 	if err != nil {
-		out.Error = err.Error() // not cached, because it may be repaired
+		out.Error = err.Error() // not cached: it may be repaired
 		return out
 	}
 	out.Generated, out.Emulated, out.Findings = data.Generated, data.Emulated, data.Findings

@@ -114,7 +114,7 @@ func testSource(t *testing.T) *Source {
 		Lock: l}
 }
 
-// The test's own machine has a page, and creating it starts nothing.
+// The page starts nothing.
 func TestTheHostOfThisTest(t *testing.T) {
 	t.Parallel()
 	u := testSource(t)
@@ -147,7 +147,7 @@ func TestPortsAreNamedAfterNICs(t *testing.T) {
 	}
 }
 
-// The source works without any data, and with a real database of studies.
+// Without data, and with a real database.
 func TestUISource(t *testing.T) {
 	t.Parallel()
 	u := testSource(t)
@@ -241,7 +241,7 @@ func TestProgressOfStudies(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Blocks of two levels, each twice: four runs. The newest run belongs to going.
+	// Two levels, each twice: four runs. The newest belongs to going.
 	going := add("going", "blocks: 6\n")
 	run(going, 9, 1, 1, study.StatusDone, "")
 	run(going, 9, 2, 1, study.StatusDisturbed, "load")
@@ -306,7 +306,6 @@ func TestProgressOfStudies(t *testing.T) {
 	if diff := cmp.Diff(want, got()); diff != "" {
 		t.Errorf("one runs (-want +got):\n%s", diff)
 	}
-	// While it runs, nodes are left alone.
 	if _, err := u.RDMA(t.Context(), "pair"); err == nil || !strings.Contains(err.Error(), "must not be disturbed") {
 		t.Errorf("got %v", err)
 	}
@@ -319,13 +318,13 @@ func TestProgressOfStudies(t *testing.T) {
 	}
 }
 
-// This test uses a real switch with a real lab's state on disk, and plays the nodes itself.
+// A real switch and a lab's state on disk; the test plays the nodes.
 func TestUISourceReadsARunningSwitch(t *testing.T) {
 	t.Parallel()
 	u := testSource(t)
 	d := &u.Dirs
 	var err error
-	d.Run, err = os.MkdirTemp("/tmp", "rl") // short, because sockets are created below it
+	d.Run, err = os.MkdirTemp("/tmp", "rl") // short, for sockets
 	if err != nil {
 		t.Fatal(err)
 	}
