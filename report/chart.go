@@ -313,7 +313,7 @@ func (s scope) limitLines(all []line) [][]chartPoint {
 
 const derivedText = "computed from another column"
 
-// "A: ib_write_bw, 64 KiB"
+// name returns text such as "A: ib_write_bw, 64 KiB".
 func (k chartPoint) name() string {
 	name := k.Test
 	if k.Run != "" {

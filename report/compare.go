@@ -159,7 +159,7 @@ func namedAs(a, b record.Record) (named record.Record, renamed bool) {
 	return b, true
 }
 
-// In compared, a failure with a later success does not count.
+// compared ignores a failure if a later attempt succeeded.
 func compared(d record.Record, r *results) Compared {
 	failed := lists.Count(r.failures, func(f failure) bool { return !f.Retried })
 	return Compared{Lab: d.Lab, Measured: d.Generated, Rackless: d.Rackless, Emulated: d.Emulated || r.emulated > 0,
@@ -291,7 +291,7 @@ func environmentConditions(a, b record.Record) []condition {
 	return out
 }
 
-// The number of nodes affects a shared switch, but matters only if both results have it.
+// nameConditions includes the number of nodes, which affects a shared switch, if both results have it.
 func nameConditions(a, b record.Record, renamed bool) []condition {
 	out := []condition{{"lab", false, func(d record.Record) string { return d.Lab }},
 		{"nodes", len(a.Nodes) > 0 && len(b.Nodes) > 0, func(d record.Record) string { return number(len(d.Nodes)) }}}

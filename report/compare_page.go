@@ -40,7 +40,7 @@ type comparePage struct {
 	CSVName           string
 }
 
-// Fields named Value of a comparedRow are exact, for sorting.
+// A comparedRow has exact fields named Value, for sorting.
 type comparedRow struct {
 	Pair, Test, Size, Name                  string
 	Bytes                                   int64
@@ -99,7 +99,7 @@ func comparedRows(all []ComparedFigure) []comparedRow {
 	})
 }
 
-// In comparedCharts, emulated and hardware lines never share a chart.
+// comparedCharts never draws emulated and hardware lines in one chart.
 func comparedCharts(a, b record.Record) []chartGroup {
 	named, _ := namedAs(a, b)
 	sa, sb := collect(a).scopes(), collect(named).scopes()

@@ -29,7 +29,7 @@ func between(client, server string) string {
 	return client + " to " + server
 }
 
-// Samples with equal figureKeys are repeats.
+// A figureKey is equal for repeats.
 type figureKey struct {
 	Pair   pair
 	Test   string
@@ -90,7 +90,7 @@ type results struct {
 	total    int
 }
 
-// with failed ones
+// compareTests orders tests by bandwidth, latency, others; then by write, read, send, others.
 func compareTests(a, b string) int {
 	return cmp.Or(cmp.Compare(kindRank(a), kindRank(b)), cmp.Compare(verbRank(a), verbRank(b)), cmp.Compare(a, b))
 }
@@ -109,7 +109,7 @@ func rank(all []string, is func(string) bool) int {
 	return i
 }
 
-// RDMA is most often quoted by write.
+// verbRank puts write first, because RDMA is most often quoted by it.
 func verbRank(test string) int {
 	return rank([]string{"_write_", "_read_", "_send_"}, func(v string) bool { return strings.Contains(test, v) })
 }

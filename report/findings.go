@@ -115,7 +115,7 @@ func suiteOf(f finding.Finding) string {
 	return "nodes"
 }
 
-// The message is the found state, which servers show first.
+// add takes the found state as message, because servers show it first.
 func (s *junitSuite) add(f finding.Finding) {
 	c := junitCase{Class: f.Code + "." + f.ID, Name: f.Subject + ": " + f.Title}
 	reason := &junitReason{Message: f.Have, Type: f.Code,

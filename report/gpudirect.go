@@ -29,7 +29,7 @@ type gpuTable struct {
 	Notes   []string
 }
 
-// gpu is -1 for main memory.
+// A gpuPlace is main memory if gpu is -1.
 type gpuPlace struct{ nic, gpu int }
 
 type gpuFigures struct {

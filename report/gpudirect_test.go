@@ -9,7 +9,7 @@ import (
 	"github.com/rackless/rackless/study/record"
 )
 
-// In gpuRecord, GPU 0 was measured, and GPU 1 failed one way.
+// gpuRecord has GPU 0 measured, and GPU 1 failed one way.
 func gpuRecord() record.Record {
 	d := record.Record{Lab: "gpu", Emulated: true, Nodes: []record.Node{{Name: "vm00"}, {Name: "vm01"}}}
 	d.Environment = []record.Fact{{Key: record.FactModelled, Value: "profile h20: pix 195"}}

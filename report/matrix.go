@@ -16,11 +16,11 @@ type headline struct {
 	Bytes        int64
 }
 
-// The first of headlineMetrics is used. A latency test that runs for a duration prints only an average.
+// headlineMetrics are in order of preference. A latency test that runs for a duration prints only an average.
 var headlineMetrics = []string{bench.MetricBWAverage, bench.MetricLatencyTypical, bench.MetricLatencyAverage,
 	bench.MetricThroughput}
 
-// Bandwidth is commonly quoted at usualBandwidthSize.
+// usualBandwidthSize is the size at which bandwidth is commonly quoted.
 const usualBandwidthSize = 64 << 10
 
 // headlines are bandwidth at 64 KiB or else the largest size, latency at the smallest.
@@ -79,14 +79,14 @@ type matrixRow struct {
 	Cells  []matrixCell
 }
 
-// State is why there is no figure.
+// A matrixCell has State as the reason for a missing figure.
 type matrixCell struct {
 	Text, Value, Title string
 	Heat               int    // 0 to 6
 	State              string // "", "self", "failed" or "none"
 }
 
-// The style sheet has h0 to h6.
+// heatSteps are the classes h0 to h6 of the style sheet.
 const heatSteps = 7
 
 // A pairList replaces a matrix that would be mostly empty.
@@ -96,7 +96,7 @@ type pairList struct {
 	Rows     []pairRow
 }
 
-// Note describes the spread.
+// A pairColumn has the spread of its cells as Note.
 type pairColumn struct {
 	headline
 	Label, Unit, Note string

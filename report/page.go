@@ -34,7 +34,6 @@ var pageScript string
 // pageTemplate inserts only the style sheet unchanged. It is parsed for the first page, not at every start.
 var pageTemplate = sync.OnceValue(parsePage)
 
-// compareTemplate extends a second copy.
 func parsePage() *template.Template {
 	return template.Must(template.New("page.html").Parse(pageHTML + chart.Template))
 }
@@ -155,7 +154,7 @@ var spaceBeforeUnit = regexp.MustCompile(`(\d) (Gb/s|µs|B|KiB|MiB|GiB)\b`)
 
 func keepUnits(s string) string { return spaceBeforeUnit.ReplaceAllString(s, "$1\u00a0$2") }
 
-// Keys are sorted by test, pair and size, so a row ends when one changes.
+// tables ends a row if test, pair or size changes, by which the keys are sorted.
 func (r *results) tables(d record.Record) []figureTable {
 	var out []figureTable
 	for _, test := range r.tests {
@@ -219,7 +218,6 @@ func decimalsIn(s string) int {
 	return len(decimals)
 }
 
-// The values behind the median stay in the page.
 func newFigureCell(values []float64) figureCell {
 	s := spreadOf(values)
 	return figureCell{Text: s.figure(s.Median), Median: show.Exact(s.Median), Repeats: s.repeats(),

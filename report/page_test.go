@@ -365,7 +365,7 @@ func colours(t *testing.T, css string) map[string]float64 {
 	return out
 }
 
-// https://www.w3.org/TR/WCAG22/#dfn-relative-luminance
+// luminance is that of https://www.w3.org/TR/WCAG22/#dfn-relative-luminance
 func luminance(t *testing.T, hex string) float64 {
 	var rgb [3]uint8
 	if _, err := fmt.Sscanf(hex, "#%02x%02x%02x", &rgb[0], &rgb[1], &rgb[2]); err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/rackless/rackless/study/record"
 )
 
-// All decisions are made here, so that the template is only layout.
+// A page has all decisions, so that the template is only layout.
 type page struct {
 	show.Head
 	Lab, Generated, Rackless string

@@ -117,7 +117,7 @@ func drawWires(n record.Node, p *chart.Canvas, x, y, long, high int) {
 	}
 }
 
-// 14 bold letters of size 14 or 21 of size 11 fit a line; the title has all.
+// drawNode fits 14 bold letters of size 14 or 21 of size 11 into a line; the title has all.
 func drawNode(n record.Node, p *chart.Canvas, x, y, high int) {
 	class, title := "node", n.Name
 	if n.Off {
@@ -145,7 +145,7 @@ func drawNode(n record.Node, p *chart.Canvas, x, y, high int) {
 	}
 }
 
-// The tables have more than maxNotes.
+// maxNotes limits a box. The tables have all notes.
 const maxNotes = 4
 
 func notesOf(n record.Node) []string {

@@ -238,7 +238,7 @@ func cellText(c matrixCell) string {
 
 func asciiUnit(s string) string { return strings.ReplaceAll(s, "µs", "us") }
 
-// If matrix does not fit, the table over all pairs must suffice.
+// matrix prints nothing if its columns do not fit; the table over all pairs must suffice.
 func (t *terminal) matrix(m matrix) {
 	header := append([]string{"client"}, m.Servers...)
 	columns := make([][]string, len(m.Servers))
@@ -322,7 +322,7 @@ func open(j expect.Judgement) bool {
 	return j.Verdict == expect.VerdictNone || j.Verdict == expect.VerdictEmulated
 }
 
-// "ib_write_bw at 64 KiB, vm01 to vm00"
+// judgedName returns text such as "ib_write_bw at 64 KiB, vm01 to vm00".
 func judgedName(j expect.Judgement) string {
 	name := headline{Test: j.Test, Bytes: j.Bytes}.name() + ", " + between(j.Client, j.Server)
 	if j.Emulated {
@@ -394,7 +394,7 @@ func shownBeside(d record.Record) []expect.PublishedComparison {
 	return slices.Clone(d.Beside)
 }
 
-// unit spells microseconds.
+// besideText takes the spelling of microseconds as unit.
 func besideText(b expect.PublishedComparison, unit string) string {
 	return fmt.Sprintf("%s at %s, %s: %s %s %s; published: %s %s (%s)", b.Test, show.Size(b.Bytes),
 		between(b.Client, b.Server), bench.MetricOf(b.Metric).Label, show.Figure(b.Value), unit,

@@ -204,7 +204,7 @@ func (t *terminal) pairTables(p pair) {
 	}
 }
 
-// Tests that do not fit side by side get a second table.
+// bandwidth prints a second table if tests do not fit side by side.
 func (t *terminal) bandwidth(p pair, tests []string) {
 	var n notes
 	shown, measured := t.sizesOf(p, tests...)
@@ -314,8 +314,8 @@ func (t *terminal) other(p pair, test string) {
 	n.print(t, len(sizes), measured)
 }
 
-// "write_bw" for "ib_write_bw"
+// shortTest returns "write_bw" for "ib_write_bw".
 func shortTest(test string) string { return cmp.Or(strings.TrimPrefix(test, "ib_"), test) }
 
-// "write" for "ib_write_bw"
+// shortName returns "write" for "ib_write_bw".
 func shortName(test string) string { return cmp.Or(strings.TrimSuffix(shortTest(test), "_bw"), test) }

@@ -134,9 +134,8 @@ func TestAFactorWithOneLevelIsHeld(t *testing.T) {
 
 var long = flag.Bool("long", false, "simulate 2000 studies of a level against itself, and not 400")
 
-// Under each kind of noise, at most 5 % of studies may report an effect of a level against itself. With 200 studies, 7
-// % would pass for 5 % one time in six, and 4 % exceed it one time in six; with the 2000 of make test-long, neither may
-// happen.
+// Under each kind of noise, at most 5 % of studies may report an effect of a level against itself. With 200 studies, a
+// rate of 7 % would pass for 5 % one time in six; with the 2000 of make test-long, it does not.
 func TestAAStudiesRaiseAtMostFalseAlarmsAsStated(t *testing.T) {
 	t.Parallel()
 	studies, most := 400, 0.05+2.6*math.Sqrt(0.05*0.95/400) // exceeded by chance in 1 of 200

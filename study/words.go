@@ -117,7 +117,7 @@ func undecidedOf(n, all int) string {
 	return fmt.Sprintf("%d of %d comparisons are", n, all)
 }
 
-// "With placement=pin instead of default, at contention=cpu:2".
+// with returns text such as "With placement=pin instead of default, at contention=cpu:2".
 func with(c *Comparison) string {
 	factors, levels := strings.Split(c.Factor, and), strings.Split(c.B, and)
 	for i := range factors {

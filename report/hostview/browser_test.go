@@ -15,7 +15,7 @@ import (
 	"github.com/rackless/rackless/internal/browsertest"
 )
 
-// The pages have no script; each is in a frame as wide as a screen.
+// probe measures pages without a script, each in a frame as wide as a screen.
 const probe = `(() => {
   const seen = {};
   for (const f of document.querySelectorAll('iframe')) {

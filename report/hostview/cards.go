@@ -75,7 +75,7 @@ func storageAlone(class topology.ID24) bool {
 	return slices.Contains([]uint16{0x0100, 0x0104, 0x0107, 0x0108}, class.Sub())
 }
 
-// about lists further names of the device in findings.
+// newCard takes further names of the device in findings as about.
 func (v *view) newCard(id, kind, name, at string, about []string, lines ...string) card {
 	lines = slices.DeleteFunc(lines, func(l string) bool { return l == "" })
 	title := strings.TrimSpace(name + " " + at)
@@ -131,7 +131,7 @@ func (v *view) gpuCard(g *topology.GPU, d *topology.PCIDevice) card {
 		joined(" · ", memory, links, bar), joined(" · ", driver, group, parts))
 }
 
-// A default route comes first and in bold: giving this NIC to a VM would cut off the host.
+// nicCard shows a default route first and in bold: giving this NIC to a VM would cut off the host.
 func (v *view) nicCard(n *topology.NIC, d *topology.PCIDevice) card {
 	name := cmp.Or(v.names[n.ID()], "VF") // of an unknown physical function
 	mtu, vfs, route := "", "", ""
@@ -164,7 +164,7 @@ func foreign(driver string) string {
 	return ""
 }
 
-// Mount points are in bold: the host may need them.
+// diskCard shows mount points in bold, because the host may need them.
 func (v *view) diskCard(d *topology.PCIDevice, disks []*topology.Disk) card {
 	at, id := v.shortAddr(d.Address), d.Address.String()
 	model := modelText(d.DeviceName, d)

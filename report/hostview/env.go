@@ -305,7 +305,7 @@ func (e envFile) Nearest() (all []string) {
 	return all
 }
 
-// Libraries take one index for all ports.
+// A gidIndex holds the indexes of the RoCE ports. Libraries take one for all.
 type gidIndex struct {
 	Found   []string // ports with their GIDs
 	Missing []string // ports without such a GID

@@ -81,7 +81,7 @@ func (v *view) shortAddr(a topology.PCIAddr) string {
 	return s
 }
 
-// Devices without a known node are at unplaced.
+// forests puts devices without a known node at unplaced.
 func (v *view) forests() map[int][]block {
 	disks := map[topology.PCIAddr][]*topology.Disk{}
 	for i := range v.Host.Storage {
@@ -397,7 +397,7 @@ func gbpsText(gbps float64) string {
 	return strconv.FormatFloat(gbps, 'g', 3, 64) + " GB/s"
 }
 
-// RL001 to RL009 check links.
+// warn marks links with findings RL001 to RL009.
 func (b *branch) warn() {
 	all := lists.Flat(b.Cards, func(c card) []mark { return c.Marks })
 	for _, box := range []*bridgeBox{b.Bridge, b.Switch} {

@@ -141,7 +141,7 @@ func (g Group) WriteTable(w io.Writer, o TableOptions) error {
 	return t.Flush()
 }
 
-// Everything about one odd machine is in one place.
+// writeOutliers puts everything about one odd machine in one place.
 func (g Group) writeOutliers(t *terminal) {
 	if g.Typical == "" {
 		return

@@ -66,7 +66,7 @@ func port(h *topology.Host, at, parent, root string, node int, secondary, subord
 	h.PCI = append(h.PCI, d)
 }
 
-// The pointer of function is valid until the next call.
+// function returns a pointer that is valid until the next call.
 func function(h *topology.Host, at, parent, root string, node int, class topology.ID24, vendor, device topology.ID16,
 	name string, l *topology.Link) *topology.PCIDevice {
 	d := topology.PCIDevice{

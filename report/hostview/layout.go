@@ -216,7 +216,7 @@ func (p *picture) cells(at *Placement, caches []cacheCells, x, y, width, total i
 	return row + high - y
 }
 
-// With a placement, cell shows the colours of owners, and a single one's sign.
+// cell shows the colours of owners, and the sign of a single one.
 func (p *picture) cell(r rect, at *Placement, c coreCell) {
 	shape := cellShape{rect: r, Classes: []string{"k0"}, coreCell: c}
 	if at != nil {

@@ -123,7 +123,7 @@ func alikeRows(rows []matrixRow) []matrixRow {
 	return out
 }
 
-// letters limits CPU lists.
+// matrixLines limits CPU lists to letters.
 func matrixLines(rows []matrixRow, letters int) []string {
 	if len(rows) == 0 {
 		return []string{"No GPUs and no NICs are known."}
@@ -156,7 +156,7 @@ func betweenLines(rows []matrixRow) []string {
 	return matrixTable(rows[gpus:], rows[:gpus], []string{""}, func(r matrixRow) []string { return []string{r.Title} })
 }
 
-// In matrixTable, columns must be the first of all devices. more are the cells under heads.
+// matrixTable requires columns to be the first of all devices. more are the cells under heads.
 func matrixTable(rows, columns []matrixRow, heads []string, more func(matrixRow) []string) []string {
 	// nvidia-smi topo -m has an empty head there.
 	names := lists.Map(columns, func(c matrixRow) string { return c.Name })

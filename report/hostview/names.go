@@ -27,7 +27,7 @@ type view struct {
 	findings map[string][]finding.Finding // by subject
 }
 
-// From newView on, all texts are printable and on one line.
+// newView makes all texts printable and one line each.
 func newView(d *Document) *view {
 	// Clean would put fixes on one line.
 	fixes := d.Findings
@@ -91,7 +91,7 @@ func number[T any](names map[string]string, prefix string, all []T, of func(T) (
 	}
 }
 
-// With one node, every device is on it.
+// nodeOf puts every device on the node if there is only one.
 func (v *view) nodeOf(n *int) *int {
 	if only := v.Host.OnlyNode(); n == nil && only != nil {
 		return &only.ID
@@ -187,7 +187,7 @@ func families(all []finding.Finding) []findingGroup {
 	})
 }
 
-// key drops the fields that may differ.
+// groupedBy drops by key the fields that may differ.
 func groupedBy(all []finding.Finding, key func(finding.Finding) finding.Finding) []findingGroup {
 	var groups group.List[finding.Finding, findingGroup]
 	for _, f := range all {

@@ -37,7 +37,7 @@ var pageTemplate = sync.OnceValue(func() *template.Template {
 	return template.Must(template.New("page.html").Parse(pageHTML))
 })
 
-// More than maxPageRows would be slow in a browser.
+// maxPageRows limits tables, because more would be slow in a browser.
 const maxPageRows = 500
 
 // WritePage writes the machine as one self-contained HTML page. Its content security policy forbids loading anything,
@@ -51,7 +51,6 @@ func (d *Document) WritePage(w io.Writer) error {
 	return show.Wrapf(show.Execute(w, pageTemplate(), p(v)), "write the page of host %q", d.Provenance.Name)
 }
 
-// All decisions are made here, so that the template is only layout.
 type page struct {
 	show.Head
 	Heading       string
@@ -73,7 +72,7 @@ type page struct {
 	Contradictions, Inferred []string
 }
 
-// Evidence is for one subject, Places for several.
+// A pageFinding has Evidence for one subject, and Places for several.
 type pageFinding struct {
 	ID, Title, Consequence, Fix string
 	Class, Word                 string // of the severity
@@ -138,7 +137,7 @@ func newPageMatrixRow(r matrixRow) pageMatrixRow {
 		})}
 }
 
-// If cards stand for several devices, a second version shows every device.
+// pictures has a second version with every device if cards stand for several.
 func (v *view) pictures() template.HTML {
 	var b bytes.Buffer
 	for i, s := range v.scenes() {
@@ -226,7 +225,7 @@ func (v *view) expected() []pageExpectation {
 	return out
 }
 
-// A page scrolls, while a terminal must drop columns.
+// newPageGrid keeps the full width: a page scrolls, while a terminal must drop columns.
 func newPageGrid(g grid) pageGrid {
 	g.limit(maxPageRows)
 	out := pageGrid{Title: g.Title, More: g.More}

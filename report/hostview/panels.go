@@ -32,7 +32,7 @@ func headPanel(v *view, width int) *picture {
 
 const maxListed = 24
 
-// Marks in the picture only have IDs.
+// findingsPanel explains the marks in the picture, which only have IDs.
 func (sh sheet) findingsPanel(v *view, width int) *picture {
 	p := &picture{W: width}
 	if len(v.Findings) == 0 {

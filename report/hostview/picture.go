@@ -27,7 +27,7 @@ type picture struct {
 
 type rect struct{ X, Y, W, H int }
 
-// The title of a boxShape is shown on hover.
+// A boxShape shows its title on hover.
 type boxShape struct {
 	rect
 	Class  string
@@ -54,7 +54,7 @@ type markShape struct {
 	Title    string
 }
 
-// rect bounds the letters.
+// A textShape has the bounds of the letters as rect.
 type textShape struct {
 	rect
 	Text  string
@@ -72,7 +72,7 @@ func (p *picture) box(r rect, class string, radius int, title string) rect {
 	return r
 }
 
-// width is in tenths of a pixel.
+// line takes width in tenths of a pixel.
 func (p *picture) line(class string, width int, title string, points ...[2]int) {
 	p.Lines = append(p.Lines, lineShape{points, class, width, drawable(title)})
 }

@@ -70,10 +70,10 @@ func (p *Placement) sign(owner int) string {
 	return strconv.Itoa(owner + 1)
 }
 
-// More than guestColors could not be told apart.
+// guestColors is the most that can be told apart.
 const guestColors = 5
 
-// Lab nodes have k0 to k4; further ones reuse these with other signs.
+// class returns k0 to k4 for lab nodes; further ones reuse these with other signs.
 func (p *Placement) class(owner int) string {
 	if role := p.Owners[owner].Role; role != RoleGuest {
 		return string(role)
@@ -81,7 +81,7 @@ func (p *Placement) class(owner int) string {
 	return "k" + strconv.Itoa(owner%guestColors)
 }
 
-// An idle sibling counts for the owner of its core.
+// ownersOf counts an idle sibling for the owner of its core.
 func (p *Placement) ownersOf(cpus topology.CPUSet) []int {
 	if p == nil {
 		return nil
@@ -160,7 +160,7 @@ func (p *Placement) guests() int {
 	return lists.Count(p.Owners, func(o Owner) bool { return o.Role == RoleGuest })
 }
 
-// More than maxGuests have only their first line.
+// maxGuests are fully described; further lab nodes have only their first line.
 const maxGuests = 24
 
 func (sh sheet) guestsPanel(v *view, width int) *picture {
@@ -196,7 +196,7 @@ func (sh sheet) guestsPanel(v *view, width int) *picture {
 	return pack(rooms, width, 0, func(p *picture, _ int, r rect) { p.box(r, "panel", 6, "") })
 }
 
-// Calm completes the heading "What crosses NUMA nodes" without findings.
+// placementPage completes the heading "What crosses NUMA nodes" with Calm if there are no findings.
 func (v *view) placementPage() page {
 	p := page{Head: show.NewHead(show.Base+pictureCSS+pageCSS, ""), Heading: v.heading(), Facts: v.facts(),
 		Emulated: v.Provenance.Emulated, Summary: v.summary(), Calm: "Nothing does.", Pictures: v.pictures()}

@@ -62,7 +62,7 @@ type coreCell struct {
 	Owners    []int // of each thread, or a single one
 }
 
-// A number says more than maxCells.
+// maxCells limits the cores of a node: a number says more than thousands of cells.
 const maxCells = 1024
 
 func newScene(v *view) *scene {
@@ -166,7 +166,7 @@ func (v *view) packagesOf(cpus topology.CPUSet) []int {
 	return lists.Distinct(ids)
 }
 
-// "Package 0 · AMD EPYC 7551P" or "Packages 0 and 1".
+// packageTitle returns text such as "Package 0 · AMD EPYC 7551P" or "Packages 0 and 1".
 func (v *view) packageTitle(ids []int) string {
 	switch {
 	case len(ids) > 2 && len(ids) == len(v.Host.Packages):
@@ -312,10 +312,10 @@ func (v *view) marks(about ...string) []mark {
 	return out
 }
 
-// Fewer than leastAlike are easily compared.
+// leastAlike devices share a card; fewer are easily compared.
 const leastAlike = 3
 
-// 64 equal NICs would hide eight GPUs.
+// collapse merges equal neighbours, because 64 equal NICs would hide eight GPUs.
 func (s *scene) collapse() bool {
 	any := false
 	for _, g := range s.Groups {
@@ -406,7 +406,7 @@ func merged(all []branch, cards []card) branch {
 	return b
 }
 
-// "NIC0-3,8", else the first and last name.
+// span returns text such as "NIC0-3,8", else the first and last name.
 func span(names []string) string {
 	first, last := names[0], names[len(names)-1]
 	if first == last {

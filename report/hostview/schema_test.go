@@ -15,16 +15,16 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// The schema comes from Go types and their doc comments, which only the source has. "go test ./report/hostview -run
-// Schema -update" writes it.
+// schemaFile is generated here, because only the source has the doc comments. "go test ./report/hostview -run Schema
+// -update" writes it.
 const schemaFile = "../../docs/host.schema.json"
 
-// Editors use it as a key and do not fetch it.
+// schemaID is a key for editors, which do not fetch it.
 const schemaID = "https://github.com/rackless/rackless/docs/host.schema.json"
 
 const hiddenPath = "hidden path"
 
-// Reflection ignores MarshalText.
+// textSchemas are text in JSON, because reflection ignores MarshalText.
 var textSchemas = map[reflect.Type]*jsonschema.Schema{
 	reflect.TypeFor[topology.CPUSet](): {Type: "string", Pattern: `^([0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*)?$`,
 		Description: "A list of numbers in the kernel's format: \"0-3,8\"; empty: none."},
@@ -36,7 +36,7 @@ var textSchemas = map[reflect.Type]*jsonschema.Schema{
 	reflect.TypeFor[topology.ID24]():      {Type: "string", Pattern: `^0x[0-9a-f]{6}$`},
 }
 
-// draft 2020-12
+// schema generates draft 2020-12.
 func schema(t testing.TB) []byte {
 	t.Helper()
 	r := &jsonschema.Reflector{

@@ -61,7 +61,7 @@ var pictureTemplate = sync.OnceValue(func() *template.Template {
 	}).Parse(pictureSVG))
 })
 
-// id must be unique in a page. style is empty if the page has it.
+// svg takes an id that is unique in a page. style is empty if the page has it.
 func (p *picture) svg(b *bytes.Buffer, v *view, id, class, style string) {
 	err := pictureTemplate().Execute(b, struct {
 		*picture
@@ -77,7 +77,7 @@ func each[S any](shapes []S, svg func(S) string) string {
 	return strings.Join(lists.Map(shapes, svg), "")
 }
 
-// Boxes and texts are most of a picture, so Go formats them.
+// svgBox formats in Go, because boxes and texts are most of a picture.
 func svgBox(s boxShape) string {
 	return fmt.Sprintf(`<rect class="%s" x="%d" y="%d" width="%d" height="%d" rx="%d"`, s.Class, s.X, s.Y, s.W, s.H,
 		s.Radius) + closed("rect", s.Title)
@@ -152,7 +152,7 @@ func (p *picture) svgCells() []svgPath {
 	return paths.All
 }
 
-// Severities differ in shape: a square with a cross, a triangle with a stroke, a disc with an i.
+// svgMark tells severities apart by shape: a square with a cross, a triangle with a stroke, a disc with an i.
 func svgMark(s markShape) string {
 	x, y, w := s.X, s.Y, s.W
 	cx := float64(x) + float64(w)/2
@@ -178,7 +178,7 @@ func svgMark(s markShape) string {
 
 var xmlEscapes = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&#34;", "'", "&#39;")
 
-// Even escapes of most control characters would not be well-formed XML.
+// escaped replaces characters that XML forbids, because even their escapes would not be well-formed.
 func escaped(s string) string {
 	return xmlEscapes.Replace(strings.Map(func(r rune) rune {
 		if unicode.Is(unicode.Cc, r) && r != '\n' && r != '\t' || r == 0xfffe || r == 0xffff {

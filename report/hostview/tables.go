@@ -23,7 +23,7 @@ const (
 	titleNICs  = "NICs"
 )
 
-// On a narrow terminal, columns with the highest Drop go first.
+// grids lose the columns with the highest Drop first on a narrow terminal.
 func (v *view) grids() []grid {
 	all := []grid{v.nodeGrid(), v.gpuGrid(), v.nicGrid(), v.settingGrid(), v.bondGrid(), v.switchGrid(),
 		v.diskGrid(), v.tenantGrid(), v.askedGrid()}
@@ -90,7 +90,7 @@ func (v *view) l3Text(cpus topology.CPUSet) string {
 	return text + " x " + words.Size(*size)
 }
 
-// Display GPUs come last, without the names of the matrix.
+// gpuGrid lists display GPUs last, without names, because the matrix leaves them out.
 func (v *view) gpuGrid() grid {
 	g := grid{Title: titleGPUs, Heads: []head{
 		{Name: ""}, {Name: "address"}, {Name: "model", Least: 14}, {Name: "node", Right: true, Keep: true},
@@ -143,7 +143,7 @@ func driverText(driver string, d *topology.PCIDevice) string {
 	return orUnknown(driver)
 }
 
-// "GA102 [GeForce RTX 3090]"
+// bracketed matches the product name in "GA102 [GeForce RTX 3090]".
 var bracketed = regexp.MustCompile(`\[([^\]]+)\]\s*$`)
 
 // modelText prefers the name in brackets, then the model, then IDs.
@@ -162,7 +162,7 @@ func modelText(model string, d *topology.PCIDevice) string {
 	return fmt.Sprintf("%04x:%04x", uint16(*d.Vendor), uint16(*d.Device))
 }
 
-// Virtual functions are counted with their physical function.
+// nicGrid counts virtual functions with their physical function.
 func (v *view) nicGrid() grid {
 	g := grid{Title: titleNICs, Heads: []head{
 		{Name: ""}, {Name: "address"}, {Name: "netdevs", Least: 12}, {Name: "RDMA", Least: 6},
@@ -211,7 +211,7 @@ func nicMTU(n *topology.NIC) string {
 	return fmt.Sprintf("%d-%d", low, high)
 }
 
-// These matter for RDMA and virtual machines; the JSON has all 250 or so.
+// settings matter for RDMA and virtual machines; the JSON has the other 250 or so.
 var settings = []string{"SRIOV_EN", "NUM_OF_VFS", "ATS_ENABLED", "LINK_TYPE_P1", "LINK_TYPE_P2", "PCI_WR_ORDERING",
 	"ROCE_ADAPTIVE_ROUTING_EN", "ROCE_CC_PRIO_MASK_P1", "ROCE_CC_PRIO_MASK_P2", "CNP_DSCP_P1", "CNP_DSCP_P2",
 	"ROCE_CONTROL", "MAX_ACC_OUT_READ", "ADVANCED_PCI_SETTINGS", "INTERNAL_CPU_MODEL"}
@@ -327,7 +327,7 @@ func (v *view) diskNode(d *topology.Disk) *int {
 	return v.nodeOf(node)
 }
 
-// Pinned CPUs take precedence over CPUs on which a VM floats; "any" has no restrictions.
+// tenantGrid prefers pinned CPUs to CPUs on which a VM floats; "any" has no restrictions.
 func (v *view) tenantGrid() grid {
 	g := grid{Title: "Tenants", Heads: []head{
 		{Name: "name", Least: 10}, {Name: "state"}, {Name: "vCPUs", Right: true}, {Name: "on CPUs", Least: 12},
@@ -362,7 +362,7 @@ func (v *view) tenantGrid() grid {
 	return g
 }
 
-// Values in force may be lower than asked, if hugepages could not be allocated.
+// askedGrid adds the values in force, which may be lower, for example if hugepages could not be allocated.
 func (v *view) askedGrid() grid {
 	g := grid{Title: "Kernel parameters", Heads: []head{{Name: "parameter"}, {Name: "asked", Least: 12},
 		{Name: "in force", Least: 12}, {Name: "read from", Least: 12, Drop: 1}}}
@@ -393,7 +393,7 @@ type head struct {
 	Drop  int  // highest goes first; 0: never
 }
 
-// cpusText can shorten a set of CPUs.
+// A cell is a text, or a set of CPUs that cpusText can shorten.
 type cell struct {
 	text string
 	cpus *topology.CPUSet

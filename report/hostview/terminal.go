@@ -137,7 +137,7 @@ func (t *terminal) matrix(v *view) {
 	t.Wrap("", "", fmt.Sprintf("Paths between %d GPUs and NICs: -o matrix shows them.", len(v.gpus)+len(v.nics)))
 }
 
-// Marks are for output without colours.
+// severityStyle has marks for output without colours.
 func severityStyle(s finding.Severity) (mark string, color text.Color) {
 	switch s.Rank() {
 	case 0:
@@ -156,7 +156,7 @@ func WriteFindings(w io.Writer, title string, all []finding.Finding, o TableOpti
 	return t.Flush()
 }
 
-// Of many similar findings only a few are in full; one line names the subjects of the others.
+// findings prints findings that are the whole answer.
 func (t *terminal) findings(all []finding.Finding) {
 	if t.listed(all); len(all) == 0 {
 		fmt.Fprintln(t)
@@ -166,6 +166,7 @@ func (t *terminal) findings(all []finding.Finding) {
 	fmt.Fprintf(t, "rackless explain %s says more.\n", grouped(all)[0].ID)
 }
 
+// listed prints a few of many similar findings in full, and names the subjects of the others in one line.
 func (t *terminal) listed(all []finding.Finding) {
 	if len(all) == 0 {
 		return
@@ -193,7 +194,7 @@ func (t *terminal) listed(all []finding.Finding) {
 	}
 }
 
-// A long output is read from its end.
+// last repeats the worst finding, because a long output is read from its end.
 func (t *terminal) last(all []finding.Finding) {
 	fmt.Fprintln(t)
 	if len(all) == 0 {

@@ -53,7 +53,7 @@ func intText(n *int) string {
 	return strconv.Itoa(*n)
 }
 
-// "Gen4 x16"; without a matching generation, in GT/s.
+// rateText returns text such as "Gen4 x16", in GT/s for a speed that matches no generation.
 func rateText(gts *float64, width *int) string {
 	speed, lanes := "", ""
 	if gts != nil {
@@ -84,7 +84,7 @@ func linkTexts(l *topology.Link) (now, most string) {
 	return now, most
 }
 
-// "Gen1/4 x8/16" is below its maximum, "max Gen4 x16" of unknown rate.
+// linkText returns "Gen1/4 x8/16" below the maximum, or "max Gen4 x16" for an unknown rate.
 func linkText(l *topology.Link) string {
 	if l == nil {
 		return unknown
@@ -103,7 +103,7 @@ func linkText(l *topology.Link) string {
 	return orUnknown(strings.TrimSpace(speed + " " + width))
 }
 
-// d may be nil.
+// deviceLink takes nil for an unknown function.
 func deviceLink(d *topology.PCIDevice) string {
 	switch {
 	case d == nil:

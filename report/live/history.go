@@ -93,7 +93,7 @@ func add[K comparable](h *history, all map[K]track, key K, now counts, w window)
 	return true
 }
 
-// A restarted switch loses the earlier counters.
+// fabric drops earlier counters if the switch was restarted.
 func (h *history) fabric(lab string, f Fabric) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -107,7 +107,7 @@ func (h *history) fabric(lab string, f Fabric) {
 	}
 }
 
-// A node that did not answer has a gap.
+// rdma leaves a gap for a node that did not answer.
 func (h *history) rdma(lab string, at time.Time, nodes []NodeRDMA) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -128,7 +128,7 @@ func (h *history) rdma(lab string, at time.Time, nodes []NodeRDMA) {
 	}
 }
 
-// A fallen counter means a reset, so earlier events are dropped.
+// nextEvents drops earlier events if a counter fell, because the device was reset.
 func nextEvents(all []events, now events) []events {
 	kept := events{now.at, make(map[string]uint64)}
 	for _, name := range lists.Keys(now.all) {
@@ -202,7 +202,7 @@ func (p *Pages) Sample(ctx context.Context) {
 	}
 }
 
-// The readers record the readings in the history, also for pages and scrapes.
+// sample relies on the readers, which record in the history, also for pages and scrapes.
 func (s *server) sample(ctx context.Context, devices bool) {
 	labs, _, err := s.labs.get(ctx)
 	s.forget(labs, err)
@@ -233,7 +233,7 @@ type counts struct {
 	rx, tx, lost uint64
 }
 
-// A past has a gap if two readings are closer than least or further apart than most.
+// A window makes a gap in a past if two readings are closer than least or further apart than most.
 type window struct{ least, most, span time.Duration }
 
 func (p past) next(was, now counts, w window) past {
@@ -268,7 +268,7 @@ func (p past) most() float64 {
 // A box has times from x to x+w, rates from 0 at y+h up to y.
 type box struct{ x, y, w, h float64 }
 
-// Lines are interrupted at gaps.
+// draw interrupts lines at gaps.
 func (p past) draw(b box, end time.Time, span time.Duration, top float64) (rx, tx string) {
 	at := func(t time.Time) float64 { return b.x + b.w*max(0, 1-end.Sub(t).Seconds()/span.Seconds()) }
 	var lines [2]chart.Line

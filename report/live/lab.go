@@ -50,7 +50,7 @@ type eventRow struct{ Device, Name, Count, Hour string }
 
 var chartBox = box{4, 16, 352, 64}
 
-// Opening the page of a lab starts the reading of its devices.
+// lab starts the reading of the devices in the lab's nodes.
 func (s *server) lab(w http.ResponseWriter, r *http.Request) {
 	ctx := r.Context()
 	labs, _, err := s.labs.get(ctx)

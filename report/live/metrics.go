@@ -282,7 +282,7 @@ func (m *sink) checks(labs []labState, results []Result, now time.Time) {
 	}
 }
 
-// The first result of a lab is its last.
+// results are latest first, so the first of a lab is its last.
 func (m *sink) results(all []Result, now time.Time) {
 	stored := map[string]int{}
 	for _, r := range all {
@@ -299,7 +299,7 @@ func (m *sink) results(all []Result, now time.Time) {
 	}
 }
 
-// Unknown values are absent: a 0 would look like the end.
+// study leaves out unknown values, because a 0 would look like the end.
 func (m *sink) study(x Study) {
 	if x.Error != "" {
 		return
@@ -322,7 +322,7 @@ func (s *server) registry(ctx context.Context) *prometheus.Registry {
 	return r
 }
 
-// Missing metrics would look like values that disappeared, so a scrape fails as a whole.
+// metrics fails as a whole, because missing metrics would look like values that disappeared.
 func (s *server) metrics(w http.ResponseWriter, r *http.Request) {
 	promhttp.HandlerFor(s.registry(r.Context()), promhttp.HandlerOpts{ErrorHandling: promhttp.HTTPErrorOnError}).
 		ServeHTTP(w, r)

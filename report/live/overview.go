@@ -75,7 +75,7 @@ func (s *server) forget(labs []Lab, err error) {
 	s.rdma.keep(has)
 }
 
-// All decisions are made here, and every text from outside is clean.
+// An overviewView has no text from outside that is not clean.
 type overviewView struct {
 	Summary, At, Version            string
 	Emulated                        bool // any lab is emulated
@@ -136,7 +136,7 @@ func (s *server) overview(w http.ResponseWriter, r *http.Request) {
 	write(w, http.StatusOK, kindHTML, render("overview", s.newOverview(s.state(r.Context()))))
 }
 
-// The error of a part takes its place.
+// newOverview shows the error of a part in its place.
 func (s *server) newOverview(st *state) *overviewView {
 	now := s.now()
 	v := &overviewView{At: show.Time(now), Version: words.Printable(s.version), LabsErr: errorText(st.labsErr),
@@ -178,7 +178,7 @@ func errorText(err error) string {
 	return words.Visible(err.Error())
 }
 
-// Faults are above the tables, with the commands that fix them.
+// newLabView has faults above the tables, with the commands that fix them.
 func newLabView(id int, l labState, now time.Time) labView {
 	v := labView{ID: id, Name: words.Printable(l.Name), Href: "/labs/" + url.PathEscape(l.Name), Emulated: l.Emulated,
 		Switch: l.HasSwitch, PortsErr: errorText(l.flowErr)}
@@ -264,7 +264,7 @@ func newPortView(f *flow, p Port) portView {
 	return v
 }
 
-// Href uses the original name.
+// newStudyView keeps the original name in Href.
 func newStudyView(x Study) studyView {
 	v := studyView{Study: x, Href: "/studies/" + url.PathEscape(x.Name)}
 	for _, s := range []*string{&v.Name, &v.Question, &v.Lab, &v.Cell, &v.Error} {

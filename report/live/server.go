@@ -225,7 +225,7 @@ func named(r *http.Request) func(*Study) bool {
 	return func(s *Study) bool { return s.Name == r.PathValue("name") }
 }
 
-// since is the number of ended runs of the page.
+// progress takes the number of ended runs of the page as since.
 func (s *server) progress(st *Study, since int) progressView {
 	v := newStudyView(*st)
 	return progressView{Study: &v, Source: v.Href + "/state?since=" + strconv.Itoa(since),

@@ -56,7 +56,7 @@ func document(pl *plan.Plan, h *topology.Host) *hostview.Document {
 	return d
 }
 
-// Memory and devices refer to owners by index.
+// owners are in the order by whose index memory and devices refer to them.
 func owners(pl *plan.Plan, h *topology.Host) []hostview.Owner {
 	var out []hostview.Owner
 	var emulators topology.CPUSet

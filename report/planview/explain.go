@@ -43,7 +43,7 @@ type reason struct {
 	Evidence []string
 }
 
-// The reason of an adviceText may be empty.
+// An adviceText may have no reason.
 type adviceText struct {
 	numbered
 	Why string
@@ -194,7 +194,7 @@ func withoutNode(d *plan.Decision) string {
 	return string(key)
 }
 
-// Up to shortEvidence bytes, a repeated line is easier to read than a reference.
+// shortEvidence is the length in bytes up to which a repeated line is easier to read than a reference.
 const shortEvidence = 80
 
 // sharedEvidence is by first appearance.
@@ -224,7 +224,7 @@ func someNames(names []string, all int) string {
 	return words.List(names)
 }
 
-// cost is nil without an alternative on this host.
+// priceText takes nil for no alternative on this host.
 func priceText(cost *int64) string {
 	switch {
 	case cost == nil:

@@ -45,7 +45,7 @@ func (p printer) list(all []string) {
 	}
 }
 
-// Label is empty if it is that of the fact before.
+// A fact has an empty Label if it is that of the fact before.
 type fact struct{ Label, Text string }
 
 const labelColumn = 14
@@ -82,7 +82,7 @@ func (p printer) table(t hostview.Table) {
 
 func setOrNone(s topology.CPUSet) string { return cmp.Or(s.String(), "none") }
 
-// "GPU 0000:06:00.0 (NUMA node 0, guest node 0) with 0000:06:00.1"
+// cardText returns text such as "GPU 0000:06:00.0 (NUMA node 0, guest node 0) with 0000:06:00.1".
 func cardText(c *plan.NodeDevice, guestNUMA bool) string {
 	s := shortCard(c)
 	if c.Kind == plan.KindVF {
@@ -141,7 +141,7 @@ func bestText(p *plan.Plan) string {
 	return s
 }
 
-// The term "unequal" may have hundreds of lab nodes.
+// subject shortens the term "unequal", which may have hundreds of lab nodes.
 func subject(t *plan.Term) string {
 	switch {
 	case t.Node != "":

@@ -159,7 +159,7 @@ func emulatorText(n *plan.Node) string {
 	return s
 }
 
-// "8 GiB on NUMA node 0 and 8 GiB on node 1, in pages of 1 GiB"
+// memoryText returns text such as "8 GiB on NUMA node 0 and 8 GiB on node 1, in pages of 1 GiB".
 func memoryText(n *plan.Node) string {
 	var parts []string
 	same := true
@@ -198,7 +198,7 @@ func cellText(c *plan.Cell) string {
 	return s + ", " + words.Size(c.Bytes)
 }
 
-// CPUs and devices come last, because only the last column wraps.
+// nodeTable puts CPUs and devices last, because only the last column wraps.
 func nodeTable(pl *plan.Plan) hostview.Table {
 	t := hostview.Table{Title: "Lab nodes", Columns: show.Columns("node", "vCPUs>", "memory>", "NUMA", "emulator",
 		"CPUs and devices")}
@@ -237,7 +237,7 @@ func hostFacts(pl *plan.Plan) []fact {
 	return out
 }
 
-// "16 x 1 GiB on NUMA node 0 beside 4 in use"
+// pagesText returns text such as "16 x 1 GiB on NUMA node 0 beside 4 in use".
 func pagesText(h plan.Hugepages, where string) string {
 	s := fmt.Sprintf("%d x %s%s", h.Count, words.Size(h.PageBytes), where)
 	if h.Held > 0 {
@@ -248,7 +248,7 @@ func pagesText(h plan.Hugepages, where string) string {
 
 const maxTerms = 8
 
-// Only the JSON has terms without cost.
+// termTable leaves out terms without cost, which only the JSON has.
 func termTable(pl *plan.Plan) (t hostview.Table, more int) {
 	t = hostview.Table{Title: "Score by term (lower is better)",
 		Columns: show.Columns("score>", "value x weight>", "of", "what")}
@@ -262,5 +262,5 @@ func termTable(pl *plan.Plan) (t hostview.Table, more int) {
 	return t, more
 }
 
-// A term may be unknown to this version.
+// meaningOr allows for terms that are unknown to this version.
 func meaningOr(term string) string { return cmp.Or(plan.Meaning(term), term) }

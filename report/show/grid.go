@@ -298,7 +298,7 @@ func (t MarkdownTable) String() string {
 	return strings.Join(lists.Map(rows, func(r []string) string { return "| " + strings.Join(r, " | ") + " |\n" }), "")
 }
 
-// The fence is longer than any in the text.
+// markdownCode has a fence longer than any in the text.
 func markdownCode(lines ...string) string {
 	s, fence := strings.Join(lines, "\n"), "```"
 	for strings.Contains(s, fence) {

@@ -10,7 +10,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/text"
 )
 
-// On terminals narrower than leastWidth, tables would break anyway.
+// leastWidth is kept on narrower terminals, on which tables would break anyway.
 const leastWidth = 60
 
 // A Terminal prints texts, which must be printable, wrapped to its width. Errors stay in the bufio.Writer until Flush.

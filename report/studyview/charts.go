@@ -16,7 +16,7 @@ import (
 
 type canvas struct{ *chart.Canvas }
 
-// Of more than maxDots runs, every second, third, ... by size keeps the shape.
+// maxDots limits the runs of a cell. Of more, every second, third, ... by size is drawn, which keeps the shape.
 const maxDots = 400
 
 func (src *source) dots() []chart.Chart {
@@ -87,10 +87,10 @@ func (c canvas) dotStrip(a chart.Axis, s *study.Series, unit string) {
 		fmt.Sprintf("median %s %s", show.Figure(s.Median), unit))
 }
 
-// More than maxLines cannot be told apart.
+// maxLines is the most that can be told apart.
 const maxLines = 6
 
-// The pictures of one test in distributions share their axes.
+// distributions draws the pictures of one test with the same axes.
 func (src *source) distributions() []chart.Chart {
 	type key struct {
 		test  string
@@ -138,7 +138,7 @@ func groups(all []study.Comparison) (by group.By[study.Quantity, *study.Comparis
 	return by
 }
 
-// In forests, only effects on the same metric share an axis.
+// forests draws one picture for each metric, because only its effects can share an axis.
 func (src *source) forests() []chart.Chart {
 	var out []chart.Chart
 	by := groups(src.Result.Comparisons)

@@ -55,10 +55,10 @@ func CSV(w io.Writer, d *study.Document) error {
 	return show.Wrapf(out.Error(), "write study %q as CSV", d.Data.Spec.Name)
 }
 
-// Too few runs give NaN or infinite values.
+// finite is false for NaN and infinite values, as of too few runs.
 func finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
 
-// NaN and infinite are null, which JSON lacks.
+// A number is null in JSON if it is NaN or infinite.
 type number float64
 
 // MarshalJSON implements json.Marshaler.

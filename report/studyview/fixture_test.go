@@ -46,7 +46,7 @@ margin: 5%
 seed: 7
 `
 
-// noise is the standard deviation of the logarithm.
+// A model returns noise as the standard deviation of the logarithm.
 type model func(cell map[string]string, test, metric string) (value, noise float64)
 
 var metricsOf = map[string][][2]string{
@@ -91,7 +91,7 @@ func simulate(t testing.TB, text string, m model) *study.Data {
 	return d
 }
 
-// Most latencies are near the median, a few far away.
+// latencies are mostly near the median, a few far away.
 func latencies(t testing.TB, rng *rand.Rand, typical float64) []byte {
 	t.Helper()
 	h := stats.NewHistogram()

@@ -55,7 +55,6 @@ func Page(w io.Writer, d *study.Document) error {
 	return show.Wrapf(show.Execute(w, pageTemplate(), p), "write the page of study %q", p.Study)
 }
 
-// All decisions are made here, so that the template is only layout.
 type page struct {
 	show.Head
 	view
@@ -102,10 +101,10 @@ type levelCell struct {
 	Long bool // it needs a wide column
 }
 
-// Both are empty if the run has none.
+// A figureCell is empty if the run has no figure.
 type figureCell struct{ Text, Value string }
 
-// d is not cleaned.
+// page takes the document before cleaning as d.
 func (src *source) page(d *study.Document) (*page, error) {
 	p := &page{Head: show.NewHead(show.Style+show.SortStyle+pageCSS, show.SortScript+pageScript), view: src.view(),
 		Key: keyItems(), Forests: src.forests(), Scaling: src.scaling(), Dots: src.dots(),

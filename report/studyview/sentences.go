@@ -79,7 +79,7 @@ func (src *source) rule() string {
 	return s
 }
 
-// "ib_write_bw, 64 KiB: bw average"
+// nameOf returns text such as "ib_write_bw, 64 KiB: bw average".
 func nameOf(q study.Quantity) string {
 	name := q.Test
 	if q.Bytes > 0 {
@@ -88,7 +88,7 @@ func nameOf(q study.Quantity) string {
 	return name + ": " + strings.ReplaceAll(q.Metric, "_", " ")
 }
 
-// "placement: pin against default"
+// levels returns text such as "placement: pin against default".
 func levels(c *study.Comparison) string { return fmt.Sprintf("%s: %s against %s", c.Factor, c.B, c.A) }
 
 func pText(c *study.Comparison) string {

@@ -76,7 +76,6 @@ func (t terminal) list(first string, all []string, colors ...text.Color) {
 	}
 }
 
-// Texts wrap to at most Most.
 type column struct {
 	Head        string
 	Most, width int
@@ -89,7 +88,7 @@ const (
 	effectColumn = 3
 )
 
-// Several metrics of a pairing are read together.
+// comparisons groups rows by the compared levels, because metrics of a pairing are read together.
 func (t terminal) comparisons(all comparisonTable) {
 	rows := make([][]string, len(all.Rows))
 	for i, r := range all.Rows {

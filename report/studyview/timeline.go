@@ -24,10 +24,10 @@ func (src *source) timeLines() []chart.Chart {
 		src.timeLine("time-wide", "wide", wideWidth)}
 }
 
-// Neighbouring dots do not touch unless there are too many runs.
+// dotSize keeps neighbours apart unless there are too many runs.
 func dotSize(x chart.Axis) float64 { return min(3.2, max(1, (x.At(1)-x.At(0))*0.42)) }
 
-// Cells outside the plan, as of an earlier version of the study, get rows at the bottom.
+// timeLine puts cells outside the plan, as of an earlier version of the study, into rows at the bottom.
 func (src *source) timeLine(id, class string, width int) chart.Chart {
 	runs := src.Data.Runs
 	c := canvas{chart.New(id, "Time line of the runs", width)}
@@ -137,7 +137,7 @@ func (c canvas) blockLabels(runs []study.Observation, x chart.Axis) {
 
 const floorHeight = 80
 
-// Changes of the floor affect every figure and are not due to any factor.
+// floor draws changes that affect every figure and are not due to any factor.
 func (c canvas) floor(runs []study.Observation, x chart.Axis) {
 	var all []float64
 	for _, o := range runs {

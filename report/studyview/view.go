@@ -45,7 +45,7 @@ func checkDocument(d *study.Document) error {
 	return nil
 }
 
-// Outputs walk a view and decide nothing about the study.
+// A view is walked by the outputs, which decide nothing about the study.
 type view struct {
 	Study, Heading        string
 	Banner                string // empty if nothing is emulated
@@ -108,7 +108,7 @@ type comparisonRow struct {
 	LongFactor, LongLevels, LongWhere   bool // need a wide column
 }
 
-// Its sign or its colour alone identifies a verdict.
+// A verdict is identified by its sign or its colour alone.
 type verdict struct {
 	Class, Sign, Word string
 	Color             text.Color // 0 for none

@@ -57,7 +57,7 @@ func Simulation(r *simulate.Result) string {
 	return b.String()
 }
 
-// Equal queues keep the order of ports.
+// queueGrid keeps equal queues in the order of ports.
 func queueGrid(queues []simulate.QueueResult) *show.Grid {
 	list := slices.Clone(queues)
 	slices.SortStableFunc(list, func(a, b simulate.QueueResult) int { return cmp.Compare(b.P99, a.P99) })

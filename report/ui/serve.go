@@ -40,7 +40,8 @@ func Loopback(listen string) (string, error) {
 	return net.JoinHostPort(ip.Unmap().String(), port), nil
 }
 
-// 22 letters and digits hold 128 random bits, and need no quoting in a shell, an address or a header.
+// goodToken requires 22 letters and digits, which hold 128 random bits. Others would need quoting in a shell, an
+// address or a header.
 var goodToken = regexp.MustCompile(`^[A-Za-z0-9_-]{22,512}$`)
 
 // ReadToken returns the token in a file, which it creates with fresh if missing.

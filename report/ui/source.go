@@ -114,7 +114,7 @@ func liveFabric(c fabric.Counters, l *lab.Lab, ports func(node string) []string)
 	return out
 }
 
-// "set down, delay 50us, loss 0.1%", or ""
+// linkWords returns text such as "set down, delay 50us, loss 0.1%", or "".
 func linkWords(l fabric.Link) string {
 	var words []string
 	if l.Down {

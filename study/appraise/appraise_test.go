@@ -46,7 +46,6 @@ func withGPUs(model string) *topology.Host {
 	return h
 }
 
-// host has a 100 Gb/s NIC and two GPUs, each pair below a root port.
 func host(nic, gpu, uplink *topology.Link) *topology.Host {
 	a := func(s string) topology.PCIAddr {
 		addr, err := topology.ParsePCIAddr(s)

@@ -29,7 +29,7 @@ var gpuMemories = []memoryOf{
 // on an H100 (bench/tool/testdata/nvbandwidth/recorded-0.8-*.txt). Far less means another clock, or a GPU in use.
 const localShare = 0.75
 
-// nvbandwidth counts each byte once, although a copy reads and writes it.
+// within judges copies within a GPU. nvbandwidth counts each byte once, although a copy reads and writes it.
 func (m *machine) within(f *Figure) {
 	gpus := m.gpus()
 	kinds := func(g topology.GPU) int {

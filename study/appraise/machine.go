@@ -92,9 +92,9 @@ func (m *machine) memory(f *Figure) {
 // linkShare is the share of a PCIe link's rate left after packet headers.
 const linkShare = 0.8
 
-// These bound one-way times of small messages over RDMA, in us. Published between virtual machines are 1.4 back to back
-// and 2.0 over one switch (bench.ComparePublished). Further switches add some 0.3 each, sleeping CPUs and interrupts
-// tens.
+// usualLatency and longLatency bound one-way times of small messages over RDMA, in us. Published between virtual
+// machines are 1.4 back to back and 2.0 over one switch (bench.ComparePublished). Further switches add some 0.3 each,
+// sleeping processors and interrupts tens.
 const usualLatency, longLatency = 5, 15
 
 func (m *machine) latency(f *Figure, all []importer.Sample) {

@@ -85,7 +85,6 @@ func placed(test string, gbps float64, hosts ...int) []*importer.Study {
 	return s
 }
 
-// sizes returns a run over two machines with a bus bandwidth for each size: 1 MiB, 2 MiB and so on.
 func sizes(hosts int, gbps ...float64) []*importer.Study {
 	s := figures("nccl_all_reduce", bench.MetricBusBandwidth, bench.UnitGBps, 1, hosts)
 	first := s[0].Runs[0].Samples[0]

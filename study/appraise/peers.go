@@ -40,8 +40,8 @@ var nvlinks = []nvlinkOf{
 // allLinked matches modules on a board, which use all links.
 var allLinked = lazyregexp.New(`SXM|HBM3|\bH20$|\bH200$|\bB[23]00\b`)
 
-// All-reduces reach these shares of the NVLink rate. Published with NVSwitch: 235 of 300 GB/s (8 A100), 480 of 450 (8
-// H100, because the switch adds).
+// nvlinkLeast and nvlinkMost are the shares of the NVLink rate that all-reduces reach. Published with NVSwitch: 235 of
+// 300 GB/s (8 A100), 480 of 450 (8 H100, because the switch adds).
 const nvlinkLeast, nvlinkMost = 0.75, 1.1
 
 // expect returns a path's usual bandwidth. together is the number of links of a collective operation, or 0 for copies.

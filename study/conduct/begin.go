@@ -26,7 +26,7 @@ func (e *ChangedError) Error() string {
 }
 
 // Begin finds the study by its name, or adds it; with restart it first removes the study and its runs. It returns a
-// *ChangedError if digest, that of the study's files, has changed. by is the version of rackless.
+// *ChangedError if digest, that of the study's files, has changed.
 func Begin(ctx context.Context, db *store.DB, spec *study.Spec, digest, labText, by string,
 	restart bool) (*store.Study, error) {
 	s, err := db.Find(ctx, spec.Name)

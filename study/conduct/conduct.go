@@ -1,5 +1,4 @@
-// Package conduct makes the runs of a study in the order of the design, on a machine behind the interface Rig. It
-// continues after a kill or a reboot.
+// Package conduct makes the runs of a study in the order of the design, on a machine behind the interface Rig.
 //
 // A run is stored as "running" before it begins, and gets its figures in one transaction when it ends. The next start
 // marks a "running" one as cut off, which is no attempt. A failed or disturbed run stays stored and is repeated at
@@ -231,7 +230,7 @@ func (c *Conductor) total(done, perBlock int, used time.Duration) int {
 	return fit
 }
 
-// Outcomes counts the runs of all studies by outcome; keys are the IDs of the studies.
+// Outcomes counts runs by outcome and the study's ID.
 func Outcomes(ctx context.Context, db *store.DB) (map[int64]store.Outcome, error) {
 	return db.Outcomes(ctx, MaxAttempts, cutOff)
 }
@@ -242,7 +241,7 @@ func mean(v []float64) float64 {
 	return sum / float64(len(v))
 }
 
-// An error from one ends the study; a failed run is in the status.
+// one makes one attempt. An error ends the study; a failed run is in the status.
 func (c *Conductor) one(ctx context.Context, run study.Run, attempt, done, total int) (status string, err error) {
 	settings := c.Spec.Settings(run.Cell)
 	if err := c.Rig.Ready(settings); err != nil {
@@ -484,7 +483,7 @@ func Load(ctx context.Context, db *store.DB, name string) (*Record, error) {
 	return rec, nil
 }
 
-// Early releases kept versions only in the study.
+// versions fills in the first run, because early releases kept them only in the study.
 func (r *Record) versions() {
 	if len(r.Data.Runs) == 0 || r.Data.Spec.Imported != "" {
 		return

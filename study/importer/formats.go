@@ -39,7 +39,7 @@ type setup struct {
 	counted bool                  // value: matching lines
 }
 
-// The first of logFormats whose head or json matches is used.
+// logFormats are tried in order: the first one whose head or json matches is used.
 var logFormats = []logFormat{ncclFormat, perftestFormat, osuFormat, iperf3Format, nvFormat,
 	{name: Rackless}, // read by the method rackless
 }
@@ -58,7 +58,7 @@ type reading struct {
 	err                 error // why figures are missing
 }
 
-// The reading of one names the test even if there is an error.
+// one adapts a reader of one test. The reading names the test even if there is an error.
 func one(read func(f *file) (reading, error)) func(*file) []reading {
 	return func(f *file) []reading {
 		r, err := read(f)
@@ -86,7 +86,7 @@ var perftestFormat = logFormat{name: Perftest, head: perftestLog, json: perftest
 const perftestTitleText = `[ \t]*(?:RDMA_(?:Write|Read)(?:_imm)?|Send(?:_imm)?|Atomic \w+|Raw Ethernet \w+)` +
 	`(?: Bidirectional)?(?: Post List)? (?:BW|Latency)(?: forwarding)?(?: Multicast)? Test[ \t]*\r?$`
 
-// Web pages may have taken a "#".
+// perftestRow allows for web pages, which may have taken a "#".
 const perftestRow = `\s*#?[ \t]*bytes[ \t]+#?[ \t]*iterations\b`
 
 var (
@@ -171,7 +171,7 @@ func (f *file) iperf3() (reading, error) {
 	return reading{test: test, tool: "iperf3", version: res.Version, started: res.Started, figures: res.Figures()}, nil
 }
 
-// RCCL's tests are the same programs.
+// ncclFormat also covers RCCL's tests, which are the same programs.
 var ncclFormat = logFormat{name: NCCLTests, head: ncclHead, json: ncclJSON, read: (*file).ncclTests, start: ncclStart,
 	sides: ncclSides, gaveUp: lazyregexp.New(`\bTest (?:NCCL|CUDA) failure\b|\bNCCL (?:WARN|INFO) `),
 	setups: []setup{{word: "gpus", line: ncclRank, counted: true}}}
@@ -207,8 +207,8 @@ var (
 	rccl         = lazyregexp.New(`(?m)^#? ?rccl-tests: Version |^RCCL version `)
 )
 
-// Older releases do not print the collective, so it may come from the file's name. Data types and operations are
-// separate tests.
+// ncclTests may take the collective from the file's name, because older releases do not print it. Data types and
+// operations are separate tests.
 func (f *file) ncclTests() []reading {
 	test, by := NCCLTests, NCCLTests
 	name := path.Base(f.rel)
@@ -299,10 +299,9 @@ var osuFormat = logFormat{name: OSU, head: osuHead, read: one((*file).osu), star
 var osuHead = lazyregexp.New(`(?m)^(?:#? ?Number of (?:Sender|Receiver) .*\n)*` +
 	`(?:# ?OSU (?:MPI|[NRX]CCL)\S* \S.* Test v[0-9]|OSU (?:MPI|[NRX]CCL)\S* \S.* Test v[0-9]\S*[ \t]*$)`)
 
-// osu's table has no end mark, so truncation after a complete row is not detected.
 var mpiDevices = lazyregexp.New(`\b(?:UCX_NET_DEVICES=|btl_openib_if_include[ =])["']?([\w.:-]+(?:,[\w.:-]+)*)`)
 
-// devices are without their ports.
+// devices returns the RDMA devices that the command of an MPI program names, without ports.
 func (f *file) devices() (all []string) {
 	m := mpiDevices().FindSubmatch(f.data)
 	if m == nil || string(m[1]) == "all" {
@@ -315,6 +314,7 @@ func (f *file) devices() (all []string) {
 	return all
 }
 
+// osu reads a table without an end mark, so truncation after a complete row is not detected.
 func (f *file) osu() (reading, error) {
 	res, err := tool.ParseOSU(f.data)
 	if err != nil {

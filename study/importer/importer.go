@@ -190,7 +190,7 @@ type outcome struct {
 	failures []string
 }
 
-// Each host becomes a study with its facts and notes. Notes are also shown to the user.
+// fact and note record by host. Notes are also shown to the user.
 func (im *importing) fact(group, name, value string) {
 	im.facts[group] = append(im.facts[group], study.Fact{Name: name, Value: value})
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/rackless/rackless/internal/group"
 )
 
-// The level of a log is that of its source, the first directory below it, or the source's name.
+// logs takes the level from the source, the first directory below it, or the source's name.
 func (im *importing) logs() error {
 	var all []*outcome
 	for _, f := range im.files {
@@ -171,7 +171,7 @@ func isSweep(runs []*outcome) bool {
 	return good > 1
 }
 
-// A bad line makes samples.jsonl invalid, because rackless writes none.
+// rackless rejects samples.jsonl for a bad line, because rackless writes none.
 func (f *file) rackless(o *outcome) error {
 	samples, err := bench.ReadSamples(bytes.NewReader(f.data))
 	if err != nil {
@@ -190,7 +190,7 @@ func (f *file) rackless(o *outcome) error {
 	return nil
 }
 
-// If a figure would round to zero, bench has derived it from another column.
+// add relies on bench, which derives a figure that would round to zero from another column.
 func (o *outcome) add(r reading, origin Origin) {
 	for _, x := range r.figures {
 		o.samples = append(o.samples, Sample{bench.Sample{

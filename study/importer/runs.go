@@ -9,7 +9,7 @@ import (
 	"github.com/rackless/rackless/internal/lazyregexp"
 )
 
-// runs splits a log, for example of a script. Text before the first run belongs to it.
+// runs puts text before the first run into it.
 func (f *file) runs(l logFormat) ([]*file, error) {
 	if l.start == nil {
 		return []*file{f}, nil
@@ -48,7 +48,8 @@ func (f *file) texts(l logFormat) []*file {
 	return all
 }
 
-// maxObjects limits the attempts, since each may read to the end of the file.
+// objectLine matches the possible begin of a JSON object. maxObjects limits the attempts, since each may read to the
+// end of the file.
 var objectLine = lazyregexp.New(`(?m)^[ \t]*\{`)
 
 const maxObjects = 64
@@ -89,10 +90,10 @@ func (f *file) objects() []*file {
 	return all
 }
 
-// A shell prompt may also begin with a bracket.
+// array does not match a shell prompt that begins with a bracket.
 var array = lazyregexp.New(`^\s*\[\s*(?:\{|\]|$)`)
 
-// byTool makes one part per stretch of one tool. Text before the first belongs to its part.
+// byTool puts text before the first tool into its part.
 func byTool(files []*file) []*file {
 	var all, parts []*file
 	for _, f := range files {

@@ -42,7 +42,7 @@ var vcpuTests = map[string]vcpuTest{
 	"nccl_allreduce.txt":     {"nccl-tests", tool.ParseNCCLTests},
 }
 
-// The suite starts one thread per guest CPU, so their number is not checked.
+// sysbenchOfAnyThreads ignores the number of threads, because the suite starts one per guest CPU.
 func sysbenchOfAnyThreads(log []byte) ([]bench.Figure, error) {
 	e, err := tool.EngineByName("sysbench_cpu")
 	if err != nil {
@@ -51,7 +51,7 @@ func sysbenchOfAnyThreads(log []byte) ([]bench.Figure, error) {
 	return e.Parse(log)
 }
 
-// STREAM 5.8 and later; rates are in MB/s of 10^6 bytes.
+// streamHead matches STREAM 5.8 and later. Rates are in MB/s of 10^6 bytes.
 var streamHead = lazyregexp.New(`(?m)^Function\s+(?:Best )?Rate (?:\()?MB/s\)?\s`)
 
 // stream's table is valid only if the program has verified its arrays.
@@ -240,7 +240,7 @@ func fileText(f *file, err error) string {
 
 var availableNodes = lazyregexp.New(`(?m)^available: (\d{1,4}) nodes`)
 
-// The number of guest NUMA nodes shows whether the setting took effect.
+// vcpuTopology records the guest's NUMA nodes, which show whether the setting took effect.
 func (im *importing) vcpuTopology(f *file, o *outcome) {
 	m := availableNodes().FindSubmatch(f.data)
 	if m == nil {
@@ -254,7 +254,7 @@ func (im *importing) vcpuTopology(f *file, o *outcome) {
 	}
 }
 
-// Odd values of vcpuMetadata are ignored: no figure depends on them.
+// vcpuMetadata ignores odd values, because no figure depends on them.
 func (im *importing) vcpuMetadata(f *file, o *outcome) {
 	var meta struct {
 		Timestamp string   `json:"timestamp"`
@@ -396,7 +396,7 @@ func gpuBandwidth(log []byte) ([]bench.Figure, error) {
 	return c.figures, nil
 }
 
-// The two programs have no line in common.
+// read parses a line of either program; they have none in common.
 func (c *copies) read(line string) error {
 	line = strings.TrimRight(line, "\r\n")
 	if m := copyDevice().FindStringSubmatch(line); m != nil {

@@ -29,7 +29,7 @@ const machineName = "rackless-study"
 // Variable is the environment variable that names another lock, for tests, which would block each other.
 const Variable = "RACKLESS_STUDY_LOCK"
 
-// A socket's name has at most 107 bytes.
+// goodName has a limit because a socket's name has at most 107 bytes.
 var goodName = lazyregexp.New(`^[a-zA-Z0-9._-]{1,100}$`)
 
 // A Holder is the process of a running study.
@@ -136,7 +136,7 @@ func (l Lock) takeMachine() (listener *net.UnixListener, err error) {
 	return nil, fmt.Errorf("lock this machine for a study: %w", err)
 }
 
-// A forked child shares the socket until exec, so shut it down before closing it.
+// leaveMachine shuts the socket down before closing it, because a forked child shares it until exec.
 func leaveMachine(listener *net.UnixListener) {
 	if raw, err := listener.SyscallConn(); err == nil {
 		_ = raw.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RDWR) })

@@ -23,7 +23,7 @@ type journal struct {
 	done int
 }
 
-// Samples of an entry lack single latencies, which JSON omits.
+// An entry lacks single latencies, which JSON omits.
 type entry struct {
 	Samples   []bench.Sample `json:"samples"`
 	Latencies [][]float64    `json:"latencies"`

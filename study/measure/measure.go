@@ -121,7 +121,7 @@ func begin(ctx context.Context, r *rack.Rack, q Request, p *rack.Progress) (*ses
 	return s, nil
 }
 
-// Engines run one at a time, so that they do not disturb each other.
+// run measures one at a time, so that measurements do not disturb each other.
 func (s *session) run(ctx context.Context, r *rack.Rack) ([]bench.Sample, error) {
 	if err := s.choose(ctx, r); err != nil {
 		return nil, err
@@ -218,7 +218,7 @@ func (s *session) foretell() {
 	}
 }
 
-// Without a journal an interrupted measurement cannot continue, an error only with --continue.
+// journal fails only with --continue: without one an interrupted measurement cannot continue.
 func (s *session) journal(what string) (*journal, error) {
 	kept, err := openJournal(s.Journal, what, s.Continue)
 	if err != nil && s.Continue {
@@ -286,7 +286,7 @@ type watched struct {
 	begun, all int
 }
 
-// next returns functions for its description and the time left, by the mean of earlier ones.
+// next returns functions for its description and the time left.
 func (w *watched) next(client, server string) (look func() string, left func() time.Duration) {
 	done, began := w.begun, time.Now()
 	mean := began.Sub(w.began) / time.Duration(max(1, done))
@@ -391,7 +391,7 @@ func Describe(r *rack.Rack, findings []finding.Finding, samples []bench.Sample, 
 	return data
 }
 
-// A node on a real host may have no NIC.
+// reportNode allows for nodes on a real host without a NIC.
 func reportNode(l *lab.Lab, n lab.Node) record.Node {
 	node := record.Node{Name: n.Name, CPUs: n.CPUs, Memory: int64(n.Memory)}
 	if len(n.NICs) > 0 {

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A noise is the CPU use of other programs while the lab is idle, so everything that runs disturbs.
+// A noise is the CPU use of other programs while the lab is idle.
 type noise struct {
 	proc  fs.FS // of the host
 	lab   []int // processes of the lab

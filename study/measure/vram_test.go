@@ -15,7 +15,7 @@ import (
 	"github.com/rackless/rackless/study/record"
 )
 
-// Recorded on a node with two GPUs in an emulated lab.
+// gpuRegionsOutput was recorded on a node with two GPUs in an emulated lab.
 const gpuRegionsOutput = `00000000:04:00.0 0x00000000fe600000 0x0000000000000000 0x000000ff20000000 0x0000000000000000
 00000000:08:00.0 0x00000000fe200000 0x0000000000000000 0x000000ff00000000 0x0000000000000000
 `

@@ -108,7 +108,7 @@ const (
 	mixed // better in one metric or condition, worse in another
 )
 
-// A verdict on a pair is about b compared with a.
+// A pair is two levels. Verdicts are on b compared with a.
 type pair struct{ a, b string }
 
 func pairsOf(levels []string) []pair {
@@ -363,7 +363,7 @@ func reserve(r *rule, all []Evidence, cores int) Choice {
 	return c
 }
 
-// "4" in a study, "4 of 48" in a document.
+// keptCores parses "4" of a study, or "4 of 48" of a document.
 func keptCores(level string, cores int) (kept, of int, ok bool) {
 	number, total, found := strings.Cut(level, " of ")
 	kept, err := strconv.Atoi(number)

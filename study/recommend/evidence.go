@@ -306,7 +306,7 @@ type PublishedPair struct {
 	Gbps  float64            `yaml:"gbps"`
 }
 
-// docs/recommend.md lists the documents.
+// documents is listed by docs/recommend.md.
 //
 //go:embed published.yaml
 var documents []byte

@@ -84,7 +84,7 @@ func (f *fitter) set(weight string, value float64, published int64, source, how 
 	f.used = lists.Add(f.used, source)
 }
 
-// Every weight is fitted or kept with a reason.
+// keep gives a reason: every weight is fitted or kept with one.
 func (f *fitter) keep(weights, format string, args ...any) {
 	f.r.Kept = append(f.r.Kept, weights+": "+fmt.Sprintf(format, args...))
 }

@@ -42,7 +42,7 @@ type pairSource struct {
 	pairs  []measuredPair // best first for each NIC
 }
 
-// rank ranks by figures of this host, or as published for the same paths, or by path class. It returns the pairs used.
+// rank ranks by figures of this host, of a machine with the same paths, or by path class. It returns the pairs used.
 func (r *Recommendation) rank(h *topology.Host, studies []Study, documents []Document) []pairSource {
 	var sources []pairSource
 	for i := range studies {
@@ -127,7 +127,7 @@ func classRank(c topology.PathClass) int {
 	return -slices.Index(order, c)
 }
 
-// NVLinks connect only GPUs.
+// between ignores NVLinks, which connect only GPUs.
 func between(t *topology.Tree, gpu, nic string) topology.PathClass {
 	p := t.Path(gpu, nic)
 	if p.Class == topology.PathNVLink {

@@ -134,8 +134,8 @@ func wantChoice(t *testing.T, r *recommend.Recommendation, s recommend.Setting, 
 	}
 }
 
-// ib_write_lat of the EPYC lab: typical, p99 and p99.9 in us, optimised, on the wrong NUMA nodes, and with 64 busy
-// processes without isolation.
+// epycLatency is from ib_write_lat of the EPYC lab: typical, p99 and p99.9 in us, optimised, on the wrong NUMA nodes,
+// and with 64 busy processes without isolation.
 var epycLatency = map[string][3]float64{"latency_typical": {1.44, 1.62, 1.50}, "latency_p99": {1.53, 1.97, 1.71},
 	"latency_p99.9": {5.22, 7.99, 7.59}}
 
@@ -387,7 +387,7 @@ func TestVSphereCoresKept(t *testing.T) {
 	}
 }
 
-// NIC0 of the H20 machine and each GPU, in Gb/s.
+// h20 is between NIC0 of the H20 machine and each GPU, in Gb/s.
 var h20 = map[string]float64{"GPU0": 195.06, "GPU1": 195.05, "GPU2": 178.81, "GPU3": 175.83, "GPU4": 124.38,
 	"GPU5": 124.22, "GPU6": 124.27, "GPU7": 119.11}
 
@@ -571,8 +571,9 @@ func TestGPUDirect(t *testing.T) {
 	}
 }
 
-// The vCPU study: STREAM 3 times as fast with guest NUMA (2 to 7 were found), CPU throughput 2.5 % up with siblings,
-// latency 15 % down with pinning, matmul unchanged, NCCL 40 % up with pinning and down by half with guest NUMA.
+// vcpuTruth has the findings of the vCPU study: STREAM 3 times as fast with guest NUMA (2 to 7 were found), CPU
+// throughput 2.5 % up with siblings, latency 15 % down with pinning, matmul unchanged, NCCL 40 % up with pinning and
+// down by half with guest NUMA.
 func vcpuTruth(cell map[string]string, test, _ string) (float64, string) {
 	level := cell["placement"]
 	pinned, numa, smt := level != "default", strings.Contains(level, "numa"), strings.HasSuffix(level, "smt")

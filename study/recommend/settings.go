@@ -109,7 +109,7 @@ func shape(h *topology.Host) (numa, threads int) {
 	return numa, threads
 }
 
-// Unlisted MTUs come last, by size.
+// simpler puts unlisted MTUs last, by size.
 func (r *rule) simpler(a, b string) int {
 	place := func(level string) int {
 		if i := slices.Index(r.levels, level); i >= 0 {
@@ -156,7 +156,7 @@ func settingsOf(factor, level string) map[Setting]string {
 	return nil
 }
 
-// Every figure matters to lab.WorkloadMixed.
+// workloadsOf always includes lab.WorkloadMixed.
 func workloadsOf(test string) []lab.Workload {
 	name, variant, _ := strings.Cut(test, "/")
 	all := []lab.Workload{lab.WorkloadMixed}

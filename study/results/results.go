@@ -92,7 +92,7 @@ func (s Store) Save(data record.Record, page func(io.Writer, record.Record) erro
 	}
 }
 
-// Some write errors appear only on close.
+// writeFile checks Close, because some write errors appear only there.
 func writeFile(path string, fill func(w io.Writer) error) error {
 	f, err := os.Create(path)
 	if err != nil {

@@ -139,7 +139,7 @@ func (e *emulatedSite) link(settings map[string]string) (l fabric.Link, any bool
 	return l, true, l.Validate()
 }
 
-// pin gives nodes and switch one protected CPU each in turn, or removes the restriction.
+// pin restricts nodes and switch to the protected CPUs, each node to one in turn, or removes the restriction.
 func (e *emulatedSite) pin(pin bool) error {
 	cpus := slices.Collect(e.protected.All())
 	set := func(p vm.Process, to topology.CPUSet) error {

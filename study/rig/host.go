@@ -271,7 +271,7 @@ func (r *hostSite) apply(ctx context.Context, l *lab.Lab, settings map[string]st
 	return r.look(ctx)
 }
 
-// Nodes in an emulated host take ten minutes to boot.
+// restoreLimit is long because nodes in an emulated host take ten minutes to boot.
 const restoreLimit = 20 * time.Minute
 
 // restore works even if the last cell could not be brought up.

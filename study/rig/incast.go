@@ -106,7 +106,7 @@ func (r *Rig) incast(ctx context.Context, m study.Measure, word string) ([]bench
 	return summarize(m, senders, flows, seen, after.since(before), took), nil
 }
 
-// The last of the flows is the victim.
+// incastFlows runs all flows at the same time. The last one is the victim.
 func (r *Rig) incastFlows(ctx context.Context, m study.Measure, flow, victim bench.Engine, from, to []string) (
 	flows [][]bench.Sample, seen []bench.Sample, err error) {
 	// A shared runner asks for a tool's version once and uses different ports.
@@ -147,7 +147,7 @@ func (c incastCounts) since(o incastCounts) incastCounts {
 		c.goBacks - o.goBacks, c.paused - o.paused, c.rate}
 }
 
-// Soft RoCE has other counters; its count as 0.
+// hwCounters gives 0 for soft RoCE, which has other counters.
 const hwCounters = `cd /sys/class/infiniband 2>/dev/null || exit 0
 for f in */ports/*/hw_counters; do
 	for c in rp_cnp_handled packet_seq_err local_ack_timeout_err; do [ ! -f $f/$c ] || echo $c $(cat $f/$c); done
@@ -202,7 +202,7 @@ func (c *incastCounts) ofAdapter(text []byte) {
 	}
 }
 
-// If a flow has failed, summarize returns only errors.
+// summarize returns only errors if a flow has failed.
 func summarize(m study.Measure, senders []string, flows [][]bench.Sample, seen []bench.Sample, c incastCounts,
 	took time.Duration) []bench.Sample {
 	var out []bench.Sample

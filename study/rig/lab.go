@@ -14,7 +14,7 @@ import (
 	"github.com/rackless/rackless/study"
 )
 
-// LabFile returns the path of a study's lab file; a relative name is relative to the study's file.
+// LabFile returns the path of a lab file, relative to the study's file.
 func LabFile(studyFile, name string) string {
 	if filepath.IsAbs(name) {
 		return name

@@ -211,8 +211,7 @@ func (r *Rig) processes() []int {
 	return all
 }
 
-// Loop measures the noise floor: the median time of fixed arithmetic, in milliseconds. Nodes are idle and no load runs,
-// so no factor should move it.
+// Loop measures the noise floor: the median time of fixed arithmetic, in milliseconds. No factor should move it.
 func (r *Rig) Loop(ctx context.Context) (float64, error) {
 	// Odd: the median is a value, and one interrupt does not move it.
 	const times = 9

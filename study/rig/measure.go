@@ -15,7 +15,7 @@ import (
 	"github.com/rackless/rackless/vm/image"
 )
 
-// Measure makes one test of a run. A failure is a sample with an error.
+// Measure makes one test of a run.
 func (r *Rig) Measure(ctx context.Context, m study.Measure) ([]bench.Sample, error) {
 	if r.rack == nil {
 		return nil, errors.New("measured before a cell was applied")

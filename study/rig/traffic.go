@@ -154,14 +154,14 @@ func (t *traffic) sent(ctx context.Context) (int64, error) {
 	return v, nil
 }
 
-// Failures after the first may be consequences.
+// failed returns the first error, because later ones may be consequences.
 func (t *traffic) failed() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.err
 }
 
-// Nodes and switch use the CPU time of streams.
+// time returns 0, because nodes and switch use the CPU time of streams.
 func (t *traffic) time(machine) float64 { return 0 }
 
 func (t *traffic) stop() (float64, error) {

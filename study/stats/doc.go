@@ -4,13 +4,6 @@
 // (temperature, other load) cancel out of differences. Samples of one run are not independent: a million say no more
 // about the next run than one.
 //
-//	Contrast, QuantileContrast    two levels compared: estimate, interval, p value
-//	Judge                         better, worse, equivalent or undecided, for a family of comparisons
-//	Power, MinBlocks              what a study of so many blocks can show, and how many blocks it takes
-//	Moved                         metrics that the factor cannot move: did they?
-//	Drifting                      effects that changed while the study was made
-//	Histogram                     latencies, merged without averaging percentiles
-//
 // It has no I/O, clock or globals, and random numbers come from the caller's seed. docs/statistics.md explains the
 // methods and reports simulations of them.
 package stats

@@ -169,5 +169,5 @@ func Supported(n int64, quantile float64) bool {
 	return (quantile > 0 && quantile < 1) && beyond(n, max(quantile, 1-quantile)) >= MinBeyond
 }
 
-// The small term of beyond keeps 10,000 x (1 - 0.999) from becoming 9.99.
+// beyond adds a small term that keeps 10,000 x (1 - 0.999) from becoming 9.99.
 func beyond(n int64, quantile float64) int64 { return int64(float64(n)*(1-quantile) + 1e-6) }

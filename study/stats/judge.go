@@ -150,7 +150,7 @@ func (i Interval) Contains(v float64) bool { return i.Low <= v && v <= i.High }
 // Within reports whether the interval lies within o.
 func (i Interval) Within(o Interval) bool { return o.Low <= i.Low && i.High <= o.High }
 
-// JSON has no infinity, so null is a missing limit.
+// intervalJSON has null for a missing limit, because JSON has no infinity.
 type intervalJSON struct {
 	Low        *float64 `json:"low"`
 	High       *float64 `json:"high"`

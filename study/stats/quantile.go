@@ -217,7 +217,8 @@ func (c *merger) value(position int) float64 {
 	return float64(highestOfBucket(c.buckets[position])) / nsPerUs
 }
 
-// With three digits HdrHistogram has 2048 buckets of 1 ns, then groups of 1024, each twice as wide as the last.
+// halfGroup is half of HdrHistogram's 2048 buckets of 1 ns with three digits. Groups of 1024 follow, each twice as wide
+// as the last.
 const halfGroup = 1024
 
 func highestOfBucket(index int) int64 {

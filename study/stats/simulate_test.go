@@ -86,7 +86,7 @@ func tolerance(share float64, n int) float64 {
 
 var long = flag.Bool("long", false, "simulate four times as many studies")
 
-// More studies have a smaller tolerance.
+// studies returns more if the tests are long, for a smaller tolerance.
 func studies(full int) int {
 	switch {
 	case testing.Short():

@@ -151,8 +151,8 @@ type Outcome struct {
 	Emulated                bool              // whether any figure was emulated
 }
 
-// SQL does the counting of outcomes: files may be large, and rackless ui asks every second. Next to max(), SQLite takes
-// plain columns from the row with the maximum.
+// outcomes counts in SQL: files may be large, and rackless ui asks every second. Next to max(), SQLite takes plain
+// columns from the row with the maximum, here the last run.
 //
 //go:embed outcomes.sql
 var outcomes string

@@ -1,10 +1,8 @@
 // Package store keeps studies in one SQLite file: the definition and, raw, every run, figure and latency histogram.
 // docs/study.md documents the tables for SQL users.
 //
-// One process writes, and any number may read at the same time (write-ahead log).
-//
-// Most rows are values, with only two numbers besides the key; shared properties are in the table series. The view
-// sample joins both.
+// One process writes, and any number may read at the same time (write-ahead log). Properties that values share are in
+// the table series, to keep rows small.
 package store
 
 import (
@@ -376,7 +374,7 @@ func (d *DB) Begin(ctx context.Context, of int64, r *study.Observation) error {
 	return d.change(ctx, func(tx *sql.Tx) error { return insertRun(ctx, tx, of, r) })
 }
 
-// The duration of a begun run is NULL, unlike that of one that took no time.
+// insertRun stores NULL as the duration of a begun run, unlike that of one that took no time.
 func insertRun(ctx context.Context, tx *sql.Tx, of int64, r *study.Observation) error {
 	res, err := tx.ExecContext(ctx, "INSERT INTO run (study, block, place, attempt, cell, status, started, seconds, "+
 		"error, before) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", of, r.Block, r.Place, r.Attempt, jsonOf{r.Cell},
