@@ -14,7 +14,7 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// Kinds of cards are classes of the style sheet.
+// Kinds of cards, which are also classes of the style sheet.
 const (
 	cardGPU    = "gpu"
 	cardNIC    = "nic"
@@ -44,7 +44,7 @@ func (v *view) cards(disks map[topology.PCIAddr][]*topology.Disk) map[topology.P
 			continue
 		}
 		switch {
-		// A disk's card says more and shows findings too.
+		// A disk's card says more, and shows the findings too.
 		case len(disks[d.Address]) > 0 || d.Class != nil && storageAlone(*d.Class):
 			out[d.Address] = placedCard{v.diskCard(d, disks[d.Address]), nil}
 		case d.Class != nil && d.Class.Base() == topology.ClassAccelerator || v.wrong(d) && !v.gpuPart(d):
@@ -68,8 +68,7 @@ func (v *view) wrong(d *topology.PCIDevice) bool {
 	})
 }
 
-// storageAlone: NVMe, RAID and SAS without known disks are worth drawing, but not the SATA controllers in every
-// chipset.
+// storageAlone is true for NVMe, RAID and SAS without known disks, but not for the SATA controllers in every chipset.
 func storageAlone(class topology.ID24) bool {
 	// PCI base class and subclass of SCSI, RAID, SAS and non-volatile memory.
 	return slices.Contains([]uint16{0x0100, 0x0104, 0x0107, 0x0108}, class.Sub())
@@ -97,7 +96,7 @@ func (v *view) addressOrName(a *topology.PCIAddr, name string) string {
 	return v.shortAddr(*a)
 }
 
-// gpuCard takes d nil if the PCI tree is unknown. A finding may name any function, such as audio.
+// gpuCard takes nil as d if the PCI tree is unknown. A finding may name any function of the GPU, such as audio.
 func (v *view) gpuCard(g *topology.GPU, d *topology.PCIDevice) card {
 	at := v.addressOrName(g.Address, g.Name)
 	model, driver := modelText(g.Model, d), driverText(g.Driver, d)
@@ -133,7 +132,7 @@ func (v *view) gpuCard(g *topology.GPU, d *topology.PCIDevice) card {
 
 // nicCard shows a default route first and in bold: giving this NIC to a VM would cut off the host.
 func (v *view) nicCard(n *topology.NIC, d *topology.PCIDevice) card {
-	name := cmp.Or(v.names[n.ID()], "VF") // of an unknown physical function
+	name := cmp.Or(v.names[n.ID()], "VF")
 	mtu, vfs, route := "", "", ""
 	if text := nicMTU(n); text != unknown {
 		mtu = "MTU " + text

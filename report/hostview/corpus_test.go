@@ -26,7 +26,7 @@ func TestEveryMachineOfTheReadersCanBeShown(t *testing.T) {
 		}
 		h, err := inspect.ReadFile(context.Background(), file)
 		if err != nil {
-			return nil // expected, or to be rejected
+			return nil // an expected output, or a file to reject
 		}
 		shown++
 		kinds[h.Provenance.Kind]++

@@ -29,13 +29,13 @@ var EnvForms = []string{NCCLEnv, UCXEnv, OpenMPIEnv, MVAPICHEnv}
 
 // A library is configured by these environment variables.
 type library struct {
-	Title   string // with the names' source
+	Title   string
 	devices string // "NAME=" and text before the first device
 	between string // separator of devices
-	noPort  bool   // without ports
-	Why     string // for the value of devices
-	GID     string // of a RoCE GID's index
-	Network string // of the bootstrap's devices
+	noPort  bool
+	Why     string // reason for the value of devices
+	GID     string // variable for the index of a RoCE GID
+	Network string // variable for the devices of the bootstrap
 	// class is for RoCE, level for InfiniBand
 	class, level string
 }
@@ -59,8 +59,8 @@ var libraries = map[string]library{
 type rdmaLink struct {
 	nic   *topology.NIC
 	name  string             // such as mlx5_0
-	port  *topology.RDMAPort // number 0: only the device is known
-	layer string             // or "" if unknown
+	port  *topology.RDMAPort // with number 0 if only the device is known
+	layer string             // "Ethernet", "InfiniBand" or ""
 	rate  *float64           // Gb/s
 	Left  string             // why it is left out, or ""
 	up    bool
@@ -81,11 +81,11 @@ type envFile struct {
 	*topology.Host
 	Form, Name, Devices string
 	Links, Used         []rdmaLink
-	Untold              []rdmaLink // in an unknown state
+	Untold              []rdmaLink // ports in an unknown state
 }
 
-// WriteEnv writes the variables that make a library use the host's RDMA devices, with reasons. One without a source is
-// left out.
+// WriteEnv writes the variables that make a library use the host's RDMA devices, with reasons. A variable whose value
+// is unknown is left out.
 func (d *Document) WriteEnv(w io.Writer, form string) error {
 	// A live machine is named after its root directory.
 	name := d.Provenance.Name
@@ -120,7 +120,7 @@ func (e envFile) list(ports []rdmaLink) string {
 	return e.devices + strings.Join(names, e.between)
 }
 
-// IfUp is for ports in an unknown state.
+// IfUp returns the variable for ports in an unknown state.
 func (e envFile) IfUp() string { return e.list(e.Untold) }
 
 // Variable returns the variable of the devices.
@@ -143,7 +143,7 @@ func (e envFile) NoLayer() []string {
 	return lists.Map(unknown, rdmaLink.String)
 }
 
-// Complete: a device that is not listed is not there.
+// Complete reports whether a device that is not listed is missing.
 func (e envFile) Complete() bool {
 	return e.Provenance.Kind == topology.SourceLive || e.Provenance.Kind == topology.SourceTree
 }
@@ -172,7 +172,7 @@ func (e envFile) Route() string {
 	return e.Routes[0].Netdev
 }
 
-// RoutesRead: without a default route, there is none.
+// RoutesRead reports whether the default routes are known.
 func (e envFile) RoutesRead() bool { return e.Routes != nil }
 
 // Bootstrap returns the variable of the bootstrap's devices.
@@ -193,13 +193,13 @@ func (e envFile) Netdevs() string {
 	return strings.Join(names, ",")
 }
 
-// HiddenTree: NCCL cannot see distances between GPUs and NICs.
+// HiddenTree reports whether NCCL cannot see distances between GPUs and NICs.
 func (e envFile) HiddenTree() bool {
 	isSwitch := func(d topology.PCIDevice) bool { return d.Bridge != nil && d.Bridge.Port == topology.PortSwitch }
 	return e.IsVirtual() && len(e.GPUs) > 0 && len(e.NICs) > 0 && !slices.ContainsFunc(e.PCI, isSwitch)
 }
 
-// NoTree: the PCI tree is unknown, by which NCCL finds near devices.
+// NoTree reports whether the PCI tree, by which NCCL finds near devices, is unknown.
 func (e envFile) NoTree() bool {
 	return !slices.ContainsFunc(e.PCI, func(d topology.PCIDevice) bool { return d.Bridge != nil })
 }
@@ -309,7 +309,7 @@ func (e envFile) Nearest() (all []string) {
 type gidIndex struct {
 	Found   []string // ports with their GIDs
 	Missing []string // ports without such a GID
-	Unread  []string // of unknown GIDs
+	Unread  []string // ports whose GIDs are unknown
 	Index   int
 	Same    bool
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/rackless/rackless/report/hostview"
 )
 
-// Only facts of the texts are stated.
+// The variables state only facts of the texts.
 func TestVariablesFromTexts(t *testing.T) {
 	t.Parallel()
 	const gids = "DEV     PORT    INDEX   GID                                     IPv4            VER     DEV\n" +

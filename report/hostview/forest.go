@@ -18,16 +18,16 @@ type block struct {
 	Title    string
 	Branches []branch
 	Folded   string // devices that are not drawn, or ""
-	Loose    bool   // without a known tree
+	Loose    bool   // devices without a known tree
 }
 
 // A branch is one line of the tree: a bridge, its link, and devices or a switch that fans out.
 type branch struct {
 	Bridge *bridgeBox // nil on the root bus
-	Wire   wire       // to the next element
+	Wire   wire
 	Cards  []card     // the functions of one device
-	Switch *bridgeBox // last of a chain, if not Bridge
-	Fan    []branch   // below Switch, else Bridge
+	Switch *bridgeBox // last bridge of a chain, unless it is Bridge
+	Fan    []branch
 }
 
 // A bridgeBox may be a chain of bridges with one child each.
@@ -40,9 +40,9 @@ type bridgeBox struct {
 type wire struct {
 	GBps   float64 // one way; 0 if unknown
 	Now    string  // "Gen4 x16", or ""
-	Most   string  // of the device, if more
+	Most   string  // the device's maximum, if higher
 	Full   string
-	Warned bool // worse than a note
+	Warned bool // has a finding worse than a note
 }
 
 func (w wire) known() bool { return w.Now != "" || w.Most != "" }
@@ -50,7 +50,7 @@ func (w wire) known() bool { return w.Now != "" || w.Most != "" }
 func (w wire) slow() bool { return w.Now != "" && w.Most != "" }
 
 type card struct {
-	ID     string // of the GPU, NIC or function
+	ID     string
 	Kind   string // gpu, nic, disk, screen or other
 	Title  string
 	Lines  []string
@@ -60,7 +60,7 @@ type card struct {
 
 	Name, At string // parts of Title: "NIC0", "41:00.0"
 	Own      string // names of this device alone
-	Members  []card // if it stands for several
+	Members  []card // cards that it stands for
 	Owners   []int  // indexes into the Placement's owners
 }
 
@@ -116,7 +116,7 @@ func (v *view) forests() map[int][]block {
 	out := map[int][]block{}
 	for id, f := range nodes {
 		if id == unplaced && len(f.order) == 0 && (len(v.Host.NUMANodes) > 0 || len(nodes) > 1) {
-			continue // a room would say nothing
+			continue
 		}
 		if blocks := f.blocks(v); len(blocks) > 0 {
 			out[id] = blocks
@@ -131,7 +131,7 @@ type placedCard struct {
 	node *int
 }
 
-// partOfCard: another card shows this function, such as a GPU's audio.
+// partOfCard reports whether another card shows this function, such as a GPU's audio.
 func (v *view) partOfCard(d *topology.PCIDevice, cards map[topology.PCIAddr]placedCard) bool {
 	if d.PF != nil && cards[*d.PF].ID != "" {
 		return true
@@ -201,7 +201,7 @@ func (f *nodeForest) add(v *view, d *topology.PCIDevice, c card) {
 		f.roots[name] = at
 		f.order = append(f.order, name)
 	}
-	// From the nearest bridge; the trie goes from the root.
+	// Ancestors begin at the nearest bridge.
 	up := v.tree.Ancestors(d.Address)
 	for _, bridge := range slices.Backward(up) {
 		i := slices.IndexFunc(at.kids, func(k *trie) bool { return k.bridge == bridge })
@@ -237,7 +237,7 @@ func (t *trie) contains(d *topology.PCIDevice) bool {
 	return t.bridge == d || slices.ContainsFunc(t.kids, func(k *trie) bool { return k.contains(d) })
 }
 
-// String returns "3 bridges, 12 functions".
+// String returns text such as "3 bridges, 12 functions".
 func (n fold) String() string {
 	return joined(", ", counted(n.bridges, "bridge"), counted(n.functions, "function"))
 }
@@ -290,13 +290,12 @@ func (v *view) branch(t *trie) branch {
 		b := leaves[0]
 		b.Bridge = v.bridgeBox(chain)
 		if !b.Wire.known() {
-			// The other end of the link.
 			b.Wire = newWire(t.bridge)
 		}
 		b.warn()
 		return b
 	}
-	// A bridge that fans out is a switch. The last of a chain is its upstream port, with the link above.
+	// A bridge that fans out is a switch. The last bridge of a chain is its upstream port.
 	b := branch{Bridge: v.bridgeBox(chain[:1])}
 	if last := len(chain) - 1; last > 0 {
 		b.Bridge = v.bridgeBox(chain[:last])
@@ -337,7 +336,7 @@ func (v *view) bridgeBox(chain []*topology.PCIDevice) *bridgeBox {
 func (v *view) leafBranches(leaves []leaf) []branch {
 	var out []branch
 	for i, l := range leaves {
-		// Each virtual function is a separate device for its user.
+		// A virtual function is a separate device for its user.
 		if i > 0 && leaves[i-1].device.Address.SameDevice(l.device.Address) && leaves[i-1].device.PF == nil &&
 			l.device.PF == nil {
 			b := &out[len(out)-1]

@@ -7,7 +7,8 @@ import (
 	"github.com/rackless/rackless/machine/topology"
 )
 
-// Built here, so that changes of a reader do not change golden files. Real machines are in corpus_test.go.
+// The hosts are built here, so that changes of a reader do not change golden files. Real machines are in
+// corpus_test.go.
 
 type hostCase struct {
 	name     string

@@ -9,8 +9,8 @@ import (
 
 // In pixels.
 const (
-	gap         = 12  // of rooms and root complexes
-	smallRoom   = 156 // without devices
+	gap         = 12
+	smallRoom   = 156 // of a room without devices
 	bridgeWidth = 64
 	wireLength  = 74 // fits "of Gen4 x16"
 	indent      = 14
@@ -18,14 +18,13 @@ const (
 )
 
 type sheet struct {
-	width  int  // at most
-	column int  // of a root complex
-	margin int  // of a room or group
+	width  int
+	column int // of a root complex
+	margin int
 	edge   int  // around the picture
-	alone  bool // no page shows name and findings
+	alone  bool // no page around it
 }
 
-// For a large screen, a page, and a phone, as wide as one root complex.
 var (
 	wideSheet  = sheet{width: MaxWidth, column: 360, margin: 10, edge: 12, alone: true}
 	pageSheet  = sheet{width: 1208, column: 360, margin: 10, edge: 2}
@@ -37,7 +36,6 @@ func (sh sheet) layout(v *view, s *scene) *picture {
 	inner := sh.width - 2*sh.edge
 	most := max(1, (inner-4*sh.margin+gap)/(sh.column+gap))
 	var best *picture
-	// The height of a room depends on how its blocks happen to fill columns.
 	for columns := range most {
 		// A wide, half-empty room is harder to read, so a column must save 7 %.
 		if p := sh.arrange(v, s, columns+1, inner); best == nil || p.H*100 < best.H*93 {
@@ -68,7 +66,7 @@ func (sh sheet) layout(v *view, s *scene) *picture {
 
 func (sh sheet) arrange(v *view, s *scene, columns, width int) *picture {
 	groups := lists.Map(s.Groups, func(g roomGroup) *picture { return sh.layoutGroup(v, g, columns, width, 0) })
-	// With the height of the row, rooms fill it.
+	// Laid out again with the height of their row, the rooms fill it.
 	highest := make([]int, len(groups))
 	pack(groups, width, 0, func(_ *picture, i int, at rect) { highest[i] = at.H })
 	for i, g := range s.Groups {
@@ -108,13 +106,13 @@ func (sh sheet) layoutGroup(v *view, g roomGroup, columns, width, high int) *pic
 	return p
 }
 
-// layoutRoom leaves the frame to the caller, as layoutGroup does.
+// layoutRoom leaves the frame to the caller.
 func (sh sheet) layoutRoom(v *view, r room, columns, width int) *picture {
 	cells := lists.Sum(r.Caches, func(c cacheCells) int { return len(c.Cells) })
 	columns = max(1, min(columns, len(r.Blocks)))
 	inner := columns*sh.column + (columns-1)*gap
 	switch {
-	// Narrow rooms let more fit into a row.
+	// Narrow rooms let more of them fit into a row.
 	case len(r.Blocks) == 0 && len(r.Holdings) > 0 && cells <= 32:
 		inner = sh.column * 2 / 3
 	case len(r.Blocks) == 0 && cells <= 32:
@@ -172,7 +170,6 @@ func (p *picture) columns(at *Placement, blocks []block, columns, x, y, width in
 	ends := slices.Repeat([]int{y}, columns)
 	for _, b := range blocks {
 		q := layoutBlock(at, b, width)
-		// The order is kept within columns, of nearly the same height.
 		c := slices.Index(ends, slices.Min(ends))
 		p.place(q, x+c*(width+gap), ends[c])
 		ends[c] += q.H + 8
@@ -220,7 +217,7 @@ func (p *picture) cells(at *Placement, caches []cacheCells, x, y, width, total i
 func (p *picture) cell(r rect, at *Placement, c coreCell) {
 	shape := cellShape{rect: r, Classes: []string{"k0"}, coreCell: c}
 	if at != nil {
-		// Hatching and lines would hide colours.
+		// Hatching and lines would hide the owners' colours.
 		shape.Classes, shape.Isolated, shape.Threads = nil, false, 1
 		shape.Classes = append(shape.Classes, lists.Map(c.Owners, at.class)...)
 		if len(c.Owners) == 0 {
@@ -256,7 +253,7 @@ func pack(items []*picture, width, high int, frame func(p *picture, i int, at re
 			y := out.H
 			for i := c.first; i < c.end; i++ {
 				at := rect{x, y, items[i].W, items[i].H}
-				// Growth in a stack would be arbitrary.
+				// Which picture of a stack grows would be arbitrary.
 				if c.end-c.first == 1 {
 					at.H = tall
 				}
@@ -289,7 +286,6 @@ func stacked(items []*picture) []stack {
 	return out
 }
 
-// packRows takes as many as fit if widths differ, in order.
 func packRows(all []stack, width int) [][]stack {
 	perRow := len(all)
 	if same := !slices.ContainsFunc(all, func(s stack) bool { return s.W != all[0].W }); same {

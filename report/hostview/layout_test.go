@@ -37,7 +37,7 @@ func flaws(p *picture, sh sheet) []string {
 	boxes := slices.Concat(p.Boxes, p.Tops)
 	for _, s := range p.Texts {
 		words = append(words, named{s.rect, fmt.Sprintf("text %q", s.Text)})
-		// No text crosses a box's edge.
+		// A text is inside a box or beside it.
 		for _, b := range boxes {
 			if !inside(s.rect, b.rect) && !apart(s.rect, b.rect) {
 				say("text %q at %v is across the edge of box %s at %v", s.Text, s.rect, b.Class, b.rect)
@@ -71,7 +71,7 @@ func flaws(p *picture, sh sheet) []string {
 				if b.Y >= a.bottom() {
 					break
 				}
-				sign := b.what == "cell" && a.what != "cell" && inside(b.rect, a.rect) // an owner's sign
+				sign := b.what == "cell" && a.what != "cell" && inside(b.rect, a.rect)
 				if a.X < b.right() && b.X < a.right() && !sign {
 					say("%s at %v and %s at %v overlap", a.what, a.rect, b.what, b.rect)
 				}
@@ -213,7 +213,7 @@ func TestNothingOverlapsInThePictureOfAnyHost(t *testing.T) {
 	})
 }
 
-// Outputs with a grammar follow it.
+// Every output succeeds, and outputs with a grammar follow it.
 func TestEveryOutputOfAnyHostIsWellFormed(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
@@ -228,7 +228,7 @@ func TestEveryOutputOfAnyHostIsWellFormed(t *testing.T) {
 	})
 }
 
-// Each GPU and NIC once, and each NUMA node.
+// Each GPU and NIC is drawn once, and each NUMA node.
 func TestEveryDeviceIsDrawnOnce(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -12,7 +12,7 @@ func layoutBlock(at *Placement, b block, width int) *picture {
 		p.text(2, 13, b.Folded, fontSmall, "soft", width-4)
 		return p
 	}
-	// Later shapes lie on top.
+	// Later shapes lie on top of the frame.
 	frame := len(p.Boxes)
 	p.box(rect{0, 0, width, 0}, "root", 5, b.Title)
 	p.text(8, 15, b.Title, fontSmall, "soft", width-16)
@@ -55,7 +55,6 @@ func (p *picture) loose(all []branch, y, width int) int {
 
 // branches returns the y of their lower end. from is the start of the trunk.
 func (p *picture) branches(all []branch, level, x, from, y, right int) int {
-	// At least 40 pixels high, with the line in the middle.
 	trunk := y
 	for _, b := range all {
 		wireY := y + 20
@@ -125,7 +124,7 @@ func (p *picture) wired(b branch, x, y, right int) int {
 		p.line("trunk", 15, "", [2]int{x, wireY}, [2]int{left, wireY})
 	}
 	top := y + 2
-	// Further functions share the wire.
+	// Further functions of the device share the wire.
 	for i, c := range b.Cards {
 		h := p.card(c, left, top, right-left)
 		if i > 0 {
@@ -140,7 +139,6 @@ func (p *picture) wired(b branch, x, y, right int) int {
 // GB/s be invisible.
 func wireWidth(gbps float64) int { return min(max(10, int(math.Round(10*math.Sqrt(gbps)))), 120) }
 
-// texts stand above and below a link.
 func (w wire) texts() (above string, below []string) {
 	above, below = w.Now, []string{gbpsText(w.GBps)}
 	switch {
@@ -178,7 +176,7 @@ func (p *picture) wire(w wire, from, to, y int) int {
 	return p.wireEnd(w, y)
 }
 
-// stackEdge is in pixels, for cards that stand for several.
+// stackEdge is the visible edge of further cards, in pixels.
 const stackEdge = 3
 
 func (p *picture) card(c card, x, y, width int) int {

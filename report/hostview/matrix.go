@@ -15,7 +15,7 @@ import (
 
 type class struct{ Class, Means string }
 
-// legend has our own words, in nvidia-smi's format.
+// legend explains the classes in our words, in nvidia-smi's format.
 var legend = []class{
 	{"X", "the device itself"},
 	{"SYS", "through the interconnect between NUMA nodes"},
@@ -30,7 +30,7 @@ var legend = []class{
 // nvidia-smi, it leaves out virtual functions and devices that only drive a screen.
 func (d *Document) WriteMatrix(w io.Writer) error {
 	v := newView(d)
-	// Programs read the CPU lists.
+	// Programs read the CPU lists, so they are never shortened.
 	lines := append(matrixLines(v.matrix(), 1<<20), v.legendLines()...)
 	_, err := io.WriteString(w, strings.Join(lines, "\n")+"\n")
 	return show.Wrapf(err, "write the matrix of host %q", d.Provenance.Name)
@@ -41,7 +41,7 @@ type matrixRow struct {
 	Cells    []string // path classes; "" if unknown
 	CPUs     *topology.CPUSet
 	Node     *int // NUMA node
-	Memory   *int // of a GPU's memory
+	Memory   *int // NUMA node of a GPU's memory
 	GPU      bool
 	Title    string // description of the device
 }
@@ -78,7 +78,7 @@ func nicTitle(n *topology.NIC) string {
 	return cmp.Or(strings.Join(n.RDMA, ","), strings.Join(n.Netdevs, ","), n.ID())
 }
 
-// alikeRows merges three or more NICs with the same paths. Its own column has the path between them.
+// alikeRows merges three or more NICs with the same paths. In its own column, the row has the path between them.
 func alikeRows(rows []matrixRow) []matrixRow {
 	same := func(i, j int) bool {
 		a, b := rows[i], rows[j]
@@ -110,7 +110,7 @@ func alikeRows(rows []matrixRow) []matrixRow {
 				names, titles = append(names, rows[m].Name), append(titles, rows[m].Title)
 			}
 			r.Name, r.Title = fmt.Sprintf("%s x%d", span(names), len(members)), span(titles)
-			// Equal rows have equal paths between each other.
+			// Equal rows have equal paths between each other, so any of them will do.
 			r.Cells = slices.Clone(r.Cells)
 			r.Cells[i] = r.Cells[members[1]]
 		}
@@ -134,7 +134,7 @@ func matrixLines(rows []matrixRow, letters int) []string {
 		heads = append(heads, "GPU NUMA ID")
 	}
 	return matrixTable(rows, rows, heads, func(r matrixRow) []string {
-		// As in nvidia-smi: a missing cell would shift others.
+		// N/A as in nvidia-smi: a missing cell would shift the cells after it.
 		cpus := "N/A"
 		if r.CPUs != nil && !r.CPUs.IsEmpty() {
 			cpus = cpusText(*r.CPUs, letters)

@@ -65,7 +65,7 @@ func TestTheMatrixIsReadBackAsItWasWritten(t *testing.T) {
 	}
 }
 
-// Our cells, affinities and legend are those of nvidia-smi.
+// The cells, affinities and legend are the same as nvidia-smi's.
 func TestAMatrixThatWasReadIsWrittenAsItWas(t *testing.T) {
 	files, err := filepath.Glob("../../machine/dump/smi/testdata/*.txt")
 	if err != nil {
@@ -79,7 +79,7 @@ func TestAMatrixThatWasReadIsWrittenAsItWas(t *testing.T) {
 		}
 		first, err := smi.Parse(text, "first")
 		if err != nil {
-			continue // must be rejected
+			continue
 		}
 		compared++
 		second, err := smi.Parse([]byte(matrixOf(t, first)), "first")

@@ -18,8 +18,8 @@ import (
 type view struct {
 	*Document
 	tree     *topology.Tree
-	gpus     []*topology.GPU              // in Host order
-	displays []*topology.GPU              // only drive a screen
+	gpus     []*topology.GPU // in Host order
+	displays []*topology.GPU
 	nics     []*topology.NIC              // without virtual functions
 	vfs      map[topology.PCIAddr]int     // by physical function
 	names    map[string]string            // by ID: GPU0, NIC3
@@ -72,7 +72,8 @@ func newView(d *Document) *view {
 	return v
 }
 
-// number keeps distinct names of the form prefixN (a matrix may start at GPU4), else gives prefix0, prefix1 in order.
+// number keeps distinct names of the form prefixN (a matrix may start at GPU4), or else gives prefix0, prefix1, ... in
+// order.
 func number[T any](names map[string]string, prefix string, all []T, of func(T) (id, name string)) {
 	seen := map[string]bool{}
 	for _, x := range all {
@@ -180,7 +181,7 @@ func grouped(all []finding.Finding) []findingGroup {
 	})
 }
 
-// families may have different fixes.
+// families joins findings of one kind, even with different fixes.
 func families(all []finding.Finding) []findingGroup {
 	return groupedBy(all, func(f finding.Finding) finding.Finding {
 		return finding.Finding{ID: f.ID, Title: f.Title, Severity: f.Severity}
@@ -195,7 +196,7 @@ func groupedBy(all []finding.Finding, key func(finding.Finding) finding.Finding)
 		g.Subjects, g.Evidences = append(g.Subjects, f.Subject), append(g.Evidences, f.Evidence)
 	}
 	out := groups.All
-	// Stable, so the order of checks stays.
+	// A stable sort keeps the order of the checks.
 	slices.SortStableFunc(out, func(a, b findingGroup) int { return cmp.Compare(a.Severity.Rank(), b.Severity.Rank()) })
 	return out
 }

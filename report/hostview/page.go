@@ -56,7 +56,7 @@ type page struct {
 	Heading       string
 	Facts, Source []string
 	Emulated      bool
-	Summary, Calm string // Calm: without findings
+	Summary, Calm string // Calm is the text without findings
 	Findings      []pageFinding
 	Pictures      template.HTML // SVG escaped by svg.go
 	Matrix        []pageMatrixRow
@@ -67,7 +67,7 @@ type page struct {
 	Routes        []string
 	Unread        []topology.Unread
 	UnreadTitle   string
-	UnreadOpen    bool // at once, if few
+	UnreadOpen    bool
 
 	Contradictions, Inferred []string
 }
@@ -104,7 +104,7 @@ type pageGrid struct {
 
 type pageCell struct {
 	Text         string
-	First, Right bool // head of its row; right-aligned
+	First, Right bool
 }
 
 func newPage(v *view) page {
@@ -206,7 +206,7 @@ func (v *view) expected() []pageExpectation {
 		}
 		e := pageExpectation{Class: p.Class, Link: p.Expected.Link, Basis: p.Expected.Basis,
 			GBps: span(p.Expected.GBpsMin, p.Expected.GBpsMax), Usec: span(p.Expected.UsecMin, p.Expected.UsecMax)}
-		// 64 paths of eight GPUs and NICs have few kinds.
+		// The 64 paths of eight GPUs and eight NICs are of few kinds.
 		i := slices.IndexFunc(out, func(o pageExpectation) bool { o.Pairs = 0; return o == e })
 		if i < 0 {
 			i = len(out)
@@ -235,7 +235,7 @@ func newPageGrid(g grid) pageGrid {
 	for _, r := range g.Rows {
 		var row []pageCell
 		for i, c := range r {
-			// A stride or a count says more.
+			// A stride or a count says more than a hundred numbers.
 			letters := 200
 			if c.cpus != nil {
 				letters = 40

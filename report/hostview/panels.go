@@ -20,7 +20,7 @@ func headPanel(v *view, width int) *picture {
 		y = p.paragraph(0, y, fact, fontPlain, "", width, 17, 4)
 	}
 	source := ""
-	if v.Placement == nil { // facts name the machine of a plan
+	if v.Placement == nil { // with a plan, the facts name the machine
 		source = v.source()
 	}
 	if v.Provenance.Emulated {
@@ -90,7 +90,6 @@ func nvlinkText(set nvlinkSet) string {
 }
 
 func (sh sheet) nvlinkBar(set nvlinkSet, width int) *picture {
-	// In pixels, 8 apart.
 	const chip, high = 62, 24
 	inner := width - 2*sh.margin
 	perRow := min(len(set.GPUs), max(1, (inner+8)/(chip+8)))
@@ -252,7 +251,6 @@ func legendPanel(v *view, drawn *picture, width int) *picture {
 	return l.picture
 }
 
-// cells: with a placement owners' colours, else efficiency cores.
 func (l *legendBox) cells(v *view, drawn *picture) {
 	has := func(f func(cellShape) bool) bool { return slices.ContainsFunc(drawn.Cells, f) }
 	cell := func(c coreCell, words string, f func(cellShape) bool) {
@@ -306,7 +304,7 @@ type nvlinkSet struct {
 	IDs     []string // GPU IDs in Host order
 	GPUs    []string // GPU names
 	Classes []nvlinkClass
-	Uniform bool // for every two GPUs
+	Uniform bool // every two GPUs have the same links
 }
 
 type nvlinkClass struct {
@@ -383,7 +381,7 @@ func (v *view) nvlinkSets() []nvlinkSet {
 		}
 		for l, p := range pairs {
 			c := nvlinkClass{Label: l, Pairs: p}
-			fmt.Sscanf(l, "NV%d", &c.Links) // 0: no count
+			fmt.Sscanf(l, "NV%d", &c.Links) // 0 without a count
 			c.Rate = float64(c.Links) * v.nvlinkRate(v.gpus[first])
 			set.Classes = append(set.Classes, c)
 		}

@@ -22,7 +22,7 @@ type picture struct {
 	Marks []markShape
 	Texts []textShape
 
-	owners *Placement // for names on cards
+	owners *Placement
 }
 
 type rect struct{ X, Y, W, H int }
@@ -37,7 +37,7 @@ type boxShape struct {
 
 type cellShape struct {
 	rect
-	Classes []string // one, or parts from left to right
+	Classes []string // one, or one for each part
 	coreCell
 }
 
@@ -61,7 +61,7 @@ type textShape struct {
 	Font  font
 	Class string
 
-	ID   string // for a Link, unique
+	ID   string
 	Link string
 }
 

@@ -19,8 +19,8 @@ type Placement struct {
 	Owners  []Owner // lab nodes first
 	// Nodes is by NUMA node.
 	Nodes   map[int]NodeShare
-	Devices map[string][]int // by ID; indexes into Owners
-	Tables  []Table          // as text
+	Devices map[string][]int // by ID of the function; indexes into Owners
+	Tables  []Table
 }
 
 // An Owner has a part of the host.
@@ -103,7 +103,7 @@ type holding struct {
 
 func (v *view) share(r *room, n *topology.NUMANode) {
 	share := v.Placement.Nodes[n.ID]
-	// Other lines describe the host without a plan.
+	// The other lines describe the host without a plan.
 	r.Lines = append(r.Lines[:min(1, len(r.Lines))], share.Lines...)
 	if n.MemoryBytes != nil {
 		r.Memory = *n.MemoryBytes
@@ -143,7 +143,7 @@ func (p *picture) holdings(at *Placement, r *room, x, y, width int) int {
 	p.box(rect{x, y, width, 12}, "cache", 2, "memory: "+words.Size(r.Memory))
 	from := x
 	for _, h := range r.Holdings {
-		// The parts may add up to more than the sum.
+		// The parts may add up to more than the memory.
 		if wide := min(int(float64(width)*float64(h.bytes)/float64(r.Memory)), x+width-from); wide > 0 {
 			p.box(rect{from, y, wide, 12}, "share "+at.class(h.owner), 2, at.Owners[h.owner].Name+": "+
 				words.Size(h.bytes))

@@ -21,9 +21,9 @@ type scene struct {
 }
 
 type roomGroup struct {
-	Title string // "": unknown, without a box
+	Title string // "" if unknown; then there is no box
 	Rooms []room
-	Odd   bool // no known place
+	Odd   bool // devices without a known place
 	order int
 }
 
@@ -59,7 +59,7 @@ type coreCell struct {
 	Threads   int
 	Isolated  bool
 	Efficient bool
-	Owners    []int // of each thread, or a single one
+	Owners    []int
 }
 
 // maxCells limits the cores of a node: a number says more than thousands of cells.
@@ -69,7 +69,7 @@ func newScene(v *view) *scene {
 	s := &scene{NVLink: v.nvlinkSets()}
 	forests := v.forests()
 	add := func(title string, order int, r room, odd bool) {
-		// They need not be adjacent.
+		// Nodes of a package need not be adjacent.
 		i := slices.IndexFunc(s.Groups, func(g roomGroup) bool { return g.Title == title })
 		if i < 0 {
 			i = len(s.Groups)
@@ -109,7 +109,7 @@ func newScene(v *view) *scene {
 			r.Title, r.Lines = "NUMA node not known", []string{"nothing says to which node these are attached"}
 		}
 		r.Full = r.Title + ": " + r.Lines[0]
-		// " " keeps them out of the group "".
+		// The title " " keeps them out of the group "" of a machine without known packages.
 		add(" ", 1<<30, r, true)
 	}
 	slices.SortStableFunc(s.Groups, func(a, b roomGroup) int { return cmp.Compare(a.order, b.order) })
@@ -364,7 +364,7 @@ func collapsed(all []branch, any *bool) []branch {
 		case len(cards) < leastAlike:
 			b.Fan = collapsed(b.Fan, any)
 			out = append(out, b)
-		// The first stands for all.
+		// The first card stands for all.
 		case same[0].Cards[0].ID == b.Cards[0].ID:
 			*any = true
 			out = append(out, merged(same, cards))
@@ -373,7 +373,7 @@ func collapsed(all []branch, any *bool) []branch {
 	return out
 }
 
-// cardKey is without Own.
+// cardKey leaves out Own, which differs for every card.
 func cardKey(c card) string {
 	lines := lists.Filter(c.Lines, func(l string) bool { return l != c.Own })
 	return fmt.Sprintf("|%s%s%v%q", c.Kind, markKey(c.Marks), c.Owners, lines)

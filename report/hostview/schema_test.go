@@ -36,7 +36,7 @@ var textSchemas = map[reflect.Type]*jsonschema.Schema{
 	reflect.TypeFor[topology.ID24]():      {Type: "string", Pattern: `^0x[0-9a-f]{6}$`},
 }
 
-// schema generates draft 2020-12.
+// schema generates JSON schema, draft 2020-12.
 func schema(t testing.TB) []byte {
 	t.Helper()
 	r := &jsonschema.Reflector{
@@ -72,7 +72,7 @@ func schema(t testing.TB) []byte {
 	s.ID = schemaID
 	s.Title = "rackless host"
 	delete(s.Definitions, hiddenPath)
-	// Findings of inspect have no outcome, and all other keys.
+	// Findings of inspect have no outcome.
 	found := s.Definitions["Finding"]
 	for _, key := range []string{"code", "status", "have", "want"} {
 		found.Properties.Delete(key)

@@ -62,13 +62,13 @@ func (v *view) sources() []string {
 	return slices.DeleteFunc([]string{v.source(), v.filled()}, func(s string) bool { return s == "" })
 }
 
-// filled returns "" for a complete source.
+// filled lists the parts of a partial source, or returns "".
 func (v *view) filled() string {
 	switch v.Provenance.Kind {
 	case topology.SourceLive, topology.SourceTree, "":
 		return ""
 	}
-	// A missing part is not an absent one.
+	// Readers must not take a missing part for an absent one.
 	parts := v.Provenance.Filled
 	if len(parts) == 0 {
 		parts = v.Host.Parts()
@@ -167,7 +167,7 @@ func (v *view) totalMemory() *uint64 {
 
 func (v *view) memoryText() string {
 	m := v.totalMemory()
-	var gpus uint64 // of POWER9 and Grace, counted by Linux
+	var gpus uint64 // Linux counts the memory of POWER9 and Grace GPUs
 	for _, n := range v.Host.NUMANodes {
 		if n.Kind == "gpu" && n.MemoryBytes != nil {
 			gpus += *n.MemoryBytes
@@ -226,7 +226,7 @@ func (v *view) tuningText() string {
 	case m.SwapKnown:
 		swap = "no swap"
 	}
-	// A later kernel's number stays.
+	// An unknown number of a later kernel is shown unchanged.
 	balancing := cmp.Or(map[string]string{"0": "off", "1": "on", "2": "tiering"}[m.NUMABalancing], m.NUMABalancing)
 	return joined(", ", hugepages, swap, prefixed("NUMA balancing ", balancing), prefixed("THP ", m.THP))
 }

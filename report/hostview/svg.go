@@ -68,7 +68,7 @@ func (p *picture) svg(b *bytes.Buffer, v *view, id, class, style string) {
 		ID, Class, Heading, Description, Style string
 		Paths                                  []svgPath
 	}{p, id, strings.TrimSpace("hv " + class), v.heading(), v.describe(), style, p.svgCells()})
-	if err != nil { // cannot fail: template and data are ours
+	if err != nil { // cannot fail: template and data are of this package
 		panic(err)
 	}
 }

@@ -100,7 +100,7 @@ func (v *view) gpuGrid() grid {
 	add := func(name string, gpu *topology.GPU) {
 		d := v.device(gpu.Address)
 		model := modelText(gpu.Model, d)
-		// It does not compute.
+		// A display GPU must not be taken for one that computes.
 		if gpu.Kind == topology.GPUDisplay {
 			model += " (display)"
 		}
@@ -225,7 +225,7 @@ func (v *view) settingGrid() grid {
 		var states, mtus, trust, pfc, firmware []string
 		for _, d := range n.Devices {
 			for _, p := range d.Ports {
-				if p.State != "" && p.State != "ACTIVE" { // active ones show a speed
+				if p.State != "" && p.State != "ACTIVE" {
 					state := p.LinkLayer + " " + p.State
 					if p.PhysState != "" {
 						state += " (" + p.PhysState + ")"
@@ -342,7 +342,7 @@ func (v *view) tenantGrid() grid {
 			}
 			return d.PCI.String()
 		})
-		// 0: not known.
+		// Every VM has CPUs: 0 means unknown.
 		vcpus := unknown
 		if t.VCPUs > 0 {
 			vcpus = strconv.Itoa(t.VCPUs)
@@ -388,9 +388,9 @@ type grid struct {
 type head struct {
 	Name  string
 	Right bool // right-aligned, for numbers
-	Least int  // shortest cell; 0: never shortened
-	Keep  bool // even if all are unknown
-	Drop  int  // highest goes first; 0: never
+	Least int  // minimum cell width; 0: never shortened
+	Keep  bool // shown even if all cells are unknown
+	Drop  int  // order of removal, highest first; 0: never
 }
 
 // A cell is a text, or a set of CPUs that cpusText can shorten.

@@ -23,13 +23,12 @@ type TableOptions struct {
 	Color bool // the caller decides, as by NO_COLOR
 }
 
-// Other forms have all items.
+// Limits of lists on a terminal. The other forms have all items.
 const (
-	maxRows     = 16
-	maxUnread   = 8
-	maxSubjects = 6
-	maxAlike    = 3 // with different fixes
-	// more lines than a reader compares are left out
+	maxRows      = 16
+	maxUnread    = 8
+	maxSubjects  = 6
+	maxAlike     = 3 // findings of one kind with different fixes
 	maxEvidences = 4
 )
 
@@ -55,7 +54,6 @@ func (d *Document) WriteTable(w io.Writer, o TableOptions) error {
 	}
 	grids := v.grids()
 	after := 0 // paths follow their devices
-	// Some of the three may be missing.
 	for i, g := range grids {
 		if slices.Contains([]string{titleNodes, titleGPUs, titleNICs}, g.Title) {
 			after = i + 1
@@ -110,7 +108,7 @@ func (t *terminal) table(lines []string) {
 	}
 }
 
-// matrix prints the full matrix, or only GPUs to NICs, if it fits.
+// matrix prints the full matrix, or only the paths from GPUs to NICs, if it fits.
 func (t *terminal) matrix(v *view) {
 	if len(v.gpus) == 0 || len(v.gpus)+len(v.nics) < 2 {
 		return
@@ -231,7 +229,7 @@ func (t *terminal) finding(g findingGroup) {
 	}
 }
 
-// countsOrLog: counters or lines of a log say something else of each subject.
+// countsOrLog is true for counters and lines of a log, which say something else of each subject.
 func countsOrLog(id string) bool {
 	return id == "RL095" || id == "RL099" || strings.HasPrefix(id, "RL12")
 }

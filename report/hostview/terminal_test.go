@@ -250,7 +250,6 @@ func TestAModelIsNamedAsReadersKnowIt(t *testing.T) {
 	}
 }
 
-// They say something else of each device.
 func TestEvidenceOfCountersIsShownForEachSubject(t *testing.T) {
 	t.Parallel()
 	var list []finding.Finding

@@ -69,13 +69,13 @@ func rateText(gts *float64, width *int) string {
 	return joined(" ", speed, lanes)
 }
 
-// linkTexts returns "" if unknown, and a higher maximum of the device.
+// linkTexts returns "" for an unknown rate, and the device's maximum if higher.
 func linkTexts(l *topology.Link) (now, most string) {
 	if l == nil {
 		return "", ""
 	}
 	now, most = rateText(l.SpeedGTs, l.Width), rateText(l.MaxSpeedGTs, l.MaxWidth)
-	// Full width at a lower speed is as slow.
+	// Full width at a lower speed is as slow as a narrow link.
 	slower := l.SpeedGTs != nil && l.MaxSpeedGTs != nil && *l.SpeedGTs < *l.MaxSpeedGTs
 	narrower := l.Width != nil && l.MaxWidth != nil && *l.Width < *l.MaxWidth
 	if now != "" && !slower && !narrower {
@@ -114,7 +114,7 @@ func deviceLink(d *topology.PCIDevice) string {
 	return linkText(d.Link)
 }
 
-// nowOf has "now/most", one value if most is not higher, or "".
+// nowOf returns "now/most", one value if most is not higher, or "" if neither is known.
 func nowOf[T cmp.Ordered](now, most *T, prefix string, print func(T) string) string {
 	switch {
 	case now == nil && most == nil:

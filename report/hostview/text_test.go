@@ -132,7 +132,7 @@ func TestWhatIsNotKnownIsNotZero(t *testing.T) {
 	}
 }
 
-// A part is no total.
+// Lists of which a part is known are no totals.
 func TestCountsOfAPartSayThatThereMayBeMore(t *testing.T) {
 	two := []topology.NUMANode{{ID: 0, CPUs: topology.CPUs(0, 2)}, {ID: 1, CPUs: topology.CPUs(1)}}
 	cores := []topology.Core{{CPUs: topology.CPUs(0, 2), NUMANode: new(0)}}
@@ -171,7 +171,7 @@ func TestTextFromOutsideCannotControlATerminal(t *testing.T) {
 			t.Errorf("%q became %q, want %q", in, got, want)
 		}
 	}
-	if got := words.Visible("a\r\nb\rc"); got != "a\nb"+`\rc` { // end of line on Windows
+	if got := words.Visible("a\r\nb\rc"); got != "a\nb"+`\rc` {
 		t.Errorf("got %q", got)
 	}
 }

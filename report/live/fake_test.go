@@ -40,8 +40,8 @@ type fake struct {
 	stuck     map[string]bool
 	calls     map[string]int
 	now       time.Time
-	onStudies func(n int) // by number of calls
-	moving    bool        // by a tick at each reading
+	onStudies func(n int) // called with the number of calls
+	moving    bool        // the clock advances by a tick at each reading
 }
 
 func (f *fake) enter(method string) error {

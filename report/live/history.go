@@ -26,7 +26,7 @@ var (
 
 // A track has at most 280 points of 72 bytes and 8 events of 4 KB; all tracks together need 50 MB.
 const (
-	maxTracks = 1024             // of all labs
+	maxTracks = 1024
 	maxEvents = 64               // counters per device
 	eventStep = 10 * time.Minute // between kept events, except the latest
 )
@@ -37,7 +37,7 @@ type history struct {
 }
 
 type labHistory struct {
-	created, switched time.Time // lab and switch
+	created, switched time.Time // start of the lab, and of its switch
 	asked             time.Time // last opening of its page
 	ports             map[string]track
 	devices           map[device]track
@@ -164,7 +164,7 @@ func (h *history) opened(lab string, now time.Time) labHistory {
 	return out
 }
 
-// wanted: the page was opened within the hour.
+// wanted reports whether the page was opened within the hour.
 func (h *history) wanted(lab string, now time.Time) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -202,7 +202,7 @@ func (p *Pages) Sample(ctx context.Context) {
 	}
 }
 
-// sample relies on the readers, which record in the history, also for pages and scrapes.
+// sample only reads: the readers record the history, also for pages and scrapes.
 func (s *server) sample(ctx context.Context, devices bool) {
 	labs, _, err := s.labs.get(ctx)
 	s.forget(labs, err)
@@ -256,7 +256,7 @@ func (p past) next(was, now counts, w window) past {
 	return append(out, x)
 }
 
-// most is at least 1.
+// most returns the highest rate, at least 1.
 func (p past) most() float64 {
 	most := 1.0
 	for _, x := range p {
@@ -265,7 +265,7 @@ func (p past) most() float64 {
 	return most
 }
 
-// A box has times from x to x+w, rates from 0 at y+h up to y.
+// A box draws times from x to x+w, and rates from 0 at y+h up to y.
 type box struct{ x, y, w, h float64 }
 
 // draw interrupts lines at gaps.
@@ -347,7 +347,7 @@ func (f *flow) rate(port string) *point {
 
 type spark struct{ Rx, Tx, Label string }
 
-// sparkBox fits the template's viewBox.
+// sparkBox fits the template's viewBox, with room for wide lines.
 var sparkBox = box{0, 1, 120, 24}
 
 // spark returns nil for fewer than two points.

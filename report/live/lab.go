@@ -24,7 +24,7 @@ type labPage struct {
 	At         string
 	Nav        template.HTML
 	Picture    template.HTML
-	Key        bool // several styles of links
+	Key        bool // the picture has links in several styles
 	Checks     template.HTML
 	CheckedAgo string // empty if never checked
 	ResultsErr string
@@ -38,7 +38,7 @@ type labPage struct {
 
 type hourChart struct {
 	ID, Title, Now, Lost, Desc string
-	Top, Half                  string // grid lines
+	Top, Half                  string
 	Rx, Tx                     string
 	RxName, TxName             string
 	Gaps                       []gapBox
@@ -203,7 +203,7 @@ func eventRows(name string, all []events) []eventRow {
 	first, last := all[0], all[len(all)-1]
 	var out []eventRow
 	for _, k := range lists.Keys(last.all) {
-		// Dozens of counters at zero would bury the others.
+		// Dozens of counters at zero would bury the few others.
 		if n := last.all[k]; n > 0 {
 			row := eventRow{Device: name, Name: words.Printable(k), Count: countText(n), Hour: "–"}
 			if len(all) > 1 {

@@ -23,7 +23,7 @@ type Source interface {
 	Fabric(ctx context.Context, lab string) (Fabric, error)
 	// RDMA costs the nodes CPU time, so it is only called for a scrape, and for labs with recently opened pages.
 	RDMA(ctx context.Context, lab string) ([]NodeRDMA, error)
-	// Host starts nothing.
+	// Host returns this machine without starting anything.
 	Host(ctx context.Context) (Host, error)
 	// Studies returns the started ones, oldest first.
 	Studies(ctx context.Context) ([]Study, error)
@@ -53,11 +53,11 @@ type HostUse struct {
 // A Lab is a running lab.
 type Lab struct {
 	Name        string
-	Ready       bool // brought up
-	HasSwitch   bool // not the host's own NICs
+	Ready       bool
+	HasSwitch   bool
 	Driver      string
 	Accelerator string // "kvm" or "tcg"
-	Reason      string // why Accelerator is not kvm
+	Reason      string // reason that Accelerator is not kvm
 	Emulated    bool
 	Created     time.Time
 	Nodes       []Node
@@ -90,18 +90,18 @@ type NIC struct {
 // A Fabric is a snapshot of a switch.
 type Fabric struct {
 	At      time.Time
-	Started time.Time // and counters
+	Started time.Time // start of the switch and of its counters
 	Ports   []Port
 }
 
 // A Port is a switch's port. Rx is from the node to the switch.
 type Port struct {
 	fabric.PortCounters
-	Node, NIC string // or "" for a port of no node
+	Node, NIC string // "" if the port belongs to no node
 	Impaired  string // in words, or ""
 }
 
-// rxDrops were not forwarded.
+// rxDrops counts frames from the node that were not forwarded.
 func (p *Port) rxDrops() uint64 { return p.RxFiltered + p.RxNowhere }
 
 func (p *Port) drops() uint64 { return p.rxDrops() + p.Drops.Total() }
@@ -109,15 +109,15 @@ func (p *Port) drops() uint64 { return p.rxDrops() + p.Drops.Total() }
 // NodeRDMA holds the counters of a node's RDMA devices.
 type NodeRDMA struct {
 	Node    string
-	Err     error // without an answer
+	Err     error // the node did not answer
 	Devices []RDMADevice
 }
 
 // An RDMADevice holds the counters of port 1, by their kernel names.
 type RDMADevice struct {
 	Name string
-	Port map[string]uint64 // from counters
-	HW   map[string]uint64 // from hw_counters
+	Port map[string]uint64 // from counters, which every port has
+	HW   map[string]uint64 // from hw_counters, specific to the device
 }
 
 // A Study is the progress of a study.
@@ -131,7 +131,7 @@ type Study struct {
 	Left                    time.Duration // 0 if unknown
 	Cell                    string        // of the current run
 	Emulated                bool          // it has an emulated figure
-	Error                   string        // why only its name is known
+	Error                   string        // reason that only its name is known
 }
 
 func (s *Study) ended() int { return s.Done + s.Failed + s.Disturbed }
@@ -139,7 +139,7 @@ func (s *Study) ended() int { return s.Done + s.Failed + s.Disturbed }
 // A Result is a stored measurement.
 type Result struct {
 	Lab, Time string // names of its directories
-	// Set if Detailed.
+	// Set if Detailed is set.
 	Detailed  bool
 	Generated time.Time
 	Emulated  bool
@@ -147,5 +147,5 @@ type Result struct {
 	Figures   int // measured values
 	Failed    int // failed measurements
 	Findings  []finding.Finding
-	Error     string // why it cannot be read
+	Error     string // reason that it cannot be read
 }

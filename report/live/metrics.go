@@ -198,7 +198,7 @@ func (m *sink) lab(l labState) {
 	}
 }
 
-// noCounter files hold settings.
+// noCounter lists files of hw_counters that hold settings.
 var noCounter = []string{"lifespan"}
 
 func (m *sink) nodesRDMA(c scrape, labs []labState) {

@@ -75,14 +75,14 @@ func (s *server) forget(labs []Lab, err error) {
 	s.rdma.keep(has)
 }
 
-// An overviewView has no text from outside that is not clean.
+// An overviewView has only clean texts.
 type overviewView struct {
 	Summary, At, Version            string
 	Emulated                        bool // any lab is emulated
 	Labs                            []labView
 	Studies                         []studyView
 	Results                         []resultView
-	Older                           int // not listed
+	Older                           int // results that are not listed
 	LabsErr, StudiesErr, ResultsErr string
 }
 
@@ -91,7 +91,7 @@ type labView struct {
 	Name     string
 	Href     string
 	About    string
-	NoKVM    words.Message // why there is no KVM
+	NoKVM    words.Message // reason for missing KVM
 	Emulated bool
 	Warnings []string
 	Nodes    []nodeView
@@ -123,7 +123,7 @@ type portView struct {
 type studyView struct {
 	Study
 	Href, State, Count, TimeLeft string
-	Percent                      int // of Total
+	Percent                      int
 }
 
 type resultView struct {

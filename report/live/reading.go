@@ -13,12 +13,12 @@ import (
 // goroutine.
 type reading[T any] struct {
 	read  func(context.Context) (T, error)
-	fresh time.Duration // reuse
+	fresh time.Duration // how long a value is reused
 	limit time.Duration // how long readers wait
 	now   func() time.Time
 
 	mu     sync.Mutex
-	flight *flight[T] // nil without a read
+	flight *flight[T] // nil if no read is in progress
 	last   *flight[T] // nil if never read
 }
 
@@ -36,7 +36,7 @@ type flight[T any] struct {
 
 func (r *reading[T]) get(ctx context.Context) (T, time.Time, error) {
 	f := r.join()
-	// From the start of the read, no reader waits for a full limit again.
+	// The limit counts from the start of the read, so that no reader of a hanging read waits for a full limit again.
 	late := time.NewTimer(r.limit - r.now().Sub(f.began))
 	defer late.Stop()
 	var none T

@@ -51,7 +51,7 @@ type Options struct {
 	Token   string // grants access to all pages
 	Version string // version of rackless
 	Now     func() time.Time
-	Limit   time.Duration // of a page, for a part; 0: 3 s
+	Limit   time.Duration // longest wait of a page for a part; 0: 3 s
 }
 
 type server struct {
@@ -76,7 +76,7 @@ const (
 	freshStudies = 2 * time.Second
 	freshResults = 5 * time.Second
 	freshStudy   = 5 * time.Second  // an analysis takes a while
-	freshRDMA    = 10 * time.Second // a program in every node
+	freshRDMA    = 10 * time.Second // runs a program in every node
 	freshHost    = time.Minute      // reads all of /sys
 )
 
@@ -179,7 +179,7 @@ func render(name string, data any) []byte {
 
 type notice struct {
 	Title, Text string
-	Detail      string // an error; the template folds long ones
+	Detail      string
 	Nav         template.HTML
 }
 
@@ -243,7 +243,7 @@ func (s *server) study(w http.ResponseWriter, r *http.Request) {
 	doc, _, err := s.documents.get(r.Context(), st.Name)
 	since := st.ended()
 	if err == nil {
-		since = len(doc.Data.Runs) // on the page
+		since = len(doc.Data.Runs) // runs on the page
 		err = studyview.Page(&page, doc)
 	}
 	nav := render("nav", s.progress(st, since))
@@ -279,7 +279,7 @@ func (s *server) studyState(w http.ResponseWriter, r *http.Request) {
 	all, _, err := s.studies.get(r.Context())
 	v := progressView{Source: fmt.Sprintf("/studies/%s/state?since=%d", url.PathEscape(r.PathValue("name")), since)}
 	if err != nil && !slices.ContainsFunc(all, func(x Study) bool { return named(r)(&x) }) {
-		v.Err = words.Printable(err.Error()) // in the head of the page
+		v.Err = words.Printable(err.Error())
 	} else if st := pick(w, "Studies", all, err, named(r)); st != nil {
 		v = s.progress(st, since)
 	} else {

@@ -242,7 +242,7 @@ func TestTheOverviewShowsEverything(t *testing.T) {
 		`<a href="/labs/half">half</a> <span class="tag">emulated</span>`, "Not ready:", "vm00 is dead",
 		"its machine did not answer within 1s",
 		"no KVM: /dev/kvm is not there",
-		"the switch of lab half does not answer", // beside the other lab's data
+		"the switch of lab half does not answer",
 		"vm00 eth0", `<td class="n rate">1.00 Mb/s</td><td class="n rate">2.00 Mb/s</td>`, "delay 50us, loss 0.1%",
 		"52\u202f211", "last minute: at most 2.00 Mb/s",
 		`<a href="/studies/contention">contention</a>`, "10 of 32 runs", "about 9 min",
@@ -309,7 +309,7 @@ func TestAPartThatFailsIsSaidInItsPlace(t *testing.T) {
 	}
 }
 
-// It is read only once, however many readers come.
+// A hanging source is read only once, however many readers come.
 func TestAPartThatHangsDoesNotHoldThePage(t *testing.T) {
 	t.Parallel()
 	for part, want := range map[string]string{"labs": "61 figures", "fabric pair": "61 figures",

@@ -48,7 +48,7 @@ func (src *source) dots() []chart.Chart {
 				show.Figure(s.Low), show.Figure(s.High), words.Count(len(s.Values), "run")))
 			c.dotStrip(a, s, unit)
 		}
-		// Strips of a metric can be compared.
+		// With one axis, the strips can be compared.
 		c.XAxis(a)
 		c.AxisName(a.Unit(unit))
 		scale := "linear"
@@ -78,7 +78,7 @@ func (c canvas) dotStrip(a chart.Axis, s *study.Series, unit string) {
 		if n%every != 0 || !finite(value) {
 			continue
 		}
-		// Equal runs can be told apart; the height has no meaning.
+		// Equal runs can be told apart by their height, which has no meaning.
 		y := middle + float64(n*5%9-4)*2
 		c.Path("dot", chart.Circle(a.At(value), y, 2.6),
 			fmt.Sprintf("block %d: %s %s", s.Blocks[i], show.Figure(value), unit))
@@ -189,7 +189,7 @@ func (src *source) forest(id string, m study.Quantity, all []*study.Comparison) 
 		c.Path("no-effect", chart.Path("M%s %sv20", a.At(e.NoEffect()), top), "")
 		// Too few blocks exclude nothing.
 		class, d := "interval open", chart.Path("M%s %sH%s", a.From-14, middle, a.To+14)
-		if e.Interval.Bounded() { // a narrow interval is visible
+		if e.Interval.Bounded() { // ends make a narrow interval visible
 			low, high := a.At(max(e.Interval.Low, a.Lo)), a.At(min(e.Interval.High, a.Hi))
 			class, d = "interval", chart.Path("M%s %sH%sM%s %sv10M%s %sv10", low, middle, high, low, middle-5, high,
 				middle-5)
@@ -197,11 +197,10 @@ func (src *source) forest(id string, m study.Quantity, all []*study.Comparison) 
 		c.Path(class+" v-"+verdict.Class, d, "")
 		c.sign(verdict, a.At(e.Estimate), middle, fmt.Sprintf("%s, %s", levels(x), says))
 	}
-	// For a latency, the left side is better.
+	// For a latency, the left side is the better one.
 	if drawn > 0 {
 		c.XAxis(a)
 		left, right := "← lower, better", "higher, worse →"
-		// All have the same metric.
 		if all[0].Better == stats.HigherIsBetter {
 			left, right = "← lower, worse", "higher, better →"
 		}
@@ -247,7 +246,7 @@ func effectAxis(all []*study.Comparison) chart.Axis {
 	for _, x := range all {
 		if e := x.Effect; e != nil {
 			ratio = e.Scale != stats.Difference
-			// The picture shows whether an interval crosses no effect.
+			// The picture shows whether an interval crosses the value of no effect.
 			include(e.Estimate, e.NoEffect(), e.Bounds().Low, e.Bounds().High)
 			if e.Interval.Bounded() {
 				include(e.Interval.Low, e.Interval.High)

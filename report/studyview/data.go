@@ -35,12 +35,12 @@ func CSV(w io.Writer, d *study.Document) error {
 		run = append(run, lists.Map(d.Data.Spec.Factors, func(f study.Factor) string { return o.Cell[f.Name] })...)
 		run = append(run, o.Status, o.Started.UTC().Format(time.RFC3339))
 		run = run[:len(run):len(run)] // so that append copies
-		// Programs may count runs by lines.
+		// Programs that count runs by lines must see this one.
 		if len(o.Values) == 0 {
 			write(append(run, "", "", "", "", ""))
 		}
 		for _, v := range o.Values {
-			// Programs would take 0 or NaN for a measurement.
+			// Empty: programs would take 0 or NaN for a measurement.
 			size, value := "", ""
 			if v.Bytes > 0 {
 				size = strconv.FormatInt(v.Bytes, 10)
@@ -69,7 +69,7 @@ func (n number) MarshalJSON() ([]byte, error) {
 	return json.Marshal(float64(n))
 }
 
-// These shadow fields that may be NaN or infinite.
+// These types shadow fields that may be NaN or infinite.
 type (
 	jsonDocument struct {
 		Schema    string     `json:"schema"`

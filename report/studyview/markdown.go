@@ -20,7 +20,7 @@ var markdownTemplate = show.MarkdownTemplate(markdownText, nil)
 
 type markdownPage struct {
 	view
-	Emulated                      string // empty unless emulated
+	Emulated                      string
 	ComparisonTable, ControlTable show.MarkdownTable
 	FailureTable, MadeTable       show.MarkdownTable
 	Scripts                       []script

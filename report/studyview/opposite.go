@@ -29,7 +29,7 @@ func (src *source) opposite() string {
 	if len(worse) == 0 || src.Lab == nil {
 		return ""
 	}
-	// Emulated nodes are pinned without a plan.
+	// Only emulated nodes, pinned without a plan, have protected CPUs.
 	var all, protected topology.CPUSet
 	for _, f := range src.Environment {
 		set, err := topology.ParseCPUSet(f.Value)

@@ -39,7 +39,7 @@ var pageTemplate = sync.OnceValue(func() *template.Template {
 const (
 	maxPageRuns = 2000
 	maxPageCSV  = 1 << 20
-	maxWords    = 6 // before the rest is folded
+	maxWords    = 6 // sentences before the rest is folded
 )
 
 // Page writes the study as one self-contained HTML page. Its content security policy forbids loading anything.
@@ -58,7 +58,7 @@ func Page(w io.Writer, d *study.Document) error {
 type page struct {
 	show.Head
 	view
-	MoreWords              []string // folded
+	MoreWords              []string
 	MoreWordsTitle         string
 	ConfoundsTitle         string // empty if there are none
 	FailedText             string // empty if no run failed
@@ -68,7 +68,7 @@ type page struct {
 	TimeLines              []chart.Chart
 	Parts                  *report.Parts // nil if not recorded
 	Images                 bool          // Parts has some
-	Factors, Figures       []string      // heads of runs
+	Factors, Figures       []string      // heads of the table of runs
 	Runs                   []runRow
 	RunsTitle              string
 	CSV                    template.URL // empty if too long
@@ -172,7 +172,6 @@ func (src *source) runs(p *page) {
 		p.RunsTitle += fmt.Sprintf("; %d more are left out", len(runs)-maxPageRuns)
 		runs = runs[:maxPageRuns]
 	}
-	// Runs of one study may have different metrics.
 	column := map[study.Quantity]int{}
 	for i := range runs {
 		o := &runs[i]
@@ -182,7 +181,7 @@ func (src *source) runs(p *page) {
 		for _, f := range p.Factors {
 			row.Levels = append(row.Levels, levelCell{o.Cell[f], long(o.Cell[f])})
 		}
-		// A run may have several; the last is shown.
+		// A run may have several figures; the last is shown.
 		for _, x := range o.Values {
 			m := x.Quantity()
 			k, ok := column[m]

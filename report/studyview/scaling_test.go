@@ -73,7 +73,7 @@ func TestFiguresAreDrawnOverTheNumberOfNodes(t *testing.T) {
 			titles = append(titles, s.Title)
 		}
 	}
-	// Not in the order of the file.
+	// Points are ordered by number of nodes, not as in the file.
 	if all := strings.Join(titles, "\n"); !strings.Contains(titles[1], "4 nodes: ") ||
 		!strings.Contains(titles[3], "16 nodes: ") || !strings.Contains(all, "95% interval of the median of 6 runs") {
 		t.Error(all)

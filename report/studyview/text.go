@@ -52,7 +52,7 @@ func (t terminal) study(v view) {
 		t.comparisons(v.Controls)
 	}
 	t.Title("What could have fooled this study")
-	// A finding must not scroll away.
+	// A list of checks would make the finding scroll away.
 	if len(v.Confounds) == 0 {
 		t.Wrap("  ", "  ", "none of what was looked for was found; looked for:")
 		t.list("  - ", v.LookedFor)
@@ -108,7 +108,7 @@ func (t terminal) comparisons(all comparisonTable) {
 			rows[i][k] = fold(rows[i][k], columns[k].width)
 		}
 		rows[i][len(columns)-1] = t.Colored(rows[i][len(columns)-1], r.Verdict.Color)
-		// Padded heads give all rows the same widths.
+		// Padded heads give all rows the same column widths.
 		for _, l := range show.Lines(heads, rows[i:i+1])[len(head):] {
 			t.Line(l)
 		}
@@ -151,7 +151,7 @@ func columnsOf(rows [][]string, width int) []column {
 		}
 		total += c.width + columnGap
 	}
-	// The effect can wrap before its interval.
+	// The effect shrinks first, because it can wrap before its interval.
 	interval := 16
 	for _, r := range rows {
 		_, s, _ := strings.Cut(r[effectColumn], " (")

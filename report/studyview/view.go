@@ -86,7 +86,7 @@ func (src *source) view() view {
 type comparisonTable struct {
 	Count      string // of its rows, in words
 	Rows       []comparisonRow
-	Confounded []string // a sentence for each reason
+	Confounded []string
 	NotesCount string
 	Notes      []string
 }
@@ -101,18 +101,18 @@ type comparisonRow struct {
 	EffectText, PText   string
 	Verdict             verdict
 	Confounded          []string
-	Heading             string // of a group, in its first row
+	Heading             string // above the row; empty if the row before has the same
 
 	// Exact values for sorting, or empty.
 	AValue, BValue, EffectValue, PValue string
-	LongFactor, LongLevels, LongWhere   bool // need a wide column
+	LongFactor, LongLevels, LongWhere   bool // the text needs a wide column
 }
 
 // A verdict is identified by its sign or its colour alone.
 type verdict struct {
 	Class, Sign, Word string
-	Color             text.Color // 0 for none
-	Rank              int        // effects are above missing ones
+	Color             text.Color
+	Rank              int // effects are above missing ones
 }
 
 var verdicts = map[stats.Verdict]verdict{
@@ -193,7 +193,7 @@ type failureRow struct {
 	Cell, Failed, Tried string
 	Error               string // the last one
 	Message             message
-	Text                string // in one sentence
+	Text                string
 }
 
 func newFailureRow(f study.Failure) failureRow {
@@ -209,7 +209,7 @@ type message struct {
 
 func newMessage(s string) message { return message{words.Fold(s), long(s)} }
 
-// long texts would wrap at every word.
+// long texts get a wide column, so that they do not wrap at every word.
 func long(s string) bool { return utf8.RuneCountInString(s) > 24 }
 
 type setting struct{ Name, Value string }
