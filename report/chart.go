@@ -18,7 +18,7 @@ import (
 
 type chartPoint struct {
 	Test   string
-	Bytes  int64 // 0 without sizes
+	Bytes  int64
 	Metric string
 	Run    string // "A" or "B" in a comparison
 }
@@ -28,7 +28,7 @@ type scope struct {
 	Title    string
 	Emulated bool
 	Pairs    int
-	pair     pair // without names for many pairs
+	pair     pair
 	points   map[chartPoint]point
 	keys     []chartPoint // keys of points, sorted
 	figures  map[chartPoint][]figureKey
@@ -44,7 +44,7 @@ type point struct {
 const maxPairCharts = 3
 
 func (r *results) scopes() []scope {
-	// Emulated is part of the key, so groups are separate.
+	// Emulated and hardware pairs stay apart, because pair.Emulated is part of the key.
 	together := len(r.pairs) > maxPairCharts
 	of := func(p pair) pair {
 		if together {
@@ -113,7 +113,6 @@ func (s scope) limit(k chartPoint) float64 {
 // between them.
 func (s scope) charts(id string) []chart.Chart {
 	var out []chart.Chart
-	// scale has points of other charts with the same scale.
 	add := func(title, by string, wanted func(chartPoint) bool, logY bool, scale ...chartPoint) {
 		lines, rest := s.linesAndBars(wanted)
 		if len(lines) > 0 {
@@ -126,11 +125,11 @@ func (s scope) charts(id string) []chart.Chart {
 	is := func(names ...string) func(chartPoint) bool {
 		return func(k chartPoint) bool { return slices.Contains(names, k.Metric) }
 	}
-	// Bandwidths at 2 bytes and 8 MiB differ by four powers of ten.
+	// A logarithmic axis: bandwidths at 2 bytes and 8 MiB differ by four powers of ten.
 	add("Bandwidth", " by message size", is(bench.MetricBWAverage), true)
 	add("Message rate", " by message size", is(bench.MetricMessageRate), true)
 	add("Throughput", "", is(bench.MetricThroughput), false)
-	// The median is the better figure.
+	// An average is drawn only without a median, which is the better figure.
 	withTypical := make(map[string]bool)
 	for _, k := range s.keys {
 		withTypical[k.Test] = withTypical[k.Test] || k.Metric == bench.MetricLatencyTypical
@@ -188,7 +187,6 @@ func (s scope) lineChart(id, title string, keys []chartPoint, logY bool) chart.C
 	if keys[0].Metric == bench.MetricLoadLatency {
 		xName = "size of what is read"
 	}
-	// One axis, one unit.
 	metric := bench.MetricOf(keys[0].Metric)
 	unit := show.Unit(metric.Unit)
 	yName := unit
@@ -260,13 +258,13 @@ func linesOf(keys []chartPoint) []line {
 		if i > 0 && of.Run != "" {
 			l.Color = all[i-1].Color
 			if before := all[i-1].keys[0]; before.Test != of.Test || before.Metric != of.Metric {
-				l.Color++ // otherwise the other run of the line
+				l.Color++
 			}
 		}
 		l.Series = asRun(l.Series, of.Run)
 	}
 	if len(all) == 2 && all[0].keys[0].Run != all[1].keys[0].Run {
-		all[0].Color, all[1].Color = 0, 1 // as the bars of two runs
+		all[0].Color, all[1].Color = 0, 1
 	}
 	return all
 }
@@ -298,7 +296,7 @@ func (s scope) limitLines(all []line) [][]chartPoint {
 			continue
 		}
 		same := func(line []chartPoint) bool {
-			// Lines that cross are not near each other.
+			// At every size: lines that cross are not near each other.
 			return !slices.ContainsFunc(known, func(k chartPoint) bool {
 				at := slices.IndexFunc(line, func(o chartPoint) bool { return o.Bytes == k.Bytes })
 				return at < 0 || s.limit(k)/s.limit(line[at]) > near || s.limit(line[at])/s.limit(k) > near
@@ -356,7 +354,7 @@ func (s scope) title(k chartPoint) string {
 	return title
 }
 
-// barChart's axis ends at the largest value of keys and scale.
+// barChart ends the axis at the largest value of keys and scale.
 func (s scope) barChart(id, title string, keys, scale []chartPoint) chart.Chart {
 	c := chart.New(id, title, chart.Width)
 	c.Emulated = s.Emulated

@@ -123,7 +123,7 @@ func TestMarksSayEverythingInWords(t *testing.T) {
 
 var numbers = regexp.MustCompile(`-?[0-9.]+`)
 
-// Lines stay inside for any figures.
+// A line stays inside its plot for any figures.
 func TestLinesStayInThePlot(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var d record.Record
@@ -143,7 +143,7 @@ func TestLinesStayInThePlot(t *testing.T) {
 				}
 			}
 			for _, s := range c.Shapes {
-				// "h" is of the legend.
+				// A line with an h belongs to the legend.
 				if len(plot) == 0 || !strings.HasPrefix(s.Class, "line") || strings.Contains(s.D, "h") {
 					continue
 				}

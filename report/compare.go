@@ -63,7 +63,7 @@ type ComparedFigure struct {
 	CountB  int      `json:"b_count"`
 	Ratio   *float64 `json:"ratio,omitempty"`      // B / A
 	Change  *float64 `json:"difference,omitempty"` // B - A
-	Problem string   `json:"problem,omitempty"`    // why there is no ratio
+	Problem string   `json:"problem,omitempty"`
 
 	a, b spread
 }
@@ -88,14 +88,14 @@ func Compare(a, b record.Record) Comparison {
 			f.B, f.CountB, f.b = new(s.Median), s.N, s
 			switch {
 			case f.A == nil:
-			// The keys differ only in Emulated.
+			// A has the figure of the other kind: the keys differ only in Emulated.
 			case ra.values[k.as(!k.Pair.Emulated)] != nil:
 				f.Problem = "one is emulated, and the other is not"
 			case ra.unitOf(k.Test, k.Metric) != f.Unit || rb.unitOf(k.Test, k.Metric) != f.Unit:
 				f.Problem = "the units differ"
 			default:
 				f.Change = new(*f.B - *f.A)
-				// Counts such as retransmits may be 0, without a ratio.
+				// Counts such as retransmits may be 0. Then there is no ratio.
 				if *f.A > 0 {
 					f.Ratio = new(*f.B / *f.A)
 				}
@@ -140,7 +140,6 @@ func namedAs(a, b record.Record) (named record.Record, renamed bool) {
 	if na != 1 || nb != 1 || pa == pb {
 		return b, false
 	}
-	// The direction is kept.
 	nameInA := map[string]string{pb.Client: pa.Client, pb.Server: pa.Server}
 	rename := func(names ...*string) {
 		for _, n := range names {

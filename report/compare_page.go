@@ -26,16 +26,15 @@ var compareTemplate = sync.OnceValue(func() *template.Template {
 	return template.Must(parsePage().New("compare.html").Parse(compareHTML))
 })
 
-// A comparePage makes all decisions, so that the template is only layout.
 type comparePage struct {
 	show.Head
 	compareView
-	Heading, Rackless string // of B
-	Emulated          bool   // both results are emulated
+	Heading, Rackless string
+	Emulated          bool // both results are emulated
 	Groups            []chartGroup
 	Figures           []comparedRow
 	Caption           string // of the table of figures
-	ManyPairs         bool   // otherwise there is no column for the pair
+	ManyPairs         bool
 	CSV               template.URL
 	CSVName           string
 }
@@ -47,7 +46,7 @@ type comparedRow struct {
 	AText, BText, RatioText, ChangeText     string
 	AValue, BValue, RatioValue, ChangeValue string
 	ARepeats, BRepeats                      string
-	Problem                                 string // why there is no ratio
+	Problem                                 string
 }
 
 // ComparePage writes two results side by side as one self-contained HTML page. Its content security policy forbids
@@ -109,7 +108,7 @@ func comparedCharts(a, b record.Record) []chartGroup {
 		if k < 0 {
 			continue
 		}
-		// Charts need not know about two results.
+		// Run tells the results apart, so that charts need not know about two.
 		s := x
 		if y := sb[k]; y.Title != x.Title { // "20 pairs together" and "12 pairs together"
 			s.Title = fmt.Sprintf("A: %s, B: %s", x.Title, y.Title)
@@ -131,7 +130,7 @@ func comparedCharts(a, b record.Record) []chartGroup {
 			one := s
 			one.keys = slices.DeleteFunc(slices.Clone(s.keys), func(k chartPoint) bool { return k.Test != test })
 			for _, c := range one.charts(fmt.Sprintf("c%d-%d", i+1, n+1)) {
-				// Charts of different tests stand side by side.
+				// Charts of different tests stand side by side, so titles name the test.
 				if !strings.Contains(c.Title, test) {
 					c.Title = strings.TrimSuffix(c.Title, " by message size") + ", " + test
 				}

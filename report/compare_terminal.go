@@ -99,7 +99,6 @@ func newCompareText(a, b record.Record, all bool) compareText {
 		d := &out.Differences[i]
 		d.A, d.B = asciiDash.Replace(d.A), asciiDash.Replace(d.B)
 	}
-	// More columns do not fit side by side.
 	var pairs group.By[pair, ComparedFigure]
 	for _, f := range c.Figures {
 		pairs.Add(pair{Client: f.Client, Server: f.Server}, f)
@@ -123,7 +122,6 @@ func newComparedTable(p pair, figures []ComparedFigure, all bool) comparedTable 
 	for _, f := range figures {
 		sizes[f.Test] = append(sizes[f.Test], f.Bytes)
 	}
-	// A dash marks a size that one result did not measure.
 	for test, s := range sizes {
 		sizes[test] = pickSizes(lists.Distinct(s))
 	}

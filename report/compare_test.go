@@ -56,7 +56,7 @@ func hardware(factor float64) record.Record {
 			s := lat
 			s.Metric, s.Value = k, math.Round(100*(v+0.2*float64(i))*factor)/100
 			if k == bench.MetricLatencyTypical {
-				for n := range 20000 { // a typical body and tail
+				for n := range 20000 {
 					u := 1 - (float64(n)+0.5)/20000
 					s.Latencies = append(s.Latencies, (1.3+0.2*float64(i)+0.05*math.Pow(u, -0.5))*factor)
 				}
@@ -188,7 +188,7 @@ func TestComparedFigures(t *testing.T) {
 	if c.A.Failed != 1 || c.B.Failed != 0 || c.A.Samples != 5 {
 		t.Errorf("%+v, %+v", c.A, c.B)
 	}
-	// One emulated: no ratio.
+	// Without a ratio if only one is emulated.
 	b.Emulated = true
 	for _, f := range Compare(a, b).Figures {
 		if f.Ratio != nil || f.Change != nil || f.Problem == "" {

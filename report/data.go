@@ -30,7 +30,7 @@ func titleOf(d record.Record) string {
 
 // CSV writes one line for each sample, failed ones included. Texts are as recorded.
 func CSV(w io.Writer, d record.Record) error {
-	// 0 means not recorded. An empty cell keeps a spreadsheet from using it as a number.
+	// 0 means not recorded. It is empty, so that a spreadsheet does not use it as a number.
 	known := func(v float64) string {
 		if v == 0 {
 			return ""
@@ -40,7 +40,7 @@ func CSV(w io.Writer, d record.Record) error {
 	records := [][]string{{"run", "started", "seconds", "attempt", "client", "server", "test", "metric", "bytes",
 		"value", "unit", "limit", "derived", "iterations", "tool", "version", "placement", "accelerator", "emulated",
 		"command", "server_command", "error"}}
-	// A spreadsheet would include a 0 in its mean.
+	// A failed measurement is empty: a spreadsheet would include a 0 in its mean.
 	for _, s := range d.Samples {
 		value := ""
 		if s.Error == "" {
@@ -67,7 +67,6 @@ var markdownPage = show.MarkdownTemplate(markdownText, template.FuncMap{"orDash"
 
 // Markdown writes the texts and tables of the report for a page of a repository.
 func Markdown(w io.Writer, d record.Record) error {
-	// The page's model makes both outputs agree.
 	return show.Wrapf(markdownPage.Execute(w, newPage(d)), "write the report of lab %q as Markdown", d.Lab)
 }
 

@@ -16,7 +16,7 @@ func pairOf(d *record.Distribution, emulated bool) pair {
 	return pair{d.Client, d.Server, d.Emulated || emulated}
 }
 
-// usablePoints can be drawn, unlike some in a file.
+// usablePoints leaves the points that can be drawn; a file may have others.
 func usablePoints(d *record.Distribution) []stats.Point {
 	// Latencies must be positive because the axis is logarithmic.
 	last := 0.0
@@ -50,13 +50,12 @@ func distributionCharts(id string, emulated bool, all []ranOf) []chart.Chart {
 	slices.SortStableFunc(all, func(a, b ranOf) int {
 		return cmp.Or(compareTests(a.Test, b.Test), cmp.Compare(a.Bytes, b.Bytes), cmp.Compare(a.Run, b.Run))
 	})
-	// In a comparison, each test and size has its own chart.
 	for len(all) > 0 {
 		n := slices.IndexFunc(all, func(d ranOf) bool {
 			return d.Run != "" && (d.Test != all[0].Test || d.Bytes != all[0].Bytes)
 		})
 		if n < 0 {
-			n = min(len(all), 6) // the number of colours
+			n = min(len(all), 6)
 		}
 		if c, ok := distributionChart(fmt.Sprintf("%s-%d", id, len(out)+1), emulated, all[:n]); ok {
 			out = append(out, c)
@@ -79,7 +78,7 @@ func distributionChart(id string, emulated bool, all []ranOf) (c chart.Chart, ok
 		if d.Run != "" {
 			title = "Latencies of " + se.Name
 			se = asRun(se, d.Run)
-			se.Color = se.Dash // as the bars of the runs
+			se.Color = se.Dash
 		}
 		curves = append(curves, chart.Distribution{Series: se, Points: usable, Title: func(p stats.Point) string {
 			return landmarkTitle(se.Name, p, emulated)

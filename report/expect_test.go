@@ -145,7 +145,6 @@ func TestDistributions(t *testing.T) {
 			t.Errorf("quantile %g is %g, want %g", q, us, want)
 		}
 	}
-	// A file may be invalid.
 	d := got[0]
 	d.Points = append(d.Points[:0:0], d.Points...)
 	d.Points[3].Us, d.Points[5].Quantile = -1, 7

@@ -41,7 +41,7 @@ type figureKey struct {
 type spread struct {
 	N                int
 	Min, Median, Max float64
-	Decimals         int // the most of the tool
+	Decimals         int // the most that the tool printed
 }
 
 // short has three digits, but no more decimals than the tool printed: the median of 0.25 and 0.28 would have three.
@@ -59,8 +59,8 @@ func (s spread) repeats() string {
 
 type failure struct {
 	Sample  bench.Sample
-	Reason  string // or the fault of its value
-	Retried bool   // a later attempt succeeded
+	Reason  string
+	Retried bool // a later attempt succeeded
 
 	Emulated bool
 }
@@ -82,9 +82,9 @@ type results struct {
 	values   map[figureKey][]float64 // in measurement order
 	keys     []figureKey             // by test, pair, size, metric
 	limits   map[figureKey]float64   // 0 unless every repeat has one
-	derived  map[figureKey]bool      // for a repeat, because the tool printed 0
+	derived  map[figureKey]bool      // computed for a repeat, because the tool printed 0
 	units    map[[2]string]string    // by test and metric
-	iters    map[figureKey][2]int64  // fewest and most; keys have no Metric
+	iters    map[figureKey][2]int64  // fewest and most iterations; keys have no Metric
 	failures []failure
 	emulated int // with failed samples
 	total    int
@@ -100,7 +100,6 @@ func kindRank(test string) int {
 	return rank([]string{"_bw", "_lat"}, func(suffix string) bool { return strings.HasSuffix(test, suffix) })
 }
 
-// rank returns len(all) if is never holds.
 func rank(all []string, is func(string) bool) int {
 	i := slices.IndexFunc(all, is)
 	if i < 0 {
@@ -172,7 +171,7 @@ func collect(d record.Record) *results {
 		if of := [2]string{s.Test, s.Metric}; r.units[of] == "" {
 			r.units[of] = s.Unit
 		}
-		// All metrics of a run have the same.
+		// Iterations are the same for all metrics of a run.
 		k.Metric = ""
 		it, ok := r.iters[k]
 		if !ok {
@@ -209,8 +208,8 @@ func compareMetrics(a, b string) int {
 	return cmp.Or(cmp.Compare(bench.MetricOf(a).Place, bench.MetricOf(b).Place), cmp.Compare(a, b))
 }
 
-// retried reports a later success. If the size is unknown, commands must be equal: "-a" and a single size are different
-// measurements.
+// retried reports whether a later attempt succeeded. If the size is unknown, commands must be equal: "-a" and a single
+// size are different measurements.
 func retried(samples []bench.Sample, failed bench.Sample) bool {
 	return slices.ContainsFunc(samples, func(s bench.Sample) bool {
 		if s.Test != failed.Test || s.Client != failed.Client || s.Server != failed.Server ||

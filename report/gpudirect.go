@@ -20,7 +20,7 @@ import (
 type gpuTable struct {
 	Title    string
 	Emulated bool
-	// Grid is one way, with rows for memories and columns for NICs.
+	// Grid has bandwidths one way, by memory and NIC.
 	Heads []string
 	Grid  [][]string
 	// Rows are all figures with their proof. Columns are the heads.
@@ -248,7 +248,6 @@ func (g gpuTable) rows() show.MarkdownTable {
 	return show.MarkdownTable{Heads: g.Columns, Rows: g.Rows}
 }
 
-// modelledRates is from the fastest to the slowest.
 func modelledRates(paths []record.GPUPath) string {
 	paths = slices.Clone(paths)
 	slices.SortStableFunc(paths, func(a, b record.GPUPath) int { return cmp.Compare(b.ModelledBits, a.ModelledBits) })

@@ -65,7 +65,6 @@ RULE
 	if table != want {
 		t.Errorf("got:\n%s\nwant:\n%s", table, want)
 	}
-	// The failure is told.
 	if rest := b.String(); strings.Contains(rest, "average bandwidth and message rate") ||
 		!strings.Contains(rest, "attempt 1: no memory") ||
 		!strings.Contains(rest, "Rates by path are modelled: profile h20: pix 195.") {
@@ -97,7 +96,7 @@ func TestPagesWithGPUsByNICs(t *testing.T) {
 	}
 }
 
-// Also if they name a NIC.
+// There is no table, even if they name a NIC.
 func TestNoTableWithoutGPUs(t *testing.T) {
 	t.Parallel()
 	d := gpuRecord()

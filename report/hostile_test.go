@@ -32,7 +32,7 @@ func hostileData() record.Record {
 	return d
 }
 
-// poison leaves strings that classify a value.
+// poison leaves alone strings that classify a value.
 func poison(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.String:

@@ -82,7 +82,7 @@ type matrixRow struct {
 // A matrixCell has State as the reason for a missing figure.
 type matrixCell struct {
 	Text, Value, Title string
-	Heat               int    // 0 to 6
+	Heat               int    // 0 to 6, from lowest to highest
 	State              string // "", "self", "failed" or "none"
 }
 
@@ -100,7 +100,7 @@ type pairList struct {
 type pairColumn struct {
 	headline
 	Label, Unit, Note string
-	Size              string // of messages, or empty
+	Size              string
 }
 
 type pairRow struct {
@@ -155,7 +155,7 @@ func (r *results) pairLists() []pairList {
 	return out
 }
 
-// asMatrix: more pairs than maxPairCharts and than nodes. A star or a ring would have one figure per row.
+// asMatrix requires more pairs than maxPairCharts and than nodes: a star or a ring would have one figure per row.
 func (r *results) asMatrix(emulated bool) bool {
 	pairs := 0
 	nodes := make(map[string]bool)
@@ -193,7 +193,7 @@ func (r *results) compare(h headline, emulated bool) (map[pair]matrixCell, pairC
 		}
 		cells[p] = c
 	}
-	// Without a size, a run over all sizes failed.
+	// A failure without a size is of a run over all sizes.
 	for _, f := range r.failures {
 		p := f.pair()
 		if _, ok := cells[p]; !ok && p.Emulated == emulated && f.Sample.Test == h.Test && (f.Sample.Bytes == 0 ||
@@ -204,11 +204,10 @@ func (r *results) compare(h headline, emulated bool) (map[pair]matrixCell, pairC
 	return cells, column
 }
 
-// Title returns "ib_write_bw at 64 KiB, average, Gb/s".
+// Title returns text such as "ib_write_bw at 64 KiB, average, Gb/s".
 func (c pairColumn) Title() string { return fmt.Sprintf("%s, %s, %s", c.name(), c.Label, c.Unit) }
 
 func newMatrix(cells map[pair]matrixCell, c pairColumn, emulated bool, nodes []record.Node) matrix {
-	// A node meets itself on the diagonal.
 	names := matrixNames(nodes, cells)
 	m := matrix{Title: c.Title(), Note: c.Note, Emulated: emulated, Servers: names}
 	for _, client := range names {

@@ -46,7 +46,7 @@ func Page(w io.Writer, d record.Record) error {
 
 // Parts are about the lab itself, for pages that show figures in other ways.
 type Parts struct {
-	Lab     template.HTML // of the nodes
+	Lab     template.HTML
 	Picture template.HTML // picture of the nodes alone
 	Machine template.HTML // of the lab's machine, or empty
 	Checks  template.HTML
@@ -72,7 +72,7 @@ func PartsOf(d record.Record) (Parts, error) {
 type chartGroup struct {
 	Title     string
 	Emulated  bool
-	ManyPairs bool // marks are of all together
+	ManyPairs bool
 	Charts    []chart.Chart
 }
 
@@ -82,8 +82,8 @@ func (s scope) group() chartGroup {
 
 type figureTable struct {
 	Test, Caption string
-	Mixed         bool // each emulated row is marked
-	OnePair       bool // named in the caption
+	Mixed         bool // only some rows are emulated: each is marked
+	OnePair       bool
 	// Derived: some figures were computed because the tool printed 0; the page explains the mark.
 	Derived    bool
 	Open       bool
@@ -95,9 +95,8 @@ type figureTable struct {
 type figureColumn struct{ Title, Metric, Unit string }
 
 type figureRow struct {
-	// Repeats share a row, but pairs do not.
 	pair
-	Bytes            string // exact, or empty
+	Bytes            string
 	Size, Iterations string
 	Fewest           string // fewest iterations, for sorting
 	Cells            []figureCell
@@ -107,7 +106,6 @@ type figureRow struct {
 // decimal points.
 type figureCell struct{ Text, Repeats, Values, Median, Align string }
 
-// A command has both ends, to repeat a measurement.
 type command struct{ What, Client, Command, Server, ServerCommand string }
 
 // newPage cleans the data first, so that no field is forgotten.
@@ -149,12 +147,11 @@ func newPage(d record.Record) page {
 	return p
 }
 
-// spaceBeforeUnit gets no line breaks on narrow screens.
+// spaceBeforeUnit must not break a line on narrow screens.
 var spaceBeforeUnit = regexp.MustCompile(`(\d) (Gb/s|µs|B|KiB|MiB|GiB)\b`)
 
 func keepUnits(s string) string { return spaceBeforeUnit.ReplaceAllString(s, "$1\u00a0$2") }
 
-// tables ends a row if test, pair or size changes, by which the keys are sorted.
 func (r *results) tables(d record.Record) []figureTable {
 	var out []figureTable
 	for _, test := range r.tests {

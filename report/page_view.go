@@ -16,12 +16,12 @@ import (
 type page struct {
 	show.Head
 	Lab, Generated, Rackless string
-	Heading, Summary, Banner string // Banner: if emulated
+	Heading, Summary, Banner string
 	Disturbed                string // empty if idle
 	CSVName                  string
-	Measured                 bool          // perhaps failed ones
-	HostImage                template.URL  // as a data URL, or empty
-	Pictures                 []chart.Chart // narrow and wide
+	Measured                 bool
+	HostImage                template.URL
+	Pictures                 []chart.Chart
 	Nodes                    []nodeRow
 	Groups                   []chartGroup
 	Matrices                 []matrix
@@ -41,7 +41,7 @@ type page struct {
 
 type nodeRow struct {
 	record.Node
-	Size string // of its memory, or empty
+	Size string
 }
 
 func nodeRows(nodes []record.Node) []nodeRow {
@@ -83,7 +83,7 @@ type failureItem struct {
 	Folded                 words.Message // Reason for the page
 	Retried                bool
 	Attempt                int
-	Client, Server, Output string // command lines and output
+	Client, Server, Output string
 }
 
 func failureItems(all []failure) []failureItem {
@@ -94,11 +94,10 @@ func failureItems(all []failure) []failureItem {
 	})
 }
 
-// A faultItem is not OK.
 type faultItem struct {
 	finding.Finding
-	Mark              string         // before its status
-	Found, FoundWhere *words.Message // Have and Evidence, or nil
+	Mark              string // before its status
+	Found, FoundWhere *words.Message
 }
 
 // faultItems has failed ones, then unknown ones.

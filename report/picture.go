@@ -11,14 +11,14 @@ import (
 	"github.com/rackless/rackless/study/record"
 )
 
-// In units of the viewBox. Two columns of boxes and their spine are as wide as a phone.
+// Sizes in units of the viewBox. Two columns of boxes and their spine are as wide as a phone.
 const (
 	boxWidth   = 156
 	boxHeight  = 74 // without notes
 	boxLineGap = 15
 	boxGap     = 12
 	spineWidth = 24
-	linkWidth  = 26 // between box and spine
+	linkWidth  = 26
 	pictureTop = 8
 )
 
@@ -39,7 +39,7 @@ func picturesOf(d record.Record) []chart.Chart {
 // pictureOf draws nodes in columns, with a spine of the switch between each two. With one spine it works from 2 nodes
 // to 64 on a phone.
 func pictureOf(d record.Record, id, class string, spines int) chart.Chart {
-	const cell = 2*boxWidth + 2*linkWidth + spineWidth // with its two columns
+	const cell = 2*boxWidth + 2*linkWidth + spineWidth
 	columns := 2 * spines
 	rows := (len(d.Nodes) + columns - 1) / columns
 	p := chart.New(id, "Picture of the lab", spines*cell+(spines-1)*boxGap+16)
@@ -48,7 +48,6 @@ func pictureOf(d record.Record, id, class string, spines int) chart.Chart {
 	for _, n := range d.Nodes {
 		high = max(high, boxHeight+boxLineGap*len(notesOf(n)))
 	}
-	// A bar joins several spines.
 	barHeight, above := 0, rows
 	if spines > 1 {
 		barHeight, above = spineWidth, (rows+1)/2

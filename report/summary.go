@@ -16,7 +16,7 @@ import (
 
 const emulatedBanner = "Emulated: %s on %s. These figures check the setup, not the hardware."
 
-// bannerOf is empty if no figure is emulated.
+// bannerOf returns "" if no figure is emulated.
 func bannerOf(d record.Record, r *results) string {
 	switch {
 	case !d.Emulated && r.emulated == 0:
@@ -48,7 +48,6 @@ func emulatedNICs(d record.Record) string {
 	return "ConnectX adapters"
 }
 
-// summaryOf has one bandwidth and one latency.
 func summaryOf(d record.Record, r *results, unit func(string) string) string {
 	if len(r.keys) == 0 {
 		if len(r.failures) > 0 {
@@ -78,12 +77,12 @@ func summaryOf(d record.Record, r *results, unit func(string) string) string {
 			text += fmt.Sprintf(" (%s to %s)", all.short(all.Min), all.short(all.Max))
 		}
 		if part, ok := r.ofWire(h, pairs, repeats); ok && len(d.Judgements) == 0 {
-			// judgements compare with the wire
+			// judgements already compare with the wire
 			least := ""
 			if len(pairs) > 1 {
 				least = "at least "
 			}
-			// never up to more than was reached
+			// round down, never up to more than was reached
 			text += fmt.Sprintf(", %s%.1f%% of the wire", least, math.Floor(1000*part)/10)
 		}
 		parts = append(parts, text)
@@ -98,7 +97,7 @@ func summaryOf(d record.Record, r *results, unit func(string) string) string {
 	return where + ": " + strings.Join(parts, "; ") + "."
 }
 
-// ofWire is the smallest share of pairs. ok is false if a limit is unknown.
+// ofWire returns the smallest share of the wire limit. ok is false if a limit is unknown.
 func (r *results) ofWire(h headline, pairs []pair, repeats []spread) (part float64, ok bool) {
 	for i, p := range pairs {
 		limit := r.limits[figureKey{p, h.Test, h.Bytes, h.Metric}]
@@ -118,10 +117,10 @@ func faults(all []finding.Finding) []finding.Finding {
 	return slices.Concat(lists.Filter(bad, failed), slices.DeleteFunc(bad, failed))
 }
 
-// FindingsText returns "2 of 30 checks failed, 1 could not be read".
+// FindingsText returns text such as "2 of 30 checks failed, 1 could not be read".
 func FindingsText(all []finding.Finding) string {
 	ok, failed := finding.Count(all, finding.OK), finding.Count(all, finding.Failed)
-	unknown := len(all) - ok - failed // and any other status
+	unknown := len(all) - ok - failed // any other status counts as unknown
 	switch {
 	case len(all) == 0:
 		return "No check was made"

@@ -23,7 +23,7 @@ type TerminalOptions struct {
 	Color bool // the caller decides, as by NO_COLOR
 	// Width is in columns, at least 60; 0 means 80. Tables are never cut, but fit into 80.
 	Width    int
-	AllSizes bool // otherwise the usual eight
+	AllSizes bool // otherwise the usual eight message sizes
 }
 
 // Terminal writes two tables for each pair, or one for many pairs, then failures and findings. Texts from outside
@@ -166,7 +166,7 @@ func (t *terminal) manyPairs(emulated bool) {
 		picked[test] = t.picked(sizes)
 		shown, measured = max(shown, len(picked[test])), max(measured, len(sizes))
 	}
-	// In the order of metrics, the better one is first.
+	// Keys are in the order of metrics, so the better one is first.
 	seen := make(map[headline]bool)
 	for _, k := range t.r.keys {
 		h := headline{k.Test, k.Metric, k.Bytes}
@@ -295,7 +295,6 @@ func (t *terminal) findings(all []finding.Finding) {
 
 func orDash(s string) string { return cmp.Or(s, "-") }
 
-// One of these replaces a note on each figure.
 const (
 	noExpectation   = "Emulated figures are compared with nothing: they say nothing about hardware."
 	wireExpectation = "Emulated figures are compared with the emulated wire only: they say nothing about hardware."
@@ -317,7 +316,7 @@ func judgedOf(d record.Record) (all []expect.Judgement, note string) {
 	return all, note
 }
 
-// open: no verdict on the setup.
+// open reports whether a judgement implies no verdict on the setup.
 func open(j expect.Judgement) bool {
 	return j.Verdict == expect.VerdictNone || j.Verdict == expect.VerdictEmulated
 }
@@ -355,7 +354,7 @@ func (t *terminal) expectations(d record.Record) {
 	}
 	t.Title("Against what the path carries")
 	for _, j := range all {
-		// For output without colours.
+		// The sign is for output without colours.
 		sign, color := "- ", text.FgYellow
 		switch {
 		case reached(j):

@@ -34,7 +34,7 @@ func pickSizes(sizes []int64) []int64 {
 		out = append(out, nearest)
 	}
 	out = append(out, sizes[len(sizes)-1])
-	return slices.Compact(out) // sorted, as usualSizes are
+	return slices.Compact(out)
 }
 
 func (t *terminal) picked(sizes []int64) []int64 {
@@ -56,7 +56,7 @@ const (
 	otherTest
 )
 
-// kind is by name if the test only failed.
+// kind goes by name if the test only failed.
 func (r *results) kind(test string) testKind {
 	for _, k := range r.keys {
 		switch {
@@ -100,8 +100,8 @@ func (t *terminal) sizesOf(p pair, tests ...string) (shown []int64, measured int
 		all = append(all, sizes...)
 		shown = append(shown, t.picked(sizes)...)
 	}
-	// It gets a row only if there is no other.
-	wholeRun := false // over all sizes
+	// A failed run over all sizes gets a row only if there is no other.
+	wholeRun := false
 	for _, f := range t.r.failures {
 		switch s := f.Sample; {
 		case f.pair() != p || !slices.Contains(tests, s.Test):
@@ -126,7 +126,7 @@ func (r *results) failedAt(k figureKey) bool {
 		switch {
 		case f.pair() != k.Pair || s.Test != k.Test || s.Bytes != 0 && s.Bytes != k.Bytes:
 			return false
-		case s.Metric == "": // without other figures here
+		case s.Metric == "": // no other run has figures here
 			return !measured
 		}
 		return s.Metric == k.Metric
@@ -146,7 +146,7 @@ func (r *results) text(k figureKey, shift int) string {
 	if k.Metric == bench.MetricMessageRate {
 		from.Metric = bench.MetricBWAverage
 	}
-	// 0.01 has only one digit.
+	// A figure computed from 0.01 is only known to one digit.
 	if of := r.values[from]; len(of) > 0 {
 		digits = min(digits, show.Digits(spreadOf(of).Median))
 	}
@@ -155,7 +155,7 @@ func (r *results) text(k figureKey, shift int) string {
 
 type notes struct {
 	derived bool
-	repeats [2]int // fewest and most
+	repeats [2]int
 }
 
 func (t *terminal) cell(n *notes, k figureKey, shift int) string {
@@ -274,7 +274,7 @@ func (t *terminal) latency(p pair, tests []string) {
 			failed := false
 			for i, m := range metrics {
 				c := t.cell(&n, figureKey{p, test, size, m}, 0)
-				if c == failedWord && failed { // once in a row
+				if c == failedWord && failed { // once in a row is enough
 					c = "-"
 				}
 				failed = failed || c == failedWord

@@ -166,7 +166,7 @@ func TestAFailureIsShownAtASizeThatIsNotUsual(t *testing.T) {
 	}
 }
 
-// One digit gives one digit.
+// A figure computed from one with a single digit has a single digit.
 func TestAComputedFigureHasNoMoreDigitsThanItsSource(t *testing.T) {
 	computed := rate(8<<20, 0.28/8/8.388608)
 	computed.Derived = true

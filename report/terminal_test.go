@@ -128,7 +128,7 @@ func TestTerminalSaysWhenALatencyOfManyPairsIsAnAverage(t *testing.T) {
 	}
 }
 
-// Before everything else, in each form.
+// A busy machine is reported first, in each form.
 func TestADisturbedMeasurementSaysSoFirst(t *testing.T) {
 	d := loadFixture(t, "two-nodes")
 	if text := onTerminal(t, d, TerminalOptions{}); strings.Contains(text, "disturbed") {

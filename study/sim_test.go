@@ -525,7 +525,7 @@ func TestPercentilesComeFromAllLatenciesTogether(t *testing.T) {
 			t.Errorf("%s: %d latencies, %d points", x.Cell, x.Count, len(x.Quantiles))
 		}
 	}
-	// Also for a level against itself.
+	// The same holds for a level against itself.
 	same := *s
 	same.Factors = []study.Factor{{Name: "placement", Levels: []string{"default", "default"}}}
 	half := *d

@@ -44,7 +44,7 @@ func amount(e *stats.Effect, v float64, unit string) string {
 	return "x" + plain(v, false)
 }
 
-// large: at least ten, or below a tenth.
+// large reports whether a number is at least ten, or below a tenth.
 func large(e *stats.Effect) bool {
 	numbers := []float64{e.Estimate}
 	if i := e.Interval; i.Confidence > 0 && i.Bounded() {
@@ -158,9 +158,9 @@ func span(c *Comparison) string {
 
 // Thresholds above which a run counts as disturbed.
 const (
-	MaxSteal   = 0.02 // of all CPUs, by a hypervisor
-	MaxForeign = 0.25 // of one CPU, by other programs
-	MaxLoop    = 0.25 // of the noise floor, over the study's median
+	MaxSteal   = 0.02 // share of all CPUs' time, by a hypervisor
+	MaxForeign = 0.25 // share of one CPU's time, by other programs
+	MaxLoop    = 0.25 // increase of the noise floor over the study's median
 )
 
 // MaxJump limits a step of the wall clock during a run, in seconds. Slewing stays far below.

@@ -19,7 +19,7 @@ var Template string
 
 // A Chart is a picture: paths and texts, from back to front.
 type Chart struct {
-	ID, Title, Desc string // Desc is for screen readers
+	ID, Title, Desc string // Desc replaces the picture for screen readers
 	Class           string // "wide" or "narrow" for variants by screen
 	Emulated        bool   // marked in the title
 	Width, Height   int
@@ -35,12 +35,12 @@ type Shape struct {
 	Bytes      int64  // message size, or 0
 }
 
-// In units of the viewBox. A width of 400 fits a phone, with text of size 12 readable; a laptop shows two or three in a
-// row.
+// Sizes in units of the viewBox. A width of 400 fits a phone, with text of size 12 readable; a laptop shows two or
+// three in a row.
 const (
 	Width      = 400
-	Margin     = 8  // around texts
-	Inset      = 22 // half the longest tick label
+	Margin     = 8 // around texts
+	Inset      = 22
 	LineHeight = 16
 )
 
@@ -205,11 +205,11 @@ func (a Axis) Over(from, to float64) Axis {
 			return a
 		}
 	}
-	a.Ticks = a.Ticks[:min(len(a.Ticks), 1)] // only if one label is as wide as the plot
+	a.Ticks = a.Ticks[:min(len(a.Ticks), 1)]
 	return a
 }
 
-// fits: labels are distinct and at least six units apart.
+// fits requires distinct labels at least six units apart.
 func (a Axis) fits() bool {
 	end, last := math.Inf(-1), ""
 	for _, v := range a.Ticks {
@@ -228,14 +228,14 @@ func (a Axis) fits() bool {
 	return len(a.Ticks) > 0 && len(a.Ticks) <= maxTicks
 }
 
-// LinearAxis starts at zero, so that lengths are proportional to values. It ends at the first tick at or above top.
+// LinearAxis returns an axis from zero, so that lengths are proportional to values, to the first tick at or above top.
 func LinearAxis(top float64) Axis {
 	if top <= 0 {
 		top = 1
 	}
 	for _, ticks := range Steps(0, top) {
 		step := ticks[1]
-		// 1e-9 is for rounding.
+		// A top that is a tick except for rounding adds no step.
 		if n := math.Ceil(top/step - 1e-9); n <= 6 {
 			hi := n * step
 			return Axis{Hi: hi, Label: show.Tick, Candidates: [][]float64{multiples(step, 0, hi)}}
@@ -244,9 +244,9 @@ func LinearAxis(top float64) Axis {
 	panic("a step of half of top or more is among the steps")
 }
 
-// SizeAxis is logarithmic, with ticks at powers of two.
+// SizeAxis returns a logarithmic axis with ticks at powers of two.
 func SizeAxis(smallest, largest int64) Axis {
-	// 62: fits an int64
+	// 62: a tick must fit an int64
 	first, last := bits.Len64(uint64(smallest))-1, min(bits.Len64(uint64(largest-1)), 62)
 	last = max(last, first+1)
 	a := Axis{Lo: math.Ldexp(1, first), Hi: math.Ldexp(1, last), Log: true,
@@ -262,8 +262,8 @@ func SizeAxis(smallest, largest int64) Axis {
 	return a
 }
 
-// ValueAxis is logarithmic if a linear axis would crowd small values. It need not start at zero: readers take points
-// and not lengths from it.
+// ValueAxis returns a logarithmic axis if a linear one would crowd small values. It need not start at zero: readers
+// take points and not lengths from it.
 func ValueAxis(lo, hi float64) Axis {
 	if lo > 0 && hi/lo > 8 {
 		return LogAxis(lo, hi)
@@ -278,14 +278,14 @@ func ValueAxis(lo, hi float64) Axis {
 	return a
 }
 
-// LogAxis is for values above zero, with a little room at both ends.
+// LogAxis returns a logarithmic axis with room at both ends.
 func LogAxis(lo, hi float64) Axis {
 	a := Axis{Lo: lo / 1.1, Hi: hi * 1.1, Log: true, Label: show.Tick}
 	a.Candidates = LogTicks(a.Lo, a.Hi)
 	return a
 }
 
-// multiples multiplies: sums of 0.1 drift away from the labels.
+// multiples does not add steps, because sums of 0.1 drift away from the labels.
 func multiples(step, lo, hi float64) []float64 {
 	var ticks []float64
 	// + 0 turns minus zero into 0.

@@ -15,8 +15,8 @@ import (
 // A Series is the look of a line, and its name in the legend.
 type Series struct {
 	Name        string
-	Color, Dash int    // of six colours and four dashes, modulo their number
-	Marker      int    // so that series do not differ in colour alone
+	Color, Dash int    // indexes of six colours and four dashes, modulo their number
+	Marker      int    // shape, so that series do not differ in colour alone
 	Class       string // replaces colour and dash, without markers
 }
 
@@ -28,7 +28,7 @@ func (s Series) fill() string { return fmt.Sprintf("s%d", s.Color%6) }
 
 // Legend writes the names of the series after samples of their lines, in as many rows as needed.
 func (c *Canvas) Legend(all ...Series) {
-	const key = 31.0 // of a sample and the gap
+	const key = 31.0
 	x := float64(Margin)
 	c.Y += LineHeight
 	for _, s := range all {
@@ -90,11 +90,11 @@ func (c *Canvas) Plot(x, y Axis, xName, yName string) Plot {
 // A Point of a line has a marker if it has a Title.
 type Point struct {
 	X, Y      float64 // values
-	Low, High float64 // of the spread
+	Low, High float64
 	Title     string
 	Value     string
 	Bytes     int64
-	Faint     bool // from too few samples
+	Faint     bool // based on too few samples
 }
 
 // Line draws a line without markers.
@@ -128,7 +128,6 @@ func (p Plot) Curve(s Series, points []Point, whiskers bool) {
 		}
 		from := len(points) - len(rest)
 		if rest[0].Faint {
-			// From the end of the last stretch there is no gap.
 			p.Line(Series{Class: fmt.Sprintf("line faint l%d", s.Color%6)}, points[max(0, from-1):from+n])
 		} else {
 			p.Line(s, rest[:n])
@@ -153,7 +152,7 @@ var landmarks = []float64{0.5, 0.9, 0.99, 0.999, 0.9999}
 // depth stretches the slowest latencies: 90 % and 99 % are as far apart as 99 % and 99.9 %.
 func depth(quantile float64) float64 { return -math.Log10(1 - min(quantile, 1-1e-12)) }
 
-// IsLandmark allows for rounding.
+// IsLandmark reports whether a quantile is a landmark except for rounding.
 func IsLandmark(quantile float64) bool {
 	return slices.ContainsFunc(landmarks, func(q float64) bool { return math.Abs(q-quantile) < 1e-9 })
 }

@@ -250,7 +250,7 @@ func (v *view) tenantsOn(cpus topology.CPUSet) []string {
 	return lists.Map(held, func(t topology.Tenant) string { return t.Name })
 }
 
-// Without cores, each CPU is a cell.
+// cacheCells makes each CPU a cell if no cores are known.
 func (v *view) cacheCells(cpus topology.CPUSet) []cacheCells {
 	// No machine has more than eight threads per core.
 	if cpus.Len() > maxCells*8 {

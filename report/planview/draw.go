@@ -56,7 +56,7 @@ func document(pl *plan.Plan, h *topology.Host) *hostview.Document {
 	return d
 }
 
-// owners are in the order by whose index memory and devices refer to them.
+// owners returns lab nodes first. Memory and devices refer to owners by index.
 func owners(pl *plan.Plan, h *topology.Host) []hostview.Owner {
 	var out []hostview.Owner
 	var emulators topology.CPUSet
@@ -99,12 +99,11 @@ func free(pl *plan.Plan, h *topology.Host) topology.CPUSet {
 	return left
 }
 
-// siblings must stay unassigned.
+// siblings returns other threads of the cores, which must stay unassigned.
 func siblings(h *topology.Host, cpus topology.CPUSet) topology.CPUSet {
 	return h.WholeCores(cpus).Difference(cpus)
 }
 
-// shares are memory of lab nodes, hugepages of others, and the rest for the host.
 func shares(pl *plan.Plan, h *topology.Host) map[int]hostview.NodeShare {
 	out := map[int]hostview.NodeShare{}
 	host := len(pl.Nodes)
@@ -125,7 +124,7 @@ func shares(pl *plan.Plan, h *topology.Host) map[int]hostview.NodeShare {
 		if n.MemoryBytes == nil {
 			continue
 		}
-		// The parts may exceed the total.
+		// Not below 0: the parts may exceed the total.
 		left := *n.MemoryBytes
 		for _, b := range out[n.ID].Bytes {
 			left -= min(left, b)

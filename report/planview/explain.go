@@ -28,7 +28,7 @@ type explanation struct {
 	MoreTerms string         // counts terms left out, or empty
 	Groups    []reasonGroup
 	Advice    []adviceText
-	Evidence  []numbered // of several decisions
+	Evidence  []numbered
 }
 
 // A reasonGroup is for the host, a lab node, or several with equal decisions.
@@ -43,7 +43,6 @@ type reason struct {
 	Evidence []string
 }
 
-// An adviceText may have no reason.
 type adviceText struct {
 	numbered
 	Why string
@@ -151,7 +150,7 @@ type decisionGroup struct {
 	decisions []*plan.Decision
 }
 
-// decisionGroups has equal decisions of several lab nodes once.
+// decisionGroups puts equal decisions of several lab nodes into one group.
 func decisionGroups(pl *plan.Plan) []decisionGroup {
 	nodes := map[string][]string{} // with equal decisions
 	for i := range pl.Decisions {
@@ -197,7 +196,6 @@ func withoutNode(d *plan.Decision) string {
 // shortEvidence is the length in bytes up to which a repeated line is easier to read than a reference.
 const shortEvidence = 80
 
-// sharedEvidence is by first appearance.
 func sharedEvidence(groups []decisionGroup) []string {
 	rests := map[string]int{} // number of decisions by line
 	var all []string
@@ -213,7 +211,7 @@ func sharedEvidence(groups []decisionGroup) []string {
 	return lists.Filter(all, func(line string) bool { return rests[line] > 1 && len(line) > shortEvidence })
 }
 
-// someNames is "vm00", "vm00 and vm01", or "All lab nodes". Two are always named.
+// someNames returns "vm00", "vm00 and vm01", or "All lab nodes". Two are always named.
 func someNames(names []string, all int) string {
 	switch {
 	case len(names) == all && all > 2:

@@ -86,7 +86,7 @@ func setOrNone(s topology.CPUSet) string { return cmp.Or(s.String(), "none") }
 func cardText(c *plan.NodeDevice, guestNUMA bool) string {
 	s := shortCard(c)
 	if c.Kind == plan.KindVF {
-		// A VF that does not exist yet.
+		// A VF that does not exist yet is named after its PF.
 		if len(c.Functions) > 0 {
 			if _, err := topology.ParsePCIAddr(c.Functions[0]); err == nil {
 				s += ": " + c.Functions[0]

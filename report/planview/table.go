@@ -25,8 +25,8 @@ func Table(w io.Writer, pl *plan.Plan, o Options) error {
 type planText struct {
 	Head      []string
 	Summary   []fact
-	Nodes     []nodeText     // empty for a table
-	NodeTable hostview.Table // without rows for blocks
+	Nodes     []nodeText
+	NodeTable hostview.Table
 	Host      []fact
 	Notes     []string
 }
@@ -204,7 +204,6 @@ func nodeTable(pl *plan.Plan) hostview.Table {
 		"CPUs and devices")}
 	for _, n := range pl.Nodes {
 		on := lists.Map(n.Memory, func(m plan.NodeMemory) string { return strconv.Itoa(m.NUMANode) })
-		// CPUs and devices share a column.
 		shown := []string{setOrNone(n.CPUs()) + " "}
 		for _, c := range n.Cards {
 			if c.Kind == plan.KindVF && c.VF != nil {

@@ -36,7 +36,7 @@ func EncodeNext(w io.Writer, form string, v any) error {
 func encode(w io.Writer, form string, v any, indent string) error {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false) // outside of HTML
+	e.SetEscapeHTML(false)
 	e.SetIndent("", indent)
 	if err := e.Encode(v); err != nil {
 		return err

@@ -95,7 +95,7 @@ func (f Font) Lines(s string, room int) []string {
 	return out
 }
 
-// fitting returns bytes, of at least one character. It prefers to end after "-" or "/" in the second half.
+// fitting returns the bytes of at least one character. It prefers to end after "-" or "/" in the second half.
 func (f Font) fitting(s string, room int) int {
 	sum, last := 0.0, 0
 	for i, r := range s {

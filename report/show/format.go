@@ -38,7 +38,7 @@ func Number(v float64, digits, decimals int) string {
 	return strconv.FormatFloat(v, 'f', decimals, 64)
 }
 
-// Decimals counts the decimals that a tool printed, without trailing zeros, which a float64 loses.
+// Decimals counts decimals without trailing zeros, which a float64 loses.
 func Decimals(v float64) int {
 	_, decimals, _ := strings.Cut(Exact(v), ".")
 	return len(decimals)
@@ -160,10 +160,10 @@ func hanging(line string, width int) int {
 	}
 }
 
-// continues: a line continues the last column of the row above.
+// continues reports whether a line continues the last column of the row above.
 func continues(row, line string) bool {
 	at := len(line) - len(strings.TrimLeft(line, " "))
-	const least = 12 // less is a nested list
+	const least = 12 // less indentation is a nested list
 	return at >= least && at < len(line) && at < len(row) && row[at-2:at] == "  " && row[at] != ' '
 }
 

@@ -63,7 +63,7 @@ func TestNumberNeverHasMoreDigitsThanItMay(t *testing.T) {
 		{12.3456, 5, 9, "12.346"},
 		{0.5, 3, 0, "0"},
 		{0.25013, 3, 6, "0.250"}, // the printed third digit is 0
-		{0.25, 3, 6, "0.25"},     // no third digit
+		{0.25, 3, 6, "0.25"},     // the tool printed no third digit
 		{9.9996, 4, 9, "10.00"},
 		{-9.9996, 4, 9, "-10.00"},
 	} {

@@ -22,7 +22,7 @@ import (
 type Column struct {
 	Name  string
 	Right bool // right-aligned, for numbers
-	Fold  int  // of a cell; 0: not wrapped
+	Fold  int  // maximum width; 0: not wrapped
 }
 
 // Columns returns columns with these names. One that ends with ">" is for numbers.
@@ -196,7 +196,6 @@ func Rows(out io.Writer, form string) (head func([]string) error, row func([]any
 		}, func() error { return nil }
 	}
 	var g *Grid
-	// head is called even without rows.
 	rows, size := 0, 0
 	return func(c []string) error {
 			g = NewGrid(printable(c)...)

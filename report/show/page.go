@@ -38,7 +38,7 @@ type Head struct {
 	StyleHash, ScriptHash string
 }
 
-// NewHead returns the head of a page with these.
+// NewHead returns the head of a page.
 func NewHead(style, script string) Head {
 	hash := func(s string) string {
 		sum := sha256.Sum256([]byte(s))

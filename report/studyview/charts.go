@@ -143,7 +143,6 @@ func (src *source) forests() []chart.Chart {
 	var out []chart.Chart
 	by := groups(src.Result.Comparisons)
 	for _, m := range by.Keys {
-		// Ratios and differences cannot share an axis.
 		for _, s := range []stats.Scale{stats.Ratio, stats.Difference} {
 			part := slices.DeleteFunc(slices.Clone(by.Of(m)), func(c *study.Comparison) bool {
 				return (c.Effect != nil && c.Effect.Scale == stats.Difference) != (s == stats.Difference)

@@ -17,7 +17,7 @@ import (
 type FabricSnapshot struct {
 	Lab       string       `json:"lab"`
 	At        time.Time    `json:"at"`
-	Started   time.Time    `json:"started"`   // switch and counters
+	Started   time.Time    `json:"started"`   // start of the switch and of its counters
 	Addresses int          `json:"addresses"` // learned MAC addresses
 	Captures  int          `json:"captures"`  // captures that run
 	Ports     []FabricPort `json:"ports"`
@@ -31,16 +31,16 @@ type FabricPort struct {
 	RxBytes    uint64 `json:"rx_bytes"`
 	TxFrames   uint64 `json:"tx_frames"`
 	TxBytes    uint64 `json:"tx_bytes"`
-	RxDrops    uint64 `json:"rx_drops"` // not forwarded
-	TxDrops    uint64 `json:"tx_drops"` // did not reach the node
+	RxDrops    uint64 `json:"rx_drops"` // frames that were not forwarded
+	TxDrops    uint64 `json:"tx_drops"` // frames that did not reach it
 	QueueBytes int    `json:"queue_bytes"`
 	QueuePeak  int    `json:"queue_peak_bytes"`
 	Reconnects uint64 `json:"reconnects"`
 
-	// omitted if unimpaired
+	// Link is omitted if unimpaired.
 	Link       fabric.Link `json:"link,omitzero"`
 	InFlight   int         `json:"in_flight_bytes"`
-	BufferFull uint64      `json:"buffer_full"` // as Lost, part of TxDrops
+	BufferFull uint64      `json:"buffer_full"` // part of TxDrops, like Lost
 	Lost       uint64      `json:"lost"`
 	Reordered  uint64      `json:"reordered"`
 	ECNMarked  uint64      `json:"ecn_marked"`
@@ -175,7 +175,7 @@ func linkCells(l fabric.Link) []string {
 // impairedGrid may be nil. It includes ports with paused senders.
 func impairedGrid(ports []FabricPort) *show.Grid {
 	g := show.NewGrid(append(linkHead(), "buffer full>", "lost>", "reordered>", "marked>", "held>")...)
-	// A pausing receiver is no setting.
+	// A receiver that pauses senders counts, although it is no setting.
 	for _, p := range ports {
 		if !p.Link.Impaired() && p.Pauses == 0 {
 			continue

@@ -106,7 +106,7 @@ func Labs(labs []rack.Description, now time.Time) *show.Grid {
 					gids = append(gids, strconv.Itoa(*nic.GID))
 				}
 			}
-			// Never started: neither value.
+			// A node that was never started has neither.
 			since, made := "", ""
 			if n.Started != nil {
 				since, made = words.Ago(now.Sub(*n.Started)), "booted"
@@ -121,7 +121,7 @@ func Labs(labs []rack.Description, now time.Time) *show.Grid {
 	return g
 }
 
-// LabNotes says a lab's shared /home, and faults of labs and nodes with remedies, a line for each.
+// LabNotes returns a line for a lab's shared /home, and for each fault of labs and nodes with its remedy.
 func LabNotes(labs []rack.Description) (lines []string) {
 	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
 	for _, l := range labs {

@@ -11,7 +11,7 @@ import (
 	"github.com/rackless/rackless/study/recommend"
 )
 
-// A Recommendation is with its effect on the plan. It is in the JSON of rackless plan --explain, see docs/json.md.
+// A Recommendation has its effect on the plan. It is in the JSON of rackless plan --explain, see docs/json.md.
 type Recommendation struct {
 	*recommend.Recommendation
 	Plan PlanEffect `json:"plan"`
@@ -37,7 +37,7 @@ var textTemplate = template.Must(template.New("recommendation").Funcs(template.F
 func (r *Recommendation) Text() string {
 	var b strings.Builder
 	if err := textTemplate.Execute(&b, r); err != nil {
-		panic(err) // ours
+		panic(err)
 	}
 	return b.String()
 }
@@ -50,9 +50,9 @@ func settings(all []recommend.Choice) *show.Grid {
 	return g
 }
 
-// gpus is a table if measured, or path classes on one line.
+// gpus returns a table if measured, or path classes on one line.
 func gpus(k recommend.Ranking) string {
-	// Path classes have no figures.
+	// Path classes have no figures for a table.
 	if k.Carry == recommend.NoEvidence {
 		line := ""
 		for i, x := range k.GPUs {

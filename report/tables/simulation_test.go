@@ -10,7 +10,7 @@ import (
 	"github.com/rackless/rackless/rdma/simulate"
 )
 
-// The longest queues only, and the number of others.
+// The text has the longest queues only, and the number of others.
 func TestSimulation(t *testing.T) {
 	r := &simulate.Result{Name: "incast", Seed: 7, Hosts: 9, Switches: 1, Time: 1234567 * time.Nanosecond,
 		Goodput:    9.2e10,

@@ -144,7 +144,7 @@ func (u *Source) RDMA(ctx context.Context, name string) ([]live.NodeRDMA, error)
 	}
 	defer r.Close()
 	all := make([]live.NodeRDMA, len(r.Lab.Nodes))
-	room := make(chan struct{}, 16) // their CPUs are this machine's
+	room := make(chan struct{}, 16) // concurrent nodes, which share this machine's CPUs
 	var wg sync.WaitGroup
 	for i, n := range r.Lab.Nodes {
 		wg.Go(func() {
@@ -272,7 +272,7 @@ func liveStudy(s *store.Study, o store.Outcome) live.Study {
 // Study implements live.Source.
 func (u *Source) Study(ctx context.Context, name string) (*study.Document, error) {
 	if ext := filepath.Ext(name); ext == ".yaml" || ext == ".yml" {
-		return nil, fmt.Errorf("study %q: not a name of a study", name) // would be a file
+		return nil, fmt.Errorf("study %q: not a name of a study", name) // it would be read as a file
 	}
 	db, err := document.Open(ctx, u.DB)
 	if err != nil {

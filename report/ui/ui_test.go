@@ -324,7 +324,7 @@ func TestUISourceReadsARunningSwitch(t *testing.T) {
 	u := testSource(t)
 	d := &u.Dirs
 	var err error
-	d.Run, err = os.MkdirTemp("/tmp", "rl") // short, for sockets
+	d.Run, err = os.MkdirTemp("/tmp", "rl") // short, because sockets are created below it
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -118,7 +118,6 @@ const triad = "triad"
 var instead = map[string][]string{bench.MetricLatencyAverage: {bench.MetricLatencyTypical, bench.MetricBWAverage},
 	bench.MetricLatencyTypical: {bench.MetricBWAverage}}
 
-// quotedBytes is the message size of published bandwidths.
 const quotedBytes = 65536
 
 // quoted keeps 64 KiB for message bandwidths, the smallest size for latencies, and the largest otherwise.
@@ -220,8 +219,8 @@ func (f *Figure) overLink(e bench.Engine, link bench.PCILink) {
 // ofNICs are the findings about the distance of GPUs and NICs.
 var ofNICs = []string{"RL011", "RL012"}
 
-// related returns the findings, except informational ones, about devices and the bridges above. within: no NIC had a
-// part.
+// related returns the findings, except informational ones, about devices and the bridges above. within is set if no NIC
+// had a part.
 func (m *machine) related(devices []string, within bool) []finding.Finding {
 	names := map[string]bool{}
 	for _, id := range devices {

@@ -16,7 +16,7 @@ import (
 // A crossing says how much of a collective operation passes the NICs of the machine that sends most.
 type crossing struct {
 	share float64 // bytes a second that pass them, by bus bandwidth
-	ranks int     // that send; 0: all NICs are used anyway
+	ranks int     // ranks that send; 0 if all NICs are used anyway
 }
 
 // rings pass each byte through the NICs of each machine once, as trees do.

@@ -84,7 +84,7 @@ type Progress struct {
 	Attempt int
 	Status  string // "" when a run begins
 	Error   string
-	Done    int           // or given up
+	Done    int           // successful or given up
 	Total   int           // all runs, or the likely number with a budget; 0 if unknown
 	Left    time.Duration // estimate; 0 if unknown
 }
@@ -110,7 +110,7 @@ type place struct{ block, place int }
 
 type slot struct {
 	attempts int // highest attempt number so far
-	tries    int // not cut off
+	tries    int // attempts that were not cut off
 	done     bool
 }
 

@@ -271,7 +271,7 @@ func TestARunThatFailsOrIsDisturbedIsMadeAgain(t *testing.T) {
 		{"a tenant woke up", func(f *fakeRig) {
 			f.state = func(n int, s *study.HostState) {
 				if n == 7 {
-					s.Busy = float64(s.At.Second()) // not by the study
+					s.Busy = float64(s.At.Second()) // grows without work of the study
 				}
 			}
 		}, "map[disturbed:1 done:24]"},
@@ -439,7 +439,6 @@ func TestABudgetHoldsWholeBlocks(t *testing.T) {
 	if got := statuses(t, c); got != "map[done:12]" {
 		t.Errorf("got %s, want three blocks of 4", got)
 	}
-	// Earlier time counts.
 	c2, _ := again(t, path, strings.Replace(text, "blocks: 6", "budget: 150s", 1))
 	if err := c2.Run(t.Context()); err != nil {
 		t.Fatal(err)

@@ -9,7 +9,7 @@ import (
 	"github.com/rackless/rackless/study/importer"
 )
 
-// samplesOf has a log of each format; failures are those in the log.
+// samplesOf has a log of each format, with the failures in it.
 var samplesOf = map[string][]struct {
 	file, test string
 	failures   int

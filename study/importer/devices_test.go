@@ -7,7 +7,7 @@ import (
 	"github.com/rackless/rackless/study/importer"
 )
 
-// The devices are those of MPI's command.
+// The devices are the ones in MPI's command.
 func TestDevicesOfMPI(t *testing.T) {
 	t.Parallel()
 	const table = "# OSU MPI Bandwidth Test v5.6.2\n# Size      Bandwidth (MB/s)\n1    1.00\n2    2.00\n"

@@ -102,7 +102,7 @@ const perftestMemory = `(?:(?:.*[\s/$#]|)ib_(?:write|read|send|atomic)_(?:bw|lat
 	`(?:(?:WARNING|Requested|Conflicting|\*|initializing|Perftest doesn't|Using ROCm|Listing|CUDA|Picking|` +
 	`\[pid =|creating|making|using|Using|allocat|Calling|cu[A-Z]\w+\().*\n|[ \t]*\r?\n)*`
 
-// perftestSides: client and server on one terminal. a has only its title, b the header rows of both.
+// perftestSides is true for client and server on one terminal: a has only its title, b the header rows of both.
 func perftestSides(a, b []byte) bool {
 	return len(perftestHead().FindAllIndex(a, 1)) == 0 && len(perftestHead().FindAllIndex(b, 2)) == 2
 }

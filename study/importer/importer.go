@@ -122,7 +122,7 @@ type Error struct {
 	File string
 	Line int // 0: the whole file
 	What string
-	// Unknown: the file has no known format.
+	// Unknown is set if the file has no known format.
 	Unknown bool
 }
 

@@ -152,7 +152,7 @@ func numberRepeats(runs []*outcome) {
 	}
 }
 
-// isSweep: several runs have figures, and no series occurs twice.
+// isSweep reports whether several runs have figures and no series occurs twice.
 func isSweep(runs []*outcome) bool {
 	in := map[series]*outcome{}
 	good := 0

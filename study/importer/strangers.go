@@ -6,7 +6,6 @@ import (
 	"github.com/rackless/rackless/internal/lazyregexp"
 )
 
-// strangers are logs of unsupported tools, with alternatives.
 var strangers = []struct {
 	is   func() *regexp.Regexp
 	what string

@@ -123,7 +123,7 @@ func TestHeadingsWithoutTheirMarks(t *testing.T) {
 	}
 }
 
-// It is known by its own words.
+// A program that gave up before its title is known by its own words.
 func TestProgramsThatGaveUpEarlyAreKnown(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{

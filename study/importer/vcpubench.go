@@ -100,7 +100,6 @@ func stream(log []byte) ([]bench.Figure, error) {
 	return figures, nil
 }
 
-// testD2D is within a GPU.
 const testD2D = "gpu_bandwidth_d2d"
 
 // vcpuJudged lists tests as in the suite's report: the triad of STREAM, and the largest array of latencies, which is
@@ -149,7 +148,7 @@ func (im *importing) vcpuBenchmarks() error {
 	named := map[place]string{}
 	for _, d := range files.Keys {
 		if !slices.ContainsFunc(files.Of(d), func(f *file) bool { _, ok := vcpuTests[path.Base(f.rel)]; return ok }) {
-			continue // a report or the like
+			continue
 		}
 		src := im.sources[d.source]
 		group, config, err := vcpuPlace(src, d.path)

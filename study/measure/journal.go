@@ -91,7 +91,7 @@ func (j *journal) line(v any) error {
 	return err
 }
 
-// next returns stored samples, or stores those of measure.
+// next returns stored samples, or stores new ones of measure.
 func (j *journal) next(measure func() ([]bench.Sample, error), warn func(error)) ([]bench.Sample, error) {
 	j.done++
 	if j.done <= len(j.made) {

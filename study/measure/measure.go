@@ -35,7 +35,7 @@ type Request struct {
 	Suite   string
 	Pairs   []bench.Pair // for engines between two nodes
 	Options bench.Options
-	// They place the server's tool; if both are "", Options apply to it as well.
+	// ServerCPU and ServerNUMA place the server's tool; if both are "", Options apply to it as well.
 	ServerCPU, ServerNUMA string
 	WarmUps               int           // discarded, before each
 	CoolDown              time.Duration // pause before each measurement

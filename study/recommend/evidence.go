@@ -114,7 +114,7 @@ type Study struct {
 	Name        string
 	Data        *study.Data
 	Environment []study.Fact // first run; may be empty
-	Emulated    bool         // any figure is
+	Emulated    bool         // any figure is emulated
 	Lab         *lab.Lab     // nil if not known
 }
 
@@ -291,7 +291,7 @@ type Figure struct {
 	Says string  `yaml:"says"` // the finding in our words; optional with A and B
 	// Workloads may be nil: all that the test matters to.
 	Workloads []lab.Workload `yaml:"workloads"`
-	// More than one NUMA node, SMT, a lab with GPUs.
+	// Requirements: more than one NUMA node, SMT, a lab with GPUs.
 	NeedsNUMA bool `yaml:"needs_numa"`
 	NeedsSMT  bool `yaml:"needs_smt"`
 	NeedsGPUs bool `yaml:"needs_gpus"`
@@ -306,7 +306,7 @@ type PublishedPair struct {
 	Gbps  float64            `yaml:"gbps"`
 }
 
-// documents is listed by docs/recommend.md.
+// documents are listed in docs/recommend.md.
 //
 //go:embed published.yaml
 var documents []byte

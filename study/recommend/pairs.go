@@ -26,7 +26,7 @@ type RankedGPU struct {
 	GPU  string  `json:"gpu"`
 	Path string  `json:"path"`           // PIX, PXB, PHB, NODE, SYS
 	Gbps float64 `json:"gbps,omitempty"` // 0 if not measured
-	// Tied: nothing distinguishes it from the one above.
+	// Tied is set if nothing distinguishes it from the GPU above.
 	Tied bool `json:"tied"`
 }
 

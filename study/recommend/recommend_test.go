@@ -298,7 +298,6 @@ func TestEPYCBandwidthByMTU(t *testing.T) {
 // figures and without.
 func TestGPUsOfEachClassAreRankedAsExpected(t *testing.T) {
 	t.Parallel()
-	// GPU0 to GPU4
 	classes := []topology.PathClass{topology.PathSYS, topology.PathPXB, topology.PathNODE, topology.PathPIX,
 		topology.PathPHB}
 	order := []string{"GPU3", "GPU1", "GPU4", "GPU2", "GPU0"}
@@ -407,7 +406,6 @@ func h20Study(t testing.TB, h *topology.Host) recommend.Study {
 		Lab: parseLab(t, "name: h20\nnodes:\n  vm: {gpus: 1, nics: NIC0}\n")}
 }
 
-// h20Host has also facts that nvidia-smi does not print.
 func h20Host(t testing.TB) *topology.Host {
 	h := readHost(t, hostH20)
 	h.System.CPUModel, h.Kernel.Release = "Intel(R) Xeon(R) Platinum 8469C", "5.10.0"
@@ -447,7 +445,7 @@ func TestNIC0sGPUsAreRankedAsPublished(t *testing.T) {
 	if other := ranking(t, r, "NIC1"); other.Carry != recommend.NoEvidence || other.GPUs[0].GPU != "GPU3" {
 		t.Errorf("NIC1 was not measured and has GPU3 behind its switch; got %+v", other)
 	}
-	// Another path: the table does not apply.
+	// The table does not apply to a machine with other paths.
 	moved := readHost(t, hostH20)
 	for i := range moved.Reported {
 		if p := &moved.Reported[i]; p.A == "GPU1" && p.B == "NIC0" || p.A == "NIC0" && p.B == "GPU1" {
@@ -650,7 +648,7 @@ func TestVCPUPinningAndGuestNUMA(t *testing.T) {
 	}
 }
 
-// On the EPYC host.
+// The documents alone decide, on the EPYC host.
 func TestPublishedEvidence(t *testing.T) {
 	t.Parallel()
 	h := readHost(t, hostEPYC)

@@ -39,7 +39,7 @@ const (
 	levelByNode  = "by node" // lab nodes differ
 )
 
-// A rule is a setting without evidence.
+// A rule describes a setting before any evidence.
 type rule struct {
 	setting Setting
 	levels  []string // fewest changes to the host first

@@ -69,7 +69,7 @@ type Node struct {
 	Memory      int64  `json:"memory,omitempty"`      // bytes
 	Accelerator string `json:"accelerator,omitempty"` // "kvm" or "tcg"
 	Driver      string `json:"driver,omitempty"`      // such as "qemu"
-	// Of a running node, for pictures.
+	// The following fields are of a running node, for pictures.
 	State string `json:"-"` // shown instead of the MAC
 	Off   bool   `json:"-"` // not running as it should
 	Wires []Wire `json:"-"` // nil: one, without details

@@ -24,7 +24,7 @@ func (e *emulatedSite) survey() (err error) {
 	return err
 }
 
-// ready is nil: boots do not matter to emulated nodes.
+// ready returns nil, because boots do not matter to emulated nodes.
 func (e *emulatedSite) ready(map[string]string) error { return nil }
 
 // apply moves running processes and impairs their links, after look. It starts nodes again only if the lab file is a

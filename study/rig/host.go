@@ -26,8 +26,8 @@ import (
 // and started again.
 type hostSite struct {
 	*Rig
-	place    *rack.Placement // of the preparation
-	host     *topology.Host  // current topology
+	place    *rack.Placement
+	host     *topology.Host // current topology
 	planner  Planner
 	plans    map[string]*plan.Plan // by text of the lab file
 	devices  []string              // in the last cell; see devicesOf
@@ -213,7 +213,7 @@ func (r *hostSite) ready(settings map[string]string) error {
 	return nil
 }
 
-// confined: processes started here are kept off CPUs of the lab, as prepare does without isolcpus.
+// confined reports whether processes started here are kept off CPUs of the lab, as prepare does without isolcpus.
 func (r *hostSite) confined() bool { return !r.protected.IsSubsetOf(r.all) }
 
 func (r *hostSite) pagesThere(p *plan.Plan) error {

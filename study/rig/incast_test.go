@@ -11,7 +11,6 @@ import (
 	"github.com/rackless/rackless/study"
 )
 
-// flowOf is of 1 GB.
 func flowOf(node string, rate, began float64) []bench.Sample {
 	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	s := bench.Sample{Run: node, Test: "ib_send_bw", Client: node, Metric: bench.MetricBWPeak, Bytes: 1e6,

@@ -115,7 +115,6 @@ func (r *Rig) pair(l *lab.Lab) (client, server string, err error) {
 	return names[1], names[0], nil
 }
 
-// others returns the unmeasured nodes with a NIC.
 func others(l *lab.Lab, client, server string) []lab.Node {
 	return lists.Filter(l.Nodes,
 		func(n lab.Node) bool { return n.Name != client && n.Name != server && len(n.NICs) > 0 })

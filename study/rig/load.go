@@ -59,7 +59,7 @@ func outsideTools() error {
 func startLoad(kind string, workers int, cpus topology.CPUSet, outside bool) (*load, error) {
 	l := &load{ended: make(chan error, 1), want: workers}
 	var args []string
-	if outside { // systemd places it first
+	if outside { // the scope's process becomes the program once systemd has placed it
 		args = []string{scopeRunner, "--scope", "--quiet", "--collect", "--slice=-.slice", "--"}
 		l.cpus = cpus
 	}
@@ -137,7 +137,7 @@ func (l *load) died(what string, err error) error {
 	return fmt.Errorf("%s: %w: %s", what, cmp.Or(err, errors.New("status 0")), strings.TrimSpace(l.stderr.String()))
 }
 
-// time is in seconds.
+// time returns the CPU time in seconds.
 func (l *load) time(m machine) float64 {
 	// Workers are descendants in the load's process group.
 	workers := m.pids(func(pid int) bool {

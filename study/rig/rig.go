@@ -41,12 +41,12 @@ type Rig struct {
 	file    string // path of the lab file
 	text    []byte
 	options rack.Options
-	limit   time.Duration // of a tool; 0: bench's
+	limit   time.Duration // time limit of a tool; 0 is bench's
 
 	site      site
 	machine   machine
 	all       topology.CPUSet // CPUs available to this process
-	protected topology.CPUSet // of nodes
+	protected topology.CPUSet // CPUs of nodes
 	looked    bool            // Look has returned nil
 	dissolved bool            // Load has removed prepare's CPU partition
 
@@ -71,12 +71,12 @@ type site interface {
 	// apply brings up everything but load.
 	apply(ctx context.Context, l *lab.Lab, settings map[string]string) error
 	restore(ctx context.Context) error
-	// loadCPUs returns the CPUs of load at a level of isolation. outside: load must leave systemd's slices, which
-	// prepare has confined.
+	// loadCPUs returns the CPUs of load at a level of isolation. outside is set if load must leave systemd's slices,
+	// which prepare has confined.
 	loadCPUs(isolation string) (cpus topology.CPUSet, outside bool)
 	// accelerator guesses if the user selected none.
 	accelerator() string
-	// helpers work for the lab besides nodes and switch.
+	// helpers returns processes that work for the lab besides nodes and switch.
 	helpers() []int
 	describe(s *study.HostState)
 	environment() []study.Fact

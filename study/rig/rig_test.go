@@ -63,7 +63,6 @@ func nodeDirs(t *testing.T) rack.Dirs {
 	return dirs
 }
 
-// newRig starts nothing.
 func newRig(t *testing.T, labText, factors string) (*Rig, error) {
 	t.Helper()
 	return rigOf(t, labText, "iperf3", factors)

@@ -96,7 +96,7 @@ type Effect struct {
 	Inner Interval `json:"inner"`
 	// P is the two-sided p value against no effect, not corrected for the number of comparisons.
 	P float64 `json:"p"`
-	// Exact: P comes from all ways to flip the blocks.
+	// Exact reports whether P comes from all ways to flip the blocks.
 	Exact bool `json:"exact"`
 	// SmallestP is the smallest possible P with these blocks and resamples.
 	SmallestP float64 `json:"smallest_p"`

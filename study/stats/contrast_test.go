@@ -12,7 +12,6 @@ import (
 	"pgregory.net/rapid"
 )
 
-// near allows for rounding.
 func near(a, b float64) bool {
 	return a == b || math.Abs(a-b) <= 1e-9*max(1, math.Abs(a), math.Abs(b))
 }
@@ -143,7 +142,6 @@ func drawStudy(t *rapid.T, low, high int) []Block {
 	return blocks
 }
 
-// mirrored exchanges A and B.
 var mirrored = map[Verdict]Verdict{Better: Worse, Worse: Better, Equivalent: Equivalent, Undecided: Undecided}
 
 func TestSwappingLevelsMirrorsEverything(t *testing.T) {

@@ -13,8 +13,8 @@ type trend struct {
 	// slope is the median change per value, over all pairs (Sen 1968, "Estimates of the regression coefficient based on
 	// Kendall's tau", JASA 63).
 	slope float64
-	// p is of the two-sided Mann-Kendall test against no trend (Mann 1945, "Nonparametric tests against trend",
-	// Econometrica 13).
+	// p is the two-sided p value of the Mann-Kendall test (Mann 1945, "Nonparametric tests against trend", Econometrica
+	// 13).
 	p float64
 	// lag1 correlates each value with its predecessor.
 	lag1 float64
@@ -128,7 +128,6 @@ func lag1(values []float64, seed uint64) (r, p float64) {
 		centred[i] -= m
 		squares += centred[i] * centred[i]
 	}
-	// All values are equal.
 	if squares == 0 {
 		return 0, 1
 	}

@@ -52,7 +52,6 @@ func (h *Histogram) Merge(o *Histogram) error {
 	if h.Count() > math.MaxInt64-o.Count() {
 		return fmt.Errorf("merge histograms of %d and %d values: more than can be counted", h.Count(), o.Count())
 	}
-	// With one layout, nothing is dropped.
 	h.h.Merge(o.h)
 	return nil
 }
@@ -124,7 +123,7 @@ type Point struct {
 	Us       float64 `json:"us"`
 	// Beyond is the number of values above the quantile, by rank.
 	Beyond int64 `json:"beyond"`
-	// Supported: Beyond is large enough.
+	// Supported reports whether Beyond is large enough.
 	Supported bool `json:"supported"`
 }
 

@@ -28,7 +28,7 @@ func TestIntervalsOfMedians(t *testing.T) {
 	}
 }
 
-// Also for a very asymmetric distribution.
+// The promise holds even for a very asymmetric distribution.
 func TestMedianIntervalsKeepTheirPromise(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(1, 2))

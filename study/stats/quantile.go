@@ -34,7 +34,6 @@ func QuantileContrast(blocks []HistogramBlock, quantile float64, q Question) (Ef
 	return c.contrast(e, q)
 }
 
-// contrast takes the result of q.effect as e.
 func (c *merger) contrast(e Effect, q Question) (Effect, error) {
 	e.Quantile = c.quantile
 	e.A, e.B = c.value(c.quantileOf(c.a, nil)), c.value(c.quantileOf(c.b, nil))

@@ -63,7 +63,7 @@ func (r *resampled) setP(extreme int) {
 	r.smallestP = min(1, 2/total)
 }
 
-// interval: n values have n+1 gaps, and the true effect lies in each with the same probability.
+// interval relies on the n+1 gaps of n values, in each of which the true effect lies with the same probability.
 func (r *resampled) interval(tail float64) Interval {
 	n := len(r.values)
 	// Keeps 0.025 x 80 from becoming 1.9999.
@@ -75,7 +75,7 @@ func (r *resampled) interval(tail float64) Interval {
 		Confidence: 1 - 2*float64(k)/float64(n+1)}
 }
 
-// subsetSums reuses the memory of sums. Bit i of an index: d[i] is in the subset.
+// subsetSums reuses the memory of sums. Bit i of an index tells whether d[i] is in the subset.
 func subsetSums(sums, d []float64) []float64 {
 	sums = append(slices.Grow(sums[:0], 1<<len(d)), 0)
 	for _, v := range d {

@@ -24,7 +24,6 @@ func student3(rng *rand.Rand) float64 {
 	return 0.03 / math.Sqrt(3) * z / math.Sqrt((x*x+y*y+w*w)/3)
 }
 
-// skewed has a long tail to one side.
 func skewed(rng *rand.Rand) float64 { return 0.03 * (rng.ExpFloat64() - 1) }
 
 var noiseModels = []noiseModel{

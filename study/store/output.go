@@ -143,7 +143,7 @@ func (d *DB) AddAll(ctx context.Context, all []*Made, replace bool) error {
 // An Outcome summarizes the runs of a study.
 type Outcome struct {
 	Done, Failed, Disturbed int
-	GivenUp                 int               // all attempts failed
+	GivenUp                 int               // places at which all attempts failed
 	Took                    float64           // seconds of successful runs
 	Spent                   float64           // seconds of all runs
 	Last                    time.Time         // start of the last run

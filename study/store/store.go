@@ -441,7 +441,7 @@ func insertInvocation(ctx context.Context, tx *sql.Tx, run int64, n int, raw jso
 	return err
 }
 
-// rowsAtOnce: a statement costs more than a row, but the driver searches all arguments for each.
+// rowsAtOnce is limited: a statement costs more than a row, but the driver searches all arguments for each.
 const rowsAtOnce = 100
 
 type series struct {

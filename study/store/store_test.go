@@ -101,7 +101,6 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 	}
 }
 
-// closedFile is in its own directory.
 func closedFile(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "s.db")
