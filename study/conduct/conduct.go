@@ -46,7 +46,7 @@ type Rig interface {
 	Measure(ctx context.Context, m study.Measure) ([]bench.Sample, error)
 }
 
-// A StopError ends the study; other errors end only the run.
+// A StopError ends the study; other errors end only the run. Apply may return one.
 type StopError struct{ Err error }
 
 func (e *StopError) Error() string { return e.Err.Error() }

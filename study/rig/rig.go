@@ -232,7 +232,7 @@ func (r *Rig) tell(what string) {
 	}
 }
 
-// upWith has no effect on a running lab.
+// upWith does nothing for a running lab.
 func (r *Rig) upWith(ctx context.Context, l *lab.Lab, o rack.Options) error {
 	// Details would hide the progress of days.
 	o.Progress = func(e rack.Event) {
