@@ -11,36 +11,36 @@ import (
 
 //go:generate go test . -run TestTheChecksPageIsCurrent -update
 
-// A Group of checks runs together, and is a directory in the catalogue.
+// A Group is a set of checks that run together. Its name is also the name of its directory in the catalogue.
 type Group string
 
-// Inspect and the other groups are in the order of their checks' IDs.
+// Groups of checks, in the order of the IDs of their checks.
 const (
 	Inspect Group = "inspect" // a host alone
 	Host    Group = "host"    // a host against its plan
 	Domain  Group = "domain"  // virtual machines against their plan
 	Lab     Group = "lab"     // nodes against their lab
-	Guest   Group = "guest"   // nodes' view, against the plan
+	Guest   Group = "guest"   // nodes' view of their host, against the plan
 	Adapter Group = "adapter" // emulated adapters of nodes
 	GPU     Group = "gpu"     // emulated GPUs of nodes
-	Setup   Group = "setup"   // of a lab file, inside its nodes
+	Setup   Group = "setup"   // a lab file's requirements inside its nodes
 )
 
-// A Check explains one kind of finding. Its Markdown file has fixed headings: the title, a paragraph with name,
-// severity and summary, then [inShort], [readFrom], [means], [fix] and [sources].
+// A Check explains one kind of finding. It is parsed from a Markdown file with fixed headings: the title, a paragraph
+// with name, severity and summary, then [inShort], [readFrom], [means], [fix] and [sources].
 type Check struct {
 	ID    string `json:"id"` // "RL" and three digits; never reused
 	Group Group  `json:"group"`
-	// Name identifies checks of verify: "link-mtu".
+	// Name is a second identifier of checks of verify: "link-mtu". It is empty in Inspect.
 	Name  string `json:"name,omitempty"`
-	Title string `json:"title"` // for a check of verify, its subject
-	// Severities are worst first.
+	Title string `json:"title"` // the finding in a few words; for a check of verify, the subject of the check
+	// Severities are the possible severities of its findings, worst first.
 	Severities []Severity `json:"severities"`
-	Summary    string     `json:"summary"` // for a check of verify, to hold
-	Reads      string     `json:"reads"`   // files (below the machine's root) and commands
-	Means      string     `json:"means"`   // and the difference from similar findings
+	Summary    string     `json:"summary"` // the condition of the finding; of a check of verify, to hold
+	Reads      string     `json:"reads"`   // list of files (below the machine's root) and commands
+	Means      string     `json:"means"`   // the meaning, and the difference from similar findings
 	Fix        string     `json:"fix"`
-	// Sources lists reports as "[owner/repository#number](URL)", and documents.
+	// Sources lists user reports as "[owner/repository#number](URL)", and names of documents.
 	Sources string `json:"sources"`
 
 	// Defaults for its findings.
@@ -48,7 +48,7 @@ type Check struct {
 	ShortFix    string `json:"-"`
 }
 
-// The first heading is optional.
+// Headings of a check's file, in order. The first one is optional.
 const (
 	inShort  = "\n\n**In short**\n\n"
 	readFrom = "\n\n**Read from**\n\n"
@@ -60,7 +60,8 @@ const (
 //go:embed catalogue/*/RL*.md
 var files embed.FS
 
-// Catalogue returns all checks, by ID. It panics if a file is malformed, which tests rule out.
+// Catalogue returns all checks, by ID. It parses them on the first call, so that other commands start faster. It
+// panics if a file is malformed, which this package's tests rule out.
 var Catalogue = sync.OnceValue(func() []Check {
 	var all []Check
 	for _, g := range []Group{Inspect, Host, Domain, Lab, Guest, Adapter, Setup, GPU} {
@@ -117,7 +118,8 @@ func parse(text string) (c Check, err error) {
 	return c, err
 }
 
-// Find takes an ID or a name. It ignores case, and "3" and "RL3" mean "RL003".
+// Find returns the check with the given ID or name, and whether it exists. It ignores case, and "3" and "RL3" mean
+// "RL003".
 func Find(id string) (Check, bool) {
 	id = strings.TrimSpace(id)
 	want := ""
@@ -132,13 +134,13 @@ func Find(id string) (Check, bool) {
 	return Check{}, false
 }
 
-// GroupOf returns a check's group, or "".
+// GroupOf returns the group of the check with the given ID or name, or "".
 func GroupOf(id string) Group {
 	c, _ := Find(id)
 	return c.Group
 }
 
-// Names returns the checks of groups, or all of verify.
+// Names returns the names of the checks of the groups, or of all checks of verify if no group is given.
 func Names(groups ...Group) []string {
 	var out []string
 	for _, c := range Catalogue() {
@@ -149,7 +151,7 @@ func Names(groups ...Group) []string {
 	return out
 }
 
-// severities returns "error, warning or info".
+// severities formats the possible severities: "error, warning or info".
 func (c *Check) severities() string {
 	text := string(c.Severities[0])
 	for i, s := range c.Severities[1:] {
@@ -162,10 +164,10 @@ func (c *Check) severities() string {
 	return text
 }
 
-// terminalWidth is in bytes.
+// terminalWidth is the width of lines of [Check.Text], in bytes.
 const terminalWidth = 80
 
-// Text returns the check for a terminal.
+// Text returns the full text of the check, for a terminal.
 func (c *Check) Text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s  %s\n", c.ID, c.Title)
@@ -187,7 +189,7 @@ func (c *Check) Text() string {
 	return b.String()
 }
 
-// items replaces bullets by two spaces, and links by their names.
+// items formats a Markdown list, with two spaces in place of the bullets, and links as their names.
 func items(list string) string {
 	var b strings.Builder
 	for line := range strings.Lines(list + "\n") {
@@ -202,7 +204,8 @@ func items(list string) string {
 	return b.String()
 }
 
-// wrap keeps paragraphs that begin with four spaces, which are commands.
+// wrap breaks paragraphs at terminalWidth. It keeps paragraphs that begin with four spaces, which are commands. The
+// result ends with a newline.
 func wrap(text string) string {
 	paragraphs := strings.Split(text, "\n\n")
 	for i, p := range paragraphs {

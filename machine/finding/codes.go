@@ -18,9 +18,9 @@ import (
 //go:embed codes.md
 var codePage string
 
-// CompletionStatus and others are kinds of codes. A number has another meaning in each.
+// Kinds of error codes. A number has another meaning in each.
 const (
-	CompletionStatus   = "status"            // enum ibv_wc_status
+	CompletionStatus   = "status"            // of a work completion: enum ibv_wc_status
 	CompletionSyndrome = "syndrome"          // of mlx5's completion with error
 	VendorError        = "vendor error"      // beside a completion status
 	CommandStatus      = "command status"    // of mlx5's firmware command
@@ -29,7 +29,7 @@ const (
 	Corrected          = "AER correctable"   // of PCI Express
 	Uncorrected        = "AER uncorrectable" // of PCI Express
 	Xid                = "Xid"               // of NVIDIA's driver
-	HealthSyndrome     = "health syndrome"   // of a failed mlx5 card
+	HealthSyndrome     = "health syndrome"   // of an mlx5 card that failed
 	HealthSensor       = "fatal sensor"      // by which mlx5 found the card dead
 	MCIAStatus         = "MCIA status"       // of a read from a module
 	CMRejection        = "CM rejection"      // of a connection of librdmacm
@@ -38,20 +38,20 @@ const (
 	DMARReason         = "DMAR fault reason" // of the Intel IOMMU
 )
 
-// A Code is of RDMA programs, drivers or cards.
+// A Code is an error code of RDMA programs, drivers or cards, with its explanation.
 type Code struct {
 	Kind    string `json:"kind"` // such as CompletionStatus
 	Number  int    `json:"number"`
-	Digits  string `json:"digits"`            // as usual, such as 12 or 0x51
+	Digits  string `json:"digits"`            // Number in its usual form, such as 12 or 0x51
 	Name    string `json:"name"`              // the constant, such as IBV_WC_RETRY_EXC_ERR
-	Short   string `json:"short"`             // "transport retry counter exceeded"
-	Also    string `json:"also,omitempty"`    // other texts, separated by " / "
+	Short   string `json:"short"`             // such as "transport retry counter exceeded"
+	Also    string `json:"also,omitempty"`    // other texts for it, separated by " / "
 	Meaning string `json:"meaning"`           // in sentences
-	LookAt  string `json:"look_at,omitempty"` // for the cause, if any
+	LookAt  string `json:"look_at,omitempty"` // the place to look for the cause, if any
 	Source  string `json:"source"`            // same for the whole kind
 }
 
-// codes parses a section per kind, with its source and a table.
+// codes parses the page: a section per kind, with its source and a table.
 var codes = sync.OnceValue(func() (all []Code) {
 	var kind, source string
 	for line := range strings.Lines(codePage) {
@@ -68,6 +68,7 @@ var codes = sync.OnceValue(func() (all []Code) {
 			source = strings.TrimSpace(source + " " + line)
 			continue
 		}
+		// The head of the table is not a number.
 		if n, err := strconv.ParseInt(cells[0], 0, 32); err == nil && len(cells) == 5 {
 			short, also, _ := strings.Cut(cells[2], " / ")
 			all = append(all, Code{Kind: kind, Number: int(n), Digits: cells[0], Name: cells[1], Short: short,
@@ -77,40 +78,41 @@ var codes = sync.OnceValue(func() (all []Code) {
 	return all
 })
 
-// FindCode takes kind and number.
+// FindCode returns the code of a kind and number.
 func FindCode(kind string, number int) (Code, bool) {
 	return lists.Lookup(codes(), func(c Code) bool { return c.Kind == kind && c.Number == number })
 }
 
-// Between a word and its number, and the number.
+// Parts of the forms: the text between a word and its number, and the number.
 const (
 	codeIs     = `(?:[ _](?:code|number|value))?["']?[ \t=:#(\[]*(?:is )?`
 	codeNumber = `(0x[0-9a-f]+|[0-9]+)\b`
 )
 
-// printed forms hide their text from later ones, so that a vendor's syndrome does not count as the card's own. A bare
-// syndrome is the card's (from the kernel) or the vendor's (from perftest); their numbers do not overlap.
+// printed lists the forms in which programs print codes. Text matched by one form is hidden from the later ones, so
+// that a vendor's syndrome does not count as the card's own. A bare syndrome is the card's own (from the kernel) or
+// the vendor's (from perftest); their numbers do not overlap.
 var printed = []struct {
 	form  func() *regexp.Regexp
-	base  int      // without 0x; 0 means 10
-	kinds []string // of the groups, or several for the only group
+	base  int      // base of numbers without 0x; 0 means 10
+	kinds []string // kinds of the form's groups, or several kinds for its only group
 }{
 	{lazyregexp.New(`(?i)\bXids?\b(?: errors?| codes?| number)?[ :=#]*(?:\([^)]*\)[ :]*)?` + codeNumber), 0,
 		[]string{Xid}},
 	{lazyregexp.New(`(?i)\bstatus [a-z ]+\((0x[0-9a-f]+)\)(?:,? syndrome ?\(0x[0-9a-f]+\))?`), 0,
 		[]string{CommandStatus}},
-	// Storage drivers in the kernel print hexadecimal without 0x.
+	// Storage drivers in the kernel print it in hexadecimal without 0x, after the status in parentheses.
 	{lazyregexp.New(`(?i)\(([0-9]+)\) vend_err ([0-9a-f]{1,2})\b`), 16,
 		[]string{CompletionStatus, VendorError}},
 	{lazyregexp.New(`(?i)\b(?:flushed|error|exceeded|aborted) \(([0-9]+)/` + codeNumber), 0,
 		[]string{CompletionStatus, VendorError}},
-	// In libfabric, "err" is its own number, and the provider's is the status.
+	// In libfabric, "err" is libfabric's own number, and the provider's number is the status.
 	{lazyregexp.New(`(?i)\berr: [0-9]+, prov_err(?:no)?: ?[^(\n]*\(([0-9]+)\)`), 0, []string{CompletionStatus}},
 	{lazyregexp.New(`(?i)(?:^|[^a-z])vend(?:or)?(?:[ _.-]*(?:err(?:or)?|synd(?:r(?:ome?)?)?))*` + codeIs +
 		codeNumber), 0, []string{VendorError}},
 	{lazyregexp.New(`(?i)(?:^|[^\w])synd(?:r(?:ome?)?)?` + codeIs + codeNumber), 0,
 		[]string{CompletionSyndrome, VendorError}},
-	// Dumped by the kernel and libmlx5. The last byte marks completions with error.
+	// Completions with error as dumped by the kernel and libmlx5. The last byte marks them as such.
 	{lazyregexp.New(`(?i)\b0*30:? (?:[0-9a-f]{2} ){6}([0-9a-f]{2}) ([0-9a-f]{2}) (?:[0-9a-f]{2} ` +
 		`){7}[de][0-9a-f]\b`),
 		16, []string{VendorError, CompletionSyndrome}},
@@ -125,14 +127,15 @@ var printed = []struct {
 }
 
 var (
-	// Errors of a libibverbs call are errno values.
+	// ofCall matches a libibverbs call, whose errors are errno values.
 	ofCall = lazyregexp.New(`\bibv_(?:[a-oq-vx-z]|post)[a-z_]+|\b(?:rdma|mlx5dv|efadv)_[a-z_]+|` +
 		`(?i:(?:modify|create|allocate|register|alloc)[a-z ]* (?:QP|MR|CQ|PD)\b)`)
 	callNumber = lazyregexp.New(`\(([0-9]+)\)|\[([0-9]+)\]|` +
 		`(?:\b(?:error|status|with|rc|ret)[ =:]+|[:=] ?-)([0-9]+)\b`)
-	// aerFlag matches the kernel's "[12] Timeout" or lspci's "CESta: Timeout+".
-	aerFlag     = lazyregexp.New(`\[ *[0-9]+\] *(\w+)|\b(\w+)\+`)
-	aerText     = lazyregexp.New(`\bAER\b|PCIe Bus Error|\b[CU]ESta:|^ *(?:\S.*: +)?\[ *[0-9]+\]`)
+	// aerFlag matches an error in the form of the kernel ("[12] Timeout") or lspci ("CESta: Timeout+").
+	aerFlag = lazyregexp.New(`\[ *[0-9]+\] *(\w+)|\b(\w+)\+`)
+	aerText = lazyregexp.New(`\bAER\b|PCIe Bus Error|\b[CU]ESta:|^ *(?:\S.*: +)?\[ *[0-9]+\]`)
+	// uncorrected matches a line with flags of uncorrectable errors.
 	uncorrected = lazyregexp.New(`UESta:|severity=Uncorrect|(?i:uncorrect)`)
 )
 
@@ -154,7 +157,8 @@ func (f *found) has(kind string) bool {
 
 type found []Code
 
-// Codes returns a code as a person types it ("status 12", "IBV_WC_RETRY_EXC_ERR"), or all in the output of a program.
+// Codes returns the codes in a text: a single one as a person types it ("status 12", "IBV_WC_RETRY_EXC_ERR"), or all
+// in the output of a program. Lines that can only have codes of one table are looked up in that one alone.
 func Codes(text string) []Code {
 	var f found
 	text = f.ownLines(text)
@@ -175,7 +179,7 @@ func Codes(text string) []Code {
 			}
 		}
 	}
-	// A status may be in words, beside a vendor's number.
+	// The text may name a status in words, beside a vendor's number.
 	if text != "" && (len(f) == 0 || !call && !f.has(CompletionStatus) && !f.has(CompletionSyndrome) &&
 		f.has(VendorError)) {
 		f.words(text, call)
@@ -198,6 +202,7 @@ func (f *found) printed(text string, call bool) {
 				if call && kind == CompletionStatus || f.number(kind, digits, base) || kind != CompletionSyndrome {
 					continue
 				}
+				// A person may omit the 0x.
 				if _, vendor := FindCode(VendorError, decimal(digits)); !vendor {
 					f.number(kind, strings.TrimPrefix(digits, "0x"), 16)
 				}
@@ -207,6 +212,7 @@ func (f *found) printed(text string, call bool) {
 	}
 }
 
+// decimal parses decimal digits, or returns -1.
 func decimal(digits string) int {
 	n, err := strconv.ParseInt(digits, 10, 32)
 	if err != nil {
@@ -215,7 +221,7 @@ func decimal(digits string) int {
 	return int(n)
 }
 
-// If a text names several codes in words, the longest match wins.
+// words adds the code that a text names in words. If there are several, the longest match wins.
 func (f *found) words(text string, call bool) {
 	longest := 0
 	var best []Code
@@ -233,7 +239,7 @@ func (f *found) words(text string, call bool) {
 
 func (c Code) words() []string {
 	words := append(strings.Split(c.Also, " / "), c.Short, c.Name)
-	// The kernel's constants begin with IB_WC.
+	// The kernel's constants begin with IB_WC, and people omit the prefix.
 	if bare, ok := strings.CutPrefix(c.Name, "IBV_WC_"); ok {
 		words = append(words, "IB_WC_"+bare, "WC_"+bare, bare)
 	}
@@ -244,13 +250,13 @@ func (c Code) calls(name string) bool {
 	return slices.ContainsFunc(c.words(), func(w string) bool { return strings.EqualFold(w, name) })
 }
 
-// named returns the length of the longest name or text of the code, or 0. A few words only count in a text about the
-// code's kind.
+// named returns the length of the longest name or text of the code in text, or 0. A few words may have another
+// meaning in a longer text, so they only count in a text about the code's kind.
 func (c Code) named(text string, call bool) int {
 	lower, longest := strings.ToLower(text), 0
 	for _, w := range c.words() {
 		at := strings.Index(lower, strings.ToLower(w))
-		// ENOMEM is unambiguous.
+		// ENOMEM is unambiguous in any text.
 		own := c.Kind == CallError && (call || w == c.Name && strings.Contains(text, w)) ||
 			strings.Count(w, " ") >= 2 && c.Kind != CallError ||
 			strings.Contains(w, "_") || (c.Kind == Corrected || c.Kind == Uncorrected) && aerText().MatchString(text) &&
@@ -262,7 +268,7 @@ func (c Code) named(text string, call bool) int {
 	return longest
 }
 
-// isWord looks at the letters around the n bytes at at.
+// isWord reports whether there is no letter next to the n bytes at at.
 func isWord(text string, at, n int) bool {
 	letter := func(i int) bool {
 		return i >= 0 && i < len(text) && (text[i] >= 'a' && text[i] <= 'z' || text[i] == '_')
@@ -270,7 +276,7 @@ func isWord(text string, at, n int) bool {
 	return !letter(at-1) && !letter(at+n)
 }
 
-// Text returns the code for a terminal.
+// Text returns the code with its explanation, for a terminal.
 func (c Code) Text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s  %s\n%s\n", c.Kind, c.Digits, c.Short, c.Name)
@@ -286,13 +292,14 @@ func (c Code) Text() string {
 	return b.String()
 }
 
-// An Explanation is the JSON of rackless explain.
+// An Explanation is the JSON output of rackless explain.
 type Explanation struct {
 	Checks   []Check        `json:"checks"`
 	Messages []message.Kind `json:"messages"` // of kernels and programs
 	Codes    []Code         `json:"codes"`
 }
 
+// messageText returns a message with its explanation, for a terminal.
 func messageText(k message.Kind) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "message  %s\n%s\n", k.Short, k.Name)
@@ -313,18 +320,19 @@ func messageText(k message.Kind) string {
 	return b.String()
 }
 
-// Explain explains findings, messages and error codes. Each word is one, or all words are one line of a log.
+// Explain explains findings, by number or name, messages and error codes. Each word is one finding or code, or all
+// words are one line of a log.
 func Explain(words []string) (Explanation, string, error) {
 	known := func(id string) bool {
 		_, ok := Find(id)
 		return ok || len(Codes(id)) > 0 || len(message.Explain(id)) > 0
 	}
-	// A line may be unquoted.
+	// A line of a log may be unquoted.
 	if all := strings.Join(words, " "); slices.ContainsFunc(words, func(id string) bool { return !known(id) }) &&
 		known(all) {
 		words = []string{all}
 	}
-	// RL numbers have digits, as codes do.
+	// Findings come first: RL numbers have digits, as codes do.
 	out := Explanation{Checks: []Check{}, Messages: []message.Kind{}, Codes: []Code{}}
 	var texts []string
 	for _, id := range words {
@@ -333,7 +341,7 @@ func Explain(words []string) (Explanation, string, error) {
 			out.Checks, texts = append(out.Checks, c), append(texts, c.Text())
 			continue
 		}
-		// A message says more than its number.
+		// A message says more than the number in it.
 		messages := message.Explain(id)
 		out.Messages = append(out.Messages, messages...)
 		texts = append(texts, lists.Map(messages, messageText)...)

@@ -7,37 +7,39 @@ import (
 	"slices"
 )
 
-// An Expectation is the usual performance of a path, not a measurement.
+// An Expectation is the usual performance of a path. It is not a measurement of this machine.
 type Expectation struct {
 	GBpsMin float64 `json:"gb_per_s_min"` // large transfers, 10^9 bytes per second
 	GBpsMax float64 `json:"gb_per_s_max"`
 	UsecMin float64 `json:"us_min"` // small transfers, microseconds
 	UsecMax float64 `json:"us_max"`
-	// Basis is the link of the figures: "Gen4 x16", or "scaled from Gen4 x16".
+	// the link of the figures: "Gen4 x16", or "scaled from Gen4 x16" if figures for that link were scaled
 	Basis string `json:"basis"`
-	// Link is the narrowest link: "Gen3 x4".
+	// Link is the narrowest link of the path: "Gen3 x4".
 	Link string `json:"link,omitempty"`
-	// Limit is the bridge with the narrowest link, or nil if that is a device's own.
+	// Limit is the bridge with the path's narrowest link, or nil if a device's own link is the narrowest.
 	Limit *PCIAddr `json:"limit,omitempty"`
-	// Detour is set if data goes up through the joining switch, and down again.
+	// Detour is set if data goes up through the switch that joins both devices, and down again.
 	Detour bool `json:"detour,omitempty"`
 }
 
-// A Rate is of a PCI Express link.
+// A Rate is the speed and width of a PCI Express link.
 type Rate struct {
 	GTs   float64
 	Lanes int
 }
 
-// GBps is as in [LinkGBps].
+// GBps returns the link's capacity in one direction, see [LinkGBps].
 func (r Rate) GBps() float64 { return LinkGBps(r.GTs, r.Lanes) }
 
-// String returns "Gen4 x16".
+// String returns the usual name of the rate: "Gen4 x16".
 func (r Rate) String() string { return fmt.Sprintf("Gen%d x%d", Generation(r.GTs), r.Lanes) }
 
 // expected holds published ranges per class for PCIe 4 and 5 with 16 lanes.
 //
-// Source: the published guide to GPU-NIC paths on an 8-GPU H20 machine that docs/checks.md starts from.
+// Source: the published guide to GPU-NIC paths on an 8-GPU H20 machine that docs/checks.md starts from: PIX 26-30 /
+// 48-58 GB/s and 1-2 us, PXB 24-28 / 45-55 and 1.5-2.5, PHB 22-27 / 40-52 and 2-3, NODE 18-25 / 35-48 and 4-6, SYS
+// 12-22 / 25-40 and 8-15.
 var expected = map[PathClass]struct{ gen4, gen5, us [2]float64 }{
 	PathPIX:  {gen4: [2]float64{26, 30}, gen5: [2]float64{48, 58}, us: [2]float64{1, 2}},
 	PathPXB:  {gen4: [2]float64{24, 28}, gen5: [2]float64{45, 55}, us: [2]float64{1.5, 2.5}},
@@ -46,14 +48,15 @@ var expected = map[PathClass]struct{ gen4, gen5, us [2]float64 }{
 	PathSYS:  {gen4: [2]float64{12, 22}, gen5: [2]float64{25, 40}, us: [2]float64{8, 15}},
 }
 
-// Generation returns the generation of a speed in GT/s: 2.5 is 1, 64 is 6. Other speeds give 0.
+// Generation returns the PCI Express generation of a speed in GT/s: 2.5 is 1, 5 is 2, 8 is 3, ..., 64 is 6. Other
+// speeds give 0.
 func Generation(gts float64) int {
 	return 1 + slices.Index([]float64{2.5, 5, 8, 16, 32, 64}, gts)
 }
 
-// LinkGBps returns the capacity in one direction after line coding, in 10^9 bytes per second: 8b/10b up to 5 GT/s,
-// 128b/130b above (64 GT/s uses flits, for which the same factor is close enough). It returns 0 for an invalid speed or
-// width.
+// LinkGBps returns the capacity of a link in one direction after line coding, in 10^9 bytes per second: 8b/10b up to
+// 5 GT/s, 128b/130b above (64 GT/s uses flits, for which the same factor is close enough). It returns 0 for an
+// invalid speed and for a width below 1.
 func LinkGBps(gts float64, width int) float64 {
 	switch g := Generation(gts); {
 	case g == 0 || width < 1:
@@ -65,7 +68,7 @@ func LinkGBps(gts float64, width int) float64 {
 	}
 }
 
-// Speed returns GT/s, or 0 if unknown or invalid.
+// Speed returns a speed of PCI Express in GT/s, or 0 if it is unknown or invalid.
 func Speed(gts *float64) float64 {
 	if gts == nil || Generation(*gts) == 0 {
 		return 0
@@ -73,7 +76,8 @@ func Speed(gts *float64) float64 {
 	return *gts
 }
 
-// Lanes returns a number of lanes, or 0: the kernel shows 0, 63 or 255 for links that are down or absent.
+// Lanes returns a number of lanes, or 0 if it is unknown or invalid: the kernel shows 0, 63 or 255 for links that are
+// down or absent.
 func Lanes(n *int) int {
 	if n == nil || !slices.Contains([]int{1, 2, 4, 8, 12, 16, 32}, *n) {
 		return 0
@@ -81,8 +85,9 @@ func Lanes(n *int) int {
 	return *n
 }
 
-// Trained returns the rate of d's link under load; ok is false if unknown. It uses the current width, because links do
-// not drop lanes to save power. An idle GPU does lower its speed, so for it the highest speed of both ends counts.
+// Trained returns the rate of d's link under load; ok is false if it is unknown. It uses the current width, because
+// links do not drop lanes to save power. An idle GPU does lower its speed, so the result for its link is the highest
+// speed of both ends.
 func (t *Tree) Trained(d *PCIDevice) (r Rate, ok bool) {
 	if d == nil || d.Link == nil {
 		return Rate{}, false
@@ -99,7 +104,7 @@ func (t *Tree) Trained(d *PCIDevice) (r Rate, ok bool) {
 	return r, r.GBps() > 0
 }
 
-// mayIdle reports whether the link serves a single device that lowers its speed when idle.
+// mayIdle reports whether the link of d serves a single device that lowers its speed when idle.
 func (t *Tree) mayIdle(d *PCIDevice) bool {
 	if d.IsBridge() {
 		d = t.OnlyDevice(d.Address)
@@ -107,9 +112,9 @@ func (t *Tree) mayIdle(d *PCIDevice) bool {
 	return d != nil && (d.IsGPU() || d.PowerState == "D3hot")
 }
 
-// Expect returns the usual performance of a path over its narrowest link. ok is false for classes without figures,
-// unknown links of the devices, GPUs with NVLink C2C, whose data does not use PCI Express, and paths limited by a
-// virtual machine's bridges, whose links are artificial.
+// Expect returns the usual performance of a path over its narrowest link, of the two devices and all bridges between
+// them. ok is false for classes without figures, unknown links of the devices, GPUs with NVLink C2C, whose data does
+// not use PCI Express, and paths limited by a virtual machine's bridges, whose links are artificial.
 func (t *Tree) Expect(p Path) (e Expectation, ok bool) {
 	addrA, errA := ParsePCIAddr(p.A)
 	addrB, errB := ParsePCIAddr(p.B)
@@ -152,9 +157,9 @@ func (t *Tree) Expect(p Path) (e Expectation, ok bool) {
 	return figures, ok
 }
 
-// Expect returns the usual performance of class c over the slower of the two devices' links. Published figures are for
-// 16 lanes of PCIe 4 and 5; others are scaled, which Basis says. ok is false for classes without figures and unknown
-// links.
+// Expect returns the usual performance of a path of class c over a link, the slower of the two devices' links.
+// Published figures are for 16 lanes of PCIe 4 and 5, and others are scaled, which Basis says; ok is false for
+// classes without figures and for unknown links.
 func Expect(c PathClass, gts float64, width int) (e Expectation, ok bool) {
 	row, ok := expected[c]
 	if !ok || LinkGBps(gts, width) == 0 {
@@ -174,7 +179,7 @@ func Expect(c PathClass, gts float64, width int) (e Expectation, ok bool) {
 	return e, true
 }
 
-// scaled rounds down, so that an expectation is never too high.
+// scaled rounds down to a tenth, or below 1 to a hundredth, so that an expectation is never too high.
 func scaled(v, f float64) float64 {
 	if v *= f; v < 1 {
 		return math.Floor(v*100) / 100

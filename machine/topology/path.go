@@ -12,10 +12,11 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 )
 
-// A PathClass is the hardware that traffic must cross. The zero value means unknown, and better classes are smaller.
+// A PathClass is the hardware that traffic between two devices must cross, in the words of nvidia-smi topo -m. The
+// zero value means unknown, and better classes are smaller.
 type PathClass uint8
 
-// PathUnknown is the first of the classes, from near to far; see the legend of nvidia-smi topo -m.
+// The classes, from near to far. Source: the legend of nvidia-smi topo -m.
 const (
 	PathUnknown PathClass = iota
 	PathSelf              // X: the device itself
@@ -23,13 +24,13 @@ const (
 	PathPIX               // at most one PCIe bridge, a switch counted as one
 	PathPXB               // several PCIe bridges, without the host bridge
 	PathPHB               // a PCIe host bridge, typically the CPU
-	PathNODE              // between host bridges within a NUMA node
+	PathNODE              // the interconnect between host bridges within a NUMA node
 	PathSYS               // the interconnect between NUMA nodes
 )
 
 var pathNames = [...]string{"", "X", "NV", "PIX", "PXB", "PHB", "NODE", "SYS"}
 
-// String returns nvidia-smi's name: "NV" for any number of links.
+// String returns nvidia-smi's name of the class, without the number of links for NVLink: "NV".
 func (c PathClass) String() string {
 	if int(c) < len(pathNames) {
 		return pathNames[c]
@@ -37,22 +38,22 @@ func (c PathClass) String() string {
 	return "PathClass(" + strconv.Itoa(int(c)) + ")"
 }
 
-// UnmarshalText parses nvidia-smi's name.
+// UnmarshalText parses nvidia-smi's name of a class.
 func (c *PathClass) UnmarshalText(text []byte) (err error) {
 	*c, _, err = ParsePathLabel(string(text))
 	return err
 }
 
-// A Path connects two devices.
+// A Path is the connection between two devices.
 type Path struct {
-	A, B  string // IDs of GPU or NIC
-	Class PathClass
-	Links int // 0 unless Class is PathNVLink
-	// PCIe is the class over PCIe, if known, beside PathNVLink.
+	A, B  string    // IDs of GPU or NIC: address, or name if it has no address
+	Class PathClass // PathNVLink if NVLinks connect A and B
+	Links int       // NVLinks between A and B; 0 unless Class is PathNVLink
+	// PCIe is the class of the path over PCIe if Class is PathNVLink and that path is known.
 	PCIe PathClass
 }
 
-// Label returns a cell of the matrix: "PIX", "NV18", or "" if unknown.
+// Label returns the class as a cell of the matrix: "PIX", "NV18". It is empty if the class is unknown.
 func (p Path) Label() string {
 	if p.Class == PathNVLink && p.Links > 0 {
 		return "NV" + strconv.Itoa(p.Links)
@@ -60,6 +61,7 @@ func (p Path) Label() string {
 	return p.Class.String()
 }
 
+// pathJSON is the JSON form of a Path, as in all documents that show paths.
 type pathJSON struct {
 	A     string `json:"a"`
 	B     string `json:"b"`
@@ -67,12 +69,12 @@ type pathJSON struct {
 	PCIe  string `json:"pcie,omitempty"` // as in PathClass
 }
 
-// MarshalJSON writes the class as "NV18".
+// MarshalJSON writes the path with its class as a cell of the matrix: "NV18".
 func (p Path) MarshalJSON() ([]byte, error) {
 	return json.Marshal(pathJSON{p.A, p.B, p.Label(), p.PCIe.String()})
 }
 
-// UnmarshalJSON reads MarshalJSON's form; an empty class is unknown.
+// UnmarshalJSON reads the output of MarshalJSON. An empty class means unknown.
 func (p *Path) UnmarshalJSON(data []byte) error {
 	var j pathJSON
 	if err := json.Unmarshal(data, &j); err != nil {
@@ -95,7 +97,8 @@ func (p *Path) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// ParsePathLabel parses a cell, including "SOC", the name of SYS before 2017. links is the number of NVLinks, or 0.
+// ParsePathLabel parses a cell of the matrix, including "SOC", the name of SYS before 2017. links is the number of
+// NVLinks, or 0 for other classes.
 func ParsePathLabel(s string) (class PathClass, links int, err error) {
 	switch s {
 	case "X":
@@ -114,7 +117,7 @@ func ParsePathLabel(s string) (class PathClass, links int, err error) {
 		s)
 }
 
-// A Tree is valid until the Host changes.
+// A Tree answers questions about the PCI tree of a Host. It is valid until the Host changes.
 type Tree struct {
 	host     *Host
 	byAddr   map[PCIAddr]*PCIDevice
@@ -147,13 +150,13 @@ func NewTree(h *Host) *Tree {
 	return t
 }
 
-// Children returns functions directly below a bridge, by address.
+// Children returns the functions directly below a bridge, by address.
 func (t *Tree) Children(bridge PCIAddr) []*PCIDevice { return t.children()[bridge] }
 
-// Device returns a function, or nil.
+// Device returns the function at a, or nil.
 func (t *Tree) Device(a PCIAddr) *PCIDevice { return t.byAddr[a] }
 
-// at returns nil for nil.
+// at returns the function at an address, or nil if the address is nil or has no function.
 func (t *Tree) at(a *PCIAddr) *PCIDevice {
 	if a == nil {
 		return nil
@@ -161,8 +164,8 @@ func (t *Tree) at(a *PCIAddr) *PCIDevice {
 	return t.byAddr[*a]
 }
 
-// ForGuest reports whether an interrupt is of a virtual machine's device, so that it follows the virtual CPUs. device
-// is the owning function, or the handler, "vfio-msix[0](0000:41:00.0)".
+// ForGuest reports whether an interrupt belongs to a device in a virtual machine, so that it follows the virtual
+// CPUs. device is the owning function, or the kernel's name of the handler, "vfio-msix[0](0000:41:00.0)".
 func (t *Tree) ForGuest(device string) bool {
 	if strings.HasPrefix(device, "vfio") {
 		return true
@@ -172,12 +175,12 @@ func (t *Tree) ForGuest(device string) bool {
 	return err == nil && d != nil && IsVFIO(d.Driver)
 }
 
-// maxDepth is for 256 buses, or a loop in a dump.
+// maxDepth limits a walk up the tree: 256 buses cannot be nested deeper, and a dump may contain a loop.
 const maxDepth = 256
 
 // Ancestors returns the bridges above a, the nearest first. A loop ends the list.
 func (t *Tree) Ancestors(a PCIAddr) []*PCIDevice {
-	up := make([]*PCIDevice, 0, 4) // enough for most
+	up := make([]*PCIDevice, 0, 4) // enough for most; this runs for each pair of devices
 	d := t.byAddr[a]
 	for d != nil && d.Parent != nil && len(up) < maxDepth {
 		next := t.byAddr[*d.Parent]
@@ -205,7 +208,7 @@ func (t *Tree) Between(a, b PCIAddr) PathClass {
 	if a == b {
 		return PathSelf
 	}
-	if b.Compare(a) < 0 { // the same in both directions, even in a loop
+	if b.Compare(a) < 0 { // the same result in both directions, even in a dump with a loop of bridges
 		a, b = b, a
 	}
 	da, db := t.byAddr[a], t.byAddr[b]
@@ -226,7 +229,7 @@ func (t *Tree) Between(a, b PCIAddr) PathClass {
 	rootA, rootB := root(da, upA), root(db, upB)
 	if rootA != "" && rootA == rootB {
 		if cut {
-			return PathUnknown // the missing bridges may be shared
+			return PathUnknown // the missing bridges may be shared: PIX, PXB or PHB
 		}
 		return PathPHB
 	}
@@ -245,7 +248,7 @@ func (t *Tree) Between(a, b PCIAddr) PathClass {
 	return PathSYS
 }
 
-// meet returns indexes of the nearest common bridge, or -1.
+// meet returns the indexes of the nearest common bridge in two lists of ancestors, or -1.
 func meet(upA, upB []*PCIDevice) (i, j int) {
 	i = slices.IndexFunc(upA, func(bridge *PCIDevice) bool { return slices.Contains(upB, bridge) })
 	if i < 0 {
@@ -254,9 +257,11 @@ func meet(upA, upB []*PCIDevice) (i, j int) {
 	return i, slices.Index(upB, upA[i])
 }
 
-// bridges counts a switch as two, its upstream and downstream ports.
+// bridges counts the bridges on a path. A switch counts as two, its upstream and downstream ports, even if the source
+// shows it as one.
 func bridges(way []*PCIDevice) int { return len(way) + lists.Count(way, (*PCIDevice).isSwitch) }
 
+// topmost returns the last bridge above d, or d itself.
 func topmost(d *PCIDevice, up []*PCIDevice) *PCIDevice {
 	if len(up) > 0 {
 		return up[len(up)-1]
@@ -264,13 +269,15 @@ func topmost(d *PCIDevice, up []*PCIDevice) *PCIDevice {
 	return d
 }
 
-// isCut reports whether the bridges up to the root bus were not read.
+// isCut reports whether the tree is cut off above top, its topmost function: the bridges up to the root bus were not
+// read.
 func isCut(top *PCIDevice) bool { return top.Parent != nil || top.ParentUnknown }
 
 func onDifferentNodes(a, b *PCIDevice) bool {
 	return a.NUMANode != nil && b.NUMANode != nil && *a.NUMANode != *b.NUMANode
 }
 
+// root returns the name of d's root bus, or "" if it is unknown.
 func root(d *PCIDevice, up []*PCIDevice) string {
 	top := topmost(d, up)
 	if top.Root != "" {
@@ -282,7 +289,7 @@ func root(d *PCIDevice, up []*PCIDevice) string {
 	return fmt.Sprintf("pci%04x:%02x", top.Address.Domain, top.Address.Bus)
 }
 
-// RootOf returns the root complex ("pci0000:40"), or "".
+// RootOf returns the function's root complex as in sysfs ("pci0000:40"), or "" if it is unknown.
 func (t *Tree) RootOf(a PCIAddr) string {
 	if d := t.byAddr[a]; d != nil {
 		return root(d, t.Ancestors(a))
@@ -290,7 +297,8 @@ func (t *Tree) RootOf(a PCIAddr) string {
 	return ""
 }
 
-// ToNode returns PHB for the function's own NUMA node, SYS for any other.
+// ToNode returns the path between a function and the memory of a NUMA node: PHB for the function's own node, SYS for
+// any other.
 func (t *Tree) ToNode(a PCIAddr, node int) PathClass {
 	d := t.byAddr[a]
 	switch {
@@ -303,14 +311,14 @@ func (t *Tree) ToNode(a PCIAddr, node int) PathClass {
 	}
 }
 
-// A NodePath leads from a device to a NUMA node's memory.
+// A NodePath is the connection between a device and the memory of a NUMA node.
 type NodePath struct {
-	Device   string    `json:"device"`
+	Device   string    `json:"device"`    // ID of a GPU or NIC
 	NUMANode int       `json:"numa_node"` // the node's number
-	Class    PathClass `json:"class"`     // as of ToNode
+	Class    PathClass `json:"class"`     // PHB for the device's own node, SYS for any other
 }
 
-// NodePaths returns the known paths from GPUs and NICs, except virtual functions, to every NUMA node.
+// NodePaths returns the known paths from every GPU and NIC, except virtual functions, to every NUMA node.
 func (t *Tree) NodePaths() []NodePath {
 	var out []NodePath
 	add := func(id string, a *PCIAddr, at *int) {
@@ -319,7 +327,7 @@ func (t *Tree) NodePaths() []NodePath {
 			switch {
 			case a != nil && t.byAddr[*a] != nil:
 				p.Class = t.ToNode(*a, p.NUMANode)
-			case at != nil && *at == p.NUMANode: // a device known only by name
+			case at != nil && *at == p.NUMANode: // a device known only by name, with its source's node
 				p.Class = PathPHB
 			case at != nil:
 				p.Class = PathSYS
@@ -341,7 +349,8 @@ func (t *Tree) NodePaths() []NodePath {
 	return out
 }
 
-// Path returns the path between two IDs. Paths reported by a tool precede the PCI tree's.
+// Path returns the path between two GPUs or NICs by their IDs. Paths reported by a tool take precedence over the PCI
+// tree.
 func (t *Tree) Path(a, b string) Path {
 	p := Path{A: a, B: b}
 	r, ok := t.reported[[2]string{a, b}]
@@ -364,8 +373,8 @@ func (t *Tree) Path(a, b string) Path {
 	return p
 }
 
-// Paths returns the known paths between GPUs and NICs, each pair once, GPUs first, in the Host's order, without virtual
-// functions.
+// Paths returns the known paths between all GPUs and NICs, each pair once, GPUs first, in the order of the Host. It
+// omits virtual functions, which have the paths of their physical function.
 func (t *Tree) Paths() []Path {
 	ids := lists.Map(t.host.GPUs, func(g GPU) string { return g.ID() })
 	for i := range t.host.NICs {
@@ -384,13 +393,14 @@ func (t *Tree) Paths() []Path {
 	return out
 }
 
-// Path is slow; use a Tree for repeated calls.
+// Path returns the path between two devices by ID. Use a Tree for repeated calls.
 func (h *Host) Path(a, b string) Path { return NewTree(h).Path(a, b) }
 
-// MarshalText writes String's name.
+// MarshalText returns nvidia-smi's name of the class.
 func (c PathClass) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
 
-// OnlyDevice returns the first function of the only device below a bridge, at any depth, or nil.
+// OnlyDevice returns the first function of the only device at any depth below a bridge, or nil if there are several
+// or none.
 func (t *Tree) OnlyDevice(bridge PCIAddr) *PCIDevice {
 	var found *PCIDevice
 	for d := range t.Below(bridge) {
@@ -404,14 +414,14 @@ func (t *Tree) OnlyDevice(bridge PCIAddr) *PCIDevice {
 	return found
 }
 
-// Below yields the functions at any depth that are not bridges, nearest first.
+// Below yields the functions at any depth below a bridge that are not bridges, nearest first.
 func (t *Tree) Below(bridge PCIAddr) func(yield func(*PCIDevice) bool) {
 	return func(yield func(*PCIDevice) bool) {
 		queue := []PCIAddr{bridge}
 		for i := 0; i < len(queue); i++ {
 			for _, d := range t.Children(queue[i]) {
 				switch {
-				case slices.Contains(queue, d.Address): // a loop
+				case slices.Contains(queue, d.Address): // a loop in a broken dump
 				case d.IsBridge():
 					queue = append(queue, d.Address)
 				case !yield(d):
@@ -422,8 +432,8 @@ func (t *Tree) Below(bridge PCIAddr) func(yield func(*PCIDevice) bool) {
 	}
 }
 
-// crossed returns the bridges on the direct path, and the common bridge with the bridges above it, which data crosses
-// only on a detour.
+// crossed returns the bridges on the direct path between a and b, and the common bridge with the bridges above it,
+// which data crosses only on a detour.
 func (t *Tree) crossed(a, b *PCIDevice) (crossed, above []*PCIDevice) {
 	upA, upB := t.Ancestors(a.Address), t.Ancestors(b.Address)
 	if i, j := meet(upA, upB); i >= 0 {
@@ -432,9 +442,9 @@ func (t *Tree) crossed(a, b *PCIDevice) (crossed, above []*PCIDevice) {
 	return slices.Concat(upA, upB), nil
 }
 
-// Redirecting returns the ports between two devices below one bridge that send peers' requests up to the root complex.
-// Ports redirect requests that enter them, and the opposite port redirects the completion. With ATS a device sends
-// translated requests, which pass a port with Direct Translated P2P.
+// Redirecting returns the ports between two devices below one bridge that send peers' requests up to the root
+// complex. Ports redirect requests that enter them, and the opposite port redirects the completion. With ATS a device
+// sends translated requests, which pass a port with Direct Translated P2P.
 func (t *Tree) Redirecting(a, b *PCIDevice) []PCIAddr {
 	crossed, above := t.crossed(a, b)
 	return redirecting(a, b, crossed, above)
@@ -454,7 +464,7 @@ func redirecting(a, b *PCIDevice, crossed, above []*PCIDevice) []PCIAddr {
 	return ports
 }
 
-// Meet returns the nearest bridge above both, or nil.
+// Meet returns the nearest bridge above both functions, or nil.
 func (t *Tree) Meet(a, b PCIAddr) *PCIDevice {
 	da, db := t.byAddr[a], t.byAddr[b]
 	if da == nil || db == nil {
@@ -480,7 +490,8 @@ func (t *Tree) noPeers(d *PCIDevice) bool {
 	return g != nil && g.NoPeers()
 }
 
-// IsCoherent reports whether NVLink C2C joins the GPU to its processor. Its data then does not use PCI Express.
+// IsCoherent reports whether NVLink C2C joins the GPU to its processor. Its data then does not use its PCI Express
+// link.
 //
 // Source: NVIDIA Grace Hopper, Grace Blackwell (GB200, GB300) and GB10 architecture papers.
 func (g *GPU) IsCoherent() bool {
@@ -496,12 +507,13 @@ func (g *GPU) NoPeers() bool {
 	return strings.Contains(g.Model, "GeForce RTX") || strings.Contains(g.Model, "GeForce GTX 16")
 }
 
-// HasWord reports whether a model contains a whole word: "GA100 [A100 SXM4 40GB]" has A100, "GB200" lacks B200.
+// HasWord reports whether a model name contains a whole word: "GA100 [A100 SXM4 40GB]" has A100, "GB200" lacks B200.
 func HasWord(model, word string) bool {
 	letter := func(i int) bool {
 		return i >= 0 && i < len(model) && (model[i] >= '0' && model[i] <= '9' || model[i]|0x20 >= 'a' &&
 			model[i]|0x20 <= 'z')
 	}
+	// The text may occur twice, and only once as a whole word.
 	for from := 0; ; {
 		i := strings.Index(model[from:], word)
 		if i < 0 {
@@ -514,7 +526,7 @@ func HasWord(model, word string) bool {
 	}
 }
 
-// Device returns a function, or nil. A [Tree] is faster for many.
+// Device returns the function at an address, or nil. A [Tree] is faster for many lookups.
 func (h *Host) Device(a PCIAddr) *PCIDevice {
 	return lists.Ref(h.PCI, func(d *PCIDevice) bool { return d.Address == a })
 }
@@ -524,12 +536,12 @@ func (h *Host) NIC(a PCIAddr) *NIC {
 	return lists.Ref(h.NICs, func(n *NIC) bool { return n.Address != nil && *n.Address == a })
 }
 
-// GPU returns the GPU at an address, or nil.
+// GPU returns the GPU of any kind at an address, or nil.
 func (h *Host) GPU(a PCIAddr) *GPU {
 	return lists.Ref(h.GPUs, func(g *GPU) bool { return g.Address != nil && *g.Address == a })
 }
 
-// Core returns the core of a CPU, or nil.
+// Core returns the core of a CPU, or nil if unknown.
 func (h *Host) Core(cpu int) *Core {
 	return lists.Ref(h.Cores, func(c *Core) bool { return c.CPUs.Contains(cpu) })
 }
