@@ -24,7 +24,7 @@ func TestCaptureFile(t *testing.T) {
 		t.Error(err)
 	}
 	if _, _, err := open(captureFlags{}); err == nil ||
-		err.Error() != "pair.pcapng exists: --force overwrites it, -o names another" {
+		err.Error() != "pair.pcapng exists: --force overwrites it, --out names another" {
 		t.Errorf("a second time: %v", err)
 	}
 	if closeFile, _, err = open(captureFlags{force: true}); err != nil {

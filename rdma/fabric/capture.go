@@ -239,7 +239,7 @@ func CaptureFile(name string, force bool) (w io.Writer, end func(remove bool) er
 	// O_EXCL protects another capture that starts at the same time.
 	file, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o644)
 	if errors.Is(err, os.ErrExist) {
-		return nil, nil, fmt.Errorf("%s exists: --force overwrites it, -o names another", name)
+		return nil, nil, fmt.Errorf("%s exists: --force overwrites it, --out names another", name)
 	}
 	if err != nil {
 		return nil, nil, err
