@@ -18,8 +18,7 @@ import (
 	"github.com/rackless/rackless/rdma/vfiouser"
 )
 
-// Garbage collection took more of the daemon's time on a busy machine than the messages did, so messages allocate
-// nothing.
+// Garbage collection once took more time than the messages.
 func TestMessagesAllocateNothing(t *testing.T) {
 	for _, direct := range []bool{true, false} {
 		t.Run(fmt.Sprintf("direct=%v", direct), func(t *testing.T) { allocateNothing(t, direct) })
@@ -29,7 +28,7 @@ func TestMessagesAllocateNothing(t *testing.T) {
 func allocateNothing(t *testing.T, direct bool) {
 	nic := NIC{RateBits: 100e9}
 	if !direct {
-		nic.RateBits = 0 // with a rate, the timer would still be sending
+		nic.RateBits = 0 // the timer would still be sending
 	}
 	s, g := newLab(t, 2, nic, nil)
 	s.SetDirect(direct)
@@ -55,8 +54,7 @@ func allocateNothing(t *testing.T, direct bool) {
 	}
 }
 
-// BenchmarkWrite measures a WRITE from doorbell to completion in the server, without a guest's CPU and QEMU. It also
-// reports the time of the copy alone, in the same run.
+// BenchmarkWrite measures from doorbell to completion, without a guest's CPU and QEMU, and reports the copy alone.
 func BenchmarkWrite(b *testing.B) {
 	for _, n := range []uint32{2, 64 << 10, 1 << 20} {
 		b.Run(fmt.Sprintf("%d-frames", n), func(b *testing.B) { benchmarkFrames(b, n) })
@@ -103,7 +101,7 @@ func benchmarkWrite(b *testing.B, n uint32, nic NIC, list int) {
 	b.ReportMetric(float64(cpuTime(b)-cpu)/float64(b.N*list), "cpu-ns/message")
 }
 
-// benchmarkFrames sends WRITEs as frames through the lab's switch. An impaired link makes them take this path.
+// benchmarkFrames uses an impaired link.
 func benchmarkFrames(b *testing.B, n uint32) {
 	const posted = 1 << (logSQ - 1)
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(runtime.NumCPU() + 3)) // like the lab's daemon
@@ -146,7 +144,7 @@ func benchmarkFrames(b *testing.B, n uint32) {
 	}
 }
 
-// cpuTime returns the CPU time of the process, which means more than elapsed time on a busy machine.
+// cpuTime returns the process's CPU time, which means more than elapsed time on a busy machine.
 func cpuTime(b *testing.B) time.Duration {
 	var u unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
@@ -204,8 +202,7 @@ func joinSwitch(b *testing.B, s *Server, g []*guest) {
 	}
 }
 
-// BenchmarkTimerBesideABusyGuest measures how late the timer of an adapter is while another guest keeps its own adapter
-// busy.
+// BenchmarkTimerBesideABusyGuest measures how late an adapter's timer is while another guest is busy.
 func BenchmarkTimerBesideABusyGuest(b *testing.B) {
 	for _, c := range []struct {
 		name string
@@ -229,7 +226,7 @@ func BenchmarkTimerBesideABusyGuest(b *testing.B) {
 				at := p.s.now() + 100*time.Microsecond
 				p.wakeBy(at)
 				p.unlock()
-				for time.Duration(p.wakeAt.Load()) <= at { // Go's own timers are too late to measure this
+				for time.Duration(p.wakeAt.Load()) <= at { // Go's own timers are too late
 					runtime.Gosched()
 				}
 				late = append(late, p.s.now()-at)

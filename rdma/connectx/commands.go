@@ -2,13 +2,11 @@ package connectx
 
 import "slices"
 
-// commands maps opcodes (MLX5_CMD_OP_* in linux/mlx5/mlx5_ifc.h) to handlers. Other commands fail with bad opcode, as
-// on older firmware.
-//
-// An unknown command must not succeed, or the driver would take zeros for the number of a new object.
+// commands are MLX5_CMD_OP_* in linux/mlx5/mlx5_ifc.h. An unknown one must not succeed, or the driver would take zeros
+// for the number of a new object: it fails with bad opcode, as on older firmware.
 var commands map[uint16]handler
 
-// opAllocUAR is ALLOC_UAR. The number of UARs is limited by the pages of the BAR.
+// opAllocUAR is limited by the pages of the BAR.
 const opAllocUAR = 0x802
 
 func init() {
@@ -120,9 +118,7 @@ func init() {
 	}
 }
 
-// createOther creates an object of which only the number matters, because the driver refers to it elsewhere: an XRC
-// or transport domain, a TIS, a flow counter or a UAR. The number of a UAR is its page in the BAR, from 16 on, so the
-// size of the BAR limits them.
+// createOther creates objects of which only the number matters. That of a UAR is its page in the BAR, from 16 on.
 func createOther(op uint16) handler {
 	k, limitTo := kindOther, uint32(1<<16)
 	if op == opAllocUAR {
@@ -147,8 +143,6 @@ func destroyOther(op uint16) handler {
 	}
 }
 
-// An object describes objects that other commands and work requests only look up. create reads one from a command,
-// and destroy deletes it.
 type object[T any] struct {
 	below uint32 // upper bound of numbers
 	of    func(*Port) map[uint32]T
@@ -171,8 +165,7 @@ func (o object[T]) destroy(p *Port, _, _ []byte, id uint32) status {
 	return ok
 }
 
-// These are the objects of this kind. A protection domain is only a number that keys and queues carry: translate
-// refuses to use a key with a queue of another domain.
+// A protection domain is only a number: translate refuses to use a key with a queue of another.
 var (
 	domains = object[bool]{1 << 24, func(p *Port) map[uint32]bool { return p.PDs }, func([]byte) bool { return true }}
 	tirs    = object[*tir]{1 << 12, func(p *Port) map[uint32]*tir { return p.TIRs },
@@ -182,7 +175,6 @@ var (
 	groups = object[*flowGroup]{1 << 20, func(p *Port) map[uint32]*flowGroup { return p.Groups }, readGroup}
 )
 
-// with returns the handler of a command for an object that must exist.
 func with[T any](of func(*Port) map[uint32]*T, run func(p *Port, t *T, in, out []byte) status) handler {
 	return func(p *Port, in, out []byte, id uint32) status {
 		if t := of(p)[id]; t != nil {
@@ -196,16 +188,15 @@ func cqs(p *Port) map[uint32]*cq       { return p.CQs }
 func keys(p *Port) map[uint32]*mkey    { return p.Keys }
 func queues(p *Port) map[uint32]*queue { return p.Queues }
 
-// queryAdapter returns the vendor and the PSID (vsd_contd_psid), which ethtool -i and ibv_devinfo print as board id.
+// queryAdapter returns the PSID (vsd_contd_psid), the board id of ethtool -i and ibv_devinfo.
 func queryAdapter(p *Port, _, out []byte, _ uint32) status {
 	be.PutUint32(out[0x28:], 0x2c9) // Mellanox
 	copy(out[0x100:0x110], p.model.psid)
 	return ok
 }
 
-// teardown deletes all state of the driver except the pages and the command queue. After TEARDOWN_HCA the driver
-// takes back the pages that it gave at boot (mlx5_reclaim_startup_pages) and waits for them, which needs the command
-// queue.
+// teardown keeps the pages and the command queue. After TEARDOWN_HCA the driver takes back its pages of boot
+// (mlx5_reclaim_startup_pages), which needs that queue.
 func teardown(p *Port, _, _ []byte, _ uint32) status {
 	high, q, mode, pages := p.CmdQHigh, p.CmdQ, p.NICMode, p.Pages
 	p.dropState()
@@ -213,24 +204,22 @@ func teardown(p *Port, _, _ []byte, _ uint32) status {
 	return ok
 }
 
-// The firmware requests these numbers of pages from the driver. The emulation needs none, but the requests exercise
-// the driver.
+// The emulation needs no pages, but the requests exercise the driver.
 const (
 	bootPages = 64
 	initPages = 128
 	maxBoot   = 1 << 12
 )
 
-// queryPages returns the number of pages that the firmware wants, at boot for op_mod 1 and at initialization for 2.
-// For others, such as the regular query at run time, it is 0.
+// queryPages returns the wanted pages, for boot with op_mod 1 and for initialization with 2, and 0 at run time.
 func queryPages(_ *Port, in, out []byte, _ uint32) status {
 	n := map[uint16]uint32{1: bootPages, 2: initPages}[opMod(in)]
 	be.PutUint32(out[0xc:], n)
 	return ok
 }
 
-// managePages keeps the addresses of given pages, to give them back, and never touches their memory. maxBoot limits
-// their number. op_mod 0, by which a driver reports that it has no pages, needs no action.
+// managePages keeps at most maxBoot addresses to give them back, and never touches their memory. With op_mod 0 a driver
+// reports that it has no pages.
 func managePages(p *Port, in, out []byte, _ uint32) status {
 	n := int(be.Uint32(in[0xc:]))
 	switch opMod(in) {
@@ -254,19 +243,19 @@ func managePages(p *Port, in, out []byte, _ uint32) status {
 	return ok
 }
 
-// queryISSI returns the supported revisions of the command interface. mlx5_core uses 1 and falls back to 0.
+// queryISSI offers revisions 0 and 1. mlx5_core uses 1 and falls back to 0.
 func queryISSI(_ *Port, _, out []byte, _ uint32) status {
-	be.PutUint32(out[0x6c:], 1<<0|1<<1) // versions 0 and 1 of the interface
+	be.PutUint32(out[0x6c:], 1<<0|1<<1) // versions 0 and 1
 	return ok
 }
 
-// special answers QUERY_SPECIAL_CONTEXTS. resd_lkey ends the receive lists of linked queues; see nextRecv.
+// special returns resd_lkey, the end of receive lists; see nextRecv.
 func special(_ *Port, _, out []byte, _ uint32) status {
 	be.PutUint32(out[0xc:], reservedKey)
 	return ok
 }
 
-// queryPKey fills all requested entries with the default partition key, because RoCE has no other.
+// queryPKey returns default keys, because RoCE has no other.
 func queryPKey(p *Port, _, out []byte, _ uint32) status {
 	for i := 0x10; i+4 <= min(p.outLen, len(out)); i += 4 {
 		be.PutUint32(out[i:], 0xffff)
@@ -274,30 +263,27 @@ func queryPKey(p *Port, _, out []byte, _ uint32) status {
 	return ok
 }
 
-// The command queue has entries of 64 bytes (struct mlx5_cmd_layout), and lists of mailboxes with 512 bytes of data
-// each.
 const (
-	// cmd.c of mlx5_core refuses more than 32 entries, because the doorbell has one bit for each, and a queue larger
-	// than a page of 4 KiB. It keeps the last entry for page requests.
+	// An entry, struct mlx5_cmd_layout, has 64 bytes. cmd.c of mlx5_core refuses more than 32 of them, because the
+	// doorbell has one bit for each, and a queue larger than 4 KiB. It keeps the last entry for page requests.
 	logCmds      = 5
 	logCmdStride = 6
 	mailData     = 512
-	// struct mlx5_cmd_prot_block: 512 bytes of data, reserved bytes, the address of the next block, its number, a
-	// token and signatures. The last three are ignored, as cmdif_checksum is not offered.
+	// struct mlx5_cmd_prot_block: 512 bytes of data, reserved bytes, the address of the next block, its number, a token
+	// and signatures. The last three are ignored, as cmdif_checksum is not offered.
 	mailBlock  = 576
 	mailNext   = 560 // address of the next block
 	inlineData = 16
-	// maxCommand limits a command and its answer. It holds the pages of a memory region of 2 GiB.
+	// maxCommand holds the pages of a memory region of 2 GiB.
 	maxCommand = 4 << 20
-	// minCommand is the size of opcode, uid and op_mod of a command, and of status and syndrome of an answer.
+	// minCommand is the size of opcode, uid and op_mod, or of status and syndrome.
 	minCommand = 8
-	// minBuffer is the minimum size of a command's zeroed buffers. It covers the longest structure without a list, so
-	// that fields can be read without a check.
+	// minBuffer covers the longest structure without a list, so that its fields need no check.
 	minBuffer = 0x1200
 )
 
-// status is the status of a command (MLX5_CMD_STAT_* in linux/mlx5/device.h). The driver maps it to an error number:
-// EINVAL for badOp, badParam, badResource, badQPState and badCQSize, EIO for badInLength, ENOMEM for limit.
+// status is MLX5_CMD_STAT_* in linux/mlx5/device.h. The driver maps it to EINVAL for badOp, badParam, badResource,
+// badQPState and badCQSize, EIO for badInLength, ENOMEM for limit.
 type status byte
 
 const (
@@ -308,18 +294,17 @@ const (
 	badResource   status = 0x05
 	limit         status = 0x08
 	badQPState    status = 0x10
-	badCQSize     status = 0x40 // more completions wait than the new size holds
+	badCQSize     status = 0x40 // more completions wait than the new size
 	badInLength   status = 0x50
 )
 
-// command runs an entry of the command queue. It copies the entry and the command once, so that a guest cannot change
-// a value after its check. A failed command answers 16 bytes, all zero except the status, so that no partial answer
-// leaks.
+// command copies an entry and its command once, so that a guest cannot change a value after its check. A failed command
+// answers zeros except for the status, so that no partial answer leaks.
 func (p *Port) command(i uint64) {
 	var e [64]byte
 	at := p.CmdQ + i<<logCmdStride
 	if p.CmdQ == 0 || !p.mem.Read(at, e[:]) || e[63]&1 == 0 {
-		return // the entry does not belong to the adapter, so there is nothing to answer
+		return // the entry is not the adapter's
 	}
 	inLen, outLen := be.Uint32(e[4:]), be.Uint32(e[56:])
 	st := badInLength
@@ -339,12 +324,12 @@ func (p *Port) command(i uint64) {
 		p.out = grown(p.out, minBuffer)
 		p.out[0] = byte(internalError)
 	}
-	// Write the answer first, then the bit that returns the entry to the driver.
+	// The bit after the answer returns the entry to the driver.
 	if !p.mem.Write(at+32, p.out[:16]) {
-		return // the driver would take what stands there for the answer
+		return // the driver would take its contents for the answer
 	}
 	p.mem.Store32(at+60, [4]byte{e[60], e[61], e[62], 0})
-	// The driver polls the bit until it has armed its first EQ, and waits for events afterwards.
+	// The driver polls the bit until it has armed its first EQ, and then waits for events.
 	if q := p.EQs[p.CmdEQ]; p.Events && q != nil {
 		var d [28]byte
 		be.PutUint32(d[:], 1<<i)
@@ -352,28 +337,25 @@ func (p *Port) command(i uint64) {
 	}
 }
 
-// grown returns n zeros, in b if they fit. The port's buffers grow to the longest command, at most maxCommand. They
-// are cleared each time, because handlers rely on zeros after the end of a short command.
+// grown returns n zeros, at most maxCommand. Handlers rely on zeros after the end of a short command.
 func grown(b []byte, n int) []byte {
 	b = slices.Grow(b[:0], n)[:n]
 	clear(b)
 	return b
 }
 
-// gather reads the command into p.in: 16 bytes from the entry, the rest from the mailboxes.
 func (p *Port) gather(e *[64]byte, n int) bool {
 	p.in = grown(p.in, max(n, minBuffer))
 	copy(p.in, e[16:32])
 	return p.mailboxes(be.Uint64(e[8:]), n, func(at uint64, o, k int) bool { return p.mem.Read(at, p.in[o:o+k]) })
 }
 
-// scatter writes the answer after its first 16 bytes to the mailboxes.
 func (p *Port) scatter(at uint64, n int) bool {
 	return p.mailboxes(at, n, func(at uint64, o, k int) bool { return p.mem.Write(at, p.out[o:o+k]) })
 }
 
-// mailboxes calls f for each block of a command of n bytes, after the first 16, which are in the entry. n also bounds
-// a circular list, to at most maxCommand/mailData blocks.
+// mailboxes calls f for each block of a command of n bytes after the first 16, which are in the entry. n also bounds a
+// circular list.
 func (p *Port) mailboxes(at uint64, n int, f func(at uint64, o, n int) bool) bool {
 	for o := inlineData; o < n; o += mailData {
 		var next [8]byte
@@ -385,9 +367,8 @@ func (p *Port) mailboxes(at uint64, n int, f func(at uint64, o, n int) bool) boo
 	return true
 }
 
-// A handler runs a command. in and the zeroed out have at least minBuffer bytes; a handler that reads further checks
-// the length of in. id is the 24-bit number at byte 8, which identifies the object in most commands. The port's lock
-// is held.
+// A handler has the port's lock. in and the zeroed out have at least minBuffer bytes; a handler that reads further
+// checks the length of in. id is the 24-bit number at byte 8, which is the object in most commands.
 type handler func(p *Port, in, out []byte, id uint32) status
 
 func (p *Port) execute(outLen int) status {
@@ -403,8 +384,7 @@ func (p *Port) execute(outLen int) status {
 
 func opMod(in []byte) uint16 { return be.Uint16(in[6:]) }
 
-// put24 writes the number of a new object, which all answers have in this place.
+// put24 writes the number of a new object, in the same place of all answers.
 func put24(out []byte, n uint32) { be.PutUint32(out[8:], n) }
 
-// nothing handles commands that need no action.
 func nothing(*Port, []byte, []byte, uint32) status { return ok }

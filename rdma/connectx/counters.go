@@ -25,25 +25,24 @@ func (c *casts) total() (t tally) {
 	return t
 }
 
-// traffic counts a port's frames, separately for the guest's network stack and for RDMA.
 type traffic struct {
 	EthTx, EthRx   casts
 	RDMATx, RDMARx tally
 	PrioTx, PrioRx [8]tally
 }
 
-// counts are other counters of a port. They are not saved, so a restored adapter starts them at 0. noBuffer counts
-// frames without a posted or large enough buffer, tooLong counts frames above the MTU.
+// counts are not saved, so a restored adapter starts them at 0. noBuffer counts frames without a large enough buffer,
+// tooLong those above the MTU.
 type counts struct {
-	noSet              *roce.Counters // for queues without a counter set
+	noSet              *roce.Counters
 	txDropped, tooLong uint64
 	noBuffer           uint64
 	linkDowns          uint64
 }
 
-// queryVPortCounter fills in struct query_vport_counter_out: pairs of packets and bytes, received before sent. The
-// order is errors, RDMA unicast (rx_vport_rdma_unicast_packets and the like), RDMA multicast, then the host's
-// broadcast, unicast and multicast.
+// queryVPortCounter answers with struct query_vport_counter_out: packets and bytes, received before sent, of errors,
+// RDMA unicast (rx_vport_rdma_unicast_packets and the like), RDMA multicast, then the host's broadcast, unicast and
+// multicast.
 func queryVPortCounter(p *Port, _, out []byte, _ uint32) status {
 	t := &p.Traffic
 	rdmaRx, rdmaTx := p.rdma()
@@ -55,8 +54,7 @@ func queryVPortCounter(p *Port, _, out []byte, _ uint32) status {
 	return ok
 }
 
-// rdma returns the RDMA traffic of both paths. Package roce counts frames on the wire, and messages on the direct
-// path count as the frames that they would have been (see message.counted).
+// rdma counts messages on the direct path as the frames that they would have been (message.counted).
 func (p *Port) rdma() (rx, tx tally) {
 	rx, tx = p.Traffic.RDMARx, p.Traffic.RDMATx
 	rx.add(p.net.Counters.Rx)
@@ -64,8 +62,8 @@ func (p *Port) rdma() (rx, tx tally) {
 	return rx, tx
 }
 
-// allocCounter allocates a counter set: one of the 128 in max_qp_cnt except 0, which means none. A set counts for the
-// QPs that name it in counter_set_id.
+// allocCounter allocates one of max_qp_cnt's 128 sets except 0, which means none, for the QPs that name it in
+// counter_set_id.
 func allocCounter(p *Port, _, out []byte, _ uint32) status {
 	n := p.number(kindCounter, 128, func(n uint32) bool { return p.Counters[n] != nil })
 	if n == 0 {
@@ -81,7 +79,7 @@ func deallocCounter(p *Port, in, _ []byte, _ uint32) status {
 	return ok
 }
 
-// counterPlace is the offset of each counter in QUERY_Q_COUNTER, by its name in hw_counters.
+// counterPlace has offsets in QUERY_Q_COUNTER by the names in hw_counters.
 var counterPlace = map[string]int{"rx_write_requests": 0x10, "rx_read_requests": 0x18, "rx_atomic_requests": 0x20,
 	"out_of_buffer": 0x30, "out_of_sequence": 0x38, "duplicate_request": 0x40, "rnr_nak_retry_err": 0x48,
 	"packet_seq_err": 0x50, "implied_nak_seq_err": 0x58, "local_ack_timeout_err": 0x60, "resp_local_length_error": 0x78,
@@ -89,8 +87,7 @@ var counterPlace = map[string]int{"rx_write_requests": 0x10, "rx_read_requests":
 	"resp_remote_access_errors": 0xac, "req_transport_retries_exceeded": 0xb4, "resp_cqe_flush_error": 0xbc,
 	"req_cqe_flush_error": 0xc0, "roce_adp_retrans": 0xc8, "roce_slow_restart": 0xd0}
 
-// queryCounter answers QUERY_Q_COUNTER for one set, and clears the set if the guest asks for it. The fields have 32
-// bits and wrap, as on the card.
+// queryCounter clears the set if asked. Fields have 32 bits and wrap, as on the card.
 func queryCounter(p *Port, in, out []byte, _ uint32) status {
 	c := p.Counters[uint32(in[0x1f])]
 	if c == nil {
@@ -107,15 +104,12 @@ func queryCounter(p *Port, in, out []byte, _ uint32) status {
 	return ok
 }
 
-// Congestion control: protocols of QUERY_CONG_PARAMS, and the fields of their contexts.
 const (
 	congRP = 1 // reaction point
 	congNP = 2 // notification point
 )
 
-// congField describes a parameter: its offset, its bit of field_select (the kernel's cong.c), and the accessors of
-// its flag or number in roce.Congestion. Values are not checked here, because package roce limits them when it uses
-// them.
+// congField has a bit of field_select (the kernel's cong.c). Package roce limits values when it uses them.
 type congField struct {
 	at  bits
 	sel uint
@@ -137,8 +131,7 @@ func congBool(at bits, sel uint, f func(*roce.Congestion) *bool) congField {
 	}, func(c *roce.Congestion, v uint64) { *f(c) = v != 0 }}
 }
 
-// congFields are the parameters of debugfs cc_params, by protocol. A parameter without its bit of field_select would
-// ignore the guest's writes to its file.
+// congFields are debugfs cc_params. Without its bit of field_select a parameter would ignore writes.
 var congFields = map[byte][]congField{
 	congRP: {
 		congBool(rpClampTgtRate, 1, func(c *roce.Congestion) *bool { return &c.ClampTargetRate }),
@@ -183,7 +176,7 @@ func modifyCong(p *Port, in, _ []byte, _ uint32) status {
 	return ok
 }
 
-// queryCongStatus tells whether congestion control is on for a priority. in[11] has the priority above the protocol.
+// queryCongStatus tells whether congestion control is on for a priority, which is above the protocol in in[11].
 func queryCongStatus(p *Port, in, out []byte, _ uint32) status {
 	on := p.Cong.React
 	if in[11]&0xf == congNP {
@@ -206,8 +199,8 @@ func modifyCongStatus(p *Port, in, _ []byte, _ uint32) status {
 	return ok
 }
 
-// queryCongStatistics fills in the hw_counters of the port that do not belong to a counter set: rp_cnp_ignored,
-// rp_cnp_handled, np_ecn_marked_roce_packets, np_cnp_sent.
+// queryCongStatistics answers with the port's hw_counters outside of sets: rp_cnp_ignored, rp_cnp_handled,
+// np_ecn_marked_roce_packets, np_cnp_sent.
 func queryCongStatistics(p *Port, _, out []byte, _ uint32) status {
 	w := &p.net.Counters
 	for at, v := range map[int]uint64{0x18: w.CNPIgnored, 0x20: w.CNPHandled, 0x54: w.ECNMarked, 0x5c: w.CNPSent} {

@@ -10,8 +10,7 @@ import (
 	"github.com/rackless/rackless/rdma/vfiouser"
 )
 
-// A panic in the service of one adapter becomes a fatal error of that adapter, logged with its stack. Other adapters
-// continue.
+// TestAPanicFailsOneAdapter expects a fatal error of one adapter, logged with its stack.
 func TestAPanicFailsOneAdapter(t *testing.T) {
 	for _, c := range []struct {
 		name, at string // function in the stack trace
@@ -96,7 +95,6 @@ func TestAPanicFailsOneAdapter(t *testing.T) {
 			if st := g[1].p.Status(); st.Fault != Healthy {
 				t.Errorf("its peer: %+v", st)
 			}
-			// The other adapters continue, and this one works again after its reset.
 			send := func(i, j int) {
 				a, z := g[i].newQP(serviceRC), g[j].newQP(serviceRC)
 				a.connect(i, j, z.num, nil)

@@ -6,20 +6,18 @@ import (
 	"github.com/rackless/rackless/rdma/roce"
 )
 
-// The direct path copies a message between two adapters of the server from one guest's memory to the other's. It
-// handles only messages that succeed at once. Errors, retries and datagrams go by the wire.
+// The direct path copies messages that succeed at once between two adapters' guests. Errors, retries and datagrams go
+// by the wire.
 
-// sendBatch and sendBytes limit the requests and bytes of one call of runSend. The timer's thread continues from
-// there, so that no guest holds a lock for long: the port's reads wait for the lock, and QEMU drops the adapter after
-// vfiouser.ReplyTimeout without an answer.
+// sendBatch and sendBytes limit one call of runSend, so that no guest holds a lock for long: the port's reads wait for
+// it, and QEMU drops the adapter after vfiouser.ReplyTimeout without an answer.
 const (
 	sendBatch = 256
 	sendBytes = 8 << 20
 )
 
-// runSend processes the posted requests of a send queue, as far as possible now. It leaves a waiting queue to the
-// timer, so that a guest that rings forever does not make it examine the head again and again. The port's lock is
-// held.
+// runSend processes a send queue. It leaves a waiting queue to the timer, so that a guest that rings forever does not
+// make it examine the head again and again. The port's lock is held.
 func (p *Port) runSend(q *queue) {
 	if _, waits := p.waiting[q]; waits {
 		return
@@ -37,7 +35,7 @@ func (p *Port) runSend(q *queue) {
 		return
 	}
 	p.verifiedPeerQueue = nil
-	var peer *Port // receiver of the requests, locked until all are done unless it is p itself
+	var peer *Port // locked until all are done unless it is p itself
 	defer func() {
 		if peer != nil && peer != p {
 			p.unlockPeer(peer)
@@ -62,40 +60,39 @@ func (p *Port) runSend(q *queue) {
 	}
 }
 
-// peerRetry is the time after which a queue tries again to lock a peer that waits for its client, or whose guest's
-// memory changes.
+// peerRetry is the pause before another try, for a peer that waits for its client, or whose memory changes.
 const peerRetry = 200 * time.Microsecond
 
 const (
-	sent    = iota
-	waits   // the queue is empty, or the request's time has not come
-	viaWire // the request goes by the wire
+	sent  = iota
+	waits // empty, or too early
+	viaWire
 )
 
-// onWire reports whether a queue's requests go by the wire. Requests must complete in order, so a queue returns to
-// the direct path only when all its requests on the wire have ended. Datagrams always go by the wire, because they
-// have no connection that determines the peer and may be lost, and XRC, whose receives are another queue's.
+// onWire reports whether requests go by the wire. They must complete in order, so a queue returns to the direct path
+// only when none is there. Datagrams always do, because no connection determines their peer and they may be lost, and
+// XRC, whose receives are another queue's.
 func (p *Port) onWire(q *queue) bool {
 	return q.wire != nil && (q.wire.out > 0 || q.datagrams() || q.Service == serviceXRC || !p.s.direct.Load())
 }
 
-// sendOne processes the request at the head. It first parses the WQE under the port's own lock. If locking the peer
-// required releasing that lock (lockPeer), it checks the queue and its state and parses the WQE again.
+// sendOne processes the request at the head. If locking the peer required releasing its own lock (lockPeer), it checks
+// the queue and parses the WQE again.
 //
 // *to is nil before the first request of a batch. A locked peer keeps its address.
 //
-// A request that would fail goes by the wire, which implements the retries, errors and state changes that follow.
+// A request that would fail goes by the wire, which implements retries and errors.
 func (p *Port) sendOne(q *queue, to **Port) (end int, n uint64) {
 	w, blocks, found := p.nextWQE(q)
 	if !found {
 		return waits, 0
 	}
 	if w[3] == wqeUMR && q.wire != nil {
-		return viaWire, 0 // it changes a key, which must be done with no peer locked (see ask)
+		return viaWire, 0 // changes of keys need all peers unlocked (see ask)
 	}
 	wr := &p.wr
 	p.parse(q, w, wr)
-	if q.wire == nil { // a QP of the driver for UMR
+	if q.wire == nil { // the driver's QP for UMR
 		if wr.Op == roce.WRUpdate {
 			wr.Fail = p.umr(q, wr.Imm, wr.Inline)
 		}
@@ -147,7 +144,7 @@ func (p *Port) sendOne(q *queue, to **Port) (end int, n uint64) {
 	return end, m.n
 }
 
-// reusable returns a list for the next use. It keeps no references to guest memory, and a long list is given back.
+// reusable returns a list for the next use, without references to guest memory, and not a long one.
 func reusable(list []seg) []seg {
 	if cap(list) > 1<<10 {
 		return nil
@@ -156,8 +153,7 @@ func reusable(list []seg) []seg {
 	return list[:0]
 }
 
-// unlockPeer unlocks a peer. Its own thread flushes its new frames, because nic.Frames may block and our lock is
-// still held.
+// unlockPeer leaves new frames to the peer's thread, because nic.Frames may block and our lock is still held.
 func (p *Port) unlockPeer(o *Port) {
 	if len(o.frames) > 0 || o.netDirty {
 		o.wakeBy(p.s.now())
@@ -166,20 +162,19 @@ func (p *Port) unlockPeer(o *Port) {
 	o.release()
 }
 
-// A message is a request being processed, with both ports locked. Until its time comes it must not change anything,
-// because it is then examined from the start: keys may have been destroyed and the peer may have failed.
+// A message is a request with both ports locked. Before its time it must change nothing, because it is then examined
+// again: keys may have been destroyed and the peer may have failed.
 type message struct {
 	p, peer  *Port
-	q, d     *queue // the sender's and the receiver's queue
+	q, d     *queue // the sender's and the receiver's
 	wr       *sendWR
 	blocks   uint16
 	n        uint64
 	src, dst []seg
-	partial  bool // do has copied only a part
+	partial  bool
 }
 
-// run processes the message, if it can succeed. While the message waits, q.due holds the booked time, so that it is
-// booked only once.
+// run processes the message, if it can succeed. It books the time in q.due only once.
 func (m *message) run() int {
 	p, q := m.p, m.q
 	if !m.ofPeer(m.target) {
@@ -194,10 +189,10 @@ func (m *message) run() int {
 		m.n += uint64(e.Len)
 	}
 	if m.n > 1<<30 || m.n > sendBytes && m.access() == 0 {
-		return viaWire // a long SEND cannot be copied in parts, as others may take its receive meanwhile
+		return viaWire // a long SEND cannot be copied in parts, as others may take its receive
 	}
 	var fits bool
-	// Access to memory by messages may fail or wait for its guest. The wire handles both without the peer's lock.
+	// Access by messages may fail or wait for its guest. The wire does so without the peer's lock.
 	if m.src, fits = p.gatherList(m.src, m.wr, q.PD, access); !fits || !mapped(m.src) {
 		return viaWire
 	}
@@ -229,8 +224,7 @@ func (m *message) run() int {
 	return sent
 }
 
-// ofPeer calls f, which works on queues and keys of the peer. If f panics, the peer's adapter fails and not the
-// sender's, because the peer's data caused the panic.
+// ofPeer calls f. A panic fails the peer's adapter, because its data caused it.
 func (m *message) ofPeer(f func() bool) (done bool) {
 	m.peer.guard(func() { done = f() })
 	return done
@@ -240,8 +234,8 @@ func (m *message) reads() bool {
 	return m.wr.Op == roce.WRRead || m.wr.Op == roce.WRCmpSwap || m.wr.Op == roce.WRFetchAdd
 }
 
-// target finds the receiver's queue. It accepts exactly the connections that the wire would accept: a guest may put
-// any number and address into its own contexts, so only the peer's context proves the connection to us.
+// target finds the receiver's queue. It accepts exactly the wire's connections: a guest may put any number and address
+// into its own contexts, so only the peer's context proves the connection.
 func (m *message) target() bool {
 	if !m.p.up() || !m.peer.up() {
 		return false
@@ -264,7 +258,7 @@ func (m *message) target() bool {
 	if d.wire.qp.Holds() {
 		return false
 	}
-	// Both ends know each other's packet numbers, which were agreed when the connection was set up.
+	// Both ends know each other's packet numbers.
 	_, send := q.wire.qp.PSNs()
 	if expected, _ := d.wire.qp.PSNs(); send != expected {
 		return false
@@ -273,9 +267,8 @@ func (m *message) target() bool {
 	return q.Service == serviceRC || !m.reads() && m.wr.Op != roce.WRSendInv
 }
 
-// gatherList appends the translated scatter list of a request to out. The keys belong to the sending guest, so they
-// are checked against the queue's PD. The result is valid only while the lock on maps is held. Inline data can only
-// be read.
+// gatherList checks the sending guest's keys against the queue's PD. The result is valid while the lock on maps is
+// held. Inline data can only be read.
 func (p *Port) gatherList(out []seg, wr *sendWR, pd uint32, a roce.Access) ([]seg, bool) {
 	for _, e := range wr.SG {
 		if e.Inline {
@@ -293,8 +286,7 @@ func (p *Port) gatherList(out []seg, wr *sendWR, pd uint32, a roce.Access) ([]se
 	return out, true
 }
 
-// do executes the message at its time. If it returns false nothing has been changed, so checks come before taking a
-// receive, and the copy comes last.
+// do executes the message at its time. It changes nothing if it returns false, so checks come first, and the copy last.
 func (m *message) do() bool {
 	if a := m.access(); a != 0 && !(m.remote(a) && mapped(m.dst)) {
 		return false
@@ -320,8 +312,7 @@ func (m *message) do() bool {
 		m.part(m.n)
 		c.RxReads++
 	case roce.WRCmpSwap, roce.WRFetchAdd:
-		// The memory must be in one piece with an aligned guest address, which may differ from the key's alignment in
-		// a list of pieces.
+		// The guest address must be aligned, too, and may differ from the key's alignment in a list of pieces.
 		if m.n != 8 || m.wr.VA%8 != 0 || len(m.dst) != 1 || m.dst[0].addr%8 != 0 {
 			return false
 		}
@@ -335,8 +326,7 @@ func (m *message) do() bool {
 	return true
 }
 
-// part copies up to n bytes of a message that is not a SEND, after those that are copied already. A long message is
-// copied in parts, as both ports are locked meanwhile.
+// part copies up to n further bytes, not of a SEND, because both ports are locked meanwhile.
 func (m *message) part(n uint64) {
 	from, to := skip(m.src, m.q.copied), skip(m.dst, m.q.copied)
 	m.p.moved(from, n, m.wr.Op == roce.WRRead)
@@ -348,7 +338,6 @@ func (m *message) part(n uint64) {
 	m.q.copied += n
 }
 
-// access returns the rights that the request needs to the memory that it names at the receiver.
 func (m *message) access() roce.Access {
 	switch m.wr.Op {
 	case roce.WRWrite, roce.WRWriteImm:
@@ -361,8 +350,7 @@ func (m *message) access() roce.Access {
 	return 0
 }
 
-// promising checks if do would refuse the message, before its time on the wire is booked. Otherwise the wire would
-// book the time again and send the message later.
+// promising checks before booking whether do would refuse the message. Otherwise the wire would book the time again.
 func (m *message) promising() bool {
 	if m.q.due != 0 || m.p.nic.RateBits == 0 {
 		return true
@@ -378,8 +366,8 @@ func (m *message) promising() bool {
 	return true
 }
 
-// remote translates the receiver's memory. Both the QP and the key must grant the access, and both are the peer's
-// own. A message without bytes needs no valid key (IBTA 9.7.4.1.6).
+// remote translates the receiver's memory. Both the peer's QP and key must grant the access. Without bytes no valid key
+// is needed (IBTA 9.7.4.1.6).
 func (m *message) remote(a roce.Access) bool {
 	if m.d.attr.Access&a == 0 {
 		return false
@@ -392,8 +380,8 @@ func (m *message) remote(a roce.Access) bool {
 	return f == 0 && m.peer.bound(m.wr.RKey, m.d.Num)
 }
 
-// send executes a SEND into the buffer of the receiver's next request. If the message does not fit, the request stays
-// posted, and the wire finds the same error, reports it to both sides and fails the QPs.
+// send executes a SEND. If it does not fit, the receiver's request stays posted, and the wire reports the error to both
+// sides.
 func (m *message) send() bool {
 	peer := m.peer
 	s := peer.receives(m.d, 0)
@@ -435,9 +423,8 @@ func (m *message) received(id uint64) {
 	m.peer.completion(m.d, &c)
 }
 
-// invalidate revokes a key, if work requests may change it: a fast registration in the queue's domain, or a window
-// bound to the queue. A peer may name any key, but may only revoke keys with en_rinval, which the driver sets for
-// keys that it gives to peers.
+// invalidate revokes a key of fast registration in the queue's domain, or a window bound to the queue. A peer may name
+// any key, but only revokes keys with en_rinval, which the driver sets if it gives them to peers.
 func (p *Port) invalidate(key, pd, qpn uint32, remote bool) bool {
 	k := p.Keys[key>>8]
 	if k == nil || k.Key != key || k.PD != pd || !k.UMR || remote && !k.RInval || !p.bound(key, qpn) {
@@ -448,21 +435,18 @@ func (p *Port) invalidate(key, pd, qpn uint32, remote bool) bool {
 	return true
 }
 
-// Header sizes of a RoCE packet, without FCS: Ethernet, IP or GRH, and the rest.
 const (
-	// These are the sizes of the frames of package roce. Both paths must count alike, so changes of headers there
-	// must be repeated here.
+	// As in package roce: both paths must count alike, so changes there must be repeated here.
 	udpHeader   = 8
 	bthOverhead = 12 + 4 // BTH, ICRC
 	retHeader   = 16
 	aetHeader   = 4
 	atoHeader   = 28
-	onWire      = 24 // preamble, FCS and the gap to the next frame
+	onWire      = 24 // preamble, FCS and gap
 )
 
-// flow returns the frames and bytes of a message and of its answer on the wire. The headers are Ethernet 14, IPv4 20
-// or IPv6 and GRH 40, UDP if the version is v2, and bthOverhead; a tag adds 4. Only the first packet of a WRITE has a
-// RETH.
+// flow returns frames and bytes on the wire, of a message and its answer. Headers are Ethernet 14, IPv4 20 or IPv6 and
+// GRH 40, UDP for v2, and bthOverhead; a tag adds 4. Only the first packet of a WRITE has a RETH.
 func (m *message) flow() (tx, rx roce.Traffic) {
 	head := uint64(14 + 20 + bthOverhead)
 	t := &m.q.attr.Path
@@ -481,7 +465,7 @@ func (m *message) flow() (tx, rx roce.Traffic) {
 	one := func(extra uint64) roce.Traffic { return roce.Traffic{Packets: 1, Bytes: head + extra} }
 	switch {
 	case m.wr.Op == roce.WRRead:
-		data.Bytes += aetHeader * min(2, frames) // in the first and the last frame
+		data.Bytes += aetHeader * min(2, frames) // in the first and the last
 		return one(retHeader), data
 	case m.wr.Op == roce.WRCmpSwap, m.wr.Op == roce.WRFetchAdd:
 		return one(atoHeader), one(aetHeader + 8)
@@ -498,8 +482,7 @@ func (m *message) flow() (tx, rx roce.Traffic) {
 	return data, rx
 }
 
-// counted adds the message's frames to the counters of both ports, with as many acknowledgements as the wire would
-// carry without loss.
+// counted counts a message for both ports, with the acknowledgements of a wire without loss.
 func (m *message) counted() {
 	tx, rx := m.flow()
 	prio := m.p.QoS.Priority(&m.q.attr.Path)
@@ -518,9 +501,8 @@ func (p *Port) copied(prio uint8, tx, rx roce.Traffic) {
 	}
 }
 
-// pace returns the time at which the wire has carried the message's last byte, or 0 without rate and latency. The
-// time counts from the doorbell, so that messages that were posted together follow each other without gaps. A READ
-// occupies the cable twice: the request here, the data at the peer.
+// pace returns when the wire has carried the last byte, or 0 without rate and latency. Time counts from the doorbell,
+// so that messages posted together have no gaps. A READ occupies the cable twice.
 func (m *message) pace() time.Duration {
 	p, q := m.p, m.q
 	if p.nic.RateBits == 0 && p.nic.Latency == 0 {
@@ -540,14 +522,13 @@ func (m *message) pace() time.Duration {
 	return q.due
 }
 
-// maxLag limits how far in the past a message may start if this process was late. Without any lag a busy machine
-// would stay below the rate of the cable; with more, an idle queue could send a burst above the rate.
+// maxLag is how far in the past a message may start if this process was late. Without it a busy machine would stay
+// below the cable's rate; with more, an idle queue could send a burst.
 const maxLag = 2 * time.Millisecond
 
-// occupy books frames on the wire between two ports, starting at a time, and returns when they have passed. The
-// sender's cable is shared with the frames of roce (Share), so that both paths together keep to the rate. The
-// receiver's cable (rxFree) is shared by all senders to the port, as behind a switch. The functions of a port share
-// both cables. Both ports are locked.
+// occupy books frames from start on, and returns when they have passed. The sender's cable is shared with roce's frames
+// (Share), so that both paths keep to the rate, and the receiver's (rxFree) by all senders, as behind a switch. Both
+// ports are locked.
 func (p *Port) occupy(to *Port, start time.Duration, t roce.Traffic) time.Duration {
 	wire := func(rate int64) time.Duration {
 		if rate == 0 {

@@ -7,25 +7,23 @@ import (
 	"github.com/rackless/rackless/rdma/roce"
 )
 
-// Paths to the memory of GPUs have rates of their own (NIC.PathRate), which are modelled. A message takes as long as
-// the slowest of the cable and the paths at both ends needs for it. All GPUs of one rate share it.
+// Paths to memory of GPUs have modelled rates (NIC.PathRate). A message takes as long as the slowest of the cable and
+// the paths at both ends. All GPUs of one rate share it.
 
-// A path is the way between an adapter and the memory of the GPUs at one distance.
+// A path leads to the memory of the GPUs at one distance.
 type path struct {
 	rate int64
-	free [2]float64 // when it has carried all bytes, in nanoseconds, by direction
+	free [2]float64 // when it is, in nanoseconds, by direction
 }
 
-// Directions on a path.
 const (
 	fromMemory = iota
 	toMemory
 )
 
-// limited reports whether paths have rates.
 func (p *Port) limited() bool { return p.nic.PathRate != nil && p.nic.RateBits > 0 }
 
-// slowest returns the least rate of the paths to some memory, or 0 if none has a rate.
+// slowest returns the least rate of the paths to some memory, or 0 for none.
 func (p *Port) slowest(list []seg) int64 {
 	least := int64(0)
 	for i := range list {
@@ -36,8 +34,8 @@ func (p *Port) slowest(list []seg) int64 {
 	return least
 }
 
-// carry books n bytes on the path to some memory, and returns when it has carried them, or 0 if it has no rate. They
-// start when the path is free, if it has been for no longer than lag, and otherwise at start.
+// carry books n bytes on a path, and returns when it has carried them, or 0 without a rate. They start when the path is
+// free, if it has been for no longer than lag, and otherwise at start.
 func (p *Port) carry(direction int, list []seg, n uint64, start, lag time.Duration) time.Duration {
 	rate := p.slowest(list)
 	if rate == 0 {
@@ -56,8 +54,7 @@ func (p *Port) carry(direction int, list []seg, n uint64, start, lag time.Durati
 	return time.Duration(*free)
 }
 
-// pathsPass books the message on the paths to the memory at both ends, and returns when they have carried it. Both
-// ports are locked.
+// pathsPass books the paths at both ends. Both ports are locked.
 func (m *message) pathsPass(start time.Duration) time.Duration {
 	from, to, src, dst := m.p, m.peer, m.src, m.dst
 	if m.access() == 0 && to.limited() {
@@ -79,8 +76,8 @@ func (m *message) pathsPass(start time.Duration) time.Duration {
 	return end
 }
 
-// buffer returns the beginning of the buffer that a SEND will fill, and leaves it posted. The event of a shared queue
-// that runs low may come one message early.
+// buffer returns the beginning of a SEND's buffer, and leaves it posted. A shared queue's event may come one message
+// early.
 func (m *message) buffer(out []seg) []seg {
 	s := m.peer.receives(m.d, 0)
 	if s == nil {
@@ -96,12 +93,11 @@ func (m *message) buffer(out []seg) []seg {
 	return out
 }
 
-// pathLag is the time that a late port may catch up on a path.
+// pathLag is how much a late port may catch up.
 const pathLag = time.Millisecond
 
-// hold books a frame's bytes on the path to their memory. The queue's next data waits until the path has carried the
-// bytes that it sent or asked for. Its acknowledgements wait for the bytes that it received, which stops the sender; so
-// a sender that needs none, of UC or UD, is not slowed down by the memory of the receiver.
+// hold makes the queue's next data wait for the bytes that it sent or asked for, and its acknowledgements for the bytes
+// that it received. So a sender that needs none, of UC or UD, is not slowed down by the receiver's memory.
 func (d domain) hold(list []seg, n int, a roce.Access, write bool) {
 	q := d.p.Queues[d.qpn]
 	if q == nil || q.wire == nil || q.wire.qp == nil {

@@ -6,17 +6,15 @@ import (
 	"github.com/rackless/rackless/rdma/roce"
 )
 
-// maxLSO limits a packet that is cut into frames, like max_lso_cap.
 const (
-	// The card's limit counts only the payload, and 4 KiB more is plenty for headers.
+	// max_lso_cap counts only the payload, and 4 KiB more is plenty for headers.
 	logMaxLSO = 16
 	maxLSO    = 1<<logMaxLSO + 1<<12
 )
 
-// sendFrames processes the posted requests of an Ethernet send queue. As on the card, a failed request puts the queue
-// into its error state. The driver's reporter (en/reporter_tx.c) resets it by MODIFY_SQ.
-//
-// A request of one WQE may be 64 Ki frames, so it is begun again from its next frame after a pause.
+// sendFrames puts a queue with a failed request into its error state, as the card does, and the driver's reporter
+// (en/reporter_tx.c) resets it by MODIFY_SQ. A request may be 64 Ki frames, so it continues from its next frame after a
+// pause.
 func (p *Port) sendFrames(q *queue) {
 	if q.State != wqReady {
 		return
@@ -45,13 +43,12 @@ func (p *Port) sendFrames(q *queue) {
 	}
 }
 
-// ethSize is the minimum size of an Ethernet segment (struct mlx5_wqe_eth_seg): flags, MSS and 2 bytes of inline
-// headers. The inline headers begin at byte 14 of the segment, so its 16 bytes include the first two. If the top bit
-// of their length is set, these two bytes are a VLAN tag to insert instead.
+// ethSize is the least size of struct mlx5_wqe_eth_seg: flags, MSS and 2 bytes of inline headers, which begin at byte
+// 14. If the top bit of their length is set, these two bytes are a VLAN tag to insert instead.
 const ethSize = 16
 
-// sendFrame sends the frames of a request, from q.frame on. If it must stop before the last one, it returns the time
-// at which to go on. It sends at least one, since reading the data of a request may take longer than a turn.
+// sendFrame returns the time to go on if there are more. It sends at least one frame, since reading a request's data
+// may take longer than a turn.
 func (p *Port) sendFrame(q *queue, w []byte) (st roce.Status, rest time.Duration) {
 	if rest = p.ethernetPause(); rest != 0 {
 		return 0, rest
@@ -109,14 +106,13 @@ func (p *Port) sendFrame(q *queue, w []byte) (st roce.Status, rest time.Duration
 	return roce.OK, 0
 }
 
-// begun is the request at the head of an Ethernet queue of which some frames are sent. A port keeps one, so that its
-// data are usually read once.
+// begun is a partly sent request. A port keeps one, so that its data are usually read once.
 type begun struct {
 	q *queue
 	segments
 }
 
-// ethernetPause returns the time at which a send queue may go on, or 0 for now.
+// ethernetPause returns when a send queue may go on, or 0.
 func (p *Port) ethernetPause() time.Duration {
 	if p.net.Backlog() > maxBacklog {
 		return p.s.now() + 50*time.Microsecond
@@ -127,8 +123,7 @@ func (p *Port) ethernetPause() time.Duration {
 	return 0
 }
 
-// gatherFrame assembles a frame from its inline headers and its data segments. The frame is a copy, so later writes
-// of the guest do not reach the wire. It has a capacity of 4 more bytes, for a tag.
+// gatherFrame copies, so later writes of the guest do not reach the wire. There is capacity for a tag.
 func (p *Port) gatherFrame(q *queue, head, data []byte) ([]byte, roce.Status) {
 	wr := sendWR{}
 	if st := parseData(data, &wr); st != roce.OK {
@@ -154,9 +149,8 @@ func (p *Port) gatherFrame(q *queue, head, data []byte) ([]byte, roce.Status) {
 	return f, roce.OK
 }
 
-// maxBacklog limits the bytes waiting for the wire; beyond it a send queue waits. It keeps the port's queue far below
-// its limit for dropping frames, because a driver expects that its card sends all posted frames, at the speed of the
-// cable.
+// maxBacklog, in bytes, makes send queues wait long before the port drops frames, because a driver expects that its
+// card sends all.
 const maxBacklog = 256 << 10
 
 func (p *Port) transmit(f []byte) {
@@ -169,8 +163,8 @@ func (p *Port) transmit(f []byte) {
 	p.netDirty = true
 }
 
-// receive accepts an Ethernet frame from the wire. The MTU register counts 22 bytes of header, tag and FCS
-// (MLX5E_ETH_HARD_MTU of the driver). Frames here have no FCS, so its 4 bytes leave room for further tags.
+// receive accepts a frame from the wire. The MTU register counts 22 bytes of header, tag and FCS (MLX5E_ETH_HARD_MTU of
+// the driver). Frames here have no FCS, so its 4 bytes leave room for further tags.
 func (p *Port) receive(f []byte) {
 	if !p.up() || len(f) < 14 {
 		return
@@ -198,7 +192,6 @@ func (p *Port) receiveInto(to target, f []byte) {
 	}
 	var b [64]byte
 	if tagged := len(f) >= 18 && be.Uint16(f[12:]) == etherVLAN; tagged && !q.KeepVLAN {
-		// The tag goes into the CQE.
 		b[29] |= 1
 		copy(b[30:], f[14:16])
 		f = append(append(make([]byte, 0, len(f)), f[:12]...), f[16:]...)
@@ -225,10 +218,9 @@ func (p *Port) receiveInto(to target, f []byte) {
 		p.Traffic.EthRx.count(f)
 		be.PutUint32(b[12:], to.hash)
 		b[16] = to.hashType
-		// The driver expects the sum over the packet after the Ethernet header (CHECKSUM_COMPLETE).
+		// CHECKSUM_COMPLETE is the sum over the packet after the Ethernet header.
 		be.PutUint16(b[20:], sum(f[14:], 0))
-		// hds_ip_ext (CQE_L3_OK, CQE_L4_OK). Frames from the lab's cable have no bit errors, so every frame is
-		// correct.
+		// hds_ip_ext (CQE_L3_OK, CQE_L4_OK). The lab's cable has no bit errors.
 		b[28] = 1<<1 | 1<<2
 		b[63] = cqeSend << 4
 	}
@@ -240,8 +232,7 @@ func (p *Port) receiveInto(to target, f []byte) {
 	p.complete(p.CQs[q.RecvCQ], &b, true)
 }
 
-// sum adds the ones' complement sum of b to init (RFC 1071). It adds words in 64 bits and folds at the end; a frame
-// has at most 64 KiB, so nothing overflows.
+// sum adds the ones' complement sum of b to init (RFC 1071). Frames of 64 KiB do not overflow 64 bits.
 func sum(b []byte, init uint32) uint16 {
 	s := uint64(init)
 	for ; len(b) >= 4; b = b[4:] {
@@ -266,7 +257,7 @@ const (
 	protoUDP  = 17
 )
 
-// ipPacket finds the IP packet in a frame, after VLAN tags.
+// ipPacket skips VLAN tags.
 func ipPacket(f []byte) (ethertype uint16, ip []byte) {
 	if len(f) < 14 {
 		return 0, nil
@@ -278,9 +269,9 @@ func ipPacket(f []byte) (ethertype uint16, ip []byte) {
 	return ethertype, ip
 }
 
-// fixChecksums fills in the checksums of the IP, TCP and UDP headers. The guest's stack leaves the sum of the pseudo
-// header in their place (CHECKSUM_PARTIAL), which the receiver would drop. Lengths come from the guest's packet and
-// are checked against the frame.
+// fixChecksums fills in checksums of IP, TCP and UDP. The guest's stack leaves the sum of the pseudo header
+// (CHECKSUM_PARTIAL), for which a receiver would drop the frame. Lengths are the guest's and are checked against the
+// frame.
 func fixChecksums(f []byte) {
 	kind, ip := ipPacket(f)
 	var proto byte
@@ -321,8 +312,8 @@ func fixChecksums(f []byte) {
 	be.PutUint16(l4[at:], c)
 }
 
-// segments cuts a TCP packet into count frames of mss bytes after head bytes of headers. The headers are repeated with
-// new lengths, IPv4 identification and sequence numbers, as in the card's TSO.
+// segments are TCP frames of mss bytes after head bytes of headers, with new lengths, IPv4 identification and sequence
+// numbers, as in the card's TSO.
 type segments struct {
 	f             []byte
 	mss, head     int
@@ -330,8 +321,8 @@ type segments struct {
 	ipv4          bool
 }
 
-// newSegments returns the segments of f. With mss 0, for other packets, and if the headers do not fit into head, there
-// is one, f itself: a frame that is too long is dropped by the switch, which is better than an index out of range.
+// newSegments returns f alone with mss 0, and if the headers do not fit into head: the switch drops a frame that is too
+// long, which is better than an index out of range.
 func newSegments(f []byte, mss, head int) segments {
 	one := segments{f: f, count: 1}
 	kind, ip := ipPacket(f)
@@ -350,7 +341,6 @@ func newSegments(f []byte, mss, head int) segments {
 	return s
 }
 
-// frame returns segment i.
 func (s *segments) frame(i int) []byte {
 	if s.mss == 0 {
 		return s.f
@@ -366,10 +356,10 @@ func (s *segments) frame(i int) []byte {
 	}
 	be.PutUint32(g[s.l4+4:], be.Uint32(s.f[s.l4+4:])+uint32(o-s.head))
 	if e < len(s.f) {
-		g[s.l4+13] &^= 0x09 // only the last frame has FIN and PSH
+		g[s.l4+13] &^= 0x09 // FIN and PSH only in the last frame
 	}
 	if i > 0 {
-		g[s.l4+13] &^= 0x80 // only the first frame has CWR
+		g[s.l4+13] &^= 0x80 // CWR only in the first frame
 	}
 	return g
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/rackless/rackless/rdma/vfiouser"
 )
 
-// The examples are from "Verifying the RSS Hash Calculation" (Microsoft), for IPv4.
+// From "Verifying the RSS Hash Calculation" (Microsoft), for IPv4.
 func TestToeplitz(t *testing.T) {
 	key := []byte{0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3, 0x8f, 0xb0, 0xd0,
 		0xca,
@@ -25,7 +25,6 @@ func TestToeplitz(t *testing.T) {
 	}
 }
 
-// tcp returns a TCP packet over IPv4 with n bytes of data, without checksums.
 func tcp(to, from [6]byte, n int) []byte {
 	f := append(append([]byte{}, to[:]...), from[:]...)
 	f = append(f, 0x08, 0, 0x45, 0, 0, 0, 0, 9, 0x40, 0, 64, protoTCP, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2)
@@ -66,7 +65,6 @@ func TestSegmentsAndChecksums(t *testing.T) {
 	}
 }
 
-// A frame goes from a send queue through the wire and the flow tables to the receive queue that the hash chooses.
 func TestEthernet(t *testing.T) {
 	_, g := newLab(t, 2, NIC{}, nil)
 	a, b := g[0], g[1]
@@ -80,7 +78,6 @@ func TestEthernet(t *testing.T) {
 	})
 	a.must(opModifySQ, sq, 0x110, func(in []byte) { sqcState.put(in[0x20:], wqReady) })
 
-	// The flow for the adapter's own address leads to a table with two receive queues.
 	const room = 2048
 	var cqs [2]*testCQ
 	var rqs [2]uint32
@@ -115,7 +112,7 @@ func TestEthernet(t *testing.T) {
 	})
 	table := b.create(opCreateTable, 0x40, nil)
 	root := b.create(opCreateTable, 0x40, func(in []byte) {
-		in[0x18] = 1 // for frames without a match
+		in[0x18] = 1
 		be.PutUint32(in[0x1c:], table)
 	})
 	b.must(opSetRoot, 0, 0x40, func(in []byte) { be.PutUint32(in[0x14:], root) })
@@ -175,7 +172,6 @@ func TestEthernet(t *testing.T) {
 	if len(used) != 2 {
 		t.Errorf("queues were used so: %v", used)
 	}
-	// The adapter ignores frames for other addresses.
 	b.p.Deliver(tcp(mac(5), mac(0), 10))
 	if cqs[0].poll() != nil || cqs[1].poll() != nil {
 		t.Error("a frame for another address was received")

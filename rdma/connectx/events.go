@@ -2,8 +2,7 @@ package connectx
 
 import "github.com/rackless/rackless/rdma/roce"
 
-// Types of events (enum mlx5_event of linux/mlx5/device.h). The mask of an EQ selects the types that it receives;
-// completions name their EQ in the CQ.
+// enum mlx5_event of linux/mlx5/device.h. The mask of an EQ selects its types; completions name their EQ in the CQ.
 const (
 	eventCompletion = 0x00
 	eventCommEst    = 0x02
@@ -22,8 +21,8 @@ const (
 	portActive = 4
 )
 
-// eq is an event queue. PI and CI are free-running 32-bit counters, and their low Log bits are the place in the ring.
-// An EQ raises its interrupt once each time it is armed.
+// eq has free-running 32-bit counters PI and CI, whose low Log bits are the place in the ring. It raises its interrupt
+// once each time it is armed.
 type eq struct {
 	Num    uint32
 	Log    uint8
@@ -34,8 +33,8 @@ type eq struct {
 	Ring   ring
 }
 
-// createEQ creates an event queue, with a number of 8 bits because doorbells and commands have no more. Size and
-// vector are checked before the ring is charged to the guest.
+// createEQ gives numbers of 8 bits, as in doorbells and commands. Size and vector are checked before the ring is
+// charged.
 func createEQ(p *Port, in, out []byte, _ uint32) status {
 	c := in[0x10:]
 	n := p.number(kindEQ, 64, func(n uint32) bool { return p.EQs[n] != nil })
@@ -49,7 +48,7 @@ func createEQ(p *Port, in, out []byte, _ uint32) status {
 		return badParam
 	}
 	p.EQs[n] = e
-	// Completions of commands go to the EQ that asks for their type. The driver creates it first.
+	// The driver creates the EQ for completions of commands first.
 	if e.Mask>>eventCommand&1 != 0 {
 		p.CmdEQ = n
 	}
@@ -57,7 +56,7 @@ func createEQ(p *Port, in, out []byte, _ uint32) status {
 	return ok
 }
 
-// destroyEQ destroys an event queue. Without the EQ for commands the driver polls again, as it does when it unloads.
+// destroyEQ makes the driver poll again without the EQ for commands, as when it unloads.
 func destroyEQ(p *Port, in, _ []byte, _ uint32) status {
 	n := uint32(in[11])
 	e := p.EQs[n]
@@ -72,18 +71,16 @@ func destroyEQ(p *Port, in, _ []byte, _ uint32) status {
 	return ok
 }
 
-// event writes an entry, and raises the interrupt if the EQ is armed. The entry (struct mlx5_eqe) has its type at
-// byte 1, the subtype at 3, data at 32 and the owner in its last byte. The owner alternates from round to round and
-// tells the driver that the entry is new, so it is written last (ring.put).
+// event writes struct mlx5_eqe: type at byte 1, subtype at 3, data at 32 and the owner last. The owner alternates from
+// round to round and tells the driver that the entry is new, so it is written last (ring.put).
 func (p *Port) event(e *eq, typ, sub byte, data [28]byte) {
 	var b [64]byte
 	b[1], b[3] = typ, sub
 	copy(b[32:], data[:])
 	b[63] = byte(e.PI >> e.Log & 1)
-	// Do not overwrite entries that the driver has not read. CI comes from the guest, which at worst spoils its own
-	// entries.
+	// CI comes from the guest, which at worst spoils its own unread entries.
 	if e.PI-e.CI >= 1<<e.Log || !e.Ring.put(p.mem, uint64(e.PI&(1<<e.Log-1))*64, &b) {
-		return // overrun, or the buffer is gone: the driver's own fault
+		return // overrun, or no buffer: the driver's own fault
 	}
 	e.PI++
 	if e.Armed {
@@ -92,8 +89,7 @@ func (p *Port) event(e *eq, typ, sub byte, data [28]byte) {
 	}
 }
 
-// async reports an event to the queue with the event's type in its mask. The masks of the driver's EQs do not
-// overlap. If a guest's do, any matching queue receives the event.
+// async uses the EQ with the type in its mask. If masks of a guest overlap, any matching one gets the event.
 func (p *Port) async(typ, sub byte, data [28]byte) {
 	for _, e := range p.EQs {
 		if e.Mask>>typ&1 != 0 {
@@ -103,8 +99,7 @@ func (p *Port) async(typ, sub byte, data [28]byte) {
 	}
 }
 
-// queueEvent reports an event of a queue (struct mlx5_eqe_qp_srq). The number is at byte 24 of the data, the kind of
-// queue at 20: 0 is a QP.
+// queueEvent sends struct mlx5_eqe_qp_srq: the number at byte 24 of the data, the kind at 20, 0 for a QP.
 func (p *Port) queueEvent(typ byte, kind byte, n uint32) {
 	var d [28]byte
 	d[20] = kind
@@ -112,8 +107,7 @@ func (p *Port) queueEvent(typ byte, kind byte, n uint32) {
 	p.async(typ, 0, d)
 }
 
-// portEvent reports a change of the link. The driver then asks for the port's state (QUERY_VPORT_STATE, PAOS), so a
-// change must be visible before.
+// portEvent makes the driver ask for the port's state (QUERY_VPORT_STATE, PAOS), so a change must be visible before.
 func (p *Port) portEvent() {
 	var d [28]byte
 	d[8] = 1 << 4 // port 1
@@ -124,24 +118,23 @@ func (p *Port) portEvent() {
 	p.async(eventPort, sub, d)
 }
 
-// up reports whether the port carries frames: the cable is plugged in, which virtual functions share, and the driver
-// has enabled the port. With hung commands frames still pass, as on a card with hung firmware and a working pipeline.
+// up reports whether the port carries frames, also with hung commands, as on a card with a working pipeline.
 func (p *Port) up() bool { return p.link && !p.dark && !p.AdminDown && !p.gone && !p.broken }
 
-// cq is a completion queue. Counters are free-running; the driver and doorbells show 24 bits of them.
+// cq has free-running counters; the driver and doorbells show 24 bits.
 //
-// Notified is last_notified_index. Without it a re-armed queue would raise a second event for the same entry, and
+// Notified is last_notified_index. Without it a re-armed queue would raise a second event for an entry, and
 // `ib_send_lat -e` would end with "Couldn't post send".
 type cq struct {
 	Num      uint32
 	EQ       uint32
 	Log      uint8
-	Wide     bool // entries have 128 bytes, of which the second half is written
+	Wide     bool // entries of 128 bytes, of which the second half is written
 	Overrun  bool // overruns are ignored
 	Failed   bool
 	PI       uint32
 	Sol      uint32 // PI after the last solicited entry
-	Notified uint32 // PI at the last event, so that no entry causes a second one
+	Notified uint32 // PI at the last event
 	Armed    uint8
 	DBR      uint64
 	Ring     ring
@@ -154,9 +147,8 @@ const (
 	armedSolicited
 )
 
-// createCQ creates a completion queue. c_eqn is the EQ for its events, and the context is kept whole for QUERY_CQ.
-// The last bytes of the doorbell record, at DBR+4, are for arming and not read, because the doorbell has the same
-// value.
+// createCQ keeps the context whole for QUERY_CQ; c_eqn is the EQ for its events. The doorbell record at DBR+4, for
+// arming, is not read, because the doorbell has the same value.
 func createCQ(p *Port, in, out []byte, _ uint32) status {
 	x := in[0x10 : 0x10+cqcSize]
 	n := p.number(kindCQ, 1<<24, func(n uint32) bool { return p.CQs[n] != nil })
@@ -193,8 +185,7 @@ func destroyCQ(p *Port, c *cq, _, _ []byte) status {
 	return ok
 }
 
-// modifyCQ stores the moderation only for QUERY_CQ, because each armed queue raises its event at once. With op_mod 1
-// it resizes the queue.
+// modifyCQ stores the moderation only for QUERY_CQ: each armed queue raises its event at once. op_mod 1 resizes.
 func modifyCQ(p *Port, c *cq, in, _ []byte) status {
 	switch opMod(in) {
 	case 0:
@@ -209,8 +200,8 @@ func modifyCQ(p *Port, c *cq, in, _ []byte) status {
 	return ok
 }
 
-// resizeCQ gives a queue another ring. The driver copies the entries of the old one that it has not polled, up to a
-// CQE that marks the change, and takes all later ones from the new ring.
+// resizeCQ gives a queue another ring. The driver copies the entries that it has not polled, up to a CQE that marks the
+// change.
 func (p *Port) resizeCQ(c *cq, in []byte) status {
 	x := in[0x10:]
 	n := cq{Log: uint8(cqcLogCqSize.get(x)), Wide: cqcCqeSz.get(x) == 1}
@@ -257,9 +248,8 @@ func queryCQ(p *Port, c *cq, _, out []byte) status {
 	return ok
 }
 
-// complete writes an entry to a queue. The consumer index is the first word of the doorbell record, in 24 bits. A
-// full queue fails with an event instead of losing entries. c is nil if the CQ is gone, because a guest chooses the
-// QP's CQ number.
+// complete writes an entry. A full queue fails with an event instead of losing entries. The doorbell record's first
+// word is the consumer index, in 24 bits. c is nil if the CQ is gone, because a guest chooses the QP's CQ number.
 func (p *Port) complete(c *cq, b *[64]byte, solicited bool) {
 	if c == nil || c.Failed {
 		return
@@ -271,7 +261,7 @@ func (p *Port) complete(c *cq, b *[64]byte, solicited bool) {
 		}
 	}
 	b[63] |= byte(c.PI >> c.Log & 1)
-	// In entries of 128 bytes the second half is the CQE.
+	// The second half of 128 bytes is the CQE.
 	if o := uint64(c.PI&(1<<c.Log-1))*c.size() + c.size() - 64; !c.Ring.put(p.mem, o, b) {
 		p.failCQ(c, cqAccess)
 		return
@@ -285,7 +275,7 @@ func (p *Port) complete(c *cq, b *[64]byte, solicited bool) {
 	}
 }
 
-// Reasons for a failed CQ (MLX5_CQ_ERROR_SYNDROME_*): it is full, or its memory cannot be written.
+// MLX5_CQ_ERROR_SYNDROME_*: the CQ is full, or its memory cannot be written.
 const (
 	cqOverrun = 1
 	cqAccess  = 2
@@ -316,8 +306,8 @@ const (
 	dbSend  = 0x800 // and up, in steps of 0x100
 )
 
-// doorbell handles a write to a UAR page at the offset off. All UAR pages are alike: a process of the guest may ring
-// for another's queue, but this only makes us read a doorbell record that it cannot write.
+// doorbell handles all UAR pages alike: a process may ring for another's queue, but this only makes us read a doorbell
+// record that it cannot write.
 func (p *Port) doorbell(off uint32, b []byte) {
 	switch {
 	case (off == dbEQArm || off == dbEQ) && len(b) >= 4:
@@ -327,7 +317,7 @@ func (p *Port) doorbell(off uint32, b []byte) {
 		if e == nil {
 			return
 		}
-		// CI has 24 bits, PI 32. The driver rings dbEQ in the middle of a batch, and dbEQArm at its end.
+		// CI has 24 bits, PI 32. The driver rings dbEQ in a batch, and dbEQArm at its end.
 		e.CI = e.PI - (e.PI-v)&0xffffff
 		if off == dbEQ {
 			return
@@ -340,7 +330,6 @@ func (p *Port) doorbell(off uint32, b []byte) {
 			p.arm(c, be.Uint32(b))
 		}
 	case off >= dbSend && off&0xff == 0 && len(b) >= 8:
-		// The value names the queue, and the queue's doorbell record has the producer index.
 		if q := p.Queues[be.Uint32(b[4:])>>8]; q != nil {
 			q.rang = p.s.now()
 			p.runSend(q)
@@ -348,9 +337,9 @@ func (p *Port) doorbell(off uint32, b []byte) {
 	}
 }
 
-// arm requests an event for the next entry, or the next solicited one. An unconsumed entry counts too if it has had
-// no event, because an entry between the driver's last poll and this doorbell would otherwise wait forever. d must be
-// below half of the 24 bits, or ci is ahead of us.
+// arm requests an event for the next, or the next solicited, entry, or an unconsumed one without an event: one between
+// the driver's last poll and this doorbell would otherwise wait forever. d must be below half of the 24 bits, or ci is
+// ahead of us.
 func (p *Port) arm(c *cq, v uint32) {
 	ci, last := v&0xffffff, c.PI
 	c.Armed = armedAny
@@ -362,8 +351,8 @@ func (p *Port) arm(c *cq, v uint32) {
 	}
 }
 
-// Opcodes of CQEs, in the high four bits of the last byte (MLX5_CQE_* of linux/mlx5/device.h). Bit 0 of the byte is
-// the owner, which complete sets, and bit 1 marks a solicited event.
+// MLX5_CQE_* of linux/mlx5/device.h, in the high four bits of the last byte. Bit 0 is the owner, bit 1 marks a
+// solicited event.
 const (
 	cqeRequest  = 0
 	cqeWriteImm = 1
@@ -375,13 +364,12 @@ const (
 	cqeResError = 14
 )
 
-// completion writes the CQE of a finished request of a QP. A CQE (struct mlx5_cqe64; struct mlx5_err_cqe after a
-// failure) names its queue twice: by user_index at 32 for libmlx5, and by number at 56 for the kernel. For sends byte
-// 56 is the opcode of the request. wqe_counter at 60 is the index of a send's control segment or of the receive WQE;
-// c.ID of a send is index<<8 | opcode, from sendID.
+// completion writes struct mlx5_cqe64, or mlx5_err_cqe after a failure. It names its queue by user_index at 32 for
+// libmlx5, and by number at 56 for the kernel. For sends byte 56 is the opcode. wqe_counter at 60 is the index of a
+// send's control segment or of the receive WQE; c.ID of a send is index<<8 | opcode, from sendID.
 func (p *Port) completion(q *queue, c *roce.Completion) {
 	var b [64]byte
-	// Receives of an XRC SRQ complete in its queue and under its user_index, not those of the QP that got the message.
+	// Receives of an XRC SRQ complete in its queue and under its user_index.
 	user, recvCQ := q.User, q.RecvCQ
 	if c.Recv && q.Service == serviceXRC {
 		if s := p.xrcShared(q, c.SRQ); s != nil {
@@ -402,8 +390,7 @@ func (p *Port) completion(q *queue, c *roce.Completion) {
 		if !c.Recv {
 			code = cqeReqError
 		}
-		// The values of roce.Status equal the syndromes of CQEs. An error completes as solicited, so that a driver
-		// that waits only for solicited events sees it too.
+		// roce.Status equals the syndromes. An error is solicited, for drivers that wait only for such events.
 		b[55] = byte(c.Status)
 		b[63] = code << 4
 		p.complete(p.CQs[cqn], &b, true)
@@ -421,7 +408,6 @@ func (p *Port) completion(q *queue, c *roce.Completion) {
 	p.complete(p.CQs[cqn], &b, c.Solicited)
 }
 
-// receiveCQE fills in the fields of a receive that sends do not have, and returns its opcode.
 func receiveCQE(c *roce.Completion, b *[64]byte) byte {
 	be.PutUint32(b[36:], c.Imm)
 	if f := c.From; f != nil {
@@ -431,10 +417,10 @@ func receiveCQE(c *roce.Completion, b *[64]byte) byte {
 		} else if f.Dst.Is4() {
 			l3 = 2
 		}
-		// flags_rqpn of a datagram: the sender's QP number, a flag for the GRH, and the GRH's kind: 0 is that of RoCE
-		// v1, 1 is IPv6 and 2 is IPv4 of RoCE v2.
+		// flags_rqpn of a datagram: the sender's QP number, a flag for the GRH, and its kind: 0 is RoCE v1, 1 IPv6 and
+		// 2 IPv4 of RoCE v2.
 		be.PutUint32(b[24:], f.SrcQP|1<<28|l3<<24)
-		if f.Tagged { // rdma_cm uses the VLAN to look up the message's address
+		if f.Tagged { // rdma_cm looks up the message's address by the VLAN
 			b[29] |= 1
 			be.PutUint16(b[30:], f.TCI)
 		}

@@ -8,10 +8,10 @@ import (
 	"github.com/rackless/rackless/rdma/roce"
 )
 
-// fastMask selects the fields that mlx5_ib changes by IB_WR_REG_MR (frwr_mkey_mask): neither the domain nor the queue.
+// fastMask has mlx5_ib's fields of IB_WR_REG_MR (frwr_mkey_mask): neither domain nor queue.
 const fastMask = umrLen | umrPage | umrStart | umrRInval | umrKey | 0xf<<17 | umrFree
 
-// fastReg returns a request like that of mlx5_ib for IB_WR_REG_MR. A list of more than 64 bytes is in memory at buf.
+// fastReg builds mlx5_ib's IB_WR_REG_MR. A list of more than 64 bytes is in memory at buf.
 func (g *guest) fastReg(key uint32, list []uint64, buf, start, n uint64) testWQE {
 	set := map[bits]uint64{mkcLr: 1, mkcLw: 1, mkcRr: 1, mkcRw: 1, mkcUmrEn: 1, mkcLen: n, mkcStartAddr: start,
 		mkcLogPageSize: 12, mkcMkey70: uint64(key & 0xff), mkcQpn: anyQP, mkcEnRinval: 1}
@@ -25,10 +25,10 @@ func (g *guest) fastReg(key uint32, list []uint64, buf, start, n uint64) testWQE
 	return w
 }
 
-// localInv returns a request like that of mlx5_ib for IB_WR_LOCAL_INV.
+// localInv is like mlx5_ib's IB_WR_LOCAL_INV.
 func localInv(key uint32) testWQE { return umrWQE(key, umrFree, nil, map[bits]uint64{mkcFree: 1}) }
 
-// kernelPair returns connected queue pairs like those of users in the kernel, which may register memory.
+// kernelPair returns queue pairs that may register memory, like users in the kernel.
 func kernelPair(a, b *guest) (*testQP, *testQP) {
 	qa, qb := pair(a, b, serviceRC, map[bits]uint64{qpcRetryCount: 7})
 	for g, q := range map[*guest]*testQP{a: qa, b: qb} {
@@ -39,9 +39,8 @@ func kernelPair(a, b *guest) (*testQP, *testQP) {
 	return qa, qb
 }
 
-// The life of a region of NVMe over RDMA, NFS over RDMA and SMC-R: registered together with the message that tells the
-// peer of it, used by the peer, and revoked by the peer's answer or by the owner; and then registered again under
-// another key. Both lists of pages and lists with gaps work, inline and from memory.
+// A region of NVMe over RDMA, NFS over RDMA and SMC-R is registered with the message that tells the peer of it, revoked
+// by the peer's answer or by the owner, and registered again under another key.
 func TestFastRegistration(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -61,7 +60,7 @@ func TestFastRegistration(t *testing.T) {
 				dma, all := g[0].physicalKey(), g[1].anyKey(far, n)
 				const start = 0x1_2345_6000
 				var list []uint64
-				for i := range uint64(c.pages) { // in reverse
+				for i := range uint64(c.pages) {
 					at := mem + (uint64(c.pages)-1-i)*pageSize
 					if c.mode == modeKLM {
 						list = append(list, pageSize<<32|uint64(dma), at)
@@ -118,7 +117,7 @@ func TestFastRegistration(t *testing.T) {
 	}
 }
 
-// A key that is in use is not registered again, and a request for a wrong key fails its queue.
+// A key in use is not registered again, and a wrong key fails the queue.
 func TestFastRegistrationOfAWrongKey(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -163,7 +162,6 @@ func TestFastRegistrationOfAWrongKey(t *testing.T) {
 	}
 }
 
-// Requests that are flushed change no keys.
 func TestAFlushedRegistrationChangesNothing(t *testing.T) {
 	for _, direct := range []bool{true, false} {
 		s, g := newLab(t, 2, NIC{}, nil)

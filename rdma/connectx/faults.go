@@ -5,22 +5,21 @@ import (
 	"time"
 )
 
-// Fault is a way in which an adapter fails, for tests of programs that must notice it.
+// Fault is a failure, for tests of programs that must notice it.
 type Fault string
 
-// These are all faults. Faults of the link last until SetFault ends them, and faults of the firmware also end with a
-// reset of the adapter.
+// Faults of the link last until SetFault ends them, faults of the firmware also until a reset of the adapter.
 //
-// The driver's own timers notice faults of the firmware: a hung command after 60 s (cmd.c), a fatal error or an
-// absent card at the next poll of the health buffer, every 2 s (health.c).
+// The driver notices a hung command after 60 s (cmd.c), a fatal error or an absent card at the next poll of the health
+// buffer, every 2 s (health.c).
 const (
 	Healthy      Fault = ""
 	Unplugged    Fault = "cable"        // the cable is unplugged
 	Flapping     Fault = "flap"         // the link goes down and up again
-	HungCommands Fault = "hung-command" // the firmware accepts commands but answers none
-	FatalError   Fault = "fw-fatal"     // the firmware has stopped, and reports it in its health buffer
-	Assertion    Fault = "fw-assert"    // like FatalError, but the driver's reset recovers it
-	OffTheBus    Fault = "off-bus"      // all reads return ones, as from a card that has lost its PCIe link
+	HungCommands Fault = "hung-command" // commands get no answer
+	FatalError   Fault = "fw-fatal"     // the firmware has stopped, as its health buffer says
+	Assertion    Fault = "fw-assert"    // FatalError that the driver's reset recovers
+	OffTheBus    Fault = "off-bus"      // all reads return ones, as without a PCIe link
 )
 
 // Faults lists all faults.
@@ -33,10 +32,9 @@ func (f Fault) ofFirmware() bool { return f == HungCommands || f.stops() || f ==
 
 func (f Fault) stops() bool { return f == FatalError || f == Assertion }
 
-// flapTime is the time for which the link of a flapping port is down, and then up.
 const flapTime = time.Second
 
-// SetFault sets the adapter's fault, replacing an earlier one, or makes it work again with Healthy.
+// SetFault replaces an earlier fault; Healthy ends it.
 func (p *Port) SetFault(f Fault) {
 	p.lock()
 	defer p.unlock()
@@ -48,7 +46,6 @@ func (p *Port) SetFault(f Fault) {
 	case was == HungCommands:
 		p.fault = Healthy
 		p.late()
-	// The firmware restarts and loses its state.
 	case was.ofFirmware():
 		p.restart()
 	}
@@ -69,7 +66,7 @@ func (p *Port) SetFault(f Fault) {
 	}
 }
 
-// late runs the commands that arrived while commands hung, even if the driver has given them up.
+// late runs commands that hung, even if the driver has given them up.
 func (p *Port) late() {
 	for i := range uint64(1) << logCmds {
 		p.command(i)
@@ -85,7 +82,6 @@ func (p *Port) cut(on bool) {
 	p.linkChanged(was)
 }
 
-// flap toggles the link every flapTime until the fault changes.
 func (p *Port) flap(fault int) {
 	time.AfterFunc(flapTime, func() {
 		p.lock()
@@ -97,8 +93,7 @@ func (p *Port) flap(fault int) {
 	})
 }
 
-// follow gives the virtual functions of a cable the link state of their port. It runs without the port's lock,
-// because each function has its own lock.
+// follow runs without the port's lock, because each virtual function has its own.
 func (s *Server) follow(c *Cable) {
 	s.mu.RLock()
 	ports := s.ports
@@ -118,8 +113,8 @@ func (p *Port) setDark(dark bool) {
 	p.linkChanged(was)
 }
 
-// shareLink passes link changes on. The virtual functions follow the cable and the faults, but not the physical
-// driver's own setting of the link. The port at the other end of the cable follows this port's light.
+// shareLink tells virtual functions of the cable and the faults, but not of the physical driver's setting. The port at
+// the other end follows this port's light.
 func (p *Port) shareLink() {
 	if p.gone || p.nic.VF > 0 {
 		return
@@ -134,14 +129,13 @@ func (p *Port) shareLink() {
 	}
 }
 
-// shines reports whether the other end of the cable sees a link: the adapter works, and either its driver wants the
-// link or its firmware keeps it up, as it does by default.
+// shines reports whether the other end sees a link: the adapter works, and its driver wants the link or its firmware
+// keeps it up, as by default.
 func (p *Port) shines() bool {
 	return !p.broken && (!p.AdminDown || p.nic.Firmware.keepsLink(p.nic.Port))
 }
 
-// seeFar sets the port's link from the light of the other end of its cable. It reads the light with the lock held, so
-// that the last of several changes wins.
+// seeFar reads the light with the lock held, so that the last of several changes wins.
 func (p *Port) seeFar() {
 	p.lock()
 	defer p.unlock()
@@ -150,7 +144,6 @@ func (p *Port) seeFar() {
 	p.linkChanged(was)
 }
 
-// linkChanged tells the driver if the link's state differs from before.
 func (p *Port) linkChanged(was bool) {
 	p.shareLink()
 	if p.up() == was {
@@ -171,8 +164,8 @@ const (
 	flapWindow = time.Minute
 )
 
-// Module events (struct mlx5_eqe_port_module). The driver prints "Port module event: module 0, Cable unplugged", and
-// counts them (module_unplug of ethtool -S).
+// struct mlx5_eqe_port_module. The driver prints "Port module event: module 0, Cable unplugged", and counts them
+// (module_unplug of ethtool -S).
 const (
 	modulePlugged   = 1
 	moduleUnplugged = 2
@@ -184,15 +177,15 @@ func (p *Port) moduleEvent(status byte) {
 	p.async(eventModule, 0, d)
 }
 
-// ResetFunction resets the adapter behind the guest's back. The configuration space stays, because the guest would
-// not know that it must set it up again. The driver finds the firmware without its tables, and recovers.
+// ResetFunction acts behind the guest's back. The configuration space stays, because the guest would not set it up
+// again. The driver finds the firmware without its tables, and recovers.
 func (p *Port) ResetFunction() {
 	p.lock()
 	defer p.unlock()
 	p.restart()
 }
 
-// restart resets the adapter, except for its configuration space.
+// restart keeps the configuration space.
 func (p *Port) restart() {
 	config := p.config
 	p.hardReset()
@@ -200,8 +193,8 @@ func (p *Port) restart() {
 	p.resets++
 }
 
-// softReset handles the driver's reset of a stopped firmware (mlx5_error_sw_reset of health.c). The driver then waits
-// for the interface to be disabled.
+// softReset answers mlx5_error_sw_reset of health.c, for a stopped firmware. The driver then waits for the interface to
+// be disabled.
 func (p *Port) softReset() {
 	if p.fault == Assertion {
 		p.restart()
@@ -211,15 +204,15 @@ func (p *Port) softReset() {
 
 // Status is the state of an adapter.
 type Status struct {
-	Connected bool // a machine is connected to the adapter
-	Driver    bool // its driver has set the adapter up
+	Connected bool // to a machine
+	Driver    bool // has set the adapter up
 	Up        bool // the port carries frames
-	Flaps     bool // the link went down at least 3 times within a minute
+	Flaps     bool // down at least 3 times within a minute
 	Fault     Fault
-	Crash     string // the panic of this program that caused the fault, or ""
-	LinkDowns uint64 // number of times that the link went down
+	Crash     string // this program's panic as the cause, or ""
+	LinkDowns uint64
 	Resets    uint64 // of this function
-	Refused   uint64 // number of claims of another adapter's address, which were refused
+	Refused   uint64 // claims of another adapter's address
 }
 
 // Status returns the adapter's state.
@@ -234,5 +227,5 @@ func (p *Port) Status() Status {
 		Refused: p.refused}
 }
 
-// fatalSyndrome is the syndrome in the health buffer: a firmware error (MLX5_HEALTH_SYNDR_FW_ERR).
+// fatalSyndrome is MLX5_HEALTH_SYNDR_FW_ERR.
 const fatalSyndrome = 1

@@ -9,15 +9,15 @@ import (
 	"github.com/rackless/rackless/internal/atomicfile"
 )
 
-// Firmware registers of mstconfig and mstflint (mstflint's reg_access.c).
+// Registers of mstconfig and mstflint (reg_access.c).
 const (
 	regMGIR = 0x9020 // versions and ids
 	regNVDA = 0x9024 // reads or writes a setting
-	regNVDI = 0x9025 // resets a setting to its default
+	regNVDI = 0x9025 // resets a setting
 	regMFRL = 0x9028 // requests a reset
 	regNVQC = 0x9030 // tells whether a setting exists
-	regNVGC = 0x9034 // tells which values of settings can be read
-	regMCQS = 0x9060 // components of the firmware: only the image
+	regNVGC = 0x9034 // values of settings that can be read
+	regMCQS = 0x9060 // components: only the image
 	regMCQI = 0x9061 // properties of a component
 	regMQIS = 0x9064 // name and description of the board
 	regMCAM = 0x907f // tells which registers exist
@@ -25,19 +25,18 @@ const (
 	regBadParam byte = 7
 )
 
-// Types of settings (TLVs), as mstconfig names them. A type has a class, the port for settings of a port, and a
-// number.
+// Types (TLVs) as mstconfig names them: a class, the port for settings of one, and a number.
 const (
 	tlvAddress    = 0x02       // nv_base_mac_guid
 	tlvAddressCap = 0x03       // nv_base_mac_guid_cap
 	tlvPCI        = 0x80       // nv_global_pci_conf
 	tlvPCICap     = 0x81       // nv_global_pci_cap
-	tlvLink       = 0x01000012 // nv_vpi_link_type of port 0; real ports count from 1
+	tlvLink       = 0x01000012 // nv_vpi_link_type of port 0; ports count from 1
 	tlvKeepLink   = 0x01000190 // nv_keep_link_up of port 0
 	tlvPortBits   = 0xff0000   // the number of the port
 )
 
-// Fields of settings. The bit numbers are from mstflint's data base and count from the most significant bit.
+// Bit numbers are mstflint's and count from the most significant bit.
 const (
 	pciSRIOVValid bits = 0x0<<8 | 1
 	pciSRIOV      bits = 0x20<<8 | 1
@@ -53,39 +52,39 @@ const (
 	keepEthernet  bits = 0x1f<<8 | 1
 )
 
-// portSettings are the settings of a port, each one word, keyed by the type of port 0.
+// portSettings are one word each, keyed by the type of port 0.
 var portSettings = map[uint32]struct {
 	field  bits
 	normal uint64 // value as delivered
-	fixed  bool   // no other value can be set
-	vpi    bool   // only on boards that support InfiniBand
+	fixed  bool   // no other value
+	vpi    bool   // only on boards with InfiniBand
 }{
 	tlvLink:     {field: linkType, normal: linkEthernet, fixed: true, vpi: true},
 	tlvKeepLink: {field: keepEthernet, normal: 1},
 }
 
-// Firmware is the flash of a card with its settings, shared by the card's functions. Settings take effect when the
-// card is reset, for example at the machine's start, but not by the reset of one function (FLR).
+// Firmware is a card's flash, shared by its functions. Settings take effect when the card is reset, for example at the
+// machine's start, but not by the reset of one function (FLR).
 type Firmware struct {
 	path    string
-	ports   int // of the card, one physical function each
+	ports   int // one physical function each
 	vfs     int // of each port, as delivered
 	mu      sync.Mutex
 	saved   settings
 	inForce settings
 }
 
-// settings maps types to changed settings. A missing type has its default.
+// settings are the changed ones, by type. Others have their defaults.
 type settings map[uint32][]byte
 
-// maxVFs is the maximum of NUM_OF_VFS, for each physical function.
+// maxVFs limits NUM_OF_VFS of a physical function.
 const maxVFs = 127
 
 // defaultVFs is NUM_OF_VFS of a card delivered with SRIOV_EN off.
 const defaultVFs = 8
 
-// NewFirmware returns the firmware of a card. Its settings are in the file at path, or in memory if path is "". If
-// vfs is not 0, the card is delivered with SRIOV_EN on.
+// NewFirmware keeps settings in the file at path, or in memory if it is "". If vfs is not 0, the card is delivered with
+// SRIOV_EN on.
 func NewFirmware(path string, ports, vfs int) (*Firmware, error) {
 	f := &Firmware{path: path, ports: ports, vfs: vfs}
 	if path == "" {
@@ -113,11 +112,10 @@ func NewFirmware(path string, ports, vfs int) (*Firmware, error) {
 	return f, nil
 }
 
-// reset makes the saved settings take effect.
 func (f *Firmware) reset() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.inForce = f.saved // write never changes a map but creates a new one
+	f.inForce = f.saved // write creates a new map
 }
 
 // VFs returns the number of virtual functions of each port, by the settings in force.
@@ -131,8 +129,7 @@ func (f *Firmware) VFs() int {
 	return int(pciVFs.get(b))
 }
 
-// keepsLink reports whether a port's link stays up if its driver disables it, by the settings in force. port counts
-// from 0.
+// keepsLink reports whether a link stays up if its driver disables it, by the settings in force. port counts from 0.
 func (f *Firmware) keepsLink(port int) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -148,7 +145,6 @@ func (f *Firmware) port(s settings, typ uint32) []byte {
 	return b
 }
 
-// pciSize is the size of the tlvPCI setting in bytes.
 const pciSize = 12
 
 func (f *Firmware) pci(s settings) []byte {
@@ -163,8 +159,7 @@ func (f *Firmware) pci(s settings) []byte {
 	return b
 }
 
-// read returns a setting or its default, and whether it can be written. It returns nil if the card does not have the
-// setting.
+// read returns a setting or its default, or nil if the card has none.
 func (f *Firmware) read(s settings, typ uint32, p *Port) (value []byte, writable bool) {
 	port := int(typ & tlvPortBits >> 16)
 	ofPort, is := portSettings[typ&^tlvPortBits]
@@ -180,7 +175,7 @@ func (f *Firmware) read(s settings, typ uint32, p *Port) (value []byte, writable
 		copy(b[2:], p.nic.MAC[:])
 		be.PutUint64(b[8:], p.guid())
 		return b, false
-	case typ == tlvAddressCap: // the card has 8 addresses and GUIDs, starting with these
+	case typ == tlvAddressCap: // 8 addresses and GUIDs, starting with these
 		return []byte{0xc0, 0, 0, 0, 0, 8, 0, 8}, false
 	case is && (p.model.vpi || !ofPort.vpi) && port >= 1 && port <= f.ports:
 		return f.port(s, typ), true
@@ -188,8 +183,7 @@ func (f *Firmware) read(s settings, typ uint32, p *Port) (value []byte, writable
 	return nil, false
 }
 
-// write saves a setting, or removes it to restore its default if v is nil. It returns false if the card cannot have
-// the setting.
+// write restores the default if v is nil. It returns false if the card cannot have the setting.
 func (f *Firmware) write(typ uint32, v []byte, p *Port) bool {
 	if was, writable := f.read(nil, typ, p); !writable || v != nil && len(v) != len(was) {
 		return false
@@ -217,8 +211,7 @@ func (f *Firmware) write(typ uint32, v []byte, p *Port) bool {
 	return true
 }
 
-// Fields in the header of NVDA and NVDI, before the type and the value: the length in bytes, and which value is
-// requested.
+// In the header of NVDA and NVDI, before the type and the value: the length in bytes, and the requested value.
 const (
 	nvLength  bits = 0x17<<8 | 9
 	nvCurrent bits = 0x9<<8 | 1
@@ -230,8 +223,8 @@ const (
 	nvqcWrite bits = 0x3e<<8 | 1
 )
 
-// firmwareReg answers a firmware register; known is false for other registers. d is the request, and o starts as its
-// copy. A virtual function only reads, because its owner may be a guest of the card's owner.
+// firmwareReg gets the request in d and its copy in o; known is false for other registers. A virtual function only
+// reads, because its owner may be a guest of the card's owner.
 func (p *Port) firmwareReg(reg uint32, d, o []byte, write bool) (st status, known bool) {
 	f := p.nic.Firmware
 	f.mu.Lock()
@@ -245,13 +238,13 @@ func (p *Port) firmwareReg(reg uint32, d, o []byte, write bool) (st status, know
 	switch reg {
 	case regMGIR:
 		p.information(o)
-	case regMFRL: // the only offered level is a reset of the PCI link
+	case regMFRL: // the only level is a reset of the PCI link
 		clear(o[:8])
 	case regMQIS:
 		p.board(d, o)
 	case regMCAM:
 		clear(o[8:24])
-		if d[3] == 0 { // registers from 0x9000 on, one bit each; the last bit is the first register
+		if d[3] == 0 { // from 0x9000 on, one bit each; the last is the first register
 			for _, r := range []int{regMGIR, 0x9062, 0x9063, regMCQS, regMCQI, regMQIS} {
 				o[8+15-(r&0x7f)/8] |= 1 << (r & 7)
 			}
@@ -267,7 +260,7 @@ func (p *Port) firmwareReg(reg uint32, d, o []byte, write bool) (st status, know
 	case regNVGC:
 		clear(o[:16])
 		o[3] = 3 // default values and values in force
-	case regNVQC: // mstconfig asks for number 0 to test whether the register exists
+	case regNVQC: // mstconfig asks for number 0 to test for the register
 		typ := be.Uint32(d)
 		v, writable := f.read(nil, typ, p)
 		if v == nil && typ != 0 {
@@ -311,7 +304,7 @@ func (p *Port) firmwareReg(reg uint32, d, o []byte, write bool) (st status, know
 	return ok, true
 }
 
-// board fills in MQIS with a part of the board's name or description. The text limits the offset and the length.
+// board answers MQIS. The text limits offset and length.
 func (p *Port) board(d, o []byte) {
 	text := map[byte]string{1: p.model.part, 2: p.model.text}[d[3]]
 	from := min(int(be.Uint16(d[8:])), len(text))
@@ -322,7 +315,7 @@ func (p *Port) board(d, o []byte) {
 	copy(o[16:16+n], text[from:])
 }
 
-// component fills in MCQI: the supported queries of the image (type 0), or its version (type 1).
+// component fills in MCQI: supported queries of the image (type 0), or its version (type 1).
 func (p *Port) component(d, o []byte) {
 	clear(o[12:keptSize])
 	v := o[24:]
@@ -340,7 +333,6 @@ func (p *Port) component(d, o []byte) {
 	be.PutUint16(o[22:], uint16(o[15]))
 }
 
-// information fills in MGIR: hardware ids and firmware versions.
 func (p *Port) information(o []byte) {
 	clear(o[:0xa0])
 	be.PutUint16(o[2:], p.model.device)

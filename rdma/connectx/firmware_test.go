@@ -9,8 +9,7 @@ import (
 	"github.com/rackless/rackless/rdma/vfiouser"
 )
 
-// A tool accesses the firmware as mstflint does, through the window in configuration space. cmd/rackless tests the
-// real one in an emulated host.
+// A tool uses the window in configuration space like mstflint. cmd/rackless tests the real one.
 type tool struct {
 	t testing.TB
 	f *function
@@ -28,7 +27,6 @@ func (w tool) write(at int, v uint32) {
 	w.f.Write(vfiouser.RegionConfig, uint64(at), b[:])
 }
 
-// space acquires the window and selects a space. It reports whether the space exists.
 func (w tool) space(space uint32) bool {
 	w.write(vscControl, space)
 	return w.read(vscControl)>>29 != 0
@@ -54,7 +52,7 @@ func (w tool) put(space, at, v uint32) {
 
 func (w tool) register(reg uint16, write bool, in []byte) (out []byte, status byte) {
 	m := make([]byte, icmdSize)
-	m[0], m[1] = 8, 4 // an operation of 4 words
+	m[0], m[1] = 8, 4
 	be.PutUint16(m[4:], reg)
 	m[6] = 1
 	if write {
@@ -74,7 +72,7 @@ func (w tool) register(reg uint16, write bool, in []byte) (out []byte, status by
 	return m[icmdData:], m[2] & 0x7f
 }
 
-// setting reads a setting: the saved value (0), or nvCurrent or nvDefault.
+// setting reads the saved value (0), or nvCurrent or nvDefault.
 func (w tool) setting(typ uint32, which bits) []byte {
 	d := make([]byte, 16)
 	be.PutUint32(d[nvType:], typ)
@@ -112,7 +110,7 @@ func TestFirmwareIsReachedByTheWindow(t *testing.T) {
 	if cap := w[0].read(cfgVSC); cap&0xff != 9 || cap>>16 != vscSize {
 		t.Errorf("capability %#x", cap)
 	}
-	// A tool owns the semaphore if it writes its ticket while the semaphore is free.
+	// The ticket takes a free semaphore.
 	ticket := w[0].read(vscCounter)
 	if again := w[0].read(vscCounter); ticket == 0 || again == ticket {
 		t.Errorf("tickets %d, %d", ticket, again)
@@ -251,7 +249,6 @@ func TestDamagedFirmwareIsAnError(t *testing.T) {
 	}
 }
 
-// FuzzWindow writes random data to the window. The adapter must keep answering.
 func FuzzWindow(f *testing.F) {
 	_, gs := newLab(f, 1, NIC{Model: ConnectX5}, nil)
 	for _, reg := range []uint32{regMGIR, regNVDA, regNVDI, regNVQC, regMQIS, regMCQI, regMCQS, regMCAM, regPPCNT} {
@@ -272,7 +269,7 @@ func FuzzWindow(f *testing.F) {
 	})
 }
 
-// A virtual function reads the settings of its card, but only the physical function changes them.
+// Only the physical function changes settings.
 func TestAVirtualFunctionDoesNotSetUpTheCard(t *testing.T) {
 	_, f, g := virtual(t, 0)
 	before := f.VFs()

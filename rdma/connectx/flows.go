@@ -2,21 +2,18 @@ package connectx
 
 import "slices"
 
-// flowTables is an index of the entries of flow tables, so that a frame needs no look at each: a table has a map of
-// entries by value for each mask.
+// flowTables has entries by table, mask and value, so that a frame needs no look at each.
 type flowTables map[uint32][]*masked
 
-// masked are a table's entries with one mask. An entry's index is also its precedence; several may have one value, and
-// their indices are in order.
+// masked are a table's entries with one mask. An index is the precedence; several may have one value, in order.
 type masked struct {
 	mask    [matchSize]byte
 	indices map[[matchSize]byte][]uint32
 }
 
-// maxMasks limits the masks that are compared with one frame. The driver's tables have a few.
+// maxMasks limits comparisons for a frame. The driver's tables have few masks.
 const maxMasks = 512
 
-// setFlowEntry adds an entry or replaces it.
 func (t *tables) setFlowEntry(k flowKey, f *flow) {
 	t.deleteFlowEntry(k)
 	t.Flows[k] = f
@@ -35,7 +32,6 @@ func (t *tables) setFlowEntry(k flowKey, f *flow) {
 	of[i].indices[f.Value] = slices.Insert(list, at, k.Index)
 }
 
-// deleteFlowEntry deletes an entry, if there is one.
 func (t *tables) deleteFlowEntry(k flowKey) {
 	f := t.Flows[k]
 	delete(t.Flows, k)
@@ -57,8 +53,8 @@ func (t *tables) deleteFlowEntry(k flowKey) {
 	}
 }
 
-// match returns the entry of a table that matches headers m and has the smallest index, or nil. It counts the masks
-// that it compares in left, and finds nothing when none is left.
+// match returns the entry with the smallest index, or nil. It takes compared masks from left, and stops when none is
+// left.
 func (t *tables) match(table uint32, m *[matchSize]byte, left *int) *flow {
 	var best *flow
 	var index uint32
@@ -80,7 +76,6 @@ func (t *tables) match(table uint32, m *[matchSize]byte, left *int) *flow {
 	return best
 }
 
-// indexFlows makes the index of restored entries.
 func (t *tables) indexFlows() {
 	all := t.Flows
 	t.Flows, t.flows = map[flowKey]*flow{}, flowTables{}

@@ -8,7 +8,6 @@ import (
 	"github.com/rackless/rackless/rdma/roce"
 )
 
-// FuzzCommand sends random commands to the adapter. It must answer each.
 func FuzzCommand(f *testing.F) {
 	_, gs := newLab(f, 1, NIC{}, nil)
 	g := gs[0]
@@ -35,7 +34,7 @@ func FuzzCommand(f *testing.F) {
 		be.PutUint32(in[8:], id)
 		copy(in[12:], body)
 		g.post(in, int(inLen), int(outLen))
-		// This mailbox list is a circle.
+		// A circle.
 		be.PutUint64(g.mem[inBoxes+1024*3+mailNext:], inBoxes+1024*3)
 		g.write32(segDoorbell, 1)
 		if st, _ := g.answer(16); st == 0xff {
@@ -48,7 +47,6 @@ func FuzzCommand(f *testing.F) {
 	})
 }
 
-// FuzzWQE posts random requests to a QP, on the direct path and on the wire.
 func FuzzWQE(f *testing.F) {
 	s, g := newLab(f, 2, NIC{}, nil)
 	qa, qb := pair(g[0], g[1], serviceRC, nil)
@@ -90,7 +88,6 @@ func FuzzWQE(f *testing.F) {
 	})
 }
 
-// FuzzFrame delivers random frames from the wire, and random batches.
 func FuzzFrame(f *testing.F) {
 	_, g := newLab(f, 1, NIC{}, nil)
 	f.Add([]byte("\x02\x00\x00\x00\x00\x01\x02\x00\x00\x00\x00\x02\x08\x00\x45\x00"))

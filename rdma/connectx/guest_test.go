@@ -15,27 +15,26 @@ import (
 	"github.com/rackless/rackless/rdma/vfiouser"
 )
 
-// A guest is the driver's side of an adapter: memory at address 0, and the commands of mlx5.
 type guest struct {
 	t      testing.TB
 	p      *Port
 	f      *function
 	mem    []byte
-	next   uint64 // next free address
+	next   uint64
 	pd     uint32
 	eq     uint32
 	eqRing uint64
 	gid    func(int) [16]byte // addresses of adapters; default gidOf
 	vlan   uint16             // VLAN of the adapters
-	v1     bool               // the adapter's addresses are of RoCE v1
-	// patience is the code of the local ACK timeout; 0 means that of perftest, 67 ms.
+	v1     bool
+	// patience is the local ACK timeout's code; 0 means perftest's, 67 ms.
 	patience uint64
 	uar      uint64
 }
 
 const guestMemory = 64 << 20
 
-// newLab creates adapters with joined wires. If set, cut selects lost frames.
+// newLab joins adapters' wires. cut selects lost frames.
 func newLab(t testing.TB, n int, nic NIC, cut func(frame []byte) bool) (*Server, []*guest) {
 	s := NewServer(Options{Log: func(f string, a ...any) {
 		if testing.Verbose() {
@@ -99,7 +98,6 @@ func newGuest(t testing.TB, p *Port) *guest {
 	return g
 }
 
-// boot sets up the command queue at address 0x1000, mailboxes, and the objects that every driver has.
 func (g *guest) boot() {
 	g.next = 1 << 20
 	g.write32(segCmdQHigh, 0)
@@ -121,7 +119,6 @@ func (g *guest) pages(at []byte, addr uint64, n int) {
 	}
 }
 
-// alloc returns free memory, aligned to a page.
 func (g *guest) alloc(n uint64) uint64 {
 	at := g.next
 	g.next += (n + pageSize - 1) &^ (pageSize - 1)
@@ -143,7 +140,6 @@ func (g *guest) command(in []byte, outLen int) (status, []byte) {
 
 const inBoxes, outBoxes = 0x10000, 0x40000
 
-// post writes a command to the first entry of the command queue.
 func (g *guest) post(in []byte, inLen, outLen int) {
 	e := g.mem[0x1000:0x1040]
 	clear(e)
@@ -177,7 +173,6 @@ func (g *guest) answer(outLen int) (status, []byte) {
 	return status(out[0]), out
 }
 
-// must runs a command and fails the test if it fails.
 func (g *guest) must(op uint16, id uint32, n int, fill func(in []byte)) []byte {
 	g.t.Helper()
 	in := make([]byte, n)
@@ -232,7 +227,7 @@ func (c *testCQ) poll() []byte {
 	return append([]byte(nil), e...)
 }
 
-// waitLimit ends a hanging test. It is far above any test's duration on a busy machine.
+// waitLimit is far above any test's duration on a busy machine.
 const waitLimit = 5 * time.Minute
 
 func (c *testCQ) wait() []byte {
@@ -252,11 +247,10 @@ type testQP struct {
 	ring, dbr uint64
 	cq        *testCQ
 	si, ri    uint16
-	wide      bool // receive WQEs have 64 bytes, not 32
-	shared    bool // receives come from a shared queue
+	wide      bool // receive WQEs of 64 bytes, not 32
+	shared    bool
 }
 
-// step returns the size of a receive WQE in the ring of the QP.
 func (q *testQP) step() uint64 {
 	if q.shared {
 		return 0
@@ -269,14 +263,13 @@ func (q *testQP) step() uint64 {
 
 const (
 	logSQ = 5
-	logRQ = 4 // WQEs of 16 << 1 bytes
+	logRQ = 4 // 16 << 1 bytes
 )
 
 func (g *guest) newQP(service uint8) *testQP {
 	return g.qpWith(map[bits]uint64{qpcSt: uint64(service)})
 }
 
-// qpWith creates a QP with some fields of its context set otherwise.
 func (g *guest) qpWith(change map[bits]uint64) *testQP {
 	q := &testQP{g: g, cq: g.newCQ(), ring: g.alloc(pageSize), dbr: g.alloc(8), shared: change[qpcRqType] != 0}
 	q.num = g.create(opCreateQP, 0x110+8, func(in []byte) {
@@ -290,7 +283,6 @@ func (g *guest) qpWith(change map[bits]uint64) *testQP {
 	return q
 }
 
-// connect moves a QP to RTS. i and peer are the numbers of the adapters.
 func (q *testQP) connect(i, peer int, num uint32, change map[bits]uint64) {
 	g := q.g
 	of := gidOf
@@ -335,7 +327,7 @@ func pair(a, b *guest, service uint8, change map[bits]uint64) (*testQP, *testQP)
 	return qa, qb
 }
 
-// key creates a memory key for n bytes at addr with all rights by default. The virtual address is addr too.
+// key grants all rights by default; addr is the virtual address, too.
 func (g *guest) key(addr, n uint64, pd uint32, rights ...bits) uint32 {
 	pages := int(n+pageSize-1) / pageSize
 	i := g.create(opCreateKey, 0x110+8*pages, func(in []byte) {
@@ -356,7 +348,7 @@ func (q *testQP) recv(key uint32, addr uint64, n uint32) {
 	q.recvList(dataSeg(addr, key, n))
 }
 
-// recvList posts a receive of up to one segment, or three if the queue is wide.
+// recvList posts up to one segment, or three if wide.
 func (q *testQP) recvList(segs ...[]byte) {
 	w := q.g.mem[q.ring+uint64(q.ri&(1<<logRQ-1))*q.step():][:q.step()]
 	clear(w)
@@ -368,10 +360,9 @@ func (q *testQP) recvList(segs ...[]byte) {
 	be.PutUint32(q.g.mem[q.dbr:], uint32(q.ri))
 }
 
-// A testWQE is a send request: a control segment and the given segments.
 type testWQE struct {
 	op    byte
-	flags byte // of the control segment; 0 is flagComplete
+	flags byte // 0 is flagComplete
 	imm   uint32
 	segs  [][]byte
 }
@@ -388,7 +379,7 @@ func atomicSeg(swap, compare uint64) []byte {
 	return be.AppendUint64(be.AppendUint64(nil, swap), compare)
 }
 
-// send posts requests and rings the doorbell once.
+// send rings the doorbell once.
 func (q *testQP) send(ws ...testWQE) {
 	for _, w := range ws {
 		b := be.AppendUint32(nil, uint32(q.si)<<8|uint32(w.op))

@@ -12,12 +12,10 @@ import (
 	"github.com/rackless/rackless/vm/kerneltest"
 )
 
-// again returns a shell command that repeats another until it succeeds, at most ten times.
 func again(command string) string {
 	return "no=1; for i in 1 2 3 4 5 6 7 8 9 10; do { " + command + "; } && no=0 && break; sleep 1; done; [ $no = 0 ]"
 }
 
-// The kernel's own drivers, Debian's libraries and common tools use the adapter, on both paths.
 func TestUnmodifiedDriver(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts three guests")
@@ -100,7 +98,6 @@ func TestUnmodifiedDriver(t *testing.T) {
 			}
 		}
 	}
-	// Settings of dcbnl and ethtool can be read back, and have counters.
 	for _, c := range []struct{ command, want string }{
 		{"ethtool -a eth0 | grep RX:", "on"},
 		{"dcb pfc show dev eth0", "3:off"},
@@ -120,15 +117,14 @@ func TestUnmodifiedDriver(t *testing.T) {
 			t.Errorf("%s: no %q in\n%s", c.command, c.want, out)
 		}
 	}
-	// between runs a tool as a server on one guest and as a client on the other.
 	between := func(asServer, asClient string) {
 		t.Helper()
 		server.Start("timeout 60 " + asServer)
 		if strings.HasPrefix(asServer, "ib_") {
 			server.Until("Waiting for client")
 		}
-		// A server listens just after it prints that it does, and rping prints nothing, so the client is repeated.
-		// The server accepts one client, so the repetition hides no failure of a connection.
+		// A server listens just after it prints that it does, and rping prints nothing. The server accepts one client,
+		// so the repetition hides no failure.
 		out := a.Run(again("timeout 60 " + asClient))
 		server.Finish(asServer)
 		t.Logf("%s: %s", asClient, out[max(0, len(out)-260):])
@@ -145,12 +141,10 @@ func TestUnmodifiedDriver(t *testing.T) {
 			"ib_send_lat" + dev + "-R -n 200"} {
 			between(tool, tool+" 10.0.0.2")
 		}
-		// rping compares all data that it reads back.
 		between("rping -s -a 10.0.0.2 -V -S 65000 -C 50", "rping -c -a 10.0.0.2 -V -S 65000 -C 50")
 	}
-	// A guest with memory that the adapter cannot map transfers the same bytes by messages: RDMA, with data that
-	// rping compares, and a file that its server sends from the page cache. QEMU answers each message from its main
-	// loop, so on a busy machine the peer needs more patience than perftest's default of 8 times 67 ms.
+	// Memory that the adapter cannot map is accessed by messages. QEMU answers each from its main loop, so on a busy
+	// machine the peer needs more patience than perftest's default of 8 times 67 ms.
 	const file = "ib_write_bw"
 	sum := strings.Fields(a.Run("md5sum /usr/bin/" + file))[0]
 	for _, by := range []struct {
@@ -172,12 +166,10 @@ func TestUnmodifiedDriver(t *testing.T) {
 			t.Errorf("%s to %s: the file has the sum %q, want %s", by.from.Name, by.to.Name, got, sum)
 		}
 	}
-	// The driver notices an unplugged cable, and continues afterwards.
 	ports[0].SetLink(false)
 	a.Run(again("ibstat | grep 'State: Down'"))
 	ports[0].SetLink(true)
 	a.Run(again("ibstat | grep 'State: Active'"))
-	// The driver is unloaded and loaded again.
 	a.Run("rmmod mlx5_ib && rmmod mlx5_core && insmod /lib/modules/mlx5_core.ko.gz && insmod " +
 		"/lib/modules/mlx5_ib.ko.gz" +
 		" && ip addr add 10.0.0.1/24 dev eth0 && ip link set eth0 up")

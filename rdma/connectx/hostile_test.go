@@ -17,8 +17,7 @@ import (
 	"github.com/rackless/rackless/rdma/vfiouser/vfiousertest"
 )
 
-// FuzzRegisters reads and writes configuration space and BAR at any offset. Each access is a byte for kind and
-// region, an offset of three bytes, a length and the data.
+// FuzzRegisters takes a byte for kind and region, an offset of three bytes, a length and the data.
 func FuzzRegisters(f *testing.F) {
 	_, gs := newLab(f, 1, NIC{}, nil)
 	g := gs[0]
@@ -41,7 +40,7 @@ func FuzzRegisters(f *testing.F) {
 			if what&2 != 0 {
 				region, size = vfiouser.RegionConfig, 4096
 			}
-			if off %= size; off+uint64(l) > size { // vfiouser refuses accesses beyond the region
+			if off %= size; off+uint64(l) > size { // vfiouser refuses these
 				continue
 			}
 			if what&1 != 0 {
@@ -53,7 +52,6 @@ func FuzzRegisters(f *testing.F) {
 	})
 }
 
-// FuzzUMR changes keys by random requests, and uses them.
 func FuzzUMR(f *testing.F) {
 	_, gs := newLab(f, 1, NIC{}, nil)
 	g := gs[0]
@@ -100,7 +98,6 @@ func FuzzUMR(f *testing.F) {
 	})
 }
 
-// FuzzParse parses random send requests, for each service.
 func FuzzParse(f *testing.F) {
 	_, gs := newLab(f, 1, NIC{}, nil)
 	p := gs[0].p
@@ -120,8 +117,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// FuzzSteer sends random frames through random flow tables. An entry has 8 bytes: its table, its index, a byte of the
-// match and its value, the action and a destination.
+// FuzzSteer has entries of 8 bytes: table, index, a byte of the match and its value, the action and a destination.
 func FuzzSteer(f *testing.F) {
 	_, gs := newLab(f, 1, NIC{}, nil)
 	p := gs[0].p
@@ -153,8 +149,7 @@ func FuzzSteer(f *testing.F) {
 	})
 }
 
-// edited returns text with random edits. Each has 4 bytes: its place, and the number of bytes that one byte takes the
-// place of, from 0 to 3.
+// edited reads 4 bytes for each edit: its place, and the number of bytes that one byte replaces, from 0 to 3.
 func edited(text, edits []byte) []byte {
 	text = bytes.Clone(text)
 	for ; len(edits) >= 4 && len(text) > 0; edits = edits[4:] {
@@ -164,7 +159,7 @@ func edited(text, edits []byte) []byte {
 	return text
 }
 
-// FuzzRestore restores a saved state with random edits, and uses it. The state itself would be too long an input.
+// FuzzRestore edits a saved state, which would be too long an input.
 func FuzzRestore(f *testing.F) {
 	_, gs := newLab(f, 1, NIC{}, nil)
 	g := gs[0]
@@ -183,7 +178,7 @@ func FuzzRestore(f *testing.F) {
 	}
 	f.Add(false, []byte{})
 	f.Add(true, []byte{})
-	for i := range len(state) / 64 { // a byte in each part of the state
+	for i := range len(state) / 64 { // in each part of the state
 		f.Add(false, append(be.AppendUint16(nil, uint16(i*64)), 1, 0xff))
 	}
 	f.Fuzz(func(t *testing.T, small bool, edits []byte) {
@@ -215,11 +210,10 @@ func FuzzRestore(f *testing.F) {
 	})
 }
 
-// rubbish is the minimum duration of TestHostileGuests. make test-faults uses a minute.
+// rubbish is the least duration of TestHostileGuests. make test-faults uses a minute.
 var rubbish = flag.Duration("rubbish", 0, "how long TestHostileGuests lasts at least")
 
-// A guest that writes random data everywhere, and a client that sends random data to its socket, do not disturb
-// others.
+// Random data everywhere and on the socket do not disturb others.
 func TestHostileGuests(t *testing.T) {
 	_, g := newLab(t, 4, NIC{}, nil)
 	qa, qb := pair(g[0], g[1], serviceRC, nil)
@@ -265,12 +259,12 @@ func TestHostileGuests(t *testing.T) {
 	}
 }
 
-// A vandal is a guest that violates the rules of drivers.
+// A vandal violates the rules of drivers.
 type vandal struct {
 	*guest
 	ops    []uint16
 	qp     *testQP
-	victim uint32 // a queue of another guest, and a key and an address there
+	victim uint32 // another guest's queue, key and address
 	key    uint32
 	va     uint64
 	n      int
@@ -282,7 +276,7 @@ func newVandal(g *guest, victim, key uint32, va uint64) *vandal {
 	return v
 }
 
-// start sets the adapter up like a driver, with a queue connected to another that is not its peer.
+// start connects a queue to one that is not its peer.
 func (v *vandal) start() {
 	v.f.Reset()
 	v.boot()
@@ -309,11 +303,11 @@ func (v *vandal) once(r *rand.Rand) {
 		if r.IntN(50) == 0 { // it may be a reset
 			v.f.Write(vfiouser.RegionConfig, r.Uint64N(4096-300), b)
 		}
-	case 2: // in its rings, doorbell records and mailboxes
+	case 2: // in rings, doorbell records and mailboxes
 		copy(v.mem[r.Uint64N(guestMemory-300):], b)
 	case 3:
 		v.f.Write(vfiouser.RegionBAR0, off, b)
-	case 4, 5: // an existing command
+	case 4, 5:
 		in := make([]byte, 16+len(b))
 		be.PutUint16(in, v.ops[r.IntN(len(v.ops))])
 		be.PutUint16(in[6:], uint16(r.IntN(3)))
@@ -321,7 +315,7 @@ func (v *vandal) once(r *rand.Rand) {
 		copy(in[12:], b)
 		v.post(in, len(in)+r.IntN(3)*r.IntN(1<<12), r.IntN(1<<13))
 		v.write32(segDoorbell, 1)
-	default: // a request that names the victim
+	default:
 		op := []byte{wqeWrite, wqeRead, wqeSend, wqeSendInv, wqeFetchAdd, wqeUMR, wqeLocalInv,
 			byte(r.Uint32())}[r.IntN(8)]
 		w := testWQE{op: op, imm: v.key, segs: [][]byte{remoteSeg(v.va, v.key), dataSeg(r.Uint64N(guestMemory),
@@ -333,7 +327,6 @@ func (v *vandal) once(r *rand.Rand) {
 	}
 }
 
-// Both paths carry IPv4, IPv6 and VLANs alike, as the frames on the wire show.
 func TestPaths(t *testing.T) {
 	six := func(i int) [16]byte { return [16]byte{0xfd, 1, 15: byte(i + 1)} }
 	for _, c := range []struct {
@@ -389,7 +382,6 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-// A thousand queue pairs are connected and used.
 func TestManyQueuePairs(t *testing.T) {
 	s, g := newLab(t, 2, NIC{}, nil)
 	const n = 1000
@@ -397,7 +389,7 @@ func TestManyQueuePairs(t *testing.T) {
 	ka, kb := g[0].key(at, 8*n, g[0].pd, allRights...), g[1].key(to, 8*n, g[1].pd, allRights...)
 	var qa [n]*testQP
 	for i := range qa {
-		// The guests' memory is small, so all queue pairs share rings and use them one after the other.
+		// The guests' memory is small, so all queue pairs share rings.
 		mark := [2]uint64{g[0].next, g[1].next}
 		qa[i], _ = pair(g[0], g[1], serviceRC, nil)
 		g[0].next, g[1].next = mark[0], mark[1]

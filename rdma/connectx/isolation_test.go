@@ -9,7 +9,7 @@ import (
 	"github.com/rackless/rackless/rdma/roce"
 )
 
-// noMemory maps a range of guest addresses without memory. Every access fails, as if QEMU refused it.
+// noMemory maps addresses at which every access fails, as if QEMU refused it.
 func (g *guest) noMemory() uint64 {
 	g.t.Helper()
 	const at, size = 1 << 32, 1 << 20
@@ -19,7 +19,6 @@ func (g *guest) noMemory() uint64 {
 	return at
 }
 
-// anyKey creates a key for n bytes at any address of the guest, with or without memory.
 func (g *guest) anyKey(addr, n uint64) uint32 { return g.key(addr, n, g.pd, allRights...) }
 
 func add(remote, local []byte) testWQE {
@@ -27,15 +26,15 @@ func add(remote, local []byte) testWQE {
 	return testWQE{op: wqeFetchAdd, segs: [][]byte{remote, atomicSeg(1, 0), local}}
 }
 
-// A failed access is an error of its request on both paths, never a success.
+// A failed access is an error on both paths, never a success.
 func TestAFailedAccessIsAnErrorCompletion(t *testing.T) {
 	const n = 3000
 	for _, direct := range []bool{true, false} {
 		for _, c := range []struct {
 			name            string
-			sender          bool // the failing memory is the sender's
+			sender          bool
 			w               func(remote, local []byte) testWQE
-			recv            bool // the other side posts a receive
+			recv            bool
 			sent, recvFails roce.Status
 		}{
 			{name: "send from it", sender: true, recv: true, sent: roce.LocalProtection,
@@ -85,7 +84,7 @@ func TestAFailedAccessIsAnErrorCompletion(t *testing.T) {
 	}
 }
 
-// A completion queue that cannot be written fails with an event, or the driver would wait for its entry forever.
+// Without an event the driver would wait for the entry forever.
 func TestACompletionThatCannotBeWrittenFailsItsQueue(t *testing.T) {
 	_, g := newLab(t, 2, NIC{}, nil)
 	a := g[0]
@@ -109,7 +108,7 @@ func TestACompletionThatCannotBeWrittenFailsItsQueue(t *testing.T) {
 	}
 }
 
-// A request may mix inline data and memory in any order: UCX sends an inline header and the rest from memory.
+// UCX sends an inline header and the rest from memory.
 func TestDataInLineBesideMemory(t *testing.T) {
 	inline := func(s string) []byte {
 		b := append(be.AppendUint32(nil, 1<<31|uint32(len(s))), s...)
@@ -120,7 +119,7 @@ func TestDataInLineBesideMemory(t *testing.T) {
 			s, g := newLab(t, 2, NIC{}, nil)
 			s.SetDirect(direct)
 			qa, qb := pair(g[0], g[1], service, nil)
-			const n = 2000 // bytes of each piece: more than a packet
+			const n = 2000 // of each piece: more than a packet
 			a, b := g[0].alloc(2*n), g[1].alloc(3*n)
 			ka, kb := g[0].anyKey(a, 2*n), g[1].anyKey(b, 3*n)
 			fill(g[0].mem[a:a+2*n], 5)
@@ -160,7 +159,7 @@ func TestDataInLineBesideMemory(t *testing.T) {
 					t.Errorf("%s, direct %v, service %d: a send moved other bytes", name, direct, service)
 				}
 			}
-			// A READ cannot store its data inline in the request.
+			// A READ cannot store data inline.
 			if service == serviceRC {
 				qa.send(testWQE{op: wqeRead, segs: [][]byte{remoteSeg(b, kb), inline("no room here")}})
 				if st := statusOf(qa.cq.wait()); st != roce.LocalQPOp {
@@ -171,8 +170,8 @@ func TestDataInLineBesideMemory(t *testing.T) {
 	}
 }
 
-// A receive WQE holds at least a data segment, preceded by the link in a linked queue. A smaller WQE would be read
-// beyond its end, on the direct path by the sender's thread.
+// A receive WQE without room for a data segment, after the link in a linked queue, would be read beyond its end, on the
+// direct path by the sender's thread.
 func TestAReceiveQueueHasRoomForItsSegments(t *testing.T) {
 	_, g := newLab(t, 1, NIC{}, nil)
 	a := g[0]
@@ -207,7 +206,6 @@ func TestAReceiveQueueHasRoomForItsSegments(t *testing.T) {
 	})
 }
 
-// If the peer's queue makes the direct path panic, the peer's adapter fails, and the sender's continues.
 func TestAPanicOverThePeersDataFailsThePeer(t *testing.T) {
 	s, g := newLab(t, 3, NIC{}, nil)
 	s.strict = false
@@ -217,7 +215,7 @@ func TestAPanicOverThePeersDataFailsThePeer(t *testing.T) {
 	qb.recv(g[1].anyKey(g[1].alloc(4096), 4096), 0, 64)
 	g[1].p.lock()
 	q := g[1].p.Queues[qb.num]
-	q.StepLog, q.Linked = 0, true // as if no command had checked it
+	q.StepLog, q.Linked = 0, true // as if unchecked
 	g[1].p.unlock()
 	qa.send(testWQE{op: wqeSend, segs: [][]byte{dataSeg(at, ka, 64)}})
 	if st := statusOf(qa.cq.wait()); st != roce.RetryExceeded {
@@ -231,7 +229,6 @@ func TestAPanicOverThePeersDataFailsThePeer(t *testing.T) {
 	}
 }
 
-// claim sets row 3 of a guest's address table, and returns the status.
 func (g *guest) claim(gid [16]byte, m [6]byte) status {
 	in := make([]byte, 0x30)
 	be.PutUint16(in, opSetAddress)
@@ -244,7 +241,6 @@ func (g *guest) claim(gid [16]byte, m [6]byte) status {
 	return st
 }
 
-// An address belongs to its first port until that port gives it up.
 func TestAnAddressBelongsToItsFirstPort(t *testing.T) {
 	s, g := newLab(t, 3, NIC{}, nil)
 	path := &roce.Path{Dst: gidOf(1), DstMAC: mac(1)}
@@ -266,7 +262,7 @@ func TestAnAddressBelongsToItsFirstPort(t *testing.T) {
 	if st := g[1].claim(gidOf(1), mac(1)); st != ok {
 		t.Errorf("the owner's second claim: %#x", st)
 	}
-	g[1].claim([16]byte{}, [6]byte{}) // the row is cleared
+	g[1].claim([16]byte{}, [6]byte{})
 	if st := g[2].claim(gidOf(1), mac(1)); st != ok || s.lookup("", path) != g[2].p {
 		t.Errorf("after the owner gave it up: %#x", st)
 	}
@@ -276,13 +272,12 @@ func TestAnAddressBelongsToItsFirstPort(t *testing.T) {
 	}
 }
 
-// A guest with the addresses and the queue number of another gets nothing over the direct path that the wire would
-// not give it.
+// A guest with another's addresses and queue number gets nothing over the direct path that the wire would not give.
 func TestAGuestCannotPoseAsAnother(t *testing.T) {
 	for _, c := range []struct {
 		name  string
-		claim func(t *testing.T, g []*guest) // gives the third guest an address
-		psn   uint64                         // the third guest's first packet number
+		claim func(t *testing.T, g []*guest)
+		psn   uint64
 	}{
 		{"with its GID and MAC", func(t *testing.T, g []*guest) {
 			if st := g[2].claim(gidOf(1), mac(1)); st == ok {
@@ -324,7 +319,7 @@ func TestAGuestCannotPoseAsAnother(t *testing.T) {
 			copy(g[0].mem[at:], "a secret")
 			ka, kc := g[0].anyKey(at, 4096), g[2].anyKey(got, 4096)
 			qc.recv(kc, got, 4096)
-			if c.name != "after it has gone" { // then the address leads to the third guest, and the PSNs protect
+			if c.name != "after it has gone" { // the address leads to the third guest, and the PSNs protect
 				qa.send(testWQE{op: wqeSend, segs: [][]byte{dataSeg(at, ka, 64)}})
 			}
 			qc.send(testWQE{op: wqeRead, segs: [][]byte{remoteSeg(at, ka), dataSeg(got+2048, kc, 64)}})
@@ -338,7 +333,6 @@ func TestAGuestCannotPoseAsAnother(t *testing.T) {
 	}
 }
 
-// connectAs is like connect, but leaves row 3 of the address table alone.
 func (q *testQP) connectAs(peer int, num uint32, psn uint64) {
 	for _, op := range []uint16{opRst2Init, opInit2RTR, opRTR2RTS} {
 		q.g.must(op, q.num, 0x110, func(in []byte) {
@@ -354,8 +348,7 @@ func (q *testQP) connectAs(peer int, num uint32, psn uint64) {
 	}
 }
 
-// The first numbers of queues and keys differ between adapters, even if they are restored from the same state, so
-// that a guest cannot guess another's numbers.
+// Adapters of one restored state must differ, too, so that a guest cannot guess another's numbers.
 func TestNumbersCannotBeGuessed(t *testing.T) {
 	s, g := newLab(t, 3, NIC{}, nil)
 	state, err := g[0].p.Save()
@@ -383,8 +376,7 @@ func TestNumbersCannotBeGuessed(t *testing.T) {
 	}
 }
 
-// Both paths refuse an atomic access behind a list of pieces if its guest address is not aligned, because it could
-// not be a single access.
+// An unaligned guest address behind a list of pieces could not be a single access.
 func TestAnUnalignedAtomicIsRefusedOnBothPaths(t *testing.T) {
 	for _, direct := range []bool{true, false} {
 		s, g := newLab(t, 2, NIC{}, nil)
@@ -414,7 +406,6 @@ func TestAnUnalignedAtomicIsRefusedOnBothPaths(t *testing.T) {
 	}
 }
 
-// A frame in failing memory is an error of its queue, on both sides.
 func TestAFrameThatCannotBeReadIsAnError(t *testing.T) {
 	_, g := newLab(t, 1, NIC{}, nil)
 	a := g[0]

@@ -8,18 +8,17 @@ import (
 	"github.com/rackless/rackless/rdma/vfiouser"
 )
 
-// mkey is a memory key: a range of virtual addresses and the pages behind it. Key is index<<8 plus a byte that the
-// driver chooses, so that the key of a destroyed region does not match the next one with its index. Pages are the
-// adapter's addresses of 1<<Shift bytes each, with bits of refused access, and the first one holds Start. In mode KLM,
-// Pages are pairs of words that follow each other in the range from Start on: the length and the key of a piece, and
-// its virtual address. A free key has the pages that work requests have set so far.
+// mkey is a range of virtual addresses and the pages behind it. Key is index<<8 plus a byte that the driver chooses, so
+// that the key of a destroyed region does not match the next one. Pages are addresses of 1<<Shift bytes each, with bits
+// of refused access, and the first holds Start. In mode KLM they are pairs of words for pieces: the length and the key,
+// and the virtual address. A free key has the pages that work requests have set so far.
 type mkey struct {
 	Key        uint32
 	PD         uint32
 	Free       bool
-	UMR        bool   // can be changed and invalidated by work requests: keys of fast registration, and windows
+	UMR        bool   // changed and invalidated by work requests: fast registration, and windows
 	RInval     bool   // a peer may invalidate it
-	QPN        uint32 // the only queue that may use it (a window of type 2), or anyQP for all of its domain
+	QPN        uint32 // the only queue (a window of type 2), or anyQP for its domain
 	Mode       uint8
 	Any        bool // covers the whole address space
 	Access     roce.Access
@@ -28,16 +27,15 @@ type mkey struct {
 	Pages      []uint64
 }
 
-// Modes of access (access_mode of struct mkc). A key of another mode can be created but not used.
+// access_mode of struct mkc. Keys of other modes can be created but not used.
 const (
 	modePhysical = 0
 	modeMTT      = 1
-	modeKLM      = 2 // pieces of other keys: memory windows, and fast registration of lists with gaps
+	modeKLM      = 2 // pieces of other keys: windows, and fast registration of lists with gaps
 )
 
-// Limits of a key, whichever command or request sets it: the logs of its page size, and the pieces of a list. Each
-// access goes through the whole list, so it is short: at most 2^log_max_klm_list_size, of which most users of the
-// driver take 256.
+// Logs of the page size, and the pieces of a list. Each access goes through the whole list, so it is short: at most
+// 2^log_max_klm_list_size, of which most users of the driver take 256.
 const (
 	minPageShift = 12
 	maxPageShift = 40
@@ -54,9 +52,8 @@ func (k *mkey) maxPages() int {
 	return maxPages
 }
 
-// The low bits of an entry of Pages. The driver's entries have flags in their place that grant the accesses
-// (MLX5_IB_MTT_READ and WRITE). They are inverted here, so that addresses alone, as in states of earlier versions,
-// grant all.
+// The driver's flags (MLX5_IB_MTT_READ and WRITE) grant accesses. They are inverted, so that addresses alone, as in
+// states of earlier versions, grant all.
 const (
 	pageNoRead  = 1 << 0
 	pageNoWrite = 1 << 1
@@ -64,7 +61,7 @@ const (
 	pageFlags   = 7
 )
 
-// set stores a word of a list as the driver writes it. An entry of zeros, by which it withdraws a page, is absent.
+// set stores an entry of zeros, by which the driver withdraws a page, as absent.
 func (k *mkey) set(i int, v uint64) {
 	if k.Mode == modeMTT {
 		v = v&^pageFlags | ^v&pageAbsent
@@ -72,7 +69,6 @@ func (k *mkey) set(i int, v uint64) {
 	k.Pages[i] = v
 }
 
-// refusing returns the bits of an entry that refuse an access.
 func refusing(a roce.Access) (bits uint64) {
 	if a&(roce.LocalRead|roce.RemoteRead|roce.RemoteAtomic) != 0 {
 		bits |= pageNoRead
@@ -83,23 +79,22 @@ func refusing(a roce.Access) (bits uint64) {
 	return bits
 }
 
-// forget drops the pages of a key that is revoked, so that it does not grant them when it is used again. The driver
-// keeps revoked keys for its next regions, and sets all pages of those.
+// forget drops a revoked key's pages, so that its next use does not grant them. The driver sets all pages of the next
+// region.
 func (p *Port) forget(k *mkey) {
 	p.NPages -= len(k.Pages)
 	k.Pages = nil
 }
 
-// anyQP is the QPN of a key that all queues of its domain may use.
 const anyQP = 0xffffff
 
-// bound reports whether a key's QPN allows its use by a queue. 0 is not a queue number.
+// bound reports whether a key allows a queue. 0 is no queue number.
 func (p *Port) bound(key, qpn uint32) bool {
 	k := p.Keys[key>>8]
 	return k == nil || k.QPN == anyQP || k.QPN == 0 || k.QPN == qpn
 }
 
-// reservedKey is the key for physical addresses in receive lists. As the key of a segment it ends the list.
+// reservedKey, for physical addresses, ends a receive list.
 const reservedKey = 0x100
 
 func createKey(p *Port, in, out []byte, _ uint32) status {
@@ -116,9 +111,8 @@ func createKey(p *Port, in, out []byte, _ uint32) status {
 	return ok
 }
 
-// readKey fills in a key from its context and the addresses of its pages. The checks ensure that the sum of start and
-// length does not wrap, and that the pages are in the command and within the guest's allowance. If flagged is not set,
-// entries of the list grant all accesses that the key does.
+// readKey checks that the sum of start and length does not wrap, and that the pages are in the command and within the
+// guest's allowance. If flagged is not set, entries grant all that the key does.
 func (p *Port) readKey(k *mkey, n uint32, x, pas []byte, flagged bool) status {
 	*k = mkey{Key: n<<8 | mkcMkey70.get32(x), PD: mkcPd.get32(x), Free: mkcFree.is(x), UMR: mkcUmrEn.is(x),
 		Mode: uint8(mkcAccessMode10.get(x) | mkcAccessMode42.get(x)<<2), Any: mkcLength64.is(x),
@@ -128,8 +122,8 @@ func (p *Port) readKey(k *mkey, n uint32, x, pas []byte, flagged bool) status {
 		return ok
 	}
 	if k.Free {
-		// Work requests will set the pages, and are charged for them. The driver keeps thousands of such keys for
-		// later regions, which would take most of the allowance.
+		// Work requests will set the pages, and are charged. The driver keeps thousands of such keys, which would take
+		// most of the allowance.
 		k.Shift = min(max(k.Shift, minPageShift), maxPageShift)
 		if count := int(mkcTranslationsOctwordSize.get(x)) * 2; count > k.maxPages() || count > maxPages-p.NPages {
 			return limit
@@ -154,7 +148,7 @@ func (p *Port) readKey(k *mkey, n uint32, x, pas []byte, flagged bool) status {
 	return ok
 }
 
-// keyAccess reads the rights. For remote access, the QP must grant the rights too.
+// keyAccess reads rights. Remote ones need the QP's too.
 func keyAccess(x []byte) roce.Access {
 	var a roce.Access
 	for f, r := range map[bits]roce.Access{mkcLr: roce.LocalRead, mkcLw: roce.LocalWrite, mkcRr: roce.RemoteRead,
@@ -181,7 +175,7 @@ func queryKey(p *Port, k *mkey, _, out []byte) status {
 	return ok
 }
 
-// A seg is a piece of guest memory in one mapping. b is nil if it must be accessed by messages.
+// A seg is a piece of one mapping. b is nil if it must be accessed by messages.
 type seg struct {
 	m    *vfiouser.Memory
 	addr uint64
@@ -189,25 +183,23 @@ type seg struct {
 	b    []byte
 }
 
-// maxSegs limits the list of one translation. A guest can make any number of pieces of a few bytes, and each takes more
-// memory here than it has there.
+// maxSegs limits pieces of a few bytes, of which each takes more memory here than in the guest.
 const maxSegs = 1 << 16
 
-// translate appends the memory behind n bytes at va of a key to out, up to maxSegs pieces. pd is the domain of the
-// queue that uses it. The slices are valid while the lock on maps is held.
+// translate appends at most maxSegs pieces. pd is the domain of the using queue. Slices are valid while the lock on
+// maps is held.
 func (p *Port) translate(out []seg, key, pd uint32, va, n uint64, a roce.Access) ([]seg, roce.Fault) {
 	return p.find(out, false, key, pd, va, n, a)
 }
 
-// check returns the fault that translate finds, whatever the number of pieces.
+// check returns translate's fault, whatever the number of pieces.
 func (p *Port) check(key, pd uint32, va, n uint64, a roce.Access) roce.Fault {
 	_, f := p.find(nil, true, key, pd, va, n, a)
 	return f
 }
 
-// find implements translate and check, which makes no list. Only find decides which memory a queue or a peer may
-// access. It checks key, protection domain, rights and range at each use, because the key may have been destroyed or
-// changed since the last.
+// find alone decides which memory a queue or a peer may access. It checks key, protection domain, rights and range at
+// each use, because the key may have been destroyed or changed.
 func (p *Port) find(out []seg, check bool, key, pd uint32, va, n uint64, a roce.Access) ([]seg, roce.Fault) {
 	k := p.Keys[key>>8]
 	switch {
@@ -217,7 +209,7 @@ func (p *Port) find(out []seg, check bool, key, pd uint32, va, n uint64, a roce.
 		return out, roce.FaultDomain
 	case k.Access&a != a:
 		return out, roce.FaultRights
-	// These differences cannot wrap, unlike a sum of Start and Len.
+	// Differences cannot wrap, unlike a sum of Start and Len.
 	case va+n < va, !k.Any && (va < k.Start || va-k.Start > k.Len || n > k.Len-(va-k.Start)):
 		return out, roce.FaultRange
 	case n == 0:
@@ -244,7 +236,6 @@ func (p *Port) find(out []seg, check bool, key, pd uint32, va, n uint64, a roce.
 		}
 		at := k.Pages[i]&^pageFlags + o&(size-1)
 		l := size - o&(size-1)
-		// Contiguous pages with the same flags form one piece.
 		for ; l < n && i+1 < uint64(len(k.Pages)) && k.Pages[i+1] == k.Pages[i]+size; i++ {
 			l += size
 		}
@@ -258,8 +249,8 @@ func (p *Port) find(out []seg, check bool, key, pd uint32, va, n uint64, a roce.
 	return out, 0
 }
 
-// pieces appends memory behind a key of mode KLM. A piece needs the local right that corresponds to the access. Its
-// own key must not be another list, or a guest could create a circle of such keys.
+// pieces appends memory behind a key of mode KLM. A piece needs the local right of the access. Its own key must not be
+// a list, or a guest could create a circle.
 func (p *Port) pieces(out []seg, check bool, k *mkey, va, n uint64, a roce.Access) ([]seg, roce.Fault) {
 	local := roce.LocalRead
 	if a&(roce.LocalWrite|roce.RemoteWrite|roce.RemoteAtomic) != 0 {
@@ -288,8 +279,8 @@ func (p *Port) pieces(out []seg, check bool, k *mkey, va, n uint64, a roce.Acces
 	return out, 0
 }
 
-// physical appends memory at an address of the adapter. A range may span several mappings. A key of mode 0 covers all
-// of the guest's memory, but only the guest's kernel can create one.
+// physical memory may span several mappings. A key of mode 0 covers all of the guest's, but only its kernel can create
+// one.
 func (p *Port) physical(out []seg, check bool, addr, n uint64) ([]seg, roce.Fault) {
 	if addr+n < addr || n > 1<<40 {
 		return out, roce.FaultAddress
@@ -322,7 +313,7 @@ func total(v []seg) (n uint64) {
 	return n
 }
 
-// skip removes the first n bytes of a list, and first all after the first n. They change the list.
+// skip removes the first n bytes of a list, and first all after them. They change the list.
 func skip(v []seg, n uint64) []seg {
 	for len(v) > 0 && v[0].n <= n {
 		n -= v[0].n
@@ -349,7 +340,6 @@ func first(v []seg, n uint64) []seg {
 	return v
 }
 
-// mapped reports whether all pieces are memory of this process.
 func mapped(v []seg) bool {
 	for i := range v {
 		if v[i].b == nil {
@@ -359,9 +349,8 @@ func mapped(v []seg) bool {
 	return true
 }
 
-// move copies from one list to another until one ends. If a side is not mapped, the data go through a buffer of 64
-// KiB. It returns false if the client refused an access or did not answer, after copying a part. Between mapped lists
-// it cannot fail.
+// move copies until one list ends. An unmapped side goes through a buffer of 64 KiB. It returns false, after a part, if
+// the client refused an access or did not answer; between mapped lists it cannot fail.
 func move(dst, src []seg) bool {
 	var do, so uint64
 	for len(dst) > 0 && len(src) > 0 {
@@ -386,8 +375,7 @@ func move(dst, src []seg) bool {
 	return true
 }
 
-// moved tells NIC.Moved of the first n bytes of a list, as far as they are memory of peers. The list is of this port's
-// guest, or inline data.
+// moved tells NIC.Moved of n bytes in memory of peers. The list is of this port's guest, or inline data.
 func (p *Port) moved(list []seg, n uint64, written bool) {
 	if p.nic.Moved == nil || !p.mem.HasPeers() {
 		return
@@ -402,7 +390,7 @@ func (p *Port) moved(list []seg, n uint64, written bool) {
 	}
 }
 
-// read copies from the piece, starting at offset o. It fails if the client does.
+// read copies from offset o on, and fails if the client does.
 func (s *seg) read(o uint64, b []byte) bool {
 	if s.b == nil {
 		return s.m.Read(s.addr+o, b)
@@ -411,7 +399,6 @@ func (s *seg) read(o uint64, b []byte) bool {
 	return true
 }
 
-// write copies to the piece, starting at offset o. It fails if the client does.
 func (s *seg) write(o uint64, b []byte) bool {
 	if s.b == nil {
 		return s.m.Write(s.addr+o, b)
@@ -422,9 +409,8 @@ func (s *seg) write(o uint64, b []byte) bool {
 
 func bytesSeg(b []byte) seg { return seg{n: uint64(len(b)), b: b} }
 
-// atomically applies op to the 8 bytes of guest memory at b, and returns the old number. It is one atomic
-// instruction, because the guest's CPUs use the same memory. The number is little-endian, as on all supported hosts;
-// the callers check that b is aligned to 8 bytes.
+// atomically uses one instruction, because the guest's CPUs use the same memory. The number is little-endian, as on all
+// supported hosts; callers check that b is aligned to 8 bytes.
 func atomically(b []byte, op roce.AtomicOp) uint64 {
 	at := (*uint64)(unsafe.Pointer(&b[:8][0]))
 	for {

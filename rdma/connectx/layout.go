@@ -1,18 +1,17 @@
 package connectx
 
-// bits is a field of a structure of the firmware interface: contexts, capabilities and registers, as far as this
-// package uses them. It is the first bit, counted from the most significant bit of the first byte, shifted by 8, plus
-// the width in bits. Names and places are from Linux 6.1, include/linux/mlx5/mlx5_ifc.h.
+// bits is a field of the firmware interface: the first bit, counted from the most significant bit of the first byte,
+// shifted by 8, plus the width in bits. Names and places are from Linux 6.1, include/linux/mlx5/mlx5_ifc.h.
 //
-// All structures are big-endian. A field of up to 32 bits lies within a word of 32 bits; one of 64 bits starts at a
-// byte. The caller ensures that the bytes exist (see minBuffer).
+// Structures are big-endian. A field of up to 32 bits lies within a word of 32 bits; one of 64 starts at a byte. The
+// caller ensures that the bytes exist (see minBuffer).
 type bits uint32
 
 func (f bits) get(b []byte) uint64 {
 	at, n := int(f>>8), int(f&0xff)
 	var v uint64
 	for i := at / 8; i <= (at+n-1)/8; i++ {
-		v = v<<8 | uint64(b[i]) // a field of 64 bits starts at a byte
+		v = v<<8 | uint64(b[i]) // starts at a byte
 	}
 	return v >> (7 - (at+n-1)%8) & (1<<n - 1)
 }
@@ -20,7 +19,7 @@ func (f bits) get(b []byte) uint64 {
 func (f bits) get32(b []byte) uint32 { return uint32(f.get(b)) }
 func (f bits) is(b []byte) bool      { return f.get(b) != 0 }
 
-// put sets the field to the low bits of v, and leaves other bits unchanged.
+// put leaves other bits unchanged.
 func (f bits) put(b []byte, v uint64) {
 	at, n := int(f>>8), int(f&0xff)
 	last := (at + n - 1) / 8
@@ -41,9 +40,9 @@ func putAll(b []byte, m map[bits]uint64) {
 	}
 }
 
-// struct qpc, the context of a QP: 0xe8 bytes at 0x18 of CREATE_QP and of the commands that change its state. The
-// primary address path (struct ads) is at its byte 0x18. Logs are powers of two: the number of WQEs, and their size,
-// in units of 16 bytes for receives and in blocks of 64 bytes for sends.
+// struct qpc: 0xe8 bytes at 0x18 of CREATE_QP and of the commands that change its state. struct ads, the primary path,
+// is at its byte 0x18. Logs are powers of two: the number of WQEs, and their size, in units of 16 bytes for receives
+// and in blocks of 64 bytes for sends.
 const (
 	qpcState            bits = 0x0<<8 | 4
 	qpcSt               bits = 0x8<<8 | 8
@@ -82,8 +81,8 @@ const (
 	qpcHwRqCounter      bits = 0x5c0<<8 | 32
 )
 
-// struct ads, an address path. The source is an index into the table of GIDs, the destination a MAC (rmac) and a GID
-// at 0x10. ack_timeout is the exponent of a power of two, in units of 4.096 us, as in the InfiniBand specification.
+// struct ads. The source is an index into the GIDs, the destination a MAC (rmac) and a GID at 0x10. ack_timeout is an
+// exponent of two, in units of 4.096 us.
 const (
 	adsAckTimeout   bits = 0x40<<8 | 5
 	adsSrcAddrIndex bits = 0x48<<8 | 8
@@ -97,8 +96,8 @@ const (
 	adsRmac310      bits = 0x140<<8 | 32
 )
 
-// struct wq, within the contexts of RQs, SQs and RMPs at byte 0x30, followed by the page addresses at 0xc0. wq_type 0
-// is a linked list, 1 a ring.
+// struct wq, in the contexts of RQs, SQs and RMPs at byte 0x30, with the page addresses at 0xc0. wq_type 0 is a linked
+// list, 1 a ring.
 const (
 	wqWqType      bits = 0x0<<8 | 4
 	wqPageOffset  bits = 0x2b<<8 | 5
@@ -126,8 +125,7 @@ const (
 	rqcCounterSetId bits = 0x60<<8 | 8
 )
 
-// struct xrc_srqc. Unlike the others it holds the address of its doorbell record in two parts, the lower one without
-// its low two bits.
+// struct xrc_srqc. Its doorbell record's address is in two parts, the lower one without its low two bits.
 const (
 	xsrqLogXrcSrqSize bits = 0x4<<8 | 4
 	xsrqLogRqStride   bits = 0x25<<8 | 3
@@ -142,8 +140,8 @@ const (
 	xsrqDbRecordAddrL bits = 0x160<<8 | 30
 )
 
-// struct cqc, at 0x10 of CREATE_CQ; the page addresses follow at 0x110. cqe_sz 0 means 64 bytes, 1 means 128; oi lets
-// the queue overrun.
+// struct cqc, at 0x10 of CREATE_CQ; page addresses follow at 0x110. cqe_sz 0 means 64 bytes, 1 means 128; oi lets the
+// queue overrun.
 const (
 	cqcStatus            bits = 0x0<<8 | 4
 	cqcCqeSz             bits = 0x8<<8 | 3
@@ -159,8 +157,7 @@ const (
 	cqcDbrAddr           bits = 0x1c0<<8 | 64
 )
 
-// struct eqc, at 0x10 of CREATE_EQ; its mask of events is at 0x58, the page addresses at 0x110. intr is the MSI-X
-// vector.
+// struct eqc, at 0x10 of CREATE_EQ; its mask is at 0x58, the page addresses at 0x110. intr is the MSI-X vector.
 const (
 	eqcPageOffset  bits = 0x54<<8 | 6
 	eqcLogEqSize   bits = 0x63<<8 | 5
@@ -168,9 +165,8 @@ const (
 	eqcLogPageSize bits = 0xc3<<8 | 5
 )
 
-// struct mkc, at 0x10 of CREATE_MKEY; the page addresses follow at 0x110. length64 means that the key covers all
-// addresses; a UMR request must fill in a free key first. pg_access, of the command itself, means that the addresses
-// have flags.
+// struct mkc, at 0x10 of CREATE_MKEY; page addresses follow at 0x110. length64 covers all addresses; a UMR request must
+// fill in a free key first. pg_access, of the command itself, means that the addresses have flags.
 const (
 	createKeyPgAccess          bits = 0x60<<8 | 1
 	mkcFree                    bits = 0x1<<8 | 1
@@ -193,7 +189,7 @@ const (
 	mkcLogPageSize             bits = 0x1db<<8 | 5
 )
 
-// struct tirc, at 0x20 of CREATE_TIR. The key of the hash is at 0x28, the selection of hashed fields at 0x50.
+// struct tirc, at 0x20 of CREATE_TIR. The hash's key is at 0x28, its fields at 0x50.
 const (
 	tircDispType      bits = 0x20<<8 | 4
 	tircInlineRqn     bits = 0xe8<<8 | 24
@@ -206,12 +202,12 @@ const (
 	rqtcRqtActualSize bits = 0xd0<<8 | 16
 )
 
-// struct fte_match_set_lyr_2_4, the outer headers of a match: see headers for the places of addresses and ports.
+// struct fte_match_set_lyr_2_4: see headers for the places of addresses and ports.
 const (
 	matchIpVersion bits = 0x93<<8 | 4
 )
 
-// struct nic_vport_context: the driver's settings of the netdev. The list of addresses follows at 0x100.
+// struct nic_vport_context. The list of addresses follows at 0x100.
 const (
 	vportMinWqeInlineMode bits = 0x5<<8 | 3
 	vportRoceEn           bits = 0x1f<<8 | 1
@@ -227,7 +223,7 @@ const (
 	vportAllowedListSize  bits = 0x794<<8 | 12
 )
 
-// struct roce_addr_layout, a row of the table of GIDs, in SET_ROCE_ADDRESS. The GID itself is in the first 16 bytes.
+// struct roce_addr_layout, a row of the GIDs in SET_ROCE_ADDRESS. The GID is in the first 16 bytes.
 const (
 	gidVlanValid     bits = 0x83<<8 | 1
 	gidVlanId        bits = 0x84<<8 | 12
@@ -237,7 +233,7 @@ const (
 	gidRoceVersion   bits = 0xd8<<8 | 8
 )
 
-// struct cmd_hca_cap, the general capabilities. Their values and reasons are in caps.go.
+// struct cmd_hca_cap; caps.go has values and reasons.
 const (
 	capLogMaxSrqSz                  bits = 0x80<<8 | 8
 	capLogMaxQpSz                   bits = 0x88<<8 | 8
@@ -380,7 +376,7 @@ const (
 	rpInitialAlphaValue        bits = 0x340<<8 | 32
 )
 
-// struct ptys_reg: speeds of the port. The masks have a bit for each link mode.
+// struct ptys_reg. The masks have a bit for each link mode.
 const (
 	ptysExtEthProtoCapability bits = 0x40<<8 | 32
 	ptysExtEthProtoAdmin      bits = 0xa0<<8 | 32
@@ -391,13 +387,13 @@ const (
 	ptysEthProtoLpAdvertise   bits = 0x180<<8 | 32
 )
 
-// struct paos_reg: the administrative and operational state of the port; 1 is up, 2 down.
+// struct paos_reg; 1 is up, 2 down.
 const (
 	paosAdminStatus bits = 0x14<<8 | 4
 	paosOperStatus  bits = 0x1c<<8 | 4
 )
 
-// struct pmtu_reg: sizes of frames in bytes, with header and FCS.
+// struct pmtu_reg: bytes, with header and FCS.
 const (
 	pmtuMaxMtu   bits = 0x20<<8 | 16
 	pmtuAdminMtu bits = 0x40<<8 | 16
@@ -409,7 +405,7 @@ const (
 	pmlpWidth bits = 0x18<<8 | 8
 )
 
-// struct ppcnt_reg: grp selects a group of counters, prio_tc the priority in groups by priority.
+// struct ppcnt_reg: grp selects counters, prio_tc the priority in groups by priority.
 const (
 	ppcntGrp    bits = 0x1a<<8 | 6
 	ppcntPrioTc bits = 0x3d<<8 | 3

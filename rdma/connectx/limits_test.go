@@ -17,7 +17,6 @@ import (
 	"github.com/rackless/rackless/rdma/vfiouser"
 )
 
-// physicalKey returns a key for all of the guest's memory, by its physical addresses.
 func (g *guest) physicalKey() uint32 {
 	return g.create(opCreateKey, 0x110, func(in []byte) {
 		putAll(in[0x10:], map[bits]uint64{mkcAccessMode10: modePhysical, mkcPd: uint64(g.pd), mkcLength64: 1})
@@ -27,8 +26,7 @@ func (g *guest) physicalKey() uint32 {
 	}) << 8
 }
 
-// heap returns the bytes of memory that are live while the port stands still. Otherwise the garbage that a busy port
-// makes during a collection would count, however small its queues are.
+// heap returns live bytes, without the garbage of a busy port.
 func heap(p *Port) int64 {
 	p.lock()
 	defer p.unlock()
@@ -38,7 +36,6 @@ func heap(p *Port) int64 {
 	return int64(live[0].Value.Uint64())
 }
 
-// peakHeap samples the live heap while a port works, until stop is called, which returns its growth.
 func peakHeap(p *Port) (stop func() int64) {
 	base := heap(p)
 	var done atomic.Bool
@@ -57,7 +54,6 @@ func peakHeap(p *Port) (stop func() int64) {
 	}
 }
 
-// lateness samples how late the timer calls another port. The returned function ends it and returns the most.
 func lateness(p *Port) (stop func() time.Duration) {
 	var done atomic.Bool
 	most := make(chan time.Duration)
@@ -83,11 +79,10 @@ func lateness(p *Port) (stop func() time.Duration) {
 	}
 }
 
-// tooLate is a lateness of the timer that no load of the machine explains. Before the work of a turn was limited, it
-// was 4 to 15 s.
+// tooLate is 2 s; before the work of a turn was limited, lateness was 4 to 15 s.
 const tooLate = 2 * time.Second
 
-// A free key has no page size in its context. Pages of one byte would make a list longer than the memory behind it.
+// Pages of one byte would make a list longer than the memory behind it.
 func TestPagesOfAKeyAreNotSmall(t *testing.T) {
 	_, g := newLab(t, 1, NIC{}, nil)
 	a := g[0]
@@ -102,7 +97,6 @@ func TestPagesOfAKeyAreNotSmall(t *testing.T) {
 	}
 }
 
-// The memory that a request takes is limited, whatever its pieces are.
 func TestAListOfTinyPiecesIsRefused(t *testing.T) {
 	for _, direct := range []bool{true, false} {
 		s, g := newLab(t, 2, NIC{}, nil)
@@ -112,7 +106,6 @@ func TestAListOfTinyPiecesIsRefused(t *testing.T) {
 		kq.connect(0, 1, 0x300, nil)
 		at := a.alloc(pageSize)
 		base := a.key(at, pageSize, a.pd, allRights...)
-		// The list that a request may set is longer than the driver's, but its pieces are counted.
 		klm := a.create(opCreateKey, 0x110, func(in []byte) {
 			putAll(in[0x10:], map[bits]uint64{mkcFree: 1, mkcUmrEn: 1, mkcAccessMode10: modeKLM, mkcPd: uint64(a.pd),
 				mkcQpn: anyQP, mkcTranslationsOctwordSize: maxPieces})
@@ -124,7 +117,7 @@ func TestAListOfTinyPiecesIsRefused(t *testing.T) {
 		}
 		w := umrWQE(klm, umrLen|umrStart|umrAccess|umrFree, nil,
 			map[bits]uint64{mkcLr: 1, mkcLw: 1, mkcRr: 1, mkcRw: 1, mkcLen: maxPieces})
-		w.segs[0][0] = 0 // the list is in memory
+		w.segs[0][0] = 0
 		be.PutUint16(w.segs[0][4:], maxPieces)
 		w.segs = append(w.segs[:7], dataSeg(list, a.key(list, 16*maxPieces, a.pd, allRights...), 16*maxPieces))
 		kq.send(w)
@@ -155,7 +148,7 @@ func TestAListOfTinyPiecesIsRefused(t *testing.T) {
 	}
 }
 
-// Frames of an adapter to itself wait in the adapter, and count like those that wait for the cable.
+// They count like frames that wait for the cable.
 func TestFramesToOneselfAreLimited(t *testing.T) {
 	for _, nic := range []NIC{{}, {RateBits: 100e9, Latency: time.Microsecond}} {
 		_, g := newLab(t, 1, nic, nil)
@@ -182,15 +175,12 @@ func TestFramesToOneselfAreLimited(t *testing.T) {
 				t.Fatalf("at %d bit/s %d bytes of frames wait for their own sender", nic.RateBits, n)
 			}
 		}
-		// A port that is behind its line keeps up to maxInFlight of the requests.
 		if n := grown(); n > maxInFlight+32<<20 {
 			t.Errorf("at %d bit/s the frames took %d KiB", nic.RateBits, n>>10)
 		}
 	}
 }
 
-// manyFlows gives the guest flow tables that a frame to itself goes through without a match, and returns what sends
-// such frames.
 func (g *guest) manyFlows() (start func()) {
 	p := g.p
 	p.lock()
@@ -218,8 +208,6 @@ func (g *guest) manyFlows() (start func()) {
 	}
 }
 
-// tinySegments sets the link down and makes a queue of large sends with a maximum segment size of 1, and returns what
-// posts them.
 func (g *guest) tinySegments() (start func()) {
 	sq, dbr := g.alloc(1<<11*64), g.alloc(8)
 	cq, key := g.newCQ(), g.physicalKey()
@@ -240,7 +228,7 @@ func (g *guest) tinySegments() (start func()) {
 		be.PutUint32(w[4:], num<<8|(2+4+2))
 		e := w[16:]
 		e[4] = 0xc0
-		be.PutUint16(e[6:], 1) // maximum segment size
+		be.PutUint16(e[6:], 1)
 		be.PutUint16(e[12:], uint16(len(head)))
 		copy(e[14:], head)
 		copy(e[16+(len(head)-2+15)&^15:], dataSeg(0, key, 65535))
@@ -253,7 +241,6 @@ func (g *guest) tinySegments() (start func()) {
 	}
 }
 
-// A guest's work does not stop the timers of others.
 func TestAGuestsWorkDoesNotStopTheTimersOfOthers(t *testing.T) {
 	for name, make := range map[string]func(*guest) func(){"flow tables": (*guest).manyFlows,
 		"segments of one byte": (*guest).tinySegments} {
@@ -280,7 +267,6 @@ func TestAGuestsWorkDoesNotStopTheTimersOfOthers(t *testing.T) {
 	}
 }
 
-// The index of flows finds what a look at each entry finds.
 func TestTheIndexOfFlowsFindsTheFirstMatch(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	tables := newTables()
@@ -322,7 +308,6 @@ func TestTheIndexOfFlowsFindsTheFirstMatch(t *testing.T) {
 	}
 }
 
-// A long message of the direct path is copied in parts, and arrives whole.
 func TestALongMessageIsCopiedInParts(t *testing.T) {
 	_, g := newLab(t, 2, NIC{}, nil)
 	a, b := g[0], g[1]
@@ -353,8 +338,7 @@ func TestALongMessageIsCopiedInParts(t *testing.T) {
 	}
 }
 
-// A guest whose client does not answer delays only itself: not a peer that sends to it, the timers, or
-// changes of other guests' memory.
+// A silent client delays no peer, timer, or change of other guests' memory.
 func TestASilentClientDelaysOnlyItsGuest(t *testing.T) {
 	var g []*guest
 	frames := make(chan []byte, 1000)
@@ -362,7 +346,7 @@ func TestASilentClientDelaysOnlyItsGuest(t *testing.T) {
 		if [6]byte(f) != mac(1) {
 			return false
 		}
-		frames <- bytes.Clone(f) // as in a lab, a sender does not wait for the receiver
+		frames <- bytes.Clone(f) // as in a lab, senders do not wait for receivers
 		return true
 	})
 	v, a, third := g[0], g[1], g[2]
@@ -426,7 +410,7 @@ func TestASilentClientDelaysOnlyItsGuest(t *testing.T) {
 	third.must(opQueryContext, 0, 0x110, nil)
 	_ = v.p.Status()
 	for _, p := range []*Port{v.p, third.p} {
-		if err := p.mem.Map(-1, 0, 1<<33, pageSize, true); err != nil { // waits for the lock of the table
+		if err := p.mem.Map(-1, 0, 1<<33, pageSize, true); err != nil { // waits for the table's lock
 			t.Error(err)
 		}
 	}
@@ -441,7 +425,7 @@ func TestASilentClientDelaysOnlyItsGuest(t *testing.T) {
 	}
 }
 
-// Requests in flight are copies that the port keeps, so their memory is limited for all queues together.
+// Their memory is limited for all queues together.
 func TestRequestsInFlightAreLimited(t *testing.T) {
 	_, g := newLab(t, 2, NIC{}, func([]byte) bool { return true })
 	a := g[0]
@@ -487,7 +471,6 @@ func TestRequestsInFlightAreLimited(t *testing.T) {
 	}
 }
 
-// A large send that takes several turns arrives whole and in order.
 func TestALargeSendGoesOnWhereItPaused(t *testing.T) {
 	const mss, size, sends = 8, 60000, 4
 	var mu sync.Mutex
@@ -549,7 +532,7 @@ func TestALargeSendGoesOnWhereItPaused(t *testing.T) {
 	}
 }
 
-// A message of which a part is copied may go on by the wire, and then the next one is copied from its beginning.
+// After a part is copied a message may go on by the wire; the next one is copied from its beginning.
 func TestAMessageIsCopiedFromItsBeginning(t *testing.T) {
 	s, g := newLab(t, 2, NIC{}, nil)
 	a, b := g[0], g[1]
@@ -568,7 +551,7 @@ func TestAMessageIsCopiedFromItsBeginning(t *testing.T) {
 	}
 	write(64)
 	a.p.lock()
-	a.p.Queues[q.num].copied = 32 // as in the middle of a long message
+	a.p.Queues[q.num].copied = 32
 	a.p.unlock()
 	s.SetDirect(false)
 	write(65)
@@ -576,7 +559,6 @@ func TestAMessageIsCopiedFromItsBeginning(t *testing.T) {
 	write(66)
 }
 
-// Data that are read by messages do not keep a guest's later messages from being copied.
 func TestMessagesAreCopiedAfterTheClientWasAsked(t *testing.T) {
 	_, g := newLab(t, 2, NIC{}, nil)
 	a := g[0]
@@ -588,7 +570,7 @@ func TestMessagesAreCopiedAfterTheClientWasAsked(t *testing.T) {
 	}
 }
 
-// While a port has locked another one, neither waits for its client, because that would delay the guest of the other.
+// While a port has locked another, neither waits for its client, which would delay the other's guest.
 func TestTwoLockedPortsDoNotAskTheirClients(t *testing.T) {
 	_, g := newLab(t, 2, NIC{}, nil)
 	a, b := g[0].p, g[1].p

@@ -6,16 +6,15 @@ import (
 	"github.com/rackless/rackless/rdma/roce"
 )
 
-// mcast is a queue's membership in a multicast group.
 type mcast struct {
 	GID [16]byte
 	QPN uint32
 }
 
-// maxMembers limits the queues of one group, like max_qp_mcg of a card.
+// maxMembers is for a group, like a card's max_qp_mcg.
 const maxMembers = 240
 
-// attachMcast adds a datagram queue to a group. A member counts as an object of the guest.
+// attachMcast charges a member as an object.
 func attachMcast(p *Port, q *queue, in, _ []byte) status {
 	m := mcast{[16]byte(in[0x10:0x20]), q.Num}
 	switch {
@@ -36,7 +35,6 @@ func detachMcast(p *Port, q *queue, in, _ []byte) status {
 	return ok
 }
 
-// join adds a member to the index, in the order of their numbers.
 func (t *tables) join(m mcast) {
 	list := t.groups[m.GID]
 	at, _ := slices.BinarySearch(list, m.QPN)
@@ -57,7 +55,6 @@ func (t *tables) leave(m mcast) {
 	}
 }
 
-// indexGroups makes the index of restored memberships.
 func (t *tables) indexGroups() {
 	t.groups = map[roce.GID][]uint32{}
 	for m := range t.Mcast {
@@ -65,7 +62,7 @@ func (t *tables) indexGroups() {
 	}
 }
 
-// group returns the members that a packet to a group is for. A queue with block_lb_mc does not get its own packets.
+// group returns the members, without a sender that has block_lb_mc.
 func (p *Port) group(packet *roce.Packet) []uint32 {
 	all := p.groups[packet.Dst]
 	if !p.looped {
@@ -79,8 +76,8 @@ func (p *Port) group(packet *roce.Packet) []uint32 {
 	return slices.Concat(all[:at], all[at+1:])
 }
 
-// joined reports whether queues of this port have joined the group that a frame is for. A card gives them a copy; the
-// host's stack does so by itself.
+// joined reports whether queues here are in a frame's group. A card gives them a copy; the host's stack does so by
+// itself.
 func (p *Port) joined(frame []byte) bool {
 	if len(p.groups) == 0 {
 		return false

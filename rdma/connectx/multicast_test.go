@@ -7,14 +7,12 @@ import (
 	"github.com/rackless/rackless/rdma/roce"
 )
 
-// member adds the queue to a group, or removes it.
 func (q *testQP) member(op uint16, group [16]byte) {
 	q.g.t.Helper()
 	q.g.must(op, q.num, 0x20, func(in []byte) { copy(in[0x10:], group[:]) })
 }
 
-// Members of a group get what is sent to it, also from their own adapter, and a sender that is a member gets it too
-// unless it was created with block_lb_mc.
+// A sender that is a member gets its own packets unless it was created with block_lb_mc.
 func TestMulticastReachesMembersOnTheSendersAdapter(t *testing.T) {
 	group, groupMAC := [16]byte{10: 0xff, 11: 0xff, 12: 239, 15: 1}, [6]byte{0x01, 0, 0x5e, 0, 0, 1}
 	for _, v1 := range []bool{false, true} {

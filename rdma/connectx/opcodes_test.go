@@ -1,6 +1,6 @@
 package connectx
 
-// Opcodes of the commands that tests send (MLX5_CMD_OP_* of linux/mlx5/mlx5_ifc.h).
+// MLX5_CMD_OP_* of linux/mlx5/mlx5_ifc.h.
 const (
 	opTeardownHCA   = 0x103
 	opManagePages   = 0x108

@@ -13,28 +13,25 @@ import (
 	"github.com/rackless/rackless/rdma/roce"
 )
 
-// Messages between adapters of one server are copied, and others cross the wire. A program of random requests, many of
-// them wrong, has the same effects on both paths: completions, memory, states and counters.
+// Random requests, many of them wrong, have the same effects on both paths.
 
 const (
-	pathRegion = 3 * pageSize              // bytes of a guest that its keys cover
-	pathSpace  = 2*pathRegion + 2*pageSize // bytes that a key of all memory can reach by the parts below
+	pathRegion = 3 * pageSize
+	pathSpace  = 2*pathRegion + 2*pageSize // that a key of all memory can reach
 	pathKeys   = 5
 )
 
-// pathKey describes a key. Its pieces name earlier keys of the guest.
 type pathKey struct {
 	mode     uint64
 	off, len uint64
-	rights   []bool // of allRights
-	foreign  bool   // of another protection domain
+	rights   []bool
+	foreign  bool
 	pieces   []pathPart
 }
 
-// flagFence makes a request wait for the reads before it. Without it a request may send what they have not brought yet.
+// flagFence waits for earlier reads. Without it a request may send memory before they fill it.
 const flagFence = 1 << 7
 
-// pathPart is a part of a key's range, or of a list of pieces.
 type pathPart struct {
 	key    int // -1 is no key, -2 data in line
 	off, n uint64
@@ -42,7 +39,7 @@ type pathPart struct {
 
 type pathRequest struct {
 	op       byte
-	flags    byte // of the control segment
+	flags    byte
 	remote   pathPart
 	list     []pathPart
 	swap     [2]uint64
@@ -50,12 +47,11 @@ type pathRequest struct {
 	inlineBy byte
 }
 
-// pathStep is one of: receives posted by a guest, and then requests sent by a guest.
 type pathStep struct {
 	from     int
-	recvs    [][]pathPart // of the other guest
+	recvs    [][]pathPart
 	requests []pathRequest
-	destroy  int // index of a key of the other guest to destroy before, or -1
+	destroy  int // the other guest's key to destroy before, or -1
 }
 
 type pathProgram struct {
@@ -67,7 +63,7 @@ type pathProgram struct {
 	steps   []pathStep
 }
 
-// drawPart draws a part of up to most bytes. Most parts are within the first key, which grants all.
+// drawPart draws mostly parts of the first key, which grants all.
 func drawPart(t *rapid.T, name string, most uint64) pathPart {
 	if rapid.IntRange(0, 9).Draw(t, name+".good") < 8 {
 		n := rapid.OneOf(rapid.Uint64Range(0, 64), rapid.Uint64Range(0, most/4),
@@ -92,7 +88,7 @@ func drawProgram(t *rapid.T) pathProgram {
 			k.mode = rapid.SampledFrom([]uint64{modeMTT, modeMTT, modeKLM, modePhysical}).Draw(t, "mode")
 			k.off = rapid.Uint64Range(0, pathRegion/2).Draw(t, "key.off")
 			k.len = rapid.Uint64Range(0, pathRegion-k.off).Draw(t, "key.len")
-			if j == 0 { // most programs need a key that works
+			if j == 0 {
 				*k = pathKey{mode: modeMTT, len: pathRegion}
 			}
 			for range allRights {
@@ -129,8 +125,7 @@ func drawProgram(t *rapid.T) pathProgram {
 			r := pathRequest{op: rapid.SampledFrom(ops).Draw(t, "op"), flags: flagComplete | flagFence,
 				remote: drawPart(t, "remote", pathRegion), imm: rapid.Uint32().Draw(t, "imm"),
 				inlineBy: rapid.Byte().Draw(t, "inline")}
-			// Without this fence a key is invalidated when the requests before it have been sent, so that time decides
-			// whether one of them fails first.
+			// Without this fence time decides whether a request before fails first.
 			if r.op == wqeLocalInv {
 				r.flags = r.flags&^flagFence | fenceAll<<5
 			}
@@ -158,16 +153,14 @@ func drawProgram(t *rapid.T) pathProgram {
 	return p
 }
 
-// pathWorld is a program's guests.
 type pathWorld struct {
 	t    testing.TB
 	g    []*guest
 	q    [2]*testQP
-	at   [2]uint64 // of the region
+	at   [2]uint64
 	keys [2][pathKeys]uint32
 }
 
-// newPathWorld starts the guests of a lab anew.
 func newPathWorld(t testing.TB, p *pathProgram, g []*guest) *pathWorld {
 	w := &pathWorld{t: t, g: g}
 	for i, g := range g {
@@ -195,7 +188,6 @@ func newPathWorld(t testing.TB, p *pathProgram, g []*guest) *pathWorld {
 	return w
 }
 
-// connect connects the queues, again if they have failed.
 func (w *pathWorld) connect(p *pathProgram) {
 	for i, q := range w.q {
 		flag := func(j int) uint64 {
@@ -212,7 +204,6 @@ func (w *pathWorld) connect(p *pathProgram) {
 	}
 }
 
-// failed reports whether a queue has failed.
 func (w *pathWorld) failed() bool {
 	return w.q[0].state() == roce.Failed || w.q[1].state() == roce.Failed
 }
@@ -264,7 +255,7 @@ func (w *pathWorld) newKey(i int, k *pathKey, pd uint32) uint32 {
 	return n << 8
 }
 
-// key returns a key of a guest, or for -1 one that does not exist.
+// key returns one that does not exist for -1.
 func (w *pathWorld) key(i, j int) uint32 {
 	if j < 0 {
 		return 0x123400
@@ -276,7 +267,6 @@ func (w *pathWorld) seg(i int, p pathPart) []byte {
 	return dataSeg(w.at[i]+p.off, w.key(i, p.key), uint32(p.n))
 }
 
-// run runs a step, and returns all of its effects as text.
 func (w *pathWorld) run(s *pathStep) string {
 	from, to := s.from, 1-s.from
 	if s.destroy >= 0 {
@@ -328,7 +318,6 @@ func (w *pathWorld) run(s *pathStep) string {
 	return w.effects()
 }
 
-// settle waits until both adapters have nothing to do.
 func (w *pathWorld) settle() {
 	for end := time.Now().Add(waitLimit); ; time.Sleep(50 * time.Microsecond) {
 		idle := true
@@ -348,7 +337,7 @@ func (w *pathWorld) settle() {
 	}
 }
 
-// effects returns what a guest can see, without numbers that differ from lab to lab.
+// effects leaves out numbers that differ from lab to lab.
 func (w *pathWorld) effects() string {
 	var b bytes.Buffer
 	for i, g := range w.g {
@@ -388,7 +377,7 @@ func (w *pathWorld) effects() string {
 
 func TestTwoPathsOneBehaviour(t *testing.T) { twoPaths(t, NIC{}) }
 
-// TestE2ETwoPathsOneBehaviour tries programs for minutes, with and without a cable's rate.
+// TestE2ETwoPathsOneBehaviour tries programs for minutes.
 func TestE2ETwoPathsOneBehaviour(t *testing.T) {
 	storey.E2E(t)
 	for begin := time.Now(); time.Since(begin) < 3*time.Minute && !t.Failed(); {
@@ -417,7 +406,6 @@ func twoPaths(t *testing.T, nic NIC) {
 	})
 }
 
-// firstDifference returns the first lines of two texts that differ.
 func firstDifference(a, b string) string {
 	x, y := bytes.Split([]byte(a), []byte("\n")), bytes.Split([]byte(b), []byte("\n"))
 	for i := range min(len(x), len(y)) {

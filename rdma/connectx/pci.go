@@ -7,18 +7,16 @@ import (
 	"github.com/rackless/rackless/rdma/vfiouser"
 )
 
-// Geometry of the function.
 const (
 	barSize = 32 << 20
 	// The driver asks for 1 vector for asynchronous events and one for each CPU; it does not load without MSI-X.
 	vectors   = 32
-	uarBase   = 0x10000 // doorbell pages start at page 16 of the BAR
+	uarBase   = 0x10000 // page 16 of the BAR
 	pageSize  = 4096
-	msixTable = 0x2000 // QEMU emulates the table and pending bits
+	msixTable = 0x2000 // emulated by QEMU
 	msixPBA   = 0x3000
 )
 
-// Offsets in configuration space.
 const (
 	cfgCommand = 0x04
 	cfgBAR0    = 0x10
@@ -29,28 +27,28 @@ const (
 	cfgACS     = 0x100
 )
 
-// model describes a kind of adapter. Firmware versions are from real releases. The minor of 14.1023 is beyond the
-// range of the kernel's quirk for INTx, so the kernel warns at each hotplug.
+// model has real firmware versions. The minor of 14.1023 is beyond the kernel's quirk for INTx, so it warns at each
+// hotplug.
 type model struct {
 	device       uint16
-	major, minor uint32 // of the firmware; the kernel's quirk for INTx masking expects a minor of 99 or less
+	major, minor uint32 // the kernel's quirk for INTx expects a minor of 99 or less
 	sub          uint32
 	psid         string
 	lanes, gen   byte   // of PCIe
 	rate         int64  // of a port, in bits per second
-	hardware     uint16 // id of the chip for tools
+	hardware     uint16 // chip id for tools
 	part, text   string // name and description of the board
-	vpi          bool   // the board supports InfiniBand too, so its firmware has a link type
+	vpi          bool   // with InfiniBand, so the firmware has a link type
 	function     uint16 // device id of virtual functions
 }
 
-// Models returns the names of the models that can be emulated.
+// Models returns the names of all models.
 func Models() []string { return []string{ConnectX4Lx, ConnectX5, ConnectX6, ConnectX7} }
 
-// Rate returns the rate of a model's ports in bits per second, or 0 if the model is unknown.
+// Rate returns bits per second, or 0 for an unknown model.
 func Rate(name string) int64 { return models[name].rate }
 
-// Device ids are from the table of mlx5_core (main.c). Each has one port; a card with two ports is two functions.
+// Device ids are mlx5_core's (main.c). A card with two ports is two functions.
 var models = map[string]model{
 	"":          connectX4Lx,
 	ConnectX4Lx: connectX4Lx,
@@ -67,9 +65,9 @@ var connectX4Lx = model{0x1015, 14, 32, 1010, "MT_2420110034", 8, 3, 25e9, 0x20b
 
 var le, be = binary.LittleEndian, binary.BigEndian
 
-// hardReset performs a power-on or function level reset. The interrupt pin stays 0, since INTx is not supported. BAR
-// 0 has 32 MiB and is prefetchable; behind a root port it needs pref64-reserve at hotplug, or the guest has no space
-// for it. The port's lock is held, unless the port is not in use yet.
+// hardReset does a power-on or function level reset. The interrupt pin stays 0, since INTx is not supported. BAR 0 has
+// 32 MiB and is prefetchable; behind a root port it needs pref64-reserve at hotplug, or the guest has no space for it.
+// The port's lock is held, unless it is not in use yet.
 func (p *Port) hardReset() {
 	p.config, p.configChanged = [4096]byte{}, true
 	c := p.config[:]
@@ -87,7 +85,7 @@ func (p *Port) hardReset() {
 	lanes, gen := uint32(p.model.lanes)<<4, uint32(p.model.gen)
 	le.PutUint32(c[cfgExp+12:], 0x7800|lanes|gen)
 	le.PutUint16(c[cfgExp+18:], uint16(0x1000|lanes|gen))
-	le.PutUint32(c[cfgExp+0x2c:], 1<<(gen+1)-2) // a bit for each generation up to this one
+	le.PutUint32(c[cfgExp+0x2c:], 1<<(gen+1)-2) // a bit for each generation up to this
 	le.PutUint16(c[cfgExp+0x30:], uint16(gen))
 	c[cfgMSIX], c[cfgMSIX+1] = 0x11, cfgPM
 	le.PutUint16(c[cfgMSIX+2:], vectors-1)
@@ -95,8 +93,8 @@ func (p *Port) hardReset() {
 	le.PutUint32(c[cfgMSIX+8:], msixPBA)
 	c[cfgPM] = 1
 	le.PutUint16(c[cfgPM+2:], 3)
-	// These access control services cannot be switched off, so the functions of a card do not reach each other, and
-	// each is an IOMMU group of its own.
+	// These access control services cannot be switched off: functions of a card do not reach each other, and each is an
+	// IOMMU group of its own.
 	le.PutUint32(c[cfgACS:], 1<<16|0xd)
 	if p.icmd = (icmd{}); p.nic.VF == 0 {
 		p.vscReset()
@@ -111,8 +109,7 @@ func (p *Port) hardReset() {
 	p.NICMode = nicDisabled // until a driver sets its command queue
 }
 
-// function is the port as QEMU sees it. The thread of the connection calls its methods, one at a time. They take the
-// port's lock, because the timer and other ports use the port concurrently.
+// function is the port as QEMU sees it. Methods lock it, because the timer and other ports use it.
 type function Port
 
 // Connected implements vfiouser.Device.
@@ -133,8 +130,7 @@ func (f *function) Disconnected() {
 	p.hardReset()
 }
 
-// Reset implements vfiouser.Device. QEMU resets a device when it connects. This must not undo Restore, because a
-// restored guest resumes in the middle of its work, until its first access to the BAR.
+// Reset must not undo Restore when QEMU connects: a restored guest resumes in the middle of its work.
 func (f *function) Reset() {
 	p := (*Port)(f)
 	p.lock()
@@ -147,8 +143,7 @@ func (f *function) Reset() {
 	}
 }
 
-// registers holds the readable state of configuration space and initialization segment, apart from clock and
-// counters.
+// registers is the readable state without clock and counters.
 type registers struct {
 	cmdQHigh, cmdQLow uint32
 	off               bool // all reads return ones
@@ -166,17 +161,17 @@ func (p *Port) registers() registers {
 		p.gone || p.fault == OffTheBus, p.fault.stops(), p.restored, p.configCopy}
 }
 
-// publish makes the current registers visible to reads without the lock. The port's lock is held.
+// publish makes registers visible to reads without the lock. The port's lock is held.
 func (p *Port) publish() {
 	r := p.registers()
 	if old := p.shown.Load(); old == nil || *old != r {
-		shown := r // a copy, so that r need not be on the heap
+		shown := r // so that r need not be on the heap
 		p.shown.Store(&shown)
 	}
 }
 
-// ReadNow implements vfiouser.Device. It does not take the port's lock: the lock's holder may wait for memory of this
-// guest, which QEMU does not access before it has the answer to the guest's own read of a register.
+// ReadNow does not lock the port: the holder may wait for memory of this guest, which QEMU does not access before it
+// has the answer to the guest's read of a register.
 func (f *function) ReadNow(region int, off uint64, b []byte) bool {
 	p := (*Port)(f)
 	r := p.shown.Load()
@@ -187,8 +182,8 @@ func (f *function) ReadNow(region int, off uint64, b []byte) bool {
 			return false
 		}
 		copy(b, r.config[off:])
-		// For a disabled virtual function, a kernel must find nothing here. QEMU needs the whole space, and never
-		// reads the first word alone.
+		// A kernel must not find a disabled virtual function. QEMU needs the whole space, and never reads the first
+		// word alone.
 		if off == 0 && len(b) <= 4 && p.nic.VF > 0 && p.nic.VF > p.nic.Firmware.VFs() {
 			for i := range b {
 				b[i] = 0xff
@@ -198,7 +193,7 @@ func (f *function) ReadNow(region int, off uint64, b []byte) bool {
 	case r.restored:
 		return false
 	}
-	// A read may have any length and offset, so each byte is produced separately.
+	// A read may have any length and offset.
 	for i := range b {
 		switch at := off + uint64(i); {
 		case r.off:
@@ -253,8 +248,8 @@ func (f *function) Write(region int, off uint64, b []byte) {
 	}
 }
 
-// resumed handles the first access of a restored guest. An interrupt that was pending when its template stopped has
-// been lost, so it is raised again, or the driver would wait forever.
+// resumed handles a restored guest's first access. An interrupt that was pending before is lost, so it is raised again,
+// or the driver would wait forever.
 func (p *Port) resumed() {
 	if !p.restored {
 		return
@@ -267,14 +262,13 @@ func (p *Port) resumed() {
 	}
 }
 
-// writable are the bits of configuration space that software can change, apart from the BAR.
+// writable are the bits that software can change, apart from the BAR.
 var writable = map[uint64]byte{cfgCommand: 0x47, cfgCommand + 1: 0x05, 0x0c: 0xff, 0x3c: 0xff,
 	cfgPM + 4: 0x03, cfgPM + 5: 0x01, cfgDevCtl: 0xff, cfgDevCtl + 1: 0x7f, cfgExp + 16: 0xc3, cfgExp + 17: 0x0f,
 	cfgExp + 0x28: 0x1f, cfgExp + 0x29: 0xe4, cfgExp + 0x30: 0x3f, cfgMSIX + 3: 0xc0}
 
-// configWrite changes configuration space. QEMU forwards the guest's writes, except to MSI-X, which QEMU emulates
-// itself. All other bits are read-only, so that a guest cannot turn it into another device. A function level reset
-// must work, because VFIO in the guest uses it before it passes the adapter on.
+// configWrite keeps all bits but writable ones, so that a guest cannot turn it into another device. QEMU emulates MSI-X
+// itself. A function level reset must work, because VFIO in the guest uses it before it passes the adapter on.
 func (p *Port) configWrite(off uint64, b []byte) {
 	p.configChanged = true
 	if off >= vscControl && off < cfgVSC+vscSize && p.nic.VF == 0 {
@@ -290,7 +284,7 @@ func (p *Port) configWrite(off uint64, b []byte) {
 			p.resets++
 			p.hardReset()
 			return
-		// Bits below the size read as zeros, by which software measures the BAR.
+		// Software measures the BAR by bits below the size.
 		case at == cfgBAR0+3:
 			p.config[at] = v & ^byte(barSize>>24-1)
 		case at >= cfgBAR0+4 && at < cfgBAR0+8:
@@ -302,14 +296,13 @@ func (p *Port) configWrite(off uint64, b []byte) {
 	}
 }
 
-// The initialization segment (struct mlx5_init_seg of the kernel's linux/mlx5/device.h) is at the start of the BAR
-// and big-endian. Other offsets read as zeros.
+// struct mlx5_init_seg of linux/mlx5/device.h is at the start of the BAR and big-endian. Other offsets read as zeros.
 const (
 	segCmdQHigh = 0x10
 	segCmdQLow  = 0x14
 	segDoorbell = 0x18
 	segInit     = 0x1fc // bit 31: initializing (the driver waits for 0); bit 30: the driver can reset the firmware
-	segSeverity = 0x238 // in the health buffer; the top bit requests a reset
+	segSeverity = 0x238 // health buffer; the top bit requests a reset
 	segSyndrome = 0x23d
 	segTimer    = 0x1000
 	segCounter  = 0x1010
@@ -317,23 +310,22 @@ const (
 
 const (
 	canReset = 1 << 6
-	nicReset = 7 // in nic_interface: the driver resets the firmware (MLX5_NIC_IFC_SW_RESET)
+	nicReset = 7 // MLX5_NIC_IFC_SW_RESET: the driver resets the firmware
 )
 
-// nicDisabled is the value of nic_interface after a reset (MLX5_NIC_IFC_DISABLED). The poll of health.c sees it, so a
-// driver that did not expect the reset recovers instead of waiting for its commands.
+// nicDisabled is nic_interface after a reset (MLX5_NIC_IFC_DISABLED). health.c polls it, so a driver that did not
+// expect the reset recovers.
 const nicDisabled = 1
 
 const clockHz = 156250000
 
-// ticks returns the clock for time stamps. It converts seconds separately, because the product would overflow after
-// two minutes.
+// ticks converts seconds separately, because the product would overflow after two minutes.
 func (p *Port) ticks() uint64 {
 	d := p.s.now()
 	return uint64(d/time.Second)*clockHz + uint64(d%time.Second)*clockHz/uint64(time.Second)
 }
 
-// initSegment returns a byte of the segment. cmd.c accepts revision 5 of the command interface.
+// initSegment returns a byte. cmd.c accepts revision 5 of the command interface.
 func (p *Port) initSegment(r *registers, at uint64) byte {
 	var w [8]byte
 	switch at &^ 7 {
@@ -351,7 +343,7 @@ func (p *Port) initSegment(r *registers, at uint64) byte {
 		}
 	case segTimer:
 		be.PutUint64(w[:], p.ticks())
-	case segCounter: // the driver assumes that an adapter is dead if this counter stops
+	case segCounter: // the driver takes an adapter for dead if it stops
 		if at == segCounter && !r.stopped {
 			p.beat.Add(1)
 		}
@@ -360,9 +352,8 @@ func (p *Port) initSegment(r *registers, at uint64) byte {
 	return w[at&7]
 }
 
-// initWrite handles a write to the segment. The address of the command queue comes in two halves, the low one last,
-// with nic_interface in bits 8 and 9. A command may run for milliseconds, but the guest's posted write does not wait
-// for it.
+// initWrite gets the address of the command queue in two halves, the low one last, with nic_interface in bits 8 and 9.
+// The guest's posted write does not wait for a command.
 func (p *Port) initWrite(off uint64, b []byte) {
 	if len(b) == 8 && off%8 == 0 {
 		p.initWrite(off, b[:4])

@@ -24,49 +24,48 @@ type Port struct {
 	vfu   *vfiouser.Server
 	mem   *vfiouser.Memory
 
-	// maps is read-locked while the guest's memory is in use, and write-locked while its table changes. Package
-	// vfiouser takes the write lock with no other lock held.
+	// maps is read-locked while the guest's memory is in use, and write-locked while its table changes, with no other
+	// lock held.
 	maps sync.RWMutex
 	// mu guards the fields below, except the atomics. Two ports are locked in the order of their ids (see lockPeer).
 	//
 	// The lock order is outMu, maps for reading, mu, Server.mu, the locks of vfiouser. A thread with mu must not wait
 	// for maps: a writer may wait for a reader that waits for mu.
 	mu sync.Mutex
-	// frozen means that a thread with mu has released it to wait for the client (see ask). Only that thread may use
-	// the fields until it signals thaw.
+	// frozen means that a thread with mu has released it to wait for the client (see ask), and alone uses the fields
+	// until thaw.
 	frozen bool
 	thaw   sync.Cond
-	// visited means that the thread of another port has locked this one, and visiting that this port's thread has
-	// locked another.
+	// visited means locked by another port's thread, visiting that this one's has locked another.
 	visited, visiting bool
-	// private means that the guest has memory without a file for its queues. Its messages then use the wire, because
-	// no other port must wait for its client.
+	// private means queues in memory without a file. Messages then use the wire, because no other port must wait for
+	// the client.
 	private atomic.Bool
 	until   time.Duration // end of the current turn; 0 before its first call of spent
 	tables
 	config [4096]byte
-	// configCopy is a copy of config, valid unless configChanged is set.
+	// configCopy is valid unless configChanged is set.
 	configCopy    *[4096]byte
 	configChanged bool
 	icmd          icmd
 	link          bool
 	gone          bool // Close was called
 	connected     bool
-	restored      bool // Restore was called, and the reset at QEMU's start has not come yet
+	restored      bool // by Restore; the reset at QEMU's start has not come yet
 	fault         Fault
 	faults        int             // number of changes of fault
-	broken        bool            // the link is down because of the fault
-	dark          bool            // for a virtual function: the link of its port is down
+	broken        bool            // the fault takes the link down
+	dark          bool            // virtual function: its port's link is down
 	far           *Port           // port at the other end of the cable; see Join
 	downAt        []time.Duration // times at which the link last went down
 	crashed       string          // the panic that stopped the adapter
 	resets        uint64
-	refused       uint64 // number of claims of another port's address
-	downs         uint64 // number of times the link went down; the guest's own counter restarts with each reset
+	refused       uint64 // claims of another port's address
+	downs         uint64 // times the link went down; the guest's own counter restarts with each reset
 	in, out       []byte
 	outLen        int
 	waiting       map[*queue]time.Duration
-	rxFree        time.Duration // when the wire has delivered all copied messages
+	rxFree        time.Duration // when all copied messages are delivered
 	net           *roce.Port
 	netDirty      bool          // net must be polled
 	netAt         time.Duration // latest time to poll net
@@ -78,37 +77,35 @@ type Port struct {
 	list          []seg // for one call of domain.copy
 	begun         begun
 	src, dst      []seg
-	// verifiedPeerQueue is a queue of the peer known to lead back to this port, for the messages of one batch. Both
-	// ports stay locked during the batch, so they keep their addresses.
+	// verifiedPeerQueue leads back to this port, during a batch: both ports stay locked, so they keep their addresses.
 	verifiedPeerQueue *queue
-	paths             []path // to memory of other devices of the guest
+	paths             []path // to memory of the guest's other devices
 
 	shown atomic.Pointer[registers] // for reads without the lock
 	beat  atomic.Uint32
 
 	wakeAt atomic.Int64 // the earliest deadline
 	timer  *timer
-	lines  atomic.Int32 // number of lines written to the log
+	lines  atomic.Int32 // in the log
 	light  atomic.Bool  // the other end of the cable sees the port
 
-	outMu  sync.Mutex // held while frames are passed to the cable, to keep their order
-	frames []byte     // frames to pass to the cable after unlock, in the form of NIC.Batch
-	spare  []byte     // the previous buffer of frames, for reuse
-	// cable is the number of bytes in frames, in loop, and in batches that the cable has not taken yet.
+	outMu  sync.Mutex // keeps the order of frames to the cable
+	frames []byte     // for the cable after unlock, as NIC.Batch
+	spare  []byte     // for reuse as frames
+	// cable is the bytes in frames, in loop, and in batches that the cable has not taken yet.
 	cable int
-	given atomic.Int64 // bytes that the cable has taken, still counted in cable
+	given atomic.Int64 // bytes taken, still in cable
 	held  bool         // net is on hold, because too much waits
 }
 
-// If more than cableHigh bytes wait for the cable, the port sends nothing until only cableLow are left, for example
-// when a switch accepts no more frames. cableHigh is small because the waiting frames are still sent after a pause.
+// Above cableHigh waiting bytes the port sends nothing until only cableLow are left. cableHigh is small because waiting
+// frames are still sent after a pause.
 const (
 	cableHigh = 64 << 10
 	cableLow  = 32 << 10
 )
 
-// drainedCable counts the bytes that the cable has taken, and resumes a port on hold: at once if here is set, or else
-// by the timer.
+// drainedCable resumes a port on hold: at once if here is set, or else by the timer.
 func (p *Port) drainedCable(here bool) {
 	p.cable -= int(p.given.Swap(0))
 	if !p.resume() {
@@ -123,8 +120,7 @@ func (p *Port) drainedCable(here bool) {
 	p.wakeBy(now)
 }
 
-// queued counts n bytes of a frame that waits for the cable or for the port itself, and puts the port on hold if too
-// much waits.
+// queued puts the port on hold if too much waits.
 func (p *Port) queued(n int) {
 	if p.cable += n; !p.held && p.cable > cableHigh {
 		p.held = true
@@ -132,7 +128,6 @@ func (p *Port) queued(n int) {
 	}
 }
 
-// resume ends the hold of the port if little enough waits, and reports whether it has.
 func (p *Port) resume() bool {
 	if !p.held || p.cable > cableLow {
 		return false
@@ -142,26 +137,23 @@ func (p *Port) resume() bool {
 	return true
 }
 
-// Limits on a guest's allocations.
 const (
-	// Without these limits a guest could use up the memory of the process, which serves all NICs of the lab. A page
-	// address takes 8 bytes here, so maxPages is 128 MiB.
+	// Without limits a guest could use up the memory of the process, which serves all NICs of the lab. At 8 bytes a
+	// page address maxPages is 128 MiB.
 	maxObjects = 1 << 18
 	maxPages   = 1 << 24 // page addresses in all objects
-	// queuePages is charged for a queue itself, with its contexts and one request in flight. maxInFlight limits the
-	// bytes of further requests.
+	// queuePages is charged for a queue with one request in flight. maxInFlight limits the bytes of further requests.
 	queuePages  = 4096 / 8
 	maxInFlight = 64 << 20
 )
 
-// lock locks the port and keeps guest memory in place. With the read lock on maps, slices of guest memory stay valid
-// until unlock, because a client's DMA_UNMAP waits for the write lock.
+// lock keeps guest memory in place: slices stay valid until unlock, because a DMA_UNMAP waits for the write lock on
+// maps.
 func (p *Port) lock() {
 	p.acquire()
 	p.until = 0
 }
 
-// acquire takes the locks of the port, and release releases them.
 func (p *Port) acquire() {
 	p.maps.RLock()
 	p.mu.Lock()
@@ -173,16 +165,15 @@ func (p *Port) release() {
 	p.maps.RUnlock()
 }
 
-// awaitThaw waits until no thread has frozen the port. mu is held before and after, but not meanwhile.
+// awaitThaw releases mu meanwhile.
 func (p *Port) awaitThaw() {
 	for p.frozen {
 		p.thaw.Wait()
 	}
 }
 
-// ask calls f, which waits for the client's answer about its memory, with the port frozen: a slow client must delay
-// only its own guest, so threads that can do without the port find it frozen and go on. While two ports are locked,
-// neither asks.
+// ask calls f, which waits for the client, with the port frozen: a slow client must delay only its own guest, so
+// threads that can do without the port go on. While two ports are locked, neither asks.
 func (p *Port) ask(f func() bool) bool {
 	if p.visited || p.visiting {
 		return false
@@ -197,11 +188,11 @@ func (p *Port) ask(f func() bool) bool {
 	return f()
 }
 
-// maxTurn limits the work for one port in one go, because its lock is awaited by others.
+// maxTurn limits the work for a port, because others await its lock.
 const maxTurn = time.Millisecond
 
-// spent reports whether the current turn, which begins with the first call, has lasted long enough. Work without a
-// small bound asks it after each step, and leaves the rest to the next tick.
+// spent reports whether the turn, which begins with the first call, has lasted long enough. Work without a small bound
+// asks after each step, and leaves the rest to the next tick.
 func (p *Port) spent() bool {
 	now := p.s.now()
 	if p.until == 0 {
@@ -210,8 +201,8 @@ func (p *Port) spent() bool {
 	return now >= p.until
 }
 
-// unlock unlocks the port and sends the queued frames. It calls Frames without the lock, because that may block or
-// call Deliver of another port. If deferred, it also recovers from a panic (see crash).
+// unlock unlocks the port and sends queued frames without the lock, because Frames may block or call Deliver of another
+// port. If deferred, it also recovers from a panic (see crash).
 func (p *Port) unlock() {
 	if v := recover(); v != nil {
 		p.crash(v)
@@ -230,8 +221,8 @@ func (p *Port) unlock() {
 	}
 }
 
-// appendFrame appends a frame to a batch, and nextFrame removes the first one. nextFrame returns nil unless the batch
-// begins with a complete frame.
+// appendFrame appends a frame to a batch, and nextFrame removes the first. It returns nil unless the batch begins with
+// a complete frame.
 func appendFrame(b, frame []byte) []byte {
 	return append(be.AppendUint32(b, uint32(len(frame))), frame...)
 }
@@ -244,13 +235,12 @@ func nextFrame(b []byte) (frame, rest []byte) {
 	return b[4:end:end], b[end:]
 }
 
-// flushTurns limits how many times one call of flushFrames lets the port produce more frames. The caller may be a
-// guest's thread, which must return soon.
+// flushTurns limits how often flushFrames lets the port produce more frames, because the caller may be a guest's
+// thread.
 const flushTurns = 8
 
-// flushFrames passes queued frames to the cable, one goroutine at a time. TryLock keeps their order without waiting:
-// the owner of outMu also sends frames that others queue meanwhile. The two buffers alternate, so nothing is
-// allocated.
+// flushFrames passes queued frames to the cable. TryLock keeps their order without waiting: the owner of outMu also
+// sends frames that others queue. Two buffers alternate, so nothing is allocated.
 func (p *Port) flushFrames() {
 	for p.outMu.TryLock() {
 		for i := 0; ; i++ {
@@ -265,7 +255,7 @@ func (p *Port) flushFrames() {
 			p.given.Add(int64(p.give(batch)))
 		}
 		p.outMu.Unlock()
-		// A goroutine that queued a frame meanwhile found outMu locked and did not send the frame.
+		// A goroutine may have found outMu locked and not sent its frame.
 		p.mu.Lock()
 		n := len(p.frames)
 		p.mu.Unlock()
@@ -275,7 +265,6 @@ func (p *Port) flushFrames() {
 	}
 }
 
-// give passes a batch to the cable, and returns the bytes of its frames.
 func (p *Port) give(batch []byte) (n int) {
 	for f, rest := nextFrame(batch); f != nil; f, rest = nextFrame(rest) {
 		n += len(f)
@@ -292,10 +281,9 @@ func (p *Port) give(batch []byte) (n int) {
 	return n
 }
 
-// lockPeer locks another port in addition to this one. locked is false if the other cannot be entered. kept is false
-// if this port was unlocked meanwhile, so the caller must read its tables again.
-//
-// To avoid a deadlock of two ports that send to each other, it waits for a lower id only with no port locked.
+// lockPeer locks another port. locked is false if that cannot be entered. kept is false if this port was unlocked
+// meanwhile, so the caller must read its tables again. To avoid a deadlock, it waits for a lower id only with no port
+// locked.
 func (p *Port) lockPeer(o *Port) (locked, kept bool) {
 	if !o.maps.TryRLock() {
 		return false, true
@@ -318,7 +306,7 @@ func (p *Port) lockPeer(o *Port) (locked, kept bool) {
 	return true, kept
 }
 
-// maxLines limits a port's lines in the log, so that no guest can fill it.
+// maxLines keeps a guest from filling the log.
 const maxLines = 1000
 
 func (p *Port) logf(format string, args ...any) {
@@ -327,7 +315,6 @@ func (p *Port) logf(format string, args ...any) {
 	}
 }
 
-// tick runs the due send queues and polls net.
 func (p *Port) tick(now time.Duration) {
 	p.lock()
 	defer p.unlock()
@@ -338,7 +325,7 @@ func (p *Port) tick(now time.Duration) {
 			p.runSend(q)
 		}
 		if p.spent() {
-			break // the other queues continue after those that wait for the port
+			break // other queues continue after the waiting ones
 		}
 	}
 	for _, at := range p.waiting {
@@ -355,15 +342,14 @@ func (p *Port) wait(q *queue, at time.Duration) {
 	p.wakeBy(at)
 }
 
-// Deliver passes a frame from the wire to the port. The port keeps no reference to it.
+// Deliver accepts a frame from the wire, and keeps no reference.
 func (p *Port) Deliver(frame []byte) {
 	p.lock()
 	defer p.unlock()
 	p.deliver(p.s.now(), frame)
 }
 
-// DeliverBatch passes frames in the form of NIC.Batch to the port. The port answers at the end, so that one
-// acknowledgement covers many frames.
+// DeliverBatch takes frames as of NIC.Batch. The port answers at the end, so that one acknowledgement covers many.
 func (p *Port) DeliverBatch(frames []byte) {
 	p.lock()
 	defer p.unlock()
@@ -373,8 +359,7 @@ func (p *Port) DeliverBatch(frames []byte) {
 	}
 }
 
-// Receive passes the results of next to the port like DeliverBatch, until next returns nothing. If next panics, the
-// adapter fails, but Receive continues.
+// Receive delivers batches of next until it returns nothing. A panic of next fails the adapter, but Receive continues.
 func (p *Port) Receive(next func() []byte) {
 	for more := true; more; {
 		p.outside(func() {
@@ -405,8 +390,8 @@ func (p *Port) SetLink(up bool) {
 	p.linkChanged(was)
 }
 
-// Close removes the adapter, after which its guest reads all ones. It sets gone to stop accesses, ends the
-// connection, and only then drops the tables, because the connection's thread uses them until vfu.Close returns.
+// Close removes the adapter; its guest then reads all ones. It drops the tables last, because the connection's thread
+// uses them until vfu.Close returns.
 func (p *Port) Close() error {
 	p.acquire()
 	p.gone, p.link = true, false
@@ -424,10 +409,9 @@ func (p *Port) Close() error {
 	return err
 }
 
-// setGID sets row i of the port's address table and makes the port known by this address. It returns false, without
-// changes, if another port of the network has the address: an address belongs to its first port until that port gives
-// it up, or a guest could take over another's messages. The server's map has its own lock, because all ports read it
-// for each message.
+// setGID sets row i of the address table, or returns false: an address belongs to its network's first port until that
+// gives it up, or a guest could take over another's messages. The server's map has its own lock, because all ports read
+// it for each message.
 func (p *Port) setGID(i uint32, g gidEntry) bool {
 	p.s.mu.Lock()
 	defer p.s.mu.Unlock()
@@ -461,8 +445,8 @@ func (p *Port) hasGID(k gidKey, but uint32) bool {
 	return false
 }
 
-// dropState drops the driver's state and the frames waiting for the cable. The old roce.Port is garbage then, because
-// all callers use p.net.
+// dropState drops the driver's state and frames for the cable. The old roce.Port is garbage then, because all callers
+// use p.net.
 func (p *Port) dropState() {
 	p.s.mu.Lock()
 	maps.DeleteFunc(p.s.gids, func(_ gidKey, o *Port) bool { return o == p })
@@ -482,15 +466,13 @@ func (p *Port) dropState() {
 	p.frames, p.loop, p.held = p.frames[:0], nil, false
 }
 
-// never is later than all deadlines.
 const never = time.Duration(math.MaxInt64)
 
 // timer calls a port at its deadlines. It has its own thread, because Go's timers are late by up to a millisecond in an
-// idle program, and wires need microseconds; and each port has one, so that the work for one guest and the waiting for
-// its client delay no other.
+// idle program, and wires need microseconds; and each port has one, so that no guest or client delays others.
 //
-// A deadline is set and read without a lock. wakeBy stores wakeAt, then reads until; sleep stores until, then reads
-// wakeAt. So at least one of them sees the other's value, and no deadline is missed.
+// Deadlines need no lock. wakeBy stores wakeAt, then reads until; sleep stores until, then reads wakeAt. So one of them
+// sees the other's value.
 type timer struct {
 	p      *Port
 	fd     int          // eventfd that ends a sleep
@@ -499,12 +481,12 @@ type timer struct {
 	done   chan struct{}
 }
 
-// newTimer returns a timer, which run starts. Writing to the eventfd never blocks, so a port may wake the timer with
-// its lock held.
+// newTimer returns a timer, which run starts. A write to the eventfd never blocks, so a port may wake it with its lock
+// held.
 func newTimer(p *Port) *timer {
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {
-		fd = -1 // sleep then sleeps in short steps
+		fd = -1 // sleep then takes short steps
 	}
 	t := &timer{p: p, fd: fd, done: make(chan struct{})}
 	t.until.Store(int64(never))
@@ -530,7 +512,7 @@ func (t *timer) run() {
 	// By default the kernel may wake a thread 50 us late, to save power.
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1000, 0, 0, 0)
 	for !t.closed.Load() {
-		t.until.Store(0) // a deadline set during the tick needs no wakeup: sleep reads it
+		t.until.Store(0) // sleep reads a deadline set during the tick
 		if now := t.p.s.now(); t.p.wakeAt.Load() <= int64(now) {
 			t.p.tick(now)
 		}
@@ -541,7 +523,7 @@ func (t *timer) run() {
 func (t *timer) sleep() {
 	until := t.p.wakeAt.Load()
 	t.until.Store(until)
-	// The port may have set an earlier deadline meanwhile.
+	// The port may have set an earlier deadline.
 	d := time.Duration(min(until, t.p.wakeAt.Load())) - t.p.s.now()
 	if d <= 0 {
 		return
@@ -556,7 +538,7 @@ func (t *timer) sleep() {
 	}
 }
 
-// wakeBy requests a call of tick at a time. The port's lock is held.
+// wakeBy requests a tick. The port's lock is held.
 func (p *Port) wakeBy(at time.Duration) {
 	if int64(at) >= p.wakeAt.Load() {
 		return

@@ -2,8 +2,8 @@ package connectx
 
 import "github.com/rackless/rackless/rdma/roce"
 
-// Quality of service: the registers with which the driver's dcbnl (en_dcbnl.c) reads and sets trust, PFC, traffic
-// classes and rates. `dcb`, `mlnx_qos` and `ethtool -a` show them.
+// The driver's dcbnl (en_dcbnl.c) reads and sets trust, PFC, traffic classes and rates by these registers. `dcb`,
+// `mlnx_qos` and `ethtool -a` show them.
 
 // Registers by number (MLX5_REG_*).
 const (
@@ -27,7 +27,7 @@ const (
 	pfccPfcrx      bits = 0x68<<8 | 8
 )
 
-// struct qpts_reg, qtct_reg, qcam_reg, and ets_tcn_config_reg, which qetc_reg contains for each traffic class.
+// struct qpts_reg, qtct_reg, qcam_reg, and ets_tcn_config_reg, which qetc_reg has for each traffic class.
 const (
 	qptsTrustState    bits = 0x3d<<8 | 3
 	qtctPrio          bits = 0x1d<<8 | 3
@@ -50,8 +50,7 @@ const (
 	units100M, units1G  = 3, 4 // of a rate; 0 means no limit
 )
 
-// share is a traffic class's share of the port. It is kept only for the driver to read, because traffic classes take
-// turns (see roce.Port).
+// share is only for the driver to read: classes take turns (see roce.Port).
 type share struct{ Group, Bandwidth uint8 }
 
 func (p *Port) qosReg(reg uint32, write bool, d, o []byte) bool {
@@ -94,7 +93,6 @@ func (p *Port) qosReg(reg uint32, write bool, d, o []byte) bool {
 	return true
 }
 
-// flowControl answers PFCC: pauses of the link, and by priority.
 func (p *Port) flowControl(write bool, d, o []byte) {
 	c := &p.QoS
 	if write {
@@ -118,7 +116,6 @@ func (p *Port) flowControl(write bool, d, o []byte) {
 	p.netDirty = true
 }
 
-// trafficClass answers the part of QETCR for a traffic class.
 func (p *Port) trafficClass(tc int, write bool, d, o []byte) {
 	s, rate := &p.Shares[tc], &p.QoS.MaxRate[tc]
 	if write && etsGroupSet.is(d) {
@@ -141,7 +138,7 @@ func (p *Port) trafficClass(tc int, write bool, d, o []byte) {
 		etsMaxValue: value})
 }
 
-// priority returns the priority of an Ethernet frame: from its DSCP if the port trusts it, else from its tag, or 0.
+// priority reads the DSCP if the port trusts it, else the tag, or returns 0.
 func (p *Port) priority(f []byte) uint8 {
 	kind, ip := ipPacket(f)
 	switch {
@@ -155,7 +152,7 @@ func (p *Port) priority(f []byte) uint8 {
 	return 0
 }
 
-// prioCounters fills in the PPCNT group of a priority. Bytes and frames include RDMA and the guest's stack.
+// prioCounters answers a group of PPCNT. Bytes and frames include RDMA and the guest's stack.
 func (p *Port) prioCounters(prio byte, put func(at int, v uint64)) {
 	t, w := &p.Traffic, &p.net.Counters
 	rx, tx := roce.Traffic(t.PrioRx[prio]), roce.Traffic(t.PrioTx[prio])

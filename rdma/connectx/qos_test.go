@@ -29,7 +29,7 @@ func TestQoSRegisters(t *testing.T) {
 			t.Errorf("PFCC field %#x of a new adapter is %d, want %d", f, got, want)
 		}
 	}
-	// mlx5_set_port_pfc does this to end the pauses of the link.
+	// mlx5_set_port_pfc ends the pauses of the link so.
 	g.register(regPFCC, true, func(d []byte) {
 		putAll(d, map[bits]uint64{pfccPrioMaskTx: 0xff, pfccPrioMaskRx: 0xff, pfccPfctx: 1 << 3, pfccPfcrx: 1 << 3})
 	})
@@ -73,7 +73,6 @@ func TestQoSRegisters(t *testing.T) {
 	}
 }
 
-// TestPriorityOfFrames classifies the same frames by tag and by DSCP.
 func TestPriorityOfFrames(t *testing.T) {
 	_, gs := newLab(t, 1, NIC{}, nil)
 	p := gs[0].p
@@ -95,7 +94,6 @@ func TestPriorityOfFrames(t *testing.T) {
 	}
 }
 
-// TestPauseReachesTheCounters sends the adapter a pause for priority 3.
 func TestPauseReachesTheCounters(t *testing.T) {
 	_, gs := newLab(t, 1, NIC{RateBits: 25e9}, nil)
 	g := gs[0]

@@ -15,7 +15,7 @@ type transition struct {
 	path bool   // takes the address path too
 }
 
-// optional maps bits of opt_param_mask to the fields that they announce (MLX5_QP_OPTPAR_* of linux/mlx5/qp.h).
+// optional has the fields that bits of opt_param_mask announce (MLX5_QP_OPTPAR_* of linux/mlx5/qp.h).
 var optional = map[uint]bits{1: qpcRre, 2: qpcRae, 3: qpcRwe, 5: qpcQKey, 6: qpcMinRnrNak, 8: qpcLogSraMax,
 	9: qpcLogRraMax, 12: qpcRetryCount, 13: qpcRnrRetry, 18: qpcSrqnRmpnXrqn, 19: qpcCqnRcv, 25: qpcCounterSetId}
 
@@ -24,8 +24,8 @@ const (
 	optTimeout = 14
 )
 
-// transitions are the edges of a QP's state diagram (IBTA 10.3.1) by opcode, with the fields that mlx5_ib sends with
-// each. ERR and RST can be reached from every state.
+// transitions are the edges of a QP's states (IBTA 10.3.1) by opcode, with mlx5_ib's fields. ERR and RST can be reached
+// from every state.
 var transitions = map[uint16]transition{
 	0x502: { // RST2INIT_QP
 		from: []roce.State{roce.Reset}, to: roce.Init, take: []bits{qpcSt, qpcPd, qpcCqnSnd, qpcCqnRcv, qpcSrqnRmpnXrqn,
@@ -44,8 +44,7 @@ var transitions = map[uint16]transition{
 	0x50a: {to: roce.Reset},                                             // 2RST_QP
 }
 
-// modifyQP returns the handler of a transition. The driver checks the order of states itself, so only a misbehaving
-// guest gets badQPState.
+// modifyQP gives badQPState only to a misbehaving guest: the driver checks the order.
 func modifyQP(op uint16) handler {
 	t := transitions[op]
 	return func(p *Port, in, _ []byte, id uint32) status {
@@ -64,8 +63,8 @@ func modifyQP(op uint16) handler {
 	}
 }
 
-// takeQPC copies the fields of a transition into the QPC. The stored QPC always has all fields, so that QUERY_QP,
-// Save and setAttr find them. A transition sends zeros in other fields, which must not overwrite earlier values.
+// takeQPC stores only a transition's fields, because it sends zeros in others. QUERY_QP, Save and setAttr need all
+// fields.
 func (p *Port) takeQPC(q *queue, t *transition, mask uint32, x []byte) {
 	for _, f := range t.take {
 		f.put(q.Ctx, f.get(x))
@@ -76,7 +75,7 @@ func (p *Port) takeQPC(q *queue, t *transition, mask uint32, x []byte) {
 		}
 	}
 	at := q.Ctx[qpcPath:]
-	// The timeout is the sender's. It comes with RTR2RTS, separately from the path of INIT2RTR.
+	// The sender's timeout comes with RTR2RTS, separately from the path of INIT2RTR.
 	switch old := adsAckTimeout.get(at); {
 	case t.path || mask>>optPath&1 != 0:
 		copy(at[:adsSize], x[qpcPath:])
@@ -105,9 +104,8 @@ const (
 	adsGID  = 0x10
 )
 
-// setAttr derives the transport's attributes from the QPC, also when a row of the table of GIDs changes, because the
-// path contains the row's address. MTU is a code from 1, 256 bytes, to 5, 4096 bytes. Other codes count as the
-// nearest of these, so that no length is 0.
+// setAttr derives the transport's attributes, also when a row of the GIDs changes. MTU is a code from 1, 256 bytes, to
+// 5, 4096 bytes. Others count as the nearest, so that no length is 0.
 func (p *Port) setAttr(q *queue) {
 	x, a := q.Ctx, q.Ctx[qpcPath:]
 	var mac [6]byte
@@ -132,8 +130,8 @@ func (p *Port) setAttr(q *queue) {
 	}
 }
 
-// setState moves a QP to a state, with all consequences. Requests posted in RTR rang before they could run, so the
-// queue is examined again in RTS.
+// setState moves a QP with all consequences. Requests posted in RTR rang before they could run, so RTS examines the
+// queue again.
 func (p *Port) setState(q *queue, to roce.State) {
 	q.State = to
 	qpcState.put(q.Ctx, uint64(to))
@@ -151,16 +149,16 @@ func (p *Port) setState(q *queue, to roce.State) {
 		}
 	case roce.ReadyToSend:
 		q.rang = p.s.now()
-		p.wait(q, q.rang) // for requests that were posted before
+		p.wait(q, q.rang) // for requests posted before
 	}
 }
 
-// flushBatch limits the requests that one flush completes, because a guest may post more while it runs.
+// flushBatch limits a flush, because a guest may post more while it runs.
 const flushBatch = 1 << 10
 
-// flush completes all posted requests of a failed QP. The driver may post receives later without a doorbell, so the
-// queue is examined again until it is reset, after pauses that double from 1 ms to maxIdle. The times are multiples
-// of the pause, so that all failed queues are examined together.
+// flush completes the requests of a failed QP. The driver may post receives later without a doorbell, so the queue is
+// examined again until it is reset, after pauses that double from 1 ms to maxIdle, at multiples of the pause, so that
+// all failed queues are examined together.
 func (p *Port) flush(q *queue) {
 	did := false
 	var wr roce.RecvWR
@@ -188,10 +186,9 @@ func (p *Port) flush(q *queue) {
 	p.wait(q, p.s.now().Truncate(q.idle)+q.idle)
 }
 
-// maxIdle is the longest pause before a failed queue is flushed again.
 const maxIdle = 256 * time.Millisecond
 
-// queryQP answers QUERY_QP. Packet numbers of QPs on the direct path do not change, because there are no packets.
+// queryQP shows no change of packet numbers on the direct path.
 func queryQP(p *Port, _, out []byte, id uint32) status {
 	q := p.Queues[id]
 	if q == nil || q.Kind != queueQP {
@@ -210,7 +207,6 @@ func queryQP(p *Port, _, out []byte, id uint32) status {
 	return ok
 }
 
-// counters returns the counter set of a QP, or a dummy set.
 func (p *Port) counters(q *queue) *roce.Counters {
 	if c := p.Counters[q.Counter]; c != nil {
 		return c

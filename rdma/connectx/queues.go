@@ -34,17 +34,16 @@ const (
 	wqError = 3
 )
 
-// queue is a QP, or one half of one: the driver's Ethernet queues are only an SQ or an RQ, and an SRQ has only
-// receives. All numbers are unique, because doorbells and CQEs identify queues only by number.
+// queue is a QP, or one half of one: the driver's Ethernet queues are an SQ or an RQ, and an SRQ has only receives.
+// Numbers are unique, because doorbells and CQEs have nothing else.
 //
-// Exported fields are saved. SI and RI are free-running 16-bit counters, compared by difference. SI counts blocks of
-// 64 bytes and RI whole WQEs, as in the doorbell record (DBR): its first word is the guest's counter of receives, its
-// second that of sends.
+// Exported fields are saved. SI and RI are free-running 16-bit counters. SI counts blocks of 64 bytes and RI whole
+// WQEs, as in the doorbell record (DBR): its first word is the guest's counter of receives, its second that of sends.
 type queue struct {
 	Num      uint32
 	Kind     uint8
 	Service  uint8
-	State    roce.State // for RQs and SQs: 0, 1 and 3
+	State    roce.State // RQs and SQs: 0, 1 and 3
 	PD       uint32
 	User     uint32 // user_index, by which libmlx5 finds its queue
 	SendCQ   uint32
@@ -53,33 +52,33 @@ type queue struct {
 	SRQ      uint32
 	SendLog  uint8 // log of the number of 64-byte blocks
 	NoSend   bool
-	SendOff  uint64 // offset of the send queue in the ring
+	SendOff  uint64 // offset of the sends in the ring
 	RecvLog  uint8
 	NoRecv   bool
 	StepLog  uint8 // log of the size of a receive WQE
 	Linked   bool  // receives are a linked list
 	Head     uint32
-	SI, RI   uint16 // next to send and to receive
+	SI, RI   uint16 // next
 	DBR      uint64
 	Counter  uint32
-	Limit    uint16 // of a shared queue, for its event
+	Limit    uint16 // of a shared queue's event
 	Ctx      []byte
 	Ring     ring
 	KeepVLAN bool
 
 	rang time.Duration // time of the last doorbell
 	due  time.Duration // when the wire will have carried the message at the head; 0 if not booked
-	// copied is the number of bytes of the message at the head that the direct path has copied.
+	// copied is the bytes of the message at the head that the direct path has copied.
 	copied uint64
-	frame  int           // number of frames of the request at the head that an Ethernet queue has sent
-	idle   time.Duration // pause before the next flush of a failed queue
+	frame  int           // frames sent of the Ethernet request at the head
+	idle   time.Duration // before the next flush of a failed queue
 	attr   roce.Attr     // derived from Ctx by setAttr
 	wire   *wireQP
-	shared roce.Memory // XRC: of the last shared queue, kept since each conversion to an interface allocates
+	shared roce.Memory // XRC: the last shared queue, kept since each conversion to an interface allocates
 }
 
-// bounded reports whether the sizes of a queue are within the card's limits. A receive WQE holds at least a data
-// segment, preceded by another segment in a linked queue, and nextRecv reads them without further checks.
+// bounded checks sizes. A receive WQE holds at least a data segment, after another one in a linked queue, and nextRecv
+// reads them without checks.
 func (q *queue) bounded() bool {
 	if q.RecvLog > maxQueueLog || q.SendLog > maxQueueLog || q.StepLog > maxStepLog {
 		return false
@@ -91,8 +90,7 @@ func (q *queue) bounded() bool {
 	return q.NoRecv || q.StepLog >= least
 }
 
-// shape sets and checks the layout of a queue's ring: receives first, then sends. The limits keep a ring below 1 GiB,
-// and shifts within their words.
+// shape keeps a ring (receives first, then sends) below 1 GiB, and shifts within their words.
 func (p *Port) shape(q *queue, pas []byte, logPage, pageOff uint64) status {
 	size := uint64(0)
 	if !q.NoRecv {
@@ -127,8 +125,7 @@ func (p *Port) addQueue(q *queue, out []byte) status {
 	return ok
 }
 
-// destroyQueue destroys a queue of any kind. Messages in flight end without completions; the driver has flushed the
-// QP, or wants none.
+// destroyQueue ends messages in flight without completions, because the driver has flushed the QP, or wants none.
 func destroyQueue(p *Port, q *queue, _, _ []byte) status {
 	if q.wire != nil {
 		p.net.Remove(q.wire.qp)
@@ -140,8 +137,8 @@ func destroyQueue(p *Port, q *queue, _, _ []byte) status {
 	return ok
 }
 
-// Stored sizes in bytes of struct qpc, of the contexts of RQs, SQs and RMPs, of struct xrc_srqc and of struct cqc.
-// Restore checks them, because a saved context is indexed without further checks.
+// Bytes of struct qpc, of the contexts of RQs, SQs and RMPs, of struct xrc_srqc and of struct cqc. Restore checks them,
+// because a saved context is indexed without checks.
 const (
 	qpcSize  = 0xe8
 	wqcSize  = 0xf0
@@ -149,16 +146,15 @@ const (
 	cqcSize  = 0x40
 )
 
-// Limits of a queue as powers of two: its entries (blocks of 64 bytes for sends), the size of a receive, and the
-// entries of a CQ or EQ.
+// Limits as powers of two: entries (blocks of 64 bytes for sends), the size of a receive, and the entries of a CQ or
+// EQ.
 const (
 	maxQueueLog = 15
 	maxStepLog  = 12
 	maxEventLog = 22
 )
 
-// createQP creates a QP in state Reset. Most of the context comes again with the transitions. Raw packet QPs are
-// refused, because mlx5_ib builds them from an RQ and an SQ.
+// createQP starts in Reset. Most of the context comes again with the transitions.
 func createQP(p *Port, in, out []byte, _ uint32) status {
 	x := in[0x18 : 0x18+qpcSize]
 	q := &queue{Kind: queueQP, Service: uint8(qpcSt.get(x)), PD: qpcPd.get32(x), User: qpcUserIndex.get32(x),
@@ -167,7 +163,7 @@ func createQP(p *Port, in, out []byte, _ uint32) status {
 		RecvLog: uint8(qpcLogRqSize.get(x)), StepLog: uint8(qpcLogRqStride.get(x)) + 4, DBR: qpcDbrAddr.get(x),
 		Counter: qpcCounterSetId.get32(x), Ctx: append([]byte(nil), x...)}
 	q.NoRecv = q.Receives != receivesOwn
-	// Raw packets use an RQ and an SQ. A service without a transport here would fail silently.
+	// mlx5_ib builds raw packet QPs from an RQ and an SQ. A service without a transport would fail silently.
 	if _, has := services[q.Service]; !has && q.Service != serviceUMR {
 		return badParam
 	}
@@ -177,7 +173,7 @@ func createQP(p *Port, in, out []byte, _ uint32) status {
 	return p.addQueue(q, out)
 }
 
-// createWQ creates an RQ, SQ or RMP. Their contexts hold a struct wq in the same place.
+// createWQ creates an RQ, SQ or RMP, with their struct wq in the same place.
 func createWQ(kind uint8) handler {
 	return func(p *Port, in, out []byte, _ uint32) status {
 		x := in[0x20:]
@@ -191,7 +187,7 @@ func createWQ(kind uint8) handler {
 		case queueRQ:
 			q.RecvCQ, q.User, q.Counter = rqcCqn.get32(x), rqcUserIndex.get32(x), rqcCounterSetId.get32(x)
 			q.KeepVLAN = rqcVsd.is(x)
-		// An RMP is ready at once, without a change of its state.
+		// An RMP is ready at once.
 		case queueRMP:
 			q.State = wqReady
 		}
@@ -205,7 +201,7 @@ func createWQ(kind uint8) handler {
 	}
 }
 
-// createXSRQ creates an XRC SRQ. Its WQEs are always a linked list.
+// createXSRQ creates an XRC SRQ, which is always a linked list.
 func createXSRQ(p *Port, in, out []byte, _ uint32) status {
 	x := in[0x10:]
 	q := &queue{Kind: queueSRQ, State: wqReady, PD: xsrqPd.get32(x), RecvCQ: xsrqCqn.get32(x),
@@ -219,15 +215,14 @@ func createXSRQ(p *Port, in, out []byte, _ uint32) status {
 	return p.addQueue(q, out)
 }
 
-// modifyWQ changes the state of an RQ or SQ. The driver moves its queues from Reset to Ready and back. In Reset, the
-// counters restart at 0, like the driver's.
+// modifyWQ moves an RQ or SQ. In Reset, the counters restart at 0, like the driver's.
 func modifyWQ(kind uint8) handler {
 	return func(p *Port, in, _ []byte, id uint32) status {
 		q := p.Queues[id]
 		if q == nil || q.Kind != kind {
 			return badResource
 		}
-		to := roce.State(sqcState.get(in[0x20:])) // rqc has it in the same place
+		to := roce.State(sqcState.get(in[0x20:])) // as in rqc
 		if to == wqReset {
 			q.SI, q.RI, q.frame = 0, 0, 0
 			delete(p.waiting, q)
@@ -238,7 +233,7 @@ func modifyWQ(kind uint8) handler {
 	}
 }
 
-// queryWQ returns the context of an RQ, SQ, RMP or SRQ, with the level of a shared queue, which an event sets to 0.
+// queryWQ returns also the level of a shared queue, which an event sets to 0.
 func queryWQ(kind uint8) handler {
 	return func(p *Port, _, out []byte, id uint32) status {
 		q := p.Queues[id]
@@ -259,13 +254,12 @@ func queryWQ(kind uint8) handler {
 	}
 }
 
-// armLimit sets the level of a shared queue below which the driver wants an event.
 func armLimit(p *Port, q *queue, in, _ []byte) status {
 	q.Limit = be.Uint16(in[14:])
 	return ok
 }
 
-// modifyRMP sets the level of a shared queue, which is all that mlx5_ib changes.
+// modifyRMP sets only the level, like mlx5_ib.
 func modifyRMP(_ *Port, q *queue, in, _ []byte) status {
 	if q.Kind != queueRMP {
 		return badResource
@@ -276,8 +270,8 @@ func modifyRMP(_ *Port, q *queue, in, _ []byte) status {
 	return ok
 }
 
-// posted returns the number of waiting receives. A number above the queue's size counts as 0: the guest may write any
-// value, and up to 65535 old WQEs would be taken for new ones.
+// posted returns 0 for more than the queue's size: the guest may write any value, and up to 65535 old WQEs would be
+// taken for new ones.
 func (p *Port) posted(q *queue) uint16 {
 	end, has := p.mem.Load32(q.DBR)
 	n := uint16(end) - q.RI
@@ -287,8 +281,8 @@ func (p *Port) posted(q *queue) uint16 {
 	return n
 }
 
-// receives returns the queue for a QP's receives. It returns nil if the QP has none, or names a queue that is gone or
-// of another kind. srq is the shared queue that a message of XRC names.
+// receives returns the queue for a QP's receives, or nil if it has none, or names one that is gone or of another kind.
+// srq is the shared queue of a message of XRC.
 func (p *Port) receives(q *queue, srq uint32) *queue {
 	if q.Kind != queueQP || q.Receives == receivesOwn {
 		return q
@@ -303,13 +297,12 @@ func (p *Port) receives(q *queue, srq uint32) *queue {
 	return s
 }
 
-// maxRecvSegs limits the list of a receive. The largest WQE holds this many segments.
+// maxRecvSegs is the number of segments in the largest WQE.
 const maxRecvSegs = 64
 
-// nextRecv takes the next posted receive, with the index for its completion as ID. A WQE is a list of data segments,
-// each with length, key and address. In a linked queue its first segment has the index of the next WQE in bytes 2 and
-// 3, and the completion carries the index of the WQE, which the driver puts back into its list. Indices are masked
-// before use, so that a guest's list cannot lead outside.
+// nextRecv takes the next receive, with its index as ID. A WQE is a list of length, key and address. In a linked queue
+// its first segment has the index of the next WQE in bytes 2 and 3, and the driver puts the completion's index back
+// into its list. Indices are masked, so that a guest's list cannot lead outside.
 //
 // A posted receive rings no doorbell. A caller that finds none must try again, on the wire by the sender's RNR timer.
 func (p *Port) nextRecv(q *queue, wr *roce.RecvWR) bool {
@@ -348,8 +341,7 @@ func (p *Port) nextRecv(q *queue, wr *roce.RecvWR) bool {
 	return true
 }
 
-// belowLimit raises the event of a shared queue that runs low, once, until the driver arms it with a new level
-// (ARM_RQ).
+// belowLimit raises the event of a shared queue that runs low once, until the driver arms it again (ARM_RQ).
 func (p *Port) belowLimit(s *queue) {
 	if s.Limit > 0 && p.posted(s) < s.Limit {
 		s.Limit = 0
@@ -357,7 +349,7 @@ func (p *Port) belowLimit(s *queue) {
 	}
 }
 
-// Opcodes of send WQEs (enum of linux/mlx5/device.h).
+// Opcodes of send WQEs (linux/mlx5/device.h).
 const (
 	wqeNop       = 0x00
 	wqeSendInv   = 0x01
@@ -377,27 +369,26 @@ const (
 	flagSolicit  = 0x02
 )
 
-// Fences of a send WQE, in the top three bits of its flags (MLX5_FENCE_MODE_*). The small one orders the request with
-// changes of keys before it, as all requests are here.
+// MLX5_FENCE_MODE_*, in the top three bits of a send WQE's flags. The small one orders a request with earlier changes
+// of keys, as all are here.
 const (
 	fenceReads         = 2
 	fenceAll           = 3
 	fenceReadsAndSmall = 4
 )
 
-// operations maps the opcodes of a QP. Other opcodes are refused, because completing work that was not done would
-// mislead the driver.
+// operations has the opcodes of a QP. Others are refused, because completing work that was not done would mislead the
+// driver.
 var operations = map[byte]roce.WROp{wqeNop: roce.WRNop, wqeSendInv: roce.WRSendInv, wqeWrite: roce.WRWrite,
 	wqeWriteImm: roce.WRWriteImm, wqeSend: roce.WRSend, wqeSendImm: roce.WRSendImm, wqeRead: roce.WRRead,
 	wqeCmpSwap: roce.WRCmpSwap, wqeFetchAdd: roce.WRFetchAdd, wqeLocalInv: roce.WRLocalInv, wqeUMR: roce.WRUpdate}
 
-// maxWQE is the size of the largest WQE: 63 units of 16 bytes, in blocks of 64. It is also max_wqe_sz_sq.
+// maxWQE is the largest WQE: 63 units of 16 bytes, in blocks of 64. It is also max_wqe_sz_sq.
 const maxWQE = 1024
 
-// nextWQE reads the WQE at the head of a send queue and returns its bytes and its number of blocks, without consuming
-// it. The WQE may wrap around the end of the queue, and is cut to the posted blocks. It is a copy, so that a guest
-// cannot change a value after its check. If more blocks are posted than the queue has, the doorbell record is wrong,
-// and nextWQE returns nothing. The bytes are valid until the next call, or until the lock is released.
+// nextWQE copies the WQE at the head, so that a guest cannot change a value after its check. It may wrap around, and is
+// cut to the posted blocks. If more are posted than the queue has, the doorbell record is wrong, and ok is false. The
+// bytes are valid until the next call, or until the lock is released.
 func (p *Port) nextWQE(q *queue) (w []byte, blocks uint16, ok bool) {
 	b := &p.wqe
 	if q.NoSend || q.DBR == 0 {
@@ -425,11 +416,10 @@ func (p *Port) nextWQE(q *queue) (w []byte, blocks uint16, ok bool) {
 	return b[:max(ctrlSize, min(16*units, 64*int(blocks)))], blocks, true
 }
 
-// sendID returns the ID for the completion of a send request, from the first word of its control segment.
 func sendID(w []byte) uint64 { return uint64(be.Uint32(w) & 0xffffff) } // index and opcode
 
-// parse parses a WQE of a QP, and sets wr.Fail if it is wrong. After the control segment come the address (for
-// datagrams), the remote address, atomic operands and data. wr and its lists are reused between calls.
+// parse sets wr.Fail for a wrong WQE. After the control segment come the address (for datagrams), the remote address,
+// atomic operands and data. wr and its lists are reused.
 func (p *Port) parse(q *queue, w []byte, wr *sendWR) {
 	op := w[3]
 	*wr = sendWR{ID: sendID(w), Signaled: w[11]&flagComplete != 0, Solicited: w[11]&flagSolicit != 0,
@@ -483,9 +473,8 @@ func (p *Port) parse(q *queue, w []byte, wr *sendWR) {
 
 func (q *queue) datagrams() bool { return q.Service == serviceUD || q.Service == serviceGSI }
 
-// parseAV reads the address of a datagram (struct mlx5_av), and returns the rest, or nil if it is too short. The top
-// bit of byte 8 marks an address of 48 bytes, the only form for RoCE. Its row of the table of GIDs determines the
-// source.
+// parseAV reads struct mlx5_av, and returns the rest, or nil if it is too short. The top bit of byte 8 marks 48 bytes,
+// the only form for RoCE. Its row of the GIDs is the source.
 func (p *Port) parseAV(q *queue, w []byte, wr *sendWR) []byte {
 	if len(w) < avSize || w[8]&0x80 == 0 {
 		return nil
@@ -501,15 +490,14 @@ func (p *Port) parseAV(q *queue, w []byte, wr *sendWR) []byte {
 	return w[avSize:]
 }
 
-// path returns a path with the source from a row of the address table.
 func (p *Port) path(index uint32, mac [6]byte, to roce.GID) roce.Path {
 	g, has := p.GIDs[index]
 	return roce.Path{SrcMAC: g.MAC, DstMAC: mac, Src: g.GID, Dst: to, V1: has && g.Version == 0, Tagged: g.Tagged,
 		VLAN: g.VLAN}
 }
 
-// parseData reads data segments: pieces of memory, or inline data, in any order. A length with its top bit set marks
-// inline data, padded to 16 bytes. Lengths are checked against the WQE here, keys at their use.
+// parseData reads memory and inline data, marked by a length with its top bit and padded to 16 bytes, in any order.
+// Lengths are checked against the WQE here, keys at their use.
 func parseData(w []byte, wr *sendWR) roce.Status {
 	for len(w) >= 16 {
 		n := be.Uint32(w)

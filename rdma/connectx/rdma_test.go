@@ -22,7 +22,6 @@ func fill(b []byte, seed uint64) {
 	}
 }
 
-// verbs runs each operation between two guests, checks its effect, and returns the counters of both ports.
 func verbs(t *testing.T, direct bool, nic NIC, cut func([]byte) bool) [2][2]tally {
 	s, g := newLab(t, 2, nic, cut)
 	s.SetDirect(direct)
@@ -79,7 +78,6 @@ func verbs(t *testing.T, direct bool, nic NIC, cut func([]byte) bool) [2][2]tall
 	if le.Uint64(mb) != 7 || le.Uint64(ma) != 42 {
 		t.Fatalf("compare and swap: %d there, %d here", le.Uint64(mb), le.Uint64(ma))
 	}
-	// Inline data, and many requests with one doorbell.
 	inline := append(be.AppendUint32(nil, 1<<31|8), "rackless\x00\x00\x00\x00"...)
 	qa.send(testWQE{op: wqeWrite, segs: [][]byte{remoteSeg(b, kb), inline}},
 		testWQE{op: wqeNop}, testWQE{op: wqeWrite, segs: [][]byte{remoteSeg(b+8, kb), inline}})
@@ -102,7 +100,7 @@ func TestVerbsBetweenTwoAdapters(t *testing.T) {
 	for name, nic := range map[string]NIC{"unpaced": {}, "at 25 Gb/s": {RateBits: 25e9, Latency: time.Microsecond}} {
 		t.Run(name, func(t *testing.T) {
 			direct, wire := verbs(t, true, nic, nil), verbs(t, false, nic, nil)
-			// The driver's counters are equal, except for acknowledgements, which the wire may combine.
+			// Equal except for acknowledgements, which the wire may combine.
 			for i := range direct {
 				d, w := direct[i][1-i], wire[i][1-i]
 				if d != w {
@@ -118,14 +116,14 @@ func TestVerbsOverALossyWire(t *testing.T) {
 	verbs(t, false, NIC{}, func([]byte) bool { n++; return n%11 == 0 })
 }
 
-// Both paths end every wrong request with the same status, and leave both QPs in the same states.
+// Both paths end wrong requests alike.
 func TestErrors(t *testing.T) {
 	const size = 4096
 	for _, c := range []struct {
 		name   string
 		status roce.Status
 		wqe    func(a, b *guest, at, to uint64) testWQE
-		peer   roce.State // state of the peer's QP afterwards
+		peer   roce.State
 		change map[bits]uint64
 	}{
 		{"a remote key that does not exist", roce.RemoteDenied, func(a, b *guest, at, to uint64) testWQE {
@@ -181,7 +179,6 @@ func TestErrors(t *testing.T) {
 				if got := roce.Status(e[55]); e[63]>>4 != cqeReqError || got != c.status {
 					t.Fatalf("completion %x, want an error of status %#x", e, c.status)
 				}
-				// The second request and the receive are flushed.
 				for range 2 {
 					if e := qa.cq.wait(); roce.Status(e[55]) != roce.Flushed {
 						t.Fatalf("completion %x, want flushed", e)
@@ -193,7 +190,6 @@ func TestErrors(t *testing.T) {
 				if st := qb.state(); st != c.peer {
 					t.Errorf("the peer's QP is in state %d, want %d", st, c.peer)
 				}
-				// A QP that was reset can be used again.
 				g[0].must(op2Rst, qa.num, 16, nil)
 				if st := qa.state(); st != roce.Reset {
 					t.Errorf("state %d after a reset", st)
@@ -250,7 +246,6 @@ func testDatagram(t *testing.T, vlan uint16) {
 	}
 }
 
-// The wire carries no more than its rate, on either path.
 func TestPacing(t *testing.T) {
 	for _, direct := range []bool{true, false} {
 		s, g := newLab(t, 2, NIC{RateBits: 1e9}, nil)
@@ -277,11 +272,10 @@ func TestPacing(t *testing.T) {
 	}
 }
 
-// A message takes as long as the paths to the memory of GPUs at both ends need, on either path, and no longer than its
-// port needs for memory of the guest.
+// A message takes as long as the paths at both ends, and no longer than its port for memory of the guest.
 func TestPathsToMemoryHaveRates(t *testing.T) {
 	const n, slow, port = 1 << 20, 1e9, 20e9
-	const far = guestMemory / 2 // here the memory of a GPU begins
+	const far = guestMemory / 2 // a GPU's memory
 	rate := func(addr uint64) int64 {
 		if addr >= far {
 			return slow
@@ -340,7 +334,7 @@ func TestPathsToMemoryHaveRates(t *testing.T) {
 				fastest = min(fastest, time.Since(start))
 			}
 			if tt.op == wqeRead && tt.a == vram[0] && !direct {
-				least -= least / 3 // the answer to the last request is not delayed
+				least -= least / 3 // the last answer is not delayed
 			}
 			if tt.slow && (fastest < least-catchUp || fastest > 10*least) || !tt.slow && fastest > least {
 				t.Errorf("direct %v, %s: 3 MiB took %v, and %v at the rate of the path", direct, name, fastest, least)
@@ -349,7 +343,6 @@ func TestPathsToMemoryHaveRates(t *testing.T) {
 	}
 }
 
-// A SEND without a posted receive is booked once, by the wire, and not by the direct path before.
 func TestRefusedMessageIsPacedOnce(t *testing.T) {
 	_, g := newLab(t, 2, NIC{RateBits: 1e5}, nil)
 	qa, _ := pair(g[0], g[1], serviceRC, map[bits]uint64{qpcRnrRetry: 7, qpcMinRnrNak: 0})
@@ -405,7 +398,6 @@ func TestLinkAndFaults(t *testing.T) {
 		t.Errorf("read %x off the bus", b)
 	}
 	g[0].p.SetFault(Healthy)
-	// A function level reset clears all state.
 	g[0].f.Write(7, cfgDevCtl, []byte{0, 0x80})
 	g[0].p.lock()
 	defer g[0].p.unlock()
@@ -426,7 +418,6 @@ func TestPortsOfAnotherNetworkAreNotReachedDirectly(t *testing.T) {
 	}
 }
 
-// A state fits adapters of the same shape with another MAC.
 func TestShape(t *testing.T) {
 	if a := Shape(ConnectX4Lx); a != Shape(ConnectX4Lx) || a == Shape(ConnectX5) || len(a) != 16 {
 		t.Errorf("shape %q, of a ConnectX-5 %q", a, Shape(ConnectX5))
@@ -453,7 +444,7 @@ func TestSaveAndRestore(t *testing.T) {
 		if err := g.p.Restore(state); err != nil {
 			t.Fatal(err)
 		}
-		g.f.Reset() // QEMU does this when it starts
+		g.f.Reset() // as when QEMU starts
 		if err := g.p.Restore(state[:len(state)/2]); err == nil {
 			t.Error("half a state was taken")
 		}
@@ -478,7 +469,6 @@ func statusOf(e []byte) roce.Status {
 	return roce.OK
 }
 
-// umrWQE returns a request that changes a memory key: control segment, context, and an inline list.
 func umrWQE(key uint32, mask uint64, list []uint64, set map[bits]uint64) testWQE {
 	b := make([]byte, 48+64)
 	b[0] = umrInline
@@ -505,7 +495,6 @@ func (g *guest) freeKey(mode uint64) uint32 {
 
 const umrAll = umrLen | umrPage | umrStart | umrRInval | umrKey | umrQPN | umrAccess | umrFree
 
-// Work requests change keys for fast registration of pages and of lists with gaps, and for memory windows.
 func TestKeysThatWorkRequestsChange(t *testing.T) {
 	const size = 2 * pageSize
 	rw := map[bits]uint64{mkcLr: 1, mkcLw: 1, mkcRr: 1, mkcRw: 1, mkcLen: size, mkcStartAddr: 0x7000_0000,
@@ -514,8 +503,8 @@ func TestKeysThatWorkRequestsChange(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		mode   uint64
-		kernel bool                   // the peer's QP belongs to its kernel
-		qpn    func(q *testQP) uint32 // queue that the key is bound to
+		kernel bool                   // the peer's QP is its kernel's
+		qpn    func(q *testQP) uint32 // to which the key is bound
 		made   bool                   // the request succeeds
 		status roce.Status            // of a write with the key
 	}{
@@ -569,7 +558,6 @@ func TestKeysThatWorkRequestsChange(t *testing.T) {
 					!bytes.Equal(g[0].mem[at+pageSize:at+size], g[1].mem[to:to+pageSize]) {
 					t.Error("the data is in the wrong place")
 				}
-				// The peer revokes the key, and then has no access.
 				qb.recv(kb, to, 64)
 				qa.send(testWQE{op: wqeSendInv, imm: key, segs: [][]byte{dataSeg(at, ka, 8)}})
 				if e := qb.cq.wait(); e[63]>>4 != cqeSendInv {
@@ -585,7 +573,6 @@ func TestKeysThatWorkRequestsChange(t *testing.T) {
 	}
 }
 
-// A peer can only revoke keys that allow it.
 func TestAPeerRevokesNoOtherKeys(t *testing.T) {
 	for name, set := range map[string]map[bits]uint64{
 		"a key of registered memory":          nil,
@@ -623,13 +610,13 @@ func TestAPeerRevokesNoOtherKeys(t *testing.T) {
 	}
 }
 
-// Receives posted long after the failure are flushed, although no doorbell announces them.
+// No doorbell announces late receives.
 func TestLateReceivesAreFlushed(t *testing.T) {
 	_, g := newLab(t, 1, NIC{}, nil)
 	q := g[0].newQP(serviceRC)
 	q.connect(0, 1, 0x200, nil)
 	g[0].must(op2Err, q.num, 16, nil)
-	// This simulates that much time has passed.
+	// As after much time.
 	g[0].p.lock()
 	for range 40 {
 		g[0].p.flush(g[0].p.Queues[q.num])
@@ -641,7 +628,6 @@ func TestLateReceivesAreFlushed(t *testing.T) {
 	}
 }
 
-// Adapters are added while clients connect to them and others change the address tables.
 func TestClientsConnectBeforeListenReturns(t *testing.T) {
 	s := NewServer(Options{})
 	dir := t.TempDir()
@@ -688,7 +674,6 @@ func TestClientsConnectBeforeListenReturns(t *testing.T) {
 	}
 }
 
-// Faults of the link cause events, and only SetFault ends them.
 func TestFaultsOfTheLink(t *testing.T) {
 	_, g := newLab(t, 2, NIC{}, nil)
 	p, ring := g[0].p, g[0].eqRing
@@ -718,7 +703,7 @@ func TestFaultsOfTheLink(t *testing.T) {
 		if got := events(); !reflect.DeepEqual(got, c.down) {
 			t.Errorf("%s: events %v, want %v", c.fault, got, c.down)
 		}
-		g[0].f.Write(7, cfgDevCtl, []byte{0, 0}) // this does not end the fault
+		g[0].f.Write(7, cfgDevCtl, []byte{0, 0}) // does not end the fault
 		if s := p.Status(); s.Up || s.Fault != c.fault {
 			t.Errorf("%s: %+v", c.fault, s)
 		}
@@ -747,7 +732,6 @@ func TestFaultsOfTheLink(t *testing.T) {
 	}
 }
 
-// Commands that arrived while the firmware hung are answered afterwards.
 func TestHungCommandsAreAnsweredLate(t *testing.T) {
 	_, g := newLab(t, 1, NIC{}, nil)
 	g[0].p.SetFault(HungCommands)
@@ -762,8 +746,7 @@ func TestHungCommandsAreAnsweredLate(t *testing.T) {
 	}
 }
 
-// The driver resets a stopped firmware, and waits until the interface is disabled. This recovers only a temporary
-// fault, but a reset from outside always helps.
+// The driver's reset of a stopped firmware recovers only a temporary fault, but one from outside always helps.
 func TestResetsOfTheFirmware(t *testing.T) {
 	_, g := newLab(t, 1, NIC{}, nil)
 	p := g[0].p
@@ -802,7 +785,7 @@ func TestResetsOfTheFirmware(t *testing.T) {
 	}
 }
 
-// A QP of a service without a transport is refused, because its requests would complete without any effect.
+// Requests of a service without a transport would complete without effect.
 func TestServicesThatAreNotCarriedAreRefused(t *testing.T) {
 	_, g := newLab(t, 1, NIC{}, nil)
 	for service, want := range map[uint64]status{serviceRC: ok, serviceUMR: ok, serviceXRC: ok, 5: badParam,

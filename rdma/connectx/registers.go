@@ -8,8 +8,7 @@ import (
 	"github.com/rackless/rackless/rdma/roce"
 )
 
-// Registers of ACCESS_REG (MLX5_REG_* of linux/mlx5/driver.h). The data start after 16 bytes of the command and of
-// its answer.
+// MLX5_REG_* of linux/mlx5/driver.h. Data start after 16 bytes of ACCESS_REG and of its answer.
 const (
 	regPMLP  = 0x5002
 	regPMTU  = 0x5003
@@ -18,15 +17,13 @@ const (
 	regPPCNT = 0x5008
 	regData  = 0x10
 	// maxMTU is the largest frame of a ConnectX-4 Lx.
-	maxMTU = 9978
-	// keptRegs limits the number of unknown registers that are stored as written.
+	maxMTU   = 9978
 	keptRegs = 64
 	keptSize = 256
 )
 
-// accessReg answers ACCESS_REG: op_mod 0 writes, 1 reads. The answer starts as a copy of the request, so that
-// selecting fields (port, group) come back. Unknown registers store the written value, because tools read it back.
-// Their number and size are limited.
+// accessReg answers ACCESS_REG: op_mod 0 writes, 1 reads. The answer copies the request, so that selecting fields
+// (port, group) come back. Unknown registers store the written value, because tools read it back, within limits.
 func accessReg(p *Port, in, out []byte, _ uint32) status {
 	reg, write := be.Uint32(in[8:])&0xffff, opMod(in) == 0
 	d, o := in[regData:], out[regData:]
@@ -52,7 +49,6 @@ func accessReg(p *Port, in, out []byte, _ uint32) status {
 		if p.qosReg(reg, write, d, o) {
 			break
 		}
-		// This register only stores its value.
 		if write && (p.Regs[reg] != nil || len(p.Regs) < keptRegs) {
 			p.Regs[reg] = append([]byte(nil), d[:keptSize]...)
 		} else if !write && p.Regs[reg] != nil {
@@ -62,8 +58,7 @@ func accessReg(p *Port, in, out []byte, _ uint32) status {
 	return ok
 }
 
-// portState answers the register with which the driver sets the port up or down, as it does with the netdev. Status 1
-// is up, 2 is down.
+// portState sets the port up (1) or down (2) with the netdev.
 func (p *Port) portState(d, o []byte, write bool) {
 	if write {
 		was := p.up()
@@ -84,7 +79,7 @@ func (p *Port) portState(d, o []byte, write bool) {
 	paosOperStatus.put(o, oper)
 }
 
-// Link modes of PTYS (eth_proto): bits by speed.
+// Bits of eth_proto in PTYS by speed.
 const (
 	modes25G  = 1<<27 | 1<<28 | 1<<29 // CR, KR, SR
 	mode25G   = 1 << 28
@@ -92,17 +87,16 @@ const (
 	mode100G  = 1 << 22
 )
 
-// Link modes of PTYS (ext_eth_proto), for cards with lanes of 50 Gb/s and more: 100 Gb/s on 4 and 2 lanes, 200 and 400
-// Gb/s on 4.
+// Bits of ext_eth_proto, for cards with lanes of 50 Gb/s and more: 100 Gb/s on 4 and 2 lanes, 200 and 400 Gb/s on 4.
 const (
 	extModes100G = 1<<9 | 1<<10
 	extMode200G  = 1 << 12
 	extMode400G  = 1 << 16
 )
 
-// linkModes fills in PTYS: all modes of the port's speed are offered, and one is in use while the link is up.
-// ethtool, ibstat and the rate in the GID attributes show it. A rate below 100 Gb/s that no card has counts as 25
-// Gb/s. The driver reads the extended modes if a card offers any.
+// linkModes answers PTYS: all modes of the port's speed are offered, and one is in use while the link is up, which
+// ethtool, ibstat and the GID attributes show. A rate below 100 Gb/s that no card has counts as 25 Gb/s. The driver
+// reads extended modes if a card offers any.
 func (p *Port) linkModes(o []byte) {
 	rate := cmp.Or(p.nic.RateBits, p.model.rate)
 	all, one := uint64(modes25G), uint64(mode25G)
@@ -130,8 +124,8 @@ func (p *Port) linkModes(o []byte) {
 		ptysExtEthProtoOper: extOne})
 }
 
-// portCounters fills in a group of PPCNT: 64-bit counters, in the order of mlx5_ifc.h. ethtool -S shows them with the
-// suffix _phy, and the counters by priority as rx_prio3_pause and the like. Unknown groups read as zeros.
+// portCounters answers a group of PPCNT, in the order of mlx5_ifc.h. ethtool -S shows them with the suffix _phy, and by
+// priority as rx_prio3_pause and the like. Unknown groups are zeros.
 func (p *Port) portCounters(group, prio byte, o []byte) {
 	clear(o[:0xf8])
 	put := func(at int, v uint64) { be.PutUint64(o[at:], v) }
@@ -178,7 +172,7 @@ func (p *Port) portCounters(group, prio byte, o []byte) {
 	}
 }
 
-// GUID returns the GUID of the adapter with a MAC, as Mellanox derives it.
+// GUID derives an adapter's GUID from its MAC as Mellanox does.
 func GUID(mac [6]byte) [8]byte { return [8]byte{mac[0], mac[1], mac[2], 0, 3, mac[3], mac[4], mac[5]} }
 
 func (p *Port) guid() uint64 {
@@ -186,10 +180,10 @@ func (p *Port) guid() uint64 {
 	return be.Uint64(g[:])
 }
 
-// The NIC vport context: addresses, MTU, promiscuous modes. Fields of field_select in modify_nic_vport_context_in.
+// Fields of field_select in modify_nic_vport_context_in.
 const (
 	vportSize    = 0x100
-	vportAddress = 0xf4 // permanent address: 2 unused bytes, then 6
+	vportAddress = 0xf4 // permanent: 2 unused bytes, then 6
 	vportList    = 0x100
 	listUC       = 0
 	listMC       = 1
@@ -197,8 +191,8 @@ const (
 	maxList      = 1 << 6
 )
 
-// queryVPort answers QUERY_NIC_VPORT_CONTEXT. Values that the driver can change come from p.VPort, all others from
-// the adapter, so that a clone restored from another's state has its own addresses.
+// queryVPort takes the driver's values from p.VPort, all others from the adapter, so that a clone restored from
+// another's state has its own addresses.
 func queryVPort(p *Port, in, out []byte, _ uint32) status {
 	o := out[0x10:]
 	if len(p.VPort) == vportSize {
@@ -231,8 +225,8 @@ func queryVPort(p *Port, in, out []byte, _ uint32) status {
 	return ok
 }
 
-// modifyVPort stores the selected fields and one list. The lists of addresses to receive are kept only for QUERY,
-// because frames are steered by the flow tables, in which the driver enters the same addresses.
+// modifyVPort stores the selected fields and one list. Lists of addresses are only for QUERY, because frames are
+// steered by the flow tables, in which the driver enters them too.
 func modifyVPort(p *Port, in, _ []byte, _ uint32) status {
 	x := in[0x100:]
 	sel := be.Uint32(in[0xc:])
@@ -240,7 +234,7 @@ func modifyVPort(p *Port, in, _ []byte, _ uint32) status {
 		p.VPort = make([]byte, vportSize)
 		vportRoceEn.put(p.VPort, 1)
 	}
-	// Bits of field_select, from the least: 1 roce_en, 2 list of addresses, 4 promiscuous modes.
+	// Bits of field_select: 1 roce_en, 2 list of addresses, 4 promiscuous modes.
 	for f, b := range map[bits]uint{vportRoceEn: 1, vportPromiscUc: 4, vportPromiscMc: 4, vportPromiscAll: 4} {
 		if sel>>b&1 != 0 {
 			f.put(p.VPort, f.get(x))
@@ -264,8 +258,7 @@ func modifyVPort(p *Port, in, _ []byte, _ uint32) status {
 	return ok
 }
 
-// macList reads n addresses of 8 bytes, skipping the first two of each. n is at most maxList, which fits in
-// minBuffer.
+// macList skips the first two of 8 bytes. At most maxList addresses fit in minBuffer.
 func macList(b []byte, n int) [][6]byte {
 	l := make([][6]byte, n)
 	for i := range l {
@@ -274,8 +267,8 @@ func macList(b []byte, n int) [][6]byte {
 	return l
 }
 
-// setRoCEAddress sets a row of the address table, which the driver calls GID table. It refuses an address of another
-// adapter of the network, and the driver reports this in the guest's kernel log.
+// setRoCEAddress refuses an address of another adapter of the network, which the driver reports in the guest's kernel
+// log.
 func setRoCEAddress(p *Port, in, _ []byte, _ uint32) status {
 	i := uint32(be.Uint16(in[8:]))
 	if i >= maxGIDs {
@@ -292,7 +285,6 @@ func setRoCEAddress(p *Port, in, _ []byte, _ uint32) status {
 			net.HardwareAddr(g.MAC[:]))
 		return badParam
 	}
-	// QPs that use the row get the new address.
 	for _, q := range p.Queues {
 		if q.Kind == queueQP && adsSrcAddrIndex.get32(q.Ctx[qpcPath:]) == i {
 			p.setAttr(q)

@@ -6,7 +6,6 @@ import (
 	"github.com/rackless/rackless/rdma/roce"
 )
 
-// resize gives a CQ a ring of another size at a new address, which the caller reads itself.
 func (c *testCQ) resize(log uint64, entries uint64) (st status, ring uint64) {
 	g := c.g
 	ring = g.alloc(64 * entries)
@@ -20,8 +19,7 @@ func (c *testCQ) resize(log uint64, entries uint64) (st status, ring uint64) {
 	return st, ring
 }
 
-// A resized queue marks the end of its old ring by an entry, and goes on in the new one with the next index, as
-// libmlx5 expects. A size that does not hold the waiting entries is refused.
+// A resized queue goes on in the new ring with the next index, as libmlx5 expects.
 func TestCompletionQueuesAreResized(t *testing.T) {
 	for _, log := range []uint64{logCQ - 3, logCQ + 2} {
 		_, g := newLab(t, 2, NIC{}, nil)
@@ -30,7 +28,6 @@ func TestCompletionQueuesAreResized(t *testing.T) {
 		q.send(testWQE{op: wqeNop}, testWQE{op: wqeNop})
 		q.cq.wait()
 		q.cq.wait()
-		// Three more wait for the driver. One is polled only after the change.
 		q.send(testWQE{op: wqeNop}, testWQE{op: wqeNop}, testWQE{op: wqeNop})
 		q.cq.wait()
 		q.cq.wait()
@@ -77,7 +74,7 @@ func TestCompletionQueuesAreResized(t *testing.T) {
 	}
 }
 
-// A queue that is full has no place for the mark, and one that ignores overruns always has.
+// A full queue has no place for the mark, and one that ignores overruns always has.
 func TestAFullCompletionQueueIsNotResized(t *testing.T) {
 	_, g := newLab(t, 1, NIC{}, nil)
 	c := g[0].newCQ()
@@ -96,7 +93,6 @@ func TestAFullCompletionQueueIsNotResized(t *testing.T) {
 	}
 }
 
-// The limit of a shared queue can be read until its event has come, which sets it to 0.
 func TestLimitOfASharedQueueIsReadBack(t *testing.T) {
 	_, g := newLab(t, 1, NIC{}, nil)
 	a := g[0]
@@ -159,7 +155,7 @@ func TestLimitOfASharedQueueIsReadBack(t *testing.T) {
 	}
 }
 
-// The port counts datagrams with a wrong Q_Key, which the driver shows as a port's Q_Key violations.
+// The driver shows them as a port's Q_Key violations.
 func TestQKeyViolationsAreCounted(t *testing.T) {
 	_, g := newLab(t, 2, NIC{}, nil)
 	qa, qb := pair(g[0], g[1], serviceUD, nil)

@@ -2,16 +2,15 @@ package connectx
 
 import "github.com/rackless/rackless/rdma/vfiouser"
 
-// ring is a buffer that the driver describes by page addresses. Each access translates them, because the guest's
-// mappings may change.
+// ring translates page addresses at each access, because the guest's mappings may change.
 type ring struct {
 	Pages []uint64
 	Shift uint8 // log of the page size
 	Off   uint64
 }
 
-// newRing reads the page addresses of a buffer of size bytes. logPage counts from 4 KiB, and pageOff in 64ths of a
-// page. It checks the shift and the size first, so that no sum can wrap.
+// newRing checks the shift and the size first, so that no sum can wrap. logPage counts from 4 KiB, and pageOff in 64ths
+// of a page.
 func (p *Port) newRing(pas []byte, logPage, pageOff, size uint64) (ring, bool) {
 	if logPage > 18 || size == 0 || size > 1<<30 {
 		return ring{}, false
@@ -30,15 +29,14 @@ func (p *Port) newRing(pas []byte, logPage, pageOff, size uint64) (ring, bool) {
 	return r, true
 }
 
-// notePrivate notes if a page of a queue is memory without a file.
 func (p *Port) notePrivate(page uint64) {
 	if !p.private.Load() && p.mem.Slice(page, pageSize) == nil && p.mem.Has(page, pageSize) {
 		p.private.Store(true)
 	}
 }
 
-// charge adds stored page addresses to the guest's total, and returns false above the limit. drop or destroyKey
-// subtracts them.
+// charge adds n page addresses to the guest's total, or returns false above the limit. drop or destroyKey subtracts
+// them.
 func (p *Port) charge(n int) bool {
 	if p.NPages+n > maxPages {
 		return false
@@ -49,7 +47,7 @@ func (p *Port) charge(n int) bool {
 
 func (p *Port) drop(r *ring) { p.NPages -= len(r.Pages) }
 
-// at returns the address of offset o, and the number of bytes up to the end of its page. Both are 0 beyond the end.
+// at returns the address of offset o, and the bytes left in its page; both are 0 beyond the end.
 func (r *ring) at(o uint64) (addr, left uint64) {
 	o += r.Off
 	i := o >> r.Shift
@@ -60,7 +58,6 @@ func (r *ring) at(o uint64) (addr, left uint64) {
 	return r.Pages[i] + in, 1<<r.Shift - in
 }
 
-// read copies from the ring, across pages.
 func (r *ring) read(m *vfiouser.Memory, o uint64, b []byte) bool {
 	for len(b) > 0 {
 		at, left := r.at(o)
@@ -73,8 +70,7 @@ func (r *ring) read(m *vfiouser.Memory, o uint64, b []byte) bool {
 	return true
 }
 
-// put writes an entry of 64 bytes within one page. It writes the last word last, in one store, because the guest
-// polls the owner bit in it on another CPU.
+// put writes the last word of 64 bytes last, in one store, because the guest polls the owner bit in it on another CPU.
 func (r *ring) put(m *vfiouser.Memory, o uint64, b *[64]byte) bool {
 	at, left := r.at(o)
 	if left < 64 {

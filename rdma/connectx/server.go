@@ -1,8 +1,8 @@
-// Package connectx emulates Mellanox ConnectX-4 Lx and ConnectX-5 adapters as vfio-user devices of QEMU (10.1 or
-// newer). They work with the unmodified mlx5 drivers of Linux and libmlx5. One Server holds all adapters of a lab.
+// Package connectx emulates Mellanox ConnectX adapters as vfio-user devices of QEMU (10.1 or newer), for the unmodified
+// mlx5 drivers of Linux and libmlx5.
 //
-// Guests are not trusted: every address, length, key and number from a guest is checked, and every loop over guest
-// data and every allocation for a guest is limited.
+// Guests are not trusted: every address, length, key and number from a guest is checked, and every loop over guest data
+// and every allocation for a guest is limited.
 package connectx
 
 import (
@@ -27,17 +27,17 @@ const (
 	ConnectX7   = "connectx-7"
 )
 
-// Options are the options of a server.
+// Options are a server's options.
 type Options struct {
-	// Log writes messages to the lab's log; nil drops them.
+	// Log writes to the lab's log; nil drops.
 	Log func(format string, args ...any)
 }
 
-// Server emulates the adapters of one lab.
+// Server has the adapters of one lab.
 type Server struct {
 	opt   Options
 	start time.Time
-	// direct means that messages between two adapters of the server are copied, without frames on the wire.
+	// direct means that messages between adapters are copied.
 	direct atomic.Bool
 	// mu guards ports, ids and gids. It may be taken with a port's lock held (setGID, dropState), never the other way
 	// round.
@@ -45,62 +45,60 @@ type Server struct {
 	// Close replaces the slice, so a slice that was read stays valid.
 	ports []*Port
 	ids   int              // number of assigned ids
-	gids  map[gidKey]*Port // ports by address, each the first to claim it (see setGID)
+	gids  map[gidKey]*Port // ports by address, the first to claim it (see setGID)
 
 	strict bool // a panic ends the program, for tests
 }
 
-// gidKey identifies an address on a network. GID and MAC are both needed: two guests may have the same link-local
-// GID, and a MAC may have many GIDs.
+// gidKey needs GID and MAC: two guests may have the same link-local GID, and a MAC may have many GIDs.
 type gidKey struct {
 	network string
 	gid     [16]byte
 	mac     [6]byte
 }
 
-// NIC describes an adapter for AddNIC.
+// NIC describes an adapter.
 type NIC struct {
 	Name     string
 	MAC      [6]byte
 	Socket   string        // Unix socket for QEMU's vfio-user-pci
 	Model    string        // default ConnectX4Lx
-	RateBits int64         // bits per second of the port; 0 is not paced, and reported as the model's rate
-	Latency  time.Duration // minimum time of a message to the other port
-	Link     bool          // the link is up at the start
-	Network  string        // network of the port: only ports of one network reach each other directly
-	Firmware *Firmware     // of the card, shared by its functions; nil creates one for this adapter
-	Port     int           // of the card, from 0, for the settings of its firmware
-	// VF is the number of a virtual function of its port, from 1; 0 is the physical function. A virtual function is
-	// on the bus only if the firmware's settings in force have so many.
+	RateBits int64         // bits per second; 0 is not paced, and reported as the model's rate
+	Latency  time.Duration // minimum time of a message
+	Link     bool          // up at the start
+	Network  string        // only its ports reach each other directly
+	Firmware *Firmware     // of the card, shared by its functions; nil creates one
+	Port     int           // of the card, from 0, for its firmware
+	// VF is a virtual function's number, from 1; 0 is the physical function. It is on the bus only if the firmware's
+	// settings in force have so many.
 	VF int
-	// Cable is shared by the functions of a port, so that they send and receive at its rate together. It may be nil
-	// for a physical function without virtual ones.
+	// Cable is shared by a port's functions, so that they keep to its rate together. It may be nil for a physical
+	// function without virtual ones.
 	Cable *Cable
-	// Frames sends an Ethernet frame of the port, which is valid only during the call. It may be called from any
-	// goroutine without a lock of the server, one call at a time, and may block briefly.
+	// Frames sends a frame, valid only during the call. It may be called from any goroutine without a lock of the
+	// server, one call at a time, and may block briefly.
 	Frames func(frame []byte)
-	// Batch, if set, is called instead of Frames with many frames, each after its length in 4 bytes, big-endian.
+	// Batch, if set, replaces Frames; each frame is after its length in 4 bytes, big-endian.
 	Batch func(frames []byte)
-	// Copied, if set, is called for each directly copied message with its equivalent on the wire: frames sent and
-	// received, with bytes as in Frames. It is called with locks of the server held, and must not block.
+	// Copied, if set, gets a copied message's equivalent on the wire, with bytes as in Frames. It is called with locks
+	// of the server held, and must not block.
 	Copied func(tx, rx roce.Traffic)
-	// Peer, if set, returns the memory of another device of the guest, such as a GPU, at an address that QEMU announces
-	// without a file, or nil, or an empty slice if the device has withdrawn its memory (see Port.AskPeers). It is
-	// called with locks of the server held, and the memory must stay until QEMU takes the address back or the adapter
-	// is closed.
+	// Peer, if set, returns memory of another device of the guest, such as a GPU, at an address that QEMU announces
+	// without a file, or nil, or an empty slice if it is withdrawn (see Port.AskPeers). It is called with locks of the
+	// server held, and the memory must stay until QEMU takes the address back or the adapter is closed.
 	Peer func(addr, size uint64) []byte
-	// Moved, if set, is called for bytes that RDMA has written to or read from memory that Peer returned, at an address
-	// of the guest. Atomics are not counted. It is called with locks of the server held, and must not block.
+	// Moved, if set, gets bytes that RDMA has written to or read from Peer's memory, at an address of the guest,
+	// without atomics. It is called with locks of the server held, and must not block.
 	Moved func(addr, n uint64, written bool)
-	// PathRate, if set, returns the rate in bits per second of the path to the device of the guest that has the memory
-	// at an address, or 0 for no rate but that of the port. A port without a rate ignores it. It is called like Peer.
+	// PathRate, if set, returns the rate in bits per second of the path to the device at an address, or 0 for the
+	// port's. A port without a rate ignores it. It is called like Peer.
 	PathRate func(addr uint64) int64
 }
 
 // Cable is the cable of a port with virtual functions.
 type Cable struct {
 	tx, rx roce.Line
-	dark   atomic.Bool // the link of the port is down
+	dark   atomic.Bool // the link is down
 }
 
 func (c *Cable) sending() *roce.Line {
@@ -124,13 +122,12 @@ func NewServer(o Options) *Server {
 	return s
 }
 
-// SetDirect selects if messages between two adapters of the server are copied from memory to memory (the default), or
-// cross the wire as RoCE v2 frames.
+// SetDirect selects whether messages between adapters are copied (the default), or cross the wire as RoCE v2 frames.
 func (s *Server) SetDirect(on bool) { s.direct.Store(on) }
 
 func (s *Server) now() time.Duration { return time.Since(s.start) }
 
-// AddNIC adds an adapter, and listens on its socket before it returns.
+// AddNIC adds an adapter, whose socket listens when it returns.
 func (s *Server) AddNIC(n NIC) (*Port, error) {
 	m, ok := models[n.Model]
 	if !ok {
@@ -150,8 +147,8 @@ func (s *Server) AddNIC(n NIC) (*Port, error) {
 	s.ids++
 	p.id = s.ids
 	s.mu.Unlock()
-	// A client may connect before Listen returns. Connected then waits for the port's lock until the port is
-	// complete. As everywhere, the server's lock is taken after the port's.
+	// A client may connect before Listen returns. Connected waits for the port's lock until the port is complete. As
+	// everywhere, the server's lock comes after it.
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.publish()
@@ -168,11 +165,11 @@ func (s *Server) AddNIC(n NIC) (*Port, error) {
 	return p, nil
 }
 
-// AskPeers calls NIC.Peer again for all memory of other devices, and returns when withdrawn memory is no longer in use.
-// Messages to and from withdrawn memory end with an error.
+// AskPeers calls NIC.Peer again, and returns when withdrawn memory is no longer in use. Messages to and from it end
+// with an error.
 func (p *Port) AskPeers() { p.mem.AskPeers() }
 
-// Join connects two ports back to back. Each has a link while the other one shows light.
+// Join connects two ports. Each has a link while the other shows light.
 func Join(a, b *Port) {
 	for p, far := range map[*Port]*Port{a: b, b: a} {
 		p.lock()
@@ -198,19 +195,18 @@ func (s *Server) Close() error {
 	return err
 }
 
-// lookup returns the port at the destination of a path, or nil. The caller checks under that port's lock that its
-// cable is plugged in.
+// lookup returns the port at a path's destination, or nil. The caller checks its cable under that port's lock.
 func (s *Server) lookup(network string, to *roce.Path) *Port {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.gids[gidKey{network, to.Dst, to.DstMAC}]
 }
 
-// A panic in the service of one adapter is a bug in this program, which a guest may have found. It must not affect
-// other nodes' adapters: the adapter fails as with FatalError, the stack goes to the log, and the driver's state is
-// dropped, because it may be inconsistent.
+// A panic in the service of one adapter is a bug, which a guest may have found. It must not affect other nodes: the
+// adapter fails as with FatalError, the stack goes to the log, and the driver's state, which may be inconsistent, is
+// dropped.
 
-// guard calls f and recovers from its panic. The port's lock is held.
+// guard recovers from f's panic. The port's lock is held.
 func (p *Port) guard(f func()) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -220,8 +216,7 @@ func (p *Port) guard(f func()) {
 	f()
 }
 
-// outside calls f with nothing locked and recovers from its panic. f leads into the lab's switch, which processes the
-// guests' frames.
+// outside calls f, the switch, with nothing locked, and recovers.
 func (p *Port) outside(f func()) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -235,9 +230,8 @@ func (p *Port) outside(f func()) {
 
 func (p *Port) pollNow() { p.poll(p.s.now()) }
 
-// crash makes an adapter fail after a panic with v. It is called while the panic unwinds, so the stack is that of its
-// origin. The driver keeps its command queue and the state of the interface, and finds the reason in the health
-// buffer.
+// crash fails an adapter. It is called while a panic with v unwinds, so the stack is its origin's. The driver keeps its
+// command queue and the state of the interface, and finds the reason in the health buffer.
 func (p *Port) crash(v any) {
 	if p.s.strict {
 		panic(v)

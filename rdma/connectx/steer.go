@@ -1,10 +1,9 @@
 package connectx
 
-// Steering of received frames: flow tables lead from the root to TIRs, and a TIR to an RQ, or to one of several by a
-// hash and an RQT.
+// Received frames go from the root's flow tables to TIRs, and from a TIR to an RQ, or to one of an RQT by a hash.
 
-// tir is a TIR (transport interface receive), the driver's destination for one kind of traffic, such as TCP over
-// IPv4. It has a queue, or a table of queues with the fields to hash and the key of the Toeplitz hash.
+// tir (transport interface receive) is for one kind of traffic. It has a queue, or a table of them with the hashed
+// fields and the key of the Toeplitz hash.
 type tir struct {
 	RQ       uint32 // the only queue
 	RQT      uint32 // or a table of queues
@@ -33,7 +32,7 @@ const (
 )
 
 func modifyTIR(p *Port, t *tir, in, _ []byte) status {
-	// LRO is not offered, and the loopback setting has no effect here.
+	// LRO is not offered, and loopback has no effect here.
 	n, mask := readTIR(in[0x20:]), be.Uint64(in[0x10:])
 	if mask&tirTable != 0 {
 		t.RQT, t.Indirect = n.RQT, true
@@ -44,8 +43,7 @@ func modifyTIR(p *Port, t *tir, in, _ []byte) status {
 	return ok
 }
 
-// logMaxRQT is the log of the size of the largest table of receive queues (rss_ind_tbl_cap and log_max_rqt_size).
-// mlx5e uses 128 entries if it can.
+// logMaxRQT is rss_ind_tbl_cap and log_max_rqt_size. mlx5e uses 128 entries if it can.
 const logMaxRQT = 7
 
 func readRQT(x []byte) []uint32 {
@@ -65,7 +63,6 @@ func modifyRQT(p *Port, in, _ []byte, id uint32) status {
 	return ok
 }
 
-// Flow tables of received frames, and the destinations of their entries.
 const (
 	tableNICRx    = 0
 	destTable     = 1
@@ -76,13 +73,13 @@ const (
 	maxVisits     = 64 // tables visited for one frame
 )
 
-// flowKey identifies an entry by its table and its index, which is also its precedence.
+// flowKey has an index that is also the entry's precedence.
 type flowKey struct{ Table, Index uint32 }
 
-// matchSize is the size of the outer headers of a match (struct fte_match_set_lyr_2_4).
+// matchSize is the size of struct fte_match_set_lyr_2_4, the outer headers.
 const matchSize = 0x40
 
-// flow is an entry of a flow table. Value is stored masked, so that it can be looked up.
+// flow is an entry of a flow table. Value is stored masked for the look-up.
 type flow struct {
 	Mask, Value [matchSize]byte
 	Other       bool // matches on unsupported fields
@@ -96,8 +93,8 @@ type flowGroup struct {
 	Other bool
 }
 
-// readGroup reads the mask of a group. match_criteria_enable has a bit for each part of a match; bit 0 is the outer
-// headers. Entries of a group that matches on other parts, such as tunnels, are skipped.
+// readGroup reads a mask. match_criteria_enable has a bit for each part of a match; bit 0 is the outer headers. Entries
+// with other parts, such as tunnels, are skipped.
 func readGroup(in []byte) *flowGroup {
 	g := &flowGroup{Table: be.Uint32(in[0x14:]) & 0xffffff}
 	if in[0x3f]&1 != 0 {
@@ -112,8 +109,7 @@ func destroyGroup(p *Port, in, _ []byte, _ uint32) status {
 	return ok
 }
 
-// setFlow sets a flow, replacing an existing one. It ignores tables for sent frames and RDMA, which the driver fills
-// at its start, because no traffic here goes through them.
+// setFlow ignores tables for sent frames and RDMA, which no traffic here goes through.
 func setFlow(p *Port, in, _ []byte, _ uint32) status {
 	if in[0x10] != tableNICRx {
 		return ok
@@ -144,7 +140,7 @@ func deleteFlow(p *Port, in, _ []byte, _ uint32) status {
 	return ok
 }
 
-// createTable and modifyTable store the next table for frames that match no entry.
+// createTable stores the next table for frames without a match, as does modifyTable.
 func createTable(p *Port, in, out []byte, _ uint32) status {
 	n := p.number(kindOther, 1<<16, func(n uint32) bool { _, used := p.Misses[n]; return used })
 	if n == 0 {
@@ -166,7 +162,6 @@ func modifyTable(p *Port, in, _ []byte, _ uint32) status {
 	return ok
 }
 
-// missTable returns the next table in a struct flow_table_context, or 0.
 func missTable(in []byte) uint32 {
 	if in[0x18]&0xf != 1 {
 		return 0
@@ -201,8 +196,8 @@ type target struct {
 	hashType byte
 }
 
-// headers returns a frame's headers in the layout of struct fte_match_set_lyr_2_4. Missing fields are zeros, so an
-// entry that requires them does not match. IPv4 addresses are in the last 4 of 16 bytes.
+// headers returns struct fte_match_set_lyr_2_4. Missing fields are zeros, so an entry that requires them does not
+// match. IPv4 addresses are in the last 4 of 16 bytes.
 func headers(f []byte) (m [matchSize]byte) {
 	copy(m[0:], f[6:12]) // source
 	be.PutUint16(m[6:], be.Uint16(f[12:]))
@@ -251,9 +246,8 @@ func (p *Port) steer(f []byte) []target {
 	return out
 }
 
-// walk follows a table. The matching entry with the smallest index wins; groups have ranges of indices, so precise
-// masks come first. A guest's tables may form circles and lead to many others, so the numbers of visits and of masks
-// are limited.
+// walk follows a table. The smallest matching index wins; groups have ranges of indices, so precise masks come first. A
+// guest's tables may form circles and lead to many others, so visits and masks are limited.
 func (p *Port) walk(table uint32, m *[matchSize]byte, visits, masks *int, out *[]target) {
 	if *visits == 0 || len(*out) >= maxDests {
 		return
@@ -281,7 +275,7 @@ func (p *Port) walk(table uint32, m *[matchSize]byte, visits, masks *int, out *[
 	}
 }
 
-// Fields of a receive hash, in the order of hashing.
+// In the order of hashing.
 const (
 	hashSrcIP = 1 << iota
 	hashDstIP
@@ -289,9 +283,8 @@ const (
 	hashDstPort
 )
 
-// spread selects a queue of a TIR by the hash of the headers. Only the fields selected by the TIR are hashed, in the
-// order source, destination, ports, as in Microsoft's RSS. If the table names a destroyed RQ, receiveInto drops the
-// frame.
+// spread hashes the fields selected by the TIR, in the order source, destination, ports, as in Microsoft's RSS. If the
+// table names a destroyed RQ, receiveInto drops the frame.
 func (p *Port) spread(t *tir, m *[matchSize]byte) target {
 	if !t.Indirect {
 		return target{rq: t.RQ}
@@ -329,9 +322,8 @@ func (p *Port) spread(t *tir, m *[matchSize]byte) target {
 	return target{rq: table[h%uint32(len(table))], hash: h, hashType: typ}
 }
 
-// toeplitz returns the hash of receive side scaling. Each set bit of the input adds the 32 bits of the key that begin
-// at its position. w holds the next 64 bits of the key; the key of 40 bytes is just enough for an input of at most
-// 36.
+// toeplitz adds for each set bit the 32 bits of the key from its position on. The key of 40 bytes is just enough for an
+// input of 36.
 func toeplitz(key, in []byte) uint32 {
 	var h uint32
 	w := be.Uint64(key)

@@ -14,21 +14,21 @@ import (
 	"github.com/rackless/rackless/rdma/roce"
 )
 
-// tables is the state that a driver has set up in an adapter. It is plain data; Save writes the exported fields. Its
-// size is limited: objects by maxObjects, page addresses by maxPages, lists by constants beside their commands.
+// tables is a driver's state; Save writes the exported fields. Objects are limited by maxObjects, page addresses by
+// maxPages, lists by constants beside their commands.
 type tables struct {
 	CmdQ      uint64
 	CmdQHigh  uint32
 	NICMode   uint32 // nic_interface of the initialization segment
-	Events    bool   // the driver has armed an EQ, so commands complete by event
+	Events    bool   // an EQ is armed, so commands complete by event
 	CmdEQ     uint32
-	Caps      []byte // general capabilities set by the driver, or nil
+	Caps      []byte // set by the driver, or nil
 	Pages     []uint64
 	NPages    int // charged, see charged
 	Next      map[kind]uint32
 	EQs       map[uint32]*eq
 	CQs       map[uint32]*cq
-	Queues    map[uint32]*queue // QPs, SQs, RQs, RMPs and SRQs share one number space
+	Queues    map[uint32]*queue // QPs, SQs, RQs, RMPs and SRQs share numbers
 	Keys      map[uint32]*mkey
 	PDs       map[uint32]bool
 	GIDs      map[uint32]gidEntry
@@ -37,10 +37,10 @@ type tables struct {
 	Flows     map[flowKey]*flow
 	Groups    map[uint32]*flowGroup
 	Root      uint32
-	Misses    map[uint32]uint32 // flow tables, with the next table for frames without a match
+	Misses    map[uint32]uint32 // flow tables: the next for frames without a match
 	Counters  map[uint32]*roce.Counters
 	Mcast     map[mcast]bool
-	Others    map[uint64]bool // other objects, by kind<<32 | number
+	Others    map[uint64]bool // by kind<<32 | number
 	VPort     []byte          // NIC vport context
 	UCList    [][6]byte
 	MCList    [][6]byte
@@ -57,12 +57,10 @@ type tables struct {
 	groups    map[roce.GID][]uint32 // index of Mcast
 }
 
-// kind is a kind of numbered object, for its next free number.
 type kind uint8
 
 const (
-	// Flow tables, TIRs, RQTs and others share kindOther. Their numbers are looked up by type, so two of them may be
-	// equal.
+	// kindOther objects are looked up by type, so two may have one number.
 	kindOther kind = iota
 	kindUAR
 	kindEQ
@@ -72,19 +70,18 @@ const (
 	kindCounter
 )
 
-// firstNumber is the first number of each kind. 0 means "none" in answers and contexts, QPs 0 and 1 are special in
-// InfiniBand, key index 1 is the reserved key, and UARs start at page 16 of the BAR.
+// firstNumber is at least 1: 0 means "none", QPs 0 and 1 are special in InfiniBand, key index 1 is the reserved key,
+// and UARs start at page 16 of the BAR.
 var firstNumber = map[kind]uint32{kindOther: 1, kindUAR: 16, kindEQ: 1, kindKey: 0x200, kindCQ: 0x400, kindQueue: 0x100,
 	kindCounter: 1}
 
-// Numbers of queues and keys are below these limits.
 const (
 	maxQueueNumber = 1 << 18
 	maxKeyNumber   = 1 << 24
 )
 
-// randomNumbers returns first numbers for queues and keys. A guest would need another's numbers to reach its queues
-// and memory, and must not be able to guess them from its own, even if both come from one template.
+// randomNumbers returns first numbers of queues and keys, so that a guest cannot guess another's, by which it would
+// reach its queues and memory, even if both come from one template.
 func randomNumbers() map[kind]uint32 {
 	return map[kind]uint32{kindQueue: rand.Uint32N(maxQueueNumber), kindKey: rand.Uint32N(maxKeyNumber)}
 }
@@ -99,9 +96,8 @@ func newTables() tables {
 		Cong:   roce.DefaultCongestion(), QoS: roce.DefaultQoS(), MTU: 1500 + 22, Regs: map[uint32][]byte{}}
 }
 
-// number returns an unused number below limit for a new object, or 0 if all are used. Numbers increase and wrap
-// around, so that a late packet or doorbell for a destroyed object does not reach a new one. maxObjects and limit
-// bound the loop.
+// number returns an unused number below limit, or 0. Numbers increase and wrap around, so that a late packet or
+// doorbell for a destroyed object does not reach a new one.
 func (t *tables) number(k kind, limit uint32, used func(uint32) bool) uint32 {
 	if t.objects() >= maxObjects {
 		return 0
@@ -135,8 +131,8 @@ type gidEntry struct {
 	Tagged  bool
 }
 
-// saved is the format of Save. The device id prevents restoring into another model. gob omits unexported fields,
-// which revive recreates, and tolerates added or missing fields.
+// saved has the device id, so that another model is refused. gob omits unexported fields, which revive recreates, and
+// tolerates added or missing ones.
 type saved struct {
 	Device uint16
 	Config []byte
@@ -144,8 +140,8 @@ type saved struct {
 	Tables *tables
 }
 
-// Shape returns a digest of a model's properties that its driver sees. A saved state can only be restored into an
-// adapter of the same shape. stateFormat must be raised if older states become unusable without such a change.
+// Shape returns a digest of the properties that a driver sees, which must be the same for Restore. stateFormat must be
+// raised if older states become unusable without such a change.
 func Shape(model string) string {
 	p := &Port{model: models[model], s: &Server{gids: map[gidKey]*Port{}}}
 	p.hardReset()
@@ -159,8 +155,8 @@ func Shape(model string) string {
 
 const stateFormat = 1
 
-// Save returns the state of the adapter, without guest memory. The guest must be stopped. Messages on the wire are
-// not saved: a template has none, and otherwise their senders repeat them.
+// Save returns the state of a stopped guest's adapter without memory and messages on the wire: a template has none, and
+// otherwise their senders repeat them.
 func (p *Port) Save() ([]byte, error) {
 	p.lock()
 	defer p.unlock()
@@ -169,9 +165,8 @@ func (p *Port) Save() ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// Restore sets a state of Save. The adapter may have another MAC and name than the saved one (see NIC.MAC). It must
-// be called before QEMU connects, or while the guest is stopped; the reset that QEMU sends when it connects does not
-// undo it.
+// Restore sets a state of Save, maybe of another MAC and name (see NIC.MAC). It must be called before QEMU connects, or
+// while the guest is stopped; the reset that QEMU sends when it connects does not undo it.
 func (p *Port) Restore(state []byte) error {
 	t := newTables()
 	// gob omits zero values, and the defaults of these are not zero.
@@ -200,8 +195,8 @@ func (p *Port) Restore(state []byte) error {
 	p.indexFlows()
 	p.indexGroups()
 	for i, g := range gids {
-		// Adapters restored from one state share its addresses until their guests set their own. Only the first
-		// adapter can be reached by them.
+		// Adapters of one state share its addresses until their guests set their own. Only the first can be reached by
+		// them.
 		if !p.setGID(i, g) {
 			p.GIDs[i] = g
 		}
@@ -215,7 +210,6 @@ func (p *Port) Restore(state []byte) error {
 	return nil
 }
 
-// charged returns the pages that are charged to the guest for its objects.
 func (t *tables) charged() (n int) {
 	for _, q := range t.Queues {
 		n += queuePages + len(q.Ring.Pages)
@@ -232,7 +226,7 @@ func (t *tables) charged() (n int) {
 	return n
 }
 
-// sound reports whether contexts and queues have the sizes that other code relies on.
+// sound checks the sizes on which other code relies.
 func (t *tables) sound() bool {
 	for _, q := range t.Queues {
 		size, known := contextSizes[q.Kind]
@@ -261,9 +255,8 @@ func (t *tables) sound() bool {
 var contextSizes = map[uint8]int{queueQP: qpcSize, queueSQ: wqcSize, queueRQ: wqcSize, queueRMP: wqcSize,
 	queueSRQ: srqcSize}
 
-// revive recreates the unsaved parts of a QP. roce has no direct way to a state, so its half goes through the earlier
-// states, with the attributes of the saved context. Packet numbers restart at their initial values, so both ends of a
-// connection must be restored together.
+// revive recreates the unsaved parts of a QP. roce goes through the earlier states, with the saved attributes. Packet
+// numbers restart, so both ends of a connection must be restored together.
 func (p *Port) revive(q *queue) {
 	p.setAttr(q)
 	q.rang = p.s.now()

@@ -2,18 +2,18 @@ package connectx
 
 import "github.com/rackless/rackless/rdma/roce"
 
-// Sizes of a UMR request after the control segment of its WQE: its own control segment, and the context of the key.
+// Sizes after the WQE's control segment: UMR's own, and the key's context.
 const (
 	umrCtrl = 48
 	umrCtx  = 64
 )
 
-// Bits of a UMR control segment: the list is inline, or goes into the key's list from an offset on; and the fields of
-// the context to change (MLX5_MKEY_MASK_*).
+// Bits of a UMR control segment: the list is inline, or goes into the key's list from an offset on; and the context's
+// fields to change (MLX5_MKEY_MASK_*).
 const (
 	umrInline    = 1 << 7
-	umrIfFree    = 1 << 5 // fails unless the key is free (MLX5_UMR_CHECK_NOT_FREE)
-	umrIfNotFree = 2 << 5 // fails if the key is free (MLX5_UMR_CHECK_FREE)
+	umrIfFree    = 1 << 5 // else fails (MLX5_UMR_CHECK_NOT_FREE)
+	umrIfNotFree = 2 << 5 // else fails (MLX5_UMR_CHECK_FREE)
 	umrOffset    = 1 << 4
 	umrLen       = 1 << 0
 	umrPage      = 1 << 1
@@ -26,14 +26,13 @@ const (
 	umrFree      = 1 << 29
 )
 
-// maxGap limits the entries that a request leaves out after the last one so far, because filling them takes time with
-// the port locked. The driver leaves none out.
+// maxGap limits entries that a request leaves out, because filling them takes time with the port locked. The driver
+// leaves none out.
 const maxGap = 1 << 16
 
-// umr changes a memory key by a work request. The driver's own UMR QP loads the page lists of registered memory by
-// it, in pieces; kernel drivers (NVMe over Fabrics, iSER, NFS over RDMA) use it for fast registration through their own
-// QPs. The key must be created for it (umr_en), and belong to the queue's domain unless the queue is the driver's own
-// UMR QP. A request that fails changes nothing.
+// umr changes a key. The driver's own UMR QP loads page lists in pieces by it; kernel drivers (NVMe over Fabrics, iSER,
+// NFS over RDMA) use it for fast registration. The key must be created for it (umr_en), and belong to the queue's
+// domain unless the queue is the driver's UMR QP. A request that fails changes nothing.
 func (p *Port) umr(q *queue, key uint32, w []byte) roce.Status {
 	k := p.Keys[key>>8]
 	if len(w) < umrCtrl {
@@ -82,8 +81,7 @@ func (p *Port) umr(q *queue, key uint32, w []byte) roce.Status {
 	return roce.OK
 }
 
-// umrList returns the list of a UMR request, which is in the WQE or in memory at a data segment. Its length is in
-// units of 16 bytes, and a list may end before.
+// umrList reads a list in the WQE or in memory. Its length is in units of 16 bytes, and a list may end before.
 func (p *Port) umrList(q *queue, ctrl, w []byte) ([]byte, roce.Status) {
 	n := 16 * uint64(be.Uint16(ctrl[4:]))
 	switch {
@@ -101,7 +99,7 @@ func (p *Port) umrList(q *queue, ctrl, w []byte) ([]byte, roce.Status) {
 	return list, roce.OK
 }
 
-// extend appends n entries that grant no access to a key's list, if the guest's allowance has room for them.
+// extend appends n entries that grant no access, or returns false.
 func (p *Port) extend(k *mkey, n int) bool {
 	if !p.charge(n) {
 		return false
@@ -116,8 +114,8 @@ func (p *Port) extend(k *mkey, n int) bool {
 	return true
 }
 
-// umrContext changes the fields of a key that the mask selects. It rounds a page size up to 4 KiB, because smaller
-// pages would make the list of pages longer than the memory behind it.
+// umrContext rounds a page size up to 4 KiB, because smaller pages would make the list longer than the memory behind
+// it.
 func (p *Port) umrContext(k *mkey, x []byte, mask uint64) {
 	if mask&umrLen != 0 {
 		k.Len = mkcLen.get(x)

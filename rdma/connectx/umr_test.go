@@ -8,10 +8,9 @@ import (
 	"github.com/rackless/rackless/rdma/roce"
 )
 
-// present are the flags of an entry of a page list that grants all accesses (MLX5_IB_MTT_PRESENT).
+// present grants all accesses (MLX5_IB_MTT_PRESENT).
 const present = 1<<0 | 1<<1
 
-// umrQueue returns a queue like that of mlx5_ib for UMR requests.
 func (g *guest) umrQueue() *testQP {
 	q := g.qpWith(map[bits]uint64{qpcSt: serviceUMR})
 	for _, op := range []uint16{opRst2Init, opInit2RTR, opRTR2RTS} {
@@ -20,8 +19,7 @@ func (g *guest) umrQueue() *testQP {
 	return q
 }
 
-// umrPiece returns a request that loads a list of words into a key from word at on, which is even. The list is inline,
-// or in memory at the address buf, if that is not 0.
+// umrPiece loads words from word at on, which is even, inline or, if buf is not 0, from memory.
 func (g *guest) umrPiece(key uint32, at int, list []uint64, buf uint64, mask uint64, set map[bits]uint64) testWQE {
 	if buf == 0 {
 		w := umrWQE(key, mask, list, set)
@@ -47,14 +45,12 @@ func offset(w testWQE, at int) {
 	be.PutUint32(w.segs[1], uint32(at/2>>16))
 }
 
-// load sends a request and returns the status of its completion.
 func (q *testQP) load(w testWQE) roce.Status {
 	q.g.t.Helper()
 	q.send(w)
 	return statusOf(q.cq.wait())
 }
 
-// fullAccess are the fields of a region at va of n bytes.
 func (g *guest) fullAccess(va, n uint64) map[bits]uint64 {
 	return map[bits]uint64{mkcLr: 1, mkcLw: 1, mkcRr: 1, mkcRw: 1, mkcA: 1, mkcLen: n, mkcStartAddr: va,
 		mkcLogPageSize: 12, mkcQpn: anyQP, mkcPd: uint64(g.pd)}
@@ -62,12 +58,11 @@ func (g *guest) fullAccess(va, n uint64) map[bits]uint64 {
 
 const umrEnable = umrAll | umrPD
 
-// The driver loads the list of a region piece by piece, as long as a request can hold, and enables the key with the
-// last one. Each entry is at its place, also beyond offsets of 16 bits.
+// The driver loads a list piece by piece, and enables the key with the last one. Offsets may be beyond 16 bits.
 func TestAListIsLoadedInPieces(t *testing.T) {
 	for _, c := range []struct {
 		name         string
-		pages, piece int // in entries
+		pages, piece int
 		memory       bool
 	}{
 		{"inline", 40, 8, false},
@@ -78,7 +73,7 @@ func TestAListIsLoadedInPieces(t *testing.T) {
 			s, g := newLab(t, 2, NIC{}, nil)
 			a, b := g[0], g[1]
 			kq := b.umrQueue()
-			// The pages of the region repeat, in an order that shows where each entry went.
+			// The order shows the place of each entry.
 			const distinct = 61
 			to := b.alloc(distinct * pageSize)
 			page := func(i int) uint64 { return to + uint64(i*7%distinct)*pageSize }
@@ -129,7 +124,6 @@ func TestAListIsLoadedInPieces(t *testing.T) {
 	}
 }
 
-// A list of pieces of other keys is loaded with an offset too.
 func TestPiecesOfKeysAreLoadedInPieces(t *testing.T) {
 	_, g := newLab(t, 1, NIC{}, nil)
 	a := g[0]
@@ -157,8 +151,7 @@ func TestPiecesOfKeysAreLoadedInPieces(t *testing.T) {
 	}
 }
 
-// An access to a page that the driver has withdrawn, or that does not grant it, is an error of its request on both
-// paths, and reaches no memory. The kernel withdraws the pages of a dma-buf that moves, by a list of zeros.
+// The kernel withdraws the pages of a dma-buf that moves, by a list of zeros.
 func TestAccessToAWithdrawnPageIsAnError(t *testing.T) {
 	const n, va = 3 * pageSize, 0x7000_0000
 	write := func(remote, local []byte) testWQE { return testWQE{op: wqeWrite, segs: [][]byte{remote, local}} }
@@ -166,12 +159,12 @@ func TestAccessToAWithdrawnPageIsAnError(t *testing.T) {
 	send := func(_, local []byte) testWQE { return testWQE{op: wqeSend, segs: [][]byte{local}} }
 	for _, c := range []struct {
 		name  string
-		local bool   // the region is the sender's
-		flags uint64 // of the middle page
+		local bool
+		flags uint64
 		w     func(remote, local []byte) testWQE
 		recv  bool
 		sent  roce.Status
-		got   roce.Status // of the receive
+		got   roce.Status
 	}{
 		{"write to a withdrawn page", false, 0, write, false, roce.RemoteDenied, 0},
 		{"read from a withdrawn page", false, 0, read, false, roce.RemoteDenied, 0},
@@ -221,7 +214,6 @@ func TestAccessToAWithdrawnPageIsAnError(t *testing.T) {
 				if c.local {
 					remote, local = remoteSeg(to, g[1].anyKey(to, n)), dataSeg(va+off, key, size)
 				}
-				// It works while the page is there.
 				if !c.recv && c.w(remote, local).op != wqeSend {
 					if st := qa.load(c.w(remote, local)); st != roce.OK {
 						t.Fatalf("while the page is there: %#x", st)
@@ -259,7 +251,7 @@ func TestAccessToAWithdrawnPageIsAnError(t *testing.T) {
 	}
 }
 
-// A request that fails changes nothing: neither the key, nor its list, nor the guest's allowance.
+// Neither the key, nor its list, nor the guest's allowance.
 func TestAFailedUMRChangesNothing(t *testing.T) {
 	_, g := newLab(t, 1, NIC{}, nil)
 	a := g[0]
@@ -320,7 +312,7 @@ func TestAFailedUMRChangesNothing(t *testing.T) {
 	}
 }
 
-// A revoked key has no pages, and the guest gets its allowance back: the driver keeps such keys for other regions.
+// The guest gets its allowance back: the driver keeps such keys for other regions.
 func TestARevokedKeyForgetsItsPages(t *testing.T) {
 	_, g := newLab(t, 1, NIC{}, nil)
 	a := g[0]
@@ -347,7 +339,6 @@ func TestARevokedKeyForgetsItsPages(t *testing.T) {
 		if use() != roce.FaultKey || a.p.NPages != before {
 			t.Errorf("after revoking: %v, %d pages are charged for it", use(), a.p.NPages-before)
 		}
-		// Enabled without a list, it grants nothing.
 		st = kq.load(a.umrPiece(key, 0, nil, 0, umrEnable, a.fullAccess(0, pageSize)))
 		if st != roce.OK || use() == 0 {
 			t.Errorf("enabled without a list: %#x, %v", st, use())
@@ -355,8 +346,7 @@ func TestARevokedKeyForgetsItsPages(t *testing.T) {
 	}
 }
 
-// The driver keeps thousands of free keys for later regions, up to 2^17 pages each. They cost the guest nothing until
-// their lists are loaded.
+// The driver keeps thousands of free keys for later regions, up to 2^17 pages each.
 func TestFreeKeysTakeNoAllowance(t *testing.T) {
 	_, g := newLab(t, 1, NIC{}, nil)
 	a := g[0]
@@ -372,8 +362,7 @@ func TestFreeKeysTakeNoAllowance(t *testing.T) {
 	}
 }
 
-// Flags of a list in CREATE_MKEY count only if the command says that the list has them. A list without them, as in a
-// state that an earlier version has saved, grants what the key does.
+// A list without flags, as in a state of an earlier version, grants all that the key does.
 func TestFlagsOfAListCountOnlyIfAnnounced(t *testing.T) {
 	_, g := newLab(t, 1, NIC{}, nil)
 	a := g[0]
@@ -413,7 +402,6 @@ func TestFlagsOfAListCountOnlyIfAnnounced(t *testing.T) {
 	}
 }
 
-// A region, a key that was revoked, and a region with a withdrawn page are the same after Restore.
 func TestListsAreSaved(t *testing.T) {
 	_, g := newLab(t, 1, NIC{}, nil)
 	a := g[0]
@@ -449,8 +437,7 @@ func TestListsAreSaved(t *testing.T) {
 	}
 }
 
-// mlx5_ib registers dma-bufs only if the adapter has these capabilities. It then asks for those of on-demand paging by
-// transport, of which there are none.
+// mlx5_ib registers dma-bufs only with these capabilities, and then asks for on-demand paging by transport.
 func TestCapabilitiesForDmabufs(t *testing.T) {
 	_, g := newLab(t, 1, NIC{}, nil)
 	query := func(typ uint16) []byte {
@@ -470,8 +457,7 @@ func TestCapabilitiesForDmabufs(t *testing.T) {
 	}
 }
 
-// Messages to and from memory that its device has withdrawn end with an error, and change nothing. Keys and
-// registrations stay, so it is reached again when the device offers it again.
+// Withdrawn memory is reached again when the device offers it again.
 func TestMemoryOfAPeerIsWithdrawn(t *testing.T) {
 	const bar, size = 1 << 36, 4 * pageSize
 	memory := make([]byte, size)
@@ -528,12 +514,11 @@ func TestMemoryOfAPeerIsWithdrawn(t *testing.T) {
 	}
 }
 
-// RDMA reaches the memory of another device of the guest, which QEMU announces without a file, and its bytes are
-// counted. An address that no device has is accessed by messages.
+// QEMU announces another device's memory without a file. An address that no device has is accessed by messages.
 func TestRDMAReachesMemoryOfAPeer(t *testing.T) {
 	const bar, size = 1 << 36, 4 * pageSize
 	memory := make([]byte, size)
-	var moved [2]uint64 // read, written
+	var moved [2]uint64
 	s, g := newLab(t, 2, NIC{Peer: func(addr, n uint64) []byte {
 		if addr == bar && n == size {
 			return memory

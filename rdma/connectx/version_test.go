@@ -7,8 +7,7 @@ import (
 	"github.com/rackless/rackless/rdma/roce"
 )
 
-// Addresses of RoCE v1 send EtherType 0x8915, work on both paths with equal counters, and peers of different versions
-// do not hear each other, as on a card.
+// RoCE v1 sends EtherType 0x8915, and peers of different versions do not hear each other, as on a card.
 func TestAddressesOfRoCEV1(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -64,7 +63,6 @@ func TestAddressesOfRoCEV1(t *testing.T) {
 	}
 }
 
-// A datagram of RoCE v1 has a GRH, and its completion says so.
 func TestDatagramOfRoCEV1(t *testing.T) {
 	_, g := newLab(t, 2, NIC{}, nil)
 	g[0].v1, g[1].v1 = true, true
@@ -82,7 +80,7 @@ func TestDatagramOfRoCEV1(t *testing.T) {
 	}
 }
 
-// datagramSeg returns an address (struct mlx5_av) with row 3 of the table of GIDs as its source.
+// datagramSeg (struct mlx5_av) has row 3 of the GIDs as its source.
 func datagramSeg(qpn uint32, to [6]byte, gid [16]byte) []byte {
 	av := make([]byte, avSize)
 	be.PutUint32(av, 0x77)

@@ -27,7 +27,6 @@ func virtual(t *testing.T, rate int64) (*Server, *Firmware, []*guest) {
 	return s, f, g
 }
 
-// upsOf returns a function that waits until the adapters' links are as wanted.
 func upsOf(t *testing.T, g []*guest) func(what string, want ...bool) {
 	return func(what string, want ...bool) {
 		t.Helper()
@@ -41,8 +40,7 @@ func upsOf(t *testing.T, g []*guest) func(what string, want ...bool) {
 	}
 }
 
-// A port at the end of a cable has a link while the other end shows light. By default the firmware shows light even
-// if the driver disables the link.
+// By default the firmware shows light even if the driver disables the link.
 func TestPortsBackToBackFollowEachOther(t *testing.T) {
 	_, _, g := virtual(t, 0)
 	Join(g[0].p, g[3].p)
@@ -144,7 +142,6 @@ func TestVirtualFunctionsAreThereAsTheFirmwareSays(t *testing.T) {
 	seen("switched off, after a reset", physical, none, none)
 }
 
-// The functions of a port share its rate, on either path.
 func TestFunctionsOfAPortShareItsCable(t *testing.T) {
 	for _, direct := range []bool{true, false} {
 		s, _, g := virtual(t, 1e9)

@@ -1,20 +1,20 @@
 package connectx
 
-// The vendor-specific capability is a window in configuration space to several address spaces, with which mstconfig
-// and mstflint access the firmware. Offsets are from the kernel's lib/pci_vsc.c and from mstflint.
+// The vendor-specific capability is a window to address spaces, for mstconfig and mstflint. Offsets are from the
+// kernel's lib/pci_vsc.c and mstflint.
 const (
 	cfgVSC       = 0xc0
 	vscSize      = 0x18
-	vscControl   = cfgVSC + 0x04 // the space in the low 16 bits; bits 29 to 31 tell that it exists
+	vscControl   = cfgVSC + 0x04 // low 16 bits: space; bits 29 to 31: it exists
 	vscCounter   = cfgVSC + 0x08 // each read returns a new ticket
-	vscSemaphore = cfgVSC + 0x0c // ticket of the owner, or 0
+	vscSemaphore = cfgVSC + 0x0c // owner's ticket, or 0
 	vscAddress   = cfgVSC + 0x10 // the top bit requests a write, and is inverted when the access is done
 	vscData      = cfgVSC + 0x14
 	vscFlag      = 1 << 31
 	vscThere     = 1 << 29
 )
 
-// Address spaces. mstflint uses the window only if the first, the second and the last exist.
+// mstflint uses the window only if the first, the second and the last exist.
 const (
 	spaceICMDExt   = 1
 	spaceCR        = 2
@@ -22,20 +22,19 @@ const (
 	spaceSemaphore = 10
 )
 
-// crDevice is the word of the CR space with the hardware's id. All other words read as zeros, which also means that
-// the firmware is ready for commands.
+// crDevice has the hardware's id. Other words of the CR space are zeros, which also means that the firmware is ready.
 const crDevice = 0xf0014
 
-// Commands of tools to the firmware in the ICMD space use a control word and a mailbox.
+// Control word and mailbox in the ICMD space.
 const (
-	icmdControl   = 0      // opcode in the top 16 bits, status in bits 8 to 15, and the start bit
+	icmdControl   = 0      // top 16 bits: opcode; bits 8 to 15: status; the start bit
 	icmdSizeAt    = 0x1000 // address of the mailbox's size
 	icmdMailbox   = 0x100000
 	icmdSize      = 0x320
 	icmdGo        = 1
 	icmdRegister  = 0x9001 // the only command: access to a register
 	icmdBadOpcode = 1
-	icmdData      = 20 // in the mailbox, a register follows the headers of an operation and of a register
+	icmdData      = 20 // of a register in the mailbox, after two headers
 )
 
 type icmd struct {
@@ -44,8 +43,7 @@ type icmd struct {
 	mailbox        [icmdSize]byte
 }
 
-// resetSemaphore is the semaphore that the driver takes before it resets a stopped firmware
-// (MLX5_SEMAPHORE_SW_RESET).
+// resetSemaphore is MLX5_SEMAPHORE_SW_RESET, which the driver takes before it resets a stopped firmware.
 const resetSemaphore = 0x20
 
 func (m *icmd) semaphore(at uint32) *uint32 {
@@ -58,20 +56,19 @@ func (m *icmd) semaphore(at uint32) *uint32 {
 	return nil
 }
 
-// vscReset adds the capability to the list. Virtual functions do not have it, because settings are the physical
-// function's.
+// vscReset adds the capability, but not for virtual functions, because settings are the physical function's.
 func (p *Port) vscReset() {
 	p.config[cfgMSIX+1] = cfgVSC
 	c := p.config[cfgVSC:]
 	c[0], c[1], c[2] = 9, cfgPM, vscSize
 }
 
-// vscTicket reports whether a read of configuration space includes the counter, which returns a new ticket each time.
+// vscTicket reports whether a read includes the counter.
 func (p *Port) vscTicket(off uint64, n int) bool {
 	return p.nic.VF == 0 && off < vscCounter+4 && off+uint64(n) > vscCounter
 }
 
-// vscWrite handles a write of a word to the capability. An access is done before its write returns.
+// vscWrite does an access before its write returns.
 func (p *Port) vscWrite(at uint64, v uint32) {
 	word := func(at int) uint32 { return le.Uint32(p.config[at:]) }
 	put := func(at int, v uint32) { le.PutUint32(p.config[at:], v) }
@@ -99,7 +96,7 @@ func (p *Port) vscWrite(at uint64, v uint32) {
 	}
 }
 
-// spaceRead reads a word of an address space. Words of the mailbox are big-endian, like registers.
+// spaceRead reads a word. Those of the mailbox are big-endian, like registers.
 func (p *Port) spaceRead(space, at uint32) uint32 {
 	switch {
 	case space == spaceCR && at == crDevice:
@@ -136,8 +133,8 @@ func (p *Port) spaceWrite(space, at, v uint32) {
 	}
 }
 
-// icmdRun runs a command and returns its status. The mailbox holds an operation TLV of 16 bytes, with the register
-// number and a write flag, then the header of the register, and the register.
+// icmdRun returns a status. The mailbox holds an operation TLV of 16 bytes, with the register number and a write flag,
+// then the register's header, and the register.
 func (p *Port) icmdRun(opcode uint32) uint32 {
 	if opcode != icmdRegister {
 		return icmdBadOpcode

@@ -7,16 +7,13 @@ import (
 	"github.com/rackless/rackless/rdma/roce"
 )
 
-// The wire carries RDMA as frames of package roce, which calls back for requests, memory and completions.
-
-// wire receives the frames that roce sends. It is called with the port's lock held, so it queues them for
-// flushFrames.
+// wire queues frames for flushFrames, because roce sends them with the port's lock held.
 type wire Port
 
 // Send implements roce.Wire.
 func (w *wire) Send(_ time.Duration, frame []byte) {
 	p := (*Port)(w)
-	if !p.up() { // the frame is lost, and its sender's timers notice it, as with a card
+	if !p.up() { // lost; its sender's timers notice it, as with a card
 		p.count.txDropped++
 		return
 	}
@@ -37,19 +34,17 @@ func (w *wire) Send(_ time.Duration, frame []byte) {
 	p.queued(len(frame))
 }
 
-// room returns the space for the next frame in p.frames.
 func (w *wire) room() []byte {
 	w.frames = slices.Grow(w.frames, 4+roce.MaxFrame)
 	n := len(w.frames) + 4
 	return w.frames[n:n]
 }
 
-// poll runs roce and processes the results for its queues. The port's lock is held. Failed QPs change their state
-// here and not in the callback, because callbacks must not call back into roce.
+// poll needs the port's lock. Failed QPs change their state here, because callbacks must not call back into roce.
 func (p *Port) poll(now time.Duration) {
 	p.netDirty = false
 	p.netAt = p.net.Poll(now)
-	for len(p.loop) > 0 && !p.spent() { // two QPs of the port could talk to each other forever
+	for len(p.loop) > 0 && !p.spent() { // two QPs of the port could talk forever
 		var f []byte
 		f, p.loop = nextFrame(p.loop)
 		p.looped = true
@@ -77,7 +72,7 @@ func (p *Port) poll(now time.Duration) {
 	p.wakeBy(p.netAt)
 }
 
-// ring tells roce that requests were posted. They go out when the port is polled, at the latest by unlock.
+// ring tells roce of requests. They go out when the port is polled, at the latest by unlock.
 func (p *Port) ring(q *queue) {
 	q.copied = 0 // the wire sends the whole message
 	q.wire.qp.Doorbell()
@@ -95,9 +90,8 @@ type wireQP struct {
 var services = map[uint8]roce.QPType{serviceRC: roce.RC, serviceXRC: roce.RC, serviceUC: roce.UC,
 	serviceUD: roce.UD, serviceGSI: roce.GSI}
 
-// wireState moves roce's part of a QP to a state. QPs with a service that roce does not implement, such as the
-// driver's UMR QP, have no such part. If roce refuses an attribute, such as a wrong MTU, this is logged, and only
-// this guest's packets are lost.
+// wireState moves roce's part of a QP, which other services, such as the driver's UMR QP, do not have. An attribute
+// that roce refuses, such as a wrong MTU, is logged, and only this guest's packets are lost.
 func (p *Port) wireState(q *queue, to roce.State) {
 	typ, has := services[q.Service]
 	if !has {
@@ -112,7 +106,7 @@ func (p *Port) wireState(q *queue, to roce.State) {
 		if q.Service == serviceXRC {
 			c.SharedBy = func(srq uint32) (roce.Memory, bool) { return p.xrcMemory(q, srq) }
 		}
-		// set_deth_sqpn: its datagrams carry the number of QP 1.
+		// set_deth_sqpn: datagrams carry the number of QP 1.
 		if typ == roce.GSI && q.NoRecv { // the driver's second GSI QP, which only sends
 			c.Type, c.SrcQP = roce.UD, 1
 		}
@@ -134,12 +128,10 @@ func (p *Port) wireState(q *queue, to roce.State) {
 	p.netDirty = true
 }
 
-// signaled is the bit of a request's ID for a wanted completion. roce signals all requests, so that they can be
-// counted.
+// signaled is the bit for a wanted completion. roce signals all requests, so that they can be counted.
 const signaled = 1 << 32
 
-// NextSend implements roce.Owner. It advances SI, because the request is copied; the driver may not reuse its place
-// before the completion anyway.
+// NextSend advances SI, because the request is copied; the driver may not reuse its place before the completion.
 func (w *wireQP) NextSend(wr *sendWR) bool {
 	wqe, blocks, found := w.p.nextWQE(w.q)
 	if !found {
@@ -167,8 +159,7 @@ func (w *wireQP) NextRecv(wr *roce.RecvWR) bool {
 	return true
 }
 
-// Complete implements roce.Owner. A datagram that could not be stored does not fail its QP. Successful unsignaled
-// requests are only counted.
+// Complete does not fail a QP for a datagram that could not be stored, and only counts successful unsignaled requests.
 func (w *wireQP) Complete(c *roce.Completion) {
 	if c.Status != roce.OK && c.Status != roce.Flushed && (!c.Recv || !w.q.datagrams()) {
 		w.p.failed = append(w.p.failed, w.q)
@@ -182,8 +173,7 @@ func (w *wireQP) Complete(c *roce.Completion) {
 	w.p.completion(w.q, c)
 }
 
-// Event implements roce.Owner. Errors of the responder have no completion on this side, so the driver learns of them
-// only by events.
+// Event tells the driver of the responder's errors, which have no completion on this side.
 func (w *wireQP) Event(e roce.Event) {
 	typ, has := map[roce.Event]byte{roce.EventCommEst: eventCommEst, roce.EventAccessError: eventAccess,
 		roce.EventInvalid: eventInvalid, roce.EventDrained: eventSQDrained}[e]
@@ -195,17 +185,16 @@ func (w *wireQP) Event(e roce.Event) {
 	}
 }
 
-// domain is the memory of a protection domain. roce calls its methods under the port's lock. They share p.list, which
-// is cleared after use so that it keeps no references to guest memory.
+// domain is a protection domain's memory, used under the port's lock. p.list is cleared after use so that it keeps no
+// references to guest memory.
 type domain struct {
 	p   *Port
 	pd  uint32
 	qpn uint32
-	// received says that it is the memory of a receive request, for ports with rates of paths.
+	// received marks a receive request's memory, for rates of paths.
 	received bool
 }
 
-// fault converts a Fault to an error, with nil for 0.
 func fault(f roce.Fault) error {
 	if f == 0 {
 		return nil
@@ -276,7 +265,7 @@ func (d domain) Atomic(key uint32, va uint64, op roce.AtomicOp) (uint64, error) 
 	return atomically(list[0].b, op), nil
 }
 
-// Update implements roce.Memory, for the rest of a UMR request after its control segment.
+// Update gets a UMR request after its control segment.
 func (d domain) Update(key uint32, how []byte) roce.Status {
 	q := d.p.Queues[d.qpn]
 	if q == nil {

@@ -14,25 +14,23 @@ import (
 	"github.com/rackless/rackless/rdma/roce"
 )
 
-// A rig is a guest without a driver: the test fills in the adapter's tables, and a socket client maps its memory like
-// QEMU.
+// A rig is a guest without a driver: a socket client maps its memory like QEMU.
 type rig struct {
 	*Port
 	t    *testing.T
 	ram  []byte
 	qp   *queue
-	sent uint16 // posted blocks of the send queue
+	sent uint16
 	recv uint16
 }
 
-// Offsets in a rig's memory.
 const (
 	rigRAM   = 4 << 20
-	rigSend  = 0x10000 // ring of 64 blocks, after one of 64 receives
+	rigSend  = 0x10000 // 64 blocks, after 64 receives
 	rigDBR   = 0x20000
 	rigCQ    = 0x30000 // 512 entries
 	rigData  = 0x100000
-	rigSize  = 0x200000 // size of the data; the key maps them at rigVA, with pages in reverse order
+	rigSize  = 0x200000 // of data; the key maps them at rigVA, with pages in reverse order
 	rigVA    = 0x5000_0000
 	rigKey   = 0x301 << 8
 	rigPages = rigSize / 4096
@@ -66,8 +64,7 @@ func newRig(t *testing.T, s *Server, id byte, frames func([]byte)) *rig {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _, _ = unix.Close(c), unix.Close(fd) })
-	// VFIO_USER_DMA_MAP of all memory at address 0: size of the arguments, flags for reading and writing, offset,
-	// address, size.
+	// VFIO_USER_DMA_MAP: size of the arguments, flags for reading and writing, offset, address, size.
 	b := make([]byte, 48)
 	le.PutUint16(b[2:], 2)
 	le.PutUint32(b[4:], 48)
@@ -149,7 +146,6 @@ func (g *rig) postRecv(off, n uint32) {
 	be.PutUint32(g.ram[rigDBR:], uint32(g.recv))
 }
 
-// data returns a data segment, and remote a segment with a remote address.
 func data(off, n uint32) []byte {
 	b := be.AppendUint32(nil, n)
 	b = be.AppendUint32(b, rigKey)
@@ -161,7 +157,6 @@ func remote(off, key uint32) []byte {
 	return append(be.AppendUint32(b, key), 0, 0, 0, 0)
 }
 
-// to returns the address segment of a datagram to a peer.
 func (g *rig) to(peer *rig) []byte {
 	b := make([]byte, avSize)
 	be.PutUint32(b, 0x11)
@@ -175,7 +170,6 @@ func (g *rig) to(peer *rig) []byte {
 	return b
 }
 
-// entries waits for n entries of the CQ, and returns them without their time stamps.
 func (g *rig) entries(n uint32) (l []string) {
 	for range 4000 {
 		g.lock()
@@ -191,7 +185,7 @@ func (g *rig) entries(n uint32) (l []string) {
 	for i := range min(g.CQs[0x400].PI, 512) {
 		e := bytes.Clone(g.ram[rigCQ+64*i:][:64])
 		clear(e[48:54])
-		if e[63]>>4 < cqeReqError { // otherwise the entry has a syndrome
+		if e[63]>>4 < cqeReqError {
 			clear(e[54:56])
 		}
 		l = append(l, fmt.Sprintf("%x", e))
@@ -204,7 +198,7 @@ type outcome struct {
 	Memory   [2][]byte
 	Counters [2]roce.Counters
 	Rx, Tx   [2]tally
-	Switch   [2]tally // counters of a switch between them, for each port
+	Switch   [2]tally // of a switch between them, by port
 	PrioTx   [2]tally
 	States   [2]roce.State
 }
@@ -214,7 +208,7 @@ func play(t *testing.T, direct bool, service uint8, scenario func(a, b *rig)) (o
 	defer s.Close()
 	s.SetDirect(direct)
 	var sent atomic.Int64
-	var passed [2][2]atomic.Uint64 // frames and bytes from each port, as counted by a switch between them
+	var passed [2][2]atomic.Uint64
 	var g [2]*rig
 	for i := range g {
 		g[i] = newRig(t, s, byte(i+1), func(f []byte) {
@@ -253,7 +247,6 @@ func play(t *testing.T, direct bool, service uint8, scenario func(a, b *rig)) (o
 	return o, int(sent.Load())
 }
 
-// The direct path and the wire give the same completions, data and counters.
 func TestBothPathsGiveTheSame(t *testing.T) {
 	atomicSeg := append(be.AppendUint64(nil, 5), make([]byte, 8)...)
 	for _, c := range []struct {
@@ -356,7 +349,6 @@ func TestBothPathsGiveTheSame(t *testing.T) {
 	}
 }
 
-// A switch that accepts no more frames stops the port, which limits its queue of frames.
 func TestCableThatIsStuckPausesThePort(t *testing.T) {
 	s := NewServer(Options{})
 	defer s.Close()
@@ -373,7 +365,7 @@ func TestCableThatIsStuckPausesThePort(t *testing.T) {
 			g.transmit(append([]byte{2}, make([]byte, 1499)...))
 		}
 	}
-	go send() // blocks
+	go send()
 	for range 200 {
 		time.Sleep(time.Millisecond)
 		if g.mu.TryLock() {

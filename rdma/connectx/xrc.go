@@ -2,10 +2,9 @@ package connectx
 
 import "github.com/rackless/rackless/rdma/roce"
 
-// Extended reliable connections (XRC): a request of an initiator QP names the shared receive queue of the peer's
-// process that it is for, so that one connection between two nodes serves all their processes. The target QP lends its
-// connection to the shared queues of its XRC domain, and their protection domains decide which memory may be accessed
-// (annex A14).
+// Extended reliable connections (XRC, annex A14): a request names a shared receive queue of the peer, so that one
+// connection between two nodes serves all processes. The target QP lends it to the shared queues of its XRC domain, and
+// their protection domains decide which memory may be accessed.
 
 // xrcShared returns a shared queue that a target QP may use, or nil.
 func (p *Port) xrcShared(q *queue, srq uint32) *queue {
@@ -16,7 +15,6 @@ func (p *Port) xrcShared(q *queue, srq uint32) *queue {
 	return s
 }
 
-// xrcMemory returns the memory of the protection domain of a shared queue.
 func (p *Port) xrcMemory(q *queue, srq uint32) (roce.Memory, bool) {
 	s := p.xrcShared(q, srq)
 	if s == nil {

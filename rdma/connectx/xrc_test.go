@@ -7,7 +7,6 @@ import (
 	"github.com/rackless/rackless/rdma/roce"
 )
 
-// A testSRQ is a shared receive queue of XRC with a queue of completions of its own.
 type testSRQ struct {
 	g         *guest
 	num, user uint32
@@ -37,14 +36,14 @@ func (s *testSRQ) recv(key uint32, addr uint64, n uint32) {
 
 func xrcSeg(srq uint32) []byte { return append(be.AppendUint32(nil, srq), make([]byte, 12)...) }
 
-// An xrcLab is an initiator in one node, and a target with shared queues of two protection domains in the other.
+// An xrcLab is an initiator, and a target with shared queues of two protection domains.
 type xrcLab struct {
 	a, b     *guest
 	ini, tgt *testQP
 	srq      [2]*testSRQ
-	foreign  *testSRQ  // of another XRC domain
-	at       uint64    // memory of a
-	to       [2]uint64 // memory of b: that of each shared queue's domain
+	foreign  *testSRQ
+	at       uint64
+	to       [2]uint64
 	ka       uint32
 	kb       [2]uint32
 }
@@ -72,8 +71,6 @@ func newXRCLab(t *testing.T, direct bool) *xrcLab {
 	return x
 }
 
-// Requests of one connection reach the shared queue that each names: its receives, its completions, and the memory of
-// its protection domain.
 func TestXRC(t *testing.T) {
 	for _, direct := range []bool{true, false} {
 		x := newXRCLab(t, direct)
@@ -129,7 +126,6 @@ func TestXRC(t *testing.T) {
 	}
 }
 
-// A request that names a queue of another domain, or memory of another queue's protection domain, is refused.
 func TestXRCReachesOnlyWhatTheQueueMay(t *testing.T) {
 	for _, c := range []struct {
 		name string
