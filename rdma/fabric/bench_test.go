@@ -17,14 +17,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The benchmarks run the code between sender and receiver in a separate process, as in a lab: this test binary,
-// started again with middleEnv set. Sender and receiver use blocking descriptors in the benchmark's process.
+// The code between sender and receiver runs in another process, as in a lab: this test binary with middleEnv set.
 const (
-	middleEnv = "FABRIC_BENCH_MIDDLE" // name of a middle
-	dirEnv    = "FABRIC_BENCH_DIR"    // directory for its sockets a and b
+	middleEnv = "FABRIC_BENCH_MIDDLE"
+	dirEnv    = "FABRIC_BENCH_DIR" // has its sockets a and b
 )
 
-// middles are the implementations to compare. The relays, which copy bytes without parsing them, are the minimum.
+// middles are compared. Relays, which copy bytes without parsing, are the minimum.
 var middles = map[string]func(dir string) error{
 	"switch":         switchMiddle,
 	"switch-shaped":  switchMiddle, // with impaired links; see between
@@ -44,7 +43,6 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// switchMiddle runs the real switch until its standard input ends.
 func switchMiddle(dir string) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
@@ -80,7 +78,6 @@ func acceptTwo(dir string) (conns [2]*net.UnixConn, err error) {
 	return conns, nil
 }
 
-// relayNetpoll relays with a goroutine for each direction on the runtime's poller.
 func relayNetpoll(dir string) error {
 	conns, err := acceptTwo(dir)
 	if err != nil {
@@ -105,7 +102,6 @@ func relayNetpoll(dir string) error {
 	return ignoreEnd(<-done)
 }
 
-// relayBlocking relays with a thread for each direction.
 func relayBlocking(dir string) error {
 	fds, err := blockingFDs(dir)
 	if err != nil {
@@ -133,7 +129,7 @@ func relayBlocking(dir string) error {
 	return ignoreEnd(<-done)
 }
 
-// relayEpoll relays with one thread in an epoll loop, which blocks in write if the receiver is slow.
+// relayEpoll blocks in write if the receiver is slow.
 func relayEpoll(dir string) error {
 	fds, err := blockingFDs(dir)
 	if err != nil {
@@ -187,7 +183,6 @@ func blockingFDs(dir string) (fds [2]int, err error) {
 	return fds, nil
 }
 
-// blocking returns a blocking descriptor for c, and closes c.
 func blocking(c *net.UnixConn) (int, error) {
 	f, err := c.File()
 	if err != nil {
@@ -233,8 +228,7 @@ func readAll(fd int, b []byte) error {
 	return nil
 }
 
-// between starts a middle, or creates a socket pair for "none", and returns the two ends. finish ends it and returns
-// the middle's CPU time, including its start.
+// between starts a middle, or with "none" a socket pair. finish returns the middle's CPU time, including its start.
 func between(b *testing.B, middle string) (fds [2]int, counters func() Counters, finish func() time.Duration) {
 	b.Helper()
 	closeBoth := func() {
@@ -289,7 +283,7 @@ func between(b *testing.B, middle string) (fds [2]int, counters func() Counters,
 		}
 		for c := counters(); !c.Ports[0].Connected || !c.Ports[1].Connected; c = counters() {
 		}
-		if middle == "switch-shaped" { // every impairment that costs time but delays or loses almost nothing
+		if middle == "switch-shaped" { // all impairments that cost time but delay or lose almost nothing
 			l := Link{Rate: MaxRate, Jitter: 1, Delay: 1, Loss: 1e-18, ECN: RED{1 << 20, 2 << 20, 0.1},
 				PFC: PFC{High: 4 << 20, Low: 2 << 20}}
 			if err := client.SetLink(context.Background(), AllPorts, l); err != nil {
@@ -307,10 +301,10 @@ func between(b *testing.B, middle string) (fds [2]int, counters func() Counters,
 	}
 }
 
-// BenchmarkStream sends frames one way as fast as the receiver takes them. Pieces of 64 KiB are acknowledged inside
-// the process, and at most 16 are under way, which is less than the switch's queue, so that no frame is dropped.
+// BenchmarkStream sends one way. At most 16 pieces of 64 KiB are under way, less than the switch's queue, so that no
+// frame is dropped.
 //
-// "batch" is the number of frames in one write of the sender. QEMU's own stream netdev writes each frame separately.
+// "batch" is the number of frames in one write. QEMU's own stream netdev writes each frame separately.
 func BenchmarkStream(b *testing.B) {
 	for _, size := range []int{64, 4200} {
 		for _, batch := range []int{1, 32} {
@@ -398,7 +392,7 @@ func stream(b *testing.B, size, batch int, middle string) {
 	}
 }
 
-// BenchmarkPingPong measures the round trip of one 64-byte frame: two passages and four wakeups.
+// BenchmarkPingPong measures the round trip of a 64-byte frame: two passages and four wakeups.
 func BenchmarkPingPong(b *testing.B) {
 	for _, middle := range []string{"none", "relay-blocking", "relay-netpoll", "relay-epoll", "switch",
 		"switch-shaped"} {
@@ -407,7 +401,7 @@ func BenchmarkPingPong(b *testing.B) {
 			ping := framed(frame(station(2), station(1), 64, 0))
 			pong := framed(frame(station(1), station(2), 64, 0))
 			done := make(chan error, 1)
-			rounds := b.N + 1 // the first round teaches the switch
+			rounds := b.N + 1 // the first teaches the switch
 			go func() {
 				buf := make([]byte, len(ping))
 				for range rounds {

@@ -12,16 +12,14 @@ import (
 )
 
 const (
-	// readSize limits the bytes of one read, and so the time for which one sender can occupy the loop. A QEMU has at
-	// most about 200 KiB waiting, because its socket's send buffer is net.core.wmem_default (212992), so that one
-	// read nearly always empties it.
+	// readSize limits the time for which one sender occupies the loop. A QEMU has at most about 200 KiB waiting,
+	// because its socket's send buffer is net.core.wmem_default (212992).
 	readSize = 256 << 10
 
-	// maxIovecs is the kernel's limit for one writev (UIO_MAXIOV in include/uapi/linux/uio.h).
+	// maxIovecs is UIO_MAXIOV in include/uapi/linux/uio.h.
 	maxIovecs = 1024
 
-	// maxEvents is the maximum number of events of one epoll_wait. The kernel rotates its list, so further events
-	// come with the next call.
+	// maxEvents limits one epoll_wait. The kernel rotates its list, so others come with the next call.
 	maxEvents = 64
 )
 
@@ -31,8 +29,7 @@ type source interface {
 	ready(events uint32)
 }
 
-// A bridge is the switch. Holding turn gives access to all fields except those under mu; the loop's goroutine or a
-// NIC of this process (Plug) holds it.
+// A bridge is the switch. turn, held by the loop or a Plug, gives access to all fields except those under mu.
 type bridge struct {
 	turn sync.Mutex
 
@@ -42,20 +39,20 @@ type bridge struct {
 	started    time.Time
 
 	epfd    int
-	sources map[int32]source // by their epoll id; ids are not reused while an event may carry them
+	sources map[int32]source // by epoll id; ids are not reused while an event may carry them
 	lastID  int32
-	spare   int // a spare file descriptor; see listener.ready
+	spare   int // descriptor; see listener.ready
 
 	ports   []*port
 	table   *table
 	taps    []*tap // captures
 	buf     []byte
 	iovecs  []unix.Iovec
-	touched []*conn // receivers of frames of the current read
+	touched []*conn // receivers of the current read
 	chunks  chunks
 	stop    bool
 	tell    func(direct bool) // Config.Direct; may be nil
-	seen    bool              // frames must pass the switch: the inverse of the last call of tell
+	seen    bool              // frames must pass the switch: the inverse of tell's last value
 
 	down      func(port string, down bool) error // Config.Down; may be nil
 	downMu    sync.Mutex                         // held while down runs
@@ -63,12 +60,12 @@ type bridge struct {
 	shaped    []*port                            // ports with impaired links
 	paused    []*conn                            // senders with paused NICs
 	timer     *timer                             // nil before the first impairment
-	readLimit int                                // limit of one read, at most readSize
+	readLimit int                                // of one read, at most readSize
 
 	mu     sync.Mutex
-	wakefd int // eventfd that ends epoll_wait when there are calls
+	wakefd int // eventfd that ends epoll_wait for calls
 	calls  []call
-	closed bool // loop has ended and calls are refused
+	closed bool // the loop has ended
 }
 
 type call struct {
@@ -76,7 +73,7 @@ type call struct {
 	done chan error
 }
 
-// newBridge returns a switch without ports. The caller must run loop and then close, or only close.
+// newBridge returns a switch. The caller must run loop and then close, or only close.
 func newBridge(log *slog.Logger, now func() time.Time, queueLimit int) (*bridge, error) {
 	b := &bridge{
 		log: log, now: now, queueLimit: queueLimit, started: now(),
@@ -104,8 +101,8 @@ func newBridge(log *slog.Logger, now func() time.Time, queueLimit int) (*bridge,
 
 func openSpare() (int, error) { return unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0) }
 
-// watch adds fd to the epoll set for reading and returns the id of src. It requests only EPOLLIN, because on a unix
-// stream each read by the peer causes an EPOLLOUT, which would wake the loop for nothing.
+// watch requests only EPOLLIN, because on a unix stream each read by the peer causes an EPOLLOUT, which would wake the
+// loop for nothing.
 func (b *bridge) watch(fd int, src source) (int32, error) {
 	for {
 		b.lastID++
@@ -121,10 +118,9 @@ func (b *bridge) watch(fd int, src source) (int32, error) {
 	return b.lastID, nil
 }
 
-// unwatch removes the source with this id. The descriptor leaves the epoll set when it is closed.
+// unwatch leaves the descriptor in the epoll set until it is closed.
 func (b *bridge) unwatch(id int32) { delete(b.sources, id) }
 
-// loop forwards frames until a call sets stop, or until epoll fails.
 func (b *bridge) loop() error {
 	defer b.refuseCalls()
 	events := make([]unix.EpollEvent, maxEvents)
@@ -165,9 +161,9 @@ func (b *bridge) do(fn func() error) error {
 		return errStopped
 	}
 	b.calls = append(b.calls, c)
-	_, err := unix.Write(b.wakefd, []byte{1, 0, 0, 0, 0, 0, 0, 0}) // native-endian uint64, any value but 0
+	_, err := unix.Write(b.wakefd, []byte{1, 0, 0, 0, 0, 0, 0, 0}) // native-endian uint64, not 0
 	b.mu.Unlock()
-	if err != nil && err != unix.EAGAIN { // EAGAIN: the counter is at its maximum, so the loop is awake
+	if err != nil && err != unix.EAGAIN { // EAGAIN: the counter is full, so the loop is awake
 		return fmt.Errorf("wake the switch: %w", err)
 	}
 	return <-c.done
@@ -175,7 +171,6 @@ func (b *bridge) do(fn func() error) error {
 
 func (b *bridge) halt() error { return b.do(func() error { b.stop = true; return nil }) }
 
-// refuseCalls answers all pending calls with errStopped.
 func (b *bridge) refuseCalls() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -186,7 +181,6 @@ func (b *bridge) refuseCalls() {
 	b.calls = nil
 }
 
-// A waker is the eventfd with which other goroutines wake the loop.
 type waker struct{ b *bridge }
 
 func (w waker) ready(uint32) {
@@ -203,13 +197,13 @@ func (w waker) ready(uint32) {
 	}
 }
 
-// close ends all connections and removes all sockets. The loop must have ended.
+// close ends all connections, after the loop.
 func (b *bridge) close() error {
 	b.refuseCalls()
 	b.turn.Lock()
 	defer b.turn.Unlock()
 	var errs []error
-	// Remove the last port first, so that no port moves in the list.
+	// From the end, so that no port moves in the list.
 	for len(b.ports) > 0 {
 		errs = append(errs, b.removePort(b.ports[len(b.ports)-1].Name))
 	}
@@ -224,7 +218,7 @@ func (b *bridge) close() error {
 	return errors.Join(errs...)
 }
 
-// addPort creates a port. It must run in the loop, or before the loop starts, like all functions that change ports.
+// addPort creates a port. It must run in the loop, or before it starts, like all functions that change ports.
 func (b *bridge) addPort(def Port) error {
 	if err := def.validate(); err != nil {
 		return err
@@ -252,14 +246,12 @@ func (b *bridge) addPort(def Port) error {
 	if m, _ := def.address(); m != 0 {
 		b.table.owners[m] = p
 	}
-	// Captures of all ports include later ports.
 	for _, t := range b.taps {
 		t.addPort(p)
 	}
 	return nil
 }
 
-// tellDirect reports through tell if links or captures change the need to pass the switch.
 func (b *bridge) tellDirect() {
 	seen := len(b.taps) > 0 || slices.ContainsFunc(b.ports, func(p *port) bool { return p.link.Impaired() })
 	if b.tell != nil && seen != b.seen {
@@ -268,7 +260,7 @@ func (b *bridge) tellDirect() {
 	b.seen = seen
 }
 
-// tellDown reports ports that were set down or up, or that have a new NIC. It must not run in the loop.
+// tellDown reports ports that were set down or up, or have a new NIC. It must not run in the loop.
 func (b *bridge) tellDown(names []string) error {
 	if b.down == nil {
 		return nil
@@ -278,7 +270,7 @@ func (b *bridge) tellDown(names []string) error {
 	var errs []error
 	for _, name := range names {
 		i, is := -1, false
-		err := b.do(func() error { // the current state: another call may have changed it
+		err := b.do(func() error { // another call may have changed the state
 			if i = b.portIndex(name); i >= 0 {
 				is = b.ports[i].link.Down
 			}
@@ -292,7 +284,7 @@ func (b *bridge) tellDown(names []string) error {
 	return errors.Join(errs...)
 }
 
-// portIndex returns the index of a port, or -1 if there is no port with this name.
+// portIndex returns -1 for an unknown port.
 func (b *bridge) portIndex(name string) int {
 	return slices.IndexFunc(b.ports, func(p *port) bool { return p.Name == name })
 }
@@ -320,16 +312,16 @@ func (b *bridge) removePort(name string) error {
 }
 
 const (
-	// ageing is the time for which an address is remembered after its last frame: the default of IEEE 802.1D (section
-	// 7.9.2) and of the Linux bridge.
+	// ageing is the time after an address's last frame: the default of IEEE 802.1D (section 7.9.2) and of the Linux
+	// bridge.
 	ageing = 300 * time.Second
 
-	// macsPerPort limits the learned addresses of a port. The limit is per port, so that a node that invents
-	// addresses cannot prevent others from being learned. It allows for a node that bridges a thousand containers.
+	// macsPerPort keeps a node that invents addresses from crowding out others. A node may bridge a thousand
+	// containers.
 	macsPerPort = 1024
 
-	// sweepEvery is the minimum time between two searches for aged entries of a port at its limit, so that a flood of
-	// addresses costs one search a second instead of one a frame.
+	// sweepEvery is the least time between searches for aged entries of a full port, so that a flood of addresses costs
+	// one search a second instead of one a frame.
 	sweepEvery = time.Second
 )
 
@@ -337,17 +329,17 @@ const (
 // needs the room.
 type table struct {
 	entries map[mac]*entry
-	owners  map[mac]*port // of the addresses of NICs, by Port.MAC
+	owners  map[mac]*port // by Port.MAC
 }
 
 type entry struct {
 	port *port
-	seen int64 // Unix nanoseconds of the last frame from this address
+	seen int64 // Unix nanoseconds of the last frame
 }
 
 func newTable() *table { return &table{entries: make(map[mac]*entry), owners: make(map[mac]*port)} }
 
-// lookup returns the port for m, or nil if it is unknown at time now (Unix nanoseconds).
+// lookup returns nil for an unknown m; now is in Unix nanoseconds.
 func (t *table) lookup(m mac, now int64) *port {
 	e := t.entries[m]
 	if e == nil || now-e.seen > int64(ageing) {
@@ -356,11 +348,11 @@ func (t *table) lookup(m mac, now int64) *port {
 	return e.port
 }
 
-// learn records that m is behind p. It returns false if p has too many addresses; frames to m are then flooded, which
-// is slower but correct. It ignores the address of another machine's NIC, whose traffic p must not capture.
+// learn records that m is behind p, or returns false if p has too many addresses; frames to m are then flooded. It
+// ignores the address of another machine's NIC, whose traffic p must not capture.
 func (t *table) learn(m mac, p *port, now int64) bool {
 	if m.group() || m == 0 {
-		return true // no station has such an address, and a frame that claims it must not capture others' traffic
+		return true // no station has such an address, and a frame that claims it must not capture traffic
 	}
 	if o := t.owners[m]; o != nil && o != p && (o.Node == "" || o.Node != p.Node) {
 		p.counters.Foreign++
@@ -374,7 +366,7 @@ func (t *table) learn(m mac, p *port, now int64) bool {
 	if p.macs >= macsPerPort && !t.sweep(p, now) {
 		return false
 	}
-	if e != nil { // the station moved, or two stations share an address
+	if e != nil { // the station moved, or two share an address
 		e.port.macs--
 		p.counters.Moves++
 	}
@@ -383,7 +375,7 @@ func (t *table) learn(m mac, p *port, now int64) bool {
 	return true
 }
 
-// sweep removes the aged entries of p and reports whether p is below its limit now.
+// sweep removes aged entries and reports whether p is below its limit now.
 func (t *table) sweep(p *port, now int64) bool {
 	if now-p.swept < int64(sweepEvery) {
 		return false
@@ -398,9 +390,8 @@ func (t *table) sweep(p *port, now int64) bool {
 	return p.macs < macsPerPort
 }
 
-// forget removes all addresses of p, because its link is down.
 func (t *table) forget(p *port) {
-	if p.macs > 0 { // saves the search for most ports, which reconnect in vain and have sent nothing
+	if p.macs > 0 { // saves the search for ports that reconnect in vain
 		for m, e := range t.entries {
 			if e.port == p {
 				delete(t.entries, m)

@@ -17,19 +17,19 @@ import (
 	"github.com/rackless/rackless/internal/atomicfile"
 )
 
-// tapLimit limits the captured bytes that wait for one capture's reader. Memory holds twice as much, because one
-// batch fills while the other is written.
+// tapLimit limits captured bytes that wait. Memory holds twice as much, because one batch fills while the other is
+// written.
 const tapLimit = 8 << 20
 
-// recordOverhead is added for each captured frame, so that a flood of tiny frames is limited too.
+// recordOverhead makes the limit count for tiny frames too.
 const recordOverhead = 64
 
-// A tap copies frames out of the loop for one capture. The loop only copies into memory. If the reader is slow and
-// the batch is full, frames are counted as missed and forwarded as usual.
+// A tap copies frames into memory for a capture. If the batch is full, they are counted as missed and forwarded as
+// usual.
 type tap struct {
 	only    *port // nil for all ports
 	snaplen int
-	wake    chan struct{} // holds a token if there may be something to write
+	wake    chan struct{} // has a token if there may be something to write
 
 	mu     sync.Mutex
 	batch  batch
@@ -37,7 +37,7 @@ type tap struct {
 	index  map[*port]int
 }
 
-// A batch holds the frames captured since the writer's last swap.
+// A batch holds the frames since the writer's last swap.
 type batch struct {
 	records []record
 	data    []byte // concatenated frames of records
@@ -50,13 +50,13 @@ type record struct {
 	length   int   // bytes on the wire
 }
 
-// An iface is a port in pcapng. The difference of seen and captured frames is missing from the capture.
+// An iface is a port in pcapng. The difference of seen and captured frames is missing.
 type iface struct {
 	name           string
 	seen, captured uint64 // frames
 }
 
-// newTap starts a capture at one port, or at all ports. It must run in the loop.
+// newTap starts a capture at one port, or at all. It must run in the loop.
 func (b *bridge) newTap(name string, snaplen int) (*tap, error) {
 	t := &tap{snaplen: snaplen, wake: make(chan struct{}, 1), index: make(map[*port]int)}
 	if name != AllPorts {
@@ -72,7 +72,7 @@ func (b *bridge) newTap(name string, snaplen int) (*tap, error) {
 	for _, p := range b.ports {
 		t.addPort(p)
 	}
-	t.signal() // writes the stream's head before the first frame, because a viewer waits for it
+	t.signal() // writes the stream's head, for which a viewer waits
 	b.taps = append(b.taps, t)
 	b.tellDirect()
 	return t, nil
@@ -84,7 +84,7 @@ func (b *bridge) removeTap(t *tap) {
 	b.tellDirect()
 }
 
-// addPort adds a port to the capture. It runs in the loop.
+// addPort runs in the loop.
 func (t *tap) addPort(p *port) {
 	if t.only != nil && t.only != p {
 		return
@@ -95,8 +95,7 @@ func (t *tap) addPort(p *port) {
 	t.ifaces = append(t.ifaces, &iface{name: p.Name})
 }
 
-// capture copies a frame. It runs in the loop and never waits for the writer's output, because the writer holds the
-// lock only to swap batches.
+// capture runs in the loop and never waits for output, because the writer holds the lock only to swap batches.
 func (t *tap) capture(p *port, at int64, frame []byte) {
 	if t.only != nil && t.only != p {
 		return
@@ -114,7 +113,7 @@ func (t *tap) capture(p *port, at int64, frame []byte) {
 	t.batch.data = append(t.batch.data, frame[:n]...)
 }
 
-// signal wakes the writer, once for all frames of a read.
+// signal wakes the writer once for all frames of a read.
 func (t *tap) signal() {
 	select {
 	case t.wake <- struct{}{}:
@@ -122,7 +121,6 @@ func (t *tap) signal() {
 	}
 }
 
-// swap returns the captured batch and the interfaces, and leaves an empty batch.
 func (t *tap) swap(empty batch) (batch, []iface) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -144,7 +142,7 @@ type tapWriter struct {
 }
 
 func newTapWriter(t *tap, w io.Writer) *tapWriter {
-	// NgWriter uses a given bufio.Writer. Its own has 4 KiB and would make a system call for each frame.
+	// NgWriter's own bufio.Writer has 4 KiB and would make a system call for each frame.
 	return &tapWriter{tap: t, snaplen: t.snaplen, buf: bufio.NewWriterSize(w, 256<<10)}
 }
 
@@ -208,7 +206,6 @@ func (w *tapWriter) packets(b batch, ifaces []iface) error {
 	return w.ng.Flush()
 }
 
-// statistics writes for each interface the number of its frames, and of frames missing from the stream.
 func (w *tapWriter) statistics(ifaces []iface, now time.Time) error {
 	for i, f := range ifaces {
 		st := pcapgo.NgInterfaceStatistics{LastUpdate: now, PacketsReceived: f.seen,
@@ -220,10 +217,10 @@ func (w *tapWriter) statistics(ifaces []iface, now time.Time) error {
 	return w.ng.Flush()
 }
 
-// CaptureFile creates the file of a capture. With force it replaces an existing file, which is otherwise an error.
-// end closes the file; with remove, after a failed capture, it deletes the new file and keeps the earlier one.
+// CaptureFile creates a capture's file, which must not exist without force. end closes it; with remove, after a failed
+// capture, it deletes the new file and keeps the earlier one.
 func CaptureFile(name string, force bool) (w io.Writer, end func(remove bool) error, err error) {
-	// An existing capture is replaced only at the end of the new one, which is written to another file beside it.
+	// An existing capture is replaced only at the end of the new one.
 	if force {
 		file, err := atomicfile.Create(name, 0o644)
 		if err != nil {
@@ -236,7 +233,7 @@ func CaptureFile(name string, force bool) (w io.Writer, end func(remove bool) er
 			return file.Commit()
 		}, nil
 	}
-	// O_EXCL protects another capture that starts at the same time.
+	// O_EXCL protects a capture that starts at the same time.
 	file, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o644)
 	if errors.Is(err, os.ErrExist) {
 		return nil, nil, fmt.Errorf("%s exists: --force overwrites it, --out names another", name)

@@ -210,7 +210,7 @@ func TestCaptureWithASlowReaderCountsWhatItMissesAndForwardsAll(t *testing.T) {
 	if _, err := io.ReadFull(conn, reply); err != nil || string(reply) != `{"capture":true}`+"\n" {
 		t.Fatalf("reply %q, %v", reply, err)
 	}
-	// Without a reader, the capture's memory (two batches and the sockets' buffers) overflows.
+	// Without a reader, two batches and the sockets' buffers overflow.
 	const size = 9000
 	const frames = 4 * tapLimit / size
 	for i := range frames {
@@ -273,9 +273,8 @@ func TestCaptureReportsThatItCannotWrite(t *testing.T) {
 	}
 }
 
-// roceFrame returns a RoCE v2 "RC SEND Only" packet (opcode 4): Ethernet, IPv4, UDP to port 4791, base transport
-// header, payload, and a zero ICRC. The layout is from the InfiniBand Architecture Specification, volume 1, section
-// 9.2 and annex A17.
+// roceFrame returns a RoCE v2 "RC SEND Only" packet (opcode 4) with a zero ICRC (InfiniBand Architecture Specification,
+// volume 1, section 9.2 and annex A17).
 func roceFrame(qp, psn uint32, payload []byte) []byte {
 	f := frame(station(2), station(1), minFrame, 0)
 	f[12], f[13] = 0x08, 0x00
@@ -299,8 +298,7 @@ func roceFrame(qp, psn uint32, payload []byte) []byte {
 	return append(f, 0, 0, 0, 0)
 }
 
-// v1Frame returns the packet of roceFrame in RoCE v1: a global route header after EtherType 0x8915, in place of IP and
-// UDP (annex A16).
+// v1Frame returns one of RoCE v1: a global route header after EtherType 0x8915 (annex A16).
 func v1Frame(qp, psn uint32, payload []byte) []byte {
 	v2 := roceFrame(qp, psn, payload)
 	f := frame(station(2), station(1), minFrame, 0)

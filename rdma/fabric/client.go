@@ -11,8 +11,7 @@ import (
 	"time"
 )
 
-// A Client talks to a running switch. Each call makes its own connection, so calls may be concurrent, do not wait for
-// each other, and need no close. Use Dial to create a Client.
+// A Client talks to a running switch; use Dial. Calls may be concurrent and need no close.
 type Client struct{ path string }
 
 // Dial returns a client for the switch at a control socket, after checking its version.
@@ -24,7 +23,7 @@ func Dial(path string) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The switch belongs to the lab and may be from an older rackless than this program.
+	// The switch may be from an older rackless than this program.
 	if info.Version != ProtocolVersion {
 		return nil, fmt.Errorf("switch at %q speaks protocol version %d and this program version %d: stop the lab "+
 			"with the program that started it", path, info.Version, ProtocolVersion)
@@ -32,7 +31,7 @@ func Dial(path string) (*Client, error) {
 	return c, nil
 }
 
-// Ping returns information about the switch.
+// Ping returns the switch's Info.
 func (c *Client) Ping(ctx context.Context) (Info, error) {
 	r, err := c.ask(ctx, request{Command: commandPing})
 	if err == nil && r.Info == nil {
@@ -44,7 +43,7 @@ func (c *Client) Ping(ctx context.Context) (Info, error) {
 	return *r.Info, nil
 }
 
-// Counters returns a snapshot of the counters.
+// Counters returns a snapshot.
 func (c *Client) Counters(ctx context.Context) (Counters, error) {
 	r, err := c.ask(ctx, request{Command: commandCounters})
 	if err == nil && r.Counters == nil {
@@ -56,21 +55,20 @@ func (c *Client) Counters(ctx context.Context) (Counters, error) {
 	return *r.Counters, nil
 }
 
-// AddPort adds a port to the running switch. When it returns, a node can connect.
+// AddPort adds a port. When it returns, a node can connect.
 func (c *Client) AddPort(ctx context.Context, p Port) error {
 	_, err := c.ask(ctx, request{Command: commandAddPort, Port: p.Name, Path: p.Path, Rate: p.Rate, MAC: p.MAC,
 		Node: p.Node})
 	return err
 }
 
-// RemovePort removes a port, its socket and its node's connection.
+// RemovePort removes a port with its socket and connection.
 func (c *Client) RemovePort(ctx context.Context, name string) error {
 	_, err := c.ask(ctx, request{Command: commandRemovePort, Port: name})
 	return err
 }
 
-// SetLink replaces the link settings of a port, or of all present ports with AllPorts. Settings that are not in l are
-// lost. On error no port has changed.
+// SetLink replaces all settings of a port, or of all present ports with AllPorts. On error none has changed.
 func (c *Client) SetLink(ctx context.Context, port string, l Link) error {
 	if err := l.Validate(); err != nil { // JSON cannot encode NaN
 		return fmt.Errorf("switch at %q: %s: %w", c.path, commandSetLink, err)
@@ -79,20 +77,18 @@ func (c *Client) SetLink(ctx context.Context, port string, l Link) error {
 	return err
 }
 
-// CaptureOptions configure a capture. The zero value captures all frames of all ports in full.
+// CaptureOptions, if zero, capture all frames of all ports in full.
 type CaptureOptions struct {
-	Port    string // AllPorts or "" captures all ports, including later ones
-	Snaplen int    // bytes kept of each frame; 0 for all
+	Port    string // AllPorts or "" includes later ones
+	Snaplen int    // bytes of each frame; 0 for all
 
-	// Started, if set, is called when the capture has begun. The capture contains all frames that enter the switch
-	// after that.
+	// Started, if set, is called when the capture has begun: it has all later frames.
 	Started func()
 }
 
-// Capture writes frames to w as pcapng, with one interface for each port, until ctx is done or the switch stops;
-// neither is an error. Each frame appears once, at the port of its entry, even if it is dropped later. The stream
-// ends with the number of frames of each port, and of frames missing because w was too slow. If these statistics are
-// missing, the switch was killed.
+// Capture writes pcapng, with one interface for each port, until ctx is done or the switch stops; neither is an error.
+// Each frame appears once, at its entry, even if it is dropped later. The stream ends with the number of frames of each
+// port, and of frames missing because w was too slow; without them the switch was killed.
 func (c *Client) Capture(ctx context.Context, opts CaptureOptions, w io.Writer) error {
 	conn, err := c.dial(ctx)
 	if err != nil {
@@ -103,9 +99,9 @@ func (c *Client) Capture(ctx context.Context, opts CaptureOptions, w io.Writer) 
 	if err != nil {
 		return err
 	}
-	// When ctx is done, only the sending side is closed, so that the switch sends the rest and the statistics.
+	// Only the sending side is closed, so that the switch sends the rest and the statistics.
 	stop := context.AfterFunc(ctx, func() {
-		_ = conn.CloseWrite() // fails if the switch has closed already, and then the copy below ends
+		_ = conn.CloseWrite() // fails if the switch has closed, and then the copy ends
 		_ = conn.SetReadDeadline(time.Now().Add(drainTimeout))
 	})
 	defer stop()
@@ -127,7 +123,6 @@ func (c *Client) dial(ctx context.Context) (*net.UnixConn, error) {
 	return conn.(*net.UnixConn), nil
 }
 
-// ask makes one request on a new connection.
 func (c *Client) ask(ctx context.Context, req request) (response, error) {
 	conn, err := c.dial(ctx)
 	if err != nil {
@@ -138,11 +133,11 @@ func (c *Client) ask(ctx context.Context, req request) (response, error) {
 	return r, err
 }
 
-// exchange sends a request and reads its response. The returned reader has the data after it.
+// exchange sends a request, and returns the response and a reader of the data after it.
 func (c *Client) exchange(ctx context.Context, conn net.Conn, req request) (*bufio.Reader, response, error) {
 	fail := func(err error) (*bufio.Reader, response, error) {
 		if ctx.Err() != nil {
-			err = ctx.Err() // hides the error of the deadline that ended the wait
+			err = ctx.Err() // hides the error of the deadline
 		}
 		return nil, response{}, fmt.Errorf("switch at %q: %s: %w", c.path, req.Command, err)
 	}
@@ -155,7 +150,7 @@ func (c *Client) exchange(ctx context.Context, conn net.Conn, req request) (*buf
 	if _, err := conn.Write(append(line, '\n')); err != nil {
 		return fail(err)
 	}
-	// A capture follows the answer at once, and may be in the same read.
+	// A capture may be in the same read.
 	in := bufio.NewReaderSize(conn, 64<<10)
 	line, err = in.ReadBytes('\n')
 	if err != nil {

@@ -18,15 +18,14 @@ import (
 	"github.com/rackless/rackless/internal/wait"
 )
 
-// ProtocolVersion is the version of the control protocol. It increases if an old client could misread a new switch.
+// ProtocolVersion increases if an old client could misread a new switch.
 const ProtocolVersion = 1
 
 const (
 	maxRequest   = 64 << 10        // bytes of one request line
-	drainTimeout = 2 * time.Second // for the last bytes of a capture when the switch stops
+	drainTimeout = 2 * time.Second // for the rest of a capture when the switch stops
 )
 
-// Commands of the control socket.
 const (
 	commandPing       = "ping"
 	commandCounters   = "counters"
@@ -36,28 +35,27 @@ const (
 	commandCapture    = "capture"
 )
 
-// A request is one line from the client.
 type request struct {
 	Command string `json:"command"`
-	// name; set-link also accepts AllPorts; capture accepts AllPorts or nothing for all ports
+	// a port's name, or AllPorts for set-link and capture, which takes "", too
 	Port    string `json:"port,omitempty"`
 	Path    string `json:"path,omitempty"` // add-port
 	Rate    int64  `json:"rate_bits_per_second,omitempty"`
 	MAC     string `json:"mac,omitempty"`
 	Node    string `json:"node,omitempty"`
-	Snaplen int    `json:"snaplen,omitempty"` // capture: bytes kept of each frame, 0 for all
-	Link    *Link  `json:"link,omitempty"`    // set-link: the whole link; omitted fields are not impaired
+	Snaplen int    `json:"snaplen,omitempty"` // capture: bytes of each frame, 0 for all
+	Link    *Link  `json:"link,omitempty"`    // set-link: omitted fields are not impaired
 }
 
-// A response is one line to the client. Exactly one field is set, or none for a command that only succeeds.
+// A response is one line with at most one field set.
 type response struct {
 	Error    string    `json:"error,omitempty"`
 	Info     *Info     `json:"info,omitempty"`
 	Counters *Counters `json:"counters,omitempty"`
-	Capture  bool      `json:"capture,omitempty"` // a pcapng stream follows from the next byte on
+	Capture  bool      `json:"capture,omitempty"` // a pcapng stream follows
 }
 
-// Info describes the switch at a control socket.
+// Info describes a switch.
 type Info struct {
 	Version int       `json:"version"` // ProtocolVersion of the switch
 	PID     int       `json:"pid"`
@@ -71,8 +69,8 @@ type control struct {
 	sock     *boundSocket
 }
 
-// probe fails if a switch answers at a control socket. The socket is the lock of its switch: a second switch must
-// notice before it takes over the first one's ports.
+// probe fails if a switch answers. The socket is the lock of its switch: a second one must notice before it takes over
+// the first one's ports.
 func probe(path string) error {
 	c, err := net.DialTimeout("unix", path, time.Second)
 	if err != nil {
@@ -87,8 +85,6 @@ func listenControl(b *bridge, path string) (*control, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The runtime's poller takes the descriptor over, because control connections are few and goroutines are easier
-	// to read.
 	f := os.NewFile(uintptr(sock.fd), path)
 	defer f.Close()
 	l, err := net.FileListener(f)
@@ -98,7 +94,7 @@ func listenControl(b *bridge, path string) (*control, error) {
 	return &control{b, l, sock}, nil
 }
 
-// close removes the socket and leaves connections alone.
+// close leaves connections alone.
 func (c *control) close() error {
 	err := c.listener.Close()
 	if errors.Is(err, net.ErrClosed) {
@@ -107,12 +103,12 @@ func (c *control) close() error {
 	return errors.Join(err, c.sock.unlink())
 }
 
-// serve answers requests until ctx is done, and then ends all connections.
+// serve ends all connections when ctx is done.
 func (c *control) serve(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // runs before Wait and ends the connections
+	defer cancel() // ends the connections before Wait
 	stop := context.AfterFunc(ctx, func() { c.listener.Close() })
 	defer stop()
 	for {
@@ -124,7 +120,7 @@ func (c *control) serve(ctx context.Context) error {
 			return nil
 		}
 		if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) {
-			// The nodes' traffic continues, and waiting clients are served when a descriptor is free again.
+			// Clients wait until a descriptor is free.
 			c.b.log.Error("fabric: control: accept", "error", err)
 			_ = wait.For(ctx, 100*time.Millisecond)
 			continue
@@ -138,9 +134,8 @@ func (c *control) serve(ctx context.Context) error {
 
 func (c *control) handle(ctx context.Context, conn *net.UnixConn) {
 	defer conn.Close()
-	// When the switch stops, every reader sees the end of its input, as if the client had closed the connection. A
-	// client that does not read has little time left for pending data. Errors here mean that the connection has
-	// ended.
+	// When the switch stops, readers see the end of their input, as if clients had closed, and a client that does not
+	// read has little time left. Errors mean that the connection has ended.
 	stop := context.AfterFunc(ctx, func() {
 		_ = conn.SetWriteDeadline(time.Now().Add(drainTimeout))
 		_ = conn.CloseRead()
@@ -155,7 +150,7 @@ func (c *control) handle(ctx context.Context, conn *net.UnixConn) {
 			return
 		}
 		if err != nil {
-			return // end of input, or a broken connection
+			return // or a broken connection
 		}
 		var req request
 		if err := json.Unmarshal(line, &req); err != nil {
@@ -182,11 +177,9 @@ func (c *control) reply(out *json.Encoder, r response) bool {
 	return true
 }
 
-// answer runs one command other than capture.
 func (c *control) answer(req request) response {
 	var r response
-	var turned []string // ports that were set down or up
-	// Only the loop may access the state of the switch.
+	var turned []string // ports set down or up
 	err := c.b.do(func() error {
 		switch req.Command {
 		case commandPing:
@@ -224,8 +217,8 @@ func (c *control) answer(req request) response {
 	return r
 }
 
-// capture streams pcapng until the client closes its side or the connection. A client that closes only its sending
-// side gets the rest and the statistics.
+// capture streams pcapng until the client closes. A client that closes only its sending side gets the rest and the
+// statistics.
 func (c *control) capture(req request, conn *net.UnixConn, in io.Reader, out *json.Encoder) {
 	req.Port = cmp.Or(req.Port, AllPorts)
 	if req.Snaplen < 0 {
@@ -245,22 +238,22 @@ func (c *control) capture(req request, conn *net.UnixConn, in io.Reader, out *js
 		return
 	}
 	remove := func() {
-		// errStopped is fine, because a loop that has ended fills no tap.
+		// A loop that has ended (errStopped) fills no tap.
 		_ = c.b.do(func() error { c.b.removeTap(t); return nil })
 	}
 	if !c.reply(out, response{Capture: true}) {
 		remove()
 		return
 	}
-	// The client ends a capture by closing its side, which only a read notices.
+	// Only a read notices that the client closes its side.
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_, _ = io.Copy(io.Discard, in) // ends when the client closes or the connection breaks, and so ends the capture
+		_, _ = io.Copy(io.Discard, in) // until the client closes or the connection breaks
 	}()
 	if err := newTapWriter(t, conn).run(done, remove, c.b.now); err != nil {
 		c.b.log.Info("fabric: capture ended by its reader", "port", req.Port, "error", err)
 	}
-	conn.Close() // ends the copy above, before waiting for it
+	conn.Close() // ends the copy above
 	<-done
 }

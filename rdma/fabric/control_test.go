@@ -126,7 +126,7 @@ func TestASwitchThatStopsEndsItsClients(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	s.counters() // ensures that the idle connection was accepted before this one
+	s.counters() // so that the idle connection was accepted before
 	s.stop()
 	if n, err := conn.Read(make([]byte, 1)); err != io.EOF {
 		t.Errorf("idle client read %d, %v; want EOF", n, err)
@@ -195,7 +195,7 @@ func TestDialErrors(t *testing.T) {
 
 func TestAClientStopsWaitingWhenItsContextEnds(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "control")
-	l, err := net.Listen("unix", path) // connections stay in the backlog without an answer
+	l, err := net.Listen("unix", path) // connections stay in the backlog
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,69 +2,68 @@ package fabric
 
 import "time"
 
-// Counters is a snapshot of the switch, taken between two reads, so that it contains all changes of a frame or none.
+// Counters is a snapshot, taken between two reads, so that it contains all changes of a frame or none.
 type Counters struct {
 	At        time.Time      `json:"at"`
 	Started   time.Time      `json:"started"`
 	Addresses int            `json:"addresses"` // known MAC addresses
 	Captures  int            `json:"captures"`  // running captures
-	Ports     []PortCounters `json:"ports"`     // in the order of their addition
+	Ports     []PortCounters `json:"ports"`     // in the order of addition
 }
 
-// PortCounters are the counters of a port since its addition, across reconnects. Rx is from the node into the switch,
-// tx from the switch to the node. Bytes are Ethernet bytes without FCS and length prefix. Counts include frames that
-// NICs of the switch's process did not need to send (see Plug.Copied).
+// PortCounters count since a port's addition, across reconnects. Rx is from the node into the switch. Bytes are without
+// FCS and length prefix. Frames of Plug.Copied count, too.
 type PortCounters struct {
 	Name      string    `json:"name"`
 	Path      string    `json:"path"`
 	Rate      int64     `json:"rate_bits_per_second,omitzero"` // of a NIC that obeys pauses
-	MAC       string    `json:"mac,omitempty"`                 // of its NIC, if the switch was told
+	MAC       string    `json:"mac,omitempty"`                 // of its NIC, if told
 	Connected bool      `json:"connected"`
-	Since     time.Time `json:"since"`      // last change of Connected, or the port's addition
+	Since     time.Time `json:"since"`      // Connected's last change, or the addition
 	Connects  uint64    `json:"connects"`   // accepted connections
-	Replaced  uint64    `json:"replaced"`   // connections replaced by a newer one
-	BadFrames uint64    `json:"bad_frames"` // wrong length prefixes, each of which ended a connection
+	Replaced  uint64    `json:"replaced"`   // connections replaced by newer ones
+	BadFrames uint64    `json:"bad_frames"` // wrong prefixes; each ended a connection
 
 	RxFrames uint64 `json:"rx_frames"`
 	RxBytes  uint64 `json:"rx_bytes"`
-	TxFrames uint64 `json:"tx_frames"` // completely written to the node's socket
+	TxFrames uint64 `json:"tx_frames"` // completely written to the socket
 	TxBytes  uint64 `json:"tx_bytes"`
 
-	RxFlooded  uint64 `json:"rx_flooded"`  // rx frames sent to all ports: broadcast, multicast or unknown address
-	RxFiltered uint64 `json:"rx_filtered"` // rx frames not forwarded because their receiver is behind the same port
-	RxNowhere  uint64 `json:"rx_nowhere"`  // rx frames to flood while no other port was connected, or of a down port
+	RxFlooded  uint64 `json:"rx_flooded"`  // rx sent to all ports: broadcast, multicast or unknown address
+	RxFiltered uint64 `json:"rx_filtered"` // rx whose receiver is behind the same port
+	RxNowhere  uint64 `json:"rx_nowhere"`  // rx to flood without other ports, or of a down port
 	Drops      Drops  `json:"drops"`
 
-	// MAC addresses learned on this port, including aged ones until their room is needed
+	// Addresses learned on this port, including aged ones until their room is needed
 	Addresses  int    `json:"addresses"`
-	Unlearned  uint64 `json:"unlearned"`   // rx frames with an unlearned source because the port has too many addresses
-	Moves      uint64 `json:"moves"`       // addresses taken over from another port
-	Foreign    uint64 `json:"foreign"`     // rx frames whose source is the address of another machine's NIC
-	QueueBytes int    `json:"queue_bytes"` // waiting for the node now, with prefixes
+	Unlearned  uint64 `json:"unlearned"`   // rx of sources beyond the limit of addresses
+	Moves      uint64 `json:"moves"`       // addresses from another port
+	Foreign    uint64 `json:"foreign"`     // rx from the address of another machine's NIC
+	QueueBytes int    `json:"queue_bytes"` // waiting for the node, with prefixes
 	QueuePeak  int    `json:"queue_peak"`  // maximum of waiting bytes
-	Reads      uint64 `json:"reads"`       // system calls that read from the node
-	Writes     uint64 `json:"writes"`      // system calls that wrote to the node
+	Reads      uint64 `json:"reads"`       // system calls
+	Writes     uint64 `json:"writes"`      // system calls
 
 	Link      Link   `json:"link,omitzero"`   // to the node; omitted without impairments and seed
-	InFlight  int    `json:"in_flight_bytes"` // delayed by the link now, with prefixes
-	Reordered uint64 `json:"reordered"`       // frames that overtook others on the link
+	InFlight  int    `json:"in_flight_bytes"` // delayed by the link, with prefixes
+	Reordered uint64 `json:"reordered"`       // overtook others on the link
 	ECNMarked uint64 `json:"ecn_marked"`      // frames that the link marked
-	// number of times the node was held because a receiver with PFC did not keep up: its socket was not read, or its
-	// NIC was paused
+	// Pauses counts how often the node was held because a receiver with PFC did not keep up: its socket was not read,
+	// or its NIC was paused
 	Pauses      uint64        `json:"pauses"`
 	Paused      time.Duration `json:"paused_ns"`    // total time of the pauses
-	PauseFrames uint64        `json:"pause_frames"` // sent to its NIC, also in tx_frames
+	PauseFrames uint64        `json:"pause_frames"` // to its NIC, also in tx_frames
 }
 
-// Drops counts the frames for a port that did not reach its node, by reason.
+// Drops counts frames that did not reach a port's node.
 type Drops struct {
-	QueueFull    uint64 `json:"queue_full"`   // the node did not read, and its queue was full
-	Disconnected uint64 `json:"disconnected"` // the connection ended before the frame was sent
-	BufferFull   uint64 `json:"buffer_full"`  // the buffer of the impaired link was full
+	QueueFull    uint64 `json:"queue_full"`   // because the node did not read
+	Disconnected uint64 `json:"disconnected"` // before the frame was sent
+	BufferFull   uint64 `json:"buffer_full"`  // of the impaired link
 	Lost         uint64 `json:"lost"`         // by the link's loss
 }
 
-// Total returns the number of frames dropped for any reason.
+// Total returns the frames dropped for any reason.
 func (d Drops) Total() uint64 { return d.QueueFull + d.Disconnected + d.BufferFull + d.Lost }
 
 // snapshot must run in the loop.

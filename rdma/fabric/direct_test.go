@@ -8,7 +8,6 @@ import (
 	"time"
 )
 
-// As soon as a link is impaired or a capture runs, frames must pass the switch.
 func TestDirectUntilALinkOrACapture(t *testing.T) {
 	b, err := newBridge(slog.New(slog.DiscardHandler), time.Now, DefaultQueueBytes)
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A port that is down passes nothing in either direction, and its NIC is told, also when it connects later.
+// The NIC of a down port is told, also when it connects later.
 func TestAPortThatIsDown(t *testing.T) {
 	type told struct {
 		port string
@@ -33,7 +33,7 @@ func TestAPortThatIsDown(t *testing.T) {
 	to1, from1, last := frame(station(1), station(0), 60, 1), frame(station(0), station(1), 60, 2),
 		frame(station(0), station(2), 60, 3)
 	n[0].send(to1)
-	n[2].expect(to1) // flooded, as to an unknown address
+	n[2].expect(to1) // flooded
 	n[1].send(from1, from1)
 	s.until("the frames were read", "p1", func(p PortCounters) bool { return p.RxNowhere == 2 })
 	n[2].send(last)

@@ -9,8 +9,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 )
 
-// ipv4Frame returns an Ethernet frame with a correct IPv4 header with DSCP 26 and the given ECN bits, followed by
-// tag.
+// ipv4Frame returns a correct IPv4 header with DSCP 26 and the given ECN bits, followed by tag.
 func ipv4Frame(dst, src mac, ecn byte, size int, tag uint32) []byte {
 	f := frame(dst, src, size, tag)
 	f[12], f[13] = 0x08, 0x00
@@ -99,7 +98,7 @@ func TestMarkCE(t *testing.T) {
 }
 
 func TestEveryChecksumStaysRight(t *testing.T) {
-	// Try all values of the identification field, so that the checksum takes all values too, including 0 and 0xffff.
+	// With all identifications the checksum takes all values too, including 0 and 0xffff.
 	for id := range 1 << 16 {
 		for _, ecn := range []byte{1, 2} {
 			f := ipv4Frame(1, 2, ecn, 60, uint32(id))
@@ -108,14 +107,12 @@ func TestEveryChecksumStaysRight(t *testing.T) {
 			}
 		}
 	}
-	// RFC 1624 has this example in which the older equation is wrong: 0xDD2F, word 0x5555 becomes 0x3285, sum is
-	// 0x0000.
+	// RFC 1624 has this example in which the older equation is wrong.
 	if got := updateChecksum(0xdd2f, 0x5555, 0x3285); got != 0 {
 		t.Errorf("RFC 1624, section 4: got %#04x, want 0", got)
 	}
 }
 
-// Marking any frame changes only the two bits and the checksum, and another implementation agrees on their meaning.
 func FuzzMarkCE(f *testing.F) {
 	f.Add(ipv4Frame(1, 2, 1, 60, 1))
 	f.Add(ipv6Frame(1, 2, 2, 60, 1))
@@ -142,7 +139,7 @@ func FuzzMarkCE(f *testing.F) {
 		if MarkCE(got) {
 			t.Fatalf("marked twice: %x", got)
 		}
-		// gopacket leaves a layer that it could not decode empty, without a version.
+		// gopacket leaves a layer that it could not decode without a version.
 		p := gopacket.NewPacket(got, layers.LayerTypeEthernet, gopacket.Default)
 		if ip, ok := p.Layer(layers.LayerTypeIPv4).(*layers.IPv4); ok && ip.Version == 4 && ip.TOS&ecnMask != ecnCE {
 			t.Fatalf("IPv4 type of service %#x", ip.TOS)

@@ -158,7 +158,7 @@ func FuzzPacketFilter(f *testing.F) {
 	f.Fuzz(func(t *testing.T, in []byte, limit uint64) {
 		var out bytes.Buffer
 		p := &PacketFilter{W: &out, Keep: FramesOf([]net.HardwareAddr{macA}), Limit: limit}
-		_, _ = p.Write(in) // accepted or not, it must not panic and must write only whole blocks
+		_, _ = p.Write(in) // must not panic and must write only whole blocks
 		if out.Len() > len(in) {
 			t.Errorf("%d bytes in, %d out", len(in), out.Len())
 		}

@@ -9,26 +9,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A span is a part of the read buffer with whole frames and their prefixes.
+// A span is a part of the read buffer with whole frames and prefixes.
 type span struct{ off, end int }
 
-// An outbox collects the frames for one receiver from the current read. Adjacent frames in the read buffer are one
-// span, so that the usual case, all frames from one sender to one receiver, is a single plain write.
-//
-// If the port's link is impaired, the frames pass through a shaper; see shapeOutbox.
+// An outbox collects a receiver's frames from a read. Adjacent ones are one span, so that the usual case, all from one
+// sender to one receiver, is a single plain write.
 type outbox struct {
 	spans  []span
 	frames int
 	bytes  int // Ethernet bytes
 }
 
-// forward forwards the frames of p at the start of buf, and returns the number of bytes in whole frames. It forwards
-// the frames before a wrong prefix.
+// forward forwards the frames of p in buf, also before a wrong prefix, and returns the bytes in whole frames.
 func (b *bridge) forward(p *port, buf []byte) (used int, err error) {
 	now := b.now()
 	nano := now.UnixNano()
-	var last header // of the previous frame; zero works at the start, as address 0 is never learned
-	var to *port    // port for frames with header last; nil means flood
+	var last header // of the previous frame; address 0 is never learned
+	var to *port    // for header last; nil means flood
 	for {
 		n, e := nextFrame(buf[used:])
 		if n == 0 {
@@ -64,9 +61,9 @@ func (b *bridge) forward(p *port, buf []byte) (used int, err error) {
 	for _, t := range b.taps {
 		t.signal()
 	}
-	// Each receiver gets one write, because most reads hold many frames to the same one.
+	// Most reads hold many frames to one receiver.
 	for _, c := range b.touched {
-		if c.out.frames > 0 { // otherwise the flush of another has closed it
+		if c.out.frames > 0 { // otherwise another's flush has closed it
 			c.flush(buf)
 		}
 		if of := c.port.congested & c.sent; of != 0 && p.conn != nil {
@@ -77,7 +74,6 @@ func (b *bridge) forward(p *port, buf []byte) (used int, err error) {
 	return used, err
 }
 
-// discard is like forward for a port that is down.
 func (b *bridge) discard(p *port, buf []byte) (used int, err error) {
 	for {
 		n, err := nextFrame(buf[used:])
@@ -120,7 +116,6 @@ func (b *bridge) emit(c *conn, s span) {
 	o.spans = append(o.spans, s)
 }
 
-// flush sends the outbox to the socket if nothing waits before it, else into the queue.
 func (c *conn) flush(buf []byte) {
 	p := c.port
 	if p.shape != nil {
@@ -147,7 +142,7 @@ func (c *conn) flush(buf []byte) {
 	c.enqueue(buf, out.spans, sent)
 }
 
-// write sends spans of buf and returns the number of bytes that the socket took. A full socket is no error.
+// write returns the taken bytes. A full socket is no error.
 func (c *conn) write(buf []byte, spans []span) (sent int, err error) {
 	for len(spans) > 0 {
 		batch := spans[:min(len(spans), maxIovecs)]
@@ -177,8 +172,7 @@ func appendIovec(v []unix.Iovec, b []byte) []unix.Iovec {
 	return v
 }
 
-// writev sends iovecs and returns the number of bytes taken, 0 if the socket is full. It avoids unix.Writev, which
-// allocates.
+// writev returns 0 if the socket is full. It avoids unix.Writev, which allocates.
 func (c *conn) writev(v []unix.Iovec) (int, error) {
 	if c.plug != nil {
 		return c.plug.put(v), nil
@@ -200,9 +194,8 @@ func (c *conn) writev(v []unix.Iovec) (int, error) {
 	}
 }
 
-// enqueue queues the spans without their first sent bytes, and drops whole frames that do not fit. The rest of a
-// partly sent frame is always queued, or the stream would be out of step, so a queue may exceed its limit by one
-// frame.
+// enqueue queues spans without their sent bytes, and drops whole frames that do not fit. The rest of a partly sent
+// frame is always queued, or the stream would be out of step, so a queue may exceed its limit by one frame.
 func (c *conn) enqueue(buf []byte, spans []span, sent int) {
 	p := c.port
 	for _, s := range spans {
@@ -229,8 +222,8 @@ func (c *conn) enqueue(buf []byte, spans []span, sent int) {
 	c.block(!c.queue.empty())
 }
 
-// drain sends from the queue. The kernel reports a unix stream as writable when three quarters of its send buffer are
-// free (unix_writable in net/unix/af_unix.c), so that each turn sends much.
+// drain sends much in a turn: the kernel reports a unix stream as writable when three quarters of its send buffer are
+// free (unix_writable in net/unix/af_unix.c).
 func (c *conn) drain() {
 	p, b := c.port, c.port.b
 	for !c.queue.empty() {
@@ -259,16 +252,15 @@ func (c *conn) drain() {
 	}
 }
 
-// block starts or stops waiting for the socket to become writable.
 func (c *conn) block(on bool) {
 	if on != c.blocked {
 		c.interest(on)
 	}
 }
 
-// interest tells epoll which events to report: EPOLLOUT if the socket is full, EPOLLIN unless the sender is stopped.
+// interest asks epoll for EPOLLOUT if the socket is full, and for EPOLLIN unless the sender is stopped.
 func (c *conn) interest(blocked bool) {
-	if c.plug != nil { // a plug calls by itself, and obeys pauses
+	if c.plug != nil { // calls by itself, and obeys pauses
 		c.blocked = blocked
 		return
 	}
@@ -280,7 +272,7 @@ func (c *conn) interest(blocked bool) {
 		ev.Events |= unix.EPOLLOUT
 	}
 	if err := unix.EpollCtl(c.port.b.epfd, unix.EPOLL_CTL_MOD, c.fd, &ev); err != nil {
-		// Without the event the queue would never be sent, so disconnect; the node will reconnect.
+		// The queue would never be sent, so disconnect; the node reconnects.
 		c.port.b.log.Error("fabric: epoll_ctl mod; disconnect", "port", c.port.Name, "error", err)
 		c.close()
 		return

@@ -68,7 +68,7 @@ func TestWhereFramesGo(t *testing.T) {
 					nodes[to].expect(f)
 					want[to]++
 				}
-				if st.want == nil { // only the counter shows when the frame is processed
+				if st.want == nil { // only the counter shows it
 					s.until("filtered", nodes[st.from].name, func(p PortCounters) bool { return p.RxFiltered == 1 })
 				}
 			}
@@ -94,7 +94,7 @@ func TestFrameSizesFromTheShortestToTheLongest(t *testing.T) {
 }
 
 func TestFramesOfOneReadToManyReceivers(t *testing.T) {
-	// More runs of frames for one receiver than one writev can take, so the outbox must be split.
+	// More runs of frames than one writev can take.
 	s, nodes := attachAll(t, 3, nil)
 	nodes[1].send(frame(broadcast, station(1), 60, 0))
 	nodes[2].send(frame(broadcast, station(2), 60, 0))
@@ -144,7 +144,7 @@ func TestAddressesAge(t *testing.T) {
 	if got := c.Ports[1].RxFlooded; got != 1 {
 		t.Errorf("past the age of %v: %d frames flooded, want 1", ageing, got)
 	}
-	if c.Addresses != 1 { // station 2; station 1 has aged
+	if c.Addresses != 1 { // station 1 has aged
 		t.Errorf("%d addresses known, want 1", c.Addresses)
 	}
 }
@@ -152,7 +152,7 @@ func TestAddressesAge(t *testing.T) {
 func TestAFloodOfAddressesIsBoundedAndHurtsNobodyElse(t *testing.T) {
 	s, nodes := attachAll(t, 3, nil)
 	const invented = macsPerPort + 500
-	go func() { // the receivers must be drained at the same time
+	go func() { // receivers must be drained at the same time
 		for i := range invented {
 			if _, err := nodes[0].conn.Write(framed(frame(station(2), station(1000+i), 60, 0))); err != nil {
 				t.Error(err)
@@ -191,7 +191,7 @@ func TestAStalledReceiverLosesItsOwnFramesOnly(t *testing.T) {
 	other.send(frame(broadcast, station(2), 60, 0))
 	sender.expect(frame(broadcast, station(2), 60, 0))
 
-	// All frames to the stalled node are tagged with their sequence number. Frames to others pass between them.
+	// Frames to the stalled node are numbered.
 	sent := uint64(0)
 	for s.portCounters("p1").Drops.QueueFull == 0 {
 		var batch [][]byte
@@ -201,7 +201,7 @@ func TestAStalledReceiverLosesItsOwnFramesOnly(t *testing.T) {
 		}
 		ping := frame(station(2), station(9), 64, uint32(sent))
 		sender.send(append(batch, ping)...)
-		for { // the broadcast of station 1 came first
+		for { // the broadcast came first
 			got, err := other.receive()
 			if err != nil {
 				t.Fatal(err)
@@ -216,7 +216,6 @@ func TestAStalledReceiverLosesItsOwnFramesOnly(t *testing.T) {
 		t.Errorf("queue held up to %d bytes, want about %d", c.QueuePeak, limit)
 	}
 
-	// The stalled node reads again. Its frames are complete and in order, and missing frames were counted.
 	if got, err := stalled.receive(); err != nil || !bytes.Equal(got, frame(broadcast, station(2), 60, 0)) {
 		t.Fatalf("first frame of the stalled node: %x, %v", got, err)
 	}
@@ -249,7 +248,7 @@ func TestAFrameThatTheSocketTookInPartIsCompletedFromTheQueue(t *testing.T) {
 	for i := range 10_000 {
 		frames = append(frames, frame(broadcast, station(1), 1001, uint32(i)))
 	}
-	// Pieces of this size exceed one buffer of the kernel, so that a write can end within a frame.
+	// Pieces exceed one buffer of the kernel, so that a write can end within a frame.
 	for piece := range slices.Chunk(frames, 190) {
 		nodes[0].send(piece...)
 	}
@@ -281,7 +280,7 @@ func TestWhatWaitsForANodeThatGoesIsCounted(t *testing.T) {
 
 func TestFramesForANodeThatHasJustGoneAreCounted(t *testing.T) {
 	s, nodes := attachAll(t, 3, nil)
-	// While the loop is held, a frame arrives and then its receiver disconnects, so the write finds a closed stream.
+	// A frame arrives and then its receiver disconnects, so the write finds a closed stream.
 	f := frame(broadcast, station(1), 60, 1)
 	err := s.bridge.do(func() error {
 		nodes[0].send(f)
@@ -320,10 +319,9 @@ func TestManyPorts(t *testing.T) {
 	}
 }
 
-// model is an ideal learning switch, without sockets, time or limits.
 type model struct {
 	learned map[mac]int
-	inbox   [][][]byte // frames by port, in order
+	inbox   [][][]byte
 }
 
 func (m *model) frame(from int, f []byte) {
@@ -339,7 +337,6 @@ func (m *model) frame(from int, f []byte) {
 	}
 }
 
-// Any frames, in any pieces, from any ports arrive in order, exactly once, and at the ports of a simple model.
 func TestPropertyDeliveredInOrderExactlyOnceToTheRightPorts(t *testing.T) {
 	s := start(t, 0, nil)
 	ctx := context.Background()
@@ -361,7 +358,6 @@ func TestPropertyDeliveredInOrderExactlyOnceToTheRightPorts(t *testing.T) {
 			rapid.Map(rapid.IntRange(1, 5), station))
 		size := rapid.OneOf(rapid.IntRange(minFrame, 100), rapid.SampledFrom([]int{1514, 4200, 9216, MaxFrame}))
 
-		// For each port, the bytes still to write, and its incomplete frames.
 		pending := make([][]byte, ports)
 		frames := make([][][]byte, ports)
 		sent, received := make([]int, ports), make([]uint64, ports)
@@ -378,7 +374,7 @@ func TestPropertyDeliveredInOrderExactlyOnceToTheRightPorts(t *testing.T) {
 			nodes[from].write(pending[from][:cut])
 			pending[from] = pending[from][cut:]
 			sent[from] += cut
-			// A frame counts when its last byte arrives. Wait for that, so that the order between ports is defined.
+			// A frame counts when its last byte arrives.
 			for len(frames[from]) > 0 && sent[from] >= prefixLen+len(frames[from][0]) {
 				f := frames[from][0]
 				frames[from] = frames[from][1:]

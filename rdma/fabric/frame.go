@@ -9,17 +9,17 @@ import (
 	"sync/atomic"
 )
 
-// Limits of the wire format, in bytes.
+// The wire format, in bytes.
 const (
 	prefixLen = 4  // big-endian length before each frame
-	minFrame  = 14 // Ethernet header; QEMU's virtio NIC does not pad, so 60 would be too strict
+	minFrame  = 14 // QEMU's virtio NIC does not pad, so 60 would be too strict
 
-	// MaxFrame is the longest Ethernet frame that a port may send. It exceeds jumbo frames of 9216 bytes, and is far
-	// below any accidental length in a stream out of step (4 ASCII bytes read as 0x20202020 or more).
+	// MaxFrame exceeds jumbo frames of 9216 bytes, and is far below any accidental length in a stream out of step (4
+	// ASCII bytes read as 0x20202020 or more).
 	MaxFrame = 16 << 10
 )
 
-// A frameError reports an impossible length prefix. The rest of the stream then cannot be interpreted.
+// A frameError is an impossible length prefix, after which the stream cannot be interpreted.
 type frameError struct {
 	length uint32
 }
@@ -29,8 +29,8 @@ func (e *frameError) Error() string {
 		e.length, minFrame, MaxFrame)
 }
 
-// nextFrame returns the size of the first frame in b with its length prefix, or 0 if it is incomplete. It reports a
-// wrong prefix as soon as all its four bytes are there.
+// nextFrame returns the first frame's size with prefix, or 0 if it is incomplete. It reports a wrong prefix as soon as
+// its four bytes are there.
 func nextFrame(b []byte) (int, error) {
 	if len(b) < prefixLen {
 		return 0, nil
@@ -46,27 +46,25 @@ func nextFrame(b []byte) (int, error) {
 	return n, nil
 }
 
-// A mac is an Ethernet address in the low 48 bits, first byte on the wire highest. A number is a faster map key than
-// an array.
+// A mac is in the low 48 bits, first byte on the wire highest. A number is a faster map key than an array.
 type mac uint64
 
-// group reports whether m is a broadcast or multicast address (IEEE 802: lowest bit of the first byte).
+// group reports whether m is broadcast or multicast (IEEE 802: lowest bit of the first byte).
 func (m mac) group() bool { return m&(1<<40) != 0 }
 
-// String returns m in the usual form, 52:54:00:00:00:01.
+// String returns m as 52:54:00:00:00:01.
 func (m mac) String() string {
 	var b [8]byte
 	binary.BigEndian.PutUint64(b[:], uint64(m))
 	return net.HardwareAddr(b[2:]).String()
 }
 
-// A header holds the two addresses of a frame. Consecutive frames from one port with equal headers have the same
-// destination.
+// A header holds a frame's addresses. Equal ones of consecutive frames of a port have the same destination.
 type header struct {
 	dst, src mac
 }
 
-// parseHeader reads the addresses of a frame without its prefix, of at least minFrame bytes.
+// parseHeader reads the addresses of a frame of at least minFrame bytes, without prefix.
 func parseHeader(frame []byte) header {
 	_ = frame[minFrame-1]
 	return header{
@@ -81,16 +79,15 @@ const (
 	etherVLAN  = 0x8100 // IEEE 802.1Q
 	etherQinQ  = 0x88a8 // IEEE 802.1ad
 	maxTags    = 2
-	ecnMask    = 0b11 // the two bits of RFC 3168, section 5
+	ecnMask    = 0b11 // RFC 3168, section 5
 	notECT     = 0b00
 	ecnCE      = 0b11
 	ipv4Header = 20 // bytes without options
 	ipv6Header = 40
 )
 
-// MarkCE sets "congestion experienced" in the IP header of an Ethernet frame if its transport supports ECN, and
-// reports whether it changed the frame. It skips up to two VLAN tags. Checksums of UDP and TCP and RoCE's ICRC do not
-// cover the field.
+// MarkCE sets "congestion experienced" if the transport supports ECN, and reports whether it did, behind up to two VLAN
+// tags. Checksums of UDP and TCP and RoCE's ICRC do not cover the field.
 func MarkCE(frame []byte) bool {
 	if len(frame) < minFrame {
 		return false
@@ -99,8 +96,7 @@ func MarkCE(frame []byte) bool {
 	if _, ok := trafficClass(kind, ip); !ok {
 		return false
 	}
-	// shift is the field's position in the second byte. The traffic class of IPv6 is the second and third half byte,
-	// and its two lowest bits are ECN.
+	// The traffic class of IPv6 is the second and third half byte, and its two lowest bits are ECN.
 	shift := 0
 	if kind == etherIPv6 {
 		shift = 4
@@ -117,8 +113,8 @@ func MarkCE(frame []byte) bool {
 	return true
 }
 
-// updateChecksum returns the Internet checksum after a change of one 16-bit word, by equation 3 of RFC 1624, which is
-// also correct for a checksum of 0xffff, unlike RFC 1141.
+// updateChecksum changes one word by equation 3 of RFC 1624, which is also correct for a checksum of 0xffff, unlike RFC
+// 1141.
 func updateChecksum(sum, before, after uint16) uint16 {
 	s := uint32(^sum) + uint32(^before) + uint32(after)
 	s = s&0xffff + s>>16
@@ -126,42 +122,41 @@ func updateChecksum(sum, before, after uint16) uint16 {
 	return ^uint16(s)
 }
 
-// packetBlock is the type of an Enhanced Packet Block of pcapng (draft-ietf-opsawg-pcapng, section 4.3).
+// packetBlock is pcapng's Enhanced Packet Block (draft-ietf-opsawg-pcapng, section 4.3).
 const packetBlock = 6
 
-// MACPair is the length in bytes of both addresses at the start of an Ethernet frame.
+// MACPair is the length of a frame's addresses.
 const MACPair = 12
 
-// Sizes of a block's parts in bytes.
+// In bytes.
 const (
 	blockHead   = 8       // type and length
 	blockLeast  = 12      // head and repeated length
-	packetHead  = 28      // bytes of a packet block before the frame
-	blockLimit  = 1 << 20 // longer than any frame and any description of an interface
+	packetHead  = 28      // before the frame
+	blockLimit  = 1 << 20 // longer than any frame and description of an interface
 	lengthAfter = 4
 )
 
-// A PacketFilter copies the pcapng stream of the switch by whole blocks, so that the output is always a valid file.
-// It omits packets that Keep refuses, and packets beyond the limit.
+// A PacketFilter copies whole blocks, so that the output is always valid pcapng. It omits packets that Keep refuses,
+// and those beyond Limit.
 type PacketFilter struct {
 	W     io.Writer
 	Keep  func(frame []byte) bool // nil keeps all
-	Limit uint64                  // of packets; 0 for no limit
-	Full  func()                  // called once when the limit is reached; may be nil
+	Limit uint64                  // 0 for none
+	Full  func()                  // called once at the limit; may be nil
 
-	// Packets and Bytes count the written packets and the bytes of their frames on the wire. Both may be read during
-	// writing.
+	// Packets and Bytes count written packets and their bytes on the wire. Both may be read during writing.
 	Packets, Bytes atomic.Uint64
 
 	part []byte // an incomplete block
 }
 
-// Write accepts the next bytes of the stream. It fails if they are not pcapng.
+// Write fails if the stream is not pcapng.
 func (p *PacketFilter) Write(b []byte) (int, error) {
 	p.part = append(p.part, b...)
 	rest := p.part
 	for len(rest) >= blockHead {
-		// The switch writes little-endian, and Dial has checked that it has this program's version.
+		// The switch writes little-endian, and Dial has checked its version.
 		kind, size := binary.LittleEndian.Uint32(rest), int(binary.LittleEndian.Uint32(rest[4:]))
 		if size < blockLeast || size > blockLimit || size%4 != 0 {
 			return 0, fmt.Errorf("capture: the switch sent a block of %d bytes: not pcapng", size)
@@ -174,7 +169,7 @@ func (p *PacketFilter) Write(b []byte) (int, error) {
 		}
 		rest = rest[size:]
 	}
-	// The array is reused, because a stream of many GB must not produce as much garbage.
+	// The array is reused, because a stream has many GB.
 	p.part = append(p.part[:0], rest...)
 	return len(b), nil
 }
@@ -205,14 +200,13 @@ func (p *PacketFilter) block(kind uint32, block []byte) error {
 	return nil
 }
 
-// FramesOf returns a filter for frames from or to one of the addresses, and for broadcast and multicast frames, which
-// the switch sends to all ports.
+// FramesOf returns a filter for frames from or to an address, and for broadcast and multicast.
 func FramesOf(macs []net.HardwareAddr) func(frame []byte) bool {
 	return func(frame []byte) bool {
 		if len(frame) < MACPair {
 			return false
 		}
-		if frame[0]&1 != 0 { // the group bit of the receiver's address (IEEE 802.3, section 3.2.3)
+		if frame[0]&1 != 0 { // IEEE 802.3, section 3.2.3
 			return true
 		}
 		for _, m := range macs {

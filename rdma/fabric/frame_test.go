@@ -53,8 +53,7 @@ func TestParseHeader(t *testing.T) {
 	}
 }
 
-// FuzzFrames parses a stream in pieces, keeping the incomplete end like conn.receive, and compares the result with an
-// independent parser of the whole stream.
+// FuzzFrames compares pieces, as in conn.receive, with a parser of the whole.
 func FuzzFrames(f *testing.F) {
 	f.Add(framed(make([]byte, 14), make([]byte, 60)), uint8(1))
 	f.Add(framed(make([]byte, 64))[:30], uint8(7))

@@ -11,15 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// heldRead limits one read while any port has PFC, because a sender may still add that much to a queue above its
+// heldRead limits reads while any port has PFC, because a sender may still add that much to a queue above its
 // threshold. It holds the longest frame and a part of another.
 const heldRead = 64 << 10
 
-// mono returns the switch's clock for links, in nanoseconds. It is monotonic, unlike the wall clock, which also tests
-// set.
+// mono returns the monotonic clock in nanoseconds. Tests set the wall clock.
 func (b *bridge) mono() int64 { return int64(time.Since(b.epoch)) }
 
-// setLink changes the link of a port, or of all ports. It must run in the loop, like all functions that change ports.
+// setLink must run in the loop.
 func (b *bridge) setLink(name string, l Link) error {
 	if err := l.Validate(); err != nil {
 		return err
@@ -32,7 +31,7 @@ func (b *bridge) setLink(name string, l Link) error {
 		}
 		ports = b.ports[i : i+1]
 	}
-	// A lab without impairments has no timer, and no extra wakeups.
+	// A lab without impairments has no timer.
 	if l.Impaired() && b.timer == nil {
 		t, err := newTimer(b)
 		if err != nil {
@@ -58,7 +57,7 @@ func (p *port) setLink(l Link) {
 	b, now := p.b, p.b.mono()
 	b.log.Info("fabric: link set", "port", p.Name, "link", l)
 	if l.PFC != p.link.PFC {
-		p.release(p.congested) // release them in the way they were held
+		p.release(p.congested) // in the way they were held
 	}
 	was := p.link.Down
 	p.link = l
@@ -82,10 +81,10 @@ func (p *port) setLink(l Link) {
 	if p.conn != nil {
 		p.conn.advance(now)
 	}
-	if !l.Impaired() { // then all delayed frames have just left
+	if !l.Impaired() { // all delayed frames have just left
 		b.unshape(p)
 	}
-	// Smaller reads cost system calls, so they are only used if some port holds its senders.
+	// Smaller reads cost system calls.
 	b.readLimit = readSize
 	if slices.ContainsFunc(b.shaped, func(p *port) bool { return p.link.PFC != PFC{} }) {
 		b.readLimit = heldRead
@@ -102,7 +101,7 @@ func (c *conn) shapeOutbox(buf []byte) {
 	spans := c.out.spans
 	c.out = outbox{spans: spans[:0]}
 	now := c.port.b.mono()
-	s.advance(now) // so that frames that have left do not count as waiting
+	s.advance(now) // so that frames that have left do not count
 	c.sent = 0
 	for _, sp := range spans {
 		for off := sp.off; off < sp.end; {
@@ -124,8 +123,7 @@ func (c *conn) advance(now int64) {
 	c.transmit()
 }
 
-// transmit sends frames that have crossed the link to the socket, or to the queue if the socket is full. The queue
-// has no limit here, because frames were admitted before the link.
+// transmit sends frames that have crossed the link, or queues them without limit, because they were admitted before it.
 func (c *conn) transmit() {
 	p, b := c.port, c.port.b
 	s := p.shape
@@ -177,17 +175,16 @@ func (c *conn) transmit() {
 	p.updatePFC()
 }
 
-// adjacent reports whether b begins at the end of v. Both are in chunks, which do not move.
+// adjacent compares places in chunks, which do not move.
 func adjacent(v unix.Iovec, b []byte) bool {
 	return unsafe.Add(unsafe.Pointer(v.Base), v.Len) == unsafe.Pointer(unsafe.SliceData(b))
 }
 
-// A timer wakes the loop when a frame is due on a link. It is created by the first impairment, and armed only while a
-// frame waits.
+// A timer wakes the loop when a frame is due on a link. The first impairment creates it.
 type timer struct {
 	b  *bridge
 	fd int
-	at int64 // when it will fire; never if not armed
+	at int64 // never if not armed
 }
 
 func newTimer(b *bridge) (*timer, error) {
@@ -203,7 +200,7 @@ func newTimer(b *bridge) (*timer, error) {
 	return t, nil
 }
 
-// ready only clears the event. After every turn of the loop, runLinks processes the due frames.
+// ready clears the event; runLinks follows after every turn.
 func (t *timer) ready(uint32) {
 	var count [8]byte
 	if _, err := unix.Read(t.fd, count[:]); err != nil && err != unix.EAGAIN && err != unix.EINTR {
@@ -212,8 +209,7 @@ func (t *timer) ready(uint32) {
 	t.at = never
 }
 
-// arm makes the timer fire no later than at. An earlier event costs one idle turn of the loop, and so would setting
-// the timer back.
+// arm makes the timer fire no later than at. An earlier event costs one idle turn, and so would setting the timer back.
 func (t *timer) arm(at, now int64) error {
 	if at >= t.at {
 		return nil
@@ -226,7 +222,7 @@ func (t *timer) arm(at, now int64) error {
 	return nil
 }
 
-// runLinks processes the due frames of all impaired links, and arms the timer for the next ones.
+// runLinks also arms the timer for the next frames.
 func (b *bridge) runLinks() error {
 	if len(b.shaped) == 0 {
 		return nil

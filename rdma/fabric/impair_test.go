@@ -25,7 +25,6 @@ func (s *testSwitch) set(port string, l Link) {
 	}
 }
 
-// teach makes the switch learn station(i) at nodes[i], and discards the flooded frames.
 func teach(t testing.TB, nodes []*node) {
 	t.Helper()
 	for i, n := range nodes {
@@ -39,8 +38,6 @@ func teach(t testing.TB, nodes []*node) {
 	}
 }
 
-// sendAll sends from another goroutine, so that a held sender does not block the test. The error arrives when all is
-// sent.
 func (n *node) sendAll(frames [][]byte) chan error {
 	done := make(chan error, 1)
 	go func() {
@@ -55,7 +52,7 @@ func (n *node) sendAll(frames [][]byte) chan error {
 	return done
 }
 
-// to returns n frames for station(dst) that begin with their number.
+// to returns n frames that begin with their number.
 func to(dst, src, n, size int) [][]byte {
 	frames := make([][]byte, n)
 	for i := range frames {
@@ -64,12 +61,11 @@ func to(dst, src, n, size int) [][]byte {
 	return frames
 }
 
-// The tests below measure at the nodes' ends of the sockets. A busy machine can only increase the figures, so each
-// try checks their lower bound, and only tries with enough CPU time check the upper bound. The simulation tests check
-// exact times with their own clock.
+// A busy machine only increases figures at the nodes' sockets, so each try checks the lower bound, and only tries with
+// enough CPU time the upper one. The simulation tests check exact times.
 const tries = 20
 
-// eventually fails the test unless one try is close enough, or the machine was too busy in every try.
+// eventually wants one try close enough, unless the machine was too busy in all.
 func eventually(t *testing.T, try func() (problem string)) {
 	t.Helper()
 	problem, said := "", 0
@@ -79,8 +75,8 @@ func eventually(t *testing.T, try func() (problem string)) {
 		if p == "" || t.Failed() {
 			return
 		}
-		// On an idle machine with two CPUs the threads waited for 2 to 24 % of the time in total, beside six busy
-		// processes mostly for 50 % and more.
+		// On an idle machine with two CPUs the threads waited for 2 to 24 % of the time, beside six busy processes
+		// mostly for 50 % and more.
 		if waited(t)-before < time.Since(began)*2/5 {
 			problem = p
 			said++
@@ -91,7 +87,7 @@ func eventually(t *testing.T, try func() (problem string)) {
 	}
 }
 
-// waited returns the time for which this process's threads were runnable without a CPU.
+// waited returns how long threads were runnable without a CPU.
 func waited(t *testing.T) (sum time.Duration) {
 	t.Helper()
 	threads, err := procfs.AllThreads(os.Getpid())
@@ -99,7 +95,7 @@ func waited(t *testing.T) (sum time.Duration) {
 		t.Fatal(err)
 	}
 	for _, thread := range threads {
-		if s, err := thread.Schedstat(); err == nil { // otherwise the thread has ended
+		if s, err := thread.Schedstat(); err == nil {
 			sum += time.Duration(s.WaitingNanoseconds)
 		}
 	}
@@ -158,18 +154,17 @@ func TestMeasuredDelayIsTheOneAsked(t *testing.T) {
 			if all[0] < least {
 				t.Errorf("asked %v +- %v, measured %v", l.Delay, l.Jitter, all[0])
 			}
-			// The sockets and wakeups of both ends take some 100 us on an idle machine.
+			// Sockets and wakeups take some 100 us on an idle machine.
 			if most := least + time.Millisecond; all[0] > most {
 				return fmt.Sprintf("the fastest of 40 took %v, want %v at most", all[0], most)
 			}
-			// With jitter, the minimum is of 40 draws and the median is the delay itself. This tells jitter to both
-			// sides from jitter that only adds, and from none.
+			// The median is the delay itself, which tells jitter to both sides from jitter that only adds.
 			if median > l.Delay+time.Millisecond+l.Jitter/2 || l.Jitter > 0 && all[0] > l.Delay-l.Jitter/2 {
 				return fmt.Sprintf("asked %v +- %v, least %v, median %v", l.Delay, l.Jitter, all[0], median)
 			}
 			return ""
 		})
-		began := time.Now() // the way back has no delay, so this only checks that it works
+		began := time.Now() // checks that the way back works
 		back := frame(station(0), station(1), 60, 1)
 		nodes[1].send(back)
 		nodes[0].expect(back)
@@ -232,7 +227,7 @@ func TestMeasuredLossAndReorderingAreWhatTheSeedSays(t *testing.T) {
 			if err := <-sent; err != nil {
 				t.Fatal(err)
 			}
-			late := 0 // frames that arrive after one with a higher number
+			late := 0 // after a higher number
 			for i, tag := range got {
 				if i > 0 && tag < slices.Max(got[:i]) {
 					late++
@@ -261,7 +256,6 @@ func TestMeasuredLossAndReorderingAreWhatTheSeedSays(t *testing.T) {
 	})
 }
 
-// A burst meets a slow link: the frames that fit into the buffer arrive, and the others are dropped and counted.
 func TestMeasuredBufferIsTheOneAsked(t *testing.T) {
 	const fit, n, size = 20, 200, 1000
 	s, nodes := attachAll(t, 2, nil)
@@ -284,7 +278,7 @@ func TestMeasuredBufferIsTheOneAsked(t *testing.T) {
 			}
 		}
 		last = c
-		// One frame is on the wire, and a switch that reads the burst slowly has sent some meanwhile.
+		// One frame is on the wire, and a switch that reads slowly has sent some.
 		if arrived > fit+4 {
 			return fmt.Sprintf("%d arrived and %d were dropped of a burst of %d into a buffer of %d", arrived, dropped,
 				n, fit)
@@ -296,7 +290,7 @@ func TestMeasuredBufferIsTheOneAsked(t *testing.T) {
 func TestMeasuredMarks(t *testing.T) {
 	s, nodes := attachAll(t, 2, nil)
 	teach(t, nodes)
-	// The link is so slow that all frames after the first read or two find a queue above Max.
+	// All frames after the first read or two find a queue above Max.
 	const limit, n = 4000, 400
 	s.set("p1", Link{Rate: 10e6, ECN: RED{limit, limit, 1}})
 	var frames [][]byte
@@ -318,16 +312,14 @@ func TestMeasuredMarks(t *testing.T) {
 			t.Fatalf("frame %d:\n got %x\nwant %x", i, got, want)
 		}
 	}
-	// At most 4000/104 frames are below Max at any time. More frames leave unmarked only if the sender is slower than
-	// 10 Mbit/s.
+	// At most 4000/104 frames are below Max. More leave unmarked only if the sender is slower than 10 Mbit/s.
 	t.Logf("%d of %d marked", marked, n)
 	if c := s.portCounters("p1"); int(c.ECNMarked) != marked || marked > n-limit/104 || marked == 0 {
 		t.Errorf("%d marked, counted %d", marked, c.ECNMarked)
 	}
 }
 
-// Between Min and Max the share of marks grows with the queue. The link is so slow that no frame leaves, so each
-// frame finds a queue longer by one.
+// The link is so slow that no frame leaves, so each finds a queue longer by one.
 func TestMeasuredMarksGrowWithTheQueue(t *testing.T) {
 	s, nodes := attachAll(t, 2, nil)
 	teach(t, nodes)
@@ -353,7 +345,7 @@ func TestMeasuredMarksGrowWithTheQueue(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		found := i * frame // queue at its arrival, less the few frames that have left
+		found := i * frame // less the few frames that have left
 		mark := 0
 		if got[minFrame+1]&ecnMask == ecnCE {
 			mark = 1
@@ -376,7 +368,7 @@ func TestMeasuredMarksGrowWithTheQueue(t *testing.T) {
 		got := float64(m) / float64(of[part])
 		t.Logf("queue at %d/%d of the way from Min to Max: asked %.1f %%, measured %.1f %% of %d", 2*part+1, 2*parts,
 			100*want, 100*got, of[part])
-		// Four standard errors. The random sequence depends only on the seed, so a passing run is repeatable.
+		// Four standard errors. The seed makes a passing run repeatable.
 		if math.Abs(got-want) > 4*math.Sqrt(want*(1-want)/float64(of[part]))+0.005 {
 			t.Errorf("part %d: asked %.1f %%, measured %.1f %%", part, 100*want, 100*got)
 		}
@@ -416,10 +408,10 @@ func TestPFCLosesNothing(t *testing.T) {
 			for i := 1; i <= 2; i++ {
 				sent = append(sent, nodes[i].sendAll(to(0, i, n, size)))
 			}
-			// 12 MB do not fit into the sockets. Wait until the senders are held before reading.
+			// 12 MB do not fit into the sockets. Wait until the senders are held.
 			s.until("held", "p1", func(p PortCounters) bool { return p.Pauses > 0 })
 			s.until("held", "p2", func(p PortCounters) bool { return p.Pauses > 0 })
-			other := frame(station(3), station(0), 60, 1) // a third sender and the receiver are not held
+			other := frame(station(3), station(0), 60, 1) // a third sender is not held
 			nodes[0].send(other)
 			nodes[3].expect(other)
 			next := make([]uint32, 3)
@@ -453,7 +445,6 @@ func TestPFCLosesNothing(t *testing.T) {
 	}
 }
 
-// A pause must end in every way in which its cause can end.
 func TestAPauseEndsWithItsCause(t *testing.T) {
 	tests := []struct {
 		name string
@@ -484,7 +475,7 @@ func TestAPauseEndsWithItsCause(t *testing.T) {
 				t.Errorf("all %d frames were read", n)
 			}
 			tt.end(s, nodes)
-			for { // without the receiver its frames are flooded
+			for { // its frames are flooded
 				f, err := nodes[2].receive()
 				if err != nil {
 					t.Fatal(err)
@@ -531,8 +522,7 @@ func TestASenderThatGoesWhileHeldIsForgotten(t *testing.T) {
 	nodes[1].expect(f)
 }
 
-// All nodes send to all others at once, through slow lossless links. With one switch no circle of full queues can
-// form.
+// Slow lossless links: with one switch no circle of full queues can form.
 func TestPFCDoesNotDeadlock(t *testing.T) {
 	const ports, n, size = 4, 300, 4200
 	s, nodes := attachAll(t, ports, nil)
@@ -660,7 +650,7 @@ func TestTheTimerIsThereOnlyWhenSomethingWaits(t *testing.T) {
 	s.set("p1", Link{Delay: time.Millisecond})
 	nodes[0].send(f)
 	nodes[1].expect(f)
-	for end := time.Now().Add(patience); ; { // the timer may still be armed for the previous frame
+	for end := time.Now().Add(patience); ; { // the timer may be armed for the previous frame
 		if _, armed, _ := look(); !armed {
 			break
 		}
@@ -692,8 +682,7 @@ func TestSetLinkErrorsChangeNothing(t *testing.T) {
 	}
 }
 
-// Frames cross links that change all the time, without loss and with PFC, so that no frame is dropped. All must
-// arrive intact and in order.
+// Links change all the time, without loss and with PFC, so that no frame is dropped.
 func TestPropertyFramesSurviveChangesOfTheirLink(t *testing.T) {
 	s, nodes := attachAll(t, 2, nil)
 	teach(t, nodes)

@@ -13,83 +13,77 @@ import (
 	"github.com/rackless/rackless/internal/lists"
 )
 
-// Limits of a Link. They keep the arithmetic within 64 bits, and a mistyped unit from stalling a lab for hours.
+// Limits keep the arithmetic within 64 bits, and a mistyped unit from stalling a lab for hours.
 const (
 	MinRate   = 1000              // bits a second
 	MaxRate   = 1_000_000_000_000 // bits a second
 	MaxDelay  = 10 * time.Second
 	MaxBurst  = 64 << 20  // bytes
-	MaxBuffer = 256 << 20 // bytes; also for thresholds of a buffer
+	MaxBuffer = 256 << 20 // bytes; also for thresholds
 
-	// maxInFlight limits the bytes that one link delays, with prefixes. Further frames wait before the link, as if it
-	// were slower, and are then subject to Buffer, ECN and PFC.
+	// maxInFlight limits a link's delayed bytes, with prefixes. Further frames wait before it, subject to Buffer, ECN
+	// and PFC.
 	maxInFlight = 64 << 20
 )
 
-// A Link describes the impairments of the path from the switch to a node. They act on frames that leave the switch
-// through one port, in this order: the buffer, which may drop or mark a frame; the rate; loss; reordering; delay and
-// jitter. The zero value has no impairments.
-//
-// Links survive the reconnection of their node. They are comparable.
+// A Link impairs frames that leave the switch through a port, in this order: the buffer, which may drop or mark a
+// frame; the rate; loss; reordering; delay and jitter. The zero value has none. Links survive the reconnection of their
+// node, and are comparable.
 type Link struct {
-	// Down takes the link down in both directions, like a switch that shuts a port: no frame passes, learned
-	// addresses are forgotten, and Config.Down tells the other end.
+	// Down is for both directions: no frame passes, learned addresses are forgotten, and Config.Down tells the other
+	// end.
 	Down bool `json:"down,omitzero"`
-	// Rate is in bits a second on a real wire, which carries the frame, padded to 60 bytes, and 24 bytes for
-	// preamble, checksum and gap. 0 means no limit. TCP with an MTU of 1500 gets 94.9 % of it, as on a real NIC.
+	// Rate is in bits a second on a real wire, with frames padded to 60 bytes, and 24 bytes for preamble, checksum and
+	// gap. 0 means no limit. TCP with an MTU of 1500 gets 94.9 %.
 	Rate int64 `json:"rate_bits_per_second,omitzero"`
-	// Burst is the number of bytes, counted as for Rate, that may leave at once after a pause. With 0 each frame
-	// takes its time on the wire.
+	// Burst is in bytes, as for Rate, that may leave at once after a pause. With 0 each frame takes its time.
 	Burst int `json:"burst_bytes,omitzero"`
-	// Delay is added to each frame, and Jitter varies it, evenly distributed between Delay-Jitter and Delay+Jitter.
-	// Jitter keeps the order: a frame waits for the one before it.
+	// Delay is added to each frame, and Jitter varies it evenly between Delay-Jitter and Delay+Jitter. Frames stay in
+	// order.
 	Delay  time.Duration `json:"delay_ns,omitzero"`
 	Jitter time.Duration `json:"jitter_ns,omitzero"`
-	// Loss is the probability that a frame is lost on the wire, after taking its time there. Losses are independent.
+	// Loss is the independent probability that a frame is lost on the wire, after taking its time there.
 	Loss float64 `json:"loss,omitzero"`
-	// Reorder is the probability that a frame skips the delay, and so overtakes all delayed frames.
+	// Reorder is the probability that a frame skips the delay, and so overtakes delayed ones.
 	Reorder float64 `json:"reorder,omitzero"`
-	// Trust is the source of a frame's priority. Each priority has its own queue, to which Buffer, ECN and PFC apply;
-	// 7 and 6 go first, the others take turns. Without trust all frames are in one queue.
+	// Trust is the source of priorities, with a queue each, to which Buffer, ECN and PFC apply; 7 and 6 go first, the
+	// others take turns. Without trust all frames are in one queue.
 	Trust Trust `json:"trust,omitzero"`
-	// ECN marks packets depending on the bytes that wait for the link.
+	// ECN marks by the bytes that wait for the link.
 	ECN RED `json:"ecn,omitzero"`
-	// Buffer limits the bytes that wait for the link; an empty buffer accepts any frame. 0 means the switch's
-	// Config.QueueBytes.
+	// Buffer limits waiting bytes; an empty one accepts any frame. 0 means Config.QueueBytes.
 	Buffer int `json:"buffer_bytes,omitzero"`
-	// PFC holds the senders instead of dropping their frames.
+	// PFC holds senders instead of dropping frames.
 	PFC PFC `json:"pfc,omitzero"`
-	// Seed starts the random sequences of the port, one each for loss, reordering, jitter and marks. The same seed
-	// and port name give the same decisions for the same frames. A sequence restarts when a link without impairments
-	// gets some, and when Seed changes.
+	// Seed starts random sequences. The same seed and port name give the same decisions for the same frames. A sequence
+	// restarts when a link without impairments gets some, and when Seed changes.
 	Seed uint64 `json:"seed,omitzero"`
 }
 
-// RED defines when packets of transports with ECN support are marked "congestion experienced": never below Min
-// waiting bytes, always from Max on, and between them with a probability that grows linearly from 0 to Probability.
-// It uses the current length of the queue, not an average, as DCTCP and DCQCN require. The zero value marks nothing.
+// RED marks packets with ECN "congestion experienced": never below Min waiting bytes, always from Max on, and between
+// them with a probability that grows linearly from 0 to Probability. It uses the queue's length, not an average, as
+// DCTCP and DCQCN require.
 type RED struct {
 	Min         int     `json:"min_bytes"`
 	Max         int     `json:"max_bytes"`
 	Probability float64 `json:"probability"`
 }
 
-// PFC makes queues of a port lossless, like priority flow control (IEEE 802.1Qbb): if a queue exceeds High bytes, the
-// nodes that send to it are held until it is down to Low. Of selects the queues; if it is 0, all queues count and
-// hold whole links. The zero value holds no nodes.
+// PFC makes queues lossless, like IEEE 802.1Qbb: the nodes that send to a queue above High bytes are held until it is
+// down to Low. Of selects queues; 0 means that all count and hold whole links.
 type PFC struct {
 	High int        `json:"high_bytes"`
 	Low  int        `json:"low_bytes"`
 	Of   Priorities `json:"priorities,omitzero"`
 }
 
-// Impaired reports whether l affects passing frames. Down does not count, because then no frames pass.
+// Impaired reports whether l affects passing frames; with Down none pass.
 func (l Link) Impaired() bool {
 	l.Seed, l.Down = 0, false
 	return l != Link{}
 }
 
-// Validate checks every field and their combination. Its error names the field, its value and the range.
+// Validate checks all fields. Its error names the field, its value and the range.
 func (l Link) Validate() error {
 	inRange := func(name string, v, least, most int) error {
 		if v < least || v > most {
@@ -135,7 +129,7 @@ func (l Link) Validate() error {
 		inRange("pfc low", l.PFC.Low, 0, l.PFC.High))
 }
 
-// A PortLink is the link from the switch to the node of a port.
+// A PortLink is the link to a port's node.
 type PortLink struct {
 	Name string `json:"name"`
 	Link Link   `json:"link"`
@@ -147,12 +141,10 @@ type LinkEdit struct {
 	Text string `yaml:"text"`
 }
 
-// DownKey is the key of a LinkEdit that sets a port down ("yes") or up again ("no"). LinkKeys does not contain it,
-// because it does not affect passing frames.
+// DownKey sets a port down ("yes") or up ("no"). It is not one of LinkKeys, because it does not affect passing frames.
 const DownKey = "down"
 
-// ChangeLinks returns the new links of the named ports, or of all ports if no port is named. It returns either all of
-// them or an error.
+// ChangeLinks returns the new links of the named ports, by default all, or an error.
 func ChangeLinks(have []PortCounters, named []string, reset bool, edits []LinkEdit) ([]PortLink, error) {
 	names := lists.Map(have, func(p PortCounters) string { return p.Name })
 	for _, n := range named {
@@ -184,41 +176,39 @@ func ChangeLinks(have []PortCounters, named []string, reset bool, edits []LinkEd
 	return out, nil
 }
 
-// A LinkFlag is a flag for one setting. A wrong value is refused when the command line is parsed.
+// A LinkFlag is a flag for one setting. A wrong value is refused at parsing.
 type LinkFlag struct {
 	Key   string
 	Edits *[]LinkEdit
 }
 
-// String returns no default, because a setting that is not named stays unchanged.
+// String returns no default, because an omitted setting stays.
 func (f LinkFlag) String() string { return "" }
 
-// Type returns the placeholder for the value in the help.
+// Type returns the placeholder in the help.
 func (f LinkFlag) Type() string { return linkKeys[slices.Index(LinkKeys(), f.Key)].kind }
 
-// Set adds the edit, or refuses a wrong value. Edits keep the order of the command line, since a later one may revert
-// an earlier one.
+// Set adds an edit in order, since a later one may revert an earlier one.
 func (f LinkFlag) Set(text string) error {
 	*f.Edits = append(*f.Edits, LinkEdit{Key: f.Key, Text: text})
 	return new(Link).Set(f.Key, text)
 }
 
-// Help returns the text of the flag.
+// Help returns the flag's text.
 func (f LinkFlag) Help() string { return linkKeys[slices.Index(LinkKeys(), f.Key)].help }
 
-// A linkKey is one setting of a Link with its parser and its formatter. On error, parse does not change l.
+// A linkKey is a setting. On error, parse does not change l.
 type linkKey struct {
 	name  string
-	kind  string // of its value, for the help of a flag
+	kind  string
 	help  string
 	parse func(l *Link, text string) error
 	text  func(l Link) string
 }
 
-// noSetting is the text for the zero value of any setting.
 const noSetting = "0"
 
-// setting returns the linkKey of a field. It handles noSetting itself.
+// setting handles noSetting itself.
 func setting[T comparable](name, kind, help string, field func(*Link) *T, parse func(string) (T, error),
 	format func(T) string) linkKey {
 	var zero T
@@ -240,7 +230,7 @@ func setting[T comparable](name, kind, help string, field func(*Link) *T, parse 
 	}}
 }
 
-// linkKeys are all settings, in the order of effect and display.
+// linkKeys are in the order of effect and display.
 var linkKeys = []linkKey{
 	setting("rate", "RATE", "bits a second on the wire, such as 1Gbit",
 		func(l *Link) *int64 { return &l.Rate }, parseRate, formatRate),
@@ -266,7 +256,7 @@ var linkKeys = []linkKey{
 		func(l *Link) *uint64 { return &l.Seed }, parseSeed, formatSeed),
 }
 
-// LinkKeys returns the names of the settings of a Link, for Set and Get.
+// LinkKeys returns the names for Set and Get.
 func LinkKeys() []string {
 	names := make([]string, len(linkKeys))
 	for i, k := range linkKeys {
@@ -275,9 +265,8 @@ func LinkKeys() []string {
 	return names
 }
 
-// Set sets one of LinkKeys from a text: rates as 1Gbit, sizes as 64KiB, times as 50us, probabilities as 0.1%, ecn as
-// MIN:MAX:PROBABILITY, pfc as HIGH:LOW or HIGH:LOW:PRIORITIES, trust as dscp or pcp. 0 clears any setting. Validate
-// checks the combination.
+// Set parses rates as 1Gbit, sizes as 64KiB, times as 50us, probabilities as 0.1%, ecn as MIN:MAX:PROBABILITY, pfc as
+// HIGH:LOW or HIGH:LOW:PRIORITIES, trust as dscp or pcp. 0 clears. Validate checks the combination.
 func (l *Link) Set(key, text string) error {
 	if i := slices.Index(LinkKeys(), key); i >= 0 {
 		return linkKeys[i].parse(l, text)
@@ -285,7 +274,7 @@ func (l *Link) Set(key, text string) error {
 	return fmt.Errorf("link has no setting %q: want one of %s", key, strings.Join(LinkKeys(), ", "))
 }
 
-// Get returns one of LinkKeys as a text for Set, "0" if it is not set, or "" for an unknown key.
+// Get returns a text for Set, "0" if not set, or "" for an unknown key.
 func (l Link) Get(key string) string {
 	if i := slices.Index(LinkKeys(), key); i >= 0 {
 		return linkKeys[i].text(l)
@@ -293,13 +282,13 @@ func (l Link) Get(key string) string {
 	return ""
 }
 
-// A unit is a suffix of numbers and its factor. Lists of units begin with the largest.
+// A unit is a suffix of numbers. Lists begin with the largest.
 type unit struct {
 	name string
 	size int64
 }
 
-// formatUnits prints a number in the largest unit that leaves it whole.
+// formatUnits uses the largest unit that leaves a number whole.
 func formatUnits(n int64, units []unit) string {
 	for _, u := range units {
 		if n != 0 && n%u.size == 0 {
@@ -312,7 +301,7 @@ func formatUnits(n int64, units []unit) string {
 // rateUnits are decimal, as everywhere in networking.
 var rateUnits = []unit{{"Tbit", 1e12}, {"Gbit", 1e9}, {"Mbit", 1e6}, {"kbit", 1e3}, {"bit", 1}}
 
-// parseRate parses the output of formatRate, and fractions that give whole bits, such as 2.5Gbit.
+// parseRate accepts fractions that give whole bits, such as 2.5Gbit.
 func parseRate(s string) (int64, error) {
 	wrong := fmt.Errorf("rate %q: want a number with a unit, such as 100Mbit, 2.5Gbit or 25Gbit", s)
 	for _, u := range rateUnits {
@@ -339,8 +328,7 @@ func parseRate(s string) (int64, error) {
 
 func formatRate(rate int64) string { return formatUnits(rate, rateUnits) }
 
-// parseNumber parses a plain decimal number. It refuses signs, exponents, hexadecimal digits and names such as Inf,
-// which strconv would accept.
+// parseNumber refuses signs, exponents, hexadecimal digits and names such as Inf, which strconv would accept.
 func parseNumber(s string) (float64, error) {
 	if strings.Trim(s, "0123456789.") != "" {
 		return 0, errors.New("not a number")
@@ -412,10 +400,10 @@ func parseTime(s string) (time.Duration, error) {
 	return d, nil
 }
 
-// formatTime writes microseconds as "us", which is easier to type again than "µs".
+// formatTime writes "us", which is easier to type than "µs".
 func formatTime(d time.Duration) string { return strings.ReplaceAll(d.String(), "µ", "u") }
 
-// orZero is like parseSize but accepts 0 without a unit.
+// orZero parses also 0 without a unit.
 func orZero(s string) (int, error) {
 	if s == noSetting {
 		return 0, nil

@@ -84,7 +84,6 @@ func TestPropertyALinkIsTheSameAfterJSON(t *testing.T) {
 	})
 }
 
-// drawLink draws any valid link of the sizes in tests. It may lose and reorder frames.
 func drawLink(t *rapid.T) Link {
 	some := func(name string) bool { return rapid.Bool().Draw(t, name) }
 	var l Link

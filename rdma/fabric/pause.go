@@ -6,41 +6,36 @@ import (
 	"time"
 )
 
-// Flow control. A port with a queue above PFC.High holds its senders until the queue is down to PFC.Low. A NIC that
-// obeys pauses gets MAC control frames, for the priority or for the link. Any other NIC is no longer read from, for
-// all priorities.
+// A port with a queue above PFC.High holds its senders until it is down to PFC.Low. A NIC that obeys pauses gets MAC
+// control frames, for the priority or for the link. Any other NIC is no longer read from, for all priorities.
 
 const (
 	etherControl = 0x8808 // MAC control
 	opPauseLink  = 0x0001 // IEEE 802.3, annex 31B
 	opPausePrio  = 0x0101 // IEEE 802.1Q, 36.2.1
-	pauseQuanta  = 0xffff // the longest pause, in units of 512 bit times
-	pauseSize    = 60     // bytes: the shortest frame, without FCS
+	pauseQuanta  = 0xffff // the longest, in units of 512 bit times
+	pauseSize    = 60     // the shortest frame, without FCS
 )
 
-// controlAddress is the destination of MAC control.
 const controlAddress mac = 0x0180c2000001
 
 // isControl reports whether a frame is MAC control. It never leaves a link, whatever its destination, so that no node
 // can pause another's NIC.
 func isControl(frame []byte) bool { return binary.BigEndian.Uint16(frame[12:]) == etherControl }
 
-// headroom is the number of bytes that a queue may hold above PFC.High, for frames sent before the pause arrives. A
-// NIC that does not obey pauses loses any frames beyond.
+// headroom is in bytes above PFC.High, for frames sent before the pause arrives. A NIC that does not obey pauses loses
+// others.
 const headroom = 8 << 20
 
-// pauseTime returns the duration of a pause on a NIC with this rate.
 func pauseTime(rate int64) time.Duration {
 	return time.Duration(float64(pauseQuanta) * 512 * float64(time.Second) / float64(rate))
 }
 
-// A hold is a sender that a port holds, with the priorities.
 type hold struct {
 	sender *conn
 	of     Priorities
 }
 
-// classes returns the priorities of queues that hold senders.
 func (l *Link) classes() Priorities {
 	if (l.PFC != PFC{}) && l.PFC.Of == 0 {
 		return 0xff
@@ -48,11 +43,9 @@ func (l *Link) classes() Priorities {
 	return l.PFC.Of
 }
 
-// wholeLink is the bit for a whole link, above the bits for the priorities.
+// wholeLink is the bit above the priorities' bits.
 const wholeLink = 1 << priorities
 
-// updatePFC determines which of the port's queues are too long, and releases the senders of queues that have become
-// short.
 func (p *port) updatePFC() {
 	limits, classes := p.link.PFC, p.link.classes()
 	backlog := 0
@@ -73,7 +66,6 @@ func (p *port) updatePFC() {
 	}
 }
 
-// hold holds a sender until the queues of p have become short.
 func (p *port) hold(sender *conn, of Priorities) {
 	i := slices.IndexFunc(p.held, func(h hold) bool { return h.sender == sender })
 	if i < 0 {
@@ -109,7 +101,7 @@ func (p *port) release(of Priorities) {
 	}
 }
 
-// hold adds n to the sender's counts of ports that hold it, and then holds or releases the sender.
+// hold adds n to the counts of ports that hold the sender.
 func (c *conn) hold(of uint16, n int) {
 	b, before := c.port.b, c.held()
 	for i := range c.holds {
@@ -137,7 +129,7 @@ func (c *conn) hold(of uint16, n int) {
 	}
 }
 
-// held returns the held parts of the sender: a bit for each priority, and one for the link.
+// held returns a bit for each priority, and one for the link.
 func (c *conn) held() (of uint16) {
 	for i, n := range c.holds {
 		if n > 0 {
@@ -147,13 +139,12 @@ func (c *conn) held() (of uint16) {
 	return of
 }
 
-// stopped reports whether the sender is not read from, because it is held and does not obey pauses.
+// stopped reports whether a sender is not read from, because it is held and does not obey pauses.
 func (c *conn) stopped() bool { return c.port.Rate == 0 && c.held() != 0 }
 
 func (c *conn) endPause() { c.port.counters.Paused += time.Duration(c.port.b.mono() - c.heldSince) }
 
-// pause tells the NIC which priorities are held now, and which of off are free again. It must be repeated before the
-// pause expires.
+// pause tells the NIC its held priorities, and the free ones of off. It must be repeated before the pause expires.
 func (c *conn) pause(off uint16) {
 	on := c.held()
 	if (on|off)&wholeLink != 0 {
@@ -176,7 +167,7 @@ func quanta(on uint16) uint16 {
 	return 0
 }
 
-// control sends a MAC control frame ahead of all waiting frames, but after the rest of a partly sent frame.
+// control sends MAC control ahead of waiting frames, but after the rest of a partly sent one.
 func (c *conn) control(op uint16, fields []uint16) {
 	p, b := c.port, c.port.b
 	buf := make([]byte, prefixLen, prefixLen+pauseSize)
@@ -208,10 +199,10 @@ func (c *conn) control(op uint16, fields []uint16) {
 	c.block(true)
 }
 
-// repeatPauses repeats pauses before they expire, and returns the next time for this.
+// repeatPauses repeats pauses before they expire, and returns its next time.
 func (b *bridge) repeatPauses(now int64) int64 {
 	next := int64(never)
-	for _, c := range slices.Clone(b.paused) { // a failing connection is removed from the list
+	for _, c := range slices.Clone(b.paused) { // failing connections leave the list
 		if c.pauseAgain <= now {
 			c.pause(0)
 		}

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// ofPriority returns a frame with one priority in its DSCP and another in its tag.
+// ofPriority sets different priorities in DSCP and tag.
 func ofPriority(dst, src mac, dscp, pcp byte, size int) []byte {
 	f := tagged(ipv4Frame(dst, src, ecnECT, size, 1), etherVLAN)
 	f[14], f[19] = pcp<<5, dscp<<5
@@ -17,7 +17,6 @@ func ofPriority(dst, src mac, dscp, pcp byte, size int) []byte {
 
 const ecnECT = 2
 
-// pauseOf parses a pause of priorities, and returns the mentioned priorities and the paused ones.
 func pauseOf(t *testing.T, f []byte) (of, on Priorities) {
 	t.Helper()
 	if len(f) != pauseSize || parseHeader(f).dst != controlAddress || binary.BigEndian.Uint16(f[12:]) != etherControl ||
@@ -53,7 +52,7 @@ func TestPauseOfAPriority(t *testing.T) {
 	if of, on := pauseOf(t, f); of != 1<<3 || on != 1<<3 {
 		t.Errorf("a pause of %v, on: %v; want 3", of, on)
 	}
-	// Other priorities continue, and the other NIC gets no pause. The highest priority goes first.
+	// Other priorities continue. The highest goes first.
 	urgent := ofPriority(station(1), station(0), 6, 0, 100)
 	nodes[0].send(urgent)
 	other := ofPriority(station(2), station(0), 3, 0, 100)
@@ -72,7 +71,6 @@ func TestPauseOfAPriority(t *testing.T) {
 	if place < 0 || place == 10 {
 		t.Errorf("the frame of priority 6 came as number %d", place)
 	}
-	// The pause is repeated while it lasts, and ends when the queue is short.
 	repeats, ended := 0, false
 	for !ended {
 		f, err := nodes[0].receive()
@@ -94,7 +92,7 @@ func TestPauseOfAPriority(t *testing.T) {
 	}
 }
 
-// A link without trust pauses the whole link, and the NIC is still read from.
+// Without trust the NIC is still read from.
 func TestPauseOfTheLink(t *testing.T) {
 	s, nodes := attachAll(t, 2, func(cfg *Config) { cfg.Ports[0].Rate = 25e9 })
 	teach(t, nodes)
@@ -116,7 +114,7 @@ func TestPauseOfTheLink(t *testing.T) {
 	}
 }
 
-// A NIC that does not obey pauses fills the headroom, and loses further frames.
+// A NIC that does not obey pauses loses frames beyond the headroom.
 func TestHeadroomIsBounded(t *testing.T) {
 	var c PortCounters
 	s := newShaper("p", Link{Rate: 1000, PFC: PFC{High: 1000, Low: 0}}, DefaultQueueBytes, &c, &chunks{}, 0)

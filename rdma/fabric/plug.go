@@ -9,26 +9,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Plugs connects NICs of the switch's own process to its ports, without sockets (see Config.Plugs).
+// Plugs connects NICs of this process without sockets (Config.Plugs).
 type Plugs struct{ b atomic.Pointer[bridge] }
 
-// A Plug is a NIC of this process in a port. The sending goroutine forwards its frames, and frames for it wait in
-// memory instead of a socket's buffer, so that a frame costs no system call and one copy.
+// A Plug is a NIC of this process. The sending goroutine forwards its frames, and frames for it wait in memory: no
+// system call and one copy.
 type Plug struct {
 	c *conn
 
 	mu      sync.Mutex
 	more    sync.Cond // out has frames, or the plug was pulled
-	out, in []byte    // frames waiting for the NIC, and frames returned by Receive, with their prefixes
-	full    bool      // more frames wait in the port's queue
+	out, in []byte    // waiting for the NIC, and returned by Receive, with prefixes
+	full    bool      // more wait in the port's queue
 	pulled  bool
 }
 
-// plugRoom is the capacity for frames to a NIC in addition to its port's queue, in bytes, like a socket's buffer.
+// plugRoom is for frames beyond the port's queue, in bytes, like a socket's buffer.
 const plugRoom = 256 << 10
 
-// Plug connects a NIC to a port, replacing an earlier connection. The NIC must obey pauses. Its rate, which must not
-// be 0, becomes the rate of the port.
+// Plug connects a NIC, replacing an earlier connection. The NIC must obey pauses. Its rate, not 0, becomes the port's.
 func (s *Plugs) Plug(port string, rate int64) (*Plug, error) {
 	b := s.b.Load()
 	if b == nil {
@@ -53,8 +52,8 @@ func (s *Plugs) Plug(port string, rate int64) (*Plug, error) {
 	return p, nil
 }
 
-// turn runs f with the loop stopped, if the plug is still in its port. The caller must recover from a panic; the
-// switch then continues without the current frames.
+// turn runs f with the loop stopped, if the plug is still in its port. The caller must recover from a panic; the switch
+// then continues without the current frames.
 func (p *Plug) turn(f func()) {
 	b := p.c.port.b
 	b.turn.Lock()
@@ -69,7 +68,7 @@ func (p *Plug) turn(f func()) {
 	}
 }
 
-// drop discards the current frames. Only a panic leaves any, and they would mix with the next ones.
+// drop discards a panic's frames, which would mix with the next ones.
 func (b *bridge) drop() {
 	for _, c := range b.touched {
 		c.out = outbox{}
@@ -77,12 +76,12 @@ func (b *bridge) drop() {
 	b.touched = b.touched[:0]
 }
 
-// Send forwards whole frames, each after its length in 4 bytes, big-endian. The switch keeps no reference to them.
-// Frames of a pulled plug are lost.
+// Send forwards whole frames, each after its length in 4 bytes, big-endian, and keeps no reference. Frames of a pulled
+// plug are lost.
 func (p *Plug) Send(frames []byte) { p.turn(func() { p.c.take(frames) }) }
 
-// Receive waits for frames, and returns them in the format of Send, or nothing if the plug was pulled. They are valid
-// until the next call. Calls must not be concurrent.
+// Receive waits for frames as in Send, or returns nothing if the plug was pulled. They are valid until the next call.
+// Calls must not be concurrent.
 func (p *Plug) Receive() []byte {
 	p.mu.Lock()
 	for len(p.out) == 0 && !p.pulled {
@@ -98,8 +97,7 @@ func (p *Plug) Receive() []byte {
 	return p.in
 }
 
-// Copied counts frames that the NIC would have sent and received if it had no shorter path to a NIC in another port.
-// It does not block.
+// Copied counts frames that took a shorter path to a NIC in another port. It does not block.
 func (p *Plug) Copied(txFrames, txBytes, rxFrames, rxBytes uint64) {
 	c := &p.c.port.copied
 	c[0].Add(txFrames)

@@ -7,7 +7,6 @@ import (
 	"time"
 )
 
-// plugIn starts a switch with a plug in p0 and a node at p1. The switch has learned both addresses.
 func plugIn(t *testing.T) (*testSwitch, *Plugs, *Plug, *node) {
 	t.Helper()
 	plugs := &Plugs{}
@@ -26,7 +25,6 @@ func plugIn(t *testing.T) (*testSwitch, *Plugs, *Plug, *node) {
 	return s, plugs, p, n
 }
 
-// Frames for a slow NIC wait in the queue of its port, and excess frames are dropped, as with a socket.
 func TestPlugThatDoesNotKeepUp(t *testing.T) {
 	s, _, p, n := plugIn(t)
 	const size, frames = 4000, 2000
@@ -55,7 +53,7 @@ func TestPlugThatDoesNotKeepUp(t *testing.T) {
 	}
 }
 
-// Frames that a NIC passed by a shorter path count for its port, even when the NIC is gone.
+// Frames of a shorter path count even when the NIC is gone.
 func TestPlugThatCopies(t *testing.T) {
 	s, _, p, _ := plugIn(t)
 	was := s.portCounters("p0")
@@ -70,7 +68,6 @@ func TestPlugThatCopies(t *testing.T) {
 	}
 }
 
-// A plug's frames pass through impaired links, and pauses reach the plug.
 func TestPlugOnImpairedLinks(t *testing.T) {
 	s, _, p, n := plugIn(t)
 	s.set("p1", Link{Delay: 20 * time.Millisecond, Rate: 10e6, PFC: PFC{High: 4000, Low: 0}})
@@ -96,7 +93,6 @@ func TestPlugOnImpairedLinks(t *testing.T) {
 	}
 }
 
-// A plug ends when a connection would, and never affects the switch.
 func TestPlugIsPulled(t *testing.T) {
 	s, plugs, p, _ := plugIn(t)
 	ended := func(why string) {
@@ -104,7 +100,7 @@ func TestPlugIsPulled(t *testing.T) {
 		if b := p.Receive(); len(b) > 0 {
 			t.Errorf("%s: the plug got %x", why, b)
 		}
-		p.Send(framed(frame(station(1), station(0), 64, 7))) // this frame is lost
+		p.Send(framed(frame(station(1), station(0), 64, 7)))
 	}
 	again := func() {
 		t.Helper()
@@ -141,7 +137,7 @@ func TestPlugIsPulled(t *testing.T) {
 	}
 }
 
-// A panic while a plug sends fails only its NIC. The switch continues, and sends none of the current frames.
+// A panic while a plug sends fails only its NIC, and no current frame is sent.
 func TestPlugThatPanics(t *testing.T) {
 	plugs := &Plugs{}
 	s := start(t, 3, func(cfg *Config) { cfg.Plugs = plugs })
@@ -166,7 +162,7 @@ func TestPlugThatPanics(t *testing.T) {
 				t.Error("no panic")
 			}
 		}()
-		p.Send(framed(frame(broadcast, station(0), 1000, 1))) // p1 comes before p2
+		p.Send(framed(frame(broadcast, station(0), 1000, 1)))
 	}()
 	place(func(p1 *port) *port { return p1 })
 	for i, size := range []int{64, 1000} {

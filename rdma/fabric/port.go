@@ -12,18 +12,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// AllPorts is a name for all ports. No port may have this name.
+// AllPorts is a name for all ports, which no port may have.
 const AllPorts = "all"
 
 // A Port is an attachment point for a NIC.
 type Port struct {
 	Name string `json:"name"` // unique in the switch
-	Path string `json:"path"` // of the listening socket, absolute, at most 107 bytes
-	// Rate is the rate in bits a second of a NIC that obeys pauses. 0 means that it does not, and PFC then stops
-	// reading from it.
+	Path string `json:"path"` // of the socket, absolute, at most 107 bytes
+	// Rate is in bits a second, for a NIC that obeys pauses. 0 means that it does not, and PFC stops reading from it.
 	Rate int64 `json:"rate_bits_per_second,omitzero"`
-	// MAC is the address of the NIC, and Node names the machine that it belongs to. The switch learns this address only
-	// on ports of the same machine, as one of its NICs may stand in for another. "" protects nothing.
+	// MAC is the NIC's address, learned only on ports of its machine, Node, as one of its NICs may stand in for
+	// another. "" protects nothing.
 	MAC  string `json:"mac,omitempty"`
 	Node string `json:"node,omitempty"`
 }
@@ -46,7 +45,7 @@ func (p Port) validate() error {
 	return nil
 }
 
-// address returns MAC as a number, or 0 for none.
+// address returns 0 for no MAC.
 func (p Port) address() (mac, error) {
 	if p.MAC == "" {
 		return 0, nil
@@ -61,25 +60,24 @@ func (p Port) address() (mac, error) {
 	return mac(binary.BigEndian.Uint64(append([]byte{0, 0}, hw...))), nil
 }
 
-// A port is an existing Port: its listening socket, its counters and, if a node is attached, its connection.
 type port struct {
 	Port
 	b        *bridge
-	id       int32 // of the listening socket in the epoll set
+	id       int32 // in the epoll set
 	sock     *boundSocket
 	conn     *conn // nil if nothing is attached
 	counters PortCounters
 	copied   [4]atomic.Uint64 // rx frames and bytes, tx frames and bytes of Plug.Copied
-	macs     int              // number of addresses in the table for this port
+	macs     int              // in the table
 	swept    int64            // last search for aged addresses, Unix nanoseconds
 
 	link      Link
-	shape     *shaper    // nil if link has no impairments
-	congested Priorities // priorities with queues above PFC.High, or not yet down to PFC.Low
+	shape     *shaper    // nil without impairments
+	congested Priorities // queues above PFC.High, or not yet down to PFC.Low
 	held      []hold     // senders that fill these queues
 }
 
-// ready accepts a connection, replacing an earlier one as explained in the package comment.
+// ready accepts a connection that replaces an earlier one.
 func (p *port) ready(uint32) {
 	fd, _, err := unix.Accept4(p.sock.fd, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
 	switch err {
@@ -87,8 +85,7 @@ func (p *port) ready(uint32) {
 	case unix.EAGAIN, unix.EINTR, unix.ECONNABORTED:
 		return
 	case unix.EMFILE, unix.ENFILE:
-		// The connection stays in the backlog and would wake the loop again and again. Use the spare descriptor to
-		// accept the connection and close it.
+		// The connection would wake the loop again and again. Use the spare descriptor to accept and close it.
 		p.b.log.Error("fabric: accept: no file descriptor left; raise the limit (ulimit -n)", "port", p.Name, "error",
 			err)
 		p.shed()
@@ -97,8 +94,8 @@ func (p *port) ready(uint32) {
 		p.b.log.Error("fabric: accept", "port", p.Name, "error", err)
 		return
 	}
-	// Make room for one full read of a fast sender, so that it leaves with one write. The kernel limits this to
-	// net.core.wmem_max without an error, and less is only slower.
+	// Room for one full read, so that it leaves with one write. The kernel limits this to net.core.wmem_max without an
+	// error, and less is only slower.
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, sendBuffer); err != nil {
 		p.b.log.Warn("fabric: set send buffer", "port", p.Name, "error", err)
 	}
@@ -112,7 +109,7 @@ func (p *port) ready(uint32) {
 }
 
 func (p *port) attach(c *conn) {
-	// The earlier connection is usually of a QEMU that died; its end of stream has not been read yet.
+	// Usually of a QEMU that died; its end of stream has not been read yet.
 	if p.conn != nil {
 		p.counters.Replaced++
 		p.b.log.Warn("fabric: a new connection replaces the old one", "port", p.Name)
@@ -132,7 +129,7 @@ func (p *port) attach(c *conn) {
 	}
 }
 
-// sendBuffer is the requested send buffer of each node's socket, in bytes.
+// sendBuffer is requested for each node's socket, in bytes.
 const sendBuffer = 1 << 20
 
 func (p *port) shed() {
@@ -149,28 +146,27 @@ func (p *port) shed() {
 
 type conn struct {
 	port    *port
-	plug    *Plug // used instead of a socket, without fd and id
+	plug    *Plug // instead of a socket, without fd and id
 	fd      int
 	id      int32  // in the epoll set
-	partial []byte // first bytes of an incomplete frame
-	queue   queue  // frames that the node has not taken; EPOLLOUT is requested unless it is empty
+	partial []byte // beginning of an incomplete frame
+	queue   queue  // frames not taken by the node; EPOLLOUT is requested unless it is empty
 	out     outbox // frames for the node in the current read
 	blocked bool   // EPOLLOUT is requested
 
-	sent       Priorities          // of the frames for the node in the current read
-	holds      [priorities + 1]int // number of ports that hold this sender, by priority, and its whole link
+	sent       Priorities          // of frames for the node in the current read
+	holds      [priorities + 1]int // ports that hold this sender, by priority, and its whole link
 	heldSince  int64               // on the monotonic clock
-	pauseAgain int64               // when to repeat the pause for the NIC
+	pauseAgain int64               // when to repeat the NIC's pause
 }
 
-// ready first sends frames from the queue, then receives frames from the node.
 func (c *conn) ready(events uint32) {
 	if events&unix.EPOLLOUT != 0 {
 		c.drain()
 	}
 	if c.stopped() {
-		// The event is from before the pause. But the end of the stream is always reported, and would be again and
-		// again. So take the remaining data, which are less than the node's send buffer.
+		// The event is from before the pause. But the end of the stream would be reported again and again. So take the
+		// rest, less than the node's send buffer.
 		events &= unix.EPOLLHUP | unix.EPOLLERR
 	}
 	if events&^unix.EPOLLOUT != 0 && c.port.conn == c { // drain may have closed it
@@ -178,8 +174,8 @@ func (c *conn) ready(events uint32) {
 	}
 }
 
-// receive reads once and forwards all complete frames. The epoll set is level-triggered, so remaining data are
-// reported again after the other senders had their turn.
+// receive reads once and forwards whole frames. epoll is level-triggered, so remaining data are reported again after
+// the other senders' turn.
 func (c *conn) receive() {
 	p, b := c.port, c.port.b
 	held := copy(b.buf, c.partial)
@@ -188,7 +184,7 @@ func (c *conn) receive() {
 	switch {
 	case err == unix.EAGAIN || err == unix.EINTR:
 		return
-	case err != nil && err != unix.ECONNRESET: // a QEMU that dies with unread data resets the stream, which is normal
+	case err != nil && err != unix.ECONNRESET: // normal for a QEMU that dies with unread data
 		b.log.Warn("fabric: read", "port", p.Name, "error", err)
 		fallthrough
 	case err != nil || n == 0:
@@ -201,7 +197,7 @@ func (c *conn) receive() {
 	}
 }
 
-// take forwards the whole frames at the start of buf, and returns their size. A wrong frame ends the connection.
+// take forwards whole frames and returns their size. A wrong frame ends the connection.
 func (c *conn) take(buf []byte) (used int, whole bool) {
 	p := c.port
 	forward := p.b.forward
@@ -223,7 +219,7 @@ func (c *conn) take(buf []byte) (used int, whole bool) {
 	return used, false
 }
 
-// close ends the connection. Its queue is lost and its addresses are forgotten, as if a cable were unplugged.
+// close ends the connection. Its queue is lost and its addresses are forgotten, like those of an unplugged cable.
 func (c *conn) close() {
 	p := c.port
 	p.counters.Drops.Disconnected += c.queue.clear() + uint64(c.out.frames)

@@ -66,7 +66,7 @@ func TestReconnect(t *testing.T) {
 	t.Run("a new connection replaces the old one", func(t *testing.T) {
 		again := s.attach("p0")
 		old.expectEnd()
-		f := frame(station(1), station(2), 60, 2) // addresses of the old connection are forgotten
+		f := frame(station(1), station(2), 60, 2)
 		nodes[1].send(f)
 		again.expect(f)
 		nodes[2].expect(f)
@@ -126,7 +126,7 @@ func TestPortsComeAndGoWhileOthersForward(t *testing.T) {
 	if _, err := os.Lstat(s.port("new").Path); !os.IsNotExist(err) {
 		t.Errorf("the socket is still there: %v", err)
 	}
-	f = frame(station(1), station(2), 60, 2) // its address is forgotten
+	f = frame(station(1), station(2), 60, 2)
 	nodes[0].send(f)
 	nodes[1].expect(f)
 	if got := len(s.counters().Ports); got != 2 {
@@ -221,7 +221,7 @@ func TestASecondSwitchDoesNotTakeTheFirstOnesSockets(t *testing.T) {
 	f := frame(broadcast, station(1), 60, 1)
 	nodes[0].send(f)
 	nodes[1].expect(f)
-	s.attach("p0") // its socket exists
+	s.attach("p0")
 }
 
 func TestSocketsOfAKilledSwitchAreReplaced(t *testing.T) {

@@ -13,8 +13,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 )
 
-// needTool returns the path of a required program. A missing program is a failure if CI is set, and otherwise skips
-// the test.
+// needTool fails without a program if CI is set, and otherwise skips the test.
 func needTool(t *testing.T, name string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
@@ -28,8 +27,8 @@ func needTool(t *testing.T, name string) string {
 	return ""
 }
 
-// The wire format is QEMU's, so the test uses QEMU: the network boot firmware of a machine without a disk asks for an
-// address through the switch, gets an offer, and requests it only if it could read the offer.
+// The wire format is QEMU's: network boot firmware asks for an address, gets an offer, and requests it only if it could
+// read it.
 func TestQEMUSpeaksTheWireFormat(t *testing.T) {
 	qemu := needTool(t, "qemu-system-x86_64")
 	s := start(t, 2, nil)
@@ -93,7 +92,7 @@ func messageType(d *layers.DHCPv4) layers.DHCPMsgType {
 	return layers.DHCPMsgTypeUnspecified
 }
 
-// dhcpOffer offers 192.0.2.7 from 192.0.2.1 (RFC 5737: addresses for examples).
+// dhcpOffer uses RFC 5737's addresses for examples.
 func dhcpOffer(t *testing.T, discover *layers.DHCPv4) []byte {
 	t.Helper()
 	server, client := net.IP{192, 0, 2, 1}, net.IP{192, 0, 2, 7}

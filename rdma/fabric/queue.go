@@ -7,21 +7,20 @@ import (
 	"strings"
 )
 
-// chunkSize is the unit of memory for queues. The longest frame fits four times, so that at most a quarter of a chunk
-// is unused, and a full queue of 4 MiB leaves with few system calls.
+// chunkSize holds the longest frame four times, so that at most a quarter is unused, and a full queue of 4 MiB leaves
+// with few system calls.
 const chunkSize = 64 << 10
 
-// A chunk holds whole frames with their prefixes. Only the first chunk of a queue may start with the rest of a partly
-// sent frame.
+// A chunk holds whole frames with prefixes, but a queue's first may start with the rest of one.
 type chunk struct {
 	data []byte
 	sent int // bytes of data already sent
 	next int // end in data of the frame with data[sent]
-	size int // Ethernet bytes of that frame, without prefix
-	live int // frames of a shaper in it; unused by a queue
+	size int // of that frame, without prefix
+	live int // frames of a shaper in it
 }
 
-// chunks keeps a few unused chunks of all queues, so that a busy receiver produces no garbage.
+// chunks keeps unused ones of all queues, so that a busy receiver produces no garbage.
 type chunks struct {
 	free []*chunk
 }
@@ -44,7 +43,6 @@ func (p *chunks) put(c *chunk) {
 	}
 }
 
-// A queue holds the frames that a receiver has not taken yet, oldest first.
 type queue struct {
 	pool   *chunks
 	list   []*chunk
@@ -54,8 +52,8 @@ type queue struct {
 
 func (q *queue) empty() bool { return q.bytes == 0 }
 
-// push appends b, a whole frame with its prefix or the unsent rest of one. size is the frame's length without prefix.
-// The caller has checked the queue's limit.
+// push appends a frame with its prefix or the unsent rest of one; size is without prefix. The caller has checked the
+// limit.
 func (q *queue) push(b []byte, size int) {
 	var c *chunk
 	if n := len(q.list); n > 0 {
@@ -71,7 +69,7 @@ func (q *queue) push(b []byte, size int) {
 	q.frames++
 }
 
-// advance removes n sent bytes, and returns the number of completed frames and their Ethernet bytes.
+// advance removes n sent bytes, and returns the completed frames and their bytes.
 func (q *queue) advance(n int) (frames, bytes uint64) {
 	q.bytes -= n
 	done := 0
@@ -95,12 +93,11 @@ func (q *queue) advance(n int) (frames, bytes uint64) {
 		}
 	}
 	q.frames -= int(frames)
-	// Move the rest down, so that the list's array is reused.
+	// So that the list's array is reused.
 	q.list = q.list[:copy(q.list, q.list[done:])]
 	return frames, bytes
 }
 
-// clear empties the queue and returns the number of its frames.
 func (q *queue) clear() uint64 {
 	for _, c := range q.list {
 		q.pool.put(c)
@@ -110,13 +107,14 @@ func (q *queue) clear() uint64 {
 	return n
 }
 
-// Trust is the source of a frame's priority. Without trust all frames have priority 0.
+// Trust is the source of a frame's priority, which is 0 without trust.
 type Trust string
 
-// The kinds of trust. The priority of a DSCP is its three highest bits, the default of switches and adapters.
+// TrustPCP is the tag, TrustDSCP the IP header. A DSCP's priority is its three highest bits, the default of switches
+// and adapters.
 const (
-	TrustPCP  Trust = "pcp"  // the tag; a frame without a tag has priority 0
-	TrustDSCP Trust = "dscp" // the IP header, behind up to two tags; the tag for other frames
+	TrustPCP  Trust = "pcp"  // a frame without a tag has 0
+	TrustDSCP Trust = "dscp" // behind up to two tags; the tag for other frames
 )
 
 // Priorities is a set of priorities, one bit each. As text it is a list: 3,4.
@@ -165,7 +163,7 @@ func (t Trust) of(frame []byte) int {
 	return int(tag >> 13)
 }
 
-// network returns the payload of an Ethernet frame behind up to two VLAN tags, and the outer tag or 0.
+// network skips up to two VLAN tags, and returns the outer or 0.
 func network(frame []byte) (kind uint16, payload []byte, tag uint16) {
 	kind, payload = binary.BigEndian.Uint16(frame[12:]), frame[minFrame:]
 	for i := range maxTags {
@@ -180,7 +178,7 @@ func network(frame []byte) (kind uint16, payload []byte, tag uint16) {
 	return kind, payload, tag
 }
 
-// trafficClass returns the byte of an IP header with DSCP and ECN. ok is false if the data are not an IP header.
+// trafficClass returns DSCP and ECN. ok is false without an IP header.
 func trafficClass(kind uint16, ip []byte) (tos uint8, ok bool) {
 	switch {
 	case kind == etherIPv4 && len(ip) >= ipv4Header && ip[0]>>4 == 4 && ip[0]&0xf >= ipv4Header/4:

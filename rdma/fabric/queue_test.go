@@ -7,13 +7,12 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A queue must behave like a slice of bytes with the ends of frames.
 func TestPropertyQueueIsAStreamOfBytes(t *testing.T) {
 	pool := &chunks{}
 	rapid.Check(t, func(t *rapid.T) {
 		q := queue{pool: pool}
-		var stream []byte // unsent
-		var ends []int    // of the unsent frames, counted from the start of stream
+		var stream []byte
+		var ends []int // from the start of the stream
 		var sizes []int
 		tag := uint32(0)
 		push := func(b []byte, size int) {

@@ -13,38 +13,37 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DefaultQueueBytes is the default limit of data waiting for one node. It is high because RoCE recovers from a loss
-// by resending everything from the lost packet on, so a dropped frame costs more than a late one.
+// DefaultQueueBytes limits data waiting for a node by default. It is high because RoCE resends everything from a lost
+// packet on, so a dropped frame costs more than a late one.
 const DefaultQueueBytes = 4 << 20
 
 // Config configures a switch. Only Control must be set.
 type Config struct {
-	Ports   []Port       // initial ports; more can be added through the control socket
+	Ports   []Port       // initial; the control socket can add some
 	Control string       // path of the control socket
 	Log     *slog.Logger // nil for no log
 
-	// QueueBytes limits the data waiting for each node, with prefixes; 0 means DefaultQueueBytes. Memory is only used
-	// if a node does not keep up.
+	// QueueBytes limits each node's waiting data, with prefixes; 0 means DefaultQueueBytes.
 	QueueBytes int
 
-	// Direct, if set, is called when this changes: all links are unimpaired and no capture runs, so that frames
-	// between two NICs of one process need not pass the switch. It must not call the switch.
+	// Direct, if set, is called when this changes: no link is impaired and no capture runs, so that frames between NICs
+	// of one process need not pass the switch. It must not call the switch.
 	Direct func(bool)
 
-	// Down, if set, is called for a port that was set down or up again, and when a NIC connects to a port that is
-	// down, so that the NIC loses its carrier. Calls run outside of the loop, one at a time. The request that changed
-	// the port gets the error.
+	// Down, if set, is called for a port that was set down or up, and when a NIC connects to a down port, so that it
+	// loses its carrier. Calls run outside of the loop, one at a time. The request that changed the port gets the
+	// error.
 	Down func(port string, down bool) error
 
-	// Plugs, if set, lets NICs of this process connect while the switch runs.
+	// Plugs, if set, lets NICs of this process connect.
 	Plugs *Plugs
 
 	now   func() time.Time // default time.Now
-	ready func(*bridge)    // if set, called when all sockets exist
+	ready func(*bridge)    // called when all sockets exist
 }
 
-// Run runs the switch: it creates the sockets, forwards frames until ctx is done, and removes the sockets. It creates
-// the control socket last, so that all ports of cfg exist when Dial succeeds. The end of ctx is not an error.
+// Run runs the switch until ctx is done, which is no error. It creates the control socket last, so that all ports of
+// cfg exist when Dial succeeds.
 func Run(ctx context.Context, cfg Config) (err error) {
 	if cfg.Control == "" {
 		return errors.New("start switch: no path for the control socket")
@@ -62,7 +61,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	}
 	defer func() { err = errors.Join(err, b.close()) }()
 	b.tell, b.down = cfg.Direct, cfg.Down
-	// This comes before the ports, because their sockets would replace the other switch's.
+	// The ports' sockets would replace the other switch's.
 	if err := probe(cfg.Control); err != nil {
 		return err
 	}
@@ -80,8 +79,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	}
 	defer func() { err = errors.Join(err, ctl.close()) }()
 
-	// The loop outlives the control connections, which need it for a clean end. If either fails, the other is
-	// stopped.
+	// The loop outlives the control connections, which need it for a clean end. If either fails, the other is stopped.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	looped := make(chan error, 1)
@@ -99,17 +97,17 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	return errors.Join(served, <-looped)
 }
 
-// maxPath is the longest path of a unix socket: sun_path has 108 bytes, including the final zero (unix(7)).
+// maxPath is sun_path's 108 bytes less the final zero (unix(7)).
 const maxPath = 107
 
 type boundSocket struct {
 	fd   int
 	path string
-	file fs.FileInfo // detects a file that another process has put in its place
+	file fs.FileInfo // detects a file that another process put there
 }
 
-// bind creates a non-blocking listening socket at path with mode 0600. It removes an existing socket file, which a
-// killed switch left behind. Run checks once, at the control socket, that no other switch is running.
+// bind creates a listening socket with mode 0600. It removes an existing one of a killed switch. Run checks once, at
+// the control socket, that no other switch is running.
 func bind(path string) (*boundSocket, error) {
 	if len(path) > maxPath {
 		return nil, fmt.Errorf("listen at %q: the path has %d bytes and a unix socket's may have %d: use a directory "+
@@ -123,8 +121,8 @@ func bind(path string) (*boundSocket, error) {
 		return nil, fmt.Errorf("listen at %q: socket: %w", path, err)
 	}
 	s := &boundSocket{fd: fd, path: path}
-	// On Linux bind gives the file the mode of the socket's own inode, less the umask. With chmod on the path after
-	// bind, others could connect for a moment.
+	// On Linux bind gives the file the mode of the socket's inode, less the umask. With chmod on the path others could
+	// connect for a moment.
 	if err := unix.Fchmod(fd, 0o600); err != nil {
 		unix.Close(fd)
 		return nil, fmt.Errorf("listen at %q: fchmod: %w", path, err)
@@ -143,7 +141,7 @@ func bind(path string) (*boundSocket, error) {
 	return s, nil
 }
 
-// removeStale removes the socket at path, if there is one, and refuses to remove anything else.
+// removeStale refuses to remove anything but a socket.
 func removeStale(path string) error {
 	fi, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -162,7 +160,7 @@ func removeStale(path string) error {
 	return nil
 }
 
-// close closes the socket and removes its file, unless the file has been replaced.
+// close closes the socket, and removes its file unless that has been replaced.
 func (s *boundSocket) close() error {
 	unix.Close(s.fd)
 	return s.unlink()

@@ -9,13 +9,12 @@ import (
 	"time"
 )
 
-// never is later than any time, in nanoseconds of the switch's monotonic clock.
 const never = math.MaxInt64
 
-// roundRobin is the number of priorities that take turns, which are those below the two for control.
+// roundRobin is the number of priorities that take turns, below the two for control.
 const roundRobin = priorities - 2
 
-// A parked frame is in a chunk, with its prefix. It may share the chunk with others.
+// A parked frame is in a chunk, maybe with others.
 type parked struct {
 	in       *chunk
 	off, end int32
@@ -25,7 +24,7 @@ type parked struct {
 func (f parked) len() int     { return int(f.end - f.off) }
 func (f parked) data() []byte { return f.in.data[f.off:f.end] }
 
-// A line is a FIFO list of parked frames. It reuses the array when the front half is empty.
+// A line is a FIFO. It reuses the array when the front half is empty.
 type line struct {
 	list  []parked
 	head  int
@@ -54,13 +53,12 @@ func (l *line) pop() parked {
 	return f
 }
 
-// A shaper is a running impaired link. It is a model without input, output or clock: the caller puts frames in, tells
-// it the time, and takes frames out.
+// A shaper is a running impaired link, without input, output or clock.
 //
 //	admit -> wait (buffer, ECN) -> rate -> loss -> reorder -> flight (delay, jitter) -> out
 //
-// Times are computed from the ideal times of earlier events, not from the times at which the loop processed them. So
-// a late wakeup delays only the frames of that moment, without lowering the rate or increasing later delays.
+// Times are computed from the ideal times of earlier events, so a late wakeup delays only that moment's frames and does
+// not lower the rate.
 type shaper struct {
 	link     Link
 	limit    int // of wait, in bytes
@@ -68,10 +66,10 @@ type shaper struct {
 	pool     *chunks
 	fill     *chunk // chunk for the next frame
 
-	// wait holds frames that have not left the switch, by priority. 7 and 6 are for control and go first. The others
-	// take turns, or a lossless priority that is always full would starve lower ones.
+	// wait holds frames by priority. 7 and 6, for control, go first. The others take turns, or a lossless priority that
+	// is always full would starve lower ones.
 	wait   [priorities]line
-	busy   uint8 // a bit for each non-empty queue of wait
+	busy   uint8 // a bit for each non-empty queue
 	served int   // priority that had the last turn
 	flight line  // delayed frames, in the order of their due times
 	out    line  // frames that have crossed the link
@@ -93,8 +91,7 @@ func newShaper(name string, l Link, limit int, counters *PortCounters, pool *chu
 	return s
 }
 
-// seed starts the random sequences. Each purpose has its own sequence, so that lost frames do not depend on marked
-// frames, which depend on time.
+// seed starts a sequence for each purpose, so that lost frames do not depend on marked ones, which depend on time.
 func (s *shaper) seed(name string, seed uint64) {
 	for i, r := range []**rand.Rand{&s.loss, &s.reorder, &s.jitter, &s.mark} {
 		h := fnv.New64a()
@@ -104,8 +101,8 @@ func (s *shaper) seed(name string, seed uint64) {
 	}
 }
 
-// set changes the link. Waiting frames are sent at the new rate, and frames in flight are due at the latest after the
-// new delay from now.
+// set changes the link. Waiting frames are sent at the new rate. Frames in flight are due at the latest after the new
+// delay from now.
 func (s *shaper) set(name string, l Link, limit int, now int64) {
 	if l.Seed != s.link.Seed {
 		s.seed(name, l.Seed)
@@ -128,7 +125,7 @@ func (s *shaper) set(name string, l Link, limit int, now int64) {
 	s.last = min(s.last, latest)
 }
 
-// sort moves waiting frames to the queues of their new priorities. Frames of a flow keep their order.
+// sort moves waiting frames to the queues of their new priorities. A flow's frames keep their order.
 func (s *shaper) sort() {
 	old := s.wait
 	s.wait, s.busy = [priorities]line{}, 0
@@ -140,8 +137,7 @@ func (s *shaper) sort() {
 	}
 }
 
-// queued returns the bytes that RED, PFC and the buffer count: the bytes waiting in a priority, and backlog, the
-// bytes that the node has not taken.
+// queued returns the bytes that RED, PFC and the buffer count. The node has not taken backlog.
 func (s *shaper) queued(prio, backlog int) int { return s.wait[prio].bytes + backlog }
 
 func (s *shaper) waiting() (n int) {
@@ -164,7 +160,7 @@ func (s *shaper) take(prio int) parked {
 	return f
 }
 
-// turn returns the priority of the next frame, or -1. It has no effect, and is called twice for each frame.
+// turn returns the next priority, or -1. It has no effect, and is called twice for each frame.
 func (s *shaper) turn() int {
 	if s.busy == 0 {
 		return -1
@@ -178,7 +174,6 @@ func (s *shaper) turn() int {
 	return bits.TrailingZeros8(s.busy)
 }
 
-// admit copies a frame with its prefix, or drops it, and returns its priority.
 func (s *shaper) admit(b []byte, backlog int, now int64) (prio int) {
 	prio = s.link.Trust.of(b[prefixLen:])
 	limit := s.limit
@@ -199,7 +194,7 @@ func (s *shaper) admit(b []byte, backlog int, now int64) (prio int) {
 	return prio
 }
 
-// At returns the probability of a mark while q bytes wait.
+// At returns the probability of a mark at q waiting bytes.
 func (r RED) At(q int) float64 {
 	switch {
 	case r == RED{} || q < r.Min:
@@ -210,7 +205,6 @@ func (r RED) At(q int) float64 {
 	return r.Probability * float64(q-r.Min) / float64(r.Max-r.Min)
 }
 
-// advance moves frames along the link up to the time now.
 func (s *shaper) advance(now int64) {
 	for {
 		for !s.flight.empty() && s.flight.first().at <= now {
@@ -257,8 +251,8 @@ func (s *shaper) advance(now int64) {
 	}
 }
 
-// departure returns when the next frame leaves the switch, and when the wire is free after it. It is a token bucket,
-// expressed as the time at which a wire would finish the frame, less the time for Burst bytes.
+// departure returns when the next frame leaves, and when the wire is free after it. It is a token bucket, expressed as
+// the time at which a wire would finish the frame, less the time for Burst bytes.
 func (s *shaper) departure(f parked) (leave int64, free, rest uint64) {
 	ready := max(f.at, s.open)
 	if s.link.Rate == 0 {
@@ -276,11 +270,10 @@ func (s *shaper) departure(f parked) (leave int64, free, rest uint64) {
 	return max(ready, int64(free)-int64(ahead)), free, rest
 }
 
-// wireBits returns the bits on a real wire for a frame of size bytes without FCS. The frame is padded to 60 bytes,
-// and preamble (8), FCS (4) and interframe gap (12) are added (IEEE 802.3, clauses 3 and 4.4.2).
+// wireBits returns the bits on a real wire: padded to 60 bytes, with preamble (8), FCS (4) and interframe gap (12)
+// (IEEE 802.3, clauses 3 and 4.4.2).
 func wireBits(size int) uint64 { return 8 * uint64(max(size, 60)+24) }
 
-// next returns the next time at which advance has work.
 func (s *shaper) next() int64 {
 	at := int64(never)
 	if !s.flight.empty() {
@@ -295,7 +288,7 @@ func (s *shaper) next() int64 {
 
 func (s *shaper) park(b []byte) parked {
 	if s.fill == nil || cap(s.fill.data)-len(s.fill.data) < len(b) {
-		s.fill = s.pool.get() // the frames in the old chunk release it
+		s.fill = s.pool.get() // frames in the old chunk release it
 	}
 	off := len(s.fill.data)
 	s.fill.data = append(s.fill.data, b...)

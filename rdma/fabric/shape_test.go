@@ -12,14 +12,13 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A simulation is a link with its own clock, so that times can be compared exactly.
 type simulation struct {
 	*shaper
 	counters PortCounters
 	pool     chunks
 	now      int64
-	frames   [][]byte // frames from the link
-	times    []int64  // their times
+	frames   [][]byte
+	times    []int64
 }
 
 func simulate(l Link) *simulation { return simulateAs("p", l) }
@@ -47,7 +46,7 @@ func (s *simulation) send(frames ...[]byte) {
 	s.take()
 }
 
-// until advances the time, waking up only when the link asks for it.
+// until wakes up only when the link asks for it.
 func (s *simulation) until(end int64) {
 	for at := s.next(); at <= end; at = s.next() {
 		s.now = max(s.now, at)
@@ -108,7 +107,7 @@ func TestAFrameTakesItsTimeOnTheWire(t *testing.T) {
 func TestLateWakeupsDoNotLowerTheRate(t *testing.T) {
 	s := simulate(Link{Rate: 1e9})
 	s.send(numbered(1000, 1514)...)
-	for range 10 { // the loop runs only every millisecond
+	for range 10 { // every millisecond
 		s.now += int64(time.Millisecond)
 		s.advance(s.now)
 		s.take()
@@ -118,8 +117,7 @@ func TestLateWakeupsDoNotLowerTheRate(t *testing.T) {
 	}
 }
 
-// At any time t after the start, at most rate*t + burst has left, for any input. While frames wait, at most one frame
-// less has left.
+// At any time t at most rate*t + burst has left, and while frames wait at most one frame less.
 func TestPropertyTheRateIsKeptFromAboveAndBelow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := Link{Rate: rapid.Int64Range(1e6, 1e11).Draw(t, "rate")}
@@ -139,7 +137,6 @@ func TestPropertyTheRateIsKeptFromAboveAndBelow(t *testing.T) {
 				t.Fatalf("%d bits after %d ns, want at most %.0f", total, s.now, most)
 			}
 		}
-		// Queued frames leave without a gap.
 		if s.wait[0].empty() {
 			return
 		}
@@ -162,7 +159,7 @@ func TestABurstLeavesAtOnceAfterAPause(t *testing.T) {
 	if diff := cmp.Diff(want, s.times); diff != "" {
 		t.Errorf("times (-want +got):\n%s", diff)
 	}
-	s.until(s.now + 2*12304) // two frames' worth of the burst comes back
+	s.until(s.now + 2*12304) // two frames of the burst come back
 	again := s.now
 	s.frames, s.times = nil, nil
 	s.send(numbered(3, 1514)...)
@@ -191,7 +188,7 @@ func TestJitterIsEvenWithinItsBoundsAndKeepsTheOrder(t *testing.T) {
 	var buckets [4]int
 	sum := 0.0
 	for i, f := range frames {
-		s.now = int64(i) * 10 * delay // far apart, so that no frame waits for the one before
+		s.now = int64(i) * 10 * delay // so that no frame waits for the one before
 		s.send(f)
 		s.run()
 		d := s.times[i] - int64(i)*10*delay
@@ -214,7 +211,7 @@ func TestJitterIsEvenWithinItsBoundsAndKeepsTheOrder(t *testing.T) {
 	s = simulate(Link{Delay: delay, Jitter: delay, Seed: 1})
 	for _, f := range frames {
 		s.send(f)
-		s.until(s.now + 10) // close together
+		s.until(s.now + 10)
 	}
 	s.run()
 	if !slices.IsSorted(numbers(s.frames)) || len(s.frames) != n {
@@ -239,7 +236,7 @@ func TestLossIsAsAskedAndCanBeRepeated(t *testing.T) {
 		}
 		first := run("p", Link{Loss: p, Seed: 7})
 		lost, sigma := float64(n-len(first)), math.Sqrt(n*p*(1-p))
-		if math.Abs(lost-n*p) > 4*sigma { // the seed is fixed, so this always holds or always fails
+		if math.Abs(lost-n*p) > 4*sigma { // a fixed seed: always or never
 			t.Errorf("probability %v: lost %.0f of %d, want %.0f +- %.0f", p, lost, n, n*p, 4*sigma)
 		}
 		if !slices.Equal(first, run("p", Link{Loss: p, Seed: 7})) {
@@ -261,7 +258,7 @@ func TestALostFrameTakesItsTimeOnTheWire(t *testing.T) {
 	s.set("p", Link{Rate: 1e9}, DefaultQueueBytes, s.now)
 	s.send(numbered(1, 1514)...)
 	s.run()
-	if s.now != 2*12304 { // the first frame was still waiting, and so was not lost
+	if s.now != 2*12304 { // the first frame was still waiting
 		t.Errorf("two frames took %d ns", s.now)
 	}
 	s = simulate(Link{Rate: 1e9, Loss: 1})
@@ -293,7 +290,7 @@ func TestReorderingIsAsAskedAndOvertakesWhatIsDelayed(t *testing.T) {
 	if sigma := math.Sqrt(n * p * (1 - p)); math.Abs(float64(early)-n*p) > 4*sigma {
 		t.Errorf("%d of %d frames overtook, want %.0f +- %.0f", early, n, n*p, 4*sigma)
 	}
-	// The first frame of all cannot overtake another.
+	// The first frame cannot overtake another.
 	if got := int(s.counters.Reordered); got != early && got != early-1 {
 		t.Errorf("counted %d, seen %d", got, early)
 	}
@@ -365,7 +362,7 @@ func TestAChangeActsOnWhatIsUnderWay(t *testing.T) {
 	tests := []struct {
 		name  string
 		to    Link
-		least int64 // earliest time of the last frame, after the change
+		least int64 // of the last frame, after the change
 		most  int64
 	}{
 		{"no impairment at all lets everything out at once", Link{}, 0, 0},
@@ -428,8 +425,7 @@ func TestWhatIsInFlightIsBoundedAndSlowsTheLinkDown(t *testing.T) {
 	}
 }
 
-// On any link, frames that are neither lost nor dropped come out unchanged except for marks, in order unless
-// reordered, and all memory is released.
+// Frames come out unchanged except for marks, in order unless reordered, and all memory is released.
 func TestPropertyNothingIsDamagedAndNothingLeaks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := simulate(drawLink(t))
@@ -485,7 +481,7 @@ func TestPropertyNothingIsDamagedAndNothingLeaks(t *testing.T) {
 	})
 }
 
-// Control goes first, the higher priority before the other. All others take turns, even after control frames.
+// Control goes first. Others take turns, even after control frames.
 func TestPrioritiesHaveTurns(t *testing.T) {
 	s := simulate(Link{Rate: 1e9, Trust: TrustDSCP})
 	add := func(prios ...int) {

@@ -15,15 +15,15 @@ import (
 	"time"
 )
 
-// patience limits every wait in the tests. Only a failure waits that long.
+// patience limits waits. Only a failure takes that long.
 const patience = time.Minute
 
 type testSwitch struct {
 	testing.TB
-	bridge *bridge // for tests that must hold the loop
+	bridge *bridge
 	dir    string
 	client *Client
-	stop   func() // stops the switch and checks that nothing is left; Cleanup calls it if the test has not
+	stop   func() // checks that nothing is left; Cleanup calls it
 }
 
 func start(t testing.TB, ports int, change func(*Config)) *testSwitch {
@@ -113,7 +113,6 @@ func (s *testSwitch) portCounters(name string) PortCounters {
 	return PortCounters{}
 }
 
-// until waits for a state of a port. Each check is a round trip through the loop.
 func (s *testSwitch) until(what, name string, ok func(PortCounters) bool) PortCounters {
 	s.Helper()
 	for end := time.Now().Add(patience); ; {
@@ -127,12 +126,12 @@ func (s *testSwitch) until(what, name string, ok func(PortCounters) bool) PortCo
 	}
 }
 
-// A node is the other end of a port, like QEMU's stream netdev.
+// A node is like QEMU's stream netdev.
 type node struct {
 	*testSwitch
 	name string
 	conn *net.UnixConn
-	in   []byte // received and not yet parsed
+	in   []byte
 }
 
 func (s *testSwitch) attach(name string) *node {
@@ -157,7 +156,7 @@ func attachAll(t testing.TB, ports int, change func(*Config)) (*testSwitch, []*n
 	return s, nodes
 }
 
-// frame returns a frame of size bytes from src to dst. The payload begins with tag and depends on it.
+// frame returns a payload that begins with tag and depends on it.
 func frame(dst, src mac, size int, tag uint32) []byte {
 	f := make([]byte, size)
 	var b [8]byte

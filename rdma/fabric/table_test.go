@@ -48,7 +48,7 @@ func TestTableSearchesForAgedEntriesAtMostOnceASecond(t *testing.T) {
 		tab.learn(station(i+1), p, t0)
 	}
 	now := t0 + int64(ageing)
-	if tab.learn(station(5000), p, now) { // searches, but no address is old enough
+	if tab.learn(station(5000), p, now) { // no address is old enough
 		t.Fatal("learned over the limit")
 	}
 	if tab.learn(station(5000), p, now+int64(sweepEvery)-1) {
@@ -70,7 +70,6 @@ func TestTableForgetsAPort(t *testing.T) {
 	}
 }
 
-// The address of a machine's NIC is learned on the ports of that machine only.
 func TestANICKeepsItsAddress(t *testing.T) {
 	victim := &port{Port: Port{Name: "a/1", Node: "a"}}
 	second := &port{Port: Port{Name: "a/2", Node: "a"}}
@@ -84,14 +83,14 @@ func TestANICKeepsItsAddress(t *testing.T) {
 		from *port
 		want *port
 	}{
-		{one, other, nil},     // before the owner has sent a frame
+		{one, other, nil},     // before the owner has sent
 		{one, victim, victim}, //
-		{one, other, victim},  // nor after
-		{one, second, second}, // a bond takes the address to another port
-		{one, victim, victim}, // and back
-		{two, other, nil},     // a port without a machine shares with none
+		{one, other, victim},
+		{one, second, second}, // a bond moves the address
+		{one, victim, victim},
+		{two, other, nil},     // without a machine it shares with none
 		{two, alone, alone},   //
-		{three, other, other}, // addresses that a machine made up move freely
+		{three, other, other}, // made-up addresses move freely
 		{three, victim, victim},
 	} {
 		if !tab.learn(s.m, s.from, int64(i)) {
