@@ -7,7 +7,6 @@ import (
 	"time"
 )
 
-// Ports with bare frames send the same headers at the same times as ports with whole frames, also after losses.
 func TestBareFramesAreTheHeadersOfWholeFrames(t *testing.T) {
 	for _, typ := range []QPType{RC, UC} {
 		logs := map[bool][]string{}
@@ -52,7 +51,6 @@ func TestBareFramesAreTheHeadersOfWholeFrames(t *testing.T) {
 	}
 }
 
-// A bare frame that states more than a packet can carry is refused.
 func TestBareFramesHaveLimits(t *testing.T) {
 	p := Packet{Src: GID{10: 0xff, 11: 0xff, 15: 1}, Dst: GID{10: 0xff, 11: 0xff, 15: 2}, Opcode: opWriteMiddle}
 	for _, c := range []struct {
@@ -81,7 +79,6 @@ func TestBareFramesHaveLimits(t *testing.T) {
 	}
 }
 
-// The size that a bare frame stands for follows from its headers, with a tag and for both versions of IP.
 func TestFullSize(t *testing.T) {
 	for _, p := range packets() {
 		p.Payload = nil

@@ -5,7 +5,6 @@ import (
 	"time"
 )
 
-// loop is a Wire that keeps a copy of each frame for the other port.
 type loop struct {
 	buf []byte
 	end []int

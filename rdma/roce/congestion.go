@@ -6,21 +6,20 @@ import (
 	"time"
 )
 
-// Congestion holds the parameters of DCQCN, named as in debugfs cc_params. Times are in microseconds, rates in
-// Mbit/s.
+// Congestion holds the parameters of DCQCN, named as in debugfs cc_params, in microseconds and Mbit/s.
 type Congestion struct {
-	// bit sets of priorities: Notify sends CNPs for them; React lowers their rates after CNPs, and makes their
-	// packets ECN capable
+	// bit sets of priorities: Notify sends CNPs for them; React lowers their rates after CNPs, and makes packets ECN
+	// capable
 	Notify, React uint8
 
-	ClampTargetRate         bool   // rp_clamp_tgt_rate: a CNP always sets the target rate to the current one
-	ClampTargetRateAfterInc bool   // rp_clamp_tgt_rate_ati: only if the timer has raised the rate since the last CNP
+	ClampTargetRate         bool   // rp_clamp_tgt_rate: a CNP always sets the target to the current rate
+	ClampTargetRateAfterInc bool   // rp_clamp_tgt_rate_ati: only if the timer has raised it since the last CNP
 	TimeReset               uint32 // rp_time_reset: between increases by the timer
-	ByteReset               uint32 // rp_byte_reset: bytes between increases by the byte counter
+	ByteReset               uint32 // rp_byte_reset: bytes between increases by their counter
 	Threshold               uint32 // rp_threshold: increases of fast recovery
 	AIRate, HAIRate         uint32 // rp_ai_rate, rp_hai_rate: steps of additive and hyper increase
-	MaxRate                 uint32 // rp_max_rate; 0 for the port's rate
-	MinDecFac               uint32 // rp_min_dec_fac: a CNP leaves at least this percentage of the rate
+	MaxRate                 uint32 // rp_max_rate; 0 for the port's
+	MinDecFac               uint32 // rp_min_dec_fac: least percentage of the rate after a CNP
 	MinRate                 uint32 // rp_min_rate
 	RateToSetOnFirstCNP     uint32 // rp_rate_to_set_on_first_cnp; 0 for none
 	DCETCPG                 uint32 // rp_dce_tcp_g: weight of the old alpha, of 1024
@@ -33,13 +32,12 @@ type Congestion struct {
 	CNPDSCP            uint8  // np_cnp_dscp
 	CNPPrio            uint8  // np_cnp_prio
 
-	// Periodic is the reaction point of the published simulator of HPCC, for comparisons. CNPs count at the end of
-	// fixed periods: of DCETCPRTT for alpha, and of RateReduceMonitorPeriod for cuts. Only the timer raises rates.
+	// Periodic is the reaction point of HPCC's published simulator. CNPs count at the end of periods, DCETCPRTT for
+	// alpha and RateReduceMonitorPeriod for cuts, and only the timer raises rates.
 	Periodic bool
 }
 
-// DefaultCongestion returns an adapter's defaults. The values are reported for real cards, but the project has not
-// checked them on one.
+// DefaultCongestion returns an adapter's defaults, as reported for cards. The project has not checked them on one.
 func DefaultCongestion() Congestion {
 	return Congestion{
 		Notify: 0xff, React: 0xff, ClampTargetRateAfterInc: true, TimeReset: 300, ByteReset: 32767, Threshold: 1,
@@ -49,30 +47,30 @@ func DefaultCongestion() Congestion {
 	}
 }
 
-// flow is the reaction point of a QP, with its rate under DCQCN (Zhu et al., SIGCOMM 2015, section 5; the comments
-// use its symbols). The effects of elapsed time are computed only when the flow is used.
+// flow is the reaction point of a QP (Zhu et al., SIGCOMM 2015, section 5, whose symbols comments use). Elapsed time
+// counts only when it is used.
 type flow struct {
-	limited      bool    // below the rate of the port
+	limited      bool    // below the port's rate
 	rate, target float64 // RC, RT: Mbit/s
 	alpha        float64 // 0 to 1
 	bytes        uint64
 	// Increases since the last CNP: BC and T.
 	byBytes, byTime         uint32
 	timerAt, alphaAt, cutAt time.Duration
-	next                    time.Duration // when the next packet may be sent
-	// If CNPs are counted in periods, the last two end at alphaAt and cutAt, and these are set by a CNP in them.
+	next                    time.Duration
+	// The last two periods end at alphaAt and cutAt; a CNP in them sets these.
 	toRaise, toCut bool
 }
 
-// maxSteps limits the increases computed after a pause, because a guest may set parameters that lead nowhere.
+// maxSteps limits increases after a pause, because a guest's parameters may lead nowhere.
 const maxSteps = 1 << 14
 
-// unpacedRate replaces the rate of a port without one, in Mbit/s, because a cut needs a rate to cut from.
+// unpacedRate, in Mbit/s, is for ports without one, because a cut needs a rate.
 const unpacedRate = 100_000
 
 func (p *Port) congestion() *Congestion { return p.cfg.Congestion }
 
-// lineRate returns the maximum rate of a flow, in Mbit/s.
+// lineRate is in Mbit/s.
 func (p *Port) lineRate() float64 {
 	rate := cmp.Or(float64(p.cfg.Rate)/1e6, unpacedRate)
 	if m := p.congestion().MaxRate; m != 0 {
@@ -81,12 +79,11 @@ func (p *Port) lineRate() float64 {
 	return rate
 }
 
-// reacts reports whether the QP slows down after CNPs, and so marks its packets as ECN capable. RoCE v1 has no ECN.
+// reacts reports whether the QP slows down after CNPs, and so sends ECN capable packets. RoCE v1 has no ECN.
 func (q *QP) reacts() bool { return !q.attr.Path.V1 && q.port.congestion().React>>q.prio()&1 != 0 }
 
-// marked handles a packet with a congestion mark, as the notification point: it queues a CNP, which tells the sender
-// of the flow to slow down. One CNP within MinTimeBetweenCNPs is enough for any number of marks, and a CNP that still
-// waits at the port counts for later marks too.
+// marked queues a CNP, as the notification point. One within MinTimeBetweenCNPs is enough for any number of marks, and
+// one that still waits counts for later marks too.
 func (q *QP) marked(now time.Duration) {
 	c := q.port.congestion()
 	if c.Notify>>q.prio()&1 == 0 {
@@ -100,8 +97,8 @@ func (q *QP) marked(now time.Duration) {
 	q.port.cnps = append(q.port.cnps, q)
 }
 
-// buildCNP builds a congestion notification packet (annex A17.9.3), with ECN bits as observed from a ConnectX-4 Lx.
-// It has its own DSCP and priority, so that the congestion does not delay it.
+// buildCNP builds a congestion notification packet (annex A17.9.3), with ECN bits as observed from a ConnectX-4 Lx. It
+// has its own DSCP and priority, so that congestion does not delay it.
 func (q *QP) buildCNP(b []byte) []byte {
 	c := q.port.congestion()
 	p := q.base
@@ -112,9 +109,8 @@ func (q *QP) buildCNP(b []byte) []byte {
 	return q.port.append(b, &p)
 }
 
-// cut reduces the rate of the flow after a CNP. The first CNP starts from the line's rate with the initial alpha.
-// Further CNPs within RateReduceMonitorPeriod of a cut belong to the same congestion and are ignored. Each cut
-// restarts recovery: both counters and the timer.
+// cut reduces the rate after a CNP. The first one starts from the line's rate with the initial alpha. Others within
+// RateReduceMonitorPeriod belong to the same congestion and are ignored. Each cut restarts both counters and the timer.
 func (q *QP) cut(now time.Duration) {
 	c, f, k := q.port.congestion(), &q.flow, &q.port.Counters
 	if !q.reacts() {
@@ -158,19 +154,16 @@ func (q *QP) cut(now time.Duration) {
 	f.timerAt, f.alphaAt = now+micros(c.TimeReset), now+micros(c.DCETCPRTT)
 }
 
-// micros converts a parameter to a time. 0, which a guest may set, counts as 1, or advance would loop without
-// progress.
+// micros converts to a time. 0, which a guest may set, counts as 1, or advance would never end.
 func micros(n uint32) time.Duration { return time.Duration(max(1, n)) * time.Microsecond }
 
-// reduce cuts the rate by alpha/2: the parameter alpha has ten bits, and GD is 11. The minimum of 1 Mbit/s keeps
-// divisions by the rate finite.
+// reduce cuts the rate by alpha/2: alpha has ten bits, and GD is 11. The minimum of 1 Mbit/s keeps divisions finite.
 func (f *flow) reduce(c *Congestion) {
 	keep := 1 - f.alpha*1024/float64(uint64(1)<<min(c.GD, 63))
 	low := max(f.rate*float64(min(c.MinDecFac, 100))/100, float64(c.MinRate), 1)
 	f.rate = min(f.rate, max(f.rate*keep, low))
 }
 
-// advance applies the time until now: alpha decays, and the timer raises the rate.
 func (f *flow) advance(now time.Duration, c *Congestion, line float64) {
 	if c.Periodic {
 		f.periods(now, c, line)
@@ -194,16 +187,15 @@ func (f *flow) advance(now time.Duration, c *Congestion, line float64) {
 	}
 }
 
-// rescale moves the time of the next packet after the rate changed from old at some time, because the sent bytes, and
-// so the gap after them, take longer at a lower rate.
+// rescale moves the next packet after a change of the rate, because the gap after sent bytes is longer at a lower rate.
 func (f *flow) rescale(at time.Duration, old float64) {
 	if f.next > at {
 		f.next = at + time.Duration(float64(f.next-at)*old/f.rate)
 	}
 }
 
-// paced returns when the next packet may be sent, or an earlier time at which the timer may raise the rate, to ask
-// again.
+// paced returns when the next packet may be sent, or an earlier time to ask again, at which the timer may raise the
+// rate.
 func (q *QP) paced(now time.Duration) time.Duration {
 	f := &q.flow
 	if !f.limited {
@@ -216,9 +208,8 @@ func (q *QP) paced(now time.Duration) time.Duration {
 	return now
 }
 
-// increase performs one step of recovery: first fast recovery, then additive and then hyper increase of the target.
-// Each step moves the rate half of the way to the target. Fast recovery ends when either counter has reached
-// Threshold, and hyper increase begins when both are above it.
+// increase does one step of recovery, which moves the rate half of the way to the target. Fast recovery ends when
+// either counter has reached Threshold, and hyper increase begins when both are above it.
 func (f *flow) increase(c *Congestion, line float64) {
 	lo, hi := min(f.byBytes, f.byTime), max(f.byBytes, f.byTime)
 	hyper := float64(lo) - float64(c.Threshold)
@@ -244,7 +235,7 @@ func (f *flow) increase(c *Congestion, line float64) {
 	}
 }
 
-// passed counts a data packet of n bytes on the wire, and sets the time of the next one.
+// passed counts n bytes on the wire.
 func (q *QP) passed(now time.Duration, n int) {
 	f := &q.flow
 	if !f.limited {

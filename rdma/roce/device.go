@@ -2,16 +2,16 @@ package roce
 
 import "time"
 
-// GID is an InfiniBand address. IPv4 addresses are mapped: ::ffff:a.b.c.d.
+// GID is an InfiniBand address. IPv4 is mapped: ::ffff:a.b.c.d.
 type GID [16]byte
 
-// Is4 reports whether the GID holds an IPv4 address.
+// Is4 reports whether the GID is an IPv4 address.
 func (g *GID) Is4() bool { return [12]byte(g[:12]) == [12]byte{10: 0xff, 11: 0xff} }
 
 // Access is a set of rights that a key must grant.
 type Access uint8
 
-// Rights of keys and of queue pairs (11.2.8.2).
+// LocalRead and the others are rights (11.2.8.2).
 const (
 	LocalRead Access = 1 << iota
 	LocalWrite
@@ -20,18 +20,18 @@ const (
 	RemoteAtomic
 )
 
-// Fault is the reason for a refused access to Memory.
+// Fault is the reason why Memory refused an access.
 type Fault uint8
 
-// Faults of Memory. A peer gets "remote access error" for all but FaultAddress, which is the device's own failure.
+// FaultKey and the others are "remote access error" for a peer, except FaultAddress, the device's own failure.
 const (
-	FaultKey     Fault = iota + 1 // no such key, or it was invalidated
-	FaultDomain                   // the key belongs to another protection domain
-	FaultRights                   // the key does not grant the access
+	FaultKey     Fault = iota + 1 // unknown or invalidated key
+	FaultDomain                   // another protection domain's key
+	FaultRights                   // not granted by the key
 	FaultRange                    // the access leaves the region
 	FaultAlign                    // an atomic access is not aligned to 8 bytes
-	FaultAddress                  // the region points to missing memory
-	FaultPage                     // the region has no page there, or one that does not grant the access
+	FaultAddress                  // missing memory
+	FaultPage                     // no page there, or one that does not grant the access
 )
 
 var faultText = [...]string{"no fault", "no such key", "the key is of another protection domain",
@@ -42,27 +42,27 @@ var faultText = [...]string{"no fault", "no such key", "the key is of another pr
 func (f Fault) Error() string { return "memory: " + name(faultText[:], int(f)) }
 
 // Memory is the memory of a protection domain. Every error is a Fault. A peer chooses keys, addresses and lengths, so
-// the implementation must check all of them on every call, and that va+n does not wrap.
+// every call must check them, and that va+n does not wrap.
 type Memory interface {
-	// Check checks if all of the n bytes at va may be accessed through key; n is not 0.
+	// Check checks if all of the n bytes may be accessed; n is not 0.
 	Check(key uint32, va, n uint64, a Access) error
-	// Read and Write copy between a buffer and the memory at va.
+	// Read and Write copy between a buffer and the memory.
 	Read(key uint32, va uint64, dst []byte, a Access) error
 	Write(key uint32, va uint64, src []byte, a Access) error
-	// Atomic atomically replaces the 8 bytes at va, a little-endian number, by the result of op.Apply, and returns
-	// the old number.
+	// Atomic atomically replaces 8 bytes, a little-endian number, by the result of op.Apply, and returns the old
+	// number.
 	Atomic(key uint32, va uint64, op AtomicOp) (old uint64, err error)
-	// Invalidate revokes a key, for a request of this side or, if remote is set, of the peer (SEND with invalidate).
-	// A peer may name any key, so it must refuse keys that do not allow this.
+	// Invalidate revokes a key, for this side or, if remote is set, for the peer (SEND with invalidate). A peer may
+	// name any key, so it must refuse keys that do not allow this.
 	Invalidate(key uint32, remote bool) error
-	// Update changes a key by a request of this side, in the device's form. It must change nothing if it fails.
+	// Update changes a key for this side, in the device's form. It must change nothing if it fails.
 	Update(key uint32, how []byte) Status
 }
 
 // AtomicOp is compare-and-swap or fetch-and-add.
 type AtomicOp struct {
 	Add           bool
-	Operand, Want uint64 // the addend, or the value to store if the old one equals Want
+	Operand, Want uint64 // addend, or new value if the old one equals Want
 }
 
 // Apply returns the new number for old.
@@ -76,15 +76,14 @@ func (a AtomicOp) Apply(old uint64) uint64 {
 	return old
 }
 
-// SGE is an element of a scatter or gather list: Len bytes at VA of a key, or, if Inline is set, Len bytes of
-// SendWR.Inline from offset VA on.
+// SGE is an element of a list: Len bytes at VA of a key or, if Inline is set, of SendWR.Inline from offset VA on.
 type SGE struct {
 	Key, Len uint32
 	VA       uint64
 	Inline   bool
 }
 
-// WROp is the operation of a send work request.
+// WROp is the operation of a SendWR.
 type WROp uint8
 
 // Operations of send work requests.
@@ -99,7 +98,7 @@ const (
 	WRCmpSwap
 	WRFetchAdd
 	WRLocalInv // invalidates the local key Imm
-	WRUpdate   // Memory.Update changes the local key Imm as Inline says
+	WRUpdate   // Memory.Update changes local key Imm as Inline says
 )
 
 func (o WROp) reads() bool   { return o == WRRead || o.atomic() }
@@ -107,56 +106,55 @@ func (o WROp) atomic() bool  { return o == WRCmpSwap || o == WRFetchAdd }
 func (o WROp) remote() bool  { return o >= WRWrite && o <= WRFetchAdd }
 func (o WROp) packets() bool { return o != WRNop && o < WRLocalInv }
 
-// SendWR is a send work request. The QP owns the struct and reuses it: NextSend sets every field, and appends to
-// SG[:0] and Inline[:0].
+// SendWR is a send work request. The QP reuses it: NextSend sets every field, and appends to SG[:0] and Inline[:0].
 type SendWR struct {
 	ID        uint64 // copied to the Completion
 	Op        WROp
-	Signaled  bool // a success has a completion too
+	Signaled  bool
 	Solicited bool
-	Fence     bool   // waits for the reads and atomics before it
-	Last      bool   // waits for all requests before it
+	Fence     bool   // waits for earlier reads and atomics
+	Last      bool   // waits for all earlier requests
 	Imm       uint32 // immediate data, or the key to invalidate
 	SG        []SGE
-	Inline    []byte // data of the inline elements of SG
+	Inline    []byte
 	VA        uint64 // remote address
 	RKey      uint32
 	Atomic    AtomicOp
 	To        Path   // UD: the address handle
 	QPN, QKey uint32 // UD: the destination
-	SRQ       uint32 // XRC: the shared queue of the receiver
-	Fail      Status // error that the device already found in the request
+	SRQ       uint32 // XRC: the receiver's queue
+	Fail      Status // error that the device found in the request
 }
 
-// AckEvery is the usual number of packets of a message between requests for acknowledgement, in addition to its last
-// packet. A smaller number costs acknowledgements, with a larger one more messages wait for the timer after a loss.
-// It is well below the default window, which would otherwise be exhausted before the first acknowledgement.
+// AckEvery is the usual number of packets of a message between requests for acknowledgement. A smaller one costs
+// acknowledgements, with a larger one more messages wait for the timer after a loss. It is well below the default
+// window, which would otherwise be exhausted before the first acknowledgement.
 const AckEvery = 64
 
 // RecvWR is a receive work request, filled in like a SendWR.
 type RecvWR struct {
 	ID  uint64
 	SG  []SGE
-	Mem Memory // of the shared receive queue's protection domain; nil means the QP's
-	SRQ uint32 // XRC: the shared queue to take it from, set by the QP
+	Mem Memory // of the shared queue's protection domain; nil means the QP's
+	SRQ uint32 // XRC: the queue to take it from, set by the QP
 }
 
-// Path holds the header fields of frames to a peer.
+// Path holds the headers of frames to a peer.
 type Path struct {
 	SrcMAC, DstMAC [6]byte
 	Src, Dst       GID
-	V1             bool // RoCE v1, which has neither IP nor UDP
+	V1             bool // RoCE v1, without IP and UDP
 	Tagged         bool
 	VLAN           uint16 // VLAN id, if Tagged
 	Prio           uint8  // 0 to 7: for PFC, and PCP of the tag
 	TClass         uint8  // DSCP<<2; the port adds ECN
-	AckTClass      uint8  // TClass of acknowledgements; 0 means that of the path
+	AckTClass      uint8  // of acknowledgements; 0 means TClass
 	HopLimit       uint8  // 0 means 64
 	FlowLabel      uint32
-	SrcPort        uint16 // UDP; 0 derives it from the numbers of the two QPs, from 0xc000
+	SrcPort        uint16 // UDP; 0 derives it from the QPs' numbers, from 0xc000
 }
 
-// Status is the result of a work request. The values equal the syndromes in a ConnectX error CQE.
+// Status is the result of a work request, as the syndrome in a ConnectX error CQE.
 type Status uint8
 
 // Statuses of completions (11.6.2).
@@ -166,7 +164,7 @@ const (
 	LocalQPOp       Status = 0x02
 	LocalProtection Status = 0x04
 	Flushed         Status = 0x05
-	MemoryOp        Status = 0x06 // a key cannot be changed or invalidated as requested
+	MemoryOp        Status = 0x06 // a key cannot be changed or invalidated
 	BadResponse     Status = 0x10
 	LocalAccess     Status = 0x11
 	RemoteInvalid   Status = 0x12
@@ -176,7 +174,7 @@ const (
 	RNRExceeded     Status = 0x16
 )
 
-// Completion reports the end of a work request.
+// Completion reports the end of a request.
 type Completion struct {
 	ID        uint64
 	Recv      bool
@@ -186,15 +184,15 @@ type Completion struct {
 	Imm       uint32 // immediate data, or the invalidated key
 	Solicited bool
 	SRQ       uint32  // XRC receives: the shared queue
-	From      *Packet // UD receives: headers of the packet, valid during the call
+	From      *Packet // UD receives: headers, valid during the call
 }
 
-// Event is an event of a QP apart from its work requests.
+// Event is an event of a QP apart from its requests.
 type Event uint8
 
 // Events of queue pairs (11.6.3).
 const (
-	EventCommEst     Event = iota + 1 // a packet arrived before the QP was ready to send
+	EventCommEst     Event = iota + 1 // a packet came before the QP was ready to send
 	EventAccessError                  // the peer violated the rights of a key: the QP is in error
 	EventInvalid                      // the peer violated the protocol: the QP is in error
 	EventFatal                        // a send failed: the QP is in error
@@ -203,21 +201,20 @@ const (
 
 // Owner is the device's side of a QP.
 type Owner interface {
-	// NextSend takes the next posted send request, and NextRecv the next receive. They return false if the queue is
-	// empty.
+	// NextSend takes the next posted send, and NextRecv the next receive. They return false if there are no more.
 	NextSend(wr *SendWR) bool
 	NextRecv(wr *RecvWR) bool
-	// Complete is called for receives, for signaled sends, and for each failed or flushed request.
+	// Complete is called for receives, signaled sends, and each failed or flushed request.
 	Complete(c *Completion)
 	Event(e Event)
 }
 
-// Wire sends the frames of a port, without FCS. A frame is valid during the call.
+// Wire sends frames without FCS, valid during the call.
 type Wire interface {
 	Send(now time.Duration, frame []byte)
 }
 
-// QPType is the transport service of a queue pair.
+// QPType is a transport service.
 type QPType uint8
 
 // Transport services.
@@ -232,21 +229,21 @@ const (
 type QPConfig struct {
 	Type  QPType
 	QPN   uint32
-	SrcQP uint32 // UD: replaces QPN in sent packets; GSI sends 1
+	SrcQP uint32 // UD: replaces QPN in packets; GSI sends 1
 	Owner Owner
 	Mem   Memory
 	// Shared means that receives come from a shared queue, and are not flushed.
 	Shared bool
 	// SharedBy makes an RC an XRC: requests name a shared queue of the receiver, whose memory they access. It returns
-	// false for a queue that the QP may not use.
+	// false if the QP may not use it.
 	SharedBy func(srq uint32) (Memory, bool)
-	Counters *Counters // counter set of the QP; nil for a private one
+	Counters *Counters // nil for a private set
 }
 
 // State is the state of a QP (10.3.1).
 type State uint8
 
-// States, with the numbers of the firmware.
+// Reset and the others have the firmware's numbers.
 const (
 	Reset State = iota
 	Init
@@ -257,8 +254,8 @@ const (
 	Failed
 )
 
-// Attr are the attributes for Modify, which uses all of them at each call. The codes are as in the QP context:
-// AckTimeout, RNRTimer and the limits come from the guest unchecked, and are limited at their use.
+// Attr are the attributes for Modify, all used at each call. Codes are as in the QP context: AckTimeout, RNRTimer and
+// limits come from the guest unchecked, and are limited at their use.
 type Attr struct {
 	Path       Path
 	RemoteQPN  uint32
@@ -272,10 +269,10 @@ type Attr struct {
 	RNRRetry   uint8  // 7 means forever
 	Retry      uint8
 	AckTimeout uint8 // 4.096 us << AckTimeout; 0 means never
-	MaxReads   uint8 // maximum of outstanding reads and atomics of this side
+	MaxReads   uint8 // outstanding reads and atomics of this side
 	PeerReads  uint8 // maximum that this side accepts
 	Window     int   // packets in flight; 0 means 256
-	AckEvery   int   // packets between requests for acknowledgement; 0 means AckEvery
+	AckEvery   int   // 0 means the constant AckEvery
 }
 
 func name(list []string, i int) string {
@@ -285,8 +282,7 @@ func name(list []string, i int) string {
 	return list[i]
 }
 
-// Counters is a counter set (Q counters), with the meanings of hw_counters. It belongs to the device, and QPs may
-// share it. connectx shows its fields in 32 bits.
+// Counters is a counter set (Q counters), as in hw_counters. QPs may share it. connectx shows its fields in 32 bits.
 type Counters struct {
 	RxWrites, RxReads, RxAtomics                            uint64
 	OutOfBuffer, OutOfSequence, DuplicateRequest            uint64
@@ -331,19 +327,19 @@ func (t *Traffic) add(n int) { t.Packets++; t.Bytes += uint64(n) }
 
 // PortCounters are the counters of a port.
 type PortCounters struct {
-	// RDMA packets, counted like rx_vport_rdma_unicast_packets and the like.
+	// Rx and the others count RDMA packets like rx_vport_rdma_unicast_packets.
 	Rx, Tx, RxMulticast, TxMulticast Traffic
-	// By priority: frames sent by the port, and RDMA packets accepted by its QPs.
+	// TxPrio counts the port's frames by priority, RxPrio the RDMA packets that its QPs accepted.
 	TxPrio, RxPrio [8]Traffic
-	// By priority, with pauses of the link under 0: pauses that the port obeyed (rx_prio3_pause), their ends, and
-	// their total time in microseconds (rx_prio3_pause_duration).
+	// RxPause counts obeyed pauses by priority (rx_prio3_pause), with those of the link under 0, RxTransitions their
+	// ends, and PausedUS their microseconds (rx_prio3_pause_duration).
 	RxPause, RxTransitions, PausedUS [8]uint64
-	// MAC control frames, and pauses of the link among them.
+	// RxControl counts MAC control frames, RxLinkPause pauses of the link among them.
 	RxControl, RxLinkPause uint64
-	// Dropped packets: with a wrong ICRC (rx_icrc_encapsulated), malformed or for an unknown QP, and sent while the
-	// queue was full.
+	// Dropped packets: with a wrong ICRC (rx_icrc_encapsulated), malformed or for an unknown QP, and sent to a full
+	// queue.
 	RxICRC, RxDropped, TxDropped uint64
-	// Datagrams with another Q_Key than their QP's; they count as dropped too.
+	// BadQKey counts datagrams with another Q_Key than their QP's; they count as dropped too.
 	BadQKey uint64
 	// Congestion control, as in the port's hw_counters.
 	ECNMarked, CNPSent, CNPHandled, CNPIgnored uint64

@@ -1,9 +1,5 @@
-// Package roce implements the RoCE transport of an emulated RDMA NIC, v1 and v2: packets with their invariant CRC,
-// reliable and unreliable queue pairs, DCQCN, and a port that sends at the rate of a cable.
-//
-// The package is pure. It reads no clock, starts no goroutine and does no I/O: the caller tells a Port the time, the
-// arriving frames and the doorbells, and the Port calls back for work requests, memory, completions and frames to
-// send. The same calls give the same frames, so transport tests run on a virtual clock.
+// Package roce implements the RoCE transport of an emulated RDMA NIC, v1 and v2. It is pure: the caller tells a Port
+// the time, and the Port calls back. The same calls give the same frames.
 //
 //	device                                  roce
 //	NextSend, NextRecv  <-----------------  QP: requester, responder
@@ -15,6 +11,5 @@
 //
 // A Port and its QPs must not be used concurrently. Callbacks run inside these calls and must not call back.
 //
-// Chapters in comments refer to the InfiniBand Architecture Specification, volume 1. RoCE v1 is its annex A16, RoCE v2
-// its annex A17.
+// Chapters refer to the InfiniBand Architecture Specification, volume 1, with annexes A16 (RoCE v1) and A17 (v2).
 package roce

@@ -6,7 +6,7 @@ import (
 	"unsafe"
 )
 
-// A port above its limit for requests in flight takes one request at a time of each QP, and all complete.
+// Above its limit a port takes one request at a time of each QP, and all complete.
 func TestRequestsInFlightAreLimited(t *testing.T) {
 	s := newSim(t, RC, 25e9, nil)
 	a := s.nodes[0]

@@ -8,11 +8,10 @@ import (
 
 var be, le = binary.BigEndian, binary.LittleEndian
 
-// Packet holds the headers and the payload of a RoCE packet. Port reuses one for parsing, so that packets need no
-// allocation.
+// Packet is a RoCE packet. Port reuses one for parsing, to allocate nothing.
 type Packet struct {
 	SrcMAC, DstMAC [6]byte
-	V1             bool // RoCE v1: a GRH directly in the Ethernet frame, instead of IP and UDP
+	V1             bool // RoCE v1: a GRH instead of IP and UDP
 	Tagged         bool
 	TCI            uint16 // 802.1Q: PCP in the top three bits, VLAN id in the low twelve
 	Src, Dst       GID
@@ -44,17 +43,16 @@ type Packet struct {
 	h             header
 }
 
-// ECN code points of the traffic class.
 const (
 	ecnECT0 = 2
 	ecnCE   = 3
 	ecnMask = 3
 )
 
-// ParseError is the reason why a NIC would not accept a frame as a RoCE packet.
+// ParseError is the reason why a NIC would refuse a frame.
 type ParseError uint8
 
-// Values of ParseError. A frame with ErrNotRoCE belongs to another protocol.
+// ErrNotRoCE is a frame of another protocol.
 const (
 	ErrNotRoCE ParseError = iota + 1
 	ErrShort
@@ -86,16 +84,16 @@ const (
 	sizeICRC   = 4
 	sizeCNP    = 16 // reserved bytes after the BTH
 	maxPayload = 4096
-	// MaxFrame is the size of the largest frame of a QP, with tag, IPv6, and RETH with immediate data.
+	// MaxFrame is the size of the largest frame, with tag, IPv6, and RETH with immediate data.
 	MaxFrame = sizeEther + 4 + 40 + sizeUDP + sizeBTH + sizeXRC + 28 + 8 + maxPayload + 3 + sizeICRC
 )
 
-// Parse parses a frame without FCS into p, and checks its invariant CRC. Payload and L3 alias the frame. IPv4
-// options, fragments and IPv6 extension headers are not RoCE, as on adapters. Frames may contain any bytes of a
-// guest, so each header's length is checked before it is read.
+// Parse parses a frame without FCS and checks its ICRC. Payload and L3 alias the frame. IPv4 options, fragments and
+// IPv6 extension headers are not RoCE, as on adapters. A guest's frames may have any bytes, so each header's length is
+// checked before it is read.
 func Parse(frame []byte, p *Packet) error { return p.parse(frame, false) }
 
-// parse is Parse, or for a bare frame all but the check of the invariant CRC.
+// parse does not check the ICRC of a bare frame.
 func (p *Packet) parse(frame []byte, bare bool) error {
 	*p = Packet{}
 	if len(frame) < sizeEther {
@@ -124,8 +122,7 @@ func (p *Packet) parse(frame []byte, bare bool) error {
 	return p.parseBTH(body[:end], 0)
 }
 
-// parseBare parses a bare frame after its IP header or GRH, whose last header before the BTH has the given size. Its
-// payload has the stated length and no contents.
+// parseBare parses a bare frame after its IP header or GRH. header is the size of the last one before the BTH.
 func (p *Packet) parseBare(b []byte, header int) error {
 	if len(b) < header+sizeBTH {
 		return ErrShort
@@ -141,10 +138,10 @@ func (p *Packet) parseBare(b []byte, header int) error {
 	return p.parseBTH(b[header:], absent)
 }
 
-// nothing is the payload of bare frames. No one may write to it.
+// nothing is the payload of bare frames, never written to.
 var nothing [maxPayload + 3]byte
 
-// FullSize returns the number of bytes that a bare frame stands for, without FCS, or the size of any other frame.
+// FullSize returns the bytes that a bare frame stands for, without FCS, or the size of any other frame.
 func FullSize(frame []byte) int {
 	head := sizeEther
 	if len(frame) >= sizeEther+4 && be.Uint16(frame[12:]) == etherVLAN {
@@ -162,7 +159,7 @@ func FullSize(frame []byte) int {
 	return len(frame)
 }
 
-// Destination returns the destination of a RoCE frame, without a look at the rest.
+// Destination returns the destination of a RoCE frame, and does not check the rest.
 func Destination(frame []byte) (to GID, ok bool) {
 	if len(frame) < sizeEther {
 		return GID{}, false
@@ -177,7 +174,6 @@ func Destination(frame []byte) (to GID, ok bool) {
 	return p.Dst, udp != nil && be.Uint16(udp[2:]) == udpPort
 }
 
-// parseEther parses the Ethernet header of a frame that has one, and a tag after it.
 func (p *Packet) parseEther(frame []byte) (kind uint16, b []byte) {
 	copy(p.DstMAC[:], frame)
 	copy(p.SrcMAC[:], frame[6:])
@@ -189,8 +185,7 @@ func (p *Packet) parseEther(frame []byte) (kind uint16, b []byte) {
 	return kind, b
 }
 
-// parseV1 parses a packet of RoCE v1 after its EtherType. PayLen of the GRH counts the bytes after it, including the
-// ICRC, and Ethernet may have padded the frame.
+// parseV1 parses after the EtherType. PayLen of the GRH includes the ICRC, and Ethernet may have padded the frame.
 func (p *Packet) parseV1(b []byte, bare bool) error {
 	p.V1 = true
 	if len(b) < sizeGRH+sizeBTH {
@@ -214,7 +209,7 @@ func (p *Packet) parseV1(b []byte, bare bool) error {
 	return p.parseBTH(body[:end], 0)
 }
 
-// parseIPv6 reads an IPv6 header of 40 bytes. A GRH has the same layout.
+// parseIPv6 reads 40 bytes. A GRH has the same layout.
 func (p *Packet) parseIPv6(b []byte) {
 	w := be.Uint32(b)
 	p.TClass, p.FlowLabel, p.HopLimit = uint8(w>>20), w&0xfffff, b[7]
@@ -223,12 +218,11 @@ func (p *Packet) parseIPv6(b []byte) {
 	p.L3 = b[:40]
 }
 
-// parseIP parses an IP header and returns it and its payload, cut to the stated length. udp is nil if the payload is
-// not a whole UDP header.
+// parseIP cuts the payload to the stated length. udp is nil if that is not a whole UDP header.
 func (p *Packet) parseIP(kind uint16, b []byte) (l3, udp []byte) {
 	switch kind {
 	case etherIPv4:
-		// This is version 4 with a header of five words, without fragmentation.
+		// Version 4 with five words, without fragmentation.
 		if len(b) < 20 || b[0] != 0x45 || b[9] != protoUDP || be.Uint16(b[6:])&0x3fff != 0 {
 			return nil, nil
 		}
@@ -253,8 +247,7 @@ func (p *Packet) parseIP(kind uint16, b []byte) (l3, udp []byte) {
 	return l3, b[len(l3):]
 }
 
-// parseBTH parses the base transport header (9.2), the extended headers (9.3) and the payload, of which the last
-// absent bytes are left out.
+// parseBTH parses base (9.2) and extended headers (9.3), and the payload without its last absent bytes.
 func (p *Packet) parseBTH(b []byte, absent int) error {
 	p.Opcode = Opcode(b[0])
 	if p.h = opInfo[b[0]]; p.h == 0 {
@@ -275,7 +268,7 @@ func (p *Packet) parseBTH(b []byte, absent int) error {
 		}
 		p.SRQ, b = be.Uint32(b)&psnMask, b[sizeXRC:]
 	}
-	// Each header fits on its own; the second of two is checked again below.
+	// Each header fits on its own; the second of two is checked below.
 	for i, n := range headerSizes {
 		if p.h>>i&1 != 0 && len(b) < n {
 			return ErrShort
@@ -310,7 +303,7 @@ func (p *Packet) parseBTH(b []byte, absent int) error {
 		}
 		p.Imm, b = be.Uint32(b), b[4:]
 	}
-	// The payload is padded to whole words (9.2.4).
+	// Padded to whole words (9.2.4).
 	n := len(b) + absent - p.pad
 	if n < 0 || p.h&hPayload == 0 && len(b)+absent > 0 || absent > 0 && n > maxPayload {
 		return ErrShort
@@ -322,8 +315,8 @@ func (p *Packet) parseBTH(b []byte, absent int) error {
 	return nil
 }
 
-// appendHeaders appends all headers of p to b, for a payload of n bytes. It sets the IPv4 checksum and a UDP checksum
-// of 0, like adapters (annex A17.4.5.2: UDP over IPv6 may be 0 too). The lengths include padding and ICRC.
+// appendHeaders appends headers for a payload of n bytes. UDP checksums are 0, as of adapters (annex A17.4.5.2: UDP
+// over IPv6 may be 0 too). Lengths include padding and ICRC.
 func (p *Packet) appendHeaders(b []byte, n int) []byte {
 	p.h, p.pad = opInfo[p.Opcode], -n&3
 	l4 := sizeBTH + n + p.pad + sizeICRC
@@ -358,7 +351,7 @@ func (p *Packet) appendIPv4(b []byte, l4 int) []byte {
 	o := len(b)
 	b = append(b, 0x45, p.TClass)
 	b = be.AppendUint16(b, uint16(20+l4))
-	// No identification is needed if fragments are forbidden (RFC 6864).
+	// No identification is needed without fragments (RFC 6864).
 	b = append(b, 0, 0, 0x40, 0, p.HopLimit, protoUDP, 0, 0)
 	b = append(append(b, p.Src[12:]...), p.Dst[12:]...)
 	sum := uint32(0)
@@ -382,7 +375,7 @@ func (p *Packet) appendBTH(b []byte) []byte {
 		flags |= 0x80
 	}
 	if p.h&hCNP == 0 {
-		flags |= 0x40 // MigReq: the path is "migrated", as it is initially
+		flags |= 0x40 // MigReq: "migrated", as it is initially
 	}
 	if p.FECN {
 		ecn |= 0x80
@@ -426,7 +419,6 @@ func (p *Packet) appendExtended(b []byte) []byte {
 	return b
 }
 
-// finish appends padding and invariant CRC to a frame of p with complete payload. The frame begins at start.
 func (p *Packet) finish(b []byte, start int) []byte {
 	b = append(b, make([]byte, p.pad)...)
 	l3 := start + sizeEther
@@ -442,23 +434,23 @@ func (p *Packet) finish(b []byte, start int) []byte {
 	return le.AppendUint32(b, icrc(b[l3:l3+size], b[l3+size:], bth))
 }
 
-// Append appends the frame of p, without FCS, to b. The payload may have at most 4096 bytes.
+// Append appends the frame without FCS. The payload may have at most 4096 bytes.
 func (p *Packet) Append(b []byte) []byte {
 	start := len(b)
 	b = p.appendHeaders(b, len(p.Payload))
 	return p.finish(append(b, p.Payload...), start)
 }
 
-// icrcHead holds the masked headers for icrc and the bytes after them, because a CRC of 64 bytes or more is faster
-// than one of 48. It is pooled because crc32 makes it escape.
+// icrcHead holds masked headers and further bytes, because a CRC of 64 bytes or more is faster than one of 48. It is
+// pooled because crc32 makes it escape.
 type icrcHead [128]byte
 
 var icrcHeads = sync.Pool{New: func() any { return new(icrcHead) }}
 
-// icrc returns the invariant CRC of a packet (annexes A16.5.1 and A17.3.3), whose BTH begins at bth of l4. It is the
-// CRC-32 of Ethernet over eight bytes of ones in place of the InfiniBand local header, and all bytes from the IP header
-// or GRH to the padding. Fields that routers change are replaced by ones: traffic class, flow label, hop limit,
-// checksums, and the congestion bits of the BTH. It is sent with its low byte first, like Ethernet's FCS.
+// icrc returns the invariant CRC (annexes A16.5.1 and A17.3.3) of a packet with a BTH at bth of l4: Ethernet's CRC-32
+// over eight bytes of ones for the InfiniBand local header, and all from the IP header or GRH to the padding. Fields
+// that routers change are ones: traffic class, flow label, hop limit, checksums, and the BTH's congestion bits. The low
+// byte is first, like in Ethernet's FCS.
 func icrc(l3, l4 []byte, bth int) uint32 {
 	b := icrcHeads.Get().(*icrcHead)
 	defer icrcHeads.Put(b)
@@ -480,10 +472,9 @@ func icrc(l3, l4 []byte, bth int) uint32 {
 	return crc32.Update(crc32.ChecksumIEEE(b[:n]), crc32.IEEETable, l4[n-8-len(l3):])
 }
 
-// Opcode is the operation of a packet: 3 bits of transport service and 5 of operation (9.2, table 35).
+// Opcode has 3 bits of service and 5 of operation (9.2, table 35).
 type Opcode uint8
 
-// Operations, the low five bits of an Opcode.
 const (
 	opSendFirst Opcode = iota
 	opSendMiddle
@@ -512,19 +503,18 @@ const (
 	opCount
 )
 
-// Transport services, the high three bits, and the only opcode specific to RoCE v2.
+// Transport services, and the only opcode specific to RoCE v2.
 const (
 	serviceMask Opcode = 7 << 5
 	serviceRC   Opcode = 0 << 5
 	serviceUC   Opcode = 1 << 5
 	serviceUD   Opcode = 3 << 5
 	opCNP       Opcode = 0x81 // annex A17.9.3
-	// serviceXRC is that of extended reliable connections (annex A14): RC, with the shared queue in each request.
+	// serviceXRC (annex A14) is RC with the shared queue in each request.
 	serviceXRC Opcode = 5 << 5
 )
 
-// header is a set of extended headers. The first seven bits are headers, in the order of headerSizes; the others
-// describe the packet.
+// header has extended headers in its first seven bits, in the order of headerSizes; the others describe the packet.
 type header uint16
 
 const (
@@ -542,14 +532,14 @@ const (
 	hWrite
 	hRead // a read response
 	hCNP
-	hXRC // a request with an XRCETH before the other headers
+	hXRC // has an XRCETH before other headers
 )
 
 // headerSizes are the sizes of hRETH to hDETH. After DETH, packets carry headers in this order.
 var headerSizes = [...]int{16, 4, 28, 8, 4, 4, 8}
 
-// opInfo describes the packets of an opcode, or is 0 for an invalid opcode. XRC has the opcodes of RC, UC those up to
-// RDMA WRITE, UD only whole SENDs with a DETH (table 35).
+// opInfo is 0 for invalid opcodes. XRC has the opcodes of RC, UC has them up to RDMA WRITE, UD whole SENDs with a DETH
+// (table 35).
 var opInfo = func() (t [256]header) {
 	rc := [opCount]header{
 		opSendFirst:    hSend | hFirst | hPayload,
@@ -594,9 +584,9 @@ var opInfo = func() (t [256]header) {
 	return t
 }()
 
-// psnMask masks a packet sequence number, and other numbers of 24 bits.
+// psnMask is for all numbers of 24 bits.
 const psnMask = 1<<24 - 1
 
-// psnDiff returns how far a is after b, negative if it is before. Numbers wrap at 2^24, and half of them are on each
-// side (9.7.2), so it moves the difference to the top of a signed word.
+// psnDiff returns how far a is after b. Numbers wrap at 2^24, with half of them on each side (9.7.2), so it moves the
+// difference to the top of a signed word.
 func psnDiff(a, b uint32) int { return int(int32((a-b)<<8) >> 8) }

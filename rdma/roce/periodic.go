@@ -5,10 +5,9 @@ import (
 	"time"
 )
 
-// distant is a time that does not come.
 const distant = time.Duration(math.MaxInt64)
 
-// note records a CNP. The first one of a flow starts both periods.
+// note records a CNP. A flow's first starts both periods.
 func (f *flow) note(now time.Duration, c *Congestion, line float64) {
 	if f.limited {
 		f.toRaise, f.toCut = true, true
@@ -22,7 +21,7 @@ func (f *flow) note(now time.Duration, c *Congestion, line float64) {
 	}
 }
 
-// periods applies the ends of periods until now, in their order: alpha, then a cut, then an increase.
+// periods applies the ends until now in their order: alpha, then a cut, then an increase.
 func (f *flow) periods(now time.Duration, c *Congestion, line float64) {
 	g := float64(min(c.DCETCPG, 1023)) / 1024
 	rtt, period := micros(c.DCETCPRTT), micros(c.RateReduceMonitorPeriod)
@@ -38,7 +37,7 @@ func (f *flow) periods(now time.Duration, c *Congestion, line float64) {
 			f.toRaise = false
 			f.alphaAt += rtt
 		case at == f.alphaAt:
-			// All periods without a CNP at once, but none after a cut that needs alpha.
+			// All periods without a CNP.
 			until := now
 			if f.toCut {
 				until = min(until, f.cutAt)

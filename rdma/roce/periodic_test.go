@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// With periods, a CNP cuts the rate at the end of its period, alpha moves once in its own, and only time raises rates.
+// A CNP cuts the rate at the end of its period, alpha moves once in its own, and only time raises rates.
 func TestCNPsInPeriods(t *testing.T) {
 	s := newSim(t, RC, 25e9, nil)
 	x := s.nodes[0]
@@ -40,7 +40,7 @@ func TestCNPsInPeriods(t *testing.T) {
 	a *= math.Pow(g, 4)
 	rate *= 1 - a/2
 	check(100*us, rate, 25000, a)
-	// No CNP any more: fast recovery at 400, additive increase at 700, hyper increase at 1000 and at 1300 us.
+	// Fast recovery at 400, additive increase at 700, hyper increase at 1000 and at 1300 us.
 	rate = (rate + 25000) / 2
 	check(400*us, rate, 25000, a*math.Pow(g, 30))
 	x.qp.cut(410 * us)
@@ -62,7 +62,7 @@ func TestCNPsInPeriods(t *testing.T) {
 	}
 }
 
-// Acknowledgements have a traffic class of their own if the path says so, and are held by pauses of its priority.
+// Acknowledgements of another class are held by pauses of its priority.
 func TestAcknowledgementsOfAnotherClass(t *testing.T) {
 	s := newSim(t, RC, 25e9, func(a *Attr) { a.Path.AckTClass = 58 << 2 })
 	for _, n := range s.nodes {

@@ -9,85 +9,82 @@ import (
 // PortConfig is the permanent configuration of a port.
 type PortConfig struct {
 	Wire Wire
-	// Room returns the space for the next frame, an empty slice with a capacity of MaxFrame bytes. Wire may keep a
-	// frame that was built there. If Room is nil, the port uses its own buffer.
+	// Room returns an empty slice with a capacity of MaxFrame bytes. Wire may keep a frame that was built there. If
+	// nil, the port uses its own buffer.
 	Room func() []byte
-	Rate uint64 // bits/s on the cable; 0 means as fast as it is polled
-	// Overhead is the number of bytes that a frame takes on the cable beyond its own; nil means 24, for preamble, FCS
-	// and gap.
+	Rate uint64 // bits/s of the cable; 0 means as fast as it is polled
+	// Overhead is in bytes of a frame on the cable beyond its own; nil means 24, for preamble, FCS and gap.
 	Overhead *int
-	// Bare leaves payload, padding and invariant CRC out of frames, for simulations without data. The headers state
-	// the lengths of the whole frame, which counts on the cable. A bare port understands only bare frames.
+	// Bare leaves payload, padding and ICRC out of frames, for simulations. Headers state the lengths of the whole
+	// frame, which counts on the cable. A bare port understands only bare frames.
 	Bare bool
-	// Line is the cable's sending direction, if several ports share the cable; nil otherwise.
+	// Line is the sending direction of a cable that several ports share; nil otherwise.
 	Line *Line
-	// Memory limits the bytes that the port keeps of requests in flight, beyond one request for each QP; 0 means no
-	// limit. A QP above it takes its next request when its earlier ones have ended.
+	// Memory limits the bytes of requests in flight, beyond one for each QP; 0 means no limit. Above it a QP takes its
+	// next request when its earlier ones have ended.
 	Memory int
-	// Yield reports whether Poll should leave the rest of its work to the next call, which is then due at once. It is
-	// asked after each step; nil means never.
+	// Yield reports after each step whether Poll should return at once; nil means never.
 	Yield func() bool
-	// Group returns the QPs that a packet to a multicast group is for; it may be nil.
+	// Group returns the QPs of a multicast packet; it may be nil.
 	Group func(p *Packet) []uint32
-	// Congestion and QoS are read at each use, so that a device may change them at any time; nil means defaults.
+	// Congestion and QoS are read at each use, and may change at any time; nil means defaults.
 	Congestion *Congestion
 	QoS        *QoS
 }
 
-// Port sends the frames of its QPs and of the host at the rate of a cable, and passes arriving frames to its QPs. The
-// QPs take turns with one packet each, so that a long message does not delay other QPs.
+// Port sends frames of its QPs and the host at the rate of a cable, and passes arriving ones to its QPs. QPs take turns
+// with one packet each, so that a long message does not delay others.
 type Port struct {
 	Counters PortCounters
 	cfg      PortConfig
 	overhead int
 	down     bool
 
-	qps    map[uint32]*QP // by number; the GSI QP also as 1
-	ready  ring[*QP]      // QPs that may have something to send, in turn
+	qps    map[uint32]*QP // the GSI QP also as 1
+	ready  ring[*QP]      // may have something to send, in turn
 	timers heap
 	cnps   []*QP
 	host   [8]ring[[]byte]
 	queued int // bytes in host
 	turn   int // alternates between host and QPs
 
-	memory int // bytes of requests of all QPs
+	memory int // of requests of all QPs
 
 	lineFree    time.Duration // when the cable has carried the last frame
-	lineRest    float64       // and the fraction of a nanosecond
+	lineRest    float64       // fraction of a nanosecond
 	busy        bool          // the cable was the limit at the end of Poll
-	more        bool          // Poll ends before all that is due is done
+	more        bool          // Poll ended before all that is due was done
 	held        bool
 	pausedUntil [forLink + 1]time.Duration
 	pausedFrom  [forLink + 1]time.Duration
-	classFree   [8]time.Duration // when the rate of a traffic class allows the next frame
+	classFree   [8]time.Duration // when its rate allows the next frame, by traffic class
 	parked      [8][]*QP         // QPs that wait for their priority
 
 	rx Packet
 }
 
 const (
-	// wireOverhead is the number of extra bytes of a frame on the cable: preamble, FCS and gap (IEEE 802.3, 4.4.2).
-	// minFrame is the size without FCS to which a shorter frame is padded.
+	// wireOverhead is preamble, FCS and gap (IEEE 802.3, 4.4.2). minFrame, without FCS, is the least size after
+	// padding.
 	wireOverhead = 8 + 4 + 12
 	minFrame     = 60
-	// pollBatch limits the frames of one Poll, so that its caller can release its lock in between.
+	// pollBatch limits a Poll, so that its caller can release its lock in between.
 	pollBatch = 256
-	// catchUp limits the cable time that a late Poll may catch up.
+	// catchUp is the cable time that a late Poll may catch up.
 	catchUp = time.Millisecond
-	// hostQueue limits the queued frames of the host's stack, in bytes.
+	// hostQueue limits queued frames of the host, in bytes.
 	hostQueue = 4 << 20
-	// pauseRate is the rate for pauses of a port without a rate.
+	// pauseRate is for pauses of a port without a rate.
 	pauseRate = 25e9
 )
 
-// Line is one direction of a cable that several ports share. A frame waits for earlier frames of all ports.
+// Line is a direction of a shared cable. A frame waits for earlier ones of all ports.
 type Line struct {
 	mu   sync.Mutex
 	free time.Duration
 }
 
-// Take books the line for a frame, starting at from at the earliest, and returns when it has passed. A nil Line is
-// not shared.
+// Take books the line for a frame, not before from, and returns when it has passed. A nil Line is not shared.
 func (l *Line) Take(from, takes time.Duration) time.Duration {
 	if l == nil {
 		return from + takes
@@ -98,7 +95,7 @@ func (l *Line) Take(from, takes time.Duration) time.Duration {
 	return l.free
 }
 
-// NewPort returns a port without QPs. Its link is up.
+// NewPort returns a port with the link up.
 func NewPort(cfg PortConfig) *Port {
 	if cfg.Congestion == nil {
 		c := DefaultCongestion()
@@ -119,8 +116,7 @@ func NewPort(cfg PortConfig) *Port {
 	return p
 }
 
-// NewQP adds a QP in state Reset, with an unused number. The first GSI QP receives the packets to QP 1, whatever its
-// own number is.
+// NewQP adds a QP in state Reset, with an unused number. The first GSI QP receives the packets to QP 1, too.
 func (p *Port) NewQP(cfg QPConfig) (*QP, error) {
 	if cfg.QPN > psnMask || p.qps[cfg.QPN] != nil {
 		return nil, fmt.Errorf("QP number %#x is taken or has more than 24 bits", cfg.QPN)
@@ -133,8 +129,7 @@ func (p *Port) NewQP(cfg QPConfig) (*QP, error) {
 	return q, nil
 }
 
-// Remove removes a QP without any completions. It stays among the ready QPs until its turn, and in state Reset sends
-// nothing then.
+// Remove removes a QP without completions. It stays among the ready ones until its turn, and sends nothing then.
 func (p *Port) Remove(q *QP) {
 	q.clear()
 	q.state = Reset
@@ -148,18 +143,17 @@ func (p *Port) Remove(q *QP) {
 	}
 }
 
-// SetLink sets the link up or down. A port that is down sends and receives nothing, but its timers run.
+// SetLink sets the link. A port that is down sends and receives nothing, but its timers run.
 func (p *Port) SetLink(up bool) { p.down = !up }
 
-// Share records that others use the cable until a time, and returns the end of its use. A sender that bypasses the
-// port calls it before and after, so that together they keep to the rate.
+// Share records use of the cable until a time, and returns the end of its use. A sender that bypasses the port calls it
+// before and after, so that together they keep to the rate.
 func (p *Port) Share(until time.Duration) time.Duration {
 	p.lineFree = max(p.lineFree, until)
 	return p.lineFree
 }
 
-// Enqueue queues a frame of the host's stack in a priority. The port owns the frame from then on. If the queue is
-// full, the frame is dropped.
+// Enqueue queues a frame of the host, which the port then owns, or drops it if the queue is full.
 func (p *Port) Enqueue(frame []byte, prio uint8) bool {
 	if p.queued+len(frame) > hostQueue || p.down || prio > 7 {
 		p.Counters.TxDropped++
@@ -170,17 +164,17 @@ func (p *Port) Enqueue(frame []byte, prio uint8) bool {
 	return true
 }
 
-// Backlog returns the number of waiting bytes of the host's frames.
+// Backlog returns the waiting bytes of the host.
 func (p *Port) Backlog() int { return p.queued }
 
-// Receive accepts a frame from the wire. It returns false if the frame is neither RoCE nor a pause, and so for the
-// host. A packet with a wrong ICRC is counted and dropped, as by a card, and its sender repeats it.
+// Receive accepts a frame. It returns false if that is neither RoCE nor a pause, and so for the host. A packet with a
+// wrong ICRC is counted and dropped, as by a card, and its sender repeats it.
 func (p *Port) Receive(now time.Duration, frame []byte) bool {
 	if p.down {
 		return true
 	}
 	if len(frame) >= 20 && be.Uint16(frame[12:]) == etherPause {
-		// Another address would be that of a peer, which must not pause this port across a switch.
+		// Another address would be a peer's, which must not pause this port across a switch.
 		if [6]byte(frame) == pauseAddress {
 			p.pause(now, frame[14:])
 		} else {
@@ -215,10 +209,10 @@ func (p *Port) Receive(now time.Duration, frame []byte) bool {
 	return true
 }
 
-// multicastQP is the destination QP of multicast packets (10.5).
+// multicastQP is the destination of multicast (10.5).
 const multicastQP = psnMask
 
-// give passes the packet in rx to a QP. Packets for unknown QPs are dropped without an answer, so that a peer learns
+// give passes the packet in rx to a QP. It drops packets for unknown QPs without an answer, so that a peer learns
 // nothing about them.
 func (p *Port) give(now time.Duration, qpn uint32, size int) {
 	q := p.qps[qpn]
@@ -234,7 +228,6 @@ func (p *Port) give(now time.Duration, qpn uint32, size int) {
 	p.wake(q)
 }
 
-// wake adds a QP to the ready ones.
 func (p *Port) wake(q *QP) {
 	if !q.queued {
 		q.queued = true
@@ -242,8 +235,8 @@ func (p *Port) wake(q *QP) {
 	}
 }
 
-// schedule sets the QP's only timer to a time, unless it is set to an earlier one. A timer that fires too early is
-// harmless, because expire checks the QP's own times.
+// schedule sets the QP's only timer, unless it is set to an earlier time. One that fires too early is harmless, because
+// expire checks the QP's own times.
 func (p *Port) schedule(q *QP, at time.Duration) {
 	if at != never && (q.timer == never || at < q.timer) {
 		p.timers.set(q, at)
@@ -265,7 +258,7 @@ func (p *Port) Poll(now time.Duration) (next time.Duration) {
 		}
 	}
 	p.unpark(now)
-	// A late Poll sends the frames that the cable would have carried meanwhile, unless the port was idle.
+	// A late Poll sends the frames that the cable would have carried, unless the port was idle.
 	if p.busy {
 		p.lineFree = max(p.lineFree, now-catchUp)
 	} else {
@@ -284,10 +277,8 @@ func (p *Port) Poll(now time.Duration) (next time.Duration) {
 	return p.next(now, p.more)
 }
 
-// full reports whether requests take as much memory as they may.
 func (p *Port) full() bool { return p.cfg.Memory > 0 && p.memory >= p.cfg.Memory }
 
-// yield reports whether Poll should end, and remembers it.
 func (p *Port) yield() bool {
 	if p.cfg.Yield != nil && p.cfg.Yield() {
 		p.more = true
@@ -297,7 +288,6 @@ func (p *Port) yield() bool {
 
 func (p *Port) waiting() bool { return p.ready.len() > 0 || len(p.cnps) > 0 || p.queued > 0 }
 
-// next returns the next time at which Poll has work.
 func (p *Port) next(now time.Duration, more bool) time.Duration {
 	if more {
 		return now
@@ -322,7 +312,7 @@ func (p *Port) send(now time.Duration) bool {
 	if p.sendCNP(now) {
 		return true
 	}
-	// The host and the QPs take turns: one frame of the host, then one of a QP.
+	// The host and the QPs take turns.
 	for range 2 {
 		p.turn ^= 1
 		if p.turn == 0 && p.sendHost(now) || p.turn == 1 && p.sendQP(now) {
@@ -332,8 +322,7 @@ func (p *Port) send(now time.Duration) bool {
 	return false
 }
 
-// sendCNP sends a waiting CNP. CNPs go before all other frames, because they are small and a late CNP means a longer
-// queue at the switch.
+// sendCNP sends a CNP before all other frames, because it is small and a late one means a longer queue at the switch.
 func (p *Port) sendCNP(now time.Duration) bool {
 	prio := p.qos().of(p.congestion().CNPDSCP<<2, p.congestion().CNPPrio)
 	if p.paused(now, prio) {
@@ -352,7 +341,7 @@ func (p *Port) sendCNP(now time.Duration) bool {
 	return false
 }
 
-// sendHost sends a frame of the host's stack, of the highest priority.
+// sendHost sends the host's frame of the highest priority.
 func (p *Port) sendHost(now time.Duration) bool {
 	for prio := 7; prio >= 0 && p.queued > 0; prio-- {
 		if r := &p.host[prio]; r.len() > 0 && !p.paused(now, uint8(prio)) {
@@ -388,7 +377,7 @@ func (p *Port) sendQP(now time.Duration) bool {
 		frame := q.build(now, k, p.cfg.Room())
 		p.wake(q)
 		if len(frame) == 0 {
-			n++ // memory was inaccessible, and the QP now has an error for its owner or the peer
+			n++ // memory was inaccessible; the QP has an error for its owner or peer
 			continue
 		}
 		if k != reply {
@@ -400,7 +389,6 @@ func (p *Port) sendQP(now time.Duration) bool {
 	return false
 }
 
-// parse parses a frame that has arrived.
 func (p *Port) parse(frame []byte) error {
 	if p.cfg.Bare {
 		return p.rx.parse(frame, true)
@@ -408,7 +396,7 @@ func (p *Port) parse(frame []byte) error {
 	return Parse(frame, &p.rx)
 }
 
-// size returns the number of bytes of a frame, which its headers state if the port's frames are bare.
+// size returns the size of a frame, for bare ones as their headers state it.
 func (p *Port) size(frame []byte) int {
 	if p.cfg.Bare {
 		return FullSize(frame)
@@ -416,10 +404,8 @@ func (p *Port) size(frame []byte) int {
 	return len(frame)
 }
 
-// wireSize returns the number of bytes on the cable for a frame of n bytes.
 func (p *Port) wireSize(n int) int { return max(n, minFrame) + p.overhead }
 
-// append appends the frame of a packet to b.
 func (p *Port) append(b []byte, k *Packet) []byte {
 	if p.cfg.Bare {
 		return k.appendHeaders(b, len(k.Payload))
@@ -427,7 +413,6 @@ func (p *Port) append(b []byte, k *Packet) []byte {
 	return k.Append(b)
 }
 
-// finish ends a frame that begins at start.
 func (p *Port) finish(b []byte, start int, k *Packet) []byte {
 	if p.cfg.Bare {
 		return b
@@ -435,8 +420,8 @@ func (p *Port) finish(b []byte, start int, k *Packet) []byte {
 	return k.finish(b, start)
 }
 
-// transmit books the cable for a frame, counts it and sends it. It keeps fractions of a nanosecond, because at 100
-// Gb/s a small frame takes 7 ns and rounding would change the rate.
+// transmit books the cable for a frame and sends it. It keeps fractions of a nanosecond, because at 100 Gb/s a small
+// frame takes 7 ns and rounding would change the rate.
 func (p *Port) transmit(now time.Duration, frame []byte, prio uint8, rdma bool) {
 	size := p.size(frame)
 	wire := p.wireSize(size)
@@ -484,7 +469,7 @@ func (r *ring[T]) pop() T {
 	return v
 }
 
-// heap has the QP with the earliest timer first. Each QP knows its slot.
+// heap has the earliest timer first. Each QP knows its slot.
 type heap []*QP
 
 // set sets the timer of q, or removes it if at is never.

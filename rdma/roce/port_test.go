@@ -19,7 +19,6 @@ func (w *tee) Send(now time.Duration, frame []byte) {
 	w.bytes += max(len(frame), minFrame) + wireOverhead
 }
 
-// runPort polls a port as it requests, each time late by up to a number of microseconds.
 func runPort(p *Port, from, to time.Duration, late int) {
 	for i := 0; ; i++ {
 		next := p.Poll(from)
@@ -44,7 +43,7 @@ func TestPortSendsAtTheRateOfItsCable(t *testing.T) {
 				runPort(p, 0, time.Second, late)
 				last := w.at[len(w.at)-1]
 				got := float64(w.bytes-size-wireOverhead) * 8 / last.Seconds()
-				// Poll sends one frame as soon as the cable is free, and catches up after its delays.
+				// Poll catches up after its delays.
 				if slack := 1 + 60e-6/last.Seconds(); got > float64(rate)*1.001 || got*slack < float64(rate)*0.999 {
 					t.Errorf("%d bytes at %d Gbit/s, %d us late: %.3f Gbit/s", size, rate/1e9, late, got/1e9)
 				}
@@ -115,8 +114,8 @@ func TestPausedPriorityIsSilent(t *testing.T) {
 	for _, c := range []struct {
 		name         string
 		frame, again []byte
-		resume       time.Duration // when priority 3 sends again
-		paused       uint64        // us
+		resume       time.Duration
+		paused       uint64 // us
 		others       bool
 		deaf         bool // the port obeys no pauses
 	}{
@@ -177,7 +176,7 @@ func TestPausedPriorityIsSilent(t *testing.T) {
 	}
 }
 
-// Only the other end of the cable may pause a port, and it sends to the address for that.
+// Only the other end of the cable may pause a port.
 func TestAPauseToAnotherAddressIsDropped(t *testing.T) {
 	p := NewPort(PortConfig{Wire: &tee{}, Rate: 25e9})
 	for _, to := range [][]byte{{2, 0, 0, 0, 0, 1}, {0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, {1, 0x80, 0xc2, 0, 0, 0}} {
@@ -209,7 +208,6 @@ func TestHeldPortKeepsWhatItHas(t *testing.T) {
 	}
 }
 
-// TestTrafficClassKeepsItsRate sends frames of two priorities. One has a traffic class with a limited rate.
 func TestTrafficClassKeepsItsRate(t *testing.T) {
 	q := DefaultQoS()
 	q.MaxRate[3] = 100e6
@@ -220,13 +218,12 @@ func TestTrafficClassKeepsItsRate(t *testing.T) {
 		p.Enqueue(make([]byte, 1226), 2)
 	}
 	runPort(p, 0, time.Second, 0)
-	// 1250 bytes on the wire take 10 us of the port, and 100 us of the class.
+	// 1250 bytes take 10 us of the port, and 100 us of the class.
 	if len(w.at) != 20 || w.at[19] != 900*time.Microsecond || w.at[10] > 200*time.Microsecond {
 		t.Errorf("frames at %v", w.at)
 	}
 }
 
-// TestPriorityOfDSCP has a port that trusts the DSCP, so packets of its QP with DSCP 26 have priority 3.
 func TestPriorityOfDSCP(t *testing.T) {
 	q := DefaultQoS()
 	path := Path{Prio: 1, TClass: 26 << 2}
@@ -316,7 +313,7 @@ func TestCountersHaveTheNamesOfTheDriver(t *testing.T) {
 	}
 }
 
-// egress is a switch's port to one node: a queue that marks packets between two levels, and drops them above a third.
+// egress is a switch's queue that marks between two levels, and drops above a third.
 type egress struct {
 	s                *sim
 	to               *node
@@ -343,8 +340,7 @@ func (e *egress) carry(now time.Duration, frame []byte) {
 	e.s.deliver(e.to, e.free+time.Microsecond, frame)
 }
 
-// incast has senders write to one receiver through a switch for a time, and returns the rate of each in the second
-// half of it, in Gbit/s.
+// incast returns the senders' rates in the second half, in Gbit/s.
 func incast(t testing.TB, senders int, d time.Duration, change func(*Congestion)) (rates []float64, out *egress) {
 	s := newSim(t, RC, 25e9, nil)
 	sink := s.nodes[0]
@@ -398,24 +394,23 @@ func incast(t testing.TB, senders int, d time.Duration, change func(*Congestion)
 	return rates, out
 }
 
-// paperCongestion sets the parameters of the SIGCOMM paper, its tables 1 and 2, in our terms.
+// paperCongestion sets tables 1 and 2 of the SIGCOMM paper, in our terms.
 func paperCongestion(c *Congestion) {
 	c.MinTimeBetweenCNPs, c.RateReduceMonitorPeriod, c.DCETCPRTT, c.TimeReset, c.Threshold = 50, 0, 55, 55, 5
 	c.AIRate, c.HAIRate, c.ByteReset, c.DCETCPG, c.ClampTargetRate, c.MinRate = 40, 400, 10_000_000, 1020, true, 10
 }
 
-// Four senders to one receiver share its port. With the paper's parameters each gets a quarter, here within 20 %,
-// because a cut removes up to half of a rate and the measured time includes about a hundred cuts. An adapter's own
-// parameters react within microseconds and recover in steps of 300 us, so flows are uneven over 20 ms, but none
-// stops. Without reaction the queue overflows, whatever the window.
+// With the paper's parameters each sender gets a quarter, here within 20 %, because a cut removes up to half of a rate
+// and the time includes about a hundred cuts. An adapter's react within microseconds and recover in steps of 300 us, so
+// flows are uneven over 20 ms. Without reaction the queue overflows, whatever the window.
 func TestIncastSharesThePort(t *testing.T) {
 	const line = 25 * float64(4096) / (4096 + 82)
 	for _, c := range []struct {
 		name    string
 		change  func(*Congestion)
 		d       time.Duration
-		low     float64 // minimum share of the fair rate, for each sender
-		total   float64 // minimum share of the line, in total
+		low     float64 // of the fair rate, for each sender
+		total   float64 // of the line, in total
 		dropped bool
 	}{
 		{"paper", paperCongestion, 80 * time.Millisecond, 0.8, 0.95, false},
@@ -442,7 +437,6 @@ func TestIncastSharesThePort(t *testing.T) {
 	}
 }
 
-// The rate of one flow follows the formulas through cuts and recovery.
 func TestRateFollowsTheFormulas(t *testing.T) {
 	s := newSim(t, RC, 25e9, nil)
 	a := s.nodes[0]
@@ -464,8 +458,7 @@ func TestRateFollowsTheFormulas(t *testing.T) {
 		a.qp.paced(time.Microsecond + time.Duration(i+1)*55*time.Microsecond)
 		step()
 	}
-	// The target is 12.5 after the second cut. Each of the first stages goes half of the way, and then 40 Mbit/s
-	// more.
+	// The target is 12.5 after the second cut. Each of the first stages goes half of the way, and then 40 Mbit/s more.
 	want := []float64{0, 12.5, 6.25, 9.375, 10.938, 11.719, 12.109, 12.325, 12.452, 12.536}
 	if !slices.Equal(got, want) {
 		t.Errorf("rates %v, want %v", got, want)
@@ -506,7 +499,7 @@ func TestCNPsKeepADistance(t *testing.T) {
 	}
 }
 
-// With any parameters of a guest, no call takes long and rates stay between 1 Mbit/s and the line.
+// Rates stay between 1 Mbit/s and the line.
 func TestParametersOfAGuestDoNoHarm(t *testing.T) {
 	r := rand.New(rand.NewPCG(8, 9))
 	odd := []uint32{0, 1, 2, 50, 100, 1023, 1024, 1 << 20, 1<<32 - 1}

@@ -22,14 +22,14 @@ type QP struct {
 	snd  sender
 	rcv  responder
 	flow flow
-	turn bool // a read response goes next, before a request
+	turn bool // a read response goes before a request
 
 	heldData, heldReplies time.Duration // until when they wait, see HoldData
 
-	cnpAt    time.Duration // time of the last queued CNP
-	cnpOut   bool          // a CNP waits at the port
-	queued   bool          // among the port's ready QPs, or parked
-	timer    time.Duration // entry in the port's heap at slot, or never
+	cnpAt    time.Duration
+	cnpOut   bool
+	queued   bool          // among the ready QPs, or parked
+	timer    time.Duration // in the port's heap at slot, or never
 	slot     int
 	reported bool // EventCommEst was reported
 }
@@ -42,13 +42,13 @@ const (
 	maxMessage = 1 << 30 // log_max_msg of adapters; at the smallest MTU half of the numbers
 	gsiQPN     = 1
 	maxReads   = 16 // reads and atomics that a responder remembers: log_max_ra_res_qp of adapters is 4
-	// gsiQKey is the well-known Q_Key of QP 1. Keys with the top bit are for privileged users.
+	// gsiQKey is the Q_Key of QP 1. Keys with the top bit are for privileged users.
 	gsiQKey     = 0x80010000
 	defaultPKey = 0xffff
 	defaultHops = 64
-	// slowStart is the window in packets after a timeout. It grows by each acknowledged packet.
+	// slowStart is the window after a timeout, in packets. It grows by each acknowledged packet.
 	slowStart = 4
-	// lateTimer is the lateness of a timer that gives it a second term.
+	// lateTimer is the lateness that gives a timer a second term.
 	lateTimer = time.Millisecond
 	// flushBatch limits a flush, because a guest may post while it runs.
 	flushBatch = 1 << 16
@@ -67,7 +67,7 @@ func newQP(p *Port, cfg QPConfig) *QP {
 	return q
 }
 
-// clear resets all but configuration, state and attributes. The sender is dry until a doorbell announces requests.
+// clear keeps configuration, state and attributes. The sender is dry until a doorbell.
 func (q *QP) clear() {
 	q.hold(-q.snd.memory)
 	q.snd, q.rcv, q.flow, q.cnpAt, q.reported = sender{ackAt: never, dry: true}, responder{}, flow{}, never, false
@@ -79,12 +79,12 @@ func (q *QP) State() State { return q.state }
 // PSNs returns the next numbers to receive and to send, as QUERY_QP shows them.
 func (q *QP) PSNs() (recv, send uint32) { return q.rcv.psn, q.snd.next }
 
-// Holds reports whether the QP has taken a receive for a message that has not ended. An unreliable message that was
-// cut off leaves it for the next one.
+// Holds reports whether the QP has a receive of an unfinished message. An unreliable one that was cut off leaves it for
+// the next.
 func (q *QP) Holds() bool { return q.rcv.held }
 
-// Modify moves the QP to a state with the attributes a. Reset clears everything, and Failed flushes. The QP takes no
-// posted request before the next Doorbell.
+// Modify moves the QP to a state. Reset clears everything, and Failed flushes. The QP takes no posted request before
+// the next Doorbell.
 func (q *QP) Modify(to State, a *Attr) error {
 	switch to {
 	case Reset:
@@ -115,7 +115,7 @@ func (q *QP) Modify(to State, a *Attr) error {
 	return nil
 }
 
-// setAttr checks attributes and prepares the headers that all packets of a connected QP share.
+// setAttr checks attributes and prepares the headers of all packets of a connected QP.
 func (q *QP) setAttr(a *Attr) error {
 	at := *a
 	at.PKey = cmp.Or(at.PKey, defaultPKey)
@@ -148,16 +148,16 @@ func (q *QP) pathHeaders(a *Path, qpn uint32) Packet {
 	return p
 }
 
-// sourcePort derives the port from the numbers of the QPs, like the kernel's verbs, so that switches spread flows
-// over equal paths. All packets of a QP have the same port, because they must not overtake each other.
+// sourcePort derives the port from the QPs' numbers, like the kernel's verbs, so that switches spread flows over equal
+// paths. It is the same for all packets of a QP, because they must not overtake each other.
 func sourcePort(from, to uint32) uint16 {
 	v := uint64(from) * uint64(to)
 	v ^= v>>20 ^ v>>40
 	return uint16(v&0x3fff^v>>14&0x3f) | 0xc000
 }
 
-// Doorbell announces posted send requests, or in state Failed requests to flush. Receives need no doorbell, but with
-// it a waiting peer is answered sooner.
+// Doorbell announces sends, or in state Failed requests to flush. Receives need none, but with it a waiting peer is
+// answered sooner.
 func (q *QP) Doorbell() {
 	q.snd.dry = false
 	if q.state == Failed {
@@ -168,8 +168,7 @@ func (q *QP) Doorbell() {
 
 func (q *QP) receives() bool { return q.state >= ReadyToReceive && q.state <= SendDrain }
 
-// receive handles a packet for the QP's number. It returns false if the packet does not belong to this QP, and so
-// counts as dropped.
+// receive returns false if a packet is not this QP's, and is dropped.
 func (q *QP) receive(now time.Duration, p *Packet) bool {
 	if !q.receives() || !samePartition(p.PKey, q.attr.PKey) {
 		return false
@@ -177,8 +176,7 @@ func (q *QP) receive(now time.Duration, p *Packet) bool {
 	if datagram := q.cfg.Type >= UD; datagram {
 		return p.Opcode>>5 == serviceUD>>5 && q.datagram(p)
 	}
-	// Only the peer may send to a connected QP (9.6.1.5: the addresses of the GRH must match), in the version of RoCE
-	// of the path.
+	// Only the peer may send to a connected QP (9.6.1.5), in the path's version of RoCE.
 	if p.Src != q.attr.Path.Dst || p.Dst != q.attr.Path.Src || p.V1 != q.attr.Path.V1 {
 		return false
 	}
@@ -189,7 +187,7 @@ func (q *QP) receive(now time.Duration, p *Packet) bool {
 	if p.Opcode&serviceMask != q.service {
 		return false
 	}
-	p.Opcode &^= serviceMask // all below is as in RC
+	p.Opcode &^= serviceMask // from here as in RC
 	if !q.reported && q.state == ReadyToReceive {
 		q.reported = true
 		q.cfg.Owner.Event(EventCommEst)
@@ -205,8 +203,7 @@ func (q *QP) receive(now time.Duration, p *Packet) bool {
 	return true
 }
 
-// samePartition reports whether two partition keys may communicate: the same number, and not both of limited members
-// (10.9.3).
+// samePartition reports whether keys may communicate: the same number, and not both of limited members (10.9.3).
 func samePartition(a, b uint16) bool { return a<<1 == b<<1 && a<<1 != 0 && (a|b)&0x8000 != 0 }
 
 // fail moves the QP to Failed. If a request failed, it is the first in flight. The state changes first, because
@@ -223,8 +220,7 @@ func (q *QP) fail(why Status) {
 	q.flush()
 }
 
-// flush completes all requests with Flushed (10.3.1.7). Replies stay, so that the peer learns the reason. Requests in
-// flight come before posted ones, so all complete in order.
+// flush completes requests with Flushed (10.3.1.7), in order. Replies stay, so that the peer learns the reason.
 func (q *QP) flush() {
 	for q.snd.n > 0 {
 		q.completeSend(q.snd.at(0), Flushed)
@@ -258,9 +254,8 @@ const (
 	request
 )
 
-// want returns the kind, the priority and the earliest time of the QP's next packet; never means later than now.
-// Acknowledgements are not paced and go first. Read responses and requests take turns, or one direction could starve
-// the other.
+// want returns the kind and time of the next packet; never means later than now. Acknowledgements are not paced and go
+// first. Read responses and requests take turns, or one direction could starve the other.
 func (q *QP) want(now time.Duration) (k kind, prio uint8, at time.Duration) {
 	prio = q.prio()
 	data, held := false, false
@@ -292,13 +287,13 @@ func (q *QP) want(now time.Duration) (k kind, prio uint8, at time.Duration) {
 	return k, prio, at
 }
 
-// HoldData delays the next data of the QP until a time, because the memory behind it is slower than the cable.
+// HoldData delays the QP's next data until a time, because the memory behind it is slower than the cable.
 func (q *QP) HoldData(until time.Duration) { q.heldData = max(q.heldData, until) }
 
-// HoldReplies delays the next acknowledgement of the QP until a time.
+// HoldReplies delays the QP's next acknowledgement until a time.
 func (q *QP) HoldReplies(until time.Duration) { q.heldReplies = max(q.heldReplies, until) }
 
-// build builds the frame that want announced. It is empty after a failure.
+// build returns an empty frame after a failure.
 func (q *QP) build(now time.Duration, k kind, b []byte) []byte {
 	if k == request {
 		q.turn = true
@@ -308,7 +303,7 @@ func (q *QP) build(now time.Duration, k kind, b []byte) []byte {
 	return q.buildReply(b)
 }
 
-// deadline returns the time at which the QP must be examined, even if no packet arrives.
+// deadline returns when to examine the QP without a packet.
 func (q *QP) deadline(now time.Duration) time.Duration {
 	s := &q.snd
 	if s.waitUntil > now && (s.ackAt == never || s.waitUntil < s.ackAt) {
@@ -322,8 +317,8 @@ func (q *QP) expire(now time.Duration) {
 	if s.ackAt == never || s.ackAt > now {
 		return
 	}
-	// If this process was late, it may not have read the acknowledgement yet. The time may be up to four times the
-	// requested one (9.7.6.1.3).
+	// This process may be late, and the acknowledgement unread. The time may be up to four times the requested one
+	// (9.7.6.1.3).
 	if now-s.ackAt > lateTimer && !s.late {
 		s.late = true
 		q.arm(now)
@@ -331,8 +326,7 @@ func (q *QP) expire(now time.Duration) {
 	}
 	s.ackAt, s.wentBack, s.late = never, false, false
 	q.count.LocalAckTimeoutErr++
-	// Slow restart, as on adapters: a peer that needs more time than the timer allows would get everything again and
-	// again.
+	// Slow restart, as on adapters: a peer slower than the timer would get everything again and again.
 	s.window = min(s.window, slowStart)
 	q.count.SlowRestart++
 	q.retry()

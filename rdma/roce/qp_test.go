@@ -9,7 +9,6 @@ import (
 	"time"
 )
 
-// One request of each operation, with a length of several packets, none and one.
 func TestEachOperationDoesWhatItSays(t *testing.T) {
 	for _, size := range []int{0, 1, 1023, 1024, 1025, 4096, 70_001} {
 		for op := WRSend; op <= WRFetchAdd; op++ {
@@ -73,7 +72,6 @@ func TestEachOperationDoesWhatItSays(t *testing.T) {
 	}
 }
 
-// Each case is a request that must fail, with its errors on both sides.
 func TestErrorsAreThoseOfTheSpecification(t *testing.T) {
 	write := SendWR{Op: WRWrite, SG: local(0, 3000), VA: remoteVA, RKey: keyRemote}
 	with := func(w SendWR, f func(*SendWR)) SendWR { f(&w); return w }
@@ -178,7 +176,7 @@ func TestReceiverWithoutBufferIsRetriedAfterItsTimer(t *testing.T) {
 	a.post(SendWR{ID: 1, Op: WRSend, Signaled: true, SG: local(0, 5000)}, SendWR{ID: 2, Op: WRWriteImm, Signaled: true,
 		SG: local(0, 3000), VA: remoteVA, RKey: keyRemote})
 	s.run(3 * time.Millisecond)
-	// Packets under way when there was no buffer are dropped, but do not count as out of sequence.
+	// Packets under way when there was no buffer do not count as out of sequence.
 	if a.count.RNRNakRetryErr != 3 || b.count.OutOfBuffer != 3 || b.count.OutOfSequence != 0 || len(a.done) != 0 {
 		t.Errorf("%d RNR NAKs, %d times no buffer, %d out of sequence, done %v", a.count.RNRNakRetryErr,
 			b.count.OutOfBuffer, b.count.OutOfSequence, a.done)
@@ -238,8 +236,7 @@ func TestTimerThatRunsLateHasASecondTerm(t *testing.T) {
 	}
 }
 
-// A peer that needs more time for a window than the timer allows, and drops packets without room, like an emulated
-// machine, gets fewer packets at a time.
+// A peer that is slower than the timer, like an emulated machine, gets fewer packets at a time.
 func TestSlowPeerGetsLess(t *testing.T) {
 	s := newSim(t, RC, 25e9, func(a *Attr) { a.AckTimeout, a.MTU = 12, 4096 }) // 16.8 ms
 	a, b := s.nodes[0], s.nodes[1]
@@ -267,7 +264,7 @@ func TestSlowPeerGetsLess(t *testing.T) {
 	}
 }
 
-// script runs one request, losing the frames in lose, by node and count from 1, and returns the frames that passed.
+// script loses the frames in lose, by node and count from 1, and returns the others.
 func script(t *testing.T, w SendWR, lose ...string) (*sim, string) {
 	s := newSim(t, RC, 25e9, nil)
 	var l []string
@@ -301,7 +298,7 @@ func script(t *testing.T, w SendWR, lose ...string) (*sim, string) {
 	return s, strings.Join(l, " ")
 }
 
-// Each text lists the frames in order: sender, opcode in hex, number from the start; ! for lost, / with the syndrome.
+// Each text lists frames: sender, opcode in hex, number from the start; ! for lost, / with the syndrome.
 func TestLossIsMadeGoodAsOnTheWire(t *testing.T) {
 	write, read := SendWR{Op: WRWrite, SG: local(0, 4096)}, SendWR{Op: WRRead, SG: local(0, 4096)}
 	for _, c := range []struct {
@@ -379,7 +376,7 @@ func TestUnreliableConnectionDropsWhatIsTorn(t *testing.T) {
 	a.fill(keyLocal)
 	n := 0
 	s.carry = func(from *node, now time.Duration, frame []byte) {
-		// Lose the middle packet of the second message of three packets.
+		// The middle packet of the second message of three packets.
 		if n++; n != 5 {
 			s.deliver(s.peer(from), now, frame)
 		}
@@ -445,10 +442,9 @@ func TestDatagramsCarryTheirHeadersToTheReceiver(t *testing.T) {
 	}
 }
 
-// Both versions work, and peers of different versions do not hear each other.
 func TestVersionsOfRoCEDoNotMix(t *testing.T) {
 	for name, c := range map[string]struct {
-		first, second bool // the path of the node is v1
+		first, second bool // the node's path is v1
 		want          string
 	}{
 		"v1": {true, true, "1:0x0"}, "v1 to v2": {true, false, "1:0x15"}, "v2 to v1": {false, true, "1:0x15"},
@@ -480,7 +476,7 @@ func TestVersionsOfRoCEDoNotMix(t *testing.T) {
 	}
 }
 
-// A datagram's queue pair belongs to no version, and its buffer begins with the header of the packet.
+// A datagram's queue pair belongs to no version.
 func TestDatagramOfV1BringsItsGRH(t *testing.T) {
 	s := newSim(t, UD, 25e9, nil)
 	a, b := s.nodes[0], s.nodes[1]
@@ -497,8 +493,8 @@ func TestDatagramOfV1BringsItsGRH(t *testing.T) {
 	}
 }
 
-// A change of a key takes effect in its turn, and once: when the requests before it have been sent, or have ended if
-// it must wait for them. A change that fails ends the queue pair.
+// A change takes effect once: when the requests before it have been sent, or have ended if it must wait. A failure ends
+// the queue pair.
 func TestKeysAreChangedInTurn(t *testing.T) {
 	const n = 100 << 10
 	read := SendWR{ID: 1, Op: WRRead, Signaled: true, SG: local(0, n), VA: remoteVA, RKey: keyRemote}
@@ -507,7 +503,7 @@ func TestKeysAreChangedInTurn(t *testing.T) {
 	none := []byte{0}
 	for name, c := range map[string]struct {
 		first, change SendWR
-		lose          int // number of the first node's frame that is lost
+		lose          int
 		want          []string
 	}{
 		"after a write": {write, SendWR{Op: WRUpdate, Imm: keyLocal, Inline: none}, -1, []string{"1:0x0", "2:0x0",
@@ -583,8 +579,8 @@ func TestModifyRefusesWhatNoPathHas(t *testing.T) {
 	}
 }
 
-// Requests are opcode in hex and number, as they arrive before the port can send. A bar marks when it can. Answers
-// are as in the test above.
+// Requests are opcode in hex and number, as they arrive. A bar marks when the port can send. Answers are as in the test
+// above.
 func TestAnswersAreInOrderAndTogether(t *testing.T) {
 	for _, c := range []struct{ name, requests, want string }{
 		{"one ACK for many", "6.0 7.1 8.2 a.3 4.4", "11.4"},
@@ -676,7 +672,6 @@ func TestListsArePassedPieceByPiece(t *testing.T) {
 	}
 }
 
-// Inline data may be before, between and after pieces of memory, and each packet has its part of them.
 func TestDataInLineKeepsItsPlace(t *testing.T) {
 	for _, typ := range []QPType{RC, UC} {
 		s := newSim(t, typ, 0, nil)
@@ -710,13 +705,13 @@ func TestDataInLineKeepsItsPlace(t *testing.T) {
 	}
 }
 
-// Data that is held waits until its time, and so do acknowledgements. Neither delays the other.
+// Held data and acknowledgements do not delay each other.
 func TestHeldPacketsWait(t *testing.T) {
 	const data, replies, flight = 40 * time.Microsecond, 90 * time.Microsecond, 2 * time.Microsecond
 	for _, tt := range []struct{ data, replies bool }{{}, {data: true}, {replies: true}, {true, true}} {
 		s := newSim(t, RC, 25e9, nil)
 		a, b := s.nodes[0], s.nodes[1]
-		first := map[Opcode]time.Duration{} // of packets from b, by opcode
+		first := map[Opcode]time.Duration{}
 		s.carry = func(from *node, now time.Duration, frame []byte) {
 			var p Packet
 			_ = Parse(frame, &p)

@@ -8,10 +8,9 @@ import (
 	"time"
 )
 
-// faults are a network's faults, in percent of the frames.
+// faults are in percent of the frames.
 type faults struct{ lose, repeat, delay, mark int }
 
-// carryWith makes the network lose, repeat, reorder and mark frames at random.
 func (s *sim) carryWith(f faults) {
 	chance := func(n int) bool { return s.rand.IntN(100) < n }
 	s.carry = func(from *node, now time.Duration, frame []byte) {
@@ -33,7 +32,6 @@ func (s *sim) carryWith(f faults) {
 	}
 }
 
-// mend corrects the checksum of an untagged IPv4 frame.
 func mend(frame []byte) {
 	ip := frame[14:34]
 	ip[10], ip[11] = 0, 0
@@ -45,19 +43,18 @@ func mend(frame []byte) {
 	be.PutUint16(ip[10:], ^uint16(sum+sum>>16))
 }
 
-// traffic posts random requests on both sides at once. The regions have three parts: sent and written data, received
-// data, and read data. No two requests of a node share bytes.
+// traffic posts random requests on both sides. Regions have parts for sent and written, received, and read data. A
+// node's requests share no bytes.
 type traffic struct {
 	sim   *sim
 	next  [2]int
-	sum   [2]uint64 // of the addends of atomics
-	recvs [2]int    // number of receives for requests of the node
+	sum   [2]uint64
+	recvs [2]int
 	posts [2][]SendWR
 }
 
 const third = regionLen / 3
 
-// post posts one random request of node i, and a receive at the other node if it needs one.
 func (tr *traffic) post(i int) {
 	s := tr.sim
 	a, b := s.nodes[i], s.nodes[1-i]
@@ -90,7 +87,6 @@ func (tr *traffic) post(i int) {
 	a.post(w)
 }
 
-// check compares the data that a node has sent with the other's data, and the completions with the posted requests.
 func (tr *traffic) check(t *testing.T, i int) {
 	a, b := tr.sim.nodes[i], tr.sim.nodes[1-i]
 	inOrder := func(l []Completion, recv bool) (n int) {
@@ -128,7 +124,6 @@ func (tr *traffic) check(t *testing.T, i int) {
 	}
 }
 
-// On any network, data arrives intact, once and in order.
 func TestDataSurvivesAnyNetwork(t *testing.T) {
 	for _, f := range []faults{{}, {lose: 1}, {lose: 10}, {repeat: 20}, {delay: 20}, {mark: 20}, {5, 5, 5, 5},
 		{lose: 30, repeat: 30}} {
@@ -142,7 +137,7 @@ func TestDataSurvivesAnyNetwork(t *testing.T) {
 				s.carryWith(f)
 				tr := &traffic{sim: s}
 				for _, n := range s.nodes {
-					// With 30 % lost in both directions, 7 losses in a row occur now and then.
+					// With 30 % lost in both directions, 7 losses in a row occur.
 					n.qp.attr.Retry = 255
 					n.qp.snd.resetRetries(&n.qp.attr)
 					n.fill(keyLocal)
@@ -168,7 +163,7 @@ func checkCounters(t *testing.T, f faults, n *node) {
 	t.Helper()
 	c, p := &n.count, n.port
 	calm := f.lose+f.delay == 0
-	// With one packet in flight no packet can be overtaken.
+	// With one packet in flight none can be overtaken.
 	alone := f.lose == 0 && n.qp.attr.Window == 1
 	if lost := c.PacketSeqErr + c.ImpliedNakSeqErr + c.LocalAckTimeoutErr + c.OutOfSequence; calm != (lost == 0) &&
 		!alone {
@@ -186,7 +181,7 @@ func checkCounters(t *testing.T, f faults, n *node) {
 	}
 }
 
-// After a loss the packets of one round trip are sent again, and after the loss of a repeated packet the packets of a
+// After a loss the packets of one round trip are sent again, and after the loss of a repeated packet those of a
 // timeout. With N packets a round trip, T a timeout and a loss of p, the usable share of the line is 1/(1+p(N+pT)).
 func TestThroughputUnderLossIsThatOfGoBackN(t *testing.T) {
 	const messages, size = 20, regionLen
@@ -215,7 +210,7 @@ func TestThroughputUnderLossIsThatOfGoBackN(t *testing.T) {
 	}
 }
 
-// hostile turns bytes into packets of a peer that knows addresses, QP number and keys, but breaks all other rules.
+// hostile returns packets of a peer that knows addresses, QP number and keys, but breaks all other rules.
 func hostile(b []byte, base Packet, psn *uint32) (l []Packet) {
 	ops := []Opcode{}
 	for i, h := range opInfo {
@@ -250,8 +245,6 @@ func hostile(b []byte, base Packet, psn *uint32) (l []Packet) {
 	return l
 }
 
-// attack makes node 1 of a pair send packets made from the bytes while node 0 works, and checks that node 0 is
-// unharmed.
 func attack(t *testing.T, typ QPType, b []byte) {
 	s := newSimOf(t, 8192, typ, 25e9, nil)
 	victim := s.nodes[0]

@@ -5,38 +5,37 @@ import (
 	"unsafe"
 )
 
-// txWR is a send request in flight. psn is the number of its first packet; a read takes as many numbers as it has
-// responses (9.7.2).
+// txWR is a request in flight. psn is its first number; a read takes as many as it has responses (9.7.2).
 type txWR struct {
 	SendWR
 	psn    uint32
-	pkts   uint32 // number of packet numbers; 0 if nothing goes on the wire
-	got    uint32 // of a read or atomic: received responses; of a local request: done
+	pkts   uint32 // numbers; 0 if nothing goes on the wire
+	got    uint32 // received responses; of a local request: done
 	length uint32
 }
 
-// sender is the requester of a QP (9.7.3): a ring of requests from the oldest unacknowledged one, and the position of
-// the next packet, which goes back to the oldest after a loss.
+// sender is the requester of a QP (9.7.3): requests from the oldest unacknowledged one, to which the next packet goes
+// back after a loss.
 type sender struct {
-	ring    []txWR // its size is a power of two
+	ring    []txWR // its length is a power of two
 	head, n int
-	cur     int    // request to send next, counted from the head; n if all are sent
-	pkt     uint32 // packet of the request to send next
+	cur     int    // to send next, from the head; n if all are sent
+	pkt     uint32 // of that request
 	una     uint32 // oldest unacknowledged number
 	next    uint32 // number for the next request
-	top     uint32 // one after the highest sent number
-	reads   int    // sent and incomplete reads and atomics
+	top     uint32 // after the highest sent number
+	reads   int    // incomplete reads and atomics
 	unasked int    // packets since the last request for acknowledgement
-	window  int    // limit of outstanding packets: the QP's window, less after a timeout
+	window  int    // the QP's, less after a timeout
 
 	retries, rnrs uint8 // left
 	ackAt         time.Duration
 	waitUntil     time.Duration // after an RNR NAK
-	wentBack      bool          // because of a NAK, since the last progress: later NAKs are ignored
-	late          bool          // the timer was late and got a second term
+	wentBack      bool          // since the last progress: later NAKs are ignored
+	late          bool          // the timer got a second term
 	drained       bool          // EventDrained was sent
 	dry           bool          // no more requests are posted
-	memory        int           // bytes of ring and of the lists of its requests
+	memory        int           // of ring and the lists of its requests
 }
 
 func (s *sender) at(i int) *txWR { return &s.ring[(s.head+i)&(len(s.ring)-1)] }
@@ -57,8 +56,8 @@ func (s *sender) pop() {
 	s.head, s.n = s.head+1, s.n-1
 }
 
-// goBack resends from the oldest unacknowledged number (go-back-N); of a read, only the missing part is requested.
-// Packets are not kept but built again from the guest's memory, which must not change before the completion.
+// goBack resends from the oldest unacknowledged number (go-back-N); of a read, only the missing part. Packets are built
+// again from the guest's memory, which must not change before the completion.
 func (s *sender) goBack() {
 	s.cur, s.pkt, s.reads, s.ackAt = 0, 0, 0, never
 	if s.n > 0 {
@@ -66,7 +65,7 @@ func (s *sender) goBack() {
 	}
 }
 
-// sentTo returns the number after the last one sent since the last goBack.
+// sentTo returns the number after the last one since goBack.
 func (s *sender) sentTo() uint32 {
 	if s.cur < s.n {
 		return s.at(s.cur).psn + s.pkt
@@ -74,7 +73,6 @@ func (s *sender) sentTo() uint32 {
 	return s.next
 }
 
-// newest returns the place for one more request, growing the ring if necessary.
 func (q *QP) newest() *txWR {
 	s := &q.snd
 	if s.n == len(s.ring) {
@@ -90,13 +88,13 @@ func (q *QP) newest() *txWR {
 	return w
 }
 
-// hold counts n more bytes for the requests of the QP, at the QP and at its port.
+// hold counts n more bytes at the QP and its port.
 func (q *QP) hold(n int) {
 	q.snd.memory += n
 	q.port.memory += n
 }
 
-// pop removes the oldest request. If the QP has no other, it gives its memory back, unless its port has plenty.
+// pop removes the oldest request. The last one's memory is given back, unless the port has plenty.
 func (q *QP) pop() {
 	s := &q.snd
 	s.pop()
@@ -106,18 +104,16 @@ func (q *QP) pop() {
 	}
 }
 
-// listBytes returns the size of a request's lists.
 func listBytes(w *SendWR) int { return cap(w.SG)*int(unsafe.Sizeof(SGE{})) + cap(w.Inline) }
 
-// fetch takes the next posted request. Requests are taken from the device only if they may be sent soon, so that a
-// failed QP has few to flush.
+// fetch takes the next posted request only if it may be sent soon, so that a failed QP has few to flush.
 func (q *QP) fetch() bool {
 	s := &q.snd
 	// A request without packets need not wait for the window.
 	if s.dry || q.state != ReadyToSend || s.n >= 2*q.attr.Window {
 		return false
 	}
-	// A QP may always have one request, so that each gets on.
+	// A QP may always have one request.
 	if s.n > 0 && q.port.full() {
 		return false
 	}
@@ -140,8 +136,8 @@ func (q *QP) fetch() bool {
 	return true
 }
 
-// admit performs this side's checks of a request, and sets its length. The memory is checked here for the whole
-// request, and again at each packet, because the key may be destroyed in between.
+// admit checks a request. Its memory is checked whole here, and again at each packet, because the key may be destroyed
+// in between.
 func (q *QP) admit(w *txWR) Status {
 	ud := q.cfg.Type >= UD
 	if w.Op > WRUpdate || q.cfg.Type != RC && (w.Op.reads() || w.Op == WRSendInv) || ud && w.Op.remote() {
@@ -156,7 +152,7 @@ func (q *QP) admit(w *txWR) Status {
 	}
 	for _, e := range w.SG {
 		if e.Inline && (w.Op.reads() || e.VA+uint64(e.Len) > uint64(len(w.Inline))) {
-			return LocalQPOp // a request cannot store data inline
+			return LocalQPOp // nothing can be stored inline
 		}
 		length += uint64(e.Len)
 	}
@@ -172,8 +168,7 @@ func (q *QP) admit(w *txWR) Status {
 	return OK
 }
 
-// requestReady reports whether a packet of a request can be sent now. It also processes the next requests that need
-// no packet.
+// requestReady reports whether a packet can be sent now. It also processes the next requests that need no packet.
 func (q *QP) requestReady(now time.Duration) bool {
 	s := &q.snd
 	if q.state != ReadyToSend && q.state != SendDrain || now < s.waitUntil {
@@ -206,8 +201,8 @@ func (q *QP) requestReady(now time.Duration) bool {
 	return false
 }
 
-// room reports whether the next packet of w fits into the limit of outstanding packets. For RC the window represents
-// the card's buffers. Reads are limited by the responder's resources (max_rd_atomic).
+// room reports whether the next packet of w may be sent. For RC the window represents the card's buffers. Reads are
+// limited by the responder (max_rd_atomic).
 func (q *QP) room(w *txWR) bool {
 	s := &q.snd
 	if q.cfg.Type != RC {
@@ -220,8 +215,7 @@ func (q *QP) room(w *txWR) bool {
 	return !w.Op.reads() || s.reads < int(q.attr.MaxReads)
 }
 
-// local processes a request that needs no packet, in order: the requests before it have been sent. It changes a key
-// once, also if a loss later sends these again.
+// local runs a request without packets in order. It changes a key once, also if a loss resends earlier requests.
 func (q *QP) local(w *txWR) {
 	s := &q.snd
 	if w.got == 0 {
@@ -242,7 +236,6 @@ func (q *QP) local(w *txWR) {
 	q.endLocals()
 }
 
-// endLocals completes the oldest requests if they need no packets.
 func (q *QP) endLocals() {
 	for s := &q.snd; s.n > 0 && s.cur > 0 && s.at(0).pkts == 0; {
 		q.completeSend(s.at(0), OK)
@@ -314,8 +307,8 @@ func opcodeOf(w *txWR, i uint32) Opcode {
 	return op
 }
 
-// buildRequest builds the next request packet. It requests an acknowledgement at the end of a message, and within it
-// often enough that a small window, as after a timeout, is not exhausted.
+// buildRequest builds the next request packet. It requests an acknowledgement at the end of a message, and often enough
+// that a small window, as after a timeout, is not exhausted.
 func (q *QP) buildRequest(now time.Duration, b []byte) []byte {
 	s := &q.snd
 	w := s.at(s.cur)
@@ -348,7 +341,7 @@ func (q *QP) buildRequest(now time.Duration, b []byte) []byte {
 	if data := len(b); !q.port.cfg.Bare {
 		b = b[:data+n]
 		if q.gather(b[data:], w, off) != nil {
-			w.Fail = LocalProtection // requestReady completes the request when it is the oldest
+			w.Fail = LocalProtection // requestReady completes it when it is the oldest
 			return b[:start]
 		}
 	}
@@ -390,7 +383,7 @@ func (q *QP) sent(now time.Duration, w *txWR, last bool) {
 		}
 		return
 	}
-	// Requests of the unreliable services complete when they are sent (9.8.3, 9.8.4).
+	// Unreliable requests complete when they are sent (9.8.3, 9.8.4).
 	s.una = s.top
 	if last {
 		q.completeSend(w, OK)
@@ -399,8 +392,8 @@ func (q *QP) sent(now time.Duration, w *txWR, last bool) {
 	}
 }
 
-// arm starts the local ACK timer (9.7.6.1.3) if packets are outstanding. The time is from 4.096 us to hours, by
-// powers of two; the code 0 means never.
+// arm starts the local ACK timer (9.7.6.1.3) if packets are outstanding: 4.096 us to hours, by powers of two; code 0
+// means never.
 func (q *QP) arm(now time.Duration) {
 	s := &q.snd
 	s.ackAt = never
@@ -410,7 +403,6 @@ func (q *QP) arm(now time.Duration) {
 	}
 }
 
-// gather copies len(dst) bytes of the request's payload, starting at off.
 func (q *QP) gather(dst []byte, w *txWR, off uint32) error {
 	return walk(w.SG, off, dst, func(e SGE, b []byte) error {
 		if e.Inline {
@@ -421,7 +413,7 @@ func (q *QP) gather(dst []byte, w *txWR, off uint32) error {
 	})
 }
 
-// walk calls f for the pieces of a list for b, starting at off. If the list is too short it returns FaultRange.
+// walk calls f for a list's pieces for b, from off on, or returns FaultRange if the list is too short.
 func walk(sg []SGE, off uint32, b []byte, f func(SGE, []byte) error) error {
 	for _, e := range sg {
 		if len(b) == 0 {
@@ -444,7 +436,7 @@ func walk(sg []SGE, off uint32, b []byte, f func(SGE, []byte) error) error {
 	return nil
 }
 
-// Codes of an AETH (9.3.5, 9.7.5.2).
+// AETH (9.3.5, 9.7.5.2).
 const (
 	aethACK = 0x1f // no limit by end-to-end credits
 	aethRNR = 1 << 5
@@ -456,14 +448,13 @@ const (
 	nakOp       = 3
 )
 
-// response handles an answer (9.7.5). A peer or an impostor may send any number, so only numbers in flight are
-// accepted.
+// response accepts only numbers in flight (9.7.5), because a peer or an impostor may send any.
 func (q *QP) response(now time.Duration, p *Packet) {
 	s := &q.snd
 	if q.state != ReadyToSend && q.state != SendDrain {
 		return
 	}
-	// A number before the oldest is a duplicate, and one after the last sent is a ghost (9.7.5.1.1).
+	// A duplicate is before the oldest, and a ghost after the last sent (9.7.5.1.1).
 	if psnDiff(p.PSN, s.una) < 0 || psnDiff(p.PSN, s.top) >= 0 {
 		return
 	}
@@ -486,8 +477,8 @@ func (q *QP) response(now time.Duration, p *Packet) {
 	}
 }
 
-// acknowledge completes requests before number end. It returns false if a read or atomic among them lacks responses,
-// which is an implied NAK (9.7.5.1.4).
+// acknowledge completes requests before end. It returns false if a read or atomic among them lacks responses, an
+// implied NAK (9.7.5.1.4).
 func (q *QP) acknowledge(now time.Duration, end uint32) bool {
 	s := &q.snd
 	old, ok := s.una, true
@@ -525,7 +516,7 @@ func (q *QP) endHead() {
 	q.endLocals()
 }
 
-// progress restarts the timer and the retry counts if the oldest number has advanced.
+// progress restarts the timer and retries if the oldest number has advanced.
 func (q *QP) progress(now time.Duration, old uint32) {
 	s := &q.snd
 	if n := psnDiff(s.una, old); n != 0 {
@@ -535,7 +526,7 @@ func (q *QP) progress(now time.Duration, old uint32) {
 	}
 }
 
-// readResponse stores a packet of the oldest read. acknowledge has ensured that its number is the next one.
+// readResponse stores a packet, whose number acknowledge has checked.
 func (q *QP) readResponse(now time.Duration, p *Packet) {
 	s := &q.snd
 	if s.n == 0 || s.at(0).Op != WRRead || s.una != p.PSN {
@@ -578,7 +569,7 @@ func (q *QP) store(now time.Duration, w *txWR, b []byte, off uint32) {
 	q.progress(now, old)
 }
 
-// nak handles the syndrome of an acknowledgement (9.7.5.2). All packets before its number are acknowledged.
+// nak handles a syndrome (9.7.5.2). All packets before its number are acknowledged.
 func (q *QP) nak(now time.Duration, syndrome uint8) {
 	if s := &q.snd; s.n == 0 {
 		return
@@ -600,8 +591,8 @@ func (q *QP) nak(now time.Duration, syndrome uint8) {
 	}
 }
 
-// rnr waits for the time that a receiver without a buffer requested, then sends again. It ignores later NAKs for
-// packets that were under way. 7 retries without limit (9.7.5.2.8).
+// rnr waits for the time that a receiver without a buffer requested, then sends again. It ignores NAKs for packets that
+// were under way. 7 retries without limit (9.7.5.2.8).
 func (q *QP) rnr(now time.Duration, code uint8) {
 	s := &q.snd
 	if now < s.waitUntil {
@@ -620,8 +611,7 @@ func (q *QP) rnr(now time.Duration, code uint8) {
 	q.port.schedule(q, s.waitUntil)
 }
 
-// lost goes back because of a NAK, but only once until there is progress, because responses already under way follow
-// it.
+// lost goes back because of a NAK, but only once until there is progress, because more NAKs are under way.
 func (q *QP) lost(counter *uint64) {
 	if q.snd.wentBack {
 		return
@@ -631,7 +621,7 @@ func (q *QP) lost(counter *uint64) {
 	q.snd.wentBack = true
 }
 
-// retry goes back after a loss, and fails the QP after the allowed number of retries without progress (9.9.2.4.1).
+// retry goes back after a loss, and fails the QP after the allowed retries without progress (9.9.2.4.1).
 func (q *QP) retry() {
 	s := &q.snd
 	if s.retries == 0 {
@@ -642,7 +632,7 @@ func (q *QP) retry() {
 	s.goBack()
 }
 
-// rnrDelays are the delays for the RNR timer field, in units of 10 us (9.7.5.2.8, table 45).
+// rnrDelays are in units of 10 us (9.7.5.2.8, table 45).
 var rnrDelays = [32]time.Duration{65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768,
 	1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152}
 

@@ -5,13 +5,13 @@ import (
 	"slices"
 )
 
-// responder executes the requests to a QP (9.7.4). psn is the expected number, msn the count of completed messages.
+// responder executes requests (9.7.4). psn is the expected number, msn counts completed messages.
 type responder struct {
 	psn, msn uint32
-	nak      bool // a NAK for psn was sent: other packets are dropped until psn arrives
-	rnr      bool // an RNR NAK for psn was sent: likewise, but dropped packets do not count as out of sequence
+	nak      bool // NAK sent: other packets are dropped until psn arrives
+	rnr      bool // RNR NAK sent: likewise, but not out of sequence
 
-	// The kind of the message being received: hSend, hWrite or 0.
+	// The message being received: hSend, hWrite or 0.
 	message header
 	va      uint64 // of a write: address and size of the rest
 	rkey    uint32
@@ -20,7 +20,7 @@ type responder struct {
 	recv    RecvWR
 	held    bool   // recv is taken and not completed
 	mem     Memory // that requests access
-	srq     uint32 // XRC: the shared queue of the message
+	srq     uint32 // XRC: of the message
 
 	replies []response // in the order of their numbers
 	head    int
@@ -39,7 +39,7 @@ const (
 type response struct {
 	op       replyOp
 	syndrome uint8
-	begun    bool // a packet of the read was sent
+	begun    bool
 	psn, msn uint32
 	rkey     uint32
 	left     uint32
@@ -47,7 +47,6 @@ type response struct {
 	va       uint64 // an atomic's old value
 }
 
-// saved is the data for answering a duplicate of a read or atomic.
 type saved struct {
 	psn, pkts, rkey, len uint32
 	srq                  uint32
@@ -68,8 +67,8 @@ func (r *responder) popReply() {
 	}
 }
 
-// acknowledge queues an ACK or NAK for a number. It replaces a directly preceding one with a lower number, so at most
-// one more than the reads and atomics wait.
+// acknowledge queues an ACK or NAK. It replaces a directly preceding one with a lower number, so at most one more than
+// the reads and atomics wait.
 func (r *responder) acknowledge(syndrome uint8, psn uint32) {
 	n := response{syndrome: syndrome, psn: psn & psnMask, msn: r.msn}
 	if k := len(r.replies); k > r.head && r.replies[k-1].op == replyAck {
@@ -97,8 +96,8 @@ func (r *responder) jobs() (n int) {
 	return n
 }
 
-// save stores a read or atomic for answering duplicates. It replaces the oldest of PeerReads entries, because a peer
-// has no more outstanding, and cannot repeat an older one.
+// save stores a read or atomic for duplicates. It replaces the oldest of PeerReads entries, because a peer has no more
+// outstanding, and cannot repeat an older one.
 func (r *responder) save(s saved) {
 	if len(r.saved) < max(1, cap(r.saved)) {
 		r.saved = append(r.saved, s)
@@ -108,22 +107,21 @@ func (r *responder) save(s saved) {
 	r.oldest = (r.oldest + 1) % len(r.saved)
 }
 
-// request executes request packets in order. Packets ahead are dropped with one NAK, because go-back-N sends them
-// again.
+// request executes packets in order. Packets ahead are dropped with one NAK, because go-back-N sends them again.
 func (q *QP) request(p *Packet) {
 	r := &q.rcv
 	diff := psnDiff(p.PSN, r.psn)
 	switch {
 	case diff == 0:
 	case q.cfg.Type == UC:
-		// A message with a gap is dropped, and its receive buffer serves the next message (9.8.2.2.2).
+		// A message with a gap is dropped, and its buffer serves the next (9.8.2.2.2).
 		q.count.OutOfSequence++
 		r.psn, r.message = p.PSN, 0
 	case diff < 0:
 		q.duplicate(p)
 		return
 	case r.rnr:
-		return // was under way when the RNR NAK was sent, and will come again after psn
+		return // was under way at the RNR NAK, and comes again after psn
 	default:
 		q.count.OutOfSequence++
 		if !r.nak {
@@ -159,8 +157,7 @@ func (q *QP) request(p *Packet) {
 	q.cfg.Owner.Event(ev)
 }
 
-// requestUC executes a packet of the unreliable connected service. It has no answers, so a message that cannot be
-// executed is dropped (9.8.2.2).
+// requestUC executes a packet of UC. There are no answers, so a message that cannot be executed is dropped (9.8.2.2).
 func (q *QP) requestUC(p *Packet) {
 	r := &q.rcv
 	if p.h&hFirst != 0 {
@@ -175,8 +172,8 @@ func (q *QP) requestUC(p *Packet) {
 	}
 }
 
-// execute executes the packet with the expected number, or returns the syndrome of its error. First, middle and last
-// packets must follow each other, all except the last with a full MTU.
+// execute executes the expected packet, or returns an error's syndrome. First, middle and last packets must follow each
+// other, all but the last with a full MTU.
 func (q *QP) execute(p *Packet) (syndrome uint8, ok bool) {
 	r := &q.rcv
 	kind := p.h & (hSend | hWrite)
@@ -223,7 +220,7 @@ func (q *QP) shared(p *Packet) (ok bool) {
 	return ok && p.SRQ == r.srq
 }
 
-// needRecv takes a receive request, unless one is left from an interrupted message of an unreliable QP.
+// needRecv takes a receive, or the one left from an interrupted unreliable message.
 func (q *QP) needRecv() bool {
 	if q.rcv.held || q.nextRecv() {
 		return true
@@ -262,8 +259,8 @@ func (q *QP) executeSend(p *Packet) (uint8, bool) {
 	return 0, true
 }
 
-// failRecv completes a receive without room or with inaccessible memory, and returns the syndrome for the peer: its
-// message was too long, or this side failed (9.7.5.2.6). The buffer of an unreliable QP is used again.
+// failRecv completes a receive that failed, and returns the peer's syndrome: its message was too long, or this side
+// failed (9.7.5.2.6). The buffer of an unreliable QP is used again.
 func (q *QP) failRecv(err error) uint8 {
 	st, code := LocalProtection, uint8(aethNAK|nakOp)
 	if err == errNoRoom {
@@ -289,7 +286,7 @@ func (q *QP) scatter(b []byte, off uint32) error {
 	return walk(r.recv.SG, off, b, func(e SGE, b []byte) error { return m.Write(e.Key, e.VA, b, LocalWrite) })
 }
 
-// errNoRoom means that the list itself is too short, so it is not a Fault of Memory.
+// errNoRoom means that the list itself is too short, so it is no Fault of Memory.
 const errNoRoom = Fault(0xff)
 
 func (q *QP) endRecv(p *Packet, n uint32) {
@@ -321,8 +318,7 @@ func (q *QP) completeRecv(c Completion) {
 	q.cfg.Owner.Complete(&q.end)
 }
 
-// grants checks if the QP and the key allow a peer to access n bytes at va. Without bytes any key is allowed
-// (9.7.4.1.6).
+// grants checks if QP and key allow a peer's access. Without bytes any key is allowed (9.7.4.1.6).
 func (q *QP) grants(rkey uint32, va uint64, n uint32, a Access) (uint8, bool) {
 	if q.attr.Access&a == 0 {
 		return aethNAK | nakAccess, false
@@ -346,8 +342,8 @@ func denied(err error) uint8 {
 	return aethNAK | nakAccess
 }
 
-// executeWrite stores a packet of an RDMA WRITE. It changes nothing if it needs a missing receive, because the packet
-// will come again. Rights are checked for the whole message at its first packet, and again at each write.
+// executeWrite stores a packet of a WRITE. It changes nothing if a receive is missing, because the packet comes again.
+// Rights are checked for the whole message at its first packet, and again at each write.
 func (q *QP) executeWrite(p *Packet) (uint8, bool) {
 	r := &q.rcv
 	n := uint32(len(p.Payload))
@@ -387,8 +383,7 @@ func (q *QP) executeWrite(p *Packet) (uint8, bool) {
 	return 0, true
 }
 
-// executeRead queues the responses to an RDMA READ. It keeps only the request and reads the data when packets are
-// sent, so that a read of 1 GiB takes no memory.
+// executeRead keeps only the request. The data are read when packets are sent, so that a read of 1 GiB takes no memory.
 func (q *QP) executeRead(p *Packet, pkts uint32) (uint8, bool) {
 	r := &q.rcv
 	if p.Len > maxMessage || r.jobs() >= int(q.attr.PeerReads) {
@@ -405,8 +400,8 @@ func (q *QP) executeRead(p *Packet, pkts uint32) (uint8, bool) {
 	return 0, true
 }
 
-// executeAtomic executes an atomic operation at once, and queues its response. It saves the old value, because a
-// repeated request must not be executed twice.
+// executeAtomic executes an atomic at once. It saves the old value, because a repeated request must not be executed
+// twice.
 func (q *QP) executeAtomic(p *Packet) (uint8, bool) {
 	r := &q.rcv
 	if p.VA&7 != 0 || r.jobs() >= int(q.attr.PeerReads) {
@@ -426,9 +421,9 @@ func (q *QP) executeAtomic(p *Packet) (uint8, bool) {
 	return 0, true
 }
 
-// duplicate answers a request that was executed before (9.7.5.1.2, 9.7.4.5): SEND and WRITE with an acknowledgement,
-// READ from memory, atomics with the saved value. A request that is no longer saved gets no answer. A repeated read
-// may request a later part, but nothing outside of the original read.
+// duplicate answers a repeated request (9.7.5.1.2, 9.7.4.5): SEND and WRITE with an acknowledgement, READ from memory,
+// atomics with the saved value. One that is no longer saved gets no answer. A repeated read may request a later part,
+// but nothing outside of the original.
 func (q *QP) duplicate(p *Packet) {
 	r := &q.rcv
 	q.count.DuplicateRequest++
@@ -457,8 +452,8 @@ func (q *QP) duplicate(p *Packet) {
 	}
 }
 
-// safe returns the number up to which a duplicate of psn may be acknowledged: before the next read or atomic. The
-// peer may lack its responses, and would take a higher acknowledgement for an implied NAK.
+// safe returns the number up to which a duplicate may be acknowledged: before the next read or atomic. The peer may
+// lack its responses, and would take a higher acknowledgement for an implied NAK.
 func (r *responder) safe(psn uint32) uint32 {
 	end := r.psn
 	for _, s := range r.saved {
@@ -469,8 +464,8 @@ func (r *responder) safe(psn uint32) uint32 {
 	return end
 }
 
-// repeat queues an answer to a duplicate in order: in place of the unsent rest of the first answer, and before later
-// answers. At most one is queued for each saved request.
+// repeat queues an answer to a duplicate in place of the first answer's unsent rest, and before later answers. At most
+// one is queued for each saved request.
 func (r *responder) repeat(n response, s *saved) {
 	for i := r.head; i < len(r.replies); i++ {
 		x := &r.replies[i]
@@ -486,8 +481,7 @@ func (r *responder) repeat(n response, s *saved) {
 	r.push(n)
 }
 
-// buildReply builds the packet for the first answer in the queue. It also runs in state Failed, because the peer must
-// get its NAK.
+// buildReply builds the next packet of the first answer, also in state Failed, because the peer must get its NAK.
 func (q *QP) buildReply(b []byte) []byte {
 	r := &q.rcv
 	x := r.first()
@@ -559,8 +553,7 @@ func (q *QP) buildRead(p *Packet, x *response, b []byte) []byte {
 	return q.port.finish(b, start, p)
 }
 
-// datagram handles a packet of the unreliable datagram service (9.8.4). It drops a packet without a sufficient
-// buffer.
+// datagram handles UD (9.8.4). It drops packets without a sufficient buffer.
 func (q *QP) datagram(p *Packet) bool {
 	key := q.attr.QKey
 	if q.cfg.Type == GSI {

@@ -9,7 +9,6 @@ import (
 	"time"
 )
 
-// space is the memory of a protection domain: regions by key.
 type space map[uint32]*region
 
 type region struct {
@@ -77,7 +76,6 @@ func (s space) Update(key uint32, how []byte) Status {
 	return OK
 }
 
-// Keys and sizes of each node's regions.
 const (
 	keyLocal  = 0x10
 	keyRemote = 0x20
@@ -131,13 +129,12 @@ func (n *node) Complete(c *Completion) {
 
 func (n *node) Event(e Event) { n.events = append(n.events, e) }
 
-// Send implements Wire.
 func (n *node) Send(now time.Duration, frame []byte) {
 	n.frames++
 	n.sim.carry(n, now, frame)
 }
 
-// sim is a network of nodes on a virtual clock. carry decides the fate of each frame.
+// sim has a virtual clock. carry decides each frame's fate.
 type sim struct {
 	now   time.Duration
 	nodes []*node
@@ -169,7 +166,6 @@ func (s *sim) deliver(to *node, at time.Duration, frame []byte) {
 	s.net = slices.Insert(s.net, i, f)
 }
 
-// run runs until there is no work left, or until a time.
 func (s *sim) run(until time.Duration) {
 	for {
 		next := until
@@ -204,7 +200,7 @@ func (s *sim) peer(n *node) *node {
 	return s.nodes[0]
 }
 
-// newSim returns two nodes with connected QPs. By default carry delivers all frames after 2 us.
+// newSim returns connected QPs. carry delivers all frames after 2 us by default.
 func newSim(t testing.TB, typ QPType, rate uint64, change func(*Attr)) *sim {
 	return newSimOf(t, regionLen, typ, rate, change)
 }
@@ -271,7 +267,6 @@ func (n *node) post(w ...SendWR) {
 	n.qp.Doorbell()
 }
 
-// local returns a list for n bytes at an offset of the node's local region, in two pieces.
 func local(off, n int) []SGE {
 	k := n / 3
 	return []SGE{{Key: keyLocal, VA: 0x1000 + uint64(off), Len: uint32(k)},
