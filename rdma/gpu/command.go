@@ -51,25 +51,23 @@ const (
 	mapCached = 1
 )
 
-// Limits of a guest. A context belongs to a file that a program has opened, a blob is an allocation.
+// A context belongs to a file that a program has opened, a blob is an allocation.
 const (
 	maxContexts = 1 << 12
 	maxBlobs    = 1 << 14
 )
 
-// pageSize is the smallest unit of VRAM.
 const pageSize = 4096
 
-// memory holds the contexts and allocations of a guest.
 type memory struct {
 	contexts  map[uint32]bool
 	blobs     map[uint32]*blob
-	placed    []*blob // those with a place, by offset
+	placed    []*blob // by offset
 	allocated uint64
 }
 
-// blob is an allocation of VRAM. It gets a place in VRAM when the driver first maps it, and keeps it until it is freed:
-// the guest sees VRAM as a whole, so a blob cannot be moved.
+// blob gets a place in VRAM when the driver first maps it, and keeps it until it is freed: the guest sees VRAM as a
+// whole, so a blob cannot be moved.
 type blob struct {
 	id           uint32
 	size, offset uint64
@@ -87,7 +85,7 @@ func (m *memory) mapped() (n uint64) {
 	return n
 }
 
-// place gives a blob its place, and returns false if another blob is there.
+// place gives a blob its place, or returns false if another is there.
 func (m *memory) place(b *blob, offset uint64) bool {
 	byOffset := func(b *blob, at uint64) int { return cmp.Compare(b.offset, at) }
 	i, taken := slices.BinarySearchFunc(m.placed, offset, byOffset)
@@ -100,7 +98,7 @@ func (m *memory) place(b *blob, offset uint64) bool {
 	return true
 }
 
-// free frees a blob. Its memory reads as zeros from now on, so no program sees what another one has left.
+// free frees a blob, and makes it zeros, so that no program sees data of another.
 func (g *GPU) free(b *blob) {
 	m := &g.memory
 	delete(m.blobs, b.id)
@@ -111,14 +109,12 @@ func (g *GPU) free(b *blob) {
 	}
 }
 
-// freeAll frees all VRAM, and forgets all contexts.
 func (g *GPU) freeAll() {
 	g.memory = memory{contexts: map[uint32]bool{}, blobs: map[uint32]*blob{}}
 	g.zero(0, g.cfg.Memory)
 }
 
-// zero gives pages of VRAM back to the host. Mappings stay, and read as zeros. The time depends on how much of it has
-// been written.
+// zero gives pages back to the host. Mappings stay, and read as zeros. The time depends on how much has been written.
 func (g *GPU) zero(off, n uint64) {
 	if err := unix.Fallocate(g.fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, int64(off),
 		int64(n)); err != nil {
@@ -126,8 +122,7 @@ func (g *GPU) zero(off, n uint64) {
 	}
 }
 
-// commands are the commands of the control queue with their least sizes. They run with the lock held, and return the
-// type of the answer and its content after the header.
+// commands have least sizes, run with the lock held, and return the type and the content of the answer.
 var commands = map[uint32]struct {
 	size int
 	do   func(g *GPU, c []byte) (answer uint32, content []byte)
@@ -147,8 +142,7 @@ var commands = map[uint32]struct {
 	cmdCtxDetach:  {headerSize + 8, (*GPU).attach},
 }
 
-// command executes a command, and returns its answer. A command is done when it is answered, which is also what a
-// fence waits for.
+// command executes a command, which is done when it is answered; a fence waits for this.
 func (g *GPU) command(queue int, in []byte) []byte {
 	var h [headerSize]byte
 	copy(h[:], in)
@@ -258,7 +252,7 @@ func (g *GPU) destroyContext(c []byte) (uint32, []byte) {
 	return respOK, nil
 }
 
-// attach answers that a context may use a resource, or no longer. There is no rendering, so it has no effect.
+// attach has no effect, because there is no rendering.
 func (g *GPU) attach(c []byte) (uint32, []byte) {
 	switch {
 	case !g.memory.contexts[le.Uint32(c[16:])]:

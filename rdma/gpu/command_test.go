@@ -5,7 +5,6 @@ import (
 	"testing"
 )
 
-// Blobs have sizes and places in VRAM, and the answers name what is wrong with a command.
 func TestCommands(t *testing.T) {
 	x := newGuest(t, Config{})
 	x.boot()
@@ -19,7 +18,7 @@ func TestCommands(t *testing.T) {
 	for i, c := range []struct {
 		name  string
 		kind  uint32
-		words []uint32 // context, and the words after the header
+		words []uint32
 		want  uint32
 	}{
 		{"a context", cmdCtxCreate, []uint32{7}, respOK},
@@ -83,7 +82,7 @@ func TestCommands(t *testing.T) {
 	}
 }
 
-// Answers have the sizes of the specification, and repeat the fence of the command.
+// Answers repeat the fence of the command.
 func TestAnswers(t *testing.T) {
 	x := newGuest(t, Config{})
 	x.boot()
@@ -111,12 +110,12 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// A program must not see what another has left in its part of the VRAM.
+// A program must not see data of another in its VRAM.
 func TestFreedMemoryIsZero(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		free func(x *guest)
-		kept bool // another blob is not touched
+		kept bool
 	}{
 		{"free", func(x *guest) { x.command(cmdUnref, 0, 1, 0) }, true},
 		{"free without unmapping", func(x *guest) { x.command(cmdUnmapBlob, 0, 1, 0); x.command(cmdUnref, 0, 1, 0) },
@@ -132,7 +131,7 @@ func TestFreedMemoryIsZero(t *testing.T) {
 			x.blob(1, 4*pageSize, 4*pageSize)
 			x.blob(2, pageSize, 8*pageSize)
 			x.blob(3, pageSize, 3*pageSize)
-			// As a NIC does, which may still have the memory.
+			// Like a NIC that still has the memory.
 			secret := x.g.VRAM(vramAt, 16*pageSize)
 			for i := range secret {
 				secret[i] = 0x55
@@ -156,7 +155,6 @@ func TestFreedMemoryIsZero(t *testing.T) {
 	}
 }
 
-// A guest cannot make this process take memory without end.
 func TestLimits(t *testing.T) {
 	x := newGuest(t, Config{Memory: 128 << 20})
 	x.boot()
@@ -175,7 +173,7 @@ func TestLimits(t *testing.T) {
 	create(cmdCreateBlob, func(i uint32) []uint32 {
 		return []uint32{0, i, blobHost3D, 3, 0, 0, 0, pageSize, 0}
 	}, maxBlobs)
-	// Many places, in an order that is bad for a sorted list.
+	// An order that is bad for a sorted list.
 	for i := uint32(maxBlobs); i > maxBlobs/2; i-- {
 		if a := le.Uint32(x.g.command(controlQueue, command(cmdMapBlob, 0, i, 0, i*pageSize, 0))); a != respMapInfo {
 			t.Fatalf("blob %d: %#x", i, a)

@@ -22,7 +22,6 @@ import (
 	"github.com/rackless/rackless/vm/kerneltest"
 )
 
-// insideEnv is set if this test binary runs in the machine that it has booted.
 const insideEnv = "RACKLESS_GPU_INSIDE"
 
 const insideInit = `#!/bin/busybox sh
@@ -48,7 +47,7 @@ const (
 	blobSize = 4 << 20
 )
 
-// The guest and another device on its bus talk in VRAM, at the second page of the blob.
+// The guest and another device talk in the blob's second page.
 const (
 	talkAt  = 4096
 	said    = "rackless: the guest has written its pattern"
@@ -57,7 +56,7 @@ const (
 	seen    = "rackless: seen"
 )
 
-// The unmodified driver of Debian's kernel finds the GPU, hands out its VRAM to a program, and exports it.
+// The unmodified driver of Debian's kernel finds the GPU, hands out its VRAM, and exports it.
 func TestTheKernelsDriver(t *testing.T) {
 	if os.Getenv(insideEnv) != "" {
 		testInside(t)
@@ -82,7 +81,7 @@ func TestTheKernelsDriver(t *testing.T) {
 	}
 	e := qemu.Emulator()
 	m := &kerneltest.Machine{QEMU: e.Path, Lead: e.Lead, Image: node, Initrd: node.InitramfsPath()}
-	m.Keep(t, "bin/busybox", "bin/sh") // the shell for its C library, which the test needs
+	m.Keep(t, "bin/busybox", "bin/sh") // for its C library
 	m.Add(t, append([]cpio.Record{
 		kerneltest.Self(t, "gpu.test"), cpio.StaticFile("gpu-init", insideInit, 0o755),
 		cpio.Directory("lib/modules", 0o755), cpio.Directory("lib/modules/"+node.KernelVer, 0o755),
@@ -108,7 +107,6 @@ func TestTheKernelsDriver(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	// Blobs for which there is no room.
 	text = strings.NewReplacer("*ERROR* response 0x1201 (command 0x10c)", "",
 		"*ERROR* response 0x1203 (command 0x102)", "").Replace(text)
 	for _, bad := range []string{"*ERROR*", "WARNING", "BUG:"} {
@@ -121,7 +119,6 @@ func TestTheKernelsDriver(t *testing.T) {
 func pattern(i int) byte { return byte(i*131 + i>>8*7 + 3) }
 func inverse(i int) byte { return ^pattern(i) }
 
-// fill writes a pattern to a blob, apart from the page for talking, and differs counts the bytes that have not got it.
 func fill(b []byte, pattern func(i int) byte) {
 	for i := range b {
 		if i/talkAt != 1 {
@@ -139,7 +136,7 @@ func differs(b []byte, pattern func(i int) byte) (n int) {
 	return n
 }
 
-// playNIC does what a NIC does with the VRAM of its guest's GPU.
+// playNIC uses VRAM like a NIC of the guest.
 func playNIC(ctx context.Context, g *gpu.GPU) error {
 	blob := func() []byte {
 		if s := g.Status(); s.Mapped > 0 {
@@ -163,7 +160,7 @@ func playNIC(ctx context.Context, g *gpu.GPU) error {
 	n := differs(b, pattern)
 	fill(b, inverse)
 	copy(b[talkAt:], replied)
-	if n > 0 { // the guest waits for what follows
+	if n > 0 {
 		err = fmt.Errorf("%d bytes are not as the guest has written them", n)
 	}
 	b, late := wait(again)
@@ -179,7 +176,7 @@ func playNIC(ctx context.Context, g *gpu.GPU) error {
 	return err
 }
 
-// Structures and numbers of the kernel's drm.h and virtgpu_drm.h.
+// From the kernel's drm.h and virtgpu_drm.h.
 type createBlob struct {
 	mem, flags, handle, _ uint32
 	size                  uint64
@@ -212,7 +209,6 @@ const (
 	directionBoth  = 3
 )
 
-// newBlob returns a blob of the kind HOST3D that can be mapped and shared, and its mapping.
 func newBlob(dri *os.File, size uint64) (handle uint32, m []byte, err error) {
 	c := createBlob{mem: 2, flags: 1 | 2, size: size}
 	if err := ioctl(dri, directionBoth, 0x4a, &c); err != nil {
@@ -226,7 +222,6 @@ func newBlob(dri *os.File, size uint64) (handle uint32, m []byte, err error) {
 	return c.handle, m, err
 }
 
-// testInside runs in the guest, as a program that uses the GPU.
 func testInside(t *testing.T) {
 	files, _ := filepath.Glob("/sys/bus/pci/drivers/virtio-pci/*:*/class")
 	if len(files) != 1 {
@@ -271,8 +266,7 @@ func testInside(t *testing.T) {
 		ioctl(dri, directionWrite, 0x09, &closeHandle{handle: handle})); err != nil {
 		t.Fatal(err)
 	}
-	// The next program must not see what was there. The driver frees a blob some time after it is closed, so there is
-	// room for one of the size of VRAM only then.
+	// The driver frees a blob some time after it is closed, so there is room for one of the size of VRAM only then.
 	for _, m, err = newBlob(dri, vramSize); err != nil; _, m, err = newBlob(dri, vramSize) {
 		time.Sleep(10 * time.Millisecond)
 	}

@@ -2,31 +2,29 @@ package gpu
 
 import "slices"
 
-// Fault is a way in which a GPU fails, for tests of programs that must notice it.
+// Fault is a failure, for tests of programs that must notice it.
 type Fault string
 
-// These are all faults. Each lasts until SetFault ends it, or the guest's machine ends.
+// Healthy and the others last until the next SetFault, or the end of the guest's machine.
 const (
 	Healthy Fault = ""
-	// Lost is a GPU that has lost its PCIe link: all reads return ones, and writes have no effect. A driver that waits
-	// for an answer gets it when the fault ends.
+	// Lost is a GPU without its PCIe link: all reads return ones, and writes have no effect. A waiting driver gets its
+	// answer when the fault ends.
 	Lost Fault = "lost"
-	// ExportRefused is a GPU that refuses new allocations that can be exported. Linux does not wait for the answer
-	// when it creates one, so a program gets the error when it maps the memory.
+	// ExportRefused refuses new allocations that can be exported. Linux does not wait for the answer when it creates
+	// one, so a program gets the error when it maps the memory.
 	ExportRefused Fault = "export-refused"
-	// PeerBlocked is a GPU whose memory NICs cannot reach, as behind a bridge that does not pass on requests of other
-	// devices. The guest's CPU reaches it, and can export and register it.
+	// PeerBlocked keeps NICs from the memory, as behind a bridge that does not pass on requests of other devices. The
+	// guest's CPU reaches it, and can export and register it.
 	PeerBlocked Fault = "peer-blocked"
 )
 
 // Faults lists all faults.
 func Faults() []Fault { return []Fault{Lost, ExportRefused, PeerBlocked} }
 
-// withdraws reports whether NICs cannot reach the VRAM.
 func (f Fault) withdraws() bool { return f == Lost || f == PeerBlocked }
 
-// SetFault sets the fault, replacing an earlier one, or makes the GPU work again with Healthy. All that a GPU had in
-// its VRAM when it was lost is zeros afterwards.
+// SetFault replaces an earlier fault; Healthy ends it. The VRAM of a lost GPU is zeros afterwards.
 func (g *GPU) SetFault(f Fault) {
 	g.changing.Lock()
 	defer g.changing.Unlock()
@@ -57,11 +55,11 @@ func (g *GPU) setFault(f Fault) (was Fault) {
 	return was
 }
 
-// onesAtOnce limits the time for which fillOnes keeps the guest waiting.
+// onesAtOnce limits how long fillOnes keeps the guest waiting.
 const onesAtOnce = 1 << 20
 
-// fillOnes overwrites the VRAM that programs use. The guest has mapped its pages, which a device cannot take away, but
-// reads of a lost GPU return ones.
+// fillOnes overwrites VRAM in use: a device cannot take pages away that the guest has mapped, but reads of a lost GPU
+// return ones.
 func (g *GPU) fillOnes() {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -29,7 +29,6 @@ func TestALostGPU(t *testing.T) {
 	if x.d.Read(vramBAR, 0, b); !bytes.Equal(b, bytes.Repeat([]byte{0xff}, 8)) {
 		t.Errorf("VRAM by message is %x", b)
 	}
-	// Writes are lost, and a request waits.
 	x.setReg(x.common+0x14, 1, 0)
 	x.setCfg(cfgCommand, 2, 0)
 	copy(x.mem[request0:], command(cmdCtxCreate, 8))
@@ -53,7 +52,7 @@ func TestALostGPU(t *testing.T) {
 	if b := x.g.VRAM(vramAt+pageSize, 8); !bytes.Equal(b, make([]byte, 8)) {
 		t.Errorf("VRAM is %x", b)
 	}
-	if a := x.command(cmdCtxCreate, 7); a != errBadContext { // it has it already
+	if a := x.command(cmdCtxCreate, 7); a != errBadContext {
 		t.Errorf("answer %#x", a)
 	}
 	if a := x.command(cmdUnref, 0, 1, 0); a != respOK {
@@ -61,7 +60,7 @@ func TestALostGPU(t *testing.T) {
 	}
 }
 
-// A reset does not bring a lost GPU back, but the end of its machine does, and the next one finds zeros.
+// Only the end of its machine brings a lost GPU back, not a reset, and the next one finds zeros.
 func TestTheEndOfALostGPU(t *testing.T) {
 	x := newGuest(t, Config{})
 	x.d.Connected()
@@ -93,7 +92,7 @@ func TestAGPUThatRefusesExports(t *testing.T) {
 	if a := create(2, mappable|shareable); a != errUnspec {
 		t.Errorf("a blob that can be exported: %#x", a)
 	}
-	if a := x.mapAt(2, pageSize); a != errBadResource { // this is the error that a program of Linux gets
+	if a := x.mapAt(2, pageSize); a != errBadResource { // the error that programs of Linux get
 		t.Errorf("map it: %#x", a)
 	}
 	if a := create(3, mappable); a != respOK {

@@ -8,7 +8,7 @@ import (
 	"github.com/rackless/rackless/rdma/vfiouser"
 )
 
-// check fails a test if the books of a GPU do not agree, or VRAM is found that is not there.
+// check fails a test if the books of a GPU do not agree.
 func (x *guest) check() {
 	x.t.Helper()
 	g := x.g
@@ -44,8 +44,7 @@ func (x *guest) check() {
 	}
 }
 
-// FuzzRegisters reads and writes configuration space, BAR and VRAM at any offset. Each access is a byte for kind and
-// region, an offset of two bytes, a length and the data.
+// FuzzRegisters reads an access as a byte for kind and region, an offset of two bytes, a length and the data.
 func FuzzRegisters(f *testing.F) {
 	x := newGuest(f, Config{})
 	x.find()
@@ -72,7 +71,7 @@ func FuzzRegisters(f *testing.F) {
 			case 2:
 				region, size = vramBAR, MinMemory
 			}
-			if off %= size; off+uint64(l) > size { // vfiouser refuses accesses beyond the region
+			if off %= size; off+uint64(l) > size { // vfiouser refuses such accesses
 				continue
 			}
 			if what&1 != 0 {
@@ -85,7 +84,6 @@ func FuzzRegisters(f *testing.F) {
 	})
 }
 
-// FuzzQueue writes random bytes to the rings and the requests, and notifies the GPU.
 func FuzzQueue(f *testing.F) {
 	x := newGuest(f, Config{})
 	x.boot()
@@ -119,7 +117,7 @@ func FuzzQueue(f *testing.F) {
 	})
 }
 
-// FuzzCommands executes random commands in sequence. Each is preceded by its length in words.
+// FuzzCommands reads a length in words before each command.
 func FuzzCommands(f *testing.F) {
 	x := newGuest(f, Config{})
 	x.boot()
@@ -152,8 +150,8 @@ func FuzzCommands(f *testing.F) {
 	})
 }
 
-// FuzzRestore restores states with changes, and uses them. A change is an offset of two bytes and a byte; the input is
-// short, because go test takes long to minimize a whole state.
+// FuzzRestore changes states by an offset of two bytes and a byte; the input is short, because go test takes long to
+// minimize a whole state.
 func FuzzRestore(f *testing.F) {
 	x := newGuest(f, Config{})
 	x.boot()
@@ -189,7 +187,7 @@ func FuzzRestore(f *testing.F) {
 	})
 }
 
-// A vandal is a guest that violates the rules of drivers.
+// A vandal violates the rules of drivers.
 type vandal struct {
 	*guest
 	n int

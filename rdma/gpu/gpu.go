@@ -1,9 +1,8 @@
-// Package gpu emulates a GPU as far as other PCI devices see one: memory (VRAM) behind a BAR, which the drivers of the
-// guest hand out in parts, and which a NIC reaches by DMA. It computes nothing and draws nothing.
+// Package gpu emulates a GPU as other PCI devices see one: memory (VRAM) behind a BAR. It computes nothing and draws
+// nothing.
 //
-// To the guest it is a virtio GPU, so that the kernel's own virtio_gpu driver manages the VRAM (blob resources of the
-// kind HOST3D), maps it for programs, and exports it as dma-bufs. Chapters named in comments are those of the virtio
-// specification, version 1.2.
+// To the guest it is a virtio GPU, so that the kernel's virtio_gpu driver manages the VRAM (blob resources of the kind
+// HOST3D) and exports it as dma-bufs. Chapters refer to the virtio specification, version 1.2.
 package gpu
 
 import (
@@ -24,24 +23,24 @@ const (
 	MaxMemory = 64 << 30
 )
 
-// Class3D is the PCI class of Config without one: a 3D controller, as a GPU without outputs has. The kernel's driver
-// finds its device by ids, so the class is for tools.
+// Class3D is the default PCI class: a 3D controller, as a GPU without outputs has. The kernel's driver finds its device
+// by ids, so the class is for tools.
 const Class3D = 0x0302
 
 // Config describes a GPU.
 type Config struct {
-	Name   string // for logs and the serial number
-	Socket string // path of the socket to which QEMU connects
-	Memory uint64 // bytes of VRAM, a power of two; 0 for the model's
+	Name   string // for logs and serial number
+	Socket string // path to which QEMU connects
+	Memory uint64 // bytes, a power of two; 0 for the model's
 	Model  string // see Models
-	Class  uint16 // PCI class and subclass, or 0 for Class3D
+	Class  uint16 // PCI class and subclass; 0 for Class3D
 	// Reach, if set, is called when NICs can no longer reach the VRAM, or can again. It must make them ask VRAM again,
 	// and return when they have done so.
 	Reach func()
 	Log   func(format string, args ...any)
 }
 
-// GPU is an emulated GPU, for one guest.
+// GPU is for one guest.
 type GPU struct {
 	cfg   Config
 	model Model
@@ -50,14 +49,13 @@ type GPU struct {
 	vfu   *vfiouser.Server
 	// maps is the lock of the guest's memory. Only this GPU uses it, so no other device waits for its guest.
 	maps sync.RWMutex
-	// bar is the address of the VRAM, with bit 0 set, or 0 if the guest has not enabled it.
-	bar atomic.Uint64
-	// messages counts accesses to VRAM by message.
+	// bar is the address of the VRAM, with bit 0 set, or 0 if it is not enabled.
+	bar      atomic.Uint64
 	messages atomic.Uint64
-	// withdrawn is set while NICs cannot reach the VRAM.
+	// withdrawn means that NICs cannot reach the VRAM.
 	withdrawn atomic.Bool
 
-	changing sync.Mutex // serializes SetFault, and is taken first
+	changing sync.Mutex // of SetFault, taken first
 	// serving is held while a queue is served, which may wait for memory of the guest. It is taken before mu.
 	serving sync.Mutex
 	pieces  []piece // buffer of serve
@@ -65,9 +63,9 @@ type GPU struct {
 	// mu guards the rest. It is never held while memory of the guest is accessed.
 	mu        sync.Mutex
 	connected bool
-	// restored is set from Restore until the first access to the registers, and lets resets of QEMU pass.
+	// restored lets resets of QEMU pass after Restore, until the first access to the registers.
 	restored bool
-	// blamed is set after a violation has been logged, so that a guest cannot fill the log.
+	// blamed means that a violation has been logged, so that a guest cannot fill the log.
 	blamed bool
 	fault  Fault
 	config [4096]byte
@@ -79,18 +77,18 @@ type GPU struct {
 type Status struct {
 	Connected bool   // a QEMU is connected
 	Driver    bool   // a driver uses the GPU
-	Broken    bool   // the driver has violated the specification, and must reset the GPU
-	Address   uint64 // guest-physical address of the VRAM, or 0 if it is not enabled
+	Broken    bool   // by a violation; the driver must reset the GPU
+	Address   uint64 // guest-physical, of the VRAM; 0 if not enabled
 	Memory    uint64 // bytes of VRAM
 	Blobs     int    // allocations of VRAM
 	Allocated uint64 // their bytes
-	Mapped    uint64 // bytes of the allocations that programs of the guest can reach
-	Resident  uint64 // bytes of VRAM that take memory of the host: pages used since they were last freed
-	Messages  uint64 // accesses to VRAM that came by message; none do once QEMU has mapped the file
+	Mapped    uint64 // bytes that programs of the guest can reach
+	Resident  uint64 // bytes of VRAM in host memory: pages used since they were last freed
+	Messages  uint64 // accesses to VRAM by message; none once QEMU has mapped the file
 	Fault     Fault
 }
 
-// Listen creates a GPU and the socket to which QEMU connects.
+// Listen creates a GPU and its socket for QEMU.
 func Listen(c Config) (*GPU, error) {
 	m, ok := ModelOf(c.Model)
 	if !ok {
@@ -121,8 +119,8 @@ func Listen(c Config) (*GPU, error) {
 	return g, nil
 }
 
-// newVRAM returns a file of zeros, and its mapping. Its size is sealed, because QEMU gets the file, and a mapping
-// beyond the end would be a SIGBUS of this process.
+// newVRAM returns a file of zeros and its mapping. Its size is sealed, because QEMU gets the file, and a mapping beyond
+// the end would be a SIGBUS of this process.
 func newVRAM(name string, size uint64) (fd int, m []byte, err error) {
 	fd, err = unix.MemfdCreate("vram-"+name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
@@ -146,13 +144,11 @@ func (g *GPU) freeVRAM() error {
 	return errors.Join(unix.Munmap(g.vram), unix.Close(g.fd))
 }
 
-// Close disconnects QEMU and frees the VRAM. Slices of VRAM must no longer be used, so NICs of the guest are closed
-// first.
+// Close disconnects QEMU and frees the VRAM. Its slices must no longer be used, so NICs of the guest are closed first.
 func (g *GPU) Close() error { return errors.Join(g.vfu.Close(), g.freeVRAM()) }
 
-// VRAM returns the VRAM at guest-physical addresses, or nil if they are not all in the BAR or the guest has not
-// enabled it. If a fault keeps NICs from the VRAM, it returns an empty slice. It may be called at any time from any
-// goroutine, and takes no lock.
+// VRAM returns memory at guest-physical addresses, or nil if it is not all in an enabled BAR. If a fault keeps NICs
+// from it, the slice is empty. Any goroutine may call it, and it takes no lock.
 func (g *GPU) VRAM(addr, size uint64) []byte {
 	bar, n := g.bar.Load(), uint64(len(g.vram))
 	at := addr - bar&^1 // wraps for addresses before the BAR
@@ -196,7 +192,7 @@ func (g *GPU) logf(format string, args ...any) {
 
 var le = binary.LittleEndian
 
-// device is the GPU as QEMU sees it. All calls but those of ReadNow come from the thread of the connection.
+// device is the GPU as QEMU sees it. All calls but ReadNow come from the connection's thread.
 type device GPU
 
 // Connected implements vfiouser.Device.
@@ -213,13 +209,13 @@ func (d *device) Disconnected() {
 	g := (*GPU)(d)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	// The NICs of the machine have ended, too, so Reach has nothing to do.
+	// The machine's NICs have ended, too, so Reach has nothing to do.
 	g.setFault(Healthy)
 	g.connected, g.restored = false, false
 	g.hardReset()
 }
 
-// Reset implements vfiouser.Device. QEMU resets a device when it connects, which must not undo Restore.
+// Reset must not undo Restore, because QEMU resets a device when it connects.
 func (d *device) Reset() {
 	g := (*GPU)(d)
 	g.mu.Lock()
@@ -229,7 +225,7 @@ func (d *device) Reset() {
 	}
 }
 
-// Read implements vfiouser.Device. QEMU reads VRAM by message before it maps the file.
+// Read includes VRAM, until QEMU maps the file.
 func (d *device) Read(region int, off uint64, p []byte) {
 	g := (*GPU)(d)
 	g.mu.Lock()
@@ -250,8 +246,7 @@ func (d *device) Read(region int, off uint64, p []byte) {
 	}
 }
 
-// ReadNow implements vfiouser.Device. No lock is held while memory of the guest is waited for, so there is nothing to
-// wait for here.
+// ReadNow waits for nothing, because no lock is held during a wait for memory of the guest.
 func (d *device) ReadNow(region int, off uint64, p []byte) bool {
 	d.Read(region, off, p)
 	return true

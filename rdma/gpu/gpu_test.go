@@ -39,7 +39,6 @@ func TestAGPUHasAModelAndASize(t *testing.T) {
 	}
 }
 
-// Configuration space has the ids of a virtio GPU, the link of the model, and capabilities that do not overlap.
 func TestConfigurationSpace(t *testing.T) {
 	for _, c := range []struct {
 		config          Config
@@ -90,7 +89,6 @@ func TestConfigurationSpace(t *testing.T) {
 	}
 }
 
-// A guest measures BARs by writing ones, and cannot change what the device is.
 func TestBARsAreMeasured(t *testing.T) {
 	x := newGuest(t, Config{Memory: 256 << 20})
 	for off := range uint64(cfgSerial) {
@@ -111,7 +109,6 @@ func TestBARsAreMeasured(t *testing.T) {
 	}
 }
 
-// VRAM is found at the address that the guest has set, if it is all there and enabled.
 func TestVRAMFollowsTheBAR(t *testing.T) {
 	x := newGuest(t, Config{})
 	const size = MinMemory
@@ -154,7 +151,6 @@ func TestVRAMFollowsTheBAR(t *testing.T) {
 	}
 }
 
-// Accesses by message, which QEMU uses before it maps the file, reach the same memory.
 func TestVRAMByMessage(t *testing.T) {
 	x := newGuest(t, Config{})
 	x.boot()
@@ -168,7 +164,6 @@ func TestVRAMByMessage(t *testing.T) {
 	}
 }
 
-// Registers and VRAM can be reached through configuration space, and only they.
 func TestTheWindow(t *testing.T) {
 	x := newGuest(t, Config{})
 	x.boot()
@@ -200,7 +195,6 @@ func TestTheWindow(t *testing.T) {
 			t.Errorf("%+v leads to %#x", c, got)
 		}
 	}
-	// A notification.
 	x.desc(controlQueue, 0, request0, headerSize, descNext, 1)
 	x.desc(controlQueue, 1, answer0, headerSize, descWrite, 0)
 	x.offer(controlQueue, 0)
@@ -211,7 +205,6 @@ func TestTheWindow(t *testing.T) {
 	}
 }
 
-// A driver gets the features that it may have, and reads back what the GPU refuses.
 func TestFeatures(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -245,7 +238,6 @@ func TestFeatures(t *testing.T) {
 	}
 }
 
-// Registers of queues accept what the specification allows, until the queue is enabled.
 func TestQueueRegisters(t *testing.T) {
 	x := newGuest(t, Config{})
 	x.find()
@@ -289,7 +281,6 @@ func TestQueueRegisters(t *testing.T) {
 	}
 }
 
-// Accesses of any length and place within the BAR are harmless, and ISR is cleared by reading it.
 func TestRegistersOfAnyLength(t *testing.T) {
 	x := newGuest(t, Config{})
 	x.boot()

@@ -13,17 +13,16 @@ const (
 	guestMemory = 1 << 20
 	queueSize   = 16
 
-	// Places in the guest's memory.
-	rings    = 0x10000 // for each queue: descriptors, available, used, at these distances
+	rings    = 0x10000 // for each queue: descriptors, available, used
 	availAt  = 0x1000
 	usedAt   = 0x2000
 	request0 = 0x40000
 	answer0  = 0x48000
 
-	vramAt = 0x7f_c000_0000 // where the guest puts the VRAM
+	vramAt = 0x7f_c000_0000
 )
 
-// guest is a driver without a kernel: it finds the registers by the capabilities, like a real one.
+// guest is a driver without a kernel, which finds the registers by the capabilities.
 type guest struct {
 	t   testing.TB
 	g   *GPU
@@ -98,7 +97,6 @@ func (x *guest) setReg(off uint64, n int, v uint64) {
 	x.d.Write(vfiouser.RegionBAR0, off, b[:n])
 }
 
-// find reads the capabilities.
 func (x *guest) find() {
 	x.t.Helper()
 	steps := 0
@@ -127,7 +125,6 @@ func (x *guest) find() {
 	}
 }
 
-// boot does what a kernel and its driver do until the GPU works.
 func (x *guest) boot() {
 	x.t.Helper()
 	x.find()
@@ -138,7 +135,6 @@ func (x *guest) boot() {
 	x.driver()
 }
 
-// driver resets the device and sets its queues up.
 func (x *guest) driver() {
 	x.t.Helper()
 	x.setReg(x.common+0x14, 1, 0)
@@ -177,7 +173,6 @@ func (x *guest) desc(queue int, i uint16, addr uint64, n uint32, flags, next uin
 	le.PutUint16(d[14:], next)
 }
 
-// offer makes a chain available, without a notification.
 func (x *guest) offer(queue int, head uint16) {
 	avail := x.mem[rings*(queue+1)+availAt:]
 	le.PutUint16(avail[4+2*(x.next[queue]%queueSize):], head)
@@ -189,7 +184,7 @@ func (x *guest) kick(queue int) {
 	x.setReg(x.notify+uint64(queue)*notifyBytes, 2, uint64(queue))
 }
 
-// used returns the number of answered requests, and the last one's head and length.
+// used returns the number of answers, and the last one's head and length.
 func (x *guest) used(queue int) (n, head uint16, length uint32) {
 	used := x.mem[rings*(queue+1)+usedAt:]
 	n = le.Uint16(used[2:])
@@ -197,7 +192,6 @@ func (x *guest) used(queue int) (n, head uint16, length uint32) {
 	return n, uint16(le.Uint32(e)), le.Uint32(e[4:])
 }
 
-// send sends a request on a queue, and returns its answer.
 func (x *guest) send(queue int, in []byte) []byte {
 	x.t.Helper()
 	copy(x.mem[request0:], in)
@@ -213,7 +207,6 @@ func (x *guest) send(queue int, in []byte) []byte {
 	return x.mem[answer0 : answer0+length]
 }
 
-// command executes a command with words after the header, and returns the type of the answer.
 func (x *guest) command(kind, context uint32, words ...uint32) uint32 {
 	x.t.Helper()
 	return le.Uint32(x.send(controlQueue, command(kind, context, words...)))
@@ -229,7 +222,6 @@ func command(kind, context uint32, words ...uint32) []byte {
 	return in
 }
 
-// blob creates a blob, and maps it if there is an offset.
 func (x *guest) blob(id uint32, size uint64, offset ...uint64) {
 	x.t.Helper()
 	if a := x.create(id, size); a != respOK {

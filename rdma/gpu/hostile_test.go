@@ -12,11 +12,10 @@ import (
 	"github.com/rackless/rackless/rdma/vfiouser/vfiousertest"
 )
 
-// rubbish is the minimum duration of TestHostileGuests. make test-faults uses a minute.
+// rubbish is the least duration of TestHostileGuests. make test-faults uses a minute.
 var rubbish = flag.Duration("rubbish", 0, "how long TestHostileGuests lasts at least")
 
-// A guest that writes random data everywhere, and a client that sends random data to its socket, disturb neither the
-// GPU of another guest nor the NICs that look for VRAM meanwhile.
+// Random data in registers and on the socket disturbs neither the GPU of another guest nor NICs.
 func TestHostileGuests(t *testing.T) {
 	quiet := newGuest(t, Config{Name: "quiet"})
 	quiet.boot()
@@ -41,7 +40,7 @@ func TestHostileGuests(t *testing.T) {
 	}
 	attack(bad.once)
 	attack(func(r *rand.Rand) { vfiousertest.Vandal(strange.g.cfg.Socket, bar0Size, r) })
-	attack(func(r *rand.Rand) { // as NICs do
+	attack(func(r *rand.Rand) {
 		addr, size := r.Uint64()>>r.IntN(64), r.Uint64()>>r.IntN(64)
 		for _, g := range []*GPU{bad.g, strange.g} {
 			if b := g.VRAM(addr, size); b != nil && uint64(len(b)) != size {
@@ -75,7 +74,6 @@ func TestHostileGuests(t *testing.T) {
 	}
 }
 
-// A panic ends the connection of its guest, and the GPU works again for the next one.
 func TestAPanicEndsOneConnection(t *testing.T) {
 	var mu sync.Mutex
 	var log strings.Builder
@@ -96,7 +94,7 @@ func TestAPanicEndsOneConnection(t *testing.T) {
 		x.g.mu.Unlock()
 		x.command(cmdCtxCreate, 1)
 	}()
-	x.d.Disconnected() // as the server does
+	x.d.Disconnected()
 	x.d.Connected()
 	x.boot()
 	if a := x.command(cmdCtxCreate, 1); a != respOK {

@@ -5,17 +5,17 @@ import (
 	"slices"
 )
 
-// Model describes a model of GPU, as far as an emulated GPU has its properties.
+// Model has the properties that an emulated GPU has.
 type Model struct {
 	Name   string // as a user reads it
-	Memory uint64 // default size of the emulated VRAM in bytes; the card has more
+	Memory uint64 // default of the emulated VRAM in bytes; the card has more
 	Gen    int    // PCIe generation of the link
 	Width  int    // PCIe lanes
 
-	Subsystem uint16 // PCI subsystem id, by which software in the guest knows the model
+	Subsystem uint16 // PCI subsystem id, by which software knows the model
 }
 
-// Generic is the model of a GPU without Config.Model.
+// Generic is the default model.
 const Generic = "generic"
 
 // Links are those of the cards' data sheets.
@@ -27,10 +27,10 @@ var models = map[string]Model{
 	"l40s":  {"rackless emulated L40S", 1 << 30, 4, 16, 0x4c04},
 }
 
-// Models returns the names of the models, sorted.
+// Models returns sorted names.
 func Models() []string { return slices.Sorted(maps.Keys(models)) }
 
-// ModelOf returns a model by its name. The empty name is Generic.
+// ModelOf returns Generic for the empty name.
 func ModelOf(name string) (m Model, ok bool) {
 	if name == "" {
 		name = Generic

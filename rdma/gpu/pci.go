@@ -6,7 +6,7 @@ import (
 	"github.com/rackless/rackless/rdma/vfiouser"
 )
 
-// BARs. BAR 0 has the registers, in pages of their own: QEMU emulates the MSI-X table, and puts it over its page.
+// BAR 0 has the registers, in pages of their own: QEMU emulates the MSI-X table, and puts it over its page.
 const (
 	bar0Size = 32 << 10
 	vramBAR  = 2 // 64 bits, prefetchable
@@ -18,11 +18,10 @@ const (
 	regDevice = 0x4000
 	regNotify = 0x5000
 
-	vectors     = 3 // MSI-X: one for the configuration, one for each queue
+	vectors     = 3 // MSI-X: configuration, and each queue
 	notifyBytes = 4 // distance of the queues' notification registers
 )
 
-// Offsets in configuration space.
 const (
 	cfgCommand = 0x04
 	cfgBAR0    = 0x10
@@ -46,7 +45,7 @@ const (
 	commandMaster = 1 << 2
 )
 
-// Types of the capabilities of virtio, chapter 4.1.4.
+// Types of virtio capabilities, chapter 4.1.4.
 const (
 	capCommon = 1
 	capNotify = 2
@@ -56,18 +55,17 @@ const (
 	capShared = 8
 )
 
-// sharedVRAM is the id of the shared memory of a GPU that is visible to the guest, chapter 5.7.6.
+// sharedVRAM is the id of memory that is visible to the guest, chapter 5.7.6.
 const sharedVRAM = 1
 
-// hardReset performs a power-on or function level reset. The interrupt pin stays 0, since INTx is not supported. mu is
-// held, unless the GPU is not in use yet.
+// hardReset does a power-on or function level reset. The interrupt pin stays 0, since INTx is not supported. It needs
+// mu, unless the GPU is not in use yet.
 func (g *GPU) hardReset() {
 	g.describe()
 	g.publish()
 	g.virtioReset()
 }
 
-// describe fills in the configuration space as it is after a reset.
 func (g *GPU) describe() {
 	g.config = [4096]byte{}
 	c := g.config[:]
@@ -98,14 +96,14 @@ func (g *GPU) describe() {
 	le.PutUint32(c[cfgShared+20:], uint32(g.cfg.Memory>>32))
 	virtioCap(c[cfgWindow:cfgSerial], 0, capWindow, 0, 0)
 
-	// Software in the guest recognizes a GPU by its serial number. Those of GPUs with different names differ.
+	// Software in the guest recognizes a GPU by its serial number.
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(g.cfg.Name))
 	le.PutUint32(c[cfgSerial:], 1<<16|3)
 	le.PutUint64(c[cfgSerial+4:], h.Sum64())
 }
 
-// express fills in the capability of PCI Express: an endpoint with function level reset and the model's link.
+// express describes an endpoint with function level reset and the model's link.
 func (g *GPU) express(c []byte) {
 	speed, width := uint16(g.model.Gen), uint16(g.model.Width)
 	c[0], c[1] = 0x10, cfgMSIX
@@ -113,11 +111,10 @@ func (g *GPU) express(c []byte) {
 	le.PutUint32(c[4:], 0x10008fe2)
 	le.PutUint32(c[12:], uint32(speed|width<<4))
 	le.PutUint16(c[18:], speed|width<<4)
-	le.PutUint32(c[0x2c:], 1<<(speed+1)-2) // all speeds up to the link's
+	le.PutUint32(c[0x2c:], 1<<(speed+1)-2)
 	le.PutUint16(c[0x30:], speed)
 }
 
-// virtioCap fills in a capability of virtio, for registers in BAR 0. c is the whole capability.
 func virtioCap(c []byte, next, kind byte, off, size uint32) {
 	c[0], c[1], c[2], c[3] = 9, next, byte(len(c)), kind
 	le.PutUint32(c[8:], off)
@@ -133,15 +130,14 @@ func (g *GPU) publish() {
 	g.bar.Store(bar)
 }
 
-// writable are the bits of configuration space that software can change, apart from the BARs.
+// writable bits can be changed by software, apart from the BARs.
 var writable = map[uint64]byte{cfgCommand: 0x46, cfgCommand + 1: 0x05, 0x0c: 0xff, 0x3c: 0xff,
 	cfgPM + 4: 0x03, cfgPM + 5: 0x01, cfgDevCtl: 0xff, cfgDevCtl + 1: 0x7f, cfgExp + 16: 0xc3, cfgExp + 17: 0x0f,
 	cfgExp + 0x28: 0x1f, cfgExp + 0x29: 0xe4, cfgExp + 0x30: 0x3f, cfgMSIX + 3: 0xc0,
 	cfgWindow + 4: 0xff, cfgWindow + 8: 0xff, cfgWindow + 9: 0xff, cfgWindow + 10: 0xff, cfgWindow + 11: 0xff,
 	cfgWindow + 12: 0x07}
 
-// writableBits returns the bits of a byte that software can change. Bits of a BAR below its size are not among them,
-// by which software measures it.
+// writableBits returns no bits of a BAR below its size, by which software measures it.
 func (g *GPU) writableBits(at uint64) byte {
 	switch {
 	case at >= cfgBAR0 && at < cfgBAR0+4:
@@ -152,8 +148,8 @@ func (g *GPU) writableBits(at uint64) byte {
 	return writable[at]
 }
 
-// configWrite changes configuration space, and returns the queue that is notified through the window, or -1. All other
-// bits are read-only, so that a guest cannot turn the GPU into another device.
+// configWrite returns the queue that is notified through the window, or -1. Other bits are read-only, so that a guest
+// cannot turn the GPU into another device.
 func (g *GPU) configWrite(off uint64, p []byte) (queue int) {
 	for i, v := range p {
 		at := off + uint64(i)
@@ -178,14 +174,13 @@ func (g *GPU) configRead(off uint64, p []byte) {
 	}
 }
 
-// window is the way to the BARs through configuration space, chapter 4.1.4.9. A guest that cannot map BARs uses it.
+// window leads to the BARs through configuration space, for guests that cannot map them, chapter 4.1.4.9.
 type window struct {
 	region int
 	off    uint64
 }
 
-// window returns the place that an access to the window's data leads to, or nil. An access of another length than that
-// in the capability leads nowhere, and one beyond the registers neither.
+// window returns nil if an access is beyond the registers or differs in length from the capability.
 func (g *GPU) window(off uint64, n int) *window {
 	c := g.config[cfgWindow:]
 	at, length := uint64(le.Uint32(c[8:])), uint64(le.Uint32(c[12:]))

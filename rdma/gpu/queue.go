@@ -6,7 +6,7 @@ import (
 	"github.com/rackless/rackless/rdma/vfiouser"
 )
 
-// Flags of a descriptor, chapter 2.7.5, and of the ring of available requests.
+// Flags of descriptors, chapter 2.7.5, and of the ring of available requests.
 const (
 	descNext     = 1
 	descWrite    = 2
@@ -15,21 +15,20 @@ const (
 	availNoInterrupt = 1
 )
 
-// piece is a part of the guest's memory for an answer.
 type piece struct {
 	addr uint64
 	n    uint32
 }
 
-// request is a request of the driver. Only its beginning is read, because the commands that have an effect are short.
+// request has only the beginning of a request, because commands with an effect are short.
 type request struct {
 	in  [96]byte
 	n   int
 	out []piece
 }
 
-// serve answers the requests of a queue, after a notification. There are at most as many as the queue has room for,
-// and each costs a bounded time. The guest waits meanwhile, and no other one does.
+// serve answers at most as many requests as the queue has room for, each in bounded time. Only this guest waits
+// meanwhile.
 func (g *GPU) serve(n int) {
 	g.serving.Lock()
 	defer g.serving.Unlock()
@@ -54,7 +53,6 @@ func (g *GPU) serve(n int) {
 	}
 }
 
-// active returns a queue, if it may be served.
 func (g *GPU) active(n int) (q queue, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -63,7 +61,7 @@ func (g *GPU) active(n int) (q queue, ok bool) {
 		g.virtio.Status&(statusDriverOK|statusNeedsReset) == statusDriverOK
 }
 
-// drain answers requests, and returns false if the driver has violated the rules of queues.
+// drain returns false if the driver has violated the rules of queues.
 func (g *GPU) drain(n int, q *queue) bool {
 	mem := &g.vfu.Mem
 	avail, ok := load16(mem, q.Avail+2)
@@ -89,8 +87,8 @@ func (g *GPU) drain(n int, q *queue) bool {
 	return true
 }
 
-// collect reads a chain of descriptors, and the beginning of the request. A chain is not longer than its queue, which
-// also ends circles. Parts to be read come before those to be written, and a table of further descriptors comes last.
+// collect reads a chain, at most as long as its queue, which also ends circles. Parts to be read come before those to
+// be written, and a table of further descriptors comes last.
 func (r *request) collect(mem *vfiouser.Memory, q *queue, head uint16) bool {
 	table, size, at := q.Desc, q.Size, head
 	indirect := false
@@ -126,7 +124,7 @@ func (r *request) collect(mem *vfiouser.Memory, q *queue, head uint16) bool {
 	return false
 }
 
-// answer writes an answer, as far as there is room for it.
+// answer writes as much as there is room for.
 func (r *request) answer(mem *vfiouser.Memory, b []byte) (written uint32, ok bool) {
 	for _, p := range r.out {
 		k := min(uint64(p.n), uint64(len(b)))
@@ -138,7 +136,7 @@ func (r *request) answer(mem *vfiouser.Memory, b []byte) (written uint32, ok boo
 	return written, true
 }
 
-// give returns a request to the driver. The ring's index becomes visible after the entry, and in one access.
+// give makes the ring's index visible after the entry, in one access.
 func (q *queue) give(mem *vfiouser.Memory, head uint16, written uint32) bool {
 	var e [8]byte
 	le.PutUint32(e[:], uint32(head))
@@ -155,8 +153,7 @@ func (g *GPU) wantsInterrupt(q *queue) bool {
 	return ok && flags&availNoInterrupt == 0
 }
 
-// load16 reads a field of a ring in one access. A copy of its bytes might see half of an index that the guest is
-// writing.
+// load16 uses one access: a copy of bytes might see half of an index that the guest is writing.
 func load16(mem *vfiouser.Memory, addr uint64) (uint16, bool) {
 	w, ok := mem.Load32(addr &^ 3)
 	var b [4]byte

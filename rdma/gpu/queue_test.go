@@ -6,10 +6,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Chains that the specification allows are answered, and all others stop the GPU until it is reset.
+// TestChains expects that a wrong chain stops the GPU until it is reset.
 func TestChains(t *testing.T) {
 	info := command(cmdDisplayInfo, 0)
-	const table = 0x60000 // of an indirect descriptor
+	const table = 0x60000
 	entry := func(x *guest, i int, addr uint64, n uint32, flags, next uint16) {
 		d := x.mem[table+16*i:]
 		le.PutUint64(d, addr)
@@ -20,7 +20,7 @@ func TestChains(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		chain func(x *guest) (head uint16)
-		want  uint32 // bytes of the answer
+		want  uint32
 		sound bool
 	}{
 		{"a request in pieces", func(x *guest) uint16 {
@@ -33,7 +33,7 @@ func TestChains(t *testing.T) {
 		}, 408, true},
 		{"a long request", func(x *guest) uint16 {
 			x.desc(0, 0, request0, 0x8000, descNext, 1)
-			x.desc(0, 1, request0, 0xffffffff, descNext, 2) // not read, because the command is known already
+			x.desc(0, 1, request0, 0xffffffff, descNext, 2) // not read, because the command is known
 			x.desc(0, 2, answer0, 0xffffffff, descWrite, 0)
 			return 0
 		}, 408, true},
@@ -137,14 +137,13 @@ func TestChains(t *testing.T) {
 	}
 }
 
-// One notification answers all requests, in their order and across the end of the ring. An index that is ahead of the
-// queue stops the GPU.
+// An index that is ahead of the queue stops the GPU.
 func TestManyRequests(t *testing.T) {
 	x := newGuest(t, Config{})
 	x.boot()
 	copy(x.mem[request0:], command(cmdDisplayInfo, 0))
 	x.g.mu.Lock()
-	x.next[0] = 0xfff8 // near the end of the indexes
+	x.next[0] = 0xfff8 // near their end
 	x.g.virtio.Queues[0].Next, x.g.virtio.Queues[0].Done = x.next[0], x.next[0]
 	x.g.mu.Unlock()
 	for round := range uint16(40) {
@@ -165,7 +164,6 @@ func TestManyRequests(t *testing.T) {
 	}
 }
 
-// Interrupts follow the rules of the rings: none if the driver does not want them, and none without work.
 func TestInterrupts(t *testing.T) {
 	x := newGuest(t, Config{})
 	x.boot()
@@ -190,7 +188,6 @@ func TestInterrupts(t *testing.T) {
 	}
 }
 
-// Nothing is served before the driver is ready, and nothing by a device that may not access memory.
 func TestNothingIsServedTooEarly(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -217,7 +214,7 @@ func TestNothingIsServedTooEarly(t *testing.T) {
 	}
 }
 
-// Memory that disappears while a queue is in use stops the GPU, and no other harm is done.
+// Memory that disappears while a queue uses it stops the GPU.
 func TestRingsWithoutMemory(t *testing.T) {
 	for _, reg := range []uint64{0x20, 0x28, 0x30} {
 		x := newGuest(t, Config{})
@@ -235,7 +232,7 @@ func TestRingsWithoutMemory(t *testing.T) {
 	}
 }
 
-// The file of the VRAM is given to QEMU, which must not be able to change its size.
+// QEMU gets the file of the VRAM, and must not change its size.
 func TestTheFileKeepsItsSize(t *testing.T) {
 	x := newGuest(t, Config{})
 	for _, size := range []int64{0, MinMemory - pageSize, 2 * MinMemory} {

@@ -9,8 +9,8 @@ import (
 // stateFormat must be raised if older states become unusable without a change that Shape sees.
 const stateFormat = 1
 
-// Shape returns a digest of a model's properties that its driver sees. A saved state can only be restored into a GPU
-// of the same shape and size.
+// Shape returns a digest of the properties that a driver sees. A state can only be restored into a GPU of its shape and
+// size.
 func Shape(model string) string {
 	m, _ := ModelOf(model)
 	g := &GPU{model: m, cfg: Config{Class: Class3D, Memory: m.Memory}}
@@ -20,8 +20,7 @@ func Shape(model string) string {
 	return hex.EncodeToString(h.Sum(nil)[:8])
 }
 
-// VRAM returns the memory of the first of several GPUs of a guest that has it at these guest-physical addresses, or
-// nil.
+// VRAM returns memory of the first of a guest's GPUs that has it at guest-physical addresses, or nil.
 func VRAM(gpus []*GPU, addr, size uint64) []byte {
 	for _, g := range gpus {
 		if m := g.VRAM(addr, size); m != nil {

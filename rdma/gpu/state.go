@@ -8,20 +8,19 @@ import (
 	"slices"
 )
 
-// saved is a state that Save returns.
 type saved struct {
 	Model    string
 	Memory   uint64
 	Class    uint16
-	Config   []byte // the part of configuration space that drivers of PCI change
+	Config   []byte // that drivers of PCI change
 	Virtio   virtio
 	Contexts []uint32
 }
 
-// configSize is the part of configuration space that has writable bits.
+// configSize is the part with writable bits.
 const configSize = 256
 
-// Save returns the state of a GPU whose guest is stopped. VRAM is not part of it, so it refuses if any is in use.
+// Save needs a stopped guest, and refuses if VRAM is in use, which it does not save.
 func (g *GPU) Save() ([]byte, error) {
 	g.serving.Lock()
 	defer g.serving.Unlock()
@@ -35,9 +34,9 @@ func (g *GPU) Save() ([]byte, error) {
 		slices.Sorted(maps.Keys(g.memory.contexts))})
 }
 
-// Restore sets a state of Save, of a GPU of the same model and size. The name, and with it the serial number, may be
-// another. It must be called before QEMU connects, or while the guest is stopped; the reset that QEMU sends when it
-// connects does not undo it. After an error the GPU is as before.
+// Restore sets a state of the same model and size. The name, and with it the serial number, may be another. It must be
+// called before QEMU connects, or while the guest is stopped; the reset that QEMU sends when it connects does not undo
+// it. After an error the GPU is as before.
 func (g *GPU) Restore(state []byte) error {
 	var in saved
 	if err := json.Unmarshal(state, &in); err != nil {
@@ -69,7 +68,7 @@ func (g *GPU) Restore(state []byte) error {
 	return nil
 }
 
-// sound reports whether registers have values that a driver could have set.
+// sound reports whether a driver could have set these values.
 func (v *virtio) sound() bool {
 	if v.ConfigVector != vectorOf(uint64(v.ConfigVector)) ||
 		v.Status&statusFeaturesOK != 0 && (v.Features&^features != 0 || v.Features&featureVersion1 == 0) {

@@ -6,7 +6,6 @@ import (
 	"testing"
 )
 
-// A driver of a restored GPU continues where its template stopped.
 func TestRestore(t *testing.T) {
 	x := newGuest(t, Config{Name: "template", Model: "h20"})
 	x.boot()
@@ -25,7 +24,7 @@ func TestRestore(t *testing.T) {
 	}
 	copy(y.mem, x.mem)
 	y.next, y.common, y.notify, y.isr, y.device = x.next, x.common, x.notify, x.isr, x.device
-	y.d.Connected() // QEMU connects, and resets the device
+	y.d.Connected() // QEMU connects, and resets
 	y.d.Reset()
 	if got := y.g.Status(); !got.Driver || got.Address != vramAt {
 		t.Errorf("status %+v", got)
@@ -38,7 +37,7 @@ func TestRestore(t *testing.T) {
 	if x.cfg(cfgSerial+4, 8) == y.cfg(cfgSerial+4, 8) {
 		t.Error("the clone has the serial number of its template")
 	}
-	y.setReg(y.common+0x16, 2, 1) // the first access
+	y.setReg(y.common+0x16, 2, 1)
 	if a := y.command(cmdCtxAttach, 7, 1, 0); a != errBadResource {
 		t.Errorf("a context of the template: %#x", a)
 	}
@@ -46,13 +45,12 @@ func TestRestore(t *testing.T) {
 	if a := y.command(cmdCtxAttach, 7, 1, 0); a != respOK {
 		t.Errorf("a blob: %#x", a)
 	}
-	y.d.Reset() // of a guest that reboots
+	y.d.Reset()
 	if got := y.g.Status(); got.Driver || got.Address != 0 || got.Blobs != 0 {
 		t.Errorf("status after a reset %+v", got)
 	}
 }
 
-// An interrupt that was lost with the template is raised again at the first access.
 func TestALostInterruptIsRaisedAgain(t *testing.T) {
 	x := newGuest(t, Config{})
 	x.boot()
@@ -87,7 +85,6 @@ func TestVRAMIsNotSaved(t *testing.T) {
 	}
 }
 
-// A damaged state is refused, and changes nothing.
 func TestDamagedStates(t *testing.T) {
 	x := newGuest(t, Config{})
 	x.boot()
@@ -137,7 +134,7 @@ func TestDamagedStates(t *testing.T) {
 			t.Errorf("%q is accepted", text)
 		}
 	}
-	// Bits of configuration space that no driver can write are not taken from a state.
+	// Bits that no driver can write are not taken from a state.
 	var s saved
 	if err := json.Unmarshal(good, &s); err != nil {
 		t.Fatal(err)

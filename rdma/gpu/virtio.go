@@ -1,9 +1,9 @@
 package gpu
 
-// deviceGPU is the type of device, chapter 5.
+// deviceGPU is the type, chapter 5.
 const deviceGPU = 16
 
-// Queues, chapter 5.7.2. The queue for cursors is needed by the driver, and has nothing to do.
+// Queues, chapter 5.7.2. The driver needs the one for cursors, which has nothing to do.
 const (
 	controlQueue = iota
 	cursorQueue
@@ -13,21 +13,21 @@ const (
 	noVector = 0xffff
 )
 
-// Bits of the status of a device, chapter 2.1.
+// Chapter 2.1.
 const (
 	statusDriverOK   = 4
 	statusFeaturesOK = 8
 	statusNeedsReset = 64
 )
 
-// Features, chapters 6 and 5.7.3. Linux allows VRAM blobs only for devices that offer 3D rendering; without capsets no
-// program finds a renderer.
+// Chapters 6 and 5.7.3. Linux allows VRAM blobs only for devices that offer 3D rendering; without capsets no program
+// finds a renderer.
 const (
 	featureVirgl    = 1 << 0
 	featureBlob     = 1 << 3
 	featureIndirect = 1 << 28
 	featureVersion1 = 1 << 32
-	featureAccess   = 1 << 33 // addresses are those of the platform: behind an IOMMU, its
+	featureAccess   = 1 << 33 // addresses are the platform's: behind an IOMMU, its
 	features        = featureVirgl | featureBlob | featureIndirect | featureVersion1 | featureAccess
 )
 
@@ -37,10 +37,10 @@ const (
 	interruptConf  = 2
 )
 
-// virtio holds the registers of the transport, chapter 4.1.4.3. Save keeps all of it.
+// virtio holds the registers of chapter 4.1.4.3. Save keeps all of it.
 type virtio struct {
 	Status       byte
-	DeviceSelect uint32 // which half of the offered features is read
+	DeviceSelect uint32 // half of the offered features
 	DriverSelect uint32
 	Features     uint64 // of the driver
 	ConfigVector uint16
@@ -53,11 +53,11 @@ type queue struct {
 	Size, Vector      uint16
 	Enabled           bool
 	Desc, Avail, Used uint64 // addresses of the guest
-	Next              uint16 // index of the next available request
+	Next              uint16 // of available requests
 	Done              uint16 // number of requests answered
 }
 
-// virtioReset resets the device, as the driver can. All VRAM is freed.
+// virtioReset frees all VRAM.
 func (g *GPU) virtioReset() {
 	g.virtio = virtio{ConfigVector: noVector}
 	for i := range g.virtio.Queues {
@@ -66,7 +66,7 @@ func (g *GPU) virtioReset() {
 	g.freeAll()
 }
 
-// violated stops the GPU until the driver resets it, chapter 2.1.2. Only then does it serve queues again.
+// violated stops the GPU until the driver resets it, chapter 2.1.2.
 func (g *GPU) violated() {
 	v := &g.virtio
 	if v.Status&statusNeedsReset != 0 {
@@ -91,8 +91,8 @@ func (g *GPU) interrupt(vector uint16, bit byte) {
 	g.vfu.Interrupt(int(vector))
 }
 
-// resumed handles the first access of a restored guest. Interrupts that were pending when its template stopped have
-// been lost, and one too many does no harm.
+// resumed handles the first access of a restored guest. Interrupts that were pending have been lost, and one too many
+// does no harm.
 func (g *GPU) resumed() {
 	if !g.restored {
 		return
@@ -110,7 +110,7 @@ const (
 	deviceSize = 16
 )
 
-// overlay copies the bytes of registers at an offset to an access at off, if it covers them.
+// overlay copies registers at an offset to an access at off, as far as it covers them.
 func overlay(p []byte, off uint64, registers []byte, at uint64) {
 	for i, b := range registers {
 		if k := at + uint64(i) - off; k < uint64(len(p)) {
@@ -145,7 +145,7 @@ func (g *GPU) barRead(off uint64, p []byte) {
 		overlay(p, off, []byte{v.ISR}, regISR)
 		v.ISR = 0
 	}
-	// One output, because Linux 6.1 refuses a GPU without; no screen is connected to it. No events, no capsets.
+	// One output without a screen, because Linux 6.1 refuses a GPU without. No events, no capsets.
 	overlay(p, off, []byte{8: 1, 15: 0}, regDevice)
 }
 
@@ -161,8 +161,8 @@ func (q *queue) registers(c []byte, number uint16) {
 	le.PutUint64(c[0x30:], q.Used)
 }
 
-// barWrite writes a register, and returns the queue that is notified, or -1. Accesses of another width than a
-// register's are ignored, except for halves of addresses.
+// barWrite returns the queue that is notified, or -1. Accesses of another width than a register's are ignored, except
+// for halves of addresses.
 func (g *GPU) barWrite(off uint64, p []byte) (queue int) {
 	if off >= regNotify && off < regNotify+notifyBytes*numQueues {
 		return int(off-regNotify) / notifyBytes
@@ -196,7 +196,7 @@ func (g *GPU) barWrite(off uint64, p []byte) (queue int) {
 	return -1
 }
 
-// vectorOf returns a vector that exists. A driver reads back noVector if it has asked for another.
+// vectorOf returns noVector for vectors that do not exist.
 func vectorOf(x uint64) uint16 {
 	if x >= vectors {
 		return noVector
@@ -204,7 +204,7 @@ func vectorOf(x uint64) uint16 {
 	return uint16(x)
 }
 
-// setStatus changes the status. The driver reads back FEATURES_OK only if the device supports what it has selected.
+// setStatus keeps FEATURES_OK only if the device supports the selected features.
 func (g *GPU) setStatus(s byte) {
 	v := &g.virtio
 	if s == 0 {
@@ -217,7 +217,7 @@ func (g *GPU) setStatus(s byte) {
 	v.Status = s&^statusNeedsReset | v.Status&statusNeedsReset
 }
 
-// set writes a register of a queue. A queue in use cannot be changed, apart from its vector.
+// set writes a queue's register. In use only the vector can be changed.
 func (q *queue) set(off uint64, n int, x uint64) {
 	switch {
 	case off == 0x1a && n == 2:
@@ -244,5 +244,5 @@ func (q *queue) set(off uint64, n int, x uint64) {
 
 func sizeAllowed(n uint16) bool { return n > 0 && n <= maxQueue && n&(n-1) == 0 }
 
-// aligned reports whether the addresses are as chapter 2.7 demands.
+// aligned tests the rule of chapter 2.7.
 func (q *queue) aligned() bool { return q.Desc%16 == 0 && q.Avail%2 == 0 && q.Used%4 == 0 }
