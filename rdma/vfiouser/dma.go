@@ -9,27 +9,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dmaHeader is the size of an address and a count of 64 bits each (struct VFIOUserDMARW of QEMU).
+// dmaHeader precedes the data in QEMU's struct VFIOUserDMARW.
 const dmaHeader = 16
 
-// ReplyTimeout is the time that a client should wait for a reply: QEMU's x-msg-timeout. QEMU takes a reply that comes
-// later for an error of the protocol and drops the device, and its default of 5 s is too short for a busy machine.
+// ReplyTimeout is for QEMU's x-msg-timeout. QEMU drops the device if a reply comes later, and its default of 5 s is too
+// short for a busy machine.
 const ReplyTimeout = 30 * time.Second
 
-// callTimeout limits the wait for the client's answer to an access to its memory. QEMU answers from its main loop,
-// which may take more than a second on a busy machine, and its guest may wait for us meanwhile.
+// callTimeout is the time for QEMU's main loop, which may take more than a second on a busy machine to answer an access
+// to memory. Its guest may wait for us meanwhile.
 const callTimeout = 4 * time.Second
 
 // sendTimeout limits the wait for the client to accept a message. QEMU reads on a separate thread.
 const sendTimeout = time.Second
 
-// maxCall limits the data of an access to the client's memory. QEMU loses the rest of a message that its socket takes
-// only in part, and Linux takes a message of at most 32 KiB and a header as a whole or not at all.
+// maxCall limits an access: QEMU loses the rest of a message that its socket takes only in part, and Linux takes 32 KiB
+// and a header as a whole or not at all.
 const maxCall = 32 << 10
 
-// remote reads or writes the client's memory by messages. Memory calls it for entries without a file, such as ROMs,
-// the low addresses that QEMU maps during boot, and memory that QEMU does not share. It is slow and takes QEMU's big
-// lock.
+// remote accesses memory without a file by messages: ROMs, the low addresses that QEMU maps during boot, and memory
+// that QEMU does not share. It is slow and takes QEMU's big lock.
 func (s *Server) remote(write bool, addr uint64, p []byte) bool {
 	for len(p) > 0 {
 		if s.silent.Load() {
@@ -57,10 +56,10 @@ func (s *Server) remote(write bool, addr uint64, p []byte) bool {
 	return true
 }
 
-// call sends a command to the client and returns its reply, or nil if none came within callTimeout.
+// call returns the reply, or nil if none came within callTimeout.
 //
-// If the connection's thread is waiting for messages, it reads the reply. If it is handling one, it may wait for a
-// lock of the caller, or be the caller itself; then the caller reads.
+// If the connection's thread is handling a message, it may wait for a lock of the caller, or be the caller; then the
+// caller reads the reply.
 func (s *Server) call(m []byte) []byte {
 	c := make(chan []byte, 1)
 	s.sendMu.Lock()
@@ -84,7 +83,6 @@ func (s *Server) call(m []byte) []byte {
 			s.rxMu.Unlock()
 			return r
 		}
-		// Another thread is reading, and passes the reply on.
 		select {
 		case r := <-c:
 			return r
@@ -97,11 +95,11 @@ func (s *Server) call(m []byte) []byte {
 	}
 }
 
-// awaitReply reads messages until c has its reply. It must not execute commands that come before, because the caller
-// is executing one and holds the locks of a device. It does answer reads of registers, because QEMU holds its big
-// lock until they are answered, and needs it for the reply.
+// awaitReply reads messages until c has its reply. It must not execute earlier commands, because the caller is
+// executing one with the locks of a device. It does answer reads of registers, because QEMU holds its big lock until
+// then, and needs it for the reply.
 func (s *Server) awaitReply(c chan []byte, end time.Time) []byte {
-	// The current message is still in use, so further messages go into another buffer.
+	// The current message is still in use.
 	s.rx.detach()
 	s.rx.deadline(end)
 	defer s.rx.deadline(time.Time{})
@@ -111,7 +109,7 @@ func (s *Server) awaitReply(c chan []byte, end time.Time) []byte {
 			return r
 		default:
 		}
-		// The client decides how many messages come before its reply, so their number is limited.
+		// The client decides how many messages come before its reply.
 		if time.Now().After(end) || len(s.pending) > 4096 {
 			s.silent.Store(true)
 			return nil
@@ -134,8 +132,8 @@ func (s *Server) awaitReply(c chan []byte, end time.Time) []byte {
 	}
 }
 
-// readNow answers a read of registers if the device can answer it at once, and reports whether it did. If the answer
-// cannot be sent, the connection ends, and the read must not be answered again.
+// readNow answers a read of registers if the device can at once. After a failure to send, the read must not be answered
+// again.
 func (s *Server) readNow(m []byte) bool {
 	if le.Uint16(m[2:]) != cmdRegionRead || len(m) < headerSize+minPayload[cmdRegionRead] {
 		return false
@@ -154,8 +152,7 @@ func (s *Server) readNow(m []byte) bool {
 	return true
 }
 
-// gotReply passes a reply to its caller, or drops it if it is too late. The channel has room for it, so this does not
-// block.
+// gotReply passes a reply on, or drops it if it is late. The channel has room for one.
 func (s *Server) gotReply(m []byte) {
 	s.sendMu.Lock()
 	defer s.sendMu.Unlock()
@@ -166,14 +163,12 @@ func (s *Server) gotReply(m []byte) {
 	}
 }
 
-// Nap is the longest wait of a thread in a system call that is hidden from Go's scheduler. The scheduler checks
-// system calls that it knows every 20 us, to give their processor to others, which takes more CPU time than the
-// doorbells of a busy guest. During a nap the thread's processor is idle. To stop all threads for garbage collection,
-// Go sends each a signal, which ends the nap.
+// Nap is the longest wait in a system call hidden from Go's scheduler, which checks others every 20 us to give their
+// processor away. That costs more than the doorbells of a busy guest. Garbage collection ends a nap by a signal.
 const Nap = 4 * time.Millisecond
 
-// Wait waits until a file can be read, for at most d, or forever if d is negative. It may return true early, for
-// example after a signal.
+// Wait waits until fd can be read, for at most d, or forever if d is negative. It may return true early, for example
+// after a signal.
 func Wait(fd int, d time.Duration) bool {
 	fds := [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
 	ts := unix.NsecToTimespec(d.Nanoseconds())

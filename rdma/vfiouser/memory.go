@@ -16,27 +16,24 @@ import (
 // maxMaps limits a client's table. QEMU refuses a larger offer.
 const maxMaps = 65535
 
-// Memory is the part of a client's memory that a device may access, by the addresses that the client assigned
-// (IOVAs).
+// Memory is the part of a client's memory that a device may access, by the client's addresses (IOVAs).
 //
-// A file is mapped once, even if the client maps and unmaps parts of it repeatedly, as QEMU does at boot. Removing an
-// entry of the table unmaps nothing, so no slice dangles.
+// A file is mapped once, although QEMU maps and unmaps parts of it repeatedly at boot. Removing an entry unmaps
+// nothing, so no slice dangles.
 //
 // Methods that read the table require the read lock (Config.Maps) until their slices are no longer used.
 type Memory struct {
 	lock  *sync.RWMutex
 	files map[fileID]*file
-	// outgrown are old mappings of files that have grown.
+	// outgrown are mappings of files that have grown
 	outgrown []*file
 	table    []entry // by address, without overlaps
 	last     atomic.Pointer[entry]
 	gen      atomic.Uint64
-	// remote reads or writes memory without a file, by messages
-	remote func(write bool, addr uint64, p []byte) bool
-	peer   func(addr, size uint64) []byte // Config.Peer
-	peers  int                            // entries of the table that peer found
-	// withdrawn are mappings of peers' memory that their peers have withdrawn. They are not in the table, so every
-	// access fails.
+	remote   func(write bool, addr uint64, p []byte) bool
+	peer     func(addr, size uint64) []byte // Config.Peer
+	peers    int                            // entries of the table that peer found
+	// withdrawn is memory that peers have withdrawn. It is not in the table, so every access fails.
 	withdrawn []entry
 }
 
@@ -44,12 +41,11 @@ type fileID struct{ dev, ino uint64 }
 
 type file struct {
 	m []byte
-	// A file that the client may only read is mapped read-only. Writing to it would be a SIGSEGV of this process,
-	// which has the devices of all guests.
+	// A file that the client may only read is mapped read-only: writing to it would be a SIGSEGV of this process, with
+	// the devices of all guests.
 	writable bool
 }
 
-// entry is a range of the client's addresses. m is the part of the file's mapping.
 type entry struct {
 	addr, size uint64
 	m          []byte // nil if accessed by messages
@@ -57,7 +53,7 @@ type entry struct {
 	peer       bool // m is memory of a peer
 }
 
-// holds avoids sums, which could wrap, because addresses come from the client, and with an IOMMU from the guest.
+// holds avoids sums, which could wrap: addresses come from the client, or with an IOMMU from the guest.
 func (e *entry) holds(addr, n uint64) bool {
 	return addr >= e.addr && addr-e.addr < e.size && n <= e.size-(addr-e.addr)
 }
@@ -65,11 +61,10 @@ func (e *entry) holds(addr, n uint64) bool {
 // Gen returns a number that changes with the table.
 func (m *Memory) Gen() uint64 { return m.gen.Load() }
 
-// overlaps reports whether the mapping has some of the n bytes at addr.
 func (e *entry) overlaps(addr, n uint64) bool { return e.addr-addr < n || addr-e.addr < e.size }
 
-// find returns the mapping that holds all n bytes at addr, or nil. It tries the last entry first, because most
-// accesses are to one file of RAM. changed clears the last entry, because it points into the table.
+// find returns nil unless one mapping holds all bytes. It tries the last entry first, because most accesses are to one
+// file of RAM. changed clears it, because it points into the table.
 func (m *Memory) find(addr, n uint64) *entry {
 	if e := m.last.Load(); e != nil && e.holds(addr, n) {
 		return e
@@ -85,8 +80,8 @@ func (m *Memory) find(addr, n uint64) *entry {
 	return &m.table[i]
 }
 
-// Slice returns the n bytes at addr, or nil if they are not all in one writable mapping of a file. Guests write to
-// the same memory at any time, so values must be copied before they are checked.
+// Slice returns n bytes, or nil if they are not all in one writable mapping of a file. Guests write at any time, so
+// values must be copied before they are checked.
 func (m *Memory) Slice(addr uint64, n int) []byte {
 	if n < 0 {
 		return nil
@@ -99,20 +94,20 @@ func (m *Memory) Slice(addr uint64, n int) []byte {
 	return e.m[o : o+uint64(n) : o+uint64(n)]
 }
 
-// Has reports whether the n bytes at addr are in one mapping of any kind.
+// Has reports whether n bytes are in one mapping of any kind.
 func (m *Memory) Has(addr uint64, n int) bool { return n >= 0 && m.find(addr, uint64(n)) != nil }
 
-// HasPeers reports whether memory of another device is mapped.
+// HasPeers reports whether memory of peers is mapped.
 func (m *Memory) HasPeers() bool { return m.peers > 0 }
 
-// OfPeer reports whether addr is in the memory of another device (Config.Peer).
+// OfPeer reports whether addr is in a peer's memory.
 func (m *Memory) OfPeer(addr uint64) bool {
 	e := m.find(addr, 1)
 	return e != nil && e.peer
 }
 
-// Read copies len(p) bytes from addr. Messages use a copy of p, so that p can be on the caller's stack and the common
-// case allocates nothing.
+// Read copies from addr. Messages use a copy of p, so that p can be on the caller's stack and the common case allocates
+// nothing.
 func (m *Memory) Read(addr uint64, p []byte) bool {
 	e := m.find(addr, uint64(len(p)))
 	switch {
@@ -141,8 +136,8 @@ func (m *Memory) Write(addr uint64, p []byte) bool {
 	return true
 }
 
-// Load32 reads a big-endian word in one access, like a device. addr must be a multiple of 4. A plain copy of four
-// bytes might see half of a doorbell record that the guest is writing.
+// Load32 reads a big-endian word in one access, at a multiple of 4. A plain copy might see half of a doorbell record
+// that the guest is writing.
 func (m *Memory) Load32(addr uint64) (uint32, bool) {
 	var w [4]byte
 	if b := m.Slice(addr&^3, 4); b != nil {
@@ -153,7 +148,7 @@ func (m *Memory) Load32(addr uint64) (uint32, bool) {
 	return binary.BigEndian.Uint32(w[:]), true
 }
 
-// Store32 writes the bytes of w in one access, after all earlier writes. addr must be a multiple of 4.
+// Store32 writes w in one access, after all earlier writes, at a multiple of 4.
 func (m *Memory) Store32(addr uint64, w [4]byte) bool {
 	b := m.Slice(addr&^3, 4)
 	if b == nil {
@@ -163,9 +158,8 @@ func (m *Memory) Store32(addr uint64, w [4]byte) bool {
 	return true
 }
 
-// mmap maps a whole file, unless it is mapped already. The client can pass any file. A file is identified by device
-// and inode, because each DMA_MAP has a new descriptor. QEMU seals the size of its memfds by default; a file that
-// shrinks later would be a SIGBUS.
+// mmap maps a whole file, which can be any. Device and inode identify it, because each DMA_MAP has a new descriptor. A
+// file that shrinks later would be a SIGBUS; QEMU seals the size of its memfds by default.
 func (m *Memory) mmap(fd int) (*file, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
@@ -190,7 +184,7 @@ func (m *Memory) mmap(fd int) (*file, error) {
 	if m.files == nil {
 		m.files = map[fileID]*file{}
 	}
-	if old := m.files[id]; old != nil { // parts of the table may still point into the old mapping
+	if old := m.files[id]; old != nil { // the table may still point into it
 		m.outgrown = append(m.outgrown, old)
 	}
 	m.files[id] = f
@@ -202,8 +196,8 @@ func isReadOnly(fd int) bool {
 	return err == nil && flags&unix.O_ACCMODE == unix.O_RDONLY
 }
 
-// Map adds a mapping. fd remains the caller's, and is -1 for memory without a file. Mappings must not overlap, for
-// the binary search. Behind an IOMMU a guest's mappings are single pages, so the table is large.
+// Map adds a mapping. fd remains the caller's, and is -1 for memory without a file. Mappings must not overlap, for the
+// binary search. Behind an IOMMU they are single pages, so the table is large.
 func (m *Memory) Map(fd int, off, addr, size uint64, writable bool) error {
 	m.lock.Lock()
 	defer m.lock.Unlock()
@@ -217,7 +211,7 @@ func (m *Memory) Map(fd int, off, addr, size uint64, writable bool) error {
 		if err != nil {
 			return err
 		}
-		// A mapping beyond the end of its file would be a SIGBUS of this process.
+		// Access beyond the end of the file would be a SIGBUS.
 		if off > uint64(len(f.m)) || size > uint64(len(f.m))-off {
 			return errors.New("vfio-user: a mapping leaves its file")
 		}
@@ -235,7 +229,7 @@ func (m *Memory) Map(fd int, off, addr, size uint64, writable bool) error {
 	return nil
 }
 
-// insert adds a mapping to the table, or to those that are withdrawn. It returns false if it overlaps another.
+// insert adds a mapping to the table or to withdrawn, or returns false if it overlaps another.
 func (m *Memory) insert(e entry) bool {
 	i, _ := slices.BinarySearchFunc(m.table, e.addr, func(e entry, a uint64) int { return cmp.Compare(e.addr, a) })
 	switch {
@@ -252,8 +246,8 @@ func (m *Memory) insert(e entry) bool {
 	return true
 }
 
-// AskPeers asks again for the memory of peers. It must be called if a peer withdraws memory or offers it again, and
-// waits until no device uses the memory. Nothing reaches withdrawn memory afterwards.
+// AskPeers asks again for peers' memory, and waits until no device uses it. It must be called if a peer withdraws
+// memory or offers it again. Nothing reaches withdrawn memory afterwards.
 func (m *Memory) AskPeers() {
 	m.lock.Lock()
 	defer m.lock.Unlock()
@@ -269,16 +263,15 @@ func (m *Memory) AskPeers() {
 		if e.m = m.peer(e.addr, e.size); e.m == nil {
 			e.m = []byte{} // the peer has moved; the client takes the address back
 		}
-		m.insert(e) // in the place that it had
+		m.insert(e)
 	}
 	m.countPeers()
 	m.changed()
 }
 
-// remove removes the mappings within a range, and returns false if one is only partly within it. A range without
-// mappings is no error, as with the kernel's VFIO, because QEMU clears a whole address space when the guest changes
-// its IOMMU domain. The write lock waits until no device uses the memory, and the reply follows after that, because
-// the client may then reuse the range.
+// remove returns false if a mapping is only partly within the range. A range without mappings is no error, as with the
+// kernel's VFIO, because QEMU clears a whole address space when the guest changes its IOMMU domain. The write lock
+// waits until no device uses the memory, because the client may reuse it after the reply.
 func (m *Memory) remove(addr, size uint64, all bool) bool {
 	m.lock.Lock()
 	defer m.lock.Unlock()
@@ -299,8 +292,7 @@ func (m *Memory) changed() {
 	m.gen.Add(1)
 }
 
-// countPeers counts the entries that peers found, after many have changed. A guest with an IOMMU has so many entries
-// that each change of one must not do so.
+// countPeers serves many changes: behind an IOMMU a guest has too many entries to count after each.
 func (m *Memory) countPeers() {
 	m.peers = 0
 	for i := range m.table {
@@ -310,7 +302,7 @@ func (m *Memory) countPeers() {
 	}
 }
 
-// clear unmaps all files. The lock ensures that no slices are in use.
+// clear unmaps all files, with the lock, so that no slices are in use.
 func (m *Memory) clear() {
 	m.lock.Lock()
 	defer m.lock.Unlock()

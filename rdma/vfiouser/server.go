@@ -1,5 +1,5 @@
-// Package vfiouser implements the server side of the vfio-user protocol, version 0.0: a PCI device in this process
-// for a QEMU that connects with vfio-user-pci. QEMU's docs/interop/vfio-user.rst describes the protocol.
+// Package vfiouser implements the server side of the vfio-user protocol, version 0.0, for QEMU's vfio-user-pci. QEMU's
+// docs/interop/vfio-user.rst describes it.
 package vfiouser
 
 import (
@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Regions of a PCI device, with VFIO's numbers.
+// RegionBAR0 and the others are PCI regions by VFIO's numbers.
 const (
 	RegionBAR0   = 0
 	lastBAR      = 5
@@ -25,18 +25,17 @@ const (
 	irqMSIX      = 2
 )
 
-// Device is the PCI device of a connection. The connection's goroutine makes all calls except to ReadNow. Region
-// accesses come in the guest's order, including posted writes, except for ReadNow.
+// Device gets all calls except ReadNow from the connection's goroutine, in the guest's order, including posted writes.
 type Device interface {
-	// Connected is called before the first message of a client, Disconnected after its last.
+	// Connected is called before a client's first message, Disconnected after its last.
 	Connected()
 	Disconnected()
 	Reset()
-	// Read and Write access a region within its size; p has 1 byte or more.
+	// Read and Write get 1 byte or more within the region's size.
 	Read(region int, off uint64, p []byte)
 	Write(region int, off uint64, p []byte)
-	// ReadNow is like Read if it need not wait, for example for another call; otherwise it returns false. It may be
-	// called from any goroutine, while the device waits for memory of the client.
+	// ReadNow is like Read, but returns false if it would have to wait. It may be called from any goroutine, while the
+	// device waits for memory of the client.
 	ReadNow(region int, off uint64, p []byte) bool
 }
 
@@ -46,21 +45,21 @@ type Config struct {
 	BAR0    uint64        // size in bytes
 	Vectors int           // MSI-X vectors
 	Maps    *sync.RWMutex // lock of Memory
-	// Ask calls ask, which waits for the client for up to some seconds, and returns its result. The device may refuse
-	// by returning false at once, or let others use its locks meanwhile. Nil only calls ask.
+	// Ask calls ask, which waits for the client for up to some seconds. The device may return false at once, or let
+	// others use its locks meanwhile. Nil only calls ask.
 	Ask func(ask func() bool) bool
-	// Shared are BARs that are memory, by number from 1 to 5. The client maps their files.
+	// Shared are memory BARs, by number from 1 to 5.
 	Shared map[int]Shared
-	// Peer returns memory of another device of the same guest, or nil. An empty slice means memory that the device has
-	// withdrawn; Memory.AskPeers notices changes. It is called with Maps locked.
+	// Peer returns memory of another device of the guest, or nil. An empty slice means withdrawn memory;
+	// Memory.AskPeers notices changes. It is called with Maps locked.
 	Peer func(addr, size uint64) []byte
 	Log  func(format string, args ...any)
 }
 
-// Shared is the file of a BAR that is memory. The file must keep its size.
+// Shared is the file of a memory BAR, and must keep its size.
 type Shared struct {
 	Size uint64
-	FD   int // remains the caller's, and must stay open until Close
+	FD   int // the caller's; must stay open until Close
 }
 
 // Server serves a device to clients.
@@ -72,33 +71,31 @@ type Server struct {
 	closed atomic.Bool
 	done   chan struct{}
 
-	// mu guards conn and irqs. It is never held while a device runs. It may be taken with sendMu held, but not the
-	// other way round.
+	// mu guards conn and irqs. It is never held while a device runs. It is taken after sendMu.
 	mu   sync.Mutex
 	conn int   // the client's socket, or -1
 	irqs []int // eventfds by vector, or -1
 
-	// sendMu keeps the messages of several threads whole, and guards calls, callID and sendErr. It is held while a
-	// descriptor is closed, so that no message goes to a file that reuses the number.
+	// sendMu keeps messages whole, and guards calls, callID and sendErr. It is held while a descriptor is closed, so
+	// that no message goes to a file that reuses the number.
 	sendMu  sync.Mutex
 	calls   map[uint16]chan []byte
 	callID  uint16
-	sendErr error // the first failure to send, which ends the connection
-	// silent means that the client has not answered in time. It is not asked again until it sends something, because
-	// each access would block others for as long.
+	sendErr error // ends the connection
+	// silent means that a client has not answered in time. It is not asked until it sends something, because each
+	// access would block others for as long.
 	silent  atomic.Bool
-	current message // message being handled by the connection's thread
+	current message
 
-	// rxMu is held by the thread that reads messages: the connection's thread, or while that handles a message, a
-	// thread that waits for a reply. sendMu and mu may be taken while it is held.
+	// rxMu is held by the thread that reads: the connection's, or while that handles a message, one that waits for a
+	// reply. sendMu and mu are taken after it.
 	rxMu    sync.Mutex
-	pending []message // commands that arrived before a reply
+	pending []message // arrived before a reply
 	rx      stream
 }
 
-// Listen creates the socket and serves one client after the other until Close. Only the owner may connect, because a
-// client gets the interrupts and the memory of a device. Clients are served one at a time, because a device has one
-// guest.
+// Listen creates the socket and serves clients one at a time until Close, because a device has one guest. Only the
+// owner may connect, because a client gets the device's interrupts and memory.
 func Listen(c Config, dev Device) (*Server, error) {
 	for i := range c.Shared {
 		if i <= RegionBAR0 || i > lastBAR {
@@ -157,14 +154,13 @@ func (s *Server) logf(format string, args ...any) {
 	}
 }
 
-// Nice is the priority for threads that a guest waits for, if it may be set. It is above the priority of the guests,
-// which spin on their CPUs while they wait.
+// Nice is the priority for threads that a guest waits for, if permitted. It is above that of the guests, which spin on
+// their CPUs meanwhile.
 const Nice = -10
 
-// accept serves clients. It keeps its thread, because a guest's doorbell waits for this thread to wake, and starting
-// another thread would take longer.
+// accept keeps its thread, because a guest's doorbell waits for it to wake, and starting another would take longer.
 func (s *Server) accept() {
-	runtime.LockOSThread() // the thread ends with the goroutine, because of its priority
+	runtime.LockOSThread() // ends with the goroutine, because of its priority
 	defer close(s.done)
 	_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), Nice)
 	defer unix.Close(s.lfd)
@@ -182,7 +178,7 @@ func (s *Server) accept() {
 		if s.closed.Load() {
 			_ = unix.Shutdown(fd, unix.SHUT_RDWR)
 		}
-		// Disconnect a client that stops reading, before it blocks all threads that wait for its locks.
+		// A client that stops reading would block all threads that wait for its locks.
 		tv := unix.NsecToTimeval(sendTimeout.Nanoseconds())
 		_ = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &tv)
 		s.rxMu.Lock()
@@ -201,8 +197,7 @@ func (s *Server) accept() {
 	}
 }
 
-// hangUp closes the resources of a connection, and returns the failure to send that ended it, if any. Callers that
-// wait for a reply get nil.
+// hangUp returns the failure to send that ended the connection, if any. Waiting callers get nil.
 func (s *Server) hangUp(fd int) (failure error) {
 	s.mu.Lock()
 	s.conn = -1
@@ -227,8 +222,8 @@ func (s *Server) hangUp(fd int) (failure error) {
 	return failure
 }
 
-// Interrupt raises an MSI-X vector. QEMU sets up an eventfd for each vector that the guest enabled, and does the
-// masking. A full eventfd is a pending interrupt, so a failed write loses nothing.
+// Interrupt raises an MSI-X vector. QEMU sets up an eventfd for each that the guest enabled, and masks. A full eventfd
+// is a pending interrupt, so a failed write loses nothing.
 func (s *Server) Interrupt(vector int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -249,8 +244,8 @@ func (s *Server) dropIRQs(from, to int) {
 }
 
 const (
-	// The server sends DMA_READ and DMA_WRITE, and the client all others. GET_REGION_IO_FDS and DIRTY_PAGES are
-	// refused: doorbells come as messages, and the device's writes are not tracked.
+	// The server sends DMA_READ and DMA_WRITE. GET_REGION_IO_FDS and DIRTY_PAGES are refused: doorbells come as
+	// messages, and the device's writes are not tracked.
 	cmdVersion = iota + 1
 	cmdDMAMap
 	cmdDMAUnmap
@@ -268,7 +263,6 @@ const (
 	cmdWriteMulti
 )
 
-// Flags of the header: reply, no reply wanted, error.
 const (
 	headerSize = 16
 	// The type is in the low four bits: 0 a command, 1 a reply.
@@ -277,13 +271,13 @@ const (
 	flagError  = 1 << 5
 )
 
-// maxData limits the payload of a message. It is offered as max_data_xfer_size, and stream refuses more.
+// maxData is offered as max_data_xfer_size. stream refuses more.
 const maxData = 1 << 20
 
 var le = binary.LittleEndian
 
-// guarded calls serve and recovers from a panic. Only this connection ends, and the other devices of the process
-// continue. The device itself must recover from its own panics.
+// guarded recovers from a panic, so that other devices of the process continue. A device must recover from its own
+// panics.
 func (s *Server) guarded() (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -293,8 +287,7 @@ func (s *Server) guarded() (err error) {
 	return s.serve()
 }
 
-// serve handles messages until the connection ends. A wrong command gets an error, but a message with a wrong length
-// ends the connection. The error is never nil.
+// serve answers a wrong command with an error, but ends the connection for a wrong length. The error is never nil.
 func (s *Server) serve() error {
 	for {
 		if err := s.nextMessage(); err != nil {
@@ -317,7 +310,6 @@ func (s *Server) serve() error {
 	}
 }
 
-// nextMessage reads the next message into current: a pending one that arrived before a reply, or one from the socket.
 func (s *Server) nextMessage() (err error) {
 	s.rxMu.Lock()
 	defer s.rxMu.Unlock()
@@ -331,7 +323,6 @@ func (s *Server) nextMessage() (err error) {
 	return err
 }
 
-// filesOf returns the files of the reply to a message.
 func (s *Server) filesOf(m []byte, errno unix.Errno) []int {
 	if le.Uint16(m[2:]) != cmdRegionInfo || errno != 0 {
 		return nil
@@ -342,7 +333,6 @@ func (s *Server) filesOf(m []byte, errno unix.Errno) []int {
 	return nil
 }
 
-// reply answers a message with its id and command. Errors are errno numbers, without payload.
 func (s *Server) reply(m, out []byte, errno unix.Errno, files ...int) error {
 	h := make([]byte, headerSize, headerSize+len(out))
 	copy(h, m[:4])
@@ -356,8 +346,8 @@ func (s *Server) reply(m, out []byte, errno unix.Errno, files ...int) error {
 	return s.send(append(h, out...), files...)
 }
 
-// send writes a whole message. It may block until the client reads, at most for the socket's send timeout. Then it
-// ends the connection: the client may have the beginning of the message, and would take another one for the rest.
+// send may block for the socket's send timeout. Then it ends the connection: the client may have the beginning of the
+// message, and would take another one for the rest.
 func (s *Server) send(m []byte, files ...int) error {
 	var rights []byte
 	if len(files) > 0 {
@@ -460,8 +450,7 @@ func (s *Server) version(p []byte) ([]byte, unix.Errno) {
 	return append(make([]byte, 4), fmt.Sprintf(caps, maxFDs, maxData, maxMaps)...), 0
 }
 
-// dmaMap adds a mapping, with the message's file if there is one. Flags are read 1 and write 2. The descriptor is
-// always closed, because the mapping does not need it.
+// dmaMap adds a mapping. It closes the descriptor, because the mapping does not need it. Flags are read 1 and write 2.
 func (s *Server) dmaMap(p []byte) ([]byte, unix.Errno) {
 	flags, off, addr, size := le.Uint32(p[4:]), le.Uint64(p[8:]), le.Uint64(p[16:]), le.Uint64(p[24:])
 	fd := s.current.takeFD()
@@ -485,8 +474,8 @@ func (s *Server) size(region uint32) uint64 {
 	return s.cfg.Shared[int(region)].Size
 }
 
-// regionInfo describes a region. Regions without a size do not exist. In QEMU one region with MMAP ends posted writes
-// for the whole device.
+// regionInfo returns no size for regions that do not exist. In QEMU one region with MMAP ends posted writes for the
+// whole device.
 func (s *Server) regionInfo(p []byte) ([]byte, unix.Errno) {
 	i := le.Uint32(p[8:])
 	if i >= numRegions {
@@ -496,14 +485,14 @@ func (s *Server) regionInfo(p []byte) ([]byte, unix.Errno) {
 	if n := s.size(i); n > 0 {
 		le.PutUint32(o[4:], 1|2) // can be read and written
 		if _, ok := s.cfg.Shared[int(i)]; ok {
-			le.PutUint32(o[4:], 1|2|4) // and mapped, with the file of the reply
+			le.PutUint32(o[4:], 1|2|4) // mapped
 		}
 		le.PutUint64(o[16:], n)
 	}
 	return o, 0
 }
 
-// setIRQs sets or removes eventfds. The range is checked by differences, because start+count could wrap.
+// setIRQs sets or removes eventfds. start+count could wrap, so the range is checked by differences.
 func (s *Server) setIRQs(p []byte) unix.Errno {
 	flags, index, start, count := le.Uint32(p[4:]), le.Uint32(p[8:]), le.Uint32(p[12:]), le.Uint32(p[16:])
 	if index != irqMSIX {
@@ -535,14 +524,14 @@ func (s *Server) setIRQs(p []byte) unix.Errno {
 	return 0
 }
 
-// isEventFD refuses files on which a write could block, which would block the thread that raises the interrupt.
-// Anonymous inodes of the kernel have no file type.
+// isEventFD refuses files on which a write could block the thread that raises the interrupt. Anonymous inodes of the
+// kernel have no file type.
 func isEventFD(fd int) bool {
 	var st unix.Stat_t
 	return unix.Fstat(fd, &st) == nil && st.Mode&unix.S_IFMT == 0
 }
 
-// inside checks that an access is within its region and not empty. Device relies on it.
+// inside checks that an access is within its region and not empty, on which Device relies.
 func (s *Server) inside(off uint64, region, n uint32) bool {
 	size := s.size(region)
 	return n > 0 && n <= maxData && off < size && uint64(n) <= size-off
@@ -567,8 +556,8 @@ func (s *Server) write(off uint64, region uint32, b []byte) unix.Errno {
 	return 0
 }
 
-// writeMulti executes a batch of small writes, which QEMU sends if its queue is long. Each entry has an offset, a
-// region, a count up to 8 and 8 bytes of data. Writes before a wrong entry are done.
+// writeMulti executes a batch of small writes, which QEMU sends if its queue is long. An entry is an offset, a region,
+// a count up to 8 and 8 bytes of data. Writes before a wrong one are done.
 func (s *Server) writeMulti(p []byte) unix.Errno {
 	n := le.Uint64(p)
 	if n > uint64(len(p)-8)/24 {

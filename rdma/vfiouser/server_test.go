@@ -12,16 +12,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A testDevice records its calls, and accesses client memory when its first byte is written.
+// A testDevice accesses client memory when its first byte is written.
 type testDevice struct {
 	mu  sync.Mutex
 	log []string
 	bar [0x1000]byte
 	s   *Server
 
-	panics bool          // writes of 0xee panic, and the panic must be logged
-	locks  *sync.Mutex   // taken by each write, if set
-	waits  chan struct{} // receives a value before a write takes the lock
+	panics bool // writes of 0xee panic
+	locks  *sync.Mutex
+	waits  chan struct{} // before a write takes the lock
 }
 
 func (d *testDevice) note(s string) {
@@ -67,7 +67,7 @@ func (d *testDevice) Write(region int, off uint64, p []byte) {
 	if off == 0 && p[0] == 0xee && d.panics {
 		panic("an error of the device")
 	}
-	if off == 0 && p[0] == 0xd0 { // access client memory
+	if off == 0 && p[0] == 0xd0 {
 		d.note("")
 		d.s.Mem.lock.RLock()
 		defer d.s.Mem.lock.RUnlock()
@@ -79,7 +79,6 @@ func (d *testDevice) Write(region int, off uint64, p []byte) {
 	}
 }
 
-// A client implements the protocol like QEMU.
 type client struct {
 	t  testing.TB
 	fd int
@@ -148,7 +147,7 @@ func (c *client) recv() []byte {
 	b := make([]byte, headerSize)
 	for n := 0; n < len(b); {
 		k, err := unix.Read(c.fd, b[n:])
-		if err == unix.EINTR { // with a timeout of the socket, also after a signal of Go's scheduler
+		if err == unix.EINTR { // also after a signal of Go's scheduler
 			continue
 		}
 		if err != nil || k == 0 {
@@ -163,7 +162,6 @@ func (c *client) recv() []byte {
 	return b
 }
 
-// call returns the payload of the reply, and its error.
 func (c *client) call(cmd uint16, p []byte, fds ...int) ([]byte, unix.Errno) {
 	c.t.Helper()
 	c.send(cmd, 0, p, fds...)
@@ -217,7 +215,6 @@ func TestProtocol(t *testing.T) {
 	if p, _ := c.call(cmdIRQInfo, words(16, 0, irqMSIX, 0)); le.Uint32(p[12:]) != 4 {
 		t.Errorf("MSI-X: %x", p)
 	}
-	// A posted write and a batch of writes, and a read that sees them.
 	c.send(cmdRegionWrite, flagNoRply, region(0x10, 0, []byte{1, 2, 3, 4}))
 	batch := append(quads(2), append(region(0x14, 0, make([]byte, 8)), region(0x18, 0, make([]byte, 8))...)...)
 	batch[8+12], batch[8+16] = 1, 5
@@ -293,7 +290,6 @@ func TestMemory(t *testing.T) {
 		_, errno := c.call(cmdDMAMap, quads(mapReadWrite|32, off, addr, size), fd)
 		return errno
 	}
-	// QEMU does this at boot: the same memory, again and again.
 	for range 100 {
 		if errno := mapAt(0, 0x10000, 0x2000); errno != 0 {
 			t.Fatal(errno)
@@ -346,7 +342,7 @@ func TestMemory(t *testing.T) {
 			t.Errorf("unmap %#x+%#x: %v, want %v", r.addr, r.size, errno, r.want)
 		}
 	}
-	c.call(cmdDMAUnmap, append(words(24, 2), quads(0, 0)...)) // all
+	c.call(cmdDMAUnmap, append(words(24, 2), quads(0, 0)...))
 	m.lock.RLock()
 	defer m.lock.RUnlock()
 	if len(m.table) != 0 {
@@ -354,7 +350,6 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// A grown file is mapped again, and all of its mappings are unmapped in the end.
 func TestMemoryThatGrows(t *testing.T) {
 	var m Memory
 	m.lock = new(sync.RWMutex)
@@ -376,8 +371,7 @@ func TestMemoryThatGrows(t *testing.T) {
 	}
 }
 
-// Memory without a file is accessed by messages, while other commands arrive. This includes memory that is copy on
-// write in the client, with a read-only file.
+// TestMemoryByMessages includes a read-only file that is copy on write in the client.
 func TestMemoryByMessages(t *testing.T) {
 	ro, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", memfd(t, 0x1000)), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -406,15 +400,14 @@ func memoryByMessages(t *testing.T, fds ...int) {
 		t.Fatalf("asked %x", r)
 	}
 	c.replyDMA(r, nil)
-	c.recv() // reply to the first write
+	c.recv()
 	if p, _ := c.call(cmdRegionRead, append(quads(8), words(0, 1)...)); p[16] != 7 || d.told() != "connected  hello" {
 		t.Errorf("device memory %d, read %q", p[16], d.told())
 	}
 }
 
-// dmaData is the offset of the bytes of DMA_READ and DMA_WRITE in QEMU's struct VFIOUserDMARW: a header of 16 bytes,
-// an address and a count of 8 bytes each. It does not use the server's constant, so that the test notices a wrong
-// one.
+// dmaData is the offset of the bytes in QEMU's struct VFIOUserDMARW. It does not use the server's constant, so that the
+// test notices a wrong one.
 const dmaData = 32
 
 func (c *client) replyDMA(r, data []byte) {
@@ -426,14 +419,14 @@ func (c *client) replyDMA(r, data []byte) {
 	}
 }
 
-// While the server waits for a reply within a batch of posted writes, it reads further messages. In the same buffer
-// they would overwrite the rest of the batch, and the batch would be answered.
+// The server reads messages while it waits for a reply within a batch. In the same buffer they would overwrite the
+// rest.
 func TestABatchSurvivesTheReplyItWaitsFor(t *testing.T) {
 	d, c := serve(t)
 	if _, errno := c.call(cmdDMAMap, quads(mapReadWrite, 0, 0x100000, 0x1000)); errno != 0 {
 		t.Fatal(errno)
 	}
-	// A large message, which is refused, makes the server's buffer so large that it is not replaced while in use.
+	// A large message, which is refused, makes the server's buffer so large that it is not replaced.
 	if _, errno := c.call(cmdDirtyPages, make([]byte, 256<<10)); errno != unix.ENOTSUP {
 		t.Fatal(errno)
 	}
@@ -444,7 +437,7 @@ func TestABatchSurvivesTheReplyItWaitsFor(t *testing.T) {
 	batch = append(batch, append(entry(8, 7), entry(16, 9)...)...)
 	c.send(cmdWriteMulti, flagNoRply, batch)
 	r := c.recv()
-	const others = 4000 // messages of 33 bytes: more than the server reads at a time
+	const others = 4000 // of 33 bytes: more than the server reads at a time
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -470,7 +463,6 @@ func TestABatchSurvivesTheReplyItWaitsFor(t *testing.T) {
 	}
 }
 
-// A disconnected client leaves nothing behind, and another can connect.
 func TestReconnect(t *testing.T) {
 	d, c := serve(t)
 	c.call(cmdDMAMap, quads(mapReadWrite|32, 0, 0, 0x1000), memfd(t, 0x1000))
@@ -487,7 +479,6 @@ func TestReconnect(t *testing.T) {
 	}
 }
 
-// A panic ends the connection of its client, and its stack is logged.
 func TestPanic(t *testing.T) {
 	d, c := serve(t)
 	d.panics = true
@@ -505,7 +496,6 @@ func TestPanic(t *testing.T) {
 	dial(t, d.s.cfg.Path).call(cmdReset, nil)
 }
 
-// FuzzMessages sends random bytes with a file.
 func FuzzMessages(f *testing.F) {
 	d, first := serve(f)
 	_ = unix.Shutdown(first.fd, unix.SHUT_RDWR)
@@ -523,7 +513,7 @@ func FuzzMessages(f *testing.F) {
 	})
 }
 
-// FuzzHandle executes random commands, without a socket. Each is preceded by its length.
+// FuzzHandle executes commands without a socket. Each is preceded by its length.
 func FuzzHandle(f *testing.F) {
 	for cmd, n := range minPayload {
 		m := make([]byte, 1+headerSize+n)
@@ -563,8 +553,8 @@ func FuzzHandle(f *testing.F) {
 	})
 }
 
-// A thread that waits for the client's memory reads the reply itself if the connection's thread waits for a lock of
-// that thread. It also answers reads of registers, because QEMU does not reply before they are answered.
+// A thread that waits for memory reads the reply if the connection's thread waits for its lock. It also answers reads
+// of registers, because QEMU does not reply before.
 func TestAReplyIsReadWhileTheDeviceWaits(t *testing.T) {
 	d, c := serve(t)
 	if _, errno := c.call(cmdDMAMap, quads(mapReadWrite, 0, 0x100000, 0x1000)); errno != 0 {
@@ -576,7 +566,7 @@ func TestAReplyIsReadWhileTheDeviceWaits(t *testing.T) {
 	d.mu.Unlock()
 	lock.Lock()
 	got := make(chan bool)
-	go func() { // another thread of the device, such as a timer's
+	go func() { // such as a timer's
 		b := make([]byte, 5)
 		d.s.Mem.lock.RLock()
 		done := d.s.Mem.Read(0x100000, b)
@@ -600,7 +590,7 @@ func TestAReplyIsReadWhileTheDeviceWaits(t *testing.T) {
 	}
 }
 
-// A client that does not answer is waited for only once, because others wait for the locks.
+// Others wait for the locks meanwhile.
 func TestASilentClientIsWaitedForOnce(t *testing.T) {
 	d, c := serve(t)
 	if _, errno := c.call(cmdDMAMap, quads(mapReadWrite, 0, 0x100000, 0x1000)); errno != 0 {
@@ -617,8 +607,7 @@ func TestASilentClientIsWaitedForOnce(t *testing.T) {
 	if took := time.Since(start); took > 2*callTimeout {
 		t.Errorf("five accesses took %v", took)
 	}
-	c.recv() // the request
-	// It is asked again after it has sent something.
+	c.recv()
 	c.call(cmdRegionRead, append(quads(8), words(0, 1)...))
 	if d.s.silent.Load() {
 		t.Error("it still counts as silent")

@@ -11,7 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A memoryDevice has a BAR 2 that is memory of a file.
 type memoryDevice struct {
 	testDevice
 	ram []byte
@@ -48,7 +47,6 @@ func serveMemory(t *testing.T, size int) (*memoryDevice, *client) {
 	return d, dial(t, path)
 }
 
-// callForFile returns the reply to a command, with the file that came with it, or -1.
 func (c *client) callForFile(cmd uint16, p []byte) (reply []byte, fd int) {
 	c.t.Helper()
 	c.send(cmd, 0, p)
@@ -70,7 +68,6 @@ func (c *client) callForFile(cmd uint16, p []byte) (reply []byte, fd int) {
 	return b[headerSize:n], fd
 }
 
-// The client gets the file of a BAR that is memory, and no file for other regions.
 func TestABARIsMemoryOfAFile(t *testing.T) {
 	const size = 1 << 20
 	d, c := serveMemory(t, size)
@@ -100,7 +97,6 @@ func TestABARIsMemoryOfAFile(t *testing.T) {
 	if p, fd := c.callForFile(cmdRegionInfo, append(words(32, 0, 9, 0), make([]byte, 16)...)); len(p) > 0 || fd >= 0 {
 		t.Errorf("a region that does not exist: %x, file %d", p, fd)
 	}
-	// Accesses by message reach the same memory.
 	if p, errno := c.call(cmdRegionRead, append(quads(size-2), words(2, 2)...)); errno != 0 ||
 		!bytes.Equal(p[16:], []byte{0, 0x5a}) {
 		t.Errorf("read: %v %x", errno, p)
@@ -127,7 +123,6 @@ func TestSomeBARsCannotBeFiles(t *testing.T) {
 	}
 }
 
-// Memory that comes without a file may be that of a peer. Otherwise it is accessed by messages, as before.
 func TestMemoryOfAPeer(t *testing.T) {
 	vram := make([]byte, 0x4000)
 	m := Memory{lock: new(sync.RWMutex), peer: func(addr, size uint64) []byte {
@@ -183,8 +178,7 @@ func TestMemoryOfAPeer(t *testing.T) {
 	}
 }
 
-// A peer may withdraw its memory while it is mapped, and offer it again. Accesses fail meanwhile, and none is passed on
-// as a message, which would reach it.
+// Accesses to withdrawn memory fail. None may be passed on as a message, which would reach it.
 func TestAPeerWithdrawsItsMemory(t *testing.T) {
 	vram := make([]byte, 0x2000)
 	gone := true

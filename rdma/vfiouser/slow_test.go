@@ -10,13 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// recvOrEnd returns the next whole message, or nil if the connection has ended, even within a message.
+// recvOrEnd returns nil if the connection has ended, even within a message.
 func (c *client) recvOrEnd() []byte {
 	c.t.Helper()
 	m := make([]byte, headerSize)
 	for n := 0; n < len(m); {
 		k, err := unix.Read(c.fd, m[n:])
-		if errors.Is(err, unix.EINTR) { // with a timeout of the socket, also after a signal of Go's scheduler
+		if errors.Is(err, unix.EINTR) { // also after a signal of Go's scheduler
 			continue
 		}
 		if k == 0 || errors.Is(err, unix.ECONNRESET) {
@@ -36,7 +36,6 @@ func (c *client) recvOrEnd() []byte {
 	return m
 }
 
-// mapRemote maps memory without a file, which is accessed by messages.
 func (c *client) mapRemote() {
 	c.t.Helper()
 	if _, errno := c.call(cmdDMAMap, quads(mapReadWrite|32, 0, 0x100000, 0x100000)); errno != 0 {
@@ -44,7 +43,7 @@ func (c *client) mapRemote() {
 	}
 }
 
-// shorten makes the socket's buffer so small that the server sends a message in several pieces.
+// shorten makes the socket's buffer so small that a message is sent in pieces.
 func (d *testDevice) shorten(t *testing.T) {
 	d.s.mu.Lock()
 	defer d.s.mu.Unlock()
@@ -53,13 +52,13 @@ func (d *testDevice) shorten(t *testing.T) {
 	}
 }
 
-// A command is answered after one callTimeout even if it makes several accesses to memory of a client that does not
-// answer, or that stops again and again in its answer. The rest of a late answer is read as such.
+// A command is answered after one callTimeout even if the client does not answer several accesses, or stops repeatedly
+// in its answer. The rest of a late answer is read as such.
 func TestACommandWaitsOnceForALateAnswer(t *testing.T) {
 	t.Parallel()
 	for _, x := range []struct {
 		name  string
-		early int // bytes of the answer sent while the server waits
+		early int
 	}{{"nothing", 0}, {"bytes of the header", 12}} {
 		t.Run(x.name, func(t *testing.T) {
 			t.Parallel()
@@ -70,7 +69,7 @@ func TestACommandWaitsOnceForALateAnswer(t *testing.T) {
 				t.Fatal(err)
 			}
 			start := time.Now()
-			c.send(cmdRegionWrite, 0, region(0, 0, []byte{0xd0})) // reads memory, then writes memory
+			c.send(cmdRegionWrite, 0, region(0, 0, []byte{0xd0}))
 			r := c.recv()
 			if le.Uint16(r[2:]) != cmdDMARead {
 				t.Fatalf("asked %x", r)
@@ -112,8 +111,7 @@ func TestACommandWaitsOnceForALateAnswer(t *testing.T) {
 	}
 }
 
-// A client that does not read in time gets the beginning of a message. Another message would be taken for the rest,
-// so the connection must end.
+// A client that reads late gets the beginning of a message, and would take another for the rest.
 func TestNothingFollowsHalfAMessage(t *testing.T) {
 	t.Parallel()
 	d, c := serve(t)
@@ -128,7 +126,7 @@ func TestNothingFollowsHalfAMessage(t *testing.T) {
 	le.PutUint16(read[2:], cmdRegionRead)
 	read = append(read, append(quads(0), words(0, 4)...)...)
 	le.PutUint32(read[4:], uint32(len(read)))
-	_, _ = unix.Write(c.fd, read) // fails if the connection has ended already
+	_, _ = unix.Write(c.fd, read) // fails if the connection has ended
 	if m := c.recvOrEnd(); m != nil {
 		t.Errorf("a message followed: %.64x", m)
 	}
@@ -138,7 +136,6 @@ func TestNothingFollowsHalfAMessage(t *testing.T) {
 	}
 }
 
-// A client that reads slowly, but within the timeout, gets all messages of several threads whole.
 func TestMessagesOfThreadsAreNotMixed(t *testing.T) {
 	t.Parallel()
 	d, c := serve(t)
@@ -175,8 +172,7 @@ func TestMessagesOfThreadsAreNotMixed(t *testing.T) {
 	}
 }
 
-// A thread that waits for an answer may read a message with lost files. Then the connection must end, although another
-// thread reads next.
+// A thread that waits for an answer may read a message with lost files, and another reads next.
 func TestLostFilesEndTheConnection(t *testing.T) {
 	t.Parallel()
 	_, c := serve(t)
@@ -200,7 +196,7 @@ func TestLostFilesEndTheConnection(t *testing.T) {
 }
 
 // QEMU sends without blocking, and takes a message sent in part for sent. Doorbells fill its socket if the server is
-// busy, so an answer must be taken as a whole or not at all.
+// busy.
 func TestAnAnswerIsSentAsAWhole(t *testing.T) {
 	answer := make([]byte, dmaData+maxCall)
 	doorbell := make([]byte, headerSize+16+8)
@@ -228,7 +224,7 @@ func TestAnAnswerIsSentAsAWhole(t *testing.T) {
 	}
 }
 
-// After an error of the protocol QEMU does not read any more, but still sends. Its connection ends at its next read.
+// After an error of the protocol QEMU does not read any more, but still sends.
 func TestAClientThatDoesNotReadIsDisconnected(t *testing.T) {
 	t.Parallel()
 	d, c := serve(t)

@@ -14,13 +14,13 @@ import (
 // maxFDs limits the files with a message. QEMU accepts at most 16 with an answer.
 const maxFDs = 16
 
-// stream splits a socket's bytes into messages with their files. It reads all available data in one call: under load
-// that is many doorbells, which cost mostly system calls. It must not be used concurrently.
+// stream splits a socket's bytes into messages. It reads all data in one call: under load that is many doorbells, which
+// cost mostly system calls. It must not be used concurrently.
 type stream struct {
 	fd    int
 	buf   []byte
 	r     int    // read position in buf
-	pos   uint64 // position of buf[r] in the stream
+	pos   uint64 // of buf[r] in the stream
 	tmp   []byte
 	oob   []byte
 	files []fdAt
@@ -31,11 +31,11 @@ type stream struct {
 	err   error         // the end of the stream
 }
 
-// errLate means that the time of a receive has ended. The bytes received so far are kept for the next call.
+// errLate ends a receive in time. The bytes received so far are kept for the next call.
 var errLate = errors.New("vfio-user: no message in time")
 
-// fdAt is a file with the stream position of the last byte read with it. A read may begin with earlier messages
-// without files, and ends with the part that has the file. So the file belongs to the message with this byte.
+// fdAt has the stream position of the last byte read with a file. A read may begin with messages without files, and
+// ends with the part that has the file, so the file belongs to the message with this byte.
 type fdAt struct {
 	fd int
 	at uint64
@@ -47,7 +47,7 @@ type message struct {
 	fds   []int
 }
 
-// takeFD returns the next file of the message, or -1. The caller must close it.
+// takeFD returns a file for the caller to close, or -1.
 func (m *message) takeFD() int {
 	if len(m.fds) == 0 {
 		return -1
@@ -63,8 +63,8 @@ func (m *message) close() {
 	}
 }
 
-// next returns the next message. Its bytes are valid until the next call of next, unless detach is called first. An
-// error other than errLate is final, for all threads that read.
+// next returns a message, valid until the next call, unless detach is called first. An error other than errLate is
+// final, for all threads.
 func (s *stream) next() (message, error) {
 	if s.err != nil {
 		return message{}, s.err
@@ -76,7 +76,7 @@ func (s *stream) next() (message, error) {
 	return m, err
 }
 
-// split reads the next message. The client chooses the length, so it is checked first.
+// split reads the next message. It checks the length first, which the client chooses.
 func (s *stream) split() (message, error) {
 	if err := s.fill(headerSize); err != nil {
 		return message{}, err
@@ -98,13 +98,13 @@ func (s *stream) split() (message, error) {
 	return m, nil
 }
 
-// detach leaves the buffer to the message that next returned last, and moves unread bytes to a new one.
+// detach leaves the buffer to the message that next returned last.
 func (s *stream) detach() {
 	s.buf, s.r = bytes.Clone(s.buf[s.r:]), 0
 }
 
-// fill reads until n bytes are buffered. A truncated control message ends the connection, because a later message
-// would lack the lost files.
+// fill reads until n bytes are buffered. A truncated control message ends the connection, because a later message would
+// lack the lost files.
 func (s *stream) fill(n int) error {
 	if s.tmp == nil {
 		s.tmp, s.oob = make([]byte, 64<<10), make([]byte, unix.CmsgSpace(4*maxFDs))
@@ -143,13 +143,12 @@ func (s *stream) fill(n int) error {
 	return nil
 }
 
-// If a guest rings often, receive waits without sleeping, because putting a thread to sleep and waking it costs the
-// guest and this process more than the doorbell itself. maxGap is the longest time between messages for that. It is
-// less than the two saved switches, so that a vain wait at most doubles the cost of a message, and an idle guest,
-// with longer gaps, costs nothing.
+// maxGap is the longest time between messages for which receive waits without sleeping, because a sleep and a wake-up
+// cost the guest and this process more than a doorbell. It is less than these two switches, so that a vain wait at most
+// doubles the cost of a message, and an idle guest, with longer gaps, costs nothing.
 const maxGap = 6 * time.Microsecond
 
-// receive reads all available data. Without data it waits: first without sleeping, then for a Nap, then for long.
+// receive waits first without sleeping, then for a Nap, then for long.
 func (s *stream) receive() (int, unix.Errno) {
 	start := time.Now()
 	flags := unix.MSG_DONTWAIT
@@ -159,7 +158,7 @@ func (s *stream) receive() (int, unix.Errno) {
 		}
 		k, errno := s.recvmsg(flags)
 		if errno != unix.EAGAIN {
-			// A long pause counts like a few short ones, so that the next burst is soon recognized.
+			// A long pause counts like a few short ones, so that a burst is soon recognized.
 			s.gap += (min(time.Since(start), 4*maxGap) - s.gap) / 8
 			return k, errno
 		}
@@ -187,7 +186,6 @@ func (s *stream) recvmsg(flags int) (int, unix.Errno) {
 	return int(n), errno
 }
 
-// keepFDs stores the files that came with the last bytes.
 func (s *stream) keepFDs(oob []byte) {
 	msgs, _ := unix.ParseSocketControlMessage(oob)
 	for i := range msgs {
@@ -205,5 +203,5 @@ func (s *stream) closeFDs() {
 	s.files = nil
 }
 
-// deadline ends the waiting of next at a time, even in the middle of a message. The zero time removes the limit.
+// deadline ends the waiting of next, even in the middle of a message. The zero time removes it.
 func (s *stream) deadline(t time.Time) { s.until = t }

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A busy server finds several messages in its socket, and only the last message of one read has a file.
+// Of several messages in a socket only the last of one read has a file.
 func TestAFileBelongsToItsMessage(t *testing.T) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -15,7 +15,7 @@ func TestAFileBelongsToItsMessage(t *testing.T) {
 	}
 	defer unix.Close(fds[0])
 	defer unix.Close(fds[1])
-	want := []bool{false, true, false, false, true, true, false} // if each message has a file
+	want := []bool{false, true, false, false, true, true, false}
 	for i, has := range want {
 		m := make([]byte, headerSize+8*i)
 		binary.LittleEndian.PutUint32(m[4:], uint32(len(m)))

@@ -1,4 +1,4 @@
-// Package vfiousertest has a hostile client for tests of devices of package vfiouser.
+// Package vfiousertest has a hostile client.
 package vfiousertest
 
 import (
@@ -8,9 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Vandal connects to the socket of a device and sends up to a hundred random messages, with files and wrong lengths.
-// About half of the longer ones access BAR 0, which has this size in bytes. Errors end it, because the device may hang
-// up at any time.
+// Vandal sends up to a hundred random messages, with files and wrong lengths. About half of the longer ones access BAR
+// 0, of this size in bytes. Errors end it, because the device may hang up at any time.
 func Vandal(socket string, bar0 uint64, r *rand.Rand) {
 	le := binary.LittleEndian
 	c, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
