@@ -1,5 +1,4 @@
-// Package serve runs emulated adapters for virtual machines that another program starts: a switch in this process with
-// the adapters at its ports, and a cable to the switch of another process.
+// Package serve runs emulated adapters for virtual machines that another program starts.
 package serve
 
 import (
@@ -25,14 +24,14 @@ import (
 	"github.com/rackless/rackless/rdma/vfiouser"
 )
 
-// A Card is an emulated adapter with its cable to a switch of this process.
+// A Card is an emulated adapter with its cable.
 type Card struct {
 	Port *connectx.Port
 	plug *fabric.Plug
 }
 
-// Plug adds an adapter to a server and plugs it into the port of a switch that has its name. It sets the adapter's
-// Batch and Copied. The plug comes first, so that it takes all frames of the adapter.
+// Plug adds an adapter to a server and plugs it into the switch port of its name. It sets Batch and Copied. The plug
+// comes first, so that it takes all frames.
 func Plug(s *connectx.Server, plugs *fabric.Plugs, n connectx.NIC) (*Card, error) {
 	plug, err := plugs.Plug(n.Name, connectx.Rate(n.Model))
 	if err != nil {
@@ -58,12 +57,12 @@ func (c *Card) Close() error {
 	return c.Port.Close()
 }
 
-// Threads prepares the process for n adapters. Each has a thread for its guest, and all share one for their timer. A
-// thread that returns from a system call must not wait for a share of the Go scheduler, which may take 10 ms.
+// Threads prepares the process for n adapters with a thread each, and one for their timer. A thread that returns from a
+// system call must not wait for a share of the Go scheduler, which may take 10 ms.
 func Threads(n int) { runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), runtime.NumCPU()+1+n)) }
 
-// Raise gives all threads of the process the priority of threads that guests wait for, if permitted: the Go scheduler
-// hands over between threads, and a late one delays all. New threads inherit it.
+// Raise gives all threads the priority of threads that guests wait for, if permitted: the Go scheduler hands over
+// between threads, and a late one delays all. New threads inherit it.
 func Raise() {
 	tasks, err := os.ReadDir("/proc/self/task")
 	if err != nil {
@@ -76,7 +75,7 @@ func Raise() {
 	}
 }
 
-// An Adapter is an adapter for Run.
+// An Adapter is for Run.
 type Adapter struct {
 	Name   string // of its port, unique
 	Model  string
@@ -84,17 +83,17 @@ type Adapter struct {
 	Socket string           // for QEMU's vfio-user-pci
 }
 
-// Config describes the work of Run.
+// Config is the work of Run.
 type Config struct {
 	Adapters []Adapter
-	Dir      string         // for the sockets of the switch; its path must be short
+	Dir      string         // for sockets; its path must be short
 	Control  string         // control socket of the switch
-	Other    *fabric.Client // switch of another process to which a cable leads; nil for none
+	Other    *fabric.Client // to which a cable leads; nil for none
 	Log      *slog.Logger
 	Ready    func() // called when QEMU can connect
 }
 
-// Run serves adapters until ctx is done, which is not an error, or until the other switch ends.
+// Run serves adapters until the end of ctx, which is no error, or of the other switch.
 func Run(ctx context.Context, c Config) (err error) {
 	server := connectx.NewServer(connectx.Options{Log: func(format string, args ...any) {
 		c.Log.Info("connectx: " + fmt.Sprintf(format, args...))
@@ -173,7 +172,7 @@ func Run(ctx context.Context, c Config) (err error) {
 	}
 }
 
-// ignoreEnd returns nil for the end of a context, which is a wish of the user.
+// ignoreEnd returns nil for the end of a context, a wish of the user.
 func ignoreEnd(err error) error {
 	if errors.Is(err, context.Canceled) {
 		return nil
@@ -181,8 +180,7 @@ func ignoreEnd(err error) error {
 	return err
 }
 
-// listenable returns an error if a path has something else than a socket that an earlier server has left, because the
-// server of an adapter replaces what is there.
+// listenable refuses paths of anything but the socket of an earlier server, because a server replaces them.
 func listenable(path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -202,11 +200,11 @@ func listenable(path string) error {
 	return fmt.Errorf("socket %s: another process listens on it", path)
 }
 
-// OutsidePort begins the names of ports to which the switch of another process is joined.
+// OutsidePort begins the names of ports joined to the switch of another process.
 const OutsidePort = "outside-"
 
-// join lays a cable from the port of this process's switch at near to a new port of another switch, with its socket
-// at far. The reason of a later end goes to cut. remove removes the port of the other switch.
+// join lays a cable from the port at near to a new port of another switch, with its socket at far. The reason of a
+// later end goes to cut. remove removes that port.
 func join(ctx context.Context, near string, other *fabric.Client, far string, cut chan<- error) (remove func(),
 	err error) {
 	name := OutsidePort + strconv.Itoa(os.Getpid())
@@ -227,7 +225,7 @@ func join(ctx context.Context, near string, other *fabric.Client, far string, cu
 	}
 	for i := range ends {
 		go func() {
-			// Both speak the protocol of QEMU's stream sockets, so the bytes need no translation.
+			// Both speak QEMU's protocol of stream sockets.
 			_, err := io.Copy(ends[i], ends[1-i])
 			for _, c := range ends {
 				c.Close()

@@ -18,7 +18,7 @@ import (
 	"github.com/rackless/rackless/vm/kerneltest"
 )
 
-// start runs a server of adapters until the test ends, and returns when QEMU can connect.
+// start returns when QEMU can connect.
 func start(t *testing.T, c serve.Config) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
@@ -44,8 +44,6 @@ func adapter(dir, name string, mac byte) serve.Adapter {
 		Socket: filepath.Join(dir, name+".nic")}
 }
 
-// Two machines of a QEMU that only knows the sockets reach each other by RDMA: on one switch, and over the cable
-// between the switches of two servers.
 func TestE2EServedAdapters(t *testing.T) {
 	storey.E2E(t)
 	cache, err := os.UserCacheDir()
@@ -106,7 +104,6 @@ func (w writer) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// A path that is in use is left alone, and the port of the other switch goes with the server.
 func TestRun(t *testing.T) {
 	dir := t.TempDir()
 	control := filepath.Join(dir, "fabric.sock")
